@@ -1,0 +1,28 @@
+//! FFDP for Rust: fused 3-D image registration operations as Burn backend extensions.
+//!
+//! # Map of the crate
+//! Arrows point down only (a test in `tests/architecture.rs` enforces it):
+//! ```text
+//! register                    the engine: multi-resolution registration of two volumes
+//!   > nets                    TransMorph; displacement fields from image pairs
+//!   > losses, transform       similarity and regularisation; what a displacement is
+//!   > metrics, io, synth      Dice and folds; NIfTI files; seeded phantoms
+//!       > ops, image > error  fused kernels with hand-derived gradients; volumes and their geometry
+//! ```
+//! Read `ops/grid_sample/mod.rs` first: every other op is a room of the same shape.
+
+
+pub mod error;
+pub mod image;
+pub mod io;
+pub mod losses;
+pub mod metrics;
+pub mod nets;
+pub mod ops;
+pub mod register;
+pub mod synth;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod transform;
+
+pub use error::{Error, Result};

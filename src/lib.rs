@@ -1,0 +1,1 @@
+pub use ffdp_burn::*;
