@@ -11,7 +11,6 @@
 //! ```
 //! Read `ops/grid_sample/mod.rs` first: every other op is a room of the same shape.
 
-
 pub mod error;
 pub mod image;
 pub mod io;

@@ -1,1 +1,25 @@
-//! ops
+//! The fused operations: tensors in, tensors out, each with a hand-derived backward pass.
+//!
+//! One room per op, and every room has the same shape; read `grid_sample/mod.rs` first:
+//! `mod.rs` formula, public function and backend trait · `flex.rs` the CPU (also the oracle) ·
+//! `cube.rs` the GPU (CUDA, Vulkan, Metal, WebGPU) · `autodiff.rs` the chain rule · `tests.rs`.
+//!
+//! Images are `[N, C, D, H, W]`, displacement fields `[N, 3, D, H, W]` with components in the
+//! order (x, y, z), in voxels of the field's own grid. See `docs/conventions.md`.
+
+pub mod compose;
+pub mod gaussian;
+pub mod grid_sample;
+pub mod lncc;
+pub mod mse;
+
+#[cfg(feature = "cube")]
+pub(crate) mod launch;
+pub(crate) mod real;
+pub(crate) mod vjp;
+
+pub use compose::{compose, exp};
+pub use gaussian::{GaussianOptions, gaussian};
+pub use grid_sample::{GridSampleOptions, Interpolation, Padding, grid_sample, warp};
+pub use lncc::{GradientMode, LnccOptions, lncc};
+pub use mse::mse;

@@ -1,0 +1,158 @@
+//! Shared pieces of the CubeCL launches: buffers, the 3-D grid of cubes, the sum of partials.
+
+use burn::tensor::{DType, Shape};
+use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::client::Client;
+use cubecl::ir::features::AtomicUsage;
+use cubecl::prelude::*;
+
+/// Units of a cube along x, y, z: whole warps along x for coalesced access, and a block that is
+/// compact in space, so that neighbouring samples share cache lines.
+pub(crate) const CUBE: CubeDim = CubeDim { x: 32, y: 4, z: 2 };
+
+/// The extent of a volume in a kernel, in tensor order.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+pub(crate) struct Extent {
+    /// Depth, along z.
+    pub d: u32,
+    /// Height, along y.
+    pub h: u32,
+    /// Width, along x.
+    pub w: u32,
+}
+
+/// The launch argument for an [`Extent`].
+pub(crate) fn extent([d, h, w]: [usize; 3]) -> ExtentLaunch {
+    ExtentLaunch::new(d as u32, h as u32, w as u32)
+}
+
+/// One unit a voxel: cubes along x, along y, and along z times `batch`.
+///
+/// # Panics
+/// If the grid exceeds what every GPU offers (65535 cubes along an axis).
+pub(crate) fn cubes(op: &str, batch: usize, [d, h, w]: [usize; 3]) -> CubeCount {
+    let x = w.div_ceil(CUBE.x as usize);
+    let y = h.div_ceil(CUBE.y as usize);
+    let z = batch * d.div_ceil(CUBE.z as usize);
+    assert!(
+        x <= 65535 && y <= 65535 && z <= 65535,
+        "{op}: {batch} volumes of {d}x{h}x{w} voxels need {x}x{y}x{z} cubes, more than 65535 \
+         along an axis; split the batch"
+    );
+    CubeCount::Static(x as u32, y as u32, z as u32)
+}
+
+/// A new contiguous tensor beside `like`, of the same type, not initialised.
+pub(crate) fn empty(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
+    let (client, device) = (like.client.clone(), like.device.clone());
+    empty_device_contiguous_dtype(client, device, shape.into(), like.dtype)
+}
+
+/// A new tensor of zeros beside `like`.
+pub(crate) fn zeros(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
+    use burn::backend::ops::FloatTensorOps;
+    burn_cubecl::CubeBackend::float_zeros(shape.into(), &like.device, like.dtype.into())
+}
+
+/// A few constants, copied to the device of `like`.
+pub(crate) fn upload(like: &CubeTensor, values: &[f32]) -> CubeTensor {
+    let handle = like.client.create_from_slice(f32::as_bytes(values));
+    let (client, device) = (like.client.clone(), like.device.clone());
+    CubeTensor::new_contiguous(client, device, [values.len()].into(), handle, like.dtype)
+}
+
+/// The elements of a contiguous tensor as a kernel argument.
+pub(crate) fn buffer(tensor: &CubeTensor) -> BufferArg {
+    tensor.clone().into_buffer_arg()
+}
+
+/// The width of indices that reaches every element of all the tensors.
+pub(crate) fn address(tensors: &[&CubeTensor]) -> AddressType {
+    tensors.iter().map(|t| t.required_address_type()).max().unwrap_or_default()
+}
+
+/// Asserts single precision, the only type of the kernels.
+pub(crate) fn assert_f32(op: &str, tensors: &[&CubeTensor]) {
+    for tensor in tensors {
+        let dtype = tensor.dtype;
+        assert!(dtype == DType::F32, "{op}: the GPU kernels take f32 tensors, got {dtype:?}");
+    }
+}
+
+/// Asserts that floats can be added atomically, which scattering a gradient needs.
+pub(crate) fn assert_atomic_add(op: &str, input: &str, client: &Client) {
+    let float = cubecl::ir::Type::atomic(f32::elem_type_native());
+    assert!(
+        client.properties().atomic_type_usage(float).contains(AtomicUsage::Add),
+        "{op}: the gradient to the {input} needs atomic addition of f32, which {} lacks; detach \
+         the {input} or use another device",
+        client.name()
+    );
+}
+
+/// Units of a cube in the reductions; [`CUBE`] and the tiles of the ops have as many.
+pub(crate) const UNITS: u32 = 256;
+
+/// The sum of `value` over the [`UNITS`] units of a cube, in a fixed order; every unit gets it.
+#[cube]
+pub(crate) fn sum_over_cube(value: f32) -> f32 {
+    let mut tree = Shared::<[f32]>::new_slice(256usize);
+    sync_cube();
+    tree[UNIT_POS as usize] = value;
+    sync_cube();
+    let mut stride = 128u32;
+    while stride > 0 {
+        if UNIT_POS < stride {
+            let other = tree[(UNIT_POS + stride) as usize];
+            tree[UNIT_POS as usize] += other;
+        }
+        sync_cube();
+        stride /= 2;
+    }
+    tree[0]
+}
+
+/// `output[row] = scale * sum_k partials[row, k]`, one cube a row, in a fixed order.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn sum_rows_kernel(partials: &[f32], output: &mut [f32], columns: u32, scale: f32) {
+    let row = CUBE_POS_X as usize;
+    let mut sum = 0.0f32;
+    // Kahan: a row may hold a million partials of mixed size.
+    let mut lost = 0.0f32;
+    let mut k = UNIT_POS;
+    while k < columns {
+        let term = partials[row * columns as usize + k as usize] - lost;
+        let next = sum + term;
+        lost = (next - sum) - term;
+        sum = next;
+        k += UNITS;
+    }
+    let total = sum_over_cube(sum);
+    if UNIT_POS == 0 {
+        output[row] = scale * total;
+    }
+}
+
+/// Sums each row of `partials` `[rows, columns]` into `[rows]`, deterministically.
+pub(crate) fn sum_rows(
+    partials: &CubeTensor,
+    rows: usize,
+    columns: usize,
+    scale: f32,
+) -> CubeTensor {
+    let output = empty(partials, [rows]);
+    unsafe {
+        sum_rows_kernel::launch_unchecked(
+            &partials.client,
+            CubeCount::Static(rows as u32, 1, 1),
+            CubeDim::new_1d(UNITS),
+            address(&[partials]),
+            buffer(partials),
+            buffer(&output),
+            columns as u32,
+            scale,
+        );
+    }
+    output
+}

@@ -1,0 +1,57 @@
+//! The chain rule of LNCC: the upstream gradient is one number, so the forward pass stores the
+//! finished gradients and the backward pass scales them.
+
+use burn::backend::Autodiff;
+use burn::backend::TensorMetadata;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::tensor::FloatTensor;
+use burn::tensor::Shape;
+
+use super::{LnccOps, LnccOptions};
+use crate::ops::vjp::{Vjp, record};
+
+#[derive(Clone, Copy, Debug)]
+struct LnccVjp;
+
+impl<B: LnccOps> Vjp<B, 2> for LnccVjp {
+    type Saved = [Option<FloatTensor<B>>; 2];
+
+    fn backward(
+        saved: Self::Saved,
+        grad: FloatTensor<B>,
+        _: [bool; 2],
+    ) -> [Option<FloatTensor<B>>; 2] {
+        saved.map(|gradient| {
+            gradient.map(|gradient| {
+                let scale = B::float_reshape(grad.clone(), Shape::from([1, 1, 1, 1, 1]));
+                B::float_mul(gradient, scale)
+            })
+        })
+    }
+}
+
+impl<B: LnccOps, C: CheckpointStrategy> LnccOps for Autodiff<B, C> {
+    fn lncc_3d(
+        moved: FloatTensor<Self>,
+        fixed: FloatTensor<Self>,
+        options: LnccOptions,
+    ) -> FloatTensor<Self> {
+        record::<B, C, _, 2>(LnccVjp, [moved, fixed], |[moved, fixed], needs| {
+            if needs == [false, false] {
+                return (B::lncc_3d(moved, fixed, options), [None, None]);
+            }
+            debug_assert_eq!(moved.shape(), fixed.shape());
+            let (sum, to_moved, to_fixed) = B::lncc_3d_with_gradient(moved, fixed, options, needs);
+            (sum, [needs[0].then_some(to_moved), needs[1].then_some(to_fixed)])
+        })
+    }
+
+    fn lncc_3d_with_gradient(
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: LnccOptions,
+        _: [bool; 2],
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+        panic!("lncc: second-order gradients are not supported")
+    }
+}

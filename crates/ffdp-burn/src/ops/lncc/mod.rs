@@ -1,0 +1,129 @@
+//! Local normalised cross-correlation over a box window, value and gradient (FFDP paper, sections
+//! 3.3 and F; Avants et al. 2008).
+//!
+//! With `E[.]` the mean over the `w^3` window around a voxel, zeros outside the image:
+//! ```text
+//! A = E[FM] - E[F] E[M]     B = max(E[F^2] - E[F]^2, 0)     C = max(E[M^2] - E[M]^2, 0)
+//! n = A^2 / D,  D = B C + eps               loss = 1 - mean(n), in [0, 1], 0 is perfect
+//! ```
+//! Gradient of `sum n` to the moved image, `gamma = 2 A / D`, `*` the box mean:
+//! ```text
+//! dM = F (w * gamma) - M (w * (gamma A B / D)) + w * (gamma (A B / D mu_M - mu_F))
+//! ```
+//! and symmetrically to `F` with `C` for `B`. (The paper's eq. 12 misses a square and drops `eps`.)
+//!
+//! All images are read relative to one constant per volume, close to its mean: variances and
+//! gradients do not depend on it, but their rounding does.
+//!
+//! The windows of one slab of planes are held at a time, never five volumes: extra memory is that
+//! of the gradients plus a fraction of a volume.
+
+use burn::Tensor;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Dispatch, backend_extension};
+
+mod autodiff;
+#[cfg(feature = "cube")]
+mod cube;
+mod flex;
+#[cfg(test)]
+mod tests;
+
+/// Which gradient [`lncc`] propagates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum GradientMode {
+    /// The derivative of the value.
+    #[default]
+    Exact,
+    /// ANTs' approximation: the windows of the neighbours are taken to be the voxel's own,
+    /// `dM = gamma ((F - mu_F) - A B / D (M - mu_M))`. Cheaper, and what the paper's figures use.
+    AntsApproximate,
+}
+
+/// Options of [`lncc`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LnccOptions {
+    /// Window width in voxels along every axis; odd, 3 to 21. 7 by default (registration);
+    /// TransMorph trains with 9.
+    pub window: usize,
+    /// `eps` of the denominator, in intensity^4; 1e-5 by default, for intensities in [0, 1].
+    pub epsilon: f64,
+    /// Which gradient is propagated.
+    pub gradient: GradientMode,
+}
+
+impl Default for LnccOptions {
+    fn default() -> Self {
+        Self { window: 7, epsilon: 1e-5, gradient: GradientMode::Exact }
+    }
+}
+
+/// Backend operations of LNCC. Images `[N, C, D, H, W]`; every channel is a volume of its own.
+#[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
+pub trait LnccOps: Backend {
+    /// `sum n`, `[1]`.
+    #[fusion(dtype = moved, shape = { let _ = moved; burn::tensor::Shape::from([1]) })]
+    fn lncc_3d(
+        moved: FloatTensor<Self>,
+        fixed: FloatTensor<Self>,
+        options: LnccOptions,
+    ) -> FloatTensor<Self>;
+
+    /// `sum n` `[1]` and its gradients to moved and fixed; `[1]` zeros where `needs` is false.
+    #[fusion(meta = gradient_specs)]
+    fn lncc_3d_with_gradient(
+        moved: FloatTensor<Self>,
+        fixed: FloatTensor<Self>,
+        options: LnccOptions,
+        needs: [bool; 2],
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
+}
+
+#[cfg(feature = "cube")]
+use burn::backend::fusion::custom::TensorSpec;
+
+#[cfg(feature = "cube")]
+fn gradient_specs(
+    moved: &TensorSpec,
+    fixed: &TensorSpec,
+    _options: &LnccOptions,
+    needs: &[bool; 2],
+) -> (TensorSpec, TensorSpec, TensorSpec) {
+    let one = |input: &TensorSpec| TensorSpec::new([1].into(), input.dtype);
+    let gradient = |input: &TensorSpec, needed| if needed { input.clone() } else { one(input) };
+    (one(moved), gradient(moved, needs[0]), gradient(fixed, needs[1]))
+}
+
+/// Local normalised cross-correlation loss `1 - mean(n)`: 0 for a perfect (linear) relation in
+/// every window, 1 for none. Flat regions count as unrelated (`n = 0`), never NaN.
+///
+/// Differentiable in both images (first order).
+///
+/// # Shapes
+/// moved, fixed `[N, C, D, H, W]`; result `[1]`.
+///
+/// # Panics
+/// If the shapes differ, or the window is even or outside 3..=21.
+pub fn lncc(moved: Tensor<5>, fixed: Tensor<5>, options: &LnccOptions) -> Tensor<1> {
+    let count = moved.shape().num_elements();
+    lncc_sum(moved, fixed, options).div_scalar(count as f64).neg().add_scalar(1.0)
+}
+
+/// `sum n` over all voxels: the additive part of [`lncc`], for losses that are summed over shards.
+///
+/// # Shapes
+/// moved, fixed `[N, C, D, H, W]`; result `[1]`.
+///
+/// # Panics
+/// As [`lncc`].
+pub fn lncc_sum(moved: Tensor<5>, fixed: Tensor<5>, options: &LnccOptions) -> Tensor<1> {
+    let (a, b) = (moved.dims(), fixed.dims());
+    assert!(a == b, "lncc: moved {a:?} and fixed {b:?} must have the same shape");
+    let window = options.window;
+    assert!(
+        window % 2 == 1 && (3..=21).contains(&window),
+        "lncc: the window must be odd and within 3..=21, got {window}"
+    );
+    let (moved, fixed) = (moved.into_dispatch(), fixed.into_dispatch());
+    Tensor::from_dispatch(<Dispatch as LnccOps>::lncc_3d(moved, fixed, *options))
+}

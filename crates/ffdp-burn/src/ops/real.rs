@@ -1,0 +1,61 @@
+//! The two element types of the CPU implementations, and how they read and make tensors.
+//!
+//! `f32` is what users run; `f64` is the oracle's precision, against which finite differences
+//! prove every gradient.
+
+use burn::backend::flex::{FlexTensor, Layout};
+use burn::tensor::{Bytes, Element, Shape};
+
+/// `f32` or `f64`; arithmetic inside the ops is done in `f64` where it accumulates.
+pub(crate) trait Real: Element + bytemuck::Pod + Send + Sync + Default {
+    /// Rounds from `f64`.
+    fn of(value: f64) -> Self;
+    /// Widens to `f64`.
+    fn wide(self) -> f64;
+}
+
+impl Real for f32 {
+    fn of(value: f64) -> Self {
+        value as f32
+    }
+    fn wide(self) -> f64 {
+        self as f64
+    }
+}
+
+impl Real for f64 {
+    fn of(value: f64) -> Self {
+        value
+    }
+    fn wide(self) -> f64 {
+        self
+    }
+}
+
+/// A contiguous tensor of `data`.
+pub(crate) fn tensor<T: Real>(data: Vec<T>, shape: impl Into<Shape>) -> FlexTensor {
+    FlexTensor::new(Bytes::from_elems(data), Layout::contiguous(shape.into()), T::dtype())
+}
+
+/// The elements of a contiguous tensor, in order.
+///
+/// # Panics
+/// If `tensor` is strided (make it contiguous first) or of another type.
+pub(crate) fn elements<T: Real>(tensor: &FlexTensor) -> &[T] {
+    tensor.as_slice().expect("the tensor was made contiguous and has the type of its siblings")
+}
+
+/// Calls `$f::<f32>` or `$f::<f64>` by the type of the first tensor.
+///
+/// # Panics
+/// For other types, naming the op and the type.
+macro_rules! by_dtype {
+    ($op:literal, $dtype:expr, $f:ident ( $($arg:expr),* $(,)? )) => {
+        match $dtype {
+            burn::tensor::DType::F32 => $f::<f32>($($arg),*),
+            burn::tensor::DType::F64 => $f::<f64>($($arg),*),
+            other => panic!(concat!($op, ": the CPU takes f32 or f64 tensors, got {:?}"), other),
+        }
+    };
+}
+pub(crate) use by_dtype;

@@ -1,0 +1,87 @@
+//! The one file that knows Burn's autodiff tape.
+//!
+//! An op's `autodiff.rs` states only its chain rule, as a [`Vjp`] (vector-Jacobian product);
+//! [`record`] puts it on the tape.
+
+use std::fmt::Debug;
+
+use burn::backend::autodiff::NodeId;
+use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::CheckpointStrategy};
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend};
+
+/// The chain rule of an op with `N` float inputs and one float output.
+pub(crate) trait Vjp<B: Backend, const N: usize>: Send + Debug + Copy + 'static {
+    /// What the forward pass keeps for the backward pass.
+    type Saved: Clone + Send + Debug + 'static;
+
+    /// The gradients of the inputs, from `grad`, that of the output.
+    ///
+    /// `needs[i]` tells whether input `i` wants a gradient; the answer for the others is ignored.
+    fn backward(
+        saved: Self::Saved,
+        grad: FloatTensor<B>,
+        needs: [bool; N],
+    ) -> [Option<FloatTensor<B>>; N];
+}
+
+/// Adapter from [`Vjp`] to Burn's [`Backward`].
+#[derive(Debug)]
+struct Rule<V>(V);
+
+impl<B: Backend, V: Vjp<B, N>, const N: usize> Backward<B, N> for Rule<V> {
+    type State = V::Saved;
+
+    fn backward(self, ops: Ops<V::Saved, N>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let grad = grads.consume::<B>(&ops.node);
+        let ids: [Option<NodeId>; N] = ops.parents.map(|parent| parent.map(|node| node.id));
+        let needs = ids.map(|id| id.is_some());
+        for (id, gradient) in ids.into_iter().zip(V::backward(ops.state, grad, needs)) {
+            if let Some(id) = id {
+                let gradient = gradient.expect("a Vjp returns every gradient that is needed");
+                grads.register::<B>(id, gradient);
+            }
+        }
+    }
+}
+
+/// Runs `forward` on the plain tensors and records `rule` for the backward pass.
+///
+/// `forward` is told which inputs want a gradient, and returns the output and what to save.
+pub(crate) fn record<B, C, V, const N: usize>(
+    rule: V,
+    inputs: [FloatTensor<Autodiff<B, C>>; N],
+    forward: impl FnOnce([FloatTensor<B>; N], [bool; N]) -> (FloatTensor<B>, V::Saved),
+) -> FloatTensor<Autodiff<B, C>>
+where
+    B: Backend,
+    C: CheckpointStrategy,
+    V: Vjp<B, N>,
+{
+    let needs = inputs.each_ref().map(wants_gradient::<B, C>);
+    let nodes = inputs.each_ref().map(|input| input.node());
+    let (output, saved) = forward(inputs.map(|input| input.into_primitive()), needs);
+    match Rule(rule).prepare::<C>(nodes).compute_bound().stateful() {
+        OpsKind::Tracked(prep) => prep.finish(saved, output),
+        OpsKind::UnTracked(prep) => prep.finish(output),
+    }
+}
+
+/// Whether the tape leads from `input` to anything that requires a gradient.
+///
+/// Burn keeps the node's requirement to itself but answers through the kind of preparation;
+/// a preparation that is not finished leaves no trace.
+fn wants_gradient<B: Backend, C: CheckpointStrategy>(input: &FloatTensor<Autodiff<B, C>>) -> bool {
+    #[derive(Debug)]
+    struct Probe;
+    impl<B: Backend> Backward<B, 1> for Probe {
+        type State = ();
+        fn backward(self, _: Ops<(), 1>, _: &mut Gradients, _: &mut Checkpointer) {
+            unreachable!("a probe is never put on the tape")
+        }
+    }
+    let prepared = Backward::<B, 1>::prepare::<C>(Probe, [input.node()]);
+    matches!(prepared.compute_bound().stateful(), OpsKind::Tracked(_))
+}
