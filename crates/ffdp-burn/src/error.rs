@@ -1,4 +1,197 @@
 //! What can go wrong outside the caller's control, and how to mend it.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {}
+//!
+//! Every variant carries the datum itself (which file, which value) and, where a user can act, what
+//! to do about it. Caller's bugs inside tensor operations panic instead; see each op's `# Panics`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A result whose error is, unless said otherwise, this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The world's fault: a file, a setting, an image or a device that cannot be worked with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused an operation on a file.
+    #[error("could not {action} {}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was attempted, as a verb: "read", "create", "rename".
+        action: &'static str,
+        /// The system's own reason.
+        source: io::Error,
+    },
+
+    /// A NIfTI file is damaged, or of a kind that is not read here.
+    #[error("{}: {what}, got {value}; {fix}", path.display())]
+    Nifti {
+        /// The file.
+        path: PathBuf,
+        /// The rule that was broken.
+        what: String,
+        /// The value found in the file.
+        value: String,
+        /// What the user can do.
+        fix: String,
+    },
+
+    /// Another error, found while reading a file.
+    #[error("{}: {source}", path.display())]
+    InFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        source: Box<Error>,
+    },
+
+    /// A value (setting, geometry, argument) is outside what has a meaning.
+    #[error("{what}, got {value}; {fix}")]
+    Invalid {
+        /// The rule that was broken: "spacing must lie in 1e-6..1e6 mm".
+        what: String,
+        /// The offending value.
+        value: String,
+        /// What the user can do.
+        fix: String,
+    },
+
+    /// An image holds NaN or infinite voxels.
+    #[error(
+        "{what} holds {nan} NaN and {infinite} infinite voxels, the first at voxel \
+         (x, y, z) = {first:?}; repair the image or set them to zero (--nan-policy zero|mask)"
+    )]
+    NonFinite {
+        /// Which image.
+        what: String,
+        /// Number of NaN voxels.
+        nan: usize,
+        /// Number of infinite voxels.
+        infinite: usize,
+        /// Voxel index (x, y, z) of the first of either.
+        first: [usize; 3],
+    },
+
+    /// A label map holds values that are no integers, or do not fit 32 bits.
+    #[error(
+        "{}: {count} voxels are no integer labels in the range of i32, the first at voxel \
+         (x, y, z) = {first:?} with value {value}; pass an intensity image as an image, or \
+         threshold it first",
+        path.display()
+    )]
+    NotLabels {
+        /// The file.
+        path: PathBuf,
+        /// Number of offending voxels.
+        count: usize,
+        /// Voxel index (x, y, z) of the first.
+        first: [usize; 3],
+        /// Value of the first.
+        value: f64,
+    },
+
+    /// An affine map cannot be inverted reliably.
+    #[error(
+        "{what} is singular or nearly so: condition number {condition:.3e} exceeds {limit:.0e}; \
+         check the image's orientation and spacing, or the transform file"
+    )]
+    Singular {
+        /// Which map.
+        what: String,
+        /// Its condition number (ratio of the largest to the smallest singular value).
+        condition: f64,
+        /// The largest one accepted.
+        limit: f64,
+    },
+
+    /// Two arrays that belong together differ in shape.
+    #[error("{what}: expected {expected:?}, got {got:?}")]
+    Shape {
+        /// What the shapes belong to.
+        what: String,
+        /// The shape required.
+        expected: Vec<usize>,
+        /// The shape found.
+        got: Vec<usize>,
+    },
+
+    /// Two images that must share a voxel grid do not.
+    #[error(
+        "{what} is on another grid: sizes {expected_size:?} and {got_size:?}, largest corner \
+         distance {distance_voxels:.3} voxels (accepted {tolerance_voxels}); resample it first"
+    )]
+    Grid {
+        /// Which image.
+        what: String,
+        /// Size (x, y, z) of the reference grid.
+        expected_size: [usize; 3],
+        /// Size (x, y, z) of the grid found.
+        got_size: [usize; 3],
+        /// Largest distance between corresponding corners, in voxels of the reference.
+        distance_voxels: f64,
+        /// The distance accepted, in voxels.
+        tolerance_voxels: f64,
+    },
+
+    /// Two images do not overlap enough in physical space.
+    #[error(
+        "fixed and moving overlap by {overlap_percent:.2} % of the fixed image, at least \
+         {required_percent} % is needed; fixed spans {fixed_box_mm:.1?} mm, moving spans \
+         {moving_box_mm:.1?} mm (RAS, low and high corner): check the headers, or start from an \
+         initial transform that aligns the centres"
+    )]
+    NoOverlap {
+        /// Low and high corner of the fixed image, RAS mm.
+        fixed_box_mm: [[f64; 3]; 2],
+        /// Low and high corner of the moving image, RAS mm.
+        moving_box_mm: [[f64; 3]; 2],
+        /// Part of the fixed grid that lies inside the moving grid.
+        overlap_percent: f64,
+        /// The least that was asked for.
+        required_percent: f64,
+    },
+
+    /// Something does not fit into memory or onto the disk; found out before starting.
+    #[error("{what} needs {needed_bytes} bytes, {available_bytes} are available; {fix}")]
+    TooLarge {
+        /// What was to be stored.
+        what: String,
+        /// Bytes needed.
+        needed_bytes: u64,
+        /// Bytes there.
+        available_bytes: u64,
+        /// What the user can do.
+        fix: String,
+    },
+
+    /// A device failed to run or to hand back a result.
+    #[error("device failure while {action}: {reason}")]
+    Device {
+        /// What was being done.
+        action: String,
+        /// The backend's own words.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// An [`Error::Invalid`]: the rule, the value that breaks it, the way out.
+    pub fn invalid(
+        what: impl Into<String>,
+        value: impl std::fmt::Debug,
+        fix: impl Into<String>,
+    ) -> Self {
+        Self::Invalid { what: what.into(), value: format!("{value:?}"), fix: fix.into() }
+    }
+
+    /// An [`Error::Io`] on `path`.
+    pub fn io(path: &Path, action: &'static str, source: io::Error) -> Self {
+        Self::Io { path: path.to_path_buf(), action, source }
+    }
+
+    /// An [`Error::Device`] from a backend's error.
+    pub fn device(action: impl Into<String>, reason: impl std::fmt::Display) -> Self {
+        Self::Device { action: action.into(), reason: reason.to_string() }
+    }
+}

@@ -1,1 +1,23 @@
-//! image
+//! What an image is: intensities on a voxel grid placed in physical space.
+//!
+//! Two spaces exist here, and the types keep them apart: [`Voxel`] (continuous voxel index, axes
+//! x, y, z with x fastest in memory, voxel centres at integers) and [`Physical`] (RAS+ mm).
+//! A [`Geometry`] places a grid, an [`Affine`] maps between spaces, a [`Volume`] holds intensities
+//! and a [`LabelMap`] integer labels. Everything a kernel needs is folded into index space by
+//! [`index_affine`] and [`index_linear`]. Read `space.rs` first, then `geometry.rs`.
+
+mod geometry;
+mod index_space;
+mod labels;
+mod placement;
+mod space;
+mod volume;
+
+#[cfg(test)]
+mod tests;
+
+pub use geometry::{Geometry, SAME_GRID_TOLERANCE_VOXELS, SPACING_LIMITS_MM};
+pub use index_space::{index_affine, index_linear};
+pub use labels::LabelMap;
+pub use space::{Affine, MAX_CONDITION, Matrix3, Physical, Voxel};
+pub use volume::Volume;
