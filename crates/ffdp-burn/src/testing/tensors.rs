@@ -27,12 +27,12 @@ pub fn tensor<const D: usize>(
     device: &Device,
     dtype: DType,
 ) -> Tensor<D> {
-    assert_eq!(values.len(), shape.iter().product(), "values for shape {shape:?}");
+    assert_eq!(values.len(), shape.iter().product::<usize>(), "values for shape {shape:?}");
     let data = TensorData::new(values.to_vec(), Shape::from(shape)).convert_dtype(dtype);
     Tensor::from_data(data, (device, dtype))
 }
 
 /// The elements of a tensor in order, widened.
 pub fn to_f64<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
-    tensor.into_data().convert::<f64>().to_vec().expect("just converted to f64")
+    tensor.into_data().convert::<f64>().try_to_vec().expect("just converted to f64")
 }

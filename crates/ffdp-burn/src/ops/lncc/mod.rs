@@ -106,7 +106,7 @@ fn gradient_specs(
 /// If the shapes differ, or the window is even or outside 3..=21.
 pub fn lncc(moved: Tensor<5>, fixed: Tensor<5>, options: &LnccOptions) -> Tensor<1> {
     let count = moved.shape().num_elements();
-    lncc_sum(moved, fixed, options).div_scalar(count as f64).neg().add_scalar(1.0)
+    lncc_sum(moved, fixed, options).mul_scalar(1.0 / count as f64).neg().add_scalar(1.0)
 }
 
 /// `sum n` over all voxels: the additive part of [`lncc`], for losses that are summed over shards.

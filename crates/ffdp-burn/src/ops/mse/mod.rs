@@ -41,7 +41,7 @@ pub trait MseOps: Backend {
 /// If the shapes differ.
 pub fn mse(moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
     let count = moved.shape().num_elements();
-    squared_difference_sum(moved, fixed).div_scalar(count as f64)
+    squared_difference_sum(moved, fixed).mul_scalar(1.0 / count as f64)
 }
 
 /// `sum (moved - fixed)^2`: the additive part of [`mse`], for losses that are summed over shards.
