@@ -5,11 +5,12 @@ use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
 use cubecl::ir::features::AtomicUsage;
+use cubecl::ir::settings::Dim3;
 use cubecl::prelude::*;
 
 /// Units of a cube along x, y, z: whole warps along x for coalesced access, and a block that is
 /// compact in space, so that neighbouring samples share cache lines.
-pub(crate) const CUBE: CubeDim = CubeDim { x: 32, y: 4, z: 2 };
+pub(crate) const CUBE: Dim3 = Dim3::new_3d(32, 4, 2);
 
 /// The extent of a volume in a kernel, in tensor order.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]

@@ -18,7 +18,7 @@ use crate::ops::launch::{
 
 /// The taps of the outer field at `p + v(p)`.
 #[cube]
-fn sample(inner: &[f32], at: Voxel, size: Extent, outer_size: Extent) -> Sample {
+fn sample(inner: &[f32], at: &Voxel, size: &Extent, outer_size: &Extent) -> Sample {
     let len = len(size);
     let voxel = at.n as usize * 3 * len + offset(at, size);
     let x = f32::cast_from(at.x) + inner[voxel];
@@ -39,17 +39,17 @@ fn forward_kernel(
     size: Extent,
     outer_size: Extent,
 ) {
-    let at = voxel_of_unit(size);
-    if !inside(at, size) {
+    let at = voxel_of_unit(&size);
+    if !inside(&at, &size) {
         terminate!();
     }
-    let s = sample(inner, at, size, outer_size);
-    let (wx, wy, wz) = (weights(s.x), weights(s.y), weights(s.z));
+    let s = sample(inner, &at, &size, &outer_size);
+    let (wx, wy, wz) = (weights(&s.x), weights(&s.y), weights(&s.z));
     for c in 0..3u32 {
         let channel = (at.n * 3 + c) as usize;
-        let voxel = channel * len(size) + offset(at, size);
-        let base = channel * len(outer_size);
-        output[voxel] = inner[voxel] + corners(outer, base, outer_size, s, wx, wy, wz);
+        let voxel = channel * len(&size) + offset(&at, &size);
+        let base = channel * len(&outer_size);
+        output[voxel] = inner[voxel] + corners(outer, base, &outer_size, &s, &wx, &wy, &wz);
     }
 }
 
@@ -63,20 +63,20 @@ fn to_inner_kernel(
     size: Extent,
     outer_size: Extent,
 ) {
-    let at = voxel_of_unit(size);
-    if !inside(at, size) {
+    let at = voxel_of_unit(&size);
+    if !inside(&at, &size) {
         terminate!();
     }
-    let s = sample(inner, at, size, outer_size);
-    let (len, outer_len) = (len(size), len(outer_size));
+    let s = sample(inner, &at, &size, &outer_size);
+    let (len, outer_len) = (len(&size), len(&outer_size));
     let first = (at.n * 3) as usize;
-    let voxel = first * len + offset(at, size);
+    let voxel = first * len + offset(&at, &size);
     let mut x = grad[voxel];
     let mut y = grad[voxel + len];
     let mut z = grad[voxel + 2 * len];
     for c in 0..3u32 {
         let g = grad[voxel + c as usize * len];
-        let slope = gradient(outer, (first + c as usize) * outer_len, outer_size, s);
+        let slope = gradient(outer, (first + c as usize) * outer_len, &outer_size, &s);
         x += g * slope.x;
         y += g * slope.y;
         z += g * slope.z;
@@ -95,15 +95,15 @@ fn to_outer_kernel(
     size: Extent,
     outer_size: Extent,
 ) {
-    let at = voxel_of_unit(size);
-    if !inside(at, size) {
+    let at = voxel_of_unit(&size);
+    if !inside(&at, &size) {
         terminate!();
     }
-    let s = sample(inner, at, size, outer_size);
+    let s = sample(inner, &at, &size, &outer_size);
     for c in 0..3u32 {
         let channel = (at.n * 3 + c) as usize;
-        let g = grad[channel * len(size) + offset(at, size)];
-        add_to_corners(output, channel * len(outer_size), outer_size, s, g);
+        let g = grad[channel * len(&size) + offset(&at, &size)];
+        add_to_corners(output, channel * len(&outer_size), &outer_size, &s, g);
     }
 }
 
@@ -121,7 +121,7 @@ impl ComposeOps for CubeBackend {
             forward_kernel::launch_unchecked(
                 &inner.client,
                 cubes("compose", inner.meta.shape()[0], size(&inner)),
-                CUBE,
+                CUBE.into(),
                 address(&[&outer, &inner]),
                 buffer(&outer),
                 buffer(&inner),
@@ -151,7 +151,7 @@ impl ComposeOps for CubeBackend {
                 to_outer_kernel::launch_unchecked(
                     client,
                     cubes("compose", batch, size(&inner)),
-                    CUBE,
+                    CUBE.into(),
                     address,
                     buffer(&inner),
                     buffer(&grad),
@@ -169,7 +169,7 @@ impl ComposeOps for CubeBackend {
             to_inner_kernel::launch_unchecked(
                 client,
                 cubes("compose", batch, size(&inner)),
-                CUBE,
+                CUBE.into(),
                 address,
                 buffer(&outer),
                 buffer(&inner),

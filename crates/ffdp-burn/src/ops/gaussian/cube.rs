@@ -8,6 +8,7 @@ use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::ir::settings::Dim3;
 use cubecl::prelude::*;
 
 use super::{Direction, GaussianOps, GaussianOptions};
@@ -15,7 +16,7 @@ use crate::ops::launch::{
     CUBE, Extent, UNITS, address, assert_f32, buffer, cubes, empty, extent, upload,
 };
 
-const TILE: CubeDim = CubeDim { x: 32, y: 8, z: 1 };
+const TILE: Dim3 = Dim3::new_2d(32, 8);
 const TILE_X: u32 = 32;
 const TILE_Y: u32 = 8;
 
@@ -263,7 +264,7 @@ fn march(
         march_kernel::launch_unchecked(
             &x.client,
             CubeCount::Static(counts[0] as u32, counts[1] as u32, counts[2] as u32),
-            TILE,
+            TILE.into(),
             address(&[x]),
             buffer(x),
             buffer(&table.buffer),
@@ -291,7 +292,7 @@ fn along_axis(
         axis_kernel::launch_unchecked(
             &x.client,
             cubes("gaussian", volumes, size),
-            CUBE,
+            CUBE.into(),
             address(&[x]),
             buffer(x),
             buffer(&table.buffer),

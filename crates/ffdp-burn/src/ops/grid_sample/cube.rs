@@ -8,7 +8,7 @@ use cubecl::prelude::*;
 
 use super::{GridSampleOps, Interpolation, Padding, Sampling};
 use crate::ops::launch::{
-    CUBE, Extent, ExtentLaunch, address, assert_atomic_add, assert_f32, buffer, cubes, empty,
+    CUBE, Extent, address, assert_atomic_add, assert_f32, buffer, cubes, empty,
     extent, sum_over_cube, sum_rows, zeros,
 };
 
@@ -88,7 +88,7 @@ pub(crate) struct Voxel {
 
 /// The voxel of this unit on a grid launched with [`cubes`].
 #[cube]
-pub(crate) fn voxel_of_unit(size: Extent) -> Voxel {
+pub(crate) fn voxel_of_unit(size: &Extent) -> Voxel {
     let tiles = size.d.div_ceil(CUBE_DIM_Z);
     Voxel {
         n: CUBE_POS_Z / tiles,
@@ -99,19 +99,19 @@ pub(crate) fn voxel_of_unit(size: Extent) -> Voxel {
 }
 
 #[cube]
-pub(crate) fn inside(at: Voxel, size: Extent) -> bool {
+pub(crate) fn inside(at: &Voxel, size: &Extent) -> bool {
     at.x < size.w && at.y < size.h && at.z < size.d
 }
 
 /// Elements of one channel.
 #[cube]
-pub(crate) fn len(size: Extent) -> usize {
+pub(crate) fn len(size: &Extent) -> usize {
     size.d as usize * size.h as usize * size.w as usize
 }
 
 /// The offset of a voxel within its channel.
 #[cube]
-pub(crate) fn offset(at: Voxel, size: Extent) -> usize {
+pub(crate) fn offset(at: &Voxel, size: &Extent) -> usize {
     (at.z as usize * size.h as usize + at.y as usize) * size.w as usize + at.x as usize
 }
 
@@ -123,14 +123,12 @@ pub(crate) fn tap(
     #[comptime] padding: Padding,
 ) -> Tap {
     let last = f32::cast_from(size) - 1.0;
-    let mut at = coordinate;
+    // Two voxels beyond the border everything is zero; this keeps the casts in range.
+    let mut at = clamp(coordinate, -2.0, last + 2.0);
     let mut moves = 1.0f32;
     if comptime!(padding == Padding::Border) {
         moves = select(coordinate > 0.0 && coordinate < last, 1.0f32, 0.0f32);
         at = clamp(coordinate, 0.0, last);
-    } else {
-        // Two voxels beyond the border everything is zero; this keeps the casts in range.
-        at = clamp(coordinate, -2.0, last + 2.0);
     }
     let mut low = at.floor();
     let mut t = at - low;
@@ -157,18 +155,18 @@ pub(crate) fn tap(
 }
 
 #[cube]
-pub(crate) fn weights(tap: Tap) -> Pair {
+pub(crate) fn weights(tap: &Tap) -> Pair {
     Pair { low: tap.weight_low, high: tap.weight_high }
 }
 
 #[cube]
-pub(crate) fn slopes(tap: Tap) -> Pair {
+pub(crate) fn slopes(tap: &Tap) -> Pair {
     Pair { low: tap.slope_low, high: tap.slope_high }
 }
 
 /// One row of corners: `wx0 I(x0, y, z) + wx1 I(x1, y, z)`.
 #[cube]
-fn row(image: &[f32], base: usize, size: Extent, x: Tap, y: u32, z: u32, wx: Pair) -> f32 {
+fn row(image: &[f32], base: usize, size: &Extent, x: &Tap, y: u32, z: u32, wx: &Pair) -> f32 {
     let start = base + (z as usize * size.h as usize + y as usize) * size.w as usize;
     wx.low * image[start + x.low as usize] + wx.high * image[start + x.high as usize]
 }
@@ -178,27 +176,27 @@ fn row(image: &[f32], base: usize, size: Extent, x: Tap, y: u32, z: u32, wx: Pai
 pub(crate) fn corners(
     image: &[f32],
     base: usize,
-    size: Extent,
-    at: Sample,
-    wx: Pair,
-    wy: Pair,
-    wz: Pair,
+    size: &Extent,
+    at: &Sample,
+    wx: &Pair,
+    wy: &Pair,
+    wz: &Pair,
 ) -> f32 {
-    let low = wy.low * row(image, base, size, at.x, at.y.low, at.z.low, wx)
-        + wy.high * row(image, base, size, at.x, at.y.high, at.z.low, wx);
-    let high = wy.low * row(image, base, size, at.x, at.y.low, at.z.high, wx)
-        + wy.high * row(image, base, size, at.x, at.y.high, at.z.high, wx);
+    let low = wy.low * row(image, base, size, &at.x, at.y.low, at.z.low, wx)
+        + wy.high * row(image, base, size, &at.x, at.y.high, at.z.low, wx);
+    let high = wy.low * row(image, base, size, &at.x, at.y.low, at.z.high, wx)
+        + wy.high * row(image, base, size, &at.x, at.y.high, at.z.high, wx);
     wz.low * low + wz.high * high
 }
 
 /// `grad I` at a sample, in image voxels.
 #[cube]
-pub(crate) fn gradient(image: &[f32], base: usize, size: Extent, at: Sample) -> Point {
-    let (wx, wy, wz) = (weights(at.x), weights(at.y), weights(at.z));
+pub(crate) fn gradient(image: &[f32], base: usize, size: &Extent, at: &Sample) -> Point {
+    let (wx, wy, wz) = (weights(&at.x), weights(&at.y), weights(&at.z));
     Point {
-        x: corners(image, base, size, at, slopes(at.x), wy, wz),
-        y: corners(image, base, size, at, wx, slopes(at.y), wz),
-        z: corners(image, base, size, at, wx, wy, slopes(at.z)),
+        x: corners(image, base, size, at, &slopes(&at.x), &wy, &wz),
+        y: corners(image, base, size, at, &wx, &slopes(&at.y), &wz),
+        z: corners(image, base, size, at, &wx, &wy, &slopes(&at.z)),
     }
 }
 
@@ -207,8 +205,8 @@ pub(crate) fn gradient(image: &[f32], base: usize, size: Extent, at: Sample) -> 
 fn sampled_index(
     affine: &[f32],
     displacement: &[f32],
-    space: Space,
-    at: Voxel,
+    space: &Space,
+    at: &Voxel,
     #[comptime] has_displacement: bool,
 ) -> Point {
     let a = (at.n * space.affine_stride) as usize;
@@ -217,11 +215,11 @@ fn sampled_index(
     let mut y = affine[a + 4] * px + affine[a + 5] * py + affine[a + 6] * pz + affine[a + 7];
     let mut z = affine[a + 8] * px + affine[a + 9] * py + affine[a + 10] * pz + affine[a + 11];
     if has_displacement {
-        let len = len(space.output);
-        let voxel = at.n as usize * 3 * len + offset(at, space.output);
+        let len = len(&space.output);
+        let voxel = at.n as usize * 3 * len + offset(at, &space.output);
         let (ux, uy, uz) =
             (displacement[voxel], displacement[voxel + len], displacement[voxel + 2 * len]);
-        let s = space.scale;
+        let s = &space.scale;
         x += s.xx * ux + s.xy * uy + s.xz * uz;
         y += s.yx * ux + s.yy * uy + s.yz * uz;
         z += s.zx * ux + s.zy * uy + s.zz * uz;
@@ -233,14 +231,14 @@ fn sampled_index(
 fn sample(
     affine: &[f32],
     displacement: &[f32],
-    space: Space,
-    at: Voxel,
-    #[comptime] sampling: Comptime,
+    space: &Space,
+    at: &Voxel,
+    #[comptime] plan: Plan,
 ) -> Sample {
     let index =
-        sampled_index(affine, displacement, space, at, comptime!(sampling.has_displacement));
-    let interpolation = comptime!(sampling.interpolation);
-    let padding = comptime!(sampling.padding);
+        sampled_index(affine, displacement, space, at, comptime!(plan.has_displacement));
+    let interpolation = comptime!(plan.interpolation);
+    let padding = comptime!(plan.padding);
     Sample {
         x: tap(index.x, space.input.w, interpolation, padding),
         y: tap(index.y, space.input.h, interpolation, padding),
@@ -250,15 +248,21 @@ fn sample(
 
 /// `sum_c g_c grad I_c` at an output voxel, in image voxels.
 #[cube]
-fn index_gradient(image: &[f32], grad: &[f32], space: Space, at: Voxel, sample: Sample) -> Point {
-    let (image_len, output_len) = (len(space.input), len(space.output));
-    let voxel = offset(at, space.output);
+fn index_gradient(
+    image: &[f32],
+    grad: &[f32],
+    space: &Space,
+    at: &Voxel,
+    sample: &Sample,
+) -> Point {
+    let (image_len, output_len) = (len(&space.input), len(&space.output));
+    let voxel = offset(at, &space.output);
     let first = at.n as usize * space.channels as usize;
     let mut sum = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
     for c in 0..space.channels {
         let channel = first + c as usize;
         let g = grad[channel * output_len + voxel];
-        let slope = gradient(image, channel * image_len, space.input, sample);
+        let slope = gradient(image, channel * image_len, &space.input, sample);
         sum.x += g * slope.x;
         sum.y += g * slope.y;
         sum.z += g * slope.z;
@@ -268,7 +272,7 @@ fn index_gradient(image: &[f32], grad: &[f32], space: Space, at: Voxel, sample: 
 
 /// What is fixed when a kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Comptime {
+struct Plan {
     interpolation: Interpolation,
     padding: Padding,
     has_displacement: bool,
@@ -281,24 +285,24 @@ fn forward_kernel(
     displacement: &[f32],
     output: &mut [f32],
     space: Space,
-    #[comptime] sampling: Comptime,
+    #[comptime] plan: Plan,
 ) {
-    let at = voxel_of_unit(space.output);
-    if !inside(at, space.output) {
+    let at = voxel_of_unit(&space.output);
+    if !inside(&at, &space.output) {
         terminate!();
     }
-    let s = sample(affine, displacement, space, at, sampling);
-    let (image_len, output_len) = (len(space.input), len(space.output));
+    let s = sample(affine, displacement, &space, &at, plan);
+    let (image_len, output_len) = (len(&space.input), len(&space.output));
     for c in 0..space.channels {
         let channel = at.n as usize * space.channels as usize + c as usize;
-        output[channel * output_len + offset(at, space.output)] = corners(
+        output[channel * output_len + offset(&at, &space.output)] = corners(
             image,
             channel * image_len,
-            space.input,
-            s,
-            weights(s.x),
-            weights(s.y),
-            weights(s.z),
+            &space.input,
+            &s,
+            &weights(&s.x),
+            &weights(&s.y),
+            &weights(&s.z),
         );
     }
 }
@@ -312,17 +316,17 @@ fn to_displacement_kernel(
     grad: &[f32],
     output: &mut [f32],
     space: Space,
-    #[comptime] sampling: Comptime,
+    #[comptime] plan: Plan,
 ) {
-    let at = voxel_of_unit(space.output);
-    if !inside(at, space.output) {
+    let at = voxel_of_unit(&space.output);
+    if !inside(&at, &space.output) {
         terminate!();
     }
-    let taken = sample(affine, displacement, space, at, sampling);
-    let g = index_gradient(image, grad, space, at, taken);
-    let s = space.scale;
-    let len = len(space.output);
-    let voxel = at.n as usize * 3 * len + offset(at, space.output);
+    let taken = sample(affine, displacement, &space, &at, plan);
+    let g = index_gradient(image, grad, &space, &at, &taken);
+    let s = &space.scale;
+    let len = len(&space.output);
+    let voxel = at.n as usize * 3 * len + offset(&at, &space.output);
     output[voxel] = s.xx * g.x + s.yx * g.y + s.zx * g.z;
     output[voxel + len] = s.xy * g.x + s.yy * g.y + s.zy * g.z;
     output[voxel + 2 * len] = s.xz * g.x + s.yz * g.y + s.zz * g.z;
@@ -336,18 +340,18 @@ fn to_image_kernel(
     grad: &[f32],
     output: &[Atomic<f32>],
     space: Space,
-    #[comptime] sampling: Comptime,
+    #[comptime] plan: Plan,
 ) {
-    let at = voxel_of_unit(space.output);
-    if !inside(at, space.output) {
+    let at = voxel_of_unit(&space.output);
+    if !inside(&at, &space.output) {
         terminate!();
     }
-    let s = sample(affine, displacement, space, at, sampling);
-    let (image_len, output_len) = (len(space.input), len(space.output));
+    let s = sample(affine, displacement, &space, &at, plan);
+    let (image_len, output_len) = (len(&space.input), len(&space.output));
     for c in 0..space.channels {
         let channel = at.n as usize * space.channels as usize + c as usize;
-        let g = grad[channel * output_len + offset(at, space.output)];
-        add_to_corners(output, channel * image_len, space.input, s, g);
+        let g = grad[channel * output_len + offset(&at, &space.output)];
+        add_to_corners(output, channel * image_len, &space.input, &s, g);
     }
 }
 
@@ -356,15 +360,15 @@ fn to_image_kernel(
 pub(crate) fn add_to_corners(
     output: &[Atomic<f32>],
     base: usize,
-    size: Extent,
-    at: Sample,
+    size: &Extent,
+    at: &Sample,
     g: f32,
 ) {
     #[unroll]
     for corner in 0..8u32 {
-        let (x, wx) = chosen(at.x, comptime!(corner & 1 == 0));
-        let (y, wy) = chosen(at.y, comptime!(corner & 2 == 0));
-        let (z, wz) = chosen(at.z, comptime!(corner & 4 == 0));
+        let (x, wx) = chosen(&at.x, comptime!(corner & 1 == 0));
+        let (y, wy) = chosen(&at.y, comptime!(corner & 2 == 0));
+        let (z, wz) = chosen(&at.z, comptime!(corner & 4 == 0));
         let weight = wx * wy * wz;
         if weight != 0.0 {
             let row = (z as usize * size.h as usize + y as usize) * size.w as usize;
@@ -375,7 +379,7 @@ pub(crate) fn add_to_corners(
 
 /// The lower or the upper voxel of a tap, with its weight.
 #[cube]
-fn chosen(tap: Tap, #[comptime] low: bool) -> (u32, f32) {
+fn chosen(tap: &Tap, #[comptime] low: bool) -> (u32, f32) {
     if low { (tap.low, tap.weight_low) } else { (tap.high, tap.weight_high) }
 }
 
@@ -389,7 +393,7 @@ fn to_affine_kernel(
     partials: &mut [f32],
     space: Space,
     batch: u32,
-    #[comptime] sampling: Comptime,
+    #[comptime] plan: Plan,
 ) {
     let slab = CUBE_DIM_Z * SLICES;
     let slabs = space.output.d.div_ceil(slab);
@@ -402,9 +406,9 @@ fn to_affine_kernel(
     for step in 0..SLICES {
         let z = (CUBE_POS_Z % slabs) * slab + step * CUBE_DIM_Z + UNIT_POS_Z;
         let at = Voxel { n, x: ABSOLUTE_POS_X, y: ABSOLUTE_POS_Y, z };
-        if inside(at, space.output) {
-            let taken = sample(affine, displacement, space, at, sampling);
-            let g = index_gradient(image, grad, space, at, taken);
+        if inside(&at, &space.output) {
+            let taken = sample(affine, displacement, &space, &at, plan);
+            let g = index_gradient(image, grad, &space, &at, &taken);
             let (px, py, pz) = (f32::cast_from(at.x), f32::cast_from(at.y), f32::cast_from(at.z));
             add_outer(&mut sums, 0usize, g.x, px, py, pz);
             add_outer(&mut sums, 4usize, g.y, px, py, pz);
@@ -479,9 +483,9 @@ impl Call {
         if self.affine.meta.shape()[0] == 1 { 0 } else { 12 }
     }
 
-    fn comptime(&self) -> Comptime {
+    fn plan(&self) -> Plan {
         let Sampling { interpolation, padding, has_displacement, .. } = self.sampling;
-        Comptime { interpolation, padding, has_displacement }
+        Plan { interpolation, padding, has_displacement }
     }
 
     fn cubes(&self) -> CubeCount {
@@ -494,14 +498,14 @@ impl Call {
             forward_kernel::launch_unchecked(
                 &self.image.client,
                 self.cubes(),
-                CUBE,
+                CUBE.into(),
                 address(&[&self.image, &self.displacement, &output]),
                 buffer(&self.image),
                 buffer(&self.affine),
                 buffer(&self.displacement),
                 buffer(&output),
                 self.space(),
-                self.comptime(),
+                self.plan(),
             );
         }
         output
@@ -513,7 +517,7 @@ impl Call {
             to_displacement_kernel::launch_unchecked(
                 &self.image.client,
                 self.cubes(),
-                CUBE,
+                CUBE.into(),
                 address(&[&self.image, grad, &output]),
                 buffer(&self.image),
                 buffer(&self.affine),
@@ -521,7 +525,7 @@ impl Call {
                 buffer(grad),
                 buffer(&output),
                 self.space(),
-                self.comptime(),
+                self.plan(),
             );
         }
         output
@@ -535,14 +539,14 @@ impl Call {
             to_image_kernel::launch_unchecked(
                 client,
                 self.cubes(),
-                CUBE,
+                CUBE.into(),
                 address(&[&output, &self.displacement, grad]),
                 buffer(&self.affine),
                 buffer(&self.displacement),
                 buffer(grad),
                 buffer(&output),
                 self.space(),
-                self.comptime(),
+                self.plan(),
             );
         }
         output
@@ -561,7 +565,7 @@ impl Call {
             to_affine_kernel::launch_unchecked(
                 &self.image.client,
                 count,
-                CUBE,
+                CUBE.into(),
                 address(&[&self.image, &self.displacement, grad]),
                 buffer(&self.image),
                 buffer(&self.affine),
@@ -570,7 +574,7 @@ impl Call {
                 buffer(&partials),
                 self.space(),
                 self.batch() as u32,
-                self.comptime(),
+                self.plan(),
             );
         }
         let mut sums = sum_rows(&partials, maps * 12, columns, 1.0);

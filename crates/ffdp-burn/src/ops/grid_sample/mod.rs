@@ -103,7 +103,7 @@ impl Sampling {
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait GridSampleOps: Backend {
     /// `y(p) = I(A p + t + S u(p))`.
-    #[fusion(dtype = image, shape = { sampling.output_shape(image) })]
+    #[fusion(dtype = image, shape = sampling.output_shape(image))]
     fn grid_sample_3d(
         image: FloatTensor<Self>,
         affine: FloatTensor<Self>,

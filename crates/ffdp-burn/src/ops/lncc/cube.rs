@@ -11,6 +11,7 @@ use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::ir::settings::Dim3;
 use cubecl::prelude::*;
 
 use super::{GradientMode, LnccOps, LnccOptions};
@@ -19,7 +20,7 @@ use crate::ops::launch::{
 };
 
 /// Columns of a cube along x and y.
-const TILE: CubeDim = CubeDim { x: 32, y: 8, z: 1 };
+const TILE: Dim3 = Dim3::new_2d(32, 8);
 const TILE_X: u32 = 32;
 const TILE_Y: u32 = 8;
 
@@ -75,7 +76,7 @@ struct Column {
 }
 
 #[cube]
-fn column(size: Extent) -> Column {
+fn column(size: &Extent) -> Column {
     let (x, y) = (ABSOLUTE_POS_X, ABSOLUTE_POS_Y);
     Column { x, y, inside: x < size.w && y < size.h }
 }
@@ -107,7 +108,7 @@ fn load_tile(
     source: &[f32],
     tile: &mut Shared<[f32]>,
     base: usize,
-    size: Extent,
+    size: &Extent,
     plane_inside: bool,
     centre: f32,
     #[comptime] radius: u32,
@@ -189,7 +190,7 @@ fn windows_kernel(
     let volume = slab.volume as usize * size.d as usize * area;
     let centre_m = centres[slab.volume as usize];
     let centre_f = centres[(volumes + slab.volume) as usize];
-    let column = column(size);
+    let column = column(&size);
     let scale = 1.0f32 / comptime!((window * window * window) as f32);
     let start = slab.first + (CUBE_POS_Z * slab.chunk) as i32;
     let stop = min(start + slab.chunk as i32, slab.first + slab.planes as i32);
@@ -200,8 +201,8 @@ fn windows_kernel(
         let plane_inside = z >= 0 && z < size.d as i32;
         let base = volume + select(plane_inside, z, 0i32) as usize * area;
         sync_cube();
-        load_tile(moved, &mut tile_m, base, size, plane_inside, centre_m, radius);
-        load_tile(fixed, &mut tile_f, base, size, plane_inside, centre_f, radius);
+        load_tile(moved, &mut tile_m, base, &size, plane_inside, centre_m, radius);
+        load_tile(fixed, &mut tile_f, base, &size, plane_inside, centre_f, radius);
         sync_cube();
         let mut item = UNIT_POS;
         while item < rows * TILE_X {
@@ -324,7 +325,7 @@ fn gradient_kernel(
     let volume = slab.volume as usize * size.d as usize * area;
     let centre_t = centres[target_centre as usize];
     let centre_p = centres[partner_centre as usize];
-    let column = column(size);
+    let column = column(&size);
     let scale = 1.0f32 / comptime!((window * window * window) as f32);
     let start = slab.counted + (CUBE_POS_Z * slab.chunk) as i32;
     let stop = min(start + slab.chunk as i32, slab.counted + slab.count as i32);
@@ -333,10 +334,10 @@ fn gradient_kernel(
     while z < stop + radius as i32 {
         let base = (z - slab.first) as usize * area;
         sync_cube();
-        load_tile(fields, &mut tile_a, base, size, true, 0.0f32, radius);
-        load_tile(fields, &mut tile_b, base + skip as usize * field, size, true, 0.0f32, radius);
+        load_tile(fields, &mut tile_a, base, &size, true, 0.0f32, radius);
+        load_tile(fields, &mut tile_b, base + skip as usize * field, &size, true, 0.0f32, radius);
         let third = base + comptime!((skip + 1) as usize) * field;
-        load_tile(fields, &mut tile_c, third, size, true, 0.0f32, radius);
+        load_tile(fields, &mut tile_c, third, &size, true, 0.0f32, radius);
         sync_cube();
         let mut item = UNIT_POS;
         while item < rows * TILE_X {
@@ -494,7 +495,7 @@ impl Call {
             windows_kernel::launch_unchecked(
                 &self.moved.client,
                 CubeCount::Static(x, y, z),
-                TILE,
+                TILE.into(),
                 address(&[&self.moved, fields]),
                 buffer(&self.moved),
                 buffer(&self.fixed),
@@ -534,7 +535,7 @@ impl Call {
                 gradient_kernel::launch_unchecked(
                     &self.moved.client,
                     CubeCount::Static(x, y, z),
-                    TILE,
+                    TILE.into(),
                     address(&[&self.moved, fields]),
                     buffer(fields),
                     buffer(target),
