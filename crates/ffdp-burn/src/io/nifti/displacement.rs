@@ -57,7 +57,7 @@ pub fn write_displacement(
 /// the returned grid.
 ///
 /// # Errors
-/// As [`header`](super::header); [`Error::Nifti`] when the file has other axes than
+/// As [`header()`](super::header()); [`Error::Nifti`] when the file has other axes than
 /// `[x, y, z, 1, 3]`, another intent than 1007, or vectors that are not finite.
 pub fn read_displacement(path: impl AsRef<Path>) -> Result<(Vec<f32>, Geometry)> {
     let path = path.as_ref();

@@ -19,7 +19,7 @@ const INTENT_VECTOR: i32 = 1007;
 /// NaN and infinite voxels are kept: see [`Volume::check_finite`].
 ///
 /// # Errors
-/// As [`header`](super::header), and [`Error::Nifti`] for a damaged file or one that holds several
+/// As [`header()`](super::header()), and [`Error::Nifti`] for a damaged file or one that holds several
 /// volumes, [`Error::TooLarge`] when it does not fit into memory.
 pub fn read_volume(path: impl AsRef<Path>) -> Result<Volume> {
     read_intensities(path.as_ref(), &Selection::default())

@@ -1,5 +1,7 @@
 //! Where the grid lies: sform, qform, spacing.
 
+use std::f64::consts::{FRAC_PI_2, PI};
+
 use super::*;
 use crate::io::nifti::{GeometrySource, Header, header};
 
@@ -36,7 +38,7 @@ fn assert_same_place(a: &Geometry, b: &Geometry, case: &str) {
 #[test]
 fn rotations_pass_through_the_quaternion() {
     for axis in [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, -2.0, 0.5], [-1.0; 3]] {
-        for angle in [0.0, 1e-4, 0.3, 1.5707963, 2.5, 3.1415, std::f64::consts::PI, -2.0] {
+        for angle in [0.0, 1e-4, 0.3, FRAC_PI_2, 2.5, PI - 1e-4, PI, -2.0] {
             for flip in [1.0, -1.0] {
                 let case = format!("axis {axis:?} angle {angle} flip {flip}");
                 let turned = rotation(axis, angle).map(|[x, y, z]| [x, y, flip * z]);
@@ -50,7 +52,7 @@ fn rotations_pass_through_the_quaternion() {
                 let from_qform = read(&raw);
                 assert_eq!(from_qform.geometry_source, GeometrySource::Qform, "{case}");
                 // A quaternion in f32 fixes an angle near a half turn only to 3e-4.
-                let loose = (angle.abs() - std::f64::consts::PI).abs() < 1e-3;
+                let loose = (angle.abs() - PI).abs() < 1e-3;
                 if loose {
                     let distance = grid.grid_distance_voxels(&from_qform.geometry);
                     assert!(distance < 2e-3, "{case}: {distance}");

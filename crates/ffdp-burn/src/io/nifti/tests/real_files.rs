@@ -38,9 +38,9 @@ fn real_images_have_their_known_shape_place_and_content() {
         let path = folder.join(name).with_extension("nii.gz");
         let volume = read_volume(&path).unwrap();
         assert_eq!(volume.geometry.size, size, "{name}");
-        for i in 0..3 {
+        for (ours, theirs) in volume.geometry.spacing_mm.iter().zip(spacing) {
             // The table gives two decimals; headers hold f32.
-            assert!((volume.geometry.spacing_mm[i] - spacing[i]).abs() < 5e-3, "{name}");
+            assert!((ours - theirs).abs() < 5e-3, "{name}: {ours} {theirs}");
         }
         assert_eq!(volume.geometry.axis_codes(), axes, "{name}");
         volume.check_finite(name).unwrap();
