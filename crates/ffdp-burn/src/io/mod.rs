@@ -1,1 +1,12 @@
-//! io
+//! Files in and out: images, and the promises every file operation keeps.
+//!
+//! Nothing half-written is ever left under a final name ([`write_atomically`]), nothing is
+//! allocated before it is known to exist and to fit, and every refusal says which file, which
+//! value and what to do.
+
+mod atomic;
+mod memory;
+pub mod nifti;
+
+pub use atomic::{check_not_an_input, check_writable, write_atomically};
+pub use memory::{available_memory_bytes, check_memory};

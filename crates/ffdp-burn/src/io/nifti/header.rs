@@ -1,0 +1,312 @@
+//! What a header says, checked.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::data_type::DataType;
+use super::layout::{Endian, NotNifti, RawHeader, Version};
+use super::orientation::{Form, GeometrySource, qform_to_affine};
+use super::source::Source;
+use crate::error::{Error, Result};
+use crate::image::{Affine, Geometry, Physical, SPACING_LIMITS_MM, Voxel};
+
+/// Beyond this distance at a corner, in voxels, qform and sform are said to disagree. Rounding a
+/// quaternion to f32 moves corners by up to several hundredths of a voxel.
+const FORM_TOLERANCE_VOXELS: f64 = 0.1;
+
+/// Relative difference of spacings beyond which a warning is given.
+const SPACING_TOLERANCE: f64 = 1e-3;
+
+/// The checked header of a NIfTI file.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Header {
+    /// Format version.
+    pub version: Version,
+    /// Byte order.
+    pub endian: Endian,
+    /// Sizes of all axes, x first; at least one, up to seven.
+    pub dims: Vec<usize>,
+    /// Type of the stored voxels.
+    pub data_type: DataType,
+    /// Position of the first voxel in the uncompressed file, in bytes.
+    pub vox_offset: u64,
+    /// Factor from stored to real values; a stored 0 means 1.
+    pub slope: f64,
+    /// Added after the factor; 0 where the stored factor is 0.
+    pub intercept: f64,
+    /// What the values mean: 0 none, 1002 labels, 1007 vectors.
+    pub intent_code: i32,
+    /// Free text to the intent.
+    pub intent_name: String,
+    /// Free text.
+    pub description: String,
+    /// The placement by quaternion, when its code is positive.
+    pub qform: Option<Form>,
+    /// The placement by matrix, when its code is positive.
+    pub sform: Option<Form>,
+    /// The grid of the first three axes in RAS mm.
+    pub geometry: Geometry,
+    /// Which of the placements `geometry` is.
+    pub geometry_source: GeometrySource,
+    /// What is unusual and how it was read.
+    pub warnings: Vec<String>,
+}
+
+/// Reads and checks the header of a file; of a compressed file only the beginning is read.
+///
+/// # Errors
+/// [`Error::Io`] when the file cannot be read, [`Error::Nifti`] or [`Error::InFile`] when it is no
+/// NIfTI file that can be read here.
+pub fn header(path: impl AsRef<Path>) -> Result<Header> {
+    let mut source = Source::open(path.as_ref())?;
+    Header::read(&mut source)
+}
+
+impl Header {
+    /// Number of volumes: the product of the sizes of all axes after the third.
+    pub fn volumes(&self) -> usize {
+        self.dims.iter().skip(3).product()
+    }
+
+    /// Bytes of all voxels.
+    pub fn data_bytes(&self) -> u64 {
+        self.dims.iter().product::<usize>() as u64 * self.data_type.bytes() as u64
+    }
+
+    /// Reads the header at the start of `source` and compares lengths.
+    pub(super) fn read(source: &mut Source) -> Result<Self> {
+        let bytes = source.read_header_bytes()?;
+        let raw = RawHeader::parse(&bytes).map_err(|reason| not_nifti(source.path(), reason))?;
+        let header = Self::interpret(&raw, source.path())?;
+        source.check_length(&header)?;
+        Ok(header)
+    }
+
+    fn interpret(raw: &RawHeader, path: &Path) -> Result<Self> {
+        let mut warnings = Vec::new();
+        let reject = |what: &str, value: String, fix: &str| reject(path, what, value, fix);
+        let data_type = DataType::from_code(raw.datatype).ok_or_else(|| {
+            let value = format!("datatype {} ({})", raw.datatype, DataType::describe(raw.datatype));
+            reject("voxels must be integers or floats", value, "convert the file to one channel")
+        })?;
+        if i32::from(raw.bitpix) != 8 * data_type.bytes() as i32 {
+            let (bitpix, code) = (raw.bitpix, raw.datatype);
+            warnings.push(format!("bitpix {bitpix} contradicts datatype {code}; datatype is used"));
+        }
+        let dims = check_dims(raw, data_type, path)?;
+        let (slope, intercept) = check_scaling(raw, path)?;
+        let vox_offset = check_vox_offset(raw, path, &mut warnings)?;
+        let placement = Placement::of(raw, &dims, &mut warnings);
+        placement.check_pixdim(&dims, path)?;
+        let (geometry, geometry_source) = placement
+            .geometry(&mut warnings)
+            .map_err(|source| Error::InFile { path: path.into(), source: source.into() })?;
+        Ok(Self {
+            version: raw.version,
+            endian: raw.endian,
+            dims,
+            data_type,
+            vox_offset,
+            slope,
+            intercept,
+            intent_code: raw.intent_code,
+            intent_name: raw.intent_name.clone(),
+            description: raw.description.clone(),
+            qform: placement.qform,
+            sform: placement.sform,
+            geometry,
+            geometry_source,
+            warnings,
+        })
+    }
+}
+
+/// An [`Error::Nifti`] on `path`.
+pub(super) fn reject(path: &Path, what: &str, value: String, fix: &str) -> Error {
+    Error::Nifti { path: path.to_path_buf(), what: what.to_string(), value, fix: fix.to_string() }
+}
+
+fn not_nifti(path: &Path, reason: NotNifti) -> Error {
+    let what = "the file must be a single-file NIfTI-1 or NIfTI-2";
+    match reason {
+        NotNifti::Truncated => reject(
+            path,
+            "the file must hold a complete NIfTI header (348 or 540 bytes)",
+            "a shorter file".to_string(),
+            "it is truncated: copy or download it again",
+        ),
+        NotNifti::Size(bytes) => {
+            let value = format!("a file that starts with the bytes {bytes:02x?}");
+            reject(path, what, value, "convert it to .nii or .nii.gz")
+        }
+        NotNifti::Pair => {
+            let value = "the header of a .hdr/.img pair".to_string();
+            reject(path, what, value, "convert the pair to one .nii file")
+        }
+        NotNifti::Magic(bytes) => {
+            let value = format!("the magic bytes {bytes:02x?} (Analyze 7.5, or damaged)");
+            reject(path, what, value, "convert it to .nii, stating its orientation")
+        }
+    }
+}
+
+/// Sizes of all axes; their product, in bytes of the file and of f32 values, can be addressed.
+fn check_dims(raw: &RawHeader, data_type: DataType, path: &Path) -> Result<Vec<usize>> {
+    let rank = raw.dim[0];
+    if !(1..=7).contains(&rank) {
+        let value = format!("dim[0] = {rank}");
+        return Err(reject(path, "an image has 1 to 7 axes", value, "repair the header"));
+    }
+    let stored = &raw.dim[1..=rank as usize];
+    let dims: Vec<usize> =
+        stored.iter().filter_map(|&d| usize::try_from(d).ok().filter(|&d| d > 0)).collect();
+    if dims.len() != stored.len() {
+        let what = "every axis must have a positive size";
+        return Err(reject(path, what, format!("dim {stored:?}"), "repair the header"));
+    }
+    let bytes = dims
+        .iter()
+        .try_fold(data_type.bytes().max(4), |n, &d| n.checked_mul(d))
+        .filter(|&n| n <= isize::MAX as usize);
+    if bytes.is_none() {
+        let what = "the number of voxels must be addressable";
+        return Err(reject(path, what, format!("dim {stored:?}"), "repair the header"));
+    }
+    Ok(dims)
+}
+
+fn check_scaling(raw: &RawHeader, path: &Path) -> Result<(f64, f64)> {
+    let (slope, intercept) = (raw.scl_slope, raw.scl_inter);
+    if !slope.is_finite() || !intercept.is_finite() {
+        let what = "scl_slope and scl_inter must be finite";
+        let value = format!("{slope} and {intercept}");
+        return Err(reject(path, what, value, "set them to 1 and 0 if the data is not scaled"));
+    }
+    Ok(if slope == 0.0 { (1.0, 0.0) } else { (slope, intercept) })
+}
+
+fn check_vox_offset(raw: &RawHeader, path: &Path, warnings: &mut Vec<String>) -> Result<u64> {
+    let (stored, first) = (raw.vox_offset, raw.version.first_data_byte() as u64);
+    if stored == 0.0 {
+        warnings.push(format!("vox_offset is 0; data is read from byte {first}, after the header"));
+        return Ok(first);
+    }
+    let whole = stored.is_finite() && stored.fract() == 0.0 && stored < 2f64.powi(63);
+    if !whole || stored < first as f64 {
+        let what = format!("vox_offset must be a whole number of at least {first} bytes");
+        return Err(reject(path, &what, stored.to_string(), "repair the header"));
+    }
+    Ok(stored as u64)
+}
+
+/// The two forms and the spacing of a header, in mm.
+struct Placement {
+    size: [usize; 3],
+    pixdim_mm: [f64; 3],
+    qform: Option<Form>,
+    sform: Option<Form>,
+}
+
+impl Placement {
+    fn of(raw: &RawHeader, dims: &[usize], warnings: &mut Vec<String>) -> Self {
+        let scale = unit_in_mm(raw.xyzt_units, warnings);
+        let size = std::array::from_fn(|i| dims.get(i).copied().unwrap_or(1));
+        // The spacing of an axis that is not there means nothing; many writers leave it 0.
+        let spacing = |i: usize| if i < dims.len() { raw.pixdim[i + 1] * scale } else { 1.0 };
+        let pixdim_mm = std::array::from_fn(spacing);
+        let [dx, dy, dz] = pixdim_mm;
+        let offset = raw.qoffset.map(|v| v * scale);
+        let quaternion_squared: f64 = raw.quatern.iter().map(|v| v * v).sum();
+        if raw.qform_code > 0 && quaternion_squared > 1.001 {
+            warnings.push(format!("quaternion {:?} is longer than 1; normalised", raw.quatern));
+        }
+        let qform = (raw.qform_code > 0).then(|| Form {
+            code: raw.qform_code,
+            voxel_to_mm: qform_to_affine(raw.quatern, offset, [raw.pixdim[0], dx, dy, dz]),
+        });
+        let sform = (raw.sform_code > 0).then(|| Form {
+            code: raw.sform_code,
+            voxel_to_mm: Affine::from_rows(raw.srow.map(|row| row.map(|v| v * scale))),
+        });
+        Self { size, pixdim_mm, qform, sform }
+    }
+
+    fn check_pixdim(&self, dims: &[usize], path: &Path) -> Result<()> {
+        let [low, high] = SPACING_LIMITS_MM;
+        let spacing = &self.pixdim_mm[..dims.len().min(3)];
+        if spacing.iter().all(|s| (low..=high).contains(s)) {
+            return Ok(());
+        }
+        let what = "spacing (pixdim) must be positive, finite and within 1e-6..1e6 mm";
+        Err(reject(path, what, format!("{spacing:?}"), "repair the header"))
+    }
+
+    /// The sform if there is one, else the qform, else the spacing alone.
+    fn geometry(&self, warnings: &mut Vec<String>) -> Result<(Geometry, GeometrySource)> {
+        match (&self.sform, &self.qform) {
+            (Some(sform), qform) => {
+                let used = Geometry::from_affine(self.size, sform.voxel_to_mm)?;
+                if let Some(qform) = qform {
+                    self.compare_forms(&used, qform.voxel_to_mm, warnings);
+                } else {
+                    self.compare_spacing(&used, warnings);
+                }
+                Ok((used, GeometrySource::Sform))
+            }
+            (None, Some(qform)) => {
+                let used = Geometry::from_affine(self.size, qform.voxel_to_mm)?;
+                Ok((used, GeometrySource::Qform))
+            }
+            (None, None) => {
+                warnings.push(
+                    "neither qform nor sform is set; axes are taken as RAS, the origin as 0"
+                        .to_string(),
+                );
+                Ok((Geometry::new(self.size, self.pixdim_mm)?, GeometrySource::Pixdim))
+            }
+        }
+    }
+
+    fn compare_forms(
+        &self,
+        used: &Geometry,
+        qform: Affine<Voxel, Physical>,
+        warnings: &mut Vec<String>,
+    ) {
+        let distance = Geometry::from_affine(self.size, qform)
+            .map_or(f64::INFINITY, |other| used.grid_distance_voxels(&other));
+        if distance > FORM_TOLERANCE_VOXELS {
+            warnings.push(format!(
+                "qform and sform disagree by up to {distance:.2} voxels; the sform is used"
+            ));
+        }
+    }
+
+    fn compare_spacing(&self, used: &Geometry, warnings: &mut Vec<String>) {
+        let differs = |i: usize| {
+            (used.spacing_mm[i] - self.pixdim_mm[i]).abs() > SPACING_TOLERANCE * used.spacing_mm[i]
+        };
+        if (0..3).any(differs) {
+            let (sform, pixdim) = (used.spacing_mm, self.pixdim_mm);
+            warnings.push(format!(
+                "pixdim says spacing {pixdim:?} mm, the sform {sform:?} mm; the sform is used"
+            ));
+        }
+    }
+}
+
+/// Millimetres in the header's unit of length.
+fn unit_in_mm(xyzt_units: i32, warnings: &mut Vec<String>) -> f64 {
+    let (unit, scale) = match xyzt_units & 7 {
+        0 | 2 => return 1.0, // unknown is taken as mm, as all readers do
+        1 => ("metres", 1e3),
+        3 => ("micrometres", 1e-3),
+        other => {
+            warnings.push(format!("unit of length {other} is unknown; taken as millimetres"));
+            return 1.0;
+        }
+    };
+    warnings.push(format!("lengths are in {unit}; converted to millimetres"));
+    scale
+}

@@ -1,0 +1,190 @@
+//! The bytes of a file, compressed or not, with every length checked.
+
+use std::fs::File;
+use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use flate2::bufread::MultiGzDecoder;
+
+use super::header::{Header, reject};
+use super::layout::Version;
+use crate::error::{Error, Result};
+
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// Deflate spends at least two bits on 258 bytes, so no file unpacks to more than this many times
+/// its size. Bounds what a header can make us allocate.
+const LARGEST_EXPANSION: u64 = 1032;
+
+const DAMAGED: &str = "it is damaged: copy or download it again";
+
+/// An open file, read forward; gzip is recognised by content, whatever the name.
+pub(super) struct Source {
+    path: PathBuf,
+    stream: Stream,
+    file_bytes: u64,
+    /// Uncompressed bytes read so far.
+    position: u64,
+}
+
+enum Stream {
+    Plain(File),
+    Gzip(Box<MultiGzDecoder<BufReader<File>>>),
+}
+
+impl Source {
+    pub fn open(path: &Path) -> Result<Self> {
+        let failed = |action| move |source| Error::io(path, action, source);
+        let mut file = File::open(path).map_err(failed("open"))?;
+        let file_bytes = file.metadata().map_err(failed("read"))?.len();
+        let mut start = [0; 2];
+        let known = read_up_to(&mut file, &mut start).map_err(failed("read"))?;
+        file.rewind().map_err(failed("read"))?;
+        let stream = if known == 2 && start == GZIP_MAGIC {
+            let buffered = BufReader::with_capacity(1 << 18, file);
+            Stream::Gzip(Box::new(MultiGzDecoder::new(buffered)))
+        } else {
+            Stream::Plain(file)
+        };
+        Ok(Self { path: path.to_path_buf(), stream, file_bytes, position: 0 })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The header's bytes, or as many as there are: 348, or 540 if the first number says so.
+    pub fn read_header_bytes(&mut self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; Version::One.header_bytes()];
+        let known = self.read_some(&mut bytes)?;
+        bytes.truncate(known);
+        let size = (Version::Two.header_bytes() as u32).to_le_bytes();
+        let is_two = bytes.starts_with(&size) || bytes.iter().take(4).eq(size.iter().rev());
+        if is_two && bytes.len() == Version::One.header_bytes() {
+            bytes.resize(Version::Two.header_bytes(), 0);
+            let more = self.read_some(&mut bytes[known..])?;
+            bytes.truncate(known + more);
+        }
+        Ok(bytes)
+    }
+
+    /// Compares the length that the header asks for with that of the file, before anything of
+    /// that length is allocated. Exact for plain files, an upper bound for compressed ones.
+    pub fn check_length(&self, header: &Header) -> Result<()> {
+        let data = header.data_bytes();
+        let needed = header.vox_offset.saturating_add(data);
+        let there = self.file_bytes;
+        let demand = format!("the header asks for {needed} bytes ({data} of voxels)");
+        match &self.stream {
+            Stream::Plain(_) if there < needed => {
+                let what = format!("the file is truncated: {demand}");
+                Err(reject(&self.path, &what, format!("{there}"), DAMAGED))
+            }
+            Stream::Plain(_) if there > needed => Err(self.trailing(&demand, there)),
+            Stream::Gzip(_) if needed > there.saturating_mul(LARGEST_EXPANSION) => {
+                let what = format!("the compressed file cannot hold the voxels: {demand}");
+                Err(reject(&self.path, &what, format!("a file of {there} bytes"), DAMAGED))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Goes forward to an uncompressed position.
+    pub fn skip_to(&mut self, position: u64) -> Result<()> {
+        let distance = position.checked_sub(self.position).expect("sources are read forward");
+        match &mut self.stream {
+            Stream::Plain(file) => {
+                let moved = file.seek(SeekFrom::Start(position));
+                moved.map_err(|source| Error::io(&self.path, "read", source))?;
+                self.position = position;
+            }
+            Stream::Gzip(decoder) => {
+                let skipped = io::copy(&mut decoder.by_ref().take(distance), &mut io::sink())
+                    .map_err(|source| self.failed(source))?;
+                self.position += skipped;
+                if skipped < distance {
+                    return Err(self.truncated(position));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills `buffer`.
+    pub fn read_exact(&mut self, buffer: &mut [u8]) -> Result<()> {
+        let end = self.position + buffer.len() as u64;
+        match self.read_some(buffer)? {
+            known if known == buffer.len() => Ok(()),
+            _ => Err(self.truncated(end)),
+        }
+    }
+
+    /// Reads a compressed file to its end, so that its last checksum is compared; `end` is where
+    /// the header says it is. Plain files have been measured already.
+    pub fn finish(mut self, end: u64) -> Result<()> {
+        if matches!(self.stream, Stream::Plain(_)) {
+            return Ok(());
+        }
+        self.skip_to(end)?;
+        match self.read_some(&mut [0; 1])? {
+            0 => Ok(()),
+            _ => Err(self.trailing(&format!("the header asks for {end} bytes"), end + 1)),
+        }
+    }
+
+    fn read_some(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let known = match &mut self.stream {
+            Stream::Plain(file) => read_up_to(file, buffer),
+            Stream::Gzip(decoder) => read_up_to(decoder, buffer),
+        };
+        let known = known.map_err(|source| self.failed(source))?;
+        self.position += known as u64;
+        Ok(known)
+    }
+
+    fn failed(&self, source: io::Error) -> Error {
+        let corrupt = matches!(
+            source.kind(),
+            ErrorKind::InvalidInput | ErrorKind::InvalidData | ErrorKind::UnexpectedEof
+        );
+        if matches!(self.stream, Stream::Plain(_)) || !corrupt {
+            return Error::io(&self.path, "read", source);
+        }
+        let at = self.position;
+        let (what, fix) = match source.kind() {
+            ErrorKind::UnexpectedEof => ("the gzip stream must be complete", DAMAGED),
+            _ => (
+                "the gzip stream must be sound, with matching checksums and nothing after it",
+                DAMAGED,
+            ),
+        };
+        let value = format!("\"{source}\" after {at} uncompressed bytes");
+        reject(&self.path, what, value, fix)
+    }
+
+    fn truncated(&self, wanted: u64) -> Error {
+        let what = format!("the file is truncated: the header asks for at least {wanted} bytes");
+        reject(&self.path, &what, format!("{}", self.position), DAMAGED)
+    }
+
+    fn trailing(&self, demand: &str, there: u64) -> Error {
+        let what = format!("nothing may follow the last voxel: {demand}");
+        let least = if matches!(self.stream, Stream::Plain(_)) { "" } else { "at least " };
+        let fix = "the header is wrong or the file was appended to: write it anew";
+        reject(&self.path, &what, format!("{least}{there}"), fix)
+    }
+}
+
+/// Fills `buffer` as far as the stream goes.
+fn read_up_to(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut known = 0;
+    while known < buffer.len() {
+        match reader.read(&mut buffer[known..]) {
+            Ok(0) => break,
+            Ok(n) => known += n,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(known)
+}
