@@ -1,1 +1,34 @@
-//! synth
+//! Seeded, brain-like images with labels and known warps: the embedded default data.
+//!
+//! In the spirit of the FFDP paper's Algorithm 6 (section K.1): label map, per-label intensity
+//! statistics, smoothing. In place of a data set's label maps stands an anatomy that is a
+//! continuous function of position ([`Anatomy`]), so a subject is the same at every size and
+//! spacing, and its warps are exact. Read [`subject`] first, then [`pair`].
+//!
+//! ```
+//! use ffdp_burn::synth::{PhantomSettings, pair};
+//! let pair = pair(&PhantomSettings::with_size([24, 24, 24]), 7)?;
+//! assert_eq!(pair.displacement.len(), 3 * 24 * 24 * 24);
+//! assert!(pair.fixed.image.data.iter().all(|v| (0.0..=1.0).contains(v)));
+//! # Ok::<(), ffdp_burn::Error>(())
+//! ```
+
+mod anatomy;
+mod intensities;
+mod pair;
+mod phantom;
+mod random;
+mod spline;
+mod structure;
+mod subject;
+#[cfg(test)]
+mod tests;
+mod warp;
+
+pub use anatomy::Anatomy;
+pub use intensities::{Modality, paint};
+pub use pair::{Pair, pair};
+pub use phantom::PhantomSettings;
+pub use structure::Structure;
+pub use subject::{Subject, subject};
+pub use warp::{Diffeomorphism, WarpScale, WarpSettings};

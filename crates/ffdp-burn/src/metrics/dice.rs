@@ -1,0 +1,176 @@
+//! Overlap of label maps.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rayon::prelude::*;
+
+use crate::{Error, Result};
+
+/// Overlap of one label.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LabelDice {
+    /// The label id.
+    pub id: i32,
+    /// `2 |F and M| / (|F| + |M|)`; NaN where the label is absent in either map.
+    pub dice: f64,
+    /// Voxels of the label in the fixed map.
+    pub fixed_voxels: u64,
+    /// Voxels of the label in the moved map.
+    pub moved_voxels: u64,
+}
+
+/// Overlap of two label maps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiceScores {
+    /// One entry per label, in the order asked for (ascending when discovered).
+    pub labels: Vec<LabelDice>,
+}
+
+impl DiceScores {
+    /// Mean over the labels present in both maps (Learn2Reg's nanmean); NaN if there is none.
+    pub fn mean(&self) -> f64 {
+        self.weighted(|_| 1.0)
+    }
+
+    /// Mean over the labels present in both maps, each weighted by the inverse of its volume in
+    /// the fixed map, so that small structures count most.
+    ///
+    /// The FFDP paper prints an InvDice after Mang et al. 2019 without its formula; this is our
+    /// reading of it, to be named where it is printed.
+    pub fn inverse_volume_mean(&self) -> f64 {
+        self.weighted(|label| 1.0 / label.fixed_voxels as f64)
+    }
+
+    /// The score of one label.
+    pub fn get(&self, id: i32) -> Option<&LabelDice> {
+        self.labels.iter().find(|label| label.id == id)
+    }
+
+    fn weighted(&self, weight: impl Fn(&LabelDice) -> f64) -> f64 {
+        let present = self.labels.iter().filter(|label| !label.dice.is_nan());
+        let (sum, total) = present.fold((0.0, 0.0), |(sum, total), label| {
+            (sum + weight(label) * label.dice, total + weight(label))
+        });
+        sum / total
+    }
+}
+
+/// Dice of every label that occurs in either map; 0 is background and not counted.
+///
+/// # Errors
+/// [`Error::Shape`] when the maps differ in length.
+pub fn dice(fixed: &[i32], moved: &[i32]) -> Result<DiceScores> {
+    let counts = count(fixed, moved)?;
+    let ids: BTreeSet<i32> = counts.keys().copied().filter(|&id| id != 0).collect();
+    Ok(scores(&counts, ids))
+}
+
+/// Dice of the given labels, in that order; background may be asked for by its id 0.
+///
+/// # Errors
+/// [`Error::Shape`] when the maps differ in length.
+pub fn dice_of(fixed: &[i32], moved: &[i32], ids: &[i32]) -> Result<DiceScores> {
+    Ok(scores(&count(fixed, moved)?, ids.iter().copied()))
+}
+
+/// Voxels of a label in the fixed map, in the moved map, in both at once.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    fixed: u64,
+    moved: u64,
+    both: u64,
+}
+
+fn scores(counts: &BTreeMap<i32, Counts>, ids: impl IntoIterator<Item = i32>) -> DiceScores {
+    let score = |id| {
+        let Counts { fixed, moved, both } = counts.get(&id).copied().unwrap_or_default();
+        let absent = fixed == 0 || moved == 0;
+        let dice = if absent { f64::NAN } else { 2.0 * both as f64 / (fixed + moved) as f64 };
+        LabelDice { id, dice, fixed_voxels: fixed, moved_voxels: moved }
+    };
+    DiceScores { labels: ids.into_iter().map(score).collect() }
+}
+
+fn count(fixed: &[i32], moved: &[i32]) -> Result<BTreeMap<i32, Counts>> {
+    if fixed.len() != moved.len() {
+        return Err(Error::Shape {
+            what: "Dice compares label maps of one grid, voxel by voxel".into(),
+            expected: vec![fixed.len()],
+            got: vec![moved.len()],
+        });
+    }
+    const CHUNK: usize = 1 << 16;
+    let parts: Vec<BTreeMap<i32, Counts>> =
+        fixed.par_chunks(CHUNK).zip(moved.par_chunks(CHUNK)).map(count_chunk).collect();
+    let mut total = BTreeMap::<i32, Counts>::new();
+    for (id, part) in parts.into_iter().flatten() {
+        let entry = total.entry(id).or_default();
+        entry.fixed += part.fixed;
+        entry.moved += part.moved;
+        entry.both += part.both;
+    }
+    Ok(total)
+}
+
+fn count_chunk((fixed, moved): (&[i32], &[i32])) -> BTreeMap<i32, Counts> {
+    let mut counts = BTreeMap::<i32, Counts>::new();
+    // Labels come in runs: one look-up per run instead of one per voxel.
+    let same = |a: &(&i32, &i32), b: &(&i32, &i32)| a == b;
+    let pairs: Vec<(&i32, &i32)> = fixed.iter().zip(moved).collect();
+    for run in pairs.chunk_by(same) {
+        let (&f, &m) = run[0];
+        let length = run.len() as u64;
+        counts.entry(f).or_default().fixed += length;
+        counts.entry(m).or_default().moved += length;
+        if f == m {
+            counts.entry(f).or_default().both += length;
+        }
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_maps_score_by_hand() {
+        let fixed = [0, 1, 1, 1, 2, 2, 3, 0];
+        let moved = [0, 1, 1, 2, 2, 0, 4, 1];
+        let scores = dice(&fixed, &moved).expect("same length");
+        let ids: Vec<i32> = scores.labels.iter().map(|l| l.id).collect();
+        assert_eq!(ids, [1, 2, 3, 4]);
+        assert_eq!(scores.get(1).map(|l| l.dice), Some(2.0 * 2.0 / 6.0));
+        assert_eq!(scores.get(2).map(|l| l.dice), Some(2.0 * 1.0 / 4.0));
+        assert!(scores.get(3).is_some_and(|l| l.dice.is_nan()), "absent in moved");
+        assert!(scores.get(4).is_some_and(|l| l.dice.is_nan()), "absent in fixed");
+        assert!((scores.mean() - (2.0 / 3.0 + 0.5) / 2.0).abs() < 1e-15);
+        // Weights 1/3 and 1/2 by the fixed volumes.
+        let expected = (2.0 / 9.0 + 0.25) / (1.0 / 3.0 + 0.5);
+        assert!((scores.inverse_volume_mean() - expected).abs() < 1e-15);
+    }
+
+    #[test]
+    fn identical_maps_score_one_and_disjoint_ones_zero() {
+        let map: Vec<i32> = (0..200_000).map(|i| (i / 777) % 9 - 4).collect();
+        let scores = dice(&map, &map).expect("same length");
+        assert_eq!(scores.labels.len(), 8);
+        assert!(scores.labels.iter().all(|l| l.dice == 1.0 && l.fixed_voxels == l.moved_voxels));
+        assert_eq!(dice(&[1, 0], &[0, 1]).expect("same length").mean(), 0.0);
+    }
+
+    #[test]
+    fn asked_ids_keep_their_order_and_absent_ones_are_nan() {
+        let scores = dice_of(&[5, 5, 0], &[5, 0, 0], &[9, 5, 0]).expect("same length");
+        assert!(scores.labels[0].dice.is_nan());
+        assert_eq!(scores.labels[1].dice, 2.0 / 3.0);
+        assert_eq!(scores.labels[2].dice, 2.0 / 3.0);
+        assert!(dice_of(&[1], &[1], &[]).expect("same length").mean().is_nan());
+    }
+
+    #[test]
+    fn other_length_is_an_error_that_names_both() {
+        let message = dice(&[1, 2], &[1]).expect_err("lengths differ").to_string();
+        assert!(message.contains("[2]") && message.contains("[1]"), "{message}");
+    }
+}
