@@ -1,0 +1,76 @@
+use burn::module::Module;
+use burn::nn::{LayerNorm, LayerNormConfig, Linear};
+use burn::tensor::Tensor;
+use burn::tensor::activation::gelu;
+
+use super::attention::{WindowAttention, WindowContext};
+use crate::nets::layers::DropPath;
+use crate::nets::layers::initializer::WeightInit;
+
+/// Hidden channels of the perceptron over those of a token.
+const MLP_RATIO: usize = 4;
+
+/// Perceptron of each token: `C -> 4C -> C` with GELU between.
+#[derive(Module, Debug)]
+pub struct Mlp {
+    /// `C -> 4C`.
+    pub fc1: Linear,
+    /// `4C -> C`.
+    pub fc2: Linear,
+}
+
+impl Mlp {
+    fn new(channels: usize, init: &mut WeightInit) -> Self {
+        let hidden = MLP_RATIO * channels;
+        Self { fc1: init.linear(channels, hidden, true), fc2: init.linear(hidden, channels, true) }
+    }
+
+    /// Shapes: `[..., C]`; output the same.
+    pub fn forward(&self, x: Tensor<5>) -> Tensor<5> {
+        self.fc2.forward(gelu(self.fc1.forward(x)))
+    }
+}
+
+/// Swin block: windowed attention, then a perceptron, each behind a layer norm and a residual
+/// connection with stochastic depth.
+#[derive(Module, Debug)]
+pub struct SwinBlock {
+    /// Before the attention.
+    pub norm1: LayerNorm,
+    /// Within windows.
+    pub attn: WindowAttention,
+    /// Of both branches.
+    pub drop_path: DropPath,
+    /// Before the perceptron.
+    pub norm2: LayerNorm,
+    /// Of each token.
+    pub mlp: Mlp,
+}
+
+impl SwinBlock {
+    pub(super) fn new(
+        channels: usize,
+        heads: usize,
+        window: [usize; 3],
+        drop_path: f64,
+        init: &mut WeightInit,
+    ) -> Self {
+        let norm = LayerNormConfig::new(channels);
+        Self {
+            norm1: norm.init(init.device()),
+            attn: WindowAttention::new(channels, heads, window, init),
+            drop_path: DropPath::new(drop_path),
+            norm2: norm.init(init.device()),
+            mlp: Mlp::new(channels, init),
+        }
+    }
+
+    /// Shapes: tokens `[N, D, H, W, C]`; output the same.
+    pub fn forward(&self, tokens: Tensor<5>, context: &WindowContext) -> Tensor<5> {
+        let windows = context.windows.partition(self.norm1.forward(tokens.clone()));
+        let attended = context.windows.reverse(self.attn.forward(windows, context));
+        let tokens = tokens + self.drop_path.forward(attended);
+        let refined = self.mlp.forward(self.norm2.forward(tokens.clone()));
+        tokens + self.drop_path.forward(refined)
+    }
+}

@@ -1,0 +1,127 @@
+//! TransMorph: a Swin-transformer encoder and a convolutional decoder that predict the displacement
+//! aligning a pair of volumes.
+//!
+//! ```text
+//! moving, fixed ─ patch embedding ─ stage 0 ─ stage 1 ─ stage 2 ─ stage 3     encoder.rs
+//!        │                            │         │         │         │         (stage.rs, block.rs,
+//!        │                            │         │         └── up0 ──┘          attention.rs,
+//!        │                            │         └───── up1 ──┘                 window.rs, patch.rs)
+//!        ├─ mean of 2^3 ─ c1 ─ up3 ── up2 ─────────┘                           decoder.rs
+//!        └─ c2 ─ up4 ──────────┘                 (up4 only at full resolution)
+//!                 └─ head ─ [upsampling x2] ─ [scaling and squaring] ─ displacement   head.rs
+//! ```
+//!
+//! Two published models exist, [`Resolution::Full`] (IXI) and [`Resolution::Half`] (OASIS, the one
+//! FFDP trains); their weights are not interchangeable. Parameter counts are those of the published
+//! models, to the last weight.
+//!
+//! # Conventions
+//! The displacement is `u(p)` in voxels of the fixed grid, components (x, y, z), with
+//! `warped(p) = moving(p + u(p))`; zero means identity at either resolution. In the
+//! half-resolution model the head's values are in full-resolution voxels too: upsampling them by
+//! two interpolates and does not rescale. (The published model orders components (D, H, W), which
+//! an importer of weights has to permute.)
+//!
+//! # Sizes
+//! Any. Each extent is padded with zeros at its far end to a multiple of 32 and the displacement is
+//! cropped back. The padded size over 32 is the natural window: [`TransMorphConfig::for_size`].
+//!
+//! Source: Chen et al., "TransMorph: Transformer for unsupervised medical image registration",
+//! Medical Image Analysis 82 (2022), arXiv 2111.10480; Liu et al., "Swin Transformer", ICCV 2021.
+
+mod attention;
+mod block;
+mod config;
+mod decoder;
+mod encoder;
+mod head;
+mod patch;
+mod stage;
+#[cfg(test)]
+mod tests;
+mod window;
+
+use burn::module::Module;
+use burn::tensor::ops::PadMode;
+use burn::tensor::{Device, Tensor};
+
+pub use attention::{WindowAttention, WindowContext};
+pub use block::{Mlp, SwinBlock};
+pub use config::{Resolution, TransMorphConfig, Variant};
+pub use decoder::{Decoder, DecoderBlock};
+pub use encoder::Encoder;
+pub use head::FlowHead;
+pub use patch::{PatchEmbed, PatchMerging};
+pub use stage::Stage;
+pub use window::Windows;
+
+use crate::nets::layers::initializer::WeightInit;
+
+/// TransMorph. Built by [`TransMorphConfig::init`].
+#[derive(Module, Debug)]
+pub struct TransMorph {
+    /// Both images to features at four scales.
+    pub encoder: Encoder,
+    /// Features to the flow's grid.
+    pub decoder: Decoder,
+    /// Features to flow.
+    pub head: FlowHead,
+    integration_steps: Option<usize>,
+}
+
+impl TransMorph {
+    pub(crate) fn new(config: &TransMorphConfig, device: &Device) -> Self {
+        let init = &mut WeightInit::new(config.seed, device);
+        Self {
+            encoder: Encoder::new(config, init),
+            decoder: Decoder::new(config.variant.channels(), config.resolution, init),
+            head: FlowHead::new(config.resolution, init),
+            integration_steps: config.integration_steps,
+        }
+    }
+
+    /// The displacement that warps `moving` onto `fixed`.
+    ///
+    /// Shapes: moving, fixed `[N, 1, D, H, W]`, intensities in about `[0, 1]`; output
+    /// `[N, 3, D, H, W]`, components (x, y, z), voxels.
+    ///
+    /// # Panics
+    /// If the shapes differ, have more than one channel or an empty extent.
+    pub fn forward(&self, moving: Tensor<5>, fixed: Tensor<5>) -> Tensor<5> {
+        let flow = self.flow(moving, fixed);
+        match self.integration_steps {
+            None => flow,
+            Some(steps) => crate::ops::compose::exp(flow, steps),
+        }
+    }
+
+    /// What the head predicts: the displacement itself, or the stationary velocity of a
+    /// diffeomorphic network. Shapes and panics as [`TransMorph::forward`].
+    pub fn flow(&self, moving: Tensor<5>, fixed: Tensor<5>) -> Tensor<5> {
+        let [n, c, d, h, w] = moving.dims();
+        assert!(
+            moving.dims() == fixed.dims() && c == 1 && d * h * w > 0,
+            "TransMorph: moving and fixed must both be [N, 1, D, H, W], got {:?} and {:?}",
+            moving.dims(),
+            fixed.dims()
+        );
+        let images = pad_to_multiple(Tensor::cat(vec![moving, fixed], 1));
+        let stages = self.encoder.forward(images.clone());
+        let flow = self.head.forward(self.decoder.forward(images, stages));
+        if flow.dims()[2..] == [d, h, w] {
+            return flow;
+        }
+        flow.slice([0..n, 0..3, 0..d, 0..h, 0..w])
+    }
+}
+
+/// Appends zeros until every extent is a multiple of 32.
+fn pad_to_multiple(images: Tensor<5>) -> Tensor<5> {
+    let [_, _, d, h, w] = images.dims();
+    let missing = [d, h, w].map(|e| e.next_multiple_of(config::SIZE_MULTIPLE) - e);
+    if missing == [0; 3] {
+        return images;
+    }
+    let [pad_d, pad_h, pad_w] = missing.map(|m| (0, m));
+    images.pad([(0, 0), (0, 0), pad_d, pad_h, pad_w], PadMode::Constant(0.0))
+}

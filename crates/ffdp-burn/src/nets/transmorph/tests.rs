@@ -1,0 +1,227 @@
+//! The network as a whole: sizes, locality of attention, gradients, records.
+
+use super::*;
+use burn::tensor::{Distribution, Tolerance};
+
+fn images(size: [usize; 3], n: usize, device: &Device) -> (Tensor<5>, Tensor<5>) {
+    let [d, h, w] = size;
+    let image = || Tensor::random([n, 1, d, h, w], Distribution::Uniform(0.0, 1.0), device);
+    (image(), image())
+}
+
+fn largest(x: Tensor<5>) -> f32 {
+    x.abs().max().into_scalar::<f32>()
+}
+
+#[test]
+fn parameter_counts_are_the_published_ones() {
+    let cases = [
+        (Variant::Tiny, 244_527, 239_235),
+        (Variant::Small, 11_757_195, 11_708_811),
+        (Variant::Base, 46_771_251, 46_556_979),
+        (Variant::Large, 108_343_907, 107_949_923),
+    ];
+    for (variant, full, half) in cases {
+        for (resolution, expected) in [(Resolution::Full, full), (Resolution::Half, half)] {
+            let config = TransMorphConfig::new(variant).with_resolution(resolution);
+            let count = config.init(&Device::flex()).num_params();
+            assert_eq!(count, expected, "{variant:?}, {resolution:?}");
+        }
+    }
+}
+
+#[test]
+fn the_displacement_has_the_size_of_the_images() {
+    let device = Device::flex();
+    let sizes = [[32, 32, 32], [48, 64, 40], [64, 33, 31], [1, 20, 50], [96, 32, 32]];
+    for resolution in [Resolution::Full, Resolution::Half] {
+        for (i, size) in sizes.into_iter().enumerate() {
+            let config =
+                TransMorphConfig::tiny().with_resolution(resolution).for_size(size).with_seed(3);
+            let batch = 1 + i % 2;
+            let (moving, fixed) = images(size, batch, &device);
+            let u = config.init(&device).forward(moving, fixed);
+            let [d, h, w] = size;
+            assert_eq!(u.dims(), [batch, 3, d, h, w], "{resolution:?}");
+        }
+    }
+    // A window made for another size: everything is padded, nothing fails.
+    let (moving, fixed) = images([40, 32, 70], 1, &device);
+    let u = TransMorphConfig::tiny().init(&device).forward(moving, fixed);
+    assert_eq!(u.dims(), [1, 3, 40, 32, 70]);
+}
+
+#[test]
+fn untrained_networks_predict_almost_no_motion() {
+    let device = Device::flex();
+    for resolution in [Resolution::Full, Resolution::Half] {
+        let config = TransMorphConfig::tiny()
+            .with_resolution(resolution)
+            .for_size([32, 32, 32])
+            .with_seed(1);
+        let (moving, fixed) = images([32, 32, 32], 1, &device);
+        let u = largest(config.init(&device).forward(moving, fixed));
+        // 16 x 27 normalised features of order 1 times weights of 1e-5: 2e-4 at one deviation.
+        assert!(u > 0.0 && u < 2e-3, "{resolution:?}: {u}");
+    }
+}
+
+#[test]
+fn samples_of_a_batch_do_not_mix() {
+    let device = Device::flex();
+    let net = TransMorphConfig::tiny().for_size([32, 40, 32]).init(&device);
+    let (moving, fixed) = images([32, 40, 32], 2, &device);
+    let both = net.forward(moving.clone(), fixed.clone());
+    for i in 0..2 {
+        let one = |x: &Tensor<5>| x.clone().slice_dim(0, i..i + 1);
+        let alone = net.forward(one(&moving), one(&fixed));
+        let difference = largest(one(&both) - alone.clone());
+        // Rounding only: sums in another order.
+        assert!(difference < 1e-4 * largest(alone), "sample {i}: {difference}");
+    }
+}
+
+#[test]
+fn the_seed_names_the_network() {
+    let device = Device::flex();
+    let (moving, fixed) = images([32, 32, 32], 1, &device);
+    let run = |seed| {
+        let config = TransMorphConfig::tiny().for_size([32, 32, 32]).with_seed(seed);
+        config.init(&device).forward(moving.clone(), fixed.clone()).into_data()
+    };
+    run(5).assert_eq(&run(5), true);
+    assert_ne!(run(5), run(6));
+}
+
+/// Changes the tokens of one region and reports which tokens of the output change.
+fn influence(windows: Windows, changed: impl Fn([usize; 3]) -> bool) -> Vec<([usize; 3], bool)> {
+    let device = Device::flex();
+    let channels = 8;
+    let mut init = WeightInit::new(4, &device);
+    let attention = WindowAttention::new(channels, 2, windows.window, &mut init);
+    let context = WindowContext::new(windows, &device);
+    let [d, h, w] = windows.grid;
+    let positions: Vec<[usize; 3]> =
+        (0..d * h * w).map(|t| [t / (h * w), t / w % h, t % w]).collect();
+    let flags: Vec<f32> = positions.iter().map(|&p| changed(p) as u8 as f32).collect();
+    let flags = Tensor::<1>::from_floats(flags.as_slice(), &device).reshape([1, d, h, w, 1]);
+    let tokens =
+        Tensor::<5>::random([1, d, h, w, channels], Distribution::Normal(0.0, 1.0), &device);
+    let noise = tokens.random_like(Distribution::Normal(0.0, 1.0)) * flags;
+    let run = |tokens| windows.reverse(attention.forward(windows.partition(tokens), &context));
+    let difference = (run(tokens.clone() + noise) - run(tokens)).abs().sum_dim(4);
+    let difference: Vec<f32> = difference.into_data().try_to_vec().unwrap();
+    // exp(-100) is zero beside any other weight in f32, so masked tokens change nothing at all.
+    positions.into_iter().zip(difference.into_iter().map(|d| d > 0.0)).collect()
+}
+
+#[test]
+fn attention_stays_within_windows_and_regions() {
+    let (grid, window) = ([4, 8, 8], [2, 4, 4]);
+    let aligned = Windows::aligned(grid, window);
+    for (p, reached) in influence(aligned, |p| p == [1, 5, 2]) {
+        let same = p[0] / 2 == 0 && p[1] / 4 == 1 && p[2] / 4 == 0;
+        assert_eq!(reached, same, "aligned: {p:?}");
+    }
+    // Shifted by (1, 2, 2): windows are [1, 3) x [2, 6) x [2, 6) and what wraps around the border.
+    let shifted = Windows::shifted(grid, window);
+    for (p, reached) in influence(shifted, |p| p == [2, 3, 4]) {
+        let same = (1..3).contains(&p[0]) && (2..6).contains(&p[1]) && (2..6).contains(&p[2]);
+        assert_eq!(reached, same, "shifted: {p:?}");
+    }
+    // A corner shares its rolled window with the seven other corners, and reaches none of them.
+    for (p, reached) in influence(shifted, |p| p == [0, 0, 0]) {
+        let same = p[0] < 1 && p[1] < 2 && p[2] < 2;
+        assert_eq!(reached, same, "corner: {p:?}");
+    }
+}
+
+#[test]
+fn every_parameter_but_the_unused_one_receives_a_gradient() {
+    struct Check<'a>(&'a burn::tensor::Gradients, Vec<String>, usize, Vec<String>);
+    impl burn::module::ModuleVisitor for Check<'_> {
+        fn enter_module(&mut self, name: &str, _container: &str) {
+            self.1.push(name.to_string());
+        }
+        fn exit_module(&mut self, _name: &str, _container: &str) {
+            self.1.pop();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &burn::module::Param<Tensor<D>>) {
+            self.2 += 1;
+            let grad = param.val().grad(self.0);
+            if !grad.is_some_and(|g| g.abs().max().into_scalar::<f32>() > 0.0) {
+                self.3.push(self.1.join("."));
+            }
+        }
+    }
+    let device = Device::flex().autodiff();
+    for (resolution, unused) in
+        [(Resolution::Full, vec![]), (Resolution::Half, vec!["decoder.c2.conv.weight"])]
+    {
+        let net = TransMorphConfig::tiny()
+            .with_resolution(resolution)
+            .with_drop_path(0.0)
+            .for_size([64, 32, 32])
+            .init(&device);
+        let (moving, fixed) = images([64, 32, 32], 1, &device);
+        let u = net.forward(moving, fixed);
+        let target = u.random_like(Distribution::Normal(0.0, 1.0));
+        let gradients = ((u - target).square()).mean().backward();
+        let mut check = Check(&gradients, vec![], 0, vec![]);
+        net.visit(&mut check);
+        assert!(check.2 > 100, "only {} parameters were visited", check.2);
+        assert_eq!(check.3, unused, "{resolution:?}");
+    }
+}
+
+#[test]
+fn drop_path_is_off_in_inference() {
+    let device = Device::flex().autodiff();
+    let net = TransMorphConfig::tiny().with_drop_path(0.9).for_size([32, 32, 32]).init(&device);
+    let (moving, fixed) = images([32, 32, 32], 1, &device);
+    let training = || net.forward(moving.clone(), fixed.clone()).inner();
+    assert!(largest(training() - training()) > 0.0, "training draws anew each time");
+    let valid = net.valid();
+    let inference = || valid.forward(moving.clone().inner(), fixed.clone().inner());
+    assert_eq!(largest(inference() - inference()), 0.0);
+}
+
+#[test]
+fn a_record_restores_the_network() {
+    let device = Device::flex();
+    let config = TransMorphConfig::tiny().for_size([32, 32, 32]);
+    let (moving, fixed) = images([32, 32, 32], 1, &device);
+    let net = config.clone().with_seed(1).init(&device);
+    let expected = net.forward(moving.clone(), fixed.clone()).into_data();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("net.bpk");
+    net.save_file(&path).unwrap();
+    let other = config.with_seed(2).init(&device);
+    assert_ne!(other.forward(moving.clone(), fixed.clone()).into_data(), expected);
+    let restored = other.try_load_file(&path).unwrap();
+    restored.forward(moving, fixed).into_data().assert_eq(&expected, true);
+}
+
+#[test]
+fn gradients_agree_with_finite_differences_along_a_direction() {
+    // The whole chain at once: d/dt loss(moving + t v) against the gradient's component along v.
+    let device = Device::flex().autodiff();
+    let mut net = TransMorphConfig::tiny().with_drop_path(0.0).for_size([32, 32, 32]).init(&device);
+    // The head's weights of 1e-5 would drown the differences in rounding.
+    let weight = (net.head.conv.weight.val() * 1e4).detach();
+    net.head.conv.weight = burn::module::Param::from_tensor(weight);
+    let (moving, fixed) = images([32, 32, 32], 1, &device);
+    let direction = moving.random_like(Distribution::Normal(0.0, 1.0));
+    let cotangent =
+        Tensor::<5>::random([1, 3, 32, 32, 32], Distribution::Normal(0.0, 1.0), &device);
+    let loss = |m: Tensor<5>| (net.forward(m, fixed.clone()) * cotangent.clone()).sum();
+    let moving = moving.require_grad();
+    let gradients = loss(moving.clone()).backward();
+    let analytic = (moving.grad(&gradients).unwrap() * direction.clone().inner()).sum();
+    let step = 1e-3;
+    let ahead = loss(moving.clone() + direction.clone() * step).inner();
+    let behind = loss(moving - direction * step).inner();
+    let numeric = (ahead - behind) / (2.0 * step);
+    // Central differences in f32 of a loss of order 100 with step 1e-3, and kinks of LeakyReLU.
+    analytic.into_data().assert_approx_eq::<f32>(&numeric.into_data(), Tolerance::relative(0.05));
+}

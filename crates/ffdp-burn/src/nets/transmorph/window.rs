@@ -1,0 +1,254 @@
+use burn::tensor::ops::PadMode;
+use burn::tensor::{Device, Int, Tensor, TensorData};
+
+/// Added to the score of a pair of tokens that must not attend to each other.
+const MASKED: f32 = -100.0;
+
+/// How a grid of tokens is cut into (shifted) windows.
+///
+/// The grid is padded with zeros at its far ends to a multiple of the window, rolled back by the
+/// shift and cut. After a roll the last windows along an axis hold tokens from both ends of the
+/// grid, which [`Windows::mask`] keeps apart. The padding itself is not masked, as published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Windows {
+    /// Extents of the token grid (D, H, W).
+    pub grid: [usize; 3],
+    /// Sides of a window in tokens (D, H, W).
+    pub window: [usize; 3],
+    /// Tokens by which the grid is rolled towards its origin; 0, or half a window.
+    pub shift: [usize; 3],
+}
+
+impl Windows {
+    /// Windows aligned with the grid.
+    pub fn aligned(grid: [usize; 3], window: [usize; 3]) -> Self {
+        Self { grid, window, shift: [0; 3] }
+    }
+
+    /// Windows displaced by half a window along each axis.
+    pub fn shifted(grid: [usize; 3], window: [usize; 3]) -> Self {
+        Self { grid, window, shift: window.map(|side| side / 2) }
+    }
+
+    /// Tokens in a window.
+    pub fn tokens(&self) -> usize {
+        self.window.iter().product()
+    }
+
+    /// Windows along each axis.
+    fn counts(&self) -> [usize; 3] {
+        std::array::from_fn(|axis| self.grid[axis].div_ceil(self.window[axis]))
+    }
+
+    fn padded(&self) -> [usize; 3] {
+        let counts = self.counts();
+        std::array::from_fn(|axis| counts[axis] * self.window[axis])
+    }
+
+    /// Shapes: tokens `[N, D, H, W, C]`; windows `[N * windows, tokens, C]`.
+    pub fn partition(&self, tokens: Tensor<5>) -> Tensor<3> {
+        let [n, .., c] = tokens.dims();
+        let ([pd, ph, pw], [d, h, w]) = (self.padded(), self.grid);
+        let tokens = if self.padded() == self.grid {
+            tokens
+        } else {
+            let padding = [(0, 0), (0, pd - d), (0, ph - h), (0, pw - w), (0, 0)];
+            tokens.pad(padding, PadMode::Constant(0.0))
+        };
+        let ([nd, nh, nw], [wd, wh, ww]) = (self.counts(), self.window);
+        tokens
+            .roll(&self.shift.map(|s| -(s as i64)), &[1, 2, 3])
+            .reshape([n, nd, wd, nh, wh, nw, ww, c])
+            .permute([0, 1, 3, 5, 2, 4, 6, 7])
+            .reshape([n * nd * nh * nw, wd * wh * ww, c])
+    }
+
+    /// Undoes [`Windows::partition`]. Shapes: windows `[N * windows, tokens, C]`; tokens
+    /// `[N, D, H, W, C]`.
+    pub fn reverse(&self, windows: Tensor<3>) -> Tensor<5> {
+        let [all, _, c] = windows.dims();
+        let ([nd, nh, nw], [wd, wh, ww]) = (self.counts(), self.window);
+        let n = all / (nd * nh * nw);
+        let [pd, ph, pw] = self.padded();
+        let tokens = windows
+            .reshape([n, nd, nh, nw, wd, wh, ww, c])
+            .permute([0, 1, 4, 2, 5, 3, 6, 7])
+            .reshape([n, pd, ph, pw, c])
+            .roll(&self.shift.map(|s| s as i64), &[1, 2, 3]);
+        if self.padded() == self.grid {
+            return tokens;
+        }
+        let [d, h, w] = self.grid;
+        tokens.slice([0..n, 0..d, 0..h, 0..w, 0..c])
+    }
+
+    /// The mask of shifted windows: 0 within a region, -100 across, `None` without shift.
+    ///
+    /// Along an axis of P tokens with window w and shift s the rolled grid has three regions,
+    /// `[0, P - w)`, `[P - w, P - s)` and `[P - s, P)`; only the last two share windows. 27 in all.
+    ///
+    /// Shape: `[windows, 1, tokens, tokens]`.
+    pub fn mask(&self, device: &Device) -> Option<Tensor<4>> {
+        if self.shift == [0; 3] {
+            return None;
+        }
+        let regions = self.regions();
+        let n = self.tokens();
+        let count = regions.len() / n;
+        // Only the region of each token is sent; the pairs are compared on the device.
+        let regions = Tensor::<2>::from_data(TensorData::new(regions, [count, n]), device);
+        let rows = regions.clone().unsqueeze_dim::<3>(2).expand([count, n, n]);
+        let columns = regions.unsqueeze_dim::<3>(1).expand([count, n, n]);
+        let apart = rows.not_equal(columns);
+        Some((apart.float() * MASKED).unsqueeze_dim(1))
+    }
+
+    /// The region (0 to 26) of every token, window by window.
+    fn regions(&self) -> Vec<f32> {
+        let padded = self.padded();
+        let region = |axis: usize, i: usize| {
+            let (extent, window, shift) = (padded[axis], self.window[axis], self.shift[axis]);
+            if shift == 0 || i < extent - window {
+                0
+            } else if i < extent - shift {
+                1
+            } else {
+                2
+            }
+        };
+        let ([nd, nh, nw], [wd, wh, ww]) = (self.counts(), self.window);
+        let mut regions = Vec::with_capacity(padded.iter().product());
+        for window in 0..nd * nh * nw {
+            let corner = [window / (nh * nw) * wd, window / nw % nh * wh, window % nw * ww];
+            for token in 0..wd * wh * ww {
+                let [d, h, w] = [token / (wh * ww), token / ww % wh, token % ww];
+                let code = region(0, corner[0] + d) * 9
+                    + region(1, corner[1] + h) * 3
+                    + region(2, corner[2] + w);
+                regions.push(code as f32);
+            }
+        }
+        regions
+    }
+
+    /// For each pair of tokens of a window, the row of the position table that holds their offset.
+    ///
+    /// An offset (a, b, c), each from `-(w-1)` to `w-1`, has the row
+    /// `((a + wd - 1)(2 wh - 1) + b + wh - 1)(2 ww - 1) + c + ww - 1`.
+    ///
+    /// Shape: `[tokens * tokens]`, query-major.
+    pub fn offset_rows(&self, device: &Device) -> Tensor<1, Int> {
+        let [wd, wh, ww] = self.window;
+        let position = |t: usize| [t / (wh * ww), t / ww % wh, t % ww];
+        let n = self.tokens();
+        let mut rows = Vec::with_capacity(n * n);
+        for query in (0..n).map(position) {
+            for key in (0..n).map(position) {
+                let [a, b, c]: [usize; 3] =
+                    std::array::from_fn(|axis| query[axis] + self.window[axis] - 1 - key[axis]);
+                rows.push((((a * (2 * wh - 1)) + b) * (2 * ww - 1) + c) as i32);
+            }
+        }
+        debug_assert!(
+            rows.iter().all(|&r| (r as usize) < (2 * wd - 1) * (2 * wh - 1) * (2 * ww - 1))
+        );
+        Tensor::from_data(TensorData::new(rows, [n * n]), device)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbered(shape: [usize; 5]) -> Tensor<5> {
+        let count = shape.iter().product::<usize>() as i64;
+        Tensor::<1, Int>::arange(0..count, &Device::flex()).float().reshape(shape)
+    }
+
+    #[test]
+    fn reverse_undoes_partition() {
+        let cases = [
+            ([4, 4, 4], [2, 2, 2]),
+            ([5, 3, 7], [2, 4, 3]),
+            ([2, 2, 2], [4, 4, 4]),
+            ([1, 6, 5], [1, 3, 5]),
+        ];
+        for (grid, window) in cases {
+            let [d, h, w] = grid;
+            let tokens = numbered([2, d, h, w, 3]);
+            for windows in [Windows::aligned(grid, window), Windows::shifted(grid, window)] {
+                let parts = windows.partition(tokens.clone());
+                assert_eq!(parts.dims()[1..], [windows.tokens(), 3], "{windows:?}");
+                let back = windows.reverse(parts);
+                back.into_data().assert_eq(&tokens.to_data(), true);
+            }
+        }
+    }
+
+    #[test]
+    fn windows_hold_their_own_tokens() {
+        let windows = Windows::shifted([1, 4, 4], [1, 2, 2]);
+        let parts = windows.partition(numbered([1, 1, 4, 4, 1]));
+        let parts: Vec<f32> = parts.into_data().try_to_vec().unwrap();
+        // Rows and columns are rolled by one: the first window starts at (1, 1), the last wraps.
+        assert_eq!(parts[..4], [5.0, 6.0, 9.0, 10.0]);
+        assert_eq!(parts[12..], [15.0, 12.0, 3.0, 0.0]);
+    }
+
+    #[test]
+    fn the_mask_separates_tokens_that_were_not_neighbours() {
+        let windows = Windows::shifted([4, 6, 4], [4, 2, 3]);
+        let padded = [4, 6, 6];
+        assert_eq!(windows.padded(), padded);
+        // Where each rolled token came from.
+        let [d, h, w] = padded;
+        let origin = Windows { grid: padded, ..windows }.partition(numbered([1, d, h, w, 1]));
+        let origin: Vec<f32> = origin.into_data().try_to_vec().unwrap();
+        let n = windows.tokens();
+        let mask: Vec<f32> =
+            windows.mask(&Device::flex()).unwrap().into_data().try_to_vec().unwrap();
+        assert_eq!(mask.len(), origin.len() * n);
+        for (window, tokens) in origin.chunks(n).enumerate() {
+            let at = |i: usize| {
+                let t = tokens[i] as usize;
+                [t / (h * w), t / w % h, t % w]
+            };
+            for query in 0..n {
+                for key in 0..n {
+                    // Contiguous before the roll: no axis was wrapped for one and not the other.
+                    let together = (0..3).all(|axis| {
+                        let wrapped = |p: [usize; 3]| p[axis] < windows.shift[axis];
+                        wrapped(at(query)) == wrapped(at(key))
+                    });
+                    let value = mask[(window * n + query) * n + key];
+                    // A wrapped token shares windows only with tokens of the last window.
+                    assert_eq!(value == 0.0, together, "window {window}, {query} -> {key}");
+                    assert!(value == 0.0 || value == MASKED);
+                }
+            }
+        }
+        assert!(Windows::aligned([4, 4, 4], [2, 2, 2]).mask(&Device::flex()).is_none());
+    }
+
+    #[test]
+    fn offsets_have_distinct_rows() {
+        let windows = Windows::aligned([2, 3, 4], [2, 3, 4]);
+        let rows: Vec<i32> =
+            windows.offset_rows(&Device::flex()).into_data().convert::<i32>().try_to_vec().unwrap();
+        let n = windows.tokens();
+        let mut seen = std::collections::HashMap::new();
+        let position = |t: usize| [t / 12, t / 4 % 3, t % 4].map(|p| p as i32);
+        for query in 0..n {
+            for key in 0..n {
+                let (q, k) = (position(query), position(key));
+                let offset = [q[0] - k[0], q[1] - k[1], q[2] - k[2]];
+                let row = rows[query * n + key];
+                assert_eq!(*seen.entry(row).or_insert(offset), offset, "row {row}");
+            }
+        }
+        assert_eq!(seen.len(), 3 * 5 * 7);
+        assert!(seen.keys().all(|&row| (0..3 * 5 * 7).contains(&row)));
+        // The published table starts with the most negative offset.
+        assert_eq!(seen[&0], [-1, -2, -3]);
+    }
+}
