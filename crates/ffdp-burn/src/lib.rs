@@ -7,10 +7,12 @@
 //!   > nets                    TransMorph; displacement fields from image pairs
 //!   > losses, transform       similarity and regularisation; what a displacement is
 //!   > metrics, io, synth      Dice and folds; NIfTI files; seeded phantoms
+//!   > baseline                the ops from Burn's own tensor operations: the yardstick
 //!       > ops, image > error  fused kernels with hand-derived gradients; volumes and their geometry
 //! ```
 //! Read `ops/grid_sample/mod.rs` first: every other op is a room of the same shape.
 
+pub mod baseline;
 pub mod error;
 pub mod image;
 pub mod io;

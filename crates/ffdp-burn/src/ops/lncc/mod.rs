@@ -46,7 +46,8 @@ pub struct LnccOptions {
     /// Window width in voxels along every axis; odd, 3 to 21. 7 by default (registration);
     /// TransMorph trains with 9.
     pub window: usize,
-    /// `eps` of the denominator, in intensity^4; 1e-5 by default, for intensities in [0, 1].
+    /// `eps` of the denominator, in intensity^4, positive; 1e-5 by default, for intensities in
+    /// [0, 1]. Variances well below its square root count as flat.
     pub epsilon: f64,
     /// Which gradient is propagated.
     pub gradient: GradientMode,
@@ -103,7 +104,7 @@ fn gradient_specs(
 /// moved, fixed `[N, C, D, H, W]`; result `[1]`.
 ///
 /// # Panics
-/// If the shapes differ, or the window is even or outside 3..=21.
+/// If the shapes differ, the window is even or outside 3..=21, or epsilon is not positive.
 pub fn lncc(moved: Tensor<5>, fixed: Tensor<5>, options: &LnccOptions) -> Tensor<1> {
     let count = moved.shape().num_elements();
     lncc_sum(moved, fixed, options).mul_scalar(1.0 / count as f64).neg().add_scalar(1.0)
@@ -123,6 +124,11 @@ pub fn lncc_sum(moved: Tensor<5>, fixed: Tensor<5>, options: &LnccOptions) -> Te
     assert!(
         window % 2 == 1 && (3..=21).contains(&window),
         "lncc: the window must be odd and within 3..=21, got {window}"
+    );
+    let epsilon = options.epsilon;
+    assert!(
+        epsilon > 0.0 && epsilon.is_finite(),
+        "lncc: epsilon must be positive and finite, got {epsilon}; it decides what counts as flat"
     );
     let (moved, fixed) = (moved.into_dispatch(), fixed.into_dispatch());
     Tensor::from_dispatch(<Dispatch as LnccOps>::lncc_3d(moved, fixed, *options))
