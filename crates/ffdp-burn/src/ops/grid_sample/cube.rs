@@ -8,8 +8,8 @@ use cubecl::prelude::*;
 
 use super::{GridSampleOps, Interpolation, Padding, Sampling};
 use crate::ops::launch::{
-    CUBE, Extent, address, assert_atomic_add, assert_f32, buffer, cubes, empty,
-    extent, sum_over_cube, sum_rows, zeros,
+    CUBE, Extent, address, assert_atomic_add, assert_f32, buffer, cubes, empty, extent,
+    sum_over_cube, sum_rows, zeros,
 };
 
 /// Slices that one unit of the affine backward pass visits, to keep the partial sums few.
@@ -235,8 +235,7 @@ fn sample(
     at: &Voxel,
     #[comptime] plan: Plan,
 ) -> Sample {
-    let index =
-        sampled_index(affine, displacement, space, at, comptime!(plan.has_displacement));
+    let index = sampled_index(affine, displacement, space, at, comptime!(plan.has_displacement));
     let interpolation = comptime!(plan.interpolation);
     let padding = comptime!(plan.padding);
     Sample {
