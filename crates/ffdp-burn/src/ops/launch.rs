@@ -50,10 +50,14 @@ pub(crate) fn empty(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     empty_device_contiguous_dtype(client, device, shape.into(), like.dtype)
 }
 
-/// A new tensor of zeros beside `like`.
+/// A new contiguous tensor of zeros beside `like`.
 pub(crate) fn zeros(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     use burn::backend::ops::FloatTensorOps;
-    burn_cubecl::CubeBackend::float_zeros(shape.into(), &like.device, like.dtype.into())
+    // Burn may pad the rows of a new tensor of several axes (CUDA); one of one axis is dense.
+    let shape: Shape = shape.into();
+    let (line, dtype) = ([shape.num_elements()].into(), like.dtype.into());
+    let zeros = burn_cubecl::CubeBackend::float_zeros(line, &like.device, dtype);
+    CubeTensor::new_contiguous(zeros.client, zeros.device, shape, zeros.handle, zeros.dtype)
 }
 
 /// A few constants, copied to the device of `like`.
