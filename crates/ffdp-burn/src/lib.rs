@@ -27,3 +27,15 @@ pub mod testing;
 pub mod transform;
 
 pub use error::{Error, Result};
+
+/// The names that most programs need.
+pub mod prelude {
+    pub use crate::image::{Geometry, LabelMap, Volume};
+    pub use crate::losses::*;
+    pub use crate::nets::{Resolution, TransMorph, TransMorphConfig, Variant};
+    pub use crate::ops::{
+        GaussianOptions, GradientMode, GridSampleOptions, LnccOptions, compose, exp, gaussian,
+        grid_sample, lncc, mse, warp,
+    };
+    pub use crate::{Error, Result};
+}
