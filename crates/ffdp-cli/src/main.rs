@@ -1,1 +1,48 @@
-fn main() {}
+//! `ffdp`: registration of 3-D images on the command line.
+//!
+//! parse > run > exit code. Data goes to stdout, talk to stderr. Exit codes: 0 all is well,
+//! 1 the input or the request cannot be worked with, 2 a defect of this program or the device.
+//! One file per command in `commands/`; what they share is beside it.
+
+mod args;
+mod commands;
+mod device;
+mod failure;
+mod printer;
+mod progress;
+mod report;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use args::{Arguments, Command};
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version go to stdout and are no failure; clap would exit with 2 otherwise.
+            let _ = error.print();
+            return ExitCode::from(u8::from(error.use_stderr()));
+        }
+    };
+    let run = || match &arguments.command {
+        Command::Register(request) => commands::register::run(request),
+        Command::Apply(request) => commands::apply::run(request),
+        Command::Info(request) => commands::info::run(request),
+    };
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(failure)) => {
+            let code = failure.exit_code();
+            printer::failure(failure);
+            ExitCode::from(code)
+        }
+        // The panic's own message is on stderr already.
+        Err(_) => {
+            eprintln!("error: this is a defect of ffdp; please report it with the lines above");
+            ExitCode::from(2)
+        }
+    }
+}

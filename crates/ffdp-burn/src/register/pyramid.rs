@@ -1,0 +1,68 @@
+//! The levels: the same image at several resolutions, every point at its place.
+//!
+//! A level's grid covers the same field of view as the image (outer voxel faces coincide), so its
+//! origin is not that of the image; all positions go through the headers. Smoothing before sampling
+//! has a standard deviation of half the shrink factor, the usual choice of ITK and ANTs.
+
+use burn::tensor::Tensor;
+
+use crate::error::Result;
+use crate::image::Geometry;
+use crate::ops::{GaussianOptions, Interpolation, Padding, gaussian};
+use crate::transform::resample;
+
+/// No axis is shrunk below this many voxels (nor enlarged if it has fewer).
+pub const MINIMUM_AXIS_VOXELS: usize = 8;
+
+/// Standard deviation of the smoothing as a part of the shrink factor.
+const SIGMA_PER_SHRINK: f64 = 0.5;
+
+/// An image on the grid of a level.
+#[derive(Clone, Debug)]
+pub struct LevelImage {
+    /// Intensities `[1, 1, D, H, W]`.
+    pub tensor: Tensor<5>,
+    /// The level's grid.
+    pub geometry: Geometry,
+}
+
+/// The grid of a level with voxels of about `spacing_mm` along every axis.
+///
+/// An axis whose voxels are already larger is kept, so that levels of anisotropic images become
+/// isotropic first; no axis goes below [`MINIMUM_AXIS_VOXELS`]. The field of view is kept exactly
+/// and the number of voxels is whole, hence the "about".
+///
+/// # Errors
+/// [`Error::Invalid`](crate::Error::Invalid) when `spacing_mm` is not a positive number.
+pub fn level_geometry(full: &Geometry, spacing_mm: f64) -> Result<Geometry> {
+    let size = std::array::from_fn(|i| {
+        let extent_mm = full.size[i] as f64 * full.spacing_mm[i];
+        let least = MINIMUM_AXIS_VOXELS.min(full.size[i]);
+        ((extent_mm / spacing_mm).round() as usize).clamp(least, full.size[i])
+    });
+    if size == full.size { Ok(full.clone()) } else { full.resized(size) }
+}
+
+/// The image on the level with voxels of about `spacing_mm`: smoothed where it is shrunk, then read
+/// at the exact positions of the level's voxel centres.
+///
+/// # Shapes
+/// image `[1, 1, D, H, W]` of `full`.
+///
+/// # Errors
+/// As [`level_geometry`].
+pub fn level_image(image: &Tensor<5>, full: &Geometry, spacing_mm: f64) -> Result<LevelImage> {
+    let geometry = level_geometry(full, spacing_mm)?;
+    if geometry == *full {
+        return Ok(LevelImage { tensor: image.clone(), geometry });
+    }
+    let sigma_voxels = std::array::from_fn(|i| {
+        let shrink = full.size[i] as f64 / geometry.size[i] as f64;
+        if shrink > 1.0 { SIGMA_PER_SHRINK * shrink } else { 0.0 }
+    });
+    let options = GaussianOptions { sigma_voxels, ..GaussianOptions::isotropic(0.0) };
+    let smooth = gaussian(image.clone(), &options);
+    let (linear, border) = (Interpolation::Linear, Padding::Border);
+    let tensor = resample(smooth, full, &geometry, linear, border);
+    Ok(LevelImage { tensor, geometry })
+}

@@ -1,0 +1,32 @@
+//! The engine as a whole, on synthetic pairs whose answer is known.
+
+mod bad_input;
+mod levels;
+mod recovery;
+
+use crate::image::{Geometry, Volume};
+use crate::synth::{Pair, PhantomSettings, pair};
+
+use super::{LevelSettings, Settings};
+
+/// A pair of 32^3 voxels of 6.3 mm, up to two voxels apart.
+fn small_pair(seed: u64) -> Pair {
+    pair(&PhantomSettings::with_size([32; 3]), seed).expect("valid settings")
+}
+
+/// Two levels with few iterations: seconds on one core.
+fn short() -> Settings {
+    let level = |shrink, iterations| LevelSettings { shrink, iterations };
+    Settings { levels: vec![level(2.0, 40), level(1.0, 30)], ..Settings::default() }
+}
+
+/// A smooth object, so that images exist without the phantom.
+fn blob(geometry: &Geometry, centre_mm: [f64; 3], sigma_mm: f64) -> Volume {
+    let to_mm = geometry.voxel_to_mm();
+    let value = |offset| {
+        let p = to_mm.apply(geometry.index_of(offset).map(|i| i as f64));
+        let square: f64 = (0..3).map(|i| ((p[i] - centre_mm[i]) / sigma_mm).powi(2)).sum();
+        (-0.5 * square).exp() as f32
+    };
+    Volume::new((0..geometry.len()).map(value).collect(), geometry.clone()).expect("sizes match")
+}

@@ -1,0 +1,111 @@
+//! What cannot be registered is refused, with the value and the way out.
+
+use burn::tensor::Device;
+
+use super::{blob, short};
+use crate::image::{Geometry, Volume};
+use crate::register::{
+    ConvergenceSettings, LevelSettings, LnccSettings, Settings, Silent, Similarity, register,
+};
+
+fn good() -> Volume {
+    let geometry = Geometry::new([12, 12, 12], [1.0; 3]).expect("valid");
+    blob(&geometry, [5.0, 6.0, 5.5], 2.0)
+}
+
+fn message(fixed: &Volume, moving: &Volume, settings: &Settings) -> String {
+    register(fixed, moving, settings, &Device::flex(), &mut Silent)
+        .expect_err("must be refused")
+        .to_string()
+}
+
+#[test]
+fn images_that_cannot_be_registered_are_refused() {
+    let good = good();
+    let with = |change: &dyn Fn(&mut Volume)| {
+        let mut volume = good.clone();
+        change(&mut volume);
+        volume
+    };
+    let nan = with(&|v| v.data[13] = f32::NAN);
+    let infinite = with(&|v| v.data[144] = f32::INFINITY);
+    let constant = with(&|v| v.data.fill(3.5));
+    let short_data = with(&|v| v.data.truncate(7));
+    let away = with(&|v| {
+        v.geometry = v.geometry.clone().with_origin([500.0, 0.0, 0.0]).expect("valid");
+    });
+    let corner = with(&|v| {
+        v.geometry = v.geometry.clone().with_origin([9.0; 3]).expect("valid");
+    });
+    let thin = {
+        let geometry = Geometry::new([12, 12, 5], [1.0, 1.0, 2.4]).expect("valid");
+        blob(&geometry, [5.0; 3], 2.0)
+    };
+    for (case, volume, words) in [
+        ("NaN", &nan, &["1 NaN", "[1, 1, 0]"][..]),
+        ("infinite", &infinite, &["1 infinite", "[0, 0, 1]"]),
+        ("constant", &constant, &["constant", "3.5"]),
+        ("data", &short_data, &["1728", "7"]),
+        ("thin", &thin, &["at least 8 voxels", "[12, 12, 5]"]),
+    ] {
+        for (role, text) in [
+            ("fixed", message(volume, &good, &short())),
+            ("moving", message(&good, volume, &short())),
+        ] {
+            assert!(text.contains(role), "{case}: {text} does not name the {role} image");
+            assert!(words.iter().all(|word| text.contains(word)), "{case}: {text}");
+        }
+    }
+    let text = message(&good, &away, &short());
+    assert!(text.contains("0.00 %") && text.contains("500.0") && text.contains("11.0"), "{text}");
+    let text = message(&good, &corner, &short());
+    assert!(text.contains("at least 10 %") && text.contains("overlap by 1."), "{text}");
+}
+
+#[test]
+fn settings_without_meaning_are_refused() {
+    let level = |shrink, iterations| LevelSettings { shrink, iterations };
+    let default = Settings::default;
+    let lncc = |window, epsilon| Similarity::Lncc(LnccSettings { window, epsilon });
+    let convergence = |window, tolerance| ConvergenceSettings { window, tolerance };
+    let good = good();
+    for (settings, words) in [
+        (Settings { levels: vec![], ..default() }, ["at least one level", "[]"]),
+        (Settings { levels: vec![level(0.5, 9)], ..default() }, ["shrink", "0.5"]),
+        (Settings { levels: vec![level(f64::NAN, 9)], ..default() }, ["shrink", "NaN"]),
+        (Settings { levels: vec![level(1.0, 9), level(2.0, 9)], ..default() }, ["coarse", "2.0"]),
+        (Settings { levels: vec![level(1.0, 0)], ..default() }, ["iterations", "0"]),
+        (Settings { similarity: lncc(6, 1e-5), ..default() }, ["odd", "6"]),
+        (Settings { similarity: lncc(23, 1e-5), ..default() }, ["21", "23"]),
+        (Settings { similarity: lncc(7, 0.0), ..default() }, ["epsilon", "0.0"]),
+        (Settings { learning_rate_voxels: 0.0, ..default() }, ["learning rate", "0.0"]),
+        (Settings { learning_rate_voxels: f64::NAN, ..default() }, ["learning rate", "NaN"]),
+        (Settings { sigma_gradient_voxels: -1.0, ..default() }, ["sigma_gradient", "-1.0"]),
+        (Settings { sigma_warp_voxels: 1e3, ..default() }, ["sigma_warp", "1000"]),
+        (Settings { intensity_percentiles: [99.0, 1.0], ..default() }, ["ascending", "99.0"]),
+        (Settings { convergence: convergence(1, 0.0), ..default() }, ["window", "1"]),
+        (Settings { loss_interval: 0, ..default() }, ["loss_interval", "0"]),
+    ] {
+        let text = message(&good, &good, &settings);
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    }
+    default().validate().expect("the defaults are valid");
+}
+
+#[test]
+fn settings_from_a_file_take_defaults_and_refuse_unknown_entries() {
+    let parse = |text| serde_json::from_str::<Settings>(text);
+    assert_eq!(parse("{}").expect("all defaults"), Settings::default());
+    let changed = parse(r#"{"similarity": {"lncc": {"window": 9}}, "loss_interval": 5}"#);
+    let changed = changed.expect("valid");
+    assert_eq!(changed.loss_interval, 5);
+    let expected = LnccSettings { window: 9, ..LnccSettings::default() };
+    assert_eq!(changed.similarity, Similarity::Lncc(expected));
+    assert_eq!(parse(r#"{"similarity": "mse"}"#).expect("valid").similarity, Similarity::Mse);
+    for text in [r#"{"learning_rate": 1}"#, r#"{"similarity": {"lncc": {"widow": 9}}}"#] {
+        let message = parse(text).expect_err("unknown entry").to_string();
+        assert!(message.contains("unknown field"), "{message}");
+    }
+    let round_trip = serde_json::to_string(&Settings::default()).expect("serialisable");
+    assert_eq!(parse(&round_trip).expect("valid"), Settings::default());
+}

@@ -1,0 +1,62 @@
+//! From one voxel grid to another, through physical space.
+
+use burn::tensor::{DType, Device, Tensor, TensorData};
+
+use crate::image::{Affine, Geometry, Matrix3, Voxel, index_affine};
+use crate::ops::{GridSampleOptions, Interpolation, Padding, grid_sample};
+
+/// The values of `image` (on the grid `from`) at the voxel centres of the grid `to`.
+///
+/// Both grids are placed by their headers: the same physical point keeps the same value, whatever
+/// the spacing, orientation and origin. No smoothing: before going to a coarser grid, smooth.
+///
+/// # Shapes
+/// image `[N, C, D, H, W]` of `from`; result `[N, C, D', H', W']` of `to`.
+///
+/// # Panics
+/// If the image is not of the size of `from`.
+pub fn resample(
+    image: Tensor<5>,
+    from: &Geometry,
+    to: &Geometry,
+    interpolation: Interpolation,
+    padding: Padding,
+) -> Tensor<5> {
+    let dims = image.dims();
+    assert_eq!(dims[2..], from.dims(), "resample: image {dims:?} and the size (z, y, x) of `from`");
+    let map = index_affine(to, from, &Affine::identity());
+    let affine = affine_tensor(&map, &image.device(), image.dtype());
+    let size = Some(to.dims());
+    let options =
+        GridSampleOptions { interpolation, padding, size, ..GridSampleOptions::default() };
+    grid_sample(image, Some(affine), None, &options)
+}
+
+/// The vectors of a field multiplied by a matrix: `v(p) = M u(p)`, components (x, y, z).
+///
+/// # Shapes
+/// field and result `[N, 3, D, H, W]`.
+///
+/// # Panics
+/// If the field has not 3 components.
+pub fn map_vectors(field: Tensor<5>, matrix: &Matrix3) -> Tensor<5> {
+    assert_eq!(field.dims()[1], 3, "map_vectors: a field has 3 components");
+    let components: [Tensor<5>; 3] = std::array::from_fn(|j| field.clone().narrow(1, j, 1));
+    let row = |row: &[f64; 3]| {
+        let terms = row.iter().zip(&components).filter(|(factor, _)| **factor != 0.0);
+        let scaled = terms.map(|(&factor, component)| component.clone().mul_scalar(factor));
+        scaled.reduce(Tensor::add).unwrap_or_else(|| components[0].zeros_like())
+    };
+    Tensor::cat(matrix.iter().map(row).collect(), 1)
+}
+
+/// `[1, 3, 4]`, the form in which the sampler takes an index map.
+pub(crate) fn affine_tensor(
+    map: &Affine<Voxel, Voxel>,
+    device: &Device,
+    dtype: DType,
+) -> Tensor<3> {
+    let rows: Vec<f64> = map.rows().iter().flatten().copied().collect();
+    let data = TensorData::new(rows, [1, 3, 4]).convert_dtype(dtype);
+    Tensor::from_data(data, (device, dtype))
+}

@@ -1,0 +1,209 @@
+//! `ffdp info`: what a NIfTI file holds.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use ffdp_burn::image::Volume;
+use ffdp_burn::io::nifti::{DataType, Header, header, read_volume_at};
+use serde::Serialize;
+
+use crate::args::InfoArguments;
+use crate::failure::{Failure, Outcome};
+use crate::printer::print_to_stdout;
+
+/// A file with at most this many different integers is described as labels.
+const MOST_LABELS: usize = 128;
+const INTENT_LABELS: i32 = 1002;
+const PERCENTS: [f64; 5] = [1.0, 25.0, 50.0, 75.0, 99.0];
+
+/// Prints the description of a file.
+pub fn run(request: &InfoArguments) -> Outcome<()> {
+    let header = header(&request.file)?;
+    let volume = read_volume_at(&request.file, request.volume)?;
+    let values = Values::of(&volume, &header)?;
+    let info = Info {
+        file: request.file.display().to_string(),
+        axes: header.geometry.axis_codes(),
+        bounding_box_mm: header.geometry.bounding_box_mm(),
+        volume: request.volume,
+        volumes: header.volumes(),
+        header,
+        values,
+    };
+    if request.json {
+        let json = serde_json::to_string_pretty(&info);
+        let json = json.map_err(|reason| Failure::user(reason.to_string(), "report this"))?;
+        return print_to_stdout(&format!("{json}\n"));
+    }
+    print_to_stdout(&info.text())
+}
+
+/// Everything about a file.
+#[derive(Serialize)]
+struct Info {
+    file: String,
+    header: Header,
+    /// Anatomical direction in which each voxel axis grows.
+    axes: String,
+    bounding_box_mm: [[f64; 3]; 2],
+    volumes: usize,
+    /// The volume that `values` describes.
+    volume: usize,
+    values: Values,
+}
+
+/// The voxels of one volume, scaling applied.
+#[derive(Serialize)]
+struct Values {
+    voxels: usize,
+    not_finite: usize,
+    /// Of the finite voxels; null without any.
+    min: Option<f32>,
+    max: Option<f32>,
+    mean: Option<f64>,
+    standard_deviation: Option<f64>,
+    /// Pairs of percent and value.
+    percentiles: Vec<(f64, f32)>,
+    /// Voxels of every label, when the values are few integers.
+    labels: Option<BTreeMap<i64, usize>>,
+}
+
+impl Values {
+    fn of(volume: &Volume, header: &Header) -> Outcome<Self> {
+        let finite = || volume.data.iter().filter(|v| v.is_finite()).map(|&v| f64::from(v));
+        let count = finite().count();
+        let mean = (count > 0).then(|| finite().sum::<f64>() / count as f64);
+        let variance =
+            mean.map(|mean| finite().map(|v| (v - mean).powi(2)).sum::<f64>() / count as f64);
+        let percentiles = match count {
+            0 => Vec::new(),
+            _ => PERCENTS.into_iter().zip(volume.percentiles(PERCENTS)?).collect(),
+        };
+        Ok(Self {
+            voxels: volume.data.len(),
+            not_finite: volume.data.len() - count,
+            min: volume.min_max().map(|(min, _)| min),
+            max: volume.min_max().map(|(_, max)| max),
+            mean,
+            standard_deviation: variance.map(f64::sqrt),
+            percentiles,
+            labels: labels(volume, header),
+        })
+    }
+}
+
+/// The number of voxels of every value, if the file stores integers and they are few (or the header
+/// says that they are labels).
+fn labels(volume: &Volume, header: &Header) -> Option<BTreeMap<i64, usize>> {
+    let float = matches!(header.data_type, DataType::F32 | DataType::F64);
+    let declared = header.intent_code == INTENT_LABELS;
+    if (float && !declared) || volume.data.iter().any(|v| v.fract() != 0.0 || !v.is_finite()) {
+        return None;
+    }
+    let mut counts = BTreeMap::new();
+    for run in volume.data.chunk_by(|a, b| a == b) {
+        *counts.entry(run[0] as i64).or_insert(0) += run.len();
+        if counts.len() > MOST_LABELS && !declared {
+            return None;
+        }
+    }
+    Some(counts)
+}
+
+impl Info {
+    fn text(&self) -> String {
+        let mut text = format!("{}\n", self.file);
+        let mut line = |name: &str, value: String| {
+            let _ = writeln!(text, "  {name:<14}{value}");
+        };
+        let (header, geometry) = (&self.header, &self.header.geometry);
+        let join = |values: &[f64]| {
+            values.iter().map(|v| format!("{v:.6}")).map(|v| trim(&v)).collect::<Vec<_>>().join(" ")
+        };
+        let version = format!("{:?}", header.version);
+        line("format", format!("{version}, {:?} endian", header.endian).to_lowercase());
+        let [x, y, z] = geometry.size;
+        let several = match self.volumes {
+            1 => String::new(),
+            n => format!(", {n} volumes (all axes: {:?})", header.dims),
+        };
+        line("size", format!("{x} x {y} x {z} voxels{several}"));
+        line("spacing", format!("{} mm", join(&geometry.spacing_mm)));
+        line("orientation", format!("{} (where voxel x, y, z grow to)", self.axes));
+        line("origin", format!("{} mm (voxel 0, RAS)", join(&geometry.origin_mm)));
+        let [low, high] = &self.bounding_box_mm;
+        line("spans", format!("{} .. {} mm (RAS)", join(low), join(high)));
+        line("voxel type", format!("{:?}", header.data_type).to_lowercase());
+        let scaling = match (header.slope, header.intercept) {
+            (1.0, 0.0) => "none".to_string(),
+            (slope, intercept) => format!("value = {slope} * stored + {intercept}"),
+        };
+        line("scaling", scaling);
+        for (name, form) in [("qform", &header.qform), ("sform", &header.sform)] {
+            match form {
+                None => line(name, "not set".to_string()),
+                Some(form) => {
+                    line(name, format!("code {}", form.code));
+                    for row in form.voxel_to_mm.rows() {
+                        line("", join(row));
+                    }
+                }
+            }
+        }
+        let source = format!("{:?}", self.header.geometry_source).to_lowercase();
+        line("placed by", source);
+        if header.intent_code != 0 {
+            let meaning = match header.intent_code {
+                INTENT_LABELS => " (labels)",
+                1007 => " (vectors)",
+                _ => "",
+            };
+            line("intent", format!("{}{meaning} {}", header.intent_code, header.intent_name));
+        }
+        if !header.description.is_empty() {
+            line("description", header.description.clone());
+        }
+        self.describe_values(&mut line);
+        for warning in &header.warnings {
+            line("warning", warning.clone());
+        }
+        text
+    }
+
+    fn describe_values(&self, line: &mut impl FnMut(&str, String)) {
+        let values = &self.values;
+        if self.volumes > 1 {
+            line("values of", format!("volume {} of 0..{}", self.volume, self.volumes - 1));
+        }
+        if values.not_finite > 0 {
+            let count = values.not_finite;
+            line("warning", format!("{count} of {} voxels are NaN or infinite", values.voxels));
+        }
+        if let (Some(min), Some(max), Some(mean), Some(deviation)) =
+            (values.min, values.max, values.mean, values.standard_deviation)
+        {
+            line("values", format!("{min} .. {max}, mean {mean:.6}, deviation {deviation:.6}"));
+            let percentiles: Vec<String> =
+                values.percentiles.iter().map(|(p, v)| format!("{p}%: {v}")).collect();
+            line("percentiles", percentiles.join("  "));
+            if min == max {
+                line("warning", "every voxel has the same value".to_string());
+            }
+        }
+        if let Some(labels) = &values.labels {
+            let kinds = labels.keys().filter(|label| **label != 0).count();
+            line("labels", format!("{kinds} besides background (label: voxels)"));
+            let entries: Vec<String> =
+                labels.iter().map(|(label, count)| format!("{label}: {count}")).collect();
+            for part in entries.chunks(6) {
+                line("", part.join("  "));
+            }
+        }
+    }
+}
+
+/// Without trailing zeros.
+fn trim(number: &str) -> String {
+    let number = number.trim_end_matches('0').trim_end_matches('.');
+    if number == "-0" { "0".to_string() } else { number.to_string() }
+}

@@ -1,0 +1,131 @@
+//! `--device`: where the kernels run.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::str::FromStr;
+
+use burn::tensor::{Device, Tensor};
+
+use crate::failure::{Failure, Outcome};
+
+/// A device by name. All names are known, but only those compiled in can be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// The processor.
+    Cpu,
+    /// The CUDA device with this number.
+    Cuda(usize),
+    /// The default device of wgpu (Vulkan, Metal, DirectX).
+    Wgpu,
+}
+
+impl DeviceChoice {
+    /// The fastest that was compiled in.
+    pub fn best() -> Self {
+        match () {
+            () if cfg!(feature = "cuda") => Self::Cuda(0),
+            () if cfg!(feature = "wgpu") => Self::Wgpu,
+            () => Self::Cpu,
+        }
+    }
+
+    /// Opens the device and runs a first operation on it.
+    ///
+    /// # Errors
+    /// When the device is not there or does not work, with what the driver said on stderr.
+    pub fn open(self) -> Outcome<Device> {
+        let device = match self {
+            Self::Cpu => Device::flex(),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(index) => Device::cuda(index),
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu => Device::wgpu(Default::default()),
+            #[allow(unreachable_patterns)] // with every feature, nothing is left
+            other => unreachable!("{other} was refused when the command line was read"),
+        };
+        // Backends panic when a driver is missing.
+        let probe = || Tensor::<1>::ones([4], &device).sum().into_scalar::<f32>();
+        match catch_unwind(AssertUnwindSafe(probe)) {
+            Ok(4.0) => Ok(device),
+            _ => Err(Failure::user(
+                format!("the device {self} could not be opened"),
+                "check the driver and the device number, or use --device cpu",
+            )),
+        }
+    }
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(index) => write!(f, "cuda:{index}"),
+            Self::Wgpu => f.write_str("wgpu"),
+        }
+    }
+}
+
+impl FromStr for DeviceChoice {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let choice = match name.split_once(':') {
+            None if name == "cpu" => Self::Cpu,
+            None if name == "cuda" => Self::Cuda(0),
+            None if name == "wgpu" => Self::Wgpu,
+            Some(("cuda", index)) => Self::Cuda(index.parse().map_err(|_| {
+                format!("the number of a CUDA device is 0, 1, .., got {index:?}")
+            })?),
+            _ => return Err(format!("unknown device; this ffdp has {}", compiled_in())),
+        };
+        let available = match choice {
+            Self::Cpu => true,
+            Self::Cuda(_) => cfg!(feature = "cuda"),
+            Self::Wgpu => cfg!(feature = "wgpu"),
+        };
+        if available {
+            return Ok(choice);
+        }
+        let feature = name.split(':').next().unwrap_or(name);
+        Err(format!(
+            "this ffdp was built without it and has {}; build it with --features {feature}",
+            compiled_in()
+        ))
+    }
+}
+
+fn compiled_in() -> String {
+    let mut names = vec!["cpu"];
+    if cfg!(feature = "cuda") {
+        names.push("cuda");
+    }
+    if cfg!(feature = "wgpu") {
+        names.push("wgpu");
+    }
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_or_refused_with_what_is_there() {
+        assert_eq!("cpu".parse(), Ok(DeviceChoice::Cpu));
+        for name in ["gpu", "cpu:1", "cuda:x", "", "cuda:-1"] {
+            assert!(name.parse::<DeviceChoice>().is_err(), "{name}");
+        }
+        let message = "gpu".parse::<DeviceChoice>().expect_err("unknown");
+        assert!(message.contains("cpu"), "{message}");
+        let wgpu = "wgpu".parse::<DeviceChoice>();
+        assert_eq!(wgpu.is_ok(), cfg!(feature = "wgpu"), "{wgpu:?}");
+        let cuda = "cuda:3".parse::<DeviceChoice>();
+        assert_eq!(cuda == Ok(DeviceChoice::Cuda(3)), cfg!(feature = "cuda"), "{cuda:?}");
+    }
+
+    #[test]
+    fn the_best_device_can_be_asked_for_by_its_name() {
+        let best = DeviceChoice::best();
+        assert_eq!(best.to_string().parse(), Ok(best));
+    }
+}

@@ -1,0 +1,73 @@
+//! What ends a command: a message, a help text, and whose fault it is.
+
+use std::path::Path;
+
+use ffdp_burn::Error;
+use miette::Diagnostic;
+
+/// A failure as it is shown to the user.
+#[derive(Debug, thiserror::Error, Diagnostic)]
+#[error("{message}")]
+pub struct Failure {
+    message: String,
+    #[help]
+    help: Option<String>,
+    ours: bool,
+}
+
+impl Failure {
+    /// A request that cannot be worked with.
+    pub fn user(message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { message: message.into(), help: Some(help.into()), ours: false }
+    }
+
+    /// The text that tells how to mend it.
+    pub fn help_text(&self) -> Option<&str> {
+        self.help.as_deref()
+    }
+
+    /// The same failure, told of which of the user's files it is about.
+    pub fn about(mut self, path: &Path) -> Self {
+        self.message = format!("{}: {}", path.display(), self.message);
+        self
+    }
+
+    /// 1 for the user's fault, 2 for ours or the device's.
+    pub fn exit_code(&self) -> u8 {
+        if self.ours { 2 } else { 1 }
+    }
+}
+
+/// The library's errors carry the way out in their message; here it becomes the help text.
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let ours = matches!(error, Error::Device { .. });
+        let (message, help) = match error {
+            Error::Invalid { what, value, fix } => (format!("{what}, got {value}"), Some(fix)),
+            Error::Nifti { path, what, value, fix } => {
+                (format!("{}: {what}, got {value}", path.display()), Some(fix))
+            }
+            Error::NonFinite { what, nan, infinite, first } => (
+                format!(
+                    "{what} holds {nan} NaN and {infinite} infinite voxels, the first at voxel \
+                     (x, y, z) = {first:?}"
+                ),
+                Some("repair the image, or set such voxels to zero: --nan-policy zero".to_string()),
+            ),
+            Error::InFile { path, source } => return Self::from(*source).about(&path),
+            other => split(&other.to_string()),
+        };
+        Self { message, help, ours }
+    }
+}
+
+/// Messages of the library end in "; what to do".
+fn split(message: &str) -> (String, Option<String>) {
+    match message.rsplit_once("; ") {
+        Some((what, fix)) => (what.to_string(), Some(fix.to_string())),
+        None => (message.to_string(), None),
+    }
+}
+
+/// A result whose error is shown to the user.
+pub type Outcome<T> = std::result::Result<T, Failure>;

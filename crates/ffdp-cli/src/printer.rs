@@ -1,0 +1,85 @@
+//! Data on stdout; talk on stderr: failures, warnings, notes.
+
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::path::Path;
+
+use ffdp_burn::Error;
+
+use crate::failure::{Failure, Outcome};
+
+/// Writes a result. A reader that has closed its end (`| head`) is no failure.
+pub fn print_to_stdout(text: &str) -> Outcome<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Error::io(Path::new("stdout"), "write to", error).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Shows why a command failed: drawn on a terminal, plain lines elsewhere.
+pub fn failure(failure: Failure) {
+    if std::io::stderr().is_terminal() {
+        eprintln!("{:?}", miette::Report::new(failure));
+        return;
+    }
+    eprintln!("error: {failure}");
+    if let Some(help) = failure.help_text() {
+        eprintln!("help: {help}");
+    }
+}
+
+/// How much is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    /// Errors only.
+    Quiet,
+    /// Warnings, the progress, where the results are.
+    Normal,
+    /// Everything.
+    Verbose,
+}
+
+/// Says things on stderr, if they are wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Printer {
+    verbosity: Verbosity,
+}
+
+impl Printer {
+    /// A printer for the flags `-q` and `-v`.
+    pub fn new(quiet: bool, verbose: bool) -> Self {
+        let verbosity = match (quiet, verbose) {
+            (true, _) => Verbosity::Quiet,
+            (_, true) => Verbosity::Verbose,
+            _ => Verbosity::Normal,
+        };
+        Self { verbosity }
+    }
+
+    /// How much is said.
+    pub fn verbosity(&self) -> Verbosity {
+        self.verbosity
+    }
+
+    /// Something the user should look at.
+    pub fn warning(&self, text: &str) {
+        if self.verbosity >= Verbosity::Normal {
+            eprintln!("warning: {text}");
+        }
+    }
+
+    /// Something that is good to know.
+    pub fn note(&self, text: &str) {
+        if self.verbosity >= Verbosity::Normal {
+            eprintln!("{text}");
+        }
+    }
+
+    /// Something for the curious.
+    pub fn detail(&self, text: &str) {
+        if self.verbosity >= Verbosity::Verbose {
+            eprintln!("{text}");
+        }
+    }
+}

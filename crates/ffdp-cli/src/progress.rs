@@ -1,0 +1,84 @@
+//! The progress of a registration on stderr: a bar on a terminal, a line per level elsewhere.
+
+use std::io::IsTerminal;
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use ffdp_burn::register::{LevelReport, LevelStart, Observer, Progress, Stop};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::printer::{Printer, Verbosity};
+
+/// Shows what a registration is doing.
+pub struct ProgressPrinter {
+    printer: Printer,
+    draw: bool,
+    bar: Option<ProgressBar>,
+    level: Option<LevelStart>,
+    start: Instant,
+}
+
+impl ProgressPrinter {
+    /// An observer that talks through `printer`.
+    pub fn new(printer: Printer) -> Self {
+        let draw = std::io::stderr().is_terminal() && printer.verbosity() == Verbosity::Normal;
+        Self { printer, draw, bar: None, level: None, start: Instant::now() }
+    }
+
+    fn title(&self) -> String {
+        self.level.as_ref().map_or_else(String::new, |level| {
+            let [x, y, z] = level.size;
+            let (number, count, shrink) = (level.index + 1, level.count, level.shrink);
+            format!("level {number}/{count} (shrink {shrink}, {x}x{y}x{z})")
+        })
+    }
+}
+
+impl Observer for ProgressPrinter {
+    fn level_started(&mut self, level: &LevelStart) -> ControlFlow<()> {
+        self.start = Instant::now();
+        self.level = Some(level.clone());
+        if self.draw {
+            let bar = ProgressBar::new(level.iterations as u64).with_message(self.title());
+            let template = "{msg} [{bar:24}] {pos}/{len} {prefix} {per_sec} eta {eta}";
+            let style = ProgressStyle::with_template(template).expect("the template is valid");
+            bar.set_style(style.progress_chars("=> "));
+            self.bar = Some(bar);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn losses_read(&mut self, progress: &Progress) -> ControlFlow<()> {
+        if let Some(bar) = &self.bar {
+            bar.set_prefix(format!("loss {:.5}", progress.loss));
+            bar.set_position(progress.iteration as u64);
+        }
+        let Progress { iteration, iterations, loss, .. } = progress;
+        let rate = *iteration as f64 / self.start.elapsed().as_secs_f64();
+        self.printer.detail(&format!(
+            "{}: iteration {iteration}/{iterations}, loss {loss:.6}, {rate:.2} it/s",
+            self.title()
+        ));
+        ControlFlow::Continue(())
+    }
+
+    fn level_finished(&mut self, level: &LevelReport) -> ControlFlow<()> {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+        let why = match level.stop {
+            Stop::Converged => "converged",
+            Stop::IterationsSpent => "all iterations done",
+            Stop::Cancelled => "ended early",
+        };
+        let (count, seconds) = (level.losses.len(), level.seconds);
+        let losses = match (level.losses.first(), level.losses.last()) {
+            (Some(first), Some(last)) => format!("loss {first:.5} -> {last:.5}, "),
+            _ => String::new(),
+        };
+        let title = self.title();
+        let text = format!("{title}: {losses}{count} iterations in {seconds:.1} s, {why}");
+        self.printer.note(&text);
+        ControlFlow::Continue(())
+    }
+}

@@ -1,0 +1,227 @@
+//! The measures of a registration, as `metrics.json` holds them.
+
+use std::path::{Path, PathBuf};
+
+use ffdp_burn::image::{LabelMap, Volume};
+use ffdp_burn::metrics::{DiceScores, JacobianDistribution, dice, jacobian, local_ncc, ncc};
+use ffdp_burn::register::{LevelReport, Outcome, Settings};
+use serde::Serialize;
+
+/// Window of the reported local correlation, in voxels.
+const LOCAL_NCC_WINDOW: usize = 7;
+
+/// The foreground is what is brighter in the fixed image than this part of the way from its lowest
+/// value to its 99.9th percentile.
+const FOREGROUND: f32 = 0.05;
+
+/// Everything that is known about a finished registration.
+#[derive(Debug, Serialize)]
+pub struct Measures {
+    pub ffdp_version: &'static str,
+    /// The arguments of the command.
+    pub command: Vec<String>,
+    pub device: String,
+    pub fixed: Input,
+    pub moving: Input,
+    pub outcome: Outcome,
+    /// What to do when the outcome is not good.
+    pub advice: Option<&'static str>,
+    /// What was optimised, on the finest level: lower is better.
+    pub loss: BeforeAfter<f64>,
+    pub similarity: BeforeAfter<Similarity>,
+    pub folds: Folds,
+    pub displacement_mm: Lengths,
+    /// With labels of both images.
+    pub dice: Option<Overlap>,
+    pub levels: Vec<LevelReport>,
+    pub settings: Settings,
+    pub seconds: Seconds,
+}
+
+/// An image that was read.
+#[derive(Debug, Serialize)]
+pub struct Input {
+    pub path: PathBuf,
+    pub size: [usize; 3],
+    pub spacing_mm: [f64; 3],
+    pub axes: String,
+}
+
+/// A value with the images as their headers place them, and with the result.
+#[derive(Debug, Serialize)]
+pub struct BeforeAfter<T> {
+    pub before: T,
+    pub after: T,
+}
+
+/// How alike two images are, at full resolution; 1 is best.
+#[derive(Debug, Serialize)]
+pub struct Similarity {
+    /// Pearson's correlation of all voxels.
+    pub ncc: f64,
+    /// Mean squared local correlation in windows of 7^3 voxels over the fixed foreground.
+    pub local_ncc_foreground: f64,
+}
+
+/// Volume change and folds of the deformation: det J of `p + u(p)`.
+#[derive(Debug, Serialize)]
+pub struct Folds {
+    /// Voxels that fold in any of the nine difference stencils.
+    pub voxels: u64,
+    /// The same as a part of all voxels, in percent.
+    pub percent: f64,
+    /// det J by central differences.
+    pub jacobian_central: Distribution,
+    /// det J by forward differences.
+    pub jacobian_forward: Distribution,
+    /// det J by backward differences.
+    pub jacobian_backward: Distribution,
+    /// Standard deviation of ln det J, central differences.
+    pub sd_log_jacobian: f64,
+}
+
+/// Distribution of det J.
+#[derive(Debug, Serialize)]
+pub struct Distribution {
+    pub min: f64,
+    pub p1: f64,
+    pub median: f64,
+    pub p99: f64,
+    pub max: f64,
+    /// Part of the voxels with det J <= 0, in percent.
+    pub folded_percent: f64,
+}
+
+/// Lengths of the displacement vectors in mm.
+#[derive(Debug, Serialize)]
+pub struct Lengths {
+    pub mean: f64,
+    pub max: f64,
+}
+
+/// Overlap of labels.
+#[derive(Debug, Serialize)]
+pub struct Overlap {
+    /// Mean over the labels present in both maps.
+    pub mean: BeforeAfter<f64>,
+    /// The same, weighted by the inverse volume in the fixed map.
+    pub inverse_volume_mean: BeforeAfter<f64>,
+    pub labels: Vec<LabelOverlap>,
+}
+
+/// Overlap of one label; null where it is absent from either map.
+#[derive(Debug, Serialize)]
+pub struct LabelOverlap {
+    pub id: i32,
+    pub fixed_voxels: u64,
+    pub before: Option<f64>,
+    pub after: Option<f64>,
+}
+
+/// Where the time went.
+#[derive(Debug, Default, Serialize)]
+pub struct Seconds {
+    pub read: f64,
+    pub register: f64,
+    pub measure: f64,
+    pub total: f64,
+}
+
+impl Input {
+    pub fn of(path: &Path, image: &Volume) -> Self {
+        let geometry = &image.geometry;
+        let (size, spacing_mm) = (geometry.size, geometry.spacing_mm);
+        Self { path: path.to_path_buf(), size, spacing_mm, axes: geometry.axis_codes() }
+    }
+}
+
+impl Similarity {
+    /// The similarity of a moving image, resampled on the fixed grid, to the fixed one.
+    pub fn of(fixed: &Volume, moved: &Volume) -> ffdp_burn::Result<Self> {
+        let [high] = fixed.percentiles([99.9])?;
+        let low = fixed.min_max().map_or(0.0, |(min, _)| min);
+        let threshold = low + FOREGROUND * (high - low);
+        let foreground: Vec<bool> = fixed.data.iter().map(|&v| v > threshold).collect();
+        let size = fixed.geometry.size;
+        let mask = Some(&foreground[..]);
+        Ok(Self {
+            ncc: ncc(&fixed.data, &moved.data)?,
+            local_ncc_foreground: local_ncc(
+                &fixed.data,
+                &moved.data,
+                size,
+                LOCAL_NCC_WINDOW,
+                mask,
+            )?,
+        })
+    }
+}
+
+impl Folds {
+    /// Of a displacement `[3, D, H, W]` in voxels on a grid of `size` (x, y, z).
+    pub fn of(displacement: &[f32], size: [usize; 3]) -> ffdp_burn::Result<Self> {
+        let report = jacobian(displacement, size)?;
+        Ok(Self {
+            voxels: report.true_folds,
+            percent: 100.0 * report.true_fold_fraction,
+            jacobian_central: report.central.into(),
+            jacobian_forward: report.forward.into(),
+            jacobian_backward: report.backward.into(),
+            sd_log_jacobian: report.sd_log,
+        })
+    }
+}
+
+impl From<JacobianDistribution> for Distribution {
+    fn from(d: JacobianDistribution) -> Self {
+        let folded_percent = 100.0 * d.fold_fraction;
+        Self { min: d.min, p1: d.p1, median: d.p50, p99: d.p99, max: d.max, folded_percent }
+    }
+}
+
+impl Lengths {
+    /// Of vectors `[3, D, H, W]` in mm.
+    pub fn of(vectors_mm: &[f32]) -> Self {
+        let count = vectors_mm.len() / 3;
+        let (mut sum, mut max) = (0.0, 0.0f64);
+        for i in 0..count {
+            let component = |c: usize| f64::from(vectors_mm[c * count + i]);
+            let length = component(0).hypot(component(1)).hypot(component(2));
+            sum += length;
+            max = max.max(length);
+        }
+        Self { mean: sum / count as f64, max }
+    }
+}
+
+impl Overlap {
+    /// Of the moving labels on the fixed grid, by the headers alone and with the result.
+    pub fn of(fixed: &LabelMap, before: &LabelMap, after: &LabelMap) -> ffdp_burn::Result<Self> {
+        let before = dice(&fixed.data, &before.data)?;
+        let after = dice(&fixed.data, &after.data)?;
+        let mut ids: Vec<i32> =
+            before.labels.iter().chain(&after.labels).map(|label| label.id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let score = |scores: &DiceScores, id| {
+            scores.get(id).map(|label| label.dice).filter(|dice| !dice.is_nan())
+        };
+        let labels = ids.into_iter().map(|id| LabelOverlap {
+            id,
+            fixed_voxels: before
+                .get(id)
+                .or_else(|| after.get(id))
+                .map_or(0, |label| label.fixed_voxels),
+            before: score(&before, id),
+            after: score(&after, id),
+        });
+        Ok(Self {
+            mean: BeforeAfter { before: before.mean(), after: after.mean() },
+            inverse_volume_mean: BeforeAfter {
+                before: before.inverse_volume_mean(),
+                after: after.inverse_volume_mean(),
+            },
+            labels: labels.collect(),
+        })
+    }
+}

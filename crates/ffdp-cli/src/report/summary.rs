@@ -1,0 +1,35 @@
+//! The measures as a few lines for people.
+
+use std::fmt::Write;
+
+use super::measures::Measures;
+
+/// The text that `register` prints to stdout.
+pub fn summary(measures: &Measures) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<22}{value}");
+    };
+    let similarity = &measures.similarity;
+    let (before, after) = (&similarity.before, &similarity.after);
+    line("correlation", format!("{:.4} -> {:.4}", before.ncc, after.ncc));
+    let (local, after) = (before.local_ncc_foreground, after.local_ncc_foreground);
+    line("local correlation", format!("{local:.4} -> {after:.4} (7^3 windows, foreground)"));
+    if let Some(dice) = &measures.dice {
+        let present = dice.labels.iter().filter(|label| label.after.is_some()).count();
+        let (before, after) = (dice.mean.before, dice.mean.after);
+        line("mean Dice", format!("{before:.4} -> {after:.4} ({present} labels)"));
+        let weighted = &dice.inverse_volume_mean;
+        let (before, after) = (weighted.before, weighted.after);
+        line("  by inverse volume", format!("{before:.4} -> {after:.4}"));
+    }
+    let lengths = &measures.displacement_mm;
+    line("displacement", format!("mean {:.2} mm, largest {:.2} mm", lengths.mean, lengths.max));
+    let folds = &measures.folds;
+    let det = &folds.jacobian_central;
+    line("det J", format!("{:.3} .. {:.3}, median {:.3}", det.min, det.max, det.median));
+    line("folds", format!("{} voxels ({:.4} %)", folds.voxels, folds.percent));
+    let seconds = &measures.seconds;
+    line("time", format!("{:.1} s, of which {:.1} s registration", seconds.total, seconds.register));
+    text
+}

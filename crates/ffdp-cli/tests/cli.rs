@@ -1,0 +1,293 @@
+//! The binary as a user meets it: files in, files out, messages, exit codes.
+
+mod support;
+
+use std::fs;
+
+use ffdp_burn::image::{Geometry, Volume};
+use ffdp_burn::io::nifti::{
+    read_displacement, read_labels, read_volume, write_labels, write_volume,
+};
+use serde_json::Value;
+use support::{Folder, Run, ffdp, mean_error, relative_difference, restored, write_pair};
+
+/// Two levels with few iterations: seconds on one core for 32^3 voxels.
+const SHORT: [&str; 4] = ["--shrink", "2,1", "--iterations", "40,30"];
+
+/// Displacements go through mm and f32 in the file: the image read with them differs by rounding.
+const FILE_ROUNDING: f64 = 1e-4;
+
+fn register(folder: &Folder, fixed: &str, moving: &str, output: &str, more: &[&str]) -> Run {
+    let [fixed, moving, output] = [fixed, moving, output].map(|name| folder.path(name));
+    let mut arguments = vec!["register", "-f", &fixed, "-m", &moving, "-o", &output];
+    arguments.extend(SHORT);
+    arguments.extend(more);
+    ffdp(&arguments)
+}
+
+#[test]
+fn register_finds_a_known_warp_and_writes_what_it_promises() {
+    let folder = Folder::new();
+    let pair = write_pair(&folder, 3);
+    let labels = ["fixed_labels.nii.gz", "moving_labels.nii.gz"].map(|name| folder.path(name));
+    let labels = ["--fixed-labels", &labels[0], "--moving-labels", &labels[1], "--json"];
+    let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", "new/out", &labels);
+    run.succeeded();
+
+    let metrics: Value = serde_json::from_str(&run.stdout).expect("--json prints JSON only");
+    let written = fs::read_to_string(folder.path("new/out/metrics.json")).expect("written");
+    assert_eq!(metrics, serde_json::from_str::<Value>(&written).expect("JSON"));
+    let number = |path: &str| {
+        let value = metrics.pointer(path).and_then(Value::as_f64);
+        value.unwrap_or_else(|| panic!("no number at {path} in {written}"))
+    };
+    assert!(number("/dice/mean/after") > number("/dice/mean/before") + 0.1, "{written}");
+    assert!(number("/similarity/after/ncc") > number("/similarity/before/ncc"));
+    let local = "local_ncc_foreground";
+    let local = |when: &str| number(&format!("/similarity/{when}/{local}"));
+    assert!(local("after") > local("before") + 0.1, "{written}");
+    assert_eq!(number("/folds/voxels"), 0.0);
+    assert!(number("/folds/jacobian_central/min") > 0.0);
+    assert_eq!(metrics["outcome"], "improved");
+    assert_eq!(metrics["settings"]["levels"][0]["shrink"], 2.0);
+    assert_eq!(metrics["levels"].as_array().map(Vec::len), Some(2));
+
+    let (field, geometry) = read_displacement(folder.path("new/out/warp.nii.gz")).expect("ITK");
+    assert!(geometry.same_grid(&pair.fixed.image.geometry, 1e-3));
+    let before = mean_error(&vec![0.0; field.len()], &pair);
+    let after = mean_error(&field, &pair);
+    assert!(after < 0.5 * before, "error {before} -> {after} voxels");
+
+    let warped = read_volume(folder.path("new/out/warped.nii.gz")).expect("written");
+    assert!(warped.geometry.same_grid(&pair.fixed.image.geometry, 1e-3));
+    let png = fs::read(folder.path("new/out/report.png")).expect("written");
+    assert_eq!(png[..8], *b"\x89PNG\r\n\x1a\n");
+    assert!(run.stderr.contains("level 2/2"), "progress on stderr: {}", run.stderr);
+}
+
+#[test]
+fn the_written_warp_applied_again_gives_the_written_results() {
+    let folder = Folder::new();
+    write_pair(&folder, 4);
+    let labels = folder.path("moving_labels.nii.gz");
+    let more = ["--moving-labels", &labels, "-q"];
+    let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &more);
+    run.succeeded();
+    assert_eq!(run.stderr, "", "-q says nothing");
+    assert!(run.stdout.contains("folds"), "a summary without --json: {}", run.stdout);
+
+    let path = |name: &str| folder.path(name);
+    let (warp, image, again) = (path("out/warp.nii.gz"), path("moving.nii.gz"), path("again.nii"));
+    ffdp(&["apply", "-i", &image, "-t", &warp, "-o", &again]).succeeded();
+    let expected = read_volume(path("out/warped.nii.gz")).expect("written");
+    let applied = read_volume(&again).expect("written");
+    assert!(applied.geometry.same_grid(&expected.geometry, 1e-6));
+    let difference = relative_difference(&applied.data, &expected.data);
+    assert!(difference < FILE_ROUNDING, "{difference}");
+
+    let again = path("again_labels.nii.gz");
+    ffdp(&["apply", "-i", &labels, "-t", &warp, "-o", &again, "--labels"]).succeeded();
+    let expected = read_labels(path("out/warped_labels.nii.gz")).expect("written");
+    let applied = read_labels(&again).expect("written");
+    let differing = applied.data.iter().zip(&expected.data).filter(|(a, b)| a != b).count();
+    // Only where a rounded position crosses the middle between two voxels.
+    assert!(differing <= 3, "{differing} labels differ");
+    assert!(expected.ids().len() > 5, "{:?}", expected.ids());
+}
+
+#[test]
+fn other_grids_of_the_moving_image_give_the_same_physical_result() {
+    let folder = Folder::new();
+    let pair = write_pair(&folder, 5);
+    // The same voxels stored in another order, and the same with a header of twice the size for
+    // both images: neither changes what the images show.
+    write_volume(folder.path("restored.nii.gz"), &restored(&pair.moving.image)).expect("writable");
+    for (name, volume) in [("fixed", &pair.fixed.image), ("moving", &pair.moving.image)] {
+        let g = &volume.geometry;
+        let larger = Geometry::new(g.size, g.spacing_mm.map(|s| 2.0 * s))
+            .and_then(|l| l.with_origin(g.origin_mm.map(|o| 2.0 * o)))
+            .expect("valid");
+        let larger = Volume::new(volume.data.clone(), larger).expect("same size");
+        write_volume(folder.path(&format!("{name}_larger.nii.gz")), &larger).expect("writable");
+    }
+    register(&folder, "fixed.nii.gz", "moving.nii.gz", "a", &["-q"]).succeeded();
+    register(&folder, "fixed.nii.gz", "restored.nii.gz", "b", &["-q"]).succeeded();
+    register(&folder, "fixed_larger.nii.gz", "moving_larger.nii.gz", "c", &["-q"]).succeeded();
+    let [a, b, c] = ["a", "b", "c"]
+        .map(|out| read_displacement(folder.path(&format!("{out}/warp.nii.gz"))).expect("ITK").0);
+    let error = |field: &[f32]| mean_error(field, &pair);
+    let before = error(&vec![0.0; a.len()]);
+    println!("error {before} -> {} {} {}", error(&a), error(&b), error(&c));
+    for (case, field) in [("other storage order", &b), ("other spacing", &c)] {
+        let difference: f64 = a.iter().zip(field).map(|(a, b)| f64::from((a - b).abs())).sum();
+        let mean = difference / a.len() as f64;
+        // Rounding of coordinates, amplified over 70 iterations where gradients nearly vanish.
+        assert!(mean < 0.02, "{case}: fields differ by {mean} voxels on average");
+        assert!(error(field) < 0.5 * before, "{case}");
+    }
+}
+
+#[test]
+fn a_coarser_moving_image_is_registered_by_its_header() {
+    let folder = Folder::new();
+    let pair = write_pair(&folder, 6);
+    let coarse = support::on_coarser_grid(&pair.moving.image);
+    write_volume(folder.path("coarse.nii.gz"), &coarse).expect("writable");
+    register(&folder, "fixed.nii.gz", "coarse.nii.gz", "out", &["-q"]).succeeded();
+    let (field, _) = read_displacement(folder.path("out/warp.nii.gz")).expect("ITK");
+    let (before, after) = (mean_error(&vec![0.0; field.len()], &pair), mean_error(&field, &pair));
+    println!("error {before} -> {after}");
+    assert!(after < 0.65 * before, "error {before} -> {after} voxels");
+}
+
+#[test]
+fn requests_that_cannot_work_are_refused_with_a_way_out() {
+    let folder = Folder::new();
+    write_pair(&folder, 3);
+    support::write_bad_files(&folder);
+    fs::create_dir(folder.path("inside")).expect("writable");
+    fs::copy(folder.path("fixed.nii.gz"), folder.path("inside/warped.nii.gz")).expect("copied");
+    let f = "fixed.nii.gz";
+    let labels = folder.path("fixed_labels.nii.gz");
+    let other_grid = folder.path("small.nii.gz");
+    let cases: &[(&str, &str, &str, &[&str], &[&str])] = &[
+        (f, "absent.nii.gz", "o", &[], &["absent.nii.gz", "No such file"]),
+        (f, "text.nii", "o", &[], &["text.nii", "NIfTI", "help:"]),
+        (f, "truncated.nii.gz", "o", &[], &["truncated.nii.gz"]),
+        (f, "nan.nii.gz", "o", &[], &["nan.nii.gz", "2 NaN", "--nan-policy zero"]),
+        ("constant.nii.gz", f, "o", &[], &["fixed image", "constant", "help:"]),
+        (f, "far.nii.gz", "o", &[], &["overlap by 0.00 %", "1000.0", "moving spans"]),
+        (f, "4d.nii", "o", &[], &["2 volumes", "--volume K"]),
+        (f, "4d.nii", "o", &["--volume", "2"], &["--volume", "got 2"]),
+        (f, "small.nii.gz", "o", &[], &["moving image", "at least 8 voxels", "[6, 6, 6]"]),
+        (f, f, "o", &["--shrink", "4,2,1"], &["--shrink", "--iterations", "one number per level"]),
+        (f, f, "o", &["--window", "6"], &["window", "odd", "got 6"]),
+        (f, f, "o", &["--metric", "mse", "--window", "5"], &["mse has no window"]),
+        (f, f, "o", &["--lr", "0"], &["learning rate", "got 0"]),
+        (f, f, "o", &["--sigma-warp=-1"], &["sigma_warp_voxels", "got -1"]),
+        (f, f, "o", &["--iterations", "0,0"], &["iterations"]),
+        (f, f, "o", &["--metric", "mi"], &["mi", "lncc"]),
+        (f, f, "o", &["--device", "tpu"], &["tpu", "cpu"]),
+        (f, f, "o", &["--frobnicate"], &["--frobnicate"]),
+        (f, f, "text.nii", &[], &["text.nii", "create"]),
+        (f, "inside/warped.nii.gz", "inside", &[], &["overwrite an input"]),
+        (f, f, "o", &["--fixed-labels", &labels], &["--moving-labels"]),
+        (f, f, "o", &["--moving-labels", &other_grid], &["small.nii.gz", "another grid"]),
+    ];
+    for (fixed, moving, output, more, words) in cases {
+        let run = register(&folder, fixed, moving, output, more);
+        let case = format!("{fixed} {moving} {more:?}");
+        assert_eq!(run.code, 1, "{case}: exit code; {}", run.stderr);
+        assert_eq!(run.stdout, "", "{case}: nothing on stdout");
+        for word in *words {
+            assert!(run.stderr.contains(word), "{case}: no {word:?} in: {}", run.stderr);
+        }
+        assert!(!folder.has("o/warped.nii.gz"), "{case}: results were written");
+    }
+    #[cfg(not(feature = "cuda"))]
+    {
+        let run = register(&folder, f, f, "o", &["--device", "cuda:0"]);
+        assert_eq!(run.code, 1);
+        assert!(run.stderr.contains("--features cuda"), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn nan_can_be_set_to_zero_and_a_volume_chosen() {
+    let folder = Folder::new();
+    write_pair(&folder, 3);
+    support::write_bad_files(&folder);
+    let few = ["--shrink", "2", "--iterations", "5"];
+    let [fixed, nan, four] = ["fixed.nii.gz", "nan.nii.gz", "4d.nii"].map(|f| folder.path(f));
+    let out = folder.path("out");
+    let base = ["register", "-f", &fixed, "-o", &out];
+    let with = |more: &[&str]| ffdp(&[&base, &few[..], more].concat());
+    let run = with(&["-m", &nan, "--nan-policy", "zero"]);
+    run.succeeded();
+    assert!(run.stderr.contains("2 NaN or infinite voxels were set to 0"), "{}", run.stderr);
+    with(&["-m", &four, "--volume", "1"]).succeeded();
+}
+
+#[test]
+fn apply_refuses_what_is_no_displacement_and_what_would_be_overwritten() {
+    let folder = Folder::new();
+    write_pair(&folder, 3);
+    let [image, out] = ["moving.nii.gz", "out.nii.gz"].map(|name| folder.path(name));
+    for (transform, output, word) in
+        [(&image, &out, "[x, y, z, 1, 3]"), (&image, &image, "overwrite an input")]
+    {
+        let run = ffdp(&["apply", "-i", &image, "-t", transform, "-o", output]);
+        assert_eq!(run.code, 1, "{}", run.stderr);
+        assert!(run.stderr.contains(word), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn info_explains_images_labels_and_displacements() {
+    let folder = Folder::new();
+    let pair = write_pair(&folder, 3);
+    write_volume(folder.path("restored.nii.gz"), &restored(&pair.moving.image)).expect("writable");
+    let run = ffdp(&["info", &folder.path("restored.nii.gz")]);
+    run.succeeded();
+    for word in ["32 x 32 x 32", "ASL", "f32", "sform", "percentiles", "scaling       none"] {
+        assert!(run.stdout.contains(word), "no {word:?} in {}", run.stdout);
+    }
+
+    let run = ffdp(&["info", &folder.path("fixed_labels.nii.gz"), "--json"]);
+    run.succeeded();
+    let info: Value = serde_json::from_str(&run.stdout).expect("JSON only");
+    assert_eq!(info["axes"], "RAS");
+    let ids = pair.fixed.labels.ids();
+    let voxels = |id: i32| pair.fixed.labels.data.iter().filter(|&&l| l == id).count();
+    for id in ids {
+        assert_eq!(info["values"]["labels"][id.to_string()], voxels(id), "label {id}");
+    }
+    let max = f64::from(*pair.fixed.labels.data.iter().max().expect("voxels"));
+    assert_eq!(info["values"]["max"].as_f64(), Some(max));
+}
+
+#[test]
+fn info_refuses_files_that_are_none() {
+    let folder = Folder::new();
+    support::write_bad_files(&folder);
+    for (file, words) in [
+        ("absent.nii.gz", ["absent.nii.gz", "No such file"]),
+        ("text.nii", ["text.nii", "help:"]),
+        ("truncated.nii.gz", ["truncated.nii.gz", "error:"]),
+    ] {
+        let run = ffdp(&["info", &folder.path(file)]);
+        assert_eq!(run.code, 1, "{file}");
+        assert!(words.iter().all(|w| run.stderr.contains(w)), "{file}: {}", run.stderr);
+    }
+    let run = ffdp(&["info", &folder.path("nan.nii.gz")]);
+    run.succeeded();
+    assert!(run.stdout.contains("2 of 4096 voxels are NaN or infinite"), "{}", run.stdout);
+    let run = ffdp(&["info", &folder.path("4d.nii"), "--volume", "1"]);
+    run.succeeded();
+    assert!(run.stdout.contains("2 volumes"), "{}", run.stdout);
+}
+
+#[test]
+fn help_tells_what_is_missing_and_goes_to_stdout() {
+    for arguments in [&["--help"][..], &["register", "--help"], &["--version"]] {
+        let run = ffdp(arguments);
+        run.succeeded();
+        assert!(!run.stdout.is_empty() && run.stderr.is_empty(), "{arguments:?}");
+    }
+    let run = ffdp(&["register", "--help"]);
+    assert!(run.stdout.contains("no rigid or affine stage"), "{}", run.stdout);
+    assert_eq!(ffdp(&[]).code, 1, "no command");
+}
+
+#[test]
+fn labels_without_any_label_are_refused() {
+    let folder = Folder::new();
+    let mut pair = write_pair(&folder, 3);
+    pair.moving.labels.data.fill(0);
+    write_labels(folder.path("empty.nii.gz"), &pair.moving.labels).expect("writable");
+    let empty = folder.path("empty.nii.gz");
+    let more = ["--moving-labels", &empty];
+    let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &more);
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.contains("no label but background"), "{}", run.stderr);
+}
