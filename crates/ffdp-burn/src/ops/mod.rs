@@ -8,6 +8,7 @@
 //! order (x, y, z), in voxels of the field's own grid. See `docs/conventions.md`.
 
 pub mod compose;
+pub mod conv3d;
 pub mod gaussian;
 pub mod grid_sample;
 pub mod lncc;
@@ -19,6 +20,7 @@ pub(crate) mod real;
 pub(crate) mod vjp;
 
 pub use compose::{compose, exp};
+pub use conv3d::conv3d;
 pub use gaussian::{GaussianOptions, gaussian};
 pub use grid_sample::{GridSampleOptions, Interpolation, Padding, grid_sample, warp};
 pub use lncc::{GradientMode, LnccOptions, lncc};

@@ -1,11 +1,10 @@
 use std::ops::Range;
 
 use burn::module::{Module, Param};
-use burn::tensor::module::conv3d;
-use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Device, Tensor};
 
 use super::initializer::WeightInit;
+use crate::ops::conv3d;
 
 /// Largest extent of a launch grid along its second and third axis (CUDA, and the limit that
 /// burn-cubecl's matrix products check on all three).
@@ -15,15 +14,15 @@ const ROWS_PER_CUBE: usize = 32;
 /// What one unrolled input (voxels x kernel x channels) may take on a GPU.
 const MAX_COLUMN_BYTES: usize = 4 << 30;
 
-/// How large a single call of Burn's `conv3d` may be.
+/// How large a single convolution may be.
 ///
-/// Burn 0.22.1 has no limit of its own on a GPU. Its autotuner tries, for the gradient of the
-/// input, a candidate that unrolls the convolution into a matrix product of
-/// `positions x C_out` by `C_out x 27 C_in`. The result of 80 -> 16 channels at 160x192x224 is
-/// 59 GB, more than one allocation may hold, and the last candidate left, the plain product,
-/// refuses since its grid has `positions / 32 = 215040 > 65535` cubes ("Cube count too big"): the
-/// step panics although direct kernels exist. (The strategy cannot be chosen from `Tensor`.) Both
-/// the forward pass and the two gradients have this shape, so one bound serves all three:
+/// Burn 0.22.1 sets no limit of its own on a GPU. The strategy cannot be chosen from `Tensor`; its
+/// autotuner tries, for both gradients, candidates that unroll the convolution into a matrix of
+/// `positions x 27 C_in`. For 80 -> 16 channels at 160x192x224 that is 59 GB, more than one
+/// allocation may hold, and the plain matrix product that remains refuses since its grid has
+/// `positions / 32 = 215040 > 65535` cubes ("Cube count too big"): the step panics although direct
+/// kernels exist. The gradient of the input no longer takes that way here (see
+/// [`crate::ops::conv3d`]); that of the weight does. One bound serves all passes:
 /// - `positions`: voxels of one call, at most `32 * 65535 = 2 097 120`;
 /// - `column_bytes`: bytes of the unrolled input, `4 * positions * 27 C_in`. 4 GiB leaves room on
 ///   a 24 GB GPU and cuts 80 channels at 192x224 into slabs of 11 slices, 2 more being the halo.
@@ -161,7 +160,10 @@ fn conv_tile(
         padding[axis] = if inner { 0 } else { radius };
         offsets[axis] = range.start - low + padding[axis] - radius;
     }
-    let mut y = conv3d(x, weight, bias, ConvOptions::new([1; 3], padding, [1; 3], 1));
+    let mut y = conv3d(x, weight, padding);
+    if let Some(bias) = bias {
+        y = y + bias.reshape([1, -1, 1, 1, 1]);
+    }
     for (axis, range) in ranges.iter().enumerate() {
         if y.dims()[axis + 2] != range.len() {
             y = y.slice_dim(axis + 2, offsets[axis]..offsets[axis] + range.len());

@@ -225,3 +225,19 @@ fn gradients_agree_with_finite_differences_along_a_direction() {
     // Central differences in f32 of a loss of order 100 with step 1e-3, and kinks of LeakyReLU.
     analytic.into_data().assert_approx_eq::<f32>(&numeric.into_data(), Tolerance::relative(0.05));
 }
+
+#[test]
+fn the_diffeomorphic_network_integrates_its_velocity() {
+    let device = Device::flex();
+    let size = [32, 24, 40];
+    let config = TransMorphConfig::tiny().for_size(size).with_integration_steps(Some(7));
+    let mut net = config.init(&device);
+    // Weights of the size a trained head has, so that the velocity is of several voxels.
+    net.head.conv.weight = burn::module::Param::from_tensor(net.head.conv.weight.val() * 1e4);
+    let (moving, fixed) = images(size, 1, &device);
+    let velocity = net.flow(moving.clone(), fixed.clone());
+    let u = net.forward(moving.clone(), fixed.clone());
+    assert!(largest(velocity.clone()) > 1.0 && largest(u.clone() - velocity.clone()) > 0.01);
+    let expected = crate::ops::compose::exp(velocity, 7);
+    assert_eq!(largest(u - expected), 0.0);
+}
