@@ -1,0 +1,259 @@
+//! What is measured: every operation with its inputs, its floor in bytes and its variants.
+
+use burn::tensor::{Device, Distribution, Tensor};
+use ffdp::baseline::{self, BoxFilter};
+use ffdp::ops::{self, GaussianOptions, GradientMode, GridSampleOptions, LnccOptions};
+
+/// What is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// The value alone, without autodiff.
+    Forward,
+    /// The value and the gradients of the tracked inputs, the upstream gradient being ones.
+    Both,
+}
+
+/// An input: its channels, its values and whether it wants a gradient.
+#[derive(Clone, Copy)]
+struct Input {
+    kind: Kind,
+    tracked: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    /// One channel, uniform in [0, 1).
+    Image,
+    /// Three channels, uniform within 1.5 voxels, so that neighbours read nearby corners.
+    Field,
+    /// A map near the identity, stored as `[1, 1, 1, 3, 4]`.
+    Affine,
+}
+
+impl Kind {
+    fn tensor(self, size: usize, device: &Device) -> Tensor<5> {
+        let random = |channels, low, high| {
+            let shape = [1, channels, size, size, size];
+            Tensor::random(shape, Distribution::Uniform(low, high), device)
+        };
+        match self {
+            Self::Image => random(1, 0.0, 1.0),
+            Self::Field => random(3, -1.5, 1.5),
+            Self::Affine => {
+                let rows = [0.99f32, 0.01, 0.0, 0.3, -0.01, 0.98, 0.02, 0.1, 0.0, 0.01, 1.0, -0.2];
+                Tensor::<1>::from_floats(rows, device).reshape([1, 1, 1, 3, 4])
+            }
+        }
+    }
+}
+
+/// One way to compute an operation.
+pub struct Variant {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether it is ours.
+    pub fused: bool,
+    /// Memory beyond the inputs with both passes, bytes a voxel, as measured on the CPU: what a
+    /// baseline is skipped by when it would not fit.
+    pub stored: f64,
+    /// The operation.
+    pub run: fn(&[Tensor<5>]) -> Tensor<5>,
+}
+
+/// An operation.
+pub struct Case {
+    /// Its name.
+    pub name: &'static str,
+    /// The fewest bytes a voxel that it must move: forward, and forward with backward.
+    pub floor: [f64; 2],
+    inputs: Vec<Input>,
+    /// Ours first.
+    pub variants: Vec<Variant>,
+}
+
+impl Case {
+    /// The inputs for a pass, on `device` without autodiff.
+    pub fn inputs(&self, size: usize, device: &Device, pass: Pass) -> Vec<Tensor<5>> {
+        let prepare = |input: &Input| {
+            let tensor = input.kind.tensor(size, device);
+            match (pass, input.tracked) {
+                (Pass::Forward, _) => tensor,
+                (Pass::Both, true) => tensor.autodiff().require_grad(),
+                (Pass::Both, false) => tensor.autodiff(),
+            }
+        };
+        self.inputs.iter().map(prepare).collect()
+    }
+}
+
+const fn tracked(kind: Kind) -> Input {
+    Input { kind, tracked: true }
+}
+
+const fn plain(kind: Kind) -> Input {
+    Input { kind, tracked: false }
+}
+
+fn fused(name: &'static str, run: fn(&[Tensor<5>]) -> Tensor<5>) -> Variant {
+    Variant { name, fused: true, stored: 0.0, run }
+}
+
+fn burn(name: &'static str, stored: f64, run: fn(&[Tensor<5>]) -> Tensor<5>) -> Variant {
+    Variant { name, fused: false, stored, run }
+}
+
+fn scalar(loss: Tensor<1>) -> Tensor<5> {
+    loss.reshape([1, 1, 1, 1, 1])
+}
+
+fn window(window: usize, gradient: GradientMode) -> LnccOptions {
+    LnccOptions { window, gradient, ..Default::default() }
+}
+
+fn with_map(t: &[Tensor<5>]) -> (Tensor<5>, Option<Tensor<3>>, GridSampleOptions) {
+    (t[0].clone(), Some(t[1].clone().reshape([1, 3, 4])), GridSampleOptions::default())
+}
+
+/// All operations. Floors count every operand once in f32: images 4 bytes a voxel, fields 12.
+pub fn cases() -> Vec<Case> {
+    let mut cases = sampling();
+    cases.extend(fields());
+    cases.extend(losses());
+    cases
+}
+
+fn sampling() -> Vec<Case> {
+    vec![
+        Case {
+            name: "warp, gradient to the field",
+            // u, I, y; then u, I, g, du.
+            floor: [20.0, 52.0],
+            inputs: vec![plain(Kind::Image), tracked(Kind::Field)],
+            variants: vec![
+                fused("fused", |t| ops::warp(t[0].clone(), t[1].clone())),
+                burn("burn", 960.0, |t| baseline::warp(t[0].clone(), t[1].clone())),
+            ],
+        },
+        Case {
+            name: "warp, gradient to both",
+            // As above, and dI.
+            floor: [20.0, 56.0],
+            inputs: vec![tracked(Kind::Image), tracked(Kind::Field)],
+            variants: vec![
+                fused("fused", |t| ops::warp(t[0].clone(), t[1].clone())),
+                burn("burn", 1000.0, |t| baseline::warp(t[0].clone(), t[1].clone())),
+            ],
+        },
+        Case {
+            name: "affine, gradient to the map",
+            // I, y; then I, g.
+            floor: [8.0, 16.0],
+            inputs: vec![plain(Kind::Image), tracked(Kind::Affine)],
+            variants: vec![
+                fused("fused", |t| {
+                    let (image, map, options) = with_map(t);
+                    ops::grid_sample(image, map, None, &options)
+                }),
+                burn("burn", 1000.0, |t| {
+                    let (image, map, options) = with_map(t);
+                    baseline::grid_sample(image, map, None, &options)
+                }),
+            ],
+        },
+    ]
+}
+
+fn fields() -> Vec<Case> {
+    vec![
+        Case {
+            name: "compose",
+            // u, v, w; then u, v, g, du, dv.
+            floor: [36.0, 96.0],
+            inputs: vec![tracked(Kind::Field), tracked(Kind::Field)],
+            variants: vec![
+                fused("fused", |t| ops::compose(t[0].clone(), t[1].clone())),
+                burn("burn", 1300.0, |t| baseline::compose(t[0].clone(), t[1].clone())),
+            ],
+        },
+        Case {
+            name: "exp, 7 squarings",
+            // Seven times u, w; then u, g, du.
+            floor: [7.0 * 24.0, 7.0 * (24.0 + 36.0)],
+            inputs: vec![tracked(Kind::Field)],
+            variants: vec![
+                fused("fused", |t| ops::exp(t[0].clone(), 7)),
+                burn("burn", 9000.0, |t| baseline::exp(t[0].clone(), 7)),
+            ],
+        },
+        Case {
+            name: "gaussian of a field, sigma 1",
+            // x, y; then g, dx.
+            floor: [24.0, 48.0],
+            inputs: vec![tracked(Kind::Field)],
+            variants: vec![
+                fused("fused", |t| ops::gaussian(t[0].clone(), &GaussianOptions::isotropic(1.0))),
+                burn("burn separable", 100.0, |t| {
+                    baseline::gaussian(t[0].clone(), &GaussianOptions::isotropic(1.0))
+                }),
+            ],
+        },
+    ]
+}
+
+fn losses() -> Vec<Case> {
+    // F, M; and dM in the same sweep, the upstream gradient being one number.
+    let floor = [8.0, 12.0];
+    let inputs = vec![tracked(Kind::Image), plain(Kind::Image)];
+    vec![
+        Case {
+            name: "lncc w7",
+            floor,
+            inputs: inputs.clone(),
+            variants: vec![
+                fused("fused", |t| {
+                    let options = window(7, GradientMode::Exact);
+                    scalar(ops::lncc(t[0].clone(), t[1].clone(), &options))
+                }),
+                fused("fused, ANTs gradient", |t| {
+                    let options = window(7, GradientMode::AntsApproximate);
+                    scalar(ops::lncc(t[0].clone(), t[1].clone(), &options))
+                }),
+                burn("burn separable", 300.0, |t| {
+                    let options = window(7, GradientMode::Exact);
+                    let (moved, fixed) = (t[0].clone(), t[1].clone());
+                    scalar(baseline::lncc(moved, fixed, &options, BoxFilter::Separable))
+                }),
+                burn("burn conv3d", 300.0, |t| {
+                    let options = window(7, GradientMode::Exact);
+                    let (moved, fixed) = (t[0].clone(), t[1].clone());
+                    scalar(baseline::lncc(moved, fixed, &options, BoxFilter::Conv3d))
+                }),
+            ],
+        },
+        Case {
+            name: "lncc w9",
+            floor,
+            inputs: inputs.clone(),
+            variants: vec![
+                fused("fused", |t| {
+                    let options = window(9, GradientMode::Exact);
+                    scalar(ops::lncc(t[0].clone(), t[1].clone(), &options))
+                }),
+                burn("burn separable", 300.0, |t| {
+                    let options = window(9, GradientMode::Exact);
+                    let (moved, fixed) = (t[0].clone(), t[1].clone());
+                    scalar(baseline::lncc(moved, fixed, &options, BoxFilter::Separable))
+                }),
+            ],
+        },
+        Case {
+            name: "mse",
+            floor,
+            inputs,
+            variants: vec![
+                fused("fused", |t| scalar(ops::mse(t[0].clone(), t[1].clone()))),
+                burn("burn", 40.0, |t| scalar(baseline::mse(t[0].clone(), t[1].clone()))),
+            ],
+        },
+    ]
+}

@@ -1,0 +1,14 @@
+//! Pieces of the benches: arguments, cases, timing, memory, report.
+
+mod args;
+mod cases;
+mod copy;
+mod measure;
+mod memory;
+mod report;
+
+pub use args::Args;
+pub use cases::{Case, Pass, Variant, cases};
+pub use measure::{Bench, Row};
+pub use memory::Counting;
+pub use report::Report;
