@@ -24,6 +24,10 @@ pub struct Settings {
     #[arg(long)]
     pub smoothness: Option<f64>,
 
+    /// Weight of soft Dice over the labels that both images have; 0 trains without labels
+    #[arg(long, default_value_t = 0.0)]
+    pub dice_weight: f64,
+
     /// Predict a velocity and integrate it by scaling and squaring (7 steps): a diffeomorphism
     #[arg(long)]
     pub integrate: bool,
@@ -138,9 +142,7 @@ impl Settings {
             let what = "--window must be odd and lie in 3..=21 voxels";
             return Err(Error::invalid(what, self.window, "use 9 (TransMorph) or 7 (ANTs)"));
         }
-        for (flag, value, lowest) in
-            [("--epochs", self.epochs, 1), ("--pairs", self.pairs, 1)]
-        {
+        for (flag, value, lowest) in [("--epochs", self.epochs, 1), ("--pairs", self.pairs, 1)] {
             if value < lowest {
                 let what = format!("{flag} must be at least {lowest}");
                 return Err(Error::invalid(what, value, "leave the flag out for the default"));
@@ -154,10 +156,13 @@ impl Settings {
             let what = "--drop-path must lie in 0..1";
             return Err(Error::invalid(what, self.drop_path, "use 0 to switch it off"));
         }
-        let weight = self.smoothness_weight();
-        if !(weight >= 0.0 && weight.is_finite()) {
-            let what = "--smoothness must be finite and not negative";
-            return Err(Error::invalid(what, weight, "leave the flag out for the default"));
+        for (flag, weight) in
+            [("--smoothness", self.smoothness_weight()), ("--dice-weight", self.dice_weight)]
+        {
+            if !(weight >= 0.0 && weight.is_finite()) {
+                let what = format!("{flag} must be finite and not negative");
+                return Err(Error::invalid(what, weight, "leave the flag out for the default"));
+            }
         }
         self.image_size().map(|_| ())
     }
@@ -183,7 +188,11 @@ impl Settings {
             Some(&[x, y, z]) => [x, y, z],
             _ => {
                 let what = "--size must be one number of voxels, or three as XxYxZ";
-                return Err(Error::invalid(what, text, "for example --size 48 or --size 80x96x112"));
+                return Err(Error::invalid(
+                    what,
+                    text,
+                    "for example --size 48 or --size 80x96x112",
+                ));
             }
         };
         if !size.iter().all(|extent| (16..=1024).contains(extent)) {

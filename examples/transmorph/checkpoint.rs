@@ -3,9 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use burn::train::checkpoint::{
-    Checkpoint, Checkpointer, CheckpointerError, FileCheckpointer,
-};
+use burn::train::checkpoint::{Checkpoint, Checkpointer, CheckpointerError, FileCheckpointer};
 use ffdp::{Error, Result};
 use serde_json::Value;
 

@@ -39,10 +39,8 @@ fn main() -> ExitCode {
         Ok(settings) => settings,
         Err(error) => {
             error.print().expect("the terminal takes text");
-            let informed = matches!(
-                error.kind(),
-                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
-            );
+            let informed =
+                matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             return if informed { ExitCode::SUCCESS } else { ExitCode::from(1) };
         }
     };

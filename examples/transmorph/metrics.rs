@@ -16,6 +16,8 @@ pub struct Scores {
     pub loss: f64,
     pub similarity: f64,
     pub smoothness: f64,
+    /// The soft Dice loss of the labels; 0 when it is not trained.
+    pub overlap: f64,
     /// Mean Dice over the evaluated labels.
     pub dice: f64,
     /// Voxels that fold, percent.
@@ -26,12 +28,14 @@ pub struct Scores {
 }
 
 impl Scores {
-    /// The numbers of a step whose terms (total, similarity, smoothness) were just read.
-    pub fn of_terms(started: Instant, [loss, similarity, smoothness]: [f64; 3]) -> Self {
+    /// The numbers of a step whose terms (total, similarity, smoothness, overlap) were just
+    /// read.
+    pub fn of_terms(started: Instant, [loss, similarity, smoothness, overlap]: [f64; 4]) -> Self {
         Self {
             loss,
             similarity,
             smoothness,
+            overlap,
             dice: f64::NAN,
             folds_percent: f64::NAN,
             peak_memory_mib: peak_memory_mib().unwrap_or(f64::NAN),
@@ -83,6 +87,10 @@ impl Scalar {
 
     pub fn smoothness() -> Self {
         Self::new("smoothness", |scores, _| scores.smoothness)
+    }
+
+    pub fn overlap() -> Self {
+        Self::new("soft dice loss", |scores, _| scores.overlap)
     }
 
     pub fn dice() -> Self {

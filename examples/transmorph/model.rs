@@ -10,7 +10,7 @@ use std::time::Instant;
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::train::{InferenceStep, TrainOutput, TrainStep};
-use ffdp::losses::{Lncc, Mse, Similarity, diffusion};
+use ffdp::losses::{Lncc, Mse, Similarity, diffusion, memberships, soft_dice};
 use ffdp::metrics::{DiceScores, dice, dice_of, jacobian, warp_labels};
 use ffdp::nets::TransMorph;
 use ffdp::ops::{LnccOptions, warp};
@@ -29,11 +29,12 @@ pub struct Registration {
     objective: Objective,
 }
 
-/// `similarity(moving o phi, fixed) + weight * smoothness(u)`.
+/// `similarity(moving o phi, fixed) + weight * smoothness(u) + dice_weight * overlap(labels)`.
 #[derive(Clone, Debug)]
 pub struct Objective {
     similarity: Arc<dyn Similarity>,
     weight: f64,
+    dice_weight: f64,
     evaluated_labels: Option<Arc<Vec<i32>>>,
 }
 
@@ -42,6 +43,7 @@ struct Terms {
     total: Tensor<1>,
     similarity: Tensor<1>,
     smoothness: Tensor<1>,
+    overlap: Tensor<1>,
 }
 
 impl Objective {
@@ -56,6 +58,7 @@ impl Objective {
         Self {
             similarity,
             weight: settings.smoothness_weight(),
+            dice_weight: settings.dice_weight,
             evaluated_labels: evaluated_labels.map(|ids| Arc::new(ids.to_vec())),
         }
     }
@@ -78,11 +81,33 @@ impl Objective {
         .map(Some)
     }
 
-    fn terms(&self, moved: Tensor<5>, fixed: Tensor<5>, displacement: Tensor<5>) -> Terms {
-        let similarity = self.similarity.loss(moved, fixed);
-        let smoothness = diffusion(displacement);
-        let total = similarity.clone() + smoothness.clone().mul_scalar(self.weight);
-        Terms { total, similarity, smoothness }
+    /// The terms of a step, and the moved image.
+    fn terms(&self, item: &Item, displacement: Tensor<5>) -> (Terms, Tensor<5>) {
+        let moved = self.warp(item.moving.clone(), displacement.clone());
+        let similarity = self.similarity.loss(moved.clone(), item.fixed.clone());
+        let smoothness = diffusion(displacement.clone());
+        let mut total = similarity.clone() + smoothness.clone().mul_scalar(self.weight);
+        let mut overlap = Tensor::zeros([1], &displacement.device());
+        if let Some([moving, fixed]) = self.memberships(item) {
+            overlap = soft_dice(self.warp(moving, displacement), fixed);
+            total = total + overlap.clone().mul_scalar(self.dice_weight);
+        }
+        (Terms { total, similarity, smoothness, overlap }, moved)
+    }
+
+    /// Channels of the evaluated labels that moving and fixed both have; `None` without labels or
+    /// weight.
+    fn memberships(&self, item: &Item) -> Option<[Tensor<5>; 2]> {
+        let moving = item.pair.moving.labels.as_ref().filter(|_| self.dice_weight > 0.0)?;
+        let fixed = item.pair.fixed.labels.as_ref()?;
+        let in_moving = moving.ids();
+        let wanted = |id: &i32| {
+            let evaluated = self.evaluated_labels.as_ref().is_none_or(|ids| ids.contains(id));
+            evaluated && in_moving.contains(id)
+        };
+        let ids: Vec<i32> = fixed.ids().into_iter().filter(wanted).collect();
+        let device = item.moving.device();
+        (!ids.is_empty()).then(|| [moving, fixed].map(|map| memberships(map, &ids, &device)))
     }
 }
 
@@ -103,8 +128,7 @@ impl TrainStep for Registration {
     fn step(&self, item: Item) -> TrainOutput<Scores> {
         let started = Instant::now();
         let displacement = self.network.forward(item.moving.clone(), item.fixed.clone());
-        let moved = self.objective.warp(item.moving, displacement.clone());
-        let terms = self.objective.terms(moved, item.fixed, displacement);
+        let (terms, _) = self.objective.terms(&item, displacement);
         let gradients = terms.total.backward();
         TrainOutput::new(self, gradients, Scores::of_terms(started, terms.read()))
     }
@@ -117,8 +141,7 @@ impl InferenceStep for Registration {
     fn step(&self, item: Item) -> Scores {
         let started = Instant::now();
         let displacement = self.network.forward(item.moving.clone(), item.fixed.clone());
-        let moved = self.objective.warp(item.moving, displacement.clone());
-        let terms = self.objective.terms(moved.clone(), item.fixed, displacement.clone());
+        let (terms, moved) = self.objective.terms(&item, displacement.clone());
         let mut scores = Scores::of_terms(started, terms.read());
         let field = values(displacement);
         // The field comes from the network on this very grid, so that only a defect of this
@@ -139,9 +162,10 @@ impl InferenceStep for Registration {
 }
 
 impl Terms {
-    /// Total, similarity and smoothness as numbers; waits for the device.
-    fn read(self) -> [f64; 3] {
-        [self.total, self.similarity, self.smoothness].map(|term| term.into_scalar::<f64>())
+    /// Total, similarity, smoothness and overlap as numbers; waits for the device.
+    fn read(self) -> [f64; 4] {
+        let terms = [self.total, self.similarity, self.smoothness, self.overlap];
+        terms.map(|term| term.into_scalar::<f64>())
     }
 }
 

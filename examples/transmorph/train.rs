@@ -11,8 +11,8 @@ use burn::train::checkpoint::{
     ComposedCheckpointingStrategy, KeepLastNCheckpoints, MetricCheckpointingStrategy,
 };
 use burn::train::metric::store::{Aggregate, Direction, Split};
-use burn::train::renderer::tui::TuiMetricsRendererWrapper;
 use burn::train::renderer::MetricsRenderer;
+use burn::train::renderer::tui::TuiMetricsRendererWrapper;
 use burn::train::{Interrupter, Learner, SupervisedTraining};
 use ffdp::{Error, Result};
 
@@ -92,6 +92,11 @@ pub fn train(
     .metric_valid_numeric(Scalar::smoothness())
     .metric_valid_numeric(Scalar::dice())
     .metric_valid_numeric(Scalar::folds());
+    if settings.dice_weight > 0.0 {
+        training = training
+            .metric_train_numeric(Scalar::overlap())
+            .metric_valid_numeric(Scalar::overlap());
+    }
     if done > 0 {
         training = training.checkpoint(done);
     }
@@ -127,9 +132,10 @@ pub fn train(
 
 /// Keeps the checkpoint of the best validation Dice, or of the lowest loss without labels.
 fn best(dataset: &Dataset) -> MetricCheckpointingStrategy {
-    let labelled = dataset.validation.iter().all(|pair| {
-        pair.fixed.labels.is_some() && pair.moving.labels.is_some()
-    });
+    let labelled = dataset
+        .validation
+        .iter()
+        .all(|pair| pair.fixed.labels.is_some() && pair.moving.labels.is_some());
     let (metric, direction) = match labelled {
         true => (Scalar::dice(), Direction::Highest),
         false => (Scalar::loss(), Direction::Lowest),

@@ -116,11 +116,19 @@ fn row(number: usize, line: &str, header: &[&str], folder: &Path) -> Result<Row>
             return Err(Error::invalid(what, other, "leave it empty for train"));
         }
     };
-    let (fixed_labels, moving_labels) =
-        (field("fixed_labels").map(|f| folder.join(f)), field("moving_labels").map(|f| folder.join(f)));
+    let (fixed_labels, moving_labels) = (
+        field("fixed_labels").map(|f| folder.join(f)),
+        field("moving_labels").map(|f| folder.join(f)),
+    );
     if fixed_labels.is_some() != moving_labels.is_some() {
         let what = format!("line {number}: labels must be given for both images or for neither");
         return Err(Error::invalid(what, line, "Dice compares two label maps"));
     }
-    Ok(Row { fixed: needed("fixed")?, moving: needed("moving")?, fixed_labels, moving_labels, part })
+    Ok(Row {
+        fixed: needed("fixed")?,
+        moving: needed("moving")?,
+        fixed_labels,
+        moving_labels,
+        part,
+    })
 }

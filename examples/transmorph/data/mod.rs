@@ -9,8 +9,8 @@ mod synthetic;
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use ffdp::Result;
 use ffdp::image::{LabelMap, Volume};
+use ffdp::{Error, Result};
 
 pub use loader::{Item, Loader};
 
@@ -67,9 +67,24 @@ impl Dataset {
     /// # Errors
     /// Files that cannot be read or do not fit together, and settings outside their range.
     pub fn load(settings: &Settings, device: &Device) -> Result<Self> {
-        match &settings.data {
+        let dataset = match &settings.data {
             Some(folder) => nifti::load(settings, folder, device),
             None => synthetic::generate(settings),
+        }?;
+        if settings.dice_weight > 0.0 && !dataset.is_labelled() {
+            return Err(Error::invalid(
+                "--dice-weight: every training pair must have labels",
+                settings.dice_weight,
+                "add the columns fixed_labels and moving_labels, or leave the flag out",
+            ));
+        }
+        Ok(dataset)
+    }
+
+    fn is_labelled(&self) -> bool {
+        match &self.training {
+            Training::Subjects(subjects) => subjects.iter().all(|s| s.labels.is_some()),
+            Training::Pairs(pairs) => pairs.iter().all(|pair| pair.fixed.labels.is_some()),
         }
     }
 

@@ -66,9 +66,10 @@ fn pair(settings: &Settings, row: &Row, device: &Device) -> Result<Pair> {
         moving.geometry.size,
         moving.geometry.voxel_to_mm().then(&to_moving.inverse()?),
     )?;
-    fixed.geometry.check_overlap(&aligned, REQUIRED_OVERLAP_PERCENT).map_err(|source| {
-        Error::InFile { path: row.moving.clone(), source: Box::new(source) }
-    })?;
+    fixed
+        .geometry
+        .check_overlap(&aligned, REQUIRED_OVERLAP_PERCENT)
+        .map_err(|source| Error::InFile { path: row.moving.clone(), source: Box::new(source) })?;
     let sample = |image_path: &Path, image: &ffdp::image::Volume, labels: Option<&Path>, map| {
         let in_file = |source| Error::InFile { path: image_path.into(), source: Box::new(source) };
         let [low, high] = INTENSITY_PERCENTILES;
@@ -77,9 +78,7 @@ fn pair(settings: &Settings, row: &Row, device: &Device) -> Result<Pair> {
             None => None,
             Some(path) => {
                 let labels = read_labels(path)?;
-                image
-                    .geometry
-                    .check_same_grid(&labels.geometry, &path.display().to_string())?;
+                image.geometry.check_same_grid(&labels.geometry, &path.display().to_string())?;
                 Some(resample_labels(&labels, &grid, map, device)?)
             }
         };

@@ -69,7 +69,8 @@ pub fn draw(settings: &Settings, evaluation: &Evaluation) -> Result<()> {
     ];
     let half = SIZE[0] / 2;
     let name = format!("loss ({:?})", settings.loss);
-    for (index, (title, curves)) in [(name, loss), ("mean Dice".into(), dice)].into_iter().enumerate()
+    for (index, (title, curves)) in
+        [(name, loss), ("mean Dice".into(), dice)].into_iter().enumerate()
     {
         Chart { left: index * half, width: half, title, curves }.draw(&mut canvas, epochs);
     }
@@ -82,8 +83,8 @@ impl Chart {
         let (top, bottom) = (72, canvas.height - 56);
         canvas.text(left, 16, &self.title, 3, INK);
         let values = || self.curves.iter().flat_map(|curve| &curve.points).map(|point| point[1]);
-        let (low, high) = values()
-            .fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
+        let (low, high) =
+            values().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
         if low > high {
             canvas.text(left, (top + bottom) / 2, "no values (no labels)", 2, INK);
             return;

@@ -112,8 +112,8 @@ mod tests {
         // A batch is two volumes; windows do not reach from one into the other.
         let (a, b) = (image(1), image(2));
         for similarity in [&Lncc::transmorph() as &dyn Similarity, &Mse] {
-            let apart = similarity.partial(a.clone(), b.clone())
-                + similarity.partial(b.clone(), a.clone());
+            let apart =
+                similarity.partial(a.clone(), b.clone()) + similarity.partial(b.clone(), a.clone());
             let moved = Tensor::cat(vec![a.clone(), b.clone()], 0);
             let fixed = Tensor::cat(vec![b.clone(), a.clone()], 0);
             let apart = scalar(similarity.finish(apart, 480));
