@@ -1,0 +1,224 @@
+//! The settings of a run: flags with their defaults, saved beside the results.
+
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+use ffdp::nets::{Resolution, TransMorphConfig, Variant};
+use ffdp::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// Train TransMorph to register pairs of 3-D images, on synthetic brains or on your own NIfTI
+/// files.
+#[derive(Parser, Clone, Debug, Serialize, Deserialize)]
+#[command(name = "transmorph")]
+pub struct Settings {
+    /// Similarity that is trained
+    #[arg(long, value_enum, default_value_t = Loss::Lncc)]
+    pub loss: Loss,
+
+    /// Side of LNCC's window in voxels, odd
+    #[arg(long, default_value_t = 9)]
+    pub window: usize,
+
+    /// Weight of the smoothness (diffusion) term [default: 1 for lncc, 0.02 for mse]
+    #[arg(long)]
+    pub smoothness: Option<f64>,
+
+    /// Weight of soft Dice over the labels that both images have; 0 trains without labels
+    #[arg(long, default_value_t = 0.0)]
+    pub dice_weight: f64,
+
+    /// Predict a velocity and integrate it by scaling and squaring (7 steps): a diffeomorphism
+    #[arg(long)]
+    pub integrate: bool,
+
+    /// Size of the network
+    #[arg(long, value_enum, default_value_t = VariantArg::Tiny)]
+    pub variant: VariantArg,
+
+    /// Grid on which the network predicts: every voxel, or every second one
+    #[arg(long, value_enum, default_value_t = ResolutionArg::Half)]
+    pub resolution: ResolutionArg,
+
+    /// Image size in voxels, as N or XxYxZ [default: 64, or the size of the files with --data]
+    #[arg(long)]
+    pub size: Option<String>,
+
+    /// Passes over the training pairs
+    #[arg(long, default_value_t = 12)]
+    pub epochs: usize,
+
+    /// Synthetic pairs in an epoch, each trained in both directions
+    #[arg(long, default_value_t = 16, conflicts_with = "data")]
+    pub pairs: usize,
+
+    /// Seed of data, weights and order: the same seed gives the same numbers on a CPU
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+
+    /// Learning rate of Adam; falls to zero over the run as (1 - t)^0.9
+    #[arg(long, default_value_t = 2e-3)]
+    pub learning_rate: f64,
+
+    /// Largest probability of dropping a transformer block's branch; 0.3 suits runs of days
+    #[arg(long, default_value_t = 0.0)]
+    pub drop_path: f64,
+
+    /// Folder with NIfTI pairs, listed in its pairs.csv (see the README)
+    #[arg(long)]
+    pub data: Option<PathBuf>,
+
+    /// How the moving image is first laid onto the fixed one: by the headers' coordinates, or
+    /// centre on centre
+    #[arg(long, value_enum, default_value_t = Align::Headers, requires = "data")]
+    pub align: Align,
+
+    /// Where to compute: cpu, cuda, cuda:1, wgpu (GPUs: build with --features cuda or wgpu)
+    #[arg(long, default_value = "cpu")]
+    pub device: String,
+
+    /// Compose warp and loss of Burn's own operations, differentiated by its autodiff
+    #[arg(long)]
+    pub baseline: bool,
+
+    /// Continue the run in --out from its last checkpoint; --epochs may be larger than before
+    #[arg(long)]
+    pub resume: bool,
+
+    /// Folder for metrics, checkpoints and pictures
+    #[arg(long, default_value = "transmorph-run")]
+    pub out: PathBuf,
+}
+
+/// `--loss`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Loss {
+    /// Local normalised cross-correlation, 1 - mean(n)
+    Lncc,
+    /// Mean squared difference
+    Mse,
+}
+
+/// `--variant`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VariantArg {
+    /// 0.24 million parameters, for a CPU
+    Tiny,
+    /// 11.7 million
+    Small,
+    /// 46.6 million, the published TransMorph
+    Base,
+    /// 108 million
+    Large,
+}
+
+/// `--resolution`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ResolutionArg {
+    /// Every voxel (published for IXI)
+    Full,
+    /// Every second voxel, upsampled (published for OASIS)
+    Half,
+}
+
+/// `--align`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Align {
+    /// By the physical coordinates of the NIfTI headers
+    Headers,
+    /// Centre of the moving grid on the centre of the fixed grid
+    Centers,
+}
+
+impl Settings {
+    /// # Errors
+    /// The first flag whose value has no meaning, with a way out.
+    pub fn validate(&self) -> Result<()> {
+        if self.window.is_multiple_of(2) || !(3..=21).contains(&self.window) {
+            let what = "--window must be odd and lie in 3..=21 voxels";
+            return Err(Error::invalid(what, self.window, "use 9 (TransMorph) or 7 (ANTs)"));
+        }
+        for (flag, value, lowest) in [("--epochs", self.epochs, 1), ("--pairs", self.pairs, 1)] {
+            if value < lowest {
+                let what = format!("{flag} must be at least {lowest}");
+                return Err(Error::invalid(what, value, "leave the flag out for the default"));
+            }
+        }
+        if !(self.learning_rate > 0.0 && self.learning_rate <= 1.0) {
+            let what = "--learning-rate must lie in 0..1";
+            return Err(Error::invalid(what, self.learning_rate, "2e-3 suits the tiny network"));
+        }
+        if !(0.0..1.0).contains(&self.drop_path) {
+            let what = "--drop-path must lie in 0..1";
+            return Err(Error::invalid(what, self.drop_path, "use 0 to switch it off"));
+        }
+        for (flag, weight) in
+            [("--smoothness", self.smoothness_weight()), ("--dice-weight", self.dice_weight)]
+        {
+            if !(weight >= 0.0 && weight.is_finite()) {
+                let what = format!("{flag} must be finite and not negative");
+                return Err(Error::invalid(what, weight, "leave the flag out for the default"));
+            }
+        }
+        self.image_size().map(|_| ())
+    }
+
+    /// Weight of the smoothness term. LNCC's loss is about 0.5 and the squared difference of
+    /// images in 0..1 about 0.01 before registration, hence the different scales.
+    pub fn smoothness_weight(&self) -> f64 {
+        self.smoothness.unwrap_or(match self.loss {
+            Loss::Lncc => 1.0,
+            Loss::Mse => 0.02,
+        })
+    }
+
+    /// The size asked for, (x, y, z); `None` means the default of the data.
+    ///
+    /// # Errors
+    /// A text that is no size, or an extent outside 16..=1024.
+    pub fn image_size(&self) -> Result<Option<[usize; 3]>> {
+        let Some(text) = &self.size else { return Ok(None) };
+        let parts: Option<Vec<usize>> = text.split('x').map(|part| part.parse().ok()).collect();
+        let size = match parts.as_deref() {
+            Some(&[n]) => [n; 3],
+            Some(&[x, y, z]) => [x, y, z],
+            _ => {
+                let what = "--size must be one number of voxels, or three as XxYxZ";
+                return Err(Error::invalid(
+                    what,
+                    text,
+                    "for example --size 48 or --size 80x96x112",
+                ));
+            }
+        };
+        if !size.iter().all(|extent| (16..=1024).contains(extent)) {
+            let what = "--size: every extent must lie in 16..=1024 voxels";
+            return Err(Error::invalid(what, size, "the network needs at least 16 voxels a side"));
+        }
+        Ok(Some(size))
+    }
+
+    /// The network for images of `size` voxels (x, y, z).
+    pub fn network(&self, [x, y, z]: [usize; 3]) -> TransMorphConfig {
+        let variant = match self.variant {
+            VariantArg::Tiny => Variant::Tiny,
+            VariantArg::Small => Variant::Small,
+            VariantArg::Base => Variant::Base,
+            VariantArg::Large => Variant::Large,
+        };
+        let resolution = match self.resolution {
+            ResolutionArg::Full => Resolution::Full,
+            ResolutionArg::Half => Resolution::Half,
+        };
+        TransMorphConfig::new(variant)
+            .with_resolution(resolution)
+            .with_drop_path(self.drop_path)
+            .with_integration_steps(self.integrate.then_some(7))
+            .with_seed(self.seed)
+            .for_size([z, y, x])
+    }
+}
