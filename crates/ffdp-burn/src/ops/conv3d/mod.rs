@@ -28,7 +28,7 @@ mod tests;
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait Conv3dOps: Backend {
     /// The convolution, `[N, O, D + 2 pd - K + 1, ..]`; `padding` along (D, H, W).
-    #[fusion(dtype = x, shape = { output_shape(x, weight, padding) })]
+    #[fusion(dtype = x, shape = output_shape(x, weight, *padding))]
     fn small_conv3d(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
