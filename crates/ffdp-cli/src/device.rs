@@ -69,15 +69,16 @@ impl FromStr for DeviceChoice {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let choice = match name.split_once(':') {
-            None if name == "cpu" => Self::Cpu,
-            None if name == "cuda" => Self::Cuda(0),
-            None if name == "wgpu" => Self::Wgpu,
-            Some(("cuda", index)) => Self::Cuda(index.parse().map_err(|_| {
-                format!("the number of a CUDA device is 0, 1, .., got {index:?}")
-            })?),
-            _ => return Err(format!("unknown device; this ffdp has {}", compiled_in())),
-        };
+        let choice =
+            match name.split_once(':') {
+                None if name == "cpu" => Self::Cpu,
+                None if name == "cuda" => Self::Cuda(0),
+                None if name == "wgpu" => Self::Wgpu,
+                Some(("cuda", index)) => Self::Cuda(index.parse().map_err(|_| {
+                    format!("the number of a CUDA device is 0, 1, .., got {index:?}")
+                })?),
+                _ => return Err(format!("unknown device; this ffdp has {}", compiled_in())),
+            };
         let available = match choice {
             Self::Cpu => true,
             Self::Cuda(_) => cfg!(feature = "cuda"),

@@ -11,11 +11,7 @@ use crate::image::Volume;
 pub const MINIMUM_OVERLAP_PERCENT: f64 = 10.0;
 
 /// The images scaled to [0, 1], after everything that would give a wrong result was refused.
-pub(super) fn prepare(
-    fixed: &Volume,
-    moving: &Volume,
-    settings: &Settings,
-) -> Result<[Volume; 2]> {
+pub(super) fn prepare(fixed: &Volume, moving: &Volume, settings: &Settings) -> Result<[Volume; 2]> {
     settings.validate()?;
     for (name, volume) in [("the fixed image", fixed), ("the moving image", moving)] {
         check_count(name, volume)?;

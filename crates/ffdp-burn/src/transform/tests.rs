@@ -111,7 +111,10 @@ fn a_displacement_is_the_same_motion_in_mm_on_every_grid() {
         for c in 0..3 {
             let expected = 0.5 + 0.03 * p[c] - 0.02 * p[(c + 1) % 3];
             let got = there[c * inner.len() + offset];
-            assert!((got - expected).abs() < 1e-5, "voxel {offset} component {c}: {got} {expected}");
+            assert!(
+                (got - expected).abs() < 1e-5,
+                "voxel {offset} component {c}: {got} {expected}"
+            );
         }
     }
 }
@@ -169,5 +172,8 @@ fn fields_that_do_not_fit_are_errors_with_both_shapes() {
     assert!(matches!(error, Err(Error::Shape { .. })));
     let field = Tensor::zeros([1, 3, 4, 3, 2], (&device, DType::F32));
     let message = Displacement::new(field, geometry).expect_err("z and x swapped").to_string();
-    assert!(message.contains("[1, 3, 2, 3, 4]") && message.contains("[1, 3, 4, 3, 2]"), "{message}");
+    assert!(
+        message.contains("[1, 3, 2, 3, 4]") && message.contains("[1, 3, 4, 3, 2]"),
+        "{message}"
+    );
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use ffdp_burn::image::Volume;
-use ffdp_burn::io::nifti::{DataType, Header, header, read_volume_at};
+use ffdp_burn::io::nifti::{DataType, Header, Version, header, read_volume_at};
 use serde::Serialize;
 
 use crate::args::InfoArguments;
@@ -120,8 +120,14 @@ impl Info {
         let join = |values: &[f64]| {
             values.iter().map(|v| format!("{v:.6}")).map(|v| trim(&v)).collect::<Vec<_>>().join(" ")
         };
-        let version = format!("{:?}", header.version);
-        line("format", format!("{version}, {:?} endian", header.endian).to_lowercase());
+        let version = match header.version {
+            Version::One => "NIfTI-1",
+            Version::Two => "NIfTI-2",
+        };
+        line(
+            "format",
+            format!("{version}, {} endian", format!("{:?}", header.endian).to_lowercase()),
+        );
         let [x, y, z] = geometry.size;
         let several = match self.volumes {
             1 => String::new(),

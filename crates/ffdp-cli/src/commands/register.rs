@@ -64,9 +64,10 @@ fn settings(request: &RegisterArguments) -> Outcome<Settings> {
     let mut settings = Settings::default();
     let default = |f: fn(&LevelSettings) -> f64| settings.levels.iter().map(f).collect::<Vec<_>>();
     let shrinks = request.shrink.clone().unwrap_or_else(|| default(|level| level.shrink));
-    let iterations = request.iterations.clone().unwrap_or_else(|| {
-        settings.levels.iter().map(|level| level.iterations).collect()
-    });
+    let iterations = request
+        .iterations
+        .clone()
+        .unwrap_or_else(|| settings.levels.iter().map(|level| level.iterations).collect());
     if shrinks.len() != iterations.len() {
         return Err(Failure::user(
             format!("--shrink names {shrinks:?} and --iterations {iterations:?}"),
@@ -89,8 +90,7 @@ fn settings(request: &RegisterArguments) -> Outcome<Settings> {
         }
     };
     settings.learning_rate_voxels = request.lr.unwrap_or(settings.learning_rate_voxels);
-    settings.sigma_gradient_voxels =
-        request.sigma_grad.unwrap_or(settings.sigma_gradient_voxels);
+    settings.sigma_gradient_voxels = request.sigma_grad.unwrap_or(settings.sigma_gradient_voxels);
     settings.sigma_warp_voxels = request.sigma_warp.unwrap_or(settings.sigma_warp_voxels);
     settings.validate()?;
     Ok(settings)

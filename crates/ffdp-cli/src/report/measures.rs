@@ -10,10 +10,6 @@ use serde::Serialize;
 /// Window of the reported local correlation, in voxels.
 const LOCAL_NCC_WINDOW: usize = 7;
 
-/// The foreground is what is brighter in the fixed image than this part of the way from its lowest
-/// value to its 99.9th percentile.
-const FOREGROUND: f32 = 0.05;
-
 /// Everything that is known about a finished registration.
 #[derive(Debug, Serialize)]
 pub struct Measures {
@@ -59,7 +55,8 @@ pub struct BeforeAfter<T> {
 pub struct Similarity {
     /// Pearson's correlation of all voxels.
     pub ncc: f64,
-    /// Mean squared local correlation in windows of 7^3 voxels over the fixed foreground.
+    /// Mean squared local correlation in windows of 7^3 voxels, over the voxels above the fixed
+    /// image's lowest value; flat windows count as 0.
     pub local_ncc_foreground: f64,
 }
 
@@ -138,10 +135,8 @@ impl Input {
 impl Similarity {
     /// The similarity of a moving image, resampled on the fixed grid, to the fixed one.
     pub fn of(fixed: &Volume, moved: &Volume) -> ffdp_burn::Result<Self> {
-        let [high] = fixed.percentiles([99.9])?;
-        let low = fixed.min_max().map_or(0.0, |(min, _)| min);
-        let threshold = low + FOREGROUND * (high - low);
-        let foreground: Vec<bool> = fixed.data.iter().map(|&v| v > threshold).collect();
+        let background = fixed.min_max().map_or(0.0, |(min, _)| min);
+        let foreground: Vec<bool> = fixed.data.iter().map(|&v| v > background).collect();
         let size = fixed.geometry.size;
         let mask = Some(&foreground[..]);
         Ok(Self {

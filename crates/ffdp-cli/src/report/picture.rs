@@ -16,8 +16,7 @@ const GAP: usize = 6;
 const TITLE: usize = 20;
 /// Mesh width of the grid as a part of the longest side.
 const MESHES: f64 = 24.0;
-const TITLES: [&str; 6] =
-    ["FIXED", "MOVING", "WARPED", "DIFF BEFORE", "DIFF AFTER", "WARPED GRID"];
+const TITLES: [&str; 6] = ["FIXED", "MOVING", "WARPED", "DIFF BEFORE", "DIFF AFTER", "WARPED GRID"];
 /// RAS axes along which a plane's pixels run: to the right, up.
 const PLANES: [[usize; 2]; 3] = [[0, 1], [0, 2], [1, 2]];
 
@@ -299,7 +298,10 @@ mod tests {
         let image = flipped_ramp();
         let still = vec![0.0; 3 * image.data.len()];
         let panel = &scene_row(&image, &still)[0];
-        assert_eq!((panel.width, panel.height), (PANEL, (16.0f64 / 21.0 * 239.0).round() as usize + 1));
+        assert_eq!(
+            (panel.width, panel.height),
+            (PANEL, (16.0f64 / 21.0 * 239.0).round() as usize + 1)
+        );
         let middle = panel.height / 2 * panel.width;
         let line: Vec<u8> = (0..panel.width).map(|x| panel.pixels[middle + x][0]).collect();
         assert!(line.is_sorted(), "brighter to the patient's right: {line:?}");

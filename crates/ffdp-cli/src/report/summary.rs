@@ -30,6 +30,9 @@ pub fn summary(measures: &Measures) -> String {
     line("det J", format!("{:.3} .. {:.3}, median {:.3}", det.min, det.max, det.median));
     line("folds", format!("{} voxels ({:.4} %)", folds.voxels, folds.percent));
     let seconds = &measures.seconds;
-    line("time", format!("{:.1} s, of which {:.1} s registration", seconds.total, seconds.register));
+    line(
+        "time",
+        format!("{:.1} s, of which {:.1} s registration", seconds.total, seconds.register),
+    );
     text
 }

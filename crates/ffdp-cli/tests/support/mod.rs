@@ -118,9 +118,8 @@ pub fn on_coarser_grid(volume: &Volume) -> Volume {
 
 /// Files with one thing wrong each, on a grid of 16^3 voxels of 12 mm around the phantom.
 pub fn write_bad_files(folder: &Folder) {
-    let geometry = Geometry::new([16; 3], [12.0; 3])
-        .and_then(|g| g.with_origin([-90.0; 3]))
-        .expect("valid");
+    let geometry =
+        Geometry::new([16; 3], [12.0; 3]).and_then(|g| g.with_origin([-90.0; 3])).expect("valid");
     let value = |offset: usize| {
         let centre = geometry.index_of(offset).map(|i| i as f32 - 7.5);
         (-0.05 * centre.map(|v| v * v).iter().sum::<f32>()).exp()

@@ -42,9 +42,8 @@ fn a_known_warp_is_found() {
         let field = result.displacement.to_vec().expect("readable");
         let after = mean_error(&field, &pair);
         let report = jacobian(&field, [32; 3]).expect("sizes match");
-        let overlap = |labels: &[i32]| {
-            dice(&pair.fixed.labels.data, labels).expect("sizes match").mean()
-        };
+        let overlap =
+            |labels: &[i32]| dice(&pair.fixed.labels.data, labels).expect("sizes match").mean();
         let moved = result.displacement.warp_labels(&pair.moving.labels).expect("readable");
         let dices = [overlap(&pair.moving.labels.data), overlap(&moved.data)];
         println!(
