@@ -85,6 +85,10 @@ pub struct Settings {
     #[arg(long)]
     pub resume: bool,
 
+    /// Plain lines instead of the dashboard, as in a pipe
+    #[arg(long)]
+    pub plain: bool,
+
     /// Folder for metrics, checkpoints and pictures
     #[arg(long, default_value = "transmorph-run")]
     pub out: PathBuf,
@@ -202,6 +206,11 @@ impl Settings {
         Ok(Some(size))
     }
 
+    /// Squarings that integrate a velocity, with `--integrate`.
+    pub fn squarings(&self) -> Option<usize> {
+        self.integrate.then_some(7)
+    }
+
     /// The network for images of `size` voxels (x, y, z).
     pub fn network(&self, [x, y, z]: [usize; 3]) -> TransMorphConfig {
         let variant = match self.variant {
@@ -217,7 +226,7 @@ impl Settings {
         TransMorphConfig::new(variant)
             .with_resolution(resolution)
             .with_drop_path(self.drop_path)
-            .with_integration_steps(self.integrate.then_some(7))
+            .with_integration_steps(self.squarings())
             .with_seed(self.seed)
             .for_size([z, y, x])
     }

@@ -13,7 +13,7 @@ use crate::args::Settings;
 pub const PARTS: [&str; 3] = ["model", "optimizer", "schedule"];
 
 /// Settings that a resumed run may change.
-const CHANGEABLE: [&str; 4] = ["epochs", "resume", "device", "out"];
+const CHANGEABLE: [&str; 5] = ["epochs", "resume", "device", "plain", "out"];
 
 /// Burn's file checkpointer, but a file appears under its name only when it is complete.
 pub struct AtomicCheckpointer {
@@ -59,17 +59,18 @@ fn file(folder: &Path, part: &str, epoch: usize) -> PathBuf {
     folder.join(format!("{part}-{epoch}.bpk"))
 }
 
-/// Makes the folder of a new run and saves the settings in it; or, with `--resume`, checks that
-/// they are the run's own. Returns the epoch to resume after, 0 for a new run.
+/// The epoch to resume after, 0 for a new run. Nothing is written yet.
 ///
 /// # Errors
-/// A folder that holds a run already (or none, with `--resume`), and settings that differ.
-pub fn prepare(settings: &Settings) -> Result<usize> {
-    let path = settings.out.join("settings.json");
+/// A folder that holds a run already (or none, with `--resume`), and settings that differ from
+/// those of the run to resume.
+pub fn resumed_epoch(settings: &Settings) -> Result<usize> {
+    let path = settings_file(settings);
     if settings.resume {
         let saved = fs::read_to_string(&path).map_err(|error| Error::io(&path, "read", error))?;
         let saved: Value = serde_json::from_str(&saved).map_err(|error| {
-            Error::invalid(format!("{}: {error}", path.display()), "", "start a new run")
+            let what = format!("{} must be the settings of a run: {error}", path.display());
+            Error::invalid(what, saved, "start a new run with another --out")
         })?;
         check_same(&saved, settings)?;
         let epoch = last_complete(&folder(settings))?;
@@ -77,7 +78,6 @@ pub fn prepare(settings: &Settings) -> Result<usize> {
             let what = format!("--epochs must exceed the {epoch} epochs that are done");
             return Err(Error::invalid(what, settings.epochs, "ask for more epochs"));
         }
-        save(settings, &path)?;
         return Ok(epoch);
     }
     if path.exists() {
@@ -87,15 +87,23 @@ pub fn prepare(settings: &Settings) -> Result<usize> {
             "continue that run with --resume, or choose another folder",
         ));
     }
-    fs::create_dir_all(settings.out.join("pictures"))
-        .map_err(|error| Error::io(&settings.out, "create", error))?;
-    save(settings, &path)?;
     Ok(0)
 }
 
-fn save(settings: &Settings, path: &Path) -> Result<()> {
+/// Makes the folder of a run and saves the settings in it.
+///
+/// # Errors
+/// A folder that cannot be written.
+pub fn prepare(settings: &Settings) -> Result<()> {
+    let pictures = settings.out.join("pictures");
+    fs::create_dir_all(&pictures).map_err(|error| Error::io(&pictures, "create", error))?;
+    let path = settings_file(settings);
     let text = serde_json::to_string_pretty(settings).expect("settings are plain values");
-    fs::write(path, text).map_err(|error| Error::io(path, "write", error))
+    fs::write(&path, text).map_err(|error| Error::io(&path, "write", error))
+}
+
+fn settings_file(settings: &Settings) -> PathBuf {
+    settings.out.join("settings.json")
 }
 
 fn check_same(saved: &Value, settings: &Settings) -> Result<()> {

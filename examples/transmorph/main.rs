@@ -7,7 +7,7 @@
 //! Without `--data` the images are synthetic brains (`ffdp::synth`), so nothing has to be
 //! downloaded. See `README.md` for all settings and for real images.
 //!
-//! Read `model.rs` first (what a training step is), then `train.rs` (how Burn's `Learner` drives
+//! Read `objective.rs` (what is minimised) and `model.rs` (what a training step is) first, then `train.rs` (how Burn's `Learner` drives
 //! it): `args.rs` settings · `data/` images and pairs · `metrics.rs`, `journal.rs`, `progress.rs`
 //! what is recorded and shown · `checkpoint.rs` saving and resuming · `evaluate.rs` the closing
 //! table · `pictures/` PNG files.
@@ -20,9 +20,12 @@ mod evaluate;
 mod journal;
 mod metrics;
 mod model;
+mod objective;
 mod pictures;
 mod progress;
 mod schedule;
+#[cfg(test)]
+mod tests;
 mod train;
 
 use std::process::ExitCode;
@@ -56,10 +59,11 @@ fn main() -> ExitCode {
 fn run(settings: &Settings) -> Result<()> {
     settings.validate()?;
     let device = device::parse(&settings.device)?;
-    let resume = checkpoint::prepare(settings)?;
+    let done = checkpoint::resumed_epoch(settings)?;
     let dataset = Dataset::load(settings, &device)?;
+    checkpoint::prepare(settings)?;
     eprintln!("{}", dataset.summary());
-    let trained = train::train(settings, &dataset, &device, resume)?;
+    let trained = train::train(settings, &dataset, &device, done)?;
     let evaluation = evaluate::evaluate(settings, &dataset, &trained.model, &device)?;
     pictures::curves::draw(settings, &evaluation)?;
     println!("{}", evaluation.table());

@@ -36,3 +36,23 @@ impl LrScheduler for Polynomial {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn falls_to_zero_and_continues_from_a_record() {
+        let mut schedule = Polynomial::new(2e-3, 10);
+        let rates: Vec<f64> = (0..12).map(|_| schedule.step()).collect();
+        assert_eq!(rates[0], 2e-3);
+        assert!((rates[5] - 2e-3 * 0.5f64.powf(0.9)).abs() < 1e-15, "{rates:?}");
+        assert!(rates.windows(2).all(|two| two[1] <= two[0]));
+        assert_eq!(rates[10..], [0.0, 0.0]);
+        let mut first = Polynomial::new(2e-3, 10);
+        (0..4).for_each(|_| drop(first.step()));
+        let mut second = Polynomial::new(2e-3, 10);
+        second.load_record(first.to_record());
+        assert_eq!(second.step(), rates[4]);
+    }
+}

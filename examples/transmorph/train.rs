@@ -21,7 +21,8 @@ use crate::checkpoint::{self, AtomicCheckpointer, PARTS};
 use crate::data::{Dataset, Loader};
 use crate::journal::{self, Journal};
 use crate::metrics::{Scalar, SecondsPerStep, peak_memory_mib};
-use crate::model::{Objective, Registration};
+use crate::model::Registration;
+use crate::objective::Objective;
 use crate::progress::PlainLines;
 use crate::schedule::Polynomial;
 
@@ -76,7 +77,7 @@ pub fn train(
         std::sync::Arc::new(validation),
     )
     .num_epochs(settings.epochs)
-    .renderer(renderer(&interrupter, done))
+    .renderer(renderer(settings, &interrupter, done))
     .with_interrupter(interrupter)
     .with_metric_logger(journal)
     .with_custom_checkpointers(part(0), part(1), part(2))
@@ -144,8 +145,12 @@ fn best(dataset: &Dataset) -> MetricCheckpointingStrategy {
 }
 
 /// Burn's dashboard on a terminal, plain lines in a pipe.
-fn renderer(interrupter: &Interrupter, done: usize) -> Box<dyn MetricsRenderer> {
-    if std::io::stdout().is_terminal() {
+fn renderer(
+    settings: &Settings,
+    interrupter: &Interrupter,
+    done: usize,
+) -> Box<dyn MetricsRenderer> {
+    if std::io::stdout().is_terminal() && !settings.plain {
         let checkpoint = (done > 0).then_some(done);
         return Box::new(TuiMetricsRendererWrapper::new(interrupter.clone(), checkpoint));
     }

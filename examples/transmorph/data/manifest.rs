@@ -132,3 +132,41 @@ fn row(number: usize, line: &str, header: &[&str], folder: &Path) -> Result<Row>
         part,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_come_in_any_order_and_may_be_missing() {
+        let text = "# two pairs\nmoving, fixed\na.nii.gz, b.nii.gz\n\n/c.nii,d.nii\n";
+        let rows = parse(text, Path::new("data")).expect("well formed");
+        assert_eq!(rows.len(), 2);
+        assert_eq!(rows[0].moving, Path::new("data/a.nii.gz"));
+        assert_eq!(rows[0].fixed, Path::new("data/b.nii.gz"));
+        assert_eq!(rows[1].moving, Path::new("/c.nii"), "absolute paths stay");
+        assert_eq!((rows[0].part, &rows[0].fixed_labels), (Part::Train, &None));
+        let text = "fixed,moving,fixed_labels,moving_labels,part\na,b,c,d,test\na,b,,,\n";
+        let rows = parse(text, Path::new("")).expect("well formed");
+        assert_eq!(rows[0].part, Part::Test);
+        assert_eq!(rows[0].moving_labels.as_deref(), Some(Path::new("d")));
+        assert_eq!((rows[1].part, &rows[1].moving_labels), (Part::Train, &None));
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_line() {
+        for (text, expected) in [
+            ("", "must not be empty"),
+            ("fixed,moving\n", "at least one pair"),
+            ("fixed,movin\na,b\n", "movin"),
+            ("fixed\na\n", "columns fixed and moving"),
+            ("fixed,moving\na,b\na\n", "line 3: 2 fields"),
+            ("fixed,moving\na,\n", "line 2: moving must name a file"),
+            ("fixed,moving,part\na,b,tests\n", "line 2: part"),
+            ("fixed,moving,fixed_labels,moving_labels\na,b,c,\n", "line 2: labels"),
+        ] {
+            let error = parse(text, Path::new("")).expect_err(text).to_string();
+            assert!(error.contains(expected), "{text:?}: {error}");
+        }
+    }
+}

@@ -1,14 +1,14 @@
 //! Pairs of NIfTI files, listed in `pairs.csv`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use ffdp::image::{Affine, Geometry};
+use ffdp::image::{Geometry, Volume};
 use ffdp::io::nifti::{read_labels, read_volume};
 use ffdp::{Error, Result};
 
-use super::grid::{alignment, resample_image, resample_labels};
+use super::grid::{image_on, labels_on, place};
 use super::manifest::{self, Part, Row};
 use super::{Dataset, Pair, Sample, Training};
 use crate::args::Settings;
@@ -27,14 +27,10 @@ pub fn load(settings: &Settings, folder: &Path, device: &Device) -> Result<Datas
     };
     let training = pairs(Part::Train)?;
     if training.is_empty() {
-        return Err(Error::InFile {
-            path: folder.join("pairs.csv"),
-            source: Box::new(Error::invalid(
-                "at least one pair must be trained on",
-                "none",
-                "write train in the column part of some lines",
-            )),
-        });
+        let what = "at least one pair must be trained on";
+        let fix = "write train in the column part of some lines";
+        let error = Error::invalid(what, format_args!("none of {}", rows.len()), fix);
+        return Err(in_file(&folder.join("pairs.csv"))(error));
     }
     let (mut validation, mut held_out) = (pairs(Part::Validation)?, pairs(Part::Test)?);
     // With few pairs one set serves for both, and with one pair it is a demonstration.
@@ -55,39 +51,45 @@ pub fn load(settings: &Settings, folder: &Path, device: &Device) -> Result<Datas
     })
 }
 
+/// Reads a pair and brings both images onto the fixed image's grid, at the size asked for.
 fn pair(settings: &Settings, row: &Row, device: &Device) -> Result<Pair> {
-    let (fixed, moving) = (read_volume(&row.fixed)?, read_volume(&row.moving)?);
+    let (fixed, mut moving) = (read(&row.fixed)?, read(&row.moving)?);
+    let own_grid = moving.geometry.clone();
+    moving.geometry = place(settings.align, &own_grid, &fixed.geometry)?;
     let grid = match settings.image_size()? {
         Some(size) => fixed.geometry.resized(size)?,
         None => fixed.geometry.clone(),
     };
-    let to_moving = alignment(settings.align, &fixed.geometry, &moving.geometry);
-    let aligned = Geometry::from_affine(
-        moving.geometry.size,
-        moving.geometry.voxel_to_mm().then(&to_moving.inverse()?),
-    )?;
     fixed
         .geometry
-        .check_overlap(&aligned, REQUIRED_OVERLAP_PERCENT)
-        .map_err(|source| Error::InFile { path: row.moving.clone(), source: Box::new(source) })?;
-    let sample = |image_path: &Path, image: &ffdp::image::Volume, labels: Option<&Path>, map| {
-        let in_file = |source| Error::InFile { path: image_path.into(), source: Box::new(source) };
-        let [low, high] = INTENSITY_PERCENTILES;
-        let image = image.normalized(low, high).map_err(in_file)?;
+        .check_overlap(&moving.geometry, REQUIRED_OVERLAP_PERCENT)
+        .map_err(in_file(&row.moving))?;
+    let sample = |path: &Path, image: &Volume, own: &Geometry, labels: Option<&PathBuf>| {
         let labels = match labels {
-            None => None,
             Some(path) => {
-                let labels = read_labels(path)?;
-                image.geometry.check_same_grid(&labels.geometry, &path.display().to_string())?;
-                Some(resample_labels(&labels, &grid, map, device)?)
+                let mut labels = read_labels(path)?;
+                own.check_same_grid(&labels.geometry, "the label map").map_err(in_file(path))?;
+                labels.geometry = image.geometry.clone();
+                Some(labels_on(&grid, &labels, device)?)
             }
+            None => None,
         };
-        let name = image_path.file_name().unwrap_or_default().to_string_lossy().to_string();
-        let image = resample_image(&image, &grid, map, device)?;
-        Ok::<_, Error>(Arc::new(Sample { name, image, labels }))
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_string();
+        Ok::<_, Error>(Arc::new(Sample { name, image: image_on(&grid, image, device)?, labels }))
     };
     Ok(Pair {
-        fixed: sample(&row.fixed, &fixed, row.fixed_labels.as_deref(), &Affine::identity())?,
-        moving: sample(&row.moving, &moving, row.moving_labels.as_deref(), &to_moving)?,
+        moving: sample(&row.moving, &moving, &own_grid, row.moving_labels.as_ref())?,
+        fixed: sample(&row.fixed, &fixed, &fixed.geometry, row.fixed_labels.as_ref())?,
     })
+}
+
+/// An image scaled to 0..1.
+fn read(path: &Path) -> Result<Volume> {
+    let [low, high] = INTENSITY_PERCENTILES;
+    read_volume(path)?.normalized(low, high).map_err(in_file(path))
+}
+
+fn in_file(path: &Path) -> impl Fn(Error) -> Error {
+    let path = path.to_path_buf();
+    move |source| Error::InFile { path: path.clone(), source: Box::new(source) }
 }

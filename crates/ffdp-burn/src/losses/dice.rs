@@ -3,8 +3,6 @@
 use burn::Tensor;
 use burn::tensor::{DType, Device, TensorData};
 
-use crate::image::LabelMap;
-
 /// Keeps the overlap of empty labels finite; in voxels.
 const EPSILON: f64 = 1e-5;
 
@@ -34,10 +32,20 @@ pub fn soft_dice(moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
 }
 
 /// One channel a label: 1 where the label is, else 0. f32 `[1, ids.len(), D, H, W]`.
-pub fn memberships(labels: &LabelMap, ids: &[i32], device: &Device) -> Tensor<5> {
-    let [d, h, w] = labels.geometry.dims();
-    let channel =
-        |&id: &i32| labels.data.iter().map(move |&label| f32::from(u8::from(label == id)));
+///
+/// `labels` are in the order of a `[D, H, W]` tensor.
+///
+/// # Panics
+/// If there is not one label a voxel.
+pub fn memberships(
+    labels: &[i32],
+    [d, h, w]: [usize; 3],
+    ids: &[i32],
+    device: &Device,
+) -> Tensor<5> {
+    let count = labels.len();
+    assert!(count == d * h * w, "memberships: {count} labels for a size of {:?}", [d, h, w]);
+    let channel = |&id: &i32| labels.iter().map(move |&label| f32::from(u8::from(label == id)));
     let values: Vec<f32> = ids.iter().flat_map(channel).collect();
     let data = TensorData::new(values, [1, ids.len(), d, h, w]);
     Tensor::from_data(data, (device, DType::F32))
@@ -46,26 +54,20 @@ pub fn memberships(labels: &LabelMap, ids: &[i32], device: &Device) -> Tensor<5>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::Geometry;
 
     /// f32 rounding of ratios of order 1, and EPSILON against a few voxels.
     const ROUNDING: f64 = 1e-5;
 
-    fn map(data: Vec<i32>) -> LabelMap {
-        let geometry = Geometry::new([4, 2, 1], [1.0; 3]).expect("valid");
-        LabelMap::new(data, geometry).expect("one label a voxel")
-    }
-
-    fn loss(a: &LabelMap, b: &LabelMap, ids: &[i32]) -> f64 {
+    fn loss(a: &[i32], b: &[i32], ids: &[i32]) -> f64 {
         let device = Device::flex();
-        let tensor = |labels| memberships(labels, ids, &device);
+        let tensor = |labels| memberships(labels, [1, 2, 4], ids, &device);
         soft_dice(tensor(a), tensor(b)).into_scalar::<f64>()
     }
 
     #[test]
     fn hard_labels_give_one_minus_the_mean_dice() {
-        let a = map(vec![1, 1, 7, 7, 0, 0, 0, 3]);
-        let b = map(vec![1, 1, 1, 7, 0, 0, 3, 0]);
+        let a = [1, 1, 7, 7, 0, 0, 0, 3];
+        let b = [1, 1, 1, 7, 0, 0, 3, 0];
         // Dice of 1: 4/5, of 7: 2/3, of 3: 0.
         let expected = 1.0 - (0.8 + 2.0 / 3.0) / 3.0;
         assert!((loss(&a, &b, &[1, 7, 3]) - expected).abs() < ROUNDING);

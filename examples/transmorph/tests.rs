@@ -1,0 +1,110 @@
+//! Whole runs on tiny images: repeatable, resumable, and refusing what they must.
+
+use std::path::Path;
+
+use clap::Parser;
+
+use crate::args::Settings;
+use crate::journal::{self, Record};
+use crate::run;
+
+/// A short run of few, small pairs, with random draws within the network.
+const SHORT: [&str; 7] = ["--size", "32", "--pairs", "2", "--drop-path", "0.2", "--plain"];
+
+fn settings(out: &Path, more: &[&str]) -> Settings {
+    let out = out.to_str().expect("a temporary folder has a plain name");
+    let flags = [&["transmorph", "--out", out][..], &SHORT[..], more].concat();
+    Settings::try_parse_from(flags).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The journal without the numbers that no seed decides.
+fn journal_of(out: &Path) -> Vec<Record> {
+    let mut records = journal::read(&out.join("metrics.jsonl")).expect("the run wrote its journal");
+    for record in &mut records {
+        record.remove("seconds");
+        record.remove("peak_memory");
+    }
+    records
+}
+
+#[test]
+fn a_resumed_run_repeats_an_uninterrupted_one() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [whole, parted] = ["whole", "parted"].map(|name| folder.path().join(name));
+    run(&settings(&whole, &["--epochs", "3"])).expect("a new run");
+    // Interrupted in the third epoch: two are saved, the journal already holds steps of a third.
+    run(&settings(&parted, &["--epochs", "3"])).expect("a new run");
+    for part in crate::checkpoint::PARTS {
+        let last = parted.join("checkpoint").join(format!("{part}-3.bpk"));
+        std::fs::remove_file(last).expect("the third checkpoint was saved");
+    }
+    run(&settings(&parted, &["--epochs", "3", "--resume"])).expect("a resumed run");
+    let (whole, parted) = (journal_of(&whole), journal_of(&parted));
+    assert_eq!(whole.len(), 3 * (4 + 1 + 2 + 1), "4 steps, 2 validations and 2 means an epoch");
+    for (a, b) in whole.iter().zip(&parted) {
+        assert_eq!(a, b, "the same numbers, to the last bit");
+    }
+    assert_eq!(whole.len(), parted.len());
+}
+
+#[test]
+fn baseline_and_fused_operations_train_alike() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let losses = ["fused", "baseline"].map(|name| {
+        let out = folder.path().join(name);
+        let more: &[&str] = match name {
+            "baseline" => &["--epochs", "1", "--integrate", "--baseline"],
+            _ => &["--epochs", "1", "--integrate"],
+        };
+        run(&settings(&out, more)).expect("a run");
+        let steps = journal_of(&out).into_iter();
+        let steps = steps.filter(|record| record["kind"] == "step" && record["split"] == "train");
+        steps.map(|record| journal::number(&record, "loss")).collect::<Vec<f64>>()
+    });
+    // Rounding of f32 means over 32^3 voxels, grown by Adam's first steps, which have the size of
+    // the learning rate whatever the gradient's.
+    const TOLERANCE: f64 = 1e-3;
+    for (fused, baseline) in losses[0].iter().zip(&losses[1]) {
+        assert!((fused - baseline).abs() < TOLERANCE, "{losses:?}");
+    }
+}
+
+#[test]
+fn a_run_is_not_overwritten_nor_resumed_with_other_settings() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().join("run");
+    let missing = run(&settings(&out, &["--resume"])).expect_err("nothing to resume").to_string();
+    assert!(missing.contains("settings.json"), "{missing}");
+    run(&settings(&out, &["--epochs", "1"])).expect("a new run");
+    for (more, expected) in [
+        (&["--epochs", "1"][..], "--out must name a folder without a run"),
+        (&["--epochs", "1", "--resume"], "--epochs must exceed the 1 epochs"),
+        (&["--epochs", "2", "--resume", "--seed", "5"], "started with --seed 0, got"),
+    ] {
+        let error = run(&settings(&out, more)).expect_err(expected).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn impossible_settings_are_refused_with_a_way_out() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (more, expected) in [
+        (&["--window", "8"][..], "--window must be odd"),
+        (&["--epochs", "0"], "--epochs must be at least 1"),
+        (&["--learning-rate", "0"], "--learning-rate must lie"),
+        (&["--smoothness=-1"], "--smoothness must be finite"),
+        (&["--device", "gpu"], "--device must be cpu, cuda"),
+        (&["--data", "/nowhere-at-all"], "/nowhere-at-all"),
+    ] {
+        let out = folder.path().join(more[0]);
+        let flags = ["transmorph", "--out", out.to_str().expect("plain")];
+        let flags = [&flags[..], more].concat();
+        let settings = Settings::try_parse_from(flags).unwrap_or_else(|error| panic!("{error}"));
+        let error = run(&settings).expect_err(expected).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let mut odd = settings(folder.path(), &[]);
+    odd.size = Some("40x4".into());
+    assert!(odd.validate().expect_err("two extents").to_string().contains("XxYxZ"));
+}
