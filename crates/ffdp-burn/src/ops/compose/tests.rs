@@ -305,8 +305,8 @@ fn gpu_agrees_with_cpu() {
     cases.push((Case::exp(1, [9, 9, 9], 7), vec![to_f64(linear.field([9, 9, 9]))]));
     for (name, device) in gpu_devices() {
         for (case, inputs) in &cases {
-            let expected = case.evaluate(&inputs, &cpu(), DType::F64);
-            let actual = case.evaluate(&inputs, &device, DType::F32);
+            let expected = case.evaluate(inputs, &cpu(), DType::F64);
+            let actual = case.evaluate(inputs, &device, DType::F32);
             let label = format!("{name} {case:?}");
             let forward = assert_close(&label, &actual.0, &expected.0, GPU_FORWARD);
             print!("compose {label}: forward {forward:.1e}");

@@ -64,12 +64,12 @@ fn corners<T: Real>(
     [wx, wy, wz]: [[f64; 2]; 3],
 ) -> f64 {
     let mut sum = 0.0;
-    for k in 0..2 {
-        for j in 0..2 {
-            let row = (at.z.index[k] * h + at.y.index[j]) * w;
+    for (z, wz) in at.z.index.iter().zip(wz) {
+        for (y, wy) in at.y.index.iter().zip(wy) {
+            let row = (z * h + y) * w;
             let low = channel[row + at.x.index[0]].wide();
             let high = channel[row + at.x.index[1]].wide();
-            sum += wz[k] * wy[j] * (wx[0] * low + wx[1] * high);
+            sum += wz * wy * (wx[0] * low + wx[1] * high);
         }
     }
     sum

@@ -199,9 +199,10 @@ impl<T: Real> Sweep<'_, T> {
     /// `gamma A B / D`, `gamma (A B / D mu_M - mu_F)` and the last two with the images exchanged.
     fn add_gradient(&self, chunk: &mut Chunk, z: usize, gamma: &[Vec<f64>]) {
         let plane = self.size[1] * self.size[2];
-        for voxel in 0..plane {
-            let f = self.fixed.data[z * plane + voxel].wide() - self.fixed.centre;
-            let m = self.moved.data[z * plane + voxel].wide() - self.moved.centre;
+        let fixed = &self.fixed.data[z * plane..][..plane];
+        let moved = &self.moved.data[z * plane..][..plane];
+        for (voxel, (f, m)) in fixed.iter().zip(moved).enumerate() {
+            let (f, m) = (f.wide() - self.fixed.centre, m.wide() - self.moved.centre);
             let at = |k: usize| gamma[k][voxel];
             if self.needs[0] {
                 chunk.gradients[0].push(f * at(0) - m * at(1) + at(2));
