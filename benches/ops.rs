@@ -11,7 +11,7 @@
 //! region. `GB/s` counts the fewest bytes that the operation must move (`B/voxel`, f32, every
 //! operand once), whatever was moved; `of copy` divides it by the bandwidth of a copy on the same
 //! device in the same run. `extra MB` is the memory taken beyond the inputs at the peak, results
-//! and gradients included.
+//! and gradients included. A baseline that would take too much memory or time is skipped, and says so.
 
 use std::process::ExitCode;
 
@@ -38,16 +38,17 @@ fn main() -> ExitCode {
 fn run(args: &Args) -> Result<(), String> {
     let bench = args.bench()?;
     let mut report = Report::new(&bench);
+    let save = |report: &Report| args.json.as_ref().map_or(Ok(()), |path| report.write_json(path));
+    // At once, so that a path that cannot be written is known before the work is done.
+    save(&report)?;
     report.print_header();
     for size in args.sizes() {
         for case in cases().iter().filter(|case| args.wants_case(case)) {
             for variant in case.variants.iter().filter(|variant| args.wants(case, variant)) {
-                report.add(bench.rows(case, variant, size));
+                report.add(bench.rows(case, variant, size, report.rows()));
+                save(&report)?;
             }
         }
     }
-    match &args.json {
-        Some(path) => report.write_json(path),
-        None => Ok(()),
-    }
+    Ok(())
 }

@@ -1,12 +1,11 @@
 //! The command line.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use burn::tensor::Device;
 use clap::{Parser, ValueEnum};
 
-use super::{Bench, Case, Variant};
+use super::{Bench, Case, Limits, Variant};
 
 /// Benchmarks the fused operations against Burn's own.
 #[derive(Parser, Debug)]
@@ -29,6 +28,9 @@ pub struct Args {
     /// Seconds that the runs of a row may take together.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
+    /// Skip a baseline of which one run would take longer, in seconds, judged by a smaller size.
+    #[arg(long, default_value_t = 20.0)]
+    patience: f64,
     /// Leave out the operations composed from Burn's own.
     #[arg(long)]
     no_baseline: bool,
@@ -82,11 +84,16 @@ impl Args {
     pub fn bench(&self) -> Result<Bench, String> {
         let device = self.device.device(self.index)?;
         let name = format!("{:?}", self.device).to_lowercase();
-        let limit = self.memory_gb.unwrap_or(if self.on_cpu() { 6.0 } else { 32.0 });
         if let Some(size) = self.sizes().into_iter().find(|size| *size == 0) {
             return Err(format!("--size must be positive, got {size}"));
         }
-        Bench::new(name, device, self.runs.max(3), Duration::from_secs_f64(self.seconds), limit)
+        let limits = Limits {
+            runs: self.runs.max(3),
+            seconds: self.seconds,
+            patience: self.patience,
+            memory_gb: self.memory_gb.unwrap_or(if self.on_cpu() { 6.0 } else { 32.0 }),
+        };
+        Bench::new(name, device, limits)
     }
 
     fn on_cpu(&self) -> bool {

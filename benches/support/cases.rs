@@ -131,7 +131,7 @@ fn sampling() -> Vec<Case> {
             inputs: vec![plain(Kind::Image), tracked(Kind::Field)],
             variants: vec![
                 fused("fused", |t| ops::warp(t[0].clone(), t[1].clone())),
-                burn("burn", 960.0, |t| baseline::warp(t[0].clone(), t[1].clone())),
+                burn("burn", 130.0, |t| baseline::warp(t[0].clone(), t[1].clone())),
             ],
         },
         Case {
@@ -141,7 +141,7 @@ fn sampling() -> Vec<Case> {
             inputs: vec![tracked(Kind::Image), tracked(Kind::Field)],
             variants: vec![
                 fused("fused", |t| ops::warp(t[0].clone(), t[1].clone())),
-                burn("burn", 1000.0, |t| baseline::warp(t[0].clone(), t[1].clone())),
+                burn("burn", 190.0, |t| baseline::warp(t[0].clone(), t[1].clone())),
             ],
         },
         Case {
@@ -154,7 +154,7 @@ fn sampling() -> Vec<Case> {
                     let (image, map, options) = with_map(t);
                     ops::grid_sample(image, map, None, &options)
                 }),
-                burn("burn", 1000.0, |t| {
+                burn("burn", 130.0, |t| {
                     let (image, map, options) = with_map(t);
                     baseline::grid_sample(image, map, None, &options)
                 }),
@@ -172,7 +172,7 @@ fn fields() -> Vec<Case> {
             inputs: vec![tracked(Kind::Field), tracked(Kind::Field)],
             variants: vec![
                 fused("fused", |t| ops::compose(t[0].clone(), t[1].clone())),
-                burn("burn", 1300.0, |t| baseline::compose(t[0].clone(), t[1].clone())),
+                burn("burn", 290.0, |t| baseline::compose(t[0].clone(), t[1].clone())),
             ],
         },
         Case {
@@ -182,7 +182,7 @@ fn fields() -> Vec<Case> {
             inputs: vec![tracked(Kind::Field)],
             variants: vec![
                 fused("fused", |t| ops::exp(t[0].clone(), 7)),
-                burn("burn", 9000.0, |t| baseline::exp(t[0].clone(), 7)),
+                burn("burn", 1630.0, |t| baseline::exp(t[0].clone(), 7)),
             ],
         },
         Case {
@@ -192,7 +192,7 @@ fn fields() -> Vec<Case> {
             inputs: vec![tracked(Kind::Field)],
             variants: vec![
                 fused("fused", |t| ops::gaussian(t[0].clone(), &GaussianOptions::isotropic(1.0))),
-                burn("burn separable", 100.0, |t| {
+                burn("burn separable", 120.0, |t| {
                     baseline::gaussian(t[0].clone(), &GaussianOptions::isotropic(1.0))
                 }),
             ],
@@ -218,12 +218,12 @@ fn losses() -> Vec<Case> {
                     let options = window(7, GradientMode::AntsApproximate);
                     scalar(ops::lncc(t[0].clone(), t[1].clone(), &options))
                 }),
-                burn("burn separable", 300.0, |t| {
+                burn("burn separable", 80.0, |t| {
                     let options = window(7, GradientMode::Exact);
                     let (moved, fixed) = (t[0].clone(), t[1].clone());
                     scalar(baseline::lncc(moved, fixed, &options, BoxFilter::Separable))
                 }),
-                burn("burn conv3d", 300.0, |t| {
+                burn("burn conv3d", 60.0, |t| {
                     let options = window(7, GradientMode::Exact);
                     let (moved, fixed) = (t[0].clone(), t[1].clone());
                     scalar(baseline::lncc(moved, fixed, &options, BoxFilter::Conv3d))
@@ -239,7 +239,7 @@ fn losses() -> Vec<Case> {
                     let options = window(9, GradientMode::Exact);
                     scalar(ops::lncc(t[0].clone(), t[1].clone(), &options))
                 }),
-                burn("burn separable", 300.0, |t| {
+                burn("burn separable", 80.0, |t| {
                     let options = window(9, GradientMode::Exact);
                     let (moved, fixed) = (t[0].clone(), t[1].clone());
                     scalar(baseline::lncc(moved, fixed, &options, BoxFilter::Separable))
@@ -252,7 +252,7 @@ fn losses() -> Vec<Case> {
             inputs,
             variants: vec![
                 fused("fused", |t| scalar(ops::mse(t[0].clone(), t[1].clone()))),
-                burn("burn", 40.0, |t| scalar(baseline::mse(t[0].clone(), t[1].clone()))),
+                burn("burn", 12.0, |t| scalar(baseline::mse(t[0].clone(), t[1].clone()))),
             ],
         },
     ]

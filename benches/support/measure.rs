@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use burn::tensor::{Device, Tensor};
 use serde::Serialize;
@@ -17,9 +17,19 @@ pub struct Bench {
     /// Bandwidth of a copy on it, GB/s.
     pub copy: f64,
     device: Device,
-    runs: usize,
-    budget: Duration,
-    limit_gb: f64,
+    limits: Limits,
+}
+
+/// How long to measure, and what to leave out.
+pub struct Limits {
+    /// Timed runs of a row, at most.
+    pub runs: usize,
+    /// Seconds that they may take together.
+    pub seconds: f64,
+    /// Seconds that one run of a baseline may take.
+    pub patience: f64,
+    /// Memory that a baseline may take, GB.
+    pub memory_gb: f64,
 }
 
 /// One line of the table.
@@ -60,36 +70,55 @@ pub struct Figures {
 
 impl Bench {
     /// Measures the bandwidth of a copy.
-    pub fn new(
-        name: String,
-        device: Device,
-        runs: usize,
-        budget: Duration,
-        limit_gb: f64,
-    ) -> Result<Self, String> {
+    pub fn new(name: String, device: Device, limits: Limits) -> Result<Self, String> {
         let copy = if name == "cpu" { copy::cpu() } else { copy::gpu(&device)? };
-        Ok(Self { name, copy, device, runs, budget, limit_gb })
+        Ok(Self { name, copy, device, limits })
     }
 
-    /// Both passes of a variant at one size.
-    pub fn rows(&self, case: &Case, variant: &Variant, size: usize) -> Vec<Row> {
+    /// Both passes of a variant at one size; `before` are the rows of smaller sizes.
+    pub fn rows(&self, case: &Case, variant: &Variant, size: usize, before: &[Row]) -> Vec<Row> {
         let passes = [(Pass::Forward, "forward"), (Pass::Both, "forward + backward")];
-        let needed_gb = variant.stored * (size as f64).powi(3) / 1e9;
         passes
             .into_iter()
             .zip(case.floor)
             .map(|((pass, name), floor)| {
-                let measured = match needed_gb > self.limit_gb {
-                    true => Err(format!("skipped: takes about {needed_gb:.0} GB")),
-                    false => self.measure(case, variant, size, pass, floor),
+                let row = Row {
+                    op: case.name,
+                    variant: variant.name,
+                    size,
+                    pass: name,
+                    figures: None,
+                    note: None,
                 };
-                let (figures, note) = match measured {
-                    Ok(figures) => (Some(figures), None),
-                    Err(note) => (None, Some(note)),
+                let measured = match self.reason_to_skip(variant, &row, before) {
+                    Some(reason) => Err(reason),
+                    None => self.measure(case, variant, size, pass, floor),
                 };
-                Row { op: case.name, variant: variant.name, size, pass: name, figures, note }
+                match measured {
+                    Ok(figures) => Row { figures: Some(figures), ..row },
+                    Err(note) => Row { note: Some(note), ..row },
+                }
             })
             .collect()
+    }
+
+    /// Why a baseline is not run.
+    fn reason_to_skip(&self, variant: &Variant, row: &Row, before: &[Row]) -> Option<String> {
+        if variant.fused {
+            return None;
+        }
+        let needed_gb = variant.stored * (row.size as f64).powi(3) / 1e9;
+        if needed_gb > self.limits.memory_gb {
+            return Some(format!("skipped: takes about {needed_gb:.0} GB"));
+        }
+        let same = |other: &&Row| {
+            (other.op, other.variant, other.pass) == (row.op, row.variant, row.pass)
+                && other.figures.is_some()
+        };
+        let smaller = before.iter().rev().find(same)?;
+        let voxels = (row.size as f64 / smaller.size as f64).powi(3);
+        let seconds = smaller.figures?.ms / 1e3 * voxels;
+        (seconds > self.limits.patience).then(|| format!("skipped: about {seconds:.0} s a run"))
     }
 
     /// Times a variant; a panic of a backend (out of memory, a launch that is refused) is a note.
@@ -105,12 +134,20 @@ impl Bench {
             let inputs = case.inputs(size, &self.device, pass);
             // Compiles, tunes and fills the pools.
             self.once(variant, pass, &inputs);
-            let peak = peak_of(&self.device, || {
-                self.once(variant, pass, &inputs);
-            });
-            let (mut times, start) = (Vec::new(), Instant::now());
-            while times.len() < 3 || (times.len() < self.runs && start.elapsed() < self.budget) {
-                times.push(self.once(variant, pass, &inputs).as_secs_f64());
+            let mut times = Vec::new();
+            let peak = peak_of(&self.device, || times.push(self.once(variant, pass, &inputs)));
+            if times[0] > 2.0 * self.limits.seconds {
+                return (times, peak);
+            }
+            // A pool that was just emptied is slow to allocate.
+            times.clear();
+            let start = Instant::now();
+            let more = |times: &[f64]| {
+                times.len() < self.limits.runs
+                    && start.elapsed().as_secs_f64() < self.limits.seconds
+            };
+            while times.len() < 3 || more(&times) {
+                times.push(self.once(variant, pass, &inputs));
             }
             (times, peak)
         }));
@@ -129,14 +166,14 @@ impl Bench {
         })
     }
 
-    /// One synchronised run; the results live until the clock has stopped.
-    fn once(&self, variant: &Variant, pass: Pass, inputs: &[Tensor<5>]) -> Duration {
+    /// Seconds of one synchronised run; the results live until the clock has stopped.
+    fn once(&self, variant: &Variant, pass: Pass, inputs: &[Tensor<5>]) -> f64 {
         self.sync();
         let start = Instant::now();
         let output = (variant.run)(inputs);
         let gradients = (pass == Pass::Both).then(|| output.backward());
         self.sync();
-        let time = start.elapsed();
+        let time = start.elapsed().as_secs_f64();
         drop((output, gradients));
         time
     }

@@ -9,6 +9,6 @@ mod report;
 
 pub use args::Args;
 pub use cases::{Case, Pass, Variant, cases};
-pub use measure::{Bench, Row};
+pub use measure::{Bench, Limits, Row};
 pub use memory::Counting;
 pub use report::Report;

@@ -37,6 +37,11 @@ impl Report {
         );
     }
 
+    /// The rows so far.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
     /// Prints and keeps rows.
     pub fn add(&mut self, rows: Vec<Row>) {
         for row in rows {
@@ -44,7 +49,7 @@ impl Report {
             print!("{op:<28} {variant:<20} {size:>4} {pass:<18} ");
             match (&row.figures, &row.note) {
                 (Some(f), _) => println!(
-                    "{:>10.3} {:>7.0} {:>9.2} {:>7.1}% {:>10.1} {:>8.2}",
+                    "{:>10.3} {:>7.0} {:>9.3} {:>7.2}% {:>10.1} {:>8.2}",
                     f.ms,
                     f.bytes_per_voxel,
                     f.gb_per_s,
