@@ -30,7 +30,9 @@ fn sum_of_three(x: Tensor<5>, axis: usize) -> Tensor<5> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn::tensor::{Device, Distribution, TensorData};
+    use burn::tensor::{DType, Device, TensorData};
+
+    use crate::testing::{tensor, uniform};
 
     /// Sums of 27 f32 of order 1: a few ulp.
     const TOLERANCE: f32 = 2e-6;
@@ -64,7 +66,8 @@ mod tests {
         let device = Device::flex();
         for size in [[4, 6, 8], [5, 3, 7], [1, 2, 1], [1, 1, 1]] {
             let [d, h, w] = size;
-            let x = Tensor::<5>::random([1, 1, d, h, w], Distribution::Uniform(-1., 1.), &device);
+            let values = uniform(d * h * w, -1.0, 1.0, 1);
+            let x: Tensor<5> = tensor(&values, [1, 1, d, h, w], &device, DType::F32);
             let expected = by_definition(&x.to_data().try_to_vec::<f32>().unwrap(), size);
             let y = AvgPool3d.forward(x);
             assert_eq!(y.dims(), [1, 1, d.div_ceil(2), h.div_ceil(2), w.div_ceil(2)]);

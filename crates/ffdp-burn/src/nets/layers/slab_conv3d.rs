@@ -175,7 +175,9 @@ fn conv_tile(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn::tensor::Distribution;
+    use burn::tensor::DType;
+
+    use crate::testing::{tensor, uniform};
 
     /// Sums of up to 135 products of order 1 in f32, in another order.
     const TOLERANCE: f32 = 2e-5;
@@ -185,8 +187,8 @@ mod tests {
         (a - b).abs().max().into_scalar::<f32>()
     }
 
-    fn random<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
-        Tensor::random(shape, Distribution::Uniform(-1.0, 1.0), device)
+    fn random<const D: usize>(shape: [usize; D], seed: u64, device: &Device) -> Tensor<D> {
+        tensor(&uniform(shape.iter().product(), -1.0, 1.0, seed), shape, device, DType::F32)
     }
 
     #[test]
@@ -205,11 +207,11 @@ mod tests {
         for (shape, k, positions) in cases {
             let budget = ConvBudget { positions, ..ConvBudget::UNLIMITED };
             let c = shape[1];
-            let x = random(shape, &device).require_grad();
-            let weight = random([3, c, k, k, k], &device).require_grad();
-            let bias = random([3], &device).require_grad();
+            let x = random(shape, 1, &device).require_grad();
+            let weight = random([3, c, k, k, k], 2, &device).require_grad();
+            let bias = random([3], 3, &device).require_grad();
             let [n, _, d, h, w] = shape;
-            let cotangent = random([n, 3, d, h, w], &device);
+            let cotangent = random([n, 3, d, h, w], 4, &device);
             let run = |budget| {
                 let y = conv3d_in_slabs(x.clone(), weight.clone(), Some(bias.clone()), budget);
                 let gradients = (y.clone() * cotangent.clone()).sum().backward();

@@ -1,4 +1,4 @@
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 
 /// Trilinear upsampling by two along every axis, voxel centres aligned
 /// (PyTorch's `Upsample(scale_factor=2, mode="trilinear", align_corners=False)`).
@@ -25,19 +25,18 @@ impl UpsampleX2 {
 ///
 /// Shapes: input `[N, C, D, H, W]`; output `[N, C, 2D, 2H, 2W]`.
 pub fn upsample_x2(x: Tensor<5>) -> Tensor<5> {
-    let device = x.device();
     let [n, c, d, h, w] = x.dims();
+    let matrix = |n| doubling_matrix(n, &x.device(), x.dtype()).unsqueeze::<3>();
+    let [along_d, along_h, along_w] = [matrix(d), matrix(h), matrix(w)];
     // Depth first: the data are smallest then, and the last product writes the final layout.
-    let x = x.reshape([n * c, d, h * w]);
-    let x = doubling_matrix(d, &device).unsqueeze::<3>().matmul(x);
-    let x = x.reshape([n * c * 2 * d, h, w]);
-    let x = doubling_matrix(h, &device).unsqueeze::<3>().matmul(x);
-    let x = x.matmul(doubling_matrix(w, &device).transpose().unsqueeze::<3>());
+    let x = along_d.matmul(x.reshape([n * c, d, h * w]));
+    let x = along_h.matmul(x.reshape([n * c * 2 * d, h, w]));
+    let x = x.matmul(along_w.transpose());
     x.reshape([n, c, 2 * d, 2 * h, 2 * w])
 }
 
 /// The `2n x n` matrix of one axis: rows `(2i, 2i+1)` hold the weights `(1/4, 3/4)`, `(3/4, 1/4)`.
-fn doubling_matrix(n: usize, device: &Device) -> Tensor<2> {
+fn doubling_matrix(n: usize, device: &Device, dtype: DType) -> Tensor<2> {
     let mut weights = vec![0f32; 2 * n * n];
     for i in 0..n {
         let (before, after) = (i.saturating_sub(1), (i + 1).min(n - 1));
@@ -46,13 +45,13 @@ fn doubling_matrix(n: usize, device: &Device) -> Tensor<2> {
             weights[row * n + neighbour] += 0.25;
         }
     }
-    Tensor::from_data(TensorData::new(weights, [2 * n, n]), device)
+    Tensor::from_data(TensorData::new(weights, [2 * n, n]), (device, dtype))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn::tensor::Distribution;
+    use crate::testing::{tensor, uniform};
 
     /// Products with weights that are exact in binary: a few ulp of values below 1.
     const TOLERANCE: f32 = 1e-6;
@@ -102,11 +101,8 @@ mod tests {
     fn matches_the_definition_at_every_small_size() {
         for size in [[3, 4, 5], [1, 2, 3], [2, 1, 1], [1, 1, 1]] {
             let [d, h, w] = size;
-            let x = Tensor::<5>::random(
-                [2, 3, d, h, w],
-                Distribution::Uniform(-1., 1.),
-                &Device::flex(),
-            );
+            let values = uniform(6 * d * h * w, -1.0, 1.0, 1);
+            let x: Tensor<5> = tensor(&values, [2, 3, d, h, w], &Device::flex(), DType::F32);
             let y = UpsampleX2.forward(x.clone());
             assert_eq!(y.dims(), [2, 3, 2 * d, 2 * h, 2 * w]);
             let x: Vec<f32> = x.into_data().try_to_vec().unwrap();

@@ -97,10 +97,11 @@ impl WindowAttention {
 fn add_mask(scores: Tensor<4>, mask: &Tensor<4>) -> Tensor<4> {
     let [all, heads, t, _] = scores.dims();
     let windows = mask.dims()[0];
+    let mask = mask.clone().cast(scores.dtype());
     if all == windows {
-        return scores + mask.clone();
+        return scores + mask;
     }
-    let mask = mask.clone().unsqueeze::<5>();
+    let mask = mask.unsqueeze::<5>();
     let scores = scores.reshape([all / windows, windows, heads, t, t]) + mask;
     scores.reshape([all, heads, t, t])
 }

@@ -134,12 +134,17 @@ fn weight_block<V: Lanes, const B: usize>(
     }
 }
 
+/// [`forward_slice`] for one instruction set.
+type ForwardSlice = fn(&Padded, &[f32], usize, &mut [&mut [f32]], usize, usize);
+/// [`weight_block`] for one instruction set.
+type WeightBlock = fn(&Padded, &Padded, usize, usize, usize, &mut [f64]);
+
 /// An instruction set: how many output channels fit its registers, and the loops compiled for it.
 pub(super) struct Kernels {
     forward_block: usize,
-    forward: fn(&Padded, &[f32], usize, &mut [&mut [f32]], usize, usize),
+    forward: ForwardSlice,
     weight_block: usize,
-    weight: fn(&Padded, &Padded, usize, usize, usize, &mut [f64]),
+    weight: WeightBlock,
 }
 
 /// Compiles both loops with the given target features.
