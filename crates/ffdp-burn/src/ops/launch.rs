@@ -121,7 +121,10 @@ pub(crate) fn sum_over_cube(value: f32) -> f32 {
 /// `output[row] = scale * sum_k partials[row, k]`, one cube a row, in a fixed order.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn sum_rows_kernel(partials: &[f32], output: &mut [f32], columns: u32, scale: f32) {
-    let row = CUBE_POS_X as usize;
+    let row = CUBE_POS_Y as usize * CUBE_COUNT_X as usize + CUBE_POS_X as usize;
+    if row >= output.len() {
+        terminate!();
+    }
     let mut sum = 0.0f32;
     // Kahan: a row may hold a million partials of mixed size.
     let mut lost = 0.0f32;
@@ -150,7 +153,7 @@ pub(crate) fn sum_rows(
     unsafe {
         sum_rows_kernel::launch_unchecked(
             &partials.client,
-            CubeCount::Static(rows as u32, 1, 1),
+            CubeCount::Static(rows.min(65535) as u32, rows.div_ceil(65535) as u32, 1),
             CubeDim::new_1d(UNITS),
             address(&[partials]),
             buffer(partials),
