@@ -74,7 +74,7 @@ pub struct RegisterArguments {
     /// Shrink factor of each level, coarse to fine [default: 4,2,1].
     #[arg(long, value_name = "F,F,..", value_delimiter = ',')]
     pub shrink: Option<Vec<f64>>,
-    /// Longest step of an iteration, in voxels of the level [default: 0.5].
+    /// Longest step of an iteration, in voxels of the level [default: 0.25].
     #[arg(long, value_name = "VOXELS")]
     pub lr: Option<f64>,
     /// Smoothing of each gradient: fluid stiffness, in voxels of the level [default: 1].

@@ -54,6 +54,20 @@ impl From<Error> for Failure {
                 ),
                 Some("repair the image, or set such voxels to zero: --nan-policy zero".to_string()),
             ),
+            Error::NoOverlap { fixed_box_mm, moving_box_mm, overlap_percent, required_percent } => {
+                (
+                    format!(
+                        "fixed and moving overlap by {overlap_percent:.2} % of the fixed image, at \
+                     least {required_percent} % is needed: fixed spans {fixed_box_mm:.1?} mm, \
+                     moving spans {moving_box_mm:.1?} mm (RAS, low and high corner)"
+                    ),
+                    Some(
+                        "check the headers with ffdp info; if they are right, align the images \
+                     rigidly with another tool first"
+                            .to_string(),
+                    ),
+                )
+            }
             Error::InFile { path, source } => return Self::from(*source).about(&path),
             other => split(&other.to_string()),
         };

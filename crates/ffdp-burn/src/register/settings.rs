@@ -14,8 +14,9 @@ pub struct Settings {
     pub levels: Vec<LevelSettings>,
     /// What is maximised. Default: LNCC, for images of one modality.
     pub similarity: Similarity,
-    /// Longest step of an iteration, in voxels along the finest axis of the level. Default 0.5
-    /// (FireANTs): half a voxel cannot fold by itself once smoothed.
+    /// Longest step of an iteration, in voxels along the finest axis of the level. Default 0.25:
+    /// FireANTs' 0.5, whose unit is half a voxel. On brains, twice the step gains 0.005 of Dice and
+    /// folds voxels.
     pub learning_rate_voxels: f64,
     /// Standard deviation of the smoothing of each gradient, in voxels along the finest axis of
     /// the level (the same length in mm along the others). Default 1 (FireANTs): how fluid the
@@ -82,7 +83,7 @@ impl Default for Settings {
         Self {
             levels: vec![level(4.0, 200), level(2.0, 100), level(1.0, 50)],
             similarity: Similarity::Lncc(LnccSettings::default()),
-            learning_rate_voxels: 0.5,
+            learning_rate_voxels: 0.25,
             sigma_gradient_voxels: 1.0,
             sigma_warp_voxels: 0.5,
             intensity_percentiles: [1.0, 99.9],
@@ -119,7 +120,7 @@ impl Settings {
             "the learning rate (longest step, voxels)",
             self.learning_rate_voxels,
             [f64::MIN_POSITIVE, LARGEST_STEP_VOXELS],
-            "0.5 is the usual one",
+            "0.25 is the usual one",
         )?;
         let sigmas = [0.0, LARGEST_SIGMA_VOXELS];
         let gradient = "sigma_gradient_voxels";
