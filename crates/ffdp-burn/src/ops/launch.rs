@@ -103,6 +103,12 @@ pub(crate) const UNITS: u32 = 256;
 #[cube]
 pub(crate) fn sum_over_cube(value: f32) -> f32 {
     let mut tree = Shared::<[f32]>::new_slice(256usize);
+    sum_in_tree(&mut tree, value)
+}
+
+/// [`sum_over_cube`] in shared memory of the caller, [`UNITS`] values, for kernels with many sums.
+#[cube]
+pub(crate) fn sum_in_tree(tree: &mut Shared<[f32]>, value: f32) -> f32 {
     sync_cube();
     tree[UNIT_POS as usize] = value;
     sync_cube();

@@ -2,8 +2,8 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::activation::leaky_relu;
 
+use super::conv3d::Conv3d;
 use super::initializer::WeightInit;
-use super::slab_conv3d::SlabConv3d;
 
 /// Added to the variance before the root, as in PyTorch's `InstanceNorm3d`.
 const EPSILON: f64 = 1e-5;
@@ -15,13 +15,13 @@ const NEGATIVE_SLOPE: f64 = 0.01;
 #[derive(Module, Debug)]
 pub struct Conv3dRelu {
     /// The convolution.
-    pub conv: SlabConv3d,
+    pub conv: Conv3d,
 }
 
 impl Conv3dRelu {
     /// From `c_in` to `c_out` channels.
     pub fn new(c_in: usize, c_out: usize, init: &mut WeightInit) -> Self {
-        Self { conv: SlabConv3d::new(c_in, c_out, init) }
+        Self { conv: Conv3d::new(c_in, c_out, init) }
     }
 
     /// Shapes: input `[N, C_in, D, H, W]`; output `[N, C_out, D, H, W]`.

@@ -4,14 +4,14 @@
 //! a seed means the same network on every device.
 
 mod avg_pool3d;
+mod conv3d;
 mod conv3d_relu;
 mod drop_path;
 pub mod initializer;
-mod slab_conv3d;
 mod upsample3d;
 
 pub use avg_pool3d::AvgPool3d;
+pub use conv3d::Conv3d;
 pub use conv3d_relu::Conv3dRelu;
 pub use drop_path::DropPath;
-pub use slab_conv3d::{ConvBudget, SlabConv3d, conv3d_in_slabs};
 pub use upsample3d::{UpsampleX2, upsample_x2};

@@ -3,7 +3,7 @@ use burn::tensor::Tensor;
 
 use super::config::{HEAD_CHANNELS, Resolution};
 use crate::nets::layers::initializer::WeightInit;
-use crate::nets::layers::{SlabConv3d, upsample_x2};
+use crate::nets::layers::{Conv3d, upsample_x2};
 
 /// Deviation of the initial weights: the untrained flow is zero to about 1e-4 voxel.
 const HEAD_STD: f64 = 1e-5;
@@ -12,14 +12,14 @@ const HEAD_STD: f64 = 1e-5;
 #[derive(Module, Debug)]
 pub struct FlowHead {
     /// `16 -> 3`, with bias.
-    pub conv: SlabConv3d,
+    pub conv: Conv3d,
     #[module(skip)]
     resolution: Resolution,
 }
 
 impl FlowHead {
     pub(super) fn new(resolution: Resolution, init: &mut WeightInit) -> Self {
-        Self { conv: SlabConv3d::near_zero(HEAD_CHANNELS, 3, HEAD_STD, init), resolution }
+        Self { conv: Conv3d::near_zero(HEAD_CHANNELS, 3, HEAD_STD, init), resolution }
     }
 
     /// Shapes: features `[N, 16, ...]` on the full or on the half grid; output `[N, 3, D, H, W]`

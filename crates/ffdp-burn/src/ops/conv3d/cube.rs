@@ -13,7 +13,7 @@ use cubecl::prelude::*;
 
 use super::{Conv3dOps, burn_conv3d, burn_conv3d_to_weight, output_shape};
 use crate::ops::launch::{
-    Extent, UNITS, address, assert_f32, buffer, empty, extent, sum_over_cube, sum_rows,
+    Extent, UNITS, address, assert_f32, buffer, empty, extent, sum_in_tree, sum_rows,
 };
 
 /// Neighbouring voxels along x of one unit.
@@ -192,9 +192,10 @@ fn to_weight_kernel(
         }
     }
     let columns = CUBE_COUNT_Z as usize;
+    let mut tree = Shared::<[f32]>::new_slice(256usize);
     #[unroll]
     for i in 0..block * taps {
-        let total = sum_over_cube(sums[i as usize]);
+        let total = sum_in_tree(&mut tree, sums[i as usize]);
         let output_channel = first_output + comptime!(i / taps);
         if UNIT_POS == 0 && output_channel <= last {
             let row = (output_channel * problem.channels + c) as usize * taps as usize
