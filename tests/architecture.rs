@@ -9,7 +9,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("error", &[]),
     ("image", &["error"]),
     ("ops", &["error"]),
-    ("losses", &["ops", "error"]),
+    ("losses", &["ops", "image", "error"]),
     ("transform", &["ops", "image", "error"]),
     ("parallel", &["ops", "image", "error"]),
     ("metrics", &["ops", "image", "error"]),

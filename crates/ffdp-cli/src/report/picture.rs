@@ -314,9 +314,13 @@ mod tests {
         let still = vec![0.0; 3 * image.data.len()];
         let panels = scene_row(&image, &still);
         assert!(panels[3].pixels.iter().all(|p| *p == [0, 0, 0]));
+        // The line of pixels that runs between two horizontal lines of the grid.
         let lines = |panel: &Panel| -> Vec<usize> {
-            let middle = (panel.height / 2 + 1) * panel.width;
-            (0..panel.width).filter(|x| panel.pixels[middle + x] == [255, 210, 40]).collect()
+            let rows = panel.pixels.chunks(panel.width);
+            let columns = |row: &[Rgb]| -> Vec<usize> {
+                (0..panel.width).filter(|&x| row[x] == [255, 210, 40]).collect()
+            };
+            rows.map(columns).min_by_key(Vec::len).expect("the panel has rows")
         };
         let regular = lines(&panels[5]);
         let steps: Vec<usize> = regular.windows(2).map(|pair| pair[1] - pair[0]).collect();
