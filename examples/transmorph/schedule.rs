@@ -50,7 +50,9 @@ mod tests {
         assert!(rates.windows(2).all(|two| two[1] <= two[0]));
         assert_eq!(rates[10..], [0.0, 0.0]);
         let mut first = Polynomial::new(2e-3, 10);
-        (0..4).for_each(|_| drop(first.step()));
+        for _ in 0..4 {
+            let _ = first.step();
+        }
         let mut second = Polynomial::new(2e-3, 10);
         second.load_record(first.to_record());
         assert_eq!(second.step(), rates[4]);

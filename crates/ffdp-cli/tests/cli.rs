@@ -150,7 +150,9 @@ fn requests_that_cannot_work_are_refused_with_a_way_out() {
     let f = "fixed.nii.gz";
     let labels = folder.path("fixed_labels.nii.gz");
     let other_grid = folder.path("small.nii.gz");
-    let cases: &[(&str, &str, &str, &[&str], &[&str])] = &[
+    /// Name, two files, arguments, words of the message.
+    type Case<'a> = (&'a str, &'a str, &'a str, &'a [&'a str], &'a [&'a str]);
+    let cases: &[Case] = &[
         (f, "absent.nii.gz", "o", &[], &["absent.nii.gz", "No such file"]),
         (f, "text.nii", "o", &[], &["text.nii", "NIfTI", "help:"]),
         (f, "truncated.nii.gz", "o", &[], &["truncated.nii.gz"]),
