@@ -1,6 +1,7 @@
 //! Whole runs on tiny images: repeatable, resumable, and refusing what they must.
 
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use clap::Parser;
 
@@ -10,6 +11,13 @@ use crate::run;
 
 /// A short run of few, small pairs, with random draws within the network.
 const SHORT: [&str; 7] = ["--size", "32", "--pairs", "2", "--drop-path", "0.2", "--plain"];
+
+/// Dropped branches are drawn from Burn's generator, of which a process has one: runs beside each
+/// other would take each other's numbers.
+fn one_run_at_a_time() -> MutexGuard<'static, ()> {
+    static RUNNING: Mutex<()> = Mutex::new(());
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn settings(out: &Path, more: &[&str]) -> Settings {
     let out = out.to_str().expect("a temporary folder has a plain name");
@@ -29,6 +37,7 @@ fn journal_of(out: &Path) -> Vec<Record> {
 
 #[test]
 fn a_resumed_run_repeats_an_uninterrupted_one() {
+    let _alone = one_run_at_a_time();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let [whole, parted] = ["whole", "parted"].map(|name| folder.path().join(name));
     run(&settings(&whole, &["--epochs", "3"])).expect("a new run");
@@ -49,6 +58,7 @@ fn a_resumed_run_repeats_an_uninterrupted_one() {
 
 #[test]
 fn baseline_and_fused_operations_train_alike() {
+    let _alone = one_run_at_a_time();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let losses = ["fused", "baseline"].map(|name| {
         let out = folder.path().join(name);
@@ -71,6 +81,7 @@ fn baseline_and_fused_operations_train_alike() {
 
 #[test]
 fn a_run_is_not_overwritten_nor_resumed_with_other_settings() {
+    let _alone = one_run_at_a_time();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let out = folder.path().join("run");
     let missing = run(&settings(&out, &["--resume"])).expect_err("nothing to resume").to_string();
@@ -88,6 +99,7 @@ fn a_run_is_not_overwritten_nor_resumed_with_other_settings() {
 
 #[test]
 fn impossible_settings_are_refused_with_a_way_out() {
+    let _alone = one_run_at_a_time();
     let folder = tempfile::tempdir().expect("a temporary folder");
     for (more, expected) in [
         (&["--window", "8"][..], "--window must be odd"),
