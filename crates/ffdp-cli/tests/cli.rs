@@ -4,31 +4,39 @@ mod support;
 
 use std::fs;
 
-use ffdp_burn::image::{Geometry, Volume};
+use ffdp_burn::image::Volume;
 use ffdp_burn::io::nifti::{
     read_displacement, read_labels, read_volume, write_labels, write_volume,
 };
 use serde_json::Value;
 use support::{Folder, Run, ffdp, mean_error, relative_difference, restored, write_pair};
 
-/// Two levels with few iterations: seconds on one core for 32^3 voxels.
+/// Two levels with few iterations: seconds on one core for 48^3 voxels.
 const SHORT: [&str; 4] = ["--shrink", "2,1", "--iterations", "40,30"];
 
 /// Displacements go through mm and f32 in the file: the image read with them differs by rounding.
 const FILE_ROUNDING: f64 = 1e-4;
 
-fn register(folder: &Folder, fixed: &str, moving: &str, output: &str, more: &[&str]) -> Run {
-    let [fixed, moving, output] = [fixed, moving, output].map(|name| folder.path(name));
-    let mut arguments = vec!["register", "-f", &fixed, "-m", &moving, "-o", &output];
-    arguments.extend(SHORT);
-    arguments.extend(more);
-    ffdp(&arguments)
+/// Rounding of coordinates is 1e-6 voxels; it may grow over iterations where gradients nearly vanish.
+const STORAGE_ROUNDING_VOXELS: f32 = 1e-4;
+
+fn register_with(folder: &Folder, fixed: &str, moving: &str, out: &str, more: &[&str]) -> Run {
+    let [fixed, moving, out] = [fixed, moving, out].map(|name| folder.path(name));
+    let arguments = ["register", "-f", &fixed, "-m", &moving, "-o", &out];
+    ffdp(&[&arguments, more].concat())
+}
+
+/// With [`SHORT`], unless `more` has levels of its own.
+fn register(folder: &Folder, fixed: &str, moving: &str, out: &str, more: &[&str]) -> Run {
+    let levels = SHORT.chunks(2).filter(|flag| !more.contains(&flag[0])).flatten().copied();
+    let more: Vec<&str> = levels.chain(more.iter().copied()).collect();
+    register_with(folder, fixed, moving, out, &more)
 }
 
 #[test]
 fn register_finds_a_known_warp_and_writes_what_it_promises() {
     let folder = Folder::new();
-    let pair = write_pair(&folder, 3);
+    let pair = write_pair(&folder, 48, 3);
     let labels = ["fixed_labels.nii.gz", "moving_labels.nii.gz"].map(|name| folder.path(name));
     let labels = ["--fixed-labels", &labels[0], "--moving-labels", &labels[1], "--json"];
     let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", "new/out", &labels);
@@ -41,7 +49,7 @@ fn register_finds_a_known_warp_and_writes_what_it_promises() {
         let value = metrics.pointer(path).and_then(Value::as_f64);
         value.unwrap_or_else(|| panic!("no number at {path} in {written}"))
     };
-    assert!(number("/dice/mean/after") > number("/dice/mean/before") + 0.1, "{written}");
+    assert!(number("/dice/mean/after") > number("/dice/mean/before") + 0.15, "{written}");
     assert!(number("/similarity/after/ncc") > number("/similarity/before/ncc"));
     let local = "local_ncc_foreground";
     let local = |when: &str| number(&format!("/similarity/{when}/{local}"));
@@ -68,7 +76,7 @@ fn register_finds_a_known_warp_and_writes_what_it_promises() {
 #[test]
 fn the_written_warp_applied_again_gives_the_written_results() {
     let folder = Folder::new();
-    write_pair(&folder, 4);
+    write_pair(&folder, 32, 4);
     let labels = folder.path("moving_labels.nii.gz");
     let more = ["--moving-labels", &labels, "-q"];
     let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &more);
@@ -98,39 +106,41 @@ fn the_written_warp_applied_again_gives_the_written_results() {
 #[test]
 fn other_grids_of_the_moving_image_give_the_same_physical_result() {
     let folder = Folder::new();
-    let pair = write_pair(&folder, 5);
-    // The same voxels stored in another order, and the same with a header of twice the size for
-    // both images: neither changes what the images show.
-    write_volume(folder.path("restored.nii.gz"), &restored(&pair.moving.image)).expect("writable");
-    for (name, volume) in [("fixed", &pair.fixed.image), ("moving", &pair.moving.image)] {
-        let g = &volume.geometry;
-        let larger = Geometry::new(g.size, g.spacing_mm.map(|s| 2.0 * s))
-            .and_then(|l| l.with_origin(g.origin_mm.map(|o| 2.0 * o)))
-            .expect("valid");
-        let larger = Volume::new(volume.data.clone(), larger).expect("same size");
-        write_volume(folder.path(&format!("{name}_larger.nii.gz")), &larger).expect("writable");
-    }
-    register(&folder, "fixed.nii.gz", "moving.nii.gz", "a", &["-q"]).succeeded();
-    register(&folder, "fixed.nii.gz", "restored.nii.gz", "b", &["-q"]).succeeded();
-    register(&folder, "fixed_larger.nii.gz", "moving_larger.nii.gz", "c", &["-q"]).succeeded();
-    let [a, b, c] = ["a", "b", "c"]
-        .map(|out| read_displacement(folder.path(&format!("{out}/warp.nii.gz"))).expect("ITK").0);
-    let error = |field: &[f32]| mean_error(field, &pair);
-    let before = error(&vec![0.0; a.len()]);
-    println!("error {before} -> {} {} {}", error(&a), error(&b), error(&c));
-    for (case, field) in [("other storage order", &b), ("other spacing", &c)] {
-        let difference: f64 = a.iter().zip(field).map(|(a, b)| f64::from((a - b).abs())).sum();
-        let mean = difference / a.len() as f64;
-        // Rounding of coordinates, amplified over 70 iterations where gradients nearly vanish.
-        assert!(mean < 0.02, "{case}: fields differ by {mean} voxels on average");
-        assert!(error(field) < 0.5 * before, "{case}");
+    let pair = write_pair(&folder, 32, 5);
+    // Off the lattice, where the slope of a trilinear image does not depend on the storage order.
+    let moving = pair.moving.image;
+    let [x, y, z] = moving.geometry.origin_mm;
+    let moved = moving.geometry.with_origin([x + 2.1, y + 1.7, z - 2.6]).expect("valid");
+    let moving = Volume::new(moving.data, moved).expect("same size");
+    let save = |name: &str, volume: &Volume| {
+        write_volume(folder.path(name), volume).expect("writable");
+    };
+    save("moving.nii.gz", &moving);
+    save("restored.nii.gz", &restored(&moving));
+    // The same with headers of twice the size.
+    save("fixed_larger.nii.gz", &support::twice_as_large(&pair.fixed.image));
+    save("moving_larger.nii.gz", &support::twice_as_large(&moving));
+    let field = |fixed, moving, out: &str| {
+        let more = ["-q", "--shrink", "1", "--iterations", "15"];
+        register_with(&folder, fixed, moving, out, &more).succeeded();
+        read_displacement(folder.path(&format!("{out}/warp.nii.gz"))).expect("ITK").0
+    };
+    let a = field("fixed.nii.gz", "moving.nii.gz", "a");
+    assert!(a.iter().fold(0f32, |m, u| m.max(u.abs())) > 0.5, "something moved");
+    for (case, b) in [
+        ("other storage order", field("fixed.nii.gz", "restored.nii.gz", "b")),
+        ("other spacing", field("fixed_larger.nii.gz", "moving_larger.nii.gz", "c")),
+    ] {
+        let largest = a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
+        println!("{case}: {largest} voxels");
+        assert!(largest < STORAGE_ROUNDING_VOXELS, "{case}: fields differ by {largest} voxels");
     }
 }
 
 #[test]
 fn a_coarser_moving_image_is_registered_by_its_header() {
     let folder = Folder::new();
-    let pair = write_pair(&folder, 6);
+    let pair = write_pair(&folder, 48, 6);
     let coarse = support::on_coarser_grid(&pair.moving.image);
     write_volume(folder.path("coarse.nii.gz"), &coarse).expect("writable");
     register(&folder, "fixed.nii.gz", "coarse.nii.gz", "out", &["-q"]).succeeded();
@@ -143,7 +153,7 @@ fn a_coarser_moving_image_is_registered_by_its_header() {
 #[test]
 fn requests_that_cannot_work_are_refused_with_a_way_out() {
     let folder = Folder::new();
-    write_pair(&folder, 3);
+    write_pair(&folder, 32, 3);
     support::write_bad_files(&folder);
     fs::create_dir(folder.path("inside")).expect("writable");
     fs::copy(folder.path("fixed.nii.gz"), folder.path("inside/warped.nii.gz")).expect("copied");
@@ -197,7 +207,7 @@ fn requests_that_cannot_work_are_refused_with_a_way_out() {
 #[test]
 fn nan_can_be_set_to_zero_and_a_volume_chosen() {
     let folder = Folder::new();
-    write_pair(&folder, 3);
+    write_pair(&folder, 32, 3);
     support::write_bad_files(&folder);
     let few = ["--shrink", "2", "--iterations", "5"];
     let [fixed, nan, four] = ["fixed.nii.gz", "nan.nii.gz", "4d.nii"].map(|f| folder.path(f));
@@ -213,7 +223,7 @@ fn nan_can_be_set_to_zero_and_a_volume_chosen() {
 #[test]
 fn apply_refuses_what_is_no_displacement_and_what_would_be_overwritten() {
     let folder = Folder::new();
-    write_pair(&folder, 3);
+    write_pair(&folder, 32, 3);
     let [image, out] = ["moving.nii.gz", "out.nii.gz"].map(|name| folder.path(name));
     for (transform, output, word) in
         [(&image, &out, "[x, y, z, 1, 3]"), (&image, &image, "overwrite an input")]
@@ -227,7 +237,7 @@ fn apply_refuses_what_is_no_displacement_and_what_would_be_overwritten() {
 #[test]
 fn info_explains_images_labels_and_displacements() {
     let folder = Folder::new();
-    let pair = write_pair(&folder, 3);
+    let pair = write_pair(&folder, 32, 3);
     write_volume(folder.path("restored.nii.gz"), &restored(&pair.moving.image)).expect("writable");
     let run = ffdp(&["info", &folder.path("restored.nii.gz")]);
     run.succeeded();
@@ -284,7 +294,7 @@ fn help_tells_what_is_missing_and_goes_to_stdout() {
 #[test]
 fn labels_without_any_label_are_refused() {
     let folder = Folder::new();
-    let mut pair = write_pair(&folder, 3);
+    let mut pair = write_pair(&folder, 32, 3);
     pair.moving.labels.data.fill(0);
     write_labels(folder.path("empty.nii.gz"), &pair.moving.labels).expect("writable");
     let empty = folder.path("empty.nii.gz");

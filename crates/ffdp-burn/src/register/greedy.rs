@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! moved = M(A p + t + S u(p))          loss(moved, fixed)        g = dloss/du
-//! d = Adam(G_grad g), longest vector at most 1
+//! d = Adam(G_grad g), longest vector at most 1, short where g is faint
 //! s = -lr d                            u <- G_warp (s + u o (id + s))
 //! ```
 //! `u` displacement in voxels of the level · `[A|t]`, `S` from fixed to moving voxels by the headers
@@ -41,9 +41,9 @@ pub(super) struct State {
 }
 
 impl State {
-    pub fn identity(geometry: Geometry, device: &Device) -> Self {
+    pub fn identity(geometry: Geometry, settings: &Settings, device: &Device) -> Self {
         let displacement = Displacement::zero(geometry, device);
-        let adam = Adam::new(displacement.field());
+        let adam = Adam::new(displacement.field(), settings.gradient_floor);
         Self { displacement, adam }
     }
 

@@ -154,7 +154,7 @@ impl Run<'_> {
         let moving = level_image(&self.images[1], &self.moving.geometry, spacing_mm)?;
         let LevelImage { geometry, .. } = &fixed;
         let state = match state {
-            None => State::identity(geometry.clone(), &self.device),
+            None => State::identity(geometry.clone(), self.settings, &self.device),
             Some(state) => state.resampled(geometry),
         };
         Ok((Greedy::new(fixed, moving, self.settings), state))

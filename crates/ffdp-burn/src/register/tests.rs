@@ -9,9 +9,10 @@ use crate::synth::{Pair, PhantomSettings, pair};
 
 use super::{LevelSettings, Settings};
 
-/// A pair of 32^3 voxels of 6.3 mm, up to two voxels apart.
-fn small_pair(seed: u64) -> Pair {
-    pair(&PhantomSettings::with_size([32; 3]), seed).expect("valid settings")
+/// A pair of `size`^3 voxels around a head of 200 mm, which lie up to a dozen mm apart. Below 48^3
+/// an LNCC window of 7 voxels is too coarse for the anatomy.
+fn pair_of(size: usize, seed: u64) -> Pair {
+    pair(&PhantomSettings::with_size([size; 3]), seed).expect("valid settings")
 }
 
 /// Two levels with few iterations: seconds on one core.

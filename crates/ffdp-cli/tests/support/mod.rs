@@ -54,9 +54,9 @@ pub fn ffdp(arguments: &[&str]) -> Run {
     }
 }
 
-/// Writes `fixed`, `moving` and their labels, 32^3 voxels, and returns the pair with its answer.
-pub fn write_pair(folder: &Folder, seed: u64) -> Pair {
-    let pair = pair(&PhantomSettings::with_size([32; 3]), seed).expect("valid settings");
+/// Writes `fixed`, `moving` and their labels, `size`^3 voxels, and returns the pair with its answer.
+pub fn write_pair(folder: &Folder, size: usize, seed: u64) -> Pair {
+    let pair = pair(&PhantomSettings::with_size([size; 3]), seed).expect("valid settings");
     for (name, subject) in [("fixed", &pair.fixed), ("moving", &pair.moving)] {
         write_volume(folder.path(&format!("{name}.nii.gz")), &subject.image).expect("writable");
         write_labels(folder.path(&format!("{name}_labels.nii.gz")), &subject.labels)
@@ -101,6 +101,16 @@ pub fn restored(volume: &Volume) -> Volume {
         .and_then(|new| new.with_origin(g.voxel_to_mm().apply([nx as f64 - 1.0, 0.0, 0.0])))
         .expect("valid");
     Volume::new(data, geometry).expect("same number of voxels")
+}
+
+/// The same voxels with a header that doubles every length.
+pub fn twice_as_large(volume: &Volume) -> Volume {
+    let g = &volume.geometry;
+    let geometry = Geometry::new(g.size, g.spacing_mm.map(|s| 2.0 * s))
+        .and_then(|new| new.with_direction(g.direction))
+        .and_then(|new| new.with_origin(g.origin_mm.map(|o| 2.0 * o)))
+        .expect("valid");
+    Volume::new(volume.data.clone(), geometry).expect("same size")
 }
 
 /// The image averaged over 2 x 2 x 1 voxels, on the grid of these blocks.

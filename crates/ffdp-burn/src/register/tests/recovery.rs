@@ -4,18 +4,21 @@ use std::ops::ControlFlow;
 
 use burn::tensor::Device;
 
-use super::{blob, short, small_pair};
+use super::{blob, pair_of, short};
 use crate::image::{Geometry, Volume};
 use crate::metrics::{dice, jacobian, warp_labels};
 use crate::register::{
     LevelSettings, LevelStart, Observer, Outcome, Progress, Registration, Settings, Silent,
     Similarity, Stop, register,
 };
-use crate::synth::Pair;
+use crate::synth::{Pair, PhantomSettings, subject};
 
 fn run(fixed: &Volume, moving: &Volume, settings: &Settings) -> Registration {
     register(fixed, moving, settings, &Device::flex(), &mut Silent).expect("good input")
 }
+
+/// Rounding of coordinates is 1e-6 voxels; it may grow over iterations where gradients nearly vanish.
+const STORAGE_ROUNDING_VOXELS: f32 = 1e-4;
 
 /// Mean distance in voxels between a field and the answer over the labelled voxels.
 fn mean_error(field: &[f32], pair: &Pair) -> f64 {
@@ -33,7 +36,7 @@ fn mean_error(field: &[f32], pair: &Pair) -> f64 {
 
 #[test]
 fn a_known_warp_is_found() {
-    let pair = small_pair(3);
+    let pair = pair_of(48, 3);
     let count = pair.fixed.image.data.len();
     let before = mean_error(&vec![0.0; 3 * count], &pair);
     for similarity in [Settings::default().similarity, Similarity::Mse] {
@@ -41,7 +44,7 @@ fn a_known_warp_is_found() {
         let result = run(&pair.fixed.image, &pair.moving.image, &settings);
         let field = result.displacement.to_vec().expect("readable");
         let after = mean_error(&field, &pair);
-        let report = jacobian(&field, [32; 3]).expect("sizes match");
+        let report = jacobian(&field, [48; 3]).expect("sizes match");
         let overlap =
             |labels: &[i32]| dice(&pair.fixed.labels.data, labels).expect("sizes match").mean();
         let moved = result.displacement.warp_labels(&pair.moving.labels).expect("readable");
@@ -57,7 +60,7 @@ fn a_known_warp_is_found() {
         );
         assert_eq!(result.outcome, Outcome::Improved);
         assert!(after < 0.5 * before, "{similarity:?}: error {before} -> {after} voxels");
-        assert!(dices[1] > dices[0] + 0.1, "{similarity:?}: Dice {dices:?}");
+        assert!(dices[1] > dices[0] + 0.15, "{similarity:?}: Dice {dices:?}");
         assert_eq!(report.true_folds, 0, "{similarity:?}");
         // The two samplers of labels agree but for rounding at ties.
         let reference = warp_labels(&pair.moving.labels, &field).expect("sizes match");
@@ -90,47 +93,53 @@ fn restored(volume: &Volume) -> Volume {
 
 #[test]
 fn storage_order_of_the_moving_image_does_not_change_the_result() {
-    let pair = small_pair(5);
+    let pair = pair_of(32, 5);
+    // Off the lattice: exactly on it, the slope of a trilinear image is that of one side, and which
+    // side is a matter of storage.
+    let moving = pair.moving.image;
+    let [x, y, z] = moving.geometry.origin_mm;
+    let moved = moving.geometry.with_origin([x + 2.1, y + 1.7, z - 2.6]).expect("valid");
+    let moving = Volume::new(moving.data, moved).expect("same size");
     let levels = vec![LevelSettings { shrink: 1.0, iterations: 15 }];
     let settings = Settings { levels, ..Settings::default() };
-    let a = run(&pair.fixed.image, &pair.moving.image, &settings);
-    let b = run(&pair.fixed.image, &restored(&pair.moving.image), &settings);
+    let a = run(&pair.fixed.image, &moving, &settings);
+    let b = run(&pair.fixed.image, &restored(&moving), &settings);
     let [a, b] = [a, b].map(|r| r.displacement.to_vec().expect("readable"));
     let largest = a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     let moved = a.iter().map(|a| a.abs()).fold(0.0, f32::max);
     println!("fields up to {moved} voxels differ by up to {largest}");
     assert!(moved > 0.5, "{moved}");
-    // Rounding of coordinates (1e-6 voxels), amplified where a gradient is nearly zero: Adam
-    // normalises it all the same.
-    assert!(largest < 0.02, "{largest}");
+    assert!(largest < STORAGE_ROUNDING_VOXELS, "{largest}");
 }
 
 #[test]
 fn shifts_are_found_in_mm_across_spacings_and_orientations() {
-    // The object lies 3 mm further along R in the moving image, whose voxels are 1.5 x 2 x 1.25 mm.
-    let fixed = Geometry::new([24, 24, 24], [2.0; 3]).expect("valid");
-    let flipped = [[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
-    let moving = Geometry::new([34, 26, 40], [1.5, 2.0, 1.25])
-        .and_then(|g| g.with_direction(flipped))
-        .and_then(|g| g.with_origin([50.0, -2.0, -1.0]))
-        .expect("valid");
-    let fixed = blob(&fixed, [22.0, 23.0, 24.0], 6.0);
-    let moving = blob(&moving, [25.0, 23.0, 24.0], 6.0);
-    let levels = vec![LevelSettings { shrink: 1.0, iterations: 40 }];
+    // One anatomy on two grids of their own; the moving image's header says that it lies 5 mm
+    // further to the right and 4 mm lower than it does.
+    let head = |size, spacing_mm| {
+        let settings =
+            PhantomSettings { spacing_mm: Some(spacing_mm), ..PhantomSettings::with_size(size) };
+        subject(&PhantomSettings { noise: 0.0, texture: 0.0, ..settings }, 11).expect("valid")
+    };
+    let fixed = head([32, 36, 32], [6.0; 3]);
+    let moving = head([40, 36, 26], [5.0, 6.0, 8.0]).image;
+    let [x, y, z] = moving.geometry.origin_mm;
+    let shifted = moving.geometry.with_origin([x + 5.0, y, z - 4.0]).expect("valid");
+    let moving = restored(&Volume::new(moving.data, shifted).expect("same size"));
+    assert_eq!(moving.geometry.axis_codes(), "ASL");
+    let levels = vec![LevelSettings { shrink: 1.0, iterations: 60 }];
     let settings = Settings { levels, similarity: Similarity::Mse, ..Settings::default() };
-    let result = run(&fixed, &moving, &settings);
+    let result = run(&fixed.image, &moving, &settings);
     let mm = result.displacement.to_mm().try_into_vec_as::<f32>().expect("readable");
-    let count = fixed.data.len();
-    // At the shoulders of the blob, where the gradient is strong.
-    let bright = (0..count).filter(|&p| (0.3..0.8).contains(&fixed.data[p]));
-    let (mut sum, mut n) = ([0.0; 3], 0.0);
-    for p in bright {
-        (0..3).for_each(|c| sum[c] += f64::from(mm[c * count + p]));
-        n += 1.0;
-    }
-    let mean = sum.map(|s| s / n);
-    println!("mean displacement {mean:?} mm");
-    assert!((mean[0] - 3.0).abs() < 0.3 && mean[1].abs() < 0.3 && mean[2].abs() < 0.3, "{mean:?}");
+    let count = fixed.image.data.len();
+    let inside: Vec<usize> = (0..count).filter(|&p| fixed.labels.data[p] != 0).collect();
+    let mean = [0, 1, 2].map(|c| {
+        inside.iter().map(|&p| f64::from(mm[c * count + p])).sum::<f64>() / inside.len() as f64
+    });
+    println!("mean displacement {mean:.3?} mm");
+    // A sixth of a voxel, since flat regions lag behind; a wrong axis, sign or unit is off by 4 mm.
+    let off = (0..3).map(|c| (mean[c] - [5.0, 0.0, -4.0][c]).abs()).fold(0.0, f64::max);
+    assert!(off < 1.0, "{mean:?} mm, off by {off}");
 }
 
 #[test]
@@ -158,12 +167,17 @@ fn steps_are_equally_long_in_mm_along_anisotropic_axes() {
 
 #[test]
 fn equal_images_are_left_alone() {
-    let pair = small_pair(8);
-    let result = run(&pair.fixed.image, &pair.fixed.image, &short());
-    let field = result.displacement.to_vec().expect("readable");
-    let mean = field.iter().map(|u| f64::from(u.abs())).sum::<f64>() / field.len() as f64;
-    println!("mean |u| {mean}, loss {} -> {}", result.loss_before, result.loss_after);
-    assert!(mean < 0.05, "{mean}");
+    let image = pair_of(48, 8).fixed.image;
+    let mean = |settings: &Settings| {
+        let result = run(&image, &image, settings);
+        let field = result.displacement.to_vec().expect("readable");
+        field.iter().map(|u| f64::from(u.abs())).sum::<f64>() / field.len() as f64
+    };
+    assert_eq!(mean(&Settings { similarity: Similarity::Mse, ..short() }), 0.0);
+    // The epsilon of LNCC rewards contrast, so that its best is not exactly the identity.
+    let lncc = mean(&short());
+    println!("mean |u| with LNCC: {lncc}");
+    assert!(lncc < 0.15, "{lncc}");
 }
 
 /// Records what it is told and ends the run after some iterations.
@@ -191,7 +205,7 @@ impl Observer for Recorder {
 
 #[test]
 fn observers_are_told_every_interval_and_can_end_the_run() {
-    let pair = small_pair(3);
+    let pair = pair_of(32, 3);
     let (fixed, moving) = (&pair.fixed.image, &pair.moving.image);
     let level = |shrink, iterations| LevelSettings { shrink, iterations };
     let levels = vec![level(2.0, 25), level(1.0, 4)];
@@ -216,7 +230,7 @@ fn observers_are_told_every_interval_and_can_end_the_run() {
 
 #[test]
 fn the_same_run_gives_the_same_bits() {
-    let pair = small_pair(4);
+    let pair = pair_of(32, 4);
     let levels = vec![LevelSettings { shrink: 2.0, iterations: 12 }];
     let settings = Settings { levels, ..Settings::default() };
     let field = || {
