@@ -36,7 +36,7 @@ pub trait Similarity: Debug + Send + Sync {
     }
 }
 
-/// Local normalised cross-correlation, `1 - mean(n)`; see [`crate::ops::lncc`]. In 0..1.
+/// Local normalised cross-correlation, `1 - mean(n)`; see [`lncc`](crate::ops::lncc()). In 0..1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Lncc(pub LnccOptions);
 
@@ -58,7 +58,7 @@ impl Similarity for Lncc {
     }
 }
 
-/// Mean squared difference; see [`crate::ops::mse`]. In intensity^2.
+/// Mean squared difference; see [`mse`](crate::ops::mse()). In intensity^2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mse;
 

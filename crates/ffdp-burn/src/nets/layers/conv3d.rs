@@ -1,7 +1,7 @@
 //! The 3^3 convolution of the decoder.
 //!
 //! Burn's own `nn::conv::Conv3d` is not used: it fails on a GPU at 80 -> 16 channels of
-//! 160x192x224 voxels and is slow on a CPU; see [`crate::ops::conv3d`].
+//! 160x192x224 voxels and is slow on a CPU; see [`conv3d`](crate::ops::conv3d()).
 
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
