@@ -20,7 +20,7 @@ pub struct Settings {
     #[arg(long, default_value_t = 9)]
     pub window: usize,
 
-    /// Weight of the smoothness (diffusion) term [default: 1 for lncc, 0.02 for mse]
+    /// Weight of the smoothness (diffusion) term [default: 0.5 for lncc, 0.01 for mse]
     #[arg(long)]
     pub smoothness: Option<f64>,
 
@@ -45,7 +45,7 @@ pub struct Settings {
     pub size: Option<String>,
 
     /// Passes over the training pairs
-    #[arg(long, default_value_t = 12)]
+    #[arg(long, default_value_t = 14)]
     pub epochs: usize,
 
     /// Synthetic pairs in an epoch, each trained in both directions
@@ -57,7 +57,7 @@ pub struct Settings {
     pub seed: u64,
 
     /// Learning rate of Adam; falls to zero over the run as (1 - t)^0.9
-    #[arg(long, default_value_t = 2e-3)]
+    #[arg(long, default_value_t = 3e-3)]
     pub learning_rate: f64,
 
     /// Largest probability of dropping a transformer block's branch; 0.3 suits runs of days
@@ -175,8 +175,8 @@ impl Settings {
     /// images in 0..1 about 0.01 before registration, hence the different scales.
     pub fn smoothness_weight(&self) -> f64 {
         self.smoothness.unwrap_or(match self.loss {
-            Loss::Lncc => 1.0,
-            Loss::Mse => 0.02,
+            Loss::Lncc => 0.5,
+            Loss::Mse => 0.01,
         })
     }
 

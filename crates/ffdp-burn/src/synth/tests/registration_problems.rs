@@ -14,7 +14,7 @@ fn two_subjects_differ_as_a_learnable_problem() {
     }
     let identity = mean(scores);
     println!("identity Dice {identity:.3}");
-    assert!((0.55..0.65).contains(&identity), "{identity}");
+    assert!((0.4..0.5).contains(&identity), "{identity}");
 }
 
 #[test]
