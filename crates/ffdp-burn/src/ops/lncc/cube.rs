@@ -1,35 +1,31 @@
 //! LNCC on the GPU: two marches along z per slab of planes.
 //!
-//! A cube owns a tile of 32 x 8 columns. `windows_kernel` reads the two images plane by plane, sums
-//! the five products along x and y through shared memory, keeps the last `w` plane sums of each
-//! column in registers, and writes the gamma fields of the slab; `gradient_kernel` box-filters
-//! those in the same way and writes the gradient. The gamma fields of one slab at a time exist.
-//!
-//! Plane sums are added afresh for every window: nothing drifts along z.
+//! `windows_kernel` reads the two images plane by plane, sums the five products over windows and
+//! writes the gamma fields of the slab; `gradient_kernel` box-filters those in the same way (see
+//! `tile.rs`) and writes the gradient. The gamma fields of one slab at a time exist.
 
 use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::ir::settings::Dim3;
 use cubecl::prelude::*;
 
+use super::tile::{
+    TILE_X, Tile, fetch, loads, plane, push_plane, read_quad, store, unit_x, unit_y, window_mean,
+    write_quad_sums,
+};
 use super::{GradientMode, LnccOps, LnccOptions};
 use crate::ops::launch::{
-    Extent, UNITS, address, assert_f32, buffer, empty, extent, sum_over_cube, sum_rows, zeros,
+    Extent, UNITS, address, assert_f32, buffer, empty, extent, sum_in_tree, sum_over_cube,
+    sum_rows, zeros,
 };
-
-/// Columns of a cube along x and y.
-const TILE: Dim3 = Dim3::new_2d(32, 8);
-const TILE_X: u32 = 32;
-const TILE_Y: u32 = 8;
 
 /// Voxels per slab of the gamma fields, about: bounds the extra memory (three to five floats
 /// each) while a slab still fills a large GPU.
 const SLAB_VOXELS: usize = 1 << 24;
 
 /// Cubes that a launch should have, so that every multiprocessor has work to switch to.
-const CUBES_WANTED: usize = 2048;
+const CUBES_WANTED: usize = 768;
 
 /// What is fixed when a kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,6 +36,7 @@ struct Plan {
     to_fixed: bool,
     /// Whether the gradients are written at once, without the second march.
     approximate: bool,
+    unrolled: bool,
 }
 
 impl Plan {
@@ -67,20 +64,6 @@ struct Slab {
     epsilon: f32,
 }
 
-/// The column of this unit.
-#[derive(CubeType, Clone, Copy)]
-struct Column {
-    x: u32,
-    y: u32,
-    inside: bool,
-}
-
-#[cube]
-fn column(size: &Extent) -> Column {
-    let (x, y) = (ABSOLUTE_POS_X, ABSOLUTE_POS_Y);
-    Column { x, y, inside: x < size.w && y < size.h }
-}
-
 /// Mean of at most 4096 voxels spread over each volume: the constant that images are read
 /// relative to. One cube a volume.
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -101,62 +84,26 @@ fn centre_kernel(image: &[f32], centres: &mut [f32], size: Extent) {
     }
 }
 
-/// Loads the tile of one plane with its margin into shared memory, relative to `centre`; outside
-/// the image the value is zero before centring.
-#[cube]
-fn load_tile(
-    source: &[f32],
-    tile: &mut Shared<[f32]>,
-    base: usize,
-    size: &Extent,
-    plane_inside: bool,
-    centre: f32,
-    #[comptime] radius: u32,
-) {
-    let width = comptime!(TILE_X + 2 * radius);
-    let items = comptime!((TILE_X + 2 * radius) * (TILE_Y + 2 * radius));
-    let left = CUBE_POS_X as i32 * TILE_X as i32 - radius as i32;
-    let top = CUBE_POS_Y as i32 * TILE_Y as i32 - radius as i32;
-    let mut item = UNIT_POS;
-    while item < items {
-        let x = left + (item % width) as i32;
-        let y = top + (item / width) as i32;
-        let mut value = 0.0f32;
-        if plane_inside && x >= 0 && y >= 0 && x < size.w as i32 && y < size.h as i32 {
-            value = source[base + y as usize * size.w as usize + x as usize];
-        }
-        tile[item as usize] = value - centre;
-        item += UNITS;
-    }
+/// The planes that a cube marches over.
+#[derive(CubeType, Clone, Copy)]
+struct March {
+    /// First centre of a window.
+    start: i32,
+    /// Last plane that a window reaches.
+    last: i32,
 }
 
-/// Sums `w` neighbours along y of the x-sums of quantity `k`, for this unit's column.
 #[cube]
-fn sum_along_y(along_x: &Shared<[f32]>, #[comptime] k: u32, #[comptime] radius: u32) -> f32 {
-    let rows = comptime!(TILE_Y + 2 * radius);
-    let start = k * comptime!(rows * TILE_X) + UNIT_POS;
-    let mut sum = 0.0f32;
-    #[unroll]
-    for j in 0..2 * radius + 1 {
-        sum += along_x[(start + j * TILE_X) as usize];
-    }
-    sum
+fn march(first: i32, planes: u32, chunk: u32, #[comptime] radius: u32) -> March {
+    let start = first + (CUBE_POS_Z * chunk) as i32;
+    let stop = min(start + chunk as i32, first + planes as i32);
+    March { start, last: stop + comptime!(radius as i32) - 1 }
 }
 
-/// Pushes a plane sum into the ring of one quantity and returns the sum over the ring.
+/// Where plane `z` of a volume of `depth` planes begins; the first plane for those outside.
 #[cube]
-fn push(ring: &mut Array<f32>, value: f32, #[comptime] k: u32, #[comptime] window: u32) -> f32 {
-    let first = comptime!((k * window) as usize);
-    let mut sum = value;
-    #[unroll]
-    for i in 0..window - 1 {
-        let slot = comptime!(first + i as usize);
-        let next = ring[comptime!(slot + 1)];
-        ring[slot] = next;
-        sum += next;
-    }
-    ring[comptime!(first + window as usize - 1)] = value;
-    sum
+fn plane_base(volume: usize, z: i32, depth: i32, area: usize) -> usize {
+    volume + select(z >= 0 && z < depth, z, 0i32) as usize * area
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -173,119 +120,135 @@ fn windows_kernel(
     slab: Slab,
     #[comptime] plan: Plan,
 ) {
-    let radius = comptime!(plan.radius);
-    let window = comptime!(2 * radius + 1);
-    let width = comptime!(TILE_X + 2 * radius);
-    let rows = comptime!(TILE_Y + 2 * radius);
-    let mut tile_m = Shared::<[f32]>::new_slice(comptime!((width * rows) as usize));
-    let mut tile_f = Shared::<[f32]>::new_slice(comptime!((width * rows) as usize));
-    let mut along_x = Shared::<[f32]>::new_slice(comptime!((5 * rows * TILE_X) as usize));
-    let mut ring = Array::<f32>::new(comptime!((5 * window) as usize));
-    #[unroll]
-    for i in 0..5 * window {
-        ring[i as usize] = 0.0f32;
-    }
+    let tile = comptime!(Tile { radius: plan.radius, unrolled: plan.unrolled });
+    let window = comptime!(tile.window());
+    let loads = loads(&slab.size, tile);
+    let mut plane_m = plane(tile);
+    let mut plane_f = plane(tile);
+    let mut sums = Shared::<[f32]>::new_slice(comptime!(5 * tile.sums_len() as usize));
+    let mut ring = Array::<f32>::new(comptime!(5 * tile.ring_len() as usize));
     let size = slab.size;
+    let depth = size.d as i32;
     let area = size.h as usize * size.w as usize;
     let volume = slab.volume as usize * size.d as usize * area;
     let centre_m = centres[slab.volume as usize];
     let centre_f = centres[(volumes + slab.volume) as usize];
-    let column = column(&size);
-    let scale = 1.0f32 / comptime!((window * window * window) as f32);
-    let start = slab.first + (CUBE_POS_Z * slab.chunk) as i32;
-    let stop = min(start + slab.chunk as i32, slab.first + slab.planes as i32);
+    let march = march(slab.first, slab.planes, slab.chunk, plan.radius);
+    let mut m = Array::<f32>::new(comptime!((window + 3) as usize));
+    let mut f = Array::<f32>::new(comptime!((window + 3) as usize));
+    let mut product = Array::<f32>::new(comptime!((window + 3) as usize));
     let mut value = 0.0f32;
 
-    let mut z = start - radius as i32;
-    while z < stop + radius as i32 {
-        let plane_inside = z >= 0 && z < size.d as i32;
-        let base = volume + select(plane_inside, z, 0i32) as usize * area;
-        sync_cube();
-        load_tile(moved, &mut tile_m, base, &size, plane_inside, centre_m, radius);
-        load_tile(fixed, &mut tile_f, base, &size, plane_inside, centre_f, radius);
-        sync_cube();
-        let mut item = UNIT_POS;
-        while item < rows * TILE_X {
-            let from = (item / TILE_X) * width + item % TILE_X;
-            let mut sf = 0.0f32;
-            let mut sm = 0.0f32;
-            let mut sff = 0.0f32;
-            let mut smm = 0.0f32;
-            let mut sfm = 0.0f32;
-            #[unroll]
-            for i in 0..window {
-                let f = tile_f[(from + i) as usize];
-                let m = tile_m[(from + i) as usize];
-                sf += f;
-                sm += m;
-                sff += f * f;
-                smm += m * m;
-                sfm += f * m;
-            }
-            let quantity = comptime!((rows * TILE_X) as usize);
-            along_x[item as usize] = sf;
-            along_x[item as usize + quantity] = sm;
-            along_x[item as usize + 2usize * quantity] = sff;
-            along_x[item as usize + 3usize * quantity] = smm;
-            along_x[item as usize + 4usize * quantity] = sfm;
-            item += UNITS;
-        }
-        sync_cube();
-        let f = scale * push(&mut ring, sum_along_y(&along_x, 0u32, radius), 0u32, window);
-        let m = scale * push(&mut ring, sum_along_y(&along_x, 1u32, radius), 1u32, window);
-        let ff = scale * push(&mut ring, sum_along_y(&along_x, 2u32, radius), 2u32, window);
-        let mm = scale * push(&mut ring, sum_along_y(&along_x, 3u32, radius), 3u32, window);
-        let fm = scale * push(&mut ring, sum_along_y(&along_x, 4u32, radius), 4u32, window);
-
-        let centre = z - radius as i32;
-        if centre >= start && column.inside {
-            let exists = centre >= 0 && centre < size.d as i32;
-            let a = fm - f * m;
-            let b = max(ff - f * f, 0.0f32);
-            let c = max(mm - m * m, 0.0f32);
-            let d = b * c + slab.epsilon;
-            let ratio = a / d;
-            // Rounding may push A^2 past B C by a few ulps.
-            let n = min(a * ratio, 1.0f32);
-            let gamma = select(exists, 2.0f32 * ratio, 0.0f32);
-            let to_m = gamma * ratio * b;
-            let to_f = gamma * ratio * c;
-            let counts = centre >= slab.counted && centre < slab.counted + slab.count as i32;
-            if exists && counts {
-                value += n;
-            }
-            let voxel = column.y as usize * size.w as usize + column.x as usize;
-            if comptime!(plan.approximate) {
-                if exists && counts {
-                    let at = volume + centre as usize * area + voxel;
-                    let own_f = fixed[at] - centre_f - f;
-                    let own_m = moved[at] - centre_m - m;
-                    if comptime!(plan.to_moved) {
-                        to_moved[at] = gamma * own_f - to_m * own_m;
+    let mut z = march.start - comptime!(plan.radius as i32);
+    let base = plane_base(volume, z, depth, area);
+    fetch(&mut plane_m, moved, base, z >= 0 && z < depth, &loads, tile);
+    fetch(&mut plane_f, fixed, base, z >= 0 && z < depth, &loads, tile);
+    while z <= march.last {
+        // As many planes as the ring has slots, so that each plane's slot is known to the compiler.
+        #[unroll]
+        for slot in 0..comptime!(tile.planes_per_turn()) {
+            if z <= march.last {
+                store(&mut plane_m, &loads, centre_m, tile);
+                store(&mut plane_f, &loads, centre_f, tile);
+                sync_cube();
+                let ahead = z + 1;
+                let inside = ahead >= 0 && ahead < depth && ahead <= march.last;
+                let base = plane_base(volume, ahead, depth, area);
+                fetch(&mut plane_m, moved, base, inside, &loads, tile);
+                fetch(&mut plane_f, fixed, base, inside, &loads, tile);
+                let mut item = UNIT_POS;
+                while item < comptime!(tile.quads()) {
+                    read_quad(&plane_f, item, &mut f, tile);
+                    read_quad(&plane_m, item, &mut m, tile);
+                    write_quad_sums(&f, &mut sums, item, 0u32, tile);
+                    write_quad_sums(&m, &mut sums, item, 1u32, tile);
+                    #[unroll]
+                    for i in 0..window + 3 {
+                        product[i as usize] = f[i as usize] * f[i as usize];
                     }
-                    if comptime!(plan.to_fixed) {
-                        to_fixed[at] = gamma * own_m - to_f * own_f;
+                    write_quad_sums(&product, &mut sums, item, 2u32, tile);
+                    #[unroll]
+                    for i in 0..window + 3 {
+                        product[i as usize] = m[i as usize] * m[i as usize];
+                    }
+                    write_quad_sums(&product, &mut sums, item, 3u32, tile);
+                    #[unroll]
+                    for i in 0..window + 3 {
+                        product[i as usize] = f[i as usize] * m[i as usize];
+                    }
+                    write_quad_sums(&product, &mut sums, item, 4u32, tile);
+                    item += UNITS;
+                }
+                sync_cube();
+                #[unroll]
+                for k in 0..5u32 {
+                    push_plane(&sums, &mut ring, slot, k, tile);
+                }
+                let centre = z - comptime!(plan.radius as i32);
+                if centre >= march.start {
+                    let exists = centre >= 0 && centre < depth;
+                    let counts =
+                        centre >= slab.counted && centre < slab.counted + slab.count as i32;
+                    #[unroll]
+                    for column in 0..comptime!(tile.columns()) {
+                        let (x, y) = (unit_x(), unit_y(tile) + column);
+                        if x < size.w && y < size.h {
+                            let mean_f = window_mean(&ring, 0u32, column, tile);
+                            let mean_m = window_mean(&ring, 1u32, column, tile);
+                            let mean_ff = window_mean(&ring, 2u32, column, tile);
+                            let mean_mm = window_mean(&ring, 3u32, column, tile);
+                            let mean_fm = window_mean(&ring, 4u32, column, tile);
+                            let a = mean_fm - mean_f * mean_m;
+                            let b = max(mean_ff - mean_f * mean_f, 0.0f32);
+                            let c = max(mean_mm - mean_m * mean_m, 0.0f32);
+                            let d = b * c + slab.epsilon;
+                            let ratio = a / d;
+                            // Rounding may push A^2 past B C by a few ulps.
+                            let n = min(a * ratio, 1.0f32);
+                            let gamma = select(exists, 2.0f32 * ratio, 0.0f32);
+                            let to_m = gamma * ratio * b;
+                            let to_f = gamma * ratio * c;
+                            if exists && counts {
+                                value += n;
+                            }
+                            let voxel = y as usize * size.w as usize + x as usize;
+                            if comptime!(plan.approximate) {
+                                if exists && counts {
+                                    let at = volume + centre as usize * area + voxel;
+                                    let own_f = fixed[at] - centre_f - mean_f;
+                                    let own_m = moved[at] - centre_m - mean_m;
+                                    if comptime!(plan.to_moved) {
+                                        to_moved[at] = gamma * own_f - to_m * own_m;
+                                    }
+                                    if comptime!(plan.to_fixed) {
+                                        to_fixed[at] = gamma * own_m - to_f * own_f;
+                                    }
+                                }
+                            } else if comptime!(plan.to_moved || plan.to_fixed) {
+                                let field = slab.planes as usize * area;
+                                let at = (centre - slab.first) as usize * area + voxel;
+                                fields[at] = gamma;
+                                if comptime!(plan.to_moved) {
+                                    fields[at + field] = to_m;
+                                    fields[at + 2usize * field] = to_m * mean_m - gamma * mean_f;
+                                }
+                                if comptime!(plan.to_fixed) {
+                                    let skip =
+                                        comptime!(if plan.to_moved { 3usize } else { 1usize });
+                                    fields[at + skip * field] = to_f;
+                                    fields[at + (skip + 1usize) * field] =
+                                        to_f * mean_f - gamma * mean_m;
+                                }
+                            }
+                        }
                     }
                 }
-            } else if comptime!(plan.to_moved || plan.to_fixed) {
-                let field = slab.planes as usize * area;
-                let at = (centre - slab.first) as usize * area + voxel;
-                fields[at] = gamma;
-                if comptime!(plan.to_moved) {
-                    fields[at + field] = to_m;
-                    fields[at + 2usize * field] = to_m * m - gamma * f;
-                }
-                if comptime!(plan.to_fixed) {
-                    let skip = comptime!(if plan.to_moved { 3usize } else { 1usize });
-                    fields[at + skip * field] = to_f;
-                    fields[at + (skip + 1usize) * field] = to_f * f - gamma * m;
-                }
+                z += 1;
             }
         }
-        z += 1;
     }
 
-    let total = sum_over_cube(value);
+    let total = sum_in_tree(&mut sums, value);
     if UNIT_POS == 0 {
         let cube = (CUBE_POS_Z * CUBE_COUNT_Y + CUBE_POS_Y) * CUBE_COUNT_X + CUBE_POS_X;
         partials[(partial_start + cube) as usize] = total;
@@ -305,69 +268,80 @@ fn gradient_kernel(
     partner_centre: u32,
     slab: Slab,
     #[comptime] radius: u32,
+    #[comptime] unrolled: bool,
     #[comptime] skip: u32,
 ) {
-    let window = comptime!(2 * radius + 1);
-    let width = comptime!(TILE_X + 2 * radius);
-    let rows = comptime!(TILE_Y + 2 * radius);
-    let mut tile_a = Shared::<[f32]>::new_slice(comptime!((width * rows) as usize));
-    let mut tile_b = Shared::<[f32]>::new_slice(comptime!((width * rows) as usize));
-    let mut tile_c = Shared::<[f32]>::new_slice(comptime!((width * rows) as usize));
-    let mut along_x = Shared::<[f32]>::new_slice(comptime!((3 * rows * TILE_X) as usize));
-    let mut ring = Array::<f32>::new(comptime!((3 * window) as usize));
-    #[unroll]
-    for i in 0..3 * window {
-        ring[i as usize] = 0.0f32;
-    }
+    let tile = comptime!(Tile { radius, unrolled });
+    let window = comptime!(tile.window());
+    let loads = loads(&slab.size, tile);
+    let mut plane_a = plane(tile);
+    let mut plane_b = plane(tile);
+    let mut plane_c = plane(tile);
+    let mut sums = Shared::<[f32]>::new_slice(comptime!(3 * tile.sums_len() as usize));
+    let mut ring = Array::<f32>::new(comptime!(3 * tile.ring_len() as usize));
+    let mut values = Array::<f32>::new(comptime!((window + 3) as usize));
     let size = slab.size;
     let area = size.h as usize * size.w as usize;
     let field = slab.planes as usize * area;
+    let second = skip as usize * field;
+    let third = comptime!((skip + 1) as usize) * field;
     let volume = slab.volume as usize * size.d as usize * area;
     let centre_t = centres[target_centre as usize];
     let centre_p = centres[partner_centre as usize];
-    let column = column(&size);
-    let scale = 1.0f32 / comptime!((window * window * window) as f32);
-    let start = slab.counted + (CUBE_POS_Z * slab.chunk) as i32;
-    let stop = min(start + slab.chunk as i32, slab.counted + slab.count as i32);
+    let march = march(slab.counted, slab.count, slab.chunk, radius);
 
-    let mut z = start - radius as i32;
-    while z < stop + radius as i32 {
-        let base = (z - slab.first) as usize * area;
-        sync_cube();
-        load_tile(fields, &mut tile_a, base, &size, true, 0.0f32, radius);
-        load_tile(fields, &mut tile_b, base + skip as usize * field, &size, true, 0.0f32, radius);
-        let third = base + comptime!((skip + 1) as usize) * field;
-        load_tile(fields, &mut tile_c, third, &size, true, 0.0f32, radius);
-        sync_cube();
-        let mut item = UNIT_POS;
-        while item < rows * TILE_X {
-            let from = (item / TILE_X) * width + item % TILE_X;
-            let mut sa = 0.0f32;
-            let mut sb = 0.0f32;
-            let mut sc = 0.0f32;
-            #[unroll]
-            for i in 0..window {
-                sa += tile_a[(from + i) as usize];
-                sb += tile_b[(from + i) as usize];
-                sc += tile_c[(from + i) as usize];
+    let mut z = march.start - comptime!(radius as i32);
+    let base = (z - slab.first) as usize * area;
+    fetch(&mut plane_a, fields, base, true, &loads, tile);
+    fetch(&mut plane_b, fields, base + second, true, &loads, tile);
+    fetch(&mut plane_c, fields, base + third, true, &loads, tile);
+    while z <= march.last {
+        #[unroll]
+        for slot in 0..comptime!(tile.planes_per_turn()) {
+            if z <= march.last {
+                store(&mut plane_a, &loads, 0.0f32, tile);
+                store(&mut plane_b, &loads, 0.0f32, tile);
+                store(&mut plane_c, &loads, 0.0f32, tile);
+                sync_cube();
+                let ahead = min(z + 1, march.last);
+                let base = (ahead - slab.first) as usize * area;
+                fetch(&mut plane_a, fields, base, true, &loads, tile);
+                fetch(&mut plane_b, fields, base + second, true, &loads, tile);
+                fetch(&mut plane_c, fields, base + third, true, &loads, tile);
+                let mut item = UNIT_POS;
+                while item < comptime!(tile.quads()) {
+                    read_quad(&plane_a, item, &mut values, tile);
+                    write_quad_sums(&values, &mut sums, item, 0u32, tile);
+                    read_quad(&plane_b, item, &mut values, tile);
+                    write_quad_sums(&values, &mut sums, item, 1u32, tile);
+                    read_quad(&plane_c, item, &mut values, tile);
+                    write_quad_sums(&values, &mut sums, item, 2u32, tile);
+                    item += UNITS;
+                }
+                sync_cube();
+                #[unroll]
+                for k in 0..3u32 {
+                    push_plane(&sums, &mut ring, slot, k, tile);
+                }
+                let centre = z - comptime!(radius as i32);
+                if centre >= march.start {
+                    #[unroll]
+                    for column in 0..comptime!(tile.columns()) {
+                        let (x, y) = (unit_x(), unit_y(tile) + column);
+                        if x < size.w && y < size.h {
+                            let a = window_mean(&ring, 0u32, column, tile);
+                            let b = window_mean(&ring, 1u32, column, tile);
+                            let c = window_mean(&ring, 2u32, column, tile);
+                            let voxel = y as usize * size.w as usize + x as usize;
+                            let at = volume + centre as usize * area + voxel;
+                            gradient[at] =
+                                (partner[at] - centre_p) * a - (target[at] - centre_t) * b + c;
+                        }
+                    }
+                }
+                z += 1;
             }
-            let quantity = comptime!((rows * TILE_X) as usize);
-            along_x[item as usize] = sa;
-            along_x[item as usize + quantity] = sb;
-            along_x[item as usize + 2usize * quantity] = sc;
-            item += UNITS;
         }
-        sync_cube();
-        let a = scale * push(&mut ring, sum_along_y(&along_x, 0u32, radius), 0u32, window);
-        let b = scale * push(&mut ring, sum_along_y(&along_x, 1u32, radius), 1u32, window);
-        let c = scale * push(&mut ring, sum_along_y(&along_x, 2u32, radius), 2u32, window);
-        let centre = z - radius as i32;
-        if centre >= start && column.inside {
-            let voxel = column.y as usize * size.w as usize + column.x as usize;
-            let at = volume + centre as usize * area + voxel;
-            gradient[at] = (partner[at] - centre_p) * a - (target[at] - centre_t) * b + c;
-        }
-        z += 1;
     }
 }
 
@@ -390,6 +364,7 @@ impl Call {
             to_moved: needs[0],
             to_fixed: needs[1],
             approximate: options.gradient == GradientMode::AntsApproximate,
+            unrolled: std::env::var("UNROLL").is_ok_and(|v| v == "1"),
         };
         let centres = centres(&moved, &fixed);
         Self { moved, fixed, centres, options, plan }
@@ -416,16 +391,21 @@ impl Call {
     /// Planes that one cube marches over: few enough to fill the GPU, many enough that the `2r`
     /// planes that it reads on top stay a small part.
     fn chunk(&self, planes: usize) -> usize {
+        let (x, y) = self.tiles();
+        let wanted = std::env::var("CUBES").map_or(CUBES_WANTED, |v| v.parse().unwrap());
+        let chunks = wanted.div_ceil(x * y);
+        planes.div_ceil(chunks).max(4 * self.plan.radius as usize).min(planes)
+    }
+
+    fn tiles(&self) -> (usize, usize) {
         let [_, h, w] = self.size();
-        let tiles = w.div_ceil(TILE_X as usize) * h.div_ceil(TILE_Y as usize);
-        let chunks = CUBES_WANTED.div_ceil(tiles);
-        planes.div_ceil(chunks).max(2 * self.plan.radius as usize).min(planes)
+        let tile = Tile { radius: self.plan.radius, unrolled: self.plan.unrolled };
+        (w.div_ceil(TILE_X as usize), h.div_ceil(tile.height() as usize))
     }
 
     fn cubes(&self, planes: usize) -> (u32, u32, u32) {
-        let [_, h, w] = self.size();
-        let chunks = planes.div_ceil(self.chunk(planes));
-        (w.div_ceil(TILE_X as usize) as u32, h.div_ceil(TILE_Y as usize) as u32, chunks as u32)
+        let (x, y) = self.tiles();
+        (x as u32, y as u32, planes.div_ceil(self.chunk(planes)) as u32)
     }
 
     /// The launch argument for planes `[first, last)` with `margin` more on either side.
@@ -495,7 +475,7 @@ impl Call {
             windows_kernel::launch_unchecked(
                 &self.moved.client,
                 CubeCount::Static(x, y, z),
-                TILE.into(),
+                CubeDim::new_1d(UNITS),
                 address(&[&self.moved, fields]),
                 buffer(&self.moved),
                 buffer(&self.fixed),
@@ -535,7 +515,7 @@ impl Call {
                 gradient_kernel::launch_unchecked(
                     &self.moved.client,
                     CubeCount::Static(x, y, z),
-                    TILE.into(),
+                    CubeDim::new_1d(UNITS),
                     address(&[&self.moved, fields]),
                     buffer(fields),
                     buffer(target),
@@ -546,6 +526,7 @@ impl Call {
                     partner_centre,
                     self.launch_slab(volume, slab, margin, self.chunk(planes)),
                     self.plan.radius,
+                    self.plan.unrolled,
                     skip,
                 );
             }
