@@ -30,13 +30,12 @@ const CUBES_WANTED: usize = 768;
 /// What is fixed when a kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Plan {
-    radius: u32,
+    tile: Tile,
     /// Whether gamma fields are written for the moved and for the fixed image.
     to_moved: bool,
     to_fixed: bool,
     /// Whether the gradients are written at once, without the second march.
     approximate: bool,
-    unrolled: bool,
 }
 
 impl Plan {
@@ -120,7 +119,7 @@ fn windows_kernel(
     slab: Slab,
     #[comptime] plan: Plan,
 ) {
-    let tile = comptime!(Tile { radius: plan.radius, unrolled: plan.unrolled });
+    let tile = comptime!(plan.tile);
     let window = comptime!(tile.window());
     let loads = loads(&slab.size, tile);
     let mut plane_m = plane(tile);
@@ -133,119 +132,110 @@ fn windows_kernel(
     let volume = slab.volume as usize * size.d as usize * area;
     let centre_m = centres[slab.volume as usize];
     let centre_f = centres[(volumes + slab.volume) as usize];
-    let march = march(slab.first, slab.planes, slab.chunk, plan.radius);
+    let march = march(slab.first, slab.planes, slab.chunk, tile.radius);
     let mut m = Array::<f32>::new(comptime!((window + 3) as usize));
     let mut f = Array::<f32>::new(comptime!((window + 3) as usize));
     let mut product = Array::<f32>::new(comptime!((window + 3) as usize));
     let mut value = 0.0f32;
 
-    let mut z = march.start - comptime!(plan.radius as i32);
+    let mut z = march.start - comptime!(tile.radius as i32);
     let base = plane_base(volume, z, depth, area);
     fetch(&mut plane_m, moved, base, z >= 0 && z < depth, &loads, tile);
     fetch(&mut plane_f, fixed, base, z >= 0 && z < depth, &loads, tile);
     while z <= march.last {
-        // As many planes as the ring has slots, so that each plane's slot is known to the compiler.
+        store(&mut plane_m, &loads, centre_m, tile);
+        store(&mut plane_f, &loads, centre_f, tile);
+        sync_cube();
+        let ahead = z + 1;
+        let inside = ahead >= 0 && ahead < depth && ahead <= march.last;
+        let base = plane_base(volume, ahead, depth, area);
+        fetch(&mut plane_m, moved, base, inside, &loads, tile);
+        fetch(&mut plane_f, fixed, base, inside, &loads, tile);
+        let mut item = UNIT_POS;
+        while item < comptime!(tile.quads()) {
+            read_quad(&plane_f, item, &mut f, tile);
+            read_quad(&plane_m, item, &mut m, tile);
+            write_quad_sums(&f, &mut sums, item, 0u32, tile);
+            write_quad_sums(&m, &mut sums, item, 1u32, tile);
+            #[unroll]
+            for i in 0..window + 3 {
+                product[i as usize] = f[i as usize] * f[i as usize];
+            }
+            write_quad_sums(&product, &mut sums, item, 2u32, tile);
+            #[unroll]
+            for i in 0..window + 3 {
+                product[i as usize] = m[i as usize] * m[i as usize];
+            }
+            write_quad_sums(&product, &mut sums, item, 3u32, tile);
+            #[unroll]
+            for i in 0..window + 3 {
+                product[i as usize] = f[i as usize] * m[i as usize];
+            }
+            write_quad_sums(&product, &mut sums, item, 4u32, tile);
+            item += UNITS;
+        }
+        sync_cube();
         #[unroll]
-        for slot in 0..comptime!(tile.planes_per_turn()) {
-            if z <= march.last {
-                store(&mut plane_m, &loads, centre_m, tile);
-                store(&mut plane_f, &loads, centre_f, tile);
-                sync_cube();
-                let ahead = z + 1;
-                let inside = ahead >= 0 && ahead < depth && ahead <= march.last;
-                let base = plane_base(volume, ahead, depth, area);
-                fetch(&mut plane_m, moved, base, inside, &loads, tile);
-                fetch(&mut plane_f, fixed, base, inside, &loads, tile);
-                let mut item = UNIT_POS;
-                while item < comptime!(tile.quads()) {
-                    read_quad(&plane_f, item, &mut f, tile);
-                    read_quad(&plane_m, item, &mut m, tile);
-                    write_quad_sums(&f, &mut sums, item, 0u32, tile);
-                    write_quad_sums(&m, &mut sums, item, 1u32, tile);
-                    #[unroll]
-                    for i in 0..window + 3 {
-                        product[i as usize] = f[i as usize] * f[i as usize];
+        for k in 0..5u32 {
+            push_plane(&sums, &mut ring, k, tile);
+        }
+        let centre = z - comptime!(tile.radius as i32);
+        if centre >= march.start {
+            let exists = centre >= 0 && centre < depth;
+            let counts = centre >= slab.counted && centre < slab.counted + slab.count as i32;
+            #[unroll]
+            for column in 0..comptime!(tile.columns) {
+                let (x, y) = (unit_x(), unit_y(tile) + column);
+                if x < size.w && y < size.h {
+                    let mean_f = window_mean(&ring, 0u32, column, tile);
+                    let mean_m = window_mean(&ring, 1u32, column, tile);
+                    let mean_ff = window_mean(&ring, 2u32, column, tile);
+                    let mean_mm = window_mean(&ring, 3u32, column, tile);
+                    let mean_fm = window_mean(&ring, 4u32, column, tile);
+                    let a = mean_fm - mean_f * mean_m;
+                    let b = max(mean_ff - mean_f * mean_f, 0.0f32);
+                    let c = max(mean_mm - mean_m * mean_m, 0.0f32);
+                    let d = b * c + slab.epsilon;
+                    let ratio = a / d;
+                    // Rounding may push A^2 past B C by a few ulps.
+                    let n = min(a * ratio, 1.0f32);
+                    let gamma = select(exists, 2.0f32 * ratio, 0.0f32);
+                    let to_m = gamma * ratio * b;
+                    let to_f = gamma * ratio * c;
+                    if exists && counts {
+                        value += n;
                     }
-                    write_quad_sums(&product, &mut sums, item, 2u32, tile);
-                    #[unroll]
-                    for i in 0..window + 3 {
-                        product[i as usize] = m[i as usize] * m[i as usize];
-                    }
-                    write_quad_sums(&product, &mut sums, item, 3u32, tile);
-                    #[unroll]
-                    for i in 0..window + 3 {
-                        product[i as usize] = f[i as usize] * m[i as usize];
-                    }
-                    write_quad_sums(&product, &mut sums, item, 4u32, tile);
-                    item += UNITS;
-                }
-                sync_cube();
-                #[unroll]
-                for k in 0..5u32 {
-                    push_plane(&sums, &mut ring, slot, k, tile);
-                }
-                let centre = z - comptime!(plan.radius as i32);
-                if centre >= march.start {
-                    let exists = centre >= 0 && centre < depth;
-                    let counts =
-                        centre >= slab.counted && centre < slab.counted + slab.count as i32;
-                    #[unroll]
-                    for column in 0..comptime!(tile.columns()) {
-                        let (x, y) = (unit_x(), unit_y(tile) + column);
-                        if x < size.w && y < size.h {
-                            let mean_f = window_mean(&ring, 0u32, column, tile);
-                            let mean_m = window_mean(&ring, 1u32, column, tile);
-                            let mean_ff = window_mean(&ring, 2u32, column, tile);
-                            let mean_mm = window_mean(&ring, 3u32, column, tile);
-                            let mean_fm = window_mean(&ring, 4u32, column, tile);
-                            let a = mean_fm - mean_f * mean_m;
-                            let b = max(mean_ff - mean_f * mean_f, 0.0f32);
-                            let c = max(mean_mm - mean_m * mean_m, 0.0f32);
-                            let d = b * c + slab.epsilon;
-                            let ratio = a / d;
-                            // Rounding may push A^2 past B C by a few ulps.
-                            let n = min(a * ratio, 1.0f32);
-                            let gamma = select(exists, 2.0f32 * ratio, 0.0f32);
-                            let to_m = gamma * ratio * b;
-                            let to_f = gamma * ratio * c;
-                            if exists && counts {
-                                value += n;
+                    let voxel = y as usize * size.w as usize + x as usize;
+                    if comptime!(plan.approximate) {
+                        if exists && counts {
+                            let at = volume + centre as usize * area + voxel;
+                            let own_f = fixed[at] - centre_f - mean_f;
+                            let own_m = moved[at] - centre_m - mean_m;
+                            if comptime!(plan.to_moved) {
+                                to_moved[at] = gamma * own_f - to_m * own_m;
                             }
-                            let voxel = y as usize * size.w as usize + x as usize;
-                            if comptime!(plan.approximate) {
-                                if exists && counts {
-                                    let at = volume + centre as usize * area + voxel;
-                                    let own_f = fixed[at] - centre_f - mean_f;
-                                    let own_m = moved[at] - centre_m - mean_m;
-                                    if comptime!(plan.to_moved) {
-                                        to_moved[at] = gamma * own_f - to_m * own_m;
-                                    }
-                                    if comptime!(plan.to_fixed) {
-                                        to_fixed[at] = gamma * own_m - to_f * own_f;
-                                    }
-                                }
-                            } else if comptime!(plan.to_moved || plan.to_fixed) {
-                                let field = slab.planes as usize * area;
-                                let at = (centre - slab.first) as usize * area + voxel;
-                                fields[at] = gamma;
-                                if comptime!(plan.to_moved) {
-                                    fields[at + field] = to_m;
-                                    fields[at + 2usize * field] = to_m * mean_m - gamma * mean_f;
-                                }
-                                if comptime!(plan.to_fixed) {
-                                    let skip =
-                                        comptime!(if plan.to_moved { 3usize } else { 1usize });
-                                    fields[at + skip * field] = to_f;
-                                    fields[at + (skip + 1usize) * field] =
-                                        to_f * mean_f - gamma * mean_m;
-                                }
+                            if comptime!(plan.to_fixed) {
+                                to_fixed[at] = gamma * own_m - to_f * own_f;
                             }
+                        }
+                    } else if comptime!(plan.to_moved || plan.to_fixed) {
+                        let field = slab.planes as usize * area;
+                        let at = (centre - slab.first) as usize * area + voxel;
+                        fields[at] = gamma;
+                        if comptime!(plan.to_moved) {
+                            fields[at + field] = to_m;
+                            fields[at + 2usize * field] = to_m * mean_m - gamma * mean_f;
+                        }
+                        if comptime!(plan.to_fixed) {
+                            let skip = comptime!(if plan.to_moved { 3usize } else { 1usize });
+                            fields[at + skip * field] = to_f;
+                            fields[at + (skip + 1usize) * field] = to_f * mean_f - gamma * mean_m;
                         }
                     }
                 }
-                z += 1;
             }
         }
+        z += 1;
     }
 
     let total = sum_in_tree(&mut sums, value);
@@ -267,11 +257,9 @@ fn gradient_kernel(
     target_centre: u32,
     partner_centre: u32,
     slab: Slab,
-    #[comptime] radius: u32,
-    #[comptime] unrolled: bool,
+    #[comptime] tile: Tile,
     #[comptime] skip: u32,
 ) {
-    let tile = comptime!(Tile { radius, unrolled });
     let window = comptime!(tile.window());
     let loads = loads(&slab.size, tile);
     let mut plane_a = plane(tile);
@@ -288,60 +276,54 @@ fn gradient_kernel(
     let volume = slab.volume as usize * size.d as usize * area;
     let centre_t = centres[target_centre as usize];
     let centre_p = centres[partner_centre as usize];
-    let march = march(slab.counted, slab.count, slab.chunk, radius);
+    let march = march(slab.counted, slab.count, slab.chunk, tile.radius);
 
-    let mut z = march.start - comptime!(radius as i32);
+    let mut z = march.start - comptime!(tile.radius as i32);
     let base = (z - slab.first) as usize * area;
     fetch(&mut plane_a, fields, base, true, &loads, tile);
     fetch(&mut plane_b, fields, base + second, true, &loads, tile);
     fetch(&mut plane_c, fields, base + third, true, &loads, tile);
     while z <= march.last {
+        store(&mut plane_a, &loads, 0.0f32, tile);
+        store(&mut plane_b, &loads, 0.0f32, tile);
+        store(&mut plane_c, &loads, 0.0f32, tile);
+        sync_cube();
+        let ahead = min(z + 1, march.last);
+        let base = (ahead - slab.first) as usize * area;
+        fetch(&mut plane_a, fields, base, true, &loads, tile);
+        fetch(&mut plane_b, fields, base + second, true, &loads, tile);
+        fetch(&mut plane_c, fields, base + third, true, &loads, tile);
+        let mut item = UNIT_POS;
+        while item < comptime!(tile.quads()) {
+            read_quad(&plane_a, item, &mut values, tile);
+            write_quad_sums(&values, &mut sums, item, 0u32, tile);
+            read_quad(&plane_b, item, &mut values, tile);
+            write_quad_sums(&values, &mut sums, item, 1u32, tile);
+            read_quad(&plane_c, item, &mut values, tile);
+            write_quad_sums(&values, &mut sums, item, 2u32, tile);
+            item += UNITS;
+        }
+        sync_cube();
         #[unroll]
-        for slot in 0..comptime!(tile.planes_per_turn()) {
-            if z <= march.last {
-                store(&mut plane_a, &loads, 0.0f32, tile);
-                store(&mut plane_b, &loads, 0.0f32, tile);
-                store(&mut plane_c, &loads, 0.0f32, tile);
-                sync_cube();
-                let ahead = min(z + 1, march.last);
-                let base = (ahead - slab.first) as usize * area;
-                fetch(&mut plane_a, fields, base, true, &loads, tile);
-                fetch(&mut plane_b, fields, base + second, true, &loads, tile);
-                fetch(&mut plane_c, fields, base + third, true, &loads, tile);
-                let mut item = UNIT_POS;
-                while item < comptime!(tile.quads()) {
-                    read_quad(&plane_a, item, &mut values, tile);
-                    write_quad_sums(&values, &mut sums, item, 0u32, tile);
-                    read_quad(&plane_b, item, &mut values, tile);
-                    write_quad_sums(&values, &mut sums, item, 1u32, tile);
-                    read_quad(&plane_c, item, &mut values, tile);
-                    write_quad_sums(&values, &mut sums, item, 2u32, tile);
-                    item += UNITS;
+        for k in 0..3u32 {
+            push_plane(&sums, &mut ring, k, tile);
+        }
+        let centre = z - comptime!(tile.radius as i32);
+        if centre >= march.start {
+            #[unroll]
+            for column in 0..comptime!(tile.columns) {
+                let (x, y) = (unit_x(), unit_y(tile) + column);
+                if x < size.w && y < size.h {
+                    let a = window_mean(&ring, 0u32, column, tile);
+                    let b = window_mean(&ring, 1u32, column, tile);
+                    let c = window_mean(&ring, 2u32, column, tile);
+                    let voxel = y as usize * size.w as usize + x as usize;
+                    let at = volume + centre as usize * area + voxel;
+                    gradient[at] = (partner[at] - centre_p) * a - (target[at] - centre_t) * b + c;
                 }
-                sync_cube();
-                #[unroll]
-                for k in 0..3u32 {
-                    push_plane(&sums, &mut ring, slot, k, tile);
-                }
-                let centre = z - comptime!(radius as i32);
-                if centre >= march.start {
-                    #[unroll]
-                    for column in 0..comptime!(tile.columns()) {
-                        let (x, y) = (unit_x(), unit_y(tile) + column);
-                        if x < size.w && y < size.h {
-                            let a = window_mean(&ring, 0u32, column, tile);
-                            let b = window_mean(&ring, 1u32, column, tile);
-                            let c = window_mean(&ring, 2u32, column, tile);
-                            let voxel = y as usize * size.w as usize + x as usize;
-                            let at = volume + centre as usize * area + voxel;
-                            gradient[at] =
-                                (partner[at] - centre_p) * a - (target[at] - centre_t) * b + c;
-                        }
-                    }
-                }
-                z += 1;
             }
         }
+        z += 1;
     }
 }
 
@@ -359,12 +341,14 @@ impl Call {
     fn new(moved: CubeTensor, fixed: CubeTensor, options: LnccOptions, needs: [bool; 2]) -> Self {
         assert_f32("lncc", &[&moved, &fixed]);
         let (moved, fixed) = (into_contiguous(moved), into_contiguous(fixed));
+        let radius = options.window as u32 / 2;
+        let columns =
+            if radius > 4 { 1 } else { std::env::var("COLS").map_or(2, |v| v.parse().unwrap()) };
         let plan = Plan {
-            radius: options.window as u32 / 2,
+            tile: Tile { radius, columns },
             to_moved: needs[0],
             to_fixed: needs[1],
             approximate: options.gradient == GradientMode::AntsApproximate,
-            unrolled: std::env::var("UNROLL").is_ok_and(|v| v == "1"),
         };
         let centres = centres(&moved, &fixed);
         Self { moved, fixed, centres, options, plan }
@@ -384,7 +368,11 @@ impl Call {
         let [d, h, w] = self.size();
         match self.plan.fields() {
             0 => (d, 0),
-            _ => ((SLAB_VOXELS / (h * w)).clamp(1, d), self.plan.radius as usize),
+            _ => (
+                ((1usize << std::env::var("SLAB").map_or(24, |v| v.parse().unwrap())) / (h * w))
+                    .clamp(1, d),
+                self.plan.tile.radius as usize,
+            ),
         }
     }
 
@@ -394,13 +382,12 @@ impl Call {
         let (x, y) = self.tiles();
         let wanted = std::env::var("CUBES").map_or(CUBES_WANTED, |v| v.parse().unwrap());
         let chunks = wanted.div_ceil(x * y);
-        planes.div_ceil(chunks).max(4 * self.plan.radius as usize).min(planes)
+        planes.div_ceil(chunks).max(4 * self.plan.tile.radius as usize).min(planes)
     }
 
     fn tiles(&self) -> (usize, usize) {
         let [_, h, w] = self.size();
-        let tile = Tile { radius: self.plan.radius, unrolled: self.plan.unrolled };
-        (w.div_ceil(TILE_X as usize), h.div_ceil(tile.height() as usize))
+        (w.div_ceil(TILE_X as usize), h.div_ceil(self.plan.tile.height() as usize))
     }
 
     fn cubes(&self, planes: usize) -> (u32, u32, u32) {
@@ -525,8 +512,7 @@ impl Call {
                     target_centre,
                     partner_centre,
                     self.launch_slab(volume, slab, margin, self.chunk(planes)),
-                    self.plan.radius,
-                    self.plan.unrolled,
+                    self.plan.tile,
                     skip,
                 );
             }

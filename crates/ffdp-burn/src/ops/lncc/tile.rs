@@ -27,8 +27,8 @@ const QUADS: u32 = TILE_X / QUAD;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Tile {
     pub radius: u32,
-    /// Whether the march is unrolled by the window, so that planes need not move in the ring.
-    pub unrolled: bool,
+    /// Columns of a unit, neighbours along y: 1 or 2.
+    pub columns: u32,
 }
 
 impl Tile {
@@ -36,19 +36,9 @@ impl Tile {
         2 * self.radius + 1
     }
 
-    /// Planes in one turn of the march's loop.
-    pub const fn planes_per_turn(self) -> u32 {
-        if self.unrolled { self.window() } else { 1 }
-    }
-
-    /// Columns of a unit, neighbours along y: as many as registers and shared memory allow.
-    pub const fn columns(self) -> u32 {
-        if self.radius <= 4 { 2 } else { 1 }
-    }
-
     /// Rows of a tile.
     pub const fn height(self) -> u32 {
-        UNITS_Y * self.columns()
+        UNITS_Y * self.columns
     }
 
     const fn width_with_margin(self) -> u32 {
@@ -83,7 +73,7 @@ impl Tile {
 
     /// Words from row to row of the sums along x; padded where there is room.
     const fn sums_pitch(self) -> u32 {
-        if self.columns() == 2 { TILE_X + 8 } else { TILE_X }
+        if self.columns == 2 { TILE_X + 8 } else { TILE_X }
     }
 
     /// Words of the sums along x of one quantity.
@@ -98,7 +88,7 @@ impl Tile {
 
     /// Registers of the last plane sums of one quantity.
     pub const fn ring_len(self) -> u32 {
-        self.columns() * self.window()
+        self.columns * self.window()
     }
 }
 
@@ -232,29 +222,26 @@ pub(super) fn unit_x() -> u32 {
 /// y of this unit's first column.
 #[cube]
 pub(super) fn unit_y(#[comptime] tile: Tile) -> u32 {
-    CUBE_POS_Y * comptime!(tile.height()) + (UNIT_POS / TILE_X) * comptime!(tile.columns())
+    CUBE_POS_Y * comptime!(tile.height()) + (UNIT_POS / TILE_X) * comptime!(tile.columns)
 }
 
-/// Sums quantity `k` along y and replaces the oldest plane of this unit's columns: the one at
-/// `slot`, or the first when the others move up.
+/// Sums quantity `k` along y, for the newest plane of this unit's columns; the oldest is dropped.
 #[cube]
 pub(super) fn push_plane(
     sums: &Shared<[f32]>,
     ring: &mut Array<f32>,
-    #[comptime] slot: u32,
     #[comptime] k: u32,
     #[comptime] tile: Tile,
 ) {
     let (window, pitch) = comptime!((tile.window(), tile.sums_pitch()));
-    let columns = comptime!(tile.columns());
-    let ring_start = comptime!(k * tile.ring_len() + if tile.unrolled { slot } else { window - 1 });
-    if comptime!(!tile.unrolled) {
-        #[unroll]
-        for i in 0..comptime!(tile.ring_len() - 1) {
-            let at = comptime!((k * tile.ring_len() + i) as usize);
-            let next = ring[comptime!(at + 1)];
-            ring[at] = next;
-        }
+    let columns = comptime!(tile.columns);
+    // The newest plane of the second column shifts into the first, and is overwritten there.
+    let oldest = comptime!((k * tile.ring_len()) as usize);
+    let newest = comptime!(oldest + window as usize - 1);
+    #[unroll]
+    for i in 0..comptime!(tile.ring_len() as usize - 1) {
+        let next = ring[comptime!(oldest + i + 1)];
+        ring[comptime!(oldest + i)] = next;
     }
     let start = comptime!(k * tile.sums_len())
         + (UNIT_POS / TILE_X) * comptime!(columns * pitch)
@@ -265,10 +252,10 @@ pub(super) fn push_plane(
     for j in 1..window {
         common += sums[(start + j * pitch) as usize];
     }
-    ring[comptime!(ring_start as usize)] = first + common;
+    ring[newest] = first + common;
     if comptime!(columns == 2) {
         let last = sums[(start + window * pitch) as usize];
-        ring[comptime!((ring_start + window) as usize)] = common + last;
+        ring[comptime!(newest + window as usize)] = common + last;
     }
 }
 
