@@ -7,6 +7,7 @@
 //! Images are `[N, C, D, H, W]`, displacement fields `[N, 3, D, H, W]` with components in the
 //! order (x, y, z), in voxels of the field's own grid. See `docs/conventions.md`.
 
+pub mod adam;
 pub mod compose;
 pub mod conv3d;
 pub mod gaussian;
@@ -19,6 +20,7 @@ pub(crate) mod launch;
 pub(crate) mod real;
 pub(crate) mod vjp;
 
+pub use adam::{AdamOptions, AdamStep, Moments, adam};
 pub use compose::{compose, exp};
 pub use conv3d::conv3d;
 pub use gaussian::{GaussianOptions, gaussian};
