@@ -9,6 +9,7 @@
 mod compose;
 mod gaussian;
 mod grid_sample;
+mod label_dice;
 mod lncc;
 mod mse;
 #[cfg(test)]
@@ -17,5 +18,6 @@ mod tests;
 pub use compose::{compose, exp};
 pub use gaussian::gaussian;
 pub use grid_sample::{grid_sample, warp};
+pub use label_dice::label_dice;
 pub use lncc::{BoxFilter, lncc};
 pub use mse::mse;

@@ -12,6 +12,7 @@ pub mod compose;
 pub mod conv3d;
 pub mod gaussian;
 pub mod grid_sample;
+pub mod label_dice;
 pub mod lncc;
 pub mod mse;
 
@@ -25,5 +26,6 @@ pub use compose::{compose, exp};
 pub use conv3d::conv3d;
 pub use gaussian::{GaussianOptions, gaussian};
 pub use grid_sample::{GridSampleOptions, Interpolation, Padding, grid_sample, warp};
+pub use label_dice::{Denominator, LabelDiceOptions, label_dice};
 pub use lncc::{GradientMode, LnccOptions, lncc};
 pub use mse::mse;
