@@ -97,7 +97,7 @@ impl Operations {
     fn smoothness(&self, displacement: Tensor<5>) -> Tensor<1> {
         match self {
             Self::Fused(_) => diffusion(displacement),
-            Self::Baseline { .. } => diffusion(displacement),
+            Self::Baseline { .. } => baseline::diffusion(displacement),
         }
     }
 

@@ -35,7 +35,7 @@ pub mod prelude {
     pub use crate::nets::{Resolution, TransMorph, TransMorphConfig, Variant};
     pub use crate::ops::{
         GaussianOptions, GradientMode, GridSampleOptions, LabelDiceOptions, LnccOptions, compose,
-        exp, gaussian, grid_sample, label_dice, lncc, mse, warp,
+        exp, gaussian, grid_sample, jacobian, label_dice, lncc, mse, warp,
     };
     pub use crate::{Error, Result};
 }

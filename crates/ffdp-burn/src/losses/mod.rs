@@ -7,9 +7,8 @@
 //! `similarity.rs` first.
 
 mod dice;
-mod regularizer;
 mod similarity;
 
+pub use crate::ops::{bending_energy, diffusion, jacobian_penalty, total_variation};
 pub use dice::{label_dice_loss, memberships, soft_dice};
-pub use regularizer::diffusion;
 pub use similarity::{Lncc, Mse, Similarity};

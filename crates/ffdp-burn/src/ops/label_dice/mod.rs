@@ -118,8 +118,8 @@ pub trait LabelDiceOps: Backend {
 }
 
 /// Soft Dice of every label of `ids` after warping `moving` through the displacement: 1 for equal
-/// shapes, 0 for disjoint ones. A loss is `1 - mean`; see [`losses`](crate::losses). Differentiable
-/// in the displacement (first order).
+/// shapes, 0 for disjoint ones. [`label_dice_loss`](crate::losses::label_dice_loss) is `1 - mean`.
+/// Differentiable in the displacement (first order).
 ///
 /// # Shapes
 /// moving `[N, 1, Di, Hi, Wi]`, fixed `[N, 1, D, H, W]`, integers of 32 bits (others are converted) ·
