@@ -1,8 +1,10 @@
 //! What is measured: every operation with its inputs, its floor in bytes and its variants.
 
-use burn::tensor::{Device, Distribution, Tensor};
+use burn::tensor::{Device, Distribution, Int, Tensor};
 use ffdp::baseline::{self, BoxFilter};
-use ffdp::ops::{self, GaussianOptions, GradientMode, GridSampleOptions, LnccOptions};
+use ffdp::ops::{
+    self, GaussianOptions, GradientMode, GridSampleOptions, LabelDiceOptions, LnccOptions,
+};
 
 /// What is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +30,8 @@ enum Kind {
     Field,
     /// A map near the identity, stored as `[1, 1, 1, 3, 4]`.
     Affine,
+    /// 36 labels in blocks of 8 voxels, as floats.
+    Labels,
 }
 
 impl Kind {
@@ -39,6 +43,15 @@ impl Kind {
         match self {
             Self::Image => random(1, 0.0, 1.0),
             Self::Field => random(3, -1.5, 1.5),
+            Self::Labels => {
+                let blocks = size.div_ceil(8);
+                let uniform = Distribution::Uniform(0.0, LABELS as f64);
+                let labels =
+                    Tensor::<6>::random([blocks, 1, blocks, 1, blocks, 1], uniform, device);
+                let wide = labels.floor().expand([blocks, 8, blocks, 8, blocks, 8]);
+                let whole = wide.reshape([1, 1, blocks * 8, blocks * 8, blocks * 8]);
+                whole.slice([0..1, 0..1, 0..size, 0..size, 0..size])
+            }
             Self::Affine => {
                 let rows = [0.99f32, 0.01, 0.0, 0.3, -0.01, 0.98, 0.02, 0.1, 0.0, 0.01, 1.0, -0.2];
                 Tensor::<1>::from_floats(rows, device).reshape([1, 1, 1, 3, 4])
@@ -114,11 +127,27 @@ fn with_map(t: &[Tensor<5>]) -> (Tensor<5>, Option<Tensor<3>>, GridSampleOptions
     (t[0].clone(), Some(t[1].clone().reshape([1, 3, 4])), GridSampleOptions::default())
 }
 
+/// Labels of the bench: OASIS' 35 and the background.
+const LABELS: usize = 36;
+
+/// How [`ops::label_dice`] and its baseline are called.
+type LabelOp =
+    fn(Tensor<5, Int>, Tensor<5, Int>, Tensor<5>, &[i32], &LabelDiceOptions) -> Tensor<2>;
+
+/// The labels are made integers within the timed region: 16 bytes a voxel more.
+fn dice(op: LabelOp, t: &[Tensor<5>]) -> Tensor<5> {
+    let ids: Vec<i32> = (0..LABELS as i32).collect();
+    let [moving, fixed] = [0, 1].map(|i: usize| t[i].clone().int());
+    scalar(op(moving, fixed, t[2].clone(), &ids, &LabelDiceOptions::default()).mean())
+}
+
 /// All operations. Floors count every operand once in f32: images 4 bytes a voxel, fields 12.
 pub fn cases() -> Vec<Case> {
     let mut cases = sampling();
     cases.extend(fields());
     cases.extend(losses());
+    cases.push(labels());
+    cases.extend(regularisers());
     cases
 }
 
@@ -253,6 +282,63 @@ fn losses() -> Vec<Case> {
             variants: vec![
                 fused("fused", |t| scalar(ops::mse(t[0].clone(), t[1].clone()))),
                 burn("burn", 12.0, |t| scalar(baseline::mse(t[0].clone(), t[1].clone()))),
+            ],
+        },
+    ]
+}
+
+fn labels() -> Case {
+    Case {
+        name: "label_dice, 36 labels",
+        // Two label maps, u; then the same and du.
+        floor: [20.0, 52.0],
+        inputs: vec![plain(Kind::Labels), plain(Kind::Labels), tracked(Kind::Field)],
+        variants: vec![
+            fused("fused", |t| dice(ops::label_dice, t)),
+            burn("burn one-hot", 1970.0, |t| dice(baseline::label_dice, t)),
+        ],
+    }
+}
+
+fn regularisers() -> Vec<Case> {
+    // u; then u, du.
+    let floor = [12.0, 36.0];
+    let inputs = vec![tracked(Kind::Field)];
+    vec![
+        Case {
+            name: "diffusion",
+            floor,
+            inputs: inputs.clone(),
+            variants: vec![
+                fused("fused", |t| scalar(ops::diffusion(t[0].clone()))),
+                burn("burn", 95.0, |t| scalar(baseline::diffusion(t[0].clone()))),
+            ],
+        },
+        Case {
+            name: "bending energy",
+            floor,
+            inputs: inputs.clone(),
+            variants: vec![
+                fused("fused", |t| scalar(ops::bending_energy(t[0].clone()))),
+                burn("burn", 170.0, |t| scalar(baseline::bending_energy(t[0].clone()))),
+            ],
+        },
+        Case {
+            name: "total variation",
+            floor,
+            inputs: inputs.clone(),
+            variants: vec![
+                fused("fused", |t| scalar(ops::total_variation(t[0].clone(), 1e-3))),
+                burn("burn", 100.0, |t| scalar(baseline::total_variation(t[0].clone(), 1e-3))),
+            ],
+        },
+        Case {
+            name: "jacobian penalty",
+            floor,
+            inputs,
+            variants: vec![
+                fused("fused", |t| scalar(ops::jacobian_penalty(t[0].clone(), 0.1))),
+                burn("burn", 100.0, |t| scalar(baseline::jacobian_penalty(t[0].clone(), 0.1))),
             ],
         },
     ]

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
 use ffdp::Result;
 use ffdp::baseline;
-use ffdp::losses::{Lncc, Mse, Similarity, diffusion, memberships, soft_dice};
+use ffdp::image::LabelMap;
+use ffdp::losses::{Lncc, Mse, Similarity, diffusion, label_dice_loss, memberships, soft_dice};
 use ffdp::metrics::{DiceScores, dice, dice_of, warp_labels};
 use ffdp::nets::TransMorph;
 use ffdp::ops::{self, LnccOptions};
@@ -23,7 +24,7 @@ pub struct Objective {
     evaluated_labels: Option<Arc<Vec<i32>>>,
 }
 
-/// Who computes integration, warp and similarity.
+/// Who computes integration, warp and the terms of the loss.
 #[derive(Clone, Debug)]
 pub enum Operations {
     /// The fused operations, with their hand-derived gradients.
@@ -93,6 +94,33 @@ impl Operations {
         }
     }
 
+    fn smoothness(&self, displacement: Tensor<5>) -> Tensor<1> {
+        match self {
+            Self::Fused(_) => diffusion(displacement),
+            Self::Baseline { .. } => baseline::diffusion(displacement),
+        }
+    }
+
+    /// One minus the mean soft Dice of the labels `ids`, `[1]`.
+    fn overlap(
+        &self,
+        [moving, fixed]: [&LabelMap; 2],
+        u: Tensor<5>,
+        ids: &[i32],
+        device: &Device,
+    ) -> Tensor<1> {
+        match self {
+            Self::Fused(_) => {
+                label_dice_loss(moving.to_tensor(device), fixed.to_tensor(device), u, ids)
+            }
+            Self::Baseline { .. } => {
+                let channels =
+                    |map: &LabelMap| memberships(&map.data, map.geometry.dims(), ids, device);
+                soft_dice(baseline::warp(channels(moving), u), channels(fixed))
+            }
+        }
+    }
+
     fn similarity(&self, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
         match self {
             Self::Fused(similarity) => similarity.loss(moved, fixed),
@@ -118,19 +146,20 @@ impl Objective {
     pub fn terms(&self, item: &Item, displacement: Tensor<5>) -> (Terms, Tensor<5>) {
         let moved = self.operations.warp(item.moving.clone(), displacement.clone());
         let similarity = self.operations.similarity(moved.clone(), item.fixed.clone());
-        let smoothness = diffusion(displacement.clone());
+        let smoothness = self.operations.smoothness(displacement.clone());
         let mut total = similarity.clone() + smoothness.clone().mul_scalar(self.weight);
         let mut overlap = Tensor::zeros([1], &displacement.device());
-        if let Some([moving, fixed]) = self.memberships(item) {
-            overlap = soft_dice(self.operations.warp(moving, displacement), fixed);
+        if let Some((maps, ids)) = self.labels(item) {
+            let device = item.moving.device();
+            overlap = self.operations.overlap(maps, displacement, &ids, &device);
             total = total + overlap.clone().mul_scalar(self.dice_weight);
         }
         (Terms { total, similarity, smoothness, overlap }, moved)
     }
 
-    /// Channels of the evaluated labels that moving and fixed both have; `None` without labels or
-    /// without weight.
-    fn memberships(&self, item: &Item) -> Option<[Tensor<5>; 2]> {
+    /// The maps of moving and fixed with the evaluated labels that both have; `None` without labels
+    /// or without weight.
+    fn labels<'a>(&self, item: &'a Item) -> Option<([&'a LabelMap; 2], Vec<i32>)> {
         let moving = item.pair.moving.labels.as_ref().filter(|_| self.dice_weight > 0.0)?;
         let fixed = item.pair.fixed.labels.as_ref()?;
         let in_moving = moving.ids();
@@ -139,9 +168,7 @@ impl Objective {
             evaluated && in_moving.contains(id)
         };
         let ids: Vec<i32> = fixed.ids().into_iter().filter(wanted).collect();
-        let (dims, device) = (fixed.geometry.dims(), item.moving.device());
-        let channels = |map: &[i32]| memberships(map, dims, &ids, &device);
-        (!ids.is_empty()).then(|| [channels(&moving.data), channels(&fixed.data)])
+        (!ids.is_empty()).then_some(([moving, fixed], ids))
     }
 
     /// The labels of `pair` compared after the displacement `[3, D, H, W]`; `None` without labels.

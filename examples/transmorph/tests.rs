@@ -62,11 +62,11 @@ fn baseline_and_fused_operations_train_alike() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let losses = ["fused", "baseline"].map(|name| {
         let out = folder.path().join(name);
-        let more: &[&str] = match name {
-            "baseline" => &["--epochs", "1", "--integrate", "--baseline"],
-            _ => &["--epochs", "1", "--integrate"],
-        };
-        run(&settings(&out, more)).expect("a run");
+        let mut more = vec!["--epochs", "1", "--integrate", "--dice-weight", "1"];
+        if name == "baseline" {
+            more.push("--baseline");
+        }
+        run(&settings(&out, &more)).expect("a run");
         let steps = journal_of(&out).into_iter();
         let steps = steps.filter(|record| record["kind"] == "step" && record["split"] == "train");
         steps.map(|record| journal::number(&record, "loss")).collect::<Vec<f64>>()

@@ -34,8 +34,8 @@ pub mod prelude {
     pub use crate::losses::*;
     pub use crate::nets::{Resolution, TransMorph, TransMorphConfig, Variant};
     pub use crate::ops::{
-        GaussianOptions, GradientMode, GridSampleOptions, LnccOptions, compose, exp, gaussian,
-        grid_sample, lncc, mse, warp,
+        GaussianOptions, GradientMode, GridSampleOptions, LabelDiceOptions, LnccOptions, compose,
+        exp, gaussian, grid_sample, jacobian, label_dice, lncc, mse, warp,
     };
     pub use crate::{Error, Result};
 }

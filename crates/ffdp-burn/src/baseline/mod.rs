@@ -9,13 +9,17 @@
 mod compose;
 mod gaussian;
 mod grid_sample;
+mod label_dice;
 mod lncc;
 mod mse;
+mod regularity;
 #[cfg(test)]
 mod tests;
 
 pub use compose::{compose, exp};
 pub use gaussian::gaussian;
 pub use grid_sample::{grid_sample, warp};
+pub use label_dice::label_dice;
 pub use lncc::{BoxFilter, lncc};
 pub use mse::mse;
+pub use regularity::{bending_energy, diffusion, jacobian, jacobian_penalty, total_variation};

@@ -1,7 +1,9 @@
 //! Overlap of labels as a loss, for training with segmentations.
 
 use burn::Tensor;
-use burn::tensor::{DType, Device, TensorData};
+use burn::tensor::{DType, Device, Int, TensorData};
+
+use crate::ops::{LabelDiceOptions, label_dice};
 
 /// Keeps the overlap of empty labels finite; in voxels.
 const EPSILON: f64 = 1e-5;
@@ -29,6 +31,25 @@ pub fn soft_dice(moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
     let both = (moved.clone() * fixed.clone()).sum_dim(1);
     let sizes = (moved.clone() * moved + fixed.clone() * fixed).sum_dim(1).add_scalar(EPSILON);
     (both / sizes).mean().mul_scalar(-2.0).add_scalar(1.0)
+}
+
+/// [`soft_dice`] of label maps, the moving one seen through a displacement: without memberships, by
+/// [`label_dice`]. Differentiable in the displacement.
+///
+/// # Shapes
+/// moving `[N, 1, Di, Hi, Wi]`, fixed `[N, 1, D, H, W]`, displacement `[N, 3, D, H, W]` in voxels;
+/// result `[1]`.
+///
+/// # Panics
+/// As [`label_dice`].
+pub fn label_dice_loss(
+    moving: Tensor<5, Int>,
+    fixed: Tensor<5, Int>,
+    displacement: Tensor<5>,
+    ids: &[i32],
+) -> Tensor<1> {
+    let scores = label_dice(moving, fixed, displacement, ids, &LabelDiceOptions::default());
+    scores.mean().neg().add_scalar(1.0)
 }
 
 /// One channel a label: 1 where the label is, else 0. f32 `[1, ids.len(), D, H, W]`.

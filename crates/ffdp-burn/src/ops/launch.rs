@@ -124,6 +124,24 @@ pub(crate) fn sum_in_tree(tree: &mut Shared<[f32]>, value: f32) -> f32 {
     tree[0]
 }
 
+/// The largest of the `value`s of a cube's [`UNITS`] units; every unit gets it.
+#[cube]
+pub(crate) fn max_over_cube(value: f32) -> f32 {
+    let mut tree = Shared::<[f32]>::new_slice(256usize);
+    tree[UNIT_POS as usize] = value;
+    sync_cube();
+    let mut stride = 128u32;
+    while stride > 0 {
+        if UNIT_POS < stride {
+            let other = tree[(UNIT_POS + stride) as usize];
+            tree[UNIT_POS as usize] = max(tree[UNIT_POS as usize], other);
+        }
+        sync_cube();
+        stride /= 2;
+    }
+    tree[0]
+}
+
 /// `output[row] = scale * sum_k partials[row, k]`, one cube a row, in a fixed order.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn sum_rows_kernel(partials: &[f32], output: &mut [f32], columns: u32, scale: f32) {

@@ -7,21 +7,31 @@
 //! Images are `[N, C, D, H, W]`, displacement fields `[N, 3, D, H, W]` with components in the
 //! order (x, y, z), in voxels of the field's own grid. See `docs/conventions.md`.
 
+pub mod adam;
 pub mod compose;
 pub mod conv3d;
 pub mod gaussian;
 pub mod grid_sample;
+pub mod jacobian;
+pub mod label_dice;
 pub mod lncc;
 pub mod mse;
+pub mod regularity;
 
 #[cfg(feature = "cube")]
 pub(crate) mod launch;
 pub(crate) mod real;
+#[cfg(feature = "cube")]
+pub(crate) mod stencil;
 pub(crate) mod vjp;
 
+pub use adam::{AdamOptions, AdamStep, Moments, adam};
 pub use compose::{compose, exp};
 pub use conv3d::conv3d;
 pub use gaussian::{GaussianOptions, gaussian};
 pub use grid_sample::{GridSampleOptions, Interpolation, Padding, grid_sample, warp};
+pub use jacobian::{jacobian, jacobian_penalty};
+pub use label_dice::{Denominator, LabelDiceOptions, label_dice};
 pub use lncc::{GradientMode, LnccOptions, lncc};
 pub use mse::mse;
+pub use regularity::{bending_energy, diffusion, total_variation};

@@ -19,7 +19,7 @@ use crate::image::{Affine, Geometry, index_affine, index_linear};
 use crate::ops::lncc::lncc_sum;
 use crate::ops::mse::squared_difference_sum;
 use crate::ops::{GaussianOptions, GridSampleOptions, LnccOptions, compose, gaussian, grid_sample};
-use crate::transform::{Displacement, affine_tensor, map_vectors};
+use crate::transform::{Displacement, affine_tensor};
 
 /// The problem of one level: two images, how they are compared, how far a step goes.
 pub(super) struct Greedy {
@@ -28,8 +28,8 @@ pub(super) struct Greedy {
     affine: Tensor<3>,
     sampling: GridSampleOptions,
     similarity: Similarity,
-    /// `-lr` along x, y, z in voxels, on the diagonal.
-    step: [[f64; 3]; 3],
+    /// `-lr` along x, y, z in voxels, `[1, 3, 1, 1, 1]`.
+    rate: Tensor<5>,
     smooth_gradient: GaussianOptions,
     smooth_warp: GaussianOptions,
 }
@@ -43,8 +43,7 @@ pub(super) struct State {
 impl State {
     pub fn identity(geometry: Geometry, settings: &Settings, device: &Device) -> Self {
         let displacement = Displacement::zero(geometry, device);
-        let adam = Adam::new(displacement.field(), settings.gradient_floor);
-        Self { displacement, adam }
+        Self { displacement, adam: Adam::new(settings.gradient_floor) }
     }
 
     /// The state on the grid of the next level.
@@ -68,15 +67,16 @@ impl Greedy {
             sigma_voxels: voxels(sigma),
             ..GaussianOptions::isotropic(0.0)
         };
-        let rate = voxels(settings.learning_rate_voxels);
+        let rate = voxels(-settings.learning_rate_voxels).map(|rate| rate as f32);
+        let device = fixed.tensor.device();
         Self {
-            affine: affine_tensor(&map, &fixed.tensor.device(), fixed.tensor.dtype()),
+            affine: affine_tensor(&map, &device, fixed.tensor.dtype()),
             sampling: GridSampleOptions {
                 displacement_scale: index_linear(&fixed.geometry, &moving.geometry),
                 ..GridSampleOptions::default()
             },
             similarity: settings.similarity,
-            step: [[-rate[0], 0.0, 0.0], [0.0, -rate[1], 0.0], [0.0, 0.0, -rate[2]]],
+            rate: Tensor::<1>::from_floats(rate, &device).reshape([1, 3, 1, 1, 1]),
             smooth_gradient: smoothing(settings.sigma_gradient_voxels),
             smooth_warp: smoothing(settings.sigma_warp_voxels),
             fixed: fixed.tensor,
@@ -121,7 +121,7 @@ impl Greedy {
         let gradients = loss.backward();
         let gradient = tracked.grad(&gradients).expect("the loss depends on the displacement");
         let gradient = gaussian(gradient, &self.smooth_gradient);
-        let step = map_vectors(state.adam.direction(gradient), &self.step);
+        let step = state.adam.step(gradient, &self.rate);
         let field = gaussian(compose(field, step), &self.smooth_warp);
         let geometry = state.displacement.geometry().clone();
         state.displacement = Displacement::new(field, geometry)?;

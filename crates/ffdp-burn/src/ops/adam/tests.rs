@@ -1,0 +1,181 @@
+//! The definition, step by step, invariants, and GPU against CPU.
+
+use burn::tensor::{DType, Device, Tensor};
+
+use super::*;
+use crate::testing::{assert_close, gpu_devices, normal, tensor, to_f64};
+
+/// The same f64 operations in another order.
+const F64_ROUNDING: f64 = 1e-13;
+/// A dozen f32 operations an entry, over a few steps.
+const GPU: f64 = 2e-6;
+const OPTIONS: AdamOptions = AdamOptions { beta: [0.8, 0.95], epsilon: 1e-20, gradient_floor: 0.3 };
+
+/// Direction, longest vectors, mean and mean square.
+type Numbers = [Vec<f64>; 4];
+
+/// The last of several steps with the given gradients.
+fn run(gradients: &[Vec<f64>], shape: [usize; 5], device: &Device, dtype: DType) -> Numbers {
+    let mut moments = Moments::default();
+    let mut last = None;
+    for gradient in gradients {
+        last = Some(adam(tensor(gradient, shape, device, dtype), &mut moments, &OPTIONS));
+    }
+    let AdamStep { direction, longest } = last.expect("at least one gradient");
+    let [mean, square] = moments.values().expect("has seen gradients").clone().map(to_f64);
+    assert_eq!(direction.dims(), shape);
+    assert_eq!(longest.dims(), [shape[0]]);
+    [to_f64(direction), to_f64(longest), mean, square]
+}
+
+/// The formulas of the module, literally.
+fn definition(gradients: &[Vec<f64>], batch: usize) -> Numbers {
+    let AdamOptions { beta: [b1, b2], epsilon, gradient_floor } = OPTIONS;
+    let (total, steps) = (gradients[0].len(), gradients.len() as i32);
+    let len = total / batch;
+    let mut mean = vec![0.0; total];
+    let mut square = vec![0.0; total];
+    for g in gradients {
+        for i in 0..total {
+            mean[i] = b1 * mean[i] + (1.0 - b1) * g[i];
+            square[i] = b2 * square[i] + (1.0 - b2) * g[i] * g[i];
+        }
+    }
+    let (c1, c2) = (1.0 - b1.powi(steps), 1.0 - b2.powi(steps));
+    let mut direction = vec![0.0; total];
+    let mut longest = vec![];
+    for n in 0..batch {
+        let field = n * len..(n + 1) * len;
+        let rms = (square[field.clone()].iter().sum::<f64>() / len as f64 / c2).sqrt();
+        for i in field {
+            let scale = (square[i] / c2).sqrt() + gradient_floor * rms + epsilon;
+            direction[i] = mean[i] / c1 / scale;
+        }
+        let squared = |p: usize| -> f64 {
+            (0..3).map(|c| direction[n * len + c * len / 3 + p].powi(2)).sum()
+        };
+        longest.push((0..len / 3).map(squared).fold(0.0, f64::max).sqrt());
+    }
+    [direction, longest, mean, square]
+}
+
+fn gradients(shape: [usize; 5], steps: u64) -> Vec<Vec<f64>> {
+    (0..steps).map(|step| normal(shape.iter().product(), 10 + step)).collect()
+}
+
+const SHAPES: [[usize; 5]; 4] =
+    [[1, 3, 1, 1, 1], [2, 3, 1, 7, 1], [3, 3, 5, 7, 11], [1, 3, 47, 48, 49]];
+
+#[test]
+fn steps_follow_the_definition() {
+    for shape in SHAPES {
+        for steps in [1, 2, 5] {
+            let gradients = gradients(shape, steps);
+            let actual = run(&gradients, shape, &Device::flex(), DType::F64);
+            for (actual, expected) in actual.iter().zip(definition(&gradients, shape[0])) {
+                assert_close(&format!("{shape:?} step {steps}"), actual, &expected, F64_ROUNDING);
+            }
+        }
+    }
+}
+
+#[test]
+fn plain_adam_begins_with_the_signs_and_zero_stays_zero() {
+    let gradient = [2.0, -1e-3, 0.0, 5.0, -3.0, 0.0];
+    let gradient = tensor(&gradient, [1, 3, 1, 1, 2], &Device::flex(), DType::F64);
+    let AdamStep { direction, longest } =
+        adam(gradient, &mut Moments::default(), &AdamOptions::default());
+    let signs = [1.0, -1.0, 0.0, 1.0, -1.0, 0.0];
+    assert_close("signs", &to_f64(direction), &signs, F64_ROUNDING);
+    assert_close("longest", &to_f64(longest), &[2f64.sqrt()], F64_ROUNDING);
+    let zero = tensor(&[0.0; 6], [1, 3, 1, 1, 2], &Device::flex(), DType::F64);
+    let AdamStep { direction, longest } = adam(zero, &mut Moments::default(), &OPTIONS);
+    assert_eq!((to_f64(direction), to_f64(longest)), (vec![0.0; 6], vec![0.0]));
+}
+
+#[test]
+fn directions_do_not_depend_on_the_unit_of_the_gradient() {
+    let shape = [1, 3, 3, 4, 5];
+    let gradients = gradients(shape, 3);
+    let scaled: Vec<Vec<f64>> =
+        gradients.iter().map(|g| g.iter().map(|g| 1e-6 * g).collect()).collect();
+    let [expected, ..] = run(&gradients, shape, &Device::flex(), DType::F64);
+    let [actual, ..] = run(&scaled, shape, &Device::flex(), DType::F64);
+    assert_close("unit", &actual, &expected, F64_ROUNDING);
+}
+
+#[test]
+fn a_carried_state_keeps_its_moments_and_counts_anew() {
+    let shape = [1, 3, 2, 2, 2];
+    let gradient = tensor(&normal(24, 1), shape, &Device::flex(), DType::F64);
+    let mut moments = Moments::default();
+    adam(gradient.clone(), &mut moments, &OPTIONS);
+    let mut moments = moments.carried(|moment| moment.zeros_like());
+    let again = adam(gradient.clone(), &mut moments, &OPTIONS);
+    let first = adam(gradient, &mut Moments::default(), &OPTIONS);
+    assert_eq!(to_f64(again.direction), to_f64(first.direction));
+    assert!(Moments::default().carried(|_| unreachable!("nothing to carry")).values().is_none());
+}
+
+#[test]
+fn moments_that_something_else_holds_are_not_overwritten() {
+    let mut devices = gpu_devices();
+    devices.push(("cpu", Device::flex()));
+    for (name, device) in devices {
+        let gradient = |seed| tensor(&normal(24, seed), [1, 3, 2, 2, 2], &device, DType::F32);
+        let mut moments = Moments::default();
+        adam(gradient(1), &mut moments, &OPTIONS);
+        let held = moments.clone();
+        let before = held.values().expect("has seen one").clone().map(to_f64);
+        adam(gradient(2), &mut moments, &OPTIONS);
+        assert_eq!(held.values().expect("has seen one").clone().map(to_f64), before, "{name}");
+        let after = moments.values().expect("has seen two").clone().map(to_f64);
+        assert_ne!(after, before, "{name}");
+    }
+}
+
+#[test]
+fn strided_gradients_give_the_same_result() {
+    let mut devices = gpu_devices();
+    devices.push(("cpu", Device::flex()));
+    for (name, device) in devices {
+        let gradient = tensor(&normal(180, 2), [1, 3, 3, 4, 5], &device, DType::F32);
+        let stored = gradient.clone().permute([4, 3, 2, 1, 0]).into_data();
+        let strided = Tensor::<5>::from_data(stored, &device).permute([4, 3, 2, 1, 0]);
+        let step = |g| to_f64(adam(g, &mut Moments::default(), &OPTIONS).direction);
+        assert_eq!(step(strided), step(gradient), "{name}");
+    }
+}
+
+#[test]
+fn gpu_agrees_with_cpu() {
+    for (name, device) in gpu_devices() {
+        for shape in SHAPES {
+            let gradients = gradients(shape, 4);
+            let expected = run(&gradients, shape, &Device::flex(), DType::F64);
+            let actual = run(&gradients, shape, &device, DType::F32);
+            let label = format!("{name} {shape:?}");
+            print!("adam {label}: direction, longest, moments");
+            for (actual, expected) in actual.iter().zip(&expected) {
+                print!(" {:.1e}", assert_close(&label, actual, expected, GPU));
+            }
+            println!();
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "a gradient [1, 3, 1, 1, 2] for moments of [1, 3, 1, 1, 1]")]
+fn a_gradient_of_another_shape_is_refused() {
+    let gradient = |w| Tensor::<5>::zeros([1, 3, 1, 1, w], &Device::flex());
+    let mut moments = Moments::default();
+    adam(gradient(1), &mut moments, &OPTIONS);
+    adam(gradient(2), &mut moments, &OPTIONS);
+}
+
+#[test]
+#[should_panic(expected = "not differentiable")]
+fn a_gradient_on_the_tape_is_refused() {
+    let gradient = Tensor::<5>::zeros([1, 3, 1, 1, 1], &Device::flex().autodiff()).require_grad();
+    adam(gradient, &mut Moments::default(), &OPTIONS);
+}

@@ -1,0 +1,39 @@
+//! The chain rule of the determinant: the field is saved, its Jacobians are recomputed.
+
+use burn::backend::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::tensor::FloatTensor;
+
+use super::{Determinant, JacobianOps};
+use crate::ops::vjp::{Vjp, record};
+
+#[derive(Clone, Copy, Debug)]
+struct JacobianVjp;
+
+impl<B: JacobianOps> Vjp<B, 1> for JacobianVjp {
+    type Saved = (FloatTensor<B>, Determinant);
+
+    fn backward(
+        (field, output): Self::Saved,
+        grad: FloatTensor<B>,
+        _: [bool; 1],
+    ) -> [Option<FloatTensor<B>>; 1] {
+        [Some(B::jacobian_3d_backward(field, grad, output))]
+    }
+}
+
+impl<B: JacobianOps, C: CheckpointStrategy> JacobianOps for Autodiff<B, C> {
+    fn jacobian_3d(field: FloatTensor<Self>, output: Determinant) -> FloatTensor<Self> {
+        record::<B, C, _, 1>(JacobianVjp, [field], |[field], _| {
+            (B::jacobian_3d(field.clone(), output), (field, output))
+        })
+    }
+
+    fn jacobian_3d_backward(
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: Determinant,
+    ) -> FloatTensor<Self> {
+        panic!("jacobian: second-order gradients are not supported")
+    }
+}

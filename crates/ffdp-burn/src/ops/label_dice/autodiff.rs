@@ -1,0 +1,48 @@
+//! The chain rule of the label sums: inputs are saved, memberships are recomputed.
+
+use burn::backend::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::tensor::{FloatTensor, IntTensor};
+
+use super::{LabelDiceOps, LabelTable};
+use crate::ops::vjp::{Vjp, record};
+
+#[derive(Clone, Copy, Debug)]
+struct LabelSumsVjp;
+
+impl<B: LabelDiceOps> Vjp<B, 1> for LabelSumsVjp {
+    type Saved = (FloatTensor<B>, [IntTensor<B>; 2], LabelTable);
+
+    fn backward(
+        (displacement, [moving, fixed], table): Self::Saved,
+        grad: FloatTensor<B>,
+        _: [bool; 1],
+    ) -> [Option<FloatTensor<B>>; 1] {
+        [Some(B::label_sums_3d_backward(displacement, moving, fixed, grad, table))]
+    }
+}
+
+impl<B: LabelDiceOps, C: CheckpointStrategy> LabelDiceOps for Autodiff<B, C> {
+    fn label_sums_3d(
+        displacement: FloatTensor<Self>,
+        moving: IntTensor<Self>,
+        fixed: IntTensor<Self>,
+        table: LabelTable,
+    ) -> FloatTensor<Self> {
+        record::<B, C, _, 1>(LabelSumsVjp, [displacement], |[displacement], _| {
+            let labels = [moving.clone(), fixed.clone()];
+            let saved = (displacement.clone(), labels, table.clone());
+            (B::label_sums_3d(displacement, moving, fixed, table), saved)
+        })
+    }
+
+    fn label_sums_3d_backward(
+        _: FloatTensor<Self>,
+        _: IntTensor<Self>,
+        _: IntTensor<Self>,
+        _: FloatTensor<Self>,
+        _: LabelTable,
+    ) -> FloatTensor<Self> {
+        panic!("label_dice: second-order gradients are not supported")
+    }
+}

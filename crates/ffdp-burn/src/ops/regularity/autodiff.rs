@@ -1,0 +1,39 @@
+//! The chain rule of roughness: the field is saved, its differences are recomputed.
+
+use burn::backend::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::tensor::FloatTensor;
+
+use super::{RegularityOps, Roughness};
+use crate::ops::vjp::{Vjp, record};
+
+#[derive(Clone, Copy, Debug)]
+struct RoughnessVjp;
+
+impl<B: RegularityOps> Vjp<B, 1> for RoughnessVjp {
+    type Saved = (FloatTensor<B>, Roughness);
+
+    fn backward(
+        (field, roughness): Self::Saved,
+        grad: FloatTensor<B>,
+        _: [bool; 1],
+    ) -> [Option<FloatTensor<B>>; 1] {
+        [Some(B::roughness_3d_backward(field, grad, roughness))]
+    }
+}
+
+impl<B: RegularityOps, C: CheckpointStrategy> RegularityOps for Autodiff<B, C> {
+    fn roughness_3d(field: FloatTensor<Self>, roughness: Roughness) -> FloatTensor<Self> {
+        record::<B, C, _, 1>(RoughnessVjp, [field], |[field], _| {
+            (B::roughness_3d(field.clone(), roughness), (field, roughness))
+        })
+    }
+
+    fn roughness_3d_backward(
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: Roughness,
+    ) -> FloatTensor<Self> {
+        panic!("regularity: second-order gradients are not supported")
+    }
+}
