@@ -34,8 +34,9 @@ pub mod prelude {
     pub use crate::losses::*;
     pub use crate::nets::{Resolution, TransMorph, TransMorphConfig, Variant};
     pub use crate::ops::{
-        GaussianOptions, GradientMode, GridSampleOptions, LnccOptions, compose, exp, gaussian,
-        grid_sample, lncc, mse, warp,
+        GaussianOptions, GradientMode, GridSampleOptions, HistogramMode, HistogramOptions,
+        LnccOptions, ParzenKernel, compose, exp, gaussian, grid_sample, joint_histogram, lncc, mse,
+        warp, weighted_joint_histogram,
     };
     pub use crate::{Error, Result};
 }

@@ -11,6 +11,7 @@ pub mod compose;
 pub mod conv3d;
 pub mod gaussian;
 pub mod grid_sample;
+pub mod joint_histogram;
 pub mod lncc;
 pub mod mse;
 
@@ -23,5 +24,8 @@ pub use compose::{compose, exp};
 pub use conv3d::conv3d;
 pub use gaussian::{GaussianOptions, gaussian};
 pub use grid_sample::{GridSampleOptions, Interpolation, Padding, grid_sample, warp};
+pub use joint_histogram::{
+    HistogramMode, HistogramOptions, ParzenKernel, joint_histogram, weighted_joint_histogram,
+};
 pub use lncc::{GradientMode, LnccOptions, lncc};
 pub use mse::mse;
