@@ -6,9 +6,14 @@
 //! regulariser, and [`soft_dice`] trains with labels. Read `similarity.rs` first.
 
 mod dice;
+mod mutual_information;
 mod regularizer;
 mod similarity;
 
 pub use dice::{memberships, soft_dice};
+pub use mutual_information::{
+    MutualInformation, NormalizedMutualInformation, mutual_information,
+    normalized_mutual_information,
+};
 pub use regularizer::diffusion;
 pub use similarity::{Lncc, Mse, Similarity};
