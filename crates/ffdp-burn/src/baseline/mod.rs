@@ -11,6 +11,7 @@ mod gaussian;
 mod grid_sample;
 mod lncc;
 mod mse;
+mod mutual_information;
 #[cfg(test)]
 mod tests;
 
@@ -19,3 +20,4 @@ pub use gaussian::gaussian;
 pub use grid_sample::{grid_sample, warp};
 pub use lncc::{BoxFilter, lncc};
 pub use mse::mse;
+pub use mutual_information::{joint_histogram, mutual_information};
