@@ -2,8 +2,10 @@
 
 use burn::tensor::{Device, Distribution, Int, Tensor};
 use ffdp::baseline::{self, BoxFilter};
+use ffdp::losses::{MutualInformation, Similarity};
 use ffdp::ops::{
-    self, GaussianOptions, GradientMode, GridSampleOptions, LabelDiceOptions, LnccOptions,
+    self, GaussianOptions, GradientMode, GridSampleOptions, HistogramMode, HistogramOptions,
+    LabelDiceOptions, LnccOptions, ParzenKernel,
 };
 
 /// What is timed.
@@ -121,6 +123,10 @@ fn scalar(loss: Tensor<1>) -> Tensor<5> {
 
 fn window(window: usize, gradient: GradientMode) -> LnccOptions {
     LnccOptions { window, gradient, ..Default::default() }
+}
+
+fn information(t: &[Tensor<5>], options: HistogramOptions) -> Tensor<5> {
+    scalar(MutualInformation(options).loss(t[0].clone(), t[1].clone()))
 }
 
 fn with_map(t: &[Tensor<5>]) -> (Tensor<5>, Option<Tensor<3>>, GridSampleOptions) {
@@ -272,6 +278,28 @@ fn losses() -> Vec<Case> {
                     let options = window(9, GradientMode::Exact);
                     let (moved, fixed) = (t[0].clone(), t[1].clone());
                     scalar(baseline::lncc(moved, fixed, &options, BoxFilter::Separable))
+                }),
+            ],
+        },
+        Case {
+            name: "mi 32 bins",
+            // F, M; then, the table being known, F, M, dM.
+            floor: [8.0, 20.0],
+            inputs: inputs.clone(),
+            variants: vec![
+                fused("fused", |t| information(t, HistogramOptions::default())),
+                fused("fused, approximate", |t| {
+                    let mode = HistogramMode::Approximate;
+                    information(t, HistogramOptions { mode, ..Default::default() })
+                }),
+                fused("fused, single votes", |t| {
+                    let kernel = ParzenKernel::Delta;
+                    information(t, HistogramOptions { kernel, ..Default::default() })
+                }),
+                // Counted: 32 bins of 4 bytes in twenty tensors an image.
+                burn("burn parzen", 5000.0, |t| {
+                    let options = HistogramOptions::default();
+                    scalar(baseline::mutual_information(t[0].clone(), t[1].clone(), &options))
                 }),
             ],
         },

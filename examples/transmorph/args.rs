@@ -20,7 +20,7 @@ pub struct Settings {
     #[arg(long, default_value_t = 9)]
     pub window: usize,
 
-    /// Weight of the smoothness (diffusion) term [default: 0.5 for lncc, 0.01 for mse]
+    /// Weight of the smoothness (diffusion) term [default: 0.5 for lncc and mi, 0.01 for mse]
     #[arg(long)]
     pub smoothness: Option<f64>,
 
@@ -102,6 +102,8 @@ pub enum Loss {
     Lncc,
     /// Mean squared difference
     Mse,
+    /// Negative mutual information, for two modalities
+    Mi,
 }
 
 /// `--variant`
@@ -171,11 +173,12 @@ impl Settings {
         self.image_size().map(|_| ())
     }
 
-    /// Weight of the smoothness term. LNCC's loss is about 0.5 and the squared difference of
-    /// images in 0..1 about 0.01 before registration, hence the different scales.
+    /// Weight of the smoothness term. LNCC's loss is about 0.5, mutual information grows by about
+    /// as much, and the squared difference of images in 0..1 is about 0.01 before registration,
+    /// hence the different scales.
     pub fn smoothness_weight(&self) -> f64 {
         self.smoothness.unwrap_or(match self.loss {
-            Loss::Lncc => 0.5,
+            Loss::Lncc | Loss::Mi => 0.5,
             Loss::Mse => 0.01,
         })
     }

@@ -7,10 +7,12 @@ use burn::tensor::{Device, Tensor};
 use ffdp::Result;
 use ffdp::baseline;
 use ffdp::image::LabelMap;
-use ffdp::losses::{Lncc, Mse, Similarity, diffusion, label_dice_loss, memberships, soft_dice};
+use ffdp::losses::{
+    Lncc, Mse, MutualInformation, Similarity, diffusion, label_dice_loss, memberships, soft_dice,
+};
 use ffdp::metrics::{DiceScores, dice, dice_of, warp_labels};
 use ffdp::nets::TransMorph;
-use ffdp::ops::{self, LnccOptions};
+use ffdp::ops::{self, HistogramOptions, LnccOptions};
 
 use crate::args::{Loss, Settings};
 use crate::data::{Item, Pair};
@@ -64,6 +66,7 @@ impl Operations {
         Self::Fused(match settings.loss {
             Loss::Lncc => Arc::new(Lncc(lncc)),
             Loss::Mse => Arc::new(Mse),
+            Loss::Mi => Arc::new(MutualInformation::default()),
         })
     }
 
@@ -125,6 +128,9 @@ impl Operations {
         match self {
             Self::Fused(similarity) => similarity.loss(moved, fixed),
             Self::Baseline { loss: Loss::Mse, .. } => baseline::mse(moved, fixed),
+            Self::Baseline { loss: Loss::Mi, .. } => {
+                baseline::mutual_information(moved, fixed, &HistogramOptions::default())
+            }
             Self::Baseline { loss: Loss::Lncc, lncc, .. } => {
                 baseline::lncc(moved, fixed, lncc, baseline::BoxFilter::Separable)
             }

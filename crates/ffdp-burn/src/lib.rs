@@ -34,8 +34,9 @@ pub mod prelude {
     pub use crate::losses::*;
     pub use crate::nets::{Resolution, TransMorph, TransMorphConfig, Variant};
     pub use crate::ops::{
-        GaussianOptions, GradientMode, GridSampleOptions, LabelDiceOptions, LnccOptions, compose,
-        exp, gaussian, grid_sample, jacobian, label_dice, lncc, mse, warp,
+        GaussianOptions, GradientMode, GridSampleOptions, HistogramMode, HistogramOptions,
+        LabelDiceOptions, LnccOptions, ParzenKernel, compose, exp, gaussian, grid_sample, jacobian,
+        joint_histogram, label_dice, lncc, mse, warp, weighted_joint_histogram,
     };
     pub use crate::{Error, Result};
 }

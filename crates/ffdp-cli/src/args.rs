@@ -62,7 +62,7 @@ pub struct RegisterArguments {
     #[arg(long, value_name = "FILE")]
     pub moving_labels: Option<PathBuf>,
 
-    /// How alike the images are: lncc for one modality, mse for equal intensities.
+    /// How alike the images are: lncc for one modality, mi for two, mse for equal intensities.
     #[arg(long, value_enum, default_value_t = Metric::Lncc)]
     pub metric: Metric,
     /// Width of the LNCC window in voxels; odd, 3 to 21 [default: 7].
@@ -112,6 +112,8 @@ pub enum Metric {
     Lncc,
     /// Mean squared difference.
     Mse,
+    /// Mutual information.
+    Mi,
 }
 
 /// What to do about voxels that are not finite.

@@ -12,6 +12,7 @@ mod grid_sample;
 mod label_dice;
 mod lncc;
 mod mse;
+mod mutual_information;
 mod regularity;
 #[cfg(test)]
 mod tests;
@@ -22,4 +23,5 @@ pub use grid_sample::{grid_sample, warp};
 pub use label_dice::label_dice;
 pub use lncc::{BoxFilter, lncc};
 pub use mse::mse;
+pub use mutual_information::{joint_histogram, mutual_information};
 pub use regularity::{bending_energy, diffusion, jacobian, jacobian_penalty, total_variation};

@@ -3,7 +3,10 @@
 use burn::tensor::{DType, Device, Tensor};
 
 use super::BoxFilter;
-use crate::ops::{self, GaussianOptions, GridSampleOptions, LnccOptions, Padding};
+use crate::losses::{MutualInformation, Similarity};
+use crate::ops::{
+    self, GaussianOptions, GridSampleOptions, HistogramOptions, LnccOptions, Padding, ParzenKernel,
+};
 use crate::testing::{assert_close, normal, tensor, to_f64, uniform};
 
 /// The same f64 sums in another order, through a dozen operations; measured below 2e-15.
@@ -135,6 +138,31 @@ fn lncc_agrees_with_both_filters() {
             let baseline =
                 |t: Inputs| scalar(super::lncc(t[0].clone(), t[1].clone(), &options, filter));
             agree(&format!("lncc {shape:?} window {window} {filter:?}"), &inputs, fused, baseline);
+        }
+    }
+}
+
+#[test]
+fn joint_histogram_and_mutual_information_agree() {
+    let image = |shape: [usize; 5], seed| (shape, uniform(shape.iter().product(), 0.0, 1.0, seed));
+    for kernel in [ParzenKernel::BSpline3, ParzenKernel::Gaussian { sigma_bins: 1.3 }] {
+        for (shape, bins) in [([2, 1, 4, 5, 6], 32), ([1, 1, 1, 7, 1], 17)] {
+            let options = HistogramOptions { bins, kernel, ..Default::default() };
+            let inputs = [image(shape, 13), image(shape, 14)];
+            let table = |t: Tensor<3>| {
+                let [n, b, _] = t.dims();
+                t.reshape([n, 1, 1, b, b])
+            };
+            let fused =
+                |t: Inputs| table(ops::joint_histogram(t[0].clone(), t[1].clone(), &options));
+            let baseline =
+                |t: Inputs| table(super::joint_histogram(t[0].clone(), t[1].clone(), &options));
+            agree(&format!("joint_histogram {shape:?} {kernel:?}"), &inputs, fused, baseline);
+            let loss = MutualInformation(options);
+            let fused = |t: Inputs| scalar(loss.loss(t[0].clone(), t[1].clone()));
+            let baseline =
+                |t: Inputs| scalar(super::mutual_information(t[0].clone(), t[1].clone(), &options));
+            agree(&format!("mutual information {shape:?} {kernel:?}"), &inputs, fused, baseline);
         }
     }
 }

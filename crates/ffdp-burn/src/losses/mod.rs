@@ -7,8 +7,13 @@
 //! `similarity.rs` first.
 
 mod dice;
+mod mutual_information;
 mod similarity;
 
 pub use crate::ops::{bending_energy, diffusion, jacobian_penalty, total_variation};
 pub use dice::{label_dice_loss, memberships, soft_dice};
+pub use mutual_information::{
+    MutualInformation, NormalizedMutualInformation, mutual_information,
+    normalized_mutual_information,
+};
 pub use similarity::{Lncc, Mse, Similarity};

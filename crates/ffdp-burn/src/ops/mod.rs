@@ -13,6 +13,7 @@ pub mod conv3d;
 pub mod gaussian;
 pub mod grid_sample;
 pub mod jacobian;
+pub mod joint_histogram;
 pub mod label_dice;
 pub mod lncc;
 pub mod mse;
@@ -31,6 +32,9 @@ pub use conv3d::conv3d;
 pub use gaussian::{GaussianOptions, gaussian};
 pub use grid_sample::{GridSampleOptions, Interpolation, Padding, grid_sample, warp};
 pub use jacobian::{jacobian, jacobian_penalty};
+pub use joint_histogram::{
+    HistogramMode, HistogramOptions, ParzenKernel, joint_histogram, weighted_joint_histogram,
+};
 pub use label_dice::{Denominator, LabelDiceOptions, label_dice};
 pub use lncc::{GradientMode, LnccOptions, lncc};
 pub use mse::mse;

@@ -13,12 +13,16 @@ use burn::tensor::{Device, Tensor};
 
 use super::adam::Adam;
 use super::pyramid::LevelImage;
-use super::settings::{LnccSettings, Settings, Similarity};
+use super::settings::{LnccSettings, MiSettings, Settings, Similarity};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, index_affine, index_linear};
+use crate::losses::{MutualInformation, Similarity as _};
 use crate::ops::lncc::lncc_sum;
 use crate::ops::mse::squared_difference_sum;
-use crate::ops::{GaussianOptions, GridSampleOptions, LnccOptions, compose, gaussian, grid_sample};
+use crate::ops::{
+    GaussianOptions, GridSampleOptions, HistogramOptions, LnccOptions, compose, gaussian,
+    grid_sample,
+};
 use crate::transform::{Displacement, affine_tensor};
 
 /// The problem of one level: two images, how they are compared, how far a step goes.
@@ -95,15 +99,21 @@ impl Greedy {
                 lncc_sum(moved, self.fixed.clone(), &options).neg()
             }
             Similarity::Mse => squared_difference_sum(moved, self.fixed.clone()),
+            Similarity::Mi(MiSettings { bins }) => {
+                let loss = MutualInformation(HistogramOptions { bins, ..Default::default() });
+                let count = self.fixed.shape().num_elements() as f64;
+                loss.loss(moved, self.fixed.clone()).mul_scalar(count)
+            }
         }
     }
 
-    /// The loss as it is reported, from the summed one: `1 - mean n` for LNCC, the mean for MSE.
+    /// The loss as it is reported, from the summed one: `1 - mean n` for LNCC, the mean for
+    /// MSE, the negative information for MI.
     pub fn reported(&self, summed: f64) -> f64 {
         let mean = summed / self.fixed.shape().num_elements() as f64;
         match self.similarity {
             Similarity::Lncc(_) => 1.0 + mean,
-            Similarity::Mse => mean,
+            Similarity::Mse | Similarity::Mi(_) => mean,
         }
     }
 

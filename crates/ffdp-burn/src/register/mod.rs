@@ -40,4 +40,6 @@ pub use observer::{LevelStart, Observer, Progress, Silent};
 pub use prepare::MINIMUM_OVERLAP_PERCENT;
 pub use pyramid::{LevelImage, MINIMUM_AXIS_VOXELS, level_geometry, level_image};
 pub use run::{LevelReport, Outcome, Registration, Stop, register};
-pub use settings::{ConvergenceSettings, LevelSettings, LnccSettings, Settings, Similarity};
+pub use settings::{
+    ConvergenceSettings, LevelSettings, LnccSettings, MiSettings, Settings, Similarity,
+};

@@ -57,6 +57,9 @@ pub enum Similarity {
     Lncc(LnccSettings),
     /// Mean squared difference, for images of the same intensities.
     Mse,
+    /// Mutual information, for images of different modalities; see
+    /// [`losses::MutualInformation`](crate::losses::MutualInformation).
+    Mi(MiSettings),
 }
 
 /// Settings of the local correlation.
@@ -68,6 +71,15 @@ pub struct LnccSettings {
     /// Added to the product of the variances, in intensity^4 of images scaled to 0..1. Default
     /// 1e-5 (VoxelMorph, FireANTs): regions with less contrast than about 0.05 count less.
     pub epsilon: f64,
+}
+
+/// Settings of the mutual information.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MiSettings {
+    /// Bins of each image's intensities, 8 to 256, spread by the cubic B-spline. Default 32 (FFDP
+    /// paper).
+    pub bins: usize,
 }
 
 /// When a level has converged: the slope of a line through the last losses.
@@ -101,6 +113,12 @@ impl Default for Settings {
 impl Default for LnccSettings {
     fn default() -> Self {
         Self { window: 7, epsilon: 1e-5 }
+    }
+}
+
+impl Default for MiSettings {
+    fn default() -> Self {
+        Self { bins: 32 }
     }
 }
 
@@ -182,7 +200,14 @@ impl Settings {
 
 impl Similarity {
     fn validate(&self) -> Result<()> {
-        let Self::Lncc(LnccSettings { window, epsilon }) = *self else { return Ok(()) };
+        let LnccSettings { window, epsilon } = match *self {
+            Self::Lncc(settings) => settings,
+            Self::Mi(MiSettings { bins }) if !(8..=256).contains(&bins) => {
+                let what = "the bins of mutual information must lie in 8..256";
+                return Err(Error::invalid(what, bins, "32 is the usual number"));
+            }
+            Self::Mi(_) | Self::Mse => return Ok(()),
+        };
         if window.is_multiple_of(2) || !(3..=21).contains(&window) {
             let what = "the window of LNCC must be odd and within 3..21 voxels";
             return Err(Error::invalid(what, window, "use, for example, 5, 7 or 9"));

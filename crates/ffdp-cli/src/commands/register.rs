@@ -11,7 +11,7 @@ use ffdp_burn::image::{LabelMap, Volume};
 use ffdp_burn::io::nifti::{write_displacement, write_labels, write_volume};
 use ffdp_burn::io::{check_memory, check_not_an_input, check_writable, write_atomically};
 use ffdp_burn::register::{
-    LevelSettings, LnccSettings, Registration, Settings, Similarity as Metric, register,
+    LevelSettings, LnccSettings, MiSettings, Registration, Settings, Similarity as Metric, register,
 };
 use ffdp_burn::transform::Displacement;
 
@@ -88,9 +88,11 @@ fn settings(request: &RegisterArguments) -> Outcome<Settings> {
             Metric::Lncc(LnccSettings { window: window.unwrap_or(default.window), ..default })
         }
         (args::Metric::Mse, None) => Metric::Mse,
-        (args::Metric::Mse, Some(window)) => {
+        (args::Metric::Mi, None) => Metric::Mi(MiSettings::default()),
+        (metric, Some(window)) => {
+            let metric = format!("{metric:?}").to_lowercase();
             return Err(Failure::user(
-                format!("--window {window} is given, but the metric mse has no window"),
+                format!("--window {window} is given, but the metric {metric} has no window"),
                 "leave it out, or use --metric lncc",
             ));
         }

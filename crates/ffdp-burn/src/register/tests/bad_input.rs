@@ -5,7 +5,8 @@ use burn::tensor::Device;
 use super::{blob, short};
 use crate::image::{Geometry, Volume};
 use crate::register::{
-    ConvergenceSettings, LevelSettings, LnccSettings, Settings, Silent, Similarity, register,
+    ConvergenceSettings, LevelSettings, LnccSettings, MiSettings, Settings, Silent, Similarity,
+    register,
 };
 
 fn good() -> Volume {
@@ -78,6 +79,10 @@ fn settings_without_meaning_are_refused() {
         (Settings { similarity: lncc(6, 1e-5), ..default() }, ["odd", "6"]),
         (Settings { similarity: lncc(23, 1e-5), ..default() }, ["21", "23"]),
         (Settings { similarity: lncc(7, 0.0), ..default() }, ["epsilon", "0.0"]),
+        (
+            Settings { similarity: Similarity::Mi(MiSettings { bins: 4 }), ..default() },
+            ["bins", "4"],
+        ),
         (Settings { learning_rate_voxels: 0.0, ..default() }, ["learning rate", "0.0"]),
         (Settings { learning_rate_voxels: f64::NAN, ..default() }, ["learning rate", "NaN"]),
         (Settings { sigma_gradient_voxels: -1.0, ..default() }, ["sigma_gradient", "-1.0"]),

@@ -8,10 +8,10 @@ use super::{blob, pair_of, short};
 use crate::image::{Geometry, Volume};
 use crate::metrics::{dice, jacobian, warp_labels};
 use crate::register::{
-    LevelSettings, LevelStart, Observer, Outcome, Progress, Registration, Settings, Silent,
-    Similarity, Stop, register,
+    LevelSettings, LevelStart, MiSettings, Observer, Outcome, Progress, Registration, Settings,
+    Silent, Similarity, Stop, register,
 };
-use crate::synth::{Pair, PhantomSettings, subject};
+use crate::synth::{Modality, Pair, PhantomSettings, subject};
 
 fn run(fixed: &Volume, moving: &Volume, settings: &Settings) -> Registration {
     register(fixed, moving, settings, &Device::flex(), &mut Silent).expect("good input")
@@ -238,4 +238,31 @@ fn the_same_run_gives_the_same_bits() {
         result.displacement.to_vec().expect("readable")
     };
     assert_eq!(field(), field());
+}
+
+#[test]
+fn a_known_warp_is_found_across_modalities() {
+    let settings = PhantomSettings {
+        fixed_modality: Some(Modality::T2),
+        ..PhantomSettings::with_size([48; 3])
+    };
+    let pair = crate::synth::pair(&settings, 3).expect("valid settings");
+    let count = pair.fixed.image.data.len();
+    let before = mean_error(&vec![0.0; 3 * count], &pair);
+    let after = |similarity| {
+        let settings = Settings { similarity, ..short() };
+        let result = run(&pair.fixed.image, &pair.moving.image, &settings);
+        assert!(result.loss_after < result.loss_before, "{similarity:?}");
+        let field = result.displacement.to_vec().expect("readable");
+        let folds = jacobian(&field, [48; 3]).expect("sizes match").true_folds;
+        let after = mean_error(&field, &pair);
+        println!("{similarity:?}: error {before:.3} -> {after:.3} voxels, folds {folds}");
+        (after, folds)
+    };
+    let (mutual, folds) = after(Similarity::Mi(MiSettings::default()));
+    assert!(mutual < 0.6 * before, "error {before} -> {mutual} voxels");
+    assert_eq!(folds, 0);
+    // The test means nothing if intensities could be compared as they are.
+    let (squares, _) = after(Similarity::Mse);
+    assert!(squares > mutual + 0.2 * before, "mutual information {mutual}, squares {squares}");
 }

@@ -1,0 +1,139 @@
+//! The kernels, and where a voxel's vote goes.
+//!
+//! One more kernel is a variant of [`ParzenKernel`], its `radius`, and two functions: the kernel and
+//! its derivative, in f64 here (`value`, `slope`) and in f32 in `cube/parzen.rs` (a variant of `Kernel`
+//! and functions of the same names). It is even, falls from 0 outwards, is continuous and is 0 from
+//! `radius` on. The suites in `tests/` take it from their list of kernels.
+
+/// How a vote is spread over the bins, by the distance `t` from a bin's centre, in bins.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum ParzenKernel {
+    /// All to the bin that the intensity lies in. No gradient.
+    Delta,
+    /// Cubic B-spline, over 4 bins (Mattes). Twice continuously differentiable; sums to 1 wherever
+    /// the intensity lies.
+    #[default]
+    BSpline3,
+    /// `exp(-t^2 / 2 sigma^2)` over `2R` bins, `R = ceil(3 sigma)`, lowered to meet 0 at `R` and
+    /// scaled so that every vote sums to 1. The slope jumps at `R`, by at most 6 % of its largest.
+    Gaussian {
+        /// Standard deviation in bins, 0.25 to 2. 0.5 is common (Guo 2019).
+        sigma_bins: f64,
+    },
+}
+
+/// Bins that a vote reaches along one axis, at most: a Gaussian of 2 bins.
+pub(super) const MOST_TAPS: usize = 12;
+
+impl ParzenKernel {
+    /// `R`: half the support, in bins.
+    pub(crate) fn radius(self) -> usize {
+        match self {
+            Self::Delta => 0,
+            Self::BSpline3 => 2,
+            Self::Gaussian { sigma_bins } => (3.0 * sigma_bins).ceil() as usize,
+        }
+    }
+
+    /// `k(t)`, up to a factor.
+    pub(super) fn value(self, t: f64) -> f64 {
+        let t = t.abs();
+        match self {
+            Self::Delta => f64::from(t <= 0.5),
+            Self::BSpline3 if t < 1.0 => 2.0 / 3.0 - t * t + t.powi(3) / 2.0,
+            Self::BSpline3 => (2.0 - t).max(0.0).powi(3) / 6.0,
+            Self::Gaussian { sigma_bins } => {
+                let [rate, edge] = self.gaussian(sigma_bins);
+                ((-rate * t * t).exp() - edge).max(0.0)
+            }
+        }
+    }
+
+    /// `k'(t)`, up to the same factor.
+    pub(super) fn slope(self, t: f64) -> f64 {
+        let (sign, t) = (t.signum(), t.abs());
+        match self {
+            Self::Delta => 0.0,
+            Self::BSpline3 if t < 1.0 => sign * (1.5 * t * t - 2.0 * t),
+            Self::BSpline3 => sign * (2.0 - t).max(0.0).powi(2) / -2.0,
+            Self::Gaussian { .. } if t >= self.radius() as f64 => 0.0,
+            Self::Gaussian { sigma_bins } => {
+                let [rate, _] = self.gaussian(sigma_bins);
+                sign * -2.0 * rate * t * (-rate * t * t).exp()
+            }
+        }
+    }
+
+    /// Whether the values over the bins sum to 1 as they are.
+    pub(super) fn sums_to_one(self) -> bool {
+        self == Self::BSpline3
+    }
+
+    /// `1 / 2 sigma^2`, and the value at `R`, by which the kernel is lowered.
+    pub(super) fn gaussian(self, sigma_bins: f64) -> [f64; 2] {
+        let rate = 0.5 / (sigma_bins * sigma_bins);
+        [rate, (-rate * (self.radius() as f64).powi(2)).exp()]
+    }
+
+    /// The kernel at whole bins `1 - R ..= R - 1`, sum 1: what a table of single votes is convolved
+    /// with.
+    pub(super) fn at_whole_bins(self) -> Vec<f64> {
+        let reach = self.radius().saturating_sub(1) as i64;
+        let values: Vec<f64> = (-reach..=reach).map(|t| self.value(t as f64)).collect();
+        let sum: f64 = values.iter().sum();
+        values.into_iter().map(|value| value / sum).collect()
+    }
+}
+
+/// The bins that an intensity votes for along one axis.
+pub(super) struct Taps {
+    /// The first of them.
+    pub first: usize,
+    /// How many.
+    pub count: usize,
+    /// Their shares of the vote; sum 1.
+    pub weight: [f64; MOST_TAPS],
+    /// The derivatives of the shares by the intensity.
+    pub slope: [f64; MOST_TAPS],
+}
+
+/// An intensity within the table: NaN counts as 0.
+pub(super) fn clamped(intensity: f64) -> f64 {
+    if intensity > 0.0 { intensity.min(1.0) } else { 0.0 }
+}
+
+/// The bin of an intensity, of `inner` bins after a padding of `radius`.
+pub(super) fn bin(intensity: f64, radius: usize, inner: usize) -> usize {
+    radius + ((clamped(intensity) * inner as f64) as usize).min(inner - 1)
+}
+
+impl Taps {
+    pub(super) fn new(intensity: f64, kernel: ParzenKernel, inner: usize) -> Self {
+        let (mut weight, mut slope) = ([0.0; MOST_TAPS], [0.0; MOST_TAPS]);
+        let radius = kernel.radius();
+        if radius == 0 {
+            weight[0] = 1.0;
+            return Self { first: bin(intensity, 0, inner), count: 1, weight, slope };
+        }
+        let y = clamped(intensity) * inner as f64;
+        let first = (y + 0.5).floor();
+        // The fraction of x beyond the bin below it, which is tap number R - 1.
+        let fraction = y - first + 0.5;
+        let moves = f64::from((0.0..=1.0).contains(&intensity)) * inner as f64;
+        let count = 2 * radius;
+        for tap in 0..count {
+            let t = tap as f64 + 1.0 - radius as f64 - fraction;
+            weight[tap] = kernel.value(t);
+            slope[tap] = -kernel.slope(t) * moves;
+        }
+        if !kernel.sums_to_one() {
+            let sum: f64 = weight.iter().sum();
+            let drift: f64 = slope.iter().sum::<f64>() / sum;
+            for tap in 0..count {
+                weight[tap] /= sum;
+                slope[tap] = slope[tap] / sum - weight[tap] * drift;
+            }
+        }
+        Self { first: first as usize, count, weight, slope }
+    }
+}

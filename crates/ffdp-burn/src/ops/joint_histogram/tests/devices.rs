@@ -1,0 +1,208 @@
+//! GPU against CPU, reproducibility, carries, strided inputs.
+
+use burn::tensor::{DType, Tensor};
+
+use super::*;
+use crate::testing::{assert_close, gpu_devices};
+
+/// Shares are rounded once (6e-8) and cut to 2^-27 of a vote.
+const GPU_VOTES: f64 = 1e-6;
+/// A cell of a wide Gaussian gets 0.05 of a vote at most, of which the 1e-7 that rounding down moves
+/// to the nearest cell is more.
+const GPU_WIDE: f64 = 5e-6;
+/// A handful of f32 products and sums, for the Gaussian of exponentials; in an image of one voxel
+/// the terms cancel, else the errors are below 1e-6.
+const GPU_GRADIENT: f64 = 3e-5;
+
+#[test]
+fn gpu_agrees_with_cpu() {
+    let b_spline = ParzenKernel::BSpline3;
+    // From one voxel to several cubes; tables in 32 copies, in few, and in none.
+    let mut cases = vec![
+        ([1, 1, 1, 1, 1], 16, b_spline),
+        ([1, 1, 1, 7, 1], 9, b_spline),
+        ([3, 1, 9, 10, 11], 64, b_spline),
+        ([1, 1, 17, 13, 37], 128, b_spline),
+        ([1, 1, 17, 13, 37], 256, ParzenKernel::Gaussian { sigma_bins: 0.5 }),
+        ([2, 1, 17, 13, 37], 255, ParzenKernel::Delta),
+        ([1, 1, 47, 48, 49], 32, b_spline),
+    ];
+    cases.extend(KERNELS.map(|kernel| ([2, 1, 13, 17, 19], 32, kernel)));
+    for (name, device) in gpu_devices() {
+        for (shape, bins, kernel) in cases.iter().copied() {
+            for mode in [HistogramMode::Exact, HistogramMode::Approximate] {
+                for weighted in [false, true] {
+                    let [a, b, weights] = images(shape.iter().product(), bins, 11);
+                    let (images, weights) = ([&a[..], &b], weighted.then_some(&weights[..]));
+                    let options = options(bins, kernel, mode);
+                    let run = |device: &Device, dtype| {
+                        evaluate(images, weights, shape, &options, device, dtype)
+                    };
+                    let expected = run(&cpu(), DType::F64);
+                    let actual = run(&device, DType::F32);
+                    let label = format!("{name} {shape:?} {options:?} weighted {weighted}");
+                    if kernel == ParzenKernel::Delta && !weighted {
+                        assert_eq!(actual.votes, expected.votes, "{label}: counts");
+                    }
+                    let limit = match kernel {
+                        ParzenKernel::Gaussian { .. } => GPU_WIDE,
+                        _ => GPU_VOTES,
+                    };
+                    let votes = assert_close(&label, &actual.votes, &expected.votes, limit);
+                    print!("joint_histogram {label}: votes {votes:.1e}");
+                    for (actual, expected) in actual.gradients.iter().zip(&expected.gradients) {
+                        print!(
+                            " gradient {:.1e}",
+                            assert_close(&label, actual, expected, GPU_GRADIENT)
+                        );
+                    }
+                    println!();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_gpu_repeats_itself_bit_by_bit() {
+    for (name, device) in gpu_devices() {
+        let shape = [1, 1, 40, 41, 42];
+        let [a, b, weights] = images(shape.iter().product(), 32, 12);
+        for bins in [32, 200] {
+            let options = HistogramOptions { bins, ..Default::default() };
+            let run = || evaluate([&a, &b], Some(&weights), shape, &options, &device, DType::F32);
+            let (first, second) = (run(), run());
+            assert_eq!(first.votes, second.votes, "{name} {bins}");
+            assert_eq!(first.gradients, second.gradients, "{name} {bins}");
+        }
+    }
+}
+
+/// Votes with a chosen number of binary places, straight from the backend.
+fn votes_with_places(images: [&[f64]; 3], bins: usize, places: u32, device: &Device) -> Vec<f64> {
+    let shape = [1, 1, 1, 1, images[0].len()];
+    let [a, b, weights] =
+        images.map(|image| tensor::<5>(image, shape, device, DType::F32).into_dispatch());
+    let options = HistogramOptions { bins, ..Default::default() };
+    let binning = Binning { options, weighted: true, places };
+    let votes = <Dispatch as JointHistogramOps>::joint_histogram_3d(a, b, weights, binning);
+    to_f64(Tensor::<3>::from_dispatch(votes))
+}
+
+#[test]
+fn words_that_overflow_carry_into_the_next() {
+    // With 31 binary places two votes fill a word: what takes billions of voxels otherwise.
+    for (name, device) in gpu_devices() {
+        for bins in [32, 200] {
+            for (len, constant) in [(3, true), (100_000, true), (100_000, false)] {
+                let [mut a, mut b, mut weights] = images(len, bins, 13);
+                if constant {
+                    // The centre of a bin, so that a cell takes (2 / 3)^2 of every vote.
+                    a.fill(0.5 + 0.5 / (bins - 4) as f64);
+                    b.fill(0.5 + 0.5 / (bins - 4) as f64);
+                    weights.fill(1.0);
+                }
+                let inputs = [&a[..], &b, &weights];
+                let expected = direct_on_cpu(inputs, bins);
+                let actual = votes_with_places(inputs, bins, 31, &device);
+                let label = format!("{name} {bins} bins, {len} voxels, constant {constant}");
+                let error = assert_close(&label, &actual, &expected, GPU_VOTES);
+                let total = actual.iter().sum::<f64>();
+                let votes = expected.iter().sum::<f64>();
+                // The integers add up exactly; cells are rounded once to f32.
+                assert!((total / votes - 1.0).abs() < 1e-7, "{label}: {total} of {votes}");
+                println!("carry {label}: {error:.1e}");
+            }
+        }
+    }
+}
+
+fn direct_on_cpu([a, b, weights]: [&[f64]; 3], bins: usize) -> Vec<f64> {
+    let shape = [1, 1, 1, 1, a.len()];
+    let options = HistogramOptions { bins, ..Default::default() };
+    // As f32 holds the intensities.
+    let [a, b] = [a, b].map(|v| v.iter().map(|v| f64::from(*v as f32)).collect::<Vec<_>>());
+    evaluate([&a, &b], Some(weights), shape, &options, &cpu(), DType::F64).votes
+}
+
+#[test]
+fn each_gradient_alone_equals_both_together() {
+    let mut devices = gpu_devices();
+    devices.push(("cpu", cpu()));
+    for (name, device) in devices {
+        let device = device.autodiff();
+        let [a, b, _] = images(60, 32, 14)
+            .map(|v| -> Tensor<5> { tensor(&v, [1, 1, 3, 4, 5], &device, DType::F32) });
+        let run = |track: [bool; 2]| {
+            let [a, b] = [(&a, track[0]), (&b, track[1])]
+                .map(|(t, track)| if track { t.clone().require_grad() } else { t.clone() });
+            let joint = joint_histogram(a.clone(), b.clone(), &HistogramOptions::default());
+            let gradients = (joint.clone() * joint).sum().backward();
+            [a, b].map(|t| t.grad(&gradients).map(to_f64))
+        };
+        let both = run([true, true]);
+        for (i, track) in [(0, [true, false]), (1, [false, true])] {
+            let alone = run(track);
+            assert!(alone[1 - i].is_none(), "{name}: the other wants none");
+            let [alone, both] = [&alone[i], &both[i]].map(|g| g.as_ref().expect("wanted"));
+            // The same sums; a GPU's compiler may fuse multiplications differently.
+            assert_close(name, alone, both, 1e-6);
+        }
+    }
+}
+
+#[test]
+fn one_image_against_itself() {
+    // The same buffer twice, which a GPU must allow.
+    for (name, device) in gpu_devices() {
+        let [a, ..] = images(500, 32, 15);
+        let of = |device: &Device| {
+            let a: Tensor<5> = tensor(&a, [1, 1, 5, 10, 10], device, DType::F32);
+            to_f64(joint_histogram(a.clone(), a, &HistogramOptions::default()))
+        };
+        assert_close(name, &of(&device), &of(&cpu()), GPU_VOTES);
+    }
+}
+
+#[test]
+fn intensities_beyond_the_range_are_clamped() {
+    let mut devices = gpu_devices();
+    devices.push(("cpu", cpu()));
+    let wild = [-1.0, -1e30, f64::NEG_INFINITY, f64::NAN, 2.0, 1e30, f64::INFINITY];
+    let tame = [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0];
+    let other = [0.2, 0.4, 0.6, 0.8, 0.1, 0.3, 0.5];
+    for (name, device) in devices {
+        for kernel in KERNELS {
+            for mode in [HistogramMode::Exact, HistogramMode::Approximate] {
+                let options = options(20, kernel, mode);
+                let of = |a: &[f64]| {
+                    evaluate([a, &other], None, [1, 1, 1, 1, 7], &options, &device, DType::F32)
+                };
+                let (wild, tame) = (of(&wild), of(&tame));
+                assert_eq!(wild.votes, tame.votes, "{name} {options:?}");
+                assert!(wild.gradients[0].iter().all(|g| *g == 0.0), "{name} {options:?}");
+                assert_eq!(wild.gradients[1], tame.gradients[1], "{name} {options:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn strided_inputs_give_the_same_result() {
+    let mut devices = gpu_devices();
+    devices.push(("cpu", cpu()));
+    for (name, device) in devices {
+        let [a, b, weights] = images(120, 32, 16)
+            .map(|v| -> Tensor<5> { tensor(&v, [2, 1, 3, 4, 5], &device, DType::F32) });
+        let joint = |a, b, weights| {
+            to_f64(weighted_joint_histogram(a, b, weights, &HistogramOptions::default()))
+        };
+        let expected = joint(a.clone(), b.clone(), weights.clone());
+        // Stored in another order, seen in the usual one.
+        let stored = |t: Tensor<5>| {
+            let data = t.permute([4, 3, 2, 1, 0]).into_data();
+            Tensor::<5>::from_data(data, &device).permute([4, 3, 2, 1, 0])
+        };
+        assert_eq!(joint(stored(a), stored(b), stored(weights)), expected, "{name}");
+    }
+}
