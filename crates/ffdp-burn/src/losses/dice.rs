@@ -34,14 +34,14 @@ pub fn soft_dice(moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
 }
 
 /// [`soft_dice`] of label maps, the moving one seen through a displacement: without memberships, by
-/// [`label_dice`]. Differentiable in the displacement.
+/// [`label_dice`](crate::ops::label_dice()). Differentiable in the displacement.
 ///
 /// # Shapes
 /// moving `[N, 1, Di, Hi, Wi]`, fixed `[N, 1, D, H, W]`, displacement `[N, 3, D, H, W]` in voxels;
 /// result `[1]`.
 ///
 /// # Panics
-/// As [`label_dice`].
+/// As [`label_dice`](crate::ops::label_dice()).
 pub fn label_dice_loss(
     moving: Tensor<5, Int>,
     fixed: Tensor<5, Int>,

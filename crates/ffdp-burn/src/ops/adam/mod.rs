@@ -11,8 +11,9 @@
 //! say nothing, a gradient of mere noise is not blown up to a full step.
 //!
 //! Two sweeps, because `rms` must be known before the first division: the moments (updated in place
-//! when nothing else holds them) and the direction. Extra memory: the direction. An optimiser's step
-//! is not part of a loss, so it is not differentiable.
+//! when nothing else holds them) and the direction. Extra memory: the direction. Moments have the
+//! gradient's type, f32 on a GPU; there are none of half the width yet. An optimiser's step is not
+//! part of a loss, so it is not differentiable.
 
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;

@@ -21,31 +21,50 @@ struct Field<'a, T> {
     size: Index,
 }
 
+/// A voxel, and its place in a channel.
+#[derive(Clone, Copy, PartialEq)]
+struct Place {
+    index: Index,
+    offset: usize,
+}
+
 impl<T: Real> Field<'_, T> {
-    fn read(&self, c: usize, [x, y, z]: Index) -> f64 {
-        let [w, h, d] = self.size;
-        self.data[((c * d + z) * h + y) * w + x].wide()
+    fn place(&self, index: Index) -> Place {
+        let [w, h, _] = self.size;
+        Place { index, offset: (index[2] * h + index[1]) * w + index[0] }
     }
 
     /// The voxels that a difference along an axis is taken between, and one over their distance.
-    fn ends(&self, p: Index, axis: usize) -> (Index, Index, f64) {
+    fn ends(&self, p: Place, axis: usize) -> (Place, Place, f64) {
+        let [w, h, _] = self.size;
         let (mut back, mut ahead) = (p, p);
-        back[axis] = p[axis].saturating_sub(1);
-        ahead[axis] = (p[axis] + 1).min(self.size[axis] - 1);
-        let distance = ahead[axis] - back[axis];
-        (back, ahead, if distance == 0 { 0.0 } else { 1.0 / distance as f64 })
+        let (i, stride) = (p.index[axis], [1, w, w * h][axis]);
+        if i > 0 {
+            back.index[axis] -= 1;
+            back.offset -= stride;
+        }
+        if i + 1 < self.size[axis] {
+            ahead.index[axis] += 1;
+            ahead.offset += stride;
+        }
+        (back, ahead, [0.0, 1.0, 0.5][ahead.index[axis] - back.index[axis]])
     }
 
-    fn matrix(&self, p: Index) -> Matrix {
+    fn matrix(&self, p: Place) -> Matrix {
+        let len = self.data.len() / 3;
+        let channels = [0, 1, 2].map(|c| &self.data[c * len..(c + 1) * len]);
         [0, 1, 2].map(|axis| {
             let (back, ahead, scale) = self.ends(p, axis);
             let identity = |c| if c == axis { 1.0 } else { 0.0 };
-            [0, 1, 2].map(|c| identity(c) + scale * (self.read(c, ahead) - self.read(c, back)))
+            [0, 1, 2].map(|c: usize| {
+                let u = channels[c];
+                identity(c) + scale * (u[ahead.offset].wide() - u[back.offset].wide())
+            })
         })
     }
 
     /// `dL/du(p)`, with `g` the gradient of a determinant: its voxel and its value are given.
-    fn gradient(&self, p: Index, g: &impl Fn(Index, f64) -> f64) -> [f64; 3] {
+    fn gradient(&self, p: Place, g: &impl Fn(Place, f64) -> f64) -> [f64; 3] {
         let mut sum = [0.0; 3];
         for axis in 0..3 {
             let (back, ahead, _) = self.ends(p, axis);
@@ -100,14 +119,15 @@ fn forward<T: Real>(field: &FlexTensor, output: Determinant) -> FlexTensor {
         Determinant::Field => {
             let dets = slices.flat_map_iter(|(n, voxels)| {
                 let field = &fields[n];
-                voxels.map(|p| T::of(determinant(&field.matrix(p))))
+                voxels.map(|p| T::of(determinant(&field.matrix(field.place(p)))))
             });
             tensor(dets.collect::<Vec<T>>(), shape)
         }
         Determinant::Penalty { margin } => {
             let sums: Vec<f64> = slices
                 .map(|(n, voxels)| {
-                    voxels.map(|p| (margin - determinant(&fields[n].matrix(p))).max(0.0)).sum()
+                    let det = |p| determinant(&fields[n].matrix(fields[n].place(p)));
+                    voxels.map(|p| (margin - det(p)).max(0.0)).sum()
                 })
                 .collect();
             let count = (fields.len() * w * h * d) as f64;
@@ -126,8 +146,8 @@ fn backward<T: Real>(field: &FlexTensor, grad: &FlexTensor, output: Determinant)
     for (n, (field, gradients)) in
         fields.iter().zip(gradients.chunks_mut(3 * d * slice)).enumerate()
     {
-        let g = |[x, y, z]: Index, det: f64| match output {
-            Determinant::Field => grad[((n * d + z) * h + y) * w + x].wide(),
+        let g = |q: Place, det: f64| match output {
+            Determinant::Field => grad[n * d * slice + q.offset].wide(),
             Determinant::Penalty { margin } if det < margin => {
                 -grad[0].wide() / (batch * d * slice) as f64
             }
@@ -138,8 +158,8 @@ fn backward<T: Real>(field: &FlexTensor, grad: &FlexTensor, output: Determinant)
         let slices = ux.par_chunks_mut(slice).zip(uy.par_chunks_mut(slice));
         slices.zip(uz.par_chunks_mut(slice)).enumerate().for_each(|(z, ((ux, uy), uz))| {
             for voxel in 0..slice {
-                let gradient = field.gradient([voxel % w, voxel / w, z], &g).map(T::of);
-                [ux[voxel], uy[voxel], uz[voxel]] = gradient;
+                let p = field.place([voxel % w, voxel / w, z]);
+                [ux[voxel], uy[voxel], uz[voxel]] = field.gradient(p, &g).map(T::of);
             }
         });
     }

@@ -91,8 +91,10 @@ impl<T: Real> Sums<'_, T> {
             }
             for i in 0..8 {
                 let column = corners[i].column;
-                let seen = corners[..i].iter().any(|corner| corner.column == column);
-                let Some(a) = membership(&corners, i).filter(|_| !seen) else { continue };
+                if corners[..i].iter().any(|corner| corner.column == column) {
+                    continue;
+                }
+                let Some(a) = membership(&corners, i) else { continue };
                 sums[count + column] += match self.table.denominator {
                     Denominator::Squared => a * a,
                     Denominator::Plain => a,
