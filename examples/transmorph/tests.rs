@@ -59,23 +59,28 @@ fn a_resumed_run_repeats_an_uninterrupted_one() {
 #[test]
 fn baseline_and_fused_operations_train_alike() {
     let _alone = one_run_at_a_time();
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let losses = ["fused", "baseline"].map(|name| {
-        let out = folder.path().join(name);
-        let mut more = vec!["--epochs", "1", "--integrate", "--dice-weight", "1"];
-        if name == "baseline" {
-            more.push("--baseline");
-        }
-        run(&settings(&out, &more)).expect("a run");
-        let steps = journal_of(&out).into_iter();
-        let steps = steps.filter(|record| record["kind"] == "step" && record["split"] == "train");
-        steps.map(|record| journal::number(&record, "loss")).collect::<Vec<f64>>()
-    });
     // Rounding of f32 means over 32^3 voxels, grown by Adam's first steps, which have the size of
     // the learning rate whatever the gradient's.
     const TOLERANCE: f64 = 1e-3;
-    for (fused, baseline) in losses[0].iter().zip(&losses[1]) {
-        assert!((fused - baseline).abs() < TOLERANCE, "{losses:?}");
+    for loss in ["lncc", "mse", "mi"] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let losses = ["fused", "baseline"].map(|name| {
+            let out = folder.path().join(name);
+            let mut flags = vec!["--epochs", "1", "--integrate", "--dice-weight", "1"];
+            flags.extend(["--loss", loss]);
+            if name == "baseline" {
+                flags.push("--baseline");
+            }
+            run(&settings(&out, &flags)).expect("a run");
+            let steps = journal_of(&out).into_iter();
+            let steps =
+                steps.filter(|record| record["kind"] == "step" && record["split"] == "train");
+            steps.map(|record| journal::number(&record, "loss")).collect::<Vec<f64>>()
+        });
+        for (fused, baseline) in losses[0].iter().zip(&losses[1]) {
+            assert!((fused - baseline).abs() < TOLERANCE, "{loss}: {losses:?}");
+        }
+        println!("{loss}: {losses:?}");
     }
 }
 

@@ -79,7 +79,8 @@ pub fn draw(settings: &Settings, evaluation: &Evaluation) -> Result<()> {
 
 impl Chart {
     fn draw(&self, canvas: &mut Canvas, epochs: f64) {
-        let (left, right) = (self.left + 80, self.left + self.width - 24);
+        // Room for six characters, such as -0.705, and a space.
+        let (left, right) = (self.left + 100, self.left + self.width - 24);
         let (top, bottom) = (72, canvas.height - 56);
         canvas.text(left, 16, &self.title, 3, INK);
         let values = || self.curves.iter().flat_map(|curve| &curve.points).map(|point| point[1]);
@@ -98,7 +99,7 @@ impl Chart {
             let value = low + i as f64 * step;
             canvas.line([left as f64, y(value)], [right as f64, y(value)], 1, RULE);
             let text = format!("{value:.decimals$}");
-            let start = left - 10 - Canvas::text_width(&text, 2);
+            let start = left.saturating_sub(10 + Canvas::text_width(&text, 2));
             canvas.text(start, y(value) as usize - 7, &text, 2, INK);
         }
         let every = round_step(epochs / 8.0).max(1.0);
