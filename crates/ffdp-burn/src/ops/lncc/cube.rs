@@ -24,7 +24,8 @@ use crate::ops::launch::{
 /// each) while a slab still fills a large GPU.
 const SLAB_VOXELS: usize = 1 << 24;
 
-/// Cubes that a launch should have, so that every multiprocessor has work to switch to.
+/// Cubes that a launch should have: a few for each multiprocessor of a large GPU. More would share
+/// out the planes in shorter marches, each of which reads `2r` planes on top.
 const CUBES_WANTED: usize = 768;
 
 /// What is fixed when a kernel is compiled.
@@ -184,7 +185,7 @@ fn windows_kernel(
             let exists = centre >= 0 && centre < depth;
             let counts = centre >= slab.counted && centre < slab.counted + slab.count as i32;
             #[unroll]
-            for column in 0..comptime!(tile.columns) {
+            for column in 0..comptime!(tile.columns()) {
                 let (x, y) = (unit_x(), unit_y(tile) + column);
                 if x < size.w && y < size.h {
                     let mean_f = window_mean(&ring, 0u32, column, tile);
@@ -311,7 +312,7 @@ fn gradient_kernel(
         let centre = z - comptime!(tile.radius as i32);
         if centre >= march.start {
             #[unroll]
-            for column in 0..comptime!(tile.columns) {
+            for column in 0..comptime!(tile.columns()) {
                 let (x, y) = (unit_x(), unit_y(tile) + column);
                 if x < size.w && y < size.h {
                     let a = window_mean(&ring, 0u32, column, tile);
@@ -342,10 +343,8 @@ impl Call {
         assert_f32("lncc", &[&moved, &fixed]);
         let (moved, fixed) = (into_contiguous(moved), into_contiguous(fixed));
         let radius = options.window as u32 / 2;
-        let columns =
-            if radius > 4 { 1 } else { std::env::var("COLS").map_or(2, |v| v.parse().unwrap()) };
         let plan = Plan {
-            tile: Tile { radius, columns },
+            tile: Tile { radius },
             to_moved: needs[0],
             to_fixed: needs[1],
             approximate: options.gradient == GradientMode::AntsApproximate,
@@ -368,11 +367,7 @@ impl Call {
         let [d, h, w] = self.size();
         match self.plan.fields() {
             0 => (d, 0),
-            _ => (
-                ((1usize << std::env::var("SLAB").map_or(24, |v| v.parse().unwrap())) / (h * w))
-                    .clamp(1, d),
-                self.plan.tile.radius as usize,
-            ),
+            _ => ((SLAB_VOXELS / (h * w)).clamp(1, d), self.plan.tile.radius as usize),
         }
     }
 
@@ -380,8 +375,7 @@ impl Call {
     /// planes that it reads on top stay a small part.
     fn chunk(&self, planes: usize) -> usize {
         let (x, y) = self.tiles();
-        let wanted = std::env::var("CUBES").map_or(CUBES_WANTED, |v| v.parse().unwrap());
-        let chunks = wanted.div_ceil(x * y);
+        let chunks = CUBES_WANTED.div_ceil(x * y);
         planes.div_ceil(chunks).max(4 * self.plan.tile.radius as usize).min(planes)
     }
 

@@ -27,8 +27,6 @@ const QUADS: u32 = TILE_X / QUAD;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Tile {
     pub radius: u32,
-    /// Columns of a unit, neighbours along y: 1 or 2.
-    pub columns: u32,
 }
 
 impl Tile {
@@ -36,9 +34,14 @@ impl Tile {
         2 * self.radius + 1
     }
 
+    /// Columns of a unit, neighbours along y: as many as registers and shared memory (32 kB) allow.
+    pub const fn columns(self) -> u32 {
+        if self.radius <= 4 { 2 } else { 1 }
+    }
+
     /// Rows of a tile.
     pub const fn height(self) -> u32 {
-        UNITS_Y * self.columns
+        UNITS_Y * self.columns()
     }
 
     const fn width_with_margin(self) -> u32 {
@@ -73,7 +76,7 @@ impl Tile {
 
     /// Words from row to row of the sums along x; padded where there is room.
     const fn sums_pitch(self) -> u32 {
-        if self.columns == 2 { TILE_X + 8 } else { TILE_X }
+        if self.columns() == 2 { TILE_X + 8 } else { TILE_X }
     }
 
     /// Words of the sums along x of one quantity.
@@ -88,7 +91,7 @@ impl Tile {
 
     /// Registers of the last plane sums of one quantity.
     pub const fn ring_len(self) -> u32 {
-        self.columns * self.window()
+        self.columns() * self.window()
     }
 }
 
@@ -222,7 +225,7 @@ pub(super) fn unit_x() -> u32 {
 /// y of this unit's first column.
 #[cube]
 pub(super) fn unit_y(#[comptime] tile: Tile) -> u32 {
-    CUBE_POS_Y * comptime!(tile.height()) + (UNIT_POS / TILE_X) * comptime!(tile.columns)
+    CUBE_POS_Y * comptime!(tile.height()) + (UNIT_POS / TILE_X) * comptime!(tile.columns())
 }
 
 /// Sums quantity `k` along y, for the newest plane of this unit's columns; the oldest is dropped.
@@ -234,7 +237,7 @@ pub(super) fn push_plane(
     #[comptime] tile: Tile,
 ) {
     let (window, pitch) = comptime!((tile.window(), tile.sums_pitch()));
-    let columns = comptime!(tile.columns);
+    let columns = comptime!(tile.columns());
     // The newest plane of the second column shifts into the first, and is overwritten there.
     let oldest = comptime!((k * tile.ring_len()) as usize);
     let newest = comptime!(oldest + window as usize - 1);
