@@ -63,6 +63,9 @@ fn run(settings: &Settings) -> Result<()> {
     let dataset = Dataset::load(settings, &device)?;
     checkpoint::prepare(settings)?;
     eprintln!("{}", dataset.summary());
+    if settings.device != "cpu" {
+        eprintln!("the first step takes minutes: Burn tunes its matrix products for this GPU");
+    }
     let trained = train::train(settings, &dataset, &device, done)?;
     let evaluation = evaluate::evaluate(settings, &dataset, &trained.model, &device)?;
     pictures::curves::draw(settings, &evaluation)?;
