@@ -45,7 +45,7 @@ pub struct Settings {
     pub size: Option<String>,
 
     /// Passes over the training pairs
-    #[arg(long, default_value_t = 14)]
+    #[arg(long, default_value_t = 13)]
     pub epochs: usize,
 
     /// Synthetic pairs in an epoch, each trained in both directions
