@@ -60,7 +60,7 @@ fn a_resumed_run_repeats_an_uninterrupted_one() {
 fn baseline_and_fused_operations_train_alike() {
     let _alone = one_run_at_a_time();
     // Rounding of f32 means over 32^3 voxels, grown by Adam's first steps, which have the size of
-    // the learning rate whatever the gradient's: a small one keeps them comparable.
+    // the learning rate whatever the gradient's: a small one keeps them comparable. Measured: 4e-5.
     const TOLERANCE: f64 = 2e-4;
     for loss in ["lncc", "mse", "mi"] {
         let folder = tempfile::tempdir().expect("a temporary folder");
