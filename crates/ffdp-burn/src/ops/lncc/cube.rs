@@ -1,37 +1,38 @@
 //! LNCC on the GPU: two marches along z per slab of planes.
 //!
-//! `windows_kernel` reads the two images plane by plane, sums the five products over windows and
-//! writes the gamma fields of the slab; `gradient_kernel` box-filters those in the same way (see
-//! `tile.rs`) and writes the gradient. The gamma fields of one slab at a time exist.
+//! `windows_kernel` reads the two images, sums the five products over windows (see `tile.rs`) and writes
+//! the gamma fields; `gradient_kernel` sums those in the same way and writes the gradient. The gamma
+//! fields live in a ring of planes, one slab and the margin of the next, so every window is summed
+//! once and little memory is taken.
 
 use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::ir::features::Plane;
 use cubecl::prelude::*;
 
 use super::tile::{
-    TILE_X, Tile, fetch, loads, plane, push_plane, read_quad, store, unit_x, unit_y, window_mean,
-    write_quad_sums,
+    LANES, SPAN, Tile, advance, fetch, place, run, slots, store_rows, subtract, sum_column,
+    sum_over_tile, sum_rows as sum_rows_of_tile, window_sums,
 };
 use super::{GradientMode, LnccOps, LnccOptions};
 use crate::ops::launch::{
-    Extent, UNITS, address, assert_f32, buffer, empty, extent, sum_in_tree, sum_over_cube,
-    sum_rows, zeros,
+    Extent, UNITS, address, assert_f32, buffer, empty, extent, sum_over_cube, sum_rows, zeros,
 };
 
 /// Voxels per slab of the gamma fields, about: bounds the extra memory (three to five floats
 /// each) while a slab still fills a large GPU.
 const SLAB_VOXELS: usize = 1 << 24;
 
-/// Cubes that a launch should have: a few for each multiprocessor of a large GPU. More would share
-/// out the planes in shorter marches, each of which reads `2r` planes on top.
-const CUBES_WANTED: usize = 768;
-
 /// What is fixed when a kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Plan {
-    tile: Tile,
+    /// Of the windows' march, and of the gradient's.
+    windows: Tile,
+    gradient: Tile,
+    /// Values that a load takes from the images and from the gamma fields, 1 or 4.
+    vector: u32,
     /// Whether gamma fields are written for the moved and for the fixed image.
     to_moved: bool,
     to_fixed: bool,
@@ -40,6 +41,24 @@ struct Plan {
 }
 
 impl Plan {
+    fn new(image: &CubeTensor, options: &LnccOptions, needs: [bool; 2]) -> Self {
+        let properties = image.client.properties();
+        let hardware = &properties.hardware;
+        // Rows of 16 units must lie within planes of units.
+        let shuffles = properties.features.plane.contains(Plane::Ops)
+            && hardware.plane_size_min.is_multiple_of(LANES);
+        let radius = options.window as u32 / 2;
+        let tile = |quantities, held| {
+            Tile::new(radius, options.weights, quantities, held, shuffles, hardware)
+        };
+        let approximate = options.gradient == GradientMode::AntsApproximate;
+        let [to_moved, to_fixed] = needs;
+        // The approximate gradient also reads single voxels.
+        let whole = image.meta.shape()[4].is_multiple_of(SPAN as usize) && !approximate;
+        let vector = if whole { SPAN } else { 1 };
+        Self { windows: tile(5, 2), gradient: tile(3, 3), vector, to_moved, to_fixed, approximate }
+    }
+
     fn fields(&self) -> usize {
         match (self.approximate, self.to_moved, self.to_fixed) {
             (true, ..) | (_, false, false) => 0,
@@ -49,16 +68,16 @@ impl Plan {
     }
 }
 
-/// Where a launch works: planes `[first, first + planes)` of a volume, of which
-/// `[counted, counted + count)` add to the value.
+/// Where a launch works.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 struct Slab {
     size: Extent,
     volume: u32,
+    /// Planes `[first, first + planes)` of windows or of the gradient.
     first: i32,
     planes: u32,
-    counted: i32,
-    count: u32,
+    /// Planes of the ring that holds the gamma fields.
+    ring: u32,
     /// Planes that one cube marches over.
     chunk: u32,
     epsilon: f32,
@@ -84,20 +103,17 @@ fn centre_kernel(image: &[f32], centres: &mut [f32], size: Extent) {
     }
 }
 
-/// The planes that a cube marches over.
+/// The planes of windows that a cube marches over.
 #[derive(CubeType, Clone, Copy)]
 struct March {
-    /// First centre of a window.
     start: i32,
-    /// Last plane that a window reaches.
-    last: i32,
+    stop: i32,
 }
 
 #[cube]
-fn march(first: i32, planes: u32, chunk: u32, #[comptime] radius: u32) -> March {
-    let start = first + (CUBE_POS_Z * chunk) as i32;
-    let stop = min(start + chunk as i32, first + planes as i32);
-    March { start, last: stop + comptime!(radius as i32) - 1 }
+fn march(slab: &Slab) -> March {
+    let start = slab.first + (CUBE_POS_Z * slab.chunk) as i32;
+    March { start, stop: min(start + slab.chunk as i32, slab.first + slab.planes as i32) }
 }
 
 /// Where plane `z` of a volume of `depth` planes begins; the first plane for those outside.
@@ -106,10 +122,32 @@ fn plane_base(volume: usize, z: i32, depth: i32, area: usize) -> usize {
     volume + select(z >= 0 && z < depth, z, 0i32) as usize * area
 }
 
+/// Where the gamma fields of plane `z` begin in their ring.
+#[cube]
+fn ring_base(z: i32, slab: &Slab, area: usize, #[comptime] radius: u32) -> usize {
+    ((z + comptime!(radius as i32)) as u32 % slab.ring) as usize * area
+}
+
+/// Product number `k` of the two images: `F`, `M`, `F^2`, `M^2`, `F M`.
+#[cube]
+fn product(f: f32, m: f32, #[comptime] k: u32) -> f32 {
+    let mut product = f;
+    if comptime!(k == 1) {
+        product = m;
+    } else if comptime!(k == 2) {
+        product = f * f;
+    } else if comptime!(k == 3) {
+        product = m * m;
+    } else if comptime!(k == 4) {
+        product = f * m;
+    }
+    product
+}
+
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn windows_kernel(
-    moved: &[f32],
-    fixed: &[f32],
+fn windows_kernel<N: Size>(
+    moved: &[Vector<f32, N>],
+    fixed: &[Vector<f32, N>],
     centres: &[f32],
     fields: &mut [f32],
     to_moved: &mut [f32],
@@ -120,98 +158,113 @@ fn windows_kernel(
     slab: Slab,
     #[comptime] plan: Plan,
 ) {
-    let tile = comptime!(plan.tile);
-    let window = comptime!(tile.window());
-    let loads = loads(&slab.size, tile);
-    let mut plane_m = plane(tile);
-    let mut plane_f = plane(tile);
-    let mut sums = Shared::<[f32]>::new_slice(comptime!(5 * tile.sums_len() as usize));
-    let mut ring = Array::<f32>::new(comptime!(5 * tile.ring_len() as usize));
-    let size = slab.size;
-    let depth = size.d as i32;
-    let area = size.h as usize * size.w as usize;
-    let volume = slab.volume as usize * size.d as usize * area;
+    let tile = comptime!(plan.windows);
+    let (held, known) = comptime!((tile.held(), tile.window() - 1));
+    let (planes, count) = comptime!((tile.planes, tile.run()));
+    let depth = slab.size.d as i32;
+    let area = slab.size.h as usize * slab.size.w as usize;
+    let volume = slab.volume as usize * slab.size.d as usize * area;
     let centre_m = centres[slab.volume as usize];
     let centre_f = centres[(volumes + slab.volume) as usize];
-    let march = march(slab.first, slab.planes, slab.chunk, tile.radius);
-    let mut m = Array::<f32>::new(comptime!((window + 3) as usize));
-    let mut f = Array::<f32>::new(comptime!((window + 3) as usize));
-    let mut product = Array::<f32>::new(comptime!((window + 3) as usize));
+    let march = march(&slab);
+    let place = place(&slab.size, tile);
+    let run = run(&slab.size, tile);
+    let slots = slots();
+    let mut shared = Shared::<[f32]>::new_slice(comptime!(tile.shared_len(5)));
+    let mut f = Array::<f32>::new(comptime!((held * SPAN) as usize));
+    let mut m = Array::<f32>::new(comptime!((held * SPAN) as usize));
     let mut value = 0.0f32;
 
-    let mut z = march.start - comptime!(tile.radius as i32);
-    let base = plane_base(volume, z, depth, area);
-    fetch(&mut plane_m, moved, base, z >= 0 && z < depth, &loads, tile);
-    fetch(&mut plane_f, fixed, base, z >= 0 && z < depth, &loads, tile);
-    while z <= march.last {
-        store(&mut plane_m, &loads, centre_m, tile);
-        store(&mut plane_f, &loads, centre_f, tile);
-        sync_cube();
-        let ahead = z + 1;
-        let inside = ahead >= 0 && ahead < depth && ahead <= march.last;
-        let base = plane_base(volume, ahead, depth, area);
-        fetch(&mut plane_m, moved, base, inside, &loads, tile);
-        fetch(&mut plane_f, fixed, base, inside, &loads, tile);
-        let mut item = UNIT_POS;
-        while item < comptime!(tile.quads()) {
-            read_quad(&plane_f, item, &mut f, tile);
-            read_quad(&plane_m, item, &mut m, tile);
-            write_quad_sums(&f, &mut sums, item, 0u32, tile);
-            write_quad_sums(&m, &mut sums, item, 1u32, tile);
-            #[unroll]
-            for i in 0..window + 3 {
-                product[i as usize] = f[i as usize] * f[i as usize];
-            }
-            write_quad_sums(&product, &mut sums, item, 2u32, tile);
-            #[unroll]
-            for i in 0..window + 3 {
-                product[i as usize] = m[i as usize] * m[i as usize];
-            }
-            write_quad_sums(&product, &mut sums, item, 3u32, tile);
-            #[unroll]
-            for i in 0..window + 3 {
-                product[i as usize] = f[i as usize] * m[i as usize];
-            }
-            write_quad_sums(&product, &mut sums, item, 4u32, tile);
-            item += UNITS;
+    #[unroll]
+    for i in 0..held {
+        let z = march.start + comptime!(i as i32 - tile.radius as i32);
+        let base = plane_base(volume, z, depth, area);
+        fetch(fixed, base, z >= 0 && z < depth, &place, &mut f, i, plan.vector);
+        fetch(moved, base, z >= 0 && z < depth, &place, &mut m, i, plan.vector);
+    }
+    subtract(&mut f, centre_f, 0u32, known);
+    subtract(&mut m, centre_m, 0u32, known);
+    let mut start = 0u32;
+    let mut z = march.start;
+    while z < march.stop {
+        // Only now, so that a step does not wait for what it has just asked for.
+        subtract(&mut f, centre_f, known, held);
+        subtract(&mut m, centre_m, known, held);
+        if comptime!(tile.buffers == 1) {
+            sync_cube();
         }
-        sync_cube();
         #[unroll]
         for k in 0..5u32 {
-            push_plane(&sums, &mut ring, k, tile);
-        }
-        let centre = z - comptime!(tile.radius as i32);
-        if centre >= march.start {
-            let exists = centre >= 0 && centre < depth;
-            let counts = centre >= slab.counted && centre < slab.counted + slab.count as i32;
+            let mut along_z = Array::<f32>::new(comptime!((planes * SPAN) as usize));
             #[unroll]
-            for column in 0..comptime!(tile.columns()) {
-                let (x, y) = (unit_x(), unit_y(tile) + column);
-                if x < size.w && y < size.h {
-                    let mean_f = window_mean(&ring, 0u32, column, tile);
-                    let mean_m = window_mean(&ring, 1u32, column, tile);
-                    let mean_ff = window_mean(&ring, 2u32, column, tile);
-                    let mean_mm = window_mean(&ring, 3u32, column, tile);
-                    let mean_fm = window_mean(&ring, 4u32, column, tile);
+            for j in 0..SPAN {
+                let mut values = Array::<f32>::new(comptime!(held as usize));
+                let mut sums = Array::<f32>::new(comptime!(planes as usize));
+                #[unroll]
+                for i in 0..held {
+                    let at = comptime!((i * SPAN + j) as usize);
+                    values[i as usize] = product(f[at], m[at], k);
+                }
+                window_sums(&values, &mut sums, 0u32, planes, tile);
+                #[unroll]
+                for p in 0..planes {
+                    along_z[comptime!((p * SPAN + j) as usize)] = sums[p as usize];
+                }
+            }
+            store_rows(&along_z, &mut shared, &slots, start, k, tile);
+        }
+        if comptime!(!tile.shuffles) {
+            sum_rows_of_tile(&mut shared, &slots, start, 5u32, tile);
+        }
+        advance(&mut f, tile);
+        advance(&mut m, tile);
+        #[unroll]
+        for p in 0..planes {
+            let ahead = z + comptime!((planes + p + tile.radius) as i32);
+            let inside =
+                ahead >= 0 && ahead < depth && z + comptime!(planes as i32) < march.stop;
+            let base = plane_base(volume, ahead, depth, area);
+            fetch(fixed, base, inside, &place, &mut f, comptime!(known + p), plan.vector);
+            fetch(moved, base, inside, &place, &mut m, comptime!(known + p), plan.vector);
+        }
+        sync_cube();
+        let centre = z + run.plane as i32;
+        if run.count > 0 && centre < march.stop {
+            let mut sums = Array::<f32>::new(comptime!((5 * count) as usize));
+            #[unroll]
+            for k in 0..5u32 {
+                sum_column(&shared, &run, start, &mut sums, k, tile);
+            }
+            let exists = centre >= 0 && centre < depth;
+            let ring = ring_base(centre, &slab, area, tile.radius);
+            let plane = plane_base(volume, centre, depth, area);
+            #[unroll]
+            for i in 0..count {
+                if i < run.count {
+                    let scale = comptime!(tile.scale());
+                    let mean_f = sums[i as usize] * scale;
+                    let mean_m = sums[comptime!((count + i) as usize)] * scale;
+                    let mean_ff = sums[comptime!((2 * count + i) as usize)] * scale;
+                    let mean_mm = sums[comptime!((3 * count + i) as usize)] * scale;
+                    let mean_fm = sums[comptime!((4 * count + i) as usize)] * scale;
                     let a = mean_fm - mean_f * mean_m;
                     let b = max(mean_ff - mean_f * mean_f, 0.0f32);
                     let c = max(mean_mm - mean_m * mean_m, 0.0f32);
                     let d = b * c + slab.epsilon;
-                    let ratio = a / d;
+                    // A / D; the root to 2 ulp is several times cheaper than a division.
+                    let root = d.inverse_sqrt();
+                    let ratio = select(exists, a * root * root, 0.0f32);
                     // Rounding may push A^2 past B C by a few ulps.
-                    let n = min(a * ratio, 1.0f32);
-                    let gamma = select(exists, 2.0f32 * ratio, 0.0f32);
-                    let to_m = gamma * ratio * b;
-                    let to_f = gamma * ratio * c;
-                    if exists && counts {
-                        value += n;
-                    }
-                    let voxel = y as usize * size.w as usize + x as usize;
+                    value += min(a * ratio, 1.0f32);
+                    let gamma = 2.0f32 * ratio;
+                    let to_m = gamma * (ratio * b);
+                    let to_f = gamma * (ratio * c);
+                    let voxel = (run.offset + i * slab.size.w) as usize;
                     if comptime!(plan.approximate) {
-                        if exists && counts {
-                            let at = volume + centre as usize * area + voxel;
-                            let own_f = fixed[at] - centre_f - mean_f;
-                            let own_m = moved[at] - centre_m - mean_m;
+                        if exists {
+                            let at = plane + voxel;
+                            let own_f = fixed[at].extract(0usize) - centre_f - mean_f;
+                            let own_m = moved[at].extract(0usize) - centre_m - mean_m;
                             if comptime!(plan.to_moved) {
                                 to_moved[at] = gamma * own_f - to_m * own_m;
                             }
@@ -220,8 +273,8 @@ fn windows_kernel(
                             }
                         }
                     } else if comptime!(plan.to_moved || plan.to_fixed) {
-                        let field = slab.planes as usize * area;
-                        let at = (centre - slab.first) as usize * area + voxel;
+                        let field = slab.ring as usize * area;
+                        let at = ring + voxel;
                         fields[at] = gamma;
                         if comptime!(plan.to_moved) {
                             fields[at + field] = to_m;
@@ -236,21 +289,24 @@ fn windows_kernel(
                 }
             }
         }
-        z += 1;
+        if comptime!(tile.buffers == 2) {
+            start = comptime!(tile.buffer_len(5)) - start;
+        }
+        z += comptime!(planes as i32);
     }
 
-    let total = sum_in_tree(&mut sums, value);
+    let total = sum_over_tile(&mut shared, value, tile);
     if UNIT_POS == 0 {
         let cube = (CUBE_POS_Z * CUBE_COUNT_Y + CUBE_POS_Y) * CUBE_COUNT_X + CUBE_POS_X;
         partials[(partial_start + cube) as usize] = total;
     }
 }
 
-/// `own (w * a) - other (w * b) + w * c`, with `own` the image that the gradient is not for, and
-/// `a`, `b`, `c` the gamma fields number 0, `skip`, `skip + 1`.
+/// `partner (w * a) - target (w * b) + w * c`, the gradient to the target, with `a`, `b`, `c` the gamma
+/// fields number 0, `skip`, `skip + 1`.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn gradient_kernel(
-    fields: &[f32],
+fn gradient_kernel<N: Size>(
+    fields: &[Vector<f32, N>],
     target: &[f32],
     partner: &[f32],
     centres: &[f32],
@@ -258,73 +314,109 @@ fn gradient_kernel(
     target_centre: u32,
     partner_centre: u32,
     slab: Slab,
-    #[comptime] tile: Tile,
+    #[comptime] plan: Plan,
     #[comptime] skip: u32,
 ) {
-    let window = comptime!(tile.window());
-    let loads = loads(&slab.size, tile);
-    let mut plane_a = plane(tile);
-    let mut plane_b = plane(tile);
-    let mut plane_c = plane(tile);
-    let mut sums = Shared::<[f32]>::new_slice(comptime!(3 * tile.sums_len() as usize));
-    let mut ring = Array::<f32>::new(comptime!(3 * tile.ring_len() as usize));
-    let mut values = Array::<f32>::new(comptime!((window + 3) as usize));
-    let size = slab.size;
-    let area = size.h as usize * size.w as usize;
-    let field = slab.planes as usize * area;
-    let second = skip as usize * field;
-    let third = comptime!((skip + 1) as usize) * field;
-    let volume = slab.volume as usize * size.d as usize * area;
+    let tile = comptime!(plan.gradient);
+    let (held, known) = comptime!((tile.held(), tile.window() - 1));
+    let (planes, count) = comptime!((tile.planes, tile.run()));
+    let area = slab.size.h as usize * slab.size.w as usize;
+    let field = slab.ring as usize * area;
+    let volume = slab.volume as usize * slab.size.d as usize * area;
     let centre_t = centres[target_centre as usize];
     let centre_p = centres[partner_centre as usize];
-    let march = march(slab.counted, slab.count, slab.chunk, tile.radius);
+    let march = march(&slab);
+    let place = place(&slab.size, tile);
+    let run = run(&slab.size, tile);
+    let slots = slots();
+    let second = skip as usize * field;
+    let third = comptime!((skip + 1) as usize) * field;
+    let mut shared = Shared::<[f32]>::new_slice(comptime!(tile.shared_len(3)));
+    let mut a = Array::<f32>::new(comptime!((held * SPAN) as usize));
+    let mut b = Array::<f32>::new(comptime!((held * SPAN) as usize));
+    let mut c = Array::<f32>::new(comptime!((held * SPAN) as usize));
 
-    let mut z = march.start - comptime!(tile.radius as i32);
-    let base = (z - slab.first) as usize * area;
-    fetch(&mut plane_a, fields, base, true, &loads, tile);
-    fetch(&mut plane_b, fields, base + second, true, &loads, tile);
-    fetch(&mut plane_c, fields, base + third, true, &loads, tile);
-    while z <= march.last {
-        store(&mut plane_a, &loads, 0.0f32, tile);
-        store(&mut plane_b, &loads, 0.0f32, tile);
-        store(&mut plane_c, &loads, 0.0f32, tile);
-        sync_cube();
-        let ahead = min(z + 1, march.last);
-        let base = (ahead - slab.first) as usize * area;
-        fetch(&mut plane_a, fields, base, true, &loads, tile);
-        fetch(&mut plane_b, fields, base + second, true, &loads, tile);
-        fetch(&mut plane_c, fields, base + third, true, &loads, tile);
-        let mut item = UNIT_POS;
-        while item < comptime!(tile.quads()) {
-            read_quad(&plane_a, item, &mut values, tile);
-            write_quad_sums(&values, &mut sums, item, 0u32, tile);
-            read_quad(&plane_b, item, &mut values, tile);
-            write_quad_sums(&values, &mut sums, item, 1u32, tile);
-            read_quad(&plane_c, item, &mut values, tile);
-            write_quad_sums(&values, &mut sums, item, 2u32, tile);
-            item += UNITS;
+    #[unroll]
+    for i in 0..held {
+        let z = march.start + comptime!(i as i32 - tile.radius as i32);
+        let needed = z < march.stop + comptime!(tile.radius as i32);
+        let base = ring_base(z, &slab, area, tile.radius);
+        fetch(fields, base, needed, &place, &mut a, i, plan.vector);
+        fetch(fields, base + second, needed, &place, &mut b, i, plan.vector);
+        fetch(fields, base + third, needed, &place, &mut c, i, plan.vector);
+    }
+    let mut start = 0u32;
+    let mut z = march.start;
+    while z < march.stop {
+        if comptime!(tile.buffers == 1) {
+            sync_cube();
         }
-        sync_cube();
         #[unroll]
         for k in 0..3u32 {
-            push_plane(&sums, &mut ring, k, tile);
-        }
-        let centre = z - comptime!(tile.radius as i32);
-        if centre >= march.start {
+            let mut along_z = Array::<f32>::new(comptime!((planes * SPAN) as usize));
             #[unroll]
-            for column in 0..comptime!(tile.columns()) {
-                let (x, y) = (unit_x(), unit_y(tile) + column);
-                if x < size.w && y < size.h {
-                    let a = window_mean(&ring, 0u32, column, tile);
-                    let b = window_mean(&ring, 1u32, column, tile);
-                    let c = window_mean(&ring, 2u32, column, tile);
-                    let voxel = y as usize * size.w as usize + x as usize;
-                    let at = volume + centre as usize * area + voxel;
-                    gradient[at] = (partner[at] - centre_p) * a - (target[at] - centre_t) * b + c;
+            for j in 0..SPAN {
+                let mut values = Array::<f32>::new(comptime!(held as usize));
+                let mut sums = Array::<f32>::new(comptime!(planes as usize));
+                #[unroll]
+                for i in 0..held {
+                    let at = comptime!((i * SPAN + j) as usize);
+                    if comptime!(k == 0) {
+                        values[i as usize] = a[at];
+                    } else if comptime!(k == 1) {
+                        values[i as usize] = b[at];
+                    } else {
+                        values[i as usize] = c[at];
+                    }
+                }
+                window_sums(&values, &mut sums, 0u32, planes, tile);
+                #[unroll]
+                for p in 0..planes {
+                    along_z[comptime!((p * SPAN + j) as usize)] = sums[p as usize];
+                }
+            }
+            store_rows(&along_z, &mut shared, &slots, start, k, tile);
+        }
+        if comptime!(!tile.shuffles) {
+            sum_rows_of_tile(&mut shared, &slots, start, 3u32, tile);
+        }
+        advance(&mut a, tile);
+        advance(&mut b, tile);
+        advance(&mut c, tile);
+        #[unroll]
+        for p in 0..planes {
+            let ahead = z + comptime!((planes + p + tile.radius) as i32);
+            let needed = ahead < march.stop + comptime!(tile.radius as i32);
+            let base = ring_base(ahead, &slab, area, tile.radius);
+            fetch(fields, base, needed, &place, &mut a, comptime!(known + p), plan.vector);
+            fetch(fields, base + second, needed, &place, &mut b, comptime!(known + p), plan.vector);
+            fetch(fields, base + third, needed, &place, &mut c, comptime!(known + p), plan.vector);
+        }
+        sync_cube();
+        let centre = z + run.plane as i32;
+        if run.count > 0 && centre < march.stop {
+            let mut sums = Array::<f32>::new(comptime!((3 * count) as usize));
+            #[unroll]
+            for k in 0..3u32 {
+                sum_column(&shared, &run, start, &mut sums, k, tile);
+            }
+            let plane = volume + centre as usize * area;
+            #[unroll]
+            for i in 0..count {
+                if i < run.count {
+                    let at = plane + (run.offset + i * slab.size.w) as usize;
+                    let to_partner = (partner[at] - centre_p) * sums[i as usize];
+                    let to_target =
+                        (target[at] - centre_t) * sums[comptime!((count + i) as usize)];
+                    let rest = sums[comptime!((2 * count + i) as usize)];
+                    gradient[at] = comptime!(tile.scale()) * (to_partner - to_target + rest);
                 }
             }
         }
-        z += 1;
+        if comptime!(tile.buffers == 2) {
+            start = comptime!(tile.buffer_len(3)) - start;
+        }
+        z += comptime!(planes as i32);
     }
 }
 
@@ -338,17 +430,49 @@ struct Call {
     plan: Plan,
 }
 
+/// The launches of one march: a tile over planes `[first, first + planes)`.
+struct Grid {
+    first: i32,
+    planes: usize,
+    chunk: usize,
+    cubes: [usize; 3],
+}
+
+impl Grid {
+    /// Shares the planes out in marches such that the last wave of cubes is full, but not so short
+    /// that their margins count.
+    fn new(tile: Tile, [_, h, w]: [usize; 3], first: i32, planes: usize, image: &CubeTensor) -> Self {
+        let hardware = &image.client.properties().hardware;
+        let processors = hardware.num_streaming_multiprocessors.unwrap_or(32) as usize;
+        let x = w.div_ceil(tile.columns() as usize);
+        let y = h.div_ceil(tile.height() as usize);
+        let step = tile.planes as usize;
+        // Loading a plane of the margin costs about a third of a plane of windows.
+        let margin = step + 2 * tile.radius as usize / 3;
+        let time = |chunk: usize| {
+            let waves = (x * y * planes.div_ceil(chunk)).div_ceil(processors);
+            waves * (chunk + margin)
+        };
+        let chunks = (1..=planes).map(|parts| planes.div_ceil(parts).next_multiple_of(step));
+        let chunk = chunks.min_by_key(|chunk| time(*chunk)).expect("there is a plane");
+        Self { first, planes, chunk, cubes: [x, y, planes.div_ceil(chunk)] }
+    }
+
+    fn count(&self) -> CubeCount {
+        let [x, y, z] = self.cubes.map(|cubes| cubes as u32);
+        CubeCount::Static(x, y, z)
+    }
+
+    fn len(&self) -> usize {
+        self.cubes.iter().product()
+    }
+}
+
 impl Call {
     fn new(moved: CubeTensor, fixed: CubeTensor, options: LnccOptions, needs: [bool; 2]) -> Self {
         assert_f32("lncc", &[&moved, &fixed]);
         let (moved, fixed) = (into_contiguous(moved), into_contiguous(fixed));
-        let radius = options.window as u32 / 2;
-        let plan = Plan {
-            tile: Tile { radius },
-            to_moved: needs[0],
-            to_fixed: needs[1],
-            approximate: options.gradient == GradientMode::AntsApproximate,
-        };
+        let plan = Plan::new(&moved, &options, needs);
         let centres = centres(&moved, &fixed);
         Self { moved, fixed, centres, options, plan }
     }
@@ -362,102 +486,77 @@ impl Call {
         volumes(&self.moved)
     }
 
-    /// Planes per slab, and the margin that the gamma fields need around it.
-    fn slab(&self) -> (usize, usize) {
-        let [d, h, w] = self.size();
-        match self.plan.fields() {
-            0 => (d, 0),
-            _ => ((SLAB_VOXELS / (h * w)).clamp(1, d), self.plan.tile.radius as usize),
-        }
-    }
-
-    /// Planes that one cube marches over: few enough to fill the GPU, many enough that the `2r`
-    /// planes that it reads on top stay a small part.
-    fn chunk(&self, planes: usize) -> usize {
-        let (x, y) = self.tiles();
-        let chunks = CUBES_WANTED.div_ceil(x * y);
-        planes.div_ceil(chunks).max(4 * self.plan.tile.radius as usize).min(planes)
-    }
-
-    fn tiles(&self) -> (usize, usize) {
-        let [_, h, w] = self.size();
-        (w.div_ceil(TILE_X as usize), h.div_ceil(self.plan.tile.height() as usize))
-    }
-
-    fn cubes(&self, planes: usize) -> (u32, u32, u32) {
-        let (x, y) = self.tiles();
-        (x as u32, y as u32, planes.div_ceil(self.chunk(planes)) as u32)
-    }
-
-    /// The launch argument for planes `[first, last)` with `margin` more on either side.
-    fn launch_slab(
-        &self,
-        volume: usize,
-        range: (usize, usize),
-        margin: usize,
-        chunk: usize,
-    ) -> SlabLaunch {
-        SlabLaunch::new(
-            extent(self.size()),
-            volume as u32,
-            range.0 as i32 - margin as i32,
-            (range.1 - range.0 + 2 * margin) as u32,
-            range.0 as i32,
-            (range.1 - range.0) as u32,
-            chunk as u32,
-            self.options.epsilon as f32,
-        )
-    }
-
     /// `sum n` and the gradients, slab by slab.
     fn run(self) -> (CubeTensor, CubeTensor, CubeTensor) {
         let [d, h, w] = self.size();
-        let (thickness, margin) = self.slab();
-        let slabs: Vec<(usize, usize)> =
-            (0..d).step_by(thickness).map(|z| (z, (z + thickness).min(d))).collect();
-        let per_launch = |&(start, stop): &(usize, usize)| {
-            let (x, y, z) = self.cubes(stop - start + 2 * margin);
-            (x * y * z) as usize
+        let radius = self.plan.windows.radius as usize;
+        let (thickness, margin) = match self.plan.fields() {
+            0 => (d, 0),
+            _ => ((SLAB_VOXELS / (h * w)).clamp(1, d), radius),
         };
-        let per_volume: usize = slabs.iter().map(per_launch).sum();
+        let ring = thickness + 2 * margin;
+        let grid = |tile, first: usize, last: usize, shift: usize| {
+            Grid::new(tile, self.size(), first as i32 - shift as i32, last - first, &self.moved)
+        };
+        // Windows of the planes that the gradient of a slab reaches and that are not known yet.
+        let slabs: Vec<(Grid, Grid)> = (0..d)
+            .step_by(thickness)
+            .map(|start| {
+                let stop = (start + thickness).min(d);
+                let known = if start == 0 { 0 } else { start + 2 * margin };
+                let windows = grid(self.plan.windows, known, stop + 2 * margin, margin);
+                (windows, grid(self.plan.gradient, start, stop, 0))
+            })
+            .collect();
+        let per_volume: usize = slabs.iter().map(|(windows, _)| windows.len()).sum();
         let partials = empty(&self.moved, [self.volumes() * per_volume]);
         let gradient = |wanted: bool| match wanted {
             true => empty(&self.moved, self.moved.meta.shape().clone()),
             false => zeros(&self.moved, [1]),
         };
         let (to_moved, to_fixed) = (gradient(self.plan.to_moved), gradient(self.plan.to_fixed));
-        let planes = if margin == 0 { 0 } else { thickness + 2 * margin };
-        let fields = empty(&self.moved, [(self.plan.fields() * planes * h * w).max(1)]);
+        let fields = empty(&self.moved, [(self.plan.fields() * ring * h * w).max(1)]);
         let mut done = 0;
         for volume in 0..self.volumes() {
-            for slab in &slabs {
+            for (windows, gradient) in &slabs {
                 let outputs = [&fields, &to_moved, &to_fixed, &partials];
-                self.windows(volume, *slab, margin, outputs, done);
-                done += per_launch(slab);
+                self.windows(volume, windows, ring, outputs, done);
+                done += windows.len();
                 if margin > 0 {
-                    self.gradients(volume, *slab, margin, [&fields, &to_moved, &to_fixed]);
+                    self.gradients(volume, gradient, ring, [&fields, &to_moved, &to_fixed]);
                 }
             }
         }
         (sum_rows(&partials, 1, done, 1.0), to_moved, to_fixed)
     }
 
+    fn slab(&self, volume: usize, grid: &Grid, ring: usize) -> SlabLaunch {
+        SlabLaunch::new(
+            extent(self.size()),
+            volume as u32,
+            grid.first,
+            grid.planes as u32,
+            ring as u32,
+            grid.chunk as u32,
+            self.options.epsilon as f32,
+        )
+    }
+
     fn windows(
         &self,
         volume: usize,
-        slab: (usize, usize),
-        margin: usize,
+        grid: &Grid,
+        ring: usize,
         [fields, to_moved, to_fixed, partials]: [&CubeTensor; 4],
         partial_start: usize,
     ) {
-        let planes = slab.1 - slab.0 + 2 * margin;
-        let (x, y, z) = self.cubes(planes);
         unsafe {
             windows_kernel::launch_unchecked(
                 &self.moved.client,
-                CubeCount::Static(x, y, z),
-                CubeDim::new_1d(UNITS),
+                grid.count(),
+                CubeDim::new_1d(self.plan.windows.units()),
                 address(&[&self.moved, fields]),
+                self.plan.vector as usize,
                 buffer(&self.moved),
                 buffer(&self.fixed),
                 buffer(&self.centres),
@@ -467,7 +566,7 @@ impl Call {
                 buffer(partials),
                 self.volumes() as u32,
                 partial_start as u32,
-                self.launch_slab(volume, slab, margin, self.chunk(planes)),
+                self.slab(volume, grid, ring),
                 self.plan,
             );
         }
@@ -476,12 +575,10 @@ impl Call {
     fn gradients(
         &self,
         volume: usize,
-        slab: (usize, usize),
-        margin: usize,
+        grid: &Grid,
+        ring: usize,
         [fields, to_moved, to_fixed]: [&CubeTensor; 3],
     ) {
-        let planes = slab.1 - slab.0;
-        let (x, y, z) = self.cubes(planes);
         let (centre_m, centre_f) = (volume as u32, (self.volumes() + volume) as u32);
         let second = if self.plan.to_moved { 3 } else { 1 };
         let targets = [
@@ -495,9 +592,10 @@ impl Call {
             unsafe {
                 gradient_kernel::launch_unchecked(
                     &self.moved.client,
-                    CubeCount::Static(x, y, z),
-                    CubeDim::new_1d(UNITS),
+                    grid.count(),
+                    CubeDim::new_1d(self.plan.gradient.units()),
                     address(&[&self.moved, fields]),
+                    self.plan.vector as usize,
                     buffer(fields),
                     buffer(target),
                     buffer(partner),
@@ -505,8 +603,8 @@ impl Call {
                     buffer(gradient),
                     target_centre,
                     partner_centre,
-                    self.launch_slab(volume, slab, margin, self.chunk(planes)),
-                    self.plan.tile,
+                    self.slab(volume, grid, ring),
+                    self.plan,
                     skip,
                 );
             }

@@ -1,9 +1,9 @@
 //! LNCC on the CPU: one sweep along z per chunk of planes.
 //!
-//! Plane `z` of the five products enters a ring of `w` box-filtered planes; with it the windows
-//! centred on `z - r` are complete and give `n` and the gamma planes, which enter a second ring;
-//! with that the gradient of plane `z - 2r` is complete. Chunks run in parallel and repeat the
-//! `2r` planes of their margins.
+//! Plane `z` of the five products enters a ring of `w` filtered planes; with it the windows centred
+//! on `z - r` are complete and give `n` and the gamma planes, which enter a second ring; with that
+//! the gradient of plane `z - 2r` is complete. Chunks run in parallel and repeat the `2r` planes of
+//! their margins.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use rayon::prelude::*;
 
-use super::{GradientMode, LnccOps, LnccOptions};
+use super::{GradientMode, LnccOps, LnccOptions, LnccWeights, gaussian_weights};
 use crate::ops::real::{Real, by_dtype, elements, tensor};
 
 /// Planes of `f64`, one per quantity.
@@ -31,71 +31,130 @@ impl<'a, T: Real> Centred<'a, T> {
     }
 }
 
-/// The box mean over planes that arrive in the order of z.
-struct Ring {
-    planes: VecDeque<Planes>,
-    window: usize,
+/// Window means along one axis at a time.
+#[derive(Clone, Copy)]
+enum Filter<'a> {
+    /// All weights the same, over `2 r + 1` values.
+    Box(usize),
+    /// These weights, which add up to 1.
+    Weights(&'a [f64]),
 }
 
-impl Ring {
-    fn new(window: usize) -> Self {
-        Self { planes: VecDeque::with_capacity(window), window }
+impl Filter<'_> {
+    fn radius(self) -> usize {
+        match self {
+            Self::Box(radius) => radius,
+            Self::Weights(weights) => weights.len() / 2,
+        }
     }
 
-    /// Adds box-filtered planes; once `w` have arrived, returns the means of their windows.
+    fn window(self) -> usize {
+        2 * self.radius() + 1
+    }
+
+    /// Means along x, then along y, of a plane whose surroundings hold `outside`.
+    fn plane(self, plane: &[f64], outside: f64, width: usize) -> Vec<f64> {
+        let mut along_x = vec![0.0; plane.len()];
+        for (row, means) in plane.chunks(width).zip(along_x.chunks_mut(width)) {
+            let inside = |x: isize| usize::try_from(x).ok().and_then(|x| row.get(x).copied());
+            let at = |x: isize| inside(x).unwrap_or(outside);
+            self.row(at, means);
+        }
+        let mut along_y = vec![0.0; plane.len()];
+        let beyond = vec![outside; width];
+        let height = (plane.len() / width) as isize;
+        let row = |y: isize| match (0..height).contains(&y) {
+            true => &along_x[y as usize * width..][..width],
+            false => &beyond[..],
+        };
+        self.rows(row, width, &mut along_y);
+        along_y
+    }
+
+    /// The means of a row, of which `at` gives the values.
+    fn row(self, at: impl Fn(isize) -> f64, means: &mut [f64]) {
+        let r = self.radius() as isize;
+        match self {
+            Self::Box(_) => {
+                let scale = 1.0 / self.window() as f64;
+                let mut sum: f64 = (-r..r).map(&at).sum();
+                for (x, mean) in means.iter_mut().enumerate() {
+                    let x = x as isize;
+                    sum += at(x + r);
+                    *mean = sum * scale;
+                    sum -= at(x - r);
+                }
+            }
+            Self::Weights(weights) => {
+                for (x, mean) in means.iter_mut().enumerate() {
+                    let values = (x as isize - r..).map(&at);
+                    *mean = weights.iter().zip(values).map(|(weight, value)| weight * value).sum();
+                }
+            }
+        }
+    }
+
+    /// The means over rows, of which `row` gives the values.
+    fn rows<'r>(self, row: impl Fn(isize) -> &'r [f64], width: usize, means: &mut [f64]) {
+        let r = self.radius() as isize;
+        let add = |sum: &mut [f64], row: &[f64], weight: f64| {
+            sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += weight * value);
+        };
+        match self {
+            Self::Box(_) => {
+                let scale = 1.0 / self.window() as f64;
+                let mut sum = vec![0.0; width];
+                (-r..r).for_each(|y| add(&mut sum, row(y), scale));
+                for (y, means) in means.chunks_mut(width).enumerate() {
+                    let y = y as isize;
+                    add(&mut sum, row(y + r), scale);
+                    means.copy_from_slice(&sum);
+                    add(&mut sum, row(y - r), -scale);
+                }
+            }
+            Self::Weights(weights) => {
+                for (y, means) in means.chunks_mut(width).enumerate() {
+                    let rows = (y as isize - r..).map(&row);
+                    weights.iter().zip(rows).for_each(|(weight, row)| add(means, row, *weight));
+                }
+            }
+        }
+    }
+}
+
+/// The means along z over planes that arrive in the order of z.
+struct Ring<'a> {
+    planes: VecDeque<Planes>,
+    filter: Filter<'a>,
+}
+
+impl<'a> Ring<'a> {
+    fn new(filter: Filter<'a>) -> Self {
+        Self { planes: VecDeque::with_capacity(filter.window()), filter }
+    }
+
+    /// Adds planes filtered along x and y; once `w` have arrived, returns the means of their windows.
     fn push(&mut self, planes: Planes) -> Option<Planes> {
-        if self.planes.len() == self.window {
+        let window = self.filter.window();
+        if self.planes.len() == window {
             self.planes.pop_front();
         }
         self.planes.push_back(planes);
-        (self.planes.len() == self.window).then(|| {
-            let mut mean = self.planes[0].clone();
-            for planes in self.planes.iter().skip(1) {
+        (self.planes.len() == window).then(|| {
+            let weight = |i: usize| match self.filter {
+                Filter::Box(_) => 1.0 / window as f64,
+                Filter::Weights(weights) => weights[i],
+            };
+            let mut mean: Planes = self.planes[0].iter().map(|p| vec![0.0; p.len()]).collect();
+            for (i, planes) in self.planes.iter().enumerate() {
+                let weight = weight(i);
                 for (mean, plane) in mean.iter_mut().zip(planes) {
-                    mean.iter_mut().zip(plane).for_each(|(mean, value)| *mean += value);
+                    mean.iter_mut().zip(plane).for_each(|(mean, value)| *mean += weight * value);
                 }
             }
-            let scale = 1.0 / (self.window as f64).powi(3);
-            mean.iter_mut().flatten().for_each(|value| *value *= scale);
             mean
         })
     }
-}
-
-/// Box sums along x, then along y, of a plane whose surroundings hold `outside`.
-fn box_sum(plane: &[f64], outside: f64, width: usize, radius: usize) -> Vec<f64> {
-    let height = plane.len() / width;
-    let mut along_x = vec![0.0; plane.len()];
-    for (row, sums) in plane.chunks(width).zip(along_x.chunks_mut(width)) {
-        let at =
-            |x: isize| if (0..width as isize).contains(&x) { row[x as usize] } else { outside };
-        let r = radius as isize;
-        let mut sum: f64 = (-r..r).map(at).sum();
-        for (x, value) in sums.iter_mut().enumerate() {
-            let x = x as isize;
-            sum += at(x + r);
-            *value = sum;
-            sum -= at(x - r);
-        }
-    }
-    let beyond = vec![outside * (2 * radius + 1) as f64; width];
-    let row = |y: isize| match (0..height as isize).contains(&y) {
-        true => &along_x[y as usize * width..][..width],
-        false => &beyond[..],
-    };
-    let r = radius as isize;
-    let mut sum = vec![0.0; width];
-    for y in -r..r {
-        sum.iter_mut().zip(row(y)).for_each(|(sum, value)| *sum += value);
-    }
-    let mut along_y = vec![0.0; plane.len()];
-    for (y, values) in along_y.chunks_mut(width).enumerate() {
-        let y = y as isize;
-        sum.iter_mut().zip(row(y + r)).for_each(|(sum, value)| *sum += value);
-        values.copy_from_slice(&sum);
-        sum.iter_mut().zip(row(y - r)).for_each(|(sum, value)| *sum -= value);
-    }
-    along_y
 }
 
 /// A volume pair and what is asked of it.
@@ -104,6 +163,7 @@ struct Sweep<'a, T> {
     fixed: Centred<'a, T>,
     size: [usize; 3],
     options: LnccOptions,
+    filter: Filter<'a>,
     needs: [bool; 2],
 }
 
@@ -114,15 +174,13 @@ struct Chunk {
 }
 
 impl<T: Real> Sweep<'_, T> {
-    /// The five products of plane `z`, box-filtered in the plane; zeros outside the image.
+    /// The five products of plane `z`, filtered in the plane; zeros outside the image.
     fn products(&self, z: isize) -> Planes {
         let [d, h, w] = self.size;
         let (a, b) = (self.fixed.centre, self.moved.centre);
         let outside = [-a, -b, a * a, b * b, a * b];
-        let radius = self.options.window / 2;
         if !(0..d as isize).contains(&z) {
-            let area = (self.options.window * self.options.window) as f64;
-            return outside.iter().map(|value| vec![value * area; h * w]).collect();
+            return outside.iter().map(|value| vec![*value; h * w]).collect();
         }
         let plane = z as usize * h * w;
         let fixed: Vec<f64> =
@@ -136,7 +194,7 @@ impl<T: Real> Sweep<'_, T> {
             .into_iter()
             .chain(squares)
             .zip(outside)
-            .map(|(plane, outside)| box_sum(&plane, outside, w, radius))
+            .map(|(plane, outside)| self.filter.plane(&plane, outside, w))
             .collect()
     }
 
@@ -162,8 +220,8 @@ impl<T: Real> Sweep<'_, T> {
         let margin = if exact && wanted { radius } else { 0 };
         let (first, last) = (planes.start as isize - margin, planes.end as isize + margin);
         let mut chunk = Chunk { sum: 0.0, gradients: [Vec::new(), Vec::new()] };
-        let mut statistics = Ring::new(self.options.window);
-        let mut gammas = Ring::new(self.options.window);
+        let mut statistics = Ring::new(self.filter);
+        let mut gammas = Ring::new(self.filter);
         for z in first - radius..last + radius {
             let Some(mean) = statistics.push(self.products(z)) else { continue };
             let centre = z - radius;
@@ -186,8 +244,8 @@ impl<T: Real> Sweep<'_, T> {
             if wanted && !exact && counts {
                 self.add_gradient(&mut chunk, centre as usize, &fields);
             } else if wanted && exact {
-                let sums = fields.iter().map(|f| box_sum(f, 0.0, w, radius as usize)).collect();
-                if let Some(mean) = gammas.push(sums) {
+                let means = fields.iter().map(|f| self.filter.plane(f, 0.0, w)).collect();
+                if let Some(mean) = gammas.push(means) {
                     self.add_gradient(&mut chunk, (centre - radius) as usize, &mean);
                 }
             }
@@ -223,6 +281,15 @@ fn run<T: Real>(
     let shape = moved.layout().shape().clone();
     let size = [shape[2], shape[3], shape[4]];
     let len: usize = size.iter().product();
+    let radius = options.window / 2;
+    let weights;
+    let filter = match options.weights {
+        LnccWeights::Box => Filter::Box(radius),
+        LnccWeights::Gaussian { sigma_voxels } => {
+            weights = gaussian_weights(sigma_voxels, radius);
+            Filter::Weights(&weights)
+        }
+    };
     // Enough chunks for the threads, few enough that their margins stay a small part.
     let depth = size[0].div_ceil(rayon::current_num_threads()).max(2 * options.window);
     let mut sum = 0.0;
@@ -230,7 +297,7 @@ fn run<T: Real>(
     let volumes = elements::<T>(moved).chunks(len).zip(elements::<T>(fixed).chunks(len));
     for (moved, fixed) in volumes {
         let (moved, fixed) = (Centred::new(moved), Centred::new(fixed));
-        let sweep = Sweep { moved, fixed, size, options, needs };
+        let sweep = Sweep { moved, fixed, size, options, filter, needs };
         let starts: Vec<usize> = (0..size[0]).step_by(depth).collect();
         let chunks: Vec<Chunk> = starts
             .into_par_iter()

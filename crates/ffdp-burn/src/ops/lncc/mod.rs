@@ -1,12 +1,12 @@
-//! Local normalised cross-correlation over a box window, value and gradient (FFDP paper, sections
-//! 3.3 and F; Avants et al. 2008).
+//! Local normalised cross-correlation over a box or Gaussian window, value and gradient (FFDP paper,
+//! sections 3.3 and F; Avants et al. 2008).
 //!
-//! With `E[.]` the mean over the `w^3` window around a voxel, zeros outside the image:
+//! With `E[.]` the (weighted) mean over the `w^3` window around a voxel, zeros outside the image:
 //! ```text
 //! A = E[FM] - E[F] E[M]     B = max(E[F^2] - E[F]^2, 0)     C = max(E[M^2] - E[M]^2, 0)
 //! n = A^2 / D,  D = B C + eps               loss = 1 - mean(n), in [0, 1], 0 is perfect
 //! ```
-//! Gradient of `sum n` to the moved image, `gamma = 2 A / D`, `*` the box mean:
+//! Gradient of `sum n` to the moved image, `gamma = 2 A / D`, `*` that mean:
 //! ```text
 //! dM = F (w * gamma) - M (w * (gamma A B / D)) + w * (gamma (A B / D mu_M - mu_F))
 //! ```
@@ -42,12 +42,35 @@ pub enum GradientMode {
     AntsApproximate,
 }
 
+/// The weights of the voxels in a window; along every axis the same, and together 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum LnccWeights {
+    /// All the same.
+    #[default]
+    Box,
+    /// Falling off from the centre, cut off at the window's width: `exp(-x^2 / (2 sigma^2))` along every
+    /// axis.
+    Gaussian {
+        /// Standard deviation in voxels, positive.
+        sigma_voxels: f64,
+    },
+}
+
+/// Normalised weights `[-r, r]` of a Gaussian window along an axis.
+fn gaussian_weights(sigma_voxels: f64, radius: usize) -> Vec<f64> {
+    let value = |k: usize| (-0.5 * ((k as f64 - radius as f64) / sigma_voxels).powi(2)).exp();
+    let sum: f64 = (0..=2 * radius).map(value).sum();
+    (0..=2 * radius).map(|k| value(k) / sum).collect()
+}
+
 /// Options of [`lncc`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LnccOptions {
     /// Window width in voxels along every axis; odd, 3 to 21. 7 by default (registration);
     /// TransMorph trains with 9.
     pub window: usize,
+    /// How the voxels of a window count.
+    pub weights: LnccWeights,
     /// `eps` of the denominator, in intensity^4, positive; 1e-5 by default, for intensities in
     /// [0, 1]. Variances well below its square root count as flat.
     pub epsilon: f64,
@@ -57,7 +80,8 @@ pub struct LnccOptions {
 
 impl Default for LnccOptions {
     fn default() -> Self {
-        Self { window: 7, epsilon: 1e-5, gradient: GradientMode::Exact }
+        let weights = LnccWeights::Box;
+        Self { window: 7, weights, epsilon: 1e-5, gradient: GradientMode::Exact }
     }
 }
 
@@ -106,7 +130,8 @@ fn gradient_specs(
 /// moved, fixed `[N, C, D, H, W]`; result `[1]`.
 ///
 /// # Panics
-/// If the shapes differ, the window is even or outside 3..=21, or epsilon is not positive.
+/// If the shapes differ, the window is even or outside 3..=21, or epsilon or the window's sigma is
+/// not positive.
 pub fn lncc(moved: Tensor<5>, fixed: Tensor<5>, options: &LnccOptions) -> Tensor<1> {
     let count = moved.shape().num_elements();
     lncc_sum(moved, fixed, options).mul_scalar(1.0 / count as f64).neg().add_scalar(1.0)
@@ -132,6 +157,13 @@ pub fn lncc_sum(moved: Tensor<5>, fixed: Tensor<5>, options: &LnccOptions) -> Te
         epsilon > 0.0 && epsilon.is_finite(),
         "lncc: epsilon must be positive and finite, got {epsilon}; it decides what counts as flat"
     );
+    if let LnccWeights::Gaussian { sigma_voxels: sigma } = options.weights {
+        assert!(
+            sigma > 0.0 && sigma.is_finite(),
+            "lncc: sigma_voxels must be positive and finite, got {sigma}; for equal weights take \
+             LnccWeights::Box"
+        );
+    }
     let (moved, fixed) = (moved.into_dispatch(), fixed.into_dispatch());
     Tensor::from_dispatch(<Dispatch as LnccOps>::lncc_3d(moved, fixed, *options))
 }

@@ -1,281 +1,497 @@
-//! Box sums on the GPU, plane by plane: what LNCC's marches along z share.
+//! Window sums on the GPU: what LNCC's two marches along z share.
 //!
-//! A cube of 256 units owns a tile of 32 x 16 columns (32 x 8 for wide windows). Per plane it lays
-//! the tile with its margin into shared memory, sums along x four windows at a time (they share
-//! all but six of their values), then along y two at a time, and keeps the last `w` plane sums of
-//! each column in registers. The next plane travels from memory meanwhile.
+//! A cube owns a tile of columns and marches along z, one or two planes a step:
+//! 1. along z, in registers: a unit holds the last planes of four neighbouring columns and sums them;
+//! 2. along x: sixteen units hold a row; what the windows of a unit reach beyond its own columns
+//!    comes from its neighbours by shuffles (through shared memory where planes of units are narrow);
+//! 3. along y, through shared memory: a unit takes several windows of one column.
 //!
-//! Windows are added afresh for every plane: nothing drifts along z.
+//! Along z first, because then the planes before a march's first window are only loaded, and because
+//! the two images are held in registers instead of their five products. With two buffers of shared
+//! memory one barrier a step is enough, and units that are through with y go on to the next planes.
 //!
-//! Rows lie in shared memory as four interleaved combs (x mod 4), so that neighbouring units, which
-//! work on every fourth window, read neighbouring words: no bank conflicts.
+//! Neighbouring windows share most of their values ([`window_sums`]); every window is added afresh,
+//! so nothing drifts.
 
+use cubecl::ir::HardwareProperties;
 use cubecl::prelude::*;
 
-use crate::ops::launch::{Extent, UNITS};
+use super::LnccWeights;
+use crate::ops::launch::Extent;
 
-/// Columns of a tile along x.
-pub(super) const TILE_X: u32 = 32;
-/// Rows of units.
-const UNITS_Y: u32 = UNITS / TILE_X;
-/// Windows along x that one unit sums together.
-const QUAD: u32 = 4;
-/// Quads of a row.
-const QUADS: u32 = TILE_X / QUAD;
+/// Columns that a unit holds, neighbours along x.
+pub(super) const SPAN: u32 = 4;
+/// Units that hold a row.
+pub(super) const LANES: u32 = 16;
+/// Columns of a tile, margins included.
+const WIDTH: u32 = SPAN * LANES;
+
+/// The weights of a window along an axis; they add up to 1 after [`Tile::scale`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Weights {
+    Box,
+    /// The bits of the standard deviation in voxels, an `f64`.
+    Gaussian(u64),
+}
 
 /// A tile for windows of one radius; fixed when a kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Tile {
     pub radius: u32,
+    weights: Weights,
+    /// Rows, margins included; each is held by [`LANES`] units.
+    rows: u32,
+    /// Planes of windows that a step completes, 1 or 2.
+    pub planes: u32,
+    /// Buffers of shared memory, 1 or 2.
+    pub buffers: u32,
+    /// Whether planes of units are wide enough to hand a row around.
+    pub shuffles: bool,
 }
 
 impl Tile {
+    /// The fastest tile for `quantities` sums that a device has room for. `held` values a column and
+    /// plane stay in registers, of which 512 units have half as many each as 256.
+    pub fn new(
+        radius: u32,
+        weights: LnccWeights,
+        quantities: u32,
+        held: u32,
+        shuffles: bool,
+        hardware: &HardwareProperties,
+    ) -> Self {
+        let weights = match weights {
+            LnccWeights::Box => Weights::Box,
+            LnccWeights::Gaussian { sigma_voxels } => Weights::Gaussian(sigma_voxels.to_bits()),
+        };
+        // 32 rows leave 128 registers a unit, of which about 45 are not for the planes held.
+        let registers = |planes: u32| held * SPAN * (2 * radius + planes);
+        let tall = registers(2) <= 80 || 2 * radius >= 18;
+        let planes = if registers(2) <= 124 { 2 } else { 1 };
+        let rows = if tall { 32 } else { 24 };
+        let shapes = [(rows, planes, 2), (rows, planes, 1), (rows, 1, 1), (24, 1, 1), (20, 1, 1)];
+        let fits = |tile: &Self| {
+            tile.rows > 2 * radius
+                && tile.units() <= hardware.max_units_per_cube
+                && tile.shared_len(quantities) * size_of::<f32>() <= hardware.max_shared_memory_size
+        };
+        let smallest = (16, 1, 1);
+        shapes
+            .into_iter()
+            .chain([smallest])
+            .map(|(rows, planes, buffers)| Self { radius, weights, rows, planes, buffers, shuffles })
+            .find(fits)
+            .unwrap_or_else(|| {
+                panic!(
+                    "lncc: a window of {} voxels needs more than the {} bytes of shared memory or the \
+                     {} units a cube of this device; use a smaller window or the CPU",
+                    2 * radius + 1,
+                    hardware.max_shared_memory_size,
+                    hardware.max_units_per_cube
+                )
+            })
+    }
+
     pub const fn window(self) -> u32 {
         2 * self.radius + 1
     }
 
-    /// Columns of a unit, neighbours along y: as many as registers and shared memory (32 kB) allow.
+    pub const fn units(self) -> u32 {
+        LANES * self.rows
+    }
+
+    /// Columns on either side that are loaded for the windows of the others: whole units.
+    const fn margin(self) -> u32 {
+        self.radius.next_multiple_of(SPAN)
+    }
+
+    /// Windows of a tile along x.
     pub const fn columns(self) -> u32 {
-        if self.radius <= 4 { 2 } else { 1 }
+        WIDTH - 2 * self.margin()
     }
 
-    /// Rows of a tile.
+    /// Windows of a tile along y.
     pub const fn height(self) -> u32 {
-        UNITS_Y * self.columns()
+        self.rows - 2 * self.radius
     }
 
-    const fn width_with_margin(self) -> u32 {
-        TILE_X + 2 * self.radius
+    /// Planes that a unit holds.
+    pub const fn held(self) -> u32 {
+        self.window() + self.planes - 1
     }
 
-    const fn rows_with_margin(self) -> u32 {
-        self.height() + 2 * self.radius
+    /// Windows along y that a unit sums, of one column and plane.
+    pub const fn run(self) -> u32 {
+        self.height().div_ceil(self.units() / WIDTH / self.planes)
     }
 
-    /// Values that a unit loads of every plane, at most.
-    pub const fn loads(self) -> u32 {
-        (self.width_with_margin() * self.rows_with_margin()).div_ceil(UNITS)
+    /// Words of one quantity and plane; the last unit along y may read past the rows.
+    const fn plane_len(self) -> u32 {
+        (self.rows + self.run()) * WIDTH
     }
 
-    /// Length of a comb.
-    const fn comb(self) -> u32 {
-        self.width_with_margin().div_ceil(QUAD)
+    /// Words from quantity to quantity.
+    const fn quantity_len(self) -> u32 {
+        self.planes * self.plane_len()
     }
 
-    /// Words from row to row: an odd multiple of 8, so that four rows of a quad's comb fall on
-    /// different banks.
-    const fn pitch(self) -> u32 {
-        let pitch = (QUAD * self.comb()).next_multiple_of(8);
-        if pitch.is_multiple_of(16) { pitch + 8 } else { pitch }
+    /// Words of one buffer.
+    pub const fn buffer_len(self, quantities: u32) -> u32 {
+        quantities * self.quantity_len()
     }
 
-    /// Words of the tile, and one for the units that have nothing to load.
-    pub const fn len(self) -> usize {
-        (self.rows_with_margin() * self.pitch() + 1) as usize
+    /// Words of shared memory.
+    pub const fn shared_len(self, quantities: u32) -> usize {
+        (self.buffers * self.buffer_len(quantities)) as usize
     }
 
-    /// Words from row to row of the sums along x; padded where there is room.
-    const fn sums_pitch(self) -> u32 {
-        if self.columns() == 2 { TILE_X + 8 } else { TILE_X }
+    /// Weight of value `k` of a window along an axis.
+    fn weight(self, k: u32) -> f32 {
+        match self.weights {
+            Weights::Box => 1.0,
+            Weights::Gaussian(bits) => {
+                super::gaussian_weights(f64::from_bits(bits), self.radius as usize)[k as usize] as f32
+            }
+        }
     }
 
-    /// Words of the sums along x of one quantity.
-    pub const fn sums_len(self) -> u32 {
-        self.rows_with_margin() * self.sums_pitch()
+    /// What makes a mean of a sum over the three axes.
+    pub fn scale(self) -> f32 {
+        match self.weights {
+            Weights::Box => 1.0 / self.window().pow(3) as f32,
+            Weights::Gaussian(_) => 1.0,
+        }
     }
 
-    /// Work items of the sums along x: four windows each.
-    pub const fn quads(self) -> u32 {
-        self.rows_with_margin() * QUADS
-    }
-
-    /// Registers of the last plane sums of one quantity.
-    pub const fn ring_len(self) -> u32 {
-        self.columns() * self.window()
+    const fn is_box(self) -> bool {
+        matches!(self.weights, Weights::Box)
     }
 }
 
-/// What this unit loads of every plane.
+/// Sums over `count` neighbouring windows of `values`, which begin at the first window's first value;
+/// to `sums[first..]`.
+#[cube]
+pub(super) fn window_sums(
+    values: &Array<f32>,
+    sums: &mut Array<f32>,
+    #[comptime] first: u32,
+    #[comptime] count: u32,
+    #[comptime] tile: Tile,
+) {
+    let window = comptime!(tile.window());
+    if comptime!(tile.is_box()) {
+        // Of at most `window` windows, all share some values.
+        let group = comptime!(if count < window { count } else { window });
+        #[unroll]
+        for g in 0..comptime!(count.div_ceil(group)) {
+            let start = comptime!(g * group);
+            let len = comptime!(if count - start < group { count - start } else { group });
+            let mut common = values[comptime!((start + len - 1) as usize)];
+            #[unroll]
+            for i in len..window {
+                common += values[comptime!((start + i) as usize)];
+            }
+            sums[comptime!((first + start + len - 1) as usize)] = common;
+            let mut left = 0.0f32;
+            #[unroll]
+            for i in 1..len {
+                let at = comptime!(start + len - 1 - i);
+                left += values[comptime!(at as usize)];
+                sums[comptime!((first + at) as usize)] = common + left;
+            }
+            let mut right = 0.0f32;
+            #[unroll]
+            for i in 1..len {
+                right += values[comptime!((start + window + i - 1) as usize)];
+                sums[comptime!((first + start + i) as usize)] += right;
+            }
+        }
+    } else {
+        #[unroll]
+        for i in 0..count {
+            let mut sum = 0.0f32;
+            #[unroll]
+            for k in 0..window {
+                sum += comptime!(tile.weight(k)) * values[comptime!((i + k) as usize)];
+            }
+            sums[comptime!((first + i) as usize)] = sum;
+        }
+    }
+}
+
+/// The columns that a unit holds.
 #[derive(CubeType)]
-pub(super) struct Loads {
-    /// Offsets in the plane, -1 for what lies outside the image.
-    offsets: Array<i32>,
-    /// Where in the tile they belong.
-    slots: Array<u32>,
-}
-
-/// The loads of this unit in images of `size`.
-#[cube]
-pub(super) fn loads(size: &Extent, #[comptime] tile: Tile) -> Loads {
-    let count = comptime!(tile.loads());
-    let (width, rows) = comptime!((tile.width_with_margin(), tile.rows_with_margin()));
-    let (pitch, comb) = comptime!((tile.pitch(), tile.comb()));
-    let left = CUBE_POS_X as i32 * TILE_X as i32 - comptime!(tile.radius as i32);
-    let top = CUBE_POS_Y as i32 * comptime!(tile.height() as i32) - comptime!(tile.radius as i32);
-    let (w, h) = (size.w as i32, size.h as i32);
-    let mut offsets = Array::<i32>::new(comptime!(count as usize));
-    let mut slots = Array::<u32>::new(comptime!(count as usize));
-    #[unroll]
-    for k in 0..count {
-        let item = UNIT_POS + k * UNITS;
-        let (column, row) = (item % width, item / width);
-        let (x, y) = (left + column as i32, top + row as i32);
-        let inside = row < rows && x >= 0 && y >= 0 && x < w && y < h;
-        offsets[k as usize] = select(inside, y * w + x, -1i32);
-        let slot = row * pitch + (column % QUAD) * comb + column / QUAD;
-        slots[k as usize] = select(row < rows, slot, rows * pitch);
-    }
-    Loads { offsets, slots }
-}
-
-/// The tile of one image or field: a plane in shared memory, and the next one on its way.
-#[derive(CubeType)]
-pub(super) struct Plane {
-    values: Shared<[f32]>,
-    next: Array<f32>,
+pub(super) struct Place {
+    /// Of the first column; may lie outside the image.
+    x: i32,
+    /// Of the first column in its plane.
+    offset: i32,
+    row_exists: bool,
+    width: i32,
 }
 
 #[cube]
-pub(super) fn plane(#[comptime] tile: Tile) -> Plane {
-    Plane {
-        values: Shared::<[f32]>::new_slice(comptime!(tile.len())),
-        next: Array::<f32>::new(comptime!(tile.loads() as usize)),
-    }
+pub(super) fn place(size: &Extent, #[comptime] tile: Tile) -> Place {
+    let x = (CUBE_POS_X * comptime!(tile.columns()) + UNIT_POS % LANES * SPAN) as i32
+        - comptime!(tile.margin() as i32);
+    let y = (CUBE_POS_Y * comptime!(tile.height()) + UNIT_POS / LANES) as i32
+        - comptime!(tile.radius as i32);
+    let width = size.w as i32;
+    Place { x, offset: y * width + x, row_exists: y >= 0 && y < size.h as i32, width }
 }
 
-/// Starts loading the plane that begins at `base`; zero outside the image.
+/// Loads the unit's columns of the plane that begins at `base` as plane `slot` of those held; zeros
+/// outside the image. Rows are read four values at a time where `N` is 4: then the image's width is
+/// a multiple of 4, and columns lie inside it or outside together.
 #[cube]
-pub(super) fn fetch(
-    plane: &mut Plane,
-    source: &[f32],
+pub(super) fn fetch<N: Size>(
+    source: &[Vector<f32, N>],
     base: usize,
     inside: bool,
-    loads: &Loads,
-    #[comptime] tile: Tile,
+    place: &Place,
+    held: &mut Array<f32>,
+    #[comptime] slot: u32,
+    #[comptime] vector: u32,
 ) {
-    #[unroll]
-    for k in 0..comptime!(tile.loads()) {
-        let offset = loads.offsets[k as usize];
-        let mut value = 0.0f32;
-        if inside && offset >= 0 {
-            value = source[base + offset as usize];
+    let first = comptime!((slot * SPAN) as usize);
+    if comptime!(vector == SPAN) {
+        let mut values = Vector::<f32, N>::new(0.0f32);
+        if inside && place.row_exists && place.x >= 0 && place.x < place.width {
+            values = source[(base + place.offset as usize) / comptime!(SPAN as usize)];
         }
-        plane.next[k as usize] = value;
+        #[unroll]
+        for j in 0..comptime!(SPAN as usize) {
+            held[comptime!(first + j)] = values.extract(j);
+        }
+    } else {
+        #[unroll]
+        for j in 0..comptime!(SPAN as usize) {
+            let x = place.x + comptime!(j as i32);
+            let mut value = 0.0f32;
+            if inside && place.row_exists && x >= 0 && x < place.width {
+                value = source[base + (place.offset + comptime!(j as i32)) as usize].extract(0usize);
+            }
+            held[comptime!(first + j)] = value;
+        }
     }
 }
 
-/// Lays what was fetched into shared memory, relative to `centre`.
+/// Subtracts `centre` from planes `[first, last)` of those held.
 #[cube]
-pub(super) fn store(plane: &mut Plane, loads: &Loads, centre: f32, #[comptime] tile: Tile) {
+pub(super) fn subtract(
+    held: &mut Array<f32>,
+    centre: f32,
+    #[comptime] first: u32,
+    #[comptime] last: u32,
+) {
     #[unroll]
-    for k in 0..comptime!(tile.loads()) {
-        plane.values[loads.slots[k as usize] as usize] = plane.next[k as usize] - centre;
+    for i in comptime!(first * SPAN)..comptime!(last * SPAN) {
+        held[i as usize] -= centre;
     }
 }
 
-/// The `w + 3` values that the four windows of work item `item` reach.
+/// Drops the oldest planes, as many as a step completes.
 #[cube]
-pub(super) fn read_quad(plane: &Plane, item: u32, values: &mut Array<f32>, #[comptime] tile: Tile) {
-    let start = (item / QUADS) * comptime!(tile.pitch()) + item % QUADS;
+pub(super) fn advance(held: &mut Array<f32>, #[comptime] tile: Tile) {
     #[unroll]
-    for k in 0..comptime!(tile.window() + 3) {
-        let step = comptime!((k % QUAD) * tile.comb() + k / QUAD);
-        values[k as usize] = plane.values[(start + step) as usize];
+    for i in 0..comptime!((tile.window() - 1) * SPAN) {
+        let next = held[comptime!((i + tile.planes * SPAN) as usize)];
+        held[i as usize] = next;
     }
 }
 
-/// Writes the sums of the four windows of `values` as quantity `k` of work item `item`.
+/// Where column `lane * SPAN + j` of `row` lies in shared memory. Rows are four interleaved combs
+/// (x mod 4), exchanged so that neither sixteen units of two rows that store their columns number
+/// `j`, nor 32 that read neighbouring columns of a row, meet in a bank.
 #[cube]
-pub(super) fn write_quad_sums(
-    values: &Array<f32>,
-    sums: &mut Shared<[f32]>,
-    item: u32,
+fn slot(row: u32, j: u32, lane: u32) -> u32 {
+    row * WIDTH + (j ^ (row % 2)) * LANES + (lane ^ (j / 2 * 8))
+}
+
+/// Where this unit stores its columns.
+#[cube]
+pub(super) fn slots() -> Array<u32> {
+    let mut slots = Array::<u32>::new(comptime!(SPAN as usize));
+    #[unroll]
+    for j in 0..SPAN {
+        slots[j as usize] = slot(UNIT_POS / LANES, j, UNIT_POS % LANES);
+    }
+    slots
+}
+
+/// Sums quantity `k`, of which `along_z` holds the sums along z (`SPAN` columns of every plane), along
+/// x, and stores it from `buffer` on. Without shuffles the sums along z are stored, for [`sum_rows`].
+#[cube]
+pub(super) fn store_rows(
+    along_z: &Array<f32>,
+    shared: &mut Shared<[f32]>,
+    slots: &Array<u32>,
+    buffer: u32,
     #[comptime] k: u32,
     #[comptime] tile: Tile,
 ) {
-    let window = comptime!(tile.window() as usize);
-    // Common to all four; then what each has more on its left and on its right.
-    let mut common = 0.0f32;
     #[unroll]
-    for i in 3..window {
-        common += values[i];
+    for p in 0..tile.planes {
+        let start = buffer + comptime!(k * tile.quantity_len() + p * tile.plane_len());
+        let mut along_x = Array::<f32>::new(comptime!(SPAN as usize));
+        if comptime!(tile.shuffles) {
+            let mut row = Array::<f32>::new(comptime!((SPAN + 2 * tile.radius) as usize));
+            #[unroll]
+            for i in 0..comptime!(SPAN + 2 * tile.radius) {
+                let (unit, j) = comptime!(neighbour(i, tile.radius));
+                let value = along_z[comptime!((p * SPAN + j) as usize)];
+                if comptime!(unit < 0) {
+                    row[i as usize] = plane_shuffle_up(value, comptime!(unit.unsigned_abs()));
+                } else if comptime!(unit > 0) {
+                    row[i as usize] = plane_shuffle_down(value, comptime!(unit.unsigned_abs()));
+                } else {
+                    row[i as usize] = value;
+                }
+            }
+            window_sums(&row, &mut along_x, 0u32, SPAN, tile);
+        } else {
+            #[unroll]
+            for j in 0..SPAN {
+                along_x[j as usize] = along_z[comptime!((p * SPAN + j) as usize)];
+            }
+        }
+        #[unroll]
+        for j in 0..comptime!(SPAN as usize) {
+            shared[(start + slots[j]) as usize] = along_x[j];
+        }
     }
-    let left_2 = values[2];
-    let left_1 = values[1] + left_2;
-    let left_0 = values[0] + left_1;
-    let right_1 = values[window];
-    let right_2 = right_1 + values[comptime!(window + 1)];
-    let right_3 = right_2 + values[comptime!(window + 2)];
-    let first = comptime!(k * tile.sums_len())
-        + (item / QUADS) * comptime!(tile.sums_pitch())
-        + item % QUADS;
-    sums[first as usize] = left_0 + common;
-    sums[(first + QUADS) as usize] = left_1 + common + right_1;
-    sums[(first + 2 * QUADS) as usize] = left_2 + common + right_2;
-    sums[(first + 3 * QUADS) as usize] = common + right_3;
 }
 
-/// x of this unit's columns.
-#[cube]
-pub(super) fn unit_x() -> u32 {
-    let lane = UNIT_POS % TILE_X;
-    CUBE_POS_X * TILE_X + (lane % QUADS) * QUAD + lane / QUADS
+/// Which neighbour along x, and which of its columns, holds value `i` of the row that a unit's
+/// windows reach.
+fn neighbour(i: u32, radius: u32) -> (i32, u32) {
+    let column = i as i32 - radius as i32;
+    (column.div_euclid(SPAN as i32), column.rem_euclid(SPAN as i32) as u32)
 }
 
-/// y of this unit's first column.
+/// Sums the rows in shared memory along x, in place, where units cannot hand them around.
 #[cube]
-pub(super) fn unit_y(#[comptime] tile: Tile) -> u32 {
-    CUBE_POS_Y * comptime!(tile.height()) + (UNIT_POS / TILE_X) * comptime!(tile.columns())
+pub(super) fn sum_rows(
+    shared: &mut Shared<[f32]>,
+    slots: &Array<u32>,
+    buffer: u32,
+    #[comptime] quantities: u32,
+    #[comptime] tile: Tile,
+) {
+    let (row, lane) = (UNIT_POS / LANES, (UNIT_POS % LANES) as i32);
+    let planes = comptime!(quantities * tile.planes);
+    let mut along_x = Array::<f32>::new(comptime!((planes * SPAN) as usize));
+    sync_cube();
+    #[unroll]
+    for p in 0..planes {
+        let start = buffer + comptime!(p * tile.plane_len());
+        let mut values = Array::<f32>::new(comptime!((SPAN + 2 * tile.radius) as usize));
+        #[unroll]
+        for i in 0..comptime!(SPAN + 2 * tile.radius) {
+            let (unit, j) = comptime!(neighbour(i, tile.radius));
+            // Only windows of the margin reach beyond the row.
+            let lane = clamp(lane + unit, 0i32, comptime!(LANES as i32 - 1)) as u32;
+            values[i as usize] = shared[(start + slot(row, j, lane)) as usize];
+        }
+        window_sums(&values, &mut along_x, comptime!(p * SPAN), SPAN, tile);
+    }
+    sync_cube();
+    #[unroll]
+    for p in 0..planes {
+        #[unroll]
+        for j in 0..SPAN {
+            let at = buffer + comptime!(p * tile.plane_len()) + slots[j as usize];
+            shared[at as usize] = along_x[comptime!((p * SPAN + j) as usize)];
+        }
+    }
 }
 
-/// Sums quantity `k` along y, for the newest plane of this unit's columns; the oldest is dropped.
+/// The windows along y that a unit sums: [`Tile::run`] of one column of one plane of the step.
+#[derive(CubeType)]
+pub(super) struct Run {
+    /// Its first value in shared memory, and the value after, up to whole rows.
+    even: u32,
+    odd: u32,
+    /// Of its first window in its plane of the image.
+    pub offset: u32,
+    /// Windows that exist.
+    pub count: u32,
+    /// Which of the step's planes.
+    pub plane: u32,
+}
+
 #[cube]
-pub(super) fn push_plane(
-    sums: &Shared<[f32]>,
-    ring: &mut Array<f32>,
+pub(super) fn run(size: &Extent, #[comptime] tile: Tile) -> Run {
+    let group = UNIT_POS / WIDTH;
+    let plane = group % comptime!(tile.planes);
+    let row = group / comptime!(tile.planes) * comptime!(tile.run());
+    // 32 units read 32 neighbouring columns, eight of every comb.
+    let unit = UNIT_POS % WIDTH;
+    let (lane, j) = (unit / 32 * 8 + unit % 8, unit / 8 % SPAN);
+    let column = lane * SPAN + j;
+    let x = CUBE_POS_X * comptime!(tile.columns()) + column - comptime!(tile.margin());
+    let y = CUBE_POS_Y * comptime!(tile.height()) + row;
+    let (margin, last) = comptime!((tile.margin(), WIDTH - tile.margin()));
+    let exists = column >= margin && column < last && x < size.w && y < size.h;
+    let left = min(max(tile.height().runtime(), row) - row, comptime!(tile.run()));
+    let count = select(exists, min(left, max(size.h, y) - y), 0u32);
+    let start = plane * comptime!(tile.plane_len());
+    let even = start + slot(row, j, lane);
+    let odd = start + slot(row + 1, j, lane) - WIDTH;
+    Run { even, odd, offset: y * size.w + x, count, plane }
+}
+
+/// Sums quantity `k` along y, to `sums[k * run..]`.
+#[cube]
+pub(super) fn sum_column(
+    shared: &Shared<[f32]>,
+    run: &Run,
+    buffer: u32,
+    sums: &mut Array<f32>,
     #[comptime] k: u32,
     #[comptime] tile: Tile,
 ) {
-    let (window, pitch) = comptime!((tile.window(), tile.sums_pitch()));
-    let columns = comptime!(tile.columns());
-    // The newest plane of the second column shifts into the first, and is overwritten there.
-    let oldest = comptime!((k * tile.ring_len()) as usize);
-    let newest = comptime!(oldest + window as usize - 1);
+    let count = comptime!(tile.run());
+    let mut values = Array::<f32>::new(comptime!((count + 2 * tile.radius) as usize));
+    let start = buffer + comptime!(k * tile.quantity_len());
+    let (even, odd) = (start + run.even, start + run.odd);
     #[unroll]
-    for i in 0..comptime!(tile.ring_len() as usize - 1) {
-        let next = ring[comptime!(oldest + i + 1)];
-        ring[comptime!(oldest + i)] = next;
+    for i in 0..comptime!(count + 2 * tile.radius) {
+        let mut at = even;
+        if comptime!(i % 2 == 1) {
+            at = odd;
+        }
+        values[i as usize] = shared[(at + comptime!(i * WIDTH)) as usize];
     }
-    let start = comptime!(k * tile.sums_len())
-        + (UNIT_POS / TILE_X) * comptime!(columns * pitch)
-        + UNIT_POS % TILE_X;
-    let first = sums[start as usize];
-    let mut common = 0.0f32;
-    #[unroll]
-    for j in 1..window {
-        common += sums[(start + j * pitch) as usize];
-    }
-    ring[newest] = first + common;
-    if comptime!(columns == 2) {
-        let last = sums[(start + window * pitch) as usize];
-        ring[comptime!(newest + window as usize)] = common + last;
-    }
+    window_sums(&values, sums, comptime!(k * count), count, tile);
 }
 
-/// Mean of quantity `k` over the window around this unit's column number `column`.
+/// The sum of `value` over the units of a cube, in a fixed order, at unit 0.
 #[cube]
-pub(super) fn window_mean(
-    ring: &Array<f32>,
-    #[comptime] k: u32,
-    #[comptime] column: u32,
+pub(super) fn sum_over_tile(
+    shared: &mut Shared<[f32]>,
+    value: f32,
     #[comptime] tile: Tile,
 ) -> f32 {
-    let window = comptime!(tile.window());
-    let start = comptime!((k * tile.ring_len() + column * window) as usize);
-    let mut sum = ring[start];
-    #[unroll]
-    for i in 1..window {
-        sum += ring[comptime!(start + i as usize)];
+    sync_cube();
+    shared[UNIT_POS as usize] = value;
+    sync_cube();
+    let mut total = 0.0f32;
+    if UNIT_POS < LANES {
+        #[unroll]
+        for i in 0..comptime!(tile.units() / LANES) {
+            total += shared[(UNIT_POS + comptime!(i * LANES)) as usize];
+        }
     }
-    sum * comptime!(1.0f32 / (window * window * window) as f32)
+    sync_cube();
+    shared[UNIT_POS as usize] = total;
+    sync_cube();
+    total = 0.0f32;
+    if UNIT_POS == 0 {
+        #[unroll]
+        for i in 0..comptime!(LANES as usize) {
+            total += shared[i];
+        }
+    }
+    total
 }

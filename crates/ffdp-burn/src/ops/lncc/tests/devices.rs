@@ -16,7 +16,8 @@ const GPU_OFFSET: f64 = 2e-3;
 
 #[test]
 fn gpu_agrees_with_cpu() {
-    // The larger ones span several tiles of 32 x 8 columns and several chunks along z.
+    // The larger ones span several tiles (at most 56 x 30 columns) and several chunks along z; rows
+    // whose length is a multiple of 4 are read four values at a time.
     let cases = [
         ([1, 1, 1, 1, 1], 3, 0.0),
         ([1, 1, 1, 9, 1], 5, 0.0),
@@ -24,6 +25,11 @@ fn gpu_agrees_with_cpu() {
         ([1, 1, 3, 4, 5], 9, 0.0),
         ([1, 1, 5, 6, 7], 21, 0.0),
         ([1, 1, 41, 33, 70], 7, 0.0),
+        ([1, 2, 30, 35, 132], 7, 0.0),
+        ([1, 1, 17, 33, 60], 11, 0.0),
+        ([1, 1, 9, 25, 16], 13, 0.0),
+        ([1, 1, 33, 30, 44], 17, 0.0),
+        ([1, 1, 26, 31, 64], 5, 0.0),
         ([1, 2, 50, 17, 33], 9, 0.0),
         ([1, 1, 130, 9, 34], 3, 0.0),
         ([1, 1, 20, 19, 37], 7, 1e4),
@@ -51,6 +57,25 @@ fn gpu_agrees_with_cpu() {
                     print!(" gradient {:.1e}", assert_close(&label, actual, expected, slope));
                 }
                 println!();
+            }
+        }
+    }
+}
+
+#[test]
+fn gaussian_windows_on_a_gpu_agree_with_the_cpu() {
+    for (name, device) in gpu_devices() {
+        for (shape, w, sigma) in [([1, 1, 12, 19, 61], 7, 1.5), ([1, 2, 11, 34, 20], 9, 2.0)] {
+            let images = pair(shape.iter().product(), 22)
+                .map(|image| -> Vec<f64> { image.into_iter().map(|v| f64::from(v as f32)).collect() });
+            let images = [&images[0][..], &images[1][..]];
+            let options = gaussian_window(w, sigma);
+            let (expected, gradients) = on_cpu(images, shape, &options);
+            let (actual, others) = evaluate(images, shape, &options, &device, DType::F32);
+            let label = format!("{name} {shape:?} window {w} sigma {sigma}");
+            assert!((actual - expected).abs() <= GPU_VALUE, "{label}: {actual} against {expected}");
+            for (actual, expected) in others.iter().zip(&gradients) {
+                assert_close(&label, actual, expected, GPU_GRADIENT);
             }
         }
     }

@@ -14,7 +14,7 @@ fn the_approximate_gradient_equals_its_formula() {
     let (loss, gradients) = on_cpu([&moved, &fixed], shape, &options);
     let mut expected = [Vec::new(), Vec::new()];
     for voxel in 0..210 {
-        let [f, m, ff, mm, fm] = means(&moved, &fixed, size, voxel, 5);
+        let [f, m, ff, mm, fm] = means(&moved, &fixed, size, voxel, &options);
         let (a, b, c) = (fm - f * m, ff - f * f, mm - m * m);
         let d = b * c + options.epsilon;
         let (df, dm) = (fixed[voxel] - f, moved[voxel] - m);
@@ -45,6 +45,19 @@ fn gradients_agree_with_finite_differences() {
         let inputs = pair(shape.iter().product(), 14);
         let checks = gradcheck(&["moved", "fixed"], &inputs, 1e-3, |inputs| {
             on_cpu([&inputs[0], &inputs[1]], shape, &options)
+        });
+        for check in checks {
+            assert!(check.error < FINITE_DIFFERENCES, "{shape:?} window {w}: {check:?}");
+        }
+    }
+}
+
+#[test]
+fn gradients_over_gaussian_windows_agree_with_finite_differences() {
+    for (shape, w, sigma) in [([1, 1, 5, 4, 6], 5, 1.0), ([1, 2, 3, 4, 3], 7, 1.5)] {
+        let inputs = pair(shape.iter().product(), 19);
+        let checks = gradcheck(&["moved", "fixed"], &inputs, 1e-3, |inputs| {
+            on_cpu([&inputs[0], &inputs[1]], shape, &gaussian_window(w, sigma))
         });
         for check in checks {
             assert!(check.error < FINITE_DIFFERENCES, "{shape:?} window {w}: {check:?}");

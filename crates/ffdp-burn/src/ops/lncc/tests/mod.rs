@@ -21,28 +21,48 @@ fn window(window: usize) -> LnccOptions {
     LnccOptions { window, ..Default::default() }
 }
 
-/// Means of the window around a voxel: `[f, m, ff, mm, fm]`, zeros outside, divided by `w^3`.
-fn means(moved: &[f64], fixed: &[f64], size: [usize; 3], voxel: usize, w: usize) -> [f64; 5] {
+fn gaussian_window(window: usize, sigma_voxels: f64) -> LnccOptions {
+    LnccOptions { weights: LnccWeights::Gaussian { sigma_voxels }, ..self::window(window) }
+}
+
+/// Weighted means of the window around a voxel: `[f, m, ff, mm, fm]`, zeros outside.
+fn means(
+    moved: &[f64],
+    fixed: &[f64],
+    size: [usize; 3],
+    voxel: usize,
+    options: &LnccOptions,
+) -> [f64; 5] {
     let [d, h, width] = size.map(|s| s as i64);
-    let at = voxel as i64;
-    let (x, y, z, r) = (at % width, at / width % h, at / (width * h), (w / 2) as i64);
+    let (at, w) = (voxel as i64, options.window as i64);
+    let (x, y, z, r) = (at % width, at / width % h, at / (width * h), w / 2);
+    // Of an offset from the centre, over the sum of all along an axis.
+    let weight = |offset: i64| match options.weights {
+        LnccWeights::Box => 1.0 / w as f64,
+        LnccWeights::Gaussian { sigma_voxels: sigma } => {
+            let bell = |offset: i64| (-(offset as f64).powi(2) / (2.0 * sigma * sigma)).exp();
+            bell(offset) / (-r..=r).map(bell).sum::<f64>()
+        }
+    };
     let mut sums = [0.0; 5];
     for k in (z - r).max(0)..=(z + r).min(d - 1) {
         for j in (y - r).max(0)..=(y + r).min(h - 1) {
             for i in (x - r).max(0)..=(x + r).min(width - 1) {
                 let q = ((k * h + j) * width + i) as usize;
                 let (f, m) = (fixed[q], moved[q]);
-                sums.iter_mut().zip([f, m, f * f, m * m, f * m]).for_each(|(s, v)| *s += v);
+                let weight = weight(k - z) * weight(j - y) * weight(i - x);
+                let values = [f, m, f * f, m * m, f * m];
+                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += weight * value);
             }
         }
     }
-    sums.map(|sum| sum / (w * w * w) as f64)
+    sums
 }
 
 /// `n` of every voxel of one volume by direct window sums.
 fn direct(moved: &[f64], fixed: &[f64], size: [usize; 3], options: &LnccOptions) -> Vec<f64> {
     let n = |voxel| {
-        let [f, m, ff, mm, fm] = means(moved, fixed, size, voxel, options.window);
+        let [f, m, ff, mm, fm] = means(moved, fixed, size, voxel, options);
         let (a, b, c) = (fm - f * m, (ff - f * f).max(0.0), (mm - m * m).max(0.0));
         a * a / (b * c + options.epsilon)
     };

@@ -39,6 +39,29 @@ fn the_value_equals_direct_window_sums() {
 }
 
 #[test]
+fn gaussian_windows_equal_direct_weighted_sums() {
+    let size = [6, 7, 5];
+    let [moved, fixed] = pair(210, 20);
+    for (w, sigma) in [(5, 0.7), (7, 1.5), (9, 100.0)] {
+        let options = gaussian_window(w, sigma);
+        let n: f64 = direct(&moved, &fixed, size, &options).iter().sum();
+        let (loss, _) = on_cpu([&moved, &fixed], [1, 1, 6, 7, 5], &options);
+        assert!((loss - (1.0 - n / 210.0)).abs() < ROUNDING, "window {w}, sigma {sigma}");
+    }
+    // Very wide, cut off at the window: a box, up to (4 / 1e6)^2 / 2 in a weight.
+    let wide = on_cpu([&moved, &fixed], [1, 1, 6, 7, 5], &gaussian_window(9, 1e6)).0;
+    let boxed = on_cpu([&moved, &fixed], [1, 1, 6, 7, 5], &window(9)).0;
+    assert!((wide - boxed).abs() < 1e-9, "{wide} against {boxed}");
+}
+
+#[test]
+#[should_panic(expected = "sigma_voxels must be positive and finite, got 0")]
+fn a_window_without_width_is_rejected() {
+    let [moved, fixed] = pair(8, 21);
+    on_cpu([&moved, &fixed], [1, 1, 2, 2, 2], &gaussian_window(3, 0.0));
+}
+
+#[test]
 fn batch_entries_and_channels_are_averaged() {
     let [moved, fixed] = pair(6 * 60, 3);
     let options = window(3);
