@@ -35,8 +35,9 @@ pub mod prelude {
     pub use crate::nets::{Resolution, TransMorph, TransMorphConfig, Variant};
     pub use crate::ops::{
         GaussianOptions, GradientMode, GridSampleOptions, HistogramMode, HistogramOptions,
-        LabelDiceOptions, LnccOptions, ParzenKernel, compose, exp, gaussian, grid_sample, jacobian,
-        joint_histogram, label_dice, lncc, mse, warp, weighted_joint_histogram,
+        LabelDiceOptions, LnccOptions, LnccWeights, ParzenKernel, compose, exp, gaussian,
+        grid_sample, jacobian, joint_histogram, label_dice, lncc, mse, warp,
+        weighted_joint_histogram, weighted_lncc,
     };
     pub use crate::{Error, Result};
 }

@@ -36,6 +36,6 @@ pub use joint_histogram::{
     HistogramMode, HistogramOptions, ParzenKernel, joint_histogram, weighted_joint_histogram,
 };
 pub use label_dice::{Denominator, LabelDiceOptions, label_dice};
-pub use lncc::{GradientMode, LnccOptions, LnccWeights, lncc};
+pub use lncc::{GradientMode, LnccOptions, LnccWeights, lncc, weighted_lncc};
 pub use mse::mse;
 pub use regularity::{bending_energy, diffusion, total_variation};

@@ -7,7 +7,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::Shape;
 
-use super::{LnccOps, LnccOptions};
+use super::{LnccCall, LnccOps};
 use crate::ops::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -34,14 +34,17 @@ impl<B: LnccOps, C: CheckpointStrategy> LnccOps for Autodiff<B, C> {
     fn lncc_3d(
         moved: FloatTensor<Self>,
         fixed: FloatTensor<Self>,
-        options: LnccOptions,
+        weights: FloatTensor<Self>,
+        call: LnccCall,
     ) -> FloatTensor<Self> {
+        let weights = weights.into_primitive();
         record::<B, C, _, 2>(LnccVjp, [moved, fixed], |[moved, fixed], needs| {
             if needs == [false, false] {
-                return (B::lncc_3d(moved, fixed, options), [None, None]);
+                return (B::lncc_3d(moved, fixed, weights, call), [None, None]);
             }
             debug_assert_eq!(moved.shape(), fixed.shape());
-            let (sum, to_moved, to_fixed) = B::lncc_3d_with_gradient(moved, fixed, options, needs);
+            let (sum, to_moved, to_fixed) =
+                B::lncc_3d_with_gradient(moved, fixed, weights, call, needs);
             (sum, [needs[0].then_some(to_moved), needs[1].then_some(to_fixed)])
         })
     }
@@ -49,7 +52,8 @@ impl<B: LnccOps, C: CheckpointStrategy> LnccOps for Autodiff<B, C> {
     fn lncc_3d_with_gradient(
         _: FloatTensor<Self>,
         _: FloatTensor<Self>,
-        _: LnccOptions,
+        _: FloatTensor<Self>,
+        _: LnccCall,
         _: [bool; 2],
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
         panic!("lncc: second-order gradients are not supported")

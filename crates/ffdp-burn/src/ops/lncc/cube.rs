@@ -16,7 +16,7 @@ use super::tile::{
     LANES, SPAN, Tile, advance, fetch, place, run, slots, store_rows, subtract, sum_column,
     sum_over_tile, sum_rows as sum_rows_of_tile, window_sums,
 };
-use super::{GradientMode, LnccOps, LnccOptions};
+use super::{GradientMode, LnccCall, LnccOps, LnccOptions};
 use crate::ops::launch::{
     Extent, UNITS, address, assert_f32, buffer, empty, extent, sum_over_cube, sum_rows, zeros,
 };
@@ -38,10 +38,12 @@ struct Plan {
     to_fixed: bool,
     /// Whether the gradients are written at once, without the second march.
     approximate: bool,
+    /// Whether voxels have weights.
+    weighted: bool,
 }
 
 impl Plan {
-    fn new(image: &CubeTensor, options: &LnccOptions, needs: [bool; 2]) -> Self {
+    fn new(image: &CubeTensor, options: &LnccOptions, weighted: bool, needs: [bool; 2]) -> Self {
         let properties = image.client.properties();
         let hardware = &properties.hardware;
         // Rows of 16 units must lie within planes of units.
@@ -53,10 +55,17 @@ impl Plan {
         };
         let approximate = options.gradient == GradientMode::AntsApproximate;
         let [to_moved, to_fixed] = needs;
-        // The approximate gradient also reads single voxels.
-        let whole = image.meta.shape()[4].is_multiple_of(SPAN as usize) && !approximate;
-        let vector = if whole { SPAN } else { 1 };
-        Self { windows: tile(5, 2), gradient: tile(3, 3), vector, to_moved, to_fixed, approximate }
+        // The approximate gradient and the weights are also read voxel by voxel.
+        let whole = image.meta.shape()[4].is_multiple_of(SPAN as usize);
+        let vector = if whole && !approximate && !weighted { SPAN } else { 1 };
+        let windows = if weighted { tile(6, 3) } else { tile(5, 2) };
+        let gradient = tile(3, 3);
+        Self { windows, gradient, vector, to_moved, to_fixed, approximate, weighted }
+    }
+
+    /// Sums over windows: the five products and, if voxels have weights, those.
+    fn quantities(&self) -> u32 {
+        if self.weighted { 6 } else { 5 }
     }
 
     fn fields(&self) -> usize {
@@ -128,7 +137,7 @@ fn ring_base(z: i32, slab: &Slab, area: usize, #[comptime] radius: u32) -> usize
     ((z + comptime!(radius as i32)) as u32 % slab.ring) as usize * area
 }
 
-/// Product number `k` of the two images: `F`, `M`, `F^2`, `M^2`, `F M`.
+/// Product number `k` of the two images: `F`, `M`, `F^2`, `M^2`, `F M`, 1.
 #[cube]
 fn product(f: f32, m: f32, #[comptime] k: u32) -> f32 {
     let mut product = f;
@@ -140,6 +149,8 @@ fn product(f: f32, m: f32, #[comptime] k: u32) -> f32 {
         product = m * m;
     } else if comptime!(k == 4) {
         product = f * m;
+    } else if comptime!(k == 5) {
+        product = 1.0f32.runtime();
     }
     product
 }
@@ -148,6 +159,7 @@ fn product(f: f32, m: f32, #[comptime] k: u32) -> f32 {
 fn windows_kernel<N: Size>(
     moved: &[Vector<f32, N>],
     fixed: &[Vector<f32, N>],
+    weights: &[Vector<f32, N>],
     centres: &[f32],
     fields: &mut [f32],
     to_moved: &mut [f32],
@@ -160,7 +172,7 @@ fn windows_kernel<N: Size>(
 ) {
     let tile = comptime!(plan.windows);
     let (held, known) = comptime!((tile.held(), tile.window() - 1));
-    let (planes, count) = comptime!((tile.planes, tile.run()));
+    let (planes, count, quantities) = comptime!((tile.planes, tile.run(), plan.quantities()));
     let depth = slab.size.d as i32;
     let area = slab.size.h as usize * slab.size.w as usize;
     let volume = slab.volume as usize * slab.size.d as usize * area;
@@ -170,10 +182,12 @@ fn windows_kernel<N: Size>(
     let place = place(&slab.size, tile);
     let run = run(&slab.size, tile);
     let slots = slots();
-    let mut shared = Shared::<[f32]>::new_slice(comptime!(tile.shared_len(5)));
+    let mut shared = Shared::<[f32]>::new_slice(comptime!(tile.shared_len(quantities)));
     let mut f = Array::<f32>::new(comptime!((held * SPAN) as usize));
     let mut m = Array::<f32>::new(comptime!((held * SPAN) as usize));
+    let mut u = Array::<f32>::new(comptime!((held * SPAN) as usize));
     let mut value = 0.0f32;
+    let field = slab.ring as usize * area;
 
     #[unroll]
     for i in 0..held {
@@ -181,6 +195,9 @@ fn windows_kernel<N: Size>(
         let base = plane_base(volume, z, depth, area);
         fetch(fixed, base, z >= 0 && z < depth, &place, &mut f, i, plan.vector);
         fetch(moved, base, z >= 0 && z < depth, &place, &mut m, i, plan.vector);
+        if comptime!(plan.weighted) {
+            fetch(weights, base, z >= 0 && z < depth, &place, &mut u, i, plan.vector);
+        }
     }
     subtract(&mut f, centre_f, 0u32, known);
     subtract(&mut m, centre_m, 0u32, known);
@@ -194,7 +211,7 @@ fn windows_kernel<N: Size>(
             sync_cube();
         }
         #[unroll]
-        for k in 0..5u32 {
+        for k in 0..quantities {
             let mut along_z = Array::<f32>::new(comptime!((planes * SPAN) as usize));
             #[unroll]
             for j in 0..SPAN {
@@ -204,6 +221,9 @@ fn windows_kernel<N: Size>(
                 for i in 0..held {
                     let at = comptime!((i * SPAN + j) as usize);
                     values[i as usize] = product(f[at], m[at], k);
+                    if comptime!(plan.weighted) {
+                        values[i as usize] *= u[at];
+                    }
                 }
                 window_sums(&values, &mut sums, 0u32, planes, tile);
                 #[unroll]
@@ -214,25 +234,30 @@ fn windows_kernel<N: Size>(
             store_rows(&along_z, &mut shared, &slots, start, k, tile);
         }
         if comptime!(!tile.shuffles) {
-            sum_rows_of_tile(&mut shared, &slots, start, 5u32, tile);
+            sum_rows_of_tile(&mut shared, &slots, start, quantities, tile);
         }
         advance(&mut f, tile);
         advance(&mut m, tile);
+        if comptime!(plan.weighted) {
+            advance(&mut u, tile);
+        }
         #[unroll]
         for p in 0..planes {
             let ahead = z + comptime!((planes + p + tile.radius) as i32);
-            let inside =
-                ahead >= 0 && ahead < depth && z + comptime!(planes as i32) < march.stop;
+            let inside = ahead >= 0 && ahead < depth && z + comptime!(planes as i32) < march.stop;
             let base = plane_base(volume, ahead, depth, area);
             fetch(fixed, base, inside, &place, &mut f, comptime!(known + p), plan.vector);
             fetch(moved, base, inside, &place, &mut m, comptime!(known + p), plan.vector);
+            if comptime!(plan.weighted) {
+                fetch(weights, base, inside, &place, &mut u, comptime!(known + p), plan.vector);
+            }
         }
         sync_cube();
         let centre = z + run.plane as i32;
         if run.count > 0 && centre < march.stop {
-            let mut sums = Array::<f32>::new(comptime!((5 * count) as usize));
+            let mut sums = Array::<f32>::new(comptime!((quantities * count) as usize));
             #[unroll]
-            for k in 0..5u32 {
+            for k in 0..quantities {
                 sum_column(&shared, &run, start, &mut sums, k, tile);
             }
             let exists = centre >= 0 && centre < depth;
@@ -241,7 +266,22 @@ fn windows_kernel<N: Size>(
             #[unroll]
             for i in 0..count {
                 if i < run.count {
-                    let scale = comptime!(tile.scale());
+                    let voxel = (run.offset + i * slab.size.w) as usize;
+                    let at = plane + voxel;
+                    let mut scale = comptime!(tile.scale()).runtime();
+                    // How much the window counts, and that over the weight of its voxels.
+                    let mut own = 1.0f32.runtime();
+                    let mut share = 1.0f32.runtime();
+                    if comptime!(plan.weighted) {
+                        own = weights[at].extract(0usize);
+                        let total = sums[comptime!((5 * count + i) as usize)];
+                        scale = select(total > 0.0f32, 1.0f32 / total, 0.0f32);
+                        share = own * scale / comptime!(tile.scale());
+                    }
+                    if comptime!(plan.approximate) {
+                        // The windows that reach the voxel add up to its own.
+                        share = own;
+                    }
                     let mean_f = sums[i as usize] * scale;
                     let mean_m = sums[comptime!((count + i) as usize)] * scale;
                     let mean_ff = sums[comptime!((2 * count + i) as usize)] * scale;
@@ -255,14 +295,12 @@ fn windows_kernel<N: Size>(
                     let root = d.inverse_sqrt();
                     let ratio = select(exists, a * root * root, 0.0f32);
                     // Rounding may push A^2 past B C by a few ulps.
-                    value += min(a * ratio, 1.0f32);
-                    let gamma = 2.0f32 * ratio;
+                    value += own * min(a * ratio, 1.0f32);
+                    let gamma = share * (2.0f32 * ratio);
                     let to_m = gamma * (ratio * b);
                     let to_f = gamma * (ratio * c);
-                    let voxel = (run.offset + i * slab.size.w) as usize;
                     if comptime!(plan.approximate) {
                         if exists {
-                            let at = plane + voxel;
                             let own_f = fixed[at].extract(0usize) - centre_f - mean_f;
                             let own_m = moved[at].extract(0usize) - centre_m - mean_m;
                             if comptime!(plan.to_moved) {
@@ -273,7 +311,6 @@ fn windows_kernel<N: Size>(
                             }
                         }
                     } else if comptime!(plan.to_moved || plan.to_fixed) {
-                        let field = slab.ring as usize * area;
                         let at = ring + voxel;
                         fields[at] = gamma;
                         if comptime!(plan.to_moved) {
@@ -290,7 +327,7 @@ fn windows_kernel<N: Size>(
             }
         }
         if comptime!(tile.buffers == 2) {
-            start = comptime!(tile.buffer_len(5)) - start;
+            start = comptime!(tile.buffer_len(quantities)) - start;
         }
         z += comptime!(planes as i32);
     }
@@ -309,6 +346,7 @@ fn gradient_kernel<N: Size>(
     fields: &[Vector<f32, N>],
     target: &[f32],
     partner: &[f32],
+    weights: &[f32],
     centres: &[f32],
     gradient: &mut [f32],
     target_centre: u32,
@@ -406,10 +444,13 @@ fn gradient_kernel<N: Size>(
                 if i < run.count {
                     let at = plane + (run.offset + i * slab.size.w) as usize;
                     let to_partner = (partner[at] - centre_p) * sums[i as usize];
-                    let to_target =
-                        (target[at] - centre_t) * sums[comptime!((count + i) as usize)];
+                    let to_target = (target[at] - centre_t) * sums[comptime!((count + i) as usize)];
                     let rest = sums[comptime!((2 * count + i) as usize)];
-                    gradient[at] = comptime!(tile.scale()) * (to_partner - to_target + rest);
+                    let mut slope = comptime!(tile.scale()) * (to_partner - to_target + rest);
+                    if comptime!(plan.weighted) {
+                        slope *= weights[at];
+                    }
+                    gradient[at] = slope;
                 }
             }
         }
@@ -424,6 +465,8 @@ fn gradient_kernel<N: Size>(
 struct Call {
     moved: CubeTensor,
     fixed: CubeTensor,
+    /// Of the voxels; a placeholder if they have none.
+    weights: CubeTensor,
     /// The centring constants: of every moved volume, then of every fixed one.
     centres: CubeTensor,
     options: LnccOptions,
@@ -441,7 +484,13 @@ struct Grid {
 impl Grid {
     /// Shares the planes out in marches such that the last wave of cubes is full, but not so short
     /// that their margins count.
-    fn new(tile: Tile, [_, h, w]: [usize; 3], first: i32, planes: usize, image: &CubeTensor) -> Self {
+    fn new(
+        tile: Tile,
+        [_, h, w]: [usize; 3],
+        first: i32,
+        planes: usize,
+        image: &CubeTensor,
+    ) -> Self {
         let hardware = &image.client.properties().hardware;
         let processors = hardware.num_streaming_multiprocessors.unwrap_or(32) as usize;
         let x = w.div_ceil(tile.columns() as usize);
@@ -469,12 +518,14 @@ impl Grid {
 }
 
 impl Call {
-    fn new(moved: CubeTensor, fixed: CubeTensor, options: LnccOptions, needs: [bool; 2]) -> Self {
-        assert_f32("lncc", &[&moved, &fixed]);
-        let (moved, fixed) = (into_contiguous(moved), into_contiguous(fixed));
-        let plan = Plan::new(&moved, &options, needs);
+    fn new([moved, fixed, weights]: [CubeTensor; 3], call: LnccCall, needs: [bool; 2]) -> Self {
+        let LnccCall { options, weighted } = call;
+        assert_f32("lncc", &[&moved, &fixed, &weights]);
+        let [moved, fixed] = [moved, fixed].map(into_contiguous);
+        let weights = if weighted { into_contiguous(weights) } else { empty(&moved, [4]) };
+        let plan = Plan::new(&moved, &options, weighted, needs);
         let centres = centres(&moved, &fixed);
-        Self { moved, fixed, centres, options, plan }
+        Self { moved, fixed, weights, centres, options, plan }
     }
 
     fn size(&self) -> [usize; 3] {
@@ -559,6 +610,7 @@ impl Call {
                 self.plan.vector as usize,
                 buffer(&self.moved),
                 buffer(&self.fixed),
+                buffer(&self.weights),
                 buffer(&self.centres),
                 buffer(fields),
                 buffer(to_moved),
@@ -599,6 +651,7 @@ impl Call {
                     buffer(fields),
                     buffer(target),
                     buffer(partner),
+                    buffer(&self.weights),
                     buffer(&self.centres),
                     buffer(gradient),
                     target_centre,
@@ -643,17 +696,19 @@ impl LnccOps for CubeBackend {
     fn lncc_3d(
         moved: FloatTensor<Self>,
         fixed: FloatTensor<Self>,
-        options: LnccOptions,
+        weights: FloatTensor<Self>,
+        call: LnccCall,
     ) -> FloatTensor<Self> {
-        Call::new(moved, fixed, options, [false, false]).run().0
+        Call::new([moved, fixed, weights], call, [false, false]).run().0
     }
 
     fn lncc_3d_with_gradient(
         moved: FloatTensor<Self>,
         fixed: FloatTensor<Self>,
-        options: LnccOptions,
+        weights: FloatTensor<Self>,
+        call: LnccCall,
         needs: [bool; 2],
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        Call::new(moved, fixed, options, needs).run()
+        Call::new([moved, fixed, weights], call, needs).run()
     }
 }

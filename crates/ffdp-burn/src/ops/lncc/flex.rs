@@ -12,7 +12,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use rayon::prelude::*;
 
-use super::{GradientMode, LnccOps, LnccOptions, LnccWeights, gaussian_weights};
+use super::{GradientMode, LnccCall, LnccOps, LnccOptions, LnccWeights, gaussian_weights};
 use crate::ops::real::{Real, by_dtype, elements, tensor};
 
 /// Planes of `f64`, one per quantity.
@@ -31,10 +31,10 @@ impl<'a, T: Real> Centred<'a, T> {
     }
 }
 
-/// Window means along one axis at a time.
+/// Weighted sums over a window, one axis at a time.
 #[derive(Clone, Copy)]
 enum Filter<'a> {
-    /// All weights the same, over `2 r + 1` values.
+    /// All weights 1, over `2 r + 1` values.
     Box(usize),
     /// These weights, which add up to 1.
     Weights(&'a [f64]),
@@ -52,16 +52,25 @@ impl Filter<'_> {
         2 * self.radius() + 1
     }
 
-    /// Means along x, then along y, of a plane whose surroundings hold `outside`.
+    /// What the weights along an axis add up to.
+    fn gain(self) -> f64 {
+        match self {
+            Self::Box(_) => self.window() as f64,
+            Self::Weights(_) => 1.0,
+        }
+    }
+
+    /// Sums along x, then along y, of a plane whose surroundings hold `outside`.
     fn plane(self, plane: &[f64], outside: f64, width: usize) -> Vec<f64> {
         let mut along_x = vec![0.0; plane.len()];
-        for (row, means) in plane.chunks(width).zip(along_x.chunks_mut(width)) {
-            let inside = |x: isize| usize::try_from(x).ok().and_then(|x| row.get(x).copied());
-            let at = |x: isize| inside(x).unwrap_or(outside);
-            self.row(at, means);
+        let r = self.radius();
+        let mut padded = vec![outside; width + 2 * r];
+        for (row, sums) in plane.chunks(width).zip(along_x.chunks_mut(width)) {
+            padded[r..][..width].copy_from_slice(row);
+            self.row(&padded, sums);
         }
         let mut along_y = vec![0.0; plane.len()];
-        let beyond = vec![outside; width];
+        let beyond = vec![outside * self.gain(); width];
         let height = (plane.len() / width) as isize;
         let row = |y: isize| match (0..height).contains(&y) {
             true => &along_x[y as usize * width..][..width],
@@ -71,58 +80,56 @@ impl Filter<'_> {
         along_y
     }
 
-    /// The means of a row, of which `at` gives the values.
-    fn row(self, at: impl Fn(isize) -> f64, means: &mut [f64]) {
-        let r = self.radius() as isize;
+    /// The sums of a row, which `padded` holds with `r` values more on either side.
+    fn row(self, padded: &[f64], sums: &mut [f64]) {
+        let window = self.window();
         match self {
             Self::Box(_) => {
-                let scale = 1.0 / self.window() as f64;
-                let mut sum: f64 = (-r..r).map(&at).sum();
-                for (x, mean) in means.iter_mut().enumerate() {
-                    let x = x as isize;
-                    sum += at(x + r);
-                    *mean = sum * scale;
-                    sum -= at(x - r);
+                let mut sum: f64 = padded[..window - 1].iter().sum();
+                for (x, value) in sums.iter_mut().enumerate() {
+                    sum += padded[x + window - 1];
+                    *value = sum;
+                    sum -= padded[x];
                 }
             }
             Self::Weights(weights) => {
-                for (x, mean) in means.iter_mut().enumerate() {
-                    let values = (x as isize - r..).map(&at);
-                    *mean = weights.iter().zip(values).map(|(weight, value)| weight * value).sum();
+                for (values, sum) in padded.windows(window).zip(sums) {
+                    *sum = weights.iter().zip(values).map(|(weight, value)| weight * value).sum();
                 }
             }
         }
     }
 
-    /// The means over rows, of which `row` gives the values.
-    fn rows<'r>(self, row: impl Fn(isize) -> &'r [f64], width: usize, means: &mut [f64]) {
+    /// The sums over rows, of which `row` gives the values.
+    fn rows<'r>(self, row: impl Fn(isize) -> &'r [f64], width: usize, sums: &mut [f64]) {
         let r = self.radius() as isize;
-        let add = |sum: &mut [f64], row: &[f64], weight: f64| {
-            sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += weight * value);
-        };
         match self {
             Self::Box(_) => {
-                let scale = 1.0 / self.window() as f64;
                 let mut sum = vec![0.0; width];
-                (-r..r).for_each(|y| add(&mut sum, row(y), scale));
-                for (y, means) in means.chunks_mut(width).enumerate() {
+                (-r..r).for_each(|y| add(&mut sum, row(y), 1.0));
+                for (y, sums) in sums.chunks_mut(width).enumerate() {
                     let y = y as isize;
-                    add(&mut sum, row(y + r), scale);
-                    means.copy_from_slice(&sum);
-                    add(&mut sum, row(y - r), -scale);
+                    add(&mut sum, row(y + r), 1.0);
+                    sums.copy_from_slice(&sum);
+                    add(&mut sum, row(y - r), -1.0);
                 }
             }
             Self::Weights(weights) => {
-                for (y, means) in means.chunks_mut(width).enumerate() {
+                for (y, sums) in sums.chunks_mut(width).enumerate() {
                     let rows = (y as isize - r..).map(&row);
-                    weights.iter().zip(rows).for_each(|(weight, row)| add(means, row, *weight));
+                    weights.iter().zip(rows).for_each(|(weight, row)| add(sums, row, *weight));
                 }
             }
         }
     }
 }
 
-/// The means along z over planes that arrive in the order of z.
+/// `sum += weight values`.
+fn add(sum: &mut [f64], values: &[f64], weight: f64) {
+    sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += weight * value);
+}
+
+/// The means over windows, from planes that arrive in the order of z.
 struct Ring<'a> {
     planes: VecDeque<Planes>,
     filter: Filter<'a>,
@@ -133,7 +140,7 @@ impl<'a> Ring<'a> {
         Self { planes: VecDeque::with_capacity(filter.window()), filter }
     }
 
-    /// Adds planes filtered along x and y; once `w` have arrived, returns the means of their windows.
+    /// Adds planes summed along x and y; once `w` have arrived, returns the means of their windows.
     fn push(&mut self, planes: Planes) -> Option<Planes> {
         let window = self.filter.window();
         if self.planes.len() == window {
@@ -141,17 +148,16 @@ impl<'a> Ring<'a> {
         }
         self.planes.push_back(planes);
         (self.planes.len() == window).then(|| {
-            let weight = |i: usize| match self.filter {
-                Filter::Box(_) => 1.0 / window as f64,
-                Filter::Weights(weights) => weights[i],
-            };
             let mut mean: Planes = self.planes[0].iter().map(|p| vec![0.0; p.len()]).collect();
             for (i, planes) in self.planes.iter().enumerate() {
-                let weight = weight(i);
-                for (mean, plane) in mean.iter_mut().zip(planes) {
-                    mean.iter_mut().zip(plane).for_each(|(mean, value)| *mean += weight * value);
-                }
+                let weight = match self.filter {
+                    Filter::Box(_) => 1.0,
+                    Filter::Weights(weights) => weights[i],
+                };
+                mean.iter_mut().zip(planes).for_each(|(mean, plane)| add(mean, plane, weight));
             }
+            let scale = 1.0 / self.filter.gain().powi(3);
+            mean.iter_mut().flatten().for_each(|mean| *mean *= scale);
             mean
         })
     }
@@ -161,26 +167,33 @@ impl<'a> Ring<'a> {
 struct Sweep<'a, T> {
     moved: Centred<'a, T>,
     fixed: Centred<'a, T>,
+    /// Of the voxels, if they have any.
+    weights: Option<&'a [T]>,
     size: [usize; 3],
     options: LnccOptions,
     filter: Filter<'a>,
     needs: [bool; 2],
 }
 
-/// What a chunk of planes yields: `sum n` and the two gradients of its planes.
+/// What a chunk of planes yields: `sum u n` and the two gradients of its planes.
 struct Chunk {
     sum: f64,
     gradients: [Vec<f64>; 2],
 }
 
 impl<T: Real> Sweep<'_, T> {
-    /// The five products of plane `z`, filtered in the plane; zeros outside the image.
+    /// The five products of plane `z`, summed in the plane; zeros outside the image. With weights, those of
+    /// the weighted values, and the weights; nothing outside.
     fn products(&self, z: isize) -> Planes {
         let [d, h, w] = self.size;
         let (a, b) = (self.fixed.centre, self.moved.centre);
-        let outside = [-a, -b, a * a, b * b, a * b];
+        let outside = match self.weights {
+            None => vec![-a, -b, a * a, b * b, a * b],
+            Some(_) => vec![0.0; 6],
+        };
         if !(0..d as isize).contains(&z) {
-            return outside.iter().map(|value| vec![*value; h * w]).collect();
+            let gain = self.filter.gain().powi(2);
+            return outside.iter().map(|value| vec![value * gain; h * w]).collect();
         }
         let plane = z as usize * h * w;
         let fixed: Vec<f64> =
@@ -190,12 +203,14 @@ impl<T: Real> Sweep<'_, T> {
         let product =
             |p: &[f64], q: &[f64]| -> Vec<f64> { p.iter().zip(q).map(|(p, q)| p * q).collect() };
         let squares = [product(&fixed, &fixed), product(&moved, &moved), product(&fixed, &moved)];
-        [fixed, moved]
-            .into_iter()
-            .chain(squares)
-            .zip(outside)
-            .map(|(plane, outside)| self.filter.plane(&plane, outside, w))
-            .collect()
+        let mut planes: Planes = [fixed, moved].into_iter().chain(squares).collect();
+        if let Some(weights) = self.weights {
+            let weights: Vec<f64> = weights[plane..][..h * w].iter().map(|v| v.wide()).collect();
+            planes.iter_mut().for_each(|plane| *plane = product(plane, &weights));
+            planes.push(weights);
+        }
+        let pairs = planes.iter().zip(outside);
+        pairs.map(|(plane, outside)| self.filter.plane(plane, outside, w)).collect()
     }
 
     /// `n` and the factors of the gradient from the five means of one window:
@@ -229,11 +244,22 @@ impl<T: Real> Sweep<'_, T> {
             let counts = planes.contains(&(centre as usize)) && within;
             let mut fields: Planes = vec![vec![0.0; h * w]; if wanted { 5 } else { 0 }];
             for voxel in 0..if within { h * w } else { 0 } {
-                let means = [0, 1, 2, 3, 4].map(|k| mean[k][voxel]);
+                let mut means = [0, 1, 2, 3, 4].map(|k| mean[k][voxel]);
+                // How much the window counts, and that over the weight of its voxels.
+                let (mut own, mut share) = (1.0, 1.0);
+                if let Some(weights) = self.weights {
+                    own = weights[centre as usize * h * w + voxel].wide();
+                    let total = mean[5][voxel];
+                    let scale = if total > 0.0 { 1.0 / total } else { 0.0 };
+                    means.iter_mut().for_each(|mean| *mean *= scale);
+                    // Approximately, the windows that reach the voxel add up to its own.
+                    share = if exact { own * scale } else { own };
+                }
                 let (n, gamma, to_m, to_f) = self.window(means);
-                chunk.sum += if counts { n } else { 0.0 };
+                chunk.sum += if counts { own * n } else { 0.0 };
                 if wanted {
                     let [f, m, ..] = means;
+                    let [gamma, to_m, to_f] = [gamma, to_m, to_f].map(|factor| share * factor);
                     fields[0][voxel] = gamma;
                     fields[1][voxel] = to_m;
                     fields[2][voxel] = to_m * m - gamma * f;
@@ -242,11 +268,12 @@ impl<T: Real> Sweep<'_, T> {
                 }
             }
             if wanted && !exact && counts {
-                self.add_gradient(&mut chunk, centre as usize, &fields);
+                self.add_gradient(&mut chunk, centre as usize, &fields, None);
             } else if wanted && exact {
                 let means = fields.iter().map(|f| self.filter.plane(f, 0.0, w)).collect();
                 if let Some(mean) = gammas.push(means) {
-                    self.add_gradient(&mut chunk, (centre - radius) as usize, &mean);
+                    let z = (centre - radius) as usize;
+                    self.add_gradient(&mut chunk, z, &mean, self.weights);
                 }
             }
         }
@@ -255,13 +282,14 @@ impl<T: Real> Sweep<'_, T> {
 
     /// Appends plane `z` of the wanted gradients, from the (filtered) planes of `gamma`,
     /// `gamma A B / D`, `gamma (A B / D mu_M - mu_F)` and the last two with the images exchanged.
-    fn add_gradient(&self, chunk: &mut Chunk, z: usize, gamma: &[Vec<f64>]) {
+    fn add_gradient(&self, chunk: &mut Chunk, z: usize, gamma: &[Vec<f64>], weights: Option<&[T]>) {
         let plane = self.size[1] * self.size[2];
         let fixed = &self.fixed.data[z * plane..][..plane];
         let moved = &self.moved.data[z * plane..][..plane];
         for (voxel, (f, m)) in fixed.iter().zip(moved).enumerate() {
             let (f, m) = (f.wide() - self.fixed.centre, m.wide() - self.moved.centre);
-            let at = |k: usize| gamma[k][voxel];
+            let weight = weights.map_or(1.0, |weights| weights[z * plane + voxel].wide());
+            let at = |k: usize| weight * gamma[k][voxel];
             if self.needs[0] {
                 chunk.gradients[0].push(f * at(0) - m * at(1) + at(2));
             }
@@ -273,21 +301,20 @@ impl<T: Real> Sweep<'_, T> {
 }
 
 fn run<T: Real>(
-    moved: &FlexTensor,
-    fixed: &FlexTensor,
-    options: LnccOptions,
+    [moved, fixed, weights]: [&FlexTensor; 3],
+    LnccCall { options, weighted }: LnccCall,
     needs: [bool; 2],
 ) -> (FlexTensor, FlexTensor, FlexTensor) {
     let shape = moved.layout().shape().clone();
     let size = [shape[2], shape[3], shape[4]];
     let len: usize = size.iter().product();
     let radius = options.window / 2;
-    let weights;
+    let bell;
     let filter = match options.weights {
         LnccWeights::Box => Filter::Box(radius),
         LnccWeights::Gaussian { sigma_voxels } => {
-            weights = gaussian_weights(sigma_voxels, radius);
-            Filter::Weights(&weights)
+            bell = gaussian_weights(sigma_voxels, radius);
+            Filter::Weights(&bell)
         }
     };
     // Enough chunks for the threads, few enough that their margins stay a small part.
@@ -295,9 +322,10 @@ fn run<T: Real>(
     let mut sum = 0.0;
     let mut gradients = [Vec::new(), Vec::new()];
     let volumes = elements::<T>(moved).chunks(len).zip(elements::<T>(fixed).chunks(len));
-    for (moved, fixed) in volumes {
+    for (volume, (moved, fixed)) in volumes.enumerate() {
         let (moved, fixed) = (Centred::new(moved), Centred::new(fixed));
-        let sweep = Sweep { moved, fixed, size, options, filter, needs };
+        let weights = weighted.then(|| &elements::<T>(weights)[volume * len..][..len]);
+        let sweep = Sweep { moved, fixed, weights, size, options, filter, needs };
         let starts: Vec<usize> = (0..size[0]).step_by(depth).collect();
         let chunks: Vec<Chunk> = starts
             .into_par_iter()
@@ -321,18 +349,20 @@ impl LnccOps for Flex {
     fn lncc_3d(
         moved: FloatTensor<Self>,
         fixed: FloatTensor<Self>,
-        options: LnccOptions,
+        weights: FloatTensor<Self>,
+        call: LnccCall,
     ) -> FloatTensor<Self> {
-        Self::lncc_3d_with_gradient(moved, fixed, options, [false, false]).0
+        Self::lncc_3d_with_gradient(moved, fixed, weights, call, [false, false]).0
     }
 
     fn lncc_3d_with_gradient(
         moved: FloatTensor<Self>,
         fixed: FloatTensor<Self>,
-        options: LnccOptions,
+        weights: FloatTensor<Self>,
+        call: LnccCall,
         needs: [bool; 2],
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        let (moved, fixed) = (moved.to_contiguous(), fixed.to_contiguous());
-        by_dtype!("lncc", moved.dtype(), run(&moved, &fixed, options, needs))
+        let [moved, fixed, weights] = [moved, fixed, weights].map(|image| image.to_contiguous());
+        by_dtype!("lncc", moved.dtype(), run([&moved, &fixed, &weights], call, needs))
     }
 }

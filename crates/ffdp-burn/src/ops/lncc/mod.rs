@@ -15,6 +15,9 @@
 //! All images are read relative to one constant per volume, close to its mean: variances and
 //! gradients do not depend on it, but their rounding does.
 //!
+//! With weights `u` a window's means become `E[u .] / E[u]`, its `n` counts `u` and its gammas
+//! `u / E[u]`, and the gradient is `u` times the sum above.
+//!
 //! The windows of one slab of planes are held at a time, never five volumes: extra memory is that
 //! of the gradients plus a fraction of a volume.
 
@@ -85,23 +88,35 @@ impl Default for LnccOptions {
     }
 }
 
-/// Backend operations of LNCC. Images `[N, C, D, H, W]`; every channel is a volume of its own.
+/// What a backend is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LnccCall {
+    /// The user's options.
+    pub options: LnccOptions,
+    /// Whether the weights are an image or an ignored placeholder.
+    pub weighted: bool,
+}
+
+/// Backend operations of LNCC. Images and weights `[N, C, D, H, W]` (weights or any placeholder);
+/// every channel is a volume of its own.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait LnccOps: Backend {
-    /// `sum n`, `[1]`.
+    /// `sum u n`, `[1]`.
     #[fusion(dtype = moved, shape = { let _ = moved; burn::tensor::Shape::from([1]) })]
     fn lncc_3d(
         moved: FloatTensor<Self>,
         fixed: FloatTensor<Self>,
-        options: LnccOptions,
+        weights: FloatTensor<Self>,
+        call: LnccCall,
     ) -> FloatTensor<Self>;
 
-    /// `sum n` `[1]` and its gradients to moved and fixed; `[1]` zeros where `needs` is false.
+    /// `sum u n` `[1]` and its gradients to moved and fixed; `[1]` zeros where `needs` is false.
     #[fusion(meta = gradient_specs)]
     fn lncc_3d_with_gradient(
         moved: FloatTensor<Self>,
         fixed: FloatTensor<Self>,
-        options: LnccOptions,
+        weights: FloatTensor<Self>,
+        call: LnccCall,
         needs: [bool; 2],
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
 }
@@ -113,7 +128,8 @@ use burn::backend::fusion::custom::TensorSpec;
 fn gradient_specs(
     moved: &TensorSpec,
     fixed: &TensorSpec,
-    _options: &LnccOptions,
+    _weights: &TensorSpec,
+    _call: &LnccCall,
     needs: &[bool; 2],
 ) -> (TensorSpec, TensorSpec, TensorSpec) {
     let one = |input: &TensorSpec| TensorSpec::new([1].into(), input.dtype);
@@ -145,6 +161,47 @@ pub fn lncc(moved: Tensor<5>, fixed: Tensor<5>, options: &LnccOptions) -> Tensor
 /// # Panics
 /// As [`lncc`].
 pub fn lncc_sum(moved: Tensor<5>, fixed: Tensor<5>, options: &LnccOptions) -> Tensor<1> {
+    check(&moved, &fixed, options);
+    // A placeholder: nothing reads it.
+    let weights = fixed.clone().detach();
+    run(moved, fixed, weights, LnccCall { options: *options, weighted: false })
+}
+
+/// [`lncc`] with weights: a mask, or how far each voxel is to be trusted. Means over a window are
+/// weighted by `u` (on top of the window's own weights), and `n` counts `u` at the window's centre:
+/// `1 - sum(u n) / sum(u)`. Voxels outside the image have no weight, so that windows at the border
+/// hold only what there is, unlike those of [`lncc`].
+///
+/// Differentiable in both images (first order); the gradient is zero where the weight is.
+///
+/// # Shapes
+/// moved, fixed `[N, C, D, H, W]`; weights `[N or 1, C or 1, D, H, W]`, not negative and not all zero (the
+/// result is then not a number); result `[1]`.
+///
+/// # Panics
+/// As [`lncc`], or if the weights do not fit the images.
+pub fn weighted_lncc(
+    moved: Tensor<5>,
+    fixed: Tensor<5>,
+    weights: Tensor<5>,
+    options: &LnccOptions,
+) -> Tensor<1> {
+    check(&moved, &fixed, options);
+    let (image, given) = (moved.dims(), weights.dims());
+    let fits = (0..5).all(|axis| given[axis] == image[axis] || axis < 2 && given[axis] == 1);
+    assert!(fits, "lncc: weights {given:?} do not fit images {image:?}");
+    let weights = weights.detach().expand(image);
+    let total = weights.clone().sum();
+    let call = LnccCall { options: *options, weighted: true };
+    run(moved, fixed, weights, call).div(total).neg().add_scalar(1.0)
+}
+
+fn run(moved: Tensor<5>, fixed: Tensor<5>, weights: Tensor<5>, call: LnccCall) -> Tensor<1> {
+    let [moved, fixed, weights] = [moved, fixed, weights].map(Tensor::into_dispatch);
+    Tensor::from_dispatch(<Dispatch as LnccOps>::lncc_3d(moved, fixed, weights, call))
+}
+
+fn check(moved: &Tensor<5>, fixed: &Tensor<5>, options: &LnccOptions) {
     let (a, b) = (moved.dims(), fixed.dims());
     assert!(a == b, "lncc: moved {a:?} and fixed {b:?} must have the same shape");
     let window = options.window;
@@ -164,6 +221,4 @@ pub fn lncc_sum(moved: Tensor<5>, fixed: Tensor<5>, options: &LnccOptions) -> Te
              LnccWeights::Box"
         );
     }
-    let (moved, fixed) = (moved.into_dispatch(), fixed.into_dispatch());
-    Tensor::from_dispatch(<Dispatch as LnccOps>::lncc_3d(moved, fixed, *options))
 }

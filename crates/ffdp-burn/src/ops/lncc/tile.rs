@@ -25,6 +25,9 @@ pub(super) const SPAN: u32 = 4;
 pub(super) const LANES: u32 = 16;
 /// Columns of a tile, margins included.
 const WIDTH: u32 = SPAN * LANES;
+/// Largest index into shared memory. Told of it, the compiler sees that adding a constant does not
+/// overflow, and adds it in the load or store itself.
+const LAST_WORD: u32 = (1 << 16) - 1;
 
 /// The weights of a window along an axis; they add up to 1 after [`Tile::scale`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,6 +76,7 @@ impl Tile {
         let fits = |tile: &Self| {
             tile.rows > 2 * radius
                 && tile.units() <= hardware.max_units_per_cube
+                && tile.shared_len(quantities) <= LAST_WORD as usize
                 && tile.shared_len(quantities) * size_of::<f32>() <= hardware.max_shared_memory_size
         };
         let smallest = (16, 1, 1);
@@ -150,7 +154,8 @@ impl Tile {
         match self.weights {
             Weights::Box => 1.0,
             Weights::Gaussian(bits) => {
-                super::gaussian_weights(f64::from_bits(bits), self.radius as usize)[k as usize] as f32
+                super::gaussian_weights(f64::from_bits(bits), self.radius as usize)[k as usize]
+                    as f32
             }
         }
     }
@@ -269,7 +274,8 @@ pub(super) fn fetch<N: Size>(
             let x = place.x + comptime!(j as i32);
             let mut value = 0.0f32;
             if inside && place.row_exists && x >= 0 && x < place.width {
-                value = source[base + (place.offset + comptime!(j as i32)) as usize].extract(0usize);
+                value =
+                    source[base + (place.offset + comptime!(j as i32)) as usize].extract(0usize);
             }
             held[comptime!(first + j)] = value;
         }
@@ -332,7 +338,6 @@ pub(super) fn store_rows(
 ) {
     #[unroll]
     for p in 0..tile.planes {
-        let start = buffer + comptime!(k * tile.quantity_len() + p * tile.plane_len());
         let mut along_x = Array::<f32>::new(comptime!(SPAN as usize));
         if comptime!(tile.shuffles) {
             let mut row = Array::<f32>::new(comptime!((SPAN + 2 * tile.radius) as usize));
@@ -357,7 +362,9 @@ pub(super) fn store_rows(
         }
         #[unroll]
         for j in 0..comptime!(SPAN as usize) {
-            shared[(start + slots[j]) as usize] = along_x[j];
+            let at = (buffer + slots[j]) & LAST_WORD;
+            let plane = comptime!(k * tile.quantity_len() + p * tile.plane_len());
+            shared[(at + plane) as usize] = along_x[j];
         }
     }
 }
@@ -453,26 +460,22 @@ pub(super) fn sum_column(
 ) {
     let count = comptime!(tile.run());
     let mut values = Array::<f32>::new(comptime!((count + 2 * tile.radius) as usize));
-    let start = buffer + comptime!(k * tile.quantity_len());
-    let (even, odd) = (start + run.even, start + run.odd);
+    let even = (buffer + run.even) & LAST_WORD;
+    let odd = (buffer + run.odd) & LAST_WORD;
     #[unroll]
     for i in 0..comptime!(count + 2 * tile.radius) {
         let mut at = even;
         if comptime!(i % 2 == 1) {
             at = odd;
         }
-        values[i as usize] = shared[(at + comptime!(i * WIDTH)) as usize];
+        values[i as usize] = shared[(at + comptime!(k * tile.quantity_len() + i * WIDTH)) as usize];
     }
     window_sums(&values, sums, comptime!(k * count), count, tile);
 }
 
 /// The sum of `value` over the units of a cube, in a fixed order, at unit 0.
 #[cube]
-pub(super) fn sum_over_tile(
-    shared: &mut Shared<[f32]>,
-    value: f32,
-    #[comptime] tile: Tile,
-) -> f32 {
+pub(super) fn sum_over_tile(shared: &mut Shared<[f32]>, value: f32, #[comptime] tile: Tile) -> f32 {
     sync_cube();
     shared[UNIT_POS as usize] = value;
     sync_cube();

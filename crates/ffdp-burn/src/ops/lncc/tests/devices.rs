@@ -27,8 +27,7 @@ fn gpu_agrees_with_cpu() {
         ([1, 1, 41, 33, 70], 7, 0.0),
         ([1, 2, 30, 35, 132], 7, 0.0),
         ([1, 1, 17, 33, 60], 11, 0.0),
-        ([1, 1, 9, 25, 16], 13, 0.0),
-        ([1, 1, 33, 30, 44], 17, 0.0),
+        ([1, 1, 33, 30, 44], 15, 0.0),
         ([1, 1, 26, 31, 64], 5, 0.0),
         ([1, 2, 50, 17, 33], 9, 0.0),
         ([1, 1, 130, 9, 34], 3, 0.0),
@@ -42,6 +41,10 @@ fn gpu_agrees_with_cpu() {
             });
             let images = [&images[0][..], &images[1][..]];
             for gradient in [GradientMode::Exact, GradientMode::AntsApproximate] {
+                // Every window is a shader of its own, which takes seconds to compile on a CPU.
+                if gradient == GradientMode::AntsApproximate && ![3, 7].contains(&w) {
+                    continue;
+                }
                 let options = LnccOptions { gradient, ..window(w) };
                 let (expected, gradients) = on_cpu(images, shape, &options);
                 let (actual, others) = evaluate(images, shape, &options, &device, DType::F32);
@@ -66,8 +69,9 @@ fn gpu_agrees_with_cpu() {
 fn gaussian_windows_on_a_gpu_agree_with_the_cpu() {
     for (name, device) in gpu_devices() {
         for (shape, w, sigma) in [([1, 1, 12, 19, 61], 7, 1.5), ([1, 2, 11, 34, 20], 9, 2.0)] {
-            let images = pair(shape.iter().product(), 22)
-                .map(|image| -> Vec<f64> { image.into_iter().map(|v| f64::from(v as f32)).collect() });
+            let images = pair(shape.iter().product(), 22).map(|image| -> Vec<f64> {
+                image.into_iter().map(|v| f64::from(v as f32)).collect()
+            });
             let images = [&images[0][..], &images[1][..]];
             let options = gaussian_window(w, sigma);
             let (expected, gradients) = on_cpu(images, shape, &options);

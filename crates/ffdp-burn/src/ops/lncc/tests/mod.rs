@@ -9,6 +9,7 @@ mod devices;
 mod gradients;
 mod intensities;
 mod values;
+mod weights;
 
 /// Window sums of up to 9261 f64 products, against sums in another order.
 const ROUNDING: f64 = 1e-11;
