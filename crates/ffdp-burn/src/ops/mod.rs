@@ -21,6 +21,8 @@ pub mod regularity;
 
 #[cfg(feature = "cube")]
 pub(crate) mod launch;
+#[cfg(feature = "cube")]
+pub(crate) mod march;
 pub(crate) mod real;
 #[cfg(feature = "cube")]
 pub(crate) mod stencil;

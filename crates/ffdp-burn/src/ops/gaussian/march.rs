@@ -1,0 +1,247 @@
+//! Smoothing by a small kernel in one march along z (see `ops/march.rs`): every voxel is read and
+//! written once.
+//!
+//! Sums along y are those of a unit's own rows; sums along x read the plane of y-sums from shared
+//! memory. Along z the kernel runs in transposed form: a plane, once it is there, is added with its
+//! weight to every output plane that it reaches, so that the oldest is finished by it.
+
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::Direction;
+use crate::ops::launch::{Extent, UNITS, address, buffer, empty, extent};
+use crate::ops::march::{Column, Tile, clamped, column, grid};
+
+/// Largest radius of the march: bounds registers and shared memory.
+pub(super) const LARGEST_RADIUS: usize = 8;
+
+/// What is fixed when a kernel is compiled: the tile, radii along x, y, z, and the direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Plan {
+    tile: Tile,
+    radii: [usize; 3],
+    direction: Direction,
+}
+
+impl Plan {
+    fn new(radii: [usize; 3], direction: Direction) -> Self {
+        // Registers: the rows with their margin, and 2 z-radii a row.
+        let rows = if radii[1].max(radii[2]) <= 4 { 4 } else { 2 };
+        Self { tile: Tile { units_x: 64, rows, margin: radii[0] as u32 }, radii, direction }
+    }
+
+    /// Rows that a unit loads.
+    const fn loads(&self) -> usize {
+        self.tile.rows as usize + 2 * self.radii[1]
+    }
+
+    /// Registers of the unfinished sums along z.
+    const fn pending(&self) -> usize {
+        self.tile.rows as usize * 2 * self.radii[2]
+    }
+
+    /// Rows of the tile with their margin.
+    const fn norms(&self) -> usize {
+        self.tile.height() as usize + 2 * self.radii[1]
+    }
+}
+
+/// `1 / (K 1)` at a position of an axis.
+#[cube]
+fn inverse_norm(half: &Sequence<f32>, position: u32, len: u32, #[comptime] radius: usize) -> f32 {
+    let mut mass = half[0];
+    #[unroll]
+    for k in 1..radius + 1 {
+        let weight = half[k];
+        mass += select(position >= comptime!(k as u32), weight, 0.0f32);
+        mass += select(position + comptime!(k as u32) < len, weight, 0.0f32);
+    }
+    1.0f32 / mass
+}
+
+/// [`inverse_norm`], at once where the whole kernel fits: most planes.
+#[cube]
+fn inverse_norm_of_plane(
+    half: &Sequence<f32>,
+    z: i32,
+    depth: u32,
+    #[comptime] radius: usize,
+) -> f32 {
+    let reach = comptime!(radius as i32);
+    let mut norm = 1.0f32;
+    if z < reach || z + reach >= depth as i32 {
+        norm = inverse_norm(half, clamped(z, depth), depth, radius);
+    }
+    norm
+}
+
+/// Starts loading the rows of plane `z`; zero outside the volume.
+#[cube]
+fn fetch(
+    input: &[f32],
+    rows: &mut Array<f32>,
+    size: &Extent,
+    at: &Column,
+    z: i32,
+    #[comptime] plan: Plan,
+) {
+    let area = size.h as usize * size.w as usize;
+    let exists = z >= 0 && z < size.d as i32 && z < at.stop + comptime!(plan.radii[2] as i32);
+    let inside = exists && at.x >= 0 && at.x < size.w as i32;
+    let volume = at.volume as usize * size.d as usize * area;
+    let base = volume + clamped(z, size.d) as usize * area + clamped(at.x, size.w) as usize;
+    #[unroll]
+    for j in 0..comptime!(plan.loads()) {
+        let y = at.y + comptime!(j as i32 - plan.radii[1] as i32);
+        let mut value = 0.0f32;
+        if inside && y >= 0 && y < size.h as i32 {
+            value = input[base + y as usize * size.w as usize];
+        }
+        rows[j] = value;
+    }
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn march_kernel(
+    input: &[f32],
+    output: &mut [f32],
+    along_x: Sequence<f32>,
+    along_y: Sequence<f32>,
+    along_z: Sequence<f32>,
+    size: Extent,
+    chunk: u32,
+    #[comptime] plan: Plan,
+) {
+    let tile = comptime!(plan.tile);
+    let (rx, ry, rz) = comptime!((plan.radii[0], plan.radii[1], plan.radii[2]));
+    let (own_rows, pitch) = comptime!((tile.rows as usize, tile.units_x));
+    let adjoint = comptime!(plan.direction == Direction::Adjoint);
+    let at = column(&size, chunk, tile);
+    let area = size.h as usize * size.w as usize;
+    let volume = at.volume as usize * size.d as usize * area;
+
+    // Of the rows of the tile and its margin; each unit needs its neighbours' as well.
+    let mut norms_y = Shared::<[f32]>::new_slice(comptime!(plan.norms()));
+    let top = (CUBE_POS_Y * comptime!(tile.height())) as i32 - comptime!(ry as i32);
+    if UNIT_POS < comptime!(plan.norms() as u32) {
+        let y = clamped(top + UNIT_POS as i32, size.h);
+        norms_y[UNIT_POS as usize] = inverse_norm(&along_y, y, size.h, ry);
+    }
+    sync_cube();
+    let norm_x = inverse_norm(&along_x, clamped(at.x, size.w), size.w, rx);
+    let first_norm = (UNIT_POS / pitch) * tile.rows;
+    let meets_border = top < comptime!(ry as i32)
+        || top + comptime!((plan.norms() + ry) as i32) > size.h as i32;
+
+    // Planes of sums along y, alternating: one barrier a plane.
+    let mut sums = Shared::<[f32]>::new_slice(comptime!(2 * tile.words() as usize));
+    let mut slot = at.slot;
+    let mut rows = Array::<f32>::new(comptime!(plan.loads()));
+    // `pending[i]` of a row: the sum so far of the i-th next plane to be finished.
+    let mut pending = Array::<f32>::new(comptime!(plan.pending().max(1)));
+    #[unroll]
+    for i in 0..comptime!(plan.pending()) {
+        pending[i] = 0.0f32;
+    }
+
+    let mut z = at.start - comptime!(rz as i32);
+    fetch(input, &mut rows, &size, &at, z, plan);
+    while z < at.stop + comptime!(rz as i32) {
+        let mut scale = 1.0f32;
+        if adjoint {
+            scale = norm_x * inverse_norm_of_plane(&along_z, z, size.d, rz);
+            if meets_border {
+                #[unroll]
+                for j in 0..comptime!(plan.loads()) {
+                    rows[j] *= norms_y[(first_norm + comptime!(j as u32)) as usize];
+                }
+            }
+        }
+        #[unroll]
+        for j in 0..own_rows {
+            let mut sum = along_y[0] * rows[comptime!(j + ry)];
+            #[unroll]
+            for k in 1..ry + 1 {
+                sum += along_y[k] * (rows[comptime!(j + ry - k)] + rows[comptime!(j + ry + k)]);
+            }
+            if adjoint {
+                sum *= scale;
+            }
+            sums[(slot + comptime!(j as u32 * pitch)) as usize] = sum;
+        }
+        sync_cube();
+        fetch(input, &mut rows, &size, &at, z + 1, plan);
+        if at.writes {
+            let centre = z - comptime!(rz as i32);
+            let plane = volume + clamped(centre, size.d) as usize * area + at.x as usize;
+            if !adjoint {
+                scale = norm_x * inverse_norm_of_plane(&along_z, centre, size.d, rz);
+            }
+            #[unroll]
+            for j in 0..own_rows {
+                let here = slot + comptime!(j as u32 * pitch);
+                let mut sum = along_x[0] * sums[here as usize];
+                #[unroll]
+                for k in 1..rx + 1 {
+                    sum += along_x[k]
+                        * (sums[(here - comptime!(k as u32)) as usize]
+                            + sums[(here + comptime!(k as u32)) as usize]);
+                }
+                let mut finished = along_z[rz] * sum;
+                if comptime!(rz > 0) {
+                    let oldest = comptime!(j * 2 * rz);
+                    finished += pending[oldest];
+                    #[unroll]
+                    for i in 0..2 * rz - 1 {
+                        let weight = along_z[comptime!((i + 1).abs_diff(rz))];
+                        let next = pending[comptime!(oldest + i + 1)];
+                        pending[comptime!(oldest + i)] = next + weight * sum;
+                    }
+                    pending[comptime!(oldest + 2 * rz - 1)] = along_z[rz] * sum;
+                }
+                let y = at.y + comptime!(j as i32);
+                if centre >= at.start && y < size.h as i32 {
+                    if !adjoint {
+                        let norm_y = norms_y[(first_norm + comptime!((j + ry) as u32)) as usize];
+                        finished *= scale * norm_y;
+                    }
+                    output[plane + y as usize * size.w as usize] = finished;
+                }
+            }
+        }
+        // The other plane of sums.
+        slot = select(slot < comptime!(tile.words()), slot + comptime!(tile.words()), at.slot);
+        z += 1;
+    }
+}
+
+/// Smooths volumes of `size` by the half kernels along x, y, z.
+pub(super) fn smooth(
+    x: &CubeTensor,
+    kernels: &[Vec<f64>; 3],
+    (volumes, size): (usize, [usize; 3]),
+    direction: Direction,
+) -> CubeTensor {
+    let radii = kernels.each_ref().map(|half| half.len() - 1);
+    let plan = Plan::new(radii, direction);
+    let grid = grid("gaussian", plan.tile, volumes, size, 2 * radii[2]);
+    let weights = |axis: usize| kernels[axis].iter().map(|k| *k as f32).collect();
+    let output = empty(x, x.meta.shape().clone());
+    unsafe {
+        march_kernel::launch_unchecked(
+            &x.client,
+            grid.launch(),
+            CubeDim::new_1d(UNITS),
+            address(&[x]),
+            buffer(x),
+            buffer(&output),
+            weights(0),
+            weights(1),
+            weights(2),
+            extent(size),
+            grid.chunk,
+            plan,
+        );
+    }
+    output
+}
