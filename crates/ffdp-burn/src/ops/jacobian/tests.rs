@@ -65,8 +65,8 @@ fn affine_fields_have_the_determinant_of_their_matrix() {
 #[test]
 fn maps_that_do_not_fold_cost_nothing() {
     let growing = affine([[1.5, 0.0, 0.0], [0.0, 1.5, 0.0], [0.0, 0.0, 1.5]], [3, 3, 3]);
-    let (value, gradient) =
-        value_and_gradient(&to_f64(growing), [1, 3, 3, 3, 3], (&Device::flex(), DType::F64), OPS[1].1);
+    let (growing, cpu) = (to_f64(growing), (&Device::flex(), DType::F64));
+    let (value, gradient) = value_and_gradient(&growing, [1, 3, 3, 3, 3], cpu, OPS[1].1);
     assert_eq!((value.abs(), gradient), (0.0, vec![0.0; 81]));
 }
 
@@ -90,8 +90,10 @@ fn determinants_are_those_of_the_metrics() {
 #[test]
 fn values_and_gradients_are_those_of_tensor_operations() {
     let cpu = (&Device::flex(), DType::F64);
-    // Of a single voxel the baseline makes a constant, which has no gradient to compare.
-    for shape in FIELD_SHAPES.into_iter().filter(|shape| shape[2..] != [1, 1, 1]) {
+    // Of a single voxel the baseline makes a constant, which has no gradient to compare. The last
+    // shape is deeper than two tasks of the CPU.
+    let shapes = FIELD_SHAPES.into_iter().filter(|shape| shape[2..] != [1, 1, 1]);
+    for shape in shapes.chain([[1, 3, 35, 3, 4]]) {
         for (name, fused, by_tensors) in OPS {
             let u = random(shape);
             let (expected, gradient) = value_and_gradient(&u, shape, cpu, by_tensors);
@@ -139,10 +141,13 @@ fn descending_the_penalty_unfolds() {
 #[test]
 fn gpu_agrees_with_cpu() {
     for (device_name, device) in gpu_devices() {
-        for shape in FIELD_SHAPES.into_iter().chain([[2, 3, 37, 13, 35], [1, 3, 33, 48, 40]]) {
+        // Several tiles along each axis, and several marches along z.
+        let large = [[2, 3, 37, 13, 35], [1, 3, 33, 48, 40], [1, 3, 9, 21, 131]];
+        for shape in FIELD_SHAPES.into_iter().chain(large) {
             for (name, op, _) in OPS {
                 let u = random(shape);
-                let (expected, gradient) = value_and_gradient(&u, shape, (&Device::flex(), DType::F64), op);
+                let (expected, gradient) =
+                    value_and_gradient(&u, shape, (&Device::flex(), DType::F64), op);
                 let (actual, other) = value_and_gradient(&u, shape, (&device, DType::F32), op);
                 let label = format!("{name} {device_name} {shape:?}");
                 // A signed sum may cancel to nothing; its terms are compared below.
