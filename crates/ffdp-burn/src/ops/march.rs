@@ -1,11 +1,13 @@
 //! Marches along z on the GPU: who owns which columns, for kernels that keep neighbours in registers.
 //!
 //! A cube of 256 units owns a tile of columns and walks over its planes. A unit has one x and a few
-//! rows, neighbours along y: it loads them with their margin, so what happens along y stays in its
-//! registers, as does what happens along z. Only neighbours along x are met in shared memory.
+//! rows, neighbours along y: it loads them with those around them, so what happens along y stays in
+//! its registers, as does what happens along z. Values of neighbours along x are read once more (the
+//! cache has them); results of neighbours are met in shared memory. Where they are needed, tiles
+//! overlap by a margin, whose units help but write nothing: every unit does the same work, whatever
+//! its place.
 //!
-//! Tiles overlap along x by their margin, whose units help but write nothing: every unit does the
-//! same work, whatever its place.
+//! The next plane travels from memory while the present one is worked on.
 
 use cubecl::prelude::*;
 
@@ -20,6 +22,8 @@ pub(crate) struct Tile {
     pub rows: u32,
     /// Units on either side, along x, that write nothing.
     pub margin: u32,
+    /// Rows on either side, along y, that are not written.
+    pub row_margin: u32,
 }
 
 impl Tile {
@@ -33,9 +37,9 @@ impl Tile {
         UNITS / self.units_x
     }
 
-    /// Rows of the tile.
+    /// Rows that are written.
     pub const fn height(self) -> u32 {
-        self.groups() * self.rows
+        self.groups() * self.rows - 2 * self.row_margin
     }
 
     /// Words of shared memory for one value of every unit and row.
@@ -69,11 +73,12 @@ pub(crate) fn column(size: &Extent, chunk: u32, #[comptime] tile: Tile) -> Colum
     let chunks = size.d.div_ceil(chunk);
     let start = (CUBE_POS_Z % chunks) * chunk;
     let x = (CUBE_POS_X * comptime!(tile.width()) + lane) as i32 - comptime!(tile.margin as i32);
-    let y = CUBE_POS_Y * comptime!(tile.height()) + group * tile.rows;
+    let y = (CUBE_POS_Y * comptime!(tile.height()) + group * tile.rows) as i32
+        - comptime!(tile.row_margin as i32);
     let own = lane >= tile.margin && lane < comptime!(tile.units_x - tile.margin);
     Column {
         x,
-        y: y as i32,
+        y,
         writes: own && x < size.w as i32,
         slot: group * comptime!(tile.rows * tile.units_x) + lane,
         volume: CUBE_POS_Z / chunks,
@@ -86,6 +91,62 @@ pub(crate) fn column(size: &Extent, chunk: u32, #[comptime] tile: Tile) -> Colum
 #[cube]
 pub(crate) fn clamped(position: i32, len: u32) -> u32 {
     min(max(position, 0i32) as u32, len - 1)
+}
+
+/// The first element of plane `z` of a volume; of its nearest plane where there is none.
+#[cube]
+pub(crate) fn plane(size: &Extent, volume: u32, z: i32) -> usize {
+    let index = volume as usize * size.d as usize + clamped(z, size.d) as usize;
+    index * (size.h as usize * size.w as usize)
+}
+
+/// Where in a plane `count` rows of a unit lie, from row `first` on; the nearest voxel of the plane
+/// where there is none.
+#[cube]
+pub(crate) fn rows(
+    size: &Extent,
+    at: &Column,
+    #[comptime] first: i32,
+    #[comptime] count: usize,
+) -> Array<usize> {
+    let mut offsets = Array::<usize>::new(count);
+    let x = clamped(at.x, size.w) as usize;
+    #[unroll]
+    for j in 0..count {
+        let y = clamped(at.y + comptime!(first + j as i32), size.h);
+        offsets[j] = y as usize * size.w as usize + x;
+    }
+    offsets
+}
+
+/// Loads the rows of a plane of `channels` volumes, `len` elements apart, channel after channel.
+#[cube]
+pub(crate) fn load(
+    source: &[f32],
+    values: &mut Array<f32>,
+    offsets: &Array<usize>,
+    plane: usize,
+    len: usize,
+    #[comptime] channels: usize,
+    #[comptime] count: usize,
+) {
+    #[unroll]
+    for c in 0..channels {
+        #[unroll]
+        for j in 0..count {
+            values[comptime!(c * count + j)] = source[plane + c * len + offsets[j]];
+        }
+    }
+}
+
+/// Steps by a plane: what was ahead is here.
+#[cube]
+pub(crate) fn shift(here: &mut Array<f32>, ahead: &Array<f32>, #[comptime] count: usize) {
+    #[unroll]
+    for i in 0..count {
+        let value = ahead[i];
+        here[i] = value;
+    }
 }
 
 /// The cubes of a march: their grid, and how many planes each walks over.

@@ -26,8 +26,9 @@ struct Plan {
 impl Plan {
     fn new(radii: [usize; 3], direction: Direction) -> Self {
         // Registers: the rows with their margin, and 2 z-radii a row.
-        let rows = if radii[1].max(radii[2]) <= 4 { 4 } else { 2 };
-        Self { tile: Tile { units_x: 64, rows, margin: radii[0] as u32 }, radii, direction }
+        let rows = [8, 8, 8, 8, 4, 4, 4, 2, 2][radii[1].max(radii[2])];
+        let tile = Tile { units_x: 64, rows, margin: radii[0] as u32, row_margin: 0 };
+        Self { tile, radii, direction }
     }
 
     /// Rows that a unit loads.
@@ -130,8 +131,8 @@ fn march_kernel(
     sync_cube();
     let norm_x = inverse_norm(&along_x, clamped(at.x, size.w), size.w, rx);
     let first_norm = (UNIT_POS / pitch) * tile.rows;
-    let meets_border = top < comptime!(ry as i32)
-        || top + comptime!((plan.norms() + ry) as i32) > size.h as i32;
+    let meets_border =
+        top < comptime!(ry as i32) || top + comptime!((plan.norms() + ry) as i32) > size.h as i32;
 
     // Planes of sums along y, alternating: one barrier a plane.
     let mut sums = Shared::<[f32]>::new_slice(comptime!(2 * tile.words() as usize));

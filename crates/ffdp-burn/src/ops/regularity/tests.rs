@@ -28,12 +28,7 @@ const ENERGIES: [(&str, Energy, Energy); 3] = [
 ];
 
 /// The energy, scaled so that the chain rule is seen, and its gradient.
-fn evaluate(
-    u: &[f64],
-    shape: [usize; 5],
-    on: (&Device, DType),
-    energy: Energy,
-) -> (f64, Vec<f64>) {
+fn evaluate(u: &[f64], shape: [usize; 5], on: (&Device, DType), energy: Energy) -> (f64, Vec<f64>) {
     value_and_gradient(u, shape, on, |u| energy(u).mul_scalar(-3.0))
 }
 
@@ -147,7 +142,9 @@ fn strided_fields_give_the_same_result() {
 #[test]
 fn gpu_agrees_with_cpu() {
     for (device_name, device) in gpu_devices() {
-        for shape in FIELD_SHAPES.into_iter().chain([[2, 3, 37, 13, 35], [1, 3, 33, 48, 40]]) {
+        // Several tiles along each axis, and several marches along z.
+        let large = [[2, 3, 37, 13, 35], [1, 3, 33, 48, 40], [1, 3, 9, 21, 131]];
+        for shape in FIELD_SHAPES.into_iter().chain(large) {
             for (name, energy, _) in ENERGIES {
                 let u = random(shape);
                 let cpu = (&Device::flex(), DType::F64);
