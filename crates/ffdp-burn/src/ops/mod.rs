@@ -24,8 +24,6 @@ pub(crate) mod launch;
 #[cfg(feature = "cube")]
 pub(crate) mod march;
 pub(crate) mod real;
-#[cfg(feature = "cube")]
-pub(crate) mod stencil;
 pub(crate) mod vjp;
 
 pub use adam::{AdamOptions, AdamStep, Moments, adam};
