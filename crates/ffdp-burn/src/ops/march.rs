@@ -119,7 +119,23 @@ pub(crate) fn rows(
     offsets
 }
 
-/// Loads the rows of a plane of `channels` volumes, `len` elements apart, channel after channel.
+/// Elements from this unit's voxels to their neighbours along x.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Beside {
+    pub left: usize,
+    pub right: usize,
+}
+
+/// 0 at the border, where a voxel is its own neighbour, and for units beyond it, which stand on the
+/// last voxel.
+#[cube]
+pub(crate) fn beside(size: &Extent, at: &Column) -> Beside {
+    let x = clamped(at.x, size.w);
+    Beside { left: select(x > 0, 1usize, 0usize), right: select(x + 1 < size.w, 1usize, 0usize) }
+}
+
+/// Loads the rows of a plane of `channels` volumes, `len` elements apart, channel after channel. The
+/// plane may be moved by a neighbour's distance: what wraps below 0 wraps back.
 #[cube]
 pub(crate) fn load(
     source: &[f32],

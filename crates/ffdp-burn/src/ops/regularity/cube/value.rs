@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::{Kind, Numbers, between_neighbours};
 use crate::ops::launch::{Extent, sum_over_cube};
-use crate::ops::march::{Tile, column, load, plane, rows, shift};
+use crate::ops::march::{Tile, beside, column, load, plane, rows, shift};
 
 /// Four rows a unit, no margin: neighbours along x are read again.
 pub(super) const TILE: Tile = Tile { units_x: 64, rows: 4, margin: 0, row_margin: 0 };
@@ -31,9 +31,7 @@ pub(super) fn value_kernel(
     let len = size.d as usize * size.h as usize * size.w as usize;
     let first = at.volume * comptime!(channels as u32);
     let offsets = rows(&size, &at, comptime!(-(below as i32)), count);
-    // At the border the voxel is its own neighbour: differences beyond it are 0.
-    let to_right = select(at.x + 1 < size.w as i32, 1usize, 0usize);
-    let to_left = select(at.x > 0, 1usize, 0usize);
+    let beside = beside(&size, &at);
     let weight_x = between_neighbours(at.x, size.w, numbers.x);
 
     let mut behind = Array::<f32>::new(all);
@@ -49,7 +47,7 @@ pub(super) fn value_kernel(
     load(field, &mut ahead, &offsets, plane(&size, first, z + 1), len, channels, count);
     #[unroll]
     for i in 0..all {
-        let right = plane(&size, first, z) + comptime!(i / count) * len + to_right;
+        let right = plane(&size, first, z) + comptime!(i / count) * len + beside.right;
         slopes[i] = field[right + offsets[comptime!(i % count)]] - here[i];
     }
 
@@ -62,7 +60,7 @@ pub(super) fn value_kernel(
         let next = plane(&size, first, z + 1);
         #[unroll]
         for i in 0..all {
-            let right = next + comptime!(i / count) * len + to_right;
+            let right = next + comptime!(i / count) * len + beside.right;
             slopes_ahead[i] = field[right + offsets[comptime!(i % count)]] - ahead[i];
         }
         let weight_z = between_neighbours(z, size.d, numbers.z);
@@ -79,7 +77,7 @@ pub(super) fn value_kernel(
                 let dy = here[comptime!(i + 1)] - u;
                 let dz = ahead[i] - u;
                 if bends {
-                    let left = field[this + offsets[comptime!(j + below)] - to_left];
+                    let left = field[this + offsets[comptime!(j + below)] - beside.left];
                     let xx = dx - (u - left);
                     let yy = dy - (u - here[comptime!(i - below)]);
                     let zz = dz - (u - behind[i]);
