@@ -220,19 +220,32 @@ fn fields() -> Vec<Case> {
                 burn("burn", 1630.0, |t| baseline::exp(t[0].clone(), 7)),
             ],
         },
-        Case {
-            name: "gaussian of a field, sigma 1",
-            // x, y; then g, dx.
-            floor: [24.0, 48.0],
-            inputs: vec![tracked(Kind::Field)],
-            variants: vec![
-                fused("fused", |t| ops::gaussian(t[0].clone(), &GaussianOptions::isotropic(1.0))),
-                burn("burn separable", 120.0, |t| {
-                    baseline::gaussian(t[0].clone(), &GaussianOptions::isotropic(1.0))
-                }),
-            ],
-        },
+        smoothing("gaussian of a field, sigma 0.5", |t| smooth(t, 0.5), |t| separable(t, 0.5)),
+        smoothing("gaussian of a field, sigma 1", |t| smooth(t, 1.0), |t| separable(t, 1.0)),
+        smoothing("gaussian of a field, sigma 2", |t| smooth(t, 2.0), |t| separable(t, 2.0)),
     ]
+}
+
+fn smooth(t: &[Tensor<5>], sigma: f64) -> Tensor<5> {
+    ops::gaussian(t[0].clone(), &GaussianOptions::isotropic(sigma))
+}
+
+fn separable(t: &[Tensor<5>], sigma: f64) -> Tensor<5> {
+    baseline::gaussian(t[0].clone(), &GaussianOptions::isotropic(sigma))
+}
+
+fn smoothing(
+    name: &'static str,
+    ours: fn(&[Tensor<5>]) -> Tensor<5>,
+    theirs: fn(&[Tensor<5>]) -> Tensor<5>,
+) -> Case {
+    Case {
+        name,
+        // x, y; then g, dx.
+        floor: [24.0, 48.0],
+        inputs: vec![tracked(Kind::Field)],
+        variants: vec![fused("fused", ours), burn("burn separable", 120.0, theirs)],
+    }
 }
 
 fn losses() -> Vec<Case> {

@@ -21,9 +21,9 @@ pub mod regularity;
 
 #[cfg(feature = "cube")]
 pub(crate) mod launch;
-pub(crate) mod real;
 #[cfg(feature = "cube")]
-pub(crate) mod stencil;
+pub(crate) mod march;
+pub(crate) mod real;
 pub(crate) mod vjp;
 
 pub use adam::{AdamOptions, AdamStep, Moments, adam};

@@ -14,6 +14,8 @@ mod autodiff;
 #[cfg(feature = "cube")]
 mod cube;
 mod flex;
+#[cfg(feature = "cube")]
+mod march;
 #[cfg(test)]
 mod tests;
 

@@ -210,8 +210,12 @@ fn gradients_agree_with_finite_differences() {
 
 #[test]
 fn gpu_agrees_with_cpu() {
-    // Several tiles of 32 x 8 columns and several chunks along z; the last two take axis passes.
+    // Several tiles of columns and several chunks along z, of voxels and of whole cells (widths that
+    // four divides); the last two take axis passes.
     let large = [
+        ([1, 3, 41, 33, 136], [1.0, 1.0, 1.0]),
+        ([2, 1, 19, 35, 132], [0.5, 1.6, 1.3]),
+        ([1, 2, 21, 9, 160], [1.6, 0.0, 0.5]),
         ([1, 3, 41, 33, 70], [1.0, 1.0, 1.0]),
         ([2, 1, 19, 17, 65], [0.5, 2.6, 1.3]),
         ([1, 1, 100, 9, 33], [0.0, 0.4, 2.6]),
@@ -247,6 +251,12 @@ fn strided_inputs_give_the_same_result() {
             assert_eq!(to_f64(gaussian(stored, &options(sigma))), expected, "{name} {sigma:?}");
             let part = Tensor::cat(vec![x.clone(), x], 4).slice([0..1, 0..2, 0..3, 0..4, 5..10]);
             assert_eq!(to_f64(gaussian(part, &options(sigma))), expected, "{name} {sigma:?}");
+            // Rows of four voxels that begin at odd places of the memory.
+            let line = tensor(&normal(5, 12), [1, 1, 1, 1, 5], &device, DType::F32);
+            let part = line.slice([0..1, 0..1, 0..1, 0..1, 1..5]);
+            let copy = Tensor::from_data(part.clone().into_data(), &device);
+            let expected = to_f64(gaussian(copy, &options(sigma)));
+            assert_eq!(to_f64(gaussian(part, &options(sigma))), expected, "{name} {sigma:?} part");
         }
     }
 }

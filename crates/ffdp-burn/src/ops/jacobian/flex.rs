@@ -8,78 +8,115 @@ use rayon::prelude::*;
 use super::{Determinant, JacobianOps};
 use crate::ops::real::{Real, by_dtype, elements, tensor};
 
-/// A voxel (x, y, z).
-type Index = [usize; 3];
-
 /// `J`, one row an axis.
 type Matrix = [[f64; 3]; 3];
+
+/// A difference along an axis: the voxels that it is taken between, and one over their distance.
+#[derive(Clone, Copy)]
+struct Step {
+    back: usize,
+    ahead: usize,
+    scale: f64,
+}
+
+impl Step {
+    /// At voxel `i` of `len`: central, one-sided at the border, none along a single voxel.
+    fn at(i: usize, len: usize) -> Self {
+        let (back, ahead) = (i.saturating_sub(1), (i + 1).min(len - 1));
+        Self { back, ahead, scale: [0.0, 1.0, 0.5][ahead - back] }
+    }
+}
 
 /// The field of one batch entry.
 struct Field<'a, T> {
     data: &'a [T],
     /// Extents along x, y, z.
-    size: Index,
+    size: [usize; 3],
 }
 
-/// A voxel, and its place in a channel.
-#[derive(Clone, Copy, PartialEq)]
-struct Place {
-    index: Index,
-    offset: usize,
+/// What the Jacobians along a row need: the row itself, and the rows that differences along y and z
+/// are taken between; of every component.
+struct Rows<'a, T> {
+    here: [&'a [T]; 3],
+    across: [[(&'a [T], &'a [T]); 3]; 2],
+    y: Step,
+    z: Step,
 }
 
-impl<T: Real> Field<'_, T> {
-    fn place(&self, index: Index) -> Place {
-        let [w, h, _] = self.size;
-        Place { index, offset: (index[2] * h + index[1]) * w + index[0] }
+impl<'a, T: Real> Field<'a, T> {
+    fn row(&self, c: usize, y: usize, z: usize) -> &'a [T] {
+        let [w, h, d] = self.size;
+        &self.data[((c * d + z) * h + y) * w..][..w]
     }
 
-    /// The voxels that a difference along an axis is taken between, and one over their distance.
-    fn ends(&self, p: Place, axis: usize) -> (Place, Place, f64) {
-        let [w, h, _] = self.size;
-        let (mut back, mut ahead) = (p, p);
-        let (i, stride) = (p.index[axis], [1, w, w * h][axis]);
-        if i > 0 {
-            back.index[axis] -= 1;
-            back.offset -= stride;
-        }
-        if i + 1 < self.size[axis] {
-            ahead.index[axis] += 1;
-            ahead.offset += stride;
-        }
-        (back, ahead, [0.0, 1.0, 0.5][ahead.index[axis] - back.index[axis]])
+    fn rows(&self, y: usize, z: usize) -> Rows<'a, T> {
+        let [_, h, d] = self.size;
+        let (along_y, along_z) = (Step::at(y, h), Step::at(z, d));
+        let here = [0, 1, 2].map(|c| self.row(c, y, z));
+        let rows_y =
+            [0, 1, 2].map(|c| (self.row(c, along_y.back, z), self.row(c, along_y.ahead, z)));
+        let rows_z =
+            [0, 1, 2].map(|c| (self.row(c, y, along_z.back), self.row(c, y, along_z.ahead)));
+        Rows { here, across: [rows_y, rows_z], y: along_y, z: along_z }
     }
 
-    fn matrix(&self, p: Place) -> Matrix {
-        let len = self.data.len() / 3;
-        let channels = [0, 1, 2].map(|c| &self.data[c * len..(c + 1) * len]);
-        [0, 1, 2].map(|axis| {
-            let (back, ahead, scale) = self.ends(p, axis);
-            let identity = |c| if c == axis { 1.0 } else { 0.0 };
-            [0, 1, 2].map(|c: usize| {
-                let u = channels[c];
-                identity(c) + scale * (u[ahead.offset].wide() - u[back.offset].wide())
-            })
+    /// The determinants along the row at `[y, z]`.
+    fn determinants(&self, y: usize, z: usize) -> impl Iterator<Item = f64> {
+        let rows = self.rows(y, z);
+        let w = self.size[0];
+        (0..w).map(move |x| {
+            let matrix = rows.matrix(x, Step::at(x, w));
+            dot(matrix[0], cofactors(&matrix, 0))
         })
     }
 
-    /// `dL/du(p)`, with `g` the gradient of a determinant: its voxel and its value are given.
-    fn gradient(&self, p: Place, g: &impl Fn(Place, f64) -> f64) -> [f64; 3] {
-        let mut sum = [0.0; 3];
-        for axis in 0..3 {
-            let (back, ahead, _) = self.ends(p, axis);
-            // Between two neighbours a voxel does not take part in its own difference; at the border
-            // it is one of the two.
-            for q in [back, ahead] {
-                let (first, last, scale) = self.ends(q, axis);
-                let role = f64::from(u8::from(last == p)) - f64::from(u8::from(first == p));
-                let matrix = self.matrix(q);
-                let cofactors = cofactors(&matrix, axis);
-                let det = dot(matrix[axis], cofactors);
-                (0..3).for_each(|c| sum[c] += g(q, det) * role * scale * cofactors[c]);
+    /// Adds what the determinants of plane `z` pass on to the gradient: each to both ends of its
+    /// three differences. `planes` are the gradients of planes `z - 1`, `z`, `z + 1`, component
+    /// after component; `g(voxel, det)` is the gradient of a determinant.
+    fn scatter(&self, z: usize, g: &impl Fn(usize, f64) -> f64, planes: &mut [Vec<f64>; 3]) {
+        let [w, h, _] = self.size;
+        for y in 0..h {
+            let rows = self.rows(y, z);
+            for x in 0..w {
+                let along_x = Step::at(x, w);
+                let matrix = rows.matrix(x, along_x);
+                let of_x = cofactors(&matrix, 0);
+                let g = g((z * h + y) * w + x, dot(matrix[0], of_x));
+                if g == 0.0 {
+                    continue;
+                }
+                let mut pass = |step: Step, cofactors: [f64; 3], ends: [(usize, usize); 2]| {
+                    for (c, cofactor) in cofactors.into_iter().enumerate() {
+                        let term = g * step.scale * cofactor;
+                        let [(from, back), (to, ahead)] = ends;
+                        planes[from][c * h * w + back] -= term;
+                        planes[to][c * h * w + ahead] += term;
+                    }
+                };
+                let row = y * w;
+                pass(along_x, of_x, [(1, row + along_x.back), (1, row + along_x.ahead)]);
+                let of_y = cofactors(&matrix, 1);
+                pass(rows.y, of_y, [(1, rows.y.back * w + x), (1, rows.y.ahead * w + x)]);
+                let of_z = cofactors(&matrix, 2);
+                let plane = |end: usize| (end + 1 - z, row + x);
+                pass(rows.z, of_z, [plane(rows.z.back), plane(rows.z.ahead)]);
             }
         }
-        sum
+    }
+}
+
+impl<T: Real> Rows<'_, T> {
+    fn matrix(&self, x: usize, along_x: Step) -> Matrix {
+        let mut matrix = [[0.0; 3]; 3];
+        for c in 0..3 {
+            let row = self.here[c];
+            let [(below, above), (behind, before)] = [self.across[0][c], self.across[1][c]];
+            matrix[0][c] = along_x.scale * (row[along_x.ahead].wide() - row[along_x.back].wide());
+            matrix[1][c] = self.y.scale * (above[x].wide() - below[x].wide());
+            matrix[2][c] = self.z.scale * (before[x].wide() - behind[x].wide());
+            matrix[c][c] += 1.0;
+        }
+        matrix
     }
 }
 
@@ -91,10 +128,6 @@ fn cofactors(matrix: &Matrix, row: usize) -> [f64; 3] {
 
 fn dot(a: [f64; 3], b: [f64; 3]) -> f64 {
     a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
-}
-
-fn determinant(matrix: &Matrix) -> f64 {
-    dot(matrix[0], cofactors(matrix, 0))
 }
 
 /// The fields of a batch.
@@ -109,32 +142,24 @@ fn forward<T: Real>(field: &FlexTensor, output: Determinant) -> FlexTensor {
     let shape = output.output_shape(field.layout().shape());
     let fields = fields::<T>(field);
     let [w, h, d] = fields[0].size;
-    let slice = |index: usize| {
-        let (n, z) = (index / d, index % d);
-        let voxels = (0..h).flat_map(move |y| (0..w).map(move |x| [x, y, z]));
-        (n, voxels)
-    };
-    let slices = (0..fields.len() * d).into_par_iter().map(slice);
+    let rows = (0..fields.len() * d * h).into_par_iter().with_min_len(16);
+    let row = |index: usize| fields[index / (d * h)].determinants(index % h, index / h % d);
     match output {
         Determinant::Field => {
-            let dets = slices.flat_map_iter(|(n, voxels)| {
-                let field = &fields[n];
-                voxels.map(|p| T::of(determinant(&field.matrix(field.place(p)))))
-            });
+            let dets = rows.flat_map_iter(|index| row(index).map(T::of));
             tensor(dets.collect::<Vec<T>>(), shape)
         }
         Determinant::Penalty { margin } => {
-            let sums: Vec<f64> = slices
-                .map(|(n, voxels)| {
-                    let det = |p| determinant(&fields[n].matrix(fields[n].place(p)));
-                    voxels.map(|p| (margin - det(p)).max(0.0)).sum()
-                })
-                .collect();
+            let below = |det: f64| (margin - det).max(0.0);
+            let sums: Vec<f64> = rows.map(|index| row(index).map(below).sum()).collect();
             let count = (fields.len() * w * h * d) as f64;
             tensor(vec![T::of(sums.iter().sum::<f64>() / count)], shape)
         }
     }
 }
+
+/// Planes of a task of the backward pass; two more are visited for the differences that reach in.
+const PLANES: usize = 16;
 
 fn backward<T: Real>(field: &FlexTensor, grad: &FlexTensor, output: Determinant) -> FlexTensor {
     let shape = field.layout().shape().clone();
@@ -146,8 +171,8 @@ fn backward<T: Real>(field: &FlexTensor, grad: &FlexTensor, output: Determinant)
     for (n, (field, gradients)) in
         fields.iter().zip(gradients.chunks_mut(3 * d * slice)).enumerate()
     {
-        let g = |q: Place, det: f64| match output {
-            Determinant::Field => grad[n * d * slice + q.offset].wide(),
+        let g = |voxel: usize, det: f64| match output {
+            Determinant::Field => grad[n * d * slice + voxel].wide(),
             Determinant::Penalty { margin } if det < margin => {
                 -grad[0].wide() / (batch * d * slice) as f64
             }
@@ -155,13 +180,29 @@ fn backward<T: Real>(field: &FlexTensor, grad: &FlexTensor, output: Determinant)
         };
         let (ux, rest) = gradients.split_at_mut(d * slice);
         let (uy, uz) = rest.split_at_mut(d * slice);
-        let slices = ux.par_chunks_mut(slice).zip(uy.par_chunks_mut(slice));
-        slices.zip(uz.par_chunks_mut(slice)).enumerate().for_each(|(z, ((ux, uy), uz))| {
-            for voxel in 0..slice {
-                let p = field.place([voxel % w, voxel / w, z]);
-                [ux[voxel], uy[voxel], uz[voxel]] = field.gradient(p, &g).map(T::of);
-            }
-        });
+        let slabs = ux.par_chunks_mut(PLANES * slice).zip(uy.par_chunks_mut(PLANES * slice));
+        slabs.zip(uz.par_chunks_mut(PLANES * slice)).enumerate().for_each(
+            |(slab, ((ux, uy), uz))| {
+                let (start, stop) = (slab * PLANES, (slab * PLANES + PLANES).min(d));
+                let mut planes = [0; 3].map(|_| vec![0.0; 3 * slice]);
+                // One plane beyond the slab completes its last; where there is none, it is complete.
+                for z in start.saturating_sub(1)..=stop {
+                    if z < d {
+                        field.scatter(z, &g, &mut planes);
+                    }
+                    if z > start {
+                        let at = (z - 1 - start) * slice;
+                        for (c, output) in [&mut *ux, &mut *uy, &mut *uz].into_iter().enumerate() {
+                            let output = output[at..at + slice].iter_mut();
+                            let sums = planes[0][c * slice..].iter();
+                            output.zip(sums).for_each(|(value, sum)| *value = T::of(*sum));
+                        }
+                    }
+                    planes.rotate_left(1);
+                    planes[2].fill(0.0);
+                }
+            },
+        );
     }
     tensor(gradients, shape)
 }

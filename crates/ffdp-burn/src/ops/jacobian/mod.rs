@@ -13,7 +13,8 @@
 //! ```text
 //! dL/du_c(p) = sum_(a, q) g(q) C_ac(q) dD_a u_c(q)/du_c(p),     q the neighbours of p along a
 //! ```
-//! Each voxel gathers, recomputing the Jacobians of its neighbours: no temporaries and no atomics.
+//! Each Jacobian is computed anew in the backward pass, once, and its cofactors go to both ends of its
+//! differences: through registers and shared memory on a GPU, plane by plane on the CPU.
 
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;

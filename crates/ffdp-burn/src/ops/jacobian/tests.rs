@@ -5,7 +5,10 @@ use burn::tensor::{DType, Device, Tensor};
 use super::*;
 use crate::baseline;
 use crate::metrics::{Difference, jacobian_determinants};
-use crate::testing::{assert_close, gpu_devices, gradcheck, normal, tensor, to_f64};
+use crate::testing::{
+    FIELD_SHAPES, assert_close, field, gpu_devices, gradcheck, normal, tensor, to_f64,
+    value_and_gradient,
+};
 
 /// A polynomial of degree three, between the kinks of the penalty.
 const FINITE_DIFFERENCES: f64 = 1e-7;
@@ -14,15 +17,6 @@ const F64_ROUNDING: f64 = 1e-12;
 /// Products of three sums of f32 differences, which cancel.
 const GPU: f64 = 5e-6;
 const MARGIN: f64 = 0.4;
-
-const SHAPES: [[usize; 5]; 6] = [
-    [1, 3, 4, 5, 3],
-    [2, 3, 3, 2, 4],
-    [1, 3, 1, 1, 1],
-    [1, 3, 1, 6, 1],
-    [1, 3, 2, 2, 2],
-    [2, 3, 1, 3, 5],
-];
 
 /// Rough enough to fold here and there.
 fn random(shape: [usize; 5]) -> Vec<f64> {
@@ -49,30 +43,9 @@ const OPS: [(&str, Op, Op); 2] = [
     ),
 ];
 
-fn evaluate(
-    field: &[f64],
-    shape: [usize; 5],
-    (device, dtype): (&Device, DType),
-    op: Op,
-) -> (f64, Vec<f64>) {
-    let field = tensor(field, shape, &device.clone().autodiff(), dtype).require_grad();
-    let loss = op(field.clone());
-    let gradients = loss.backward();
-    let gradient = to_f64(field.grad(&gradients).expect("the field is tracked"));
-    (to_f64(loss.inner())[0], gradient)
-}
-
 /// `u = (A - 1) p`.
-fn affine(matrix: [[f64; 3]; 3], [d, h, w]: [usize; 3]) -> Tensor<5> {
-    let mut data = vec![0.0; 3 * d * h * w];
-    for voxel in 0..d * h * w {
-        let p = [voxel % w, voxel / w % h, voxel / w / h].map(|i| i as f64);
-        for (c, row) in matrix.iter().enumerate() {
-            let mapped: f64 = row.iter().zip(p).map(|(a, p)| a * p).sum();
-            data[c * d * h * w + voxel] = mapped - p[c];
-        }
-    }
-    tensor(&data, [1, 3, d, h, w], &Device::flex(), DType::F64)
+fn affine(matrix: [[f64; 3]; 3], size: [usize; 3]) -> Tensor<5> {
+    field(size, |p| [0, 1, 2].map(|c| (0..3).map(|a| matrix[c][a] * p[a]).sum::<f64>() - p[c]))
 }
 
 #[test]
@@ -92,8 +65,8 @@ fn affine_fields_have_the_determinant_of_their_matrix() {
 #[test]
 fn maps_that_do_not_fold_cost_nothing() {
     let growing = affine([[1.5, 0.0, 0.0], [0.0, 1.5, 0.0], [0.0, 0.0, 1.5]], [3, 3, 3]);
-    let (value, gradient) =
-        evaluate(&to_f64(growing), [1, 3, 3, 3, 3], (&Device::flex(), DType::F64), OPS[1].1);
+    let (growing, cpu) = (to_f64(growing), (&Device::flex(), DType::F64));
+    let (value, gradient) = value_and_gradient(&growing, [1, 3, 3, 3, 3], cpu, OPS[1].1);
     assert_eq!((value.abs(), gradient), (0.0, vec![0.0; 81]));
 }
 
@@ -101,7 +74,7 @@ fn maps_that_do_not_fold_cost_nothing() {
 fn determinants_are_those_of_the_metrics() {
     // The metrics round to f32.
     const F32_ROUNDING: f64 = 1e-6;
-    for [n, _, d, h, w] in SHAPES {
+    for [n, _, d, h, w] in FIELD_SHAPES {
         for n in 0..n as u64 {
             let u: Vec<f32> = normal(3 * d * h * w, n).iter().map(|u| *u as f32).collect();
             let wide: Vec<f64> = u.iter().map(|u| f64::from(*u)).collect();
@@ -117,12 +90,14 @@ fn determinants_are_those_of_the_metrics() {
 #[test]
 fn values_and_gradients_are_those_of_tensor_operations() {
     let cpu = (&Device::flex(), DType::F64);
-    // Of a single voxel the baseline makes a constant, which has no gradient to compare.
-    for shape in SHAPES.into_iter().filter(|shape| shape[2..] != [1, 1, 1]) {
+    // Of a single voxel the baseline makes a constant, which has no gradient to compare. The last
+    // shape is deeper than two tasks of the CPU.
+    let shapes = FIELD_SHAPES.into_iter().filter(|shape| shape[2..] != [1, 1, 1]);
+    for shape in shapes.chain([[1, 3, 35, 3, 4]]) {
         for (name, fused, by_tensors) in OPS {
             let u = random(shape);
-            let (expected, gradient) = evaluate(&u, shape, cpu, by_tensors);
-            let (actual, other) = evaluate(&u, shape, cpu, fused);
+            let (expected, gradient) = value_and_gradient(&u, shape, cpu, by_tensors);
+            let (actual, other) = value_and_gradient(&u, shape, cpu, fused);
             let label = format!("{name} {shape:?}");
             let value = assert_close(&label, &[actual], &[expected], F64_ROUNDING);
             let slope = assert_close(&label, &other, &gradient, F64_ROUNDING);
@@ -133,12 +108,12 @@ fn values_and_gradients_are_those_of_tensor_operations() {
 
 #[test]
 fn gradients_agree_with_finite_differences() {
-    for shape in SHAPES {
+    for shape in FIELD_SHAPES {
         for (name, op, _) in OPS {
             // Small against the distance of the determinants from the margin.
             let checks = gradcheck(&[name], &[random(shape)], 1e-4, |inputs| {
                 let (loss, gradient) =
-                    evaluate(&inputs[0], shape, (&Device::flex(), DType::F64), op);
+                    value_and_gradient(&inputs[0], shape, (&Device::flex(), DType::F64), op);
                 (loss, vec![gradient])
             });
             for check in checks {
@@ -154,23 +129,26 @@ fn descending_the_penalty_unfolds() {
     let mut u = random(shape);
     let penalty: Op = |u| jacobian_penalty(u, 0.1);
     let cpu = (&Device::flex(), DType::F64);
-    let (before, _) = evaluate(&u, shape, cpu, penalty);
+    let (before, _) = value_and_gradient(&u, shape, cpu, penalty);
     for _ in 0..200 {
-        let (_, gradient) = evaluate(&u, shape, cpu, penalty);
+        let (_, gradient) = value_and_gradient(&u, shape, cpu, penalty);
         u.iter_mut().zip(gradient).for_each(|(u, g)| *u -= 5.0 * g);
     }
-    let (after, _) = evaluate(&u, shape, cpu, penalty);
+    let (after, _) = value_and_gradient(&u, shape, cpu, penalty);
     assert!(before > 0.05 && after < 0.01 * before, "{before} {after}");
 }
 
 #[test]
 fn gpu_agrees_with_cpu() {
     for (device_name, device) in gpu_devices() {
-        for shape in SHAPES.into_iter().chain([[2, 3, 37, 13, 35], [1, 3, 33, 48, 40]]) {
+        // Several tiles along each axis, and several marches along z.
+        let large = [[2, 3, 37, 13, 35], [1, 3, 33, 48, 40], [1, 3, 9, 21, 131]];
+        for shape in FIELD_SHAPES.into_iter().chain(large) {
             for (name, op, _) in OPS {
                 let u = random(shape);
-                let (expected, gradient) = evaluate(&u, shape, (&Device::flex(), DType::F64), op);
-                let (actual, other) = evaluate(&u, shape, (&device, DType::F32), op);
+                let (expected, gradient) =
+                    value_and_gradient(&u, shape, (&Device::flex(), DType::F64), op);
+                let (actual, other) = value_and_gradient(&u, shape, (&device, DType::F32), op);
                 let label = format!("{name} {device_name} {shape:?}");
                 // A signed sum may cancel to nothing; its terms are compared below.
                 let value = (actual - expected).abs() / expected.abs().max(1.0);

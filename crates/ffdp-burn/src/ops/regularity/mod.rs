@@ -14,8 +14,8 @@
 //! Lengths are voxels of the field's own grid. All are 0 for translations, the bending energy also
 //! for affine fields.
 //!
-//! The gradient gathers from the neighbours, which recompute their differences: no temporaries and
-//! no atomics.
+//! The gradient is computed in the backward pass, from the field: nothing is kept between the passes
+//! but the field itself, and no atomics are needed.
 
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;

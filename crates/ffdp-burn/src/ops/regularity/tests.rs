@@ -4,7 +4,10 @@ use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
 use crate::baseline;
-use crate::testing::{assert_close, gpu_devices, gradcheck, normal, tensor, to_f64};
+use crate::testing::{
+    FIELD_SHAPES, assert_close, field, gpu_devices, gradcheck, normal, tensor, to_f64,
+    value_and_gradient,
+};
 
 /// Quadratic, or smooth over a step: rounding divided by the step.
 const FINITE_DIFFERENCES: f64 = 1e-8;
@@ -24,42 +27,13 @@ const ENERGIES: [(&str, Energy, Energy); 3] = [
     ("total variation", |u| total_variation(u, EPSILON), |u| baseline::total_variation(u, EPSILON)),
 ];
 
-const SHAPES: [[usize; 5]; 6] = [
-    [1, 3, 4, 5, 3],
-    [2, 3, 3, 2, 4],
-    [1, 3, 1, 1, 1],
-    [1, 3, 1, 6, 1],
-    [1, 3, 2, 2, 2],
-    [2, 3, 1, 3, 5],
-];
-
-/// The energy and its gradient, scaled so that the chain rule is seen.
-fn evaluate(
-    field: &[f64],
-    shape: [usize; 5],
-    (device, dtype): (&Device, DType),
-    energy: Energy,
-) -> (f64, Vec<f64>) {
-    let field = tensor(field, shape, &device.clone().autodiff(), dtype).require_grad();
-    let loss = energy(field.clone()).mul_scalar(-3.0);
-    assert_eq!(loss.dims(), [1]);
-    let gradients = loss.backward();
-    let gradient = to_f64(field.grad(&gradients).expect("the field is tracked"));
-    (to_f64(loss.inner())[0], gradient)
+/// The energy, scaled so that the chain rule is seen, and its gradient.
+fn evaluate(u: &[f64], shape: [usize; 5], on: (&Device, DType), energy: Energy) -> (f64, Vec<f64>) {
+    value_and_gradient(u, shape, on, |u| energy(u).mul_scalar(-3.0))
 }
 
 fn random(shape: [usize; 5]) -> Vec<f64> {
     normal(shape.iter().product(), 3)
-}
-
-/// A field from its components at each voxel.
-fn field([d, h, w]: [usize; 3], value: impl Fn([f64; 3]) -> [f64; 3]) -> Tensor<5> {
-    let mut data = vec![0.0; 3 * d * h * w];
-    for voxel in 0..d * h * w {
-        let u = value([voxel % w, voxel / w % h, voxel / w / h].map(|i| i as f64));
-        (0..3).for_each(|c| data[c * d * h * w + voxel] = u[c]);
-    }
-    tensor(&data, [1, 3, d, h, w], &Device::flex(), DType::F64)
 }
 
 fn close(actual: Tensor<1>, expected: f64) {
@@ -121,7 +95,7 @@ fn axes_may_be_exchanged() {
 fn values_and_gradients_are_those_of_tensor_operations() {
     let cpu = (&Device::flex(), DType::F64);
     // Of a single voxel the baseline makes a constant, which has no gradient to compare.
-    for shape in SHAPES.into_iter().filter(|shape| shape[2..] != [1, 1, 1]) {
+    for shape in FIELD_SHAPES.into_iter().filter(|shape| shape[2..] != [1, 1, 1]) {
         for (name, fused, by_tensors) in ENERGIES {
             let u = random(shape);
             let (expected, gradient) = evaluate(&u, shape, cpu, by_tensors);
@@ -136,7 +110,7 @@ fn values_and_gradients_are_those_of_tensor_operations() {
 
 #[test]
 fn gradients_agree_with_finite_differences() {
-    for shape in SHAPES {
+    for shape in FIELD_SHAPES {
         for (name, energy, _) in ENERGIES {
             let checks = gradcheck(&[name], &[random(shape)], 1e-2, |inputs| {
                 let cpu = (&Device::flex(), DType::F64);
@@ -168,7 +142,9 @@ fn strided_fields_give_the_same_result() {
 #[test]
 fn gpu_agrees_with_cpu() {
     for (device_name, device) in gpu_devices() {
-        for shape in SHAPES.into_iter().chain([[2, 3, 37, 13, 35], [1, 3, 33, 48, 40]]) {
+        // Several tiles along each axis, and several marches along z.
+        let large = [[2, 3, 37, 13, 35], [1, 3, 33, 48, 40], [1, 3, 9, 21, 131]];
+        for shape in FIELD_SHAPES.into_iter().chain(large) {
             for (name, energy, _) in ENERGIES {
                 let u = random(shape);
                 let cpu = (&Device::flex(), DType::F64);
