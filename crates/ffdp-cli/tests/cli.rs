@@ -107,8 +107,9 @@ fn the_written_warp_applied_again_gives_the_written_results() {
     let voted = read_labels(&smoother).expect("written");
     let moved = voted.data.iter().zip(&applied.data).filter(|(a, b)| a != b).count();
     // Only borders of labels differ.
-    assert!(moved > 0 && moved < applied.data.len() / 10, "{moved} labels differ");
-    assert!(voted.ids().iter().all(|id| expected.ids().contains(id)), "{:?}", voted.ids());
+    assert!(moved > 0 && moved < applied.data.len() / 5, "{moved} labels differ");
+    let known = read_labels(&labels).expect("written").ids();
+    assert!(voted.ids().iter().all(|id| known.contains(id)), "{:?}", voted.ids());
 }
 
 #[test]
