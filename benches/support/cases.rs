@@ -4,8 +4,8 @@ use burn::tensor::{Device, Distribution, Int, Tensor};
 use ffdp::baseline::{self, BoxFilter};
 use ffdp::losses::{MutualInformation, Similarity};
 use ffdp::ops::{
-    self, GaussianOptions, GradientMode, GridSampleOptions, HistogramMode, HistogramOptions,
-    LabelDiceOptions, LnccOptions, ParzenKernel,
+    self, Accumulation, ComposeOptions, GaussianOptions, GradientMode, GridSampleOptions,
+    HistogramMode, HistogramOptions, LabelDiceOptions, LnccOptions, ParzenKernel,
 };
 
 /// What is timed.
@@ -176,6 +176,11 @@ fn sampling() -> Vec<Case> {
             inputs: vec![tracked(Kind::Image), tracked(Kind::Field)],
             variants: vec![
                 fused("fused", |t| ops::warp(t[0].clone(), t[1].clone())),
+                fused("fused, reproducible", |t| {
+                    let accumulation = Accumulation::Reproducible;
+                    let options = GridSampleOptions { accumulation, ..Default::default() };
+                    ops::grid_sample(t[0].clone(), None, Some(t[1].clone()), &options)
+                }),
                 burn("burn", 190.0, |t| baseline::warp(t[0].clone(), t[1].clone())),
             ],
         },
@@ -207,6 +212,10 @@ fn fields() -> Vec<Case> {
             inputs: vec![tracked(Kind::Field), tracked(Kind::Field)],
             variants: vec![
                 fused("fused", |t| ops::compose(t[0].clone(), t[1].clone())),
+                fused("fused, reproducible", |t| {
+                    let options = ComposeOptions { accumulation: Accumulation::Reproducible };
+                    ops::compose_with(t[0].clone(), t[1].clone(), &options)
+                }),
                 burn("burn", 290.0, |t| baseline::compose(t[0].clone(), t[1].clone())),
             ],
         },

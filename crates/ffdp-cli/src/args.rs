@@ -125,6 +125,15 @@ pub enum NanPolicy {
     Zero,
 }
 
+/// How a label is read between voxels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LabelChoice {
+    /// That of the nearest voxel.
+    Nearest,
+    /// That with most weight among the eight voxels around.
+    Majority,
+}
+
 /// `ffdp apply`.
 #[derive(Debug, Args)]
 pub struct ApplyArguments {
@@ -137,9 +146,12 @@ pub struct ApplyArguments {
     /// Result, ending in .nii or .nii.gz.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// The image is a label map: take the nearest label, keep integers.
-    #[arg(long)]
-    pub labels: bool,
+    /// The image is a label map: keep integers. `nearest` takes the nearest voxel's label,
+    /// `majority` that with most weight among the eight voxels around (smoother borders; ANTs'
+    /// GenericLabel).
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "nearest")]
+    pub labels: Option<LabelChoice>,
     /// Of an image file with several volumes, the one to use, from 0.
     #[arg(long, value_name = "K")]
     pub volume: Option<usize>,

@@ -101,6 +101,15 @@ fn the_written_warp_applied_again_gives_the_written_results() {
     // Only where a rounded position crosses the middle between two voxels.
     assert!(differing <= 3, "{differing} labels differ");
     assert!(expected.ids().len() > 5, "{:?}", expected.ids());
+
+    let smoother = folder.path("smoother_labels.nii.gz");
+    ffdp(&["apply", "-i", &labels, "-t", &warp, "-o", &smoother, "--labels=majority"]).succeeded();
+    let voted = read_labels(&smoother).expect("written");
+    let moved = voted.data.iter().zip(&applied.data).filter(|(a, b)| a != b).count();
+    // Only borders of labels differ.
+    assert!(moved > 0 && moved < applied.data.len() / 5, "{moved} labels differ");
+    let known = read_labels(&labels).expect("written").ids();
+    assert!(voted.ids().iter().all(|id| known.contains(id)), "{:?}", voted.ids());
 }
 
 #[test]

@@ -3,8 +3,6 @@
 use burn::tensor::{DType, Shape};
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::client::Client;
-use cubecl::ir::features::AtomicUsage;
 use cubecl::ir::settings::Dim3;
 use cubecl::prelude::*;
 
@@ -83,17 +81,6 @@ pub(crate) fn assert_f32(op: &str, tensors: &[&CubeTensor]) {
         let dtype = tensor.dtype;
         assert!(dtype == DType::F32, "{op}: the GPU kernels take f32 tensors, got {dtype:?}");
     }
-}
-
-/// Asserts that floats can be added atomically, which scattering a gradient needs.
-pub(crate) fn assert_atomic_add(op: &str, input: &str, client: &Client) {
-    let float = cubecl::ir::Type::atomic(f32::elem_type_native());
-    assert!(
-        client.properties().atomic_type_usage(float).contains(AtomicUsage::Add),
-        "{op}: the gradient to the {input} needs atomic addition of f32, which {} lacks; detach \
-         the {input} or use another device",
-        client.name()
-    );
 }
 
 /// Units of a cube in the reductions; [`CUBE`] and the tiles of the ops have as many.

@@ -27,10 +27,10 @@ pub(crate) mod real;
 pub(crate) mod vjp;
 
 pub use adam::{AdamOptions, AdamStep, Moments, adam};
-pub use compose::{compose, exp};
+pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
 pub use conv3d::conv3d;
 pub use gaussian::{GaussianOptions, gaussian};
-pub use grid_sample::{GridSampleOptions, Interpolation, Padding, grid_sample, warp};
+pub use grid_sample::{Accumulation, GridSampleOptions, Interpolation, Padding, grid_sample, warp};
 pub use jacobian::{jacobian, jacobian_penalty};
 pub use joint_histogram::{
     HistogramMode, HistogramOptions, ParzenKernel, joint_histogram, weighted_joint_histogram,

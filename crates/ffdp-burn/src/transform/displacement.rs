@@ -109,8 +109,21 @@ impl Displacement {
     /// [`Error::Invalid`] for labels beyond 2^24, [`Error::Device`] when the result cannot be read
     /// back.
     pub fn warp_labels(&self, moving: &LabelMap) -> Result<LabelMap> {
+        self.warp_labels_with(moving, Interpolation::Nearest)
+    }
+
+    /// The labels seen through the map, by [`Interpolation::Nearest`] or by the smoother
+    /// [`Interpolation::Label`]; background 0 outside.
+    ///
+    /// # Errors
+    /// As [`Self::warp_labels`].
+    ///
+    /// # Panics
+    /// If labels were to be mixed: linear interpolation.
+    pub fn warp_labels_with(&self, moving: &LabelMap, how: Interpolation) -> Result<LabelMap> {
+        assert!(how != Interpolation::Linear, "warp_labels: a mean of labels is no label");
         let labels = moving.to_float_tensor(&self.field.device())?;
-        let warped = self.sample(labels, &moving.geometry, Interpolation::Nearest);
+        let warped = self.sample(labels, &moving.geometry, how);
         let values = warped
             .try_into_vec_as::<f32>()
             .map_err(|reason| Error::device("reading back warped labels", reason))?;
@@ -123,9 +136,8 @@ impl Displacement {
         let affine = affine_tensor(&map, &image.device(), image.dtype());
         let options = GridSampleOptions {
             interpolation: how,
-            padding: Padding::Zeros,
             displacement_scale: index_linear(&self.geometry, grid),
-            size: None,
+            ..GridSampleOptions::default()
         };
         grid_sample(image, Some(affine), Some(self.field.clone()), &options)
     }

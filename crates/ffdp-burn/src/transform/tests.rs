@@ -132,8 +132,19 @@ fn warping_by_whole_voxels_moves_them() {
         assert_eq!(moved, [row[1], row[2], row[3], 0.0]);
     }
     let labels = LabelMap::new((1..=36).collect(), geometry).expect("fits");
-    let warped = displacement.warp_labels(&labels).expect("readable");
-    assert_eq!(warped.data[..8], [2, 3, 4, 0, 6, 7, 8, 0]);
+    for how in [Interpolation::Nearest, Interpolation::Label] {
+        let warped = displacement.warp_labels_with(&labels, how).expect("readable");
+        assert_eq!(warped.data[..8], [2, 3, 4, 0, 6, 7, 8, 0], "{how:?}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "a mean of labels is no label")]
+fn labels_are_not_averaged() {
+    let geometry = grid([2, 2, 2], [1.0; 3], [0.0; 3], rotated(0.0));
+    let labels = LabelMap::new((1..=8).collect(), geometry.clone()).expect("fits");
+    let identity = Displacement::zero(geometry, &Device::flex());
+    let _ = identity.warp_labels_with(&labels, Interpolation::Linear);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Composition on the GPU: one kernel forward, one per gradient.
+//! Composition on the GPU: one kernel forward, one for the inner field; the outer field's gradient
+//! is scattered like that of an image.
 
 use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
@@ -8,27 +9,24 @@ use cubecl::prelude::*;
 
 use super::ComposeOps;
 use crate::ops::grid_sample::cube::{
-    Sample, Voxel, add_to_corners, corners, gradient, inside, len, offset, tap, voxel_of_unit,
-    weights,
+    COLUMNS, Call, Point, Sample, Voxel, above, column_of_unit, columns, inside, interpolate, len,
+    offset, read_corners, sample_at, slopes,
 };
-use crate::ops::grid_sample::{Interpolation, Padding};
-use crate::ops::launch::{
-    CUBE, Extent, address, assert_atomic_add, assert_f32, buffer, cubes, empty, extent, zeros,
-};
+use crate::ops::grid_sample::{Accumulation, Interpolation, Padding, Sampling};
+use crate::ops::launch::{Extent, address, assert_f32, buffer, empty, extent, zeros};
 
-/// The taps of the outer field at `p + v(p)`.
+/// Voxels of a unit: all their displacements are on their way before the first is waited for.
+const HEIGHT: u32 = 4;
+
+/// The taps of the outer field at `p + v`.
 #[cube]
-fn sample(inner: &[f32], at: &Voxel, size: &Extent, outer_size: &Extent) -> Sample {
-    let len = len(size);
-    let voxel = at.n as usize * 3 * len + offset(at, size);
-    let x = f32::cast_from(at.x) + inner[voxel];
-    let y = f32::cast_from(at.y) + inner[voxel + len];
-    let z = f32::cast_from(at.z) + inner[voxel + 2 * len];
-    Sample {
-        x: tap(x, outer_size.w, Interpolation::Linear, Padding::Border),
-        y: tap(y, outer_size.h, Interpolation::Linear, Padding::Border),
-        z: tap(z, outer_size.d, Interpolation::Linear, Padding::Border),
-    }
+fn sample(at: &Voxel, v: &Point, outer_size: &Extent) -> Sample {
+    let position = Point {
+        x: f32::cast_from(at.x) + v.x,
+        y: f32::cast_from(at.y) + v.y,
+        z: f32::cast_from(at.z) + v.z,
+    };
+    sample_at(&position, outer_size, Interpolation::Linear, Padding::Border)
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -39,17 +37,39 @@ fn forward_kernel(
     size: Extent,
     outer_size: Extent,
 ) {
-    let at = voxel_of_unit(&size);
-    if !inside(&at, &size) {
+    let first = column_of_unit(&size, HEIGHT);
+    if !inside(&first, &size) {
         terminate!();
     }
-    let s = sample(inner, &at, &size, &outer_size);
-    let (wx, wy, wz) = (weights(&s.x), weights(&s.y), weights(&s.z));
-    for c in 0..3u32 {
-        let channel = (at.n * 3 + c) as usize;
-        let voxel = channel * len(&size) + offset(&at, &size);
-        let base = channel * len(&outer_size);
-        output[voxel] = inner[voxel] + corners(outer, base, &outer_size, &s, &wx, &wy, &wz);
+    let (len, outer_len) = (len(&size), len(&outer_size));
+    let mut v = Array::<f32>::new(comptime!(3 * HEIGHT as usize));
+    #[unroll]
+    for k in 0..HEIGHT {
+        let at = above(&first, k);
+        if inside(&at, &size) {
+            let voxel = at.n as usize * 3 * len + offset(&at, &size);
+            #[unroll]
+            for c in 0..3u32 {
+                v[comptime!((3 * k + c) as usize)] = inner[voxel + c as usize * len];
+            }
+        }
+    }
+    #[unroll]
+    for k in 0..HEIGHT {
+        let at = above(&first, k);
+        if inside(&at, &size) {
+            let own = comptime!(3 * k as usize);
+            let u = Point { x: v[own], y: v[comptime!(own + 1)], z: v[comptime!(own + 2)] };
+            let s = sample(&at, &u, &outer_size);
+            let voxel = at.n as usize * 3 * len + offset(&at, &size);
+            #[unroll]
+            for c in 0..3u32 {
+                let base = (at.n * 3 + c) as usize * outer_len;
+                let corners = read_corners(outer, base, &outer_size, &s);
+                output[voxel + c as usize * len] =
+                    v[comptime!((3 * k + c) as usize)] + interpolate(&corners, &s);
+            }
+        }
     }
 }
 
@@ -63,20 +83,22 @@ fn to_inner_kernel(
     size: Extent,
     outer_size: Extent,
 ) {
-    let at = voxel_of_unit(&size);
+    let at = column_of_unit(&size, 1u32);
     if !inside(&at, &size) {
         terminate!();
     }
-    let s = sample(inner, &at, &size, &outer_size);
     let (len, outer_len) = (len(&size), len(&outer_size));
     let first = (at.n * 3) as usize;
     let voxel = first * len + offset(&at, &size);
+    let v = Point { x: inner[voxel], y: inner[voxel + len], z: inner[voxel + 2 * len] };
+    let s = sample(&at, &v, &outer_size);
     let mut x = grad[voxel];
     let mut y = grad[voxel + len];
     let mut z = grad[voxel + 2 * len];
     for c in 0..3u32 {
         let g = grad[voxel + c as usize * len];
-        let slope = gradient(outer, (first + c as usize) * outer_len, &outer_size, &s);
+        let corners = read_corners(outer, (first + c as usize) * outer_len, &outer_size, &s);
+        let slope = slopes(&corners, &s);
         x += g * slope.x;
         y += g * slope.y;
         z += g * slope.z;
@@ -86,25 +108,38 @@ fn to_inner_kernel(
     output[voxel + 2 * len] = z;
 }
 
-/// `dL/du`: every voxel adds `g` to its eight corners.
-#[cube(launch_unchecked, address_type = "dynamic")]
-fn to_outer_kernel(
-    inner: &[f32],
-    grad: &[f32],
-    output: &[Atomic<f32>],
-    size: Extent,
-    outer_size: Extent,
-) {
-    let at = voxel_of_unit(&size);
-    if !inside(&at, &size) {
-        terminate!();
+/// The sampler of the outer field: `p + v(p)`, continued with its border values.
+fn sampler(outer: &CubeTensor, inner: &CubeTensor, accumulation: Accumulation) -> Call {
+    let sampling = Sampling {
+        interpolation: Interpolation::Linear,
+        padding: Padding::Border,
+        scale: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+        size: size(inner),
+        has_affine: false,
+        has_displacement: true,
+        accumulation,
+    };
+    let no_affine = empty(inner, [1, 3, 4]);
+    Call::new("compose", outer.clone(), no_affine, inner.clone(), sampling)
+}
+
+fn to_inner(outer: &CubeTensor, inner: &CubeTensor, grad: &CubeTensor) -> CubeTensor {
+    let output = empty(inner, inner.meta.shape().clone());
+    unsafe {
+        to_inner_kernel::launch_unchecked(
+            &inner.client,
+            columns("compose", inner.meta.shape()[0], size(inner), 1),
+            COLUMNS.into(),
+            address(&[outer, inner]),
+            buffer(outer),
+            buffer(inner),
+            buffer(grad),
+            buffer(&output),
+            extent(size(inner)),
+            extent(size(outer)),
+        );
     }
-    let s = sample(inner, &at, &size, &outer_size);
-    for c in 0..3u32 {
-        let channel = (at.n * 3 + c) as usize;
-        let g = grad[channel * len(&size) + offset(&at, &size)];
-        add_to_corners(output, channel * len(&outer_size), &outer_size, &s, g);
-    }
+    output
 }
 
 fn size(field: &CubeTensor) -> [usize; 3] {
@@ -113,15 +148,19 @@ fn size(field: &CubeTensor) -> [usize; 3] {
 }
 
 impl ComposeOps for CubeBackend {
-    fn compose_3d(outer: FloatTensor<Self>, inner: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn compose_3d(
+        outer: FloatTensor<Self>,
+        inner: FloatTensor<Self>,
+        _: Accumulation,
+    ) -> FloatTensor<Self> {
         assert_f32("compose", &[&outer, &inner]);
         let (outer, inner) = (into_contiguous(outer), into_contiguous(inner));
         let output = empty(&inner, inner.meta.shape().clone());
         unsafe {
             forward_kernel::launch_unchecked(
                 &inner.client,
-                cubes("compose", inner.meta.shape()[0], size(&inner)),
-                CUBE.into(),
+                columns("compose", inner.meta.shape()[0], size(&inner), HEIGHT),
+                COLUMNS.into(),
                 address(&[&outer, &inner]),
                 buffer(&outer),
                 buffer(&inner),
@@ -133,52 +172,39 @@ impl ComposeOps for CubeBackend {
         output
     }
 
+    fn square_3d(field: FloatTensor<Self>, accumulation: Accumulation) -> FloatTensor<Self> {
+        Self::compose_3d(field.clone(), field, accumulation)
+    }
+
     fn compose_3d_backward(
         outer: FloatTensor<Self>,
         inner: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         needs: [bool; 2],
+        accumulation: Accumulation,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
         assert_f32("compose", &[&outer, &inner, &grad]);
         let [outer, inner, grad] = [outer, inner, grad].map(into_contiguous);
-        let (client, batch) = (&inner.client, inner.meta.shape()[0]);
-        let address = address(&[&outer, &inner]);
-        let to_outer = if needs[0] { outer.meta.shape().clone() } else { [1].into() };
-        let to_outer = zeros(&outer, to_outer);
-        if needs[0] {
-            assert_atomic_add("compose", "outer field", client);
-            unsafe {
-                to_outer_kernel::launch_unchecked(
-                    client,
-                    cubes("compose", batch, size(&inner)),
-                    CUBE.into(),
-                    address,
-                    buffer(&inner),
-                    buffer(&grad),
-                    buffer(&to_outer),
-                    extent(size(&inner)),
-                    extent(size(&outer)),
-                );
-            }
-        }
-        if !needs[1] {
-            return (to_outer, zeros(&inner, [1]));
-        }
-        let to_inner = empty(&inner, inner.meta.shape().clone());
-        unsafe {
-            to_inner_kernel::launch_unchecked(
-                client,
-                cubes("compose", batch, size(&inner)),
-                CUBE.into(),
-                address,
-                buffer(&outer),
-                buffer(&inner),
-                buffer(&grad),
-                buffer(&to_inner),
-                extent(size(&inner)),
-                extent(size(&outer)),
-            );
-        }
-        (to_outer, to_inner)
+        let placeholder = || zeros(&inner, [1]);
+        let to_outer = || {
+            let onto = zeros(&outer, outer.meta.shape().clone());
+            sampler(&outer, &inner, accumulation).to_image(&grad, onto)
+        };
+        (
+            if needs[0] { to_outer() } else { placeholder() },
+            if needs[1] { to_inner(&outer, &inner, &grad) } else { placeholder() },
+        )
+    }
+
+    fn square_3d_backward(
+        field: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        accumulation: Accumulation,
+    ) -> FloatTensor<Self> {
+        assert_f32("exp", &[&field, &grad]);
+        let [field, grad] = [field, grad].map(into_contiguous);
+        // The local gradient is where the scattered one starts from.
+        let onto = to_inner(&field, &field, &grad);
+        sampler(&field, &field, accumulation).to_image(&grad, onto)
     }
 }

@@ -6,7 +6,7 @@ use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 
 use super::ComposeOps;
-use crate::ops::grid_sample::{GridSampleOps, Interpolation, Padding, Sampling};
+use crate::ops::grid_sample::{Accumulation, GridSampleOps, Interpolation, Padding, Sampling};
 use crate::ops::real::{Real, by_dtype, tensor};
 
 /// Sampling of `outer` at `p + v(p)`, continued with its border values.
@@ -17,7 +17,9 @@ fn sampling(inner: &FlexTensor) -> Sampling {
         padding: Padding::Border,
         scale: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
         size: [shape[2], shape[3], shape[4]],
+        has_affine: false,
         has_displacement: true,
+        accumulation: Accumulation::Reproducible,
     }
 }
 
@@ -27,7 +29,11 @@ fn identity<T: Real>() -> FlexTensor {
 }
 
 impl ComposeOps for Flex {
-    fn compose_3d(outer: FloatTensor<Self>, inner: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn compose_3d(
+        outer: FloatTensor<Self>,
+        inner: FloatTensor<Self>,
+        _: Accumulation,
+    ) -> FloatTensor<Self> {
         let affine = by_dtype!("compose", inner.dtype(), identity());
         let sampling = sampling(&inner);
         let sampled = Flex::grid_sample_3d(outer, affine, inner.clone(), sampling);
@@ -39,6 +45,7 @@ impl ComposeOps for Flex {
         inner: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         needs: [bool; 2],
+        _: Accumulation,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
         let affine = by_dtype!("compose", inner.dtype(), identity());
         let sampling = sampling(&inner);
@@ -46,5 +53,19 @@ impl ComposeOps for Flex {
         let (to_outer, _, to_inner) =
             Flex::grid_sample_3d_backward(outer, affine, inner, grad.clone(), sampling, wanted);
         (to_outer, if needs[1] { Flex::float_add(to_inner, grad) } else { to_inner })
+    }
+
+    fn square_3d(field: FloatTensor<Self>, accumulation: Accumulation) -> FloatTensor<Self> {
+        Self::compose_3d(field.clone(), field, accumulation)
+    }
+
+    fn square_3d_backward(
+        field: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        accumulation: Accumulation,
+    ) -> FloatTensor<Self> {
+        let (as_outer, as_inner) =
+            Self::compose_3d_backward(field.clone(), field, grad, [true, true], accumulation);
+        Flex::float_add(as_outer, as_inner)
     }
 }

@@ -20,12 +20,30 @@ mod flex;
 #[cfg(test)]
 mod tests;
 
-/// Backend operations of composition; fields `[N, 3, D, H, W]`.
+use crate::ops::grid_sample::Accumulation;
+
+/// Options of [`compose_with`] and [`exp_with`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ComposeOptions {
+    /// How the gradient to the outer field is added up on a GPU; fast by default.
+    pub accumulation: Accumulation,
+}
+
+/// Backend operations of composition; fields `[N, 3, D, H, W]`. The forward passes take the
+/// accumulation along for the tape.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait ComposeOps: Backend {
     /// `w(p) = v(p) + u(p + v(p))`, with `u` the outer and `v` the inner field.
     #[fusion(dtype = inner, shape = inner)]
-    fn compose_3d(outer: FloatTensor<Self>, inner: FloatTensor<Self>) -> FloatTensor<Self>;
+    fn compose_3d(
+        outer: FloatTensor<Self>,
+        inner: FloatTensor<Self>,
+        accumulation: Accumulation,
+    ) -> FloatTensor<Self>;
+
+    /// `u(p) + u(p + u(p))`: a squaring, whose two gradients arrive in one tensor.
+    #[fusion(dtype = field, shape = field)]
+    fn square_3d(field: FloatTensor<Self>, accumulation: Accumulation) -> FloatTensor<Self>;
 
     /// The gradients of outer and inner; `[1]` zeros where `needs` is false.
     #[fusion(meta = gradient_specs)]
@@ -34,7 +52,16 @@ pub trait ComposeOps: Backend {
         inner: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         needs: [bool; 2],
+        accumulation: Accumulation,
     ) -> (FloatTensor<Self>, FloatTensor<Self>);
+
+    /// The gradient of the field that was squared.
+    #[fusion(dtype = field, shape = field)]
+    fn square_3d_backward(
+        field: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        accumulation: Accumulation,
+    ) -> FloatTensor<Self>;
 }
 
 #[cfg(feature = "cube")]
@@ -46,6 +73,7 @@ fn gradient_specs(
     inner: &TensorSpec,
     _grad: &TensorSpec,
     needs: &[bool; 2],
+    _accumulation: &Accumulation,
 ) -> (TensorSpec, TensorSpec) {
     let spec = |input: &TensorSpec, needed: bool| match needed {
         true => input.clone(),
@@ -56,8 +84,8 @@ fn gradient_specs(
 
 /// The displacement of `(id + outer) o (id + inner)`: first `inner`, then `outer`.
 ///
-/// Differentiable in both fields (first order). On a GPU the gradient to `outer` uses float
-/// atomics, so its last bits depend on the order.
+/// Differentiable in both fields (first order). On a GPU the last bits of the gradient to `outer`
+/// depend on the order of additions; [`compose_with`] can ask them not to.
 ///
 /// # Shapes
 /// outer `[N, 3, Do, Ho, Wo]`, inner and result `[N, 3, D, H, W]`; components (x, y, z) in voxels,
@@ -66,13 +94,22 @@ fn gradient_specs(
 /// # Panics
 /// If a field has not 3 components or the batches differ.
 pub fn compose(outer: Tensor<5>, inner: Tensor<5>) -> Tensor<5> {
+    compose_with(outer, inner, &ComposeOptions::default())
+}
+
+/// [`compose`] with options.
+///
+/// # Panics
+/// As [`compose`].
+pub fn compose_with(outer: Tensor<5>, inner: Tensor<5>, options: &ComposeOptions) -> Tensor<5> {
     let (u, v) = (outer.dims(), inner.dims());
     assert!(
         u[1] == 3 && v[1] == 3 && u[0] == v[0],
         "compose: fields must be [N, 3, D, H, W] of one batch, got outer {u:?} and inner {v:?}"
     );
     let (outer, inner) = (outer.into_dispatch(), inner.into_dispatch());
-    Tensor::from_dispatch(<Dispatch as ComposeOps>::compose_3d(outer, inner))
+    let composed = <Dispatch as ComposeOps>::compose_3d(outer, inner, options.accumulation);
+    Tensor::from_dispatch(composed)
 }
 
 /// The displacement of the diffeomorphism `exp(velocity)`: flow along a stationary velocity field
@@ -84,10 +121,22 @@ pub fn compose(outer: Tensor<5>, inner: Tensor<5>) -> Tensor<5> {
 /// # Panics
 /// If the field has not 3 components, or `steps` is above 30.
 pub fn exp(velocity: Tensor<5>, steps: usize) -> Tensor<5> {
+    exp_with(velocity, steps, &ComposeOptions::default())
+}
+
+/// [`exp`] with options.
+///
+/// # Panics
+/// As [`exp`].
+pub fn exp_with(velocity: Tensor<5>, steps: usize, options: &ComposeOptions) -> Tensor<5> {
     assert!(steps <= 30, "exp: {steps} squarings scale the velocity below f32's reach; use <= 30");
+    let dims = velocity.dims();
+    assert!(dims[1] == 3, "exp: a velocity must be [N, 3, D, H, W], got {dims:?}");
     let mut displacement = velocity.div_scalar((1u64 << steps) as f64);
     for _ in 0..steps {
-        displacement = compose(displacement.clone(), displacement);
+        let field = displacement.into_dispatch();
+        let squared = <Dispatch as ComposeOps>::square_3d(field, options.accumulation);
+        displacement = Tensor::from_dispatch(squared);
     }
     displacement
 }

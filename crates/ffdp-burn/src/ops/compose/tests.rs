@@ -318,6 +318,45 @@ fn gpu_agrees_with_cpu() {
     }
 }
 
+/// The gradients of a loss to outer and inner, and of another to the velocity of `exp`.
+fn gradients_with(accumulation: Accumulation, device: &Device, dtype: DType) -> [Vec<f64>; 3] {
+    let device = device.clone().autodiff();
+    let options = ComposeOptions { accumulation };
+    let size = [2, 3, 18, 19, 37];
+    let len = size.iter().product();
+    let on = |values: Vec<f64>| tensor(&values, size, &device, dtype).require_grad();
+    let weights = tensor(&normal(len, 40), size, &device, dtype);
+    let (outer, inner) = (on(normal(len, 41)), on(off_lattice(len, 1.6, 42)));
+    let composed = compose_with(outer.clone(), inner.clone(), &options);
+    let of_fields = (composed * weights.clone()).sum().backward();
+    // One squaring samples at half the velocity: off the lattice.
+    let velocity = on(off_lattice(len, 1.6, 43).into_iter().map(|v| 2.0 * v).collect());
+    let of_velocity = (exp_with(velocity.clone(), 1, &options) * weights).sum().backward();
+    [
+        to_f64(outer.grad(&of_fields).expect("outer")),
+        to_f64(inner.grad(&of_fields).expect("inner")),
+        to_f64(velocity.grad(&of_velocity).expect("velocity")),
+    ]
+}
+
+#[test]
+fn reproducible_gradients_are_right_and_have_the_same_bits() {
+    let expected = gradients_with(Accumulation::Fast, &cpu(), DType::F64);
+    for (name, device) in gpu_devices() {
+        let first = gradients_with(Accumulation::Reproducible, &device, DType::F32);
+        let second = gradients_with(Accumulation::Reproducible, &device, DType::F32);
+        assert_eq!(first, second, "{name}");
+        let fast = gradients_with(Accumulation::Fast, &device, DType::F32);
+        for i in 0..3 {
+            let what = ["outer", "inner", "velocity"][i];
+            let error =
+                assert_close(&format!("{name} {what}"), &first[i], &expected[i], GPU_GRADIENT);
+            assert_close(&format!("{name} {what}, fast"), &fast[i], &expected[i], GPU_GRADIENT);
+            println!("compose, reproducible, {name} {what}: gradient {error:.1e}");
+        }
+    }
+}
+
 #[test]
 fn strided_inputs_give_the_same_result() {
     let mut devices = gpu_devices();
@@ -349,6 +388,12 @@ fn only_wanted_gradients_are_recorded() {
 #[should_panic(expected = "fields must be [N, 3, D, H, W] of one batch")]
 fn an_image_is_no_field() {
     compose(random([1, 1, 2, 2, 2], 1.0, 1), random([1, 3, 2, 2, 2], 1.0, 1));
+}
+
+#[test]
+#[should_panic(expected = "a velocity must be [N, 3, D, H, W]")]
+fn an_image_is_no_velocity() {
+    exp(random([1, 1, 2, 2, 2], 1.0, 1), 2);
 }
 
 #[test]

@@ -15,10 +15,12 @@ use crate::ops::real::{Real, by_dtype, elements, tensor};
 pub(crate) struct Tap {
     /// Their indices, clamped into the image so that they can always be read.
     pub index: [usize; 2],
-    /// Their weights; zero outside the image.
+    /// Their weights; zero outside the image, except for labels.
     pub weight: [f64; 2],
     /// The derivatives of the weights by the coordinate.
     pub slope: [f64; 2],
+    /// Whether they lie in the image, or the padding continues it there.
+    pub inside: [bool; 2],
 }
 
 impl Tap {
@@ -38,13 +40,18 @@ impl Tap {
         let (low, t, moves) = match interpolation {
             Interpolation::Linear => (coordinate.floor(), coordinate - coordinate.floor(), moves),
             Interpolation::Nearest => ((coordinate + 0.5).floor(), 0.0, 0.0),
+            Interpolation::Label => (coordinate.floor(), coordinate - coordinate.floor(), 0.0),
         };
-        let inside = |i: f64| f64::from(padding == Padding::Border || (0.0..=last).contains(&i));
-        let (a, b) = (inside(low), inside(low + 1.0));
+        let inside =
+            [low, low + 1.0].map(|i| padding == Padding::Border || (0.0..=last).contains(&i));
+        // Labels outside vote for the background, others add nothing.
+        let [a, b] =
+            inside.map(|inside| f64::from(inside || interpolation == Interpolation::Label));
         Self {
             index: [low.clamp(0.0, last) as usize, (low + 1.0).clamp(0.0, last) as usize],
             weight: [a * (1.0 - t), b * t],
             slope: [-a * moves, b * moves],
+            inside,
         }
     }
 }
@@ -75,6 +82,28 @@ fn corners<T: Real>(
     sum
 }
 
+/// The label with the largest sum of corner weights; the smallest of those that are equal.
+fn label<T: Real>(channel: &[T], [_, h, w]: [usize; 3], at: &Sample) -> f64 {
+    let votes: [(f64, f64); 8] = std::array::from_fn(|corner| {
+        let [i, j, k] = [corner & 1, corner >> 1 & 1, corner >> 2];
+        let weight = at.x.weight[i] * at.y.weight[j] * at.z.weight[k];
+        let inside = at.x.inside[i] && at.y.inside[j] && at.z.inside[k];
+        let voxel = (at.z.index[k] * h + at.y.index[j]) * w + at.x.index[i];
+        (if inside { channel[voxel].wide() } else { 0.0 }, weight)
+    });
+    let share = |label: f64| -> f64 {
+        votes.iter().filter(|(other, _)| *other == label).map(|(_, weight)| weight).sum()
+    };
+    let mut best = (votes[0].0, share(votes[0].0));
+    for &(label, _) in &votes[1..] {
+        let share = share(label);
+        if share > best.1 || (share == best.1 && label < best.0) {
+            best = (label, share);
+        }
+    }
+    best.0
+}
+
 /// The inputs, borrowed, with everything needed to place a sample.
 struct Sampler<'a, T> {
     image: &'a [T],
@@ -96,7 +125,7 @@ impl<T: Real> Sampler<'_, T> {
 
     /// The taps of output voxel `(x, y, z)`: index `A p + t + S u(p)`.
     fn sample(&self, n: usize, [x, y, z]: [usize; 3]) -> Sample {
-        let Sampling { interpolation, padding, scale, size: [d, h, w], has_displacement } =
+        let Sampling { interpolation, padding, scale, size: [d, h, w], has_displacement, .. } =
             self.sampling;
         let affine = &self.affine[n * self.affine_stride..];
         let p = [x as f64, y as f64, z as f64];
@@ -144,7 +173,10 @@ fn forward<T: Real>(s: &Sampler<'_, T>, batch: usize) -> Vec<T> {
         for (voxel, value) in output.iter_mut().enumerate() {
             let at = s.sample(n, [voxel % w, voxel / w, z]);
             let weights = [at.x.weight, at.y.weight, at.z.weight];
-            *value = T::of(corners(channel, s.input, &at, weights));
+            *value = T::of(match s.sampling.interpolation {
+                Interpolation::Label => label(channel, s.input, &at),
+                _ => corners(channel, s.input, &at, weights),
+            });
         }
     });
     output

@@ -12,7 +12,7 @@
 //! ```text
 //! dL/du(p) = S^T g(p) grad I(x_p)                     local
 //! dL/d[A|t] = sum_p g(p) grad I(x_p) [p 1]^T          tree reduction
-//! dL/dI    = scatter of g(p) over the eight corners   only when wanted
+//! dL/dI    = scatter of g(p) over the eight corners   only when wanted; see cube/scatter.rs
 //! ```
 //! Extra memory: none beyond the results. This is the model room: the other ops follow its shape.
 
@@ -36,6 +36,10 @@ pub enum Interpolation {
     Linear,
     /// The voxel whose centre is nearest (halves round up); gradients to the coordinates are 0.
     Nearest,
+    /// For label maps: of the labels of the eight surrounding voxels that with the largest sum of
+    /// trilinear weights, the smallest of equal ones (`GenericLabel` of ANTs). With zero padding
+    /// voxels outside have label 0. Exact up to 2^24; the result carries no gradient.
+    Label,
 }
 
 /// What lies outside the image.
@@ -47,6 +51,23 @@ pub enum Padding {
     Zeros,
     /// The nearest voxel of the image; coordinates are clamped, with zero gradient outside.
     Border,
+}
+
+/// How a GPU adds up a gradient that many voxels scatter to.
+///
+/// Both ways first add within blocks of 16 x 8 x 8 voxels, in whole numbers: a contribution is
+/// rounded to `2^-20` of the next power of two above the largest `|g|` of its block and channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Accumulation {
+    /// The blocks' sums are added by float atomics, where the device has them: the last bits depend
+    /// on the order.
+    #[default]
+    Fast,
+    /// The blocks' sums are added as whole numbers of 64 bits, units of `2^-31` of the next power of
+    /// two above the largest `|g|` of the volume and channel: bit-identical whatever the order.
+    /// Takes 8 bytes more for every element of the gradient, and somewhat longer. The CPU is always
+    /// reproducible.
+    Reproducible,
 }
 
 /// Options of [`grid_sample`].
@@ -61,6 +82,8 @@ pub struct GridSampleOptions {
     pub displacement_scale: [[f64; 3]; 3],
     /// Output extent (D, H, W); by default that of the displacement, else that of the image.
     pub size: Option<[usize; 3]>,
+    /// How the gradient to the image is added up on a GPU; fast by default.
+    pub accumulation: Accumulation,
 }
 
 impl Default for GridSampleOptions {
@@ -70,6 +93,7 @@ impl Default for GridSampleOptions {
             padding: Padding::Zeros,
             displacement_scale: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
             size: None,
+            accumulation: Accumulation::Fast,
         }
     }
 }
@@ -85,8 +109,12 @@ pub struct Sampling {
     pub scale: [[f64; 3]; 3],
     /// Output extent (D, H, W).
     pub size: [usize; 3],
+    /// Whether there is an affine map, or the identity in its place.
+    pub has_affine: bool,
     /// Whether the displacement is a field or an ignored placeholder.
     pub has_displacement: bool,
+    /// How the gradient to the image is added up on a GPU.
+    pub accumulation: Accumulation,
 }
 
 impl Sampling {
@@ -153,8 +181,9 @@ fn gradient_specs(
 /// `[N, C, D, H, W]`.
 ///
 /// # Errors of the result
-/// Against the f64 oracle: see `docs/gradients.md`. The gradient to the image uses float atomics on
-/// a GPU, so its last bits depend on the order; the other results are reproducible.
+/// Against the f64 oracle: see `docs/gradients.md`. The last bits of the gradient to the image depend
+/// on the order of additions on a GPU, unless they are asked not to ([`Accumulation`]); the other
+/// results are reproducible.
 ///
 /// # Panics
 /// If the shapes do not fit each other.
@@ -165,6 +194,13 @@ pub fn grid_sample(
     options: &GridSampleOptions,
 ) -> Tensor<5> {
     let sampling = resolve(&image, affine.as_ref(), displacement.as_ref(), options);
+    let (image, affine, displacement) = match options.interpolation {
+        // Labels do not move by degrees, and have no mean.
+        Interpolation::Label => {
+            (image.detach(), affine.map(Tensor::detach), displacement.map(Tensor::detach))
+        }
+        _ => (image, affine, displacement),
+    };
     let device = image.device();
     let dtype = image.dtype();
     let affine = affine.unwrap_or_else(|| {
@@ -226,6 +262,8 @@ fn resolve(
         padding: options.padding,
         scale: options.displacement_scale,
         size,
+        has_affine: affine.is_some(),
         has_displacement: displacement.is_some(),
+        accumulation: options.accumulation,
     }
 }

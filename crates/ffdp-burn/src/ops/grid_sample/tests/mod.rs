@@ -5,6 +5,9 @@ use burn::tensor::{DType, Device, Tensor};
 use super::*;
 use crate::testing::{assert_close, gpu_devices, gradcheck, normal, tensor, to_f64, uniform};
 
+mod labels;
+mod scatter;
+
 /// The gradients are sums of products of exact f64 terms; differences reach about 1e-9.
 const FINITE_DIFFERENCES: f64 = 1e-7;
 /// f32 rounding of coordinates (up to ~50 here) moves a sample by a few 1e-6 voxel.

@@ -1,0 +1,92 @@
+//! The eight voxels around a sample: their weighted mean, its slopes, and their majority.
+
+use cubecl::prelude::*;
+
+use super::taps::{Point, Sample, side};
+use crate::ops::launch::Extent;
+
+/// Reads the corners of a sample in the channel that begins at `base`; x fastest, then y, then z.
+#[cube]
+pub(crate) fn read_corners(image: &[f32], base: usize, size: &Extent, at: &Sample) -> Array<f32> {
+    let mut values = Array::<f32>::new(8usize);
+    #[unroll]
+    for row in 0..4u32 {
+        let y = side(&at.y, comptime!(row & 1 == 1));
+        let z = side(&at.z, comptime!(row & 2 == 2));
+        let start =
+            base + (z.index as usize * size.h as usize + y.index as usize) * size.w as usize;
+        values[comptime!(2 * row as usize)] = image[start + at.x.low as usize];
+        values[comptime!(2 * row as usize + 1)] = image[start + at.x.high as usize];
+    }
+    values
+}
+
+/// The weighted mean of the corners.
+#[cube]
+pub(crate) fn interpolate(v: &Array<f32>, at: &Sample) -> f32 {
+    let x = &at.x;
+    let y = &at.y;
+    let z = &at.z;
+    let near = y.weight_low * (x.weight_low * v[0] + x.weight_high * v[1])
+        + y.weight_high * (x.weight_low * v[2] + x.weight_high * v[3]);
+    let far = y.weight_low * (x.weight_low * v[4] + x.weight_high * v[5])
+        + y.weight_high * (x.weight_low * v[6] + x.weight_high * v[7]);
+    z.weight_low * near + z.weight_high * far
+}
+
+/// The derivatives of [`interpolate`] by the position, in image voxels.
+#[cube]
+pub(crate) fn slopes(v: &Array<f32>, at: &Sample) -> Point {
+    let x = &at.x;
+    let y = &at.y;
+    let z = &at.z;
+    // Along x: the mean of each row of two corners, and its slope.
+    let mut mean = Array::<f32>::new(4usize);
+    let mut slope = Array::<f32>::new(4usize);
+    #[unroll]
+    for row in 0..4usize {
+        let (low, high) = (v[comptime!(2 * row)], v[comptime!(2 * row + 1)]);
+        mean[row] = x.weight_low * low + x.weight_high * high;
+        slope[row] = x.slope_low * low + x.slope_high * high;
+    }
+    Point {
+        x: z.weight_low * (y.weight_low * slope[0] + y.weight_high * slope[1])
+            + z.weight_high * (y.weight_low * slope[2] + y.weight_high * slope[3]),
+        y: z.weight_low * (y.slope_low * mean[0] + y.slope_high * mean[1])
+            + z.weight_high * (y.slope_low * mean[2] + y.slope_high * mean[3]),
+        z: z.slope_low * (y.weight_low * mean[0] + y.weight_high * mean[1])
+            + z.slope_high * (y.weight_low * mean[2] + y.weight_high * mean[3]),
+    }
+}
+
+/// The label with the largest sum of corner weights, the smallest of equal ones; 0 outside.
+#[cube]
+pub(crate) fn majority(v: &Array<f32>, at: &Sample) -> f32 {
+    let mut labels = Array::<f32>::new(8usize);
+    let mut weights = Array::<f32>::new(8usize);
+    #[unroll]
+    for corner in 0..8u32 {
+        let x = side(&at.x, comptime!(corner & 1 == 1));
+        let y = side(&at.y, comptime!(corner & 2 == 2));
+        let z = side(&at.z, comptime!(corner & 4 == 4));
+        let inside = x.inside && y.inside && z.inside;
+        labels[corner as usize] = select(inside, v[corner as usize], 0.0f32);
+        weights[corner as usize] = x.weight * y.weight * z.weight;
+    }
+    let mut best = 0.0f32;
+    let mut most = 0.0f32;
+    #[unroll]
+    for corner in 0..8usize {
+        let label = labels[corner];
+        let mut share = 0.0f32;
+        #[unroll]
+        for other in 0..8usize {
+            share += select(labels[other] == label, weights[other], 0.0f32);
+        }
+        if share > most || (share == most && label < best) {
+            best = label;
+            most = share;
+        }
+    }
+    best
+}

@@ -1,0 +1,139 @@
+//! The local gradients: each voxel owns that of its displacement, and the map's is a sum.
+
+use cubecl::prelude::*;
+
+use super::corners::{read_corners, slopes};
+use super::space::{Plan, Space, displacement_at, sample};
+use super::taps::{Point, Sample};
+use super::voxel::{COLUMNS, Voxel, above, column_of_unit, inside, len, offset};
+use crate::ops::launch::{UNITS, sum_in_tree};
+
+/// Voxels of a unit in the gradient of the displacement.
+pub(super) const PAIR: u32 = 2;
+
+/// Voxels of a unit in the gradient of the map, to keep the partial sums few.
+pub(super) const COLUMN: u32 = 32;
+
+/// `sum_c g_c grad I_c` at an output voxel, in image voxels.
+#[cube]
+fn index_gradient(
+    image: &[f32],
+    grad: &[f32],
+    space: &Space,
+    at: &Voxel,
+    sample: &Sample,
+) -> Point {
+    let (image_len, output_len) = (len(&space.input), len(&space.output));
+    let voxel = offset(at, &space.output);
+    let first = at.n as usize * space.channels as usize;
+    let mut sum = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
+    for c in 0..space.channels {
+        let channel = first + c as usize;
+        let g = grad[channel * output_len + voxel];
+        let corners = read_corners(image, channel * image_len, &space.input, sample);
+        let slope = slopes(&corners, sample);
+        sum.x += g * slope.x;
+        sum.y += g * slope.y;
+        sum.z += g * slope.z;
+    }
+    sum
+}
+
+/// `dL/du = S^T g grad I`: no atomics.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(super) fn to_displacement_kernel(
+    image: &[f32],
+    affine: &[f32],
+    displacement: &[f32],
+    grad: &[f32],
+    output: &mut [f32],
+    space: Space,
+    #[comptime] plan: Plan,
+) {
+    let first = column_of_unit(&space.output, PAIR);
+    if !inside(&first, &space.output) {
+        terminate!();
+    }
+    let s = &space.scale;
+    let len = len(&space.output);
+    #[unroll]
+    for k in 0..PAIR {
+        let at = above(&first, k);
+        if inside(&at, &space.output) {
+            let u = displacement_at(displacement, &space, &at, plan);
+            let taken = sample(affine, &space, &at, &u, plan);
+            let g = index_gradient(image, grad, &space, &at, &taken);
+            let voxel = at.n as usize * 3 * len + offset(&at, &space.output);
+            output[voxel] = s.xx * g.x + s.yx * g.y + s.zx * g.z;
+            output[voxel + len] = s.xy * g.x + s.yy * g.y + s.zy * g.z;
+            output[voxel + 2 * len] = s.xz * g.x + s.yz * g.y + s.zz * g.z;
+        }
+    }
+}
+
+/// `dL/d[A|t]`, one partial sum a cube: `partials[n, entry, cube]`.
+///
+/// Along a unit's column x and y are constant: it keeps `sum g` and `sum g z` only.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(super) fn to_affine_kernel(
+    image: &[f32],
+    affine: &[f32],
+    displacement: &[f32],
+    grad: &[f32],
+    partials: &mut [f32],
+    space: Space,
+    batch: u32,
+    #[comptime] plan: Plan,
+) {
+    let first = column_of_unit(&space.output, COLUMN);
+    let mut sum = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
+    let mut by_z = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
+    for k in 0..COLUMN {
+        let at = above(&first, k);
+        if inside(&at, &space.output) {
+            let u = displacement_at(displacement, &space, &at, plan);
+            let taken = sample(affine, &space, &at, &u, plan);
+            let g = index_gradient(image, grad, &space, &at, &taken);
+            let z = f32::cast_from(at.z);
+            sum.x += g.x;
+            sum.y += g.y;
+            sum.z += g.z;
+            by_z.x += g.x * z;
+            by_z.y += g.y * z;
+            by_z.z += g.z * z;
+        }
+    }
+    let (x, y) = (f32::cast_from(first.x), f32::cast_from(first.y));
+    let mut sums = Array::<f32>::new(12usize);
+    write_row(&mut sums, 0usize, sum.x, by_z.x, x, y);
+    write_row(&mut sums, 4usize, sum.y, by_z.y, x, y);
+    write_row(&mut sums, 8usize, sum.z, by_z.z, x, y);
+
+    // Where the cube's sums go: the batch entries of one affine map share a row.
+    let slabs = space.output.d.div_ceil(COLUMN);
+    let cubes_per_volume = CUBE_COUNT_X * CUBE_COUNT_Y * slabs;
+    let cube = (CUBE_POS_Z % slabs * CUBE_COUNT_Y + CUBE_POS_Y) * CUBE_COUNT_X + CUBE_POS_X;
+    let shared = space.affine_stride == 0;
+    let first_row = select(shared, 0u32, first.n * 12);
+    let column = select(shared, first.n * cubes_per_volume + cube, cube) as usize;
+    let columns = select(shared, batch * cubes_per_volume, cubes_per_volume) as usize;
+    let mut tree = Shared::<[f32]>::new_slice(comptime!(UNITS as usize));
+    #[unroll]
+    for entry in 0..12usize {
+        let total = sum_in_tree(&mut tree, sums[entry]);
+        if UNIT_POS == 0 {
+            partials[(first_row as usize + entry) * columns + column] = total;
+        }
+    }
+}
+
+/// One row of `sum g [p 1]^T`, from the sums of a column.
+#[cube]
+fn write_row(sums: &mut Array<f32>, #[comptime] row: usize, g: f32, by_z: f32, x: f32, y: f32) {
+    sums[row] = g * x;
+    sums[comptime!(row + 1)] = g * y;
+    sums[comptime!(row + 2)] = by_z;
+    sums[comptime!(row + 3)] = g;
+}
+
+const _: () = assert!(COLUMNS.x * COLUMNS.y * COLUMNS.z == UNITS, "the tree takes a whole cube");

@@ -1,0 +1,293 @@
+//! The grid sampler on the GPU; nothing of the size of a grid in memory.
+//!
+//! Read first: `voxel.rs` (which unit owns which voxel), `space.rs` (where it samples), `taps.rs` and
+//! `corners.rs` (what it reads there). The kernels: `forward.rs`, `gradients.rs` (local),
+//! `scatter.rs` and `sink.rs` (the gradient to the image). This file launches them.
+
+use burn::backend::tensor::FloatTensor;
+use burn_cubecl::CubeBackend;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::client::Client;
+use cubecl::ir::features::AtomicUsage;
+use cubecl::ir::settings::Dim3;
+use cubecl::prelude::*;
+
+use super::{Accumulation, GridSampleOps, Sampling};
+use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, extent, sum_rows, zeros};
+
+mod corners;
+mod forward;
+mod gradients;
+mod reduce;
+mod scatter;
+mod sink;
+mod space;
+mod taps;
+mod voxel;
+
+pub(crate) use corners::{interpolate, read_corners, slopes};
+pub(crate) use taps::{Point, Sample, Tap, sample_at, tap};
+pub(crate) use voxel::{
+    COLUMNS, Voxel, above, column_of_unit, columns, inside, len, offset, voxel_of_unit,
+};
+
+use forward::{HEIGHT, forward_kernel};
+use gradients::{COLUMN, PAIR, to_affine_kernel, to_displacement_kernel};
+use scatter::{BLOCK, UNITS_Z, scatter_kernel};
+use sink::{Sink, finish_kernel, largest_kernel};
+use space::{Plan, SpaceLaunch, matrix};
+use voxel::blocks;
+
+/// Parts of a volume whose largest gradients are found side by side.
+const PARTS: u32 = 512;
+
+/// A call, with its operands made contiguous.
+pub(crate) struct Call {
+    op: &'static str,
+    image: CubeTensor,
+    affine: CubeTensor,
+    displacement: CubeTensor,
+    sampling: Sampling,
+}
+
+impl Call {
+    pub(crate) fn new(
+        op: &'static str,
+        image: CubeTensor,
+        affine: CubeTensor,
+        displacement: CubeTensor,
+        sampling: Sampling,
+    ) -> Self {
+        assert_f32(op, &[&image, &affine, &displacement]);
+        let [image, affine, displacement] = [image, affine, displacement].map(into_contiguous);
+        Self { op, image, affine, displacement, sampling }
+    }
+
+    fn batch(&self) -> usize {
+        self.image.meta.shape()[0]
+    }
+
+    fn space(&self) -> SpaceLaunch {
+        let shape = self.image.meta.shape();
+        SpaceLaunch::new(
+            extent([shape[2], shape[3], shape[4]]),
+            extent(self.sampling.size),
+            matrix(self.sampling.scale),
+            shape[1] as u32,
+            self.affine_stride(),
+        )
+    }
+
+    fn affine_stride(&self) -> u32 {
+        if self.affine.meta.shape()[0] == 1 { 0 } else { 12 }
+    }
+
+    fn plan(&self) -> Plan {
+        let Sampling { interpolation, padding, has_affine, has_displacement, .. } = self.sampling;
+        Plan { interpolation, padding, mapped: has_affine, displaced: has_displacement }
+    }
+
+    fn columns(&self, height: u32) -> CubeCount {
+        columns(self.op, self.batch(), self.sampling.size, height)
+    }
+
+    fn forward(self) -> CubeTensor {
+        let output = empty(&self.image, self.sampling.output_shape(self.image.meta.shape()));
+        unsafe {
+            forward_kernel::launch_unchecked(
+                &self.image.client,
+                self.columns(HEIGHT),
+                COLUMNS.into(),
+                address(&[&self.image, &self.displacement, &output]),
+                buffer(&self.image),
+                buffer(&self.affine),
+                buffer(&self.displacement),
+                buffer(&output),
+                self.space(),
+                self.plan(),
+            );
+        }
+        output
+    }
+
+    fn to_displacement(&self, grad: &CubeTensor) -> CubeTensor {
+        let output = empty(&self.image, self.displacement.meta.shape().clone());
+        unsafe {
+            to_displacement_kernel::launch_unchecked(
+                &self.image.client,
+                self.columns(PAIR),
+                COLUMNS.into(),
+                address(&[&self.image, grad, &output]),
+                buffer(&self.image),
+                buffer(&self.affine),
+                buffer(&self.displacement),
+                buffer(grad),
+                buffer(&output),
+                self.space(),
+                self.plan(),
+            );
+        }
+        output
+    }
+
+    fn to_affine(&self, grad: &CubeTensor) -> CubeTensor {
+        let count = self.columns(COLUMN);
+        let CubeCount::Static(x, y, z) = count.clone() else {
+            unreachable!("`columns` counts on the host")
+        };
+        let maps = self.affine.meta.shape()[0];
+        let columns = (x * y) as usize * z as usize / maps;
+        let partials = empty(&self.image, [maps * 12, columns]);
+        unsafe {
+            to_affine_kernel::launch_unchecked(
+                &self.image.client,
+                count,
+                COLUMNS.into(),
+                address(&[&self.image, &self.displacement, grad]),
+                buffer(&self.image),
+                buffer(&self.affine),
+                buffer(&self.displacement),
+                buffer(grad),
+                buffer(&partials),
+                self.space(),
+                self.batch() as u32,
+                self.plan(),
+            );
+        }
+        let mut sums = sum_rows(&partials, maps * 12, columns, 1.0);
+        sums.meta = self.affine.meta.clone();
+        sums
+    }
+
+    /// Adds the gradient of the image to `onto`, which has the image's shape.
+    pub(crate) fn to_image(&self, grad: &CubeTensor, onto: CubeTensor) -> CubeTensor {
+        match sink(&self.image.client, self.sampling.accumulation) {
+            Sink::Float => self.scatter::<f32>(grad, &empty(grad, [1]), &onto, Sink::Float),
+            Sink::Wide => self.scatter_whole::<i64>(grad, &onto, Sink::Wide),
+            Sink::Words => self.scatter_whole::<u32>(grad, &onto, Sink::Words),
+        }
+        onto
+    }
+
+    fn scatter<A: Numeric>(
+        &self,
+        grad: &CubeTensor,
+        largest: &CubeTensor,
+        output: &CubeTensor,
+        sink: Sink,
+    ) {
+        let (x, y, z) = blocks(self.op, self.batch(), self.sampling.size, BLOCK);
+        let elements = self.image.meta.shape().num_elements();
+        unsafe {
+            scatter_kernel::launch_unchecked::<A>(
+                &self.image.client,
+                CubeCount::Static(x, y, z),
+                Dim3::new_3d(BLOCK[0], BLOCK[1], UNITS_Z).into(),
+                address(&[output, &self.displacement, grad]),
+                buffer(&self.affine),
+                buffer(&self.displacement),
+                buffer(grad),
+                buffer(largest),
+                buffer(output),
+                self.space(),
+                elements,
+                self.plan(),
+                sink,
+            );
+        }
+    }
+
+    /// Adds whole numbers of 64 bits, which have no order, and then their sums to `onto`.
+    fn scatter_whole<A: Numeric>(&self, grad: &CubeTensor, onto: &CubeTensor, sink: Sink) {
+        let elements = onto.meta.shape().num_elements();
+        let shape = onto.meta.shape();
+        let largest = largest(grad, shape[0] * shape[1]);
+        // Two words of 32 bits an element, or one of 64.
+        let sums = zeros(onto, [2 * elements]);
+        self.scatter::<A>(grad, &largest, &sums, sink);
+        let cubes = elements.div_ceil(UNITS as usize);
+        unsafe {
+            finish_kernel::launch_unchecked::<A>(
+                &onto.client,
+                CubeCount::Static(cubes.min(65535) as u32, cubes.div_ceil(65535) as u32, 1),
+                CubeDim::new_1d(UNITS),
+                address(&[&sums]),
+                buffer(&sums),
+                buffer(&largest),
+                buffer(onto),
+                elements,
+                elements / (shape[0] * shape[1]),
+                sink,
+            );
+        }
+    }
+}
+
+/// Where scattered gradients are summed on a device.
+fn sink(client: &Client, accumulation: Accumulation) -> Sink {
+    let adds = |kind: cubecl::ir::Type| {
+        client.properties().atomic_type_usage(kind).contains(AtomicUsage::Add)
+    };
+    let float = adds(cubecl::ir::Type::atomic(f32::elem_type_native()));
+    let wide = adds(cubecl::ir::Type::atomic(i64::elem_type_native()));
+    match accumulation {
+        Accumulation::Fast if float => Sink::Float,
+        _ if wide => Sink::Wide,
+        _ => Sink::Words,
+    }
+}
+
+/// The largest size of each of the `volumes` of a gradient, `[volumes]`.
+fn largest(grad: &CubeTensor, volumes: usize) -> CubeTensor {
+    let reduce = |values: &CubeTensor, parts: u32| {
+        let output = empty(values, [volumes * parts as usize]);
+        unsafe {
+            largest_kernel::launch_unchecked(
+                &values.client,
+                CubeCount::Static(parts, volumes as u32, 1),
+                CubeDim::new_1d(UNITS),
+                address(&[values]),
+                buffer(values),
+                buffer(&output),
+                values.meta.shape().num_elements() / volumes,
+            );
+        }
+        output
+    };
+    reduce(&reduce(grad, PARTS), 1)
+}
+
+impl GridSampleOps for CubeBackend {
+    fn grid_sample_3d(
+        image: FloatTensor<Self>,
+        affine: FloatTensor<Self>,
+        displacement: FloatTensor<Self>,
+        sampling: Sampling,
+    ) -> FloatTensor<Self> {
+        Call::new("grid_sample", image, affine, displacement, sampling).forward()
+    }
+
+    fn grid_sample_3d_backward(
+        image: FloatTensor<Self>,
+        affine: FloatTensor<Self>,
+        displacement: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        sampling: Sampling,
+        needs: [bool; 3],
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+        assert_f32("grid_sample", &[&grad]);
+        let grad = into_contiguous(grad);
+        let call = Call::new("grid_sample", image, affine, displacement, sampling);
+        let placeholder = || zeros(&grad, [1]);
+        (
+            if needs[0] {
+                call.to_image(&grad, zeros(&grad, call.image.meta.shape().clone()))
+            } else {
+                placeholder()
+            },
+            if needs[1] { call.to_affine(&grad) } else { placeholder() },
+            if needs[2] { call.to_displacement(&grad) } else { placeholder() },
+        )
+    }
+}

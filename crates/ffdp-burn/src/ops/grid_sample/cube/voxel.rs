@@ -1,0 +1,97 @@
+//! Voxels and the units that own them.
+
+use cubecl::ir::settings::Dim3;
+use cubecl::prelude::*;
+
+use crate::ops::launch::Extent;
+
+/// Units of a cube where a unit owns a column of voxels along z.
+pub(crate) const COLUMNS: Dim3 = Dim3::new_2d(32, 8);
+
+/// An output voxel.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Voxel {
+    pub n: u32,
+    pub x: u32,
+    pub y: u32,
+    pub z: u32,
+}
+
+/// The voxel of this unit on a grid launched with [`cubes`](crate::ops::launch::cubes).
+#[cube]
+pub(crate) fn voxel_of_unit(size: &Extent) -> Voxel {
+    let tiles = size.d.div_ceil(CUBE_DIM_Z);
+    Voxel {
+        n: CUBE_POS_Z / tiles,
+        x: ABSOLUTE_POS_X,
+        y: ABSOLUTE_POS_Y,
+        z: (CUBE_POS_Z % tiles) * CUBE_DIM_Z + UNIT_POS_Z,
+    }
+}
+
+/// The lowest of this unit's `height` voxels on a grid launched with [`columns`].
+#[cube]
+pub(crate) fn column_of_unit(size: &Extent, #[comptime] height: u32) -> Voxel {
+    let slabs = size.d.div_ceil(height);
+    Voxel {
+        n: CUBE_POS_Z / slabs,
+        x: ABSOLUTE_POS_X,
+        y: ABSOLUTE_POS_Y,
+        z: (CUBE_POS_Z % slabs) * height,
+    }
+}
+
+/// The voxel `steps` above.
+#[cube]
+pub(crate) fn above(at: &Voxel, steps: u32) -> Voxel {
+    Voxel { n: at.n, x: at.x, y: at.y, z: at.z + steps }
+}
+
+#[cube]
+pub(crate) fn inside(at: &Voxel, size: &Extent) -> bool {
+    at.x < size.w && at.y < size.h && at.z < size.d
+}
+
+/// Elements of one channel.
+#[cube]
+pub(crate) fn len(size: &Extent) -> usize {
+    size.d as usize * size.h as usize * size.w as usize
+}
+
+/// The offset of a voxel within its channel.
+#[cube]
+pub(crate) fn offset(at: &Voxel, size: &Extent) -> usize {
+    (at.z as usize * size.h as usize + at.y as usize) * size.w as usize + at.x as usize
+}
+
+/// Cubes of [`COLUMNS`] units that own `height` voxels each: along x, along y, and along z times
+/// `batch`.
+///
+/// # Panics
+/// If the grid exceeds what every GPU offers (65535 cubes along an axis).
+pub(crate) fn columns(op: &str, batch: usize, size: [usize; 3], height: u32) -> CubeCount {
+    let (x, y, z) = blocks(op, batch, size, [COLUMNS.x, COLUMNS.y, height]);
+    CubeCount::Static(x, y, z)
+}
+
+/// Blocks of so many voxels along (x, y, z) that cover `batch` volumes of (d, h, w) voxels; the
+/// batch lies along z.
+///
+/// # Panics
+/// If they exceed the cubes that every GPU offers (65535 along an axis).
+pub(crate) fn blocks(
+    op: &str,
+    batch: usize,
+    [d, h, w]: [usize; 3],
+    block: [u32; 3],
+) -> (u32, u32, u32) {
+    let x = w.div_ceil(block[0] as usize);
+    let y = h.div_ceil(block[1] as usize);
+    let z = batch * d.div_ceil(block[2] as usize);
+    assert!(
+        x <= 65535 && y <= 65535 && z <= 65535,
+        "{op}: {batch} volumes of {d}x{h}x{w} voxels need {x}x{y}x{z} cubes, more than 65535 \
+         along an axis; split the batch"
+    );
+    (x as u32, y as u32, z as u32)
+}
