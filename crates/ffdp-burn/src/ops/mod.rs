@@ -12,6 +12,8 @@ pub mod compose;
 pub mod conv3d;
 pub mod gaussian;
 pub mod grid_sample;
+#[cfg(test)]
+mod huge;
 pub mod jacobian;
 pub mod joint_histogram;
 pub mod label_dice;

@@ -18,7 +18,7 @@ use super::tile::{
 };
 use super::{GradientMode, LnccCall, LnccOps, LnccOptions};
 use crate::ops::launch::{
-    Extent, UNITS, address, assert_f32, buffer, empty, extent, sum_over_cube, sum_rows, zeros,
+    Extent, UNITS, address, assert_f32, buffer, empty, extent, sum_over_cube, sum_rows,
 };
 
 /// Voxels per slab of the gamma fields, about: bounds the extra memory (three to five floats
@@ -93,16 +93,21 @@ struct Slab {
 }
 
 /// Mean of at most 4096 voxels spread over each volume: the constant that images are read
-/// relative to. One cube a volume.
+/// relative to. One cube a volume, first those of the moved image.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn centre_kernel(image: &[f32], centres: &mut [f32], size: Extent) {
+fn centre_kernel(moved: &[f32], fixed: &[f32], centres: &mut [f32], size: Extent) {
+    let volumes = CUBE_COUNT_X / 2;
     let len = size.d as usize * size.h as usize * size.w as usize;
-    let start = CUBE_POS_X as usize * len;
+    let start = (CUBE_POS_X % volumes) as usize * len;
     let step = len.div_ceil(4096usize);
     let mut sum = 0.0f32;
     let mut voxel = UNIT_POS as usize * step;
     while voxel < len {
-        sum += image[start + voxel];
+        if CUBE_POS_X < volumes {
+            sum += moved[start + voxel];
+        } else {
+            sum += fixed[start + voxel];
+        }
         voxel += UNITS as usize * step;
     }
     let total = sum_over_cube(sum);
@@ -563,7 +568,7 @@ impl Call {
         let partials = empty(&self.moved, [self.volumes() * per_volume]);
         let gradient = |wanted: bool| match wanted {
             true => empty(&self.moved, self.moved.meta.shape().clone()),
-            false => zeros(&self.moved, [1]),
+            false => empty(&self.moved, [1]),
         };
         let (to_moved, to_fixed) = (gradient(self.plan.to_moved), gradient(self.plan.to_fixed));
         let fields = empty(&self.moved, [(self.plan.fields() * ring * h * w).max(1)]);
@@ -672,24 +677,21 @@ fn volumes(image: &CubeTensor) -> usize {
 /// The centring constants, `[2 volumes]`.
 fn centres(moved: &CubeTensor, fixed: &CubeTensor) -> CubeTensor {
     let shape = moved.meta.shape();
-    let size = [shape[2], shape[3], shape[4]];
-    let of = |image: &CubeTensor| {
-        let output = empty(image, [volumes(image)]);
-        unsafe {
-            centre_kernel::launch_unchecked(
-                &image.client,
-                CubeCount::Static(volumes(image) as u32, 1, 1),
-                CubeDim::new_1d(UNITS),
-                address(&[image]),
-                buffer(image),
-                buffer(&output),
-                extent(size),
-            );
-        }
-        output
-    };
-    use burn::backend::ops::FloatTensorOps;
-    CubeBackend::float_cat(vec![of(moved), of(fixed)], 0)
+    let count = 2 * volumes(moved);
+    let centres = empty(moved, [count]);
+    unsafe {
+        centre_kernel::launch_unchecked(
+            &moved.client,
+            CubeCount::Static(count as u32, 1, 1),
+            CubeDim::new_1d(UNITS),
+            address(&[moved]),
+            buffer(moved),
+            buffer(fixed),
+            buffer(&centres),
+            extent([shape[2], shape[3], shape[4]]),
+        );
+    }
+    centres
 }
 
 impl LnccOps for CubeBackend {

@@ -110,7 +110,8 @@ pub trait LnccOps: Backend {
         call: LnccCall,
     ) -> FloatTensor<Self>;
 
-    /// `sum u n` `[1]` and its gradients to moved and fixed; `[1]` zeros where `needs` is false.
+    /// `sum u n` `[1]` and its gradients to moved and fixed; a placeholder `[1]` where `needs` is
+    /// false.
     #[fusion(meta = gradient_specs)]
     fn lncc_3d_with_gradient(
         moved: FloatTensor<Self>,

@@ -37,14 +37,14 @@ fn means(
     let [d, h, width] = size.map(|s| s as i64);
     let (at, w) = (voxel as i64, options.window as i64);
     let (x, y, z, r) = (at % width, at / width % h, at / (width * h), w / 2);
-    // Of an offset from the centre, over the sum of all along an axis.
+    // Of an offset from the centre; and what the weights of a window add up to.
     let weight = |offset: i64| match options.weights {
-        LnccWeights::Box => 1.0 / w as f64,
+        LnccWeights::Box => 1.0,
         LnccWeights::Gaussian { sigma_voxels: sigma } => {
-            let bell = |offset: i64| (-(offset as f64).powi(2) / (2.0 * sigma * sigma)).exp();
-            bell(offset) / (-r..=r).map(bell).sum::<f64>()
+            (-(offset as f64).powi(2) / (2.0 * sigma * sigma)).exp()
         }
     };
+    let total = (-r..=r).map(weight).sum::<f64>().powi(3);
     let mut sums = [0.0; 5];
     for k in (z - r).max(0)..=(z + r).min(d - 1) {
         for j in (y - r).max(0)..=(y + r).min(h - 1) {
@@ -57,7 +57,7 @@ fn means(
             }
         }
     }
-    sums
+    sums.map(|sum| sum / total)
 }
 
 /// `n` of every voxel of one volume by direct window sums.

@@ -1,0 +1,173 @@
+//! Volumes of more than 2^31 voxels, where 32-bit indices end: the whole against its parts.
+//!
+//! Ignored by default: a test takes up to 60 GB of GPU memory. On a large GPU:
+//! `cargo test --release --features cuda --lib huge -- --ignored --test-threads 1`.
+
+use burn::tensor::{DType, Device, Shape, Tensor, TensorData};
+use rayon::prelude::*;
+
+use super::lncc::lncc_sum;
+use super::*;
+use crate::testing::gpu_devices;
+
+/// 2,159,976,000 voxels; whole rows of four values.
+const SIZE: [usize; 3] = [1300, 1290, 1288];
+
+/// A reproducible intensity in [0, 1]: waves and noise.
+fn intensity(index: usize, seed: u64) -> f32 {
+    let mut hash = (index as u64 ^ (seed << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    hash = (hash ^ (hash >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let noise = (hash >> 40) as f32 / (1u64 << 24) as f32;
+    let wave = ((index % 977) as f32 * 0.02 + seed as f32).sin();
+    0.5 + 0.25 * wave + 0.25 * (noise - 0.5)
+}
+
+/// Planes `[first, last)` of image number `seed`.
+fn planes(first: usize, last: usize, seed: u64, device: &Device) -> Tensor<5> {
+    let area = SIZE[1] * SIZE[2];
+    let mut values = vec![0.0f32; (last - first) * area];
+    values.par_chunks_mut(area).enumerate().for_each(|(z, plane)| {
+        let start = (first + z) * area;
+        plane.iter_mut().enumerate().for_each(|(i, v)| *v = intensity(start + i, seed));
+    });
+    let data = TensorData::new(values, Shape::from([1, 1, last - first, SIZE[1], SIZE[2]]));
+    Tensor::from_data(data, (device, DType::F32))
+}
+
+fn whole(seed: u64, device: &Device) -> Tensor<5> {
+    planes(0, SIZE[0], seed, device)
+}
+
+fn number(tensor: Tensor<1>) -> f64 {
+    f64::from(tensor.into_data().try_to_vec::<f32>().expect("f32")[0])
+}
+
+/// Largest difference of two tensors over the largest value of the second.
+fn error(actual: Tensor<5>, expected: Tensor<5>) -> f64 {
+    let scale = number(expected.clone().abs().max());
+    number((actual - expected).abs().max()) / scale
+}
+
+/// Planes of a tensor, counted from its start.
+fn crop(tensor: &Tensor<5>, first: usize, last: usize) -> Tensor<5> {
+    let [n, c, _, h, w] = tensor.dims();
+    tensor.clone().slice([0..n, 0..c, first..last, 0..h, 0..w])
+}
+
+#[test]
+#[ignore = "takes 60 GB of GPU memory"]
+fn lncc_past_2_to_the_31_voxels() {
+    let options = LnccOptions::default();
+    let margin = options.window / 2;
+    let [depth, ..] = SIZE;
+    let half = depth / 2;
+    for (name, device) in gpu_devices() {
+        // Windows that a cut spoils are spoiled alike in the overlap, so they cancel.
+        let part = |first, last| {
+            let [moved, fixed] = [1, 2].map(|seed| planes(first, last, seed, &device));
+            number(lncc_sum(moved, fixed, &options))
+        };
+        let parts = part(0, half + margin) + part(half - margin, depth)
+            - part(half - margin, half + margin);
+        let moved = whole(1, &device).autodiff().require_grad();
+        let fixed = whole(2, &device).autodiff();
+        let sum = lncc_sum(moved.clone(), fixed, &options);
+        let value = number(sum.clone().inner());
+        let gradients = sum.backward();
+        let gradient = moved.grad(&gradients).expect("wanted");
+        // f32 sums of a million partials each.
+        assert!((value / parts - 1.0).abs() < 1e-6, "{name}: {value} against {parts}");
+        // Planes around index 2^31 and at the end.
+        for (first, last) in [(depth - 40, depth), (1280, 1300), (640, 660)] {
+            let from = first - 4 * margin;
+            let to = (last + 4 * margin).min(depth);
+            let moved = planes(from, to, 1, &device).autodiff().require_grad();
+            let fixed = planes(from, to, 2, &device).autodiff();
+            let gradients = lncc_sum(moved.clone(), fixed, &options).backward();
+            let part = moved.grad(&gradients).expect("wanted");
+            let part = crop(&part, first - from, last - from);
+            let error = error(crop(&gradient, first, last), part);
+            println!("{name}: lncc planes {first}..{last} gradient {error:.1e}");
+            // The images are read relative to another constant.
+            assert!(error < 1e-4, "{name}: planes {first}..{last}: {error:.1e}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "takes 40 GB of GPU memory"]
+fn sampling_past_2_to_the_31_voxels() {
+    for (name, device) in gpu_devices() {
+        // A quarter voxel along z; crops are moved by the same map, relative to their own start.
+        let affine = || {
+            let map = [[[1.0f32, 0., 0., 0.], [0., 1., 0., 0.], [0., 0., 1., 0.25]]];
+            Tensor::<3>::from_data(TensorData::from(map), (&device, DType::F32))
+        };
+        let options = GridSampleOptions::default();
+        let output = grid_sample(whole(1, &device), Some(affine()), None, &options);
+        for (first, last) in [(SIZE[0] - 20, SIZE[0]), (600, 620)] {
+            let to = (last + 1).min(SIZE[0]);
+            let part = grid_sample(planes(first, to, 1, &device), Some(affine()), None, &options);
+            let error = error(crop(&output, first, last), crop(&part, 0, last - first));
+            println!("{name}: grid_sample planes {first}..{last} {error:.1e}");
+            // The position's fraction is rounded relative to plane 1300.
+            assert!(error < 1e-4, "{name}: {error:.1e}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "takes 30 GB of GPU memory"]
+fn smoothing_past_2_to_the_31_voxels() {
+    for (name, device) in gpu_devices() {
+        let options = GaussianOptions::isotropic(1.0);
+        let output = gaussian(whole(1, &device), &options);
+        for (first, last) in [(SIZE[0] - 20, SIZE[0]), (600, 620)] {
+            let (from, to) = (first - 8, (last + 8).min(SIZE[0]));
+            let part = gaussian(planes(from, to, 1, &device), &options);
+            let part = crop(&part, first - from, last - from);
+            let error = error(crop(&output, first, last), part);
+            println!("{name}: gaussian planes {first}..{last} {error:.1e}");
+            assert!(error < 1e-6, "{name}: {error:.1e}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "takes 30 GB of GPU memory"]
+fn histograms_past_2_to_the_31_voxels() {
+    let count = SIZE.iter().product::<usize>() as f64;
+    for (name, device) in gpu_devices() {
+        for kernel in [ParzenKernel::Delta, ParzenKernel::BSpline3] {
+            let options = HistogramOptions { kernel, ..HistogramOptions::default() };
+            let table = |first: usize, last: usize| -> Vec<f64> {
+                let [a, b] = [1, 2].map(|seed| planes(first, last, seed, &device));
+                let share = (last - first) as f64 / SIZE[0] as f64;
+                let data = joint_histogram(a, b, &options).into_data();
+                let values = data.try_to_vec::<f32>().expect("f32");
+                values.into_iter().map(|p| f64::from(p) * share).collect()
+            };
+            let all = table(0, SIZE[0]);
+            let parts: Vec<f64> =
+                table(0, 500).iter().zip(table(500, SIZE[0])).map(|(a, b)| a + b).collect();
+            assert!((all.iter().sum::<f64>() - 1.0).abs() < 1e-6, "{name} {kernel:?}: {count}");
+            for (whole, parts) in all.iter().zip(&parts) {
+                // Exact counts, read as f32.
+                assert!((whole - parts).abs() <= 2e-7 * parts.max(1e-9), "{name} {kernel:?}");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "takes 30 GB of GPU memory"]
+fn squared_differences_past_2_to_the_31_voxels() {
+    for (name, device) in gpu_devices() {
+        let value = |first, last| {
+            let [a, b] = [1, 2].map(|seed| planes(first, last, seed, &device));
+            number(mse(a, b)) * (last - first) as f64 / SIZE[0] as f64
+        };
+        let (all, parts) = (value(0, SIZE[0]), value(0, 500) + value(500, SIZE[0]));
+        assert!((all / parts - 1.0).abs() < 1e-6, "{name}: {all} against {parts}");
+    }
+}
