@@ -12,6 +12,7 @@ pub mod compose;
 pub mod conv3d;
 pub mod gaussian;
 pub mod grid_sample;
+pub mod information;
 pub mod jacobian;
 pub mod joint_histogram;
 pub mod label_dice;
@@ -31,6 +32,7 @@ pub use compose::{compose, exp};
 pub use conv3d::conv3d;
 pub use gaussian::{GaussianOptions, gaussian};
 pub use grid_sample::{GridSampleOptions, Interpolation, Padding, grid_sample, warp};
+pub use information::{Information, information_loss};
 pub use jacobian::{jacobian, jacobian_penalty};
 pub use joint_histogram::{
     HistogramMode, HistogramOptions, ParzenKernel, joint_histogram, weighted_joint_histogram,
