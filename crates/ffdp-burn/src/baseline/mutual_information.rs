@@ -17,6 +17,7 @@ fn shares(image: Tensor<5>, options: &HistogramOptions) -> Tensor<3> {
     let bins = Tensor::<1, Int>::arange(0..options.bins as i64, &device).float().cast(dtype);
     let t = (bins.reshape([1, options.bins as i32, 1]) - x).abs();
     match options.kernel {
+        ParzenKernel::Linear => t.neg().add_scalar(1.0).clamp_min(0.0),
         ParzenKernel::BSpline3 => {
             // Truncated powers: (2 - t)^3 / 6 less 4 (1 - t)^3 / 6 where t < 1.
             let cube = |t: Tensor<3>| t.clone() * t.clone() * t;

@@ -1,18 +1,16 @@
 //! Mutual information of two images, for different modalities.
 //!
-//! Small tensor arithmetic on the [joint histogram](crate::ops::joint_histogram()), whose row and
-//! column sums are the marginals.
+//! A [joint histogram](crate::ops::joint_histogram()), and on it
+//! [`information_loss`](crate::ops::information_loss()), each a few launches: of a small volume they
+//! are what takes time. The functions [`mutual_information`] and [`normalized_mutual_information`] are
+//! the same by tensor arithmetic, for tables of any origin.
 
 use burn::Tensor;
 
 use super::Similarity;
-use crate::ops::HistogramOptions;
+use crate::ops::information::TINY;
 use crate::ops::joint_histogram::joint_votes;
-
-/// Added to a probability in its logarithm: 0 log 0 is 0, and no gradient is infinite. About the
-/// rounding of a table on a GPU, so that cells that exist in one precision only do not matter; an
-/// entropy changes by at most this times the number of cells (1e-7 with 32 bins).
-const TINY: f64 = 1e-10;
+use crate::ops::{HistogramOptions, Information, information_loss};
 
 /// Negative mutual information in nats, averaged over the batch (Mattes et al. 2001).
 ///
@@ -80,30 +78,103 @@ pub fn normalized_mutual_information(joint: Tensor<3>) -> Tensor<1> {
     (entropies.mutual() / entropies.joint.clamp_min(TINY)).flatten(0, 2)
 }
 
-/// Joint distributions `[N, B, B]` from flattened votes of `count` voxels, batch counted.
-fn distributions(votes: Tensor<1>, count: usize, bins: usize) -> Tensor<3> {
+/// The votes of every table, `[N B B]`: what parts of an image add up to.
+fn flat(votes: Tensor<3>) -> Tensor<1> {
+    votes.flatten(0, 2)
+}
+
+/// The tables of [`flat`].
+fn tables(votes: Tensor<1>, options: &HistogramOptions) -> Tensor<3> {
+    let bins = options.bins;
     let batch = votes.dims()[0] / (bins * bins);
-    votes.reshape([batch, bins, bins]).mul_scalar(batch as f64 / count as f64)
+    votes.reshape([batch, bins, bins])
+}
+
+impl MutualInformation {
+    /// [`Similarity::loss`] with a weight for every voxel, such as a mask: clamped to [0, 1], and
+    /// without a gradient.
+    ///
+    /// # Panics
+    /// If the shapes differ.
+    pub fn weighted_loss(
+        &self,
+        moved: Tensor<5>,
+        fixed: Tensor<5>,
+        weights: Tensor<5>,
+    ) -> Tensor<1> {
+        let votes = joint_votes(moved, fixed, Some(weights), &self.0);
+        information_loss(votes, Information::Mutual)
+    }
+
+    /// [`Similarity::partial`] of [`Self::weighted_loss`].
+    ///
+    /// # Panics
+    /// If the shapes differ.
+    pub fn weighted_partial(
+        &self,
+        moved: Tensor<5>,
+        fixed: Tensor<5>,
+        weights: Tensor<5>,
+    ) -> Tensor<1> {
+        flat(joint_votes(moved, fixed, Some(weights), &self.0))
+    }
+}
+
+impl NormalizedMutualInformation {
+    /// [`Similarity::loss`] with a weight for every voxel, such as a mask: clamped to [0, 1], and
+    /// without a gradient.
+    ///
+    /// # Panics
+    /// If the shapes differ.
+    pub fn weighted_loss(
+        &self,
+        moved: Tensor<5>,
+        fixed: Tensor<5>,
+        weights: Tensor<5>,
+    ) -> Tensor<1> {
+        let votes = joint_votes(moved, fixed, Some(weights), &self.0);
+        information_loss(votes, Information::Normalized)
+    }
+
+    /// [`Similarity::partial`] of [`Self::weighted_loss`].
+    ///
+    /// # Panics
+    /// If the shapes differ.
+    pub fn weighted_partial(
+        &self,
+        moved: Tensor<5>,
+        fixed: Tensor<5>,
+        weights: Tensor<5>,
+    ) -> Tensor<1> {
+        flat(joint_votes(moved, fixed, Some(weights), &self.0))
+    }
 }
 
 impl Similarity for MutualInformation {
     fn partial(&self, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
-        joint_votes(moved, fixed, None, &self.0).flatten(0, 2)
+        flat(joint_votes(moved, fixed, None, &self.0))
     }
 
-    fn finish(&self, total: Tensor<1>, count: usize) -> Tensor<1> {
-        mutual_information(distributions(total, count, self.0.bins)).mean().neg()
+    fn finish(&self, total: Tensor<1>, _: usize) -> Tensor<1> {
+        information_loss(tables(total, &self.0), Information::Mutual)
+    }
+
+    fn loss(&self, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
+        information_loss(joint_votes(moved, fixed, None, &self.0), Information::Mutual)
     }
 }
 
 impl Similarity for NormalizedMutualInformation {
     fn partial(&self, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
-        joint_votes(moved, fixed, None, &self.0).flatten(0, 2)
+        flat(joint_votes(moved, fixed, None, &self.0))
     }
 
-    fn finish(&self, total: Tensor<1>, count: usize) -> Tensor<1> {
-        let part = normalized_mutual_information(distributions(total, count, self.0.bins));
-        part.mean().neg().add_scalar(1.0)
+    fn finish(&self, total: Tensor<1>, _: usize) -> Tensor<1> {
+        information_loss(tables(total, &self.0), Information::Normalized)
+    }
+
+    fn loss(&self, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
+        information_loss(joint_votes(moved, fixed, None, &self.0), Information::Normalized)
     }
 }
 
@@ -244,6 +315,31 @@ mod tests {
             };
             let parts = similarity.finish(slab(0..1) + slab(1..4), 240);
             assert!((to_f64(parts)[0] - whole).abs() < ROUNDING, "{similarity:?}");
+        }
+    }
+
+    #[test]
+    fn a_mask_leaves_voxels_out() {
+        let [moved, fixed] = pair(240, 8);
+        let mask: Vec<f64> = (0..240).map(|voxel| f64::from(voxel % 3 == 0)).collect();
+        let kept = |image: &[f64]| -> Vec<f64> { image.iter().step_by(3).copied().collect() };
+        let of = |v: &[f64], shape| tensor::<5>(v, shape, &Device::flex(), DType::F64);
+        let [whole, part] = [[1, 1, 4, 6, 10], [1, 1, 4, 2, 10]];
+        let images = || [of(&moved, whole), of(&fixed, whole), of(&mask, whole)];
+        let options = HistogramOptions::default();
+        let [[m, f, w], [m2, f2, w2]] = [images(), images()];
+        let (mi, nmi) = (MutualInformation(options), NormalizedMutualInformation(options));
+        let masked = [mi.weighted_loss(m, f, w), nmi.weighted_loss(m2, f2, w2)];
+        let [[m, f, w], [m2, f2, w2]] = [images(), images()];
+        let partials = [mi.weighted_partial(m, f, w), nmi.weighted_partial(m2, f2, w2)];
+        for (similarity, (masked, partial)) in
+            losses(options).into_iter().zip(masked.into_iter().zip(partials))
+        {
+            let expected = loss(&*similarity, [&kept(&moved), &kept(&fixed)], part);
+            let masked = to_f64(masked)[0];
+            assert!((masked - expected).abs() < ROUNDING, "{similarity:?}: {masked}");
+            let finished = to_f64(similarity.finish(partial, 240))[0];
+            assert!((finished - expected).abs() < ROUNDING, "{similarity:?}: {finished}");
         }
     }
 

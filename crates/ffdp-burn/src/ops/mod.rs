@@ -14,6 +14,7 @@ pub mod gaussian;
 pub mod grid_sample;
 #[cfg(test)]
 mod huge;
+pub mod information;
 pub mod jacobian;
 pub mod joint_histogram;
 pub mod label_dice;
@@ -33,6 +34,7 @@ pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
 pub use conv3d::conv3d;
 pub use gaussian::{GaussianOptions, gaussian};
 pub use grid_sample::{Accumulation, GridSampleOptions, Interpolation, Padding, grid_sample, warp};
+pub use information::{Information, information_loss};
 pub use jacobian::{jacobian, jacobian_penalty};
 pub use joint_histogram::{
     HistogramMode, HistogramOptions, ParzenKernel, joint_histogram, weighted_joint_histogram,

@@ -1,15 +1,26 @@
 //! The kernels, and where a voxel's vote goes.
 //!
-//! One more kernel is a variant of [`ParzenKernel`], its `radius`, and two functions: the kernel and
-//! its derivative, in f64 here (`value`, `slope`) and in f32 in `cube/parzen.rs` (a variant of `Kernel`
-//! and functions of the same names). It is even, falls from 0 outwards, is continuous and is 0 from
-//! `radius` on. The suites in `tests/` take it from their list of kernels.
+//! # One more kernel
+//! It is even, falls from 0 outwards, is continuous and is 0 from `radius` on. [`ParzenKernel::Linear`]
+//! is the shortest example; its name shows every line to write:
+//! 1. here, a variant of [`ParzenKernel`], its `radius`, the kernel (`value`) and its derivative
+//!    (`slope`), in f64; and `sums_to_one`, if it does so wherever the intensity lies;
+//! 2. for GPUs, in `cube/parzen.rs`: a variant of `Kernel`, `value` and `slope` once more, in f32
+//!    (numbers such as a width are members of `Shape`), and `sums_to_one`; the variants are paired in
+//!    `Call::plan`;
+//! 3. in `tests/mod.rs`: the kernel by another formula (`kernel_at`), and its place in `KERNELS`. All
+//!    suites, finite differences and GPUs included, then run with it.
+//!
+//! Everything else, the scaling to sum 1 and the padding of the table among it, follows.
 
 /// How a vote is spread over the bins, by the distance `t` from a bin's centre, in bins.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum ParzenKernel {
     /// All to the bin that the intensity lies in. No gradient.
     Delta,
+    /// `1 - |t|`, over 2 bins: linear interpolation of votes. Its slope jumps at the bins' centres; 4
+    /// cells a voxel. Sums to 1 wherever the intensity lies.
+    Linear,
     /// Cubic B-spline, over 4 bins (Mattes). Twice continuously differentiable; sums to 1 wherever
     /// the intensity lies.
     #[default]
@@ -30,6 +41,7 @@ impl ParzenKernel {
     pub(crate) fn radius(self) -> usize {
         match self {
             Self::Delta => 0,
+            Self::Linear => 1,
             Self::BSpline3 => 2,
             Self::Gaussian { sigma_bins } => (3.0 * sigma_bins).ceil() as usize,
         }
@@ -40,6 +52,7 @@ impl ParzenKernel {
         let t = t.abs();
         match self {
             Self::Delta => f64::from(t <= 0.5),
+            Self::Linear => (1.0 - t).max(0.0),
             Self::BSpline3 if t < 1.0 => 2.0 / 3.0 - t * t + t.powi(3) / 2.0,
             Self::BSpline3 => (2.0 - t).max(0.0).powi(3) / 6.0,
             Self::Gaussian { sigma_bins } => {
@@ -51,9 +64,11 @@ impl ParzenKernel {
 
     /// `k'(t)`, up to the same factor.
     pub(super) fn slope(self, t: f64) -> f64 {
-        let (sign, t) = (t.signum(), t.abs());
+        // At 0 a kernel with a kink there has the slope of the side below, as its other taps do.
+        let (sign, t) = (if t > 0.0 { 1.0 } else { -1.0 }, t.abs());
         match self {
             Self::Delta => 0.0,
+            Self::Linear => -sign,
             Self::BSpline3 if t < 1.0 => sign * (1.5 * t * t - 2.0 * t),
             Self::BSpline3 => sign * (2.0 - t).max(0.0).powi(2) / -2.0,
             Self::Gaussian { .. } if t >= self.radius() as f64 => 0.0,
@@ -66,7 +81,7 @@ impl ParzenKernel {
 
     /// Whether the values over the bins sum to 1 as they are.
     pub(super) fn sums_to_one(self) -> bool {
-        self == Self::BSpline3
+        matches!(self, Self::Linear | Self::BSpline3)
     }
 
     /// `1 / 2 sigma^2`, and the value at `R`, by which the kernel is lowered.

@@ -15,14 +15,14 @@
 //! ```
 //! local, over the `2R x 2R` cells of the voxel's support; 0 where `a` was clamped.
 //!
-//! A voxel touches `(2R)^2` cells, 16 with the B-spline. A GPU adds integers (one vote is `2^27`
-//! units, split so that nothing is lost) with a carry into a second word: the sum depends on no
-//! order and overflows at no size. Extra memory: `O(B^2)`. Read `kernel.rs` next, to add a kernel.
+//! A voxel touches `(2R)^2` cells, 16 with the B-spline. A GPU adds integers (one vote is `2^24`
+//! units or more, split so that nothing is lost) into totals of two words: the sum depends on no order
+//! and overflows at no size. Extra memory: `O(B^2)`. Read `kernel.rs` next, to add a kernel.
 
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
-use burn::tensor::{DType, Shape};
+use burn::tensor::Shape;
 
 mod autodiff;
 #[cfg(feature = "cube")]
@@ -51,7 +51,8 @@ pub enum HistogramMode {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HistogramOptions {
     /// Bins along each axis of the table, padding included, 8 to 256. 32 by default (Mattes: 50;
-    /// FFDP: 32).
+    /// FFDP: 32). A table that exceeds a GPU's shared memory (more than 143 bins on an H200, more
+    /// than 64 where there are 32 kB) is counted in global memory: the same result, but slower.
     pub bins: usize,
     /// How a vote is spread; the cubic B-spline by default.
     pub kernel: ParzenKernel,
@@ -105,17 +106,9 @@ pub struct Binning {
     pub options: HistogramOptions,
     /// Whether the weights are an image or an ignored placeholder.
     pub weighted: bool,
-    /// Binary places of a vote in the fixed-point sums of a GPU, at most 31. Unweighted votes for
-    /// single cells are whole numbers and have none.
-    pub places: u32,
 }
 
 impl Binning {
-    /// With 27 binary places a cell is rounded by less than 4e-8 of a vote with the B-spline (1e-7
-    /// with the widest Gaussian): its row and its column lose less than one unit each, and the
-    /// largest cell gains what the others lost.
-    const PLACES: u32 = 27;
-
     fn table(&self, image: &Shape) -> Shape {
         Shape::from([image[0], self.options.bins, self.options.bins])
     }
@@ -136,7 +129,7 @@ pub trait JointHistogramOps: Backend {
         binning: Binning,
     ) -> FloatTensor<Self>;
 
-    /// The gradients of the two images; `[1]` zeros where `needs` is false.
+    /// The gradients of the two images; `[1]` without a meaning where `needs` is false.
     #[fusion(meta = gradient_specs)]
     fn joint_histogram_3d_backward(
         a: FloatTensor<Self>,
@@ -235,14 +228,13 @@ pub fn joint_votes(
             "joint_histogram: weights {dims:?} must have the shape {first:?} of the images"
         );
     }
-    let (device, dtype): (_, DType) = (a.device(), a.dtype());
     let weighted = weights.is_some();
-    let places = if options.is_hard() && !weighted { 0 } else { Binning::PLACES };
-    let weights = weights.unwrap_or_else(|| Tensor::zeros([1, 1, 1, 1, 1], (&device, dtype)));
+    // Not read if there are none.
+    let weights = weights.unwrap_or_else(|| b.clone());
     Tensor::from_dispatch(<Dispatch as JointHistogramOps>::joint_histogram_3d(
         a.into_dispatch(),
         b.into_dispatch(),
         weights.into_dispatch(),
-        Binning { options: *options, weighted, places },
+        Binning { options: *options, weighted },
     ))
 }

@@ -115,6 +115,27 @@ fn hard_labels_have_the_usual_dice() {
 }
 
 #[test]
+fn ids_may_be_any_integers() {
+    // Too far apart to look their columns up.
+    let ids = [7, i32::MIN, 41, i32::MAX];
+    let labels = [7, 7, 40, i32::MIN, i32::MAX, i32::MAX, i32::MAX, 8];
+    let shape = [1, 1, 2, 2, 2];
+    let mut devices = gpu_devices();
+    devices.push(("cpu", Device::flex()));
+    for (name, device) in devices {
+        for (ids, expected) in
+            [(&ids[..], [1.0, 1.0, 0.0, 1.0]), (&[7, 8, 9, 6], [1.0, 1.0, 0.0, 0.0])]
+        {
+            let zero = Tensor::zeros([1, 3, 2, 2, 2], (&device, DType::F32));
+            let of = || map(&labels, shape, &device);
+            let options = LabelDiceOptions { epsilon: 1e-6, ..Default::default() };
+            let scores = label_dice(of(), of(), zero, ids, &options);
+            assert_close(name, &to_f64(scores), &expected, 1e-6);
+        }
+    }
+}
+
+#[test]
 fn half_a_voxel_shares_a_label_between_neighbours() {
     let device = Device::flex();
     let moving = map(&[5, 5, 0, 0], [1, 1, 1, 1, 4], &device);

@@ -1,4 +1,4 @@
-//! The gradients: every voxel gathers from the gradient of the table, no atomics.
+//! The gradients of any kernel: every voxel gathers from the gradient of the table, no atomics.
 
 use cubecl::prelude::*;
 

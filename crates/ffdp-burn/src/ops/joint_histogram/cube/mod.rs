@@ -1,14 +1,19 @@
 //! The joint histogram on the GPU: integer votes in shared memory, gradients by gathering.
 //!
-//! `votes_kernel` splits the vote of a voxel, `2^places` units, into integers that add up to it, and
-//! adds them to a table in shared memory. Every cell is there in up to 32 copies, one for each lane
-//! of a warp and in a bank of its own: equal intensities side by side, as in any background, do not
-//! wait for each other. A word that overflows carries into a second one, so that a cube may see any
-//! number of voxels; at its end it adds its table to the totals of two words a cell. Tables too
-//! large for shared memory are added to the totals at once. `table_kernel` turns totals into votes.
-//! Read `votes.rs` first.
+//! `votes_kernel` splits the vote of a voxel, `2^24` or `2^27` units, into integers that add up to it,
+//! and adds them to a table in shared memory. Every cell is there in up to 32 copies, one for each lane of a
+//! warp and in a bank of its own: equal intensities side by side, as in any background, do not wait
+//! for each other. Before a word can overflow the units empty the table into registers of two words
+//! a cell; a table with few copies would be emptied all the time, and carries every overflow into a
+//! second word instead. At its end a cube adds what it has to the totals of two words a cell. Tables
+//! too large for shared memory (more than 143 bins on an H200) are added to the totals at once.
+//! Unweighted votes for single cells are whole numbers, need one copy, and no word overflows.
+//! `table_kernel` turns totals into votes. Read `votes.rs` first.
 //!
 //! All sums are of integers: the result depends on no order.
+//!
+//! The gradients gather from the gradient of the table, in shared memory where it fits: as polynomials
+//! with the B-spline (`pieces.rs`), cell by cell else (`gradient.rs`).
 
 use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
@@ -17,20 +22,33 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{Binning, HistogramMode, JointHistogramOps, ParzenKernel};
-use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, upload, zeros};
+use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, zeros};
 
 mod gradient;
+mod images;
 mod parzen;
+mod pieces;
+mod table;
 mod votes;
 
 use gradient::gradient_kernel;
 use parzen::{Kernel, ShapeLaunch};
-use votes::{table_kernel, votes_kernel};
+use pieces::pieces_kernel;
+use table::table_kernel;
+use votes::votes_kernel;
 
+/// Binary places of a vote in words that carry: a cell is rounded by less than 4e-8 of a vote with the
+/// B-spline (1e-7 with the widest Gaussian); its row and its column lose less than one unit each, and
+/// the largest cell gains what the others lost.
+const PLACES: u32 = 27;
+/// Binary places in words that are emptied: 4e-7 for the largest cell, 3e-8 for the others, so that an
+/// f32 could hardly tell.
+const PLACES_EMPTIED: u32 = 24;
 /// Copies of the table, at most: the lanes of a warp, and the banks of shared memory.
 const COPIES: usize = 32;
-/// Shared memory that the copies may take, where there is so much, in bytes.
+/// Shared memory that the copies or the polynomials may take, where there is so much, in bytes.
 const SHARED: usize = 160 << 10;
+const POLYNOMIALS: usize = 200 << 10;
 /// Shared memory that a multiprocessor divides among its cubes, and its units, on a large GPU.
 const MULTIPROCESSOR: (usize, usize) = (220 << 10, 2048);
 /// Multiprocessors where the device does not tell.
@@ -44,9 +62,12 @@ struct Plan {
     radius: u32,
     hard: bool,
     weighted: bool,
-    places: u32,
     /// Copies of the table in shared memory; 0 if none fits.
     copies: u32,
+    /// Rounds of four voxels a unit after which the copies are emptied; 0: words carry.
+    every: u32,
+    /// Voxels in a vector: 4, or 1 where volumes do not divide.
+    width: u32,
     units: u32,
 }
 
@@ -63,13 +84,45 @@ impl Plan {
         2 * self.radius
     }
 
-    /// Voxels that a unit reads before it votes, to have several reads in flight.
-    fn at_once(&self) -> u32 {
-        match (self.hard, self.radius) {
-            (true, _) => 4,
-            (false, 0..=2) => 2,
-            _ => 1,
+    /// Whether votes are whole numbers.
+    fn counts(&self) -> bool {
+        self.hard && !self.weighted
+    }
+
+    fn places(&self) -> u32 {
+        match (self.counts(), self.every) {
+            (true, _) => 0,
+            (false, 0) => PLACES,
+            (false, _) => PLACES_EMPTIED,
         }
+    }
+
+    /// Second words in shared memory, one at least.
+    fn carries(&self) -> u32 {
+        let carries = self.copies > 0 && self.every == 0 && !self.counts();
+        if carries { self.cells() } else { 1 }
+    }
+
+    /// Cells that a unit empties.
+    fn own(&self) -> u32 {
+        if self.copies > 0 { self.cells().div_ceil(self.units) } else { 1 }
+    }
+
+    /// Vectors that a cube reads at once: four voxels a unit.
+    fn span(&self) -> u32 {
+        self.units * 4 / self.width
+    }
+
+    /// Shared memory of the votes.
+    fn bytes(&self) -> usize {
+        (self.copies * self.cells() + self.carries()) as usize * size_of::<u32>()
+    }
+
+    /// Votes that one word can take from single voxels, whatever they are.
+    fn capacity(&self) -> u32 {
+        // The largest share of a cell, and more than rounding may add to it.
+        let peak = if self.kernel == Kernel::BSpline3 && !self.hard { 4.0 / 9.0 } else { 1.0 };
+        (f64::from(u32::MAX) / (peak * f64::from(1 << PLACES_EMPTIED) + 16.0)) as u32
     }
 }
 
@@ -111,9 +164,13 @@ impl Call {
         ShapeLaunch::new(rate as f32, edge as f32)
     }
 
-    /// With room for `copies` tables of words and one more in shared memory, at most.
+    fn width(&self) -> u32 {
+        if self.voxels().is_multiple_of(4) { 4 } else { 1 }
+    }
+
+    /// With room for `most` copies of the table in shared memory, at most.
     fn plan(&self, most: usize) -> Plan {
-        let Binning { options, weighted, places } = self.binning;
+        let Binning { options, weighted } = self.binning;
         let hardware = &self.a.client.properties().hardware;
         let words = hardware.max_shared_memory_size.min(SHARED) / size_of::<u32>();
         let room = (words / options.bins.pow(2)).saturating_sub(1).min(most);
@@ -121,9 +178,10 @@ impl Call {
         // A table that leaves room for one cube only needs its units to keep a multiprocessor busy.
         let large = copies * options.bins.pow(2) * size_of::<u32>() > 48 << 10;
         let units = if large { 1024 } else { UNITS };
-        Plan {
+        let mut plan = Plan {
             kernel: match options.kernel {
                 ParzenKernel::Delta => Kernel::Delta,
+                ParzenKernel::Linear => Kernel::Linear,
                 ParzenKernel::BSpline3 => Kernel::BSpline3,
                 ParzenKernel::Gaussian { .. } => Kernel::Gaussian,
             },
@@ -131,49 +189,56 @@ impl Call {
             radius: options.kernel.radius() as u32,
             hard: options.is_hard(),
             weighted,
-            places,
             copies: copies as u32,
+            every: 0,
+            width: self.width(),
             units: units.min(hardware.max_units_per_cube),
-        }
+        };
+        // Emptying costs as much as a round or two of votes. The many small shares of a Gaussian need
+        // the finer units.
+        let rounds = plan.capacity() * plan.copies / (4 * plan.units);
+        let empties = rounds >= 2 && !plan.counts() && plan.kernel != Kernel::Gaussian;
+        plan.every = if empties { rounds } else { 0 };
+        plan
     }
 
-    /// As many cubes as run at once: each begins and ends with a pass over its table.
-    fn cubes(&self, plan: &Plan, at_once: u32) -> CubeCount {
+    /// As many cubes of `plan` with `bytes` of shared memory as run at once: each begins and ends
+    /// with a pass over its table.
+    fn cubes(&self, plan: &Plan, bytes: usize) -> CubeCount {
         let hardware = &self.a.client.properties().hardware;
-        let bytes = ((plan.copies + 1) * plan.cells()) as usize * size_of::<u32>();
         let (memory, units) = MULTIPROCESSOR;
         let resident = (memory / bytes).clamp(1, units / plan.units as usize);
         let multiprocessors = hardware.num_streaming_multiprocessors.unwrap_or(MULTIPROCESSORS);
         let wanted = (multiprocessors as usize * resident).div_ceil(self.batch());
-        let work = self.voxels().div_ceil((plan.units * at_once) as usize);
+        let work = self.voxels().div_ceil(4 * plan.units as usize);
         CubeCount::Static(work.clamp(1, wanted) as u32, self.batch() as u32, 1)
     }
 
     fn votes(&self) -> CubeTensor {
-        let plan = self.plan(COPIES);
+        let single = self.binning.options.is_hard() && !self.binning.weighted;
+        let plan = self.plan(if single { 1 } else { COPIES });
         let cells = plan.cells() as usize;
         let totals = zeros(&self.a, [self.batch() * 2 * cells]);
         unsafe {
             votes_kernel::launch_unchecked(
                 &self.a.client,
-                self.cubes(&plan, plan.at_once()),
+                self.cubes(&plan, plan.bytes()),
                 CubeDim::new_1d(plan.units),
                 address(&[&self.a]),
+                plan.width as usize,
                 buffer(&self.a),
                 buffer(&self.b),
                 buffer(&self.weights),
                 buffer(&totals),
                 self.shape(),
-                self.voxels(),
+                self.voxels() / plan.width as usize,
                 plan,
             );
         }
-        let kernel = self.binning.options.kernel;
-        let shares = match self.binning.options.mode {
-            HistogramMode::Exact => vec![1.0],
-            HistogramMode::Approximate => kernel.at_whole_bins(),
+        let reach = match self.binning.options.mode {
+            HistogramMode::Exact => 0,
+            HistogramMode::Approximate => plan.radius.saturating_sub(1),
         };
-        let shares: Vec<f32> = shares.into_iter().map(|share| share as f32).collect();
         let output = empty(&self.a, [self.batch() * cells]);
         unsafe {
             table_kernel::launch_unchecked(
@@ -181,49 +246,87 @@ impl Call {
                 CubeCount::Static(plan.cells().div_ceil(UNITS), self.batch() as u32, 1),
                 CubeDim::new_1d(UNITS),
                 buffer(&totals),
-                buffer(&upload(&self.a, &shares)),
                 buffer(&output),
+                self.shape(),
                 plan,
-                shares.len() as u32 / 2,
+                reach,
             );
         }
         dense(output, self.binning.table(self.a.meta.shape()))
     }
 
     fn gradients(&self, grad: &CubeTensor, needs: [bool; 2]) -> [CubeTensor; 2] {
-        let plan = self.plan(1);
         let len = self.a.meta.shape().num_elements();
-        let constant = plan.kernel == Kernel::Delta;
+        let constant = self.binning.options.kernel == ParzenKernel::Delta;
         let [to_a, to_b] = needs.map(|needed| match (needed, constant) {
-            (false, _) => zeros(&self.a, [1]),
+            (false, _) => empty(&self.a, [1]),
             (true, true) => zeros(&self.a, [len]),
             (true, false) => empty(&self.a, [len]),
         });
-        if !constant && needs != [false, false] {
-            unsafe {
-                gradient_kernel::launch_unchecked(
-                    &self.a.client,
-                    self.cubes(&plan, 1),
-                    CubeDim::new_1d(plan.units),
-                    address(&[&self.a]),
-                    buffer(&self.a),
-                    buffer(&self.b),
-                    buffer(&self.weights),
-                    buffer(grad),
-                    buffer(&to_a),
-                    buffer(&to_b),
-                    self.shape(),
-                    self.voxels(),
-                    plan,
-                    needs,
-                );
-            }
+        if !constant && needs != [false, false] && !self.pieces(grad, [&to_a, &to_b], needs) {
+            self.gather(grad, [&to_a, &to_b], needs);
         }
         let shaped = |gradient: CubeTensor, needed: bool| match needed {
             true => dense(gradient, self.a.meta.shape().clone()),
             false => gradient,
         };
         [shaped(to_a, needs[0]), shaped(to_b, needs[1])]
+    }
+
+    /// The gradients from polynomials, if the kernel has them and they fit into shared memory.
+    fn pieces(&self, grad: &CubeTensor, [to_a, to_b]: [&CubeTensor; 2], needs: [bool; 2]) -> bool {
+        let mut plan = self.plan(1);
+        let rows = if needs[1] { 4 } else { 3 };
+        let bytes = (plan.inner() as usize + 1).pow(2) * rows * 4 * size_of::<f32>();
+        let hardware = &self.a.client.properties().hardware;
+        let fits = bytes <= hardware.max_shared_memory_size.min(POLYNOMIALS);
+        if plan.kernel != Kernel::BSpline3 || !fits {
+            return false;
+        }
+        let units = if bytes > MULTIPROCESSOR.0 / 4 { 1024 } else { 512 };
+        plan.units = units.min(hardware.max_units_per_cube);
+        unsafe {
+            pieces_kernel::launch_unchecked(
+                &self.a.client,
+                self.cubes(&plan, bytes),
+                CubeDim::new_1d(plan.units),
+                address(&[&self.a]),
+                plan.width as usize,
+                buffer(&self.a),
+                buffer(&self.b),
+                buffer(&self.weights),
+                buffer(grad),
+                buffer(to_a),
+                buffer(to_b),
+                self.voxels() / plan.width as usize,
+                plan,
+                needs,
+            );
+        }
+        true
+    }
+
+    /// The gradients cell by cell.
+    fn gather(&self, grad: &CubeTensor, [to_a, to_b]: [&CubeTensor; 2], needs: [bool; 2]) {
+        let plan = self.plan(1);
+        unsafe {
+            gradient_kernel::launch_unchecked(
+                &self.a.client,
+                self.cubes(&plan, plan.bytes()),
+                CubeDim::new_1d(plan.units),
+                address(&[&self.a]),
+                buffer(&self.a),
+                buffer(&self.b),
+                buffer(&self.weights),
+                buffer(grad),
+                buffer(to_a),
+                buffer(to_b),
+                self.shape(),
+                self.voxels(),
+                plan,
+                needs,
+            );
+        }
     }
 }
 

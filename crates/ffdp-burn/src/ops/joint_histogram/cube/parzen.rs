@@ -8,8 +8,16 @@ use super::Plan;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kernel {
     Delta,
+    Linear,
     BSpline3,
     Gaussian,
+}
+
+impl Kernel {
+    /// Whether the values over the taps sum to 1 as they are.
+    fn sums_to_one(self) -> bool {
+        matches!(self, Self::Linear | Self::BSpline3)
+    }
 }
 
 /// The numbers of a kernel: those of [`ParzenKernel::gaussian`].
@@ -70,10 +78,17 @@ pub(super) fn bin(intensity: f32, #[comptime] plan: Plan) -> u32 {
 
 /// The kernel at distance `t`, up to a factor; `outer`: beyond 1 (B-spline).
 #[cube]
-fn value(t: f32, shape: &Shape, #[comptime] outer: bool, #[comptime] kernel: Kernel) -> f32 {
+pub(super) fn value(
+    t: f32,
+    shape: &Shape,
+    #[comptime] outer: bool,
+    #[comptime] kernel: Kernel,
+) -> f32 {
     let t = t.abs();
     let mut value = 1.0f32;
-    if comptime!(kernel == Kernel::BSpline3 && outer) {
+    if comptime!(kernel == Kernel::Linear) {
+        value = max(1.0f32 - t, 0.0f32);
+    } else if comptime!(kernel == Kernel::BSpline3 && outer) {
         let s = max(2.0f32 - t, 0.0f32);
         value = s * s * s * comptime!(1.0f32 / 6.0);
     } else if comptime!(kernel == Kernel::BSpline3) {
@@ -95,7 +110,9 @@ fn slope(
 ) -> f32 {
     let size = t.abs();
     let mut slope = 0.0f32;
-    if comptime!(kernel == Kernel::BSpline3 && outer) {
+    if comptime!(kernel == Kernel::Linear) {
+        slope = -1.0f32;
+    } else if comptime!(kernel == Kernel::BSpline3 && outer) {
         let s = max(2.0f32 - size, 0.0f32);
         slope = -0.5f32 * s * s;
     } else if comptime!(kernel == Kernel::BSpline3) {
@@ -104,7 +121,7 @@ fn slope(
         let inside = size < comptime!(radius as f32);
         slope = select(inside, -2.0f32 * shape.rate * size * (-shape.rate * t * t).exp(), 0.0f32);
     }
-    select(t < 0.0f32, -slope, slope)
+    select(t <= 0.0f32, -slope, slope)
 }
 
 /// The shares of a vote over the taps, sum 1.
@@ -120,7 +137,7 @@ pub(super) fn shares(fraction: f32, shape: &Shape, #[comptime] plan: Plan) -> Ar
         weights[tap as usize] = weight;
         sum += weight;
     }
-    if comptime!(plan.kernel != Kernel::BSpline3) {
+    if comptime!(!plan.kernel.sums_to_one()) {
         let scale = 1.0f32 / sum;
         #[unroll]
         for tap in 0..taps {
@@ -151,12 +168,12 @@ pub(super) fn slopes(
         let outer = comptime!(tap == 0 || tap == 3);
         let steep = -moves * slope(t, shape, outer, plan.radius, plan.kernel);
         slopes[tap as usize] = steep;
-        if comptime!(plan.kernel != Kernel::BSpline3) {
+        if comptime!(!plan.kernel.sums_to_one()) {
             mass += value(t, shape, outer, plan.kernel);
             drift += steep;
         }
     }
-    if comptime!(plan.kernel != Kernel::BSpline3) {
+    if comptime!(!plan.kernel.sums_to_one()) {
         let scale = 1.0f32 / mass;
         #[unroll]
         for tap in 0..taps {

@@ -1,30 +1,42 @@
-//! Counting: integers in shared memory, carried into totals of two words, and these as votes.
+//! Counting: integers in shared memory, moved into totals of two words before they can overflow.
 
 use cubecl::prelude::*;
 
 use super::Plan;
-use super::parzen::{Shape, bin, clamped, place, shares};
+use super::images::{copy, read};
+use super::parzen::{Kernel, Shape, bin, clamped, place, shares};
 
-/// Splits `vote` by `shares` into integers that add up to it: what rounding down leaves goes to the
-/// nearest bin, which has the largest share.
+/// Splits `vote` by `shares` into integers that add up to it. One bin, whose share is never small,
+/// gets what the others leave: with the B-spline the bin below the intensity (a share of 1/6 at
+/// least, so that rounding the others to nearest leaves something for every `vote`), else the nearest
+/// bin, after rounding down.
 #[cube]
-fn split(vote: u32, shares: &Array<f32>, fraction: f32, #[comptime] radius: u32) -> Array<u32> {
-    let taps = comptime!(2 * radius);
+fn split(vote: u32, shares: &Array<f32>, fraction: f32, #[comptime] plan: Plan) -> Array<u32> {
+    let taps = comptime!(plan.taps());
+    let below = comptime!(plan.radius - 1);
+    let spline = comptime!(plan.kernel == Kernel::BSpline3);
+    let half = comptime!(if plan.kernel == Kernel::BSpline3 { 0.5f32 } else { 0.0f32 });
     let mut parts = Array::<u32>::new(comptime!(taps as usize));
     let whole = f32::cast_from(vote);
     let mut rest = vote;
     #[unroll]
     for tap in 0..taps {
-        let part = u32::cast_from(whole * shares[tap as usize]);
-        parts[tap as usize] = part;
-        rest -= part;
+        if comptime!(!(spline && tap == below)) {
+            let part = u32::cast_from(whole * shares[tap as usize] + half);
+            parts[tap as usize] = part;
+            rest -= part;
+        }
     }
-    let nearest = select(fraction < 0.5f32, comptime!(radius - 1), radius);
-    #[unroll]
-    for tap in 0..taps {
-        let part = parts[tap as usize];
-        // Modulo 2^32 where the shares were rounded up and the rest is negative.
-        parts[tap as usize] = part + select(tap == nearest, rest, 0u32);
+    if spline {
+        parts[below as usize] = rest;
+    } else {
+        let nearest = select(fraction < 0.5f32, below, plan.radius);
+        #[unroll]
+        for tap in 0..taps {
+            let part = parts[tap as usize];
+            // Modulo 2^32 where the shares were rounded up and the rest is negative.
+            parts[tap as usize] = part + select(tap == nearest, rest, 0u32);
+        }
     }
     parts
 }
@@ -53,6 +65,7 @@ fn add_to_totals(totals: &[Atomic<u32>], at: usize, low: u32, high: u32, #[compt
     }
 }
 
+/// Adds to a cell, counted from the first of the voxel's support.
 #[cube]
 fn add(
     table: &Table,
@@ -62,159 +75,199 @@ fn add(
     votes: u32,
     #[comptime] plan: Plan,
 ) {
-    if votes > 0 {
-        if comptime!(plan.copies > 0) {
-            let copy = UNIT_POS % comptime!(plan.copies);
-            let before =
-                table.low[(cell * comptime!(plan.copies) + copy) as usize].fetch_add(votes);
-            if overflows(before, votes) {
-                table.high[cell as usize].fetch_add(1u32);
+    let copy = UNIT_POS % comptime!(plan.copies.max(1));
+    let word = (cell * comptime!(plan.copies) + copy) as usize;
+    if comptime!(plan.copies > 0 && plan.counts()) {
+        // A literal, which NVIDIA's hardware adds up over the lanes of a warp.
+        table.low[word].fetch_add(1u32);
+    } else if comptime!(plan.every > 0) {
+        table.low[word].fetch_add(votes);
+    } else if comptime!(plan.copies > 0) {
+        let before = table.low[word].fetch_add(votes);
+        if overflows(before, votes) {
+            table.high[cell as usize].fetch_add(1u32);
+        }
+    } else if votes > 0 {
+        add_to_totals(totals, base + cell as usize, votes, 0u32, comptime!(plan.cells()));
+    }
+}
+
+/// Adds a vote of a pair of intensities.
+#[cube]
+fn vote(
+    table: &Table,
+    totals: &[Atomic<u32>],
+    base: usize,
+    a: f32,
+    b: f32,
+    vote: u32,
+    shape: &Shape,
+    #[comptime] plan: Plan,
+) {
+    let bins = comptime!(plan.bins);
+    if comptime!(plan.hard) {
+        add(table, totals, base, bin(a, plan) * bins + bin(b, plan), vote, plan);
+    } else {
+        let row = place(a, plan);
+        let column = place(b, plan);
+        let along = shares(row.fraction, shape, plan);
+        let across = shares(column.fraction, shape, plan);
+        let parts = split(vote, &along, row.fraction, plan);
+        let first = row.first * bins + column.first;
+        #[unroll]
+        for i in 0..plan.taps() {
+            let cells = split(parts[i as usize], &across, column.fraction, plan);
+            #[unroll]
+            for j in 0..plan.taps() {
+                add(
+                    table,
+                    totals,
+                    base,
+                    first + comptime!(i * plan.bins + j),
+                    cells[j as usize],
+                    plan,
+                );
             }
-        } else {
-            add_to_totals(totals, base + cell as usize, votes, 0u32, comptime!(plan.cells()));
         }
     }
 }
 
-/// Adds the voxels of one volume, `CUBE_POS_Y`, to its totals: a low and a high word a cell.
+/// The cells that a unit collects from the table of its cube: every `units`th, two words each.
+#[derive(CubeType)]
+struct Harvest {
+    low: Array<u32>,
+    high: Array<u32>,
+}
+
+/// Empties the table into the harvests of the units. All units of the cube take part.
+#[cube]
+fn reap(table: &Table, harvest: &mut Harvest, #[comptime] plan: Plan) {
+    sync_cube();
+    #[unroll]
+    for own in 0..plan.own() {
+        let cell = UNIT_POS + comptime!(own * plan.units);
+        if cell < comptime!(plan.cells()) {
+            let mut low = harvest.low[own as usize];
+            let mut high = harvest.high[own as usize];
+            for step in 0..plan.copies {
+                // Every lane begins with another copy: one bank each.
+                let copy = (step + UNIT_POS) % comptime!(plan.copies);
+                let word = (cell * comptime!(plan.copies) + copy) as usize;
+                let part = table.low[word].load();
+                table.low[word].store(0u32);
+                low += part;
+                high += select(low < part, 1u32, 0u32);
+            }
+            if comptime!(!plan.counts() && plan.every == 0) {
+                high += table.high[cell as usize].load();
+            }
+            harvest.low[own as usize] = low;
+            harvest.high[own as usize] = high;
+        }
+    }
+    sync_cube();
+}
+
+/// Adds the voxels of one volume, `CUBE_POS_Y`, to its totals: a low and a high word a cell. The
+/// volume has `len` vectors.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(super) fn votes_kernel(
-    a: &[f32],
-    b: &[f32],
-    weights: &[f32],
+pub(super) fn votes_kernel<N: Size>(
+    a: &[Vector<f32, N>],
+    b: &[Vector<f32, N>],
+    weights: &[Vector<f32, N>],
     totals: &[Atomic<u32>],
     shape: Shape,
     len: usize,
     #[comptime] plan: Plan,
 ) {
-    let (bins, cells) = comptime!((plan.bins, plan.cells()));
+    let cells = comptime!(plan.cells());
     let words = comptime!((plan.cells() * plan.copies).max(1));
+    let carries = comptime!(plan.carries());
     let table = Table {
         low: Shared::<[Atomic<u32>]>::new_slice(comptime!(words as usize)),
-        high: Shared::<[Atomic<u32>]>::new_slice(comptime!(if plan.copies > 0 {
-            plan.cells() as usize
-        } else {
-            1usize
-        })),
+        high: Shared::<[Atomic<u32>]>::new_slice(comptime!(carries as usize)),
     };
-    if comptime!(plan.copies > 0) {
-        let mut word = UNIT_POS;
-        while word < words {
-            table.low[word as usize].store(0u32);
-            word += comptime!(plan.units);
-        }
-        let mut cell = UNIT_POS;
-        while cell < cells {
-            table.high[cell as usize].store(0u32);
-            cell += comptime!(plan.units);
-        }
-        sync_cube();
+    let mut word = UNIT_POS;
+    while word < words {
+        table.low[word as usize].store(0u32);
+        word += comptime!(plan.units);
     }
+    let mut word = UNIT_POS;
+    while word < carries {
+        table.high[word as usize].store(0u32);
+        word += comptime!(plan.units);
+    }
+    let mut harvest = Harvest {
+        low: Array::<u32>::new(comptime!(plan.own() as usize)),
+        high: Array::<u32>::new(comptime!(plan.own() as usize)),
+    };
+    #[unroll]
+    for own in 0..plan.own() {
+        harvest.low[own as usize] = 0u32;
+        harvest.high[own as usize] = 0u32;
+    }
+    sync_cube();
+
     let volume = CUBE_POS_Y as usize * len;
     let base = CUBE_POS_Y as usize * comptime!(2 * plan.cells() as usize);
-    let at_once = comptime!(plan.at_once());
-    let span = comptime!((plan.units * plan.at_once()) as usize);
-    let mut first = Array::<f32>::new(comptime!(at_once as usize));
-    let mut second = Array::<f32>::new(comptime!(at_once as usize));
-    let mut shared = Array::<f32>::new(comptime!(at_once as usize));
-    let mut start = CUBE_POS_X as usize * span;
+    let step = CUBE_COUNT_X as usize * comptime!(plan.span() as usize);
+    let mut start = CUBE_POS_X as usize * comptime!(plan.span() as usize);
+    let mut rounds = 0u32;
+    let mut first = Array::<f32>::new(4usize);
+    let mut second = Array::<f32>::new(4usize);
+    let mut weight = Array::<f32>::new(4usize);
+    let mut next_first = Array::<f32>::new(4usize);
+    let mut next_second = Array::<f32>::new(4usize);
+    let mut next_weight = Array::<f32>::new(4usize);
+    read(a, &mut next_first, volume, start, len, plan);
+    read(b, &mut next_second, volume, start, len, plan);
+    if comptime!(plan.weighted) {
+        read(weights, &mut next_weight, volume, start, len, plan);
+    }
     while start < len {
-        #[unroll]
-        for k in 0..at_once {
-            let voxel = start + (k * comptime!(plan.units) + UNIT_POS) as usize;
-            if voxel < len {
-                first[k as usize] = a[volume + voxel];
-                second[k as usize] = b[volume + voxel];
+        copy(&next_first, &mut first);
+        copy(&next_second, &mut second);
+        // The next voxels are on their way while these are counted.
+        read(a, &mut next_first, volume, start + step, len, plan);
+        read(b, &mut next_second, volume, start + step, len, plan);
+        if comptime!(plan.weighted) {
+            copy(&next_weight, &mut weight);
+            read(weights, &mut next_weight, volume, start + step, len, plan);
+        }
+        #[unroll(plan.taps() <= 4)]
+        for k in 0..4u32 {
+            let vector = start + (k / plan.width * plan.units + UNIT_POS) as usize;
+            if vector < len {
+                let one = comptime!(1u32 << plan.places());
+                let mut units = one.runtime();
                 if comptime!(plan.weighted) {
-                    shared[k as usize] = weights[volume + voxel];
+                    let weight = clamped(weight[k as usize]);
+                    units = u32::cast_from((weight * comptime!(one as f32) + 0.5f32).floor());
+                }
+                if units > 0 {
+                    let (a, b) = (first[k as usize], second[k as usize]);
+                    vote(&table, totals, base, a, b, units, &shape, plan);
                 }
             }
         }
-        #[unroll]
-        for k in 0..at_once {
-            let voxel = start + (k * comptime!(plan.units) + UNIT_POS) as usize;
-            if voxel < len {
-                let one = comptime!(1u32 << plan.places);
-                let mut vote = one.runtime();
-                if comptime!(plan.weighted) {
-                    let weight = clamped(shared[k as usize]);
-                    vote = u32::cast_from((weight * comptime!(one as f32) + 0.5f32).floor());
-                }
-                if comptime!(plan.hard) {
-                    let row = bin(first[k as usize], plan);
-                    let cell = row * bins + bin(second[k as usize], plan);
-                    add(&table, totals, base, cell, vote, plan);
-                } else {
-                    let row = place(first[k as usize], plan);
-                    let column = place(second[k as usize], plan);
-                    let along = shares(row.fraction, &shape, plan);
-                    let across = shares(column.fraction, &shape, plan);
-                    let parts = split(vote, &along, row.fraction, plan.radius);
-                    #[unroll]
-                    for i in 0..plan.taps() {
-                        let cells = split(parts[i as usize], &across, column.fraction, plan.radius);
-                        let start = (row.first + i) * bins + column.first;
-                        #[unroll]
-                        for j in 0..plan.taps() {
-                            add(&table, totals, base, start + j, cells[j as usize], plan);
-                        }
-                    }
-                }
+        start += step;
+        if comptime!(plan.every > 0) {
+            rounds += 1;
+            if rounds == comptime!(plan.every) {
+                rounds = 0u32;
+                reap(&table, &mut harvest, plan);
             }
         }
-        start += CUBE_COUNT_X as usize * span;
     }
     if comptime!(plan.copies > 0) {
-        sync_cube();
-        let mut cell = UNIT_POS;
-        while cell < cells {
-            let mut low = 0u32;
-            let mut high = table.high[cell as usize].load();
-            for step in 0..plan.copies {
-                // Every lane begins with another copy: one bank each.
-                let copy = (step + UNIT_POS) % comptime!(plan.copies);
-                let part = table.low[(cell * comptime!(plan.copies) + copy) as usize].load();
-                low += part;
-                if low < part {
-                    high += 1;
-                }
-            }
+        reap(&table, &mut harvest, plan);
+        #[unroll]
+        for own in 0..plan.own() {
+            let (low, high) = (harvest.low[own as usize], harvest.high[own as usize]);
             if low > 0 || high > 0 {
+                let cell = UNIT_POS + comptime!(own * plan.units);
                 add_to_totals(totals, base + cell as usize, low, high, cells);
             }
-            cell += comptime!(plan.units);
         }
     }
-}
-
-/// Votes from totals, convolved along both axes with `2 reach + 1` shares; one unit a cell.
-#[cube(launch_unchecked)]
-pub(super) fn table_kernel(
-    totals: &[u32],
-    shares: &[f32],
-    output: &mut [f32],
-    #[comptime] plan: Plan,
-    #[comptime] reach: u32,
-) {
-    let (bins, cells) = comptime!((plan.bins, plan.cells()));
-    if ABSOLUTE_POS_X >= cells {
-        terminate!();
-    }
-    let base = CUBE_POS_Y as usize * comptime!(2 * plan.cells() as usize);
-    let (row, column) = (ABSOLUTE_POS_X / bins, ABSOLUTE_POS_X % bins);
-    let unit = comptime!(1.0f32 / (1u64 << plan.places) as f32);
-    let word = comptime!((1u64 << 32) as f32 / (1u64 << plan.places) as f32);
-    let mut sum = 0.0f32;
-    for i in 0..comptime!(2 * reach + 1) {
-        for j in 0..comptime!(2 * reach + 1) {
-            let (m, n) = (row + i, column + j);
-            if m >= reach && n >= reach && m < bins + reach && n < bins + reach {
-                let at = base + ((m - reach) * bins + n - reach) as usize;
-                let low = f32::cast_from(totals[at]) * unit;
-                let high = f32::cast_from(totals[at + comptime!(plan.cells() as usize)]) * word;
-                sum += shares[i as usize] * shares[j as usize] * (high + low);
-            }
-        }
-    }
-    output[CUBE_POS_Y as usize * comptime!(plan.cells() as usize) + ABSOLUTE_POS_X as usize] = sum;
 }

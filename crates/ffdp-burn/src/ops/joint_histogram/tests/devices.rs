@@ -23,11 +23,14 @@ fn gpu_agrees_with_cpu() {
         ([1, 1, 1, 7, 1], 9, b_spline),
         ([3, 1, 9, 10, 11], 64, b_spline),
         ([1, 1, 17, 13, 37], 128, b_spline),
+        ([2, 1, 12, 13, 20], 256, b_spline),
         ([1, 1, 17, 13, 37], 256, ParzenKernel::Gaussian { sigma_bins: 0.5 }),
         ([2, 1, 17, 13, 37], 255, ParzenKernel::Delta),
         ([1, 1, 47, 48, 49], 32, b_spline),
     ];
+    // Volumes that do not divide into vectors, and some that do.
     cases.extend(KERNELS.map(|kernel| ([2, 1, 13, 17, 19], 32, kernel)));
+    cases.extend(KERNELS.map(|kernel| ([2, 1, 12, 17, 20], 20, kernel)));
     for (name, device) in gpu_devices() {
         for (shape, bins, kernel) in cases.iter().copied() {
             for mode in [HistogramMode::Exact, HistogramMode::Approximate] {
@@ -78,51 +81,102 @@ fn a_gpu_repeats_itself_bit_by_bit() {
     }
 }
 
-/// Votes with a chosen number of binary places, straight from the backend.
-fn votes_with_places(images: [&[f64]; 3], bins: usize, places: u32, device: &Device) -> Vec<f64> {
-    let shape = [1, 1, 1, 1, images[0].len()];
-    let [a, b, weights] =
-        images.map(|image| tensor::<5>(image, shape, device, DType::F32).into_dispatch());
-    let options = HistogramOptions { bins, ..Default::default() };
-    let binning = Binning { options, weighted: true, places };
-    let votes = <Dispatch as JointHistogramOps>::joint_histogram_3d(a, b, weights, binning);
-    to_f64(Tensor::<3>::from_dispatch(votes))
-}
-
 #[test]
-fn words_that_overflow_carry_into_the_next() {
-    // With 31 binary places two votes fill a word: what takes billions of voxels otherwise.
+fn the_order_of_the_voxels_does_not_matter() {
     for (name, device) in gpu_devices() {
-        for bins in [32, 200] {
-            for (len, constant) in [(3, true), (100_000, true), (100_000, false)] {
-                let [mut a, mut b, mut weights] = images(len, bins, 13);
-                if constant {
-                    // The centre of a bin, so that a cell takes (2 / 3)^2 of every vote.
-                    a.fill(0.5 + 0.5 / (bins - 4) as f64);
-                    b.fill(0.5 + 0.5 / (bins - 4) as f64);
-                    weights.fill(1.0);
-                }
-                let inputs = [&a[..], &b, &weights];
-                let expected = direct_on_cpu(inputs, bins);
-                let actual = votes_with_places(inputs, bins, 31, &device);
-                let label = format!("{name} {bins} bins, {len} voxels, constant {constant}");
-                let error = assert_close(&label, &actual, &expected, GPU_VOTES);
-                let total = actual.iter().sum::<f64>();
-                let votes = expected.iter().sum::<f64>();
-                // The integers add up exactly; cells are rounded once to f32.
-                assert!((total / votes - 1.0).abs() < 1e-7, "{label}: {total} of {votes}");
-                println!("carry {label}: {error:.1e}");
+        let shape = [1, 1, 60, 61, 64];
+        let len = shape.iter().product();
+        let inputs = images(len, 32, 13);
+        // A step that shares no factor with the number of voxels visits each once.
+        let permuted = inputs
+            .each_ref()
+            .map(|image| (0..len).map(|voxel| image[voxel * 100_003 % len]).collect::<Vec<_>>());
+        for (bins, kernel) in [
+            (32, ParzenKernel::BSpline3),
+            (32, ParzenKernel::Delta),
+            (64, ParzenKernel::Linear),
+            (200, ParzenKernel::BSpline3),
+        ] {
+            for weighted in [false, true] {
+                let options = options(bins, kernel, HistogramMode::Exact);
+                let of = |[a, b, weights]: &[Vec<f64>; 3]| {
+                    let weights = weighted.then_some(&weights[..]);
+                    votes_of([a, b], weights, shape, &options, &device)
+                };
+                assert_eq!(of(&inputs), of(&permuted), "{name} {options:?} weighted {weighted}");
             }
         }
     }
 }
 
-fn direct_on_cpu([a, b, weights]: [&[f64]; 3], bins: usize) -> Vec<f64> {
-    let shape = [1, 1, 1, 1, a.len()];
-    let options = HistogramOptions { bins, ..Default::default() };
-    // As f32 holds the intensities.
-    let [a, b] = [a, b].map(|v| v.iter().map(|v| f64::from(*v as f32)).collect::<Vec<_>>());
-    evaluate([&a, &b], Some(weights), shape, &options, &cpu(), DType::F64).votes
+fn votes_of(
+    images: [&[f64]; 2],
+    weights: Option<&[f64]>,
+    shape: [usize; 5],
+    options: &HistogramOptions,
+    device: &Device,
+) -> Vec<f64> {
+    let image = |v: &[f64]| -> Tensor<5> { tensor(v, shape, device, DType::F32) };
+    to_f64(joint_votes(image(images[0]), image(images[1]), weights.map(image), options))
+}
+
+#[test]
+fn the_votes_of_a_constant_image_are_those_of_a_voxel() {
+    // 576 votes of one cell fill a word: tables are emptied or carry, and totals carry.
+    let spline = ParzenKernel::BSpline3;
+    for (name, device) in gpu_devices() {
+        for (kernel, bins, len) in [
+            (spline, 32, 3),
+            (spline, 32, 99_999),
+            (spline, 32, 6_000_000),
+            (spline, 64, 6_000_000),
+            (spline, 128, 100_000),
+            (spline, 200, 100_000),
+            (ParzenKernel::Linear, 32, 1_000_000),
+        ] {
+            for weight in [None, Some(1.0), Some(0.3f32)] {
+                let options = options(bins, kernel, HistogramMode::Exact);
+                // Near the centre of a bin, where one cell takes most.
+                let value = ((bins / 2) as f64 + 0.502) / options.inner_bins() as f64;
+                let value = f64::from(value as f32);
+                let filled = |value: f64| -> Tensor<5> {
+                    Tensor::full([1, 1, 1, 1, len], value, (&device, DType::F32))
+                };
+                let weights = weight.map(|weight| filled(f64::from(weight)));
+                let votes = joint_votes(filled(value), filled(value), weights, &options);
+                let votes = to_f64(votes);
+                let count = len as f64 * f64::from(weight.unwrap_or(1.0));
+                let label = format!("{name} {kernel:?} {bins} bins, {len} voxels of {weight:?}");
+                let expected = table(&[value], &[value], &options);
+                let expected: Vec<f64> = expected.into_iter().map(|vote| vote * count).collect();
+                let error = assert_close(&label, &votes, &expected, GPU_VOTES);
+                // The integers add up to the votes; the weight and the cells are rounded.
+                let total = votes.iter().sum::<f64>() / count;
+                assert!((total - 1.0).abs() < 2e-7, "{label}: {total}");
+                println!("constant {label}: {error:.1e}");
+            }
+        }
+    }
+}
+
+fn table(a: &[f64], b: &[f64], options: &HistogramOptions) -> Vec<f64> {
+    on_cpu([a, b], [1, 1, 1, 1, a.len()], options).votes
+}
+
+#[test]
+fn single_votes_are_counted_past_the_integers_of_f32() {
+    let len = (1 << 24) + 3;
+    for (name, device) in gpu_devices() {
+        let mut image = Tensor::<5>::full([1, 1, 1, 1, len], 0.5, (&device, DType::F32));
+        let options = options(32, ParzenKernel::Delta, HistogramMode::Exact);
+        let votes = to_f64(joint_votes(image.clone(), image.clone(), None, &options));
+        assert_eq!(votes[16 * 32 + 16], f64::from(len as f32), "{name}");
+        assert_eq!(votes.iter().filter(|votes| **votes > 0.0).count(), 1, "{name}");
+        // Two voxels elsewhere.
+        image = image.slice_fill([0..1, 0..1, 0..1, 0..1, 0..2], 0.0);
+        let votes = to_f64(joint_votes(image.clone(), image, None, &options));
+        assert_eq!((votes[0], votes[16 * 32 + 16]), (2.0, f64::from((len - 2) as f32)), "{name}");
+    }
 }
 
 #[test]

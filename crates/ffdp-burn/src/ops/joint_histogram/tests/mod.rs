@@ -13,8 +13,9 @@ mod values;
 /// f64 sums of a few thousand positive terms in another order.
 const ROUNDING: f64 = 1e-13;
 
-const KERNELS: [ParzenKernel; 4] = [
+const KERNELS: [ParzenKernel; 5] = [
     ParzenKernel::Delta,
+    ParzenKernel::Linear,
     ParzenKernel::BSpline3,
     ParzenKernel::Gaussian { sigma_bins: 0.5 },
     ParzenKernel::Gaussian { sigma_bins: 1.7 },
@@ -58,6 +59,11 @@ fn images(len: usize, bins: usize, seed: u64) -> [Vec<f64>; 3] {
 fn kernel_at(kernel: ParzenKernel, t: f64) -> f64 {
     match kernel {
         ParzenKernel::Delta => f64::from((-0.5..0.5).contains(&-t)),
+        ParzenKernel::Linear => [1.0, -2.0, 1.0]
+            .iter()
+            .zip([t + 1.0, t, t - 1.0])
+            .map(|(factor, s)| factor * s.max(0.0))
+            .sum::<f64>(),
         ParzenKernel::BSpline3 if t.abs() >= 2.0 => 0.0,
         ParzenKernel::BSpline3 => {
             let power = |s: f64| s.max(0.0).powi(3);

@@ -118,6 +118,31 @@ fn exchanging_the_images_transposes_the_table() {
 }
 
 #[test]
+fn marginals_belong_to_one_image() {
+    let mut devices = crate::testing::gpu_devices();
+    devices.push(("cpu", cpu()));
+    for (name, device) in devices {
+        for kernel in KERNELS {
+            let [a, b, c] = images(600, 24, 17);
+            let options = options(24, kernel, HistogramMode::Exact);
+            let rows = |other: &[f64]| -> Vec<f64> {
+                let shape = [1, 1, 6, 10, 10];
+                let votes = evaluate([&a, other], None, shape, &options, &device, DType::F32).votes;
+                votes.chunks(24).map(|row| row.iter().sum()).collect()
+            };
+            let label = format!("{name} {kernel:?}");
+            // A row's cells are rounded to f32; the integers of a GPU add up to the same.
+            assert_close(&label, &rows(&b), &rows(&c), 1e-6);
+            let expected: Vec<f64> = a.iter().fold(vec![0.0; 24], |mut sum, v| {
+                sum.iter_mut().zip(shares(*v, 24, kernel)).for_each(|(sum, share)| *sum += share);
+                sum
+            });
+            assert_close(&label, &rows(&b), &expected, 1e-5);
+        }
+    }
+}
+
+#[test]
 fn a_mask_selects_voxels() {
     let [a, b, _] = images(200, 32, 5);
     let mask: Vec<f64> = (0..200).map(|voxel| f64::from(voxel % 3 == 0)).collect();
