@@ -11,6 +11,7 @@ pub mod adam;
 pub mod compose;
 pub mod conv3d;
 pub mod gaussian;
+pub mod greedy;
 pub mod grid_sample;
 pub mod jacobian;
 pub mod joint_histogram;
@@ -26,10 +27,11 @@ pub(crate) mod real;
 pub(crate) mod stencil;
 pub(crate) mod vjp;
 
-pub use adam::{AdamOptions, AdamStep, Moments, adam};
+pub use adam::{AdamOptions, AdamStep, MomentStorage, Moments, adam};
 pub use compose::{compose, exp};
 pub use conv3d::conv3d;
 pub use gaussian::{GaussianOptions, gaussian};
+pub use greedy::{GreedyImages, GreedyOptions, GreedyState, Measure, greedy};
 pub use grid_sample::{GridSampleOptions, Interpolation, Padding, grid_sample, warp};
 pub use jacobian::{jacobian, jacobian_penalty};
 pub use joint_histogram::{

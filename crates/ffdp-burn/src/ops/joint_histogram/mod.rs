@@ -76,7 +76,7 @@ impl HistogramOptions {
         self.bins - 2 * self.kernel.radius()
     }
 
-    fn check(&self) {
+    pub(crate) fn check(&self) {
         let Self { bins, kernel, .. } = *self;
         assert!(
             (8..=256).contains(&bins),
@@ -115,6 +115,11 @@ impl Binning {
     /// with the widest Gaussian): its row and its column lose less than one unit each, and the
     /// largest cell gains what the others lost.
     const PLACES: u32 = 27;
+
+    /// For images without weights.
+    pub(crate) fn unweighted(options: HistogramOptions) -> Self {
+        Self { options, weighted: false, places: if options.is_hard() { 0 } else { Self::PLACES } }
+    }
 
     fn table(&self, image: &Shape) -> Shape {
         Shape::from([image[0], self.options.bins, self.options.bins])
