@@ -4,8 +4,9 @@ use burn::tensor::{Device, Distribution, Int, Tensor};
 use ffdp::baseline::{self, BoxFilter};
 use ffdp::losses::{MutualInformation, Similarity};
 use ffdp::ops::{
-    self, Accumulation, ComposeOptions, GaussianOptions, GradientMode, GridSampleOptions,
-    HistogramMode, HistogramOptions, LabelDiceOptions, LnccOptions, ParzenKernel,
+    self, Accumulation, AdamOptions, ComposeOptions, GaussianOptions, GradientMode, GreedyImages,
+    GreedyOptions, GreedyState, GridSampleOptions, HistogramMode, HistogramOptions,
+    LabelDiceOptions, LnccOptions, Measure, MomentStorage, Moments, ParzenKernel,
 };
 
 /// What is timed.
@@ -87,6 +88,14 @@ pub struct Case {
 }
 
 impl Case {
+    /// What is timed of it; an optimiser's step has no gradient.
+    pub fn passes(&self) -> &'static [Pass] {
+        match self.inputs.iter().any(|input| input.tracked) {
+            true => &[Pass::Forward, Pass::Both],
+            false => &[Pass::Forward],
+        }
+    }
+
     /// The inputs for a pass, on `device` without autodiff.
     pub fn inputs(&self, size: usize, device: &Device, pass: Pass) -> Vec<Tensor<5>> {
         let prepare = |input: &Input| {
@@ -154,6 +163,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(losses());
     cases.push(labels());
     cases.extend(regularisers());
+    cases.extend(iterations());
     cases
 }
 
@@ -390,6 +400,107 @@ fn regularisers() -> Vec<Case> {
                 fused("fused", |t| scalar(ops::jacobian_penalty(t[0].clone(), 0.1))),
                 burn("burn", 100.0, |t| scalar(baseline::jacobian_penalty(t[0].clone(), 0.1))),
             ],
+        },
+    ]
+}
+
+/// Steps in one run of an optimiser: its state is made anew for every run, which must not count.
+const STEPS: usize = 10;
+
+fn adam_steps(t: &[Tensor<5>], storage: MomentStorage, gradient_floor: f64) -> Tensor<5> {
+    let options = AdamOptions { gradient_floor, storage, ..AdamOptions::default() };
+    let mut moments = Moments::default();
+    let mut step = || ops::adam(t[0].clone(), &mut moments, &options).direction;
+    (1..STEPS).for_each(|_| drop(step()));
+    step()
+}
+
+fn greedy_options(measure: Measure, storage: MomentStorage) -> GreedyOptions {
+    GreedyOptions {
+        measure,
+        displacement_scale: GridSampleOptions::default().displacement_scale,
+        step_voxels: [0.25; 3],
+        smooth_gradient: GaussianOptions::isotropic(1.0),
+        smooth_warp: GaussianOptions::isotropic(0.5),
+        adam: AdamOptions { gradient_floor: 0.1, storage, ..AdamOptions::default() },
+    }
+}
+
+fn greedy(t: &[Tensor<5>], measure: Measure, storage: MomentStorage) -> Tensor<5> {
+    let affine = t[2].clone().reshape([1, 3, 4]);
+    let images = GreedyImages { fixed: t[0].clone(), moving: t[1].clone(), affine };
+    let [_, _, d, h, w] = t[0].dims();
+    let displacement = Tensor::zeros([1, 3, d, h, w], &t[0].device());
+    let state = GreedyState { displacement, moments: Moments::default() };
+    let options = greedy_options(measure, storage);
+    ops::greedy(&images, state, &options, STEPS).1.displacement
+}
+
+/// The same from one op after the other, with autodiff, and LNCC.
+fn greedy_composed(t: &[Tensor<5>]) -> Tensor<5> {
+    let options = greedy_options(Measure::SquaredDifference, MomentStorage::Full);
+    let [_, _, d, h, w] = t[0].dims();
+    let mut field = Tensor::zeros([1, 3, d, h, w], &t[0].device());
+    let mut moments = Moments::default();
+    for _ in 0..STEPS {
+        let tracked = field.clone().autodiff().require_grad();
+        let [fixed, moving, affine] = [0, 1, 2].map(|i| t[i].clone().autodiff());
+        let affine = Some(affine.reshape([1, 3, 4]));
+        let sampling = GridSampleOptions::default();
+        let moved = ops::grid_sample(moving, affine, Some(tracked.clone()), &sampling);
+        let gradients = ops::lncc(moved, fixed, &LnccOptions::default()).backward();
+        let gradient = tracked.grad(&gradients).expect("the loss depends on the field");
+        let gradient = ops::gaussian(gradient, &options.smooth_gradient);
+        let step = ops::adam(gradient, &mut moments, &options.adam);
+        let length = step.longest.clamp_min(1.0).reshape([1, 1, 1, 1, 1]);
+        let step = step.direction * length.recip().mul_scalar(-0.25);
+        field = ops::gaussian(ops::compose(field, step), &options.smooth_warp);
+    }
+    field
+}
+
+/// Ten steps each: divide by ten.
+fn iterations() -> Vec<Case> {
+    use MomentStorage::{Bf16, Full};
+    let steps = STEPS as f64;
+    // F, M, and u, m, v read and written.
+    let (floor, inputs) =
+        ([80.0 * steps; 2], vec![plain(Kind::Image), plain(Kind::Image), plain(Kind::Affine)]);
+    vec![
+        Case {
+            name: "10 steps of adam",
+            // g, m, v; m, v, d.
+            floor: [72.0 * steps; 2],
+            inputs: vec![plain(Kind::Field)],
+            variants: vec![
+                fused("fused", |t| adam_steps(t, Full, 0.1)),
+                fused("fused, no floor", |t| adam_steps(t, Full, 0.0)),
+                fused("fused, bf16", |t| adam_steps(t, Bf16, 0.1)),
+            ],
+        },
+        Case {
+            name: "10 greedy iterations, lncc w7",
+            floor,
+            inputs: inputs.clone(),
+            variants: vec![
+                fused("fused", |t| greedy(t, Measure::Lncc(LnccOptions::default()), Full)),
+                fused("fused, bf16", |t| greedy(t, Measure::Lncc(LnccOptions::default()), Bf16)),
+                fused("one op after the other", greedy_composed),
+            ],
+        },
+        Case {
+            name: "10 greedy iterations, mse",
+            floor,
+            inputs: inputs.clone(),
+            variants: vec![fused("fused", |t| greedy(t, Measure::SquaredDifference, Full))],
+        },
+        Case {
+            name: "10 greedy iterations, mi 32 bins",
+            floor,
+            inputs,
+            variants: vec![fused("fused", |t| {
+                greedy(t, Measure::MutualInformation(HistogramOptions::default()), Full)
+            })],
         },
     ]
 }

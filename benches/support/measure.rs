@@ -77,16 +77,19 @@ impl Bench {
 
     /// Both passes of a variant at one size; `before` are the rows of smaller sizes.
     pub fn rows(&self, case: &Case, variant: &Variant, size: usize, before: &[Row]) -> Vec<Row> {
-        let passes = [(Pass::Forward, "forward"), (Pass::Both, "forward + backward")];
-        passes
-            .into_iter()
+        let name = |pass| match pass {
+            Pass::Forward => "forward",
+            Pass::Both => "forward + backward",
+        };
+        case.passes()
+            .iter()
             .zip(case.floor)
-            .map(|((pass, name), floor)| {
+            .map(|(&pass, floor)| {
                 let row = Row {
                     op: case.name,
                     variant: variant.name,
                     size,
-                    pass: name,
+                    pass: name(pass),
                     figures: None,
                     note: None,
                 };

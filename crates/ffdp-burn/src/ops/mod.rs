@@ -11,6 +11,7 @@ pub mod adam;
 pub mod compose;
 pub mod conv3d;
 pub mod gaussian;
+pub mod greedy;
 pub mod grid_sample;
 #[cfg(test)]
 mod huge;
@@ -29,10 +30,11 @@ pub(crate) mod march;
 pub(crate) mod real;
 pub(crate) mod vjp;
 
-pub use adam::{AdamOptions, AdamStep, Moments, adam};
+pub use adam::{AdamOptions, AdamStep, MomentStorage, Moments, adam};
 pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
 pub use conv3d::conv3d;
 pub use gaussian::{GaussianOptions, gaussian};
+pub use greedy::{GreedyImages, GreedyOptions, GreedyState, Measure, greedy};
 pub use grid_sample::{Accumulation, GridSampleOptions, Interpolation, Padding, grid_sample, warp};
 pub use information::{Information, information_loss};
 pub use jacobian::{jacobian, jacobian_penalty};

@@ -1,4 +1,4 @@
-//! The two element types of the CPU implementations, and how they read and make tensors.
+//! The element types of the CPU implementations, and how they read and make tensors.
 //!
 //! `f32` is what users run; `f64` is the oracle's precision, against which finite differences
 //! prove every gradient.
@@ -29,6 +29,16 @@ impl Real for f64 {
     }
     fn wide(self) -> f64 {
         self
+    }
+}
+
+/// Storage only, where an op offers half the width: nothing is computed in it.
+impl Real for burn::tensor::bf16 {
+    fn of(value: f64) -> Self {
+        Self::from_f64(value)
+    }
+    fn wide(self) -> f64 {
+        self.to_f64()
     }
 }
 

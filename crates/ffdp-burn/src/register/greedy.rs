@@ -1,62 +1,41 @@
-//! One iteration of the compositive greedy method (Avants et al. 2008, FFDP paper section 2).
-//!
-//! ```text
-//! moved = M(A p + t + S u(p))          loss(moved, fixed)        g = dloss/du
-//! d = Adam(G_grad g), longest vector at most 1, short where g is faint
-//! s = -lr d                            u <- G_warp (s + u o (id + s))
-//! ```
-//! `u` displacement in voxels of the level · `[A|t]`, `S` from fixed to moving voxels by the headers
-//! · `G` Gaussian smoothing. The composition, in place of a sum, keeps the map invertible: each step
-//! is a small deformation of its own.
+//! The problem of one level as the fused iterations see it; the method is in
+//! [`ops::greedy`](crate::ops::greedy()).
 
 use burn::tensor::{Device, Tensor};
 
-use super::adam::Adam;
 use super::pyramid::LevelImage;
 use super::settings::{LnccSettings, MiSettings, Settings, Similarity};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, index_affine, index_linear};
-use crate::losses::{MutualInformation, Similarity as _};
-use crate::ops::lncc::lncc_sum;
-use crate::ops::mse::squared_difference_sum;
+use crate::losses::{self, MutualInformation, Similarity as _};
 use crate::ops::{
-    GaussianOptions, GridSampleOptions, HistogramOptions, LnccOptions, compose, gaussian,
-    grid_sample,
+    AdamOptions, GaussianOptions, GreedyImages, GreedyOptions, GreedyState, GridSampleOptions,
+    HistogramOptions, LnccOptions, Measure, Moments, greedy, grid_sample,
 };
 use crate::transform::{Displacement, affine_tensor};
 
 /// The problem of one level: two images, how they are compared, how far a step goes.
 pub(super) struct Greedy {
-    fixed: Tensor<5>,
-    moving: Tensor<5>,
-    affine: Tensor<3>,
-    sampling: GridSampleOptions,
-    similarity: Similarity,
-    /// `-lr` along x, y, z in voxels, `[1, 3, 1, 1, 1]`.
-    rate: Tensor<5>,
-    smooth_gradient: GaussianOptions,
-    smooth_warp: GaussianOptions,
+    images: GreedyImages,
+    options: GreedyOptions,
 }
 
 /// What changes from iteration to iteration.
 pub(super) struct State {
     pub displacement: Displacement,
-    adam: Adam,
+    moments: Moments,
 }
 
 impl State {
-    pub fn identity(geometry: Geometry, settings: &Settings, device: &Device) -> Self {
-        let displacement = Displacement::zero(geometry, device);
-        Self { displacement, adam: Adam::new(settings.gradient_floor) }
+    pub fn identity(geometry: Geometry, device: &Device) -> Self {
+        Self { displacement: Displacement::zero(geometry, device), moments: Moments::default() }
     }
 
-    /// The state on the grid of the next level.
+    /// The state on the grid of the next level. The moments start afresh: those of a level that has
+    /// converged are noise, and following them for ten iterations undid part of the result.
     pub fn resampled(self, geometry: &Geometry) -> Self {
-        if self.displacement.geometry() == geometry {
-            return self;
-        }
-        let adam = self.adam.resampled(self.displacement.geometry(), geometry);
-        Self { displacement: self.displacement.resampled(geometry), adam }
+        let displacement = self.displacement.resampled(geometry);
+        Self { displacement, moments: Moments::default() }
     }
 }
 
@@ -71,77 +50,82 @@ impl Greedy {
             sigma_voxels: voxels(sigma),
             ..GaussianOptions::isotropic(0.0)
         };
-        let rate = voxels(-settings.learning_rate_voxels).map(|rate| rate as f32);
-        let device = fixed.tensor.device();
-        Self {
-            affine: affine_tensor(&map, &device, fixed.tensor.dtype()),
-            sampling: GridSampleOptions {
-                displacement_scale: index_linear(&fixed.geometry, &moving.geometry),
-                ..GridSampleOptions::default()
-            },
-            similarity: settings.similarity,
-            rate: Tensor::<1>::from_floats(rate, &device).reshape([1, 3, 1, 1, 1]),
+        let options = GreedyOptions {
+            measure: measure(settings.similarity),
+            displacement_scale: index_linear(&fixed.geometry, &moving.geometry),
+            step_voxels: voxels(settings.learning_rate_voxels),
             smooth_gradient: smoothing(settings.sigma_gradient_voxels),
             smooth_warp: smoothing(settings.sigma_warp_voxels),
-            fixed: fixed.tensor,
-            moving: moving.tensor,
+            adam: AdamOptions {
+                gradient_floor: settings.gradient_floor,
+                storage: settings.moments,
+                ..AdamOptions::default()
+            },
+        };
+        let (device, dtype) = (fixed.tensor.device(), fixed.tensor.dtype());
+        let affine = affine_tensor(&map, &device, dtype);
+        Self {
+            images: GreedyImages { fixed: fixed.tensor, moving: moving.tensor, affine },
+            options,
         }
     }
 
-    /// The loss summed over voxels up to a constant, `[1]`: so that the size of its gradient does
-    /// not depend on the size of the image.
-    fn summed_loss(&self, field: Tensor<5>) -> Tensor<1> {
-        let (moving, affine) = (self.moving.clone(), Some(self.affine.clone()));
-        let moved = grid_sample(moving, affine, Some(field), &self.sampling);
-        match self.similarity {
-            Similarity::Lncc(LnccSettings { window, epsilon }) => {
-                let options = LnccOptions { window, epsilon, ..LnccOptions::default() };
-                lncc_sum(moved, self.fixed.clone(), &options).neg()
-            }
-            Similarity::Mse => squared_difference_sum(moved, self.fixed.clone()),
-            Similarity::Mi(MiSettings { bins }) => {
-                let loss = MutualInformation(HistogramOptions { bins, ..Default::default() });
-                let count = self.fixed.shape().num_elements() as f64;
-                loss.loss(moved, self.fixed.clone()).mul_scalar(count)
-            }
-        }
-    }
-
-    /// The loss as it is reported, from the summed one: `1 - mean n` for LNCC, the mean for
-    /// MSE, the negative information for MI.
-    pub fn reported(&self, summed: f64) -> f64 {
-        let mean = summed / self.fixed.shape().num_elements() as f64;
-        match self.similarity {
-            Similarity::Lncc(_) => 1.0 + mean,
-            Similarity::Mse | Similarity::Mi(_) => mean,
+    /// The loss as it is reported, from the measure: `1 - mean n` for LNCC, the mean for MSE, the
+    /// negative information for MI.
+    pub fn reported(&self, measure: f64) -> f64 {
+        let mean = measure / self.images.fixed.shape().num_elements() as f64;
+        match self.options.measure {
+            Measure::Lncc(_) => 1.0 - mean,
+            Measure::SquaredDifference => mean,
+            Measure::MutualInformation(_) => -mean,
         }
     }
 
     /// The reported loss at a displacement on this level; waits for the device.
     pub fn loss_at(&self, displacement: &Displacement) -> Result<f64> {
-        let losses = read_losses(vec![self.summed_loss(displacement.field().clone())])?;
-        Ok(self.reported(losses[0]))
+        let GreedyImages { fixed, moving, affine } = self.images.clone();
+        let sampling = GridSampleOptions {
+            displacement_scale: self.options.displacement_scale,
+            ..GridSampleOptions::default()
+        };
+        let field = displacement.field().clone();
+        let moved = grid_sample(moving, Some(affine), Some(field), &sampling);
+        let loss = match self.options.measure {
+            Measure::Lncc(options) => losses::Lncc(options).loss(moved, fixed),
+            Measure::SquaredDifference => losses::Mse.loss(moved, fixed),
+            Measure::MutualInformation(options) => MutualInformation(options).loss(moved, fixed),
+        };
+        Ok(read(loss)?[0])
     }
 
-    /// One iteration. Returns the summed loss *before* the step, `[1]`, still on the device.
-    pub fn step(&self, state: &mut State) -> Result<Tensor<1>> {
-        let field = state.displacement.field().clone();
-        let tracked = field.clone().autodiff().require_grad();
-        let loss = self.summed_loss(tracked.clone());
-        let gradients = loss.backward();
-        let gradient = tracked.grad(&gradients).expect("the loss depends on the displacement");
-        let gradient = gaussian(gradient, &self.smooth_gradient);
-        let step = state.adam.step(gradient, &self.rate);
-        let field = gaussian(compose(field, step), &self.smooth_warp);
-        let geometry = state.displacement.geometry().clone();
-        state.displacement = Displacement::new(field, geometry)?;
-        Ok(loss.inner())
+    /// Some iterations; also the loss before each of them. Waits for the device once.
+    pub fn steps(&self, state: State, iterations: usize) -> Result<(Vec<f64>, State)> {
+        let State { displacement, moments } = state;
+        let geometry = displacement.geometry().clone();
+        let state = GreedyState { displacement: displacement.into_field(), moments };
+        let (measures, state) = greedy(&self.images, state, &self.options, iterations);
+        let losses = read(measures)?.into_iter().map(|measure| self.reported(measure)).collect();
+        let displacement = Displacement::new(state.displacement, geometry)?;
+        Ok((losses, State { displacement, moments: state.moments }))
     }
 }
 
-/// Summed losses, read from the device at once.
-pub(super) fn read_losses(losses: Vec<Tensor<1>>) -> Result<Vec<f64>> {
-    let values = Tensor::cat(losses, 0)
+/// What the iterations improve.
+fn measure(similarity: Similarity) -> Measure {
+    match similarity {
+        Similarity::Lncc(LnccSettings { window, epsilon }) => {
+            Measure::Lncc(LnccOptions { window, epsilon, ..LnccOptions::default() })
+        }
+        Similarity::Mse => Measure::SquaredDifference,
+        Similarity::Mi(MiSettings { bins }) => {
+            Measure::MutualInformation(HistogramOptions { bins, ..HistogramOptions::default() })
+        }
+    }
+}
+
+/// Numbers read from the device.
+fn read(values: Tensor<1>) -> Result<Vec<f64>> {
+    let values = values
         .try_into_vec_as::<f32>()
         .map_err(|reason| Error::device("reading the loss", reason))?;
     Ok(values.into_iter().map(f64::from).collect())

@@ -2,7 +2,7 @@
 //!
 //! [`register`] takes a fixed and a moving [`Volume`](crate::image::Volume), each on its own grid,
 //! and finds the [`Displacement`](crate::transform::Displacement) that carries the moving image
-//! onto the fixed one. Start reading at `run.rs`; `greedy.rs` is one iteration, `pyramid.rs` the
+//! onto the fixed one. Start reading at `run.rs`; `greedy.rs` is one level, `pyramid.rs` the
 //! levels, `settings.rs` every number that can be chosen.
 //!
 //! There is no rigid or affine stage: the images are placed by their headers, and what these do
@@ -24,7 +24,6 @@
 //! # Ok::<(), ffdp_burn::Error>(())
 //! ```
 
-mod adam;
 mod convergence;
 mod greedy;
 mod observer;

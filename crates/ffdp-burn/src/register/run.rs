@@ -3,17 +3,18 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 use serde::Serialize;
 
 use super::convergence::has_converged;
-use super::greedy::{Greedy, State, read_losses};
+use super::greedy::{Greedy, State};
 use super::observer::{LevelStart, Observer, Progress};
 use super::prepare::prepare;
 use super::pyramid::{LevelImage, level_image};
 use super::settings::{LevelSettings, Settings};
 use crate::error::{Error, Result};
 use crate::image::Volume;
+use crate::ops::MomentStorage;
 use crate::transform::Displacement;
 
 /// What a registration found.
@@ -96,7 +97,7 @@ impl Outcome {
 /// Computed on `device` in f32. On the CPU the same input gives the same bits.
 ///
 /// # Errors
-/// [`Error::Invalid`] for a setting without meaning, a constant image or fewer than
+/// [`Error::Invalid`] for a setting without meaning or that the device lacks, a constant image or fewer than
 /// [`MINIMUM_AXIS_VOXELS`](super::MINIMUM_AXIS_VOXELS) along an axis; [`Error::NonFinite`] for NaN or
 /// infinite voxels; [`Error::NoOverlap`] when the grids hardly overlap; [`Error::Device`] when the
 /// device fails.
@@ -108,6 +109,7 @@ pub fn register(
     observer: &mut dyn Observer,
 ) -> Result<Registration> {
     let device = device.clone().inner();
+    check_moments(settings.moments, &device)?;
     let [scaled_fixed, scaled_moving] = prepare(fixed, moving, settings)?;
     let images = [scaled_fixed.to_tensor(&device), scaled_moving.to_tensor(&device)];
     drop((scaled_fixed, scaled_moving));
@@ -117,8 +119,8 @@ pub fn register(
     let mut state: Option<State> = None;
     let mut finest = None;
     for index in 0..settings.levels.len() {
-        let (greedy, mut at) = run.enter(index, state.take())?;
-        let report = run.level(index, &greedy, &mut at)?;
+        let (greedy, at) = run.enter(index, state.take())?;
+        let (report, at) = run.level(index, &greedy, at)?;
         let cancelled = report.stop == Stop::Cancelled;
         let ended = run.observer.level_finished(&report);
         levels.push(report);
@@ -154,14 +156,19 @@ impl Run<'_> {
         let moving = level_image(&self.images[1], &self.moving.geometry, spacing_mm)?;
         let LevelImage { geometry, .. } = &fixed;
         let state = match state {
-            None => State::identity(geometry.clone(), self.settings, &self.device),
+            None => State::identity(geometry.clone(), &self.device),
             Some(state) => state.resampled(geometry),
         };
         Ok((Greedy::new(fixed, moving, self.settings), state))
     }
 
     /// The iterations of one level.
-    fn level(&mut self, index: usize, greedy: &Greedy, state: &mut State) -> Result<LevelReport> {
+    fn level(
+        &mut self,
+        index: usize,
+        greedy: &Greedy,
+        mut state: State,
+    ) -> Result<(LevelReport, State)> {
         let start = Instant::now();
         let LevelSettings { shrink, iterations } = self.settings.levels[index];
         let size = state.displacement.geometry().size;
@@ -172,27 +179,22 @@ impl Run<'_> {
         if self.observer.level_started(&level).is_break() {
             stop = Stop::Cancelled;
         }
-        let mut unread = Vec::with_capacity(self.settings.loss_interval);
-        for iteration in 1..=iterations {
-            if stop != Stop::IterationsSpent {
-                break;
-            }
-            unread.push(greedy.step(state)?);
-            if unread.len() < self.settings.loss_interval && iteration < iterations {
-                continue;
-            }
-            let read = read_losses(std::mem::take(&mut unread))?;
-            losses.extend(read.into_iter().map(|summed| greedy.reported(summed)));
-            let loss = *losses.last().expect("at least one iteration was read");
+        while stop == Stop::IterationsSpent && losses.len() < iterations {
+            let next = self.settings.loss_interval.min(iterations - losses.len());
+            let read;
+            (read, state) = greedy.steps(state, next)?;
+            losses.extend(read);
+            let loss = *losses.last().expect("at least one iteration was done");
             check_finite_loss(loss)?;
-            let progress = Progress { level: index, iteration, iterations, loss };
+            let progress = Progress { level: index, iteration: losses.len(), iterations, loss };
             if self.observer.losses_read(&progress) == ControlFlow::Break(()) {
                 stop = Stop::Cancelled;
             } else if has_converged(&losses, &self.settings.convergence) {
                 stop = Stop::Converged;
             }
         }
-        Ok(LevelReport { shrink, size, losses, stop, seconds: start.elapsed().as_secs_f64() })
+        let seconds = start.elapsed().as_secs_f64();
+        Ok((LevelReport { shrink, size, losses, stop, seconds }, state))
     }
 
     /// The result on the full grid, judged.
@@ -217,6 +219,14 @@ impl Run<'_> {
         let warped = displacement.warp(self.moving)?;
         Ok(Registration { displacement, warped, levels, loss_before, loss_after, outcome })
     }
+}
+
+fn check_moments(storage: MomentStorage, device: &Device) -> Result<()> {
+    if storage == MomentStorage::Full || device.supports_dtype(DType::BF16) {
+        return Ok(());
+    }
+    let what = "moments in bf16 need a device that has the type";
+    Err(Error::invalid(what, device, "use moments = \"full\", or another device"))
 }
 
 fn check_finite_loss(loss: f64) -> Result<()> {

@@ -61,6 +61,11 @@ impl Displacement {
         &self.field
     }
 
+    /// The field, for those who change it.
+    pub(crate) fn into_field(self) -> Tensor<5> {
+        self.field
+    }
+
     /// The grid of the fixed image.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry

@@ -10,14 +10,23 @@
 //! The floor `kappa rms` is Adam's epsilon as a part of the gradient's own size: where the images
 //! say nothing, a gradient of mere noise is not blown up to a full step.
 //!
-//! Two sweeps, because `rms` must be known before the first division: the moments (updated in place
-//! when nothing else holds them) and the direction. Extra memory: the direction. Moments have the
-//! gradient's type, f32 on a GPU; there are none of half the width yet. An optimiser's step is not
-//! part of a loss, so it is not differentiable.
+//! One sweep takes the gradient in and gives the direction, although `rms` must be known before its
+//! first division: the mean of `v` follows the same recursion as `v`, `mean v <- b2 mean v +
+//! (1 - b2) mean g^2`, so one number a field is kept beside the moments, and a sum of squares (left
+//! out where `kappa` is 0) is all that goes before. The moments are updated in place when nothing
+//! else holds them. An optimiser's step is not part of a loss, so it is not differentiable.
+//!
+//! Moments may be stored in bf16, with the arithmetic as before: half the memory and traffic of
+//! the largest state of a registration. Rounded to nearest, `m` and `v` stand still while a gradient
+//! would change them by less than half a unit of the 8-bit mantissa (2^-9 to 2^-8 of themselves):
+//! `v` while `g^2` lies within 20 to 40 % of it, `m` while `g` lies within 2 to 4 %. Both still decay, so
+//! directions are off by some per cent where gradients hardly change, and nothing drifts.
 
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
+use burn::tensor::DType;
+use serde::{Deserialize, Serialize};
 
 mod autodiff;
 #[cfg(feature = "cube")]
@@ -25,6 +34,17 @@ mod cube;
 mod flex;
 #[cfg(test)]
 mod tests;
+
+/// How the moments are stored between two gradients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MomentStorage {
+    /// In the gradient's type.
+    #[default]
+    Full,
+    /// In bf16: 2 bytes instead of 4, with 3 decimal digits. On the CPU and on GPUs that have it.
+    Bf16,
+}
 
 /// Options of [`adam`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,11 +58,14 @@ pub struct AdamOptions {
     pub epsilon: f64,
     /// `kappa`, a part of the field's root mean square; 0 by default (plain Adam).
     pub gradient_floor: f64,
+    /// How moments that have seen nothing yet will be stored; [`MomentStorage::Full`] by default.
+    pub storage: MomentStorage,
 }
 
 impl Default for AdamOptions {
     fn default() -> Self {
-        Self { beta: [0.9, 0.99], epsilon: 1e-20, gradient_floor: 0.0 }
+        let storage = MomentStorage::Full;
+        Self { beta: [0.9, 0.99], epsilon: 1e-20, gradient_floor: 0.0, storage }
     }
 }
 
@@ -51,6 +74,8 @@ impl Default for AdamOptions {
 pub struct Moments {
     /// `m` and `v`, `[N, 3, D, H, W]`; `None` is zero.
     values: Option<[Tensor<5>; 2]>,
+    /// `mean v`, `[N]`; `None` where it was not needed so far.
+    power: Option<Tensor<1>>,
     /// `t`.
     count: i32,
 }
@@ -59,12 +84,57 @@ impl Moments {
     /// The moments carried to another grid by `carry`. The count starts again, so that the first
     /// gradients there weigh as much as the first ones of all.
     pub fn carried(self, carry: impl Fn(Tensor<5>) -> Tensor<5>) -> Self {
-        Self { values: self.values.map(|values| values.map(carry)), count: 0 }
+        Self { values: self.values.map(|values| values.map(carry)), power: None, count: 0 }
     }
 
     /// `m` and `v`, `[N, 3, D, H, W]`; `None` before the first gradient.
     pub fn values(&self) -> Option<&[Tensor<5>; 2]> {
         self.values.as_ref()
+    }
+
+    /// `m`, `v`, `mean v` and `t`, taken out so that kernels may write in place; zeros for a field
+    /// like `like` where nothing was seen.
+    pub(crate) fn take(
+        &mut self,
+        like: &Tensor<5>,
+        options: &AdamOptions,
+    ) -> ([Tensor<5>; 2], Tensor<1>, i32) {
+        options.check(like, self);
+        let (device, dtype, batch) = (like.device(), like.dtype(), like.dims()[0]);
+        let fresh = self.values.is_none();
+        let zeros = || {
+            let stored = match options.storage {
+                MomentStorage::Full => dtype,
+                MomentStorage::Bf16 => DType::BF16,
+            };
+            [(); 2].map(|()| Tensor::zeros(like.shape(), (&device, stored)))
+        };
+        let [mean, square] = self.values.take().unwrap_or_else(zeros);
+        let power = match self.power.take() {
+            Some(power) => power,
+            // Two means: no sum is long, whatever the size of the field.
+            None if !fresh && options.gradient_floor > 0.0 => {
+                let [_, c, d, h, w] = square.dims();
+                let planes = square.clone().cast(dtype).reshape([batch * c * d, h * w]);
+                planes.mean_dim(1).reshape([batch, c * d]).mean_dim(1).reshape([batch])
+            }
+            None => Tensor::zeros([batch], (&device, dtype)),
+        };
+        ([mean, square], power, self.count)
+    }
+
+    /// What [`Moments::take`] took, after `gradients` more. `options` are those of `take`.
+    pub(crate) fn put(
+        &mut self,
+        values: [Tensor<5>; 2],
+        power: Tensor<1>,
+        gradients: i32,
+        options: &AdamOptions,
+    ) {
+        self.values = Some(values);
+        // Without a floor the mean was not kept up.
+        self.power = (options.gradient_floor > 0.0).then_some(power);
+        self.count += gradients;
     }
 }
 
@@ -91,24 +161,66 @@ pub struct AdamConstants {
 }
 
 impl AdamConstants {
-    fn new(options: &AdamOptions, count: i32) -> Self {
-        let AdamOptions { beta, epsilon, gradient_floor } = *options;
+    /// For the `count`th gradient, from 1.
+    pub(crate) fn new(options: &AdamOptions, count: i32) -> Self {
+        let AdamOptions { beta, epsilon, gradient_floor, .. } = *options;
         let correction = beta.map(|beta| 1.0 / (1.0 - beta.powi(count)));
         Self { beta, correction, epsilon, gradient_floor }
     }
 }
 
+/// The moments of a field after a gradient, and what its direction needs.
+pub(crate) struct Taken<B: Backend> {
+    /// `m` and `v`, `[N, 3, D, H, W]`.
+    pub mean: FloatTensor<B>,
+    pub square: FloatTensor<B>,
+    /// `mean v`, `[N]`.
+    pub power: FloatTensor<B>,
+    /// `longest`, `[N]`.
+    pub longest: FloatTensor<B>,
+}
+
+/// A step without its direction being stored, for ops that are made of several; see
+/// [`greedy`](super::greedy()).
+pub(crate) trait AdamPieces: Backend {
+    /// Takes a gradient into the moments.
+    fn take_gradient(
+        grad: FloatTensor<Self>,
+        mean: FloatTensor<Self>,
+        square: FloatTensor<Self>,
+        power: FloatTensor<Self>,
+        constants: AdamConstants,
+    ) -> Taken<Self>;
+
+    /// `s(p) + u(p + s(p))`, the field after the step `s = rate d / max(longest, 1)`, with the
+    /// direction `d` of `taken` and `rate` along (x, y, z).
+    fn compose_step(
+        field: FloatTensor<Self>,
+        taken: &Taken<Self>,
+        constants: AdamConstants,
+        rate: [f64; 3],
+    ) -> FloatTensor<Self>;
+}
+
 /// Backend operations of Adam; fields `[N, 3, D, H, W]`.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait AdamOps: Backend {
-    /// The direction, its longest vector per field `[N]`, and the new mean and mean square.
+    /// The direction, its longest vector per field `[N]`, and the new mean, mean square and the
+    /// mean of the latter per field `[N]`.
     #[fusion(meta = specs)]
     fn adam_3d(
         grad: FloatTensor<Self>,
         mean: FloatTensor<Self>,
         square: FloatTensor<Self>,
+        power: FloatTensor<Self>,
         constants: AdamConstants,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
+    ) -> (
+        FloatTensor<Self>,
+        FloatTensor<Self>,
+        FloatTensor<Self>,
+        FloatTensor<Self>,
+        FloatTensor<Self>,
+    );
 }
 
 #[cfg(feature = "cube")]
@@ -119,10 +231,10 @@ fn specs(
     grad: &TensorSpec,
     mean: &TensorSpec,
     square: &TensorSpec,
+    power: &TensorSpec,
     _constants: &AdamConstants,
-) -> (TensorSpec, TensorSpec, TensorSpec, TensorSpec) {
-    let longest = TensorSpec::new([grad.shape[0]].into(), grad.dtype);
-    (grad.clone(), longest, mean.clone(), square.clone())
+) -> (TensorSpec, TensorSpec, TensorSpec, TensorSpec, TensorSpec) {
+    (grad.clone(), power.clone(), mean.clone(), square.clone(), power.clone())
 }
 
 /// Takes a gradient into the moments and returns the direction that they propose. Not differentiable.
@@ -133,39 +245,45 @@ fn specs(
 ///
 /// # Panics
 /// If the gradient is on the autodiff tape or has not 3 components, if its shape is not that of the
-/// moments, or if an option is outside its range.
+/// moments, if an option is outside its range, or if the device has no bf16 for moments that are to
+/// be stored so.
 pub fn adam(gradient: Tensor<5>, moments: &mut Moments, options: &AdamOptions) -> AdamStep {
-    check(&gradient, moments, options);
-    let zeros = || [gradient.zeros_like(), gradient.zeros_like()];
-    // Taken out, so that the kernels may write in place.
-    let [mean, square] = moments.values.take().unwrap_or_else(zeros);
-    moments.count += 1;
-    let (direction, longest, mean, square) = <Dispatch as AdamOps>::adam_3d(
+    let ([mean, square], power, count) = moments.take(&gradient, options);
+    let (direction, longest, mean, square, power) = <Dispatch as AdamOps>::adam_3d(
         gradient.into_dispatch(),
         mean.into_dispatch(),
         square.into_dispatch(),
-        AdamConstants::new(options, moments.count),
+        power.into_dispatch(),
+        AdamConstants::new(options, count + 1),
     );
-    moments.values = Some([mean, square].map(Tensor::from_dispatch));
+    let values = [mean, square].map(Tensor::from_dispatch);
+    moments.put(values, Tensor::from_dispatch(power), 1, options);
     AdamStep {
         direction: Tensor::from_dispatch(direction),
         longest: Tensor::from_dispatch(longest),
     }
 }
 
-fn check(gradient: &Tensor<5>, moments: &Moments, options: &AdamOptions) {
-    let dims = gradient.dims();
-    assert!(dims[1] == 3, "adam: the gradient must be [N, 3, D, H, W], got {dims:?}");
-    if let Some([mean, _]) = &moments.values {
-        let known = mean.dims();
-        assert!(known == dims, "adam: a gradient {dims:?} for moments of {known:?}");
+impl AdamOptions {
+    fn check(&self, gradient: &Tensor<5>, moments: &Moments) {
+        let dims = gradient.dims();
+        assert!(dims[1] == 3, "adam: the gradient must be [N, 3, D, H, W], got {dims:?}");
+        if let Some([mean, _]) = &moments.values {
+            let known = mean.dims();
+            assert!(known == dims, "adam: a gradient {dims:?} for moments of {known:?}");
+        }
+        let Self { beta, epsilon, gradient_floor, storage } = *self;
+        assert!(
+            beta.iter().all(|beta| (0.0..1.0).contains(beta))
+                && epsilon > 0.0
+                && (0.0..f64::INFINITY).contains(&gradient_floor),
+            "adam: beta must lie in [0, 1), epsilon must be positive and the floor not negative, got \
+             {self:?}"
+        );
+        assert!(
+            storage == MomentStorage::Full || gradient.device().supports_dtype(DType::BF16),
+            "adam: {:?} has no bf16; store the moments in full",
+            gradient.device()
+        );
     }
-    let AdamOptions { beta, epsilon, gradient_floor } = *options;
-    assert!(
-        beta.iter().all(|beta| (0.0..1.0).contains(beta))
-            && epsilon > 0.0
-            && (0.0..f64::INFINITY).contains(&gradient_floor),
-        "adam: beta must lie in [0, 1), epsilon must be positive and the floor not negative, got \
-         {options:?}"
-    );
 }

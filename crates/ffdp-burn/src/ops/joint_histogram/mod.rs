@@ -77,7 +77,7 @@ impl HistogramOptions {
         self.bins - 2 * self.kernel.radius()
     }
 
-    fn check(&self) {
+    pub(crate) fn check(&self) {
         let Self { bins, kernel, .. } = *self;
         assert!(
             (8..=256).contains(&bins),

@@ -59,6 +59,8 @@ fn a_known_warp_is_found() {
             report.central.max
         );
         assert_eq!(result.outcome, Outcome::Improved);
+        // No level begins by undoing what the one before found.
+        assert!(result.levels.iter().all(|level| level.losses[5] < level.losses[0]));
         assert!(after < 0.5 * before, "{similarity:?}: error {before} -> {after} voxels");
         assert!(dices[1] > dices[0] + 0.15, "{similarity:?}: Dice {dices:?}");
         assert_eq!(report.true_folds, 0, "{similarity:?}");

@@ -1,0 +1,115 @@
+//! The compositive step on the GPU: the direction is taken from the moments where the composition
+//! needs it, so that neither it nor the scaled step is ever stored.
+
+use burn::tensor::{DType, bf16};
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::ir::settings::Dim3;
+use cubecl::prelude::*;
+
+use super::{Constants, floor_of};
+use crate::ops::adam::{AdamConstants, Taken};
+use crate::ops::grid_sample::cube::{
+    Point, inside, interpolate, len, offset, read_corners, sample_at, voxel_of_unit,
+};
+use crate::ops::grid_sample::{Interpolation, Padding};
+use crate::ops::launch::{Extent, address, assert_f32, buffer, empty, extent};
+
+/// Units of a cube: one plane, so that the corners of its voxels share as many lines as they can.
+const TILE: Dim3 = Dim3::new_3d(32, 8, 1);
+
+/// The step for a direction whose longest vector is 1 or shorter, in voxels.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+struct Rate {
+    x: f32,
+    y: f32,
+    z: f32,
+}
+
+/// `w(p) = s(p) + u(p + s(p))`, `s = rate d / max(longest, 1)`.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn compose_kernel<M: Float>(
+    field: &[f32],
+    mean: &[M],
+    square: &[M],
+    power: &[f32],
+    longest: &[f32],
+    output: &mut [f32],
+    size: Extent,
+    constants: Constants,
+    rate: Rate,
+) {
+    let at = voxel_of_unit(&size);
+    if !inside(&at, &size) {
+        terminate!();
+    }
+    let n = at.n as usize;
+    let scale = constants.correction_mean / max(longest[n], 1.0f32);
+    let floor = floor_of(power[n], &constants);
+    let len = len(&size);
+    let voxel = n * 3 * len + offset(&at, &size);
+    let mut step = Array::<f32>::new(3usize);
+    step[0] = rate.x * scale;
+    step[1] = rate.y * scale;
+    step[2] = rate.z * scale;
+    #[unroll]
+    for c in 0..3usize {
+        let m = f32::cast_from(mean[voxel + c * len]);
+        let v = f32::cast_from(square[voxel + c * len]);
+        step[c] *= m / ((constants.correction_square * v).sqrt() + floor);
+    }
+    let position = Point {
+        x: f32::cast_from(at.x) + step[0],
+        y: f32::cast_from(at.y) + step[1],
+        z: f32::cast_from(at.z) + step[2],
+    };
+    let s = sample_at(&position, &size, Interpolation::Linear, Padding::Border);
+    #[unroll]
+    for c in 0..3usize {
+        let corners = read_corners(field, (n * 3 + c) * len, &size, &s);
+        output[voxel + c * len] = step[c] + interpolate(&corners, &s);
+    }
+}
+
+/// The field after the step that `taken` proposes.
+pub(super) fn compose(
+    field: CubeTensor,
+    taken: &Taken<burn_cubecl::CubeBackend>,
+    constants: &AdamConstants,
+    rate: [f64; 3],
+) -> CubeTensor {
+    assert_f32("adam", &[&field]);
+    let field = into_contiguous(field);
+    let shape = field.meta.shape().clone();
+    let (batch, [d, h, w]) = (shape[0], [shape[2], shape[3], shape[4]]);
+    let count = [w.div_ceil(TILE.x as usize), h.div_ceil(TILE.y as usize), batch * d];
+    assert!(
+        count.iter().all(|count| *count <= 65535),
+        "adam: {batch} fields of {d}x{h}x{w} voxels need {count:?} cubes, more than 65535 along an \
+         axis; split the batch"
+    );
+    let output = empty(&field, shape);
+    let kernel = match taken.mean.dtype {
+        DType::BF16 => compose_kernel::launch_unchecked::<bf16>,
+        _ => compose_kernel::launch_unchecked::<f32>,
+    };
+    let [x, y, z] = rate.map(|rate| rate as f32);
+    unsafe {
+        kernel(
+            &field.client,
+            CubeCount::Static(count[0] as u32, count[1] as u32, count[2] as u32),
+            TILE.into(),
+            address(&[&field]),
+            buffer(&field),
+            buffer(&taken.mean),
+            buffer(&taken.square),
+            buffer(&taken.power),
+            buffer(&taken.longest),
+            buffer(&output),
+            extent([d, h, w]),
+            constants.launch(3 * d * h * w),
+            RateLaunch::new(x, y, z),
+        );
+    }
+    output
+}
