@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use super::corners::{interpolate, majority, read_corners};
-use super::space::{Plan, Space, displacement_at, sample};
+use super::space::{Plan, Space, channels, displacement_at, map_of, sample};
 use super::taps::Point;
 use super::voxel::{above, column_of_unit, inside, len, offset};
 use crate::ops::grid_sample::Interpolation;
@@ -24,6 +24,7 @@ pub(super) fn forward_kernel(
     if !inside(&first, &space.output) {
         terminate!();
     }
+    let map = map_of(affine, &space, first.n, plan);
     let mut x = Array::<f32>::new(comptime!(HEIGHT as usize));
     let mut y = Array::<f32>::new(comptime!(HEIGHT as usize));
     let mut z = Array::<f32>::new(comptime!(HEIGHT as usize));
@@ -43,9 +44,9 @@ pub(super) fn forward_kernel(
         let at = above(&first, k);
         if inside(&at, &space.output) {
             let u = Point { x: x[k as usize], y: y[k as usize], z: z[k as usize] };
-            let s = sample(affine, &space, &at, &u, plan);
-            for c in 0..space.channels {
-                let channel = at.n as usize * space.channels as usize + c as usize;
+            let s = sample(&map, &space, &at, &u, plan);
+            for c in 0..channels(&space, plan) {
+                let channel = (at.n * channels(&space, plan) + c) as usize;
                 let corners = read_corners(image, channel * image_len, &space.input, &s);
                 let at_output = channel * output_len + offset(&at, &space.output);
                 if comptime!(plan.interpolation == Interpolation::Label) {

@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use super::corners::{read_corners, slopes};
-use super::space::{Plan, Space, displacement_at, sample};
+use super::space::{Plan, Space, channels, displacement_at, map_of, sample};
 use super::taps::{Point, Sample};
 use super::voxel::{COLUMNS, Voxel, above, column_of_unit, inside, len, offset};
 use crate::ops::launch::{UNITS, sum_in_tree};
@@ -22,13 +22,14 @@ fn index_gradient(
     space: &Space,
     at: &Voxel,
     sample: &Sample,
+    #[comptime] plan: Plan,
 ) -> Point {
     let (image_len, output_len) = (len(&space.input), len(&space.output));
     let voxel = offset(at, &space.output);
-    let first = at.n as usize * space.channels as usize;
+    let channels = channels(space, plan);
     let mut sum = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
-    for c in 0..space.channels {
-        let channel = first + c as usize;
+    for c in 0..channels {
+        let channel = (at.n * channels + c) as usize;
         let g = grad[channel * output_len + voxel];
         let corners = read_corners(image, channel * image_len, &space.input, sample);
         let slope = slopes(&corners, sample);
@@ -54,15 +55,29 @@ pub(super) fn to_displacement_kernel(
     if !inside(&first, &space.output) {
         terminate!();
     }
+    let map = map_of(affine, &space, first.n, plan);
+    let mut x = Array::<f32>::new(comptime!(PAIR as usize));
+    let mut y = Array::<f32>::new(comptime!(PAIR as usize));
+    let mut z = Array::<f32>::new(comptime!(PAIR as usize));
+    #[unroll]
+    for k in 0..PAIR {
+        let at = above(&first, k);
+        if inside(&at, &space.output) {
+            let u = displacement_at(displacement, &space, &at, plan);
+            x[k as usize] = u.x;
+            y[k as usize] = u.y;
+            z[k as usize] = u.z;
+        }
+    }
     let s = &space.scale;
     let len = len(&space.output);
     #[unroll]
     for k in 0..PAIR {
         let at = above(&first, k);
         if inside(&at, &space.output) {
-            let u = displacement_at(displacement, &space, &at, plan);
-            let taken = sample(affine, &space, &at, &u, plan);
-            let g = index_gradient(image, grad, &space, &at, &taken);
+            let u = Point { x: x[k as usize], y: y[k as usize], z: z[k as usize] };
+            let taken = sample(&map, &space, &at, &u, plan);
+            let g = index_gradient(image, grad, &space, &at, &taken, plan);
             let voxel = at.n as usize * 3 * len + offset(&at, &space.output);
             output[voxel] = s.xx * g.x + s.yx * g.y + s.zx * g.z;
             output[voxel + len] = s.xy * g.x + s.yy * g.y + s.zy * g.z;
@@ -86,22 +101,25 @@ pub(super) fn to_affine_kernel(
     #[comptime] plan: Plan,
 ) {
     let first = column_of_unit(&space.output, COLUMN);
+    let map = map_of(affine, &space, first.n, plan);
     let mut sum = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
     let mut by_z = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
-    for k in 0..COLUMN {
+    let mut steps = 0u32;
+    if inside(&first, &space.output) {
+        steps = min(space.output.d - first.z, COLUMN);
+    }
+    for k in 0..steps {
         let at = above(&first, k);
-        if inside(&at, &space.output) {
-            let u = displacement_at(displacement, &space, &at, plan);
-            let taken = sample(affine, &space, &at, &u, plan);
-            let g = index_gradient(image, grad, &space, &at, &taken);
-            let z = f32::cast_from(at.z);
-            sum.x += g.x;
-            sum.y += g.y;
-            sum.z += g.z;
-            by_z.x += g.x * z;
-            by_z.y += g.y * z;
-            by_z.z += g.z * z;
-        }
+        let u = displacement_at(displacement, &space, &at, plan);
+        let taken = sample(&map, &space, &at, &u, plan);
+        let g = index_gradient(image, grad, &space, &at, &taken, plan);
+        let z = f32::cast_from(at.z);
+        sum.x += g.x;
+        sum.y += g.y;
+        sum.z += g.z;
+        by_z.x += g.x * z;
+        by_z.y += g.y * z;
+        by_z.z += g.z * z;
     }
     let (x, y) = (f32::cast_from(first.x), f32::cast_from(first.y));
     let mut sums = Array::<f32>::new(12usize);

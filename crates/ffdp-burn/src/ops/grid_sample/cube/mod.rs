@@ -85,7 +85,13 @@ impl Call {
 
     fn plan(&self) -> Plan {
         let Sampling { interpolation, padding, has_affine, has_displacement, .. } = self.sampling;
-        Plan { interpolation, padding, mapped: has_affine, displaced: has_displacement }
+        Plan {
+            interpolation,
+            padding,
+            mapped: has_affine,
+            displaced: has_displacement,
+            single: self.image.meta.shape()[1] == 1,
+        }
     }
 
     fn columns(&self, height: u32) -> CubeCount {
