@@ -3,16 +3,21 @@
 use cubecl::prelude::*;
 
 use super::corners::{read_corners, slopes};
+use super::reduce::sums_of_units;
 use super::space::{Plan, Space, channels, displacement_at, map_of, sample};
 use super::taps::{Point, Sample};
 use super::voxel::{COLUMNS, Voxel, above, column_of_unit, inside, len, offset};
-use crate::ops::launch::{UNITS, sum_in_tree};
+use crate::ops::launch::UNITS;
 
 /// Voxels of a unit in the gradient of the displacement.
 pub(super) const PAIR: u32 = 2;
 
-/// Voxels of a unit in the gradient of the map, to keep the partial sums few.
-pub(super) const COLUMN: u32 = 32;
+/// Voxels of a unit in the gradient of the map: the first that leaves [`ENOUGH`] cubes, else the
+/// last. Tall columns keep the partial sums few, low ones keep a GPU busy.
+pub(super) const HEIGHTS: [u32; 3] = [32, 16, 8];
+
+/// Eight cubes for each of 128 multiprocessors.
+pub(super) const ENOUGH: usize = 1024;
 
 /// `sum_c g_c grad I_c` at an output voxel, in image voxels.
 #[cube]
@@ -99,14 +104,15 @@ pub(super) fn to_affine_kernel(
     space: Space,
     batch: u32,
     #[comptime] plan: Plan,
+    #[comptime] height: u32,
 ) {
-    let first = column_of_unit(&space.output, COLUMN);
+    let first = column_of_unit(&space.output, height);
     let map = map_of(affine, &space, first.n, plan);
     let mut sum = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
     let mut by_z = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
     let mut steps = 0u32;
     if inside(&first, &space.output) {
-        steps = min(space.output.d - first.z, COLUMN);
+        steps = min(space.output.d - first.z, comptime!(height));
     }
     for k in 0..steps {
         let at = above(&first, k);
@@ -128,20 +134,16 @@ pub(super) fn to_affine_kernel(
     write_row(&mut sums, 8usize, sum.z, by_z.z, x, y);
 
     // Where the cube's sums go: the batch entries of one affine map share a row.
-    let slabs = space.output.d.div_ceil(COLUMN);
+    let slabs = space.output.d.div_ceil(height);
     let cubes_per_volume = CUBE_COUNT_X * CUBE_COUNT_Y * slabs;
     let cube = (CUBE_POS_Z % slabs * CUBE_COUNT_Y + CUBE_POS_Y) * CUBE_COUNT_X + CUBE_POS_X;
     let shared = space.affine_stride == 0;
     let first_row = select(shared, 0u32, first.n * 12);
     let column = select(shared, first.n * cubes_per_volume + cube, cube) as usize;
     let columns = select(shared, batch * cubes_per_volume, cubes_per_volume) as usize;
-    let mut tree = Shared::<[f32]>::new_slice(comptime!(UNITS as usize));
-    #[unroll]
-    for entry in 0..12usize {
-        let total = sum_in_tree(&mut tree, sums[entry]);
-        if UNIT_POS == 0 {
-            partials[(first_row as usize + entry) * columns + column] = total;
-        }
+    let total = sums_of_units(&sums, 12u32);
+    if UNIT_POS < 12 {
+        partials[(first_row + UNIT_POS) as usize * columns + column] = total;
     }
 }
 
@@ -154,4 +156,4 @@ fn write_row(sums: &mut Array<f32>, #[comptime] row: usize, g: f32, by_z: f32, x
     sums[comptime!(row + 3)] = g;
 }
 
-const _: () = assert!(COLUMNS.x * COLUMNS.y * COLUMNS.z == UNITS, "the tree takes a whole cube");
+const _: () = assert!(COLUMNS.x * COLUMNS.y * COLUMNS.z == UNITS, "the sums take a whole cube");
