@@ -4,10 +4,10 @@ use cubecl::prelude::*;
 
 use super::corners::{read_corners, slopes};
 use super::reduce::sums_of_units;
-use super::space::{Plan, Space, channels, displacement_at, map_of, sample};
-use super::taps::{Point, Sample};
+use super::space::{Plan, Space, channels, displacement_at, map_of, position};
+use super::taps::{Point, inner_sample, is_inner, sample_at};
 use super::voxel::{COLUMNS, Voxel, above, column_of_unit, inside, len, offset};
-use crate::ops::launch::UNITS;
+use crate::ops::launch::{Extent, UNITS};
 
 /// Voxels of a unit in the gradient of the displacement.
 pub(super) const PAIR: u32 = 2;
@@ -26,7 +26,7 @@ fn index_gradient(
     grad: &[f32],
     space: &Space,
     at: &Voxel,
-    sample: &Sample,
+    position: &Point,
     #[comptime] plan: Plan,
 ) -> Point {
     let (image_len, output_len) = (len(&space.input), len(&space.output));
@@ -36,13 +36,40 @@ fn index_gradient(
     for c in 0..channels {
         let channel = (at.n * channels + c) as usize;
         let g = grad[channel * output_len + voxel];
-        let corners = read_corners(image, channel * image_len, &space.input, sample);
-        let slope = slopes(&corners, sample);
+        let slope = slopes_at(image, channel * image_len, &space.input, position, plan);
         sum.x += g * slope.x;
         sum.y += g * slope.y;
         sum.z += g * slope.z;
     }
     sum
+}
+
+/// The slopes at a position in the channel that begins at `base`.
+#[cube]
+fn slopes_at(
+    image: &[f32],
+    base: usize,
+    size: &Extent,
+    position: &Point,
+    #[comptime] plan: Plan,
+) -> Point {
+    let interpolation = comptime!(plan.interpolation);
+    let padding = comptime!(plan.padding);
+    let mut slope = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
+    if is_inner(position, size, interpolation, padding) {
+        let s = inner_sample(position, size, interpolation, padding);
+        let inner = slopes(&read_corners(image, base, size, &s), &s);
+        slope.x = inner.x;
+        slope.y = inner.y;
+        slope.z = inner.z;
+    } else {
+        let s = sample_at(position, size, interpolation, padding);
+        let outer = slopes(&read_corners(image, base, size, &s), &s);
+        slope.x = outer.x;
+        slope.y = outer.y;
+        slope.z = outer.z;
+    }
+    slope
 }
 
 /// `dL/du = S^T g grad I`: no atomics.
@@ -81,8 +108,8 @@ pub(super) fn to_displacement_kernel(
         let at = above(&first, k);
         if inside(&at, &space.output) {
             let u = Point { x: x[k as usize], y: y[k as usize], z: z[k as usize] };
-            let taken = sample(&map, &space, &at, &u, plan);
-            let g = index_gradient(image, grad, &space, &at, &taken, plan);
+            let p = position(&map, &space, &at, &u, plan);
+            let g = index_gradient(image, grad, &space, &at, &p, plan);
             let voxel = at.n as usize * 3 * len + offset(&at, &space.output);
             output[voxel] = s.xx * g.x + s.yx * g.y + s.zx * g.z;
             output[voxel + len] = s.xy * g.x + s.yy * g.y + s.zy * g.z;
@@ -117,8 +144,8 @@ pub(super) fn to_affine_kernel(
     for k in 0..steps {
         let at = above(&first, k);
         let u = displacement_at(displacement, &space, &at, plan);
-        let taken = sample(&map, &space, &at, &u, plan);
-        let g = index_gradient(image, grad, &space, &at, &taken, plan);
+        let p = position(&map, &space, &at, &u, plan);
+        let g = index_gradient(image, grad, &space, &at, &p, plan);
         let z = f32::cast_from(at.z);
         sum.x += g.x;
         sum.y += g.y;

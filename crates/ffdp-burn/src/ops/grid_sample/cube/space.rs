@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::taps::{Point, Sample, sample_at};
+use super::taps::Point;
 use super::voxel::{Voxel, len, offset};
 use crate::ops::grid_sample::{Interpolation, Padding};
 use crate::ops::launch::Extent;
@@ -117,17 +117,4 @@ pub(crate) fn position(
         index.z += s.zx * u.x + s.zy * u.y + s.zz * u.z;
     }
     index
-}
-
-/// The taps of a voxel whose displacement is `u`.
-#[cube]
-pub(crate) fn sample(
-    map: &Array<f32>,
-    space: &Space,
-    at: &Voxel,
-    u: &Point,
-    #[comptime] plan: Plan,
-) -> Sample {
-    let index = position(map, space, at, u, plan);
-    sample_at(&index, &space.input, comptime!(plan.interpolation), comptime!(plan.padding))
 }
