@@ -31,6 +31,9 @@ enum Kind {
     Image,
     /// Three channels, uniform within 1.5 voxels, so that neighbours read nearby corners.
     Field,
+    /// Three channels, smooth as of a registration: 2 voxels in the mean square, which change by
+    /// about a quarter of a voxel from one to the next.
+    Smooth,
     /// A map near the identity, stored as `[1, 1, 1, 3, 4]`.
     Affine,
     /// 36 labels in blocks of 8 voxels, as floats.
@@ -46,6 +49,13 @@ impl Kind {
         match self {
             Self::Image => random(1, 0.0, 1.0),
             Self::Field => random(3, -1.5, 1.5),
+            Self::Smooth => {
+                // Smoothing divides the deviation by (2 sqrt(pi) sigma)^(3/2).
+                let sigma = 8.0;
+                let deviation = 2.0 * (12.566f64.sqrt() * sigma).powf(1.5);
+                let bound = 3f64.sqrt() * deviation;
+                ops::gaussian(random(3, -bound, bound), &GaussianOptions::isotropic(sigma))
+            }
             Self::Labels => {
                 let blocks = size.div_ceil(8);
                 let uniform = Distribution::Uniform(0.0, LABELS as f64);
@@ -180,6 +190,12 @@ fn sampling() -> Vec<Case> {
             ],
         },
         Case {
+            name: "warp by a smooth field",
+            floor: [20.0, 52.0],
+            inputs: vec![plain(Kind::Image), tracked(Kind::Smooth)],
+            variants: vec![fused("fused", |t| ops::warp(t[0].clone(), t[1].clone()))],
+        },
+        Case {
             name: "warp, gradient to both",
             // As above, and dI.
             floor: [20.0, 56.0],
@@ -228,6 +244,12 @@ fn fields() -> Vec<Case> {
                 }),
                 burn("burn", 290.0, |t| baseline::compose(t[0].clone(), t[1].clone())),
             ],
+        },
+        Case {
+            name: "compose of smooth fields",
+            floor: [36.0, 96.0],
+            inputs: vec![tracked(Kind::Smooth), tracked(Kind::Smooth)],
+            variants: vec![fused("fused", |t| ops::compose(t[0].clone(), t[1].clone()))],
         },
         Case {
             name: "exp, 7 squarings",

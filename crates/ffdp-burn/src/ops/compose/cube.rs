@@ -95,6 +95,7 @@ fn to_inner_kernel(
     let mut x = grad[voxel];
     let mut y = grad[voxel + len];
     let mut z = grad[voxel + 2 * len];
+    #[unroll]
     for c in 0..3u32 {
         let g = grad[voxel + c as usize * len];
         let corners = read_corners(outer, (first + c as usize) * outer_len, &outer_size, &s);

@@ -3,10 +3,11 @@
 use cubecl::prelude::*;
 
 use super::corners::{interpolate, majority, read_corners};
-use super::space::{Plan, Space, displacement_at, sample};
-use super::taps::Point;
+use super::space::{Plan, Space, channels, displacement_at, map_of, position};
+use super::taps::{Point, inner_sample, is_inner, sample_at};
 use super::voxel::{above, column_of_unit, inside, len, offset};
 use crate::ops::grid_sample::Interpolation;
+use crate::ops::launch::Extent;
 
 /// Voxels of a unit: all their displacements are on their way before the first is waited for.
 pub(super) const HEIGHT: u32 = 4;
@@ -24,6 +25,7 @@ pub(super) fn forward_kernel(
     if !inside(&first, &space.output) {
         terminate!();
     }
+    let map = map_of(affine, &space, first.n, plan);
     let mut x = Array::<f32>::new(comptime!(HEIGHT as usize));
     let mut y = Array::<f32>::new(comptime!(HEIGHT as usize));
     let mut z = Array::<f32>::new(comptime!(HEIGHT as usize));
@@ -43,17 +45,39 @@ pub(super) fn forward_kernel(
         let at = above(&first, k);
         if inside(&at, &space.output) {
             let u = Point { x: x[k as usize], y: y[k as usize], z: z[k as usize] };
-            let s = sample(affine, &space, &at, &u, plan);
-            for c in 0..space.channels {
-                let channel = at.n as usize * space.channels as usize + c as usize;
-                let corners = read_corners(image, channel * image_len, &space.input, &s);
-                let at_output = channel * output_len + offset(&at, &space.output);
-                if comptime!(plan.interpolation == Interpolation::Label) {
-                    output[at_output] = majority(&corners, &s);
-                } else {
-                    output[at_output] = interpolate(&corners, &s);
-                }
+            let p = position(&map, &space, &at, &u, plan);
+            for c in 0..channels(&space, plan) {
+                let channel = (at.n * channels(&space, plan) + c) as usize;
+                output[channel * output_len + offset(&at, &space.output)] =
+                    value_at(image, channel * image_len, &space.input, &p, plan);
             }
         }
     }
+}
+
+/// The value at a position in the channel that begins at `base`.
+#[cube]
+fn value_at(
+    image: &[f32],
+    base: usize,
+    size: &Extent,
+    position: &Point,
+    #[comptime] plan: Plan,
+) -> f32 {
+    let interpolation = comptime!(plan.interpolation);
+    let padding = comptime!(plan.padding);
+    let mut value = 0.0f32;
+    if is_inner(position, size, interpolation, padding) {
+        let s = inner_sample(position, size, interpolation, padding);
+        value += interpolate(&read_corners(image, base, size, &s), &s);
+    } else {
+        let s = sample_at(position, size, interpolation, padding);
+        let corners = read_corners(image, base, size, &s);
+        if comptime!(interpolation == Interpolation::Label) {
+            value += majority(&corners, &s);
+        } else {
+            value += interpolate(&corners, &s);
+        }
+    }
+    value
 }

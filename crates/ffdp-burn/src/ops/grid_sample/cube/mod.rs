@@ -33,7 +33,7 @@ pub(crate) use voxel::{
 };
 
 use forward::{HEIGHT, forward_kernel};
-use gradients::{COLUMN, PAIR, to_affine_kernel, to_displacement_kernel};
+use gradients::{ENOUGH, HEIGHTS, PAIR, to_affine_kernel, to_displacement_kernel};
 use scatter::{BLOCK, UNITS_Z, scatter_kernel};
 use sink::{Sink, finish_kernel, largest_kernel};
 use space::{Plan, SpaceLaunch, matrix};
@@ -85,7 +85,13 @@ impl Call {
 
     fn plan(&self) -> Plan {
         let Sampling { interpolation, padding, has_affine, has_displacement, .. } = self.sampling;
-        Plan { interpolation, padding, mapped: has_affine, displaced: has_displacement }
+        Plan {
+            interpolation,
+            padding,
+            mapped: has_affine,
+            displaced: has_displacement,
+            single: self.image.meta.shape()[1] == 1,
+        }
     }
 
     fn columns(&self, height: u32) -> CubeCount {
@@ -132,17 +138,22 @@ impl Call {
     }
 
     fn to_affine(&self, grad: &CubeTensor) -> CubeTensor {
-        let count = self.columns(COLUMN);
-        let CubeCount::Static(x, y, z) = count.clone() else {
-            unreachable!("`columns` counts on the host")
+        let cubes = |height| {
+            let block = [COLUMNS.x, COLUMNS.y, height];
+            let (x, y, z) = blocks(self.op, self.batch(), self.sampling.size, block);
+            [x, y, z]
         };
+        let number = |height| cubes(height).iter().map(|&n| n as usize).product::<usize>();
+        let [.., lowest] = HEIGHTS;
+        let height = HEIGHTS.into_iter().find(|&h| number(h) >= ENOUGH).unwrap_or(lowest);
+        let [x, y, z] = cubes(height);
         let maps = self.affine.meta.shape()[0];
-        let columns = (x * y) as usize * z as usize / maps;
+        let columns = number(height) / maps;
         let partials = empty(&self.image, [maps * 12, columns]);
         unsafe {
             to_affine_kernel::launch_unchecked(
                 &self.image.client,
-                count,
+                CubeCount::Static(x, y, z),
                 COLUMNS.into(),
                 address(&[&self.image, &self.displacement, grad]),
                 buffer(&self.image),
@@ -153,6 +164,7 @@ impl Call {
                 self.space(),
                 self.batch() as u32,
                 self.plan(),
+                height,
             );
         }
         let mut sums = sum_rows(&partials, maps * 12, columns, 1.0);

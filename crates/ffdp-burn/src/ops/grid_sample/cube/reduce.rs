@@ -47,3 +47,33 @@ pub(super) fn max_of_units(tree: &mut Shared<[f32]>, value: f32) -> f32 {
     }
     largest
 }
+
+/// The sums of `count` values a unit, sixteen at most, over the units of a cube, in a fixed order;
+/// unit `i` gets that of value `i`. Two barriers for all of them.
+#[cube]
+pub(super) fn sums_of_units(values: &Array<f32>, #[comptime] count: u32) -> f32 {
+    // A gap after every sixteen terms, so that units that add sixteen each read different banks.
+    let mut terms = Shared::<[f32]>::new_slice(comptime!((17 * 16 * count) as usize));
+    let mut parts = Shared::<[f32]>::new_slice(comptime!((17 * count) as usize));
+    #[unroll]
+    for value in 0..count {
+        let at = UNIT_POS + UNIT_POS / 16 + comptime!(17 * 16 * value);
+        terms[at as usize] = values[value as usize];
+    }
+    sync_cube();
+    if UNIT_POS < comptime!(16 * count) {
+        let mut part = 0.0f32;
+        for i in 0..16u32 {
+            part += terms[(UNIT_POS * 17 + i) as usize];
+        }
+        parts[(UNIT_POS + UNIT_POS / 16) as usize] = part;
+    }
+    sync_cube();
+    let mut total = 0.0f32;
+    if UNIT_POS < count {
+        for i in 0..16u32 {
+            total += parts[(UNIT_POS * 17 + i) as usize];
+        }
+    }
+    total
+}

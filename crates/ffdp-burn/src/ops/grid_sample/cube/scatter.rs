@@ -13,7 +13,7 @@ use cubecl::prelude::*;
 
 use super::reduce::{TREE, max_of_units, sum_of_units};
 use super::sink::{BITS, Sink, add, exponent, is_finite, power_of_two, size_of, whole};
-use super::space::{Plan, Space, displacement_at, position};
+use super::space::{Plan, Space, channels, displacement_at, map_of, position};
 use super::taps::{Below, Point, Sample, below, sample_at};
 use super::voxel::{Voxel, above, inside, len, offset};
 use crate::ops::launch::{Extent, UNITS};
@@ -82,6 +82,7 @@ pub(super) fn scatter_kernel<A: Numeric>(
         y: ABSOLUTE_POS_Y,
         z: (CUBE_POS_Z % slabs) * comptime!(BLOCK[2]) + UNIT_POS_Z,
     };
+    let map = map_of(affine, &space, first.n, plan);
     // Where this unit's voxels sample, and the mean of the cube's.
     let mut x = Array::<f32>::new(comptime!(VOXELS as usize));
     let mut y = Array::<f32>::new(comptime!(VOXELS as usize));
@@ -93,7 +94,7 @@ pub(super) fn scatter_kernel<A: Numeric>(
         let at = above(&first, k * UNITS_Z);
         if inside(&at, &space.output) {
             let u = displacement_at(displacement, &space, &at, plan);
-            let p = position(affine, &space, &at, &u, plan);
+            let p = position(&map, &space, &at, &u, plan);
             x[k as usize] = p.x;
             y[k as usize] = p.y;
             z[k as usize] = p.z;
@@ -121,8 +122,8 @@ pub(super) fn scatter_kernel<A: Numeric>(
         cells[k as usize] = cell;
     }
     let (image_len, output_len) = (len(&space.input), len(&space.output));
-    for c in 0..space.channels {
-        let channel = first.n as usize * space.channels as usize + c as usize;
+    for c in 0..channels(&space, plan) {
+        let channel = (first.n * channels(&space, plan) + c) as usize;
         let base = channel * image_len;
         let mut g = Array::<f32>::new(comptime!(VOXELS as usize));
         let mut most = 0.0f32;

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::taps::{Point, Sample, sample_at};
+use super::taps::Point;
 use super::voxel::{Voxel, len, offset};
 use crate::ops::grid_sample::{Interpolation, Padding};
 use crate::ops::launch::Extent;
@@ -47,6 +47,28 @@ pub(crate) struct Plan {
     pub mapped: bool,
     /// Whether there is a displacement.
     pub displaced: bool,
+    /// Whether there is one channel.
+    pub single: bool,
+}
+
+/// The channels, a constant where there is one: the compiler then drops the loop over them.
+#[cube]
+pub(crate) fn channels(space: &Space, #[comptime] plan: Plan) -> u32 {
+    if comptime!(plan.single) { 1u32.runtime() } else { space.channels }
+}
+
+/// `[A|t]` of a batch entry, row by row; a unit, whose voxels belong to one entry, reads it once.
+#[cube]
+pub(crate) fn map_of(affine: &[f32], space: &Space, n: u32, #[comptime] plan: Plan) -> Array<f32> {
+    let mut map = Array::<f32>::new(12usize);
+    if comptime!(plan.mapped) {
+        let first = (n * space.affine_stride) as usize;
+        #[unroll]
+        for entry in 0..12usize {
+            map[entry] = affine[first + entry];
+        }
+    }
+    map
 }
 
 /// `u` at a voxel, or zero where there is none.
@@ -71,7 +93,7 @@ pub(crate) fn displacement_at(
 /// `A p + t + S u`.
 #[cube]
 pub(crate) fn position(
-    affine: &[f32],
+    map: &Array<f32>,
     space: &Space,
     at: &Voxel,
     u: &Point,
@@ -80,10 +102,9 @@ pub(crate) fn position(
     let (x, y, z) = (f32::cast_from(at.x), f32::cast_from(at.y), f32::cast_from(at.z));
     let mut index = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
     if comptime!(plan.mapped) {
-        let a = (at.n * space.affine_stride) as usize;
-        index.x = affine[a] * x + affine[a + 1] * y + affine[a + 2] * z + affine[a + 3];
-        index.y = affine[a + 4] * x + affine[a + 5] * y + affine[a + 6] * z + affine[a + 7];
-        index.z = affine[a + 8] * x + affine[a + 9] * y + affine[a + 10] * z + affine[a + 11];
+        index.x = map[0] * x + map[1] * y + map[2] * z + map[3];
+        index.y = map[4] * x + map[5] * y + map[6] * z + map[7];
+        index.z = map[8] * x + map[9] * y + map[10] * z + map[11];
     } else {
         index.x += x;
         index.y += y;
@@ -96,17 +117,4 @@ pub(crate) fn position(
         index.z += s.zx * u.x + s.zy * u.y + s.zz * u.z;
     }
     index
-}
-
-/// The taps of a voxel whose displacement is `u`.
-#[cube]
-pub(crate) fn sample(
-    affine: &[f32],
-    space: &Space,
-    at: &Voxel,
-    u: &Point,
-    #[comptime] plan: Plan,
-) -> Sample {
-    let index = position(affine, space, at, u, plan);
-    sample_at(&index, &space.input, comptime!(plan.interpolation), comptime!(plan.padding))
 }

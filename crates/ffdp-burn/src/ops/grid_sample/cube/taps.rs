@@ -3,6 +3,7 @@
 use cubecl::prelude::*;
 
 use crate::ops::grid_sample::{Interpolation, Padding};
+use crate::ops::launch::Extent;
 
 /// The voxel below a coordinate and the fraction of the way to the next one.
 #[derive(CubeType, Clone, Copy)]
@@ -83,12 +84,17 @@ pub(crate) fn tap(
 ) -> Tap {
     let below = below(coordinate, size, interpolation, padding);
     let (low, high) = (below.index, below.index + 1);
-    let inside_low = low >= 0 && low < size as i32;
-    let inside_high = high >= 0 && high < size as i32;
+    // As unsigned numbers, indices below zero lie beyond every size.
+    let inside_low = u32::reinterpret(low) < size;
+    let inside_high = u32::reinterpret(high) < size;
+    let mut weight_low = 1.0 - below.fraction;
+    let mut weight_high = below.fraction;
     let mut a = 1.0f32;
     let mut b = 1.0f32;
     // Labels outside vote for the background, others add nothing.
     if comptime!(padding == Padding::Zeros && interpolation != Interpolation::Label) {
+        weight_low = select(inside_low, weight_low, 0.0f32);
+        weight_high = select(inside_high, weight_high, 0.0f32);
         a = select(inside_low, 1.0f32, 0.0f32);
         b = select(inside_high, 1.0f32, 0.0f32);
     }
@@ -103,8 +109,8 @@ pub(crate) fn tap(
     Tap {
         low: u32::cast_from(select(inside_low, low, 0i32)),
         high: u32::cast_from(select(inside_high, high, 0i32)),
-        weight_low: a * (1.0 - below.fraction),
-        weight_high: b * below.fraction,
+        weight_low,
+        weight_high,
         slope_low: -a * moves,
         slope_high: b * moves,
         inside_low,
@@ -126,7 +132,7 @@ pub(crate) fn side(tap: &Tap, #[comptime] upper: bool) -> Side {
 #[cube]
 pub(crate) fn sample_at(
     position: &Point,
-    size: &crate::ops::launch::Extent,
+    size: &Extent,
     #[comptime] interpolation: Interpolation,
     #[comptime] padding: Padding,
 ) -> Sample {
@@ -134,5 +140,55 @@ pub(crate) fn sample_at(
         x: tap(position.x, size.w, interpolation, padding),
         y: tap(position.y, size.h, interpolation, padding),
         z: tap(position.z, size.d, interpolation, padding),
+    }
+}
+
+/// Whether all corners of a linear sample lie in the image. Most do, and then [`inner_sample`] will
+/// do; false where the border needs care anyway.
+#[cube]
+pub(crate) fn is_inner(
+    position: &Point,
+    size: &Extent,
+    #[comptime] interpolation: Interpolation,
+    #[comptime] padding: Padding,
+) -> bool {
+    let mut inner = false;
+    if comptime!(interpolation == Interpolation::Linear && padding == Padding::Zeros) {
+        let x = below(position.x, size.w, interpolation, padding).index;
+        let y = below(position.y, size.h, interpolation, padding).index;
+        let z = below(position.z, size.d, interpolation, padding).index;
+        inner = u32::reinterpret(x) < size.w - 1
+            && u32::reinterpret(y) < size.h - 1
+            && u32::reinterpret(z) < size.d - 1;
+    }
+    inner
+}
+
+/// [`sample_at`] where [`is_inner`] holds.
+#[cube]
+pub(crate) fn inner_sample(
+    position: &Point,
+    size: &Extent,
+    #[comptime] interpolation: Interpolation,
+    #[comptime] padding: Padding,
+) -> Sample {
+    Sample {
+        x: inner_tap(&below(position.x, size.w, interpolation, padding)),
+        y: inner_tap(&below(position.y, size.h, interpolation, padding)),
+        z: inner_tap(&below(position.z, size.d, interpolation, padding)),
+    }
+}
+
+#[cube]
+fn inner_tap(below: &Below) -> Tap {
+    Tap {
+        low: u32::reinterpret(below.index),
+        high: u32::reinterpret(below.index) + 1,
+        weight_low: 1.0 - below.fraction,
+        weight_high: below.fraction,
+        slope_low: (-1.0f32).runtime(),
+        slope_high: 1.0f32.runtime(),
+        inside_low: true.runtime(),
+        inside_high: true.runtime(),
     }
 }

@@ -226,6 +226,9 @@ fn gpu_agrees_with_cpu() {
         Case { affines: 1, ..case(3, 2, [9, 10, 11], [19, 5, 7]) },
         Case { padding: Padding::Border, ..case(2, 1, [5, 6, 7], [8, 9, 10]) },
         Case { displaced: false, ..case(1, 2, [8, 9, 10], [11, 12, 13]) },
+        // Volumes enough for columns of 16 and of 32 voxels in the gradient of the map.
+        Case { affines: 200, ..case(200, 1, [5, 4, 3], [33, 9, 1]) },
+        case(300, 1, [5, 4, 3], [33, 9, 1]),
     ];
     for (name, device) in gpu_devices() {
         for case in cases {
