@@ -204,6 +204,7 @@ pub(crate) trait AdamPieces: Backend {
 
 /// Backend operations of Adam; fields `[N, 3, D, H, W]`.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
+#[allow(clippy::type_complexity)] // Burn's macro wants the tuple spelled out.
 pub trait AdamOps: Backend {
     /// The direction, its longest vector per field `[N]`, and the new mean, mean square and the
     /// mean of the latter per field `[N]`.

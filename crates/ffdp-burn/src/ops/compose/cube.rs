@@ -186,7 +186,7 @@ impl ComposeOps for CubeBackend {
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
         assert_f32("compose", &[&outer, &inner, &grad]);
         let [outer, inner, grad] = [outer, inner, grad].map(into_contiguous);
-        let placeholder = || zeros(&inner, [1]);
+        let placeholder = || empty(&inner, [1]);
         let to_outer = || {
             let onto = zeros(&outer, outer.meta.shape().clone());
             sampler(&outer, &inner, accumulation).to_image(&grad, onto)

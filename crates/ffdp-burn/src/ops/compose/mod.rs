@@ -45,7 +45,7 @@ pub trait ComposeOps: Backend {
     #[fusion(dtype = field, shape = field)]
     fn square_3d(field: FloatTensor<Self>, accumulation: Accumulation) -> FloatTensor<Self>;
 
-    /// The gradients of outer and inner; `[1]` zeros where `needs` is false.
+    /// The gradients of outer and inner; a placeholder `[1]` where `needs` is false.
     #[fusion(meta = gradient_specs)]
     fn compose_3d_backward(
         outer: FloatTensor<Self>,

@@ -60,7 +60,8 @@ fn step<B: GridSampleOps + Comparing + GaussianOps + AdamPieces>(
     (value, State { displacement, mean, square, power })
 }
 
-/// All iterations of a plan.
+/// All iterations of a plan: the measures, the displacement, and the moments.
+#[allow(clippy::type_complexity)] // As the backend operation has it.
 fn iterate<B: GridSampleOps + Comparing + GaussianOps + AdamPieces>(
     images: [&FloatTensor<B>; 3],
     mut state: State<B>,

@@ -20,7 +20,6 @@
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
-use burn::tensor::Shape;
 
 mod autodiff;
 mod compare;
@@ -110,6 +109,7 @@ pub struct GreedyPlan {
 /// Backend operation of the greedy method. Shapes as in [`GreedyImages`] and [`GreedyState`]; the
 /// moments and the mean of the second, `[N]`, as in [`AdamOps`](super::adam::AdamOps).
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
+#[allow(clippy::type_complexity)] // Burn's macro wants the tuple spelled out.
 pub trait GreedyOps: Backend {
     /// The measures before each iteration `[iterations]`, and the new displacement, mean, mean
     /// square and mean of the latter.
@@ -146,7 +146,7 @@ fn specs(
     power: &TensorSpec,
     plan: &GreedyPlan,
 ) -> (TensorSpec, TensorSpec, TensorSpec, TensorSpec, TensorSpec) {
-    let measures = TensorSpec::new(Shape::from([plan.iterations]), fixed.dtype);
+    let measures = TensorSpec::new([plan.iterations].into(), fixed.dtype);
     (measures, displacement.clone(), mean.clone(), square.clone(), power.clone())
 }
 

@@ -139,7 +139,7 @@ pub trait GridSampleOps: Backend {
         sampling: Sampling,
     ) -> FloatTensor<Self>;
 
-    /// The gradients of image, affine and displacement; `[1]` zeros where `needs` is false.
+    /// The gradients of image, affine and displacement; a placeholder `[1]` where `needs` is false.
     #[fusion(meta = gradient_specs)]
     fn grid_sample_3d_backward(
         image: FloatTensor<Self>,

@@ -18,7 +18,6 @@
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
-use burn::tensor::Shape;
 
 mod autodiff;
 #[cfg(feature = "cube")]
@@ -45,7 +44,7 @@ pub enum Information {
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait InformationOps: Backend {
     /// The loss, averaged over the batch.
-    #[fusion(dtype = votes, shape = { let _ = votes; Shape::from([1]) })]
+    #[fusion(dtype = votes, shape = { let _ = votes; burn::tensor::Shape::from([1]) })]
     fn information_loss(votes: FloatTensor<Self>, measure: Information) -> FloatTensor<Self>;
 
     /// The gradient of the votes from that of the loss, `[1]`.

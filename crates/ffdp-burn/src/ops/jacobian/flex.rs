@@ -108,8 +108,7 @@ impl<'a, T: Real> Field<'a, T> {
 impl<T: Real> Rows<'_, T> {
     fn matrix(&self, x: usize, along_x: Step) -> Matrix {
         let mut matrix = [[0.0; 3]; 3];
-        for c in 0..3 {
-            let row = self.here[c];
+        for (c, row) in self.here.iter().enumerate() {
             let [(below, above), (behind, before)] = [self.across[0][c], self.across[1][c]];
             matrix[0][c] = along_x.scale * (row[along_x.ahead].wide() - row[along_x.back].wide());
             matrix[1][c] = self.y.scale * (above[x].wide() - below[x].wide());

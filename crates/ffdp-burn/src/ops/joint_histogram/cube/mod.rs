@@ -259,7 +259,8 @@ impl Call {
         let len = self.a.meta.shape().num_elements();
         let constant = self.binning.options.kernel == ParzenKernel::Delta;
         let [to_a, to_b] = needs.map(|needed| match (needed, constant) {
-            (false, _) => empty(&self.a, [1]),
+            // Bound as one vector at least, but neither read nor written.
+            (false, _) => empty(&self.a, [4]),
             (true, true) => zeros(&self.a, [len]),
             (true, false) => empty(&self.a, [len]),
         });
@@ -268,7 +269,7 @@ impl Call {
         }
         let shaped = |gradient: CubeTensor, needed: bool| match needed {
             true => dense(gradient, self.a.meta.shape().clone()),
-            false => gradient,
+            false => dense(gradient, [1].into()),
         };
         [shaped(to_a, needs[0]), shaped(to_b, needs[1])]
     }
