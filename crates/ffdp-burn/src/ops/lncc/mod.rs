@@ -31,8 +31,6 @@ mod cube;
 mod flex;
 #[cfg(test)]
 mod tests;
-#[cfg(feature = "cube")]
-mod tile;
 
 /// Which gradient [`lncc`] propagates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
-//! Window sums on the GPU: what LNCC's two marches along z share.
+//! The tile of columns that a cube works on: its sizes, and what each unit of it holds.
 //!
-//! A cube owns a tile of columns and marches along z, one or two planes a step:
+//! A cube marches along z, one or two planes a step:
 //! 1. along z, in registers: a unit holds the last planes of four neighbouring columns and sums them;
 //! 2. along x: sixteen units hold a row; what the windows of a unit reach beyond its own columns
 //!    comes from its neighbours by shuffles (through shared memory where planes of units are narrow);
@@ -9,25 +9,23 @@
 //! Along z first, because then the planes before a march's first window are only loaded, and because
 //! the two images are held in registers instead of their five products. With two buffers of shared
 //! memory one barrier a step is enough, and units that are through with y go on to the next planes.
-//!
-//! Neighbouring windows share most of their values ([`window_sums`]); every window is added afresh,
-//! so nothing drifts.
+//! The sums themselves: `sums.rs`.
 
 use cubecl::ir::HardwareProperties;
 use cubecl::prelude::*;
 
-use super::LnccWeights;
 use crate::ops::launch::Extent;
+use crate::ops::lncc::{LnccWeights, gaussian_weights};
 
 /// Columns that a unit holds, neighbours along x.
 pub(super) const SPAN: u32 = 4;
 /// Units that hold a row.
 pub(super) const LANES: u32 = 16;
 /// Columns of a tile, margins included.
-const WIDTH: u32 = SPAN * LANES;
+pub(super) const WIDTH: u32 = SPAN * LANES;
 /// Largest index into shared memory. Told of it, the compiler sees that adding a constant does not
 /// overflow, and adds it in the load or store itself.
-const LAST_WORD: u32 = (1 << 16) - 1;
+pub(super) const LAST_WORD: u32 = (1 << 16) - 1;
 
 /// The weights of a window along an axis; they add up to 1 after [`Tile::scale`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -130,12 +128,12 @@ impl Tile {
     }
 
     /// Words of one quantity and plane; the last unit along y may read past the rows.
-    const fn plane_len(self) -> u32 {
+    pub const fn plane_len(self) -> u32 {
         (self.rows + self.run()) * WIDTH
     }
 
     /// Words from quantity to quantity.
-    const fn quantity_len(self) -> u32 {
+    pub const fn quantity_len(self) -> u32 {
         self.planes * self.plane_len()
     }
 
@@ -150,12 +148,11 @@ impl Tile {
     }
 
     /// Weight of value `k` of a window along an axis.
-    fn weight(self, k: u32) -> f32 {
+    pub fn weight(self, k: u32) -> f32 {
         match self.weights {
             Weights::Box => 1.0,
             Weights::Gaussian(bits) => {
-                super::gaussian_weights(f64::from_bits(bits), self.radius as usize)[k as usize]
-                    as f32
+                gaussian_weights(f64::from_bits(bits), self.radius as usize)[k as usize] as f32
             }
         }
     }
@@ -168,59 +165,8 @@ impl Tile {
         }
     }
 
-    const fn is_box(self) -> bool {
+    pub const fn is_box(self) -> bool {
         matches!(self.weights, Weights::Box)
-    }
-}
-
-/// Sums over `count` neighbouring windows of `values`, which begin at the first window's first value;
-/// to `sums[first..]`.
-#[cube]
-pub(super) fn window_sums(
-    values: &Array<f32>,
-    sums: &mut Array<f32>,
-    #[comptime] first: u32,
-    #[comptime] count: u32,
-    #[comptime] tile: Tile,
-) {
-    let window = comptime!(tile.window());
-    if comptime!(tile.is_box()) {
-        // Of at most `window` windows, all share some values.
-        let group = comptime!(if count < window { count } else { window });
-        #[unroll]
-        for g in 0..comptime!(count.div_ceil(group)) {
-            let start = comptime!(g * group);
-            let len = comptime!(if count - start < group { count - start } else { group });
-            let mut common = values[comptime!((start + len - 1) as usize)];
-            #[unroll]
-            for i in len..window {
-                common += values[comptime!((start + i) as usize)];
-            }
-            sums[comptime!((first + start + len - 1) as usize)] = common;
-            let mut left = 0.0f32;
-            #[unroll]
-            for i in 1..len {
-                let at = comptime!(start + len - 1 - i);
-                left += values[comptime!(at as usize)];
-                sums[comptime!((first + at) as usize)] = common + left;
-            }
-            let mut right = 0.0f32;
-            #[unroll]
-            for i in 1..len {
-                right += values[comptime!((start + window + i - 1) as usize)];
-                sums[comptime!((first + start + i) as usize)] += right;
-            }
-        }
-    } else {
-        #[unroll]
-        for i in 0..count {
-            let mut sum = 0.0f32;
-            #[unroll]
-            for k in 0..window {
-                sum += comptime!(tile.weight(k)) * values[comptime!((i + k) as usize)];
-            }
-            sums[comptime!((first + i) as usize)] = sum;
-        }
     }
 }
 
@@ -310,7 +256,7 @@ pub(super) fn advance(held: &mut Array<f32>, #[comptime] tile: Tile) {
 /// (x mod 4), exchanged so that neither sixteen units of two rows that store their columns number
 /// `j`, nor 32 that read neighbouring columns of a row, meet in a bank.
 #[cube]
-fn slot(row: u32, j: u32, lane: u32) -> u32 {
+pub(super) fn slot(row: u32, j: u32, lane: u32) -> u32 {
     row * WIDTH + (j ^ (row % 2)) * LANES + (lane ^ (j / 2 * 8))
 }
 
@@ -325,100 +271,12 @@ pub(super) fn slots() -> Array<u32> {
     slots
 }
 
-/// Sums quantity `k`, of which `along_z` holds the sums along z (`SPAN` columns of every plane), along
-/// x, and stores it from `buffer` on. Without shuffles the sums along z are stored, for [`sum_rows`].
-#[cube]
-pub(super) fn store_rows(
-    along_z: &Array<f32>,
-    shared: &mut Shared<[f32]>,
-    slots: &Array<u32>,
-    buffer: u32,
-    #[comptime] k: u32,
-    #[comptime] tile: Tile,
-) {
-    #[unroll]
-    for p in 0..tile.planes {
-        let mut along_x = Array::<f32>::new(comptime!(SPAN as usize));
-        if comptime!(tile.shuffles) {
-            let mut row = Array::<f32>::new(comptime!((SPAN + 2 * tile.radius) as usize));
-            #[unroll]
-            for i in 0..comptime!(SPAN + 2 * tile.radius) {
-                let (unit, j) = comptime!(neighbour(i, tile.radius));
-                let value = along_z[comptime!((p * SPAN + j) as usize)];
-                if comptime!(unit < 0) {
-                    row[i as usize] = plane_shuffle_up(value, comptime!(unit.unsigned_abs()));
-                } else if comptime!(unit > 0) {
-                    row[i as usize] = plane_shuffle_down(value, comptime!(unit.unsigned_abs()));
-                } else {
-                    row[i as usize] = value;
-                }
-            }
-            window_sums(&row, &mut along_x, 0u32, SPAN, tile);
-        } else {
-            #[unroll]
-            for j in 0..SPAN {
-                along_x[j as usize] = along_z[comptime!((p * SPAN + j) as usize)];
-            }
-        }
-        #[unroll]
-        for j in 0..comptime!(SPAN as usize) {
-            let at = (buffer + slots[j]) & LAST_WORD;
-            let plane = comptime!(k * tile.quantity_len() + p * tile.plane_len());
-            shared[(at + plane) as usize] = along_x[j];
-        }
-    }
-}
-
-/// Which neighbour along x, and which of its columns, holds value `i` of the row that a unit's
-/// windows reach.
-fn neighbour(i: u32, radius: u32) -> (i32, u32) {
-    let column = i as i32 - radius as i32;
-    (column.div_euclid(SPAN as i32), column.rem_euclid(SPAN as i32) as u32)
-}
-
-/// Sums the rows in shared memory along x, in place, where units cannot hand them around.
-#[cube]
-pub(super) fn sum_rows(
-    shared: &mut Shared<[f32]>,
-    slots: &Array<u32>,
-    buffer: u32,
-    #[comptime] quantities: u32,
-    #[comptime] tile: Tile,
-) {
-    let (row, lane) = (UNIT_POS / LANES, (UNIT_POS % LANES) as i32);
-    let planes = comptime!(quantities * tile.planes);
-    let mut along_x = Array::<f32>::new(comptime!((planes * SPAN) as usize));
-    sync_cube();
-    #[unroll]
-    for p in 0..planes {
-        let start = buffer + comptime!(p * tile.plane_len());
-        let mut values = Array::<f32>::new(comptime!((SPAN + 2 * tile.radius) as usize));
-        #[unroll]
-        for i in 0..comptime!(SPAN + 2 * tile.radius) {
-            let (unit, j) = comptime!(neighbour(i, tile.radius));
-            // Only windows of the margin reach beyond the row.
-            let lane = clamp(lane + unit, 0i32, comptime!(LANES as i32 - 1)) as u32;
-            values[i as usize] = shared[(start + slot(row, j, lane)) as usize];
-        }
-        window_sums(&values, &mut along_x, comptime!(p * SPAN), SPAN, tile);
-    }
-    sync_cube();
-    #[unroll]
-    for p in 0..planes {
-        #[unroll]
-        for j in 0..SPAN {
-            let at = buffer + comptime!(p * tile.plane_len()) + slots[j as usize];
-            shared[at as usize] = along_x[comptime!((p * SPAN + j) as usize)];
-        }
-    }
-}
-
 /// The windows along y that a unit sums: [`Tile::run`] of one column of one plane of the step.
 #[derive(CubeType)]
 pub(super) struct Run {
     /// Its first value in shared memory, and the value after, up to whole rows.
-    even: u32,
-    odd: u32,
+    pub even: u32,
+    pub odd: u32,
     /// Of its first window in its plane of the image.
     pub offset: u32,
     /// Windows that exist.
@@ -446,55 +304,4 @@ pub(super) fn run(size: &Extent, #[comptime] tile: Tile) -> Run {
     let even = start + slot(row, j, lane);
     let odd = start + slot(row + 1, j, lane) - WIDTH;
     Run { even, odd, offset: y * size.w + x, count, plane }
-}
-
-/// Sums quantity `k` along y, to `sums[k * run..]`.
-#[cube]
-pub(super) fn sum_column(
-    shared: &Shared<[f32]>,
-    run: &Run,
-    buffer: u32,
-    sums: &mut Array<f32>,
-    #[comptime] k: u32,
-    #[comptime] tile: Tile,
-) {
-    let count = comptime!(tile.run());
-    let mut values = Array::<f32>::new(comptime!((count + 2 * tile.radius) as usize));
-    let even = (buffer + run.even) & LAST_WORD;
-    let odd = (buffer + run.odd) & LAST_WORD;
-    #[unroll]
-    for i in 0..comptime!(count + 2 * tile.radius) {
-        let mut at = even;
-        if comptime!(i % 2 == 1) {
-            at = odd;
-        }
-        values[i as usize] = shared[(at + comptime!(k * tile.quantity_len() + i * WIDTH)) as usize];
-    }
-    window_sums(&values, sums, comptime!(k * count), count, tile);
-}
-
-/// The sum of `value` over the units of a cube, in a fixed order, at unit 0.
-#[cube]
-pub(super) fn sum_over_tile(shared: &mut Shared<[f32]>, value: f32, #[comptime] tile: Tile) -> f32 {
-    sync_cube();
-    shared[UNIT_POS as usize] = value;
-    sync_cube();
-    let mut total = 0.0f32;
-    if UNIT_POS < LANES {
-        #[unroll]
-        for i in 0..comptime!(tile.units() / LANES) {
-            total += shared[(UNIT_POS + comptime!(i * LANES)) as usize];
-        }
-    }
-    sync_cube();
-    shared[UNIT_POS as usize] = total;
-    sync_cube();
-    total = 0.0f32;
-    if UNIT_POS == 0 {
-        #[unroll]
-        for i in 0..comptime!(LANES as usize) {
-            total += shared[i];
-        }
-    }
-    total
 }
