@@ -65,8 +65,9 @@ impl Tile {
             LnccWeights::Box => Weights::Box,
             LnccWeights::Gaussian { sigma_voxels } => Weights::Gaussian(sigma_voxels.to_bits()),
         };
-        // 32 rows leave 128 registers a unit, of which about 45 are not for the planes held.
+        // Of 65536 registers 32 rows leave 128 a unit, 24 rows 168; about 45 are not for the planes.
         let registers = |planes: u32| held * SPAN * (2 * radius + planes);
+        // The margins of the widest windows would leave little of 24 rows: better to spill.
         let tall = registers(2) <= 80 || 2 * radius >= 18;
         let planes = if registers(2) <= 124 { 2 } else { 1 };
         let rows = if tall { 32 } else { 24 };
