@@ -29,7 +29,7 @@ impl ProgressPrinter {
         self.level.as_ref().map_or_else(String::new, |level| {
             let [x, y, z] = level.size;
             let (number, count, shrink) = (level.index + 1, level.count, level.shrink);
-            format!("level {number}/{count} (shrink {shrink}, {x}x{y}x{z})")
+            format!("{} level {number}/{count} (shrink {shrink}, {x}x{y}x{z})", level.stage)
         })
     }
 }

@@ -57,8 +57,8 @@ fn register_finds_a_known_warp_and_writes_what_it_promises() {
     assert_eq!(number("/folds/voxels"), 0.0);
     assert!(number("/folds/jacobian_central/min") > 0.0);
     assert_eq!(metrics["outcome"], "improved");
-    assert_eq!(metrics["settings"]["levels"][0]["shrink"], 2.0);
-    assert_eq!(metrics["levels"].as_array().map(Vec::len), Some(2));
+    assert_eq!(metrics["settings"]["stages"][0]["levels"][0]["shrink"], 2.0);
+    assert_eq!(metrics["stages"][0]["levels"].as_array().map(Vec::len), Some(2));
 
     let (field, geometry) = read_displacement(folder.path("new/out/warp.nii.gz")).expect("ITK");
     assert!(geometry.same_grid(&pair.fixed.image.geometry, 1e-3));

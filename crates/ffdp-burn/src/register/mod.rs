@@ -1,33 +1,37 @@
-//! The engine: multi-resolution deformable registration of two volumes.
+//! The engine: multi-resolution registration of two volumes, in stages.
 //!
-//! [`register`] takes a fixed and a moving [`Volume`](crate::image::Volume), each on its own grid,
-//! and finds the [`Displacement`](crate::transform::Displacement) that carries the moving image
-//! onto the fixed one. Start reading at `run.rs`; `greedy.rs` is one level, `pyramid.rs` the
-//! levels, `settings.rs` every number that can be chosen.
-//!
-//! There is no rigid or affine stage: the images are placed by their headers, and what these do
-//! not align is left to the deformation, which reaches only a few voxels of the coarsest level.
+//! [`register`] takes a [`Problem`] (a fixed and a moving [`Volume`](crate::image::Volume), each on
+//! its own grid) and finds the [`Composite`](crate::transform::Composite) transform that carries the
+//! moving image onto the fixed one. Start reading at `run.rs`: a run is a list of stages, a stage
+//! a list of levels (`level.rs`), a level the iterations of a solver (`deformable/`);
+//! `pyramid.rs` makes the levels' images, `settings/` holds every number that can be chosen.
 //!
 //! ```
-//! use ffdp_burn::register::{LevelSettings, Settings, Silent, register};
+//! use ffdp_burn::register::{
+//!     GreedySettings, LevelSettings, Problem, Settings, Silent, Stage, register,
+//! };
 //! use ffdp_burn::synth::{PhantomSettings, pair};
 //! use burn::tensor::Device;
 //!
 //! let pair = pair(&PhantomSettings::with_size([24, 24, 24]), 7)?;
-//! let settings = Settings {
+//! let greedy = GreedySettings {
 //!     levels: vec![LevelSettings { shrink: 2.0, iterations: 20 }],
-//!     ..Settings::default()
+//!     ..GreedySettings::default()
 //! };
-//! let device = Device::flex();
-//! let result = register(&pair.fixed.image, &pair.moving.image, &settings, &device, &mut Silent)?;
+//! let settings = Settings { stages: vec![Stage::Greedy(greedy)], ..Settings::default() };
+//! let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+//! let result = register(&problem, &settings, &Device::flex(), &mut Silent)?;
 //! assert!(result.loss_after < result.loss_before);
 //! # Ok::<(), ffdp_burn::Error>(())
 //! ```
 
+mod comparison;
 mod convergence;
-mod greedy;
+mod deformable;
+mod level;
 mod observer;
 mod prepare;
+mod problem;
 mod pyramid;
 mod run;
 mod settings;
@@ -35,10 +39,13 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
+pub use level::{LevelReport, Stop};
 pub use observer::{LevelStart, Observer, Progress, Silent};
 pub use prepare::MINIMUM_OVERLAP_PERCENT;
+pub use problem::Problem;
 pub use pyramid::{LevelImage, MINIMUM_AXIS_VOXELS, level_geometry, level_image};
-pub use run::{LevelReport, Outcome, Registration, Stop, register};
+pub use run::{Outcome, Registration, StageReport, register};
 pub use settings::{
-    ConvergenceSettings, LevelSettings, LnccSettings, MiSettings, Settings, Similarity,
+    ConvergenceSettings, GreedySettings, LevelSettings, LnccSettings, MiSettings, Settings,
+    Similarity, Stage,
 };

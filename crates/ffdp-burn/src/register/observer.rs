@@ -2,11 +2,13 @@
 
 use std::ops::ControlFlow;
 
-use super::run::LevelReport;
+use super::level::LevelReport;
 
 /// What an observer learns when a level begins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LevelStart {
+    /// Name of the stage, as settings have it.
+    pub stage: &'static str,
     /// Number of the level, from 0.
     pub index: usize,
     /// Number of levels.

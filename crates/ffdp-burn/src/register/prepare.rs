@@ -1,9 +1,10 @@
 //! What must hold before a registration starts, and the images as it compares them.
 
+use super::problem::Problem;
 use super::pyramid::MINIMUM_AXIS_VOXELS;
 use super::settings::Settings;
 use crate::error::{Error, Result};
-use crate::image::Volume;
+use crate::image::{Geometry, Volume};
 
 /// Least part of the fixed grid, in percent, that must lie inside the moving image.
 ///
@@ -11,14 +12,15 @@ use crate::image::Volume;
 pub const MINIMUM_OVERLAP_PERCENT: f64 = 10.0;
 
 /// The images scaled to [0, 1], after everything that would give a wrong result was refused.
-pub(super) fn prepare(fixed: &Volume, moving: &Volume, settings: &Settings) -> Result<[Volume; 2]> {
+pub(super) fn prepare(problem: &Problem, settings: &Settings) -> Result<[Volume; 2]> {
     settings.validate()?;
+    let &Problem { fixed, moving, .. } = problem;
     for (name, volume) in [("the fixed image", fixed), ("the moving image", moving)] {
         check_count(name, volume)?;
         volume.check_finite(name)?;
         check_size(name, volume)?;
     }
-    fixed.geometry.check_overlap(&moving.geometry, MINIMUM_OVERLAP_PERCENT)?;
+    check_overlap(problem)?;
     Ok([
         scaled("the fixed image", fixed, settings.intensity_percentiles)?,
         scaled("the moving image", moving, settings.intensity_percentiles)?,
@@ -60,4 +62,12 @@ fn scaled(name: &str, volume: &Volume, [low, high]: [f64; 2]) -> Result<Volume> 
     }
     let [from, to] = volume.percentiles([low, high])?;
     if from < to { volume.normalized(low, high) } else { volume.normalized(0.0, 100.0) }
+}
+
+/// The moving grid where the initial transform puts it in the space of the fixed image.
+fn check_overlap(problem: &Problem) -> Result<()> {
+    let moving = &problem.moving.geometry;
+    let placed = moving.voxel_to_mm().then(&problem.initial.inverse()?);
+    let placed = Geometry::from_affine(moving.size, placed)?;
+    problem.fixed.geometry.check_overlap(&placed, MINIMUM_OVERLAP_PERCENT)
 }

@@ -1,64 +1,59 @@
-//! A registration from beginning to end.
-
-use std::ops::ControlFlow;
-use std::time::Instant;
+//! A registration from beginning to end: its stages, one after the other.
 
 use burn::tensor::{DType, Device, Tensor};
 use serde::Serialize;
 
-use super::convergence::has_converged;
-use super::greedy::{Greedy, State};
-use super::observer::{LevelStart, Observer, Progress};
+use super::comparison::Comparison;
+use super::deformable;
+use super::level::{LevelReport, Stop, check_finite_loss};
+use super::observer::Observer;
 use super::prepare::prepare;
-use super::pyramid::{LevelImage, level_image};
-use super::settings::{LevelSettings, Settings};
+use super::problem::Problem;
+use super::pyramid::level_image;
+use super::settings::{LevelSettings, Settings, Similarity, Stage};
 use crate::error::{Error, Result};
-use crate::image::Volume;
+use crate::image::{Affine, Physical, Volume};
 use crate::ops::MomentStorage;
-use crate::transform::Displacement;
+use crate::transform::{Composite, Displacement, Step};
 
-/// What a registration found.
+/// What a registration found: the map `phi(x) = A (x + w(x))` from fixed to moving.
 #[derive(Clone, Debug)]
 pub struct Registration {
-    /// The map from fixed to moving, on the grid of the fixed image, in its voxels.
-    pub displacement: Displacement,
+    /// `A`, in RAS mm; the initial placement where no stage changed it.
+    pub affine: Affine<Physical, Physical>,
+    /// `w`, on the grid of the fixed image; `None` without a deformable stage.
+    pub warp: Option<Displacement>,
     /// The moving image seen through it, on the fixed grid, in the moving image's intensities.
     pub warped: Volume,
-    /// One report per level.
-    pub levels: Vec<LevelReport>,
-    /// The loss of the finest level without any deformation.
+    /// One report per stage.
+    pub stages: Vec<StageReport>,
+    /// The loss of the last stage's finest level as the images were placed at the start.
     pub loss_before: f64,
-    /// The loss of the finest level with the result.
+    /// The same with the result.
     pub loss_after: f64,
     /// Whether it is worth anything.
     pub outcome: Outcome,
 }
 
-/// How a level went.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LevelReport {
-    /// Its shrink factor.
-    pub shrink: f64,
-    /// Size (x, y, z) of the fixed image on it, in voxels.
-    pub size: [usize; 3],
-    /// The loss before each of its iterations.
-    pub losses: Vec<f64>,
-    /// Why it ended.
-    pub stop: Stop,
-    /// Time spent on it.
-    pub seconds: f64,
+impl Registration {
+    /// The map as its steps.
+    pub fn transform(&self) -> Composite {
+        let warp = self.warp.clone().map(Step::Displacement);
+        Composite::new(warp.into_iter().chain([Step::Affine(self.affine)]).collect())
+    }
 }
 
-/// Why a level ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Stop {
-    /// The loss no longer fell.
-    Converged,
-    /// All iterations were done.
-    IterationsSpent,
-    /// The observer asked for it.
-    Cancelled,
+/// How a stage went.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StageReport {
+    /// Its kind, as settings name it.
+    pub transform: &'static str,
+    /// One report per level.
+    pub levels: Vec<LevelReport>,
+    /// The loss of its finest level at its end.
+    pub loss_after: f64,
+    /// Time spent on it.
+    pub seconds: f64,
 }
 
 /// What a registration is worth.
@@ -88,151 +83,110 @@ impl Outcome {
     }
 }
 
-/// Finds the displacement that carries `moving` onto `fixed`, coarse to fine.
+/// Finds the transform that carries the moving onto the fixed image, stage by stage, coarse to
+/// fine.
 ///
-/// The images may lie on different grids (spacing, orientation, size, origin): their headers place
-/// them in physical space, and nothing else aligns them before the deformation. Intensities are
-/// scaled to [0, 1] for the comparison; the result has the moving image's own.
+/// The images may lie on different grids (spacing, orientation, size, origin): their headers and
+/// [`Problem::initial`] place them in physical space. Intensities are scaled to [0, 1] for the
+/// comparison; the result has the moving image's own.
 ///
 /// Computed on `device` in f32. On the CPU the same input gives the same bits.
 ///
 /// # Errors
-/// [`Error::Invalid`] for a setting without meaning or that the device lacks, a constant image or fewer than
-/// [`MINIMUM_AXIS_VOXELS`](super::MINIMUM_AXIS_VOXELS) along an axis; [`Error::NonFinite`] for NaN or
-/// infinite voxels; [`Error::NoOverlap`] when the grids hardly overlap; [`Error::Device`] when the
-/// device fails.
+/// [`Error::Invalid`] for a setting without meaning or that the device lacks, a constant image or
+/// fewer than [`MINIMUM_AXIS_VOXELS`](super::MINIMUM_AXIS_VOXELS) along an axis;
+/// [`Error::NonFinite`] for NaN or infinite voxels; [`Error::NoOverlap`] when the grids hardly
+/// overlap; [`Error::Device`] when the device fails.
 pub fn register(
-    fixed: &Volume,
-    moving: &Volume,
+    problem: &Problem,
     settings: &Settings,
     device: &Device,
     observer: &mut dyn Observer,
 ) -> Result<Registration> {
     let device = device.clone().inner();
-    check_moments(settings.moments, &device)?;
-    let [scaled_fixed, scaled_moving] = prepare(fixed, moving, settings)?;
-    let images = [scaled_fixed.to_tensor(&device), scaled_moving.to_tensor(&device)];
-    drop((scaled_fixed, scaled_moving));
-
-    let mut run = Run { fixed, moving, images, settings, device, observer };
-    let mut levels = Vec::with_capacity(settings.levels.len());
-    let mut state: Option<State> = None;
-    let mut finest = None;
-    for index in 0..settings.levels.len() {
-        let (greedy, at) = run.enter(index, state.take())?;
-        let (report, at) = run.level(index, &greedy, at)?;
-        let cancelled = report.stop == Stop::Cancelled;
-        let ended = run.observer.level_finished(&report);
-        levels.push(report);
-        state = Some(at);
-        finest = Some(greedy);
-        if cancelled || ended.is_break() {
+    check_moments(settings, &device)?;
+    let images = prepare(problem, settings)?.map(|image| image.to_tensor(&device));
+    let mut run = Run { problem, images, settings, device, observer };
+    let mut found = Found { affine: problem.initial, warp: None };
+    let mut stages = Vec::with_capacity(settings.stages.len());
+    let mut last = None;
+    for stage in &settings.stages {
+        let (next, report, comparison) = match stage {
+            Stage::Greedy(settings) => deformable::greedy(&mut run, settings, found)?,
+        };
+        let cancelled = report.levels.iter().any(|level| level.stop == Stop::Cancelled);
+        found = next;
+        stages.push(report);
+        last = Some(comparison);
+        if cancelled {
             break;
         }
     }
-    let (Some(state), Some(greedy)) = (state, finest) else {
-        unreachable!("settings with no level do not validate")
-    };
-    run.finish(levels, &greedy, state.displacement)
+    run.finish(found, stages, &last.expect("settings with no stage do not validate"))
+}
+
+/// What the stages have found so far.
+pub(super) struct Found {
+    /// `A`.
+    pub affine: Affine<Physical, Physical>,
+    /// `w`, on the grid of the fixed image.
+    pub warp: Option<Displacement>,
 }
 
 /// Everything that stays the same during a run.
-struct Run<'a> {
-    fixed: &'a Volume,
-    moving: &'a Volume,
+pub(super) struct Run<'a> {
+    pub problem: &'a Problem<'a>,
     /// Fixed and moving, scaled, at full resolution.
     images: [Tensor<5>; 2],
-    settings: &'a Settings,
-    device: Device,
-    observer: &'a mut dyn Observer,
+    pub settings: &'a Settings,
+    pub device: Device,
+    pub observer: &'a mut dyn Observer,
 }
 
 impl Run<'_> {
-    /// The problem of a level, and the state to start it from.
-    fn enter(&self, index: usize, state: Option<State>) -> Result<(Greedy, State)> {
-        let finest_mm = self.fixed.geometry.spacing_mm.into_iter().fold(f64::INFINITY, f64::min);
-        let spacing_mm = self.settings.levels[index].shrink * finest_mm;
-        let fixed = level_image(&self.images[0], &self.fixed.geometry, spacing_mm)?;
-        let moving = level_image(&self.images[1], &self.moving.geometry, spacing_mm)?;
-        let LevelImage { geometry, .. } = &fixed;
-        let state = match state {
-            None => State::identity(geometry.clone(), &self.device),
-            Some(state) => state.resampled(geometry),
-        };
-        Ok((Greedy::new(fixed, moving, self.settings), state))
+    /// The images on a level.
+    pub fn comparison(&self, level: &LevelSettings, similarity: Similarity) -> Result<Comparison> {
+        let [fixed, moving] = [&self.problem.fixed.geometry, &self.problem.moving.geometry];
+        let finest_mm = fixed.spacing_mm.into_iter().fold(f64::INFINITY, f64::min);
+        let spacing_mm = level.shrink * finest_mm;
+        Ok(Comparison {
+            fixed: level_image(&self.images[0], fixed, spacing_mm)?,
+            moving: level_image(&self.images[1], moving, spacing_mm)?,
+            similarity,
+        })
     }
 
-    /// The iterations of one level.
-    fn level(
-        &mut self,
-        index: usize,
-        greedy: &Greedy,
-        mut state: State,
-    ) -> Result<(LevelReport, State)> {
-        let start = Instant::now();
-        let LevelSettings { shrink, iterations } = self.settings.levels[index];
-        let size = state.displacement.geometry().size;
-        let count = self.settings.levels.len();
-        let level = LevelStart { index, count, shrink, size, iterations };
-        let mut losses = Vec::with_capacity(iterations);
-        let mut stop = Stop::IterationsSpent;
-        if self.observer.level_started(&level).is_break() {
-            stop = Stop::Cancelled;
-        }
-        while stop == Stop::IterationsSpent && losses.len() < iterations {
-            let next = self.settings.loss_interval.min(iterations - losses.len());
-            let read;
-            (read, state) = greedy.steps(state, next)?;
-            losses.extend(read);
-            let loss = *losses.last().expect("at least one iteration was done");
-            check_finite_loss(loss)?;
-            let progress = Progress { level: index, iteration: losses.len(), iterations, loss };
-            if self.observer.losses_read(&progress) == ControlFlow::Break(()) {
-                stop = Stop::Cancelled;
-            } else if has_converged(&losses, &self.settings.convergence) {
-                stop = Stop::Converged;
-            }
-        }
-        let seconds = start.elapsed().as_secs_f64();
-        Ok((LevelReport { shrink, size, losses, stop, seconds }, state))
-    }
-
-    /// The result on the full grid, judged.
+    /// The result, judged on the finest level of the last stage.
     fn finish(
         self,
-        levels: Vec<LevelReport>,
-        greedy: &Greedy,
-        displacement: Displacement,
+        found: Found,
+        stages: Vec<StageReport>,
+        comparison: &Comparison,
     ) -> Result<Registration> {
-        let identity = Displacement::zero(displacement.geometry().clone(), &self.device);
-        let loss_before = greedy.loss_at(&identity)?;
-        let loss_after = greedy.loss_at(&displacement)?;
+        let Problem { fixed, moving, initial } = self.problem;
+        let loss_before = comparison.loss(initial, None)?;
+        let loss_after = stages.last().expect("at least one stage was run").loss_after;
         check_finite_loss(loss_after)?;
-        let cancelled = levels.len() < self.settings.levels.len()
-            || levels.iter().any(|level| level.stop == Stop::Cancelled);
+        let mut levels = stages.iter().flat_map(|stage| &stage.levels);
         let outcome = match loss_after < loss_before {
-            _ if cancelled => Outcome::Cancelled,
+            _ if levels.any(|level| level.stop == Stop::Cancelled) => Outcome::Cancelled,
             true => Outcome::Improved,
             false => Outcome::NotImproved,
         };
-        let displacement = displacement.resampled(&self.fixed.geometry);
-        let warped = displacement.warp(self.moving)?;
-        Ok(Registration { displacement, warped, levels, loss_before, loss_after, outcome })
+        let Found { affine, warp } = found;
+        let steps = warp.clone().map(Step::Displacement).into_iter().chain([Step::Affine(affine)]);
+        let warped = Composite::new(steps.collect()).warp(moving, &fixed.geometry, &self.device)?;
+        Ok(Registration { affine, warp, warped, stages, loss_before, loss_after, outcome })
     }
 }
 
-fn check_moments(storage: MomentStorage, device: &Device) -> Result<()> {
-    if storage == MomentStorage::Full || device.supports_dtype(DType::BF16) {
+fn check_moments(settings: &Settings, device: &Device) -> Result<()> {
+    let small = |stage: &Stage| match stage {
+        Stage::Greedy(settings) => settings.moments == MomentStorage::Bf16,
+    };
+    if !settings.stages.iter().any(small) || device.supports_dtype(DType::BF16) {
         return Ok(());
     }
     let what = "moments in bf16 need a device that has the type";
     Err(Error::invalid(what, device, "use moments = \"full\", or another device"))
-}
-
-fn check_finite_loss(loss: f64) -> Result<()> {
-    if loss.is_finite() {
-        return Ok(());
-    }
-    let reason = format!("the loss became {loss}, though both images are finite");
-    Err(Error::device("optimising the displacement", reason))
 }

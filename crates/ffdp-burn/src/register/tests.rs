@@ -7,7 +7,7 @@ mod recovery;
 use crate::image::{Geometry, Volume};
 use crate::synth::{Pair, PhantomSettings, pair};
 
-use super::{LevelSettings, Settings};
+use super::{GreedySettings, LevelSettings, Settings, Stage};
 
 /// A pair of `size`^3 voxels around a head of 200 mm, which lie up to a dozen mm apart. Below 48^3
 /// an LNCC window of 7 voxels is too coarse for the anatomy.
@@ -16,9 +16,14 @@ fn pair_of(size: usize, seed: u64) -> Pair {
 }
 
 /// Two levels with few iterations: seconds on one core.
-fn short() -> Settings {
+fn short() -> GreedySettings {
     let level = |shrink, iterations| LevelSettings { shrink, iterations };
-    Settings { levels: vec![level(2.0, 40), level(1.0, 30)], ..Settings::default() }
+    GreedySettings { levels: vec![level(2.0, 40), level(1.0, 30)], ..GreedySettings::default() }
+}
+
+/// The deformation alone.
+fn only(greedy: GreedySettings) -> Settings {
+    Settings { stages: vec![Stage::Greedy(greedy)], ..Settings::default() }
 }
 
 /// A smooth object, so that images exist without the phantom.

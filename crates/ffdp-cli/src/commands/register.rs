@@ -10,10 +10,12 @@ use ffdp_burn::Error;
 use ffdp_burn::image::{LabelMap, Volume};
 use ffdp_burn::io::nifti::{write_displacement, write_labels, write_volume};
 use ffdp_burn::io::{check_memory, check_not_an_input, check_writable, write_atomically};
+use ffdp_burn::ops::Interpolation;
 use ffdp_burn::register::{
-    LevelSettings, LnccSettings, MiSettings, Registration, Settings, Similarity as Metric, register,
+    GreedySettings, LevelSettings, LnccSettings, MiSettings, Problem, Registration, Settings,
+    Similarity as Metric, Stage, register,
 };
-use ffdp_burn::transform::Displacement;
+use ffdp_burn::transform::{Composite, Displacement};
 
 use super::input::{Reading, image, labels_on};
 use crate::args::{self, RegisterArguments};
@@ -46,8 +48,8 @@ pub fn run(request: &RegisterArguments) -> Outcome<()> {
 
     let clock = Instant::now();
     let mut progress = ProgressPrinter::new(printer);
-    let (fixed, moving) = (&inputs.fixed, &inputs.moving);
-    let result = register(fixed, moving, &settings, &device, &mut progress)?;
+    let problem = Problem::new(&inputs.fixed, &inputs.moving);
+    let result = register(&problem, &settings, &device, &mut progress)?;
     let seconds = Seconds { read, register: clock.elapsed().as_secs_f64(), ..Seconds::default() };
     if let Some(advice) = result.outcome.advice() {
         printer.warning(advice);
@@ -67,13 +69,13 @@ pub fn run(request: &RegisterArguments) -> Outcome<()> {
 
 /// The settings that the flags describe.
 fn settings(request: &RegisterArguments) -> Outcome<Settings> {
-    let mut settings = Settings::default();
-    let default = |f: fn(&LevelSettings) -> f64| settings.levels.iter().map(f).collect::<Vec<_>>();
+    let mut greedy = GreedySettings::default();
+    let default = |f: fn(&LevelSettings) -> f64| greedy.levels.iter().map(f).collect::<Vec<_>>();
     let shrinks = request.shrink.clone().unwrap_or_else(|| default(|level| level.shrink));
     let iterations = request
         .iterations
         .clone()
-        .unwrap_or_else(|| settings.levels.iter().map(|level| level.iterations).collect());
+        .unwrap_or_else(|| greedy.levels.iter().map(|level| level.iterations).collect());
     if shrinks.len() != iterations.len() {
         return Err(Failure::user(
             format!("--shrink names {shrinks:?} and --iterations {iterations:?}"),
@@ -81,8 +83,8 @@ fn settings(request: &RegisterArguments) -> Outcome<Settings> {
         ));
     }
     let level = |(shrink, iterations)| LevelSettings { shrink, iterations };
-    settings.levels = shrinks.into_iter().zip(iterations).map(level).collect();
-    settings.similarity = match (request.metric, request.window) {
+    greedy.levels = shrinks.into_iter().zip(iterations).map(level).collect();
+    greedy.similarity = match (request.metric, request.window) {
         (args::Metric::Lncc, window) => {
             let default = LnccSettings::default();
             Metric::Lncc(LnccSettings { window: window.unwrap_or(default.window), ..default })
@@ -97,9 +99,10 @@ fn settings(request: &RegisterArguments) -> Outcome<Settings> {
             ));
         }
     };
-    settings.learning_rate_voxels = request.lr.unwrap_or(settings.learning_rate_voxels);
-    settings.sigma_gradient_voxels = request.sigma_grad.unwrap_or(settings.sigma_gradient_voxels);
-    settings.sigma_warp_voxels = request.sigma_warp.unwrap_or(settings.sigma_warp_voxels);
+    greedy.learning_rate_voxels = request.lr.unwrap_or(greedy.learning_rate_voxels);
+    greedy.sigma_gradient_voxels = request.sigma_grad.unwrap_or(greedy.sigma_gradient_voxels);
+    greedy.sigma_warp_voxels = request.sigma_warp.unwrap_or(greedy.sigma_warp_voxels);
+    let settings = Settings { stages: vec![Stage::Greedy(greedy)], ..Settings::default() };
     settings.validate()?;
     Ok(settings)
 }
@@ -184,20 +187,26 @@ struct Found {
 
 impl Found {
     fn of(inputs: &Inputs, result: Registration, device: &Device) -> Outcome<Self> {
-        let identity = Displacement::zero(inputs.fixed.geometry.clone(), device);
-        let labels = |through: &Displacement| {
-            inputs.moving_labels.as_ref().map(|labels| through.warp_labels(labels)).transpose()
+        let grid = &inputs.fixed.geometry;
+        let labels = |through: &Composite| {
+            let labels = inputs.moving_labels.as_ref();
+            let nearest = Interpolation::Nearest;
+            labels.map(|labels| through.warp_labels(labels, grid, nearest, device)).transpose()
         };
-        let displacement_mm = result
-            .displacement
+        let warp = match &result.warp {
+            Some(warp) => warp.clone(),
+            None => Displacement::zero(grid.clone(), device),
+        };
+        let displacement_mm = warp
             .to_mm()
             .try_into_vec_as::<f32>()
             .map_err(|reason| Error::device("reading back the displacement", reason))?;
+        let identity = Composite::default();
         Ok(Self {
-            before: identity.warp(&inputs.moving)?,
+            before: identity.warp(&inputs.moving, grid, device)?,
             labels_before: labels(&identity)?,
-            labels_after: labels(&result.displacement)?,
-            displacement: result.displacement.to_vec()?,
+            labels_after: labels(&result.transform())?,
+            displacement: warp.to_vec()?,
             displacement_mm,
             result,
         })
@@ -230,7 +239,7 @@ impl Found {
             folds: Folds::of(&self.displacement, fixed.geometry.size)?,
             displacement_mm: Lengths::of(&self.displacement_mm),
             dice,
-            levels: result.levels.clone(),
+            stages: result.stages.clone(),
             settings,
             seconds: Seconds::default(),
         })

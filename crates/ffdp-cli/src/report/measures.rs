@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ffdp_burn::image::{LabelMap, Volume};
 use ffdp_burn::metrics::{DiceScores, JacobianDistribution, dice, jacobian, local_ncc, ncc};
-use ffdp_burn::register::{LevelReport, Outcome, Settings};
+use ffdp_burn::register::{Outcome, Settings, StageReport};
 use serde::Serialize;
 
 /// Window of the reported local correlation, in voxels.
@@ -29,7 +29,7 @@ pub struct Measures {
     pub displacement_mm: Lengths,
     /// With labels of both images.
     pub dice: Option<Overlap>,
-    pub levels: Vec<LevelReport>,
+    pub stages: Vec<StageReport>,
     pub settings: Settings,
     pub seconds: Seconds,
 }

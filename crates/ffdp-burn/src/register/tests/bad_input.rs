@@ -2,11 +2,11 @@
 
 use burn::tensor::Device;
 
-use super::{blob, short};
+use super::{blob, only, short};
 use crate::image::{Geometry, Volume};
 use crate::register::{
-    ConvergenceSettings, LevelSettings, LnccSettings, MiSettings, Settings, Silent, Similarity,
-    register,
+    ConvergenceSettings, GreedySettings, LevelSettings, LnccSettings, MiSettings, Problem,
+    Settings, Silent, Similarity, register,
 };
 
 fn good() -> Volume {
@@ -15,7 +15,7 @@ fn good() -> Volume {
 }
 
 fn message(fixed: &Volume, moving: &Volume, settings: &Settings) -> String {
-    register(fixed, moving, settings, &Device::flex(), &mut Silent)
+    register(&Problem::new(fixed, moving), settings, &Device::flex(), &mut Silent)
         .expect_err("must be refused")
         .to_string()
 }
@@ -50,64 +50,95 @@ fn images_that_cannot_be_registered_are_refused() {
         ("thin", &thin, &["at least 8 voxels", "[12, 12, 5]"]),
     ] {
         for (role, text) in [
-            ("fixed", message(volume, &good, &short())),
-            ("moving", message(&good, volume, &short())),
+            ("fixed", message(volume, &good, &only(short()))),
+            ("moving", message(&good, volume, &only(short()))),
         ] {
             assert!(text.contains(role), "{case}: {text} does not name the {role} image");
             assert!(words.iter().all(|word| text.contains(word)), "{case}: {text}");
         }
     }
-    let text = message(&good, &away, &short());
+    let text = message(&good, &away, &only(short()));
     assert!(text.contains("0.00 %") && text.contains("500.0") && text.contains("11.0"), "{text}");
-    let text = message(&good, &corner, &short());
+    let text = message(&good, &corner, &only(short()));
     assert!(text.contains("at least 10 %") && text.contains("overlap by 1."), "{text}");
 }
 
 #[test]
 fn settings_without_meaning_are_refused() {
     let level = |shrink, iterations| LevelSettings { shrink, iterations };
-    let default = Settings::default;
+    let default = GreedySettings::default;
+    let greedy = only;
     let lncc = |window, epsilon| Similarity::Lncc(LnccSettings { window, epsilon });
     let convergence = |window, tolerance| ConvergenceSettings { window, tolerance };
     let good = good();
     for (settings, words) in [
-        (Settings { levels: vec![], ..default() }, ["at least one level", "[]"]),
-        (Settings { levels: vec![level(0.5, 9)], ..default() }, ["shrink", "0.5"]),
-        (Settings { levels: vec![level(f64::NAN, 9)], ..default() }, ["shrink", "NaN"]),
-        (Settings { levels: vec![level(1.0, 9), level(2.0, 9)], ..default() }, ["coarse", "2.0"]),
-        (Settings { levels: vec![level(1.0, 0)], ..default() }, ["iterations", "0"]),
-        (Settings { similarity: lncc(6, 1e-5), ..default() }, ["odd", "6"]),
-        (Settings { similarity: lncc(23, 1e-5), ..default() }, ["21", "23"]),
-        (Settings { similarity: lncc(7, 0.0), ..default() }, ["epsilon", "0.0"]),
+        (greedy(GreedySettings { levels: vec![], ..default() }), ["at least one level", "[]"]),
+        (greedy(GreedySettings { levels: vec![level(0.5, 9)], ..default() }), ["shrink", "0.5"]),
         (
-            Settings { similarity: Similarity::Mi(MiSettings { bins: 4 }), ..default() },
+            greedy(GreedySettings { levels: vec![level(f64::NAN, 9)], ..default() }),
+            ["shrink", "NaN"],
+        ),
+        (
+            greedy(GreedySettings { levels: vec![level(1.0, 9), level(2.0, 9)], ..default() }),
+            ["coarse", "2.0"],
+        ),
+        (greedy(GreedySettings { levels: vec![level(1.0, 0)], ..default() }), ["iterations", "0"]),
+        (greedy(GreedySettings { similarity: lncc(6, 1e-5), ..default() }), ["odd", "6"]),
+        (greedy(GreedySettings { similarity: lncc(23, 1e-5), ..default() }), ["21", "23"]),
+        (greedy(GreedySettings { similarity: lncc(7, 0.0), ..default() }), ["epsilon", "0.0"]),
+        (
+            greedy(GreedySettings {
+                similarity: Similarity::Mi(MiSettings { bins: 4 }),
+                ..default()
+            }),
             ["bins", "4"],
         ),
-        (Settings { learning_rate_voxels: 0.0, ..default() }, ["learning rate", "0.0"]),
-        (Settings { learning_rate_voxels: f64::NAN, ..default() }, ["learning rate", "NaN"]),
-        (Settings { sigma_gradient_voxels: -1.0, ..default() }, ["sigma_gradient", "-1.0"]),
-        (Settings { sigma_warp_voxels: 1e3, ..default() }, ["sigma_warp", "1000"]),
-        (Settings { intensity_percentiles: [99.0, 1.0], ..default() }, ["ascending", "99.0"]),
-        (Settings { convergence: convergence(1, 0.0), ..default() }, ["window", "1"]),
-        (Settings { loss_interval: 0, ..default() }, ["loss_interval", "0"]),
+        (
+            greedy(GreedySettings { learning_rate_voxels: 0.0, ..default() }),
+            ["learning rate", "0.0"],
+        ),
+        (
+            greedy(GreedySettings { learning_rate_voxels: f64::NAN, ..default() }),
+            ["learning rate", "NaN"],
+        ),
+        (
+            greedy(GreedySettings { sigma_gradient_voxels: -1.0, ..default() }),
+            ["sigma_gradient", "-1.0"],
+        ),
+        (greedy(GreedySettings { sigma_warp_voxels: 1e3, ..default() }), ["sigma_warp", "1000"]),
+        (
+            Settings { intensity_percentiles: [99.0, 1.0], ..Settings::default() },
+            ["ascending", "99.0"],
+        ),
+        (greedy(GreedySettings { convergence: convergence(1, 0.0), ..default() }), ["window", "1"]),
+        (Settings { stages: vec![], ..Settings::default() }, ["at least one stage", "[]"]),
+        (Settings { loss_interval: 0, ..Settings::default() }, ["loss_interval", "0"]),
     ] {
         let text = message(&good, &good, &settings);
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
     }
-    default().validate().expect("the defaults are valid");
+    Settings::default().validate().expect("the defaults are valid");
 }
 
 #[test]
 fn settings_from_a_file_take_defaults_and_refuse_unknown_entries() {
     let parse = |text| serde_json::from_str::<Settings>(text);
     assert_eq!(parse("{}").expect("all defaults"), Settings::default());
-    let changed = parse(r#"{"similarity": {"lncc": {"window": 9}}, "loss_interval": 5}"#);
+    let changed = parse(
+        r#"{"stages": [{"transform": "greedy", "similarity": {"lncc": {"window": 9}}}],
+            "loss_interval": 5}"#,
+    );
     let changed = changed.expect("valid");
     assert_eq!(changed.loss_interval, 5);
     let expected = LnccSettings { window: 9, ..LnccSettings::default() };
-    assert_eq!(changed.similarity, Similarity::Lncc(expected));
-    assert_eq!(parse(r#"{"similarity": "mse"}"#).expect("valid").similarity, Similarity::Mse);
-    for text in [r#"{"learning_rate": 1}"#, r#"{"similarity": {"lncc": {"widow": 9}}}"#] {
+    let similarity = Similarity::Lncc(expected);
+    let expected = only(GreedySettings { similarity, ..GreedySettings::default() });
+    assert_eq!(changed.stages, expected.stages);
+    for text in [
+        r#"{"learning_rate": 1}"#,
+        r#"{"stages": [{"transform": "greedy", "learning_rate": 1}]}"#,
+        r#"{"stages": [{"transform": "greedy", "similarity": {"lncc": {"widow": 9}}}]}"#,
+    ] {
         let message = parse(text).expect_err("unknown entry").to_string();
         assert!(message.contains("unknown field"), "{message}");
     }

@@ -4,17 +4,25 @@ use std::ops::ControlFlow;
 
 use burn::tensor::Device;
 
-use super::{blob, pair_of, short};
+use super::{blob, only, pair_of, short};
 use crate::image::{Geometry, Volume};
 use crate::metrics::{dice, jacobian, warp_labels};
 use crate::register::{
-    LevelSettings, LevelStart, MiSettings, Observer, Outcome, Progress, Registration, Settings,
-    Silent, Similarity, Stop, register,
+    GreedySettings, LevelSettings, LevelStart, MiSettings, Observer, Outcome, Problem, Progress,
+    Registration, Silent, Similarity, Stop, register,
 };
 use crate::synth::{Modality, Pair, PhantomSettings, subject};
+use crate::transform::Displacement;
 
-fn run(fixed: &Volume, moving: &Volume, settings: &Settings) -> Registration {
-    register(fixed, moving, settings, &Device::flex(), &mut Silent).expect("good input")
+fn run(fixed: &Volume, moving: &Volume, settings: &GreedySettings) -> Registration {
+    let settings = only(settings.clone());
+    register(&Problem::new(fixed, moving), &settings, &Device::flex(), &mut Silent)
+        .expect("good input")
+}
+
+/// The deformation that was found.
+fn warp(result: &Registration) -> &Displacement {
+    result.warp.as_ref().expect("the stage was deformable")
 }
 
 /// Rounding of coordinates is 1e-6 voxels; it may grow over iterations where gradients nearly vanish.
@@ -39,15 +47,15 @@ fn a_known_warp_is_found() {
     let pair = pair_of(48, 3);
     let count = pair.fixed.image.data.len();
     let before = mean_error(&vec![0.0; 3 * count], &pair);
-    for similarity in [Settings::default().similarity, Similarity::Mse] {
-        let settings = Settings { similarity, ..short() };
+    for similarity in [GreedySettings::default().similarity, Similarity::Mse] {
+        let settings = GreedySettings { similarity, ..short() };
         let result = run(&pair.fixed.image, &pair.moving.image, &settings);
-        let field = result.displacement.to_vec().expect("readable");
+        let field = warp(&result).to_vec().expect("readable");
         let after = mean_error(&field, &pair);
         let report = jacobian(&field, [48; 3]).expect("sizes match");
         let overlap =
             |labels: &[i32]| dice(&pair.fixed.labels.data, labels).expect("sizes match").mean();
-        let moved = result.displacement.warp_labels(&pair.moving.labels).expect("readable");
+        let moved = warp(&result).warp_labels(&pair.moving.labels).expect("readable");
         let dices = [overlap(&pair.moving.labels.data), overlap(&moved.data)];
         println!(
             "{similarity:?}: error {before:.3} -> {after:.3} voxels, Dice {dices:.3?}, loss {:.4} \
@@ -60,7 +68,7 @@ fn a_known_warp_is_found() {
         );
         assert_eq!(result.outcome, Outcome::Improved);
         // No level begins by undoing what the one before found.
-        assert!(result.levels.iter().all(|level| level.losses[5] < level.losses[0]));
+        assert!(result.stages[0].levels.iter().all(|level| level.losses[5] < level.losses[0]));
         assert!(after < 0.5 * before, "{similarity:?}: error {before} -> {after} voxels");
         assert!(dices[1] > dices[0] + 0.15, "{similarity:?}: Dice {dices:?}");
         assert_eq!(report.true_folds, 0, "{similarity:?}");
@@ -103,10 +111,10 @@ fn storage_order_of_the_moving_image_does_not_change_the_result() {
     let moved = moving.geometry.with_origin([x + 2.1, y + 1.7, z - 2.6]).expect("valid");
     let moving = Volume::new(moving.data, moved).expect("same size");
     let levels = vec![LevelSettings { shrink: 1.0, iterations: 15 }];
-    let settings = Settings { levels, ..Settings::default() };
+    let settings = GreedySettings { levels, ..GreedySettings::default() };
     let a = run(&pair.fixed.image, &moving, &settings);
     let b = run(&pair.fixed.image, &restored(&moving), &settings);
-    let [a, b] = [a, b].map(|r| r.displacement.to_vec().expect("readable"));
+    let [a, b] = [a, b].map(|r| warp(&r).to_vec().expect("readable"));
     let largest = a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     let moved = a.iter().map(|a| a.abs()).fold(0.0, f32::max);
     println!("fields up to {moved} voxels differ by up to {largest}");
@@ -130,9 +138,10 @@ fn shifts_are_found_in_mm_across_spacings_and_orientations() {
     let moving = restored(&Volume::new(moving.data, shifted).expect("same size"));
     assert_eq!(moving.geometry.axis_codes(), "ASL");
     let levels = vec![LevelSettings { shrink: 1.0, iterations: 60 }];
-    let settings = Settings { levels, similarity: Similarity::Mse, ..Settings::default() };
+    let settings =
+        GreedySettings { levels, similarity: Similarity::Mse, ..GreedySettings::default() };
     let result = run(&fixed.image, &moving, &settings);
-    let mm = result.displacement.to_mm().try_into_vec_as::<f32>().expect("readable");
+    let mm = warp(&result).to_mm().try_into_vec_as::<f32>().expect("readable");
     let count = fixed.image.data.len();
     let inside: Vec<usize> = (0..count).filter(|&p| fixed.labels.data[p] != 0).collect();
     let mean = [0, 1, 2].map(|c| {
@@ -151,14 +160,14 @@ fn steps_are_equally_long_in_mm_along_anisotropic_axes() {
     let fixed = blob(&geometry, [11.0, 11.0, 11.0], 3.0);
     let moving = blob(&geometry, [11.0, 11.0, 13.0], 3.0);
     let levels = vec![LevelSettings { shrink: 1.0, iterations: 1 }];
-    let settings = Settings {
+    let settings = GreedySettings {
         levels,
         similarity: Similarity::Mse,
         sigma_warp_voxels: 0.0,
-        ..Settings::default()
+        ..GreedySettings::default()
     };
     let result = run(&fixed, &moving, &settings);
-    let mm = result.displacement.to_mm().try_into_vec_as::<f32>().expect("readable");
+    let mm = warp(&result).to_mm().try_into_vec_as::<f32>().expect("readable");
     let count = geometry.len();
     let length = |p: usize| (0..3).map(|c| mm[c * count + p].powi(2)).sum::<f32>().sqrt();
     let longest = (0..count).map(length).fold(0.0, f32::max);
@@ -170,12 +179,12 @@ fn steps_are_equally_long_in_mm_along_anisotropic_axes() {
 #[test]
 fn equal_images_are_left_alone() {
     let image = pair_of(48, 8).fixed.image;
-    let mean = |settings: &Settings| {
+    let mean = |settings: &GreedySettings| {
         let result = run(&image, &image, settings);
-        let field = result.displacement.to_vec().expect("readable");
+        let field = warp(&result).to_vec().expect("readable");
         field.iter().map(|u| f64::from(u.abs())).sum::<f64>() / field.len() as f64
     };
-    assert_eq!(mean(&Settings { similarity: Similarity::Mse, ..short() }), 0.0);
+    assert_eq!(mean(&GreedySettings { similarity: Similarity::Mse, ..short() }), 0.0);
     // The epsilon of LNCC rewards contrast, so that its best is not exactly the identity.
     let lncc = mean(&short());
     println!("mean |u| with LNCC: {lncc}");
@@ -211,33 +220,37 @@ fn observers_are_told_every_interval_and_can_end_the_run() {
     let (fixed, moving) = (&pair.fixed.image, &pair.moving.image);
     let level = |shrink, iterations| LevelSettings { shrink, iterations };
     let levels = vec![level(2.0, 25), level(1.0, 4)];
-    let settings = Settings { levels, ..Settings::default() };
+    let settings = only(GreedySettings { levels, ..GreedySettings::default() });
+    let problem = Problem::new(fixed, moving);
     let mut recorder = Recorder::default();
-    let result = register(fixed, moving, &settings, &Device::flex(), &mut recorder).expect("good");
+    let result = register(&problem, &settings, &Device::flex(), &mut recorder).expect("good");
     let told: Vec<(usize, usize)> =
         recorder.losses.iter().map(|p| (p.level, p.iteration)).collect();
     assert_eq!(told, [(0, 10), (0, 20), (0, 25), (1, 4)]);
     assert_eq!(recorder.starts[0].size, [16; 3]);
-    assert_eq!(result.levels[0].losses.len(), 25);
-    assert!(result.levels[0].losses[24] < result.levels[0].losses[0]);
-    assert_eq!(result.levels[1].stop, Stop::IterationsSpent);
+    assert_eq!(result.stages[0].levels[0].losses.len(), 25);
+    assert!(result.stages[0].levels[0].losses[24] < result.stages[0].levels[0].losses[0]);
+    assert_eq!(result.stages[0].levels[1].stop, Stop::IterationsSpent);
 
     let mut recorder = Recorder { end_after: Some(10), ..Recorder::default() };
-    let result = register(fixed, moving, &settings, &Device::flex(), &mut recorder).expect("good");
-    assert_eq!((result.levels.len(), result.levels[0].losses.len()), (1, 10));
-    assert_eq!((result.outcome, result.levels[0].stop), (Outcome::Cancelled, Stop::Cancelled));
+    let result = register(&problem, &settings, &Device::flex(), &mut recorder).expect("good");
+    assert_eq!((result.stages[0].levels.len(), result.stages[0].levels[0].losses.len()), (1, 10));
+    assert_eq!(
+        (result.outcome, result.stages[0].levels[0].stop),
+        (Outcome::Cancelled, Stop::Cancelled)
+    );
     assert!(result.loss_after < result.loss_before, "what was reached is returned");
-    assert_eq!(result.displacement.geometry(), &fixed.geometry);
+    assert_eq!(warp(&result).geometry(), &fixed.geometry);
 }
 
 #[test]
 fn the_same_run_gives_the_same_bits() {
     let pair = pair_of(32, 4);
     let levels = vec![LevelSettings { shrink: 2.0, iterations: 12 }];
-    let settings = Settings { levels, ..Settings::default() };
+    let settings = GreedySettings { levels, ..GreedySettings::default() };
     let field = || {
         let result = run(&pair.fixed.image, &pair.moving.image, &settings);
-        result.displacement.to_vec().expect("readable")
+        warp(&result).to_vec().expect("readable")
     };
     assert_eq!(field(), field());
 }
@@ -252,10 +265,10 @@ fn a_known_warp_is_found_across_modalities() {
     let count = pair.fixed.image.data.len();
     let before = mean_error(&vec![0.0; 3 * count], &pair);
     let after = |similarity| {
-        let settings = Settings { similarity, ..short() };
+        let settings = GreedySettings { similarity, ..short() };
         let result = run(&pair.fixed.image, &pair.moving.image, &settings);
         assert!(result.loss_after < result.loss_before, "{similarity:?}");
-        let field = result.displacement.to_vec().expect("readable");
+        let field = warp(&result).to_vec().expect("readable");
         let folds = jacobian(&field, [48; 3]).expect("sizes match").true_folds;
         let after = mean_error(&field, &pair);
         println!("{similarity:?}: error {before:.3} -> {after:.3} voxels, folds {folds}");

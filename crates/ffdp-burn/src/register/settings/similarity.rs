@@ -1,0 +1,70 @@
+//! How alike two images are, as a user chooses it.
+
+use serde::{Deserialize, Serialize};
+
+use super::in_range;
+use crate::error::{Error, Result};
+
+/// How alike the warped moving and the fixed image are.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Similarity {
+    /// Local normalised cross-correlation; see [`ops::lncc`](crate::ops::lncc()).
+    Lncc(LnccSettings),
+    /// Mean squared difference, for images of the same intensities.
+    Mse,
+    /// Mutual information, for images of different modalities; see
+    /// [`losses::MutualInformation`](crate::losses::MutualInformation).
+    Mi(MiSettings),
+}
+
+/// Settings of the local correlation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LnccSettings {
+    /// Width of the window in voxels of the level; odd, 3 to 21. Default 7 (FFDP paper).
+    pub window: usize,
+    /// Added to the product of the variances, in intensity^4 of images scaled to 0..1. Default
+    /// 1e-5 (VoxelMorph, FireANTs): regions with less contrast than about 0.05 count less.
+    pub epsilon: f64,
+}
+
+/// Settings of the mutual information.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MiSettings {
+    /// Bins of each image's intensities, 8 to 256, spread by the cubic B-spline. Default 32 (FFDP
+    /// paper).
+    pub bins: usize,
+}
+
+impl Default for LnccSettings {
+    fn default() -> Self {
+        Self { window: 7, epsilon: 1e-5 }
+    }
+}
+
+impl Default for MiSettings {
+    fn default() -> Self {
+        Self { bins: 32 }
+    }
+}
+
+impl Similarity {
+    pub(super) fn validate(&self) -> Result<()> {
+        let LnccSettings { window, epsilon } = match *self {
+            Self::Lncc(settings) => settings,
+            Self::Mi(MiSettings { bins }) if !(8..=256).contains(&bins) => {
+                let what = "the bins of mutual information must lie in 8..256";
+                return Err(Error::invalid(what, bins, "32 is the usual number"));
+            }
+            Self::Mi(_) | Self::Mse => return Ok(()),
+        };
+        if window.is_multiple_of(2) || !(3..=21).contains(&window) {
+            let what = "the window of LNCC must be odd and within 3..21 voxels";
+            return Err(Error::invalid(what, window, "use, for example, 5, 7 or 9"));
+        }
+        let range = [f64::MIN_POSITIVE, 1.0];
+        in_range("the epsilon of LNCC", epsilon, range, "1e-5 is the usual one")
+    }
+}
