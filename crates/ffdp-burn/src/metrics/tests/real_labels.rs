@@ -1,0 +1,1 @@
+//! The labels of a real pair of brains, where they are present.
