@@ -7,11 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
+use serde::Serialize;
 
 use crate::{Error, Result};
 
 /// Overlap of one label.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LabelDice {
     /// The label id.
     pub id: i32,

@@ -1,12 +1,13 @@
 //! Whether two maps undo each other.
 
 use rayon::prelude::*;
+use serde::Serialize;
 
 use super::percentile::percentiles;
 use super::warp::Warp;
 
 /// Distances `|phi(phi^-1(x)) - x|` in mm over the voxel centres x of the inverse's grid.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct InverseConsistency {
     /// Mean; NaN when no voxel could be followed.
     pub mean_mm: f64,

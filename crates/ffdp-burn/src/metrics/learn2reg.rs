@@ -11,6 +11,8 @@
 //!
 //! Source: `evaluation/` of github.com/MDL-UzL/L2R (evaluation version 2.0); Hering et al. 2023.
 
+use serde::Serialize;
+
 use super::cubic_spline::CubicSpline;
 use super::dice::dice_of;
 use super::jacobian::jacobian;
@@ -47,7 +49,7 @@ pub struct VoxelLandmarks<'a> {
 }
 
 /// One label of a [`Learn2RegReport`].
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Learn2RegLabel {
     /// The label id.
     pub id: i32,
@@ -58,7 +60,7 @@ pub struct Learn2RegLabel {
 }
 
 /// What Learn2Reg's evaluation reports about a pair.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Learn2RegReport {
     /// In the order asked for.
     pub labels: Vec<Learn2RegLabel>,

@@ -28,7 +28,9 @@ pub use jacobian::{
 };
 pub use label_warp::warp_labels;
 pub use learn2reg::{Learn2RegCase, Learn2RegLabel, Learn2RegReport, VoxelLandmarks, learn2reg};
-pub use similarity::{Information, information, local_ncc, mean_squared_error, ncc, psnr, ssim};
+pub use similarity::{
+    Information, SSIM_WINDOW, information, local_ncc, mean_squared_error, ncc, psnr, ssim,
+};
 pub use surface::{DistanceUnit, LabelSurface, surface_distances, surface_mean};
 pub use tre::{ErrorStatistics, TargetRegistrationError, tre};
 pub use warp::Warp;

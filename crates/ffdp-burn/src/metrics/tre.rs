@@ -1,5 +1,7 @@
 //! Target registration error: how far corresponding landmarks lie apart.
 
+use serde::Serialize;
+
 use super::percentile::percentiles;
 use crate::{Error, Result};
 
@@ -7,7 +9,7 @@ use crate::{Error, Result};
 const WORST: f64 = 0.3;
 
 /// Distribution of distances in mm; NaN without landmarks.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ErrorStatistics {
     /// Mean.
     pub mean: f64,
@@ -38,7 +40,7 @@ impl ErrorStatistics {
 }
 
 /// Distances of landmarks before and after a registration.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TargetRegistrationError {
     /// `|phi(fixed_i) - moving_i|` in mm, landmark by landmark.
     pub errors_mm: Vec<f64>,

@@ -5,6 +5,7 @@ mod sides;
 mod tests;
 
 use rayon::prelude::*;
+use serde::Serialize;
 
 use super::percentile::percentiles;
 use crate::Result;
@@ -25,7 +26,7 @@ pub enum Difference {
 }
 
 /// Distribution of det J over the voxels of a field.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct JacobianDistribution {
     /// Smallest determinant.
     pub min: f64,
@@ -44,7 +45,7 @@ pub struct JacobianDistribution {
 }
 
 /// Folds and volume change of a displacement field.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct JacobianReport {
     /// Forward differences along all axes.
     pub forward: JacobianDistribution,

@@ -1,6 +1,7 @@
 //! Mutual information by a plain joint histogram.
 
 use rayon::prelude::*;
+use serde::Serialize;
 
 use super::{CHUNK, check_length};
 use crate::{Error, Result};
@@ -9,7 +10,7 @@ use crate::{Error, Result};
 const MOST_BINS: usize = 1024;
 
 /// Entropies of two images, in nats, and what they share.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Information {
     /// H(F).
     pub fixed: f64,

@@ -11,6 +11,8 @@ const FLAT: f64 = 1e-12;
 const SSIM_SIGMA: f64 = 1.5;
 /// Radius of that window in voxels: 3.5 sigma, as scikit-image cuts it.
 const SSIM_RADIUS: usize = 5;
+/// Width of the window of [`ssim`] in voxels, and the least that it needs along each axis.
+pub const SSIM_WINDOW: usize = 2 * SSIM_RADIUS + 1;
 /// Stabilise the ratios where an image is dark or flat (Wang et al. 2004).
 const SSIM_K: [f64; 2] = [0.01, 0.03];
 
@@ -72,9 +74,8 @@ pub fn ssim(
     mask: Option<&[bool]>,
 ) -> Result<f64> {
     check_sizes(fixed, moved, size, mask)?;
-    let width = 2 * SSIM_RADIUS + 1;
-    if size.iter().any(|&n| n < width) {
-        let what = format!("SSIM needs at least {width} voxels along each axis");
+    if size.iter().any(|&n| n < SSIM_WINDOW) {
+        let what = format!("SSIM needs at least {SSIM_WINDOW} voxels along each axis");
         return Err(Error::invalid(what, size, "leave it out for so small an image"));
     }
     let weights = gaussian(SSIM_SIGMA, SSIM_RADIUS);

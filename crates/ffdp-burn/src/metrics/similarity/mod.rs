@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use crate::{Error, Result};
 
 pub use information::{Information, information};
-pub use local::{local_ncc, ssim};
+pub use local::{SSIM_WINDOW, local_ncc, ssim};
 
 const CHUNK: usize = 1 << 16;
 

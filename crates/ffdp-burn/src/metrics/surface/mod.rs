@@ -21,6 +21,8 @@ mod surfel;
 #[cfg(test)]
 mod tests;
 
+use serde::Serialize;
+
 use crate::image::{Geometry, LabelMap};
 use crate::{Error, Result};
 use boxes::{Box3, boxes};
@@ -44,7 +46,7 @@ pub enum DistanceUnit {
 /// How far the surfaces of one label lie apart, in the [`DistanceUnit`] asked for.
 ///
 /// NaN throughout where the label is absent in either map.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LabelSurface {
     /// The label id.
     pub id: i32,
