@@ -77,7 +77,8 @@ pub fn jacobian_determinants(
     size: [usize; 3],
     difference: Difference,
 ) -> Result<Vec<f32>> {
-    Ok(Field::new(displacement, size)?.map(|sides| sides.determinant(difference)))
+    let field = Field::new(displacement, size)?;
+    Ok(field.map(|sides| (sides.determinant(difference), false)).0)
 }
 
 /// The report of a displacement `[3, D, H, W]` (voxels) on a grid of `size` (x, y, z). Memory: 4
@@ -87,14 +88,15 @@ pub fn jacobian_determinants(
 /// [`Error::Shape`](crate::Error::Shape) when the field is not of that size.
 pub fn jacobian(displacement: &[f32], size: [usize; 3]) -> Result<JacobianReport> {
     let field = Field::new(displacement, size)?;
-    let determinants = |difference| field.map(|sides| sides.determinant(difference));
-    let forward = distribution(determinants(Difference::Forward));
-    let backward = distribution(determinants(Difference::Backward));
-    let central = determinants(Difference::Central);
+    let one_sided =
+        |difference| distribution(field.map(|sides| (sides.determinant(difference), false)).0);
+    let (forward, backward) = (one_sided(Difference::Forward), one_sided(Difference::Backward));
+    let (central, true_folds) = field.map(|sides| {
+        let determinant = sides.determinant(Difference::Central);
+        (determinant, is_fold(determinant) || sides.fold_at_a_corner())
+    });
     let sd_log = inner_deviation(&central, size, |det| det.max(1e-9).ln());
     let sd_log_learn2reg = inner_deviation(&central, size, |det| (det + 3.0).clamp(1e-9, 1e9).ln());
-    let true_folds = field
-        .count(|sides| is_fold(sides.determinant(Difference::Central)) || sides.fold_at_a_corner());
     Ok(JacobianReport {
         forward,
         backward,

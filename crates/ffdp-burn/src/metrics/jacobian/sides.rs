@@ -22,43 +22,70 @@ impl<'a> Field<'a> {
         self.size.iter().product()
     }
 
-    /// `f` at every voxel, in memory order.
-    pub fn map(&self, f: impl Fn(OneSided) -> f32 + Sync) -> Vec<f32> {
+    /// The values of `f` at every voxel, in memory order, and how often it says true.
+    pub fn map(&self, f: impl Fn(OneSided) -> (f32, bool) + Sync) -> (Vec<f32>, u64) {
         let mut values = vec![0f32; self.len()];
-        values.par_chunks_mut(self.size[0]).enumerate().for_each(|(row, values)| {
-            values.iter_mut().enumerate().for_each(|(x, value)| *value = f(self.one_sided(x, row)));
+        let rows = values.par_chunks_mut(self.size[0]).enumerate();
+        let count = rows.map(|(row, values)| {
+            let row = self.row(row);
+            let mut count = 0;
+            for (x, value) in values.iter_mut().enumerate() {
+                let (here, counts) = f(row.one_sided(x));
+                *value = here;
+                count += u64::from(counts);
+            }
+            count
         });
-        values
+        let count = count.sum();
+        (values, count)
     }
 
-    /// Voxels where `f` holds.
-    pub fn count(&self, f: impl Fn(OneSided) -> bool + Sync) -> u64 {
-        let rows = (0..self.size[1] * self.size[2]).into_par_iter();
-        rows.map(|row| (0..self.size[0]).filter(|&x| f(self.one_sided(x, row))).count() as u64)
-            .sum()
+    /// A row of voxels along x, with its neighbours.
+    fn row(&self, row: usize) -> Row<'a> {
+        let [nx, ny, nz] = self.size;
+        let (y, z) = (row % ny, row / ny);
+        // Where there is no neighbour: the row itself.
+        let [back_y, ahead_y] = [row - usize::from(y > 0), row + usize::from(y + 1 < ny)];
+        let [back_z, ahead_z] =
+            [if z > 0 { row - ny } else { row }, if z + 1 < nz { row + ny } else { row }];
+        let component = |c: usize| {
+            [row, back_y, ahead_y, back_z, ahead_z]
+                .map(|row| &self.data[(c * ny * nz + row) * nx..][..nx])
+        };
+        Row { u: [component(0), component(1), component(2)], ends: [y, z], last: [ny - 1, nz - 1] }
     }
+}
 
-    /// At voxel `x` of a row of the volume.
-    fn one_sided(&self, x: usize, row: usize) -> OneSided {
-        let [nx, ny, _] = self.size;
-        let offset = row * nx + x;
-        let index = [x, row % ny, row / ny];
-        let strides = [1, nx, nx * ny];
+/// A row of voxels along x.
+struct Row<'a> {
+    /// Of each component: the row, those before and behind it along y, and along z.
+    u: [[&'a [f32]; 5]; 3],
+    /// Index of the row along y and z.
+    ends: [usize; 2],
+    /// Largest index along y and z.
+    last: [usize; 2],
+}
+
+impl Row<'_> {
+    fn one_sided(&self, x: usize) -> OneSided {
+        let last = self.u[0][0].len() - 1;
+        let index = [x, self.ends[0], self.ends[1]];
+        let lasts = [last, self.last[0], self.last[1]];
         let mut sides = OneSided([[[0.0; 3]; 2]; 3]);
-        for (axis, &i) in index.iter().enumerate() {
-            let (n, stride) = (self.size[axis], strides[axis]);
-            // At the border both sides are the one that exists.
-            let ahead = if i + 1 < n { offset + stride } else { offset };
-            let back = if i > 0 { offset - stride } else { offset };
-            let [forward, backward] = &mut sides.0[axis];
-            for component in 0..3 {
-                let u = &self.data[component * self.len()..];
-                let [u_back, u_here, u_ahead] =
-                    [back, offset, ahead].map(|offset| f64::from(u[offset]));
+        for (component, [here, back_y, ahead_y, back_z, ahead_z]) in self.u.iter().enumerate() {
+            let u = f64::from(here[x]);
+            let neighbours = [
+                [here[x.saturating_sub(1)], here[(x + 1).min(last)]],
+                [back_y[x], ahead_y[x]],
+                [back_z[x], ahead_z[x]],
+            ];
+            for (axis, [back, ahead]) in neighbours.into_iter().enumerate() {
                 let identity = if component == axis { 1.0 } else { 0.0 };
-                let (f, b) = (u_ahead - u_here, u_here - u_back);
-                forward[component] = identity + if ahead == offset { b } else { f };
-                backward[component] = identity + if back == offset { f } else { b };
+                let (f, b) = (f64::from(ahead) - u, u - f64::from(back));
+                // At the border both sides are the one that exists.
+                let [forward, backward] = &mut sides.0[axis];
+                forward[component] = identity + if index[axis] == lasts[axis] { b } else { f };
+                backward[component] = identity + if index[axis] == 0 { f } else { b };
             }
         }
         sides
@@ -79,8 +106,10 @@ impl OneSided {
 
     /// Whether one of the eight mixtures of forward and backward differences folds.
     pub fn fold_at_a_corner(&self) -> bool {
-        let side = |corner: usize, axis: usize| self.0[axis][corner >> axis & 1];
-        (0..8).any(|corner| is_fold(det([0, 1, 2].map(|axis| side(corner, axis))) as f32))
+        let [along_x, along_y, along_z] = &self.0;
+        along_y.iter().any(|&b| {
+            along_z.iter().any(|&c| along_x.iter().any(|&a| is_fold(det([a, b, c]) as f32)))
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 /// Weighted means over the window around a voxel.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(super) struct Moments {
     pub f: f64,
     pub m: f64,
@@ -38,15 +38,16 @@ impl Windows<'_> {
         let plane = |z: usize| {
             let planes = self.along_y(&self.along_z(z));
             let (mut sum, mut count) = (0.0, 0u64);
-            let mut row = vec![Moments::default(); nx];
+            let mut row: [Vec<f64>; 5] = std::array::from_fn(|_| vec![0.0; nx]);
             for y in 0..ny {
                 let start = (z * ny + y) * nx;
                 if !(start..start + nx).any(&chosen) {
                     continue;
                 }
                 self.along_x(&planes, y, &mut row);
-                for (_, &moments) in row.iter().enumerate().filter(|(x, _)| chosen(start + x)) {
-                    sum += score(moments);
+                let [f, m, ff, mm, fm] = &row;
+                for x in (0..nx).filter(|x| chosen(start + x)) {
+                    sum += score(Moments { f: f[x], m: m[x], ff: ff[x], mm: mm[x], fm: fm[x] });
                     count += 1;
                 }
             }
@@ -91,19 +92,17 @@ impl Windows<'_> {
         })
     }
 
-    fn along_x(&self, planes: &Planes, y: usize, row: &mut [Moments]) {
-        let nx = self.size[0];
-        let [f, m, ff, mm, fm] = [0, 1, 2, 3, 4].map(|k: usize| &planes[k][y * nx..][..nx]);
-        for (x, moments) in row.iter_mut().enumerate() {
-            let mut sum = Moments::default();
-            for (weight, x) in self.taps(x, nx) {
-                sum.f += weight * f[x];
-                sum.m += weight * m[x];
-                sum.ff += weight * ff[x];
-                sum.mm += weight * mm[x];
-                sum.fm += weight * fm[x];
+    fn along_x(&self, planes: &Planes, y: usize, row: &mut [Vec<f64>; 5]) {
+        let (nx, radius) = (self.size[0], self.weights.len() / 2);
+        for (sums, plane) in row.iter_mut().zip(planes) {
+            let values = &plane[y * nx..][..nx];
+            sums.fill(0.0);
+            // One weight after the other, so that the inner loop runs along memory.
+            for (k, weight) in self.weights.iter().enumerate() {
+                let (skip, ahead) = (radius.saturating_sub(k), k.saturating_sub(radius));
+                let shifted = values.iter().skip(ahead);
+                sums.iter_mut().skip(skip).zip(shifted).for_each(|(sum, v)| *sum += weight * v);
             }
-            *moments = sum;
         }
     }
 
