@@ -24,7 +24,7 @@ What is measured depends on what is given:
   --warp and --inverse-warp           inverse consistency
 
 Distances are in mm. A label that is absent from the fixed or the moving side scores nothing and is \
-left out of the means; one that the warp has lost counts as a Dice of 0. HD90cum is the mean of the \
+left out of the means; one that the warp has lost counts as a Dice of 0 and has no distances. HD90cum is the mean of the \
 smallest 90 % of the surface distances (FFDP paper). InvDice weights each label by the inverse of its \
 volume in the fixed map.
 
