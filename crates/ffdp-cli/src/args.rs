@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
+use crate::commands::measure::MeasureArguments;
 use crate::device::DeviceChoice;
 
 /// Registration of 3-D images: finds the deformation that carries one image onto another.
@@ -24,6 +25,8 @@ pub enum Command {
     Apply(ApplyArguments),
     /// Explain a NIfTI file: grid, orientation, voxel type, values, what is unusual about it.
     Info(InfoArguments),
+    /// Measure how well images, labels or a deformation agree.
+    Measure(MeasureArguments),
 }
 
 const REGISTER_HELP: &str = "\

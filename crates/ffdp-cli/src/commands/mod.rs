@@ -3,4 +3,5 @@
 pub mod apply;
 pub mod info;
 mod input;
+pub mod measure;
 pub mod register;
