@@ -3,6 +3,7 @@
 mod bad_input;
 mod levels;
 mod recovery;
+mod resume;
 
 use crate::image::{Geometry, Volume};
 use crate::synth::{Pair, PhantomSettings, pair};

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use greedy::Greedy;
 
+use super::checkpoint::Carried;
 use super::comparison::Comparison;
 use super::level::{Stop, level_start, run_level};
 use super::run::{Found, Run, StageReport};
@@ -27,10 +28,11 @@ pub(super) fn greedy(
 ) -> Result<(Found, StageReport, Comparison)> {
     let start = Instant::now();
     let linear = found.affine.linear();
-    let mut u = found.warp.map(|w| mapped(&w, &linear));
-    let mut levels = Vec::with_capacity(settings.levels.len());
+    let (mut levels, mut carried) = run.take_resumed();
+    let spent: f64 = levels.iter().map(|level| level.seconds).sum();
+    let mut u = carried.fields.pop().or_else(|| found.warp.map(|w| mapped(&w, &linear)));
     let mut finest = None;
-    for (index, level) in settings.levels.iter().enumerate() {
+    for (index, level) in settings.levels.iter().enumerate().skip(levels.len()) {
         let comparison = run.comparison(level, settings.similarity)?;
         let geometry = &comparison.fixed.geometry;
         let before = match u {
@@ -48,20 +50,29 @@ pub(super) fn greedy(
         )?;
         let cancelled = report.stop == Stop::Cancelled;
         levels.push(report);
-        u = Some(greedy.into_displacement());
+        let reached = greedy.into_displacement();
+        if !cancelled {
+            let fields = vec![reached.clone()];
+            run.level_done(&levels, Carried { fields, numbers: Vec::new() });
+        }
+        u = Some(reached);
         finest = Some(comparison);
         if cancelled {
             break;
         }
     }
-    let (Some(u), Some(comparison)) = (u, finest) else {
-        unreachable!("settings with no level do not validate")
+    let comparison = match (finest, settings.levels.last()) {
+        (Some(comparison), _) => comparison,
+        // Every level was done before the run was resumed.
+        (None, Some(level)) => run.comparison(level, settings.similarity)?,
+        (None, None) => unreachable!("settings with no level do not validate"),
     };
+    let u = u.expect("a level was done, here or before");
     let loss_after = comparison.loss(&found.affine, Some(&u))?;
     let back = found.affine.inverse()?.linear();
     let warp = mapped(&u.resampled(&run.problem.fixed.geometry), &back);
     let found = Found { warp: Some(warp), ..found };
-    let seconds = start.elapsed().as_secs_f64();
+    let seconds = spent + start.elapsed().as_secs_f64();
     let report = StageReport { transform: "greedy", levels, loss_after, seconds };
     Ok((found, report, comparison))
 }
