@@ -1,6 +1,9 @@
 //! The commands, one file each; `input.rs` reads what they are given.
 
 pub mod apply;
+pub mod completions;
 pub mod info;
 mod input;
+pub mod man;
+pub mod plan;
 pub mod register;
