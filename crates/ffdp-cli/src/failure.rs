@@ -21,6 +21,12 @@ impl Failure {
         Self { message: message.into(), help: Some(help.into()), ours: false }
     }
 
+    /// Something that must not happen.
+    pub fn defect(message: impl Into<String>) -> Self {
+        let help = Some("please report this".to_string());
+        Self { message: message.into(), help, ours: true }
+    }
+
     /// The text that tells how to mend it.
     pub fn help_text(&self) -> Option<&str> {
         self.help.as_deref()

@@ -5,12 +5,19 @@
 //! One file per command in `commands/`; what they share is beside it.
 
 mod args;
+mod checkpoint;
 mod commands;
 mod device;
 mod failure;
+mod hash;
+mod journal;
+mod memory;
 mod printer;
 mod progress;
 mod report;
+mod settings;
+mod time;
+mod watch;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -32,6 +39,9 @@ fn main() -> ExitCode {
         Command::Apply(request) => commands::apply::run(request),
         Command::Info(request) => commands::info::run(request),
         Command::Measure(request) => commands::measure::run(request),
+        Command::Plan(request) => commands::plan::run(request),
+        Command::Completions(request) => commands::completions::run(request),
+        Command::Man => commands::man::run(),
     };
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => ExitCode::SUCCESS,

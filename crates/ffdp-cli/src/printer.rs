@@ -9,7 +9,12 @@ use crate::failure::{Failure, Outcome};
 
 /// Writes a result. A reader that has closed its end (`| head`) is no failure.
 pub fn print_to_stdout(text: &str) -> Outcome<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
+    print_bytes_to_stdout(text.as_bytes())
+}
+
+/// Writes a result that is made as bytes.
+pub fn print_bytes_to_stdout(bytes: &[u8]) -> Outcome<()> {
+    match std::io::stdout().write_all(bytes) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(Error::io(Path::new("stdout"), "write to", error).into())
         }

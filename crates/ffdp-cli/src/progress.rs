@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ffdp_burn::register::{LevelReport, LevelStart, Observer, Progress, Stop};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -16,13 +16,18 @@ pub struct ProgressPrinter {
     bar: Option<ProgressBar>,
     level: Option<LevelStart>,
     start: Instant,
+    /// When the last line was written.
+    said: Instant,
 }
+
+/// Without a bar, a line is written at least so often.
+const SILENCE: Duration = Duration::from_secs(10);
 
 impl ProgressPrinter {
     /// An observer that talks through `printer`.
     pub fn new(printer: Printer) -> Self {
         let draw = std::io::stderr().is_terminal() && printer.verbosity() == Verbosity::Normal;
-        Self { printer, draw, bar: None, level: None, start: Instant::now() }
+        Self { printer, draw, bar: None, level: None, start: Instant::now(), said: Instant::now() }
     }
 
     fn title(&self) -> String {
@@ -37,6 +42,7 @@ impl ProgressPrinter {
 impl Observer for ProgressPrinter {
     fn level_started(&mut self, level: &LevelStart) -> ControlFlow<()> {
         self.start = Instant::now();
+        self.said = self.start;
         self.level = Some(level.clone());
         if self.draw {
             let bar = ProgressBar::new(level.iterations as u64).with_message(self.title());
@@ -53,12 +59,20 @@ impl Observer for ProgressPrinter {
             bar.set_prefix(format!("loss {:.5}", progress.loss));
             bar.set_position(progress.iteration as u64);
         }
-        let Progress { iteration, iterations, loss, .. } = progress;
-        let rate = *iteration as f64 / self.start.elapsed().as_secs_f64();
-        self.printer.detail(&format!(
-            "{}: iteration {iteration}/{iterations}, loss {loss:.6}, {rate:.2} it/s",
+        let &Progress { iteration, iterations, loss, .. } = progress;
+        let rate = iteration as f64 / self.start.elapsed().as_secs_f64();
+        let left = (iterations - iteration) as f64 / rate;
+        let line = format!(
+            "{}: iteration {iteration}/{iterations}, loss {loss:.6}, {rate:.2} it/s, at most \
+             {left:.0} s left on this level",
             self.title()
-        ));
+        );
+        if self.bar.is_none() && self.said.elapsed() >= SILENCE {
+            self.said = Instant::now();
+            self.printer.note(&line);
+        } else {
+            self.printer.detail(&line);
+        }
         ControlFlow::Continue(())
     }
 

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::convergence::has_converged;
 use super::observer::{LevelStart, Observer, Progress};
@@ -18,7 +18,7 @@ pub(super) trait Solver {
 }
 
 /// How a level went.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LevelReport {
     /// Its shrink factor.
     pub shrink: f64,
@@ -33,7 +33,7 @@ pub struct LevelReport {
 }
 
 /// Why a level ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
     /// The loss no longer fell.

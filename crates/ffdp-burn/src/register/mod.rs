@@ -25,6 +25,7 @@
 //! # Ok::<(), ffdp_burn::Error>(())
 //! ```
 
+mod checkpoint;
 mod comparison;
 mod convergence;
 mod deformable;
@@ -39,12 +40,13 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
+pub use checkpoint::{Carried, Checkpoint};
 pub use level::{LevelReport, Stop};
 pub use observer::{LevelStart, Observer, Progress, Silent};
 pub use prepare::MINIMUM_OVERLAP_PERCENT;
 pub use problem::Problem;
 pub use pyramid::{LevelImage, MINIMUM_AXIS_VOXELS, level_geometry, level_image};
-pub use run::{Outcome, Registration, StageReport, register};
+pub use run::{Outcome, Registration, StageReport, register, resume};
 pub use settings::{
     AdamSettings, ConvergenceSettings, GaussNewtonSettings, GreedySettings, LevelSettings,
     LnccSettings, MiSettings, OptimizerSettings, Regularization, Settings, Similarity, Stage,

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use super::checkpoint::Checkpoint;
 use super::level::LevelReport;
 
 /// What an observer learns when a level begins.
@@ -52,6 +53,9 @@ pub trait Observer {
     fn level_finished(&mut self, _level: &LevelReport) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
+
+    /// The run could be continued from here; called after each level that was not cancelled.
+    fn reached(&mut self, _checkpoint: &Checkpoint) {}
 }
 
 /// The observer that does nothing.

@@ -3,6 +3,7 @@
 use burn::tensor::{DType, Device, Tensor};
 use serde::Serialize;
 
+use super::checkpoint::{Carried, Checkpoint};
 use super::comparison::Comparison;
 use super::deformable::{Kind, deform};
 use super::level::{LevelReport, Stop, check_finite_loss};
@@ -107,14 +108,34 @@ pub fn register(
     device: &Device,
     observer: &mut dyn Observer,
 ) -> Result<Registration> {
+    resume(Checkpoint::start(problem.initial), problem, settings, device, observer)
+}
+
+/// [`register`], continued from what an earlier run with the same arguments has
+/// [`reached`](Observer::reached).
+///
+/// # Errors
+/// As [`register`]; [`Error::Invalid`] when the checkpoint has more stages than the settings.
+pub fn resume(
+    checkpoint: Checkpoint,
+    problem: &Problem,
+    settings: &Settings,
+    device: &Device,
+    observer: &mut dyn Observer,
+) -> Result<Registration> {
     let device = device.clone().inner();
     check_moments(settings, &device)?;
     let sides = prepare(problem, settings, &device)?;
-    let mut run = Run { problem, sides, settings, device, observer };
-    let mut found = Found { affine: problem.initial, warp: None, inverse: None };
-    let mut stages = Vec::with_capacity(settings.stages.len());
+    let warp = checkpoint.warp.clone();
+    let mut found = Found { affine: checkpoint.affine, warp, inverse: None };
+    let mut stages = checkpoint.stages.clone();
+    if stages.len() >= settings.stages.len() {
+        let what = "a checkpoint must belong to the settings: it has as many stages or more";
+        return Err(Error::invalid(what, stages.len(), "start the run anew"));
+    }
+    let mut run = Run { problem, sides, settings, device, observer, checkpoint };
     let mut last = None;
-    for stage in &settings.stages {
+    for stage in &settings.stages[stages.len()..] {
         let (next, report, comparison) = match stage {
             Stage::Greedy(settings) => deform(&mut run, &Kind::Greedy(settings), found)?,
             Stage::Syn(settings) => deform(&mut run, &Kind::Syn(settings), found)?,
@@ -126,6 +147,9 @@ pub fn register(
         last = Some(comparison);
         if cancelled {
             break;
+        }
+        if stages.len() < settings.stages.len() {
+            run.stage_done(&stages, &found);
         }
     }
     run.finish(found, stages, &last.expect("settings with no stage do not validate"))
@@ -149,9 +173,34 @@ pub(super) struct Run<'a> {
     pub settings: &'a Settings,
     pub device: Device,
     pub observer: &'a mut dyn Observer,
+    checkpoint: Checkpoint,
 }
 
 impl Run<'_> {
+    /// The levels of the stage under way that an earlier run has done, with what the next one starts
+    /// from; nothing where the stage begins.
+    pub fn take_resumed(&mut self) -> (Vec<LevelReport>, Carried) {
+        (std::mem::take(&mut self.checkpoint.levels), std::mem::take(&mut self.checkpoint.carried))
+    }
+
+    /// Tells the observer that the stage under way can be continued after `levels` with `carried`.
+    pub fn level_done(&mut self, levels: &[LevelReport], carried: Carried) {
+        self.checkpoint.levels = levels.to_vec();
+        self.checkpoint.carried = carried;
+        self.observer.reached(&self.checkpoint);
+        // Let go of the fields: what is shared cannot be changed in place.
+        self.checkpoint.carried = Carried::default();
+    }
+
+    fn stage_done(&mut self, stages: &[StageReport], found: &Found) {
+        self.checkpoint = Checkpoint {
+            stages: stages.to_vec(),
+            warp: found.warp.clone(),
+            ..Checkpoint::start(found.affine)
+        };
+        self.observer.reached(&self.checkpoint);
+    }
+
     /// The images on a level.
     pub fn comparison(&self, level: &LevelSettings, similarity: Similarity) -> Result<Comparison> {
         let [fixed, moving] = [&self.problem.fixed.geometry, &self.problem.moving.geometry];

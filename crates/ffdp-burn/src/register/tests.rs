@@ -9,6 +9,7 @@ mod options;
 mod planes;
 mod real;
 mod recovery;
+mod resume;
 
 use burn::tensor::Device;
 

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::PathBuf;
 
+use clap::Args;
 use ffdp_burn::image::Volume;
 use ffdp_burn::io::nifti::{DataType, Header, Version, header, read_volume_at};
 use serde::Serialize;
 
-use crate::args::InfoArguments;
 use crate::failure::{Failure, Outcome};
 use crate::printer::print_to_stdout;
 
@@ -15,6 +16,20 @@ use crate::printer::print_to_stdout;
 const MOST_LABELS: usize = 128;
 const INTENT_LABELS: i32 = 1002;
 const PERCENTS: [f64; 5] = [1.0, 25.0, 50.0, 75.0, 99.0];
+
+/// `ffdp info`.
+#[derive(Debug, Args)]
+pub struct InfoArguments {
+    /// NIfTI file.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Of a file with several volumes, the one whose values are described, from 0.
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    pub volume: usize,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
 
 /// Prints the description of a file.
 pub fn run(request: &InfoArguments) -> Outcome<()> {

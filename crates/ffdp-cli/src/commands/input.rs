@@ -19,10 +19,16 @@ pub struct Reading {
 
 /// The image of a file; what is unusual about the file is said, NaN treated as asked.
 pub fn image(path: &Path, reading: Reading, printer: Printer) -> Outcome<Volume> {
+    let (volume, warnings) = image_and_warnings(path, reading)?;
+    warnings.iter().for_each(|warning| printer.warning(warning));
+    Ok(volume)
+}
+
+/// The image of a file, NaN treated as asked, and what is unusual about the file.
+pub fn image_and_warnings(path: &Path, reading: Reading) -> Outcome<(Volume, Vec<String>)> {
     let header = header(path)?;
-    for warning in &header.warnings {
-        printer.warning(&format!("{}: {warning}", path.display()));
-    }
+    let mut warnings: Vec<String> =
+        header.warnings.iter().map(|warning| format!("{}: {warning}", path.display())).collect();
     let mut volume = match reading.volume {
         Some(k) if header.volumes() > 1 => read_volume_at(path, k)?,
         _ => read_volume(path)?,
@@ -33,11 +39,11 @@ pub fn image(path: &Path, reading: Reading, printer: Printer) -> Outcome<Volume>
             let count = volume.replace_non_finite(0.0);
             if count > 0 {
                 let path = path.display();
-                printer.warning(&format!("{path}: {count} NaN or infinite voxels were set to 0"));
+                warnings.push(format!("{path}: {count} NaN or infinite voxels were set to 0"));
             }
         }
     }
-    Ok(volume)
+    Ok((volume, warnings))
 }
 
 /// The labels of a file, which must lie on the grid of `image`.

@@ -7,40 +7,70 @@ use ffdp_burn::metrics::{DiceScores, JacobianDistribution, dice, jacobian, local
 use ffdp_burn::register::{Outcome, Settings, StageReport};
 use serde::Serialize;
 
+use crate::device::DeviceChoice;
+use crate::time::{unix_seconds, utc};
+
 /// Window of the reported local correlation, in voxels.
 const LOCAL_NCC_WINDOW: usize = 7;
 
 /// Everything that is known about a finished registration.
 #[derive(Debug, Serialize)]
 pub struct Measures {
-    pub ffdp_version: &'static str,
-    /// The arguments of the command.
-    pub command: Vec<String>,
-    pub device: String,
+    #[serde(flatten)]
+    pub run: Run,
     pub fixed: Input,
     pub moving: Input,
     pub outcome: Outcome,
     /// What to do when the outcome is not good.
     pub advice: Option<&'static str>,
+    /// What is unusual about the inputs or the result.
+    pub warnings: Vec<String>,
     /// What was optimised, on the finest level: lower is better.
     pub loss: BeforeAfter<f64>,
     pub similarity: BeforeAfter<Similarity>,
     pub folds: Folds,
+    /// Of the deformation, without the affine map.
     pub displacement_mm: Lengths,
+    /// The affine map from fixed to moving, RAS mm.
+    pub affine: [[f64; 4]; 3],
     /// With labels of both images.
     pub dice: Option<Overlap>,
     pub stages: Vec<StageReport>,
     pub settings: Settings,
     pub seconds: Seconds,
+    /// The most memory the process had resident; null where the system does not say.
+    pub peak_memory_bytes: Option<u64>,
+}
+
+/// What ran where.
+#[derive(Debug, Serialize)]
+pub struct Run {
+    pub ffdp_version: &'static str,
+    /// The arguments of the command.
+    pub command: Vec<String>,
+    pub device: String,
+    /// Threads of the CPU.
+    pub threads: usize,
+    /// Operating system and processor.
+    pub system: String,
+    /// When the result was measured, UTC.
+    pub time: String,
 }
 
 /// An image that was read.
 #[derive(Debug, Serialize)]
 pub struct Input {
     pub path: PathBuf,
+    /// Of the file, as it lies on disk.
+    pub sha256: String,
     pub size: [usize; 3],
     pub spacing_mm: [f64; 3],
+    /// Anatomical direction in which each voxel axis grows.
     pub axes: String,
+    /// Centre of the first voxel, RAS.
+    pub origin_mm: [f64; 3],
+    /// Low and high corner of the voxel centres, RAS.
+    pub bounding_box_mm: [[f64; 3]; 2],
 }
 
 /// A value with the images as their headers place them, and with the result.
@@ -121,14 +151,39 @@ pub struct Seconds {
     pub read: f64,
     pub register: f64,
     pub measure: f64,
+    pub write: f64,
+    /// Until the report and metrics.json are written.
     pub total: f64,
 }
 
+impl Run {
+    /// This process, now.
+    pub fn here(device: &DeviceChoice) -> Self {
+        use std::env::consts::{ARCH, OS};
+        Self {
+            ffdp_version: env!("CARGO_PKG_VERSION"),
+            command: std::env::args().collect(),
+            device: device.to_string(),
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            system: format!("{OS} {ARCH}"),
+            time: utc(unix_seconds()),
+        }
+    }
+}
+
 impl Input {
-    pub fn of(path: &Path, image: &Volume) -> Self {
+    /// Of an image, its file and the file's hash.
+    pub fn of(path: &Path, sha256: String, image: &Volume) -> Self {
         let geometry = &image.geometry;
-        let (size, spacing_mm) = (geometry.size, geometry.spacing_mm);
-        Self { path: path.to_path_buf(), size, spacing_mm, axes: geometry.axis_codes() }
+        Self {
+            path: path.to_path_buf(),
+            sha256,
+            size: geometry.size,
+            spacing_mm: geometry.spacing_mm,
+            axes: geometry.axis_codes(),
+            origin_mm: geometry.origin_mm,
+            bounding_box_mm: geometry.bounding_box_mm(),
+        }
     }
 }
 
@@ -163,6 +218,17 @@ impl Folds {
             jacobian_forward: report.forward.into(),
             jacobian_backward: report.backward.into(),
             sd_log_jacobian: report.sd_log,
+        })
+    }
+
+    /// What to do about folds, if there are any.
+    pub fn advice(&self) -> Option<String> {
+        let Self { voxels, percent, .. } = self;
+        (*voxels > 0).then(|| {
+            format!(
+                "the deformation folds at {voxels} voxels ({percent:.4} %): where that matters, \
+                 make it stiffer (--sigma-warp, --sigma-grad) or its steps shorter (--lr)"
+            )
         })
     }
 }

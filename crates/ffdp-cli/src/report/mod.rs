@@ -1,8 +1,17 @@
-//! What is said about a registration: measures as numbers, slices as a picture.
+//! What is said about a registration: measures as numbers, a page with pictures.
+//!
+//! `measures.rs` is `metrics.json`; `html.rs` puts the page together from `sections.rs` (tables),
+//! `pictures.rs` (slices as figures), `charts.rs` (curves). `slices.rs` samples the images.
 
-mod letters;
+mod canvas;
+mod charts;
+mod colours;
+mod html;
 pub mod measures;
-pub mod picture;
+mod pictures;
+mod sections;
+pub mod slices;
 mod summary;
 
+pub use html::html;
 pub use summary::summary;

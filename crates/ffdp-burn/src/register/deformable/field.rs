@@ -2,9 +2,10 @@
 
 use burn::tensor::Tensor;
 
+use crate::error::Result;
 use crate::image::{Geometry, index_linear};
 use crate::ops::{Interpolation, Padding};
-use crate::transform::{map_vectors, resample};
+use crate::transform::{Displacement, map_vectors, resample};
 
 /// Vectors in voxels of a grid: a displacement, two halves of one, or a velocity.
 #[derive(Clone, Debug)]
@@ -24,5 +25,19 @@ impl Field {
         let field = resample(self.tensor, &self.geometry, geometry, linear, border);
         let tensor = map_vectors(field, &index_linear(&self.geometry, geometry));
         Self { tensor, geometry: geometry.clone() }
+    }
+
+    /// Each of its fields, to be kept.
+    pub fn parts(&self) -> Result<Vec<Displacement>> {
+        let part =
+            |n| Displacement::new(self.tensor.clone().narrow(0, n, 1), self.geometry.clone());
+        (0..self.tensor.dims()[0]).map(part).collect()
+    }
+
+    /// The field of which these are the parts; `None` of none.
+    pub fn of_parts(parts: Vec<Displacement>) -> Option<Self> {
+        let geometry = parts.first()?.geometry().clone();
+        let tensors = parts.into_iter().map(Displacement::into_field).collect();
+        Some(Self { tensor: Tensor::cat(tensors, 0), geometry })
     }
 }

@@ -17,6 +17,7 @@ use field::Field;
 pub(super) use kind::Kind;
 use level::Deformation;
 
+use super::checkpoint::Carried;
 use super::comparison::Comparison;
 use super::level::{Stop, level_start, run_level};
 use super::run::{Found, Run, StageReport};
@@ -31,10 +32,12 @@ pub(super) fn deform(
     let start = Instant::now();
     let descent = kind.descent();
     let full = &run.problem.fixed.geometry;
-    let mut field = kind.start(found.warp.as_ref(), full, &run.device);
-    let mut levels = Vec::with_capacity(descent.levels.len());
+    let (mut levels, carried) = run.take_resumed();
+    let spent: f64 = levels.iter().map(|level| level.seconds).sum();
+    let begin = || kind.start(found.warp.as_ref(), full, &run.device);
+    let mut field = Field::of_parts(carried.fields).unwrap_or_else(begin);
     let mut finest = None;
-    for (index, level) in descent.levels.iter().enumerate() {
+    for (index, level) in descent.levels.iter().enumerate().skip(levels.len()) {
         let comparison = run.comparison(level, descent.similarity)?;
         if index == 0 {
             let warp = found.warp.as_ref().map(|w| w.resampled(&comparison.fixed.geometry));
@@ -57,13 +60,19 @@ pub(super) fn deform(
         if cancelled {
             break;
         }
+        run.level_done(&levels, Carried { fields: field.parts()?, numbers: Vec::new() });
     }
-    let comparison = finest.expect("settings with no level do not validate");
+    let comparison = match (finest, descent.levels.last()) {
+        (Some(comparison), _) => comparison,
+        // Every level was done before the run was resumed.
+        (None, Some(level)) => run.comparison(level, descent.similarity)?,
+        (None, None) => unreachable!("settings with no level do not validate"),
+    };
     let (warp, inverse) = kind.maps(&field.resampled(full))?;
     let on_level = warp.resampled(&comparison.fixed.geometry);
     let loss_after = comparison.loss(&found.affine, Some(&on_level))?;
     let found = Found { warp: Some(warp), inverse, ..found };
-    let seconds = start.elapsed().as_secs_f64();
+    let seconds = spent + start.elapsed().as_secs_f64();
     let report = StageReport { transform: kind.name(), levels, loss_after, seconds };
     Ok((found, report, comparison))
 }

@@ -1,0 +1,248 @@
+//! `checkpoint/state`: what a run has reached, on disk, for `--resume`.
+//!
+//! The file is a header in MessagePack (which keeps every bit of a float), the values of its
+//! fields as f32 in the order of the header and of the machine, and the SHA-256 of all this.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use burn::tensor::Device;
+use ffdp_burn::Error;
+use ffdp_burn::image::{Affine, Geometry};
+use ffdp_burn::io::write_atomically;
+use ffdp_burn::register::{Carried, Checkpoint, LevelReport, Settings, StageReport};
+use ffdp_burn::transform::Displacement;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::failure::{Failure, Outcome};
+use crate::printer::Printer;
+
+/// What decides the result of a run: only a run with the same may go on from a checkpoint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Identity {
+    pub ffdp_version: String,
+    /// As `--device` has it.
+    pub device: String,
+    pub fixed_sha256: String,
+    pub moving_sha256: String,
+    /// How the images were read: volume and NaN policy.
+    pub reading: String,
+    /// As settings.toml has them.
+    pub settings: String,
+}
+
+impl Identity {
+    /// What of it is another here than in the checkpoint, for people.
+    fn differences(&self, saved: &Self) -> Vec<&'static str> {
+        let same = [
+            ("the version of ffdp", self.ffdp_version == saved.ffdp_version),
+            ("the device", self.device == saved.device),
+            ("the fixed image", self.fixed_sha256 == saved.fixed_sha256),
+            ("the moving image", self.moving_sha256 == saved.moving_sha256),
+            ("--volume or --nan-policy", self.reading == saved.reading),
+            ("the settings", self.settings == saved.settings),
+        ];
+        same.into_iter().filter(|(_, same)| !same).map(|(what, _)| what).collect()
+    }
+}
+
+/// The header of the file.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    identity: Identity,
+    stages: Vec<SavedStage>,
+    affine: [[f64; 4]; 3],
+    warp: Option<Grid>,
+    levels: Vec<LevelReport>,
+    carried: Vec<Grid>,
+    numbers: Vec<f64>,
+}
+
+/// A report whose name the settings know.
+#[derive(Serialize, Deserialize)]
+struct SavedStage {
+    levels: Vec<LevelReport>,
+    loss_after: f64,
+    seconds: f64,
+}
+
+/// A geometry with every bit: composing it again from a matrix would round.
+#[derive(Serialize, Deserialize)]
+struct Grid {
+    size: [usize; 3],
+    spacing_mm: [f64; 3],
+    origin_mm: [f64; 3],
+    direction: [[f64; 3]; 3],
+}
+
+impl From<&Geometry> for Grid {
+    fn from(geometry: &Geometry) -> Self {
+        let Geometry { size, spacing_mm, origin_mm, direction } = geometry.clone();
+        Self { size, spacing_mm, origin_mm, direction }
+    }
+}
+
+impl From<Grid> for Geometry {
+    fn from(grid: Grid) -> Self {
+        let Grid { size, spacing_mm, origin_mm, direction } = grid;
+        Self { size, spacing_mm, origin_mm, direction }
+    }
+}
+
+/// The folder of a run's checkpoint.
+#[derive(Clone, Debug)]
+pub struct Place {
+    folder: PathBuf,
+}
+
+impl Place {
+    /// Inside the output folder.
+    pub fn in_folder(output: &Path) -> Self {
+        Self { folder: output.join("checkpoint") }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.join("state")
+    }
+
+    /// Whether an unfinished run has left something.
+    pub fn exists(&self) -> bool {
+        self.file().exists()
+    }
+
+    /// Removes what is there: the run is complete, or begins anew.
+    pub fn clear(&self) -> Outcome<()> {
+        let failed = |source| Error::io(&self.folder, "remove", source);
+        if self.exists() {
+            fs::remove_file(self.file()).map_err(failed)?;
+        }
+        // Only ours: a folder that holds something else, or is not there, stays as it is.
+        let _ = fs::remove_dir(&self.folder);
+        Ok(())
+    }
+
+    /// The checkpoint, if it is of the same run.
+    ///
+    /// # Errors
+    /// When the file is damaged, or of a run with other inputs or settings.
+    pub fn load(
+        &self,
+        identity: &Identity,
+        settings: &Settings,
+        device: &Device,
+    ) -> Outcome<Checkpoint> {
+        let path = self.file();
+        let bytes = fs::read(&path).map_err(|source| Error::io(&path, "read", source))?;
+        let damaged = |reason: &str| {
+            let message = format!("{}: the checkpoint is damaged: {reason}", path.display());
+            Failure::user(message, "run without --resume to start anew")
+        };
+        let Some((content, digest)) = bytes.split_last_chunk::<32>() else {
+            return Err(damaged("it is too short"));
+        };
+        if Sha256::digest(content).as_slice() != digest {
+            return Err(damaged("its checksum does not match"));
+        }
+        let mut rest = content;
+        let header: Header =
+            rmp_serde::from_read(&mut rest).map_err(|reason| damaged(&reason.to_string()))?;
+        let differences = identity.differences(&header.identity);
+        if !differences.is_empty() {
+            return Err(Failure::user(
+                format!(
+                    "{} is of another run: {} changed since",
+                    path.display(),
+                    differences.join(", ")
+                ),
+                "give the same files and flags as before, or run without --resume to start anew",
+            ));
+        }
+        let mut field = |grid: Grid| {
+            let geometry = Geometry::from(grid);
+            let bytes = 12 * geometry.len();
+            let (values, after) =
+                rest.split_at_checked(bytes).ok_or_else(|| damaged("values are missing"))?;
+            rest = after;
+            let values =
+                values.chunks_exact(4).map(|v| f32::from_ne_bytes([v[0], v[1], v[2], v[3]]));
+            Ok::<_, Failure>(Displacement::from_vec(values.collect(), geometry, device)?)
+        };
+        let warp = header.warp.map(&mut field).transpose()?;
+        let fields = header.carried.into_iter().map(field).collect::<Outcome<_>>()?;
+        let named = |(saved, stage): (SavedStage, &ffdp_burn::register::Stage)| {
+            let SavedStage { levels, loss_after, seconds } = saved;
+            StageReport { transform: stage.name(), levels, loss_after, seconds }
+        };
+        Ok(Checkpoint {
+            stages: header.stages.into_iter().zip(&settings.stages).map(named).collect(),
+            affine: Affine::from_rows(header.affine),
+            warp,
+            levels: header.levels,
+            carried: Carried { fields, numbers: header.numbers },
+        })
+    }
+
+    fn save(&self, identity: &Identity, checkpoint: &Checkpoint) -> Outcome<()> {
+        let fields = checkpoint.warp.iter().chain(&checkpoint.carried.fields);
+        let grid = |field: &Displacement| Grid::from(field.geometry());
+        let saved = |stage: &StageReport| {
+            let StageReport { levels, loss_after, seconds, .. } = stage.clone();
+            SavedStage { levels, loss_after, seconds }
+        };
+        let header = Header {
+            identity: identity.clone(),
+            stages: checkpoint.stages.iter().map(saved).collect(),
+            affine: *checkpoint.affine.rows(),
+            warp: checkpoint.warp.as_ref().map(grid),
+            levels: checkpoint.levels.clone(),
+            carried: checkpoint.carried.fields.iter().map(grid).collect(),
+            numbers: checkpoint.carried.numbers.clone(),
+        };
+        let header = rmp_serde::to_vec_named(&header)
+            .map_err(|reason| Failure::defect(format!("the checkpoint's header: {reason}")))?;
+        let values = fields.map(Displacement::to_vec).collect::<Result<Vec<_>, _>>()?;
+        fs::create_dir_all(&self.folder)
+            .map_err(|source| Error::io(&self.folder, "create", source))?;
+        Ok(write_atomically(&self.file(), |file| {
+            let mut hash = Sha256::new();
+            let parts = values.iter().map(|values| bytemuck::cast_slice::<f32, u8>(values));
+            for part in [&header[..]].into_iter().chain(parts) {
+                hash.update(part);
+                file.write_all(part)?;
+            }
+            file.write_all(&hash.finalize())
+        })?)
+    }
+}
+
+/// Saves what a run reaches, not more often than is worth it.
+pub struct Keeper {
+    place: Place,
+    identity: Identity,
+    interval: Duration,
+    last: Instant,
+    printer: Printer,
+}
+
+impl Keeper {
+    /// Saves into `place`, when `interval` has passed since the last time or since now.
+    pub fn new(place: Place, identity: Identity, interval: Duration, printer: Printer) -> Self {
+        Self { place, identity, interval, last: Instant::now(), printer }
+    }
+
+    /// Saves it if it is time; says whether it was. What cannot be saved is no reason to end the run.
+    pub fn keep(&mut self, checkpoint: &Checkpoint) -> bool {
+        if self.last.elapsed() < self.interval {
+            return false;
+        }
+        let saved = self.place.save(&self.identity, checkpoint);
+        self.last = Instant::now();
+        if let Err(reason) = &saved {
+            self.printer.warning(&format!("no checkpoint was saved: {reason}"));
+        }
+        saved.is_ok()
+    }
+}

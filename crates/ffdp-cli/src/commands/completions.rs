@@ -1,0 +1,23 @@
+//! `ffdp completions`: what a shell needs to complete our flags.
+
+use clap::{Args, CommandFactory};
+use clap_complete::{Shell, generate};
+
+use crate::args::Arguments;
+use crate::failure::Outcome;
+use crate::printer::print_bytes_to_stdout;
+
+/// `ffdp completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArguments {
+    /// The shell.
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+/// Prints the script.
+pub fn run(request: &CompletionsArguments) -> Outcome<()> {
+    let mut script = Vec::new();
+    generate(request.shell, &mut Arguments::command(), "ffdp", &mut script);
+    print_bytes_to_stdout(&script)
+}

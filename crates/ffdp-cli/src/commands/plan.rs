@@ -1,0 +1,36 @@
+//! `ffdp plan`: what a registration would need, before it starts.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::device::DeviceChoice;
+use crate::failure::Outcome;
+use crate::memory::{Plan, Sizes};
+use crate::settings::SettingsArguments;
+
+/// `ffdp plan`.
+#[derive(Debug, Args)]
+pub struct PlanArguments {
+    /// Image that stays (NIfTI, 3-D); only its header is read.
+    #[arg(short, long, value_name = "FILE")]
+    pub fixed: PathBuf,
+    /// Image that is deformed (NIfTI, 3-D); only its header is read.
+    #[arg(short, long, value_name = "FILE")]
+    pub moving: PathBuf,
+    /// What is done.
+    #[command(flatten)]
+    pub settings: SettingsArguments,
+    /// Where it would be computed.
+    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
+    pub device: DeviceChoice,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Prints the plan.
+pub fn run(request: &PlanArguments) -> Outcome<()> {
+    let sizes = Sizes::of_files(&request.fixed, &request.moving)?;
+    Plan::new(&request.settings.resolve()?, &sizes, request.device).print(request.json)
+}

@@ -1,0 +1,86 @@
+//! The flags of `ffdp register`.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+
+use crate::args::NanPolicy;
+use crate::device::DeviceChoice;
+use crate::settings::SettingsArguments;
+
+const HELP: &str = "\
+There is no rigid or affine stage yet. The images are placed by their headers (spacing, orientation \
+and origin may differ), and the deformation reaches a few voxels of the coarsest level. If the \
+images are not aligned in physical space already, align them rigidly or affinely with another tool \
+first; images that hardly overlap are refused.
+
+Written to the output folder:
+  warped.nii.gz         the moving image on the fixed grid, in its own intensities
+  warp.nii.gz           the displacement, for ITK and ANTs: LPS mm, 5-D, intent 1007
+  warped_labels.nii.gz  the moving labels on the fixed grid (with --moving-labels)
+  report.html           everything at a glance: slices, the deformation, convergence, measures
+  metrics.json          similarity, folds, Dice, losses, times, memory, settings
+  settings.toml         all settings; --settings with it repeats the run
+  log.jsonl             one JSON object per event, written as it happens
+  checkpoint/           while the run is under way: what --resume goes on from
+
+Exit code: 0 done, 1 the input or request cannot be worked with, 2 a defect or the device failed.";
+
+/// `ffdp register`.
+#[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
+pub struct RegisterArguments {
+    /// Image that stays (NIfTI, 3-D).
+    #[arg(short, long, value_name = "FILE")]
+    pub fixed: PathBuf,
+    /// Image that is deformed (NIfTI, 3-D); any grid that overlaps the fixed one in space.
+    #[arg(short, long, value_name = "FILE")]
+    pub moving: PathBuf,
+    /// Folder for the results; made if it does not exist.
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
+
+    /// Labels on the fixed grid: with --moving-labels, Dice before and after is computed.
+    #[arg(long, value_name = "FILE", requires = "moving_labels")]
+    pub fixed_labels: Option<PathBuf>,
+    /// Labels on the moving grid; warped with the nearest label.
+    #[arg(long, value_name = "FILE")]
+    pub moving_labels: Option<PathBuf>,
+
+    /// What is done.
+    #[command(flatten)]
+    pub settings: SettingsArguments,
+
+    /// Of an image file with several volumes, the one to use, from 0.
+    #[arg(long, value_name = "K")]
+    pub volume: Option<usize>,
+    /// What to do about NaN and infinite voxels.
+    #[arg(long, value_enum, default_value_t = NanPolicy::Error)]
+    pub nan_policy: NanPolicy,
+    /// Take label maps (intent 1002) as images to be aligned.
+    #[arg(long)]
+    pub labels_as_images: bool,
+
+    /// Where to compute; only what was compiled in is accepted.
+    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
+    pub device: DeviceChoice,
+    /// Go on from the checkpoint that an unfinished run with the same inputs and settings has left
+    /// in the output folder; start anew if there is none.
+    #[arg(long)]
+    pub resume: bool,
+    /// Save a checkpoint after a level when at least so much time has passed since the last one.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    pub checkpoint_every: f64,
+    /// Print the predicted memory and disk space, and do nothing.
+    #[arg(long)]
+    pub plan: bool,
+    /// Print metrics.json (with --plan, the plan) to stdout instead of a summary.
+    #[arg(long)]
+    pub json: bool,
+    /// Say nothing but errors.
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Say more: every loss that is read, the settings.
+    #[arg(short, long, action = ArgAction::SetTrue)]
+    pub verbose: bool,
+}

@@ -1,0 +1,131 @@
+//! The result on the host: measured, and written.
+
+use std::io::Write;
+use std::path::Path;
+
+use burn::tensor::Device;
+use ffdp_burn::Error;
+use ffdp_burn::image::{LabelMap, Volume};
+use ffdp_burn::io::nifti::{write_displacement, write_labels, write_volume};
+use ffdp_burn::io::write_atomically;
+use ffdp_burn::ops::{Interpolation, jacobian};
+use ffdp_burn::register::{Registration, Settings};
+use ffdp_burn::transform::{Composite, Displacement};
+
+use super::args::RegisterArguments;
+use super::files::Files;
+use super::inputs::Inputs;
+use crate::failure::Outcome;
+use crate::report::measures::{
+    BeforeAfter, Folds, Input, Lengths, Measures, Overlap, Run, Seconds, Similarity,
+};
+use crate::report::slices::Slices;
+
+/// The result with everything that is written or measured.
+pub struct Found {
+    pub result: Registration,
+    /// The moving image on the fixed grid by the headers alone.
+    before: Volume,
+    labels_before: Option<LabelMap>,
+    labels_after: Option<LabelMap>,
+    /// `[3, D, H, W]` in voxels.
+    displacement: Vec<f32>,
+    /// `[3, D, H, W]` in RAS mm.
+    displacement_mm: Vec<f32>,
+    /// det J by central differences, `[D, H, W]`.
+    determinants: Vec<f32>,
+}
+
+impl Found {
+    /// Reads the result back from the device.
+    pub fn of(inputs: &Inputs, result: Registration, device: &Device) -> Outcome<Self> {
+        let grid = &inputs.fixed.geometry;
+        let labels = |through: &Composite| {
+            let labels = inputs.moving_labels.as_ref();
+            let nearest = Interpolation::Nearest;
+            labels.map(|labels| through.warp_labels(labels, grid, nearest, device)).transpose()
+        };
+        let warp = match &result.warp {
+            Some(warp) => warp.clone(),
+            None => Displacement::zero(grid.clone(), device),
+        };
+        let failed = |reason| Error::device("reading back the displacement", reason);
+        let identity = Composite::default();
+        Ok(Self {
+            before: identity.warp(&inputs.moving, grid, device)?,
+            labels_before: labels(&identity)?,
+            labels_after: labels(&result.transform())?,
+            displacement: warp.to_vec()?,
+            displacement_mm: warp.to_mm().try_into_vec_as::<f32>().map_err(failed)?,
+            determinants: jacobian(warp.field().clone())
+                .try_into_vec_as::<f32>()
+                .map_err(failed)?,
+            result,
+        })
+    }
+
+    /// Everything that is known about the run but the times.
+    pub fn measures(
+        &self,
+        request: &RegisterArguments,
+        settings: Settings,
+        inputs: &Inputs,
+    ) -> Outcome<Measures> {
+        let (fixed, result) = (&inputs.fixed, &self.result);
+        let dice = match (&inputs.fixed_labels, &self.labels_before, &self.labels_after) {
+            (Some(fixed), Some(before), Some(after)) => Some(Overlap::of(fixed, before, after)?),
+            _ => None,
+        };
+        let [fixed_hash, moving_hash] = inputs.hashes.clone();
+        let folds = Folds::of(&self.displacement, fixed.geometry.size)?;
+        let warnings = inputs.warnings.iter().cloned().chain(folds.advice()).collect();
+        Ok(Measures {
+            run: Run::here(&request.device),
+            fixed: Input::of(&request.fixed, fixed_hash, fixed),
+            moving: Input::of(&request.moving, moving_hash, &inputs.moving),
+            outcome: result.outcome,
+            advice: result.outcome.advice(),
+            warnings,
+            loss: BeforeAfter { before: result.loss_before, after: result.loss_after },
+            similarity: BeforeAfter {
+                before: Similarity::of(fixed, &self.before)?,
+                after: Similarity::of(fixed, &result.warped)?,
+            },
+            folds,
+            displacement_mm: Lengths::of(&self.displacement_mm),
+            affine: *result.affine.rows(),
+            dice,
+            stages: result.stages.clone(),
+            settings,
+            seconds: Seconds::default(),
+            peak_memory_bytes: None,
+        })
+    }
+
+    /// The images, the transform and the labels.
+    pub fn write(&self, files: &Files, inputs: &Inputs) -> Outcome<()> {
+        let geometry = &inputs.fixed.geometry;
+        write_volume(&files.warped, &self.result.warped)?;
+        write_displacement(&files.warp, &self.displacement, geometry)?;
+        if let Some(labels) = &self.labels_after {
+            write_labels(&files.labels, labels)?;
+        }
+        Ok(())
+    }
+
+    /// What the report shows.
+    pub fn slices<'a>(&'a self, inputs: &'a Inputs) -> Slices<'a> {
+        Slices {
+            fixed: &inputs.fixed,
+            before: &self.before,
+            warped: &self.result.warped,
+            displacement_mm: &self.displacement_mm,
+            determinants: &self.determinants,
+        }
+    }
+}
+
+/// A text, whole or not at all.
+pub fn write_text(path: &Path, text: &str) -> Outcome<()> {
+    Ok(write_atomically(path, |file| file.write_all(text.as_bytes()))?)
+}

@@ -1,0 +1,71 @@
+//! What a registration is given.
+
+use std::path::{Path, PathBuf};
+
+use ffdp_burn::image::{LabelMap, Volume};
+use ffdp_burn::io::check_not_an_input;
+use ffdp_burn::io::nifti::header;
+
+use super::args::RegisterArguments;
+use super::files::Files;
+use crate::commands::input::{Reading, image_and_warnings, labels_on};
+use crate::failure::{Failure, Outcome};
+use crate::hash::sha256;
+use crate::printer::Printer;
+
+/// The images and labels, read and checked.
+pub struct Inputs {
+    pub fixed: Volume,
+    pub moving: Volume,
+    pub fixed_labels: Option<LabelMap>,
+    pub moving_labels: Option<LabelMap>,
+    /// SHA-256 of the files of the fixed and the moving image.
+    pub hashes: [String; 2],
+    /// What is unusual about the files.
+    pub warnings: Vec<String>,
+}
+
+impl Inputs {
+    /// # Errors
+    /// When a file cannot be used, or a result would overwrite it.
+    pub fn read(request: &RegisterArguments, files: &Files, printer: Printer) -> Outcome<Self> {
+        let RegisterArguments { fixed, moving, fixed_labels, moving_labels, .. } = request;
+        let labels = [fixed_labels, moving_labels].into_iter().flatten();
+        let paths: Vec<&Path> = [fixed, moving].into_iter().chain(labels).map(|p| &**p).collect();
+        for file in files.all() {
+            check_not_an_input(file, &paths)?;
+        }
+        if !request.labels_as_images {
+            [fixed, moving].into_iter().try_for_each(|path| check_is_no_label_map(path))?;
+        }
+        let reading = Reading { volume: request.volume, nan_policy: request.nan_policy };
+        let (fixed_image, mut warnings) = image_and_warnings(fixed, reading)?;
+        let (moving_image, more) = image_and_warnings(moving, reading)?;
+        warnings.extend(more);
+        warnings.iter().for_each(|warning| printer.warning(warning));
+        let on = |labels: &Option<PathBuf>, image: &Volume, path: &Path| {
+            labels.as_ref().map(|labels| labels_on(labels, image, path)).transpose()
+        };
+        Ok(Self {
+            fixed_labels: on(fixed_labels, &fixed_image, fixed)?,
+            moving_labels: on(moving_labels, &moving_image, moving)?,
+            hashes: [sha256(fixed)?, sha256(moving)?],
+            fixed: fixed_image,
+            moving: moving_image,
+            warnings,
+        })
+    }
+}
+
+/// Mixed labels are no labels: a map given as an image is most likely a slip.
+fn check_is_no_label_map(path: &Path) -> Outcome<()> {
+    const INTENT_LABELS: i32 = 1002;
+    if header(path)?.intent_code != INTENT_LABELS {
+        return Ok(());
+    }
+    Err(Failure::user(
+        format!("{}: this is a label map (intent 1002), an image is meant", path.display()),
+        "give it as --fixed-labels or --moving-labels, or align the labels themselves with \
+         --labels-as-images",
+    ))
+}

@@ -1,0 +1,186 @@
+//! `ffdp register`: read, find the transform, measure, write.
+
+mod args;
+mod files;
+mod found;
+mod inputs;
+
+use std::time::{Duration, Instant};
+
+use burn::tensor::Device;
+use ffdp_burn::register::{Checkpoint, Problem, Registration, Settings, register, resume};
+use serde_json::json;
+
+pub use self::args::RegisterArguments;
+use self::files::Files;
+use self::found::{Found, write_text};
+use self::inputs::Inputs;
+use crate::checkpoint::{Identity, Keeper};
+use crate::failure::{Failure, Outcome};
+use crate::journal::{Journal, Opening};
+use crate::memory::{Plan, Sizes, peak_memory_bytes};
+use crate::printer::{Printer, print_to_stdout};
+use crate::progress::ProgressPrinter;
+use crate::report::measures::{Measures, Seconds};
+use crate::report::{html, summary};
+use crate::settings::to_toml;
+use crate::watch::Watch;
+
+/// Registers a pair and writes the results.
+pub fn run(request: &RegisterArguments) -> Outcome<()> {
+    let start = Instant::now();
+    let printer = Printer::new(request.quiet, request.verbose);
+    let settings = request.settings.resolve()?;
+    if request.plan {
+        let sizes = Sizes::of_files(&request.fixed, &request.moving)?;
+        return Plan::new(&settings, &sizes, request.device).print(request.json);
+    }
+    let interval = Duration::try_from_secs_f64(request.checkpoint_every).map_err(|_| {
+        let value = request.checkpoint_every;
+        Failure::user(format!("--checkpoint-every must be a time, got {value}"), "use 0 or more")
+    })?;
+    let files = Files::in_folder(&request.output);
+    let inputs = Inputs::read(request, &files, printer)?;
+    files.prepare()?;
+    let sizes =
+        Sizes { fixed: inputs.fixed.geometry.clone(), moving: inputs.moving.geometry.clone() };
+    let plan = Plan::new(&settings, &sizes, request.device);
+    plan.check_memory()?;
+    plan.check_disk(&files.folder)?;
+    let device = request.device.open()?;
+    let mut work = Work { request, printer, settings, files, inputs, device, start };
+    printer.detail(&format!("device {}, settings {:?}", request.device, work.settings));
+    let checkpoint = work.checkpoint()?;
+    let opening = if checkpoint.is_some() { Opening::Continued } else { Opening::Anew };
+    let mut journal = Journal::open(&work.files.log, opening, printer)?;
+    let done = work.run(checkpoint, interval, &mut journal);
+    match &done {
+        Ok(measures) => journal.event(
+            "end",
+            json!({"outcome": measures.outcome, "loss": measures.loss,
+                   "peak_memory_bytes": measures.peak_memory_bytes}),
+        ),
+        Err(failure) => journal.event("failed", json!({"reason": failure.to_string()})),
+    }
+    let measures = done?;
+    printer.note(&format!("results are in {}", request.output.display()));
+    print_to_stdout(&if request.json { json(&measures)? } else { summary(&measures) })
+}
+
+/// One registration, everything read.
+struct Work<'a> {
+    request: &'a RegisterArguments,
+    printer: Printer,
+    settings: Settings,
+    files: Files,
+    inputs: Inputs,
+    device: Device,
+    start: Instant,
+}
+
+impl Work<'_> {
+    /// What decides the result.
+    fn identity(&self) -> Outcome<Identity> {
+        let [fixed_sha256, moving_sha256] = self.inputs.hashes.clone();
+        let RegisterArguments { volume, nan_policy, device, .. } = self.request;
+        Ok(Identity {
+            ffdp_version: env!("CARGO_PKG_VERSION").to_string(),
+            device: device.to_string(),
+            fixed_sha256,
+            moving_sha256,
+            reading: format!("volume {volume:?}, {nan_policy:?}"),
+            settings: to_toml(&self.settings)?,
+        })
+    }
+
+    /// Where to go on from; `None` to start anew.
+    fn checkpoint(&self) -> Outcome<Option<Checkpoint>> {
+        let (place, printer) = (&self.files.checkpoint, self.printer);
+        match (self.request.resume, place.exists()) {
+            (true, true) => {
+                let found = place.load(&self.identity()?, &self.settings, &self.device)?;
+                let (stages, levels) = (found.stages.len(), found.levels.len());
+                printer.note(&format!("going on after {stages} stages and {levels} levels"));
+                Ok(Some(found))
+            }
+            (true, false) => {
+                printer.note("there is no checkpoint to go on from: starting anew");
+                Ok(None)
+            }
+            (false, true) => {
+                printer.warning(
+                    "the checkpoint of an unfinished run is dropped; --resume would go on from it",
+                );
+                place.clear()?;
+                Ok(None)
+            }
+            (false, false) => Ok(None),
+        }
+    }
+
+    /// From the images to the files.
+    fn run(
+        &mut self,
+        checkpoint: Option<Checkpoint>,
+        interval: Duration,
+        journal: &mut Journal,
+    ) -> Outcome<Measures> {
+        let read = self.start.elapsed().as_secs_f64();
+        let identity = self.identity()?;
+        write_text(&self.files.settings, &settings_file(&identity.settings))?;
+        journal.event(
+            "start",
+            json!({"ffdp_version": identity.ffdp_version, "device": identity.device,
+                   "command": std::env::args().collect::<Vec<_>>(),
+                   "fixed_sha256": identity.fixed_sha256,
+                   "moving_sha256": identity.moving_sha256, "resumed": checkpoint.is_some()}),
+        );
+        let keeper = Keeper::new(self.files.checkpoint.clone(), identity, interval, self.printer);
+        let stage = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.stages.len());
+        let progress = ProgressPrinter::new(self.printer);
+        let clock = Instant::now();
+        let result = self.register(checkpoint, &mut Watch { progress, journal, keeper, stage })?;
+        let register = clock.elapsed().as_secs_f64();
+        if let Some(advice) = result.outcome.advice() {
+            self.printer.warning(advice);
+        }
+
+        let clock = Instant::now();
+        let found = Found::of(&self.inputs, result, &self.device)?;
+        let mut measures = found.measures(self.request, self.settings.clone(), &self.inputs)?;
+        let measure = clock.elapsed().as_secs_f64();
+        let clock = Instant::now();
+        found.write(&self.files, &self.inputs)?;
+        let write = clock.elapsed().as_secs_f64();
+        let total = self.start.elapsed().as_secs_f64();
+        measures.seconds = Seconds { read, register, measure, write, total };
+        measures.peak_memory_bytes = peak_memory_bytes();
+        write_text(&self.files.report, &html(&measures, &found.slices(&self.inputs))?)?;
+        write_text(&self.files.metrics, &json(&measures)?)?;
+        self.files.checkpoint.clear()?;
+        Ok(measures)
+    }
+
+    fn register(&self, checkpoint: Option<Checkpoint>, watch: &mut Watch) -> Outcome<Registration> {
+        let problem = Problem::new(&self.inputs.fixed, &self.inputs.moving);
+        let (settings, device) = (&self.settings, &self.device);
+        Ok(match checkpoint {
+            Some(checkpoint) => resume(checkpoint, &problem, settings, device, watch)?,
+            None => register(&problem, settings, device, watch)?,
+        })
+    }
+}
+
+fn settings_file(settings: &str) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    format!(
+        "# All settings of a registration by ffdp {version}.\n# ffdp register --settings with this file repeats it.\n\n{settings}"
+    )
+}
+
+fn json(measures: &Measures) -> Outcome<String> {
+    let json = serde_json::to_string_pretty(measures);
+    let mut json = json.map_err(|reason| Failure::defect(reason.to_string()))?;
+    json.push('\n');
+    Ok(json)
+}

@@ -1,0 +1,43 @@
+//! What a file held, in 64 letters.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use ffdp_burn::Error;
+use sha2::{Digest, Sha256};
+
+use crate::failure::Outcome;
+
+/// The SHA-256 of a file, in hexadecimal, as `sha256sum` prints it.
+pub fn sha256(path: &Path) -> Outcome<String> {
+    let failed = |source| Error::io(path, "read", source);
+    let mut file = File::open(path).map_err(failed)?;
+    let mut hash = Sha256::new();
+    let mut block = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut block).map_err(failed)? {
+            0 => return Ok(hexadecimal(&hash.finalize())),
+            n => hash.update(&block[..n]),
+        }
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_that_of_sha256sum() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("abc");
+        std::fs::write(&path, "abc").expect("writable");
+        // FIPS 180-2, appendix B.1.
+        let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(sha256(&path).expect("readable"), expected);
+    }
+}

@@ -1,0 +1,29 @@
+//! What a registration needs, before it starts: memory per level, disk space, and what to change.
+
+mod model;
+mod plan;
+
+pub use plan::{Plan, Sizes};
+
+/// The most memory that this process has had resident, in bytes; `None` where the system does not
+/// say.
+pub fn peak_memory_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_was_touched_counts() {
+        let Some(before) = peak_memory_bytes() else { return };
+        let touched = vec![1u8; 64 << 20];
+        assert_eq!(touched[touched.len() - 1], 1);
+        let after = peak_memory_bytes().expect("known a moment ago");
+        assert!(after >= before && after >= 64 << 20, "{before} {after}");
+    }
+}

@@ -1,0 +1,87 @@
+//! Bytes per voxel, as measured.
+//!
+//! ```text
+//! host(level)   = START + FULL (F + M) + LEVEL l          host(results) = START + RESULTS F + MOVING M
+//! device(level) = FULL (F + M) + LEVEL l
+//! ```
+//! `F`, `M` voxels of the fixed and the moving image · `l` of the fixed image on the level. On the
+//! CPU the device is the host. The largest of all lines is the peak.
+
+use crate::device::DeviceChoice;
+
+/// A stage as far as memory is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Moments, rigid, affine: images only.
+    Linear,
+    /// A field with its gradient and moments, in full or in bf16.
+    Deformable { bf16: bool },
+}
+
+/// Voxels of a problem on one level.
+#[derive(Clone, Copy, Debug)]
+pub struct Voxels {
+    pub fixed: u64,
+    pub moving: u64,
+    /// Of the fixed image on the level.
+    pub level: u64,
+}
+
+/// Program, threads and kernels, before any image.
+const START: u64 = 24 << 20;
+/// An image as it was read, scaled, and as a tensor.
+const HOST_FULL: u64 = 12;
+/// The same with the tensors on another device.
+const HOST_FULL_WITH_DEVICE: u64 = 8;
+/// Field, moments, gradient, step and the comparison of a greedy level on the CPU.
+const HOST_LEVEL: u64 = 96;
+/// Two images, the moved one and its gradient on the CPU.
+const HOST_LINEAR: u64 = 32;
+/// The result in all its forms (voxels, mm, determinants, warped and unwarped images) while it is
+/// measured and written.
+const HOST_RESULTS: u64 = 140;
+const HOST_MOVING: u64 = 8;
+
+/// A tensor of each image.
+const DEVICE_FULL: u64 = 4;
+/// 9.7 GB beyond 1.1 GB of images at 512^3 on an H200 (docs/performance.md), 6.4 GB with moments in
+/// bf16.
+const DEVICE_LEVEL: u64 = 73;
+const DEVICE_LEVEL_BF16: u64 = 48;
+const DEVICE_LINEAR: u64 = 24;
+
+/// Bytes of host memory at the peak of a level.
+pub fn host_bytes(voxels: Voxels, kind: Kind, device: DeviceChoice) -> u64 {
+    let Voxels { fixed, moving, level } = voxels;
+    if device != DeviceChoice::Cpu {
+        return START + HOST_FULL_WITH_DEVICE * (fixed + moving);
+    }
+    let per_voxel = match kind {
+        Kind::Linear => HOST_LINEAR,
+        Kind::Deformable { .. } => HOST_LEVEL,
+    };
+    START + HOST_FULL * (fixed + moving) + per_voxel * level
+}
+
+/// Bytes of the memory of a device that is not the CPU, at the peak of a level.
+pub fn device_bytes(voxels: Voxels, kind: Kind) -> u64 {
+    let Voxels { fixed, moving, level } = voxels;
+    let per_voxel = match kind {
+        Kind::Linear => DEVICE_LINEAR,
+        Kind::Deformable { bf16: false } => DEVICE_LEVEL,
+        Kind::Deformable { bf16: true } => DEVICE_LEVEL_BF16,
+    };
+    DEVICE_FULL * (fixed + moving) + per_voxel * level
+}
+
+/// Bytes of host memory while the result is measured and written.
+pub fn results_bytes(voxels: Voxels) -> u64 {
+    START + HOST_RESULTS * voxels.fixed + HOST_MOVING * voxels.moving
+}
+
+/// Bytes on disk at most: warped image, displacement, labels, and a checkpoint with its
+/// displacement; compression counts for nothing, the report for a few MB.
+pub fn disk_bytes(voxels: Voxels) -> u64 {
+    const REPORT: u64 = 8 << 20;
+    (4 + 12 + 4 + 12) * voxels.fixed + REPORT
+}

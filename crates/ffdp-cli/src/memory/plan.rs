@@ -1,0 +1,185 @@
+//! The plan of a run: every level with its memory, what is there, and what to change.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use ffdp_burn::Error;
+use ffdp_burn::image::Geometry;
+use ffdp_burn::io::nifti::header;
+use ffdp_burn::io::{available_memory_bytes, check_disk};
+use ffdp_burn::register::{LevelSettings, Settings, Stage, level_geometry};
+use serde::{Deserialize, Serialize};
+
+use super::model::{Kind, Voxels, device_bytes, disk_bytes, host_bytes, results_bytes};
+use crate::device::DeviceChoice;
+use crate::failure::{Failure, Outcome};
+use crate::printer::print_to_stdout;
+
+/// The grids of a problem.
+pub struct Sizes {
+    pub fixed: Geometry,
+    pub moving: Geometry,
+}
+
+impl Sizes {
+    /// From the headers of two files.
+    pub fn of_files(fixed: &Path, moving: &Path) -> Outcome<Self> {
+        Ok(Self { fixed: header(fixed)?.geometry, moving: header(moving)?.geometry })
+    }
+}
+
+/// What a run needs.
+#[derive(Debug, Serialize)]
+pub struct Plan {
+    pub levels: Vec<LevelPlan>,
+    /// Host memory while the result is measured and written.
+    pub results_host_bytes: u64,
+    /// The largest of all.
+    pub host_peak_bytes: u64,
+    /// Free host memory; null where the system does not say.
+    pub host_available_bytes: Option<u64>,
+    /// The largest of all; null on the CPU.
+    pub device_peak_bytes: Option<u64>,
+    /// Disk space for the results and a checkpoint, at most.
+    pub disk_bytes: u64,
+}
+
+/// What a level needs.
+#[derive(Debug, Serialize)]
+pub struct LevelPlan {
+    pub stage: &'static str,
+    pub shrink: f64,
+    /// Of the fixed image, in voxels.
+    pub size: [usize; 3],
+    pub host_bytes: u64,
+    pub device_bytes: Option<u64>,
+}
+
+/// What of a stage's settings counts here, by their names in a file.
+#[derive(Deserialize)]
+struct Counted {
+    #[serde(default)]
+    levels: Vec<LevelSettings>,
+    moments: Option<String>,
+}
+
+impl Plan {
+    /// The plan of valid settings.
+    pub fn new(settings: &Settings, sizes: &Sizes, device: DeviceChoice) -> Self {
+        let [fixed, moving] = [&sizes.fixed, &sizes.moving].map(|grid| grid.len() as u64);
+        let finest_mm = sizes.fixed.spacing_mm.into_iter().fold(f64::INFINITY, f64::min);
+        let mut levels = Vec::new();
+        for stage in &settings.stages {
+            let (kind, shrinks) = kind_and_shrinks(stage);
+            for shrink in shrinks {
+                let grid = level_geometry(&sizes.fixed, shrink * finest_mm);
+                let size = grid.map_or(sizes.fixed.size, |grid| grid.size);
+                let level = size.iter().product::<usize>() as u64;
+                let voxels = Voxels { fixed, moving, level };
+                let on_device = (device != DeviceChoice::Cpu).then(|| device_bytes(voxels, kind));
+                let host_bytes = host_bytes(voxels, kind, device);
+                let stage = stage.name();
+                levels.push(LevelPlan { stage, shrink, size, host_bytes, device_bytes: on_device });
+            }
+        }
+        let whole = Voxels { fixed, moving, level: fixed };
+        let results_host_bytes = results_bytes(whole);
+        let host = levels.iter().map(|level| level.host_bytes).max().unwrap_or(0);
+        Self {
+            host_peak_bytes: host.max(results_host_bytes),
+            results_host_bytes,
+            host_available_bytes: available_memory_bytes(),
+            device_peak_bytes: levels.iter().filter_map(|level| level.device_bytes).max(),
+            disk_bytes: disk_bytes(whole),
+            levels,
+        }
+    }
+
+    /// # Errors
+    /// When the host's memory is too small, with what to change.
+    pub fn check_memory(&self) -> Outcome<()> {
+        match self.host_available_bytes {
+            Some(available_bytes) if self.host_peak_bytes > available_bytes => {
+                let percent = 100.0 * (available_bytes as f64 / self.host_peak_bytes as f64);
+                Err(Error::TooLarge {
+                    what: "the registration".to_string(),
+                    needed_bytes: self.host_peak_bytes,
+                    available_bytes,
+                    fix: format!(
+                        "crop or resample the fixed image to at most {percent:.0} % of its voxels, \
+                         close other programs, or use a machine with more memory (ffdp plan shows \
+                         every level)"
+                    ),
+                }
+                .into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// When the results do not fit onto the disk.
+    pub fn check_disk(&self, folder: &Path) -> Outcome<()> {
+        Ok(check_disk("the results of the registration", folder, self.disk_bytes)?)
+    }
+
+    /// To stdout, for people or as JSON.
+    pub fn print(&self, json: bool) -> Outcome<()> {
+        if json {
+            let json = serde_json::to_string_pretty(self);
+            let json = json.map_err(|reason| Failure::defect(reason.to_string()))?;
+            return print_to_stdout(&format!("{json}\n"));
+        }
+        print_to_stdout(&self.text())
+    }
+
+    fn text(&self) -> String {
+        let mut text =
+            String::from("stage       shrink  size             host memory  device memory\n");
+        for level in &self.levels {
+            let [x, y, z] = level.size;
+            let device = level.device_bytes.map_or("-".to_string(), gigabytes);
+            let _ = writeln!(
+                text,
+                "{:<12}{:<8}{:<17}{:>11}  {device:>13}",
+                level.stage,
+                level.shrink,
+                format!("{x} x {y} x {z}"),
+                gigabytes(level.host_bytes),
+            );
+        }
+        let _ = writeln!(text, "{:<37}{:>11}", "results", gigabytes(self.results_host_bytes));
+        let available = match self.host_available_bytes {
+            Some(bytes) => format!("{} are available", gigabytes(bytes)),
+            None => "the system does not say how much is available".to_string(),
+        };
+        let _ = writeln!(
+            text,
+            "host memory at the peak: {}; {available}",
+            gigabytes(self.host_peak_bytes)
+        );
+        if let Some(bytes) = self.device_peak_bytes {
+            let _ = writeln!(text, "device memory at the peak: {}", gigabytes(bytes));
+        }
+        let _ = writeln!(text, "disk: at most {}", gigabytes(self.disk_bytes));
+        if self.check_memory().is_err() {
+            text.push_str("this does not fit: crop or resample the fixed image\n");
+        }
+        text
+    }
+}
+
+fn kind_and_shrinks(stage: &Stage) -> (Kind, Vec<f64>) {
+    let linear = ["moments", "rigid", "affine"].contains(&stage.name());
+    let counted = serde_json::to_value(stage).and_then(serde_json::from_value::<Counted>);
+    let (levels, moments) = counted.map_or((Vec::new(), None), |c| (c.levels, c.moments));
+    let kind = match linear {
+        true => Kind::Linear,
+        false => Kind::Deformable { bf16: moments.as_deref() == Some("bf16") },
+    };
+    (kind, levels.iter().map(|level| level.shrink).collect())
+}
+
+fn gigabytes(bytes: u64) -> String {
+    format!("{:.2} GB", bytes as f64 / 1e9)
+}

@@ -1,0 +1,226 @@
+//! Curves as SVG: the loss of a stage over its iterations.
+
+use std::fmt::Write;
+
+use ffdp_burn::register::StageReport;
+
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 230.0;
+/// Left, top, right, bottom of what is around the curves.
+const MARGIN: [f64; 4] = [66.0, 26.0, 14.0, 42.0];
+/// Lines with numbers along an axis, about.
+const TICKS: f64 = 5.0;
+
+/// The losses of a stage, level after level; `unit` names the loss. A level without iterations is
+/// left out; a stage without any has no curve.
+pub fn convergence(stage: &StageReport, unit: &str) -> Option<String> {
+    let losses = || stage.levels.iter().flat_map(|level| &level.losses);
+    let count = losses().count();
+    let low = losses().copied().fold(f64::INFINITY, f64::min);
+    let high = losses().copied().fold(f64::NEG_INFINITY, f64::max);
+    if count == 0 {
+        return None;
+    }
+    let axes = Axes {
+        x: Scale::new([0.0, count as f64], [MARGIN[0], WIDTH - MARGIN[2]]),
+        y: Scale::new(widened(low, high), [HEIGHT - MARGIN[3], MARGIN[1]]),
+    };
+    let mut svg = axes.frame(unit);
+    let mut start = 0;
+    for (index, level) in stage.levels.iter().enumerate() {
+        axes.level(&mut svg, index, start, &level.losses, level.shrink);
+        start += level.losses.len();
+    }
+    svg.push_str("</svg>");
+    Some(svg)
+}
+
+struct Axes {
+    x: Scale,
+    y: Scale,
+}
+
+impl Axes {
+    /// The opening tag, lines with numbers, and the names of the axes.
+    fn frame(&self, unit: &str) -> String {
+        let mut svg = format!(
+            "<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
+             aria-label=\"Loss over iterations\" xmlns=\"http://www.w3.org/2000/svg\">"
+        );
+        let (left, right) = (MARGIN[0], WIDTH - MARGIN[2]);
+        let bottom = HEIGHT - MARGIN[3];
+        for tick in self.y.ticks() {
+            let (y, text) = (self.y.place(tick), number(tick));
+            let _ = write!(
+                svg,
+                "<line class=\"rule\" x1=\"{left}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
+                 <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{text}</text>",
+                left - 7.0,
+                y + 3.5
+            );
+        }
+        for tick in self.x.ticks() {
+            let (x, text) = (self.x.place(tick), number(tick));
+            let _ = write!(
+                svg,
+                "<line class=\"tick\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{bottom}\" y2=\"{:.1}\"/>\
+                 <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{text}</text>",
+                bottom + 4.0,
+                bottom + 16.0
+            );
+        }
+        let (middle, side) = ((left + right) / 2.0, (MARGIN[1] + bottom) / 2.0);
+        let _ = write!(
+            svg,
+            "<line class=\"axis\" x1=\"{left}\" x2=\"{right}\" y1=\"{bottom}\" y2=\"{bottom}\"/>\
+             <text class=\"name\" x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">iteration\
+             </text><text class=\"name\" transform=\"translate(13 {side:.1}) rotate(-90)\" \
+             text-anchor=\"middle\">{unit}</text>",
+            HEIGHT - 6.0
+        );
+        svg
+    }
+
+    /// The curve of a level, with its name above and a line where it begins.
+    fn level(&self, svg: &mut String, index: usize, start: usize, losses: &[f64], shrink: f64) {
+        if losses.is_empty() {
+            return;
+        }
+        let place = |i: usize| (start + i) as f64 + 0.5;
+        let points: Vec<String> = losses
+            .iter()
+            .enumerate()
+            .map(|(i, &loss)| format!("{:.1},{:.1}", self.x.place(place(i)), self.y.place(loss)))
+            .collect();
+        let (begin, end) =
+            (self.x.place(start as f64), self.x.place((start + losses.len()) as f64));
+        let (top, bottom) = (MARGIN[1], HEIGHT - MARGIN[3]);
+        if index > 0 {
+            let _ = write!(
+                svg,
+                "<line class=\"border\" x1=\"{begin:.1}\" x2=\"{begin:.1}\" y1=\"{:.1}\" \
+                 y2=\"{bottom}\"/>",
+                top - 10.0
+            );
+        }
+        let _ = write!(
+            svg,
+            "<text class=\"level\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">shrink {shrink}\
+             </text><polyline points=\"{}\"/>",
+            (begin + end) / 2.0,
+            top - 10.0,
+            points.join(" ")
+        );
+        if let ([point], 1) = (&points[..], losses.len()) {
+            let (x, y) = point.split_once(',').unwrap_or_default();
+            let _ = write!(svg, "<circle cx=\"{x}\" cy=\"{y}\" r=\"2.5\"/>");
+        }
+    }
+}
+
+/// From values to positions.
+struct Scale {
+    values: [f64; 2],
+    positions: [f64; 2],
+}
+
+impl Scale {
+    fn new(values: [f64; 2], positions: [f64; 2]) -> Self {
+        Self { values, positions }
+    }
+
+    fn place(&self, value: f64) -> f64 {
+        let [from, to] = self.values;
+        let [begin, end] = self.positions;
+        begin + (value - from) / (to - from) * (end - begin)
+    }
+
+    /// Round numbers inside the range.
+    fn ticks(&self) -> Vec<f64> {
+        let [from, to] = self.values;
+        let step = round_step((to - from) / TICKS);
+        let first = (from / step).ceil() as i64;
+        let last = (to / step).floor() as i64;
+        (first..=last).map(|i| i as f64 * step).collect()
+    }
+}
+
+/// 1, 2 or 5 times a power of ten, at least `least`.
+fn round_step(least: f64) -> f64 {
+    let power = 10f64.powf(least.log10().floor());
+    [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|s| *s >= least).unwrap_or(least)
+}
+
+/// The range with some air; a constant gets a range of its own.
+fn widened(low: f64, high: f64) -> [f64; 2] {
+    let air = match high > low {
+        true => 0.05 * (high - low),
+        false => 0.05 * low.abs().max(1e-6),
+    };
+    [low - air, high + air]
+}
+
+/// Without the noise of the last digits.
+fn number(value: f64) -> String {
+    let text = format!("{value:.6}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    let text = if text == "-0" { "0" } else { text };
+    text.replace('-', "\u{2212}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ffdp_burn::register::{LevelReport, Stop};
+
+    fn stage(losses: &[&[f64]]) -> StageReport {
+        let level = |losses: &&[f64]| LevelReport {
+            shrink: 2.0,
+            size: [8; 3],
+            losses: losses.to_vec(),
+            stop: Stop::Converged,
+            seconds: 1.0,
+        };
+        let levels = losses.iter().map(level).collect();
+        StageReport { transform: "greedy", levels, loss_after: 0.1, seconds: 2.0 }
+    }
+
+    #[test]
+    fn ticks_are_round_and_inside() {
+        for (range, expected) in [
+            ([0.0, 100.0], vec![0.0, 20.0, 40.0, 60.0, 80.0, 100.0]),
+            ([0.312, 0.398], vec![0.32, 0.34, 0.36, 0.38]),
+            ([-3.0, 1.0], vec![-3.0, -2.0, -1.0, 0.0, 1.0]),
+        ] {
+            let ticks = Scale::new(range, [0.0, 1.0]).ticks();
+            let near = ticks.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-9);
+            assert!(near && ticks.len() == expected.len(), "{range:?}: {ticks:?}");
+        }
+    }
+
+    #[test]
+    fn every_loss_is_a_point_inside_the_frame() {
+        let svg = convergence(&stage(&[&[0.9, 0.5, 0.45], &[], &[0.6, 0.5]]), "loss").expect("two");
+        let points: Vec<(f64, f64)> = svg
+            .split("points=\"")
+            .skip(1)
+            .flat_map(|rest| rest.split('"').next().unwrap_or("").split(' '))
+            .filter_map(|point| point.split_once(','))
+            .map(|(x, y)| (x.parse().expect("a number"), y.parse().expect("a number")))
+            .collect();
+        assert_eq!(points.len(), 5, "{svg}");
+        assert!(points.is_sorted_by(|a, b| a.0 < b.0), "time goes to the right");
+        assert!(points[0].1 < points[2].1, "a lower loss is further down");
+        let [left, top, right, bottom] = MARGIN;
+        for (x, y) in points {
+            assert!((left..=WIDTH - right).contains(&x) && (top..=HEIGHT - bottom).contains(&y));
+        }
+    }
+
+    #[test]
+    fn constant_and_missing_losses_are_drawn_or_not() {
+        assert!(convergence(&stage(&[]), "loss").is_none());
+        let flat = convergence(&stage(&[&[0.5, 0.5]]), "loss").expect("a curve");
+        assert!(!flat.contains("NaN"), "{flat}");
+    }
+}

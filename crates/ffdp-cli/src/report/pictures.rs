@@ -1,0 +1,134 @@
+//! The slices as figures: one row per plane, one column per view.
+
+use maud::{Markup, PreEscaped, html};
+
+use super::colours::{FOLD, diverging};
+use super::slices::{Pictures, View};
+use crate::failure::Outcome;
+
+/// Planes with the directions at the left, right, top and bottom of their pictures.
+const PLANES: [(&str, [&str; 4]); 3] = [
+    ("axial", ["L", "R", "A", "P"]),
+    ("coronal", ["L", "R", "S", "I"]),
+    ("sagittal", ["P", "A", "S", "I"]),
+];
+
+/// All figures.
+pub fn figures(pictures: &Pictures) -> Outcome<Markup> {
+    let images = figure(
+        pictures,
+        "Images",
+        &[
+            (View::Fixed, "fixed"),
+            (View::Moving, "moving, as its header places it"),
+            (View::Warped, "moving, registered"),
+        ],
+        html! {},
+    )?;
+    let checks = figure(
+        pictures,
+        "Fixed and moving in turn",
+        &[(View::ChecksBefore, "before"), (View::ChecksAfter, "after")],
+        html! { "Edges that run on from square to square are aligned." },
+    )?;
+    let differences = figure(
+        pictures,
+        "Absolute difference",
+        &[(View::DifferenceBefore, "before"), (View::DifferenceAfter, "after")],
+        html! { "Intensities of each image scaled to 0\u{2013}1; black is no difference, white 1." },
+    )?;
+    let deformation = figure(
+        pictures,
+        "Deformation",
+        &[(View::Grid, "warped grid"), (View::LogJacobian, "change of volume, ln det J")],
+        html! {
+            "The grid is regular in the moving image. " (legend(pictures.log_jacobian_range))
+        },
+    )?;
+    Ok(html! {
+        section {
+            h2 { "Slices" }
+            p.note {
+                "Planes through the centre of mass of the fixed image, in its physical space; "
+                "L left, R right, A front, P back, S head, I feet."
+            }
+            (images)
+            div.pair { (checks) (differences) }
+            (deformation)
+        }
+    })
+}
+
+fn figure(
+    pictures: &Pictures,
+    title: &str,
+    views: &[(View, &str)],
+    caption: Markup,
+) -> Outcome<Markup> {
+    let mut rows = Vec::with_capacity(PLANES.len());
+    for (index, (plane, directions)) in PLANES.into_iter().enumerate() {
+        let mut cells = Vec::with_capacity(views.len());
+        for &(view, name) in views {
+            let canvas = pictures.get(index, view);
+            let url = canvas.data_url()?;
+            let alt = format!("{title}: {name}, {plane} plane");
+            let (width, height) = (canvas.width, canvas.height);
+            let light = view == View::LogJacobian;
+            cells.push(html! {
+                td { div.slice.light[light] {
+                    img src=(url) alt=(alt) width=(width) height=(height);
+                    @for (place, text) in ["left", "right", "top", "bottom"].iter().zip(directions) {
+                        span class=(place) aria-hidden="true" { (text) }
+                    }
+                } }
+            });
+        }
+        rows.push(html! { tr { th scope="row" { (plane) } @for cell in cells { (cell) } } });
+    }
+    Ok(html! {
+        figure {
+            table.slices {
+                caption { (title) }
+                thead { tr { th {} @for (_, name) in views { th scope="col" { (name) } } } }
+                tbody { @for row in rows { (row) } }
+            }
+            figcaption { (caption) }
+        }
+    })
+}
+
+/// The colours of ln det J from `-range` to `range`, with what they mean.
+fn legend(range: f64) -> Markup {
+    const STEPS: usize = 9;
+    let stops: Vec<String> = (0..STEPS)
+        .map(|i| {
+            let t = i as f64 / (STEPS - 1) as f64;
+            let [r, g, b] = diverging(2.0 * t - 1.0);
+            format!("<stop offset=\"{:.1}%\" stop-color=\"rgb({r},{g},{b})\"/>", 100.0 * t)
+        })
+        .collect();
+    let ticks: Vec<String> = [-range, -range / 2.0, 0.0, range / 2.0, range]
+        .map(|value| {
+            let x = 20.0 + 260.0 * (value + range) / (2.0 * range);
+            let text = format!("{value:+.2}").replace('-', "\u{2212}").replace("+0.00", "0");
+            format!(
+                "<text x=\"{x:.0}\" y=\"31\" text-anchor=\"middle\">{text}</text>\
+                 <text class=\"dim\" x=\"{x:.0}\" y=\"45\" text-anchor=\"middle\">\u{00d7}{:.2}</text>",
+                value.exp()
+            )
+        })
+        .to_vec();
+    let [r, g, b] = FOLD;
+    let svg = format!(
+        "<svg class=\"legend\" viewBox=\"0 0 390 50\" role=\"img\" aria-label=\"Colours of ln det J \
+         from {:.1} to {range:.1}\" xmlns=\"http://www.w3.org/2000/svg\"><defs>\
+         <linearGradient id=\"volume\">{}</linearGradient></defs>\
+         <rect x=\"20\" y=\"4\" width=\"260\" height=\"12\" fill=\"url(#volume)\"/>{}\
+         <rect x=\"310\" y=\"4\" width=\"14\" height=\"12\" fill=\"rgb({r},{g},{b})\"/>\
+         <text x=\"330\" y=\"14\">folded</text></svg>",
+        -range,
+        stops.join(""),
+        ticks.join("")
+    );
+    html! { (PreEscaped(svg)) }
+}

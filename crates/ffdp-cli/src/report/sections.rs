@@ -1,0 +1,321 @@
+//! The tables and curves of the page.
+
+use maud::{Markup, PreEscaped, html};
+
+use super::charts;
+use super::measures::{Input, Measures};
+use crate::failure::Outcome;
+use crate::settings::{similarity_of, to_toml};
+use ffdp_burn::register::Stop;
+
+/// The few numbers one looks at first.
+pub fn headlines(measures: &Measures) -> Markup {
+    let similarity = &measures.similarity;
+    let (before, after) = (&similarity.before, &similarity.after);
+    let local = [before.local_ncc_foreground, after.local_ncc_foreground];
+    html! {
+        section.headlines {
+            (tile("Local correlation", &format!("{:.3}", local[1]), &format!("from {:.3}", local[0])))
+            @if let Some(dice) = &measures.dice {
+                (tile("Mean Dice", &format!("{:.3}", dice.mean.after),
+                      &format!("from {:.3}", dice.mean.before)))
+            } @else {
+                (tile("Correlation", &format!("{:.3}", after.ncc), &format!("from {:.3}", before.ncc)))
+            }
+            (tile("Folded voxels", &measures.folds.voxels.to_string(),
+                  &format!("{:.4} % of the grid", measures.folds.percent)))
+            (tile("Displacement", &format!("{:.2} mm", measures.displacement_mm.mean),
+                  &format!("largest {:.1} mm", measures.displacement_mm.max)))
+            (tile("Time", &format!("{:.1} s", measures.seconds.total),
+                  &format!("{:.1} s of it registration", measures.seconds.register)))
+        }
+    }
+}
+
+fn tile(name: &str, value: &str, note: &str) -> Markup {
+    html! { div.tile { p.name { (name) } p.value { (value) } p.note { (note) } } }
+}
+
+/// Similarity before and after, and the Jacobian.
+pub fn measures(measures: &Measures) -> Markup {
+    let (before, after) = (&measures.similarity.before, &measures.similarity.after);
+    let folds = &measures.folds;
+    let stencils = [
+        ("central", &folds.jacobian_central),
+        ("forward", &folds.jacobian_forward),
+        ("backward", &folds.jacobian_backward),
+    ];
+    html! {
+        section {
+            h2 { "Measures" }
+            table.numbers {
+                caption { "Similarity" }
+                thead { tr { th {} th scope="col" { "before" } th scope="col" { "after" } } }
+                tbody {
+                    (row("Correlation of all voxels", before.ncc, after.ncc))
+                    (row("Mean squared local correlation, windows of 7³ voxels, foreground",
+                         before.local_ncc_foreground, after.local_ncc_foreground))
+                    (row("Loss that was minimised, last level", measures.loss.before,
+                         measures.loss.after))
+                }
+            }
+            table.numbers {
+                caption { "Change of volume: determinant of the Jacobian, by kind of difference" }
+                thead { tr {
+                    th {}
+                    @for name in ["min", "1 %", "median", "99 %", "max", "≤ 0"] {
+                        th scope="col" { (name) }
+                    }
+                } }
+                tbody {
+                    @for (name, det) in stencils {
+                        tr {
+                            th scope="row" { (name) }
+                            @for value in [det.min, det.p1, det.median, det.p99, det.max] {
+                                td { (format!("{value:.3}")) }
+                            }
+                            td { (format!("{:.4} %", det.folded_percent)) }
+                        }
+                    }
+                }
+            }
+            p.note {
+                "Folded in any of the nine stencils: " (folds.voxels) " voxels ("
+                (format!("{:.4}", folds.percent)) " %). Standard deviation of ln det J: "
+                (format!("{:.4}", folds.sd_log_jacobian)) "."
+            }
+        }
+    }
+}
+
+fn row(name: &str, before: f64, after: f64) -> Markup {
+    html! {
+        tr {
+            th scope="row" { (name) }
+            td { (format!("{before:.5}")) }
+            td { (format!("{after:.5}")) }
+        }
+    }
+}
+
+/// Dice of every label, the worst first.
+pub fn overlap(measures: &Measures) -> Markup {
+    let Some(dice) = &measures.dice else { return html! {} };
+    let mut labels: Vec<_> = dice.labels.iter().collect();
+    labels.sort_by(|a, b| {
+        let key = |label: &&super::measures::LabelOverlap| label.after.unwrap_or(f64::INFINITY);
+        key(a).total_cmp(&key(b)).then(a.id.cmp(&b.id))
+    });
+    let shown = |value: Option<f64>| value.map_or("absent".to_string(), |v| format!("{v:.4}"));
+    html! {
+        section {
+            h2 { "Overlap of labels" }
+            p.note {
+                "Dice coefficient, the least first. Mean "
+                (format!("{:.4} → {:.4}", dice.mean.before, dice.mean.after))
+                "; weighted by the inverse volume of each label "
+                (format!("{:.4} → {:.4}", dice.inverse_volume_mean.before,
+                         dice.inverse_volume_mean.after)) "."
+            }
+            table.numbers.dice {
+                thead { tr {
+                    th scope="col" { "label" } th scope="col" { "voxels" }
+                    th scope="col" { "before" } th scope="col" { "after" }
+                    th scope="col" { "○ before  ● after" }
+                } }
+                tbody {
+                    @for label in labels {
+                        tr {
+                            th scope="row" { (label.id) }
+                            td { (label.fixed_voxels) }
+                            td { (shown(label.before)) }
+                            td { (shown(label.after)) }
+                            td.bar { (dumbbell(label.before, label.after)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Two points on a line from 0 to 1.
+fn dumbbell(before: Option<f64>, after: Option<f64>) -> Markup {
+    let (Some(before), Some(after)) = (before, after) else { return html! {} };
+    let [a, b] = [before, after].map(|v| 6.0 + 188.0 * v);
+    let (class, from, to) = match after >= before {
+        true => ("up", a, b),
+        false => ("down", b, a),
+    };
+    let svg = format!(
+        "<svg class=\"dumbbell {class}\" viewBox=\"0 0 200 12\" role=\"img\" aria-label=\"{before:.2} \
+         to {after:.2}\" xmlns=\"http://www.w3.org/2000/svg\"><line class=\"rule\" x1=\"6\" \
+         x2=\"194\" y1=\"6\" y2=\"6\"/><line class=\"step\" x1=\"{from:.1}\" x2=\"{to:.1}\" \
+         y1=\"6\" y2=\"6\"/><circle class=\"before\" cx=\"{a:.1}\" cy=\"6\" r=\"3.4\"/>\
+         <circle class=\"after\" cx=\"{b:.1}\" cy=\"6\" r=\"4\"/></svg>"
+    );
+    html! { (PreEscaped(svg)) }
+}
+
+/// A curve and a table per stage.
+pub fn convergence(measures: &Measures) -> Markup {
+    let several = measures.stages.len() > 1;
+    html! {
+        section {
+            h2 { "Convergence" }
+            @for (index, stage) in measures.stages.iter().enumerate() {
+                @let unit = measures.settings.stages.get(index).map_or("loss", unit);
+                div.stage {
+                    @if several { h3 { (index + 1) ". " (stage.transform) } }
+                    @else { h3 { (stage.transform) } }
+                    @if let Some(svg) = charts::convergence(stage, unit) { (PreEscaped(svg)) }
+                    table.numbers {
+                        thead { tr {
+                            th scope="col" { "shrink" } th scope="col" { "size" }
+                            th scope="col" { "iterations" } th scope="col" { "loss" }
+                            th scope="col" { "time" } th scope="col" { "it/s" }
+                            th scope="col" { "ended" }
+                        } }
+                        tbody { @for level in &stage.levels { (level_row(level)) } }
+                        tfoot { tr {
+                            th scope="row" colspan="3" { "after the stage" }
+                            td { (format!("{:.5}", stage.loss_after)) }
+                            td { (format!("{:.2} s", stage.seconds)) }
+                            td {} td {}
+                        } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn level_row(level: &ffdp_burn::register::LevelReport) -> Markup {
+    let [x, y, z] = level.size;
+    let losses = match (level.losses.first(), level.losses.last()) {
+        (Some(first), Some(last)) => format!("{first:.5} → {last:.5}"),
+        _ => "none".to_string(),
+    };
+    let ended = match level.stop {
+        Stop::Converged => "converged",
+        Stop::IterationsSpent => "all iterations done",
+        Stop::Cancelled => "ended early",
+    };
+    let count = level.losses.len();
+    html! {
+        tr {
+            td { (level.shrink) }
+            td { (format!("{x} × {y} × {z}")) }
+            td { (count) }
+            td { (losses) }
+            td { (format!("{:.2} s", level.seconds)) }
+            td { (format!("{:.1}", count as f64 / level.seconds.max(1e-9))) }
+            td { (ended) }
+        }
+    }
+}
+
+/// What the loss of a stage is, for an axis.
+fn unit(stage: &ffdp_burn::register::Stage) -> &'static str {
+    match similarity_of(stage).as_deref() {
+        Some("lncc") => "1 \u{2212} local correlation²",
+        Some("mse") => "mean squared difference",
+        Some("mi") => "\u{2212} mutual information (nats)",
+        _ => "loss",
+    }
+}
+
+/// The two files.
+pub fn inputs(measures: &Measures) -> Markup {
+    let both = [("fixed", &measures.fixed), ("moving", &measures.moving)];
+    let triple = |values: [f64; 3]| values.map(|v| format!("{v:.2}")).join(" · ");
+    let rows: [(&str, &dyn Fn(&Input) -> String); 6] = [
+        ("file", &|input| input.path.display().to_string()),
+        ("size", &|input| input.size.map(|n| n.to_string()).join(" × ") + " voxels"),
+        ("spacing", &|input| input.spacing_mm.map(|v| format!("{v:.4}")).join(" × ") + " mm"),
+        ("axes grow to", &|input| input.axes.clone()),
+        ("first voxel", &|input| triple(input.origin_mm) + " mm"),
+        ("spans", &|input| {
+            let [low, high] = input.bounding_box_mm;
+            format!("{} to {} mm", triple(low), triple(high))
+        }),
+    ];
+    html! {
+        section {
+            h2 { "Inputs" }
+            table.text {
+                thead { tr { th {} @for (name, _) in both { th scope="col" { (name) } } } }
+                tbody {
+                    @for (name, value) in rows {
+                        tr {
+                            th scope="row" { (name) }
+                            @for (_, input) in both { td { (value(input)) } }
+                        }
+                    }
+                    tr {
+                        th scope="row" { "SHA-256" }
+                        @for (_, input) in both { td { code.hash { (input.sha256) } } }
+                    }
+                }
+            }
+            p.note { "Positions in RAS millimetres." }
+        }
+    }
+}
+
+/// How it was run, and all settings.
+pub fn run(measures: &Measures) -> Outcome<Markup> {
+    let run = &measures.run;
+    let seconds = &measures.seconds;
+    let memory = match measures.peak_memory_bytes {
+        Some(bytes) => format!("{:.2} GB", bytes as f64 / 1e9),
+        None => "not known".to_string(),
+    };
+    let affine = measures.affine.map(|row| row.map(|v| format!("{v:>10.5}")).join(" ")).join("\n");
+    Ok(html! {
+        section {
+            h2 { "Run" }
+            table.text { tbody {
+                tr { th scope="row" { "command" } td { code { (command(&run.command)) } } }
+                tr { th scope="row" { "version" } td { "ffdp " (run.ffdp_version) ", " (run.system) } }
+                tr { th scope="row" { "device" } td {
+                    (run.device) ", " (run.threads) " CPU threads"
+                } }
+                tr { th scope="row" { "time" } td {
+                    (format!("{:.2} s: read {:.2}, register {:.2}, measure {:.2}, write {:.2}",
+                             seconds.total, seconds.read, seconds.register, seconds.measure,
+                             seconds.write))
+                } }
+                tr { th scope="row" { "memory at the peak" } td { (memory) } }
+                tr { th scope="row" { "affine map" } td { pre { (affine) } } }
+            } }
+            details {
+                summary { "All settings (settings.toml)" }
+                pre { (to_toml(&measures.settings)?) }
+            }
+        }
+    })
+}
+
+/// As it can be given to a shell.
+fn command(arguments: &[String]) -> String {
+    let quoted = |argument: &String| {
+        let plain = |c: char| c.is_alphanumeric() || "-_./:=,@+".contains(c);
+        match argument.chars().all(plain) && !argument.is_empty() {
+            true => argument.clone(),
+            false => format!("'{}'", argument.replace('\'', r"'\''")),
+        }
+    };
+    arguments.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_can_be_given_to_a_shell_again() {
+        let arguments = ["ffdp", "-f", "a b.nii", "-o", "it's", ""].map(String::from);
+        assert_eq!(command(&arguments), r"ffdp -f 'a b.nii' -o 'it'\''s' ''");
+    }
+}

@@ -1,0 +1,56 @@
+//! The date, as logs and reports have it.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const DAY: u64 = 86_400;
+
+/// Seconds since 1970.
+pub fn unix_seconds() -> f64 {
+    // A clock before 1970 is wrong anyway.
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// A time since 1970 as `2026-02-28T23:59:59Z`.
+pub fn utc(unix_seconds: f64) -> String {
+    let seconds = unix_seconds.max(0.0) as u64;
+    let [year, month, day] = date(seconds / DAY);
+    let (hour, minute, second) = (seconds % DAY / 3600, seconds % 3600 / 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Year, month and day of a number of days since 1970, by the Gregorian calendar.
+fn date(mut days: u64) -> [u64; 3] {
+    let leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    let mut year = 1970;
+    while days >= 365 + u64::from(leap(year)) {
+        days -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    while days >= lengths[month] {
+        days -= lengths[month];
+        month += 1;
+    }
+    [year, month as u64 + 1, days + 1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        // As `date -u -d @N` prints them.
+        for (seconds, text) in [
+            (0.0, "1970-01-01T00:00:00Z"),
+            (951_827_696.9, "2000-02-29T12:34:56Z"),
+            (1_772_323_199.0, "2026-02-28T23:59:59Z"),
+            (4_107_542_400.0, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(utc(seconds), text);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Inputs that are refused, through the binary: one line each, with the message a user sees.
+//!
+//! What a header or a stream can have wrong in detail is tested beside the reader
+//! (`io/nifti/tests/reject.rs`, `gzip.rs`).
+
+use std::fs::{self, File};
+
+use crate::register;
+use crate::support::{Folder, ffdp, write_bad_files, write_pair};
+
+/// A copy of the plain file `3d.nii` (NIfTI-1, f32, 16^3 voxels) with some bytes changed.
+fn patched(folder: &Folder, name: &str, changes: &[(usize, &[u8])]) {
+    let mut bytes = fs::read(folder.path("3d.nii")).expect("written");
+    for (position, new) in changes {
+        bytes[*position..position + new.len()].copy_from_slice(new);
+    }
+    fs::write(folder.path(name), bytes).expect("writable");
+}
+
+/// Byte positions of NIfTI-1 (nifti1.h).
+const DIM: usize = 40;
+const INTENT_CODE: usize = 68;
+const DATATYPE: usize = 70;
+const PIXDIM: usize = 76;
+const SROW: usize = 280;
+
+#[test]
+fn files_that_cannot_be_registered_are_refused_one_by_one() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    write_bad_files(&folder);
+    let i16 = |value: i16| value.to_le_bytes();
+    let f32 = |value: f32| value.to_le_bytes();
+    patched(&folder, "zero_spacing.nii", &[(PIXDIM + 4, &f32(0.0))]);
+    patched(&folder, "nan_spacing.nii", &[(PIXDIM + 8, &f32(f32::NAN))]);
+    patched(&folder, "absurd_spacing.nii", &[(PIXDIM + 12, &f32(1e7))]);
+    let row: Vec<u8> = [0.0, 12.0, 0.0, 5.0].into_iter().flat_map(f32).collect();
+    patched(&folder, "singular.nii", &[(SROW, &row), (SROW + 16, &row)]);
+    patched(&folder, "negative.nii", &[(DIM + 2, &i16(-16))]);
+    patched(&folder, "rgb.nii", &[(DATATYPE, &i16(128))]);
+    patched(&folder, "complex.nii", &[(DATATYPE, &i16(32))]);
+    patched(&folder, "labels.nii", &[(INTENT_CODE, &i16(1002))]);
+    let whole = fs::read(folder.path("whole.nii.gz")).expect("written");
+    let mut crc = whole.clone();
+    let end = crc.len();
+    crc[end - 8] ^= 1;
+    fs::write(folder.path("crc.nii.gz"), crc).expect("writable");
+    fs::write(
+        folder.path("garbage.nii.gz"),
+        [&whole[..], b"a text that somebody appended"].concat(),
+    )
+    .expect("writable");
+    for (file, words) in [
+        ("zero_spacing.nii", &["spacing", "got", "0.0", "1e-6..1e6"][..]),
+        ("nan_spacing.nii", &["spacing", "NaN"]),
+        ("absurd_spacing.nii", &["spacing", "10000000"]),
+        ("singular.nii", &["singular", "condition number"]),
+        ("negative.nii", &["positive size", "-16"]),
+        ("rgb.nii", &["RGB24", "one channel"]),
+        ("complex.nii", &["complex64"]),
+        ("labels.nii", &["label map", "intent 1002", "--labels-as-images"]),
+        ("crc.nii.gz", &["gzip", "checksum"]),
+        ("garbage.nii.gz", &["gzip", "nothing after it"]),
+    ] {
+        let run = register(&folder, "fixed.nii.gz", file, "out", &[]);
+        assert_eq!(run.code, 1, "{file}: {}", run.stderr);
+        for word in words.iter().chain(&[file, "error:", "help:"]) {
+            assert!(run.stderr.contains(word), "{file}: no {word:?} in {}", run.stderr);
+        }
+        assert!(!folder.has("out"), "{file}: refused before anything was made");
+    }
+    let few = ["--labels-as-images", "--shrink", "1", "--iterations", "1"];
+    register(&folder, "fixed.nii.gz", "labels.nii", "out", &few).succeeded();
+}
+
+#[test]
+fn what_does_not_fit_into_memory_is_refused_before_allocating() {
+    let folder = Folder::new();
+    write_bad_files(&folder);
+    // 30000 x 30000 x 4000 bytes: 3.6 TB on paper, none on disk.
+    let size = [30_000u16, 30_000, 4_000];
+    let dims: Vec<u8> = size.into_iter().flat_map(u16::to_le_bytes).collect();
+    let byte_voxels = [2i16.to_le_bytes(), 8i16.to_le_bytes()].concat();
+    patched(&folder, "huge.nii", &[(DIM + 2, &dims), (DATATYPE, &byte_voxels)]);
+    let length = 352 + size.into_iter().map(u64::from).product::<u64>();
+    let file = File::options().write(true).open(folder.path("huge.nii")).expect("written");
+    if file.set_len(length).is_err() {
+        println!("skipped: this file system has no sparse files of {length} bytes");
+        return;
+    }
+    let run = register(&folder, "huge.nii", "huge.nii", "out", &[]);
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    for word in ["huge.nii", "bytes", "available", "downsample"] {
+        assert!(run.stderr.contains(word), "no {word:?} in {}", run.stderr);
+    }
+    let huge = folder.path("huge.nii");
+    let run = ffdp(&["plan", "-f", &huge, "-m", &huge]);
+    run.succeeded();
+    assert!(run.stdout.contains("does not fit"), "{}", run.stdout);
+}

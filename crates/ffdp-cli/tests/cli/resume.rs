@@ -1,0 +1,116 @@
+//! A run that was killed goes on where it was, to the same bits.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ffdp_burn::io::nifti::{read_displacement, read_volume};
+
+use crate::register_with;
+use crate::support::{Folder, write_pair};
+
+const LEVELS: [&str; 4] = ["--shrink", "4,2,2,1,1", "--iterations", "30,30,30,10,10"];
+
+fn bits(folder: &Folder, out: &str) -> (Vec<u32>, Vec<u32>) {
+    let words = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect();
+    let (field, _) = read_displacement(folder.path(&format!("{out}/warp.nii.gz"))).expect("ITK");
+    let warped = read_volume(folder.path(&format!("{out}/warped.nii.gz"))).expect("written");
+    (words(field), words(warped.data))
+}
+
+/// Starts the run with a checkpoint after every level, waits until `ready` or its end, and kills it.
+fn kill(folder: &Folder, ready: impl Fn(Duration) -> bool) {
+    let [fixed, moving, out] = ["fixed.nii.gz", "moving.nii.gz", "out"].map(|n| folder.path(n));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ffdp"))
+        .args(["register", "-f", &fixed, "-m", &moving, "-o", &out, "--device", "cpu"])
+        .args(LEVELS)
+        .args(["--checkpoint-every", "0", "--resume"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary starts");
+    let start = Instant::now();
+    while !ready(start.elapsed()) && child.try_wait().expect("our child").is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // SIGKILL on Unix: nothing can be tidied up.
+    child.kill().expect("our child");
+    child.wait().expect("our child");
+}
+
+#[test]
+fn a_killed_run_goes_on_to_the_same_bits() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 4);
+    let (fixed, moving) = ("fixed.nii.gz", "moving.nii.gz");
+    let whole = register_with(&folder, fixed, moving, "whole", &[&LEVELS[..], &["-q"]].concat());
+    whole.succeeded();
+    let expected = bits(&folder, "whole");
+
+    // Killed once a checkpoint is there, then at moments that a counter spreads over the rest.
+    kill(&folder, |_| folder.has("out/checkpoint/state"));
+    assert!(!folder.has("out/metrics.json"), "the run was killed before its end");
+    for round in 0..4u64 {
+        let after = Duration::from_millis(20 + round * 37 % 200);
+        kill(&folder, |elapsed| elapsed > after);
+    }
+    // Whatever was there is whole: no file is half-written under its final name.
+    for entry in fs::read_dir(folder.path("out")).expect("made").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".nii.gz") && !name.starts_with('.') {
+            assert!(ffdp_burn::io::nifti::header(entry.path()).is_ok(), "{name}");
+        }
+    }
+    let more = [&LEVELS[..], &["--resume", "--checkpoint-every", "0"]].concat();
+    let run = register_with(&folder, fixed, moving, "out", &more);
+    run.succeeded();
+    assert!(run.stderr.contains("going on after"), "{}", run.stderr);
+    assert!(bits(&folder, "out") == expected);
+    assert!(!folder.has("out/checkpoint"), "removed at the end");
+    let log = fs::read_to_string(folder.path("out/log.jsonl")).expect("written");
+    assert!(log.contains("\"resumed\":false") && log.contains("\"resumed\":true"), "{log}");
+    assert!(log.lines().all(|line| line.starts_with('{') && line.ends_with('}')), "{log}");
+
+    // Nothing to go on from: the whole run again.
+    let run = register_with(&folder, fixed, moving, "out", &more);
+    run.succeeded();
+    assert!(run.stderr.contains("starting anew"), "{}", run.stderr);
+}
+
+#[test]
+fn a_checkpoint_of_another_run_is_refused() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 4);
+    kill(&folder, |_| folder.has("out/checkpoint/state"));
+    let state = folder.path("out/checkpoint/state");
+    assert!(folder.has("out/checkpoint/state"), "killed before the end");
+    let resumed = |fixed: &str, more: &[&str]| {
+        let more = [&["--resume"], more].concat();
+        register_with(&folder, fixed, "moving.nii.gz", "out", &more)
+    };
+    let levels = LEVELS;
+    for (fixed, more, word) in [
+        ("fixed.nii.gz", &["--shrink", "2", "--iterations", "3"][..], "the settings changed"),
+        ("moving.nii.gz", &levels, "the fixed image changed"),
+        (
+            "fixed.nii.gz",
+            &[&levels[..], &["--nan-policy", "zero"]].concat(),
+            "--nan-policy changed",
+        ),
+    ] {
+        let run = resumed(fixed, more);
+        assert_eq!(run.code, 1, "{}", run.stderr);
+        assert!(run.stderr.contains(word), "no {word:?} in {}", run.stderr);
+        assert!(run.stderr.contains("without --resume"), "{}", run.stderr);
+    }
+    let mut bytes = fs::read(&state).expect("written");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&state, &bytes).expect("writable");
+    let run = resumed("fixed.nii.gz", &levels);
+    assert!(run.code == 1 && run.stderr.contains("damaged"), "{}", run.stderr);
+    // Without the flag it begins anew, and says so.
+    let run = register_with(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &levels);
+    run.succeeded();
+    assert!(run.stderr.contains("is dropped"), "{}", run.stderr);
+}
