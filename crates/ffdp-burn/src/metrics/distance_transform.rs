@@ -120,17 +120,17 @@ impl Planes {
 fn along_row(row: &mut [f32], spacing: f64, is_marked: impl Fn(usize) -> bool) -> bool {
     let squared = |steps: usize| (spacing * steps as f64).powi(2) as f32;
     let mut last = None;
-    for x in 0..row.len() {
+    for (x, value) in row.iter_mut().enumerate() {
         last = if is_marked(x) { Some(x) } else { last };
         if let Some(last) = last {
-            row[x] = squared(x - last);
+            *value = squared(x - last);
         }
     }
     let mut next = None;
-    for x in (0..row.len()).rev() {
-        next = if row[x] == 0.0 { Some(x) } else { next };
+    for (x, value) in row.iter_mut().enumerate().rev() {
+        next = if *value == 0.0 { Some(x) } else { next };
         if let Some(next) = next {
-            row[x] = row[x].min(squared(next - x));
+            *value = value.min(squared(next - x));
         }
     }
     last.is_some()

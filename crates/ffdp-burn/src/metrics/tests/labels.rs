@@ -17,8 +17,9 @@ fn distance_transform_agrees_with_scipy() {
         let (size, spacing) = (size_of(case), triple(case, "/spacing"));
         let mut draw = Lcg(number(case, "/seed") as u32);
         let every = number(case, "/every") as u32;
-        let marked: Vec<bool> =
-            (0..size.iter().product::<usize>()).map(|_| draw.next() % every == 0).collect();
+        let marked: Vec<bool> = (0..size.iter().product::<usize>())
+            .map(|_| draw.next().is_multiple_of(every))
+            .collect();
         let distances = distance_transform(&marked, size, spacing).expect("sizes match");
         let weighted = |(i, &d): (usize, &f32)| (i % 17) as f64 * f64::from(d);
         let sum: f64 = distances.iter().map(|&d| f64::from(d)).sum();

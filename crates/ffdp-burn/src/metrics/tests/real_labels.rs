@@ -9,8 +9,11 @@ use crate::io::nifti::read_labels;
 /// Distances are kept in f32.
 const F32_ROUNDING: f64 = 1e-6;
 
+/// A measure by name, and its mean.
+type Golden = (&'static str, fn(&LabelSurface) -> f64, f64);
+
 /// Means over the 30 labels by `surface-distance` 0.1: what the script prints for these files.
-const GOLDEN: [(&str, fn(&LabelSurface) -> f64, f64); 7] = [
+const GOLDEN: [Golden; 7] = [
     ("HD100", |label| label.hd100, 9.792705920174189),
     ("HD95", |label| label.hd95, 4.790720465148378),
     ("HD90", |label| label.hd90, 3.900613638411585),
