@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::completions::CompletionsArguments;
 use crate::commands::info::InfoArguments;
+use crate::commands::measure::MeasureArguments;
 use crate::commands::plan::PlanArguments;
 use crate::commands::register::RegisterArguments;
 use crate::device::DeviceChoice;
@@ -30,6 +31,8 @@ pub enum Command {
     Apply(ApplyArguments),
     /// Explain a NIfTI file: grid, orientation, voxel type, values, what is unusual about it.
     Info(InfoArguments),
+    /// Measure how well images, labels or a deformation agree.
+    Measure(MeasureArguments),
     /// Print a completion script for a shell, to be put where the shell looks for them.
     Completions(CompletionsArguments),
     /// Print the manual page (roff): `ffdp man | man -l -`.

@@ -38,6 +38,12 @@ impl Failure {
         self
     }
 
+    /// The same failure with another way out.
+    pub fn with_help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
     /// 1 for the user's fault, 2 for ours or the device's.
     pub fn exit_code(&self) -> u8 {
         if self.ours { 2 } else { 1 }

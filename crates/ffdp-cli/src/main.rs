@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         Command::Register(request) => commands::register::run(request),
         Command::Apply(request) => commands::apply::run(request),
         Command::Info(request) => commands::info::run(request),
+        Command::Measure(request) => commands::measure::run(request),
         Command::Plan(request) => commands::plan::run(request),
         Command::Completions(request) => commands::completions::run(request),
         Command::Man => commands::man::run(),

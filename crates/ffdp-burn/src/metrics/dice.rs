@@ -1,13 +1,18 @@
 //! Overlap of label maps.
+//!
+//! A label that is absent from the fixed or the moved map scores NaN and is left out of the means,
+//! as Learn2Reg has it for labels that the *images* lack. A label that a bad registration has lost
+//! is left out too, when only the moved map is known; [`DiceScores::counting_lost`] makes it a 0.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
+use serde::Serialize;
 
 use crate::{Error, Result};
 
 /// Overlap of one label.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LabelDice {
     /// The label id.
     pub id: i32,
@@ -39,6 +44,18 @@ impl DiceScores {
     /// reading of it, to be named where it is printed.
     pub fn inverse_volume_mean(&self) -> f64 {
         self.weighted(|label| 1.0 / label.fixed_voxels as f64)
+    }
+
+    /// The same scores, where labels of `present_in_moving` that are in the fixed map but not in the
+    /// moved one score 0 instead of NaN: the images had them, the registration lost them.
+    pub fn counting_lost(mut self, present_in_moving: &[i32]) -> Self {
+        for label in &mut self.labels {
+            let lost = label.moved_voxels == 0 && label.fixed_voxels > 0;
+            if lost && present_in_moving.contains(&label.id) {
+                label.dice = 0.0;
+            }
+        }
+        self
     }
 
     /// The score of one label.
@@ -114,17 +131,18 @@ fn count(fixed: &[i32], moved: &[i32]) -> Result<BTreeMap<i32, Counts>> {
 
 fn count_chunk((fixed, moved): (&[i32], &[i32])) -> BTreeMap<i32, Counts> {
     let mut counts = BTreeMap::<i32, Counts>::new();
+    let mut start = 0;
     // Labels come in runs: one look-up per run instead of one per voxel.
-    let same = |a: &(&i32, &i32), b: &(&i32, &i32)| a == b;
-    let pairs: Vec<(&i32, &i32)> = fixed.iter().zip(moved).collect();
-    for run in pairs.chunk_by(same) {
-        let (&f, &m) = run[0];
-        let length = run.len() as u64;
-        counts.entry(f).or_default().fixed += length;
-        counts.entry(m).or_default().moved += length;
+    while start < fixed.len() {
+        let (f, m) = (fixed[start], moved[start]);
+        let pairs = fixed[start..].iter().zip(&moved[start..]);
+        let length = pairs.take_while(|&(&a, &b)| a == f && b == m).count();
+        counts.entry(f).or_default().fixed += length as u64;
+        counts.entry(m).or_default().moved += length as u64;
         if f == m {
-            counts.entry(f).or_default().both += length;
+            counts.entry(f).or_default().both += length as u64;
         }
+        start += length;
     }
     counts
 }
@@ -166,6 +184,18 @@ mod tests {
         assert_eq!(scores.labels[1].dice, 2.0 / 3.0);
         assert_eq!(scores.labels[2].dice, 2.0 / 3.0);
         assert!(dice_of(&[1], &[1], &[]).expect("same length").mean().is_nan());
+    }
+
+    #[test]
+    fn a_label_that_the_registration_lost_scores_zero() {
+        let scores = dice_of(&[1, 2, 3, 3], &[1, 0, 0, 0], &[1, 2, 3, 4]).expect("same length");
+        assert_eq!(scores.mean(), 1.0);
+        let scores = scores.counting_lost(&[1, 3, 4]);
+        // 2 is absent from the moving image, 4 from the fixed one.
+        let values: Vec<f64> = scores.labels.iter().map(|l| l.dice).collect();
+        assert!(values[0] == 1.0 && values[2] == 0.0, "{values:?}");
+        assert!(values[1].is_nan() && values[3].is_nan(), "{values:?}");
+        assert_eq!(scores.mean(), 0.5);
     }
 
     #[test]

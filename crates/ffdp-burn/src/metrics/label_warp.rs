@@ -2,8 +2,9 @@
 
 use rayon::prelude::*;
 
+use super::warp::check_field;
+use crate::Result;
 use crate::image::LabelMap;
-use crate::{Error, Result};
 
 /// `warped(p) = labels(round(p + u(p)))`, background outside: the nearest label.
 ///
@@ -11,28 +12,36 @@ use crate::{Error, Result};
 /// displacement and the result share one grid. Halves round up along each axis.
 ///
 /// # Errors
-/// [`Error::Shape`] when the displacement is not of the labels' size.
+/// [`Error::Shape`](crate::Error::Shape) when the displacement is not of the labels' size.
 pub fn warp_labels(labels: &LabelMap, displacement: &[f32]) -> Result<LabelMap> {
+    nearest_labels(labels, displacement, |p, size| p >= -0.5 && p < size as f64 - 0.5)
+}
+
+/// The nearest label at `p + u(p)`, background where a coordinate is not `inside(p, size)`.
+///
+/// # Errors
+/// [`Error::Shape`](crate::Error::Shape) when the displacement is not of the labels' size.
+///
+/// # Panics
+/// If `inside` holds for a coordinate whose nearest voxel there is not.
+pub(super) fn nearest_labels(
+    labels: &LabelMap,
+    displacement: &[f32],
+    inside: impl Fn(f64, usize) -> bool + Sync,
+) -> Result<LabelMap> {
     let size = labels.geometry.size;
     let count = labels.geometry.len();
-    if displacement.len() != 3 * count {
-        return Err(Error::Shape {
-            what: "a displacement [3, D, H, W] must match the label map's grid".into(),
-            expected: vec![3, size[2], size[1], size[0]],
-            got: vec![displacement.len()],
-        });
-    }
+    check_field(displacement, size)?;
     let source = |offset: usize| {
         let index = labels.geometry.index_of(offset);
         let mut from = [0usize; 3];
         for axis in 0..3 {
-            let u = f64::from(displacement[axis * count + offset]);
-            let nearest = (index[axis] as f64 + u + 0.5).floor();
-            // NaN fails the comparison too.
-            if !(nearest >= 0.0 && nearest < size[axis] as f64) {
+            let p = index[axis] as f64 + f64::from(displacement[axis * count + offset]);
+            // NaN is nowhere inside.
+            if !inside(p, size[axis]) {
                 return 0;
             }
-            from[axis] = nearest as usize;
+            from[axis] = (p + 0.5).floor() as usize;
         }
         labels.data[(from[2] * size[1] + from[1]) * size[0] + from[0]]
     };

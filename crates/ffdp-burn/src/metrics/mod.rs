@@ -1,17 +1,36 @@
 //! Quality of a registration: what is printed, compared and believed. Plain CPU code on slices.
 //!
 //! Fields are `[3, D, H, W]`, components (x, y, z), in voxels of the grid; `size` is (x, y, z)
-//! everywhere. Label metrics follow the Learn2Reg definitions. Read [`dice`] and [`jacobian`]
-//! first.
+//! everywhere. Label metrics follow the Learn2Reg definitions; [`learn2reg()`] follows its evaluation
+//! to the letter. Golden values come from independent implementations: `scripts/golden/metrics.py`.
+//! Read [`dice`](dice()) and [`jacobian`](jacobian()) first.
 
+mod cubic_spline;
 mod dice;
+mod distance_transform;
+mod inverse_consistency;
 mod jacobian;
 mod label_warp;
+mod learn2reg;
+mod percentile;
 mod similarity;
+mod surface;
+#[cfg(test)]
+mod tests;
+mod tre;
+mod warp;
 
 pub use dice::{DiceScores, LabelDice, dice, dice_of};
+pub use distance_transform::distance_transform;
+pub use inverse_consistency::{InverseConsistency, inverse_consistency};
 pub use jacobian::{
     Difference, JacobianDistribution, JacobianReport, jacobian, jacobian_determinants,
 };
 pub use label_warp::warp_labels;
-pub use similarity::{local_ncc, ncc};
+pub use learn2reg::{Learn2RegCase, Learn2RegLabel, Learn2RegReport, VoxelLandmarks, learn2reg};
+pub use similarity::{
+    Information, SSIM_WINDOW, information, local_ncc, mean_squared_error, ncc, psnr, ssim,
+};
+pub use surface::{DistanceUnit, LabelSurface, surface_distances, surface_mean};
+pub use tre::{ErrorStatistics, TargetRegistrationError, tre};
+pub use warp::Warp;

@@ -48,6 +48,7 @@ pub use problem::Problem;
 pub use pyramid::{LevelImage, MINIMUM_AXIS_VOXELS, level_geometry, level_image};
 pub use run::{Outcome, Registration, StageReport, register, resume};
 pub use settings::{
-    ConvergenceSettings, GreedySettings, LevelSettings, LnccSettings, MiSettings, Settings,
-    Similarity, Stage,
+    AdamSettings, ConvergenceSettings, GaussNewtonSettings, GreedySettings, LevelSettings,
+    LnccSettings, MiSettings, OptimizerSettings, Regularization, Settings, Similarity, Stage,
+    SvfSettings, SynSettings,
 };

@@ -5,13 +5,13 @@ use serde::Serialize;
 
 use super::checkpoint::{Carried, Checkpoint};
 use super::comparison::Comparison;
-use super::deformable;
+use super::deformable::{Kind, deform};
 use super::level::{LevelReport, Stop, check_finite_loss};
 use super::observer::Observer;
-use super::prepare::prepare;
+use super::prepare::{Side, prepare};
 use super::problem::Problem;
-use super::pyramid::level_image;
-use super::settings::{LevelSettings, Settings, Similarity, Stage};
+use super::pyramid::{finest_spacing_mm, level_image};
+use super::settings::{LevelSettings, OptimizerSettings, Settings, Similarity, Stage};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Physical, Volume};
 use crate::ops::MomentStorage;
@@ -24,11 +24,15 @@ pub struct Registration {
     pub affine: Affine<Physical, Physical>,
     /// `w`, on the grid of the fixed image; `None` without a deformable stage.
     pub warp: Option<Displacement>,
+    /// `w'` with `id + w' = (id + w)^-1`, on the same grid, where the last deformable stage gives it
+    /// (SyN, velocities): `phi^-1(y) = A^-1 y + w'(A^-1 y)`.
+    pub inverse: Option<Displacement>,
     /// The moving image seen through it, on the fixed grid, in the moving image's intensities.
     pub warped: Volume,
     /// One report per stage.
     pub stages: Vec<StageReport>,
-    /// The loss of the last stage's finest level as the images were placed at the start.
+    /// The loss of the last stage's finest level as the images were placed at the start; the
+    /// similarity alone, without penalties.
     pub loss_before: f64,
     /// The same with the result.
     pub loss_after: f64,
@@ -121,18 +125,21 @@ pub fn resume(
 ) -> Result<Registration> {
     let device = device.clone().inner();
     check_moments(settings, &device)?;
-    let images = prepare(problem, settings)?.map(|image| image.to_tensor(&device));
-    let mut found = Found { affine: checkpoint.affine, warp: checkpoint.warp.clone() };
+    let sides = prepare(problem, settings, &device)?;
+    let warp = checkpoint.warp.clone();
+    let mut found = Found { affine: checkpoint.affine, warp, inverse: None };
     let mut stages = checkpoint.stages.clone();
     if stages.len() >= settings.stages.len() {
         let what = "a checkpoint must belong to the settings: it has as many stages or more";
         return Err(Error::invalid(what, stages.len(), "start the run anew"));
     }
-    let mut run = Run { problem, images, settings, device, observer, checkpoint };
+    let mut run = Run { problem, sides, settings, device, observer, checkpoint };
     let mut last = None;
     for stage in &settings.stages[stages.len()..] {
         let (next, report, comparison) = match stage {
-            Stage::Greedy(settings) => deformable::greedy(&mut run, settings, found)?,
+            Stage::Greedy(settings) => deform(&mut run, &Kind::Greedy(settings), found)?,
+            Stage::Syn(settings) => deform(&mut run, &Kind::Syn(settings), found)?,
+            Stage::Svf(settings) => deform(&mut run, &Kind::Svf(settings), found)?,
         };
         let cancelled = report.levels.iter().any(|level| level.stop == Stop::Cancelled);
         found = next;
@@ -154,13 +161,15 @@ pub(super) struct Found {
     pub affine: Affine<Physical, Physical>,
     /// `w`, on the grid of the fixed image.
     pub warp: Option<Displacement>,
+    /// Its inverse, where the method gives one.
+    pub inverse: Option<Displacement>,
 }
 
 /// Everything that stays the same during a run.
 pub(super) struct Run<'a> {
     pub problem: &'a Problem<'a>,
-    /// Fixed and moving, scaled, at full resolution.
-    images: [Tensor<5>; 2],
+    /// Fixed and moving at full resolution.
+    sides: [Side; 2],
     pub settings: &'a Settings,
     pub device: Device,
     pub observer: &'a mut dyn Observer,
@@ -195,13 +204,20 @@ impl Run<'_> {
     /// The images on a level.
     pub fn comparison(&self, level: &LevelSettings, similarity: Similarity) -> Result<Comparison> {
         let [fixed, moving] = [&self.problem.fixed.geometry, &self.problem.moving.geometry];
-        let finest_mm = fixed.spacing_mm.into_iter().fold(f64::INFINITY, f64::min);
-        let spacing_mm = level.shrink * finest_mm;
-        Ok(Comparison {
-            fixed: level_image(&self.images[0], fixed, spacing_mm)?,
-            moving: level_image(&self.images[1], moving, spacing_mm)?,
-            similarity,
-        })
+        let spacing_mm = level.shrink * finest_spacing_mm(fixed);
+        let on_level = |image: &Tensor<5>, grid| level_image(image, grid, spacing_mm);
+        let mask = |side: &Side, grid| {
+            let mask = side.mask.as_ref().map(|mask| on_level(mask, grid));
+            Ok::<_, Error>(mask.transpose()?.map(|level| level.tensor))
+        };
+        let [first, second] = &self.sides;
+        let mut masks = [mask(first, fixed)?, mask(second, moving)?];
+        let (fixed, moving) = (on_level(&first.image, fixed)?, on_level(&second.image, moving)?);
+        if fixed.geometry.size[2] == 1 && masks[0].is_none() {
+            // With weights, windows hold only what there is: this plane, no zeros around it.
+            masks[0] = Some(fixed.tensor.clone().narrow(1, 0, 1).ones_like());
+        }
+        Ok(Comparison { fixed, moving, similarity, masks })
     }
 
     /// The result, judged on the finest level of the last stage.
@@ -211,7 +227,7 @@ impl Run<'_> {
         stages: Vec<StageReport>,
         comparison: &Comparison,
     ) -> Result<Registration> {
-        let Problem { fixed, moving, initial } = self.problem;
+        let Problem { fixed, moving, initial, .. } = self.problem;
         let loss_before = comparison.loss(initial, None)?;
         let loss_after = stages.last().expect("at least one stage was run").loss_after;
         check_finite_loss(loss_after)?;
@@ -221,18 +237,19 @@ impl Run<'_> {
             true => Outcome::Improved,
             false => Outcome::NotImproved,
         };
-        let Found { affine, warp } = found;
+        let Found { affine, warp, inverse } = found;
         let steps = warp.clone().map(Step::Displacement).into_iter().chain([Step::Affine(affine)]);
         let warped = Composite::new(steps.collect()).warp(moving, &fixed.geometry, &self.device)?;
-        Ok(Registration { affine, warp, warped, stages, loss_before, loss_after, outcome })
+        Ok(Registration { affine, warp, inverse, warped, stages, loss_before, loss_after, outcome })
     }
 }
 
 fn check_moments(settings: &Settings, device: &Device) -> Result<()> {
-    let small = |stage: &Stage| match stage {
-        Stage::Greedy(settings) => settings.moments == MomentStorage::Bf16,
+    let stores_bf16 = |stage: &Stage| {
+        let optimizer = stage.descent().map(|descent| descent.optimizer);
+        matches!(optimizer, Some(OptimizerSettings::Adam(adam)) if adam.moments == MomentStorage::Bf16)
     };
-    if !settings.stages.iter().any(small) || device.supports_dtype(DType::BF16) {
+    if !settings.stages.iter().any(stores_bf16) || device.supports_dtype(DType::BF16) {
         return Ok(());
     }
     let what = "moments in bf16 need a device that has the type";

@@ -5,5 +5,6 @@ pub mod completions;
 pub mod info;
 mod input;
 pub mod man;
+pub mod measure;
 pub mod plan;
 pub mod register;

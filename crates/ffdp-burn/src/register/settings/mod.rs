@@ -1,10 +1,17 @@
 //! Every number of a registration that can be chosen, with its unit and the origin of its default.
 
+mod deformable;
 mod greedy;
 mod similarity;
+mod svf;
+mod syn;
 
+pub(super) use deformable::Descent;
+pub use deformable::{AdamSettings, GaussNewtonSettings, OptimizerSettings, Regularization};
 pub use greedy::GreedySettings;
 pub use similarity::{LnccSettings, MiSettings, Similarity};
+pub use svf::SvfSettings;
+pub use syn::SynSettings;
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +39,10 @@ pub struct Settings {
 pub enum Stage {
     /// A displacement field by the compositive greedy method.
     Greedy(GreedySettings),
+    /// Two halves that meet in the middle: symmetric normalisation.
+    Syn(SynSettings),
+    /// The flow along a stationary velocity.
+    Svf(SvfSettings),
 }
 
 /// One level of the pyramid.
@@ -83,6 +94,7 @@ impl Settings {
             return Err(Error::invalid(what, &self.stages, "add one, for example greedy"));
         }
         self.stages.iter().try_for_each(Stage::validate)?;
+        self.check_order()?;
         let [low, high] = self.intensity_percentiles;
         if !(0.0 <= low && low < high && high <= 100.0) {
             return Err(Error::invalid(
@@ -99,17 +111,43 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// A velocity begins at rest: it cannot go on from a displacement.
+    fn check_order(&self) -> Result<()> {
+        let deformable = self.stages.iter().filter(|stage| stage.descent().is_some());
+        if deformable.skip(1).all(|stage| !matches!(stage, Stage::Svf(_))) {
+            return Ok(());
+        }
+        let names: Vec<_> = self.stages.iter().map(Stage::name).collect();
+        let what = "svf must be the first deformable stage: a displacement has no velocity";
+        Err(Error::invalid(what, names, "put svf first, or use greedy or syn after it"))
+    }
+}
+
 impl Stage {
     /// Its name, as a file has it.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Greedy(_) => "greedy",
+            Self::Syn(_) => "syn",
+            Self::Svf(_) => "svf",
         }
     }
 
     fn validate(&self) -> Result<()> {
         match self {
-            Self::Greedy(settings) => settings.validate(),
+            Self::Greedy(settings) => settings.descent().validate(),
+            Self::Syn(settings) => settings.descent().validate(),
+            Self::Svf(settings) => settings.validate(),
+        }
+    }
+
+    /// What a deformable stage shares with the others; `None` for other stages.
+    pub(super) fn descent(&self) -> Option<Descent<'_>> {
+        match self {
+            Self::Greedy(settings) => Some(settings.descent()),
+            Self::Syn(settings) => Some(settings.descent()),
+            Self::Svf(settings) => Some(settings.descent()),
         }
     }
 }

@@ -1,0 +1,78 @@
+//! Volume change and folds of fields that are known by hand.
+
+use super::*;
+
+const SIZE: [usize; 3] = [7, 6, 5];
+const ALL: [Difference; 3] = [Difference::Forward, Difference::Backward, Difference::Central];
+/// Rounding of f32 displacements of a few voxels.
+const F32_ROUNDING: f64 = 2e-5;
+
+/// u = (A - I) p + t as a field.
+fn affine(matrix: [[f64; 3]; 3], size: [usize; 3]) -> Vec<f32> {
+    let count = size.iter().product::<usize>();
+    let mut data = vec![0f32; 3 * count];
+    for offset in 0..count {
+        let p = [offset % size[0], offset / size[0] % size[1], offset / size[0] / size[1]]
+            .map(|v| v as f64);
+        for (c, row) in matrix.iter().enumerate() {
+            let mapped: f64 = row.iter().zip(p).map(|(a, v)| a * v).sum();
+            data[c * count + offset] = (mapped - p[c] + 0.3) as f32;
+        }
+    }
+    data
+}
+
+#[test]
+fn affine_fields_have_the_determinant_of_their_matrix() {
+    for (matrix, expected) in [
+        ([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], 1.0),
+        ([[1.2, 0.1, 0.0], [-0.2, 0.9, 0.3], [0.05, 0.0, 1.1]], 1.2115),
+        // A reflection folds everywhere.
+        ([[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], -1.0),
+    ] {
+        let field = affine(matrix, SIZE);
+        for difference in ALL {
+            let dets = jacobian_determinants(&field, SIZE, difference).expect("sizes match");
+            let worst = dets.iter().map(|&d| (f64::from(d) - expected).abs()).fold(0.0, f64::max);
+            assert!(worst < F32_ROUNDING, "{difference:?} {matrix:?}: off by {worst}");
+        }
+        let report = jacobian(&field, SIZE).expect("sizes match");
+        let all = if expected > 0.0 { 0 } else { 210 };
+        assert_eq!((report.true_folds, report.central.folds), (all, all), "{matrix:?}");
+        assert!(report.sd_log < F32_ROUNDING && report.sd_log_learn2reg < F32_ROUNDING);
+    }
+}
+
+#[test]
+fn size_one_axes_do_not_deform() {
+    let size = [5, 1, 4];
+    let field = affine([[1.5, 0.0, 0.0], [0.0, 3.0, 0.0], [0.0, 0.0, 2.0]], size);
+    let report = jacobian(&field, size).expect("sizes match");
+    assert!((report.central.p50 - 3.0).abs() < F32_ROUNDING, "{report:?}");
+}
+
+#[test]
+fn one_voxel_fold_is_seen_though_central_differences_are_blind() {
+    // A checkerboard of amplitude 0.6 along x swaps neighbours.
+    let [nx, ny, nz] = SIZE;
+    let mut field = vec![0f32; 3 * nx * ny * nz];
+    for (offset, u) in field[..nx * ny * nz].iter_mut().enumerate() {
+        *u = if offset % nx % 2 == 0 { 0.6 } else { -0.6 };
+    }
+    let report = jacobian(&field, SIZE).expect("sizes match");
+    // One-sided at x = 0 even the central difference sees it; at the last x, which is even,
+    // the only neighbour is farther away, not swapped.
+    let face = (ny * nz) as u64;
+    assert_eq!(report.central.folds, face, "{:?}", report.central);
+    assert_eq!(report.true_folds, (nx * ny * nz) as u64 - face);
+    assert!(report.forward.min < -0.19 && report.forward.max > 2.19, "{:?}", report.forward);
+}
+
+#[test]
+fn nan_counts_as_a_fold_and_wrong_size_is_an_error() {
+    let mut field = affine([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], SIZE);
+    field[100] = f32::NAN;
+    assert!(jacobian(&field, SIZE).expect("sizes match").true_folds > 0);
+    assert!(jacobian(&field[1..], SIZE).is_err());
+    assert!(jacobian(&[], [0, 4, 4]).is_err());
+}

@@ -1,0 +1,164 @@
+//! The files that are measured, on one grid.
+
+use std::path::Path;
+
+use burn::tensor::Device;
+use ffdp_burn::image::{Geometry, LabelMap, Volume};
+use ffdp_burn::io::nifti::{read_displacement, read_labels};
+use ffdp_burn::transform::Displacement;
+
+use super::MeasureArguments;
+use crate::commands::input::{Reading, image};
+use crate::device::DeviceChoice;
+use crate::failure::{Failure, Outcome};
+use crate::printer::Printer;
+
+/// A displacement `[3, D, H, W]` in voxels of its grid.
+pub struct Field {
+    pub values: Vec<f32>,
+    pub geometry: Geometry,
+}
+
+/// What was read. All but `moving_labels` and the inverse lie on the fixed grid.
+pub struct Inputs {
+    /// The fixed image, and the moving one on its grid.
+    pub images: Option<[Volume; 2]>,
+    /// The fixed labels, and the moving ones on their grid.
+    pub labels: Option<[LabelMap; 2]>,
+    /// The moving labels as they were read.
+    pub moving_labels: Option<LabelMap>,
+    pub warp: Option<Field>,
+    pub inverse_warp: Option<Field>,
+    pub mask: Option<Vec<bool>>,
+}
+
+impl Inputs {
+    pub fn read(request: &MeasureArguments, printer: Printer) -> Outcome<Self> {
+        let reading = Reading { volume: request.volume, nan_policy: request.nan_policy };
+        let read_image = |path: &Path| image(path, reading, printer);
+        let field = |path: &Path| -> Outcome<Field> {
+            let (values, geometry) = read_displacement(path)?;
+            Ok(Field { values, geometry })
+        };
+        let warp = request.warp.as_deref().map(field).transpose()?;
+        let inverse_warp = request.inverse_warp.as_deref().map(field).transpose()?;
+        let device = DeviceChoice::Cpu.open()?;
+        let placement = Placement::new(request, warp.as_ref(), &device)?;
+
+        let mut images = None;
+        if let (Some(fixed_path), Some(moving_path)) = (&request.fixed, &request.moving) {
+            let (fixed, moving) = (read_image(fixed_path)?, read_image(moving_path)?);
+            placement.check_fixed(&fixed.geometry, fixed_path)?;
+            let moved = match placement.map(&fixed.geometry, &moving.geometry, moving_path)? {
+                Some(map) => map.warp(&moving)?,
+                None => moving,
+            };
+            images = Some([fixed, moved]);
+        }
+        let (mut labels, mut moving_labels) = (None, None);
+        if let (Some(fixed_path), Some(moving_path)) =
+            (&request.fixed_labels, &request.moving_labels)
+        {
+            let (fixed, moving) = (labels_of(fixed_path)?, labels_of(moving_path)?);
+            placement.check_fixed(&fixed.geometry, fixed_path)?;
+            if let (Some([image, _]), Some(path)) = (&images, &request.fixed) {
+                let what = format!("{} (labels of {})", fixed_path.display(), path.display());
+                image.geometry.check_same_grid(&fixed.geometry, &what)?;
+            }
+            let moved = match placement.map(&fixed.geometry, &moving.geometry, moving_path)? {
+                Some(map) => map.warp_labels(&moving)?,
+                None => moving.clone(),
+            };
+            labels = Some([fixed, moved]);
+            moving_labels = Some(moving);
+        }
+        let mask = match (&request.mask, &images) {
+            (Some(path), Some([fixed, _])) => Some(mask(path, fixed)?),
+            _ => None,
+        };
+        Ok(Self { images, labels, moving_labels, warp, inverse_warp, mask })
+    }
+}
+
+/// How the moving side comes onto the fixed grid.
+struct Placement<'a> {
+    warp: Option<Displacement>,
+    warp_path: &'a Path,
+    resample: bool,
+    device: &'a Device,
+}
+
+impl<'a> Placement<'a> {
+    fn new(
+        request: &'a MeasureArguments,
+        warp: Option<&Field>,
+        device: &'a Device,
+    ) -> Outcome<Self> {
+        let needed = request.fixed.is_some() || request.fixed_labels.is_some();
+        let map = |field: &Field| {
+            Displacement::from_vec(field.values.clone(), field.geometry.clone(), device)
+        };
+        let warp = warp.filter(|_| needed).map(map).transpose()?;
+        let warp_path = request.warp.as_deref().unwrap_or(Path::new(""));
+        Ok(Self { warp, warp_path, resample: request.resample, device })
+    }
+
+    /// A warp belongs to a fixed grid.
+    fn check_fixed(&self, fixed: &Geometry, path: &Path) -> Outcome<()> {
+        if let Some(warp) = &self.warp {
+            let what = format!("{} (warp of {})", self.warp_path.display(), path.display());
+            fixed.check_same_grid(warp.geometry(), &what)?;
+        }
+        Ok(())
+    }
+
+    /// The map that carries what lies on `moving` onto the grid `fixed`; none if it is there already.
+    fn map(
+        &self,
+        fixed: &Geometry,
+        moving: &Geometry,
+        moving_path: &Path,
+    ) -> Outcome<Option<Displacement>> {
+        if let Some(warp) = &self.warp {
+            fixed.check_overlap(moving, 0.0)?;
+            return Ok(Some(warp.clone()));
+        }
+        let path = moving_path.display().to_string();
+        match fixed.check_same_grid(moving, &path) {
+            Ok(()) => Ok(None),
+            Err(_) if self.resample => {
+                fixed.check_overlap(moving, 0.0)?;
+                Ok(Some(Displacement::zero(fixed.clone(), self.device)))
+            }
+            Err(error) => Err(Failure::from(error).with_help(
+                "give the --warp that leads to it, or place it on the fixed grid by the headers \
+                 with --resample",
+            )),
+        }
+    }
+}
+
+/// The labels of a file, at least one besides background.
+fn labels_of(path: &Path) -> Outcome<LabelMap> {
+    let labels = read_labels(path)?;
+    if labels.data.iter().any(|&label| label != 0) {
+        return Ok(labels);
+    }
+    Err(Failure::user(
+        format!("{}: the label map holds no label but background (0)", path.display()),
+        "check that it is the file you meant",
+    ))
+}
+
+fn mask(path: &Path, fixed: &Volume) -> Outcome<Vec<bool>> {
+    let mask = read_labels(path)?;
+    fixed.geometry.check_same_grid(&mask.geometry, &format!("{} (mask)", path.display()))?;
+    let mask: Vec<bool> = mask.data.into_iter().map(|label| label != 0).collect();
+    if mask.contains(&true) {
+        return Ok(mask);
+    }
+    Err(Failure::user(
+        format!("{}: the mask is empty", path.display()),
+        "give a mask that is not 0 where voxels count",
+    ))
+}

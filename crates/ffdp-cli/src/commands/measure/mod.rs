@@ -1,0 +1,105 @@
+//! `ffdp measure`: how well two images, their labels or a deformation agree, without registering.
+//!
+//! [`inputs`] reads and checks, [`report`] measures, [`table`] prints for people.
+
+mod inputs;
+mod report;
+mod table;
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args};
+
+use crate::args::NanPolicy;
+use crate::failure::{Failure, Outcome};
+use crate::printer::{Printer, print_to_stdout};
+use inputs::Inputs;
+use report::Report;
+
+const HELP: &str = "\
+What is measured depends on what is given:
+  --fixed and --moving                NCC, LNCC, MI, NMI, SSIM, MSE, PSNR
+  --fixed-labels and --moving-labels  Dice, HD95, HD90, HD100, ASSD of each label, means, InvDice
+  --warp                              det J and folds; the moving side is measured through the warp
+  --warp and --inverse-warp           inverse consistency
+
+Distances are in mm. A label that is absent from the fixed or the moving side scores nothing and is \
+left out of the means; one that the warp has lost counts as a Dice of 0 and has no distances. HD90cum is the mean of the \
+smallest 90 % of the surface distances (FFDP paper). InvDice weights each label by the inverse of its \
+volume in the fixed map.
+
+Exit code: 0 done, 1 the input or request cannot be worked with, 2 a defect.";
+
+/// `ffdp measure`.
+#[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
+#[command(group(ArgGroup::new("what").required(true).multiple(true)
+    .args(["fixed", "fixed_labels", "warp"])))]
+pub struct MeasureArguments {
+    /// Image that stays (NIfTI, 3-D).
+    #[arg(short, long, value_name = "FILE", requires = "moving")]
+    pub fixed: Option<PathBuf>,
+    /// Image that is compared with it.
+    #[arg(short, long, value_name = "FILE", requires = "fixed")]
+    pub moving: Option<PathBuf>,
+    /// Labels of the fixed image.
+    #[arg(long, value_name = "FILE", requires = "moving_labels")]
+    pub fixed_labels: Option<PathBuf>,
+    /// Labels that are compared with them.
+    #[arg(long, value_name = "FILE", requires = "fixed_labels")]
+    pub moving_labels: Option<PathBuf>,
+    /// Displacement on the fixed grid (ITK: LPS mm, 5-D, intent 1007). The moving image and labels
+    /// are seen through it.
+    #[arg(short, long, value_name = "FILE")]
+    pub warp: Option<PathBuf>,
+    /// Displacement that should undo --warp, on any grid.
+    #[arg(long, value_name = "FILE", requires = "warp")]
+    pub inverse_warp: Option<PathBuf>,
+    /// Without --warp: place the moving side on the fixed grid by the headers. Otherwise other grids
+    /// are refused.
+    #[arg(long, conflicts_with = "warp")]
+    pub resample: bool,
+
+    /// The labels to measure, in this order [default: all of either map].
+    #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', requires = "fixed_labels")]
+    pub labels: Option<Vec<i32>>,
+    /// Measure as the Learn2Reg challenge does: HD95 in voxels, SDlogJ of det J + 3. All files must be on
+    /// one grid.
+    #[arg(long, requires = "warp", requires = "fixed_labels")]
+    pub learn2reg: bool,
+    /// Voxels of the fixed grid that count for the similarity of images: those that are not 0.
+    #[arg(long, value_name = "FILE", requires = "fixed")]
+    pub mask: Option<PathBuf>,
+    /// Width of the LNCC window in voxels; odd.
+    #[arg(long, value_name = "VOXELS", default_value_t = 7, requires = "fixed")]
+    pub window: usize,
+    /// Bins of the joint histogram along each axis, 2 to 1024.
+    #[arg(long, value_name = "N", default_value_t = 32, requires = "fixed")]
+    pub bins: usize,
+
+    /// Of an image file with several volumes, the one to use, from 0.
+    #[arg(long, value_name = "K")]
+    pub volume: Option<usize>,
+    /// What to do about NaN and infinite voxels.
+    #[arg(long, value_enum, default_value_t = NanPolicy::Error)]
+    pub nan_policy: NanPolicy,
+    /// Print JSON instead of a table; null where a measure has no value.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Measures and prints.
+pub fn run(request: &MeasureArguments) -> Outcome<()> {
+    let printer = Printer::new(false, false);
+    let inputs = Inputs::read(request, printer)?;
+    let report = Report::of(request, &inputs)?;
+    for warning in report.warnings() {
+        printer.warning(&warning);
+    }
+    if request.json {
+        let json = serde_json::to_string_pretty(&report);
+        let json = json.map_err(|reason| Failure::user(reason.to_string(), "report this"))?;
+        return print_to_stdout(&format!("{json}\n"));
+    }
+    print_to_stdout(&table::table(&report))
+}

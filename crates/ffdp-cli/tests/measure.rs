@@ -1,0 +1,181 @@
+//! `ffdp measure` as a user meets it.
+
+#[allow(dead_code)] // shared with the other commands' tests
+mod support;
+
+use ffdp_burn::image::{LabelMap, Volume};
+use ffdp_burn::io::nifti::{write_displacement, write_labels, write_volume};
+use ffdp_burn::synth::Pair;
+use serde_json::Value;
+use support::{Folder, Run, ffdp, on_coarser_grid, write_pair};
+
+/// A pair of 32^3 voxels with its warp and the inverse.
+fn pair(folder: &Folder) -> Pair {
+    let pair = write_pair(folder, 32, 3);
+    let geometry = &pair.fixed.image.geometry;
+    for (name, field) in
+        [("warp.nii.gz", &pair.displacement), ("back.nii.gz", &pair.inverse_displacement)]
+    {
+        write_displacement(folder.path(name), field, geometry).expect("writable");
+    }
+    pair
+}
+
+/// Arguments that end in `.nii.gz` are files of the folder.
+fn measure(folder: &Folder, arguments: &[&str]) -> Run {
+    let path = |argument: &&str| match argument.ends_with(".nii.gz") {
+        true => folder.path(argument),
+        false => argument.to_string(),
+    };
+    let arguments: Vec<String> = arguments.iter().map(path).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    ffdp(&[&["measure"], &arguments[..]].concat())
+}
+
+fn json(run: &Run) -> Value {
+    run.succeeded();
+    serde_json::from_str(&run.stdout).expect("--json prints JSON only")
+}
+
+fn number(json: &Value, pointer: &str) -> f64 {
+    let value = json.pointer(pointer).and_then(Value::as_f64);
+    value.unwrap_or_else(|| panic!("no number at {pointer} in {json}"))
+}
+
+const IMAGES: [&str; 4] = ["--fixed", "fixed.nii.gz", "--moving", "moving.nii.gz"];
+const LABELS: [&str; 4] =
+    ["--fixed-labels", "fixed_labels.nii.gz", "--moving-labels", "moving_labels.nii.gz"];
+const WARPS: [&str; 4] = ["--warp", "warp.nii.gz", "--inverse-warp", "back.nii.gz"];
+
+#[test]
+fn the_known_warp_makes_everything_agree_better() {
+    let folder = Folder::new();
+    let pair = pair(&folder);
+    let before = json(&measure(&folder, &[&IMAGES[..], &LABELS, &["--json"]].concat()));
+    assert!(before["jacobian"].is_null() && before["inverse_consistency"].is_null());
+    let after = json(&measure(&folder, &[&IMAGES[..], &LABELS, &WARPS, &["--json"]].concat()));
+    for better in
+        ["ncc", "local_ncc", "mutual_information", "normalized_mutual_information", "ssim", "psnr"]
+    {
+        let pointer = format!("/images/{better}");
+        assert!(number(&after, &pointer) > number(&before, &pointer), "{better}: {after}");
+    }
+    for smaller in ["/images/mean_squared_error", "/labels/mean/hd95", "/labels/mean/assd"] {
+        assert!(number(&after, smaller) < number(&before, smaller), "{smaller}: {after}");
+    }
+    // The grid is coarse: structures of few voxels keep the mean low.
+    let dice = "/labels/mean/dice";
+    assert!(number(&after, dice) > number(&before, dice) + 0.1, "{after}");
+    assert_eq!(number(&after, "/jacobian/true_folds"), 0.0);
+    // Inverses of each other, sampled on a grid of about 6 mm.
+    let consistency = number(&after, "/inverse_consistency/p95_mm");
+    assert!(consistency > 0.0 && consistency < 1.0, "{consistency} mm");
+    let ids = after["labels"]["labels"].as_array().expect("a list");
+    assert_eq!(ids.len(), pair.fixed.labels.ids().len());
+}
+
+#[test]
+fn a_table_is_printed_with_the_labels_asked_for() {
+    let folder = Folder::new();
+    let pair = pair(&folder);
+    let id = pair.fixed.labels.ids()[1].to_string();
+    let more = ["--labels", &id, "--learn2reg"];
+    let run = measure(&folder, &[&LABELS[..], &WARPS[..2], &more].concat());
+    run.succeeded();
+    for expected in ["mean Dice", "InvDice", "HD90cum", "det J", "SDlogJ", "folds"] {
+        assert!(run.stdout.contains(expected), "{expected}: {}", run.stdout);
+    }
+    let first_words = run.stdout.lines().filter_map(|line| line.split_whitespace().next());
+    assert_eq!(first_words.filter(|word| *word == id).count(), 1, "{}", run.stdout);
+    assert!(!run.stdout.contains("similarity"), "no images were given: {}", run.stdout);
+}
+
+#[test]
+fn a_mask_limits_the_voxels_of_images() {
+    let folder = Folder::new();
+    let pair = pair(&folder);
+    let mask = ["--mask", "fixed_labels.nii.gz", "--json", "--window", "5", "--bins", "16"];
+    let inside = json(&measure(&folder, &[&IMAGES[..], &mask].concat()));
+    let count = pair.fixed.labels.data.iter().filter(|&&label| label != 0).count();
+    assert_eq!(number(&inside, "/images/voxels"), count as f64);
+    let all = json(&measure(&folder, &[&IMAGES[..], &["--json"]].concat()));
+    assert_eq!(number(&all, "/images/voxels"), 32f64.powi(3));
+    assert!(number(&inside, "/images/ncc") < number(&all, "/images/ncc"), "{inside} {all}");
+}
+
+#[test]
+fn lost_and_absent_labels_are_told_and_counted() {
+    let folder = Folder::new();
+    let pair = pair(&folder);
+    let geometry = &pair.fixed.image.geometry;
+    let map = |voxels: [(usize, i32); 3]| {
+        let mut data = vec![0; geometry.len()];
+        voxels.into_iter().for_each(|(offset, label)| data[offset] = label);
+        LabelMap::new(data, geometry.clone()).expect("fits")
+    };
+    // Everything moves by a voxel along x: the last column is lost.
+    let mut shift = vec![0f32; 3 * geometry.len()];
+    shift[..geometry.len()].fill(-1.0);
+    write_displacement(folder.path("warp.nii.gz"), &shift, geometry).expect("writable");
+    let save = |name: &str, map: &LabelMap| {
+        write_labels(folder.path(name), map).expect("writable");
+    };
+    save("fixed_labels.nii.gz", &map([(101, 1), (300, 2), (500, 3)]));
+    save("moving_labels.nii.gz", &map([(100, 1), (31, 2), (700, 4)]));
+    let run = measure(&folder, &[&LABELS[..], &WARPS[..2], &["--json"]].concat());
+    let report = json(&run);
+    assert_eq!(report["labels"]["lost"], serde_json::json!([2]));
+    assert_eq!(report["labels"]["absent"], serde_json::json!([3, 4]));
+    assert_eq!(number(&report, "/labels/mean/dice"), 0.5);
+    assert_eq!(number(&report, "/labels/mean/hd100"), 0.0);
+    assert!(report["labels"]["labels"][1]["surface"]["hd95"].is_null(), "{report}");
+    assert!(run.stderr.contains("[2]") && run.stderr.contains("[3, 4]"), "{}", run.stderr);
+}
+
+#[test]
+fn other_grids_need_a_warp_or_to_be_resampled() {
+    let folder = Folder::new();
+    let pair = pair(&folder);
+    let coarse = on_coarser_grid(&pair.moving.image);
+    write_volume(folder.path("moving.nii.gz"), &coarse).expect("writable");
+    let run = measure(&folder, &IMAGES);
+    assert_eq!(run.code, 1);
+    assert!(
+        run.stderr.contains("another grid") && run.stderr.contains("--resample"),
+        "{}",
+        run.stderr
+    );
+    let resampled = json(&measure(&folder, &[&IMAGES[..], &["--resample", "--json"]].concat()));
+    assert!(number(&resampled, "/images/ncc") > 0.5, "{resampled}");
+    // A warp belongs to the fixed grid.
+    let small = Volume::new(vec![0.0; coarse.data.len()], coarse.geometry).expect("fits");
+    let zero = vec![0f32; 3 * small.data.len()];
+    write_displacement(folder.path("warp.nii.gz"), &zero, &small.geometry).expect("writable");
+    let run = measure(&folder, &[&IMAGES[..], &WARPS[..2]].concat());
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.contains("warp.nii.gz (warp of"), "{}", run.stderr);
+}
+
+#[test]
+fn requests_that_have_no_answer_are_refused_with_the_reason() {
+    let folder = Folder::new();
+    let pair = pair(&folder);
+    let empty = LabelMap::new(vec![0; 32 * 32 * 32], pair.fixed.image.geometry.clone());
+    write_labels(folder.path("empty.nii.gz"), &empty.expect("fits")).expect("writable");
+    let cases: [(&[&str], &str); 8] = [
+        (&[], "--warp"),
+        (&IMAGES[..2], "--moving"),
+        (&[&LABELS[..], &["--labels", "999"]].concat(), "999"),
+        (&[LABELS[0], LABELS[1], LABELS[2], "empty.nii.gz"], "no label but background"),
+        (&[&IMAGES[..], &["--window", "6"]].concat(), "must be odd"),
+        (&[&IMAGES[..], &["--bins", "1"]].concat(), "2..=1024"),
+        (&[&IMAGES[..], &["--mask", "empty.nii.gz"]].concat(), "mask is empty"),
+        (&["--warp", "fixed.nii.gz"], "displacement field"),
+    ];
+    for (arguments, reason) in cases {
+        let run = measure(&folder, arguments);
+        assert_eq!(run.code, 1, "{arguments:?}: {}", run.stderr);
+        assert!(run.stderr.contains(reason), "{arguments:?}: {}", run.stderr);
+        assert_eq!(run.stdout, "", "{arguments:?}");
+    }
+}
