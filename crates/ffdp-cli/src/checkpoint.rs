@@ -28,6 +28,8 @@ pub struct Identity {
     pub device: String,
     pub fixed_sha256: String,
     pub moving_sha256: String,
+    /// Of the masks of both.
+    pub masks_sha256: [Option<String>; 2],
     /// How the images were read: volume and NaN policy.
     pub reading: String,
     /// As settings.toml has them.
@@ -42,6 +44,7 @@ impl Identity {
             ("the device", self.device == saved.device),
             ("the fixed image", self.fixed_sha256 == saved.fixed_sha256),
             ("the moving image", self.moving_sha256 == saved.moving_sha256),
+            ("the masks", self.masks_sha256 == saved.masks_sha256),
             ("--volume or --nan-policy", self.reading == saved.reading),
             ("the settings", self.settings == saved.settings),
         ];

@@ -60,7 +60,6 @@ pub struct LevelPlan {
 struct Counted {
     #[serde(default)]
     levels: Vec<LevelSettings>,
-    moments: Option<String>,
 }
 
 impl Plan {
@@ -171,11 +170,13 @@ impl Plan {
 
 fn kind_and_shrinks(stage: &Stage) -> (Kind, Vec<f64>) {
     let linear = ["moments", "rigid", "affine"].contains(&stage.name());
-    let counted = serde_json::to_value(stage).and_then(serde_json::from_value::<Counted>);
-    let (levels, moments) = counted.map_or((Vec::new(), None), |c| (c.levels, c.moments));
+    let entries = serde_json::to_value(stage).unwrap_or_default();
+    // Moments are an entry of the optimiser, which only some stages have.
+    let bf16 = entries.to_string().contains(":\"bf16\"");
+    let levels = serde_json::from_value::<Counted>(entries).map_or(Vec::new(), |c| c.levels);
     let kind = match linear {
         true => Kind::Linear,
-        false => Kind::Deformable { bf16: moments.as_deref() == Some("bf16") },
+        false => Kind::Deformable { bf16 },
     };
     (kind, levels.iter().map(|level| level.shrink).collect())
 }

@@ -14,6 +14,7 @@ pub struct Files {
     pub folder: PathBuf,
     pub warped: PathBuf,
     pub warp: PathBuf,
+    pub inverse: PathBuf,
     pub labels: PathBuf,
     pub report: PathBuf,
     pub metrics: PathBuf,
@@ -28,6 +29,7 @@ impl Files {
             folder: folder.to_path_buf(),
             warped: folder.join("warped.nii.gz"),
             warp: folder.join("warp.nii.gz"),
+            inverse: folder.join("inverse_warp.nii.gz"),
             labels: folder.join("warped_labels.nii.gz"),
             report: folder.join("report.html"),
             metrics: folder.join("metrics.json"),
@@ -38,10 +40,11 @@ impl Files {
     }
 
     /// Every file that a run may write.
-    pub fn all(&self) -> [&Path; 7] {
+    pub fn all(&self) -> [&Path; 8] {
         [
             &self.warped,
             &self.warp,
+            &self.inverse,
             &self.labels,
             &self.report,
             &self.metrics,

@@ -88,6 +88,7 @@ impl Work<'_> {
             device: device.to_string(),
             fixed_sha256,
             moving_sha256,
+            masks_sha256: self.inputs.mask_hashes.clone(),
             reading: format!("volume {volume:?}, {nan_policy:?}"),
             settings: to_toml(&self.settings)?,
         })
@@ -162,7 +163,9 @@ impl Work<'_> {
     }
 
     fn register(&self, checkpoint: Option<Checkpoint>, watch: &mut Watch) -> Outcome<Registration> {
-        let problem = Problem::new(&self.inputs.fixed, &self.inputs.moving);
+        let Inputs { fixed, moving, fixed_mask, moving_mask, .. } = &self.inputs;
+        let (fixed_mask, moving_mask) = (fixed_mask.as_ref(), moving_mask.as_ref());
+        let problem = Problem { fixed_mask, moving_mask, ..Problem::new(fixed, moving) };
         let (settings, device) = (&self.settings, &self.device);
         Ok(match checkpoint {
             Some(checkpoint) => resume(checkpoint, &problem, settings, device, watch)?,
