@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::failure::{Failure, Outcome};
+use crate::leftovers::remove_leftovers;
 use crate::printer::Printer;
 
 /// What decides the result of a run: only a run with the same may go on from a checkpoint.
@@ -122,6 +123,7 @@ impl Place {
         if self.exists() {
             fs::remove_file(self.file()).map_err(failed)?;
         }
+        remove_leftovers(&self.file());
         // Only ours: a folder that holds something else, or is not there, stays as it is.
         let _ = fs::remove_dir(&self.folder);
         Ok(())

@@ -8,6 +8,7 @@ use ffdp_burn::io::check_writable;
 
 use crate::checkpoint::Place;
 use crate::failure::Outcome;
+use crate::leftovers::remove_leftovers;
 
 /// The files in the output folder.
 pub struct Files {
@@ -53,10 +54,12 @@ impl Files {
         ]
     }
 
-    /// Makes the folder and tries whether every file can be written, before the work.
+    /// Makes the folder and tries whether every file can be written, before the work. Removes what
+    /// a killed run has left half-written.
     pub fn prepare(&self) -> Outcome<()> {
         fs::create_dir_all(&self.folder)
             .map_err(|source| Error::io(&self.folder, "create the output folder", source))?;
+        self.all().into_iter().for_each(remove_leftovers);
         self.all().into_iter().try_for_each(|file| Ok(check_writable(file)?))
     }
 }

@@ -31,8 +31,9 @@ pub fn run(request: &RegisterArguments) -> Outcome<()> {
     let start = Instant::now();
     let printer = Printer::new(request.quiet, request.verbose);
     let settings = request.settings.resolve()?;
+    let labels = request.moving_labels.is_some();
     if request.plan {
-        let sizes = Sizes::of_files(&request.fixed, &request.moving)?;
+        let sizes = Sizes::of_files(&request.fixed, &request.moving, labels)?;
         return Plan::new(&settings, &sizes, request.device).print(request.json);
     }
     let interval = Duration::try_from_secs_f64(request.checkpoint_every).map_err(|_| {
@@ -42,8 +43,8 @@ pub fn run(request: &RegisterArguments) -> Outcome<()> {
     let files = Files::in_folder(&request.output);
     let inputs = Inputs::read(request, &files, printer)?;
     files.prepare()?;
-    let sizes =
-        Sizes { fixed: inputs.fixed.geometry.clone(), moving: inputs.moving.geometry.clone() };
+    let [fixed, moving] = [&inputs.fixed, &inputs.moving].map(|image| image.geometry.clone());
+    let sizes = Sizes { fixed, moving, labels };
     let plan = Plan::new(&settings, &sizes, request.device);
     plan.check_memory()?;
     plan.check_disk(&files.folder)?;
