@@ -46,6 +46,8 @@ pub enum NanPolicy {
     Error,
     /// Set them to zero.
     Zero,
+    /// Set them to zero, and let them not count in a registration.
+    Mask,
 }
 
 /// How a label is read between voxels.

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::failure::{Failure, Outcome};
+use crate::leftovers::remove_leftovers;
 use crate::printer::Printer;
 
 /// What decides the result of a run: only a run with the same may go on from a checkpoint.
@@ -28,6 +29,8 @@ pub struct Identity {
     pub device: String,
     pub fixed_sha256: String,
     pub moving_sha256: String,
+    /// Of the masks of both.
+    pub masks_sha256: [Option<String>; 2],
     /// How the images were read: volume and NaN policy.
     pub reading: String,
     /// As settings.toml has them.
@@ -42,6 +45,7 @@ impl Identity {
             ("the device", self.device == saved.device),
             ("the fixed image", self.fixed_sha256 == saved.fixed_sha256),
             ("the moving image", self.moving_sha256 == saved.moving_sha256),
+            ("the masks", self.masks_sha256 == saved.masks_sha256),
             ("--volume or --nan-policy", self.reading == saved.reading),
             ("the settings", self.settings == saved.settings),
         ];
@@ -119,6 +123,7 @@ impl Place {
         if self.exists() {
             fs::remove_file(self.file()).map_err(failed)?;
         }
+        remove_leftovers(&self.file());
         // Only ours: a folder that holds something else, or is not there, stays as it is.
         let _ = fs::remove_dir(&self.folder);
         Ok(())

@@ -11,6 +11,7 @@ mod device;
 mod failure;
 mod hash;
 mod journal;
+mod leftovers;
 mod memory;
 mod printer;
 mod progress;

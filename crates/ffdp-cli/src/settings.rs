@@ -21,6 +21,9 @@ pub struct SettingsArguments {
     /// below change them.
     #[arg(long, value_name = "FILE")]
     pub settings: Option<PathBuf>,
+    /// Kind of the last stage, with its defaults: greedy, syn or svf.
+    #[arg(long, value_name = "KIND")]
+    pub transform: Option<String>,
     /// How alike the images are: lncc for one modality, mi for two, mse for equal intensities
     /// [default: lncc]. Of every stage.
     #[arg(long, value_enum)]
@@ -59,10 +62,15 @@ pub enum Metric {
 impl SettingsArguments {
     /// The settings of the file, or the default ones, with what the flags change.
     pub fn resolve(&self) -> Outcome<Settings> {
-        let settings = match &self.settings {
+        let mut settings = match &self.settings {
             Some(path) => read(path)?,
             None => Settings::default(),
         };
+        if let (Some(kind), Some(last)) = (&self.transform, settings.stages.last_mut())
+            && kind != last.name()
+        {
+            *last = default_stage(kind)?;
+        }
         let mut table = Table::try_from(&settings).map_err(defect)?;
         let mut stages = Stages::of(&mut table);
         if let Some(metric) = self.metric {
@@ -81,6 +89,15 @@ impl SettingsArguments {
         settings.validate()?;
         Ok(settings)
     }
+}
+
+/// The stage of a kind with its defaults.
+fn default_stage(kind: &str) -> Outcome<Stage> {
+    let table = Table::from_iter([("transform".to_string(), Value::String(kind.to_string()))]);
+    table.try_into().map_err(|error: toml::de::Error| {
+        let message = format!("--transform {kind}: {}", error.message());
+        Failure::user(message, "name one of these kinds")
+    })
 }
 
 /// The settings as a file that [`SettingsArguments::settings`] can be given.

@@ -6,6 +6,7 @@
 
 mod atomic;
 mod disk;
+mod gzip;
 mod memory;
 pub mod nifti;
 

@@ -26,16 +26,10 @@ pub fn image(path: &Path, reading: Reading, printer: Printer) -> Outcome<Volume>
 
 /// The image of a file, NaN treated as asked, and what is unusual about the file.
 pub fn image_and_warnings(path: &Path, reading: Reading) -> Outcome<(Volume, Vec<String>)> {
-    let header = header(path)?;
-    let mut warnings: Vec<String> =
-        header.warnings.iter().map(|warning| format!("{}: {warning}", path.display())).collect();
-    let mut volume = match reading.volume {
-        Some(k) if header.volumes() > 1 => read_volume_at(path, k)?,
-        _ => read_volume(path)?,
-    };
+    let (mut volume, mut warnings) = stored(path, reading.volume)?;
     match reading.nan_policy {
         NanPolicy::Error => volume.check_finite(&path.display().to_string())?,
-        NanPolicy::Zero => {
+        NanPolicy::Zero | NanPolicy::Mask => {
             let count = volume.replace_non_finite(0.0);
             if count > 0 {
                 let path = path.display();
@@ -44,6 +38,41 @@ pub fn image_and_warnings(path: &Path, reading: Reading) -> Outcome<(Volume, Vec
         }
     }
     Ok((volume, warnings))
+}
+
+/// The image as it is stored, and what is unusual about the file.
+fn stored(path: &Path, volume: Option<usize>) -> Outcome<(Volume, Vec<String>)> {
+    let header = header(path)?;
+    let warnings =
+        header.warnings.iter().map(|warning| format!("{}: {warning}", path.display())).collect();
+    let image = match volume {
+        Some(k) if header.volumes() > 1 => read_volume_at(path, k)?,
+        _ => read_volume(path)?,
+    };
+    Ok((image, warnings))
+}
+
+/// How much each voxel of the image in a file counts: the weights in `mask`, none where
+/// [`NanPolicy::Mask`] says so; `None` if all count.
+pub fn weights(path: &Path, reading: Reading, mask: Option<&Path>) -> Outcome<Option<Volume>> {
+    let mask = mask.map(read_volume).transpose()?;
+    if reading.nan_policy != NanPolicy::Mask {
+        return Ok(mask);
+    }
+    let (image, _) = stored(path, reading.volume)?;
+    if image.data.iter().all(|v| v.is_finite()) {
+        return Ok(mask);
+    }
+    let mut mask = match mask {
+        Some(mask) => {
+            image.geometry.check_same_grid(&mask.geometry, "the mask")?;
+            mask
+        }
+        None => Volume::new(vec![1.0; image.data.len()], image.geometry.clone())?,
+    };
+    let pairs = mask.data.iter_mut().zip(&image.data);
+    pairs.filter(|(_, value)| !value.is_finite()).for_each(|(weight, _)| *weight = 0.0);
+    Ok(Some(mask))
 }
 
 /// The labels of a file, which must lie on the grid of `image`.

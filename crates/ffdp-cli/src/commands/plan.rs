@@ -18,6 +18,9 @@ pub struct PlanArguments {
     /// Image that is deformed (NIfTI, 3-D); only its header is read.
     #[arg(short, long, value_name = "FILE")]
     pub moving: PathBuf,
+    /// With labels that are warped and compared.
+    #[arg(long)]
+    pub labels: bool,
     /// What is done.
     #[command(flatten)]
     pub settings: SettingsArguments,
@@ -31,6 +34,6 @@ pub struct PlanArguments {
 
 /// Prints the plan.
 pub fn run(request: &PlanArguments) -> Outcome<()> {
-    let sizes = Sizes::of_files(&request.fixed, &request.moving)?;
+    let sizes = Sizes::of_files(&request.fixed, &request.moving, request.labels)?;
     Plan::new(&request.settings.resolve()?, &sizes, request.device).print(request.json)
 }

@@ -19,12 +19,14 @@ use crate::printer::print_to_stdout;
 pub struct Sizes {
     pub fixed: Geometry,
     pub moving: Geometry,
+    /// Whether labels are warped and compared.
+    pub labels: bool,
 }
 
 impl Sizes {
     /// From the headers of two files.
-    pub fn of_files(fixed: &Path, moving: &Path) -> Outcome<Self> {
-        Ok(Self { fixed: header(fixed)?.geometry, moving: header(moving)?.geometry })
+    pub fn of_files(fixed: &Path, moving: &Path, labels: bool) -> Outcome<Self> {
+        Ok(Self { fixed: header(fixed)?.geometry, moving: header(moving)?.geometry, labels })
     }
 }
 
@@ -60,7 +62,6 @@ pub struct LevelPlan {
 struct Counted {
     #[serde(default)]
     levels: Vec<LevelSettings>,
-    moments: Option<String>,
 }
 
 impl Plan {
@@ -69,6 +70,7 @@ impl Plan {
         let [fixed, moving] = [&sizes.fixed, &sizes.moving].map(|grid| grid.len() as u64);
         let finest_mm = sizes.fixed.spacing_mm.into_iter().fold(f64::INFINITY, f64::min);
         let mut levels = Vec::new();
+        let mut last = Voxels { fixed, moving, level: 0 };
         for stage in &settings.stages {
             let (kind, shrinks) = kind_and_shrinks(stage);
             for shrink in shrinks {
@@ -76,21 +78,21 @@ impl Plan {
                 let size = grid.map_or(sizes.fixed.size, |grid| grid.size);
                 let level = size.iter().product::<usize>() as u64;
                 let voxels = Voxels { fixed, moving, level };
+                last = voxels;
                 let on_device = (device != DeviceChoice::Cpu).then(|| device_bytes(voxels, kind));
                 let host_bytes = host_bytes(voxels, kind, device);
                 let stage = stage.name();
                 levels.push(LevelPlan { stage, shrink, size, host_bytes, device_bytes: on_device });
             }
         }
-        let whole = Voxels { fixed, moving, level: fixed };
-        let results_host_bytes = results_bytes(whole);
+        let results_host_bytes = results_bytes(last, sizes.labels);
         let host = levels.iter().map(|level| level.host_bytes).max().unwrap_or(0);
         Self {
             host_peak_bytes: host.max(results_host_bytes),
             results_host_bytes,
             host_available_bytes: available_memory_bytes(),
             device_peak_bytes: levels.iter().filter_map(|level| level.device_bytes).max(),
-            disk_bytes: disk_bytes(whole),
+            disk_bytes: disk_bytes(last),
             levels,
         }
     }
@@ -171,11 +173,13 @@ impl Plan {
 
 fn kind_and_shrinks(stage: &Stage) -> (Kind, Vec<f64>) {
     let linear = ["moments", "rigid", "affine"].contains(&stage.name());
-    let counted = serde_json::to_value(stage).and_then(serde_json::from_value::<Counted>);
-    let (levels, moments) = counted.map_or((Vec::new(), None), |c| (c.levels, c.moments));
+    let entries = serde_json::to_value(stage).unwrap_or_default();
+    // Moments are an entry of the optimiser, which only some stages have.
+    let bf16 = entries.to_string().contains(":\"bf16\"");
+    let levels = serde_json::from_value::<Counted>(entries).map_or(Vec::new(), |c| c.levels);
     let kind = match linear {
         true => Kind::Linear,
-        false => Kind::Deformable { bf16: moments.as_deref() == Some("bf16") },
+        false => Kind::Deformable { bf16 },
     };
     (kind, levels.iter().map(|level| level.shrink).collect())
 }

@@ -5,6 +5,9 @@
 
 use std::fs::{self, File};
 
+use ffdp_burn::image::Volume;
+use ffdp_burn::io::nifti::{read_displacement, write_volume};
+
 use crate::register;
 use crate::support::{Folder, ffdp, write_bad_files, write_pair};
 
@@ -71,6 +74,63 @@ fn files_that_cannot_be_registered_are_refused_one_by_one() {
     }
     let few = ["--labels-as-images", "--shrink", "1", "--iterations", "1"];
     register(&folder, "fixed.nii.gz", "labels.nii", "out", &few).succeeded();
+}
+
+#[test]
+fn masks_that_cannot_be_used_are_refused() {
+    let folder = Folder::new();
+    let pair = write_pair(&folder, 32, 3);
+    write_bad_files(&folder);
+    let save = |name: &str, value: f32| {
+        let image = &pair.fixed.image;
+        let mask = Volume { data: vec![value; image.data.len()], ..image.clone() };
+        write_volume(folder.path(name), &mask).expect("writable");
+    };
+    save("empty.nii.gz", 0.0);
+    save("bytes.nii.gz", 255.0);
+    for (mask, words) in [
+        ("empty.nii.gz", &["must not be empty", "help:"][..]),
+        ("bytes.nii.gz", &["weights in 0..1", "255"]),
+        ("small.nii.gz", &["another grid"]),
+        ("absent.nii.gz", &["absent.nii.gz"]),
+    ] {
+        let path = folder.path(mask);
+        for flag in ["--fixed-mask", "--moving-mask"] {
+            let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &[flag, &path]);
+            assert_eq!(run.code, 1, "{flag} {mask}: {}", run.stderr);
+            for word in words {
+                assert!(run.stderr.contains(word), "{flag} {mask}: no {word:?} in {}", run.stderr);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_mask_leaves_out_does_not_matter() {
+    let folder = Folder::new();
+    let pair = write_pair(&folder, 32, 3);
+    // Half of the head is worth nothing; NaN there is as good as a mask that says so.
+    let image = &pair.fixed.image;
+    let out_of_it = |offset: usize| image.geometry.index_of(offset)[0] < 12;
+    let with = |value: &dyn Fn(usize, f32) -> f32| {
+        let data = image.data.iter().enumerate().map(|(i, &v)| value(i, v)).collect();
+        Volume { data, ..image.clone() }
+    };
+    let save = |name: &str, volume: &Volume| {
+        write_volume(folder.path(name), volume).expect("writable");
+    };
+    save("mask.nii.gz", &with(&|i, _| if out_of_it(i) { 0.0 } else { 1.0 }));
+    save("zero.nii.gz", &with(&|i, v| if out_of_it(i) { 0.0 } else { v }));
+    save("nan.nii.gz", &with(&|i, v| if out_of_it(i) { f32::NAN } else { v }));
+    let few = ["--shrink", "2", "--iterations", "8", "-q"];
+    let field = |fixed: &str, more: &[&str]| {
+        register(&folder, fixed, "moving.nii.gz", "out", &[&few, more].concat()).succeeded();
+        read_displacement(folder.path("out/warp.nii.gz")).expect("ITK").0
+    };
+    let mask = folder.path("mask.nii.gz");
+    let masked = field("zero.nii.gz", &["--fixed-mask", &mask]);
+    assert_eq!(masked, field("nan.nii.gz", &["--nan-policy", "mask"]));
+    assert_ne!(masked, field("zero.nii.gz", &[]), "a mask changes something");
 }
 
 #[test]

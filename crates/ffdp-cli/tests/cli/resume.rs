@@ -67,6 +67,9 @@ fn a_killed_run_goes_on_to_the_same_bits() {
     assert!(run.stderr.contains("going on after"), "{}", run.stderr);
     assert!(bits(&folder, "out") == expected);
     assert!(!folder.has("out/checkpoint"), "removed at the end");
+    let names = fs::read_dir(folder.path("out")).expect("made").flatten().map(|e| e.file_name());
+    let left: Vec<_> = names.filter(|n| n.to_string_lossy().ends_with(".part")).collect();
+    assert!(left.is_empty(), "half-written files of killed runs: {left:?}");
     let log = fs::read_to_string(folder.path("out/log.jsonl")).expect("written");
     assert!(log.contains("\"resumed\":false") && log.contains("\"resumed\":true"), "{log}");
     assert!(log.lines().all(|line| line.starts_with('{') && line.ends_with('}')), "{log}");

@@ -56,6 +56,32 @@ fn the_saved_settings_repeat_the_run_and_flags_override_them() {
 }
 
 #[test]
+fn a_kind_of_transform_can_be_named() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    let few = ["--shrink", "2", "--iterations", "4", "-q"];
+    for kind in ["syn", "svf"] {
+        let more = [&few[..], &["--transform", kind]].concat();
+        register_with(&folder, "fixed.nii.gz", "moving.nii.gz", kind, &more).succeeded();
+        let text = fs::read_to_string(folder.path(&format!("{kind}/settings.toml")));
+        assert!(text.expect("written").contains(&format!("transform = \"{kind}\"")));
+        let field = |name: &str| read_displacement(folder.path(&format!("{kind}/{name}")));
+        let (there, grid) = field("warp.nii.gz").expect("ITK");
+        let (back, same) = field("inverse_warp.nii.gz").expect("ITK");
+        assert!(grid.same_grid(&same, 1e-6));
+        // Opposite where they are small and smooth: far more alike than either is to zero.
+        let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|v| v * v).sum::<f32>();
+        let apart = norm(&mut there.iter().zip(&back).map(|(a, b)| a + b));
+        let size = norm(&mut there.iter().copied());
+        assert!(apart < 0.2 * size, "{kind}: {apart} of {size}");
+    }
+    let more = [&few[..], &["--transform", "bspline"]].concat();
+    let run = register_with(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &more);
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.contains("bspline") && run.stderr.contains("greedy"), "{}", run.stderr);
+}
+
+#[test]
 fn settings_that_cannot_work_are_refused_with_their_line() {
     let folder = Folder::new();
     write_pair(&folder, 32, 3);

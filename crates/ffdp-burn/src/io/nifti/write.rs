@@ -4,7 +4,6 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use flate2::Compression;
-use flate2::write::GzEncoder;
 
 use super::data_type::DataType;
 use super::header::reject;
@@ -12,6 +11,7 @@ use super::layout::{Endian, RawHeader, Version};
 use super::orientation::rotation_to_quaternion;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, LabelMap, Matrix3, SAME_GRID_TOLERANCE_VOXELS, Volume};
+use crate::io::gzip::ParallelGzip;
 use crate::io::write_atomically;
 
 /// The largest size of an axis in NIfTI-1.
@@ -151,7 +151,7 @@ pub(super) fn write_file(
     let bytes = header.to_bytes();
     if name.ends_with(".nii.gz") {
         write_atomically(path, |file| {
-            let mut encoder = GzEncoder::new(file, LEVEL);
+            let mut encoder = ParallelGzip::new(file, LEVEL)?;
             encoder.write_all(&bytes)?;
             data(&mut encoder)?;
             encoder.finish().map(drop)

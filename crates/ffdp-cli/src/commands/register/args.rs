@@ -17,6 +17,7 @@ first; images that hardly overlap are refused.
 Written to the output folder:
   warped.nii.gz         the moving image on the fixed grid, in its own intensities
   warp.nii.gz           the displacement, for ITK and ANTs: LPS mm, 5-D, intent 1007
+  inverse_warp.nii.gz   the opposite displacement, where the method gives it (syn, svf)
   warped_labels.nii.gz  the moving labels on the fixed grid (with --moving-labels)
   report.html           everything at a glance: slices, the deformation, convergence, measures
   metrics.json          similarity, folds, Dice, losses, times, memory, settings
@@ -46,6 +47,13 @@ pub struct RegisterArguments {
     /// Labels on the moving grid; warped with the nearest label.
     #[arg(long, value_name = "FILE")]
     pub moving_labels: Option<PathBuf>,
+
+    /// How much each voxel of the fixed image counts: 0 to 1, on its grid (NIfTI).
+    #[arg(long, value_name = "FILE")]
+    pub fixed_mask: Option<PathBuf>,
+    /// The same for the moving image.
+    #[arg(long, value_name = "FILE")]
+    pub moving_mask: Option<PathBuf>,
 
     /// What is done.
     #[command(flatten)]

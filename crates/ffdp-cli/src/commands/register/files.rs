@@ -8,12 +8,14 @@ use ffdp_burn::io::check_writable;
 
 use crate::checkpoint::Place;
 use crate::failure::Outcome;
+use crate::leftovers::remove_leftovers;
 
 /// The files in the output folder.
 pub struct Files {
     pub folder: PathBuf,
     pub warped: PathBuf,
     pub warp: PathBuf,
+    pub inverse: PathBuf,
     pub labels: PathBuf,
     pub report: PathBuf,
     pub metrics: PathBuf,
@@ -28,6 +30,7 @@ impl Files {
             folder: folder.to_path_buf(),
             warped: folder.join("warped.nii.gz"),
             warp: folder.join("warp.nii.gz"),
+            inverse: folder.join("inverse_warp.nii.gz"),
             labels: folder.join("warped_labels.nii.gz"),
             report: folder.join("report.html"),
             metrics: folder.join("metrics.json"),
@@ -38,10 +41,11 @@ impl Files {
     }
 
     /// Every file that a run may write.
-    pub fn all(&self) -> [&Path; 7] {
+    pub fn all(&self) -> [&Path; 8] {
         [
             &self.warped,
             &self.warp,
+            &self.inverse,
             &self.labels,
             &self.report,
             &self.metrics,
@@ -50,10 +54,12 @@ impl Files {
         ]
     }
 
-    /// Makes the folder and tries whether every file can be written, before the work.
+    /// Makes the folder and tries whether every file can be written, before the work. Removes what
+    /// a killed run has left half-written.
     pub fn prepare(&self) -> Outcome<()> {
         fs::create_dir_all(&self.folder)
             .map_err(|source| Error::io(&self.folder, "create the output folder", source))?;
+        self.all().into_iter().for_each(remove_leftovers);
         self.all().into_iter().try_for_each(|file| Ok(check_writable(file)?))
     }
 }

@@ -107,6 +107,9 @@ impl Found {
         let geometry = &inputs.fixed.geometry;
         write_volume(&files.warped, &self.result.warped)?;
         write_displacement(&files.warp, &self.displacement, geometry)?;
+        if let Some(inverse) = &self.result.inverse {
+            write_displacement(&files.inverse, &inverse.to_vec()?, geometry)?;
+        }
         if let Some(labels) = &self.labels_after {
             write_labels(&files.labels, labels)?;
         }

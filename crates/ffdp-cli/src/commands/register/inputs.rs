@@ -8,7 +8,7 @@ use ffdp_burn::io::nifti::header;
 
 use super::args::RegisterArguments;
 use super::files::Files;
-use crate::commands::input::{Reading, image_and_warnings, labels_on};
+use crate::commands::input::{Reading, image_and_warnings, labels_on, weights};
 use crate::failure::{Failure, Outcome};
 use crate::hash::sha256;
 use crate::printer::Printer;
@@ -19,8 +19,13 @@ pub struct Inputs {
     pub moving: Volume,
     pub fixed_labels: Option<LabelMap>,
     pub moving_labels: Option<LabelMap>,
+    /// How much voxels count.
+    pub fixed_mask: Option<Volume>,
+    pub moving_mask: Option<Volume>,
     /// SHA-256 of the files of the fixed and the moving image.
     pub hashes: [String; 2],
+    /// The same of their masks.
+    pub mask_hashes: [Option<String>; 2],
     /// What is unusual about the files.
     pub warnings: Vec<String>,
 }
@@ -30,7 +35,8 @@ impl Inputs {
     /// When a file cannot be used, or a result would overwrite it.
     pub fn read(request: &RegisterArguments, files: &Files, printer: Printer) -> Outcome<Self> {
         let RegisterArguments { fixed, moving, fixed_labels, moving_labels, .. } = request;
-        let labels = [fixed_labels, moving_labels].into_iter().flatten();
+        let masks = [&request.fixed_mask, &request.moving_mask];
+        let labels = [fixed_labels, moving_labels].into_iter().chain(masks).flatten();
         let paths: Vec<&Path> = [fixed, moving].into_iter().chain(labels).map(|p| &**p).collect();
         for file in files.all() {
             check_not_an_input(file, &paths)?;
@@ -43,13 +49,17 @@ impl Inputs {
         let (moving_image, more) = image_and_warnings(moving, reading)?;
         warnings.extend(more);
         warnings.iter().for_each(|warning| printer.warning(warning));
+        let hash = |mask: &Option<PathBuf>| mask.as_deref().map(sha256).transpose();
         let on = |labels: &Option<PathBuf>, image: &Volume, path: &Path| {
             labels.as_ref().map(|labels| labels_on(labels, image, path)).transpose()
         };
         Ok(Self {
             fixed_labels: on(fixed_labels, &fixed_image, fixed)?,
             moving_labels: on(moving_labels, &moving_image, moving)?,
+            fixed_mask: weights(fixed, reading, masks[0].as_deref())?,
+            moving_mask: weights(moving, reading, masks[1].as_deref())?,
             hashes: [sha256(fixed)?, sha256(moving)?],
+            mask_hashes: [hash(masks[0])?, hash(masks[1])?],
             fixed: fixed_image,
             moving: moving_image,
             warnings,

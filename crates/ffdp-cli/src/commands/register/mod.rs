@@ -31,8 +31,9 @@ pub fn run(request: &RegisterArguments) -> Outcome<()> {
     let start = Instant::now();
     let printer = Printer::new(request.quiet, request.verbose);
     let settings = request.settings.resolve()?;
+    let labels = request.moving_labels.is_some();
     if request.plan {
-        let sizes = Sizes::of_files(&request.fixed, &request.moving)?;
+        let sizes = Sizes::of_files(&request.fixed, &request.moving, labels)?;
         return Plan::new(&settings, &sizes, request.device).print(request.json);
     }
     let interval = Duration::try_from_secs_f64(request.checkpoint_every).map_err(|_| {
@@ -42,8 +43,8 @@ pub fn run(request: &RegisterArguments) -> Outcome<()> {
     let files = Files::in_folder(&request.output);
     let inputs = Inputs::read(request, &files, printer)?;
     files.prepare()?;
-    let sizes =
-        Sizes { fixed: inputs.fixed.geometry.clone(), moving: inputs.moving.geometry.clone() };
+    let [fixed, moving] = [&inputs.fixed, &inputs.moving].map(|image| image.geometry.clone());
+    let sizes = Sizes { fixed, moving, labels };
     let plan = Plan::new(&settings, &sizes, request.device);
     plan.check_memory()?;
     plan.check_disk(&files.folder)?;
@@ -88,6 +89,7 @@ impl Work<'_> {
             device: device.to_string(),
             fixed_sha256,
             moving_sha256,
+            masks_sha256: self.inputs.mask_hashes.clone(),
             reading: format!("volume {volume:?}, {nan_policy:?}"),
             settings: to_toml(&self.settings)?,
         })
@@ -162,7 +164,9 @@ impl Work<'_> {
     }
 
     fn register(&self, checkpoint: Option<Checkpoint>, watch: &mut Watch) -> Outcome<Registration> {
-        let problem = Problem::new(&self.inputs.fixed, &self.inputs.moving);
+        let Inputs { fixed, moving, fixed_mask, moving_mask, .. } = &self.inputs;
+        let (fixed_mask, moving_mask) = (fixed_mask.as_ref(), moving_mask.as_ref());
+        let problem = Problem { fixed_mask, moving_mask, ..Problem::new(fixed, moving) };
         let (settings, device) = (&self.settings, &self.device);
         Ok(match checkpoint {
             Some(checkpoint) => resume(checkpoint, &problem, settings, device, watch)?,
