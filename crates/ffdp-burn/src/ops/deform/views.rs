@@ -101,7 +101,7 @@ impl<B: Viewing> Views<B> {
             Method::Svf { squarings, accumulation } => {
                 let flow = Flow::<B>::along(field, squarings);
                 let seen = self.see_moving(&flow.displacement, plan);
-                let gradient = flow.to_velocity(seen.gradient, accumulation);
+                let gradient = flow.backwards(seen.gradient, accumulation);
                 Seen { gradient, ..seen }
             }
         }
@@ -182,7 +182,7 @@ impl<B: Viewing> Flow<B> {
     }
 
     /// From the gradient of the displacement to that of the velocity.
-    fn to_velocity(self, gradient: FloatTensor<B>, accumulation: Accumulation) -> FloatTensor<B> {
+    fn backwards(self, gradient: FloatTensor<B>, accumulation: Accumulation) -> FloatTensor<B> {
         let scale = first_part(self.fields.len());
         let back = |gradient, field| B::square_3d_backward(field, gradient, accumulation);
         let gradient = self.fields.into_iter().rev().fold(gradient, back);
