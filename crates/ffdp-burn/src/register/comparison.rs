@@ -112,9 +112,10 @@ impl Similarity {
             }
             (Self::Mse, None) => losses::Mse.loss(moved, fixed),
             (Self::Mse, Some(weights)) => {
-                let weights = everywhere(weights, &moved);
+                let channels = moved.dims()[1] as f64;
                 let difference = moved - fixed;
-                (difference.clone() * difference * weights.clone()).sum() / weights.sum()
+                let count = total(weights.clone()).mul_scalar(channels);
+                total(difference.clone() * difference * weights) / count
             }
             (Self::Mi(settings), weights) => {
                 let measure = MutualInformation(settings.options());
@@ -143,6 +144,11 @@ impl MiSettings {
     pub(super) fn options(self) -> HistogramOptions {
         HistogramOptions { bins: self.bins, ..HistogramOptions::default() }
     }
+}
+
+/// The sum of all values; of rows and planes first, so that no sum is long.
+pub(super) fn total(x: Tensor<5>) -> Tensor<1> {
+    x.sum_dim(4).sum_dim(3).sum()
 }
 
 /// Numbers read from the device.

@@ -200,8 +200,8 @@ fn scaled(
 fn continued(image: Tensor<5>, mask: &Tensor<5>) -> Tensor<5> {
     let inside = mask.clone().greater_elem(0.0).float();
     let seen = image * inside.clone();
-    let count = inside.clone().sum().reshape([1; 5]);
-    let mean = seen.clone().sum_dim(4).sum_dim(3).sum_dim(2) / count;
+    let in_planes = |x: &Tensor<5>| x.clone().sum_dim(4).sum_dim(3).sum_dim(2);
+    let mean = in_planes(&seen) / in_planes(&inside);
     let smooth = GaussianOptions::isotropic(BEYOND_MASK_VOXELS);
     let near = gaussian(seen.clone(), &smooth) + mean.mul_scalar(FAINT);
     let outside = near / gaussian(inside.clone(), &smooth).add_scalar(FAINT);

@@ -39,7 +39,8 @@ pub enum Method {
     Greedy,
     /// Two halves that meet in the middle (Avants et al. 2008). The field `[2 N, 3, D, H, W]` holds
     /// `u_1` for the fixed image, then `u_2` for the moving one: `F(p + u_1(p))` is compared with
-    /// `M(A p + t + S u_2(p))`, and both follow their own gradient.
+    /// `M(A p + t + S u_2(p))`, and the halves follow half the difference of their gradients, in opposite
+    /// directions.
     Syn,
     /// The field is a stationary velocity `v`: `u = exp(v) - id` (Arsigny et al. 2006).
     Svf {
@@ -59,7 +60,8 @@ pub enum Optimizer {
     /// The gradient itself: some vector makes a full step in every iteration.
     Sgd,
     /// The gradient divided by the slope of the moving image (Thirion 1998; Levenberg's damping):
-    /// `d = g / (h + damping mean h)`, `h = |d moved / du|^2` summed over the channels. For squared
+    /// `d = g / (h + damping mean h)`, `h = |d moved / du|^2` summed over the channels, and over both
+    /// images with SyN. For squared
     /// differences half of it is the step of Gauss and Newton in voxels, shortened but never
     /// lengthened; the curvature of the other measures is not known, and only its direction counts.
     GaussNewton {

@@ -101,7 +101,7 @@ impl<B: Viewing> Views<B> {
             Method::Svf { squarings, accumulation } => {
                 let flow = Flow::<B>::along(field, squarings);
                 let seen = self.see_moving(&flow.displacement, plan);
-                let gradient = flow.to_velocity(seen.gradient, accumulation);
+                let gradient = flow.backwards(seen.gradient, accumulation);
                 Seen { gradient, ..seen }
             }
         }
@@ -120,6 +120,10 @@ impl<B: Viewing> Views<B> {
     }
 
     /// Both images through their halves.
+    ///
+    /// A step that both halves share only renames the points in the middle: the map between the images
+    /// stays. It is left out, or the halves would drift to where the images are alike already,
+    /// stretching it, for that raises a mean over the points of the middle.
     fn see_both(&self, halves: &FloatTensor<B>, plan: &DeformPlan) -> Seen<B> {
         let batch = halves.shape()[0] / 2;
         let half = |first| B::float_slice(halves.clone(), &[part(first, batch)]);
@@ -127,14 +131,19 @@ impl<B: Viewing> Views<B> {
         let Self { fixed, moving } = self;
         let weights = product::<B>(fixed.show_mask(&u1), moving.show_mask(&u2));
         let together = |a, b| B::float_cat(vec![a, b], 0);
-        let slopes = || [fixed.slope(&u1), moving.slope(&u2)].map(|h| weighted::<B>(h, &weights));
-        let slope = plan.needs_slope().then(slopes).map(|[a, b]| together(a, b));
+        let slope = plan.needs_slope().then(|| {
+            let both = B::float_add(fixed.slope(&u1), moving.slope(&u2));
+            let both = weighted::<B>(both, &weights);
+            together(both.clone(), both)
+        });
         let pair = Compared::<B> { moved: moving.show(&u2), fixed: fixed.show(&u1), weights };
         let Measured { value, total, gradients: [to_moved, to_fixed] } =
             pair.measure(&plan.options.measure, [true, true]);
         let to_u1 = fixed.to_displacement(&u1, to_fixed);
         let to_u2 = moving.to_displacement(&u2, to_moved);
-        Seen { value, total, gradient: together(to_u1, to_u2), slope }
+        let apart = B::float_mul_scalar(B::float_sub(to_u1, to_u2), 0.5.into());
+        let gradient = together(apart.clone(), B::float_neg(apart));
+        Seen { value, total, gradient, slope }
     }
 }
 
@@ -182,7 +191,7 @@ impl<B: Viewing> Flow<B> {
     }
 
     /// From the gradient of the displacement to that of the velocity.
-    fn to_velocity(self, gradient: FloatTensor<B>, accumulation: Accumulation) -> FloatTensor<B> {
+    fn backwards(self, gradient: FloatTensor<B>, accumulation: Accumulation) -> FloatTensor<B> {
         let scale = first_part(self.fields.len());
         let back = |gradient, field| B::square_3d_backward(field, gradient, accumulation);
         let gradient = self.fields.into_iter().rev().fold(gradient, back);

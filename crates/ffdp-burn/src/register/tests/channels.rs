@@ -35,7 +35,7 @@ fn two_channels_find_what_neither_sees_alone() {
 
 #[test]
 fn the_same_channel_twice_is_the_channel() {
-    let pair = pair_of(32, 4);
+    let pair = pair_of(24, 4);
     let (fixed, moving) = (&pair.fixed.image, &pair.moving.image);
     // Scaled for itself: a channel's unit does not matter.
     let brighter = |image: &Volume| {

@@ -28,16 +28,16 @@ fn data() -> Option<PathBuf> {
 }
 
 /// Two labelled brains of one grid, with the thirty labels that are compared.
-pub(super) struct Brains {
+struct Brains {
     images: [Volume; 2],
     labels: [LabelMap; 2],
     ids: Vec<i32>,
 }
 
-pub(super) fn brains() -> Option<Brains> {
+fn brains() -> Option<Brains> {
     let data = data()?;
-    let image = |name: &str| read_volume(&data.join(name)).expect("readable");
-    let labels = |name: &str| read_labels(&data.join(name)).expect("readable");
+    let image = |name: &str| read_volume(data.join(name)).expect("readable");
+    let labels = |name: &str| read_labels(data.join(name)).expect("readable");
     let ids = std::fs::read_to_string(data.join("voxelmorph/labels30.csv")).expect("readable");
     Some(Brains {
         images: [
@@ -53,13 +53,13 @@ pub(super) fn brains() -> Option<Brains> {
 }
 
 /// Dice before and after, folds in percent, and the worse p95 of the inverse.
-pub(super) struct Figures {
+struct Figures {
     dice: [f64; 2],
     folds_percent: f64,
     inverse_p95: Option<f64>,
 }
 
-pub(super) fn figures(brains: &Brains, stage: Stage) -> Figures {
+fn figures(brains: &Brains, stage: Stage) -> Figures {
     let Brains { images: [fixed, moving], labels: [fixed_labels, moving_labels], ids } = brains;
     let name = stage.name();
     let start = Instant::now();
@@ -120,7 +120,7 @@ fn on_grid(image: &Volume, grid: &Geometry) -> Volume {
 #[ignore = "minutes on a CPU"]
 fn a_known_warp_between_modalities_is_found_to_half_a_voxel() {
     let Some(data) = data() else { return };
-    let read = |name: &str| read_volume(&data.join(name)).expect("readable");
+    let read = |name: &str| read_volume(data.join(name)).expect("readable");
     let moving = read("mni152/MNI152_T1_1mm_brain.nii.gz");
     let other = read("mni152/MNI152_T2_1mm_brain.nii.gz");
     let grid = moving.geometry.clone();

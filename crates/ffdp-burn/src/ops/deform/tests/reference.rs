@@ -155,10 +155,20 @@ fn gradient(
     let rough = losses::diffusion(tracked.clone()).mul_scalar(diffusion)
         + losses::bending_energy(tracked.clone()).mul_scalar(bending)
         + losses::total_variation(tracked.clone(), 1e-3).mul_scalar(total_variation);
-    let value = mean(options.measure, pair, all_weights) - rough.mul_scalar(upwards);
-    let value = value.mul_scalar(count);
-    let gradients = value.backward();
-    let gradient = tracked.grad(&gradients).expect("the measure depends on the field");
+    let measure = mean(options.measure, pair, all_weights).mul_scalar(count);
+    let rough = rough.mul_scalar(-upwards * count);
+    let value = measure.clone() + rough.clone();
+    let [to_measure, to_rough] = [measure, rough]
+        .map(|part| tracked.grad(&part.backward()).expect("both depend on the field"));
+    let to_measure = match options.method {
+        Method::Syn => {
+            let [a, b] = [0, n].map(|half| to_measure.clone().narrow(0, half, n));
+            let apart = (a - b).mul_scalar(0.5);
+            Tensor::cat(vec![apart.clone(), apart.neg()], 0)
+        }
+        _ => to_measure,
+    };
+    let gradient = to_measure + to_rough;
     let part = weights.clone().map_or(1.0, |weights| to_f64(weights.mean())[0]);
     let needed = matches!(options.optimizer, Optimizer::GaussNewton { .. });
     let slope = if needed {
@@ -169,7 +179,10 @@ fn gradient(
             Some(weights) => slope * weights.clone(),
         };
         let [a, b] = slopes.map(weigh);
-        if options.method == Method::Syn { Tensor::cat(vec![a, b], 0) } else { b }
+        match options.method {
+            Method::Syn => Tensor::cat(vec![a.clone() + b.clone(), a + b], 0),
+            _ => b,
+        }
     } else {
         fixed.zeros_like()
     };
