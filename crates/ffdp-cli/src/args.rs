@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
+use crate::commands::synth::SynthArguments;
 use crate::device::DeviceChoice;
 
 /// Registration of 3-D images: finds the deformation that carries one image onto another.
@@ -24,6 +25,8 @@ pub enum Command {
     Apply(ApplyArguments),
     /// Explain a NIfTI file: grid, orientation, voxel type, values, what is unusual about it.
     Info(InfoArguments),
+    /// Make labelled images of any resolution, with known warps, from label maps or from nothing.
+    Synth(SynthArguments),
 }
 
 const REGISTER_HELP: &str = "\

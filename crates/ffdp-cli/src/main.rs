@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Command::Register(request) => commands::register::run(request),
         Command::Apply(request) => commands::apply::run(request),
         Command::Info(request) => commands::info::run(request),
+        Command::Synth(request) => commands::synth::run(request),
     };
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => ExitCode::SUCCESS,

@@ -5,8 +5,11 @@
 //! value and what to do.
 
 mod atomic;
+mod disk;
+mod gzip;
 mod memory;
 pub mod nifti;
 
 pub use atomic::{check_not_an_input, check_writable, write_atomically};
+pub use disk::{available_disk_bytes, check_disk};
 pub use memory::{available_memory_bytes, check_memory};

@@ -14,10 +14,17 @@
 //! ```
 
 mod anatomy;
+mod aseg;
+mod coarsen;
 mod intensities;
+mod intensity_table;
+mod label_field;
+mod painting;
 mod pair;
 mod phantom;
 mod random;
+mod slabs;
+mod smooth_labels;
 mod spline;
 mod structure;
 mod subject;
@@ -26,9 +33,14 @@ mod tests;
 mod warp;
 
 pub use anatomy::Anatomy;
+pub use coarsen::{coarsen_image, coarsen_labels};
 pub use intensities::{Modality, paint};
+pub use intensity_table::{IntensityTable, LabelStatistics};
+pub use label_field::{LabelField, label_slices};
 pub use pair::{Pair, pair};
 pub use phantom::PhantomSettings;
+pub use slabs::{Slab, Slabs, SubjectSource};
+pub use smooth_labels::SmoothLabels;
 pub use structure::Structure;
 pub use subject::{Subject, subject};
 pub use warp::{Diffeomorphism, WarpScale, WarpSettings};

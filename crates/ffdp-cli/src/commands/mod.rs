@@ -4,3 +4,4 @@ pub mod apply;
 pub mod info;
 mod input;
 pub mod register;
+pub mod synth;
