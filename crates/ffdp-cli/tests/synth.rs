@@ -189,7 +189,7 @@ fn what_cannot_be_made_is_refused_before_anything_is_written() {
         (vec!["--image", &image], 1, "--labels"),
         (vec!["--labels", &image, "--spacing", "6"], 1, "t1.nii.gz"),
         (vec!["--spacing", "16", "--warp-mm", "60"], 1, "knot_spacing_mm"),
-        (vec!["--spacing", "16", "--smoothing", "-1"], 1, "smoothing"),
+        (vec!["--spacing", "16", "--smoothing=-1"], 1, "smoothing"),
         (vec!["--spacing", "16", "--variation", "nan"], 1, "variation"),
     ] {
         let run = ffdp(&[&["synth", "-o", &out], &more[..]].concat());

@@ -95,7 +95,7 @@ fn area(labels: &LabelMap, id: i32) -> f64 {
 fn a_ball_keeps_volume_surface_and_place() {
     // Off the voxel lattice, so that no symmetry helps.
     let centre = [15.8, 16.3, 16.1];
-    for (radius, volume_bound) in [(3.0, 0.11), (6.0, 0.045), (11.0, 0.015)] {
+    for (radius, volume_bound) in [(3.0, 0.05), (6.0, 0.02), (11.0, 0.01)] {
         let ball = |p| i32::from(distance(p, centre) < radius);
         let (coarse, truth) = (voxelised([32; 3], 1, ball), voxelised([32; 3], 4, ball));
         let (fine, blocks) = (upsampled(&coarse, 4), nearest(&coarse, 4));
@@ -113,8 +113,8 @@ fn a_ball_keeps_volume_surface_and_place() {
             rms(&truth)
         );
         assert!(volume(&fine).abs() < volume_bound, "radius {radius}");
-        // Area goes as volume to 2/3; the rest is roughness.
-        assert!(surface(&fine).abs() < volume_bound, "radius {radius}");
+        // What roughness adds, after what the volume takes; blocks add 7 to 8 %.
+        assert!(surface(&fine).abs() < 0.02, "radius {radius}");
         // The nearest voxel is off by 0.29 mm rms, a quarter millimetre's own voxels by 0.05.
         assert!(rms(&fine) < 0.6 * rms(&blocks), "radius {radius}");
     }
@@ -134,7 +134,7 @@ fn an_ellipsoid_is_smoother_than_its_blocks() {
     let both = dice(&fine.data, &truth.data).expect("one grid").mean();
     let blocks = dice(&nearest(&coarse, 4).data, &truth.data).expect("one grid").mean();
     // Most of what is left is what voxels of 1 mm cannot say.
-    assert!(both > 0.97 && 1.0 - both < 0.5 * (1.0 - blocks), "{both}, nearest {blocks}");
+    assert!(1.0 - both < 0.6 * (1.0 - blocks), "{both}, nearest {blocks}");
 }
 
 /// Number of 6-connected pieces of a label.
@@ -266,9 +266,8 @@ fn a_brain_keeps_its_volumes_and_comes_back() {
     let fine = upsampled(&labels, 2);
     for id in labels.ids() {
         let volume = count(&fine, id) as f64 / (8 * count(&labels, id)) as f64;
-        println!("label {id}: {} voxels, {:+.2} %", count(&labels, id), 100.0 * (volume - 1.0));
         // Structures of a few hundred voxels are all surface.
-        let bound = if count(&labels, id) > 2000 { 0.02 } else { 0.06 };
+        let bound = if count(&labels, id) > 2000 { 0.015 } else { 0.03 };
         assert!((volume - 1.0).abs() < bound, "label {id}: {volume}");
     }
     let back = coarsen_labels(&fine.data, [192; 2], 2);
