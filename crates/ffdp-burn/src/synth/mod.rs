@@ -3,7 +3,8 @@
 //! In the spirit of the FFDP paper's Algorithm 6 (section K.1): label map, per-label intensity
 //! statistics, smoothing. In place of a data set's label maps stands an anatomy that is a
 //! continuous function of position ([`Anatomy`]), so a subject is the same at every size and
-//! spacing, and its warps are exact. Read [`subject`] first, then [`pair`].
+//! spacing, and its warps are exact. Read [`subject`] first, then [`pair`]. Given label maps become such
+//! functions too ([`SmoothLabels`]), are painted by an [`IntensityTable`] and streamed in [`Slabs`].
 //!
 //! ```
 //! use ffdp_burn::synth::{PhantomSettings, pair};
