@@ -9,6 +9,7 @@ use crate::commands::info::InfoArguments;
 use crate::commands::measure::MeasureArguments;
 use crate::commands::plan::PlanArguments;
 use crate::commands::register::RegisterArguments;
+use crate::commands::synth::SynthArguments;
 use crate::device::DeviceChoice;
 
 /// Registration of 3-D images: finds the deformation that carries one image onto another.
@@ -33,6 +34,8 @@ pub enum Command {
     Info(InfoArguments),
     /// Measure how well images, labels or a deformation agree.
     Measure(MeasureArguments),
+    /// Make labelled images of any resolution, with known warps, from label maps or from nothing.
+    Synth(SynthArguments),
     /// Print a completion script for a shell, to be put where the shell looks for them.
     Completions(CompletionsArguments),
     /// Print the manual page (roff): `ffdp man | man -l -`.

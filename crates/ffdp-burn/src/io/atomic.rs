@@ -25,6 +25,10 @@ pub fn write_atomically(
         .and_then(|()| writer.flush())
         .map_err(|source| Error::io(path, "write", source))?;
     drop(writer);
+    put_in_place(temporary, path)
+}
+
+fn put_in_place(temporary: NamedTempFile, path: &Path) -> Result<()> {
     temporary.as_file().sync_all().map_err(|source| Error::io(path, "flush to disk", source))?;
     temporary.persist(path).map_err(|failed| Error::io(path, "rename into place", failed.error))?;
     // The rename itself is durable once the folder is. Not every file system lets a folder be
@@ -33,6 +37,34 @@ pub fn write_atomically(
         let _ = folder.sync_all();
     }
     Ok(())
+}
+
+/// A file under a temporary name beside its final one; dropped before [`AtomicFile::commit`], it
+/// leaves nothing.
+pub(super) struct AtomicFile {
+    path: PathBuf,
+    temporary: NamedTempFile,
+}
+
+impl AtomicFile {
+    pub fn create(path: &Path) -> Result<Self> {
+        Ok(Self { path: path.to_path_buf(), temporary: temporary_beside(path)? })
+    }
+
+    /// To disk, then under the final name, whose old content is replaced.
+    pub fn commit(self) -> Result<()> {
+        put_in_place(self.temporary, &self.path)
+    }
+}
+
+impl Write for AtomicFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.temporary.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.temporary.flush()
+    }
 }
 
 /// Demands that a file can be created beside `path`: to be called before the work, not after.

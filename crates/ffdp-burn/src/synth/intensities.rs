@@ -8,6 +8,8 @@ use rand_distr::{Distribution, StandardNormal};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use super::intensity_table::IntensityTable;
+use super::painting::{Smoother, texture};
 use super::phantom::{HEAD_MM, PhantomSettings};
 use super::random::{Stream, generator};
 use super::spline::{Lattice, SplineField};
@@ -70,8 +72,12 @@ fn means(structure: Structure) -> [f64; 3] {
 pub fn paint(labels: &LabelMap, settings: &PhantomSettings, seed: u64) -> Result<Volume> {
     settings.validate()?;
     let [nx, ny, nz] = labels.geometry.size;
-    let mut data = texture(labels, settings, seed);
-    smooth(&mut data, [nx, ny, nz], settings.smoothing_voxels);
+    let mut table = IntensityTable::of_phantom(settings.modality);
+    table.labels.values_mut().for_each(|label| label.sd *= settings.texture);
+    let smoother = Smoother::new(settings.smoothing_voxels);
+    let mut data = texture(&labels.data, nx * ny, 0, &table, seed);
+    smoother.in_plane(&mut data, [nx, ny]);
+    let mut data = smoother.across(&data, 0, nx * ny, 0..nz, nz);
     let bias = bias_field(seed);
     let to_mm = labels.geometry.voxel_to_mm();
     data.par_chunks_mut(nx * ny).enumerate().for_each(|(z, slice)| {
@@ -90,26 +96,6 @@ pub fn paint(labels: &LabelMap, settings: &PhantomSettings, seed: u64) -> Result
     Volume::new(data, labels.geometry.clone())
 }
 
-/// Independent normal draws of each voxel's label; background 0.
-fn texture(labels: &LabelMap, settings: &PhantomSettings, seed: u64) -> Vec<f32> {
-    let table: Vec<(f64, f64)> =
-        Structure::ALL.iter().map(|&s| settings.modality.statistics(s)).collect();
-    let slice_len = labels.geometry.size[0] * labels.geometry.size[1];
-    let mut data = vec![0f32; labels.data.len()];
-    let slices = data.par_chunks_mut(slice_len).zip(labels.data.par_chunks(slice_len));
-    slices.enumerate().for_each(|(z, (slice, ids))| {
-        let mut random = generator(seed, Stream::Texture, z as u64);
-        for (value, &id) in slice.iter_mut().zip(ids) {
-            if let Some(structure) = Structure::from_id(id) {
-                let (mean, deviation) = table[structure as usize - 1];
-                let normal: f64 = StandardNormal.sample(&mut random);
-                *value = (mean + settings.texture * deviation * normal) as f32;
-            }
-        }
-    });
-    data
-}
-
 /// Logarithm of the bias field, unit variance; defined in mm, so any grid samples the same one.
 fn bias_field(seed: u64) -> SplineField {
     const KNOT_SPACING_MM: f64 = 90.0;
@@ -121,34 +107,4 @@ fn bias_field(seed: u64) -> SplineField {
     let coefficients: Vec<[f64; 3]> =
         (0..lattice.len()).map(|_| [amplitude * draw(), 0.0, 0.0]).collect();
     SplineField::new(lattice, &coefficients)
-}
-
-/// Separable Gaussian, sampled and normalised, zero beyond the border.
-fn smooth(data: &mut Vec<f32>, [nx, ny, nz]: [usize; 3], sigma_voxels: f64) {
-    if sigma_voxels == 0.0 {
-        return;
-    }
-    let radius = (4.0 * sigma_voxels).ceil() as isize;
-    let kernel: Vec<f64> =
-        (-radius..=radius).map(|i| (-0.5 * (i as f64 / sigma_voxels).powi(2)).exp()).collect();
-    let total: f64 = kernel.iter().sum();
-    let kernel: Vec<f32> = kernel.iter().map(|k| (k / total) as f32).collect();
-    for (count, stride) in [(nx, 1), (ny, nx), (nz, nx * ny)] {
-        let source = std::mem::take(data);
-        *data = vec![0.0; source.len()];
-        data.par_chunks_mut(nx).enumerate().for_each(|(row, line)| {
-            for (x, value) in line.iter_mut().enumerate() {
-                let offset = row * nx + x;
-                let index = (offset / stride % count) as isize;
-                let low = (-index).max(-radius);
-                let high = (count as isize - 1 - index).min(radius);
-                *value = (low..=high)
-                    .map(|i| {
-                        let neighbour = offset as isize + i * stride as isize;
-                        kernel[(i + radius) as usize] * source[neighbour as usize]
-                    })
-                    .sum();
-            }
-        });
-    }
 }

@@ -13,6 +13,7 @@ pub(crate) enum Stream {
     Texture,
     Noise,
     Bias,
+    Contrast,
 }
 
 /// The generator of (`seed`, `stream`, `index`), independent of every other one.

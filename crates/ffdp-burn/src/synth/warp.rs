@@ -5,6 +5,7 @@
 //! by scaling and squaring on a lattice fine enough to resolve it, with spline interpolation, so
 //! that the result depends on the seed and not on the image's grid. The inverse integrates `-v`.
 
+use rand::Rng;
 use rand_distr::{Distribution, StandardNormal};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -17,8 +18,10 @@ use crate::{Error, Result};
 
 /// Squarings; the first step is then at most a few hundredths of a mm off its limit.
 const SQUARINGS: i32 = 5;
-/// The velocity falls to 0 over this distance beyond the head box, mm.
+/// The velocity falls to 0 over this distance beyond the object's box, mm.
 const FADE_MM: f64 = 24.0;
+/// Longer than any body: such a box is a wrong header, and would ask for too many knots.
+const LONGEST_BOX_MM: f64 = 2_000.0;
 /// Variance of `sum_i n_i B(p - i)` for white noise n, averaged over p, per axis:
 /// `integral of B(t)^2 dt` of the cubic B-spline.
 const SPLINE_ENERGY: f64 = 151.0 / 315.0;
@@ -103,7 +106,7 @@ pub struct Diffeomorphism {
 }
 
 impl Diffeomorphism {
-    /// The random warp of a seed.
+    /// The random warp of a seed, for the phantom's head.
     ///
     /// # Errors
     /// Those of [`WarpSettings::validate`].
@@ -111,14 +114,39 @@ impl Diffeomorphism {
         Self::of_stream(settings, seed, Stream::SubjectWarp)
     }
 
+    /// The random warp of a seed, for an object in a box (low and high corner, RAS mm).
+    ///
+    /// # Errors
+    /// Those of [`WarpSettings::validate`], and [`Error::Invalid`] for a box that is empty, not
+    /// finite or longer than 2 m.
+    pub fn random_in(settings: &WarpSettings, seed: u64, box_mm: [[f64; 3]; 2]) -> Result<Self> {
+        let extent = [0, 1, 2].map(|axis| box_mm[1][axis] - box_mm[0][axis]);
+        if !extent.iter().all(|length| (0.0..LONGEST_BOX_MM).contains(length)) {
+            let what = format!("warp: the box must have extents in 0..{LONGEST_BOX_MM} mm");
+            return Err(Error::invalid(what, box_mm, "check the label map's geometry"));
+        }
+        Self::of_stream_in(settings, seed, Stream::SubjectWarp, box_mm)
+    }
+
     pub(crate) fn of_stream(settings: &WarpSettings, seed: u64, stream: Stream) -> Result<Self> {
+        Self::of_stream_in(settings, seed, stream, HEAD_MM)
+    }
+
+    fn of_stream_in(
+        settings: &WarpSettings,
+        seed: u64,
+        stream: Stream,
+        box_mm: [Point; 2],
+    ) -> Result<Self> {
         settings.validate()?;
         let parts: Vec<SplineField> = (0u64..)
             .zip(&settings.scales)
-            .map(|(index, scale)| random_field(scale, seed, stream, index))
+            .map(|(index, scale)| {
+                random_field(scale, faded_box(box_mm), generator(seed, stream, index))
+            })
             .collect();
         let velocity = |p: Point| {
-            let fade = fade(p);
+            let fade = fade(p, box_mm);
             let mut v = [0.0; 3];
             if fade > 0.0 {
                 for part in &parts {
@@ -129,7 +157,7 @@ impl Diffeomorphism {
             v
         };
         let finest = settings.scales.iter().map(|s| s.knot_spacing_mm).fold(64.0, f64::min);
-        let lattice = Lattice::covering(faded_box(), (finest / 4.0).clamp(2.0, 8.0), 1);
+        let lattice = Lattice::covering(faded_box(box_mm), (finest / 4.0).clamp(2.0, 8.0), 1);
         let velocity = SplineField::interpolating(lattice, lattice.map(velocity));
         Ok(Self {
             forward: integrate(&velocity, lattice, 1.0),
@@ -176,9 +204,8 @@ fn integrate(velocity: &SplineField, lattice: Lattice, sign: f64) -> SplineField
     SplineField::interpolating(lattice, values)
 }
 
-fn random_field(scale: &WarpScale, seed: u64, stream: Stream, index: u64) -> SplineField {
-    let lattice = Lattice::covering(faded_box(), scale.knot_spacing_mm, 1);
-    let mut random = generator(seed, stream, index);
+fn random_field(scale: &WarpScale, box_mm: [Point; 2], mut random: impl Rng) -> SplineField {
+    let lattice = Lattice::covering(box_mm, scale.knot_spacing_mm, 1);
     let amplitude = scale.rms_mm / SPLINE_ENERGY.powf(1.5);
     let mut draw = || -> f64 { StandardNormal.sample(&mut random) };
     let coefficients: Vec<Point> =
@@ -186,19 +213,19 @@ fn random_field(scale: &WarpScale, seed: u64, stream: Stream, index: u64) -> Spl
     SplineField::new(lattice, &coefficients)
 }
 
-/// 1 in the head box, falling smoothly to 0 over [`FADE_MM`] beyond it.
-fn fade(p: Point) -> f64 {
+/// 1 in the box, falling smoothly to 0 over [`FADE_MM`] beyond it.
+fn fade(p: Point, [low, high]: [Point; 2]) -> f64 {
     (0..3)
         .map(|axis| {
-            let beyond = (HEAD_MM[0][axis] - p[axis]).max(p[axis] - HEAD_MM[1][axis]).max(0.0);
+            let beyond = (low[axis] - p[axis]).max(p[axis] - high[axis]).max(0.0);
             let t = 1.0 - (beyond / FADE_MM).min(1.0);
             t * t * (3.0 - 2.0 * t)
         })
         .product()
 }
 
-fn faded_box() -> [Point; 2] {
-    [HEAD_MM[0].map(|edge| edge - FADE_MM), HEAD_MM[1].map(|edge| edge + FADE_MM)]
+fn faded_box([low, high]: [Point; 2]) -> [Point; 2] {
+    [low.map(|edge| edge - FADE_MM), high.map(|edge| edge + FADE_MM)]
 }
 
 fn sample(field: &SplineField, geometry: &Geometry) -> Vec<f32> {

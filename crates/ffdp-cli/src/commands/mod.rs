@@ -8,3 +8,4 @@ pub mod man;
 pub mod measure;
 pub mod plan;
 pub mod register;
+pub mod synth;

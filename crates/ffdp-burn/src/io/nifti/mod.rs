@@ -20,6 +20,7 @@ mod layout;
 mod orientation;
 mod read;
 mod source;
+mod stream;
 mod write;
 
 #[cfg(test)]
@@ -33,4 +34,5 @@ pub use orientation::{Form, GeometrySource};
 pub use read::{
     read_label_slab, read_labels, read_labels_at, read_slab, read_volume, read_volume_at,
 };
+pub use stream::{LabelWriter, VolumeWriter};
 pub use write::{write_labels, write_volume};

@@ -22,7 +22,7 @@ const ORTHONORMAL_TOLERANCE: f64 = 1e-5;
 
 const MILLIMETRES: i32 = 2;
 const SCANNER: i32 = 1;
-const INTENT_LABEL: i32 = 1002;
+pub(super) const INTENT_LABEL: i32 = 1002;
 
 /// Compression level: float images hardly shrink further, and time grows several times.
 const LEVEL: Compression = Compression::fast();
@@ -64,7 +64,7 @@ pub fn write_labels(path: impl AsRef<Path>, labels: &LabelMap) -> Result<()> {
 }
 
 /// The narrowest type for all labels; signed before unsigned at equal width, as more tools read it.
-fn smallest_type(labels: &[i32]) -> DataType {
+pub(super) fn smallest_type(labels: &[i32]) -> DataType {
     let low = labels.iter().copied().min().unwrap_or(0);
     let high = labels.iter().copied().max().unwrap_or(0);
     let fits = |from: i32, to: i32| low >= from && high <= to;

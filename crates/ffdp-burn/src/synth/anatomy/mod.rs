@@ -15,6 +15,7 @@ use cerebrum::{Cerebrum, Hemispheres};
 use deep::DeepNuclei;
 use hindbrain::{BrainstemAndCerebellum, Hindbrain};
 
+use super::phantom::HEAD_MM;
 use super::structure::Structure::{self, *};
 
 /// Thickness of the fluid around the brain, mm.
@@ -41,6 +42,9 @@ impl Default for Anatomy {
 const FOLDING_SEED: u64 = 2025;
 
 impl Anatomy {
+    /// Low and high corner of the box that the whole head fits in, RAS mm, warped or not.
+    pub const BOX_MM: [[f64; 3]; 2] = HEAD_MM;
+
     /// The anatomy with the folding pattern of `seed`.
     pub fn new(seed: u64) -> Self {
         Self {

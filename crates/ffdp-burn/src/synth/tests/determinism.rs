@@ -6,7 +6,7 @@ fn bits(subject: &Subject) -> (Vec<u32>, Vec<i32>) {
     (subject.image.data.iter().map(|v| v.to_bits()).collect(), subject.labels.data.clone())
 }
 
-fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
+pub(super) fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
     pool.expect("a thread pool").install(work)
 }

@@ -4,6 +4,9 @@ mod anatomy_on_grids;
 mod appearance;
 mod determinism;
 mod registration_problems;
+mod slabs;
+mod smooth_labels;
+mod statistics;
 mod structures;
 mod warps;
 

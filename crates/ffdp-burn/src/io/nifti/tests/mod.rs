@@ -10,6 +10,7 @@ mod real_files;
 mod reject;
 mod round_trip;
 mod slabs;
+mod stream;
 mod write;
 
 use std::fs;

@@ -1,0 +1,176 @@
+//! Writing an image slice by slice, for images that do not fit into memory.
+
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+
+use super::data_type::DataType;
+use super::header::reject;
+use super::layout::RawHeader;
+use super::write::{INTENT_LABEL, new_header, smallest_type, write_numbers};
+use crate::error::{Error, Result};
+use crate::image::Geometry;
+use crate::io::atomic::AtomicFile;
+use crate::io::gzip::ParallelGzip;
+
+/// A float32 image that grows by slices; see [`VolumeWriter::finish`].
+pub struct VolumeWriter(Stream);
+
+impl VolumeWriter {
+    /// Begins an image; the name says whether it is compressed, as in
+    /// [`write_volume`](super::write_volume). Nothing appears under `path` yet.
+    ///
+    /// # Errors
+    /// As [`write_volume`](super::write_volume).
+    pub fn create(path: impl AsRef<Path>, geometry: &Geometry) -> Result<Self> {
+        let header = new_header(geometry, DataType::F32);
+        Stream::create(path.as_ref(), &header, geometry).map(Self)
+    }
+
+    /// Appends voxels, x fastest.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when writing fails, [`Error::Shape`] for more voxels than the image has.
+    pub fn write(&mut self, voxels: &[f32]) -> Result<()> {
+        self.0
+            .append(voxels.len(), |out| write_numbers(out, voxels.iter().map(|v| v.to_le_bytes())))
+    }
+
+    /// Puts the complete image in place. Without this call nothing is left behind.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] when voxels are missing, [`Error::Io`] when writing fails.
+    pub fn finish(self) -> Result<()> {
+        self.0.finish()
+    }
+}
+
+/// A label map that grows by slices.
+pub struct LabelWriter {
+    stream: Stream,
+    data_type: DataType,
+    /// Smallest and largest label announced.
+    range: [i32; 2],
+}
+
+impl LabelWriter {
+    /// Begins a label map in the smallest type that holds `ids`, all that will occur.
+    ///
+    /// # Errors
+    /// As [`VolumeWriter::create`].
+    pub fn create(path: impl AsRef<Path>, geometry: &Geometry, ids: &[i32]) -> Result<Self> {
+        let range = range_of(ids);
+        let data_type = smallest_type(&range);
+        let mut header = new_header(geometry, data_type);
+        header.intent_code = INTENT_LABEL;
+        Ok(Self { stream: Stream::create(path.as_ref(), &header, geometry)?, data_type, range })
+    }
+
+    /// Appends labels, x fastest.
+    ///
+    /// # Errors
+    /// As [`VolumeWriter::write`], and [`Error::Invalid`] for a label beyond the type chosen.
+    pub fn write(&mut self, labels: &[i32]) -> Result<()> {
+        let ([low, high], [least, most]) = (range_of(labels), self.range);
+        if smallest_type(&[low, high, least, most]) != self.data_type {
+            let what = format!("labels must fit {:?}, the type of those announced", self.data_type);
+            return Err(Error::invalid(what, [low, high], "announce every label"));
+        }
+        self.stream.append(labels.len(), |out| match self.data_type.bytes() {
+            // Two's complement: the low bytes are the number in the narrower type.
+            1 => write_numbers(out, labels.iter().map(|v| (*v as u8).to_le_bytes())),
+            2 => write_numbers(out, labels.iter().map(|v| (*v as u16).to_le_bytes())),
+            _ => write_numbers(out, labels.iter().map(|v| v.to_le_bytes())),
+        })
+    }
+
+    /// Puts the complete label map in place. Without this call nothing is left behind.
+    ///
+    /// # Errors
+    /// As [`VolumeWriter::finish`].
+    pub fn finish(self) -> Result<()> {
+        self.stream.finish()
+    }
+}
+
+/// Smallest and largest label; zeros for none.
+fn range_of(labels: &[i32]) -> [i32; 2] {
+    let (low, high) = (labels.iter().copied().min(), labels.iter().copied().max());
+    [low.unwrap_or(0), high.unwrap_or(0)]
+}
+
+/// A file under a temporary name, with the number of voxels that it lacks.
+struct Stream {
+    path: PathBuf,
+    encoder: Encoder,
+    size: [usize; 3],
+    missing: usize,
+}
+
+enum Encoder {
+    Plain(BufWriter<AtomicFile>),
+    Gzip(Box<ParallelGzip<BufWriter<AtomicFile>>>),
+}
+
+impl Stream {
+    fn create(path: &Path, header: &RawHeader, geometry: &Geometry) -> Result<Self> {
+        let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase());
+        let name = name.unwrap_or_default();
+        let failed = |source| Error::io(path, "write", source);
+        let file = || AtomicFile::create(path).map(|f| BufWriter::with_capacity(1 << 20, f));
+        let mut encoder = if name.ends_with(".nii.gz") {
+            let gzip = ParallelGzip::new(file()?, Compression::fast()).map_err(failed)?;
+            Encoder::Gzip(Box::new(gzip))
+        } else if name.ends_with(".nii") {
+            Encoder::Plain(file()?)
+        } else {
+            let what = "the name of a NIfTI file must end in .nii or .nii.gz";
+            return Err(reject(path, what, format!("{name:?}"), "rename the output"));
+        };
+        encoder.as_write().write_all(&header.to_bytes()).map_err(failed)?;
+        let (size, missing) = (geometry.size, geometry.len());
+        Ok(Self { path: path.to_path_buf(), encoder, size, missing })
+    }
+
+    fn append(
+        &mut self,
+        count: usize,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<()> {
+        let Some(missing) = self.missing.checked_sub(count) else {
+            return Err(
+                self.wrong_count(self.size.iter().product::<usize>() - self.missing + count)
+            );
+        };
+        write(self.encoder.as_write()).map_err(|e| Error::io(&self.path, "write", e))?;
+        self.missing = missing;
+        Ok(())
+    }
+
+    fn finish(self) -> Result<()> {
+        if self.missing > 0 {
+            return Err(self.wrong_count(self.size.iter().product::<usize>() - self.missing));
+        }
+        let failed = |source| Error::io(&self.path, "write", source);
+        let buffered = match self.encoder {
+            Encoder::Plain(file) => file,
+            Encoder::Gzip(stream) => stream.finish().map_err(failed)?,
+        };
+        buffered.into_inner().map_err(|error| failed(error.into_error()))?.commit()
+    }
+
+    fn wrong_count(&self, got: usize) -> Error {
+        let what = format!("number of voxels of size {:?}", self.size);
+        Error::Shape { what, expected: vec![self.size.iter().product()], got: vec![got] }
+    }
+}
+
+impl Encoder {
+    fn as_write(&mut self) -> &mut dyn Write {
+        match self {
+            Encoder::Plain(file) => file,
+            Encoder::Gzip(stream) => stream,
+        }
+    }
+}

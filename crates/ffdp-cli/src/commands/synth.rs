@@ -1,0 +1,283 @@
+//! `ffdp synth`: labelled images of any resolution, from label maps or from nothing.
+//!
+//! Read [`run`] first; `synth/plan.rs` says which files and grids there will be,
+//! `synth/source.rs` where labels and statistics come from, `synth/manifest.rs` what is listed.
+
+mod manifest;
+mod plan;
+mod source;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::{Args, ValueEnum};
+use ffdp_burn::Error;
+use ffdp_burn::image::Geometry;
+use ffdp_burn::io::nifti::{LabelWriter, VolumeWriter, write_displacement};
+use ffdp_burn::io::{check_disk, check_memory, write_atomically};
+use ffdp_burn::synth::{
+    Diffeomorphism, IntensityTable, LabelField, Modality, Slab, Slabs, SubjectSource, WarpScale,
+    WarpSettings, coarsen_image, coarsen_labels,
+};
+
+use crate::failure::{Failure, Outcome};
+use crate::printer::{Printer, print_to_stdout};
+use manifest::{Manifest, SubjectEntry};
+use plan::{Plan, SubjectFiles};
+use source::Sources;
+
+const SYNTH_HELP: &str = "\
+Labels become a smooth function of position, are seen through the subject's own warp, sampled on \
+the finest grid, and painted: every voxel is a draw from its label's normal distribution, smoothed \
+by 0.75 voxel (section K.1 of the FFDP paper). Coarser grids are block means (images) and \
+majorities (labels) of the finest.
+
+Without --labels, subjects are warps of a procedural brain. Statistics of the labels come from \
+--image, from --statistics, or from a table for --modality (of the procedural brain, or of \
+FreeSurfer's aseg labels).
+
+Written to the output folder, for every subject and spacing:
+  0.5mm/subject-000.nii.gz              the image
+  0.5mm/subject-000_labels.nii.gz       its labels
+  0.5mm/pairs.csv                       pairs of subjects, for the transmorph example's --data
+  warps/subject-000_warp.nii.gz         from the subject to the label map (ITK: LPS mm)
+  warps/subject-000_inverse_warp.nii.gz from the label map to the subject
+  statistics.json                       mean and deviation of every label
+  manifest.json                         all of it, with seeds
+
+With the warp as transform, `ffdp apply` carries the label map onto the subject.
+The same seed gives the same voxels on any number of threads.";
+
+/// `ffdp synth`.
+#[derive(Debug, Args)]
+#[command(after_long_help = SYNTH_HELP)]
+pub struct SynthArguments {
+    /// Folder for the results; made if it does not exist.
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
+    /// Label maps to start from (NIfTI); subject k is made from map k, cyclically.
+    #[arg(long, value_name = "FILE", num_args = 1.., value_delimiter = ',')]
+    pub labels: Vec<PathBuf>,
+    /// Images on the grids of the label maps, one each, from which the intensity statistics of all
+    /// labels are estimated.
+    #[arg(long, value_name = "FILE", num_args = 1.., value_delimiter = ',', requires = "labels")]
+    pub image: Vec<PathBuf>,
+    /// Intensity statistics as `synth` writes them (statistics.json).
+    #[arg(long, value_name = "FILE", conflicts_with = "image")]
+    pub statistics: Option<PathBuf>,
+    /// Contrast of the tabulated statistics [default: t1].
+    #[arg(long, value_enum, conflicts_with_all = ["image", "statistics"])]
+    pub modality: Option<ModalityChoice>,
+    /// Number of subjects [default: one for each label map, 2 without].
+    #[arg(short = 'n', long, value_name = "N")]
+    pub subjects: Option<usize>,
+    /// Voxel sizes in mm, the coarser ones multiples of the finest.
+    #[arg(long, value_name = "MM", num_args = 1.., value_delimiter = ',', default_values_t = [1.0])]
+    pub spacing: Vec<f64>,
+    /// Strength of the random warps: root mean square of each velocity component, mm [default: 0
+    /// if every subject has a label map of its own, else 3.2].
+    #[arg(long, value_name = "MM")]
+    pub warp_mm: Option<f64>,
+    /// Distance of the random warps' knots, mm; features are twice as large [default: 64, at most
+    /// a third of the labelled region].
+    #[arg(long, value_name = "MM")]
+    pub warp_knots_mm: Option<f64>,
+    /// Spacing of the warps in their files, mm.
+    #[arg(long, value_name = "MM", default_value_t = 2.0)]
+    pub warp_spacing: f64,
+    /// How much subjects differ in contrast: deviation of a label's mean between subjects, in
+    /// deviations within the label.
+    #[arg(long, value_name = "FACTOR", default_value_t = 0.0)]
+    pub variation: f64,
+    /// Smoothing after painting, voxels of the finest grid.
+    #[arg(long, value_name = "VOXELS", default_value_t = 0.75)]
+    pub smoothing: f64,
+    /// Seed of the first subject; the next ones count on from it.
+    #[arg(long, value_name = "S", default_value_t = 2025)]
+    pub seed: u64,
+    /// Write .nii instead of .nii.gz: larger, and slabs can be read without unpacking.
+    #[arg(long)]
+    pub uncompressed: bool,
+    /// Print manifest.json to stdout.
+    #[arg(long)]
+    pub json: bool,
+    /// Say nothing but errors.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Contrasts that are tabulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ModalityChoice {
+    /// T1-weighted MRI.
+    T1,
+    /// T2-weighted MRI.
+    T2,
+    /// Computed tomography, brain window.
+    Ct,
+}
+
+impl From<ModalityChoice> for Modality {
+    fn from(choice: ModalityChoice) -> Self {
+        match choice {
+            ModalityChoice::T1 => Self::T1,
+            ModalityChoice::T2 => Self::T2,
+            ModalityChoice::Ct => Self::Ct,
+        }
+    }
+}
+
+/// Knots and strength of the phantom's warps, mm.
+const DEFAULT_KNOTS_MM: f64 = 64.0;
+const DEFAULT_WARP_MM: f64 = 3.2;
+/// The least knot distance that warps accept, mm.
+const LEAST_KNOTS_MM: f64 = 8.0;
+
+/// Makes subjects and writes them.
+pub fn run(request: &SynthArguments) -> Outcome<()> {
+    let printer = Printer::new(request.quiet, false);
+    let sources = Sources::resolve(request)?;
+    let plan = Plan::new(request, &sources)?;
+    plan.check_outputs(request)?;
+    plan.make_folders()?;
+    check_disk("the data set (before compression)", &request.output, plan.disk_bytes())?;
+
+    let mut entries: Vec<Option<SubjectEntry>> = vec![None; plan.subjects];
+    // Source by source: the smooth function of a label map is built once.
+    for index in 0..sources.count().min(plan.subjects) {
+        let start = Instant::now();
+        check_memory("the subjects", plan.memory_bytes(index))?;
+        let source = sources.load(index)?;
+        let geometry = &plan.grids[index];
+        if let Some(name) = sources.name(index) {
+            let seconds = start.elapsed().as_secs_f64();
+            printer.note(&format!("{name}: smooth labels in {seconds:.1} s"));
+        }
+        for subject in (index..plan.subjects).step_by(sources.count()) {
+            let start = Instant::now();
+            let settings = warp_settings(request, plan.warped, source.box_mm);
+            let seed = request.seed.wrapping_add(subject as u64);
+            let files = &plan.files[subject];
+            let warp = settings
+                .as_ref()
+                .map(|settings| Diffeomorphism::random_in(settings, seed, source.box_mm))
+                .transpose()?;
+            if let Some(warp) = &warp {
+                write_warps(warp, files, &geometry.warp)?;
+            }
+            let table = sources.table.varied(request.variation, seed);
+            let content =
+                Content { field: &*source.field, warp: warp.as_ref(), table: &table, seed };
+            write_images(&content, request.smoothing, files, &geometry.images)?;
+            let seconds = start.elapsed().as_secs_f64();
+            printer.note(&format!("{}: {seconds:.1} s", files.name));
+            let entry = SubjectEntry::new(request, files, seed, sources.name(index), settings);
+            entries[subject] = Some(entry);
+        }
+    }
+    let entries = entries.into_iter().flatten().collect();
+    let manifest = Manifest::new(request, entries, &sources.origin);
+    let json = to_json(&manifest)?;
+    write_text(&request.output.join("statistics.json"), &to_json(&sources.table)?)?;
+    manifest.write_pairs(&request.output)?;
+    write_text(&request.output.join("manifest.json"), &json)?;
+    printer.note(&format!("results are in {}", request.output.display()));
+    if request.json { print_to_stdout(&json) } else { Ok(()) }
+}
+
+/// The warps of this run; `None` for none.
+fn warp_settings(
+    request: &SynthArguments,
+    warped: bool,
+    [low, high]: [[f64; 3]; 2],
+) -> Option<WarpSettings> {
+    let rms_mm = request.warp_mm.unwrap_or(if warped { DEFAULT_WARP_MM } else { 0.0 });
+    let extent = (0..3).map(|axis| high[axis] - low[axis]).fold(0.0, f64::max);
+    let fitting = (extent / 3.0).clamp(LEAST_KNOTS_MM, DEFAULT_KNOTS_MM);
+    let knot_spacing_mm = request.warp_knots_mm.unwrap_or(fitting);
+    let scales = vec![WarpScale { knot_spacing_mm, rms_mm }];
+    (rms_mm != 0.0).then_some(WarpSettings { scales })
+}
+
+fn write_warps(warp: &Diffeomorphism, files: &SubjectFiles, grid: &Geometry) -> Outcome<()> {
+    write_displacement(&files.warp, &warp.displacement_voxels(grid), grid)?;
+    write_displacement(&files.inverse_warp, &warp.inverse_displacement_voxels(grid), grid)?;
+    Ok(())
+}
+
+/// What a subject shows.
+struct Content<'a> {
+    field: &'a dyn LabelField,
+    warp: Option<&'a Diffeomorphism>,
+    table: &'a IntensityTable,
+    seed: u64,
+}
+
+/// One resolution on its way to disk.
+struct Output {
+    /// Voxels of the finest grid along each edge of a voxel.
+    factor: usize,
+    image: VolumeWriter,
+    labels: LabelWriter,
+}
+
+/// Streams a subject into the files of all resolutions.
+fn write_images(
+    content: &Content,
+    smoothing_voxels: f64,
+    files: &SubjectFiles,
+    grids: &plan::ImageGrids,
+) -> Outcome<()> {
+    let ids = content.field.ids();
+    // Outside the label map is background, which may not occur in it.
+    let ids: Vec<i32> = ids.into_iter().chain([0]).collect();
+    let open = |(index, &factor): (usize, &usize)| -> Outcome<Output> {
+        let grid = &grids.of_factor[index];
+        let image = VolumeWriter::create(&files.images[index], grid)?;
+        Ok(Output { factor, image, labels: LabelWriter::create(&files.labels[index], grid, &ids)? })
+    };
+    let mut outputs: Vec<Output> =
+        grids.factors.iter().enumerate().map(open).collect::<Outcome<_>>()?;
+    let source = SubjectSource {
+        field: content.field,
+        warp: content.warp,
+        table: content.table,
+        geometry: grids.finest.clone(),
+        smoothing_voxels,
+        seed: content.seed,
+    };
+    let [nx, ny, _] = grids.finest.size;
+    for Slab { labels, image, .. } in Slabs::new(source, grids.thickness)? {
+        for output in &mut outputs {
+            if output.factor == 1 {
+                output.image.write(&image)?;
+                output.labels.write(&labels)?;
+            } else {
+                output.image.write(&coarsen_image(&image, [nx, ny], output.factor))?;
+                output.labels.write(&coarsen_labels(&labels, [nx, ny], output.factor))?;
+            }
+        }
+    }
+    for Output { image, labels, .. } in outputs {
+        image.finish()?;
+        labels.finish()?;
+    }
+    Ok(())
+}
+
+fn to_json<T: serde::Serialize>(value: &T) -> Outcome<String> {
+    let json = serde_json::to_string_pretty(value);
+    json.map(|json| json + "\n").map_err(|e| Failure::user(e.to_string(), "report this"))
+}
+
+fn write_text(path: &std::path::Path, text: &str) -> Outcome<()> {
+    use std::io::Write;
+    write_atomically(path, |file| file.write_all(text.as_bytes()))?;
+    Ok(())
+}
+
+/// Makes a folder and those above it.
+fn make_folder(folder: &std::path::Path) -> Outcome<()> {
+    fs::create_dir_all(folder).map_err(|error| Error::io(folder, "create", error).into())
+}
