@@ -2,9 +2,9 @@
 
 use super::problem::Problem;
 use super::pyramid::MINIMUM_AXIS_VOXELS;
-use super::settings::Settings;
+use super::settings::{Settings, Stage};
 use crate::error::{Error, Result};
-use crate::image::{Geometry, Volume};
+use crate::image::{Affine, Geometry, Physical, Volume};
 
 /// Least part of the fixed grid, in percent, that must lie inside the moving image.
 ///
@@ -20,7 +20,10 @@ pub(super) fn prepare(problem: &Problem, settings: &Settings) -> Result<[Volume;
         volume.check_finite(name)?;
         check_size(name, volume)?;
     }
-    check_overlap(problem)?;
+    // Moments bring the images together; the overlap is checked after them.
+    if !matches!(settings.stages.first(), Some(Stage::Moments(_))) {
+        check_overlap(&fixed.geometry, &moving.geometry, &problem.initial)?;
+    }
     Ok([
         scaled("the fixed image", fixed, settings.intensity_percentiles)?,
         scaled("the moving image", moving, settings.intensity_percentiles)?,
@@ -64,10 +67,17 @@ fn scaled(name: &str, volume: &Volume, [low, high]: [f64; 2]) -> Result<Volume> 
     if from < to { volume.normalized(low, high) } else { volume.normalized(0.0, 100.0) }
 }
 
-/// The moving grid where the initial transform puts it in the space of the fixed image.
-fn check_overlap(problem: &Problem) -> Result<()> {
-    let moving = &problem.moving.geometry;
-    let placed = moving.voxel_to_mm().then(&problem.initial.inverse()?);
-    let placed = Geometry::from_affine(moving.size, placed)?;
-    problem.fixed.geometry.check_overlap(&placed, MINIMUM_OVERLAP_PERCENT)
+/// Demands that the images meet where `affine` (fixed to moving, RAS mm) places them.
+pub(super) fn check_overlap(
+    fixed: &Geometry,
+    moving: &Geometry,
+    affine: &Affine<Physical, Physical>,
+) -> Result<()> {
+    fixed.check_overlap(&placed(moving, affine)?, MINIMUM_OVERLAP_PERCENT)
+}
+
+/// The moving grid where `affine` puts it in the space of the fixed image.
+pub(super) fn placed(moving: &Geometry, affine: &Affine<Physical, Physical>) -> Result<Geometry> {
+    let voxel_to_mm = moving.voxel_to_mm().then(&affine.inverse()?);
+    Geometry::from_affine(moving.size, voxel_to_mm)
 }

@@ -6,14 +6,15 @@ use serde::Serialize;
 use super::comparison::Comparison;
 use super::deformable;
 use super::level::{LevelReport, Stop, check_finite_loss};
+use super::linear;
 use super::observer::Observer;
-use super::prepare::prepare;
+use super::prepare::{check_overlap, prepare};
 use super::problem::Problem;
-use super::pyramid::level_image;
+use super::pyramid::{LevelImage, level_image};
 use super::settings::{LevelSettings, Settings, Similarity, Stage};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Physical, Volume};
-use crate::ops::MomentStorage;
+use crate::ops::{MomentStorage, Outside};
 use crate::transform::{Composite, Displacement, Step};
 
 /// What a registration found: the map `phi(x) = A (x + w(x))` from fixed to moving.
@@ -52,6 +53,9 @@ pub struct StageReport {
     pub levels: Vec<LevelReport>,
     /// The loss of its finest level at its end.
     pub loss_after: f64,
+    /// Whether its result was kept: a stage that makes that loss worse is undone, and the next one
+    /// starts where it did.
+    pub kept: bool,
     /// Time spent on it.
     pub seconds: f64,
 }
@@ -74,9 +78,9 @@ impl Outcome {
         match self {
             Self::Improved => None,
             Self::NotImproved => Some(
-                "the images did not become more alike: check that they show the same anatomy in \
-                 the same place (align them rigidly or affinely first), and that the metric suits \
-                 them (mse needs equal intensities)",
+                "the images did not become more alike: check that they show the same anatomy, that \
+                 linear stages come before the deformation (or that an initial transform places \
+                 it), and that the metric suits them (mse needs equal intensities)",
             ),
             Self::Cancelled => Some("the run was ended early; run it again to the end"),
         }
@@ -104,18 +108,27 @@ pub fn register(
     observer: &mut dyn Observer,
 ) -> Result<Registration> {
     let device = device.clone().inner();
-    check_moments(settings, &device)?;
+    check_moment_storage(settings, &device)?;
     let images = prepare(problem, settings)?.map(|image| image.to_tensor(&device));
-    let mut run = Run { problem, images, settings, device, observer };
+    let mut run = Run { problem, images, levels: Vec::new(), settings, device, observer };
     let mut found = Found { affine: problem.initial, warp: None };
     let mut stages = Vec::with_capacity(settings.stages.len());
     let mut last = None;
     for stage in &settings.stages {
-        let (next, report, comparison) = match stage {
-            Stage::Greedy(settings) => deformable::greedy(&mut run, settings, found)?,
+        let before = found.clone();
+        let run = &mut run;
+        let (next, mut report, comparison) = match stage {
+            Stage::Moments(settings) => linear::moments(run, settings, found)?,
+            Stage::Rigid(settings) => linear::rigid(run, settings, found)?,
+            Stage::Affine(settings) => linear::affine(run, settings, found)?,
+            Stage::Greedy(settings) => deformable::greedy(run, settings, found)?,
         };
         let cancelled = report.levels.iter().any(|level| level.stop == Stop::Cancelled);
-        found = next;
+        found = keep_if_better(stage, before, next, &mut report, &comparison)?;
+        if matches!(stage, Stage::Moments(_)) {
+            let Problem { fixed, moving, .. } = problem;
+            check_overlap(&fixed.geometry, &moving.geometry, &found.affine)?;
+        }
         stages.push(report);
         last = Some(comparison);
         if cancelled {
@@ -125,7 +138,29 @@ pub fn register(
     run.finish(found, stages, &last.expect("settings with no stage do not validate"))
 }
 
+/// What a stage found, or what was there before it if that is more alike. Moments have tried the start
+/// themselves; a deformation that refines another one starts from it and is not judged.
+fn keep_if_better(
+    stage: &Stage,
+    before: Found,
+    after: Found,
+    report: &mut StageReport,
+    comparison: &Comparison,
+) -> Result<Found> {
+    if matches!(stage, Stage::Moments(_)) || before.warp.is_some() {
+        return Ok(after);
+    }
+    let loss_before = comparison.loss(&before.affine, None)?;
+    if report.loss_after < loss_before {
+        return Ok(after);
+    }
+    check_finite_loss(report.loss_after)?;
+    (report.kept, report.loss_after) = (false, loss_before);
+    Ok(before)
+}
+
 /// What the stages have found so far.
+#[derive(Clone)]
 pub(super) struct Found {
     /// `A`.
     pub affine: Affine<Physical, Physical>,
@@ -138,22 +173,42 @@ pub(super) struct Run<'a> {
     pub problem: &'a Problem<'a>,
     /// Fixed and moving, scaled, at full resolution.
     images: [Tensor<5>; 2],
+    /// Small levels of both, by their spacing in mm: stages share them.
+    levels: Vec<(f64, [LevelImage; 2])>,
     pub settings: &'a Settings,
     pub device: Device,
     pub observer: &'a mut dyn Observer,
 }
 
+/// Levels are kept that take at most one part in this many of the image's memory.
+const LARGEST_KEPT_PART: usize = 8;
+
 impl Run<'_> {
     /// The images on a level.
-    pub fn comparison(&self, level: &LevelSettings, similarity: Similarity) -> Result<Comparison> {
-        let [fixed, moving] = [&self.problem.fixed.geometry, &self.problem.moving.geometry];
-        let finest_mm = fixed.spacing_mm.into_iter().fold(f64::INFINITY, f64::min);
-        let spacing_mm = level.shrink * finest_mm;
-        Ok(Comparison {
-            fixed: level_image(&self.images[0], fixed, spacing_mm)?,
-            moving: level_image(&self.images[1], moving, spacing_mm)?,
-            similarity,
-        })
+    pub fn comparison(
+        &mut self,
+        level: &LevelSettings,
+        similarity: Similarity,
+    ) -> Result<Comparison> {
+        let spacing = self.problem.fixed.geometry.spacing_mm;
+        let finest_mm = spacing.into_iter().fold(f64::INFINITY, f64::min);
+        let [fixed, moving] = self.images_at(level.shrink * finest_mm)?;
+        Ok(Comparison { fixed, moving, similarity, outside: Outside::Background })
+    }
+
+    /// Both images with voxels of about `spacing_mm`. Small ones are kept for the stages to come.
+    fn images_at(&mut self, spacing_mm: f64) -> Result<[LevelImage; 2]> {
+        if let Some((_, images)) = self.levels.iter().find(|(kept, _)| *kept == spacing_mm) {
+            return Ok(images.clone());
+        }
+        let full = [&self.problem.fixed.geometry, &self.problem.moving.geometry];
+        let least = self.settings.minimum_axis_voxels;
+        let of = |i: usize| level_image(&self.images[i], full[i], spacing_mm, least);
+        let images = [of(0)?, of(1)?];
+        if (0..2).all(|i| LARGEST_KEPT_PART * images[i].geometry.len() <= full[i].len()) {
+            self.levels.push((spacing_mm, images.clone()));
+        }
+        Ok(images)
     }
 
     /// The result, judged on the finest level of the last stage.
@@ -180,9 +235,10 @@ impl Run<'_> {
     }
 }
 
-fn check_moments(settings: &Settings, device: &Device) -> Result<()> {
+fn check_moment_storage(settings: &Settings, device: &Device) -> Result<()> {
     let small = |stage: &Stage| match stage {
         Stage::Greedy(settings) => settings.moments == MomentStorage::Bf16,
+        Stage::Moments(_) | Stage::Rigid(_) | Stage::Affine(_) => false,
     };
     if !settings.stages.iter().any(small) || device.supports_dtype(DType::BF16) {
         return Ok(());

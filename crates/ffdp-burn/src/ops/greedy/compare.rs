@@ -34,27 +34,34 @@ pub(super) fn compare<B: Comparing>(
             // `2 (moved - fixed)` times a half: subtraction is exact where the two are alike.
             (sum, B::float_sub(moved, fixed))
         }
-        Measure::MutualInformation(options) => mutual_information::<B>(moved, fixed, *options),
+        Measure::MutualInformation(options) => {
+            information::<B>(moved, fixed, *options, Information::Mutual)
+        }
+        Measure::NormalizedMutualInformation(options) => {
+            information::<B>(moved, fixed, *options, Information::Normalized)
+        }
     }
 }
 
-/// `V I` of the `V` voxels of each image of a batch, summed over it.
-fn mutual_information<B: Comparing>(
+/// `-V L` of the `V` voxels of each image of a batch, summed over it; `L` the loss, `-I` for mutual
+/// information.
+fn information<B: Comparing>(
     moved: FloatTensor<B>,
     fixed: FloatTensor<B>,
     options: HistogramOptions,
+    told: Information,
 ) -> (FloatTensor<B>, FloatTensor<B>) {
     let shape = moved.shape();
     let binning = Binning { options, weighted: false };
     // Bound, but not read where there are no weights.
     let weights = fixed.clone();
     let votes = B::joint_histogram_3d(moved.clone(), fixed.clone(), weights.clone(), binning);
-    // The loss is `-I`, averaged over the batch.
+    // The loss is averaged over the batch.
     let scale = -(shape.num_elements() as f64);
-    let loss = B::information_loss(votes.clone(), Information::Mutual);
+    let loss = B::information_loss(votes.clone(), told);
     let (device, dtype) = (moved.device(), moved.dtype().into());
     let slope = B::float_full(Shape::from([1]), scale.into(), &device, dtype);
-    let to_votes = B::information_loss_backward(votes, slope, Information::Mutual);
+    let to_votes = B::information_loss_backward(votes, slope, told);
     let wanted = [true, false];
     let (to_moved, _) =
         B::joint_histogram_3d_backward(moved, fixed, weights, to_votes, binning, wanted);

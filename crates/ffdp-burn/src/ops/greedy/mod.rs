@@ -42,13 +42,18 @@ pub enum Measure {
     SquaredDifference,
     /// The mutual information in nats times the number of voxels, summed over the batch: upwards.
     MutualInformation(HistogramOptions),
+    /// Minus the loss of [`Information::Normalized`](super::Information) times the number of voxels,
+    /// summed over the batch: upwards.
+    NormalizedMutualInformation(HistogramOptions),
 }
 
 impl Measure {
     /// The sign of a step along the gradient.
     fn sign(&self) -> f64 {
         match self {
-            Self::Lncc(_) | Self::MutualInformation(_) => 1.0,
+            Self::Lncc(_) | Self::MutualInformation(_) | Self::NormalizedMutualInformation(_) => {
+                1.0
+            }
             Self::SquaredDifference => -1.0,
         }
     }
@@ -220,7 +225,7 @@ fn check(images: &GreedyImages, field: &Tensor<5>, options: &GreedyOptions, iter
              {window} and {epsilon}"
         ),
         Measure::SquaredDifference => {}
-        Measure::MutualInformation(options) => {
+        Measure::MutualInformation(options) | Measure::NormalizedMutualInformation(options) => {
             options.check();
             assert!(
                 fixed[1] == 1,

@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
-use crate::losses::{self, MutualInformation, Similarity as _};
+use crate::losses::{self, MutualInformation, NormalizedMutualInformation, Similarity as _};
 use crate::ops::{
     AdamStep, GridSampleOptions, MomentStorage, adam, compose, gaussian, grid_sample,
 };
@@ -29,11 +29,13 @@ fn options(measure: Measure) -> GreedyOptions {
     }
 }
 
-fn measures() -> [Measure; 3] {
+fn measures() -> [Measure; 4] {
+    let histogram = HistogramOptions { bins: 16, ..HistogramOptions::default() };
     [
         Measure::Lncc(LnccOptions { window: 5, ..LnccOptions::default() }),
         Measure::SquaredDifference,
-        Measure::MutualInformation(HistogramOptions { bins: 16, ..HistogramOptions::default() }),
+        Measure::MutualInformation(histogram),
+        Measure::NormalizedMutualInformation(histogram),
     ]
 }
 
@@ -78,6 +80,9 @@ fn summed(measure: Measure, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
         Measure::SquaredDifference => losses::Mse.loss(moved, fixed).mul_scalar(count),
         Measure::MutualInformation(options) => {
             MutualInformation(options).loss(moved, fixed).neg().mul_scalar(count)
+        }
+        Measure::NormalizedMutualInformation(options) => {
+            NormalizedMutualInformation(options).loss(moved, fixed).neg().mul_scalar(count)
         }
     }
 }

@@ -66,13 +66,13 @@ impl Greedy {
     }
 
     /// The loss as it is reported, from the measure: `1 - mean n` for LNCC, the mean for MSE, the
-    /// negative information for MI.
+    /// negative information for MI, one minus the normalised one for NMI.
     fn reported(&self, measure: f64) -> f64 {
         let mean = measure / self.images.fixed.shape().num_elements() as f64;
         match self.options.measure {
             Measure::Lncc(_) => 1.0 - mean,
             Measure::SquaredDifference => mean,
-            Measure::MutualInformation(_) => -mean,
+            Measure::MutualInformation(_) | Measure::NormalizedMutualInformation(_) => -mean,
         }
     }
 }
@@ -96,5 +96,6 @@ fn measure(similarity: Similarity) -> Measure {
         Similarity::Lncc(settings) => Measure::Lncc(settings.options()),
         Similarity::Mse => Measure::SquaredDifference,
         Similarity::Mi(settings) => Measure::MutualInformation(settings.options()),
+        Similarity::Nmi(settings) => Measure::NormalizedMutualInformation(settings.options()),
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn greedy(
     let warp = mapped(&u.resampled(&run.problem.fixed.geometry), &back);
     let found = Found { warp: Some(warp), ..found };
     let seconds = start.elapsed().as_secs_f64();
-    let report = StageReport { transform: "greedy", levels, loss_after, seconds };
+    let report = StageReport { transform: "greedy", levels, loss_after, kept: true, seconds };
     Ok((found, report, comparison))
 }
 

@@ -1,13 +1,19 @@
 //! Every number of a registration that can be chosen, with its unit and the origin of its default.
 
 mod greedy;
+mod linear;
+mod preset;
 mod similarity;
 
 pub use greedy::GreedySettings;
+pub(super) use linear::FOREGROUND;
+pub use linear::{LinearSettings, MomentsCentre, MomentsOrder, MomentsSettings};
+pub use preset::Preset;
 pub use similarity::{LnccSettings, MiSettings, Similarity};
 
 use serde::{Deserialize, Serialize};
 
+use super::pyramid::MINIMUM_AXIS_VOXELS;
 use crate::error::{Error, Result};
 
 /// What a registration does. Readable from a file: missing entries take their defaults, unknown
@@ -15,8 +21,8 @@ use crate::error::{Error, Result};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// What is found, in this order; each stage starts from what those before it found. Default:
-    /// the greedy deformation.
+    /// What is found, in this order; each stage starts from what those before it found. Linear stages
+    /// come first. Default: moments, rigid, affine, greedy.
     pub stages: Vec<Stage>,
     /// Percentiles of each image that become 0 and 1 before it is compared. Default 1 and 99.9:
     /// the background stays at 0 and a few hot voxels cannot flatten the contrast.
@@ -24,12 +30,21 @@ pub struct Settings {
     /// Iterations between two reads of the loss from the device. Default 10: every read waits for
     /// all work in flight.
     pub loss_interval: usize,
+    /// No axis of a level has fewer voxels than this (nor more than the image), 8 to 32. Default 16: below,
+    /// a brain is a blob.
+    pub minimum_axis_voxels: usize,
 }
 
 /// One kind of transform, and how it is found. In a file, the entry `transform` names the kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "transform", rename_all = "lowercase")]
 pub enum Stage {
+    /// A first placement by centres and principal axes; images need not overlap before it.
+    Moments(MomentsSettings),
+    /// Turns and shifts.
+    Rigid(LinearSettings),
+    /// Turns, shifts, stretches and shears.
+    Affine(LinearSettings),
     /// A displacement field by the compositive greedy method.
     Greedy(GreedySettings),
 }
@@ -57,11 +72,7 @@ pub struct ConvergenceSettings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self {
-            stages: vec![Stage::Greedy(GreedySettings::default())],
-            intensity_percentiles: [1.0, 99.9],
-            loss_interval: 10,
-        }
+        Self::preset(Preset::Default)
     }
 }
 
@@ -83,6 +94,27 @@ impl Settings {
             return Err(Error::invalid(what, &self.stages, "add one, for example greedy"));
         }
         self.stages.iter().try_for_each(Stage::validate)?;
+        if !self.stages.is_sorted_by_key(|stage| !stage.is_linear()) {
+            return Err(Error::invalid(
+                "linear stages (moments, rigid, affine) must come before deformable ones",
+                self.stages.iter().map(Stage::name).collect::<Vec<_>>(),
+                "change the order, for example to moments, rigid, affine, greedy",
+            ));
+        }
+        if self.stages.iter().skip(1).any(|stage| matches!(stage, Stage::Moments(_))) {
+            return Err(Error::invalid(
+                "moments can only be the first stage",
+                self.stages.iter().map(Stage::name).collect::<Vec<_>>(),
+                "they would undo what was found before: leave them out there",
+            ));
+        }
+        if !(MINIMUM_AXIS_VOXELS..=32).contains(&self.minimum_axis_voxels) {
+            return Err(Error::invalid(
+                format!("minimum_axis_voxels must lie in {MINIMUM_AXIS_VOXELS}..32"),
+                self.minimum_axis_voxels,
+                "16 is the usual one",
+            ));
+        }
         let [low, high] = self.intensity_percentiles;
         if !(0.0 <= low && low < high && high <= 100.0) {
             return Err(Error::invalid(
@@ -103,12 +135,25 @@ impl Stage {
     /// Its name, as a file has it.
     pub fn name(&self) -> &'static str {
         match self {
+            Self::Moments(_) => "moments",
+            Self::Rigid(_) => "rigid",
+            Self::Affine(_) => "affine",
             Self::Greedy(_) => "greedy",
+        }
+    }
+
+    /// Whether it moves the image as a whole.
+    pub fn is_linear(&self) -> bool {
+        match self {
+            Self::Moments(_) | Self::Rigid(_) | Self::Affine(_) => true,
+            Self::Greedy(_) => false,
         }
     }
 
     fn validate(&self) -> Result<()> {
         match self {
+            Self::Moments(settings) => settings.validate(),
+            Self::Rigid(settings) | Self::Affine(settings) => settings.validate(),
             Self::Greedy(settings) => settings.validate(),
         }
     }
@@ -140,13 +185,7 @@ fn validate_levels(levels: &[LevelSettings]) -> Result<()> {
         return Err(Error::invalid(what, levels, "use, for example, shrink 4, 2, 1"));
     }
     let shrinks: Vec<f64> = levels.iter().map(|level| level.shrink).collect();
-    if !shrinks.iter().all(|shrink| (1.0..=LARGEST_SHRINK).contains(shrink)) {
-        return Err(Error::invalid(
-            format!("every shrink factor must lie in 1..{LARGEST_SHRINK}"),
-            shrinks,
-            "use, for example, 4, 2, 1",
-        ));
-    }
+    validate_shrink(&shrinks)?;
     if !shrinks.is_sorted_by(|coarse, fine| coarse >= fine) {
         let what = "shrink factors must go from coarse to fine";
         return Err(Error::invalid(what, shrinks, "use, for example, 4, 2, 1"));
@@ -156,6 +195,15 @@ fn validate_levels(levels: &[LevelSettings]) -> Result<()> {
         return Err(Error::invalid(what, levels, "use, for example, 200, 100, 50"));
     }
     Ok(())
+}
+
+/// That a level is neither enlarged nor shrunk to nothing.
+fn validate_shrink(shrinks: &[f64]) -> Result<()> {
+    if shrinks.iter().all(|shrink| (1.0..=LARGEST_SHRINK).contains(shrink)) {
+        return Ok(());
+    }
+    let what = format!("every shrink factor must lie in 1..{LARGEST_SHRINK}");
+    Err(Error::invalid(what, shrinks, "use, for example, 4, 2, 1"))
 }
 
 fn in_range(what: &str, value: f64, [low, high]: [f64; 2], fix: &str) -> Result<()> {
