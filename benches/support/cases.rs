@@ -4,9 +4,9 @@ use burn::tensor::{Device, Distribution, Int, Tensor};
 use ffdp::baseline::{self, BoxFilter};
 use ffdp::losses::{MutualInformation, Similarity};
 use ffdp::ops::{
-    self, Accumulation, AdamOptions, ComposeOptions, GaussianOptions, GradientMode, GreedyImages,
-    GreedyOptions, GreedyState, GridSampleOptions, HistogramMode, HistogramOptions,
-    LabelDiceOptions, LnccOptions, Measure, MomentStorage, Moments, ParzenKernel,
+    self, Accumulation, AdamOptions, ComposeOptions, DeformImages, DeformOptions, DeformState,
+    GaussianOptions, GradientMode, GridSampleOptions, HistogramMode, HistogramOptions,
+    LabelDiceOptions, LnccOptions, Measure, MomentStorage, Moments, Optimizer, ParzenKernel,
 };
 
 /// What is timed.
@@ -437,30 +437,25 @@ fn adam_steps(t: &[Tensor<5>], storage: MomentStorage, gradient_floor: f64) -> T
     step()
 }
 
-fn greedy_options(measure: Measure, storage: MomentStorage) -> GreedyOptions {
-    GreedyOptions {
-        measure,
-        displacement_scale: GridSampleOptions::default().displacement_scale,
-        step_voxels: [0.25; 3],
-        smooth_gradient: GaussianOptions::isotropic(1.0),
-        smooth_warp: GaussianOptions::isotropic(0.5),
-        adam: AdamOptions { gradient_floor: 0.1, storage, ..AdamOptions::default() },
-    }
+fn greedy_adam(storage: MomentStorage) -> AdamOptions {
+    AdamOptions { gradient_floor: 0.1, storage, ..AdamOptions::default() }
 }
 
 fn greedy(t: &[Tensor<5>], measure: Measure, storage: MomentStorage) -> Tensor<5> {
     let affine = t[2].clone().reshape([1, 3, 4]);
-    let images = GreedyImages { fixed: t[0].clone(), moving: t[1].clone(), affine };
+    let (fixed, moving) = (t[0].clone(), t[1].clone());
+    let images = DeformImages { fixed, moving, affine, masks: [None, None] };
     let [_, _, d, h, w] = t[0].dims();
-    let displacement = Tensor::zeros([1, 3, d, h, w], &t[0].device());
-    let state = GreedyState { displacement, moments: Moments::default() };
-    let options = greedy_options(measure, storage);
-    ops::greedy(&images, state, &options, STEPS).1.displacement
+    let field = Tensor::zeros([1, 3, d, h, w], &t[0].device());
+    let state = DeformState { field, moments: Moments::default() };
+    let optimizer = Optimizer::Adam(greedy_adam(storage));
+    let options = DeformOptions { optimizer, ..DeformOptions::greedy(measure) };
+    ops::deform(&images, state, &options, STEPS).1.field
 }
 
 /// The same from one op after the other, with autodiff, and LNCC.
 fn greedy_composed(t: &[Tensor<5>]) -> Tensor<5> {
-    let options = greedy_options(Measure::SquaredDifference, MomentStorage::Full);
+    let options = DeformOptions::greedy(Measure::Lncc(LnccOptions::default()));
     let [_, _, d, h, w] = t[0].dims();
     let mut field = Tensor::zeros([1, 3, d, h, w], &t[0].device());
     let mut moments = Moments::default();
@@ -473,10 +468,10 @@ fn greedy_composed(t: &[Tensor<5>]) -> Tensor<5> {
         let gradients = ops::lncc(moved, fixed, &LnccOptions::default()).backward();
         let gradient = tracked.grad(&gradients).expect("the loss depends on the field");
         let gradient = ops::gaussian(gradient, &options.smooth_gradient);
-        let step = ops::adam(gradient, &mut moments, &options.adam);
+        let step = ops::adam(gradient, &mut moments, &greedy_adam(MomentStorage::Full));
         let length = step.longest.clamp_min(1.0).reshape([1, 1, 1, 1, 1]);
         let step = step.direction * length.recip().mul_scalar(-0.25);
-        field = ops::gaussian(ops::compose(field, step), &options.smooth_warp);
+        field = ops::gaussian(ops::compose(field, step), &options.smooth_field);
     }
     field
 }

@@ -109,11 +109,16 @@ impl Volume {
             let what = format!("the percentiles {low} and {high} must enclose a range of values");
             return Err(Error::invalid(what, [from, to], fix));
         }
+        Ok(self.rescaled(from, to))
+    }
+
+    /// The volume with `from` and `to` at 0 and 1, clamped to [0, 1].
+    pub(crate) fn rescaled(&self, from: f32, to: f32) -> Self {
         // In f64: the difference of two large f32 may overflow.
         let (from, range) = (f64::from(from), f64::from(to) - f64::from(from));
         let rescale = |&v: &f32| ((f64::from(v) - from) / range).clamp(0.0, 1.0) as f32;
         let data = self.data.iter().map(rescale).collect();
-        Ok(Self { data, geometry: self.geometry.clone() })
+        Self { data, geometry: self.geometry.clone() }
     }
 }
 

@@ -11,8 +11,8 @@ pub mod adam;
 pub mod alignment;
 pub mod compose;
 pub mod conv3d;
+pub mod deform;
 pub mod gaussian;
-pub mod greedy;
 pub mod grid_sample;
 #[cfg(test)]
 mod huge;
@@ -32,11 +32,13 @@ pub(crate) mod real;
 pub(crate) mod vjp;
 
 pub use adam::{AdamOptions, AdamStep, MomentStorage, Moments, adam};
-pub use alignment::{AlignmentLoss, Outside, alignment};
+pub use alignment::{AlignmentImages, AlignmentLoss, Outside, alignment};
 pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
 pub use conv3d::conv3d;
+pub use deform::{
+    DeformImages, DeformOptions, DeformState, Measure, Method, Optimizer, Penalties, Update, deform,
+};
 pub use gaussian::{GaussianOptions, gaussian};
-pub use greedy::{GreedyImages, GreedyOptions, GreedyState, Measure, greedy};
 pub use grid_sample::{Accumulation, GridSampleOptions, Interpolation, Padding, grid_sample, warp};
 pub use information::{Information, information_loss};
 pub use jacobian::{jacobian, jacobian_penalty};

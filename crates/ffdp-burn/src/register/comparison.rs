@@ -6,11 +6,11 @@ use super::prepare::placed;
 use super::pyramid::LevelImage;
 use super::settings::{LnccSettings, MiSettings, Similarity};
 use crate::error::{Error, Result};
-use crate::image::{Affine, Physical, index_affine, index_linear};
+use crate::image::{Affine, Physical, Volume, Voxel, index_affine};
 use crate::losses::{self, MutualInformation, NormalizedMutualInformation, Similarity as _};
 use crate::ops::{
-    AlignmentLoss, GridSampleOptions, HistogramOptions, Information, LnccOptions, Outside,
-    alignment, grid_sample,
+    AlignmentImages, AlignmentLoss, GridSampleOptions, HistogramOptions, Information, LnccOptions,
+    Outside, alignment, grid_sample, weighted_lncc,
 };
 use crate::transform::{Displacement, affine_tensor};
 
@@ -19,6 +19,8 @@ pub(super) struct Comparison {
     pub fixed: LevelImage,
     pub moving: LevelImage,
     pub similarity: Similarity,
+    /// Weights of the voxels of fixed and moving, `[1, 1, D, H, W]`.
+    pub masks: [Option<Tensor<5>>; 2],
     /// What fixed voxels count that see nothing of the moving image, under an affine map alone.
     pub outside: Outside,
 }
@@ -30,6 +32,19 @@ impl Comparison {
             Similarity::Mi(_) | Similarity::Nmi(_) => Self { outside, ..self },
             Similarity::Lncc(_) | Similarity::Mse => self,
         }
+    }
+
+    /// The first channels of fixed and moving, 0 where they do not count.
+    pub fn volumes(&self) -> Result<[Volume; 2]> {
+        let of = |level: &LevelImage, mask: &Option<Tensor<5>>| {
+            let image = level.tensor.clone().narrow(1, 0, 1);
+            let counted = match mask {
+                None => image,
+                Some(mask) => image * mask.clone(),
+            };
+            Volume::from_tensor(counted, level.geometry.clone())
+        };
+        Ok([of(&self.fixed, &self.masks[0])?, of(&self.moving, &self.masks[1])?])
     }
 
     /// Part of the fixed grid, in percent, that `affine` (RAS mm) sends into the moving image; 0 for
@@ -46,22 +61,24 @@ impl Comparison {
     /// F^T`.
     pub fn gradient(&self, affine: &Affine<Physical, Physical>) -> Result<(f64, [[f64; 4]; 3])> {
         let (fixed, moving) = (&self.fixed, &self.moving);
-        let map = index_affine(&fixed.geometry, &moving.geometry, affine);
+        let map = self.index_map(affine);
         let map = affine_tensor(&map, &moving.tensor.device(), moving.tensor.dtype());
-        let (loss, gradient) = alignment(
-            fixed.tensor.clone(),
-            moving.tensor.clone(),
-            map,
-            &self.alignment_loss(),
-            self.outside,
-        );
+        let images = AlignmentImages {
+            fixed: fixed.tensor.clone(),
+            moving: moving.tensor.clone(),
+            masks: self.masks.clone(),
+        };
+        let (loss, gradient) = alignment(&images, map, &self.alignment_loss(), self.outside);
         let read = read(Tensor::cat(vec![loss, gradient.flatten(0, 2)], 0))?;
         let f = *fixed.geometry.voxel_to_mm().rows();
         let back = moving.geometry.mm_to_voxel().linear();
+        // Planes lie on each other, wherever the map sends them along z.
+        let rows = if moving.geometry.size[2] == 1 { 2 } else { 3 };
         // dL/dK F^T, its last column that of the translations.
         let right: [[f64; 4]; 3] = std::array::from_fn(|i| {
             let row = &read[1 + 4 * i..][..4];
             std::array::from_fn(|j| match j {
+                _ if i >= rows => 0.0,
                 3 => row[3],
                 _ => (0..4).map(|k| row[k] * f[j][k]).sum(),
             })
@@ -85,36 +102,120 @@ impl Comparison {
         }
     }
 
-    /// The loss of `moving(A x + u(x))` against `fixed(x)`; lower is more alike. `affine` is `A` in
-    /// RAS mm, `displacement` is `u` on the grid of the level. Waits for the device.
+    /// From voxels of the fixed to those of the moving image; `affine` is in RAS mm. Planes lie on
+    /// each other, whatever their headers say of z.
+    pub fn index_map(&self, affine: &Affine<Physical, Physical>) -> Affine<Voxel, Voxel> {
+        let moving = &self.moving.geometry;
+        let map = index_affine(&self.fixed.geometry, moving, affine);
+        match moving.size[2] {
+            1 => Affine::from_rows([map.rows()[0], map.rows()[1], [0.0; 4]]),
+            _ => map,
+        }
+    }
+
+    /// The loss of `moving(A (x + w(x)))` against `fixed(x)`; lower is more alike. `affine` is `A` in
+    /// RAS mm, `warp` is `w` on the grid of the level. Waits for the device.
     pub fn loss(
         &self,
         affine: &Affine<Physical, Physical>,
-        displacement: Option<&Displacement>,
+        warp: Option<&Displacement>,
     ) -> Result<f64> {
-        if displacement.is_none() && self.outside == Outside::Ignored {
+        if warp.is_none() && self.outside == Outside::Ignored {
             return Ok(self.gradient(affine)?.0);
         }
-        let (fixed, moving) = (&self.fixed, &self.moving);
-        let map = index_affine(&fixed.geometry, &moving.geometry, affine);
-        let map = affine_tensor(&map, &moving.tensor.device(), moving.tensor.dtype());
+        let moved = self.seen(&self.moving.tensor, affine, warp);
+        let loss =
+            self.similarity.loss(moved, self.fixed.tensor.clone(), self.weights(affine, warp));
+        Ok(read(loss)?[0])
+    }
+
+    /// Demands that some voxel count in both images, placed by `affine` and `warp`.
+    pub fn check_weights(
+        &self,
+        affine: &Affine<Physical, Physical>,
+        warp: Option<&Displacement>,
+    ) -> Result<()> {
+        let Some(weights) = self.weights(affine, warp) else { return Ok(()) };
+        let largest = read(weights.max())?[0];
+        if largest > 0.0 {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            "the masks of the fixed and the moving image must meet where the images are compared",
+            format_args!("no voxel that counts in both"),
+            "check that each mask belongs to its image, or start from an initial transform that \
+             brings them together",
+        ))
+    }
+
+    /// How much each voxel counts.
+    fn weights(
+        &self,
+        affine: &Affine<Physical, Physical>,
+        warp: Option<&Displacement>,
+    ) -> Option<Tensor<5>> {
+        let [fixed, moving] = &self.masks;
+        let moved = moving.as_ref().map(|mask| self.seen(mask, affine, warp));
+        match (fixed.clone(), moved) {
+            (Some(fixed), Some(moved)) => Some(fixed * moved),
+            (fixed, moved) => fixed.or(moved),
+        }
+    }
+
+    /// An image on the moving grid seen through the transform.
+    fn seen(
+        &self,
+        image: &Tensor<5>,
+        affine: &Affine<Physical, Physical>,
+        warp: Option<&Displacement>,
+    ) -> Tensor<5> {
+        let map = self.index_map(affine);
         let options = GridSampleOptions {
-            displacement_scale: index_linear(&fixed.geometry, &moving.geometry),
-            size: Some(fixed.geometry.dims()),
+            displacement_scale: map.linear(),
+            size: Some(self.fixed.geometry.dims()),
             ..GridSampleOptions::default()
         };
-        let field = displacement.map(|displacement| displacement.field().clone());
-        let moved = grid_sample(moving.tensor.clone(), Some(map), field, &options);
-        let fixed = fixed.tensor.clone();
-        let loss = match self.similarity {
-            Similarity::Lncc(settings) => losses::Lncc(settings.options()).loss(moved, fixed),
-            Similarity::Mse => losses::Mse.loss(moved, fixed),
-            Similarity::Mi(settings) => MutualInformation(settings.options()).loss(moved, fixed),
-            Similarity::Nmi(settings) => {
-                NormalizedMutualInformation(settings.options()).loss(moved, fixed)
+        let map = affine_tensor(&map, &image.device(), image.dtype());
+        let field = warp.map(|warp| warp.field().clone());
+        grid_sample(image.clone(), Some(map), field, &options)
+    }
+}
+
+impl Similarity {
+    /// The loss of two images `[1, C, D, H, W]`, weights `[1, 1, D, H, W]`: the mean over the channels.
+    pub(super) fn loss(
+        self,
+        moved: Tensor<5>,
+        fixed: Tensor<5>,
+        weights: Option<Tensor<5>>,
+    ) -> Tensor<1> {
+        let everywhere = |weights: Tensor<5>, moved: &Tensor<5>| weights.expand(moved.dims());
+        match (self, weights) {
+            (Self::Lncc(settings), None) => losses::Lncc(settings.options()).loss(moved, fixed),
+            (Self::Lncc(settings), Some(weights)) => {
+                weighted_lncc(moved, fixed, weights, &settings.options())
             }
-        };
-        Ok(read(loss)?[0])
+            (Self::Mse, None) => losses::Mse.loss(moved, fixed),
+            (Self::Mse, Some(weights)) => {
+                let weights = everywhere(weights, &moved);
+                let difference = moved - fixed;
+                (difference.clone() * difference * weights.clone()).sum() / weights.sum()
+            }
+            (Self::Mi(settings) | Self::Nmi(settings), weights) => {
+                // A table for each channel.
+                let apart = |image: Tensor<5>| image.swap_dims(0, 1);
+                let weights = weights.map(|weights| apart(everywhere(weights, &moved)));
+                let (moved, fixed) = (apart(moved), apart(fixed));
+                let mutual = MutualInformation(settings.options());
+                let normalized = NormalizedMutualInformation(settings.options());
+                match (matches!(self, Self::Mi(_)), weights) {
+                    (true, None) => mutual.loss(moved, fixed),
+                    (true, Some(weights)) => mutual.weighted_loss(moved, fixed, weights),
+                    (false, None) => normalized.loss(moved, fixed),
+                    (false, Some(weights)) => normalized.weighted_loss(moved, fixed, weights),
+                }
+            }
+        }
     }
 }
 

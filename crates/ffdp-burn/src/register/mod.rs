@@ -47,6 +47,8 @@ pub use problem::Problem;
 pub use pyramid::{LevelImage, MINIMUM_AXIS_VOXELS, level_geometry, level_image};
 pub use run::{Outcome, Registration, StageReport, register};
 pub use settings::{
-    ConvergenceSettings, GreedySettings, LevelSettings, LinearSettings, LnccSettings, MiSettings,
-    MomentsCentre, MomentsOrder, MomentsSettings, Preset, Settings, Similarity, Stage,
+    AdamSettings, ConvergenceSettings, GaussNewtonSettings, GreedySettings, LevelSettings,
+    LinearSettings, LnccSettings, MiSettings, MomentsCentre, MomentsOrder, MomentsSettings,
+    OptimizerSettings, Preset, Regularization, Settings, Similarity, Stage, SvfSettings,
+    SynSettings,
 };

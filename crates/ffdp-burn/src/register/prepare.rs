@@ -1,33 +1,78 @@
 //! What must hold before a registration starts, and the images as it compares them.
 
+use burn::tensor::{Device, Tensor};
+
 use super::problem::Problem;
 use super::pyramid::MINIMUM_AXIS_VOXELS;
 use super::settings::{Settings, Stage};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical, Volume};
+use crate::ops::{GaussianOptions, gaussian};
 
 /// Least part of the fixed grid, in percent, that must lie inside the moving image.
 ///
 /// With less, the deformation would be invented rather than found.
 pub const MINIMUM_OVERLAP_PERCENT: f64 = 10.0;
 
-/// The images scaled to [0, 1], after everything that would give a wrong result was refused.
-pub(super) fn prepare(problem: &Problem, settings: &Settings) -> Result<[Volume; 2]> {
+/// Standard deviation in voxels with which an image goes on beyond its mask: as far as the coarsest
+/// usual level and the interpolation look.
+const BEYOND_MASK_VOXELS: f64 = 2.0;
+/// Part of the smoothed mask below which the mean of the image takes over.
+const FAINT: f64 = 1e-3;
+
+/// One side of the problem as it is compared.
+pub(super) struct Side {
+    /// Scaled to [0, 1], `[1, C, D, H, W]`.
+    pub image: Tensor<5>,
+    /// Weights in 0..1, `[1, 1, D, H, W]`.
+    pub mask: Option<Tensor<5>>,
+}
+
+/// The fixed and the moving side, after everything that would give a wrong result was refused.
+pub(super) fn prepare(
+    problem: &Problem,
+    settings: &Settings,
+    device: &Device,
+) -> Result<[Side; 2]> {
     settings.validate()?;
-    let &Problem { fixed, moving, .. } = problem;
-    for (name, volume) in [("the fixed image", fixed), ("the moving image", moving)] {
-        check_count(name, volume)?;
-        volume.check_finite(name)?;
-        check_size(name, volume)?;
+    let &Problem { fixed, moving, fixed_mask, moving_mask, more_channels, .. } = problem;
+    let channels = |side: usize| more_channels.iter().map(move |pair| pair[side]);
+    let fixed = [fixed].into_iter().chain(channels(0)).collect::<Vec<_>>();
+    let moving = [moving].into_iter().chain(channels(1)).collect::<Vec<_>>();
+    for (name, volumes) in [("the fixed image", &fixed), ("the moving image", &moving)] {
+        check_images(name, volumes)?;
+    }
+    check_sizes(problem)?;
+    for (name, volume, mask) in
+        [("the fixed mask", fixed[0], fixed_mask), ("the moving mask", moving[0], moving_mask)]
+    {
+        mask.map_or(Ok(()), |mask| check_mask(name, mask, &volume.geometry))?;
     }
     // Moments bring the images together; the overlap is checked after them.
     if !matches!(settings.stages.first(), Some(Stage::Moments(_))) {
-        check_overlap(&fixed.geometry, &moving.geometry, &problem.initial)?;
+        check_overlap(&fixed[0].geometry, &moving[0].geometry, &problem.initial)?;
     }
+    let percentiles = settings.intensity_percentiles;
     Ok([
-        scaled("the fixed image", fixed, settings.intensity_percentiles)?,
-        scaled("the moving image", moving, settings.intensity_percentiles)?,
+        side("the fixed image", &fixed, fixed_mask, percentiles, device)?,
+        side("the moving image", &moving, moving_mask, percentiles, device)?,
     ])
+}
+
+/// That all channels are finite and lie on one grid.
+fn check_images(name: &str, channels: &[&Volume]) -> Result<()> {
+    for (index, volume) in channels.iter().enumerate() {
+        let name = channel_name(name, index);
+        check_count(&name, volume)?;
+        volume.check_finite(&name)?;
+        channels[0].geometry.check_same_grid(&volume.geometry, &name)?;
+    }
+    Ok(())
+}
+
+/// The first channel is the image.
+fn channel_name(name: &str, index: usize) -> String {
+    if index == 0 { name.to_string() } else { format!("channel {} of {name}", index + 1) }
 }
 
 /// Fields are public: what the constructor promised may have been broken since.
@@ -40,31 +85,130 @@ fn check_count(name: &str, volume: &Volume) -> Result<()> {
     Err(Error::Shape { what, expected: vec![expected], got: vec![got] })
 }
 
-fn check_size(name: &str, volume: &Volume) -> Result<()> {
-    let size = volume.geometry.size;
-    if size.iter().all(|&n| n >= MINIMUM_AXIS_VOXELS) {
-        return Ok(());
-    }
-    Err(Error::invalid(
-        format!("{name} must have at least {MINIMUM_AXIS_VOXELS} voxels along x, y and z"),
-        size,
-        "registration is three-dimensional here; pad or resample a thin slab first",
-    ))
-}
-
-/// Percentiles to 0 and 1, clamped. An image whose percentiles coincide though it is not constant
-/// (a small object on a wide flat background) is scaled by its extremes instead.
-fn scaled(name: &str, volume: &Volume, [low, high]: [f64; 2]) -> Result<Volume> {
-    let (min, max) = volume.min_max().unwrap_or_default();
-    if min == max {
+/// Volumes of a least size, or two planes of it.
+fn check_sizes(problem: &Problem) -> Result<()> {
+    let sizes = [problem.fixed.geometry.size, problem.moving.geometry.size];
+    let planes = sizes.map(|size| size[2] == 1);
+    if planes[0] != planes[1] {
         return Err(Error::invalid(
-            format!("{name} must not be constant"),
-            format_args!("{min} in every voxel"),
-            "it holds nothing to align: check that it is the file you meant",
+            "the fixed and the moving image must both be volumes, or both one plane",
+            sizes,
+            "take the plane of the volume that corresponds to the other image",
         ));
     }
-    let [from, to] = volume.percentiles([low, high])?;
-    if from < to { volume.normalized(low, high) } else { volume.normalized(0.0, 100.0) }
+    for (name, size) in [("the fixed image", sizes[0]), ("the moving image", sizes[1])] {
+        let axes = if planes[0] { &size[..2] } else { &size[..] };
+        if axes.iter().all(|&n| n >= MINIMUM_AXIS_VOXELS) {
+            continue;
+        }
+        return Err(Error::invalid(
+            format!(
+                "{name} must have at least {MINIMUM_AXIS_VOXELS} voxels along x, y and z, or along \
+                 x and y and one along z"
+            ),
+            size,
+            "pad or resample a thin slab first, or take one plane of each image",
+        ));
+    }
+    Ok(())
+}
+
+/// That a mask is weights in 0..1 on the grid of its image, one of them above 0.
+fn check_mask(name: &str, mask: &Volume, grid: &Geometry) -> Result<()> {
+    check_count(name, mask)?;
+    mask.check_finite(name)?;
+    grid.check_same_grid(&mask.geometry, name)?;
+    let (low, high) = mask.min_max().unwrap_or_default();
+    if low < 0.0 || high > 1.0 {
+        return Err(Error::invalid(
+            format!("{name} must hold weights in 0..1"),
+            [low, high],
+            "divide it by its largest value, or set what counts to 1 and the rest to 0",
+        ));
+    }
+    if high == 0.0 {
+        return Err(Error::invalid(
+            format!("{name} must not be empty"),
+            format_args!("0 in every voxel"),
+            "check that it is the file you meant, or leave it out",
+        ));
+    }
+    Ok(())
+}
+
+/// One side, ready to be compared.
+fn side(
+    name: &str,
+    channels: &[&Volume],
+    mask: Option<&Volume>,
+    percentiles: [f64; 2],
+    device: &Device,
+) -> Result<Side> {
+    let scaled = |(index, volume): (usize, &&Volume)| {
+        Ok(scaled(&channel_name(name, index), volume, mask, percentiles)?.to_tensor(device))
+    };
+    let channels: Vec<Tensor<5>> =
+        channels.iter().enumerate().map(scaled).collect::<Result<_>>()?;
+    let image = if channels.len() == 1 {
+        channels.into_iter().next().expect("one channel")
+    } else {
+        Tensor::cat(channels, 1)
+    };
+    let mask = mask.map(|mask| mask.to_tensor(device));
+    let image = match &mask {
+        None => image,
+        Some(mask) => continued(image, mask),
+    };
+    Ok(Side { image, mask })
+}
+
+/// Percentiles of what counts to 0 and 1, clamped. An image whose percentiles coincide though it is
+/// not constant (a small object on a wide flat background) is scaled by its extremes instead.
+fn scaled(
+    name: &str,
+    volume: &Volume,
+    mask: Option<&Volume>,
+    percentiles: [f64; 2],
+) -> Result<Volume> {
+    let counted = match mask {
+        None => volume.clone(),
+        // Percentiles and extremes pass over what is not finite.
+        Some(mask) => {
+            let pairs = volume.data.iter().zip(&mask.data);
+            let data = pairs.map(|(&v, &weight)| if weight > 0.0 { v } else { f32::NAN });
+            Volume { data: data.collect(), geometry: volume.geometry.clone() }
+        }
+    };
+    let (min, max) = counted.min_max().unwrap_or_default();
+    if min == max {
+        let (place, fix) = match mask {
+            None => ("", "it holds nothing to align: check that it is the file you meant"),
+            Some(_) => (
+                " inside its mask",
+                "there is nothing to align: check that image and mask belong together",
+            ),
+        };
+        return Err(Error::invalid(
+            format!("{name} must not be constant{place}"),
+            format_args!("{min} in every voxel{place}"),
+            fix,
+        ));
+    }
+    let [from, to] = counted.percentiles(percentiles)?;
+    Ok(if from < to { volume.rescaled(from, to) } else { volume.rescaled(min, max) })
+}
+
+/// The image, beyond its mask replaced by what lies inside, smoothed: so that neither a level nor a
+/// sample between voxels sees what must not be looked at, nor an edge that is none.
+fn continued(image: Tensor<5>, mask: &Tensor<5>) -> Tensor<5> {
+    let inside = mask.clone().greater_elem(0.0).float();
+    let seen = image * inside.clone();
+    let count = inside.clone().sum().reshape([1; 5]);
+    let mean = seen.clone().sum_dim(4).sum_dim(3).sum_dim(2) / count;
+    let smooth = GaussianOptions::isotropic(BEYOND_MASK_VOXELS);
+    let near = gaussian(seen.clone(), &smooth) + mean.mul_scalar(FAINT);
+    let outside = near / gaussian(inside.clone(), &smooth).add_scalar(FAINT);
+    seen + outside * inside.neg().add_scalar(1.0)
 }
 
 /// Demands that the images meet where `affine` (fixed to moving, RAS mm) places them.

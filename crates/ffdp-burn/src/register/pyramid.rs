@@ -20,10 +20,16 @@ const SIGMA_PER_SHRINK: f64 = 0.5;
 /// An image on the grid of a level.
 #[derive(Clone, Debug)]
 pub struct LevelImage {
-    /// Intensities `[1, 1, D, H, W]`.
+    /// Intensities `[1, C, D, H, W]`.
     pub tensor: Tensor<5>,
     /// The level's grid.
     pub geometry: Geometry,
+}
+
+/// The smallest voxel spacing of a grid, in mm; an axis of one voxel does not count.
+pub(super) fn finest_spacing_mm(geometry: &Geometry) -> f64 {
+    let axes = geometry.spacing_mm.into_iter().zip(geometry.size);
+    axes.filter(|(_, voxels)| *voxels > 1).map(|(mm, _)| mm).fold(f64::INFINITY, f64::min)
 }
 
 /// The grid of a level with voxels of about `spacing_mm` along every axis.
@@ -47,7 +53,7 @@ pub fn level_geometry(full: &Geometry, spacing_mm: f64, minimum_axis: usize) -> 
 /// at the exact positions of the level's voxel centres.
 ///
 /// # Shapes
-/// image `[1, 1, D, H, W]` of `full`.
+/// image `[1, C, D, H, W]` of `full`.
 ///
 /// # Errors
 /// As [`level_geometry`].

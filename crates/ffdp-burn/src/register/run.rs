@@ -4,14 +4,14 @@ use burn::tensor::{DType, Device, Tensor};
 use serde::Serialize;
 
 use super::comparison::Comparison;
-use super::deformable;
+use super::deformable::{Kind, deform};
 use super::level::{LevelReport, Stop, check_finite_loss};
 use super::linear;
 use super::observer::Observer;
-use super::prepare::{check_overlap, prepare};
+use super::prepare::{Side, check_overlap, prepare};
 use super::problem::Problem;
-use super::pyramid::{LevelImage, level_image};
-use super::settings::{LevelSettings, Settings, Similarity, Stage};
+use super::pyramid::{LevelImage, finest_spacing_mm, level_image};
+use super::settings::{LevelSettings, OptimizerSettings, Settings, Similarity, Stage};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Physical, Volume};
 use crate::ops::{MomentStorage, Outside};
@@ -24,11 +24,15 @@ pub struct Registration {
     pub affine: Affine<Physical, Physical>,
     /// `w`, on the grid of the fixed image; `None` without a deformable stage.
     pub warp: Option<Displacement>,
+    /// `w'` with `id + w' = (id + w)^-1`, on the same grid, where the last deformable stage gives it
+    /// (SyN, velocities): `phi^-1(y) = A^-1 y + w'(A^-1 y)`.
+    pub inverse: Option<Displacement>,
     /// The moving image seen through it, on the fixed grid, in the moving image's intensities.
     pub warped: Volume,
     /// One report per stage.
     pub stages: Vec<StageReport>,
-    /// The loss of the last stage's finest level as the images were placed at the start.
+    /// The loss of the last stage's finest level as the images were placed at the start; the
+    /// similarity alone, without penalties.
     pub loss_before: f64,
     /// The same with the result.
     pub loss_after: f64,
@@ -109,9 +113,9 @@ pub fn register(
 ) -> Result<Registration> {
     let device = device.clone().inner();
     check_moment_storage(settings, &device)?;
-    let images = prepare(problem, settings)?.map(|image| image.to_tensor(&device));
-    let mut run = Run { problem, images, levels: Vec::new(), settings, device, observer };
-    let mut found = Found { affine: problem.initial, warp: None };
+    let sides = prepare(problem, settings, &device)?;
+    let mut run = Run { problem, sides, levels: Vec::new(), settings, device, observer };
+    let mut found = Found { affine: problem.initial, warp: None, inverse: None };
     let mut stages = Vec::with_capacity(settings.stages.len());
     let mut last = None;
     for stage in &settings.stages {
@@ -121,7 +125,9 @@ pub fn register(
             Stage::Moments(settings) => linear::moments(run, settings, found)?,
             Stage::Rigid(settings) => linear::rigid(run, settings, found)?,
             Stage::Affine(settings) => linear::affine(run, settings, found)?,
-            Stage::Greedy(settings) => deformable::greedy(run, settings, found)?,
+            Stage::Greedy(settings) => deform(run, &Kind::Greedy(settings), found)?,
+            Stage::Syn(settings) => deform(run, &Kind::Syn(settings), found)?,
+            Stage::Svf(settings) => deform(run, &Kind::Svf(settings), found)?,
         };
         let cancelled = report.levels.iter().any(|level| level.stop == Stop::Cancelled);
         found = keep_if_better(stage, before, next, &mut report, &comparison)?;
@@ -151,7 +157,7 @@ fn keep_if_better(
         return Ok(after);
     }
     let loss_before = comparison.loss(&before.affine, None)?;
-    if report.loss_after < loss_before {
+    if report.loss_after <= loss_before {
         return Ok(after);
     }
     check_finite_loss(report.loss_after)?;
@@ -166,19 +172,24 @@ pub(super) struct Found {
     pub affine: Affine<Physical, Physical>,
     /// `w`, on the grid of the fixed image.
     pub warp: Option<Displacement>,
+    /// Its inverse, where the method gives one.
+    pub inverse: Option<Displacement>,
 }
 
 /// Everything that stays the same during a run.
 pub(super) struct Run<'a> {
     pub problem: &'a Problem<'a>,
-    /// Fixed and moving, scaled, at full resolution.
-    images: [Tensor<5>; 2],
+    /// Fixed and moving at full resolution.
+    sides: [Side; 2],
     /// Small levels of both, by their spacing in mm: stages share them.
-    levels: Vec<(f64, [LevelImage; 2])>,
+    levels: Vec<(f64, [LevelSide; 2])>,
     pub settings: &'a Settings,
     pub device: Device,
     pub observer: &'a mut dyn Observer,
 }
+
+/// An image on a level, and its mask.
+type LevelSide = (LevelImage, Option<Tensor<5>>);
 
 /// Levels are kept that take at most one part in this many of the image's memory.
 const LARGEST_KEPT_PART: usize = 8;
@@ -190,25 +201,33 @@ impl Run<'_> {
         level: &LevelSettings,
         similarity: Similarity,
     ) -> Result<Comparison> {
-        let spacing = self.problem.fixed.geometry.spacing_mm;
-        let finest_mm = spacing.into_iter().fold(f64::INFINITY, f64::min);
-        let [fixed, moving] = self.images_at(level.shrink * finest_mm)?;
-        Ok(Comparison { fixed, moving, similarity, outside: Outside::Background })
+        let spacing_mm = level.shrink * finest_spacing_mm(&self.problem.fixed.geometry);
+        let [(fixed, fixed_mask), (moving, moving_mask)] = self.sides_at(spacing_mm)?;
+        let mut masks = [fixed_mask, moving_mask];
+        if fixed.geometry.size[2] == 1 && masks[0].is_none() {
+            // With weights, windows hold only what there is: this plane, no zeros around it.
+            masks[0] = Some(fixed.tensor.clone().narrow(1, 0, 1).ones_like());
+        }
+        Ok(Comparison { fixed, moving, similarity, masks, outside: Outside::Background })
     }
 
-    /// Both images with voxels of about `spacing_mm`. Small ones are kept for the stages to come.
-    fn images_at(&mut self, spacing_mm: f64) -> Result<[LevelImage; 2]> {
-        if let Some((_, images)) = self.levels.iter().find(|(kept, _)| *kept == spacing_mm) {
-            return Ok(images.clone());
+    /// Both sides with voxels of about `spacing_mm`. Small ones are kept for the stages to come.
+    fn sides_at(&mut self, spacing_mm: f64) -> Result<[LevelSide; 2]> {
+        if let Some((_, sides)) = self.levels.iter().find(|(kept, _)| *kept == spacing_mm) {
+            return Ok(sides.clone());
         }
         let full = [&self.problem.fixed.geometry, &self.problem.moving.geometry];
         let least = self.settings.minimum_axis_voxels;
-        let of = |i: usize| level_image(&self.images[i], full[i], spacing_mm, least);
-        let images = [of(0)?, of(1)?];
-        if (0..2).all(|i| LARGEST_KEPT_PART * images[i].geometry.len() <= full[i].len()) {
-            self.levels.push((spacing_mm, images.clone()));
+        let of = |i: usize| {
+            let on_level = |image: &Tensor<5>| level_image(image, full[i], spacing_mm, least);
+            let mask = self.sides[i].mask.as_ref().map(on_level).transpose()?;
+            Ok::<_, Error>((on_level(&self.sides[i].image)?, mask.map(|level| level.tensor)))
+        };
+        let sides = [of(0)?, of(1)?];
+        if (0..2).all(|i| LARGEST_KEPT_PART * sides[i].0.geometry.len() <= full[i].len()) {
+            self.levels.push((spacing_mm, sides.clone()));
         }
-        Ok(images)
+        Ok(sides)
     }
 
     /// The result, judged on the finest level of the last stage.
@@ -218,7 +237,7 @@ impl Run<'_> {
         stages: Vec<StageReport>,
         comparison: &Comparison,
     ) -> Result<Registration> {
-        let Problem { fixed, moving, initial } = self.problem;
+        let Problem { fixed, moving, initial, .. } = self.problem;
         let loss_before = comparison.loss(initial, None)?;
         let loss_after = stages.last().expect("at least one stage was run").loss_after;
         check_finite_loss(loss_after)?;
@@ -228,19 +247,19 @@ impl Run<'_> {
             true => Outcome::Improved,
             false => Outcome::NotImproved,
         };
-        let Found { affine, warp } = found;
+        let Found { affine, warp, inverse } = found;
         let steps = warp.clone().map(Step::Displacement).into_iter().chain([Step::Affine(affine)]);
         let warped = Composite::new(steps.collect()).warp(moving, &fixed.geometry, &self.device)?;
-        Ok(Registration { affine, warp, warped, stages, loss_before, loss_after, outcome })
+        Ok(Registration { affine, warp, inverse, warped, stages, loss_before, loss_after, outcome })
     }
 }
 
 fn check_moment_storage(settings: &Settings, device: &Device) -> Result<()> {
-    let small = |stage: &Stage| match stage {
-        Stage::Greedy(settings) => settings.moments == MomentStorage::Bf16,
-        Stage::Moments(_) | Stage::Rigid(_) | Stage::Affine(_) => false,
+    let stores_bf16 = |stage: &Stage| {
+        let optimizer = stage.descent().map(|descent| descent.optimizer);
+        matches!(optimizer, Some(OptimizerSettings::Adam(adam)) if adam.moments == MomentStorage::Bf16)
     };
-    if !settings.stages.iter().any(small) || device.supports_dtype(DType::BF16) {
+    if !settings.stages.iter().any(stores_bf16) || device.supports_dtype(DType::BF16) {
         return Ok(());
     }
     let what = "moments in bf16 need a device that has the type";

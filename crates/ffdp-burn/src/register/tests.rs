@@ -1,13 +1,25 @@
 //! The engine as a whole, on synthetic pairs whose answer is known.
 
 mod bad_input;
+mod channels;
 mod levels;
+mod masks;
+mod methods;
+mod options;
+mod planes;
+mod real;
 mod recovery;
+
+use burn::tensor::Device;
 
 use crate::image::{Geometry, Volume};
 use crate::synth::{Pair, PhantomSettings, pair};
+use crate::transform::Displacement;
 
-use super::{GreedySettings, LevelSettings, Settings, Stage};
+use super::{
+    GreedySettings, LevelSettings, Problem, Registration, Settings, Silent, Stage, SvfSettings,
+    SynSettings, register,
+};
 
 /// A pair of `size`^3 voxels around a head of 200 mm, which lie up to a dozen mm apart. Below 48^3
 /// an LNCC window of 7 voxels is too coarse for the anatomy.
@@ -24,6 +36,45 @@ fn short() -> GreedySettings {
 /// The deformation alone.
 fn only(greedy: GreedySettings) -> Settings {
     Settings { stages: vec![Stage::Greedy(greedy)], ..Settings::default() }
+}
+
+/// The deformable methods, each with the levels of `greedy` and its similarity.
+fn methods(greedy: &GreedySettings) -> [Stage; 3] {
+    let GreedySettings { levels, similarity, .. } = greedy;
+    let (levels, similarity) = (levels.clone(), *similarity);
+    let syn = SynSettings { levels: levels.clone(), similarity, ..SynSettings::default() };
+    let svf = SvfSettings { levels, similarity, ..SvfSettings::default() };
+    [Stage::Greedy(greedy.clone()), Stage::Syn(syn), Stage::Svf(svf)]
+}
+
+/// What one stage finds.
+fn found(problem: &Problem, stage: Stage) -> Registration {
+    let settings = Settings { stages: vec![stage], ..Settings::default() };
+    register(problem, &settings, &Device::flex(), &mut Silent).expect("good input")
+}
+
+/// The deformation that was found.
+fn warp(result: &Registration) -> &Displacement {
+    result.warp.as_ref().expect("the stage was deformable")
+}
+
+/// Mean distance in voxels between a field and the answer over the labelled voxels.
+fn mean_error(field: &[f32], pair: &Pair) -> f64 {
+    let labels = &pair.fixed.labels.data;
+    let inside = |p: usize| labels[p] != 0;
+    mean_distance(field, &pair.displacement, inside)
+}
+
+/// Mean distance between two fields `[3, D, H, W]` over the voxels inside.
+fn mean_distance(a: &[f32], b: &[f32], inside: impl Fn(usize) -> bool) -> f64 {
+    let count = a.len() / 3;
+    let (mut sum, mut n) = (0.0, 0.0);
+    for p in (0..count).filter(|&p| inside(p)) {
+        let component = |c: usize| f64::from(a[c * count + p] - b[c * count + p]).powi(2);
+        sum += (0..3).map(component).sum::<f64>().sqrt();
+        n += 1.0;
+    }
+    sum / n
 }
 
 /// A smooth object, so that images exist without the phantom.

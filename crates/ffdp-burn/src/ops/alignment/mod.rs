@@ -42,27 +42,38 @@ pub enum Outside {
     Background,
     /// Nothing: it votes as much as it lies inside (trilinearly, within a voxel of the border), as
     /// Mattes et al. have it. For images that end inside the object. The gradient takes these
-    /// weights as constants. Joint histograms only.
+    /// weights as constants.
     Ignored,
 }
 
-/// Loss `[1]` and its gradient to `affine` `[1, 3, 4]`, rows (x, y, z) and columns (x, y, z, 1).
-/// Not differentiable.
+/// Two images and how their voxels count.
+#[derive(Clone, Debug)]
+pub struct AlignmentImages {
+    /// `[1, C, D, H, W]`.
+    pub fixed: Tensor<5>,
+    /// `[1, C, Di, Hi, Wi]`.
+    pub moving: Tensor<5>,
+    /// Weights of the voxels of fixed and moving in 0..1, `[1, 1, D, H, W]` and `[1, 1, Di, Hi, Wi]`;
+    /// without, all count the same. A pair of voxels counts the product of its weights, and the
+    /// gradient takes it as a constant.
+    pub masks: [Option<Tensor<5>>; 2],
+}
+
+/// Loss `[1]` and its gradient to `affine` `[1, 3, 4]`, rows (x, y, z) and columns (x, y, z, 1); the
+/// mean over the channels. Not differentiable.
 ///
 /// # Shapes
-/// fixed `[1, C, D, H, W]` · moving `[1, C, Di, Hi, Wi]` · affine `[1, 3, 4]`, from fixed to moving
-/// voxels.
+/// affine `[1, 3, 4]`, from fixed to moving voxels; images as in [`AlignmentImages`].
 ///
 /// # Panics
-/// If shapes do not fit, an option has no meaning, or voxels outside are to be ignored by a loss
-/// without weights.
+/// If shapes do not fit, or an option has no meaning.
 pub fn alignment(
-    fixed: Tensor<5>,
-    moving: Tensor<5>,
+    images: &AlignmentImages,
     affine: Tensor<3>,
     loss: &AlignmentLoss,
     outside: Outside,
 ) -> (Tensor<1>, Tensor<3>) {
+    let AlignmentImages { fixed, moving, masks } = images;
     let (size, dims) = (fixed.dims(), affine.dims());
     assert!(
         size[0] == 1 && moving.dims()[..2] == size[..2] && dims == [1, 3, 4],
@@ -81,8 +92,16 @@ pub fn alignment(
         grid_sample(image, Some(affine.clone()), None, &options)
     };
     let moved = sample(moving.clone(), padding);
-    let weights = (outside == Outside::Ignored).then(|| sample(moving.ones_like(), Padding::Zeros));
-    let Compared { loss, to_moved, factor } = compare(moved, fixed, weights, loss);
+    let inside = match (&masks[1], outside) {
+        (Some(mask), _) => Some(mask.clone()),
+        (None, Outside::Ignored) => Some(moving.clone().narrow(1, 0, 1).ones_like()),
+        (None, Outside::Background) => None,
+    };
+    let weights = match (masks[0].clone(), inside.map(|mask| sample(mask, Padding::Zeros))) {
+        (Some(fixed), Some(moved)) => Some(fixed * moved),
+        (fixed, moved) => fixed.or(moved),
+    };
+    let Compared { loss, to_moved, factor } = compare(moved, fixed.clone(), weights, loss);
 
     let sampling = Sampling {
         interpolation: Interpolation::Linear,
@@ -93,69 +112,100 @@ pub fn alignment(
         has_displacement: false,
         accumulation: Accumulation::Fast,
     };
-    // Bound, but not read.
-    let no_displacement = moving.clone();
+    // The displacement is bound, but not read.
     let (_, gradient, _) = <Dispatch as GridSampleOps>::grid_sample_3d_backward(
-        moving.into_dispatch(),
+        moving.clone().into_dispatch(),
         affine.into_dispatch(),
-        no_displacement.into_dispatch(),
+        moving.clone().into_dispatch(),
         to_moved.into_dispatch(),
         sampling,
         [false, true, false],
     );
-    (loss, Tensor::<3>::from_dispatch(gradient).mul_scalar(factor))
+    (loss, Tensor::<3>::from_dispatch(gradient) * factor.reshape([1, 1, 1]))
 }
 
-/// A loss, and its gradient to the moved image as `factor * to_moved`.
+/// A loss `[1]`, and its gradient to the moved image as `factor` `[1]` times `to_moved`.
 struct Compared {
     loss: Tensor<1>,
     to_moved: Tensor<5>,
-    factor: f64,
+    factor: Tensor<1>,
 }
 
+/// Weights `[1, 1, D, H, W]`.
 fn compare(
     moved: Tensor<5>,
     fixed: Tensor<5>,
     weights: Option<Tensor<5>>,
     loss: &AlignmentLoss,
 ) -> Compared {
-    let per_voxel = 1.0 / moved.shape().num_elements() as f64;
-    if let AlignmentLoss::Information(measure, options) = *loss {
-        return information(moved, fixed, weights, measure, options);
-    }
-    assert!(weights.is_none(), "alignment: {loss:?} has no weights, take Outside::Background");
+    let weights = weights.map(|weights| weights.expand(moved.dims()));
     match *loss {
-        AlignmentLoss::Lncc(options) => {
-            // Bound, but not read where there are no weights.
-            let weights = fixed.clone();
-            let (sum, to_moved, _) = <Dispatch as LnccOps>::lncc_3d_with_gradient(
-                moved.into_dispatch(),
-                fixed.into_dispatch(),
-                weights.into_dispatch(),
-                LnccCall { options, weighted: false },
-                [true, false],
-            );
-            let sum = Tensor::<1>::from_dispatch(sum);
-            Compared {
-                loss: sum.mul_scalar(-per_voxel).add_scalar(1.0),
-                to_moved: Tensor::from_dispatch(to_moved),
-                factor: -per_voxel,
-            }
+        AlignmentLoss::Information(measure, options) => {
+            information(moved, fixed, weights, measure, options)
         }
-        _ => {
-            let sum = <Dispatch as MseOps>::squared_difference(
-                moved.clone().into_dispatch(),
-                fixed.clone().into_dispatch(),
-            );
-            Compared {
-                loss: Tensor::<1>::from_dispatch(sum).mul_scalar(per_voxel),
-                to_moved: moved - fixed,
-                factor: 2.0 * per_voxel,
-            }
+        AlignmentLoss::Lncc(options) => lncc(moved, fixed, weights, options),
+        AlignmentLoss::SquaredDifference => squared_difference(moved, fixed, weights),
+    }
+}
+
+/// One over the number of values, or over the sum of their weights; `[1]`.
+fn per_value(image: &Tensor<5>, weights: Option<&Tensor<5>>) -> Tensor<1> {
+    match weights {
+        // Of rows and planes first, so that no sum is long.
+        Some(weights) => weights.clone().sum_dim(4).sum_dim(3).sum().recip(),
+        None => {
+            let count = image.shape().num_elements() as f64;
+            Tensor::ones([1], (&image.device(), image.dtype())).mul_scalar(1.0 / count)
         }
     }
 }
 
+fn lncc(
+    moved: Tensor<5>,
+    fixed: Tensor<5>,
+    weights: Option<Tensor<5>>,
+    options: LnccOptions,
+) -> Compared {
+    let per_value = per_value(&moved, weights.as_ref());
+    let call = LnccCall { options, weighted: weights.is_some() };
+    // Bound, but not read where there are no weights.
+    let weights = weights.unwrap_or_else(|| fixed.clone());
+    let (sum, to_moved, _) = <Dispatch as LnccOps>::lncc_3d_with_gradient(
+        moved.into_dispatch(),
+        fixed.into_dispatch(),
+        weights.into_dispatch(),
+        call,
+        [true, false],
+    );
+    let mean = Tensor::<1>::from_dispatch(sum) * per_value.clone();
+    Compared {
+        loss: mean.neg().add_scalar(1.0),
+        to_moved: Tensor::from_dispatch(to_moved),
+        factor: per_value.neg(),
+    }
+}
+
+/// A weight is the square of a factor of both images.
+fn squared_difference(moved: Tensor<5>, fixed: Tensor<5>, weights: Option<Tensor<5>>) -> Compared {
+    let per_value = per_value(&moved, weights.as_ref());
+    let root = weights.map(Tensor::sqrt);
+    let times_root = |image: Tensor<5>| match &root {
+        None => image,
+        Some(root) => image * root.clone(),
+    };
+    let [moved, fixed] = [moved, fixed].map(times_root);
+    let sum = <Dispatch as MseOps>::squared_difference(
+        moved.clone().into_dispatch(),
+        fixed.clone().into_dispatch(),
+    );
+    Compared {
+        loss: Tensor::<1>::from_dispatch(sum) * per_value.clone(),
+        to_moved: times_root(moved - fixed),
+        factor: per_value.mul_scalar(2.0),
+    }
+}
+
+/// Every channel has a table of its own, as if it were an entry of the batch.
 fn information(
     moved: Tensor<5>,
     fixed: Tensor<5>,
@@ -163,6 +213,8 @@ fn information(
     measure: Information,
     options: HistogramOptions,
 ) -> Compared {
+    let apart = |image: Tensor<5>| image.swap_dims(0, 1);
+    let (moved, fixed, weights) = (apart(moved), apart(fixed), weights.map(apart));
     let votes = joint_votes(moved.clone(), fixed.clone(), weights.clone(), &options);
     let loss = information_loss(votes.clone(), measure);
     let to_votes = <Dispatch as InformationOps>::information_loss_backward(
@@ -180,5 +232,6 @@ fn information(
         Binning { options, weighted },
         [true, false],
     );
-    Compared { loss, to_moved: Tensor::from_dispatch(to_moved), factor: 1.0 }
+    let to_moved = apart(Tensor::from_dispatch(to_moved));
+    Compared { factor: loss.ones_like(), loss, to_moved }
 }

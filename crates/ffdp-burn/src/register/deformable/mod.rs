@@ -1,79 +1,69 @@
-//! Deformable stages: displacement fields, found level by level.
+//! Deformable stages: fields, found level by level.
 //!
 //! With the affine map `A` that was found before, the moving image is seen through
-//! `phi(x) = A x + u(x)`. The field `u` is what the methods improve; outside this folder the same map is
-//! `A (x + w(x))`, first the deformation and then the affine map, as ITK and ANTs compose them, and
-//! `w = A_lin^-1 u`.
+//! `phi(x) = A (x + w(x))`: first the deformation and then the affine map, as ITK and ANTs compose
+//! them. What a method improves is a field on the grid of the level (`kind.rs` says which, and what
+//! becomes of it); `level.rs` is one level as the fused iterations of
+//! [`ops::deform`](crate::ops::deform()) see it.
 
-mod greedy;
+mod field;
+mod inverse;
+mod kind;
+mod level;
 
 use std::time::Instant;
 
-use greedy::Greedy;
+use field::Field;
+pub(super) use kind::Kind;
+use level::Deformation;
 
 use super::comparison::Comparison;
 use super::level::{Stop, level_start, run_level};
 use super::run::{Found, Run, StageReport};
-use super::settings::GreedySettings;
 use crate::error::Result;
-use crate::image::{Affine, Matrix3, Physical};
-use crate::transform::{Displacement, map_vectors};
 
-/// A greedy stage, from `found` on.
-pub(super) fn greedy(
+/// A deformable stage, from `found` on.
+pub(super) fn deform(
     run: &mut Run,
-    settings: &GreedySettings,
+    kind: &Kind,
     found: Found,
 ) -> Result<(Found, StageReport, Comparison)> {
     let start = Instant::now();
-    let linear = found.affine.linear();
-    let mut u = found.warp.map(|w| mapped(&w, &linear));
-    let mut levels = Vec::with_capacity(settings.levels.len());
+    let descent = kind.descent();
+    let full = &run.problem.fixed.geometry;
+    let mut field = kind.start(found.warp.as_ref(), full, &run.device);
+    let mut levels = Vec::with_capacity(descent.levels.len());
     let mut finest = None;
-    for (index, level) in settings.levels.iter().enumerate() {
-        let comparison = run.comparison(level, settings.similarity)?;
-        let geometry = &comparison.fixed.geometry;
-        let before = match u {
-            None => Displacement::zero(geometry.clone(), &run.device),
-            Some(u) => u.resampled(geometry),
-        };
-        let level = level_start("greedy", index, &settings.levels, geometry.size);
-        let mut greedy = Greedy::new(&comparison, settings, &found.affine, before);
+    for (index, level) in descent.levels.iter().enumerate() {
+        let comparison = run.comparison(level, descent.similarity)?;
+        if index == 0 {
+            let warp = found.warp.as_ref().map(|w| w.resampled(&comparison.fixed.geometry));
+            comparison.check_weights(&found.affine, warp.as_ref())?;
+        }
+        let before = field.resampled(&comparison.fixed.geometry);
+        let level = level_start(kind.name(), index, descent.levels, comparison.fixed.geometry.size);
+        let mut deformation = Deformation::new(&comparison, kind, &found.affine, before);
         let report = run_level(
             &level,
-            &mut greedy,
-            &settings.convergence,
+            &mut deformation,
+            descent.convergence,
             run.settings.loss_interval,
             run.observer,
         )?;
         let cancelled = report.stop == Stop::Cancelled;
         levels.push(report);
-        u = Some(greedy.into_displacement());
+        field = deformation.into_field();
         finest = Some(comparison);
         if cancelled {
             break;
         }
     }
-    let (Some(u), Some(comparison)) = (u, finest) else {
-        unreachable!("settings with no level do not validate")
-    };
-    let loss_after = comparison.loss(&found.affine, Some(&u))?;
-    let back = found.affine.inverse()?.linear();
-    let warp = mapped(&u.resampled(&run.problem.fixed.geometry), &back);
-    let found = Found { warp: Some(warp), ..found };
+    let comparison = finest.expect("settings with no level do not validate");
+    let (warp, inverse) = kind.maps(&field.resampled(full))?;
+    let on_level = warp.resampled(&comparison.fixed.geometry);
+    let loss_after = comparison.loss(&found.affine, Some(&on_level))?;
+    let found = Found { warp: Some(warp), inverse, ..found };
     let seconds = start.elapsed().as_secs_f64();
-    let report = StageReport { transform: "greedy", levels, loss_after, kept: true, seconds };
+    let report = StageReport { transform: kind.name(), levels, loss_after, kept: true, seconds };
     Ok((found, report, comparison))
-}
-
-/// The vectors multiplied by a matrix of physical space.
-fn mapped(displacement: &Displacement, linear: &Matrix3) -> Displacement {
-    let geometry = displacement.geometry();
-    let physical = Affine::<Physical, Physical>::from_parts(*linear, [0.0; 3]);
-    if physical == Affine::identity() {
-        return displacement.clone();
-    }
-    let voxels = geometry.voxel_to_mm().then(&physical).then(&geometry.mm_to_voxel()).linear();
-    let field = map_vectors(displacement.field().clone(), &voxels);
-    Displacement::new(field, geometry.clone()).expect("a field of the same size")
 }

@@ -29,7 +29,6 @@ use super::level::{Stop, level_start, run_level};
 use super::run::{Found, Run, StageReport};
 use super::settings::{FOREGROUND, LinearSettings};
 use crate::error::Result;
-use crate::image::Volume;
 
 /// A rigid stage, from `found` on.
 pub(super) fn rigid(
@@ -90,8 +89,7 @@ fn linear<M: Motion<N>, const N: usize>(
 
 /// What the parameters are measured against: the object in the fixed image, on the coarsest level.
 fn frame_of(comparison: &Comparison) -> Result<Frame> {
-    let fixed = &comparison.fixed;
-    let mass =
-        Mass::of(&Volume::from_tensor(fixed.tensor.clone(), fixed.geometry.clone())?, FOREGROUND);
+    let [fixed, _] = comparison.volumes()?;
+    let mass = Mass::of(&fixed, FOREGROUND);
     Ok(Frame { centre_mm: mass.centre_mm, radius_mm: mass.radius_mm() })
 }

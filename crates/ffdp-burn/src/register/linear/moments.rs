@@ -16,7 +16,7 @@ use super::mass::Mass;
 use super::motion::{Frame, Map};
 use super::rigid::Rigid;
 use crate::error::Result;
-use crate::image::{Matrix3, Volume};
+use crate::image::{Geometry, Matrix3};
 use crate::register::comparison::Comparison;
 use crate::register::level::{LevelReport, Solver, Stop, level_start};
 use crate::register::prepare::{MINIMUM_OVERLAP_PERCENT, check_overlap};
@@ -32,9 +32,7 @@ pub(in crate::register) fn moments(
     let start = Instant::now();
     let level = LevelSettings { shrink: settings.shrink, iterations: settings.refinement };
     let comparison = run.comparison(&level, settings.similarity)?.seeing(settings.outside);
-    let [fixed, moving] = [&comparison.fixed, &comparison.moving]
-        .map(|image| Volume::from_tensor(image.tensor.clone(), image.geometry.clone()));
-    let (fixed, moving) = (fixed?, moving?);
+    let [fixed, moving] = comparison.volumes()?;
     let announced = level_start("moments", 0, &[level], fixed.geometry.size);
     let mut stop = Stop::IterationsSpent;
     if run.observer.level_started(&announced).is_break() {
@@ -48,8 +46,9 @@ pub(in crate::register) fn moments(
         MomentsCentre::Frame => [&fixed, &moving].map(|image| image.geometry.center_mm()),
     };
     let mut best: Option<Placement> = None;
-    for candidate in candidates(settings, &found.affine, centres, &masses) {
-        // Even without a candidate in sight the centres are a better guess than the headers.
+    let mut candidates = candidates(settings, &found.affine, centres, &masses);
+    candidates.retain(|map| keeps_planes(map, &fixed.geometry, &moving.geometry));
+    for candidate in candidates {
         let tried = Placement::refined(&comparison, frame, candidate, settings.refinement)?;
         if let Some(tried) = tried
             && best.as_ref().is_none_or(|best| tried.promise < best.promise)
@@ -133,6 +132,15 @@ fn candidates(
         }
     }
     maps
+}
+
+/// Whether `map` does not turn a plane over: what would be seen from behind is a mirror image. Always
+/// so for volumes.
+fn keeps_planes(map: &Map, fixed: &Geometry, moving: &Geometry) -> bool {
+    let normal = |geometry: &Geometry| geometry.direction.map(|row| row[2]);
+    let turned = map.apply_vector(normal(fixed));
+    let along: f64 = turned.iter().zip(normal(moving)).map(|(a, b)| a * b).sum();
+    fixed.size[2] > 1 || along > 0.0
 }
 
 /// The initial placement, moved so that the centres meet.

@@ -2,14 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    ConvergenceSettings, LevelSettings, LnccSettings, Similarity, default_levels, in_range,
-    validate_levels,
-};
-use crate::error::Result;
-use crate::ops::MomentStorage;
+use super::deformable::{Descent, OptimizerSettings, Regularization};
+use super::{ConvergenceSettings, LevelSettings, LnccSettings, Similarity, default_levels};
+use crate::ops::Update;
 
-/// The compositive greedy method; see [`ops::greedy`](crate::ops::greedy()).
+/// The greedy method: one displacement follows its gradient; see [`ops::deform`](crate::ops::deform()).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GreedySettings {
@@ -22,10 +19,11 @@ pub struct GreedySettings {
     /// FireANTs' 0.5, whose unit is half a voxel. On a pair of brains twice the step lost 0.004 of
     /// Dice and folded 0.13 % of the voxels; this step folded 0.0008 %.
     pub learning_rate_voxels: f64,
-    /// Gradients below this part of the root mean square of the whole field's make shorter steps,
-    /// in proportion. Default 0.1. With 0 (FireANTs) noise in regions without contrast moves as fast
-    /// as anatomy, and the result depends on the rounding of the last bit.
-    pub gradient_floor: f64,
+    /// How a gradient becomes a step. Default: Adam.
+    pub optimizer: OptimizerSettings,
+    /// Whether steps are added to the displacement instead of composed with it. Default false:
+    /// composed steps keep the map invertible.
+    pub freeform: bool,
     /// Standard deviation of the smoothing of each gradient, in voxels along the finest axis of
     /// the level (the same length in mm along the others). Default 1 (FireANTs): how fluid the
     /// motion is.
@@ -33,11 +31,10 @@ pub struct GreedySettings {
     /// Standard deviation of the smoothing of the displacement after each step, as above. Default
     /// 0.5 (FireANTs): how elastic the motion is.
     pub sigma_warp_voxels: f64,
+    /// What roughness costs. Default: nothing.
+    pub regularization: Regularization,
     /// When a level ends before its iterations are spent.
     pub convergence: ConvergenceSettings,
-    /// How the moments of the gradient are stored between iterations. Default `full`; `bf16` halves
-    /// them (24 bytes a voxel become 12) where the device has it, for volumes that would not fit.
-    pub moments: MomentStorage,
 }
 
 impl Default for GreedySettings {
@@ -46,35 +43,29 @@ impl Default for GreedySettings {
             levels: default_levels(),
             similarity: Similarity::Lncc(LnccSettings::default()),
             learning_rate_voxels: 0.25,
-            gradient_floor: 0.1,
+            optimizer: OptimizerSettings::default(),
+            freeform: false,
             sigma_gradient_voxels: 1.0,
             sigma_warp_voxels: 0.5,
-            moments: MomentStorage::Full,
+            regularization: Regularization::default(),
             convergence: ConvergenceSettings::default(),
         }
     }
 }
 
-/// Steps and smoothing beyond this are slips of the pen.
-const LARGEST_STEP_VOXELS: f64 = 10.0;
-const LARGEST_SIGMA_VOXELS: f64 = 20.0;
-
 impl GreedySettings {
-    pub(super) fn validate(&self) -> Result<()> {
-        validate_levels(&self.levels)?;
-        self.similarity.validate()?;
-        in_range(
-            "the learning rate (longest step, voxels)",
-            self.learning_rate_voxels,
-            [f64::MIN_POSITIVE, LARGEST_STEP_VOXELS],
-            "0.25 is the usual one",
-        )?;
-        in_range("gradient_floor", self.gradient_floor, [0.0, 100.0], "0.1 is the usual one")?;
-        let sigmas = [0.0, LARGEST_SIGMA_VOXELS];
-        let gradient = "sigma_gradient_voxels";
-        in_range(gradient, self.sigma_gradient_voxels, sigmas, "1 is the usual one, 0 is off")?;
-        let warp = "sigma_warp_voxels";
-        in_range(warp, self.sigma_warp_voxels, sigmas, "0.5 is the usual one, 0 is off")?;
-        self.convergence.validate()
+    pub(in crate::register) fn descent(&self) -> Descent<'_> {
+        Descent {
+            levels: &self.levels,
+            similarity: self.similarity,
+            learning_rate_voxels: self.learning_rate_voxels,
+            optimizer: self.optimizer,
+            update: if self.freeform { Update::Additive } else { Update::Compositive },
+            sigma_gradient_voxels: self.sigma_gradient_voxels,
+            sigma_field_voxels: self.sigma_warp_voxels,
+            sigma_field_name: "sigma_warp_voxels",
+            regularization: self.regularization,
+            convergence: &self.convergence,
+        }
     }
 }

@@ -1,15 +1,22 @@
 //! Every number of a registration that can be chosen, with its unit and the origin of its default.
 
+mod deformable;
 mod greedy;
 mod linear;
 mod preset;
 mod similarity;
+mod svf;
+mod syn;
 
+pub(super) use deformable::Descent;
+pub use deformable::{AdamSettings, GaussNewtonSettings, OptimizerSettings, Regularization};
 pub use greedy::GreedySettings;
 pub(super) use linear::FOREGROUND;
 pub use linear::{LinearSettings, MomentsCentre, MomentsOrder, MomentsSettings};
 pub use preset::Preset;
 pub use similarity::{LnccSettings, MiSettings, Similarity};
+pub use svf::SvfSettings;
+pub use syn::SynSettings;
 
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +54,10 @@ pub enum Stage {
     Affine(LinearSettings),
     /// A displacement field by the compositive greedy method.
     Greedy(GreedySettings),
+    /// Two halves that meet in the middle: symmetric normalisation.
+    Syn(SynSettings),
+    /// The flow along a stationary velocity.
+    Svf(SvfSettings),
 }
 
 /// One level of the pyramid.
@@ -94,20 +105,7 @@ impl Settings {
             return Err(Error::invalid(what, &self.stages, "add one, for example greedy"));
         }
         self.stages.iter().try_for_each(Stage::validate)?;
-        if !self.stages.is_sorted_by_key(|stage| !stage.is_linear()) {
-            return Err(Error::invalid(
-                "linear stages (moments, rigid, affine) must come before deformable ones",
-                self.stages.iter().map(Stage::name).collect::<Vec<_>>(),
-                "change the order, for example to moments, rigid, affine, greedy",
-            ));
-        }
-        if self.stages.iter().skip(1).any(|stage| matches!(stage, Stage::Moments(_))) {
-            return Err(Error::invalid(
-                "moments can only be the first stage",
-                self.stages.iter().map(Stage::name).collect::<Vec<_>>(),
-                "they would undo what was found before: leave them out there",
-            ));
-        }
+        self.check_order()?;
         if !(MINIMUM_AXIS_VOXELS..=32).contains(&self.minimum_axis_voxels) {
             return Err(Error::invalid(
                 format!("minimum_axis_voxels must lie in {MINIMUM_AXIS_VOXELS}..32"),
@@ -131,6 +129,29 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// Linear stages come first, moments before all; a velocity begins at rest: it cannot go on from
+    /// a displacement.
+    fn check_order(&self) -> Result<()> {
+        let names: Vec<_> = self.stages.iter().map(Stage::name).collect();
+        if !self.stages.is_sorted_by_key(|stage| !stage.is_linear()) {
+            let what = "linear stages (moments, rigid, affine) must come before deformable ones";
+            let fix = "change the order, for example to moments, rigid, affine, greedy";
+            return Err(Error::invalid(what, names, fix));
+        }
+        if self.stages.iter().skip(1).any(|stage| matches!(stage, Stage::Moments(_))) {
+            let fix = "leave them out there: they would undo what was found before";
+            return Err(Error::invalid("moments can only be the first stage", names, fix));
+        }
+        let mut deformable = self.stages.iter().filter(|stage| !stage.is_linear()).skip(1);
+        if deformable.all(|stage| !matches!(stage, Stage::Svf(_))) {
+            return Ok(());
+        }
+        let what = "svf must be the first deformable stage: a displacement has no velocity";
+        Err(Error::invalid(what, names, "put svf first, or use greedy or syn after it"))
+    }
+}
+
 impl Stage {
     /// Its name, as a file has it.
     pub fn name(&self) -> &'static str {
@@ -139,6 +160,8 @@ impl Stage {
             Self::Rigid(_) => "rigid",
             Self::Affine(_) => "affine",
             Self::Greedy(_) => "greedy",
+            Self::Syn(_) => "syn",
+            Self::Svf(_) => "svf",
         }
     }
 
@@ -146,7 +169,7 @@ impl Stage {
     pub fn is_linear(&self) -> bool {
         match self {
             Self::Moments(_) | Self::Rigid(_) | Self::Affine(_) => true,
-            Self::Greedy(_) => false,
+            Self::Greedy(_) | Self::Syn(_) | Self::Svf(_) => false,
         }
     }
 
@@ -154,7 +177,19 @@ impl Stage {
         match self {
             Self::Moments(settings) => settings.validate(),
             Self::Rigid(settings) | Self::Affine(settings) => settings.validate(),
-            Self::Greedy(settings) => settings.validate(),
+            Self::Greedy(settings) => settings.descent().validate(),
+            Self::Syn(settings) => settings.descent().validate(),
+            Self::Svf(settings) => settings.validate(),
+        }
+    }
+
+    /// What a deformable stage shares with the others; `None` for other stages.
+    pub(super) fn descent(&self) -> Option<Descent<'_>> {
+        match self {
+            Self::Moments(_) | Self::Rigid(_) | Self::Affine(_) => None,
+            Self::Greedy(settings) => Some(settings.descent()),
+            Self::Syn(settings) => Some(settings.descent()),
+            Self::Svf(settings) => Some(settings.descent()),
         }
     }
 }

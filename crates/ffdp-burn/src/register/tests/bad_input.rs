@@ -5,8 +5,9 @@ use burn::tensor::Device;
 use super::{blob, only, short};
 use crate::image::{Geometry, Volume};
 use crate::register::{
-    ConvergenceSettings, GreedySettings, LevelSettings, LnccSettings, MiSettings, Problem,
-    Settings, Silent, Similarity, register,
+    AdamSettings, ConvergenceSettings, GaussNewtonSettings, GreedySettings, LevelSettings,
+    LnccSettings, MiSettings, OptimizerSettings, Problem, Regularization, Settings, Silent,
+    Similarity, Stage, SvfSettings, SynSettings, register,
 };
 
 fn good() -> Volume {
@@ -70,6 +71,13 @@ fn settings_without_meaning_are_refused() {
     let greedy = only;
     let lncc = |window, epsilon| Similarity::Lncc(LnccSettings { window, epsilon });
     let convergence = |window, tolerance| ConvergenceSettings { window, tolerance };
+    let newton = |damping| OptimizerSettings::GaussNewton(GaussNewtonSettings { damping });
+    let adam = |gradient_floor| {
+        OptimizerSettings::Adam(AdamSettings { gradient_floor, ..AdamSettings::default() })
+    };
+    let diffusion = |diffusion| Regularization { diffusion, ..Regularization::default() };
+    let svf = SvfSettings::default;
+    let of = |stages| Settings { stages, ..Settings::default() };
     let good = good();
     for (settings, words) in [
         (greedy(GreedySettings { levels: vec![], ..default() }), ["at least one level", "[]"]),
@@ -111,6 +119,19 @@ fn settings_without_meaning_are_refused() {
             ["ascending", "99.0"],
         ),
         (greedy(GreedySettings { convergence: convergence(1, 0.0), ..default() }), ["window", "1"]),
+        (greedy(GreedySettings { optimizer: newton(0.0), ..default() }), ["damping", "0.0"]),
+        (greedy(GreedySettings { optimizer: adam(-1.0), ..default() }), ["gradient_floor", "-1.0"]),
+        (
+            greedy(GreedySettings { regularization: diffusion(-1.0), ..default() }),
+            ["diffusion", "-1"],
+        ),
+        (of(vec![Stage::Svf(SvfSettings { squarings: 0, ..svf() })]), ["squarings", "0"]),
+        (of(vec![Stage::Svf(SvfSettings { optimizer: newton(1.0), ..svf() })]), ["Newton", "1.0"]),
+        (
+            of(vec![Stage::Svf(SvfSettings { sigma_velocity_voxels: -1.0, ..svf() })]),
+            ["sigma_velocity_voxels", "-1.0"],
+        ),
+        (of(vec![Stage::Greedy(default()), Stage::Svf(svf())]), ["first", "[\"greedy\", \"svf\"]"]),
         (Settings { stages: vec![], ..Settings::default() }, ["at least one stage", "[]"]),
         (Settings { loss_interval: 0, ..Settings::default() }, ["loss_interval", "0"]),
     ] {
@@ -138,10 +159,35 @@ fn settings_from_a_file_take_defaults_and_refuse_unknown_entries() {
         r#"{"learning_rate": 1}"#,
         r#"{"stages": [{"transform": "greedy", "learning_rate": 1}]}"#,
         r#"{"stages": [{"transform": "greedy", "similarity": {"lncc": {"widow": 9}}}]}"#,
+        r#"{"stages": [{"transform": "syn", "freeform": true}]}"#,
+        r#"{"stages": [{"transform": "svf", "optimizer": {"adam": {"beta": 0.9}}}]}"#,
     ] {
         let message = parse(text).expect_err("unknown entry").to_string();
         assert!(message.contains("unknown field"), "{message}");
     }
+    let all = r#"{"stages": [
+        {"transform": "greedy", "freeform": true, "optimizer": "sgd"},
+        {"transform": "syn", "optimizer": {"gauss_newton": {"damping": 2.0}}},
+        {"transform": "svf", "regularization": {"bending": 0.5}, "deterministic": true}]}"#;
+    let damping = GaussNewtonSettings { damping: 2.0 };
+    let optimizer = OptimizerSettings::GaussNewton(damping);
+    let regularization = Regularization { bending: 0.5, ..Regularization::default() };
+    assert_eq!(
+        parse(all).expect("valid").stages,
+        [
+            Stage::Greedy(GreedySettings {
+                freeform: true,
+                optimizer: OptimizerSettings::Sgd,
+                ..GreedySettings::default()
+            }),
+            Stage::Syn(SynSettings { optimizer, ..SynSettings::default() }),
+            Stage::Svf(SvfSettings {
+                regularization,
+                deterministic: true,
+                ..SvfSettings::default()
+            }),
+        ]
+    );
     let round_trip = serde_json::to_string(&Settings::default()).expect("serialisable");
     assert_eq!(parse(&round_trip).expect("valid"), Settings::default());
 }

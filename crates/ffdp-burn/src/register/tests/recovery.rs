@@ -4,43 +4,21 @@ use std::ops::ControlFlow;
 
 use burn::tensor::Device;
 
-use super::{blob, only, pair_of, short};
+use super::{blob, found, mean_error, only, pair_of, short, warp};
 use crate::image::{Geometry, Volume};
 use crate::metrics::{dice, jacobian, warp_labels};
 use crate::register::{
     GreedySettings, LevelSettings, LevelStart, MiSettings, Observer, Outcome, Problem, Progress,
-    Registration, Silent, Similarity, Stop, register,
+    Registration, Similarity, Stage, Stop, register,
 };
-use crate::synth::{Modality, Pair, PhantomSettings, subject};
-use crate::transform::Displacement;
+use crate::synth::{Modality, PhantomSettings, subject};
 
 fn run(fixed: &Volume, moving: &Volume, settings: &GreedySettings) -> Registration {
-    let settings = only(settings.clone());
-    register(&Problem::new(fixed, moving), &settings, &Device::flex(), &mut Silent)
-        .expect("good input")
-}
-
-/// The deformation that was found.
-fn warp(result: &Registration) -> &Displacement {
-    result.warp.as_ref().expect("the stage was deformable")
+    found(&Problem::new(fixed, moving), Stage::Greedy(settings.clone()))
 }
 
 /// Rounding of coordinates is 1e-6 voxels; it may grow over iterations where gradients nearly vanish.
 const STORAGE_ROUNDING_VOXELS: f32 = 1e-4;
-
-/// Mean distance in voxels between a field and the answer over the labelled voxels.
-fn mean_error(field: &[f32], pair: &Pair) -> f64 {
-    let count = pair.fixed.labels.data.len();
-    let (mut sum, mut n) = (0.0, 0.0);
-    for p in (0..count).filter(|&p| pair.fixed.labels.data[p] != 0) {
-        let square: f64 = (0..3)
-            .map(|c| f64::from(field[c * count + p] - pair.displacement[c * count + p]).powi(2))
-            .sum();
-        sum += square.sqrt();
-        n += 1.0;
-    }
-    sum / n
-}
 
 #[test]
 fn a_known_warp_is_found() {

@@ -4,10 +4,10 @@ use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
-use super::{GreedyOps, GreedyPlan};
+use super::{DeformOps, DeformPlan};
 
-impl<B: GreedyOps, C: CheckpointStrategy> GreedyOps for Autodiff<B, C> {
-    fn greedy_3d(
+impl<B: DeformOps, C: CheckpointStrategy> DeformOps for Autodiff<B, C> {
+    fn deform_3d(
         _: FloatTensor<Self>,
         _: FloatTensor<Self>,
         _: FloatTensor<Self>,
@@ -15,7 +15,9 @@ impl<B: GreedyOps, C: CheckpointStrategy> GreedyOps for Autodiff<B, C> {
         _: FloatTensor<Self>,
         _: FloatTensor<Self>,
         _: FloatTensor<Self>,
-        _: GreedyPlan,
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: DeformPlan,
     ) -> (
         FloatTensor<Self>,
         FloatTensor<Self>,
@@ -23,6 +25,6 @@ impl<B: GreedyOps, C: CheckpointStrategy> GreedyOps for Autodiff<B, C> {
         FloatTensor<Self>,
         FloatTensor<Self>,
     ) {
-        panic!("greedy: iterations are not differentiable; take the images off the tape (`inner`)")
+        panic!("deform: iterations are not differentiable; take the images off the tape (`inner`)")
     }
 }

@@ -1,0 +1,158 @@
+//! A measure of two images with its gradients to them, off the tape.
+
+use burn::backend::TensorMetadata;
+use burn::backend::tensor::FloatTensor;
+use burn::tensor::Shape;
+
+use super::Measure;
+use crate::ops::information::{Information, InformationOps};
+use crate::ops::joint_histogram::{Binning, HistogramOptions, JointHistogramOps};
+use crate::ops::lncc::{LnccCall, LnccOps, LnccOptions};
+use crate::ops::mse::MseOps;
+
+/// The backends that know every measure.
+pub(super) trait Comparing: LnccOps + MseOps + JointHistogramOps + InformationOps {}
+impl<B: LnccOps + MseOps + JointHistogramOps + InformationOps> Comparing for B {}
+
+/// Added to the sum of the weights: without any weight the measure is 0, not a division by zero.
+const NO_WEIGHT: f64 = 1e-12;
+
+/// Two images of one grid, and how their voxels count.
+pub(super) struct Compared<B: Comparing> {
+    /// `[N, C, D, H, W]`.
+    pub moved: FloatTensor<B>,
+    pub fixed: FloatTensor<B>,
+    /// `[N, 1, D, H, W]`; without, all count the same.
+    pub weights: Option<FloatTensor<B>>,
+}
+
+/// What a comparison yields.
+pub(super) struct Measured<B: Comparing> {
+    /// The measure: the weighted mean times the number of values, `[1]`.
+    pub value: FloatTensor<B>,
+    /// How many values count: the sum of their weights, `[1]`.
+    pub total: FloatTensor<B>,
+    /// The gradients of the weighted mean times `total` to moved and fixed; placeholders where they
+    /// are not needed.
+    pub gradients: [FloatTensor<B>; 2],
+}
+
+impl<B: Comparing> Compared<B> {
+    /// The measure, and the gradients that are needed.
+    pub fn measure(self, measure: &Measure, needs: [bool; 2]) -> Measured<B> {
+        let values = self.moved.shape().num_elements() as f64;
+        let weights = self.weights.as_ref().map(|weights| {
+            let weights = B::float_expand(weights.clone(), self.moved.shape());
+            let total = B::float_add_scalar(sum_in_planes::<B>(weights.clone()), NO_WEIGHT.into());
+            (weights, total)
+        });
+        let (weights, total) = weights.unzip();
+        // Of sums, that which makes means, times the number of values.
+        let scale =
+            total.clone().map(|total| B::float_mul_scalar(B::float_recip(total), values.into()));
+        let total = total.unwrap_or_else(|| full::<B>(values, &self.moved));
+        let as_mean = |sum: FloatTensor<B>| match scale {
+            None => sum,
+            Some(scale) => B::float_mul(sum, scale),
+        };
+        let images = [self.moved, self.fixed];
+        let (value, gradients) = match measure {
+            Measure::Lncc(options) => {
+                let (sum, gradients) = lncc::<B>(images, weights, *options, needs);
+                (as_mean(sum), gradients)
+            }
+            Measure::SquaredDifference => {
+                let (sum, gradients) = squared_difference::<B>(images, weights);
+                (as_mean(sum), gradients)
+            }
+            Measure::MutualInformation(options) => {
+                let told = Information::Mutual;
+                let (loss, gradients) =
+                    information::<B>(images, weights, (*options, told), &total, needs);
+                (B::float_mul_scalar(loss, (-values).into()), gradients)
+            }
+            Measure::NormalizedMutualInformation(options) => {
+                let told = Information::Normalized;
+                let (loss, gradients) =
+                    information::<B>(images, weights, (*options, told), &total, needs);
+                let value = B::float_mul_scalar(loss, (-values).into());
+                (B::float_add_scalar(value, values.into()), gradients)
+            }
+        };
+        Measured { value, total, gradients }
+    }
+}
+
+/// A number, and the gradients to moved and fixed.
+type Valued<B> = (FloatTensor<B>, [FloatTensor<B>; 2]);
+
+fn lncc<B: Comparing>(
+    [moved, fixed]: [FloatTensor<B>; 2],
+    weights: Option<FloatTensor<B>>,
+    options: LnccOptions,
+    needs: [bool; 2],
+) -> Valued<B> {
+    let call = LnccCall { options, weighted: weights.is_some() };
+    // Bound, but not read where there are no weights.
+    let weights = weights.unwrap_or_else(|| fixed.clone());
+    let (sum, to_moved, to_fixed) = B::lncc_3d_with_gradient(moved, fixed, weights, call, needs);
+    (sum, [to_moved, to_fixed])
+}
+
+/// A weight is the square of a factor of both images.
+fn squared_difference<B: Comparing>(
+    images: [FloatTensor<B>; 2],
+    weights: Option<FloatTensor<B>>,
+) -> Valued<B> {
+    let root = weights.map(B::float_sqrt);
+    let times_root = |image: FloatTensor<B>| match &root {
+        None => image,
+        Some(root) => B::float_mul(image, root.clone()),
+    };
+    let [moved, fixed] = images.map(times_root);
+    let sum = B::squared_difference(moved.clone(), fixed.clone());
+    let one = full::<B>(1.0, &sum);
+    let to_moved = times_root(B::squared_difference_backward(moved, fixed, one));
+    let to_fixed = B::float_neg(to_moved.clone());
+    (sum, [to_moved, to_fixed])
+}
+
+/// The loss `-I` or `1 - I / H`, the mean over the channels, and the gradients of `total` times its
+/// opposite. Every channel has a table of its own, as if it were an entry of the batch.
+fn information<B: Comparing>(
+    images: [FloatTensor<B>; 2],
+    weights: Option<FloatTensor<B>>,
+    (options, told): (HistogramOptions, Information),
+    total: &FloatTensor<B>,
+    needs: [bool; 2],
+) -> Valued<B> {
+    let shape = images[0].shape();
+    let tables = Shape::from([shape[0] * shape[1], 1, shape[2], shape[3], shape[4]]);
+    let apart = |image: FloatTensor<B>| B::float_reshape(image, tables.clone());
+    let binning = Binning { options, weighted: weights.is_some() };
+    let [moved, fixed] = images.map(apart);
+    let weights = weights.map_or_else(|| fixed.clone(), apart);
+    let votes = B::joint_histogram_3d(moved.clone(), fixed.clone(), weights.clone(), binning);
+    let loss = B::information_loss(votes.clone(), told);
+    let to_votes = B::information_loss_backward(votes, B::float_neg(total.clone()), told);
+    let (to_moved, to_fixed) =
+        B::joint_histogram_3d_backward(moved, fixed, weights, to_votes, binning, needs);
+    let together = |gradient: FloatTensor<B>, needed: bool| match needed {
+        true => B::float_reshape(gradient, shape.clone()),
+        false => gradient,
+    };
+    (loss, [together(to_moved, needs[0]), together(to_fixed, needs[1])])
+}
+
+/// The sum of all values, `[1]`; of planes first, so that no sum is long.
+fn sum_in_planes<B: Comparing>(x: FloatTensor<B>) -> FloatTensor<B> {
+    let shape = x.shape();
+    let planes = shape[0] * shape[1] * shape[2];
+    let planes = Shape::from([planes, shape[3] * shape[4]]);
+    B::float_sum(B::float_sum_dim(B::float_reshape(x, planes), 1))
+}
+
+/// One number beside `like`, `[1]`.
+fn full<B: Comparing>(value: f64, like: &FloatTensor<B>) -> FloatTensor<B> {
+    B::float_full(Shape::from([1]), value.into(), &like.device(), like.dtype().into())
+}

@@ -1,0 +1,180 @@
+//! From a gradient to the next field.
+
+use burn::backend::TensorMetadata;
+use burn::backend::tensor::FloatTensor;
+use burn::tensor::{Shape, TensorData};
+
+use super::views::Seen;
+use super::{DeformOptions, DeformPlan, Measure, Optimizer, Penalties, Update};
+use crate::ops::adam::{AdamConstants, AdamOps, AdamOptions, AdamPieces, Taken};
+use crate::ops::gaussian::{Direction, GaussianOps, GaussianOptions};
+use crate::ops::grid_sample::Accumulation;
+use crate::ops::regularity::{RegularityOps, Roughness};
+
+use super::views::Viewing;
+
+/// The backends that can step.
+pub(super) trait Descending:
+    Viewing + GaussianOps + AdamPieces + AdamOps + RegularityOps
+{
+}
+impl<B: Viewing + GaussianOps + AdamPieces + AdamOps + RegularityOps> Descending for B {}
+
+/// Keeps a division by the length of a step defined where there is no step.
+const NO_LENGTH: f64 = 1e-30;
+/// Differences in voxels above which the total variation counts lengths.
+const SMALL_DIFFERENCE: f64 = 1e-3;
+
+/// The field, and the moments of its gradient.
+pub(super) struct State<B: Descending> {
+    pub field: FloatTensor<B>,
+    pub mean: FloatTensor<B>,
+    pub square: FloatTensor<B>,
+    pub power: FloatTensor<B>,
+}
+
+/// The smoothed tensor.
+fn smooth<B: GaussianOps>(x: FloatTensor<B>, options: &GaussianOptions) -> FloatTensor<B> {
+    match options.sigma_voxels {
+        [0.0, 0.0, 0.0] => x,
+        _ => B::gaussian_3d(x, *options, Direction::Forward),
+    }
+}
+
+/// The state after one more gradient, the `seen + 1`st; also the value with its penalties, `[1]`.
+pub(super) fn descend<B: Descending>(
+    seen: Seen<B>,
+    state: State<B>,
+    plan: &DeformPlan,
+    count: i32,
+) -> (FloatTensor<B>, State<B>) {
+    let options = &plan.options;
+    let Seen { value, gradient, slope, .. } = penalised::<B>(seen, &state.field, plan);
+    let gradient = match (options.optimizer, slope) {
+        (Optimizer::GaussNewton { damping }, Some(slope)) => {
+            over_slope::<B>(gradient, slope, damping)
+        }
+        _ => gradient,
+    };
+    let gradient = smooth::<B>(gradient, &options.smooth_gradient);
+    let state = match options.optimizer {
+        Optimizer::Adam(adam) => by_adam::<B>(gradient, state, options, &adam, count),
+        Optimizer::Sgd | Optimizer::GaussNewton { .. } => {
+            let longest = longest::<B>(&gradient);
+            let field = stepped::<B>(state.field, gradient, longest, options);
+            State { field, ..state }
+        }
+    };
+    (value, State { field: smooth::<B>(state.field, &options.smooth_field), ..state })
+}
+
+/// A step along Adam's direction, which is not stored if it is composed.
+fn by_adam<B: Descending>(
+    gradient: FloatTensor<B>,
+    state: State<B>,
+    options: &DeformOptions,
+    adam: &AdamOptions,
+    count: i32,
+) -> State<B> {
+    let constants = AdamConstants::new(adam, count);
+    let State { field, mean, square, power } = state;
+    if options.update == Update::Compositive {
+        let taken = B::take_gradient(gradient, mean, square, power, constants);
+        let field = B::compose_step(field, &taken, constants, options.rate());
+        let Taken { mean, square, power, .. } = taken;
+        return State { field, mean, square, power };
+    }
+    let (direction, longest, mean, square, power) =
+        B::adam_3d(gradient, mean, square, power, constants);
+    State { field: stepped::<B>(field, direction, longest, options), mean, square, power }
+}
+
+impl DeformOptions {
+    /// The step along (x, y, z) for a direction of length 1, with the sign that improves the measure.
+    fn rate(&self) -> [f64; 3] {
+        self.step_voxels.map(|step| self.measure.sign() * step)
+    }
+
+    /// Whether a direction has a length of its own, or only points somewhere.
+    fn has_length(&self) -> bool {
+        match self.optimizer {
+            Optimizer::Adam(_) => true,
+            Optimizer::Sgd => false,
+            Optimizer::GaussNewton { .. } => self.measure == Measure::SquaredDifference,
+        }
+    }
+}
+
+/// The field after the step `rate direction / longest`; `longest` `[N]`.
+fn stepped<B: Descending>(
+    field: FloatTensor<B>,
+    direction: FloatTensor<B>,
+    longest: FloatTensor<B>,
+    options: &DeformOptions,
+) -> FloatTensor<B> {
+    let shortest = if options.has_length() { 1.0 } else { NO_LENGTH };
+    let longest = B::float_clamp_min(longest, shortest.into());
+    let batch = field.shape()[0];
+    let longest = B::float_reshape(longest, Shape::from([batch, 1, 1, 1, 1]));
+    let rate = TensorData::new(options.rate().to_vec(), [1, 3, 1, 1, 1]);
+    let rate = B::float_from_data(rate.convert_dtype(field.dtype()), &field.device());
+    let step = B::float_mul(direction, B::float_div(rate, longest));
+    match options.update {
+        Update::Compositive => B::compose_3d(field, step, Accumulation::Fast),
+        Update::Additive => B::float_add(field, step),
+    }
+}
+
+/// The length of the longest vector of each field, `[N]`.
+fn longest<B: Descending>(field: &FloatTensor<B>) -> FloatTensor<B> {
+    let shape = field.shape();
+    let (batch, planes) = (shape[0], shape[0] * shape[2]);
+    let squares = B::float_sum_dim(B::float_mul(field.clone(), field.clone()), 1);
+    let rows = B::float_reshape(squares, Shape::from([planes, shape[3] * shape[4]]));
+    let of_planes = B::float_reshape(B::float_max_dim(rows, 1), Shape::from([batch, shape[2]]));
+    B::float_reshape(B::float_sqrt(B::float_max_dim(of_planes, 1)), Shape::from([batch]))
+}
+
+/// `g / 2 (h + damping mean h)`: the gradient of squares is twice the residual times the slope.
+fn over_slope<B: Descending>(
+    gradient: FloatTensor<B>,
+    slope: FloatTensor<B>,
+    damping: f64,
+) -> FloatTensor<B> {
+    let shape = slope.shape();
+    let planes = Shape::from([shape[0] * shape[2], shape[3] * shape[4]]);
+    let of_planes = B::float_mean_dim(B::float_reshape(slope.clone(), planes), 1);
+    let of_planes = B::float_reshape(of_planes, Shape::from([shape[0], shape[2]]));
+    let mean = B::float_mean_dim(of_planes, 1);
+    let mean = B::float_reshape(mean, Shape::from([shape[0], 1, 1, 1, 1]));
+    let floor = B::float_add_scalar(B::float_mul_scalar(mean, damping.into()), NO_LENGTH.into());
+    let divisor = B::float_mul_scalar(B::float_add(slope, floor), 2.0.into());
+    B::float_div(gradient, divisor)
+}
+
+impl Penalties {
+    /// Those that count, with their weights.
+    fn terms(&self) -> impl Iterator<Item = (f64, Roughness)> {
+        let epsilon = SMALL_DIFFERENCE;
+        [
+            (self.diffusion, Roughness::Diffusion),
+            (self.bending, Roughness::Bending),
+            (self.total_variation, Roughness::TotalVariation { epsilon }),
+        ]
+        .into_iter()
+        .filter(|(weight, _)| *weight > 0.0)
+    }
+}
+
+/// What was seen, the value and the gradient worse by what the roughness of the field costs.
+fn penalised<B: Descending>(seen: Seen<B>, field: &FloatTensor<B>, plan: &DeformPlan) -> Seen<B> {
+    let worse = -plan.options.measure.sign();
+    plan.options.penalties.terms().fold(seen, |seen, (weight, kind)| {
+        let cost = B::roughness_3d(field.clone(), kind);
+        let per_value = plan.values as f64 * weight * worse;
+        let value = B::float_add(seen.value, B::float_mul_scalar(cost, per_value.into()));
+        let scale = B::float_mul_scalar(seen.total.clone(), (weight * worse).into());
+        let to_field = B::roughness_3d_backward(field.clone(), scale, kind);
+        Seen { value, gradient: B::float_add(seen.gradient, to_field), ..seen }
+    })
+}

@@ -1,0 +1,72 @@
+//! The iterations, once for every backend.
+
+use burn::backend::Flex;
+use burn::backend::tensor::FloatTensor;
+#[cfg(feature = "cube")]
+use burn_cubecl::CubeBackend;
+
+use super::descend::{Descending, State, descend};
+use super::views::{View, Views, identity};
+use super::{DeformOps, DeformPlan};
+
+/// All iterations of a plan: the measures before each of them, and the state after the last.
+fn iterate<B: Descending>(
+    views: &Views<B>,
+    mut state: State<B>,
+    plan: &DeformPlan,
+) -> (FloatTensor<B>, State<B>) {
+    let mut values = Vec::with_capacity(plan.iterations);
+    for count in (plan.seen + 1..).take(plan.iterations) {
+        let seen = views.see(&state.field, plan);
+        let (value, next) = descend::<B>(seen, state, plan, count);
+        values.push(value);
+        state = next;
+    }
+    (B::float_cat(values, 0), state)
+}
+
+/// The same lines for each backend: the trait cannot have a default body, because Burn's own
+/// backends do not know our operations.
+macro_rules! implement {
+    ($backend:ty) => {
+        impl DeformOps for $backend {
+            fn deform_3d(
+                fixed: FloatTensor<Self>,
+                moving: FloatTensor<Self>,
+                affine: FloatTensor<Self>,
+                fixed_mask: FloatTensor<Self>,
+                moving_mask: FloatTensor<Self>,
+                field: FloatTensor<Self>,
+                mean: FloatTensor<Self>,
+                square: FloatTensor<Self>,
+                power: FloatTensor<Self>,
+                plan: DeformPlan,
+            ) -> (
+                FloatTensor<Self>,
+                FloatTensor<Self>,
+                FloatTensor<Self>,
+                FloatTensor<Self>,
+                FloatTensor<Self>,
+            ) {
+                let [fixed_sampling, moving_sampling] = plan.sampling;
+                let [fixed_mask, moving_mask] =
+                    [plan.masked[0].then_some(fixed_mask), plan.masked[1].then_some(moving_mask)];
+                let fixed = View {
+                    affine: identity::<Self>(&fixed),
+                    image: fixed,
+                    mask: fixed_mask,
+                    sampling: fixed_sampling,
+                };
+                let moving =
+                    View { image: moving, mask: moving_mask, affine, sampling: moving_sampling };
+                let state = State { field, mean, square, power };
+                let (values, state) = iterate::<Self>(&Views { fixed, moving }, state, &plan);
+                (values, state.field, state.mean, state.square, state.power)
+            }
+        }
+    };
+}
+
+implement!(Flex);
+#[cfg(feature = "cube")]
+implement!(CubeBackend);
