@@ -70,6 +70,7 @@ struct Header {
 struct SavedStage {
     levels: Vec<LevelReport>,
     loss_after: f64,
+    kept: bool,
     seconds: f64,
 }
 
@@ -178,8 +179,8 @@ impl Place {
         let warp = header.warp.map(&mut field).transpose()?;
         let fields = header.carried.into_iter().map(field).collect::<Outcome<_>>()?;
         let named = |(saved, stage): (SavedStage, &ffdp_burn::register::Stage)| {
-            let SavedStage { levels, loss_after, seconds } = saved;
-            StageReport { transform: stage.name(), levels, loss_after, seconds }
+            let SavedStage { levels, loss_after, kept, seconds } = saved;
+            StageReport { transform: stage.name(), levels, loss_after, kept, seconds }
         };
         Ok(Checkpoint {
             stages: header.stages.into_iter().zip(&settings.stages).map(named).collect(),
@@ -194,8 +195,8 @@ impl Place {
         let fields = checkpoint.warp.iter().chain(&checkpoint.carried.fields);
         let grid = |field: &Displacement| Grid::from(field.geometry());
         let saved = |stage: &StageReport| {
-            let StageReport { levels, loss_after, seconds, .. } = stage.clone();
-            SavedStage { levels, loss_after, seconds }
+            let StageReport { levels, loss_after, kept, seconds, .. } = stage.clone();
+            SavedStage { levels, loss_after, kept, seconds }
         };
         let header = Header {
             identity: identity.clone(),

@@ -8,6 +8,7 @@
 //! order (x, y, z), in voxels of the field's own grid. See `docs/conventions.md`.
 
 pub mod adam;
+pub mod alignment;
 pub mod compose;
 pub mod conv3d;
 pub mod deform;
@@ -31,6 +32,7 @@ pub(crate) mod real;
 pub(crate) mod vjp;
 
 pub use adam::{AdamOptions, AdamStep, MomentStorage, Moments, adam};
+pub use alignment::{AlignmentImages, AlignmentLoss, Outside, alignment};
 pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
 pub use conv3d::conv3d;
 pub use deform::{

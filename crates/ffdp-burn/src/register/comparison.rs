@@ -2,12 +2,16 @@
 
 use burn::tensor::Tensor;
 
+use super::prepare::placed;
 use super::pyramid::LevelImage;
 use super::settings::{LnccSettings, MiSettings, Similarity};
 use crate::error::{Error, Result};
-use crate::image::{Affine, Physical, Voxel, index_affine};
-use crate::losses::{self, MutualInformation, Similarity as _};
-use crate::ops::{GridSampleOptions, HistogramOptions, LnccOptions, grid_sample, weighted_lncc};
+use crate::image::{Affine, Physical, Volume, Voxel, index_affine};
+use crate::losses::{self, MutualInformation, NormalizedMutualInformation, Similarity as _};
+use crate::ops::{
+    AlignmentImages, AlignmentLoss, GridSampleOptions, HistogramOptions, Information, LnccOptions,
+    Outside, alignment, grid_sample, weighted_lncc,
+};
 use crate::transform::{Displacement, affine_tensor};
 
 /// Two images on one level.
@@ -17,9 +21,87 @@ pub(super) struct Comparison {
     pub similarity: Similarity,
     /// Weights of the voxels of fixed and moving, `[1, 1, D, H, W]`.
     pub masks: [Option<Tensor<5>>; 2],
+    /// What fixed voxels count that see nothing of the moving image, under an affine map alone.
+    pub outside: Outside,
 }
 
 impl Comparison {
+    /// With this rule for what lies outside, if the similarity knows it.
+    pub fn seeing(self, outside: Outside) -> Self {
+        match self.similarity {
+            Similarity::Mi(_) | Similarity::Nmi(_) => Self { outside, ..self },
+            Similarity::Lncc(_) | Similarity::Mse => self,
+        }
+    }
+
+    /// The first channels of fixed and moving, 0 where they do not count.
+    pub fn volumes(&self) -> Result<[Volume; 2]> {
+        let of = |level: &LevelImage, mask: &Option<Tensor<5>>| {
+            let image = level.tensor.clone().narrow(1, 0, 1);
+            let counted = match mask {
+                None => image,
+                Some(mask) => image * mask.clone(),
+            };
+            Volume::from_tensor(counted, level.geometry.clone())
+        };
+        Ok([of(&self.fixed, &self.masks[0])?, of(&self.moving, &self.masks[1])?])
+    }
+
+    /// Part of the fixed grid, in percent, that `affine` (RAS mm) sends into the moving image; 0 for
+    /// a map that collapses space.
+    pub fn overlap_percent(&self, affine: &Affine<Physical, Physical>) -> f64 {
+        let placed = placed(&self.moving.geometry, affine);
+        placed.map_or(0.0, |placed| self.fixed.geometry.overlap_percent(&placed))
+    }
+
+    /// The loss of `moving(A x)` against `fixed(x)` and its gradient to the rows of `A`. Waits for the
+    /// device, once.
+    ///
+    /// With `F`, `M` the voxel-to-mm maps, the sampler takes `K = M^-1 A F`: `dL/dA = M_lin^-T dL/dK
+    /// F^T`.
+    pub fn gradient(&self, affine: &Affine<Physical, Physical>) -> Result<(f64, [[f64; 4]; 3])> {
+        let (fixed, moving) = (&self.fixed, &self.moving);
+        let map = self.index_map(affine);
+        let map = affine_tensor(&map, &moving.tensor.device(), moving.tensor.dtype());
+        let images = AlignmentImages {
+            fixed: fixed.tensor.clone(),
+            moving: moving.tensor.clone(),
+            masks: self.masks.clone(),
+        };
+        let (loss, gradient) = alignment(&images, map, &self.alignment_loss(), self.outside);
+        let read = read(Tensor::cat(vec![loss, gradient.flatten(0, 2)], 0))?;
+        let f = *fixed.geometry.voxel_to_mm().rows();
+        let back = moving.geometry.mm_to_voxel().linear();
+        // Planes lie on each other, wherever the map sends them along z.
+        let rows = if moving.geometry.size[2] == 1 { 2 } else { 3 };
+        // dL/dK F^T, its last column that of the translations.
+        let right: [[f64; 4]; 3] = std::array::from_fn(|i| {
+            let row = &read[1 + 4 * i..][..4];
+            std::array::from_fn(|j| match j {
+                _ if i >= rows => 0.0,
+                3 => row[3],
+                _ => (0..4).map(|k| row[k] * f[j][k]).sum(),
+            })
+        });
+        let gradient = std::array::from_fn(|i| {
+            std::array::from_fn(|j| (0..3).map(|k| back[k][i] * right[k][j]).sum())
+        });
+        Ok((read[0], gradient))
+    }
+
+    fn alignment_loss(&self) -> AlignmentLoss {
+        match self.similarity {
+            Similarity::Lncc(settings) => AlignmentLoss::Lncc(settings.options()),
+            Similarity::Mse => AlignmentLoss::SquaredDifference,
+            Similarity::Mi(settings) => {
+                AlignmentLoss::Information(Information::Mutual, settings.options())
+            }
+            Similarity::Nmi(settings) => {
+                AlignmentLoss::Information(Information::Normalized, settings.options())
+            }
+        }
+    }
+
     /// From voxels of the fixed to those of the moving image; `affine` is in RAS mm. Planes lie on
     /// each other, whatever their headers say of z.
     pub fn index_map(&self, affine: &Affine<Physical, Physical>) -> Affine<Voxel, Voxel> {
@@ -38,6 +120,9 @@ impl Comparison {
         affine: &Affine<Physical, Physical>,
         warp: Option<&Displacement>,
     ) -> Result<f64> {
+        if warp.is_none() && self.outside == Outside::Ignored {
+            return Ok(self.gradient(affine)?.0);
+        }
         let moved = self.seen(&self.moving.tensor, affine, warp);
         let loss =
             self.similarity.loss(moved, self.fixed.tensor.clone(), self.weights(affine, warp));
@@ -117,14 +202,18 @@ impl Similarity {
                 let count = total(weights.clone()).mul_scalar(channels);
                 total(difference.clone() * difference * weights) / count
             }
-            (Self::Mi(settings), weights) => {
-                let measure = MutualInformation(settings.options());
+            (Self::Mi(settings) | Self::Nmi(settings), weights) => {
                 // A table for each channel.
                 let apart = |image: Tensor<5>| image.swap_dims(0, 1);
                 let weights = weights.map(|weights| apart(everywhere(weights, &moved)));
-                match weights {
-                    None => measure.loss(apart(moved), apart(fixed)),
-                    Some(weights) => measure.weighted_loss(apart(moved), apart(fixed), weights),
+                let (moved, fixed) = (apart(moved), apart(fixed));
+                let mutual = MutualInformation(settings.options());
+                let normalized = NormalizedMutualInformation(settings.options());
+                match (matches!(self, Self::Mi(_)), weights) {
+                    (true, None) => mutual.loss(moved, fixed),
+                    (true, Some(weights)) => mutual.weighted_loss(moved, fixed, weights),
+                    (false, None) => normalized.loss(moved, fixed),
+                    (false, Some(weights)) => normalized.weighted_loss(moved, fixed, weights),
                 }
             }
         }

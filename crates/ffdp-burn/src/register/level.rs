@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 
 /// Something that can be improved by iterations on one level.
 pub(super) trait Solver {
-    /// Does some iterations, at least one, and returns the loss before each of them. Waits for the
-    /// device once, to read the losses.
+    /// Does some iterations, at least one, and returns the loss before each of them; fewer than asked
+    /// for when nothing more can be gained. Waits for the device at least once, to read the losses.
     fn iterate(&mut self, iterations: usize) -> Result<Vec<f64>>;
 }
 
@@ -72,13 +72,16 @@ pub(super) fn run_level(
         stop = Stop::Cancelled;
     }
     while stop == Stop::IterationsSpent && losses.len() < iterations {
-        losses.extend(solver.iterate(interval.min(iterations - losses.len()))?);
+        let asked = interval.min(iterations - losses.len());
+        let read = solver.iterate(asked)?;
+        let settled = read.len() < asked;
+        losses.extend(read);
         let loss = *losses.last().expect("at least one iteration was done");
         check_finite_loss(loss)?;
         let progress = Progress { level: index, iteration: losses.len(), iterations, loss };
         if observer.losses_read(&progress) == ControlFlow::Break(()) {
             stop = Stop::Cancelled;
-        } else if has_converged(&losses, convergence) {
+        } else if settled || has_converged(&losses, convergence) {
             stop = Stop::Converged;
         }
     }

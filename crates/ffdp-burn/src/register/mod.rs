@@ -3,7 +3,7 @@
 //! [`register`] takes a [`Problem`] (a fixed and a moving [`Volume`](crate::image::Volume), each on
 //! its own grid) and finds the [`Composite`](crate::transform::Composite) transform that carries the
 //! moving image onto the fixed one. Start reading at `run.rs`: a run is a list of stages, a stage
-//! a list of levels (`level.rs`), a level the iterations of a solver (`deformable/`);
+//! a list of levels (`level.rs`), a level the iterations of a solver (`linear/`, `deformable/`);
 //! `pyramid.rs` makes the levels' images, `settings/` holds every number that can be chosen.
 //!
 //! ```
@@ -30,6 +30,7 @@ mod comparison;
 mod convergence;
 mod deformable;
 mod level;
+mod linear;
 mod observer;
 mod prepare;
 mod problem;
@@ -49,6 +50,7 @@ pub use pyramid::{LevelImage, MINIMUM_AXIS_VOXELS, level_geometry, level_image};
 pub use run::{Outcome, Registration, StageReport, register, resume};
 pub use settings::{
     AdamSettings, ConvergenceSettings, GaussNewtonSettings, GreedySettings, LevelSettings,
-    LnccSettings, MiSettings, OptimizerSettings, Regularization, Settings, Similarity, Stage,
-    SvfSettings, SynSettings,
+    LinearSettings, LnccSettings, MiSettings, MomentsCentre, MomentsOrder, MomentsSettings,
+    OptimizerSettings, Preset, Regularization, Settings, Similarity, Stage, SvfSettings,
+    SynSettings,
 };

@@ -4,9 +4,9 @@ use burn::tensor::{Device, Tensor};
 
 use super::problem::Problem;
 use super::pyramid::MINIMUM_AXIS_VOXELS;
-use super::settings::Settings;
+use super::settings::{Settings, Stage};
 use crate::error::{Error, Result};
-use crate::image::{Geometry, Volume};
+use crate::image::{Affine, Geometry, Physical, Volume};
 use crate::ops::{GaussianOptions, gaussian};
 
 /// Least part of the fixed grid, in percent, that must lie inside the moving image.
@@ -48,7 +48,10 @@ pub(super) fn prepare(
     {
         mask.map_or(Ok(()), |mask| check_mask(name, mask, &volume.geometry))?;
     }
-    check_overlap(problem)?;
+    // Moments bring the images together; the overlap is checked after them.
+    if !matches!(settings.stages.first(), Some(Stage::Moments(_))) {
+        check_overlap(&fixed[0].geometry, &moving[0].geometry, &problem.initial)?;
+    }
     let percentiles = settings.intensity_percentiles;
     Ok([
         side("the fixed image", &fixed, fixed_mask, percentiles, device)?,
@@ -208,10 +211,17 @@ fn continued(image: Tensor<5>, mask: &Tensor<5>) -> Tensor<5> {
     seen + outside * inside.neg().add_scalar(1.0)
 }
 
-/// The moving grid where the initial transform puts it in the space of the fixed image.
-fn check_overlap(problem: &Problem) -> Result<()> {
-    let moving = &problem.moving.geometry;
-    let placed = moving.voxel_to_mm().then(&problem.initial.inverse()?);
-    let placed = Geometry::from_affine(moving.size, placed)?;
-    problem.fixed.geometry.check_overlap(&placed, MINIMUM_OVERLAP_PERCENT)
+/// Demands that the images meet where `affine` (fixed to moving, RAS mm) places them.
+pub(super) fn check_overlap(
+    fixed: &Geometry,
+    moving: &Geometry,
+    affine: &Affine<Physical, Physical>,
+) -> Result<()> {
+    fixed.check_overlap(&placed(moving, affine)?, MINIMUM_OVERLAP_PERCENT)
+}
+
+/// The moving grid where `affine` puts it in the space of the fixed image.
+pub(super) fn placed(moving: &Geometry, affine: &Affine<Physical, Physical>) -> Result<Geometry> {
+    let voxel_to_mm = moving.voxel_to_mm().then(&affine.inverse()?);
+    Geometry::from_affine(moving.size, voxel_to_mm)
 }

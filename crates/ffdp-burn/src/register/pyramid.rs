@@ -11,7 +11,7 @@ use crate::image::Geometry;
 use crate::ops::{GaussianOptions, Interpolation, Padding, gaussian};
 use crate::transform::resample;
 
-/// No axis is shrunk below this many voxels (nor enlarged if it has fewer).
+/// Fewest voxels along an axis of an image that is registered.
 pub const MINIMUM_AXIS_VOXELS: usize = 8;
 
 /// Standard deviation of the smoothing as a part of the shrink factor.
@@ -35,15 +35,15 @@ pub(super) fn finest_spacing_mm(geometry: &Geometry) -> f64 {
 /// The grid of a level with voxels of about `spacing_mm` along every axis.
 ///
 /// An axis whose voxels are already larger is kept, so that levels of anisotropic images become
-/// isotropic first; no axis goes below [`MINIMUM_AXIS_VOXELS`]. The field of view is kept exactly
+/// isotropic first; no axis is shrunk below `minimum_axis` voxels. The field of view is kept exactly
 /// and the number of voxels is whole, hence the "about".
 ///
 /// # Errors
 /// [`Error::Invalid`](crate::Error::Invalid) when `spacing_mm` is not a positive number.
-pub fn level_geometry(full: &Geometry, spacing_mm: f64) -> Result<Geometry> {
+pub fn level_geometry(full: &Geometry, spacing_mm: f64, minimum_axis: usize) -> Result<Geometry> {
     let size = std::array::from_fn(|i| {
         let extent_mm = full.size[i] as f64 * full.spacing_mm[i];
-        let least = MINIMUM_AXIS_VOXELS.min(full.size[i]);
+        let least = minimum_axis.min(full.size[i]);
         ((extent_mm / spacing_mm).round() as usize).clamp(least, full.size[i])
     });
     if size == full.size { Ok(full.clone()) } else { full.resized(size) }
@@ -57,8 +57,13 @@ pub fn level_geometry(full: &Geometry, spacing_mm: f64) -> Result<Geometry> {
 ///
 /// # Errors
 /// As [`level_geometry`].
-pub fn level_image(image: &Tensor<5>, full: &Geometry, spacing_mm: f64) -> Result<LevelImage> {
-    let geometry = level_geometry(full, spacing_mm)?;
+pub fn level_image(
+    image: &Tensor<5>,
+    full: &Geometry,
+    spacing_mm: f64,
+    minimum_axis: usize,
+) -> Result<LevelImage> {
+    let geometry = level_geometry(full, spacing_mm, minimum_axis)?;
     if geometry == *full {
         return Ok(LevelImage { tensor: image.clone(), geometry });
     }

@@ -7,14 +7,15 @@ use super::checkpoint::{Carried, Checkpoint};
 use super::comparison::Comparison;
 use super::deformable::{Kind, deform};
 use super::level::{LevelReport, Stop, check_finite_loss};
+use super::linear;
 use super::observer::Observer;
-use super::prepare::{Side, prepare};
+use super::prepare::{Side, check_overlap, prepare};
 use super::problem::Problem;
-use super::pyramid::{finest_spacing_mm, level_image};
+use super::pyramid::{LevelImage, finest_spacing_mm, level_image};
 use super::settings::{LevelSettings, OptimizerSettings, Settings, Similarity, Stage};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Physical, Volume};
-use crate::ops::MomentStorage;
+use crate::ops::{MomentStorage, Outside};
 use crate::transform::{Composite, Displacement, Step};
 
 /// What a registration found: the map `phi(x) = A (x + w(x))` from fixed to moving.
@@ -57,6 +58,9 @@ pub struct StageReport {
     pub levels: Vec<LevelReport>,
     /// The loss of its finest level at its end.
     pub loss_after: f64,
+    /// Whether its result was kept: a stage that makes that loss worse is undone, and the next one
+    /// starts where it did.
+    pub kept: bool,
     /// Time spent on it.
     pub seconds: f64,
 }
@@ -79,9 +83,9 @@ impl Outcome {
         match self {
             Self::Improved => None,
             Self::NotImproved => Some(
-                "the images did not become more alike: check that they show the same anatomy in \
-                 the same place (align them rigidly or affinely first), and that the metric suits \
-                 them (mse needs equal intensities)",
+                "the images did not become more alike: check that they show the same anatomy, that \
+                 linear stages come before the deformation (or that an initial transform places \
+                 it), and that the metric suits them (mse needs equal intensities)",
             ),
             Self::Cancelled => Some("the run was ended early; run it again to the end"),
         }
@@ -124,7 +128,7 @@ pub fn resume(
     observer: &mut dyn Observer,
 ) -> Result<Registration> {
     let device = device.clone().inner();
-    check_moments(settings, &device)?;
+    check_moment_storage(settings, &device)?;
     let sides = prepare(problem, settings, &device)?;
     let warp = checkpoint.warp.clone();
     let mut found = Found { affine: checkpoint.affine, warp, inverse: None };
@@ -133,16 +137,26 @@ pub fn resume(
         let what = "a checkpoint must belong to the settings: it has as many stages or more";
         return Err(Error::invalid(what, stages.len(), "start the run anew"));
     }
-    let mut run = Run { problem, sides, settings, device, observer, checkpoint };
+    let levels = Vec::new();
+    let mut run = Run { problem, sides, levels, settings, device, observer, checkpoint };
     let mut last = None;
     for stage in &settings.stages[stages.len()..] {
-        let (next, report, comparison) = match stage {
-            Stage::Greedy(settings) => deform(&mut run, &Kind::Greedy(settings), found)?,
-            Stage::Syn(settings) => deform(&mut run, &Kind::Syn(settings), found)?,
-            Stage::Svf(settings) => deform(&mut run, &Kind::Svf(settings), found)?,
+        let before = found.clone();
+        let on = &mut run;
+        let (next, mut report, comparison) = match stage {
+            Stage::Moments(settings) => linear::moments(on, settings, found)?,
+            Stage::Rigid(settings) => linear::rigid(on, settings, found)?,
+            Stage::Affine(settings) => linear::affine(on, settings, found)?,
+            Stage::Greedy(settings) => deform(on, &Kind::Greedy(settings), found)?,
+            Stage::Syn(settings) => deform(on, &Kind::Syn(settings), found)?,
+            Stage::Svf(settings) => deform(on, &Kind::Svf(settings), found)?,
         };
         let cancelled = report.levels.iter().any(|level| level.stop == Stop::Cancelled);
-        found = next;
+        found = keep_if_better(stage, before, next, &mut report, &comparison)?;
+        if matches!(stage, Stage::Moments(_)) {
+            let Problem { fixed, moving, .. } = problem;
+            check_overlap(&fixed.geometry, &moving.geometry, &found.affine)?;
+        }
         stages.push(report);
         last = Some(comparison);
         if cancelled {
@@ -155,7 +169,29 @@ pub fn resume(
     run.finish(found, stages, &last.expect("settings with no stage do not validate"))
 }
 
+/// What a stage found, or what was there before it if that is more alike. Moments have tried the start
+/// themselves; a deformation that refines another one starts from it and is not judged.
+fn keep_if_better(
+    stage: &Stage,
+    before: Found,
+    after: Found,
+    report: &mut StageReport,
+    comparison: &Comparison,
+) -> Result<Found> {
+    if matches!(stage, Stage::Moments(_)) || before.warp.is_some() {
+        return Ok(after);
+    }
+    let loss_before = comparison.loss(&before.affine, None)?;
+    if report.loss_after <= loss_before {
+        return Ok(after);
+    }
+    check_finite_loss(report.loss_after)?;
+    (report.kept, report.loss_after) = (false, loss_before);
+    Ok(before)
+}
+
 /// What the stages have found so far.
+#[derive(Clone)]
 pub(super) struct Found {
     /// `A`.
     pub affine: Affine<Physical, Physical>,
@@ -170,11 +206,19 @@ pub(super) struct Run<'a> {
     pub problem: &'a Problem<'a>,
     /// Fixed and moving at full resolution.
     sides: [Side; 2],
+    /// Small levels of both, by their spacing in mm: stages share them.
+    levels: Vec<(f64, [LevelSide; 2])>,
     pub settings: &'a Settings,
     pub device: Device,
     pub observer: &'a mut dyn Observer,
     checkpoint: Checkpoint,
 }
+
+/// An image on a level, and its mask.
+type LevelSide = (LevelImage, Option<Tensor<5>>);
+
+/// Levels are kept that take at most one part in this many of the image's memory.
+const LARGEST_KEPT_PART: usize = 8;
 
 impl Run<'_> {
     /// The levels of the stage under way that an earlier run has done, with what the next one starts
@@ -202,22 +246,38 @@ impl Run<'_> {
     }
 
     /// The images on a level.
-    pub fn comparison(&self, level: &LevelSettings, similarity: Similarity) -> Result<Comparison> {
-        let [fixed, moving] = [&self.problem.fixed.geometry, &self.problem.moving.geometry];
-        let spacing_mm = level.shrink * finest_spacing_mm(fixed);
-        let on_level = |image: &Tensor<5>, grid| level_image(image, grid, spacing_mm);
-        let mask = |side: &Side, grid| {
-            let mask = side.mask.as_ref().map(|mask| on_level(mask, grid));
-            Ok::<_, Error>(mask.transpose()?.map(|level| level.tensor))
-        };
-        let [first, second] = &self.sides;
-        let mut masks = [mask(first, fixed)?, mask(second, moving)?];
-        let (fixed, moving) = (on_level(&first.image, fixed)?, on_level(&second.image, moving)?);
+    pub fn comparison(
+        &mut self,
+        level: &LevelSettings,
+        similarity: Similarity,
+    ) -> Result<Comparison> {
+        let spacing_mm = level.shrink * finest_spacing_mm(&self.problem.fixed.geometry);
+        let [(fixed, fixed_mask), (moving, moving_mask)] = self.sides_at(spacing_mm)?;
+        let mut masks = [fixed_mask, moving_mask];
         if fixed.geometry.size[2] == 1 && masks[0].is_none() {
             // With weights, windows hold only what there is: this plane, no zeros around it.
             masks[0] = Some(fixed.tensor.clone().narrow(1, 0, 1).ones_like());
         }
-        Ok(Comparison { fixed, moving, similarity, masks })
+        Ok(Comparison { fixed, moving, similarity, masks, outside: Outside::Background })
+    }
+
+    /// Both sides with voxels of about `spacing_mm`. Small ones are kept for the stages to come.
+    fn sides_at(&mut self, spacing_mm: f64) -> Result<[LevelSide; 2]> {
+        if let Some((_, sides)) = self.levels.iter().find(|(kept, _)| *kept == spacing_mm) {
+            return Ok(sides.clone());
+        }
+        let full = [&self.problem.fixed.geometry, &self.problem.moving.geometry];
+        let least = self.settings.minimum_axis_voxels;
+        let of = |i: usize| {
+            let on_level = |image: &Tensor<5>| level_image(image, full[i], spacing_mm, least);
+            let mask = self.sides[i].mask.as_ref().map(on_level).transpose()?;
+            Ok::<_, Error>((on_level(&self.sides[i].image)?, mask.map(|level| level.tensor)))
+        };
+        let sides = [of(0)?, of(1)?];
+        if (0..2).all(|i| LARGEST_KEPT_PART * sides[i].0.geometry.len() <= full[i].len()) {
+            self.levels.push((spacing_mm, sides.clone()));
+        }
+        Ok(sides)
     }
 
     /// The result, judged on the finest level of the last stage.
@@ -244,7 +304,7 @@ impl Run<'_> {
     }
 }
 
-fn check_moments(settings: &Settings, device: &Device) -> Result<()> {
+fn check_moment_storage(settings: &Settings, device: &Device) -> Result<()> {
     let stores_bf16 = |stage: &Stage| {
         let optimizer = stage.descent().map(|descent| descent.optimizer);
         matches!(optimizer, Some(OptimizerSettings::Adam(adam)) if adam.moments == MomentStorage::Bf16)

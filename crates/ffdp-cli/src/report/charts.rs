@@ -182,7 +182,7 @@ mod tests {
             seconds: 1.0,
         };
         let levels = losses.iter().map(level).collect();
-        StageReport { transform: "greedy", levels, loss_after: 0.1, seconds: 2.0 }
+        StageReport { transform: "greedy", levels, loss_after: 0.1, kept: true, seconds: 2.0 }
     }
 
     #[test]

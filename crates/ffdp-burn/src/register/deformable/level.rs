@@ -66,7 +66,7 @@ impl Deformation {
     }
 
     /// The loss as it is reported, from the measure: `1 - mean n` for LNCC, the mean for MSE, the
-    /// negative information for MI.
+    /// negative information for MI, one minus the normalised one for NMI.
     fn reported(&self, measure: f64) -> f64 {
         let mean = measure / self.images.fixed.shape().num_elements() as f64;
         match self.options.measure {
@@ -94,6 +94,7 @@ fn measure(similarity: Similarity) -> Measure {
         Similarity::Lncc(settings) => Measure::Lncc(settings.options()),
         Similarity::Mse => Measure::SquaredDifference,
         Similarity::Mi(settings) => Measure::MutualInformation(settings.options()),
+        Similarity::Nmi(settings) => Measure::NormalizedMutualInformation(settings.options()),
     }
 }
 

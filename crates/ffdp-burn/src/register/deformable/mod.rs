@@ -73,6 +73,6 @@ pub(super) fn deform(
     let loss_after = comparison.loss(&found.affine, Some(&on_level))?;
     let found = Found { warp: Some(warp), inverse, ..found };
     let seconds = spent + start.elapsed().as_secs_f64();
-    let report = StageReport { transform: kind.name(), levels, loss_after, seconds };
+    let report = StageReport { transform: kind.name(), levels, loss_after, kept: true, seconds };
     Ok((found, report, comparison))
 }

@@ -16,6 +16,9 @@ pub enum Similarity {
     /// Mutual information, for images of different modalities; see
     /// [`losses::MutualInformation`](crate::losses::MutualInformation).
     Mi(MiSettings),
+    /// The same in relation to the joint entropy, so that it does not grow with the overlap alone; see
+    /// [`losses::NormalizedMutualInformation`](crate::losses::NormalizedMutualInformation).
+    Nmi(MiSettings),
 }
 
 /// Settings of the local correlation.
@@ -54,11 +57,13 @@ impl Similarity {
     pub(super) fn validate(&self) -> Result<()> {
         let LnccSettings { window, epsilon } = match *self {
             Self::Lncc(settings) => settings,
-            Self::Mi(MiSettings { bins }) if !(8..=256).contains(&bins) => {
+            Self::Mi(MiSettings { bins }) | Self::Nmi(MiSettings { bins })
+                if !(8..=256).contains(&bins) =>
+            {
                 let what = "the bins of mutual information must lie in 8..256";
                 return Err(Error::invalid(what, bins, "32 is the usual number"));
             }
-            Self::Mi(_) | Self::Mse => return Ok(()),
+            Self::Mi(_) | Self::Nmi(_) | Self::Mse => return Ok(()),
         };
         if window.is_multiple_of(2) || !(3..=21).contains(&window) {
             let what = "the window of LNCC must be odd and within 3..21 voxels";

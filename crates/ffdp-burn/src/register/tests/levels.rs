@@ -34,7 +34,7 @@ fn a_blob_stays_at_its_place_on_every_level() {
         let image = blob(&geometry, centre, 7.0);
         let tensor = image.to_tensor(&Device::flex());
         for shrink in [1.0, 2.0, 3.0, 4.0, 6.0, 8.0] {
-            let level = level_image(&tensor, &geometry, shrink).expect("valid");
+            let level = level_image(&tensor, &geometry, shrink, 8).expect("valid");
             let level = Volume::from_tensor(level.tensor, level.geometry).expect("readable");
             let found = level.geometry.mm_to_voxel().apply(centre_of_mass_mm(&level));
             let expected = level.geometry.mm_to_voxel().apply(centre);
@@ -55,7 +55,7 @@ fn levels_become_isotropic_first_and_never_tiny() {
         (8.0, [20, 20, 20]),
         (64.0, [8, 8, 8]),
     ] {
-        let level = level_geometry(&geometry, spacing).expect("valid");
+        let level = level_geometry(&geometry, spacing, 8).expect("valid");
         assert_eq!(level.size, size, "{spacing} mm");
         let extent = |g: &Geometry| [0, 1, 2].map(|i| g.size[i] as f64 * g.spacing_mm[i]);
         let (a, b) = (extent(&level), extent(&geometry));
@@ -69,7 +69,7 @@ fn levels_become_isotropic_first_and_never_tiny() {
 fn constants_stay_constant_up_to_the_border() {
     let geometry = Geometry::new([21, 19, 17], [1.0; 3]).expect("valid");
     let image = Volume::new(vec![0.75; geometry.len()], geometry.clone()).expect("fits");
-    let level = level_image(&image.to_tensor(&Device::flex()), &geometry, 2.0).expect("valid");
+    let level = level_image(&image.to_tensor(&Device::flex()), &geometry, 2.0, 8).expect("valid");
     let values = Volume::from_tensor(level.tensor, level.geometry).expect("readable").data;
     assert!(values.iter().all(|v| (v - 0.75).abs() < 1e-6));
 }

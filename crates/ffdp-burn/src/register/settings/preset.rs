@@ -1,0 +1,69 @@
+//! Complete settings by the name of what they are for.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    GreedySettings, LevelSettings, LinearSettings, MiSettings, MomentsSettings, Settings,
+    Similarity, Stage,
+};
+
+/// What a registration is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Preset {
+    /// A look: nothing at full resolution, where most of the time goes.
+    Fast,
+    /// Two images of one modality.
+    #[default]
+    Default,
+    /// As `default`, with a coarser level more for what lies far off, twice the iterations, and the affine
+    /// map at full resolution.
+    Quality,
+    /// Images of different modalities: mutual information in every stage.
+    Multimodal,
+}
+
+impl Settings {
+    /// The settings of a preset. All begin with moments, rigid, affine.
+    pub fn preset(preset: Preset) -> Self {
+        let levels = |list: &[(f64, usize)]| -> Vec<LevelSettings> {
+            list.iter().map(|&(shrink, iterations)| LevelSettings { shrink, iterations }).collect()
+        };
+        // Rigid only has to come close enough for the affine stage, which turns as well.
+        let rigid =
+            LinearSettings { levels: levels(&[(8.0, 60), (4.0, 40)]), ..LinearSettings::default() };
+        let (affine, greedy) = (LinearSettings::default(), GreedySettings::default());
+        let (affine, greedy) = match preset {
+            Preset::Default => (affine, greedy),
+            Preset::Fast => (
+                LinearSettings { levels: rigid.levels.clone(), ..affine },
+                GreedySettings { levels: levels(&[(4.0, 100), (2.0, 50)]), ..greedy },
+            ),
+            Preset::Quality => (
+                LinearSettings {
+                    levels: levels(&[(8.0, 60), (4.0, 40), (2.0, 20), (1.0, 10)]),
+                    ..affine
+                },
+                GreedySettings {
+                    levels: levels(&[(8.0, 400), (4.0, 400), (2.0, 200), (1.0, 100)]),
+                    ..greedy
+                },
+            ),
+            Preset::Multimodal => {
+                let similarity = Similarity::Mi(MiSettings::default());
+                (affine, GreedySettings { similarity, ..greedy })
+            }
+        };
+        Self {
+            stages: vec![
+                Stage::Moments(MomentsSettings::default()),
+                Stage::Rigid(rigid),
+                Stage::Affine(affine),
+                Stage::Greedy(greedy),
+            ],
+            intensity_percentiles: [1.0, 99.9],
+            loss_interval: 10,
+            minimum_axis_voxels: 16,
+        }
+    }
+}
