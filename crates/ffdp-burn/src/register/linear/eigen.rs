@@ -30,9 +30,9 @@ fn rotate(a: &mut Matrix3, v: &mut Matrix3, p: usize, q: usize) {
     for row in a.iter_mut().chain(v) {
         (row[p], row[q]) = (c * row[p] - s * row[q], s * row[p] + c * row[q]);
     }
-    for k in 0..3 {
-        (a[p][k], a[q][k]) = (c * a[p][k] - s * a[q][k], s * a[p][k] + c * a[q][k]);
-    }
+    let (first, second) = (a[p], a[q]);
+    a[p] = std::array::from_fn(|k| c * first[k] - s * second[k]);
+    a[q] = std::array::from_fn(|k| s * first[k] + c * second[k]);
     (a[p][q], a[q][p]) = (0.0, 0.0);
 }
 

@@ -27,9 +27,9 @@ impl Frame {
         Map::from_parts(linear, std::array::from_fn(|i| c[i] + translation[i] - turned[i]))
     }
 
-    /// From the gradient to the rows `[L | L c-free translation]` of such a map those to `L` and `t`:
-    /// the constant part `c + t - L c` depends on `L` too.
-    pub fn to_parts(&self, rows: &[[f64; 4]; 3]) -> (Matrix3, [f64; 3]) {
+    /// From the gradient to the rows of such a map those to `L` and `t`: its constant part
+    /// `c + t - L c` depends on `L` too.
+    pub fn to_parts(self, rows: &[[f64; 4]; 3]) -> (Matrix3, [f64; 3]) {
         let translation = rows.map(|row| row[3]);
         let linear = std::array::from_fn(|i| {
             std::array::from_fn(|j| rows[i][j] - translation[i] * self.centre_mm[j])
