@@ -74,7 +74,8 @@ impl Plan {
         for stage in &settings.stages {
             let (kind, shrinks) = kind_and_shrinks(stage);
             for shrink in shrinks {
-                let grid = level_geometry(&sizes.fixed, shrink * finest_mm, settings.minimum_axis_voxels);
+                let grid =
+                    level_geometry(&sizes.fixed, shrink * finest_mm, settings.minimum_axis_voxels);
                 let size = grid.map_or(sizes.fixed.size, |grid| grid.size);
                 let level = size.iter().product::<usize>() as u64;
                 let voxels = Voxels { fixed, moving, level };
