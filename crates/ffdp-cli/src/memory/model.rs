@@ -1,10 +1,11 @@
 //! Bytes per voxel, as measured.
 //!
 //! ```text
-//! host(level)   = START + FULL (F + M) + LEVEL l          host(results) = START + RESULTS F + MOVING M + FINEST l
+//! host(level)   = START + FULL (F + M) + LEVEL l + MOVING_LEVEL m
+//! host(results) = START + RESULTS F + MOVING M + gzip
 //! device(level) = FULL (F + M) + LEVEL l
 //! ```
-//! `F`, `M` voxels of the fixed and the moving image · `l` of the fixed image on the level. On the
+//! `F`, `M` voxels of the fixed and the moving image · `l`, `m` the same on the level. On the
 //! CPU the device is the host. The largest of all lines is the peak.
 
 use crate::device::DeviceChoice;
@@ -25,24 +26,29 @@ pub struct Voxels {
     pub moving: u64,
     /// Of the fixed image on the level.
     pub level: u64,
+    /// Of the moving image on the level.
+    pub moving_level: u64,
 }
 
 /// Program, threads and kernels, before any image.
-const START: u64 = 12 << 20;
+const START: u64 = 15_000_000;
 /// An image as it was read, scaled, and as a tensor. As all numbers of the host, measured for greedy
-/// with LNCC on the CPU: nine pairs of 64^3 to 192^3 voxels were predicted within 6 %.
+/// with LNCC on the CPU: pairs of 64^3 to 160^3 voxels and one of 160x192x224.
 const HOST_FULL: u64 = 12;
 /// The same with the tensors on another device.
 const HOST_FULL_WITH_DEVICE: u64 = 8;
 /// Field, moments, gradient, step and the comparison of a greedy level on the CPU.
-const HOST_LEVEL: u64 = 98;
+const HOST_LEVEL: u64 = 57;
+/// The moving image on the level, with what is sampled from it.
+const HOST_MOVING_LEVEL: u64 = 32;
 /// Two images, the moved one and its gradient on the CPU.
 const HOST_LINEAR: u64 = 32;
 /// The result in all its forms (voxels, mm, determinants, warped and unwarped images) while it is
 /// measured and written.
-const HOST_RESULTS: u64 = 98;
-const HOST_MOVING: u64 = 16;
-const HOST_FINEST: u64 = 16;
+const HOST_RESULTS: u64 = 60;
+const HOST_MOVING: u64 = 2;
+/// Blocks on their way through the compressor, at most, and for each voxel of a small displacement.
+const HOST_GZIP: [u64; 2] = [38_000_000, 24];
 /// Labels of both images, and those of the moving one before and after, in addition.
 const HOST_LABELS: u64 = 12;
 
@@ -56,7 +62,7 @@ const DEVICE_LINEAR: u64 = 24;
 
 /// Bytes of host memory at the peak of a level.
 pub fn host_bytes(voxels: Voxels, kind: Kind, device: DeviceChoice) -> u64 {
-    let Voxels { fixed, moving, level } = voxels;
+    let Voxels { fixed, moving, level, moving_level } = voxels;
     if device != DeviceChoice::Cpu {
         return START + HOST_FULL_WITH_DEVICE * (fixed + moving);
     }
@@ -64,12 +70,12 @@ pub fn host_bytes(voxels: Voxels, kind: Kind, device: DeviceChoice) -> u64 {
         Kind::Linear => HOST_LINEAR,
         Kind::Deformable { .. } => HOST_LEVEL,
     };
-    START + HOST_FULL * (fixed + moving) + per_voxel * level
+    START + HOST_FULL * (fixed + moving) + per_voxel * level + HOST_MOVING_LEVEL * moving_level
 }
 
 /// Bytes of the memory of a device that is not the CPU, at the peak of a level.
 pub fn device_bytes(voxels: Voxels, kind: Kind) -> u64 {
-    let Voxels { fixed, moving, level } = voxels;
+    let Voxels { fixed, moving, level, .. } = voxels;
     let per_voxel = match kind {
         Kind::Linear => DEVICE_LINEAR,
         Kind::Deformable { bf16: false } => DEVICE_LEVEL,
@@ -78,12 +84,12 @@ pub fn device_bytes(voxels: Voxels, kind: Kind) -> u64 {
     DEVICE_FULL * (fixed + moving) + per_voxel * level
 }
 
-/// Bytes of host memory while the result is measured and written; `voxels` are those of the last
-/// level.
+/// Bytes of host memory while the result is measured and written.
 pub fn results_bytes(voxels: Voxels, labels: bool) -> u64 {
-    let Voxels { fixed, moving, level } = voxels;
+    let Voxels { fixed, moving, .. } = voxels;
+    let gzip = HOST_GZIP[0].min(HOST_GZIP[1] * fixed);
     let labels = if labels { HOST_LABELS * fixed } else { 0 };
-    START + HOST_RESULTS * fixed + HOST_MOVING * moving + HOST_FINEST * level + labels
+    START + HOST_RESULTS * fixed + HOST_MOVING * moving + gzip + labels
 }
 
 /// Bytes on disk at most: warped image, displacement, labels, and a checkpoint with its

@@ -70,7 +70,7 @@ impl Plan {
         let [fixed, moving] = [&sizes.fixed, &sizes.moving].map(|grid| grid.len() as u64);
         let finest_mm = sizes.fixed.spacing_mm.into_iter().fold(f64::INFINITY, f64::min);
         let mut levels = Vec::new();
-        let mut last = Voxels { fixed, moving, level: 0 };
+        let mut last = Voxels { fixed, moving, level: 0, moving_level: 0 };
         for stage in &settings.stages {
             let (kind, shrinks) = kind_and_shrinks(stage);
             for shrink in shrinks {
@@ -78,7 +78,9 @@ impl Plan {
                     level_geometry(&sizes.fixed, shrink * finest_mm, settings.minimum_axis_voxels);
                 let size = grid.map_or(sizes.fixed.size, |grid| grid.size);
                 let level = size.iter().product::<usize>() as u64;
-                let voxels = Voxels { fixed, moving, level };
+                let grid = level_geometry(&sizes.moving, shrink * finest_mm);
+                let moving_level = grid.map_or(moving, |grid| grid.len() as u64);
+                let voxels = Voxels { fixed, moving, level, moving_level };
                 last = voxels;
                 let on_device = (device != DeviceChoice::Cpu).then(|| device_bytes(voxels, kind));
                 let host_bytes = host_bytes(voxels, kind, device);

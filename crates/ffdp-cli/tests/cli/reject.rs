@@ -37,7 +37,7 @@ fn files_that_cannot_be_registered_are_refused_one_by_one() {
     patched(&folder, "zero_spacing.nii", &[(PIXDIM + 4, &f32(0.0))]);
     patched(&folder, "nan_spacing.nii", &[(PIXDIM + 8, &f32(f32::NAN))]);
     patched(&folder, "absurd_spacing.nii", &[(PIXDIM + 12, &f32(1e7))]);
-    let row: Vec<u8> = [0.0, 12.0, 0.0, 5.0].into_iter().flat_map(f32).collect();
+    let row: Vec<u8> = [12.0, 12.0, 0.0, 5.0].into_iter().flat_map(f32).collect();
     patched(&folder, "singular.nii", &[(SROW, &row), (SROW + 16, &row)]);
     patched(&folder, "negative.nii", &[(DIM + 2, &i16(-16))]);
     patched(&folder, "rgb.nii", &[(DATATYPE, &i16(128))]);

@@ -96,7 +96,7 @@ fn settings_that_cannot_work_are_refused_with_their_line() {
         ("deep.toml", changed("window", "widow"), ["line 13", "widow"]),
         ("kind.toml", changed("\"greedy\"", "\"greddy\""), ["greddy", "greedy"]),
         ("type.toml", changed("= 5", "= \"5\""), ["line 2", "string"]),
-        ("syntax.toml", changed("[[stages]]", "[[stages]"), ["line 4", "stages"]),
+        ("syntax.toml", changed("[[stages]]", "[[stages]"), ["line 4", "unclosed"]),
         ("value.toml", changed("window = 5", "window = 6"), ["odd", "got 6"]),
     ] {
         fs::write(folder.path(name), text).expect("writable");
