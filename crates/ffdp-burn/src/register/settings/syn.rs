@@ -16,7 +16,8 @@ pub struct SynSettings {
     /// What is maximised, half way between the images. Default: LNCC, for images of one modality.
     pub similarity: Similarity,
     /// Longest step of each half in an iteration, in voxels along the finest axis of the level.
-    /// Default 0.25, as ANTs has it (0.1 to 0.25).
+    /// Default 0.125: together the halves go as far as a greedy step. With twice that, 0.03 % of a
+    /// phantom's voxels folded.
     pub learning_rate_voxels: f64,
     /// How a gradient becomes a step. Default: Adam.
     pub optimizer: OptimizerSettings,
@@ -36,7 +37,7 @@ impl Default for SynSettings {
         Self {
             levels: default_levels(),
             similarity: Similarity::Lncc(LnccSettings::default()),
-            learning_rate_voxels: 0.25,
+            learning_rate_voxels: 0.125,
             optimizer: OptimizerSettings::default(),
             sigma_gradient_voxels: 1.0,
             sigma_warp_voxels: 0.5,

@@ -32,7 +32,8 @@ fn every_optimizer_finds_a_known_warp() {
                 let folds = jacobian(&field, [40; 3]).expect("sizes match").true_folds;
                 println!("{name} {similarity:?} {optimizer:?}: {before:.3} -> {after:.3}, {folds}");
                 assert!(after < 0.75 * before, "{name} {similarity:?} {optimizer:?}: {after}");
-                assert!(folds <= 8, "{name} {similarity:?} {optimizer:?}: {folds} folds");
+                // A part in a thousand.
+                assert!(folds <= 64, "{name} {similarity:?} {optimizer:?}: {folds} folds");
                 fields.push(field);
             }
         }
