@@ -27,17 +27,25 @@ pub fn image(path: &Path, reading: Reading, printer: Printer) -> Outcome<Volume>
         Some(k) if header.volumes() > 1 => read_volume_at(path, k)?,
         _ => read_volume(path)?,
     };
-    match reading.nan_policy {
-        NanPolicy::Error => volume.check_finite(&path.display().to_string())?,
-        NanPolicy::Zero => {
-            let count = volume.replace_non_finite(0.0);
-            if count > 0 {
-                let path = path.display();
-                printer.warning(&format!("{path}: {count} NaN or infinite voxels were set to 0"));
-            }
-        }
-    }
+    check_nan(&mut volume, &path.display().to_string(), reading.nan_policy, printer)?;
     Ok(volume)
+}
+
+/// Treats NaN and infinite voxels as asked.
+pub fn check_nan(
+    volume: &mut Volume,
+    name: &str,
+    policy: NanPolicy,
+    printer: Printer,
+) -> Outcome<()> {
+    if policy == NanPolicy::Error {
+        return Ok(volume.check_finite(name)?);
+    }
+    let count = volume.replace_non_finite(0.0);
+    if count > 0 {
+        printer.warning(&format!("{name}: {count} NaN or infinite voxels were set to 0"));
+    }
+    Ok(())
 }
 
 /// The labels of a file, which must lie on the grid of `image`.
