@@ -10,7 +10,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("image", &["error"]),
     ("ops", &["error"]),
     ("losses", &["ops", "image", "error"]),
-    ("transform", &["ops", "image", "error"]),
+    // A transform is read from files, whose matrices and fields it turns into steps.
+    ("transform", &["io", "ops", "image", "error"]),
     ("parallel", &["ops", "image", "error"]),
     ("metrics", &["ops", "image", "error"]),
     ("synth", &["ops", "image", "error"]),

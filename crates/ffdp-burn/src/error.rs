@@ -37,6 +37,19 @@ pub enum Error {
         fix: String,
     },
 
+    /// A file of another kind (transform, landmarks) is damaged, or holds what cannot be used.
+    #[error("{}: {what}, got {value}; {fix}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The rule that was broken, with the line where there are lines.
+        what: String,
+        /// The value found in the file.
+        value: String,
+        /// What the user can do.
+        fix: String,
+    },
+
     /// Another error, found while reading a file.
     #[error("{}: {source}", path.display())]
     InFile {

@@ -56,7 +56,7 @@ impl From<Error> for Failure {
         let ours = matches!(error, Error::Device { .. });
         let (message, help) = match error {
             Error::Invalid { what, value, fix } => (format!("{what}, got {value}"), Some(fix)),
-            Error::Nifti { path, what, value, fix } => {
+            Error::Nifti { path, what, value, fix } | Error::File { path, what, value, fix } => {
                 (format!("{}: {what}, got {value}", path.display()), Some(fix))
             }
             Error::NonFinite { what, nan, infinite, first } => (

@@ -38,6 +38,8 @@ fn main() -> ExitCode {
     let run = || match &arguments.command {
         Command::Register(request) => commands::register::run(request),
         Command::Apply(request) => commands::apply::run(request),
+        Command::Compose(request) => commands::compose::run(request),
+        Command::Invert(request) => commands::invert::run(request),
         Command::Info(request) => commands::info::run(request),
         Command::Measure(request) => commands::measure::run(request),
         Command::Plan(request) => commands::plan::run(request),

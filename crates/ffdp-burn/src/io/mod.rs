@@ -1,4 +1,4 @@
-//! Files in and out: images, and the promises every file operation keeps.
+//! Files in and out: images, transforms, landmarks, and the promises every file operation keeps.
 //!
 //! Nothing half-written is ever left under a final name ([`write_atomically`]), nothing is
 //! allocated before it is known to exist and to fit, and every refusal says which file, which
@@ -7,9 +7,14 @@
 mod atomic;
 mod disk;
 mod gzip;
+mod landmarks;
+mod lps;
 mod memory;
 pub mod nifti;
+mod transform_file;
 
 pub use atomic::{check_not_an_input, check_writable, write_atomically};
 pub use disk::{available_disk_bytes, check_disk};
+pub use landmarks::{LandmarkSpace, read_landmarks, write_landmarks};
 pub use memory::{available_memory_bytes, check_memory};
+pub use transform_file::{TransformPart, read_flirt, read_transform_file, write_affine};

@@ -1,12 +1,12 @@
 //! Transforms that are made of others, one after the other, in physical space.
 
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::Device;
 
 use super::displacement::Displacement;
-use super::resample::{affine_tensor, map_vectors};
+use super::points::Points;
 use crate::error::{Error, Result};
-use crate::image::{Affine, Geometry, LabelMap, Physical, Volume, Voxel};
-use crate::ops::{GridSampleOptions, Interpolation, Padding, grid_sample};
+use crate::image::{Affine, Geometry, LabelMap, Physical, Volume};
+use crate::ops::Interpolation;
 
 /// One map of physical space.
 #[derive(Clone, Debug)]
@@ -15,6 +15,9 @@ pub enum Step {
     Affine(Affine<Physical, Physical>),
     /// `x -> x + u(x)`; beyond its grid, by the values at the border.
     Displacement(Displacement),
+    /// `x -> z` with `z + u(z) = x`: the inverse of a displacement, solved at the very points where
+    /// it is needed.
+    Inverse(Displacement),
 }
 
 /// The map `phi = step_n o .. o step_1` from points of the fixed to points of the moving image: the
@@ -44,16 +47,61 @@ impl Composite {
         self
     }
 
+    /// The inverse map: the inverse steps in the opposite order, `((id + w)^-1 o A^-1)` for
+    /// `A o (id + w)`. Nothing is computed yet but the inverses of matrices: see [`Step::Inverse`].
+    ///
+    /// # Errors
+    /// [`Error::Singular`] for an affine map that cannot be inverted reliably.
+    pub fn inverse(&self) -> Result<Self> {
+        let inverse = |step: &Step| {
+            Ok(match step {
+                Step::Affine(affine) => Step::Affine(affine.inverse()?),
+                Step::Displacement(displacement) => Step::Inverse(displacement.clone()),
+                Step::Inverse(displacement) => Step::Displacement(displacement.clone()),
+            })
+        };
+        Ok(Self { steps: self.steps.iter().rev().map(inverse).collect::<Result<_>>()? })
+    }
+
+    /// The whole map as one matrix, if all its steps are affine.
+    pub fn as_affine(&self) -> Option<Affine<Physical, Physical>> {
+        self.steps.iter().try_fold(Affine::identity(), |map, step| match step {
+            Step::Affine(next) => Some(map.then(next)),
+            Step::Displacement(_) | Step::Inverse(_) => None,
+        })
+    }
+
+    /// The map at all voxels of a grid, for several images.
+    pub fn on_grid(&self, grid: &Geometry, device: &Device) -> GridMap {
+        let points = Points::of_grid(grid, device);
+        let points = self.steps.iter().fold(points, Points::then);
+        GridMap { grid: grid.clone(), points }
+    }
+
+    /// The whole map as one displacement on a grid, whatever the steps: `phi(p) = p + u(p)` at its
+    /// voxels.
+    pub fn to_displacement(&self, grid: &Geometry, device: &Device) -> Displacement {
+        self.on_grid(grid, device).displacement()
+    }
+
+    /// The points (RAS mm) where `points` go; computed in f64 on the CPU.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when a displacement cannot be read back from its device.
+    pub fn map_points(&self, points: &[[f64; 3]]) -> Result<Vec<[f64; 3]>> {
+        if points.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.steps.iter().fold(Points::listed(points), Points::then).to_list()
+    }
+
     /// The image seen through the map, `moving(phi(x))` on `grid`; trilinear, sampled once however
     /// many steps there are, zero outside the image.
     ///
     /// # Errors
     /// [`Error::Device`] when the result cannot be read back.
     pub fn warp(&self, moving: &Volume, grid: &Geometry, device: &Device) -> Result<Volume> {
-        let map = OnGrid::new(self, grid, device);
-        let image = moving.to_tensor(device);
-        let warped = map.sample(image, &moving.geometry, Interpolation::Linear);
-        Volume::from_tensor(warped, grid.clone())
+        self.on_grid(grid, device).warp(moving, Interpolation::Linear)
     }
 
     /// The labels seen through the map, by [`Interpolation::Nearest`] or by the smoother
@@ -72,87 +120,62 @@ impl Composite {
         how: Interpolation,
         device: &Device,
     ) -> Result<LabelMap> {
+        self.on_grid(grid, device).warp_labels(moving, how)
+    }
+}
+
+/// A map evaluated at the voxels of one grid, ready for any number of images.
+#[derive(Clone, Debug)]
+pub struct GridMap {
+    grid: Geometry,
+    points: Points,
+}
+
+impl GridMap {
+    /// The grid.
+    pub fn grid(&self) -> &Geometry {
+        &self.grid
+    }
+
+    /// The image seen through the map, `moving(phi(x))`; zero outside the image.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the result cannot be read back.
+    pub fn warp(&self, moving: &Volume, how: Interpolation) -> Result<Volume> {
+        let image = moving.to_tensor(self.points.device());
+        Volume::from_tensor(self.points.image(image, &moving.geometry, how), self.grid.clone())
+    }
+
+    /// As [`Composite::warp_labels`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// If labels were to be mixed: linear interpolation.
+    pub fn warp_labels(&self, moving: &LabelMap, how: Interpolation) -> Result<LabelMap> {
         assert!(how != Interpolation::Linear, "warp_labels: a mean of labels is no label");
-        let map = OnGrid::new(self, grid, device);
-        let labels = moving.to_float_tensor(device)?;
-        let values = map
-            .sample(labels, &moving.geometry, how)
+        let labels = moving.to_float_tensor(self.points.device())?;
+        let values = self
+            .points
+            .image(labels, &moving.geometry, how)
             .try_into_vec_as::<f32>()
             .map_err(|reason| Error::device("reading back warped labels", reason))?;
         // Whole numbers of at most 24 bits, copied: exact.
-        LabelMap::new(values.into_iter().map(|v| v as i32).collect(), grid.clone())
-    }
-}
-
-/// A composite on the voxels `p` of one grid: `phi(p) = B p + d(p)`. No grid of positions is stored.
-struct OnGrid {
-    grid: Geometry,
-    /// `B`.
-    affine: Affine<Voxel, Physical>,
-    /// `d`, `[1, 3, D, H, W]` in RAS mm.
-    displacement: Option<Tensor<5>>,
-    device: Device,
-}
-
-impl OnGrid {
-    fn new(composite: &Composite, grid: &Geometry, device: &Device) -> Self {
-        let start = Self {
-            grid: grid.clone(),
-            affine: grid.voxel_to_mm(),
-            displacement: None,
-            device: device.clone(),
-        };
-        composite.steps.iter().fold(start, Self::then)
+        LabelMap::new(values.into_iter().map(|v| v as i32).collect(), self.grid.clone())
     }
 
-    fn then(self, step: &Step) -> Self {
-        match step {
-            Step::Affine(affine) => Self {
-                affine: self.affine.then(affine),
-                displacement: self.displacement.map(|d| map_vectors(d, &affine.linear())),
-                ..self
-            },
-            Step::Displacement(step) => {
-                let u = self.read(step);
-                let displacement = Some(match self.displacement {
-                    None => u,
-                    Some(d) => d + u,
-                });
-                Self { displacement, ..self }
-            }
-        }
+    /// Part of the grid, in percent, whose points the map takes into an image (voxel faces included).
+    ///
+    /// # Errors
+    /// [`Error::Device`] when it cannot be read back.
+    pub fn percent_inside(&self, image: &Geometry) -> Result<f64> {
+        self.points.percent_inside(image)
     }
 
-    /// `u(phi(p))` in mm.
-    fn read(&self, step: &Displacement) -> Tensor<5> {
-        let here = self.displacement.is_none() && self.affine == self.grid.voxel_to_mm();
-        if here && *step.geometry() == self.grid {
-            return step.to_mm();
-        }
-        let options =
-            GridSampleOptions { padding: Padding::Border, ..self.options(step.geometry()) };
-        let affine = self.index_map(step.geometry());
-        let field = step.to_mm();
-        grid_sample(field, Some(affine), self.displacement.clone(), &options)
-    }
-
-    /// An image on `grid` seen through the map.
-    fn sample(&self, image: Tensor<5>, grid: &Geometry, how: Interpolation) -> Tensor<5> {
-        let options = GridSampleOptions { interpolation: how, ..self.options(grid) };
-        let affine = self.index_map(grid);
-        grid_sample(image, Some(affine), self.displacement.clone(), &options)
-    }
-
-    /// `G^-1 B`, from voxels of the grid to those of `to`.
-    fn index_map(&self, to: &Geometry) -> Tensor<3> {
-        affine_tensor(&self.affine.then(&to.mm_to_voxel()), &self.device, DType::F32)
-    }
-
-    fn options(&self, to: &Geometry) -> GridSampleOptions {
-        GridSampleOptions {
-            displacement_scale: to.mm_to_voxel().linear(),
-            size: Some(self.grid.dims()),
-            ..GridSampleOptions::default()
-        }
+    /// The map as one displacement on the grid.
+    pub fn displacement(&self) -> Displacement {
+        Displacement::new(self.points.displacement_voxels(&self.grid), self.grid.clone())
+            .expect("the points are those of the grid")
     }
 }

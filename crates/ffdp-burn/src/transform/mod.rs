@@ -1,17 +1,24 @@
 //! What a registration finds: maps from the fixed to the moving image, and what they do to images.
 //!
 //! A [`Displacement`] lives on the fixed grid, in voxels; read `displacement.rs` first. A [`Composite`]
-//! is a chain of displacements and affine maps in millimetres.
+//! is a chain of displacements, affine maps and inverses of either in millimetres, evaluated in
+//! `points.rs`; `invert.rs` solves for inverses, [`read_transform`] and [`write_transform`] are files.
 //! [`resample`] carries tensors from one grid to another through physical space.
 
 mod composite;
 mod displacement;
+mod file;
+mod invert;
+mod points;
 mod resample;
+mod round_trip;
 
 #[cfg(test)]
 mod tests;
 
-pub use composite::{Composite, Step};
+pub use composite::{Composite, GridMap, Step};
 pub use displacement::Displacement;
+pub use file::{read_transform, write_transform};
 pub(crate) use resample::affine_tensor;
 pub use resample::{map_vectors, resample};
+pub use round_trip::RoundTrip;

@@ -27,16 +27,7 @@ pub fn image(path: &Path, reading: Reading, printer: Printer) -> Outcome<Volume>
 /// The image of a file, NaN treated as asked, and what is unusual about the file.
 pub fn image_and_warnings(path: &Path, reading: Reading) -> Outcome<(Volume, Vec<String>)> {
     let (mut volume, mut warnings) = stored(path, reading.volume)?;
-    match reading.nan_policy {
-        NanPolicy::Error => volume.check_finite(&path.display().to_string())?,
-        NanPolicy::Zero | NanPolicy::Mask => {
-            let count = volume.replace_non_finite(0.0);
-            if count > 0 {
-                let path = path.display();
-                warnings.push(format!("{path}: {count} NaN or infinite voxels were set to 0"));
-            }
-        }
-    }
+    warnings.extend(settle_nan(&mut volume, &path.display().to_string(), reading.nan_policy)?);
     Ok((volume, warnings))
 }
 
@@ -73,6 +64,16 @@ pub fn weights(path: &Path, reading: Reading, mask: Option<&Path>) -> Outcome<Op
     let pairs = mask.data.iter_mut().zip(&image.data);
     pairs.filter(|(_, value)| !value.is_finite()).for_each(|(weight, _)| *weight = 0.0);
     Ok(Some(mask))
+}
+
+/// Treats NaN and infinite voxels as asked; a warning where some were set to 0.
+pub fn settle_nan(volume: &mut Volume, name: &str, policy: NanPolicy) -> Outcome<Option<String>> {
+    if policy == NanPolicy::Error {
+        volume.check_finite(name)?;
+        return Ok(None);
+    }
+    let count = volume.replace_non_finite(0.0);
+    Ok((count > 0).then(|| format!("{name}: {count} NaN or infinite voxels were set to 0")))
 }
 
 /// The labels of a file, which must lie on the grid of `image`.

@@ -1,9 +1,12 @@
-//! The commands, one file each; `input.rs` reads what they are given.
+//! The commands, one file each; `input.rs` and `chain.rs` read what they are given.
 
 pub mod apply;
+mod chain;
 pub mod completions;
+pub mod compose;
 pub mod info;
 mod input;
+pub mod invert;
 pub mod man;
 pub mod measure;
 pub mod plan;

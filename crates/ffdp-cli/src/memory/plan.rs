@@ -69,16 +69,16 @@ impl Plan {
     pub fn new(settings: &Settings, sizes: &Sizes, device: DeviceChoice) -> Self {
         let [fixed, moving] = [&sizes.fixed, &sizes.moving].map(|grid| grid.len() as u64);
         let finest_mm = sizes.fixed.spacing_mm.into_iter().fold(f64::INFINITY, f64::min);
+        let least = settings.minimum_axis_voxels;
         let mut levels = Vec::new();
         let mut last = Voxels { fixed, moving, level: 0, moving_level: 0 };
         for stage in &settings.stages {
             let (kind, shrinks) = kind_and_shrinks(stage);
             for shrink in shrinks {
-                let grid =
-                    level_geometry(&sizes.fixed, shrink * finest_mm, settings.minimum_axis_voxels);
+                let grid = level_geometry(&sizes.fixed, shrink * finest_mm, least);
                 let size = grid.map_or(sizes.fixed.size, |grid| grid.size);
                 let level = size.iter().product::<usize>() as u64;
-                let grid = level_geometry(&sizes.moving, shrink * finest_mm);
+                let grid = level_geometry(&sizes.moving, shrink * finest_mm, least);
                 let moving_level = grid.map_or(moving, |grid| grid.len() as u64);
                 let voxels = Voxels { fixed, moving, level, moving_level };
                 last = voxels;

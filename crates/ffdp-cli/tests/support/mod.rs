@@ -41,7 +41,10 @@ impl Run {
 pub fn ffdp(arguments: &[&str]) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ffdp"));
     command.args(arguments);
-    let computes = matches!(arguments.first(), Some(&"register" | &"apply" | &"plan"));
+    let computes = matches!(
+        arguments.first(),
+        Some(&"register" | &"apply" | &"plan" | &"compose" | &"invert")
+    );
     let asks = arguments.iter().any(|a| ["--device", "--help"].contains(a));
     if computes && !asks {
         command.args(["--device", "cpu"]);

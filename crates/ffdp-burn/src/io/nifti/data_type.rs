@@ -45,6 +45,11 @@ impl DataType {
         DataType::U64,
     ];
 
+    /// Whether it is one of the integer types.
+    pub const fn is_integer(self) -> bool {
+        !matches!(self, DataType::F32 | DataType::F64)
+    }
+
     /// The format's code.
     pub const fn code(self) -> i16 {
         match self {

@@ -13,11 +13,12 @@ use super::source::Source;
 use super::write::{new_header, write_file, write_numbers};
 use crate::error::{Error, Result};
 use crate::image::{Geometry, Matrix3};
+use crate::io::lps::{LPS_SIGNS, flip};
 
+/// Vectors; ITK and ANTs keep displacements so, in LPS mm.
 const INTENT_VECTOR: i32 = 1007;
-
-/// From RAS to LPS, and back.
-const LPS_SIGNS: [f64; 3] = [-1.0, -1.0, 1.0];
+/// Displacement vectors; by the standard, and as ITK reads them since 5.3, in RAS mm.
+const INTENT_DISPLACEMENT: i32 = 1006;
 
 /// Writes a displacement `[3, D, H, W]` (components x, y, z in voxels of `geometry`) for ITK and
 /// ANTs: float32, axes `[x, y, z, 1, 3]`, intent 1007, vectors in LPS mm.
@@ -53,12 +54,14 @@ pub fn write_displacement(
     })
 }
 
-/// Reads a displacement field of ITK or ANTs into `[3, D, H, W]`: components x, y, z in voxels of
-/// the returned grid.
+/// Reads a displacement field into `[3, D, H, W]`: components x, y, z in voxels of the returned grid.
+///
+/// The intent says in which space the vectors are: 1007 (vectors: ITK, ANTs) LPS mm, 1006
+/// (displacement vectors) RAS mm, as ITK reads them.
 ///
 /// # Errors
 /// As [`header()`](super::header()); [`Error::Nifti`] when the file has other axes than
-/// `[x, y, z, 1, 3]`, another intent than 1007, or vectors that are not finite.
+/// `[x, y, z, 1, 3]`, another intent, or vectors that are not finite.
 pub fn read_displacement(path: impl AsRef<Path>) -> Result<(Vec<f32>, Geometry)> {
     let path = path.as_ref();
     let mut source = Source::open(path)?;
@@ -71,7 +74,11 @@ pub fn read_displacement(path: impl AsRef<Path>) -> Result<(Vec<f32>, Geometry)>
     })?;
     source.finish(header.vox_offset + header.data_bytes())?;
     check_finite(&data, &geometry, path)?;
-    to_voxels(&mut data, &geometry.mm_to_voxel().linear());
+    let linear = geometry.mm_to_voxel().linear();
+    match header.intent_code {
+        INTENT_DISPLACEMENT => to_voxels(&mut data, &linear),
+        _ => lps_to_voxels(&mut data, &linear),
+    }
     Ok((data, geometry))
 }
 
@@ -81,9 +88,10 @@ fn check_is_displacement(header: &Header, path: &Path) -> Result<()> {
         let fix = "convert it with ANTs or ITK tools";
         return Err(reject(path, what, format!("{:?}", header.dims), fix));
     }
-    if header.intent_code != INTENT_VECTOR {
-        let what = "a displacement field has the intent 1007 (vectors, in LPS mm)";
-        let fix = "set the intent if the vectors are LPS displacements in mm";
+    if ![INTENT_VECTOR, INTENT_DISPLACEMENT].contains(&header.intent_code) {
+        let what =
+            "a displacement field has the intent 1007 (vectors, in LPS mm) or 1006 (in RAS mm)";
+        let fix = "set the intent 1007 if the vectors are displacements in LPS mm";
         return Err(reject(path, what, header.intent_code.to_string(), fix));
     }
     Ok(())
@@ -101,8 +109,12 @@ fn check_finite(data: &[f32], geometry: &Geometry, path: &Path) -> Result<()> {
 }
 
 /// From LPS mm to voxels, in place; `linear` is the linear part of RAS mm to voxel.
+pub(in crate::io) fn lps_to_voxels(data: &mut [f32], linear: &Matrix3) {
+    to_voxels(data, &linear.map(flip));
+}
+
+/// `linear v` for all vectors, in place.
 fn to_voxels(data: &mut [f32], linear: &Matrix3) {
-    let linear = linear.map(|row| std::array::from_fn::<f64, 3, _>(|j| row[j] * LPS_SIGNS[j]));
     let (xs, rest) = data.split_at_mut(data.len() / 3);
     let (ys, zs) = rest.split_at_mut(xs.len());
     for ((x, y), z) in xs.iter_mut().zip(ys).zip(zs) {

@@ -15,6 +15,11 @@ use crate::image::{Affine, Geometry, Physical, SPACING_LIMITS_MM, Voxel};
 /// quaternion to f32 moves corners by up to several hundredths of a voxel.
 const FORM_TOLERANCE_VOXELS: f64 = 0.1;
 
+/// The bits of `xyzt_units` that say in what unit the fourth axis is, and two of their values.
+const TIME_UNITS: i32 = 0x38;
+const MILLISECONDS: i32 = 16;
+const MICROSECONDS: i32 = 24;
+
 /// Relative difference of spacings beyond which a warning is given.
 const SPACING_TOLERANCE: f64 = 1e-3;
 
@@ -35,6 +40,9 @@ pub struct Header {
     pub slope: f64,
     /// Added after the factor; 0 where the stored factor is 0.
     pub intercept: f64,
+    /// Distance of volumes along the fourth axis in seconds (repetition time); 0 where unknown. A file
+    /// that names no unit is taken to mean seconds.
+    pub time_step_seconds: f64,
     /// What the values mean: 0 none, 1002 labels, 1007 vectors.
     pub intent_code: i32,
     /// Free text to the intent.
@@ -110,6 +118,7 @@ impl Header {
             vox_offset,
             slope,
             intercept,
+            time_step_seconds: time_step_seconds(raw),
             intent_code: raw.intent_code,
             intent_name: raw.intent_name.clone(),
             description: raw.description.clone(),
@@ -294,6 +303,16 @@ impl Placement {
             ));
         }
     }
+}
+
+fn time_step_seconds(raw: &RawHeader) -> f64 {
+    let scale = match raw.xyzt_units & TIME_UNITS {
+        MILLISECONDS => 1e-3,
+        MICROSECONDS => 1e-6,
+        _ => 1.0,
+    };
+    let step = raw.pixdim[4] * scale;
+    if raw.dim[0] > 3 && step.is_finite() && step > 0.0 { step } else { 0.0 }
 }
 
 /// Millimetres in the header's unit of length.

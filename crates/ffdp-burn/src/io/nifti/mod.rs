@@ -19,6 +19,7 @@ mod header;
 mod layout;
 mod orientation;
 mod read;
+mod series;
 mod source;
 mod stream;
 mod write;
@@ -27,6 +28,7 @@ mod write;
 mod tests;
 
 pub use data_type::DataType;
+pub(super) use displacement::lps_to_voxels;
 pub use displacement::{read_displacement, write_displacement};
 pub use header::{Header, header};
 pub use layout::{Endian, Version};
@@ -34,5 +36,6 @@ pub use orientation::{Form, GeometrySource};
 pub use read::{
     read_label_slab, read_labels, read_labels_at, read_slab, read_volume, read_volume_at,
 };
+pub use series::{read_volumes, write_volumes};
 pub use stream::{LabelWriter, VolumeWriter};
 pub use write::{write_labels, write_volume};

@@ -93,3 +93,27 @@ fn vectors_must_be_finite() {
     let text = message(&path, read_displacement(&path));
     assert!(text.contains("2 NaN") && text.contains("[1, 0, 1], component 1"), "{text}");
 }
+
+#[test]
+fn displacement_vectors_by_intent_are_in_ras() {
+    // As SimpleITK 2.5.7 reads them: the vectors (1, 2, 3) of intent 1006 as (-1, -2, 3) in LPS.
+    let folder = Folder::new();
+    let mut raw = raw(DataType::F32);
+    (raw.dim[0], raw.dim[5], raw.intent_code) = (5, 3, 1007);
+    let geometry = sheared([3, 2, 2]);
+    let values: Vec<f64> = (0..36).map(|i| [1.0, 2.0, 3.0][i / 12]).collect();
+    let bytes = |intent| {
+        let raw = RawHeader { intent_code: intent, ..raw.clone() };
+        file_bytes(&raw, &encode(&values, DataType::F32, Endian::Little))
+    };
+    for (intent, ras) in [(1006, [1.0, 2.0, 3.0]), (1007, [-1.0, -2.0, 3.0])] {
+        let (field, _) = read_displacement(folder.file("warp.nii", &bytes(intent))).unwrap();
+        let expected = geometry.mm_to_voxel().apply_vector(ras);
+        for c in 0..3 {
+            assert!(
+                (f64::from(field[12 * c]) - expected[c]).abs() < 1e-6,
+                "{intent}: {expected:?}"
+            );
+        }
+    }
+}

@@ -1,8 +1,11 @@
 //! What is in a file arrives exactly.
 
 use super::*;
+use crate::error::Error;
 use crate::image::Volume;
-use crate::io::nifti::{header, read_labels, read_volume, read_volume_at};
+use crate::io::nifti::{
+    header, read_labels, read_volume, read_volume_at, read_volumes, write_volumes,
+};
 
 /// Values that a type holds exactly, its extremes among them.
 fn typical(data_type: DataType) -> [f64; 12] {
@@ -164,4 +167,45 @@ fn non_finite_voxels_are_kept_for_the_caller_to_judge() {
     let volume = read_volume(folder.file("nan.nii", &bytes)).unwrap();
     let message = volume.check_finite("fixed").unwrap_err().to_string();
     assert!(message.contains("1 NaN and 1 infinite") && message.contains("[0, 1, 0]"), "{message}");
+}
+
+#[test]
+fn series_come_back_with_their_time_step() {
+    let folder = Folder::new();
+    let geometry = sheared([3, 2, 2]);
+    let volume = |k: usize| {
+        let data = (0..12).map(|i| (100 * k + i) as f32 + 0.5).collect();
+        Volume::new(data, geometry.clone()).unwrap()
+    };
+    let volumes: Vec<Volume> = (0..4).map(volume).collect();
+    for name in ["series.nii", "series.nii.gz"] {
+        let path = folder.path(name);
+        write_volumes(&path, &volumes, 2.5).unwrap();
+        let header = header(&path).unwrap();
+        assert_eq!((header.dims.as_slice(), header.time_step_seconds), (&[3, 2, 2, 4][..], 2.5));
+        assert!(header.warnings.is_empty(), "{:?}", header.warnings);
+        assert_eq!(read_volumes(&path).unwrap(), volumes);
+        assert_eq!(read_volume_at(&path, 2).unwrap(), volumes[2]);
+    }
+    assert!(write_volumes(folder.path("none.nii"), &[], 1.0).is_err());
+    let other = Volume::new(vec![0.0; 12], sheared([2, 3, 2])).unwrap();
+    let mixed = [volumes[0].clone(), other];
+    assert!(matches!(write_volumes(folder.path("a.nii"), &mixed, 1.0), Err(Error::Grid { .. })));
+}
+
+#[test]
+fn time_steps_are_told_in_seconds() {
+    let folder = Folder::new();
+    // Units of the fourth axis: none, seconds, milliseconds, microseconds.
+    for (unit, stored, seconds) in [(0, 2.0, 2.0), (8, 2.0, 2.0), (16, 720.0, 0.72), (24, 5e5, 0.5)]
+    {
+        let mut raw = raw(DataType::U8);
+        (raw.dim[0], raw.dim[4], raw.pixdim[4]) = (4, 3, stored);
+        raw.xyzt_units = 2 | unit;
+        let path = folder.file("series.nii", &counting(&raw));
+        let step = header(&path).unwrap().time_step_seconds;
+        assert!((step - seconds).abs() < 1e-9, "unit {unit}: {step}");
+    }
+    let path = folder.file("image.nii", &counting(&raw(DataType::U8)));
+    assert_eq!(header(&path).unwrap().time_step_seconds, 0.0);
 }

@@ -1,5 +1,9 @@
 //! Physical positions and vectors survive every change of grid.
 
+mod chains;
+mod files;
+mod inverse;
+
 use burn::tensor::{DType, Device, Tensor};
 
 use super::{Displacement, map_vectors, resample};

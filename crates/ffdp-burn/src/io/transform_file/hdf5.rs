@@ -1,0 +1,58 @@
+//! ITK's transforms in HDF5: `composite.h5` of ANTs, SimpleITK and ITK.
+//!
+//! ```text
+//! /TransformGroup/0/TransformType                                CompositeTransform_double_3_3
+//! /TransformGroup/1/TransformType, TransformParameters, TransformFixedParameters
+//! /TransformGroup/2/..
+//! ```
+//! ITK before 5 wrote `TranformParameters` and `TranformFixedParameters`, without the s.
+
+use std::path::Path;
+
+use hdf5_pure::{Dataset, File};
+
+use super::parts::ItkTransform;
+use super::reject;
+use crate::error::Result;
+use crate::io::check_memory;
+
+const FIX: &str = "write it again with ANTs or SimpleITK, or store its parts in files of their own";
+
+/// The transforms in the order of their numbers.
+pub(super) fn read(path: &Path) -> Result<Vec<ItkTransform>> {
+    let wrong = |what: String, reason: &dyn ToString| reject(path, &what, reason.to_string(), FIX);
+    let file = File::open_streaming(path)
+        .map_err(|error| wrong("the file must be sound HDF5".into(), &error))?;
+    let groups = file
+        .group("TransformGroup")
+        .and_then(|group| group.groups())
+        .map_err(|error| wrong("a file of transforms has /TransformGroup".into(), &error))?;
+    let transform = |number: usize| {
+        let group = format!("TransformGroup/{number}");
+        let kind = format!("{group}/TransformType");
+        let name = file.dataset(&kind).and_then(|data| data.read_string());
+        let name = name.map_err(|error| wrong(format!("{kind} must be a name"), &error))?;
+        let numbers = |names: [&str; 2]| {
+            let path_of = |name: &str| format!("{group}/{name}");
+            let found = names.iter().find_map(|name| file.dataset(&path_of(name)).ok());
+            // A composite and the identity have none.
+            found.map_or(Ok(Vec::new()), |data| read_numbers(&data, &path_of(names[0]), path))
+        };
+        Ok(ItkTransform {
+            name: name.concat(),
+            parameters: numbers(["TransformParameters", "TranformParameters"])?,
+            fixed_parameters: numbers(["TransformFixedParameters", "TranformFixedParameters"])?,
+        })
+    };
+    (0..groups.len()).map(transform).collect()
+}
+
+fn read_numbers(data: &Dataset, name: &str, path: &Path) -> Result<Vec<f64>> {
+    let failed = |reason: &dyn ToString| {
+        reject(path, &format!("{name} must be numbers"), reason.to_string(), FIX)
+    };
+    let shape = data.shape().map_err(|error| failed(&error))?;
+    let count = shape.iter().try_fold(8u64, |bytes, &n| bytes.checked_mul(n));
+    check_memory(&format!("{}: {name}", path.display()), count.unwrap_or(u64::MAX))?;
+    data.read_f64().map_err(|error| failed(&error))
+}

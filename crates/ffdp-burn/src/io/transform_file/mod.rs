@@ -1,0 +1,151 @@
+//! Transforms as files of ITK, ANTs and FSL, recognised by their content.
+//!
+//! | content | read | written |
+//! |---|---|---|
+//! | ITK text (`.txt`, `.tfm`), also with composites | yes | affine |
+//! | MATLAB v4 as ITK writes it (`.mat`, ANTs' `0GenericAffine.mat`) | yes | affine |
+//! | displacement field (`.nii`, `.nii.gz`) | yes | see [`write_displacement`](super::nifti::write_displacement) |
+//! | ITK composite (`.h5`) | yes | no |
+//! | a 3x4 or 4x4 matrix as text, RAS mm, fixed to moving | yes | no |
+//! | FSL FLIRT's matrix (`.mat`, text), with both images | [`read_flirt`] | no |
+//!
+//! ITK keeps transforms in LPS mm and lists of them so that the last is applied first; here all is
+//! RAS mm, the first part applied first. This room knows files and matrices; what a part does to an
+//! image is `transform`'s. Read `parts.rs` first.
+
+mod flirt;
+mod hdf5;
+mod kinds;
+mod matlab;
+mod matrix;
+mod parts;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::image::{Affine, Physical};
+use crate::io::nifti::read_displacement;
+
+pub use flirt::read_flirt;
+pub use parts::TransformPart;
+
+/// Files of matrices are small; anything larger is none.
+const LARGEST_TEXT_BYTES: u64 = 1 << 30;
+
+/// Reads a transform of any kind in the table of this module: its parts, the first applied first.
+///
+/// # Errors
+/// [`Error::Io`] when the file cannot be read, [`Error::File`] when it is of no known kind, truncated,
+/// has wrong counts or values that are not finite, or holds a transform that is not 3-D or of a kind
+/// that cannot be converted; [`Error::InFile`] for a singular matrix or an impossible grid; and those
+/// of [`read_displacement`].
+pub fn read_transform_file(path: impl AsRef<Path>) -> Result<Vec<TransformPart>> {
+    let path = path.as_ref();
+    match Content::of(path)? {
+        Content::Nifti => {
+            let (values, geometry) = read_displacement(path)?;
+            Ok(vec![TransformPart::Displacement { values, geometry }])
+        }
+        Content::Hdf5 => kinds::parts(hdf5::read(path)?, path),
+        Content::ItkText => kinds::parts(text::read(path, &read_text(path)?)?, path),
+        Content::Matlab => kinds::parts(vec![matlab::read(path, &read_bytes(path)?)?], path),
+        Content::Text => Ok(vec![TransformPart::Affine(matrix::read(path, &read_text(path)?)?)]),
+        Content::Unknown => Err(reject(
+            path,
+            "a transform must be an ITK text or .mat file, a displacement field (NIfTI), a \
+             composite .h5 or a 4x4 matrix",
+            "a file of another kind",
+            "convert it with ANTs or SimpleITK",
+        )),
+    }
+}
+
+/// Writes an affine map (RAS mm, fixed to moving) for ITK and ANTs: as MATLAB v4 when the name ends
+/// in `.mat`, as text when it ends in `.txt` or `.tfm`. The file appears whole or not at all.
+///
+/// # Errors
+/// [`Error::File`] for another name, [`Error::Singular`] for a map that readers would refuse,
+/// [`Error::Io`] when writing fails.
+pub fn write_affine(path: impl AsRef<Path>, map: &Affine<Physical, Physical>) -> Result<()> {
+    let path = path.as_ref();
+    map.inverse()?;
+    let itk = kinds::from_affine(map);
+    match extension(path).as_str() {
+        "mat" => matlab::write(path, &itk),
+        "txt" | "tfm" => text::write(path, &itk),
+        other => Err(reject(
+            path,
+            "the name of an affine transform must end in .txt, .tfm or .mat",
+            format!("{other:?}"),
+            "rename the output",
+        )),
+    }
+}
+
+/// What kind of file it is, by its first bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    Nifti,
+    Hdf5,
+    ItkText,
+    Matlab,
+    Text,
+    Unknown,
+}
+
+impl Content {
+    fn of(path: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(|source| Error::io(path, "open", source))?;
+        let mut start = Vec::new();
+        file.take(64).read_to_end(&mut start).map_err(|source| Error::io(path, "read", source))?;
+        Ok(Self::of_bytes(&start))
+    }
+
+    fn of_bytes(start: &[u8]) -> Self {
+        let first = start.first_chunk().copied().map(u32::from_le_bytes);
+        let is_nifti = |n: u32| [348, 540].contains(&n) || [348, 540].contains(&n.swap_bytes());
+        let is_text = |b: &u8| b.is_ascii_graphic() || b.is_ascii_whitespace();
+        match first {
+            _ if start.starts_with(&[0x1f, 0x8b]) => Self::Nifti,
+            _ if start.starts_with(b"\x89HDF\r\n\x1a\n") => Self::Hdf5,
+            _ if start.starts_with(text::MAGIC.as_bytes()) => Self::ItkText,
+            Some(n) if is_nifti(n) => Self::Nifti,
+            Some(n) if matlab::is_type(n) => Self::Matlab,
+            Some(_) if start.iter().all(is_text) => Self::Text,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+fn read_bytes(path: &Path) -> Result<Vec<u8>> {
+    let failed = |source| Error::io(path, "read", source);
+    let bytes = std::fs::metadata(path).map_err(failed)?.len();
+    if bytes > LARGEST_TEXT_BYTES {
+        let what = format!("the file of a matrix has at most {LARGEST_TEXT_BYTES} bytes");
+        return Err(reject(path, &what, bytes, "store displacement fields as NIfTI"));
+    }
+    std::fs::read(path).map_err(failed)
+}
+
+fn read_text(path: &Path) -> Result<String> {
+    String::from_utf8(read_bytes(path)?).map_err(|error| {
+        let value = format!("other bytes after {}", error.utf8_error().valid_up_to());
+        reject(path, "a text file must be UTF-8", value, "it is damaged: copy it again")
+    })
+}
+
+/// The end of the name, in lower case.
+fn extension(path: &Path) -> String {
+    path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default()
+}
+
+fn reject(path: &Path, what: &str, value: impl ToString, fix: &str) -> Error {
+    let (what, value) = (what.to_string(), value.to_string());
+    Error::File { path: path.to_path_buf(), what, value, fix: fix.to_string() }
+}

@@ -1,0 +1,49 @@
+//! Transforms from files and into files.
+
+use std::path::Path;
+
+use burn::tensor::Device;
+
+use super::composite::{Composite, Step};
+use super::displacement::Displacement;
+use crate::error::{Error, Result};
+use crate::io::nifti::write_displacement;
+use crate::io::{TransformPart, read_transform_file, write_affine};
+
+/// Reads a transform of any kind that [`read_transform_file`] knows; displacements go to `device`.
+///
+/// # Errors
+/// As [`read_transform_file`].
+pub fn read_transform(path: impl AsRef<Path>, device: &Device) -> Result<Composite> {
+    let step = |part| {
+        Ok(match part {
+            TransformPart::Affine(affine) => Step::Affine(affine),
+            TransformPart::Displacement { values, geometry } => {
+                Step::Displacement(Displacement::from_vec(values, geometry, device)?)
+            }
+        })
+    };
+    let parts = read_transform_file(path)?;
+    Ok(Composite::new(parts.into_iter().map(step).collect::<Result<_>>()?))
+}
+
+/// Writes a transform for ITK and ANTs: one that is affine as a matrix (`.txt`, `.tfm`, `.mat`), one
+/// of a single displacement as a field (`.nii`, `.nii.gz`).
+///
+/// # Errors
+/// [`Error::Invalid`] for anything else, and for a name of the other kind: make it one displacement
+/// first ([`Composite::to_displacement`]). Those of [`write_affine`] and [`write_displacement`].
+pub fn write_transform(path: impl AsRef<Path>, transform: &Composite) -> Result<()> {
+    let path = path.as_ref();
+    if let Some(affine) = transform.as_affine() {
+        return write_affine(path, &affine);
+    }
+    match transform.steps() {
+        [Step::Displacement(step)] => write_displacement(path, &step.to_vec()?, step.geometry()),
+        steps => Err(Error::invalid(
+            "a file holds one affine transform or one displacement",
+            format_args!("{} steps", steps.len()),
+            "make it one displacement on a grid first",
+        )),
+    }
+}

@@ -1,0 +1,207 @@
+//! Points of physical space on their way through the steps of a transform.
+
+use burn::tensor::{DType, Device, Tensor, TensorData};
+
+use super::composite::Step;
+use super::displacement::Displacement;
+use super::invert::{Equation, solve};
+use super::resample::{affine_tensor, map_vectors};
+use crate::error::{Error, Result};
+use crate::image::{Affine, Geometry, Physical, Voxel};
+use crate::ops::{GridSampleOptions, Interpolation, Padding, grid_sample};
+
+/// The points `B p + d(p)` for all elements `p` of an array: voxels of a grid, or a list.
+///
+/// Affine steps only change `B` and turn `d`; no grid of positions is stored.
+#[derive(Clone, Debug)]
+pub(super) struct Points {
+    /// Extent (D, H, W) of the array.
+    size: [usize; 3],
+    /// `B`.
+    affine: Affine<Voxel, Physical>,
+    /// `d`, `[1, 3, D, H, W]` in RAS mm.
+    displacement: Option<Tensor<5>>,
+    device: Device,
+    dtype: DType,
+}
+
+impl Points {
+    /// The voxels of a grid, in f32 on `device`.
+    pub fn of_grid(grid: &Geometry, device: &Device) -> Self {
+        Self {
+            size: grid.dims(),
+            affine: grid.voxel_to_mm(),
+            displacement: None,
+            device: device.clone(),
+            dtype: DType::F32,
+        }
+    }
+
+    /// Points in RAS mm, in f64 on the CPU.
+    pub fn listed(points: &[[f64; 3]]) -> Self {
+        let (device, dtype) = (Device::flex(), DType::F64);
+        let count = points.len();
+        let values: Vec<f64> = (0..3).flat_map(|c| points.iter().map(move |p| p[c])).collect();
+        let data = TensorData::new(values, [1, 3, 1, 1, count]);
+        Self {
+            size: [1, 1, count],
+            affine: Affine::from_rows([[0.0; 4]; 3]),
+            displacement: Some(Tensor::from_data(data, (&device, dtype))),
+            device,
+            dtype,
+        }
+    }
+
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Where the step takes the points.
+    pub fn then(self, step: &Step) -> Self {
+        match step {
+            Step::Affine(affine) => Self {
+                affine: self.affine.then(affine),
+                displacement: self.displacement.map(|d| map_vectors(d, &affine.linear())),
+                ..self
+            },
+            Step::Displacement(step) => {
+                let u = self.read(step);
+                self.moved(u)
+            }
+            Step::Inverse(step) => {
+                let grid = step.geometry();
+                let equation = Equation::new(self.field(step), self.indices(grid));
+                let solution = solve(&equation);
+                self.moved(map_vectors(solution, &grid.voxel_to_mm().linear()))
+            }
+        }
+    }
+
+    fn moved(self, by: Tensor<5>) -> Self {
+        let displacement = Some(match self.displacement {
+            None => by,
+            Some(d) => d + by,
+        });
+        Self { displacement, ..self }
+    }
+
+    /// `u` at the points, in mm.
+    fn read(&self, step: &Displacement) -> Tensor<5> {
+        let grid = step.geometry();
+        let field = self.field(step);
+        let here = self.displacement.is_none()
+            && self.affine == grid.voxel_to_mm()
+            && self.size == grid.dims();
+        let there = match here {
+            true => field,
+            false => self.sample(field, grid, Interpolation::Linear, Padding::Border),
+        };
+        map_vectors(there, &grid.voxel_to_mm().linear())
+    }
+
+    /// `u` in voxels, where and as the points are computed.
+    fn field(&self, step: &Displacement) -> Tensor<5> {
+        step.field().clone().to_device(&self.device).cast(self.dtype)
+    }
+
+    /// An image on `grid` at the points, zero outside.
+    pub fn image(&self, image: Tensor<5>, grid: &Geometry, how: Interpolation) -> Tensor<5> {
+        self.sample(image, grid, how, Padding::Zeros)
+    }
+
+    fn sample(
+        &self,
+        image: Tensor<5>,
+        grid: &Geometry,
+        interpolation: Interpolation,
+        padding: Padding,
+    ) -> Tensor<5> {
+        let to_voxel = grid.mm_to_voxel();
+        let affine = affine_tensor(&self.affine.then(&to_voxel), &self.device, self.dtype);
+        let options = GridSampleOptions {
+            interpolation,
+            padding,
+            displacement_scale: to_voxel.linear(),
+            size: Some(self.size),
+            ..GridSampleOptions::default()
+        };
+        grid_sample(image, Some(affine), self.displacement.clone(), &options)
+    }
+
+    /// The points as continuous indices of `grid`, `[1, 3, D, H, W]`.
+    fn indices(&self, grid: &Geometry) -> Tensor<5> {
+        let to_voxel = grid.mm_to_voxel();
+        self.added_to(&self.affine.then(&to_voxel), &to_voxel)
+    }
+
+    /// Part of the points, in percent, that lie inside a grid, its outer voxel faces included.
+    pub fn percent_inside(&self, grid: &Geometry) -> Result<f64> {
+        let indices = self.indices(grid);
+        let inside = (0..3).map(|c| {
+            let index = indices.clone().narrow(1, c, 1);
+            let last = grid.size[c] as f64 - 0.5;
+            index.clone().greater_equal_elem(-0.5).bool_and(index.lower_equal_elem(last))
+        });
+        let inside = inside.reduce(Tensor::bool_and).expect("three axes");
+        let mean = inside.float().mean().try_into_vec_as::<f32>();
+        let mean = mean.map_err(|reason| Error::device("reading back an overlap", reason))?;
+        Ok(100.0 * f64::from(mean[0]))
+    }
+
+    /// `G^-1 (B p + d(p)) - p`, in voxels of the grid `G` whose voxels the points were.
+    pub fn displacement_voxels(&self, grid: &Geometry) -> Tensor<5> {
+        assert_eq!(self.size, grid.dims(), "displacement_voxels: points of another grid");
+        let to_voxel = grid.mm_to_voxel();
+        let mut rows = *self.affine.then(&to_voxel).rows();
+        (0..3).for_each(|i| rows[i][i] -= 1.0);
+        self.added_to(&Affine::from_rows(rows), &to_voxel)
+    }
+
+    /// `map p + L d(p)`, with `L` the linear part of `to_voxel`.
+    fn added_to(
+        &self,
+        map: &Affine<Voxel, Voxel>,
+        to_voxel: &Affine<Physical, Voxel>,
+    ) -> Tensor<5> {
+        let straight = affine_field(map, self.size, &self.device, self.dtype);
+        match &self.displacement {
+            None => straight,
+            Some(d) => straight + map_vectors(d.clone(), &to_voxel.linear()),
+        }
+    }
+
+    /// The points, in RAS mm and in order.
+    pub fn to_list(&self) -> Result<Vec<[f64; 3]>> {
+        let mm = affine_field(&self.affine, self.size, &self.device, self.dtype);
+        let mm = match &self.displacement {
+            None => mm,
+            Some(d) => mm + d.clone(),
+        };
+        let values = mm
+            .try_into_vec_as::<f64>()
+            .map_err(|reason| Error::device("reading back points", reason))?;
+        let count = values.len() / 3;
+        Ok((0..count).map(|i| [0, 1, 2].map(|c| values[c * count + i])).collect())
+    }
+}
+
+/// `map p` for all elements `p` of an array of extent (D, H, W): `[1, 3, D, H, W]`.
+fn affine_field<To>(
+    map: &Affine<Voxel, To>,
+    size: [usize; 3],
+    device: &Device,
+    dtype: DType,
+) -> Tensor<5> {
+    let [d, h, w] = size;
+    // One term per axis; they are added by broadcasting.
+    let term = |length: usize, shape: [usize; 5], value: &dyn Fn(f64) -> f64| {
+        let values: Vec<f64> = (0..length).map(|i| value(i as f64)).collect();
+        Tensor::<5>::from_data(TensorData::new(values, shape).convert_dtype(dtype), (device, dtype))
+    };
+    let component = |[x, y, z, t]: &[f64; 4]| {
+        term(w, [1, 1, 1, 1, w], &|i| x * i + t)
+            + term(h, [1, 1, 1, h, 1], &|i| y * i)
+            + term(d, [1, 1, d, 1, 1], &|i| z * i)
+    };
+    Tensor::cat(map.rows().iter().map(component).collect(), 1)
+}

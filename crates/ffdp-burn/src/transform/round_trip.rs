@@ -1,0 +1,66 @@
+//! How well an inverse undoes a map.
+
+use burn::tensor::Device;
+use serde::Serialize;
+
+use super::composite::Composite;
+use crate::error::{Error, Result};
+use crate::image::Geometry;
+
+/// Lengths of `phi(phi^-1(x)) - x` over a grid.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RoundTrip {
+    /// Mean length in mm.
+    pub mean_mm: f64,
+    /// 95th percentile in mm.
+    pub p95_mm: f64,
+    /// Largest length in mm.
+    pub max_mm: f64,
+    /// 95th percentile in voxels of the grid.
+    pub p95_voxels: f64,
+    /// Largest length in voxels of the grid.
+    pub max_voxels: f64,
+}
+
+impl Composite {
+    /// The error of `inverse` as the inverse of this map: `phi(phi^-1(x)) - x` at the points `x` in the
+    /// middle between the voxels of `grid`, where an inverse that was stored on the grid is at its
+    /// worst.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the result cannot be read back.
+    pub fn round_trip(
+        &self,
+        inverse: &Self,
+        grid: &Geometry,
+        device: &Device,
+    ) -> Result<RoundTrip> {
+        let between = between_voxels(grid)?;
+        let there_and_back = inverse.clone().then(self.clone());
+        let error = there_and_back.to_displacement(&between, device);
+        let read = |reason| Error::device("reading back an error of inversion", reason);
+        let mm = error.to_mm().try_into_vec_as::<f32>().map_err(read)?;
+        let (mean_mm, p95_mm, max_mm) = statistics(&mm);
+        let (_, p95_voxels, max_voxels) = statistics(&error.to_vec()?);
+        Ok(RoundTrip { mean_mm, p95_mm, max_mm, p95_voxels, max_voxels })
+    }
+}
+
+/// The centres of the cells that the voxels span; an axis of one voxel stays as it is.
+fn between_voxels(grid: &Geometry) -> Result<Geometry> {
+    let shift = grid.size.map(|n| if n > 1 { 0.5 } else { 0.0 });
+    let origin = grid.voxel_to_mm().apply(shift);
+    grid.cropped([0; 3], grid.size.map(|n| n.max(2) - 1))?.with_origin(origin)
+}
+
+/// Mean, 95th percentile and maximum of the lengths of vectors `[3, ..]`.
+fn statistics(vectors: &[f32]) -> (f64, f64, f64) {
+    let count = vectors.len() / 3;
+    let square = |i: usize| (0..3).map(|c| f64::from(vectors[c * count + i]).powi(2)).sum::<f64>();
+    let mut lengths: Vec<f64> = (0..count).map(|i| square(i).sqrt()).collect();
+    let mean = lengths.iter().sum::<f64>() / count as f64;
+    let max = lengths.iter().copied().fold(0.0, f64::max);
+    let rank = (0.95 * (count - 1) as f64).round() as usize;
+    let (_, p95, _) = lengths.select_nth_unstable_by(rank, f64::total_cmp);
+    (mean, *p95, max)
+}

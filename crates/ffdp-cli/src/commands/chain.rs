@@ -1,0 +1,126 @@
+//! `-t`: the transforms that a user lists, and the one map that they make.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use burn::tensor::Device;
+use ffdp_burn::image::Geometry;
+use ffdp_burn::io::nifti::header;
+use ffdp_burn::io::read_flirt;
+use ffdp_burn::transform::{Composite, Step, read_transform};
+
+use crate::failure::{Failure, Outcome};
+
+/// What the help of every command with `-t` says.
+pub const ORDER_HELP: &str = "\
+Order of -t, as antsApplyTransforms has it: the LAST one given is applied first to a point of the \
+reference. For the results of a registration (affine and warp): -t affine.txt -t warp.nii.gz
+
+Files are recognised by their content: ITK text (.txt, .tfm) and .mat, displacement fields (NIfTI), \
+composites (.h5), and a plain 4x4 matrix in RAS mm. All map points of the fixed to the moving image. \
+-t [affine.txt,1] takes the inverse of that file; displacements are inverted, too. A matrix of FSL \
+FLIRT needs its two images: -t flirt:MATRIX,MOVING,FIXED";
+
+/// One `-t`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransformChoice {
+    source: Source,
+    inverted: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    File(PathBuf),
+    Flirt { matrix: PathBuf, moving: PathBuf, fixed: PathBuf },
+}
+
+impl TransformChoice {
+    /// The files that are read.
+    pub fn paths(&self) -> Vec<&Path> {
+        match &self.source {
+            Source::File(path) => vec![path],
+            Source::Flirt { matrix, moving, fixed } => vec![matrix, moving, fixed],
+        }
+    }
+
+    fn read(&self, device: &Device) -> Outcome<Composite> {
+        let map = match &self.source {
+            Source::File(path) => read_transform(path, device)?,
+            Source::Flirt { matrix, moving, fixed } => {
+                let [moving, fixed] = [header(moving)?.geometry, header(fixed)?.geometry];
+                Composite::new(vec![Step::Affine(read_flirt(matrix, &moving, &fixed)?)])
+            }
+        };
+        Ok(if self.inverted { map.inverse()? } else { map })
+    }
+}
+
+impl FromStr for TransformChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let inside = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+        let (name, inverted) = match inside.map(|inside| inside.rsplit_once(',')) {
+            None => (text, false),
+            Some(Some((name, "0"))) => (name, false),
+            Some(Some((name, "1"))) => (name, true),
+            Some(_) => return Err("in brackets a file and 0 or 1: [affine.txt,1]".to_string()),
+        };
+        let source = match name.strip_prefix("flirt:") {
+            None => Source::File(name.into()),
+            Some(names) => match names.split(',').collect::<Vec<_>>()[..] {
+                [matrix, moving, fixed] => Source::Flirt {
+                    matrix: matrix.into(),
+                    moving: moving.into(),
+                    fixed: fixed.into(),
+                },
+                _ => return Err("three files: flirt:MATRIX,MOVING,FIXED".to_string()),
+            },
+        };
+        Ok(Self { source, inverted })
+    }
+}
+
+/// The map of all that were given: the last one first.
+pub fn chain(choices: &[TransformChoice], device: &Device) -> Outcome<Composite> {
+    choices
+        .iter()
+        .rev()
+        .try_fold(Composite::default(), |map, choice| Ok(map.then(choice.read(device)?)))
+}
+
+/// The grid of `reference`, else that of the displacement that is applied first.
+pub fn grid(reference: Option<&Path>, map: &Composite) -> Outcome<Geometry> {
+    match (reference, map.steps().first()) {
+        (Some(path), _) => Ok(header(path)?.geometry),
+        (None, Some(Step::Displacement(first))) => Ok(first.geometry().clone()),
+        (None, _) => Err(Failure::user(
+            "the grid of the result is not known: the first transform is no displacement",
+            "name an image on that grid with --reference",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_are_read_or_refused_with_the_form() {
+        let file =
+            |name: &str, inverted| TransformChoice { source: Source::File(name.into()), inverted };
+        assert_eq!("a,b.txt".parse(), Ok(file("a,b.txt", false)));
+        assert_eq!("[a,b.txt,1]".parse(), Ok(file("a,b.txt", true)));
+        assert_eq!("[a.txt,0]".parse(), Ok(file("a.txt", false)));
+        let flirt =
+            "[flirt:m.mat,in.nii,ref.nii,1]".parse::<TransformChoice>().expect("four parts");
+        assert_eq!(flirt.paths(), ["m.mat", "in.nii", "ref.nii"].map(Path::new));
+        assert!(flirt.inverted);
+        for (text, word) in
+            [("[a.txt]", "0 or 1"), ("[a.txt,2]", "0 or 1"), ("flirt:m.mat", "three")]
+        {
+            let message = text.parse::<TransformChoice>().expect_err(text);
+            assert!(message.contains(word), "{text}: {message}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `ffdp compose`: a chain of transforms as one.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use ffdp_burn::io::{check_not_an_input, check_writable};
+use ffdp_burn::transform::{Composite, Step, write_transform};
+
+use super::chain::{ORDER_HELP, TransformChoice, chain, grid};
+use crate::device::DeviceChoice;
+use crate::failure::Outcome;
+
+/// `ffdp compose`.
+#[derive(Debug, Args)]
+#[command(after_long_help = ORDER_HELP)]
+pub struct ComposeArguments {
+    /// Transform; repeat it for a chain. The LAST one given is applied first.
+    #[arg(short, long, value_name = "FILE", required = true)]
+    pub transform: Vec<TransformChoice>,
+    /// Image whose grid a displacement gets [default: the grid of the displacement applied first].
+    #[arg(short, long, value_name = "FILE")]
+    pub reference: Option<PathBuf>,
+    /// Result: a displacement (.nii, .nii.gz), or a matrix (.txt, .tfm, .mat) if all are affine.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Where to compute; only what was compiled in is accepted.
+    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
+    pub device: DeviceChoice,
+}
+
+/// Writes the whole chain as one file.
+pub fn run(request: &ComposeArguments) -> Outcome<()> {
+    let ComposeArguments { transform, reference, output, .. } = request;
+    let mut inputs: Vec<&Path> = reference.iter().map(PathBuf::as_path).collect();
+    inputs.extend(transform.iter().flat_map(TransformChoice::paths));
+    check_not_an_input(output, &inputs)?;
+    check_writable(output)?;
+    let device = request.device.open()?;
+    let map = chain(transform, &device)?;
+    if map.as_affine().is_some() && !is_image(output) {
+        return Ok(write_transform(output, &map)?);
+    }
+    let whole = map.to_displacement(&grid(reference.as_deref(), &map)?, &device);
+    Ok(write_transform(output, &Composite::new(vec![Step::Displacement(whole)]))?)
+}
+
+/// Whether the name is that of a displacement field.
+pub fn is_image(path: &Path) -> bool {
+    let name = path.to_string_lossy().to_lowercase();
+    name.ends_with(".nii") || name.ends_with(".nii.gz")
+}

@@ -1,0 +1,78 @@
+//! `ffdp invert`: the inverse of a transform, and how good it is.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use ffdp_burn::io::{check_not_an_input, check_writable};
+use ffdp_burn::transform::{Composite, RoundTrip, Step, write_transform};
+
+use super::chain::{ORDER_HELP, TransformChoice, chain, grid};
+use super::compose::is_image;
+use crate::device::DeviceChoice;
+use crate::failure::{Failure, Outcome};
+use crate::printer::{Printer, print_to_stdout};
+
+/// Beyond this 95th percentile an inverse is not good enough to be used.
+const LARGEST_P95_VOXELS: f64 = 0.5;
+
+/// `ffdp invert`.
+#[derive(Debug, Args)]
+#[command(after_long_help = ORDER_HELP)]
+pub struct InvertArguments {
+    /// Transform; repeat it for a chain. The LAST one given is applied first.
+    #[arg(short, long, value_name = "FILE", required = true)]
+    pub transform: Vec<TransformChoice>,
+    /// Image whose grid the inverse gets; for a chain with an affine part, the moving image
+    /// [default: the grid of the displacement applied first].
+    #[arg(short, long, value_name = "FILE")]
+    pub reference: Option<PathBuf>,
+    /// Result: a displacement (.nii, .nii.gz), or a matrix (.txt, .tfm, .mat) if all are affine.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Print the error of the inverse as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Where to compute; only what was compiled in is accepted.
+    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
+    pub device: DeviceChoice,
+}
+
+/// Writes the inverse and prints its error.
+pub fn run(request: &InvertArguments) -> Outcome<()> {
+    let InvertArguments { transform, reference, output, .. } = request;
+    let mut inputs: Vec<&Path> = reference.iter().map(PathBuf::as_path).collect();
+    inputs.extend(transform.iter().flat_map(TransformChoice::paths));
+    check_not_an_input(output, &inputs)?;
+    check_writable(output)?;
+    let device = request.device.open()?;
+    let map = chain(transform, &device)?;
+    let inverse = map.inverse()?;
+    if map.as_affine().is_some() && !is_image(output) {
+        return Ok(write_transform(output, &inverse)?);
+    }
+    let grid = grid(reference.as_deref(), &map)?;
+    let stored = inverse.to_displacement(&grid, &device);
+    let stored = Composite::new(vec![Step::Displacement(stored)]);
+    write_transform(output, &stored)?;
+    report(&map.round_trip(&stored, &grid, &device)?, request.json)
+}
+
+fn report(error: &RoundTrip, json: bool) -> Outcome<()> {
+    if error.p95_voxels > LARGEST_P95_VOXELS {
+        Printer::new(false, false).warning(&format!(
+            "the inverse is off by more than {LARGEST_P95_VOXELS} voxels at over 5 % of the points: \
+             the transform folds there, or the grid is too coarse or does not cover it"
+        ));
+    }
+    if json {
+        let json = serde_json::to_string_pretty(error);
+        let json = json.map_err(|reason| Failure::user(reason.to_string(), "report this"))?;
+        return print_to_stdout(&format!("{json}\n"));
+    }
+    let RoundTrip { mean_mm, p95_mm, max_mm, p95_voxels, max_voxels } = error;
+    print_to_stdout(&format!(
+        "|phi(phi^-1(x)) - x| between the voxels:\n  mean          {mean_mm:.4} mm\n  \
+         95th percent  {p95_mm:.4} mm ({p95_voxels:.4} voxels)\n  \
+         largest       {max_mm:.4} mm ({max_voxels:.4} voxels)\n"
+    ))
+}
