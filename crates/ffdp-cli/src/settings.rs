@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
-use ffdp_burn::register::{LnccSettings, MiSettings, Settings, Similarity, Stage};
+use ffdp_burn::register::{LnccSettings, MiSettings, Preset, Settings, Similarity, Stage};
 use serde::Serialize;
 use toml::{Table, Value};
 
@@ -21,14 +21,20 @@ pub struct SettingsArguments {
     /// below change them.
     #[arg(long, value_name = "FILE")]
     pub settings: Option<PathBuf>,
-    /// Kind of the last stage, with its defaults: greedy, syn or svf.
-    #[arg(long, value_name = "KIND")]
-    pub transform: Option<String>,
-    /// How alike the images are: lncc for one modality, mi for two, mse for equal intensities
-    /// [default: lncc]. Of every stage.
+    /// Settings to start from, by what they are for [default: default].
+    #[arg(long, value_enum, conflicts_with = "settings")]
+    pub preset: Option<PresetChoice>,
+    /// What is found in the end [default: greedy]. The stages before it stay, those after it go.
+    #[arg(long, value_enum)]
+    pub transform: Option<TransformKind>,
+    /// The images are aligned already, up to a deformation: no moments, rigid and affine stages.
+    #[arg(long)]
+    pub aligned: bool,
+    /// How alike the images are [default: lncc]. Of the deformable stages; of the linear ones, which
+    /// use nmi, where nothing is deformed.
     #[arg(long, value_enum)]
     pub metric: Option<Metric>,
-    /// Width of the LNCC window in voxels; odd, 3 to 21 [default: 7]. Of every stage.
+    /// Width of the LNCC window in voxels; odd, 3 to 21 [default: 7].
     #[arg(long, value_name = "VOXELS")]
     pub window: Option<usize>,
     /// Iterations at most on each level of the last stage, coarse to fine [default: 200,100,50].
@@ -51,25 +57,87 @@ pub struct SettingsArguments {
 /// What is maximised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Metric {
-    /// Local normalised cross-correlation.
+    /// Local normalised cross-correlation: one modality.
     Lncc,
-    /// Mean squared difference.
+    /// Mean squared difference: equal intensities.
     Mse,
-    /// Mutual information.
+    /// Mutual information: two modalities.
     Mi,
+    /// Normalised mutual information: two modalities that overlap in part.
+    Nmi,
+}
+
+/// What settings are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PresetChoice {
+    /// A look: nothing at full resolution.
+    Fast,
+    /// Two images of one modality.
+    Default,
+    /// More levels, twice the iterations.
+    Quality,
+    /// Two modalities: deformed by mutual information.
+    Multimodal,
+}
+
+/// Kinds of transforms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TransformKind {
+    /// Turned and moved.
+    Rigid,
+    /// Turned, moved, scaled and sheared.
+    Affine,
+    /// Deformed, one small step after the other.
+    Greedy,
+    /// Deformed from both sides to the middle, with the inverse.
+    Syn,
+    /// Deformed along a stationary velocity, with the inverse.
+    Svf,
+}
+
+impl TransformKind {
+    /// As settings name it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Rigid => "rigid",
+            Self::Affine => "affine",
+            Self::Greedy => "greedy",
+            Self::Syn => "syn",
+            Self::Svf => "svf",
+        }
+    }
+}
+
+impl From<PresetChoice> for Preset {
+    fn from(choice: PresetChoice) -> Self {
+        match choice {
+            PresetChoice::Fast => Self::Fast,
+            PresetChoice::Default => Self::Default,
+            PresetChoice::Quality => Self::Quality,
+            PresetChoice::Multimodal => Self::Multimodal,
+        }
+    }
 }
 
 impl SettingsArguments {
     /// The settings of the file, or the default ones, with what the flags change.
     pub fn resolve(&self) -> Outcome<Settings> {
-        let mut settings = match &self.settings {
-            Some(path) => read(path)?,
-            None => Settings::default(),
+        let mut settings = match (&self.settings, self.preset) {
+            (Some(path), _) => read(path)?,
+            (None, Some(preset)) => Settings::preset(preset.into()),
+            (None, None) => Settings::default(),
         };
-        if let (Some(kind), Some(last)) = (&self.transform, settings.stages.last_mut())
-            && kind != last.name()
-        {
-            *last = default_stage(kind)?;
+        if let Some(kind) = self.transform {
+            end_with(&mut settings.stages, kind)?;
+        }
+        if self.aligned {
+            settings.stages.retain(|stage| !is_linear(stage.name()));
+            if settings.stages.is_empty() {
+                return Err(Failure::user(
+                    "--aligned leaves out the linear stages, and there are no others",
+                    "leave it out, or ask for a deformation: --transform greedy",
+                ));
+            }
         }
         let mut table = Table::try_from(&settings).map_err(defect)?;
         let mut stages = Stages::of(&mut table);
@@ -91,13 +159,35 @@ impl SettingsArguments {
     }
 }
 
-/// The stage of a kind with its defaults.
-fn default_stage(kind: &str) -> Outcome<Stage> {
-    let table = Table::from_iter([("transform".to_string(), Value::String(kind.to_string()))]);
-    table.try_into().map_err(|error: toml::de::Error| {
-        let message = format!("--transform {kind}: {}", error.message());
-        Failure::user(message, "name one of these kinds")
-    })
+/// Stages that move the image as a whole.
+fn is_linear(name: &str) -> bool {
+    ["moments", "rigid", "affine"].contains(&name)
+}
+
+/// Leaves out what comes after the kind, or puts it in the place of another deformation, whose
+/// similarity it takes.
+fn end_with(stages: &mut Vec<Stage>, kind: TransformKind) -> Outcome<()> {
+    if let Some(at) = stages.iter().position(|stage| stage.name() == kind.name()) {
+        stages.truncate(at + 1);
+        return Ok(());
+    }
+    let mut table = Table::from_iter([("transform".to_string(), Value::from(kind.name()))]);
+    let deformable = stages.iter().position(|stage| !is_linear(stage.name()));
+    if is_linear(kind.name()) {
+        return Err(Failure::user(
+            format!("--transform {}: the settings have no such stage", kind.name()),
+            "add it to the file, or leave --settings out",
+        ));
+    }
+    if let Some(at) = deformable {
+        let replaced = Table::try_from(&stages[at]).map_err(defect)?;
+        if let Some(similarity) = replaced.get("similarity") {
+            table.insert("similarity".to_string(), similarity.clone());
+        }
+        stages.truncate(at);
+    }
+    stages.push(table.try_into().map_err(defect)?);
+    Ok(())
 }
 
 /// The settings as a file that [`SettingsArguments::settings`] can be given.
@@ -152,6 +242,15 @@ impl<'a> Stages<'a> {
         Self(stages.into_iter().flatten().filter_map(Value::as_table_mut).collect())
     }
 
+    /// The similarities that a user means: those of the deformable stages, of all if there are none.
+    fn similarities(&mut self) -> impl Iterator<Item = &mut Value> {
+        let linear =
+            |stage: &Table| stage.get("transform").and_then(Value::as_str).is_some_and(is_linear);
+        let all = self.0.iter().all(|stage| linear(stage));
+        let meant = self.0.iter_mut().filter(move |stage| all || !linear(stage));
+        meant.filter_map(|stage| stage.get_mut("similarity"))
+    }
+
     /// Sets an entry in every stage that has it.
     fn set(&mut self, flag: &str, entry: &str, value: Option<f64>) -> Outcome<()> {
         let Some(value) = value else { return Ok(()) };
@@ -172,9 +271,10 @@ impl<'a> Stages<'a> {
             Metric::Lncc => ("lncc", Similarity::Lncc(LnccSettings::default())),
             Metric::Mse => ("mse", Similarity::Mse),
             Metric::Mi => ("mi", Similarity::Mi(MiSettings::default())),
+            Metric::Nmi => ("nmi", Similarity::Nmi(MiSettings::default())),
         };
         let value = as_value(&similarity)?;
-        for similarity in self.0.iter_mut().filter_map(|stage| stage.get_mut("similarity")) {
+        for similarity in self.similarities() {
             if similarity.get(name).is_none() {
                 *similarity = value.clone();
             }
@@ -183,8 +283,7 @@ impl<'a> Stages<'a> {
     }
 
     fn set_window(&mut self, window: usize) -> Outcome<()> {
-        let mut similarities =
-            self.0.iter_mut().filter_map(|stage| stage.get_mut("similarity")).peekable();
+        let mut similarities = self.similarities().peekable();
         let metric = similarities.peek().map(|similarity| name_of(similarity));
         let mut windows = similarities
             .filter_map(|similarity| similarity.get_mut("lncc")?.as_table_mut())
@@ -281,5 +380,25 @@ mod tests {
             assert!(text.contains(line), "no {line} in {text}");
         }
         assert!(!text.contains("lncc"), "{text}");
+    }
+
+    #[test]
+    fn the_last_transform_can_be_chosen() {
+        let names = |arguments: SettingsArguments| -> Vec<&'static str> {
+            let settings = arguments.resolve().expect("valid");
+            settings.stages.iter().map(Stage::name).collect()
+        };
+        let default = SettingsArguments::default;
+        let until = |kind| SettingsArguments { transform: Some(kind), ..default() };
+        assert_eq!(names(default()), ["moments", "rigid", "affine", "greedy"]);
+        assert_eq!(names(until(TransformKind::Rigid)), ["moments", "rigid"]);
+        assert_eq!(names(until(TransformKind::Syn)), ["moments", "rigid", "affine", "syn"]);
+        let aligned = |kind| SettingsArguments { aligned: true, ..until(kind) };
+        assert_eq!(names(aligned(TransformKind::Svf)), ["svf"]);
+        assert!(aligned(TransformKind::Rigid).resolve().is_err());
+        let preset = Some(PresetChoice::Multimodal);
+        let multimodal = SettingsArguments { preset, ..until(TransformKind::Syn) };
+        let settings = multimodal.resolve().expect("valid");
+        assert_eq!(similarity_of(&settings.stages[3]).as_deref(), Some("mi"));
     }
 }

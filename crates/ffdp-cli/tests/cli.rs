@@ -1,5 +1,7 @@
 //! The binary as a user meets it: files in, files out, messages, exit codes.
 
+#[path = "cli/linear.rs"]
+mod linear;
 #[path = "cli/outputs.rs"]
 mod outputs;
 #[path = "cli/reject.rs"]
@@ -40,7 +42,7 @@ fn register_with(folder: &Folder, fixed: &str, moving: &str, out: &str, more: &[
 /// With [`SHORT`], unless `more` has levels of its own.
 fn register(folder: &Folder, fixed: &str, moving: &str, out: &str, more: &[&str]) -> Run {
     let levels = SHORT.chunks(2).filter(|flag| !more.contains(&flag[0])).flatten().copied();
-    let more: Vec<&str> = levels.chain(more.iter().copied()).collect();
+    let more: Vec<&str> = levels.chain(more.iter().copied()).chain(["--aligned"]).collect();
     register_with(folder, fixed, moving, out, &more)
 }
 

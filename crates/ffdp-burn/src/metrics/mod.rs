@@ -32,5 +32,5 @@ pub use similarity::{
     Information, SSIM_WINDOW, information, local_ncc, mean_squared_error, ncc, psnr, ssim,
 };
 pub use surface::{DistanceUnit, LabelSurface, surface_distances, surface_mean};
-pub use tre::{ErrorStatistics, TargetRegistrationError, tre};
+pub use tre::{ErrorStatistics, TargetRegistrationError, tre, tre_of_mapped};
 pub use warp::Warp;

@@ -64,21 +64,35 @@ pub fn tre(
     moving_mm: &[[f64; 3]],
     map: impl Fn([f64; 3]) -> [f64; 3],
 ) -> Result<TargetRegistrationError> {
-    if fixed_mm.len() != moving_mm.len() {
+    let mapped: Vec<[f64; 3]> = fixed_mm.iter().map(|&point| map(point)).collect();
+    tre_of_mapped(fixed_mm, &mapped, moving_mm)
+}
+
+/// [`tre`] where the fixed landmarks were mapped already.
+///
+/// # Errors
+/// As [`tre`].
+pub fn tre_of_mapped(
+    fixed_mm: &[[f64; 3]],
+    mapped_mm: &[[f64; 3]],
+    moving_mm: &[[f64; 3]],
+) -> Result<TargetRegistrationError> {
+    let expected = fixed_mm.len();
+    if let Some(got) = [mapped_mm, moving_mm].map(<[_]>::len).into_iter().find(|n| *n != expected) {
         return Err(Error::Shape {
             what: "landmarks of the fixed and the moving image belong together, one to one".into(),
-            expected: vec![fixed_mm.len()],
-            got: vec![moving_mm.len()],
+            expected: vec![expected],
+            got: vec![got],
         });
     }
     if fixed_mm.is_empty() {
         let what = "a target registration error needs landmarks";
         return Err(Error::invalid(what, format_args!("none"), "check the landmark files"));
     }
-    let pairs = || fixed_mm.iter().zip(moving_mm);
-    let before: Vec<f64> = pairs().map(|(&fixed, &moving)| distance(fixed, moving)).collect();
-    let errors_mm: Vec<f64> =
-        pairs().map(|(&fixed, &moving)| distance(map(fixed), moving)).collect();
+    let distances = |from: &[[f64; 3]]| -> Vec<f64> {
+        from.iter().zip(moving_mm).map(|(&a, &b)| distance(a, b)).collect()
+    };
+    let (before, errors_mm) = (distances(fixed_mm), distances(mapped_mm));
     let mut by_distance: Vec<usize> = (0..before.len()).collect();
     by_distance.sort_by(|&a, &b| before[b].total_cmp(&before[a]));
     let worst = ((WORST * before.len() as f64).round() as usize).max(1);

@@ -3,8 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use ffdp_burn::image::{LabelMap, Volume};
-use ffdp_burn::metrics::{DiceScores, JacobianDistribution, dice, jacobian, local_ncc, ncc};
+use ffdp_burn::metrics::{
+    DiceScores, JacobianDistribution, TargetRegistrationError, dice, jacobian, local_ncc, ncc,
+};
 use ffdp_burn::register::{Outcome, Settings, StageReport};
+use ffdp_burn::transform::RoundTrip;
 use serde::Serialize;
 
 use crate::device::DeviceChoice;
@@ -35,6 +38,10 @@ pub struct Measures {
     pub affine: [[f64; 4]; 3],
     /// With labels of both images.
     pub dice: Option<Overlap>,
+    /// How well the inverse displacement undoes the displacement, where one is written.
+    pub inverse: Option<RoundTrip>,
+    /// Distances of corresponding landmarks, with landmarks of both images.
+    pub landmarks_mm: Option<TargetRegistrationError>,
     pub stages: Vec<StageReport>,
     pub settings: Settings,
     pub seconds: Seconds,

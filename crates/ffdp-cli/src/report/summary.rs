@@ -23,12 +23,20 @@ pub fn summary(measures: &Measures) -> String {
         let (before, after) = (weighted.before, weighted.after);
         line("  by inverse volume", format!("{before:.4} -> {after:.4}"));
     }
+    if let Some(tre) = &measures.landmarks_mm {
+        let (before, after, count) = (tre.before.mean, tre.after.mean, tre.errors_mm.len());
+        line("landmarks", format!("mean {before:.2} -> {after:.2} mm ({count} pairs)"));
+    }
     let lengths = &measures.displacement_mm;
     line("displacement", format!("mean {:.2} mm, largest {:.2} mm", lengths.mean, lengths.max));
     let folds = &measures.folds;
     let det = &folds.jacobian_central;
     line("det J", format!("{:.3} .. {:.3}, median {:.3}", det.min, det.max, det.median));
     line("folds", format!("{} voxels ({:.4} %)", folds.voxels, folds.percent));
+    if let Some(inverse) = &measures.inverse {
+        let (p95, max) = (inverse.p95_voxels, inverse.max_voxels);
+        line("error of the inverse", format!("95 % below {p95:.3} voxels, largest {max:.2}"));
+    }
     let seconds = &measures.seconds;
     line(
         "time",

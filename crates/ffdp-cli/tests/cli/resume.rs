@@ -9,7 +9,7 @@ use ffdp_burn::io::nifti::{read_displacement, read_volume};
 use crate::register_with;
 use crate::support::{Folder, write_pair};
 
-const LEVELS: [&str; 4] = ["--shrink", "4,2,2,1,1", "--iterations", "30,30,30,10,10"];
+const LEVELS: [&str; 5] = ["--aligned", "--shrink", "4,2,2,1,1", "--iterations", "30,30,30,10,10"];
 
 fn bits(folder: &Folder, out: &str) -> (Vec<u32>, Vec<u32>) {
     let words = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect();

@@ -59,7 +59,7 @@ fn the_saved_settings_repeat_the_run_and_flags_override_them() {
 fn a_kind_of_transform_can_be_named() {
     let folder = Folder::new();
     write_pair(&folder, 32, 3);
-    let few = ["--shrink", "2", "--iterations", "4", "-q"];
+    let few = ["--aligned", "--shrink", "2", "--iterations", "4", "-q"];
     for kind in ["syn", "svf"] {
         let more = [&few[..], &["--transform", kind]].concat();
         register_with(&folder, "fixed.nii.gz", "moving.nii.gz", kind, &more).succeeded();

@@ -5,19 +5,20 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args};
 
 use crate::args::NanPolicy;
+use crate::commands::apply::SpaceChoice;
 use crate::device::DeviceChoice;
 use crate::settings::SettingsArguments;
 
 const HELP: &str = "\
-There is no rigid or affine stage yet. The images are placed by their headers (spacing, orientation \
-and origin may differ), and the deformation reaches a few voxels of the coarsest level. If the \
-images are not aligned in physical space already, align them rigidly or affinely with another tool \
-first; images that hardly overlap are refused.
+The images are brought together by their moments, turned, scaled and sheared, and then deformed; \
+--transform ends earlier or deforms in another way, --aligned begins with the deformation. Their \
+headers may differ in spacing, orientation, size and origin.
 
 Written to the output folder:
   warped.nii.gz         the moving image on the fixed grid, in its own intensities
-  warp.nii.gz           the displacement, for ITK and ANTs: LPS mm, 5-D, intent 1007
-  inverse_warp.nii.gz   the opposite displacement, where the method gives it (syn, svf)
+  affine.txt            the affine map (ITK, ANTs)
+  warp.nii.gz           the displacement before it (ITK, ANTs: LPS mm, 5-D, intent 1007)
+  inverse_warp.nii.gz   the opposite displacement (syn, svf; others with --inverse)
   warped_labels.nii.gz  the moving labels on the fixed grid (with --moving-labels)
   report.html           everything at a glance: slices, the deformation, convergence, measures
   metrics.json          similarity, folds, Dice, losses, times, memory, settings
@@ -54,6 +55,21 @@ pub struct RegisterArguments {
     /// The same for the moving image.
     #[arg(long, value_name = "FILE")]
     pub moving_mask: Option<PathBuf>,
+
+    /// Transform to start from, affine: from points of the fixed to points of the moving image (ITK
+    /// .txt, .tfm or .mat, or a 4x4 matrix in RAS mm). The stages improve it.
+    #[arg(long, value_name = "FILE")]
+    pub initial: Option<PathBuf>,
+    /// Corresponding landmarks of the fixed and the moving image: their distance before and after is
+    /// measured (CSV, or Slicer's .fcsv).
+    #[arg(long, value_names = ["FIXED", "MOVING"], num_args = 2)]
+    pub landmarks: Option<Vec<PathBuf>>,
+    /// What the landmarks' numbers are.
+    #[arg(long, value_enum, default_value_t = SpaceChoice::Ras, requires = "landmarks")]
+    pub landmark_space: SpaceChoice,
+    /// Write the inverse displacement also where it has to be computed.
+    #[arg(long)]
+    pub inverse: bool,
 
     /// What is done.
     #[command(flatten)]

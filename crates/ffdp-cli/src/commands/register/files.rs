@@ -14,6 +14,7 @@ use crate::leftovers::remove_leftovers;
 pub struct Files {
     pub folder: PathBuf,
     pub warped: PathBuf,
+    pub affine: PathBuf,
     pub warp: PathBuf,
     pub inverse: PathBuf,
     pub labels: PathBuf,
@@ -29,6 +30,7 @@ impl Files {
         Self {
             folder: folder.to_path_buf(),
             warped: folder.join("warped.nii.gz"),
+            affine: folder.join("affine.txt"),
             warp: folder.join("warp.nii.gz"),
             inverse: folder.join("inverse_warp.nii.gz"),
             labels: folder.join("warped_labels.nii.gz"),
@@ -41,9 +43,10 @@ impl Files {
     }
 
     /// Every file that a run may write.
-    pub fn all(&self) -> [&Path; 8] {
+    pub fn all(&self) -> [&Path; 9] {
         [
             &self.warped,
+            &self.affine,
             &self.warp,
             &self.inverse,
             &self.labels,

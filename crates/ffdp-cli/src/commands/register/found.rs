@@ -7,10 +7,11 @@ use burn::tensor::Device;
 use ffdp_burn::Error;
 use ffdp_burn::image::{LabelMap, Volume};
 use ffdp_burn::io::nifti::{write_displacement, write_labels, write_volume};
-use ffdp_burn::io::write_atomically;
+use ffdp_burn::io::{write_affine, write_atomically};
+use ffdp_burn::metrics::{TargetRegistrationError, tre_of_mapped};
 use ffdp_burn::ops::{Interpolation, jacobian};
 use ffdp_burn::register::{Registration, Settings};
-use ffdp_burn::transform::{Composite, Displacement};
+use ffdp_burn::transform::{Composite, Displacement, RoundTrip, Step};
 
 use super::args::RegisterArguments;
 use super::files::Files;
@@ -24,7 +25,7 @@ use crate::report::slices::Slices;
 /// The result with everything that is written or measured.
 pub struct Found {
     pub result: Registration,
-    /// The moving image on the fixed grid by the headers alone.
+    /// The moving image on the fixed grid as it was placed at the start.
     before: Volume,
     labels_before: Option<LabelMap>,
     labels_after: Option<LabelMap>,
@@ -34,11 +35,19 @@ pub struct Found {
     displacement_mm: Vec<f32>,
     /// det J by central differences, `[D, H, W]`.
     determinants: Vec<f32>,
+    /// The opposite of the displacement, on the same grid, and its error.
+    inverse: Option<(Displacement, RoundTrip)>,
+    landmarks: Option<TargetRegistrationError>,
 }
 
 impl Found {
     /// Reads the result back from the device.
-    pub fn of(inputs: &Inputs, result: Registration, device: &Device) -> Outcome<Self> {
+    pub fn of(
+        request: &RegisterArguments,
+        inputs: &Inputs,
+        result: Registration,
+        device: &Device,
+    ) -> Outcome<Self> {
         let grid = &inputs.fixed.geometry;
         let labels = |through: &Composite| {
             let labels = inputs.moving_labels.as_ref();
@@ -50,10 +59,15 @@ impl Found {
             None => Displacement::zero(grid.clone(), device),
         };
         let failed = |reason| Error::device("reading back the displacement", reason);
-        let identity = Composite::default();
+        let start = Composite::new(vec![Step::Affine(inputs.initial)]);
+        let landmarks = inputs.landmarks.as_ref().map(|[fixed, moving]| {
+            tre_of_mapped(fixed, &result.transform().map_points(fixed)?, moving)
+        });
         Ok(Self {
-            before: identity.warp(&inputs.moving, grid, device)?,
-            labels_before: labels(&identity)?,
+            before: start.warp(&inputs.moving, grid, device)?,
+            labels_before: labels(&start)?,
+            inverse: inverse(&result, request.inverse, device)?,
+            landmarks: landmarks.transpose()?,
             labels_after: labels(&result.transform())?,
             displacement: warp.to_vec()?,
             displacement_mm: warp.to_mm().try_into_vec_as::<f32>().map_err(failed)?,
@@ -95,6 +109,8 @@ impl Found {
             displacement_mm: Lengths::of(&self.displacement_mm),
             affine: *result.affine.rows(),
             dice,
+            inverse: self.inverse.as_ref().map(|(_, error)| *error),
+            landmarks_mm: self.landmarks.clone(),
             stages: result.stages.clone(),
             settings,
             seconds: Seconds::default(),
@@ -106,8 +122,11 @@ impl Found {
     pub fn write(&self, files: &Files, inputs: &Inputs) -> Outcome<()> {
         let geometry = &inputs.fixed.geometry;
         write_volume(&files.warped, &self.result.warped)?;
-        write_displacement(&files.warp, &self.displacement, geometry)?;
-        if let Some(inverse) = &self.result.inverse {
+        write_affine(&files.affine, &self.result.affine)?;
+        if self.result.warp.is_some() {
+            write_displacement(&files.warp, &self.displacement, geometry)?;
+        }
+        if let Some((inverse, _)) = &self.inverse {
             write_displacement(&files.inverse, &inverse.to_vec()?, geometry)?;
         }
         if let Some(labels) = &self.labels_after {
@@ -126,6 +145,26 @@ impl Found {
             determinants: &self.determinants,
         }
     }
+}
+
+/// The inverse of the displacement, given by the method or computed where it is `wanted`, and how well
+/// it undoes it.
+fn inverse(
+    result: &Registration,
+    wanted: bool,
+    device: &Device,
+) -> Outcome<Option<(Displacement, RoundTrip)>> {
+    let Some(warp) = &result.warp else { return Ok(None) };
+    let grid = warp.geometry();
+    let forth = Composite::new(vec![Step::Displacement(warp.clone())]);
+    let inverse = match &result.inverse {
+        Some(inverse) => inverse.clone(),
+        None if wanted => forth.inverse()?.to_displacement(grid, device),
+        None => return Ok(None),
+    };
+    let back = Composite::new(vec![Step::Displacement(inverse.clone())]);
+    let error = forth.round_trip(&back, grid, device)?;
+    Ok(Some((inverse, error)))
 }
 
 /// A text, whole or not at all.

@@ -2,12 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use ffdp_burn::image::{LabelMap, Volume};
-use ffdp_burn::io::check_not_an_input;
+use burn::tensor::Device;
+use ffdp_burn::image::{Affine, LabelMap, Physical, Volume};
 use ffdp_burn::io::nifti::header;
+use ffdp_burn::io::{LandmarkSpace, check_not_an_input, read_landmarks};
+use ffdp_burn::transform::read_transform;
 
 use super::args::RegisterArguments;
 use super::files::Files;
+use crate::commands::apply::SpaceChoice;
 use crate::commands::input::{Reading, image_and_warnings, labels_on, weights};
 use crate::failure::{Failure, Outcome};
 use crate::hash::sha256;
@@ -22,6 +25,10 @@ pub struct Inputs {
     /// How much voxels count.
     pub fixed_mask: Option<Volume>,
     pub moving_mask: Option<Volume>,
+    /// Where the moving image lies to begin with.
+    pub initial: Affine<Physical, Physical>,
+    /// Of the fixed and the moving image, in RAS mm.
+    pub landmarks: Option<[Vec<[f64; 3]>; 2]>,
     /// SHA-256 of the files of the fixed and the moving image.
     pub hashes: [String; 2],
     /// The same of their masks.
@@ -36,8 +43,14 @@ impl Inputs {
     pub fn read(request: &RegisterArguments, files: &Files, printer: Printer) -> Outcome<Self> {
         let RegisterArguments { fixed, moving, fixed_labels, moving_labels, .. } = request;
         let masks = [&request.fixed_mask, &request.moving_mask];
-        let labels = [fixed_labels, moving_labels].into_iter().chain(masks).flatten();
-        let paths: Vec<&Path> = [fixed, moving].into_iter().chain(labels).map(|p| &**p).collect();
+        let optional = [fixed_labels, moving_labels, &request.initial].into_iter().chain(masks);
+        let landmarks = request.landmarks.iter().flatten();
+        let paths: Vec<&Path> = [fixed, moving]
+            .into_iter()
+            .chain(optional.flatten())
+            .chain(landmarks)
+            .map(|path| &**path)
+            .collect();
         for file in files.all() {
             check_not_an_input(file, &paths)?;
         }
@@ -54,6 +67,8 @@ impl Inputs {
             labels.as_ref().map(|labels| labels_on(labels, image, path)).transpose()
         };
         Ok(Self {
+            initial: initial(request)?,
+            landmarks: landmarks_of(request, [&fixed_image, &moving_image])?,
             fixed_labels: on(fixed_labels, &fixed_image, fixed)?,
             moving_labels: on(moving_labels, &moving_image, moving)?,
             fixed_mask: weights(fixed, reading, masks[0].as_deref())?,
@@ -65,6 +80,43 @@ impl Inputs {
             warnings,
         })
     }
+}
+
+/// The affine map to start from.
+fn initial(request: &RegisterArguments) -> Outcome<Affine<Physical, Physical>> {
+    let Some(path) = &request.initial else { return Ok(Affine::identity()) };
+    read_transform(path, &Device::flex())?.as_affine().ok_or_else(|| {
+        Failure::user(
+            format!("{}: --initial must be affine, this transform deforms", path.display()),
+            "warp the moving image by it first (ffdp apply), or give only its affine part",
+        )
+    })
+}
+
+/// The landmarks of both images, one to one.
+fn landmarks_of(
+    request: &RegisterArguments,
+    images: [&Volume; 2],
+) -> Outcome<Option<[Vec<[f64; 3]>; 2]>> {
+    let Some([fixed, moving]) = request.landmarks.as_deref() else { return Ok(None) };
+    let read = |path: &Path, image: &Volume| {
+        let space = match request.landmark_space {
+            SpaceChoice::Voxel => LandmarkSpace::Voxel(image.geometry.clone()),
+            SpaceChoice::Ras => LandmarkSpace::Ras,
+            SpaceChoice::Lps => LandmarkSpace::Lps,
+        };
+        read_landmarks(path, &space)
+    };
+    let lists = [read(fixed, images[0])?, read(moving, images[1])?];
+    let [of_fixed, of_moving] = lists.each_ref().map(Vec::len);
+    if of_fixed != of_moving || of_fixed == 0 {
+        let (fixed, moving) = (fixed.display(), moving.display());
+        return Err(Failure::user(
+            format!("{fixed} holds {of_fixed} landmarks and {moving} {of_moving}"),
+            "give files with one line for each pair of landmarks, in the same order",
+        ));
+    }
+    Ok(Some(lists))
 }
 
 /// Mixed labels are no labels: a map given as an image is most likely a slip.

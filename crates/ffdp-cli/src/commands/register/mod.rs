@@ -90,7 +90,7 @@ impl Work<'_> {
             fixed_sha256,
             moving_sha256,
             masks_sha256: self.inputs.mask_hashes.clone(),
-            reading: format!("volume {volume:?}, {nan_policy:?}"),
+            reading: format!("volume {volume:?}, {nan_policy:?}, {:?}", self.inputs.initial),
             settings: to_toml(&self.settings)?,
         })
     }
@@ -148,7 +148,7 @@ impl Work<'_> {
         }
 
         let clock = Instant::now();
-        let found = Found::of(&self.inputs, result, &self.device)?;
+        let found = Found::of(self.request, &self.inputs, result, &self.device)?;
         let mut measures = found.measures(self.request, self.settings.clone(), &self.inputs)?;
         let measure = clock.elapsed().as_secs_f64();
         let clock = Instant::now();
@@ -166,7 +166,8 @@ impl Work<'_> {
     fn register(&self, checkpoint: Option<Checkpoint>, watch: &mut Watch) -> Outcome<Registration> {
         let Inputs { fixed, moving, fixed_mask, moving_mask, .. } = &self.inputs;
         let (fixed_mask, moving_mask) = (fixed_mask.as_ref(), moving_mask.as_ref());
-        let problem = Problem { fixed_mask, moving_mask, ..Problem::new(fixed, moving) };
+        let initial = self.inputs.initial;
+        let problem = Problem { fixed_mask, moving_mask, initial, ..Problem::new(fixed, moving) };
         let (settings, device) = (&self.settings, &self.device);
         Ok(match checkpoint {
             Some(checkpoint) => resume(checkpoint, &problem, settings, device, watch)?,
