@@ -46,7 +46,7 @@ pub enum Measure {
 
 impl Measure {
     /// The sign of a step along the gradient.
-    fn sign(&self) -> f64 {
+    pub(crate) fn sign(&self) -> f64 {
         match self {
             Self::Lncc(_) | Self::MutualInformation(_) => 1.0,
             Self::SquaredDifference => -1.0,
@@ -213,25 +213,35 @@ fn check(images: &GreedyImages, field: &Tensor<5>, options: &GreedyOptions, iter
         "greedy: affine must be [1 or {}, 3, 4], got {affine:?}",
         fixed[0]
     );
-    match options.measure {
-        Measure::Lncc(LnccOptions { window, epsilon, .. }) => assert!(
-            window % 2 == 1 && (3..=21).contains(&window) && epsilon > 0.0 && epsilon.is_finite(),
-            "greedy: the window of LNCC must be odd and within 3..=21 and its epsilon positive, got \
-             {window} and {epsilon}"
-        ),
-        Measure::SquaredDifference => {}
-        Measure::MutualInformation(options) => {
-            options.check();
-            assert!(
-                fixed[1] == 1,
-                "greedy: mutual information takes images of one channel, got {fixed:?}"
-            );
+    options.check(fixed[1]);
+}
+
+impl GreedyOptions {
+    /// Panics if an option has no meaning, for images of so many channels.
+    pub(crate) fn check(&self, channels: usize) {
+        match self.measure {
+            Measure::Lncc(LnccOptions { window, epsilon, .. }) => assert!(
+                window % 2 == 1
+                    && (3..=21).contains(&window)
+                    && epsilon > 0.0
+                    && epsilon.is_finite(),
+                "greedy: the window of LNCC must be odd and within 3..=21 and its epsilon positive, got \
+                 {window} and {epsilon}"
+            ),
+            Measure::SquaredDifference => {}
+            Measure::MutualInformation(options) => {
+                options.check();
+                assert!(
+                    channels == 1,
+                    "greedy: mutual information takes images of one channel, got {channels}"
+                );
+            }
         }
+        let sigmas = [self.smooth_gradient, self.smooth_warp].map(|smooth| smooth.sigma_voxels);
+        let mut lengths = sigmas.into_iter().chain([self.step_voxels]).flatten();
+        assert!(
+            lengths.all(|length| length.is_finite() && length >= 0.0),
+            "greedy: steps and standard deviations must be finite and >= 0, got {self:?}"
+        );
     }
-    let sigmas = [options.smooth_gradient, options.smooth_warp].map(|smooth| smooth.sigma_voxels);
-    let mut lengths = sigmas.into_iter().chain([options.step_voxels]).flatten();
-    assert!(
-        lengths.all(|length| length.is_finite() && length >= 0.0),
-        "greedy: steps and standard deviations must be finite and >= 0, got {options:?}"
-    );
 }
