@@ -1,22 +1,31 @@
 //! A measure of two sharded images with its gradient to the moved one, off the tape: what
-//! [`ops::greedy`](crate::ops::greedy()) minimises, whatever the cuts.
+//! [`ops::greedy`](crate::ops::greedy()) improves, whatever the cuts.
 
 use burn::Tensor;
+use burn::backend::Dispatch;
 
-use crate::ops::joint_histogram::joint_votes;
-use crate::ops::lncc::lncc_sum;
+use crate::ops::information::InformationOps;
+use crate::ops::joint_histogram::{Binning, JointHistogramOps};
+use crate::ops::lncc::{LnccCall, LnccOps, lncc_sum};
 use crate::ops::mse::squared_difference_sum;
 use crate::ops::{HistogramOptions, Information, LnccOptions, Measure, information_loss};
 use crate::parallel::collective::{Reduction, broadcast, reduce};
 use crate::parallel::halo::{Beyond, Haloed};
 use crate::parallel::overlap::strips;
+use crate::parallel::reductions::joint_histogram_votes;
 use crate::parallel::sharded::Sharded;
 
+/// Of the gradients to the moved and the fixed image.
+const TO_MOVED: [bool; 2] = [true, false];
+
 /// The fixed image as the iterations compare with it.
-pub(super) struct Comparison {
-    measure: Measure,
-    /// With the halo of [`lncc_halo`].
-    blocks: Option<Haloed>,
+pub(super) enum Comparison {
+    /// `sum n`; the fixed image in blocks with the halo of [`lncc_halo`].
+    Lncc(LnccOptions, Haloed),
+    /// `sum (moved - fixed)^2`.
+    SquaredDifference,
+    /// `V I`.
+    MutualInformation(HistogramOptions),
 }
 
 /// The gradient at a voxel comes from windows centred at most `r` away, which hold voxels at most
@@ -27,19 +36,21 @@ fn lncc_halo(options: &LnccOptions) -> usize {
 
 impl Comparison {
     pub fn new(fixed: &Sharded, measure: Measure) -> Self {
-        let blocks = match measure {
-            Measure::Lncc(options) => Some(fixed.with_halo(lncc_halo(&options), Beyond::Nothing)),
-            Measure::SquaredDifference | Measure::MutualInformation(_) => None,
-        };
-        Self { measure, blocks }
+        match measure {
+            Measure::Lncc(options) => {
+                Self::Lncc(options, fixed.with_halo(lncc_halo(&options), Beyond::Nothing))
+            }
+            Measure::SquaredDifference => Self::SquaredDifference,
+            Measure::MutualInformation(options) => Self::MutualInformation(options),
+        }
     }
 
     /// The measure, `[1]` on the device of the first shard, and its gradient up to a constant.
     pub fn compare(&self, moved: &Sharded, fixed: &Sharded) -> (Tensor<1>, Sharded) {
-        match (self.measure, &self.blocks) {
-            (Measure::Lncc(options), Some(blocks)) => lncc(moved, fixed, blocks, &options),
-            (Measure::MutualInformation(options), _) => mutual_information(moved, fixed, &options),
-            _ => squared_difference(moved, fixed),
+        match self {
+            Self::Lncc(options, blocks) => lncc(moved, fixed, blocks, options),
+            Self::SquaredDifference => squared_difference(moved, fixed),
+            Self::MutualInformation(options) => mutual_information(moved, fixed, options),
         }
     }
 }
@@ -50,63 +61,70 @@ fn squared_difference(moved: &Sharded, fixed: &Sharded) -> (Tensor<1>, Sharded) 
     (reduce(sums, Reduction::Sum), moved.clone().zip_map(fixed, Tensor::sub))
 }
 
+/// The sums of blocks less those of the strips in which they overlap, see `overlap.rs`; gradients
+/// from the blocks alone.
 fn lncc(
     moved: &Sharded,
     fixed: &Sharded,
-    fixed_blocks: &Haloed,
+    blocks: &Haloed,
     options: &LnccOptions,
 ) -> (Tensor<1>, Sharded) {
     let halo = lncc_halo(options);
-    let mut sums = Vec::new();
-    let mut fixed_blocks = fixed_blocks.blocks().iter();
+    let call = LnccCall { options: *options, weighted: false };
+    let (mut sums, mut blocks) = (Vec::new(), blocks.blocks().iter());
     let gradient = moved.through_halo(halo, |moved| {
-        let fixed = fixed_blocks.next().expect("one for each shard").clone();
-        let (sum, gradient) =
-            value_and_gradient(moved, |moved| lncc_sum(moved, fixed.autodiff(), options));
-        sums.push(sum);
-        gradient
+        let fixed = blocks.next().expect("one for each shard").clone().into_dispatch();
+        // Bound, but not read where there are no weights.
+        let weights = fixed.clone();
+        let (sum, gradient, _) = <Dispatch as LnccOps>::lncc_3d_with_gradient(
+            moved.into_dispatch(),
+            fixed,
+            weights,
+            call,
+            TO_MOVED,
+        );
+        sums.push(Tensor::from_dispatch(sum));
+        Tensor::from_dispatch(gradient)
     });
     let twice = strips([moved, fixed], halo);
     sums.extend(twice.map(|[moved, fixed]| lncc_sum(moved, fixed, options).neg()));
     (reduce(sums, Reduction::Sum), gradient)
 }
 
-/// `V I` of the `V` voxels of each image of a batch, summed over it.
+/// `V I` of the `V` voxels of each image of a batch, summed over it. The table is that of all
+/// shards, and so is its gradient, from which each takes that of its voxels.
 fn mutual_information(
     moved: &Sharded,
     fixed: &Sharded,
     options: &HistogramOptions,
 ) -> (Tensor<1>, Sharded) {
-    let tracked = moved.clone().map(|shard| shard.autodiff().require_grad());
-    let pairs = tracked.shards().iter().zip(fixed.shards());
-    let votes: Vec<Tensor<3>> = pairs
-        .map(|(moved, fixed)| joint_votes(moved.clone(), fixed.clone().autodiff(), None, options))
-        .collect();
-    let total = reduce(votes.iter().map(|votes| votes.clone().inner()), Reduction::Sum);
+    let votes = joint_histogram_votes(moved, fixed, options);
     // The loss is `-I`, averaged over the batch.
     let scale = -(moved.dims().into_iter().product::<usize>() as f64);
-    let (value, slope) = {
-        let total = total.autodiff().require_grad();
-        let value = information_loss(total.clone(), Information::Mutual).mul_scalar(scale);
-        let slope = total.grad(&value.backward()).expect("the loss depends on the votes");
-        (value.inner(), slope)
-    };
-    let slopes = broadcast(&slope, moved.mesh().devices());
-    let gradients =
-        tracked.shards().iter().zip(votes).zip(slopes).map(|((moved, votes), slope)| {
-            let gradients = (votes * slope.autodiff()).sum().backward();
-            moved.grad(&gradients).expect("votes depend on the moved image")
-        });
-    (value, Sharded::new(gradients.collect(), moved.layout().clone()))
-}
-
-/// A number `[1]` made of a block, and its gradient.
-fn value_and_gradient(
-    block: Tensor<5>,
-    number: impl FnOnce(Tensor<5>) -> Tensor<1>,
-) -> (Tensor<1>, Tensor<5>) {
-    let block = block.autodiff().require_grad();
-    let number = number(block.clone());
-    let gradient = block.grad(&number.backward()).expect("the number depends on the block");
-    (number.inner(), gradient)
+    let slope = Tensor::<1>::full([1], scale, (&votes.device(), votes.dtype()));
+    let value = information_loss(votes.clone(), Information::Mutual).mul_scalar(scale);
+    let slope =
+        Tensor::<3>::from_dispatch(<Dispatch as InformationOps>::information_loss_backward(
+            votes.into_dispatch(),
+            slope.into_dispatch(),
+            Information::Mutual,
+        ));
+    let mut slopes = broadcast(&slope, moved.mesh().devices()).into_iter();
+    let binning = Binning { options: *options, weighted: false };
+    let gradient = moved.clone().zip_map(fixed, |moved, fixed| {
+        let fixed = fixed.into_dispatch();
+        // Bound, but not read where there are no weights.
+        let weights = fixed.clone();
+        let slope = slopes.next().expect("one for each shard").into_dispatch();
+        let (gradient, _) = <Dispatch as JointHistogramOps>::joint_histogram_3d_backward(
+            moved.into_dispatch(),
+            fixed,
+            weights,
+            slope,
+            binning,
+            TO_MOVED,
+        );
+        Tensor::from_dispatch(gradient)
+    });
+    (value, gradient)
 }

@@ -144,7 +144,7 @@ impl<'a> Problem<'a> {
         let sampling = GridSampleOptions::default();
         let (layout, mesh) = (fixed.layout(), field.mesh());
         let ring =
-            RingSampler::new(layout, &mesh, moving.layout(), &self.map, &[bounds], &sampling);
+            RingSampler::new((layout, &mesh), moving.layout(), &self.map, &[bounds], &sampling);
         let inputs = RingInputs { moving, affine: Some(affine), displacement: Some(field) };
         let (measure, gradient) = self.comparison.compare(&ring.sample(&inputs), fixed);
         let wanted = Wanted { displacement: true, ..Wanted::default() };

@@ -9,7 +9,7 @@
 //! own corners and no others, wherever `x_p` lies: the sum is exact, for any displacement.
 //!
 //! The paper sends every shard of the image to every device. Here the bounds of the displacement say
-//! which planes a fixed shard can reach at all (`route.rs`), and these travel, as few parcels:
+//! which planes a fixed shard can reach at all (`route.rs`), and these travel, in few parcels:
 //! for a displacement of a few voxels, the shard's own planes and a few of the neighbours', sampled in
 //! one pass. A parcel is at most twice as thick as the thickest shard of the image, so the memory
 //! stays a part of the image whatever the displacement; a displacement without bounds makes the image
@@ -69,8 +69,7 @@ impl RingSampler {
     /// # Panics
     /// If the numbers of shards, places and bounds do not fit each other.
     pub fn new(
-        fixed: &Layout,
-        mesh: &Mesh,
+        (fixed, mesh): (&Layout, &Mesh),
         moving: &Layout,
         map: &IndexMap,
         bounds: &[DisplacementBounds],
@@ -170,7 +169,7 @@ pub fn ring_sample(
         None => vec![DisplacementBounds::NONE],
     };
     let moving = inputs.moving.layout();
-    Ok(RingSampler::new(fixed, mesh, moving, &map, &bounds, options).sample(inputs))
+    Ok(RingSampler::new((fixed, mesh), moving, &map, &bounds, options).sample(inputs))
 }
 
 /// [`compose`](crate::ops::compose()) of sharded fields of one layout, `(id + outer) o (id + inner)`:
@@ -186,7 +185,7 @@ pub fn compose(outer: &Sharded, inner: &Sharded, bounds: &[DisplacementBounds]) 
     let options = GridSampleOptions { padding: Padding::Border, ..GridSampleOptions::default() };
     let layout = outer.layout();
     let map = IndexMap::identity();
-    let sampler = RingSampler::new(layout, &inner.mesh(), layout, &map, bounds, &options);
+    let sampler = RingSampler::new((layout, &inner.mesh()), layout, &map, bounds, &options);
     let inputs = RingInputs { moving: outer, affine: None, displacement: Some(inner) };
     sampler.sample(&inputs).zip_map(inner, Tensor::add)
 }

@@ -7,6 +7,7 @@ use crate::ops::{
     LnccOptions, Measure, Moments,
 };
 use crate::synth::{PhantomSettings, pair};
+use crate::testing::gpu_devices;
 
 /// The bound on a registration's field, in voxels.
 const FIELD_VOXELS: f64 = 1e-3;
@@ -61,17 +62,30 @@ fn serial(images: &GreedyImages, options: &GreedyOptions, iterations: usize) -> 
     [to_f64(measures), to_f64(state.displacement)]
 }
 
-/// The same on shards, in two calls.
+/// The same on virtual shards.
 fn on_shards(
     images: &GreedyImages,
     (fixed, moving): (&Layout, &Layout),
     options: &GreedyOptions,
     iterations: usize,
 ) -> [Vec<f64>; 2] {
-    let displacement = split(&start(&images.fixed), fixed);
+    on_meshes(images, [(fixed, &mesh(fixed)), (moving, &mesh(moving))], options, iterations)
+}
+
+/// The same on any devices, in two calls.
+fn on_meshes(
+    images: &GreedyImages,
+    [fixed, moving]: [(&Layout, &Mesh); 2],
+    options: &GreedyOptions,
+    iterations: usize,
+) -> [Vec<f64>; 2] {
+    let part = |image: Tensor<5>, (layout, mesh): (&Layout, &Mesh)| {
+        Sharded::from_tensor(image, layout, mesh)
+    };
+    let displacement = part(start(&images.fixed), fixed);
     let images = ShardedImages {
-        fixed: split(&images.fixed, fixed),
-        moving: split(&images.moving, moving),
+        fixed: part(images.fixed.clone(), fixed),
+        moving: part(images.moving.clone(), moving),
         affine: images.affine.clone(),
     };
     let state = ShardedState { displacement, moments: ShardedMoments::default() };
@@ -120,6 +134,26 @@ fn iterations_are_the_serial_ones_but_for_rounding() {
             let error = assert_close(&label, &found, &field, F64_ITERATIONS);
             assert_close(&label, &got, &measures, F64_ITERATIONS);
             println!("greedy {label}: {error:.1e}");
+        }
+    }
+}
+
+#[test]
+fn a_mesh_of_a_gpu_and_a_cpu_ends_where_the_cpu_does() {
+    // What travels between the two is what travels between two GPUs.
+    for (name, gpu) in gpu_devices() {
+        let images = phantoms([14, 13, 17], DType::F32);
+        let layout = Layout::uneven([17, 13, 14], Axis::Z, &[5, 2, 6, 4]).unwrap();
+        let [devices, others] = [[gpu.clone(), Device::flex()], [Device::flex(), gpu.clone()]];
+        let meshes = [devices, others].map(|devices| Mesh::new(&devices, 4).unwrap());
+        for measure in measures() {
+            let options = options(measure);
+            let [measures, field] = serial(&images, &options, 10);
+            let shards = [(&layout, &meshes[0]), (&layout, &meshes[1])];
+            let [got, found] = on_meshes(&images, shards, &options, 10);
+            let error = largest_difference(&found, &field);
+            assert!(error <= FIELD_VOXELS, "{name} {measure:?}: {error:.1e} voxel");
+            assert_close(&format!("{name} {measure:?}"), &got, &measures, MEASURE);
         }
     }
 }

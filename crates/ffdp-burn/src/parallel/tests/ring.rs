@@ -84,7 +84,7 @@ fn agree(
     let affine = &problem.affine;
     let map = IndexMap::read(Some(affine), options.displacement_scale).unwrap();
     let bounds = DisplacementBounds::read(&fields).unwrap();
-    let ring = RingSampler::new(fixed, &mesh(fixed), moving, &map, &bounds, options);
+    let ring = RingSampler::new((fixed, &mesh(fixed)), moving, &map, &bounds, options);
     let inputs = RingInputs { moving: &parts, affine: Some(affine), displacement: Some(&fields) };
     let wanted = Wanted { image: true, affine: true, displacement: true };
     let found = ring.gradients(&inputs, &split(&problem.weights, fixed), wanted);
@@ -203,7 +203,7 @@ fn only_planes_that_can_be_reached_travel() {
     let mesh = mesh(&layout);
     let plan = |bounds, map: &IndexMap| {
         let options = GridSampleOptions::default();
-        RingSampler::new(&layout, &mesh, &layout, map, &[bounds], &options)
+        RingSampler::new((&layout, &mesh), &layout, map, &[bounds], &options)
     };
     // Shard 3 has planes 30 to 39. They move by -2.5..3.5: corners 27 to 43, and one for rounding.
     let bounds = DisplacementBounds([[-9.0, 9.0], [0.0, 0.0], [-2.5, 3.5]]);
