@@ -101,8 +101,11 @@ impl DisplacementBounds {
         });
         let ends = Tensor::cat(ends.collect(), 0).try_into_vec_as::<f64>();
         let ends = ends.map_err(|reason| Error::device("reading the bounds of a field", reason))?;
-        let bounds = |shard: &[f64]| Self([0, 2, 4].map(|first| [shard[first], shard[first + 1]]));
-        Ok(ends.chunks(6).map(bounds).collect())
+        // A displacement that is no number says nothing of the others' bounds.
+        let or = |end: f64, unknown: f64| if end.is_nan() { unknown } else { end };
+        let ends = ends.chunks(2).map(|e| [or(e[0], f64::NEG_INFINITY), or(e[1], f64::INFINITY)]);
+        let ends: Vec<[f64; 2]> = ends.collect();
+        Ok(ends.chunks(3).map(|shard| Self([shard[0], shard[1], shard[2]])).collect())
     }
 
     /// At most `longest` voxels along (x, y, z), either way.
@@ -179,7 +182,7 @@ fn window(
     voxels[fixed.axis().component()] = [planes.start as f64, (planes.end - 1) as f64];
     let [low, high] = map.reach(moving.axis().component(), &voxels, bounds);
     let extent = moving.extent();
-    // A displacement that is no number may point anywhere.
+    // Without bounds, anywhere.
     if !(low.is_finite() && high.is_finite()) {
         return 0..extent;
     }

@@ -280,6 +280,26 @@ fn fields_compose_across_seams() {
 }
 
 #[test]
+fn a_displacement_that_is_no_number_harms_no_other_voxel() {
+    for (fixed, moving) in &pairs(20) {
+        let mut problem = Problem::new((fixed, moving), MAP, 2.0, DType::F64);
+        let nowhere = problem.field.clone().greater_elem(1.9);
+        problem.field = problem.field.mask_fill(nowhere, f64::NAN);
+        let Problem { image, affine, field, .. } = problem;
+        let (parts, fields) = (split(&image, moving), split(&field, fixed));
+        let options = GridSampleOptions::default();
+        let serial = to_f64(grid_sample(image, Some(affine.clone()), Some(field), &options));
+        let inputs =
+            RingInputs { moving: &parts, affine: Some(&affine), displacement: Some(&fields) };
+        let sampled = ring_sample(&inputs, (fixed, &mesh(fixed)), &options).unwrap();
+        let sampled = to_f64(whole(&sampled));
+        assert!(serial.iter().any(|y| y.is_nan()), "{fixed:?}");
+        let same = |(a, b): (&f64, &f64)| a.is_nan() && b.is_nan() || (a - b).abs() < F64_ROUNDING;
+        assert!(sampled.iter().zip(&serial).all(same), "{fixed:?} {moving:?}");
+    }
+}
+
+#[test]
 fn velocities_are_integrated_across_seams() {
     for layout in layouts(19) {
         for (dtype, tolerance) in PRECISIONS {
