@@ -5,7 +5,8 @@
 //! ```text
 //! register                    the engine: multi-resolution registration of two volumes
 //!   > nets                    TransMorph; displacement fields from image pairs
-//!   > losses, transform       similarity and regularisation; what a displacement is
+//!   > parallel                images and fields in shards, over several devices
+//!     > losses, transform     similarity and regularisation; what a displacement is
 //!   > metrics, io, synth      Dice and folds; NIfTI files; seeded phantoms
 //!   > baseline                the ops from Burn's own tensor operations: the yardstick
 //!       > ops, image > error  fused kernels with hand-derived gradients; volumes and their geometry
@@ -20,6 +21,7 @@ pub mod losses;
 pub mod metrics;
 pub mod nets;
 pub mod ops;
+pub mod parallel;
 pub mod register;
 pub mod synth;
 #[cfg(any(test, feature = "testing"))]

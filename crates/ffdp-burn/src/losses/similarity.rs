@@ -23,6 +23,11 @@ pub trait Similarity: Debug + Send + Sync {
     /// If the shapes differ.
     fn partial(&self, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1>;
 
+    /// How far a voxel's term of the partial sums looks along each axis, in voxels; 0 by default.
+    fn reach_voxels(&self) -> usize {
+        0
+    }
+
     /// The loss `[1]` of added-up partial sums over `count` voxels (channels and batch counted).
     fn finish(&self, total: Tensor<1>, count: usize) -> Tensor<1>;
 
@@ -50,6 +55,10 @@ impl Lncc {
 impl Similarity for Lncc {
     fn partial(&self, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
         lncc_sum(moved, fixed, &self.0)
+    }
+
+    fn reach_voxels(&self) -> usize {
+        self.0.window / 2
     }
 
     fn finish(&self, total: Tensor<1>, count: usize) -> Tensor<1> {

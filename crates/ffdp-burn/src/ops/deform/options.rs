@@ -22,7 +22,7 @@ pub enum Measure {
 
 impl Measure {
     /// The sign of a step along the gradient.
-    pub(super) fn sign(&self) -> f64 {
+    pub(crate) fn sign(&self) -> f64 {
         match self {
             Self::SquaredDifference => -1.0,
             Self::Lncc(_) | Self::MutualInformation(_) | Self::NormalizedMutualInformation(_) => {

@@ -1,0 +1,61 @@
+//! Small tensors combined over the shards: losses, histograms, largest vectors.
+//!
+//! The values travel to the device of the first shard, are combined there in the order of the
+//! shards (so that the result depends on the layout alone) and travel back: a few floats a shard.
+//! A single value is returned as it is.
+
+use burn::Tensor;
+use burn::tensor::Device;
+
+/// How values are combined, element by element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reduction {
+    /// Their sum.
+    Sum,
+    /// The largest.
+    Max,
+    /// The smallest.
+    Min,
+}
+
+impl Reduction {
+    fn combine<const D: usize>(self, a: Tensor<D>, b: Tensor<D>) -> Tensor<D> {
+        match self {
+            Self::Sum => a + b,
+            Self::Max => a.max_pair(b),
+            Self::Min => a.min_pair(b),
+        }
+    }
+}
+
+/// The values of all shards combined, on the device of the first. Differentiable.
+///
+/// # Panics
+/// If there are none or their shapes differ.
+pub fn reduce<const D: usize>(
+    values: impl IntoIterator<Item = Tensor<D>>,
+    reduction: Reduction,
+) -> Tensor<D> {
+    let mut values = values.into_iter();
+    let first = values.next().expect("reduce: there is at least one shard");
+    let device = first.device();
+    values.fold(first, |sum, value| {
+        let (a, b) = (sum.dims(), value.dims());
+        assert!(a == b, "reduce: values of shapes {a:?} and {b:?}");
+        reduction.combine(sum, value.to_device(&device))
+    })
+}
+
+/// A value on every one of the devices. Differentiable.
+pub fn broadcast<const D: usize>(value: &Tensor<D>, devices: &[Device]) -> Vec<Tensor<D>> {
+    devices.iter().map(|device| value.clone().to_device(device)).collect()
+}
+
+/// The values of all shards combined, for every shard on its own device. Differentiable.
+///
+/// # Panics
+/// As [`reduce`].
+pub fn all_reduce<const D: usize>(values: Vec<Tensor<D>>, reduction: Reduction) -> Vec<Tensor<D>> {
+    let devices: Vec<Device> = values.iter().map(Tensor::device).collect();
+    broadcast(&reduce(values, reduction), &devices)
+}

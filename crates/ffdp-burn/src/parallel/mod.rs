@@ -1,0 +1,54 @@
+//! Problems larger than one device: images and fields cut into shards, with the same results as the
+//! serial operations (FFDP paper, sections 4, D and I).
+//!
+//! One thread drives all devices: operations on a GPU are enqueued, and `Tensor::to_device` moves
+//! what one shard needs of another. There is no second set of classes for a "distributed" run: the
+//! functions here have the names of the serial ones, call those on every shard and add what crosses
+//! the seams. A mesh of one *is* the serial program, to the bit; shards of one device are virtual.
+//!
+//! # Map of the room
+//! ```text
+//! layout    where a volume is cut            mesh        which device holds which shard
+//! sharded   a tensor for every shard         window      planes, wherever they lie, and back
+//! halo      shards with their surroundings   overlap     sums that count no voxel twice
+//! ring/     sampling of a sharded image      collective  small tensors over all shards
+//!
+//! smoothing, loss, reductions, adam, resample            sharded operations made of these
+//! greedy/   iterations of the greedy method  planner     how many shards a run needs
+//! ```
+//! Read `sharded.rs` and `halo.rs`, then `ring/mod.rs`. `docs/scaling.md` counts what travels.
+
+mod adam;
+mod collective;
+mod greedy;
+mod halo;
+mod layout;
+mod loss;
+mod mesh;
+mod overlap;
+mod planner;
+mod reductions;
+mod resample;
+mod ring;
+mod sharded;
+mod smoothing;
+#[cfg(test)]
+mod tests;
+mod window;
+
+pub use adam::{ShardedMoments, ShardedStep, adam};
+pub use collective::{Reduction, all_reduce, broadcast, reduce};
+pub use greedy::{BOUNDS_INTERVAL, ShardedImages, ShardedState, greedy};
+pub use halo::{Beyond, Haloed};
+pub use layout::{Axis, Layout};
+pub use loss::loss;
+pub use mesh::Mesh;
+pub use planner::{DeviceMemory, GreedyProblem, Plan, plan};
+pub use reductions::{joint_histogram_votes, max_norm, min_max};
+pub use resample::{level, resample, resample_displacement};
+pub use ring::{
+    DisplacementBounds, IndexMap, RingGradients, RingInputs, RingSampler, Wanted, compose, exp,
+    ring_sample,
+};
+pub use sharded::Sharded;
+pub use smoothing::{gaussian, jacobian, jacobian_penalty, total_variation};

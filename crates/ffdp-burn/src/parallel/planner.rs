@@ -1,0 +1,200 @@
+//! How many shards a greedy registration needs, from the bytes that its buffers take.
+//!
+//! A device holds the *state* of all of its shards at all times, the *stage* (what one step hands
+//! to the next) of all of them, and the *work* of one shard, because shards go through a step one after
+//! the other. Bytes per voxel in f32, for one channel:
+//! ```text
+//! state    fixed 4, moving 4, displacement 12, moments 24 (bf16: 12), LNCC: fixed with halos 4
+//! stage    at most 24: the gradient and its smoothed copy; the field before and after a step
+//! work     24: a field with its halo, and what becomes of it;  8: a parcel of the image
+//! ```
+//! More shards on a device make only the work smaller, and the largest single buffer; the state
+//! shrinks with more devices. The buffers are those of `greedy/mod.rs`: whoever changes one changes
+//! the other. What an operation allocates within itself, and what a memory pool keeps, comes on top.
+
+use super::layout::{Axis, Layout};
+use crate::error::{Error, Result};
+use crate::ops::{DeformOptions, GaussianOptions, Measure, MomentStorage, Optimizer};
+
+/// Bytes of an intensity, and of a displacement, in f32.
+const VALUE: u64 = 4;
+const VECTOR: u64 = 3 * VALUE;
+
+/// A greedy registration as the planner sees it: one channel, no batch, f32.
+#[derive(Clone, Copy, Debug)]
+pub struct GreedyProblem {
+    /// Extent (D, H, W) of the fixed image on the finest level.
+    pub fixed: [usize; 3],
+    /// Extent (D, H, W) of the moving image there.
+    pub moving: [usize; 3],
+    /// The axis of the cuts.
+    pub axis: Axis,
+    /// Measure, smoothing and storage of the moments.
+    pub options: DeformOptions,
+}
+
+/// What a device offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// Bytes that the run may take.
+    pub bytes: u64,
+    /// Bytes of the largest single buffer; CubeCL's pools allow a quarter of a GPU's memory.
+    pub largest_buffer: u64,
+}
+
+/// How a problem is cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The cuts of the fixed side.
+    pub layout: Layout,
+    /// Bytes that the fullest device needs, by the model of this file.
+    pub device_bytes: u64,
+    /// Bytes of the largest single buffer.
+    pub largest_buffer: u64,
+}
+
+/// The fewest shards with which a problem fits onto `devices` devices: a multiple of their number.
+///
+/// # Errors
+/// [`Error::TooLarge`] when it fits with no number of shards, with the bytes of the best;
+/// [`Error::Invalid`] when there is no device, or fewer planes than devices.
+pub fn plan(problem: &GreedyProblem, devices: usize, memory: DeviceMemory) -> Result<Plan> {
+    let mut best = problem.cut(devices, devices)?;
+    for shards in (1..).map(|each| each * devices) {
+        // More shards than planes: no cut is left to try.
+        let Ok(plan) = problem.cut(devices, shards) else { break };
+        if plan.device_bytes <= memory.bytes && plan.largest_buffer <= memory.largest_buffer {
+            return Ok(plan);
+        }
+        if plan.device_bytes < best.device_bytes {
+            best = plan;
+        }
+    }
+    Err(Error::TooLarge {
+        what: format!(
+            "a greedy registration of {:?} (z, y, x) voxels on {devices} devices",
+            problem.fixed
+        ),
+        needed_bytes: best.device_bytes,
+        available_bytes: memory.bytes,
+        fix: "use more devices, store the moments in bf16, or end at a coarser level".into(),
+    })
+}
+
+impl GreedyProblem {
+    /// The problem in `shards` shards.
+    fn cut(&self, devices: usize, shards: usize) -> Result<Plan> {
+        let layout = Layout::balanced(self.fixed, self.axis, shards)?;
+        let bytes = Bytes::new(self, &layout, devices);
+        let (device_bytes, largest_buffer) = (bytes.device(), bytes.field_block());
+        Ok(Plan { layout, device_bytes, largest_buffer })
+    }
+
+    /// Planes on either side that the measure's gradient looks at.
+    fn measure_halo(&self) -> usize {
+        match self.options.measure {
+            Measure::Lncc(options) => 2 * (options.window / 2),
+            Measure::SquaredDifference
+            | Measure::MutualInformation(_)
+            | Measure::NormalizedMutualInformation(_) => 0,
+        }
+    }
+
+    /// Planes on either side that the wider of the two smoothings looks at.
+    fn smoothing_halo(&self) -> usize {
+        let radius = |options: &GaussianOptions| {
+            let sigma = options.sigma_voxels[self.axis.component()];
+            (options.truncate * sigma).ceil() as usize
+        };
+        radius(&self.options.smooth_gradient).max(radius(&self.options.smooth_field))
+    }
+}
+
+/// How an optimiser keeps its moments; as if they were full where it has none.
+fn storage(optimizer: &Optimizer) -> MomentStorage {
+    match optimizer {
+        Optimizer::Adam(adam) => adam.storage,
+        Optimizer::Sgd | Optimizer::GaussNewton { .. } => MomentStorage::Full,
+    }
+}
+
+/// The buffers of one layout.
+struct Bytes<'a> {
+    problem: &'a GreedyProblem,
+    /// Shards on the fullest device, and whether there is more than one in all.
+    shards: u64,
+    cut: bool,
+    /// Planes of the thickest shard, and of the volume.
+    thickest: u64,
+    extent: u64,
+    /// Voxels of a plane of the fixed side, and of all of the moving image.
+    plane: u64,
+    moving: u64,
+}
+
+impl<'a> Bytes<'a> {
+    fn new(problem: &'a GreedyProblem, layout: &Layout, devices: usize) -> Self {
+        let [thickest, extent, all] =
+            [layout.thickest(), layout.extent(), layout.voxels()].map(|n| n as u64);
+        Self {
+            problem,
+            shards: layout.count().div_ceil(devices) as u64,
+            cut: layout.count() > 1,
+            thickest,
+            extent,
+            plane: all / extent,
+            moving: problem.moving.iter().map(|n| *n as u64).product(),
+        }
+    }
+
+    /// Voxels of the fixed side on the fullest device.
+    fn own(&self) -> u64 {
+        (self.shards * self.thickest).min(self.extent) * self.plane
+    }
+
+    /// Voxels of the thickest shard with a halo.
+    fn block(&self, halo: usize) -> u64 {
+        (self.thickest + 2 * halo as u64).min(self.extent) * self.plane
+    }
+
+    /// Voxels of the moving image in that many of its thickest shards.
+    fn moving_part(&self, shards: u64) -> u64 {
+        (self.moving * shards * self.thickest).div_ceil(self.extent).min(self.moving)
+    }
+
+    fn state(&self) -> u64 {
+        let moments = match storage(&self.problem.options.optimizer) {
+            MomentStorage::Full => 2 * VECTOR,
+            MomentStorage::Bf16 => VECTOR,
+        };
+        let halo = self.problem.measure_halo();
+        let blocks = if halo > 0 && self.cut { self.shards * self.block(halo) * VALUE } else { 0 };
+        let images = self.own() * VALUE + self.moving_part(self.shards) * VALUE;
+        images + self.own() * (VECTOR + moments) + blocks
+    }
+
+    /// The largest sum of a stage and its work.
+    fn stage_and_work(&self) -> u64 {
+        let copies = u64::from(self.cut);
+        let parcel = copies * self.moving_part(2) * VALUE;
+        let measured = self.block(self.problem.measure_halo());
+        let smoothed = self.block(self.problem.smoothing_halo());
+        let stages = [
+            // The moved image, and its gradient; a block, and what the loss keeps of it.
+            self.own() * 2 * VALUE + parcel.max(measured * (copies + 2) * VALUE),
+            // The gradients to the moved image and to the field.
+            self.own() * (VALUE + VECTOR) + parcel,
+            // A field and what it becomes, smoothed, as a step, or composed.
+            self.own() * 2 * VECTOR + smoothed * (copies + 1) * VECTOR,
+        ];
+        stages.into_iter().max().unwrap_or(0)
+    }
+
+    fn device(&self) -> u64 {
+        self.state() + self.stage_and_work()
+    }
+
+    fn field_block(&self) -> u64 {
+        self.block(self.problem.smoothing_halo()) * VECTOR
+    }
+}

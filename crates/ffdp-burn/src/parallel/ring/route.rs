@@ -1,0 +1,194 @@
+//! Which planes of the image a fixed shard can reach: from the bounds of what is added to its
+//! voxels, without looking at any of them.
+
+use std::ops::Range;
+
+use burn::Tensor;
+
+use super::parcel::{Cut, Parcel};
+use crate::error::{Error, Result};
+use crate::ops::{GridSampleOptions, Interpolation, Padding};
+use crate::parallel::layout::Layout;
+use crate::parallel::sharded::Sharded;
+
+/// Planes on either side of the reachable ones that are taken along: positions are computed in f32
+/// on a GPU, and may be off by far less than one voxel.
+const ROUNDING_PLANES: f64 = 1.0;
+
+/// A parcel is at most this many times as thick as the thickest shard of the image: a shard with
+/// neighbouring planes makes one parcel, and memory stays a part of the image.
+const PARCEL_SHARDS: usize = 2;
+
+/// The affine maps `[A|t]` of a batch (rows and columns in (x, y, z), from fixed to moving voxels)
+/// and the scale `S` of the displacement, as numbers of the host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IndexMap {
+    /// One, or one for each entry of the batch.
+    pub affine: Vec<[[f64; 4]; 3]>,
+    /// `S`.
+    pub scale: [[f64; 3]; 3],
+}
+
+impl IndexMap {
+    /// Fixed voxels are moving voxels.
+    pub fn identity() -> Self {
+        let affine = vec![[[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]]];
+        Self { affine, scale: GridSampleOptions::default().displacement_scale }
+    }
+
+    /// The map of an affine tensor `[1 or N, 3, 4]`, read from its device; the identity for none.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when it cannot be read.
+    pub fn read(affine: Option<&Tensor<3>>, scale: [[f64; 3]; 3]) -> Result<Self> {
+        let Some(affine) = affine else {
+            return Ok(Self { scale, ..Self::identity() });
+        };
+        let values = affine.clone().detach().try_into_vec_as::<f64>();
+        let values = values.map_err(|reason| Error::device("reading an affine map", reason))?;
+        let row = |row: &[f64]| [row[0], row[1], row[2], row[3]];
+        let affine =
+            values.chunks(12).map(|map| [0, 4, 8].map(|first| row(&map[first..first + 4])));
+        Ok(Self { affine: affine.collect(), scale })
+    }
+
+    /// Least and greatest image coordinate `component` of the voxels of a box, [low, high] by axis,
+    /// moved by displacements within `bounds`.
+    fn reach(
+        &self,
+        component: usize,
+        voxels: &[[f64; 2]; 3],
+        bounds: &DisplacementBounds,
+    ) -> [f64; 2] {
+        // A linear function is extreme at a corner: each term at one of its ends.
+        let extremes = |factors: &[f64], ends: &[[f64; 2]; 3]| {
+            let terms = factors.iter().zip(ends).filter(|(factor, _)| **factor != 0.0);
+            terms.fold([0.0f64; 2], |[low, high], (factor, ends)| {
+                let [a, b] = ends.map(|end| factor * end);
+                [low + a.min(b), high + a.max(b)]
+            })
+        };
+        let moved = extremes(&self.scale[component], &bounds.0);
+        let placed = self.affine.iter().map(|map| {
+            let row = &map[component];
+            extremes(&row[..3], voxels).map(|end| end + row[3])
+        });
+        let [low, high] = placed
+            .reduce(|[a, b], [c, d]| [a.min(c), b.max(d)])
+            .expect("there is at least one map");
+        [low + moved[0], high + moved[1]]
+    }
+}
+
+/// Least and greatest value of each component (x, y, z) of a displacement, in its voxels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DisplacementBounds(pub [[f64; 2]; 3]);
+
+impl DisplacementBounds {
+    /// No displacement.
+    pub const NONE: Self = Self([[0.0; 2]; 3]);
+
+    /// Of every shard of a field. Waits for its devices.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when they cannot be read.
+    pub fn read(field: &Sharded) -> Result<Vec<Self>> {
+        let home = field.shards()[0].device();
+        let ends = field.shards().iter().map(|shard| {
+            let component = |c: usize| shard.clone().detach().narrow(1, c, 1);
+            let ends = (0..3).flat_map(|c| [component(c).min(), component(c).max()]);
+            Tensor::cat(ends.collect(), 0).to_device(&home)
+        });
+        let ends = Tensor::cat(ends.collect(), 0).try_into_vec_as::<f64>();
+        let ends = ends.map_err(|reason| Error::device("reading the bounds of a field", reason))?;
+        // A displacement that is no number says nothing of the others' bounds.
+        let or = |end: f64, unknown: f64| if end.is_nan() { unknown } else { end };
+        let ends = ends.chunks(2).map(|e| [or(e[0], f64::NEG_INFINITY), or(e[1], f64::INFINITY)]);
+        let ends: Vec<[f64; 2]> = ends.collect();
+        Ok(ends.chunks(3).map(|shard| Self([shard[0], shard[1], shard[2]])).collect())
+    }
+
+    /// At most `longest` voxels along (x, y, z), either way.
+    pub fn within(longest: [f64; 3]) -> Self {
+        Self(longest.map(|longest| [-longest, longest]))
+    }
+
+    /// Those of both.
+    pub fn union(self, other: Self) -> Self {
+        let both = |c: usize| {
+            let ([a, b], [c, d]) = (self.0[c], other.0[c]);
+            [a.min(c), b.max(d)]
+        };
+        Self([0, 1, 2].map(both))
+    }
+
+    /// Those of a field times `factor`, not negative.
+    pub fn scaled(self, factor: f64) -> Self {
+        Self(self.0.map(|ends| ends.map(|end| factor * end)))
+    }
+
+    /// After steps of at most `longest` voxels along (x, y, z).
+    pub fn grown(self, longest: [f64; 3]) -> Self {
+        let grown = |c: usize| [self.0[c][0] - longest[c], self.0[c][1] + longest[c]];
+        Self([0, 1, 2].map(grown))
+    }
+}
+
+/// What fixed shard `k` samples. The parcels of all shards together start at different places of
+/// the ring, so that no shard of the image is fetched by all at once.
+pub(super) fn parcels(
+    fixed: &Layout,
+    k: usize,
+    moving: &Layout,
+    map: &IndexMap,
+    bounds: &DisplacementBounds,
+    options: &GridSampleOptions,
+) -> Vec<Parcel> {
+    let window = match moving.count() {
+        // The serial program.
+        1 => 0..moving.extent(),
+        _ => window(fixed, k, moving, map, bounds),
+    };
+    let limit = match moving.count() {
+        1 => moving.extent(),
+        _ => PARCEL_SHARDS * moving.thickest(),
+    };
+    let count = window.len().div_ceil(limit);
+    let cut = |i: usize| window.start + window.len() * i / count;
+    let ends = match (count, options.padding, options.interpolation) {
+        (1, ..) => Cut::Plain,
+        (_, _, Interpolation::Label) => Cut::Overlapping,
+        (_, Padding::Border, _) => Cut::Walled,
+        (_, Padding::Zeros, _) => Cut::Plain,
+    };
+    let mut parcels: Vec<Parcel> = (0..count)
+        .map(|i| Parcel { planes: cut(i)..cut(i + 1), window: window.clone(), ends })
+        .collect();
+    parcels.rotate_left(k * count / fixed.count());
+    parcels
+}
+
+/// The planes that fixed shard `k` can reach; at least one.
+fn window(
+    fixed: &Layout,
+    k: usize,
+    moving: &Layout,
+    map: &IndexMap,
+    bounds: &DisplacementBounds,
+) -> Range<usize> {
+    let [d, h, w] = fixed.size();
+    let mut voxels = [w, h, d].map(|n| [0.0, (n - 1) as f64]);
+    let planes = fixed.planes(k);
+    voxels[fixed.axis().component()] = [planes.start as f64, (planes.end - 1) as f64];
+    let [low, high] = map.reach(moving.axis().component(), &voxels, bounds);
+    let extent = moving.extent();
+    // Without bounds, anywhere.
+    if !(low.is_finite() && high.is_finite()) {
+        return 0..extent;
+    }
+    // The voxels on either side of a coordinate; casts saturate.
+    let first = (low.floor() - ROUNDING_PLANES).max(0.0) as usize;
+    let end = (high.floor() + 2.0 + ROUNDING_PLANES).max(0.0) as usize;
+    let first = first.min(extent - 1);
+    first..end.clamp(first + 1, extent)
+}

@@ -1,0 +1,157 @@
+//! A volume in parts: one tensor for every shard, and the layout that says which planes it holds.
+
+use std::ops::Range;
+
+use burn::Tensor;
+use burn::tensor::{Device, Gradients};
+
+use super::layout::Layout;
+use super::mesh::Mesh;
+use crate::error::Result;
+
+/// An image `[N, C, D, H, W]` or a field `[N, 3, D, H, W]`, cut along one axis.
+///
+/// Nothing of full size exists unless [`Sharded::gather`] is called. With one shard every operation
+/// of this room is the serial one on that tensor.
+#[derive(Clone, Debug)]
+pub struct Sharded {
+    shards: Vec<Tensor<5>>,
+    layout: Layout,
+}
+
+impl Sharded {
+    /// Shards that lie where they are.
+    ///
+    /// # Panics
+    /// If their number or a size is not the layout's, or batches or channels differ.
+    pub fn new(shards: Vec<Tensor<5>>, layout: Layout) -> Self {
+        let (got, expected) = (shards.len(), layout.count());
+        assert!(got == expected, "sharded: {got} tensors for a layout of {expected} shards");
+        let [batch, channels, ..] = shards[0].dims();
+        for (k, shard) in shards.iter().enumerate() {
+            let ([d, h, w], got) = (layout.shard_size(k), shard.dims());
+            let expected = [batch, channels, d, h, w];
+            assert!(got == expected, "sharded: shard {k} must be {expected:?}, got {got:?}");
+        }
+        Self { shards, layout }
+    }
+
+    /// The parts of a whole tensor `[N, C, D, H, W]`, each sent to its device. Differentiable.
+    ///
+    /// # Panics
+    /// If the tensor is not of the layout's size, or the mesh has another number of shards.
+    pub fn from_tensor(whole: Tensor<5>, layout: &Layout, mesh: &Mesh) -> Self {
+        check_mesh(layout, mesh);
+        let dims = whole.dims();
+        assert!(dims[2..] == layout.size(), "sharded: {dims:?} is not of {:?}", layout.size());
+        let shards = layout.all_planes().zip(mesh.devices()).map(|(planes, device)| {
+            narrow(whole.clone(), layout.axis().dim(), planes).to_device(device)
+        });
+        Self { shards: shards.collect(), layout: layout.clone() }
+    }
+
+    /// A volume made slab by slab: `slab(planes, device)` gives the tensor of the planes of one
+    /// shard on its device, read from a file for example.
+    ///
+    /// # Errors
+    /// Those of `slab`.
+    ///
+    /// # Panics
+    /// As [`Sharded::new`], or if the mesh has another number of shards.
+    pub fn build(
+        layout: &Layout,
+        mesh: &Mesh,
+        mut slab: impl FnMut(Range<usize>, &Device) -> Result<Tensor<5>>,
+    ) -> Result<Self> {
+        check_mesh(layout, mesh);
+        let places = layout.all_planes().zip(mesh.devices());
+        let shards = places.map(|(planes, device)| slab(planes, device));
+        Ok(Self::new(shards.collect::<Result<_>>()?, layout.clone()))
+    }
+
+    /// The whole tensor on one device. Differentiable.
+    pub fn gather(&self, device: &Device) -> Tensor<5> {
+        self.window(0..self.layout.extent(), device)
+    }
+
+    /// The shards in order.
+    pub fn shards(&self) -> &[Tensor<5>] {
+        &self.shards
+    }
+
+    /// The shards, to keep.
+    pub fn into_shards(self) -> Vec<Tensor<5>> {
+        self.shards
+    }
+
+    /// Where the cuts are.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Shape of the whole, `[N, C, D, H, W]`.
+    pub fn dims(&self) -> [usize; 5] {
+        let [batch, channels, ..] = self.shards[0].dims();
+        let [d, h, w] = self.layout.size();
+        [batch, channels, d, h, w]
+    }
+
+    /// Every shard through a function that works voxel by voxel.
+    ///
+    /// # Panics
+    /// If the function changes an extent.
+    pub fn map(self, each: impl FnMut(Tensor<5>) -> Tensor<5>) -> Self {
+        Self::new(self.shards.into_iter().map(each).collect(), self.layout)
+    }
+
+    /// Pairs of shards through a function that works voxel by voxel.
+    ///
+    /// # Panics
+    /// If the layouts differ or the function changes an extent.
+    pub fn zip_map(
+        self,
+        other: &Self,
+        mut each: impl FnMut(Tensor<5>, Tensor<5>) -> Tensor<5>,
+    ) -> Self {
+        self.check_layout(other);
+        let pairs = self.shards.into_iter().zip(other.shards.iter().cloned());
+        Self::new(pairs.map(|(a, b)| each(a, b)).collect(), self.layout)
+    }
+
+    /// The gradients of shards that were tracked; `None` if one has none.
+    pub fn gradients(&self, gradients: &Gradients) -> Option<Self> {
+        let shards = self.shards.iter().map(|shard| shard.grad(gradients));
+        Some(Self::new(shards.collect::<Option<_>>()?, self.layout.clone()))
+    }
+
+    /// The devices of the shards.
+    pub fn mesh(&self) -> Mesh {
+        Mesh::of(self.shards.iter().map(Tensor::device).collect())
+    }
+
+    pub(super) fn check_layout(&self, other: &Self) {
+        let (a, b) = (&self.layout, &other.layout);
+        assert!(a == b, "sharded: operands are cut differently, {a:?} and {b:?}");
+    }
+}
+
+fn check_mesh(layout: &Layout, mesh: &Mesh) {
+    let (shards, places) = (layout.count(), mesh.count());
+    assert!(shards == places, "sharded: {shards} shards for a mesh of {places}");
+}
+
+/// `planes` of a tensor along `dim`; the tensor itself where that is all of it.
+pub(super) fn narrow(tensor: Tensor<5>, dim: usize, planes: Range<usize>) -> Tensor<5> {
+    match planes.len() == tensor.dims()[dim] {
+        true => tensor,
+        false => tensor.narrow(dim, planes.start, planes.len()),
+    }
+}
+
+/// Tensors joined along `dim`; a single one is itself.
+pub(super) fn join(mut pieces: Vec<Tensor<5>>, dim: usize) -> Tensor<5> {
+    match pieces.len() {
+        1 => pieces.remove(0),
+        _ => Tensor::cat(pieces, dim),
+    }
+}

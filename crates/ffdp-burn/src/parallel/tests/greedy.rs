@@ -1,0 +1,167 @@
+//! A greedy level on a mesh ends where the serial one ends.
+
+use super::*;
+use crate::image::Volume;
+use crate::ops::{
+    self, DeformImages, DeformOptions, DeformState, HistogramOptions, LnccOptions, Measure, Moments,
+};
+use crate::synth::{PhantomSettings, pair};
+use crate::testing::gpu_devices;
+
+/// The bound on a registration's field, in voxels.
+const FIELD_VOXELS: f64 = 1e-3;
+/// The same f64 operations in another order, over ten iterations of Adam.
+const F64_ITERATIONS: f64 = 1e-9;
+/// Sums of some ten thousand terms in f32.
+const MEASURE: f64 = 1e-4;
+
+fn options(measure: Measure) -> DeformOptions {
+    DeformOptions::greedy(measure)
+}
+
+fn measures() -> [Measure; 4] {
+    [
+        Measure::Lncc(LnccOptions::default()),
+        Measure::SquaredDifference,
+        Measure::MutualInformation(HistogramOptions::default()),
+        Measure::NormalizedMutualInformation(HistogramOptions::default()),
+    ]
+}
+
+/// A pair of phantoms with the identity between them.
+fn phantoms(size: [usize; 3], dtype: DType) -> DeformImages {
+    let settings = PhantomSettings::with_size(size);
+    let pair = pair(&settings, 3).unwrap();
+    let device = Device::flex();
+    let image = |volume: &Volume| volume.to_tensor(&device).cast(dtype);
+    let identity = [1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0];
+    DeformImages {
+        fixed: image(&pair.fixed.image),
+        moving: image(&pair.moving.image),
+        affine: tensor(&identity, [1, 3, 4], &device, dtype),
+        masks: [None, None],
+    }
+}
+
+fn start(fixed: &Tensor<5>) -> Tensor<5> {
+    let [batch, _, d, h, w] = fixed.dims();
+    Tensor::zeros([batch, 3, d, h, w], (&fixed.device(), fixed.dtype()))
+}
+
+/// Measures and field of the serial method.
+fn serial(images: &DeformImages, options: &DeformOptions, iterations: usize) -> [Vec<f64>; 2] {
+    let displacement = start(&images.fixed);
+    let state = DeformState { field: displacement, moments: Moments::default() };
+    let (measures, state) = ops::deform(images, state, options, iterations);
+    [to_f64(measures), to_f64(state.field)]
+}
+
+/// The same on virtual shards.
+fn on_shards(
+    images: &DeformImages,
+    (fixed, moving): (&Layout, &Layout),
+    options: &DeformOptions,
+    iterations: usize,
+) -> [Vec<f64>; 2] {
+    on_meshes(images, [(fixed, &mesh(fixed)), (moving, &mesh(moving))], options, iterations)
+}
+
+/// The same on any devices, in two calls.
+fn on_meshes(
+    images: &DeformImages,
+    [fixed, moving]: [(&Layout, &Mesh); 2],
+    options: &DeformOptions,
+    iterations: usize,
+) -> [Vec<f64>; 2] {
+    let part = |image: Tensor<5>, (layout, mesh): (&Layout, &Mesh)| {
+        Sharded::from_tensor(image, layout, mesh)
+    };
+    let displacement = part(start(&images.fixed), fixed);
+    let images = ShardedImages {
+        fixed: part(images.fixed.clone(), fixed),
+        moving: part(images.moving.clone(), moving),
+        affine: images.affine.clone(),
+    };
+    let state = ShardedState { displacement, moments: ShardedMoments::default() };
+    let first = iterations / 3;
+    let (before, state) = greedy(&images, state, options, first).unwrap();
+    let (after, state) = greedy(&images, state, options, iterations - first).unwrap();
+    [to_f64(Tensor::cat(vec![before, after], 0)), to_f64(whole(&state.displacement))]
+}
+
+fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).fold(0.0, |most, (a, b)| most.max((a - b).abs()))
+}
+
+#[test]
+fn thirty_iterations_end_where_the_serial_ones_do() {
+    let images = phantoms([26, 30, 28], DType::F32);
+    let size = [28, 30, 26];
+    for measure in measures() {
+        let options = options(measure);
+        let [measures, field] = serial(&images, &options, 30);
+        // It did move, and seams were crossed.
+        assert!(field.iter().fold(0.0f64, |most, u| most.max(u.abs())) > 1.5, "{measure:?}");
+        for (axis, shards) in [(Axis::Z, 2), (Axis::Y, 5), (Axis::X, 8)] {
+            let fixed = Layout::balanced(size, axis, shards).unwrap();
+            let moving = Layout::balanced(size, Axis::Z, shards).unwrap();
+            let [got, found] = on_shards(&images, (&fixed, &moving), &options, 30);
+            let error = largest_difference(&found, &field);
+            println!("greedy {measure:?} {axis:?} x {shards}: {error:.1e} voxel");
+            assert!(error <= FIELD_VOXELS, "{measure:?} {axis:?} x {shards}: {error:.1e} voxel");
+            assert_close(&format!("{measure:?}"), &got, &measures, MEASURE);
+        }
+    }
+}
+
+#[test]
+fn iterations_are_the_serial_ones_but_for_rounding() {
+    let images = phantoms([14, 13, 17], DType::F64);
+    for measure in measures() {
+        let options = options(measure);
+        let [measures, field] = serial(&images, &options, 10);
+        for cuts in [&[9, 8][..], &[1, 5, 1, 2, 8], &[3, 1, 1, 1, 1, 1, 2, 7]] {
+            let layout = Layout::uneven([17, 13, 14], Axis::Z, cuts).unwrap();
+            let [got, found] = on_shards(&images, (&layout, &layout), &options, 10);
+            let label = format!("{measure:?} {cuts:?}");
+            let error = assert_close(&label, &found, &field, F64_ITERATIONS);
+            assert_close(&label, &got, &measures, F64_ITERATIONS);
+            println!("greedy {label}: {error:.1e}");
+        }
+    }
+}
+
+#[test]
+fn a_mesh_of_a_gpu_and_a_cpu_ends_where_the_cpu_does() {
+    // What travels between the two is what travels between two GPUs.
+    for (name, gpu) in gpu_devices() {
+        let images = phantoms([14, 13, 17], DType::F32);
+        let layout = Layout::uneven([17, 13, 14], Axis::Z, &[5, 2, 6, 4]).unwrap();
+        let [devices, others] = [[gpu.clone(), Device::flex()], [Device::flex(), gpu.clone()]];
+        let meshes = [devices, others].map(|devices| Mesh::new(&devices, 4).unwrap());
+        for measure in measures() {
+            let options = options(measure);
+            let [measures, field] = serial(&images, &options, 10);
+            let shards = [(&layout, &meshes[0]), (&layout, &meshes[1])];
+            let [got, found] = on_meshes(&images, shards, &options, 10);
+            let error = largest_difference(&found, &field);
+            assert!(error <= FIELD_VOXELS, "{name} {measure:?}: {error:.1e} voxel");
+            assert_close(&format!("{name} {measure:?}"), &got, &measures, MEASURE);
+        }
+    }
+}
+
+#[test]
+fn a_mesh_of_one_is_the_serial_program() {
+    let images = phantoms([14, 13, 17], DType::F32);
+    let layout = Layout::balanced([17, 13, 14], Axis::Z, 1).unwrap();
+    for measure in measures() {
+        let options = options(measure);
+        let found = on_shards(&images, (&layout, &layout), &options, 6);
+        let expected = serial(&images, &options, 6);
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!(found.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()));
+        }
+    }
+}

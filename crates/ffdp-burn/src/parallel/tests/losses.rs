@@ -1,0 +1,84 @@
+//! Losses of sharded images.
+
+use super::*;
+use crate::losses::{Lncc, Mse, MutualInformation, NormalizedMutualInformation, Similarity};
+use crate::ops::{
+    GradientMode, HistogramMode, HistogramOptions, LnccOptions, LnccWeights, joint_histogram,
+};
+
+/// Sums of windows that are cut, which cancel; and logarithms of tables.
+const F64_LOSS: f64 = 1e-11;
+
+fn similarities() -> Vec<Box<dyn Similarity>> {
+    let lncc = LnccOptions { window: 5, ..LnccOptions::default() };
+    let bell = LnccWeights::Gaussian { sigma_voxels: 1.2 };
+    let histogram = HistogramOptions { bins: 16, ..HistogramOptions::default() };
+    let hard = HistogramOptions { mode: HistogramMode::Approximate, ..histogram };
+    vec![
+        Box::new(Lncc(lncc)),
+        Box::new(Lncc(LnccOptions { weights: bell, window: 7, ..lncc })),
+        Box::new(Lncc(LnccOptions { gradient: GradientMode::AntsApproximate, ..lncc })),
+        Box::new(Mse),
+        Box::new(MutualInformation(histogram)),
+        Box::new(MutualInformation(hard)),
+        Box::new(NormalizedMutualInformation(histogram)),
+    ]
+}
+
+/// A loss and its gradients to both images.
+fn evaluate(
+    images: &[Tensor<5>; 2],
+    loss: impl Fn([&Tensor<5>; 2]) -> Tensor<1>,
+) -> (Vec<f64>, [Vec<f64>; 2]) {
+    let leaves = images.each_ref().map(tracked);
+    let loss = loss(leaves.each_ref());
+    let gradients = loss.backward();
+    let gradient = |leaf: &Tensor<5>| to_f64(leaf.grad(&gradients).expect("both are tracked"));
+    (to_f64(loss.inner()), leaves.each_ref().map(gradient))
+}
+
+#[test]
+fn losses_are_those_of_the_whole() {
+    for similarity in similarities() {
+        for layout in layouts(8) {
+            for (dtype, tolerance) in [(DType::F64, F64_LOSS), (DType::F32, F32_ROUNDING)] {
+                // One channel: a joint histogram takes no more.
+                let images = [5, 6].map(|seed| random(1, layout.size(), [0.0, 1.0], dtype, seed));
+                let part = |image: &Tensor<5>| {
+                    Sharded::from_tensor(image.clone(), &layout, &mesh(&layout))
+                };
+                let (value, gradients) =
+                    evaluate(&images, |[m, f]| loss(similarity.as_ref(), &part(m), &part(f)));
+                let (expected, whole) =
+                    evaluate(&images, |[m, f]| similarity.loss(m.clone(), f.clone()));
+                let label = format!("{similarity:?} {layout:?} {dtype:?}");
+                assert_close(&label, &value, &expected, tolerance);
+                assert_close(&label, &gradients[0], &whole[0], tolerance);
+                assert_close(&label, &gradients[1], &whole[1], tolerance);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_mesh_of_one_has_the_serial_loss() {
+    let layout = Layout::balanced([9, 8, 7], Axis::Y, 1).unwrap();
+    let [moved, fixed] = [5, 6].map(|seed| random(1, layout.size(), [0.0, 1.0], DType::F32, seed));
+    for similarity in similarities() {
+        let parts = loss(similarity.as_ref(), &split(&moved, &layout), &split(&fixed, &layout));
+        let serial = similarity.loss(moved.clone(), fixed.clone());
+        assert_eq!(bits(parts), bits(serial), "{similarity:?}");
+    }
+}
+
+#[test]
+fn votes_are_those_of_the_whole() {
+    let options = HistogramOptions { bins: 12, ..HistogramOptions::default() };
+    for layout in layouts(9) {
+        let [a, b] = [5, 6].map(|seed| random(1, layout.size(), [0.0, 1.0], DType::F64, seed));
+        let votes = joint_histogram_votes(&split(&a, &layout), &split(&b, &layout), &options);
+        let table = votes.mul_scalar(1.0 / layout.voxels() as f64);
+        let expected = joint_histogram(a, b, &options);
+        assert_close(&format!("{layout:?}"), &to_f64(table), &to_f64(expected), F64_ROUNDING);
+    }
+}

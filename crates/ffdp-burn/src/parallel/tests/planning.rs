@@ -1,0 +1,72 @@
+//! The planner's arithmetic, and what it refuses.
+
+use super::*;
+use crate::Error;
+use crate::ops::{AdamOptions, DeformOptions, LnccOptions, Measure, MomentStorage, Optimizer};
+
+const GIB: u64 = 1 << 30;
+
+fn problem(size: [usize; 3], storage: MomentStorage) -> GreedyProblem {
+    let adam = AdamOptions { storage, ..AdamOptions::default() };
+    let options = DeformOptions {
+        optimizer: Optimizer::Adam(adam),
+        ..DeformOptions::greedy(Measure::Lncc(LnccOptions::default()))
+    };
+    GreedyProblem { fixed: size, moving: size, axis: Axis::Z, options }
+}
+
+fn memory(bytes: u64) -> DeviceMemory {
+    DeviceMemory { bytes, largest_buffer: bytes / 4 }
+}
+
+#[test]
+fn buffers_are_counted_by_hand() {
+    // Four shards of 10 planes of 100 voxels on two devices: 2000 voxels a device.
+    let plan = plan(&problem([40, 10, 10], MomentStorage::Full), 2, memory(0)).unwrap_err();
+    let Error::TooLarge { needed_bytes, .. } = plan else { panic!("{plan}") };
+    // One plane a shard is the least work: 20 shards a device, halos of 6 and of 3 planes.
+    let state = 2000 * (4 + 4 + 12 + 24) + 20 * 100 * (1 + 12) * 4;
+    let work = 100 * (1 + 6) * 24;
+    // But the fixed blocks with their halos grow with the shards: fewer are better.
+    assert!(needed_bytes < state + 2000 * 24 + work);
+    let best = (1..=20)
+        .filter(|each| 20 % each == 0)
+        .map(|each| {
+            let thick = 20 / each;
+            let halo = |planes: u64| (thick + planes).min(40) * 100;
+            2000 * 44 + each * halo(12) * 4 + 2000 * 24 + halo(6) * 24
+        })
+        .min();
+    assert_eq!(Some(needed_bytes), best);
+}
+
+#[test]
+fn a_problem_that_fits_is_cut_no_more_than_needed() {
+    let small = problem([192, 160, 160], MomentStorage::Full);
+    let plan_on = |devices| plan(&small, devices, memory(80 * GIB)).unwrap();
+    assert_eq!(plan_on(1).layout.count(), 1);
+    assert_eq!(plan_on(4).layout.count(), 4);
+    assert!(plan_on(4).device_bytes < plan_on(1).device_bytes / 3);
+}
+
+#[test]
+fn shards_keep_buffers_within_one_allocation() {
+    // 3.96 G voxels: one field is 47.5 GB, more than a quarter of 140 GiB, on four devices with bf16.
+    let large = problem([1760, 1760, 1278], MomentStorage::Bf16);
+    let plan = plan(&large, 4, memory(140 * GIB)).unwrap();
+    assert!(plan.largest_buffer <= 35 * GIB && plan.device_bytes <= 140 * GIB);
+    assert_eq!(plan.layout.count() % 4, 0);
+    // 32 of state, 4 of blocks, 24 of a stage and as much of the work, and halos.
+    let per_voxel = plan.device_bytes as f64 / (large.fixed.iter().product::<usize>() as f64 / 4.0);
+    assert!((84.0..86.0).contains(&per_voxel), "{per_voxel}");
+}
+
+#[test]
+fn what_fits_nowhere_is_refused_with_the_bytes_it_needs() {
+    let large = problem([1760, 1760, 1278], MomentStorage::Full);
+    let error = plan(&large, 1, memory(140 * GIB)).unwrap_err();
+    let Error::TooLarge { needed_bytes, available_bytes, .. } = &error else { panic!("{error}") };
+    assert!(*needed_bytes > *available_bytes && error.to_string().contains("more devices"));
+    let error = plan(&large, 0, memory(140 * GIB)).unwrap_err();
+    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+}

@@ -1,0 +1,64 @@
+//! Planes of a sharded volume, wherever they lie, and the way back: what halos and the ring are
+//! made of.
+
+use std::ops::Range;
+
+use burn::Tensor;
+use burn::tensor::Device;
+
+use super::sharded::{Sharded, join, narrow};
+
+impl Sharded {
+    /// The planes `window` of the whole, on one device; from as many shards as hold a part of it.
+    /// A window that is a whole shard of that device is that tensor, without a copy.
+    /// Differentiable.
+    ///
+    /// # Panics
+    /// If the window is empty or leaves the volume.
+    pub fn window(&self, window: Range<usize>, device: &Device) -> Tensor<5> {
+        let (layout, dim) = (self.layout(), self.layout().axis().dim());
+        let extent = layout.extent();
+        assert!(
+            window.start < window.end && window.end <= extent,
+            "sharded: window {window:?} of {extent} planes"
+        );
+        let piece = |(k, planes): (usize, Range<usize>)| {
+            narrow(self.shards()[k].clone(), dim, planes).to_device(device)
+        };
+        join(layout.overlaps(&window).into_iter().map(piece).collect(), dim)
+    }
+
+    /// Adds `values` to the planes `window`: the adjoint of [`Sharded::window`], for gradients off
+    /// the tape. Every part travels to the device of its shard.
+    ///
+    /// # Panics
+    /// If the values do not have the window's planes, or it leaves the volume.
+    pub fn add_window(self, window: Range<usize>, values: &Tensor<5>) -> Self {
+        let (layout, dim) = (self.layout().clone(), self.layout().axis().dim());
+        let (planes, extent) = (values.dims()[dim], layout.extent());
+        assert!(
+            window.len() == planes && window.end <= extent,
+            "sharded: {planes} planes for window {window:?} of {extent}"
+        );
+        let mut shards = self.into_shards();
+        for (k, part) in layout.overlaps(&window) {
+            let first = layout.planes(k).start + part.start - window.start;
+            let piece = narrow(values.clone(), dim, first..first + part.len());
+            let shard = shards[k].clone();
+            shards[k] = add_planes(shard.clone(), dim, part, piece.to_device(&shard.device()));
+        }
+        Self::new(shards, layout)
+    }
+}
+
+/// `tensor` with `values` added to its `planes`.
+fn add_planes(tensor: Tensor<5>, dim: usize, planes: Range<usize>, values: Tensor<5>) -> Tensor<5> {
+    let dims = tensor.dims();
+    if planes.len() == dims[dim] {
+        return tensor + values;
+    }
+    let mut region = dims.map(|n| 0..n);
+    region[dim] = planes;
+    let sum = tensor.clone().slice(region.clone()) + values;
+    tensor.slice_assign(region, sum)
+}
