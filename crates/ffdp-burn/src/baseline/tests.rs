@@ -79,7 +79,11 @@ fn warping_agrees() {
 
 #[test]
 fn composite_sampling_agrees() {
-    let rows = [0.9, 0.1, -0.05, 0.3, -0.1, 1.1, 0.02, -0.4, 0.03, 0.0, 0.95, 0.2];
+    // Odd digits: on the lattice the slope is that of either side, as rounding has it.
+    let rows = [
+        0.9013, 0.1007, -0.0531, 0.3071, -0.1037, 1.1019, 0.0213, -0.4093, 0.0307, 0.0011, 0.9529,
+        0.2017,
+    ];
     for (affines, displaced, padding) in [
         (1, true, Padding::Zeros),
         (2, true, Padding::Border),
