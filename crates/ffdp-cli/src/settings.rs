@@ -359,8 +359,8 @@ mod tests {
 
     #[test]
     fn settings_survive_their_file_bit_by_bit() {
-        let mut settings = Settings::default();
-        settings.intensity_percentiles = [0.1 + 0.2, 99.0 + 1e-13];
+        let intensity_percentiles = [0.1 + 0.2, 99.0 + 1e-13];
+        let settings = Settings { intensity_percentiles, ..Settings::default() };
         let text = to_toml(&settings).expect("settings are written");
         let again: Settings = toml::from_str(&text).expect("and read");
         assert_eq!(again, settings, "{text}");

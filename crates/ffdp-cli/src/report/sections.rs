@@ -215,6 +215,9 @@ fn level_row(level: &ffdp_burn::register::LevelReport) -> Markup {
     }
 }
 
+/// What a row of the table of inputs says of an image.
+type Row<'a> = (&'a str, &'a dyn Fn(&Input) -> String);
+
 /// What the loss of a stage is, for an axis.
 fn unit(stage: &ffdp_burn::register::Stage) -> &'static str {
     match similarity_of(stage).as_deref() {
@@ -229,7 +232,7 @@ fn unit(stage: &ffdp_burn::register::Stage) -> &'static str {
 pub fn inputs(measures: &Measures) -> Markup {
     let both = [("fixed", &measures.fixed), ("moving", &measures.moving)];
     let triple = |values: [f64; 3]| values.map(|v| format!("{v:.2}")).join(" · ");
-    let rows: [(&str, &dyn Fn(&Input) -> String); 6] = [
+    let rows: [Row; 6] = [
         ("file", &|input| input.path.display().to_string()),
         ("size", &|input| input.size.map(|n| n.to_string()).join(" × ") + " voxels"),
         ("spacing", &|input| input.spacing_mm.map(|v| format!("{v:.4}")).join(" × ") + " mm"),
