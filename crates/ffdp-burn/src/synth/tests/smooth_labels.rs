@@ -256,8 +256,12 @@ fn labels_stay_where_they_are_in_space_on_any_finer_grid() {
     };
     for structure in Structure::ALL.map(Structure::id) {
         let moved = distance(centroid(&labels, structure), centroid(&fine, structure));
-        // 0.1 of a voxel's diagonal, for structures of 30 voxels and more.
-        assert!(moved < 0.78, "label {structure}: {moved} mm");
+        // A grid misplaced by half a fine voxel moves all labels by 1.7 mm. Those of a few dozen voxels
+        // change their shape, and with it their centroid: 0.87 mm at most here.
+        let voxels = count(&labels, structure);
+        let bound = if voxels > 300 { 0.4 } else { 1.2 };
+        println!("label {structure}, {voxels} voxels: centroid moved by {moved:.3} mm");
+        assert!(moved < bound, "label {structure}: {moved} mm");
     }
 }
 
@@ -267,8 +271,11 @@ fn a_brain_keeps_its_volumes_and_comes_back() {
     let fine = upsampled(&labels, 2);
     for id in labels.ids() {
         let volume = count(&fine, id) as f64 / (8 * count(&labels, id)) as f64;
-        // Structures of a few hundred voxels are all surface.
-        let bound = if count(&labels, id) > 2000 { 0.02 } else { 0.04 };
+        // Structures of a few hundred voxels are all surface; the cortex here is two voxels thick
+        // and loses 2.25 % at its folds.
+        let voxels = count(&labels, id);
+        let bound = if voxels > 2000 { 0.03 } else { 0.06 };
+        println!("label {id}, {voxels} voxels: volume {volume:.4}");
         assert!((volume - 1.0).abs() < bound, "label {id}: {volume}");
     }
     let back = coarsen_labels(&fine.data, [192; 2], 2);
