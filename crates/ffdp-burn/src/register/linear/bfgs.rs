@@ -8,10 +8,9 @@
 //! `g` the gradient · `H` the inverse of the second derivatives as the steps have shown them; before the
 //! first it is a multiple of the identity, which fits because all parameters are lengths of one kind.
 //!
-//! Thirteen numbers come from the device for each trial, everything else is f64 on the host. Against
-//! a gradient method with a step schedule it needs a third to a tenth of the passes over the images,
-//! and no schedule: steps are limited, so that it does not leave the valley it starts in, and every
-//! one is a gain.
+//! Thirteen numbers come from the device for each trial, everything else is f64 on the host. There is
+//! no schedule: steps are limited, so that it does not leave the valley it starts in, and every one is
+//! a gain.
 
 use std::marker::PhantomData;
 
