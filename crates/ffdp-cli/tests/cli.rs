@@ -144,7 +144,7 @@ fn other_grids_of_the_moving_image_give_the_same_physical_result() {
     save("fixed_larger.nii.gz", &support::twice_as_large(&pair.fixed.image));
     save("moving_larger.nii.gz", &support::twice_as_large(&moving));
     let field = |fixed, moving, out: &str| {
-        let more = ["-q", "--shrink", "1", "--iterations", "15"];
+        let more = ["-q", "--aligned", "--shrink", "1", "--iterations", "15"];
         register_with(&folder, fixed, moving, out, &more).succeeded();
         read_displacement(folder.path(&format!("{out}/warp.nii.gz"))).expect("ITK").0
     };
@@ -297,7 +297,7 @@ fn help_tells_what_is_missing_and_goes_to_stdout() {
         assert!(!run.stdout.is_empty() && run.stderr.is_empty(), "{arguments:?}");
     }
     let run = ffdp(&["register", "--help"]);
-    assert!(run.stdout.contains("no rigid or affine stage"), "{}", run.stdout);
+    assert!(run.stdout.contains("--aligned begins with the deformation"), "{}", run.stdout);
     assert_eq!(ffdp(&[]).code, 1, "no command");
 }
 

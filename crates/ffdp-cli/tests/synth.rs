@@ -102,7 +102,8 @@ fn warps_in_files_carry_the_label_map_onto_the_subject() {
     let labels = |name: &str| read_labels(folder.path(name)).expect("readable");
     let carried = |image: &str, warp: &str| {
         let [image, warp, out] = [image, warp, "carried.nii"].map(|name| folder.path(name));
-        ffdp(&["apply", "-i", &image, "-t", &warp, "-o", &out, "--labels=majority"]).succeeded();
+        let label = ["--interpolation", "label"];
+        ffdp(&[&["apply", "-i", &image, "-t", &warp, "-o", &out], &label[..]].concat()).succeeded();
         labels("carried.nii")
     };
     let score = |a: &LabelMap, b: &LabelMap| dice(&a.data, &b.data).expect("one grid").mean();

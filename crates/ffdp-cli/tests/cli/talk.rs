@@ -13,10 +13,21 @@ fn a_plan_tells_every_level_and_does_nothing() {
     let [fixed, moving, out] = ["fixed.nii.gz", "moving.nii.gz", "out"].map(|n| folder.path(n));
     let run = ffdp(&["plan", "-f", &fixed, "-m", &moving]);
     run.succeeded();
-    for word in ["greedy", "8 x 8 x 8", "32 x 32 x 32", "available", "disk"] {
+    for word in ["affine", "greedy", "16 x 16 x 16", "32 x 32 x 32", "available", "disk"] {
         assert!(run.stdout.contains(word), "no {word:?} in {}", run.stdout);
     }
-    let run = ffdp(&["register", "-f", &fixed, "-m", &moving, "-o", &out, "--plan", "--json"]);
+    let run = ffdp(&[
+        "register",
+        "-f",
+        &fixed,
+        "-m",
+        &moving,
+        "-o",
+        &out,
+        "--aligned",
+        "--plan",
+        "--json",
+    ]);
     run.succeeded();
     let plan: Value = serde_json::from_str(&run.stdout).expect("JSON only");
     let levels = plan["levels"].as_array().expect("levels");

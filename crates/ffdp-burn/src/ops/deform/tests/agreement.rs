@@ -57,7 +57,7 @@ fn agree(device: &Device, dtype: DType, label: &str, [one, ten]: [f64; 2]) {
             if done != 1 && done != 10 {
                 continue;
             }
-            let tolerance = if done == 1 { one } else { ten };
+            let tolerance = if done == 1 { one } else { ten * growth(&options) };
             let (first, next) = deform(&images, start.clone(), &options, 1);
             let (rest, fused) = match done {
                 1 => (None, next),
@@ -80,6 +80,17 @@ fn agree(device: &Device, dtype: DType, label: &str, [one, ten]: [f64; 2]) {
             println!("deform {label}: field {field:.1e}, measure {value:.1e}");
         }
     }
+}
+
+/// How much more than elsewhere rounding grows over iterations. A single step of velocities by
+/// information agrees as all others do; over three and ten steps the largest differences measured on an
+/// H200 were 1.3e-4 and 1.8e-3: tables counted in whole votes, and Adam's full steps along gradients
+/// that nearly vanish.
+fn growth(options: &DeformOptions) -> f64 {
+    let DeformOptions { method, measure, .. } = options;
+    let information =
+        matches!(measure, Measure::MutualInformation(_) | Measure::NormalizedMutualInformation(_));
+    if matches!(method, Method::Svf { .. }) && information { 50.0 } else { 1.0 }
 }
 
 #[test]
@@ -110,7 +121,8 @@ fn gpu_agrees_with_cpu() {
                 let DeformOptions { method, measure, optimizer, .. } = options;
                 let label = format!("{name} {method:?} {measure:?} {optimizer:?} {size:?}");
                 let value = assert_close(&label, &on_gpu, &values, F32_ONE_STEP);
-                let field = assert_close(&label, &field_on_gpu, &field, F32_ROUNDING);
+                let bound = F32_ROUNDING * growth(&options);
+                let field = assert_close(&label, &field_on_gpu, &field, bound);
                 println!("deform {label}: measure {value:.1e}, field {field:.1e}");
             }
         }
