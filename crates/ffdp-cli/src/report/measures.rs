@@ -264,9 +264,17 @@ impl Lengths {
 
 impl Overlap {
     /// Of the moving labels on the fixed grid, by the headers alone and with the result.
-    pub fn of(fixed: &LabelMap, before: &LabelMap, after: &LabelMap) -> ffdp_burn::Result<Self> {
-        let before = dice(&fixed.data, &before.data)?;
-        let after = dice(&fixed.data, &after.data)?;
+    /// A label of `moving` that is nowhere on the fixed grid scores 0: it was lost.
+    pub fn of(
+        fixed: &LabelMap,
+        moving: &LabelMap,
+        [before, after]: [&LabelMap; 2],
+    ) -> ffdp_burn::Result<Self> {
+        let present = moving.ids();
+        let score = |moved: &LabelMap| {
+            Ok::<_, ffdp_burn::Error>(dice(&fixed.data, &moved.data)?.counting_lost(&present))
+        };
+        let (before, after) = (score(before)?, score(after)?);
         let mut ids: Vec<i32> =
             before.labels.iter().chain(&after.labels).map(|label| label.id).collect();
         ids.sort_unstable();

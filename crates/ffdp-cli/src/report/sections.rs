@@ -215,18 +215,19 @@ fn level_row(level: &ffdp_burn::register::LevelReport) -> Markup {
     }
 }
 
-/// What a row of the table of inputs says of an image.
-type Row<'a> = (&'a str, &'a dyn Fn(&Input) -> String);
-
 /// What the loss of a stage is, for an axis.
 fn unit(stage: &ffdp_burn::register::Stage) -> &'static str {
     match similarity_of(stage).as_deref() {
         Some("lncc") => "1 \u{2212} local correlation²",
         Some("mse") => "mean squared difference",
         Some("mi") => "\u{2212} mutual information (nats)",
+        Some("nmi") => "1 \u{2212} normalised mutual information",
         _ => "loss",
     }
 }
+
+/// What a row of the table of inputs says of an image.
+type Row<'a> = (&'a str, &'a dyn Fn(&Input) -> String);
 
 /// The two files.
 pub fn inputs(measures: &Measures) -> Markup {

@@ -19,7 +19,8 @@ pub enum Preset {
     /// As `default`, with a coarser level more for what lies far off, twice the iterations, and the affine
     /// map at full resolution.
     Quality,
-    /// Images of different modalities: mutual information in every stage.
+    /// Images of different modalities: deformed by mutual information. The linear stages compare by
+    /// normalised mutual information in every preset.
     Multimodal,
 }
 

@@ -86,8 +86,11 @@ impl Found {
         inputs: &Inputs,
     ) -> Outcome<Measures> {
         let (fixed, result) = (&inputs.fixed, &self.result);
-        let dice = match (&inputs.fixed_labels, &self.labels_before, &self.labels_after) {
-            (Some(fixed), Some(before), Some(after)) => Some(Overlap::of(fixed, before, after)?),
+        let labels = (&inputs.fixed_labels, &inputs.moving_labels);
+        let dice = match (labels, &self.labels_before, &self.labels_after) {
+            ((Some(fixed), Some(moving)), Some(before), Some(after)) => {
+                Some(Overlap::of(fixed, moving, [before, after])?)
+            }
             _ => None,
         };
         let [fixed_hash, moving_hash] = inputs.hashes.clone();
