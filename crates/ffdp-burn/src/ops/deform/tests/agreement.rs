@@ -57,7 +57,8 @@ fn agree(device: &Device, dtype: DType, label: &str, [one, ten]: [f64; 2]) {
             if done != 1 && done != 10 {
                 continue;
             }
-            let tolerance = if done == 1 { one } else { ten * growth(&options) };
+            let [grown_by_one, grown_by_ten] = growth(&options);
+            let tolerance = if done == 1 { one * grown_by_one } else { ten * grown_by_ten };
             let (first, next) = deform(&images, start.clone(), &options, 1);
             let (rest, fused) = match done {
                 1 => (None, next),
@@ -82,15 +83,21 @@ fn agree(device: &Device, dtype: DType, label: &str, [one, ten]: [f64; 2]) {
     }
 }
 
-/// How much more than elsewhere rounding grows over iterations. A single step of velocities by
-/// information agrees as all others do; over three and ten steps the largest differences measured on an
-/// H200 were 1.3e-4 and 1.8e-3: tables counted in whole votes, and Adam's full steps along gradients
-/// that nearly vanish.
-fn growth(options: &DeformOptions) -> f64 {
+/// How much more than elsewhere rounding grows, in one step and over several.
+///
+/// Velocities pass their rounding through the squarings and their transposes, and Adam's first step
+/// takes a direction's full length however small its gradient is: single steps differ by 2e-5 to 6e-5.
+/// Over three and ten steps by information, tables are counted in whole votes besides: the largest
+/// differences measured on an H200 were 1.3e-4 and 1.8e-3.
+fn growth(options: &DeformOptions) -> [f64; 2] {
     let DeformOptions { method, measure, .. } = options;
     let information =
         matches!(measure, Measure::MutualInformation(_) | Measure::NormalizedMutualInformation(_));
-    if matches!(method, Method::Svf { .. }) && information { 50.0 } else { 1.0 }
+    match method {
+        Method::Svf { .. } if information => [4.0, 50.0],
+        Method::Svf { .. } => [4.0, 1.0],
+        _ => [1.0, 1.0],
+    }
 }
 
 #[test]
@@ -121,7 +128,8 @@ fn gpu_agrees_with_cpu() {
                 let DeformOptions { method, measure, optimizer, .. } = options;
                 let label = format!("{name} {method:?} {measure:?} {optimizer:?} {size:?}");
                 let value = assert_close(&label, &on_gpu, &values, F32_ONE_STEP);
-                let bound = F32_ROUNDING * growth(&options);
+                let [_, grown] = growth(&options);
+                let bound = F32_ROUNDING * grown;
                 let field = assert_close(&label, &field_on_gpu, &field, bound);
                 println!("deform {label}: measure {value:.1e}, field {field:.1e}");
             }
