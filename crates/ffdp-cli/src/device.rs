@@ -73,7 +73,8 @@ impl FromStr for DeviceChoice {
             match name.split_once(':') {
                 None if name == "cpu" => Self::Cpu,
                 None if name == "cuda" => Self::Cuda(0),
-                None if name == "wgpu" => Self::Wgpu,
+                // Vulkan is what wgpu drives on Linux and Windows.
+                None if name == "wgpu" || name == "vulkan" => Self::Wgpu,
                 Some(("cuda", index)) => Self::Cuda(index.parse().map_err(|_| {
                     format!("the number of a CUDA device is 0, 1, .., got {index:?}")
                 })?),
@@ -87,7 +88,7 @@ impl FromStr for DeviceChoice {
         if available {
             return Ok(choice);
         }
-        let feature = name.split(':').next().unwrap_or(name);
+        let feature = if choice == Self::Wgpu { "wgpu" } else { "cuda" };
         Err(format!(
             "this ffdp was built without it and has {}; build it with --features {feature}",
             compiled_in()
@@ -120,6 +121,7 @@ mod tests {
         assert!(message.contains("cpu"), "{message}");
         let wgpu = "wgpu".parse::<DeviceChoice>();
         assert_eq!(wgpu.is_ok(), cfg!(feature = "wgpu"), "{wgpu:?}");
+        assert_eq!("vulkan".parse::<DeviceChoice>().is_ok(), wgpu.is_ok());
         let cuda = "cuda:3".parse::<DeviceChoice>();
         assert_eq!(cuda == Ok(DeviceChoice::Cuda(3)), cfg!(feature = "cuda"), "{cuda:?}");
     }

@@ -24,6 +24,9 @@ pub struct SettingsArguments {
     /// Settings to start from, by what they are for [default: default].
     #[arg(long, value_enum, conflicts_with = "settings")]
     pub preset: Option<PresetChoice>,
+    /// Two modalities: the same as --preset multimodal.
+    #[arg(long, conflicts_with_all = ["settings", "preset"])]
+    pub multimodal: bool,
     /// What is found in the end [default: greedy]. The stages before it stay, those after it go.
     #[arg(long, value_enum)]
     pub transform: Option<TransformKind>,
@@ -43,6 +46,10 @@ pub struct SettingsArguments {
     /// Shrink factor of each level of the last stage, coarse to fine [default: 4,2,1].
     #[arg(long, value_name = "F,F,..", value_delimiter = ',')]
     pub shrink: Option<Vec<f64>>,
+    /// The same result, bit by bit, every time on the same device. Only svf on a GPU is otherwise free in
+    /// the order of its sums, and faster for it.
+    #[arg(long)]
+    pub deterministic: bool,
     /// Longest step of an iteration, in voxels of the level [default: 0.25]. Of deformable stages.
     #[arg(long, value_name = "VOXELS")]
     pub lr: Option<f64>,
@@ -122,7 +129,8 @@ impl From<PresetChoice> for Preset {
 impl SettingsArguments {
     /// The settings of the file, or the default ones, with what the flags change.
     pub fn resolve(&self) -> Outcome<Settings> {
-        let mut settings = match (&self.settings, self.preset) {
+        let preset = self.preset.or(self.multimodal.then_some(PresetChoice::Multimodal));
+        let mut settings = match (&self.settings, preset) {
             (Some(path), _) => read(path)?,
             (None, Some(preset)) => Settings::preset(preset.into()),
             (None, None) => Settings::default(),
@@ -150,6 +158,9 @@ impl SettingsArguments {
         stages.set("--lr", "learning_rate_voxels", self.lr)?;
         stages.set("--sigma-grad", "sigma_gradient_voxels", self.sigma_grad)?;
         stages.set("--sigma-warp", "sigma_warp_voxels", self.sigma_warp)?;
+        if self.deterministic {
+            stages.set_deterministic();
+        }
         if self.shrink.is_some() || self.iterations.is_some() {
             stages.set_levels(self.shrink.as_deref(), self.iterations.as_deref())?;
         }
@@ -263,6 +274,12 @@ impl<'a> Stages<'a> {
         }
         stages.for_each(|stage| *stage = Value::Float(value));
         Ok(())
+    }
+
+    /// Asks every stage that has the choice for the same result every time.
+    fn set_deterministic(&mut self) {
+        let choices = self.0.iter_mut().filter_map(|stage| stage.get_mut("deterministic"));
+        choices.for_each(|choice| *choice = Value::Boolean(true));
     }
 
     /// A stage that has the metric already keeps its settings.
@@ -400,5 +417,19 @@ mod tests {
         let multimodal = SettingsArguments { preset, ..until(TransformKind::Syn) };
         let settings = multimodal.resolve().expect("valid");
         assert_eq!(similarity_of(&settings.stages[3]).as_deref(), Some("mi"));
+        let flag = SettingsArguments { multimodal: true, ..until(TransformKind::Syn) };
+        assert_eq!(flag.resolve().expect("valid"), settings);
+    }
+
+    #[test]
+    fn every_stage_that_has_the_choice_is_made_deterministic() {
+        let transform = Some(TransformKind::Svf);
+        let written = |deterministic| {
+            let arguments =
+                SettingsArguments { transform, deterministic, ..SettingsArguments::default() };
+            to_toml(&arguments.resolve().expect("valid")).expect("written")
+        };
+        assert!(written(false).contains("deterministic = false"));
+        assert!(written(true).contains("deterministic = true"));
     }
 }

@@ -3,8 +3,9 @@
 #[allow(dead_code)] // shared with the other commands' tests
 mod support;
 
-use ffdp_burn::image::{LabelMap, Volume};
+use ffdp_burn::image::{Affine, LabelMap, Volume};
 use ffdp_burn::io::nifti::{write_displacement, write_labels, write_volume};
+use ffdp_burn::io::{LandmarkSpace, write_affine, write_landmarks};
 use ffdp_burn::synth::Pair;
 use serde_json::Value;
 use support::{Folder, Run, ffdp, on_coarser_grid, write_pair};
@@ -72,6 +73,43 @@ fn the_known_warp_makes_everything_agree_better() {
     assert!(consistency > 0.0 && consistency < 1.0, "{consistency} mm");
     let ids = after["labels"]["labels"].as_array().expect("a list");
     assert_eq!(ids.len(), pair.fixed.labels.ids().len());
+}
+
+#[test]
+fn landmarks_are_measured_by_the_headers_and_through_transforms() {
+    let folder = Folder::new();
+    let pair = pair(&folder);
+    let grid = &pair.fixed.image.geometry;
+    let fixed: Vec<[f64; 3]> = [[8.0, 9.0, 10.0], [16.0, 15.0, 14.0], [20.0, 12.0, 18.0]]
+        .map(|voxel| grid.voxel_to_mm().apply(voxel))
+        .to_vec();
+    let moving: Vec<[f64; 3]> = fixed.iter().map(|&[x, y, z]| [x + 3.0, y, z - 4.0]).collect();
+    let files = ["fixed.csv", "moving.csv"].map(|name| folder.path(name));
+    for (file, points) in files.iter().zip([&fixed, &moving]) {
+        write_landmarks(file, points, &LandmarkSpace::Ras).expect("writable");
+    }
+    let shift = folder.path("shift.txt");
+    let there =
+        Affine::from_rows([[1.0, 0.0, 0.0, 3.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, -4.0]]);
+    write_affine(&shift, &there).expect("writable");
+    let landmarks = ["--landmarks", &files[0], &files[1]];
+
+    let headers = json(&measure(&folder, &[&landmarks[..], &["--json"]].concat()));
+    assert_eq!(number(&headers, "/landmarks_mm/after/mean"), 5.0);
+    let through = json(&measure(&folder, &[&landmarks[..], &["-t", &shift, "--json"]].concat()));
+    assert_eq!(number(&through, "/landmarks_mm/before/mean"), 5.0);
+    assert!(number(&through, "/landmarks_mm/after/max") < 1e-9, "{through}");
+    let table = measure(&folder, &[&landmarks[..], &["-t", &shift]].concat());
+    table.succeeded();
+    assert!(
+        table.stdout.contains("3 pairs") && table.stdout.contains("5.0000"),
+        "{}",
+        table.stdout
+    );
+
+    let voxels = measure(&folder, &[&landmarks[..], &["--landmark-space", "voxel"]].concat());
+    assert_eq!(voxels.code, 1);
+    assert!(voxels.stderr.contains("the grid of --fixed"), "{}", voxels.stderr);
 }
 
 #[test]

@@ -17,6 +17,7 @@ pub mod grid_sample;
 #[cfg(test)]
 mod huge;
 pub mod information;
+pub mod inverse;
 pub mod jacobian;
 pub mod joint_histogram;
 pub mod label_dice;
@@ -41,6 +42,7 @@ pub use deform::{
 pub use gaussian::{GaussianOptions, gaussian};
 pub use grid_sample::{Accumulation, GridSampleOptions, Interpolation, Padding, grid_sample, warp};
 pub use information::{Information, information_loss};
+pub use inverse::inverse;
 pub use jacobian::{jacobian, jacobian_penalty};
 pub use joint_histogram::{
     HistogramMode, HistogramOptions, ParzenKernel, joint_histogram, weighted_joint_histogram,

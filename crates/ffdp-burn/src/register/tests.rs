@@ -50,8 +50,12 @@ fn methods(greedy: &GreedySettings) -> [Stage; 3] {
 
 /// What one stage finds.
 fn found(problem: &Problem, stage: Stage) -> Registration {
+    found_on(&Device::flex(), problem, stage)
+}
+
+fn found_on(device: &Device, problem: &Problem, stage: Stage) -> Registration {
     let settings = Settings { stages: vec![stage], ..Settings::default() };
-    register(problem, &settings, &Device::flex(), &mut Silent).expect("good input")
+    register(problem, &settings, device, &mut Silent).expect("good input")
 }
 
 /// The deformation that was found.

@@ -2,13 +2,12 @@
 //!
 //! A [`Displacement`] lives on the fixed grid, in voxels; read `displacement.rs` first. A [`Composite`]
 //! is a chain of displacements, affine maps and inverses of either in millimetres, evaluated in
-//! `points.rs`; `invert.rs` solves for inverses, [`read_transform`] and [`write_transform`] are files.
+//! `points.rs`; [`read_transform`] and [`write_transform`] are files.
 //! [`resample`] carries tensors from one grid to another through physical space.
 
 mod composite;
 mod displacement;
 mod file;
-mod invert;
 mod points;
 mod resample;
 mod round_trip;

@@ -4,11 +4,10 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use super::composite::Step;
 use super::displacement::Displacement;
-use super::invert::{Equation, solve};
 use super::resample::{affine_tensor, map_vectors};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical, Voxel};
-use crate::ops::{GridSampleOptions, Interpolation, Padding, grid_sample};
+use crate::ops::{GridSampleOptions, Interpolation, Padding, grid_sample, inverse};
 
 /// The points `B p + d(p)` for all elements `p` of an array: voxels of a grid, or a list.
 ///
@@ -70,8 +69,7 @@ impl Points {
             }
             Step::Inverse(step) => {
                 let grid = step.geometry();
-                let equation = Equation::new(self.field(step), self.indices(grid));
-                let solution = solve(&equation);
+                let solution = inverse(self.field(step), Some(self.indices(grid)));
                 self.moved(map_vectors(solution, &grid.voxel_to_mm().linear()))
             }
         }

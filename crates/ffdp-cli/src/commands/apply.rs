@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
+use ffdp_burn::image::Geometry;
 use ffdp_burn::io::nifti::{
     Header, header, read_labels, read_labels_at, read_volumes, write_labels, write_volume,
     write_volumes,
@@ -85,6 +86,30 @@ pub enum SpaceChoice {
     Lps,
 }
 
+impl SpaceChoice {
+    /// The space of landmarks of the image in a file that `flag` names; only voxels need it.
+    pub fn read(self, image: Option<&Path>, flag: &str) -> Outcome<LandmarkSpace> {
+        match (self, image) {
+            (Self::Voxel, Some(image)) => Ok(LandmarkSpace::Voxel(header(image)?.geometry)),
+            (Self::Voxel, None) => Err(Failure::user(
+                format!("landmarks in voxels need the grid of {flag}"),
+                format!("name the image whose voxels they are with {flag}"),
+            )),
+            (Self::Ras, _) => Ok(LandmarkSpace::Ras),
+            (Self::Lps, _) => Ok(LandmarkSpace::Lps),
+        }
+    }
+
+    /// The space of landmarks of the image that lies on `grid`.
+    pub fn of(self, grid: &Geometry) -> LandmarkSpace {
+        match self {
+            Self::Voxel => LandmarkSpace::Voxel(grid.clone()),
+            Self::Ras => LandmarkSpace::Ras,
+            Self::Lps => LandmarkSpace::Lps,
+        }
+    }
+}
+
 /// Warps what was asked for.
 pub fn run(request: &ApplyArguments) -> Outcome<()> {
     let named = [&request.image, &request.reference, &request.landmarks];
@@ -160,17 +185,8 @@ fn check_overlap(map: &GridMap, image: &Header) -> Outcome<()> {
 }
 
 fn warp_landmarks(request: &ApplyArguments, path: &Path, map: &Composite) -> Outcome<()> {
-    let space = |grid: Option<&PathBuf>, flag: &str| match (request.landmark_space, grid) {
-        (SpaceChoice::Ras, _) => Ok(LandmarkSpace::Ras),
-        (SpaceChoice::Lps, _) => Ok(LandmarkSpace::Lps),
-        (SpaceChoice::Voxel, Some(grid)) => Ok(LandmarkSpace::Voxel(header(grid)?.geometry)),
-        (SpaceChoice::Voxel, None) => Err(Failure::user(
-            format!("landmarks in voxels need the grid of {flag}"),
-            "name the image that they come from with --reference, the one they go to with --image",
-        )),
-    };
-    let from = space(request.reference.as_ref(), "--reference")?;
-    let to = space(request.image.as_ref(), "--image")?;
+    let from = request.landmark_space.read(request.reference.as_deref(), "--reference")?;
+    let to = request.landmark_space.read(request.image.as_deref(), "--image")?;
     let points = map.map_points(&read_landmarks(path, &from)?)?;
     Ok(write_landmarks(&request.output, &points, &to)?)
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use ffdp_burn::image::{LabelMap, Volume};
 use ffdp_burn::io::nifti::{header, read_labels, read_volume, read_volume_at};
+use ffdp_burn::io::{LandmarkSpace, read_landmarks};
 
 use crate::args::NanPolicy;
 use crate::failure::{Failure, Outcome};
@@ -15,6 +16,22 @@ pub struct Reading {
     /// Which volume of a file with several.
     pub volume: Option<usize>,
     pub nan_policy: NanPolicy,
+}
+
+/// Corresponding landmarks of two files, in RAS mm; one space for the numbers of each.
+pub fn landmark_pairs(
+    [first, second]: [&Path; 2],
+    spaces: [LandmarkSpace; 2],
+) -> Outcome<[Vec<[f64; 3]>; 2]> {
+    let lists = [read_landmarks(first, &spaces[0])?, read_landmarks(second, &spaces[1])?];
+    let [a, b] = lists.each_ref().map(Vec::len);
+    if a != b || a == 0 {
+        return Err(Failure::user(
+            format!("{} holds {a} landmarks and {} {b}", first.display(), second.display()),
+            "give files with one line for each pair of landmarks, in the same order",
+        ));
+    }
+    Ok(lists)
 }
 
 /// The image of a file; what is unusual about the file is said, NaN treated as asked.

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use ffdp_burn::image::{LabelMap, Volume};
 use ffdp_burn::metrics::{
-    DiceScores, JacobianDistribution, TargetRegistrationError, dice, jacobian, local_ncc, ncc,
+    DiceScores, DistanceUnit, JacobianDistribution, LabelSurface, TargetRegistrationError, dice,
+    jacobian, local_ncc, ncc, surface_distances, surface_mean,
 };
 use ffdp_burn::register::{Outcome, Settings, StageReport};
 use ffdp_burn::transform::RoundTrip;
@@ -140,7 +141,19 @@ pub struct Overlap {
     pub mean: BeforeAfter<f64>,
     /// The same, weighted by the inverse volume in the fixed map.
     pub inverse_volume_mean: BeforeAfter<f64>,
+    /// Distances of the labels' surfaces; null on a sheared grid.
+    pub surfaces: Option<Surfaces>,
     pub labels: Vec<LabelOverlap>,
+}
+
+/// How far the surfaces of labels lie apart: means over the labels, in mm.
+#[derive(Debug, Serialize)]
+pub struct Surfaces {
+    /// 95th percentile of the distances.
+    pub hd95_mm: BeforeAfter<f64>,
+    /// Cumulative HD90 (FFDP paper): mean of the smallest 90 % of the distances, of the worse
+    /// direction.
+    pub hd90_cumulative_mm: BeforeAfter<f64>,
 }
 
 /// Overlap of one label; null where it is absent from either map.
@@ -150,6 +163,8 @@ pub struct LabelOverlap {
     pub fixed_voxels: u64,
     pub before: Option<f64>,
     pub after: Option<f64>,
+    /// 95th percentile of the distances between the surfaces after registration, in mm.
+    pub hd95_after_mm: Option<f64>,
 }
 
 /// Where the time went.
@@ -274,15 +289,19 @@ impl Overlap {
         let score = |moved: &LabelMap| {
             Ok::<_, ffdp_burn::Error>(dice(&fixed.data, &moved.data)?.counting_lost(&present))
         };
+        let (labels_before, labels_after) = (before, after);
         let (before, after) = (score(before)?, score(after)?);
         let mut ids: Vec<i32> =
             before.labels.iter().chain(&after.labels).map(|label| label.id).collect();
         ids.sort_unstable();
         ids.dedup();
-        let score = |scores: &DiceScores, id| {
-            scores.get(id).map(|label| label.dice).filter(|dice| !dice.is_nan())
-        };
-        let labels = ids.into_iter().map(|id| LabelOverlap {
+        // Both maps lie on the fixed grid: what is refused is a sheared one.
+        let distances =
+            |moved| surface_distances(fixed, moved, &ids, DistanceUnit::Millimetres).ok();
+        let distances = distances(labels_before).zip(distances(labels_after));
+        let known = |value: f64| (!value.is_nan()).then_some(value);
+        let score = |scores: &DiceScores, id| scores.get(id).and_then(|label| known(label.dice));
+        let labels = ids.iter().enumerate().map(|(i, &id)| LabelOverlap {
             id,
             fixed_voxels: before
                 .get(id)
@@ -290,6 +309,7 @@ impl Overlap {
                 .map_or(0, |label| label.fixed_voxels),
             before: score(&before, id),
             after: score(&after, id),
+            hd95_after_mm: distances.as_ref().and_then(|(_, after)| known(after[i].hd95)),
         });
         Ok(Self {
             mean: BeforeAfter { before: before.mean(), after: after.mean() },
@@ -297,7 +317,21 @@ impl Overlap {
                 before: before.inverse_volume_mean(),
                 after: after.inverse_volume_mean(),
             },
+            surfaces: distances.as_ref().map(|(before, after)| Surfaces::of(before, after)),
             labels: labels.collect(),
         })
+    }
+}
+
+impl Surfaces {
+    fn of(before: &[LabelSurface], after: &[LabelSurface]) -> Self {
+        let mean = |measure: fn(&LabelSurface) -> f64| BeforeAfter {
+            before: surface_mean(before, measure),
+            after: surface_mean(after, measure),
+        };
+        Self {
+            hd95_mm: mean(|label| label.hd95),
+            hd90_cumulative_mm: mean(|label| label.hd90_cumulative),
+        }
     }
 }

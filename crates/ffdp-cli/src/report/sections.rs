@@ -3,7 +3,7 @@
 use maud::{Markup, PreEscaped, html};
 
 use super::charts;
-use super::measures::{Input, Measures};
+use super::measures::{BeforeAfter, Input, Measures};
 use crate::failure::Outcome;
 use crate::settings::{similarity_of, to_toml};
 use ffdp_burn::register::Stop;
@@ -115,12 +115,19 @@ pub fn overlap(measures: &Measures) -> Markup {
                 (format!("{:.4} → {:.4}", dice.mean.before, dice.mean.after))
                 "; weighted by the inverse volume of each label "
                 (format!("{:.4} → {:.4}", dice.inverse_volume_mean.before,
-                         dice.inverse_volume_mean.after)) "."
+                         dice.inverse_volume_mean.after))
+                "."
+                @if let Some(surfaces) = &dice.surfaces {
+                    " Distances of the surfaces, means over the labels: HD95 "
+                    (millimetres(&surfaces.hd95_mm)) ", cumulative HD90 "
+                    (millimetres(&surfaces.hd90_cumulative_mm)) "."
+                }
             }
             table.numbers.dice {
                 thead { tr {
                     th scope="col" { "label" } th scope="col" { "voxels" }
                     th scope="col" { "before" } th scope="col" { "after" }
+                    th scope="col" { "HD95 after, mm" }
                     th scope="col" { "○ before  ● after" }
                 } }
                 tbody {
@@ -130,6 +137,7 @@ pub fn overlap(measures: &Measures) -> Markup {
                             td { (label.fixed_voxels) }
                             td { (shown(label.before)) }
                             td { (shown(label.after)) }
+                            td { (label.hd95_after_mm.map_or("–".into(), |mm| format!("{mm:.2}"))) }
                             td.bar { (dumbbell(label.before, label.after)) }
                         }
                     }
@@ -137,6 +145,10 @@ pub fn overlap(measures: &Measures) -> Markup {
             }
         }
     }
+}
+
+fn millimetres(distance: &BeforeAfter<f64>) -> String {
+    format!("{:.2} → {:.2} mm", distance.before, distance.after)
 }
 
 /// Two points on a line from 0 to 1.

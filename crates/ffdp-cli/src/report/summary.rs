@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::measures::Measures;
+use super::measures::{Measures, Surfaces};
 
 /// The text that `register` prints to stdout.
 pub fn summary(measures: &Measures) -> String {
@@ -22,6 +22,11 @@ pub fn summary(measures: &Measures) -> String {
         let weighted = &dice.inverse_volume_mean;
         let (before, after) = (weighted.before, weighted.after);
         line("  by inverse volume", format!("{before:.4} -> {after:.4}"));
+        if let Some(Surfaces { hd95_mm, hd90_cumulative_mm }) = &dice.surfaces {
+            for (name, mm) in [("HD95", hd95_mm), ("HD90, cumulative", hd90_cumulative_mm)] {
+                line(name, format!("{:.2} -> {:.2} mm", mm.before, mm.after));
+            }
+        }
     }
     if let Some(tre) = &measures.landmarks_mm {
         let (before, after, count) = (tre.before.mean, tre.after.mean, tre.errors_mm.len());

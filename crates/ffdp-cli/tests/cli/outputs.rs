@@ -104,6 +104,8 @@ fn the_measures_have_what_a_user_is_promised() {
         "/affine/0/0",
         "/threads",
         "/dice/inverse_volume_mean/after",
+        "/dice/surfaces/hd95_mm/before",
+        "/dice/surfaces/hd90_cumulative_mm/after",
     ] {
         assert!(metrics.pointer(path).is_some_and(Value::is_number), "{path} in {metrics}");
     }

@@ -60,7 +60,7 @@ fn a_kind_of_transform_can_be_named() {
     let folder = Folder::new();
     write_pair(&folder, 32, 3);
     let few = ["--aligned", "--shrink", "2", "--iterations", "4", "-q"];
-    for kind in ["syn", "svf"] {
+    for kind in ["greedy", "syn", "svf"] {
         let more = [&few[..], &["--transform", kind]].concat();
         register_with(&folder, "fixed.nii.gz", "moving.nii.gz", kind, &more).succeeded();
         let text = fs::read_to_string(folder.path(&format!("{kind}/settings.toml")));
@@ -75,6 +75,9 @@ fn a_kind_of_transform_can_be_named() {
         let size = norm(&mut there.iter().copied());
         assert!(apart < 0.2 * size, "{kind}: {apart} of {size}");
     }
+    let more = [&few[..], &["--no-inverse"]].concat();
+    register_with(&folder, "fixed.nii.gz", "moving.nii.gz", "one-way", &more).succeeded();
+    assert!(folder.has("one-way/warp.nii.gz") && !folder.has("one-way/inverse_warp.nii.gz"));
     let more = [&few[..], &["--transform", "bspline"]].concat();
     let run = register_with(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &more);
     assert_eq!(run.code, 1);

@@ -3,10 +3,9 @@
 use burn::tensor::{DType, Device, Tensor};
 
 use super::Field;
-use super::inverse::inverted;
 use crate::error::Result;
 use crate::image::Geometry;
-use crate::ops::{Accumulation, ComposeOptions, Method, compose, exp_with};
+use crate::ops::{Accumulation, ComposeOptions, Method, compose, exp_with, inverse};
 use crate::register::settings::{Descent, GreedySettings, SvfSettings, SynSettings};
 use crate::transform::Displacement;
 
@@ -84,7 +83,7 @@ impl Kind<'_> {
             Self::Greedy(_) => Ok((on_grid(field.tensor.clone())?, None)),
             Self::Syn(_) => {
                 let [u1, u2] = [0, 1].map(|half| field.tensor.clone().narrow(0, half, 1));
-                let back = |half: &Tensor<5>| inverted(half);
+                let back = |half: &Tensor<5>| inverse(half.clone(), None);
                 let forth = compose(u2.clone(), back(&u1));
                 Ok((on_grid(forth)?, Some(on_grid(compose(u1, back(&u2)))?)))
             }
@@ -93,8 +92,8 @@ impl Kind<'_> {
                     exp_with(velocity, settings.squarings, &ComposeOptions::default())
                 };
                 let velocity = &field.tensor;
-                let inverse = on_grid(flow(velocity.clone().neg()))?;
-                Ok((on_grid(flow(velocity.clone()))?, Some(inverse)))
+                let back = on_grid(flow(velocity.clone().neg()))?;
+                Ok((on_grid(flow(velocity.clone()))?, Some(back)))
             }
         }
     }

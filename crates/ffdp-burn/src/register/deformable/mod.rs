@@ -7,7 +7,6 @@
 //! [`ops::deform`](crate::ops::deform()) see it.
 
 mod field;
-mod inverse;
 mod kind;
 mod level;
 

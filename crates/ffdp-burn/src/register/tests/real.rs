@@ -6,7 +6,7 @@ use std::time::Instant;
 use burn::tensor::Device;
 
 use super::methods::inverse_consistency;
-use super::{found, mean_distance, warp};
+use super::{found_on, mean_distance, warp};
 use crate::image::{Geometry, LabelMap, Volume};
 use crate::io::nifti::{read_labels, read_volume};
 use crate::metrics::{dice_of, jacobian};
@@ -15,6 +15,7 @@ use crate::register::{
     GreedySettings, LevelSettings, MiSettings, Problem, Similarity, Stage, SvfSettings, SynSettings,
 };
 use crate::synth::{Diffeomorphism, WarpSettings};
+use crate::testing::gpu_devices;
 use crate::transform::{Displacement, resample};
 
 /// The folder of real images, if it is there.
@@ -25,6 +26,11 @@ fn data() -> Option<PathBuf> {
         return None;
     }
     Some(folder)
+}
+
+/// The GPU under test, if there is one, else the CPU.
+fn device() -> Device {
+    gpu_devices().into_iter().next().map_or(Device::flex(), |(_, device)| device)
 }
 
 /// Two labelled brains of one grid, with the thirty labels that are compared.
@@ -63,7 +69,7 @@ fn figures(brains: &Brains, stage: Stage) -> Figures {
     let Brains { images: [fixed, moving], labels: [fixed_labels, moving_labels], ids } = brains;
     let name = stage.name();
     let start = Instant::now();
-    let result = found(&Problem::new(fixed, moving), stage);
+    let result = found_on(&device(), &Problem::new(fixed, moving), stage);
     let seconds = start.elapsed().as_secs_f64();
     let moved = warp(&result).warp_labels(moving_labels).expect("readable");
     let dice = [moving_labels, &moved]
@@ -137,7 +143,7 @@ fn a_known_warp_between_modalities_is_found_to_half_a_voxel() {
         ..GreedySettings::default()
     };
     let start = Instant::now();
-    let result = found(&Problem::new(&fixed, &moving), Stage::Greedy(settings));
+    let result = found_on(&device(), &Problem::new(&fixed, &moving), Stage::Greedy(settings));
     let field = warp(&result).to_vec().expect("readable");
     let after = mean_distance(&field, &answer, inside);
     let seconds = start.elapsed().as_secs_f64();

@@ -8,7 +8,8 @@ use ffdp_burn::io::nifti::{read_displacement, read_labels};
 use ffdp_burn::transform::Displacement;
 
 use super::MeasureArguments;
-use crate::commands::input::{Reading, image};
+use crate::commands::chain::chain;
+use crate::commands::input::{Reading, image, landmark_pairs};
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
@@ -30,6 +31,29 @@ pub struct Inputs {
     pub warp: Option<Field>,
     pub inverse_warp: Option<Field>,
     pub mask: Option<Vec<bool>>,
+    pub landmarks: Option<Landmarks>,
+}
+
+/// Corresponding points in RAS mm.
+pub struct Landmarks {
+    pub fixed: Vec<[f64; 3]>,
+    pub moving: Vec<[f64; 3]>,
+    /// The fixed ones through the transforms.
+    pub mapped: Vec<[f64; 3]>,
+}
+
+impl Landmarks {
+    fn read(request: &MeasureArguments, device: &Device) -> Outcome<Option<Self>> {
+        let Some([fixed, moving]) = request.landmarks.as_deref() else { return Ok(None) };
+        let space = request.landmark_space;
+        let spaces = [
+            space.read(request.fixed.as_deref(), "--fixed")?,
+            space.read(request.moving.as_deref(), "--moving")?,
+        ];
+        let [fixed, moving] = landmark_pairs([fixed, moving], spaces)?;
+        let mapped = chain(&request.transform, device)?.map_points(&fixed)?;
+        Ok(Some(Self { fixed, moving, mapped }))
+    }
 }
 
 impl Inputs {
@@ -76,7 +100,8 @@ impl Inputs {
             (Some(path), Some([fixed, _])) => Some(mask(path, fixed)?),
             _ => None,
         };
-        Ok(Self { images, labels, moving_labels, warp, inverse_warp, mask })
+        let landmarks = Landmarks::read(request, &device)?;
+        Ok(Self { images, labels, moving_labels, warp, inverse_warp, mask, landmarks })
     }
 }
 

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 
+use super::apply::SpaceChoice;
+use super::chain::TransformChoice;
 use crate::args::NanPolicy;
 use crate::failure::{Failure, Outcome};
 use crate::printer::{Printer, print_to_stdout};
@@ -22,6 +24,7 @@ What is measured depends on what is given:
   --fixed-labels and --moving-labels  Dice, HD95, HD90, HD100, ASSD of each label, means, InvDice
   --warp                              det J and folds; the moving side is measured through the warp
   --warp and --inverse-warp           inverse consistency
+  --landmarks                         TRE: distances of landmarks, by the headers and through -t
 
 Distances are in mm. A label that is absent from the fixed or the moving side scores nothing and is \
 left out of the means; one that the warp has lost counts as a Dice of 0 and has no distances. HD90cum is the mean of the \
@@ -34,7 +37,7 @@ Exit code: 0 done, 1 the input or request cannot be worked with, 2 a defect.";
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 #[command(group(ArgGroup::new("what").required(true).multiple(true)
-    .args(["fixed", "fixed_labels", "warp"])))]
+    .args(["fixed", "fixed_labels", "warp", "landmarks"])))]
 pub struct MeasureArguments {
     /// Image that stays (NIfTI, 3-D).
     #[arg(short, long, value_name = "FILE", requires = "moving")]
@@ -59,6 +62,17 @@ pub struct MeasureArguments {
     /// are refused.
     #[arg(long, conflicts_with = "warp")]
     pub resample: bool,
+
+    /// Corresponding landmarks of the fixed and the moving image (CSV, or Slicer's .fcsv).
+    #[arg(long, value_names = ["FIXED", "MOVING"], num_args = 2)]
+    pub landmarks: Option<Vec<PathBuf>>,
+    /// What the landmarks' numbers are; voxel indices are those of --fixed and --moving.
+    #[arg(long, value_enum, default_value_t = SpaceChoice::Ras, requires = "landmarks")]
+    pub landmark_space: SpaceChoice,
+    /// Transform that the fixed landmarks are brought through; repeat it for a chain, as apply takes
+    /// it: the LAST one given is applied first.
+    #[arg(short, long, value_name = "FILE", requires = "landmarks")]
+    pub transform: Vec<TransformChoice>,
 
     /// The labels to measure, in this order [default: all of either map].
     #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', requires = "fixed_labels")]

@@ -3,9 +3,9 @@
 use ffdp_burn::image::{LabelMap, Volume};
 use ffdp_burn::metrics::{
     DiceScores, DistanceUnit, InverseConsistency, JacobianReport, LabelDice, LabelSurface,
-    Learn2RegCase, Learn2RegReport, SSIM_WINDOW, Warp, dice_of, information, inverse_consistency,
-    jacobian, learn2reg, local_ncc, mean_squared_error, ncc, psnr, ssim, surface_distances,
-    surface_mean,
+    Learn2RegCase, Learn2RegReport, SSIM_WINDOW, TargetRegistrationError, Warp, dice_of,
+    information, inverse_consistency, jacobian, learn2reg, local_ncc, mean_squared_error, ncc,
+    psnr, ssim, surface_distances, surface_mean, tre_of_mapped,
 };
 use serde::Serialize;
 
@@ -24,6 +24,8 @@ pub struct Report {
     pub jacobian: Option<JacobianReport>,
     pub inverse_consistency: Option<InverseConsistency>,
     pub learn2reg: Option<Learn2RegReport>,
+    /// Distances of corresponding landmarks, by the headers alone and through the transforms.
+    pub landmarks_mm: Option<TargetRegistrationError>,
 }
 
 /// How alike two images are.
@@ -102,6 +104,10 @@ impl Report {
             jacobian: None,
             inverse_consistency: None,
             learn2reg: None,
+            landmarks_mm: match &inputs.landmarks {
+                Some(points) => Some(tre_of_mapped(&points.fixed, &points.mapped, &points.moving)?),
+                None => None,
+            },
         };
         let Some(warp) = &inputs.warp else { return Ok(report) };
         report.jacobian = Some(jacobian(&warp.values, warp.geometry.size)?);

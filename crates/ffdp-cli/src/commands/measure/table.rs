@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use ffdp_burn::metrics::{InverseConsistency, JacobianReport, Learn2RegReport};
+use ffdp_burn::metrics::{
+    InverseConsistency, JacobianReport, Learn2RegReport, TargetRegistrationError,
+};
 
 use super::report::{Images, Labels, Report};
 
@@ -14,6 +16,7 @@ pub fn table(report: &Report) -> String {
         report.jacobian.as_ref().map(determinants),
         report.inverse_consistency.as_ref().map(consistency),
         report.learn2reg.as_ref().map(challenge),
+        report.landmarks_mm.as_ref().map(landmarks),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join("\n")
 }
@@ -107,5 +110,16 @@ fn challenge(report: &Learn2RegReport) -> String {
     line(&mut text, "mean HD95", format!("{} voxels", number(report.mean_hd95_voxels)));
     line(&mut text, "SDlogJ", number(report.sd_log_jacobian));
     line(&mut text, "true folds", format!("{} voxels", report.true_folds));
+    text
+}
+
+fn landmarks(error: &TargetRegistrationError) -> String {
+    let mut text = format!("landmarks ({} pairs; distances in mm)\n", error.errors_mm.len());
+    let head = ["mean", "SD", "median", "95 %", "max"];
+    row(&mut text, "", &head.map(str::to_string));
+    for (name, e) in [("headers", error.before), ("through", error.after)] {
+        row(&mut text, name, &[e.mean, e.sd, e.median, e.p95, e.max].map(number));
+    }
+    line(&mut text, "TRE30", number(error.tre30_mm));
     text
 }

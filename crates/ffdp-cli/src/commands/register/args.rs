@@ -18,7 +18,7 @@ Written to the output folder:
   warped.nii.gz         the moving image on the fixed grid, in its own intensities
   affine.txt            the affine map (ITK, ANTs)
   warp.nii.gz           the displacement before it (ITK, ANTs: LPS mm, 5-D, intent 1007)
-  inverse_warp.nii.gz   the opposite displacement (syn, svf; others with --inverse)
+  inverse_warp.nii.gz   the opposite displacement (not with --no-inverse)
   warped_labels.nii.gz  the moving labels on the fixed grid (with --moving-labels)
   report.html           everything at a glance: slices, the deformation, convergence, measures
   metrics.json          similarity, folds, Dice, losses, times, memory, settings
@@ -67,9 +67,9 @@ pub struct RegisterArguments {
     /// What the landmarks' numbers are.
     #[arg(long, value_enum, default_value_t = SpaceChoice::Ras, requires = "landmarks")]
     pub landmark_space: SpaceChoice,
-    /// Write the inverse displacement also where it has to be computed.
+    /// Do without the inverse displacement and its error.
     #[arg(long)]
-    pub inverse: bool,
+    pub no_inverse: bool,
 
     /// What is done.
     #[command(flatten)]

@@ -66,7 +66,7 @@ impl Found {
         Ok(Self {
             before: start.warp(&inputs.moving, grid, device)?,
             labels_before: labels(&start)?,
-            inverse: inverse(&result, request.inverse, device)?,
+            inverse: inverse(&result, !request.no_inverse, device)?,
             landmarks: landmarks.transpose()?,
             labels_after: labels(&result.transform())?,
             displacement: warp.to_vec()?,
@@ -150,20 +150,19 @@ impl Found {
     }
 }
 
-/// The inverse of the displacement, given by the method or computed where it is `wanted`, and how well
-/// it undoes it.
+/// The inverse of the displacement, given by the method or computed, and how well it undoes it; none
+/// where it is not `wanted`.
 fn inverse(
     result: &Registration,
     wanted: bool,
     device: &Device,
 ) -> Outcome<Option<(Displacement, RoundTrip)>> {
-    let Some(warp) = &result.warp else { return Ok(None) };
+    let Some(warp) = result.warp.as_ref().filter(|_| wanted) else { return Ok(None) };
     let grid = warp.geometry();
     let forth = Composite::new(vec![Step::Displacement(warp.clone())]);
     let inverse = match &result.inverse {
         Some(inverse) => inverse.clone(),
-        None if wanted => forth.inverse()?.to_displacement(grid, device),
-        None => return Ok(None),
+        None => forth.inverse()?.to_displacement(grid, device),
     };
     let back = Composite::new(vec![Step::Displacement(inverse.clone())]);
     let error = forth.round_trip(&back, grid, device)?;

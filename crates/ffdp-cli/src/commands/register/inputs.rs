@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use ffdp_burn::image::{Affine, LabelMap, Physical, Volume};
+use ffdp_burn::io::check_not_an_input;
 use ffdp_burn::io::nifti::header;
-use ffdp_burn::io::{LandmarkSpace, check_not_an_input, read_landmarks};
 use ffdp_burn::transform::read_transform;
 
 use super::args::RegisterArguments;
 use super::files::Files;
-use crate::commands::apply::SpaceChoice;
-use crate::commands::input::{Reading, image_and_warnings, labels_on, weights};
+use crate::commands::input::{Reading, image_and_warnings, labels_on, landmark_pairs, weights};
 use crate::failure::{Failure, Outcome};
 use crate::hash::sha256;
 use crate::printer::Printer;
@@ -99,24 +98,8 @@ fn landmarks_of(
     images: [&Volume; 2],
 ) -> Outcome<Option<[Vec<[f64; 3]>; 2]>> {
     let Some([fixed, moving]) = request.landmarks.as_deref() else { return Ok(None) };
-    let read = |path: &Path, image: &Volume| {
-        let space = match request.landmark_space {
-            SpaceChoice::Voxel => LandmarkSpace::Voxel(image.geometry.clone()),
-            SpaceChoice::Ras => LandmarkSpace::Ras,
-            SpaceChoice::Lps => LandmarkSpace::Lps,
-        };
-        read_landmarks(path, &space)
-    };
-    let lists = [read(fixed, images[0])?, read(moving, images[1])?];
-    let [of_fixed, of_moving] = lists.each_ref().map(Vec::len);
-    if of_fixed != of_moving || of_fixed == 0 {
-        let (fixed, moving) = (fixed.display(), moving.display());
-        return Err(Failure::user(
-            format!("{fixed} holds {of_fixed} landmarks and {moving} {of_moving}"),
-            "give files with one line for each pair of landmarks, in the same order",
-        ));
-    }
-    Ok(Some(lists))
+    let spaces = images.map(|image| request.landmark_space.of(&image.geometry));
+    landmark_pairs([fixed, moving], spaces).map(Some)
 }
 
 /// Mixed labels are no labels: a map given as an image is most likely a slip.

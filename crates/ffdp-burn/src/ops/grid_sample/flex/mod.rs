@@ -16,8 +16,7 @@ use super::{GridSampleOps, Sampling};
 use crate::ops::real::{Real, by_dtype, elements, tensor};
 
 use gather::{forward, to_affine, to_displacement};
-use place::Place;
-pub(crate) use place::Tap;
+pub(crate) use place::{Place, Tap};
 use scatter::to_image;
 
 /// The inputs, borrowed, with everything needed to place a sample.

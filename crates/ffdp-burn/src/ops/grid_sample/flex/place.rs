@@ -53,7 +53,7 @@ impl Tap {
 }
 
 /// One tap per axis.
-pub(super) struct Taps {
+pub(crate) struct Taps {
     pub x: Tap,
     pub y: Tap,
     pub z: Tap,
@@ -104,7 +104,7 @@ impl Taps {
 }
 
 /// Eight neighbouring voxels, all in the image, and the position between them.
-pub(super) struct Cell {
+pub(crate) struct Cell {
     /// Offset of the first voxel.
     pub first: usize,
     /// From the first voxel along x, y, z, each in 0..1.
@@ -168,7 +168,7 @@ fn mix(a: f64, b: f64, t: f64) -> f64 {
 }
 
 /// Where a sample is taken.
-pub(super) enum Place {
+pub(crate) enum Place {
     /// Between eight voxels of the image.
     Inside(Cell),
     /// Anywhere.
