@@ -65,9 +65,9 @@ fn cross(a: &Point, b: &Point) -> Point {
     Point { x: a.y * b.z - a.z * b.y, y: a.z * b.x - a.x * b.z, z: a.x * b.y - a.y * b.x }
 }
 
-/// `-J^-1 f` by Cramer's rule, cut to the longest step.
+/// Fills in `-J^-1 f`, by Cramer's rule, cut to the longest step.
 #[cube]
-fn newton_step(f: &Array<f32>) -> Point {
+fn newton_step(step: &mut Array<f32>, f: &Array<f32>) {
     let a = row(f, 0usize);
     let b = row(f, 1usize);
     let c = row(f, 2usize);
@@ -82,7 +82,9 @@ fn newton_step(f: &Array<f32>) -> Point {
     let z = one_over * (f[0] * b_c.z + f[1] * c_a.z + f[2] * a_b.z);
     let longest = comptime!(LONGEST_STEP_VOXELS as f32).runtime();
     let cut = longest / max((x * x + y * y + z * z).sqrt(), longest);
-    Point { x: cut * x, y: cut * y, z: cut * z }
+    step[0] = cut * x;
+    step[1] = cut * y;
+    step[2] = cut * z;
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -123,6 +125,7 @@ fn inverse_kernel(
     let mut f = Array::<f32>::new(comptime!(F_AND_JACOBIAN));
     linearize(&mut f, field, base, &field_size, &y, &s);
     let mut left = square(&f);
+    let mut step = Array::<f32>::new(comptime!(F));
     let mut there = Array::<f32>::new(comptime!(F));
     let mut f_there = Array::<f32>::new(comptime!(F_AND_JACOBIAN));
     let mut damping = 1.0f32;
@@ -130,14 +133,19 @@ fn inverse_kernel(
     let mut iteration = 0u32;
     while iteration < FIXED_POINT_ITERATIONS + NEWTON_ITERATIONS && left > solved {
         // s <- -u(y + s) = s - f(s), as long as that brings f down, then Newton's steps.
-        let mut step = Point { x: -f[0], y: -f[1], z: -f[2] };
         newton = newton || iteration >= FIXED_POINT_ITERATIONS;
         if newton {
-            step = newton_step(&f);
+            newton_step(&mut step, &f);
+        } else {
+            #[unroll]
+            for c in 0..3usize {
+                step[c] = -f[c];
+            }
         }
-        there[0] = s[0] + damping * step.x;
-        there[1] = s[1] + damping * step.y;
-        there[2] = s[2] + damping * step.z;
+        #[unroll]
+        for c in 0..3usize {
+            there[c] = s[c] + damping * step[c];
+        }
         linearize(&mut f_there, field, base, &field_size, &y, &there);
         let left_there = square(&f_there);
         if left_there < left {
