@@ -9,28 +9,31 @@ use std::time::Instant;
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::train::{InferenceStep, TrainOutput, TrainStep};
-use ffdp::metrics::jacobian;
-use ffdp::nets::TransMorph;
-use ffdp::{Error, Result};
+use ffdp_burn::metrics::jacobian;
+use ffdp_burn::nets::TransMorph;
+use ffdp_burn::{Error, Result};
 
 use crate::data::Item;
 use crate::metrics::Scores;
 use crate::objective::Objective;
 use crate::pictures;
 
-/// TransMorph and what it minimises.
+/// TransMorph and what it minimises; the module that is trained and saved.
 #[derive(Module, Debug)]
 pub struct Registration {
+    /// The network.
     pub network: TransMorph,
     #[module(skip)]
     objective: Objective,
 }
 
 impl Registration {
+    /// A network with its objective.
     pub fn new(network: TransMorph, objective: Objective) -> Self {
         Self { network, objective }
     }
 
+    /// What is minimised.
     pub fn objective(&self) -> &Objective {
         &self.objective
     }
@@ -68,6 +71,7 @@ impl InferenceStep for Registration {
         let report = jacobian(&field, item.pair.fixed.image.geometry.size)
             .expect("the displacement lies on the image's grid");
         scores.folds_percent = 100.0 * report.true_fold_fraction;
+        scores.sd_log_jacobian = report.sd_log;
         let dice = self.objective.dice(&item.pair, &field).expect("labels lie on the same grid");
         scores.dice = dice.map_or(f64::NAN, |dice| dice.mean());
         if let Some(path) = &item.picture {

@@ -1,16 +1,19 @@
-//! The settings of a run: flags with their defaults, saved beside the results.
+//! The recipe of a run: what is learnt, from what, and how. The flags and `settings.toml` have the
+//! same names.
 
 use std::path::PathBuf;
 
-use clap::{Parser, ValueEnum};
-use ffdp::nets::{Resolution, TransMorphConfig, Variant};
-use ffdp::{Error, Result};
+use clap::{Args, ValueEnum};
+use ffdp_burn::nets::{Resolution, TransMorphConfig, Variant};
+use ffdp_burn::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// Train TransMorph to register pairs of 3-D images, on synthetic brains or on your own NIfTI
-/// files.
-#[derive(Parser, Clone, Debug, Serialize, Deserialize)]
-#[command(name = "transmorph")]
+use crate::data::Augmentation;
+
+/// Everything that decides the numbers of a run. Readable from a file: missing entries take their
+/// defaults, unknown ones are errors.
+#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Similarity that is trained
     #[arg(long, value_enum, default_value_t = Loss::Lncc)]
@@ -20,7 +23,11 @@ pub struct Settings {
     #[arg(long, default_value_t = 9)]
     pub window: usize,
 
-    /// Weight of the smoothness (diffusion) term [default: 0.5 for lncc and mi, 0.01 for mse]
+    /// What keeps the displacement smooth
+    #[arg(long, value_enum, default_value_t = Regularizer::Diffusion)]
+    pub regularizer: Regularizer,
+
+    /// Weight of the smoothness term [default: 0.5 for lncc and mi, 0.01 for mse]
     #[arg(long)]
     pub smoothness: Option<f64>,
 
@@ -44,19 +51,20 @@ pub struct Settings {
     #[arg(long)]
     pub size: Option<String>,
 
-    /// Passes over the training pairs
+    /// Passes over the training data
     #[arg(long, default_value_t = 13)]
     pub epochs: usize,
 
-    /// Synthetic pairs in an epoch, each trained in both directions
-    #[arg(long, default_value_t = 16, conflicts_with = "data")]
-    pub pairs: usize,
+    /// Random pairs in an epoch, each trained in both directions [default: 16 of 32 synthetic
+    /// subjects; with a list of images as many as there are images]
+    #[arg(long)]
+    pub pairs: Option<usize>,
 
-    /// Seed of data, weights and order: the same seed gives the same numbers on a CPU
+    /// Seed of data, weights, order and augmentation: the same seed gives the same numbers on a CPU
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
 
-    /// Learning rate of Adam; falls to zero over the run as (1 - t)^0.9
+    /// Learning rate of Adam; falls epoch by epoch as (1 - e / epochs)^0.9
     #[arg(long, default_value_t = 3e-3)]
     pub learning_rate: f64,
 
@@ -64,34 +72,43 @@ pub struct Settings {
     #[arg(long, default_value_t = 0.0)]
     pub drop_path: f64,
 
-    /// Folder with NIfTI pairs, listed in its pairs.csv (see the README)
+    /// NIfTI images: a folder with pairs.csv, with images.csv, or of images alone; or a list of
+    /// images as a .csv file (see examples/transmorph/README.md)
     #[arg(long)]
     pub data: Option<PathBuf>,
 
     /// How the moving image is first laid onto the fixed one: by the headers' coordinates, or
     /// centre on centre
-    #[arg(long, value_enum, default_value_t = Align::Headers, requires = "data")]
+    #[arg(long, value_enum, default_value_t = Align::Headers)]
     pub align: Align,
 
-    /// Where to compute: cpu, cuda, cuda:1, wgpu (GPUs: build with --features cuda or wgpu)
-    #[arg(long, default_value = "cpu")]
-    pub device: String,
+    /// Of a folder of images without a list: how many, the last by name, are kept for validation
+    #[arg(long, default_value_t = 0)]
+    pub hold_out: usize,
+
+    /// Random changes of the training images.
+    #[command(flatten)]
+    pub augmentation: Augmentation,
+
+    /// End when the validation has not improved for so many epochs
+    #[arg(long, value_name = "EPOCHS")]
+    pub patience: Option<usize>,
+
+    /// How many of the best checkpoints are kept beside the last two
+    #[arg(long, default_value_t = 1)]
+    pub keep: usize,
+
+    /// Threads that read and prepare images ahead of the training
+    #[arg(long, default_value_t = 2)]
+    pub workers: usize,
+
+    /// Memory for images that are kept once they are read, MiB
+    #[arg(long, default_value_t = 2048)]
+    pub cache_mib: usize,
 
     /// Compose warp and loss of Burn's own operations, differentiated by its autodiff
     #[arg(long)]
     pub baseline: bool,
-
-    /// Continue the run in --out from its last checkpoint; --epochs may be larger than before
-    #[arg(long)]
-    pub resume: bool,
-
-    /// Plain lines instead of the dashboard, as in a pipe
-    #[arg(long)]
-    pub plain: bool,
-
-    /// Folder for metrics, checkpoints and pictures
-    #[arg(long, default_value = "transmorph-run")]
-    pub out: PathBuf,
 }
 
 /// `--loss`
@@ -104,6 +121,16 @@ pub enum Loss {
     Mse,
     /// Negative mutual information, for two modalities
     Mi,
+}
+
+/// `--regularizer`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Regularizer {
+    /// Mean squared first differences of the displacement
+    Diffusion,
+    /// Mean squared second differences, which leave affine maps free
+    Bending,
 }
 
 /// `--variant`
@@ -140,17 +167,35 @@ pub enum Align {
     Centers,
 }
 
+/// The defaults are those of the flags.
+impl Default for Settings {
+    fn default() -> Self {
+        use clap::FromArgMatches;
+        let flags = Self::augment_args(clap::Command::new("defaults").no_binary_name(true));
+        let matches = flags.try_get_matches_from(std::iter::empty::<String>());
+        let settings = matches.and_then(|matches| Self::from_arg_matches(&matches));
+        settings.expect("every flag has a default")
+    }
+}
+
 impl Settings {
     /// # Errors
-    /// The first flag whose value has no meaning, with a way out.
+    /// The first setting whose value has no meaning, with a way out.
     pub fn validate(&self) -> Result<()> {
         if self.window.is_multiple_of(2) || !(3..=21).contains(&self.window) {
             let what = "--window must be odd and lie in 3..=21 voxels";
             return Err(Error::invalid(what, self.window, "use 9 (TransMorph) or 7 (ANTs)"));
         }
-        for (flag, value, lowest) in [("--epochs", self.epochs, 1), ("--pairs", self.pairs, 1)] {
-            if value < lowest {
-                let what = format!("{flag} must be at least {lowest}");
+        let at_least_one = [
+            ("--epochs", Some(self.epochs)),
+            ("--pairs", self.pairs),
+            ("--patience", self.patience),
+            ("--keep", Some(self.keep)),
+            ("--workers", Some(self.workers)),
+        ];
+        for (flag, value) in at_least_one {
+            if let Some(value @ 0) = value {
+                let what = format!("{flag} must be at least 1");
                 return Err(Error::invalid(what, value, "leave the flag out for the default"));
             }
         }
@@ -162,6 +207,10 @@ impl Settings {
             let what = "--drop-path must lie in 0..1";
             return Err(Error::invalid(what, self.drop_path, "use 0 to switch it off"));
         }
+        if i64::try_from(self.seed).is_err() {
+            let what = "--seed must fit a settings file, at most 9223372036854775807";
+            return Err(Error::invalid(what, self.seed, "use a smaller one"));
+        }
         for (flag, weight) in
             [("--smoothness", self.smoothness_weight()), ("--dice-weight", self.dice_weight)]
         {
@@ -170,6 +219,7 @@ impl Settings {
                 return Err(Error::invalid(what, weight, "leave the flag out for the default"));
             }
         }
+        self.augmentation.validate()?;
         self.image_size().map(|_| ())
     }
 
@@ -188,25 +238,7 @@ impl Settings {
     /// # Errors
     /// A text that is no size, or an extent outside 16..=1024.
     pub fn image_size(&self) -> Result<Option<[usize; 3]>> {
-        let Some(text) = &self.size else { return Ok(None) };
-        let parts: Option<Vec<usize>> = text.split('x').map(|part| part.parse().ok()).collect();
-        let size = match parts.as_deref() {
-            Some(&[n]) => [n; 3],
-            Some(&[x, y, z]) => [x, y, z],
-            _ => {
-                let what = "--size must be one number of voxels, or three as XxYxZ";
-                return Err(Error::invalid(
-                    what,
-                    text,
-                    "for example --size 48 or --size 80x96x112",
-                ));
-            }
-        };
-        if !size.iter().all(|extent| (16..=1024).contains(extent)) {
-            let what = "--size: every extent must lie in 16..=1024 voxels";
-            return Err(Error::invalid(what, size, "the network needs at least 16 voxels a side"));
-        }
-        Ok(Some(size))
+        self.size.as_deref().map(parse_size).transpose()
     }
 
     /// Squarings that integrate a velocity, with `--integrate`.
@@ -233,4 +265,25 @@ impl Settings {
             .with_seed(self.seed)
             .for_size([z, y, x])
     }
+}
+
+/// A size in voxels, (x, y, z), from `N` or `XxYxZ`.
+///
+/// # Errors
+/// A text that is no size, or an extent outside 16..=1024.
+pub fn parse_size(text: &str) -> Result<[usize; 3]> {
+    let parts: Option<Vec<usize>> = text.split('x').map(|part| part.parse().ok()).collect();
+    let size = match parts.as_deref() {
+        Some(&[n]) => [n; 3],
+        Some(&[x, y, z]) => [x, y, z],
+        _ => {
+            let what = "--size must be one number of voxels, or three as XxYxZ";
+            return Err(Error::invalid(what, text, "for example --size 48 or --size 80x96x112"));
+        }
+    };
+    if !size.iter().all(|extent| (16..=1024).contains(extent)) {
+        let what = "--size: every extent must lie in 16..=1024 voxels";
+        return Err(Error::invalid(what, size, "the network needs at least 16 voxels a side"));
+    }
+    Ok(size)
 }

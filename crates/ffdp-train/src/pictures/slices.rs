@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use ffdp::Result;
-use ffdp::image::LabelMap;
+use ffdp_burn::Result;
+use ffdp_burn::image::LabelMap;
 
 use super::canvas::{Canvas, Color};
 use super::plane::{self, Plane};
-use crate::data::Pair;
+use crate::data::Prepared;
 
 const BACKGROUND: Color = [24, 24, 28];
 const INK: Color = [230, 230, 230];
@@ -25,7 +25,7 @@ const GRID_STEP: usize = 4;
 ///
 /// # Errors
 /// A file that cannot be written.
-pub fn draw(path: &Path, pair: &Pair, moved: &[f32], displacement: &[f32]) -> Result<()> {
+pub fn draw(path: &Path, pair: &Prepared, moved: &[f32], displacement: &[f32]) -> Result<()> {
     let (fixed, moving) = (&pair.fixed.image, &pair.moving.image);
     let planes = plane::middle(&fixed.geometry);
     let longest = fixed.geometry.size.into_iter().max().unwrap_or(1);

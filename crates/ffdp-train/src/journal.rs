@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use burn::train::logger::MetricLogger;
 use burn::train::metric::store::{EpochSummary, MetricsUpdate, Split};
 use burn::train::metric::{MetricDefinition, MetricId, NumericEntry};
-use ffdp::{Error, Result};
+use ffdp_burn::{Error, Result};
 use serde_json::{Map, Value};
 
 /// One line of the journal.

@@ -22,6 +22,8 @@ pub struct Scores {
     pub dice: f64,
     /// Voxels that fold, percent.
     pub folds_percent: f64,
+    /// Deviation of the logarithm of det J.
+    pub sd_log_jacobian: f64,
     pub peak_memory_mib: f64,
     pub started: Instant,
     pub finished: Instant,
@@ -38,6 +40,7 @@ impl Scores {
             overlap,
             dice: f64::NAN,
             folds_percent: f64::NAN,
+            sd_log_jacobian: f64::NAN,
             peak_memory_mib: peak_memory_mib().unwrap_or(f64::NAN),
             started,
             finished: Instant::now(),
@@ -99,6 +102,10 @@ impl Scalar {
 
     pub fn folds() -> Self {
         Self::new("folds", |scores, _| scores.folds_percent).unit("%")
+    }
+
+    pub fn sd_log_jacobian() -> Self {
+        Self::new("sd log j", |scores, _| scores.sd_log_jacobian)
     }
 
     pub fn peak_memory() -> Self {

@@ -4,23 +4,26 @@
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use ffdp::Result;
-use ffdp::baseline;
-use ffdp::image::LabelMap;
-use ffdp::losses::{
-    Lncc, Mse, MutualInformation, Similarity, diffusion, label_dice_loss, memberships, soft_dice,
+use ffdp_burn::Result;
+use ffdp_burn::baseline;
+use ffdp_burn::image::LabelMap;
+use ffdp_burn::losses::{
+    Lncc, Mse, MutualInformation, Similarity, bending_energy, diffusion, label_dice_loss,
+    memberships, soft_dice,
 };
-use ffdp::metrics::{DiceScores, dice, dice_of, warp_labels};
-use ffdp::nets::TransMorph;
-use ffdp::ops::{self, HistogramOptions, LnccOptions};
+use ffdp_burn::metrics::{DiceScores, dice, dice_of, warp_labels};
+use ffdp_burn::nets::TransMorph;
+use ffdp_burn::ops::{self, HistogramOptions, LnccOptions};
 
-use crate::args::{Loss, Settings};
-use crate::data::{Item, Pair};
+use crate::data::{Item, Prepared};
+use crate::settings::{Loss, Regularizer, Settings};
 
 /// The objective of a run.
 #[derive(Clone, Debug)]
 pub struct Objective {
+    /// Who computes its terms.
     pub operations: Operations,
+    regularizer: Regularizer,
     weight: f64,
     dice_weight: f64,
     evaluated_labels: Option<Arc<Vec<i32>>>,
@@ -34,7 +37,9 @@ pub enum Operations {
     /// Burn's own tensor operations and its autodiff, as one would write them without this
     /// library; the same values at more time and memory.
     Baseline {
+        /// The similarity.
         loss: Loss,
+        /// Its window.
         lncc: LnccOptions,
         /// Squarings, with `--integrate`.
         squarings: Option<usize>,
@@ -43,6 +48,7 @@ pub enum Operations {
 
 /// The terms of the objective, each `[1]`.
 pub struct Terms {
+    /// What is minimised.
     pub total: Tensor<1>,
     similarity: Tensor<1>,
     smoothness: Tensor<1>,
@@ -97,10 +103,12 @@ impl Operations {
         }
     }
 
-    fn smoothness(&self, displacement: Tensor<5>) -> Tensor<1> {
-        match self {
-            Self::Fused(_) => diffusion(displacement),
-            Self::Baseline { .. } => baseline::diffusion(displacement),
+    fn smoothness(&self, displacement: Tensor<5>, regularizer: Regularizer) -> Tensor<1> {
+        match (self, regularizer) {
+            (Self::Fused(_), Regularizer::Diffusion) => diffusion(displacement),
+            (Self::Fused(_), Regularizer::Bending) => bending_energy(displacement),
+            (Self::Baseline { .. }, Regularizer::Diffusion) => baseline::diffusion(displacement),
+            (Self::Baseline { .. }, Regularizer::Bending) => baseline::bending_energy(displacement),
         }
     }
 
@@ -139,9 +147,11 @@ impl Operations {
 }
 
 impl Objective {
+    /// The objective of a recipe; Dice counts `evaluated_labels`, or all that occur.
     pub fn new(settings: &Settings, evaluated_labels: Option<&[i32]>) -> Self {
         Self {
             operations: Operations::new(settings),
+            regularizer: settings.regularizer,
             weight: settings.smoothness_weight(),
             dice_weight: settings.dice_weight,
             evaluated_labels: evaluated_labels.map(|ids| Arc::new(ids.to_vec())),
@@ -152,7 +162,7 @@ impl Objective {
     pub fn terms(&self, item: &Item, displacement: Tensor<5>) -> (Terms, Tensor<5>) {
         let moved = self.operations.warp(item.moving.clone(), displacement.clone());
         let similarity = self.operations.similarity(moved.clone(), item.fixed.clone());
-        let smoothness = self.operations.smoothness(displacement.clone());
+        let smoothness = self.operations.smoothness(displacement.clone(), self.regularizer);
         let mut total = similarity.clone() + smoothness.clone().mul_scalar(self.weight);
         let mut overlap = Tensor::zeros([1], &displacement.device());
         if let Some((maps, ids)) = self.labels(item) {
@@ -181,7 +191,7 @@ impl Objective {
     ///
     /// # Errors
     /// A displacement on another grid than the pair's.
-    pub fn dice(&self, pair: &Pair, displacement: &[f32]) -> Result<Option<DiceScores>> {
+    pub fn dice(&self, pair: &Prepared, displacement: &[f32]) -> Result<Option<DiceScores>> {
         let (Some(moving), Some(fixed)) = (&pair.moving.labels, &pair.fixed.labels) else {
             return Ok(None);
         };

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use ffdp::Result;
-use ffdp::synth::{PhantomSettings, subject};
+use ffdp_burn::Result;
+use ffdp_burn::synth::{PhantomSettings, subject};
 
-use super::{Dataset, Pair, Sample, Training};
-use crate::args::Settings;
+use super::{Dataset, Pair, Preparation, Sample, Subject, Training};
+use crate::settings::Settings;
 
 /// Voxels along each axis by default; a step of the tiny network then takes about half a second
 /// on two cores.
 const DEFAULT_SIZE: usize = 64;
+/// Pairs in an epoch by default.
+const DEFAULT_PAIRS: usize = 16;
 const VALIDATION_PAIRS: usize = 2;
 const HELD_OUT_PAIRS: usize = 4;
 /// Seeds of one run's subjects; every run seed has its own block of this length.
@@ -20,10 +22,11 @@ pub fn generate(settings: &Settings) -> Result<Dataset> {
     let size = settings.image_size()?.unwrap_or([DEFAULT_SIZE; 3]);
     let phantom = PhantomSettings::with_size(size);
     let first = settings.seed.wrapping_mul(SEEDS_PER_RUN);
-    let sample = |index: usize| -> Result<Arc<Sample>> {
+    let sample = |index: usize| -> Result<Subject> {
         let subject = subject(&phantom, first.wrapping_add(index as u64))?;
         let name = format!("subject-{index}");
-        Ok(Arc::new(Sample { name, image: subject.image, labels: Some(subject.labels) }))
+        let sample = Sample { name, image: subject.image, labels: Some(subject.labels) };
+        Ok(Subject::Ready(Arc::new(sample)))
     };
     // Held-out subjects come first, so that they are the same however many are trained on.
     let pair = |index: usize| -> Result<Pair> {
@@ -33,13 +36,17 @@ pub fn generate(settings: &Settings) -> Result<Dataset> {
     let validation: Vec<Pair> =
         (HELD_OUT_PAIRS..HELD_OUT_PAIRS + VALIDATION_PAIRS).map(pair).collect::<Result<_>>()?;
     let used = 2 * (HELD_OUT_PAIRS + VALIDATION_PAIRS);
-    let subjects = (used..used + 2 * settings.pairs).map(sample).collect::<Result<_>>()?;
+    let pairs = settings.pairs.unwrap_or(DEFAULT_PAIRS);
+    let subjects = (used..used + 2 * pairs).map(sample).collect::<Result<_>>()?;
     Ok(Dataset {
-        training: Training::Subjects(subjects),
+        training: Training::Subjects { subjects, pairs },
         validation,
         held_out,
         is_held_out: true,
         evaluated_labels: None,
+        preparation: Arc::new(Preparation::new(settings)?),
+        size,
+        axes: "RAS".into(),
         origin: "synthetic brains".into(),
     })
 }

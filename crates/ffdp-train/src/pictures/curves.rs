@@ -1,11 +1,11 @@
 //! Learning curves from the journal.
 
-use ffdp::Result;
+use ffdp_burn::Result;
 
 use super::canvas::{Canvas, Color};
-use crate::args::Settings;
 use crate::evaluate::Evaluation;
 use crate::journal::{self, Record, number};
+use crate::run::Run;
 
 const PAPER: Color = [255, 255, 255];
 const INK: Color = [40, 40, 40];
@@ -37,8 +37,8 @@ struct Chart {
 ///
 /// # Errors
 /// A journal that cannot be read or a picture that cannot be written.
-pub fn draw(settings: &Settings, evaluation: &Evaluation) -> Result<()> {
-    let records = journal::read(&settings.out.join("metrics.jsonl"))?;
+pub fn draw(run: &Run, evaluation: &Evaluation) -> Result<()> {
+    let records = journal::read(&run.folder.journal())?;
     let has = |record: &Record, key: &str, value: &str| record.get(key).is_some_and(|v| v == value);
     let of = |kind: &'static str, split: &'static str| {
         records.iter().filter(move |r| has(r, "kind", kind) && has(r, "split", split))
@@ -68,13 +68,13 @@ pub fn draw(settings: &Settings, evaluation: &Evaluation) -> Result<()> {
         curve("validation", "epoch", "valid", "loss", VALIDATION, 3),
     ];
     let half = SIZE[0] / 2;
-    let name = format!("loss ({:?})", settings.loss);
+    let name = format!("loss ({:?})", run.settings.loss);
     for (index, (title, curves)) in
         [(name, loss), ("mean Dice".into(), dice)].into_iter().enumerate()
     {
         Chart { left: index * half, width: half, title, curves }.draw(&mut canvas, epochs);
     }
-    canvas.save(&settings.out.join("pictures").join("learning-curves.png"))
+    canvas.save(&run.folder.pictures().join("learning-curves.png"))
 }
 
 impl Chart {

@@ -14,16 +14,16 @@ use burn::train::metric::store::{Aggregate, Direction, Split};
 use burn::train::renderer::MetricsRenderer;
 use burn::train::renderer::tui::TuiMetricsRendererWrapper;
 use burn::train::{Interrupter, Learner, SupervisedTraining};
-use ffdp::{Error, Result};
+use ffdp_burn::{Error, Result};
 
-use crate::args::Settings;
-use crate::checkpoint::{self, AtomicCheckpointer, PARTS};
-use crate::data::{Dataset, Loader};
+use crate::checkpoint::{AtomicCheckpointer, PARTS};
+use crate::data::{Dataset, Loader, Pair};
 use crate::journal::{self, Journal};
 use crate::metrics::{Scalar, SecondsPerStep, peak_memory_mib};
 use crate::model::Registration;
 use crate::objective::Objective;
 use crate::progress::PlainLines;
+use crate::run::Run;
 use crate::schedule::Polynomial;
 
 /// Adam's epsilon. Burn's default of 1e-5 would swallow the gradients of a mean over hundreds of
@@ -31,7 +31,9 @@ use crate::schedule::Polynomial;
 const ADAM_EPSILON: f32 = 1e-8;
 
 /// A trained network and how long it took.
+#[derive(Debug)]
 pub struct Trained {
+    /// The network as it was after the last epoch.
     pub model: Registration,
     seconds: f64,
     seconds_per_step: f64,
@@ -43,41 +45,37 @@ pub struct Trained {
 ///
 /// # Errors
 /// Files that cannot be written, and failures of the device or of a checkpoint.
-pub fn train(
-    settings: &Settings,
-    dataset: &Dataset,
-    device: &Device,
-    done: usize,
-) -> Result<Trained> {
+pub fn train(run: &Run, dataset: &Dataset, device: &Device) -> Result<Trained> {
     let started = Instant::now();
+    let Run { settings, folder, done, .. } = run;
+    let (settings, done) = (settings, *done);
     let tracking = device.clone().autodiff();
-    let config = settings.network(dataset.size());
-    let network_file = settings.out.join("network.json");
+    let config = settings.network(dataset.size);
+    let network_file = folder.network();
     burn::config::Config::save(&config, &network_file)
         .map_err(|error| Error::io(&network_file, "write", error))?;
     let objective = Objective::new(settings, dataset.evaluated_labels.as_deref());
     let model = Registration::new(config.init(&tracking), objective);
     let parameters = model.num_params();
 
-    let pictures = settings.out.join("pictures");
-    let training = Loader::training(&dataset.training, settings.seed, done + 1, device);
-    let validation = Loader::validation(&dataset.validation, pictures, done + 1, device);
-    let journal_file = settings.out.join("metrics.jsonl");
+    let training = Loader::training(dataset, settings, done + 1, device);
+    let validation = Loader::validation(dataset, settings, folder.pictures(), done + 1, device);
+    let journal_file = folder.journal();
     let journal = Journal::open(&journal_file, done)?;
     let interrupter = Interrupter::new();
-    let folder = checkpoint::folder(settings);
-    let part = |index: usize| AtomicCheckpointer::new(&folder, PARTS[index]);
+    let checkpoints = folder.checkpoints();
+    let part = |index: usize| AtomicCheckpointer::new(&checkpoints, PARTS[index]);
     let strategy = ComposedCheckpointingStrategy::builder()
         .add(KeepLastNCheckpoints::new(2))
         .add(best(dataset))
         .build();
     let mut training = SupervisedTraining::<Registration>::new(
-        &settings.out,
+        folder.root(),
         std::sync::Arc::new(training),
         std::sync::Arc::new(validation),
     )
     .num_epochs(settings.epochs)
-    .renderer(renderer(settings, &interrupter, done))
+    .renderer(renderer(run, &interrupter))
     .with_interrupter(interrupter)
     .with_metric_logger(journal)
     .with_custom_checkpointers(part(0), part(1), part(2))
@@ -92,7 +90,8 @@ pub fn train(
     .metric_valid_numeric(Scalar::similarity())
     .metric_valid_numeric(Scalar::smoothness())
     .metric_valid_numeric(Scalar::dice())
-    .metric_valid_numeric(Scalar::folds());
+    .metric_valid_numeric(Scalar::folds())
+    .metric_valid_numeric(Scalar::sd_log_jacobian());
     if settings.dice_weight > 0.0 {
         training = training
             .metric_train_numeric(Scalar::overlap())
@@ -102,9 +101,12 @@ pub fn train(
         training = training.checkpoint(done);
     }
 
-    let steps = dataset.steps_per_epoch() * settings.epochs;
     let optimizer = AdamConfig::new().with_amsgrad(true).with_epsilon(ADAM_EPSILON).init();
-    let schedule = ModuleLrScheduler::new(Polynomial::new(settings.learning_rate, steps));
+    let schedule = ModuleLrScheduler::new(Polynomial::new(
+        settings.learning_rate,
+        dataset.steps_per_epoch(),
+        settings.epochs,
+    ));
     let result = training.launch(Learner::new(model, optimizer, schedule));
     // Leaves the dashboard and gives the terminal back.
     drop(result.renderer);
@@ -133,10 +135,7 @@ pub fn train(
 
 /// Keeps the checkpoint of the best validation Dice, or of the lowest loss without labels.
 fn best(dataset: &Dataset) -> MetricCheckpointingStrategy {
-    let labelled = dataset
-        .validation
-        .iter()
-        .all(|pair| pair.fixed.labels.is_some() && pair.moving.labels.is_some());
+    let labelled = dataset.validation.iter().all(Pair::has_labels);
     let (metric, direction) = match labelled {
         true => (Scalar::dice(), Direction::Highest),
         false => (Scalar::loss(), Direction::Lowest),
@@ -145,13 +144,9 @@ fn best(dataset: &Dataset) -> MetricCheckpointingStrategy {
 }
 
 /// Burn's dashboard on a terminal, plain lines in a pipe.
-fn renderer(
-    settings: &Settings,
-    interrupter: &Interrupter,
-    done: usize,
-) -> Box<dyn MetricsRenderer> {
-    if std::io::stdout().is_terminal() && !settings.plain {
-        let checkpoint = (done > 0).then_some(done);
+fn renderer(run: &Run, interrupter: &Interrupter) -> Box<dyn MetricsRenderer> {
+    if std::io::stdout().is_terminal() && !run.plain {
+        let checkpoint = (run.done > 0).then_some(run.done);
         return Box::new(TuiMetricsRendererWrapper::new(interrupter.clone(), checkpoint));
     }
     Box::new(PlainLines::new())

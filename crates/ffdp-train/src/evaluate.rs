@@ -3,18 +3,21 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use ffdp::metrics::{jacobian, local_ncc};
-use ffdp::{Error, Result};
+use ffdp_burn::Result;
+use ffdp_burn::metrics::{jacobian, local_ncc};
 use serde::Serialize;
 
-use crate::args::Settings;
-use crate::data::{Dataset, Pair};
+use crate::data::{Dataset, Prepared};
+use crate::folder::write_text;
 use crate::model::{Registration, predict};
 use crate::pictures;
+use crate::run::Run;
+use crate::settings::Settings;
 
 /// Figures of one pair.
 #[derive(Clone, Debug, Serialize)]
 pub struct PairScores {
+    /// Moving to fixed.
     pub name: String,
     /// Mean Dice over the evaluated labels; `None` without labels.
     pub dice: Option<[f64; 2]>,
@@ -31,7 +34,9 @@ pub struct PairScores {
 /// Figures of all pairs; arrays are before and after.
 #[derive(Clone, Debug, Serialize)]
 pub struct Evaluation {
+    /// Whether the pairs were kept out of the training.
     pub held_out: bool,
+    /// One by one.
     pub pairs: Vec<PairScores>,
 }
 
@@ -40,26 +45,26 @@ pub struct Evaluation {
 /// # Errors
 /// Files that cannot be written and failures of the device.
 pub fn evaluate(
-    settings: &Settings,
+    run: &Run,
     dataset: &Dataset,
     model: &Registration,
     device: &Device,
 ) -> Result<Evaluation> {
-    let score = |(index, pair): (usize, &Pair)| {
-        let path = settings.out.join("pictures").join(format!("pair-{}.png", index + 1));
-        score(settings, pair, model, device, &path)
+    let score = |(index, pair)| {
+        let path = run.folder.pictures().join(format!("pair-{}.png", index + 1));
+        let pair = dataset.preparation.prepare(pair, None)?;
+        score(&run.settings, &pair, model, device, &path)
     };
     let pairs = dataset.held_out.iter().enumerate().map(score).collect::<Result<_>>()?;
     let evaluation = Evaluation { held_out: dataset.is_held_out, pairs };
-    let path = settings.out.join("evaluation.json");
     let text = serde_json::to_string_pretty(&evaluation).expect("figures are plain values");
-    std::fs::write(&path, text).map_err(|error| Error::io(&path, "write", error))?;
+    write_text(&run.folder.evaluation(), &text)?;
     Ok(evaluation)
 }
 
 fn score(
     settings: &Settings,
-    pair: &Pair,
+    pair: &Prepared,
     model: &Registration,
     device: &Device,
     picture: &Path,

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 
-use ffdp::{Error, Result};
+use ffdp_burn::{Error, Result};
 
 use super::font;
 

@@ -3,11 +3,23 @@
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use burn::tensor::Device;
 use clap::Parser;
+use ffdp_burn::Result;
 
-use crate::args::Settings;
+use crate::arguments::TrainArguments;
 use crate::journal::{self, Record};
-use crate::run;
+use crate::run::Finished;
+
+#[derive(Parser)]
+struct Flags {
+    #[command(flatten)]
+    arguments: TrainArguments,
+}
+
+fn run(arguments: &TrainArguments) -> Result<Finished> {
+    crate::run::run(arguments, &Device::flex())
+}
 
 /// A short run of few, small pairs, with random draws within the network.
 const SHORT: [&str; 7] = ["--size", "32", "--pairs", "2", "--drop-path", "0.2", "--plain"];
@@ -19,10 +31,14 @@ fn one_run_at_a_time() -> MutexGuard<'static, ()> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn settings(out: &Path, more: &[&str]) -> Settings {
+fn parse(flags: &[&str]) -> TrainArguments {
+    let flags = Flags::try_parse_from([&["train"], flags].concat());
+    flags.unwrap_or_else(|error| panic!("{error}")).arguments
+}
+
+fn short(out: &Path, more: &[&str]) -> TrainArguments {
     let out = out.to_str().expect("a temporary folder has a plain name");
-    let flags = [&["transmorph", "--out", out][..], &SHORT[..], more].concat();
-    Settings::try_parse_from(flags).unwrap_or_else(|error| panic!("{error}"))
+    parse(&[&["--out", out][..], &SHORT[..], more].concat())
 }
 
 /// The journal without the numbers that no seed decides.
@@ -40,14 +56,14 @@ fn a_resumed_run_repeats_an_uninterrupted_one() {
     let _alone = one_run_at_a_time();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let [whole, parted] = ["whole", "parted"].map(|name| folder.path().join(name));
-    run(&settings(&whole, &["--epochs", "3"])).expect("a new run");
+    run(&short(&whole, &["--epochs", "3"])).expect("a new run");
     // Interrupted in the third epoch: two are saved, the journal already holds steps of a third.
-    run(&settings(&parted, &["--epochs", "3"])).expect("a new run");
+    run(&short(&parted, &["--epochs", "3"])).expect("a new run");
     for part in crate::checkpoint::PARTS {
         let last = parted.join("checkpoint").join(format!("{part}-3.bpk"));
         std::fs::remove_file(last).expect("the third checkpoint was saved");
     }
-    run(&settings(&parted, &["--epochs", "3", "--resume"])).expect("a resumed run");
+    run(&short(&parted, &["--epochs", "3", "--resume"])).expect("a resumed run");
     let (whole, parted) = (journal_of(&whole), journal_of(&parted));
     assert_eq!(whole.len(), 3 * (4 + 1 + 2 + 1), "4 steps, 2 validations and 2 means an epoch");
     for (a, b) in whole.iter().zip(&parted) {
@@ -71,7 +87,7 @@ fn baseline_and_fused_operations_train_alike() {
             if name == "baseline" {
                 flags.push("--baseline");
             }
-            run(&settings(&out, &flags)).expect("a run");
+            run(&short(&out, &flags)).expect("a run");
             let steps = journal_of(&out).into_iter();
             let steps =
                 steps.filter(|record| record["kind"] == "step" && record["split"] == "train");
@@ -89,15 +105,15 @@ fn a_run_is_not_overwritten_nor_resumed_with_other_settings() {
     let _alone = one_run_at_a_time();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let out = folder.path().join("run");
-    let missing = run(&settings(&out, &["--resume"])).expect_err("nothing to resume").to_string();
-    assert!(missing.contains("settings.json"), "{missing}");
-    run(&settings(&out, &["--epochs", "1"])).expect("a new run");
+    let missing = run(&short(&out, &["--resume"])).expect_err("nothing to resume").to_string();
+    assert!(missing.contains("settings.toml"), "{missing}");
+    run(&short(&out, &["--epochs", "1"])).expect("a new run");
     for (more, expected) in [
         (&["--epochs", "1"][..], "--out must name a folder without a run"),
         (&["--epochs", "1", "--resume"], "--epochs must exceed the 1 epochs"),
         (&["--epochs", "2", "--resume", "--seed", "5"], "started with --seed 0, got"),
     ] {
-        let error = run(&settings(&out, more)).expect_err(expected).to_string();
+        let error = run(&short(&out, more)).expect_err(expected).to_string();
         assert!(error.contains(expected), "{error}");
     }
 }
@@ -111,17 +127,15 @@ fn impossible_settings_are_refused_with_a_way_out() {
         (&["--epochs", "0"], "--epochs must be at least 1"),
         (&["--learning-rate", "0"], "--learning-rate must lie"),
         (&["--smoothness=-1"], "--smoothness must be finite"),
-        (&["--device", "gpu"], "--device must be cpu, cuda"),
+        (&["--augment-noise", "2"], "--augment-noise must lie in 0..1"),
         (&["--data", "/nowhere-at-all"], "/nowhere-at-all"),
     ] {
         let out = folder.path().join(more[0]);
-        let flags = ["transmorph", "--out", out.to_str().expect("plain")];
-        let flags = [&flags[..], more].concat();
-        let settings = Settings::try_parse_from(flags).unwrap_or_else(|error| panic!("{error}"));
-        let error = run(&settings).expect_err(expected).to_string();
+        let out = out.to_str().expect("plain");
+        let arguments = parse(&[&["--out", out][..], more].concat());
+        let error = run(&arguments).expect_err(expected).to_string();
         assert!(error.contains(expected), "{error}");
     }
-    let mut odd = settings(folder.path(), &[]);
-    odd.size = Some("40x4".into());
-    assert!(odd.validate().expect_err("two extents").to_string().contains("XxYxZ"));
+    let odd = short(folder.path(), &["--size", "40x4"]);
+    assert!(run(&odd).expect_err("two extents").to_string().contains("XxYxZ"));
 }
