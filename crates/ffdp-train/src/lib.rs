@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! run              a run from its arguments to its tables; read it first
-//!   > train, evaluate, predict        Burn's Learner; the closing table; NIfTI to NIfTI
+//!   > train, evaluate, predict        Burn's Learner; the closing table; images to transforms
+//!   > import                          weights from PyTorch
 //!     > model > objective             what a step is; what is minimised
-//!     > checkpoint, schedule, stopping, journal, metrics, progress
+//!     > checkpoint, schedule, journal, metrics, progress
 //!     > pictures                      slices, warped grids and learning curves as PNG
 //!     > data                          images, pairs, their order, augmentation, prefetching
 //!       > folder, arguments > settings
@@ -18,11 +19,13 @@ pub mod checkpoint;
 pub mod data;
 pub mod evaluate;
 pub mod folder;
+pub mod import;
 pub mod journal;
 mod metrics;
 pub mod model;
 pub mod objective;
 pub mod pictures;
+pub mod predict;
 mod progress;
 pub mod run;
 pub mod schedule;
@@ -35,6 +38,7 @@ pub use arguments::{Recipe, TrainArguments};
 pub use data::Dataset;
 pub use evaluate::{Evaluation, evaluate};
 pub use folder::RunFolder;
+pub use predict::{CheckpointChoice, Predictor};
 pub use run::{Finished, Run, run};
 pub use settings::Settings;
 pub use train::{Trained, train};

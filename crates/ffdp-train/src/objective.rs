@@ -200,6 +200,6 @@ impl Objective {
             Some(ids) => dice_of(&fixed.data, &moved.data, ids),
             None => dice(&fixed.data, &moved.data),
         };
-        scores.map(Some)
+        scores.map(|scores| Some(scores.counting_lost(&moving.ids())))
     }
 }

@@ -33,7 +33,7 @@ pub struct Run {
 /// What a run found.
 #[derive(Debug)]
 pub struct Finished {
-    /// The network, as it was after the last epoch, and what the training took.
+    /// The network, as it was after the best epoch, and what the training took.
     pub trained: Trained,
     /// Its figures on held-out pairs.
     pub evaluation: Evaluation,

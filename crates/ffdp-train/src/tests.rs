@@ -6,6 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use burn::tensor::Device;
 use clap::Parser;
 use ffdp_burn::Result;
+use ffdp_burn::io::nifti::{write_labels, write_volume};
+use ffdp_burn::synth::{PhantomSettings, subject};
 
 use crate::arguments::TrainArguments;
 use crate::journal::{self, Record};
@@ -138,4 +140,46 @@ fn impossible_settings_are_refused_with_a_way_out() {
     }
     let odd = short(folder.path(), &["--size", "40x4"]);
     assert!(run(&odd).expect_err("two extents").to_string().contains("XxYxZ"));
+}
+
+#[test]
+fn lists_of_images_are_trained_in_random_pairs() {
+    let _alone = one_run_at_a_time();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let data = folder.path().join("data");
+    std::fs::create_dir_all(data.join("images")).expect("writable");
+    std::fs::create_dir(data.join("labels")).expect("writable");
+    for k in 0..5 {
+        // Sizes differ from file to file; --size brings them together.
+        let phantom = PhantomSettings::with_size([30 + k, 32, 36 - k]);
+        let subject = subject(&phantom, k as u64).expect("valid settings");
+        let name = format!("subject-{k}.nii.gz");
+        write_volume(data.join("images").join(&name), &subject.image).expect("writable");
+        write_labels(data.join("labels").join(&name), &subject.labels).expect("writable");
+    }
+    let data = data.to_str().expect("plain");
+    let train = |out: &str, more: &[&str]| {
+        let out = folder.path().join(out);
+        let flags = ["--data", data, "--size", "32x32x16", "--epochs", "2", "--plain"];
+        let names = ["--out", out.to_str().expect("plain"), "--hold-out", "2", "--seed", "4"];
+        run(&parse(&[&flags[..], &names, more].concat())).expect("a run");
+        journal_of(&out)
+    };
+    let plain = train("plain", &["--dice-weight", "1", "--regularizer", "bending"]);
+    // Three images, three random pairs in both directions; two for validation, one pair.
+    assert_eq!(plain.len(), 2 * (6 + 1 + 1 + 1));
+    assert!(plain.iter().all(|record| journal::number(record, "loss").is_finite()));
+    let validation = plain.iter().filter(|record| record["split"] == "valid");
+    assert!(validation.clone().count() > 0);
+    for record in validation {
+        assert!((0.0..1.0).contains(&journal::number(record, "dice")), "{record:?}");
+        assert!(journal::number(record, "sd_log_j").is_finite(), "{record:?}");
+    }
+    // Threads and cache change nothing; augmentation does.
+    let changes = ["--augment-flips", "--augment-scaling", "0.05", "--augment-brightness", "0.1"];
+    let augmented = train("augmented", &changes);
+    let few = train("few", &[&changes[..], &["--workers", "1", "--cache-mib", "0"]].concat());
+    assert_eq!(augmented, few);
+    let first = |records: &[Record]| journal::number(&records[0], "similarity");
+    assert_ne!(first(&plain), first(&augmented));
 }

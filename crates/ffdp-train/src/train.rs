@@ -7,21 +7,18 @@ use burn::module::Module;
 use burn::optim::AdamConfig;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::tensor::Device;
-use burn::train::checkpoint::{
-    ComposedCheckpointingStrategy, KeepLastNCheckpoints, MetricCheckpointingStrategy,
-};
-use burn::train::metric::store::{Aggregate, Direction, Split};
 use burn::train::renderer::MetricsRenderer;
 use burn::train::renderer::tui::TuiMetricsRendererWrapper;
 use burn::train::{Interrupter, Learner, SupervisedTraining};
 use ffdp_burn::{Error, Result};
 
-use crate::checkpoint::{AtomicCheckpointer, PARTS};
-use crate::data::{Dataset, Loader, Pair};
+use crate::checkpoint::{self, AtomicCheckpointer, Criterion, Keep, PARTS, Patience, Scores};
+use crate::data::{Dataset, Loader};
 use crate::journal::{self, Journal};
 use crate::metrics::{Scalar, SecondsPerStep, peak_memory_mib};
 use crate::model::Registration;
 use crate::objective::Objective;
+use crate::predict::InputGrid;
 use crate::progress::PlainLines;
 use crate::run::Run;
 use crate::schedule::Polynomial;
@@ -33,8 +30,10 @@ const ADAM_EPSILON: f32 = 1e-8;
 /// A trained network and how long it took.
 #[derive(Debug)]
 pub struct Trained {
-    /// The network as it was after the last epoch.
+    /// The network as it was after the best epoch.
     pub model: Registration,
+    /// That epoch, from 1.
+    pub epoch: usize,
     seconds: f64,
     seconds_per_step: f64,
     steps: usize,
@@ -54,6 +53,7 @@ pub fn train(run: &Run, dataset: &Dataset, device: &Device) -> Result<Trained> {
     let network_file = folder.network();
     burn::config::Config::save(&config, &network_file)
         .map_err(|error| Error::io(&network_file, "write", error))?;
+    InputGrid::of(dataset).save(&folder.input())?;
     let objective = Objective::new(settings, dataset.evaluated_labels.as_deref());
     let model = Registration::new(config.init(&tracking), objective);
     let parameters = model.num_params();
@@ -62,13 +62,14 @@ pub fn train(run: &Run, dataset: &Dataset, device: &Device) -> Result<Trained> {
     let validation = Loader::validation(dataset, settings, folder.pictures(), done + 1, device);
     let journal_file = folder.journal();
     let journal = Journal::open(&journal_file, done)?;
+    let known = journal::read(&journal_file)?;
     let interrupter = Interrupter::new();
     let checkpoints = folder.checkpoints();
     let part = |index: usize| AtomicCheckpointer::new(&checkpoints, PARTS[index]);
-    let strategy = ComposedCheckpointingStrategy::builder()
-        .add(KeepLastNCheckpoints::new(2))
-        .add(best(dataset))
-        .build();
+    let criterion = Criterion::of(dataset);
+    let scores = Scores::new(criterion, criterion.scores(&known));
+    let saved = checkpoint::complete(&checkpoints).into_iter().filter(|&epoch| epoch <= done);
+    let keep = Keep::new(scores.clone(), settings.keep, saved.collect());
     let mut training = SupervisedTraining::<Registration>::new(
         folder.root(),
         std::sync::Arc::new(training),
@@ -79,7 +80,7 @@ pub fn train(run: &Run, dataset: &Dataset, device: &Device) -> Result<Trained> {
     .with_interrupter(interrupter)
     .with_metric_logger(journal)
     .with_custom_checkpointers(part(0), part(1), part(2))
-    .with_checkpointing_strategy(strategy)
+    .with_checkpointing_strategy(keep)
     .metric_train_numeric(Scalar::loss())
     .metric_train_numeric(Scalar::similarity())
     .metric_train_numeric(Scalar::smoothness())
@@ -96,6 +97,9 @@ pub fn train(run: &Run, dataset: &Dataset, device: &Device) -> Result<Trained> {
         training = training
             .metric_train_numeric(Scalar::overlap())
             .metric_valid_numeric(Scalar::overlap());
+    }
+    if let Some(epochs) = settings.patience {
+        training = training.early_stopping(Patience::new(scores, epochs));
     }
     if done > 0 {
         training = training.checkpoint(done);
@@ -124,23 +128,15 @@ pub fn train(run: &Run, dataset: &Dataset, device: &Device) -> Result<Trained> {
         .map(|record| journal::number(record, "seconds"))
         .filter(|seconds| seconds.is_finite())
         .collect();
+    let epoch = checkpoint::best_weights(folder)?;
     Ok(Trained {
-        model: result.model,
+        model: checkpoint::load_weights(folder, epoch, result.model)?,
+        epoch,
         seconds: started.elapsed().as_secs_f64(),
         seconds_per_step: timed.iter().sum::<f64>() / timed.len() as f64,
         steps: timed.len(),
         parameters,
     })
-}
-
-/// Keeps the checkpoint of the best validation Dice, or of the lowest loss without labels.
-fn best(dataset: &Dataset) -> MetricCheckpointingStrategy {
-    let labelled = dataset.validation.iter().all(Pair::has_labels);
-    let (metric, direction) = match labelled {
-        true => (Scalar::dice(), Direction::Highest),
-        false => (Scalar::loss(), Direction::Lowest),
-    };
-    MetricCheckpointingStrategy::new(&metric, Aggregate::Mean, direction, Split::Valid)
 }
 
 /// Burn's dashboard on a terminal, plain lines in a pipe.
@@ -160,9 +156,9 @@ impl Trained {
             None => "unknown on this system".into(),
         };
         format!(
-            "parameters      {}\nsteps           {}\nseconds a step  {:.3}\ntraining        {:.0} \
+            "best epoch      {}\nparameters      {}\nsteps           {}\nseconds a step  {:.3}\ntraining        {:.0} \
              s, validation included\nmemory          {memory}",
-            self.parameters, self.steps, self.seconds_per_step, self.seconds
+            self.epoch, self.parameters, self.steps, self.seconds_per_step, self.seconds
         )
     }
 }

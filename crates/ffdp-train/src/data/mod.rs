@@ -24,8 +24,9 @@ use ffdp_burn::image::{LabelMap, Volume};
 use ffdp_burn::{Error, Result};
 
 pub use augment::{Augmentation, Draw};
+pub use cache::INTENSITY_PERCENTILES;
 pub use loader::{Item, Loader};
-pub use prepare::Preparation;
+pub use prepare::{Preparation, image_on, placement};
 
 use crate::settings::Settings;
 
