@@ -103,7 +103,7 @@ pub fn read(path: &Path) -> Result<Settings> {
     let text = fs::read_to_string(path).map_err(|error| Error::io(path, "read", error))?;
     toml::from_str(&text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);
-        let line = text[..start].lines().count().max(1);
+        let line = 1 + text[..start].matches('\n').count();
         let what = format!("{} line {line}: {}", path.display(), error.message());
         let value = text.lines().nth(line - 1).unwrap_or_default().to_string();
         Error::invalid(what, value, "entries have the names of the settings.toml of a run")

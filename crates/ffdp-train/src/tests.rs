@@ -138,7 +138,7 @@ fn impossible_settings_are_refused_with_a_way_out() {
         let error = run(&arguments).expect_err(expected).to_string();
         assert!(error.contains(expected), "{error}");
     }
-    let odd = short(folder.path(), &["--size", "40x4"]);
+    let odd = parse(&["--size", "40x4", "--out", folder.path().to_str().expect("plain")]);
     assert!(run(&odd).expect_err("two extents").to_string().contains("XxYxZ"));
 }
 
