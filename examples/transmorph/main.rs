@@ -66,7 +66,7 @@ fn train(arguments: &Arguments) -> Result<()> {
     let trained = ffdp_train::train(&run, &dataset, &device)?;
     // Pairs that were not trained on: overlap, folds, a picture each.
     let evaluation = evaluate(&run, &dataset, &trained.model, &device)?;
-    pictures::curves::draw(&run, &evaluation)?;
+    pictures::curves::draw(&run.folder, run.settings.loss, evaluation.mean_dice())?;
     println!("{}", evaluation.table());
     println!("{}", trained.table());
     eprintln!("pictures, metrics and checkpoints are in {}", run.folder.root().display());

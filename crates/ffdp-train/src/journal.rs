@@ -18,6 +18,8 @@ use burn::train::metric::{MetricDefinition, MetricId, NumericEntry};
 use ffdp_burn::{Error, Result};
 use serde_json::{Map, Value};
 
+use crate::folder::write_text;
+
 /// One line of the journal.
 pub type Record = Map<String, Value>;
 
@@ -40,23 +42,23 @@ impl Journal {
         let kept = if epochs == 0 { Vec::new() } else { read(path)? };
         let kept: Vec<Record> =
             kept.into_iter().filter(|record| number(record, "epoch") <= epochs as f64).collect();
+        let lines: String = kept.iter().map(line).collect();
+        write_text(path, &lines)?;
+        let file = File::options().append(true).open(path);
         let mut journal = Self {
-            file: File::create(path).map_err(|error| Error::io(path, "create", error))?,
+            file: file.map_err(|error| Error::io(path, "write", error))?,
             path: path.to_path_buf(),
             names: HashMap::new(),
             steps: HashMap::new(),
             epochs: HashMap::new(),
         };
-        for record in &kept {
-            journal.remember(record);
-            journal.write(record);
-        }
+        kept.iter().for_each(|record| journal.remember(record));
         Ok(journal)
     }
 
     fn write(&mut self, record: &Record) {
-        let line = serde_json::to_string(record).expect("a map of numbers is JSON");
-        if let Err(error) = writeln!(self.file, "{line}") {
+        // One write a line: a reader, or a run that is killed, sees whole ones.
+        if let Err(error) = self.file.write_all(line(record).as_bytes()) {
             eprintln!("warning: could not write {}: {error}", self.path.display());
         }
     }
@@ -128,7 +130,11 @@ pub fn number(record: &Record, name: &str) -> f64 {
     record.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN)
 }
 
-/// All records of a journal.
+fn line(record: &Record) -> String {
+    format!("{}\n", serde_json::to_string(record).expect("a map of numbers is JSON"))
+}
+
+/// All records of a journal; a last line that was not finished is left out.
 ///
 /// # Errors
 /// A file that cannot be read, or a line that is no JSON object.
@@ -140,5 +146,6 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
             Error::invalid(what, line, "remove the line, or start a new run in another --out")
         })
     };
-    text.lines().enumerate().map(parse).collect()
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole.lines().enumerate().map(parse).collect()
 }

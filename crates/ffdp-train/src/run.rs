@@ -1,18 +1,13 @@
-//! A run from its arguments to its tables.
+//! A run that is about to start or to continue: its recipe, its folder, what is done already.
 
 use std::fs;
 
-use burn::tensor::Device;
 use ffdp_burn::{Error, Result};
 
 use crate::arguments::{self, TrainArguments};
 use crate::checkpoint;
-use crate::data::Dataset;
-use crate::evaluate::{Evaluation, evaluate};
 use crate::folder::{RunFolder, write_text};
-use crate::pictures;
 use crate::settings::Settings;
-use crate::train::{Trained, train};
 
 /// Settings that a resumed run may change: how long, and what does not touch the numbers.
 const CHANGEABLE: [&str; 5] = ["epochs", "patience", "keep", "workers", "cache_mib"];
@@ -28,30 +23,6 @@ pub struct Run {
     pub done: usize,
     /// Lines instead of the dashboard.
     pub plain: bool,
-}
-
-/// What a run found.
-#[derive(Debug)]
-pub struct Finished {
-    /// The network, as it was after the best epoch, and what the training took.
-    pub trained: Trained,
-    /// Its figures on held-out pairs.
-    pub evaluation: Evaluation,
-}
-
-/// Trains and evaluates as the arguments say.
-///
-/// # Errors
-/// Arguments without meaning, files that cannot be read or written, failures of the device.
-pub fn run(arguments: &TrainArguments, device: &Device) -> Result<Finished> {
-    let run = Run::open(arguments)?;
-    let dataset = Dataset::open(&run.settings)?;
-    run.prepare()?;
-    eprintln!("{}", dataset.summary());
-    let trained = train(&run, &dataset, device)?;
-    let evaluation = evaluate(&run, &dataset, &trained.model, device)?;
-    pictures::curves::draw(&run, &evaluation)?;
-    Ok(Finished { trained, evaluation })
 }
 
 impl Run {

@@ -9,9 +9,9 @@ use ffdp_burn::Result;
 use ffdp_burn::io::nifti::{write_labels, write_volume};
 use ffdp_burn::synth::{PhantomSettings, subject};
 
+use crate::Finished;
 use crate::arguments::TrainArguments;
 use crate::journal::{self, Record};
-use crate::run::Finished;
 
 #[derive(Parser)]
 struct Flags {
@@ -20,7 +20,7 @@ struct Flags {
 }
 
 fn run(arguments: &TrainArguments) -> Result<Finished> {
-    crate::run::run(arguments, &Device::flex())
+    crate::run(arguments, &Device::flex())
 }
 
 /// A short run of few, small pairs, with random draws within the network.

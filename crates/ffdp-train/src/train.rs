@@ -14,14 +14,15 @@ use ffdp_burn::{Error, Result};
 
 use crate::checkpoint::{self, AtomicCheckpointer, Criterion, Keep, PARTS, Patience, Scores};
 use crate::data::{Dataset, Loader};
+use crate::input::InputGrid;
 use crate::journal::{self, Journal};
 use crate::metrics::{Scalar, SecondsPerStep, peak_memory_mib};
 use crate::model::Registration;
 use crate::objective::Objective;
-use crate::predict::InputGrid;
 use crate::progress::PlainLines;
 use crate::run::Run;
 use crate::schedule::Polynomial;
+use crate::settings::Settings;
 
 /// Adam's epsilon. Burn's default of 1e-5 would swallow the gradients of a mean over hundreds of
 /// thousands of voxels.
@@ -80,24 +81,8 @@ pub fn train(run: &Run, dataset: &Dataset, device: &Device) -> Result<Trained> {
     .with_interrupter(interrupter)
     .with_metric_logger(journal)
     .with_custom_checkpointers(part(0), part(1), part(2))
-    .with_checkpointing_strategy(keep)
-    .metric_train_numeric(Scalar::loss())
-    .metric_train_numeric(Scalar::similarity())
-    .metric_train_numeric(Scalar::smoothness())
-    .metric_train_numeric(SecondsPerStep::new())
-    .metric_train_numeric(Scalar::peak_memory())
-    .metric_train_numeric(Scalar::learning_rate())
-    .metric_valid_numeric(Scalar::loss())
-    .metric_valid_numeric(Scalar::similarity())
-    .metric_valid_numeric(Scalar::smoothness())
-    .metric_valid_numeric(Scalar::dice())
-    .metric_valid_numeric(Scalar::folds())
-    .metric_valid_numeric(Scalar::sd_log_jacobian());
-    if settings.dice_weight > 0.0 {
-        training = training
-            .metric_train_numeric(Scalar::overlap())
-            .metric_valid_numeric(Scalar::overlap());
-    }
+    .with_checkpointing_strategy(keep);
+    training = measured(training, settings);
     if let Some(epochs) = settings.patience {
         training = training.early_stopping(Patience::new(scores, epochs));
     }
@@ -137,6 +122,30 @@ pub fn train(run: &Run, dataset: &Dataset, device: &Device) -> Result<Trained> {
         steps: timed.len(),
         parameters,
     })
+}
+
+/// The numbers that are logged and shown.
+fn measured(
+    training: SupervisedTraining<Registration>,
+    settings: &Settings,
+) -> SupervisedTraining<Registration> {
+    let training = training
+        .metric_train_numeric(Scalar::loss())
+        .metric_train_numeric(Scalar::similarity())
+        .metric_train_numeric(Scalar::smoothness())
+        .metric_train_numeric(SecondsPerStep::new())
+        .metric_train_numeric(Scalar::peak_memory())
+        .metric_train_numeric(Scalar::learning_rate())
+        .metric_valid_numeric(Scalar::loss())
+        .metric_valid_numeric(Scalar::similarity())
+        .metric_valid_numeric(Scalar::smoothness())
+        .metric_valid_numeric(Scalar::dice())
+        .metric_valid_numeric(Scalar::folds())
+        .metric_valid_numeric(Scalar::sd_log_jacobian());
+    if settings.dice_weight == 0.0 {
+        return training;
+    }
+    training.metric_train_numeric(Scalar::overlap()).metric_valid_numeric(Scalar::overlap())
 }
 
 /// Burn's dashboard on a terminal, plain lines in a pipe.

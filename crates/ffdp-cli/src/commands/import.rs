@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use ffdp_burn::Error;
 use ffdp_train::Settings;
-use ffdp_train::import::{GridCompat, import};
-use ffdp_train::predict::InputGrid;
+use ffdp_train::import::import;
+use ffdp_train::input::{GridCompat, InputGrid};
 use ffdp_train::settings::{Align, ResolutionArg, VariantArg, parse_size};
 
 use crate::failure::Outcome;

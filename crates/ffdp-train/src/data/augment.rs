@@ -4,90 +4,13 @@
 //! that image and labels are interpolated once, by the same map. Mirroring is the same for both
 //! images of a pair; everything else is drawn for each image by itself.
 
-use clap::Args;
+use ffdp_burn::Result;
 use ffdp_burn::image::{Affine, Geometry, Matrix3, Physical};
-use ffdp_burn::{Error, Result};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
-use serde::{Deserialize, Serialize};
 
-/// How much images are changed. Every amount is the largest one; 0 changes nothing.
-#[derive(Args, Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Augmentation {
-    /// Mirror both images of a pair along random axes of the grid
-    #[arg(long = "augment-flips")]
-    pub flips: bool,
-
-    /// Turn each image by up to so many degrees about every axis
-    #[arg(long = "augment-rotation", value_name = "DEGREES", default_value_t = 0.0)]
-    pub rotation: f64,
-
-    /// Stretch each image along every axis by a factor of up to exp(S)
-    #[arg(long = "augment-scaling", value_name = "S", default_value_t = 0.0)]
-    pub scaling: f64,
-
-    /// Shift each image along every axis by up to so many mm
-    #[arg(long = "augment-shift", value_name = "MM", default_value_t = 0.0)]
-    pub shift: f64,
-
-    /// Raise intensities (in 0..1) to a power between exp(-G) and exp(G)
-    #[arg(long = "augment-gamma", value_name = "G", default_value_t = 0.0)]
-    pub gamma: f64,
-
-    /// Multiply intensities by a factor between exp(-B) and exp(B)
-    #[arg(long = "augment-brightness", value_name = "B", default_value_t = 0.0)]
-    pub brightness: f64,
-
-    /// Add normal noise with a deviation of up to so much (intensities lie in 0..1)
-    #[arg(long = "augment-noise", value_name = "SD", default_value_t = 0.0)]
-    pub noise: f64,
-}
-
-impl Augmentation {
-    /// # Errors
-    /// The first amount outside its range.
-    pub fn validate(&self) -> Result<()> {
-        let limits = [
-            ("--augment-rotation", self.rotation, 180.0),
-            ("--augment-scaling", self.scaling, 1.0),
-            ("--augment-shift", self.shift, 1000.0),
-            ("--augment-gamma", self.gamma, 2.0),
-            ("--augment-brightness", self.brightness, 2.0),
-            ("--augment-noise", self.noise, 1.0),
-        ];
-        for (flag, value, limit) in limits {
-            if !(0.0..=limit).contains(&value) {
-                let what = format!("{flag} must lie in 0..{limit}");
-                return Err(Error::invalid(what, value, "use 0 to switch it off"));
-            }
-        }
-        Ok(())
-    }
-
-    /// The changes of one training step; `None` where nothing is to be changed.
-    pub fn draw(&self, random: &mut ChaCha8Rng) -> Option<Draw> {
-        if *self == Self::default() {
-            return None;
-        }
-        let flips = [(); 3].map(|()| random.random::<bool>() && self.flips);
-        Some(Draw { flips, moving: self.draw_image(random), fixed: self.draw_image(random) })
-    }
-
-    fn draw_image(&self, random: &mut ChaCha8Rng) -> ImageDraw {
-        let mut within = |limit: f64| limit * random.random_range(-1.0..=1.0);
-        ImageDraw {
-            radians: [(); 3].map(|()| within(self.rotation.to_radians())),
-            scales: [(); 3].map(|()| within(self.scaling).exp()),
-            shift_mm: [(); 3].map(|()| within(self.shift)),
-            gamma: within(self.gamma).exp() as f32,
-            factor: within(self.brightness).exp() as f32,
-            noise: within(self.noise).abs() as f32,
-            seed: random.random(),
-        }
-    }
-}
+use crate::settings::Augmentation;
 
 /// The changes of one step.
 #[derive(Clone, Debug)]
@@ -112,6 +35,16 @@ pub struct ImageDraw {
 }
 
 impl Draw {
+    /// The changes of one training step; `None` where nothing is to be changed.
+    pub fn new(amounts: &Augmentation, random: &mut ChaCha8Rng) -> Option<Self> {
+        if *amounts == Augmentation::default() {
+            return None;
+        }
+        let flips = [(); 3].map(|()| random.random::<bool>() && amounts.flips);
+        let (moving, fixed) = (ImageDraw::new(amounts, random), ImageDraw::new(amounts, random));
+        Some(Self { flips, moving, fixed })
+    }
+
     /// The map from points of `grid` to points of the image, RAS mm: mirrored at the grid's middle,
     /// then what is drawn for `image`, about the same middle.
     ///
@@ -136,6 +69,19 @@ impl Draw {
 }
 
 impl ImageDraw {
+    fn new(amounts: &Augmentation, random: &mut ChaCha8Rng) -> Self {
+        let mut within = |limit: f64| limit * random.random_range(-1.0..=1.0);
+        Self {
+            radians: [(); 3].map(|()| within(amounts.rotation.to_radians())),
+            scales: [(); 3].map(|()| within(amounts.scaling).exp()),
+            shift_mm: [(); 3].map(|()| within(amounts.shift)),
+            gamma: within(amounts.gamma).exp() as f32,
+            factor: within(amounts.brightness).exp() as f32,
+            noise: within(amounts.noise).abs() as f32,
+            seed: random.random(),
+        }
+    }
+
     /// Changes intensities in 0..1.
     pub fn apply(&self, values: &mut [f32]) {
         let mut random = ChaCha8Rng::seed_from_u64(self.seed);
@@ -179,8 +125,8 @@ mod tests {
     #[test]
     fn nothing_is_drawn_unless_asked_for_and_the_same_by_the_same_seed() {
         let mut random = ChaCha8Rng::seed_from_u64(1);
-        assert!(Augmentation::default().draw(&mut random).is_none());
-        let draw = |seed| format!("{:?}", ALL.draw(&mut ChaCha8Rng::seed_from_u64(seed)));
+        assert!(Draw::new(&Augmentation::default(), &mut random).is_none());
+        let draw = |seed| format!("{:?}", Draw::new(&ALL, &mut ChaCha8Rng::seed_from_u64(seed)));
         assert_eq!(draw(5), draw(5));
         assert_ne!(draw(5), draw(6));
     }
@@ -191,7 +137,7 @@ mod tests {
         let centre = grid.center_mm();
         let mut mirrored = 0;
         for seed in 0..50 {
-            let draw = ALL.draw(&mut ChaCha8Rng::seed_from_u64(seed)).expect("asked for");
+            let draw = Draw::new(&ALL, &mut ChaCha8Rng::seed_from_u64(seed)).expect("asked for");
             let map = draw.map(&draw.fixed, &grid).expect("a grid with axes");
             let moved = map.apply(centre);
             for i in 0..3 {
@@ -209,7 +155,7 @@ mod tests {
     fn mirrors_map_the_grid_onto_itself() {
         let grid = Geometry::new([5, 4, 3], [1.0, 2.0, 3.0]).expect("a grid");
         let flips = Augmentation { flips: true, ..Augmentation::default() };
-        let draw = flips.draw(&mut ChaCha8Rng::seed_from_u64(3)).expect("asked for");
+        let draw = Draw::new(&flips, &mut ChaCha8Rng::seed_from_u64(3)).expect("asked for");
         let map = draw.map(&draw.moving, &grid).expect("a grid with axes");
         let to_voxel = grid.voxel_to_mm().then(&map).then(&grid.mm_to_voxel());
         let corner = to_voxel.apply([0.0; 3]);
@@ -222,7 +168,7 @@ mod tests {
     #[test]
     fn noise_has_the_deviation_that_was_drawn() {
         let noise = Augmentation { noise: 0.1, ..Augmentation::default() };
-        let draw = noise.draw(&mut ChaCha8Rng::seed_from_u64(0)).expect("asked for");
+        let draw = Draw::new(&noise, &mut ChaCha8Rng::seed_from_u64(0)).expect("asked for");
         let mut values = vec![0.5f32; 20_000];
         draw.fixed.apply(&mut values);
         let variance = values.iter().map(|v| f64::from(v - 0.5).powi(2)).sum::<f64>() / 2e4;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use ffdp_burn::image::{LabelMap, Volume};
 use ffdp_burn::{Error, Result};
 
-pub use augment::{Augmentation, Draw};
+pub use augment::Draw;
 pub use cache::INTENSITY_PERCENTILES;
 pub use loader::{Item, Loader};
 pub use prepare::{Preparation, image_on, placement};

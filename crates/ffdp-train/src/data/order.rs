@@ -4,7 +4,8 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Augmentation, Draw, Pair, Subject, Training};
+use super::{Draw, Pair, Subject, Training};
+use crate::settings::Augmentation;
 
 /// One step to come.
 #[derive(Clone, Debug)]
@@ -28,7 +29,7 @@ pub fn epoch(
     let mut both: Vec<Pair> =
         pairs.iter().flat_map(|pair| [pair.clone(), pair.swapped()]).collect();
     both.shuffle(&mut random);
-    both.into_iter().map(|pair| Task { pair, draw: augmentation.draw(&mut random) }).collect()
+    both.into_iter().map(|pair| Task { pair, draw: Draw::new(augmentation, &mut random) }).collect()
 }
 
 /// Random partners. The subjects are shuffled and stand in a ring; if there are to be at least as

@@ -10,8 +10,8 @@ use ffdp_burn::transform::{Composite, Step};
 
 use super::augment::ImageDraw;
 use super::cache::Cache;
-use super::{Augmentation, Draw, Pair, Prepared, Sample};
-use crate::settings::{Align, Settings};
+use super::{Draw, Pair, Prepared, Sample};
+use crate::settings::{Align, Augmentation, Settings};
 
 /// How images come onto the network's grid: that of the fixed image, at the size asked for.
 #[derive(Debug)]

@@ -4,7 +4,6 @@
 //! read by the names in `keys.rs`, and written as a folder like that of a training. Burn's own reader
 //! of `.pth` files (burn-store) is not used: its features would build all of Burn anew.
 
-mod compat;
 mod keys;
 #[cfg(test)]
 mod tests;
@@ -20,14 +19,12 @@ use ffdp_burn::nets::{TransMorph, TransMorphConfig};
 use ffdp_burn::{Error, Result};
 use safetensors::SafeTensors;
 
-pub use compat::GridCompat;
-
 use crate::arguments::to_toml;
 use crate::checkpoint::save_weights;
 use crate::folder::{RunFolder, write_text};
+use crate::input::InputGrid;
 use crate::model::Registration;
 use crate::objective::Objective;
-use crate::predict::InputGrid;
 use crate::settings::Settings;
 
 /// The epoch under which imported weights are kept.

@@ -8,7 +8,7 @@ use ffdp_burn::ops::warp;
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::Value;
 
-use super::GridCompat;
+use crate::input::GridCompat;
 
 /// Two f32 networks of ten blocks and nine normalised convolutions, summed in different orders, on
 /// fields of about a voxel.

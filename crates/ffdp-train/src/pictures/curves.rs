@@ -3,9 +3,9 @@
 use ffdp_burn::Result;
 
 use super::canvas::{Canvas, Color};
-use crate::evaluate::Evaluation;
+use crate::folder::RunFolder;
 use crate::journal::{self, Record, number};
-use crate::run::Run;
+use crate::settings::Loss;
 
 const PAPER: Color = [255, 255, 255];
 const INK: Color = [40, 40, 40];
@@ -37,8 +37,8 @@ struct Chart {
 ///
 /// # Errors
 /// A journal that cannot be read or a picture that cannot be written.
-pub fn draw(run: &Run, evaluation: &Evaluation) -> Result<()> {
-    let records = journal::read(&run.folder.journal())?;
+pub fn draw(folder: &RunFolder, similarity: Loss, mean_dice: Option<[f64; 2]>) -> Result<()> {
+    let records = journal::read(&folder.journal())?;
     let has = |record: &Record, key: &str, value: &str| record.get(key).is_some_and(|v| v == value);
     let of = |kind: &'static str, split: &'static str| {
         records.iter().filter(move |r| has(r, "kind", kind) && has(r, "split", split))
@@ -58,7 +58,7 @@ pub fn draw(run: &Run, evaluation: &Evaluation) -> Result<()> {
     };
     let mut canvas = Canvas::new(SIZE[0], SIZE[1], PAPER);
     let mut dice = vec![curve("validation", "epoch", "valid", "dice", VALIDATION, 3)];
-    if let Some([before, after]) = evaluation.mean_dice() {
+    if let Some([before, after]) = mean_dice {
         dice.push(level("evaluated pairs, before", before));
         dice.push(level("evaluated pairs, after", after));
     }
@@ -68,13 +68,13 @@ pub fn draw(run: &Run, evaluation: &Evaluation) -> Result<()> {
         curve("validation", "epoch", "valid", "loss", VALIDATION, 3),
     ];
     let half = SIZE[0] / 2;
-    let name = format!("loss ({:?})", run.settings.loss);
+    let name = format!("loss ({similarity:?})");
     for (index, (title, curves)) in
         [(name, loss), ("mean Dice".into(), dice)].into_iter().enumerate()
     {
         Chart { left: index * half, width: half, title, curves }.draw(&mut canvas, epochs);
     }
-    canvas.save(&run.folder.pictures().join("learning-curves.png"))
+    canvas.save(&folder.pictures().join("learning-curves.png"))
 }
 
 impl Chart {

@@ -4,7 +4,6 @@
 //! predicts there is a map of physical space, so that the moving image itself is sampled once, at the
 //! fixed image's own resolution. `refine.rs` improves a prediction by optimising the pair's own field.
 
-mod grid;
 mod refine;
 
 use std::fmt;
@@ -17,13 +16,13 @@ use ffdp_burn::nets::{TransMorph, TransMorphConfig};
 use ffdp_burn::transform::{Composite, Displacement, Step};
 use ffdp_burn::{Error, Result};
 
-pub use grid::InputGrid;
 pub use refine::refine;
 
 use crate::arguments;
 use crate::checkpoint::{self, load_weights};
 use crate::data::{INTENSITY_PERCENTILES, image_on, placement};
 use crate::folder::RunFolder;
+use crate::input::InputGrid;
 use crate::model::Registration;
 use crate::objective::Objective;
 use crate::settings::{Align, Settings};

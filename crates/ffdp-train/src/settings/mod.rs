@@ -1,6 +1,8 @@
 //! The recipe of a run: what is learnt, from what, and how. The flags and `settings.toml` have the
 //! same names.
 
+mod augmentation;
+
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -8,7 +10,7 @@ use ffdp_burn::nets::{Resolution, TransMorphConfig, Variant};
 use ffdp_burn::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::data::Augmentation;
+pub use augmentation::Augmentation;
 
 /// Everything that decides the numbers of a run. Readable from a file: missing entries take their
 /// defaults, unknown ones are errors.
