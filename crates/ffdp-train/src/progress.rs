@@ -109,7 +109,7 @@ impl TrainingProgressLogger for PlainLines {
             "epoch {epoch}/{}  train: {}  validation: {}  {}",
             self.epochs,
             show(&self.train, &["loss", "similarity", "smoothness", "seconds", "peak memory"]),
-            show(&self.valid, &["loss", "dice", "folds"]),
+            show(&self.valid, &["loss", "dice", "folds", "sd log j"]),
             self.remaining()
         );
         self.epoch += 1;

@@ -146,3 +146,63 @@ pub fn labels_on(
     let through = Composite::new(vec![Step::Affine(*map)]);
     through.warp_labels(labels, grid, Interpolation::Nearest, device)
 }
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+    use crate::data::Subject;
+
+    /// A box off the middle, whose image is its label.
+    fn labelled_box() -> Subject {
+        let geometry = Geometry::new([24, 20, 16], [1.0, 1.5, 2.0]).expect("a grid");
+        let inside = |offset| {
+            let [x, y, z] = geometry.index_of(offset);
+            (6..15).contains(&x) && (4..13).contains(&y) && (5..10).contains(&z)
+        };
+        let labels: Vec<i32> = (0..geometry.len()).map(|i| i32::from(inside(i))).collect();
+        let image = labels.iter().map(|&label| label as f32).collect();
+        let image = Volume::new(image, geometry.clone()).expect("as many values");
+        let labels = LabelMap::new(labels, geometry).expect("as many labels");
+        let sample = Sample { name: "box".into(), image, labels: Some(labels) };
+        Subject::Ready(Arc::new(sample))
+    }
+
+    fn prepared(augmentation: Augmentation, seed: u64) -> Prepared {
+        let settings = Settings { augmentation, ..Settings::default() };
+        let preparation = Preparation::new(&settings).expect("valid settings");
+        let draw = Draw::new(&augmentation, &mut ChaCha8Rng::seed_from_u64(seed));
+        let pair = Pair { moving: labelled_box(), fixed: labelled_box() };
+        preparation.prepare(&pair, draw.as_ref()).expect("prepared")
+    }
+
+    #[test]
+    fn image_and_labels_are_changed_alike_and_pairs_mirrored_alike() {
+        let amounts =
+            Augmentation { flips: true, rotation: 15.0, shift: 3.0, ..Default::default() };
+        let flips = Augmentation { flips: true, ..Default::default() };
+        let still = prepared(Augmentation::default(), 0);
+        let mut mirrored = 0;
+        for seed in 0..6 {
+            let Prepared { moving, fixed } = prepared(amounts, seed);
+            assert_ne!(moving.image.data, fixed.image.data, "each is drawn by itself");
+            for sample in [moving, fixed] {
+                let labels = &sample.labels.as_ref().expect("it has labels").data;
+                let pairs = sample.image.data.iter().zip(labels);
+                let apart =
+                    pairs.filter(|(value, label)| (**value > 0.5) != (**label == 1)).count();
+                // Half a voxel of the surface may fall to either side: nearest or mean.
+                let inside = labels.iter().filter(|&&label| label == 1).count();
+                assert!(inside > 200 && apart * 10 < inside, "seed {seed}: {apart} of {inside}");
+            }
+            let Prepared { moving, fixed } = prepared(flips, seed);
+            assert_eq!(moving.image.data, fixed.image.data, "mirrors are common");
+            let volume = |sample: &Sample| sample.image.data.iter().sum::<f32>();
+            assert!((volume(&moving) - volume(&still.moving)).abs() < 0.1, "no voxel is lost");
+            mirrored += usize::from(moving.image.data != still.moving.image.data);
+        }
+        assert!(mirrored > 0);
+    }
+}
