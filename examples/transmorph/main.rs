@@ -5,41 +5,37 @@
 //! cargo run --example transmorph -- --loss lncc
 //! ```
 //! Without `--data` the images are synthetic brains (`ffdp::synth`), so nothing has to be
-//! downloaded. See `README.md` for all settings and for real images.
+//! downloaded. See `README.md` for all settings and for real images; `ffdp train` is the same on the
+//! command line of the tool, and `ffdp predict` registers with what was trained.
 //!
-//! Read `objective.rs` (what is minimised) and `model.rs` (what a training step is) first, then `train.rs` (how Burn's `Learner` drives
-//! it): `args.rs` settings · `data/` images and pairs · `metrics.rs`, `journal.rs`, `progress.rs`
-//! what is recorded and shown · `checkpoint.rs` saving and resuming · `evaluate.rs` the closing
-//! table · `pictures/` PNG files.
+//! [`train`] is a run written out with the rooms of the crate `ffdp-train`; read its `objective.rs`
+//! (what is minimised) and `model.rs` (what a training step is) next.
 
-mod args;
-mod checkpoint;
-mod data;
 mod device;
-mod evaluate;
-mod journal;
-mod metrics;
-mod model;
-mod objective;
-mod pictures;
-mod progress;
-mod schedule;
-#[cfg(test)]
-mod tests;
-mod train;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
 use ffdp::Result;
+use ffdp_train::{Dataset, Run, TrainArguments, evaluate, pictures};
 
-use args::Settings;
-use data::Dataset;
+/// Train TransMorph to register pairs of 3-D images, on synthetic brains or on your own NIfTI
+/// files.
+#[derive(Parser)]
+#[command(name = "transmorph")]
+struct Arguments {
+    #[command(flatten)]
+    train: TrainArguments,
+
+    /// Where to compute: cpu, cuda, cuda:1, wgpu (GPUs: build with --features cuda or wgpu)
+    #[arg(long, default_value = "cpu")]
+    device: String,
+}
 
 fn main() -> ExitCode {
-    let settings = match Settings::try_parse() {
-        Ok(settings) => settings,
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
         Err(error) => {
             error.print().expect("the terminal takes text");
             let informed =
@@ -47,7 +43,7 @@ fn main() -> ExitCode {
             return if informed { ExitCode::SUCCESS } else { ExitCode::from(1) };
         }
     };
-    match run(&settings) {
+    match train(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -56,21 +52,23 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(settings: &Settings) -> Result<()> {
-    settings.validate()?;
-    let device = device::parse(&settings.device)?;
-    let done = checkpoint::resumed_epoch(settings)?;
-    let dataset = Dataset::load(settings, &device)?;
-    checkpoint::prepare(settings)?;
+fn train(arguments: &Arguments) -> Result<()> {
+    let device = device::parse(&arguments.device)?;
+    // The recipe: defaults, a settings file, flags. Then the images: files are checked, not read.
+    let run = Run::open(&arguments.train)?;
+    let dataset = Dataset::open(&run.settings)?;
+    run.prepare()?;
     eprintln!("{}", dataset.summary());
-    if settings.device != "cpu" {
+    if arguments.device != "cpu" {
         eprintln!("the first step takes minutes: Burn tunes its matrix products for this GPU");
     }
-    let trained = train::train(settings, &dataset, &device, done)?;
-    let evaluation = evaluate::evaluate(settings, &dataset, &trained.model, &device)?;
-    pictures::curves::draw(settings, &evaluation)?;
+    // Burn's `Learner`, with a journal, checkpoints and pictures in the folder of the run.
+    let trained = ffdp_train::train(&run, &dataset, &device)?;
+    // Pairs that were not trained on: overlap, folds, a picture each.
+    let evaluation = evaluate(&run, &dataset, &trained.model, &device)?;
+    pictures::curves::draw(&run.folder, run.settings.loss, evaluation.mean_dice())?;
     println!("{}", evaluation.table());
     println!("{}", trained.table());
-    eprintln!("pictures, metrics and checkpoints are in {}", settings.out.display());
+    eprintln!("pictures, metrics and checkpoints are in {}", run.folder.root().display());
     Ok(())
 }

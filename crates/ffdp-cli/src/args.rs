@@ -5,12 +5,15 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::commands::apply::ApplyArguments;
 use crate::commands::completions::CompletionsArguments;
 use crate::commands::compose::ComposeArguments;
+use crate::commands::import::ImportArguments;
 use crate::commands::info::InfoArguments;
 use crate::commands::invert::InvertArguments;
 use crate::commands::measure::MeasureArguments;
 use crate::commands::plan::PlanArguments;
+use crate::commands::predict::PredictArguments;
 use crate::commands::register::RegisterArguments;
 use crate::commands::synth::SynthArguments;
+use crate::commands::train::TrainCommand;
 
 /// Registration of 3-D images: finds the deformation that carries one image onto another.
 #[derive(Debug, Parser)]
@@ -40,6 +43,12 @@ pub enum Command {
     Measure(MeasureArguments),
     /// Make labelled images of any resolution, with known warps, from label maps or from nothing.
     Synth(SynthArguments),
+    /// Train a network that registers: TransMorph, on your images or on synthetic brains.
+    Train(Box<TrainCommand>),
+    /// Register two images with a trained network.
+    Predict(Box<PredictArguments>),
+    /// Take over the weights of a TransMorph that was trained in PyTorch.
+    Import(ImportArguments),
     /// Print a completion script for a shell, to be put where the shell looks for them.
     Completions(CompletionsArguments),
     /// Print the manual page (roff): `ffdp man | man -l -`.

@@ -46,6 +46,9 @@ fn main() -> ExitCode {
         Command::Completions(request) => commands::completions::run(request),
         Command::Man => commands::man::run(),
         Command::Synth(request) => commands::synth::run(request),
+        Command::Train(request) => commands::train::run_command(request),
+        Command::Import(request) => commands::import::run(request),
+        Command::Predict(request) => commands::predict::run(request),
     };
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(())) => ExitCode::SUCCESS,

@@ -43,7 +43,7 @@ pub fn ffdp(arguments: &[&str]) -> Run {
     command.args(arguments);
     let computes = matches!(
         arguments.first(),
-        Some(&"register" | &"apply" | &"plan" | &"compose" | &"invert")
+        Some(&"register" | &"apply" | &"plan" | &"compose" | &"invert" | &"train" | &"predict")
     );
     let asks = arguments.iter().any(|a| ["--device", "--help"].contains(a));
     if computes && !asks {

@@ -1,0 +1,181 @@
+//! What a prediction is worth, and its files.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use ffdp_burn::Error;
+use ffdp_burn::image::{LabelMap, Volume};
+use ffdp_burn::io::nifti::{write_displacement, write_labels, write_volume};
+use ffdp_burn::io::{check_writable, write_atomically};
+use ffdp_burn::metrics::dice;
+use ffdp_burn::ops::Interpolation;
+use ffdp_burn::transform::{Composite, Displacement};
+use ffdp_train::Predictor;
+use serde::Serialize;
+
+use super::{Inputs, PredictArguments};
+use crate::failure::Outcome;
+use crate::report::measures::{Folds, Run, Similarity};
+
+/// The files in the output folder.
+pub struct Files {
+    folder: PathBuf,
+    warped: PathBuf,
+    warp: PathBuf,
+    labels: PathBuf,
+    metrics: PathBuf,
+}
+
+impl Files {
+    pub fn in_folder(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_path_buf(),
+            warped: folder.join("warped.nii.gz"),
+            warp: folder.join("warp.nii.gz"),
+            labels: folder.join("warped_labels.nii.gz"),
+            metrics: folder.join("metrics.json"),
+        }
+    }
+
+    /// Every file that may be written.
+    pub fn all(&self) -> [&Path; 4] {
+        [&self.warped, &self.warp, &self.labels, &self.metrics]
+    }
+
+    /// Makes the folder and tries whether every file can be written, before the work.
+    pub fn prepare(&self) -> Outcome<()> {
+        fs::create_dir_all(&self.folder)
+            .map_err(|source| Error::io(&self.folder, "create the output folder", source))?;
+        self.all().into_iter().try_for_each(|file| Ok(check_writable(file)?))
+    }
+}
+
+/// The images through one map.
+pub struct Phase {
+    name: &'static str,
+    warped: Volume,
+    labels: Option<LabelMap>,
+    similarity: Similarity,
+    dice: Option<f64>,
+}
+
+impl Phase {
+    /// Warps the moving image and labels, and compares them with the fixed ones.
+    pub fn of(
+        name: &'static str,
+        map: &Composite,
+        inputs: &Inputs,
+        device: &Device,
+    ) -> Outcome<Self> {
+        let map = map.on_grid(&inputs.fixed.geometry, device);
+        let warped = map.warp(&inputs.moving, Interpolation::Linear)?;
+        let moving_labels = inputs.moving_labels.as_ref();
+        let labels = moving_labels.map(|labels| map.warp_labels(labels, Interpolation::Nearest));
+        let labels = labels.transpose()?;
+        let dice = match (&inputs.fixed_labels, moving_labels, &labels) {
+            (Some(fixed), Some(moving), Some(moved)) => {
+                Some(dice(&fixed.data, &moved.data)?.counting_lost(&moving.ids()).mean())
+            }
+            _ => None,
+        };
+        Ok(Self { name, similarity: Similarity::of(&inputs.fixed, &warped)?, warped, labels, dice })
+    }
+}
+
+/// What is known about a prediction, as `metrics.json` holds it.
+#[derive(Serialize)]
+pub struct Measures {
+    #[serde(flatten)]
+    run: Run,
+    model: PathBuf,
+    /// The epoch whose weights were used.
+    epoch: usize,
+    fixed: PathBuf,
+    moving: PathBuf,
+    /// The images as they were placed, through the prediction and, with --refine, through the refined map.
+    phases: Vec<PhaseMeasures>,
+    /// Of the written displacement.
+    folds: Folds,
+    seconds: std::collections::BTreeMap<&'static str, f64>,
+}
+
+#[derive(Serialize)]
+struct PhaseMeasures {
+    name: &'static str,
+    #[serde(flatten)]
+    similarity: Similarity,
+    /// Mean over the labels of both images; lost labels count 0.
+    dice: Option<f64>,
+}
+
+/// The result and its measures.
+pub struct Found {
+    warped: Volume,
+    labels: Option<LabelMap>,
+    values: Vec<f32>,
+    pub measures: Measures,
+}
+
+impl Found {
+    /// The last phase is the result, `warp` its map on the fixed grid.
+    pub fn new(
+        request: &PredictArguments,
+        predictor: &Predictor,
+        mut phases: Vec<Phase>,
+        warp: &Displacement,
+        seconds: Vec<(&'static str, f64)>,
+    ) -> Outcome<Self> {
+        let values = warp.to_vec()?;
+        let last = phases.last_mut().expect("there is a prediction");
+        let (warped, labels) = (last.warped.clone(), last.labels.take());
+        let measures = |phase: Phase| {
+            let Phase { name, similarity, dice, .. } = phase;
+            PhaseMeasures { name, similarity, dice }
+        };
+        let measures = Measures {
+            run: Run::here(&request.device),
+            model: request.model.clone(),
+            epoch: predictor.epoch,
+            fixed: request.fixed.clone(),
+            moving: request.moving.clone(),
+            phases: phases.into_iter().map(measures).collect(),
+            folds: Folds::of(&values, warp.geometry().size)?,
+            seconds: seconds.into_iter().collect(),
+        };
+        Ok(Self { warped, labels, values, measures })
+    }
+
+    /// The images, the map and the measures.
+    pub fn write(&self, files: &Files, warp: &Displacement) -> Outcome<()> {
+        write_volume(&files.warped, &self.warped)?;
+        write_displacement(&files.warp, &self.values, warp.geometry())?;
+        if let Some(labels) = &self.labels {
+            write_labels(&files.labels, labels)?;
+        }
+        let json = self.json();
+        Ok(write_atomically(&files.metrics, |file| file.write_all(json.as_bytes()))?)
+    }
+
+    pub fn json(&self) -> String {
+        let json = serde_json::to_string_pretty(&self.measures);
+        format!("{}\n", json.expect("measures are plain values"))
+    }
+}
+
+/// The measures for people.
+pub fn summary(measures: &Measures) -> String {
+    let mut text = format!("{:10}  {:>8}  {:>8}  {:>8}\n", "", "NCC", "LNCC", "Dice");
+    for phase in &measures.phases {
+        let Similarity { ncc, local_ncc_foreground } = phase.similarity;
+        let dice = phase.dice.map_or("-".to_string(), |dice| format!("{dice:.4}"));
+        text += &format!("{:10}  {ncc:8.4}  {local_ncc_foreground:8.4}  {dice:>8}\n", phase.name);
+    }
+    let Folds { voxels, percent, sd_log_jacobian, .. } = &measures.folds;
+    text += &format!("folds {voxels} voxels ({percent:.4} %), SD log J {sd_log_jacobian:.4}\n");
+    for (what, seconds) in &measures.seconds {
+        text += &format!("{what} {seconds:.2} s\n");
+    }
+    text
+}

@@ -1,0 +1,173 @@
+//! `ffdp predict`: a trained network registers two images.
+//!
+//! [`found`] is what is written and measured.
+
+mod found;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use burn::tensor::Device;
+use clap::Args;
+use ffdp_burn::image::{LabelMap, Volume};
+use ffdp_burn::io::check_not_an_input;
+use ffdp_burn::transform::{Composite, Step};
+use ffdp_train::predict::refine;
+use ffdp_train::settings::{Align, parse_size};
+use ffdp_train::{CheckpointChoice, Predictor, RunFolder};
+
+use super::input::{Reading, image, labels_on};
+use crate::args::NanPolicy;
+use crate::device::DeviceChoice;
+use crate::failure::Outcome;
+use crate::printer::{Printer, print_to_stdout};
+use crate::progress::ProgressPrinter;
+use found::{Files, Found, Phase, summary};
+
+const HELP: &str = "\
+The images may have any size, spacing and orientation: they are brought onto a grid as the training had \
+it, and the moving image itself is sampled once, on the fixed image's grid.
+
+The folder --out then holds
+  warped.nii.gz         the moving image on the fixed grid
+  warp.nii.gz           the whole map as a displacement (ITK: LPS mm), for ffdp apply -t
+  warped_labels.nii.gz  with --moving-labels
+  metrics.json          similarity, folds and, with labels of both images, Dice: before, predicted, and \
+refined
+
+Exit code: 0 done, 1 the input or request cannot be worked with, 2 a defect.";
+
+/// `ffdp predict`.
+#[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
+pub struct PredictArguments {
+    /// Folder of a training (the --out of ffdp train)
+    #[arg(long, value_name = "DIR")]
+    pub model: PathBuf,
+    /// Which checkpoint of it: best, last, or the number of an epoch
+    #[arg(long, value_name = "best|last|N", default_value_t = CheckpointChoice::Best)]
+    pub checkpoint: CheckpointChoice,
+    /// Image that stays (NIfTI, 3-D)
+    #[arg(short, long, value_name = "FILE")]
+    pub fixed: PathBuf,
+    /// Image that is deformed
+    #[arg(short, long, value_name = "FILE")]
+    pub moving: PathBuf,
+    /// Folder for the results
+    #[arg(short, long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Labels of the fixed image
+    #[arg(long, value_name = "FILE", requires = "moving_labels")]
+    pub fixed_labels: Option<PathBuf>,
+    /// Labels of the moving image, carried along
+    #[arg(long, value_name = "FILE")]
+    pub moving_labels: Option<PathBuf>,
+    /// Improve the prediction by at most so many iterations of the registration engine (greedy, at full
+    /// resolution, with the similarity that was trained)
+    #[arg(long, value_name = "N")]
+    pub refine: Option<usize>,
+    /// Size of the network's grid in voxels, N or XxYxZ [default: as in training]
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<String>,
+    /// How the moving image is first laid onto the fixed one [default: as in training]
+    #[arg(long, value_enum)]
+    pub align: Option<Align>,
+    /// Of an image file with several volumes, the one to use, from 0
+    #[arg(long, value_name = "K")]
+    pub volume: Option<usize>,
+    /// What to do about NaN and infinite voxels
+    #[arg(long, value_enum, default_value_t = NanPolicy::Error)]
+    pub nan_policy: NanPolicy,
+    /// Where to compute; only what was compiled in is accepted
+    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
+    pub device: DeviceChoice,
+    /// Print metrics.json to stdout instead of a summary
+    #[arg(long)]
+    pub json: bool,
+    /// Say nothing but errors
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// The images and labels.
+struct Inputs {
+    fixed: Volume,
+    moving: Volume,
+    fixed_labels: Option<LabelMap>,
+    moving_labels: Option<LabelMap>,
+}
+
+/// Predicts, perhaps refines, writes and measures.
+pub fn run(request: &PredictArguments) -> Outcome<()> {
+    let printer = Printer::new(request.quiet, false);
+    let files = Files::in_folder(&request.out);
+    let inputs = read(request, &files, printer)?;
+    let device = request.device.open()?;
+    let predictor = load(request, &device)?;
+    files.prepare()?;
+
+    let Inputs { fixed, moving, .. } = &inputs;
+    let clock = Instant::now();
+    let placed = predictor.placement(fixed, moving);
+    let predicted = predictor.predict(fixed, moving)?;
+    let warp = predicted.to_displacement(&fixed.geometry, &device);
+    let mut seconds = vec![("predict", clock.elapsed().as_secs_f64())];
+    let before = Composite::new(vec![Step::Affine(placed)]);
+    let mut phases = vec![
+        Phase::of("before", &before, &inputs, &device)?,
+        Phase::of("predicted", &predicted, &inputs, &device)?,
+    ];
+    let mut whole = warp;
+    if let Some(iterations) = request.refine {
+        let clock = Instant::now();
+        // The field alone, on the fixed grid: the engine keeps the placement apart.
+        let field = Composite::new(predicted.steps()[..1].to_vec());
+        let start = field.to_displacement(&fixed.geometry, &device);
+        let mut progress = ProgressPrinter::new(printer);
+        let images = [fixed, moving];
+        let recipe = &predictor.settings;
+        let refined = refine(images, start, placed, iterations, recipe, &device, &mut progress)?;
+        seconds.push(("refine", clock.elapsed().as_secs_f64()));
+        let map = refined.transform();
+        phases.push(Phase::of("refined", &map, &inputs, &device)?);
+        whole = map.to_displacement(&fixed.geometry, &device);
+    }
+    let found = Found::new(request, &predictor, phases, &whole, seconds)?;
+    found.write(&files, &whole)?;
+    printer.note(&format!("results are in {}", request.out.display()));
+    print_to_stdout(&if request.json { found.json() } else { summary(&found.measures) })
+}
+
+fn load(request: &PredictArguments, device: &Device) -> Outcome<Predictor> {
+    let run = RunFolder::new(&request.model);
+    let mut predictor = Predictor::load(&run, request.checkpoint, device)?;
+    if let Some(size) = &request.size {
+        predictor = predictor.with_size(parse_size(size)?);
+    }
+    if let Some(align) = request.align {
+        predictor.align = align;
+    }
+    Ok(predictor)
+}
+
+fn read(request: &PredictArguments, files: &Files, printer: Printer) -> Outcome<Inputs> {
+    let PredictArguments { fixed, moving, fixed_labels, moving_labels, .. } = request;
+    let labels = [fixed_labels, moving_labels].into_iter().flatten();
+    let paths: Vec<&Path> =
+        [fixed, moving].into_iter().chain(labels).map(PathBuf::as_path).collect();
+    for file in files.all() {
+        check_not_an_input(file, &paths)?;
+    }
+    let reading = Reading { volume: request.volume, nan_policy: request.nan_policy };
+    let (fixed_image, moving_image) =
+        (image(fixed, reading, printer)?, image(moving, reading, printer)?);
+    let of = |labels: &Option<PathBuf>, image: &Volume, path: &Path| {
+        labels.as_ref().map(|labels| labels_on(labels, image, path)).transpose()
+    };
+    Ok(Inputs {
+        fixed_labels: of(fixed_labels, &fixed_image, fixed)?,
+        moving_labels: of(moving_labels, &moving_image, moving)?,
+        fixed: fixed_image,
+        moving: moving_image,
+    })
+}

@@ -1,0 +1,48 @@
+//! `ffdp train`: a network that learns to register.
+
+use clap::Args;
+use ffdp_train::{TrainArguments, run};
+
+use crate::device::DeviceChoice;
+use crate::failure::Outcome;
+use crate::printer::print_to_stdout;
+
+const HELP: &str = "\
+Without --data the images are synthetic brains. --data names NIfTI images:
+  a folder with pairs.csv     columns fixed,moving,fixed_labels,moving_labels,part
+  a folder with images.csv    columns image,labels,part: any two images form a pair
+  (or the path of such a list)
+  any other folder            its NIfTI files (those in images/, if there is such a folder), labels of
+                              the same names in labels/
+`part` is train (the default), validation or test. Every pair is trained in both directions.
+
+The published recipe of TransMorph (days on a GPU):
+  --variant large --dice-weight 1 --smoothness 1 --epochs 500 --learning-rate 1e-4 --drop-path 0.3 \
+--keep 8
+
+The folder --out then holds settings.toml, network.json, input.json, metrics.jsonl, evaluation.json, \
+checkpoint/ and pictures/; `ffdp predict --model` takes it.
+
+Exit code: 0 done, 1 the input or request cannot be worked with, 2 a defect.";
+
+/// `ffdp train`.
+#[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
+pub struct TrainCommand {
+    #[command(flatten)]
+    pub arguments: TrainArguments,
+    /// Where to compute; only what was compiled in is accepted
+    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
+    pub device: DeviceChoice,
+}
+
+/// Trains, and prints how well the network registers pairs that it has not seen.
+pub fn run_command(request: &TrainCommand) -> Outcome<()> {
+    let device = request.device.open()?;
+    if request.device != DeviceChoice::Cpu {
+        eprintln!("the first step takes minutes: Burn tunes its matrix products for this GPU");
+    }
+    let finished = run(&request.arguments, &device)?;
+    eprintln!("pictures, metrics and checkpoints are in {}", request.arguments.out.display());
+    print_to_stdout(&format!("{}\n{}\n", finished.evaluation.table(), finished.trained.table()))
+}

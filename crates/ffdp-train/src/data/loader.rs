@@ -1,0 +1,176 @@
+//! Burn's `DataLoader` over pairs: one item is one direction of one pair.
+//!
+//! Burn's own loader shuffles with a generator whose state no checkpoint keeps. Here everything
+//! random in an epoch is a function of the run's seed and the epoch's number alone, so a resumed run
+//! sees exactly what an uninterrupted one would have seen.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
+use burn::data::dataset::DatasetError;
+use burn::tensor::{Device, Tensor};
+
+use super::order::{self, Task};
+use super::prefetch::Queue;
+use super::{Dataset, Pair, Preparation, Prepared, Training};
+use crate::settings::Settings;
+
+/// One step's input. Tensors are `[1, 1, D, H, W]`.
+pub struct Item {
+    /// The image that is deformed.
+    pub moving: Tensor<5>,
+    /// The image that stays.
+    pub fixed: Tensor<5>,
+    /// Both on the host, with their labels.
+    pub pair: Prepared,
+    /// Where to draw the result, in validation.
+    pub picture: Option<PathBuf>,
+}
+
+/// What a loader goes through.
+#[derive(Clone)]
+enum Order {
+    /// Training: shuffled, both directions.
+    Shuffled { training: Arc<Training>, seed: u64 },
+    /// Validation: as listed, one direction; the first pair of an epoch is drawn in this folder.
+    Listed { pairs: Arc<Vec<Pair>>, pictures: PathBuf },
+}
+
+/// A data loader of single pairs.
+pub struct Loader {
+    order: Order,
+    preparation: Arc<Preparation>,
+    threads: usize,
+    device: Device,
+    epoch: AtomicUsize,
+    range: (usize, usize),
+}
+
+impl Loader {
+    /// Training items, starting with epoch `epoch` (from 1).
+    pub fn training(dataset: &Dataset, settings: &Settings, epoch: usize, device: &Device) -> Self {
+        let training = Arc::new(dataset.training.clone());
+        let range = (0, training.steps_per_epoch());
+        let order = Order::Shuffled { training, seed: settings.seed };
+        Self::new(order, dataset, settings, epoch, device, range)
+    }
+
+    /// Validation items, starting with epoch `epoch` (from 1).
+    pub fn validation(
+        dataset: &Dataset,
+        settings: &Settings,
+        pictures: PathBuf,
+        epoch: usize,
+        device: &Device,
+    ) -> Self {
+        let pairs = Arc::new(dataset.validation.clone());
+        let range = (0, pairs.len());
+        Self::new(Order::Listed { pairs, pictures }, dataset, settings, epoch, device, range)
+    }
+
+    fn new(
+        order: Order,
+        dataset: &Dataset,
+        settings: &Settings,
+        epoch: usize,
+        device: &Device,
+        range: (usize, usize),
+    ) -> Self {
+        Self {
+            order,
+            preparation: dataset.preparation.clone(),
+            threads: settings.workers,
+            device: device.clone(),
+            epoch: AtomicUsize::new(epoch),
+            range,
+        }
+    }
+
+    fn with(&self, device: &Device, range: (usize, usize)) -> Self {
+        Self {
+            order: self.order.clone(),
+            preparation: self.preparation.clone(),
+            threads: self.threads,
+            device: device.clone(),
+            epoch: AtomicUsize::new(self.epoch.load(Ordering::SeqCst)),
+            range,
+        }
+    }
+
+    fn tasks(&self, epoch: usize) -> Vec<Task> {
+        let tasks = match &self.order {
+            Order::Listed { pairs, .. } => {
+                pairs.iter().map(|pair| Task { pair: pair.clone(), draw: None }).collect()
+            }
+            Order::Shuffled { training, seed } => {
+                order::epoch(training, &self.preparation.augmentation, *seed, epoch)
+            }
+        };
+        let (start, end) = self.range;
+        tasks.into_iter().skip(start).take(end - start).collect()
+    }
+}
+
+impl DataLoader<Item> for Loader {
+    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<Item> + 'a> {
+        let epoch = self.epoch.fetch_add(1, Ordering::SeqCst);
+        if let Order::Shuffled { seed, .. } = &self.order {
+            // Stochastic depth draws on the device: repeatable epoch by epoch too.
+            self.device.seed(seed.wrapping_add(epoch as u64));
+        }
+        let picture = match &self.order {
+            Order::Listed { pictures, .. } => Some(pictures.join(format!("epoch-{epoch:03}.png"))),
+            Order::Shuffled { .. } => None,
+        };
+        let tasks = self.tasks(epoch);
+        let queue = Queue::start(&self.preparation, &tasks, self.threads);
+        Box::new(Iter { device: &self.device, queue, picture, done: 0, total: tasks.len() })
+    }
+
+    fn num_items(&self) -> usize {
+        self.range.1 - self.range.0
+    }
+
+    fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<Item>> {
+        Arc::new(self.with(device, self.range))
+    }
+
+    fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<Item>> {
+        let range = (self.range.0 + start, (self.range.0 + end).min(self.range.1));
+        Arc::new(self.with(&self.device, range))
+    }
+}
+
+struct Iter<'a> {
+    device: &'a Device,
+    queue: Queue,
+    picture: Option<PathBuf>,
+    done: usize,
+    total: usize,
+}
+
+impl Iterator for Iter<'_> {
+    type Item = Result<Item, DatasetError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done == self.total {
+            return None;
+        }
+        self.done += 1;
+        let item = self.queue.next().map(|pair| Item {
+            moving: pair.moving.image.to_tensor(self.device),
+            fixed: pair.fixed.image.to_tensor(self.device),
+            pair,
+            picture: self.picture.take(),
+        });
+        Some(item.map_err(DatasetError::new))
+    }
+}
+
+impl DataLoaderIterator<Item> for Iter<'_> {
+    fn progress(&self) -> Progress {
+        Progress::new(self.done, self.total, Some("pairs".into()))
+    }
+}

@@ -1,0 +1,78 @@
+//! The folder of a run: where everything is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ffdp_burn::io::write_atomically;
+use ffdp_burn::{Error, Result};
+
+/// The files of a run.
+#[derive(Clone, Debug)]
+pub struct RunFolder {
+    root: PathBuf,
+}
+
+impl RunFolder {
+    /// The run in `root`, which need not exist yet.
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.to_path_buf() }
+    }
+
+    /// The folder itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The recipe, as given and as it is repeated.
+    pub fn settings(&self) -> PathBuf {
+        self.root.join("settings.toml")
+    }
+
+    /// The network's configuration (`TransMorphConfig`).
+    pub fn network(&self) -> PathBuf {
+        self.root.join("network.json")
+    }
+
+    /// How images are prepared for the network.
+    pub fn input(&self) -> PathBuf {
+        self.root.join("input.json")
+    }
+
+    /// One JSON object for every step and epoch.
+    pub fn journal(&self) -> PathBuf {
+        self.root.join("metrics.jsonl")
+    }
+
+    /// The figures of the evaluated pairs.
+    pub fn evaluation(&self) -> PathBuf {
+        self.root.join("evaluation.json")
+    }
+
+    /// Weights, moments, schedules.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.root.join("checkpoint")
+    }
+
+    /// PNG files.
+    pub fn pictures(&self) -> PathBuf {
+        self.root.join("pictures")
+    }
+
+    /// Makes the folders.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub fn create(&self) -> Result<()> {
+        let pictures = self.pictures();
+        fs::create_dir_all(&pictures).map_err(|error| Error::io(&pictures, "create", error))
+    }
+}
+
+/// A text file, whole or not at all.
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn write_text(path: &Path, text: &str) -> Result<()> {
+    use std::io::Write;
+    write_atomically(path, |file| file.write_all(text.as_bytes()))
+}

@@ -1,0 +1,74 @@
+//! Training of registration networks: TransMorph learns to register pairs of images.
+//!
+//! Arrows point down only (a test in `tests/architecture.rs` enforces it):
+//! ```text
+//! train, evaluate            Burn's Learner on a model; the closing table
+//! predict, import            images to transforms; weights from PyTorch
+//!   > model > objective      what a step is; what is minimised
+//!   > run                    a run that is about to start or to continue
+//!   > checkpoint, input      what is saved and which epoch is best; what a network expects of images
+//!   > pictures               slices, warped grids and learning curves as PNG
+//!   > journal, metrics, progress, schedule
+//!   > data                   images, pairs, their order, augmentation, prefetching
+//!       > arguments > settings, folder
+//! ```
+//! `ffdp train` and `cargo run --example transmorph` are two doors to the same rooms. A run lives in
+//! a folder ([`RunFolder`]) which holds everything that is needed to continue it or to predict with
+//! it: settings, network, checkpoints, journal, pictures.
+
+pub mod arguments;
+pub mod checkpoint;
+pub mod data;
+pub mod evaluate;
+pub mod folder;
+pub mod import;
+pub mod input;
+pub mod journal;
+mod metrics;
+pub mod model;
+pub mod objective;
+pub mod pictures;
+pub mod predict;
+mod progress;
+pub mod run;
+pub mod schedule;
+pub mod settings;
+#[cfg(test)]
+mod tests;
+pub mod train;
+
+pub use arguments::{Recipe, TrainArguments};
+pub use data::Dataset;
+pub use evaluate::{Evaluation, evaluate};
+pub use folder::RunFolder;
+pub use predict::{CheckpointChoice, Predictor};
+pub use run::Run;
+pub use settings::Settings;
+pub use train::{Trained, train};
+
+use burn::tensor::Device;
+use ffdp_burn::Result;
+
+/// What a run found.
+#[derive(Debug)]
+pub struct Finished {
+    /// The network, as it was after the best epoch, and what the training took.
+    pub trained: Trained,
+    /// Its figures on held-out pairs.
+    pub evaluation: Evaluation,
+}
+
+/// Trains and evaluates as the arguments say.
+///
+/// # Errors
+/// Arguments without meaning, files that cannot be read or written, failures of the device.
+pub fn run(arguments: &TrainArguments, device: &Device) -> Result<Finished> {
+    let run = Run::open(arguments)?;
+    let dataset = Dataset::open(&run.settings)?;
+    run.prepare()?;
+    eprintln!("{}", dataset.summary());
+    let trained = train(&run, &dataset, device)?;
+    let evaluation = evaluate(&run, &dataset, &trained.model, device)?;
+    pictures::curves::draw(&run.folder, run.settings.loss, evaluation.mean_dice())?;
+    Ok(Finished { trained, evaluation })
+}

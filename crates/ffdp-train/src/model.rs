@@ -1,0 +1,116 @@
+//! What is trained: TransMorph with its objective, as Burn's `TrainStep` and `InferenceStep`.
+//!
+//! Burn's `Learner` fits: a step may compute what it likes as long as it returns gradients, and
+//! each loss term is a metric of its own. Only the data loader and the metric log are ours (see
+//! `data/loader.rs` and `journal.rs`), because a resumed run must repeat an uninterrupted one.
+
+use std::time::Instant;
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+use burn::train::{InferenceStep, TrainOutput, TrainStep};
+use ffdp_burn::metrics::jacobian;
+use ffdp_burn::nets::TransMorph;
+use ffdp_burn::{Error, Result};
+
+use crate::data::Item;
+use crate::metrics::Scores;
+use crate::objective::Objective;
+use crate::pictures;
+
+/// TransMorph and what it minimises; the module that is trained and saved.
+#[derive(Module, Debug)]
+pub struct Registration {
+    /// The network.
+    pub network: TransMorph,
+    #[module(skip)]
+    objective: Objective,
+}
+
+impl Registration {
+    /// A network with its objective.
+    pub fn new(network: TransMorph, objective: Objective) -> Self {
+        Self { network, objective }
+    }
+
+    /// What is minimised.
+    pub fn objective(&self) -> &Objective {
+        &self.objective
+    }
+
+    fn displacement(&self, moving: Tensor<5>, fixed: Tensor<5>) -> Tensor<5> {
+        self.objective.operations.displacement(&self.network, moving, fixed)
+    }
+}
+
+impl TrainStep for Registration {
+    type Input = Item;
+    type Output = Scores;
+
+    fn step(&self, item: Item) -> TrainOutput<Scores> {
+        let started = Instant::now();
+        let displacement = self.displacement(item.moving.clone(), item.fixed.clone());
+        let (terms, _) = self.objective.terms(&item, displacement);
+        let gradients = terms.total.backward();
+        TrainOutput::new(self, gradients, Scores::of_terms(started, terms.read()))
+    }
+}
+
+impl InferenceStep for Registration {
+    type Input = Item;
+    type Output = Scores;
+
+    fn step(&self, item: Item) -> Scores {
+        let started = Instant::now();
+        let displacement = self.displacement(item.moving.clone(), item.fixed.clone());
+        let (terms, moved) = self.objective.terms(&item, displacement.clone());
+        let mut scores = Scores::of_terms(started, terms.read());
+        let field = values(displacement);
+        // The field comes from the network on this very grid, so that only a defect of this
+        // program could make the sizes differ.
+        let report = jacobian(&field, item.pair.fixed.image.geometry.size)
+            .expect("the displacement lies on the image's grid");
+        scores.folds_percent = 100.0 * report.true_fold_fraction;
+        scores.sd_log_jacobian = report.sd_log;
+        let dice = self.objective.dice(&item.pair, &field).expect("labels lie on the same grid");
+        scores.dice = dice.map_or(f64::NAN, |dice| dice.mean());
+        if let Some(path) = &item.picture {
+            let drawn = pictures::slices::draw(path, &item.pair, &values(moved), &field);
+            if let Err(error) = drawn {
+                eprintln!("warning: {error}");
+            }
+        }
+        scores
+    }
+}
+
+/// The values of a tensor of f32.
+fn values(tensor: Tensor<5>) -> Vec<f32> {
+    tensor.try_into_vec_as::<f32>().expect("the device hands back its results")
+}
+
+/// The prediction for one pair, on the host.
+pub struct Prediction {
+    /// `[3, D, H, W]`, components (x, y, z), voxels.
+    pub displacement: Vec<f32>,
+    /// The moving image seen through it, `[D, H, W]`.
+    pub moved: Vec<f32>,
+    /// Seconds that the network and the warp took.
+    pub seconds: f64,
+}
+
+/// Registers one pair.
+///
+/// # Errors
+/// A device that cannot hand back its result.
+pub fn predict(model: &Registration, moving: Tensor<5>, fixed: Tensor<5>) -> Result<Prediction> {
+    let started = Instant::now();
+    let displacement = model.displacement(moving.clone(), fixed);
+    let moved = model.objective.operations.warp(moving, displacement.clone());
+    let read = |tensor: Tensor<5>| {
+        let failed = |reason| Error::device("reading back a prediction", reason);
+        tensor.try_into_vec_as::<f32>().map_err(failed)
+    };
+    let (moved, displacement) = (read(moved)?, read(displacement)?);
+    Ok(Prediction { displacement, moved, seconds: started.elapsed().as_secs_f64() })
+}

@@ -1,0 +1,205 @@
+//! What is minimised: `similarity(moving o phi, fixed) + weight * smoothness(u)`, and with labels
+//! `+ dice_weight * overlap`.
+
+use std::sync::Arc;
+
+use burn::tensor::{Device, Tensor};
+use ffdp_burn::Result;
+use ffdp_burn::baseline;
+use ffdp_burn::image::LabelMap;
+use ffdp_burn::losses::{
+    Lncc, Mse, MutualInformation, Similarity, bending_energy, diffusion, label_dice_loss,
+    memberships, soft_dice,
+};
+use ffdp_burn::metrics::{DiceScores, dice, dice_of, warp_labels};
+use ffdp_burn::nets::TransMorph;
+use ffdp_burn::ops::{self, HistogramOptions, LnccOptions};
+
+use crate::data::{Item, Prepared};
+use crate::settings::{Loss, Regularizer, Settings};
+
+/// The objective of a run.
+#[derive(Clone, Debug)]
+pub struct Objective {
+    /// Who computes its terms.
+    pub operations: Operations,
+    regularizer: Regularizer,
+    weight: f64,
+    dice_weight: f64,
+    evaluated_labels: Option<Arc<Vec<i32>>>,
+}
+
+/// Who computes integration, warp and the terms of the loss.
+#[derive(Clone, Debug)]
+pub enum Operations {
+    /// The fused operations, with their hand-derived gradients.
+    Fused(Arc<dyn Similarity>),
+    /// Burn's own tensor operations and its autodiff, as one would write them without this
+    /// library; the same values at more time and memory.
+    Baseline {
+        /// The similarity.
+        loss: Loss,
+        /// Its window.
+        lncc: LnccOptions,
+        /// Squarings, with `--integrate`.
+        squarings: Option<usize>,
+    },
+}
+
+/// The terms of the objective, each `[1]`.
+pub struct Terms {
+    /// What is minimised.
+    pub total: Tensor<1>,
+    similarity: Tensor<1>,
+    smoothness: Tensor<1>,
+    overlap: Tensor<1>,
+}
+
+impl Terms {
+    /// Total, similarity, smoothness and overlap as numbers; waits for the device.
+    pub fn read(self) -> [f64; 4] {
+        let terms = [self.total, self.similarity, self.smoothness, self.overlap];
+        terms.map(|term| term.into_scalar::<f64>())
+    }
+}
+
+impl Operations {
+    fn new(settings: &Settings) -> Self {
+        let lncc = LnccOptions { window: settings.window, ..LnccOptions::default() };
+        if settings.baseline {
+            return Self::Baseline { loss: settings.loss, lncc, squarings: settings.squarings() };
+        }
+        Self::Fused(match settings.loss {
+            Loss::Lncc => Arc::new(Lncc(lncc)),
+            Loss::Mse => Arc::new(Mse),
+            Loss::Mi => Arc::new(MutualInformation::default()),
+        })
+    }
+
+    /// What the network predicts, as a displacement.
+    pub fn displacement(
+        &self,
+        network: &TransMorph,
+        moving: Tensor<5>,
+        fixed: Tensor<5>,
+    ) -> Tensor<5> {
+        match self {
+            Self::Fused(_) => network.forward(moving, fixed),
+            Self::Baseline { squarings, .. } => {
+                let flow = network.flow(moving, fixed);
+                match squarings {
+                    Some(steps) => baseline::exp(flow, *steps),
+                    None => flow,
+                }
+            }
+        }
+    }
+
+    /// `moving` as seen through the displacement.
+    pub fn warp(&self, moving: Tensor<5>, displacement: Tensor<5>) -> Tensor<5> {
+        match self {
+            Self::Fused(_) => ops::warp(moving, displacement),
+            Self::Baseline { .. } => baseline::warp(moving, displacement),
+        }
+    }
+
+    fn smoothness(&self, displacement: Tensor<5>, regularizer: Regularizer) -> Tensor<1> {
+        match (self, regularizer) {
+            (Self::Fused(_), Regularizer::Diffusion) => diffusion(displacement),
+            (Self::Fused(_), Regularizer::Bending) => bending_energy(displacement),
+            (Self::Baseline { .. }, Regularizer::Diffusion) => baseline::diffusion(displacement),
+            (Self::Baseline { .. }, Regularizer::Bending) => baseline::bending_energy(displacement),
+        }
+    }
+
+    /// One minus the mean soft Dice of the labels `ids`, `[1]`.
+    fn overlap(
+        &self,
+        [moving, fixed]: [&LabelMap; 2],
+        u: Tensor<5>,
+        ids: &[i32],
+        device: &Device,
+    ) -> Tensor<1> {
+        match self {
+            Self::Fused(_) => {
+                label_dice_loss(moving.to_tensor(device), fixed.to_tensor(device), u, ids)
+            }
+            Self::Baseline { .. } => {
+                let channels =
+                    |map: &LabelMap| memberships(&map.data, map.geometry.dims(), ids, device);
+                soft_dice(baseline::warp(channels(moving), u), channels(fixed))
+            }
+        }
+    }
+
+    fn similarity(&self, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
+        match self {
+            Self::Fused(similarity) => similarity.loss(moved, fixed),
+            Self::Baseline { loss: Loss::Mse, .. } => baseline::mse(moved, fixed),
+            Self::Baseline { loss: Loss::Mi, .. } => {
+                baseline::mutual_information(moved, fixed, &HistogramOptions::default())
+            }
+            Self::Baseline { loss: Loss::Lncc, lncc, .. } => {
+                baseline::lncc(moved, fixed, lncc, baseline::BoxFilter::Separable)
+            }
+        }
+    }
+}
+
+impl Objective {
+    /// The objective of a recipe; Dice counts `evaluated_labels`, or all that occur.
+    pub fn new(settings: &Settings, evaluated_labels: Option<&[i32]>) -> Self {
+        Self {
+            operations: Operations::new(settings),
+            regularizer: settings.regularizer,
+            weight: settings.smoothness_weight(),
+            dice_weight: settings.dice_weight,
+            evaluated_labels: evaluated_labels.map(|ids| Arc::new(ids.to_vec())),
+        }
+    }
+
+    /// The terms of a step, and the moved image.
+    pub fn terms(&self, item: &Item, displacement: Tensor<5>) -> (Terms, Tensor<5>) {
+        let moved = self.operations.warp(item.moving.clone(), displacement.clone());
+        let similarity = self.operations.similarity(moved.clone(), item.fixed.clone());
+        let smoothness = self.operations.smoothness(displacement.clone(), self.regularizer);
+        let mut total = similarity.clone() + smoothness.clone().mul_scalar(self.weight);
+        let mut overlap = Tensor::zeros([1], &displacement.device());
+        if let Some((maps, ids)) = self.labels(item) {
+            let device = item.moving.device();
+            overlap = self.operations.overlap(maps, displacement, &ids, &device);
+            total = total + overlap.clone().mul_scalar(self.dice_weight);
+        }
+        (Terms { total, similarity, smoothness, overlap }, moved)
+    }
+
+    /// The maps of moving and fixed with the evaluated labels that both have; `None` without labels
+    /// or without weight.
+    fn labels<'a>(&self, item: &'a Item) -> Option<([&'a LabelMap; 2], Vec<i32>)> {
+        let moving = item.pair.moving.labels.as_ref().filter(|_| self.dice_weight > 0.0)?;
+        let fixed = item.pair.fixed.labels.as_ref()?;
+        let in_moving = moving.ids();
+        let wanted = |id: &i32| {
+            let evaluated = self.evaluated_labels.as_ref().is_none_or(|ids| ids.contains(id));
+            evaluated && in_moving.contains(id)
+        };
+        let ids: Vec<i32> = fixed.ids().into_iter().filter(wanted).collect();
+        (!ids.is_empty()).then_some(([moving, fixed], ids))
+    }
+
+    /// The labels of `pair` compared after the displacement `[3, D, H, W]`; `None` without labels.
+    ///
+    /// # Errors
+    /// A displacement on another grid than the pair's.
+    pub fn dice(&self, pair: &Prepared, displacement: &[f32]) -> Result<Option<DiceScores>> {
+        let (Some(moving), Some(fixed)) = (&pair.moving.labels, &pair.fixed.labels) else {
+            return Ok(None);
+        };
+        let moved = warp_labels(moving, displacement)?;
+        let scores = match &self.evaluated_labels {
+            Some(ids) => dice_of(&fixed.data, &moved.data, ids),
+            None => dice(&fixed.data, &moved.data),
+        };
+        scores.map(|scores| Some(scores.counting_lost(&moving.ids())))
+    }
+}

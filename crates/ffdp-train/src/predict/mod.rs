@@ -1,0 +1,159 @@
+//! Registering two images of any size and orientation with a trained network.
+//!
+//! The images are brought onto a grid as the training had them ([`InputGrid`]); what the network
+//! predicts there is a map of physical space, so that the moving image itself is sampled once, at the
+//! fixed image's own resolution. `refine.rs` improves a prediction by optimising the pair's own field.
+
+mod refine;
+
+use std::fmt;
+use std::str::FromStr;
+
+use burn::config::Config;
+use burn::tensor::Device;
+use ffdp_burn::image::{Affine, Physical, Volume};
+use ffdp_burn::nets::{TransMorph, TransMorphConfig};
+use ffdp_burn::transform::{Composite, Displacement, Step};
+use ffdp_burn::{Error, Result};
+
+pub use refine::refine;
+
+use crate::arguments;
+use crate::checkpoint::{self, load_weights};
+use crate::data::{INTENSITY_PERCENTILES, image_on, placement};
+use crate::folder::RunFolder;
+use crate::input::InputGrid;
+use crate::model::Registration;
+use crate::objective::Objective;
+use crate::settings::{Align, Settings};
+
+/// Which checkpoint of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckpointChoice {
+    /// Of the best validation.
+    Best,
+    /// The last one.
+    Last,
+    /// After this epoch, from 1.
+    Epoch(usize),
+}
+
+impl FromStr for CheckpointChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "best" => Ok(Self::Best),
+            "last" => Ok(Self::Last),
+            number => number
+                .parse()
+                .map(Self::Epoch)
+                .map_err(|_| "best, last or the number of an epoch".to_string()),
+        }
+    }
+}
+
+impl fmt::Display for CheckpointChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Best => f.write_str("best"),
+            Self::Last => f.write_str("last"),
+            Self::Epoch(epoch) => write!(f, "{epoch}"),
+        }
+    }
+}
+
+/// A trained network, ready to register.
+#[derive(Debug)]
+pub struct Predictor {
+    network: TransMorph,
+    input: InputGrid,
+    device: Device,
+    /// The recipe of its run.
+    pub settings: Settings,
+    /// The epoch whose weights it has.
+    pub epoch: usize,
+    /// How the moving image is first laid onto the fixed one.
+    pub align: Align,
+}
+
+impl Predictor {
+    /// The network of a run.
+    ///
+    /// # Errors
+    /// A folder without a run, a checkpoint that is not there or does not fit.
+    pub fn load(run: &RunFolder, choice: CheckpointChoice, device: &Device) -> Result<Self> {
+        if !run.settings().exists() {
+            return Err(Error::invalid(
+                "--model must name the folder of a training (with settings.toml)",
+                run.root().display(),
+                "name the folder that ffdp train was given as --out",
+            ));
+        }
+        let settings = arguments::read(&run.settings())?;
+        let file = run.network();
+        let config = TransMorphConfig::load(&file)
+            .map_err(|reason| Error::io(&file, "read", std::io::Error::other(reason)))?;
+        let epoch = match choice {
+            CheckpointChoice::Best => checkpoint::best_weights(run)?,
+            CheckpointChoice::Last => checkpoint::last_weights(run)?,
+            CheckpointChoice::Epoch(epoch) => {
+                let saved = checkpoint::weights(&run.checkpoints());
+                if !saved.contains(&epoch) {
+                    let what = format!("--checkpoint must be one of {saved:?}, best or last");
+                    return Err(Error::invalid(what, epoch, "others are not kept"));
+                }
+                epoch
+            }
+        };
+        let device = device.clone().inner();
+        let model = Registration::new(config.init(&device), Objective::new(&settings, None));
+        let Registration { network, .. } = load_weights(run, epoch, model)?;
+        let (input, align) = (InputGrid::read(&run.input())?, settings.align);
+        Ok(Self { network, input, device, settings, epoch, align })
+    }
+
+    /// Brings images onto a grid of this size, (x, y, z) voxels, in place of the training's.
+    pub fn with_size(mut self, size: [usize; 3]) -> Self {
+        self.input.size = Some(size);
+        self
+    }
+
+    /// The placement before the network: from points of the fixed to points of the moving image.
+    pub fn placement(&self, fixed: &Volume, moving: &Volume) -> Affine<Physical, Physical> {
+        placement(self.align, &fixed.geometry, &moving.geometry)
+    }
+
+    /// The map from the fixed to the moving image: what the network predicts, then the placement.
+    ///
+    /// # Errors
+    /// Constant images, grids that do not overlap or cannot be brought to the network's size, and
+    /// failures of the device.
+    pub fn predict(&self, fixed: &Volume, moving: &Volume) -> Result<Composite> {
+        let placed = self.placement(fixed, moving);
+        let grid = self.input.grid(&fixed.geometry)?;
+        let map = Composite::new(vec![Step::Affine(placed)]).on_grid(&grid, &self.device);
+        let overlap_percent = map.percent_inside(&moving.geometry)?;
+        if overlap_percent < REQUIRED_OVERLAP_PERCENT {
+            return Err(Error::NoOverlap {
+                fixed_box_mm: fixed.geometry.bounding_box_mm(),
+                moving_box_mm: moving.geometry.bounding_box_mm(),
+                overlap_percent,
+                required_percent: REQUIRED_OVERLAP_PERCENT,
+            });
+        }
+        let [low, high] = INTENSITY_PERCENTILES;
+        let on_grid = |image: &Volume, map: &Affine<Physical, Physical>| {
+            let image = image.normalized(low, high)?;
+            Ok::<_, Error>(image_on(&grid, &image, map, &self.device)?.to_tensor(&self.device))
+        };
+        let (fixed, moving) = (on_grid(fixed, &Affine::identity())?, on_grid(moving, &placed)?);
+        let field = self.network.forward(moving, fixed);
+        let field = self.input.compat.displacement(field);
+        let displacement = Displacement::new(field, grid)?;
+        Ok(Composite::new(vec![Step::Displacement(displacement), Step::Affine(placed)]))
+    }
+}
+
+/// Least part of the fixed grid that the moving grid must cover, as in training.
+const REQUIRED_OVERLAP_PERCENT: f64 = 25.0;

@@ -1,0 +1,47 @@
+//! Instance optimisation: the registration engine goes on from a predicted field.
+
+use burn::tensor::Device;
+use ffdp_burn::Result;
+use ffdp_burn::image::{Affine, Physical, Volume};
+use ffdp_burn::register::{
+    Carried, Checkpoint, GreedySettings, LevelSettings, LnccSettings, MiSettings, Observer,
+    Problem, Registration, Settings as Engine, Similarity, Stage, resume,
+};
+use ffdp_burn::transform::Displacement;
+
+use crate::settings::{Loss, Settings};
+
+/// At most `iterations` of the greedy method at the fixed image's full resolution, from `start` (on
+/// its grid, before `placed`), with the similarity that was trained.
+///
+/// # Errors
+/// As [`register`](ffdp_burn::register::register).
+pub fn refine(
+    [fixed, moving]: [&Volume; 2],
+    start: Displacement,
+    placed: Affine<Physical, Physical>,
+    iterations: usize,
+    recipe: &Settings,
+    device: &Device,
+    observer: &mut dyn Observer,
+) -> Result<Registration> {
+    let similarity = match recipe.loss {
+        Loss::Lncc => {
+            Similarity::Lncc(LnccSettings { window: recipe.window, ..LnccSettings::default() })
+        }
+        Loss::Mse => Similarity::Mse,
+        Loss::Mi => Similarity::Mi(MiSettings::default()),
+    };
+    let levels = vec![LevelSettings { shrink: 1.0, iterations }];
+    let greedy = GreedySettings { levels, similarity, ..GreedySettings::default() };
+    let settings = Engine { stages: vec![Stage::Greedy(greedy)], ..Engine::default() };
+    let problem = Problem { initial: placed, ..Problem::new(fixed, moving) };
+    let reached = Checkpoint {
+        stages: Vec::new(),
+        affine: placed,
+        warp: Some(start),
+        levels: Vec::new(),
+        carried: Carried::default(),
+    };
+    resume(reached, &problem, &settings, device, observer)
+}

@@ -1,0 +1,98 @@
+//! A run that is about to start or to continue: its recipe, its folder, what is done already.
+
+use std::fs;
+
+use ffdp_burn::{Error, Result};
+
+use crate::arguments::{self, TrainArguments};
+use crate::checkpoint;
+use crate::folder::{RunFolder, write_text};
+use crate::settings::Settings;
+
+/// Settings that a resumed run may change: how long, and what does not touch the numbers.
+const CHANGEABLE: [&str; 5] = ["epochs", "patience", "keep", "workers", "cache_mib"];
+
+/// A run that is about to start or to continue.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The recipe.
+    pub settings: Settings,
+    /// Where everything is written.
+    pub folder: RunFolder,
+    /// Epochs that are done, 0 for a new run.
+    pub done: usize,
+    /// Lines instead of the dashboard.
+    pub plain: bool,
+}
+
+impl Run {
+    /// Settles the recipe and, with `--resume`, where to continue. Nothing is written yet.
+    ///
+    /// # Errors
+    /// A folder that holds a run already (or none, with `--resume`), settings without meaning or that
+    /// differ from those of the run to resume.
+    pub fn open(arguments: &TrainArguments) -> Result<Self> {
+        let folder = RunFolder::new(&arguments.out);
+        let plain = arguments.plain;
+        if arguments.resume {
+            let settings = arguments.recipe.resolve(Some(&folder.settings()))?;
+            check_same(&arguments::read(&folder.settings())?, &settings)?;
+            let done = checkpoint::last_complete(&folder.checkpoints())?;
+            if done >= settings.epochs {
+                let what = format!("--epochs must exceed the {done} epochs that are done");
+                return Err(Error::invalid(what, settings.epochs, "ask for more epochs"));
+            }
+            return Ok(Self { settings, folder, done, plain });
+        }
+        if folder.settings().exists() {
+            return Err(Error::invalid(
+                "--out must name a folder without a run in it",
+                folder.root().display(),
+                "continue that run with --resume, or choose another folder",
+            ));
+        }
+        let mut settings = arguments.recipe.resolve(arguments.settings.as_deref())?;
+        // The run may be resumed from another working directory.
+        if let Some(data) = &settings.data {
+            settings.data =
+                Some(fs::canonicalize(data).map_err(|error| Error::io(data, "find", error))?);
+        }
+        Ok(Self { settings, folder, done: 0, plain })
+    }
+
+    /// Makes the folder of the run and saves the settings in it.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub fn prepare(&self) -> Result<()> {
+        self.folder.create()?;
+        let version = env!("CARGO_PKG_VERSION");
+        let heading = format!(
+            "# All settings of a training by ffdp {version}.\n# ffdp train --settings with this \
+             file repeats it.\n\n"
+        );
+        let text = arguments::to_toml(&self.settings);
+        write_text(&self.folder.settings(), &format!("{heading}{text}"))
+    }
+}
+
+fn check_same(saved: &Settings, given: &Settings) -> Result<()> {
+    let (saved, given) = (arguments::table(saved), arguments::table(given));
+    let names = saved.keys().chain(given.keys());
+    for name in names.filter(|name| !CHANGEABLE.contains(&name.as_str())) {
+        let text = |table: &toml::Table| match table.get(name) {
+            Some(value) => value.to_string(),
+            None => "nothing".to_string(),
+        };
+        let (old, new) = (text(&saved), text(&given));
+        if old != new {
+            let flag = name.replace('_', "-");
+            return Err(Error::invalid(
+                format!("--resume: the run was started with --{flag} {old}"),
+                new,
+                "leave the flag out, or start another run with another --out",
+            ));
+        }
+    }
+    Ok(())
+}

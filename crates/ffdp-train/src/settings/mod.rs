@@ -1,0 +1,291 @@
+//! The recipe of a run: what is learnt, from what, and how. The flags and `settings.toml` have the
+//! same names.
+
+mod augmentation;
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use ffdp_burn::nets::{Resolution, TransMorphConfig, Variant};
+use ffdp_burn::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+pub use augmentation::Augmentation;
+
+/// Everything that decides the numbers of a run. Readable from a file: missing entries take their
+/// defaults, unknown ones are errors.
+#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Similarity that is trained
+    #[arg(long, value_enum, default_value_t = Loss::Lncc)]
+    pub loss: Loss,
+
+    /// Side of LNCC's window in voxels, odd
+    #[arg(long, default_value_t = 9)]
+    pub window: usize,
+
+    /// What keeps the displacement smooth
+    #[arg(long, value_enum, default_value_t = Regularizer::Diffusion)]
+    pub regularizer: Regularizer,
+
+    /// Weight of the smoothness term [default: 0.5 for lncc and mi, 0.01 for mse]
+    #[arg(long)]
+    pub smoothness: Option<f64>,
+
+    /// Weight of soft Dice over the labels that both images have; 0 trains without labels
+    #[arg(long, default_value_t = 0.0)]
+    pub dice_weight: f64,
+
+    /// Predict a velocity and integrate it by scaling and squaring (7 steps): a diffeomorphism
+    #[arg(long)]
+    pub integrate: bool,
+
+    /// Size of the network
+    #[arg(long, value_enum, default_value_t = VariantArg::Tiny)]
+    pub variant: VariantArg,
+
+    /// Grid on which the network predicts: every voxel, or every second one
+    #[arg(long, value_enum, default_value_t = ResolutionArg::Half)]
+    pub resolution: ResolutionArg,
+
+    /// Image size in voxels, as N or XxYxZ [default: 64, or the size of the files with --data]
+    #[arg(long)]
+    pub size: Option<String>,
+
+    /// Passes over the training data
+    #[arg(long, default_value_t = 13)]
+    pub epochs: usize,
+
+    /// Random pairs in an epoch, each trained in both directions [default: 16 of 32 synthetic
+    /// subjects; with a list of images as many as there are images]
+    #[arg(long)]
+    pub pairs: Option<usize>,
+
+    /// Seed of data, weights, order and augmentation: the same seed gives the same numbers on a CPU
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+
+    /// Learning rate of Adam; falls epoch by epoch as (1 - e / epochs)^0.9
+    #[arg(long, default_value_t = 3e-3)]
+    pub learning_rate: f64,
+
+    /// Largest probability of dropping a transformer block's branch; 0.3 suits runs of days
+    #[arg(long, default_value_t = 0.0)]
+    pub drop_path: f64,
+
+    /// NIfTI images: a folder with pairs.csv, with images.csv, or of images alone; or a list of
+    /// images as a .csv file (see examples/transmorph/README.md)
+    #[arg(long)]
+    pub data: Option<PathBuf>,
+
+    /// How the moving image is first laid onto the fixed one: by the headers' coordinates, or
+    /// centre on centre
+    #[arg(long, value_enum, default_value_t = Align::Headers)]
+    pub align: Align,
+
+    /// Of a folder of images without a list: how many, the last by name, are kept for validation
+    #[arg(long, default_value_t = 0)]
+    pub hold_out: usize,
+
+    /// Random changes of the training images.
+    #[command(flatten)]
+    pub augmentation: Augmentation,
+
+    /// End when the validation has not improved for so many epochs
+    #[arg(long, value_name = "EPOCHS")]
+    pub patience: Option<usize>,
+
+    /// How many of the best checkpoints are kept beside the last two
+    #[arg(long, default_value_t = 1)]
+    pub keep: usize,
+
+    /// Threads that read and prepare images ahead of the training
+    #[arg(long, default_value_t = 2)]
+    pub workers: usize,
+
+    /// Memory for images that are kept once they are read, MiB
+    #[arg(long, default_value_t = 2048)]
+    pub cache_mib: usize,
+
+    /// Compose warp and loss of Burn's own operations, differentiated by its autodiff
+    #[arg(long)]
+    pub baseline: bool,
+}
+
+/// `--loss`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Loss {
+    /// Local normalised cross-correlation, 1 - mean(n)
+    Lncc,
+    /// Mean squared difference
+    Mse,
+    /// Negative mutual information, for two modalities
+    Mi,
+}
+
+/// `--regularizer`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Regularizer {
+    /// Mean squared first differences of the displacement
+    Diffusion,
+    /// Mean squared second differences, which leave affine maps free
+    Bending,
+}
+
+/// `--variant`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VariantArg {
+    /// 0.24 million parameters, for a CPU
+    Tiny,
+    /// 11.7 million
+    Small,
+    /// 46.6 million, the published TransMorph
+    Base,
+    /// 108 million
+    Large,
+}
+
+/// `--resolution`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ResolutionArg {
+    /// Every voxel (published for IXI)
+    Full,
+    /// Every second voxel, upsampled (published for OASIS)
+    Half,
+}
+
+/// `--align`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Align {
+    /// By the physical coordinates of the NIfTI headers
+    Headers,
+    /// Centre of the moving grid on the centre of the fixed grid
+    Centers,
+}
+
+/// The defaults are those of the flags.
+impl Default for Settings {
+    fn default() -> Self {
+        use clap::FromArgMatches;
+        let flags = Self::augment_args(clap::Command::new("defaults").no_binary_name(true));
+        let matches = flags.try_get_matches_from(std::iter::empty::<String>());
+        let settings = matches.and_then(|matches| Self::from_arg_matches(&matches));
+        settings.expect("every flag has a default")
+    }
+}
+
+impl Settings {
+    /// # Errors
+    /// The first setting whose value has no meaning, with a way out.
+    pub fn validate(&self) -> Result<()> {
+        if self.window.is_multiple_of(2) || !(3..=21).contains(&self.window) {
+            let what = "--window must be odd and lie in 3..=21 voxels";
+            return Err(Error::invalid(what, self.window, "use 9 (TransMorph) or 7 (ANTs)"));
+        }
+        let at_least_one = [
+            ("--epochs", Some(self.epochs)),
+            ("--pairs", self.pairs),
+            ("--patience", self.patience),
+            ("--keep", Some(self.keep)),
+            ("--workers", Some(self.workers)),
+        ];
+        for (flag, value) in at_least_one {
+            if let Some(value @ 0) = value {
+                let what = format!("{flag} must be at least 1");
+                return Err(Error::invalid(what, value, "leave the flag out for the default"));
+            }
+        }
+        if !(self.learning_rate > 0.0 && self.learning_rate <= 1.0) {
+            let what = "--learning-rate must lie in 0..1";
+            return Err(Error::invalid(what, self.learning_rate, "2e-3 suits the tiny network"));
+        }
+        if !(0.0..1.0).contains(&self.drop_path) {
+            let what = "--drop-path must lie in 0..1";
+            return Err(Error::invalid(what, self.drop_path, "use 0 to switch it off"));
+        }
+        if i64::try_from(self.seed).is_err() {
+            let what = "--seed must fit a settings file, at most 9223372036854775807";
+            return Err(Error::invalid(what, self.seed, "use a smaller one"));
+        }
+        for (flag, weight) in
+            [("--smoothness", self.smoothness_weight()), ("--dice-weight", self.dice_weight)]
+        {
+            if !(weight >= 0.0 && weight.is_finite()) {
+                let what = format!("{flag} must be finite and not negative");
+                return Err(Error::invalid(what, weight, "leave the flag out for the default"));
+            }
+        }
+        self.augmentation.validate()?;
+        self.image_size().map(|_| ())
+    }
+
+    /// Weight of the smoothness term. LNCC's loss is about 0.5, mutual information grows by about
+    /// as much, and the squared difference of images in 0..1 is about 0.01 before registration,
+    /// hence the different scales.
+    pub fn smoothness_weight(&self) -> f64 {
+        self.smoothness.unwrap_or(match self.loss {
+            Loss::Lncc | Loss::Mi => 0.5,
+            Loss::Mse => 0.01,
+        })
+    }
+
+    /// The size asked for, (x, y, z); `None` means the default of the data.
+    ///
+    /// # Errors
+    /// A text that is no size, or an extent outside 16..=1024.
+    pub fn image_size(&self) -> Result<Option<[usize; 3]>> {
+        self.size.as_deref().map(parse_size).transpose()
+    }
+
+    /// Squarings that integrate a velocity, with `--integrate`.
+    pub fn squarings(&self) -> Option<usize> {
+        self.integrate.then_some(7)
+    }
+
+    /// The network for images of `size` voxels (x, y, z).
+    pub fn network(&self, [x, y, z]: [usize; 3]) -> TransMorphConfig {
+        let variant = match self.variant {
+            VariantArg::Tiny => Variant::Tiny,
+            VariantArg::Small => Variant::Small,
+            VariantArg::Base => Variant::Base,
+            VariantArg::Large => Variant::Large,
+        };
+        let resolution = match self.resolution {
+            ResolutionArg::Full => Resolution::Full,
+            ResolutionArg::Half => Resolution::Half,
+        };
+        TransMorphConfig::new(variant)
+            .with_resolution(resolution)
+            .with_drop_path(self.drop_path)
+            .with_integration_steps(self.squarings())
+            .with_seed(self.seed)
+            .for_size([z, y, x])
+    }
+}
+
+/// A size in voxels, (x, y, z), from `N` or `XxYxZ`.
+///
+/// # Errors
+/// A text that is no size, or an extent outside 16..=1024.
+pub fn parse_size(text: &str) -> Result<[usize; 3]> {
+    let parts: Option<Vec<usize>> = text.split('x').map(|part| part.parse().ok()).collect();
+    let size = match parts.as_deref() {
+        Some(&[n]) => [n; 3],
+        Some(&[x, y, z]) => [x, y, z],
+        _ => {
+            let what = "--size must be one number of voxels, or three as XxYxZ";
+            return Err(Error::invalid(what, text, "for example --size 48 or --size 80x96x112"));
+        }
+    };
+    if !size.iter().all(|extent| (16..=1024).contains(extent)) {
+        let what = "--size: every extent must lie in 16..=1024 voxels";
+        return Err(Error::invalid(what, size, "the network needs at least 16 voxels a side"));
+    }
+    Ok(size)
+}

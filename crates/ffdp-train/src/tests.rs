@@ -1,0 +1,185 @@
+//! Whole runs on tiny images: repeatable, resumable, and refusing what they must.
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use burn::tensor::Device;
+use clap::Parser;
+use ffdp_burn::Result;
+use ffdp_burn::io::nifti::{write_labels, write_volume};
+use ffdp_burn::synth::{PhantomSettings, subject};
+
+use crate::Finished;
+use crate::arguments::TrainArguments;
+use crate::journal::{self, Record};
+
+#[derive(Parser)]
+struct Flags {
+    #[command(flatten)]
+    arguments: TrainArguments,
+}
+
+fn run(arguments: &TrainArguments) -> Result<Finished> {
+    crate::run(arguments, &Device::flex())
+}
+
+/// A short run of few, small pairs, with random draws within the network.
+const SHORT: [&str; 7] = ["--size", "32", "--pairs", "2", "--drop-path", "0.2", "--plain"];
+
+/// Dropped branches are drawn from Burn's generator, of which a process has one: runs beside each
+/// other would take each other's numbers.
+fn one_run_at_a_time() -> MutexGuard<'static, ()> {
+    static RUNNING: Mutex<()> = Mutex::new(());
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn parse(flags: &[&str]) -> TrainArguments {
+    let flags = Flags::try_parse_from([&["train"], flags].concat());
+    flags.unwrap_or_else(|error| panic!("{error}")).arguments
+}
+
+fn short(out: &Path, more: &[&str]) -> TrainArguments {
+    let out = out.to_str().expect("a temporary folder has a plain name");
+    parse(&[&["--out", out][..], &SHORT[..], more].concat())
+}
+
+/// The journal without the numbers that no seed decides.
+fn journal_of(out: &Path) -> Vec<Record> {
+    let mut records = journal::read(&out.join("metrics.jsonl")).expect("the run wrote its journal");
+    for record in &mut records {
+        record.remove("seconds");
+        record.remove("peak_memory");
+    }
+    records
+}
+
+#[test]
+fn a_resumed_run_repeats_an_uninterrupted_one() {
+    let _alone = one_run_at_a_time();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [whole, parted] = ["whole", "parted"].map(|name| folder.path().join(name));
+    run(&short(&whole, &["--epochs", "3"])).expect("a new run");
+    // Interrupted in the third epoch: two are saved, the journal already holds steps of a third.
+    run(&short(&parted, &["--epochs", "3"])).expect("a new run");
+    for part in crate::checkpoint::PARTS {
+        let last = parted.join("checkpoint").join(format!("{part}-3.bpk"));
+        std::fs::remove_file(last).expect("the third checkpoint was saved");
+    }
+    run(&short(&parted, &["--epochs", "3", "--resume"])).expect("a resumed run");
+    let (whole, parted) = (journal_of(&whole), journal_of(&parted));
+    assert_eq!(whole.len(), 3 * (4 + 1 + 2 + 1), "4 steps, 2 validations and 2 means an epoch");
+    for (a, b) in whole.iter().zip(&parted) {
+        assert_eq!(a, b, "the same numbers, to the last bit");
+    }
+    assert_eq!(whole.len(), parted.len());
+}
+
+#[test]
+fn baseline_and_fused_operations_train_alike() {
+    let _alone = one_run_at_a_time();
+    // Rounding of f32 means over 32^3 voxels, grown by Adam's first steps, which have the size of
+    // the learning rate whatever the gradient's: a small one keeps them comparable. Measured: 4e-5.
+    const TOLERANCE: f64 = 2e-4;
+    for loss in ["lncc", "mse", "mi"] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let losses = ["fused", "baseline"].map(|name| {
+            let out = folder.path().join(name);
+            let mut flags = vec!["--epochs", "1", "--integrate", "--dice-weight", "1"];
+            flags.extend(["--learning-rate", "1e-4", "--loss", loss]);
+            if name == "baseline" {
+                flags.push("--baseline");
+            }
+            run(&short(&out, &flags)).expect("a run");
+            let steps = journal_of(&out).into_iter();
+            let steps =
+                steps.filter(|record| record["kind"] == "step" && record["split"] == "train");
+            steps.map(|record| journal::number(&record, "loss")).collect::<Vec<f64>>()
+        });
+        for (fused, baseline) in losses[0].iter().zip(&losses[1]) {
+            assert!((fused - baseline).abs() < TOLERANCE, "{loss}: {losses:?}");
+        }
+        println!("{loss}: {losses:?}");
+    }
+}
+
+#[test]
+fn a_run_is_not_overwritten_nor_resumed_with_other_settings() {
+    let _alone = one_run_at_a_time();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().join("run");
+    let missing = run(&short(&out, &["--resume"])).expect_err("nothing to resume").to_string();
+    assert!(missing.contains("settings.toml"), "{missing}");
+    run(&short(&out, &["--epochs", "1"])).expect("a new run");
+    for (more, expected) in [
+        (&["--epochs", "1"][..], "--out must name a folder without a run"),
+        (&["--epochs", "1", "--resume"], "--epochs must exceed the 1 epochs"),
+        (&["--epochs", "2", "--resume", "--seed", "5"], "started with --seed 0, got"),
+    ] {
+        let error = run(&short(&out, more)).expect_err(expected).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn impossible_settings_are_refused_with_a_way_out() {
+    let _alone = one_run_at_a_time();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (more, expected) in [
+        (&["--window", "8"][..], "--window must be odd"),
+        (&["--epochs", "0"], "--epochs must be at least 1"),
+        (&["--learning-rate", "0"], "--learning-rate must lie"),
+        (&["--smoothness=-1"], "--smoothness must be finite"),
+        (&["--augment-noise", "2"], "--augment-noise must lie in 0..1"),
+        (&["--data", "/nowhere-at-all"], "/nowhere-at-all"),
+    ] {
+        let out = folder.path().join(more[0]);
+        let out = out.to_str().expect("plain");
+        let arguments = parse(&[&["--out", out][..], more].concat());
+        let error = run(&arguments).expect_err(expected).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let odd = parse(&["--size", "40x4", "--out", folder.path().to_str().expect("plain")]);
+    assert!(run(&odd).expect_err("two extents").to_string().contains("XxYxZ"));
+}
+
+#[test]
+fn lists_of_images_are_trained_in_random_pairs() {
+    let _alone = one_run_at_a_time();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let data = folder.path().join("data");
+    std::fs::create_dir_all(data.join("images")).expect("writable");
+    std::fs::create_dir(data.join("labels")).expect("writable");
+    for k in 0..5 {
+        // Sizes differ from file to file; --size brings them together.
+        let phantom = PhantomSettings::with_size([30 + k, 32, 36 - k]);
+        let subject = subject(&phantom, k as u64).expect("valid settings");
+        let name = format!("subject-{k}.nii.gz");
+        write_volume(data.join("images").join(&name), &subject.image).expect("writable");
+        write_labels(data.join("labels").join(&name), &subject.labels).expect("writable");
+    }
+    let data = data.to_str().expect("plain");
+    let train = |out: &str, more: &[&str]| {
+        let out = folder.path().join(out);
+        let flags = ["--data", data, "--size", "32x32x16", "--epochs", "2", "--plain"];
+        let names = ["--out", out.to_str().expect("plain"), "--hold-out", "2", "--seed", "4"];
+        run(&parse(&[&flags[..], &names, more].concat())).expect("a run");
+        journal_of(&out)
+    };
+    let plain = train("plain", &["--dice-weight", "1", "--regularizer", "bending"]);
+    // Three images, three random pairs in both directions; two for validation, one pair.
+    assert_eq!(plain.len(), 2 * (6 + 1 + 1 + 1));
+    assert!(plain.iter().all(|record| journal::number(record, "loss").is_finite()));
+    let validation = plain.iter().filter(|record| record["split"] == "valid");
+    assert!(validation.clone().count() > 0);
+    for record in validation {
+        assert!((0.0..1.0).contains(&journal::number(record, "dice")), "{record:?}");
+        assert!(journal::number(record, "sd_log_j").is_finite(), "{record:?}");
+    }
+    // Threads and cache change nothing; augmentation does.
+    let changes = ["--augment-flips", "--augment-scaling", "0.05", "--augment-brightness", "0.1"];
+    let augmented = train("augmented", &changes);
+    let few = train("few", &[&changes[..], &["--workers", "1", "--cache-mib", "0"]].concat());
+    assert_eq!(augmented, few);
+    let first = |records: &[Record]| journal::number(&records[0], "similarity");
+    assert_ne!(first(&plain), first(&augmented));
+}

@@ -1,0 +1,173 @@
+//! Training: Burn's `Learner` with our data, metrics and checkpoints.
+
+use std::io::IsTerminal;
+use std::time::Instant;
+
+use burn::module::Module;
+use burn::optim::AdamConfig;
+use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
+use burn::tensor::Device;
+use burn::train::renderer::MetricsRenderer;
+use burn::train::renderer::tui::TuiMetricsRendererWrapper;
+use burn::train::{Interrupter, Learner, SupervisedTraining};
+use ffdp_burn::{Error, Result};
+
+use crate::checkpoint::{self, AtomicCheckpointer, Criterion, Keep, PARTS, Patience, Scores};
+use crate::data::{Dataset, Loader};
+use crate::input::InputGrid;
+use crate::journal::{self, Journal};
+use crate::metrics::{Scalar, SecondsPerStep, peak_memory_mib};
+use crate::model::Registration;
+use crate::objective::Objective;
+use crate::progress::PlainLines;
+use crate::run::Run;
+use crate::schedule::Polynomial;
+use crate::settings::Settings;
+
+/// Adam's epsilon. Burn's default of 1e-5 would swallow the gradients of a mean over hundreds of
+/// thousands of voxels.
+const ADAM_EPSILON: f32 = 1e-8;
+
+/// A trained network and how long it took.
+#[derive(Debug)]
+pub struct Trained {
+    /// The network as it was after the best epoch.
+    pub model: Registration,
+    /// That epoch, from 1.
+    pub epoch: usize,
+    seconds: f64,
+    seconds_per_step: f64,
+    steps: usize,
+    parameters: usize,
+}
+
+/// Trains from epoch `done + 1` on.
+///
+/// # Errors
+/// Files that cannot be written, and failures of the device or of a checkpoint.
+pub fn train(run: &Run, dataset: &Dataset, device: &Device) -> Result<Trained> {
+    let started = Instant::now();
+    let Run { settings, folder, done, .. } = run;
+    let (settings, done) = (settings, *done);
+    let tracking = device.clone().autodiff();
+    let config = settings.network(dataset.size);
+    let network_file = folder.network();
+    burn::config::Config::save(&config, &network_file)
+        .map_err(|error| Error::io(&network_file, "write", error))?;
+    InputGrid::of(dataset).save(&folder.input())?;
+    let objective = Objective::new(settings, dataset.evaluated_labels.as_deref());
+    let model = Registration::new(config.init(&tracking), objective);
+    let parameters = model.num_params();
+
+    let training = Loader::training(dataset, settings, done + 1, device);
+    let validation = Loader::validation(dataset, settings, folder.pictures(), done + 1, device);
+    let journal_file = folder.journal();
+    let journal = Journal::open(&journal_file, done)?;
+    let known = journal::read(&journal_file)?;
+    let interrupter = Interrupter::new();
+    let checkpoints = folder.checkpoints();
+    let part = |index: usize| AtomicCheckpointer::new(&checkpoints, PARTS[index]);
+    let criterion = Criterion::of(dataset);
+    let scores = Scores::new(criterion, criterion.scores(&known));
+    let saved = checkpoint::complete(&checkpoints).into_iter().filter(|&epoch| epoch <= done);
+    let keep = Keep::new(scores.clone(), settings.keep, saved.collect());
+    let mut training = SupervisedTraining::<Registration>::new(
+        folder.root(),
+        std::sync::Arc::new(training),
+        std::sync::Arc::new(validation),
+    )
+    .num_epochs(settings.epochs)
+    .renderer(renderer(run, &interrupter))
+    .with_interrupter(interrupter)
+    .with_metric_logger(journal)
+    .with_custom_checkpointers(part(0), part(1), part(2))
+    .with_checkpointing_strategy(keep);
+    training = measured(training, settings);
+    if let Some(epochs) = settings.patience {
+        training = training.early_stopping(Patience::new(scores, epochs));
+    }
+    if done > 0 {
+        training = training.checkpoint(done);
+    }
+
+    let optimizer = AdamConfig::new().with_amsgrad(true).with_epsilon(ADAM_EPSILON).init();
+    let schedule = ModuleLrScheduler::new(Polynomial::new(
+        settings.learning_rate,
+        dataset.steps_per_epoch(),
+        settings.epochs,
+    ));
+    let result = training.launch(Learner::new(model, optimizer, schedule));
+    // Leaves the dashboard and gives the terminal back.
+    drop(result.renderer);
+    if let Some(error) = result.error {
+        return Err(Error::device("training", error));
+    }
+    if let Some(stop) = result.interrupted {
+        let reason = stop.reason.unwrap_or_else(|| "stopped by the user".into());
+        eprintln!("training ended early: {reason}; continue it with --resume");
+    }
+    let records = journal::read(&journal_file)?;
+    let timed: Vec<f64> = records
+        .iter()
+        .filter(|record| record.get("kind").is_some_and(|kind| kind == "step"))
+        .map(|record| journal::number(record, "seconds"))
+        .filter(|seconds| seconds.is_finite())
+        .collect();
+    let epoch = checkpoint::best_weights(folder)?;
+    Ok(Trained {
+        model: checkpoint::load_weights(folder, epoch, result.model)?,
+        epoch,
+        seconds: started.elapsed().as_secs_f64(),
+        seconds_per_step: timed.iter().sum::<f64>() / timed.len() as f64,
+        steps: timed.len(),
+        parameters,
+    })
+}
+
+/// The numbers that are logged and shown.
+fn measured(
+    training: SupervisedTraining<Registration>,
+    settings: &Settings,
+) -> SupervisedTraining<Registration> {
+    let training = training
+        .metric_train_numeric(Scalar::loss())
+        .metric_train_numeric(Scalar::similarity())
+        .metric_train_numeric(Scalar::smoothness())
+        .metric_train_numeric(SecondsPerStep::new())
+        .metric_train_numeric(Scalar::peak_memory())
+        .metric_train_numeric(Scalar::learning_rate())
+        .metric_valid_numeric(Scalar::loss())
+        .metric_valid_numeric(Scalar::similarity())
+        .metric_valid_numeric(Scalar::smoothness())
+        .metric_valid_numeric(Scalar::dice())
+        .metric_valid_numeric(Scalar::folds())
+        .metric_valid_numeric(Scalar::sd_log_jacobian());
+    if settings.dice_weight == 0.0 {
+        return training;
+    }
+    training.metric_train_numeric(Scalar::overlap()).metric_valid_numeric(Scalar::overlap())
+}
+
+/// Burn's dashboard on a terminal, plain lines in a pipe.
+fn renderer(run: &Run, interrupter: &Interrupter) -> Box<dyn MetricsRenderer> {
+    if std::io::stdout().is_terminal() && !run.plain {
+        let checkpoint = (run.done > 0).then_some(run.done);
+        return Box::new(TuiMetricsRendererWrapper::new(interrupter.clone(), checkpoint));
+    }
+    Box::new(PlainLines::new())
+}
+
+impl Trained {
+    /// Time and memory, as a table.
+    pub fn table(&self) -> String {
+        let memory = match peak_memory_mib() {
+            Some(mib) => format!("{mib:.0} MiB resident at most (host)"),
+            None => "unknown on this system".into(),
+        };
+        format!(
+            "best epoch      {}\nparameters      {}\nsteps           {}\nseconds a step  {:.3}\ntraining        {:.0} \
+             s, validation included\nmemory          {memory}",
+            self.epoch, self.parameters, self.steps, self.seconds_per_step, self.seconds
+        )
+    }
+}
