@@ -3,6 +3,7 @@
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::commands::apply::ApplyArguments;
+use crate::commands::bench::BenchArguments;
 use crate::commands::completions::CompletionsArguments;
 use crate::commands::compose::ComposeArguments;
 use crate::commands::info::InfoArguments;
@@ -38,6 +39,8 @@ pub enum Command {
     Info(InfoArguments),
     /// Measure how well images, labels or a deformation agree.
     Measure(MeasureArguments),
+    /// Compare methods of registration: accuracy, time, memory.
+    Bench(BenchArguments),
     /// Make labelled images of any resolution, with known warps, from label maps or from nothing.
     Synth(SynthArguments),
     /// Print a completion script for a shell, to be put where the shell looks for them.

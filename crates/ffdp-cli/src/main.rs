@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         Command::Plan(request) => commands::plan::run(request),
         Command::Completions(request) => commands::completions::run(request),
         Command::Man => commands::man::run(),
+        Command::Bench(request) => commands::bench::run(request),
         Command::Synth(request) => commands::synth::run(request),
     };
     match catch_unwind(AssertUnwindSafe(run)) {
