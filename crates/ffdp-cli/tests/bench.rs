@@ -8,14 +8,14 @@ use std::fs;
 use serde_json::Value;
 use support::{Folder, Run, ffdp};
 
-/// Two warped brains of 3 mm and 6 mm.
+/// Two warped brains of 4 mm and 8 mm.
 fn subjects(folder: &Folder) {
     let output = folder.path("data");
-    ffdp(&["synth", "-o", &output, "-n", "2", "--spacing", "3", "6", "-q"]).succeeded();
+    ffdp(&["synth", "-o", &output, "-n", "2", "--spacing", "4", "8", "-q"]).succeeded();
 }
 
 fn bench(folder: &Folder, more: &[&str]) -> Run {
-    let [coarse, fine] = ["data/6mm/pairs.csv", "data/3mm/pairs.csv"].map(|name| folder.path(name));
+    let [coarse, fine] = ["data/8mm/pairs.csv", "data/4mm/pairs.csv"].map(|name| folder.path(name));
     let output = folder.path("out");
     let command = ["bench", "registration", &fine, &coarse, "-o", &output, "--device", "cpu"];
     ffdp(&[&command[..], more].concat())
@@ -41,22 +41,22 @@ fn methods_and_resolutions_become_rows_tables_and_plots() {
     run.succeeded();
     let rows = self::rows(&folder);
     assert_eq!(rows.len(), 5, "upsampled has no row at the coarsest resolution: {rows:?}");
-    for spacing_mm in [6.0, 3.0] {
+    for spacing_mm in [8.0, 4.0] {
         let [before, after] =
             ["identity", "greedy"].map(|method| number(&rows, method, spacing_mm, "dice"));
         // The known warps of 3 mm per component cost the labels several hundredths of Dice.
         assert!(after > before + 0.03, "{spacing_mm} mm: {before} to {after}");
         assert!(number(&rows, "greedy", spacing_mm, "gb_hours") > 0.0);
     }
-    let upsampled = number(&rows, "greedy at 6 mm, upsampled", 3.0, "dice");
-    let identity = number(&rows, "identity", 3.0, "dice");
+    let upsampled = number(&rows, "greedy at 8 mm, upsampled", 4.0, "dice");
+    let identity = number(&rows, "identity", 4.0, "dice");
     assert!(upsampled > identity, "{identity} to {upsampled}");
     assert!(
         rows[0]["seconds"].is_null() && rows[0]["folds"].is_null(),
         "the identity: {}",
         rows[0]
     );
-    assert!(run.stdout.contains("| 3 mm | greedy at 6 mm, upsampled | 1 |"), "{}", run.stdout);
+    assert!(run.stdout.contains("| 4 mm | greedy at 8 mm, upsampled | 1 |"), "{}", run.stdout);
     for name in ["results.csv", "tables.md", "accuracy_over_time.svg", "accuracy_over_memory.svg"] {
         assert!(folder.has(&format!("out/{name}")), "{name}");
     }
@@ -82,11 +82,11 @@ fn mistakes_are_named() {
         unknown.stderr
     );
 
-    let list = folder.path("data/3mm/pairs.csv");
+    let list = folder.path("data/4mm/pairs.csv");
     let output = folder.path("out");
     let twice = ffdp(&["bench", "registration", &list, &list, "-o", &output, "--device", "cpu"]);
     assert_eq!(twice.code, 1);
-    assert!(twice.stderr.contains("two pairs at 3 mm"), "{}", twice.stderr);
+    assert!(twice.stderr.contains("two pairs at 4 mm"), "{}", twice.stderr);
 
     let text = fs::read_to_string(&list).expect("written by synth");
     fs::write(&list, text.replace("subject-001_labels.nii.gz", "nowhere.nii.gz"))

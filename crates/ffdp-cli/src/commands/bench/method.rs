@@ -30,7 +30,9 @@ pub enum Method {
 const SCHEDULE: [(f64, usize); 5] = [(4.0, 200), (2.0, 200), (1.0, 200), (0.5, 100), (0.25, 25)];
 /// Levels of the schedule are left out unless they are coarser than the image by this factor.
 const COARSER: f64 = 1.4;
-/// Linear settings count their levels in voxels of about this size.
+/// Levels are at most this much coarser than the image; a setting beyond is refused.
+const LARGEST_SHRINK: f64 = 64.0;
+/// Linear settings count their levels, which begin with 8, in voxels of about this size.
 const LINEAR_UNIT_MM: f64 = 1.0;
 
 impl Method {
@@ -76,7 +78,8 @@ impl fmt::Display for Method {
 fn levels(spacing_mm: f64) -> Vec<LevelSettings> {
     let level = |&(mm, iterations): &(f64, usize)| {
         let shrink = mm / spacing_mm;
-        (shrink >= COARSER).then_some(LevelSettings { shrink, iterations })
+        let coarser = (COARSER..=LARGEST_SHRINK).contains(&shrink);
+        coarser.then_some(LevelSettings { shrink, iterations })
     };
     let distance = |mm: f64| (mm / spacing_mm).ln().abs();
     let nearest = SCHEDULE.iter().min_by(|a, b| distance(a.0).total_cmp(&distance(b.0)));
@@ -86,7 +89,7 @@ fn levels(spacing_mm: f64) -> Vec<LevelSettings> {
 
 /// The linear stages of the default preset, on levels of the same size in mm at any resolution.
 fn affine(spacing_mm: f64) -> Settings {
-    let finer = (LINEAR_UNIT_MM / spacing_mm).max(1.0);
+    let finer = (LINEAR_UNIT_MM / spacing_mm).clamp(1.0, LARGEST_SHRINK / 8.0);
     let mut settings = Settings::preset(Preset::Default);
     settings.stages.retain(Stage::is_linear);
     for stage in &mut settings.stages {
@@ -139,7 +142,7 @@ mod tests {
     #[test]
     fn settings_are_valid_at_any_resolution() {
         for method in Method::value_variants() {
-            for spacing_mm in [0.1, 0.25, 0.9, 1.0, 3.0] {
+            for spacing_mm in [0.01, 0.25, 0.9, 1.0, 3.0] {
                 if let Some(settings) = method.settings(spacing_mm) {
                     for settings in [shortened(&settings), settings] {
                         let valid = settings.validate();
