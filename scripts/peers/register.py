@@ -102,6 +102,7 @@ def in_own_process(threads: int, *arguments) -> dict:
 
 def register(sender, method: str, fixed: Path, moving: Path, warp: Path) -> None:
     seconds = METHODS[method][0](fixed, moving, warp)
+    # Processor time and memory are those of the whole process: imports, reading and writing included.
     usage = resource.getrusage(resource.RUSAGE_SELF)
     sender.send(
         {

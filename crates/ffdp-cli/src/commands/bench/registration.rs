@@ -9,10 +9,10 @@ use burn::tensor::Device;
 use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
 use ffdp_burn::io::write_atomically;
-use ffdp_burn::register::{Problem, Settings, Silent, register};
+use ffdp_burn::register::{Observer, Problem, Registration, Settings, Silent, register};
 use ffdp_burn::transform::Composite;
 
-use super::cost::{Cost, measured};
+use super::cost::{Cost, Meter, measured};
 use super::method::{Method, shortened};
 use super::pairs::{self, Pair};
 use super::results::{Key, Results, Row};
@@ -34,7 +34,8 @@ fixed,moving,fixed_labels,moving_labels under a heading with these names. A pair
 at every resolution.
 
 Written to the output folder:
-  results.json              one row for each pair, resolution and method; rows that are there are skipped
+  results.json              one row for each pair, resolution and method; rows that are there are skipped,
+                            so a folder belongs to one choice of --labels
   results.csv               the same for other programs
   tables.md                 means over the pairs: accuracy, efficiency, definitions
   accuracy_over_time.svg    and accuracy_over_memory.svg
@@ -75,6 +76,7 @@ pub fn run(request: &RegistrationArguments) -> Outcome<()> {
         request,
         printer: Printer::new(request.quiet, false),
         device: request.device.open()?,
+        device_name: request.device.to_string(),
         pairs: &pairs,
         results: Results::open(folder)?,
         warm: Vec::new(),
@@ -103,6 +105,7 @@ struct Bench<'a> {
     request: &'a RegistrationArguments,
     printer: Printer,
     device: Device,
+    device_name: String,
     /// Coarse to fine.
     pairs: &'a [Pair],
     results: Results,
@@ -111,27 +114,9 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// The rows of a pair that are missing.
+    /// Adds the rows of a pair that are missing.
     fn pair(&mut self, pair: &'a Pair) -> Outcome<()> {
-        let asked = self.request.methods.as_deref().unwrap_or(Method::value_variants());
-        let device = self.request.device.to_string();
-        let mut missing = Vec::new();
-        for &method in asked {
-            // The coarsest resolution has nothing to be upsampled from.
-            let from = self.coarsest(pair);
-            if method == Method::Upsampled && from.spacing_mm == pair.spacing_mm {
-                continue;
-            }
-            let name = match method {
-                Method::Upsampled => format!("greedy at {} mm, upsampled", from.spacing_mm),
-                _ => method.to_string(),
-            };
-            let Pair { name: pair, spacing_mm, .. } = pair;
-            let key = Key { pair, spacing_mm: *spacing_mm, method: &name, device: &device };
-            if !self.results.has(key) {
-                missing.push((method, name));
-            }
-        }
+        let missing = self.missing(pair);
         if missing.is_empty() {
             return Ok(());
         }
@@ -142,11 +127,28 @@ impl<'a> Bench<'a> {
             let start = Instant::now();
             let scores = Scores::of(&map, method.deforms(), &images, &ids, &self.device)?;
             self.say(pair, &name, &scores, cost, start.elapsed().as_secs_f64());
-            let Pair { name: pair, spacing_mm, .. } = pair;
-            let key = Key { pair, spacing_mm: *spacing_mm, method: &name, device: &device };
-            self.results.push(Row::new(key, &scores, cost))?;
+            let row = Row::new(self.key(pair, &name), &scores, cost);
+            self.results.push(row)?;
         }
         Ok(())
+    }
+
+    /// The methods of the rows of a pair that are missing, and their names in the tables.
+    fn missing(&self, pair: &'a Pair) -> Vec<(Method, String)> {
+        let coarsest_mm = self.coarsest(pair).spacing_mm;
+        let asked = self.request.methods.as_deref().unwrap_or(Method::value_variants());
+        let named = asked.iter().filter_map(|&method| match method {
+            // The coarsest resolution has nothing to be upsampled from.
+            Method::Upsampled if coarsest_mm == pair.spacing_mm => None,
+            Method::Upsampled => Some((method, format!("greedy at {coarsest_mm} mm, upsampled"))),
+            _ => Some((method, method.to_string())),
+        });
+        named.filter(|(_, name)| !self.results.has(self.key(pair, name))).collect()
+    }
+
+    fn key<'k>(&'k self, pair: &'k Pair, method: &'k str) -> Key<'k> {
+        let Pair { name, spacing_mm, .. } = pair;
+        Key { pair: name, spacing_mm: *spacing_mm, method, device: &self.device_name }
     }
 
     fn say(&self, pair: &Pair, method: &str, scores: &Scores, cost: Option<Cost>, measured: f64) {
@@ -184,9 +186,9 @@ impl<'a> Bench<'a> {
             return Ok(None);
         }
         self.warm_up(method, pair.spacing_mm, &settings, images)?;
-        let work = || find(images, &settings, &self.device);
-        let (map, cost) = measured(&self.device, work)?;
-        Ok(Some((map, Some(cost))))
+        let work = |meter: &mut Meter| find(images, &settings, &self.device, meter);
+        let (found, cost) = measured(&self.device, work)?;
+        Ok(Some((found.transform(), Some(cost))))
     }
 
     /// Compiles the kernels of a method for this resolution.
@@ -201,11 +203,16 @@ impl<'a> Bench<'a> {
             return Ok(());
         }
         self.warm.push((method, spacing_mm));
-        find(images, &shortened(settings), &self.device).map(|_| ())
+        find(images, &shortened(settings), &self.device, &mut Silent).map(|_| ())
     }
 }
 
-fn find(images: &Images, settings: &Settings, device: &Device) -> Outcome<Composite> {
+fn find(
+    images: &Images,
+    settings: &Settings,
+    device: &Device,
+    observer: &mut dyn Observer,
+) -> Outcome<Registration> {
     let problem = Problem::new(&images.fixed, &images.moving);
-    Ok(register(&problem, settings, device, &mut Silent)?.transform())
+    Ok(register(&problem, settings, device, observer)?)
 }

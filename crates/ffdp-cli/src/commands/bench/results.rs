@@ -36,6 +36,9 @@ pub struct Row {
     pub fold_fraction: Option<f64>,
     pub sd_log_jacobian: Option<f64>,
     pub seconds: Option<f64>,
+    /// The part of the time that iterations took.
+    #[serde(default)]
+    pub iteration_seconds: Option<f64>,
     pub cpu_seconds: Option<f64>,
     pub peak_memory_bytes: Option<u64>,
     pub gb_hours: Option<f64>,
@@ -53,7 +56,7 @@ pub struct Key<'a> {
 impl Row {
     pub fn new(key: Key, scores: &Scores, cost: Option<Cost>) -> Self {
         let Key { pair, spacing_mm, method, device } = key;
-        let deformation = scores.deformation;
+        let regularity = scores.regularity;
         let peak_memory_bytes = cost.and_then(|cost| cost.peak_memory_bytes);
         let seconds = cost.map(|cost| cost.seconds);
         let both = peak_memory_bytes.zip(seconds);
@@ -67,10 +70,11 @@ impl Row {
             dice: scores.dice,
             inverse_volume_dice: scores.inverse_volume_dice,
             hd90_cumulative_mm: Some(scores.hd90_cumulative_mm).filter(|mm| mm.is_finite()),
-            folds: deformation.map(|d| d.folds),
-            fold_fraction: deformation.map(|d| d.fold_fraction),
-            sd_log_jacobian: deformation.map(|d| d.sd_log_jacobian),
+            folds: regularity.map(|r| r.true_folds),
+            fold_fraction: regularity.map(|r| r.true_fold_fraction),
+            sd_log_jacobian: regularity.map(|r| r.sd_log),
             seconds,
+            iteration_seconds: cost.map(|cost| cost.iteration_seconds),
             cpu_seconds: cost.and_then(|cost| cost.cpu_seconds),
             peak_memory_bytes,
             gb_hours: both.map(|(bytes, seconds)| bytes as f64 / 1e9 * seconds / 3600.0),
@@ -114,8 +118,22 @@ impl Results {
         self.rows.iter().any(|row| row.key() == key)
     }
 
-    /// Adds a row and writes the list, whole or not at all.
+    /// Adds a row and writes the list, whole or not at all. Rows of a pair must count the same labels.
     pub fn push(&mut self, row: Row) -> Outcome<()> {
+        let same = |other: &&Row| other.pair == row.pair && other.spacing_mm == row.spacing_mm;
+        if let Some(other) = self.rows.iter().find(same).filter(|other| other.labels != row.labels)
+        {
+            return Err(Failure::user(
+                format!(
+                    "{}: the rows of {} count {} labels, the new one {}",
+                    self.path.display(),
+                    row.pair,
+                    other.labels,
+                    row.labels
+                ),
+                "use the --labels of the earlier run, or another output folder",
+            ));
+        }
         self.rows.push(row);
         let json = serde_json::to_string_pretty(&self.rows);
         let json = json.map_err(|reason| Failure::defect(reason.to_string()))? + "\n";
@@ -125,8 +143,8 @@ impl Results {
     /// The rows as a table of comma-separated values; an empty field for null.
     pub fn csv(&self) -> String {
         let mut text = "pair,spacing_mm,method,device,program,labels,dice,inverse_volume_dice,\
-                        hd90_cumulative_mm,folds,fold_fraction,sd_log_jacobian,seconds,cpu_seconds,\
-                        peak_memory_bytes,gb_hours\n"
+                        hd90_cumulative_mm,folds,fold_fraction,sd_log_jacobian,seconds,iteration_seconds,\
+                        cpu_seconds,peak_memory_bytes,gb_hours\n"
             .to_string();
         for row in &self.rows {
             let Row { pair, spacing_mm, method, device, program, labels, dice, .. } = row;
@@ -141,6 +159,7 @@ impl Results {
                 number(row.fold_fraction),
                 number(row.sd_log_jacobian),
                 number(row.seconds),
+                number(row.iteration_seconds),
                 number(row.cpu_seconds),
                 count(row.peak_memory_bytes),
                 number(row.gb_hours),
@@ -174,9 +193,14 @@ pub mod tests {
             dice,
             inverse_volume_dice: dice / 2.0,
             hd90_cumulative_mm: 0.5,
-            deformation: None,
+            regularity: None,
         };
-        let cost = Cost { seconds: 3.6, cpu_seconds: None, peak_memory_bytes: Some(2_000_000_000) };
+        let cost = Cost {
+            seconds: 3.6,
+            iteration_seconds: 1.5,
+            cpu_seconds: None,
+            peak_memory_bytes: Some(2_000_000_000),
+        };
         Row::new(Key { pair, spacing_mm, method, device: "cpu" }, &scores, Some(cost))
     }
 
@@ -192,11 +216,14 @@ pub mod tests {
         let again = Results::open(folder.path()).expect("well formed");
         assert_eq!(again.rows(), results.rows());
         assert!(again.has(first.key()));
+        let other_labels = Row { labels: 2, ..row("a to b", 1.0, "other", 0.5) };
+        let refused = results.push(other_labels).expect_err("2 labels beside 3").to_string();
+        assert!(refused.contains("count 3 labels, the new one 2"), "{refused}");
         assert!(!again.has(Key { spacing_mm: 0.25, ..first.key() }));
         let csv = again.csv();
         let lines: Vec<&str> = csv.lines().collect();
         assert!(lines[1].starts_with("a to b,0.1,greedy,cpu,"), "{csv}");
-        assert!(lines[1].contains(",3,0.5,0.25,,,,,3.6,,2000000000,0.002"), "{csv}");
+        assert!(lines[1].contains(",3,0.5,0.25,,,,,3.6,1.5,,2000000000,0.002"), "{csv}");
         assert!(lines[2].contains(",\"x, y\","), "{csv}");
     }
 

@@ -4,7 +4,9 @@ use burn::tensor::Device;
 use ffdp_burn::Error;
 use ffdp_burn::image::{LabelMap, Volume};
 use ffdp_burn::io::nifti::{read_labels, read_volume};
-use ffdp_burn::metrics::{DistanceUnit, dice_of, jacobian, surface_distances, surface_mean};
+use ffdp_burn::metrics::{
+    DistanceUnit, Regularity, dice_of, regularity, surface_distances, surface_mean,
+};
 use ffdp_burn::ops::Interpolation;
 use ffdp_burn::transform::Composite;
 
@@ -64,15 +66,8 @@ pub struct Scores {
     pub dice: f64,
     pub inverse_volume_dice: f64,
     pub hd90_cumulative_mm: f64,
-    pub deformation: Option<Deformation>,
-}
-
-/// Of a map that is not affine.
-#[derive(Clone, Copy, Debug)]
-pub struct Deformation {
-    pub folds: u64,
-    pub fold_fraction: f64,
-    pub sd_log_jacobian: f64,
+    /// Of a map that is not affine.
+    pub regularity: Option<Regularity>,
 }
 
 impl Scores {
@@ -90,14 +85,8 @@ impl Scores {
         let present = moving.ids();
         let dice = dice_of(&fixed.data, &moved.data, ids)?.counting_lost(&present);
         let surfaces = surface_distances(fixed, &moved, ids, DistanceUnit::Millimetres)?;
-        let deformation = deforms.then(|| -> Outcome<Deformation> {
-            let field = map.displacement().to_vec()?;
-            let report = jacobian(&field, fixed.geometry.size)?;
-            Ok(Deformation {
-                folds: report.true_folds,
-                fold_fraction: report.true_fold_fraction,
-                sd_log_jacobian: report.sd_log,
-            })
+        let regularity = deforms.then(|| -> Outcome<Regularity> {
+            Ok(regularity(&map.displacement().to_vec()?, fixed.geometry.size)?)
         });
         let labels = dice.labels.iter().filter(|label| !label.dice.is_nan()).count();
         if labels == 0 {
@@ -109,7 +98,7 @@ impl Scores {
             dice: dice.mean(),
             inverse_volume_dice: dice.inverse_volume_mean(),
             hd90_cumulative_mm: surface_mean(&surfaces, |label| label.hd90_cumulative),
-            deformation: deformation.transpose()?,
+            regularity: regularity.transpose()?,
         })
     }
 }

@@ -14,7 +14,7 @@ fixed map (the paper prints an InvDice without its formula; this is a reading of
 of the two directions' mean of the smallest 90 % of the surface distances, mean over the labels. Folds: \
 voxels of which one of nine difference stencils of the map folds. SDlogJ: deviation of ln det J.
 Time: from the images in host memory to the warped image in host memory, without reading, measuring and \
-writing. CPU: processor time of all threads, of rows computed on a CPU. Memory: the most that is held at \
+writing; iterations: the part of it that the levels took. CPU: processor time of all threads, of rows computed on a CPU. Memory: the most that is held at \
 a time, on a GPU of its memory, on a CPU of the process. GB-hours: memory (10^9 bytes) times time.
 ";
 
@@ -77,8 +77,8 @@ fn accuracy(groups: &[Group]) -> String {
 fn efficiency(groups: &[Group]) -> String {
     let mut text = format!(
         "\
-| resolution | method | device | Dice | time (s) | CPU (s) | memory (GB) | GB-hours (10^-3) | time, {REFERENCE} = 1 | GB-hours, {REFERENCE} = 1 |
-|---|---|---|---|---|---|---|---|---|---|
+| resolution | method | device | Dice | time (s) | iterations (s) | CPU (s) | memory (GB) | GB-hours (10^-3) | time, {REFERENCE} = 1 | GB-hours, {REFERENCE} = 1 |
+|---|---|---|---|---|---|---|---|---|---|---|
 "
     );
     for group in groups {
@@ -94,12 +94,13 @@ fn efficiency(groups: &[Group]) -> String {
         let cost = |of: fn(&Row) -> Option<f64>| group.mean(of).map_or("-".into(), significant);
         let _ = writeln!(
             text,
-            "| {} mm | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {} mm | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             group.spacing_mm,
             group.method,
             group.device,
             group.spread(3, |row| Some(row.dice)),
             cost(|row| row.seconds),
+            cost(|row| row.iteration_seconds),
             cost(|row| row.cpu_seconds),
             cost(|row| row.peak_memory_bytes.map(|bytes| bytes as f64 / 1e9)),
             cost(|row| row.gb_hours.map(|cost| 1e3 * cost)),
@@ -160,7 +161,7 @@ mod tests {
         assert!(lines[3].starts_with("| 1 mm | SyN | 1 | 0.500 |"), "{text}");
         assert!(lines[4].starts_with("| 0.5 mm | greedy | 1 |"), "{text}");
         let syn = lines.iter().find(|line| line.contains("| SyN | cpu |")).expect("a line");
-        assert!(syn.ends_with("| 7.20 | - | 2.00 | 2.00 | 2.00 | 1.00 |"), "{syn}");
+        assert!(syn.ends_with("| 7.20 | 1.50 | - | 2.00 | 2.00 | 2.00 | 1.00 |"), "{syn}");
     }
 
     #[test]
