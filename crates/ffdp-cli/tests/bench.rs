@@ -56,7 +56,11 @@ fn methods_and_resolutions_become_rows_tables_and_plots() {
         "the identity: {}",
         rows[0]
     );
-    assert!(run.stdout.contains("| 4 mm | greedy at 8 mm, upsampled | 1 |"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("| 4 mm | greedy at 8 mm, upsampled | cpu | 1 |"),
+        "{}",
+        run.stdout
+    );
     for name in ["results.csv", "tables.md", "accuracy_over_time.svg", "accuracy_over_memory.svg"] {
         assert!(folder.has(&format!("out/{name}")), "{name}");
     }

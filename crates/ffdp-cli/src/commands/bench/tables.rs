@@ -53,16 +53,17 @@ pub fn markdown(rows: &[Row]) -> String {
 
 fn accuracy(groups: &[Group]) -> String {
     let mut text = "\
-| resolution | method | pairs | Dice | InvDice | HD90 cum. (mm) | folds (%) | SDlogJ |
-|---|---|---|---|---|---|---|---|
+| resolution | method | device | pairs | Dice | InvDice | HD90 cum. (mm) | folds (%) | SDlogJ |
+|---|---|---|---|---|---|---|---|---|
 "
     .to_string();
     for group in groups {
         let _ = writeln!(
             text,
-            "| {} mm | {} | {} | {} | {} | {} | {} | {} |",
+            "| {} mm | {} | {} | {} | {} | {} | {} | {} | {} |",
             group.spacing_mm,
             group.method,
+            group.device,
             group.rows.len(),
             group.spread(3, |row| Some(row.dice)),
             group.spread(3, |row| Some(row.inverse_volume_dice)),
@@ -156,11 +157,11 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         // sqrt(2) / 8 = 0.177.
         let expected =
-            "| 1 mm | greedy | 2 | 0.625 ± 0.177 | 0.312 ± 0.088 | 0.500 ± 0.000 | - | - |";
+            "| 1 mm | greedy | cpu | 2 | 0.625 ± 0.177 | 0.312 ± 0.088 | 0.500 ± 0.000 | - | - |";
         assert_eq!(lines[2], expected);
-        assert!(lines[3].starts_with("| 1 mm | SyN | 1 | 0.500 |"), "{text}");
-        assert!(lines[4].starts_with("| 0.5 mm | greedy | 1 |"), "{text}");
-        let syn = lines.iter().find(|line| line.contains("| SyN | cpu |")).expect("a line");
+        assert!(lines[3].starts_with("| 1 mm | SyN | cpu | 1 | 0.500 |"), "{text}");
+        assert!(lines[4].starts_with("| 0.5 mm | greedy | cpu | 1 |"), "{text}");
+        let syn = lines.iter().rev().find(|line| line.contains("| SyN | cpu |")).expect("a line");
         assert!(syn.ends_with("| 7.20 | 1.50 | - | 2.00 | 2.00 | 2.00 | 1.00 |"), "{syn}");
     }
 
