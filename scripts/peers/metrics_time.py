@@ -51,18 +51,17 @@ def with_sitk(fixed, moving, spacing):
     """Surfaces are the border voxels here, not surfels: the figures differ a little."""
     import SimpleITK as sitk
 
-    dice = 2 * np.count_nonzero(fixed & moving) / (np.count_nonzero(fixed) + np.count_nonzero(moving))
+    voxels = np.count_nonzero(fixed) + np.count_nonzero(moving)
+    dice = 2 * np.count_nonzero(fixed & moving) / voxels
     box = bounding_box(fixed | moving)
     images = []
     for mask in (fixed, moving):
         image = sitk.GetImageFromArray(mask[box].astype(np.uint8).transpose(2, 1, 0))
         image.SetSpacing(spacing)
         images.append(image)
-    borders = [sitk.GetArrayViewFromImage(sitk.LabelContour(image)) > 0 for image in images]
-    distances = [
-        np.abs(sitk.GetArrayViewFromImage(sitk.SignedMaurerDistanceMap(i, useImageSpacing=True, squaredDistance=False)))
-        for i in images
-    ]
+    borders = [sitk.GetArrayFromImage(sitk.LabelContour(image)) > 0 for image in images]
+    maps = [sitk.SignedMaurerDistanceMap(i, squaredDistance=False, useImageSpacing=True) for i in images]
+    distances = [np.abs(sitk.GetArrayFromImage(map)) for map in maps]
     return dice, max(np.percentile(distances[1 - i][borders[i]], 95) for i in (0, 1))
 
 

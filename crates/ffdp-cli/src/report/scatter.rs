@@ -4,14 +4,17 @@ use std::fmt::Write;
 
 use super::charts::{Scale, number, widened};
 
-const WIDTH: f64 = 640.0;
+const WIDTH: f64 = 780.0;
 const HEIGHT: f64 = 400.0;
 /// Left, top, right, bottom of what is around the points.
-const MARGIN: [f64; 4] = [62.0, 16.0, 150.0, 48.0];
+const MARGIN: [f64; 4] = [62.0, 16.0, 290.0, 48.0];
+/// From the right end of the axis to the names of the series: room for the text beside a point.
+const BESIDE: f64 = 55.0;
 /// Told apart by those who do not see all colours (Okabe and Ito).
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#b5a800"];
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.rule{stroke:#e3e6ea}.axis{stroke:#9aa5b1}\
+                     .at{font-size:10px}\
                      polyline{fill:none;stroke-width:1.4;opacity:.6}";
 
 /// Points of one colour, joined in their order.
@@ -106,13 +109,13 @@ fn draw(svg: &mut String, series: &Series, colour: &str, index: usize, x: &Scale
         let _ = write!(
             svg,
             "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" font-size=\"10\">{}</text>",
+             <text class=\"at\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             x + 6.0,
             y - 5.0,
             escaped(&point.2)
         );
     }
-    let (left, row) = (WIDTH - MARGIN[2] + 14.0, MARGIN[1] + 14.0 + 19.0 * index as f64);
+    let (left, row) = (WIDTH - MARGIN[2] + BESIDE, MARGIN[1] + 14.0 + 19.0 * index as f64);
     let _ = write!(
         svg,
         "<circle cx=\"{left:.1}\" cy=\"{:.1}\" r=\"4\" fill=\"{colour}\"/>\

@@ -115,8 +115,8 @@ pub fn jacobian(displacement: &[f32], size: [usize; 3]) -> Result<JacobianReport
     })
 }
 
-/// Folds and spread alone, in one pass over the displacement: at hundreds of millions of voxels the
-/// percentiles of [`jacobian()`] take most of its time. Arguments, memory and errors as there.
+/// Folds and spread alone, in one pass over the displacement and without the percentiles of
+/// [`jacobian()`], which one thread selects. Arguments and memory as there.
 ///
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) when the field is not of that size.
