@@ -3,6 +3,7 @@
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::commands::apply::ApplyArguments;
+use crate::commands::bench::BenchArguments;
 use crate::commands::completions::CompletionsArguments;
 use crate::commands::compose::ComposeArguments;
 use crate::commands::import::ImportArguments;
@@ -41,6 +42,8 @@ pub enum Command {
     Info(InfoArguments),
     /// Measure how well images, labels or a deformation agree.
     Measure(MeasureArguments),
+    /// Compare methods of registration: accuracy, time, memory.
+    Bench(BenchArguments),
     /// Make labelled images of any resolution, with known warps, from label maps or from nothing.
     Synth(SynthArguments),
     /// Train a network that registers: TransMorph, on your images or on synthetic brains.

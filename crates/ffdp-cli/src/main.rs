@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         Command::Plan(request) => commands::plan::run(request),
         Command::Completions(request) => commands::completions::run(request),
         Command::Man => commands::man::run(),
+        Command::Bench(request) => commands::bench::run(request),
         Command::Synth(request) => commands::synth::run(request),
         Command::Train(request) => commands::train::run_command(request),
         Command::Import(request) => commands::import::run(request),

@@ -14,6 +14,12 @@ pub fn peak_memory_bytes() -> Option<u64> {
     kibibytes.checked_mul(1024)
 }
 
+/// Forgets the peak so far: from now on [`peak_memory_bytes`] is that of what comes. Where the system
+/// cannot (it is Linux that can), the peak stays that of the whole process.
+pub fn reset_peak_memory() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

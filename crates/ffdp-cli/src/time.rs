@@ -18,6 +18,20 @@ pub fn utc(unix_seconds: f64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
+/// Seconds that all threads of this process have computed; `None` where the system does not say.
+pub fn process_cpu_seconds() -> Option<f64> {
+    /// Linux counts in hundredths of a second, whatever its clock.
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let status = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name of the program, in parentheses, may hold anything; user and system time are the 12th
+    // and 13th field after it.
+    let (_, fields) = status.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace().skip(11);
+    let user: f64 = fields.next()?.parse().ok()?;
+    let system: f64 = fields.next()?.parse().ok()?;
+    Some((user + system) / TICKS_PER_SECOND)
+}
+
 /// Year, month and day of a number of days since 1970, by the Gregorian calendar.
 fn date(mut days: u64) -> [u64; 3] {
     let leap = |year: u64| {
@@ -40,6 +54,18 @@ fn date(mut days: u64) -> [u64; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn computing_takes_processor_time() {
+        let Some(before) = process_cpu_seconds() else { return };
+        let start = std::time::Instant::now();
+        // Until the next tick, however many others want the processor.
+        while process_cpu_seconds() == Some(before) && start.elapsed().as_secs() < 60 {
+            std::hint::spin_loop();
+        }
+        let spent = process_cpu_seconds().expect("known a moment ago") - before;
+        assert!((0.01..60.0).contains(&spent), "{spent}");
+    }
 
     #[test]
     fn dates_are_those_of_the_calendar() {

@@ -1,6 +1,7 @@
 //! The commands, one file each; `input.rs` and `chain.rs` read what they are given.
 
 pub mod apply;
+pub mod bench;
 mod chain;
 pub mod completions;
 pub mod compose;

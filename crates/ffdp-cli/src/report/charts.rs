@@ -119,24 +119,28 @@ impl Axes {
 }
 
 /// From values to positions.
-struct Scale {
+pub(super) struct Scale {
     values: [f64; 2],
     positions: [f64; 2],
 }
 
 impl Scale {
-    fn new(values: [f64; 2], positions: [f64; 2]) -> Self {
+    pub fn new(values: [f64; 2], positions: [f64; 2]) -> Self {
         Self { values, positions }
     }
 
-    fn place(&self, value: f64) -> f64 {
+    pub fn values(&self) -> [f64; 2] {
+        self.values
+    }
+
+    pub fn place(&self, value: f64) -> f64 {
         let [from, to] = self.values;
         let [begin, end] = self.positions;
         begin + (value - from) / (to - from) * (end - begin)
     }
 
     /// Round numbers inside the range.
-    fn ticks(&self) -> Vec<f64> {
+    pub fn ticks(&self) -> Vec<f64> {
         let [from, to] = self.values;
         let step = round_step((to - from) / TICKS);
         let first = (from / step).ceil() as i64;
@@ -152,7 +156,7 @@ fn round_step(least: f64) -> f64 {
 }
 
 /// The range with some air; a constant gets a range of its own.
-fn widened(low: f64, high: f64) -> [f64; 2] {
+pub(super) fn widened(low: f64, high: f64) -> [f64; 2] {
     let air = match high > low {
         true => 0.05 * (high - low),
         false => 0.05 * low.abs().max(1e-6),
@@ -161,7 +165,7 @@ fn widened(low: f64, high: f64) -> [f64; 2] {
 }
 
 /// Without the noise of the last digits.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     let text = format!("{value:.6}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     let text = if text == "-0" { "0" } else { text };

@@ -2,6 +2,7 @@
 //!
 //! `measures.rs` is `metrics.json`; `html.rs` puts the page together from `sections.rs` (tables),
 //! `pictures.rs` (slices as figures), `charts.rs` (curves). `slices.rs` samples the images.
+//! `scatter.rs` is the plot of a comparison.
 
 mod canvas;
 mod charts;
@@ -9,6 +10,7 @@ mod colours;
 mod html;
 pub mod measures;
 mod pictures;
+pub mod scatter;
 mod sections;
 pub mod slices;
 mod summary;

@@ -68,6 +68,17 @@ pub struct JacobianReport {
     pub sd_log_learn2reg: f64,
 }
 
+/// What of a [`JacobianReport`] is compared between methods.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Regularity {
+    /// As [`JacobianReport::true_folds`].
+    pub true_folds: u64,
+    /// As [`JacobianReport::true_fold_fraction`].
+    pub true_fold_fraction: f64,
+    /// As [`JacobianReport::sd_log`].
+    pub sd_log: f64,
+}
+
 /// det J at every voxel of a displacement `[3, D, H, W]` on a grid of `size` (x, y, z).
 ///
 /// # Errors
@@ -91,21 +102,37 @@ pub fn jacobian(displacement: &[f32], size: [usize; 3]) -> Result<JacobianReport
     let one_sided =
         |difference| distribution(field.map(|sides| (sides.determinant(difference), false)).0);
     let (forward, backward) = (one_sided(Difference::Forward), one_sided(Difference::Backward));
-    let (central, true_folds) = field.map(|sides| {
-        let determinant = sides.determinant(Difference::Central);
-        (determinant, is_fold(determinant) || sides.fold_at_a_corner())
-    });
-    let sd_log = inner_deviation(&central, size, |det| det.max(1e-9).ln());
+    let (central, Regularity { true_folds, true_fold_fraction, sd_log }) = central(&field, size);
     let sd_log_learn2reg = inner_deviation(&central, size, |det| (det + 3.0).clamp(1e-9, 1e9).ln());
     Ok(JacobianReport {
         forward,
         backward,
         central: distribution(central),
         true_folds,
-        true_fold_fraction: true_folds as f64 / field.len() as f64,
+        true_fold_fraction,
         sd_log,
         sd_log_learn2reg,
     })
+}
+
+/// Folds and spread alone, in one pass over the displacement and without the percentiles of
+/// [`jacobian()`], which one thread selects. Arguments and memory as there.
+///
+/// # Errors
+/// [`Error::Shape`](crate::Error::Shape) when the field is not of that size.
+pub fn regularity(displacement: &[f32], size: [usize; 3]) -> Result<Regularity> {
+    Ok(central(&Field::new(displacement, size)?, size).1)
+}
+
+/// det J by central differences, and what is read from it.
+fn central(field: &Field, size: [usize; 3]) -> (Vec<f32>, Regularity) {
+    let (central, true_folds) = field.map(|sides| {
+        let determinant = sides.determinant(Difference::Central);
+        (determinant, is_fold(determinant) || sides.fold_at_a_corner())
+    });
+    let sd_log = inner_deviation(&central, size, |det| det.max(1e-9).ln());
+    let true_fold_fraction = true_folds as f64 / field.len() as f64;
+    (central, Regularity { true_folds, true_fold_fraction, sd_log })
 }
 
 fn distribution(mut determinants: Vec<f32>) -> JacobianDistribution {

@@ -37,6 +37,10 @@ fn affine_fields_have_the_determinant_of_their_matrix() {
             assert!(worst < F32_ROUNDING, "{difference:?} {matrix:?}: off by {worst}");
         }
         let report = jacobian(&field, SIZE).expect("sizes match");
+        let Regularity { true_folds, true_fold_fraction, sd_log } =
+            regularity(&field, SIZE).expect("sizes match");
+        assert_eq!((true_folds, sd_log), (report.true_folds, report.sd_log));
+        assert_eq!(true_fold_fraction, report.true_fold_fraction);
         let all = if expected > 0.0 { 0 } else { 210 };
         assert_eq!((report.true_folds, report.central.folds), (all, all), "{matrix:?}");
         assert!(report.sd_log < F32_ROUNDING && report.sd_log_learn2reg < F32_ROUNDING);

@@ -1,0 +1,218 @@
+//! `ffdp bench registration`: methods x resolutions on pairs with labels.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use burn::tensor::Device;
+use clap::{Args, ValueEnum};
+use ffdp_burn::Error;
+use ffdp_burn::io::write_atomically;
+use ffdp_burn::register::{Observer, Problem, Registration, Settings, Silent, register};
+use ffdp_burn::transform::Composite;
+
+use super::cost::{Cost, Meter, measured};
+use super::method::{Method, shortened};
+use super::pairs::{self, Pair};
+use super::results::{Key, Results, Row};
+use super::scores::{Images, Scores};
+use super::{plots, tables};
+use crate::device::DeviceChoice;
+use crate::failure::Outcome;
+use crate::memory::{Plan, Sizes};
+use crate::printer::{Printer, print_to_stdout};
+
+const HELP: &str = "\
+The pairs must be aligned up to a deformation: but for `affine`, methods start from the headers. Their \
+levels are those of the FFDP paper (4, 2, 1, 0.5, 0.25 mm with at most 200, 200, 200, 100, 25 \
+iterations), down to the resolution of the images. `upsampled` registers at the coarsest resolution \
+given and is measured at the finer ones.
+
+Lists of pairs are what `ffdp synth` writes (1mm/pairs.csv, 0.5mm/pairs.csv): lines of \
+fixed,moving,fixed_labels,moving_labels under a heading with these names. A pair has the same file names \
+at every resolution.
+
+Written to the output folder:
+  results.json              one row for each pair, resolution and method; rows that are there are skipped,
+                            so a folder belongs to one choice of --labels
+  results.csv               the same for other programs
+  tables.md                 means over the pairs: accuracy, efficiency, definitions
+  accuracy_over_time.svg    and accuracy_over_memory.svg
+
+On a GPU each method is run for one iteration a level before it is timed, so that no kernel is compiled \
+in the measured time.";
+
+/// `ffdp bench registration`.
+#[derive(Debug, Args)]
+#[command(after_long_help = HELP)]
+pub struct RegistrationArguments {
+    /// Lists of pairs (CSV), of any resolutions.
+    #[arg(required = true, value_name = "PAIRS.CSV")]
+    pairs: Vec<PathBuf>,
+    /// Folder for the results; made if it does not exist.
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// What is compared [default: all].
+    #[arg(long, value_enum, value_name = "METHOD,METHOD,..", value_delimiter = ',')]
+    methods: Option<Vec<Method>>,
+    /// The labels that count [default: all].
+    #[arg(long, value_name = "ID,ID,..", value_delimiter = ',')]
+    labels: Option<Vec<i32>>,
+    /// Where to compute; only what was compiled in is accepted.
+    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
+    device: DeviceChoice,
+    /// Say nothing but errors.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Compares, and writes what there is.
+pub fn run(request: &RegistrationArguments) -> Outcome<()> {
+    let pairs = pairs::read(&request.pairs)?;
+    let folder = &request.output;
+    fs::create_dir_all(folder).map_err(|e| Error::io(folder, "create the output folder", e))?;
+    let mut bench = Bench {
+        request,
+        printer: Printer::new(request.quiet, false),
+        device: request.device.open()?,
+        device_name: request.device.to_string(),
+        pairs: &pairs,
+        results: Results::open(folder)?,
+        warm: Vec::new(),
+    };
+    pairs.iter().try_for_each(|pair| bench.pair(pair))?;
+    let rows = bench.results.rows();
+    let tables = tables::markdown(rows);
+    write_text(&folder.join("results.csv"), &bench.results.csv())?;
+    write_text(&folder.join("tables.md"), &tables)?;
+    for (name, plot) in [
+        ("accuracy_over_time.svg", plots::accuracy_over_time(rows)),
+        ("accuracy_over_memory.svg", plots::accuracy_over_memory(rows)),
+    ] {
+        plot.map(|svg| write_text(&folder.join(name), &svg)).transpose()?;
+    }
+    bench.printer.note(&format!("results are in {}", folder.display()));
+    print_to_stdout(&tables)
+}
+
+fn write_text(path: &Path, text: &str) -> Outcome<()> {
+    Ok(write_atomically(path, |file| file.write_all(text.as_bytes()))?)
+}
+
+/// A comparison under way.
+struct Bench<'a> {
+    request: &'a RegistrationArguments,
+    printer: Printer,
+    device: Device,
+    device_name: String,
+    /// Coarse to fine.
+    pairs: &'a [Pair],
+    results: Results,
+    /// Methods and spacings whose kernels are compiled.
+    warm: Vec<(Method, f64)>,
+}
+
+impl<'a> Bench<'a> {
+    /// Adds the rows of a pair that are missing.
+    fn pair(&mut self, pair: &'a Pair) -> Outcome<()> {
+        let missing = self.missing(pair);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let images = Images::read(pair)?;
+        let ids = images.ids(self.request.labels.as_deref())?;
+        for (method, name) in missing {
+            let Some((map, cost)) = self.register(method, pair, &images)? else { continue };
+            let start = Instant::now();
+            let scores = Scores::of(&map, method.deforms(), &images, &ids, &self.device)?;
+            self.say(pair, &name, &scores, cost, start.elapsed().as_secs_f64());
+            let row = Row::new(self.key(pair, &name), &scores, cost);
+            self.results.push(row)?;
+        }
+        Ok(())
+    }
+
+    /// The methods of the rows of a pair that are missing, and their names in the tables.
+    fn missing(&self, pair: &'a Pair) -> Vec<(Method, String)> {
+        let coarsest_mm = self.coarsest(pair).spacing_mm;
+        let asked = self.request.methods.as_deref().unwrap_or(Method::value_variants());
+        let named = asked.iter().filter_map(|&method| match method {
+            // The coarsest resolution has nothing to be upsampled from.
+            Method::Upsampled if coarsest_mm == pair.spacing_mm => None,
+            Method::Upsampled => Some((method, format!("greedy at {coarsest_mm} mm, upsampled"))),
+            _ => Some((method, method.to_string())),
+        });
+        named.filter(|(_, name)| !self.results.has(self.key(pair, name))).collect()
+    }
+
+    fn key<'k>(&'k self, pair: &'k Pair, method: &'k str) -> Key<'k> {
+        let Pair { name, spacing_mm, .. } = pair;
+        Key { pair: name, spacing_mm: *spacing_mm, method, device: &self.device_name }
+    }
+
+    fn say(&self, pair: &Pair, method: &str, scores: &Scores, cost: Option<Cost>, measured: f64) {
+        let seconds = cost.map_or(0.0, |cost| cost.seconds);
+        self.printer.note(&format!(
+            "{}, {} mm, {method}: Dice {:.4}, {seconds:.1} s (and {measured:.1} s to measure it)",
+            pair.name, pair.spacing_mm, scores.dice
+        ));
+    }
+
+    /// The same pair at the coarsest resolution.
+    fn coarsest(&self, pair: &'a Pair) -> &'a Pair {
+        self.pairs.iter().find(|other| other.name == pair.name).unwrap_or(pair)
+    }
+
+    /// The map that a method finds, and its cost; nothing where the memory is too small.
+    fn register(
+        &mut self,
+        method: Method,
+        pair: &'a Pair,
+        images: &Images,
+    ) -> Outcome<Option<(Composite, Option<Cost>)>> {
+        let coarse = (method == Method::Upsampled).then(|| self.coarsest(pair));
+        let read = coarse.map(Images::read).transpose()?;
+        let (pair, images) = (coarse.unwrap_or(pair), read.as_ref().unwrap_or(images));
+        let Some(settings) = method.settings(pair.spacing_mm) else {
+            return Ok(Some((Composite::default(), None)));
+        };
+        let [fixed, moving] = [&images.fixed, &images.moving].map(|image| image.geometry.clone());
+        let sizes = Sizes { fixed, moving, labels: true };
+        let plan = Plan::new(&settings, &sizes, self.request.device);
+        if let Err(failure) = plan.check_memory() {
+            let spacing_mm = pair.spacing_mm;
+            self.printer.warning(&format!("{method} at {spacing_mm} mm is left out: {failure}"));
+            return Ok(None);
+        }
+        self.warm_up(method, pair.spacing_mm, &settings, images)?;
+        let work = |meter: &mut Meter| find(images, &settings, &self.device, meter);
+        let (found, cost) = measured(&self.device, work)?;
+        Ok(Some((found.transform(), Some(cost))))
+    }
+
+    /// Compiles the kernels of a method for this resolution.
+    fn warm_up(
+        &mut self,
+        method: Method,
+        spacing_mm: f64,
+        settings: &Settings,
+        images: &Images,
+    ) -> Outcome<()> {
+        if self.request.device == DeviceChoice::Cpu || self.warm.contains(&(method, spacing_mm)) {
+            return Ok(());
+        }
+        self.warm.push((method, spacing_mm));
+        find(images, &shortened(settings), &self.device, &mut Silent).map(|_| ())
+    }
+}
+
+fn find(
+    images: &Images,
+    settings: &Settings,
+    device: &Device,
+    observer: &mut dyn Observer,
+) -> Outcome<Registration> {
+    let problem = Problem::new(&images.fixed, &images.moving);
+    Ok(register(&problem, settings, device, observer)?)
+}

@@ -1,0 +1,237 @@
+//! `results.json` and `results.csv`: one row for each pair, resolution and method.
+//!
+//! The list grows row by row, so that a comparison can be interrupted; other programs append rows of
+//! the same form (`scripts/peers`).
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use ffdp_burn::Error;
+use ffdp_burn::io::write_atomically;
+use serde::{Deserialize, Serialize};
+
+use super::cost::Cost;
+use super::scores::Scores;
+use crate::failure::{Failure, Outcome};
+
+/// One registration. Null where there is nothing to measure, or no way to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Row {
+    /// `moving to fixed`.
+    pub pair: String,
+    pub spacing_mm: f64,
+    pub method: String,
+    pub device: String,
+    /// Name and version.
+    pub program: String,
+    /// Labels that count.
+    pub labels: usize,
+    pub dice: f64,
+    pub inverse_volume_dice: f64,
+    /// Null when the map has lost every label.
+    pub hd90_cumulative_mm: Option<f64>,
+    pub folds: Option<u64>,
+    pub fold_fraction: Option<f64>,
+    pub sd_log_jacobian: Option<f64>,
+    pub seconds: Option<f64>,
+    /// The part of the time that iterations took.
+    #[serde(default)]
+    pub iteration_seconds: Option<f64>,
+    pub cpu_seconds: Option<f64>,
+    pub peak_memory_bytes: Option<u64>,
+    pub gb_hours: Option<f64>,
+}
+
+/// What tells rows apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Key<'a> {
+    pub pair: &'a str,
+    pub spacing_mm: f64,
+    pub method: &'a str,
+    pub device: &'a str,
+}
+
+impl Row {
+    pub fn new(key: Key, scores: &Scores, cost: Option<Cost>) -> Self {
+        let Key { pair, spacing_mm, method, device } = key;
+        let regularity = scores.regularity;
+        let peak_memory_bytes = cost.and_then(|cost| cost.peak_memory_bytes);
+        let seconds = cost.map(|cost| cost.seconds);
+        let both = peak_memory_bytes.zip(seconds);
+        Self {
+            pair: pair.to_string(),
+            spacing_mm,
+            method: method.to_string(),
+            device: device.to_string(),
+            program: concat!("ffdp ", env!("CARGO_PKG_VERSION")).to_string(),
+            labels: scores.labels,
+            dice: scores.dice,
+            inverse_volume_dice: scores.inverse_volume_dice,
+            hd90_cumulative_mm: Some(scores.hd90_cumulative_mm).filter(|mm| mm.is_finite()),
+            folds: regularity.map(|r| r.true_folds),
+            fold_fraction: regularity.map(|r| r.true_fold_fraction),
+            sd_log_jacobian: regularity.map(|r| r.sd_log),
+            seconds,
+            iteration_seconds: cost.map(|cost| cost.iteration_seconds),
+            cpu_seconds: cost.and_then(|cost| cost.cpu_seconds),
+            peak_memory_bytes,
+            gb_hours: both.map(|(bytes, seconds)| bytes as f64 / 1e9 * seconds / 3600.0),
+        }
+    }
+
+    pub fn key(&self) -> Key<'_> {
+        let Self { pair, spacing_mm, method, device, .. } = self;
+        Key { pair, spacing_mm: *spacing_mm, method, device }
+    }
+}
+
+/// The rows of an output folder.
+pub struct Results {
+    path: PathBuf,
+    rows: Vec<Row>,
+}
+
+impl Results {
+    /// Reads what an earlier run has left in the folder, if anything.
+    pub fn open(folder: &Path) -> Outcome<Self> {
+        let path = folder.join("results.json");
+        if !path.exists() {
+            return Ok(Self { path, rows: Vec::new() });
+        }
+        let text = std::fs::read_to_string(&path).map_err(|e| Error::io(&path, "read", e))?;
+        let rows = serde_json::from_str(&text).map_err(|reason| {
+            Failure::user(
+                format!("{}: not the rows of a comparison: {reason}", path.display()),
+                "choose another output folder, or remove the file to start anew",
+            )
+        })?;
+        Ok(Self { path, rows })
+    }
+
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    pub fn has(&self, key: Key) -> bool {
+        self.rows.iter().any(|row| row.key() == key)
+    }
+
+    /// Adds a row and writes the list, whole or not at all. Rows of a pair must count the same labels.
+    pub fn push(&mut self, row: Row) -> Outcome<()> {
+        let same = |other: &&Row| other.pair == row.pair && other.spacing_mm == row.spacing_mm;
+        if let Some(other) = self.rows.iter().find(same).filter(|other| other.labels != row.labels)
+        {
+            return Err(Failure::user(
+                format!(
+                    "{}: the rows of {} count {} labels, the new one {}",
+                    self.path.display(),
+                    row.pair,
+                    other.labels,
+                    row.labels
+                ),
+                "use the --labels of the earlier run, or another output folder",
+            ));
+        }
+        self.rows.push(row);
+        let json = serde_json::to_string_pretty(&self.rows);
+        let json = json.map_err(|reason| Failure::defect(reason.to_string()))? + "\n";
+        Ok(write_atomically(&self.path, |file| file.write_all(json.as_bytes()))?)
+    }
+
+    /// The rows as a table of comma-separated values; an empty field for null.
+    pub fn csv(&self) -> String {
+        let mut text = "pair,spacing_mm,method,device,program,labels,dice,inverse_volume_dice,\
+                        hd90_cumulative_mm,folds,fold_fraction,sd_log_jacobian,seconds,iteration_seconds,\
+                        cpu_seconds,peak_memory_bytes,gb_hours\n"
+            .to_string();
+        for row in &self.rows {
+            let Row { pair, spacing_mm, method, device, program, labels, dice, .. } = row;
+            let texts = [pair, method, device, program].map(|text| quoted(text));
+            let [pair, method, device, program] = texts;
+            let number = |value: Option<f64>| value.map_or(String::new(), |v| v.to_string());
+            let count = |value: Option<u64>| value.map_or(String::new(), |v| v.to_string());
+            let rest = [
+                row.inverse_volume_dice.to_string(),
+                number(row.hd90_cumulative_mm),
+                count(row.folds),
+                number(row.fold_fraction),
+                number(row.sd_log_jacobian),
+                number(row.seconds),
+                number(row.iteration_seconds),
+                number(row.cpu_seconds),
+                count(row.peak_memory_bytes),
+                number(row.gb_hours),
+            ];
+            let rest = rest.join(",");
+            let _ = writeln!(
+                text,
+                "{pair},{spacing_mm},{method},{device},{program},{labels},{dice},{rest}"
+            );
+        }
+        text
+    }
+}
+
+/// A field that may hold commas (RFC 4180).
+fn quoted(text: &str) -> String {
+    match text.contains([',', '"', '\n']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_string(),
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A row with these results, of a method that takes 3.6 s and 2 GB.
+    pub fn row(pair: &str, spacing_mm: f64, method: &str, dice: f64) -> Row {
+        let scores = Scores {
+            labels: 3,
+            dice,
+            inverse_volume_dice: dice / 2.0,
+            hd90_cumulative_mm: 0.5,
+            regularity: None,
+        };
+        let cost = Cost {
+            seconds: 3.6,
+            iteration_seconds: 1.5,
+            cpu_seconds: None,
+            peak_memory_bytes: Some(2_000_000_000),
+        };
+        Row::new(Key { pair, spacing_mm, method, device: "cpu" }, &scores, Some(cost))
+    }
+
+    #[test]
+    fn rows_are_found_again() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut results = Results::open(folder.path()).expect("nothing there yet");
+        let mut first = row("a to b", 0.1, "greedy", 0.5);
+        assert_eq!(first.gb_hours, Some(2.0 * 3.6 / 3600.0));
+        first.hd90_cumulative_mm = None;
+        results.push(first.clone()).expect("writable");
+        results.push(row("a to b", 1.0, "x, y", 0.25)).expect("writable");
+        let again = Results::open(folder.path()).expect("well formed");
+        assert_eq!(again.rows(), results.rows());
+        assert!(again.has(first.key()));
+        let other_labels = Row { labels: 2, ..row("a to b", 1.0, "other", 0.5) };
+        let refused = results.push(other_labels).expect_err("2 labels beside 3").to_string();
+        assert!(refused.contains("count 3 labels, the new one 2"), "{refused}");
+        assert!(!again.has(Key { spacing_mm: 0.25, ..first.key() }));
+        let csv = again.csv();
+        let lines: Vec<&str> = csv.lines().collect();
+        assert!(lines[1].starts_with("a to b,0.1,greedy,cpu,"), "{csv}");
+        assert!(lines[1].contains(",3,0.5,0.25,,,,,3.6,1.5,,2000000000,0.002"), "{csv}");
+        assert!(lines[2].contains(",\"x, y\","), "{csv}");
+    }
+
+    #[test]
+    fn what_is_no_list_of_rows_is_refused_by_its_name() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        std::fs::write(folder.path().join("results.json"), "[{\"pair\": 1}]").expect("writable");
+        let failure = Results::open(folder.path()).err().expect("no row").to_string();
+        assert!(failure.contains("results.json: not the rows"), "{failure}");
+    }
+}

@@ -1,0 +1,104 @@
+//! How good a map between the images of a pair is, by their labels and by the map itself.
+
+use burn::tensor::Device;
+use ffdp_burn::Error;
+use ffdp_burn::image::{LabelMap, Volume};
+use ffdp_burn::io::nifti::{read_labels, read_volume};
+use ffdp_burn::metrics::{
+    DistanceUnit, Regularity, dice_of, regularity, surface_distances, surface_mean,
+};
+use ffdp_burn::ops::Interpolation;
+use ffdp_burn::transform::Composite;
+
+use super::pairs::Pair;
+use crate::failure::{Failure, Outcome};
+
+/// A pair in host memory.
+pub struct Images {
+    pub fixed: Volume,
+    pub moving: Volume,
+    pub fixed_labels: LabelMap,
+    pub moving_labels: LabelMap,
+}
+
+impl Images {
+    /// Reads a pair. Labels must lie on the grids of their images.
+    pub fn read(pair: &Pair) -> Outcome<Self> {
+        let [fixed, moving] = [read_volume(&pair.fixed)?, read_volume(&pair.moving)?];
+        for (image, path) in [(&fixed, &pair.fixed), (&moving, &pair.moving)] {
+            image.check_finite(&path.display().to_string())?;
+        }
+        let fixed_labels = read_labels(&pair.fixed_labels)?;
+        let moving_labels = read_labels(&pair.moving_labels)?;
+        for (labels, image, path) in [
+            (&fixed_labels, &fixed, &pair.fixed_labels),
+            (&moving_labels, &moving, &pair.moving_labels),
+        ] {
+            image.geometry.check_same_grid(&labels.geometry, &path.display().to_string())?;
+        }
+        Ok(Self { fixed, moving, fixed_labels, moving_labels })
+    }
+
+    /// The labels asked for, or all of either map, in ascending order.
+    pub fn ids(&self, asked: Option<&[i32]>) -> Outcome<Vec<i32>> {
+        let both = [&self.fixed_labels, &self.moving_labels].map(LabelMap::ids);
+        let Some(asked) = asked else {
+            let mut ids = both.concat();
+            ids.sort_unstable();
+            ids.dedup();
+            return Ok(ids);
+        };
+        match asked.iter().find(|id| !both.iter().any(|ids| ids.contains(id))) {
+            None => Ok(asked.to_vec()),
+            Some(id) => Err(Failure::user(
+                format!("neither label map holds the label {id} of --labels"),
+                format!("the fixed map holds {:?}, the moving map {:?}", both[0], both[1]),
+            )),
+        }
+    }
+}
+
+/// Accuracy and regularity.
+#[derive(Clone, Copy, Debug)]
+pub struct Scores {
+    /// Labels that both images have.
+    pub labels: usize,
+    pub dice: f64,
+    pub inverse_volume_dice: f64,
+    pub hd90_cumulative_mm: f64,
+    /// Of a map that is not affine.
+    pub regularity: Option<Regularity>,
+}
+
+impl Scores {
+    /// Measures a map from the fixed to the moving image; `deforms` says whether it can fold.
+    pub fn of(
+        map: &Composite,
+        deforms: bool,
+        images: &Images,
+        ids: &[i32],
+        device: &Device,
+    ) -> Outcome<Self> {
+        let Images { fixed_labels: fixed, moving_labels: moving, .. } = images;
+        let map = map.on_grid(&fixed.geometry, device);
+        let moved = map.warp_labels(moving, Interpolation::Nearest)?;
+        let present = moving.ids();
+        let dice = dice_of(&fixed.data, &moved.data, ids)?.counting_lost(&present);
+        let surfaces = surface_distances(fixed, &moved, ids, DistanceUnit::Millimetres)?;
+        let regularity = deforms.then(|| -> Outcome<Regularity> {
+            Ok(regularity(&map.displacement().to_vec()?, fixed.geometry.size)?)
+        });
+        let labels = dice.labels.iter().filter(|label| !label.dice.is_nan()).count();
+        if labels == 0 {
+            let what = "the label maps of a pair must share a label that counts";
+            return Err(Error::invalid(what, format!("{ids:?}"), "check --labels").into());
+        }
+        Ok(Self {
+            labels,
+            dice: dice.mean(),
+            inverse_volume_dice: dice.inverse_volume_mean(),
+            hd90_cumulative_mm: surface_mean(&surfaces, |label| label.hd90_cumulative),
+            regularity: regularity.transpose()?,
+        })
+    }
+}

@@ -1,0 +1,169 @@
+//! Points with names over a logarithmic axis, as a picture that stands alone (SVG).
+
+use std::fmt::Write;
+
+use super::charts::{Scale, number, widened};
+
+const WIDTH: f64 = 780.0;
+const HEIGHT: f64 = 400.0;
+/// Left, top, right, bottom of what is around the points.
+const MARGIN: [f64; 4] = [62.0, 16.0, 290.0, 48.0];
+/// From the right end of the axis to the names of the series: room for the text beside a point.
+const BESIDE: f64 = 55.0;
+/// Told apart by those who do not see all colours (Okabe and Ito).
+const COLOURS: [&str; 8] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#b5a800"];
+const STYLE: &str = "text{font:12px sans-serif;fill:#333}.rule{stroke:#e3e6ea}.axis{stroke:#9aa5b1}\
+                     .at{font-size:10px}\
+                     polyline{fill:none;stroke-width:1.4;opacity:.6}";
+
+/// Points of one colour, joined in their order.
+pub struct Series {
+    pub name: String,
+    /// x (above 0), y, and what is written beside the point.
+    pub points: Vec<(f64, f64, String)>,
+}
+
+/// The picture; `None` without a point.
+pub fn scatter(series: &[Series], x_name: &str, y_name: &str) -> Option<String> {
+    let points = || series.iter().flat_map(|series| &series.points);
+    let range = |of: fn(&(f64, f64, String)) -> f64| {
+        let extent = (f64::INFINITY, f64::NEG_INFINITY);
+        points().map(of).fold(extent, |(low, high), v| (low.min(v), high.max(v)))
+    };
+    points().next()?;
+    let (low, high) = range(|point| point.0.log10());
+    let x = Scale::new(widened(low, high), [MARGIN[0], WIDTH - MARGIN[2]]);
+    let (low, high) = range(|point| point.1);
+    let y = Scale::new(widened(low, high), [HEIGHT - MARGIN[3], MARGIN[1]]);
+    let mut svg = frame(&x, &y, x_name, y_name);
+    for (index, series) in series.iter().enumerate() {
+        draw(&mut svg, series, COLOURS[index % COLOURS.len()], index, &x, &y);
+    }
+    svg.push_str("</svg>\n");
+    Some(svg)
+}
+
+/// The opening, lines with numbers, and the names of the axes.
+fn frame(x: &Scale, y: &Scale, x_name: &str, y_name: &str) -> String {
+    let (left, right, bottom) = (MARGIN[0], WIDTH - MARGIN[2], HEIGHT - MARGIN[3]);
+    let top = MARGIN[1];
+    let mut svg = format!(
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" role=\"img\" \
+         xmlns=\"http://www.w3.org/2000/svg\"><title>{y_name} over {x_name}</title>\
+         <style>{STYLE}</style><rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>"
+    );
+    for tick in y.ticks() {
+        let (place, text) = (y.place(tick), number(tick));
+        let _ = write!(
+            svg,
+            "<line class=\"rule\" x1=\"{left}\" x2=\"{right}\" y1=\"{place:.1}\" y2=\"{place:.1}\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{text}</text>",
+            left - 7.0,
+            place + 4.0
+        );
+    }
+    for value in logarithmic_ticks(x) {
+        let (place, text) = (x.place(value.log10()), number(value));
+        let _ = write!(
+            svg,
+            "<line class=\"rule\" x1=\"{place:.1}\" x2=\"{place:.1}\" y1=\"{top}\" y2=\"{bottom}\"/>\
+             <text x=\"{place:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{text}</text>",
+            bottom + 16.0
+        );
+    }
+    let (middle, side) = ((left + right) / 2.0, (top + bottom) / 2.0);
+    let _ = write!(
+        svg,
+        "<line class=\"axis\" x1=\"{left}\" x2=\"{right}\" y1=\"{bottom}\" y2=\"{bottom}\"/>\
+         <text x=\"{middle:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{x_name}</text>\
+         <text transform=\"translate(14 {side:.1}) rotate(-90)\" text-anchor=\"middle\">{y_name}\
+         </text>",
+        HEIGHT - 10.0
+    );
+    svg
+}
+
+/// 1, 2 and 5 times the powers of ten in the range of logarithms; powers alone where it is wide.
+fn logarithmic_ticks(x: &Scale) -> Vec<f64> {
+    let [from, to] = x.values();
+    let steps: &[f64] = if to - from > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let powers = from.floor() as i32..=to.ceil() as i32;
+    let values = powers.flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
+    values.filter(|value| (from..=to).contains(&value.log10())).collect()
+}
+
+fn draw(svg: &mut String, series: &Series, colour: &str, index: usize, x: &Scale, y: &Scale) {
+    let place = |point: &(f64, f64, String)| (x.place(point.0.log10()), y.place(point.1));
+    let line: Vec<String> = series
+        .points
+        .iter()
+        .map(|point| {
+            let (x, y) = place(point);
+            format!("{x:.1},{y:.1}")
+        })
+        .collect();
+    let _ = write!(svg, "<polyline points=\"{}\" stroke=\"{colour}\"/>", line.join(" "));
+    for point in &series.points {
+        let (x, y) = place(point);
+        let _ = write!(
+            svg,
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\"/>\
+             <text class=\"at\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            x + 6.0,
+            y - 5.0,
+            escaped(&point.2)
+        );
+    }
+    let (left, row) = (WIDTH - MARGIN[2] + BESIDE, MARGIN[1] + 14.0 + 19.0 * index as f64);
+    let _ = write!(
+        svg,
+        "<circle cx=\"{left:.1}\" cy=\"{:.1}\" r=\"4\" fill=\"{colour}\"/>\
+         <text x=\"{:.1}\" y=\"{row:.1}\">{}</text>",
+        row - 4.0,
+        left + 10.0,
+        escaped(&series.name)
+    );
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_lie_inside_and_better_is_higher() {
+        let point = |x: f64, y: f64| (x, y, format!("{x} <s>"));
+        let series = [
+            Series { name: "one & two".into(), points: vec![point(0.5, 0.8), point(700.0, 0.9)] },
+            Series { name: "three".into(), points: vec![point(20.0, 0.7)] },
+        ];
+        let svg = scatter(&series, "time (s)", "Dice").expect("three points");
+        assert!(svg.contains("one &amp; two") && svg.contains("20 &lt;s>"), "{svg}");
+        let places: Vec<(f64, f64)> = svg
+            .split("points=\"")
+            .skip(1)
+            .flat_map(|rest| rest.split('"').next().unwrap_or("").split(' '))
+            .filter_map(|point| point.split_once(','))
+            .map(|(x, y)| (x.parse().expect("a number"), y.parse().expect("a number")))
+            .collect();
+        let [first, second, third] = places[..] else { panic!("{svg}") };
+        assert!(first.0 < third.0 && third.0 < second.0, "more time lies to the right");
+        assert!(second.1 < first.1 && first.1 < third.1, "better lies higher");
+        for (x, y) in places {
+            assert!((MARGIN[0]..=WIDTH - MARGIN[2]).contains(&x), "{x}");
+            assert!((MARGIN[1]..=HEIGHT - MARGIN[3]).contains(&y), "{y}");
+        }
+        assert!(scatter(&[], "x", "y").is_none());
+    }
+
+    #[test]
+    fn logarithmic_ticks_are_round() {
+        let ticks = |values| logarithmic_ticks(&Scale::new(values, [0.0, 1.0]));
+        assert_eq!(ticks([0.0, 1.0]), [1.0, 2.0, 5.0, 10.0]);
+        assert_eq!(ticks([-0.5, 3.5]), [1.0, 10.0, 100.0, 1000.0]);
+    }
+}

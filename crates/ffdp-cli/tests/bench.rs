@@ -1,0 +1,101 @@
+//! `ffdp bench registration` as a user meets it.
+
+#[allow(dead_code)] // shared with the other commands' tests
+mod support;
+
+use std::fs;
+
+use serde_json::Value;
+use support::{Folder, Run, ffdp};
+
+/// Two warped brains of 4 mm and 8 mm.
+fn subjects(folder: &Folder) {
+    let output = folder.path("data");
+    ffdp(&["synth", "-o", &output, "-n", "2", "--spacing", "4", "8", "-q"]).succeeded();
+}
+
+fn bench(folder: &Folder, more: &[&str]) -> Run {
+    let [coarse, fine] = ["data/8mm/pairs.csv", "data/4mm/pairs.csv"].map(|name| folder.path(name));
+    let output = folder.path("out");
+    let command = ["bench", "registration", &fine, &coarse, "-o", &output, "--device", "cpu"];
+    ffdp(&[&command[..], more].concat())
+}
+
+fn rows(folder: &Folder) -> Vec<Value> {
+    let json = fs::read_to_string(folder.path("out/results.json")).expect("written");
+    serde_json::from_str(&json).expect("a list of rows")
+}
+
+fn number(rows: &[Value], method: &str, spacing_mm: f64, name: &str) -> f64 {
+    let row = rows.iter().find(|row| row["method"] == method && row["spacing_mm"] == spacing_mm);
+    let row = row.unwrap_or_else(|| panic!("no {method} at {spacing_mm} mm in {rows:?}"));
+    row[name].as_f64().unwrap_or_else(|| panic!("no {name} in {row}"))
+}
+
+#[test]
+fn methods_and_resolutions_become_rows_tables_and_plots() {
+    let folder = Folder::new();
+    subjects(&folder);
+    let methods = ["--methods", "identity,greedy,upsampled"];
+    let run = bench(&folder, &methods);
+    run.succeeded();
+    let rows = self::rows(&folder);
+    assert_eq!(rows.len(), 5, "upsampled has no row at the coarsest resolution: {rows:?}");
+    for spacing_mm in [8.0, 4.0] {
+        let [before, after] =
+            ["identity", "greedy"].map(|method| number(&rows, method, spacing_mm, "dice"));
+        // The known warps of 3 mm per component cost the labels several hundredths of Dice.
+        assert!(after > before + 0.03, "{spacing_mm} mm: {before} to {after}");
+        assert!(number(&rows, "greedy", spacing_mm, "gb_hours") > 0.0);
+    }
+    let upsampled = number(&rows, "greedy at 8 mm, upsampled", 4.0, "dice");
+    let identity = number(&rows, "identity", 4.0, "dice");
+    assert!(upsampled > identity, "{identity} to {upsampled}");
+    assert!(
+        rows[0]["seconds"].is_null() && rows[0]["folds"].is_null(),
+        "the identity: {}",
+        rows[0]
+    );
+    assert!(
+        run.stdout.contains("| 4 mm | greedy at 8 mm, upsampled | cpu | 1 |"),
+        "{}",
+        run.stdout
+    );
+    for name in ["results.csv", "tables.md", "accuracy_over_time.svg", "accuracy_over_memory.svg"] {
+        assert!(folder.has(&format!("out/{name}")), "{name}");
+    }
+
+    // A second run has nothing to do, and adds to what is there when asked for more.
+    let again = bench(&folder, &methods);
+    again.succeeded();
+    assert!(!again.stderr.contains("to measure it"), "{}", again.stderr);
+    assert_eq!(self::rows(&folder), rows);
+    bench(&folder, &["--methods", "affine"]).succeeded();
+    assert_eq!(self::rows(&folder).len(), rows.len() + 2);
+}
+
+#[test]
+fn mistakes_are_named() {
+    let folder = Folder::new();
+    subjects(&folder);
+    let unknown = bench(&folder, &["--labels", "99"]);
+    assert_eq!(unknown.code, 1);
+    assert!(
+        unknown.stderr.contains("99") && unknown.stderr.contains("help:"),
+        "{}",
+        unknown.stderr
+    );
+
+    let list = folder.path("data/4mm/pairs.csv");
+    let output = folder.path("out");
+    let twice = ffdp(&["bench", "registration", &list, &list, "-o", &output, "--device", "cpu"]);
+    assert_eq!(twice.code, 1);
+    assert!(twice.stderr.contains("two pairs at 4 mm"), "{}", twice.stderr);
+
+    let text = fs::read_to_string(&list).expect("written by synth");
+    fs::write(&list, text.replace("subject-001_labels.nii.gz", "nowhere.nii.gz"))
+        .expect("writable");
+    let missing = ffdp(&["bench", "registration", &list, "-o", &output, "--device", "cpu"]);
+    assert_eq!(missing.code, 1);
+    assert!(missing.stderr.contains("nowhere.nii.gz"), "{}", missing.stderr);
+}
