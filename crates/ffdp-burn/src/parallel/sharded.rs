@@ -142,16 +142,40 @@ fn check_mesh(layout: &Layout, mesh: &Mesh) {
 
 /// `planes` of a tensor along `dim`; the tensor itself where that is all of it.
 pub(super) fn narrow(tensor: Tensor<5>, dim: usize, planes: Range<usize>) -> Tensor<5> {
-    match planes.len() == tensor.dims()[dim] {
-        true => tensor,
-        false => tensor.narrow(dim, planes.start, planes.len()),
+    let mut dims = tensor.dims();
+    if planes.len() == dims[dim] {
+        return tensor;
     }
+    let Some(plane) = plane_in_line(&dims, dim) else {
+        return tensor.narrow(dim, planes.start, planes.len());
+    };
+    dims[dim] = planes.len();
+    in_line(tensor).narrow(0, planes.start * plane, planes.len() * plane).reshape(dims)
 }
 
 /// Tensors joined along `dim`; a single one is itself.
 pub(super) fn join(mut pieces: Vec<Tensor<5>>, dim: usize) -> Tensor<5> {
-    match pieces.len() {
-        1 => pieces.remove(0),
-        _ => Tensor::cat(pieces, dim),
+    if pieces.len() == 1 {
+        return pieces.remove(0);
     }
+    let mut dims = pieces[0].dims();
+    if plane_in_line(&dims, dim).is_none() {
+        return Tensor::cat(pieces, dim);
+    }
+    dims[dim] = pieces.iter().map(|piece| piece.dims()[dim]).sum();
+    Tensor::cat(pieces.into_iter().map(in_line).collect(), 0).reshape(dims)
+}
+
+/// Values of a plane where planes lie one after the other in memory.
+///
+/// Burn may pad the rows of a new tensor of several axes (CUDA), which our operations would have to copy;
+/// one of one axis is dense.
+fn plane_in_line(dims: &[usize; 5], dim: usize) -> Option<usize> {
+    let before: usize = dims[..dim].iter().product();
+    (before == 1).then(|| dims[dim + 1..].iter().product())
+}
+
+fn in_line(tensor: Tensor<5>) -> Tensor<1> {
+    let values = tensor.shape().num_elements();
+    tensor.reshape([values])
 }
