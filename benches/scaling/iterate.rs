@@ -36,7 +36,15 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     let fixed = Geometry::new(common.size, [1.0; 3])?;
     let moving = grid(&fixed, common.moving.unwrap_or(common.size))?;
     println!("iterate {:?} moving {:?} bf16 {}", fixed.size, moving.size, common.bf16);
-    println!("{:>7} {:>10} {:>12} {:>14} {:>12} {:>12}", "shards", "ms/iter", "ns/voxel", "GB used/held", "measure", "|du| voxel");
+    println!(
+        "{:>7} {:>10} {:>12} {:>14} {:>12} {:>12}",
+        "shards",
+        "ms/iter",
+        "ns/voxel",
+        "GB used/held",
+        "measure",
+        "|du|: mean, part > 1e-3, max, max at seams"
+    );
     let mut whole: Option<Sharded> = None;
     for shards in &settings.shards {
         let some = &devices[..devices.len().min(*shards)];
@@ -45,7 +53,10 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
         let held = memory(devices);
         let off = match &whole {
             None => "-".into(),
-            Some(whole) => format!("{:.1e}", difference(whole, &field)?),
+            Some(whole) => {
+                let [mean, many, most, at_seam] = difference(whole, &field)?;
+                format!("{mean:.1e} {many:.1e} {most:.1e} {at_seam:.1e}")
+            }
         };
         println!("{shards:>7} {ms:>10.2} {ns:>12.4} {held:>14} {measure:>12.6} {off:>12}");
         if *shards == 1 {
@@ -63,7 +74,6 @@ fn measure(
     shards: usize,
     [fixed, moving]: [&Geometry; 2],
 ) -> Result<(Sharded, f64, f64)> {
-    let common = &settings.common;
     let mesh = Mesh::new(devices, shards)?;
     let layout = layout(fixed, &mesh)?;
     let (images, options) = pair(settings, &mesh, [fixed, moving])?;
@@ -74,7 +84,6 @@ fn measure(
     let (measures, state) = iterations(&images, state, &options, settings.iterations)?;
     let ms = start.elapsed().as_secs_f64() * 1e3 / settings.iterations as f64;
     let last = measures.last().copied().unwrap_or(f64::NAN) / fixed.len() as f64;
-    let _ = common;
     Ok((state.displacement, ms, last))
 }
 
@@ -104,12 +113,25 @@ pub fn images(
     [fixed, moving]: [&Geometry; 2],
     [fixed_mesh, moving_mesh]: [&Mesh; 2],
 ) -> Result<ShardedImages> {
+    let image = |side, grid: &Geometry, mesh: &Mesh| {
+        let layout = layout(grid, mesh)?;
+        if grid.len() > WHOLE {
+            return scene.image(side, grid, &layout, mesh);
+        }
+        // Made whole, so that it has the same bits whatever the cuts.
+        let one = Mesh::one(mesh.device(0));
+        let whole = scene.image(side, grid, &self::layout(grid, &one)?, &one)?;
+        Ok(Sharded::from_tensor(whole.into_shards().remove(0), &layout, mesh))
+    };
     Ok(ShardedImages {
-        fixed: scene.image(Side::Fixed, fixed, &layout(fixed, fixed_mesh)?, fixed_mesh)?,
-        moving: scene.image(Side::Moving, moving, &layout(moving, moving_mesh)?, moving_mesh)?,
+        fixed: image(Side::Fixed, fixed, fixed_mesh)?,
+        moving: image(Side::Moving, moving, moving_mesh)?,
         affine: affine([fixed, moving], fixed_mesh.device(0)),
     })
 }
+
+/// Voxels of an image that is made in one piece, at most.
+const WHOLE: usize = 1_000_000_000;
 
 /// From voxels of one grid to those of another over the same field of view.
 pub fn affine([fixed, moving]: [&Geometry; 2], device: &Device) -> Tensor<3> {
@@ -137,13 +159,25 @@ pub fn numbers(values: Tensor<1>) -> Result<Vec<f64>> {
     values.try_into_vec_as::<f64>().map_err(|reason| Error::device("reading numbers", reason))
 }
 
-/// The largest difference of two fields, the first in one shard.
-fn difference(whole: &Sharded, field: &Sharded) -> Result<f64> {
-    let mut most = 0.0f64;
+/// Planes on either side of a seam whose displacement comes from strips.
+const SEAM: usize = 3;
+
+/// How far a field is from the whole one, in voxels: the mean, the part of the components that are more
+/// than 1e-3 off, the largest, and the largest next to a seam.
+fn difference(whole: &Sharded, field: &Sharded) -> Result<[f64; 4]> {
+    let [mut sum, mut many, mut most, mut at_seam] = [0.0f64; 4];
     for (planes, shard) in field.layout().all_planes().zip(field.shards()) {
-        let part = whole.window(planes, &whole.shards()[0].device());
+        let part = whole.window(planes.clone(), &whole.shards()[0].device());
         let off = (part.clone() - shard.clone().to_device(&part.device())).abs();
-        most = most.max(numbers(off.max())?[0]);
+        let total = |x: Tensor<5>| numbers(x.sum_dim(4).sum_dim(3).sum());
+        let largest = |x: Tensor<5>| numbers(x.max_dim(4).max_dim(3).max());
+        sum += total(off.clone())?[0];
+        many += total(off.clone().greater_elem(1e-3).float())?[0];
+        most = most.max(largest(off.clone())?[0]);
+        let low = off.clone().narrow(2, 0, SEAM);
+        let high = off.narrow(2, planes.len() - SEAM, SEAM);
+        at_seam = at_seam.max(largest(low)?[0]).max(largest(high)?[0]);
     }
-    Ok(most)
+    let components = 3.0 * field.layout().voxels() as f64;
+    Ok([sum / components, many / components, most, at_seam])
 }

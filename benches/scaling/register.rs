@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 use clap::Args;
-use ffdp::image::{Affine, Geometry, index_linear, index_affine};
+use ffdp::Result;
+use ffdp::image::{Affine, Geometry, index_affine};
 use ffdp::losses::Lncc;
 use ffdp::ops::{DeformOptions, GridSampleOptions, LnccOptions};
 use ffdp::parallel::{
@@ -13,7 +14,6 @@ use ffdp::parallel::{
     resample_displacement, ring_sample,
 };
 use ffdp::register::{level_geometry, level_smoothing};
-use ffdp::Result;
 
 use super::iterate::{affine, images, iterations, numbers};
 use super::scene::{Scene, grid, layout, still};
@@ -47,7 +47,13 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     let mesh = Mesh::new(devices, settings.shards.max(devices.len()))?;
     let one = Mesh::one(&devices[0]);
     let moving_mesh = if devices.len() > 1 || settings.cut_moving { &mesh } else { &one };
-    println!("register {:?} moving {:?} bf16 {} shards {}", fixed.size, moving.size, common.bf16, mesh.count());
+    println!(
+        "register {:?} moving {:?} bf16 {} shards {}",
+        fixed.size,
+        moving.size,
+        common.bf16,
+        mesh.count()
+    );
     let begin = Instant::now();
     let scene = Scene::new(&fixed, common.displacement, common.seed, &devices[0])?;
     let full = images(&scene, [&fixed, &moving], [&mesh, moving_mesh])?;
@@ -56,11 +62,14 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     devices.iter().for_each(Device::memory_cleanup);
     let start = Instant::now();
     let mut found: Option<(Sharded, Geometry)> = None;
-    println!("{:>7} {:>16} {:>7} {:>9} {:>8} {:>9} {:>9} {:>14}", "shrink", "size", "shards", "level s", "ms/iter", "first", "last", "GB used/held");
+    println!(
+        "{:>7} {:>16} {:>7} {:>9} {:>8} {:>9} {:>9} {:>14}",
+        "shrink", "size", "shards", "level s", "ms/iter", "first", "last", "GB used/held"
+    );
     for (shrink, count) in settings.shrink.iter().zip(&settings.iterations) {
         let start = Instant::now();
         let grids = [level_geometry(&fixed, *shrink, 8)?, level_geometry(&moving, *shrink, 8)?];
-        let here = match grids[0].len() <= settings.whole && devices.len() == 1 {
+        let here = match grids[0].len() <= settings.whole {
             true => &one,
             false => &mesh,
         };
@@ -83,7 +92,9 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
         let held = memory(devices);
         let seconds = start.elapsed().as_secs_f64();
         let [first, last] = [mean(measures.first()), mean(measures.last())];
-        println!("{shrink:>7} {size:>16} {shards:>7} {seconds:>9.2} {ms:>8.2} {first:>9.5} {last:>9.5} {held:>14}");
+        println!(
+            "{shrink:>7} {size:>16} {shards:>7} {seconds:>9.2} {ms:>8.2} {first:>9.5} {last:>9.5} {held:>14}"
+        );
         found = Some((state.displacement, grids[0].clone()));
     }
     println!("registration {:.2} s", start.elapsed().as_secs_f64());
@@ -92,7 +103,10 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     let after = similarity(&full, Some(&field), [&fixed, &moving])?;
     println!("LNCC mean {before:.5} -> {after:.5}");
     let [folds, off, known] = quality(&field, &scene)?;
-    println!("folds {folds}; mean |u - v| {off:.3} voxel of mean |v| {known:.3}; GB {}", memory(devices));
+    println!(
+        "folds {folds}; mean |u - v| {off:.3} voxel of mean |v| {known:.3}; GB {}",
+        memory(devices)
+    );
     Ok(())
 }
 
@@ -106,7 +120,6 @@ fn level_images(
     let on = |image: &Sharded, from: &Geometry, to: &Geometry, mesh: &Mesh| {
         level(image, [from, to], &level_smoothing(from, to), mesh)
     };
-    let _ = index_linear;
     let moving_mesh = if fixed_mesh.count() == 1 { fixed_mesh } else { moving_mesh };
     Ok(ShardedImages {
         fixed: on(&full.fixed, fixed, &to[0], fixed_mesh)?,

@@ -44,9 +44,8 @@ impl Scene {
     pub fn new(fixed: &Geometry, longest: f64, seed: u64, device: &Device) -> Result<Self> {
         let phantom = subject(&PhantomSettings::with_size([PHANTOM; 3]), seed)?.image;
         device.seed(seed);
-        let normal = |shape: [usize; 5]| {
-            Tensor::<5>::random(shape, Distribution::Normal(0.0, 1.0), device)
-        };
+        let normal =
+            |shape: [usize; 5]| Tensor::<5>::random(shape, Distribution::Normal(0.0, 1.0), device);
         let [d, h, w] = fixed.dims().map(|extent| extent.div_ceil(TEXTURE));
         let noise = normal([1, 3, LATTICE, LATTICE, LATTICE]);
         let smooth = gaussian(noise, &GaussianOptions::isotropic(2.5));
@@ -60,7 +59,13 @@ impl Scene {
     }
 
     /// One of the images on a grid of its own.
-    pub fn image(&self, side: Side, grid: &Geometry, layout: &Layout, mesh: &Mesh) -> Result<Sharded> {
+    pub fn image(
+        &self,
+        side: Side,
+        grid: &Geometry,
+        layout: &Layout,
+        mesh: &Mesh,
+    ) -> Result<Sharded> {
         Sharded::build(layout, mesh, |planes, device| {
             let u = (side == Side::Fixed).then(|| self.known(&planes));
             let of = |lattice: &Tensor<5>| read(lattice, grid, &planes, u.clone());

@@ -49,10 +49,10 @@ pub use prepare::MINIMUM_OVERLAP_PERCENT;
 pub use problem::Problem;
 pub use pyramid::{LevelImage, MINIMUM_AXIS_VOXELS, level_geometry, level_image, level_smoothing};
 pub use run::{Outcome, Registration, StageReport, register, register_on, resume, resume_on};
-pub use shards::shards_needed;
 pub use settings::{
     AdamSettings, ConvergenceSettings, GaussNewtonSettings, GreedySettings, LevelSettings,
     LinearSettings, LnccSettings, MiSettings, MomentsCentre, MomentsOrder, MomentsSettings,
     OptimizerSettings, Preset, Regularization, Settings, Similarity, Stage, SvfSettings,
     SynSettings,
 };
+pub use shards::shards_needed;

@@ -339,7 +339,8 @@ impl Run<'_> {
         };
         let Found { affine, warp, inverse } = found;
         let steps = warp.clone().map(Step::Displacement).into_iter().chain([Step::Affine(affine)]);
-        let warped = Composite::new(steps.collect()).warp(moving, &fixed.geometry, self.device())?;
+        let warped =
+            Composite::new(steps.collect()).warp(moving, &fixed.geometry, self.device())?;
         Ok(Registration { affine, warp, inverse, warped, stages, loss_before, loss_after, outcome })
     }
 }

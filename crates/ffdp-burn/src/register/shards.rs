@@ -84,9 +84,8 @@ pub fn shards_needed(
         let (Stage::Greedy(_), Some(descent)) = (stage, stage.descent()) else { continue };
         for level in descent.levels {
             let spacing_mm = level.shrink * finest_spacing_mm(grids[0]);
-            let on_level = |i: usize| {
-                level_geometry(grids[i], spacing_mm, settings.minimum_axis_voxels)
-            };
+            let on_level =
+                |i: usize| level_geometry(grids[i], spacing_mm, settings.minimum_axis_voxels);
             let [fixed, moving] = [on_level(0)?, on_level(1)?];
             let options = DeformOptions {
                 smooth_gradient: GaussianOptions::isotropic(descent.sigma_gradient_voxels),

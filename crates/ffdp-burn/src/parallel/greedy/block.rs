@@ -40,8 +40,7 @@ impl Block {
 
     /// The block with fewer planes around it.
     pub fn within(&self, width: usize) -> Self {
-        let all =
-            self.own.start.saturating_sub(width)..(self.own.end + width).min(self.extent);
+        let all = self.own.start.saturating_sub(width)..(self.own.end + width).min(self.extent);
         Self { all, width, ..self.clone() }
     }
 
@@ -102,6 +101,10 @@ impl Pieces {
             let field = field.as_ref().filter(|_| !wanted[i].is_empty());
             field.map(|field| piece(i, field))
         };
-        Self { below: beside(0, &self.below), own: piece(1, &self.own), above: beside(2, &self.above) }
+        Self {
+            below: beside(0, &self.below),
+            own: piece(1, &self.own),
+            above: beside(2, &self.above),
+        }
     }
 }

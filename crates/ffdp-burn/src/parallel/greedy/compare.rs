@@ -56,11 +56,7 @@ impl Comparison {
     }
 
     /// What must be known of all voxels; `moved` gives the own planes of shard after shard.
-    pub fn whole(
-        &self,
-        moved: impl Iterator<Item = Tensor<5>>,
-        fixed: &Sharded,
-    ) -> Option<Whole> {
+    pub fn whole(&self, moved: impl Iterator<Item = Tensor<5>>, fixed: &Sharded) -> Option<Whole> {
         match self {
             Self::Lncc(_) | Self::SquaredDifference => None,
             Self::Information(options, which) => Some(information(moved, fixed, options, *which)),
@@ -87,7 +83,9 @@ impl Comparison {
             (Self::Information(options, _), Some(whole)) => {
                 (None, to_moved(moved, fixed, whole.slopes[k].clone(), options))
             }
-            (Self::Information(..), None) => unreachable!("information is known of the whole first"),
+            (Self::Information(..), None) => {
+                unreachable!("information is known of the whole first")
+            }
         }
     }
 }

@@ -170,17 +170,8 @@ impl<'a> Problem<'a> {
             true => Keep::Nothing,
             false => Keep::Planes,
         };
-        let mut problem = Self {
-            images,
-            options,
-            adam,
-            comparison,
-            map,
-            layout,
-            mesh,
-            keep,
-            fixed: Vec::new(),
-        };
+        let mut problem =
+            Self { images, options, adam, comparison, map, layout, mesh, keep, fixed: Vec::new() };
         let kept = |k| (keep == Keep::Planes).then(|| problem.fixed_block(&problem.block(k), k));
         problem.fixed = (0..problem.layout.count()).map(kept).collect();
         Ok(problem)

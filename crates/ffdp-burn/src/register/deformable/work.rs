@@ -6,9 +6,7 @@ use super::Field;
 use crate::error::{Error, Result};
 use crate::image::Geometry;
 use crate::ops::{DeformImages, DeformOptions, DeformState, Moments, deform};
-use crate::parallel::{
-    Axis, Mesh, Sharded, ShardedImages, ShardedMoments, ShardedState, greedy,
-};
+use crate::parallel::{Axis, Mesh, Sharded, ShardedImages, ShardedMoments, ShardedState, greedy};
 use crate::register::comparison::read;
 
 /// The images of a level and what the iterations have reached; `None` only while they are at work.
@@ -16,8 +14,8 @@ use crate::register::comparison::read;
 /// The moments start afresh on every level: those of a level that has converged are noise, and
 /// following them for ten iterations undid part of the result.
 pub(super) enum Work {
-    Whole(DeformImages, Option<DeformState>),
-    Sharded(ShardedImages, Option<ShardedState>),
+    Whole(Box<(DeformImages, Option<DeformState>)>),
+    Sharded(Box<(ShardedImages, Option<ShardedState>)>),
 }
 
 /// A state that is missing means that an iteration failed, after which none is asked for.
@@ -28,7 +26,7 @@ impl Work {
     pub fn new(images: DeformImages, field: Field, mesh: &Mesh) -> Result<Self> {
         if mesh.count() == 1 {
             let state = DeformState { field: field.tensor, moments: Moments::default() };
-            return Ok(Self::Whole(images, Some(state)));
+            return Ok(Self::Whole(Box::new((images, Some(state)))));
         }
         let home = mesh.device(0);
         let one_device = mesh.devices().iter().all(|device| device == home);
@@ -46,19 +44,21 @@ impl Work {
         };
         let displacement = cut(field.tensor, mesh)?;
         let state = ShardedState { displacement, moments: ShardedMoments::default() };
-        Ok(Self::Sharded(sharded, Some(state)))
+        Ok(Self::Sharded(Box::new((sharded, Some(state)))))
     }
 
     /// Does some iterations; returns the measures before them. Waits for the device.
     pub fn iterate(&mut self, options: &DeformOptions, iterations: usize) -> Result<Vec<f64>> {
         let measures = match self {
-            Self::Whole(images, state) => {
+            Self::Whole(work) => {
+                let (images, state) = work.as_mut();
                 let before = state.take().expect(PRESENT);
                 let (measures, after) = deform(images, before, options, iterations);
                 *state = Some(after);
                 measures
             }
-            Self::Sharded(images, state) => {
+            Self::Sharded(work) => {
+                let (images, state) = work.as_mut();
                 let before = state.take().expect(PRESENT);
                 let (measures, after) = greedy(images, before, options, iterations)?;
                 *state = Some(after);
@@ -71,8 +71,9 @@ impl Work {
     /// What was found, whole, on the first device.
     pub fn into_field(self, geometry: Geometry) -> Field {
         let tensor = match self {
-            Self::Whole(_, state) => state.expect(PRESENT).field,
-            Self::Sharded(images, state) => {
+            Self::Whole(work) => work.1.expect(PRESENT).field,
+            Self::Sharded(work) => {
+                let (images, state) = *work;
                 let home = images.fixed.mesh().device(0).clone();
                 state.expect(PRESENT).displacement.gather(&home)
             }

@@ -5,12 +5,12 @@ use burn::tensor::Device;
 use super::{found, only, pair_of, short, warp};
 use crate::error::Error;
 use crate::image::Volume;
+use crate::ops::MomentStorage;
 use crate::parallel::Mesh;
 use crate::register::{
     AdamSettings, GreedySettings, OptimizerSettings, Problem, Regularization, Settings, Silent,
     Similarity, Stage, SvfSettings, SynSettings, register_on, shards_needed,
 };
-use crate::ops::MomentStorage;
 
 /// The bound on a registration's field, in voxels.
 const FIELD_VOXELS: f32 = 1e-3;

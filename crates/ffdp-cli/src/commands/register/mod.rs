@@ -8,9 +8,7 @@ mod inputs;
 use std::time::{Duration, Instant};
 
 use ffdp_burn::parallel::Mesh;
-use ffdp_burn::register::{
-    Checkpoint, Problem, Registration, Settings, register_on, resume_on,
-};
+use ffdp_burn::register::{Checkpoint, Problem, Registration, Settings, register_on, resume_on};
 use serde_json::json;
 
 pub use self::args::RegisterArguments;

@@ -35,7 +35,8 @@ fn take_kernel<M: Float, N: Size>(
     while i < len {
         let g = grad[first + i];
         let m = beta_mean * Vector::<f32, N>::cast_from(mean[first + i]) + fresh_mean * g;
-        let v = beta_square * Vector::<f32, N>::cast_from(square[first + i]) + fresh_square * (g * g);
+        let v =
+            beta_square * Vector::<f32, N>::cast_from(square[first + i]) + fresh_square * (g * g);
         mean[first + i] = Vector::<M, N>::cast_from(m);
         square[first + i] = Vector::<M, N>::cast_from(v);
         sums += g * g;
