@@ -7,6 +7,7 @@ use burn::tensor::{Device, Gradients};
 
 use super::layout::Layout;
 use super::mesh::Mesh;
+use super::transfer::to_device;
 use crate::error::Result;
 
 /// An image `[N, C, D, H, W]` or a field `[N, 3, D, H, W]`, cut along one axis.
@@ -45,7 +46,7 @@ impl Sharded {
         let dims = whole.dims();
         assert!(dims[2..] == layout.size(), "sharded: {dims:?} is not of {:?}", layout.size());
         let shards = layout.all_planes().zip(mesh.devices()).map(|(planes, device)| {
-            narrow(whole.clone(), layout.axis().dim(), planes).to_device(device)
+            to_device(narrow(whole.clone(), layout.axis().dim(), planes), device)
         });
         Self { shards: shards.collect(), layout: layout.clone() }
     }
@@ -159,11 +160,17 @@ pub(super) fn join(mut pieces: Vec<Tensor<5>>, dim: usize) -> Tensor<5> {
         return pieces.remove(0);
     }
     let mut dims = pieces[0].dims();
-    if plane_in_line(&dims, dim).is_none() {
-        return Tensor::cat(pieces, dim);
-    }
     dims[dim] = pieces.iter().map(|piece| piece.dims()[dim]).sum();
-    Tensor::cat(pieces.into_iter().map(in_line).collect(), 0).reshape(dims)
+    if plane_in_line(&dims, dim).is_some() {
+        return Tensor::cat(pieces.into_iter().map(in_line).collect(), 0).reshape(dims);
+    }
+    // Long rows, which need the least padding.
+    let before: usize = dims[..dim].iter().product();
+    let rows = |piece: Tensor<5>| {
+        let values = piece.shape().num_elements();
+        piece.reshape([before, values / before])
+    };
+    Tensor::cat(pieces.into_iter().map(rows).collect(), 1).reshape(dims)
 }
 
 /// Values of a plane where planes lie one after the other in memory.

@@ -13,6 +13,7 @@ use crate::parallel::collective::{Reduction, all_reduce, broadcast, reduce};
 use crate::parallel::layout::Layout;
 use crate::parallel::mesh::Mesh;
 use crate::parallel::sharded::{Sharded, join, narrow};
+use crate::parallel::transfer::to_device;
 
 /// The moments during a run, and how a step is made of them.
 pub(super) struct Descent {
@@ -200,7 +201,7 @@ impl Descent {
             let planes = moved.dims()[dim];
             if let Some(low) = low.take() {
                 // Only now, so that this device has begun before it waits for the one below.
-                moved = assign(moved, axis, 0..reach, low.to_device(self.mesh.device(k)));
+                moved = assign(moved, axis, 0..reach, to_device(low, self.mesh.device(k)));
             }
             if let Some(patch) = patch {
                 let high = narrow(patch.clone(), dim, reach..2 * reach);
@@ -220,7 +221,7 @@ impl Descent {
         let strip = |here: Tensor<5>, there: Tensor<5>| {
             let planes = here.dims()[axis.dim()];
             let below = narrow(here, axis.dim(), planes - width..planes);
-            join(vec![below, narrow(there, axis.dim(), 0..width).to_device(device)], axis.dim())
+            join(vec![below, to_device(narrow(there, axis.dim(), 0..width), device)], axis.dim())
         };
         Part {
             field: strip(here.field, there.field),

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::ops::{GridSampleOptions, Interpolation, Padding};
 use crate::parallel::layout::Layout;
 use crate::parallel::sharded::Sharded;
+use crate::parallel::transfer::to_device;
 
 /// Planes on either side of the reachable ones that are taken along: positions are computed in f32
 /// on a GPU, and may be off by far less than one voxel.
@@ -110,7 +111,7 @@ impl DisplacementBounds {
             let of_batch = ends.reshape([batch, 3, 2]);
             let [low, high] = [0, 1].map(|end| of_batch.clone().narrow(2, end, 1));
             let ends = Tensor::cat(vec![low.min_dim(0), high.max_dim(0)], 2);
-            ends.flatten::<1>(0, 2).to_device(&home)
+            to_device(ends.flatten::<1>(0, 2), &home)
         });
         let ends = Tensor::cat(ends.collect(), 0).try_into_vec_as::<f64>();
         let ends = ends.map_err(|reason| Error::device("reading the bounds of a field", reason))?;
