@@ -3,9 +3,8 @@
 
 use std::time::Instant;
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use clap::Args;
-use ffdp::Result;
 use ffdp::image::{Affine, Geometry, index_affine};
 use ffdp::losses::Lncc;
 use ffdp::ops::{DeformOptions, GridSampleOptions, LnccOptions};
@@ -14,6 +13,7 @@ use ffdp::parallel::{
     resample_displacement, ring_sample,
 };
 use ffdp::register::{level_geometry, level_smoothing};
+use ffdp::{Error, Result};
 
 use super::iterate::{affine, images, iterations, numbers};
 use super::scene::{Scene, grid, layout, still};
@@ -69,7 +69,7 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     for (shrink, count) in settings.shrink.iter().zip(&settings.iterations) {
         let start = Instant::now();
         let grids = [level_geometry(&fixed, *shrink, 8)?, level_geometry(&moving, *shrink, 8)?];
-        let here = match grids[0].len() <= settings.whole {
+        let here = match grids[0].len() <= settings.whole && grids[0] != fixed {
             true => &one,
             false => &mesh,
         };
@@ -102,11 +102,8 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     let (field, _) = found.expect("there is a level");
     let after = similarity(&full, Some(&field), [&fixed, &moving])?;
     println!("LNCC mean {before:.5} -> {after:.5}");
-    let [folds, off, known] = quality(&field, &scene)?;
-    println!(
-        "folds {folds}; mean |u - v| {off:.3} voxel of mean |v| {known:.3}; GB {}",
-        memory(devices)
-    );
+    let [folds, off, known] = quality(&field, &full.fixed, &scene)?;
+    println!("folds {folds}; in the head mean |u - v| {off:.3} voxel of mean |v| {known:.3}");
     Ok(())
 }
 
@@ -143,19 +140,24 @@ fn similarity(
     Ok(1.0 - numbers(loss(&Lncc(LnccOptions::default()), &moved, &images.fixed))?[0])
 }
 
-/// Voxels at which the map folds; the mean length of what is wrong, and of the known displacement.
-fn quality(field: &Sharded, scene: &Scene) -> Result<[f64; 3]> {
+/// Intensity above which a voxel is taken for the head.
+const HEAD: f64 = 0.05;
+
+/// Voxels at which the map folds; in the head, the mean length of what is wrong and of the known
+/// displacement, in voxels.
+fn quality(field: &Sharded, fixed: &Sharded, scene: &Scene) -> Result<[f64; 3]> {
     let determinants = jacobian(field);
-    let mut sums = [0.0f64; 3];
-    let planes = field.layout().all_planes().zip(field.shards());
-    for ((planes, u), determinant) in planes.zip(determinants.shards()) {
+    let [mut folds, mut off, mut known, mut voxels] = [0.0f64; 4];
+    for (k, planes) in field.layout().all_planes().enumerate() {
+        let u = field.shards()[k].clone();
         let v = scene.known(&planes).to_device(&u.device());
-        let sum = |x: burn::Tensor<5>| numbers(x.sum_dim(4).sum_dim(3).sum());
-        let length = |x: burn::Tensor<5>| (x.clone() * x).sum_dim(1).sqrt();
-        sums[0] += sum(determinant.clone().lower_equal_elem(0.0).float())?[0];
-        sums[1] += sum(length(u.clone() - v.clone()))?[0];
-        sums[2] += sum(length(v))?[0];
+        let head = fixed.shards()[k].clone().greater_elem(HEAD).float();
+        let sum = |x: Tensor<5>| Ok::<_, Error>(numbers(x.sum_dim(4).sum_dim(3).sum())?[0]);
+        let length = |x: Tensor<5>| (x.clone() * x).sum_dim(1).sqrt() * head.clone();
+        folds += sum(determinants.shards()[k].clone().lower_equal_elem(0.0).float())?;
+        off += sum(length(u - v.clone()))?;
+        known += sum(length(v))?;
+        voxels += sum(head.clone())?;
     }
-    let voxels = field.layout().voxels() as f64;
-    Ok([sums[0], sums[1] / voxels, sums[2] / voxels])
+    Ok([folds, off / voxels, known / voxels])
 }
