@@ -1,11 +1,11 @@
 //! Tensors on their way between devices.
 //!
 //! CubeCL (0.11.3) sends and receives on a stream of its own, and orders it with the computations of the
-//! two devices in one place only: the sender's data must be ready. What the receiver's memory was used
-//! for before may still be under way, and the sender's may be given to something else before it was
-//! read. Both need a reuse of memory at the wrong moment, and both happened in a registration on two
-//! GPUs. So a transfer waits for the receiver, and what is sent lives until it has arrived. The rest goes on:
-//! iterations have few transfers, where devices must wait for each other anyway.
+//! two devices in two places only: the sender's data must be ready, and the receiver's later work waits.
+//! What the receiver's memory was used for before may still be under way, and the sender's may be given
+//! to something else before it was read. Displacements found on two GPUs were wrong without any wait. So a
+//! transfer waits for the receiver, and what is sent lives until it has arrived. Iterations have few
+//! transfers, most of them where devices must wait for each other anyway.
 
 use burn::Tensor;
 use burn::tensor::Device;
