@@ -13,6 +13,7 @@ mod hash;
 mod journal;
 mod leftovers;
 mod memory;
+mod mesh;
 mod printer;
 mod progress;
 mod report;

@@ -10,6 +10,8 @@ mod reject;
 mod resume;
 #[path = "cli/settings.rs"]
 mod settings;
+#[path = "cli/shards.rs"]
+mod shards;
 mod support;
 #[path = "cli/talk.rs"]
 mod talk;

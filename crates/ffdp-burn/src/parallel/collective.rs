@@ -7,6 +7,8 @@
 use burn::Tensor;
 use burn::tensor::Device;
 
+use super::transfer::to_device;
+
 /// How values are combined, element by element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reduction {
@@ -42,13 +44,13 @@ pub fn reduce<const D: usize>(
     values.fold(first, |sum, value| {
         let (a, b) = (sum.dims(), value.dims());
         assert!(a == b, "reduce: values of shapes {a:?} and {b:?}");
-        reduction.combine(sum, value.to_device(&device))
+        reduction.combine(sum, to_device(value, &device))
     })
 }
 
 /// A value on every one of the devices. Differentiable.
 pub fn broadcast<const D: usize>(value: &Tensor<D>, devices: &[Device]) -> Vec<Tensor<D>> {
-    devices.iter().map(|device| value.clone().to_device(device)).collect()
+    devices.iter().map(|device| to_device(value.clone(), device)).collect()
 }
 
 /// The values of all shards combined, for every shard on its own device. Differentiable.

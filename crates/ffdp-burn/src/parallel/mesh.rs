@@ -40,6 +40,11 @@ impl Mesh {
         Ok(Self { devices: (0..shards).map(device).collect() })
     }
 
+    /// The same devices without autodiff.
+    pub(crate) fn inner(&self) -> Self {
+        Self { devices: self.devices.iter().map(|device| device.clone().inner()).collect() }
+    }
+
     /// The devices of shards that exist already.
     pub(super) fn of(devices: Vec<Device>) -> Self {
         Self { devices }
@@ -48,6 +53,12 @@ impl Mesh {
     /// Number of shards.
     pub fn count(&self) -> usize {
         self.devices.len()
+    }
+
+    /// Whether a device holds several shards.
+    pub fn is_virtual(&self) -> bool {
+        let again = |(k, device)| self.devices[..k].contains(device);
+        self.devices.iter().enumerate().any(again)
     }
 
     /// The device of shard `k`.

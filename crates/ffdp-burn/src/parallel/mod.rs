@@ -12,6 +12,7 @@
 //! sharded   a tensor for every shard         window      planes, wherever they lie, and back
 //! halo      shards with their surroundings   overlap     sums that count no voxel twice
 //! ring/     sampling of a sharded image      collective  small tensors over all shards
+//! transfer  tensors between devices
 //!
 //! smoothing, loss, reductions, adam, resample            sharded operations made of these
 //! greedy/   iterations of the greedy method  planner     how many shards a run needs
@@ -34,6 +35,7 @@ mod sharded;
 mod smoothing;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod window;
 
 pub use adam::{ShardedMoments, ShardedStep, adam};

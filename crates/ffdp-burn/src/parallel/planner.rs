@@ -1,16 +1,18 @@
 //! How many shards a greedy registration needs, from the bytes that its buffers take.
 //!
-//! A device holds the *state* of all of its shards at all times, the *stage* (what one step hands
-//! to the next) of all of them, and the *work* of one shard, because shards go through a step one after
-//! the other. Bytes per voxel in f32, for one channel:
+//! A device holds the *state* of all of its shards at all times, and the *work* of one shard, because
+//! shards go through an iteration one after the other. Bytes per voxel in f32, for one channel:
 //! ```text
-//! state    fixed 4, moving 4, displacement 12, moments 24 (bf16: 12), LNCC: fixed with halos 4
-//! stage    at most 24: the gradient and its smoothed copy; the field before and after a step
-//! work     24: a field with its halo, and what becomes of it;  8: a parcel of the image
+//! state    fixed 4, moving 4, displacement 12, moments 24 (bf16: 12)
+//! kept     where no device holds two shards: the fixed block 4, the part of the moving image 4
+//! work     a parcel of the moving image 4, and the larger of
+//!          the moved image in pieces and joined 8, the fixed block 4, a gradient 4
+//!          that gradient 4, the one to the field 12, smoothed 12
+//!          the displacement composed 12 and smoothed 12
 //! ```
 //! More shards on a device make only the work smaller, and the largest single buffer; the state
-//! shrinks with more devices. The buffers are those of `greedy/mod.rs`: whoever changes one changes
-//! the other. What an operation allocates within itself, and what a memory pool keeps, comes on top.
+//! shrinks with more devices. The buffers are those of `greedy/`: whoever changes one changes the
+//! other. What an operation allocates within itself, and what a memory pool keeps, comes on top.
 
 use super::layout::{Axis, Layout};
 use crate::error::{Error, Result};
@@ -167,31 +169,38 @@ impl<'a> Bytes<'a> {
             MomentStorage::Full => 2 * VECTOR,
             MomentStorage::Bf16 => VECTOR,
         };
-        let halo = self.problem.measure_halo();
-        let blocks = if halo > 0 && self.cut { self.shards * self.block(halo) * VALUE } else { 0 };
         let images = self.own() * VALUE + self.moving_part(self.shards) * VALUE;
-        images + self.own() * (VECTOR + moments) + blocks
+        images + self.own() * (VECTOR + moments)
     }
 
-    /// The largest sum of a stage and its work.
-    fn stage_and_work(&self) -> u64 {
-        let copies = u64::from(self.cut);
-        let parcel = copies * self.moving_part(2) * VALUE;
-        let measured = self.block(self.problem.measure_halo());
-        let smoothed = self.block(self.problem.smoothing_halo());
-        let stages = [
-            // The moved image, and its gradient; a block, and what the loss keeps of it.
-            self.own() * 2 * VALUE + parcel.max(measured * (copies + 2) * VALUE),
-            // The gradients to the moved image and to the field.
-            self.own() * (VALUE + VECTOR) + parcel,
-            // A field and what it becomes, smoothed, as a step, or composed.
-            self.own() * 2 * VECTOR + smoothed * (copies + 1) * VECTOR,
-        ];
-        stages.into_iter().max().unwrap_or(0)
+    /// Voxels of the thickest shard with all that its gradient looks at.
+    fn seen(&self) -> u64 {
+        self.block(self.problem.measure_halo() + self.problem.smoothing_halo())
+    }
+
+    fn kept(&self) -> u64 {
+        match self.cut && self.shards == 1 {
+            true => self.seen() * VALUE + self.moving_part(1) * VALUE,
+            false => 0,
+        }
+    }
+
+    /// The largest sum of what is at work at a time.
+    fn work(&self) -> u64 {
+        if !self.cut {
+            // The field before and after a step, and smoothed.
+            return self.own() * 3 * VECTOR;
+        }
+        let (seen, own) = (self.seen(), self.block(0));
+        let compared = seen * 4 * VALUE;
+        let pulled_back = seen * VALUE + own * 2 * VECTOR;
+        let stepped = own * 2 * VECTOR;
+        let parcel = if self.shards == 1 { 0 } else { self.moving_part(2) * VALUE };
+        parcel + compared.max(pulled_back).max(stepped)
     }
 
     fn device(&self) -> u64 {
-        self.state() + self.stage_and_work()
+        self.state() + self.kept() + self.work()
     }
 
     fn field_block(&self) -> u64 {

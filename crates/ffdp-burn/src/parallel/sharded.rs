@@ -7,6 +7,7 @@ use burn::tensor::{Device, Gradients};
 
 use super::layout::Layout;
 use super::mesh::Mesh;
+use super::transfer::to_device;
 use crate::error::Result;
 
 /// An image `[N, C, D, H, W]` or a field `[N, 3, D, H, W]`, cut along one axis.
@@ -45,7 +46,7 @@ impl Sharded {
         let dims = whole.dims();
         assert!(dims[2..] == layout.size(), "sharded: {dims:?} is not of {:?}", layout.size());
         let shards = layout.all_planes().zip(mesh.devices()).map(|(planes, device)| {
-            narrow(whole.clone(), layout.axis().dim(), planes).to_device(device)
+            to_device(narrow(whole.clone(), layout.axis().dim(), planes), device)
         });
         Self { shards: shards.collect(), layout: layout.clone() }
     }
@@ -142,16 +143,46 @@ fn check_mesh(layout: &Layout, mesh: &Mesh) {
 
 /// `planes` of a tensor along `dim`; the tensor itself where that is all of it.
 pub(super) fn narrow(tensor: Tensor<5>, dim: usize, planes: Range<usize>) -> Tensor<5> {
-    match planes.len() == tensor.dims()[dim] {
-        true => tensor,
-        false => tensor.narrow(dim, planes.start, planes.len()),
+    let mut dims = tensor.dims();
+    if planes.len() == dims[dim] {
+        return tensor;
     }
+    let Some(plane) = plane_in_line(&dims, dim) else {
+        return tensor.narrow(dim, planes.start, planes.len());
+    };
+    dims[dim] = planes.len();
+    in_line(tensor).narrow(0, planes.start * plane, planes.len() * plane).reshape(dims)
 }
 
 /// Tensors joined along `dim`; a single one is itself.
 pub(super) fn join(mut pieces: Vec<Tensor<5>>, dim: usize) -> Tensor<5> {
-    match pieces.len() {
-        1 => pieces.remove(0),
-        _ => Tensor::cat(pieces, dim),
+    if pieces.len() == 1 {
+        return pieces.remove(0);
     }
+    let mut dims = pieces[0].dims();
+    dims[dim] = pieces.iter().map(|piece| piece.dims()[dim]).sum();
+    if plane_in_line(&dims, dim).is_some() {
+        return Tensor::cat(pieces.into_iter().map(in_line).collect(), 0).reshape(dims);
+    }
+    // Long rows, which need the least padding.
+    let before: usize = dims[..dim].iter().product();
+    let rows = |piece: Tensor<5>| {
+        let values = piece.shape().num_elements();
+        piece.reshape([before, values / before])
+    };
+    Tensor::cat(pieces.into_iter().map(rows).collect(), 1).reshape(dims)
+}
+
+/// Values of a plane where planes lie one after the other in memory.
+///
+/// Burn may pad the rows of a new tensor of several axes (CUDA), which our operations would have to copy;
+/// one of one axis is dense.
+fn plane_in_line(dims: &[usize; 5], dim: usize) -> Option<usize> {
+    let before: usize = dims[..dim].iter().product();
+    (before == 1).then(|| dims[dim + 1..].iter().product())
+}
+
+fn in_line(tensor: Tensor<5>) -> Tensor<1> {
+    let values = tensor.shape().num_elements();
+    tensor.reshape([values])
 }

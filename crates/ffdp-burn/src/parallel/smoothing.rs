@@ -13,10 +13,7 @@ use crate::ops::{self, GaussianOptions};
 /// # Panics
 /// As the serial operation.
 pub fn gaussian(x: &Sharded, options: &GaussianOptions) -> Sharded {
-    let radius = match options.sigma_voxels {
-        [0.0, 0.0, 0.0] => 0,
-        _ => options.half_kernel(x.layout().axis().component()).len() - 1,
-    };
+    let radius = options.radius(x.layout().axis().component());
     x.through_halo(radius, |block| ops::gaussian(block, options))
 }
 

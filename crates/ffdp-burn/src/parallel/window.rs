@@ -7,6 +7,7 @@ use burn::Tensor;
 use burn::tensor::Device;
 
 use super::sharded::{Sharded, join, narrow};
+use super::transfer::to_device;
 
 impl Sharded {
     /// The planes `window` of the whole, on one device; from as many shards as hold a part of it.
@@ -23,7 +24,7 @@ impl Sharded {
             "sharded: window {window:?} of {extent} planes"
         );
         let piece = |(k, planes): (usize, Range<usize>)| {
-            narrow(self.shards()[k].clone(), dim, planes).to_device(device)
+            to_device(narrow(self.shards()[k].clone(), dim, planes), device)
         };
         join(layout.overlaps(&window).into_iter().map(piece).collect(), dim)
     }
@@ -45,7 +46,7 @@ impl Sharded {
             let first = layout.planes(k).start + part.start - window.start;
             let piece = narrow(values.clone(), dim, first..first + part.len());
             let shard = shards[k].clone();
-            shards[k] = add_planes(shard.clone(), dim, part, piece.to_device(&shard.device()));
+            shards[k] = add_planes(shard.clone(), dim, part, to_device(piece, &shard.device()));
         }
         Self::new(shards, layout)
     }

@@ -37,6 +37,7 @@ mod problem;
 mod pyramid;
 mod run;
 mod settings;
+mod shards;
 
 #[cfg(test)]
 mod tests;
@@ -46,11 +47,12 @@ pub use level::{LevelReport, Stop};
 pub use observer::{LevelStart, Observer, Progress, Silent};
 pub use prepare::MINIMUM_OVERLAP_PERCENT;
 pub use problem::Problem;
-pub use pyramid::{LevelImage, MINIMUM_AXIS_VOXELS, level_geometry, level_image};
-pub use run::{Outcome, Registration, StageReport, register, resume};
+pub use pyramid::{LevelImage, MINIMUM_AXIS_VOXELS, level_geometry, level_image, level_smoothing};
+pub use run::{Outcome, Registration, StageReport, register, register_on, resume, resume_on};
 pub use settings::{
     AdamSettings, ConvergenceSettings, GaussNewtonSettings, GreedySettings, LevelSettings,
     LinearSettings, LnccSettings, MiSettings, MomentsCentre, MomentsOrder, MomentsSettings,
     OptimizerSettings, Preset, Regularization, Settings, Similarity, Stage, SvfSettings,
     SynSettings,
 };
+pub use shards::shards_needed;

@@ -49,6 +49,15 @@ pub fn level_geometry(full: &Geometry, spacing_mm: f64, minimum_axis: usize) -> 
     if size == full.size { Ok(full.clone()) } else { full.resized(size) }
 }
 
+/// The smoothing of an image on the grid `full` before it is read on that of a `level`.
+pub fn level_smoothing(full: &Geometry, level: &Geometry) -> GaussianOptions {
+    let sigma_voxels = std::array::from_fn(|i| {
+        let shrink = full.size[i] as f64 / level.size[i] as f64;
+        if shrink > 1.0 { SIGMA_PER_SHRINK * shrink } else { 0.0 }
+    });
+    GaussianOptions { sigma_voxels, ..GaussianOptions::isotropic(0.0) }
+}
+
 /// The image on the level with voxels of about `spacing_mm`: smoothed where it is shrunk, then read
 /// at the exact positions of the level's voxel centres.
 ///
@@ -67,12 +76,7 @@ pub fn level_image(
     if geometry == *full {
         return Ok(LevelImage { tensor: image.clone(), geometry });
     }
-    let sigma_voxels = std::array::from_fn(|i| {
-        let shrink = full.size[i] as f64 / geometry.size[i] as f64;
-        if shrink > 1.0 { SIGMA_PER_SHRINK * shrink } else { 0.0 }
-    });
-    let options = GaussianOptions { sigma_voxels, ..GaussianOptions::isotropic(0.0) };
-    let smooth = gaussian(image.clone(), &options);
+    let smooth = gaussian(image.clone(), &level_smoothing(full, &geometry));
     let (linear, border) = (Interpolation::Linear, Padding::Border);
     let tensor = resample(smooth, full, &geometry, linear, border);
     Ok(LevelImage { tensor, geometry })

@@ -13,9 +13,11 @@ use super::prepare::{Side, check_overlap, prepare};
 use super::problem::Problem;
 use super::pyramid::{LevelImage, finest_spacing_mm, level_image};
 use super::settings::{LevelSettings, OptimizerSettings, Settings, Similarity, Stage};
+use super::shards::check_shards;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Physical, Volume};
 use crate::ops::{MomentStorage, Outside};
+use crate::parallel::Mesh;
 use crate::transform::{Composite, Displacement, Step};
 
 /// What a registration found: the map `phi(x) = A (x + w(x))` from fixed to moving.
@@ -112,7 +114,24 @@ pub fn register(
     device: &Device,
     observer: &mut dyn Observer,
 ) -> Result<Registration> {
-    resume(Checkpoint::start(problem.initial), problem, settings, device, observer)
+    register_on(&Mesh::one(device), problem, settings, observer)
+}
+
+/// [`register`] on several devices, or in several shards of one: deformable stages cut the images and
+/// all that belongs to a voxel along z; linear ones run on the first device. The result is that of one
+/// device but for rounding.
+///
+/// # Errors
+/// As [`register`]; [`Error::Invalid`] for a mesh of several shards with a stage that cannot be cut
+/// (SyN, velocities, other optimisers than Adam, additive updates, penalties), masks, images of one
+/// plane, or several channels compared by mutual information.
+pub fn register_on(
+    mesh: &Mesh,
+    problem: &Problem,
+    settings: &Settings,
+    observer: &mut dyn Observer,
+) -> Result<Registration> {
+    resume_on(mesh, Checkpoint::start(problem.initial), problem, settings, observer)
 }
 
 /// [`register`], continued from what an earlier run with the same arguments has
@@ -127,9 +146,24 @@ pub fn resume(
     device: &Device,
     observer: &mut dyn Observer,
 ) -> Result<Registration> {
-    let device = device.clone().inner();
-    check_moment_storage(settings, &device)?;
-    let sides = prepare(problem, settings, &device)?;
+    resume_on(&Mesh::one(device), checkpoint, problem, settings, observer)
+}
+
+/// [`resume`] on several devices, or in several shards of one.
+///
+/// # Errors
+/// As [`resume`] and [`register_on`].
+pub fn resume_on(
+    mesh: &Mesh,
+    checkpoint: Checkpoint,
+    problem: &Problem,
+    settings: &Settings,
+    observer: &mut dyn Observer,
+) -> Result<Registration> {
+    let mesh = mesh.inner();
+    mesh.devices().iter().try_for_each(|device| check_moment_storage(settings, device))?;
+    check_shards(&mesh, problem, settings)?;
+    let sides = prepare(problem, settings, mesh.device(0))?;
     let warp = checkpoint.warp.clone();
     let mut found = Found { affine: checkpoint.affine, warp, inverse: None };
     let mut stages = checkpoint.stages.clone();
@@ -138,7 +172,7 @@ pub fn resume(
         return Err(Error::invalid(what, stages.len(), "start the run anew"));
     }
     let levels = Vec::new();
-    let mut run = Run { problem, sides, levels, settings, device, observer, checkpoint };
+    let mut run = Run { problem, sides, levels, settings, mesh, observer, checkpoint };
     let mut last = None;
     for stage in &settings.stages[stages.len()..] {
         let before = found.clone();
@@ -209,7 +243,8 @@ pub(super) struct Run<'a> {
     /// Small levels of both, by their spacing in mm: stages share them.
     levels: Vec<(f64, [LevelSide; 2])>,
     pub settings: &'a Settings,
-    pub device: Device,
+    /// Its first device holds what is not cut.
+    pub mesh: Mesh,
     pub observer: &'a mut dyn Observer,
     checkpoint: Checkpoint,
 }
@@ -221,6 +256,11 @@ type LevelSide = (LevelImage, Option<Tensor<5>>);
 const LARGEST_KEPT_PART: usize = 8;
 
 impl Run<'_> {
+    /// Where everything is that is not cut.
+    pub fn device(&self) -> &Device {
+        self.mesh.device(0)
+    }
+
     /// The levels of the stage under way that an earlier run has done, with what the next one starts
     /// from; nothing where the stage begins.
     pub fn take_resumed(&mut self) -> (Vec<LevelReport>, Carried) {
@@ -299,7 +339,8 @@ impl Run<'_> {
         };
         let Found { affine, warp, inverse } = found;
         let steps = warp.clone().map(Step::Displacement).into_iter().chain([Step::Affine(affine)]);
-        let warped = Composite::new(steps.collect()).warp(moving, &fixed.geometry, &self.device)?;
+        let warped =
+            Composite::new(steps.collect()).warp(moving, &fixed.geometry, self.device())?;
         Ok(Registration { affine, warp, inverse, warped, stages, loss_before, loss_after, outcome })
     }
 }

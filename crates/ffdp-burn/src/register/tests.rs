@@ -10,6 +10,7 @@ mod planes;
 mod real;
 mod recovery;
 mod resume;
+mod shards;
 
 use burn::tensor::Device;
 

@@ -11,7 +11,6 @@ use ffdp_burn::register::{Outcome, Settings, StageReport};
 use ffdp_burn::transform::RoundTrip;
 use serde::Serialize;
 
-use crate::device::DeviceChoice;
 use crate::time::{unix_seconds, utc};
 
 /// Window of the reported local correlation, in voxels.
@@ -180,7 +179,7 @@ pub struct Seconds {
 
 impl Run {
     /// This process, now.
-    pub fn here(device: &DeviceChoice) -> Self {
+    pub fn here(device: &impl std::fmt::Display) -> Self {
         use std::env::consts::{ARCH, OS};
         Self {
             ffdp_version: env!("CARGO_PKG_VERSION"),

@@ -85,6 +85,53 @@ fn take<T: Real, M: Real>(
     }
 }
 
+/// Calls `$f` for the types of a gradient and of its moments.
+macro_rules! by_dtypes {
+    ($grad:expr, $moment:expr, $f:ident ( $($arg:expr),* $(,)? )) => {
+        match ($grad, $moment) {
+            (DType::F32, DType::F32) => $f::<f32, f32>($($arg),*),
+            (DType::F32, DType::BF16) => $f::<f32, bf16>($($arg),*),
+            (DType::F64, DType::F64) => $f::<f64, f64>($($arg),*),
+            (DType::F64, DType::BF16) => $f::<f64, bf16>($($arg),*),
+            other => panic!("adam: no gradient and moments of the types {other:?} on the CPU"),
+        }
+    };
+}
+
+/// See [`AdamPartOps::adam_take_3d`](super::part::AdamPartOps::adam_take_3d).
+pub(super) fn take_part(
+    inputs: [FlexTensor; 4],
+    constants: &AdamConstants,
+) -> (FlexTensor, FlexTensor, FlexTensor) {
+    let inputs = inputs.map(|tensor| tensor.to_contiguous());
+    let (of_grad, of_mean) = (inputs[0].dtype(), inputs[1].dtype());
+    let Taken { mean, square, power, .. } =
+        by_dtypes!(of_grad, of_mean, take(inputs.each_ref(), constants));
+    (mean, square, power)
+}
+
+/// See [`AdamPartOps::adam_longest_3d`](super::part::AdamPartOps::adam_longest_3d).
+pub(super) fn longest_of_part(inputs: [FlexTensor; 3], constants: &AdamConstants) -> FlexTensor {
+    let inputs = inputs.map(|tensor| tensor.to_contiguous());
+    let (of_power, of_mean) = (inputs[2].dtype(), inputs[0].dtype());
+    by_dtypes!(of_power, of_mean, longest_of(inputs.each_ref(), constants))
+}
+
+/// The longest vector of each field of a batch.
+fn longest_of<T: Real, M: Real>(
+    [mean, square, power]: [&FlexTensor; 3],
+    constants: &AdamConstants,
+) -> FlexTensor {
+    let batch = mean.layout().shape()[0];
+    let (mean, square) = (elements::<M>(mean), elements::<M>(square));
+    let len = mean.len() / batch;
+    let fields = elements::<T>(power).iter().zip(mean.chunks(len).zip(square.chunks(len)));
+    let lengths = fields.map(|(power, (mean, square))| {
+        T::of(longest(mean, square, constants, constants.floor(power.wide())))
+    });
+    tensor(lengths.collect::<Vec<T>>(), [batch])
+}
+
 /// The direction, each field times `scale(n, component)`.
 fn direction<T: Real, M: Real>(
     taken: &Taken<Flex>,
@@ -113,19 +160,6 @@ fn step<T: Real, M: Real>(
 ) -> FlexTensor {
     let lengths = elements::<T>(&taken.longest);
     direction::<T, M>(taken, constants, |n, c| rate[c] / lengths[n].wide().max(1.0))
-}
-
-/// Calls `$f` for the types of a gradient and of its moments.
-macro_rules! by_dtypes {
-    ($grad:expr, $moment:expr, $f:ident ( $($arg:expr),* $(,)? )) => {
-        match ($grad, $moment) {
-            (DType::F32, DType::F32) => $f::<f32, f32>($($arg),*),
-            (DType::F32, DType::BF16) => $f::<f32, bf16>($($arg),*),
-            (DType::F64, DType::F64) => $f::<f64, f64>($($arg),*),
-            (DType::F64, DType::BF16) => $f::<f64, bf16>($($arg),*),
-            other => panic!("adam: no gradient and moments of the types {other:?} on the CPU"),
-        }
-    };
 }
 
 impl AdamPieces for Flex {

@@ -32,6 +32,7 @@ mod autodiff;
 #[cfg(feature = "cube")]
 mod cube;
 mod flex;
+pub(crate) mod part;
 #[cfg(test)]
 mod tests;
 

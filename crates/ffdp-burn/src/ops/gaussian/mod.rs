@@ -35,10 +35,15 @@ impl GaussianOptions {
         Self { sigma_voxels: [sigma_voxels; 3], truncate: 3.0 }
     }
 
+    /// How many voxels the kernel looks to either side along axis 0 = x, 1 = y, 2 = z.
+    pub(crate) fn radius(&self, axis: usize) -> usize {
+        (self.truncate * self.sigma_voxels[axis]).ceil() as usize
+    }
+
     /// The half kernel `[k_0, k_1, .., k_radius]` of axis 0 = x, 1 = y, 2 = z.
     pub(crate) fn half_kernel(&self, axis: usize) -> Vec<f64> {
         let sigma = self.sigma_voxels[axis];
-        let radius = (self.truncate * sigma).ceil() as usize;
+        let radius = self.radius(axis);
         let weight = |i: usize| (-0.5 * (i as f64 / sigma).powi(2)).exp();
         let half: Vec<f64> = (0..=radius).map(|i| if i == 0 { 1.0 } else { weight(i) }).collect();
         let mass = half[0] + 2.0 * half[1..].iter().sum::<f64>();

@@ -1,45 +1,43 @@
-//! A measure of two sharded images with its gradient to the moved one, off the tape: what
+//! The measure of two images in blocks with its gradient to the moved one, off the tape: what
 //! [`ops::deform`](crate::ops::deform()) improves, whatever the cuts.
 
 use burn::Tensor;
 use burn::backend::Dispatch;
 
+use super::block::Block;
 use crate::ops::information::InformationOps;
-use crate::ops::joint_histogram::{Binning, JointHistogramOps};
+use crate::ops::joint_histogram::{Binning, JointHistogramOps, joint_votes};
 use crate::ops::lncc::{LnccCall, LnccOps, lncc_sum};
 use crate::ops::mse::squared_difference_sum;
 use crate::ops::{HistogramOptions, Information, LnccOptions, Measure, information_loss};
 use crate::parallel::collective::{Reduction, broadcast, reduce};
-use crate::parallel::halo::{Beyond, Haloed};
-use crate::parallel::overlap::strips;
-use crate::parallel::reductions::joint_histogram_votes;
 use crate::parallel::sharded::Sharded;
 
 /// Of the gradients to the moved and the fixed image.
 const TO_MOVED: [bool; 2] = [true, false];
 
-/// The fixed image as the iterations compare with it.
+/// How blocks are compared.
 pub(super) enum Comparison {
-    /// `sum n`; the fixed image in blocks with the halo of [`lncc_halo`].
-    Lncc(LnccOptions, Haloed),
+    /// `sum n`.
+    Lncc(LnccOptions),
     /// `sum (moved - fixed)^2`.
     SquaredDifference,
     /// `V I` or `V I / H`.
     Information(HistogramOptions, Information),
 }
 
-/// The gradient at a voxel comes from windows centred at most `r` away, which hold voxels at most
-/// `2 r` away: with so wide a halo it is complete, and nothing needs to be sent back.
-fn lncc_halo(options: &LnccOptions) -> usize {
-    2 * (options.window / 2)
+/// What is known of all voxels before the gradient of any.
+pub(super) struct Whole {
+    /// The measure, `[1]` on the device of the first shard.
+    pub value: Tensor<1>,
+    /// Its gradient to the joint histogram, on the device of every shard.
+    slopes: Vec<Tensor<3>>,
 }
 
 impl Comparison {
-    pub fn new(fixed: &Sharded, measure: Measure) -> Self {
+    pub fn new(measure: Measure) -> Self {
         match measure {
-            Measure::Lncc(options) => {
-                Self::Lncc(options, fixed.with_halo(lncc_halo(&options), Beyond::Nothing))
-            }
+            Measure::Lncc(options) => Self::Lncc(options),
             Measure::SquaredDifference => Self::SquaredDifference,
             Measure::MutualInformation(options) => Self::Information(options, Information::Mutual),
             Measure::NormalizedMutualInformation(options) => {
@@ -48,91 +46,127 @@ impl Comparison {
         }
     }
 
-    /// The measure, `[1]` on the device of the first shard, and its gradient up to a constant.
-    pub fn compare(&self, moved: &Sharded, fixed: &Sharded) -> (Tensor<1>, Sharded) {
+    /// How far around a voxel its gradient looks. That of LNCC comes from windows centred at most `r`
+    /// away, which hold voxels at most `2 r` away.
+    pub fn reach(&self) -> usize {
         match self {
-            Self::Lncc(options, blocks) => lncc(moved, fixed, blocks, options),
-            Self::SquaredDifference => squared_difference(moved, fixed),
-            Self::Information(options, which) => information(moved, fixed, options, *which),
+            Self::Lncc(options) => 2 * (options.window / 2),
+            Self::SquaredDifference | Self::Information(..) => 0,
+        }
+    }
+
+    /// What must be known of all voxels; `moved` gives the own planes of shard after shard.
+    pub fn whole(&self, moved: impl Iterator<Item = Tensor<5>>, fixed: &Sharded) -> Option<Whole> {
+        match self {
+            Self::Lncc(_) | Self::SquaredDifference => None,
+            Self::Information(options, which) => Some(information(moved, fixed, options, *which)),
+        }
+    }
+
+    /// The part of shard `k` in the measure, `[1]` on its device, unless `whole` has it; and the gradient
+    /// to the moved image on the block, right at least `reach` planes within its ends.
+    pub fn compare(
+        &self,
+        (k, block): (usize, &Block),
+        [moved, fixed]: [Tensor<5>; 2],
+        whole: Option<&Whole>,
+    ) -> (Option<Tensor<1>>, Tensor<5>) {
+        match (self, whole) {
+            (Self::Lncc(options), _) => {
+                let (value, gradient) = lncc(block, moved, fixed, options);
+                (Some(value), gradient)
+            }
+            (Self::SquaredDifference, _) => {
+                let [a, b] = [&moved, &fixed].map(|image| block.narrow(image, &block.own));
+                (Some(squared_difference_sum(a, b)), moved - fixed)
+            }
+            (Self::Information(options, _), Some(whole)) => {
+                (None, to_moved(moved, fixed, whole.slopes[k].clone(), options))
+            }
+            (Self::Information(..), None) => {
+                unreachable!("information is known of the whole first")
+            }
         }
     }
 }
 
-fn squared_difference(moved: &Sharded, fixed: &Sharded) -> (Tensor<1>, Sharded) {
-    let pairs = moved.shards().iter().cloned().zip(fixed.shards().iter().cloned());
-    let sums = pairs.map(|(moved, fixed)| squared_difference_sum(moved, fixed));
-    (reduce(sums, Reduction::Sum), moved.clone().zip_map(fixed, Tensor::sub))
-}
-
-/// The sums of blocks less those of the strips in which they overlap, see `overlap.rs`; gradients
-/// from the blocks alone.
+/// The sum over the block less that over the planes that the block below has as well: every voxel
+/// once over all blocks, see `overlap.rs`.
 fn lncc(
-    moved: &Sharded,
-    fixed: &Sharded,
-    blocks: &Haloed,
+    block: &Block,
+    moved: Tensor<5>,
+    fixed: Tensor<5>,
     options: &LnccOptions,
-) -> (Tensor<1>, Sharded) {
-    let halo = lncc_halo(options);
+) -> (Tensor<1>, Tensor<5>) {
     let call = LnccCall { options: *options, weighted: false };
-    let (mut sums, mut blocks) = (Vec::new(), blocks.blocks().iter());
-    let gradient = moved.through_halo(halo, |moved| {
-        let fixed = blocks.next().expect("one for each shard").clone().into_dispatch();
-        // Bound, but not read where there are no weights.
-        let weights = fixed.clone();
-        let (sum, gradient, _) = <Dispatch as LnccOps>::lncc_3d_with_gradient(
-            moved.into_dispatch(),
-            fixed,
-            weights,
-            call,
-            TO_MOVED,
-        );
-        sums.push(Tensor::from_dispatch(sum));
-        Tensor::from_dispatch(gradient)
+    let twice = block.shared().map(|planes| {
+        let [moved, fixed] = [&moved, &fixed].map(|image| block.narrow(image, &planes));
+        lncc_sum(moved, fixed, options)
     });
-    let twice = strips([moved, fixed], halo);
-    sums.extend(twice.map(|[moved, fixed]| lncc_sum(moved, fixed, options).neg()));
-    (reduce(sums, Reduction::Sum), gradient)
+    let fixed = fixed.into_dispatch();
+    // Bound, but not read where there are no weights.
+    let weights = fixed.clone();
+    let (sum, gradient, _) = <Dispatch as LnccOps>::lncc_3d_with_gradient(
+        moved.into_dispatch(),
+        fixed,
+        weights,
+        call,
+        TO_MOVED,
+    );
+    let sum = Tensor::from_dispatch(sum);
+    let value = match twice {
+        Some(twice) => sum - twice,
+        None => sum,
+    };
+    (value, Tensor::from_dispatch(gradient))
 }
 
-/// `V I` (or `V I / H`) of the `V` voxels of each image of a batch, summed over it. The table is that of all
-/// shards, and so is its gradient, from which each takes that of its voxels.
+/// `V I` (or `V I / H`) of the `V` voxels of each image of a batch, summed over it, and the gradient to
+/// the table, which is that of all shards.
 fn information(
-    moved: &Sharded,
+    moved: impl Iterator<Item = Tensor<5>>,
     fixed: &Sharded,
     options: &HistogramOptions,
     which: Information,
-) -> (Tensor<1>, Sharded) {
-    let votes = joint_histogram_votes(moved, fixed, options);
+) -> Whole {
+    let pairs = moved.zip(fixed.shards().iter().cloned());
+    let votes = pairs.map(|(moved, fixed)| joint_votes(moved, fixed, None, options));
+    let votes = reduce(votes, Reduction::Sum);
     // The loss is `-I` or `1 - I / H`, averaged over the batch.
     let offset = match which {
         Information::Mutual => 0.0,
         Information::Normalized => -1.0,
     };
-    let scale = -(moved.dims().into_iter().product::<usize>() as f64);
+    let scale = -(fixed.dims().into_iter().product::<usize>() as f64);
     let slope = Tensor::<1>::full([1], scale, (&votes.device(), votes.dtype()));
     let value = information_loss(votes.clone(), which).add_scalar(offset).mul_scalar(scale);
-    let slope =
-        Tensor::<3>::from_dispatch(<Dispatch as InformationOps>::information_loss_backward(
-            votes.into_dispatch(),
-            slope.into_dispatch(),
-            which,
-        ));
-    let mut slopes = broadcast(&slope, moved.mesh().devices()).into_iter();
+    let slope = <Dispatch as InformationOps>::information_loss_backward(
+        votes.into_dispatch(),
+        slope.into_dispatch(),
+        which,
+    );
+    let slope = Tensor::<3>::from_dispatch(slope);
+    Whole { value, slopes: broadcast(&slope, fixed.mesh().devices()) }
+}
+
+/// The gradient of the information to the voxels of a block.
+fn to_moved(
+    moved: Tensor<5>,
+    fixed: Tensor<5>,
+    slope: Tensor<3>,
+    options: &HistogramOptions,
+) -> Tensor<5> {
+    let fixed = fixed.into_dispatch();
+    // Bound, but not read where there are no weights.
+    let weights = fixed.clone();
     let binning = Binning { options: *options, weighted: false };
-    let gradient = moved.clone().zip_map(fixed, |moved, fixed| {
-        let fixed = fixed.into_dispatch();
-        // Bound, but not read where there are no weights.
-        let weights = fixed.clone();
-        let slope = slopes.next().expect("one for each shard").into_dispatch();
-        let (gradient, _) = <Dispatch as JointHistogramOps>::joint_histogram_3d_backward(
-            moved.into_dispatch(),
-            fixed,
-            weights,
-            slope,
-            binning,
-            TO_MOVED,
-        );
-        Tensor::from_dispatch(gradient)
-    });
-    (value, gradient)
+    let (gradient, _) = <Dispatch as JointHistogramOps>::joint_histogram_3d_backward(
+        moved.into_dispatch(),
+        fixed,
+        weights,
+        slope.into_dispatch(),
+        binning,
+        TO_MOVED,
+    );
+    Tensor::from_dispatch(gradient)
 }

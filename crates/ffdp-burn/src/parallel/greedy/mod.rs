@@ -2,32 +2,42 @@
 //! [`ops::deform`](crate::ops::deform()) with [`Method::Greedy`], shard by shard.
 //!
 //! ```text
-//! moved = M(A p + t + S u(p))            ring           g = d measure / du          compare.rs
-//! d = Adam(G_gradient g)                 halo, one max  u <- G_warp (s + u o (id + s))   halo, ring
+//! for each shard      moved = M(A p + t + S u(p))         g = d measure / du        block.rs, compare.rs
+//!                     m, v <- G_gradient g                seam.rs, descend.rs
+//! two numbers         mean v, the longest vector of d = m / (sqrt v + ..)
+//! for each shard      u <- G_warp (s + u o (id + s)),  s = rate d / longest         descend.rs
 //! ```
 //! With one shard this *is* the serial operation. With several, a displacement differs from it by
-//! rounding only.
+//! rounding only. Beyond the state, only what one shard is at work on is held: a gradient becomes
+//! moments before the next shard's is computed, and a direction is never stored.
 //!
 //! Nothing waits for a device but the bounds of the displacement, which say what the ring must send:
-//! they are read every [`BOUNDS_INTERVAL`] iterations, and grow by the longest step in between. (A
+//! they are read every [`BOUNDS_INTERVAL`] iterations, and loosened by the steps in between. (A
 //! step is at most `r`; composing adds it to a mean of the field's values, and smoothing takes means
-//! of those.)
+//! of those.) Where the moving image is in one piece, they are not needed.
 
 use burn::Tensor;
-use burn::tensor::TensorData;
 
+mod block;
 mod compare;
+mod descend;
+mod seam;
 
-use super::adam::{ShardedMoments, ShardedStep, adam};
-use super::ring::{DisplacementBounds, IndexMap, RingInputs, RingSampler, Wanted, compose};
+use super::adam::ShardedMoments;
+use super::collective::{Reduction, reduce};
+use super::layout::Layout;
+use super::mesh::Mesh;
+use super::ring::{BlockSampler, DisplacementBounds, IndexMap, Keep};
 use super::sharded::Sharded;
-use super::smoothing::gaussian;
 use crate::error::Result;
 use crate::ops::{
-    AdamOptions, DeformImages, DeformOptions, DeformState, GaussianOptions, GridSampleOptions,
-    Measure, Method, Optimizer, Penalties, Update, deform,
+    AdamOptions, DeformImages, DeformOptions, DeformState, Measure, Method, Optimizer, Penalties,
+    Update, deform,
 };
+use block::{Block, Pieces};
 use compare::Comparison;
+use descend::Descent;
+use seam::smooth_own;
 
 /// Iterations between two readings of the displacement's bounds. With steps of a quarter of a voxel
 /// they loosen by 2.5 voxels: as many planes are sent in vain, at most.
@@ -73,21 +83,21 @@ pub fn greedy(
     }
     assert!(iterations > 0, "greedy: at least one iteration is needed");
     let problem = Problem::new(images, options)?;
-    let ShardedState { mut displacement, mut moments } = state;
-    let mut bounds = DisplacementBounds::NONE;
+    let ShardedState { mut displacement, moments } = state;
+    let step = (problem.adam, problem.rate(), options.smooth_field);
+    let mut descent = Descent::new(step, &displacement, moments);
     let mut measures = Vec::with_capacity(iterations);
-    for iteration in 0..iterations {
-        bounds = match iteration % BOUNDS_INTERVAL {
-            0 => union(DisplacementBounds::read(&displacement)?),
-            _ => bounds.grown(options.step_voxels),
-        };
-        let (measure, gradient) = problem.measure(&displacement, bounds);
-        let step = problem.step(gradient, &mut moments);
-        displacement = compose(&displacement, &step, &[problem.longest_step()]);
-        displacement = smooth(displacement, &options.smooth_field);
-        measures.push(measure);
+    while measures.len() < iterations {
+        let interval = BOUNDS_INTERVAL.min(iterations - measures.len());
+        let samplers = problem.samplers(&displacement, interval)?;
+        for _ in 0..interval {
+            let (measure, longest) = problem.measure(&displacement, &samplers, &mut descent);
+            displacement = descent.step(displacement, &longest);
+            measures.push(measure);
+        }
     }
-    Ok((Tensor::cat(measures, 0), ShardedState { displacement, moments }))
+    let state = ShardedState { displacement, moments: descent.into_moments() };
+    Ok((Tensor::cat(measures, 0), state))
 }
 
 /// A mesh of one: the fused operation.
@@ -134,15 +144,6 @@ fn supported(options: &DeformOptions, channels: usize) -> AdamOptions {
     adam
 }
 
-fn union(bounds: Vec<DisplacementBounds>) -> DisplacementBounds {
-    bounds.into_iter().reduce(DisplacementBounds::union).expect("there is at least one shard")
-}
-
-/// Smoothed; what it was made of is free afterwards.
-fn smooth(x: Sharded, options: &GaussianOptions) -> Sharded {
-    gaussian(&x, options)
-}
-
 /// What all iterations share.
 struct Problem<'a> {
     images: &'a ShardedImages,
@@ -150,47 +151,107 @@ struct Problem<'a> {
     adam: AdamOptions,
     comparison: Comparison,
     map: IndexMap,
+    layout: Layout,
+    mesh: Mesh,
+    keep: Keep,
+    /// The fixed image on every block, where it is kept.
+    fixed: Vec<Option<Tensor<5>>>,
 }
 
 impl<'a> Problem<'a> {
     fn new(images: &'a ShardedImages, options: &'a DeformOptions) -> Result<Self> {
         let adam = supported(options, images.fixed.dims()[1]);
+        let (layout, mesh) = (images.fixed.layout().clone(), images.fixed.mesh());
         let map = IndexMap::read(Some(&images.affine), options.displacement_scale)?;
-        let comparison = Comparison::new(&images.fixed, options.measure);
-        Ok(Self { images, options, adam, comparison, map })
+        let map = map.still(layout.size());
+        let comparison = Comparison::new(options.measure);
+        // Copies of the images are held where shards are few; many mean that memory is short.
+        let keep = match mesh.is_virtual() {
+            true => Keep::Nothing,
+            false => Keep::Planes,
+        };
+        let mut problem =
+            Self { images, options, adam, comparison, map, layout, mesh, keep, fixed: Vec::new() };
+        let kept = |k| (keep == Keep::Planes).then(|| problem.fixed_block(&problem.block(k), k));
+        problem.fixed = (0..problem.layout.count()).map(kept).collect();
+        Ok(problem)
     }
 
-    /// The measure, `[1]`, and its gradient to the displacement up to a constant.
-    fn measure(&self, field: &Sharded, bounds: DisplacementBounds) -> (Tensor<1>, Sharded) {
-        let ShardedImages { fixed, moving, affine } = self.images;
-        let sampling = GridSampleOptions::default();
-        let (layout, mesh) = (fixed.layout(), field.mesh());
-        let ring =
-            RingSampler::new((layout, &mesh), moving.layout(), &self.map, &[bounds], &sampling);
-        let inputs = RingInputs { moving, affine: Some(affine), displacement: Some(field) };
-        let (measure, gradient) = self.comparison.compare(&ring.sample(&inputs), fixed);
-        let wanted = Wanted { displacement: true, ..Wanted::default() };
-        let gradient = ring.gradients(&inputs, &gradient, wanted).displacement;
-        (measure, gradient.expect("it was asked for"))
+    /// The step along (x, y, z) for a direction of length 1.
+    fn rate(&self) -> [f64; 3] {
+        self.options.step_voxels.map(|step| step * self.options.measure.sign())
     }
 
-    /// `s`, from the gradient.
-    fn step(&self, gradient: Sharded, moments: &mut ShardedMoments) -> Sharded {
-        let gradient = smooth(gradient, &self.options.smooth_gradient);
-        let ShardedStep { direction, longest } = adam(gradient, moments, &self.adam);
-        let rate = self.options.step_voxels.map(|step| step * self.options.measure.sign());
-        let mut longest = longest.into_iter();
-        direction.map(|direction| {
-            let (batch, device, dtype) =
-                (direction.dims()[0], direction.device(), direction.dtype());
-            let rate = TensorData::new(rate.to_vec(), [1, 3, 1, 1, 1]).convert_dtype(dtype);
-            let rate = Tensor::<5>::from_data(rate, (&device, dtype));
-            let longest = longest.next().expect("one for each shard").clamp_min(1.0);
-            direction * (rate / longest.reshape([batch, 1, 1, 1, 1]))
-        })
+    /// Planes on either side that the smoothing of the gradient looks at.
+    fn radius(&self) -> usize {
+        self.options.smooth_gradient.radius(self.layout.axis().component())
     }
 
-    fn longest_step(&self) -> DisplacementBounds {
-        DisplacementBounds::within(self.options.step_voxels)
+    fn block(&self, k: usize) -> Block {
+        Block::new(&self.layout, k, self.comparison.reach() + self.radius())
+    }
+
+    fn fixed_block(&self, block: &Block, k: usize) -> Tensor<5> {
+        self.images.fixed.window(block.all.clone(), self.mesh.device(k))
+    }
+
+    /// Of every shard, good for so many iterations.
+    fn samplers(&self, field: &Sharded, iterations: usize) -> Result<Vec<BlockSampler<'_>>> {
+        let bounds = match self.images.moving.layout().count() {
+            // All of it is seen anyway.
+            1 => vec![DisplacementBounds::NONE],
+            _ => DisplacementBounds::read(field)?,
+        };
+        let bounds = bounds.into_iter().reduce(DisplacementBounds::union);
+        let longest = self.options.step_voxels.map(|step| step * iterations as f64);
+        let bounds = bounds.expect("there is a shard").grown(longest);
+        let sampler = |k: usize| {
+            let block = self.block(k);
+            let moving = (&self.images.moving, &self.map);
+            let planes = (&self.layout, &block.all);
+            BlockSampler::new(planes, self.mesh.device(k), moving, &bounds, self.keep)
+        };
+        Ok((0..self.layout.count()).map(sampler).collect())
+    }
+
+    /// The measure, `[1]` on the device of the first shard; its gradient is taken into the moments, of
+    /// which the longest vector is returned for every shard.
+    fn measure(
+        &self,
+        field: &Sharded,
+        samplers: &[BlockSampler],
+        descent: &mut Descent,
+    ) -> (Tensor<1>, Vec<Tensor<1>>) {
+        let count = self.layout.count();
+        // Between devices at once: none is then waited for that has much to do already.
+        let beside = |k: usize| k < count && self.mesh.device(k) != self.mesh.device(k.max(1) - 1);
+        let far = |k: usize| k > 0 && beside(k) || beside(k + 1);
+        let mut around: Vec<_> =
+            (0..count).map(|k| far(k).then(|| self.block(k).around(field, k))).collect();
+        let own = |k: usize| samplers[k].sample(self.layout.planes(k).start, &field.shards()[k]);
+        let whole = self.comparison.whole((0..count).map(own), &self.images.fixed);
+        descent.begin();
+        let (mut values, mut shares) = (Vec::new(), Vec::with_capacity(count));
+        for k in 0..count {
+            let block = self.block(k);
+            let [below, above] = around[k].take().unwrap_or_else(|| block.around(field, k));
+            let pieces = Pieces { below, own: field.shards()[k].clone(), above };
+            let moved = pieces.show(&block, &samplers[k]);
+            let fixed = self.fixed[k].clone().unwrap_or_else(|| self.fixed_block(&block, k));
+            let (value, to_moved) =
+                self.comparison.compare((k, &block), [moved, fixed], whole.as_ref());
+            let inner = block.within(self.radius());
+            let gradient = pieces.pull_back([&block, &inner], &samplers[k], &to_moved);
+            drop((pieces, to_moved));
+            let (axis, smoothing) = (block.axis, &self.options.smooth_gradient);
+            shares.push(descent.take(k, smooth_own(gradient, axis, smoothing, self.radius())));
+            values.extend(value);
+        }
+        let longest = descent.longest(shares);
+        let value = match whole {
+            Some(whole) => whole.value,
+            None => reduce(values, Reduction::Sum),
+        };
+        (value, longest)
     }
 }

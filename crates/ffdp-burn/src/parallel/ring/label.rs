@@ -6,6 +6,7 @@ use burn::tensor::TensorData;
 
 use super::parcel::{Parcel, local_affine};
 use super::{RingInputs, RingSampler};
+use crate::parallel::transfer::to_device;
 
 impl RingSampler {
     /// Shard `k` of a label map: of each parcel the samples that it owns.
@@ -26,7 +27,7 @@ impl RingSampler {
     fn coordinate(&self, k: usize, inputs: &RingInputs) -> Tensor<5> {
         let image = inputs.moving.shards()[0].clone().detach();
         let (batch, dtype) = (image.dims()[0], image.dtype());
-        let image = image.narrow(2, 0, 1).to_device(self.mesh.device(k));
+        let image = to_device(image.narrow(2, 0, 1), self.mesh.device(k));
         let device = image.device();
         let row = self.moving.axis().component();
         let affine = local_affine(inputs.affine, &image, [self.origin(k), [0.0; 3]]);

@@ -17,16 +17,19 @@
 //!
 //! A shard of the fixed side starts at plane `o` of its axis, a parcel at plane `s` of the image's:
 //! that is a translation of `t` by `A e o - e' s`, and all that distinguishes the part from the
-//! whole. Read `route.rs`, then `parcel.rs`; `backward.rs` is for those who have no tape.
+//! whole. Read `route.rs`, then `parcel.rs`; `backward.rs` is for those who have no tape, `block.rs` for
+//! iterations, which sample the same part again and again.
 
 use burn::Tensor;
 
 mod backward;
+mod block;
 mod label;
 mod parcel;
 mod route;
 
 pub use backward::{RingGradients, Wanted};
+pub(super) use block::{BlockSampler, Keep};
 pub use route::{DisplacementBounds, IndexMap};
 
 use super::layout::Layout;
@@ -83,7 +86,8 @@ impl RingSampler {
             bounds.len()
         );
         let of = |k: usize| &bounds[k.min(bounds.len() - 1)];
-        let route = (0..shards).map(|k| parcels(fixed, k, moving, map, of(k), options)).collect();
+        let route = |(k, planes)| parcels(fixed, &planes, moving, map, of(k), options);
+        let route = fixed.all_planes().enumerate().map(route).collect();
         let options = GridSampleOptions { displacement_scale: map.scale, size: None, ..*options };
         Self { fixed: fixed.clone(), mesh: mesh.clone(), moving: moving.clone(), options, route }
     }

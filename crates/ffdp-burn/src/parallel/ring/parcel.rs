@@ -7,6 +7,7 @@ use burn::tensor::{Device, TensorData};
 
 use crate::parallel::layout::Layout;
 use crate::parallel::sharded::{Sharded, join};
+use crate::parallel::transfer::to_device;
 
 /// What lies at the ends of a parcel where the window goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +97,7 @@ pub(super) fn local_affine(
     [o, s]: [[f64; 3]; 2],
 ) -> Option<Tensor<3>> {
     let device = image.device();
-    let affine = affine.map(|affine| affine.clone().to_device(&device));
+    let affine = affine.map(|affine| to_device(affine.clone(), &device));
     if o == [0.0; 3] && s == [0.0; 3] {
         return affine;
     }

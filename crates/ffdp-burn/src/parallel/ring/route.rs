@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::ops::{GridSampleOptions, Interpolation, Padding};
 use crate::parallel::layout::Layout;
 use crate::parallel::sharded::Sharded;
+use crate::parallel::transfer::to_device;
 
 /// Planes on either side of the reachable ones that are taken along: positions are computed in f32
 /// on a GPU, and may be off by far less than one voxel.
@@ -50,6 +51,13 @@ impl IndexMap {
         let affine =
             values.chunks(12).map(|map| [0, 4, 8].map(|first| row(&map[first..first + 4])));
         Ok(Self { affine: affine.collect(), scale })
+    }
+
+    /// The map where nothing moves along an axis of one voxel of a volume of `size` (D, H, W).
+    pub fn still(self, [d, h, w]: [usize; 3]) -> Self {
+        let moves = [w, h, d].map(|voxels| f64::from(u8::from(voxels > 1)));
+        let scale = self.scale.map(|row| [0, 1, 2].map(|axis| row[axis] * moves[axis]));
+        Self { scale, ..self }
     }
 
     /// Least and greatest image coordinate `component` of the voxels of a box, [low, high] by axis,
@@ -95,9 +103,15 @@ impl DisplacementBounds {
     pub fn read(field: &Sharded) -> Result<Vec<Self>> {
         let home = field.shards()[0].device();
         let ends = field.shards().iter().map(|shard| {
-            let component = |c: usize| shard.clone().detach().narrow(1, c, 1);
-            let ends = (0..3).flat_map(|c| [component(c).min(), component(c).max()]);
-            Tensor::cat(ends.collect(), 0).to_device(&home)
+            // Planes first: a reduction to one number would have one cube walk over a component.
+            let [batch, _, d, h, w] = shard.dims();
+            let planes = shard.clone().detach().reshape([batch * 3, d, h * w]);
+            let low = planes.clone().min_dim(2).min_dim(1);
+            let ends = Tensor::cat(vec![low, planes.max_dim(2).max_dim(1)], 2);
+            let of_batch = ends.reshape([batch, 3, 2]);
+            let [low, high] = [0, 1].map(|end| of_batch.clone().narrow(2, end, 1));
+            let ends = Tensor::cat(vec![low.min_dim(0), high.max_dim(0)], 2);
+            to_device(ends.flatten::<1>(0, 2), &home)
         });
         let ends = Tensor::cat(ends.collect(), 0).try_into_vec_as::<f64>();
         let ends = ends.map_err(|reason| Error::device("reading the bounds of a field", reason))?;
@@ -134,11 +148,11 @@ impl DisplacementBounds {
     }
 }
 
-/// What fixed shard `k` samples. The parcels of all shards together start at different places of
+/// What the fixed side's `planes` sample. The parcels of different planes start at different places of
 /// the ring, so that no shard of the image is fetched by all at once.
 pub(super) fn parcels(
     fixed: &Layout,
-    k: usize,
+    planes: &Range<usize>,
     moving: &Layout,
     map: &IndexMap,
     bounds: &DisplacementBounds,
@@ -147,7 +161,7 @@ pub(super) fn parcels(
     let window = match moving.count() {
         // The serial program.
         1 => 0..moving.extent(),
-        _ => window(fixed, k, moving, map, bounds),
+        _ => window(fixed, planes, moving, map, bounds),
     };
     let limit = match moving.count() {
         1 => moving.extent(),
@@ -164,21 +178,20 @@ pub(super) fn parcels(
     let mut parcels: Vec<Parcel> = (0..count)
         .map(|i| Parcel { planes: cut(i)..cut(i + 1), window: window.clone(), ends })
         .collect();
-    parcels.rotate_left(k * count / fixed.count());
+    parcels.rotate_left(planes.start * count / fixed.extent());
     parcels
 }
 
-/// The planes that fixed shard `k` can reach; at least one.
+/// The planes of the image that the fixed side's `planes` can reach; at least one.
 fn window(
     fixed: &Layout,
-    k: usize,
+    planes: &Range<usize>,
     moving: &Layout,
     map: &IndexMap,
     bounds: &DisplacementBounds,
 ) -> Range<usize> {
     let [d, h, w] = fixed.size();
     let mut voxels = [w, h, d].map(|n| [0.0, (n - 1) as f64]);
-    let planes = fixed.planes(k);
     voxels[fixed.axis().component()] = [planes.start as f64, (planes.end - 1) as f64];
     let [low, high] = map.reach(moving.axis().component(), &voxels, bounds);
     let extent = moving.extent();

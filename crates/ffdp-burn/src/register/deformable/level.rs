@@ -1,38 +1,38 @@
 //! One level of a deformable stage, as the fused iterations see it.
 
+use super::work::Work;
 use super::{Field, Kind};
 use crate::error::Result;
-use crate::image::{Affine, Physical};
-use crate::ops::{
-    AdamOptions, DeformImages, DeformOptions, DeformState, GaussianOptions, Measure, Moments,
-    Optimizer, deform,
-};
-use crate::register::comparison::{Comparison, read};
+use crate::image::{Affine, Geometry, Physical};
+use crate::ops::{AdamOptions, DeformImages, DeformOptions, GaussianOptions, Measure, Optimizer};
+use crate::parallel::Mesh;
+use crate::register::comparison::Comparison;
 use crate::register::level::Solver;
 use crate::register::pyramid::finest_spacing_mm;
 use crate::register::settings::{OptimizerSettings, Similarity};
 use crate::transform::affine_tensor;
 
 /// One level: two images, how they are compared, how far a step goes, and what was found.
-///
-/// The moments start afresh on every level: those of a level that has converged are noise, and
-/// following them for ten iterations undid part of the result.
 pub(super) struct Deformation {
-    images: DeformImages,
+    work: Work,
     options: DeformOptions,
-    /// `None` only while it is being changed.
-    field: Option<Field>,
-    moments: Moments,
+    geometry: Geometry,
+    /// Of the fixed image.
+    values: usize,
 }
 
 impl Deformation {
     /// A level, from a field on its grid.
+    ///
+    /// # Errors
+    /// Those of cutting the images into shards.
     pub fn new(
         comparison: &Comparison,
         kind: &Kind,
         placement: &Affine<Physical, Physical>,
         field: Field,
-    ) -> Self {
+        mesh: &Mesh,
+    ) -> Result<Self> {
         let descent = kind.descent();
         let Comparison { fixed, moving, masks, .. } = comparison;
         let map = comparison.index_map(placement);
@@ -54,21 +54,23 @@ impl Deformation {
             update: descent.update,
             penalties: descent.regularization.penalties(),
         };
+        let geometry = fixed.geometry.clone();
         let (fixed, moving, masks) = (fixed.tensor.clone(), moving.tensor.clone(), masks.clone());
         let affine = affine_tensor(&map, &fixed.device(), fixed.dtype());
+        let values = fixed.shape().num_elements();
         let images = DeformImages { fixed, moving, affine, masks };
-        Self { images, options, field: Some(field), moments: Moments::default() }
+        Ok(Self { work: Work::new(images, field, mesh)?, options, geometry, values })
     }
 
     /// What was found.
     pub fn into_field(self) -> Field {
-        self.field.expect("only an iteration takes it")
+        self.work.into_field(self.geometry)
     }
 
     /// The loss as it is reported, from the measure: `1 - mean n` for LNCC, the mean for MSE, the
     /// negative information for MI, one minus the normalised one for NMI.
     fn reported(&self, measure: f64) -> f64 {
-        let mean = measure / self.images.fixed.shape().num_elements() as f64;
+        let mean = measure / self.values as f64;
         match self.options.measure {
             Measure::Lncc(_) | Measure::NormalizedMutualInformation(_) => 1.0 - mean,
             Measure::SquaredDifference => mean,
@@ -79,17 +81,13 @@ impl Deformation {
 
 impl Solver for Deformation {
     fn iterate(&mut self, iterations: usize) -> Result<Vec<f64>> {
-        let Field { tensor, geometry } = self.field.take().expect("only an iteration takes it");
-        let state = DeformState { field: tensor, moments: std::mem::take(&mut self.moments) };
-        let (measures, state) = deform(&self.images, state, &self.options, iterations);
-        self.field = Some(Field { tensor: state.field, geometry });
-        self.moments = state.moments;
-        Ok(read(measures)?.into_iter().map(|measure| self.reported(measure)).collect())
+        let measures = self.work.iterate(&self.options, iterations)?;
+        Ok(measures.into_iter().map(|measure| self.reported(measure)).collect())
     }
 }
 
 /// What the iterations improve.
-fn measure(similarity: Similarity) -> Measure {
+pub(in crate::register) fn measure(similarity: Similarity) -> Measure {
     match similarity {
         Similarity::Lncc(settings) => Measure::Lncc(settings.options()),
         Similarity::Mse => Measure::SquaredDifference,
@@ -99,7 +97,7 @@ fn measure(similarity: Similarity) -> Measure {
 }
 
 /// As the operation takes it.
-fn optimizer(settings: OptimizerSettings) -> Optimizer {
+pub(in crate::register) fn optimizer(settings: OptimizerSettings) -> Optimizer {
     match settings {
         OptimizerSettings::Adam(adam) => Optimizer::Adam(AdamOptions {
             gradient_floor: adam.gradient_floor,

@@ -3,18 +3,19 @@
 //! With the affine map `A` that was found before, the moving image is seen through
 //! `phi(x) = A (x + w(x))`: first the deformation and then the affine map, as ITK and ANTs compose
 //! them. What a method improves is a field on the grid of the level (`kind.rs` says which, and what
-//! becomes of it); `level.rs` is one level as the fused iterations of
-//! [`ops::deform`](crate::ops::deform()) see it.
+//! becomes of it); `level.rs` is one level as the iterations see it, `work.rs` where they are done.
 
 mod field;
 mod kind;
 mod level;
+mod work;
 
 use std::time::Instant;
 
 use field::Field;
 pub(super) use kind::Kind;
 use level::Deformation;
+pub(super) use level::{measure, optimizer};
 
 use super::checkpoint::Carried;
 use super::comparison::Comparison;
@@ -33,7 +34,7 @@ pub(super) fn deform(
     let full = &run.problem.fixed.geometry;
     let (mut levels, carried) = run.take_resumed();
     let spent: f64 = levels.iter().map(|level| level.seconds).sum();
-    let begin = || kind.start(found.warp.as_ref(), full, &run.device);
+    let begin = || kind.start(found.warp.as_ref(), full, run.device());
     let mut field = Field::of_parts(carried.fields).unwrap_or_else(begin);
     let mut finest = None;
     for (index, level) in descent.levels.iter().enumerate().skip(levels.len()) {
@@ -44,7 +45,8 @@ pub(super) fn deform(
         }
         let before = field.resampled(&comparison.fixed.geometry);
         let level = level_start(kind.name(), index, descent.levels, comparison.fixed.geometry.size);
-        let mut deformation = Deformation::new(&comparison, kind, &found.affine, before);
+        let mut deformation =
+            Deformation::new(&comparison, kind, &found.affine, before, &run.mesh)?;
         let report = run_level(
             &level,
             &mut deformation,

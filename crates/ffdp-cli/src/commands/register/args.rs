@@ -6,7 +6,7 @@ use clap::{ArgAction, Args};
 
 use crate::args::NanPolicy;
 use crate::commands::apply::SpaceChoice;
-use crate::device::DeviceChoice;
+use crate::mesh::MeshArguments;
 use crate::settings::SettingsArguments;
 
 const HELP: &str = "\
@@ -85,9 +85,9 @@ pub struct RegisterArguments {
     #[arg(long)]
     pub labels_as_images: bool,
 
-    /// Where to compute; only what was compiled in is accepted.
-    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
-    pub device: DeviceChoice,
+    /// Where to compute.
+    #[command(flatten)]
+    pub mesh: MeshArguments,
     /// Go on from the checkpoint that an unfinished run with the same inputs and settings has left
     /// in the output folder; start anew if there is none.
     #[arg(long)]

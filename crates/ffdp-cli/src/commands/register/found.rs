@@ -97,7 +97,7 @@ impl Found {
         let folds = Folds::of(&self.displacement, fixed.geometry.size)?;
         let warnings = inputs.warnings.iter().cloned().chain(folds.advice()).collect();
         Ok(Measures {
-            run: Run::here(&request.device),
+            run: Run::here(&request.mesh),
             fixed: Input::of(&request.fixed, fixed_hash, fixed),
             moving: Input::of(&request.moving, moving_hash, &inputs.moving),
             outcome: result.outcome,

@@ -7,8 +7,8 @@ mod inputs;
 
 use std::time::{Duration, Instant};
 
-use burn::tensor::Device;
-use ffdp_burn::register::{Checkpoint, Problem, Registration, Settings, register, resume};
+use ffdp_burn::parallel::Mesh;
+use ffdp_burn::register::{Checkpoint, Problem, Registration, Settings, register_on, resume_on};
 use serde_json::json;
 
 pub use self::args::RegisterArguments;
@@ -34,7 +34,7 @@ pub fn run(request: &RegisterArguments) -> Outcome<()> {
     let labels = request.moving_labels.is_some();
     if request.plan {
         let sizes = Sizes::of_files(&request.fixed, &request.moving, labels)?;
-        return Plan::new(&settings, &sizes, request.device).print(request.json);
+        return Plan::new(&settings, &sizes, request.mesh.first()).print(request.json);
     }
     let interval = Duration::try_from_secs_f64(request.checkpoint_every).map_err(|_| {
         let value = request.checkpoint_every;
@@ -45,12 +45,20 @@ pub fn run(request: &RegisterArguments) -> Outcome<()> {
     files.prepare()?;
     let [fixed, moving] = [&inputs.fixed, &inputs.moving].map(|image| image.geometry.clone());
     let sizes = Sizes { fixed, moving, labels };
-    let plan = Plan::new(&settings, &sizes, request.device);
+    let plan = Plan::new(&settings, &sizes, request.mesh.first());
     plan.check_memory()?;
     plan.check_disk(&files.folder)?;
-    let device = request.device.open()?;
-    let mut work = Work { request, printer, settings, files, inputs, device, start };
-    printer.detail(&format!("device {}, settings {:?}", request.device, work.settings));
+    let mesh = request.mesh.open(&settings, [&sizes.fixed, &sizes.moving])?;
+    let mut work = Work { request, printer, settings, files, inputs, mesh, start };
+    printer.detail(&format!(
+        "{} on {}, settings {:?}",
+        match work.mesh.count() {
+            1 => "whole".to_string(),
+            shards => format!("{shards} shards"),
+        },
+        request.mesh,
+        work.settings
+    ));
     let checkpoint = work.checkpoint()?;
     let opening = if checkpoint.is_some() { Opening::Continued } else { Opening::Anew };
     let mut journal = Journal::open(&work.files.log, opening, printer)?;
@@ -75,7 +83,7 @@ struct Work<'a> {
     settings: Settings,
     files: Files,
     inputs: Inputs,
-    device: Device,
+    mesh: Mesh,
     start: Instant,
 }
 
@@ -83,10 +91,10 @@ impl Work<'_> {
     /// What decides the result.
     fn identity(&self) -> Outcome<Identity> {
         let [fixed_sha256, moving_sha256] = self.inputs.hashes.clone();
-        let RegisterArguments { volume, nan_policy, device, .. } = self.request;
+        let RegisterArguments { volume, nan_policy, mesh, .. } = self.request;
         Ok(Identity {
             ffdp_version: env!("CARGO_PKG_VERSION").to_string(),
-            device: device.to_string(),
+            device: mesh.to_string(),
             fixed_sha256,
             moving_sha256,
             masks_sha256: self.inputs.mask_hashes.clone(),
@@ -100,7 +108,7 @@ impl Work<'_> {
         let (place, printer) = (&self.files.checkpoint, self.printer);
         match (self.request.resume, place.exists()) {
             (true, true) => {
-                let found = place.load(&self.identity()?, &self.settings, &self.device)?;
+                let found = place.load(&self.identity()?, &self.settings, self.mesh.device(0))?;
                 let (stages, levels) = (found.stages.len(), found.levels.len());
                 printer.note(&format!("going on after {stages} stages and {levels} levels"));
                 Ok(Some(found))
@@ -148,7 +156,7 @@ impl Work<'_> {
         }
 
         let clock = Instant::now();
-        let found = Found::of(self.request, &self.inputs, result, &self.device)?;
+        let found = Found::of(self.request, &self.inputs, result, self.mesh.device(0))?;
         let mut measures = found.measures(self.request, self.settings.clone(), &self.inputs)?;
         let measure = clock.elapsed().as_secs_f64();
         let clock = Instant::now();
@@ -168,10 +176,10 @@ impl Work<'_> {
         let (fixed_mask, moving_mask) = (fixed_mask.as_ref(), moving_mask.as_ref());
         let initial = self.inputs.initial;
         let problem = Problem { fixed_mask, moving_mask, initial, ..Problem::new(fixed, moving) };
-        let (settings, device) = (&self.settings, &self.device);
+        let (settings, mesh) = (&self.settings, &self.mesh);
         Ok(match checkpoint {
-            Some(checkpoint) => resume(checkpoint, &problem, settings, device, watch)?,
-            None => register(&problem, settings, device, watch)?,
+            Some(checkpoint) => resume_on(mesh, checkpoint, &problem, settings, watch)?,
+            None => register_on(mesh, &problem, settings, watch)?,
         })
     }
 }

@@ -4,7 +4,10 @@
 //! The sweeps move memory and little else, so they read and write four values at a time where
 //! the field allows it: 16 bytes a unit and access saturate an H200, 2 (bf16) reach half of it.
 
+mod part;
 mod step;
+
+pub(super) use part::{longest_of_part, take_part};
 
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, bf16};

@@ -1,0 +1,183 @@
+//! Iterations at full size, by number of shards: time, memory, and how far the field is from that of one
+//! shard.
+
+use std::time::Instant;
+
+use burn::tensor::{Device, Tensor, TensorData};
+use clap::Args;
+use ffdp::image::{Affine, Geometry, index_affine};
+use ffdp::ops::DeformOptions;
+use ffdp::parallel::{Mesh, Sharded, ShardedImages, ShardedMoments, ShardedState, greedy};
+use ffdp::{Error, Result};
+
+use super::scene::{Scene, Side, grid, layout, still};
+use super::{Common, memory};
+
+#[derive(Args, Clone, Debug)]
+pub struct Settings {
+    #[command(flatten)]
+    common: Common,
+    /// Numbers of shards, over all devices; with 1 among them the others are compared with it.
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    shards: Vec<usize>,
+    /// Timed iterations.
+    #[arg(long, default_value_t = 10)]
+    iterations: usize,
+    /// Cut the moving image as well, even on one device.
+    #[arg(long)]
+    cut_moving: bool,
+}
+
+/// Iterations before the clock starts.
+const WARM_UP: usize = 3;
+
+pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
+    let common = &settings.common;
+    let fixed = Geometry::new(common.size, [1.0; 3])?;
+    let moving = grid(&fixed, common.moving.unwrap_or(common.size))?;
+    println!("iterate {:?} moving {:?} bf16 {}", fixed.size, moving.size, common.bf16);
+    println!(
+        "{:>7} {:>10} {:>12} {:>14} {:>12} {:>12}",
+        "shards",
+        "ms/iter",
+        "ns/voxel",
+        "GB used/held",
+        "measure",
+        "|du|: mean, part > 1e-3, max, max at seams"
+    );
+    let mut whole: Option<Sharded> = None;
+    for shards in &settings.shards {
+        let some = &devices[..devices.len().min(*shards)];
+        let (field, ms, measure) = measure(settings, some, *shards, [&fixed, &moving])?;
+        let ns = ms * 1e6 / fixed.len() as f64;
+        let held = memory(devices);
+        let off = match &whole {
+            None => "-".into(),
+            Some(whole) => {
+                let [mean, many, most, at_seam] = difference(whole, &field)?;
+                format!("{mean:.1e} {many:.1e} {most:.1e} {at_seam:.1e}")
+            }
+        };
+        println!("{shards:>7} {ms:>10.2} {ns:>12.4} {held:>14} {measure:>12.6} {off:>12}");
+        if *shards == 1 {
+            whole = Some(field);
+        }
+        devices.iter().for_each(Device::memory_cleanup);
+    }
+    Ok(())
+}
+
+/// The field, milliseconds an iteration, and the mean measure before the last one.
+fn measure(
+    settings: &Settings,
+    devices: &[Device],
+    shards: usize,
+    [fixed, moving]: [&Geometry; 2],
+) -> Result<(Sharded, f64, f64)> {
+    let mesh = Mesh::new(devices, shards)?;
+    let layout = layout(fixed, &mesh)?;
+    let (images, options) = pair(settings, &mesh, [fixed, moving])?;
+    let displacement = still(&layout, &mesh)?;
+    let mut state = ShardedState { displacement, moments: ShardedMoments::default() };
+    (_, state) = iterations(&images, state, &options, WARM_UP)?;
+    let start = Instant::now();
+    let (measures, state) = iterations(&images, state, &options, settings.iterations)?;
+    let ms = start.elapsed().as_secs_f64() * 1e3 / settings.iterations as f64;
+    let last = measures.last().copied().unwrap_or(f64::NAN) / fixed.len() as f64;
+    Ok((state.displacement, ms, last))
+}
+
+fn pair(
+    settings: &Settings,
+    mesh: &Mesh,
+    [fixed, moving]: [&Geometry; 2],
+) -> Result<(ShardedImages, DeformOptions)> {
+    let common = &settings.common;
+    let home = mesh.device(0);
+    let scene = Scene::new(fixed, common.displacement, common.seed, home)?;
+    let one = Mesh::one(home);
+    let moving_mesh = match mesh.devices().iter().any(|device| device != home) {
+        true => mesh,
+        false if settings.cut_moving => mesh,
+        false => &one,
+    };
+    let images = images(&scene, [fixed, moving], [mesh, moving_mesh])?;
+    let map = index_affine(fixed, moving, &Affine::identity());
+    let options = DeformOptions { displacement_scale: map.linear(), ..common.options() };
+    Ok((images, options))
+}
+
+/// Both images of a scene, on their meshes, with the map between their grids.
+pub fn images(
+    scene: &Scene,
+    [fixed, moving]: [&Geometry; 2],
+    [fixed_mesh, moving_mesh]: [&Mesh; 2],
+) -> Result<ShardedImages> {
+    let image = |side, grid: &Geometry, mesh: &Mesh| {
+        let layout = layout(grid, mesh)?;
+        if grid.len() > WHOLE {
+            return scene.image(side, grid, &layout, mesh);
+        }
+        // Made whole, so that it has the same bits whatever the cuts.
+        let one = Mesh::one(mesh.device(0));
+        let whole = scene.image(side, grid, &self::layout(grid, &one)?, &one)?;
+        Ok(Sharded::from_tensor(whole.into_shards().remove(0), &layout, mesh))
+    };
+    Ok(ShardedImages {
+        fixed: image(Side::Fixed, fixed, fixed_mesh)?,
+        moving: image(Side::Moving, moving, moving_mesh)?,
+        affine: affine([fixed, moving], fixed_mesh.device(0)),
+    })
+}
+
+/// Voxels of an image that is made in one piece, at most.
+const WHOLE: usize = 1_000_000_000;
+
+/// From voxels of one grid to those of another over the same field of view.
+pub fn affine([fixed, moving]: [&Geometry; 2], device: &Device) -> Tensor<3> {
+    let map = index_affine(fixed, moving, &Affine::identity());
+    Tensor::from_data(TensorData::new(map.to_f32().to_vec(), [1, 3, 4]), device)
+}
+
+/// Iterations, waited for.
+pub fn iterations(
+    images: &ShardedImages,
+    state: ShardedState,
+    options: &DeformOptions,
+    count: usize,
+) -> Result<(Vec<f64>, ShardedState)> {
+    let (measures, state) = greedy(images, state, options, count)?;
+    let values = numbers(measures)?;
+    for device in state.displacement.mesh().devices() {
+        device.sync().map_err(|reason| Error::device("waiting for the iterations", reason))?;
+    }
+    Ok((values, state))
+}
+
+/// Numbers read from a device.
+pub fn numbers(values: Tensor<1>) -> Result<Vec<f64>> {
+    values.try_into_vec_as::<f64>().map_err(|reason| Error::device("reading numbers", reason))
+}
+
+/// Planes on either side of a seam whose displacement comes from strips.
+const SEAM: usize = 3;
+
+/// How far a field is from the whole one, in voxels: the mean, the part of the components that are more
+/// than 1e-3 off, the largest, and the largest next to a seam.
+fn difference(whole: &Sharded, field: &Sharded) -> Result<[f64; 4]> {
+    let [mut sum, mut many, mut most, mut at_seam] = [0.0f64; 4];
+    for (planes, shard) in field.layout().all_planes().zip(field.shards()) {
+        let part = whole.window(planes.clone(), &whole.shards()[0].device());
+        let off = (part.clone() - shard.clone().to_device(&part.device())).abs();
+        let total = |x: Tensor<5>| numbers(x.sum_dim(4).sum_dim(3).sum());
+        let largest = |x: Tensor<5>| numbers(x.max_dim(4).max_dim(3).max());
+        sum += total(off.clone())?[0];
+        many += total(off.clone().greater_elem(1e-3).float())?[0];
+        most = most.max(largest(off.clone())?[0]);
+        let low = off.clone().narrow(2, 0, SEAM);
+        let high = off.narrow(2, planes.len() - SEAM, SEAM);
+        at_seam = at_seam.max(largest(low)?[0]).max(largest(high)?[0]);
+    }
+    let components = 3.0 * field.layout().voxels() as f64;
+    Ok([sum / components, many / components, most, at_seam])
+}

@@ -1,0 +1,163 @@
+//! A registration from coarse to fine of a pair that is never whole in host memory: levels that fit on
+//! a device go as one shard, the others as many.
+
+use std::time::Instant;
+
+use burn::tensor::{Device, Tensor};
+use clap::Args;
+use ffdp::image::{Affine, Geometry, index_affine};
+use ffdp::losses::Lncc;
+use ffdp::ops::{DeformOptions, GridSampleOptions, LnccOptions};
+use ffdp::parallel::{
+    Mesh, RingInputs, Sharded, ShardedImages, ShardedMoments, ShardedState, jacobian, level, loss,
+    resample_displacement, ring_sample,
+};
+use ffdp::register::{level_geometry, level_smoothing};
+use ffdp::{Error, Result};
+
+use super::iterate::{affine, images, iterations, numbers};
+use super::scene::{Scene, grid, layout, still};
+use super::{Common, memory};
+
+#[derive(Args, Clone, Debug)]
+pub struct Settings {
+    #[command(flatten)]
+    common: Common,
+    /// Shards of the finest level.
+    #[arg(long, default_value_t = 1)]
+    shards: usize,
+    /// Voxels above which a level is cut into shards.
+    #[arg(long, default_value_t = 600_000_000)]
+    whole: usize,
+    /// Shrink factors.
+    #[arg(long, value_delimiter = ',', default_value = "32,16,8,4,2,1")]
+    shrink: Vec<f64>,
+    /// Iterations of every level.
+    #[arg(long, value_delimiter = ',', default_value = "250,100,100,100,50,20")]
+    iterations: Vec<usize>,
+    /// Cut the moving image as well, even on one device.
+    #[arg(long)]
+    cut_moving: bool,
+}
+
+pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
+    let common = &settings.common;
+    let fixed = Geometry::new(common.size, [1.0; 3])?;
+    let moving = grid(&fixed, common.moving.unwrap_or(common.size))?;
+    let mesh = Mesh::new(devices, settings.shards.max(devices.len()))?;
+    let one = Mesh::one(&devices[0]);
+    let moving_mesh = if devices.len() > 1 || settings.cut_moving { &mesh } else { &one };
+    println!(
+        "register {:?} moving {:?} bf16 {} shards {}",
+        fixed.size,
+        moving.size,
+        common.bf16,
+        mesh.count()
+    );
+    let begin = Instant::now();
+    let scene = Scene::new(&fixed, common.displacement, common.seed, &devices[0])?;
+    let full = images(&scene, [&fixed, &moving], [&mesh, moving_mesh])?;
+    let before = similarity(&full, None, [&fixed, &moving])?;
+    println!("images made in {:.1} s, GB {}", begin.elapsed().as_secs_f64(), memory(devices));
+    devices.iter().for_each(Device::memory_cleanup);
+    let start = Instant::now();
+    let mut found: Option<(Sharded, Geometry)> = None;
+    println!(
+        "{:>7} {:>16} {:>7} {:>9} {:>8} {:>9} {:>9} {:>14}",
+        "shrink", "size", "shards", "level s", "ms/iter", "first", "last", "GB used/held"
+    );
+    for (shrink, count) in settings.shrink.iter().zip(&settings.iterations) {
+        let start = Instant::now();
+        let grids = [level_geometry(&fixed, *shrink, 8)?, level_geometry(&moving, *shrink, 8)?];
+        let here = match grids[0].len() <= settings.whole && grids[0] != fixed {
+            true => &one,
+            false => &mesh,
+        };
+        let on_level = level_images(&full, [&fixed, &moving], &grids, [here, moving_mesh])?;
+        let displacement = match found.take() {
+            Some((field, from)) => resample_displacement(&field, [&from, &grids[0]], here)?,
+            None => still(&layout(&grids[0], here)?, here)?,
+        };
+        let options = DeformOptions {
+            displacement_scale: index_affine(&grids[0], &grids[1], &Affine::identity()).linear(),
+            ..common.options()
+        };
+        let state = ShardedState { displacement, moments: ShardedMoments::default() };
+        let timed = Instant::now();
+        let (measures, state) = iterations(&on_level, state, &options, *count)?;
+        let ms = timed.elapsed().as_secs_f64() * 1e3 / *count as f64;
+        let mean = |measure: Option<&f64>| measure.map_or(f64::NAN, |m| m / grids[0].len() as f64);
+        let shards = state.displacement.layout().count();
+        let size = format!("{:?}", grids[0].size);
+        let held = memory(devices);
+        let seconds = start.elapsed().as_secs_f64();
+        let [first, last] = [mean(measures.first()), mean(measures.last())];
+        println!(
+            "{shrink:>7} {size:>16} {shards:>7} {seconds:>9.2} {ms:>8.2} {first:>9.5} {last:>9.5} {held:>14}"
+        );
+        found = Some((state.displacement, grids[0].clone()));
+    }
+    println!("registration {:.2} s", start.elapsed().as_secs_f64());
+    devices.iter().for_each(Device::memory_cleanup);
+    let (field, _) = found.expect("there is a level");
+    let after = similarity(&full, Some(&field), [&fixed, &moving])?;
+    println!("LNCC mean {before:.5} -> {after:.5}");
+    let [folds, off, known] = quality(&field, &full.fixed, &scene)?;
+    println!("folds {folds}; in the head mean |u - v| {off:.3} voxel of mean |v| {known:.3}");
+    Ok(())
+}
+
+/// The pair on a level's grids.
+fn level_images(
+    full: &ShardedImages,
+    [fixed, moving]: [&Geometry; 2],
+    to: &[Geometry; 2],
+    [fixed_mesh, moving_mesh]: [&Mesh; 2],
+) -> Result<ShardedImages> {
+    let on = |image: &Sharded, from: &Geometry, to: &Geometry, mesh: &Mesh| {
+        level(image, [from, to], &level_smoothing(from, to), mesh)
+    };
+    let moving_mesh = if fixed_mesh.count() == 1 { fixed_mesh } else { moving_mesh };
+    Ok(ShardedImages {
+        fixed: on(&full.fixed, fixed, &to[0], fixed_mesh)?,
+        moving: on(&full.moving, moving, &to[1], moving_mesh)?,
+        affine: affine([&to[0], &to[1]], fixed_mesh.device(0)),
+    })
+}
+
+/// The mean of LNCC at full size.
+fn similarity(
+    images: &ShardedImages,
+    field: Option<&Sharded>,
+    [fixed, moving]: [&Geometry; 2],
+) -> Result<f64> {
+    let map = index_affine(fixed, moving, &Affine::identity());
+    let sampling = GridSampleOptions { displacement_scale: map.linear(), ..Default::default() };
+    let inputs =
+        RingInputs { moving: &images.moving, affine: Some(&images.affine), displacement: field };
+    let mesh = images.fixed.mesh();
+    let moved = ring_sample(&inputs, (images.fixed.layout(), &mesh), &sampling)?;
+    Ok(1.0 - numbers(loss(&Lncc(LnccOptions::default()), &moved, &images.fixed))?[0])
+}
+
+/// Intensity above which a voxel is taken for the head.
+const HEAD: f64 = 0.05;
+
+/// Voxels at which the map folds; in the head, the mean length of what is wrong and of the known
+/// displacement, in voxels.
+fn quality(field: &Sharded, fixed: &Sharded, scene: &Scene) -> Result<[f64; 3]> {
+    let determinants = jacobian(field);
+    let [mut folds, mut off, mut known, mut voxels] = [0.0f64; 4];
+    for (k, planes) in field.layout().all_planes().enumerate() {
+        let u = field.shards()[k].clone();
+        let v = scene.known(&planes).to_device(&u.device());
+        let head = fixed.shards()[k].clone().greater_elem(HEAD).float();
+        let sum = |x: Tensor<5>| Ok::<_, Error>(numbers(x.sum_dim(4).sum_dim(3).sum())?[0]);
+        let length = |x: Tensor<5>| (x.clone() * x).sum_dim(1).sqrt() * head.clone();
+        folds += sum(determinants.shards()[k].clone().lower_equal_elem(0.0).float())?;
+        off += sum(length(u - v.clone()))?;
+        known += sum(length(v))?;
+        voxels += sum(head.clone())?;
+    }
+    Ok([folds, off / voxels, known / voxels])
+}

@@ -1,0 +1,128 @@
+//! A brain-like pair of any size, made on the devices slab by slab from a seed.
+//!
+//! ```text
+//! moving(q) = I(q)      fixed(p) = I(p + v(p))      so that u = v is the answer
+//! ```
+//! `I` is a phantom of a head, read between its voxels, with a texture of four voxels of the fixed grid
+//! within the tissue; `v` a smooth random displacement.
+
+use std::ops::Range;
+
+use burn::tensor::{Device, Distribution, Tensor, TensorData};
+use ffdp::Result;
+use ffdp::image::Geometry;
+use ffdp::ops::{GaussianOptions, GridSampleOptions, Padding, gaussian, grid_sample};
+use ffdp::parallel::{Axis, Layout, Mesh, Sharded};
+use ffdp::synth::{PhantomSettings, subject};
+
+/// Edge of the phantom in voxels, and of the lattice of the displacement.
+const PHANTOM: usize = 128;
+const LATTICE: usize = 24;
+/// Voxels of the fixed grid for one of the texture.
+const TEXTURE: usize = 4;
+/// Standard deviation of the texture, as a part of the intensity.
+const CONTRAST: f64 = 0.15;
+
+/// What the pair is read from; each covers the field of view.
+pub struct Scene {
+    phantom: Tensor<5>,
+    texture: Tensor<5>,
+    /// In voxels of the fixed grid.
+    displacement: Tensor<5>,
+    fixed: Geometry,
+}
+
+/// Which of the two images.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    Fixed,
+    Moving,
+}
+
+impl Scene {
+    /// For a fixed image on a grid, whose longest displacement has so many voxels.
+    pub fn new(fixed: &Geometry, longest: f64, seed: u64, device: &Device) -> Result<Self> {
+        let phantom = subject(&PhantomSettings::with_size([PHANTOM; 3]), seed)?.image;
+        device.seed(seed);
+        let normal =
+            |shape: [usize; 5]| Tensor::<5>::random(shape, Distribution::Normal(0.0, 1.0), device);
+        let [d, h, w] = fixed.dims().map(|extent| extent.div_ceil(TEXTURE));
+        let noise = normal([1, 3, LATTICE, LATTICE, LATTICE]);
+        let smooth = gaussian(noise, &GaussianOptions::isotropic(2.5));
+        let most = smooth.clone().abs().max().reshape([1; 5]);
+        Ok(Self {
+            phantom: phantom.to_tensor(device),
+            texture: normal([1, 1, d, h, w]),
+            displacement: smooth / most * longest,
+            fixed: fixed.clone(),
+        })
+    }
+
+    /// One of the images on a grid of its own.
+    pub fn image(
+        &self,
+        side: Side,
+        grid: &Geometry,
+        layout: &Layout,
+        mesh: &Mesh,
+    ) -> Result<Sharded> {
+        Sharded::build(layout, mesh, |planes, device| {
+            let u = (side == Side::Fixed).then(|| self.known(&planes));
+            let of = |lattice: &Tensor<5>| read(lattice, grid, &planes, u.clone());
+            let tissue = of(&self.phantom);
+            let texture = of(&self.texture).mul_scalar(CONTRAST).add_scalar(1.0);
+            Ok((tissue * texture).clamp(0.0, 1.0).to_device(device))
+        })
+    }
+
+    /// `v` on planes of the fixed grid, in its voxels.
+    pub fn known(&self, planes: &Range<usize>) -> Tensor<5> {
+        read(&self.displacement, &self.fixed, planes, None)
+    }
+}
+
+/// A lattice over the field of view at the voxels of `planes` of a grid, displaced by `u`.
+fn read(
+    lattice: &Tensor<5>,
+    grid: &Geometry,
+    planes: &Range<usize>,
+    u: Option<Tensor<5>>,
+) -> Tensor<5> {
+    let [_, _, d, h, w] = lattice.dims();
+    let (size, device) = (grid.size, lattice.device());
+    let scale: [f64; 3] = std::array::from_fn(|i| [w, h, d][i] as f64 / size[i] as f64);
+    let first = [0.0, 0.0, planes.start as f64];
+    let mut map = [[0.0f64; 4]; 3];
+    let mut displacement_scale = [[0.0; 3]; 3];
+    for i in 0..3 {
+        map[i][i] = scale[i];
+        map[i][3] = (first[i] + 0.5) * scale[i] - 0.5;
+        displacement_scale[i][i] = scale[i];
+    }
+    let map = TensorData::from([map]).convert::<f32>();
+    let options = GridSampleOptions {
+        padding: Padding::Border,
+        displacement_scale,
+        size: Some([planes.len(), size[1], size[0]]),
+        ..Default::default()
+    };
+    grid_sample(lattice.clone(), Some(Tensor::from_data(map, &device)), u, &options)
+}
+
+/// A grid of so many voxels (x, y, z) over the field of view of `full`.
+pub fn grid(full: &Geometry, size: [usize; 3]) -> Result<Geometry> {
+    full.resized(size)
+}
+
+/// No displacement, cut along z.
+pub fn still(layout: &Layout, mesh: &Mesh) -> Result<Sharded> {
+    let [_, h, w] = layout.size();
+    Sharded::build(layout, mesh, |planes, device| {
+        Ok(Tensor::zeros([1, 3, planes.len(), h, w], device))
+    })
+}
+
+/// The cuts of a grid into as many shards as the mesh has places.
+pub fn layout(grid: &Geometry, mesh: &Mesh) -> Result<Layout> {
+    mesh.layout(grid.dims(), Axis::Z)
+}

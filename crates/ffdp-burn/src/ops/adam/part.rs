@@ -1,0 +1,108 @@
+//! Adam on a part of a field: the step in pieces, between which the numbers of all parts are combined.
+//!
+//! ```text
+//! take       m, v <- gradient;  mean v of the part          then: mean v of the field
+//! longest    max_p |d(p)| of the part                       then: that of the field
+//! compose    w(p) = s(p) + u(p + s(p)),  s = rate d / max(longest, 1)
+//! ```
+//! No direction is stored: it follows from the moments, wherever it is needed. Letters as in
+//! [`adam`](super).
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Flex, backend_extension};
+#[cfg(feature = "cube")]
+use burn_cubecl::CubeBackend;
+
+use super::{AdamConstants, AdamPieces, Taken};
+
+/// Backend operations on parts; fields and moments `[N, 3, D, H, W]`, numbers `[N]`.
+#[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
+pub trait AdamPartOps: Backend {
+    /// The mean and the mean square after a gradient, and `mean v` as if the part were the field.
+    #[fusion(meta = taken)]
+    fn adam_take_3d(
+        grad: FloatTensor<Self>,
+        mean: FloatTensor<Self>,
+        square: FloatTensor<Self>,
+        power: FloatTensor<Self>,
+        constants: AdamConstants,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
+
+    /// The length of the longest vector of the direction.
+    #[fusion(dtype = power, shape = power)]
+    fn adam_longest_3d(
+        mean: FloatTensor<Self>,
+        square: FloatTensor<Self>,
+        power: FloatTensor<Self>,
+        constants: AdamConstants,
+    ) -> FloatTensor<Self>;
+
+    /// The field after the step; beyond its border it goes on with its border values.
+    #[fusion(dtype = field, shape = field)]
+    fn adam_compose_3d(
+        field: FloatTensor<Self>,
+        mean: FloatTensor<Self>,
+        square: FloatTensor<Self>,
+        power: FloatTensor<Self>,
+        longest: FloatTensor<Self>,
+        constants: AdamConstants,
+        rate: [f64; 3],
+    ) -> FloatTensor<Self>;
+}
+
+#[cfg(feature = "cube")]
+use burn::backend::fusion::custom::TensorSpec;
+
+#[cfg(feature = "cube")]
+fn taken(
+    _grad: &TensorSpec,
+    mean: &TensorSpec,
+    square: &TensorSpec,
+    power: &TensorSpec,
+    _constants: &AdamConstants,
+) -> (TensorSpec, TensorSpec, TensorSpec) {
+    (mean.clone(), square.clone(), power.clone())
+}
+
+/// The same lines for each backend, which has its own pieces.
+macro_rules! implement {
+    ($backend:ty, $take:path, $longest:path) => {
+        impl AdamPartOps for $backend {
+            fn adam_take_3d(
+                grad: FloatTensor<Self>,
+                mean: FloatTensor<Self>,
+                square: FloatTensor<Self>,
+                power: FloatTensor<Self>,
+                constants: AdamConstants,
+            ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+                $take([grad, mean, square, power], &constants)
+            }
+
+            fn adam_longest_3d(
+                mean: FloatTensor<Self>,
+                square: FloatTensor<Self>,
+                power: FloatTensor<Self>,
+                constants: AdamConstants,
+            ) -> FloatTensor<Self> {
+                $longest([mean, square, power], &constants)
+            }
+
+            fn adam_compose_3d(
+                field: FloatTensor<Self>,
+                mean: FloatTensor<Self>,
+                square: FloatTensor<Self>,
+                power: FloatTensor<Self>,
+                longest: FloatTensor<Self>,
+                constants: AdamConstants,
+                rate: [f64; 3],
+            ) -> FloatTensor<Self> {
+                let taken = Taken { mean, square, power, longest };
+                Self::compose_step(field, &taken, constants, rate)
+            }
+        }
+    };
+}
+
+implement!(Flex, super::flex::take_part, super::flex::longest_of_part);
+#[cfg(feature = "cube")]
+implement!(CubeBackend, super::cube::take_part, super::cube::longest_of_part);

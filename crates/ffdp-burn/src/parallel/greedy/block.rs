@@ -1,0 +1,110 @@
+//! A shard with the planes around it that its gradient depends on, and what it sees.
+//!
+//! The planes around it are recomputed, not exchanged: only the displacement there comes from the
+//! neighbours, once an iteration. It stays in three pieces, below, own and above, because joining
+//! them would move as much memory as a step of the iteration does.
+
+use std::ops::Range;
+
+use burn::Tensor;
+
+use crate::parallel::layout::{Axis, Layout};
+use crate::parallel::ring::BlockSampler;
+use crate::parallel::sharded::{Sharded, join, narrow};
+
+/// Where a block lies: the planes of a shard, and up to `width` more on either side within the volume.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    pub axis: Axis,
+    pub own: Range<usize>,
+    /// The own planes with those around them.
+    pub all: Range<usize>,
+    width: usize,
+    extent: usize,
+}
+
+/// Something on the planes of a block: below the own ones, on them, and above.
+pub(super) struct Pieces {
+    pub below: Option<Tensor<5>>,
+    pub own: Tensor<5>,
+    pub above: Option<Tensor<5>>,
+}
+
+impl Block {
+    /// That of shard `k`.
+    pub fn new(layout: &Layout, k: usize, width: usize) -> Self {
+        let (own, extent) = (layout.planes(k), layout.extent());
+        let all = own.start.saturating_sub(width)..(own.end + width).min(extent);
+        Self { axis: layout.axis(), own, all, width, extent }
+    }
+
+    /// The block with fewer planes around it.
+    pub fn within(&self, width: usize) -> Self {
+        let all = self.own.start.saturating_sub(width)..(self.own.end + width).min(self.extent);
+        Self { all, width, ..self.clone() }
+    }
+
+    /// The planes around the seam below the shard that the block below it has as well.
+    pub fn shared(&self) -> Option<Range<usize>> {
+        let seam = self.own.start;
+        let shared = || seam.saturating_sub(self.width)..(seam + self.width).min(self.extent);
+        (seam > 0 && self.width > 0).then(shared)
+    }
+
+    /// `planes` of a tensor on all planes of the block.
+    pub fn narrow(&self, tensor: &Tensor<5>, planes: &Range<usize>) -> Tensor<5> {
+        let first = self.all.start;
+        narrow(tensor.clone(), self.axis.dim(), planes.start - first..planes.end - first)
+    }
+
+    /// The planes around shard `k` of a volume, on its device: below and above.
+    pub fn around(&self, volume: &Sharded, k: usize) -> [Option<Tensor<5>>; 2] {
+        let device = volume.shards()[k].device();
+        [self.all.start..self.own.start, self.own.end..self.all.end]
+            .map(|planes| (!planes.is_empty()).then(|| volume.window(planes, &device)))
+    }
+
+    fn pieces(&self) -> [Range<usize>; 3] {
+        [self.all.start..self.own.start, self.own.clone(), self.own.end..self.all.end]
+    }
+}
+
+impl Pieces {
+    /// The moving image on the block, as the pieces of the displacement show it.
+    pub fn show(&self, block: &Block, sampler: &BlockSampler) -> Tensor<5> {
+        let [below, own, above] = block.pieces().map(|planes| planes.start);
+        let piece = |first: usize, field: &Tensor<5>| sampler.sample(first, field);
+        let below = self.below.as_ref().map(|field| piece(below, field));
+        let above = self.above.as_ref().map(|field| piece(above, field));
+        let own = piece(own, &self.own);
+        join([below, Some(own), above].into_iter().flatten().collect(), block.axis.dim())
+    }
+
+    /// The gradient to the displacement on the planes of `inner`, a block with fewer planes around it,
+    /// from that to the moved image on `block`.
+    pub fn pull_back(
+        &self,
+        [block, inner]: [&Block; 2],
+        sampler: &BlockSampler,
+        to_moved: &Tensor<5>,
+    ) -> Self {
+        let wanted = inner.pieces();
+        let outer = block.pieces();
+        let piece = |i: usize, field: &Tensor<5>| {
+            let planes = &wanted[i];
+            let first = outer[i].start;
+            let field =
+                narrow(field.clone(), block.axis.dim(), planes.start - first..planes.end - first);
+            sampler.gradient(planes.start, &field, block.narrow(to_moved, planes))
+        };
+        let beside = |i: usize, field: &Option<Tensor<5>>| {
+            let field = field.as_ref().filter(|_| !wanted[i].is_empty());
+            field.map(|field| piece(i, field))
+        };
+        Self {
+            below: beside(0, &self.below),
+            own: piece(1, &self.own),
+            above: beside(2, &self.above),
+        }
+    }
+}

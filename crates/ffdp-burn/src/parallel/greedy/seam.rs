@@ -1,0 +1,63 @@
+//! Operations that look a few planes to either side, on shards that stay where they are.
+//!
+//! A shard goes through the operation alone; what that gives within its reach of a seam is wrong, and
+//! is replaced by what a strip around the seam gives. Strips are small, so that nothing of the size of
+//! a shard is copied for a halo.
+
+use std::ops::Range;
+
+use burn::Tensor;
+
+use super::block::Pieces;
+use crate::ops::{GaussianOptions, gaussian};
+use crate::parallel::layout::Axis;
+use crate::parallel::sharded::{join, narrow};
+
+/// Planes of a tensor that are written anew.
+pub(super) fn assign(
+    tensor: Tensor<5>,
+    axis: Axis,
+    planes: Range<usize>,
+    values: Tensor<5>,
+) -> Tensor<5> {
+    let mut region = tensor.dims().map(|extent| 0..extent);
+    region[axis.dim()] = planes;
+    tensor.slice_assign(region, values)
+}
+
+/// The own planes smoothed by a kernel of `radius` planes; the pieces beside them have as many, or
+/// what there is.
+pub(super) fn smooth_own(
+    pieces: Pieces,
+    axis: Axis,
+    options: &GaussianOptions,
+    radius: usize,
+) -> Tensor<5> {
+    let Pieces { below, own, above } = pieces;
+    let dim = axis.dim();
+    let planes = own.dims()[dim];
+    if planes < 2 * radius {
+        let low = below.as_ref().map_or(0, |below| below.dims()[dim]);
+        let all = join([below, Some(own), above].into_iter().flatten().collect(), dim);
+        return narrow(gaussian(all, options), dim, low..low + planes);
+    }
+    // Of the strips, the planes next to the seam.
+    let low = below.map(|below| {
+        let first = below.dims()[dim];
+        let strip = join(vec![below, narrow(own.clone(), dim, 0..2 * radius)], dim);
+        narrow(gaussian(strip, options), dim, first..first + radius)
+    });
+    let high = above.map(|above| {
+        let strip = join(vec![narrow(own.clone(), dim, planes - 2 * radius..planes), above], dim);
+        narrow(gaussian(strip, options), dim, radius..2 * radius)
+    });
+    let smooth = gaussian(own, options);
+    let smooth = match low {
+        Some(low) => assign(smooth, axis, 0..radius, low),
+        None => smooth,
+    };
+    match high {
+        Some(high) => assign(smooth, axis, planes - radius..planes, high),
+        None => smooth,
+    }
+}

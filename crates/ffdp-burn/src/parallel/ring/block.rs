@@ -1,0 +1,117 @@
+//! What one run of planes of the fixed side sees of the moving image, iteration after iteration, off
+//! the tape.
+//!
+//! Planned once for as long as the displacement keeps within its bounds; where it pays, the planes that
+//! travelled are kept. The field may come in pieces, each with its first plane: nothing of them is
+//! joined.
+
+use std::ops::Range;
+
+use burn::Tensor;
+use burn::backend::Dispatch;
+use burn::tensor::{Device, TensorData};
+
+use super::parcel::Parcel;
+use super::route::parcels;
+use super::{DisplacementBounds, IndexMap};
+use crate::ops::grid_sample::{GridSampleOps, Sampling};
+use crate::ops::{GridSampleOptions, grid_sample};
+use crate::parallel::layout::{Axis, Layout};
+use crate::parallel::sharded::Sharded;
+
+/// Whether the planes that a sampler needs stay where they were fetched to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::parallel) enum Keep {
+    /// For as long as the sampler: the memory of a part of the image, and no traffic.
+    Planes,
+    /// Only while they are read.
+    Nothing,
+}
+
+/// The sampler of a run of planes on one device.
+pub(in crate::parallel) struct BlockSampler<'a> {
+    moving: &'a Sharded,
+    map: &'a IndexMap,
+    device: Device,
+    axis: Axis,
+    parcels: Vec<Parcel>,
+    kept: Option<Tensor<5>>,
+}
+
+impl<'a> BlockSampler<'a> {
+    /// For `planes` of the fixed side, displaced within `bounds`.
+    pub fn new(
+        (fixed, planes): (&Layout, &Range<usize>),
+        device: &Device,
+        (moving, map): (&'a Sharded, &'a IndexMap),
+        bounds: &DisplacementBounds,
+        keep: Keep,
+    ) -> Self {
+        let options = GridSampleOptions::default();
+        let parcels = parcels(fixed, planes, moving.layout(), map, bounds, &options);
+        let kept = match (keep, &parcels[..]) {
+            (Keep::Planes, [parcel]) => Some(parcel.fetch(moving, device)),
+            _ => None,
+        };
+        Self { moving, map, device: device.clone(), axis: fixed.axis(), parcels, kept }
+    }
+
+    /// The moving image where `field`, whose planes begin with `first` of the whole, displaces them.
+    pub fn sample(&self, first: usize, field: &Tensor<5>) -> Tensor<5> {
+        let options =
+            GridSampleOptions { displacement_scale: self.map.scale, ..Default::default() };
+        let parts = self.parcels.iter().map(|parcel| {
+            let (image, map) = (self.image(parcel), self.local_map(parcel, first, field));
+            grid_sample(image, Some(map), Some(field.clone()), &options)
+        });
+        parts.reduce(Tensor::add).expect("a route has at least one parcel")
+    }
+
+    /// The gradient to `field` from that to what [`BlockSampler::sample`] gives.
+    pub fn gradient(&self, first: usize, field: &Tensor<5>, to_moved: Tensor<5>) -> Tensor<5> {
+        let [_, _, d, h, w] = field.dims();
+        let options = GridSampleOptions::default();
+        let sampling = Sampling {
+            interpolation: options.interpolation,
+            padding: options.padding,
+            scale: self.map.scale,
+            size: [d, h, w],
+            has_affine: true,
+            has_displacement: true,
+            accumulation: options.accumulation,
+        };
+        let parts = self.parcels.iter().map(|parcel| {
+            let (image, map) = (self.image(parcel), self.local_map(parcel, first, field));
+            let (_, _, gradient) = <Dispatch as GridSampleOps>::grid_sample_3d_backward(
+                image.into_dispatch(),
+                map.into_dispatch(),
+                field.clone().into_dispatch(),
+                to_moved.clone().into_dispatch(),
+                sampling,
+                [false, false, true],
+            );
+            Tensor::from_dispatch(gradient)
+        });
+        parts.reduce(Tensor::add).expect("a route has at least one parcel")
+    }
+
+    fn image(&self, parcel: &Parcel) -> Tensor<5> {
+        self.kept.clone().unwrap_or_else(|| parcel.fetch(self.moving, &self.device))
+    }
+
+    /// From voxels of planes that begin with `first` to those of the parcel: `t + A o - s` in the
+    /// place of `t`.
+    fn local_map(&self, parcel: &Parcel, first: usize, field: &Tensor<5>) -> Tensor<3> {
+        let start = parcel.origin(self.moving.layout());
+        let column = self.axis.component();
+        let entry = |map: &[[f64; 4]; 3], row: usize, c: usize| match c {
+            3 => map[row][3] + map[row][column] * first as f64 - start[row],
+            _ => map[row][c],
+        };
+        let entries = |map| (0..12).map(move |i| entry(map, i / 4, i % 4));
+        let values: Vec<f64> = self.map.affine.iter().flat_map(entries).collect();
+        let shape = [self.map.affine.len(), 3, 4];
+        let data = TensorData::new(values, shape).convert_dtype(field.dtype());
+        Tensor::from_data(data, (&self.device, field.dtype()))
+    }
+}

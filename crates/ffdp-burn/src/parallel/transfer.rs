@@ -1,0 +1,33 @@
+//! Tensors on their way between devices.
+//!
+//! CubeCL (0.11.3) sends and receives on a stream of its own, and orders it with the computations of the
+//! two devices in two places only: the sender's data must be ready, and the receiver's later work waits.
+//! What the receiver's memory was used for before may still be under way, and the sender's may be given
+//! to something else before it was read. Displacements found on two GPUs were wrong without any wait. So a
+//! transfer waits for the receiver, and what is sent lives until it has arrived. Iterations have few
+//! transfers, most of them where devices must wait for each other anyway.
+
+use burn::Tensor;
+use burn::tensor::Device;
+
+/// The tensor on a device; itself where it is there already. Differentiable; its gradient travels by
+/// Burn's own means.
+pub(super) fn to_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> Tensor<D> {
+    if tensor.device().inner() == device.clone().inner() {
+        return tensor.to_device(device);
+    }
+    let dims = tensor.dims();
+    // Dense and ours, so that nothing else is made for the journey and freed too early.
+    let line: Tensor<1> = tensor.reshape([dims.into_iter().product::<usize>()]);
+    wait_for(device);
+    let arrived = line.clone().to_device(device);
+    wait_for(device);
+    drop(line);
+    arrived.reshape(dims)
+}
+
+/// Waits until a device has done what it was given.
+fn wait_for(device: &Device) {
+    // A failure shows where numbers are read.
+    let _ = device.sync();
+}

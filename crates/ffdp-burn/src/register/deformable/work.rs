@@ -1,0 +1,83 @@
+//! The iterations of a level on one device, or in shards on a mesh.
+
+use burn::Tensor;
+
+use super::Field;
+use crate::error::{Error, Result};
+use crate::image::Geometry;
+use crate::ops::{DeformImages, DeformOptions, DeformState, Moments, deform};
+use crate::parallel::{Axis, Mesh, Sharded, ShardedImages, ShardedMoments, ShardedState, greedy};
+use crate::register::comparison::read;
+
+/// The images of a level and what the iterations have reached; `None` only while they are at work.
+///
+/// The moments start afresh on every level: those of a level that has converged are noise, and
+/// following them for ten iterations undid part of the result.
+pub(super) enum Work {
+    Whole(Box<(DeformImages, Option<DeformState>)>),
+    Sharded(Box<(ShardedImages, Option<ShardedState>)>),
+}
+
+/// A state that is missing means that an iteration failed, after which none is asked for.
+const PRESENT: &str = "only an iteration takes the state";
+
+impl Work {
+    /// A mesh of one takes the images as they are; others cut them along z.
+    pub fn new(images: DeformImages, field: Field, mesh: &Mesh) -> Result<Self> {
+        if mesh.count() == 1 {
+            let state = DeformState { field: field.tensor, moments: Moments::default() };
+            return Ok(Self::Whole(Box::new((images, Some(state)))));
+        }
+        let home = mesh.device(0);
+        let one_device = mesh.devices().iter().all(|device| device == home);
+        let cut = |image: Tensor<5>, mesh: &Mesh| {
+            let [_, _, d, h, w] = image.dims();
+            let layout = mesh.layout([d, h, w], Axis::Z)?;
+            Ok::<_, Error>(Sharded::from_tensor(image, &layout, &mesh.first(layout.count())))
+        };
+        // What all shards of one device see needs no cuts.
+        let moving_mesh = if one_device { &Mesh::one(home) } else { mesh };
+        let sharded = ShardedImages {
+            fixed: cut(images.fixed, mesh)?,
+            moving: cut(images.moving, moving_mesh)?,
+            affine: images.affine,
+        };
+        let displacement = cut(field.tensor, mesh)?;
+        let state = ShardedState { displacement, moments: ShardedMoments::default() };
+        Ok(Self::Sharded(Box::new((sharded, Some(state)))))
+    }
+
+    /// Does some iterations; returns the measures before them. Waits for the device.
+    pub fn iterate(&mut self, options: &DeformOptions, iterations: usize) -> Result<Vec<f64>> {
+        let measures = match self {
+            Self::Whole(work) => {
+                let (images, state) = work.as_mut();
+                let before = state.take().expect(PRESENT);
+                let (measures, after) = deform(images, before, options, iterations);
+                *state = Some(after);
+                measures
+            }
+            Self::Sharded(work) => {
+                let (images, state) = work.as_mut();
+                let before = state.take().expect(PRESENT);
+                let (measures, after) = greedy(images, before, options, iterations)?;
+                *state = Some(after);
+                measures
+            }
+        };
+        read(measures)
+    }
+
+    /// What was found, whole, on the first device.
+    pub fn into_field(self, geometry: Geometry) -> Field {
+        let tensor = match self {
+            Self::Whole(work) => work.1.expect(PRESENT).field,
+            Self::Sharded(work) => {
+                let (images, state) = *work;
+                let home = images.fixed.mesh().device(0).clone();
+                state.expect(PRESENT).displacement.gather(&home)
+            }
+        };
+        Field { tensor, geometry }
+    }
+}

@@ -1,0 +1,87 @@
+//! A registration in shards finds what the whole one finds.
+
+use burn::tensor::Device;
+
+use super::{found, only, pair_of, short, warp};
+use crate::error::Error;
+use crate::image::Volume;
+use crate::ops::MomentStorage;
+use crate::parallel::Mesh;
+use crate::register::{
+    AdamSettings, GreedySettings, OptimizerSettings, Problem, Regularization, Settings, Silent,
+    Similarity, Stage, SvfSettings, SynSettings, register_on, shards_needed,
+};
+
+/// The bound on a registration's field, in voxels.
+const FIELD_VOXELS: f32 = 1e-3;
+/// Of losses: sums of 10^4 terms in another order.
+const LOSS: f64 = 1e-5;
+
+fn mesh(shards: usize) -> Mesh {
+    Mesh::new(&[Device::flex()], shards).expect("a device and a shard")
+}
+
+#[test]
+fn shards_find_what_the_whole_finds() {
+    let pair = pair_of(32, 3);
+    let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+    for similarity in [GreedySettings::default().similarity, Similarity::Mse] {
+        let greedy = GreedySettings { similarity, ..short() };
+        let whole = found(&problem, Stage::Greedy(greedy.clone()));
+        let field = warp(&whole).to_vec().expect("readable");
+        assert!(field.iter().any(|u| u.abs() > 1.0), "it moves");
+        // Of 16 planes on the coarse level, more shards than which there cannot be.
+        for shards in [2, 5, 20] {
+            let settings = only(greedy.clone());
+            let cut = register_on(&mesh(shards), &problem, &settings, &mut Silent);
+            let cut = cut.expect("good input");
+            let parts = warp(&cut).to_vec().expect("readable");
+            let off = field.iter().zip(&parts).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
+            println!("{similarity:?} in {shards} shards: {off:.1e} voxel");
+            assert!(off <= FIELD_VOXELS, "{similarity:?} in {shards} shards: {off} voxel");
+            let off = (whole.loss_after - cut.loss_after).abs();
+            assert!(off <= LOSS, "{similarity:?} in {shards} shards: losses {off} apart");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_cut_is_refused_by_name() {
+    let pair = pair_of(32, 3);
+    let (fixed, moving) = (&pair.fixed.image, &pair.moving.image);
+    let problem = Problem::new(fixed, moving);
+    let refused = |problem: &Problem, stage: Stage, word: &str| {
+        let settings = Settings { stages: vec![stage], ..Settings::default() };
+        let error = register_on(&mesh(2), problem, &settings, &mut Silent).expect_err(word);
+        assert!(matches!(error, Error::Invalid { .. }), "{error}");
+        assert!(error.to_string().contains(word), "no {word:?} in {error}");
+    };
+    let greedy = GreedySettings::default;
+    refused(&problem, Stage::Syn(SynSettings::default()), "syn");
+    refused(&problem, Stage::Svf(SvfSettings::default()), "svf");
+    let sgd = GreedySettings { optimizer: OptimizerSettings::Sgd, ..greedy() };
+    refused(&problem, Stage::Greedy(sgd), "Adam");
+    refused(&problem, Stage::Greedy(GreedySettings { freeform: true, ..greedy() }), "Additive");
+    let regularization = Regularization { diffusion: 0.1, ..Regularization::default() };
+    refused(&problem, Stage::Greedy(GreedySettings { regularization, ..greedy() }), "diffusion");
+    let mask = Volume { data: vec![1.0; fixed.data.len()], ..fixed.clone() };
+    let masked = Problem { fixed_mask: Some(&mask), ..problem };
+    refused(&masked, Stage::Greedy(greedy()), "mask");
+}
+
+#[test]
+fn memory_decides_the_number_of_shards() {
+    let pair = pair_of(32, 3);
+    let grids = [&pair.fixed.image.geometry, &pair.moving.image.geometry];
+    let adam = AdamSettings { moments: MomentStorage::Bf16, ..AdamSettings::default() };
+    let greedy = GreedySettings { optimizer: OptimizerSettings::Adam(adam), ..short() };
+    let settings = only(greedy);
+    let needed = |devices, bytes| shards_needed(&settings, grids, devices, bytes);
+    let voxels = 32u64.pow(3);
+    assert_eq!(needed(1, 1000 * voxels).expect("room"), 1);
+    assert_eq!(needed(3, 1000 * voxels).expect("room"), 3);
+    let few = needed(1, 75 * voxels).expect("room for the state");
+    assert!(few > 1, "{few}");
+    let error = needed(1, 40 * voxels).expect_err("the state alone takes more");
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+}

@@ -1,0 +1,54 @@
+//! `--shards`, `--devices`, `--device-memory`: the same result in parts, and what is refused.
+
+use ffdp_burn::io::nifti::read_displacement;
+
+use crate::register;
+use crate::support::{Folder, write_pair};
+
+/// The library's bound on the field of a registration in shards, here in mm: voxels of the pair are 6 mm
+/// at most.
+const FIELD_MM: f32 = 6e-3;
+
+#[test]
+fn shards_give_the_same_displacement() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    let field = |out: &str, more: &[&str]| {
+        let few = ["--shrink", "2,1", "--iterations", "10,6"];
+        let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", out, &[&few, more].concat());
+        run.succeeded();
+        let field = read_displacement(folder.path(&format!("{out}/warp.nii.gz"))).expect("ITK").0;
+        (field, run.stderr)
+    };
+    let (whole, _) = field("whole", &[]);
+    let (cut, talk) = field("cut", &["--shards", "3", "-v"]);
+    assert!(talk.contains("3 shards"), "{talk}");
+    let off = whole.iter().zip(&cut).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
+    assert!(off <= FIELD_MM, "{off} mm");
+    let (named, _) = field("named", &["--devices", "cpu", "--shards", "3"]);
+    assert_eq!(named, cut);
+    // 85 bytes for each of 32^3 voxels: the whole takes 100, with the images that are not cut.
+    let (_, talk) = field("memory", &["--device-memory", "0.0028", "-v"]);
+    assert!(talk.contains(" shards"), "{talk}");
+}
+
+#[test]
+fn meshes_that_make_no_sense_are_refused() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    for (more, words) in [
+        (&["--shards", "0"][..], &["shard", "0"][..]),
+        (&["--shards", "2", "--transform", "syn"], &["greedy", "syn", "help:"]),
+        (&["--devices", "cpu,cpu"], &["twice", "--shards"]),
+        (&["--devices", "cpu,gpu"], &["unknown device"]),
+        (&["--device-memory", "0"], &["positive", "0"]),
+        (&["--device-memory", "0.001"], &["bytes", "available"]),
+        (&["--device-memory", "8", "--shards", "2"], &["--shards"]),
+    ] {
+        let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", more);
+        assert_eq!(run.code, 1, "{more:?}: {}", run.stderr);
+        for word in words {
+            assert!(run.stderr.contains(word), "{more:?}: no {word:?} in {}", run.stderr);
+        }
+    }
+}
