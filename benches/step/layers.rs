@@ -4,9 +4,9 @@ use burn::module::Param;
 use burn::tensor::{Device, Distribution, Tensor};
 use ffdp::losses::{Lncc, MutualInformation, Similarity, diffusion};
 use ffdp::nets::TransMorph;
-use ffdp::nets::layers::{AvgPool3d, Conv3dRelu, upsample_x2};
+use ffdp::nets::layers::{AvgPool3d, Conv3dRelu};
 use ffdp::nets::transmorph::{DecoderBlock, Stage, WindowContext, Windows};
-use ffdp::ops::{self, conv3d};
+use ffdp::ops::{self, InstanceNormOptions, Precision, conv3d_with, instance_norm, upsample_x2_join};
 
 use super::timing::{Row, Table};
 use super::training::{CASES, Case, Problem};
@@ -96,7 +96,7 @@ impl Problem {
             let joined = channels_in(&block.conv1);
             let skip = self.volume(joined - from, to);
             table.add(&format!("{name}: upsampling and joining {joined}"), 1, self.volume(from, 2 * to), |x| {
-                Tensor::cat(vec![upsample_x2(x), skip.clone()], 1)
+                upsample_x2_join(x, skip.clone())
             });
             for (i, unit) in [&block.conv1, &block.conv2].into_iter().enumerate() {
                 let [outputs, inputs] = [channels_out(unit), channels_in(unit)];
@@ -141,9 +141,15 @@ impl Problem {
         for (inputs, outputs, shrink) in CONVOLUTIONS {
             let weight = random([outputs, inputs, 3, 3, 3], &self.device);
             let x = self.volume(inputs, shrink);
-            let name = format!("{inputs}->{outputs}, extents / {shrink}");
-            table.add(&name, 1, x, |x| conv3d(x, weight.clone(), [1; 3]));
+            for precision in [Precision::TensorFloat, Precision::Single] {
+                let name = format!("{inputs}->{outputs}, extents / {shrink}, {precision:?}");
+                let convolve = |x| conv3d_with(x, weight.clone(), [1; 3], precision);
+                table.add(&name, 1, x.clone(), convolve);
+            }
         }
+        table.add("instance norm of 16 channels", 1, self.volume(16, 1), |x| {
+            instance_norm(x, &InstanceNormOptions::default())
+        });
         table.finish()
     }
 }

@@ -6,7 +6,7 @@ use cubecl::prelude::*;
 
 use super::super::{Problem, assert_cubes, len, problem, size};
 use super::{INPUTS, LANES, Left, ROWS, Right, Sums, TAPS, add_product, rounded};
-use crate::ops::launch::{UNITS, address, buffer, empty};
+use crate::ops::launch::{address, buffer, empty, sum_columns};
 
 /// Voxels of the gradient in shared memory; a plane has a slice.
 const TILE: [u32; 3] = [4, 4, 16];
@@ -180,42 +180,6 @@ fn to_weight_kernel(
     }
 }
 
-/// `output[i] = sum_k partials[k][i]`.
-#[cube(launch_unchecked, address_type = "dynamic")]
-fn add_columns_kernel(partials: &[f32], output: &mut [f32], columns: u32) {
-    let at = (CUBE_POS_Y as usize * CUBE_COUNT_X as usize + CUBE_POS_X as usize) * UNITS as usize
-        + UNIT_POS as usize;
-    if at >= output.len() {
-        terminate!();
-    }
-    let mut sum = 0.0f32;
-    // Kahan: hundreds of partials of mixed sign.
-    let mut lost = 0.0f32;
-    for k in 0..columns {
-        let term = partials[k as usize * output.len() + at] - lost;
-        let next = sum + term;
-        lost = (next - sum) - term;
-        sum = next;
-    }
-    output[at] = sum;
-}
-
-fn add_columns(partials: &CubeTensor, columns: usize, output: CubeTensor) -> CubeTensor {
-    let cubes = output.meta.shape().num_elements().div_ceil(UNITS as usize);
-    unsafe {
-        add_columns_kernel::launch_unchecked(
-            &partials.client,
-            CubeCount::Static(cubes.min(65535) as u32, cubes.div_ceil(65535) as u32, 1),
-            CubeDim::new_1d(UNITS),
-            address(&[partials]),
-            buffer(partials),
-            buffer(&output),
-            columns as u32,
-        );
-    }
-    output
-}
-
 /// The gradient of the weight.
 pub(in super::super) fn to_weight(
     x: CubeTensor,
@@ -253,6 +217,6 @@ pub(in super::super) fn to_weight(
     }
     match columns {
         1 => output,
-        _ => add_columns(&partials, columns, output),
+        _ => sum_columns(&partials, columns, output),
     }
 }
