@@ -23,6 +23,7 @@ pub mod joint_histogram;
 pub mod label_dice;
 pub mod lncc;
 pub mod mse;
+pub mod position_bias;
 pub mod regularity;
 pub mod upsample;
 pub mod window_attention;
@@ -52,6 +53,7 @@ pub use joint_histogram::{
 pub use label_dice::{Denominator, LabelDiceOptions, label_dice};
 pub use lncc::{GradientMode, LnccOptions, LnccWeights, lncc, weighted_lncc};
 pub use mse::mse;
+pub use position_bias::position_bias;
 pub use regularity::{bending_energy, diffusion, total_variation};
 pub use upsample::{upsample_x2, upsample_x2_join};
 pub use window_attention::window_attention;

@@ -1,10 +1,10 @@
 use burn::module::{Module, Param};
 use burn::nn::Linear;
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{Device, Tensor};
 
 use super::window::Windows;
 use crate::nets::layers::initializer::WeightInit;
-use crate::ops::window_attention;
+use crate::ops::{position_bias, window_attention};
 
 /// Deviation of the initial position table.
 const TABLE_STD: f64 = 0.02;
@@ -27,14 +27,13 @@ pub struct WindowAttention {
 pub struct WindowContext {
     /// The cut.
     pub windows: Windows,
-    offset_rows: Tensor<1, Int>,
     regions: Tensor<2>,
 }
 
 impl WindowContext {
-    /// Position rows and regions of `windows`, on `device`.
+    /// The regions of `windows`, on `device`.
     pub fn new(windows: Windows, device: &Device) -> Self {
-        Self { windows, offset_rows: windows.offset_rows(device), regions: windows.regions(device) }
+        Self { windows, regions: windows.regions(device) }
     }
 }
 
@@ -63,17 +62,9 @@ impl WindowAttention {
     pub fn forward(&self, x: Tensor<3>, context: &WindowContext) -> Tensor<3> {
         let qkv = self.qkv.forward(x);
         let regions = context.regions.clone().cast(qkv.dtype());
-        let attended = window_attention(qkv, self.position_bias(context), regions);
+        let table = self.relative_position_bias_table.val();
+        let bias = position_bias(table, context.windows.window);
+        let attended = window_attention(qkv, bias, regions);
         self.proj.forward(attended)
-    }
-
-    /// Shape: `[heads, tokens, tokens]`.
-    fn position_bias(&self, context: &WindowContext) -> Tensor<3> {
-        let tokens = context.windows.tokens();
-        self.relative_position_bias_table
-            .val()
-            .select(0, context.offset_rows.clone())
-            .reshape([tokens, tokens, self.heads])
-            .permute([2, 0, 1])
     }
 }

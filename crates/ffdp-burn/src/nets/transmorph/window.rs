@@ -1,5 +1,5 @@
 use burn::tensor::ops::PadMode;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 
 /// How a grid of tokens is cut into (shifted) windows.
 ///
@@ -122,35 +122,12 @@ impl Windows {
         }
         regions
     }
-
-    /// For each pair of tokens of a window, the row of the position table that holds their offset.
-    ///
-    /// An offset (a, b, c), each from `-(w-1)` to `w-1`, has the row
-    /// `((a + wd - 1)(2 wh - 1) + b + wh - 1)(2 ww - 1) + c + ww - 1`.
-    ///
-    /// Shape: `[tokens * tokens]`, query-major.
-    pub fn offset_rows(&self, device: &Device) -> Tensor<1, Int> {
-        let [wd, wh, ww] = self.window;
-        let position = |t: usize| [t / (wh * ww), t / ww % wh, t % ww];
-        let n = self.tokens();
-        let mut rows = Vec::with_capacity(n * n);
-        for query in (0..n).map(position) {
-            for key in (0..n).map(position) {
-                let [a, b, c]: [usize; 3] =
-                    std::array::from_fn(|axis| query[axis] + self.window[axis] - 1 - key[axis]);
-                rows.push((((a * (2 * wh - 1)) + b) * (2 * ww - 1) + c) as i32);
-            }
-        }
-        debug_assert!(
-            rows.iter().all(|&r| (r as usize) < (2 * wd - 1) * (2 * wh - 1) * (2 * ww - 1))
-        );
-        Tensor::from_data(TensorData::new(rows, [n * n]), device)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use burn::tensor::Int;
 
     fn numbered(shape: [usize; 5]) -> Tensor<5> {
         let count = shape.iter().product::<usize>() as i64;
@@ -220,27 +197,5 @@ mod tests {
         }
         let aligned = Windows::aligned([4, 4, 4], [2, 2, 2]).regions(&Device::flex());
         assert_eq!((aligned.dims(), aligned.abs().max().into_scalar::<f32>()), ([1, 8], 0.0));
-    }
-
-    #[test]
-    fn offsets_have_distinct_rows() {
-        let windows = Windows::aligned([2, 3, 4], [2, 3, 4]);
-        let rows: Vec<i32> =
-            windows.offset_rows(&Device::flex()).into_data().convert::<i32>().try_to_vec().unwrap();
-        let n = windows.tokens();
-        let mut seen = std::collections::HashMap::new();
-        let position = |t: usize| [t / 12, t / 4 % 3, t % 4].map(|p| p as i32);
-        for query in 0..n {
-            for key in 0..n {
-                let (q, k) = (position(query), position(key));
-                let offset = [q[0] - k[0], q[1] - k[1], q[2] - k[2]];
-                let row = rows[query * n + key];
-                assert_eq!(*seen.entry(row).or_insert(offset), offset, "row {row}");
-            }
-        }
-        assert_eq!(seen.len(), 3 * 5 * 7);
-        assert!(seen.keys().all(|&row| (0..3 * 5 * 7).contains(&row)));
-        // The published table starts with the most negative offset.
-        assert_eq!(seen[&0], [-1, -2, -3]);
     }
 }
