@@ -6,7 +6,9 @@ use ffdp::losses::{Lncc, MutualInformation, Similarity, diffusion};
 use ffdp::nets::TransMorph;
 use ffdp::nets::layers::{AvgPool3d, Conv3dRelu};
 use ffdp::nets::transmorph::{DecoderBlock, Stage, WindowContext, Windows};
-use ffdp::ops::{self, InstanceNormOptions, Precision, conv3d_with, instance_norm, upsample_x2_join};
+use ffdp::ops::{
+    self, InstanceNormOptions, Precision, conv3d_with, instance_norm, upsample_x2_join,
+};
 
 use super::timing::{Row, Table};
 use super::training::{CASES, Case, Problem};
@@ -15,7 +17,8 @@ use super::training::{CASES, Case, Problem};
 pub fn networks(filter: &str) -> Vec<&'static Case> {
     let mut networks: Vec<&Case> = Vec::new();
     for case in CASES.iter().filter(|case| case.name.contains(filter)) {
-        let same = |other: &&Case| (other.variant, other.resolution) == (case.variant, case.resolution);
+        let same =
+            |other: &&Case| (other.variant, other.resolution) == (case.variant, case.resolution);
         if !networks.iter().any(same) {
             networks.push(case);
         }
@@ -92,18 +95,22 @@ impl Problem {
         table.add("mean of 2^3", 1, self.volume(2, 1), |x| AvgPool3d.forward(x));
         let images = |shrink| self.volume(2, shrink).inner().autodiff();
         table.add("c1", 1, images(2), |x| decoder.c1.forward(x));
-        let level = |table: &mut Table, name: &str, block: &DecoderBlock, from: usize, to: usize| {
-            let joined = channels_in(&block.conv1);
-            let skip = self.volume(joined - from, to);
-            table.add(&format!("{name}: upsampling and joining {joined}"), 1, self.volume(from, 2 * to), |x| {
-                upsample_x2_join(x, skip.clone())
-            });
-            for (i, unit) in [&block.conv1, &block.conv2].into_iter().enumerate() {
-                let [outputs, inputs] = [channels_out(unit), channels_in(unit)];
-                let name = format!("{name}: unit {} {inputs}->{outputs}", i + 1);
-                table.add(&name, 1, self.volume(inputs, to), |x| unit.forward(x));
-            }
-        };
+        let level =
+            |table: &mut Table, name: &str, block: &DecoderBlock, from: usize, to: usize| {
+                let joined = channels_in(&block.conv1);
+                let skip = self.volume(joined - from, to);
+                table.add(
+                    &format!("{name}: upsampling and joining {joined}"),
+                    1,
+                    self.volume(from, 2 * to),
+                    |x| upsample_x2_join(x, skip.clone()),
+                );
+                for (i, unit) in [&block.conv1, &block.conv2].into_iter().enumerate() {
+                    let [outputs, inputs] = [channels_out(unit), channels_in(unit)];
+                    let name = format!("{name}: unit {} {inputs}->{outputs}", i + 1);
+                    table.add(&name, 1, self.volume(inputs, to), |x| unit.forward(x));
+                }
+            };
         level(table, "up0", &decoder.up0, 8 * c, 16);
         level(table, "up1", &decoder.up1, 4 * c, 8);
         level(table, "up2", &decoder.up2, 2 * c, 4);
@@ -127,7 +134,8 @@ impl Problem {
         let field = random([1, 3, d, h, w], &self.device);
         let image = moving.clone().inner().autodiff().require_grad();
         table.add("warp", 1, field.clone(), |u| ops::warp(moving.clone(), u));
-        table.add("LNCC, window 9", 1, image.clone(), |x| Lncc::transmorph().loss(x, fixed.clone()));
+        table
+            .add("LNCC, window 9", 1, image.clone(), |x| Lncc::transmorph().loss(x, fixed.clone()));
         let information = MutualInformation::default();
         table.add("mutual information", 1, image, |x| information.loss(x, fixed.clone()));
         table.add("diffusion", 1, field.clone(), diffusion);

@@ -29,7 +29,10 @@ impl Table {
     /// An empty table.
     pub fn new(title: &str, device: &Device) -> Self {
         println!("\n{title}");
-        println!("{:<44} {:>5} {:>10} {:>10} {:>10}", "layer", "times", "forward", "backward", "ms");
+        println!(
+            "{:<44} {:>5} {:>10} {:>10} {:>10}",
+            "layer", "times", "forward", "backward", "ms"
+        );
         Self { device: device.clone(), rows: Vec::new() }
     }
 

@@ -101,7 +101,8 @@ impl Problem {
         let image = || Tensor::random([1, 1, d, h, w], uniform(1.0), &device);
         let labels = || {
             let [bd, bh, bw] = size.map(|extent| extent.div_ceil(8));
-            let blocks = Tensor::<6>::random([bd, 1, bh, 1, bw, 1], uniform(LABELS as f64), &device);
+            let blocks =
+                Tensor::<6>::random([bd, 1, bh, 1, bw, 1], uniform(LABELS as f64), &device);
             let wide = blocks.floor().expand([bd, 8, bh, 8, bw, 8]);
             let whole = wide.reshape([1, 1, 8 * bd, 8 * bh, 8 * bw]);
             whole.slice([0..1, 0..1, 0..d, 0..h, 0..w]).int()
@@ -157,8 +158,11 @@ impl Problem {
         let [moving, fixed] = self.images.clone().map(|image| image.autodiff());
         let displacement = network.forward(moving.clone(), fixed.clone());
         let moved = ops::warp(moving, displacement.clone());
-        let similarity: &dyn Similarity =
-            if case.mutual_information { &MutualInformation::default() } else { &Lncc::transmorph() };
+        let similarity: &dyn Similarity = if case.mutual_information {
+            &MutualInformation::default()
+        } else {
+            &Lncc::transmorph()
+        };
         let loss = similarity.loss(moved, fixed) + diffusion(displacement.clone());
         if case.dice { loss + self.overlap(displacement) } else { loss }
     }

@@ -198,11 +198,7 @@ fn sum_columns_kernel(partials: &[f32], output: &mut [f32], columns: u32) {
 
 /// Sums the columns of `partials` `[columns, ..]` into `output`, deterministically; few columns of
 /// many elements, where [`sum_rows`] is for many of few.
-pub(crate) fn sum_columns(
-    partials: &CubeTensor,
-    columns: usize,
-    output: CubeTensor,
-) -> CubeTensor {
+pub(crate) fn sum_columns(partials: &CubeTensor, columns: usize, output: CubeTensor) -> CubeTensor {
     let cubes = output.meta.shape().num_elements().div_ceil(UNITS as usize);
     unsafe {
         sum_columns_kernel::launch_unchecked(

@@ -69,8 +69,15 @@ impl Decoder {
             up0: DecoderBlock::new(8 * c, 4 * c, 4 * c, precision, init),
             up1: DecoderBlock::new(4 * c, 2 * c, 2 * c, precision, init),
             up2: DecoderBlock::new(2 * c, c, c, precision, init),
-            up3: DecoderBlock::new(c, half, if full { half } else { HEAD_CHANNELS }, precision, init),
-            up4: full.then(|| DecoderBlock::new(half, HEAD_CHANNELS, HEAD_CHANNELS, precision, init)),
+            up3: DecoderBlock::new(
+                c,
+                half,
+                if full { half } else { HEAD_CHANNELS },
+                precision,
+                init,
+            ),
+            up4: full
+                .then(|| DecoderBlock::new(half, HEAD_CHANNELS, HEAD_CHANNELS, precision, init)),
         }
     }
 

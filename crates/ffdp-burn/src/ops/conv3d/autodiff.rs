@@ -22,7 +22,8 @@ impl<B: Conv3dOps> Vjp<B, 2> for Conv3dVjp {
             let back = mirrored_padding::<B>(&weight, padding);
             B::small_conv3d(grad.clone(), mirrored::<B>(weight.clone()), back, precision)
         });
-        let to_weight = needs[1].then(|| B::small_conv3d_to_weight(x, weight, grad, padding, precision));
+        let to_weight =
+            needs[1].then(|| B::small_conv3d_to_weight(x, weight, grad, padding, precision));
         [to_x, to_weight]
     }
 }

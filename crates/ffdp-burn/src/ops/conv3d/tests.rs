@@ -106,7 +106,8 @@ fn values_and_gradients_are_those_of_the_definition() {
         let [x, weight, r] = inputs(case);
         let expected = by_definition(case, [&x, &weight, &r]);
         for (dtype, tolerance) in [(DType::F32, SINGLE), (DType::F64, 1e-13)] {
-            let actual = evaluate(case, [&x, &weight, &r], &Device::flex(), dtype, Precision::Single);
+            let actual =
+                evaluate(case, [&x, &weight, &r], &Device::flex(), dtype, Precision::Single);
             compare(&format!("{case:?} {dtype:?}"), &actual, &expected, tolerance);
         }
     }

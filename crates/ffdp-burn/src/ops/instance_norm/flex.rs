@@ -14,9 +14,8 @@ const BLOCK: usize = 1 << 14;
 /// The mean of `f` over the elements of both slices.
 fn mean<T: Real>(a: &[T], b: &[T], f: impl Fn(f64, f64) -> f64 + Sync) -> f64 {
     let blocks = a.par_chunks(BLOCK).zip(b.par_chunks(BLOCK));
-    let sums: Vec<f64> = blocks
-        .map(|(a, b)| a.iter().zip(b).map(|(a, b)| f(a.wide(), b.wide())).sum())
-        .collect();
+    let sums: Vec<f64> =
+        blocks.map(|(a, b)| a.iter().zip(b).map(|(a, b)| f(a.wide(), b.wide())).sum()).collect();
     sums.iter().sum::<f64>() / a.len() as f64
 }
 

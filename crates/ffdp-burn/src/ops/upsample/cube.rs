@@ -9,7 +9,6 @@ use cubecl::prelude::*;
 use super::{UpsampleOps, halved_shape, joined_shape};
 use crate::ops::launch::{CUBE, Extent, address, assert_f32, buffer, cubes, empty, extent};
 
-
 /// Where a unit is: its voxel, and its channel of all samples.
 #[derive(CubeType, Clone, Copy)]
 struct Place {
@@ -80,8 +79,7 @@ fn forward_kernel<N: Size>(
         #[unroll]
         for i in 0..4u32 {
             let (z, y) = (2 * at.z + comptime!(i / 2), 2 * at.y + comptime!(i % 2));
-            output[pair_at(&size, at.channel, z, y, at.x)] =
-                skip[pair_at(&size, from, z, y, at.x)];
+            output[pair_at(&size, at.channel, z, y, at.x)] = skip[pair_at(&size, from, z, y, at.x)];
         }
         terminate!();
     }
@@ -120,12 +118,8 @@ fn forward_kernel<N: Size>(
         #[unroll]
         for odd_x in 0..2u32 {
             let of = comptime!((2 * odd_y + odd_x) as usize);
-            let value = between(
-                planes[of],
-                planes[comptime!(4 + of)],
-                planes[comptime!(8 + of)],
-                odd_z,
-            );
+            let value =
+                between(planes[of], planes[comptime!(4 + of)], planes[comptime!(8 + of)], odd_z);
             pair.insert(odd_x as usize, value);
         }
         output[pair_at(&size, at.channel, 2 * at.z + odd_z, 2 * at.y + odd_y, at.x)] = pair;
@@ -178,8 +172,8 @@ fn backward_kernel<N: Size>(
         let row = 0.75f32 * (first + second) + 0.25f32 * (left + right);
         sum += comptime!(share(i / 4) * share(i % 4)) * row;
     }
-    let row = (at.channel as usize * size.d as usize + at.z as usize) * size.h as usize
-        + at.y as usize;
+    let row =
+        (at.channel as usize * size.d as usize + at.z as usize) * size.h as usize + at.y as usize;
     to_x[row * size.w as usize + at.x as usize] = sum;
 }
 

@@ -30,11 +30,8 @@ pub trait UpsampleOps: Backend {
     /// `x` at twice the resolution, and behind it the channels of `skip` `[N, S, 2D, 2H, 2W]` if it
     /// `joins`; otherwise `skip` is not read.
     #[fusion(dtype = x, shape = joined_shape(x, skip, *joins))]
-    fn upsample_3d(
-        x: FloatTensor<Self>,
-        skip: FloatTensor<Self>,
-        joins: bool,
-    ) -> FloatTensor<Self>;
+    fn upsample_3d(x: FloatTensor<Self>, skip: FloatTensor<Self>, joins: bool)
+    -> FloatTensor<Self>;
 
     /// The gradient of `x` `[N, channels, D, H, W]` from that of the result.
     #[fusion(dtype = grad, shape = halved_shape(grad, *channels))]

@@ -159,5 +159,8 @@ fn gpu_agrees_with_cpu() {
 #[should_panic(expected = "1 x 2x2x2 voxels doubled do not fit a skip of 1 x 4x4x5")]
 fn the_skip_must_fit() {
     let device = Device::flex();
-    upsample_x2_join(Tensor::ones([1, 1, 2, 2, 2], &device), Tensor::ones([1, 1, 4, 4, 5], &device));
+    upsample_x2_join(
+        Tensor::ones([1, 1, 2, 2, 2], &device),
+        Tensor::ones([1, 1, 4, 4, 5], &device),
+    );
 }

@@ -36,8 +36,7 @@ impl<B: WindowAttentionOps, C: CheckpointStrategy> WindowAttentionOps for Autodi
             if needs == [false, false] {
                 return (B::attend_windows(qkv, bias, regions), None);
             }
-            let (y, logs) =
-                B::attend_windows_with_logs(qkv.clone(), bias.clone(), regions.clone());
+            let (y, logs) = B::attend_windows_with_logs(qkv.clone(), bias.clone(), regions.clone());
             (y, Some([qkv, bias, regions, logs]))
         })
     }

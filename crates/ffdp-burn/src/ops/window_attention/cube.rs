@@ -300,8 +300,8 @@ fn forward_kernel(
             }
         }
         sync_cube();
-        let start = window as usize * (heads * c * comptime!(size.tokens)) as usize
-            + (head * c) as usize;
+        let start =
+            window as usize * (heads * c * comptime!(size.tokens)) as usize + (head * c) as usize;
         write_rows(&matrix, &values, y, start, heads * c, first, 1.0f32, size);
         block += CUBE_COUNT_Y;
     }
@@ -342,8 +342,8 @@ fn to_queries_kernel(
     while window < all {
         let start =
             window as usize * (stride * comptime!(size.tokens)) as usize + (head * c) as usize;
-        let result = window as usize * (heads * c * comptime!(size.tokens)) as usize
-            + (head * c) as usize;
+        let result =
+            window as usize * (heads * c * comptime!(size.tokens)) as usize + (head * c) as usize;
         let row = (window * heads + head) * comptime!(size.tokens);
         sync_cube();
         bring_side(qkv, &mut keys, start + (heads * c) as usize, stride, size);
@@ -525,10 +525,7 @@ impl Call {
     }
 }
 
-fn forward(
-    call: Call,
-    [qkv, bias, regions]: [CubeTensor; 3],
-) -> (CubeTensor, CubeTensor) {
+fn forward(call: Call, [qkv, bias, regions]: [CubeTensor; 3]) -> (CubeTensor, CubeTensor) {
     let shapes = [&qkv, &bias, &regions].map(|tensor| tensor.meta.shape());
     let y = empty(&qkv, result_shape(shapes[0], shapes[1], shapes[2]));
     let logs = empty(&qkv, [call.all as usize, call.heads as usize, call.size.tokens as usize]);

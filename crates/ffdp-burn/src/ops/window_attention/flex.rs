@@ -120,7 +120,11 @@ fn log_sum_exp(scores: &[f64]) -> f64 {
 }
 
 /// The gradients of one window and head: of its queries, keys and values, and of the scores.
-fn head_backward<T: Real>(inputs: &Inputs<T>, pair: usize, grad: &[T]) -> ([Vec<f64>; 3], Vec<f64>) {
+fn head_backward<T: Real>(
+    inputs: &Inputs<T>,
+    pair: usize,
+    grad: &[T],
+) -> ([Vec<f64>; 3], Vec<f64>) {
     let (window, head) = (pair / inputs.heads, pair % inputs.heads);
     let (t, c) = (inputs.tokens, inputs.channels);
     let [q, k, v] = [0, 1, 2].map(|which| inputs.matrix(window, head, which));

@@ -81,7 +81,9 @@ fn evaluate(
 }
 
 fn compare(label: &str, actual: [Vec<f64>; 3], expected: &[Vec<f64>; 3], tolerance: f64) {
-    for (name, (actual, expected)) in ["y", "to qkv", "to bias"].iter().zip(actual.iter().zip(expected)) {
+    for (name, (actual, expected)) in
+        ["y", "to qkv", "to bias"].iter().zip(actual.iter().zip(expected))
+    {
         assert_close(&format!("{label}: {name}"), actual, expected, tolerance);
     }
 }

@@ -30,13 +30,7 @@ const CUBES_WANTED: usize = 792;
 
 /// A cube has 16 outputs, eight inputs and some tiles, and leaves `partials[cube z][o, c, k]`.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn to_weight_kernel(
-    x: &[f32],
-    grad: &[f32],
-    partials: &mut [f32],
-    problem: Problem,
-    batch: u32,
-) {
+fn to_weight_kernel(x: &[f32], grad: &[f32], partials: &mut [f32], problem: Problem, batch: u32) {
     let (extent, input) = (&problem.output, &problem.input);
     let (first_input, first_output) = (CUBE_POS_X * INPUTS, CUBE_POS_Y * ROWS);
     let tiles_x = extent.w.div_ceil(comptime!(TILE[2]));
@@ -108,8 +102,8 @@ fn to_weight_kernel(
             let mut left = Array::<Left>::new(comptime!(TILE[1] as usize));
             #[unroll]
             for r in 0..comptime!(TILE[1]) {
-                let at = (g * OUTPUT + plane * SLICE + r * comptime!(TILE[2]) + half * 8 + t)
-                    as usize;
+                let at =
+                    (g * OUTPUT + plane * SLICE + r * comptime!(TILE[2]) + half * 8 + t) as usize;
                 let mut row = Left::empty();
                 row.insert(0usize, gradients[at]);
                 row.insert(1usize, gradients[at + comptime!((8 * OUTPUT) as usize)]);
@@ -125,7 +119,8 @@ fn to_weight_kernel(
                     let mut rows = Array::<Right>::new(comptime!((TILE[1] + 2) as usize));
                     #[unroll]
                     for r in 0..comptime!(TILE[1] + 2) {
-                        let at = (first + comptime!(kz * INPUT_SLICE + r * INPUT_ROW + kx)) as usize;
+                        let at =
+                            (first + comptime!(kz * INPUT_SLICE + r * INPUT_ROW + kx)) as usize;
                         let mut row = Right::empty();
                         row.insert(0usize, values[at]);
                         row.insert(1usize, values[at + 4]);
