@@ -131,7 +131,15 @@ impl Problem {
             let parts = [end - start, forward - start, backward - forward, end - backward];
             let parts = parts.map(|part| part.as_secs_f64());
             match i {
-                0 => first_s = parts[0],
+                0 => {
+                    let [all, forward, backward, adam] = parts;
+                    eprintln!(
+                        "{}: first step {all:.1} s (forward {forward:.1}, backward {backward:.1}, \
+                         Adam {adam:.1})",
+                        case.name
+                    );
+                    first_s = all;
+                }
                 i if i > WARM_UP => times.push(parts),
                 _ => {}
             }
