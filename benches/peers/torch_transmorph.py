@@ -6,7 +6,8 @@
     python benches/peers/torch_transmorph.py --check          parameter counts, on the CPU
 
 Written from the paper (Chen et al. 2022, arXiv 2111.10480). Convolutions and matrix products use
-TF32 (`--no-tf32` turns that off). LNCC is VoxelMorph's: five conv3d of 9^3 ones; mutual information
+TF32 (`--no-tf32` turns that off); cuDNN chooses its algorithms itself, or by trying them with
+`--cudnn-benchmark` (faster steps, a slow first one, more memory). LNCC is VoxelMorph's: five conv3d of 9^3 ones; mutual information
 is a Gaussian Parzen table of 32 x 32 bins by one matrix product; Dice warps one-hot labels; the warp
 materialises the grid for F.grid_sample. A step is forward, backward and Adam (amsgrad), batch 1;
 the figures are medians after warm-up and PyTorch's peak of allocated memory.
@@ -343,15 +344,17 @@ def main():
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--layers", action="store_true")
     parser.add_argument("--no-tf32", action="store_true")
+    parser.add_argument("--cudnn-benchmark", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json")
     args = parser.parse_args()
     if args.check:
         return check()
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = not args.no_tf32
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = args.cudnn_benchmark
     size = tuple(int(n) for n in args.size.split(","))
-    print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name()}, TF32 {not args.no_tf32}")
+    print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name()}, TF32 {not args.no_tf32}, "
+          f"cuDNN benchmark {args.cudnn_benchmark}")
     columns = ("s/step", "forward", "backward", "Adam", "first s", "peak GB")
     print(f"{'case':<34} " + " ".join(f"{c:>9}" for c in columns[:5]) + f" {columns[5]:>12}")
     results = [measure(case, size, args.steps) for case in CASES if args.filter in case[0]]

@@ -55,7 +55,9 @@ fn composed(case: Case, qkv: Tensor<3>, bias: Tensor<3>, regions: Tensor<2>) -> 
     let Case([all, windows, t, heads, c]) = case;
     let parts = qkv.reshape([all, t, 3, heads, c]).permute([2, 0, 3, 1, 4]);
     let part = |i: usize| parts.clone().slice_dim(0, i..i + 1).squeeze_dim::<4>(0);
-    let scores = part(0).matmul(part(1).transpose()) / (c as f64).sqrt() + bias.unsqueeze();
+    // A tensor, since Burn's scalars are f32.
+    let scale: Tensor<4> = tensor(&[(c as f64).powf(-0.5)], [1; 4], &bias.device(), bias.dtype());
+    let scores = part(0).matmul(part(1).transpose()) * scale + bias.unsqueeze();
     let rows = regions.clone().reshape([1, windows, 1, t, 1]).expand([1, windows, 1, t, t]);
     let columns = regions.reshape([1, windows, 1, 1, t]).expand([1, windows, 1, t, t]);
     let apart = rows.not_equal(columns).float() * 100.0;

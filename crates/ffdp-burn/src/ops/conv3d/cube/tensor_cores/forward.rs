@@ -15,22 +15,15 @@ const TILE: [u32; 3] = [4, 8, 16];
 const PLANE_ROWS: u32 = 4;
 /// Units of a cube.
 const CUBE: u32 = TILE[0] * (TILE[1] / PLANE_ROWS) * (TILE[2] / 8) * LANES;
-/// Input voxels to the left of the tile, at least the padding: pieces of four start where rows of
-/// whole pieces have them.
-const LEFT: u32 = 4;
 /// Input voxels of a cube.
-const ROW: u32 = LEFT + TILE[2] + 4;
+const ROW: u32 = TILE[2] + 2;
 const SLICE: u32 = (TILE[1] + 2) * ROW;
-/// Pieces of four voxels of a channel.
-const PIECES: u32 = (TILE[0] + 2) * SLICE / 4;
-/// Pieces from one channel to the next: 8 modulo 32 banks of one number, so that four channels of
-/// eight voxels lie in different ones.
-const CHANNEL: u32 = PIECES + 2;
-/// Pieces that a unit brings.
-const BROUGHT: u32 = (INPUTS * PIECES).div_ceil(CUBE);
-
-/// Four neighbours along x, as TF32 bits.
-type Bits = Vector<u32, Const<4>>;
+/// Per channel. 24 modulo 32 banks, so that four channels of eight voxels lie in different ones.
+const CHANNEL: u32 = (TILE[0] + 2) * SLICE;
+/// Voxels that a unit brings, per channel.
+const BROUGHT: u32 = CHANNEL.div_ceil(CUBE);
+/// Fragments of weights that a unit brings, per 16 outputs.
+const FRAGMENTS: u32 = (TAPS * LANES).div_ceil(CUBE);
 
 /// The weights in the order in which lanes read them, `[O / 16][C / 8][27][32 lanes][4]` as TF32
 /// bits, zeros beyond the last output and input.
@@ -55,87 +48,66 @@ fn pack_kernel(weight: &[f32], packed: &mut [u32], outputs: u32, channels: u32) 
     packed[at] = rounded(value);
 }
 
-/// Where the pieces that a unit brings come from.
-#[derive(CubeType)]
-struct Source {
-    /// The start of the row, counted from the chunk's first channel; negative outside the volume.
-    rows: Array<i32>,
-    /// The piece's first voxel in the row.
-    columns: Array<i32>,
-    /// The channel within the chunk.
-    channels: Array<u32>,
-}
-
+/// Where the voxels that this unit brings come from, counted from the start of a channel; -1 for
+/// zeros outside.
 #[cube]
-fn source(problem: &Problem, first_z: u32, first_y: u32, first_x: u32) -> Source {
+fn sources(problem: &Problem, first_z: u32, first_y: u32, first_x: u32) -> Array<i32> {
     let input = &problem.input;
-    let mut rows = Array::<i32>::new(comptime!(BROUGHT as usize));
-    let mut columns = Array::<i32>::new(comptime!(BROUGHT as usize));
-    let mut channels = Array::<u32>::new(comptime!(BROUGHT as usize));
+    let mut from = Array::<i32>::new(comptime!(BROUGHT as usize));
     #[unroll]
     for i in 0..BROUGHT {
         let at = UNIT_POS + i * CUBE;
-        let (channel, piece) = (at / PIECES, at % PIECES * 4);
-        let z = (first_z + piece / SLICE) as i32 - problem.padding.d as i32;
-        let y = (first_y + piece % SLICE / ROW) as i32 - problem.padding.h as i32;
-        let inside =
-            at < INPUTS * PIECES && z >= 0 && y >= 0 && z < input.d as i32 && y < input.h as i32;
-        let there = ((channel as i32 * input.d as i32 + z) * input.h as i32 + y) * input.w as i32;
-        rows[i as usize] = select(inside, there, -1i32);
-        columns[i as usize] = (first_x + piece % ROW) as i32 - LEFT as i32;
-        channels[i as usize] = channel;
+        let z = (first_z + at / SLICE) as i32 - problem.padding.d as i32;
+        let y = (first_y + at % SLICE / ROW) as i32 - problem.padding.h as i32;
+        let sx = (first_x + at % ROW) as i32 - problem.padding.w as i32;
+        let inside = at < CHANNEL
+            && z >= 0
+            && y >= 0
+            && sx >= 0
+            && z < input.d as i32
+            && y < input.h as i32
+            && sx < input.w as i32;
+        let there = (z * input.h as i32 + y) * input.w as i32 + sx;
+        from[i as usize] = select(inside, there, -1i32);
     }
-    Source { rows, columns, channels }
+    from
 }
 
-/// The pieces of a chunk of channels; zeros outside. `x` by numbers and by pieces.
+/// Brings the next `channels`, at most eight, into registers.
 #[cube]
-fn bring<N: Size>(
+fn bring(
     x: &[f32],
-    by_piece: &[Vector<f32, N>],
-    pieces: &mut Array<Vector<f32, N>>,
-    source: &Source,
-    volume: usize,
+    values: &mut Array<f32>,
+    from: &Array<i32>,
+    start: usize,
+    len: usize,
     channels: u32,
-    width: u32,
-    #[comptime] whole: bool,
 ) {
     #[unroll]
-    for i in 0..BROUGHT {
-        let mut piece = Vector::<f32, N>::new(0.0f32);
-        let (row, column) = (source.rows[i as usize], source.columns[i as usize]);
-        if row >= 0 && source.channels[i as usize] < channels {
-            if comptime!(whole) {
-                if column >= 0 && column < width as i32 {
-                    piece = by_piece[(volume + (row + column) as usize) / 4];
-                }
-            } else {
-                #[unroll]
-                for e in 0..4u32 {
-                    let column = column + e as i32;
-                    if column >= 0 && column < width as i32 {
-                        piece.insert(e as usize, x[volume + (row + column) as usize]);
-                    }
-                }
+    for c in 0..INPUTS {
+        #[unroll]
+        for i in 0..BROUGHT {
+            let there = from[i as usize];
+            let mut value = 0.0f32;
+            if there >= 0 && c < channels {
+                value = x[start + comptime!(c as usize) * len + there as usize];
             }
+            values[comptime!((c * BROUGHT + i) as usize)] = value;
         }
-        pieces[i as usize] = piece;
     }
 }
 
 /// A cube has a tile of voxels of `blocks` times 16 outputs. While it multiplies a chunk of
-/// channels, the next is on its way. Rows of `whole` pieces are read by pieces.
+/// channels, the next is on its way to its registers.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn forward_kernel<N: Size>(
     x: &[f32],
-    by_piece: &[Vector<f32, N>],
     packed: &[Vector<u32, N>],
     output: &mut [f32],
     problem: Problem,
     #[comptime] blocks: u32,
-    #[comptime] whole: bool,
 ) {
-    let (extent, input) = (&problem.output, &problem.input);
+    let (extent, input) = (&problem.output, len(&problem.input));
     let groups = problem.outputs.div_ceil(comptime!(blocks * ROWS));
     let tiles = extent.d.div_ceil(comptime!(TILE[0]));
     let group = CUBE_POS_Z / tiles % groups;
@@ -143,65 +115,59 @@ fn forward_kernel<N: Size>(
     let first_z = CUBE_POS_Z % tiles * comptime!(TILE[0]);
     let first_y = CUBE_POS_Y * comptime!(TILE[1]);
     let first_x = CUBE_POS_X * comptime!(TILE[2]);
-    let source = source(&problem, first_z, first_y, first_x);
+    let from = sources(&problem, first_z, first_y, first_x);
 
     let (plane, lane) = (UNIT_POS / LANES, UNIT_POS % LANES);
     let (g, t) = (lane / 4, lane % 4);
     let half = plane % 2;
     let slice = plane / 2 % comptime!(TILE[0]);
     let band = plane / comptime!(2 * TILE[0]);
-    let first = t * comptime!(4 * CHANNEL)
-        + slice * SLICE
-        + band * comptime!(PLANE_ROWS * ROW)
-        + half * 8
-        + g
-        + LEFT
-        - problem.padding.w;
+    let first = t * CHANNEL + slice * SLICE + band * comptime!(PLANE_ROWS * ROW) + half * 8 + g;
     let mut sums = Array::<Sums>::new(comptime!((blocks * PLANE_ROWS) as usize));
     #[unroll]
     for i in 0..blocks * PLANE_ROWS {
         sums[i as usize] = Sums::new(0.0f32);
     }
-    let mut tile = Shared::<[Bits]>::new_slice(comptime!((INPUTS * CHANNEL) as usize));
+    let mut tile = Shared::<[u32]>::new_slice(comptime!((INPUTS * CHANNEL) as usize));
     let mut weights = Shared::<[Left]>::new_slice(comptime!((blocks * TAPS * LANES) as usize));
-    let mut pieces = Array::<Vector<f32, N>>::new(comptime!(BROUGHT as usize));
+    let mut values = Array::<f32>::new(comptime!((INPUTS * BROUGHT) as usize));
     let chunks = problem.channels.div_ceil(INPUTS);
-    let volume = (n * problem.channels) as usize * len(input);
-    bring(x, by_piece, &mut pieces, &source, volume, problem.channels, input.w, whole);
+    let start = (n * problem.channels) as usize * input;
+    bring(x, &mut values, &from, start, input, problem.channels);
     for chunk in 0..chunks {
         sync_cube();
         #[unroll]
-        for i in 0..BROUGHT {
-            let at = UNIT_POS + i * CUBE;
-            if at < comptime!(INPUTS * PIECES) {
-                let mut bits = Bits::empty();
-                #[unroll]
-                for e in 0..4usize {
-                    bits.insert(e, rounded(pieces[i as usize].extract(e)));
+        for c in 0..INPUTS {
+            #[unroll]
+            for i in 0..BROUGHT {
+                let at = UNIT_POS + i * CUBE;
+                if at < CHANNEL {
+                    let value = values[comptime!((c * BROUGHT + i) as usize)];
+                    tile[(c * CHANNEL + at) as usize] = rounded(value);
                 }
-                tile[(at / PIECES * CHANNEL + at % PIECES) as usize] = bits;
             }
         }
-        let mut at = UNIT_POS;
-        while at < comptime!(blocks * TAPS * LANES) {
-            let block = group * blocks + at / comptime!(TAPS * LANES);
-            let fragment = (block * chunks + chunk) as usize * comptime!((TAPS * LANES) as usize);
-            let bits = packed[fragment + (at % comptime!(TAPS * LANES)) as usize];
-            let mut weight = Left::empty();
-            #[unroll]
-            for i in 0..4usize {
-                weight.insert(i, bits.extract(i));
+        #[unroll]
+        for i in 0..blocks * FRAGMENTS {
+            let (block, at) =
+                (comptime!(i / FRAGMENTS), UNIT_POS + comptime!(i % FRAGMENTS * CUBE));
+            if at < comptime!(TAPS * LANES) {
+                let fragment = ((group * blocks + block) * chunks + chunk) as usize;
+                let bits = packed[fragment * comptime!((TAPS * LANES) as usize) + at as usize];
+                let mut weight = Left::empty();
+                #[unroll]
+                for e in 0..4usize {
+                    weight.insert(e, bits.extract(e));
+                }
+                weights[(comptime!(block * TAPS * LANES) + at) as usize] = weight;
             }
-            weights[at as usize] = weight;
-            at += CUBE;
         }
         sync_cube();
         let next = (chunk + 1) * INPUTS;
         if next < problem.channels {
-            let volume = (n * problem.channels + next) as usize * len(input);
-            bring(x, by_piece, &mut pieces, &source, volume, problem.channels - next, input.w, whole);
+            let start = (n * problem.channels + next) as usize * input;
+            bring(x, &mut values, &from, start, input, problem.channels - next);
         }
-        let voxels = tile.with_vector_size::<Const<1>>();
         #[unroll]
         for kz in 0..3u32 {
             #[unroll]
@@ -211,9 +177,8 @@ fn forward_kernel<N: Size>(
                 for r in 0..PLANE_ROWS + 2 {
                     let at = (first + comptime!(kz * SLICE + r * ROW + kx)) as usize;
                     let mut row = Right::empty();
-                    row.insert(0usize, voxels[at].extract(0usize));
-                    let far = at + comptime!((16 * CHANNEL) as usize);
-                    row.insert(1usize, voxels[far].extract(0usize));
+                    row.insert(0usize, tile[at]);
+                    row.insert(1usize, tile[at + comptime!((4 * CHANNEL) as usize)]);
                     rows[r as usize] = row;
                 }
                 #[unroll]
@@ -303,12 +268,10 @@ pub(in super::super) fn forward(
             address(&[&x, &packed, &output]),
             4,
             buffer(&x),
-            buffer(&x),
             buffer(&packed),
             buffer(&output),
             problem,
             blocks,
-            size(&x)[2].is_multiple_of(4),
         );
     }
     output

@@ -41,13 +41,13 @@ type Right = Vector<u32, Const<2>>;
 /// A fragment of the sums.
 type Sums = Vector<f32, Const<4>>;
 
-/// Whether the device multiplies TF32 so, and reaches all voxels of eight channels with 31 bits.
+/// Whether the device multiplies TF32 so, and reaches all voxels of a channel with 31 bits.
 pub(super) fn apply(x: &CubeTensor) -> bool {
     let [a_type, b_type] = [ElemType::Float(FloatKind::TF32); 2];
     let cd_type = ElemType::Float(FloatKind::F32);
     let product = MmaConfig { a_type, b_type, cd_type, m: 16, n: 8, k: 8 };
     let voxels: usize = super::size(x).iter().product();
-    voxels < 1 << 28 && x.client.properties().features.matmul.mma.contains(&product)
+    voxels < 1 << 31 && x.client.properties().features.matmul.mma.contains(&product)
 }
 
 /// `a b + c`; all lanes of a plane take part.
