@@ -9,7 +9,8 @@
 //! several after warm-up, the device synchronised inside the timed region. `first s` is the first
 //! step, with everything that is compiled and tuned in it. `reserved GB` is what the pools of the
 //! device hold after the steps, weights and moments included. `--layers` adds the time of every
-//! layer of the network, alone: forward and backward, times its number in the network.
+//! layer of the network, alone: forward and backward, times its number in the network, and of its
+//! first run (`first s`).
 //!
 //! The same in PyTorch: `benches/peers/torch_transmorph.py`.
 
@@ -40,9 +41,12 @@ struct Args {
     /// Extents of the images, D,H,W [CPU: 64,64,64; GPU: 160,192,224]
     #[arg(long, value_delimiter = ',', num_args = 3)]
     size: Vec<usize>,
-    /// Timed steps.
+    /// Timed steps; with 0, only the layers.
     #[arg(long, default_value_t = 10)]
     steps: usize,
+    /// First compare the fused layers with the CPU, values and gradients.
+    #[arg(long)]
+    check: bool,
     /// Time the layers too.
     #[arg(long)]
     layers: bool,
@@ -79,14 +83,17 @@ fn run(args: &Args) -> Result<(), String> {
     if d * h * w == 0 {
         return Err(format!("--size must be positive, got {d},{h},{w}"));
     }
+    if args.check {
+        step::check(&args.device.device(args.index)?);
+    }
     let problem = Problem::new([d, h, w], args.device.device(args.index)?);
     println!("{d}x{h}x{w} on {:?}", args.device);
     let default = if args.device == Backend::Cpu { "tiny" } else { "" };
     let filter = args.filter.as_deref().unwrap_or(default);
     let (mut steps, mut layers) = (Vec::new(), Vec::new());
     step::print_header();
-    for case in CASES.iter().filter(|case| case.name.contains(filter)) {
-        let figures = problem.measure(case, args.steps.max(1));
+    for case in CASES.iter().filter(|case| args.steps > 0 && case.name.contains(filter)) {
+        let figures = problem.measure(case, args.steps);
         println!("{:<34} {figures}", case.name);
         steps.push(json!({ "case": case.name, "figures": figures }));
     }

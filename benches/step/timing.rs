@@ -15,6 +15,7 @@ const RUNS: usize = 5;
 pub struct Row {
     name: String,
     count: usize,
+    first_s: f64,
     forward_ms: f64,
     backward_ms: f64,
 }
@@ -30,8 +31,8 @@ impl Table {
     pub fn new(title: &str, device: &Device) -> Self {
         println!("\n{title}");
         println!(
-            "{:<44} {:>5} {:>10} {:>10} {:>10}",
-            "layer", "times", "forward", "backward", "ms"
+            "{:<44} {:>5} {:>10} {:>10} {:>10} {:>8}",
+            "layer", "times", "forward", "backward", "ms", "first s"
         );
         Self { device: device.clone(), rows: Vec::new() }
     }
@@ -61,8 +62,12 @@ impl Table {
         };
         let [forward_ms, backward_ms] = [median(0), median(1)];
         let total = count as f64 * (forward_ms + backward_ms);
-        println!("{name:<44} {count:>5} {forward_ms:>10.2} {backward_ms:>10.2} {total:>10.2}");
-        self.rows.push(Row { name: name.into(), count, forward_ms, backward_ms });
+        let first_s = (times[0][0] + times[0][1]) / 1e3;
+        println!(
+            "{name:<44} {count:>5} {forward_ms:>10.2} {backward_ms:>10.2} {total:>10.2} \
+             {first_s:>8.1}"
+        );
+        self.rows.push(Row { name: name.into(), count, first_s, forward_ms, backward_ms });
     }
 
     /// Prints the sum.

@@ -8,7 +8,7 @@ use super::super::{Problem, assert_cubes, len, problem, size};
 use super::{INPUTS, LANES, Left, ROWS, Right, Sums, TAPS, add_product, rounded};
 use crate::ops::launch::{address, buffer, empty, sum_columns};
 
-/// Voxels of the gradient in shared memory; a plane has a slice.
+/// Voxels of the gradient in shared memory; a plane has a slice, and the nine taps of one `kz`.
 const TILE: [u32; 3] = [4, 4, 16];
 const SLICE: u32 = TILE[1] * TILE[2];
 /// Per output. 4 modulo 32 banks, so that eight outputs of four voxels lie in different ones.
@@ -19,14 +19,15 @@ const INPUT_SLICE: u32 = (TILE[1] + 2) * INPUT_ROW;
 const INPUT_VOXELS: u32 = (TILE[0] + 2) * INPUT_SLICE;
 /// Per input. 12 modulo 32 banks, so that eight inputs of four voxels lie in different ones.
 const INPUT: u32 = INPUT_VOXELS + 4;
+/// Taps of a plane: with all 27, sums would fill the registers and few planes would run at a time.
+const PLANE_TAPS: u32 = 9;
 /// Units of a cube.
-const PLANES: u32 = TILE[0];
-const CUBE: u32 = PLANES * LANES;
+const CUBE: u32 = TILE[0] * 3 * LANES;
 /// Voxels that a unit brings, per channel.
 const BROUGHT: u32 = INPUT_VOXELS.div_ceil(CUBE);
 const BROUGHT_GRADIENT: u32 = (TILE[0] * SLICE).div_ceil(CUBE);
-/// Cubes that the device should have: three for each of some 130 multiprocessors, twice.
-const CUBES_WANTED: usize = 792;
+/// Cubes that the device should have: two for each of some 130 multiprocessors, twice.
+const CUBES_WANTED: usize = 528;
 
 /// A cube has 16 outputs, eight inputs and some tiles, and leaves `partials[cube z][o, c, k]`.
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -39,11 +40,12 @@ fn to_weight_kernel(x: &[f32], grad: &[f32], partials: &mut [f32], problem: Prob
     let tiles = batch * tiles_z * tiles_y * tiles_x;
     let (plane, lane) = (UNIT_POS / LANES, UNIT_POS % LANES);
     let (g, t) = (lane / 4, lane % 4);
+    let (slice, kz) = (plane % comptime!(TILE[0]), plane / comptime!(TILE[0]));
     let mut values = Shared::<[u32]>::new_slice(comptime!((INPUTS * INPUT) as usize));
     let mut gradients = Shared::<[u32]>::new_slice(comptime!((ROWS * OUTPUT) as usize));
-    let mut sums = Array::<Sums>::new(comptime!(TAPS as usize));
+    let mut sums = Array::<Sums>::new(comptime!(PLANE_TAPS as usize));
     #[unroll]
-    for tap in 0..TAPS {
+    for tap in 0..PLANE_TAPS {
         sums[tap as usize] = Sums::new(0.0f32);
     }
 
@@ -87,14 +89,16 @@ fn to_weight_kernel(x: &[f32], grad: &[f32], partials: &mut [f32], problem: Prob
             let sx = first_x + at % comptime!(TILE[2]);
             let inside = z < extent.d && y < extent.h && sx < extent.w;
             let there = (z * extent.h + y) as usize * extent.w as usize + sx as usize;
-            #[unroll]
-            for o in 0..ROWS {
-                let output = first_output + o;
-                let mut value = 0.0f32;
-                if inside && output < problem.outputs {
-                    value = grad[(n * problem.outputs + output) as usize * len(extent) + there];
+            if at < comptime!(TILE[0] * SLICE) {
+                #[unroll]
+                for o in 0..ROWS {
+                    let output = first_output + o;
+                    let mut value = 0.0f32;
+                    if inside && output < problem.outputs {
+                        value = grad[(n * problem.outputs + output) as usize * len(extent) + there];
+                    }
+                    gradients[(o * OUTPUT + at) as usize] = rounded(value);
                 }
-                gradients[(o * OUTPUT + at) as usize] = rounded(value);
             }
         }
         sync_cube();
@@ -103,7 +107,7 @@ fn to_weight_kernel(x: &[f32], grad: &[f32], partials: &mut [f32], problem: Prob
             #[unroll]
             for r in 0..comptime!(TILE[1]) {
                 let at =
-                    (g * OUTPUT + plane * SLICE + r * comptime!(TILE[2]) + half * 8 + t) as usize;
+                    (g * OUTPUT + slice * SLICE + r * comptime!(TILE[2]) + half * 8 + t) as usize;
                 let mut row = Left::empty();
                 row.insert(0usize, gradients[at]);
                 row.insert(1usize, gradients[at + comptime!((8 * OUTPUT) as usize)]);
@@ -111,29 +115,25 @@ fn to_weight_kernel(x: &[f32], grad: &[f32], partials: &mut [f32], problem: Prob
                 row.insert(3usize, gradients[at + comptime!((8 * OUTPUT + 4) as usize)]);
                 left[r as usize] = row;
             }
-            let first = g * INPUT + plane * INPUT_SLICE + half * 8 + t;
+            let first = g * INPUT + (slice + kz) * INPUT_SLICE + half * 8 + t;
             #[unroll]
-            for kz in 0..3u32 {
+            for kx in 0..3u32 {
+                let mut rows = Array::<Right>::new(comptime!((TILE[1] + 2) as usize));
                 #[unroll]
-                for kx in 0..3u32 {
-                    let mut rows = Array::<Right>::new(comptime!((TILE[1] + 2) as usize));
+                for r in 0..comptime!(TILE[1] + 2) {
+                    let at = (first + comptime!(r * INPUT_ROW + kx)) as usize;
+                    let mut row = Right::empty();
+                    row.insert(0usize, values[at]);
+                    row.insert(1usize, values[at + 4]);
+                    rows[r as usize] = row;
+                }
+                #[unroll]
+                for r in 0..comptime!(TILE[1]) {
                     #[unroll]
-                    for r in 0..comptime!(TILE[1] + 2) {
-                        let at =
-                            (first + comptime!(kz * INPUT_SLICE + r * INPUT_ROW + kx)) as usize;
-                        let mut row = Right::empty();
-                        row.insert(0usize, values[at]);
-                        row.insert(1usize, values[at + 4]);
-                        rows[r as usize] = row;
-                    }
-                    #[unroll]
-                    for r in 0..comptime!(TILE[1]) {
-                        #[unroll]
-                        for ky in 0..3u32 {
-                            let tap = comptime!(((kz * 3 + ky) * 3 + kx) as usize);
-                            let row = rows[comptime!((r + ky) as usize)];
-                            sums[tap] = add_product(left[r as usize], row, sums[tap]);
-                        }
+                    for ky in 0..3u32 {
+                        let tap = comptime!((ky * 3 + kx) as usize);
+                        let row = rows[comptime!((r + ky) as usize)];
+                        sums[tap] = add_product(left[r as usize], row, sums[tap]);
                     }
                 }
             }
@@ -141,15 +141,15 @@ fn to_weight_kernel(x: &[f32], grad: &[f32], partials: &mut [f32], problem: Prob
         tile += CUBE_COUNT_Z;
     }
 
-    // The planes add their sums one after the other, in the shared memory of the values.
-    for turn in 0..PLANES {
+    // The slices add their sums one after the other, in the shared memory of the values.
+    for turn in 0..comptime!(TILE[0]) {
         sync_cube();
-        if turn == plane {
+        if turn == slice {
             #[unroll]
-            for tap in 0..TAPS {
+            for tap in 0..PLANE_TAPS {
                 #[unroll]
                 for e in 0..4u32 {
-                    let at = (comptime!(tap * 128 + e) + lane * 4) as usize;
+                    let at = ((kz * PLANE_TAPS + tap) * 128 + lane * 4 + e) as usize;
                     let mut sum = sums[tap as usize].extract(e as usize);
                     if turn > 0 {
                         sum += f32::reinterpret(values[at]);
