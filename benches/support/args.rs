@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use burn::tensor::Device;
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 
-use super::{Bench, Case, Limits, Variant};
+use super::{Backend, Bench, Case, Limits, Variant};
 
 /// Benchmarks the fused operations against Burn's own.
 #[derive(Parser, Debug)]
@@ -43,40 +42,6 @@ pub struct Args {
     /// Passed by `cargo bench`; of no account.
     #[arg(long, hide = true)]
     bench: bool,
-}
-
-/// The backends that a binary may have.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum Backend {
-    /// burn-flex.
-    Cpu,
-    /// NVIDIA GPUs (feature `cuda`).
-    Cuda,
-    /// Vulkan, Metal or WebGPU (feature `wgpu`).
-    Wgpu,
-}
-
-impl Backend {
-    fn device(self, index: usize) -> Result<Device, String> {
-        let _ = index;
-        match self {
-            Self::Cpu => Ok(Device::flex()),
-            #[cfg(feature = "cuda")]
-            Self::Cuda => Ok(Device::cuda(index)),
-            #[cfg(feature = "wgpu")]
-            Self::Wgpu => Ok(Device::wgpu(match index {
-                0 => Default::default(),
-                index => burn::tensor::DeviceKind::DiscreteGpu(index),
-            })),
-            #[allow(unreachable_patterns)]
-            missing => {
-                let name = format!("{missing:?}").to_lowercase();
-                Err(format!(
-                    "this binary was built without {name}: build it with `--features {name}`"
-                ))
-            }
-        }
-    }
 }
 
 impl Args {

@@ -1,6 +1,7 @@
 //! Pieces of the benches: arguments, cases, timing, memory, report.
 
 mod args;
+mod backend;
 mod cases;
 mod copy;
 mod measure;
@@ -8,6 +9,7 @@ mod memory;
 mod report;
 
 pub use args::Args;
+pub use backend::Backend;
 pub use cases::{Case, Pass, Variant, cases};
 pub use measure::{Bench, Limits, Row};
 pub use memory::Counting;

@@ -175,3 +175,41 @@ pub(crate) fn sum_rows(
     }
     output
 }
+
+/// `output[i] = sum_k partials[k][i]`.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn sum_columns_kernel(partials: &[f32], output: &mut [f32], columns: u32) {
+    let at = (CUBE_POS_Y as usize * CUBE_COUNT_X as usize + CUBE_POS_X as usize) * UNITS as usize
+        + UNIT_POS as usize;
+    if at >= output.len() {
+        terminate!();
+    }
+    let mut sum = 0.0f32;
+    // Kahan: hundreds of partials of mixed sign.
+    let mut lost = 0.0f32;
+    for k in 0..columns {
+        let term = partials[k as usize * output.len() + at] - lost;
+        let next = sum + term;
+        lost = (next - sum) - term;
+        sum = next;
+    }
+    output[at] = sum;
+}
+
+/// Sums the columns of `partials` `[columns, ..]` into `output`, deterministically; few columns of
+/// many elements, where [`sum_rows`] is for many of few.
+pub(crate) fn sum_columns(partials: &CubeTensor, columns: usize, output: CubeTensor) -> CubeTensor {
+    let cubes = output.meta.shape().num_elements().div_ceil(UNITS as usize);
+    unsafe {
+        sum_columns_kernel::launch_unchecked(
+            &partials.client,
+            CubeCount::Static(cubes.min(65535) as u32, cubes.div_ceil(65535) as u32, 1),
+            CubeDim::new_1d(UNITS),
+            address(&[partials]),
+            buffer(partials),
+            buffer(&output),
+            columns as u32,
+        );
+    }
+    output
+}

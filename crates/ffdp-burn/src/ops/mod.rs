@@ -17,13 +17,17 @@ pub mod grid_sample;
 #[cfg(test)]
 mod huge;
 pub mod information;
+pub mod instance_norm;
 pub mod inverse;
 pub mod jacobian;
 pub mod joint_histogram;
 pub mod label_dice;
 pub mod lncc;
 pub mod mse;
+pub mod position_bias;
 pub mod regularity;
+pub mod upsample;
+pub mod window_attention;
 
 #[cfg(feature = "cube")]
 pub(crate) mod launch;
@@ -42,6 +46,7 @@ pub use deform::{
 pub use gaussian::{GaussianOptions, gaussian};
 pub use grid_sample::{Accumulation, GridSampleOptions, Interpolation, Padding, grid_sample, warp};
 pub use information::{Information, information_loss};
+pub use instance_norm::{InstanceNormOptions, instance_norm};
 pub use inverse::inverse;
 pub use jacobian::{jacobian, jacobian_penalty};
 pub use joint_histogram::{
@@ -50,4 +55,7 @@ pub use joint_histogram::{
 pub use label_dice::{Denominator, LabelDiceOptions, label_dice};
 pub use lncc::{GradientMode, LnccOptions, LnccWeights, lncc, weighted_lncc};
 pub use mse::mse;
+pub use position_bias::position_bias;
 pub use regularity::{bending_energy, diffusion, total_variation};
+pub use upsample::{upsample_x2, upsample_x2_join};
+pub use window_attention::window_attention;

@@ -8,10 +8,8 @@ mod conv3d;
 mod conv3d_relu;
 mod drop_path;
 pub mod initializer;
-mod upsample3d;
 
 pub use avg_pool3d::AvgPool3d;
 pub use conv3d::Conv3d;
 pub use conv3d_relu::Conv3dRelu;
 pub use drop_path::DropPath;
-pub use upsample3d::{UpsampleX2, upsample_x2};

@@ -1,10 +1,10 @@
 use burn::module::{Module, Param};
 use burn::nn::Linear;
-use burn::tensor::activation::softmax;
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{Device, Tensor};
 
 use super::window::Windows;
 use crate::nets::layers::initializer::WeightInit;
+use crate::ops::{position_bias, window_attention};
 
 /// Deviation of the initial position table.
 const TABLE_STD: f64 = 0.02;
@@ -27,14 +27,13 @@ pub struct WindowAttention {
 pub struct WindowContext {
     /// The cut.
     pub windows: Windows,
-    offset_rows: Tensor<1, Int>,
-    mask: Option<Tensor<4>>,
+    regions: Tensor<2>,
 }
 
 impl WindowContext {
-    /// Position rows and mask of `windows`, on `device`.
+    /// The regions of `windows`, on `device`.
     pub fn new(windows: Windows, device: &Device) -> Self {
-        Self { windows, offset_rows: windows.offset_rows(device), mask: windows.mask(device) }
+        Self { windows, regions: windows.regions(device) }
     }
 }
 
@@ -61,47 +60,11 @@ impl WindowAttention {
 
     /// Shapes: windows `[N * windows, tokens, C]`; output the same.
     pub fn forward(&self, x: Tensor<3>, context: &WindowContext) -> Tensor<3> {
-        let [all, tokens, c] = x.dims();
-        let head_channels = c / self.heads;
-        let [q, k, v] = self.heads_of(self.qkv.forward(x));
-        let scale = (head_channels as f64).powf(-0.5);
-        let scores = (q * scale).matmul(k.transpose()) + self.position_bias(context);
-        let scores = match &context.mask {
-            None => scores,
-            Some(mask) => add_mask(scores, mask),
-        };
-        let attended = softmax(scores, 3).matmul(v);
-        self.proj.forward(attended.swap_dims(1, 2).reshape([all, tokens, c]))
+        let qkv = self.qkv.forward(x);
+        let regions = context.regions.clone().cast(qkv.dtype());
+        let table = self.relative_position_bias_table.val();
+        let bias = position_bias(table, context.windows.window);
+        let attended = window_attention(qkv, bias, regions);
+        self.proj.forward(attended)
     }
-
-    /// Shapes: `[B, tokens, 3C]` to three of `[B, heads, tokens, C / heads]`.
-    fn heads_of(&self, qkv: Tensor<3>) -> [Tensor<4>; 3] {
-        let [all, tokens, c3] = qkv.dims();
-        let head_channels = c3 / 3 / self.heads;
-        let qkv = qkv.reshape([all, tokens, 3, self.heads, head_channels]).permute([2, 0, 3, 1, 4]);
-        std::array::from_fn(|i| qkv.clone().slice_dim(0, i..i + 1).squeeze_dim(0))
-    }
-
-    /// Shape: `[1, heads, tokens, tokens]`.
-    fn position_bias(&self, context: &WindowContext) -> Tensor<4> {
-        let tokens = context.windows.tokens();
-        self.relative_position_bias_table
-            .val()
-            .select(0, context.offset_rows.clone())
-            .reshape([1, tokens, tokens, self.heads])
-            .permute([0, 3, 1, 2])
-    }
-}
-
-/// Shapes: scores `[N * windows, heads, tokens, tokens]`, mask `[windows, 1, tokens, tokens]`.
-fn add_mask(scores: Tensor<4>, mask: &Tensor<4>) -> Tensor<4> {
-    let [all, heads, t, _] = scores.dims();
-    let windows = mask.dims()[0];
-    let mask = mask.clone().cast(scores.dtype());
-    if all == windows {
-        return scores + mask;
-    }
-    let mask = mask.unsqueeze::<5>();
-    let scores = scores.reshape([all / windows, windows, heads, t, t]) + mask;
-    scores.reshape([all, heads, t, t])
 }

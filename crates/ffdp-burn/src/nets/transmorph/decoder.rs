@@ -4,7 +4,8 @@ use burn::tensor::Tensor;
 use super::config::{HEAD_CHANNELS, Resolution};
 use super::encoder::IMAGES;
 use crate::nets::layers::initializer::WeightInit;
-use crate::nets::layers::{AvgPool3d, Conv3dRelu, upsample_x2};
+use crate::nets::layers::{AvgPool3d, Conv3dRelu};
+use crate::ops::upsample_x2_join;
 
 /// Upsamples by two, joins a skip connection and convolves twice.
 #[derive(Module, Debug)]
@@ -26,8 +27,7 @@ impl DecoderBlock {
     /// Shapes: x `[N, C_in, D, H, W]`, skip `[N, C_skip, 2D, 2H, 2W]`; output
     /// `[N, C_out, 2D, 2H, 2W]`.
     pub fn forward(&self, x: Tensor<5>, skip: Tensor<5>) -> Tensor<5> {
-        let joined = Tensor::cat(vec![upsample_x2(x), skip], 1);
-        self.conv2.forward(self.conv1.forward(joined))
+        self.conv2.forward(self.conv1.forward(upsample_x2_join(x, skip)))
     }
 }
 

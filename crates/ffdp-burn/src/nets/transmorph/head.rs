@@ -2,8 +2,9 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 
 use super::config::{HEAD_CHANNELS, Resolution};
+use crate::nets::layers::Conv3d;
 use crate::nets::layers::initializer::WeightInit;
-use crate::nets::layers::{Conv3d, upsample_x2};
+use crate::ops::upsample_x2;
 
 /// Deviation of the initial weights: the untrained flow is zero to about 1e-4 voxel.
 const HEAD_STD: f64 = 1e-5;

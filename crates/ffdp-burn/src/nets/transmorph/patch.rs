@@ -10,7 +10,8 @@ use crate::nets::layers::initializer::WeightInit;
 /// Cuts a volume into patches of 4^3 voxels and projects each to a token, then normalises it.
 #[derive(Module, Debug)]
 pub struct PatchEmbed {
-    /// Convolution with kernel and stride 4.
+    /// Convolution with kernel and stride 4; computed as one product of matrices, since Burn's
+    /// gradient of its weight is a convolution with a kernel of the size of the token grid.
     pub proj: Conv3d,
     /// Over the channels of a token.
     pub norm: LayerNorm,
@@ -25,7 +26,18 @@ impl PatchEmbed {
     /// Shapes: volume `[N, C_in, D, H, W]` with extents divisible by 4; tokens
     /// `[N, D/4, H/4, W/4, C]`.
     pub fn forward(&self, volume: Tensor<5>) -> Tensor<5> {
-        self.norm.forward(self.proj.forward(volume).permute([0, 2, 3, 4, 1]))
+        let [n, c, d, h, w] = volume.dims();
+        let weight = self.proj.weight.val();
+        let (channels, inputs) = (weight.dims()[0], c * PATCH.pow(3));
+        let [d, h, w] = [d, h, w].map(|extent| extent / PATCH);
+        let patches = volume
+            .reshape([n, c, d, PATCH, h, PATCH, w, PATCH])
+            .permute([0, 2, 4, 6, 1, 3, 5, 7])
+            .reshape([n * d * h * w, inputs]);
+        let tokens = patches.matmul(weight.reshape([channels, inputs]).transpose());
+        let bias = self.proj.bias.as_ref().expect("a patch convolution has a bias");
+        let tokens = tokens + bias.val().unsqueeze();
+        self.norm.forward(tokens.reshape([n, d, h, w, channels]))
     }
 }
 
@@ -99,6 +111,19 @@ mod tests {
         let joined = join_neighbours(tokens);
         assert_eq!(joined.dims(), [2, 2, 1, 1, 40]);
         assert_eq!(joined.sum().into_scalar::<f32>(), (2 * 3 * 2 * 5) as f32);
+    }
+
+    #[test]
+    fn patches_are_those_of_the_convolution() {
+        let device = Device::flex();
+        let embed = PatchEmbed::new(2, 6, &mut WeightInit::new(0, &device));
+        let count = 2 * 2 * 8 * 12 * 4;
+        let volume = Tensor::<1, Int>::arange(0..count, &device).float().sin();
+        let volume = volume.reshape([2, 2, 8, 12, 4]);
+        let convolved = embed.proj.forward(volume.clone()).permute([0, 2, 3, 4, 1]);
+        let difference = embed.forward(volume) - embed.norm.forward(convolved);
+        // Sums of 128 products in another order, normalised.
+        assert!(difference.abs().max().into_scalar::<f32>() < 1e-5);
     }
 
     #[test]

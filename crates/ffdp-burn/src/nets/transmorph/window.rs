@@ -1,14 +1,11 @@
 use burn::tensor::ops::PadMode;
-use burn::tensor::{Device, Int, Tensor, TensorData};
-
-/// Added to the score of a pair of tokens that must not attend to each other.
-const MASKED: f32 = -100.0;
+use burn::tensor::{Device, Tensor, TensorData};
 
 /// How a grid of tokens is cut into (shifted) windows.
 ///
 /// The grid is padded with zeros at its far ends to a multiple of the window, rolled back by the
 /// shift and cut. After a roll the last windows along an axis hold tokens from both ends of the
-/// grid, which [`Windows::mask`] keeps apart. The padding itself is not masked, as published.
+/// grid, which [`Windows::regions`] keeps apart. The padding itself is not masked, as published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Windows {
     /// Extents of the token grid (D, H, W).
@@ -82,29 +79,24 @@ impl Windows {
         tokens.slice([0..n, 0..d, 0..h, 0..w, 0..c])
     }
 
-    /// The mask of shifted windows: 0 within a region, -100 across, `None` without shift.
+    /// The region of every token after the roll; only tokens of one region attend to each other.
     ///
     /// Along an axis of P tokens with window w and shift s the rolled grid has three regions,
     /// `[0, P - w)`, `[P - w, P - s)` and `[P - s, P)`; only the last two share windows. 27 in all.
     ///
-    /// Shape: `[windows, 1, tokens, tokens]`.
-    pub fn mask(&self, device: &Device) -> Option<Tensor<4>> {
-        if self.shift == [0; 3] {
-            return None;
-        }
-        let regions = self.regions();
+    /// Shape: `[windows, tokens]`; `[1, tokens]` without shift, all the same.
+    pub fn regions(&self, device: &Device) -> Tensor<2> {
         let n = self.tokens();
+        if self.shift == [0; 3] {
+            return Tensor::zeros([1, n], device);
+        }
+        let regions = self.region_codes();
         let count = regions.len() / n;
-        // Only the region of each token is sent; the pairs are compared on the device.
-        let regions = Tensor::<2>::from_data(TensorData::new(regions, [count, n]), device);
-        let rows = regions.clone().unsqueeze_dim::<3>(2).expand([count, n, n]);
-        let columns = regions.unsqueeze_dim::<3>(1).expand([count, n, n]);
-        let apart = rows.not_equal(columns);
-        Some((apart.float() * MASKED).unsqueeze_dim(1))
+        Tensor::from_data(TensorData::new(regions, [count, n]), device)
     }
 
     /// The region (0 to 26) of every token, window by window.
-    fn regions(&self) -> Vec<f32> {
+    fn region_codes(&self) -> Vec<f32> {
         let padded = self.padded();
         let region = |axis: usize, i: usize| {
             let (extent, window, shift) = (padded[axis], self.window[axis], self.shift[axis]);
@@ -130,35 +122,12 @@ impl Windows {
         }
         regions
     }
-
-    /// For each pair of tokens of a window, the row of the position table that holds their offset.
-    ///
-    /// An offset (a, b, c), each from `-(w-1)` to `w-1`, has the row
-    /// `((a + wd - 1)(2 wh - 1) + b + wh - 1)(2 ww - 1) + c + ww - 1`.
-    ///
-    /// Shape: `[tokens * tokens]`, query-major.
-    pub fn offset_rows(&self, device: &Device) -> Tensor<1, Int> {
-        let [wd, wh, ww] = self.window;
-        let position = |t: usize| [t / (wh * ww), t / ww % wh, t % ww];
-        let n = self.tokens();
-        let mut rows = Vec::with_capacity(n * n);
-        for query in (0..n).map(position) {
-            for key in (0..n).map(position) {
-                let [a, b, c]: [usize; 3] =
-                    std::array::from_fn(|axis| query[axis] + self.window[axis] - 1 - key[axis]);
-                rows.push((((a * (2 * wh - 1)) + b) * (2 * ww - 1) + c) as i32);
-            }
-        }
-        debug_assert!(
-            rows.iter().all(|&r| (r as usize) < (2 * wd - 1) * (2 * wh - 1) * (2 * ww - 1))
-        );
-        Tensor::from_data(TensorData::new(rows, [n * n]), device)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use burn::tensor::Int;
 
     fn numbered(shape: [usize; 5]) -> Tensor<5> {
         let count = shape.iter().product::<usize>() as i64;
@@ -196,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mask_separates_tokens_that_were_not_neighbours() {
+    fn regions_separate_tokens_that_were_not_neighbours() {
         let windows = Windows::shifted([4, 6, 4], [4, 2, 3]);
         let padded = [4, 6, 6];
         assert_eq!(windows.padded(), padded);
@@ -205,9 +174,9 @@ mod tests {
         let origin = Windows { grid: padded, ..windows }.partition(numbered([1, d, h, w, 1]));
         let origin: Vec<f32> = origin.into_data().try_to_vec().unwrap();
         let n = windows.tokens();
-        let mask: Vec<f32> =
-            windows.mask(&Device::flex()).unwrap().into_data().try_to_vec().unwrap();
-        assert_eq!(mask.len(), origin.len() * n);
+        let regions = windows.regions(&Device::flex());
+        assert_eq!(regions.dims(), [origin.len() / n, n]);
+        let regions: Vec<f32> = regions.into_data().try_to_vec().unwrap();
         for (window, tokens) in origin.chunks(n).enumerate() {
             let at = |i: usize| {
                 let t = tokens[i] as usize;
@@ -220,35 +189,13 @@ mod tests {
                         let wrapped = |p: [usize; 3]| p[axis] < windows.shift[axis];
                         wrapped(at(query)) == wrapped(at(key))
                     });
-                    let value = mask[(window * n + query) * n + key];
+                    let same = regions[window * n + query] == regions[window * n + key];
                     // A wrapped token shares windows only with tokens of the last window.
-                    assert_eq!(value == 0.0, together, "window {window}, {query} -> {key}");
-                    assert!(value == 0.0 || value == MASKED);
+                    assert_eq!(same, together, "window {window}, {query} -> {key}");
                 }
             }
         }
-        assert!(Windows::aligned([4, 4, 4], [2, 2, 2]).mask(&Device::flex()).is_none());
-    }
-
-    #[test]
-    fn offsets_have_distinct_rows() {
-        let windows = Windows::aligned([2, 3, 4], [2, 3, 4]);
-        let rows: Vec<i32> =
-            windows.offset_rows(&Device::flex()).into_data().convert::<i32>().try_to_vec().unwrap();
-        let n = windows.tokens();
-        let mut seen = std::collections::HashMap::new();
-        let position = |t: usize| [t / 12, t / 4 % 3, t % 4].map(|p| p as i32);
-        for query in 0..n {
-            for key in 0..n {
-                let (q, k) = (position(query), position(key));
-                let offset = [q[0] - k[0], q[1] - k[1], q[2] - k[2]];
-                let row = rows[query * n + key];
-                assert_eq!(*seen.entry(row).or_insert(offset), offset, "row {row}");
-            }
-        }
-        assert_eq!(seen.len(), 3 * 5 * 7);
-        assert!(seen.keys().all(|&row| (0..3 * 5 * 7).contains(&row)));
-        // The published table starts with the most negative offset.
-        assert_eq!(seen[&0], [-1, -2, -3]);
+        let aligned = Windows::aligned([4, 4, 4], [2, 2, 2]).regions(&Device::flex());
+        assert_eq!((aligned.dims(), aligned.abs().max().into_scalar::<f32>()), ([1, 8], 0.0));
     }
 }

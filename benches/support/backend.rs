@@ -1,0 +1,39 @@
+//! Where to run.
+
+use burn::tensor::Device;
+use clap::ValueEnum;
+
+/// The backends that a binary may have.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// burn-flex.
+    Cpu,
+    /// NVIDIA GPUs (feature `cuda`).
+    Cuda,
+    /// Vulkan, Metal or WebGPU (feature `wgpu`).
+    Wgpu,
+}
+
+impl Backend {
+    /// Its device number `index`.
+    pub fn device(self, index: usize) -> Result<Device, String> {
+        let _ = index;
+        match self {
+            Self::Cpu => Ok(Device::flex()),
+            #[cfg(feature = "cuda")]
+            Self::Cuda => Ok(Device::cuda(index)),
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu => Ok(Device::wgpu(match index {
+                0 => Default::default(),
+                index => burn::tensor::DeviceKind::DiscreteGpu(index),
+            })),
+            #[allow(unreachable_patterns)]
+            missing => {
+                let name = format!("{missing:?}").to_lowercase();
+                Err(format!(
+                    "this binary was built without {name}: build it with `--features {name}`"
+                ))
+            }
+        }
+    }
+}

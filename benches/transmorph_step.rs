@@ -1,0 +1,119 @@
+//! A training step of TransMorph, as a whole and layer by layer.
+//!
+//! ```text
+//! cargo bench --bench transmorph_step                                       CPU, Tiny at 64^3
+//! cargo bench --bench transmorph_step --features cuda -- --device cuda      160x192x224
+//! cargo bench --bench transmorph_step --features cuda -- --device cuda base --layers
+//! ```
+//! A step is forward, backward and Adam (amsgrad) at batch 1, on random images: the median of
+//! several after warm-up, the device synchronised inside the timed region. `first s` is the first
+//! step, with everything that is compiled and tuned in it. `reserved GB` is what the pools of the
+//! device hold after the steps, weights and moments included. `--layers` adds the time of every
+//! layer of the network, alone: forward and backward, times its number in the network, and of its
+//! first run (`first s`).
+//!
+//! The same in PyTorch: `benches/peers/torch_transmorph.py`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use serde_json::json;
+
+#[path = "support/backend.rs"]
+mod backend;
+mod step;
+
+use backend::Backend;
+use step::{CASES, Problem};
+
+/// Benchmarks training steps of TransMorph.
+#[derive(Parser, Debug)]
+struct Args {
+    /// Only cases whose name contains this text.
+    filter: Option<String>,
+    /// Where to run.
+    #[arg(long, value_enum, default_value = "cpu")]
+    device: Backend,
+    /// Which GPU.
+    #[arg(long, default_value_t = 0)]
+    index: usize,
+    /// Extents of the images, D,H,W or one edge [CPU: 64,64,64; GPU: 160,192,224]
+    #[arg(long, value_delimiter = ',')]
+    size: Vec<usize>,
+    /// Timed steps; with 0, only the layers.
+    #[arg(long, default_value_t = 10)]
+    steps: usize,
+    /// First compare the fused layers with the CPU, values and gradients.
+    #[arg(long)]
+    check: bool,
+    /// Time the layers too.
+    #[arg(long)]
+    layers: bool,
+    /// Write the tables to this file as well.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Passed by `cargo bench`; of no account.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+impl Args {
+    fn size(&self) -> [usize; 3] {
+        match (self.size.as_slice(), self.device) {
+            (&[d, h, w], _) => [d, h, w],
+            (&[edge], _) => [edge; 3],
+            (_, Backend::Cpu) => [64; 3],
+            _ => [160, 192, 224],
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), String> {
+    let [d, h, w] = args.size();
+    if d * h * w == 0 {
+        return Err(format!("--size must be positive, got {d},{h},{w}"));
+    }
+    if args.check {
+        step::check(&args.device.device(args.index)?);
+    }
+    let problem = Problem::new([d, h, w], args.device.device(args.index)?);
+    println!("{d}x{h}x{w} on {:?}", args.device);
+    let default = if args.device == Backend::Cpu { "tiny" } else { "" };
+    let filter = args.filter.as_deref().unwrap_or(default);
+    let (mut steps, mut layers) = (Vec::new(), Vec::new());
+    step::print_header();
+    for case in CASES.iter().filter(|case| args.steps > 0 && case.name.contains(filter)) {
+        let figures = problem.measure(case, args.steps);
+        println!("{:<34} {figures}", case.name);
+        steps.push(json!({ "case": case.name, "figures": figures }));
+    }
+    if args.layers {
+        for network in step::networks(filter) {
+            layers.push(json!({ "network": network.name, "rows": problem.layers(&network) }));
+        }
+        layers.push(json!({ "network": "losses", "rows": problem.losses() }));
+        layers.push(json!({ "network": "convolutions", "rows": problem.convolutions() }));
+    }
+    let Some(path) = &args.json else { return Ok(()) };
+    let document = json!({
+        "bench": "transmorph_step",
+        "version": env!("CARGO_PKG_VERSION"),
+        "device": format!("{:?}", args.device).to_lowercase(),
+        "size": [d, h, w],
+        "steps": steps,
+        "layers": layers,
+    });
+    let text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())?;
+    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,52 @@
+//! The chain rule of the normalisation.
+
+use burn::backend::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::tensor::FloatTensor;
+
+use super::{InstanceNormOps, InstanceNormOptions};
+use crate::ops::vjp::{Vjp, record};
+
+#[derive(Clone, Copy, Debug)]
+struct InstanceNormVjp;
+
+impl<B: InstanceNormOps> Vjp<B, 1> for InstanceNormVjp {
+    /// The result and the scales; nothing where no gradient is wanted.
+    type Saved = Option<(FloatTensor<B>, FloatTensor<B>, InstanceNormOptions)>;
+
+    fn backward(
+        saved: Self::Saved,
+        grad: FloatTensor<B>,
+        _: [bool; 1],
+    ) -> [Option<FloatTensor<B>>; 1] {
+        [saved.map(|(y, scales, options)| B::instance_norm_3d_backward(y, scales, grad, options))]
+    }
+}
+
+impl<B: InstanceNormOps, C: CheckpointStrategy> InstanceNormOps for Autodiff<B, C> {
+    fn instance_norm_3d(x: FloatTensor<Self>, options: InstanceNormOptions) -> FloatTensor<Self> {
+        record::<B, C, _, 1>(InstanceNormVjp, [x], |[x], [wanted]| {
+            if !wanted {
+                return (B::instance_norm_3d(x, options), None);
+            }
+            let (y, scales) = B::instance_norm_3d_with_scales(x, options);
+            (y.clone(), Some((y, scales, options)))
+        })
+    }
+
+    fn instance_norm_3d_with_scales(
+        _: FloatTensor<Self>,
+        _: InstanceNormOptions,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        panic!("instance_norm: second-order gradients are not supported")
+    }
+
+    fn instance_norm_3d_backward(
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: InstanceNormOptions,
+    ) -> FloatTensor<Self> {
+        panic!("instance_norm: second-order gradients are not supported")
+    }
+}

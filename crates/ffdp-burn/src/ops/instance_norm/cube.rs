@@ -1,0 +1,394 @@
+//! The normalisation on the GPU: the moments of pieces, merged; the result; backward likewise.
+//!
+//! Moments are merged by Chan's formula: a cube sums differences from a voxel of its own piece, then
+//! the means and variances of the pieces are put together. An offset of a channel costs no digits.
+
+use burn::backend::tensor::FloatTensor;
+use burn_cubecl::CubeBackend;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::{InstanceNormOps, InstanceNormOptions};
+use crate::ops::launch::{
+    UNITS, address, assert_f32, buffer, empty, sum_in_tree, sum_over_cube, sum_rows,
+};
+
+/// Vectors of a piece, at least: 8 for each unit, so that sums in the cube are a small part.
+const LEAST: usize = 8 * UNITS as usize;
+/// Pieces of a channel, at most.
+const MOST_PIECES: usize = 512;
+
+/// How the vectors of the channels are dealt to cubes: cube x a piece, cube y and z a row.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+struct Plan {
+    /// Channels of all samples.
+    rows: u32,
+    /// Vectors of a row.
+    len: u32,
+    /// Vectors of a piece.
+    piece: u32,
+}
+
+/// The row of this cube; may lie beyond the last.
+#[cube]
+fn own_row() -> u32 {
+    CUBE_POS_Z * CUBE_COUNT_Y + CUBE_POS_Y
+}
+
+/// The sum of a vector's lanes.
+#[cube]
+fn across<N: Size>(vector: Vector<f32, N>, #[comptime] lanes: u32) -> f32 {
+    let mut sum = 0.0f32;
+    #[unroll]
+    for i in 0..lanes {
+        sum += vector.extract(i as usize);
+    }
+    sum
+}
+
+/// Means and variances of the pieces, `moments[2][row][piece]`.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn moments_kernel<N: Size>(
+    x: &[Vector<f32, N>],
+    moments: &mut [f32],
+    plan: Plan,
+    #[comptime] lanes: u32,
+) {
+    let row = own_row();
+    if row >= plan.rows {
+        terminate!();
+    }
+    let start = row as usize * plan.len as usize;
+    let first = CUBE_POS_X * plan.piece;
+    let stop = min(first + plan.piece, plan.len);
+    let pivot = x[start + first as usize].extract(0usize);
+    let mut sum = Vector::<f32, N>::new(0.0f32);
+    let mut squares = Vector::<f32, N>::new(0.0f32);
+    let mut i = first + UNIT_POS;
+    while i < stop {
+        let d = x[start + i as usize] - Vector::<f32, N>::new(pivot);
+        sum += d;
+        squares += d * d;
+        i += UNITS;
+    }
+    let mut tree = Shared::<[f32]>::new_slice(256usize);
+    let sum = sum_in_tree(&mut tree, across(sum, lanes));
+    let squares = sum_in_tree(&mut tree, across(squares, lanes));
+    if UNIT_POS == 0 {
+        let count = f32::cast_from((stop - first) * lanes);
+        let shift = sum / count;
+        let at = row as usize * CUBE_COUNT_X as usize + CUBE_POS_X as usize;
+        moments[at] = pivot + shift;
+        let variances = plan.rows as usize * CUBE_COUNT_X as usize;
+        moments[variances + at] = max(squares / count - shift * shift, 0.0f32);
+    }
+}
+
+/// `means[row]` and `scales[row] = 1 / sqrt(v + eps)`, a cube a row.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn merge_kernel(
+    moments: &[f32],
+    means: &mut [f32],
+    scales: &mut [f32],
+    plan: Plan,
+    pieces: u32,
+    epsilon: f32,
+) {
+    let row = own_row();
+    if row >= plan.rows {
+        terminate!();
+    }
+    let start = row as usize * pieces as usize;
+    let variances = (plan.rows as usize + row as usize) * pieces as usize;
+    let total = f32::cast_from(plan.len);
+    let mut sum = 0.0f32;
+    let mut i = UNIT_POS;
+    while i < pieces {
+        let share = f32::cast_from(min(plan.piece, plan.len - i * plan.piece)) / total;
+        sum += share * moments[start + i as usize];
+        i += UNITS;
+    }
+    let mean = sum_over_cube(sum);
+    sum = 0.0f32;
+    i = UNIT_POS;
+    while i < pieces {
+        let share = f32::cast_from(min(plan.piece, plan.len - i * plan.piece)) / total;
+        let d = moments[start + i as usize] - mean;
+        sum += share * (moments[variances + i as usize] + d * d);
+        i += UNITS;
+    }
+    let variance = sum_over_cube(sum);
+    if UNIT_POS == 0 {
+        means[row as usize] = mean;
+        scales[row as usize] = 1.0f32 / (variance + epsilon).sqrt();
+    }
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn apply_kernel<N: Size>(
+    x: &[Vector<f32, N>],
+    means: &[f32],
+    scales: &[f32],
+    y: &mut [Vector<f32, N>],
+    plan: Plan,
+    slope: f32,
+    #[comptime] lanes: u32,
+) {
+    let row = own_row();
+    if row >= plan.rows {
+        terminate!();
+    }
+    let start = row as usize * plan.len as usize;
+    let (mean, scale) = (means[row as usize], scales[row as usize]);
+    let stop = min((CUBE_POS_X + 1) * plan.piece, plan.len);
+    let mut i = CUBE_POS_X * plan.piece + UNIT_POS;
+    while i < stop {
+        let values = x[start + i as usize];
+        let mut result = Vector::<f32, N>::empty();
+        #[unroll]
+        for k in 0..lanes {
+            let n = (values.extract(k as usize) - mean) * scale;
+            result.insert(k as usize, select(n > 0.0f32, n, slope * n));
+        }
+        y[start + i as usize] = result;
+        i += UNITS;
+    }
+}
+
+/// `sums[0][row][piece]` of `h` and `sums[1][row][piece]` of `h n`.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn products_kernel<N: Size>(
+    y: &[Vector<f32, N>],
+    grad: &[Vector<f32, N>],
+    sums: &mut [f32],
+    plan: Plan,
+    slope: f32,
+    #[comptime] lanes: u32,
+) {
+    let row = own_row();
+    if row >= plan.rows {
+        terminate!();
+    }
+    let start = row as usize * plan.len as usize;
+    let stop = min((CUBE_POS_X + 1) * plan.piece, plan.len);
+    let mut sum = Vector::<f32, N>::new(0.0f32);
+    let mut products = Vector::<f32, N>::new(0.0f32);
+    let mut i = CUBE_POS_X * plan.piece + UNIT_POS;
+    while i < stop {
+        let (values, grads) = (y[start + i as usize], grad[start + i as usize]);
+        // h n = (dL/dy slope) (y / slope) below zero.
+        products += grads * values;
+        let mut h = Vector::<f32, N>::empty();
+        #[unroll]
+        for k in 0..lanes {
+            let g = grads.extract(k as usize);
+            h.insert(k as usize, select(values.extract(k as usize) > 0.0f32, g, slope * g));
+        }
+        sum += h;
+        i += UNITS;
+    }
+    let mut tree = Shared::<[f32]>::new_slice(256usize);
+    let sum = sum_in_tree(&mut tree, across(sum, lanes));
+    let products = sum_in_tree(&mut tree, across(products, lanes));
+    if UNIT_POS == 0 {
+        let at = row as usize * CUBE_COUNT_X as usize + CUBE_POS_X as usize;
+        sums[at] = sum;
+        sums[plan.rows as usize * CUBE_COUNT_X as usize + at] = products;
+    }
+}
+
+/// `dL/dx` from `means[0][row]` of `h` and `means[1][row]` of `h n`.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn backward_kernel<N: Size>(
+    y: &[Vector<f32, N>],
+    grad: &[Vector<f32, N>],
+    scales: &[f32],
+    means: &[f32],
+    to_x: &mut [Vector<f32, N>],
+    plan: Plan,
+    slope: f32,
+    inverse_slope: f32,
+    #[comptime] lanes: u32,
+) {
+    let row = own_row();
+    if row >= plan.rows {
+        terminate!();
+    }
+    let start = row as usize * plan.len as usize;
+    let scale = scales[row as usize];
+    let (mean_h, mean_hn) = (means[row as usize], means[(plan.rows + row) as usize]);
+    let stop = min((CUBE_POS_X + 1) * plan.piece, plan.len);
+    let mut i = CUBE_POS_X * plan.piece + UNIT_POS;
+    while i < stop {
+        let (values, grads) = (y[start + i as usize], grad[start + i as usize]);
+        let mut result = Vector::<f32, N>::empty();
+        #[unroll]
+        for k in 0..lanes {
+            let (v, g) = (values.extract(k as usize), grads.extract(k as usize));
+            let above = v > 0.0f32;
+            let n = select(above, v, inverse_slope * v);
+            let h = select(above, g, slope * g);
+            result.insert(k as usize, scale * (h - mean_h - n * mean_hn));
+        }
+        to_x[start + i as usize] = result;
+        i += UNITS;
+    }
+}
+
+/// The launch of kernels over a volume.
+struct Grid {
+    rows: usize,
+    len: usize,
+    piece: usize,
+    pieces: usize,
+    lanes: usize,
+}
+
+impl Grid {
+    fn of(x: &CubeTensor) -> Self {
+        let shape = x.meta.shape();
+        let rows = shape[0] * shape[1];
+        let voxels = shape.num_elements() / rows;
+        let lanes = if voxels.is_multiple_of(4) { 4 } else { 1 };
+        let len = voxels / lanes;
+        let piece = len.div_ceil(MOST_PIECES).max(LEAST).next_multiple_of(UNITS as usize).min(len);
+        assert!(
+            voxels <= u32::MAX as usize,
+            "instance_norm: {voxels} voxels a channel, more than 2^32 - 1"
+        );
+        Self { rows, len, piece, pieces: len.div_ceil(piece), lanes }
+    }
+
+    fn plan(&self) -> PlanLaunch {
+        PlanLaunch::new(self.rows as u32, self.len as u32, self.piece as u32)
+    }
+
+    /// A cube a piece, or one a row.
+    fn cubes(&self, a_row: usize) -> CubeCount {
+        let (y, z) = (self.rows.min(65535), self.rows.div_ceil(65535));
+        CubeCount::Static(a_row as u32, y as u32, z as u32)
+    }
+}
+
+fn forward(x: CubeTensor, o: InstanceNormOptions) -> (CubeTensor, CubeTensor) {
+    let x = into_contiguous(x);
+    let grid = Grid::of(&x);
+    let moments = empty(&x, [2 * grid.rows * grid.pieces]);
+    let (means, scales) = (empty(&x, [grid.rows]), empty(&x, [grid.rows]));
+    let y = empty(&x, x.meta.shape().clone());
+    let (client, dim, width) = (&x.client, CubeDim::new_1d(UNITS), address(&[&x, &moments]));
+    unsafe {
+        moments_kernel::launch_unchecked(
+            client,
+            grid.cubes(grid.pieces),
+            dim,
+            width,
+            grid.lanes,
+            buffer(&x),
+            buffer(&moments),
+            grid.plan(),
+            grid.lanes as u32,
+        );
+        merge_kernel::launch_unchecked(
+            client,
+            grid.cubes(1),
+            dim,
+            width,
+            buffer(&moments),
+            buffer(&means),
+            buffer(&scales),
+            grid.plan(),
+            grid.pieces as u32,
+            o.epsilon as f32,
+        );
+        apply_kernel::launch_unchecked(
+            client,
+            grid.cubes(grid.pieces),
+            dim,
+            width,
+            grid.lanes,
+            buffer(&x),
+            buffer(&means),
+            buffer(&scales),
+            buffer(&y),
+            grid.plan(),
+            o.slope as f32,
+            grid.lanes as u32,
+        );
+    }
+    (y, scales)
+}
+
+fn backward(
+    y: CubeTensor,
+    scales: CubeTensor,
+    grad: CubeTensor,
+    o: InstanceNormOptions,
+) -> CubeTensor {
+    let (y, grad) = (into_contiguous(y), into_contiguous(grad));
+    let grid = Grid::of(&y);
+    let sums = empty(&y, [2 * grid.rows * grid.pieces]);
+    let to_x = empty(&y, y.meta.shape().clone());
+    let (client, dim, width) = (&y.client, CubeDim::new_1d(UNITS), address(&[&y, &sums]));
+    unsafe {
+        products_kernel::launch_unchecked(
+            client,
+            grid.cubes(grid.pieces),
+            dim,
+            width,
+            grid.lanes,
+            buffer(&y),
+            buffer(&grad),
+            buffer(&sums),
+            grid.plan(),
+            o.slope as f32,
+            grid.lanes as u32,
+        );
+    }
+    let mean = 1.0 / (grid.len * grid.lanes) as f32;
+    let means = sum_rows(&sums, 2 * grid.rows, grid.pieces, mean);
+    unsafe {
+        backward_kernel::launch_unchecked(
+            client,
+            grid.cubes(grid.pieces),
+            dim,
+            width,
+            grid.lanes,
+            buffer(&y),
+            buffer(&grad),
+            buffer(&scales),
+            buffer(&means),
+            buffer(&to_x),
+            grid.plan(),
+            o.slope as f32,
+            (1.0 / o.slope) as f32,
+            grid.lanes as u32,
+        );
+    }
+    to_x
+}
+
+impl InstanceNormOps for CubeBackend {
+    fn instance_norm_3d(x: FloatTensor<Self>, options: InstanceNormOptions) -> FloatTensor<Self> {
+        Self::instance_norm_3d_with_scales(x, options).0
+    }
+
+    fn instance_norm_3d_with_scales(
+        x: FloatTensor<Self>,
+        options: InstanceNormOptions,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        assert_f32("instance_norm", &[&x]);
+        forward(x, options)
+    }
+
+    fn instance_norm_3d_backward(
+        y: FloatTensor<Self>,
+        scales: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        options: InstanceNormOptions,
+    ) -> FloatTensor<Self> {
+        assert_f32("instance_norm", &[&y, &scales, &grad]);
+        backward(y, scales, grad, options)
+    }
+}
