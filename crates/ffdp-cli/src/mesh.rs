@@ -1,8 +1,10 @@
-//! `--device`, `--devices`, `--shards`, `--device-memory`: where a registration runs, and in how many parts.
+//! `--device`, `--shards`, `--device-memory`: where a registration runs, and in how many parts.
+//!
+//! One device only: the library drives several ([`Mesh`]), but a run over two GPUs gave a wrong field, and
+//! what was changed since has not run on two.
 
 use std::fmt;
 
-use burn::tensor::Device;
 use clap::Args;
 use ffdp_burn::image::Geometry;
 use ffdp_burn::parallel::Mesh;
@@ -17,14 +19,11 @@ pub struct MeshArguments {
     /// Where to compute; only what was compiled in is accepted.
     #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
     device: DeviceChoice,
-    /// Several devices, which share the greedy stages; linear ones run on the first.
-    #[arg(long, value_name = "cuda:0,cuda:1,..", value_delimiter = ',', conflicts_with = "device")]
-    devices: Option<Vec<DeviceChoice>>,
-    /// Parts into which greedy stages cut the images, over all devices; more than devices save memory
-    /// [one for each device]
+    /// Parts into which greedy stages cut the images, one after the other on the device: less memory, a
+    /// little slower [default: 1]
     #[arg(long, value_name = "N")]
     shards: Option<usize>,
-    /// Memory of each device, GB: greedy stages are cut into as many parts as it asks for.
+    /// Memory of the device, GB: greedy stages are cut into as many parts as it asks for.
     #[arg(long, value_name = "GB", conflicts_with = "shards")]
     device_memory: Option<f64>,
 }
@@ -32,33 +31,20 @@ pub struct MeshArguments {
 impl MeshArguments {
     /// The device that holds what is not cut.
     pub fn first(&self) -> DeviceChoice {
-        self.devices.as_ref().and_then(|devices| devices.first().copied()).unwrap_or(self.device)
+        self.device
     }
 
-    fn choices(&self) -> Vec<DeviceChoice> {
-        self.devices.clone().unwrap_or_else(|| vec![self.device])
-    }
-
-    /// Opens the devices and counts the shards.
+    /// Opens the device and counts the shards.
     ///
     /// # Errors
-    /// When a device is named twice or does not open, or no number of shards is possible.
+    /// When the device does not open, or no number of shards is possible.
     pub fn open(&self, settings: &Settings, grids: [&Geometry; 2]) -> Outcome<Mesh> {
-        let choices = self.choices();
-        let twice = choices.iter().enumerate().find(|(k, choice)| choices[..*k].contains(choice));
-        if let Some((_, choice)) = twice {
-            return Err(Failure::user(
-                format!("--devices must name each device once, got {choice} twice"),
-                "use --shards for several parts on one device",
-            ));
-        }
         let shards = match (self.shards, self.device_memory) {
             (Some(shards), _) => shards,
-            (None, Some(gb)) => shards_needed(settings, grids, choices.len(), bytes(gb)?)?,
-            (None, None) => choices.len(),
+            (None, Some(gb)) => shards_needed(settings, grids, 1, bytes(gb)?)?,
+            (None, None) => 1,
         };
-        let opened: Outcome<Vec<Device>> = choices.iter().map(|choice| choice.open()).collect();
-        Ok(Mesh::new(&opened?, shards)?)
+        Ok(Mesh::new(&[self.device.open()?], shards)?)
     }
 }
 
@@ -75,8 +61,7 @@ fn bytes(gb: f64) -> Outcome<u64> {
 /// As reports and checkpoints name it: what decides the result.
 impl fmt::Display for MeshArguments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<String> = self.choices().iter().map(ToString::to_string).collect();
-        f.write_str(&names.join(","))?;
+        write!(f, "{}", self.device)?;
         match (self.shards, self.device_memory) {
             (Some(shards), _) => write!(f, " in {shards} shards"),
             (None, Some(gb)) => write!(f, " of {gb} GB"),

@@ -10,6 +10,7 @@ mod geometry;
 mod index_space;
 mod labels;
 mod placement;
+mod ranks;
 mod space;
 mod volume;
 

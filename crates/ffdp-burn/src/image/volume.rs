@@ -1,8 +1,10 @@
 //! A volume of intensities.
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
+use rayon::prelude::*;
 
 use super::geometry::Geometry;
+use super::ranks::Ranks;
 use crate::error::{Error, Result};
 
 /// Intensities on a grid: one f32 per voxel, x fastest, then y, then z.
@@ -82,12 +84,12 @@ impl Volume {
             let what = "percentiles must lie in 0..=100";
             return Err(Error::invalid(what, percents, "choose, for example, 1 and 99"));
         }
-        let mut finite: Vec<f32> = self.data.iter().copied().filter(|v| v.is_finite()).collect();
-        if finite.is_empty() {
+        let ranks = Ranks::of(&self.data);
+        if ranks.count() == 0 {
             let what = "a volume must hold at least one finite voxel";
             return Err(Error::invalid(what, format_args!("none"), "check the file"));
         }
-        Ok(percents.map(|percent| percentile(&mut finite, percent)))
+        Ok(percents.map(|percent| percentile(&ranks, percent)))
     }
 
     /// The volume rescaled so that the percentiles `low` and `high` become 0 and 1, clamped to
@@ -117,17 +119,17 @@ impl Volume {
         // In f64: the difference of two large f32 may overflow.
         let (from, range) = (f64::from(from), f64::from(to) - f64::from(from));
         let rescale = |&v: &f32| ((f64::from(v) - from) / range).clamp(0.0, 1.0) as f32;
-        let data = self.data.iter().map(rescale).collect();
+        let data = self.data.par_iter().map(rescale).collect();
         Self { data, geometry: self.geometry.clone() }
     }
 }
 
-/// Percentile of unordered finite values, which are reordered in passing.
-fn percentile(values: &mut [f32], percent: f64) -> f32 {
-    let rank = percent / 100.0 * (values.len() - 1) as f64;
-    let (_, &mut below, rest) = values.select_nth_unstable_by(rank as usize, f32::total_cmp);
-    let above = rest.iter().copied().min_by(f32::total_cmp).unwrap_or(below);
-    let (below, above) = (f64::from(below), f64::from(above));
+/// Between the values of the two ranks around it.
+fn percentile(ranks: &Ranks, percent: f64) -> f32 {
+    let rank = percent / 100.0 * (ranks.count() - 1) as f64;
+    let below = rank as usize;
+    let above = (below + 1).min(ranks.count() - 1);
+    let [below, above] = [below, above].map(|rank| f64::from(ranks.value(rank)));
     (below + (above - below) * rank.fract()) as f32
 }
 

@@ -10,6 +10,9 @@ use crate::error::{Error, Result};
 /// A device may appear several times: its shards are then *virtual*, which is how one device is
 /// tested as many, and how a field is split that would not fit into one allocation. One thread
 /// drives all devices; they work at the same time because a GPU's operations are enqueued.
+///
+/// Verified: any number of shards on the CPU and on one GPU. **Not verified: several GPUs.** A first run
+/// over two gave a wrong field; transfers have been ordered since (`transfer.rs`) and not run again.
 #[derive(Clone, Debug)]
 pub struct Mesh {
     devices: Vec<Device>,

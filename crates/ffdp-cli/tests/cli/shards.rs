@@ -1,4 +1,4 @@
-//! `--shards`, `--devices`, `--device-memory`: the same result in parts, and what is refused.
+//! `--shards`, `--device-memory`: the same result in parts, and what is refused.
 
 use ffdp_burn::io::nifti::read_displacement;
 
@@ -25,8 +25,6 @@ fn shards_give_the_same_displacement() {
     assert!(talk.contains("3 shards"), "{talk}");
     let off = whole.iter().zip(&cut).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
     assert!(off <= FIELD_MM, "{off} mm");
-    let (named, _) = field("named", &["--devices", "cpu", "--shards", "3"]);
-    assert_eq!(named, cut);
     // 85 bytes for each of 32^3 voxels: the whole takes 100, with the images that are not cut.
     let (_, talk) = field("memory", &["--device-memory", "0.0028", "-v"]);
     assert!(talk.contains(" shards"), "{talk}");
@@ -39,8 +37,6 @@ fn meshes_that_make_no_sense_are_refused() {
     for (more, words) in [
         (&["--shards", "0"][..], &["shard", "0"][..]),
         (&["--shards", "2", "--transform", "syn"], &["greedy", "syn", "help:"]),
-        (&["--devices", "cpu,cpu"], &["twice", "--shards"]),
-        (&["--devices", "cpu,gpu"], &["unknown device"]),
         (&["--device-memory", "0"], &["positive", "0"]),
         (&["--device-memory", "0.001"], &["bytes", "available"]),
         (&["--device-memory", "8", "--shards", "2"], &["--shards"]),
