@@ -39,10 +39,10 @@ impl Journal {
     /// # Errors
     /// A file that cannot be written.
     pub fn open(path: &Path, epochs: usize) -> Result<Self> {
-        let kept = if epochs == 0 { Vec::new() } else { read(path)? };
-        let kept: Vec<Record> =
-            kept.into_iter().filter(|record| number(record, "epoch") <= epochs as f64).collect();
-        let lines: String = kept.iter().map(line).collect();
+        let mut kept = if epochs == 0 { Vec::new() } else { read_lines(path)? };
+        kept.retain(|(record, _)| number(record, "epoch") <= epochs as f64);
+        // As they were written: numbers that are read and printed again may differ in the last bit.
+        let lines: String = kept.iter().map(|(_, line)| format!("{line}\n")).collect();
         write_text(path, &lines)?;
         let file = File::options().append(true).open(path);
         let mut journal = Self {
@@ -52,7 +52,7 @@ impl Journal {
             steps: HashMap::new(),
             epochs: HashMap::new(),
         };
-        kept.iter().for_each(|record| journal.remember(record));
+        kept.iter().for_each(|(record, _)| journal.remember(record));
         Ok(journal)
     }
 
@@ -139,12 +139,18 @@ fn line(record: &Record) -> String {
 /// # Errors
 /// A file that cannot be read, or a line that is no JSON object.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
+    Ok(read_lines(path)?.into_iter().map(|(record, _)| record).collect())
+}
+
+/// [`read`], each record with its line.
+fn read_lines(path: &Path) -> Result<Vec<(Record, String)>> {
     let text = std::fs::read_to_string(path).map_err(|error| Error::io(path, "read", error))?;
     let parse = |(index, line): (usize, &str)| {
-        serde_json::from_str(line).map_err(|error| {
+        let record = serde_json::from_str(line).map_err(|error| {
             let what = format!("{} line {}: {error}", path.display(), index + 1);
             Error::invalid(what, line, "remove the line, or start a new run in another --out")
-        })
+        })?;
+        Ok((record, line.to_string()))
     };
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().enumerate().map(parse).collect()
