@@ -100,7 +100,7 @@ fn run(args: &Args) -> Result<(), String> {
     }
     if args.layers {
         for network in step::networks(filter) {
-            layers.push(json!({ "network": network.name, "rows": problem.layers(&network) }));
+            layers.push(json!({ "network": network.name, "rows": problem.layers(network) }));
         }
         layers.push(json!({ "network": "losses", "rows": problem.losses() }));
         layers.push(json!({ "network": "convolutions", "rows": problem.convolutions() }));
