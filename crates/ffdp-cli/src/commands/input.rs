@@ -18,6 +18,26 @@ pub struct Reading {
     pub nan_policy: NanPolicy,
 }
 
+/// The labels that `--labels` asked for, or all of either map in ascending order.
+pub fn label_ids([fixed, moving]: [&LabelMap; 2], asked: Option<&[i32]>) -> Outcome<Vec<i32>> {
+    let (in_fixed, in_moving) = (fixed.ids(), moving.ids());
+    let Some(asked) = asked else {
+        let mut ids = [in_fixed, in_moving].concat();
+        ids.sort_unstable();
+        ids.dedup();
+        return Ok(ids);
+    };
+    // The background is no label of a map, and may be asked for.
+    let unknown = |id: &&i32| **id != 0 && !in_fixed.contains(id) && !in_moving.contains(id);
+    match asked.iter().find(unknown) {
+        None => Ok(asked.to_vec()),
+        Some(id) => Err(Failure::user(
+            format!("neither label map holds the label {id} of --labels"),
+            format!("the fixed map holds {in_fixed:?}, the moving map {in_moving:?}"),
+        )),
+    }
+}
+
 /// Corresponding landmarks of two files, in RAS mm; one space for the numbers of each.
 pub fn landmark_pairs(
     [first, second]: [&Path; 2],

@@ -123,7 +123,7 @@ fn on_grid(image: &Volume, grid: &Geometry) -> Volume {
 }
 
 #[test]
-#[ignore = "minutes on a CPU"]
+#[ignore = "minutes on a CPU, and not reached: 5.0 -> 2.8 voxels (docs/registration.md)"]
 fn a_known_warp_between_modalities_is_found_to_half_a_voxel() {
     let Some(data) = data() else { return };
     let read = |name: &str| read_volume(data.join(name)).expect("readable");

@@ -11,7 +11,8 @@ use ffdp_burn::ops::Interpolation;
 use ffdp_burn::transform::Composite;
 
 use super::pairs::Pair;
-use crate::failure::{Failure, Outcome};
+use crate::commands::input::label_ids;
+use crate::failure::Outcome;
 
 /// A pair in host memory.
 pub struct Images {
@@ -41,20 +42,7 @@ impl Images {
 
     /// The labels asked for, or all of either map, in ascending order.
     pub fn ids(&self, asked: Option<&[i32]>) -> Outcome<Vec<i32>> {
-        let both = [&self.fixed_labels, &self.moving_labels].map(LabelMap::ids);
-        let Some(asked) = asked else {
-            let mut ids = both.concat();
-            ids.sort_unstable();
-            ids.dedup();
-            return Ok(ids);
-        };
-        match asked.iter().find(|id| !both.iter().any(|ids| ids.contains(id))) {
-            None => Ok(asked.to_vec()),
-            Some(id) => Err(Failure::user(
-                format!("neither label map holds the label {id} of --labels"),
-                format!("the fixed map holds {:?}, the moving map {:?}", both[0], both[1]),
-            )),
-        }
+        label_ids([&self.fixed_labels, &self.moving_labels], asked)
     }
 }
 

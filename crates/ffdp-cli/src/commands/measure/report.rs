@@ -11,7 +11,8 @@ use serde::Serialize;
 
 use super::MeasureArguments;
 use super::inputs::Inputs;
-use crate::failure::{Failure, Outcome};
+use crate::commands::input::label_ids;
+use crate::failure::Outcome;
 
 /// Everything that was measured; a part is missing when its files were not given.
 #[derive(Debug, Serialize)]
@@ -119,7 +120,7 @@ impl Report {
         if let (true, Some([fixed, _]), Some(moving)) =
             (request.learn2reg, &inputs.labels, &inputs.moving_labels)
         {
-            let ids = ids(request, fixed, moving);
+            let ids = label_ids([fixed, moving], request.labels.as_deref())?;
             let displacement = &warp.values;
             let case = Learn2RegCase { fixed, moving, displacement, ids: &ids, landmarks: None };
             report.learn2reg = Some(learn2reg(&case)?);
@@ -187,16 +188,8 @@ impl Labels {
         moved: &LabelMap,
     ) -> Outcome<Self> {
         let moving = inputs.moving_labels.as_ref().unwrap_or(moved);
-        let (in_fixed, in_moving) = (fixed.ids(), moving.ids());
-        let ids = ids(request, fixed, moving);
-        let unknown = |id: &&i32| **id != 0 && !in_fixed.contains(id) && !in_moving.contains(id);
-        if let Some(id) = ids.iter().find(unknown) {
-            return Err(Failure::user(
-                format!("neither label map holds the label {id} of --labels"),
-                format!("the fixed map holds {in_fixed:?}, the moving map {in_moving:?}"),
-            ));
-        }
-        let dice = dice_of(&fixed.data, &moved.data, &ids)?.counting_lost(&in_moving);
+        let ids = label_ids([fixed, moving], request.labels.as_deref())?;
+        let dice = dice_of(&fixed.data, &moved.data, &ids)?.counting_lost(&moving.ids());
         let surfaces = surface_distances(fixed, moved, &ids, DistanceUnit::Millimetres)?;
         let mean = |measure: fn(&LabelSurface) -> f64| surface_mean(&surfaces, measure);
         let listed = |holds: &dyn Fn(&LabelDice) -> bool| -> Vec<i32> {
@@ -222,15 +215,4 @@ impl Labels {
 fn rows(dice: DiceScores, surfaces: Vec<LabelSurface>) -> Vec<Label> {
     let pairs = dice.labels.into_iter().zip(surfaces);
     pairs.map(|(overlap, surface)| Label { overlap, surface }).collect()
-}
-
-/// The labels asked for, or all of either map in ascending order.
-fn ids(request: &MeasureArguments, fixed: &LabelMap, moving: &LabelMap) -> Vec<i32> {
-    if let Some(ids) = &request.labels {
-        return ids.clone();
-    }
-    let mut ids = [fixed.ids(), moving.ids()].concat();
-    ids.sort_unstable();
-    ids.dedup();
-    ids
 }
