@@ -25,6 +25,13 @@ impl Conv3d {
         Self { weight: init.uniform([c_out, c_in, 3, 3, 3], bound), bias: None }
     }
 
+    /// With PyTorch's default initial values for weights and bias, U(+-1/sqrt(27 C_in)).
+    pub fn with_bias(c_in: usize, c_out: usize, init: &mut WeightInit) -> Self {
+        let bound = 1.0 / ((27 * c_in) as f64).sqrt();
+        let weight = init.uniform([c_out, c_in, 3, 3, 3], bound);
+        Self { weight, bias: Some(init.uniform([c_out], bound)) }
+    }
+
     /// With weights N(0, std^2) and a bias of 0.
     pub fn near_zero(c_in: usize, c_out: usize, std: f64, init: &mut WeightInit) -> Self {
         let weight = init.normal([c_out, c_in, 3, 3, 3], std);

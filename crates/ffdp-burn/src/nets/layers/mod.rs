@@ -8,8 +8,10 @@ mod conv3d;
 mod conv3d_relu;
 mod drop_path;
 pub mod initializer;
+mod max_pool3d;
 
 pub use avg_pool3d::AvgPool3d;
 pub use conv3d::Conv3d;
 pub use conv3d_relu::Conv3dRelu;
 pub use drop_path::DropPath;
+pub use max_pool3d::MaxPool3d;
