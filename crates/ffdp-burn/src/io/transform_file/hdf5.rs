@@ -7,14 +7,15 @@
 //! ```
 //! ITK before 5 wrote `TranformParameters` and `TranformFixedParameters`, without the s.
 
+use std::io;
 use std::path::Path;
 
-use hdf5_pure::{Dataset, File};
+use hdf5_pure::{Dataset, File, FileBuilder, LibVer};
 
 use super::parts::ItkTransform;
 use super::reject;
 use crate::error::Result;
-use crate::io::check_memory;
+use crate::io::{check_memory, write_atomically};
 
 const FIX: &str = "write it again with ANTs or SimpleITK, or store its parts in files of their own";
 
@@ -55,4 +56,33 @@ fn read_numbers(data: &Dataset, name: &str, path: &Path) -> Result<Vec<f64>> {
     let count = shape.iter().try_fold(8u64, |bytes, &n| bytes.checked_mul(n));
     check_memory(&format!("{}: {name}", path.display()), count.unwrap_or(u64::MAX))?;
     data.read_f64().map_err(|error| failed(&error))
+}
+
+/// As zlib counts; more takes longer and gains little on vectors.
+const DEFLATE_LEVEL: u32 = 4;
+/// Numbers that are compressed together: 512 kB.
+const CHUNK: u64 = 1 << 16;
+
+/// Writes transforms by their numbers, for HDF5 1.8 and later. The file appears whole or not at all.
+pub(super) fn write(path: &Path, transforms: &[ItkTransform]) -> Result<()> {
+    let mut file = FileBuilder::new();
+    file.with_libver_bounds(LibVer::Earliest, LibVer::V18);
+    let mut all = file.create_group("TransformGroup");
+    for (number, transform) in transforms.iter().enumerate() {
+        let ItkTransform { name, parameters, fixed_parameters } = transform;
+        let mut group = all.create_group(&number.to_string());
+        group.create_dataset("TransformType").with_vlen_strings(&[name]);
+        let lists =
+            [("TransformParameters", parameters), ("TransformFixedParameters", fixed_parameters)];
+        // A composite has none.
+        for (name, numbers) in lists.into_iter().filter(|(_, numbers)| !numbers.is_empty()) {
+            let data = group.create_dataset(name).with_f64_data(numbers);
+            if numbers.len() as u64 > CHUNK {
+                data.with_chunks(&[CHUNK]).with_shuffle().with_deflate(DEFLATE_LEVEL);
+            }
+        }
+        all.add_group(group.finish());
+    }
+    file.add_group(all.finish());
+    write_atomically(path, |out| file.finish_to(out).map_err(io::Error::other))
 }
