@@ -40,6 +40,9 @@ pub struct SettingsArguments {
     /// Width of the LNCC window in voxels; odd, 3 to 21 [default: 7].
     #[arg(long, value_name = "VOXELS")]
     pub window: Option<usize>,
+    /// Distribute the intensities of the moving image as those of the fixed one, first: for --metric mse.
+    #[arg(long)]
+    pub match_histograms: bool,
     /// Iterations at most on each level of the last stage, coarse to fine [default: 200,100,50].
     #[arg(long, value_name = "N,N,..", value_delimiter = ',')]
     pub iterations: Option<Vec<usize>>,
@@ -147,6 +150,7 @@ impl SettingsArguments {
                 ));
             }
         }
+        settings.match_histograms |= self.match_histograms;
         let mut table = Table::try_from(&settings).map_err(defect)?;
         let mut stages = Stages::of(&mut table);
         if let Some(metric) = self.metric {

@@ -40,7 +40,10 @@ pub fn read_transform(path: impl AsRef<Path>, device: &Device) -> Result<Composi
 pub fn write_transform(path: impl AsRef<Path>, transform: &Composite) -> Result<()> {
     let path = path.as_ref();
     if is_composite_name(path) {
-        return write_composite(path, &transform.steps().iter().map(part).collect::<Result<Vec<_>>>()?);
+        return write_composite(
+            path,
+            &transform.steps().iter().map(part).collect::<Result<Vec<_>>>()?,
+        );
     }
     if let Some(affine) = transform.as_affine() {
         return write_affine(path, &affine);

@@ -58,12 +58,8 @@ fn read_numbers(data: &Dataset, name: &str, path: &Path) -> Result<Vec<f64>> {
     data.read_f64().map_err(|error| failed(&error))
 }
 
-/// As zlib counts; more takes longer and gains little on vectors.
-const DEFLATE_LEVEL: u32 = 4;
-/// Numbers that are compressed together: 512 kB.
-const CHUNK: u64 = 1 << 16;
-
-/// Writes transforms by their numbers, for HDF5 1.8 and later. The file appears whole or not at all.
+/// Writes transforms by their numbers as ITK does, uncompressed: so HDF5 1.8 reads them, too. The file
+/// appears whole or not at all.
 pub(super) fn write(path: &Path, transforms: &[ItkTransform]) -> Result<()> {
     let mut file = FileBuilder::new();
     file.with_libver_bounds(LibVer::Earliest, LibVer::V18);
@@ -76,10 +72,7 @@ pub(super) fn write(path: &Path, transforms: &[ItkTransform]) -> Result<()> {
             [("TransformParameters", parameters), ("TransformFixedParameters", fixed_parameters)];
         // A composite has none.
         for (name, numbers) in lists.into_iter().filter(|(_, numbers)| !numbers.is_empty()) {
-            let data = group.create_dataset(name).with_f64_data(numbers);
-            if numbers.len() as u64 > CHUNK {
-                data.with_chunks(&[CHUNK]).with_shuffle().with_deflate(DEFLATE_LEVEL);
-            }
+            group.create_dataset(name).with_f64_data(numbers);
         }
         all.add_group(group.finish());
     }

@@ -63,6 +63,7 @@ impl Settings {
                 Stage::Greedy(greedy),
             ],
             intensity_percentiles: [1.0, 99.9],
+            match_histograms: false,
             loss_interval: 10,
             minimum_axis_voxels: 16,
         }

@@ -47,13 +47,10 @@ fn what_readers_would_refuse_is_not_written() {
     assert!(message.contains(".mat") && message.contains("xml"), "{message}");
 }
 
-/// A field on an oblique anisotropic grid, large enough to be compressed.
+/// A field on an oblique anisotropic grid.
 fn field() -> TransformPart {
-    let voxel_to_mm = Affine::from_rows([
-        [-1.8, 0.3, 0.0, 40.0],
-        [0.2, 0.0, 2.9, -31.0],
-        [0.1, 2.2, 0.0, 7.5],
-    ]);
+    let voxel_to_mm =
+        Affine::from_rows([[-1.8, 0.3, 0.0, 40.0], [0.2, 0.0, 2.9, -31.0], [0.1, 2.2, 0.0, 7.5]]);
     let geometry = Geometry::from_affine([40, 30, 20], voxel_to_mm).expect("regular");
     let values = (0..3 * geometry.len()).map(|i| (i as f32 * 0.37).sin() * 5.0).collect();
     TransformPart::Displacement { values, geometry }
