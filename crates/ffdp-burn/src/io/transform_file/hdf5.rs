@@ -10,7 +10,9 @@
 use std::io;
 use std::path::Path;
 
-use hdf5_pure::{Dataset, File, FileBuilder, LibVer};
+use hdf5_pure::{
+    CharacterSet, Dataset, Datatype, File, FileBuilder, LibVer, StringPadding, make_u8_type,
+};
 
 use super::parts::ItkTransform;
 use super::reject;
@@ -67,7 +69,8 @@ pub(super) fn write(path: &Path, transforms: &[ItkTransform]) -> Result<()> {
     for (number, transform) in transforms.iter().enumerate() {
         let ItkTransform { name, parameters, fixed_parameters } = transform;
         let mut group = all.create_group(&number.to_string());
-        group.create_dataset("TransformType").with_vlen_strings(&[name]);
+        let kind = group.create_dataset("TransformType");
+        kind.with_vlen_strings(&[name]).with_dtype(ascii_of_any_length());
         let lists =
             [("TransformParameters", parameters), ("TransformFixedParameters", fixed_parameters)];
         // A composite has none.
@@ -78,4 +81,14 @@ pub(super) fn write(path: &Path, transforms: &[ItkTransform]) -> Result<()> {
     }
     file.add_group(all.finish());
     write_atomically(path, |out| file.finish_to(out).map_err(io::Error::other))
+}
+
+/// The only kind of text that ITK reads; HDF5 converts no UTF-8 to it.
+fn ascii_of_any_length() -> Datatype {
+    Datatype::VariableLength {
+        is_string: true,
+        padding: Some(StringPadding::NullTerminate),
+        charset: Some(CharacterSet::Ascii),
+        base_type: Box::new(make_u8_type()),
+    }
 }
