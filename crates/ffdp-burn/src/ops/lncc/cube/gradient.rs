@@ -87,7 +87,7 @@ pub(super) fn gradient_kernel<N: Size>(
                         along_z[comptime!((p * SPAN + j) as usize)] = sums[p as usize];
                     }
                 }
-                store_rows(&along_z, &mut shared, &slots, &edges, &march, 0.0f32, start, k, false, tile);
+                store_rows(&along_z, &mut shared, &slots, &edges, start, k, tile);
             }
             if comptime!(!tile.shuffles) {
                 sum_rows(&mut shared, &slots, start, 3u32, tile);

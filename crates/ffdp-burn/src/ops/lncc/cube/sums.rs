@@ -59,18 +59,15 @@ pub(super) fn window_sums(
 
 /// Sums quantity `k`, of which `along_z` holds the sums along z (`SPAN` columns of every plane), along
 /// x, and stores it from `buffer` on. Without shuffles the sums along z are stored, for [`sum_rows`].
-/// Beyond the image the sum along z of a column is `beyond` where that is `filled`, else zero.
+/// Beyond the image everything is taken to be zero; if not, see [`add_beyond`].
 #[cube]
 pub(super) fn store_rows(
     along_z: &Array<f32>,
     shared: &mut Shared<[f32]>,
     slots: &Array<u32>,
     edges: &Array<f32>,
-    march: &March,
-    beyond: f32,
     buffer: u32,
     #[comptime] k: u32,
-    #[comptime] filled: bool,
     #[comptime] tile: Tile,
 ) {
     #[unroll]
@@ -83,14 +80,6 @@ pub(super) fn store_rows(
         }
         if comptime!(tile.shuffles && tile.is_box()) {
             sum_parts(&own, &mut along_x, edges, tile);
-            if comptime!(filled && tile.snug) {
-                if march.first || march.last {
-                    #[unroll]
-                    for j in 0..SPAN {
-                        along_x[j as usize] += beyond * beyond_image(march, j, tile);
-                    }
-                }
-            }
         } else if comptime!(tile.shuffles) {
             let mut row = Array::<f32>::new(comptime!((SPAN + 2 * tile.radius) as usize));
             #[unroll]
@@ -200,10 +189,36 @@ fn part(j: u32, radius: u32) -> Part {
     }
 }
 
-/// How many columns beyond the image, which a snug tile does not hold, the window around column `j` of
-/// this unit reaches.
+/// Adds to what this unit has stored of quantity `k` the columns beyond the image that a snug tile does
+/// not hold, if each of them adds up to `column` along z.
+///
+/// In memory, and after all quantities are there: branches in between would keep the compiler from
+/// overlapping them.
 #[cube]
-fn beyond_image(march: &March, #[comptime] j: u32, #[comptime] tile: Tile) -> f32 {
+pub(super) fn add_beyond(
+    shared: &mut Shared<[f32]>,
+    slots: &Array<u32>,
+    march: &March,
+    column: f32,
+    buffer: u32,
+    #[comptime] k: u32,
+    #[comptime] tile: Tile,
+) {
+    #[unroll]
+    for j in 0..SPAN {
+        let sum = column * columns_beyond(march, j, tile);
+        let at = (buffer + slots[j as usize]) & LAST_WORD;
+        #[unroll]
+        for p in 0..tile.planes {
+            let plane = comptime!(k * tile.quantity_len() + p * tile.plane_len());
+            shared[(at + plane) as usize] += sum;
+        }
+    }
+}
+
+/// How many columns beyond the image the window around column `j` of this unit reaches.
+#[cube]
+fn columns_beyond(march: &March, #[comptime] j: u32, #[comptime] tile: Tile) -> f32 {
     let column = f32::cast_from(UNIT_POS % LANES * SPAN + comptime!(j));
     let left = max(comptime!(tile.radius as f32) - column, 0.0f32);
     let right = max(column - comptime!((WIDTH - 1 - tile.radius) as f32), 0.0f32);

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::plan::{Plan, Slab, march, plane_base};
 use super::ring::{further, ring_slot};
-use super::sums::{store_rows, sum_column, sum_over_tile, sum_rows, window_sums};
+use super::sums::{add_beyond, store_rows, sum_column, sum_over_tile, sum_rows, window_sums};
 use super::tile::{SPAN, advance, centred, edges, fetch, place, run, slots};
 
 /// Product number `k` of the two images: `F`, `M`, `F^2`, `M^2`, `F M`, 1.
@@ -107,10 +107,7 @@ pub(super) fn windows_kernel<N: Size>(
                         along_z[comptime!((p * SPAN + j) as usize)] = sums[p as usize];
                     }
                 }
-                let outside = product(-centre_f * unit, -centre_m * unit, k);
-                let beyond = outside * comptime!(tile.gain());
-                let filled = comptime!(!plan.weighted);
-                store_rows(&along_z, &mut shared, &slots, &edges, &march, beyond, start, k, filled, tile);
+                store_rows(&along_z, &mut shared, &slots, &edges, start, k, tile);
             }
             if comptime!(!tile.shuffles) {
                 sum_rows(&mut shared, &slots, start, quantities, tile);
@@ -130,6 +127,16 @@ pub(super) fn windows_kernel<N: Size>(
                 fetch(moved, base, inside, &place, &mut m, slot, plan.vector);
                 if comptime!(plan.weighted) {
                     fetch(weights, base, inside, &place, &mut u, slot, plan.vector);
+                }
+            }
+            if comptime!(tile.snug && !plan.weighted) {
+                if march.first || march.last {
+                    #[unroll]
+                    for k in 0..quantities {
+                        let outside = product(-centre_f * unit, -centre_m * unit, k);
+                        let column = outside * comptime!(tile.gain());
+                        add_beyond(&mut shared, &slots, &march, column, start, k, tile);
+                    }
                 }
             }
             sync_cube();
