@@ -9,8 +9,8 @@ use cubecl::prelude::*;
 
 use super::ComposeOps;
 use crate::ops::grid_sample::cube::{
-    COLUMNS, Call, Cells, Point, Sample, Voxel, above, column_of_unit, columns, inside, interpolate,
-    len, offset, read_border, sample_border, slopes,
+    COLUMNS, Call, Cells, Point, Sample, Voxel, above, column_of_unit, columns, inside,
+    interpolate, len, offset, read_border, sample_border, slopes,
 };
 use crate::ops::grid_sample::{Accumulation, Interpolation, Padding, Sampling};
 use crate::ops::launch::{Extent, address, assert_f32, buffer, empty, extent, zeros};

@@ -20,9 +20,7 @@ impl<B: LnccOps> Vjp<B, 2> for LnccVjp {
         grad: FloatTensor<B>,
         _: [bool; 2],
     ) -> [Option<FloatTensor<B>>; 2] {
-        saved.map(|gradient| {
-            gradient.map(|gradient| B::lncc_3d_scaled(gradient, grad.clone()))
-        })
+        saved.map(|gradient| gradient.map(|gradient| B::lncc_3d_scaled(gradient, grad.clone())))
     }
 }
 

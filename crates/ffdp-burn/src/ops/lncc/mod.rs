@@ -173,12 +173,7 @@ pub fn lncc_sum(moved: Tensor<5>, fixed: Tensor<5>, options: &LnccOptions) -> Te
     scaled_sum(moved, fixed, options, 1.0)
 }
 
-fn scaled_sum(
-    moved: Tensor<5>,
-    fixed: Tensor<5>,
-    options: &LnccOptions,
-    factor: f64,
-) -> Tensor<1> {
+fn scaled_sum(moved: Tensor<5>, fixed: Tensor<5>, options: &LnccOptions, factor: f64) -> Tensor<1> {
     check(&moved, &fixed, options);
     // A placeholder: nothing reads it.
     let weights = fixed.clone().detach();

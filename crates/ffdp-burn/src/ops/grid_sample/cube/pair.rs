@@ -52,8 +52,7 @@ pub(super) fn pair(
 
 #[cube]
 fn inside_cell(position: &Point, space: &Space, #[comptime] plan: Plan) -> bool {
-    let (interpolation, padding, cells) =
-        comptime!((plan.interpolation, plan.padding, plan.cells));
+    let (interpolation, padding, cells) = comptime!((plan.interpolation, plan.padding, plan.cells));
     in_cell(position, &space.input, interpolation, padding, cells)
 }
 

@@ -190,11 +190,7 @@ pub(crate) fn in_cell(
 
 /// [`sample_at`] where [`in_cell`] holds: the upper voxel follows the lower one along every axis.
 #[cube]
-pub(crate) fn cell_sample(
-    position: &Point,
-    size: &Extent,
-    #[comptime] padding: Padding,
-) -> Sample {
+pub(crate) fn cell_sample(position: &Point, size: &Extent, #[comptime] padding: Padding) -> Sample {
     Sample {
         x: cell_tap(position.x, size.w, padding),
         y: cell_tap(position.y, size.h, padding),

@@ -2,10 +2,11 @@
 
 use cubecl::prelude::*;
 
+use super::held::{advance, fetch, place};
 use super::plan::{Plan, Slab, march};
 use super::ring::{further, ring_slot};
 use super::sums::{store_rows, sum_column, sum_rows, window_sums};
-use super::tile::{SPAN, advance, edges, fetch, place, run, slots};
+use super::tile::{SPAN, edges, run, slots};
 
 /// `partner (w * a) - target (w * b) + w * c`, the gradient to the target, with `a`, `b`, `c` the gamma
 /// fields number 0, `skip`, `skip + 1`.
@@ -101,8 +102,24 @@ pub(super) fn gradient_kernel<N: Size>(
                 let needed = ahead < march.stop + comptime!(tile.radius as i32);
                 let base = next as usize * area;
                 fetch(fields, base, needed, &place, &mut a, comptime!(known + p), plan.vector);
-                fetch(fields, base + second, needed, &place, &mut b, comptime!(known + p), plan.vector);
-                fetch(fields, base + third, needed, &place, &mut c, comptime!(known + p), plan.vector);
+                fetch(
+                    fields,
+                    base + second,
+                    needed,
+                    &place,
+                    &mut b,
+                    comptime!(known + p),
+                    plan.vector,
+                );
+                fetch(
+                    fields,
+                    base + third,
+                    needed,
+                    &place,
+                    &mut c,
+                    comptime!(known + p),
+                    plan.vector,
+                );
                 next = further(next, 1u32, &slab);
             }
             sync_cube();
@@ -119,8 +136,10 @@ pub(super) fn gradient_kernel<N: Size>(
                     if i < run.count {
                         let at = plane + (run.offset + i * slab.size.w) as usize;
                         let to_partner = (partner[at] - centre_p) * sums[i as usize];
-                        let to_target = (target[at] - centre_t) * sums[comptime!((count + i) as usize)];
-                        let rest = sums[comptime!((2 * count + i) as usize)] * comptime!(plan.unit());
+                        let to_target =
+                            (target[at] - centre_t) * sums[comptime!((count + i) as usize)];
+                        let rest =
+                            sums[comptime!((2 * count + i) as usize)] * comptime!(plan.unit());
                         let mut slope = factor * (to_partner - to_target + rest);
                         if comptime!(plan.weighted) {
                             slope *= weights[at];

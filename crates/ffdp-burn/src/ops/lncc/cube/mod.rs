@@ -16,6 +16,7 @@ use crate::ops::launch::{address, assert_f32, buffer, empty, extent, sum_rows};
 
 mod centre;
 mod gradient;
+mod held;
 mod plan;
 mod ring;
 mod scaled;

@@ -106,12 +106,7 @@ pub(super) fn store_rows(
 /// Sums over box windows along x: a neighbour hands over the sum of just those of its columns that a
 /// window reaches.
 #[cube]
-fn sum_parts(
-    own: &Array<f32>,
-    sums: &mut Array<f32>,
-    edges: &Array<f32>,
-    #[comptime] tile: Tile,
-) {
+fn sum_parts(own: &Array<f32>, sums: &mut Array<f32>, edges: &Array<f32>, #[comptime] tile: Tile) {
     // Of the first and of the last k columns.
     let mut first = Array::<f32>::new(comptime!(SPAN as usize + 1));
     let mut last = Array::<f32>::new(comptime!(SPAN as usize + 1));
@@ -227,12 +222,7 @@ fn columns_beyond(march: &March, #[comptime] j: u32, #[comptime] tile: Tile) -> 
 
 /// The value of another lane of the row, so many to the right; 0 beyond the row.
 #[cube]
-fn from_lane(
-    value: f32,
-    edges: &Array<f32>,
-    #[comptime] lane: i32,
-    #[comptime] tile: Tile,
-) -> f32 {
+fn from_lane(value: f32, edges: &Array<f32>, #[comptime] lane: i32, #[comptime] tile: Tile) -> f32 {
     let steps = comptime!(lane.unsigned_abs());
     if comptime!(lane < 0) {
         plane_shuffle_up(value, steps) * edges[comptime!(steps as usize - 1)]

@@ -2,10 +2,11 @@
 
 use cubecl::prelude::*;
 
+use super::held::{advance, centred, fetch, place};
 use super::plan::{Plan, Slab, march, plane_base};
 use super::ring::{further, ring_slot};
 use super::sums::{add_beyond, store_rows, sum_column, sum_over_tile, sum_rows, window_sums};
-use super::tile::{SPAN, advance, centred, edges, fetch, place, run, slots};
+use super::tile::{SPAN, edges, run, slots};
 
 /// Product number `k` of the two images: `F`, `M`, `F^2`, `M^2`, `F M`, 1.
 #[cube]
@@ -120,7 +121,8 @@ pub(super) fn windows_kernel<N: Size>(
             #[unroll]
             for p in 0..planes {
                 let ahead = z + comptime!((planes + p + tile.radius) as i32);
-                let inside = ahead >= 0 && ahead < depth && z + comptime!(planes as i32) < march.stop;
+                let inside =
+                    ahead >= 0 && ahead < depth && z + comptime!(planes as i32) < march.stop;
                 let base = plane_base(volume, ahead, depth, area);
                 let slot = comptime!(known + p);
                 fetch(fixed, base, inside, &place, &mut f, slot, plan.vector);
@@ -212,7 +214,8 @@ pub(super) fn windows_kernel<N: Size>(
                             if comptime!(plan.to_fixed) {
                                 let skip = comptime!(if plan.to_moved { 3usize } else { 1usize });
                                 fields[at + skip * field] = to_f;
-                                fields[at + (skip + 1usize) * field] = to_f * mean_f - gamma * mean_m;
+                                fields[at + (skip + 1usize) * field] =
+                                    to_f * mean_f - gamma * mean_m;
                             }
                         }
                     }
