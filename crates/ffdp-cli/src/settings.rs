@@ -395,11 +395,17 @@ mod tests {
             metric: Some(Metric::Mi),
             lr: Some(0.125),
             iterations: Some(vec![3, 2, 1]),
+            match_histograms: true,
             ..SettingsArguments::default()
         };
         let text = to_toml(&arguments.resolve().expect("valid")).expect("written");
-        for line in ["bins = 32", "learning_rate_voxels = 0.125", "iterations = 3", "shrink = 4.0"]
-        {
+        for line in [
+            "bins = 32",
+            "learning_rate_voxels = 0.125",
+            "iterations = 3",
+            "shrink = 4.0",
+            "match_histograms = true",
+        ] {
             assert!(text.contains(line), "no {line} in {text}");
         }
         assert!(!text.contains("lncc"), "{text}");

@@ -8,7 +8,9 @@ use ffdp_burn::io::nifti::{
     header, read_displacement, read_labels, read_volume, read_volumes, write_labels, write_volume,
     write_volumes,
 };
-use ffdp_burn::io::{LandmarkSpace, read_landmarks, read_transform_file, write_affine};
+use ffdp_burn::io::{
+    LandmarkSpace, TransformPart, read_landmarks, read_transform_file, write_affine,
+};
 use serde_json::Value;
 
 use crate::support::{Folder, Run, ffdp, relative_difference};
@@ -65,6 +67,26 @@ fn a_chain_applied_at_once_or_as_one_file_gives_the_same_image() {
 }
 
 #[test]
+fn a_chain_is_kept_part_by_part_in_a_composite() {
+    let folder = Folder::new();
+    let [composite, back, once, again] =
+        ["composite.h5", "back.h5", "once.nii", "again.nii"].map(|name| folder.path(name));
+    let [moving, fixed] = ["moving.nii.gz", "warped.nii.gz"].map(golden);
+    run(&["apply", "-i", &moving, "-r", &fixed, "-o", &once], &chain()).succeeded();
+    run(&["compose", "-o", &composite], &chain()).succeeded();
+    let parts = read_transform_file(&composite).expect("written");
+    assert!(matches!(parts[..], [TransformPart::Displacement { .. }, TransformPart::Affine(_)]));
+    ffdp(&["apply", "-i", &moving, "-r", &fixed, "-t", &composite, "-o", &again]).succeeded();
+    let [once, again] = [once, again].map(|path| read_volume(path).expect("written"));
+    let difference = relative_difference(&again.data, &once.data);
+    assert!(difference < FILE_ROUNDING, "{difference}");
+    // The inverse of a displacement becomes one, on its own grid.
+    ffdp(&["compose", "-t", &format!("[{composite},1]"), "-o", &back]).succeeded();
+    let parts = read_transform_file(&back).expect("written");
+    assert!(matches!(parts[..], [TransformPart::Affine(_), TransformPart::Displacement { .. }]));
+}
+
+#[test]
 fn affine_chains_become_matrices_of_either_format() {
     let folder = Folder::new();
     let [text, mat, inverse] = ["a.txt", "a.mat", "i.txt"].map(|name| folder.path(name));
@@ -73,9 +95,7 @@ fn affine_chains_become_matrices_of_either_format() {
     ffdp(&["invert", "-t", &mat, "-o", &inverse]).succeeded();
     ffdp(&["compose", "-t", &inverse, "-t", &affine, "-t", &affine, "-o", &text]).succeeded();
     let parts = read_transform_file(&text).expect("written");
-    let [ffdp_burn::io::TransformPart::Affine(unit)] = parts.as_slice() else {
-        panic!("{parts:?}")
-    };
+    let [TransformPart::Affine(unit)] = parts.as_slice() else { panic!("{parts:?}") };
     let identity = Affine::<(), ()>::identity();
     for (a, b) in unit.rows().iter().flatten().zip(identity.rows().iter().flatten()) {
         assert!((a - b).abs() < 1e-12, "{unit:?}");
