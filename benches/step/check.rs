@@ -3,7 +3,8 @@
 
 use burn::tensor::{Device, Distribution, Tensor, TensorData};
 use ffdp::ops::{
-    InstanceNormOptions, conv3d, instance_norm, position_bias, upsample_x2_join, window_attention,
+    InstanceNormOptions, Precision, conv3d_with, instance_norm, position_bias, upsample_x2_join,
+    window_attention,
 };
 
 /// Largest difference of any element, relative to the largest element.
@@ -43,11 +44,18 @@ fn compare<const D: usize, const E: usize, const F: usize>(
 /// Prints relative errors: value, gradient of the first input, gradient of the second.
 pub fn check(device: &Device) {
     println!("relative errors against the CPU: value, gradients");
-    for (shape, outputs) in
-        [([1, 16, 12, 20, 40], 16), ([2, 9, 5, 9, 17], 19), ([1, 24, 8, 12, 14], 40)]
-    {
-        let name = format!("conv3d {shape:?} -> {outputs}");
-        compare(&name, device, (shape, [outputs, shape[1], 3, 3, 3]), |x, w| conv3d(x, w, [1; 3]));
+    for precision in [Precision::Single, Precision::TensorFloat] {
+        for (shape, outputs) in [
+            ([1, 16, 12, 20, 40], 16),
+            ([2, 9, 5, 9, 17], 19),
+            ([1, 24, 8, 12, 14], 40),
+            ([1, 2, 9, 33, 31], 3),
+        ] {
+            let name = format!("conv3d {shape:?} -> {outputs} {precision:?}");
+            compare(&name, device, (shape, [outputs, shape[1], 3, 3, 3]), |x, w| {
+                conv3d_with(x, w, [1; 3], precision)
+            });
+        }
     }
     for shape in [[1, 3, 9, 10, 11], [2, 2, 24, 32, 40]] {
         compare(&format!("instance norm {shape:?}"), device, (shape, [1, 1]), |x, _| {

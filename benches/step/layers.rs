@@ -6,7 +6,9 @@ use ffdp::losses::{Lncc, MutualInformation, Similarity, diffusion};
 use ffdp::nets::TransMorph;
 use ffdp::nets::layers::{AvgPool3d, Conv3dRelu};
 use ffdp::nets::transmorph::{DecoderBlock, Stage, WindowContext, Windows};
-use ffdp::ops::{self, InstanceNormOptions, conv3d, instance_norm, upsample_x2_join};
+use ffdp::ops::{
+    self, InstanceNormOptions, Precision, conv3d_with, instance_norm, upsample_x2_join,
+};
 
 use super::timing::{Row, Table};
 use super::training::{CASES, Case, Problem};
@@ -147,8 +149,11 @@ impl Problem {
         for (inputs, outputs, shrink) in CONVOLUTIONS {
             let weight = random([outputs, inputs, 3, 3, 3], &self.device);
             let x = self.volume(inputs, shrink);
-            let name = format!("{inputs}->{outputs}, extents / {shrink}");
-            table.add(&name, 1, x, |x| conv3d(x, weight.clone(), [1; 3]));
+            for precision in [Precision::TensorFloat, Precision::Single] {
+                let name = format!("{inputs}->{outputs}, extents / {shrink}, {precision:?}");
+                let convolve = |x| conv3d_with(x, weight.clone(), [1; 3], precision);
+                table.add(&name, 1, x.clone(), convolve);
+            }
         }
         table.add("instance norm of 16 channels", 1, self.volume(16, 1), |x| {
             instance_norm(x, &InstanceNormOptions::default())

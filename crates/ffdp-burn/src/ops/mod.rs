@@ -39,7 +39,7 @@ pub(crate) mod vjp;
 pub use adam::{AdamOptions, AdamStep, MomentStorage, Moments, adam};
 pub use alignment::{AlignmentImages, AlignmentLoss, Outside, alignment};
 pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
-pub use conv3d::conv3d;
+pub use conv3d::{Precision, conv3d, conv3d_with};
 pub use deform::{
     DeformImages, DeformOptions, DeformState, Measure, Method, Optimizer, Penalties, Update, deform,
 };

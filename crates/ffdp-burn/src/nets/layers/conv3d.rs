@@ -7,7 +7,7 @@ use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 
 use super::initializer::WeightInit;
-use crate::ops::conv3d;
+use crate::ops::{Precision, conv3d_with};
 
 /// A convolution with a kernel of 3^3, stride 1 and zero padding that keeps the size.
 #[derive(Module, Debug)]
@@ -16,24 +16,33 @@ pub struct Conv3d {
     pub weight: Param<Tensor<5>>,
     /// `[C_out]`.
     pub bias: Option<Param<Tensor<1>>>,
+    /// Of the products.
+    #[module(skip)]
+    pub precision: Precision,
 }
 
 impl Conv3d {
     /// Without bias, with PyTorch's default initial values U(+-1/sqrt(27 C_in)).
-    pub fn new(c_in: usize, c_out: usize, init: &mut WeightInit) -> Self {
+    pub fn new(c_in: usize, c_out: usize, precision: Precision, init: &mut WeightInit) -> Self {
         let bound = 1.0 / ((27 * c_in) as f64).sqrt();
-        Self { weight: init.uniform([c_out, c_in, 3, 3, 3], bound), bias: None }
+        Self { weight: init.uniform([c_out, c_in, 3, 3, 3], bound), bias: None, precision }
     }
 
     /// With weights N(0, std^2) and a bias of 0.
-    pub fn near_zero(c_in: usize, c_out: usize, std: f64, init: &mut WeightInit) -> Self {
+    pub fn near_zero(
+        c_in: usize,
+        c_out: usize,
+        std: f64,
+        precision: Precision,
+        init: &mut WeightInit,
+    ) -> Self {
         let weight = init.normal([c_out, c_in, 3, 3, 3], std);
-        Self { weight, bias: Some(init.zeros([c_out])) }
+        Self { weight, bias: Some(init.zeros([c_out])), precision }
     }
 
     /// Shapes: input `[N, C_in, D, H, W]`; output `[N, C_out, D, H, W]`.
     pub fn forward(&self, x: Tensor<5>) -> Tensor<5> {
-        let y = conv3d(x, self.weight.val(), [1; 3]);
+        let y = conv3d_with(x, self.weight.val(), [1; 3], self.precision);
         match &self.bias {
             Some(bias) => y + bias.val().reshape([1, -1, 1, 1, 1]),
             None => y,
@@ -54,7 +63,7 @@ mod tests {
     fn agrees_with_burns_own_layer() {
         let device = Device::flex();
         let init = &mut WeightInit::new(0, &device);
-        let layer = Conv3d::near_zero(3, 5, 0.5, init);
+        let layer = Conv3d::near_zero(3, 5, 0.5, Precision::Single, init);
         let padding = PaddingConfig3d::Explicit(1, 1, 1);
         let mut peer = Conv3dConfig::new([3, 5], [3; 3]).with_padding(padding).init(&device);
         peer.weight = Param::from_tensor(layer.weight.val());
