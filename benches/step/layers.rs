@@ -4,6 +4,7 @@ use burn::module::Param;
 use burn::tensor::{Device, Distribution, Tensor};
 use ffdp::losses::{Lncc, MutualInformation, Similarity, diffusion};
 use ffdp::nets::TransMorph;
+use ffdp::nets::layers::fused::normalise;
 use ffdp::nets::layers::{AvgPool3d, Conv3dRelu};
 use ffdp::nets::transmorph::{DecoderBlock, Stage, WindowContext, Windows};
 use ffdp::ops::{
@@ -56,7 +57,7 @@ impl Problem {
             self.stage(&mut table, s, stage, channels << s, case.config(self.size).window);
             let tokens = self.tokens(channels << s, 4 << s);
             table.add(&format!("stage {s}: norm of the output"), 1, tokens, |t| {
-                encoder.norms[s].forward(t).permute([0, 4, 1, 2, 3]).mul_scalar(1.0)
+                normalise(&encoder.norms[s], t).permute([0, 4, 1, 2, 3]).mul_scalar(1.0)
             });
         }
         self.decoder(&mut table, &network, channels);
@@ -83,7 +84,9 @@ impl Problem {
         }
         let block = &stage.blocks[0];
         let all = stage.blocks.len();
-        table.add(&format!("stage {s}: norm"), 2 * all, tokens.clone(), |t| block.norm1.forward(t));
+        table.add(&format!("stage {s}: norm"), 2 * all, tokens.clone(), |t| {
+            normalise(&block.norm1, t)
+        });
         table.add(&format!("stage {s}: perceptron"), all, tokens.clone(), |t| block.mlp.forward(t));
         if let Some(merge) = &stage.downsample {
             table.add(&format!("stage {s}: merging"), 1, tokens, |t| merge.forward(t));

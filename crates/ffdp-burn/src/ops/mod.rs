@@ -22,12 +22,15 @@ pub mod inverse;
 pub mod jacobian;
 pub mod joint_histogram;
 pub mod label_dice;
+pub mod layer_norm;
+pub mod linear;
 pub mod lncc;
 pub mod mse;
 pub mod position_bias;
 pub mod regularity;
 pub mod upsample;
 pub mod window_attention;
+pub mod windows;
 
 #[cfg(feature = "cube")]
 pub(crate) mod launch;
@@ -53,9 +56,12 @@ pub use joint_histogram::{
     HistogramMode, HistogramOptions, ParzenKernel, joint_histogram, weighted_joint_histogram,
 };
 pub use label_dice::{Denominator, LabelDiceOptions, label_dice};
+pub use layer_norm::layer_norm;
+pub use linear::{Activation, linear};
 pub use lncc::{GradientMode, LnccOptions, LnccWeights, lncc, weighted_lncc};
 pub use mse::mse;
 pub use position_bias::position_bias;
 pub use regularity::{bending_energy, diffusion, total_variation};
 pub use upsample::{upsample_x2, upsample_x2_join};
 pub use window_attention::window_attention;
+pub use windows::{WindowCut, cut_windows, join_windows};

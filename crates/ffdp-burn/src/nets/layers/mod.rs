@@ -7,6 +7,7 @@ mod avg_pool3d;
 mod conv3d;
 mod conv3d_relu;
 mod drop_path;
+pub mod fused;
 pub mod initializer;
 
 pub use avg_pool3d::AvgPool3d;

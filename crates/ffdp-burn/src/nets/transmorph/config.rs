@@ -97,9 +97,10 @@ pub struct TransMorphConfig {
     /// With `Some(steps)` the network predicts a stationary velocity, integrated by `steps`
     /// squarings into a diffeomorphic displacement (7 as published). Default: none.
     pub integration_steps: Option<usize>,
-    /// Of the products in the decoder's convolutions. Default: f32;
-    /// [`Precision::TensorFloat`] multiplies in TF32 on tensor cores, as PyTorch does by default.
-    #[config(default = "Precision::Single")]
+    /// Of the products in the decoder's convolutions. Default: TF32 on GPUs with tensor cores, as
+    /// PyTorch computes convolutions by default; f32 on all other devices.
+    /// [`Precision::Single`] asks for f32 everywhere.
+    #[config(default = "Precision::TensorFloat")]
     pub precision: Precision,
     /// Seed of the initial weights.
     #[config(default = 0)]
