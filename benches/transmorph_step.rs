@@ -38,8 +38,8 @@ struct Args {
     /// Which GPU.
     #[arg(long, default_value_t = 0)]
     index: usize,
-    /// Extents of the images, D,H,W [CPU: 64,64,64; GPU: 160,192,224]
-    #[arg(long, value_delimiter = ',', num_args = 3)]
+    /// Extents of the images, D,H,W or one edge [CPU: 64,64,64; GPU: 160,192,224]
+    #[arg(long, value_delimiter = ',')]
     size: Vec<usize>,
     /// Timed steps; with 0, only the layers.
     #[arg(long, default_value_t = 10)]
@@ -62,6 +62,7 @@ impl Args {
     fn size(&self) -> [usize; 3] {
         match (self.size.as_slice(), self.device) {
             (&[d, h, w], _) => [d, h, w],
+            (&[edge], _) => [edge; 3],
             (_, Backend::Cpu) => [64; 3],
             _ => [160, 192, 224],
         }

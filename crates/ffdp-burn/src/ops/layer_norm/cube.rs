@@ -62,7 +62,7 @@ fn sum_over_tokens(tree: &mut Shared<[f32]>, value: f32, lanes: u32) -> f32 {
     sync_cube();
     tree[UNIT_POS as usize] = value;
     sync_cube();
-    let mut stride = UNITS / 2;
+    let mut stride = 128u32;
     while stride >= lanes {
         if UNIT_POS < stride {
             let other = tree[(UNIT_POS + stride) as usize];

@@ -7,8 +7,8 @@ use crate::testing::{assert_close, gpu_devices, gradcheck, normal, tensor, to_f6
 
 /// Central differences with steps of 1e-4 in f64; errors of third order.
 const FINITE_DIFFERENCES: f64 = 1e-6;
-/// f32 inputs and results, sums of up to a thousand terms.
-const SINGLE: f64 = 3e-6;
+/// f32 inputs and results. Three channels that nearly agree amplify the rounding of their mean.
+const SINGLE: f64 = 3e-5;
 
 /// One channel, fewer and more than a unit has, a whole cube, two counts of channels a unit; more
 /// tokens than a round of cubes.
