@@ -37,6 +37,8 @@ pub(crate) mod launch;
 #[cfg(feature = "cube")]
 pub(crate) mod march;
 pub(crate) mod real;
+#[cfg(feature = "cube")]
+pub(crate) mod tensor_cores;
 pub(crate) mod vjp;
 
 pub use adam::{AdamOptions, AdamStep, MomentStorage, Moments, adam};

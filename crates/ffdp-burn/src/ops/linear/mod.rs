@@ -8,8 +8,9 @@
 //!
 //! Why not Burn's `linear`: on a GPU Burn 0.22 tries up to a dozen kernels for each shape of each
 //! product, minutes in the first step of a network, and its gradient of the weights leaves most of
-//! the GPU idle, since two short matrices over a hundred thousand tokens are few tiles. Here the
-//! kernel is one and the same, and long products are cut into slices that are added up.
+//! the GPU idle, since two short matrices over a hundred thousand tokens are few tiles. Here, on GPUs
+//! with tensor cores for TF32, the kernel is one and the same, and long products are cut into slices
+//! that are added up. Other devices compute Burn's products.
 
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;

@@ -5,9 +5,10 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::super::{Problem, ProblemLaunch, assert_cubes, len, problem, size};
-use super::{INPUTS, LANES, Left, ROWS, Right, Sums, TAPS, add_product, rounded};
+use super::{INPUTS, ROWS, TAPS};
 use crate::ops::conv3d::output_shape;
 use crate::ops::launch::{UNITS, address, buffer, empty};
+use crate::ops::tensor_cores::{LANES, Left, Right, Sums, add_product, rounded};
 
 /// Output voxels of a cube; a plane has four rows of eight.
 const TILE: [u32; 3] = [4, 8, 16];

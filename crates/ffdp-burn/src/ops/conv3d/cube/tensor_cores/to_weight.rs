@@ -5,8 +5,9 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::super::{Problem, assert_cubes, len, problem, size};
-use super::{INPUTS, LANES, Left, ROWS, Right, Sums, TAPS, add_product, rounded};
+use super::{INPUTS, ROWS, TAPS};
 use crate::ops::launch::{address, buffer, empty, sum_columns};
+use crate::ops::tensor_cores::{LANES, Left, Right, Sums, add_product, rounded};
 
 /// Voxels of the gradient in shared memory; a plane has a slice, and the nine taps of one `kz`.
 const TILE: [u32; 3] = [4, 4, 16];

@@ -1,67 +1,28 @@
-//! Linear layers on the GPU: CubeK's matrix product with a fixed choice of kernel, and bias and
-//! activation in one pass.
+//! Linear layers on the GPU: products on tensor cores where there are (`product.rs`), otherwise
+//! Burn's; bias and activation in one pass.
 
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::Shape;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{Activation, LinearOps};
 use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, sum_columns};
+use crate::ops::tensor_cores::available;
 
-/// Tiles that a product should have: two for each of some 130 multiprocessors.
-const TILES_WANTED: usize = 264;
-/// Rows and columns of a tile, about.
-const TILE: usize = 64;
+mod product;
+
+use product::{Along, product};
+
 /// Columns of a cube of the backward kernel; its other units have other rows.
 const COLUMNS: u32 = 32;
 /// Cubes of the backward kernel: four for each of some 130 multiprocessors.
 const CUBES_WANTED: usize = 528;
 
-/// `a b` of matrices, or of as many matrices one behind the other, with the kernel that CubeK prefers
-/// without trying any: on tensor cores where there are.
-fn product(a: CubeTensor, b: CubeTensor) -> CubeTensor {
-    let mut shape = a.meta.shape().clone();
-    let last = shape.num_dims() - 1;
-    shape[last] = b.meta.shape()[last];
-    let output = empty(&a, shape);
-    let dtype = a.dtype;
-    matmul(a, b, Some(output), MatmulStrategy::Cube, dtype)
-        .unwrap_or_else(|error| panic!("linear: no kernel for this product: {error:?}"))
-}
-
-/// The same elements as a contiguous tensor of another shape.
-fn reshaped(tensor: CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
-    let (client, device) = (tensor.client, tensor.device);
-    CubeTensor::new_contiguous(client, device, shape.into(), tensor.handle, tensor.dtype)
-}
-
-/// How many equal slices of `rows` give enough tiles.
-fn slices(rows: usize, [k, n]: [usize; 2]) -> usize {
-    let tiles = k.div_ceil(TILE) * n.div_ceil(TILE);
-    let most = TILES_WANTED.div_ceil(tiles).min(rows.div_ceil(TILE));
-    (1..=most).rev().find(|slices| rows.is_multiple_of(*slices)).unwrap_or(1)
-}
-
-/// `x^T grad`, sliced along the rows.
-fn to_weight(x: CubeTensor, grad: CubeTensor) -> CubeTensor {
-    let (x, grad) = (into_contiguous(x), into_contiguous(grad));
-    let (rows, sides) = (x.meta.shape()[0], [x.meta.shape()[1], grad.meta.shape()[1]]);
-    let slices = slices(rows, sides);
-    let x = reshaped(x, [slices, rows / slices, sides[0]]);
-    let grad = reshaped(grad, [slices, rows / slices, sides[1]]);
-    let partials = product(CubeBackend::float_swap_dims(x, 1, 2), grad);
-    match slices {
-        1 => reshaped(partials, sides),
-        _ => {
-            let output = empty(&partials, sides);
-            sum_columns(&partials, slices, output)
-        }
-    }
+fn transposed(matrix: CubeTensor) -> CubeTensor {
+    CubeBackend::float_swap_dims(matrix, 0, 1)
 }
 
 /// `f(a)`.
@@ -143,17 +104,29 @@ fn backward_kernel(
 impl LinearOps for CubeBackend {
     fn multiply_rows(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self> {
         assert_f32("linear", &[&x, &weight]);
-        product(into_contiguous(x), weight)
+        let [x, weight] = [x, weight].map(into_contiguous);
+        match available(&x.client) {
+            true => product((&x, Along::Depth), (&weight, Along::Result)),
+            false => Self::float_matmul(x, weight),
+        }
     }
 
     fn multiply_rows_to_x(grad: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self> {
         assert_f32("linear", &[&grad, &weight]);
-        product(into_contiguous(grad), Self::float_swap_dims(weight, 0, 1))
+        let [grad, weight] = [grad, weight].map(into_contiguous);
+        match available(&grad.client) {
+            true => product((&grad, Along::Depth), (&weight, Along::Depth)),
+            false => Self::float_matmul(grad, transposed(weight)),
+        }
     }
 
     fn multiply_rows_to_weight(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
         assert_f32("linear", &[&x, &grad]);
-        to_weight(x, grad)
+        let [x, grad] = [x, grad].map(into_contiguous);
+        match available(&x.client) {
+            true => product((&x, Along::Result), (&grad, Along::Result)),
+            false => Self::float_matmul(transposed(x), grad),
+        }
     }
 
     fn activate(
@@ -220,20 +193,5 @@ impl LinearOps for CubeBackend {
             Activation::Identity => (grad, to_bias),
             Activation::Gelu => (to_z, to_bias),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slices_are_equal_and_no_more_than_needed() {
-        for (rows, sides) in [(107_520, [96, 384]), (210, [768, 768]), (13, [6, 18]), (1, [1, 1])] {
-            let found = slices(rows, sides);
-            let tiles = sides[0].div_ceil(TILE) * sides[1].div_ceil(TILE);
-            assert!(rows.is_multiple_of(found) && found * tiles < TILES_WANTED + tiles, "{found}");
-        }
-        assert_eq!(slices(107_520, [96, 96]), 64);
     }
 }
