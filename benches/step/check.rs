@@ -3,8 +3,8 @@
 
 use burn::tensor::{Device, Distribution, Tensor, TensorData};
 use ffdp::ops::{
-    InstanceNormOptions, Precision, conv3d_with, instance_norm, position_bias, upsample_x2_join,
-    window_attention,
+    Activation, InstanceNormOptions, Precision, WindowCut, conv3d_with, cut_windows, instance_norm,
+    join_windows, layer_norm, linear, position_bias, upsample_x2_join, window_attention,
 };
 
 /// Largest difference of any element, relative to the largest element.
@@ -75,6 +75,26 @@ pub fn check(device: &Device) {
             window_attention(qkv, bias, regions)
         });
     }
+    for (rows, inputs, outputs) in
+        [(210, 6, 18), (1000, 24, 6), (6720, 96, 288), (300, 33, 70), (210, 768, 256)]
+    {
+        for activation in [Activation::Identity, Activation::Gelu] {
+            let name = format!("linear {rows} x {inputs} -> {outputs}, {activation:?}");
+            compare(&name, device, ([rows, inputs], [inputs, outputs]), |x, weight| {
+                let bias = weight.clone().slice([0..1, 0..outputs]).reshape([outputs]);
+                linear(x, weight / (inputs as f64).sqrt(), Some(bias), activation)
+            });
+        }
+    }
+    for shape in [[1, 5, 6, 7, 6], [1, 8, 9, 10, 96], [2, 3, 3, 3, 1536]] {
+        compare(&format!("layer norm {shape:?}"), device, (shape, [shape[4]]), |x, gamma| {
+            layer_norm(x, gamma.clone(), gamma, 1e-5)
+        });
+    }
+    let cut = WindowCut { grid: [7, 9, 20], window: [5, 6, 7], shift: [2, 3, 3] };
+    compare("windows", device, ([2, 7, 9, 20, 5], [1]), |x, _| {
+        join_windows(cut_windows(x, cut).powi_scalar(2), cut)
+    });
     compare("position bias", device, ([9 * 11 * 13, 4], [1, 1]), |table, _| {
         position_bias(table, [5, 6, 7])
     });

@@ -5,7 +5,7 @@ use burn::tensor::{Device, Distribution, Tensor};
 use ffdp::losses::{Lncc, MutualInformation, Similarity, diffusion};
 use ffdp::nets::TransMorph;
 use ffdp::nets::layers::fused::normalise;
-use ffdp::nets::layers::{AvgPool3d, Conv3dRelu};
+use ffdp::nets::layers::Conv3dRelu;
 use ffdp::nets::transmorph::{DecoderBlock, Stage, WindowContext, Windows};
 use ffdp::ops::{
     self, InstanceNormOptions, Precision, conv3d_with, instance_norm, upsample_x2_join,
@@ -95,7 +95,7 @@ impl Problem {
 
     fn decoder(&self, table: &mut Table, network: &TransMorph, c: usize) {
         let decoder = &network.decoder;
-        table.add("mean of 2^3", 1, self.volume(2, 1), |x| AvgPool3d.forward(x));
+        table.add("mean of 2^3", 1, self.volume(2, 1), ops::mean_pool);
         let images = |shrink| self.volume(2, shrink).inner().autodiff();
         table.add("c1", 1, images(2), |x| decoder.c1.forward(x));
         let level =

@@ -43,10 +43,12 @@ impl Conv3d {
     /// Shapes: input `[N, C_in, D, H, W]`; output `[N, C_out, D, H, W]`.
     pub fn forward(&self, x: Tensor<5>) -> Tensor<5> {
         let y = conv3d_with(x, self.weight.val(), [1; 3], self.precision);
-        match &self.bias {
-            Some(bias) => y + bias.val().reshape([1, -1, 1, 1, 1]),
-            None => y,
-        }
+        let Some(bias) = &self.bias else { return y };
+        // Spread over the rows first: the bias' gradient is then the sum of many short sums, which
+        // fill a GPU, and not of three long ones.
+        let [n, c, d, h, w] = y.dims();
+        let rows = bias.val().reshape([1, c, 1, 1]).expand([1, c, d * h, 1]);
+        (y.reshape([n, c, d * h, w]) + rows).reshape([n, c, d, h, w])
     }
 }
 

@@ -4,8 +4,8 @@ use burn::tensor::Tensor;
 use super::config::{HEAD_CHANNELS, Resolution, TransMorphConfig};
 use super::encoder::IMAGES;
 use crate::nets::layers::initializer::WeightInit;
-use crate::nets::layers::{AvgPool3d, Conv3dRelu};
-use crate::ops::{Precision, upsample_x2_join};
+use crate::nets::layers::Conv3dRelu;
+use crate::ops::{Precision, mean_pool, upsample_x2_join};
 
 /// Upsamples by two, joins a skip connection and convolves twice.
 #[derive(Module, Debug)]
@@ -89,7 +89,7 @@ impl Decoder {
     pub fn forward(&self, images: Tensor<5>, stages: Vec<Tensor<5>>) -> Tensor<5> {
         let [s0, s1, s2, s3]: [Tensor<5>; 4] =
             stages.try_into().expect("the decoder joins four encoder stages");
-        let halved = self.c1.forward(AvgPool3d.forward(images.clone()));
+        let halved = self.c1.forward(mean_pool(images.clone()));
         let x = self.up0.forward(s3, s2);
         let x = self.up1.forward(x, s1);
         let x = self.up2.forward(x, s0);
