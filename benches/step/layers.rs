@@ -4,8 +4,8 @@ use burn::module::Param;
 use burn::tensor::{Device, Distribution, Tensor};
 use ffdp::losses::{Lncc, MutualInformation, Similarity, diffusion};
 use ffdp::nets::TransMorph;
-use ffdp::nets::layers::fused::normalise;
 use ffdp::nets::layers::Conv3dRelu;
+use ffdp::nets::layers::fused::normalise;
 use ffdp::nets::transmorph::{DecoderBlock, Stage, WindowContext, Windows};
 use ffdp::ops::{
     self, InstanceNormOptions, Precision, conv3d_with, instance_norm, upsample_x2_join,

@@ -178,12 +178,7 @@ pub(crate) fn sum_rows(
 
 /// `output[i] = sum_k partials[k][i]`; `lines` units share an element.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn sum_columns_kernel(
-    partials: &[f32],
-    output: &mut [f32],
-    columns: u32,
-    #[comptime] lines: u32,
-) {
+fn sum_columns_kernel(partials: &[f32], output: &mut [f32], columns: u32, #[comptime] lines: u32) {
     let lanes = comptime!(UNITS / lines);
     let (line, lane) = (UNIT_POS / lanes, UNIT_POS % lanes);
     let at = (CUBE_POS_Y as usize * CUBE_COUNT_X as usize + CUBE_POS_X as usize)

@@ -3,8 +3,8 @@ use burn::tensor::Tensor;
 
 use super::config::{HEAD_CHANNELS, Resolution, TransMorphConfig};
 use super::encoder::IMAGES;
-use crate::nets::layers::initializer::WeightInit;
 use crate::nets::layers::Conv3dRelu;
+use crate::nets::layers::initializer::WeightInit;
 use crate::ops::{Precision, mean_pool, upsample_x2_join};
 
 /// Upsamples by two, joins a skip connection and convolves twice.

@@ -42,7 +42,6 @@ mod tests;
 mod window;
 
 use burn::module::Module;
-use burn::tensor::ops::PadMode;
 use burn::tensor::{Device, Tensor};
 
 pub use attention::{WindowAttention, WindowContext};
@@ -55,6 +54,7 @@ pub use patch::{PatchEmbed, PatchMerging};
 pub use stage::Stage;
 pub use window::Windows;
 
+use crate::nets::layers::append_zeros;
 use crate::nets::layers::initializer::WeightInit;
 
 /// TransMorph. Built by [`TransMorphConfig::init`].
@@ -119,9 +119,5 @@ impl TransMorph {
 fn pad_to_multiple(images: Tensor<5>) -> Tensor<5> {
     let [_, _, d, h, w] = images.dims();
     let missing = [d, h, w].map(|e| e.next_multiple_of(config::SIZE_MULTIPLE) - e);
-    if missing == [0; 3] {
-        return images;
-    }
-    let [pad_d, pad_h, pad_w] = missing.map(|m| (0, m));
-    images.pad([(0, 0), (0, 0), pad_d, pad_h, pad_w], PadMode::Constant(0.0))
+    append_zeros(images, [0, 0, missing[0], missing[1], missing[2]])
 }

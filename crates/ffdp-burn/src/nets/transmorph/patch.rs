@@ -1,10 +1,10 @@
 use burn::module::Module;
 use burn::nn::conv::Conv3d;
 use burn::nn::{LayerNorm, LayerNormConfig, Linear};
-use burn::tensor::ops::PadMode;
 use burn::tensor::{Int, Tensor};
 
 use super::config::PATCH;
+use crate::nets::layers::append_zeros;
 use crate::nets::layers::fused::{normalise, project};
 use crate::nets::layers::initializer::WeightInit;
 use crate::ops::{Activation, linear};
@@ -75,13 +75,8 @@ impl PatchMerging {
 fn join_neighbours(tokens: Tensor<5>) -> Tensor<5> {
     let [n, d, h, w, c] = tokens.dims();
     let half = [d, h, w].map(|extent| extent.div_ceil(2));
-    let surplus = [2 * half[0] - d, 2 * half[1] - h, 2 * half[2] - w];
-    let tokens = if surplus == [0; 3] {
-        tokens
-    } else {
-        let [pad_d, pad_h, pad_w] = surplus.map(|extra| (0, extra));
-        tokens.pad([(0, 0), pad_d, pad_h, pad_w, (0, 0)], PadMode::Constant(0.0))
-    };
+    let [sd, sh, sw] = [2 * half[0] - d, 2 * half[1] - h, 2 * half[2] - w];
+    let tokens = append_zeros(tokens, [0, sd, sh, sw, 0]);
     let [d, h, w] = half;
     let order = Tensor::<1, Int>::from_ints(NEIGHBOUR_ORDER, &tokens.device());
     tokens

@@ -66,27 +66,30 @@ impl Windows {
 
     /// The region (0 to 26) of every token, window by window.
     fn region_codes(&self) -> Vec<f32> {
-        let padded = self.cut().padded();
-        let region = |axis: usize, i: usize| {
+        let (padded, counts) = (self.cut().padded(), self.cut().counts());
+        // The part (0 to 2) of every index along an axis, times the weight of the axis.
+        let parts = |axis: usize, weight: f32| -> Vec<f32> {
             let (extent, window, shift) = (padded[axis], self.window[axis], self.shift[axis]);
-            if shift == 0 || i < extent - window {
-                0
-            } else if i < extent - shift {
-                1
-            } else {
-                2
-            }
+            let part = |i: usize| match i {
+                _ if shift == 0 || i < extent - window => 0.0,
+                _ if i < extent - shift => weight,
+                _ => 2.0 * weight,
+            };
+            (0..extent).map(part).collect()
         };
-        let ([nd, nh, nw], [wd, wh, ww]) = (self.cut().counts(), self.window);
+        let [along_d, along_h, along_w] = [parts(0, 9.0), parts(1, 3.0), parts(2, 1.0)];
         let mut regions = Vec::with_capacity(padded.iter().product());
-        for window in 0..nd * nh * nw {
-            let corner = [window / (nh * nw) * wd, window / nw % nh * wh, window % nw * ww];
-            for token in 0..wd * wh * ww {
-                let [d, h, w] = [token / (wh * ww), token / ww % wh, token % ww];
-                let code = region(0, corner[0] + d) * 9
-                    + region(1, corner[1] + h) * 3
-                    + region(2, corner[2] + w);
-                regions.push(code as f32);
+        for window in 0..counts.iter().product() {
+            let [a, b, c] = [
+                window / (counts[1] * counts[2]),
+                window / counts[2] % counts[1],
+                window % counts[2],
+            ];
+            for d in &along_d[a * self.window[0]..][..self.window[0]] {
+                for h in &along_h[b * self.window[1]..][..self.window[1]] {
+                    let line = &along_w[c * self.window[2]..][..self.window[2]];
+                    regions.extend(line.iter().map(|w| d + h + w));
+                }
             }
         }
         regions

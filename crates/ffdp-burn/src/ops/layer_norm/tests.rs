@@ -63,7 +63,10 @@ fn values_are_those_of_the_definition() {
                 let mean = x.iter().sum::<f64>() / count;
                 let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
                 let n = x.iter().map(move |x| (x - mean) / (variance + EPSILON).sqrt());
-                n.zip(&gamma).zip(&beta).map(|((n, gamma), beta)| gamma * n + beta).collect::<Vec<_>>()
+                n.zip(&gamma)
+                    .zip(&beta)
+                    .map(|((n, gamma), beta)| gamma * n + beta)
+                    .collect::<Vec<_>>()
             })
             .collect();
         for (dtype, tolerance) in [(DType::F32, SINGLE), (DType::F64, 1e-13)] {

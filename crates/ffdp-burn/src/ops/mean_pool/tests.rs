@@ -43,9 +43,8 @@ fn values_are_those_of_the_definition() {
                 (0..h).step_by(2).flat_map(move |y| (0..w).step_by(2).map(move |x| (z, y, x)))
             }) {
                 let near = |a: usize, b: usize| a.abs_diff(b) <= 1;
-                let inside = (0..d * h * w).filter(|i| {
-                    near(i / (h * w), z) && near(i / w % h, y) && near(i % w, x)
-                });
+                let inside = (0..d * h * w)
+                    .filter(|i| near(i / (h * w), z) && near(i / w % h, y) && near(i % w, x));
                 expected.push(inside.map(|i| volume[i]).sum::<f64>() / 27.0);
             }
         }

@@ -24,8 +24,7 @@ fn evaluate(cut: WindowCut, device: &Device) -> [Vec<f64>; 4] {
     let device = device.clone().autodiff();
     let [d, h, w] = cut.grid;
     let values = normal(2 * d * h * w * 3, 1);
-    let tokens: Tensor<5> =
-        tensor(&values, [2, d, h, w, 3], &device, DType::F32).require_grad();
+    let tokens: Tensor<5> = tensor(&values, [2, d, h, w, 3], &device, DType::F32).require_grad();
     let windows = cut_windows(tokens.clone(), cut);
     let r = normal(windows.dims().iter().product(), 2);
     let r: Tensor<3> = tensor(&r, windows.dims(), &device, DType::F32);
@@ -35,9 +34,13 @@ fn evaluate(cut: WindowCut, device: &Device) -> [Vec<f64>; 4] {
     let gradients = (windows.clone() * r.clone().detach()).sum().backward();
     let to_tokens = tokens.grad(&gradients).expect("the tokens want a gradient");
     let to_windows = r.grad(&back).expect("the windows want a gradient");
-    [windows.inner(), to_windows].map(to_f64).into_iter().chain(
-        [joined.inner(), to_tokens].map(to_f64),
-    ).collect::<Vec<_>>().try_into().expect("four results")
+    [windows.inner(), to_windows]
+        .map(to_f64)
+        .into_iter()
+        .chain([joined.inner(), to_tokens].map(to_f64))
+        .collect::<Vec<_>>()
+        .try_into()
+        .expect("four results")
 }
 
 #[test]

@@ -102,7 +102,8 @@ fn bring<N: Size>(
         let at = first + number % comptime!(tile.len / width) * width;
         let mut value = Vector::<f32, N>::new(0.0f32);
         if line < lines && at < stop {
-            value = factor[(line as usize * pitch as usize + at as usize) / comptime!(width as usize)];
+            value =
+                factor[(line as usize * pitch as usize + at as usize) / comptime!(width as usize)];
         }
         values[i as usize] = value;
     }
@@ -170,7 +171,18 @@ fn product_kernel<N: Size>(
     for i in 0..comptime!(2 * across) {
         sums[i as usize] = Sums::new(0.0f32);
     }
-    bring_both(left, right, &mut lefts, &mut rights, first_row, first_column, start, stop, &sizes, plan);
+    bring_both(
+        left,
+        right,
+        &mut lefts,
+        &mut rights,
+        first_row,
+        first_column,
+        start,
+        stop,
+        &sizes,
+        plan,
+    );
     let mut k = start;
     while k < stop {
         sync_cube();
@@ -180,7 +192,16 @@ fn product_kernel<N: Size>(
         k += DEPTH;
         if k < stop {
             bring_both(
-                left, right, &mut lefts, &mut rights, first_row, first_column, k, stop, &sizes, plan,
+                left,
+                right,
+                &mut lefts,
+                &mut rights,
+                first_row,
+                first_column,
+                k,
+                stop,
+                &sizes,
+                plan,
             );
         }
         #[unroll]
