@@ -2,6 +2,7 @@
 //! nothing if it is wrong.
 
 use burn::tensor::{Device, Distribution, Tensor, TensorData};
+use ffdp::nets::{TransMorphConfig, Variant};
 use ffdp::ops::{
     Activation, InstanceNormOptions, Precision, WindowCut, conv3d_with, cut_windows, instance_norm,
     join_windows, layer_norm, linear, position_bias, upsample_x2_join, window_attention,
@@ -98,4 +99,14 @@ pub fn check(device: &Device) {
     compare("position bias", device, ([9 * 11 * 13, 4], [1, 1]), |table, _| {
         position_bias(table, [5, 6, 7])
     });
+    let size = [64, 96, 128];
+    let images = [1, 1, size[0], size[1], size[2]];
+    for precision in [Precision::Single, Precision::TensorFloat] {
+        let name = format!("TransMorph Tiny {size:?}, convolutions {precision:?}");
+        compare(&name, device, (images, images), |moving, fixed| {
+            let config = TransMorphConfig::new(Variant::Tiny).for_size(size).with_drop_path(0.0);
+            let network = config.with_precision(precision).init(&moving.device());
+            network.forward(moving, fixed)
+        });
+    }
 }

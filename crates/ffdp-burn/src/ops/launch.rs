@@ -58,6 +58,21 @@ pub(crate) fn zeros(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     CubeTensor::new_contiguous(zeros.client, zeros.device, shape, zeros.handle, zeros.dtype)
 }
 
+/// The tensor, or a copy where something else holds its memory.
+pub(crate) fn writable(tensor: CubeTensor) -> CubeTensor {
+    let tensor = burn_cubecl::kernel::into_contiguous(tensor);
+    if tensor.can_mut() {
+        return tensor;
+    }
+    // Burn may pad the rows of a copy of several axes (CUDA); one of one axis is dense.
+    let shape = tensor.meta.shape().clone();
+    let shaped = |tensor: CubeTensor, shape| {
+        CubeTensor::new_contiguous(tensor.client, tensor.device, shape, tensor.handle, tensor.dtype)
+    };
+    let line = shaped(tensor, [shape.num_elements()].into());
+    shaped(line.copy(), shape)
+}
+
 /// A few constants, copied to the device of `like`.
 pub(crate) fn upload(like: &CubeTensor, values: &[f32]) -> CubeTensor {
     let handle = like.client.create_from_slice(f32::as_bytes(values));

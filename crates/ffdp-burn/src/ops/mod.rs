@@ -9,6 +9,7 @@
 
 pub mod adam;
 pub mod alignment;
+pub mod amsgrad;
 pub mod compose;
 pub mod conv3d;
 pub mod deform;
@@ -44,6 +45,7 @@ pub(crate) mod vjp;
 
 pub use adam::{AdamOptions, AdamStep, MomentStorage, Moments, adam};
 pub use alignment::{AlignmentImages, AlignmentLoss, Outside, alignment};
+pub use amsgrad::{AmsGradMoments, AmsGradOptions, amsgrad};
 pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
 pub use conv3d::{Precision, conv3d, conv3d_with};
 pub use deform::{

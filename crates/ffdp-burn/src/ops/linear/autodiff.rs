@@ -30,13 +30,16 @@ impl<B: LinearOps> Vjp<B, 2> for ProductVjp {
 struct ActivateVjp;
 
 impl<B: LinearOps> Vjp<B, 2> for ActivateVjp {
-    type Saved = (FloatTensor<B>, FloatTensor<B>, Activation);
+    /// z where its gradient depends on it, bias, the activation.
+    type Saved = (Option<FloatTensor<B>>, FloatTensor<B>, Activation);
 
     fn backward(
         (z, bias, activation): Self::Saved,
         grad: FloatTensor<B>,
         _: [bool; 2],
     ) -> [Option<FloatTensor<B>>; 2] {
+        // The identity's gradient does not read z.
+        let z = z.unwrap_or_else(|| grad.clone());
         let (to_z, to_bias) = B::activate_backward(z, bias, grad, activation);
         [Some(to_z), Some(to_bias)]
     }
@@ -63,7 +66,8 @@ impl<B: LinearOps, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
         activation: Activation,
     ) -> FloatTensor<Self> {
         record::<B, C, _, 2>(ActivateVjp, [z, bias], |[z, bias], _| {
-            (B::activate(z.clone(), bias.clone(), activation), (z, bias, activation))
+            let kept = (activation != Activation::Identity).then(|| z.clone());
+            (B::activate(z, bias.clone(), activation), (kept, bias, activation))
         })
     }
 

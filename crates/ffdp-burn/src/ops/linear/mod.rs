@@ -57,7 +57,8 @@ pub trait LinearOps: Backend {
         activation: Activation,
     ) -> FloatTensor<Self>;
 
-    /// The gradients of z and of the bias; `grad` is that of the result.
+    /// The gradients of z and of the bias; `grad` is that of the result. Of z only the shape counts
+    /// where the activation is the identity.
     #[fusion(meta = activate_specs)]
     fn activate_backward(
         z: FloatTensor<Self>,
