@@ -26,11 +26,13 @@ fn step_kernel(
     mean: &mut [f32],
     square: &mut [f32],
     largest: &mut [f32],
+    count: u32,
     constants: Constants,
 ) {
     let at = (CUBE_POS_Y as usize * CUBE_COUNT_X as usize + CUBE_POS_X as usize) * UNITS as usize
         + UNIT_POS as usize;
-    if at >= parameter.len() {
+    // Not the length of a slice: that is of the memory, which may be longer than a tensor.
+    if at >= count as usize {
         terminate!();
     }
     let g = gradient[at];
@@ -55,7 +57,9 @@ impl AmsGradOps for CubeBackend {
         assert_f32("amsgrad", &[&parameter, &gradient, &mean, &square, &largest]);
         let gradient = burn_cubecl::kernel::into_contiguous(gradient);
         let [parameter, mean, square, largest] = [parameter, mean, square, largest].map(writable);
-        let cubes = parameter.meta.shape().num_elements().div_ceil(UNITS as usize).max(1);
+        let count = parameter.meta.shape().num_elements();
+        assert!(count <= u32::MAX as usize, "amsgrad: {count} elements, more than 2^32 - 1");
+        let cubes = count.div_ceil(UNITS as usize).max(1);
         let AmsGradConstants { beta: [b1, b2], rate, correction, epsilon } = constants;
         let [b1, b2, w1, w2, rate, correction, epsilon] =
             [b1, b2, 1.0 - b1, 1.0 - b2, rate, correction, epsilon].map(|value| value as f32);
@@ -70,6 +74,7 @@ impl AmsGradOps for CubeBackend {
                 buffer(&mean),
                 buffer(&square),
                 buffer(&largest),
+                count as u32,
                 ConstantsLaunch::new(b1, b2, w1, w2, rate, correction, epsilon),
             );
         }

@@ -50,12 +50,15 @@ fn activate_kernel<N: Size>(
     z: &[Vector<f32, N>],
     bias: &[Vector<f32, N>],
     y: &mut [Vector<f32, N>],
+    rows: u32,
+    columns: u32,
     #[comptime] activation: Activation,
 ) {
     let at = (CUBE_POS_Y as usize * CUBE_COUNT_X as usize + CUBE_POS_X as usize) * UNITS as usize
         + UNIT_POS as usize;
-    if at < y.len() {
-        y[at] = value(z[at] + bias[at % bias.len()], activation);
+    // Not the lengths of the slices: those are of the memory, which may be longer than a tensor.
+    if at < rows as usize * columns as usize {
+        y[at] = value(z[at] + bias[at % columns as usize], activation);
     }
 }
 
@@ -68,17 +71,18 @@ fn backward_kernel(
     to_z: &mut [f32],
     partials: &mut [f32],
     rows: u32,
+    columns: u32,
     #[comptime] activation: Activation,
 ) {
     let (line, lane) = (UNIT_POS / COLUMNS, UNIT_POS % COLUMNS);
-    let column = (CUBE_POS_X * COLUMNS + lane) as usize;
+    let column = CUBE_POS_X * COLUMNS + lane;
     let lines = comptime!(UNITS / COLUMNS);
     let mut sum = 0.0f32;
-    if column < bias.len() {
-        let b = bias[column];
+    if column < columns {
+        let b = bias[column as usize];
         let mut row = CUBE_POS_Y * lines + line;
         while row < rows {
-            let at = row as usize * bias.len() + column;
+            let at = row as usize * columns as usize + column as usize;
             if comptime!(activation == Activation::Identity) {
                 sum += grad[at];
             } else {
@@ -92,12 +96,12 @@ fn backward_kernel(
     let mut sums = Shared::<[f32]>::new_slice(256usize);
     sums[UNIT_POS as usize] = sum;
     sync_cube();
-    if line == 0 && column < bias.len() {
+    if line == 0 && column < columns {
         #[unroll]
         for other in 1..lines {
             sum += sums[(UNIT_POS + comptime!(other * COLUMNS)) as usize];
         }
-        partials[CUBE_POS_Y as usize * bias.len() + column] = sum;
+        partials[(CUBE_POS_Y * columns + column) as usize] = sum;
     }
 }
 
@@ -149,6 +153,8 @@ impl LinearOps for CubeBackend {
                 buffer(&z),
                 buffer(&bias),
                 buffer(&y),
+                z.meta.shape()[0] as u32,
+                (z.meta.shape()[1] / lanes) as u32,
                 activation,
             );
         }
@@ -185,6 +191,7 @@ impl LinearOps for CubeBackend {
                 buffer(&to_z),
                 buffer(&partials),
                 rows as u32,
+                columns as u32,
                 activation,
             );
         }
