@@ -39,6 +39,7 @@ const TRAINING: &[(&str, &[&str])] = &[
         ],
     ),
     ("evaluate", &["data", "folder", "model", "pictures", "run", "settings"]),
+    ("report", &["arguments", "evaluate", "folder", "run", "train"]),
     (
         "predict",
         &["arguments", "checkpoint", "data", "folder", "input", "model", "objective", "settings"],

@@ -119,9 +119,13 @@ fn stored_inverses_are_those_of_simpleitk() {
 fn files_that_are_written_say_the_same_as_those_that_were_read() {
     let folder = tempfile::tempdir().expect("temporary");
     let points = points("points.csv");
-    for (from, to) in
-        [("affine.txt", "affine.mat"), ("affine.mat", "affine.txt"), ("warp.nii.gz", "warp.nii")]
-    {
+    for (from, to) in [
+        ("affine.txt", "affine.mat"),
+        ("affine.mat", "affine.txt"),
+        ("warp.nii.gz", "warp.nii"),
+        ("composite.h5", "again.h5"),
+        ("affine.txt", "affine.h5"),
+    ] {
         let path = folder.path().join(to);
         let original = transform(from);
         write_transform(&path, &original).expect(to);

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 use ffdp::Result;
-use ffdp_train::{Dataset, Run, TrainArguments, evaluate, pictures};
+use ffdp_train::{Dataset, Run, TrainArguments, evaluate, pictures, report};
 
 /// Train TransMorph to register pairs of 3-D images, on synthetic brains or on your own NIfTI
 /// files.
@@ -67,8 +67,9 @@ fn train(arguments: &Arguments) -> Result<()> {
     // Pairs that were not trained on: overlap, folds, a picture each.
     let evaluation = evaluate(&run, &dataset, &trained.model, &device)?;
     pictures::curves::draw(&run.folder, run.settings.loss, evaluation.mean_dice())?;
+    report::write(&run, &trained, &evaluation)?;
     println!("{}", evaluation.table());
     println!("{}", trained.table());
-    eprintln!("pictures, metrics and checkpoints are in {}", run.folder.root().display());
+    eprintln!("report.html, metrics and checkpoints are in {}", run.folder.root().display());
     Ok(())
 }

@@ -206,6 +206,7 @@ def check(ffdp):
         run("compose", "-t", golden("affine.txt"), "-o", out("affine.mat"))
         run("compose", "-t", golden("warp.nii.gz"), "-r", golden("warp.nii.gz"), "-o", out("warp.nii.gz"))
         run("compose", *chain, "-r", golden("warped.nii.gz"), "-o", out("whole.nii.gz"))
+        run("compose", *chain, "-o", out("composite.h5"))
         run("apply", "-i", golden("moving.nii.gz"), "-r", golden("warped.nii.gz"), *chain, "-o", out("warped.nii.gz"))
         ours = sitk.ReadImage(out("warped.nii.gz"))
         read = lambda name: displacement(sitk.ReadImage(out(name)))
@@ -213,6 +214,7 @@ def check(ffdp):
             "affine.txt, warp": sitk.CompositeTransform([sitk.ReadTransform(out("affine.txt")), read("warp.nii.gz")]),
             "affine.mat, warp": sitk.CompositeTransform([sitk.ReadTransform(out("affine.mat")), read("warp.nii.gz")]),
             "one displacement": read("whole.nii.gz"),
+            "composite.h5": sitk.ReadTransform(out("composite.h5")),
         }
         for name, transform in chains.items():
             compare(f"image, {name}", ours, resample(moving, ours, transform), transform, moving)

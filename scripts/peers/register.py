@@ -30,7 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pairs", type=Path, nargs="+", help="lists of pairs (pairs.csv)")
     parser.add_argument("-o", "--output", type=Path, required=True, help="folder of results.json")
-    parser.add_argument("--ffdp", type=Path, required=True, help="the ffdp that measures")
+    parser.add_argument("--ffdp", type=program, required=True, help="the ffdp that measures")
     parser.add_argument("--labels", help="labels that count, comma-separated [all]")
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
     parser.add_argument("--threads", type=int, default=os.cpu_count())
@@ -41,6 +41,11 @@ def main() -> None:
             for pair in csv.DictReader(lines):
                 for method in request.methods:
                     compare(request, pairs.parent, pair, method)
+
+
+def program(name: str) -> Path:
+    """A Path drops the `./` with which a program beside the script would be found."""
+    return Path(name).resolve(strict=True)
 
 
 def compare(request: argparse.Namespace, folder: Path, pair: dict, method: str) -> None:

@@ -53,6 +53,25 @@ impl DeviceChoice {
             )),
         }
     }
+
+    /// Memory of the device that is free now; `None` for the processor, whose memory is the host's,
+    /// and where the driver does not say.
+    pub fn free_memory_bytes(self) -> Option<u64> {
+        #[cfg(feature = "cuda")]
+        if let Self::Cuda(index) = self {
+            // As in `open`: a missing driver is a panic.
+            return catch_unwind(|| free_memory_of_cuda(index)).ok().flatten();
+        }
+        None
+    }
+}
+
+/// The context is CubeCL's as well, and held no longer than the question takes.
+#[cfg(feature = "cuda")]
+fn free_memory_of_cuda(index: usize) -> Option<u64> {
+    let context = cudarc::driver::CudaContext::new(index).ok()?;
+    let (free, _) = context.mem_get_info().ok()?;
+    Some(free as u64)
 }
 
 impl fmt::Display for DeviceChoice {

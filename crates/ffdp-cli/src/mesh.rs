@@ -34,6 +34,11 @@ impl MeshArguments {
         self.device
     }
 
+    /// Whether the images may be cut, so that the device need not hold all at once.
+    pub fn cuts(&self) -> bool {
+        self.device_memory.is_some() || self.shards.is_some_and(|shards| shards > 1)
+    }
+
     /// Opens the device and counts the shards.
     ///
     /// # Errors

@@ -40,6 +40,9 @@ pub struct SettingsArguments {
     /// Width of the LNCC window in voxels; odd, 3 to 21 [default: 7].
     #[arg(long, value_name = "VOXELS")]
     pub window: Option<usize>,
+    /// Distribute the intensities of the moving image as those of the fixed one, first: for --metric mse.
+    #[arg(long)]
+    pub match_histograms: bool,
     /// Iterations at most on each level of the last stage, coarse to fine [default: 200,100,50].
     #[arg(long, value_name = "N,N,..", value_delimiter = ',')]
     pub iterations: Option<Vec<usize>>,
@@ -83,7 +86,7 @@ pub enum PresetChoice {
     Default,
     /// More levels, twice the iterations.
     Quality,
-    /// Two modalities: deformed by mutual information.
+    /// Two modalities: deformed by mutual information, stiffly.
     Multimodal,
 }
 
@@ -147,6 +150,7 @@ impl SettingsArguments {
                 ));
             }
         }
+        settings.match_histograms |= self.match_histograms;
         let mut table = Table::try_from(&settings).map_err(defect)?;
         let mut stages = Stages::of(&mut table);
         if let Some(metric) = self.metric {
@@ -175,8 +179,11 @@ fn is_linear(name: &str) -> bool {
     ["moments", "rigid", "affine"].contains(&name)
 }
 
-/// Leaves out what comes after the kind, or puts it in the place of another deformation, whose
-/// similarity it takes.
+/// What a deformation takes over from the one in whose place it comes: what the preset is about.
+const TAKEN_OVER: [&str; 4] = ["similarity", "levels", "regularization", "sigma_gradient_voxels"];
+
+/// Leaves out what comes after the kind, or puts it in the place of another deformation, of which it
+/// takes the entries [`TAKEN_OVER`].
 fn end_with(stages: &mut Vec<Stage>, kind: TransformKind) -> Outcome<()> {
     if let Some(at) = stages.iter().position(|stage| stage.name() == kind.name()) {
         stages.truncate(at + 1);
@@ -192,9 +199,8 @@ fn end_with(stages: &mut Vec<Stage>, kind: TransformKind) -> Outcome<()> {
     }
     if let Some(at) = deformable {
         let replaced = Table::try_from(&stages[at]).map_err(defect)?;
-        if let Some(similarity) = replaced.get("similarity") {
-            table.insert("similarity".to_string(), similarity.clone());
-        }
+        let taken = replaced.into_iter().filter(|(name, _)| TAKEN_OVER.contains(&name.as_str()));
+        table.extend(taken);
         stages.truncate(at);
     }
     stages.push(table.try_into().map_err(defect)?);
@@ -417,6 +423,9 @@ mod tests {
         let multimodal = SettingsArguments { preset, ..until(TransformKind::Syn) };
         let settings = multimodal.resolve().expect("valid");
         assert_eq!(similarity_of(&settings.stages[3]).as_deref(), Some("mi"));
+        // Stiff, as the preset has it, whatever deforms.
+        let Stage::Syn(syn) = &settings.stages[3] else { panic!("no syn in {settings:?}") };
+        assert!(syn.regularization.bending > 0.0 && syn.levels.len() == 4, "{syn:?}");
         let flag = SettingsArguments { multimodal: true, ..until(TransformKind::Syn) };
         assert_eq!(flag.resolve().expect("valid"), settings);
     }

@@ -40,6 +40,18 @@ pub struct Evaluation {
     pub pairs: Vec<PairScores>,
 }
 
+/// Means over pairs; arrays are before and after. `None` where a pair has no such figure, or where
+/// there are no pairs.
+#[derive(Clone, Debug)]
+pub struct Means {
+    /// Mean Dice.
+    pub dice: Option<[f64; 2]>,
+    /// Mean squared local correlation.
+    pub lncc: Option<[f64; 2]>,
+    /// Voxels that fold, percent.
+    pub folds_percent: Option<f64>,
+}
+
 /// Registers the held-out pairs, saves the figures as `evaluation.json` and draws each pair.
 ///
 /// # Errors
@@ -104,6 +116,16 @@ impl Evaluation {
     /// Mean Dice before and after, if there are labels.
     pub fn mean_dice(&self) -> Option<[f64; 2]> {
         self.mean(|pair| pair.dice)
+    }
+
+    /// The means over the pairs.
+    pub fn means(&self) -> Means {
+        let folds = self.mean(|pair| Some([pair.folds_percent; 2]));
+        Means {
+            dice: self.mean_dice(),
+            lncc: self.mean(|pair| Some(pair.lncc)),
+            folds_percent: folds.map(|[folds, _]| folds),
+        }
     }
 
     /// The figures as text, a line per pair and one for the mean.

@@ -28,7 +28,7 @@ impl RunFolder {
         self.root.join("settings.toml")
     }
 
-    /// The network's configuration (`TransMorphConfig`).
+    /// The network's configuration (`NetworkConfig`).
     pub fn network(&self) -> PathBuf {
         self.root.join("network.json")
     }
@@ -46,6 +46,11 @@ impl RunFolder {
     /// The figures of the evaluated pairs.
     pub fn evaluation(&self) -> PathBuf {
         self.root.join("evaluation.json")
+    }
+
+    /// Figures, curves and pictures on one page.
+    pub fn report(&self) -> PathBuf {
+        self.root.join("report.html")
     }
 
     /// Weights, moments, schedules.

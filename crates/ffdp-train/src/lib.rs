@@ -1,8 +1,9 @@
-//! Training of registration networks: TransMorph learns to register pairs of images.
+//! Training of registration networks: TransMorph or VoxelMorph learns to register pairs of images.
 //!
 //! Arrows point down only (a test in `tests/architecture.rs` enforces it):
 //! ```text
-//! train, evaluate            Burn's Learner on a model; the closing table
+//! report                     the page of a run
+//!   > train, evaluate        Burn's Learner on a model; the closing table
 //! predict, import            images to transforms; weights from PyTorch
 //!   > model > objective      what a step is; what is minimised
 //!   > run                    a run that is about to start or to continue
@@ -31,6 +32,7 @@ pub mod optimizer;
 pub mod pictures;
 pub mod predict;
 mod progress;
+pub mod report;
 pub mod run;
 pub mod schedule;
 pub mod settings;
@@ -72,5 +74,6 @@ pub fn run(arguments: &TrainArguments, device: &Device) -> Result<Finished> {
     let trained = train(&run, &dataset, device)?;
     let evaluation = evaluate(&run, &dataset, &trained.model, device)?;
     pictures::curves::draw(&run.folder, run.settings.loss, evaluation.mean_dice())?;
+    report::write(&run, &trained, &evaluation)?;
     Ok(Finished { trained, evaluation })
 }

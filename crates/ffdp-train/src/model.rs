@@ -1,4 +1,4 @@
-//! What is trained: TransMorph with its objective, as Burn's `TrainStep` and `InferenceStep`.
+//! What is trained: a network with its objective, as Burn's `TrainStep` and `InferenceStep`.
 //!
 //! Burn's `Learner` fits: a step may compute what it likes as long as it returns gradients, and
 //! each loss term is a metric of its own. Only the data loader and the metric log are ours (see
@@ -10,26 +10,26 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::train::{InferenceStep, TrainOutput, TrainStep};
 use ffdp_burn::metrics::jacobian;
-use ffdp_burn::nets::TransMorph;
+use ffdp_burn::nets::Network;
 use ffdp_burn::{Error, Result};
 
 use crate::data::Item;
 use crate::metrics::Scores;
-use crate::objective::Objective;
+use crate::objective::{Objective, Predicted};
 use crate::pictures;
 
-/// TransMorph and what it minimises; the module that is trained and saved.
+/// A network and what it minimises; the module that is trained and saved.
 #[derive(Module, Debug)]
 pub struct Registration {
     /// The network.
-    pub network: TransMorph,
+    pub network: Network,
     #[module(skip)]
     objective: Objective,
 }
 
 impl Registration {
     /// A network with its objective.
-    pub fn new(network: TransMorph, objective: Objective) -> Self {
+    pub fn new(network: Network, objective: Objective) -> Self {
         Self { network, objective }
     }
 
@@ -38,8 +38,8 @@ impl Registration {
         &self.objective
     }
 
-    fn displacement(&self, moving: Tensor<5>, fixed: Tensor<5>) -> Tensor<5> {
-        self.objective.operations.displacement(&self.network, moving, fixed)
+    fn predict(&self, moving: Tensor<5>, fixed: Tensor<5>) -> Predicted {
+        self.objective.operations.predict(&self.network, moving, fixed)
     }
 }
 
@@ -49,8 +49,8 @@ impl TrainStep for Registration {
 
     fn step(&self, item: Item) -> TrainOutput<Scores> {
         let started = Instant::now();
-        let displacement = self.displacement(item.moving.clone(), item.fixed.clone());
-        let (terms, _) = self.objective.terms(&item, displacement);
+        let predicted = self.predict(item.moving.clone(), item.fixed.clone());
+        let (terms, _) = self.objective.terms(&item, predicted);
         let gradients = terms.total.backward();
         TrainOutput::new(self, gradients, Scores::of_terms(started, terms.read()))
     }
@@ -62,10 +62,10 @@ impl InferenceStep for Registration {
 
     fn step(&self, item: Item) -> Scores {
         let started = Instant::now();
-        let displacement = self.displacement(item.moving.clone(), item.fixed.clone());
-        let (terms, moved) = self.objective.terms(&item, displacement.clone());
+        let predicted = self.predict(item.moving.clone(), item.fixed.clone());
+        let (terms, moved) = self.objective.terms(&item, predicted.clone());
         let mut scores = Scores::of_terms(started, terms.read());
-        let field = values(displacement);
+        let field = values(predicted.displacement);
         // The field comes from the network on this very grid, so that only a defect of this
         // program could make the sizes differ.
         let report = jacobian(&field, item.pair.fixed.image.geometry.size)
@@ -105,7 +105,7 @@ pub struct Prediction {
 /// A device that cannot hand back its result.
 pub fn predict(model: &Registration, moving: Tensor<5>, fixed: Tensor<5>) -> Result<Prediction> {
     let started = Instant::now();
-    let displacement = model.displacement(moving.clone(), fixed);
+    let displacement = model.predict(moving.clone(), fixed).displacement;
     let moved = model.objective.operations.warp(moving, displacement.clone());
     let read = |tensor: Tensor<5>| {
         let failed = |reason| Error::device("reading back a prediction", reason);

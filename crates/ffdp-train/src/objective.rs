@@ -12,7 +12,7 @@ use ffdp_burn::losses::{
     memberships, soft_dice,
 };
 use ffdp_burn::metrics::{DiceScores, dice, dice_of, warp_labels};
-use ffdp_burn::nets::TransMorph;
+use ffdp_burn::nets::{Deformation, Network};
 use ffdp_burn::ops::{self, HistogramOptions, LnccOptions};
 
 use crate::data::{Item, Prepared};
@@ -46,6 +46,15 @@ pub enum Operations {
     },
 }
 
+/// What a network predicts for a pair, `[N, 3, D, H, W]` in voxels.
+#[derive(Clone, Debug)]
+pub struct Predicted {
+    /// The whole displacement.
+    pub displacement: Tensor<5>,
+    /// Of it, what is to be smooth: all but the affine alignment.
+    pub deformation: Tensor<5>,
+}
+
 /// The terms of the objective, each `[1]`.
 pub struct Terms {
     /// What is minimised.
@@ -76,22 +85,29 @@ impl Operations {
         })
     }
 
-    /// What the network predicts, as a displacement.
-    pub fn displacement(
-        &self,
-        network: &TransMorph,
-        moving: Tensor<5>,
-        fixed: Tensor<5>,
-    ) -> Tensor<5> {
+    /// What the network predicts for a pair.
+    pub fn predict(&self, network: &Network, moving: Tensor<5>, fixed: Tensor<5>) -> Predicted {
+        let Some(alignment) = &network.alignment else {
+            let deformation = self.deformation(&network.deformation, moving, fixed);
+            return Predicted { displacement: deformation.clone(), deformation };
+        };
+        let affine = alignment.forward(moving.clone(), fixed.clone());
+        let moved = self.warp(moving, affine.clone());
+        let deformation = self.deformation(&network.deformation, moved, fixed);
+        let displacement = match self {
+            Self::Fused(_) => ops::compose(affine, deformation.clone()),
+            Self::Baseline { .. } => baseline::compose(affine, deformation.clone()),
+        };
+        Predicted { displacement, deformation }
+    }
+
+    fn deformation(&self, network: &Deformation, moving: Tensor<5>, fixed: Tensor<5>) -> Tensor<5> {
         match self {
             Self::Fused(_) => network.forward(moving, fixed),
-            Self::Baseline { squarings, .. } => {
-                let flow = network.flow(moving, fixed);
-                match squarings {
-                    Some(steps) => baseline::exp(flow, *steps),
-                    None => flow,
-                }
+            Self::Baseline { squarings: Some(steps), .. } => {
+                baseline::exp(network.flow(moving, fixed), *steps)
             }
+            Self::Baseline { squarings: None, .. } => network.flow(moving, fixed),
         }
     }
 
@@ -159,10 +175,11 @@ impl Objective {
     }
 
     /// The terms of a step, and the moved image.
-    pub fn terms(&self, item: &Item, displacement: Tensor<5>) -> (Terms, Tensor<5>) {
+    pub fn terms(&self, item: &Item, predicted: Predicted) -> (Terms, Tensor<5>) {
+        let Predicted { displacement, deformation } = predicted;
         let moved = self.operations.warp(item.moving.clone(), displacement.clone());
         let similarity = self.operations.similarity(moved.clone(), item.fixed.clone());
-        let smoothness = self.operations.smoothness(displacement.clone(), self.regularizer);
+        let smoothness = self.operations.smoothness(deformation, self.regularizer);
         let mut total = similarity.clone() + smoothness.clone().mul_scalar(self.weight);
         let mut overlap = Tensor::zeros([1], &displacement.device());
         if let Some((maps, ids)) = self.labels(item) {

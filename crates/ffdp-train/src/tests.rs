@@ -9,9 +9,9 @@ use ffdp_burn::Result;
 use ffdp_burn::io::nifti::{write_labels, write_volume};
 use ffdp_burn::synth::{PhantomSettings, subject};
 
-use crate::Finished;
 use crate::arguments::TrainArguments;
 use crate::journal::{self, Record};
+use crate::{CheckpointChoice, Finished, Predictor, RunFolder};
 
 #[derive(Parser)]
 struct Flags {
@@ -182,4 +182,41 @@ fn lists_of_images_are_trained_in_random_pairs() {
     assert_eq!(augmented, few);
     let first = |records: &[Record]| journal::number(&records[0], "similarity");
     assert_ne!(first(&plain), first(&augmented));
+}
+
+#[test]
+fn voxelmorph_after_an_affine_network_is_trained_reported_and_loaded_again() {
+    let _alone = one_run_at_a_time();
+    // As above; the fused composition and the composed one round differently too.
+    const TOLERANCE: f64 = 2e-4;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [fused, baseline] = ["fused", "baseline"].map(|name| folder.path().join(name));
+    let flags = ["--network", "voxelmorph", "--affine", "--integrate", "--loss", "mse"];
+    let flags = [&flags[..], &["--epochs", "2", "--learning-rate", "1e-4"]].concat();
+    let finished = run(&short(&fused, &flags)).expect("a run");
+    run(&short(&baseline, &[&flags[..], &["--baseline"]].concat())).expect("a run");
+    let losses = [&fused, &baseline].map(|out| {
+        let steps = journal_of(out).into_iter();
+        let steps = steps.filter(|record| record["kind"] == "step" && record["split"] == "train");
+        steps.map(|record| journal::number(&record, "loss")).collect::<Vec<f64>>()
+    });
+    assert_eq!(losses[0].len(), 8);
+    for (fused, baseline) in losses[0].iter().zip(&losses[1]) {
+        assert!((fused - baseline).abs() < TOLERANCE, "{losses:?}");
+    }
+
+    let page = std::fs::read_to_string(fused.join("report.html")).expect("a report");
+    let [before, after] = finished.evaluation.mean_dice().expect("phantoms have labels");
+    assert!(page.contains(&format!("{after:.3}")) && page.contains(&format!("{before:.3} before")));
+    assert!(page.contains("network = &quot;voxelmorph&quot;"), "the settings are shown");
+    // Learning curves, four held-out pairs, two epochs.
+    assert_eq!(page.matches("data:image/png;base64,").count(), 1 + 4 + 2);
+
+    let device = Device::flex();
+    let run = RunFolder::new(&fused);
+    let predictor = Predictor::load(&run, CheckpointChoice::Best, &device).expect("a network");
+    let phantom = PhantomSettings::with_size([32; 3]);
+    let [fixed, moving] = [1, 2].map(|seed| subject(&phantom, seed).expect("valid").image);
+    let map = predictor.predict(&fixed, &moving).expect("a prediction");
+    assert_eq!(map.steps().len(), 2, "the displacement, then the placement");
 }

@@ -36,8 +36,10 @@ pub struct Trained {
     /// That epoch, from 1.
     pub epoch: usize,
     seconds: f64,
-    seconds_per_step: f64,
-    steps: usize,
+    /// Mean seconds of a step.
+    pub seconds_per_step: f64,
+    /// Steps in all.
+    pub steps: usize,
     parameters: usize,
 }
 

@@ -17,4 +17,7 @@ pub use atomic::{check_not_an_input, check_writable, write_atomically};
 pub use disk::{available_disk_bytes, check_disk};
 pub use landmarks::{LandmarkSpace, read_landmarks, write_landmarks};
 pub use memory::{available_memory_bytes, check_memory};
-pub use transform_file::{TransformPart, read_flirt, read_transform_file, write_affine};
+pub use transform_file::{
+    TransformPart, is_composite_name, read_flirt, read_transform_file, write_affine,
+    write_composite,
+};

@@ -29,6 +29,7 @@ mod checkpoint;
 mod comparison;
 mod convergence;
 mod deformable;
+mod histogram;
 mod level;
 mod linear;
 mod observer;

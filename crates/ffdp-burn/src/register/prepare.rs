@@ -2,6 +2,7 @@
 
 use burn::tensor::{Device, Tensor};
 
+use super::histogram::matched;
 use super::problem::Problem;
 use super::pyramid::MINIMUM_AXIS_VOXELS;
 use super::settings::{Settings, Stage};
@@ -53,10 +54,15 @@ pub(super) fn prepare(
         check_overlap(&fixed[0].geometry, &moving[0].geometry, &problem.initial)?;
     }
     let percentiles = settings.intensity_percentiles;
-    Ok([
-        side("the fixed image", &fixed, fixed_mask, percentiles, device)?,
-        side("the moving image", &moving, moving_mask, percentiles, device)?,
-    ])
+    let scaled = |name, channels, mask| scaled_channels(name, channels, mask, percentiles);
+    let fixed = scaled("the fixed image", &fixed, fixed_mask)?;
+    let mut moving = scaled("the moving image", &moving, moving_mask)?;
+    if settings.match_histograms {
+        for (moving, fixed) in moving.iter_mut().zip(&fixed) {
+            *moving = matched((moving, moving_mask), (fixed, fixed_mask))?;
+        }
+    }
+    Ok([side(fixed, fixed_mask, device), side(moving, moving_mask, device)])
 }
 
 /// That all channels are finite and lie on one grid.
@@ -136,30 +142,34 @@ fn check_mask(name: &str, mask: &Volume, grid: &Geometry) -> Result<()> {
     Ok(())
 }
 
-/// One side, ready to be compared.
-fn side(
+/// All channels of a side in 0..1.
+fn scaled_channels(
     name: &str,
     channels: &[&Volume],
     mask: Option<&Volume>,
     percentiles: [f64; 2],
-    device: &Device,
-) -> Result<Side> {
+) -> Result<Vec<Volume>> {
     let scaled = |(index, volume): (usize, &&Volume)| {
-        Ok(scaled(&channel_name(name, index), volume, mask, percentiles)?.to_tensor(device))
+        scaled(&channel_name(name, index), volume, mask, percentiles)
     };
-    let channels: Vec<Tensor<5>> =
-        channels.iter().enumerate().map(scaled).collect::<Result<_>>()?;
-    let image = if channels.len() == 1 {
-        channels.into_iter().next().expect("one channel")
-    } else {
-        Tensor::cat(channels, 1)
+    channels.iter().enumerate().map(scaled).collect()
+}
+
+/// One side, ready to be compared.
+fn side(channels: Vec<Volume>, mask: Option<&Volume>, device: &Device) -> Side {
+    // Each is let go of when its tensor is there.
+    let mut channels: Vec<Tensor<5>> =
+        channels.into_iter().map(|channel| channel.to_tensor(device)).collect();
+    let image = match channels.len() {
+        1 => channels.remove(0),
+        _ => Tensor::cat(channels, 1),
     };
     let mask = mask.map(|mask| mask.to_tensor(device));
     let image = match &mask {
         None => image,
         Some(mask) => continued(image, mask),
     };
-    Ok(Side { image, mask })
+    Side { image, mask }
 }
 
 /// Percentiles of what counts to 0 and 1, clamped. An image whose percentiles coincide though it is

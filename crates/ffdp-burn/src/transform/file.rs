@@ -8,7 +8,9 @@ use super::composite::{Composite, Step};
 use super::displacement::Displacement;
 use crate::error::{Error, Result};
 use crate::io::nifti::write_displacement;
-use crate::io::{TransformPart, read_transform_file, write_affine};
+use crate::io::{
+    TransformPart, is_composite_name, read_transform_file, write_affine, write_composite,
+};
 
 /// Reads a transform of any kind that [`read_transform_file`] knows; displacements go to `device`.
 ///
@@ -27,23 +29,47 @@ pub fn read_transform(path: impl AsRef<Path>, device: &Device) -> Result<Composi
     Ok(Composite::new(parts.into_iter().map(step).collect::<Result<_>>()?))
 }
 
-/// Writes a transform for ITK and ANTs: one that is affine as a matrix (`.txt`, `.tfm`, `.mat`), one
-/// of a single displacement as a field (`.nii`, `.nii.gz`).
+/// Writes a transform for ITK and ANTs: any chain of matrices and displacements as a composite (`.h5`),
+/// one that is affine as a matrix (`.txt`, `.tfm`, `.mat`), a single displacement as a field (`.nii`,
+/// `.nii.gz`).
 ///
 /// # Errors
-/// [`Error::Invalid`] for anything else, and for a name of the other kind: make it one displacement
-/// first ([`Composite::to_displacement`]). Those of [`write_affine`] and [`write_displacement`].
+/// [`Error::Invalid`] for anything else, and for a name of another kind: make it one displacement
+/// first ([`Composite::to_displacement`]). Those of [`write_composite`], [`write_affine`] and
+/// [`write_displacement`].
 pub fn write_transform(path: impl AsRef<Path>, transform: &Composite) -> Result<()> {
     let path = path.as_ref();
+    if is_composite_name(path) {
+        return write_composite(
+            path,
+            &transform.steps().iter().map(part).collect::<Result<Vec<_>>>()?,
+        );
+    }
     if let Some(affine) = transform.as_affine() {
         return write_affine(path, &affine);
     }
     match transform.steps() {
         [Step::Displacement(step)] => write_displacement(path, &step.to_vec()?, step.geometry()),
         steps => Err(Error::invalid(
-            "a file holds one affine transform or one displacement",
+            "a file that is no composite (.h5) holds one affine transform or one displacement",
             format_args!("{} steps", steps.len()),
-            "make it one displacement on a grid first",
+            "make it one displacement on a grid first, or name it .h5",
+        )),
+    }
+}
+
+/// A step as a file has it.
+fn part(step: &Step) -> Result<TransformPart> {
+    match step {
+        Step::Affine(affine) => Ok(TransformPart::Affine(*affine)),
+        Step::Displacement(step) => {
+            let (values, geometry) = (step.to_vec()?, step.geometry().clone());
+            Ok(TransformPart::Displacement { values, geometry })
+        }
+        Step::Inverse(_) => Err(Error::invalid(
+            "a file holds no inverse that is solved where it is needed",
+            format_args!("the inverse of a displacement"),
+            "make it a displacement on a grid first",
         )),
     }
 }

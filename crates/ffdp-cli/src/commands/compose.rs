@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use burn::tensor::Device;
 use clap::Args;
-use ffdp_burn::io::{check_not_an_input, check_writable};
+use ffdp_burn::io::{check_not_an_input, check_writable, is_composite_name};
 use ffdp_burn::transform::{Composite, Step, write_transform};
 
 use super::chain::{ORDER_HELP, TransformChoice, chain, grid};
@@ -20,7 +21,8 @@ pub struct ComposeArguments {
     /// Image whose grid a displacement gets [default: the grid of the displacement applied first].
     #[arg(short, long, value_name = "FILE")]
     pub reference: Option<PathBuf>,
-    /// Result: a displacement (.nii, .nii.gz), or a matrix (.txt, .tfm, .mat) if all are affine.
+    /// Result: one displacement (.nii, .nii.gz), a matrix (.txt, .tfm, .mat) if all are affine, or
+    /// the chain part by part (.h5, a composite of ITK and ANTs).
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     /// Where to compute; only what was compiled in is accepted.
@@ -37,11 +39,26 @@ pub fn run(request: &ComposeArguments) -> Outcome<()> {
     check_writable(output)?;
     let device = request.device.open()?;
     let map = chain(transform, &device)?;
+    if is_composite_name(output) {
+        return Ok(write_transform(output, &stored(map, &device))?);
+    }
     if map.as_affine().is_some() && !is_image(output) {
         return Ok(write_transform(output, &map)?);
     }
     let whole = map.to_displacement(&grid(reference.as_deref(), &map)?, &device);
     Ok(write_transform(output, &Composite::new(vec![Step::Displacement(whole)]))?)
+}
+
+/// The chain with every inverse of a displacement as a displacement, on the same grid.
+fn stored(map: Composite, device: &Device) -> Composite {
+    let step = |step: &Step| match step {
+        Step::Inverse(field) => {
+            let inverse = Composite::new(vec![step.clone()]);
+            Step::Displacement(inverse.to_displacement(field.geometry(), device))
+        }
+        Step::Affine(_) | Step::Displacement(_) => step.clone(),
+    };
+    Composite::new(map.steps().iter().map(step).collect())
 }
 
 /// Whether the name is that of a displacement field.

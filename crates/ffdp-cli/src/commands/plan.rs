@@ -35,5 +35,6 @@ pub struct PlanArguments {
 /// Prints the plan.
 pub fn run(request: &PlanArguments) -> Outcome<()> {
     let sizes = Sizes::of_files(&request.fixed, &request.moving, request.labels)?;
-    Plan::new(&request.settings.resolve()?, &sizes, request.device).print(request.json)
+    let device = request.device;
+    Plan::new(&request.settings.resolve()?, &sizes, device).asking(device).print(request.json)
 }

@@ -20,8 +20,8 @@ The published recipe of TransMorph (days on a GPU):
   --variant large --dice-weight 1 --smoothness 1 --epochs 500 --learning-rate 1e-4 --drop-path 0.3 \
 --keep 8
 
-The folder --out then holds settings.toml, network.json, input.json, metrics.jsonl, evaluation.json, \
-checkpoint/ and pictures/; `ffdp predict --model` takes it.
+The folder --out then holds report.html, settings.toml, network.json, input.json, metrics.jsonl, \
+evaluation.json, checkpoint/ and pictures/; `ffdp predict --model` takes it.
 
 Exit code: 0 done, 1 the input or request cannot be worked with, 2 a defect.";
 
@@ -43,6 +43,6 @@ pub fn run_command(request: &TrainCommand) -> Outcome<()> {
         eprintln!("the first step takes minutes: Burn tunes its matrix products for this GPU");
     }
     let finished = run(&request.arguments, &device)?;
-    eprintln!("pictures, metrics and checkpoints are in {}", request.arguments.out.display());
+    eprintln!("report.html, metrics and checkpoints are in {}", request.arguments.out.display());
     print_to_stdout(&format!("{}\n{}\n", finished.evaluation.table(), finished.trained.table()))
 }

@@ -42,6 +42,9 @@ pub struct Plan {
     pub host_available_bytes: Option<u64>,
     /// The largest of all; null on the CPU.
     pub device_peak_bytes: Option<u64>,
+    /// Free memory of the device; null on the CPU, where the driver does not say, and as long as it was
+    /// not asked.
+    pub device_available_bytes: Option<u64>,
     /// Disk space for the results and a checkpoint, at most.
     pub disk_bytes: u64,
 }
@@ -95,9 +98,15 @@ impl Plan {
             results_host_bytes,
             host_available_bytes: available_memory_bytes(),
             device_peak_bytes: levels.iter().filter_map(|level| level.device_bytes).max(),
+            device_available_bytes: None,
             disk_bytes: disk_bytes(last),
             levels,
         }
+    }
+
+    /// With what the device has left now.
+    pub fn asking(self, device: DeviceChoice) -> Self {
+        Self { device_available_bytes: device.free_memory_bytes(), ..self }
     }
 
     /// # Errors
@@ -114,6 +123,31 @@ impl Plan {
                         "crop or resample the fixed image to at most {percent:.0} % of its voxels, \
                          close other programs, or use a machine with more memory (ffdp plan shows \
                          every level)"
+                    ),
+                }
+                .into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Of a run that is not cut into shards.
+    ///
+    /// # Errors
+    /// When the memory of the device is too small, with what to change.
+    pub fn check_device_memory(&self) -> Outcome<()> {
+        match (self.device_peak_bytes, self.device_available_bytes) {
+            (Some(needed_bytes), Some(available_bytes)) if needed_bytes > available_bytes => {
+                let gb = available_bytes as f64 / 1e9;
+                let percent = 100.0 * (available_bytes as f64 / needed_bytes as f64);
+                Err(Error::TooLarge {
+                    what: "the registration on the device".to_string(),
+                    needed_bytes,
+                    available_bytes,
+                    fix: format!(
+                        "cut greedy stages into parts with --device-memory {gb:.1}, crop or resample \
+                         the fixed image to at most {percent:.0} % of its voxels, end other programs \
+                         on the device, or use another one"
                     ),
                 }
                 .into())
@@ -164,11 +198,21 @@ impl Plan {
             gigabytes(self.host_peak_bytes)
         );
         if let Some(bytes) = self.device_peak_bytes {
-            let _ = writeln!(text, "device memory at the peak: {}", gigabytes(bytes));
+            let available = match self.device_available_bytes {
+                Some(bytes) => format!("{} are free", gigabytes(bytes)),
+                None => "the driver does not say how much is free".to_string(),
+            };
+            let _ = writeln!(text, "device memory at the peak: {}; {available}", gigabytes(bytes));
         }
         let _ = writeln!(text, "disk: at most {}", gigabytes(self.disk_bytes));
         if self.check_memory().is_err() {
             text.push_str("this does not fit: crop or resample the fixed image\n");
+        }
+        if self.check_device_memory().is_err() {
+            text.push_str(
+                "this does not fit into the device: give --device-memory, or crop or resample the \
+                 fixed image\n",
+            );
         }
         text
     }
@@ -189,4 +233,52 @@ fn kind_and_shrinks(stage: &Stage) -> (Kind, Vec<f64>) {
 
 fn gigabytes(bytes: u64) -> String {
     format!("{:.2} GB", bytes as f64 / 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pair of 64^3 voxels on the first CUDA device, whatever this machine has.
+    fn plan() -> Plan {
+        let grid = || Geometry::new([64; 3], [3.0; 3]).expect("valid");
+        let sizes = Sizes { fixed: grid(), moving: grid(), labels: false };
+        Plan::new(&Settings::default(), &sizes, DeviceChoice::Cuda(0))
+    }
+
+    fn message(checked: Outcome<()>) -> String {
+        let failure = checked.expect_err("it does not fit");
+        format!("{failure}, {}", failure.help_text().unwrap_or_default())
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_both_numbers_and_a_way_out() {
+        let plan = plan();
+        let needed = plan.device_peak_bytes.expect("it is no CPU");
+        let with = |device_available_bytes| Plan { device_available_bytes, ..self::plan() };
+        with(Some(needed)).check_device_memory().expect("it just fits");
+        with(None).check_device_memory().expect("nobody knows");
+        let small = with(Some(needed / 4));
+        let text = message(small.check_device_memory());
+        let numbers = [needed.to_string(), (needed / 4).to_string()];
+        for word in ["--device-memory", "25 %", "device", &numbers[0], &numbers[1]] {
+            assert!(text.contains(word), "no {word:?} in {text}");
+        }
+        assert!(small.text().contains("does not fit into the device"), "{}", small.text());
+        let host = Plan { host_available_bytes: Some(plan.host_peak_bytes - 1), ..plan };
+        let text = message(host.check_memory());
+        assert!(text.contains(&host.host_peak_bytes.to_string()), "{text}");
+    }
+
+    #[test]
+    fn results_that_do_not_fit_onto_the_disk_are_refused() {
+        let folder = std::env::temp_dir();
+        plan().check_disk(&folder).expect("some tens of MB");
+        if ffdp_burn::io::available_disk_bytes(&folder).is_none() {
+            println!("skipped: this system does not say how much is free");
+            return;
+        }
+        let text = message(Plan { disk_bytes: u64::MAX, ..plan() }.check_disk(&folder));
+        assert!(text.contains("results of the registration"), "{text}");
+    }
 }

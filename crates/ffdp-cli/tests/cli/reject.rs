@@ -106,6 +106,37 @@ fn masks_that_cannot_be_used_are_refused() {
 }
 
 #[test]
+fn an_image_that_is_constant_inside_its_mask_is_refused() {
+    let folder = Folder::new();
+    let pair = write_pair(&folder, 32, 3);
+    let image = &pair.fixed.image;
+    let inside = |offset: usize| image.geometry.index_of(offset)[2] < 16;
+    let save = |name: &str, value: &dyn Fn(usize, f32) -> f32| {
+        let data = image.data.iter().enumerate().map(|(i, &v)| value(i, v)).collect();
+        let volume = Volume { data, ..image.clone() };
+        write_volume(folder.path(name), &volume).expect("writable");
+    };
+    save("mask.nii.gz", &|i, _| if inside(i) { 1.0 } else { 0.0 });
+    save("flat.nii.gz", &|i, v| if inside(i) { 7.0 } else { v });
+    let mask = folder.path("mask.nii.gz");
+    for (names, flag, side) in [
+        (["flat.nii.gz", "moving.nii.gz"], "--fixed-mask", "fixed"),
+        (["fixed.nii.gz", "flat.nii.gz"], "--moving-mask", "moving"),
+    ] {
+        for metric in ["lncc", "mi", "nmi", "mse"] {
+            let more = [flag, &mask, "--metric", metric];
+            let run = register(&folder, names[0], names[1], "out", &more);
+            assert_eq!(run.code, 1, "{flag} {metric}: {}", run.stderr);
+            let what = format!("the {side} image must not be constant inside its mask");
+            for word in [&what[..], "got 7", "belong together"] {
+                assert!(run.stderr.contains(word), "{flag}: no {word:?} in {}", run.stderr);
+            }
+            assert!(!folder.has("out/warped.nii.gz"), "{flag} {metric}: results were written");
+        }
+    }
+}
+
+#[test]
 fn what_a_mask_leaves_out_does_not_matter() {
     let folder = Folder::new();
     let pair = write_pair(&folder, 32, 3);

@@ -15,7 +15,7 @@ use std::path::Path;
 use burn::config::Config;
 use burn::module::Module;
 use burn::tensor::Device;
-use ffdp_burn::nets::{TransMorph, TransMorphConfig};
+use ffdp_burn::nets::{Deformation, Network, NetworkConfig, TransMorph};
 use ffdp_burn::{Error, Result};
 use safetensors::SafeTensors;
 
@@ -73,9 +73,10 @@ pub fn import(path: &Path, settings: &Settings, input: &InputGrid, out: &Path) -
         let what = "--size: the size the network was trained at is needed";
         return Err(Error::invalid(what, "none", "for example 160x192x224"));
     };
-    let config: TransMorphConfig = settings.network(size);
-    let device = Device::flex();
-    let network = load(path, config.init(&device))?;
+    let transmorph = settings.transmorph(size);
+    let network = load(path, transmorph.init(&Device::flex()))?;
+    let network = Network { alignment: None, deformation: Deformation::TransMorph(network) };
+    let config = NetworkConfig::from(transmorph);
     folder.create()?;
     let model = Registration::new(network, Objective::new(settings, None));
     save_weights(&folder, EPOCH, model)?;

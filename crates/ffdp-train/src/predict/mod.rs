@@ -12,7 +12,7 @@ use std::str::FromStr;
 use burn::config::Config;
 use burn::tensor::Device;
 use ffdp_burn::image::{Affine, Physical, Volume};
-use ffdp_burn::nets::{TransMorph, TransMorphConfig};
+use ffdp_burn::nets::{Network, NetworkConfig};
 use ffdp_burn::transform::{Composite, Displacement, Step};
 use ffdp_burn::{Error, Result};
 
@@ -66,7 +66,7 @@ impl fmt::Display for CheckpointChoice {
 /// A trained network, ready to register.
 #[derive(Debug)]
 pub struct Predictor {
-    network: TransMorph,
+    network: Network,
     input: InputGrid,
     device: Device,
     /// The recipe of its run.
@@ -92,7 +92,7 @@ impl Predictor {
         }
         let settings = arguments::read(&run.settings())?;
         let file = run.network();
-        let config = TransMorphConfig::load(&file)
+        let config = NetworkConfig::load(&file)
             .map_err(|reason| Error::io(&file, "read", std::io::Error::other(reason)))?;
         let epoch = match choice {
             CheckpointChoice::Best => checkpoint::best_weights(run)?,

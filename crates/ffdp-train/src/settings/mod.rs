@@ -6,7 +6,9 @@ mod augmentation;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use ffdp_burn::nets::{Resolution, TransMorphConfig, Variant};
+use ffdp_burn::nets::{
+    AffineNetConfig, NetworkConfig, Resolution, TransMorphConfig, Variant, VoxelMorphConfig,
+};
 use ffdp_burn::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -41,11 +43,19 @@ pub struct Settings {
     #[arg(long)]
     pub integrate: bool,
 
-    /// Size of the network
+    /// What predicts the displacement
+    #[arg(long, value_enum, default_value_t = NetworkArg::Transmorph)]
+    pub network: NetworkArg,
+
+    /// A second network aligns the images by an affine map first; both are trained together
+    #[arg(long)]
+    pub affine: bool,
+
+    /// Size of TransMorph
     #[arg(long, value_enum, default_value_t = VariantArg::Tiny)]
     pub variant: VariantArg,
 
-    /// Grid on which the network predicts: every voxel, or every second one
+    /// Grid on which TransMorph predicts: every voxel, or every second one
     #[arg(long, value_enum, default_value_t = ResolutionArg::Half)]
     pub resolution: ResolutionArg,
 
@@ -70,7 +80,7 @@ pub struct Settings {
     #[arg(long, default_value_t = 3e-3)]
     pub learning_rate: f64,
 
-    /// Largest probability of dropping a transformer block's branch; 0.3 suits runs of days
+    /// Largest probability of dropping a branch of TransMorph's blocks; 0.3 suits runs of days
     #[arg(long, default_value_t = 0.0)]
     pub drop_path: f64,
 
@@ -133,6 +143,16 @@ pub enum Regularizer {
     Diffusion,
     /// Mean squared second differences, which leave affine maps free
     Bending,
+}
+
+/// `--network`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NetworkArg {
+    /// A Swin transformer with a convolutional decoder (--variant, --resolution, --drop-path)
+    Transmorph,
+    /// A U-Net of 0.33 M parameters at full resolution
+    Voxelmorph,
 }
 
 /// `--variant`
@@ -249,7 +269,19 @@ impl Settings {
     }
 
     /// The network for images of `size` voxels (x, y, z).
-    pub fn network(&self, [x, y, z]: [usize; 3]) -> TransMorphConfig {
+    pub fn network(&self, size: [usize; 3]) -> NetworkConfig {
+        let config = match self.network {
+            NetworkArg::Transmorph => NetworkConfig::from(self.transmorph(size)),
+            NetworkArg::Voxelmorph => VoxelMorphConfig::new()
+                .with_integration_steps(self.squarings())
+                .with_seed(self.seed)
+                .into(),
+        };
+        config.with_alignment(self.affine.then(|| AffineNetConfig::new().with_seed(self.seed)))
+    }
+
+    /// The TransMorph of these settings for images of `size` voxels (x, y, z).
+    pub fn transmorph(&self, [x, y, z]: [usize; 3]) -> TransMorphConfig {
         let variant = match self.variant {
             VariantArg::Tiny => Variant::Tiny,
             VariantArg::Small => Variant::Small,

@@ -7,14 +7,17 @@
 //! ```
 //! ITK before 5 wrote `TranformParameters` and `TranformFixedParameters`, without the s.
 
+use std::io;
 use std::path::Path;
 
-use hdf5_pure::{Dataset, File};
+use hdf5_pure::{
+    CharacterSet, Dataset, Datatype, File, FileBuilder, LibVer, StringPadding, make_u8_type,
+};
 
 use super::parts::ItkTransform;
 use super::reject;
 use crate::error::Result;
-use crate::io::check_memory;
+use crate::io::{check_memory, write_atomically};
 
 const FIX: &str = "write it again with ANTs or SimpleITK, or store its parts in files of their own";
 
@@ -55,4 +58,37 @@ fn read_numbers(data: &Dataset, name: &str, path: &Path) -> Result<Vec<f64>> {
     let count = shape.iter().try_fold(8u64, |bytes, &n| bytes.checked_mul(n));
     check_memory(&format!("{}: {name}", path.display()), count.unwrap_or(u64::MAX))?;
     data.read_f64().map_err(|error| failed(&error))
+}
+
+/// Writes transforms by their numbers as ITK does, uncompressed: so HDF5 1.8 reads them, too. The file
+/// appears whole or not at all.
+pub(super) fn write(path: &Path, transforms: &[ItkTransform]) -> Result<()> {
+    let mut file = FileBuilder::new();
+    file.with_libver_bounds(LibVer::Earliest, LibVer::V18);
+    let mut all = file.create_group("TransformGroup");
+    for (number, transform) in transforms.iter().enumerate() {
+        let ItkTransform { name, parameters, fixed_parameters } = transform;
+        let mut group = all.create_group(&number.to_string());
+        let kind = group.create_dataset("TransformType");
+        kind.with_vlen_strings(&[name]).with_dtype(ascii_of_any_length());
+        let lists =
+            [("TransformParameters", parameters), ("TransformFixedParameters", fixed_parameters)];
+        // A composite has none.
+        for (name, numbers) in lists.into_iter().filter(|(_, numbers)| !numbers.is_empty()) {
+            group.create_dataset(name).with_f64_data(numbers);
+        }
+        all.add_group(group.finish());
+    }
+    file.add_group(all.finish());
+    write_atomically(path, |out| file.finish_to(out).map_err(io::Error::other))
+}
+
+/// The only kind of text that ITK reads; HDF5 converts no UTF-8 to it.
+fn ascii_of_any_length() -> Datatype {
+    Datatype::VariableLength {
+        is_string: true,
+        padding: Some(StringPadding::NullTerminate),
+        charset: Some(CharacterSet::Ascii),
+        base_type: Box::new(make_u8_type()),
+    }
 }

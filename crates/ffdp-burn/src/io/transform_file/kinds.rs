@@ -135,6 +135,34 @@ pub(super) fn from_affine(map: &Affine<Physical, Physical>) -> ItkTransform {
     }
 }
 
+/// Parts, the first applied first, as ITK's composite: its list is read from the end.
+pub(super) fn from_parts(parts: &[TransformPart]) -> Vec<ItkTransform> {
+    let name = "CompositeTransform_double_3_3".to_string();
+    let composite = ItkTransform { name, ..ItkTransform::default() };
+    let part = |part: &TransformPart| match part {
+        TransformPart::Affine(map) => from_affine(map),
+        TransformPart::Displacement { values, geometry } => from_displacement(values, geometry),
+    };
+    std::iter::once(composite).chain(parts.iter().rev().map(part)).collect()
+}
+
+/// A displacement in voxels as [`displacement`] reads it; vectors are rounded as in NIfTI files, to f32.
+fn from_displacement(values: &[f32], geometry: &Geometry) -> ItkTransform {
+    let to_lps = flip_target(&geometry.voxel_to_mm());
+    let (linear, spacing) = (to_lps.linear(), geometry.spacing_mm);
+    let direction = (0..9).map(|entry| linear[entry / 3][entry % 3] / spacing[entry % 3]);
+    let size = geometry.size.map(|n| n as f64);
+    let fixed = size.into_iter().chain(to_lps.translation()).chain(spacing).chain(direction);
+    let voxels = geometry.len();
+    let vector = |p: usize| to_lps.apply_vector([0, 1, 2].map(|c| values[c * voxels + p].into()));
+    let rounded = |p: usize| vector(p).map(|v| f64::from(v as f32));
+    ItkTransform {
+        name: "DisplacementFieldTransform_double_3_3".to_string(),
+        parameters: (0..voxels).flat_map(rounded).collect(),
+        fixed_parameters: fixed.collect(),
+    }
+}
+
 /// Size, origin, spacing and direction in the fixed parameters; one LPS vector in mm per voxel.
 fn displacement(
     itk: &ItkTransform,

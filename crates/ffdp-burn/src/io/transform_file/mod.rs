@@ -5,7 +5,7 @@
 //! | ITK text (`.txt`, `.tfm`), also with composites | yes | affine |
 //! | MATLAB v4 as ITK writes it (`.mat`, ANTs' `0GenericAffine.mat`) | yes | affine |
 //! | displacement field (`.nii`, `.nii.gz`) | yes | see [`write_displacement`](super::nifti::write_displacement) |
-//! | ITK composite (`.h5`) | yes | no |
+//! | ITK composite (`.h5`) | yes | yes |
 //! | a 3x4 or 4x4 matrix as text, RAS mm, fixed to moving | yes | no |
 //! | FSL FLIRT's matrix (`.mat`, text), with both images | [`read_flirt`] | no |
 //!
@@ -30,6 +30,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::image::{Affine, Physical};
+use crate::io::check_memory;
 use crate::io::nifti::read_displacement;
 
 pub use flirt::read_flirt;
@@ -86,6 +87,46 @@ pub fn write_affine(path: impl AsRef<Path>, map: &Affine<Physical, Physical>) ->
             "rename the output",
         )),
     }
+}
+
+/// Writes a chain (the first part applied first) for ITK and ANTs as a composite in HDF5, part by part:
+/// matrices stay matrices. The file appears whole or not at all. Takes 24 bytes of memory a voxel of its
+/// displacements, twice.
+///
+/// # Errors
+/// [`Error::File`] for a name that does not end in `.h5` or `.hdf5` or for a chain of no parts,
+/// [`Error::Shape`] for a displacement that does not fit its grid, [`Error::Singular`] for a matrix that
+/// readers would refuse, [`Error::TooLarge`] before memory is short, [`Error::Io`] when writing fails.
+pub fn write_composite(path: impl AsRef<Path>, parts: &[TransformPart]) -> Result<()> {
+    let path = path.as_ref();
+    if !is_composite_name(path) {
+        let (what, name) = ("the name of a composite must end in .h5 or .hdf5", extension(path));
+        return Err(reject(path, what, format!("{name:?}"), "rename the output"));
+    }
+    if parts.is_empty() {
+        let what = "a composite must hold a transform";
+        return Err(reject(path, what, "none", "write the identity as an affine transform"));
+    }
+    for part in parts {
+        match part {
+            TransformPart::Affine(map) => drop(map.inverse()?),
+            TransformPart::Displacement { values, geometry } => {
+                let (expected, got) = (3 * geometry.len(), values.len());
+                if expected != got {
+                    let what = "number of values of a displacement".to_string();
+                    return Err(Error::Shape { what, expected: vec![expected], got: vec![got] });
+                }
+                let bytes = 2 * 8 * expected as u64;
+                check_memory(&format!("{}: a displacement", path.display()), bytes)?;
+            }
+        }
+    }
+    hdf5::write(path, &kinds::from_parts(parts))
+}
+
+/// Whether a file of this name is written as a composite.
+pub fn is_composite_name(path: impl AsRef<Path>) -> bool {
+    ["h5", "hdf5"].contains(&extension(path.as_ref()).as_str())
 }
 
 /// What kind of file it is, by its first bytes.

@@ -28,6 +28,18 @@ impl Conv3d {
         Self { weight: init.uniform([c_out, c_in, 3, 3, 3], bound), bias: None, precision }
     }
 
+    /// With PyTorch's default initial values for weights and bias, U(+-1/sqrt(27 C_in)).
+    pub fn with_bias(
+        c_in: usize,
+        c_out: usize,
+        precision: Precision,
+        init: &mut WeightInit,
+    ) -> Self {
+        let bound = 1.0 / ((27 * c_in) as f64).sqrt();
+        let weight = init.uniform([c_out, c_in, 3, 3, 3], bound);
+        Self { weight, bias: Some(init.uniform([c_out], bound)), precision }
+    }
+
     /// With weights N(0, std^2) and a bias of 0.
     pub fn near_zero(
         c_in: usize,

@@ -9,8 +9,10 @@ mod conv3d_relu;
 mod drop_path;
 pub mod fused;
 pub mod initializer;
+mod max_pool3d;
 
 pub use append_zeros::append_zeros;
 pub use conv3d::Conv3d;
 pub use conv3d_relu::Conv3dRelu;
 pub use drop_path::DropPath;
+pub use max_pool3d::MaxPool3d;

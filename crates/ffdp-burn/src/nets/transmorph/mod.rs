@@ -54,8 +54,8 @@ pub use patch::{PatchEmbed, PatchMerging};
 pub use stage::Stage;
 pub use window::Windows;
 
-use crate::nets::layers::append_zeros;
 use crate::nets::layers::initializer::WeightInit;
+use crate::nets::padding::{cropped, padded_pair};
 
 /// TransMorph. Built by [`TransMorphConfig::init`].
 #[derive(Module, Debug)]
@@ -98,26 +98,9 @@ impl TransMorph {
     /// What the head predicts: the displacement itself, or the stationary velocity of a
     /// diffeomorphic network. Shapes and panics as [`TransMorph::forward`].
     pub fn flow(&self, moving: Tensor<5>, fixed: Tensor<5>) -> Tensor<5> {
-        let [n, c, d, h, w] = moving.dims();
-        assert!(
-            moving.dims() == fixed.dims() && c == 1 && d * h * w > 0,
-            "TransMorph: moving and fixed must both be [N, 1, D, H, W], got {:?} and {:?}",
-            moving.dims(),
-            fixed.dims()
-        );
-        let images = pad_to_multiple(Tensor::cat(vec![moving, fixed], 1));
+        let dims = moving.dims();
+        let images = padded_pair("TransMorph", moving, fixed, config::SIZE_MULTIPLE);
         let stages = self.encoder.forward(images.clone());
-        let flow = self.head.forward(self.decoder.forward(images, stages));
-        if flow.dims()[2..] == [d, h, w] {
-            return flow;
-        }
-        flow.slice([0..n, 0..3, 0..d, 0..h, 0..w])
+        cropped(self.head.forward(self.decoder.forward(images, stages)), dims)
     }
-}
-
-/// Appends zeros until every extent is a multiple of 32.
-fn pad_to_multiple(images: Tensor<5>) -> Tensor<5> {
-    let [_, _, d, h, w] = images.dims();
-    let missing = [d, h, w].map(|e| e.next_multiple_of(config::SIZE_MULTIPLE) - e);
-    append_zeros(images, [0, 0, missing[0], missing[1], missing[2]])
 }

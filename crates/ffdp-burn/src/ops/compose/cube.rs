@@ -9,8 +9,8 @@ use cubecl::prelude::*;
 
 use super::ComposeOps;
 use crate::ops::grid_sample::cube::{
-    COLUMNS, Call, Point, Sample, Voxel, above, column_of_unit, columns, inside, interpolate, len,
-    offset, read_corners, sample_at, slopes,
+    COLUMNS, Call, Cells, Point, Sample, Voxel, above, column_of_unit, columns, inside,
+    interpolate, len, offset, read_border, sample_border, slopes,
 };
 use crate::ops::grid_sample::{Accumulation, Interpolation, Padding, Sampling};
 use crate::ops::launch::{Extent, address, assert_f32, buffer, empty, extent, zeros};
@@ -20,13 +20,13 @@ const HEIGHT: u32 = 4;
 
 /// The taps of the outer field at `p + v`.
 #[cube]
-fn sample(at: &Voxel, v: &Point, outer_size: &Extent) -> Sample {
+fn sample(at: &Voxel, v: &Point, outer_size: &Extent, #[comptime] cells: Cells) -> Sample {
     let position = Point {
         x: f32::cast_from(at.x) + v.x,
         y: f32::cast_from(at.y) + v.y,
         z: f32::cast_from(at.z) + v.z,
     };
-    sample_at(&position, outer_size, Interpolation::Linear, Padding::Border)
+    sample_border(&position, outer_size, cells)
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -36,6 +36,7 @@ fn forward_kernel(
     output: &mut [f32],
     size: Extent,
     outer_size: Extent,
+    #[comptime] cells: Cells,
 ) {
     let first = column_of_unit(&size, HEIGHT);
     if !inside(&first, &size) {
@@ -60,12 +61,12 @@ fn forward_kernel(
         if inside(&at, &size) {
             let own = comptime!(3 * k as usize);
             let u = Point { x: v[own], y: v[comptime!(own + 1)], z: v[comptime!(own + 2)] };
-            let s = sample(&at, &u, &outer_size);
+            let s = sample(&at, &u, &outer_size, cells);
             let voxel = at.n as usize * 3 * len + offset(&at, &size);
             #[unroll]
             for c in 0..3u32 {
                 let base = (at.n * 3 + c) as usize * outer_len;
-                let corners = read_corners(outer, base, &outer_size, &s);
+                let corners = read_border(outer, base, &outer_size, &s, cells);
                 output[voxel + c as usize * len] =
                     v[comptime!((3 * k + c) as usize)] + interpolate(&corners, &s);
             }
@@ -82,6 +83,7 @@ fn to_inner_kernel(
     output: &mut [f32],
     size: Extent,
     outer_size: Extent,
+    #[comptime] cells: Cells,
 ) {
     let at = column_of_unit(&size, 1u32);
     if !inside(&at, &size) {
@@ -91,14 +93,15 @@ fn to_inner_kernel(
     let first = (at.n * 3) as usize;
     let voxel = first * len + offset(&at, &size);
     let v = Point { x: inner[voxel], y: inner[voxel + len], z: inner[voxel + 2 * len] };
-    let s = sample(&at, &v, &outer_size);
+    let s = sample(&at, &v, &outer_size, cells);
     let mut x = grad[voxel];
     let mut y = grad[voxel + len];
     let mut z = grad[voxel + 2 * len];
     #[unroll]
     for c in 0..3u32 {
         let g = grad[voxel + c as usize * len];
-        let corners = read_corners(outer, (first + c as usize) * outer_len, &outer_size, &s);
+        let base = (first + c as usize) * outer_len;
+        let corners = read_border(outer, base, &outer_size, &s, cells);
         let slope = slopes(&corners, &s);
         x += g * slope.x;
         y += g * slope.y;
@@ -138,6 +141,7 @@ fn to_inner(outer: &CubeTensor, inner: &CubeTensor, grad: &CubeTensor) -> CubeTe
             buffer(&output),
             extent(size(inner)),
             extent(size(outer)),
+            Cells::of(outer),
         );
     }
     output
@@ -168,6 +172,7 @@ impl ComposeOps for CubeBackend {
                 buffer(&output),
                 extent(size(&inner)),
                 extent(size(&outer)),
+                Cells::of(&outer),
             );
         }
         output

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    GreedySettings, LevelSettings, LinearSettings, MiSettings, MomentsSettings, Settings,
-    Similarity, Stage,
+    GreedySettings, LevelSettings, LinearSettings, MiSettings, MomentsSettings, Regularization,
+    Settings, Similarity, Stage,
 };
 
 /// What a registration is for.
@@ -19,8 +19,11 @@ pub enum Preset {
     /// As `default`, with a coarser level more for what lies far off, twice the iterations, and the affine
     /// map at full resolution.
     Quality,
-    /// Images of different modalities: deformed by mutual information. The linear stages compare by
-    /// normalised mutual information in every preset.
+    /// Images of different modalities: deformed by mutual information, stiffly. The same tissue is not
+    /// equally bright everywhere, so that a field that is free to do so makes the images tell more of each
+    /// other than the truth does; a bending energy of 100 is the trade that found known warps best
+    /// (docs/registration.md). The linear stages compare by normalised mutual information in every
+    /// preset.
     Multimodal,
 }
 
@@ -51,8 +54,14 @@ impl Settings {
                 },
             ),
             Preset::Multimodal => {
-                let similarity = Similarity::Mi(MiSettings::default());
-                (affine, GreedySettings { similarity, ..greedy })
+                let stiff = GreedySettings {
+                    similarity: Similarity::Mi(MiSettings::default()),
+                    sigma_gradient_voxels: 2.0,
+                    regularization: Regularization { bending: 100.0, ..greedy.regularization },
+                    levels: levels(&[(8.0, 200), (4.0, 200), (2.0, 100), (1.0, 50)]),
+                    ..greedy
+                };
+                (affine, stiff)
             }
         };
         Self {
@@ -63,6 +72,7 @@ impl Settings {
                 Stage::Greedy(greedy),
             ],
             intensity_percentiles: [1.0, 99.9],
+            match_histograms: false,
             loss_interval: 10,
             minimum_axis_voxels: 16,
         }

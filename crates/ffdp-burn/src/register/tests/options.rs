@@ -1,13 +1,14 @@
 //! What each option of the deformable methods changes.
 
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
 
 use super::{found, mean_error, pair_of, short, warp};
+use crate::image::Volume;
 use crate::losses;
 use crate::metrics::jacobian;
 use crate::register::{
     GaussNewtonSettings, GreedySettings, LevelSettings, OptimizerSettings, Problem, Regularization,
-    Similarity, Stage, SvfSettings, SynSettings,
+    Settings, Silent, Similarity, Stage, SvfSettings, SynSettings, register,
 };
 use crate::testing::to_f64;
 
@@ -123,4 +124,25 @@ fn reported_losses_hold_what_roughness_costs() {
         assert!((last - after - cost).abs() < 0.01, "{last} {after} {cost}");
         assert!(diffusion == 0.0 || cost > 0.005, "{cost}");
     }
+}
+
+#[test]
+fn matched_histograms_let_squares_compare_another_scanner() {
+    let pair = pair_of(40, 3);
+    let fixed = &pair.fixed.image;
+    // A gamma curve: as much another contrast as another receiver gives.
+    let data = pair.moving.image.data.iter().map(|&v| v.max(0.0).powf(0.6)).collect();
+    let moving = Volume { data, ..pair.moving.image.clone() };
+    let problem = Problem::new(fixed, &moving);
+    let stage = Stage::Greedy(GreedySettings { similarity: Similarity::Mse, ..short() });
+    let error = |match_histograms| {
+        let stages = vec![stage.clone()];
+        let settings = Settings { stages, match_histograms, ..Settings::default() };
+        let result =
+            register(&problem, &settings, &Device::flex(), &mut Silent).expect("good input");
+        mean_error(&warp(&result).to_vec().expect("readable"), &pair)
+    };
+    let [without, with] = [false, true].map(error);
+    println!("error {without:.3} without, {with:.3} with matched histograms");
+    assert!(with < 0.9 * without, "{without} -> {with} voxels");
 }

@@ -34,7 +34,8 @@ pub fn run(request: &RegisterArguments) -> Outcome<()> {
     let labels = request.moving_labels.is_some();
     if request.plan {
         let sizes = Sizes::of_files(&request.fixed, &request.moving, labels)?;
-        return Plan::new(&settings, &sizes, request.mesh.first()).print(request.json);
+        let device = request.mesh.first();
+        return Plan::new(&settings, &sizes, device).asking(device).print(request.json);
     }
     let interval = Duration::try_from_secs_f64(request.checkpoint_every).map_err(|_| {
         let value = request.checkpoint_every;
@@ -49,6 +50,9 @@ pub fn run(request: &RegisterArguments) -> Outcome<()> {
     plan.check_memory()?;
     plan.check_disk(&files.folder)?;
     let mesh = request.mesh.open(&settings, [&sizes.fixed, &sizes.moving])?;
+    if !request.mesh.cuts() {
+        plan.asking(request.mesh.first()).check_device_memory()?;
+    }
     let mut work = Work { request, printer, settings, files, inputs, mesh, start };
     printer.detail(&format!(
         "{} on {}, settings {:?}",

@@ -46,3 +46,51 @@ fn what_readers_would_refuse_is_not_written() {
     let message = write_affine(folder.path("affine.xml"), &map()).expect_err("name").to_string();
     assert!(message.contains(".mat") && message.contains("xml"), "{message}");
 }
+
+/// A field on an oblique anisotropic grid.
+fn field() -> TransformPart {
+    let voxel_to_mm =
+        Affine::from_rows([[-1.8, 0.3, 0.0, 40.0], [0.2, 0.0, 2.9, -31.0], [0.1, 2.2, 0.0, 7.5]]);
+    let geometry = Geometry::from_affine([40, 30, 20], voxel_to_mm).expect("regular");
+    let values = (0..3 * geometry.len()).map(|i| (i as f32 * 0.37).sin() * 5.0).collect();
+    TransformPart::Displacement { values, geometry }
+}
+
+#[test]
+fn chains_come_back_in_their_order() {
+    let folder = Folder::new();
+    let path = folder.path("chain.h5");
+    let parts = [field(), TransformPart::Affine(map()), field()];
+    write_composite(&path, &parts).expect("writable");
+    let again = read_transform_file(&path).expect("readable");
+    let [TransformPart::Displacement { values, geometry }, middle, last] = &again[..] else {
+        panic!("{} parts", again.len());
+    };
+    let TransformPart::Displacement { values: expected, geometry: grid } = field() else {
+        unreachable!("it is a displacement");
+    };
+    assert_eq!((middle, last), (&parts[1], &again[0]));
+    // To mm in f32 and back: a few roundings of 5 voxels.
+    let largest = values.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(largest < 4e-6, "{largest}");
+    grid.check_same_grid(geometry, "what was read").expect("the same grid");
+}
+
+#[test]
+fn composites_that_say_nothing_are_not_written() {
+    let folder = Folder::new();
+    let singular = Affine::from_rows([[1.0, 0.0, 0.0, 0.0], [2.0, 0.0, 0.0, 0.0], [0.0; 4]]);
+    let TransformPart::Displacement { geometry, .. } = field() else {
+        unreachable!("it is a displacement");
+    };
+    for (name, parts, word) in [
+        ("chain.h5", vec![], "none"),
+        ("chain.nii", vec![field()], ".h5"),
+        ("chain.h5", vec![TransformPart::Affine(singular)], "singular"),
+        ("chain.h5", vec![TransformPart::Displacement { values: vec![0.0; 5], geometry }], "72000"),
+    ] {
+        let path = folder.path(name);
+        let message = write_composite(&path, &parts).expect_err(word).to_string();
+        assert!(message.contains(word) && !path.exists(), "{message}");
+    }
+}

@@ -16,9 +16,11 @@ use cubecl::prelude::*;
 use super::{Accumulation, GridSampleOps, Sampling};
 use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, extent, sum_rows, zeros};
 
+mod border;
 mod corners;
 mod forward;
 mod gradients;
+mod pair;
 mod reduce;
 mod scatter;
 mod sink;
@@ -26,18 +28,23 @@ mod space;
 mod taps;
 mod voxel;
 
+pub(crate) use border::{read_border, sample_border};
 pub(crate) use corners::{interpolate, read_corners, slopes};
-pub(crate) use taps::{Point, Sample, Tap, sample_at, tap};
+pub(crate) use taps::{Cells, Point, Sample, Tap, sample_at, tap};
 pub(crate) use voxel::{
     COLUMNS, Voxel, above, column_of_unit, columns, inside, len, offset, voxel_of_unit,
 };
 
-use forward::{HEIGHT, forward_kernel};
-use gradients::{ENOUGH, HEIGHTS, PAIR, to_affine_kernel, to_displacement_kernel};
+use forward::forward_kernel;
+use gradients::{ENOUGH, HEIGHTS, to_affine_kernel, to_displacement_kernel};
+use pair::PAIR;
 use scatter::{BLOCK, UNITS_Z, scatter_kernel};
 use sink::{Sink, finish_kernel, largest_kernel};
 use space::{Plan, SpaceLaunch, matrix};
 use voxel::blocks;
+
+/// Pairs of voxels that a unit samples one after the other in a large volume.
+const PAIRS: u32 = 4;
 
 /// Parts of a volume whose largest gradients are found side by side.
 const PARTS: u32 = 512;
@@ -91,19 +98,28 @@ impl Call {
             mapped: has_affine,
             displaced: has_displacement,
             single: self.image.meta.shape()[1] == 1,
+            cells: Cells::of(&self.image),
         }
     }
 
-    fn columns(&self, height: u32) -> CubeCount {
-        columns(self.op, self.batch(), self.sampling.size, height)
+    /// Pairs of voxels along z that a unit samples: several, if that leaves enough cubes.
+    fn pairs(&self) -> u32 {
+        let block = [COLUMNS.x, COLUMNS.y, PAIRS * PAIR];
+        let (x, y, z) = blocks(self.op, self.batch(), self.sampling.size, block);
+        if x as usize * y as usize * z as usize >= ENOUGH { PAIRS } else { 1 }
+    }
+
+    fn columns(&self, pairs: u32) -> CubeCount {
+        columns(self.op, self.batch(), self.sampling.size, pairs * PAIR)
     }
 
     fn forward(self) -> CubeTensor {
         let output = empty(&self.image, self.sampling.output_shape(self.image.meta.shape()));
+        let pairs = self.pairs();
         unsafe {
             forward_kernel::launch_unchecked(
                 &self.image.client,
-                self.columns(HEIGHT),
+                self.columns(pairs),
                 COLUMNS.into(),
                 address(&[&self.image, &self.displacement, &output]),
                 buffer(&self.image),
@@ -111,6 +127,7 @@ impl Call {
                 buffer(&self.displacement),
                 buffer(&output),
                 self.space(),
+                pairs,
                 self.plan(),
             );
         }
@@ -119,10 +136,11 @@ impl Call {
 
     fn to_displacement(&self, grad: &CubeTensor) -> CubeTensor {
         let output = empty(&self.image, self.displacement.meta.shape().clone());
+        let pairs = self.pairs();
         unsafe {
             to_displacement_kernel::launch_unchecked(
                 &self.image.client,
-                self.columns(PAIR),
+                self.columns(pairs),
                 COLUMNS.into(),
                 address(&[&self.image, grad, &output]),
                 buffer(&self.image),
@@ -131,6 +149,7 @@ impl Call {
                 buffer(grad),
                 buffer(&output),
                 self.space(),
+                pairs,
                 self.plan(),
             );
         }

@@ -1,0 +1,191 @@
+//! A network that predicts the affine map aligning a pair of volumes, to go before one that deforms.
+//!
+//! ```text
+//! moving, fixed ─ mean of 2^3 ─ mean of 2^3 ─ (convolution, LeakyReLU, max) x 4 ─ mean ─ 12 numbers
+//! ```
+//! The numbers are `M` (3 x 3) and `t` of the displacement in coordinates that run from -1 to 1 over the
+//! image: `u_i(p) = n_i / 2 * (sum_j M_ij q_j(p) + t_i)` voxels, `q_j(p) = (2 p_j + 1) / n_j - 1`, axes
+//! (x, y, z), `n` the extents. So a map does not depend on the resolution at which it is predicted, and
+//! zero is the identity, with which an untrained network begins.
+//!
+//! After Zhao et al., "Unsupervised 3D end-to-end medical image registration with Volume Tweening
+//! Network", arXiv 1902.05020 (an affine network first, cascaded), with the units of VoxelMorph.
+
+use burn::config::Config;
+use burn::module::{Module, Param};
+use burn::tensor::{Device, Tensor, TensorData};
+
+use super::layers::MaxPool3d;
+use super::layers::initializer::WeightInit;
+use super::padding::padded_pair;
+use super::voxelmorph::ConvUnit;
+use crate::ops::{Precision, mean_pool};
+
+/// Convolutions, each followed by pooling.
+const UNITS: usize = 4;
+
+/// Extents are padded to a multiple of this: two halvings, then one a unit.
+const SIZE_MULTIPLE: usize = 1 << (2 + UNITS);
+
+/// Numbers of an affine map.
+const NUMBERS: usize = 12;
+
+/// Deviation of the last layer's initial weights: the untrained map is the identity to about 1e-5.
+const LAST_STD: f64 = 1e-5;
+
+/// Which affine network to build.
+#[derive(Config, Debug, PartialEq, Eq)]
+pub struct AffineNetConfig {
+    /// Channels of the convolutions, fine to coarse.
+    #[config(default = "[16, 32, 64, 64]")]
+    pub channels: [usize; UNITS],
+    /// Seed of the initial weights.
+    #[config(default = 0)]
+    pub seed: u64,
+}
+
+impl AffineNetConfig {
+    /// Builds the network on `device`; the weights depend on the seed alone.
+    ///
+    /// # Panics
+    /// If a number of channels is 0.
+    pub fn init(&self, device: &Device) -> AffineNet {
+        let init = &mut WeightInit::new(self.seed, device);
+        let mut c_in = 2;
+        let mut units = Vec::with_capacity(UNITS);
+        for c_out in self.channels {
+            // A dozen numbers for a whole volume: exact products cost next to nothing.
+            units.push(ConvUnit::new(c_in, c_out, Precision::Single, init));
+            c_in = c_out;
+        }
+        let weight = init.normal([c_in, NUMBERS], LAST_STD);
+        AffineNet { units, weight, bias: init.zeros([NUMBERS]) }
+    }
+}
+
+/// A network that predicts an affine map. Built by [`AffineNetConfig::init`].
+#[derive(Module, Debug)]
+pub struct AffineNet {
+    /// Fine to coarse; each is followed by pooling.
+    pub units: Vec<ConvUnit>,
+    /// `[C, 12]`, features to numbers.
+    pub weight: Param<Tensor<2>>,
+    /// `[12]`.
+    pub bias: Param<Tensor<1>>,
+}
+
+impl AffineNet {
+    /// The displacement of the affine map that brings `moving` onto `fixed`.
+    ///
+    /// Shapes: moving, fixed `[N, 1, D, H, W]` of any size, intensities in about `[0, 1]`; output
+    /// `[N, 3, D, H, W]`, components (x, y, z), voxels.
+    ///
+    /// # Panics
+    /// If the shapes differ, have more than one channel or an empty extent.
+    pub fn forward(&self, moving: Tensor<5>, fixed: Tensor<5>) -> Tensor<5> {
+        let [_, _, d, h, w] = moving.dims();
+        displacement(self.map(moving, fixed), [d, h, w])
+    }
+
+    /// The numbers of the map, `[N, 12]`: the rows of `[M | t]`. Shapes and panics as
+    /// [`AffineNet::forward`].
+    pub fn map(&self, moving: Tensor<5>, fixed: Tensor<5>) -> Tensor<2> {
+        let images = padded_pair("AffineNet", moving, fixed, SIZE_MULTIPLE);
+        let quarter = mean_pool(mean_pool(images));
+        let pooled = |x: Tensor<5>, unit: &ConvUnit| MaxPool3d.forward(unit.forward(x));
+        let features = self.units.iter().fold(quarter, pooled);
+        let [n, c, d, h, w] = features.dims();
+        let features = features.reshape([n, c, d * h * w]).mean_dim(2);
+        // A product of n x c by c x 12: as a sum, which needs no tuned matrix product.
+        let products = features * self.weight.val().unsqueeze_dim::<3>(0);
+        products.sum_dim(1).reshape([n, NUMBERS]) + self.bias.val().unsqueeze_dim::<2>(0)
+    }
+}
+
+/// The displacement `[N, 3, D, H, W]` of maps `[N, 12]`, in voxels of a grid of `size` (D, H, W).
+fn displacement(map: Tensor<2>, size: [usize; 3]) -> Tensor<5> {
+    let [n, _] = map.dims();
+    let [d, h, w] = size;
+    let device = map.device();
+    let rows = map.reshape([n, 3, 4]);
+    // Column k of [M | t], in voxels.
+    let half_extents = TensorData::new([w, h, d].map(|extent| extent as f32 / 2.0).to_vec(), [3]);
+    let half_extents: Tensor<5> =
+        Tensor::<1>::from_data(half_extents, &device).reshape([1, 3, 1, 1, 1]);
+    let column = |k: usize| {
+        let column = rows.clone().slice([0..n, 0..3, k..k + 1]).reshape([n, 3, 1, 1, 1]);
+        column * half_extents.clone()
+    };
+    let along = |extent: usize, shape: [usize; 5]| {
+        let centred = |i: usize| (2 * i + 1) as f32 / extent as f32 - 1.0;
+        let data = TensorData::new((0..extent).map(centred).collect::<Vec<_>>(), [extent]);
+        Tensor::<1>::from_data(data, &device).reshape(shape)
+    };
+    let x = column(0) * along(w, [1, 1, 1, 1, w]);
+    let y = column(1) * along(h, [1, 1, 1, h, 1]);
+    let z = column(2) * along(d, [1, 1, d, 1, 1]);
+    // The broadcast volume is made once: planes first.
+    (x + y) + (z + column(3))
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::DType;
+
+    use super::*;
+    use crate::testing::{tensor, uniform};
+
+    fn images(size: [usize; 3], device: &Device) -> [Tensor<5>; 2] {
+        let [d, h, w] = size;
+        [1, 2].map(|seed| {
+            let values = uniform(2 * d * h * w, 0.0, 1.0, seed);
+            tensor(&values, [2, 1, d, h, w], device, DType::F32)
+        })
+    }
+
+    #[test]
+    fn a_map_is_the_same_displacement_on_every_grid() {
+        let device = Device::flex();
+        // x' = x + 0.1 y - 0.3 of half the extents, z' = 1.2 z.
+        let mut numbers = [0f32; 12];
+        (numbers[1], numbers[3], numbers[10]) = (0.1, -0.3, 0.2);
+        let map = || Tensor::<2>::from_data(TensorData::new(numbers.to_vec(), [1, 12]), &device);
+        for size in [[4, 6, 8], [8, 12, 16]] {
+            let u = displacement(map(), size);
+            assert_eq!(u.dims(), [1, 3, size[0], size[1], size[2]]);
+            let u: Vec<f32> = u.into_data().try_to_vec().expect("f32");
+            let count: usize = size.iter().product();
+            for (i, voxel) in [0, 17, count - 1].into_iter().enumerate() {
+                let at = [voxel / size[2] / size[1], voxel / size[2] % size[1], voxel % size[2]];
+                let q = |axis: usize| (2 * at[axis] + 1) as f32 / size[axis] as f32 - 1.0;
+                let expected = [
+                    size[2] as f32 / 2.0 * (0.1 * q(1) - 0.3),
+                    0.0,
+                    size[0] as f32 / 2.0 * 0.2 * q(0),
+                ];
+                for (component, expected) in expected.into_iter().enumerate() {
+                    let found = u[component * count + voxel];
+                    assert!((found - expected).abs() < 1e-5, "{size:?} {i}: {found}, {expected}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_untrained_network_moves_nothing_and_every_parameter_learns() {
+        let device = Device::flex().autodiff();
+        let network = AffineNetConfig::new().with_seed(2).init(&device);
+        let [moving, fixed] = images([24, 70, 32], &device);
+        let u = network.forward(moving.clone(), fixed.clone());
+        assert_eq!(u.dims(), [2, 3, 24, 70, 32]);
+        let largest = u.clone().abs().max().into_scalar::<f32>();
+        assert!(largest > 0.0 && largest < 0.01, "{largest}");
+        let gradients = crate::ops::mse(crate::ops::warp(moving, u), fixed).backward();
+        let weights = network.units.iter().map(|unit| unit.conv.weight.val().grad(&gradients));
+        for gradient in weights {
+            assert!(gradient.expect("tracked").abs().max().into_scalar::<f32>() > 0.0);
+        }
+        let last = network.weight.val().grad(&gradients).expect("tracked");
+        assert!(last.abs().max().into_scalar::<f32>() > 0.0);
+    }
+}
