@@ -102,9 +102,10 @@ fn gpu_agrees_with_cpu() {
             for (what, (actual, expected)) in
                 ["y", "to x", "to gamma", "to beta"].iter().zip(actual.iter().zip(&expected))
             {
-                // One channel is always zero, and its gradient too: compare absolutely there.
+                // One channel is always zero, and its gradient too, but for a quotient that is an ulp
+                // off, times 1 / sqrt(epsilon) = 316: compare absolutely there.
                 if shape[2] == 1 && *what == "to x" {
-                    assert!(actual.iter().all(|g| g.abs() < 1e-6), "{name} {shape:?}: {actual:?}");
+                    assert!(actual.iter().all(|g| g.abs() < 1e-4), "{name} {shape:?}: {actual:?}");
                 } else if shape[2] > 1 || *what == "to beta" || *what == "y" {
                     assert_close(&format!("{name} {shape:?}: {what}"), actual, expected, SINGLE);
                 }
