@@ -2,8 +2,10 @@
 //! nothing if it is wrong.
 
 use burn::tensor::{Device, Distribution, Tensor, TensorData};
+use ffdp::nets::{TransMorphConfig, Variant};
 use ffdp::ops::{
-    InstanceNormOptions, conv3d, instance_norm, position_bias, upsample_x2_join, window_attention,
+    Activation, InstanceNormOptions, Precision, WindowCut, conv3d_with, cut_windows, instance_norm,
+    join_windows, layer_norm, linear, position_bias, upsample_x2_join, window_attention,
 };
 
 /// Largest difference of any element, relative to the largest element.
@@ -43,11 +45,18 @@ fn compare<const D: usize, const E: usize, const F: usize>(
 /// Prints relative errors: value, gradient of the first input, gradient of the second.
 pub fn check(device: &Device) {
     println!("relative errors against the CPU: value, gradients");
-    for (shape, outputs) in
-        [([1, 16, 12, 20, 40], 16), ([2, 9, 5, 9, 17], 19), ([1, 24, 8, 12, 14], 40)]
-    {
-        let name = format!("conv3d {shape:?} -> {outputs}");
-        compare(&name, device, (shape, [outputs, shape[1], 3, 3, 3]), |x, w| conv3d(x, w, [1; 3]));
+    for precision in [Precision::Single, Precision::TensorFloat] {
+        for (shape, outputs) in [
+            ([1, 16, 12, 20, 40], 16),
+            ([2, 9, 5, 9, 17], 19),
+            ([1, 24, 8, 12, 14], 40),
+            ([1, 2, 9, 33, 31], 3),
+        ] {
+            let name = format!("conv3d {shape:?} -> {outputs} {precision:?}");
+            compare(&name, device, (shape, [outputs, shape[1], 3, 3, 3]), |x, w| {
+                conv3d_with(x, w, [1; 3], precision)
+            });
+        }
     }
     for shape in [[1, 3, 9, 10, 11], [2, 2, 24, 32, 40]] {
         compare(&format!("instance norm {shape:?}"), device, (shape, [1, 1]), |x, _| {
@@ -67,7 +76,37 @@ pub fn check(device: &Device) {
             window_attention(qkv, bias, regions)
         });
     }
+    for (rows, inputs, outputs) in
+        [(210, 6, 18), (1000, 24, 6), (6720, 96, 288), (300, 33, 70), (210, 768, 256)]
+    {
+        for activation in [Activation::Identity, Activation::Gelu] {
+            let name = format!("linear {rows} x {inputs} -> {outputs}, {activation:?}");
+            compare(&name, device, ([rows, inputs], [inputs, outputs]), |x, weight| {
+                let bias = weight.clone().slice([0..1, 0..outputs]).reshape([outputs]);
+                linear(x, weight / (inputs as f64).sqrt(), Some(bias), activation)
+            });
+        }
+    }
+    for shape in [[1, 5, 6, 7, 6], [1, 8, 9, 10, 96], [2, 3, 3, 3, 1536]] {
+        compare(&format!("layer norm {shape:?}"), device, (shape, [shape[4]]), |x, gamma| {
+            layer_norm(x, gamma.clone(), gamma, 1e-5)
+        });
+    }
+    let cut = WindowCut { grid: [7, 9, 20], window: [5, 6, 7], shift: [2, 3, 3] };
+    compare("windows", device, ([2, 7, 9, 20, 5], [1]), |x, _| {
+        join_windows(cut_windows(x, cut).powi_scalar(2), cut)
+    });
     compare("position bias", device, ([9 * 11 * 13, 4], [1, 1]), |table, _| {
         position_bias(table, [5, 6, 7])
     });
+    let size = [64, 96, 128];
+    let images = [1, 1, size[0], size[1], size[2]];
+    for precision in [Precision::Single, Precision::TensorFloat] {
+        let name = format!("TransMorph Tiny {size:?}, convolutions {precision:?}");
+        compare(&name, device, (images, images), |moving, fixed| {
+            let config = TransMorphConfig::new(Variant::Tiny).for_size(size).with_drop_path(0.0);
+            let network = config.with_precision(precision).init(&moving.device());
+            network.forward(moving, fixed)
+        });
+    }
 }

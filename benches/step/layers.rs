@@ -4,9 +4,12 @@ use burn::module::Param;
 use burn::tensor::{Device, Distribution, Tensor};
 use ffdp::losses::{Lncc, MutualInformation, Similarity, diffusion};
 use ffdp::nets::TransMorph;
-use ffdp::nets::layers::{AvgPool3d, Conv3dRelu};
+use ffdp::nets::layers::Conv3dRelu;
+use ffdp::nets::layers::fused::normalise;
 use ffdp::nets::transmorph::{DecoderBlock, Stage, WindowContext, Windows};
-use ffdp::ops::{self, InstanceNormOptions, conv3d, instance_norm, upsample_x2_join};
+use ffdp::ops::{
+    self, InstanceNormOptions, Precision, conv3d_with, instance_norm, upsample_x2_join,
+};
 
 use super::timing::{Row, Table};
 use super::training::{CASES, Case, Problem};
@@ -54,7 +57,7 @@ impl Problem {
             self.stage(&mut table, s, stage, channels << s, case.config(self.size).window);
             let tokens = self.tokens(channels << s, 4 << s);
             table.add(&format!("stage {s}: norm of the output"), 1, tokens, |t| {
-                encoder.norms[s].forward(t).permute([0, 4, 1, 2, 3]).mul_scalar(1.0)
+                normalise(&encoder.norms[s], t).permute([0, 4, 1, 2, 3]).mul_scalar(1.0)
             });
         }
         self.decoder(&mut table, &network, channels);
@@ -81,7 +84,9 @@ impl Problem {
         }
         let block = &stage.blocks[0];
         let all = stage.blocks.len();
-        table.add(&format!("stage {s}: norm"), 2 * all, tokens.clone(), |t| block.norm1.forward(t));
+        table.add(&format!("stage {s}: norm"), 2 * all, tokens.clone(), |t| {
+            normalise(&block.norm1, t)
+        });
         table.add(&format!("stage {s}: perceptron"), all, tokens.clone(), |t| block.mlp.forward(t));
         if let Some(merge) = &stage.downsample {
             table.add(&format!("stage {s}: merging"), 1, tokens, |t| merge.forward(t));
@@ -90,7 +95,7 @@ impl Problem {
 
     fn decoder(&self, table: &mut Table, network: &TransMorph, c: usize) {
         let decoder = &network.decoder;
-        table.add("mean of 2^3", 1, self.volume(2, 1), |x| AvgPool3d.forward(x));
+        table.add("mean of 2^3", 1, self.volume(2, 1), ops::mean_pool);
         let images = |shrink| self.volume(2, shrink).inner().autodiff();
         table.add("c1", 1, images(2), |x| decoder.c1.forward(x));
         let level =
@@ -147,8 +152,11 @@ impl Problem {
         for (inputs, outputs, shrink) in CONVOLUTIONS {
             let weight = random([outputs, inputs, 3, 3, 3], &self.device);
             let x = self.volume(inputs, shrink);
-            let name = format!("{inputs}->{outputs}, extents / {shrink}");
-            table.add(&name, 1, x, |x| conv3d(x, weight.clone(), [1; 3]));
+            for precision in [Precision::TensorFloat, Precision::Single] {
+                let name = format!("{inputs}->{outputs}, extents / {shrink}, {precision:?}");
+                let convolve = |x| conv3d_with(x, weight.clone(), [1; 3], precision);
+                table.add(&name, 1, x.clone(), convolve);
+            }
         }
         table.add("instance norm of 16 channels", 1, self.volume(16, 1), |x| {
             instance_norm(x, &InstanceNormOptions::default())

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::time::Instant;
 
-use burn::optim::{AdamConfig, GradientsParams};
+use burn::optim::GradientsParams;
 use burn::tensor::{Device, Distribution, Int, Tensor};
 use ffdp::losses::{Lncc, MutualInformation, Similarity, diffusion, label_dice_loss};
 use ffdp::nets::{Resolution, TransMorph, TransMorphConfig, Variant};
 use ffdp::ops;
+use ffdp_train::AmsGrad;
 use serde::Serialize;
 
 /// Labels of the Dice term, as in OASIS.
@@ -116,8 +117,7 @@ impl Problem {
         self.device.memory_cleanup();
         let device = self.device.clone().autodiff();
         let mut network = case.config(self.size).init(&device);
-        // Burn's default of 1e-5 is far above the gradients of a mean over millions of voxels.
-        let mut adam = AdamConfig::new().with_amsgrad(true).with_epsilon(1e-8).init();
+        let mut adam = AmsGrad::with_epsilon(1e-8).init();
         let (mut first_s, mut times) = (0.0, Vec::new());
         for i in 0..1 + WARM_UP + steps {
             let start = self.now();

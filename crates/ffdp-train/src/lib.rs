@@ -9,7 +9,7 @@
 //!   > run                    a run that is about to start or to continue
 //!   > checkpoint, input      what is saved and which epoch is best; what a network expects of images
 //!   > pictures               slices, warped grids and learning curves as PNG
-//!   > journal, metrics, progress, schedule
+//!   > journal, metrics, progress, schedule, optimizer
 //!   > data                   images, pairs, their order, augmentation, prefetching
 //!       > arguments > settings, folder
 //! ```
@@ -28,6 +28,7 @@ pub mod journal;
 mod metrics;
 pub mod model;
 pub mod objective;
+pub mod optimizer;
 pub mod pictures;
 pub mod predict;
 mod progress;
@@ -43,6 +44,7 @@ pub use arguments::{Recipe, TrainArguments};
 pub use data::Dataset;
 pub use evaluate::{Evaluation, evaluate};
 pub use folder::RunFolder;
+pub use optimizer::AmsGrad;
 pub use predict::{CheckpointChoice, Predictor};
 pub use run::Run;
 pub use settings::Settings;

@@ -4,7 +4,6 @@ use std::io::IsTerminal;
 use std::time::Instant;
 
 use burn::module::Module;
-use burn::optim::AdamConfig;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::tensor::Device;
 use burn::train::renderer::MetricsRenderer;
@@ -19,6 +18,7 @@ use crate::journal::{self, Journal};
 use crate::metrics::{Scalar, SecondsPerStep, peak_memory_mib};
 use crate::model::Registration;
 use crate::objective::Objective;
+use crate::optimizer::AmsGrad;
 use crate::progress::PlainLines;
 use crate::run::Run;
 use crate::schedule::Polynomial;
@@ -26,7 +26,7 @@ use crate::settings::Settings;
 
 /// Adam's epsilon. Burn's default of 1e-5 would swallow the gradients of a mean over hundreds of
 /// thousands of voxels.
-const ADAM_EPSILON: f32 = 1e-8;
+const ADAM_EPSILON: f64 = 1e-8;
 
 /// A trained network and how long it took.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ pub fn train(run: &Run, dataset: &Dataset, device: &Device) -> Result<Trained> {
         training = training.checkpoint(done);
     }
 
-    let optimizer = AdamConfig::new().with_amsgrad(true).with_epsilon(ADAM_EPSILON).init();
+    let optimizer = AmsGrad::with_epsilon(ADAM_EPSILON).init();
     let schedule = ModuleLrScheduler::new(Polynomial::new(
         settings.learning_rate,
         dataset.steps_per_epoch(),

@@ -15,10 +15,11 @@ use burn::config::Config;
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 
+use super::layers::MaxPool3d;
 use super::layers::initializer::WeightInit;
-use super::layers::{AvgPool3d, MaxPool3d};
 use super::padding::padded_pair;
 use super::voxelmorph::ConvUnit;
+use crate::ops::{Precision, mean_pool};
 
 /// Convolutions, each followed by pooling.
 const UNITS: usize = 4;
@@ -53,7 +54,8 @@ impl AffineNetConfig {
         let mut c_in = 2;
         let mut units = Vec::with_capacity(UNITS);
         for c_out in self.channels {
-            units.push(ConvUnit::new(c_in, c_out, init));
+            // A dozen numbers for a whole volume: exact products cost next to nothing.
+            units.push(ConvUnit::new(c_in, c_out, Precision::Single, init));
             c_in = c_out;
         }
         let weight = init.normal([c_in, NUMBERS], LAST_STD);
@@ -89,7 +91,7 @@ impl AffineNet {
     /// [`AffineNet::forward`].
     pub fn map(&self, moving: Tensor<5>, fixed: Tensor<5>) -> Tensor<2> {
         let images = padded_pair("AffineNet", moving, fixed, SIZE_MULTIPLE);
-        let quarter = AvgPool3d.forward(AvgPool3d.forward(images));
+        let quarter = mean_pool(mean_pool(images));
         let pooled = |x: Tensor<5>, unit: &ConvUnit| MaxPool3d.forward(unit.forward(x));
         let features = self.units.iter().fold(quarter, pooled);
         let [n, c, d, h, w] = features.dims();

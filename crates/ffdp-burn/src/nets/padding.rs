@@ -1,7 +1,8 @@
 //! Pairs of images of any size for networks that halve it several times.
 
 use burn::tensor::Tensor;
-use burn::tensor::ops::PadMode;
+
+use super::layers::append_zeros;
 
 /// Both images `[N, 1, D, H, W]` as two channels, zeros appended until every extent is a multiple of
 /// `multiple`.
@@ -23,11 +24,7 @@ pub(super) fn padded_pair(
     );
     let images = Tensor::cat(vec![moving, fixed], 1);
     let missing = [d, h, w].map(|extent| extent.next_multiple_of(multiple) - extent);
-    if missing == [0; 3] {
-        return images;
-    }
-    let [pad_d, pad_h, pad_w] = missing.map(|m| (0, m));
-    images.pad([(0, 0), (0, 0), pad_d, pad_h, pad_w], PadMode::Constant(0.0))
+    append_zeros(images, [0, 0, missing[0], missing[1], missing[2]])
 }
 
 /// A flow without the voxels that were appended to images of `dims`.

@@ -23,6 +23,7 @@ use burn::tensor::{Device, Tensor};
 use super::layers::initializer::WeightInit;
 use super::layers::{Conv3d, MaxPool3d};
 use super::padding::{cropped, padded_pair};
+use crate::ops::Precision;
 
 /// Levels of the U-Net; extents are padded to a multiple of `2^LEVELS`.
 const LEVELS: usize = 4;
@@ -48,6 +49,10 @@ pub struct VoxelMorphConfig {
     /// With `Some(steps)` the network predicts a stationary velocity, integrated by `steps`
     /// squarings (7 as published). Default: none.
     pub integration_steps: Option<usize>,
+    /// Of the products in the convolutions. Default: TF32 on GPUs with tensor cores, as PyTorch
+    /// computes convolutions by default; f32 on all other devices.
+    #[config(default = "Precision::TensorFloat")]
+    pub precision: Precision,
     /// Seed of the initial weights.
     #[config(default = 0)]
     pub seed: u64,
@@ -71,9 +76,14 @@ pub struct ConvUnit {
 }
 
 impl ConvUnit {
-    pub(super) fn new(c_in: usize, c_out: usize, init: &mut WeightInit) -> Self {
+    pub(super) fn new(
+        c_in: usize,
+        c_out: usize,
+        precision: Precision,
+        init: &mut WeightInit,
+    ) -> Self {
         assert!(c_out > 0, "VoxelMorph: every number of channels must be at least 1");
-        Self { conv: Conv3d::with_bias(c_in, c_out, init) }
+        Self { conv: Conv3d::with_bias(c_in, c_out, precision, init) }
     }
 
     /// Shapes: input `[N, C_in, D, H, W]`; output `[N, C_out, D, H, W]`.
@@ -101,7 +111,7 @@ impl VoxelMorph {
         let init = &mut WeightInit::new(config.seed, device);
         let mut channels = 2;
         let mut unit = |channels: &mut usize, c_out: usize| {
-            let unit = ConvUnit::new(*channels, c_out, init);
+            let unit = ConvUnit::new(*channels, c_out, config.precision, init);
             *channels = c_out;
             unit
         };
@@ -112,7 +122,7 @@ impl VoxelMorph {
             channels += skip;
         }
         let last = config.last.iter().map(|&c| unit(&mut channels, c)).collect();
-        let head = Conv3d::near_zero(channels, 3, HEAD_STD, init);
+        let head = Conv3d::near_zero(channels, 3, HEAD_STD, config.precision, init);
         Self { encoder, decoder, last, head, integration_steps: config.integration_steps }
     }
 

@@ -58,6 +58,21 @@ pub(crate) fn zeros(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     CubeTensor::new_contiguous(zeros.client, zeros.device, shape, zeros.handle, zeros.dtype)
 }
 
+/// The tensor, or a copy where something else holds its memory.
+pub(crate) fn writable(tensor: CubeTensor) -> CubeTensor {
+    let tensor = burn_cubecl::kernel::into_contiguous(tensor);
+    if tensor.can_mut() {
+        return tensor;
+    }
+    // Burn may pad the rows of a copy of several axes (CUDA); one of one axis is dense.
+    let shape = tensor.meta.shape().clone();
+    let shaped = |tensor: CubeTensor, shape| {
+        CubeTensor::new_contiguous(tensor.client, tensor.device, shape, tensor.handle, tensor.dtype)
+    };
+    let line = shaped(tensor, [shape.num_elements()].into());
+    shaped(line.copy(), shape)
+}
+
 /// A few constants, copied to the device of `like`.
 pub(crate) fn upload(like: &CubeTensor, values: &[f32]) -> CubeTensor {
     let handle = like.client.create_from_slice(f32::as_bytes(values));
@@ -176,30 +191,48 @@ pub(crate) fn sum_rows(
     output
 }
 
-/// `output[i] = sum_k partials[k][i]`.
+/// `output[i] = sum_k partials[k][i]`; `lines` units share an element.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn sum_columns_kernel(partials: &[f32], output: &mut [f32], columns: u32) {
-    let at = (CUBE_POS_Y as usize * CUBE_COUNT_X as usize + CUBE_POS_X as usize) * UNITS as usize
-        + UNIT_POS as usize;
-    if at >= output.len() {
-        terminate!();
-    }
+fn sum_columns_kernel(partials: &[f32], output: &mut [f32], columns: u32, #[comptime] lines: u32) {
+    let lanes = comptime!(UNITS / lines);
+    let (line, lane) = (UNIT_POS / lanes, UNIT_POS % lanes);
+    let at = (CUBE_POS_Y as usize * CUBE_COUNT_X as usize + CUBE_POS_X as usize)
+        * comptime!(lanes as usize)
+        + lane as usize;
     let mut sum = 0.0f32;
-    // Kahan: hundreds of partials of mixed sign.
-    let mut lost = 0.0f32;
-    for k in 0..columns {
-        let term = partials[k as usize * output.len() + at] - lost;
-        let next = sum + term;
-        lost = (next - sum) - term;
-        sum = next;
+    if at < output.len() {
+        // Kahan: hundreds of partials of mixed sign.
+        let mut lost = 0.0f32;
+        let mut k = line;
+        while k < columns {
+            let term = partials[k as usize * output.len() + at] - lost;
+            let next = sum + term;
+            lost = (next - sum) - term;
+            sum = next;
+            k += lines;
+        }
     }
-    output[at] = sum;
+    let mut sums = Shared::<[f32]>::new_slice(256usize);
+    sums[UNIT_POS as usize] = sum;
+    sync_cube();
+    if line == 0 && at < output.len() {
+        #[unroll]
+        for other in 1..lines {
+            sum += sums[(UNIT_POS + comptime!(other * lanes)) as usize];
+        }
+        output[at] = sum;
+    }
 }
+
+/// Elements from which a unit each is enough for [`sum_columns`].
+const MANY_ELEMENTS: usize = 1 << 16;
 
 /// Sums the columns of `partials` `[columns, ..]` into `output`, deterministically; few columns of
 /// many elements, where [`sum_rows`] is for many of few.
 pub(crate) fn sum_columns(partials: &CubeTensor, columns: usize, output: CubeTensor) -> CubeTensor {
-    let cubes = output.meta.shape().num_elements().div_ceil(UNITS as usize);
+    let elements = output.meta.shape().num_elements();
+    let lines = if elements < MANY_ELEMENTS { 16 } else { 1 };
+    let cubes = (elements * lines).div_ceil(UNITS as usize);
     unsafe {
         sum_columns_kernel::launch_unchecked(
             &partials.client,
@@ -209,6 +242,7 @@ pub(crate) fn sum_columns(partials: &CubeTensor, columns: usize, output: CubeTen
             buffer(partials),
             buffer(&output),
             columns as u32,
+            lines as u32,
         );
     }
     output

@@ -9,6 +9,7 @@
 
 pub mod adam;
 pub mod alignment;
+pub mod amsgrad;
 pub mod compose;
 pub mod conv3d;
 pub mod deform;
@@ -22,24 +23,31 @@ pub mod inverse;
 pub mod jacobian;
 pub mod joint_histogram;
 pub mod label_dice;
+pub mod layer_norm;
+pub mod linear;
 pub mod lncc;
+pub mod mean_pool;
 pub mod mse;
 pub mod position_bias;
 pub mod regularity;
 pub mod upsample;
 pub mod window_attention;
+pub mod windows;
 
 #[cfg(feature = "cube")]
 pub(crate) mod launch;
 #[cfg(feature = "cube")]
 pub(crate) mod march;
 pub(crate) mod real;
+#[cfg(feature = "cube")]
+pub(crate) mod tensor_cores;
 pub(crate) mod vjp;
 
 pub use adam::{AdamOptions, AdamStep, MomentStorage, Moments, adam};
 pub use alignment::{AlignmentImages, AlignmentLoss, Outside, alignment};
+pub use amsgrad::{AmsGradMoments, AmsGradOptions, amsgrad};
 pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
-pub use conv3d::conv3d;
+pub use conv3d::{Precision, conv3d, conv3d_with};
 pub use deform::{
     DeformImages, DeformOptions, DeformState, Measure, Method, Optimizer, Penalties, Update, deform,
 };
@@ -53,9 +61,13 @@ pub use joint_histogram::{
     HistogramMode, HistogramOptions, ParzenKernel, joint_histogram, weighted_joint_histogram,
 };
 pub use label_dice::{Denominator, LabelDiceOptions, label_dice};
+pub use layer_norm::layer_norm;
+pub use linear::{Activation, linear};
 pub use lncc::{GradientMode, LnccOptions, LnccWeights, lncc, weighted_lncc};
+pub use mean_pool::mean_pool;
 pub use mse::mse;
 pub use position_bias::position_bias;
 pub use regularity::{bending_energy, diffusion, total_variation};
 pub use upsample::{upsample_x2, upsample_x2_join};
 pub use window_attention::window_attention;
+pub use windows::{WindowCut, cut_windows, join_windows};

@@ -3,7 +3,7 @@ use burn::tensor::Tensor;
 
 use super::conv3d::Conv3d;
 use super::initializer::WeightInit;
-use crate::ops::{InstanceNormOptions, instance_norm};
+use crate::ops::{InstanceNormOptions, Precision, instance_norm};
 
 /// Convolution 3^3 without bias, then instance normalisation without affine parameters, then
 /// LeakyReLU with slope 0.01: the decoder's unit.
@@ -15,8 +15,8 @@ pub struct Conv3dRelu {
 
 impl Conv3dRelu {
     /// From `c_in` to `c_out` channels.
-    pub fn new(c_in: usize, c_out: usize, init: &mut WeightInit) -> Self {
-        Self { conv: Conv3d::new(c_in, c_out, init) }
+    pub fn new(c_in: usize, c_out: usize, precision: Precision, init: &mut WeightInit) -> Self {
+        Self { conv: Conv3d::new(c_in, c_out, precision, init) }
     }
 
     /// Shapes: input `[N, C_in, D, H, W]`; output `[N, C_out, D, H, W]`.
@@ -33,7 +33,7 @@ mod tests {
     #[test]
     fn negative_values_are_scaled_by_the_slope() {
         let device = Device::flex();
-        let mut unit = Conv3dRelu::new(1, 1, &mut WeightInit::new(0, &device));
+        let mut unit = Conv3dRelu::new(1, 1, Precision::Single, &mut WeightInit::new(0, &device));
         // The identity kernel: only the normalisation and the activation act.
         let mut kernel = vec![0f32; 27];
         kernel[13] = 1.0;

@@ -3,8 +3,9 @@ use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 
 use super::window::Windows;
+use crate::nets::layers::fused::project;
 use crate::nets::layers::initializer::WeightInit;
-use crate::ops::{position_bias, window_attention};
+use crate::ops::{Activation, position_bias, window_attention};
 
 /// Deviation of the initial position table.
 const TABLE_STD: f64 = 0.02;
@@ -60,11 +61,11 @@ impl WindowAttention {
 
     /// Shapes: windows `[N * windows, tokens, C]`; output the same.
     pub fn forward(&self, x: Tensor<3>, context: &WindowContext) -> Tensor<3> {
-        let qkv = self.qkv.forward(x);
+        let qkv = project(&self.qkv, x, Activation::Identity);
         let regions = context.regions.clone().cast(qkv.dtype());
         let table = self.relative_position_bias_table.val();
         let bias = position_bias(table, context.windows.window);
         let attended = window_attention(qkv, bias, regions);
-        self.proj.forward(attended)
+        project(&self.proj, attended, Activation::Identity)
     }
 }

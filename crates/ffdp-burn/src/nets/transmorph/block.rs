@@ -1,11 +1,12 @@
 use burn::module::Module;
 use burn::nn::{LayerNorm, LayerNormConfig, Linear};
 use burn::tensor::Tensor;
-use burn::tensor::activation::gelu;
 
 use super::attention::{WindowAttention, WindowContext};
 use crate::nets::layers::DropPath;
+use crate::nets::layers::fused::{normalise, project};
 use crate::nets::layers::initializer::WeightInit;
+use crate::ops::Activation;
 
 /// Hidden channels of the perceptron over those of a token.
 const MLP_RATIO: usize = 4;
@@ -27,7 +28,8 @@ impl Mlp {
 
     /// Shapes: `[..., C]`; output the same.
     pub fn forward(&self, x: Tensor<5>) -> Tensor<5> {
-        self.fc2.forward(gelu(self.fc1.forward(x)))
+        let hidden = project(&self.fc1, x, Activation::Gelu);
+        project(&self.fc2, hidden, Activation::Identity)
     }
 }
 
@@ -67,10 +69,10 @@ impl SwinBlock {
 
     /// Shapes: tokens `[N, D, H, W, C]`; output the same.
     pub fn forward(&self, tokens: Tensor<5>, context: &WindowContext) -> Tensor<5> {
-        let windows = context.windows.partition(self.norm1.forward(tokens.clone()));
+        let windows = context.windows.partition(normalise(&self.norm1, tokens.clone()));
         let attended = context.windows.reverse(self.attn.forward(windows, context));
         let tokens = tokens + self.drop_path.forward(attended);
-        let refined = self.mlp.forward(self.norm2.forward(tokens.clone()));
+        let refined = self.mlp.forward(normalise(&self.norm2, tokens.clone()));
         tokens + self.drop_path.forward(refined)
     }
 }

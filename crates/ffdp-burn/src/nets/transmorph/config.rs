@@ -2,6 +2,7 @@ use burn::config::Config;
 use burn::tensor::Device;
 
 use super::TransMorph;
+use crate::ops::Precision;
 
 /// Every extent of the network's input is padded to a multiple of this: patches of 4, then three
 /// halvings.
@@ -96,6 +97,11 @@ pub struct TransMorphConfig {
     /// With `Some(steps)` the network predicts a stationary velocity, integrated by `steps`
     /// squarings into a diffeomorphic displacement (7 as published). Default: none.
     pub integration_steps: Option<usize>,
+    /// Of the products in the decoder's convolutions. Default: TF32 on GPUs with tensor cores, as
+    /// PyTorch computes convolutions by default; f32 on all other devices.
+    /// [`Precision::Single`] asks for f32 everywhere.
+    #[config(default = "Precision::TensorFloat")]
+    pub precision: Precision,
     /// Seed of the initial weights.
     #[config(default = 0)]
     pub seed: u64,

@@ -1,11 +1,11 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use super::config::{HEAD_CHANNELS, Resolution};
+use super::config::{HEAD_CHANNELS, Resolution, TransMorphConfig};
 use super::encoder::IMAGES;
+use crate::nets::layers::Conv3dRelu;
 use crate::nets::layers::initializer::WeightInit;
-use crate::nets::layers::{AvgPool3d, Conv3dRelu};
-use crate::ops::upsample_x2_join;
+use crate::ops::{Precision, mean_pool, upsample_x2_join};
 
 /// Upsamples by two, joins a skip connection and convolves twice.
 #[derive(Module, Debug)]
@@ -17,10 +17,16 @@ pub struct DecoderBlock {
 }
 
 impl DecoderBlock {
-    fn new(c_in: usize, c_skip: usize, c_out: usize, init: &mut WeightInit) -> Self {
+    fn new(
+        c_in: usize,
+        c_skip: usize,
+        c_out: usize,
+        precision: Precision,
+        init: &mut WeightInit,
+    ) -> Self {
         Self {
-            conv1: Conv3dRelu::new(c_in + c_skip, c_out, init),
-            conv2: Conv3dRelu::new(c_out, c_out, init),
+            conv1: Conv3dRelu::new(c_in + c_skip, c_out, precision, init),
+            conv2: Conv3dRelu::new(c_out, c_out, precision, init),
         }
     }
 
@@ -53,18 +59,25 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    pub(super) fn new(channels: usize, resolution: Resolution, init: &mut WeightInit) -> Self {
-        let c = channels;
+    pub(super) fn new(config: &TransMorphConfig, init: &mut WeightInit) -> Self {
+        let (c, precision) = (config.variant.channels(), config.precision);
         let half = c / 2;
-        let full = resolution == Resolution::Full;
+        let full = config.resolution == Resolution::Full;
         Self {
-            c1: Conv3dRelu::new(IMAGES, half, init),
-            c2: Conv3dRelu::new(IMAGES, HEAD_CHANNELS, init),
-            up0: DecoderBlock::new(8 * c, 4 * c, 4 * c, init),
-            up1: DecoderBlock::new(4 * c, 2 * c, 2 * c, init),
-            up2: DecoderBlock::new(2 * c, c, c, init),
-            up3: DecoderBlock::new(c, half, if full { half } else { HEAD_CHANNELS }, init),
-            up4: full.then(|| DecoderBlock::new(half, HEAD_CHANNELS, HEAD_CHANNELS, init)),
+            c1: Conv3dRelu::new(IMAGES, half, precision, init),
+            c2: Conv3dRelu::new(IMAGES, HEAD_CHANNELS, precision, init),
+            up0: DecoderBlock::new(8 * c, 4 * c, 4 * c, precision, init),
+            up1: DecoderBlock::new(4 * c, 2 * c, 2 * c, precision, init),
+            up2: DecoderBlock::new(2 * c, c, c, precision, init),
+            up3: DecoderBlock::new(
+                c,
+                half,
+                if full { half } else { HEAD_CHANNELS },
+                precision,
+                init,
+            ),
+            up4: full
+                .then(|| DecoderBlock::new(half, HEAD_CHANNELS, HEAD_CHANNELS, precision, init)),
         }
     }
 
@@ -76,7 +89,7 @@ impl Decoder {
     pub fn forward(&self, images: Tensor<5>, stages: Vec<Tensor<5>>) -> Tensor<5> {
         let [s0, s1, s2, s3]: [Tensor<5>; 4] =
             stages.try_into().expect("the decoder joins four encoder stages");
-        let halved = self.c1.forward(AvgPool3d.forward(images.clone()));
+        let halved = self.c1.forward(mean_pool(images.clone()));
         let x = self.up0.forward(s3, s2);
         let x = self.up1.forward(x, s1);
         let x = self.up2.forward(x, s0);

@@ -5,6 +5,7 @@ use burn::tensor::Tensor;
 use super::config::TransMorphConfig;
 use super::patch::PatchEmbed;
 use super::stage::{Stage, StagePlan};
+use crate::nets::layers::fused::normalise;
 use crate::nets::layers::initializer::WeightInit;
 
 /// Images concatenated at the input: moving and fixed.
@@ -56,7 +57,7 @@ impl Encoder {
         let mut outputs = Vec::with_capacity(self.layers.len());
         for (stage, norm) in self.layers.iter().zip(&self.norms) {
             tokens = stage.forward(tokens);
-            outputs.push(norm.forward(tokens.clone()).permute([0, 4, 1, 2, 3]));
+            outputs.push(normalise(norm, tokens.clone()).permute([0, 4, 1, 2, 3]));
             if let Some(merge) = &stage.downsample {
                 tokens = merge.forward(tokens);
             }

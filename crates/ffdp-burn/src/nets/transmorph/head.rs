@@ -1,7 +1,7 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
 
-use super::config::{HEAD_CHANNELS, Resolution};
+use super::config::{HEAD_CHANNELS, Resolution, TransMorphConfig};
 use crate::nets::layers::Conv3d;
 use crate::nets::layers::initializer::WeightInit;
 use crate::ops::upsample_x2;
@@ -19,8 +19,9 @@ pub struct FlowHead {
 }
 
 impl FlowHead {
-    pub(super) fn new(resolution: Resolution, init: &mut WeightInit) -> Self {
-        Self { conv: Conv3d::near_zero(HEAD_CHANNELS, 3, HEAD_STD, init), resolution }
+    pub(super) fn new(config: &TransMorphConfig, init: &mut WeightInit) -> Self {
+        let conv = Conv3d::near_zero(HEAD_CHANNELS, 3, HEAD_STD, config.precision, init);
+        Self { conv, resolution: config.resolution }
     }
 
     /// Shapes: features `[N, 16, ...]` on the full or on the half grid; output `[N, 3, D, H, W]`

@@ -74,8 +74,8 @@ impl TransMorph {
         let init = &mut WeightInit::new(config.seed, device);
         Self {
             encoder: Encoder::new(config, init),
-            decoder: Decoder::new(config.variant.channels(), config.resolution, init),
-            head: FlowHead::new(config.resolution, init),
+            decoder: Decoder::new(config, init),
+            head: FlowHead::new(config, init),
             integration_steps: config.integration_steps,
         }
     }

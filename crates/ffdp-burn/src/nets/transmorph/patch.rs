@@ -1,11 +1,13 @@
 use burn::module::Module;
 use burn::nn::conv::Conv3d;
 use burn::nn::{LayerNorm, LayerNormConfig, Linear};
-use burn::tensor::ops::PadMode;
 use burn::tensor::{Int, Tensor};
 
 use super::config::PATCH;
+use crate::nets::layers::append_zeros;
+use crate::nets::layers::fused::{normalise, project};
 use crate::nets::layers::initializer::WeightInit;
+use crate::ops::{Activation, linear};
 
 /// Cuts a volume into patches of 4^3 voxels and projects each to a token, then normalises it.
 #[derive(Module, Debug)]
@@ -33,11 +35,11 @@ impl PatchEmbed {
         let patches = volume
             .reshape([n, c, d, PATCH, h, PATCH, w, PATCH])
             .permute([0, 2, 4, 6, 1, 3, 5, 7])
-            .reshape([n * d * h * w, inputs]);
-        let tokens = patches.matmul(weight.reshape([channels, inputs]).transpose());
-        let bias = self.proj.bias.as_ref().expect("a patch convolution has a bias");
-        let tokens = tokens + bias.val().unsqueeze();
-        self.norm.forward(tokens.reshape([n, d, h, w, channels]))
+            .reshape([n, d, h, w, inputs]);
+        let bias = self.proj.bias.as_ref().expect("a patch convolution has a bias").val();
+        let weight = weight.reshape([channels, inputs]).transpose();
+        let tokens = linear(patches, weight, Some(bias), Activation::Identity);
+        normalise(&self.norm, tokens)
     }
 }
 
@@ -64,7 +66,8 @@ impl PatchMerging {
     /// Shapes: tokens `[N, D, H, W, C]`; output `[N, ceil(D/2), ceil(H/2), ceil(W/2), 2C]`, odd
     /// extents being padded with zeros.
     pub fn forward(&self, tokens: Tensor<5>) -> Tensor<5> {
-        self.reduction.forward(self.norm.forward(join_neighbours(tokens)))
+        let joined = normalise(&self.norm, join_neighbours(tokens));
+        project(&self.reduction, joined, Activation::Identity)
     }
 }
 
@@ -72,13 +75,8 @@ impl PatchMerging {
 fn join_neighbours(tokens: Tensor<5>) -> Tensor<5> {
     let [n, d, h, w, c] = tokens.dims();
     let half = [d, h, w].map(|extent| extent.div_ceil(2));
-    let surplus = [2 * half[0] - d, 2 * half[1] - h, 2 * half[2] - w];
-    let tokens = if surplus == [0; 3] {
-        tokens
-    } else {
-        let [pad_d, pad_h, pad_w] = surplus.map(|extra| (0, extra));
-        tokens.pad([(0, 0), pad_d, pad_h, pad_w, (0, 0)], PadMode::Constant(0.0))
-    };
+    let [sd, sh, sw] = [2 * half[0] - d, 2 * half[1] - h, 2 * half[2] - w];
+    let tokens = append_zeros(tokens, [0, sd, sh, sw, 0]);
     let [d, h, w] = half;
     let order = Tensor::<1, Int>::from_ints(NEIGHBOUR_ORDER, &tokens.device());
     tokens

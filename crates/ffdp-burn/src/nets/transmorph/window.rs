@@ -1,5 +1,6 @@
-use burn::tensor::ops::PadMode;
 use burn::tensor::{Device, Tensor, TensorData};
+
+use crate::ops::{WindowCut, cut_windows, join_windows};
 
 /// How a grid of tokens is cut into (shifted) windows.
 ///
@@ -32,51 +33,19 @@ impl Windows {
         self.window.iter().product()
     }
 
-    /// Windows along each axis.
-    fn counts(&self) -> [usize; 3] {
-        std::array::from_fn(|axis| self.grid[axis].div_ceil(self.window[axis]))
-    }
-
-    fn padded(&self) -> [usize; 3] {
-        let counts = self.counts();
-        std::array::from_fn(|axis| counts[axis] * self.window[axis])
+    fn cut(&self) -> WindowCut {
+        WindowCut { grid: self.grid, window: self.window, shift: self.shift }
     }
 
     /// Shapes: tokens `[N, D, H, W, C]`; windows `[N * windows, tokens, C]`.
     pub fn partition(&self, tokens: Tensor<5>) -> Tensor<3> {
-        let [n, .., c] = tokens.dims();
-        let ([pd, ph, pw], [d, h, w]) = (self.padded(), self.grid);
-        let tokens = if self.padded() == self.grid {
-            tokens
-        } else {
-            let padding = [(0, 0), (0, pd - d), (0, ph - h), (0, pw - w), (0, 0)];
-            tokens.pad(padding, PadMode::Constant(0.0))
-        };
-        let ([nd, nh, nw], [wd, wh, ww]) = (self.counts(), self.window);
-        tokens
-            .roll(&self.shift.map(|s| -(s as i64)), &[1, 2, 3])
-            .reshape([n, nd, wd, nh, wh, nw, ww, c])
-            .permute([0, 1, 3, 5, 2, 4, 6, 7])
-            .reshape([n * nd * nh * nw, wd * wh * ww, c])
+        cut_windows(tokens, self.cut())
     }
 
     /// Undoes [`Windows::partition`]. Shapes: windows `[N * windows, tokens, C]`; tokens
     /// `[N, D, H, W, C]`.
     pub fn reverse(&self, windows: Tensor<3>) -> Tensor<5> {
-        let [all, _, c] = windows.dims();
-        let ([nd, nh, nw], [wd, wh, ww]) = (self.counts(), self.window);
-        let n = all / (nd * nh * nw);
-        let [pd, ph, pw] = self.padded();
-        let tokens = windows
-            .reshape([n, nd, nh, nw, wd, wh, ww, c])
-            .permute([0, 1, 4, 2, 5, 3, 6, 7])
-            .reshape([n, pd, ph, pw, c])
-            .roll(&self.shift.map(|s| s as i64), &[1, 2, 3]);
-        if self.padded() == self.grid {
-            return tokens;
-        }
-        let [d, h, w] = self.grid;
-        tokens.slice([0..n, 0..d, 0..h, 0..w, 0..c])
+        join_windows(windows, self.cut())
     }
 
     /// The region of every token after the roll; only tokens of one region attend to each other.
@@ -97,27 +66,30 @@ impl Windows {
 
     /// The region (0 to 26) of every token, window by window.
     fn region_codes(&self) -> Vec<f32> {
-        let padded = self.padded();
-        let region = |axis: usize, i: usize| {
+        let (padded, counts) = (self.cut().padded(), self.cut().counts());
+        // The part (0 to 2) of every index along an axis, times the weight of the axis.
+        let parts = |axis: usize, weight: f32| -> Vec<f32> {
             let (extent, window, shift) = (padded[axis], self.window[axis], self.shift[axis]);
-            if shift == 0 || i < extent - window {
-                0
-            } else if i < extent - shift {
-                1
-            } else {
-                2
-            }
+            let part = |i: usize| match i {
+                _ if shift == 0 || i < extent - window => 0.0,
+                _ if i < extent - shift => weight,
+                _ => 2.0 * weight,
+            };
+            (0..extent).map(part).collect()
         };
-        let ([nd, nh, nw], [wd, wh, ww]) = (self.counts(), self.window);
+        let [along_d, along_h, along_w] = [parts(0, 9.0), parts(1, 3.0), parts(2, 1.0)];
         let mut regions = Vec::with_capacity(padded.iter().product());
-        for window in 0..nd * nh * nw {
-            let corner = [window / (nh * nw) * wd, window / nw % nh * wh, window % nw * ww];
-            for token in 0..wd * wh * ww {
-                let [d, h, w] = [token / (wh * ww), token / ww % wh, token % ww];
-                let code = region(0, corner[0] + d) * 9
-                    + region(1, corner[1] + h) * 3
-                    + region(2, corner[2] + w);
-                regions.push(code as f32);
+        for window in 0..counts.iter().product() {
+            let [a, b, c] = [
+                window / (counts[1] * counts[2]),
+                window / counts[2] % counts[1],
+                window % counts[2],
+            ];
+            for d in &along_d[a * self.window[0]..][..self.window[0]] {
+                for h in &along_h[b * self.window[1]..][..self.window[1]] {
+                    let line = &along_w[c * self.window[2]..][..self.window[2]];
+                    regions.extend(line.iter().map(|w| d + h + w));
+                }
             }
         }
         regions
@@ -168,7 +140,7 @@ mod tests {
     fn regions_separate_tokens_that_were_not_neighbours() {
         let windows = Windows::shifted([4, 6, 4], [4, 2, 3]);
         let padded = [4, 6, 6];
-        assert_eq!(windows.padded(), padded);
+        assert_eq!(windows.cut().padded(), padded);
         // Where each rolled token came from.
         let [d, h, w] = padded;
         let origin = Windows { grid: padded, ..windows }.partition(numbered([1, d, h, w, 1]));

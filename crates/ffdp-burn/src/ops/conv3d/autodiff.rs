@@ -4,25 +4,26 @@ use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
-use super::{Conv3dOps, mirrored, mirrored_padding};
+use super::{Conv3dOps, Precision, mirrored, mirrored_padding};
 use crate::ops::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
 struct Conv3dVjp;
 
 impl<B: Conv3dOps> Vjp<B, 2> for Conv3dVjp {
-    type Saved = (FloatTensor<B>, FloatTensor<B>, [usize; 3]);
+    type Saved = (FloatTensor<B>, FloatTensor<B>, [usize; 3], Precision);
 
     fn backward(
-        (x, weight, padding): Self::Saved,
+        (x, weight, padding, precision): Self::Saved,
         grad: FloatTensor<B>,
         needs: [bool; 2],
     ) -> [Option<FloatTensor<B>>; 2] {
         let to_x = needs[0].then(|| {
             let back = mirrored_padding::<B>(&weight, padding);
-            B::small_conv3d(grad.clone(), mirrored::<B>(weight.clone()), back)
+            B::small_conv3d(grad.clone(), mirrored::<B>(weight.clone()), back, precision)
         });
-        let to_weight = needs[1].then(|| B::small_conv3d_to_weight(x, weight, grad, padding));
+        let to_weight =
+            needs[1].then(|| B::small_conv3d_to_weight(x, weight, grad, padding, precision));
         [to_x, to_weight]
     }
 }
@@ -32,9 +33,11 @@ impl<B: Conv3dOps, C: CheckpointStrategy> Conv3dOps for Autodiff<B, C> {
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         padding: [usize; 3],
+        precision: Precision,
     ) -> FloatTensor<Self> {
         record::<B, C, _, 2>(Conv3dVjp, [x, weight], |[x, weight], _| {
-            (B::small_conv3d(x.clone(), weight.clone(), padding), (x, weight, padding))
+            let y = B::small_conv3d(x.clone(), weight.clone(), padding, precision);
+            (y, (x, weight, padding, precision))
         })
     }
 
@@ -43,6 +46,7 @@ impl<B: Conv3dOps, C: CheckpointStrategy> Conv3dOps for Autodiff<B, C> {
         _: FloatTensor<Self>,
         _: FloatTensor<Self>,
         _: [usize; 3],
+        _: Precision,
     ) -> FloatTensor<Self> {
         panic!("conv3d: second-order gradients are not supported")
     }

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 #[cfg(target_arch = "x86_64")]
 use super::lanes::{Avx2, Avx512};
 use super::lanes::{LANES, Lanes};
-use super::{Conv3dOps, burn_conv3d, burn_conv3d_to_weight};
+use super::{Conv3dOps, Precision, burn_conv3d, burn_conv3d_to_weight};
 use crate::ops::real::{elements, tensor};
 
 /// Taps along an axis.
@@ -280,6 +280,7 @@ impl Conv3dOps for Flex {
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         padding: [usize; 3],
+        _: Precision,
     ) -> FloatTensor<Self> {
         if !direct(&x, &weight) {
             return burn_conv3d::<Self>(x, weight, padding);
@@ -292,6 +293,7 @@ impl Conv3dOps for Flex {
         weight: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         padding: [usize; 3],
+        _: Precision,
     ) -> FloatTensor<Self> {
         if !direct(&x, &weight) {
             return burn_conv3d_to_weight::<Self>(x, weight, grad, padding);

@@ -8,12 +8,14 @@
 //! Why not Burn's `conv3d`: on the CPU this one needs neither the unrolled input nor its scattered
 //! gradient, and is several times faster at the few channels and many voxels of a decoder's last
 //! levels; on a GPU Burn's unrolls large convolutions into matrices of `27 C_in` times the size,
-//! tunes itself for minutes, and fails where no candidate fits.
+//! tunes itself for minutes, and fails where no candidate fits. With [`Precision::TensorFloat`] the
+//! tensor cores of NVIDIA's GPUs multiply.
 
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, TensorMetadata, backend_extension};
 use burn::tensor::{Shape, ops::ConvOptions};
+use serde::{Deserialize, Serialize};
 
 mod autodiff;
 #[cfg(feature = "cube")]
@@ -22,6 +24,17 @@ mod flex;
 mod lanes;
 #[cfg(test)]
 mod tests;
+
+/// How the factors of the products are rounded; sums are in f32 on a GPU either way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Precision {
+    /// Not at all.
+    #[default]
+    Single,
+    /// To TF32 (10 bits after the point: relative error 5e-4 of each factor) for kernels of 3^3 on
+    /// devices with tensor cores, as cuDNN does by default in PyTorch; elsewhere as `Single`.
+    TensorFloat,
+}
 
 /// Backend operations of the convolution; x `[N, C, D, H, W]`, weight `[O, C, K, K, K]`.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
@@ -32,6 +45,7 @@ pub trait Conv3dOps: Backend {
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         padding: [usize; 3],
+        precision: Precision,
     ) -> FloatTensor<Self>;
 
     /// The gradient of the weight, of its shape; `grad` is that of the output.
@@ -41,6 +55,7 @@ pub trait Conv3dOps: Backend {
         weight: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         padding: [usize; 3],
+        precision: Precision,
     ) -> FloatTensor<Self>;
 }
 
@@ -54,6 +69,16 @@ pub trait Conv3dOps: Backend {
 /// If the channels disagree, the kernel is not cubic, the padding exceeds K - 1 or the kernel does
 /// not fit the padded volume.
 pub fn conv3d(x: Tensor<5>, weight: Tensor<5>, padding: [usize; 3]) -> Tensor<5> {
+    conv3d_with(x, weight, padding, Precision::Single)
+}
+
+/// [`conv3d`] with products of the given precision, in the backward pass too.
+pub fn conv3d_with(
+    x: Tensor<5>,
+    weight: Tensor<5>,
+    padding: [usize; 3],
+    precision: Precision,
+) -> Tensor<5> {
     let [_, c, d, h, w] = x.dims();
     let [_, c_weight, k, kh, kw] = weight.dims();
     assert_eq!(c, c_weight, "conv3d: x has {c} channels, the weight expects {c_weight}");
@@ -63,7 +88,7 @@ pub fn conv3d(x: Tensor<5>, weight: Tensor<5>, padding: [usize; 3]) -> Tensor<5>
         "conv3d: padding {padding:?} does not suit a kernel of {k}^3 on {d}x{h}x{w} voxels"
     );
     let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
-    Tensor::from_dispatch(<Dispatch as Conv3dOps>::small_conv3d(x, weight, padding))
+    Tensor::from_dispatch(<Dispatch as Conv3dOps>::small_conv3d(x, weight, padding, precision))
 }
 
 /// The shape of [`conv3d`]'s result.

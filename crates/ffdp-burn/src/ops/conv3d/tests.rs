@@ -26,6 +26,12 @@ const CASES: [([usize; 5], usize, usize, [usize; 3]); 9] = [
     ([1, 2, 5, 6, 7], 3, 5, [2, 2, 2]),
 ];
 
+/// Tensor cores cut, and do not round, what they add: an ulp of the running sum a product of eight.
+const TENSOR_SUMS: f64 = 2e-5;
+/// Both factors off by at most 2^-11 each, in random directions over hundreds of products; the
+/// largest sum is several deviations.
+const ROUNDED_FACTORS: f64 = 1e-3;
+
 struct Outcome {
     value: Vec<f64>,
     to_x: Vec<f64>,
@@ -66,11 +72,12 @@ fn evaluate(
     [x, weight, r]: [&[f64]; 3],
     device: &Device,
     dtype: DType,
+    precision: Precision,
 ) -> Outcome {
     let device = device.clone().autodiff();
     let x: Tensor<5> = tensor(x, shape, &device, dtype).require_grad();
     let weight: Tensor<5> = tensor(weight, [o, shape[1], k, k, k], &device, dtype).require_grad();
-    let y = conv3d(x.clone(), weight.clone(), padding);
+    let y = conv3d_with(x.clone(), weight.clone(), padding, precision);
     let r: Tensor<5> = tensor(r, y.dims(), &device, dtype);
     let gradients = (y.clone() * r).sum().backward();
     Outcome {
@@ -99,7 +106,8 @@ fn values_and_gradients_are_those_of_the_definition() {
         let [x, weight, r] = inputs(case);
         let expected = by_definition(case, [&x, &weight, &r]);
         for (dtype, tolerance) in [(DType::F32, SINGLE), (DType::F64, 1e-13)] {
-            let actual = evaluate(case, [&x, &weight, &r], &Device::flex(), dtype);
+            let actual =
+                evaluate(case, [&x, &weight, &r], &Device::flex(), dtype, Precision::Single);
             compare(&format!("{case:?} {dtype:?}"), &actual, &expected, tolerance);
         }
     }
@@ -131,7 +139,8 @@ fn gradients_agree_with_finite_differences() {
     let case = ([1, 2, 3, 4, 2], 2, 3, [1, 0, 1]);
     let [x, weight, r] = inputs(case);
     let checks = gradcheck(&["x", "weight"], &[x, weight], 1e-2, |inputs| {
-        let outcome = evaluate(case, [&inputs[0], &inputs[1], &r], &Device::flex(), DType::F64);
+        let inputs = [&*inputs[0], &inputs[1], &r];
+        let outcome = evaluate(case, inputs, &Device::flex(), DType::F64, Precision::Single);
         let loss = outcome.value.iter().zip(&r).map(|(y, r)| y * r).sum();
         (loss, vec![outcome.to_x, outcome.to_weight])
     });
@@ -146,8 +155,49 @@ fn gpu_agrees_with_cpu() {
         for case in CASES {
             let [x, weight, r] = inputs(case);
             let expected = by_definition(case, [&x, &weight, &r]);
-            let actual = evaluate(case, [&x, &weight, &r], &device, DType::F32);
+            let actual = evaluate(case, [&x, &weight, &r], &device, DType::F32, Precision::Single);
             compare(&format!("{name} {case:?}"), &actual, &expected, GPU);
+        }
+    }
+}
+
+/// Cases around the tiles of the tensor-core kernels: 8 inputs, 16 outputs, 4 x 8 x 16 voxels.
+const TENSOR_CASES: [([usize; 5], usize, [usize; 3]); 5] = [
+    ([2, 9, 5, 9, 17], 17, [1, 1, 1]),
+    ([1, 16, 8, 8, 32], 16, [1, 1, 1]),
+    ([1, 3, 6, 4, 5], 35, [0, 1, 2]),
+    ([1, 40, 2, 3, 4], 6, [2, 2, 2]),
+    ([1, 8, 13, 20, 40], 3, [1, 1, 1]),
+];
+
+#[test]
+fn tensor_cores_sum_exact_products_as_others_do() {
+    // Numbers of 8 bits are TF32 already: nothing is rounded but the sums.
+    let short = |values: &Vec<f64>| -> Vec<f64> {
+        values.iter().map(|v| (v * 32.0).clamp(-127.0, 127.0).round() / 32.0).collect()
+    };
+    for (name, device) in gpu_devices() {
+        for (shape, o, padding) in TENSOR_CASES {
+            let case = (shape, o, 3, padding);
+            let [x, weight, r] = inputs(case).each_ref().map(short);
+            let expected = by_definition(case, [&x, &weight, &r]);
+            let inputs = [&*x, &weight, &r];
+            let actual = evaluate(case, inputs, &device, DType::F32, Precision::TensorFloat);
+            compare(&format!("{name} {case:?}"), &actual, &expected, TENSOR_SUMS);
+        }
+    }
+}
+
+#[test]
+fn tensor_cores_round_factors_only() {
+    for (name, device) in gpu_devices() {
+        for (shape, o, padding) in TENSOR_CASES {
+            let case = (shape, o, 3, padding);
+            let [x, weight, r] = inputs(case);
+            let expected = by_definition(case, [&x, &weight, &r]);
+            let inputs = [&*x, &weight, &r];
+            let actual = evaluate(case, inputs, &device, DType::F32, Precision::TensorFloat);
+            compare(&format!("{name} {case:?}"), &actual, &expected, ROUNDED_FACTORS);
         }
     }
 }

@@ -6,8 +6,8 @@
 //! row(a, b, c) = ((a + wd - 1)(2 wh - 1) + b + wh - 1)(2 ww - 1) + c + ww - 1
 //! dL/dtable[row(a, b, c), h] = sum over the pairs i - j = (a, b, c) of dL/dbias[h](i, j)
 //! ```
-//! Why not a selection of rows: its gradient in Burn 0.22 adds the `T^2` rows one after the other.
-//! Here each row of the table gathers its own pairs, at most `T`.
+//! Why not a selection of rows: its gradient in Burn 0.22 adds the `T^2` rows one after the other, 30
+//! ms a table on an H200. Here each row of the table gathers its own pairs, at most `T`.
 
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;

@@ -10,6 +10,9 @@ use crate::testing::{assert_close, gpu_devices, gradcheck, normal, tensor, to_f6
 const FINITE_DIFFERENCES: f64 = 1e-6;
 /// f32 sums of up to 70 products, exponentials of scores of a few units, relative to the largest.
 const SINGLE: f64 = 5e-6;
+/// Composed of Burn's products, whose factors are rounded to TF32 on tensor cores: 2^-11 each, a few of
+/// them one behind the other.
+const COMPOSED: f64 = 3e-3;
 
 /// Windows, windows a sample, tokens, heads, channels of a head.
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +157,7 @@ fn windows_that_do_not_fit_are_composed() {
     let expected = evaluate(case, inputs, &Device::flex(), DType::F64, window_attention);
     for (name, device) in gpu_devices() {
         let actual = evaluate(case, inputs, &device, DType::F32, window_attention);
-        compare(&format!("{name} {case:?}"), actual, &expected, SINGLE);
+        compare(&format!("{name} {case:?}"), actual, &expected, COMPOSED);
     }
 }
 

@@ -17,7 +17,9 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{AdamConstants, AdamOps, AdamPieces, Taken};
-use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, max_over_cube, sum_over_cube};
+use crate::ops::launch::{
+    UNITS, address, assert_f32, buffer, empty, max_over_cube, sum_over_cube, writable,
+};
 
 /// Cubes per field of the sweep, at most: each unit strides over the whole field.
 const CUBES: usize = 4096;
@@ -231,21 +233,6 @@ fn finish_kernel(
 /// Cubes for `len` vectors a field.
 fn cubes(len: usize, most: usize) -> u32 {
     len.div_ceil(UNITS as usize).clamp(1, most) as u32
-}
-
-/// The tensor, or a copy where something else holds its memory.
-fn writable(tensor: CubeTensor) -> CubeTensor {
-    let tensor = into_contiguous(tensor);
-    if tensor.can_mut() {
-        return tensor;
-    }
-    // Burn may pad the rows of a copy of several axes (CUDA); one of one axis is dense.
-    let shape = tensor.meta.shape().clone();
-    let shaped = |tensor: CubeTensor, shape| {
-        CubeTensor::new_contiguous(tensor.client, tensor.device, shape, tensor.handle, tensor.dtype)
-    };
-    let line = shaped(tensor, [shape.num_elements()].into());
-    shaped(line.copy(), shape)
 }
 
 /// Asserts the types that the moments may have.

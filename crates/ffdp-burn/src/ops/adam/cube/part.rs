@@ -6,9 +6,11 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{CUBES, Constants, assert_moments, cubes, floor_of, power_after, writable};
+use super::{CUBES, Constants, assert_moments, cubes, floor_of, power_after};
 use crate::ops::adam::AdamConstants;
-use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, max_over_cube, sum_over_cube};
+use crate::ops::launch::{
+    UNITS, address, assert_f32, buffer, empty, max_over_cube, sum_over_cube, writable,
+};
 
 /// Takes the gradient into the moments; `energies[n, cube]` are partial sums of `g^2`. `len` vectors
 /// a field.

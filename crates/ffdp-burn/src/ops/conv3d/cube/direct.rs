@@ -1,20 +1,16 @@
-//! The convolution on the GPU: direct kernels, for every size and without tuning.
+//! The convolution in f32, on any GPU: direct kernels, for every size and without tuning.
 //!
-//! Burn 0.22 unrolls large convolutions into matrices: slow at few channels, minutes of autotuning,
-//! and a failure at 80 -> 16 channels of 160x192x224 voxels. Here a unit owns four neighbouring
-//! voxels of up to eight outputs, so that every value and weight it reads is used many times.
+//! A unit owns four neighbouring voxels of up to eight outputs, so that every value and weight it
+//! reads is used many times.
 
-use burn::backend::tensor::FloatTensor;
-use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::settings::Dim3;
 use cubecl::prelude::*;
 
-use super::{Conv3dOps, burn_conv3d, burn_conv3d_to_weight, output_shape};
-use crate::ops::launch::{
-    Extent, UNITS, address, assert_f32, buffer, empty, extent, sum_in_tree, sum_rows,
-};
+use super::{Problem, assert_cubes, len, problem, size};
+use crate::ops::conv3d::output_shape;
+use crate::ops::launch::{UNITS, address, buffer, empty, sum_in_tree, sum_rows};
 
 /// Neighbouring voxels along x of one unit.
 const VOXELS: u32 = 4;
@@ -22,24 +18,6 @@ const VOXELS: u32 = 4;
 const CUBE: Dim3 = Dim3::new_3d(8, 8, 4);
 /// Cubes that the weight's gradient should have, so that every multiprocessor has work.
 const CUBES_WANTED: usize = 2048;
-/// Largest kernel of the direct path; larger ones are Burn's.
-const LARGEST: usize = 5;
-
-/// The sizes of a convolution.
-#[derive(CubeType, CubeLaunch, Clone, Copy)]
-struct Problem {
-    input: Extent,
-    output: Extent,
-    padding: Extent,
-    channels: u32,
-    outputs: u32,
-}
-
-#[cube]
-fn len(size: &Extent) -> usize {
-    size.d as usize * size.h as usize * size.w as usize
-}
-
 /// `y[o](p) = sum_{c, k} w[o, c](k) x[c](p + k - padding)`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn forward_kernel(
@@ -205,31 +183,7 @@ fn to_weight_kernel(
     }
 }
 
-fn size(tensor: &CubeTensor) -> [usize; 3] {
-    let shape = tensor.meta.shape();
-    [shape[2], shape[3], shape[4]]
-}
-
-fn problem(
-    x: &CubeTensor,
-    output: &CubeTensor,
-    outputs: usize,
-    padding: [usize; 3],
-) -> ProblemLaunch {
-    let channels = x.meta.shape()[1] as u32;
-    let sizes = (extent(size(x)), extent(size(output)), extent(padding));
-    ProblemLaunch::new(sizes.0, sizes.1, sizes.2, channels, outputs as u32)
-}
-
-fn assert_cubes(counts: [usize; 3]) -> CubeCount {
-    assert!(
-        counts.iter().all(|count| *count <= 65535),
-        "conv3d: {counts:?} cubes, more than 65535 along an axis; split the batch"
-    );
-    CubeCount::Static(counts[0] as u32, counts[1] as u32, counts[2] as u32)
-}
-
-fn forward(x: CubeTensor, weight: CubeTensor, padding: [usize; 3]) -> CubeTensor {
+pub(super) fn forward(x: CubeTensor, weight: CubeTensor, padding: [usize; 3]) -> CubeTensor {
     let (x, weight) = (into_contiguous(x), into_contiguous(weight));
     let output = empty(&x, output_shape(x.meta.shape(), weight.meta.shape(), padding));
     let (batch, outputs) = (x.meta.shape()[0], weight.meta.shape()[0]);
@@ -257,7 +211,7 @@ fn forward(x: CubeTensor, weight: CubeTensor, padding: [usize; 3]) -> CubeTensor
     output
 }
 
-fn to_weight(
+pub(super) fn to_weight(
     x: CubeTensor,
     weight: CubeTensor,
     grad: CubeTensor,
@@ -291,31 +245,4 @@ fn to_weight(
     }
     let sums = if columns == 1 { partials } else { sum_rows(&partials, rows, columns, 1.0) };
     CubeTensor::new_contiguous(sums.client, sums.device, shape, sums.handle, sums.dtype)
-}
-
-impl Conv3dOps for CubeBackend {
-    fn small_conv3d(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        padding: [usize; 3],
-    ) -> FloatTensor<Self> {
-        assert_f32("conv3d", &[&x, &weight]);
-        match weight.meta.shape()[2] <= LARGEST {
-            true => forward(x, weight, padding),
-            false => burn_conv3d::<Self>(x, weight, padding),
-        }
-    }
-
-    fn small_conv3d_to_weight(
-        x: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
-        padding: [usize; 3],
-    ) -> FloatTensor<Self> {
-        assert_f32("conv3d", &[&x, &grad]);
-        match weight.meta.shape()[2] <= LARGEST {
-            true => to_weight(x, weight, grad, padding),
-            false => burn_conv3d_to_weight::<Self>(x, weight, grad, padding),
-        }
-    }
 }

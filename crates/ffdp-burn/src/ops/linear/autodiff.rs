@@ -1,0 +1,82 @@
+//! The chain rules of the product and of what follows it.
+
+use burn::backend::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::tensor::FloatTensor;
+
+use super::{Activation, LinearOps};
+use crate::ops::vjp::{Vjp, record};
+
+#[derive(Clone, Copy, Debug)]
+struct ProductVjp;
+
+impl<B: LinearOps> Vjp<B, 2> for ProductVjp {
+    /// x, weight.
+    type Saved = [FloatTensor<B>; 2];
+
+    fn backward(
+        [x, weight]: Self::Saved,
+        grad: FloatTensor<B>,
+        needs: [bool; 2],
+    ) -> [Option<FloatTensor<B>>; 2] {
+        [
+            needs[0].then(|| B::multiply_rows_to_x(grad.clone(), weight)),
+            needs[1].then(|| B::multiply_rows_to_weight(x, grad)),
+        ]
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ActivateVjp;
+
+impl<B: LinearOps> Vjp<B, 2> for ActivateVjp {
+    /// z where its gradient depends on it, bias, the activation.
+    type Saved = (Option<FloatTensor<B>>, FloatTensor<B>, Activation);
+
+    fn backward(
+        (z, bias, activation): Self::Saved,
+        grad: FloatTensor<B>,
+        _: [bool; 2],
+    ) -> [Option<FloatTensor<B>>; 2] {
+        // The identity's gradient does not read z.
+        let z = z.unwrap_or_else(|| grad.clone());
+        let (to_z, to_bias) = B::activate_backward(z, bias, grad, activation);
+        [Some(to_z), Some(to_bias)]
+    }
+}
+
+impl<B: LinearOps, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
+    fn multiply_rows(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self> {
+        record::<B, C, _, 2>(ProductVjp, [x, weight], |[x, weight], _| {
+            (B::multiply_rows(x.clone(), weight.clone()), [x, weight])
+        })
+    }
+
+    fn multiply_rows_to_x(_: FloatTensor<Self>, _: FloatTensor<Self>) -> FloatTensor<Self> {
+        panic!("linear: second-order gradients are not supported")
+    }
+
+    fn multiply_rows_to_weight(_: FloatTensor<Self>, _: FloatTensor<Self>) -> FloatTensor<Self> {
+        panic!("linear: second-order gradients are not supported")
+    }
+
+    fn activate(
+        z: FloatTensor<Self>,
+        bias: FloatTensor<Self>,
+        activation: Activation,
+    ) -> FloatTensor<Self> {
+        record::<B, C, _, 2>(ActivateVjp, [z, bias], |[z, bias], _| {
+            let kept = (activation != Activation::Identity).then(|| z.clone());
+            (B::activate(z, bias.clone(), activation), (kept, bias, activation))
+        })
+    }
+
+    fn activate_backward(
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: Activation,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        panic!("linear: second-order gradients are not supported")
+    }
+}

@@ -1,0 +1,372 @@
+//! Products of matrices on tensor cores, the same kernel for the three products of a linear layer.
+//!
+//! A cube has a tile of 128 rows and up to 128 columns. While it multiplies 32 steps of the depth from
+//! shared memory, the next are on their way to its registers. A factor lies in shared memory as it
+//! lies in the tensor; lines are so long that the 32 lanes of a fragment read 32 different banks.
+
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use crate::ops::launch::{UNITS, address, buffer, empty, sum_columns};
+use crate::ops::tensor_cores::{LANES, Left, Right, Sums, add_product, rounded};
+
+/// Rows of a tile.
+const ROWS: u32 = 128;
+/// Steps of the depth at a time.
+const DEPTH: u32 = 32;
+/// Rows of a plane: two fragments. Four planes are one below the other, two side by side.
+const PLANE_ROWS: u32 = 32;
+/// Cubes that a product should have: two for each of some 130 multiprocessors.
+const CUBES_WANTED: usize = 264;
+/// Steps of the depth below which a product is not sliced further.
+const LEAST_DEPTH: usize = 256;
+
+/// The axis along which a factor is contiguous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Along {
+    /// The sum's: `[rows, depth]` on the left, `[columns, depth]` on the right.
+    Depth,
+    /// The result's: `[depth, rows]` on the left, `[depth, columns]` on the right.
+    Result,
+}
+
+/// What a kernel is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Plan {
+    left: Along,
+    right: Along,
+    /// Columns of a tile.
+    columns: u32,
+    /// Elements of a vector.
+    width: u32,
+}
+
+/// A tile of a factor in shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Tile {
+    lines: u32,
+    len: u32,
+    /// From one line to the next.
+    pitch: u32,
+}
+
+impl Tile {
+    /// Of `side` rows or columns.
+    fn new(along: Along, side: u32) -> Self {
+        match along {
+            // 4 modulo 32 banks: eight lines of four neighbours are in different ones.
+            Along::Depth => Self { lines: side, len: DEPTH, pitch: DEPTH + 4 },
+            // 8 modulo 32 banks: four lines of eight neighbours are.
+            Along::Result => Self { lines: DEPTH, len: side, pitch: side + 8 },
+        }
+    }
+
+    /// Vectors that a unit brings.
+    fn brought(self, width: u32) -> u32 {
+        self.lines * self.len / width / UNITS
+    }
+
+    fn elements(self) -> usize {
+        (self.lines * self.pitch) as usize
+    }
+}
+
+/// The sizes of a product.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+struct Sizes {
+    rows: u32,
+    columns: u32,
+    depth: u32,
+    /// Steps of the depth of a slice.
+    slice: u32,
+}
+
+/// Brings a tile whose first element is that of line `first_line` at `first`; zeros from line
+/// `lines` and element `stop` on. A line of the factor has `pitch` elements.
+#[cube]
+fn bring<N: Size>(
+    factor: &[Vector<f32, N>],
+    values: &mut Array<Vector<f32, N>>,
+    first_line: u32,
+    lines: u32,
+    first: u32,
+    stop: u32,
+    pitch: u32,
+    #[comptime] tile: Tile,
+    #[comptime] width: u32,
+) {
+    #[unroll]
+    for i in 0..comptime!(tile.brought(width)) {
+        let number = UNIT_POS + comptime!(i * UNITS);
+        let line = first_line + number / comptime!(tile.len / width);
+        let at = first + number % comptime!(tile.len / width) * width;
+        let mut value = Vector::<f32, N>::new(0.0f32);
+        if line < lines && at < stop {
+            value =
+                factor[(line as usize * pitch as usize + at as usize) / comptime!(width as usize)];
+        }
+        values[i as usize] = value;
+    }
+}
+
+/// Puts what was brought into shared memory.
+#[cube]
+fn put<N: Size>(
+    values: &Array<Vector<f32, N>>,
+    shared: &mut Shared<[u32]>,
+    #[comptime] tile: Tile,
+    #[comptime] width: u32,
+) {
+    #[unroll]
+    for i in 0..comptime!(tile.brought(width)) {
+        let number = UNIT_POS + comptime!(i * UNITS);
+        let line = number / comptime!(tile.len / width);
+        let at = line * comptime!(tile.pitch) + number % comptime!(tile.len / width) * width;
+        let value = values[i as usize];
+        #[unroll]
+        for e in 0..width {
+            shared[(at + e) as usize] = rounded(value.extract(e as usize));
+        }
+    }
+}
+
+/// Where element `(side, depth)` of a factor lies in its tile.
+#[cube]
+fn place(side: u32, depth: u32, #[comptime] along: Along, #[comptime] tile: Tile) -> u32 {
+    if comptime!(along == Along::Depth) {
+        side * comptime!(tile.pitch) + depth
+    } else {
+        depth * comptime!(tile.pitch) + side
+    }
+}
+
+/// `output[slice][rows][columns]`; a cube has a tile of columns (x), of rows (y) and a slice (z).
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn product_kernel<N: Size>(
+    left: &[Vector<f32, N>],
+    right: &[Vector<f32, N>],
+    output: &mut [f32],
+    sizes: Sizes,
+    #[comptime] plan: Plan,
+) {
+    let (left_tile, right_tile) =
+        comptime!((Tile::new(plan.left, ROWS), Tile::new(plan.right, plan.columns)));
+    let width = comptime!(plan.width);
+    let (first_row, first_column) = (CUBE_POS_Y * ROWS, CUBE_POS_X * comptime!(plan.columns));
+    let start = CUBE_POS_Z * sizes.slice;
+    let stop = min(start + sizes.slice, sizes.depth);
+    let (plane, lane) = (UNIT_POS / LANES, UNIT_POS % LANES);
+    let (g, t) = (lane / 4, lane % 4);
+    // Eight columns a fragment.
+    let across = comptime!(plan.columns / 16);
+    let own_row = plane % 4 * PLANE_ROWS + g;
+    let own_column = plane / 4 * comptime!(plan.columns / 2) + g;
+
+    let mut lefts = Array::<Vector<f32, N>>::new(comptime!(left_tile.brought(width) as usize));
+    let mut rights = Array::<Vector<f32, N>>::new(comptime!(right_tile.brought(width) as usize));
+    let mut left_shared = Shared::<[u32]>::new_slice(comptime!(left_tile.elements()));
+    let mut right_shared = Shared::<[u32]>::new_slice(comptime!(right_tile.elements()));
+    let mut sums = Array::<Sums>::new(comptime!((2 * across) as usize));
+    #[unroll]
+    for i in 0..comptime!(2 * across) {
+        sums[i as usize] = Sums::new(0.0f32);
+    }
+    bring_both(
+        left,
+        right,
+        &mut lefts,
+        &mut rights,
+        first_row,
+        first_column,
+        start,
+        stop,
+        &sizes,
+        plan,
+    );
+    let mut k = start;
+    while k < stop {
+        sync_cube();
+        put(&lefts, &mut left_shared, left_tile, width);
+        put(&rights, &mut right_shared, right_tile, width);
+        sync_cube();
+        k += DEPTH;
+        if k < stop {
+            bring_both(
+                left,
+                right,
+                &mut lefts,
+                &mut rights,
+                first_row,
+                first_column,
+                k,
+                stop,
+                &sizes,
+                plan,
+            );
+        }
+        #[unroll]
+        for step in 0..comptime!(DEPTH / 8) {
+            let depth = t + comptime!(step * 8);
+            let mut fragments = Array::<Left>::new(2usize);
+            #[unroll]
+            for i in 0..2u32 {
+                let mut fragment = Left::empty();
+                #[unroll]
+                for e in 0..4u32 {
+                    let row = own_row + comptime!(i * 16 + e % 2 * 8);
+                    let at = place(row, depth + comptime!(e / 2 * 4), plan.left, left_tile);
+                    fragment.insert(e as usize, left_shared[at as usize]);
+                }
+                fragments[i as usize] = fragment;
+            }
+            #[unroll]
+            for j in 0..across {
+                let column = own_column + comptime!(j * 8);
+                let mut fragment = Right::empty();
+                #[unroll]
+                for e in 0..2u32 {
+                    let at = place(column, depth + comptime!(e * 4), plan.right, right_tile);
+                    fragment.insert(e as usize, right_shared[at as usize]);
+                }
+                #[unroll]
+                for i in 0..2u32 {
+                    let own = comptime!((i * across + j) as usize);
+                    sums[own] = add_product(fragments[i as usize], fragment, sums[own]);
+                }
+            }
+        }
+    }
+
+    let first = CUBE_POS_Z as usize * sizes.rows as usize;
+    #[unroll]
+    for i in 0..2u32 {
+        #[unroll]
+        for j in 0..across {
+            #[unroll]
+            for e in 0..4u32 {
+                let row = first_row + own_row + comptime!(i * 16 + e / 2 * 8);
+                let column = first_column + own_column - g + 2 * t + comptime!(j * 8 + e % 2);
+                if row < sizes.rows && column < sizes.columns {
+                    output[(first + row as usize) * sizes.columns as usize + column as usize] =
+                        sums[comptime!((i * across + j) as usize)].extract(e as usize);
+                }
+            }
+        }
+    }
+}
+
+/// Brings the tiles of both factors from step `k` of the depth on.
+#[cube]
+fn bring_both<N: Size>(
+    left: &[Vector<f32, N>],
+    right: &[Vector<f32, N>],
+    lefts: &mut Array<Vector<f32, N>>,
+    rights: &mut Array<Vector<f32, N>>,
+    first_row: u32,
+    first_column: u32,
+    k: u32,
+    stop: u32,
+    sizes: &Sizes,
+    #[comptime] plan: Plan,
+) {
+    let (left_tile, right_tile) =
+        comptime!((Tile::new(plan.left, ROWS), Tile::new(plan.right, plan.columns)));
+    let width = comptime!(plan.width);
+    let (rows, columns, depth) = (sizes.rows, sizes.columns, sizes.depth);
+    if comptime!(plan.left == Along::Depth) {
+        bring(left, lefts, first_row, rows, k, stop, depth, left_tile, width);
+    } else {
+        bring(left, lefts, k, stop, first_row, rows, rows, left_tile, width);
+    }
+    if comptime!(plan.right == Along::Depth) {
+        bring(right, rights, first_column, columns, k, stop, depth, right_tile, width);
+    } else {
+        bring(right, rights, k, stop, first_column, columns, columns, right_tile, width);
+    }
+}
+
+/// Columns of a tile, for as few idle ones as possible.
+fn tile_columns(columns: usize) -> u32 {
+    match columns {
+        0..=32 => 32,
+        33..=64 => 64,
+        n if n.is_multiple_of(96) => 96,
+        _ => 128,
+    }
+}
+
+/// Slices of the depth, and the steps of each.
+fn slices(tiles: usize, depth: usize) -> (usize, usize) {
+    let most = CUBES_WANTED.div_ceil(tiles).min(depth / LEAST_DEPTH).max(1);
+    let slice = depth.div_ceil(most).next_multiple_of(DEPTH as usize);
+    (depth.div_ceil(slice), slice)
+}
+
+/// The product `[rows, columns]` of two contiguous matrices that lie as said.
+pub(super) fn product(
+    (left, left_along): (&CubeTensor, Along),
+    (right, right_along): (&CubeTensor, Along),
+) -> CubeTensor {
+    let sides = |tensor: &CubeTensor, along| {
+        let [first, second] = [tensor.meta.shape()[0], tensor.meta.shape()[1]];
+        if along == Along::Depth { [first, second] } else { [second, first] }
+    };
+    let [rows, depth] = sides(left, left_along);
+    let [columns, _] = sides(right, right_along);
+    let tile = tile_columns(columns);
+    let counts = [columns.div_ceil(tile as usize), rows.div_ceil(ROWS as usize)];
+    let (slices, slice) = slices(counts[0] * counts[1], depth);
+    assert!(
+        counts[1] <= 65535,
+        "linear: {rows} rows need {} cubes, more than 65535; split the batch",
+        counts[1]
+    );
+    let lines = [left.meta.shape()[1], right.meta.shape()[1]];
+    let width = [4, 2, 1].into_iter().find(|w| lines.iter().all(|l| l.is_multiple_of(*w)));
+    let width = width.expect("1 divides every number");
+    let output = empty(left, [rows, columns]);
+    let partials = if slices == 1 { output.clone() } else { empty(left, [slices, rows, columns]) };
+    let plan = Plan { left: left_along, right: right_along, columns: tile, width: width as u32 };
+    unsafe {
+        product_kernel::launch_unchecked(
+            &left.client,
+            CubeCount::Static(counts[0] as u32, counts[1] as u32, slices as u32),
+            CubeDim::new_1d(UNITS),
+            address(&[left, right, &partials]),
+            width,
+            buffer(left),
+            buffer(right),
+            buffer(&partials),
+            SizesLaunch::new(rows as u32, columns as u32, depth as u32, slice as u32),
+            plan,
+        );
+    }
+    if slices == 1 { output } else { sum_columns(&partials, slices, output) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_cover_the_depth_and_fill_the_device() {
+        for (tiles, depth) in [(1, 107_520), (4, 107_520), (840, 96), (36, 768), (1, 1), (12, 33)] {
+            let (slices, slice) = slices(tiles, depth);
+            assert!(slices * slice >= depth && (slices - 1) * slice < depth, "{tiles} {depth}");
+            assert!(slices == 1 || slice >= LEAST_DEPTH, "{tiles} {depth}");
+        }
+        assert!(slices(4, 107_520).0 * 4 >= CUBES_WANTED * 9 / 10);
+    }
+
+    #[test]
+    fn every_unit_brings_whole_vectors() {
+        for columns in [1, 64, 96, 100, 288] {
+            for along in [Along::Depth, Along::Result] {
+                for (side, width) in [(ROWS, 4), (tile_columns(columns), 4), (ROWS, 1)] {
+                    let tile = Tile::new(along, side);
+                    assert_eq!(tile.brought(width) * width * UNITS, tile.lines * tile.len);
+                }
+            }
+        }
+    }
+}
