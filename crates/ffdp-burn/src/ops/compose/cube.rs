@@ -9,8 +9,8 @@ use cubecl::prelude::*;
 
 use super::ComposeOps;
 use crate::ops::grid_sample::cube::{
-    COLUMNS, Call, Cells, Point, Sample, Voxel, above, column_of_unit, columns, inside,
-    interpolate, len, offset, read_border, sample_border, slopes,
+    COLUMNS, Call, Point, Sample, Voxel, above, column_of_unit, columns, inside, interpolate, len,
+    offset, read_corners, sample_at, slopes,
 };
 use crate::ops::grid_sample::{Accumulation, Interpolation, Padding, Sampling};
 use crate::ops::launch::{Extent, address, assert_f32, buffer, empty, extent, zeros};
@@ -20,13 +20,13 @@ const HEIGHT: u32 = 4;
 
 /// The taps of the outer field at `p + v`.
 #[cube]
-fn sample(at: &Voxel, v: &Point, outer_size: &Extent, #[comptime] cells: Cells) -> Sample {
+fn sample(at: &Voxel, v: &Point, outer_size: &Extent) -> Sample {
     let position = Point {
         x: f32::cast_from(at.x) + v.x,
         y: f32::cast_from(at.y) + v.y,
         z: f32::cast_from(at.z) + v.z,
     };
-    sample_border(&position, outer_size, cells)
+    sample_at(&position, outer_size, Interpolation::Linear, Padding::Border)
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -36,7 +36,6 @@ fn forward_kernel(
     output: &mut [f32],
     size: Extent,
     outer_size: Extent,
-    #[comptime] cells: Cells,
 ) {
     let first = column_of_unit(&size, HEIGHT);
     if !inside(&first, &size) {
@@ -61,12 +60,12 @@ fn forward_kernel(
         if inside(&at, &size) {
             let own = comptime!(3 * k as usize);
             let u = Point { x: v[own], y: v[comptime!(own + 1)], z: v[comptime!(own + 2)] };
-            let s = sample(&at, &u, &outer_size, cells);
+            let s = sample(&at, &u, &outer_size);
             let voxel = at.n as usize * 3 * len + offset(&at, &size);
             #[unroll]
             for c in 0..3u32 {
                 let base = (at.n * 3 + c) as usize * outer_len;
-                let corners = read_border(outer, base, &outer_size, &s, cells);
+                let corners = read_corners(outer, base, &outer_size, &s);
                 output[voxel + c as usize * len] =
                     v[comptime!((3 * k + c) as usize)] + interpolate(&corners, &s);
             }
@@ -83,7 +82,6 @@ fn to_inner_kernel(
     output: &mut [f32],
     size: Extent,
     outer_size: Extent,
-    #[comptime] cells: Cells,
 ) {
     let at = column_of_unit(&size, 1u32);
     if !inside(&at, &size) {
@@ -93,15 +91,14 @@ fn to_inner_kernel(
     let first = (at.n * 3) as usize;
     let voxel = first * len + offset(&at, &size);
     let v = Point { x: inner[voxel], y: inner[voxel + len], z: inner[voxel + 2 * len] };
-    let s = sample(&at, &v, &outer_size, cells);
+    let s = sample(&at, &v, &outer_size);
     let mut x = grad[voxel];
     let mut y = grad[voxel + len];
     let mut z = grad[voxel + 2 * len];
     #[unroll]
     for c in 0..3u32 {
         let g = grad[voxel + c as usize * len];
-        let base = (first + c as usize) * outer_len;
-        let corners = read_border(outer, base, &outer_size, &s, cells);
+        let corners = read_corners(outer, (first + c as usize) * outer_len, &outer_size, &s);
         let slope = slopes(&corners, &s);
         x += g * slope.x;
         y += g * slope.y;
@@ -141,7 +138,6 @@ fn to_inner(outer: &CubeTensor, inner: &CubeTensor, grad: &CubeTensor) -> CubeTe
             buffer(&output),
             extent(size(inner)),
             extent(size(outer)),
-            Cells::of(outer),
         );
     }
     output
@@ -172,7 +168,6 @@ impl ComposeOps for CubeBackend {
                 buffer(&output),
                 extent(size(&inner)),
                 extent(size(&outer)),
-                Cells::of(&outer),
             );
         }
         output

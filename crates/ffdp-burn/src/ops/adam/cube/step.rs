@@ -10,8 +10,9 @@ use cubecl::prelude::*;
 use super::{Constants, floor_of};
 use crate::ops::adam::{AdamConstants, Taken};
 use crate::ops::grid_sample::cube::{
-    Cells, Point, inside, interpolate, len, offset, read_border, sample_border, voxel_of_unit,
+    Point, inside, interpolate, len, offset, read_corners, sample_at, voxel_of_unit,
 };
+use crate::ops::grid_sample::{Interpolation, Padding};
 use crate::ops::launch::{Extent, address, assert_f32, buffer, empty, extent};
 
 /// Units of a cube: one plane, so that the corners of its voxels share as many lines as they can.
@@ -37,7 +38,6 @@ fn compose_kernel<M: Float>(
     size: Extent,
     constants: Constants,
     rate: Rate,
-    #[comptime] cells: Cells,
 ) {
     let at = voxel_of_unit(&size);
     if !inside(&at, &size) {
@@ -63,10 +63,10 @@ fn compose_kernel<M: Float>(
         y: f32::cast_from(at.y) + step[1],
         z: f32::cast_from(at.z) + step[2],
     };
-    let s = sample_border(&position, &size, cells);
+    let s = sample_at(&position, &size, Interpolation::Linear, Padding::Border);
     #[unroll]
     for c in 0..3usize {
-        let corners = read_border(field, (n * 3 + c) * len, &size, &s, cells);
+        let corners = read_corners(field, (n * 3 + c) * len, &size, &s);
         output[voxel + c * len] = step[c] + interpolate(&corners, &s);
     }
 }
@@ -109,7 +109,6 @@ pub(super) fn compose(
             extent([d, h, w]),
             constants.launch(3 * d * h * w),
             RateLaunch::new(x, y, z),
-            Cells::of(&field),
         );
     }
     output

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::taps::{Cells, FOLDED, Point, Sample, side};
+use super::taps::{Point, Sample, side};
 use crate::ops::launch::Extent;
 
 /// Reads the corners of a sample in the channel that begins at `base`; x fastest, then y, then z.
@@ -17,38 +17,6 @@ pub(crate) fn read_corners(image: &[f32], base: usize, size: &Extent, at: &Sampl
             base + (z.index as usize * size.h as usize + y.index as usize) * size.w as usize;
         values[comptime!(2 * row as usize)] = image[start + at.x.low as usize];
         values[comptime!(2 * row as usize + 1)] = image[start + at.x.high as usize];
-    }
-    values
-}
-
-/// [`read_corners`] of a sample in a cell, see [`in_cell`](super::taps::in_cell): neighbours along x have
-/// neighbouring addresses.
-#[cube]
-pub(crate) fn read_cell(
-    image: &[f32],
-    base: usize,
-    size: &Extent,
-    at: &Sample,
-    #[comptime] cells: Cells,
-) -> Array<f32> {
-    let mut values = Array::<f32>::new(8usize);
-    let row = size.w as usize;
-    let plane = size.h as usize * row;
-    let lowest = base + at.z.low as usize * plane + at.y.low as usize * row + at.x.low as usize;
-    #[unroll]
-    for k in 0..4u32 {
-        let mut start = lowest;
-        if comptime!(k & 1 == 1) {
-            start += row;
-        }
-        if comptime!(k & 2 == 2) {
-            start += plane;
-        }
-        if comptime!(cells.folded) {
-            start &= comptime!(FOLDED - 1);
-        }
-        values[comptime!(2 * k as usize)] = image[start];
-        values[comptime!(2 * k as usize + 1)] = image[start + 1];
     }
     values
 }

@@ -2,15 +2,16 @@
 
 use cubecl::prelude::*;
 
-use super::corners::{interpolate, majority, read_cell, read_corners};
-use super::pair::{PAIR, cell_at, pair};
-use super::space::{Plan, Space, channels, map_of};
-use super::taps::{Point, sample_at};
+use super::corners::{interpolate, majority, read_corners};
+use super::space::{Plan, Space, channels, displacement_at, map_of, position};
+use super::taps::{Point, inner_sample, is_inner, sample_at};
 use super::voxel::{above, column_of_unit, inside, len, offset};
 use crate::ops::grid_sample::Interpolation;
 use crate::ops::launch::Extent;
 
-/// A unit samples a column of `pairs` pairs.
+/// Voxels of a unit: all their displacements are on their way before the first is waited for.
+pub(super) const HEIGHT: u32 = 4;
+
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(super) fn forward_kernel(
     image: &[f32],
@@ -18,47 +19,43 @@ pub(super) fn forward_kernel(
     displacement: &[f32],
     output: &mut [f32],
     space: Space,
-    pairs: u32,
     #[comptime] plan: Plan,
 ) {
-    let first = column_of_unit(&space.output, PAIR * pairs);
+    let first = column_of_unit(&space.output, HEIGHT);
     if !inside(&first, &space.output) {
         terminate!();
     }
     let map = map_of(affine, &space, first.n, plan);
+    let mut x = Array::<f32>::new(comptime!(HEIGHT as usize));
+    let mut y = Array::<f32>::new(comptime!(HEIGHT as usize));
+    let mut z = Array::<f32>::new(comptime!(HEIGHT as usize));
+    #[unroll]
+    for k in 0..HEIGHT {
+        let at = above(&first, k);
+        if inside(&at, &space.output) {
+            let u = displacement_at(displacement, &space, &at, plan);
+            x[k as usize] = u.x;
+            y[k as usize] = u.y;
+            z[k as usize] = u.z;
+        }
+    }
     let (image_len, output_len) = (len(&space.input), len(&space.output));
-    let channels = channels(&space, plan);
-    let left = (space.output.d - first.z).div_ceil(PAIR);
-    for step in 0..min(pairs, left) {
-        let lower = above(&first, PAIR * step);
-        let two = pair(displacement, &map, &space, &lower, plan);
-        let (below, above) = (offset(&two.lower, &space.output), offset(&two.upper, &space.output));
-        if two.in_cells {
-            let s = cell_at(&two.at_lower, &space, plan);
-            let t = cell_at(&two.at_upper, &space, plan);
-            for c in 0..channels {
-                let channel = (first.n * channels + c) as usize;
-                let base = channel * image_len;
-                let v = read_cell(image, base, &space.input, &s, plan.cells);
-                let w = read_cell(image, base, &space.input, &t, plan.cells);
-                output[channel * output_len + below] = interpolate(&v, &s);
-                output[channel * output_len + above] = interpolate(&w, &t);
-            }
-        } else {
-            for c in 0..channels {
-                let channel = (first.n * channels + c) as usize;
-                let base = channel * image_len;
-                let (input, start) = (&space.input, channel * output_len);
-                output[start + below] = value_at(image, base, input, &two.at_lower, plan);
-                if two.both {
-                    output[start + above] = value_at(image, base, input, &two.at_upper, plan);
-                }
+    #[unroll]
+    for k in 0..HEIGHT {
+        let at = above(&first, k);
+        if inside(&at, &space.output) {
+            let u = Point { x: x[k as usize], y: y[k as usize], z: z[k as usize] };
+            let p = position(&map, &space, &at, &u, plan);
+            for c in 0..channels(&space, plan) {
+                let channel = (at.n * channels(&space, plan) + c) as usize;
+                output[channel * output_len + offset(&at, &space.output)] =
+                    value_at(image, channel * image_len, &space.input, &p, plan);
             }
         }
     }
 }
 
-/// The value at any position in the channel that begins at `base`.
+/// The value at a position in the channel that begins at `base`.
 #[cube]
 fn value_at(
     image: &[f32],
@@ -68,11 +65,19 @@ fn value_at(
     #[comptime] plan: Plan,
 ) -> f32 {
     let interpolation = comptime!(plan.interpolation);
-    let s = sample_at(position, size, interpolation, plan.padding);
-    let corners = read_corners(image, base, size, &s);
-    if comptime!(interpolation == Interpolation::Label) {
-        majority(&corners, &s)
+    let padding = comptime!(plan.padding);
+    let mut value = 0.0f32;
+    if is_inner(position, size, interpolation, padding) {
+        let s = inner_sample(position, size, interpolation, padding);
+        value += interpolate(&read_corners(image, base, size, &s), &s);
     } else {
-        interpolate(&corners, &s)
+        let s = sample_at(position, size, interpolation, padding);
+        let corners = read_corners(image, base, size, &s);
+        if comptime!(interpolation == Interpolation::Label) {
+            value += majority(&corners, &s);
+        } else {
+            value += interpolate(&corners, &s);
+        }
     }
+    value
 }

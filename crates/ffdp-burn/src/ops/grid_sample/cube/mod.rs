@@ -16,11 +16,9 @@ use cubecl::prelude::*;
 use super::{Accumulation, GridSampleOps, Sampling};
 use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, extent, sum_rows, zeros};
 
-mod border;
 mod corners;
 mod forward;
 mod gradients;
-mod pair;
 mod reduce;
 mod scatter;
 mod sink;
@@ -28,23 +26,18 @@ mod space;
 mod taps;
 mod voxel;
 
-pub(crate) use border::{read_border, sample_border};
 pub(crate) use corners::{interpolate, read_corners, slopes};
-pub(crate) use taps::{Cells, Point, Sample, Tap, sample_at, tap};
+pub(crate) use taps::{Point, Sample, Tap, sample_at, tap};
 pub(crate) use voxel::{
     COLUMNS, Voxel, above, column_of_unit, columns, inside, len, offset, voxel_of_unit,
 };
 
-use forward::forward_kernel;
-use gradients::{ENOUGH, HEIGHTS, to_affine_kernel, to_displacement_kernel};
-use pair::PAIR;
+use forward::{HEIGHT, forward_kernel};
+use gradients::{ENOUGH, HEIGHTS, PAIR, to_affine_kernel, to_displacement_kernel};
 use scatter::{BLOCK, UNITS_Z, scatter_kernel};
 use sink::{Sink, finish_kernel, largest_kernel};
 use space::{Plan, SpaceLaunch, matrix};
 use voxel::blocks;
-
-/// Pairs of voxels that a unit samples one after the other in a large volume.
-const PAIRS: u32 = 4;
 
 /// Parts of a volume whose largest gradients are found side by side.
 const PARTS: u32 = 512;
@@ -98,28 +91,19 @@ impl Call {
             mapped: has_affine,
             displaced: has_displacement,
             single: self.image.meta.shape()[1] == 1,
-            cells: Cells::of(&self.image),
         }
     }
 
-    /// Pairs of voxels along z that a unit samples: several, if that leaves enough cubes.
-    fn pairs(&self) -> u32 {
-        let block = [COLUMNS.x, COLUMNS.y, PAIRS * PAIR];
-        let (x, y, z) = blocks(self.op, self.batch(), self.sampling.size, block);
-        if x as usize * y as usize * z as usize >= ENOUGH { PAIRS } else { 1 }
-    }
-
-    fn columns(&self, pairs: u32) -> CubeCount {
-        columns(self.op, self.batch(), self.sampling.size, pairs * PAIR)
+    fn columns(&self, height: u32) -> CubeCount {
+        columns(self.op, self.batch(), self.sampling.size, height)
     }
 
     fn forward(self) -> CubeTensor {
         let output = empty(&self.image, self.sampling.output_shape(self.image.meta.shape()));
-        let pairs = self.pairs();
         unsafe {
             forward_kernel::launch_unchecked(
                 &self.image.client,
-                self.columns(pairs),
+                self.columns(HEIGHT),
                 COLUMNS.into(),
                 address(&[&self.image, &self.displacement, &output]),
                 buffer(&self.image),
@@ -127,7 +111,6 @@ impl Call {
                 buffer(&self.displacement),
                 buffer(&output),
                 self.space(),
-                pairs,
                 self.plan(),
             );
         }
@@ -136,11 +119,10 @@ impl Call {
 
     fn to_displacement(&self, grad: &CubeTensor) -> CubeTensor {
         let output = empty(&self.image, self.displacement.meta.shape().clone());
-        let pairs = self.pairs();
         unsafe {
             to_displacement_kernel::launch_unchecked(
                 &self.image.client,
-                self.columns(pairs),
+                self.columns(PAIR),
                 COLUMNS.into(),
                 address(&[&self.image, grad, &output]),
                 buffer(&self.image),
@@ -149,7 +131,6 @@ impl Call {
                 buffer(grad),
                 buffer(&output),
                 self.space(),
-                pairs,
                 self.plan(),
             );
         }

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::taps::{Cells, Point};
+use super::taps::Point;
 use super::voxel::{Voxel, len, offset};
 use crate::ops::grid_sample::{Interpolation, Padding};
 use crate::ops::launch::Extent;
@@ -49,8 +49,6 @@ pub(crate) struct Plan {
     pub displaced: bool,
     /// Whether there is one channel.
     pub single: bool,
-    /// Of the image.
-    pub cells: Cells,
 }
 
 /// The channels, a constant where there is one: the compiler then drops the loop over them.

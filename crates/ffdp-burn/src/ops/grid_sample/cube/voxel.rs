@@ -31,7 +31,7 @@ pub(crate) fn voxel_of_unit(size: &Extent) -> Voxel {
 
 /// The lowest of this unit's `height` voxels on a grid launched with [`columns`].
 #[cube]
-pub(crate) fn column_of_unit(size: &Extent, height: u32) -> Voxel {
+pub(crate) fn column_of_unit(size: &Extent, #[comptime] height: u32) -> Voxel {
     let slabs = size.d.div_ceil(height);
     Voxel {
         n: CUBE_POS_Z / slabs,

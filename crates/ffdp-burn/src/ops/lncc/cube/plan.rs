@@ -48,7 +48,8 @@ impl Plan {
         let vector = if whole && !approximate && !weighted { SPAN } else { 1 };
         let windows = if weighted { tile(6, 3) } else { tile(5, 2) };
         let width = image.meta.shape()[4];
-        let [windows, gradient] = [windows, tile(3, 3)].map(|tile| tile.for_width(width));
+        // Of the fields only; the images are zero outside, but their distance from the mean is not.
+        let gradient = tile(3, 3).zero_outside(width);
         Self { windows, gradient, vector, to_moved, to_fixed, approximate, weighted }
     }
 

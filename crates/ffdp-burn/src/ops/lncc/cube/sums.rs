@@ -3,7 +3,6 @@
 
 use cubecl::prelude::*;
 
-use super::plan::March;
 use super::tile::{LANES, LAST_WORD, Run, SPAN, Tile, WIDTH, slot};
 
 /// Sums over `count` neighbouring windows of `values`, which begin at the first window's first value;
@@ -59,7 +58,7 @@ pub(super) fn window_sums(
 
 /// Sums quantity `k`, of which `along_z` holds the sums along z (`SPAN` columns of every plane), along
 /// x, and stores it from `buffer` on. Without shuffles the sums along z are stored, for [`sum_rows`].
-/// Beyond the image everything is taken to be zero; if not, see [`add_beyond`].
+/// Beyond the tile everything is taken to be zero.
 #[cube]
 pub(super) fn store_rows(
     along_z: &Array<f32>,
@@ -182,42 +181,6 @@ fn part(j: u32, radius: u32) -> Part {
         left: beyond(radius.saturating_sub(j)),
         right: beyond((j + radius).saturating_sub(SPAN - 1)),
     }
-}
-
-/// Adds to what this unit has stored of quantity `k` the columns beyond the image that a snug tile does
-/// not hold, if each of them adds up to `column` along z.
-///
-/// In memory, and after all quantities are there: branches in between would keep the compiler from
-/// overlapping them.
-#[cube]
-pub(super) fn add_beyond(
-    shared: &mut Shared<[f32]>,
-    slots: &Array<u32>,
-    march: &March,
-    column: f32,
-    buffer: u32,
-    #[comptime] k: u32,
-    #[comptime] tile: Tile,
-) {
-    #[unroll]
-    for j in 0..SPAN {
-        let sum = column * columns_beyond(march, j, tile);
-        let at = (buffer + slots[j as usize]) & LAST_WORD;
-        #[unroll]
-        for p in 0..tile.planes {
-            let plane = comptime!(k * tile.quantity_len() + p * tile.plane_len());
-            shared[(at + plane) as usize] += sum;
-        }
-    }
-}
-
-/// How many columns beyond the image the window around column `j` of this unit reaches.
-#[cube]
-fn columns_beyond(march: &March, #[comptime] j: u32, #[comptime] tile: Tile) -> f32 {
-    let column = f32::cast_from(UNIT_POS % LANES * SPAN + comptime!(j));
-    let left = max(comptime!(tile.radius as f32) - column, 0.0f32);
-    let right = max(column - comptime!((WIDTH - 1 - tile.radius) as f32), 0.0f32);
-    select(march.first, left, 0.0f32) + select(march.last, right, 0.0f32)
 }
 
 /// The value of another lane of the row, so many to the right; 0 beyond the row.

@@ -6,8 +6,8 @@
 //!    comes from its neighbours by shuffles (through shared memory where planes of units are narrow);
 //! 3. along y, through shared memory: a unit takes several windows of one column.
 //!
-//! What lies beyond the image is known: a `snug` tile has no margin there, along x, which saves one tile of
-//! some widths.
+//! Where everything beyond the image is zero, a `snug` tile has no margin there, along x, which saves one
+//! tile of some widths.
 //!
 //! Along z first, because then the planes before a march's first window are only loaded, and because
 //! the two images are held in registers instead of their five products. With two buffers of shared
@@ -57,7 +57,7 @@ pub(super) struct Tile {
     /// Whether planes of units are wide enough to hand a row around.
     pub shuffles: bool,
     /// Whether the tiles at the image's border have no margin there, along x.
-    pub snug: bool,
+    snug: bool,
 }
 
 impl Tile {
@@ -108,8 +108,9 @@ impl Tile {
             })
     }
 
-    /// The tile for images of this width: without margins outside if that makes them fewer.
-    pub fn for_width(self, width: usize) -> Self {
+    /// The tile for values that are zero outside an image of this width: without margins there if that
+    /// makes them fewer.
+    pub fn zero_outside(self, width: usize) -> Self {
         let snug = Self { snug: self.is_box() && self.shuffles, ..self };
         if snug.across(width) < self.across(width) { snug } else { self }
     }
@@ -203,14 +204,6 @@ impl Tile {
     pub fn scale(self) -> f32 {
         match self.weights {
             Weights::Box => 1.0 / self.window().pow(3) as f32,
-            Weights::Gaussian(_) => 1.0,
-        }
-    }
-
-    /// What the weights of a window along an axis add up to.
-    pub const fn gain(self) -> f32 {
-        match self.weights {
-            Weights::Box => self.window() as f32,
             Weights::Gaussian(_) => 1.0,
         }
     }
