@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use burn::Tensor;
 
+use super::seam::Beside;
 use crate::parallel::layout::{Axis, Layout};
 use crate::parallel::ring::BlockSampler;
 use crate::parallel::sharded::{Sharded, join, narrow};
@@ -57,11 +58,16 @@ impl Block {
         narrow(tensor.clone(), self.axis.dim(), planes.start - first..planes.end - first)
     }
 
-    /// The planes around shard `k` of a volume, on its device: below and above.
-    pub fn around(&self, volume: &Sharded, k: usize) -> [Option<Tensor<5>>; 2] {
+    /// The planes around shard `k` of a volume, on its device, below and above: those that came from
+    /// another device, or windows of the volume.
+    pub fn around(&self, volume: &Sharded, k: usize, came: Beside) -> [Option<Tensor<5>>; 2] {
         let device = volume.shards()[k].device();
-        [self.all.start..self.own.start, self.own.end..self.all.end]
-            .map(|planes| (!planes.is_empty()).then(|| volume.window(planes, &device)))
+        let window = |planes: Range<usize>| {
+            (!planes.is_empty()).then(|| volume.window(planes, &device))
+        };
+        let [below, above] = came;
+        let [start, end] = [self.all.start..self.own.start, self.own.end..self.all.end];
+        [below.or_else(|| window(start)), above.or_else(|| window(end))]
     }
 
     fn pieces(&self) -> [Range<usize>; 3] {

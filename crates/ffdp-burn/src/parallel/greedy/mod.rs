@@ -11,7 +11,7 @@
 //! rounding only. Beyond the state, only what one shard is at work on is held: a gradient becomes
 //! moments before the next shard's is computed, and a direction is never stored.
 //!
-//! Nothing waits for a device but the bounds of the displacement, which say what the ring must send:
+//! The host waits for no device but for the bounds of the displacement, which say what the ring must send:
 //! they are read every [`BOUNDS_INTERVAL`] iterations, and loosened by the steps in between. (A
 //! step is at most `r`; composing adds it to a mean of the field's values, and smoothing takes means
 //! of those.) Where the moving image is in one piece, they are not needed.
@@ -37,7 +37,7 @@ use crate::ops::{
 use block::{Block, Pieces};
 use compare::Comparison;
 use descend::Descent;
-use seam::smooth_own;
+use seam::{Beside, exchange, far_seams, smooth_own};
 
 /// Iterations between two readings of the displacement's bounds. With steps of a quarter of a voxel
 /// they loosen by 2.5 voxels: as many planes are sent in vain, at most.
@@ -86,18 +86,22 @@ pub fn greedy(
     let ShardedState { mut displacement, moments } = state;
     let step = (problem.adam, problem.rate(), options.smooth_field);
     let mut descent = Descent::new(step, &displacement, moments);
-    let mut measures = Vec::with_capacity(iterations);
-    while measures.len() < iterations {
-        let interval = BOUNDS_INTERVAL.min(iterations - measures.len());
+    let mut measures: Vec<Vec<Tensor<1>>> = Vec::new();
+    let mut done = 0;
+    while done < iterations {
+        let interval = BOUNDS_INTERVAL.min(iterations - done);
         let samplers = problem.samplers(&displacement, interval)?;
         for _ in 0..interval {
-            let (measure, longest) = problem.measure(&displacement, &samplers, &mut descent);
+            let (shares, longest) = problem.measure(&displacement, &samplers, &mut descent);
             displacement = descent.step(displacement, &longest);
-            measures.push(measure);
+            measures.resize_with(shares.len(), Vec::new);
+            measures.iter_mut().zip(shares).for_each(|(all, share)| all.push(share));
         }
+        done += interval;
     }
     let state = ShardedState { displacement, moments: descent.into_moments() };
-    Ok((Tensor::cat(measures, 0), state))
+    let shares = measures.into_iter().map(|share| Tensor::cat(share, 0));
+    Ok((reduce(shares, Reduction::Sum), state))
 }
 
 /// A mesh of one: the fused operation.
@@ -195,6 +199,19 @@ impl<'a> Problem<'a> {
         self.images.fixed.window(block.all.clone(), self.mesh.device(k))
     }
 
+    /// What the blocks need of a field that another device holds.
+    fn beside(&self, field: &Sharded) -> Vec<Beside> {
+        let width = self.comparison.reach() + self.radius();
+        let thinnest = self.layout.all_planes().map(|planes| planes.len()).min();
+        // Blocks around thin shards reach further than to the next.
+        let seams = match thinnest {
+            Some(planes) if planes >= width && width > 0 => far_seams(&self.mesh),
+            _ => Vec::new(),
+        };
+        let shards: Vec<&Tensor<5>> = field.shards().iter().collect();
+        exchange(&shards, &seams, self.layout.axis(), width)
+    }
+
     /// Of every shard, good for so many iterations.
     fn samplers(&self, field: &Sharded, iterations: usize) -> Result<Vec<BlockSampler<'_>>> {
         let bounds = match self.images.moving.layout().count() {
@@ -214,27 +231,23 @@ impl<'a> Problem<'a> {
         Ok((0..self.layout.count()).map(sampler).collect())
     }
 
-    /// The measure, `[1]` on the device of the first shard; its gradient is taken into the moments, of
-    /// which the longest vector is returned for every shard.
+    /// The parts of the measure, `[1]` each on its device: of every shard, or one for all of them. Its
+    /// gradient is taken into the moments, of which the longest vector is returned for every shard.
     fn measure(
         &self,
         field: &Sharded,
         samplers: &[BlockSampler],
         descent: &mut Descent,
-    ) -> (Tensor<1>, Vec<Tensor<1>>) {
+    ) -> (Vec<Tensor<1>>, Vec<Tensor<1>>) {
         let count = self.layout.count();
-        // Between devices at once: none is then waited for that has much to do already.
-        let beside = |k: usize| k < count && self.mesh.device(k) != self.mesh.device(k.max(1) - 1);
-        let far = |k: usize| k > 0 && beside(k) || beside(k + 1);
-        let mut around: Vec<_> =
-            (0..count).map(|k| far(k).then(|| self.block(k).around(field, k))).collect();
+        let mut came = self.beside(field);
         let own = |k: usize| samplers[k].sample(self.layout.planes(k).start, &field.shards()[k]);
         let whole = self.comparison.whole((0..count).map(own), &self.images.fixed);
         descent.begin();
         let (mut values, mut shares) = (Vec::new(), Vec::with_capacity(count));
         for k in 0..count {
             let block = self.block(k);
-            let [below, above] = around[k].take().unwrap_or_else(|| block.around(field, k));
+            let [below, above] = block.around(field, k, std::mem::take(&mut came[k]));
             let pieces = Pieces { below, own: field.shards()[k].clone(), above };
             let moved = pieces.show(&block, &samplers[k]);
             let fixed = self.fixed[k].clone().unwrap_or_else(|| self.fixed_block(&block, k));
@@ -248,10 +261,9 @@ impl<'a> Problem<'a> {
             values.extend(value);
         }
         let longest = descent.longest(shares);
-        let value = match whole {
-            Some(whole) => whole.value,
-            None => reduce(values, Reduction::Sum),
-        };
-        (value, longest)
+        if let Some(whole) = whole {
+            values.push(whole.value);
+        }
+        (values, longest)
     }
 }
