@@ -12,14 +12,14 @@
 //! ```
 //! So all that travels here travels as a sum, to which each device adds what it has to say, and zeros
 //! where others speak; `x + 0` is `x`. It doubles the bytes of planes that two devices give each other,
-//! which are few.
+//! which are few. Between the two arrows a device goes on with what does not need the sum ([`Swap`]).
 //!
 //! Sums of several groups of devices follow each other in the same order on every device, and all of
 //! them are enqueued before anything waits: no device can wait for one that waits for it.
 
 use burn::Tensor;
 use burn::tensor::Device;
-use burn::tensor::distributed::{ReduceOperation, all_reduce};
+use burn::tensor::distributed::{CollectiveTensor, ReduceOperation, all_reduce};
 
 use super::collective::Reduction;
 use super::transfer::to_device;
@@ -55,46 +55,66 @@ fn distinct(devices: &[Device]) -> Vec<Device> {
     found
 }
 
-/// The sum of the tensors of each group on each of their devices; those of a group have one size and lie
-/// on different devices.
-fn sums(groups: Vec<Vec<Tensor<1>>>) -> Vec<Vec<Tensor<1>>> {
-    let enqueued = groups.into_iter().map(|group| {
+/// The sum of the tensors of each group on each of their devices, enqueued; those of a group have one size
+/// and lie on different devices.
+fn enqueue(groups: Vec<Vec<Tensor<1>>>) -> Vec<Vec<CollectiveTensor<1>>> {
+    let sums = |group: Vec<Tensor<1>>| {
         let devices: Vec<Device> = group.iter().map(Tensor::device).collect();
         let sum = |part| all_reduce(part, ReduceOperation::Sum, devices.clone());
         group.into_iter().map(sum).collect()
-    });
-    let enqueued: Vec<Vec<_>> = enqueued.collect();
-    let resolve = |group: Vec<_>| {
-        group.into_iter().map(burn::tensor::distributed::CollectiveTensor::resolve).collect()
     };
-    enqueued.into_iter().map(resolve).collect()
+    groups.into_iter().map(sums).collect()
 }
 
-/// For each pair of tensors on two devices: the second on the device of the first, and the first on that
-/// of the second.
-pub(super) fn swap(pairs: Vec<[Tensor<5>; 2]>) -> Vec<[Tensor<5>; 2]> {
-    let joined = |pair: &[Tensor<5>; 2]| are_joined(&pair.each_ref().map(Tensor::device));
-    if !pairs.iter().all(joined) {
-        let across = |[a, b]: [Tensor<5>; 2]| {
-            let [here, there] = [a.device(), b.device()];
-            [to_device(b, &here), to_device(a, &there)]
-        };
-        return pairs.into_iter().map(across).collect();
+/// The same, for what is enqueued from now on.
+fn sums(group: Vec<Tensor<1>>) -> Vec<Tensor<1>> {
+    let enqueued = enqueue(vec![group]).remove(0);
+    enqueued.into_iter().map(CollectiveTensor::resolve).collect()
+}
+
+/// Planes on their way between two devices, while these do something else.
+pub(super) enum Swap {
+    /// They had to be waited for.
+    Done(Vec<[Tensor<5>; 2]>),
+    /// The sum of each pair and the shapes of its tensors.
+    Enqueued(Vec<(Vec<CollectiveTensor<1>>, [[usize; 5]; 2])>),
+}
+
+impl Swap {
+    /// Sends each tensor of a pair to the device of the other; these differ.
+    pub fn begin(pairs: Vec<[Tensor<5>; 2]>) -> Self {
+        let joined = |pair: &[Tensor<5>; 2]| are_joined(&pair.each_ref().map(Tensor::device));
+        if !pairs.iter().all(joined) {
+            let across = |[a, b]: [Tensor<5>; 2]| {
+                let [here, there] = [a.device(), b.device()];
+                [to_device(b, &here), to_device(a, &there)]
+            };
+            return Self::Done(pairs.into_iter().map(across).collect());
+        }
+        let shapes = pairs.iter().map(|pair| pair.each_ref().map(Tensor::dims));
+        let shapes: Vec<[[usize; 5]; 2]> = shapes.collect();
+        let mut groups: Vec<_> = pairs.into_iter().map(side_by_side).enumerate().collect();
+        // Every other pair along a row of devices has no device in common with the next.
+        groups.sort_by_key(|(i, _)| i % 2);
+        let (order, groups): (Vec<usize>, Vec<_>) = groups.into_iter().unzip();
+        let mut sums: Vec<_> = order.into_iter().zip(enqueue(groups)).collect();
+        sums.sort_by_key(|(i, _)| *i);
+        Self::Enqueued(sums.into_iter().map(|(_, sums)| sums).zip(shapes).collect())
     }
-    let shapes: Vec<[[usize; 5]; 2]> =
-        pairs.iter().map(|pair| pair.each_ref().map(Tensor::dims)).collect();
-    let mut groups: Vec<_> = pairs.into_iter().map(side_by_side).enumerate().collect();
-    // Pairs without a device in common at the same time: every other one along a row of devices.
-    groups.sort_by_key(|(i, _)| i % 2);
-    let (order, groups): (Vec<usize>, Vec<_>) = groups.into_iter().unzip();
-    let mut found: Vec<_> = order.into_iter().zip(sums(groups)).collect();
-    found.sort_by_key(|(i, _)| *i);
-    let apart = |((_, group), [first, second]): ((usize, Vec<Tensor<1>>), [[usize; 5]; 2])| {
-        let [a, b] = [first, second].map(|dims| dims.into_iter().product::<usize>());
-        let [here, there] = <[_; 2]>::try_from(group).expect("a pair gives two sums");
-        [here.narrow(0, a, b).reshape(second), there.narrow(0, 0, a).reshape(first)]
-    };
-    found.into_iter().zip(shapes).map(apart).collect()
+
+    /// For each pair the second tensor on the device of the first, and the first on that of the second.
+    pub fn finish(self) -> Vec<[Tensor<5>; 2]> {
+        let apart = |(sums, [first, second]): (Vec<CollectiveTensor<1>>, [[usize; 5]; 2])| {
+            let [a, b] = [first, second].map(|dims| dims.into_iter().product::<usize>());
+            let sums: Vec<Tensor<1>> = sums.into_iter().map(CollectiveTensor::resolve).collect();
+            let [here, there] = <[_; 2]>::try_from(sums).expect("a pair gives two sums");
+            [here.narrow(0, a, b).reshape(second), there.narrow(0, 0, a).reshape(first)]
+        };
+        match self {
+            Self::Done(pairs) => pairs,
+            Self::Enqueued(sums) => sums.into_iter().map(apart).collect(),
+        }
+    }
 }
 
 /// The values of both, one after the other, on each device, as far as it has them; zeros for the others.
@@ -128,7 +148,7 @@ pub(super) fn combine<const D: usize>(
         })
         .collect();
     let totals = match reduction {
-        Reduction::Sum => sums(vec![parts]).remove(0),
+        Reduction::Sum => sums(parts),
         Reduction::Max | Reduction::Min => extremes(parts, reduction),
     };
     let total = |device: &Device| {
@@ -148,7 +168,7 @@ fn extremes(parts: Vec<Tensor<1>>, reduction: Reduction) -> Vec<Tensor<1>> {
         let [before, after] = around;
         Tensor::cat([before, Some(part.clone()), after].into_iter().flatten().collect(), 0)
     };
-    let tables = sums(vec![parts.into_iter().enumerate().map(table).collect()]).remove(0);
+    let tables = sums(parts.into_iter().enumerate().map(table).collect());
     let extreme = |table: Tensor<1>| {
         let rows = (0..rows).map(|row| table.clone().narrow(0, row * values, values));
         rows.reduce(|a, b| reduction.combine(a, b)).expect("there is a device")

@@ -64,6 +64,11 @@ impl Mesh {
         self.devices.iter().enumerate().any(again)
     }
 
+    /// Whether there is more than one device.
+    pub fn has_several_devices(&self) -> bool {
+        self.devices.iter().any(|device| *device != self.devices[0])
+    }
+
     /// The device of shard `k`.
     pub fn device(&self, k: usize) -> &Device {
         &self.devices[k]

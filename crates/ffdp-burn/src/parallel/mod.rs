@@ -41,7 +41,7 @@ mod window;
 
 pub use adam::{ShardedMoments, ShardedStep, adam};
 pub use collective::{Reduction, all_reduce, broadcast, reduce};
-pub use greedy::{BOUNDS_INTERVAL, ShardedImages, ShardedState, greedy};
+pub use greedy::{BOUNDS_INTERVAL, KEPT_BOUNDS_INTERVAL, ShardedImages, ShardedState, greedy};
 pub use halo::{Beyond, Haloed};
 pub use layout::{Axis, Layout};
 pub use loss::loss;

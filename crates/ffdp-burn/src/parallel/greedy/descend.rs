@@ -6,7 +6,7 @@ use std::ops::Range;
 use burn::Tensor;
 use burn::backend::Dispatch;
 
-use super::seam::{Beside, assign, exchange, far_seams};
+use super::seam::{Beside, Crossing, assign, far_seams};
 use crate::ops::adam::AdamConstants;
 use crate::ops::adam::part::AdamPartOps;
 use crate::ops::{AdamOptions, GaussianOptions, gaussian};
@@ -206,66 +206,72 @@ impl Descent {
 
     /// One shard after the other takes the place of what it was; the planes next to a seam come from a
     /// strip around it, see `seam.rs`. Of a seam on one device the strip is moved once, before the shard
-    /// below it; of one between two, each device moves its own.
+    /// below it; of one between two, each device moves its own, once the other's planes have come.
     fn step_in_place(&self, displacement: Sharded, longest: &[Tensor<1>]) -> Sharded {
-        let (axis, reach, count) = (self.layout.axis(), self.reach(), self.layout.count());
-        let mut came = self.beside(displacement.shards());
+        let (reach, count) = (self.reach(), self.layout.count());
+        let (crossing, ends) = self.send(displacement.shards());
+        let near = |k: usize| k + 1 < count && self.mesh.device(k) == self.mesh.device(k + 1);
         let mut shards: Vec<Option<Tensor<5>>> =
             displacement.into_shards().into_iter().map(Some).collect();
-        let mut low: Option<Tensor<5>> = None;
+        let mut first: Option<Tensor<5>> = None;
         let mut next = Vec::with_capacity(count);
         for k in 0..count {
-            let around = |strip: Part| self.moved(k, strip, &longest[k]);
-            let next_to = |strip: Part| self.planes(&around(strip), reach..2 * reach);
-            let [below, above] = std::mem::take(&mut came[k]);
-            let here = || self.part(k, shards[k].clone().expect("each shard is moved once"));
-            let first = match below {
-                Some(below) => Some(next_to(self.strip(below, self.lowest(here())))),
-                None => low.take(),
-            };
-            let last = match above {
-                Some(above) => Some(next_to(self.strip(self.highest(here()), above))),
-                None if k + 1 < count => {
-                    let there = shards[k + 1].clone().expect("it is not moved yet");
-                    let there = self.lowest(self.part(k + 1, there));
-                    let patch = around(self.strip(self.highest(here()), there));
-                    low = Some(self.planes(&patch, 2 * reach..3 * reach));
-                    Some(self.planes(&patch, reach..2 * reach))
-                }
-                None => None,
+            let patch = near(k).then(|| {
+                let field = |k: usize| shards[k].clone().expect("it is not moved yet");
+                let [here, there] = [k, k + 1].map(|k| self.part(k, field(k)));
+                self.moved(k, self.strip(self.highest(here), self.lowest(there)), &longest[k])
+            });
+            let [low, high] = match &patch {
+                Some(patch) => [2 * reach..3 * reach, reach..2 * reach]
+                    .map(|planes| Some(self.planes(patch, planes))),
+                None => [None, None],
             };
             let field = shards[k].take().expect("each shard is moved once");
-            let mut moved = self.moved(k, self.part(k, field), &longest[k]);
-            let planes = moved.dims()[axis.dim()];
-            if let Some(first) = first {
-                moved = assign(moved, axis, 0..reach, first);
-            }
-            if let Some(last) = last {
-                moved = assign(moved, axis, planes - reach..planes, last);
-            }
-            next.push(moved);
+            let moved = self.moved(k, self.part(k, field), &longest[k]);
+            next.push(self.with_ends(moved, [first.take(), high]));
+            first = low;
         }
-        Sharded::new(next, self.layout.clone())
+        let next = next.into_iter().zip(ends).zip(receive(crossing)).enumerate();
+        let next = next.map(|(k, ((moved, [lowest, highest]), [below, above]))| {
+            let patch = |below: Option<Part>, above: Option<Part>| {
+                let patch = self.moved(k, self.strip(below?, above?), &longest[k]);
+                Some(self.planes(&patch, reach..2 * reach))
+            };
+            self.with_ends(moved, [patch(below, lowest), patch(highest, above)])
+        });
+        Sharded::new(next.collect(), self.layout.clone())
     }
 
-    /// Of every shard, the `reach` planes below and above it that another device holds.
-    fn beside(&self, shards: &[Tensor<5>]) -> Vec<[Option<Part>; 2]> {
+    /// The next displacement with other planes at its ends.
+    fn with_ends(&self, moved: Tensor<5>, [first, last]: [Option<Tensor<5>>; 2]) -> Tensor<5> {
+        let (axis, reach) = (self.layout.axis(), self.reach());
+        let planes = moved.dims()[axis.dim()];
+        let moved = match first {
+            Some(first) => assign(moved, axis, 0..reach, first),
+            None => moved,
+        };
+        match last {
+            Some(last) => assign(moved, axis, planes - reach..planes, last),
+            None => moved,
+        }
+    }
+
+    /// Sends the `reach` planes on either side of the seams between devices; of every shard, also the
+    /// planes that are moved with what comes from below and from above.
+    fn send(&self, shards: &[Tensor<5>]) -> ([Crossing; 3], Vec<[Option<Part>; 2]>) {
         let seams = far_seams(&self.mesh);
-        let shards = shards.iter().enumerate();
-        let parts: Vec<Part> = shards.map(|(k, field)| self.part(k, field.clone())).collect();
+        let parts = shards.iter().enumerate();
+        let parts: Vec<Part> = parts.map(|(k, field)| self.part(k, field.clone())).collect();
         let of = |which: fn(&Part) -> &Tensor<5>| {
             let shards: Vec<&Tensor<5>> = parts.iter().map(which).collect();
-            exchange(&shards, &seams, self.layout.axis(), self.reach())
+            Crossing::send(&shards, seams.clone(), self.layout.axis(), self.reach())
         };
-        let [fields, means, squares] =
-            [of(|part| &part.field), of(|part| &part.mean), of(|part| &part.square)];
-        let parts = fields.into_iter().zip(means).zip(squares);
-        let part = |((field, mean), square)| Some(Part { field: field?, mean: mean?, square: square? });
-        let both = |((field, mean), square): ((Beside, Beside), Beside)| {
-            let ([f0, f1], [m0, m1], [s0, s1]) = (field, mean, square);
-            [part(((f0, m0), s0)), part(((f1, m1), s1))]
-        };
-        parts.map(both).collect()
+        let crossing = [of(|part| &part.field), of(|part| &part.mean), of(|part| &part.square)];
+        let ends = parts.into_iter().enumerate().map(|(k, part)| {
+            let below = (k > 0 && seams.contains(&(k - 1))).then(|| self.lowest(part.clone()));
+            [below, seams.contains(&k).then(|| self.highest(part))]
+        });
+        (crossing, ends.collect())
     }
 
     fn planes(&self, tensor: &Tensor<5>, planes: Range<usize>) -> Tensor<5> {
@@ -296,6 +302,19 @@ impl Descent {
             square: join(below.square, above.square),
         }
     }
+}
+
+/// What came from the other device of each seam, for every shard: from below and from above.
+fn receive(crossing: [Crossing; 3]) -> Vec<[Option<Part>; 2]> {
+    let [fields, means, squares] = crossing.map(Crossing::receive);
+    let part = |field: Option<_>, mean: Option<_>, square: Option<_>| {
+        Some(Part { field: field?, mean: mean?, square: square? })
+    };
+    let both = |((field, mean), square): ((Beside, Beside), Beside)| {
+        let ([f0, f1], [m0, m1], [s0, s1]) = (field, mean, square);
+        [part(f0, m0, s0), part(f1, m1, s1)]
+    };
+    fields.into_iter().zip(means).zip(squares).map(both).collect()
 }
 
 impl Part {

@@ -11,7 +11,7 @@ use burn::Tensor;
 
 use super::block::Pieces;
 use crate::ops::{GaussianOptions, gaussian};
-use crate::parallel::exchange::swap;
+use crate::parallel::exchange::Swap;
 use crate::parallel::layout::Axis;
 use crate::parallel::mesh::Mesh;
 use crate::parallel::sharded::{join, narrow};
@@ -24,24 +24,34 @@ pub(super) fn far_seams(mesh: &Mesh) -> Vec<usize> {
     (1..mesh.count()).filter(|k| mesh.device(k - 1) != mesh.device(*k)).map(|k| k - 1).collect()
 }
 
-/// Of every shard, the `width` planes next to it that another device holds; `shards` have as many.
-pub(super) fn exchange(
-    shards: &[&Tensor<5>],
-    seams: &[usize],
-    axis: Axis,
-    width: usize,
-) -> Vec<Beside> {
-    let mut beside: Vec<Beside> = (0..shards.len()).map(|_| [None, None]).collect();
-    let ends = seams.iter().map(|&k| {
-        let [below, above] = [k, k + 1].map(|k| shards[k].clone());
-        let planes = below.dims()[axis.dim()];
-        [narrow(below, axis.dim(), planes - width..planes), narrow(above, axis.dim(), 0..width)]
-    });
-    for (&k, [above, below]) in seams.iter().zip(swap(ends.collect())) {
-        beside[k][1] = Some(above);
-        beside[k + 1][0] = Some(below);
+/// Planes next to seams between two devices, on their way to the other.
+pub(super) struct Crossing {
+    shards: usize,
+    seams: Vec<usize>,
+    swap: Swap,
+}
+
+impl Crossing {
+    /// Sends the `width` planes on either side of each seam; the shards have as many.
+    pub fn send(shards: &[&Tensor<5>], seams: Vec<usize>, axis: Axis, width: usize) -> Self {
+        let ends = seams.iter().map(|&k| {
+            let [below, above] = [k, k + 1].map(|k| shards[k].clone());
+            let planes = below.dims()[axis.dim()];
+            [narrow(below, axis.dim(), planes - width..planes), narrow(above, axis.dim(), 0..width)]
+        });
+        let swap = Swap::begin(ends.collect());
+        Self { shards: shards.len(), seams, swap }
     }
-    beside
+
+    /// What came, for every shard.
+    pub fn receive(self) -> Vec<Beside> {
+        let mut beside: Vec<Beside> = (0..self.shards).map(|_| [None, None]).collect();
+        for (&k, [above, below]) in self.seams.iter().zip(self.swap.finish()) {
+            beside[k][1] = Some(above);
+            beside[k + 1][0] = Some(below);
+        }
+        beside
+    }
 }
 
 /// Planes of a tensor that are written anew.
