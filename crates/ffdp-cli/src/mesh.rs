@@ -48,7 +48,9 @@ impl MeshArguments {
     /// When a device does not open or is named twice, or no number of shards is possible.
     pub fn open(&self, settings: &Settings, grids: [&Geometry; 2]) -> Outcome<Mesh> {
         let all = self.all();
-        if let Some((_, again)) = all.iter().enumerate().find(|(k, device)| all[..*k].contains(device)) {
+        if let Some((_, again)) =
+            all.iter().enumerate().find(|(k, device)| all[..*k].contains(device))
+        {
             return Err(Failure::user(
                 format!("--devices must name each device once, got {again} twice"),
                 "give --shards to cut the images into several parts on one device",

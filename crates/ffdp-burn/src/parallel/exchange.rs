@@ -164,7 +164,8 @@ fn extremes(parts: Vec<Tensor<1>>, reduction: Reduction) -> Vec<Tensor<1>> {
     let table = |(row, part): (usize, Tensor<1>)| {
         let zeros =
             |rows: usize| Tensor::<1>::zeros([rows * values], (&part.device(), part.dtype()));
-        let around = [(row > 0).then(|| zeros(row)), (row + 1 < rows).then(|| zeros(rows - 1 - row))];
+        let around =
+            [(row > 0).then(|| zeros(row)), (row + 1 < rows).then(|| zeros(rows - 1 - row))];
         let [before, after] = around;
         Tensor::cat([before, Some(part.clone()), after].into_iter().flatten().collect(), 0)
     };

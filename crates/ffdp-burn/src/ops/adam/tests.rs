@@ -124,12 +124,10 @@ fn in_pieces(
                 constants,
             );
         } else {
-            (mean, square, power) = <Dispatch as AdamPartOps>::adam_take_3d(
-                gradient, mean, square, power, constants,
-            );
+            (mean, square, power) =
+                <Dispatch as AdamPartOps>::adam_take_3d(gradient, mean, square, power, constants);
             let [mean, square, power] = [&mean, &square, &power].map(Clone::clone);
-            length =
-                <Dispatch as AdamPartOps>::adam_longest_3d(mean, square, power, constants);
+            length = <Dispatch as AdamPartOps>::adam_longest_3d(mean, square, power, constants);
         }
         longest = Some(Tensor::<1>::from_dispatch(length));
     }
@@ -141,17 +139,14 @@ fn in_pieces(
 fn a_part_that_is_the_whole_field_takes_its_gradient_as_that_does() {
     let on_cpu = ("cpu".to_string(), Device::flex(), DType::F64, F64_ROUNDING);
     let on_gpus = gpu_devices();
-    let on_gpus =
-        on_gpus.into_iter().map(|(name, gpu)| (name.to_string(), gpu, DType::F32, GPU));
+    let on_gpus = on_gpus.into_iter().map(|(name, gpu)| (name.to_string(), gpu, DType::F32, GPU));
     for (name, device, dtype, tolerance) in std::iter::once(on_cpu).chain(on_gpus) {
         for shape in SHAPES {
             for options in [OPTIONS, WITHOUT_FLOOR] {
                 let gradients = gradients(shape, 3);
-                let [_, longest, mean, square] =
-                    run(&gradients, shape, (&device, dtype), &options);
+                let [_, longest, mean, square] = run(&gradients, shape, (&device, dtype), &options);
                 for at_once in [false, true] {
-                    let found =
-                        in_pieces(&gradients, shape, (&device, dtype), (&options, at_once));
+                    let found = in_pieces(&gradients, shape, (&device, dtype), (&options, at_once));
                     let label = format!("{name} {shape:?} {options:?} at once {at_once}");
                     for (found, expected) in found.iter().zip([&mean, &square, &longest]) {
                         assert_close(&label, found, expected, tolerance);

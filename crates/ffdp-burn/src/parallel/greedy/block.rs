@@ -62,9 +62,8 @@ impl Block {
     /// another device, or windows of the volume.
     pub fn around(&self, volume: &Sharded, k: usize, came: Beside) -> [Option<Tensor<5>>; 2] {
         let device = volume.shards()[k].device();
-        let window = |planes: Range<usize>| {
-            (!planes.is_empty()).then(|| volume.window(planes, &device))
-        };
+        let window =
+            |planes: Range<usize>| (!planes.is_empty()).then(|| volume.window(planes, &device));
         let [below, above] = came;
         let [start, end] = [self.all.start..self.own.start, self.own.end..self.all.end];
         [below.or_else(|| window(start)), above.or_else(|| window(end))]

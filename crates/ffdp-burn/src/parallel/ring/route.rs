@@ -115,9 +115,9 @@ impl DisplacementBounds {
             Ok(ends.flatten::<1>(0, 2))
         });
         let ends = ends.collect::<Result<Vec<_>>>()?;
-        let ends = ends.into_iter().map(|ends| {
-            ends.try_into_vec_as::<f64>().map_err(|reason| unread(reason.to_string()))
-        });
+        let ends = ends
+            .into_iter()
+            .map(|ends| ends.try_into_vec_as::<f64>().map_err(|reason| unread(reason.to_string())));
         let ends = ends.collect::<Result<Vec<_>>>()?.concat();
         // A displacement that is no number says nothing of the others' bounds.
         let or = |end: f64, unknown: f64| if end.is_nan() { unknown } else { end };

@@ -203,7 +203,8 @@ fn several_gpus_give_the_same_bits_again() {
         let [measures, field] = run();
         for again in 1..4 {
             let [got, found] = run();
-            let apart = found.iter().zip(&field).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
+            let apart =
+                found.iter().zip(&field).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
             let most = largest_difference(&found, &field);
             assert_eq!(apart, 0, "{shards} shards, run {again}: {most:.1e} voxel at most");
             assert_eq!(got, measures, "{shards} shards, run {again}");

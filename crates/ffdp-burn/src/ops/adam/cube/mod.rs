@@ -312,10 +312,10 @@ fn take(
     let (client, dim) = (&grad.client, CubeDim::new_1d(UNITS));
     let rows = |columns: u32| CubeCount::Static(columns, batch as u32, 1);
 
-    let (energies, energy_columns) = match floored {
-        true => energies_of(&grad),
+    let (known, (energies, energy_columns)) = match floored {
+        true => (Power::Before, energies_of(&grad)),
         // A dummy.
-        false => (empty(&grad, [batch]), 1),
+        false => (Power::Unused, (empty(&grad, [batch]), 1)),
     };
 
     let columns = cubes(len / 3 / lanes, CUBES);
@@ -344,7 +344,7 @@ fn take(
             len / 3 / lanes,
             energy_columns,
             constants.launch(len),
-            Plan { power: if floored { Power::Before } else { Power::Unused }, stores_direction, lanes },
+            Plan { power: known, stores_direction, lanes },
         );
     }
 
