@@ -12,9 +12,9 @@
 //! moments before the next shard's is computed, and a direction is never stored.
 //!
 //! The host waits for no device but for the bounds of the displacement, which say what the ring must send:
-//! they are read every [`BOUNDS_INTERVAL`] or [`KEPT_BOUNDS_INTERVAL`] iterations, and loosened by the steps in between. (A
-//! step is at most `r`; composing adds it to a mean of the field's values, and smoothing takes means
-//! of those.) Where the moving image is in one piece, they are not needed.
+//! they are read every [`BOUNDS_INTERVAL`] or [`KEPT_BOUNDS_INTERVAL`] iterations, and loosened by the
+//! steps in between. (A step is at most `r`; composing adds it to a mean of the field's values, and
+//! smoothing takes means of those.) Where the moving image is in one piece, they are not needed.
 
 use burn::Tensor;
 

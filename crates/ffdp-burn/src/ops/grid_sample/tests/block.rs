@@ -21,7 +21,8 @@ fn samples_lie_between_the_margins_to_the_bit() {
             let samples = to_f64(warp(image.clone(), field.clone()));
             let options = GridSampleOptions::default();
             let sampling = resolve(&image, None, Some(&field), &options);
-            let affine = Tensor::<3>::zeros([1, 3, 4], (&device, dtype));
+            let identity = [1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0];
+            let affine = tensor(&identity, [1, 3, 4], &device, dtype);
             for [low, high] in [[0, 0], [2, 0], [0, 3], [1, 4]] {
                 let block = <Dispatch as GridSampleBlockOps>::grid_sample_3d_block(
                     image.clone().into_dispatch(),
