@@ -1,7 +1,4 @@
-//! `--device`, `--shards`, `--device-memory`: where a registration runs, and in how many parts.
-//!
-//! One device only: the library drives several ([`Mesh`]), but a run over two GPUs gave a wrong field, and
-//! what was changed since has not run on two.
+//! `--device`, `--devices`, `--shards`, `--device-memory`: where a registration runs, and in how many parts.
 
 use std::fmt;
 
@@ -19,11 +16,15 @@ pub struct MeshArguments {
     /// Where to compute; only what was compiled in is accepted.
     #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
     device: DeviceChoice,
-    /// Parts into which greedy stages cut the images, one after the other on the device: less memory, a
-    /// little slower [default: 1]
+    /// Several devices that share the large levels of greedy stages, as cuda:0,cuda:1; the first also does
+    /// all that is not cut.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "device")]
+    devices: Vec<DeviceChoice>,
+    /// Parts into which greedy stages cut the images; those of one device follow each other: less memory, a
+    /// little slower [default: one for each device]
     #[arg(long, value_name = "N")]
     shards: Option<usize>,
-    /// Memory of the device, GB: greedy stages are cut into as many parts as it asks for.
+    /// Memory of each device, GB: greedy stages are cut into as many parts as it asks for.
     #[arg(long, value_name = "GB", conflicts_with = "shards")]
     device_memory: Option<f64>,
 }
@@ -31,25 +32,44 @@ pub struct MeshArguments {
 impl MeshArguments {
     /// The device that holds what is not cut.
     pub fn first(&self) -> DeviceChoice {
-        self.device
+        self.all()[0]
     }
 
     /// Whether the images may be cut, so that the device need not hold all at once.
     pub fn cuts(&self) -> bool {
-        self.device_memory.is_some() || self.shards.is_some_and(|shards| shards > 1)
+        self.device_memory.is_some()
+            || self.all().len() > 1
+            || self.shards.is_some_and(|shards| shards > 1)
     }
 
-    /// Opens the device and counts the shards.
+    fn all(&self) -> &[DeviceChoice] {
+        match &self.devices[..] {
+            [] => std::slice::from_ref(&self.device),
+            several => several,
+        }
+    }
+
+    /// Opens the devices and counts the shards.
     ///
     /// # Errors
-    /// When the device does not open, or no number of shards is possible.
+    /// When a device does not open or is named twice, or no number of shards is possible.
     pub fn open(&self, settings: &Settings, grids: [&Geometry; 2]) -> Outcome<Mesh> {
+        let all = self.all();
+        if let Some((_, again)) =
+            all.iter().enumerate().find(|(k, device)| all[..*k].contains(device))
+        {
+            return Err(Failure::user(
+                format!("--devices must name each device once, got {again} twice"),
+                "give --shards to cut the images into several parts on one device",
+            ));
+        }
         let shards = match (self.shards, self.device_memory) {
             (Some(shards), _) => shards,
-            (None, Some(gb)) => shards_needed(settings, grids, 1, bytes(gb)?)?,
-            (None, None) => 1,
+            (None, Some(gb)) => shards_needed(settings, grids, all.len(), bytes(gb)?)?,
+            (None, None) => all.len(),
         };
-        Ok(Mesh::new(&[self.device.open()?], shards)?)
+        let devices = all.iter().map(|device| device.open()).collect::<Outcome<Vec<_>>>()?;
+        Ok(Mesh::new(&devices, shards)?)
     }
 }
 
@@ -66,7 +86,8 @@ fn bytes(gb: f64) -> Outcome<u64> {
 /// As reports and checkpoints name it: what decides the result.
 impl fmt::Display for MeshArguments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.device)?;
+        let names: Vec<String> = self.all().iter().map(DeviceChoice::to_string).collect();
+        f.write_str(&names.join(","))?;
         match (self.shards, self.device_memory) {
             (Some(shards), _) => write!(f, " in {shards} shards"),
             (None, Some(gb)) => write!(f, " of {gb} GB"),

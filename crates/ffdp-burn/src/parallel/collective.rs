@@ -2,11 +2,13 @@
 //!
 //! The values travel to the device of the first shard, are combined there in the order of the
 //! shards (so that the result depends on the layout alone) and travel back: a few floats a shard.
-//! A single value is returned as it is.
+//! A single value is returned as it is. What is wanted on all GPUs is combined without a wait
+//! (`exchange.rs`), unless it is on the tape.
 
 use burn::Tensor;
 use burn::tensor::Device;
 
+use super::exchange;
 use super::transfer::to_device;
 
 /// How values are combined, element by element.
@@ -21,7 +23,7 @@ pub enum Reduction {
 }
 
 impl Reduction {
-    fn combine<const D: usize>(self, a: Tensor<D>, b: Tensor<D>) -> Tensor<D> {
+    pub(super) fn combine<const D: usize>(self, a: Tensor<D>, b: Tensor<D>) -> Tensor<D> {
         match self {
             Self::Sum => a + b,
             Self::Max => a.max_pair(b),
@@ -59,5 +61,8 @@ pub fn broadcast<const D: usize>(value: &Tensor<D>, devices: &[Device]) -> Vec<T
 /// As [`reduce`].
 pub fn all_reduce<const D: usize>(values: Vec<Tensor<D>>, reduction: Reduction) -> Vec<Tensor<D>> {
     let devices: Vec<Device> = values.iter().map(Tensor::device).collect();
+    if exchange::are_joined(&devices) {
+        return exchange::combine(values, reduction);
+    }
     broadcast(&reduce(values, reduction), &devices)
 }

@@ -11,8 +11,7 @@ use crate::error::{Error, Result};
 /// tested as many, and how a field is split that would not fit into one allocation. One thread
 /// drives all devices; they work at the same time because a GPU's operations are enqueued.
 ///
-/// Verified: any number of shards on the CPU and on one GPU. **Not verified: several GPUs.** A first run
-/// over two gave a wrong field; transfers have been ordered since (`transfer.rs`) and not run again.
+/// Verified: any number of shards on the CPU, on one GPU and on two H200s (`docs/scaling.md`).
 #[derive(Clone, Debug)]
 pub struct Mesh {
     devices: Vec<Device>,
@@ -62,6 +61,11 @@ impl Mesh {
     pub fn is_virtual(&self) -> bool {
         let again = |(k, device)| self.devices[..k].contains(device);
         self.devices.iter().enumerate().any(again)
+    }
+
+    /// Whether there is more than one device.
+    pub fn has_several_devices(&self) -> bool {
+        self.devices.iter().any(|device| *device != self.devices[0])
     }
 
     /// The device of shard `k`.

@@ -12,7 +12,7 @@
 //! sharded   a tensor for every shard         window      planes, wherever they lie, and back
 //! halo      shards with their surroundings   overlap     sums that count no voxel twice
 //! ring/     sampling of a sharded image      collective  small tensors over all shards
-//! transfer  tensors between devices
+//! transfer  tensors between devices  exchange    the same without a wait, in every iteration
 //!
 //! smoothing, loss, reductions, adam, resample            sharded operations made of these
 //! greedy/   iterations of the greedy method  planner     how many shards a run needs
@@ -21,6 +21,7 @@
 
 mod adam;
 mod collective;
+mod exchange;
 mod greedy;
 mod halo;
 mod layout;
@@ -40,7 +41,7 @@ mod window;
 
 pub use adam::{ShardedMoments, ShardedStep, adam};
 pub use collective::{Reduction, all_reduce, broadcast, reduce};
-pub use greedy::{BOUNDS_INTERVAL, ShardedImages, ShardedState, greedy};
+pub use greedy::{BOUNDS_INTERVAL, KEPT_BOUNDS_INTERVAL, ShardedImages, ShardedState, greedy};
 pub use halo::{Beyond, Haloed};
 pub use layout::{Axis, Layout};
 pub use loss::loss;

@@ -4,7 +4,7 @@
 //! shards go through an iteration one after the other. Bytes per voxel in f32, for one channel:
 //! ```text
 //! state    fixed 4, moving 4, displacement 12, moments 24 (bf16: 12)
-//! kept     where no device holds two shards: the fixed block 4, the part of the moving image 4
+//! kept     unless all shards are on one device: the fixed blocks 4, the parts of the moving image 4
 //! work     a parcel of the moving image 4, and the larger of
 //!          the moved image in pieces and joined 8, the fixed block 4, a gradient 4
 //!          that gradient 4, the one to the field 12, smoothed 12
@@ -126,6 +126,8 @@ struct Bytes<'a> {
     /// Shards on the fullest device, and whether there is more than one in all.
     shards: u64,
     cut: bool,
+    /// Whether there is more than one device.
+    several: bool,
     /// Planes of the thickest shard, and of the volume.
     thickest: u64,
     extent: u64,
@@ -142,6 +144,7 @@ impl<'a> Bytes<'a> {
             problem,
             shards: layout.count().div_ceil(devices) as u64,
             cut: layout.count() > 1,
+            several: devices > 1,
             thickest,
             extent,
             plane: all / extent,
@@ -179,8 +182,8 @@ impl<'a> Bytes<'a> {
     }
 
     fn kept(&self) -> u64 {
-        match self.cut && self.shards == 1 {
-            true => self.seen() * VALUE + self.moving_part(1) * VALUE,
+        match self.several {
+            true => self.shards * (self.seen() + self.moving_part(1)) * VALUE,
             false => 0,
         }
     }
@@ -195,7 +198,7 @@ impl<'a> Bytes<'a> {
         let compared = seen * 4 * VALUE;
         let pulled_back = seen * VALUE + own * 2 * VECTOR;
         let stepped = own * 2 * VECTOR;
-        let parcel = if self.shards == 1 { 0 } else { self.moving_part(2) * VALUE };
+        let parcel = if self.several { 0 } else { self.moving_part(2) * VALUE };
         parcel + compared.max(pulled_back).max(stepped)
     }
 

@@ -4,8 +4,8 @@
 //! two devices in two places only: the sender's data must be ready, and the receiver's later work waits.
 //! What the receiver's memory was used for before may still be under way, and the sender's may be given
 //! to something else before it was read. Displacements found on two GPUs were wrong without any wait. So a
-//! transfer waits for the receiver, and what is sent lives until it has arrived. Iterations have few
-//! transfers, most of them where devices must wait for each other anyway.
+//! transfer waits for the receiver, and what is sent lives until it has arrived. What travels in every
+//! iteration takes another way (`exchange.rs`).
 
 use burn::Tensor;
 use burn::tensor::Device;

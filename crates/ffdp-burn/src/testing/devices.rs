@@ -5,8 +5,8 @@ use burn::tensor::Device;
 /// One device for each GPU backend that was compiled in, by name.
 ///
 /// `FFDP_TEST_DEVICES` (for example `wgpu` or `cuda,wgpu`) restricts the choice where a backend is
-/// compiled in but the machine lacks it. Without a GPU backend the list is empty, and tests that
-/// need one say that they skip.
+/// compiled in but the machine lacks it; `cuda:0,cuda:1` names GPUs for [`several_gpus`] as well. Without a
+/// GPU backend the list is empty, and tests that need one say that they skip.
 pub fn gpu_devices() -> Vec<(&'static str, Device)> {
     let wanted = std::env::var("FFDP_TEST_DEVICES").ok();
     let mut devices: Vec<(&'static str, Device)> = Vec::new();
@@ -15,10 +15,27 @@ pub fn gpu_devices() -> Vec<(&'static str, Device)> {
     #[cfg(feature = "wgpu")]
     devices.push(("wgpu", Device::wgpu(Default::default())));
     if let Some(wanted) = wanted {
-        devices.retain(|(name, _)| wanted.split(',').any(|w| w.trim() == *name));
+        let kind = |w: &str| w.trim().split(':').next().map(str::to_owned);
+        devices.retain(|(name, _)| wanted.split(',').any(|w| kind(w).as_deref() == Some(*name)));
     }
     if devices.is_empty() {
         eprintln!("skipped: no GPU backend compiled in and chosen (features `wgpu`, `cuda`)");
     }
     devices
+}
+
+/// The GPUs that `FFDP_TEST_DEVICES` names by number (`cuda:0,cuda:1`), at least two; otherwise none, and
+/// the test says that it skips.
+pub fn several_gpus() -> Vec<Device> {
+    let wanted = std::env::var("FFDP_TEST_DEVICES").unwrap_or_default();
+    let numbers = wanted.split(',').filter_map(|name| name.trim().strip_prefix("cuda:"));
+    let numbers: Vec<usize> = numbers.filter_map(|number| number.parse().ok()).collect();
+    if numbers.len() < 2 {
+        eprintln!("skipped: FFDP_TEST_DEVICES names no two GPUs, as cuda:0,cuda:1");
+        return Vec::new();
+    }
+    #[cfg(feature = "cuda")]
+    return numbers.into_iter().map(Device::cuda).collect();
+    #[cfg(not(feature = "cuda"))]
+    panic!("FFDP_TEST_DEVICES names GPUs, but the feature `cuda` is not compiled in");
 }

@@ -1,4 +1,4 @@
-//! `--shards`, `--device-memory`: the same result in parts, and what is refused.
+//! `--devices`, `--shards`, `--device-memory`: the same result in parts, and what is refused.
 
 use ffdp_burn::io::nifti::read_displacement;
 
@@ -25,6 +25,8 @@ fn shards_give_the_same_displacement() {
     assert!(talk.contains("3 shards"), "{talk}");
     let off = whole.iter().zip(&cut).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
     assert!(off <= FIELD_MM, "{off} mm");
+    let (listed, _) = field("listed", &["--devices", "cpu", "--shards", "3"]);
+    assert!(listed.iter().zip(&cut).all(|(a, b)| a.to_bits() == b.to_bits()));
     // 85 bytes for each of 32^3 voxels: the whole takes 100, with the images that are not cut.
     let (_, talk) = field("memory", &["--device-memory", "0.0028", "-v"]);
     assert!(talk.contains(" shards"), "{talk}");
@@ -40,6 +42,9 @@ fn meshes_that_make_no_sense_are_refused() {
         (&["--device-memory", "0"], &["positive", "0"]),
         (&["--device-memory", "0.001"], &["bytes", "available"]),
         (&["--device-memory", "8", "--shards", "2"], &["--shards"]),
+        (&["--devices", "cpu,cpu"], &["once", "cpu", "--shards"]),
+        (&["--devices", "cpu,gpu"], &["--devices", "gpu"]),
+        (&["--devices", "cpu", "--device", "cpu"], &["--devices", "--device"]),
     ] {
         let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", more);
         assert_eq!(run.code, 1, "{more:?}: {}", run.stderr);

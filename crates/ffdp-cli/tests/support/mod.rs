@@ -45,7 +45,7 @@ pub fn ffdp(arguments: &[&str]) -> Run {
         arguments.first(),
         Some(&"register" | &"apply" | &"plan" | &"compose" | &"invert" | &"train" | &"predict")
     );
-    let asks = arguments.iter().any(|a| ["--device", "--help"].contains(a));
+    let asks = arguments.iter().any(|a| ["--device", "--devices", "--help"].contains(a));
     if computes && !asks {
         command.args(["--device", "cpu"]);
     }

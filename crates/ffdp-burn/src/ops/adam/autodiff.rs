@@ -48,6 +48,24 @@ impl<B: AdamPartOps, C: CheckpointStrategy> AdamPartOps for Autodiff<B, C> {
         panic!("{PIECE}")
     }
 
+    fn adam_power_3d(
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: AdamConstants,
+    ) -> FloatTensor<Self> {
+        panic!("{PIECE}")
+    }
+
+    fn adam_advance_3d(
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: AdamConstants,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+        panic!("{PIECE}")
+    }
+
     fn adam_compose_3d(
         _: FloatTensor<Self>,
         _: FloatTensor<Self>,

@@ -117,6 +117,35 @@ pub(super) fn longest_of_part(inputs: [FlexTensor; 3], constants: &AdamConstants
     by_dtypes!(of_power, of_mean, longest_of(inputs.each_ref(), constants))
 }
 
+/// See [`AdamPartOps::adam_power_3d`](super::part::AdamPartOps::adam_power_3d).
+pub(super) fn power_of_part(inputs: [FlexTensor; 2], constants: &AdamConstants) -> FlexTensor {
+    let inputs = inputs.map(|tensor| tensor.to_contiguous());
+    let dtype = inputs[0].dtype();
+    by_dtypes!(dtype, dtype, power_of(inputs.each_ref(), constants))
+}
+
+/// `mean v` of each field of a batch after a gradient.
+fn power_of<T: Real, M: Real>(
+    [grad, power]: [&FlexTensor; 2],
+    constants: &AdamConstants,
+) -> FlexTensor {
+    let batch = grad.layout().shape()[0];
+    let grad = elements::<T>(grad);
+    let fields = grad.chunks(grad.len() / batch).zip(elements::<T>(power));
+    let powers = fields.map(|(grad, before)| T::of(constants.power(before.wide(), grad)));
+    tensor(powers.collect::<Vec<T>>(), [batch])
+}
+
+/// See [`AdamPartOps::adam_advance_3d`](super::part::AdamPartOps::adam_advance_3d).
+pub(super) fn advance_part(
+    [grad, mean, square, power]: [FlexTensor; 4],
+    constants: &AdamConstants,
+) -> (FlexTensor, FlexTensor, FlexTensor) {
+    let (mean, square, _) = take_part([grad, mean, square, power.clone()], constants);
+    let longest = longest_of_part([mean.clone(), square.clone(), power], constants);
+    (mean, square, longest)
+}
+
 /// The longest vector of each field of a batch.
 fn longest_of<T: Real, M: Real>(
     [mean, square, power]: [&FlexTensor; 3],

@@ -5,6 +5,12 @@
 //! longest    max_p |d(p)| of the part                       then: that of the field
 //! compose    w(p) = s(p) + u(p + s(p)),  s = rate d / max(longest, 1)
 //! ```
+//! or, where the gradients of all parts are kept until `mean v` is known, with one reading of the moments
+//! less,
+//! ```text
+//! power      mean v of the part                             then: mean v of the field
+//! advance    m, v <- gradient;  max_p |d(p)| of the part    then: that of the field
+//! ```
 //! No direction is stored: it follows from the moments, wherever it is needed. Letters as in
 //! [`adam`](super).
 
@@ -37,6 +43,25 @@ pub trait AdamPartOps: Backend {
         constants: AdamConstants,
     ) -> FloatTensor<Self>;
 
+    /// `mean v` after a gradient, as if the part were the field.
+    #[fusion(dtype = power, shape = power)]
+    fn adam_power_3d(
+        grad: FloatTensor<Self>,
+        power: FloatTensor<Self>,
+        constants: AdamConstants,
+    ) -> FloatTensor<Self>;
+
+    /// The mean and the mean square after a gradient, and the length of the longest vector of the
+    /// direction; `power` is `mean v` after the gradient.
+    #[fusion(meta = taken)]
+    fn adam_advance_3d(
+        grad: FloatTensor<Self>,
+        mean: FloatTensor<Self>,
+        square: FloatTensor<Self>,
+        power: FloatTensor<Self>,
+        constants: AdamConstants,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
+
     /// The field after the step; beyond its border it goes on with its border values.
     #[fusion(dtype = field, shape = field)]
     fn adam_compose_3d(
@@ -66,7 +91,7 @@ fn taken(
 
 /// The same lines for each backend, which has its own pieces.
 macro_rules! implement {
-    ($backend:ty, $take:path, $longest:path) => {
+    ($backend:ty, $take:path, $longest:path, $power:path, $advance:path) => {
         impl AdamPartOps for $backend {
             fn adam_take_3d(
                 grad: FloatTensor<Self>,
@@ -87,6 +112,24 @@ macro_rules! implement {
                 $longest([mean, square, power], &constants)
             }
 
+            fn adam_power_3d(
+                grad: FloatTensor<Self>,
+                power: FloatTensor<Self>,
+                constants: AdamConstants,
+            ) -> FloatTensor<Self> {
+                $power([grad, power], &constants)
+            }
+
+            fn adam_advance_3d(
+                grad: FloatTensor<Self>,
+                mean: FloatTensor<Self>,
+                square: FloatTensor<Self>,
+                power: FloatTensor<Self>,
+                constants: AdamConstants,
+            ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+                $advance([grad, mean, square, power], &constants)
+            }
+
             fn adam_compose_3d(
                 field: FloatTensor<Self>,
                 mean: FloatTensor<Self>,
@@ -103,6 +146,18 @@ macro_rules! implement {
     };
 }
 
-implement!(Flex, super::flex::take_part, super::flex::longest_of_part);
+implement!(
+    Flex,
+    super::flex::take_part,
+    super::flex::longest_of_part,
+    super::flex::power_of_part,
+    super::flex::advance_part
+);
 #[cfg(feature = "cube")]
-implement!(CubeBackend, super::cube::take_part, super::cube::longest_of_part);
+implement!(
+    CubeBackend,
+    super::cube::take_part,
+    super::cube::longest_of_part,
+    super::cube::power_of_part,
+    super::cube::advance_part
+);

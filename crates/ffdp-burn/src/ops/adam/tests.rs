@@ -2,6 +2,7 @@
 
 use burn::tensor::{DType, Device, Tensor};
 
+use super::part::AdamPartOps;
 use super::*;
 use crate::testing::{assert_close, gpu_devices, normal, tensor, to_f64};
 
@@ -91,6 +92,66 @@ fn steps_follow_the_definition() {
             for (actual, expected) in actual.iter().zip(expected) {
                 let label = format!("{shape:?} step {steps} {options:?}");
                 assert_close(&label, actual, &expected, F64_ROUNDING);
+            }
+        }
+    }
+}
+
+/// `m`, `v` and the longest vector after the gradients, in the pieces of a part that is the whole field: all
+/// at once, or with the moments read twice.
+fn in_pieces(
+    gradients: &[Vec<f64>],
+    shape: [usize; 5],
+    (device, dtype): (&Device, DType),
+    (options, at_once): (&AdamOptions, bool),
+) -> [Vec<f64>; 3] {
+    let gradient = |values: &Vec<f64>| tensor(values, shape, device, dtype);
+    let (moments, power, _) = Moments::default().take(&gradient(&gradients[0]), options);
+    let [mut mean, mut square] = moments.map(Tensor::into_dispatch);
+    let mut power = power.into_dispatch();
+    let mut longest = None;
+    for (seen, values) in gradients.iter().enumerate() {
+        let gradient = gradient(values).into_dispatch();
+        let constants = AdamConstants::new(options, seen as i32 + 1);
+        let length;
+        if at_once {
+            power = <Dispatch as AdamPartOps>::adam_power_3d(gradient.clone(), power, constants);
+            (mean, square, length) = <Dispatch as AdamPartOps>::adam_advance_3d(
+                gradient,
+                mean,
+                square,
+                power.clone(),
+                constants,
+            );
+        } else {
+            (mean, square, power) =
+                <Dispatch as AdamPartOps>::adam_take_3d(gradient, mean, square, power, constants);
+            let [mean, square, power] = [&mean, &square, &power].map(Clone::clone);
+            length = <Dispatch as AdamPartOps>::adam_longest_3d(mean, square, power, constants);
+        }
+        longest = Some(Tensor::<1>::from_dispatch(length));
+    }
+    let [mean, square] = [mean, square].map(|field| to_f64(Tensor::<5>::from_dispatch(field)));
+    [mean, square, to_f64(longest.expect("at least one gradient"))]
+}
+
+#[test]
+fn a_part_that_is_the_whole_field_takes_its_gradient_as_that_does() {
+    let on_cpu = ("cpu".to_string(), Device::flex(), DType::F64, F64_ROUNDING);
+    let on_gpus = gpu_devices();
+    let on_gpus = on_gpus.into_iter().map(|(name, gpu)| (name.to_string(), gpu, DType::F32, GPU));
+    for (name, device, dtype, tolerance) in std::iter::once(on_cpu).chain(on_gpus) {
+        for shape in SHAPES {
+            for options in [OPTIONS, WITHOUT_FLOOR] {
+                let gradients = gradients(shape, 3);
+                let [_, longest, mean, square] = run(&gradients, shape, (&device, dtype), &options);
+                for at_once in [false, true] {
+                    let found = in_pieces(&gradients, shape, (&device, dtype), (&options, at_once));
+                    let label = format!("{name} {shape:?} {options:?} at once {at_once}");
+                    for (found, expected) in found.iter().zip([&mean, &square, &longest]) {
+                        assert_close(&label, found, expected, tolerance);
+                    }
+                }
             }
         }
     }

@@ -4,6 +4,7 @@ use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
+use super::block::GridSampleBlockOps;
 use super::{GridSampleOps, Sampling};
 use crate::ops::vjp::{Vjp, record};
 
@@ -47,5 +48,17 @@ impl<B: GridSampleOps, C: CheckpointStrategy> GridSampleOps for Autodiff<B, C> {
         _: [bool; 3],
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
         panic!("grid_sample: second-order gradients are not supported")
+    }
+}
+
+impl<B: GridSampleBlockOps, C: CheckpointStrategy> GridSampleBlockOps for Autodiff<B, C> {
+    fn grid_sample_3d_block(
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: Sampling,
+        _: [usize; 2],
+    ) -> FloatTensor<Self> {
+        panic!("grid_sample: samples with room around them are not differentiable")
     }
 }

@@ -22,6 +22,7 @@ use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::{Shape, TensorData};
 
 mod autodiff;
+pub(crate) mod block;
 #[cfg(feature = "cube")]
 pub(crate) mod cube;
 pub(crate) mod flex;

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use burn::Tensor;
 
+use super::seam::{Beside, assign};
 use crate::parallel::layout::{Axis, Layout};
 use crate::parallel::ring::BlockSampler;
 use crate::parallel::sharded::{Sharded, join, narrow};
@@ -57,11 +58,32 @@ impl Block {
         narrow(tensor.clone(), self.axis.dim(), planes.start - first..planes.end - first)
     }
 
-    /// The planes around shard `k` of a volume, on its device: below and above.
-    pub fn around(&self, volume: &Sharded, k: usize) -> [Option<Tensor<5>>; 2] {
+    /// The planes around shard `k` of a volume, on its device, below and above: those that came from
+    /// another device, or windows of the volume.
+    pub fn around(&self, volume: &Sharded, k: usize, came: Beside) -> [Option<Tensor<5>>; 2] {
         let device = volume.shards()[k].device();
-        [self.all.start..self.own.start, self.own.end..self.all.end]
-            .map(|planes| (!planes.is_empty()).then(|| volume.window(planes, &device)))
+        let window =
+            |planes: Range<usize>| (!planes.is_empty()).then(|| volume.window(planes, &device));
+        let [below, above] = came;
+        let [start, end] = [self.all.start..self.own.start, self.own.end..self.all.end];
+        [below.or_else(|| window(start)), above.or_else(|| window(end))]
+    }
+
+    /// The moving image on the own planes, as `own` displaces them; what is on those around them means
+    /// nothing yet.
+    pub fn show_own(&self, own: &Tensor<5>, sampler: &BlockSampler) -> Tensor<5> {
+        let margins = [self.own.start - self.all.start, self.all.end - self.own.end];
+        if self.axis == Axis::Z {
+            return sampler.sample_between(self.own.start, own, margins);
+        }
+        let moved = sampler.sample(self.own.start, own);
+        let zeros = |planes: usize| {
+            let mut dims = moved.dims();
+            dims[self.axis.dim()] = planes;
+            (planes > 0).then(|| Tensor::zeros(dims, (&moved.device(), moved.dtype())))
+        };
+        let [low, high] = margins.map(zeros);
+        join([low, Some(moved.clone()), high].into_iter().flatten().collect(), self.axis.dim())
     }
 
     fn pieces(&self) -> [Range<usize>; 3] {
@@ -70,14 +92,17 @@ impl Block {
 }
 
 impl Pieces {
-    /// The moving image on the block, as the pieces of the displacement show it.
-    pub fn show(&self, block: &Block, sampler: &BlockSampler) -> Tensor<5> {
-        let [below, own, above] = block.pieces().map(|planes| planes.start);
-        let piece = |first: usize, field: &Tensor<5>| sampler.sample(first, field);
-        let below = self.below.as_ref().map(|field| piece(below, field));
-        let above = self.above.as_ref().map(|field| piece(above, field));
-        let own = piece(own, &self.own);
-        join([below, Some(own), above].into_iter().flatten().collect(), block.axis.dim())
+    /// The moving image on the block, as the pieces of the displacement show it; `own` is
+    /// [`Block::show_own`], where that is known.
+    pub fn show(&self, block: &Block, sampler: &BlockSampler, own: Option<Tensor<5>>) -> Tensor<5> {
+        let mut moved = own.unwrap_or_else(|| block.show_own(&self.own, sampler));
+        for (planes, field) in block.pieces().into_iter().zip([&self.below, &None, &self.above]) {
+            let Some(field) = field else { continue };
+            let piece = sampler.sample(planes.start, field);
+            let first = block.all.start;
+            moved = assign(moved, block.axis, planes.start - first..planes.end - first, piece);
+        }
+        moved
     }
 
     /// The gradient to the displacement on the planes of `inner`, a block with fewer planes around it,

@@ -10,7 +10,7 @@ use crate::ops::joint_histogram::{Binning, JointHistogramOps, joint_votes};
 use crate::ops::lncc::{LnccCall, LnccOps, lncc_sum};
 use crate::ops::mse::squared_difference_sum;
 use crate::ops::{HistogramOptions, Information, LnccOptions, Measure, information_loss};
-use crate::parallel::collective::{Reduction, broadcast, reduce};
+use crate::parallel::collective::{Reduction, all_reduce};
 use crate::parallel::sharded::Sharded;
 
 /// Of the gradients to the moved and the fixed image.
@@ -131,22 +131,21 @@ fn information(
 ) -> Whole {
     let pairs = moved.zip(fixed.shards().iter().cloned());
     let votes = pairs.map(|(moved, fixed)| joint_votes(moved, fixed, None, options));
-    let votes = reduce(votes, Reduction::Sum);
+    let votes = all_reduce(votes.collect(), Reduction::Sum);
     // The loss is `-I` or `1 - I / H`, averaged over the batch.
     let offset = match which {
         Information::Mutual => 0.0,
         Information::Normalized => -1.0,
     };
     let scale = -(fixed.dims().into_iter().product::<usize>() as f64);
-    let slope = Tensor::<1>::full([1], scale, (&votes.device(), votes.dtype()));
-    let value = information_loss(votes.clone(), which).add_scalar(offset).mul_scalar(scale);
-    let slope = <Dispatch as InformationOps>::information_loss_backward(
-        votes.into_dispatch(),
-        slope.into_dispatch(),
-        which,
-    );
-    let slope = Tensor::<3>::from_dispatch(slope);
-    Whole { value, slopes: broadcast(&slope, fixed.mesh().devices()) }
+    let value = information_loss(votes[0].clone(), which).add_scalar(offset).mul_scalar(scale);
+    let slope = |votes: Tensor<3>| {
+        let scale = Tensor::<1>::full([1], scale, (&votes.device(), votes.dtype()));
+        let (votes, scale) = (votes.into_dispatch(), scale.into_dispatch());
+        <Dispatch as InformationOps>::information_loss_backward(votes, scale, which)
+    };
+    let slopes = votes.into_iter().map(|votes| Tensor::from_dispatch(slope(votes)));
+    Whole { value, slopes: slopes.collect() }
 }
 
 /// The gradient of the information to the voxels of a block.

@@ -1,19 +1,20 @@
 //! From the gradients of shards to the next displacement: Adam's moments, and the step that they
 //! propose composed with the displacement, in place of it.
 
+use std::ops::Range;
+
 use burn::Tensor;
 use burn::backend::Dispatch;
 
-use super::seam::assign;
+use super::seam::{Beside, Crossing, assign, far_seams};
 use crate::ops::adam::AdamConstants;
 use crate::ops::adam::part::AdamPartOps;
 use crate::ops::{AdamOptions, GaussianOptions, gaussian};
 use crate::parallel::adam::ShardedMoments;
-use crate::parallel::collective::{Reduction, all_reduce, broadcast, reduce};
+use crate::parallel::collective::{Reduction, all_reduce};
 use crate::parallel::layout::Layout;
 use crate::parallel::mesh::Mesh;
 use crate::parallel::sharded::{Sharded, join, narrow};
-use crate::parallel::transfer::to_device;
 
 /// The moments during a run, and how a step is made of them.
 pub(super) struct Descent {
@@ -25,6 +26,9 @@ pub(super) struct Descent {
     mesh: Mesh,
     /// `m` and `v` of every shard; `None` only while they change.
     values: Vec<Option<[Tensor<5>; 2]>>,
+    /// Gradients that wait for `mean v`: where a device holds one shard, whose moments are then read once
+    /// less. Several gradients would take more memory than one.
+    waiting: Vec<Option<Tensor<5>>>,
     /// `mean v` of the whole field, on the device of every shard.
     power: Vec<Tensor<1>>,
     /// Gradients taken so far.
@@ -54,7 +58,8 @@ impl Descent {
         let power = taken.iter().map(|(_, power, _)| power.clone()).collect();
         let values = taken.into_iter().map(|(values, ..)| Some(values)).collect();
         let mesh = displacement.mesh();
-        Self { adam, rate, smooth_field, layout, mesh, values, power, seen, taken: 0 }
+        let waiting = vec![None; layout.count()];
+        Self { adam, rate, smooth_field, layout, mesh, values, waiting, power, seen, taken: 0 }
     }
 
     /// The moments, to keep.
@@ -78,37 +83,61 @@ impl Descent {
         self.taken += 1;
     }
 
-    /// Takes the gradient of shard `k`; returns its share of the new `mean v`, on its device.
+    /// The gradient of shard `k`; returns its share of the new `mean v`, on its device.
     pub fn take(&mut self, k: usize, gradient: Tensor<5>) -> Tensor<1> {
-        let [mean, square] = self.values[k].take().expect("no gradient is being taken");
-        let (mean, square, power) = <Dispatch as AdamPartOps>::adam_take_3d(
-            gradient.into_dispatch(),
-            mean.into_dispatch(),
-            square.into_dispatch(),
-            self.power[k].clone().into_dispatch(),
-            self.constants(),
-        );
-        self.values[k] = Some([mean, square].map(Tensor::from_dispatch));
+        let before = self.power[k].clone().into_dispatch();
+        let power = match self.mesh.is_virtual() {
+            true => {
+                let [mean, square] = self.values[k].take().expect("no gradient is being taken");
+                let (mean, square, power) = <Dispatch as AdamPartOps>::adam_take_3d(
+                    gradient.into_dispatch(),
+                    mean.into_dispatch(),
+                    square.into_dispatch(),
+                    before,
+                    self.constants(),
+                );
+                self.values[k] = Some([mean, square].map(Tensor::from_dispatch));
+                power
+            }
+            false => {
+                self.waiting[k] = Some(gradient.clone());
+                let gradient = gradient.into_dispatch();
+                <Dispatch as AdamPartOps>::adam_power_3d(gradient, before, self.constants())
+            }
+        };
         let share = self.layout.planes(k).len() as f64 / self.layout.extent() as f64;
         Tensor::from_dispatch(power).mul_scalar(share)
     }
 
-    /// Once all shards have taken theirs: the longest vector of the whole direction, on the device of
+    /// Once all shards have given theirs: the longest vector of the whole direction, on the device of
     /// every shard. `shares` are those of [`Descent::take`].
     pub fn longest(&mut self, shares: Vec<Tensor<1>>) -> Vec<Tensor<1>> {
-        let power = reduce(shares, Reduction::Sum);
-        self.power = broadcast(&power, self.mesh.devices());
-        let longest = (0..self.layout.count()).map(|k| {
+        self.power = all_reduce(shares, Reduction::Sum);
+        let longest: Vec<Tensor<1>> =
+            (0..self.layout.count()).map(|k| self.longest_of(k)).collect();
+        all_reduce(longest, Reduction::Max)
+    }
+
+    /// That of shard `k`, whose gradient is taken if it has waited.
+    fn longest_of(&mut self, k: usize) -> Tensor<1> {
+        let power = self.power[k].clone().into_dispatch();
+        let Some(gradient) = self.waiting[k].take() else {
             let [mean, square] = self.moments(k).map(Tensor::into_dispatch);
-            let power = self.power[k].clone().into_dispatch();
-            Tensor::from_dispatch(<Dispatch as AdamPartOps>::adam_longest_3d(
-                mean,
-                square,
-                power,
-                self.constants(),
-            ))
-        });
-        all_reduce(longest.collect(), Reduction::Max)
+            let constants = self.constants();
+            let longest =
+                <Dispatch as AdamPartOps>::adam_longest_3d(mean, square, power, constants);
+            return Tensor::from_dispatch(longest);
+        };
+        let [mean, square] = self.values[k].take().expect("no gradient is being taken");
+        let (mean, square, longest) = <Dispatch as AdamPartOps>::adam_advance_3d(
+            gradient.into_dispatch(),
+            mean.into_dispatch(),
+            square.into_dispatch(),
+            power,
+            self.constants(),
+        );
+        self.values[k] = Some([mean, square].map(Tensor::from_dispatch));
+        Tensor::from_dispatch(longest)
     }
 
     fn moments(&self, k: usize) -> [Tensor<5>; 2] {
@@ -176,57 +205,120 @@ impl Descent {
     }
 
     /// One shard after the other takes the place of what it was; the planes next to a seam come from a
-    /// strip around it, see `seam.rs`.
+    /// strip around it, see `seam.rs`. Of a seam on one device the strip is moved once, before the shard
+    /// below it; of one between two, each device moves its own, once the other's planes have come.
     fn step_in_place(&self, displacement: Sharded, longest: &[Tensor<1>]) -> Sharded {
-        let axis = self.layout.axis();
-        let (dim, reach, count) = (axis.dim(), self.reach(), self.layout.count());
+        let (reach, count) = (self.reach(), self.layout.count());
+        let (crossing, ends) = self.send(displacement.shards());
+        let near = |k: usize| k + 1 < count && self.mesh.device(k) == self.mesh.device(k + 1);
         let mut shards: Vec<Option<Tensor<5>>> =
             displacement.into_shards().into_iter().map(Some).collect();
-        // Between devices at once: no device is then waited for that has much to do already.
-        let mut strips: Vec<Option<Part>> = (0..count.saturating_sub(1))
-            .map(|k| {
-                let far = self.mesh.device(k) != self.mesh.device(k + 1);
-                far.then(|| self.strip(k, &shards))
-            })
-            .collect();
-        let mut low: Option<Tensor<5>> = None;
+        let mut first: Option<Tensor<5>> = None;
         let mut next = Vec::with_capacity(count);
         for k in 0..count {
-            let patch = (k + 1 < count).then(|| {
-                let strip = strips[k].take().unwrap_or_else(|| self.strip(k, &shards));
-                self.moved(k, strip, &longest[k])
+            let patch = near(k).then(|| {
+                let field = |k: usize| shards[k].clone().expect("it is not moved yet");
+                let [here, there] = [k, k + 1].map(|k| self.part(k, field(k)));
+                self.moved(k, self.strip(self.highest(here), self.lowest(there)), &longest[k])
             });
+            let [low, high] = match &patch {
+                Some(patch) => [2 * reach..3 * reach, reach..2 * reach]
+                    .map(|planes| Some(self.planes(patch, planes))),
+                None => [None, None],
+            };
             let field = shards[k].take().expect("each shard is moved once");
-            let mut moved = self.moved(k, self.part(k, field), &longest[k]);
-            let planes = moved.dims()[dim];
-            if let Some(low) = low.take() {
-                // Only now, so that this device has begun before it waits for the one below.
-                moved = assign(moved, axis, 0..reach, to_device(low, self.mesh.device(k)));
-            }
-            if let Some(patch) = patch {
-                let high = narrow(patch.clone(), dim, reach..2 * reach);
-                moved = assign(moved, axis, planes - reach..planes, high);
-                low = Some(narrow(patch, dim, 2 * reach..3 * reach));
-            }
-            next.push(moved);
+            let moved = self.moved(k, self.part(k, field), &longest[k]);
+            next.push(self.with_ends(moved, [first.take(), high]));
+            first = low;
         }
-        Sharded::new(next, self.layout.clone())
+        let next = next.into_iter().zip(ends).zip(receive(crossing)).enumerate();
+        let next = next.map(|(k, ((moved, [lowest, highest]), [below, above]))| {
+            let patch = |below: Option<Part>, above: Option<Part>| {
+                let patch = self.moved(k, self.strip(below?, above?), &longest[k]);
+                Some(self.planes(&patch, reach..2 * reach))
+            };
+            self.with_ends(moved, [patch(below, lowest), patch(highest, above)])
+        });
+        Sharded::new(next.collect(), self.layout.clone())
     }
 
-    /// The `2 reach` planes on either side of the seam above shard `k`, on its device.
-    fn strip(&self, k: usize, shards: &[Option<Tensor<5>>]) -> Part {
-        let (axis, width, device) = (self.layout.axis(), 2 * self.reach(), self.mesh.device(k));
-        let field = |k: usize| shards[k].clone().expect("it is not moved yet");
-        let [here, there] = [k, k + 1].map(|k| self.part(k, field(k)));
-        let strip = |here: Tensor<5>, there: Tensor<5>| {
-            let planes = here.dims()[axis.dim()];
-            let below = narrow(here, axis.dim(), planes - width..planes);
-            join(vec![below, to_device(narrow(there, axis.dim(), 0..width), device)], axis.dim())
+    /// The next displacement with other planes at its ends.
+    fn with_ends(&self, moved: Tensor<5>, [first, last]: [Option<Tensor<5>>; 2]) -> Tensor<5> {
+        let (axis, reach) = (self.layout.axis(), self.reach());
+        let planes = moved.dims()[axis.dim()];
+        let moved = match first {
+            Some(first) => assign(moved, axis, 0..reach, first),
+            None => moved,
         };
-        Part {
-            field: strip(here.field, there.field),
-            mean: strip(here.mean, there.mean),
-            square: strip(here.square, there.square),
+        match last {
+            Some(last) => assign(moved, axis, planes - reach..planes, last),
+            None => moved,
         }
+    }
+
+    /// Sends the `reach` planes on either side of the seams between devices; of every shard, also the
+    /// planes that are moved with what comes from below and from above.
+    fn send(&self, shards: &[Tensor<5>]) -> ([Crossing; 3], Vec<[Option<Part>; 2]>) {
+        let seams = far_seams(&self.mesh);
+        let parts = shards.iter().enumerate();
+        let parts: Vec<Part> = parts.map(|(k, field)| self.part(k, field.clone())).collect();
+        let of = |which: fn(&Part) -> &Tensor<5>| {
+            let shards: Vec<&Tensor<5>> = parts.iter().map(which).collect();
+            Crossing::send(&shards, seams.clone(), self.layout.axis(), self.reach())
+        };
+        let crossing = [of(|part| &part.field), of(|part| &part.mean), of(|part| &part.square)];
+        let ends = parts.into_iter().enumerate().map(|(k, part)| {
+            let below = (k > 0 && seams.contains(&(k - 1))).then(|| self.lowest(part.clone()));
+            [below, seams.contains(&k).then(|| self.highest(part))]
+        });
+        (crossing, ends.collect())
+    }
+
+    fn planes(&self, tensor: &Tensor<5>, planes: Range<usize>) -> Tensor<5> {
+        narrow(tensor.clone(), self.layout.axis().dim(), planes)
+    }
+
+    /// The planes of a shard that a strip around the seam below it has.
+    fn lowest(&self, part: Part) -> Part {
+        let width = 2 * self.reach();
+        part.map(|tensor| self.planes(&tensor, 0..width))
+    }
+
+    /// The planes of a shard that a strip around the seam above it has.
+    fn highest(&self, part: Part) -> Part {
+        let (dim, width) = (self.layout.axis().dim(), 2 * self.reach());
+        part.map(|tensor| {
+            let planes = tensor.dims()[dim];
+            narrow(tensor, dim, planes - width..planes)
+        })
+    }
+
+    /// What lies on either side of a seam.
+    fn strip(&self, below: Part, above: Part) -> Part {
+        let join = |a, b| join(vec![a, b], self.layout.axis().dim());
+        Part {
+            field: join(below.field, above.field),
+            mean: join(below.mean, above.mean),
+            square: join(below.square, above.square),
+        }
+    }
+}
+
+/// What came from the other device of each seam, for every shard: from below and from above.
+fn receive(crossing: [Crossing; 3]) -> Vec<[Option<Part>; 2]> {
+    let [fields, means, squares] = crossing.map(Crossing::receive);
+    let part = |field: Option<_>, mean: Option<_>, square: Option<_>| {
+        Some(Part { field: field?, mean: mean?, square: square? })
+    };
+    let both = |((field, mean), square): ((Beside, Beside), Beside)| {
+        let ([f0, f1], [m0, m1], [s0, s1]) = (field, mean, square);
+        [part(f0, m0, s0), part(f1, m1, s1)]
+    };
+    fields.into_iter().zip(means).zip(squares).map(both).collect()
+}
+
+impl Part {
+    fn map(self, mut each: impl FnMut(Tensor<5>) -> Tensor<5>) -> Self {
+        Self { field: each(self.field), mean: each(self.mean), square: each(self.square) }
     }
 }

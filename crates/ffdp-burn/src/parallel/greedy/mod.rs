@@ -11,10 +11,10 @@
 //! rounding only. Beyond the state, only what one shard is at work on is held: a gradient becomes
 //! moments before the next shard's is computed, and a direction is never stored.
 //!
-//! Nothing waits for a device but the bounds of the displacement, which say what the ring must send:
-//! they are read every [`BOUNDS_INTERVAL`] iterations, and loosened by the steps in between. (A
-//! step is at most `r`; composing adds it to a mean of the field's values, and smoothing takes means
-//! of those.) Where the moving image is in one piece, they are not needed.
+//! The host waits for no device but for the bounds of the displacement, which say what the ring must send:
+//! they are read every [`BOUNDS_INTERVAL`] or [`KEPT_BOUNDS_INTERVAL`] iterations, and loosened by the
+//! steps in between. (A step is at most `r`; composing adds it to a mean of the field's values, and
+//! smoothing takes means of those.) Where the moving image is in one piece, they are not needed.
 
 use burn::Tensor;
 
@@ -37,11 +37,16 @@ use crate::ops::{
 use block::{Block, Pieces};
 use compare::Comparison;
 use descend::Descent;
-use seam::smooth_own;
+use seam::{Crossing, far_seams, smooth_own};
 
-/// Iterations between two readings of the displacement's bounds. With steps of a quarter of a voxel
-/// they loosen by 2.5 voxels: as many planes are sent in vain, at most.
+/// Iterations between two readings of the displacement's bounds, where planes of the moving image travel in
+/// every iteration. With steps of a quarter of a voxel the bounds loosen by 2.5 voxels: as many planes
+/// are sent in vain, at most.
 pub const BOUNDS_INTERVAL: usize = 10;
+
+/// The same where planes that travelled are kept: a reading empties the queues of all devices, and 10
+/// planes more on either side are little beside a shard.
+pub const KEPT_BOUNDS_INTERVAL: usize = 40;
 
 /// The images of a sharded [`greedy`] registration.
 #[derive(Clone, Debug)]
@@ -86,18 +91,22 @@ pub fn greedy(
     let ShardedState { mut displacement, moments } = state;
     let step = (problem.adam, problem.rate(), options.smooth_field);
     let mut descent = Descent::new(step, &displacement, moments);
-    let mut measures = Vec::with_capacity(iterations);
-    while measures.len() < iterations {
-        let interval = BOUNDS_INTERVAL.min(iterations - measures.len());
+    let mut measures: Vec<Vec<Tensor<1>>> = Vec::new();
+    let mut done = 0;
+    while done < iterations {
+        let interval = problem.bounds_interval().min(iterations - done);
         let samplers = problem.samplers(&displacement, interval)?;
         for _ in 0..interval {
-            let (measure, longest) = problem.measure(&displacement, &samplers, &mut descent);
+            let (shares, longest) = problem.measure(&displacement, &samplers, &mut descent);
             displacement = descent.step(displacement, &longest);
-            measures.push(measure);
+            measures.resize_with(shares.len(), Vec::new);
+            measures.iter_mut().zip(shares).for_each(|(all, share)| all.push(share));
         }
+        done += interval;
     }
     let state = ShardedState { displacement, moments: descent.into_moments() };
-    Ok((Tensor::cat(measures, 0), state))
+    let shares = measures.into_iter().map(|share| Tensor::cat(share, 0));
+    Ok((reduce(shares, Reduction::Sum), state))
 }
 
 /// A mesh of one: the fused operation.
@@ -165,8 +174,9 @@ impl<'a> Problem<'a> {
         let map = IndexMap::read(Some(&images.affine), options.displacement_scale)?;
         let map = map.still(layout.size());
         let comparison = Comparison::new(options.measure);
-        // Copies of the images are held where shards are few; many mean that memory is short.
-        let keep = match mesh.is_virtual() {
+        // Many shards on one device mean that memory is short. Several devices would wait for what they
+        // do not keep.
+        let keep = match mesh.is_virtual() && !mesh.has_several_devices() {
             true => Keep::Nothing,
             false => Keep::Planes,
         };
@@ -182,6 +192,13 @@ impl<'a> Problem<'a> {
         self.options.step_voxels.map(|step| step * self.options.measure.sign())
     }
 
+    fn bounds_interval(&self) -> usize {
+        match self.keep {
+            Keep::Nothing => BOUNDS_INTERVAL,
+            Keep::Planes => KEPT_BOUNDS_INTERVAL,
+        }
+    }
+
     /// Planes on either side that the smoothing of the gradient looks at.
     fn radius(&self) -> usize {
         self.options.smooth_gradient.radius(self.layout.axis().component())
@@ -193,6 +210,19 @@ impl<'a> Problem<'a> {
 
     fn fixed_block(&self, block: &Block, k: usize) -> Tensor<5> {
         self.images.fixed.window(block.all.clone(), self.mesh.device(k))
+    }
+
+    /// Sends what the blocks need of a field that another device holds.
+    fn send(&self, field: &Sharded) -> Crossing {
+        let width = self.comparison.reach() + self.radius();
+        let thinnest = self.layout.all_planes().map(|planes| planes.len()).min();
+        // Blocks around thin shards reach further than to the next.
+        let seams = match thinnest {
+            Some(planes) if planes >= width && width > 0 => far_seams(&self.mesh),
+            _ => Vec::new(),
+        };
+        let shards: Vec<&Tensor<5>> = field.shards().iter().collect();
+        Crossing::send(&shards, seams, self.layout.axis(), width)
     }
 
     /// Of every shard, good for so many iterations.
@@ -214,29 +244,33 @@ impl<'a> Problem<'a> {
         Ok((0..self.layout.count()).map(sampler).collect())
     }
 
-    /// The measure, `[1]` on the device of the first shard; its gradient is taken into the moments, of
-    /// which the longest vector is returned for every shard.
+    /// The parts of the measure, `[1]` each on its device: of every shard, or one for all of them. Its
+    /// gradient is taken into the moments, of which the longest vector is returned for every shard.
     fn measure(
         &self,
         field: &Sharded,
         samplers: &[BlockSampler],
         descent: &mut Descent,
-    ) -> (Tensor<1>, Vec<Tensor<1>>) {
+    ) -> (Vec<Tensor<1>>, Vec<Tensor<1>>) {
         let count = self.layout.count();
-        // Between devices at once: none is then waited for that has much to do already.
-        let beside = |k: usize| k < count && self.mesh.device(k) != self.mesh.device(k.max(1) - 1);
-        let far = |k: usize| k > 0 && beside(k) || beside(k + 1);
-        let mut around: Vec<_> =
-            (0..count).map(|k| far(k).then(|| self.block(k).around(field, k))).collect();
-        let own = |k: usize| samplers[k].sample(self.layout.planes(k).start, &field.shards()[k]);
+        let crossing = self.send(field);
+        let show = |k: usize| self.block(k).show_own(&field.shards()[k], &samplers[k]);
+        // Meanwhile; of several shards on a device, one after the other is shown.
+        let mut shown: Vec<Option<Tensor<5>>> =
+            (0..count).map(|k| (!self.mesh.is_virtual()).then(|| show(k))).collect();
+        let mut came = crossing.receive();
+        let own = |k: usize| {
+            let (block, moved) = (self.block(k), shown[k].clone().unwrap_or_else(|| show(k)));
+            block.narrow(&moved, &block.own)
+        };
         let whole = self.comparison.whole((0..count).map(own), &self.images.fixed);
         descent.begin();
         let (mut values, mut shares) = (Vec::new(), Vec::with_capacity(count));
         for k in 0..count {
             let block = self.block(k);
-            let [below, above] = around[k].take().unwrap_or_else(|| block.around(field, k));
+            let [below, above] = block.around(field, k, std::mem::take(&mut came[k]));
             let pieces = Pieces { below, own: field.shards()[k].clone(), above };
-            let moved = pieces.show(&block, &samplers[k]);
+            let moved = pieces.show(&block, &samplers[k], shown[k].take());
             let fixed = self.fixed[k].clone().unwrap_or_else(|| self.fixed_block(&block, k));
             let (value, to_moved) =
                 self.comparison.compare((k, &block), [moved, fixed], whole.as_ref());
@@ -248,10 +282,9 @@ impl<'a> Problem<'a> {
             values.extend(value);
         }
         let longest = descent.longest(shares);
-        let value = match whole {
-            Some(whole) => whole.value,
-            None => reduce(values, Reduction::Sum),
-        };
-        (value, longest)
+        if let Some(whole) = whole {
+            values.push(whole.value);
+        }
+        (values, longest)
     }
 }

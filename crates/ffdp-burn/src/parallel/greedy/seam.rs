@@ -2,7 +2,8 @@
 //!
 //! A shard goes through the operation alone; what that gives within its reach of a seam is wrong, and
 //! is replaced by what a strip around the seam gives. Strips are small, so that nothing of the size of
-//! a shard is copied for a halo.
+//! a shard is copied for a halo. What lies beyond a seam between two devices is exchanged for all seams
+//! at once.
 
 use std::ops::Range;
 
@@ -10,8 +11,48 @@ use burn::Tensor;
 
 use super::block::Pieces;
 use crate::ops::{GaussianOptions, gaussian};
+use crate::parallel::exchange::Swap;
 use crate::parallel::layout::Axis;
+use crate::parallel::mesh::Mesh;
 use crate::parallel::sharded::{join, narrow};
+
+/// What came from another device: the planes below a shard, and those above it.
+pub(super) type Beside = [Option<Tensor<5>>; 2];
+
+/// The seams between two devices, by the shard below each.
+pub(super) fn far_seams(mesh: &Mesh) -> Vec<usize> {
+    (1..mesh.count()).filter(|k| mesh.device(k - 1) != mesh.device(*k)).map(|k| k - 1).collect()
+}
+
+/// Planes next to seams between two devices, on their way to the other.
+pub(super) struct Crossing {
+    shards: usize,
+    seams: Vec<usize>,
+    swap: Swap,
+}
+
+impl Crossing {
+    /// Sends the `width` planes on either side of each seam; the shards have as many.
+    pub fn send(shards: &[&Tensor<5>], seams: Vec<usize>, axis: Axis, width: usize) -> Self {
+        let ends = seams.iter().map(|&k| {
+            let [below, above] = [k, k + 1].map(|k| shards[k].clone());
+            let planes = below.dims()[axis.dim()];
+            [narrow(below, axis.dim(), planes - width..planes), narrow(above, axis.dim(), 0..width)]
+        });
+        let swap = Swap::begin(ends.collect());
+        Self { shards: shards.len(), seams, swap }
+    }
+
+    /// What came, for every shard.
+    pub fn receive(self) -> Vec<Beside> {
+        let mut beside: Vec<Beside> = (0..self.shards).map(|_| [None, None]).collect();
+        for (&k, [above, below]) in self.seams.iter().zip(self.swap.finish()) {
+            beside[k][1] = Some(above);
+            beside[k + 1][0] = Some(below);
+        }
+        beside
+    }
+}
 
 /// Planes of a tensor that are written anew.
 pub(super) fn assign(

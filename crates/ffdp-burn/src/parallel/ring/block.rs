@@ -14,8 +14,9 @@ use burn::tensor::{Device, TensorData};
 use super::parcel::Parcel;
 use super::route::parcels;
 use super::{DisplacementBounds, IndexMap};
+use crate::ops::GridSampleOptions;
+use crate::ops::grid_sample::block::GridSampleBlockOps;
 use crate::ops::grid_sample::{GridSampleOps, Sampling};
-use crate::ops::{GridSampleOptions, grid_sample};
 use crate::parallel::layout::{Axis, Layout};
 use crate::parallel::sharded::Sharded;
 
@@ -58,28 +59,30 @@ impl<'a> BlockSampler<'a> {
 
     /// The moving image where `field`, whose planes begin with `first` of the whole, displaces them.
     pub fn sample(&self, first: usize, field: &Tensor<5>) -> Tensor<5> {
-        let options =
-            GridSampleOptions { displacement_scale: self.map.scale, ..Default::default() };
+        self.sample_between(first, field, [0; 2])
+    }
+
+    /// The same between `[low, high]` planes whose values mean nothing; across z.
+    pub fn sample_between(
+        &self,
+        first: usize,
+        field: &Tensor<5>,
+        margins: [usize; 2],
+    ) -> Tensor<5> {
+        let sampling = self.sampling(field);
         let parts = self.parcels.iter().map(|parcel| {
             let (image, map) = (self.image(parcel), self.local_map(parcel, first, field));
-            grid_sample(image, Some(map), Some(field.clone()), &options)
+            let (image, map) = (image.into_dispatch(), map.into_dispatch());
+            let field = field.clone().into_dispatch();
+            Tensor::from_dispatch(<Dispatch as GridSampleBlockOps>::grid_sample_3d_block(
+                image, map, field, sampling, margins,
+            ))
         });
         parts.reduce(Tensor::add).expect("a route has at least one parcel")
     }
 
     /// The gradient to `field` from that to what [`BlockSampler::sample`] gives.
     pub fn gradient(&self, first: usize, field: &Tensor<5>, to_moved: Tensor<5>) -> Tensor<5> {
-        let [_, _, d, h, w] = field.dims();
-        let options = GridSampleOptions::default();
-        let sampling = Sampling {
-            interpolation: options.interpolation,
-            padding: options.padding,
-            scale: self.map.scale,
-            size: [d, h, w],
-            has_affine: true,
-            has_displacement: true,
-            accumulation: options.accumulation,
-        };
         let parts = self.parcels.iter().map(|parcel| {
             let (image, map) = (self.image(parcel), self.local_map(parcel, first, field));
             let (_, _, gradient) = <Dispatch as GridSampleOps>::grid_sample_3d_backward(
@@ -87,12 +90,26 @@ impl<'a> BlockSampler<'a> {
                 map.into_dispatch(),
                 field.clone().into_dispatch(),
                 to_moved.clone().into_dispatch(),
-                sampling,
+                self.sampling(field),
                 [false, false, true],
             );
             Tensor::from_dispatch(gradient)
         });
         parts.reduce(Tensor::add).expect("a route has at least one parcel")
+    }
+
+    fn sampling(&self, field: &Tensor<5>) -> Sampling {
+        let [_, _, d, h, w] = field.dims();
+        let options = GridSampleOptions::default();
+        Sampling {
+            interpolation: options.interpolation,
+            padding: options.padding,
+            scale: self.map.scale,
+            size: [d, h, w],
+            has_affine: true,
+            has_displacement: true,
+            accumulation: options.accumulation,
+        }
     }
 
     fn image(&self, parcel: &Parcel) -> Tensor<5> {

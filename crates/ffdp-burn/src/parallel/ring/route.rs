@@ -10,7 +10,6 @@ use crate::error::{Error, Result};
 use crate::ops::{GridSampleOptions, Interpolation, Padding};
 use crate::parallel::layout::Layout;
 use crate::parallel::sharded::Sharded;
-use crate::parallel::transfer::to_device;
 
 /// Planes on either side of the reachable ones that are taken along: positions are computed in f32
 /// on a GPU, and may be off by far less than one voxel.
@@ -101,7 +100,7 @@ impl DisplacementBounds {
     /// # Errors
     /// [`Error::Device`] when they cannot be read.
     pub fn read(field: &Sharded) -> Result<Vec<Self>> {
-        let home = field.shards()[0].device();
+        let unread = |reason: String| Error::device("reading the bounds of a field", reason);
         let ends = field.shards().iter().map(|shard| {
             // Planes first: a reduction to one number would have one cube walk over a component.
             let [batch, _, d, h, w] = shard.dims();
@@ -111,10 +110,15 @@ impl DisplacementBounds {
             let of_batch = ends.reshape([batch, 3, 2]);
             let [low, high] = [0, 1].map(|end| of_batch.clone().narrow(2, end, 1));
             let ends = Tensor::cat(vec![low.min_dim(0), high.max_dim(0)], 2);
-            to_device(ends.flatten::<1>(0, 2), &home)
+            // All devices are at it before one is waited for.
+            shard.device().flush().map_err(|reason| unread(reason.to_string()))?;
+            Ok(ends.flatten::<1>(0, 2))
         });
-        let ends = Tensor::cat(ends.collect(), 0).try_into_vec_as::<f64>();
-        let ends = ends.map_err(|reason| Error::device("reading the bounds of a field", reason))?;
+        let ends = ends.collect::<Result<Vec<_>>>()?;
+        let ends = ends
+            .into_iter()
+            .map(|ends| ends.try_into_vec_as::<f64>().map_err(|reason| unread(reason.to_string())));
+        let ends = ends.collect::<Result<Vec<_>>>()?.concat();
         // A displacement that is no number says nothing of the others' bounds.
         let or = |end: f64, unknown: f64| if end.is_nan() { unknown } else { end };
         let ends = ends.chunks(2).map(|e| [or(e[0], f64::NEG_INFINITY), or(e[1], f64::INFINITY)]);

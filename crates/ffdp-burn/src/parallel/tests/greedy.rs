@@ -6,7 +6,7 @@ use crate::ops::{
     self, DeformImages, DeformOptions, DeformState, HistogramOptions, LnccOptions, Measure, Moments,
 };
 use crate::synth::{PhantomSettings, pair};
-use crate::testing::gpu_devices;
+use crate::testing::{gpu_devices, several_gpus};
 
 /// The bound on a registration's field, in voxels.
 const FIELD_VOXELS: f64 = 1e-3;
@@ -137,17 +137,77 @@ fn a_mesh_of_a_gpu_and_a_cpu_ends_where_the_cpu_does() {
     // What travels between the two is what travels between two GPUs.
     for (name, gpu) in gpu_devices() {
         let images = phantoms([14, 13, 17], DType::F32);
-        let layout = Layout::uneven([17, 13, 14], Axis::Z, &[5, 2, 6, 4]).unwrap();
-        let [devices, others] = [[gpu.clone(), Device::flex()], [Device::flex(), gpu.clone()]];
-        let meshes = [devices, others].map(|devices| Mesh::new(&devices, 4).unwrap());
+        for cuts in [&[5, 2, 6, 4][..], &[9, 8]] {
+            let layout = Layout::uneven([17, 13, 14], Axis::Z, cuts).unwrap();
+            let [devices, others] = [[gpu.clone(), Device::flex()], [Device::flex(), gpu.clone()]];
+            let mesh = |devices: [Device; 2]| Mesh::new(&devices, cuts.len()).unwrap();
+            let meshes = [devices, others].map(mesh);
+            for measure in measures() {
+                let options = options(measure);
+                let [measures, field] = serial(&images, &options, 10);
+                let shards = [(&layout, &meshes[0]), (&layout, &meshes[1])];
+                let [got, found] = on_meshes(&images, shards, &options, 10);
+                let error = largest_difference(&found, &field);
+                let label = format!("{name} {measure:?} {cuts:?}");
+                assert!(error <= FIELD_VOXELS, "{label}: {error:.1e} voxel");
+                assert_close(&label, &got, &measures, MEASURE);
+            }
+        }
+    }
+}
+
+#[test]
+fn several_gpus_end_where_the_cpu_does() {
+    let gpus = several_gpus();
+    if gpus.is_empty() {
+        return;
+    }
+    let images = phantoms([14, 13, 37], DType::F32);
+    let size = [37, 13, 14];
+    let spread = |cuts: &[usize]| {
+        let layout = Layout::uneven(size, Axis::Z, cuts).unwrap();
+        let mesh = Mesh::new(&gpus, cuts.len()).unwrap();
+        (layout, mesh)
+    };
+    // Shards as wide as what they exchange, and thinner ones.
+    let cuts = [&[20, 17][..], &[10, 9, 12, 6], &[4, 12, 1, 2, 18]];
+    for cuts in cuts.into_iter().filter(|cuts| cuts.len() >= gpus.len()) {
+        let (layout, mesh) = spread(cuts);
         for measure in measures() {
             let options = options(measure);
             let [measures, field] = serial(&images, &options, 10);
-            let shards = [(&layout, &meshes[0]), (&layout, &meshes[1])];
+            let shards = [(&layout, &mesh); 2];
             let [got, found] = on_meshes(&images, shards, &options, 10);
             let error = largest_difference(&found, &field);
-            assert!(error <= FIELD_VOXELS, "{name} {measure:?}: {error:.1e} voxel");
-            assert_close(&format!("{name} {measure:?}"), &got, &measures, MEASURE);
+            println!("greedy {measure:?} {cuts:?} on {} GPUs: {error:.1e} voxel", gpus.len());
+            assert!(error <= FIELD_VOXELS, "{measure:?} {cuts:?}: {error:.1e} voxel");
+            assert_close(&format!("{measure:?} {cuts:?}"), &got, &measures, MEASURE);
+        }
+    }
+}
+
+#[test]
+fn several_gpus_give_the_same_bits_again() {
+    let gpus = several_gpus();
+    if gpus.is_empty() {
+        return;
+    }
+    // Large enough for a device to be busy while the other's planes arrive.
+    let size = [128, 160, 192];
+    let images = phantoms([192, 160, 128], DType::F32);
+    let options = options(Measure::Lncc(LnccOptions::default()));
+    for shards in [gpus.len(), 2 * gpus.len()] {
+        let layout = Layout::balanced(size, Axis::Z, shards).unwrap();
+        let mesh = Mesh::new(&gpus, shards).unwrap();
+        let run = || on_meshes(&images, [(&layout, &mesh); 2], &options, 30);
+        let [measures, field] = run();
+        for again in 1..4 {
+            let [got, found] = run();
+            let apart =
+                found.iter().zip(&field).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
+            let most = largest_difference(&found, &field);
+            assert_eq!(apart, 0, "{shards} shards, run {again}: {most:.1e} voxel at most");
+            assert_eq!(got, measures, "{shards} shards, run {again}");
         }
     }
 }

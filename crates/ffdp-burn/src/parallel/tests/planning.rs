@@ -21,22 +21,30 @@ fn memory(bytes: u64) -> DeviceMemory {
 
 #[test]
 fn buffers_are_counted_by_hand() {
-    // 40 planes of 100 voxels on two devices: 2000 voxels a device.
-    let plan = plan(&problem([40, 10, 10], MomentStorage::Full), 2, memory(0)).unwrap_err();
-    let Error::TooLarge { needed_bytes, .. } = plan else { panic!("{plan}") };
-    let best = (1..=20)
-        .filter(|each| 20 % each == 0)
-        .map(|each| {
-            let thick = 20 / each;
+    // 40 planes of 100 voxels on one device and on two, in any number of equal parts each.
+    for devices in [1, 2] {
+        let plan =
+            plan(&problem([40, 10, 10], MomentStorage::Full), devices, memory(0)).unwrap_err();
+        let Error::TooLarge { needed_bytes, .. } = plan else { panic!("{plan}") };
+        let planes = 40 / devices as u64;
+        let bytes = |each: u64| {
+            let thick = planes / each;
             // Windows look 6 planes far, and smoothing 3.
             let [own, seen] = [0, 18].map(|planes: u64| (thick + planes).min(40) * 100);
-            let work = (16 * seen).max(4 * seen + 24 * own);
-            // One shard a device keeps its parts of the images; else two parts of the moving one travel.
-            let copies = if each == 1 { 4 * seen + 4 * 2000 } else { 4 * 2 * own };
-            2000 * (4 + 4 + 12 + 24) + copies + work
-        })
-        .min();
-    assert_eq!(Some(needed_bytes), best);
+            let at_work = (16 * seen).max(4 * seen + 24 * own);
+            let rest = match (devices, each) {
+                // The whole: a field before and after a step, and smoothed.
+                (1, 1) => 36 * own,
+                // Two parts of the moving image travel.
+                (1, _) => at_work + 4 * 2 * own,
+                // All parts of both images are kept.
+                _ => at_work + each * (4 * seen + 4 * own),
+            };
+            planes * 100 * (4 + 4 + 12 + 24) + rest
+        };
+        let best = (1..=planes).filter(|each| planes % each == 0).map(bytes).min();
+        assert_eq!(Some(needed_bytes), best, "{devices} devices");
+    }
 }
 
 #[test]

@@ -18,25 +18,29 @@ pub(super) enum Work {
     Sharded(Box<(ShardedImages, Option<ShardedState>)>),
 }
 
+/// Voxels from which several devices share a level. Less is done sooner by one: a level of 256x256x512
+/// voxels took 4.6 ms an iteration on two H200s, and 3.5 on one.
+const SHARED_VOXELS: usize = 64 << 20;
+
 /// A state that is missing means that an iteration failed, after which none is asked for.
 const PRESENT: &str = "only an iteration takes the state";
 
 impl Work {
-    /// A mesh of one takes the images as they are; others cut them along z.
+    /// A mesh of one takes the images as they are; others cut them along z, several devices only if that pays.
     pub fn new(images: DeformImages, field: Field, mesh: &Mesh) -> Result<Self> {
-        if mesh.count() == 1 {
+        let small = field.geometry.len() < SHARED_VOXELS;
+        if mesh.count() == 1 || mesh.has_several_devices() && small {
             let state = DeformState { field: field.tensor, moments: Moments::default() };
             return Ok(Self::Whole(Box::new((images, Some(state)))));
         }
         let home = mesh.device(0);
-        let one_device = mesh.devices().iter().all(|device| device == home);
         let cut = |image: Tensor<5>, mesh: &Mesh| {
             let [_, _, d, h, w] = image.dims();
             let layout = mesh.layout([d, h, w], Axis::Z)?;
             Ok::<_, Error>(Sharded::from_tensor(image, &layout, &mesh.first(layout.count())))
         };
         // What all shards of one device see needs no cuts.
-        let moving_mesh = if one_device { &Mesh::one(home) } else { mesh };
+        let moving_mesh = if mesh.has_several_devices() { mesh } else { &Mesh::one(home) };
         let sharded = ShardedImages {
             fixed: cut(images.fixed, mesh)?,
             moving: cut(images.moving, moving_mesh)?,

@@ -7,7 +7,7 @@
 mod part;
 mod step;
 
-pub(super) use part::{longest_of_part, take_part};
+pub(super) use part::{advance_part, longest_of_part, power_of_part, take_part};
 
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, bf16};
@@ -68,9 +68,20 @@ impl AdamConstants {
 /// What is fixed when the sweep is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Plan {
-    floored: bool,
+    power: Power,
     stores_direction: bool,
     lanes: usize,
+}
+
+/// What a sweep knows of the mean of the squares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Power {
+    /// There is no floor that would need it.
+    Unused,
+    /// That before the gradient, and the sums of its squares.
+    Before,
+    /// That after it.
+    After,
 }
 
 /// `kappa rms + eps` from the mean of the squares.
@@ -145,8 +156,10 @@ fn sweep_kernel<M: Float, N: Size>(
     let first = CUBE_POS_Y as usize * 3 * voxels;
     let step = CUBE_COUNT_X as usize * UNITS as usize;
     let mut floor = constants.epsilon;
-    if comptime!(plan.floored) {
+    if comptime!(plan.power == Power::Before) {
         floor = floor_of(power_after(power, energies, CUBE_POS_Y, columns, &constants), &constants);
+    } else if comptime!(plan.power == Power::After) {
+        floor = floor_of(power[CUBE_POS_Y as usize], &constants);
     }
     let (beta_mean, fresh_mean) =
         (Vector::<f32, N>::new(constants.beta_mean), Vector::<f32, N>::new(constants.fresh_mean));
@@ -245,6 +258,29 @@ fn assert_moments(mean: &CubeTensor, square: &CubeTensor) {
     );
 }
 
+/// Partial sums of the squares of a gradient, and how many there are of each field.
+fn energies_of(grad: &CubeTensor) -> (CubeTensor, u32) {
+    let shape = grad.meta.shape();
+    let (batch, len) = (shape[0], shape.num_elements() / shape[0]);
+    let lanes = if (len / 3).is_multiple_of(4) { 4 } else { 1 };
+    let columns = cubes(len / lanes, SUMMING_CUBES);
+    let energies = empty(grad, [batch * columns as usize]);
+    unsafe {
+        energy_kernel::launch_unchecked(
+            &grad.client,
+            CubeCount::Static(columns, batch as u32, 1),
+            CubeDim::new_1d(UNITS),
+            address(&[grad]),
+            lanes,
+            buffer(grad),
+            buffer(&energies),
+            len / lanes,
+            lanes,
+        );
+    }
+    (energies, columns)
+}
+
 /// Takes a gradient; also returns the direction, a dummy unless `stores_direction`.
 fn take(
     [grad, mean, square, power]: [CubeTensor; 4],
@@ -263,23 +299,11 @@ fn take(
     let (client, dim) = (&grad.client, CubeDim::new_1d(UNITS));
     let rows = |columns: u32| CubeCount::Static(columns, batch as u32, 1);
 
-    let energy_columns = if floored { cubes(len / lanes, SUMMING_CUBES) } else { 1 };
-    let energies = empty(&grad, [batch * energy_columns as usize]);
-    if floored {
-        unsafe {
-            energy_kernel::launch_unchecked(
-                client,
-                rows(energy_columns),
-                dim,
-                address(&[&grad]),
-                lanes,
-                buffer(&grad),
-                buffer(&energies),
-                len / lanes,
-                lanes,
-            );
-        }
-    }
+    let (known, (energies, energy_columns)) = match floored {
+        true => (Power::Before, energies_of(&grad)),
+        // A dummy.
+        false => (Power::Unused, (empty(&grad, [batch]), 1)),
+    };
 
     let columns = cubes(len / 3 / lanes, CUBES);
     let partials = empty(&grad, [batch * columns as usize]);
@@ -307,7 +331,7 @@ fn take(
             len / 3 / lanes,
             energy_columns,
             constants.launch(len),
-            Plan { floored, stores_direction, lanes },
+            Plan { power: known, stores_direction, lanes },
         );
     }
 

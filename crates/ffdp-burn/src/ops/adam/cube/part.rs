@@ -6,7 +6,10 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{CUBES, Constants, assert_moments, cubes, floor_of, power_after};
+use super::{
+    CUBES, Constants, Plan, Power, assert_moments, cubes, energies_of, floor_of, power_after,
+    sweep_kernel,
+};
 use crate::ops::adam::AdamConstants;
 use crate::ops::launch::{
     UNITS, address, assert_f32, buffer, empty, max_over_cube, sum_over_cube, writable,
@@ -224,4 +227,79 @@ pub(in crate::ops::adam) fn longest_of_part(
         );
     }
     longest
+}
+
+/// See [`AdamPartOps::adam_power_3d`](crate::ops::adam::part::AdamPartOps::adam_power_3d).
+pub(in crate::ops::adam) fn power_of_part(
+    [grad, power]: [CubeTensor; 2],
+    constants: &AdamConstants,
+) -> CubeTensor {
+    assert_f32("adam", &[&grad, &power]);
+    let (grad, power) = (into_contiguous(grad), into_contiguous(power));
+    let (batch, len, _) = sizes(&grad);
+    let (energies, columns) = energies_of(&grad);
+    let new_power = empty(&power, [batch]);
+    unsafe {
+        power_kernel::launch_unchecked(
+            &grad.client,
+            CubeCount::Static(batch as u32, 1, 1),
+            CubeDim::new_1d(UNITS),
+            buffer(&power),
+            buffer(&energies),
+            buffer(&new_power),
+            columns,
+            constants.launch(len),
+        );
+    }
+    new_power
+}
+
+/// See [`AdamPartOps::adam_advance_3d`](crate::ops::adam::part::AdamPartOps::adam_advance_3d).
+pub(in crate::ops::adam) fn advance_part(
+    [grad, mean, square, power]: [CubeTensor; 4],
+    constants: &AdamConstants,
+) -> (CubeTensor, CubeTensor, CubeTensor) {
+    assert_f32("adam", &[&grad, &power]);
+    assert_moments(&mean, &square);
+    let (grad, power) = (into_contiguous(grad), into_contiguous(power));
+    let (mean, square) = (writable(mean), writable(square));
+    let (batch, len, lanes) = sizes(&grad);
+    let (columns, dim) = (cubes(len / 3 / lanes, CUBES), CubeDim::new_1d(UNITS));
+    let partials = empty(&grad, [batch * columns as usize]);
+    // Dummies: of sums that are not read, and of one vector of a direction that is not stored.
+    let (energies, direction) = (empty(&grad, [batch]), empty(&grad, [4]));
+    let longest = empty(&power, [batch]);
+    let sweep = match mean.dtype {
+        DType::BF16 => sweep_kernel::launch_unchecked::<bf16>,
+        _ => sweep_kernel::launch_unchecked::<f32>,
+    };
+    unsafe {
+        sweep(
+            &grad.client,
+            CubeCount::Static(columns, batch as u32, 1),
+            dim,
+            address(&[&grad]),
+            lanes,
+            buffer(&grad),
+            buffer(&mean),
+            buffer(&square),
+            buffer(&power),
+            buffer(&energies),
+            buffer(&direction),
+            buffer(&partials),
+            len / 3 / lanes,
+            1,
+            constants.launch(len),
+            Plan { power: Power::After, stores_direction: false, lanes },
+        );
+        length_kernel::launch_unchecked(
+            &grad.client,
+            CubeCount::Static(batch as u32, 1, 1),
+            dim,
+            buffer(&partials),
+            buffer(&longest),
+            columns,
+        );
+    }
+    (mean, square, longest)
 }

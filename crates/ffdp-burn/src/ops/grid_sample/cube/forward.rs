@@ -12,6 +12,7 @@ use crate::ops::launch::Extent;
 /// Voxels of a unit: all their displacements are on their way before the first is waited for.
 pub(super) const HEIGHT: u32 = 4;
 
+/// `first` element of a channel of the output, of `channel_len` elements, that is sampled.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(super) fn forward_kernel(
     image: &[f32],
@@ -19,19 +20,21 @@ pub(super) fn forward_kernel(
     displacement: &[f32],
     output: &mut [f32],
     space: Space,
+    first: usize,
+    channel_len: usize,
     #[comptime] plan: Plan,
 ) {
-    let first = column_of_unit(&space.output, HEIGHT);
-    if !inside(&first, &space.output) {
+    let lowest = column_of_unit(&space.output, HEIGHT);
+    if !inside(&lowest, &space.output) {
         terminate!();
     }
-    let map = map_of(affine, &space, first.n, plan);
+    let map = map_of(affine, &space, lowest.n, plan);
     let mut x = Array::<f32>::new(comptime!(HEIGHT as usize));
     let mut y = Array::<f32>::new(comptime!(HEIGHT as usize));
     let mut z = Array::<f32>::new(comptime!(HEIGHT as usize));
     #[unroll]
     for k in 0..HEIGHT {
-        let at = above(&first, k);
+        let at = above(&lowest, k);
         if inside(&at, &space.output) {
             let u = displacement_at(displacement, &space, &at, plan);
             x[k as usize] = u.x;
@@ -39,16 +42,16 @@ pub(super) fn forward_kernel(
             z[k as usize] = u.z;
         }
     }
-    let (image_len, output_len) = (len(&space.input), len(&space.output));
+    let image_len = len(&space.input);
     #[unroll]
     for k in 0..HEIGHT {
-        let at = above(&first, k);
+        let at = above(&lowest, k);
         if inside(&at, &space.output) {
             let u = Point { x: x[k as usize], y: y[k as usize], z: z[k as usize] };
             let p = position(&map, &space, &at, &u, plan);
             for c in 0..channels(&space, plan) {
                 let channel = (at.n * channels(&space, plan) + c) as usize;
-                output[channel * output_len + offset(&at, &space.output)] =
+                output[channel * channel_len + first + offset(&at, &space.output)] =
                     value_at(image, channel * image_len, &space.input, &p, plan);
             }
         }

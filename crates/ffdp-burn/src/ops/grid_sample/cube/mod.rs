@@ -13,6 +13,7 @@ use cubecl::ir::features::AtomicUsage;
 use cubecl::ir::settings::Dim3;
 use cubecl::prelude::*;
 
+use super::block::GridSampleBlockOps;
 use super::{Accumulation, GridSampleOps, Sampling};
 use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, extent, sum_rows, zeros};
 
@@ -98,8 +99,12 @@ impl Call {
         columns(self.op, self.batch(), self.sampling.size, height)
     }
 
-    fn forward(self) -> CubeTensor {
-        let output = empty(&self.image, self.sampling.output_shape(self.image.meta.shape()));
+    /// The samples between `[low, high]` planes that are not written.
+    fn forward(self, margins: [usize; 2]) -> CubeTensor {
+        let shape = self.sampling.block_shape(self.image.meta.shape(), margins);
+        let area = shape[3] * shape[4];
+        let (first, channel_len) = (margins[0] * area, shape[2] * area);
+        let output = empty(&self.image, shape);
         unsafe {
             forward_kernel::launch_unchecked(
                 &self.image.client,
@@ -111,6 +116,8 @@ impl Call {
                 buffer(&self.displacement),
                 buffer(&output),
                 self.space(),
+                first,
+                channel_len,
                 self.plan(),
             );
         }
@@ -270,6 +277,18 @@ fn largest(grad: &CubeTensor, volumes: usize) -> CubeTensor {
     reduce(&reduce(grad, PARTS), 1)
 }
 
+impl GridSampleBlockOps for CubeBackend {
+    fn grid_sample_3d_block(
+        image: FloatTensor<Self>,
+        affine: FloatTensor<Self>,
+        displacement: FloatTensor<Self>,
+        sampling: Sampling,
+        margins: [usize; 2],
+    ) -> FloatTensor<Self> {
+        Call::new("grid_sample", image, affine, displacement, sampling).forward(margins)
+    }
+}
+
 impl GridSampleOps for CubeBackend {
     fn grid_sample_3d(
         image: FloatTensor<Self>,
@@ -277,7 +296,7 @@ impl GridSampleOps for CubeBackend {
         displacement: FloatTensor<Self>,
         sampling: Sampling,
     ) -> FloatTensor<Self> {
-        Call::new("grid_sample", image, affine, displacement, sampling).forward()
+        Call::new("grid_sample", image, affine, displacement, sampling).forward([0; 2])
     }
 
     fn grid_sample_3d_backward(

@@ -12,6 +12,7 @@ use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 
+use super::block::GridSampleBlockOps;
 use super::{GridSampleOps, Sampling};
 use crate::ops::real::{Real, by_dtype, elements, tensor};
 
@@ -127,6 +128,38 @@ fn run_backward<T: Real>(
     let affine = needs[1].then(|| tensor(to_affine(&s, grad, batch), shape(1)));
     let field = needs[2].then(|| tensor(to_displacement(&s, grad, batch), shape(2)));
     [image, affine, field].map(|gradient| gradient.unwrap_or_else(placeholder))
+}
+
+/// The samples, and zeros on the planes around them.
+fn run_block<T: Real>(
+    inputs: [&FlexTensor; 3],
+    sampling: Sampling,
+    [low, high]: [usize; 2],
+) -> FlexTensor {
+    let [image, affine, displacement] = inputs;
+    let shape = sampling.block_shape(image.layout().shape(), [low, high]);
+    let samples = run_forward::<T>(image, affine, displacement, sampling);
+    let [d, h, w] = sampling.size;
+    let mut block = vec![T::default(); shape.num_elements()];
+    let channels = block.chunks_mut((low + d + high) * h * w);
+    for (channel, samples) in channels.zip(elements::<T>(&samples).chunks(d * h * w)) {
+        channel[low * h * w..][..d * h * w].copy_from_slice(samples);
+    }
+    tensor(block, shape)
+}
+
+impl GridSampleBlockOps for Flex {
+    fn grid_sample_3d_block(
+        image: FloatTensor<Self>,
+        affine: FloatTensor<Self>,
+        displacement: FloatTensor<Self>,
+        sampling: Sampling,
+        margins: [usize; 2],
+    ) -> FloatTensor<Self> {
+        let inputs = [image, affine, displacement].map(|tensor| tensor.to_contiguous());
+        let dtype = inputs[0].dtype();
+        by_dtype!("grid_sample", dtype, run_block(inputs.each_ref(), sampling, margins))
+    }
 }
 
 impl GridSampleOps for Flex {

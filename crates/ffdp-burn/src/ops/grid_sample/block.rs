@@ -1,0 +1,31 @@
+//! Samples with room around them: a volume that is sampled in pieces is one tensor from the start, and its
+//! largest piece is written where it belongs.
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, backend_extension};
+use burn::tensor::Shape;
+
+use super::Sampling;
+
+/// Shapes as in [`GridSampleOps`](super::GridSampleOps), but for the output,
+/// `[N, C, low + D + high, H, W]`. Not differentiable.
+#[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
+pub trait GridSampleBlockOps: Backend {
+    /// `y(p) = I(A p + t + S u(p))` on all planes but the `[low, high]` first and last ones, whose values mean
+    /// nothing. `p` begins with 0 where the displacement does.
+    #[fusion(dtype = image, shape = sampling.block_shape(image, *margins))]
+    fn grid_sample_3d_block(
+        image: FloatTensor<Self>,
+        affine: FloatTensor<Self>,
+        displacement: FloatTensor<Self>,
+        sampling: Sampling,
+        margins: [usize; 2],
+    ) -> FloatTensor<Self>;
+}
+
+impl Sampling {
+    pub(super) fn block_shape(&self, image: &Shape, [low, high]: [usize; 2]) -> Shape {
+        let [d, h, w] = self.size;
+        Shape::from([image[0], image[1], low + d + high, h, w])
+    }
+}

@@ -1,0 +1,178 @@
+//! What devices give each other in every iteration, ordered on the devices themselves: the host waits
+//! for none of them.
+//!
+//! CubeCL (0.11.3) moves data between GPUs through NCCL, on a stream beside that of a device's
+//! computations. A tensor that travels alone (`Tensor::to_device`) is not ordered with everything that the
+//! computations do: it may be written where they still read what was there before, and be overwritten
+//! before it was read; `transfer.rs` therefore waits for whole devices. A sum over devices (`all_reduce`)
+//! has no such gap. Its buffer belongs to the computations, the sum begins after what was enqueued
+//! before it, and what is enqueued after `resolve` begins after the sum:
+//! ```text
+//! computations of each device  ->  sum, in place, on all devices  ->  computations of each device
+//! ```
+//! So all that travels here travels as a sum, to which each device adds what it has to say, and zeros
+//! where others speak; `x + 0` is `x`. It doubles the bytes of planes that two devices give each other,
+//! which are few. Between the two arrows a device goes on with what does not need the sum ([`Swap`]).
+//!
+//! Sums of several groups of devices follow each other in the same order on every device, and all of
+//! them are enqueued before anything waits: no device can wait for one that waits for it.
+
+use burn::Tensor;
+use burn::tensor::Device;
+use burn::tensor::distributed::{CollectiveTensor, ReduceOperation, all_reduce};
+
+use super::collective::Reduction;
+use super::transfer::to_device;
+
+/// Whether these are several devices whose sums are formed without the host: CUDA's, with NCCL.
+pub(super) fn are_joined(devices: &[Device]) -> bool {
+    distinct(devices).len() > 1 && devices.iter().all(has_collectives)
+}
+
+#[cfg(feature = "cube")]
+fn has_collectives(device: &Device) -> bool {
+    use burn::backend::DispatchDevice;
+    match device.as_dispatch() {
+        DispatchDevice::Cube(device) => device.client().has_device_transport(),
+        // The tape has its own ways.
+        _ => false,
+    }
+}
+
+#[cfg(not(feature = "cube"))]
+fn has_collectives(_device: &Device) -> bool {
+    false
+}
+
+/// Each device once, in order.
+fn distinct(devices: &[Device]) -> Vec<Device> {
+    let mut found: Vec<Device> = Vec::new();
+    for device in devices {
+        if !found.contains(device) {
+            found.push(device.clone());
+        }
+    }
+    found
+}
+
+/// The sum of the tensors of each group on each of their devices, enqueued; those of a group have one size
+/// and lie on different devices.
+fn enqueue(groups: Vec<Vec<Tensor<1>>>) -> Vec<Vec<CollectiveTensor<1>>> {
+    let sums = |group: Vec<Tensor<1>>| {
+        let devices: Vec<Device> = group.iter().map(Tensor::device).collect();
+        let sum = |part| all_reduce(part, ReduceOperation::Sum, devices.clone());
+        group.into_iter().map(sum).collect()
+    };
+    groups.into_iter().map(sums).collect()
+}
+
+/// The same, for what is enqueued from now on.
+fn sums(group: Vec<Tensor<1>>) -> Vec<Tensor<1>> {
+    let enqueued = enqueue(vec![group]).remove(0);
+    enqueued.into_iter().map(CollectiveTensor::resolve).collect()
+}
+
+/// Planes on their way between two devices, while these do something else.
+pub(super) enum Swap {
+    /// They had to be waited for.
+    Done(Vec<[Tensor<5>; 2]>),
+    /// The sum of each pair and the shapes of its tensors.
+    Enqueued(Vec<(Vec<CollectiveTensor<1>>, [[usize; 5]; 2])>),
+}
+
+impl Swap {
+    /// Sends each tensor of a pair to the device of the other; these differ.
+    pub fn begin(pairs: Vec<[Tensor<5>; 2]>) -> Self {
+        let joined = |pair: &[Tensor<5>; 2]| are_joined(&pair.each_ref().map(Tensor::device));
+        if !pairs.iter().all(joined) {
+            let across = |[a, b]: [Tensor<5>; 2]| {
+                let [here, there] = [a.device(), b.device()];
+                [to_device(b, &here), to_device(a, &there)]
+            };
+            return Self::Done(pairs.into_iter().map(across).collect());
+        }
+        let shapes = pairs.iter().map(|pair| pair.each_ref().map(Tensor::dims));
+        let shapes: Vec<[[usize; 5]; 2]> = shapes.collect();
+        let mut groups: Vec<_> = pairs.into_iter().map(side_by_side).enumerate().collect();
+        // Every other pair along a row of devices has no device in common with the next.
+        groups.sort_by_key(|(i, _)| i % 2);
+        let (order, groups): (Vec<usize>, Vec<_>) = groups.into_iter().unzip();
+        let mut sums: Vec<_> = order.into_iter().zip(enqueue(groups)).collect();
+        sums.sort_by_key(|(i, _)| *i);
+        Self::Enqueued(sums.into_iter().map(|(_, sums)| sums).zip(shapes).collect())
+    }
+
+    /// For each pair the second tensor on the device of the first, and the first on that of the second.
+    pub fn finish(self) -> Vec<[Tensor<5>; 2]> {
+        let apart = |(sums, [first, second]): (Vec<CollectiveTensor<1>>, [[usize; 5]; 2])| {
+            let [a, b] = [first, second].map(|dims| dims.into_iter().product::<usize>());
+            let sums: Vec<Tensor<1>> = sums.into_iter().map(CollectiveTensor::resolve).collect();
+            let [here, there] = <[_; 2]>::try_from(sums).expect("a pair gives two sums");
+            [here.narrow(0, a, b).reshape(second), there.narrow(0, 0, a).reshape(first)]
+        };
+        match self {
+            Self::Done(pairs) => pairs,
+            Self::Enqueued(sums) => sums.into_iter().map(apart).collect(),
+        }
+    }
+}
+
+/// The values of both, one after the other, on each device, as far as it has them; zeros for the others.
+fn side_by_side([a, b]: [Tensor<5>; 2]) -> Vec<Tensor<1>> {
+    let [a, b] = [a, b].map(|tensor| {
+        let values = tensor.shape().num_elements();
+        tensor.reshape([values])
+    });
+    let zeros = |like: &Tensor<1>, on: &Tensor<1>| {
+        Tensor::zeros([like.dims()[0]], (&on.device(), on.dtype()))
+    };
+    let first = Tensor::cat(vec![a.clone(), zeros(&b, &a)], 0);
+    let second = Tensor::cat(vec![zeros(&a, &b), b], 0);
+    vec![first, second]
+}
+
+/// The values of all shards combined, for every shard on its own device; their devices are joined.
+pub(super) fn combine<const D: usize>(
+    values: Vec<Tensor<D>>,
+    reduction: Reduction,
+) -> Vec<Tensor<D>> {
+    let devices: Vec<Device> = values.iter().map(Tensor::device).collect();
+    let places = distinct(&devices);
+    let dims = values[0].dims();
+    let parts: Vec<Tensor<1>> = places
+        .iter()
+        .map(|device| {
+            let here = values.iter().filter(|value| value.device() == *device).cloned();
+            let here = here.reduce(|a, b| reduction.combine(a, b));
+            here.expect("every device holds a shard").flatten(0, D - 1)
+        })
+        .collect();
+    let totals = match reduction {
+        Reduction::Sum => sums(parts),
+        Reduction::Max | Reduction::Min => extremes(parts, reduction),
+    };
+    let total = |device: &Device| {
+        let place = places.iter().position(|place| place == device);
+        totals[place.expect("it is one of the places")].clone().reshape(dims)
+    };
+    devices.iter().map(total).collect()
+}
+
+/// A row for every device, filled by a sum; then each device has them all.
+fn extremes(parts: Vec<Tensor<1>>, reduction: Reduction) -> Vec<Tensor<1>> {
+    let (rows, values) = (parts.len(), parts[0].dims()[0]);
+    let table = |(row, part): (usize, Tensor<1>)| {
+        let zeros =
+            |rows: usize| Tensor::<1>::zeros([rows * values], (&part.device(), part.dtype()));
+        let around =
+            [(row > 0).then(|| zeros(row)), (row + 1 < rows).then(|| zeros(rows - 1 - row))];
+        let [before, after] = around;
+        Tensor::cat([before, Some(part.clone()), after].into_iter().flatten().collect(), 0)
+    };
+    let tables = sums(parts.into_iter().enumerate().map(table).collect());
+    let extreme = |table: Tensor<1>| {
+        let rows = (0..rows).map(|row| table.clone().narrow(0, row * values, values));
+        rows.reduce(|a, b| reduction.combine(a, b)).expect("there is a device")
+    };
+    tables.into_iter().map(extreme).collect()
+}
