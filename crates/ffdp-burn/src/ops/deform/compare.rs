@@ -92,7 +92,7 @@ fn lncc<B: Comparing>(
     options: LnccOptions,
     needs: [bool; 2],
 ) -> Valued<B> {
-    let call = LnccCall { options, weighted: weights.is_some(), factor: 1.0 };
+    let call = LnccCall { options, weighted: weights.is_some() };
     // Bound, but not read where there are no weights.
     let weights = weights.unwrap_or_else(|| fixed.clone());
     let (sum, to_moved, to_fixed) = B::lncc_3d_with_gradient(moved, fixed, weights, call, needs);

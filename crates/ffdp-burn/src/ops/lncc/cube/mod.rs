@@ -16,10 +16,7 @@ use crate::ops::launch::{address, assert_f32, buffer, empty, extent, sum_rows};
 
 mod centre;
 mod gradient;
-mod held;
 mod plan;
-mod ring;
-mod scaled;
 mod sums;
 mod tile;
 mod windows;
@@ -27,12 +24,11 @@ mod windows;
 use centre::centres;
 use gradient::gradient_kernel;
 use plan::{Grid, Plan, SlabLaunch};
-use scaled::scaled;
 use windows::windows_kernel;
 
 /// Voxels per slab of the gamma fields, about: bounds the extra memory (three to five floats
 /// each) while a slab still fills a large GPU.
-const SLAB_VOXELS: usize = 1 << 25;
+const SLAB_VOXELS: usize = 1 << 24;
 
 /// A call, with its operands made contiguous.
 struct Call {
@@ -43,19 +39,18 @@ struct Call {
     /// The centring constants: of every moved volume, then of every fixed one.
     centres: CubeTensor,
     options: LnccOptions,
-    factor: f32,
     plan: Plan,
 }
 
 impl Call {
     fn new([moved, fixed, weights]: [CubeTensor; 3], call: LnccCall, needs: [bool; 2]) -> Self {
-        let LnccCall { options, weighted, factor } = call;
+        let LnccCall { options, weighted } = call;
         assert_f32("lncc", &[&moved, &fixed, &weights]);
         let [moved, fixed] = [moved, fixed].map(into_contiguous);
         let weights = if weighted { into_contiguous(weights) } else { empty(&moved, [4]) };
         let plan = Plan::new(&moved, &options, weighted, needs);
         let centres = centres(&moved, &fixed);
-        Self { moved, fixed, weights, centres, options, factor: factor as f32, plan }
+        Self { moved, fixed, weights, centres, options, plan }
     }
 
     fn size(&self) -> [usize; 3] {
@@ -76,9 +71,8 @@ impl Call {
             _ => ((SLAB_VOXELS / (h * w)).clamp(1, d), radius),
         };
         let ring = thickness + 2 * margin;
-        let [windows_cubes, gradient_cubes] = self.plan.cubes(&self.moved);
-        let grid = |tile, first: usize, last: usize, shift: usize, cubes| {
-            Grid::new(tile, self.size(), first as i32 - shift as i32, last - first, cubes)
+        let grid = |tile, first: usize, last: usize, shift: usize| {
+            Grid::new(tile, self.size(), first as i32 - shift as i32, last - first, &self.moved)
         };
         // Windows of the planes that the gradient of a slab reaches and that are not known yet.
         let slabs: Vec<(Grid, Grid)> = (0..d)
@@ -86,9 +80,8 @@ impl Call {
             .map(|start| {
                 let stop = (start + thickness).min(d);
                 let known = if start == 0 { 0 } else { start + 2 * margin };
-                let windows = self.plan.windows;
-                let windows = grid(windows, known, stop + 2 * margin, margin, windows_cubes);
-                (windows, grid(self.plan.gradient, start, stop, 0, gradient_cubes))
+                let windows = grid(self.plan.windows, known, stop + 2 * margin, margin);
+                (windows, grid(self.plan.gradient, start, stop, 0))
             })
             .collect();
         let per_volume: usize = slabs.iter().map(|(windows, _)| windows.len()).sum();
@@ -110,7 +103,7 @@ impl Call {
                 }
             }
         }
-        (sum_rows(&partials, 1, done, self.factor), to_moved, to_fixed)
+        (sum_rows(&partials, 1, done, 1.0), to_moved, to_fixed)
     }
 
     fn slab(&self, volume: usize, grid: &Grid, ring: usize) -> SlabLaunch {
@@ -120,11 +113,8 @@ impl Call {
             grid.first,
             grid.planes as u32,
             ring as u32,
-            grid.across as u32,
-            grid.total as u32,
-            grid.share as u32,
+            grid.chunk as u32,
             self.options.epsilon as f32,
-            self.factor,
         )
     }
 
@@ -222,12 +212,5 @@ impl LnccOps for CubeBackend {
         needs: [bool; 2],
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
         Call::new([moved, fixed, weights], call, needs).run()
-    }
-
-    fn lncc_3d_scaled(
-        gradient: FloatTensor<Self>,
-        upstream: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        scaled(gradient, upstream)
     }
 }
