@@ -60,7 +60,9 @@ fn train(arguments: &Arguments) -> Result<()> {
     run.prepare()?;
     eprintln!("{}", dataset.summary());
     if arguments.device != "cpu" {
-        eprintln!("the first step takes minutes: Burn tunes its matrix products for this GPU");
+        eprintln!(
+            "the first step compiles the kernels, about half a minute on a GPU that has not seen them"
+        );
     }
     // Burn's `Learner`, with a journal, checkpoints and pictures in the folder of the run.
     let trained = ffdp_train::train(&run, &dataset, &device)?;

@@ -40,7 +40,9 @@ pub struct TrainCommand {
 pub fn run_command(request: &TrainCommand) -> Outcome<()> {
     let device = request.device.open()?;
     if request.device != DeviceChoice::Cpu {
-        eprintln!("the first step takes minutes: Burn tunes its matrix products for this GPU");
+        eprintln!(
+            "the first step compiles the kernels, about half a minute on a GPU that has not seen them"
+        );
     }
     let finished = run(&request.arguments, &device)?;
     eprintln!("report.html, metrics and checkpoints are in {}", request.arguments.out.display());

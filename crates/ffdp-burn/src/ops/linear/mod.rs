@@ -15,6 +15,7 @@
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
+#[cfg(feature = "cube")]
 use burn::tensor::Shape;
 
 mod autodiff;
@@ -68,14 +69,17 @@ pub trait LinearOps: Backend {
     ) -> (FloatTensor<Self>, FloatTensor<Self>);
 }
 
+#[cfg(feature = "cube")]
 fn product_shape(x: &Shape, weight: &Shape) -> Shape {
     Shape::from([x[0], weight[1]])
 }
 
+#[cfg(feature = "cube")]
 fn rows_shape(grad: &Shape, weight: &Shape) -> Shape {
     Shape::from([grad[0], weight[0]])
 }
 
+#[cfg(feature = "cube")]
 fn weight_shape(x: &Shape, grad: &Shape) -> Shape {
     Shape::from([x[1], grad[1]])
 }
