@@ -60,6 +60,7 @@ impl From<VoxelMorphConfig> for NetworkConfig {
 
 /// A network that deforms.
 #[derive(Module, Debug)]
+#[allow(clippy::large_enum_variant)] // a program has one, and its weights lie elsewhere
 pub enum Deformation {
     /// TransMorph.
     TransMorph(TransMorph),

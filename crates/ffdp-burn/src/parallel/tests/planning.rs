@@ -42,7 +42,7 @@ fn buffers_are_counted_by_hand() {
             };
             planes * 100 * (4 + 4 + 12 + 24) + rest
         };
-        let best = (1..=planes).filter(|each| planes % each == 0).map(bytes).min();
+        let best = (1..=planes).filter(|each| planes.is_multiple_of(*each)).map(bytes).min();
         assert_eq!(Some(needed_bytes), best, "{devices} devices");
     }
 }
