@@ -37,6 +37,13 @@ impl DeviceChoice {
         let device = match self {
             Self::Cpu => Device::flex(),
             #[cfg(feature = "cuda")]
+            Self::Cuda(_) if !has_cuda_driver() => {
+                return Err(Failure::user(
+                    format!("the device {self} could not be opened: there is no CUDA driver"),
+                    "install NVIDIA's driver, or use --device cpu",
+                ));
+            }
+            #[cfg(feature = "cuda")]
             Self::Cuda(index) => Device::cuda(index),
             #[cfg(feature = "wgpu")]
             Self::Wgpu => Device::wgpu(Default::default()),
@@ -59,8 +66,7 @@ impl DeviceChoice {
     pub fn free_memory_bytes(self) -> Option<u64> {
         #[cfg(feature = "cuda")]
         if let Self::Cuda(index) = self {
-            // As in `open`: a missing driver is a panic.
-            return catch_unwind(|| free_memory_of_cuda(index)).ok().flatten();
+            return free_memory_of_cuda(index);
         }
         None
     }
@@ -69,9 +75,19 @@ impl DeviceChoice {
 /// The context is CubeCL's as well, and held no longer than the question takes.
 #[cfg(feature = "cuda")]
 fn free_memory_of_cuda(index: usize) -> Option<u64> {
+    if !has_cuda_driver() {
+        return None;
+    }
     let context = cudarc::driver::CudaContext::new(index).ok()?;
     let (free, _) = context.mem_get_info().ok()?;
     Some(free as u64)
+}
+
+/// Whether there is a library of a CUDA driver: without, the first call of it panics.
+#[cfg(feature = "cuda")]
+fn has_cuda_driver() -> bool {
+    // SAFETY: it only tries to load the library.
+    unsafe { cudarc::driver::sys::is_culib_present() }
 }
 
 impl fmt::Display for DeviceChoice {

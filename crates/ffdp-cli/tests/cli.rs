@@ -4,6 +4,8 @@
 mod linear;
 #[path = "cli/outputs.rs"]
 mod outputs;
+#[path = "cli/planes.rs"]
+mod planes;
 #[path = "cli/reject.rs"]
 mod reject;
 #[path = "cli/resume.rs"]

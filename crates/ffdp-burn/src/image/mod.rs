@@ -20,5 +20,6 @@ mod tests;
 pub use geometry::{Geometry, SAME_GRID_TOLERANCE_VOXELS, SPACING_LIMITS_MM};
 pub use index_space::{index_affine, index_linear};
 pub use labels::LabelMap;
+pub(crate) use ranks::Ranks;
 pub use space::{Affine, MAX_CONDITION, Matrix3, Physical, Voxel};
 pub use volume::Volume;

@@ -9,7 +9,7 @@ const BUCKETS: usize = 1 << 16;
 const PART: usize = 1 << 20;
 
 /// The finite values of a slice, counted in buckets that follow their order.
-pub(super) struct Ranks<'a> {
+pub(crate) struct Ranks<'a> {
     values: &'a [f32],
     counts: Vec<usize>,
 }

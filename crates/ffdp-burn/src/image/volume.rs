@@ -50,7 +50,9 @@ impl Volume {
     /// # Errors
     /// [`Error::NonFinite`] with the counts and the first index.
     pub fn check_finite(&self, what: &str) -> Result<()> {
-        let Some(first) = self.data.iter().position(|v| !v.is_finite()) else { return Ok(()) };
+        let Some(first) = self.data.par_iter().position_first(|v| !v.is_finite()) else {
+            return Ok(());
+        };
         let nan = self.data[first..].iter().filter(|v| v.is_nan()).count();
         let infinite = self.data[first..].iter().filter(|v| v.is_infinite()).count();
         let first = self.geometry.index_of(first);
@@ -69,9 +71,8 @@ impl Volume {
 
     /// Smallest and largest finite voxel, `None` when there is none.
     pub fn min_max(&self) -> Option<(f32, f32)> {
-        let mut finite = self.data.iter().copied().filter(|v| v.is_finite());
-        let first = finite.next()?;
-        Some(finite.fold((first, first), |(low, high), v| (low.min(v), high.max(v))))
+        let finite = self.data.par_iter().filter(|v| v.is_finite()).map(|&v| (v, v));
+        finite.reduce_with(|(low, high), (a, b)| (low.min(a), high.max(b)))
     }
 
     /// Percentiles of the finite voxels, each in 0..=100, with linear interpolation between ranks

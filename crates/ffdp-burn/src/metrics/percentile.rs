@@ -1,5 +1,26 @@
 //! Order statistics.
 
+use crate::image::Ranks;
+
+/// As [`percentiles`] of many values, on all cores and in place.
+pub(super) fn percentiles_of<const K: usize>(values: &[f32], percents: [f64; K]) -> [f64; K] {
+    let ranks = Ranks::of(values);
+    // Ranks are those of finite values alone.
+    if values.is_empty() || ranks.count() < values.len() {
+        return percentiles(&mut values.to_vec(), percents);
+    }
+    let last = values.len() - 1;
+    percents.map(|percent| {
+        let rank = percent / 100.0 * last as f64;
+        let low = rank as usize;
+        let below = f64::from(ranks.value(low));
+        if rank == low as f64 {
+            return below;
+        }
+        below + rank.fract() * (f64::from(ranks.value(low + 1)) - below)
+    })
+}
+
 /// Percentiles of unordered values, which are reordered in passing: linear interpolation between
 /// ranks, numpy's default. `percents` must ascend; NaN counts as larger than everything; NaN
 /// throughout when there are no values.
@@ -42,5 +63,20 @@ mod tests {
         assert!((low - 1.01).abs() < 1e-12 && middle == 1.5);
         assert_eq!(percentiles(&mut [7.0], [0.0, 33.0, 100.0]), [7.0; 3]);
         assert!(percentiles(&mut [0f64; 0], [50.0])[0].is_nan());
+    }
+
+    #[test]
+    fn many_values_have_the_percentiles_of_few() {
+        let values: Vec<f32> = (0..5000).map(|i| ((i * 7919) % 5003) as f32 - 2000.5).collect();
+        let percents = [0.0, 0.3, 1.0, 50.0, 99.0, 100.0];
+        let odd = |value: f32| {
+            let mut values = values.clone();
+            values[17] = value;
+            values
+        };
+        for values in [values.clone(), odd(f32::NAN), odd(f32::INFINITY), odd(-0.0), Vec::new()] {
+            let expected = percentiles(&mut values.clone(), percents).map(f64::to_bits);
+            assert_eq!(percentiles_of(&values, percents).map(f64::to_bits), expected);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! What must hold before a registration starts, and the images as it compares them.
 
 use burn::tensor::{Device, Tensor};
+use rayon::prelude::*;
 
 use super::histogram::matched;
 use super::problem::Problem;
@@ -55,8 +56,11 @@ pub(super) fn prepare(
     }
     let percentiles = settings.intensity_percentiles;
     let scaled = |name, channels, mask| scaled_channels(name, channels, mask, percentiles);
-    let fixed = scaled("the fixed image", &fixed, fixed_mask)?;
-    let mut moving = scaled("the moving image", &moving, moving_mask)?;
+    let (fixed, moving) = rayon::join(
+        || scaled("the fixed image", &fixed, fixed_mask),
+        || scaled("the moving image", &moving, moving_mask),
+    );
+    let (fixed, mut moving) = (fixed?, moving?);
     if settings.match_histograms {
         for (moving, fixed) in moving.iter_mut().zip(&fixed) {
             *moving = matched((moving, moving_mask), (fixed, fixed_mask))?;
@@ -180,15 +184,13 @@ fn scaled(
     mask: Option<&Volume>,
     percentiles: [f64; 2],
 ) -> Result<Volume> {
-    let counted = match mask {
-        None => volume.clone(),
-        // Percentiles and extremes pass over what is not finite.
-        Some(mask) => {
-            let pairs = volume.data.iter().zip(&mask.data);
-            let data = pairs.map(|(&v, &weight)| if weight > 0.0 { v } else { f32::NAN });
-            Volume { data: data.collect(), geometry: volume.geometry.clone() }
-        }
-    };
+    // Percentiles and extremes pass over what is not finite.
+    let counted = mask.map(|mask| {
+        let pairs = volume.data.par_iter().zip(&mask.data);
+        let data = pairs.map(|(&v, &weight)| if weight > 0.0 { v } else { f32::NAN });
+        Volume { data: data.collect(), geometry: volume.geometry.clone() }
+    });
+    let counted = counted.as_ref().unwrap_or(volume);
     let (min, max) = counted.min_max().unwrap_or_default();
     if min == max {
         let (place, fix) = match mask {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ffdp_burn::image::{LabelMap, Volume};
+use ffdp_burn::image::{Geometry, LabelMap, Volume};
 use ffdp_burn::io::nifti::{header, read_labels, read_volume, read_volume_at};
 use ffdp_burn::io::{LandmarkSpace, read_landmarks};
 
@@ -113,11 +113,11 @@ pub fn settle_nan(volume: &mut Volume, name: &str, policy: NanPolicy) -> Outcome
     Ok((count > 0).then(|| format!("{name}: {count} NaN or infinite voxels were set to 0")))
 }
 
-/// The labels of a file, which must lie on the grid of `image`.
-pub fn labels_on(path: &Path, image: &Volume, image_path: &Path) -> Outcome<LabelMap> {
+/// The labels of a file, which must lie on the grid of an image.
+pub fn labels_on(path: &Path, grid: &Geometry, image_path: &Path) -> Outcome<LabelMap> {
     let labels = read_labels(path)?;
     let what = format!("{} (labels of {})", path.display(), image_path.display());
-    image.geometry.check_same_grid(&labels.geometry, &what)?;
+    grid.check_same_grid(&labels.geometry, &what)?;
     if labels.ids().is_empty() {
         return Err(Failure::user(
             format!("{}: the label map holds no label but background (0)", path.display()),

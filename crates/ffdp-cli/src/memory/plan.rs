@@ -131,12 +131,12 @@ impl Plan {
         }
     }
 
-    /// Of a run that is not cut into shards.
+    /// Of a run that is not cut into shards, with so much memory of the device free, if it says.
     ///
     /// # Errors
     /// When the memory of the device is too small, with what to change.
-    pub fn check_device_memory(&self) -> Outcome<()> {
-        match (self.device_peak_bytes, self.device_available_bytes) {
+    pub fn check_device_memory(&self, available_bytes: Option<u64>) -> Outcome<()> {
+        match (self.device_peak_bytes, available_bytes) {
             (Some(needed_bytes), Some(available_bytes)) if needed_bytes > available_bytes => {
                 let gb = available_bytes as f64 / 1e9;
                 let percent = 100.0 * (available_bytes as f64 / needed_bytes as f64);
@@ -208,7 +208,7 @@ impl Plan {
         if self.check_memory().is_err() {
             text.push_str("this does not fit: crop or resample the fixed image\n");
         }
-        if self.check_device_memory().is_err() {
+        if self.check_device_memory(self.device_available_bytes).is_err() {
             text.push_str(
                 "this does not fit into the device: give --device-memory, or crop or resample the \
                  fixed image\n",
@@ -255,11 +255,10 @@ mod tests {
     fn what_does_not_fit_is_refused_with_both_numbers_and_a_way_out() {
         let plan = plan();
         let needed = plan.device_peak_bytes.expect("it is no CPU");
-        let with = |device_available_bytes| Plan { device_available_bytes, ..self::plan() };
-        with(Some(needed)).check_device_memory().expect("it just fits");
-        with(None).check_device_memory().expect("nobody knows");
-        let small = with(Some(needed / 4));
-        let text = message(small.check_device_memory());
+        plan.check_device_memory(Some(needed)).expect("it just fits");
+        plan.check_device_memory(None).expect("nobody knows");
+        let text = message(plan.check_device_memory(Some(needed / 4)));
+        let small = Plan { device_available_bytes: Some(needed / 4), ..self::plan() };
         let numbers = [needed.to_string(), (needed / 4).to_string()];
         for word in ["--device-memory", "25 %", "device", &numbers[0], &numbers[1]] {
             assert!(text.contains(word), "no {word:?} in {text}");

@@ -5,7 +5,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html as markup};
 use super::measures::Measures;
 use super::pictures;
 use super::sections;
-use super::slices::{Pictures, Slices};
+use super::slices::Pictures;
 use crate::failure::Outcome;
 use ffdp_burn::register::Outcome as Worth;
 
@@ -14,9 +14,8 @@ const STYLE: &str = include_str!("style.css");
 /// The page.
 ///
 /// # Errors
-/// An image without a finite voxel.
-pub fn html(measures: &Measures, slices: &Slices) -> Outcome<String> {
-    let pictures = Pictures::draw(slices)?;
+/// A picture that cannot be compressed: a defect.
+pub fn html(measures: &Measures, pictures: &Pictures) -> Outcome<String> {
     let title = format!("{} to {}", name(&measures.moving.path), name(&measures.fixed.path));
     let page = markup! {
         (DOCTYPE)
@@ -32,7 +31,7 @@ pub fn html(measures: &Measures, slices: &Slices) -> Outcome<String> {
                     (heading(measures, &title))
                     (sections::headlines(measures))
                     (warnings(measures))
-                    (pictures::figures(&pictures)?)
+                    (pictures::figures(pictures)?)
                     (sections::measures(measures))
                     (sections::overlap(measures))
                     (sections::convergence(measures))

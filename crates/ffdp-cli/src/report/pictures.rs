@@ -1,6 +1,7 @@
 //! The slices as figures: one row per plane, one column per view.
 
 use maud::{Markup, PreEscaped, html};
+use rayon::prelude::*;
 
 use super::colours::{FOLD, diverging};
 use super::slices::{Pictures, View};
@@ -65,12 +66,17 @@ fn figure(
     views: &[(View, &str)],
     caption: Markup,
 ) -> Outcome<Markup> {
+    // Compressing takes the time.
+    let shown: Vec<_> =
+        (0..PLANES.len()).flat_map(|plane| views.iter().map(move |(view, _)| (plane, *view))).collect();
+    let urls = shown.par_iter().map(|&(plane, view)| pictures.get(plane, view).data_url());
+    let mut urls = urls.collect::<Outcome<Vec<String>>>()?.into_iter();
     let mut rows = Vec::with_capacity(PLANES.len());
     for (index, (plane, directions)) in PLANES.into_iter().enumerate() {
         let mut cells = Vec::with_capacity(views.len());
         for &(view, name) in views {
             let canvas = pictures.get(index, view);
-            let url = canvas.data_url()?;
+            let url = urls.next().expect("one for every view of every plane");
             let alt = format!("{title}: {name}, {plane} plane");
             let (width, height) = (canvas.width, canvas.height);
             let light = view == View::LogJacobian;

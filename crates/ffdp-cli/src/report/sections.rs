@@ -298,9 +298,10 @@ pub fn run(measures: &Measures) -> Outcome<Markup> {
                     (run.device) ", " (run.threads) " CPU threads"
                 } }
                 tr { th scope="row" { "time" } td {
-                    (format!("{:.2} s: read {:.2}, register {:.2}, measure {:.2}, write {:.2}",
-                             seconds.total, seconds.read, seconds.register, seconds.measure,
-                             seconds.write))
+                    (format!("{:.2} s: read {:.2} (beside it, start of the device {:.2}), register \
+                              {:.2} (of which iterations {:.2}), measure and write {:.2}",
+                             seconds.total, seconds.read, seconds.start, seconds.register,
+                             seconds.iterations, seconds.results))
                 } }
                 tr { th scope="row" { "memory at the peak" } td { (memory) } }
                 tr { th scope="row" { "affine map" } td { pre { (affine) } } }

@@ -4,6 +4,7 @@
 //! is the patient's right (axial, coronal) or front (sagittal); up is the front (axial) or the head.
 
 use ffdp_burn::image::{Affine, Geometry, Physical, Volume, Voxel};
+use rayon::prelude::*;
 
 use super::canvas::Canvas;
 use super::colours::{FOLD, GRID, Rgb, diverging, gray, heat};
@@ -64,7 +65,10 @@ impl Pictures {
     /// An image without a finite voxel.
     pub fn draw(slices: &Slices) -> Outcome<Self> {
         let scene = Scene::new(slices)?;
-        let planes = PLANES.map(|plane| scene.plane(plane));
+        let mut planes: [Option<[Canvas; VIEWS]>; 3] = [const { None }; 3];
+        let drawn = planes.par_iter_mut().zip(PLANES);
+        drawn.for_each(|(canvases, plane)| *canvases = Some(scene.plane(plane)));
+        let planes = planes.map(|canvases| canvases.expect("every plane was drawn"));
         Ok(Self { planes, log_jacobian_range: scene.log_jacobian_range })
     }
 
@@ -111,20 +115,17 @@ impl Window {
 }
 
 /// The range of colours for the 1st and 99th percentile of ln det J, folds left out.
-fn log_jacobian_range(determinants: &[f32]) -> f64 {
-    let mut logs: Vec<f64> = determinants
-        .iter()
-        .filter(|det| **det > 0.0)
-        .map(|det| f64::from(det.ln().abs()))
-        .collect();
+fn log_jacobian_range(determinants: &[f32], geometry: &Geometry) -> Outcome<f64> {
+    let length = |&det: &f32| if det > 0.0 { det.ln().abs() } else { f32::NAN };
+    let data: Vec<f32> = determinants.par_iter().map(length).collect();
     let [least, most] = LOG_JACOBIAN_RANGE;
-    if logs.is_empty() {
-        return least;
+    if !data.par_iter().any(|length| length.is_finite()) {
+        return Ok(least);
     }
-    let at = (0.98 * (logs.len() - 1) as f64) as usize;
-    let (_, range, _) = logs.select_nth_unstable_by(at, f64::total_cmp);
+    // Percentiles pass over what is not finite.
+    let [range] = Volume::new(data, geometry.clone())?.percentiles([98.0])?;
     // To one digit after the point, so that the legend is readable.
-    ((*range * 10.0).ceil() / 10.0).clamp(least, most)
+    Ok(((f64::from(range) * 10.0).ceil() / 10.0).clamp(least, most))
 }
 
 impl<'a> Scene<'a> {
@@ -143,7 +144,7 @@ impl<'a> Scene<'a> {
             mesh_mm: longest / MESHES,
             fixed_window,
             moving_window: Window::of(slices.before)?,
-            log_jacobian_range: log_jacobian_range(slices.determinants),
+            log_jacobian_range: log_jacobian_range(slices.determinants, geometry)?,
         })
     }
 

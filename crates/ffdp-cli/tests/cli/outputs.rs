@@ -100,7 +100,7 @@ fn the_measures_have_what_a_user_is_promised() {
         "/stages/0/levels/1/losses/0",
         "/stages/0/levels/1/seconds",
         "/stages/0/loss_after",
-        "/seconds/write",
+        "/seconds/results",
         "/affine/0/0",
         "/threads",
         "/dice/inverse_volume_mean/after",

@@ -7,7 +7,7 @@ mod tests;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::percentile::percentiles;
+use super::percentile::percentiles_of;
 use crate::Result;
 use sides::{Field, is_fold};
 
@@ -100,14 +100,14 @@ pub fn jacobian_determinants(
 pub fn jacobian(displacement: &[f32], size: [usize; 3]) -> Result<JacobianReport> {
     let field = Field::new(displacement, size)?;
     let one_sided =
-        |difference| distribution(field.map(|sides| (sides.determinant(difference), false)).0);
+        |difference| distribution(&field.map(|sides| (sides.determinant(difference), false)).0);
     let (forward, backward) = (one_sided(Difference::Forward), one_sided(Difference::Backward));
     let (central, Regularity { true_folds, true_fold_fraction, sd_log }) = central(&field, size);
     let sd_log_learn2reg = inner_deviation(&central, size, |det| (det + 3.0).clamp(1e-9, 1e9).ln());
     Ok(JacobianReport {
         forward,
         backward,
-        central: distribution(central),
+        central: distribution(&central),
         true_folds,
         true_fold_fraction,
         sd_log,
@@ -116,7 +116,7 @@ pub fn jacobian(displacement: &[f32], size: [usize; 3]) -> Result<JacobianReport
 }
 
 /// Folds and spread alone, in one pass over the displacement and without the percentiles of
-/// [`jacobian()`], which one thread selects. Arguments and memory as there.
+/// [`jacobian()`]. Arguments and memory as there.
 ///
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) when the field is not of that size.
@@ -135,10 +135,10 @@ fn central(field: &Field, size: [usize; 3]) -> (Vec<f32>, Regularity) {
     (central, Regularity { true_folds, true_fold_fraction, sd_log })
 }
 
-fn distribution(mut determinants: Vec<f32>) -> JacobianDistribution {
+fn distribution(determinants: &[f32]) -> JacobianDistribution {
     let count = determinants.len();
-    let folds = determinants.iter().filter(|&&det| is_fold(det)).count() as u64;
-    let [min, p1, p50, p99, max] = percentiles(&mut determinants, [0.0, 1.0, 50.0, 99.0, 100.0]);
+    let folds = determinants.par_iter().filter(|&&det| is_fold(det)).count() as u64;
+    let [min, p1, p50, p99, max] = percentiles_of(determinants, [0.0, 1.0, 50.0, 99.0, 100.0]);
     JacobianDistribution {
         min,
         p1,

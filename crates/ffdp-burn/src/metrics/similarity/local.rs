@@ -19,8 +19,8 @@ const SSIM_K: [f64; 2] = [0.01, 0.03];
 /// Mean of the squared local correlation `A^2 / (B C)`, 0..1, over cubic windows.
 ///
 /// A is the covariance, B and C the variances of `fixed` and `moved` in the window of `window`^3
-/// voxels around each voxel, zero-padded at the border. No epsilon: a window in which either
-/// image is flat scores 0. With a `mask`, only its voxels are averaged (windows still reach
+/// voxels around each voxel, zero-padded at the border; `window`^2 in an image of one plane. No epsilon: a
+/// window in which either image is flat scores 0. With a `mask`, only its voxels are averaged (windows still reach
 /// beyond it); NaN when it is empty. `size` is (x, y, z).
 ///
 /// # Errors

@@ -119,3 +119,13 @@ fn flat_images_score_zero_and_never_nan() {
     assert!(local_ncc(&f, &flat, SIZE, 4, None).is_err());
     assert!(local_ncc(&f, &flat[1..], SIZE, 3, None).is_err());
 }
+
+#[test]
+fn a_plane_is_as_the_middle_of_equal_planes() {
+    let count = SIZE[0] * SIZE[1];
+    let [f, m] = [1, 2].map(|seed| image(seed)[..count].to_vec());
+    let plane = local_ncc(&f, &m, [SIZE[0], SIZE[1], 1], 7, None).expect("valid");
+    let middle: Vec<bool> = (0..COUNT).map(|i| i / count == 3).collect();
+    let stack = local_ncc(&f.repeat(7), &m.repeat(7), SIZE, 7, Some(&middle)).expect("valid");
+    assert!((plane - stack).abs() < ROUNDING, "{plane} {stack}");
+}

@@ -106,11 +106,13 @@ impl Windows<'_> {
         }
     }
 
-    /// The weights of the window around `center` with the positions in `0..count` they belong to.
+    /// The weights of the window around `center` with the positions in `0..count` they belong to. Along
+    /// an axis of one voxel there is no window: a plane has no zeros before and behind it.
     fn taps(&self, center: usize, count: usize) -> impl Iterator<Item = (f64, usize)> {
         let radius = self.weights.len() / 2;
         let first = radius.saturating_sub(center);
         let last = self.weights.len().min(count + radius - center);
-        (first..last).map(move |k| (self.weights[k], center + k - radius))
+        let weight = move |k: usize| if count == 1 { 1.0 } else { self.weights[k] };
+        (first..last).map(move |k| (weight(k), center + k - radius))
     }
 }

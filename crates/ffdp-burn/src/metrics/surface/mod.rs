@@ -12,7 +12,8 @@
 //! HD90 cum. = max  (d_1 + .. + d_k) / k,  k = floor(0.9 N)             (FFDP paper, K.2)
 //! ASSD      = sum over both directions of a_i d_i / sum over both of a_i
 //! ```
-//! Memory, for one label at a time: 6 bytes for each voxel of the box around it in both maps.
+//! Memory, for as many labels at a time as there are threads: 6 bytes for each voxel of the box around
+//! it in both maps.
 
 mod boxes;
 mod codes;
@@ -21,6 +22,7 @@ mod surfel;
 #[cfg(test)]
 mod tests;
 
+use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::image::{Geometry, LabelMap};
@@ -99,7 +101,7 @@ pub fn surface_distances(
         [Some(&a), Some(&b)] => pair.measure(id, a.union(b)),
         _ => LabelSurface::constant(id, f64::NAN),
     };
-    Ok(ids.iter().map(score).collect())
+    Ok(ids.par_iter().map(score).collect())
 }
 
 impl LabelSurface {

@@ -104,28 +104,10 @@ fn affine(spacing_mm: f64) -> Settings {
     settings
 }
 
-/// The same with one iteration a level.
-pub fn shortened(settings: &Settings) -> Settings {
-    let mut settings = settings.clone();
-    for stage in &mut settings.stages {
-        let levels = match stage {
-            Stage::Moments(moments) => {
-                moments.refinement = 1;
-                continue;
-            }
-            Stage::Rigid(linear) | Stage::Affine(linear) => &mut linear.levels,
-            Stage::Greedy(greedy) => &mut greedy.levels,
-            Stage::Syn(syn) => &mut syn.levels,
-            Stage::Svf(svf) => &mut svf.levels,
-        };
-        levels.iter_mut().for_each(|level| level.iterations = 1);
-    }
-    settings
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::register::shortened;
 
     #[test]
     fn levels_are_those_of_the_paper_down_to_the_image() {

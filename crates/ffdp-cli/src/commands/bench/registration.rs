@@ -13,11 +13,12 @@ use ffdp_burn::register::{Observer, Problem, Registration, Settings, Silent, reg
 use ffdp_burn::transform::Composite;
 
 use super::cost::{Cost, Meter, measured};
-use super::method::{Method, shortened};
+use super::method::Method;
 use super::pairs::{self, Pair};
 use super::results::{Key, Results, Row};
 use super::scores::{Images, Scores};
 use super::{plots, tables};
+use crate::commands::register::shortened;
 use crate::device::DeviceChoice;
 use crate::failure::Outcome;
 use crate::memory::{Plan, Sizes};
@@ -40,7 +41,7 @@ Written to the output folder:
   tables.md                 means over the pairs: accuracy, efficiency, definitions
   accuracy_over_time.svg    and accuracy_over_memory.svg
 
-On a GPU each method is run for one iteration a level before it is timed, so that no kernel is compiled \
+On a GPU each method is run for two iterations a level before it is timed, so that no kernel is compiled \
 in the measured time.";
 
 /// `ffdp bench registration`.

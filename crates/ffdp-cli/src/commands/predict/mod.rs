@@ -162,7 +162,7 @@ fn read(request: &PredictArguments, files: &Files, printer: Printer) -> Outcome<
     let (fixed_image, moving_image) =
         (image(fixed, reading, printer)?, image(moving, reading, printer)?);
     let of = |labels: &Option<PathBuf>, image: &Volume, path: &Path| {
-        labels.as_ref().map(|labels| labels_on(labels, image, path)).transpose()
+        labels.as_ref().map(|labels| labels_on(labels, &image.geometry, path)).transpose()
     };
     Ok(Inputs {
         fixed_labels: of(fixed_labels, &fixed_image, fixed)?,

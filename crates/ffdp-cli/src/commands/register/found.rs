@@ -5,12 +5,12 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use ffdp_burn::Error;
-use ffdp_burn::image::{LabelMap, Volume};
+use ffdp_burn::image::{Affine, LabelMap, Physical, Volume};
 use ffdp_burn::io::nifti::{write_displacement, write_labels, write_volume};
 use ffdp_burn::io::{write_affine, write_atomically};
 use ffdp_burn::metrics::{TargetRegistrationError, tre_of_mapped};
 use ffdp_burn::ops::{Interpolation, jacobian};
-use ffdp_burn::register::{Registration, Settings};
+use ffdp_burn::register::{Outcome as Worth, Registration, Settings, StageReport};
 use ffdp_burn::transform::{Composite, Displacement, RoundTrip, Step};
 
 use super::args::RegisterArguments;
@@ -22,9 +22,16 @@ use crate::report::measures::{
 };
 use crate::report::slices::Slices;
 
-/// The result with everything that is written or measured.
+/// The result on the host, with everything that is written or measured.
 pub struct Found {
-    pub result: Registration,
+    affine: Affine<Physical, Physical>,
+    /// The moving image on the fixed grid.
+    warped: Volume,
+    outcome: Worth,
+    stages: Vec<StageReport>,
+    loss: BeforeAfter<f64>,
+    /// Whether there is more than an affine map.
+    deforms: bool,
     /// The moving image on the fixed grid as it was placed at the start.
     before: Volume,
     labels_before: Option<LabelMap>,
@@ -35,13 +42,13 @@ pub struct Found {
     displacement_mm: Vec<f32>,
     /// det J by central differences, `[D, H, W]`.
     determinants: Vec<f32>,
-    /// The opposite of the displacement, on the same grid, and its error.
-    inverse: Option<(Displacement, RoundTrip)>,
+    /// The opposite of the displacement, `[3, D, H, W]` in voxels of the same grid, and its error.
+    inverse: Option<(Vec<f32>, RoundTrip)>,
     landmarks: Option<TargetRegistrationError>,
 }
 
 impl Found {
-    /// Reads the result back from the device.
+    /// Does the rest of what is done on the device, and reads everything back.
     pub fn of(
         request: &RegisterArguments,
         inputs: &Inputs,
@@ -74,68 +81,98 @@ impl Found {
             determinants: jacobian(warp.field().clone())
                 .try_into_vec_as::<f32>()
                 .map_err(failed)?,
-            result,
+            affine: result.affine,
+            warped: result.warped,
+            outcome: result.outcome,
+            stages: result.stages,
+            loss: BeforeAfter { before: result.loss_before, after: result.loss_after },
+            deforms: result.warp.is_some(),
         })
     }
 
-    /// Everything that is known about the run but the times.
+    /// Everything that is known about the run but the times. The measures are taken beside each other.
     pub fn measures(
         &self,
         request: &RegisterArguments,
         settings: Settings,
         inputs: &Inputs,
     ) -> Outcome<Measures> {
-        let (fixed, result) = (&inputs.fixed, &self.result);
-        let labels = (&inputs.fixed_labels, &inputs.moving_labels);
-        let dice = match (labels, &self.labels_before, &self.labels_after) {
-            ((Some(fixed), Some(moving)), Some(before), Some(after)) => {
-                Some(Overlap::of(fixed, moving, [before, after])?)
-            }
-            _ => None,
-        };
+        let fixed = &inputs.fixed;
+        let similarity = |moved| Similarity::of(fixed, moved);
+        let ((before, after), (dice, (folds, displacement_mm))) = rayon::join(
+            || rayon::join(|| similarity(&self.before), || similarity(&self.warped)),
+            || {
+                rayon::join(
+                    || self.overlap(inputs),
+                    || {
+                        rayon::join(
+                            || Folds::of(&self.displacement, fixed.geometry.size),
+                            || Lengths::of(&self.displacement_mm),
+                        )
+                    },
+                )
+            },
+        );
+        let folds = folds?;
         let [fixed_hash, moving_hash] = inputs.hashes.clone();
-        let folds = Folds::of(&self.displacement, fixed.geometry.size)?;
         let warnings = inputs.warnings.iter().cloned().chain(folds.advice()).collect();
         Ok(Measures {
             run: Run::here(&request.mesh),
             fixed: Input::of(&request.fixed, fixed_hash, fixed),
             moving: Input::of(&request.moving, moving_hash, &inputs.moving),
-            outcome: result.outcome,
-            advice: result.outcome.advice(),
+            outcome: self.outcome,
+            advice: self.outcome.advice(),
             warnings,
-            loss: BeforeAfter { before: result.loss_before, after: result.loss_after },
-            similarity: BeforeAfter {
-                before: Similarity::of(fixed, &self.before)?,
-                after: Similarity::of(fixed, &result.warped)?,
-            },
+            loss: self.loss,
+            similarity: BeforeAfter { before: before?, after: after? },
             folds,
-            displacement_mm: Lengths::of(&self.displacement_mm),
-            affine: *result.affine.rows(),
-            dice,
+            displacement_mm,
+            affine: *self.affine.rows(),
+            dice: dice?,
             inverse: self.inverse.as_ref().map(|(_, error)| *error),
             landmarks_mm: self.landmarks.clone(),
-            stages: result.stages.clone(),
+            stages: self.stages.clone(),
             settings,
             seconds: Seconds::default(),
             peak_memory_bytes: None,
         })
     }
 
-    /// The images, the transform and the labels.
+    fn overlap(&self, inputs: &Inputs) -> ffdp_burn::Result<Option<Overlap>> {
+        let labels = (&inputs.fixed_labels, &inputs.moving_labels);
+        match (labels, &self.labels_before, &self.labels_after) {
+            ((Some(fixed), Some(moving)), Some(before), Some(after)) => {
+                Overlap::of(fixed, moving, [before, after]).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The images, the transform and the labels, beside each other.
     pub fn write(&self, files: &Files, inputs: &Inputs) -> Outcome<()> {
         let geometry = &inputs.fixed.geometry;
-        write_volume(&files.warped, &self.result.warped)?;
-        write_affine(&files.affine, &self.result.affine)?;
-        if self.result.warp.is_some() {
-            write_displacement(&files.warp, &self.displacement, geometry)?;
-        }
-        if let Some((inverse, _)) = &self.inverse {
-            write_displacement(&files.inverse, &inverse.to_vec()?, geometry)?;
-        }
-        if let Some(labels) = &self.labels_after {
-            write_labels(&files.labels, labels)?;
-        }
-        Ok(())
+        let displacement = |path, field: Option<&Vec<f32>>| {
+            field.map_or(Ok(()), |field| write_displacement(path, field, geometry))
+        };
+        let warp = self.deforms.then_some(&self.displacement);
+        let inverse = self.inverse.as_ref().map(|(inverse, _)| inverse);
+        let labels = self.labels_after.as_ref();
+        let ((warped, labels), (warp, inverse)) = rayon::join(
+            || {
+                rayon::join(
+                    || write_volume(&files.warped, &self.warped),
+                    || labels.map_or(Ok(()), |labels| write_labels(&files.labels, labels)),
+                )
+            },
+            || {
+                rayon::join(
+                    || displacement(&files.warp, warp),
+                    || displacement(&files.inverse, inverse),
+                )
+            },
+        );
+        write_affine(&files.affine, &self.affine)?;
+        Ok([warped, labels, warp, inverse].into_iter().collect::<ffdp_burn::Result<()>>()?)
     }
 
     /// What the report shows.
@@ -143,7 +180,7 @@ impl Found {
         Slices {
             fixed: &inputs.fixed,
             before: &self.before,
-            warped: &self.result.warped,
+            warped: &self.warped,
             displacement_mm: &self.displacement_mm,
             determinants: &self.determinants,
         }
@@ -156,7 +193,7 @@ fn inverse(
     result: &Registration,
     wanted: bool,
     device: &Device,
-) -> Outcome<Option<(Displacement, RoundTrip)>> {
+) -> Outcome<Option<(Vec<f32>, RoundTrip)>> {
     let Some(warp) = result.warp.as_ref().filter(|_| wanted) else { return Ok(None) };
     let grid = warp.geometry();
     let forth = Composite::new(vec![Step::Displacement(warp.clone())]);
@@ -166,7 +203,7 @@ fn inverse(
     };
     let back = Composite::new(vec![Step::Displacement(inverse.clone())]);
     let error = forth.round_trip(&back, grid, device)?;
-    Ok(Some((inverse, error)))
+    Ok(Some((inverse.to_vec()?, error)))
 }
 
 /// A text, whole or not at all.

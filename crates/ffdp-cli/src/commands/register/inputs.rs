@@ -1,6 +1,6 @@
 //! What a registration is given.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use burn::tensor::Device;
 use ffdp_burn::image::{Affine, LabelMap, Physical, Volume};
@@ -37,9 +37,11 @@ pub struct Inputs {
 }
 
 impl Inputs {
+    /// Refuses what names and headers tell, before anything is read.
+    ///
     /// # Errors
-    /// When a file cannot be used, or a result would overwrite it.
-    pub fn read(request: &RegisterArguments, files: &Files, printer: Printer) -> Outcome<Self> {
+    /// When a result would overwrite an input, or an image is a label map.
+    pub fn check(request: &RegisterArguments, files: &Files) -> Outcome<()> {
         let RegisterArguments { fixed, moving, fixed_labels, moving_labels, .. } = request;
         let masks = [&request.fixed_mask, &request.moving_mask];
         let optional = [fixed_labels, moving_labels, &request.initial].into_iter().chain(masks);
@@ -56,26 +58,78 @@ impl Inputs {
         if !request.labels_as_images {
             [fixed, moving].into_iter().try_for_each(|path| check_is_no_label_map(path))?;
         }
+        Ok(())
+    }
+
+    /// # Errors
+    /// When a file cannot be used.
+    pub fn read(request: &RegisterArguments, printer: Printer) -> Outcome<Self> {
         let reading = Reading { volume: request.volume, nan_policy: request.nan_policy };
-        let (fixed_image, mut warnings) = image_and_warnings(fixed, reading)?;
-        let (moving_image, more) = image_and_warnings(moving, reading)?;
-        warnings.extend(more);
+        let side = |image, labels, mask| Side::read(image, labels, mask, reading);
+        let RegisterArguments { fixed_labels, moving_labels, .. } = request;
+        let (fixed, moving) = rayon::join(
+            || side(&request.fixed, fixed_labels.as_deref(), request.fixed_mask.as_deref()),
+            || side(&request.moving, moving_labels.as_deref(), request.moving_mask.as_deref()),
+        );
+        let (fixed, moving) = (fixed?, moving?);
+        let warnings = [fixed.warnings, moving.warnings].concat();
         warnings.iter().for_each(|warning| printer.warning(warning));
-        let hash = |mask: &Option<PathBuf>| mask.as_deref().map(sha256).transpose();
-        let on = |labels: &Option<PathBuf>, image: &Volume, path: &Path| {
-            labels.as_ref().map(|labels| labels_on(labels, image, path)).transpose()
-        };
         Ok(Self {
             initial: initial(request)?,
-            landmarks: landmarks_of(request, [&fixed_image, &moving_image])?,
-            fixed_labels: on(fixed_labels, &fixed_image, fixed)?,
-            moving_labels: on(moving_labels, &moving_image, moving)?,
-            fixed_mask: weights(fixed, reading, masks[0].as_deref())?,
-            moving_mask: weights(moving, reading, masks[1].as_deref())?,
-            hashes: [sha256(fixed)?, sha256(moving)?],
-            mask_hashes: [hash(masks[0])?, hash(masks[1])?],
-            fixed: fixed_image,
-            moving: moving_image,
+            landmarks: landmarks_of(request, [&fixed.image, &moving.image])?,
+            fixed: fixed.image,
+            moving: moving.image,
+            fixed_labels: fixed.labels,
+            moving_labels: moving.labels,
+            fixed_mask: fixed.mask,
+            moving_mask: moving.mask,
+            hashes: [fixed.hash, moving.hash],
+            mask_hashes: [fixed.mask_hash, moving.mask_hash],
+            warnings,
+        })
+    }
+}
+
+/// One image with what belongs to it.
+struct Side {
+    image: Volume,
+    labels: Option<LabelMap>,
+    mask: Option<Volume>,
+    hash: String,
+    mask_hash: Option<String>,
+    warnings: Vec<String>,
+}
+
+impl Side {
+    /// Every file on a core of its own: a gzip stream is unpacked by one.
+    fn read(
+        image: &Path,
+        labels: Option<&Path>,
+        mask: Option<&Path>,
+        reading: Reading,
+    ) -> Outcome<Self> {
+        let read_labels = |labels| labels_on(labels, &header(image)?.geometry, image);
+        let ((read, labels), ((mask, mask_hash), hash)) = rayon::join(
+            || {
+                rayon::join(
+                    || image_and_warnings(image, reading),
+                    || labels.map(read_labels).transpose(),
+                )
+            },
+            || {
+                rayon::join(
+                    || (weights(image, reading, mask), mask.map(sha256).transpose()),
+                    || sha256(image),
+                )
+            },
+        );
+        let (image, warnings) = read?;
+        Ok(Self {
+            image,
+            labels: labels?,
+            mask: mask?,
+            hash: hash?,
+            mask_hash: mask_hash?,
             warnings,
         })
     }

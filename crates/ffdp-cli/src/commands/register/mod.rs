@@ -4,7 +4,10 @@ mod args;
 mod files;
 mod found;
 mod inputs;
+mod rehearsal;
 
+use std::panic::resume_unwind;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ffdp_burn::parallel::Mesh;
@@ -15,13 +18,17 @@ pub use self::args::RegisterArguments;
 use self::files::Files;
 use self::found::{Found, write_text};
 use self::inputs::Inputs;
+use self::rehearsal::rehearse;
+pub use self::rehearsal::shortened;
 use crate::checkpoint::{Identity, Keeper};
+use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};
 use crate::journal::{Journal, Opening};
 use crate::memory::{Plan, Sizes, peak_memory_bytes};
 use crate::printer::{Printer, print_to_stdout};
 use crate::progress::ProgressPrinter;
 use crate::report::measures::{Measures, Seconds};
+use crate::report::slices::Pictures;
 use crate::report::{html, summary};
 use crate::settings::to_toml;
 use crate::watch::Watch;
@@ -42,18 +49,26 @@ pub fn run(request: &RegisterArguments) -> Outcome<()> {
         Failure::user(format!("--checkpoint-every must be a time, got {value}"), "use 0 or more")
     })?;
     let files = Files::in_folder(&request.output);
-    let inputs = Inputs::read(request, &files, printer)?;
-    files.prepare()?;
-    let [fixed, moving] = [&inputs.fixed, &inputs.moving].map(|image| image.geometry.clone());
-    let sizes = Sizes { fixed, moving, labels };
+    Inputs::check(request, &files)?;
+    let sizes = Sizes::of_files(&request.fixed, &request.moving, labels)?;
     let plan = Plan::new(&settings, &sizes, request.mesh.first());
+    let ((inputs, read), (opened, opening)) = thread::scope(|scope| {
+        let reading = scope.spawn(|| timed(|| Inputs::read(request, printer)));
+        // Here, because a thread's memory on a device is its own.
+        let opened = timed(|| open(request, &settings, &sizes, &plan));
+        (reading.join().unwrap_or_else(|panic| resume_unwind(panic)), opened)
+    });
+    let inputs = inputs?;
+    files.prepare()?;
     plan.check_memory()?;
     plan.check_disk(&files.folder)?;
-    let mesh = request.mesh.open(&settings, [&sizes.fixed, &sizes.moving])?;
-    if !request.mesh.cuts() {
-        plan.asking(request.mesh.first()).check_device_memory()?;
-    }
-    let mut work = Work { request, printer, settings, files, inputs, mesh, start };
+    let mesh = opened?;
+    let seconds = Seconds { read, start: opening, ..Seconds::default() };
+    let mut work = Work { request, printer, settings, files, inputs, mesh, start, seconds };
+    printer.detail(&format!(
+        "inputs read in {read:.2} s; beside it the device was opened and its kernels compiled in \
+         {opening:.2} s"
+    ));
     printer.detail(&format!(
         "{} on {}, settings {:?}",
         match work.mesh.count() {
@@ -80,6 +95,31 @@ pub fn run(request: &RegisterArguments) -> Outcome<()> {
     print_to_stdout(&if request.json { json(&measures)? } else { summary(&measures) })
 }
 
+/// Opens the device, asks for its memory, and has the kernels compiled.
+fn open(
+    request: &RegisterArguments,
+    settings: &Settings,
+    sizes: &Sizes,
+    plan: &Plan,
+) -> Outcome<Mesh> {
+    let device = request.mesh.first();
+    let mesh = request.mesh.open(settings, [&sizes.fixed, &sizes.moving])?;
+    if !request.mesh.cuts() {
+        plan.check_device_memory(device.free_memory_bytes())?;
+        if device != DeviceChoice::Cpu && plan.check_memory().is_ok() {
+            rehearse(request, settings, sizes, &mesh);
+        }
+    }
+    Ok(mesh)
+}
+
+/// What work gives, and how long it took.
+fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
+    let clock = Instant::now();
+    let done = work();
+    (done, clock.elapsed().as_secs_f64())
+}
+
 /// One registration, everything read.
 struct Work<'a> {
     request: &'a RegisterArguments,
@@ -89,6 +129,8 @@ struct Work<'a> {
     inputs: Inputs,
     mesh: Mesh,
     start: Instant,
+    /// As far as known.
+    seconds: Seconds,
 }
 
 impl Work<'_> {
@@ -139,7 +181,6 @@ impl Work<'_> {
         interval: Duration,
         journal: &mut Journal,
     ) -> Outcome<Measures> {
-        let read = self.start.elapsed().as_secs_f64();
         let identity = self.identity()?;
         write_text(&self.files.settings, &settings_file(&identity.settings))?;
         journal.event(
@@ -152,27 +193,41 @@ impl Work<'_> {
         let keeper = Keeper::new(self.files.checkpoint.clone(), identity, interval, self.printer);
         let stage = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.stages.len());
         let progress = ProgressPrinter::new(self.printer);
-        let clock = Instant::now();
-        let result = self.register(checkpoint, &mut Watch { progress, journal, keeper, stage })?;
-        let register = clock.elapsed().as_secs_f64();
+        let mut watch = Watch { progress, journal, keeper, stage };
+        let (result, register) = timed(|| self.register(checkpoint, &mut watch));
+        let result = result?;
         if let Some(advice) = result.outcome.advice() {
             self.printer.warning(advice);
         }
+        let levels = result.stages.iter().flat_map(|stage| &stage.levels);
+        let iterations = levels.map(|level| level.seconds).sum();
 
-        let clock = Instant::now();
-        let found = Found::of(self.request, &self.inputs, result, self.mesh.device(0))?;
-        let mut measures = found.measures(self.request, self.settings.clone(), &self.inputs)?;
-        let measure = clock.elapsed().as_secs_f64();
-        let clock = Instant::now();
-        found.write(&self.files, &self.inputs)?;
-        let write = clock.elapsed().as_secs_f64();
+        let (results, clock) = timed(|| self.results(result));
+        let (mut measures, pictures) = results?;
         let total = self.start.elapsed().as_secs_f64();
-        measures.seconds = Seconds { read, register, measure, write, total };
+        measures.seconds = Seconds { register, iterations, results: clock, total, ..self.seconds };
         measures.peak_memory_bytes = peak_memory_bytes();
-        write_text(&self.files.report, &html(&measures, &found.slices(&self.inputs))?)?;
+        write_text(&self.files.report, &html(&measures, &pictures)?)?;
         write_text(&self.files.metrics, &json(&measures)?)?;
         self.files.checkpoint.clear()?;
         Ok(measures)
+    }
+
+    /// Measures the result and writes the images, beside each other.
+    fn results(&self, result: Registration) -> Outcome<(Measures, Pictures)> {
+        let Self { request, inputs, settings, .. } = self;
+        let found = Found::of(request, inputs, result, self.mesh.device(0))?;
+        let ((measures, written), pictures) = rayon::join(
+            || {
+                rayon::join(
+                    || found.measures(request, settings.clone(), inputs),
+                    || found.write(&self.files, inputs),
+                )
+            },
+            || Pictures::draw(&found.slices(inputs)),
+        );
+        written?;
+        Ok((measures?, pictures?))
     }
 
     fn register(&self, checkpoint: Option<Checkpoint>, watch: &mut Watch) -> Outcome<Registration> {

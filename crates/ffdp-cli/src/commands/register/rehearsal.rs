@@ -1,0 +1,125 @@
+//! A registration of made-up images while the real ones are read: so that kernels are compiled meanwhile.
+//!
+//! A GPU's kernels are compiled when they are first launched, which takes longer than everything else that a
+//! registration of small images does. Which ones there are depends on the sizes and the settings, not on the
+//! intensities: the made-up images have the grids of the real ones, and everything is done that will be done
+//! on the device, with few iterations.
+
+use ffdp_burn::image::{Affine, Geometry, LabelMap, Volume};
+use ffdp_burn::parallel::Mesh;
+use ffdp_burn::register::{Problem, Settings, Silent, Stage, register_on};
+use rayon::prelude::*;
+
+use super::args::RegisterArguments;
+use super::found::Found;
+use super::inputs::Inputs;
+use crate::failure::Outcome;
+use crate::memory::Sizes;
+
+/// Iterations of a level: the second one starts from what the first has left, and their losses are
+/// joined.
+const ITERATIONS: usize = 2;
+/// Voxels of both images up to which a rehearsal pays: beyond, its work on the host is no longer small
+/// beside the compilation.
+const MOST_VOXELS: usize = 64 << 20;
+
+/// Does once what the registration of images with these grids will do on the device. Its result means
+/// nothing; nor does its failure, which the registration itself will report.
+pub fn rehearse(request: &RegisterArguments, settings: &Settings, sizes: &Sizes, mesh: &Mesh) {
+    if sizes.fixed.len() + sizes.moving.len() <= MOST_VOXELS {
+        let _ = rehearsed(request, settings, sizes, mesh);
+    }
+}
+
+fn rehearsed(
+    request: &RegisterArguments,
+    settings: &Settings,
+    sizes: &Sizes,
+    mesh: &Mesh,
+) -> Outcome<()> {
+    let inputs = Inputs::made_up(request, sizes)?;
+    let problem = Problem {
+        fixed_mask: inputs.fixed_mask.as_ref(),
+        moving_mask: inputs.moving_mask.as_ref(),
+        ..Problem::new(&inputs.fixed, &inputs.moving)
+    };
+    let result = register_on(mesh, &problem, &shortened(settings), &mut Silent)?;
+    Found::of(request, &inputs, result, mesh.device(0)).map(|_| ())
+}
+
+/// The same with few iterations a level.
+pub fn shortened(settings: &Settings) -> Settings {
+    let mut settings = settings.clone();
+    for stage in &mut settings.stages {
+        let levels = match stage {
+            Stage::Moments(moments) => {
+                moments.refinement = 1;
+                continue;
+            }
+            Stage::Rigid(linear) | Stage::Affine(linear) => &mut linear.levels,
+            Stage::Greedy(greedy) => &mut greedy.levels,
+            Stage::Syn(syn) => &mut syn.levels,
+            Stage::Svf(svf) => &mut svf.levels,
+        };
+        levels.iter_mut().for_each(|level| level.iterations = level.iterations.min(ITERATIONS));
+    }
+    settings
+}
+
+impl Inputs {
+    /// Blobs on the grids of a request, with labels and masks where it has them.
+    fn made_up(request: &RegisterArguments, sizes: &Sizes) -> Outcome<Self> {
+        let [fixed, moving] = [blob(&sizes.fixed, 0.5)?, blob(&sizes.moving, 0.52)?];
+        let labels = |image: &Volume, wanted: bool| {
+            let inside = |&value: &f32| i32::from(value > 0.5);
+            let labels = || {
+                LabelMap::new(image.data.par_iter().map(inside).collect(), image.geometry.clone())
+            };
+            wanted.then(labels).transpose()
+        };
+        let weights = |image: &Volume, wanted: bool| {
+            let ones = || Volume::new(vec![1.0; image.data.len()], image.geometry.clone());
+            wanted.then(ones).transpose()
+        };
+        Ok(Self {
+            fixed_labels: labels(&fixed, request.fixed_labels.is_some())?,
+            moving_labels: labels(&moving, request.moving_labels.is_some())?,
+            fixed_mask: weights(&fixed, request.fixed_mask.is_some())?,
+            moving_mask: weights(&moving, request.moving_mask.is_some())?,
+            initial: Affine::identity(),
+            landmarks: None,
+            hashes: Default::default(),
+            mask_hashes: Default::default(),
+            warnings: Vec::new(),
+            fixed,
+            moving,
+        })
+    }
+}
+
+/// `max(0, 1 - r^2)`, the radius a part of each axis.
+fn blob(grid: &Geometry, radius: f32) -> Outcome<Volume> {
+    let value = |offset: usize| {
+        let index = grid.index_of(offset);
+        let part = |i: usize| (index[i] as f32 + 0.5) / grid.size[i] as f32 - 0.5;
+        let square = |i: usize| if grid.size[i] > 1 { (part(i) / radius).powi(2) } else { 0.0 };
+        (1.0 - (0..3).map(square).sum::<f32>()).max(0.0)
+    };
+    let data = (0..grid.len()).into_par_iter().map(value).collect();
+    Ok(Volume::new(data, grid.clone())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blobs_have_an_inside_and_an_outside_on_volumes_and_planes() {
+        for size in [[16, 20, 9], [24, 16, 1]] {
+            let grid = Geometry::new(size, [1.0; 3]).expect("valid");
+            let image = blob(&grid, 0.5).expect("fits");
+            let (low, high) = image.min_max().expect("finite");
+            assert!(low == 0.0 && high > 0.9 && high <= 1.0, "{size:?}: {low}..{high}");
+        }
+    }
+}
