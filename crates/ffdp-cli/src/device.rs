@@ -50,10 +50,11 @@ impl DeviceChoice {
             #[allow(unreachable_patterns)] // with every feature, nothing is left
             other => unreachable!("{other} was refused when the command line was read"),
         };
-        // Backends panic when a driver is missing.
-        let probe = || Tensor::<1>::ones([4], &device).sum().into_scalar::<f32>();
+        // Backends panic when a driver is missing. No sum: Burn would first measure the device's peak
+        // rates to choose between its ways to add.
+        let probe = || Tensor::<1>::ones([4], &device).try_into_vec_as::<f32>();
         match catch_unwind(AssertUnwindSafe(probe)) {
-            Ok(4.0) => Ok(device),
+            Ok(Ok(ones)) if ones == [1.0; 4] => Ok(device),
             _ => Err(Failure::user(
                 format!("the device {self} could not be opened"),
                 "check the driver and the device number, or use --device cpu",

@@ -5,8 +5,8 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::composite::Composite;
-use crate::error::{Error, Result};
-use crate::image::{Geometry, Ranks};
+use crate::error::Result;
+use crate::image::{Geometry, Matrix3, Ranks};
 
 /// Lengths of `phi(phi^-1(x)) - x` over a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -38,12 +38,10 @@ impl Composite {
     ) -> Result<RoundTrip> {
         let between = between_voxels(grid)?;
         let there_and_back = inverse.clone().then(self.clone());
-        let error = there_and_back.to_displacement(&between, device);
-        let read = |reason| Error::device("reading back an error of inversion", reason);
-        let mm = error.to_mm().try_into_vec_as::<f32>().map_err(read)?;
-        let [mean_mm, p95_mm, max_mm] = statistics(&mm);
-        drop(mm);
-        let [_, p95_voxels, max_voxels] = statistics(&error.to_vec()?);
+        let error = there_and_back.to_displacement(&between, device).to_vec()?;
+        let [mean_mm, p95_mm, max_mm] = statistics(&error, &between.voxel_to_mm().linear());
+        let voxels = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
+        let [_, p95_voxels, max_voxels] = statistics(&error, &voxels);
         Ok(RoundTrip { mean_mm, p95_mm, max_mm, p95_voxels, max_voxels })
     }
 }
@@ -58,12 +56,16 @@ fn between_voxels(grid: &Geometry) -> Result<Geometry> {
 /// Vectors whose lengths are added by one thread: sums have the same bits on any number of threads.
 const PART: usize = 1 << 16;
 
-/// Mean, 95th percentile and maximum of the lengths of vectors `[3, ..]`; NaN if there is a vector
-/// that is not finite, whose length has no rank.
-fn statistics(vectors: &[f32]) -> [f64; 3] {
+/// Mean, 95th percentile and maximum of the lengths of vectors `[3, ..]` after `matrix`; NaN if there is
+/// a vector that is not finite, whose length has no rank.
+fn statistics(vectors: &[f32], matrix: &Matrix3) -> [f64; 3] {
     let count = vectors.len() / 3;
-    let square = |i: usize| (0..3).map(|c| f64::from(vectors[c * count + i]).powi(2)).sum::<f64>();
-    let lengths: Vec<f32> = (0..count).into_par_iter().map(|i| square(i).sqrt() as f32).collect();
+    let length = |i: usize| {
+        let v: [f64; 3] = std::array::from_fn(|c| f64::from(vectors[c * count + i]));
+        let square = |row: &[f64; 3]| (row[0] * v[0] + row[1] * v[1] + row[2] * v[2]).powi(2);
+        matrix.iter().map(square).sum::<f64>().sqrt() as f32
+    };
+    let lengths: Vec<f32> = (0..count).into_par_iter().map(length).collect();
     let ranks = Ranks::of(&lengths);
     if ranks.count() < count {
         return [f64::NAN; 3];

@@ -4,14 +4,16 @@ use std::io::Write;
 use std::path::Path;
 
 use burn::tensor::Device;
-use ffdp_burn::Error;
-use ffdp_burn::image::{Affine, LabelMap, Physical, Volume};
+use ffdp_burn::image::{Affine, Geometry, LabelMap, Physical, Volume};
 use ffdp_burn::io::nifti::{write_displacement, write_labels, write_volume};
 use ffdp_burn::io::{write_affine, write_atomically};
-use ffdp_burn::metrics::{TargetRegistrationError, tre_of_mapped};
-use ffdp_burn::ops::{Interpolation, jacobian};
+use ffdp_burn::metrics::{
+    Difference, TargetRegistrationError, jacobian_determinants, tre_of_mapped,
+};
+use ffdp_burn::ops::Interpolation;
 use ffdp_burn::register::{Outcome as Worth, Registration, Settings, StageReport};
 use ffdp_burn::transform::{Composite, Displacement, RoundTrip, Step};
+use rayon::prelude::*;
 
 use super::args::RegisterArguments;
 use super::files::Files;
@@ -65,22 +67,20 @@ impl Found {
             Some(warp) => warp.clone(),
             None => Displacement::zero(grid.clone(), device),
         };
-        let failed = |reason| Error::device("reading back the displacement", reason);
         let start = Composite::new(vec![Step::Affine(inputs.initial)]);
         let landmarks = inputs.landmarks.as_ref().map(|[fixed, moving]| {
             tre_of_mapped(fixed, &result.transform().map_points(fixed)?, moving)
         });
+        let displacement = warp.to_vec()?;
         Ok(Self {
             before: start.warp(&inputs.moving, grid, device)?,
             labels_before: labels(&start)?,
             inverse: inverse(&result, !request.no_inverse, device)?,
             landmarks: landmarks.transpose()?,
             labels_after: labels(&result.transform())?,
-            displacement: warp.to_vec()?,
-            displacement_mm: warp.to_mm().try_into_vec_as::<f32>().map_err(failed)?,
-            determinants: jacobian(warp.field().clone())
-                .try_into_vec_as::<f32>()
-                .map_err(failed)?,
+            displacement_mm: in_mm(&displacement, grid),
+            determinants: jacobian_determinants(&displacement, grid.size, Difference::Central)?,
+            displacement,
             affine: result.affine,
             warped: result.warped,
             outcome: result.outcome,
@@ -185,6 +185,19 @@ impl Found {
             determinants: &self.determinants,
         }
     }
+}
+
+/// The vectors `[3, D, H, W]` of a grid, in RAS mm instead of voxels. On the host, where they are needed.
+fn in_mm(voxels: &[f32], grid: &Geometry) -> Vec<f32> {
+    let count = grid.len();
+    let mut mm = vec![0.0; 3 * count];
+    let [x, y, z] = [0, 1, 2].map(|c| &voxels[c * count..][..count]);
+    for (row, mm) in grid.voxel_to_mm().linear().iter().zip(mm.chunks_mut(count)) {
+        let [a, b, c] = row.map(|factor| factor as f32);
+        let component = |i: usize| a * x[i] + b * y[i] + c * z[i];
+        mm.par_iter_mut().enumerate().for_each(|(i, mm)| *mm = component(i));
+    }
+    mm
 }
 
 /// The inverse of the displacement, given by the method or computed, and how well it undoes it; none

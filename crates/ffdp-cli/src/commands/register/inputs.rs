@@ -109,29 +109,23 @@ impl Side {
         reading: Reading,
     ) -> Outcome<Self> {
         let read_labels = |labels| labels_on(labels, &header(image)?.geometry, image);
-        let ((read, labels), ((mask, mask_hash), hash)) = rayon::join(
+        // A file is hashed after it was read: what is refused may be endless.
+        let ((image, labels), weights) = rayon::join(
             || {
                 rayon::join(
-                    || image_and_warnings(image, reading),
+                    || Ok::<_, Failure>((image_and_warnings(image, reading)?, sha256(image)?)),
                     || labels.map(read_labels).transpose(),
                 )
             },
             || {
-                rayon::join(
-                    || (weights(image, reading, mask), mask.map(sha256).transpose()),
-                    || sha256(image),
-                )
+                let weights = weights(image, reading, mask)?;
+                Ok::<_, Failure>((weights, mask.map(sha256).transpose()?))
             },
         );
-        let (image, warnings) = read?;
-        Ok(Self {
-            image,
-            labels: labels?,
-            mask: mask?,
-            hash: hash?,
-            mask_hash: mask_hash?,
-            warnings,
-        })
+        let ((image, warnings), hash) = image?;
+        let labels = labels?;
+        let (mask, mask_hash) = weights?;
+        Ok(Self { image, labels, mask, hash, mask_hash, warnings })
     }
 }
 

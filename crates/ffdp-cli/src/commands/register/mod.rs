@@ -55,7 +55,7 @@ pub fn run(request: &RegisterArguments) -> Outcome<()> {
     let ((inputs, read), (opened, opening)) = thread::scope(|scope| {
         let reading = scope.spawn(|| timed(|| Inputs::read(request, printer)));
         // Here, because a thread's memory on a device is its own.
-        let opened = timed(|| open(request, &settings, &sizes, &plan));
+        let opened = timed(|| open(request, &settings, &sizes, &plan, printer));
         (reading.join().unwrap_or_else(|panic| resume_unwind(panic)), opened)
     });
     let inputs = inputs?;
@@ -66,8 +66,7 @@ pub fn run(request: &RegisterArguments) -> Outcome<()> {
     let seconds = Seconds { read, start: opening, ..Seconds::default() };
     let mut work = Work { request, printer, settings, files, inputs, mesh, start, seconds };
     printer.detail(&format!(
-        "inputs read in {read:.2} s; beside it the device was opened and its kernels compiled in \
-         {opening:.2} s"
+        "inputs read in {read:.2} s; beside it, device and kernels ready after {opening:.2} s"
     ));
     printer.detail(&format!(
         "{} on {}, settings {:?}",
@@ -101,12 +100,15 @@ fn open(
     settings: &Settings,
     sizes: &Sizes,
     plan: &Plan,
+    printer: Printer,
 ) -> Outcome<Mesh> {
     let device = request.mesh.first();
-    let mesh = request.mesh.open(settings, [&sizes.fixed, &sizes.moving])?;
+    let (mesh, seconds) = timed(|| request.mesh.open(settings, [&sizes.fixed, &sizes.moving]));
+    let mesh = mesh?;
     if !request.mesh.cuts() {
         plan.check_device_memory(device.free_memory_bytes())?;
         if device != DeviceChoice::Cpu && plan.check_memory().is_ok() {
+            printer.detail(&format!("{device} opened in {seconds:.2} s"));
             rehearse(request, settings, sizes, &mesh);
         }
     }
@@ -216,17 +218,22 @@ impl Work<'_> {
     /// Measures the result and writes the images, beside each other.
     fn results(&self, result: Registration) -> Outcome<(Measures, Pictures)> {
         let Self { request, inputs, settings, .. } = self;
-        let found = Found::of(request, inputs, result, self.mesh.device(0))?;
-        let ((measures, written), pictures) = rayon::join(
+        let (found, device) = timed(|| Found::of(request, inputs, result, self.mesh.device(0)));
+        let found = found?;
+        let (((measures, measure), (written, write)), (pictures, draw)) = rayon::join(
             || {
                 rayon::join(
-                    || found.measures(request, settings.clone(), inputs),
-                    || found.write(&self.files, inputs),
+                    || timed(|| found.measures(request, settings.clone(), inputs)),
+                    || timed(|| found.write(&self.files, inputs)),
                 )
             },
-            || Pictures::draw(&found.slices(inputs)),
+            || timed(|| Pictures::draw(&found.slices(inputs))),
         );
         written?;
+        self.printer.detail(&format!(
+            "inverse found and results read back in {device:.2} s; then, beside each other, measures \
+             {measure:.2} s, files {write:.2} s, pictures {draw:.2} s"
+        ));
         Ok((measures?, pictures?))
     }
 
