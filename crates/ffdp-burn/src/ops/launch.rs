@@ -4,6 +4,7 @@ use burn::tensor::{DType, Shape};
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::settings::Dim3;
+use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 
 /// Units of a cube along x, y, z: whole warps along x for coalesced access, and a block that is
@@ -48,6 +49,33 @@ pub(crate) fn empty(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     empty_device_contiguous_dtype(client, device, shape.into(), like.dtype)
 }
 
+/// [`empty`] in single precision, whatever `like` is stored in.
+pub(crate) fn empty_f32(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
+    let (client, device) = (like.client.clone(), like.device.clone());
+    empty_device_contiguous_dtype(client, device, shape.into(), DType::F32)
+}
+
+/// An image as kernels read it: contiguous, in single or half precision.
+pub(crate) fn readable(op: &str, image: CubeTensor) -> CubeTensor {
+    let dtype = image.dtype;
+    assert!(
+        matches!(dtype, DType::F32 | DType::F16 | DType::BF16),
+        "{op}: the GPU kernels read images of f32, f16 or bf16, got {dtype:?}"
+    );
+    let known = image.client.properties().supports_type(kind(&image));
+    assert!(known, "{op}: this device knows no {dtype:?}; convert the image to f32");
+    burn_cubecl::kernel::into_contiguous(image)
+}
+
+/// What a kernel that reads `image` is compiled for.
+pub(crate) fn kind(image: &CubeTensor) -> ElemType {
+    ElemType::Float(match image.dtype {
+        DType::F16 => FloatKind::F16,
+        DType::BF16 => FloatKind::BF16,
+        _ => FloatKind::F32,
+    })
+}
+
 /// A new contiguous tensor of zeros beside `like`.
 pub(crate) fn zeros(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     use burn::backend::ops::FloatTensorOps;
@@ -88,6 +116,16 @@ pub(crate) fn buffer(tensor: &CubeTensor) -> BufferArg {
 /// The width of indices that reaches every element of all the tensors.
 pub(crate) fn address(tensors: &[&CubeTensor]) -> AddressType {
     tensors.iter().map(|t| t.required_address_type()).max().unwrap_or_default()
+}
+
+/// [`address`] for kernels that read around anywhere: 64 bits where the device has them. A compiler cannot tell
+/// whether the sum of two indices of 32 bits overflows, and computes every address anew; those of 64 bits
+/// share what they have in common, and a constant distance costs nothing.
+pub(crate) fn wide_address(tensors: &[&CubeTensor]) -> AddressType {
+    match tensors[0].client.properties().supports_address(AddressType::U64) {
+        true => AddressType::U64,
+        false => address(tensors),
+    }
 }
 
 /// Asserts single precision, the only type of the kernels.
@@ -146,9 +184,9 @@ pub(crate) fn max_over_cube(value: f32) -> f32 {
 
 /// `output[row] = scale * sum_k partials[row, k]`, one cube a row, in a fixed order.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn sum_rows_kernel(partials: &[f32], output: &mut [f32], columns: u32, scale: f32) {
+fn sum_rows_kernel(partials: &[f32], output: &mut [f32], rows: usize, columns: u32, scale: f32) {
     let row = CUBE_POS_Y as usize * CUBE_COUNT_X as usize + CUBE_POS_X as usize;
-    if row >= output.len() {
+    if row >= rows {
         terminate!();
     }
     let mut sum = 0.0f32;
@@ -184,6 +222,7 @@ pub(crate) fn sum_rows(
             address(&[partials]),
             buffer(partials),
             buffer(&output),
+            rows,
             columns as u32,
             scale,
         );
@@ -193,19 +232,25 @@ pub(crate) fn sum_rows(
 
 /// `output[i] = sum_k partials[k][i]`; `lines` units share an element.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn sum_columns_kernel(partials: &[f32], output: &mut [f32], columns: u32, #[comptime] lines: u32) {
+fn sum_columns_kernel(
+    partials: &[f32],
+    output: &mut [f32],
+    elements: usize,
+    columns: u32,
+    #[comptime] lines: u32,
+) {
     let lanes = comptime!(UNITS / lines);
     let (line, lane) = (UNIT_POS / lanes, UNIT_POS % lanes);
     let at = (CUBE_POS_Y as usize * CUBE_COUNT_X as usize + CUBE_POS_X as usize)
         * comptime!(lanes as usize)
         + lane as usize;
     let mut sum = 0.0f32;
-    if at < output.len() {
+    if at < elements {
         // Kahan: hundreds of partials of mixed sign.
         let mut lost = 0.0f32;
         let mut k = line;
         while k < columns {
-            let term = partials[k as usize * output.len() + at] - lost;
+            let term = partials[k as usize * elements + at] - lost;
             let next = sum + term;
             lost = (next - sum) - term;
             sum = next;
@@ -215,7 +260,7 @@ fn sum_columns_kernel(partials: &[f32], output: &mut [f32], columns: u32, #[comp
     let mut sums = Shared::<[f32]>::new_slice(256usize);
     sums[UNIT_POS as usize] = sum;
     sync_cube();
-    if line == 0 && at < output.len() {
+    if line == 0 && at < elements {
         #[unroll]
         for other in 1..lines {
             sum += sums[(UNIT_POS + comptime!(other * lanes)) as usize];
@@ -241,6 +286,7 @@ pub(crate) fn sum_columns(partials: &CubeTensor, columns: usize, output: CubeTen
             address(&[partials]),
             buffer(partials),
             buffer(&output),
+            elements,
             columns as u32,
             lines as u32,
         );

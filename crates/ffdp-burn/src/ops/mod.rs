@@ -34,6 +34,7 @@ pub mod upsample;
 pub mod window_attention;
 pub mod windows;
 
+pub(crate) mod half;
 #[cfg(feature = "cube")]
 pub(crate) mod launch;
 #[cfg(feature = "cube")]

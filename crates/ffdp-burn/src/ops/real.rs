@@ -3,8 +3,12 @@
 //! `f32` is what users run; `f64` is the oracle's precision, against which finite differences
 //! prove every gradient.
 
+use burn::backend::Flex;
 use burn::backend::flex::{FlexTensor, Layout};
-use burn::tensor::{Bytes, Element, Shape};
+use burn::backend::ops::FloatTensorOps;
+use burn::tensor::{Bytes, Element, FloatDType, Shape};
+
+use super::half::computed;
 
 /// `f32` or `f64`; arithmetic inside the ops is done in `f64` where it accumulates.
 pub(crate) trait Real: Element + bytemuck::Pod + Send + Sync + Default {
@@ -45,6 +49,15 @@ impl Real for burn::tensor::bf16 {
 /// A contiguous tensor of `data`.
 pub(crate) fn tensor<T: Real>(data: Vec<T>, shape: impl Into<Shape>) -> FlexTensor {
     FlexTensor::new(Bytes::from_elems(data), Layout::contiguous(shape.into()), T::dtype())
+}
+
+/// An image as the CPU reads it: contiguous, and widened if it is stored in half precision.
+pub(crate) fn readable(image: FlexTensor) -> FlexTensor {
+    let image = match computed(image.dtype()) == image.dtype() {
+        true => image,
+        false => Flex::float_cast(image, FloatDType::F32),
+    };
+    image.to_contiguous()
 }
 
 /// The elements of a contiguous tensor, in order.

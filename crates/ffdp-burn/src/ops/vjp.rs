@@ -10,7 +10,8 @@ use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::Checkpoi
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend};
+use burn::backend::{Autodiff, Backend, TensorMetadata};
+use burn::tensor::DType;
 
 /// The chain rule of an op with `N` float inputs and one float output.
 pub(crate) trait Vjp<B: Backend, const N: usize>: Send + Debug + Copy + 'static {
@@ -29,18 +30,27 @@ pub(crate) trait Vjp<B: Backend, const N: usize>: Send + Debug + Copy + 'static 
 
 /// Adapter from [`Vjp`] to Burn's [`Backward`].
 #[derive(Debug)]
-struct Rule<V>(V);
+struct Rule<V, const N: usize> {
+    _rule: V,
+    /// Of the inputs; their gradients have the same.
+    dtypes: [DType; N],
+}
 
-impl<B: Backend, V: Vjp<B, N>, const N: usize> Backward<B, N> for Rule<V> {
+impl<B: Backend, V: Vjp<B, N>, const N: usize> Backward<B, N> for Rule<V, N> {
     type State = V::Saved;
 
     fn backward(self, ops: Ops<V::Saved, N>, grads: &mut Gradients, _: &mut Checkpointer) {
         let grad = grads.consume::<B>(&ops.node);
         let ids: [Option<NodeId>; N] = ops.parents.map(|parent| parent.map(|node| node.id));
         let needs = ids.map(|id| id.is_some());
-        for (id, gradient) in ids.into_iter().zip(V::backward(ops.state, grad, needs)) {
+        let gradients = V::backward(ops.state, grad, needs);
+        for ((id, gradient), dtype) in ids.into_iter().zip(gradients).zip(self.dtypes) {
             if let Some(id) = id {
                 let gradient = gradient.expect("a Vjp returns every gradient that is needed");
+                let gradient = match gradient.dtype() == dtype {
+                    true => gradient,
+                    false => B::float_cast(gradient, dtype.into()),
+                };
                 grads.register::<B>(id, gradient);
             }
         }
@@ -61,9 +71,10 @@ where
     V: Vjp<B, N>,
 {
     let needs = inputs.each_ref().map(wants_gradient::<B, C>);
+    let dtypes = inputs.each_ref().map(|input| input.dtype());
     let nodes = inputs.each_ref().map(|input| input.node());
     let (output, saved) = forward(inputs.map(|input| input.into_primitive()), needs);
-    match Rule(rule).prepare::<C>(nodes).compute_bound().stateful() {
+    match (Rule { _rule: rule, dtypes }).prepare::<C>(nodes).compute_bound().stateful() {
         OpsKind::Tracked(prep) => prep.finish(saved, output),
         OpsKind::UnTracked(prep) => prep.finish(output),
     }

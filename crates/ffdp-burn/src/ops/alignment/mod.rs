@@ -167,7 +167,7 @@ fn lncc(
     options: LnccOptions,
 ) -> Compared {
     let per_value = per_value(&moved, weights.as_ref());
-    let call = LnccCall { options, weighted: weights.is_some() };
+    let call = LnccCall { options, weighted: weights.is_some(), factor: 1.0 };
     // Bound, but not read where there are no weights.
     let weights = weights.unwrap_or_else(|| fixed.clone());
     let (sum, to_moved, _) = <Dispatch as LnccOps>::lncc_3d_with_gradient(

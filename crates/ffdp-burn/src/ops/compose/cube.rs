@@ -9,24 +9,29 @@ use cubecl::prelude::*;
 
 use super::ComposeOps;
 use crate::ops::grid_sample::cube::{
-    COLUMNS, Call, Point, Sample, Voxel, above, column_of_unit, columns, inside, interpolate, len,
-    offset, read_corners, sample_at, slopes,
+    COLUMNS, Call, Cells, ENOUGH, Point, Sample, Voxel, above, column_of_unit, columns, inside,
+    interpolate, len, offset_in, pairs_border, read_border, sample_border, slopes,
 };
 use crate::ops::grid_sample::{Accumulation, Interpolation, Padding, Sampling};
-use crate::ops::launch::{Extent, address, assert_f32, buffer, empty, extent, zeros};
+use crate::ops::launch::{Extent, assert_f32, buffer, empty, extent, wide_address, zeros};
 
-/// Voxels of a unit: all their displacements are on their way before the first is waited for.
-const HEIGHT: u32 = 4;
+/// Voxels of a unit that are sampled together: their displacements are on their way before the first is waited
+/// for. More would take registers, and fewer units would hide less of the time to memory.
+const PAIR: u32 = 2;
+
+/// Pairs along z that a unit samples one after the other, if that leaves enough cubes: planes that one pair has
+/// read are near for the next.
+const PAIRS: u32 = 8;
 
 /// The taps of the outer field at `p + v`.
 #[cube]
-fn sample(at: &Voxel, v: &Point, outer_size: &Extent) -> Sample {
+fn sample(at: &Voxel, v: &Point, outer_size: &Extent, #[comptime] cells: Cells) -> Sample {
     let position = Point {
         x: f32::cast_from(at.x) + v.x,
         y: f32::cast_from(at.y) + v.y,
         z: f32::cast_from(at.z) + v.z,
     };
-    sample_at(&position, outer_size, Interpolation::Linear, Padding::Border)
+    sample_border(&position, outer_size, cells)
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -36,41 +41,57 @@ fn forward_kernel(
     output: &mut [f32],
     size: Extent,
     outer_size: Extent,
+    pairs: u32,
+    #[comptime] cells: Cells,
 ) {
-    let first = column_of_unit(&size, HEIGHT);
+    let first = column_of_unit(&size, PAIR * pairs);
     if !inside(&first, &size) {
         terminate!();
     }
     let (len, outer_len) = (len(&size), len(&outer_size));
-    let mut v = Array::<f32>::new(comptime!(3 * HEIGHT as usize));
-    #[unroll]
-    for k in 0..HEIGHT {
-        let at = above(&first, k);
-        if inside(&at, &size) {
-            let voxel = at.n as usize * 3 * len + offset(&at, &size);
-            #[unroll]
-            for c in 0..3u32 {
-                v[comptime!((3 * k + c) as usize)] = inner[voxel + c as usize * len];
+    let base = first.n as usize * 3 * outer_len;
+    let left = (size.d - first.z).div_ceil(PAIR);
+    for step in 0..min(pairs, left) {
+        let lowest = above(&first, PAIR * step);
+        let mut v = Array::<f32>::new(comptime!(3 * PAIR as usize));
+        #[unroll]
+        for k in 0..PAIR {
+            let at = above(&lowest, k);
+            if inside(&at, &size) {
+                let voxel = at.n as usize * 3 * len + offset_in(&at, &size, cells.narrow);
+                #[unroll]
+                for c in 0..3u32 {
+                    v[comptime!((3 * k + c) as usize)] = inner[voxel + c as usize * len];
+                }
+            }
+        }
+        #[unroll]
+        for k in 0..PAIR {
+            let at = above(&lowest, k);
+            if inside(&at, &size) {
+                let own = comptime!(3 * k as usize);
+                let u = Point { x: v[own], y: v[comptime!(own + 1)], z: v[comptime!(own + 2)] };
+                let s = sample(&at, &u, &outer_size, cells);
+                let voxel = at.n as usize * 3 * len + offset_in(&at, &size, cells.narrow);
+                let corners_at = pairs_border(base, &outer_size, &s, cells);
+                #[unroll]
+                for c in 0..3usize {
+                    let size = &outer_size;
+                    let corners =
+                        read_border(outer, base, outer_len, &corners_at, size, &s, c, cells);
+                    output[voxel + c * len] =
+                        v[comptime!(3 * k as usize + c)] + interpolate(&corners, &s);
+                }
             }
         }
     }
-    #[unroll]
-    for k in 0..HEIGHT {
-        let at = above(&first, k);
-        if inside(&at, &size) {
-            let own = comptime!(3 * k as usize);
-            let u = Point { x: v[own], y: v[comptime!(own + 1)], z: v[comptime!(own + 2)] };
-            let s = sample(&at, &u, &outer_size);
-            let voxel = at.n as usize * 3 * len + offset(&at, &size);
-            #[unroll]
-            for c in 0..3u32 {
-                let base = (at.n * 3 + c) as usize * outer_len;
-                let corners = read_corners(outer, base, &outer_size, &s);
-                output[voxel + c as usize * len] =
-                    v[comptime!((3 * k + c) as usize)] + interpolate(&corners, &s);
-            }
-        }
-    }
+}
+
+/// Pairs that a unit samples.
+fn pairs(batch: usize, [d, h, w]: [usize; 3]) -> u32 {
+    let block = [COLUMNS.x, COLUMNS.y, PAIR * PAIRS].map(|side| side as usize);
+    let cubes = batch * w.div_ceil(block[0]) * h.div_ceil(block[1]) * d.div_ceil(block[2]);
+    if cubes >= ENOUGH { PAIRS } else { 1 }
 }
 
 /// `dL/dv = g + (grad u)^T g`.
@@ -82,6 +103,7 @@ fn to_inner_kernel(
     output: &mut [f32],
     size: Extent,
     outer_size: Extent,
+    #[comptime] cells: Cells,
 ) {
     let at = column_of_unit(&size, 1u32);
     if !inside(&at, &size) {
@@ -89,16 +111,18 @@ fn to_inner_kernel(
     }
     let (len, outer_len) = (len(&size), len(&outer_size));
     let first = (at.n * 3) as usize;
-    let voxel = first * len + offset(&at, &size);
+    let voxel = first * len + offset_in(&at, &size, cells.narrow);
     let v = Point { x: inner[voxel], y: inner[voxel + len], z: inner[voxel + 2 * len] };
-    let s = sample(&at, &v, &outer_size);
+    let s = sample(&at, &v, &outer_size, cells);
     let mut x = grad[voxel];
     let mut y = grad[voxel + len];
     let mut z = grad[voxel + 2 * len];
+    let base = first * outer_len;
+    let pairs = pairs_border(base, &outer_size, &s, cells);
     #[unroll]
-    for c in 0..3u32 {
-        let g = grad[voxel + c as usize * len];
-        let corners = read_corners(outer, (first + c as usize) * outer_len, &outer_size, &s);
+    for c in 0..3usize {
+        let g = grad[voxel + c * len];
+        let corners = read_border(outer, base, outer_len, &pairs, &outer_size, &s, c, cells);
         let slope = slopes(&corners, &s);
         x += g * slope.x;
         y += g * slope.y;
@@ -131,13 +155,14 @@ fn to_inner(outer: &CubeTensor, inner: &CubeTensor, grad: &CubeTensor) -> CubeTe
             &inner.client,
             columns("compose", inner.meta.shape()[0], size(inner), 1),
             COLUMNS.into(),
-            address(&[outer, inner]),
+            wide_address(&[outer, inner]),
             buffer(outer),
             buffer(inner),
             buffer(grad),
             buffer(&output),
             extent(size(inner)),
             extent(size(outer)),
+            Cells::of(outer, size(inner)),
         );
     }
     output
@@ -157,17 +182,21 @@ impl ComposeOps for CubeBackend {
         assert_f32("compose", &[&outer, &inner]);
         let (outer, inner) = (into_contiguous(outer), into_contiguous(inner));
         let output = empty(&inner, inner.meta.shape().clone());
+        let (batch, size_inner) = (inner.meta.shape()[0], size(&inner));
+        let pairs = pairs(batch, size_inner);
         unsafe {
             forward_kernel::launch_unchecked(
                 &inner.client,
-                columns("compose", inner.meta.shape()[0], size(&inner), HEIGHT),
+                columns("compose", batch, size_inner, PAIR * pairs),
                 COLUMNS.into(),
-                address(&[&outer, &inner]),
+                wide_address(&[&outer, &inner]),
                 buffer(&outer),
                 buffer(&inner),
                 buffer(&output),
-                extent(size(&inner)),
+                extent(size_inner),
                 extent(size(&outer)),
+                pairs,
+                Cells::of(&outer, size_inner),
             );
         }
         output

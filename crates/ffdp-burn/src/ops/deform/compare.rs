@@ -26,12 +26,30 @@ pub(super) struct Compared<B: Comparing> {
     pub weights: Option<FloatTensor<B>>,
 }
 
+/// How many values count.
+pub(super) enum Total<B: Comparing> {
+    /// So many: all of them.
+    All(f64),
+    /// The sum of their weights, `[1]`.
+    Weights(FloatTensor<B>),
+}
+
+impl<B: Comparing> Total<B> {
+    /// `[1]`, beside `like`.
+    pub fn tensor(&self, like: &FloatTensor<B>) -> FloatTensor<B> {
+        match self {
+            Self::All(values) => full::<B>(*values, like),
+            Self::Weights(total) => total.clone(),
+        }
+    }
+}
+
 /// What a comparison yields.
 pub(super) struct Measured<B: Comparing> {
     /// The measure: the weighted mean times the number of values, `[1]`.
     pub value: FloatTensor<B>,
-    /// How many values count: the sum of their weights, `[1]`.
-    pub total: FloatTensor<B>,
+    /// How many values count.
+    pub total: Total<B>,
     /// The gradients of the weighted mean times `total` to moved and fixed; placeholders where they
     /// are not needed.
     pub gradients: [FloatTensor<B>; 2],
@@ -50,7 +68,7 @@ impl<B: Comparing> Compared<B> {
         // Of sums, that which makes means, times the number of values.
         let scale =
             total.clone().map(|total| B::float_mul_scalar(B::float_recip(total), values.into()));
-        let total = total.unwrap_or_else(|| full::<B>(values, &self.moved));
+        let total = total.map_or(Total::All(values), Total::Weights);
         let as_mean = |sum: FloatTensor<B>| match scale {
             None => sum,
             Some(scale) => B::float_mul(sum, scale),
@@ -92,7 +110,7 @@ fn lncc<B: Comparing>(
     options: LnccOptions,
     needs: [bool; 2],
 ) -> Valued<B> {
-    let call = LnccCall { options, weighted: weights.is_some() };
+    let call = LnccCall { options, weighted: weights.is_some(), factor: 1.0 };
     // Bound, but not read where there are no weights.
     let weights = weights.unwrap_or_else(|| fixed.clone());
     let (sum, to_moved, to_fixed) = B::lncc_3d_with_gradient(moved, fixed, weights, call, needs);
@@ -107,7 +125,8 @@ fn squared_difference<B: Comparing>(
     let root = weights.map(B::float_sqrt);
     let times_root = |image: FloatTensor<B>| match &root {
         None => image,
-        Some(root) => B::float_mul(image, root.clone()),
+        // An image may be stored in half precision.
+        Some(root) => B::float_mul(B::float_cast(image, root.dtype().into()), root.clone()),
     };
     let [moved, fixed] = images.map(times_root);
     let sum = B::squared_difference(moved.clone(), fixed.clone());
@@ -123,7 +142,7 @@ fn information<B: Comparing>(
     images: [FloatTensor<B>; 2],
     weights: Option<FloatTensor<B>>,
     (options, told): (HistogramOptions, Information),
-    total: &FloatTensor<B>,
+    total: &Total<B>,
     needs: [bool; 2],
 ) -> Valued<B> {
     let shape = images[0].shape();
@@ -134,7 +153,11 @@ fn information<B: Comparing>(
     let weights = weights.map_or_else(|| fixed.clone(), apart);
     let votes = B::joint_histogram_3d(moved.clone(), fixed.clone(), weights.clone(), binning);
     let loss = B::information_loss(votes.clone(), told);
-    let to_votes = B::information_loss_backward(votes, B::float_neg(total.clone()), told);
+    let opposite = match total {
+        Total::All(values) => full::<B>(-values, &votes),
+        Total::Weights(total) => B::float_neg(total.clone()),
+    };
+    let to_votes = B::information_loss_backward(votes, opposite, told);
     let (to_moved, to_fixed) =
         B::joint_histogram_3d_backward(moved, fixed, weights, to_votes, binning, needs);
     let together = |gradient: FloatTensor<B>, needed: bool| match needed {

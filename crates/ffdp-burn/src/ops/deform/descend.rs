@@ -173,7 +173,7 @@ fn penalised<B: Descending>(seen: Seen<B>, field: &FloatTensor<B>, plan: &Deform
         let cost = B::roughness_3d(field.clone(), kind);
         let per_value = plan.values as f64 * weight * worse;
         let value = B::float_add(seen.value, B::float_mul_scalar(cost, per_value.into()));
-        let scale = B::float_mul_scalar(seen.total.clone(), (weight * worse).into());
+        let scale = B::float_mul_scalar(seen.total.tensor(field), (weight * worse).into());
         let to_field = B::roughness_3d_backward(field.clone(), scale, kind);
         Seen { value, gradient: B::float_add(seen.gradient, to_field), ..seen }
     })

@@ -52,7 +52,7 @@ macro_rules! implement {
                 let [fixed_mask, moving_mask] =
                     [plan.masked[0].then_some(fixed_mask), plan.masked[1].then_some(moving_mask)];
                 let fixed = View {
-                    affine: identity::<Self>(&fixed),
+                    affine: identity::<Self>(&field),
                     image: fixed,
                     mask: fixed_mask,
                     sampling: fixed_sampling,

@@ -122,6 +122,9 @@ pub trait DeformOps: Backend {
 use burn::backend::fusion::custom::TensorSpec;
 
 #[cfg(feature = "cube")]
+use super::half::computed;
+
+#[cfg(feature = "cube")]
 fn specs(
     fixed: &TensorSpec,
     _moving: &TensorSpec,
@@ -134,7 +137,7 @@ fn specs(
     power: &TensorSpec,
     plan: &DeformPlan,
 ) -> (TensorSpec, TensorSpec, TensorSpec, TensorSpec, TensorSpec) {
-    let measures = TensorSpec::new([plan.iterations].into(), fixed.dtype);
+    let measures = TensorSpec::new([plan.iterations].into(), computed(fixed.dtype));
     (measures, field.clone(), mean.clone(), square.clone(), power.clone())
 }
 

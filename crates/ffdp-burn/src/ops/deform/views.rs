@@ -4,7 +4,7 @@ use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::{Shape, Slice, TensorData};
 
-use super::compare::{Compared, Comparing, Measured};
+use super::compare::{Compared, Comparing, Measured, Total};
 use super::{DeformPlan, Method};
 use crate::ops::compose::ComposeOps;
 use crate::ops::grid_sample::{Accumulation, GridSampleOps, Sampling};
@@ -84,8 +84,8 @@ pub(super) struct Views<B: Viewing> {
 pub(super) struct Seen<B: Viewing> {
     /// The measure, `[1]`.
     pub value: FloatTensor<B>,
-    /// The sum of the weights of all values, `[1]`.
-    pub total: FloatTensor<B>,
+    /// How many values count.
+    pub total: Total<B>,
     /// The gradient of the measure to the field, times `total` over the number of values.
     pub gradient: FloatTensor<B>,
     /// `h` times the weights, where it was asked for.

@@ -13,7 +13,7 @@ use super::Sampling;
 pub trait GridSampleBlockOps: Backend {
     /// `y(p) = I(A p + t + S u(p))` on all planes but the `[low, high]` first and last ones, whose values mean
     /// nothing. `p` begins with 0 where the displacement does.
-    #[fusion(dtype = image, shape = sampling.block_shape(image, *margins))]
+    #[fusion(dtype = displacement, shape = sampling.block_shape(image, *margins))]
     fn grid_sample_3d_block(
         image: FloatTensor<Self>,
         affine: FloatTensor<Self>,

@@ -21,6 +21,8 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::{Shape, TensorData};
 
+use super::half::computed;
+
 mod autodiff;
 pub(crate) mod block;
 #[cfg(feature = "cube")]
@@ -132,7 +134,7 @@ impl Sampling {
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait GridSampleOps: Backend {
     /// `y(p) = I(A p + t + S u(p))`.
-    #[fusion(dtype = image, shape = sampling.output_shape(image))]
+    #[fusion(dtype = displacement, shape = sampling.output_shape(image))]
     fn grid_sample_3d(
         image: FloatTensor<Self>,
         affine: FloatTensor<Self>,
@@ -165,8 +167,8 @@ fn gradient_specs(
     needs: &[bool; 3],
 ) -> (TensorSpec, TensorSpec, TensorSpec) {
     let spec = |input: &TensorSpec, needed: bool| match needed {
-        true => input.clone(),
-        false => TensorSpec::new(Shape::from([1]), input.dtype),
+        true => TensorSpec::new(input.shape.clone(), computed(input.dtype)),
+        false => TensorSpec::new(Shape::from([1]), computed(input.dtype)),
     };
     (spec(image, needs[0]), spec(affine, needs[1]), spec(displacement, needs[2]))
 }
@@ -174,7 +176,7 @@ fn gradient_specs(
 /// Samples `image` at `A p + t + S u(p)` for every output voxel `p`.
 ///
 /// Differentiable in all three tensors (first order); only the gradients that are wanted are
-/// computed. Without an affine map the identity is used, without a displacement zero.
+/// computed. The image may be f16 or bf16: samples, map and displacement are f32 then. Without an affine map the identity is used, without a displacement zero.
 ///
 /// # Shapes
 /// image `[N, C, Di, Hi, Wi]` · affine `[1 or N, 3, 4]`, from output to image voxel indices in
@@ -203,7 +205,7 @@ pub fn grid_sample(
         _ => (image, affine, displacement),
     };
     let device = image.device();
-    let dtype = image.dtype();
+    let dtype = computed(image.dtype());
     let affine = affine.unwrap_or_else(|| {
         let identity = [[[1.0f64, 0., 0., 0.], [0., 1., 0., 0.], [0., 0., 1., 0.]]];
         Tensor::from_data(TensorData::from(identity), (&device, dtype))

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::kernel::{Taps, bin, clamped};
 use super::{Binning, HistogramMode, JointHistogramOps, ParzenKernel};
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use crate::ops::real::{Real, by_dtype, elements, readable, tensor};
 
 /// Blocks of a volume, at most: bounds the tables in flight. Their number does not depend on the
 /// threads, nor does the result.
@@ -149,7 +149,7 @@ impl JointHistogramOps for Flex {
         weights: FloatTensor<Self>,
         binning: Binning,
     ) -> FloatTensor<Self> {
-        let [a, b, weights] = [a, b, weights].map(|t| t.to_contiguous());
+        let [a, b, weights] = [a, b, weights].map(readable);
         by_dtype!("joint_histogram", a.dtype(), forward(&a, &b, &weights, binning))
     }
 
@@ -161,7 +161,7 @@ impl JointHistogramOps for Flex {
         binning: Binning,
         needs: [bool; 2],
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        let [a, b, weights, grad] = [a, b, weights, grad].map(|t| t.to_contiguous());
+        let [a, b, weights, grad] = [a, b, weights, grad].map(readable);
         let images = [&a, &b, &weights];
         by_dtype!("joint_histogram", a.dtype(), backward(images, &grad, binning, needs))
     }

@@ -121,7 +121,7 @@ impl Binning {
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait JointHistogramOps: Backend {
     /// `h`, the sums of the votes.
-    #[fusion(dtype = a, shape = binning.table(a))]
+    #[fusion(dtype = computed(a), shape = binning.table(a))]
     fn joint_histogram_3d(
         a: FloatTensor<Self>,
         b: FloatTensor<Self>,
@@ -145,6 +145,9 @@ pub trait JointHistogramOps: Backend {
 use burn::backend::fusion::custom::TensorSpec;
 
 #[cfg(feature = "cube")]
+use super::half::computed;
+
+#[cfg(feature = "cube")]
 fn gradient_specs(
     a: &TensorSpec,
     b: &TensorSpec,
@@ -154,8 +157,8 @@ fn gradient_specs(
     needs: &[bool; 2],
 ) -> (TensorSpec, TensorSpec) {
     let spec = |input: &TensorSpec, needed: bool| match needed {
-        true => input.clone(),
-        false => TensorSpec::new(Shape::from([1]), input.dtype),
+        true => TensorSpec::new(input.shape.clone(), computed(input.dtype)),
+        false => TensorSpec::new(Shape::from([1]), computed(input.dtype)),
     };
     (spec(a, needs[0]), spec(b, needs[1]))
 }
@@ -165,7 +168,8 @@ fn gradient_specs(
 ///
 /// Intensities are meant to lie in [0, 1] (scale by percentiles first, so that a few hot voxels do
 /// not empty the table); others are clamped, NaN counts as 0. Differentiable in both images (first
-/// order); with [`ParzenKernel::Delta`] the gradient is 0.
+/// order); with [`ParzenKernel::Delta`] the gradient is 0. Images may be f16 or bf16; the result is then
+/// f32.
 ///
 /// # Shapes
 /// a, b `[N, 1, D, H, W]`; result `[N, B, B]`, rows `a`, columns `b`.

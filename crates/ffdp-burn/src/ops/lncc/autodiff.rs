@@ -1,11 +1,10 @@
 //! The chain rule of LNCC: the upstream gradient is one number, so the forward pass stores the
-//! finished gradients and the backward pass scales them.
+//! finished gradients and the backward pass multiplies them by it, which costs nothing where it is 1.
 
 use burn::backend::Autodiff;
 use burn::backend::TensorMetadata;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::Shape;
 
 use super::{LnccCall, LnccOps};
 use crate::ops::vjp::{Vjp, record};
@@ -21,12 +20,7 @@ impl<B: LnccOps> Vjp<B, 2> for LnccVjp {
         grad: FloatTensor<B>,
         _: [bool; 2],
     ) -> [Option<FloatTensor<B>>; 2] {
-        saved.map(|gradient| {
-            gradient.map(|gradient| {
-                let scale = B::float_reshape(grad.clone(), Shape::from([1, 1, 1, 1, 1]));
-                B::float_mul(gradient, scale)
-            })
-        })
+        saved.map(|gradient| gradient.map(|gradient| B::lncc_3d_scaled(gradient, grad.clone())))
     }
 }
 
@@ -56,6 +50,10 @@ impl<B: LnccOps, C: CheckpointStrategy> LnccOps for Autodiff<B, C> {
         _: LnccCall,
         _: [bool; 2],
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
+        panic!("lncc: second-order gradients are not supported")
+    }
+
+    fn lncc_3d_scaled(_: FloatTensor<Self>, _: FloatTensor<Self>) -> FloatTensor<Self> {
         panic!("lncc: second-order gradients are not supported")
     }
 }

@@ -9,11 +9,13 @@ use std::collections::VecDeque;
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
+use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
+use burn::tensor::Shape;
 use rayon::prelude::*;
 
 use super::{GradientMode, LnccCall, LnccOps, LnccOptions, LnccWeights, gaussian_weights};
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use crate::ops::real::{Real, by_dtype, elements, readable, tensor};
 
 /// Planes of `f64`, one per quantity.
 type Planes = Vec<Vec<f64>>;
@@ -302,7 +304,7 @@ impl<T: Real> Sweep<'_, T> {
 
 fn run<T: Real>(
     [moved, fixed, weights]: [&FlexTensor; 3],
-    LnccCall { options, weighted }: LnccCall,
+    LnccCall { options, weighted, factor }: LnccCall,
     needs: [bool; 2],
 ) -> (FlexTensor, FlexTensor, FlexTensor) {
     let shape = moved.layout().shape().clone();
@@ -334,7 +336,7 @@ fn run<T: Real>(
         for chunk in chunks {
             sum += chunk.sum;
             for (all, part) in gradients.iter_mut().zip(&chunk.gradients) {
-                all.extend(part.iter().map(|value| T::of(*value)));
+                all.extend(part.iter().map(|value| T::of(factor * value)));
             }
         }
     }
@@ -342,7 +344,7 @@ fn run<T: Real>(
         true => tensor(vec![T::default()], [1]),
         false => tensor(gradient, shape.clone()),
     });
-    (tensor(vec![T::of(sum)], [1]), to_moved, to_fixed)
+    (tensor(vec![T::of(factor * sum)], [1]), to_moved, to_fixed)
 }
 
 impl LnccOps for Flex {
@@ -362,7 +364,14 @@ impl LnccOps for Flex {
         call: LnccCall,
         needs: [bool; 2],
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        let [moved, fixed, weights] = [moved, fixed, weights].map(|image| image.to_contiguous());
+        let [moved, fixed, weights] = [moved, fixed, weights].map(readable);
         by_dtype!("lncc", moved.dtype(), run([&moved, &fixed, &weights], call, needs))
+    }
+
+    fn lncc_3d_scaled(
+        gradient: FloatTensor<Self>,
+        upstream: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        Self::float_mul(gradient, Self::float_reshape(upstream, Shape::from([1, 1, 1, 1, 1])))
     }
 }

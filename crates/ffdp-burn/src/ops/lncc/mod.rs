@@ -93,14 +93,17 @@ pub struct LnccCall {
     pub options: LnccOptions,
     /// Whether the weights are an image or an ignored placeholder.
     pub weighted: bool,
+    /// What the sum and its gradients are multiplied by. A loss that is told its factor here has an
+    /// upstream gradient of 1 and need not pass over its gradients again.
+    pub factor: f64,
 }
 
 /// Backend operations of LNCC. Images and weights `[N, C, D, H, W]` (weights or any placeholder);
 /// every channel is a volume of its own.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait LnccOps: Backend {
-    /// `sum u n`, `[1]`.
-    #[fusion(dtype = moved, shape = { let _ = moved; burn::tensor::Shape::from([1]) })]
+    /// `factor sum u n`, `[1]`.
+    #[fusion(dtype = computed(moved), shape = { let _ = moved; burn::tensor::Shape::from([1]) })]
     fn lncc_3d(
         moved: FloatTensor<Self>,
         fixed: FloatTensor<Self>,
@@ -108,8 +111,8 @@ pub trait LnccOps: Backend {
         call: LnccCall,
     ) -> FloatTensor<Self>;
 
-    /// `sum u n` `[1]` and its gradients to moved and fixed; a placeholder `[1]` where `needs` is
-    /// false.
+    /// `factor sum u n` `[1]` and its gradients to moved and fixed; a placeholder `[1]` where `needs`
+    /// is false.
     #[fusion(meta = gradient_specs)]
     fn lncc_3d_with_gradient(
         moved: FloatTensor<Self>,
@@ -118,10 +121,20 @@ pub trait LnccOps: Backend {
         call: LnccCall,
         needs: [bool; 2],
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
+
+    /// `upstream` `[1]` times a finished gradient, in its memory where nothing else holds that.
+    #[fusion(dtype = gradient, shape = { let _ = upstream; gradient.clone() })]
+    fn lncc_3d_scaled(
+        gradient: FloatTensor<Self>,
+        upstream: FloatTensor<Self>,
+    ) -> FloatTensor<Self>;
 }
 
 #[cfg(feature = "cube")]
 use burn::backend::fusion::custom::TensorSpec;
+
+#[cfg(feature = "cube")]
+use super::half::computed;
 
 #[cfg(feature = "cube")]
 fn gradient_specs(
@@ -131,15 +144,18 @@ fn gradient_specs(
     _call: &LnccCall,
     needs: &[bool; 2],
 ) -> (TensorSpec, TensorSpec, TensorSpec) {
-    let one = |input: &TensorSpec| TensorSpec::new([1].into(), input.dtype);
-    let gradient = |input: &TensorSpec, needed| if needed { input.clone() } else { one(input) };
+    let one = |input: &TensorSpec| TensorSpec::new([1].into(), computed(input.dtype));
+    let gradient = |input: &TensorSpec, needed| match needed {
+        true => TensorSpec::new(input.shape.clone(), computed(input.dtype)),
+        false => one(input),
+    };
     (one(moved), gradient(moved, needs[0]), gradient(fixed, needs[1]))
 }
 
 /// Local normalised cross-correlation loss `1 - mean(n)`: 0 for a perfect (linear) relation in
 /// every window, 1 for none. Flat regions count as unrelated (`n = 0`), never NaN.
 ///
-/// Differentiable in both images (first order).
+/// Differentiable in both images (first order). Images may be f16 or bf16; the result is then f32.
 ///
 /// # Shapes
 /// moved, fixed `[N, C, D, H, W]`; result `[1]`.
@@ -148,8 +164,8 @@ fn gradient_specs(
 /// If the shapes differ, the window is even or outside 3..=21, or epsilon or the window's sigma is
 /// not positive.
 pub fn lncc(moved: Tensor<5>, fixed: Tensor<5>, options: &LnccOptions) -> Tensor<1> {
-    let count = moved.shape().num_elements();
-    lncc_sum(moved, fixed, options).mul_scalar(1.0 / count as f64).neg().add_scalar(1.0)
+    let factor = -1.0 / moved.shape().num_elements() as f64;
+    scaled_sum(moved, fixed, options, factor).add_scalar(1.0)
 }
 
 /// `sum n` over all voxels: the additive part of [`lncc`], for losses that are summed over shards.
@@ -160,10 +176,14 @@ pub fn lncc(moved: Tensor<5>, fixed: Tensor<5>, options: &LnccOptions) -> Tensor
 /// # Panics
 /// As [`lncc`].
 pub fn lncc_sum(moved: Tensor<5>, fixed: Tensor<5>, options: &LnccOptions) -> Tensor<1> {
+    scaled_sum(moved, fixed, options, 1.0)
+}
+
+fn scaled_sum(moved: Tensor<5>, fixed: Tensor<5>, options: &LnccOptions, factor: f64) -> Tensor<1> {
     check(&moved, &fixed, options);
     // A placeholder: nothing reads it.
     let weights = fixed.clone().detach();
-    run(moved, fixed, weights, LnccCall { options: *options, weighted: false })
+    run(moved, fixed, weights, LnccCall { options: *options, weighted: false, factor })
 }
 
 /// [`lncc`] with weights: a mask, or how far each voxel is to be trusted. Means over a window are
@@ -191,8 +211,8 @@ pub fn weighted_lncc(
     assert!(fits, "lncc: weights {given:?} do not fit images {image:?}");
     let weights = weights.detach().expand(image);
     let total = weights.clone().sum();
-    let call = LnccCall { options: *options, weighted: true };
-    run(moved, fixed, weights, call).div(total).neg().add_scalar(1.0)
+    let call = LnccCall { options: *options, weighted: true, factor: -1.0 };
+    run(moved, fixed, weights, call).div(total).add_scalar(1.0)
 }
 
 fn run(moved: Tensor<5>, fixed: Tensor<5>, weights: Tensor<5>, call: LnccCall) -> Tensor<1> {

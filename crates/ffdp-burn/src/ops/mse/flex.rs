@@ -6,7 +6,7 @@ use burn::backend::tensor::FloatTensor;
 use rayon::prelude::*;
 
 use super::MseOps;
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use crate::ops::real::{Real, by_dtype, elements, readable, tensor};
 
 /// Elements summed by one task; fixed, so that the sum does not depend on the threads.
 const BLOCK: usize = 1 << 16;
@@ -28,7 +28,7 @@ fn gradient<T: Real>(a: &FlexTensor, b: &FlexTensor, grad: &FlexTensor) -> FlexT
 
 impl MseOps for Flex {
     fn squared_difference(a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self> {
-        let (a, b) = (a.to_contiguous(), b.to_contiguous());
+        let (a, b) = (readable(a), readable(b));
         by_dtype!("mse", a.dtype(), sum(&a, &b))
     }
 
@@ -37,7 +37,7 @@ impl MseOps for Flex {
         b: FloatTensor<Self>,
         grad: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
-        let (a, b, grad) = (a.to_contiguous(), b.to_contiguous(), grad.to_contiguous());
+        let (a, b, grad) = (readable(a), readable(b), grad.to_contiguous());
         by_dtype!("mse", a.dtype(), gradient(&a, &b, &grad))
     }
 }

@@ -9,6 +9,9 @@ use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
 
+#[cfg(feature = "cube")]
+use super::half::computed;
+
 mod autodiff;
 #[cfg(feature = "cube")]
 mod cube;
@@ -20,11 +23,11 @@ mod tests;
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait MseOps: Backend {
     /// `sum (a - b)^2`, `[1]`.
-    #[fusion(dtype = a, shape = { let _ = (a, b); burn::tensor::Shape::from([1]) })]
+    #[fusion(dtype = computed(a), shape = { let _ = (a, b); burn::tensor::Shape::from([1]) })]
     fn squared_difference(a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self>;
 
     /// `2 grad (a - b)`, of the shape of `a`; `grad` `[1]`.
-    #[fusion(dtype = a, shape = a)]
+    #[fusion(dtype = computed(a), shape = a)]
     fn squared_difference_backward(
         a: FloatTensor<Self>,
         b: FloatTensor<Self>,
@@ -32,7 +35,8 @@ pub trait MseOps: Backend {
     ) -> FloatTensor<Self>;
 }
 
-/// Mean squared difference. Differentiable in both images (first order).
+/// Mean squared difference. Differentiable in both images (first order). Images may be f16 or bf16; the
+/// result is then f32.
 ///
 /// # Shapes
 /// moved, fixed `[N, C, D, H, W]`; result `[1]`.

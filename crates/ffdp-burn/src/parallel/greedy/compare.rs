@@ -98,7 +98,7 @@ fn lncc(
     fixed: Tensor<5>,
     options: &LnccOptions,
 ) -> (Tensor<1>, Tensor<5>) {
-    let call = LnccCall { options: *options, weighted: false };
+    let call = LnccCall { options: *options, weighted: false, factor: 1.0 };
     let twice = block.shared().map(|planes| {
         let [moved, fixed] = [&moved, &fixed].map(|image| block.narrow(image, &planes));
         lncc_sum(moved, fixed, options)

@@ -10,10 +10,10 @@ use cubecl::prelude::*;
 use super::{Constants, floor_of};
 use crate::ops::adam::{AdamConstants, Taken};
 use crate::ops::grid_sample::cube::{
-    Point, inside, interpolate, len, offset, read_corners, sample_at, voxel_of_unit,
+    Cells, Point, inside, interpolate, len, offset_in, pairs_border, read_border, sample_border,
+    voxel_of_unit,
 };
-use crate::ops::grid_sample::{Interpolation, Padding};
-use crate::ops::launch::{Extent, address, assert_f32, buffer, empty, extent};
+use crate::ops::launch::{Extent, assert_f32, buffer, empty, extent, wide_address};
 
 /// Units of a cube: one plane, so that the corners of its voxels share as many lines as they can.
 const TILE: Dim3 = Dim3::new_3d(32, 8, 1);
@@ -38,6 +38,7 @@ fn compose_kernel<M: Float>(
     size: Extent,
     constants: Constants,
     rate: Rate,
+    #[comptime] cells: Cells,
 ) {
     let at = voxel_of_unit(&size);
     if !inside(&at, &size) {
@@ -47,7 +48,7 @@ fn compose_kernel<M: Float>(
     let scale = constants.correction_mean / max(longest[n], 1.0f32);
     let floor = floor_of(power[n], &constants);
     let len = len(&size);
-    let voxel = n * 3 * len + offset(&at, &size);
+    let voxel = n * 3 * len + offset_in(&at, &size, cells.narrow);
     let mut step = Array::<f32>::new(3usize);
     step[0] = rate.x * scale;
     step[1] = rate.y * scale;
@@ -63,10 +64,12 @@ fn compose_kernel<M: Float>(
         y: f32::cast_from(at.y) + step[1],
         z: f32::cast_from(at.z) + step[2],
     };
-    let s = sample_at(&position, &size, Interpolation::Linear, Padding::Border);
+    let s = sample_border(&position, &size, cells);
+    let base = n * 3 * len;
+    let pairs = pairs_border(base, &size, &s, cells);
     #[unroll]
     for c in 0..3usize {
-        let corners = read_corners(field, (n * 3 + c) * len, &size, &s);
+        let corners = read_border(field, base, len, &pairs, &size, &s, c, cells);
         output[voxel + c * len] = step[c] + interpolate(&corners, &s);
     }
 }
@@ -99,7 +102,7 @@ pub(super) fn compose(
             &field.client,
             CubeCount::Static(count[0] as u32, count[1] as u32, count[2] as u32),
             TILE.into(),
-            address(&[&field]),
+            wide_address(&[&field]),
             buffer(&field),
             buffer(&taken.mean),
             buffer(&taken.square),
@@ -109,6 +112,7 @@ pub(super) fn compose(
             extent([d, h, w]),
             constants.launch(3 * d * h * w),
             RateLaunch::new(x, y, z),
+            Cells::of(&field, [d, h, w]),
         );
     }
     output

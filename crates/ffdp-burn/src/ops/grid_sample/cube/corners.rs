@@ -2,12 +2,18 @@
 
 use cubecl::prelude::*;
 
-use super::taps::{Point, Sample, side};
+use super::taps::{Cells, Point, Sample, side};
+use super::voxel::offset_of;
 use crate::ops::launch::Extent;
 
 /// Reads the corners of a sample in the channel that begins at `base`; x fastest, then y, then z.
 #[cube]
-pub(crate) fn read_corners(image: &[f32], base: usize, size: &Extent, at: &Sample) -> Array<f32> {
+pub(crate) fn read_corners<T: Float>(
+    image: &[T],
+    base: usize,
+    size: &Extent,
+    at: &Sample,
+) -> Array<f32> {
     let mut values = Array::<f32>::new(8usize);
     #[unroll]
     for row in 0..4u32 {
@@ -15,8 +21,58 @@ pub(crate) fn read_corners(image: &[f32], base: usize, size: &Extent, at: &Sampl
         let z = side(&at.z, comptime!(row & 2 == 2));
         let start =
             base + (z.index as usize * size.h as usize + y.index as usize) * size.w as usize;
-        values[comptime!(2 * row as usize)] = image[start + at.x.low as usize];
-        values[comptime!(2 * row as usize + 1)] = image[start + at.x.high as usize];
+        values[comptime!(2 * row as usize)] = f32::cast_from(image[start + at.x.low as usize]);
+        values[comptime!(2 * row as usize + 1)] = f32::cast_from(image[start + at.x.high as usize]);
+    }
+    values
+}
+
+/// [`read_corners`] of a sample in a cell, see [`in_cell`](super::taps::in_cell).
+#[cube]
+pub(crate) fn read_cell<T: Float>(
+    image: &[T],
+    base: usize,
+    size: &Extent,
+    at: &Sample,
+    #[comptime] cells: Cells,
+) -> Array<f32> {
+    let pairs = pairs_of_cell(base, size, at, cells);
+    read_pairs(image, &pairs, 0usize)
+}
+
+/// Where the four pairs of neighbours along x begin that are the corners of a cell, in the channel that
+/// begins at `base`. From one to the next by the distance that all cells share: an addition each.
+#[cube]
+pub(crate) fn pairs_of_cell(
+    base: usize,
+    size: &Extent,
+    at: &Sample,
+    #[comptime] cells: Cells,
+) -> Array<usize> {
+    let mut pairs = Array::<usize>::new(4usize);
+    let row = size.w as usize;
+    let plane = size.h as usize * row;
+    let lowest = base + offset_of(at.x.low, at.y.low, at.z.low, size, cells.narrow);
+    pairs[0] = lowest;
+    pairs[1] = lowest + row;
+    pairs[2] = lowest + plane;
+    pairs[3] = lowest + (plane + row);
+    pairs
+}
+
+/// The corners of a cell, `further` elements behind the given pairs.
+#[cube]
+pub(crate) fn read_pairs<T: Float>(
+    image: &[T],
+    pairs: &Array<usize>,
+    further: usize,
+) -> Array<f32> {
+    let mut values = Array::<f32>::new(8usize);
+    #[unroll]
+    for k in 0..4usize {
+        let start = pairs[k] + further;
+        values[comptime!(2 * k)] = f32::cast_from(image[start]);
+        values[comptime!(2 * k + 1)] = f32::cast_from(image[start + 1]);
     }
     values
 }

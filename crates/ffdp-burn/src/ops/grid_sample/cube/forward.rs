@@ -1,86 +1,111 @@
 //! The sampled values.
 
+use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
-use super::corners::{interpolate, majority, read_corners};
-use super::space::{Plan, Space, channels, displacement_at, map_of, position};
-use super::taps::{Point, inner_sample, is_inner, sample_at};
-use super::voxel::{above, column_of_unit, inside, len, offset};
+use super::corners::{interpolate, majority, read_cell, read_corners};
+use super::pair::{PAIR, cell_at, first_of_unit, pair, strides};
+use super::space::{Plan, Space, channels, map_of};
+use super::taps::{Point, sample_at};
+use super::voxel::{above, inside, len, offset_in};
 use crate::ops::grid_sample::Interpolation;
 use crate::ops::launch::Extent;
 
-/// Voxels of a unit: all their displacements are on their way before the first is waited for.
-pub(super) const HEIGHT: u32 = 4;
-
-/// `first` element of a channel of the output, of `channel_len` elements, that is sampled.
+/// A unit samples a column of `pairs` pairs; `first` element of a channel of the output, of `channel_len`
+/// elements, that is sampled.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(super) fn forward_kernel(
-    image: &[f32],
+pub(super) fn forward_kernel<N: Size, T: Float>(
+    image: &[T],
     affine: &[f32],
     displacement: &[f32],
-    output: &mut [f32],
+    output: &mut [Vector<f32, N>],
     space: Space,
     first: usize,
     channel_len: usize,
+    pairs: u32,
     #[comptime] plan: Plan,
+    #[define(T)] _kind: ElemType,
 ) {
-    let lowest = column_of_unit(&space.output, HEIGHT);
+    let lowest = first_of_unit(&space.output, pairs, plan);
+    let height = comptime!(strides(plan)[1]);
     if !inside(&lowest, &space.output) {
         terminate!();
     }
     let map = map_of(affine, &space, lowest.n, plan);
-    let mut x = Array::<f32>::new(comptime!(HEIGHT as usize));
-    let mut y = Array::<f32>::new(comptime!(HEIGHT as usize));
-    let mut z = Array::<f32>::new(comptime!(HEIGHT as usize));
-    #[unroll]
-    for k in 0..HEIGHT {
-        let at = above(&lowest, k);
-        if inside(&at, &space.output) {
-            let u = displacement_at(displacement, &space, &at, plan);
-            x[k as usize] = u.x;
-            y[k as usize] = u.y;
-            z[k as usize] = u.z;
-        }
-    }
     let image_len = len(&space.input);
-    #[unroll]
-    for k in 0..HEIGHT {
-        let at = above(&lowest, k);
-        if inside(&at, &space.output) {
-            let u = Point { x: x[k as usize], y: y[k as usize], z: z[k as usize] };
-            let p = position(&map, &space, &at, &u, plan);
-            for c in 0..channels(&space, plan) {
-                let channel = (at.n * channels(&space, plan) + c) as usize;
-                output[channel * channel_len + first + offset(&at, &space.output)] =
-                    value_at(image, channel * image_len, &space.input, &p, plan);
+    let channels = channels(&space, plan);
+    let left = (space.output.d - lowest.z).div_ceil(height);
+    for step in 0..min(pairs, left) {
+        let lower = above(&lowest, step * height);
+        let two = pair(displacement, &map, &space, &lower, plan);
+        let (below, above) = (
+            offset_in(&two.lower, &space.output, plan.cells.narrow),
+            offset_in(&two.upper, &space.output, plan.cells.narrow),
+        );
+        if two.in_cells {
+            let s = cell_at(&two.at_lower, &space, plan);
+            let t = cell_at(&two.at_upper, &space, plan);
+            for c in 0..channels {
+                let channel = (lowest.n * channels + c) as usize;
+                let base = channel * image_len;
+                let v = read_cell(image, base, &space.input, &s, plan.cells);
+                let w = read_cell(image, base, &space.input, &t, plan.cells);
+                let start = channel * channel_len + first;
+                let (lower, upper) = (interpolate(&v, &s), interpolate(&w, &t));
+                write_pair(output, start + below, start + above, lower, upper, plan);
+            }
+        } else {
+            for c in 0..channels {
+                let channel = (lowest.n * channels + c) as usize;
+                let base = channel * image_len;
+                let (input, start) = (&space.input, channel * channel_len + first);
+                let lower = value_at(image, base, input, &two.at_lower, plan);
+                if two.both {
+                    let upper = value_at(image, base, input, &two.at_upper, plan);
+                    write_pair(output, start + below, start + above, lower, upper, plan);
+                } else {
+                    output[start + below] = Vector::<f32, N>::new(lower);
+                }
             }
         }
     }
 }
 
-/// The value at a position in the channel that begins at `base`.
+/// Writes both values of a pair: one vector where they lie side by side.
 #[cube]
-fn value_at(
-    image: &[f32],
+fn write_pair<N: Size>(
+    output: &mut [Vector<f32, N>],
+    below: usize,
+    above: usize,
+    lower: f32,
+    upper: f32,
+    #[comptime] plan: Plan,
+) {
+    let mut vector = Vector::<f32, N>::new(lower);
+    if comptime!(plan.beside) {
+        vector.insert(1usize, upper);
+        output[below / comptime!(PAIR as usize)] = vector;
+    } else {
+        output[below] = vector;
+        output[above] = Vector::<f32, N>::new(upper);
+    }
+}
+
+/// The value at any position in the channel that begins at `base`.
+#[cube]
+fn value_at<T: Float>(
+    image: &[T],
     base: usize,
     size: &Extent,
     position: &Point,
     #[comptime] plan: Plan,
 ) -> f32 {
     let interpolation = comptime!(plan.interpolation);
-    let padding = comptime!(plan.padding);
-    let mut value = 0.0f32;
-    if is_inner(position, size, interpolation, padding) {
-        let s = inner_sample(position, size, interpolation, padding);
-        value += interpolate(&read_corners(image, base, size, &s), &s);
+    let s = sample_at(position, size, interpolation, plan.padding);
+    let corners = read_corners(image, base, size, &s);
+    if comptime!(interpolation == Interpolation::Label) {
+        majority(&corners, &s)
     } else {
-        let s = sample_at(position, size, interpolation, padding);
-        let corners = read_corners(image, base, size, &s);
-        if comptime!(interpolation == Interpolation::Label) {
-            value += majority(&corners, &s);
-        } else {
-            value += interpolate(&corners, &s);
-        }
+        interpolate(&corners, &s)
     }
-    value
 }

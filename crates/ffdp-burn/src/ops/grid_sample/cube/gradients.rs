@@ -1,164 +1,203 @@
 //! The local gradients: each voxel owns that of its displacement, and the map's is a sum.
 
+use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
-use super::corners::{read_corners, slopes};
+use super::corners::{read_cell, read_corners, slopes};
+use super::pair::{PAIR, Pair, cell_at, first_of_unit, pair, strides};
 use super::reduce::sums_of_units;
-use super::space::{Plan, Space, channels, displacement_at, map_of, position};
-use super::taps::{Point, inner_sample, is_inner, sample_at};
-use super::voxel::{COLUMNS, Voxel, above, column_of_unit, inside, len, offset};
+use super::space::{Plan, Space, channels, map_of};
+use super::taps::{Point, sample_at};
+use super::voxel::{COLUMNS, Voxel, above, column_of_unit, inside, len, offset_in};
 use crate::ops::launch::{Extent, UNITS};
-
-/// Voxels of a unit in the gradient of the displacement.
-pub(super) const PAIR: u32 = 2;
 
 /// Voxels of a unit in the gradient of the map: the first that leaves [`ENOUGH`] cubes, else the
 /// last. Tall columns keep the partial sums few, low ones keep a GPU busy.
 pub(super) const HEIGHTS: [u32; 3] = [32, 16, 8];
 
 /// Eight cubes for each of 128 multiprocessors.
-pub(super) const ENOUGH: usize = 1024;
+pub(crate) const ENOUGH: usize = 1024;
 
-/// `sum_c g_c grad I_c` at an output voxel, in image voxels.
-#[cube]
-fn index_gradient(
-    image: &[f32],
-    grad: &[f32],
-    space: &Space,
-    at: &Voxel,
-    position: &Point,
-    #[comptime] plan: Plan,
-) -> Point {
-    let (image_len, output_len) = (len(&space.input), len(&space.output));
-    let voxel = offset(at, &space.output);
-    let channels = channels(space, plan);
-    let mut sum = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
-    for c in 0..channels {
-        let channel = (at.n * channels + c) as usize;
-        let g = grad[channel * output_len + voxel];
-        let slope = slopes_at(image, channel * image_len, &space.input, position, plan);
-        sum.x += g * slope.x;
-        sum.y += g * slope.y;
-        sum.z += g * slope.z;
-    }
-    sum
+/// `sum_c g_c grad I_c` at both voxels of a pair, in image voxels; zero at one that does not exist.
+#[derive(CubeType)]
+struct Slopes {
+    lower: Point,
+    upper: Point,
 }
 
-/// The slopes at a position in the channel that begins at `base`.
 #[cube]
-fn slopes_at(
-    image: &[f32],
+fn index_gradients<N: Size, T: Float>(
+    image: &[T],
+    grad: &[Vector<f32, N>],
+    space: &Space,
+    two: &Pair,
+    #[comptime] plan: Plan,
+) -> Slopes {
+    let (image_len, output_len) = (len(&space.input), len(&space.output));
+    let below = offset_in(&two.lower, &space.output, plan.cells.narrow);
+    let above = offset_in(&two.upper, &space.output, plan.cells.narrow);
+    let channels = channels(space, plan);
+    let mut lower = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
+    let mut upper = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
+    if two.in_cells {
+        let s = cell_at(&two.at_lower, space, plan);
+        let t = cell_at(&two.at_upper, space, plan);
+        for c in 0..channels {
+            let channel = (two.lower.n * channels + c) as usize;
+            let (base, start) = (channel * image_len, channel * output_len);
+            let g = read_one(grad, start + below, 0usize, plan);
+            let h = read_one(grad, start + above, 1usize, plan);
+            let v = read_cell(image, base, &space.input, &s, plan.cells);
+            let w = read_cell(image, base, &space.input, &t, plan.cells);
+            add(&mut lower, g, &slopes(&v, &s));
+            add(&mut upper, h, &slopes(&w, &t));
+        }
+    } else {
+        for c in 0..channels {
+            let channel = (two.lower.n * channels + c) as usize;
+            let (base, start) = (channel * image_len, channel * output_len);
+            let slope = slopes_at(image, base, &space.input, &two.at_lower, plan);
+            add(&mut lower, read_one(grad, start + below, 0usize, plan), &slope);
+            if two.both {
+                let slope = slopes_at(image, base, &space.input, &two.at_upper, plan);
+                add(&mut upper, read_one(grad, start + above, 1usize, plan), &slope);
+            }
+        }
+    }
+    Slopes { lower, upper }
+}
+
+/// The gradient at a voxel of a pair, the lower one or the upper one.
+#[cube]
+fn read_one<N: Size>(
+    grad: &[Vector<f32, N>],
+    at: usize,
+    #[comptime] upper: usize,
+    #[comptime] plan: Plan,
+) -> f32 {
+    if comptime!(plan.beside) {
+        grad[at / comptime!(PAIR as usize)].extract(upper)
+    } else {
+        grad[at].extract(0usize)
+    }
+}
+
+/// `sum += g slope`.
+#[cube]
+fn add(sum: &mut Point, g: f32, slope: &Point) {
+    sum.x += g * slope.x;
+    sum.y += g * slope.y;
+    sum.z += g * slope.z;
+}
+
+/// The slopes at any position in the channel that begins at `base`.
+#[cube]
+fn slopes_at<T: Float>(
+    image: &[T],
     base: usize,
     size: &Extent,
     position: &Point,
     #[comptime] plan: Plan,
 ) -> Point {
-    let interpolation = comptime!(plan.interpolation);
-    let padding = comptime!(plan.padding);
-    let mut slope = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
-    if is_inner(position, size, interpolation, padding) {
-        let s = inner_sample(position, size, interpolation, padding);
-        let inner = slopes(&read_corners(image, base, size, &s), &s);
-        slope.x = inner.x;
-        slope.y = inner.y;
-        slope.z = inner.z;
-    } else {
-        let s = sample_at(position, size, interpolation, padding);
-        let outer = slopes(&read_corners(image, base, size, &s), &s);
-        slope.x = outer.x;
-        slope.y = outer.y;
-        slope.z = outer.z;
-    }
-    slope
+    let s = sample_at(position, size, plan.interpolation, plan.padding);
+    slopes(&read_corners(image, base, size, &s), &s)
 }
 
-/// `dL/du = S^T g grad I`: no atomics.
+/// `dL/du = S^T g grad I`: no atomics. A unit owns a column of `pairs` pairs.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(super) fn to_displacement_kernel(
-    image: &[f32],
+pub(super) fn to_displacement_kernel<N: Size, T: Float>(
+    image: &[T],
     affine: &[f32],
     displacement: &[f32],
-    grad: &[f32],
+    grad: &[Vector<f32, N>],
     output: &mut [f32],
     space: Space,
+    pairs: u32,
     #[comptime] plan: Plan,
+    #[define(T)] _kind: ElemType,
 ) {
-    let first = column_of_unit(&space.output, PAIR);
+    // Voxels with a displacement lie in pairs along z.
+    let first = column_of_unit(&space.output, PAIR * pairs);
     if !inside(&first, &space.output) {
         terminate!();
     }
     let map = map_of(affine, &space, first.n, plan);
-    let mut x = Array::<f32>::new(comptime!(PAIR as usize));
-    let mut y = Array::<f32>::new(comptime!(PAIR as usize));
-    let mut z = Array::<f32>::new(comptime!(PAIR as usize));
-    #[unroll]
-    for k in 0..PAIR {
-        let at = above(&first, k);
-        if inside(&at, &space.output) {
-            let u = displacement_at(displacement, &space, &at, plan);
-            x[k as usize] = u.x;
-            y[k as usize] = u.y;
-            z[k as usize] = u.z;
+    let left = (space.output.d - first.z).div_ceil(PAIR);
+    for step in 0..min(pairs, left) {
+        let lower = above(&first, PAIR * step);
+        let two = pair(displacement, &map, &space, &lower, plan);
+        let slopes = index_gradients(image, grad, &space, &two, plan);
+        write_gradient(output, &space, &two.lower, &slopes.lower, plan);
+        if two.both {
+            write_gradient(output, &space, &two.upper, &slopes.upper, plan);
         }
     }
-    let s = &space.scale;
-    let len = len(&space.output);
-    #[unroll]
-    for k in 0..PAIR {
-        let at = above(&first, k);
-        if inside(&at, &space.output) {
-            let u = Point { x: x[k as usize], y: y[k as usize], z: z[k as usize] };
-            let p = position(&map, &space, &at, &u, plan);
-            let g = index_gradient(image, grad, &space, &at, &p, plan);
-            let voxel = at.n as usize * 3 * len + offset(&at, &space.output);
-            output[voxel] = s.xx * g.x + s.yx * g.y + s.zx * g.z;
-            output[voxel + len] = s.xy * g.x + s.yy * g.y + s.zy * g.z;
-            output[voxel + 2 * len] = s.xz * g.x + s.yz * g.y + s.zz * g.z;
-        }
-    }
+}
+
+/// `S^T g` at a voxel.
+#[cube]
+fn write_gradient(
+    output: &mut [f32],
+    space: &Space,
+    at: &Voxel,
+    g: &Point,
+    #[comptime] plan: Plan,
+) {
+    let (s, len) = (&space.scale, len(&space.output));
+    let voxel = at.n as usize * 3 * len + offset_in(at, &space.output, plan.cells.narrow);
+    output[voxel] = s.xx * g.x + s.yx * g.y + s.zx * g.z;
+    output[voxel + len] = s.xy * g.x + s.yy * g.y + s.zy * g.z;
+    output[voxel + 2 * len] = s.xz * g.x + s.yz * g.y + s.zz * g.z;
 }
 
 /// `dL/d[A|t]`, one partial sum a cube: `partials[n, entry, cube]`.
 ///
 /// Along a unit's column x and y are constant: it keeps `sum g` and `sum g z` only.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(super) fn to_affine_kernel(
-    image: &[f32],
+pub(super) fn to_affine_kernel<N: Size, T: Float>(
+    image: &[T],
     affine: &[f32],
     displacement: &[f32],
-    grad: &[f32],
+    grad: &[Vector<f32, N>],
     partials: &mut [f32],
     space: Space,
     batch: u32,
     #[comptime] plan: Plan,
     #[comptime] height: u32,
+    #[define(T)] _kind: ElemType,
 ) {
-    let first = column_of_unit(&space.output, height);
+    let (pairs, along_z) = comptime!((height / strides(plan)[1], strides(plan)[1]));
+    let first = first_of_unit(&space.output, pairs.runtime(), plan);
     let map = map_of(affine, &space, first.n, plan);
     let mut sum = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
     let mut by_z = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
+    // Of the voxels that lie one further along x.
+    let mut right = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
     let mut steps = 0u32;
     if inside(&first, &space.output) {
         steps = min(space.output.d - first.z, comptime!(height));
     }
-    for k in 0..steps {
-        let at = above(&first, k);
-        let u = displacement_at(displacement, &space, &at, plan);
-        let p = position(&map, &space, &at, &u, plan);
-        let g = index_gradient(image, grad, &space, &at, &p, plan);
-        let z = f32::cast_from(at.z);
-        sum.x += g.x;
-        sum.y += g.y;
-        sum.z += g.z;
-        by_z.x += g.x * z;
-        by_z.y += g.y * z;
-        by_z.z += g.z * z;
+    for step in 0..steps.div_ceil(along_z) {
+        let lower = above(&first, along_z * step);
+        let two = pair(displacement, &map, &space, &lower, plan);
+        let g = index_gradients(image, grad, &space, &two, plan);
+        let z = f32::cast_from(lower.z);
+        sum.x += g.lower.x + g.upper.x;
+        sum.y += g.lower.y + g.upper.y;
+        sum.z += g.lower.z + g.upper.z;
+        add(&mut by_z, z, &g.lower);
+        if comptime!(plan.beside) {
+            add(&mut by_z, z, &g.upper);
+            add(&mut right, 1.0f32.runtime(), &g.upper);
+        } else {
+            add(&mut by_z, z + 1.0, &g.upper);
+        }
     }
     let (x, y) = (f32::cast_from(first.x), f32::cast_from(first.y));
     let mut sums = Array::<f32>::new(12usize);
-    write_row(&mut sums, 0usize, sum.x, by_z.x, x, y);
-    write_row(&mut sums, 4usize, sum.y, by_z.y, x, y);
-    write_row(&mut sums, 8usize, sum.z, by_z.z, x, y);
+    write_row(&mut sums, 0usize, sum.x, right.x, by_z.x, x, y);
+    write_row(&mut sums, 4usize, sum.y, right.y, by_z.y, x, y);
+    write_row(&mut sums, 8usize, sum.z, right.z, by_z.z, x, y);
 
     // Where the cube's sums go: the batch entries of one affine map share a row.
     let slabs = space.output.d.div_ceil(height);
@@ -176,8 +215,16 @@ pub(super) fn to_affine_kernel(
 
 /// One row of `sum g [p 1]^T`, from the sums of a column.
 #[cube]
-fn write_row(sums: &mut Array<f32>, #[comptime] row: usize, g: f32, by_z: f32, x: f32, y: f32) {
-    sums[row] = g * x;
+fn write_row(
+    sums: &mut Array<f32>,
+    #[comptime] row: usize,
+    g: f32,
+    right: f32,
+    by_z: f32,
+    x: f32,
+    y: f32,
+) {
+    sums[row] = g * x + right;
     sums[comptime!(row + 1)] = g * y;
     sums[comptime!(row + 2)] = by_z;
     sums[comptime!(row + 3)] = g;

@@ -15,11 +15,16 @@ use cubecl::prelude::*;
 
 use super::block::GridSampleBlockOps;
 use super::{Accumulation, GridSampleOps, Sampling};
-use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, extent, sum_rows, zeros};
+use crate::ops::launch::{
+    UNITS, address, assert_f32, buffer, empty, extent, kind, readable, sum_rows, wide_address,
+    zeros,
+};
 
+mod border;
 mod corners;
 mod forward;
 mod gradients;
+mod pair;
 mod reduce;
 mod scatter;
 mod sink;
@@ -27,18 +32,24 @@ mod space;
 mod taps;
 mod voxel;
 
+pub(crate) use border::{pairs_border, read_border, sample_border};
 pub(crate) use corners::{interpolate, read_corners, slopes};
-pub(crate) use taps::{Point, Sample, Tap, sample_at, tap};
+pub(crate) use taps::{Cells, Point, Sample, Tap, sample_at, tap};
 pub(crate) use voxel::{
-    COLUMNS, Voxel, above, column_of_unit, columns, inside, len, offset, voxel_of_unit,
+    COLUMNS, Voxel, above, column_of_unit, columns, inside, len, offset, offset_in, voxel_of_unit,
 };
 
-use forward::{HEIGHT, forward_kernel};
-use gradients::{ENOUGH, HEIGHTS, PAIR, to_affine_kernel, to_displacement_kernel};
+use forward::forward_kernel;
+pub(crate) use gradients::ENOUGH;
+use gradients::{HEIGHTS, to_affine_kernel, to_displacement_kernel};
+use pair::{PAIR, strides};
 use scatter::{BLOCK, UNITS_Z, scatter_kernel};
 use sink::{Sink, finish_kernel, largest_kernel};
 use space::{Plan, SpaceLaunch, matrix};
 use voxel::blocks;
+
+/// Pairs of voxels that a unit samples one after the other in a large volume.
+const PAIRS: u32 = 4;
 
 /// Parts of a volume whose largest gradients are found side by side.
 const PARTS: u32 = 512;
@@ -60,8 +71,9 @@ impl Call {
         displacement: CubeTensor,
         sampling: Sampling,
     ) -> Self {
-        assert_f32(op, &[&image, &affine, &displacement]);
-        let [image, affine, displacement] = [image, affine, displacement].map(into_contiguous);
+        assert_f32(op, &[&affine, &displacement]);
+        let image = readable(op, image);
+        let [affine, displacement] = [affine, displacement].map(into_contiguous);
         Self { op, image, affine, displacement, sampling }
     }
 
@@ -92,11 +104,32 @@ impl Call {
             mapped: has_affine,
             displaced: has_displacement,
             single: self.image.meta.shape()[1] == 1,
+            cells: Cells::of(&self.image, self.sampling.size),
+            beside: !has_displacement && self.sampling.size[2].is_multiple_of(PAIR as usize),
         }
     }
 
-    fn columns(&self, height: u32) -> CubeCount {
-        columns(self.op, self.batch(), self.sampling.size, height)
+    /// Values in a vector of the output or its gradient.
+    fn width(&self) -> usize {
+        strides(self.plan())[0] as usize
+    }
+
+    /// Pairs of voxels along z that a unit samples: several, if that leaves enough cubes.
+    fn pairs(&self) -> u32 {
+        let cubes = self.cubes(PAIRS * strides(self.plan())[1]);
+        if cubes.iter().map(|&n| n as usize).product::<usize>() >= ENOUGH { PAIRS } else { 1 }
+    }
+
+    /// Cubes whose units own columns of this height.
+    fn cubes(&self, height: u32) -> [u32; 3] {
+        let block = [COLUMNS.x * strides(self.plan())[0], COLUMNS.y, height];
+        let (x, y, z) = blocks(self.op, self.batch(), self.sampling.size, block);
+        [x, y, z]
+    }
+
+    fn columns(&self, pairs: u32) -> CubeCount {
+        let [x, y, z] = self.cubes(pairs * strides(self.plan())[1]);
+        CubeCount::Static(x, y, z)
     }
 
     /// The samples between `[low, high]` planes that are not written.
@@ -104,13 +137,15 @@ impl Call {
         let shape = self.sampling.block_shape(self.image.meta.shape(), margins);
         let area = shape[3] * shape[4];
         let (first, channel_len) = (margins[0] * area, shape[2] * area);
-        let output = empty(&self.image, shape);
+        let output = empty(&self.displacement, shape);
+        let pairs = self.pairs();
         unsafe {
             forward_kernel::launch_unchecked(
                 &self.image.client,
-                self.columns(HEIGHT),
+                self.columns(pairs),
                 COLUMNS.into(),
-                address(&[&self.image, &self.displacement, &output]),
+                wide_address(&[&self.image, &self.displacement, &output]),
+                self.width(),
                 buffer(&self.image),
                 buffer(&self.affine),
                 buffer(&self.displacement),
@@ -118,51 +153,54 @@ impl Call {
                 self.space(),
                 first,
                 channel_len,
+                pairs,
                 self.plan(),
+                kind(&self.image),
             );
         }
         output
     }
 
     fn to_displacement(&self, grad: &CubeTensor) -> CubeTensor {
-        let output = empty(&self.image, self.displacement.meta.shape().clone());
+        let output = empty(&self.displacement, self.displacement.meta.shape().clone());
+        let pairs = self.pairs();
         unsafe {
             to_displacement_kernel::launch_unchecked(
                 &self.image.client,
-                self.columns(PAIR),
+                self.columns(pairs),
                 COLUMNS.into(),
-                address(&[&self.image, grad, &output]),
+                wide_address(&[&self.image, grad, &output]),
+                self.width(),
                 buffer(&self.image),
                 buffer(&self.affine),
                 buffer(&self.displacement),
                 buffer(grad),
                 buffer(&output),
                 self.space(),
+                pairs,
                 self.plan(),
+                kind(&self.image),
             );
         }
         output
     }
 
     fn to_affine(&self, grad: &CubeTensor) -> CubeTensor {
-        let cubes = |height| {
-            let block = [COLUMNS.x, COLUMNS.y, height];
-            let (x, y, z) = blocks(self.op, self.batch(), self.sampling.size, block);
-            [x, y, z]
-        };
+        let cubes = |height| self.cubes(height);
         let number = |height| cubes(height).iter().map(|&n| n as usize).product::<usize>();
         let [.., lowest] = HEIGHTS;
         let height = HEIGHTS.into_iter().find(|&h| number(h) >= ENOUGH).unwrap_or(lowest);
         let [x, y, z] = cubes(height);
         let maps = self.affine.meta.shape()[0];
         let columns = number(height) / maps;
-        let partials = empty(&self.image, [maps * 12, columns]);
+        let partials = empty(&self.displacement, [maps * 12, columns]);
         unsafe {
             to_affine_kernel::launch_unchecked(
                 &self.image.client,
                 CubeCount::Static(x, y, z),
                 COLUMNS.into(),
-                address(&[&self.image, &self.displacement, grad]),
+                wide_address(&[&self.image, &self.displacement, grad]),
+                self.width(),
                 buffer(&self.image),
                 buffer(&self.affine),
                 buffer(&self.displacement),
@@ -172,6 +210,7 @@ impl Call {
                 self.batch() as u32,
                 self.plan(),
                 height,
+                kind(&self.image),
             );
         }
         let mut sums = sum_rows(&partials, maps * 12, columns, 1.0);

@@ -2,8 +2,8 @@
 
 use cubecl::prelude::*;
 
-use super::taps::Point;
-use super::voxel::{Voxel, len, offset};
+use super::taps::{Cells, Point};
+use super::voxel::{Voxel, len, offset_in};
 use crate::ops::grid_sample::{Interpolation, Padding};
 use crate::ops::launch::Extent;
 
@@ -49,6 +49,10 @@ pub(crate) struct Plan {
     pub displaced: bool,
     /// Whether there is one channel.
     pub single: bool,
+    /// Of the image.
+    pub cells: Cells,
+    /// Whether the two voxels of a pair lie along x, and are read and written as one vector; else along z.
+    pub beside: bool,
 }
 
 /// The channels, a constant where there is one: the compiler then drops the loop over them.
@@ -82,7 +86,7 @@ pub(crate) fn displacement_at(
     let mut u = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
     if comptime!(plan.displaced) {
         let len = len(&space.output);
-        let voxel = at.n as usize * 3 * len + offset(at, &space.output);
+        let voxel = at.n as usize * 3 * len + offset_in(at, &space.output, plan.cells.narrow);
         u.x = displacement[voxel];
         u.y = displacement[voxel + len];
         u.z = displacement[voxel + 2 * len];

@@ -1,5 +1,6 @@
 //! Where a coordinate falls between voxels; see `Tap` in `flex.rs`.
 
+use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::ops::grid_sample::{Interpolation, Padding};
@@ -143,17 +144,39 @@ pub(crate) fn sample_at(
     }
 }
 
-/// Whether all corners of a linear sample lie in the image. Most do, and then [`inner_sample`] will
-/// do; false where the border needs care anyway.
+/// What is known of an image and of the voxels that sample it when a kernel is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Cells {
+    /// Whether there are any cells of eight voxels: two voxels along every axis.
+    pub exist: bool,
+    /// Whether offsets within a channel, of the image or of the voxels, fit 32 bits: only the bases of
+    /// channels are wider then.
+    pub narrow: bool,
+}
+
+impl Cells {
+    /// Of an image that a grid of (d, h, w) voxels samples.
+    pub(crate) fn of(image: &CubeTensor, grid: [usize; 3]) -> Self {
+        let shape = image.meta.shape();
+        let input = [shape[2], shape[3], shape[4]];
+        let narrow = [input, grid].iter().all(|size| size.iter().product::<usize>() < 1 << 32);
+        Self { exist: input.iter().all(|side| *side >= 2), narrow }
+    }
+}
+
+/// Whether a linear sample lies in a cell of the image, so that [`cell_sample`] will do: where the
+/// border is repeated, wherever it is; among zeros, if all its corners lie in the image, as most do.
 #[cube]
-pub(crate) fn is_inner(
+pub(crate) fn in_cell(
     position: &Point,
     size: &Extent,
     #[comptime] interpolation: Interpolation,
     #[comptime] padding: Padding,
+    #[comptime] cells: Cells,
 ) -> bool {
-    let mut inner = false;
-    if comptime!(interpolation == Interpolation::Linear && padding == Padding::Zeros) {
+    let linear = comptime!(interpolation == Interpolation::Linear && cells.exist);
+    let mut inner = comptime!(linear && padding == Padding::Border).runtime();
+    if comptime!(linear && padding == Padding::Zeros) {
         let x = below(position.x, size.w, interpolation, padding).index;
         let y = below(position.y, size.h, interpolation, padding).index;
         let z = below(position.z, size.d, interpolation, padding).index;
@@ -164,30 +187,36 @@ pub(crate) fn is_inner(
     inner
 }
 
-/// [`sample_at`] where [`is_inner`] holds.
+/// [`sample_at`] where [`in_cell`] holds: the upper voxel follows the lower one along every axis.
 #[cube]
-pub(crate) fn inner_sample(
-    position: &Point,
-    size: &Extent,
-    #[comptime] interpolation: Interpolation,
-    #[comptime] padding: Padding,
-) -> Sample {
+pub(crate) fn cell_sample(position: &Point, size: &Extent, #[comptime] padding: Padding) -> Sample {
     Sample {
-        x: inner_tap(&below(position.x, size.w, interpolation, padding)),
-        y: inner_tap(&below(position.y, size.h, interpolation, padding)),
-        z: inner_tap(&below(position.z, size.d, interpolation, padding)),
+        x: cell_tap(position.x, size.w, padding),
+        y: cell_tap(position.y, size.h, padding),
+        z: cell_tap(position.z, size.d, padding),
     }
 }
 
 #[cube]
-fn inner_tap(below: &Below) -> Tap {
+fn cell_tap(coordinate: f32, size: u32, #[comptime] padding: Padding) -> Tap {
+    let mut at = coordinate;
+    let mut low = coordinate.floor();
+    let mut moves = 1.0f32.runtime();
+    if comptime!(padding == Padding::Border) {
+        let last = f32::cast_from(size) - 1.0;
+        at = clamp(coordinate, 0.0, last);
+        // The last voxel is the upper one of the last cell.
+        low = min(at.floor(), last - 1.0);
+        moves = select(coordinate > 0.0 && coordinate < last, 1.0f32, 0.0f32);
+    }
+    let index = u32::reinterpret(i32::cast_from(low));
     Tap {
-        low: u32::reinterpret(below.index),
-        high: u32::reinterpret(below.index) + 1,
-        weight_low: 1.0 - below.fraction,
-        weight_high: below.fraction,
-        slope_low: (-1.0f32).runtime(),
-        slope_high: 1.0f32.runtime(),
+        low: index,
+        high: index + 1,
+        weight_low: 1.0 - (at - low),
+        weight_high: at - low,
+        slope_low: -moves,
+        slope_high: moves,
         inside_low: true.runtime(),
         inside_high: true.runtime(),
     }

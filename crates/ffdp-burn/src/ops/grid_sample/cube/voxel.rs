@@ -31,7 +31,7 @@ pub(crate) fn voxel_of_unit(size: &Extent) -> Voxel {
 
 /// The lowest of this unit's `height` voxels on a grid launched with [`columns`].
 #[cube]
-pub(crate) fn column_of_unit(size: &Extent, #[comptime] height: u32) -> Voxel {
+pub(crate) fn column_of_unit(size: &Extent, height: u32) -> Voxel {
     let slabs = size.d.div_ceil(height);
     Voxel {
         n: CUBE_POS_Z / slabs,
@@ -62,6 +62,22 @@ pub(crate) fn len(size: &Extent) -> usize {
 #[cube]
 pub(crate) fn offset(at: &Voxel, size: &Extent) -> usize {
     (at.z as usize * size.h as usize + at.y as usize) * size.w as usize + at.x as usize
+}
+
+/// The offset of (x, y, z) in a channel; `narrow`: it fits 32 bits, in which it is then computed.
+#[cube]
+pub(crate) fn offset_of(x: u32, y: u32, z: u32, size: &Extent, #[comptime] narrow: bool) -> usize {
+    if comptime!(narrow) {
+        ((z * size.h + y) * size.w + x) as usize
+    } else {
+        (z as usize * size.h as usize + y as usize) * size.w as usize + x as usize
+    }
+}
+
+/// [`offset`] where it is known to fit 32 bits or not, as [`offset_of`].
+#[cube]
+pub(crate) fn offset_in(at: &Voxel, size: &Extent, #[comptime] narrow: bool) -> usize {
+    offset_of(at.x, at.y, at.z, size, narrow)
 }
 
 /// Cubes of [`COLUMNS`] units that own `height` voxels each: along x, along y, and along z times

@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use super::Sampler;
+use super::lanes::{LANES, Lanes, Stretch};
 use crate::ops::real::Real;
 
 /// The rows of a tensor `[N, C, D, H, W]`: for every (n, z, y) the row of each channel.
@@ -22,6 +23,13 @@ fn row_of(i: usize, [d, h, _]: [usize; 3]) -> [usize; 3] {
     [i / (d * h), i / h % d, i % h]
 }
 
+/// Rounds the lanes of a stretch that exist.
+fn write<T: Real>(row: &mut [T], values: &Lanes) {
+    for (value, wide) in row.iter_mut().zip(values) {
+        *value = T::of(*wide);
+    }
+}
+
 pub(super) fn forward<T: Real>(s: &Sampler<'_, T>, batch: usize) -> Vec<T> {
     let size @ [d, h, w] = s.sampling.size;
     let mut output = vec![T::default(); batch * s.channels * d * h * w];
@@ -29,37 +37,45 @@ pub(super) fn forward<T: Real>(s: &Sampler<'_, T>, batch: usize) -> Vec<T> {
     rows.into_par_iter().enumerate().for_each(|(i, mut row)| {
         let [n, z, y] = row_of(i, size);
         let places = s.row(n, y, z);
-        for x in 0..w {
-            let place = places.place(x);
+        for x in (0..w).step_by(LANES) {
+            let stretch = places.stretch(x);
             for (c, row) in row.iter_mut().enumerate() {
-                let value = place.value(s.channel(n, c), s.input, s.sampling.interpolation);
-                row[x] = T::of(value);
+                write(&mut row[x..x + stretch.count], &stretch.values(s.channel(n, c)));
             }
         }
     });
     output
 }
 
-/// `sum_c g_c grad I_c` along the row (n, z, y), in image voxels (x, y, z), told to `tell` one by one.
+/// `sum_c g_c grad I_c` along the row (n, z, y), in image voxels (x, y, z), told to `tell` stretch by
+/// stretch, with the first x of each.
 fn index_gradients<T: Real>(
     s: &Sampler<'_, T>,
     grad: &[T],
     [n, z, y]: [usize; 3],
-    mut tell: impl FnMut(usize, [f64; 3]),
+    mut tell: impl FnMut(usize, &Stretch, &[Lanes; 3]),
 ) {
     let [d, h, w] = s.sampling.size;
     let places = s.row(n, y, z);
     let grad = |c: usize| &grad[(((n * s.channels + c) * d + z) * h + y) * w..][..w];
-    for x in 0..w {
-        let place = places.place(x);
-        let mut sum = [0.0; 3];
+    for x in (0..w).step_by(LANES) {
+        let stretch = places.stretch(x);
+        let mut sums = [[0.0; LANES]; 3];
         for c in 0..s.channels {
-            let g = grad(c)[x].wide();
-            let slope = place.slope(s.channel(n, c), s.input);
-            sum.iter_mut().zip(slope).for_each(|(sum, slope)| *sum += g * slope);
+            let g = widened(&grad(c)[x..x + stretch.count]);
+            stretch.add_slopes(s.channel(n, c), &g, &mut sums);
         }
-        tell(x, sum);
+        tell(x, &stretch, &sums);
     }
+}
+
+/// The values of a stretch; zeros behind them.
+pub(super) fn widened<T: Real>(row: &[T]) -> Lanes {
+    let mut lanes = [0.0; LANES];
+    for (lane, value) in lanes.iter_mut().zip(row) {
+        *lane = value.wide();
+    }
+    lanes
 }
 
 /// `dL/du = S^T g grad I`.
@@ -68,10 +84,13 @@ pub(super) fn to_displacement<T: Real>(s: &Sampler<'_, T>, grad: &[T], batch: us
     let scale = &s.sampling.scale;
     let mut output = vec![T::default(); batch * 3 * d * h * w];
     rows(&mut output, 3, size).into_par_iter().enumerate().for_each(|(i, mut row)| {
-        index_gradients(s, grad, row_of(i, size), |x, g| {
-            for (j, component) in row.iter_mut().enumerate() {
-                let sum = scale[0][j] * g[0] + scale[1][j] * g[1] + scale[2][j] * g[2];
-                component[x] = T::of(sum);
+        index_gradients(s, grad, row_of(i, size), |x, stretch, g| {
+            for (i, component) in row.iter_mut().enumerate() {
+                let mut sums = [0.0; LANES];
+                for j in 0..LANES {
+                    sums[j] = scale[0][i] * g[0][j] + scale[1][i] * g[1][j] + scale[2][i] * g[2][j];
+                }
+                write(&mut component[x..x + stretch.count], &sums);
             }
         });
     });
@@ -86,12 +105,20 @@ pub(super) fn to_affine<T: Real>(s: &Sampler<'_, T>, grad: &[T], batch: usize) -
         let slice = |z: usize| {
             let mut sum = [0.0; 12];
             for y in 0..h {
-                index_gradients(s, grad, [n, z, y], |x, g| {
-                    let p = [x as f64, y as f64, z as f64, 1.0];
-                    for (entry, sum) in sum.iter_mut().enumerate() {
-                        *sum += g[entry / 4] * p[entry % 4];
+                // y and z are the same along a row.
+                let (mut g_sum, mut g_x) = ([0.0; 3], [0.0; 3]);
+                index_gradients(s, grad, [n, z, y], |x, stretch, g| {
+                    for (i, g) in g.iter().enumerate() {
+                        for (j, g) in g[..stretch.count].iter().enumerate() {
+                            g_sum[i] += g;
+                            g_x[i] += g * (x + j) as f64;
+                        }
                     }
                 });
+                for i in 0..3 {
+                    let row = [g_x[i], g_sum[i] * y as f64, g_sum[i] * z as f64, g_sum[i]];
+                    sum[4 * i..].iter_mut().zip(row).for_each(|(sum, entry)| *sum += entry);
+                }
             }
             sum
         };

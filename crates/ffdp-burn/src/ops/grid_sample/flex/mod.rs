@@ -1,10 +1,12 @@
 //! The grid sampler on the CPU: rayon over rows, `f64` arithmetic, written to be read.
 //!
 //! This is the oracle for the GPU kernels; finite differences in `f64` prove it (see `tests/`).
-//! `place.rs` where a sample lies and what is there · `gather.rs` the samples and the gradients that
+//! `place.rs` where a sample lies and what is there · `lanes.rs` the same for several neighbours at a
+//! time · `gather.rs` the samples and the gradients that
 //! are sums of them · `scatter.rs` the gradient of the image.
 
 mod gather;
+mod lanes;
 mod place;
 mod scatter;
 
@@ -14,7 +16,7 @@ use burn::backend::tensor::FloatTensor;
 
 use super::block::GridSampleBlockOps;
 use super::{GridSampleOps, Sampling};
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use crate::ops::real::{Real, by_dtype, elements, readable, tensor};
 
 use gather::{forward, to_affine, to_displacement};
 pub(crate) use place::{Place, Tap};
@@ -68,20 +70,6 @@ struct Row<'a, T> {
     displacement: Option<[&'a [T]; 3]>,
     input: [usize; 3],
     sampling: Sampling,
-}
-
-impl<T: Real> Row<'_, T> {
-    #[inline]
-    fn place(&self, x: usize) -> Place {
-        let Sampling { interpolation, padding, scale, .. } = self.sampling;
-        let mut c = [0, 1, 2].map(|i| self.start[i] + self.step[i] * x as f64);
-        if let Some(u) = self.displacement {
-            let u = u.map(|component| component[x].wide());
-            c = [0, 1, 2]
-                .map(|i| c[i] + scale[i][0] * u[0] + scale[i][1] * u[1] + scale[i][2] * u[2]);
-        }
-        Place::of(c, self.input, interpolation, padding)
-    }
 }
 
 fn sampler<'a, T: Real>(
@@ -156,7 +144,7 @@ impl GridSampleBlockOps for Flex {
         sampling: Sampling,
         margins: [usize; 2],
     ) -> FloatTensor<Self> {
-        let inputs = [image, affine, displacement].map(|tensor| tensor.to_contiguous());
+        let inputs = [image, affine, displacement].map(readable);
         let dtype = inputs[0].dtype();
         by_dtype!("grid_sample", dtype, run_block(inputs.each_ref(), sampling, margins))
     }
@@ -169,8 +157,7 @@ impl GridSampleOps for Flex {
         displacement: FloatTensor<Self>,
         sampling: Sampling,
     ) -> FloatTensor<Self> {
-        let [image, affine, displacement] =
-            [image, affine, displacement].map(|tensor| tensor.to_contiguous());
+        let [image, affine, displacement] = [image, affine, displacement].map(readable);
         by_dtype!(
             "grid_sample",
             image.dtype(),
@@ -186,8 +173,7 @@ impl GridSampleOps for Flex {
         sampling: Sampling,
         needs: [bool; 3],
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        let [image, affine, displacement, grad] =
-            [image, affine, displacement, grad].map(|tensor| tensor.to_contiguous());
+        let [image, affine, displacement, grad] = [image, affine, displacement, grad].map(readable);
         let inputs = [&image, &affine, &displacement];
         let [image, affine, displacement] =
             by_dtype!("grid_sample", image.dtype(), run_backward(inputs, &grad, sampling, needs));

@@ -8,6 +8,7 @@ use crate::testing::{assert_close, gpu_devices, gradcheck, normal, tensor, to_f6
 mod block;
 mod labels;
 mod scatter;
+mod stretches;
 
 /// The gradients are sums of products of exact f64 terms; differences reach about 1e-9.
 const FINITE_DIFFERENCES: f64 = 1e-7;
@@ -227,6 +228,9 @@ fn gpu_agrees_with_cpu() {
         Case { affines: 1, ..case(3, 2, [9, 10, 11], [19, 5, 7]) },
         Case { padding: Padding::Border, ..case(2, 1, [5, 6, 7], [8, 9, 10]) },
         Case { displaced: false, ..case(1, 2, [8, 9, 10], [11, 12, 13]) },
+        // Pairs along x.
+        Case { displaced: false, affines: 2, ..case(2, 2, [8, 9, 10], [11, 12, 14]) },
+        Case { displaced: false, ..case(2, 1, [17, 13, 37], [37, 9, 70]) },
         // Volumes enough for columns of 16 and of 32 voxels in the gradient of the map.
         Case { affines: 200, ..case(200, 1, [5, 4, 3], [33, 9, 1]) },
         case(300, 1, [5, 4, 3], [33, 9, 1]),

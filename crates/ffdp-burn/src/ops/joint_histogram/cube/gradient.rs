@@ -1,5 +1,6 @@
 //! The gradients of any kernel: every voxel gathers from the gradient of the table, no atomics.
 
+use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
 use super::Plan;
@@ -7,9 +8,9 @@ use super::parzen::{Shape, clamped, place, shares, slopes};
 
 /// The wanted gradients of the voxels of one volume, `CUBE_POS_Y`.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(super) fn gradient_kernel(
-    a: &[f32],
-    b: &[f32],
+pub(super) fn gradient_kernel<A: Float, B: Float>(
+    a: &[A],
+    b: &[B],
     weights: &[f32],
     grad: &[f32],
     to_a: &mut [f32],
@@ -18,6 +19,7 @@ pub(super) fn gradient_kernel(
     len: usize,
     #[comptime] plan: Plan,
     #[comptime] needs: [bool; 2],
+    #[define(A, B)] _kinds: [ElemType; 2],
 ) {
     let (bins, cells) = comptime!((plan.bins, plan.cells()));
     let (wants_a, wants_b) = comptime!((needs[0], needs[1]));
@@ -39,7 +41,8 @@ pub(super) fn gradient_kernel(
     let volume = CUBE_POS_Y as usize * len;
     let mut voxel = CUBE_POS_X as usize * comptime!(plan.units as usize) + UNIT_POS as usize;
     while voxel < len {
-        let (first, second) = (a[volume + voxel], b[volume + voxel]);
+        let first = f32::cast_from(a[volume + voxel]);
+        let second = f32::cast_from(b[volume + voxel]);
         let row = place(first, plan);
         let column = place(second, plan);
         let along = shares(row.fraction, &shape, plan);

@@ -6,8 +6,8 @@ use super::Plan;
 
 /// The four voxels of a unit from vector `start` of its cube on; those beyond `len` are left alone.
 #[cube]
-pub(super) fn read<N: Size>(
-    image: &[Vector<f32, N>],
+pub(super) fn read<T: Float, N: Size>(
+    image: &[Vector<T, N>],
     voxels: &mut Array<f32>,
     volume: usize,
     start: usize,
@@ -18,7 +18,7 @@ pub(super) fn read<N: Size>(
     for load in 0..comptime!(4 / plan.width) {
         let at = start + (load * comptime!(plan.units) + UNIT_POS) as usize;
         if at < len {
-            let vector = image[volume + at];
+            let vector = Vector::<f32, N>::cast_from(image[volume + at]);
             #[unroll]
             for k in 0..plan.width {
                 voxels[(load * plan.width + k) as usize] = vector.extract(comptime!(k as usize));

@@ -19,10 +19,11 @@ use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
 use super::{Binning, HistogramMode, JointHistogramOps, ParzenKernel};
-use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, zeros};
+use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty_f32, kind, readable, zeros};
 
 mod gradient;
 mod images;
@@ -141,9 +142,19 @@ impl Call {
         weights: FloatTensor<CubeBackend>,
         binning: Binning,
     ) -> Self {
-        assert_f32("joint_histogram", &[&a, &b, &weights]);
-        let [a, b, weights] = [a, b, weights].map(into_contiguous);
+        let [a, b] = [a, b].map(|image| readable("joint_histogram", image));
+        // Bound, but not read where there are no weights.
+        let weights = match binning.weighted {
+            true => weights,
+            false => empty_f32(&a, [4]),
+        };
+        assert_f32("joint_histogram", &[&weights]);
+        let weights = into_contiguous(weights);
         Self { a, b, weights, binning }
+    }
+
+    fn kinds(&self) -> [ElemType; 2] {
+        [kind(&self.a), kind(&self.b)]
     }
 
     fn batch(&self) -> usize {
@@ -218,7 +229,7 @@ impl Call {
         let single = self.binning.options.is_hard() && !self.binning.weighted;
         let plan = self.plan(if single { 1 } else { COPIES });
         let cells = plan.cells() as usize;
-        let totals = zeros(&self.a, [self.batch() * 2 * cells]);
+        let totals = zeros(&self.weights, [self.batch() * 2 * cells]);
         unsafe {
             votes_kernel::launch_unchecked(
                 &self.a.client,
@@ -233,13 +244,14 @@ impl Call {
                 self.shape(),
                 self.voxels() / plan.width as usize,
                 plan,
+                self.kinds(),
             );
         }
         let reach = match self.binning.options.mode {
             HistogramMode::Exact => 0,
             HistogramMode::Approximate => plan.radius.saturating_sub(1),
         };
-        let output = empty(&self.a, [self.batch() * cells]);
+        let output = empty_f32(&self.a, [self.batch() * cells]);
         unsafe {
             table_kernel::launch_unchecked(
                 &self.a.client,
@@ -260,9 +272,9 @@ impl Call {
         let constant = self.binning.options.kernel == ParzenKernel::Delta;
         let [to_a, to_b] = needs.map(|needed| match (needed, constant) {
             // Bound as one vector at least, but neither read nor written.
-            (false, _) => empty(&self.a, [4]),
-            (true, true) => zeros(&self.a, [len]),
-            (true, false) => empty(&self.a, [len]),
+            (false, _) => empty_f32(&self.a, [4]),
+            (true, true) => zeros(&self.weights, [len]),
+            (true, false) => empty_f32(&self.a, [len]),
         });
         if !constant && needs != [false, false] && !self.pieces(grad, [&to_a, &to_b], needs) {
             self.gather(grad, [&to_a, &to_b], needs);
@@ -302,6 +314,7 @@ impl Call {
                 self.voxels() / plan.width as usize,
                 plan,
                 needs,
+                self.kinds(),
             );
         }
         true
@@ -326,6 +339,7 @@ impl Call {
                 self.voxels(),
                 plan,
                 needs,
+                self.kinds(),
             );
         }
     }

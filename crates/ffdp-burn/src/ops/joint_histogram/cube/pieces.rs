@@ -9,6 +9,7 @@
 //! A cube first computes all `C`: three rows of four for `a` alone, four for `b`. Then a voxel reads
 //! three or four vectors instead of 16 numbers, which is what it waits for, and needs no shares.
 
+use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
 use super::Plan;
@@ -93,9 +94,9 @@ fn moves(intensity: f32, #[comptime] plan: Plan) -> f32 {
 
 /// The wanted gradients of the voxels of one volume, `CUBE_POS_Y`, of `len` vectors.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(super) fn pieces_kernel<N: Size>(
-    a: &[Vector<f32, N>],
-    b: &[Vector<f32, N>],
+pub(super) fn pieces_kernel<N: Size, A: Float, B: Float>(
+    a: &[Vector<A, N>],
+    b: &[Vector<B, N>],
     weights: &[Vector<f32, N>],
     grad: &[f32],
     to_a: &mut [Vector<f32, N>],
@@ -103,6 +104,7 @@ pub(super) fn pieces_kernel<N: Size>(
     len: usize,
     #[comptime] plan: Plan,
     #[comptime] needs: [bool; 2],
+    #[define(A, B)] _kinds: [ElemType; 2],
 ) {
     let (wants_a, wants_b) = comptime!((needs[0], needs[1]));
     let skipped = comptime!(if needs[1] { 0u32 } else { 1u32 });

@@ -1,5 +1,6 @@
 //! Counting: integers in shared memory, moved into totals of two words before they can overflow.
 
+use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
 use super::Plan;
@@ -171,14 +172,15 @@ fn reap(table: &Table, harvest: &mut Harvest, #[comptime] plan: Plan) {
 /// Adds the voxels of one volume, `CUBE_POS_Y`, to its totals: a low and a high word a cell. The
 /// volume has `len` vectors.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(super) fn votes_kernel<N: Size>(
-    a: &[Vector<f32, N>],
-    b: &[Vector<f32, N>],
+pub(super) fn votes_kernel<N: Size, A: Float, B: Float>(
+    a: &[Vector<A, N>],
+    b: &[Vector<B, N>],
     weights: &[Vector<f32, N>],
     totals: &[Atomic<u32>],
     shape: Shape,
     len: usize,
     #[comptime] plan: Plan,
+    #[define(A, B)] _kinds: [ElemType; 2],
 ) {
     let cells = comptime!(plan.cells());
     let words = comptime!((plan.cells() * plan.copies).max(1));

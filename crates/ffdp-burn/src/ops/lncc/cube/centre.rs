@@ -1,15 +1,22 @@
 //! The constants that images are read relative to.
 
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
 use super::volumes;
-use crate::ops::launch::{Extent, UNITS, address, buffer, empty, extent, sum_over_cube};
+use crate::ops::launch::{Extent, UNITS, address, buffer, empty_f32, extent, kind, sum_over_cube};
 
 /// Mean of at most 4096 voxels spread over each volume: the constant that images are read
 /// relative to. One cube a volume, first those of the moved image.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn centre_kernel(moved: &[f32], fixed: &[f32], centres: &mut [f32], size: Extent) {
+fn centre_kernel<M: Float, F: Float>(
+    moved: &[M],
+    fixed: &[F],
+    centres: &mut [f32],
+    size: Extent,
+    #[define(M, F)] _kinds: [ElemType; 2],
+) {
     let volumes = CUBE_COUNT_X / 2;
     let len = size.d as usize * size.h as usize * size.w as usize;
     let start = (CUBE_POS_X % volumes) as usize * len;
@@ -18,9 +25,9 @@ fn centre_kernel(moved: &[f32], fixed: &[f32], centres: &mut [f32], size: Extent
     let mut voxel = UNIT_POS as usize * step;
     while voxel < len {
         if CUBE_POS_X < volumes {
-            sum += moved[start + voxel];
+            sum += f32::cast_from(moved[start + voxel]);
         } else {
-            sum += fixed[start + voxel];
+            sum += f32::cast_from(fixed[start + voxel]);
         }
         voxel += UNITS as usize * step;
     }
@@ -35,7 +42,7 @@ fn centre_kernel(moved: &[f32], fixed: &[f32], centres: &mut [f32], size: Extent
 pub(super) fn centres(moved: &CubeTensor, fixed: &CubeTensor) -> CubeTensor {
     let shape = moved.meta.shape();
     let count = 2 * volumes(moved);
-    let centres = empty(moved, [count]);
+    let centres = empty_f32(moved, [count]);
     unsafe {
         centre_kernel::launch_unchecked(
             &moved.client,
@@ -46,6 +53,7 @@ pub(super) fn centres(moved: &CubeTensor, fixed: &CubeTensor) -> CubeTensor {
             buffer(fixed),
             buffer(&centres),
             extent([shape[2], shape[3], shape[4]]),
+            [kind(moved), kind(fixed)],
         );
     }
     centres

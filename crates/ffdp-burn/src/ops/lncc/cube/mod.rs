@@ -12,11 +12,16 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{LnccCall, LnccOps, LnccOptions};
-use crate::ops::launch::{address, assert_f32, buffer, empty, extent, sum_rows};
+use crate::ops::launch::{
+    address, assert_f32, buffer, empty_f32, extent, kind, readable, sum_rows,
+};
 
 mod centre;
 mod gradient;
+mod held;
 mod plan;
+mod ring;
+mod scaled;
 mod sums;
 mod tile;
 mod windows;
@@ -24,11 +29,12 @@ mod windows;
 use centre::centres;
 use gradient::gradient_kernel;
 use plan::{Grid, Plan, SlabLaunch};
+use scaled::scaled;
 use windows::windows_kernel;
 
 /// Voxels per slab of the gamma fields, about: bounds the extra memory (three to five floats
 /// each) while a slab still fills a large GPU.
-const SLAB_VOXELS: usize = 1 << 24;
+const SLAB_VOXELS: usize = 1 << 25;
 
 /// A call, with its operands made contiguous.
 struct Call {
@@ -39,18 +45,22 @@ struct Call {
     /// The centring constants: of every moved volume, then of every fixed one.
     centres: CubeTensor,
     options: LnccOptions,
+    factor: f32,
     plan: Plan,
 }
 
 impl Call {
     fn new([moved, fixed, weights]: [CubeTensor; 3], call: LnccCall, needs: [bool; 2]) -> Self {
-        let LnccCall { options, weighted } = call;
-        assert_f32("lncc", &[&moved, &fixed, &weights]);
-        let [moved, fixed] = [moved, fixed].map(into_contiguous);
-        let weights = if weighted { into_contiguous(weights) } else { empty(&moved, [4]) };
+        let LnccCall { options, weighted, factor } = call;
+        let [moved, fixed] = [moved, fixed].map(|image| readable("lncc", image));
+        let weights = match weighted {
+            true => into_contiguous(weights),
+            false => empty_f32(&moved, [4]),
+        };
+        assert_f32("lncc", &[&weights]);
         let plan = Plan::new(&moved, &options, weighted, needs);
         let centres = centres(&moved, &fixed);
-        Self { moved, fixed, weights, centres, options, plan }
+        Self { moved, fixed, weights, centres, options, factor: factor as f32, plan }
     }
 
     fn size(&self) -> [usize; 3] {
@@ -71,8 +81,9 @@ impl Call {
             _ => ((SLAB_VOXELS / (h * w)).clamp(1, d), radius),
         };
         let ring = thickness + 2 * margin;
-        let grid = |tile, first: usize, last: usize, shift: usize| {
-            Grid::new(tile, self.size(), first as i32 - shift as i32, last - first, &self.moved)
+        let [windows_cubes, gradient_cubes] = self.plan.cubes(&self.moved);
+        let grid = |tile, first: usize, last: usize, shift: usize, cubes| {
+            Grid::new(tile, self.size(), first as i32 - shift as i32, last - first, cubes)
         };
         // Windows of the planes that the gradient of a slab reaches and that are not known yet.
         let slabs: Vec<(Grid, Grid)> = (0..d)
@@ -80,18 +91,19 @@ impl Call {
             .map(|start| {
                 let stop = (start + thickness).min(d);
                 let known = if start == 0 { 0 } else { start + 2 * margin };
-                let windows = grid(self.plan.windows, known, stop + 2 * margin, margin);
-                (windows, grid(self.plan.gradient, start, stop, 0))
+                let windows = self.plan.windows;
+                let windows = grid(windows, known, stop + 2 * margin, margin, windows_cubes);
+                (windows, grid(self.plan.gradient, start, stop, 0, gradient_cubes))
             })
             .collect();
         let per_volume: usize = slabs.iter().map(|(windows, _)| windows.len()).sum();
-        let partials = empty(&self.moved, [self.volumes() * per_volume]);
+        let partials = empty_f32(&self.moved, [self.volumes() * per_volume]);
         let gradient = |wanted: bool| match wanted {
-            true => empty(&self.moved, self.moved.meta.shape().clone()),
-            false => empty(&self.moved, [1]),
+            true => empty_f32(&self.moved, self.moved.meta.shape().clone()),
+            false => empty_f32(&self.moved, [1]),
         };
         let (to_moved, to_fixed) = (gradient(self.plan.to_moved), gradient(self.plan.to_fixed));
-        let fields = empty(&self.moved, [(self.plan.fields() * ring * h * w).max(1)]);
+        let fields = empty_f32(&self.moved, [(self.plan.fields() * ring * h * w).max(1)]);
         let mut done = 0;
         for volume in 0..self.volumes() {
             for (windows, gradient) in &slabs {
@@ -103,7 +115,7 @@ impl Call {
                 }
             }
         }
-        (sum_rows(&partials, 1, done, 1.0), to_moved, to_fixed)
+        (sum_rows(&partials, 1, done, self.factor), to_moved, to_fixed)
     }
 
     fn slab(&self, volume: usize, grid: &Grid, ring: usize) -> SlabLaunch {
@@ -113,8 +125,11 @@ impl Call {
             grid.first,
             grid.planes as u32,
             ring as u32,
-            grid.chunk as u32,
+            grid.across as u32,
+            grid.total as u32,
+            grid.share as u32,
             self.options.epsilon as f32,
+            self.factor,
         )
     }
 
@@ -145,6 +160,7 @@ impl Call {
                 partial_start as u32,
                 self.slab(volume, grid, ring),
                 self.plan,
+                [kind(&self.moved), kind(&self.fixed)],
             );
         }
     }
@@ -184,6 +200,7 @@ impl Call {
                     self.slab(volume, grid, ring),
                     self.plan,
                     skip,
+                    [kind(target), kind(partner)],
                 );
             }
         }
@@ -212,5 +229,12 @@ impl LnccOps for CubeBackend {
         needs: [bool; 2],
     ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
         Call::new([moved, fixed, weights], call, needs).run()
+    }
+
+    fn lncc_3d_scaled(
+        gradient: FloatTensor<Self>,
+        upstream: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        scaled(gradient, upstream)
     }
 }

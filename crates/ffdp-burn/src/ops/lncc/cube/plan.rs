@@ -47,13 +47,34 @@ impl Plan {
         let whole = image.meta.shape()[4].is_multiple_of(SPAN as usize);
         let vector = if whole && !approximate && !weighted { SPAN } else { 1 };
         let windows = if weighted { tile(6, 3) } else { tile(5, 2) };
-        let gradient = tile(3, 3);
+        let width = image.meta.shape()[4];
+        // Of the fields only; the images are zero outside, but their distance from the mean is not.
+        let gradient = tile(3, 3).zero_outside(width);
         Self { windows, gradient, vector, to_moved, to_fixed, approximate, weighted }
     }
 
     /// Sums over windows: the five products and, if voxels have weights, those.
     pub(super) fn quantities(&self) -> u32 {
         if self.weighted { 6 } else { 5 }
+    }
+
+    /// Cubes that a device runs at a time, in the windows' march and in the gradient's.
+    pub(super) fn cubes(&self, image: &CubeTensor) -> [usize; 2] {
+        let hardware = &image.client.properties().hardware;
+        let processors = hardware.num_streaming_multiprocessors.unwrap_or(32) as usize;
+        let held = if self.weighted { 3 } else { 2 };
+        let windows = self.windows.resident(self.quantities(), held, hardware);
+        [windows, self.gradient.resident(3, 3, hardware)].map(|cubes| cubes * processors)
+    }
+
+    /// What the images are multiplied by, so that sums of their products over a window are means.
+    pub(super) fn unit(&self) -> f32 {
+        self.unit_squared().sqrt()
+    }
+
+    /// Weights are summed with the products, and make the means.
+    pub(super) fn unit_squared(&self) -> f32 {
+        if self.weighted { 1.0 } else { self.windows.scale() }
     }
 
     pub(super) fn fields(&self) -> usize {
@@ -75,22 +96,44 @@ pub(super) struct Slab {
     pub(super) planes: u32,
     /// Planes of the ring that holds the gamma fields.
     pub(super) ring: u32,
-    /// Planes that one cube marches over.
-    pub(super) chunk: u32,
+    /// Tiles along x.
+    pub(super) across: u32,
+    /// Planes of all the tiles, and how many of them a cube takes; see [`Grid`].
+    pub(super) total: u32,
+    pub(super) share: u32,
     pub(super) epsilon: f32,
+    /// Of the gradient, besides what makes means of its sums.
+    pub(super) factor: f32,
 }
 
-/// The planes of windows that a cube marches over.
+/// The planes of a tile that a cube marches over without a stop.
 #[derive(CubeType, Clone, Copy)]
 pub(super) struct March {
     pub(super) start: i32,
     pub(super) stop: i32,
+    /// Which tile, along x and y.
+    pub(super) x: u32,
+    pub(super) y: u32,
+    /// Whether it is the first or the last along x.
+    pub(super) first: bool,
+    pub(super) last: bool,
 }
 
+/// The march from plane `at` of all the tiles' planes on, to plane `end` or the top of its tile.
 #[cube]
-pub(super) fn march(slab: &Slab) -> March {
-    let start = slab.first + (CUBE_POS_Z * slab.chunk) as i32;
-    March { start, stop: min(start + slab.chunk as i32, slab.first + slab.planes as i32) }
+pub(super) fn march(at: u32, end: u32, slab: &Slab) -> March {
+    let tile = at / slab.planes;
+    let bottom = at % slab.planes;
+    let start = slab.first + bottom as i32;
+    let x = tile % slab.across;
+    March {
+        start,
+        stop: start + min(slab.planes - bottom, end - at) as i32,
+        x,
+        y: tile / slab.across,
+        first: x == 0,
+        last: x + 1 == slab.across,
+    }
 }
 
 /// Where plane `z` of a volume of `depth` planes begins; the first plane for those outside.
@@ -99,52 +142,39 @@ pub(super) fn plane_base(volume: usize, z: i32, depth: i32, area: usize) -> usiz
     volume + select(z >= 0 && z < depth, z, 0i32) as usize * area
 }
 
-/// Where the gamma fields of plane `z` begin in their ring.
-#[cube]
-pub(super) fn ring_base(z: i32, slab: &Slab, area: usize, #[comptime] radius: u32) -> usize {
-    ((z + comptime!(radius as i32)) as u32 % slab.ring) as usize * area
-}
-
-/// The launches of one march: a tile over planes `[first, first + planes)`.
+/// A launch: tiles over planes `[first, first + planes)`, of which every cube takes an equal share.
+///
+/// A share may end within a tile, and the next cube goes on there. So all are through at the same time,
+/// however many tiles there are.
 pub(super) struct Grid {
     pub(super) first: i32,
     pub(super) planes: usize,
-    pub(super) chunk: usize,
-    pub(super) cubes: [usize; 3],
+    pub(super) across: usize,
+    /// Planes of tiles, and how many of them a cube takes.
+    pub(super) total: usize,
+    pub(super) share: usize,
 }
 
 impl Grid {
-    /// Shares the planes out in marches such that the last wave of cubes is full, but not so short
-    /// that their margins count.
+    /// `cubes` run at a time.
     pub(super) fn new(
         tile: Tile,
         [_, h, w]: [usize; 3],
         first: i32,
         planes: usize,
-        image: &CubeTensor,
+        cubes: usize,
     ) -> Self {
-        let hardware = &image.client.properties().hardware;
-        let processors = hardware.num_streaming_multiprocessors.unwrap_or(32) as usize;
-        let x = w.div_ceil(tile.columns() as usize);
-        let y = h.div_ceil(tile.height() as usize);
-        let step = tile.planes as usize;
-        // Loading a plane of the margin costs about a third of a plane of windows.
-        let margin = step + 2 * tile.radius as usize / 3;
-        let time = |chunk: usize| {
-            let waves = (x * y * planes.div_ceil(chunk)).div_ceil(processors);
-            waves * (chunk + margin)
-        };
-        let chunks = (1..=planes).map(|parts| planes.div_ceil(parts).next_multiple_of(step));
-        let chunk = chunks.min_by_key(|chunk| time(*chunk)).expect("there is a plane");
-        Self { first, planes, chunk, cubes: [x, y, planes.div_ceil(chunk)] }
+        let across = tile.across(w);
+        let total = across * h.div_ceil(tile.height() as usize) * planes;
+        let share = total.div_ceil(cubes).next_multiple_of(tile.planes as usize);
+        Self { first, planes, across, total, share }
     }
 
     pub(super) fn count(&self) -> CubeCount {
-        let [x, y, z] = self.cubes.map(|cubes| cubes as u32);
-        CubeCount::Static(x, y, z)
+        CubeCount::Static(self.len() as u32, 1, 1)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.cubes.iter().product()
+        self.total.div_ceil(self.share)
     }
 }

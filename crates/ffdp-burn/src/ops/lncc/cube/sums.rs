@@ -58,37 +58,39 @@ pub(super) fn window_sums(
 
 /// Sums quantity `k`, of which `along_z` holds the sums along z (`SPAN` columns of every plane), along
 /// x, and stores it from `buffer` on. Without shuffles the sums along z are stored, for [`sum_rows`].
+/// Beyond the tile everything is taken to be zero.
 #[cube]
 pub(super) fn store_rows(
     along_z: &Array<f32>,
     shared: &mut Shared<[f32]>,
     slots: &Array<u32>,
+    edges: &Array<f32>,
     buffer: u32,
     #[comptime] k: u32,
     #[comptime] tile: Tile,
 ) {
     #[unroll]
     for p in 0..tile.planes {
+        let mut own = Array::<f32>::new(comptime!(SPAN as usize));
         let mut along_x = Array::<f32>::new(comptime!(SPAN as usize));
-        if comptime!(tile.shuffles) {
+        #[unroll]
+        for j in 0..SPAN {
+            own[j as usize] = along_z[comptime!((p * SPAN + j) as usize)];
+        }
+        if comptime!(tile.shuffles && tile.is_box()) {
+            sum_parts(&own, &mut along_x, edges, tile);
+        } else if comptime!(tile.shuffles) {
             let mut row = Array::<f32>::new(comptime!((SPAN + 2 * tile.radius) as usize));
             #[unroll]
             for i in 0..comptime!(SPAN + 2 * tile.radius) {
-                let (unit, j) = comptime!(neighbour(i, tile.radius));
-                let value = along_z[comptime!((p * SPAN + j) as usize)];
-                if comptime!(unit < 0) {
-                    row[i as usize] = plane_shuffle_up(value, comptime!(unit.unsigned_abs()));
-                } else if comptime!(unit > 0) {
-                    row[i as usize] = plane_shuffle_down(value, comptime!(unit.unsigned_abs()));
-                } else {
-                    row[i as usize] = value;
-                }
+                let (lane, j) = comptime!(neighbour(i, tile.radius));
+                row[i as usize] = from_lane(own[j as usize], edges, lane, tile);
             }
             window_sums(&row, &mut along_x, 0u32, SPAN, tile);
         } else {
             #[unroll]
-            for j in 0..SPAN {
-                along_x[j as usize] = along_z[comptime!((p * SPAN + j) as usize)];
+            for j in 0..comptime!(SPAN as usize) {
+                along_x[j] = own[j];
             }
         }
         #[unroll]
@@ -97,6 +99,101 @@ pub(super) fn store_rows(
             let plane = comptime!(k * tile.quantity_len() + p * tile.plane_len());
             shared[(at + plane) as usize] = along_x[j];
         }
+    }
+}
+
+/// Sums over box windows along x: a neighbour hands over the sum of just those of its columns that a
+/// window reaches.
+#[cube]
+fn sum_parts(own: &Array<f32>, sums: &mut Array<f32>, edges: &Array<f32>, #[comptime] tile: Tile) {
+    // Of the first and of the last k columns.
+    let mut first = Array::<f32>::new(comptime!(SPAN as usize + 1));
+    let mut last = Array::<f32>::new(comptime!(SPAN as usize + 1));
+    let mut left = own[0];
+    let mut right = own[comptime!(SPAN as usize - 1)];
+    first[1] = left;
+    last[1] = right;
+    #[unroll]
+    for k in 2..comptime!(SPAN as usize) {
+        left += own[comptime!(k - 1)];
+        right += own[comptime!(SPAN as usize - k)];
+        first[k] = left;
+        last[k] = right;
+    }
+    let all = left + own[comptime!(SPAN as usize - 1)];
+    first[comptime!(SPAN as usize)] = all;
+    last[comptime!(SPAN as usize)] = all;
+
+    // Of whole lanes on either side, the nearest n.
+    let lanes = comptime!((tile.radius / SPAN) as usize);
+    let mut lanes_left = Array::<f32>::new(comptime!(lanes + 1));
+    let mut lanes_right = Array::<f32>::new(comptime!(lanes + 1));
+    let mut left = 0.0f32;
+    let mut right = 0.0f32;
+    #[unroll]
+    for n in 1..comptime!(lanes + 1) {
+        left += from_lane(all, edges, comptime!(-(n as i32)), tile);
+        right += from_lane(all, edges, comptime!(n as i32), tile);
+        lanes_left[n] = left;
+        lanes_right[n] = right;
+    }
+    #[unroll]
+    for j in 0..SPAN {
+        let part = comptime!(part(j, tile.radius));
+        let mut sum = last[comptime!(part.own as usize)];
+        if comptime!(part.from_first) {
+            sum = first[comptime!(part.own as usize)];
+        }
+        let (n, rest) = comptime!(part.left);
+        if comptime!(n > 0) {
+            sum += lanes_left[n as usize];
+        }
+        if comptime!(rest > 0) {
+            sum += from_lane(last[rest as usize], edges, comptime!(-(n as i32) - 1), tile);
+        }
+        let (n, rest) = comptime!(part.right);
+        if comptime!(n > 0) {
+            sum += lanes_right[n as usize];
+        }
+        if comptime!(rest > 0) {
+            sum += from_lane(first[rest as usize], edges, comptime!(n as i32 + 1), tile);
+        }
+        sums[j as usize] = sum;
+    }
+}
+
+/// What the window around column `j` of a lane is made of.
+struct Part {
+    /// Columns of the lane itself, and whether they are its first ones or its last.
+    own: u32,
+    from_first: bool,
+    /// Whole lanes on either side, and columns of the next.
+    left: (u32, u32),
+    right: (u32, u32),
+}
+
+fn part(j: u32, radius: u32) -> Part {
+    let (first, last) = (j.saturating_sub(radius), (j + radius).min(SPAN - 1));
+    let beyond = |columns: u32| (columns / SPAN, columns % SPAN);
+    Part {
+        own: last + 1 - first,
+        from_first: first == 0,
+        left: beyond(radius.saturating_sub(j)),
+        right: beyond((j + radius).saturating_sub(SPAN - 1)),
+    }
+}
+
+/// The value of another lane of the row, so many to the right; 0 beyond the row.
+#[cube]
+fn from_lane(value: f32, edges: &Array<f32>, #[comptime] lane: i32, #[comptime] tile: Tile) -> f32 {
+    let steps = comptime!(lane.unsigned_abs());
+    if comptime!(lane < 0) {
+        plane_shuffle_up(value, steps) * edges[comptime!(steps as usize - 1)]
+    } else if comptime!(lane > 0) {
+        let edge = comptime!((tile.reach() + steps - 1) as usize);
+        plane_shuffle_down(value, steps) * edges[edge]
+    } else {
+        value
     }
 }
 

@@ -6,14 +6,18 @@
 //!    comes from its neighbours by shuffles (through shared memory where planes of units are narrow);
 //! 3. along y, through shared memory: a unit takes several windows of one column.
 //!
+//! Where everything beyond the image is zero, a `snug` tile has no margin there, along x, which saves one
+//! tile of some widths.
+//!
 //! Along z first, because then the planes before a march's first window are only loaded, and because
 //! the two images are held in registers instead of their five products. With two buffers of shared
 //! memory one barrier a step is enough, and units that are through with y go on to the next planes.
-//! The sums themselves: `sums.rs`.
+//! What is held: `held.rs`; the sums themselves: `sums.rs`.
 
 use cubecl::ir::HardwareProperties;
 use cubecl::prelude::*;
 
+use super::plan::March;
 use crate::ops::launch::Extent;
 use crate::ops::lncc::{LnccWeights, gaussian_weights};
 
@@ -26,6 +30,10 @@ pub(super) const WIDTH: u32 = SPAN * LANES;
 /// Largest index into shared memory. Told of it, the compiler sees that adding a constant does not
 /// overflow, and adds it in the load or store itself.
 pub(super) const LAST_WORD: u32 = (1 << 16) - 1;
+/// Registers of a multiprocessor, and how many a unit needs besides those for the planes it holds; of
+/// NVIDIA's, and about right for others.
+const REGISTERS: u32 = 1 << 16;
+const OTHER_REGISTERS: u32 = 45;
 
 /// The weights of a window along an axis; they add up to 1 after [`Tile::scale`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +56,8 @@ pub(super) struct Tile {
     pub buffers: u32,
     /// Whether planes of units are wide enough to hand a row around.
     pub shuffles: bool,
+    /// Whether the tiles at the image's border have no margin there, along x.
+    snug: bool,
 }
 
 impl Tile {
@@ -65,7 +75,7 @@ impl Tile {
             LnccWeights::Box => Weights::Box,
             LnccWeights::Gaussian { sigma_voxels } => Weights::Gaussian(sigma_voxels.to_bits()),
         };
-        // Of 65536 registers 32 rows leave 128 a unit, 24 rows 168; about 45 are not for the planes.
+        // Of 65536 registers 32 rows leave 128 a unit, 24 rows 168, less those not for the planes.
         let registers = |planes: u32| held * SPAN * (2 * radius + planes);
         // The margins of the widest windows would leave little of 24 rows: better to spill.
         let tall = registers(2) <= 80 || 2 * radius >= 18;
@@ -82,7 +92,10 @@ impl Tile {
         shapes
             .into_iter()
             .chain([smallest])
-            .map(|(rows, planes, buffers)| Self { radius, weights, rows, planes, buffers, shuffles })
+            .map(|(rows, planes, buffers)| {
+                let snug = false;
+                Self { radius, weights, rows, planes, buffers, shuffles, snug }
+            })
             .find(fits)
             .unwrap_or_else(|| {
                 panic!(
@@ -93,6 +106,35 @@ impl Tile {
                     hardware.max_units_per_cube
                 )
             })
+    }
+
+    /// The tile for values that are zero outside an image of this width: without margins there if that
+    /// makes them fewer.
+    pub fn zero_outside(self, width: usize) -> Self {
+        let snug = Self { snug: self.is_box() && self.shuffles, ..self };
+        if snug.across(width) < self.across(width) { snug } else { self }
+    }
+
+    /// Cubes that a multiprocessor of this hardware holds at a time, about.
+    pub fn resident(self, quantities: u32, held: u32, hardware: &HardwareProperties) -> usize {
+        let registers = held * SPAN * self.held() + OTHER_REGISTERS;
+        let shared = self.shared_len(quantities) * size_of::<f32>();
+        let by_registers = REGISTERS / (registers * self.units());
+        (by_registers as usize).min(hardware.max_shared_memory_size / shared).clamp(1, 4)
+    }
+
+    /// Tiles along x of an image of this width.
+    pub fn across(self, width: usize) -> usize {
+        let columns = self.columns() as usize;
+        match self.snug {
+            false => width.div_ceil(columns),
+            true => 1 + width.saturating_sub(WIDTH as usize).div_ceil(columns),
+        }
+    }
+
+    /// Lanes on either side that the windows of a unit reach.
+    pub const fn reach(self) -> u32 {
+        self.radius.div_ceil(SPAN)
     }
 
     pub const fn window(self) -> u32 {
@@ -166,90 +208,13 @@ impl Tile {
         }
     }
 
+    /// Columns left of the first tile that it holds all the same.
+    pub const fn outside(self) -> u32 {
+        if self.snug { 0 } else { self.margin() }
+    }
+
     pub const fn is_box(self) -> bool {
         matches!(self.weights, Weights::Box)
-    }
-}
-
-/// The columns that a unit holds.
-#[derive(CubeType)]
-pub(super) struct Place {
-    /// Of the first column; may lie outside the image.
-    x: i32,
-    /// Of the first column in its plane.
-    offset: i32,
-    row_exists: bool,
-    width: i32,
-}
-
-#[cube]
-pub(super) fn place(size: &Extent, #[comptime] tile: Tile) -> Place {
-    let x = (CUBE_POS_X * comptime!(tile.columns()) + UNIT_POS % LANES * SPAN) as i32
-        - comptime!(tile.margin() as i32);
-    let y = (CUBE_POS_Y * comptime!(tile.height()) + UNIT_POS / LANES) as i32
-        - comptime!(tile.radius as i32);
-    let width = size.w as i32;
-    Place { x, offset: y * width + x, row_exists: y >= 0 && y < size.h as i32, width }
-}
-
-/// Loads the unit's columns of the plane that begins at `base` as plane `slot` of those held; zeros
-/// outside the image. Rows are read four values at a time where `N` is 4: then the image's width is
-/// a multiple of 4, and columns lie inside it or outside together.
-#[cube]
-pub(super) fn fetch<N: Size>(
-    source: &[Vector<f32, N>],
-    base: usize,
-    inside: bool,
-    place: &Place,
-    held: &mut Array<f32>,
-    #[comptime] slot: u32,
-    #[comptime] vector: u32,
-) {
-    let first = comptime!((slot * SPAN) as usize);
-    if comptime!(vector == SPAN) {
-        let mut values = Vector::<f32, N>::new(0.0f32);
-        if inside && place.row_exists && place.x >= 0 && place.x < place.width {
-            values = source[(base + place.offset as usize) / comptime!(SPAN as usize)];
-        }
-        #[unroll]
-        for j in 0..comptime!(SPAN as usize) {
-            held[comptime!(first + j)] = values.extract(j);
-        }
-    } else {
-        #[unroll]
-        for j in 0..comptime!(SPAN as usize) {
-            let x = place.x + comptime!(j as i32);
-            let mut value = 0.0f32;
-            if inside && place.row_exists && x >= 0 && x < place.width {
-                value =
-                    source[base + (place.offset + comptime!(j as i32)) as usize].extract(0usize);
-            }
-            held[comptime!(first + j)] = value;
-        }
-    }
-}
-
-/// Subtracts `centre` from planes `[first, last)` of those held.
-#[cube]
-pub(super) fn subtract(
-    held: &mut Array<f32>,
-    centre: f32,
-    #[comptime] first: u32,
-    #[comptime] last: u32,
-) {
-    #[unroll]
-    for i in comptime!(first * SPAN)..comptime!(last * SPAN) {
-        held[i as usize] -= centre;
-    }
-}
-
-/// Drops the oldest planes, as many as a step completes.
-#[cube]
-pub(super) fn advance(held: &mut Array<f32>, #[comptime] tile: Tile) {
-    #[unroll]
-    for i in 0..comptime!((tile.window() - 1) * SPAN) {
-        let next = held[comptime!((i + tile.planes * SPAN) as usize)];
-        held[i as usize] = next;
     }
 }
 
@@ -287,7 +252,7 @@ pub(super) struct Run {
 }
 
 #[cube]
-pub(super) fn run(size: &Extent, #[comptime] tile: Tile) -> Run {
+pub(super) fn run(size: &Extent, march: &March, #[comptime] tile: Tile) -> Run {
     let group = UNIT_POS / WIDTH;
     let plane = group % comptime!(tile.planes);
     let row = group / comptime!(tile.planes) * comptime!(tile.run());
@@ -295,14 +260,36 @@ pub(super) fn run(size: &Extent, #[comptime] tile: Tile) -> Run {
     let unit = UNIT_POS % WIDTH;
     let (lane, j) = (unit / 32 * 8 + unit % 8, unit / 8 % SPAN);
     let column = lane * SPAN + j;
-    let x = CUBE_POS_X * comptime!(tile.columns()) + column - comptime!(tile.margin());
-    let y = CUBE_POS_Y * comptime!(tile.height()) + row;
-    let (margin, last) = comptime!((tile.margin(), WIDTH - tile.margin()));
-    let exists = column >= margin && column < last && x < size.w && y < size.h;
+    let x = march.x * comptime!(tile.columns()) + column - comptime!(tile.outside());
+    let y = march.y * comptime!(tile.height()) + row;
+    let mut first = comptime!(tile.margin()).runtime();
+    let mut last = comptime!(WIDTH - tile.margin()).runtime();
+    if comptime!(tile.snug) {
+        first = select(march.first, 0u32, first);
+        last = select(march.last, WIDTH, last);
+    }
+    let exists = column >= first && column < last && x < size.w && y < size.h;
     let left = min(max(tile.height().runtime(), row) - row, comptime!(tile.run()));
     let count = select(exists, min(left, max(size.h, y) - y), 0u32);
     let start = plane * comptime!(tile.plane_len());
     let even = start + slot(row, j, lane);
     let odd = start + slot(row + 1, j, lane) - WIDTH;
     Run { even, odd, offset: y * size.w + x, count, plane }
+}
+
+/// Which lanes on either side lie in the same row of the tile: 1, else 0; those `d` lanes further left
+/// at `d - 1`, then those to the right.
+#[cube]
+pub(super) fn edges(#[comptime] tile: Tile) -> Array<f32> {
+    let lane = UNIT_POS % LANES;
+    let reach = comptime!(tile.reach());
+    let mut edges = Array::<f32>::new(comptime!((2 * reach) as usize));
+    #[unroll]
+    for i in 0..reach {
+        let left = lane >= comptime!(i + 1);
+        let right = lane < comptime!(LANES - 1 - i);
+        edges[i as usize] = select(left, 1.0f32, 0.0f32);
+        edges[comptime!((reach + i) as usize)] = select(right, 1.0f32, 0.0f32);
+    }
+    edges
 }

@@ -31,6 +31,9 @@ fn gpu_agrees_with_cpu() {
         ([1, 1, 26, 31, 64], 5, 0.0),
         ([1, 2, 50, 17, 33], 9, 0.0),
         ([1, 1, 130, 9, 34], 3, 0.0),
+        // Without a margin outside the image, whose zeros are far from the mean.
+        ([1, 1, 20, 30, 120], 7, 3.0),
+        ([1, 1, 12, 30, 119], 9, 3.0),
         ([1, 1, 20, 19, 37], 7, 1e4),
     ];
     for (name, device) in gpu_devices() {
@@ -61,6 +64,28 @@ fn gpu_agrees_with_cpu() {
                 }
                 println!();
             }
+        }
+    }
+}
+
+/// The finished gradients are multiplied by the upstream gradient in their own memory, if that is not 1.
+#[test]
+fn a_multiple_of_the_loss_has_that_multiple_of_the_gradients() {
+    let shape = [1, 2, 6, 7, 9];
+    let [moved, fixed] = pair(shape.iter().product(), 23);
+    let devices = gpu_devices().into_iter().map(|(_, device)| (device, DType::F32));
+    for (device, dtype) in devices.chain([(cpu(), DType::F64)]) {
+        let (_, once) = evaluate([&moved, &fixed], shape, &window(5), &device, dtype);
+        let device = device.autodiff();
+        let images = [&moved, &fixed].map(|image| tensor(image, shape, &device, dtype));
+        let [moved, fixed] = images.map(|image: Tensor<5>| image.require_grad());
+        let loss = lncc(moved.clone(), fixed.clone(), &window(5));
+        // Exact, so that every device agrees with itself to the last bit.
+        let gradients = loss.mul_scalar(-4.0).backward();
+        for (image, once) in [moved, fixed].iter().zip(once) {
+            let multiple = to_f64(image.grad(&gradients).expect("both want a gradient"));
+            let expected: Vec<f64> = once.iter().map(|value| -4.0 * value).collect();
+            assert_eq!(multiple, expected);
         }
     }
 }
