@@ -19,10 +19,10 @@ fn own() -> usize {
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn spread_kernel(table: &[f32], bias: &mut [f32], heads: u32, window: Extent) {
     let at = own();
-    if at >= bias.len() {
+    let tokens = (window.d * window.h * window.w) as usize;
+    if at >= heads as usize * tokens * tokens {
         terminate!();
     }
-    let tokens = (window.d * window.h * window.w) as usize;
     let head = at / (tokens * tokens);
     let (query, key) = ((at / tokens % tokens) as u32, (at % tokens) as u32);
     let area = window.h * window.w;
@@ -46,11 +46,11 @@ fn keys(offset: u32, side: u32) -> (u32, u32) {
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn gather_kernel(grad: &[f32], table: &mut [f32], heads: u32, window: Extent) {
     let at = own();
-    if at >= table.len() {
+    let (columns, lines) = (2 * window.w - 1, 2 * window.h - 1);
+    if at >= ((2 * window.d - 1) * lines * columns * heads) as usize {
         terminate!();
     }
     let (row, head) = ((at / heads as usize) as u32, at % heads as usize);
-    let (columns, lines) = (2 * window.w - 1, 2 * window.h - 1);
     let (a, b, c) = (row / columns / lines, row / columns % lines, row % columns);
     let tokens = window.d * window.h * window.w;
     let along_d = keys(a, window.d);

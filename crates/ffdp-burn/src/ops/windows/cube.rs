@@ -34,9 +34,9 @@ fn unrolled(rolled: u32, shift: u32, padded: u32) -> u32 {
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn cut_kernel(tokens: &[f32], windows: &mut [f32], cut: Cut) {
+fn cut_kernel(tokens: &[f32], windows: &mut [f32], elements: usize, cut: Cut) {
     let at = own();
-    if at >= windows.len() {
+    if at >= elements {
         terminate!();
     }
     let (side, counts, grid) = (&cut.window, &cut.counts, &cut.grid);
@@ -69,9 +69,9 @@ fn rolled(p: u32, shift: u32, padded: u32) -> u32 {
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn join_kernel(windows: &[f32], tokens: &mut [f32], cut: Cut) {
+fn join_kernel(windows: &[f32], tokens: &mut [f32], elements: usize, cut: Cut) {
     let at = own();
-    if at >= tokens.len() {
+    if at >= elements {
         terminate!();
     }
     let (side, counts, grid) = (&cut.window, &cut.counts, &cut.grid);
@@ -112,6 +112,7 @@ impl WindowOps for CubeBackend {
                 address(&[&windows]),
                 buffer(&tokens),
                 buffer(&windows),
+                windows.meta.shape().num_elements(),
                 launch_cut(cut, tokens.meta.shape()[4]),
             );
         }
@@ -130,6 +131,7 @@ impl WindowOps for CubeBackend {
                 address(&[&windows]),
                 buffer(&windows),
                 buffer(&tokens),
+                tokens.meta.shape().num_elements(),
                 launch_cut(cut, windows.meta.shape()[2]),
             );
         }
