@@ -3,7 +3,7 @@
 //! ```text
 //! cargo bench --bench ops                                       CPU, 64^3 and 128^3
 //! cargo bench --bench ops --features cuda -- --device cuda      128^3, 256^3, 512^3
-//! cargo bench --bench ops -- lncc --size 96 --json lncc.json    rows whose name contains `lncc`
+//! cargo bench --bench ops -- lncc mse --size 96 --json a.json   rows whose name contains `lncc` or `mse`
 //! ```
 //! The executable that `cargo bench --no-run` leaves in `target/release/deps` runs without Rust.
 //!

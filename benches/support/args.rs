@@ -9,8 +9,8 @@ use super::{Backend, Bench, Case, Limits, Variant};
 /// Benchmarks the fused operations against Burn's own.
 #[derive(Parser, Debug)]
 pub struct Args {
-    /// Only rows whose "operation variant" contains this text.
-    filter: Option<String>,
+    /// Only rows whose "operation variant" contains one of these texts.
+    filters: Vec<String>,
     /// Where to run.
     #[arg(long, value_enum, default_value = "cpu")]
     device: Backend,
@@ -83,6 +83,6 @@ impl Args {
     pub fn wants(&self, case: &Case, variant: &Variant) -> bool {
         let named = format!("{} {}", case.name, variant.name);
         (variant.fused || !self.no_baseline)
-            && self.filter.as_ref().is_none_or(|filter| named.contains(filter))
+            && (self.filters.is_empty() || self.filters.iter().any(|text| named.contains(text)))
     }
 }

@@ -1,6 +1,6 @@
 //! What is measured: every operation with its inputs, its floor in bytes and its variants.
 
-use burn::tensor::{Device, Distribution, Int, Tensor};
+use burn::tensor::{DType, Device, Distribution, Int, Tensor};
 use ffdp::baseline::{self, BoxFilter};
 use ffdp::losses::{MutualInformation, Similarity};
 use ffdp::ops::{
@@ -29,6 +29,8 @@ struct Input {
 enum Kind {
     /// One channel, uniform in [0, 1).
     Image,
+    /// The same, stored as f16.
+    Half,
     /// Three channels, uniform within 1.5 voxels, so that neighbours read nearby corners.
     Field,
     /// Three channels, smooth as of a registration: 2 voxels in the mean square, which change by
@@ -48,6 +50,7 @@ impl Kind {
         };
         match self {
             Self::Image => random(1, 0.0, 1.0),
+            Self::Half => random(1, 0.0, 1.0).cast(DType::F16),
             Self::Field => random(3, -1.5, 1.5),
             Self::Smooth => {
                 // Smoothing divides the deviation by (2 sqrt(pi) sigma)^(3/2).
@@ -148,6 +151,12 @@ fn information(t: &[Tensor<5>], options: HistogramOptions) -> Tensor<5> {
     scalar(MutualInformation(options).loss(t[0].clone(), t[1].clone()))
 }
 
+/// The joint histogram alone, 32 bins.
+fn table(t: &[Tensor<5>], kernel: ParzenKernel) -> Tensor<5> {
+    let options = HistogramOptions { kernel, ..Default::default() };
+    ops::joint_histogram(t[0].clone(), t[1].clone(), &options).reshape([1, 1, 1, 32, 32])
+}
+
 fn with_map(t: &[Tensor<5>]) -> (Tensor<5>, Option<Tensor<3>>, GridSampleOptions) {
     (t[0].clone(), Some(t[1].clone().reshape([1, 3, 4])), GridSampleOptions::default())
 }
@@ -171,6 +180,7 @@ pub fn cases() -> Vec<Case> {
     let mut cases = sampling();
     cases.extend(fields());
     cases.extend(losses());
+    cases.extend(halves());
     cases.push(labels());
     cases.extend(regularisers());
     cases.extend(iterations());
@@ -358,6 +368,15 @@ fn losses() -> Vec<Case> {
             ],
         },
         Case {
+            name: "joint histogram",
+            floor: [8.0; 2],
+            inputs: vec![plain(Kind::Image), plain(Kind::Image)],
+            variants: vec![
+                fused("fused", |t| table(t, ParzenKernel::Delta)),
+                fused("fused, b-spline", |t| table(t, ParzenKernel::BSpline3)),
+            ],
+        },
+        Case {
             name: "mse",
             floor,
             inputs,
@@ -365,6 +384,55 @@ fn losses() -> Vec<Case> {
                 fused("fused", |t| scalar(ops::mse(t[0].clone(), t[1].clone()))),
                 burn("burn", 12.0, |t| scalar(baseline::mse(t[0].clone(), t[1].clone()))),
             ],
+        },
+    ]
+}
+
+/// Images stored as f16; everything else is f32.
+fn halves() -> Vec<Case> {
+    vec![
+        Case {
+            name: "warp of f16",
+            // u, I, y; then u, I, g, du.
+            floor: [18.0, 48.0],
+            inputs: vec![plain(Kind::Half), tracked(Kind::Field)],
+            variants: vec![fused("fused", |t| ops::warp(t[0].clone(), t[1].clone()))],
+        },
+        Case {
+            name: "lncc w7, fixed f16",
+            floor: [6.0, 10.0],
+            inputs: vec![tracked(Kind::Image), plain(Kind::Half)],
+            variants: vec![fused("fused", |t| {
+                let options = window(7, GradientMode::Exact);
+                scalar(ops::lncc(t[0].clone(), t[1].clone(), &options))
+            })],
+        },
+        Case {
+            name: "lncc w7 of f16",
+            floor: [4.0; 2],
+            inputs: vec![plain(Kind::Half), plain(Kind::Half)],
+            variants: vec![fused("fused", |t| {
+                let options = window(7, GradientMode::Exact);
+                scalar(ops::lncc(t[0].clone(), t[1].clone(), &options))
+            })],
+        },
+        Case {
+            name: "mi 32 bins of f16",
+            floor: [4.0; 2],
+            inputs: vec![plain(Kind::Half), plain(Kind::Half)],
+            variants: vec![fused("fused", |t| information(t, HistogramOptions::default()))],
+        },
+        Case {
+            name: "joint histogram of f16",
+            floor: [4.0; 2],
+            inputs: vec![plain(Kind::Half), plain(Kind::Half)],
+            variants: vec![fused("fused", |t| table(t, ParzenKernel::Delta))],
+        },
+        Case {
+            name: "mse of f16",
+            floor: [4.0; 2],
+            inputs: vec![plain(Kind::Half), plain(Kind::Half)],
+            variants: vec![fused("fused", |t| scalar(ops::mse(t[0].clone(), t[1].clone())))],
         },
     ]
 }
@@ -503,6 +571,16 @@ fn iterations() -> Vec<Case> {
                 fused("fused", |t| greedy(t, Measure::Lncc(LnccOptions::default()), Full)),
                 fused("fused, bf16", |t| greedy(t, Measure::Lncc(LnccOptions::default()), Bf16)),
                 fused("one op after the other", greedy_composed),
+            ],
+        },
+        Case {
+            name: "10 greedy iterations of f16",
+            // F and M in half precision.
+            floor: [76.0 * steps; 2],
+            inputs: vec![plain(Kind::Half), plain(Kind::Half), plain(Kind::Affine)],
+            variants: vec![
+                fused("fused", |t| greedy(t, Measure::Lncc(LnccOptions::default()), Full)),
+                fused("fused, bf16", |t| greedy(t, Measure::Lncc(LnccOptions::default()), Bf16)),
             ],
         },
         Case {
