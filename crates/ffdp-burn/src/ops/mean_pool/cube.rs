@@ -45,7 +45,7 @@ fn forward_kernel(x: &[f32], y: &mut [f32], from: Extent, to: Extent) {
 /// Entries of the halved axis around `p`: from `p / 2` on, and how many, of `half` there are.
 #[cube]
 fn around(p: u32, half: u32) -> u32 {
-    min((p + 1) / 2 + 1, half)
+    min(p.div_ceil(2) + 1, half)
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
