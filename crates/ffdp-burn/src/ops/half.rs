@@ -41,12 +41,10 @@ mod tests {
         })
     }
 
+    type Loss<'a> = &'a dyn Fn(Tensor<5>, Tensor<5>) -> Tensor<1>;
+
     /// A value and its gradient to the first image.
-    fn with_gradient(
-        moved: Tensor<5>,
-        fixed: Tensor<5>,
-        loss: &dyn Fn(Tensor<5>, Tensor<5>) -> Tensor<1>,
-    ) -> (Vec<f64>, Tensor<5>) {
+    fn with_gradient(moved: Tensor<5>, fixed: Tensor<5>, loss: Loss<'_>) -> (Vec<f64>, Tensor<5>) {
         let moved = moved.autodiff().require_grad();
         let value = loss(moved.clone(), fixed.autodiff());
         assert_eq!(value.dtype(), DType::F32, "results are single");
@@ -60,7 +58,7 @@ mod tests {
 
     #[test]
     fn measures_of_half_images_are_those_of_the_widened_ones() {
-        let measures: [(&str, &dyn Fn(Tensor<5>, Tensor<5>) -> Tensor<1>); 4] = [
+        let measures: [(&str, Loss<'_>); 4] = [
             ("lncc", &|m, f| lncc(m, f, &LnccOptions { window: 5, ..Default::default() })),
             ("mse", &|m, f| mse(m, f)),
             ("histogram", &|a, b| {
