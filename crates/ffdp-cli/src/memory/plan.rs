@@ -91,7 +91,7 @@ impl Plan {
                 levels.push(LevelPlan { stage, shrink, size, host_bytes, device_bytes: on_device });
             }
         }
-        let results_host_bytes = results_bytes(last, sizes.labels);
+        let results_host_bytes = results_bytes(last, sizes.labels, device);
         let host = levels.iter().map(|level| level.host_bytes).max().unwrap_or(0);
         Self {
             host_peak_bytes: host.max(results_host_bytes),
