@@ -7,7 +7,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use clap::Args;
 use ffdp::image::{Affine, Geometry, index_affine};
 use ffdp::ops::DeformOptions;
-use ffdp::parallel::{Mesh, Sharded, ShardedImages, ShardedMoments, ShardedState, greedy};
+use ffdp::parallel::{Greedy, Mesh, Sharded, ShardedImages, ShardedMoments, ShardedState, greedy};
 use ffdp::{Error, Result};
 
 use super::scene::{Scene, Side, grid, layout, still};
@@ -23,6 +23,9 @@ pub struct Settings {
     /// Timed iterations.
     #[arg(long, default_value_t = 10)]
     iterations: usize,
+    /// Iterations between two readings of the measure [all]
+    #[arg(long)]
+    read_every: Option<usize>,
     /// Cut the moving image as well, even on one device.
     #[arg(long)]
     cut_moving: bool,
@@ -75,14 +78,65 @@ fn measure(
     let layout = layout(fixed, &mesh)?;
     let (images, options) = pair(settings, &mesh, [fixed, moving])?;
     let displacement = still(&layout, &mesh)?;
-    let mut state = ShardedState { displacement, moments: ShardedMoments::default() };
+    devices.iter().for_each(Device::memory_cleanup);
+    let state = ShardedState { displacement, moments: ShardedMoments::default() };
+    let mut work = Work::new(images, state, &options, &mesh)?;
     // As many before the clock starts, so that it meets no kernel for the first time.
-    (_, state) = iterations(&images, state, &options, settings.iterations)?;
+    let blocks = settings.iterations.div_ceil(settings.read_every.unwrap_or(settings.iterations));
+    let run = |work: &mut Work| -> Result<Vec<f64>> {
+        let mut measures = Vec::new();
+        for _ in 0..blocks {
+            measures = work.iterate(settings.iterations / blocks)?;
+        }
+        wait(&mesh)?;
+        Ok(measures)
+    };
+    run(&mut work)?;
     let start = Instant::now();
-    let (measures, state) = iterations(&images, state, &options, settings.iterations)?;
-    let ms = start.elapsed().as_secs_f64() * 1e3 / settings.iterations as f64;
+    let measures = run(&mut work)?;
+    let ms = start.elapsed().as_secs_f64() * 1e3 / (settings.iterations / blocks * blocks) as f64;
     let last = measures.last().copied().unwrap_or(f64::NAN) / fixed.len() as f64;
-    Ok((state.displacement, ms, last))
+    Ok((work.into_displacement(), ms, last))
+}
+
+/// Iterations of a mesh of one, or of shards that keep what they fetched.
+enum Work {
+    Whole(Box<(ShardedImages, DeformOptions, Option<ShardedState>)>),
+    Shards(Box<Greedy>),
+}
+
+impl Work {
+    fn new(
+        images: ShardedImages,
+        state: ShardedState,
+        options: &DeformOptions,
+        mesh: &Mesh,
+    ) -> Result<Self> {
+        match mesh.count() {
+            1 => Ok(Self::Whole(Box::new((images, *options, Some(state))))),
+            _ => Ok(Self::Shards(Box::new(Greedy::new(images, state, options, mesh)?))),
+        }
+    }
+
+    fn iterate(&mut self, count: usize) -> Result<Vec<f64>> {
+        match self {
+            Self::Whole(work) => {
+                let (images, options, state) = work.as_mut();
+                let before = state.take().expect("only an iteration takes it");
+                let (measures, after) = greedy(images, before, options, count)?;
+                *state = Some(after);
+                numbers(measures)
+            }
+            Self::Shards(greedy) => numbers(greedy.iterate(count)?),
+        }
+    }
+
+    fn into_displacement(self) -> Sharded {
+        match self {
+            Self::Whole(work) => work.2.expect("only an iteration takes it").displacement,
+            Self::Shards(greedy) => greedy.into_state().displacement,
+        }
+    }
 }
 
 fn pair(
@@ -113,13 +167,7 @@ pub fn images(
 ) -> Result<ShardedImages> {
     let image = |side, grid: &Geometry, mesh: &Mesh| {
         let layout = layout(grid, mesh)?;
-        if grid.len() > WHOLE {
-            return scene.image(side, grid, &layout, mesh);
-        }
-        // Made whole, so that it has the same bits whatever the cuts.
-        let one = Mesh::one(mesh.device(0));
-        let whole = scene.image(side, grid, &self::layout(grid, &one)?, &one)?;
-        Ok(Sharded::from_tensor(whole.into_shards().remove(0), &layout, mesh))
+        scene.image(side, grid, &layout, mesh)
     };
     Ok(ShardedImages {
         fixed: image(Side::Fixed, fixed, fixed_mesh)?,
@@ -127,9 +175,6 @@ pub fn images(
         affine: affine([fixed, moving], fixed_mesh.device(0)),
     })
 }
-
-/// Voxels of an image that is made in one piece, at most.
-const WHOLE: usize = 1_000_000_000;
 
 /// From voxels of one grid to those of another over the same field of view.
 pub fn affine([fixed, moving]: [&Geometry; 2], device: &Device) -> Tensor<3> {
@@ -146,10 +191,16 @@ pub fn iterations(
 ) -> Result<(Vec<f64>, ShardedState)> {
     let (measures, state) = greedy(images, state, options, count)?;
     let values = numbers(measures)?;
-    for device in state.displacement.mesh().devices() {
-        device.sync().map_err(|reason| Error::device("waiting for the iterations", reason))?;
-    }
+    wait(&state.displacement.mesh())?;
     Ok((values, state))
+}
+
+/// Until all devices have done what they were given.
+fn wait(mesh: &Mesh) -> Result<()> {
+    let sync = |device: &Device| {
+        device.sync().map_err(|reason| Error::device("waiting for the iterations", reason))
+    };
+    mesh.devices().iter().try_for_each(sync)
 }
 
 /// Numbers read from a device.

@@ -18,6 +18,9 @@ use ffdp::synth::{PhantomSettings, subject};
 /// Edge of the phantom in voxels, and of the lattice of the displacement.
 const PHANTOM: usize = 128;
 const LATTICE: usize = 24;
+/// Planes of an image that are made at a time: the same bits whatever the cuts, and no buffer of the size
+/// of an image, after which memory pools would size their pages.
+const RUN: usize = 16;
 /// Voxels of the fixed grid for one of the texture.
 const TEXTURE: usize = 4;
 /// Standard deviation of the texture, as a part of the intensity.
@@ -66,12 +69,25 @@ impl Scene {
         layout: &Layout,
         mesh: &Mesh,
     ) -> Result<Sharded> {
-        Sharded::build(layout, mesh, |planes, device| {
+        let made = |run: usize| {
+            let planes = run * RUN..((run + 1) * RUN).min(grid.size[2]);
             let u = (side == Side::Fixed).then(|| self.known(&planes));
             let of = |lattice: &Tensor<5>| read(lattice, grid, &planes, u.clone());
             let tissue = of(&self.phantom);
             let texture = of(&self.texture).mul_scalar(CONTRAST).add_scalar(1.0);
-            Ok((tissue * texture).clamp(0.0, 1.0).to_device(device))
+            (planes, (tissue * texture).clamp(0.0, 1.0))
+        };
+        Sharded::build(layout, mesh, |planes, device| {
+            let runs = (planes.start / RUN..planes.end.div_ceil(RUN)).map(|run| {
+                let (all, values) = made(run);
+                let [first, end] = [planes.start.max(all.start), planes.end.min(all.end)];
+                // One axis, for which no device pads rows.
+                let [h, w] = [grid.size[1], grid.size[0]];
+                let line = values.reshape([all.len() * h * w]);
+                line.narrow(0, (first - all.start) * h * w, (end - first) * h * w).to_device(device)
+            });
+            let [h, w] = [grid.size[1], grid.size[0]];
+            Ok(Tensor::cat(runs.collect(), 0).reshape([1, 1, planes.len(), h, w]))
         })
     }
 

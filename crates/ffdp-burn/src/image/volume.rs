@@ -90,7 +90,8 @@ impl Volume {
             let what = "a volume must hold at least one finite voxel";
             return Err(Error::invalid(what, format_args!("none"), "check the file"));
         }
-        Ok(percents.map(|percent| percentile(&ranks, percent)))
+        let (count, value) = (ranks.count(), |rank| ranks.value(rank));
+        Ok(percents.map(|percent| percentile(count, &value, percent)))
     }
 
     /// The volume rescaled so that the percentiles `low` and `high` become 0 and 1, clamped to
@@ -117,21 +118,26 @@ impl Volume {
 
     /// The volume with `from` and `to` at 0 and 1, clamped to [0, 1].
     pub(crate) fn rescaled(&self, from: f32, to: f32) -> Self {
-        // In f64: the difference of two large f32 may overflow.
-        let (from, range) = (f64::from(from), f64::from(to) - f64::from(from));
-        let rescale = |&v: &f32| ((f64::from(v) - from) / range).clamp(0.0, 1.0) as f32;
-        let data = self.data.par_iter().map(rescale).collect();
+        let data = rescaled(&self.data, from, to);
         Self { data, geometry: self.geometry.clone() }
     }
 }
 
-/// Between the values of the two ranks around it.
-fn percentile(ranks: &Ranks, percent: f64) -> f32 {
-    let rank = percent / 100.0 * (ranks.count() - 1) as f64;
+/// Between the values of the two ranks around it, of `count` values.
+pub(super) fn percentile(count: usize, value: &impl Fn(usize) -> f32, percent: f64) -> f32 {
+    let rank = percent / 100.0 * (count - 1) as f64;
     let below = rank as usize;
-    let above = (below + 1).min(ranks.count() - 1);
-    let [below, above] = [below, above].map(|rank| f64::from(ranks.value(rank)));
+    let above = (below + 1).min(count - 1);
+    let [below, above] = [below, above].map(|rank| f64::from(value(rank)));
     (below + (above - below) * rank.fract()) as f32
+}
+
+/// Values with `from` and `to` at 0 and 1, clamped to [0, 1].
+pub(crate) fn rescaled(values: &[f32], from: f32, to: f32) -> Vec<f32> {
+    // In f64: the difference of two large f32 may overflow.
+    let (from, range) = (f64::from(from), f64::from(to) - f64::from(from));
+    let rescale = |&v: &f32| ((f64::from(v) - from) / range).clamp(0.0, 1.0) as f32;
+    values.par_iter().map(rescale).collect()
 }
 
 /// `[1, 1, D, H, W]`.

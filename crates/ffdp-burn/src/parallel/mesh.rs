@@ -47,8 +47,8 @@ impl Mesh {
         Self { devices: self.devices.iter().map(|device| device.clone().inner()).collect() }
     }
 
-    /// The devices of shards that exist already.
-    pub(super) fn of(devices: Vec<Device>) -> Self {
+    /// A place on each of these devices, in this order.
+    pub(crate) fn of(devices: Vec<Device>) -> Self {
         Self { devices }
     }
 

@@ -41,17 +41,22 @@ mod window;
 
 pub use adam::{ShardedMoments, ShardedStep, adam};
 pub use collective::{Reduction, all_reduce, broadcast, reduce};
-pub use greedy::{BOUNDS_INTERVAL, KEPT_BOUNDS_INTERVAL, ShardedImages, ShardedState, greedy};
+pub use greedy::{
+    BOUNDS_INTERVAL, Greedy, KEPT_BOUNDS_INTERVAL, ShardedImages, ShardedState, greedy,
+};
 pub use halo::{Beyond, Haloed};
 pub use layout::{Axis, Layout};
 pub use loss::loss;
 pub use mesh::Mesh;
-pub use planner::{DeviceMemory, GreedyProblem, Plan, plan};
+pub use planner::{DeviceMemory, GreedyProblem, OffloadPlan, Plan, plan, plan_offloaded};
 pub use reductions::{joint_histogram_votes, max_norm, min_max};
 pub use resample::{level, resample, resample_displacement};
+pub(crate) use ring::ReadSampler;
 pub use ring::{
     DisplacementBounds, IndexMap, RingGradients, RingInputs, RingSampler, Wanted, compose, exp,
     ring_sample,
 };
 pub use sharded::Sharded;
+pub(crate) use sharded::{join, narrow};
 pub use smoothing::{gaussian, jacobian, jacobian_penalty, total_variation};
+pub(crate) use transfer::to_device;

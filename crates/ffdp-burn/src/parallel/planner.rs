@@ -11,7 +11,8 @@
 //!          the displacement composed 12 and smoothed 12
 //! ```
 //! More shards on a device make only the work smaller, and the largest single buffer; the state
-//! shrinks with more devices. The buffers are those of `greedy/`: whoever changes one changes the
+//! shrinks with more devices, or, on one device, by shards that rest in host memory ([`plan_offloaded`]).
+//! The buffers are those of `greedy/`: whoever changes one changes the
 //! other. What an operation allocates within itself, and what a memory pool keeps, comes on top.
 
 use super::layout::{Axis, Layout};
@@ -80,6 +81,63 @@ pub fn plan(problem: &GreedyProblem, devices: usize, memory: DeviceMemory) -> Re
         needed_bytes: best.device_bytes,
         available_bytes: memory.bytes,
         fix: "use more devices, store the moments in bf16, or end at a coarser level".into(),
+    })
+}
+
+/// How a problem is cut on one device that does not hold all of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OffloadPlan {
+    /// The cuts of the fixed side.
+    pub layout: Layout,
+    /// The first so many shards stay on the device; the others rest in host memory.
+    pub resident: usize,
+    /// Bytes that the device needs, and the host, by the model of this file.
+    pub device_bytes: u64,
+    /// Bytes of the host.
+    pub host_bytes: u64,
+}
+
+/// The cuts with which the most of a problem stays on one device, whatever its size; what does not, rests
+/// in host memory, and each of its shards comes to the device when it is its turn. Shards are at least as
+/// thick as what is recomputed around them, where the problem allows it.
+///
+/// # Errors
+/// [`Error::TooLarge`] when not even one shard at work fits, with the bytes of the best.
+pub fn plan_offloaded(problem: &GreedyProblem, memory: DeviceMemory) -> Result<OffloadPlan> {
+    if let Ok(Plan { layout, device_bytes, .. }) = plan(problem, 1, memory) {
+        let resident = layout.count();
+        return Ok(OffloadPlan { layout, resident, device_bytes, host_bytes: 0 });
+    }
+    let extent = problem.fixed[problem.axis.dim() - 2];
+    let around = 2 * (problem.measure_halo() + problem.smoothing_halo());
+    let mut best: Option<OffloadPlan> = None;
+    let mut least = u64::MAX;
+    for shards in 2..=extent {
+        let layout = Layout::balanced(problem.fixed, problem.axis, shards)?;
+        // Thin shards only if there is no other way.
+        if best.is_some() && layout.thickest() < around {
+            break;
+        }
+        let bytes = Bytes::new(problem, &layout, 1);
+        least = least.min(bytes.visit());
+        let room = memory.bytes.checked_sub(bytes.visit());
+        let Some(room) = room.filter(|_| bytes.field_block() <= memory.largest_buffer) else {
+            continue;
+        };
+        let resident = ((room / bytes.resting()) as usize).min(shards);
+        let fuller = |best: &OffloadPlan| resident * best.layout.count() > best.resident * shards;
+        if best.as_ref().is_none_or(fuller) {
+            let [here, there] = [resident, shards - resident].map(|n| n as u64 * bytes.resting());
+            let device_bytes = here + bytes.visit();
+            best = Some(OffloadPlan { layout, resident, device_bytes, host_bytes: there });
+        }
+    }
+    best.ok_or_else(|| Error::TooLarge {
+        what: format!("one shard of a registration of {:?} (z, y, x) voxels", problem.fixed),
+        needed_bytes: least,
+        available_bytes: memory.bytes,
+        fix: "use a device with more memory, store the moments in bf16, or end at a coarser level"
+            .into(),
     })
 }
 
@@ -167,11 +225,33 @@ impl<'a> Bytes<'a> {
         (self.moving * shards * self.thickest).div_ceil(self.extent).min(self.moving)
     }
 
-    fn state(&self) -> u64 {
-        let moments = match storage(&self.problem.options.optimizer) {
+    /// Of both moments, a voxel.
+    fn moments(&self) -> u64 {
+        match storage(&self.problem.options.optimizer) {
             MomentStorage::Full => 2 * VECTOR,
             MomentStorage::Bf16 => VECTOR,
-        };
+        }
+    }
+
+    /// The state of the thickest shard.
+    fn resting(&self) -> u64 {
+        self.moving_part(1) * VALUE + self.block(0) * (VALUE + VECTOR + self.moments())
+    }
+
+    /// What a shard at work holds whose state rests elsewhere: what it brings along comes on top of what a
+    /// resident one needs.
+    fn visit(&self) -> u64 {
+        let (seen, own) = (self.seen(), self.block(0));
+        let compared = own * VECTOR + seen * 4 * VALUE;
+        let pulled_back = own * 2 * VECTOR + seen * VALUE;
+        let parcel = self.moving_part(2) * VALUE;
+        let taken = own * (VECTOR + self.moments());
+        let stepped = own * (2 * VECTOR + self.moments());
+        (parcel + compared.max(pulled_back)).max(taken).max(stepped)
+    }
+
+    fn state(&self) -> u64 {
+        let moments = self.moments();
         let images = self.own() * VALUE + self.moving_part(self.shards) * VALUE;
         images + self.own() * (VECTOR + moments)
     }

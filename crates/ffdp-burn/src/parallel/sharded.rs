@@ -5,7 +5,7 @@ use std::ops::Range;
 use burn::Tensor;
 use burn::tensor::{Device, Gradients};
 
-use super::layout::Layout;
+use super::layout::{Axis, Layout};
 use super::mesh::Mesh;
 use super::transfer::to_device;
 use crate::error::Result;
@@ -35,6 +35,13 @@ impl Sharded {
             assert!(got == expected, "sharded: shard {k} must be {expected:?}, got {got:?}");
         }
         Self { shards, layout }
+    }
+
+    /// A tensor `[N, C, D, H, W]` in one piece.
+    pub fn whole(tensor: Tensor<5>) -> Self {
+        let [_, _, d, h, w] = tensor.dims();
+        let layout = Layout::balanced([d, h, w], Axis::Z, 1).expect("one shard is always possible");
+        Self { shards: vec![tensor], layout }
     }
 
     /// The parts of a whole tensor `[N, C, D, H, W]`, each sent to its device. Differentiable.
@@ -142,7 +149,7 @@ fn check_mesh(layout: &Layout, mesh: &Mesh) {
 }
 
 /// `planes` of a tensor along `dim`; the tensor itself where that is all of it.
-pub(super) fn narrow(tensor: Tensor<5>, dim: usize, planes: Range<usize>) -> Tensor<5> {
+pub(crate) fn narrow(tensor: Tensor<5>, dim: usize, planes: Range<usize>) -> Tensor<5> {
     let mut dims = tensor.dims();
     if planes.len() == dims[dim] {
         return tensor;
@@ -155,7 +162,7 @@ pub(super) fn narrow(tensor: Tensor<5>, dim: usize, planes: Range<usize>) -> Ten
 }
 
 /// Tensors joined along `dim`; a single one is itself.
-pub(super) fn join(mut pieces: Vec<Tensor<5>>, dim: usize) -> Tensor<5> {
+pub(crate) fn join(mut pieces: Vec<Tensor<5>>, dim: usize) -> Tensor<5> {
     if pieces.len() == 1 {
         return pieces.remove(0);
     }

@@ -5,20 +5,27 @@
 //! What the receiver's memory was used for before may still be under way, and the sender's may be given
 //! to something else before it was read. Displacements found on two GPUs were wrong without any wait. So a
 //! transfer waits for the receiver, and what is sent lives until it has arrived. What travels in every
-//! iteration takes another way (`exchange.rs`).
+//! iteration takes another way (`exchange.rs`). To and from host memory there is no second stream, and
+//! nothing to wait for.
 
 use burn::Tensor;
 use burn::tensor::Device;
 
+use super::exchange::are_joined;
+
 /// The tensor on a device; itself where it is there already. Differentiable; its gradient travels by
 /// Burn's own means.
-pub(super) fn to_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> Tensor<D> {
-    if tensor.device().inner() == device.clone().inner() {
+pub(crate) fn to_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> Tensor<D> {
+    let ends = [tensor.device().inner(), device.clone().inner()];
+    if ends[0] == ends[1] {
         return tensor.to_device(device);
     }
     let dims = tensor.dims();
     // Dense and ours, so that nothing else is made for the journey and freed too early.
     let line: Tensor<1> = tensor.reshape([dims.into_iter().product::<usize>()]);
+    if !are_joined(&ends) {
+        return line.to_device(device).reshape(dims);
+    }
     wait_for(device);
     let arrived = line.clone().to_device(device);
     wait_for(device);

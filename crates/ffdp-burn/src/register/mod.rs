@@ -39,6 +39,7 @@ mod pyramid;
 mod run;
 mod settings;
 mod shards;
+mod slabs;
 
 #[cfg(test)]
 mod tests;
@@ -57,3 +58,4 @@ pub use settings::{
     SynSettings,
 };
 pub use shards::shards_needed;
+pub use slabs::{Folding, Room, SlabProblem, SlabRegistration, Warp, register_slabs};

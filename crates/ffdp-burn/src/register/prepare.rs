@@ -44,7 +44,7 @@ pub(super) fn prepare(
     for (name, volumes) in [("the fixed image", &fixed), ("the moving image", &moving)] {
         check_images(name, volumes)?;
     }
-    check_sizes(problem)?;
+    check_sizes(&[&problem.fixed.geometry, &problem.moving.geometry])?;
     for (name, volume, mask) in
         [("the fixed mask", fixed[0], fixed_mask), ("the moving mask", moving[0], moving_mask)]
     {
@@ -96,8 +96,8 @@ fn check_count(name: &str, volume: &Volume) -> Result<()> {
 }
 
 /// Volumes of a least size, or two planes of it.
-fn check_sizes(problem: &Problem) -> Result<()> {
-    let sizes = [problem.fixed.geometry.size, problem.moving.geometry.size];
+pub(super) fn check_sizes(grids: &[impl std::borrow::Borrow<Geometry>; 2]) -> Result<()> {
+    let sizes = grids.each_ref().map(|grid| grid.borrow().size);
     let planes = sizes.map(|size| size[2] == 1);
     if planes[0] != planes[1] {
         return Err(Error::invalid(
@@ -192,6 +192,18 @@ fn scaled(
     });
     let counted = counted.as_ref().unwrap_or(volume);
     let (min, max) = counted.min_max().unwrap_or_default();
+    let [from, to] =
+        intensity_range(name, [min, max], mask, || counted.percentiles(percentiles))?;
+    Ok(volume.rescaled(from, to))
+}
+
+/// The intensities that become 0 and 1, of an image with these extremes and percentiles.
+pub(super) fn intensity_range(
+    name: &str,
+    [min, max]: [f32; 2],
+    mask: Option<&Volume>,
+    percentiles: impl FnOnce() -> Result<[f32; 2]>,
+) -> Result<[f32; 2]> {
     if min == max {
         let (place, fix) = match mask {
             None => ("", "it holds nothing to align: check that it is the file you meant"),
@@ -206,8 +218,8 @@ fn scaled(
             fix,
         ));
     }
-    let [from, to] = counted.percentiles(percentiles)?;
-    Ok(if from < to { volume.rescaled(from, to) } else { volume.rescaled(min, max) })
+    let [from, to] = percentiles()?;
+    Ok(if from < to { [from, to] } else { [min, max] })
 }
 
 /// The image, beyond its mask replaced by what lies inside, smoothed: so that neither a level nor a

@@ -14,8 +14,9 @@ use super::problem::Problem;
 use super::pyramid::{LevelImage, finest_spacing_mm, level_image};
 use super::settings::{LevelSettings, OptimizerSettings, Settings, Similarity, Stage};
 use super::shards::check_shards;
+use super::slabs::Scaled;
 use crate::error::{Error, Result};
-use crate::image::{Affine, Physical, Volume};
+use crate::image::{Affine, Geometry, Physical, Volume};
 use crate::ops::{MomentStorage, Outside};
 use crate::parallel::Mesh;
 use crate::transform::{Composite, Displacement, Step};
@@ -80,6 +81,16 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Of stages between two losses.
+    pub(super) fn of(stages: &[StageReport], [before, after]: [f64; 2]) -> Self {
+        let mut levels = stages.iter().flat_map(|stage| &stage.levels);
+        match after < before {
+            _ if levels.any(|level| level.stop == Stop::Cancelled) => Self::Cancelled,
+            true => Self::Improved,
+            false => Self::NotImproved,
+        }
+    }
+
     /// What a user can do about it; `None` when all is well.
     pub fn advice(self) -> Option<&'static str> {
         match self {
@@ -172,7 +183,9 @@ pub fn resume_on(
         return Err(Error::invalid(what, stages.len(), "start the run anew"));
     }
     let levels = Vec::new();
-    let mut run = Run { problem, sides, levels, settings, mesh, observer, checkpoint };
+    let grids = [&problem.fixed.geometry, &problem.moving.geometry].map(Geometry::clone);
+    let sides = Sides::Held(sides);
+    let mut run = Run { grids, sides, levels, settings, mesh, observer, checkpoint };
     let mut last = None;
     for stage in &settings.stages[stages.len()..] {
         let before = found.clone();
@@ -188,8 +201,7 @@ pub fn resume_on(
         let cancelled = report.levels.iter().any(|level| level.stop == Stop::Cancelled);
         found = keep_if_better(stage, before, next, &mut report, &comparison)?;
         if matches!(stage, Stage::Moments(_)) {
-            let Problem { fixed, moving, .. } = problem;
-            check_overlap(&fixed.geometry, &moving.geometry, &found.affine)?;
+            check_overlap(&run.grids[0], &run.grids[1], &found.affine)?;
         }
         stages.push(report);
         last = Some(comparison);
@@ -200,12 +212,12 @@ pub fn resume_on(
             run.stage_done(&stages, &found);
         }
     }
-    run.finish(found, stages, &last.expect("settings with no stage do not validate"))
+    run.finish(problem, found, stages, &last.expect("settings with no stage do not validate"))
 }
 
 /// What a stage found, or what was there before it if that is more alike. Moments have tried the start
 /// themselves; a deformation that refines another one starts from it and is not judged.
-fn keep_if_better(
+pub(super) fn keep_if_better(
     stage: &Stage,
     before: Found,
     after: Found,
@@ -235,22 +247,30 @@ pub(super) struct Found {
     pub inverse: Option<Displacement>,
 }
 
+/// Fixed and moving at full resolution.
+pub(super) enum Sides<'a> {
+    /// On the first device.
+    Held([Side; 2]),
+    /// Where they are read from, slab by slab.
+    Read([Scaled<'a>; 2]),
+}
+
 /// Everything that stays the same during a run.
 pub(super) struct Run<'a> {
-    pub problem: &'a Problem<'a>,
-    /// Fixed and moving at full resolution.
-    sides: [Side; 2],
+    /// Of the fixed and the moving image.
+    pub grids: [Geometry; 2],
+    pub sides: Sides<'a>,
     /// Small levels of both, by their spacing in mm: stages share them.
-    levels: Vec<(f64, [LevelSide; 2])>,
+    pub levels: Vec<(f64, [LevelSide; 2])>,
     pub settings: &'a Settings,
     /// Its first device holds what is not cut.
     pub mesh: Mesh,
     pub observer: &'a mut dyn Observer,
-    checkpoint: Checkpoint,
+    pub checkpoint: Checkpoint,
 }
 
 /// An image on a level, and its mask.
-type LevelSide = (LevelImage, Option<Tensor<5>>);
+pub(super) type LevelSide = (LevelImage, Option<Tensor<5>>);
 
 /// Levels are kept that take at most one part in this many of the image's memory.
 const LARGEST_KEPT_PART: usize = 8;
@@ -291,7 +311,7 @@ impl Run<'_> {
         level: &LevelSettings,
         similarity: Similarity,
     ) -> Result<Comparison> {
-        let spacing_mm = level.shrink * finest_spacing_mm(&self.problem.fixed.geometry);
+        let spacing_mm = level.shrink * finest_spacing_mm(&self.grids[0]);
         let [(fixed, fixed_mask), (moving, moving_mask)] = self.sides_at(spacing_mm)?;
         let mut masks = [fixed_mask, moving_mask];
         if fixed.geometry.size[2] == 1 && masks[0].is_none() {
@@ -306,14 +326,25 @@ impl Run<'_> {
         if let Some((_, sides)) = self.levels.iter().find(|(kept, _)| *kept == spacing_mm) {
             return Ok(sides.clone());
         }
-        let full = [&self.problem.fixed.geometry, &self.problem.moving.geometry];
-        let least = self.settings.minimum_axis_voxels;
-        let of = |i: usize| {
-            let on_level = |image: &Tensor<5>| level_image(image, full[i], spacing_mm, least);
-            let mask = self.sides[i].mask.as_ref().map(on_level).transpose()?;
-            Ok::<_, Error>((on_level(&self.sides[i].image)?, mask.map(|level| level.tensor)))
+        let (full, least) = (&self.grids, self.settings.minimum_axis_voxels);
+        let sides = match &mut self.sides {
+            Sides::Held(sides) => {
+                let of = |i: usize| {
+                    let on_level =
+                        |image: &Tensor<5>| level_image(image, &full[i], spacing_mm, least);
+                    let mask = sides[i].mask.as_ref().map(on_level).transpose()?;
+                    Ok::<_, Error>((on_level(&sides[i].image)?, mask.map(|level| level.tensor)))
+                };
+                [of(0)?, of(1)?]
+            }
+            Sides::Read([fixed, moving]) => {
+                let device = self.mesh.device(0);
+                let of = |side: &mut Scaled| {
+                    Ok::<_, Error>((side.level_image(spacing_mm, least, device)?, None))
+                };
+                [of(fixed)?, of(moving)?]
+            }
         };
-        let sides = [of(0)?, of(1)?];
         if (0..2).all(|i| LARGEST_KEPT_PART * sides[i].0.geometry.len() <= full[i].len()) {
             self.levels.push((spacing_mm, sides.clone()));
         }
@@ -323,20 +354,16 @@ impl Run<'_> {
     /// The result, judged on the finest level of the last stage.
     fn finish(
         self,
+        problem: &Problem,
         found: Found,
         stages: Vec<StageReport>,
         comparison: &Comparison,
     ) -> Result<Registration> {
-        let Problem { fixed, moving, initial, .. } = self.problem;
+        let Problem { fixed, moving, initial, .. } = problem;
         let loss_before = comparison.loss(initial, None)?;
         let loss_after = stages.last().expect("at least one stage was run").loss_after;
         check_finite_loss(loss_after)?;
-        let mut levels = stages.iter().flat_map(|stage| &stage.levels);
-        let outcome = match loss_after < loss_before {
-            _ if levels.any(|level| level.stop == Stop::Cancelled) => Outcome::Cancelled,
-            true => Outcome::Improved,
-            false => Outcome::NotImproved,
-        };
+        let outcome = Outcome::of(&stages, [loss_before, loss_after]);
         let Found { affine, warp, inverse } = found;
         let steps = warp.clone().map(Step::Displacement).into_iter().chain([Step::Affine(affine)]);
         let warped =
@@ -345,7 +372,7 @@ impl Run<'_> {
     }
 }
 
-fn check_moment_storage(settings: &Settings, device: &Device) -> Result<()> {
+pub(super) fn check_moment_storage(settings: &Settings, device: &Device) -> Result<()> {
     let stores_bf16 = |stage: &Stage| {
         let optimizer = stage.descent().map(|descent| descent.optimizer);
         matches!(optimizer, Some(OptimizerSettings::Adam(adam)) if adam.moments == MomentStorage::Bf16)

@@ -44,7 +44,7 @@ pub(super) fn check_shards(mesh: &Mesh, problem: &Problem, settings: &Settings) 
 }
 
 /// What of a greedy stage cannot be cut, and how it is set.
-fn unlike_greedy(descent: &Descent) -> Option<(&'static str, String)> {
+pub(super) fn unlike_greedy(descent: &Descent) -> Option<(&'static str, String)> {
     let Descent { optimizer, update, regularization, .. } = descent;
     let rule = match () {
         () if !matches!(optimizer, OptimizerSettings::Adam(_)) => {
@@ -64,7 +64,7 @@ fn unlike_greedy(descent: &Descent) -> Option<(&'static str, String)> {
 const IMAGE_BYTES: u64 = 4;
 const FIELD_BYTES: u64 = 12;
 /// CubeCL's pools allow buffers of at most this part of a device's memory.
-const LARGEST_PART: u64 = 4;
+pub(super) const LARGEST_PART: u64 = 4;
 
 /// How many shards the greedy stages need on `devices` devices with `bytes` of memory each; at least
 /// one for each device. `grids` are those of the fixed and the moving image.

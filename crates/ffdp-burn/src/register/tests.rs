@@ -11,6 +11,7 @@ mod real;
 mod recovery;
 mod resume;
 mod shards;
+mod slabs;
 
 use burn::tensor::Device;
 

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use super::data_type::DataType;
 use super::header::{Header, reject};
+use super::layout::RawHeader;
 use super::read::{for_each_chunk, reserve};
 use super::source::Source;
 use super::write::{new_header, write_file, write_numbers};
@@ -37,9 +38,7 @@ pub fn write_displacement(
         let (expected, got) = (vec![3 * voxels], vec![displacement.len()]);
         return Err(Error::Shape { what, expected, got });
     }
-    let mut header = new_header(geometry, DataType::F32);
-    (header.dim[0], header.dim[4], header.dim[5]) = (5, 1, 3);
-    header.intent_code = INTENT_VECTOR;
+    let header = displacement_header(geometry);
     let linear = geometry.voxel_to_mm().linear();
     let (ux, rest) = displacement.split_at(voxels);
     let (uy, uz) = rest.split_at(voxels);
@@ -52,6 +51,14 @@ pub fn write_displacement(
             write_numbers(file, vectors.map(f32::to_le_bytes))
         })
     })
+}
+
+/// Of a float32 displacement for ITK and ANTs.
+pub(super) fn displacement_header(geometry: &Geometry) -> RawHeader {
+    let mut header = new_header(geometry, DataType::F32);
+    (header.dim[0], header.dim[4], header.dim[5]) = (5, 1, 3);
+    header.intent_code = INTENT_VECTOR;
+    header
 }
 
 /// Reads a displacement field into `[3, D, H, W]`: components x, y, z in voxels of the returned grid.

@@ -18,6 +18,7 @@ mod displacement;
 mod header;
 mod layout;
 mod orientation;
+mod planes;
 mod read;
 mod series;
 mod source;
@@ -33,9 +34,10 @@ pub use displacement::{read_displacement, write_displacement};
 pub use header::{Header, header};
 pub use layout::{Endian, Version};
 pub use orientation::{Form, GeometrySource};
+pub use planes::PlaneReader;
 pub use read::{
     read_label_slab, read_labels, read_labels_at, read_slab, read_volume, read_volume_at,
 };
 pub use series::{read_volumes, write_volumes};
-pub use stream::{LabelWriter, VolumeWriter};
+pub use stream::{DisplacementWriter, LabelWriter, VolumeWriter};
 pub use write::{write_labels, write_volume};

@@ -71,16 +71,16 @@ pub fn read_label_slab(path: impl AsRef<Path>, z: Range<usize>) -> Result<LabelM
 
 /// Which voxels of a file.
 #[derive(Default)]
-struct Selection {
+pub(super) struct Selection {
     /// The only volume if not given.
-    volume: Option<usize>,
+    pub volume: Option<usize>,
     /// All slices if not given.
-    z: Option<Range<usize>>,
+    pub z: Option<Range<usize>>,
 }
 
 impl Selection {
     /// The position of the first selected voxel, and the selected slices.
-    fn resolve(&self, header: &Header, path: &Path) -> Result<(u64, Range<usize>)> {
+    pub fn resolve(&self, header: &Header, path: &Path) -> Result<(u64, Range<usize>)> {
         let [nx, ny, nz] = header.geometry.size;
         let volume = self.volume(header, path)?;
         let z = self.z.clone().unwrap_or(0..nz);

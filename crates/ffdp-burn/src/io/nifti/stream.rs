@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 
 use super::data_type::DataType;
+use super::displacement::displacement_header;
 use super::header::reject;
 use super::layout::RawHeader;
 use super::write::{INTENT_LABEL, new_header, smallest_type, write_numbers};
 use crate::error::{Error, Result};
-use crate::image::Geometry;
+use crate::image::{Geometry, Matrix3};
 use crate::io::atomic::AtomicFile;
 use crate::io::gzip::ParallelGzip;
+use crate::io::lps::LPS_SIGNS;
 
 /// A float32 image that grows by slices; see [`VolumeWriter::finish`].
 pub struct VolumeWriter(Stream);
@@ -25,7 +27,7 @@ impl VolumeWriter {
     /// As [`write_volume`](super::write_volume).
     pub fn create(path: impl AsRef<Path>, geometry: &Geometry) -> Result<Self> {
         let header = new_header(geometry, DataType::F32);
-        Stream::create(path.as_ref(), &header, geometry).map(Self)
+        Stream::create(path.as_ref(), &header, geometry.len()).map(Self)
     }
 
     /// Appends voxels, x fastest.
@@ -43,6 +45,65 @@ impl VolumeWriter {
     /// [`Error::Shape`] when voxels are missing, [`Error::Io`] when writing fails.
     pub fn finish(self) -> Result<()> {
         self.0.finish()
+    }
+}
+
+/// A displacement for ITK and ANTs that grows by slices: the first component of all, then the second,
+/// then the third; see [`write_displacement`](super::write_displacement).
+pub struct DisplacementWriter {
+    stream: Stream,
+    /// From voxels to LPS mm.
+    linear: Matrix3,
+}
+
+impl DisplacementWriter {
+    /// Begins a displacement on a grid.
+    ///
+    /// # Errors
+    /// As [`VolumeWriter::create`].
+    pub fn create(path: impl AsRef<Path>, geometry: &Geometry) -> Result<Self> {
+        let header = displacement_header(geometry);
+        let stream = Stream::create(path.as_ref(), &header, 3 * geometry.len())?;
+        let linear = geometry.voxel_to_mm().linear();
+        let linear = std::array::from_fn(|i| linear[i].map(|v| v * LPS_SIGNS[i]));
+        Ok(Self { stream, linear })
+    }
+
+    /// The part of each component (x, y, z) in voxels in component `i` of the file; what is 0 need not be
+    /// known to write it.
+    pub fn row(&self, i: usize) -> [f64; 3] {
+        self.linear[i]
+    }
+
+    /// Appends vectors: component `i` of the file, from the components (x, y, z) in voxels, x fastest, each
+    /// of which may be missing where [`DisplacementWriter::row`] says 0.
+    ///
+    /// # Errors
+    /// As [`VolumeWriter::write`].
+    ///
+    /// # Panics
+    /// If a component is missing that counts, or all are, or lengths differ.
+    pub fn write(&mut self, i: usize, components: [Option<&[f32]>; 3]) -> Result<()> {
+        let there = components.iter().flatten().map(|values| values.len());
+        let count = there.reduce(|a, b| if a == b { a } else { panic!("displacement: {a}, {b}") });
+        let count = count.expect("displacement: a component is needed");
+        let row = self.linear[i];
+        let missing = row.iter().zip(&components).any(|(part, values)| *part != 0.0 && values.is_none());
+        assert!(!missing, "displacement: component {i} takes {row:?} of (x, y, z)");
+        let value = |p: usize| {
+            let terms = row.iter().zip(&components);
+            let terms = terms.filter_map(|(part, values)| Some(part * f64::from(values.as_ref()?[p])));
+            (terms.sum::<f64>() as f32).to_le_bytes()
+        };
+        self.stream.append(count, |out| write_numbers(out, (0..count).map(value)))
+    }
+
+    /// Puts the complete file in place. Without this call nothing is left behind.
+    ///
+    /// # Errors
+    /// As [`VolumeWriter::finish`].
+    pub fn finish(self) -> Result<()> {
+        self.stream.finish()
     }
 }
 
@@ -64,7 +125,7 @@ impl LabelWriter {
         let data_type = smallest_type(&range);
         let mut header = new_header(geometry, data_type);
         header.intent_code = INTENT_LABEL;
-        Ok(Self { stream: Stream::create(path.as_ref(), &header, geometry)?, data_type, range })
+        Ok(Self { stream: Stream::create(path.as_ref(), &header, geometry.len())?, data_type, range })
     }
 
     /// Appends labels, x fastest.
@@ -100,11 +161,12 @@ fn range_of(labels: &[i32]) -> [i32; 2] {
     [low.unwrap_or(0), high.unwrap_or(0)]
 }
 
-/// A file under a temporary name, with the number of voxels that it lacks.
+/// A file under a temporary name.
 struct Stream {
     path: PathBuf,
     encoder: Encoder,
-    size: [usize; 3],
+    /// Of the whole file, and those that it lacks.
+    values: usize,
     missing: usize,
 }
 
@@ -114,7 +176,7 @@ enum Encoder {
 }
 
 impl Stream {
-    fn create(path: &Path, header: &RawHeader, geometry: &Geometry) -> Result<Self> {
+    fn create(path: &Path, header: &RawHeader, values: usize) -> Result<Self> {
         let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase());
         let name = name.unwrap_or_default();
         let failed = |source| Error::io(path, "write", source);
@@ -129,8 +191,7 @@ impl Stream {
             return Err(reject(path, what, format!("{name:?}"), "rename the output"));
         };
         encoder.as_write().write_all(&header.to_bytes()).map_err(failed)?;
-        let (size, missing) = (geometry.size, geometry.len());
-        Ok(Self { path: path.to_path_buf(), encoder, size, missing })
+        Ok(Self { path: path.to_path_buf(), encoder, values, missing: values })
     }
 
     fn append(
@@ -139,9 +200,7 @@ impl Stream {
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<()> {
         let Some(missing) = self.missing.checked_sub(count) else {
-            return Err(
-                self.wrong_count(self.size.iter().product::<usize>() - self.missing + count)
-            );
+            return Err(self.wrong_count(self.values - self.missing + count));
         };
         write(self.encoder.as_write()).map_err(|e| Error::io(&self.path, "write", e))?;
         self.missing = missing;
@@ -150,7 +209,7 @@ impl Stream {
 
     fn finish(self) -> Result<()> {
         if self.missing > 0 {
-            return Err(self.wrong_count(self.size.iter().product::<usize>() - self.missing));
+            return Err(self.wrong_count(self.values - self.missing));
         }
         let failed = |source| Error::io(&self.path, "write", source);
         let buffered = match self.encoder {
@@ -161,8 +220,8 @@ impl Stream {
     }
 
     fn wrong_count(&self, got: usize) -> Error {
-        let what = format!("number of voxels of size {:?}", self.size);
-        Error::Shape { what, expected: vec![self.size.iter().product()], got: vec![got] }
+        let what = format!("number of values of {}", self.path.display());
+        Error::Shape { what, expected: vec![self.values], got: vec![got] }
     }
 }
 

@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use burn::Tensor;
+use burn::tensor::Device;
 
 use super::seam::{Beside, assign};
 use crate::parallel::layout::{Axis, Layout};
@@ -58,12 +59,11 @@ impl Block {
         narrow(tensor.clone(), self.axis.dim(), planes.start - first..planes.end - first)
     }
 
-    /// The planes around shard `k` of a volume, on its device, below and above: those that came from
-    /// another device, or windows of the volume.
-    pub fn around(&self, volume: &Sharded, k: usize, came: Beside) -> [Option<Tensor<5>>; 2] {
-        let device = volume.shards()[k].device();
+    /// The planes around the own ones of a volume, on a device, below and above: those that came from
+    /// another one, or windows of the volume.
+    pub fn around(&self, volume: &Sharded, device: &Device, came: Beside) -> Beside {
         let window =
-            |planes: Range<usize>| (!planes.is_empty()).then(|| volume.window(planes, &device));
+            |planes: Range<usize>| (!planes.is_empty()).then(|| volume.window(planes, device));
         let [below, above] = came;
         let [start, end] = [self.all.start..self.own.start, self.own.end..self.all.end];
         [below.or_else(|| window(start)), above.or_else(|| window(end))]

@@ -11,7 +11,6 @@ use crate::ops::lncc::{LnccCall, LnccOps, lncc_sum};
 use crate::ops::mse::squared_difference_sum;
 use crate::ops::{HistogramOptions, Information, LnccOptions, Measure, information_loss};
 use crate::parallel::collective::{Reduction, all_reduce};
-use crate::parallel::sharded::Sharded;
 
 /// Of the gradients to the moved and the fixed image.
 const TO_MOVED: [bool; 2] = [true, false];
@@ -55,11 +54,16 @@ impl Comparison {
         }
     }
 
-    /// What must be known of all voxels; `moved` gives the own planes of shard after shard.
-    pub fn whole(&self, moved: impl Iterator<Item = Tensor<5>>, fixed: &Sharded) -> Option<Whole> {
+    /// What must be known of all voxels, so many; `pairs` gives the own planes of the moved and the
+    /// fixed image, shard after shard.
+    pub fn whole(
+        &self,
+        pairs: impl Iterator<Item = [Tensor<5>; 2]>,
+        voxels: usize,
+    ) -> Option<Whole> {
         match self {
             Self::Lncc(_) | Self::SquaredDifference => None,
-            Self::Information(options, which) => Some(information(moved, fixed, options, *which)),
+            Self::Information(options, which) => Some(information(pairs, voxels, options, *which)),
         }
     }
 
@@ -124,20 +128,19 @@ fn lncc(
 /// `V I` (or `V I / H`) of the `V` voxels of each image of a batch, summed over it, and the gradient to
 /// the table, which is that of all shards.
 fn information(
-    moved: impl Iterator<Item = Tensor<5>>,
-    fixed: &Sharded,
+    pairs: impl Iterator<Item = [Tensor<5>; 2]>,
+    voxels: usize,
     options: &HistogramOptions,
     which: Information,
 ) -> Whole {
-    let pairs = moved.zip(fixed.shards().iter().cloned());
-    let votes = pairs.map(|(moved, fixed)| joint_votes(moved, fixed, None, options));
+    let votes = pairs.map(|[moved, fixed]| joint_votes(moved, fixed, None, options));
     let votes = all_reduce(votes.collect(), Reduction::Sum);
     // The loss is `-I` or `1 - I / H`, averaged over the batch.
     let offset = match which {
         Information::Mutual => 0.0,
         Information::Normalized => -1.0,
     };
-    let scale = -(fixed.dims().into_iter().product::<usize>() as f64);
+    let scale = -((votes[0].dims()[0] * voxels) as f64);
     let value = information_loss(votes[0].clone(), which).add_scalar(offset).mul_scalar(scale);
     let slope = |votes: Tensor<3>| {
         let scale = Tensor::<1>::full([1], scale, (&votes.device(), votes.dtype()));

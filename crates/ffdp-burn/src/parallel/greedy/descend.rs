@@ -15,6 +15,7 @@ use crate::parallel::collective::{Reduction, all_reduce};
 use crate::parallel::layout::Layout;
 use crate::parallel::mesh::Mesh;
 use crate::parallel::sharded::{Sharded, join, narrow};
+use crate::parallel::transfer::to_device;
 
 /// The moments during a run, and how a step is made of them.
 pub(super) struct Descent {
@@ -23,7 +24,9 @@ pub(super) struct Descent {
     rate: [f64; 3],
     smooth_field: GaussianOptions,
     layout: Layout,
+    /// Where shards are computed, and where what they are made of rests.
     mesh: Mesh,
+    rest: Mesh,
     /// `m` and `v` of every shard; `None` only while they change.
     values: Vec<Option<[Tensor<5>; 2]>>,
     /// Gradients that wait for `mean v`: where a device holds one shard, whose moments are then read once
@@ -49,17 +52,21 @@ impl Descent {
         (adam, rate, smooth_field): (AdamOptions, [f64; 3], GaussianOptions),
         displacement: &Sharded,
         mut moments: ShardedMoments,
+        mesh: &Mesh,
     ) -> Self {
         let layout = displacement.layout().clone();
         moments.shards.resize_with(layout.count(), Default::default);
         let shards = moments.shards.iter_mut().zip(displacement.shards());
         let taken: Vec<_> = shards.map(|(moments, like)| moments.take(like, &adam)).collect();
         let seen = taken[0].2;
-        let power = taken.iter().map(|(_, power, _)| power.clone()).collect();
+        let powers = taken.iter().zip(mesh.devices());
+        let power = powers.map(|((_, power, _), device)| to_device(power.clone(), device));
+        let power = power.collect();
         let values = taken.into_iter().map(|(values, ..)| Some(values)).collect();
-        let mesh = displacement.mesh();
+        let (mesh, rest) = (mesh.clone(), displacement.mesh());
         let waiting = vec![None; layout.count()];
-        Self { adam, rate, smooth_field, layout, mesh, values, waiting, power, seen, taken: 0 }
+        let taken = 0;
+        Self { adam, rate, smooth_field, layout, mesh, rest, values, waiting, power, seen, taken }
     }
 
     /// The moments, to keep.
@@ -88,15 +95,17 @@ impl Descent {
         let before = self.power[k].clone().into_dispatch();
         let power = match self.mesh.is_virtual() {
             true => {
-                let [mean, square] = self.values[k].take().expect("no gradient is being taken");
+                let values = self.values[k].take().expect("no gradient is being taken");
+                let [mean, square] = values.map(|values| self.bring(k, values).into_dispatch());
                 let (mean, square, power) = <Dispatch as AdamPartOps>::adam_take_3d(
                     gradient.into_dispatch(),
-                    mean.into_dispatch(),
-                    square.into_dispatch(),
+                    mean,
+                    square,
                     before,
                     self.constants(),
                 );
-                self.values[k] = Some([mean, square].map(Tensor::from_dispatch));
+                let put = |values| self.put_away(k, Tensor::from_dispatch(values));
+                self.values[k] = Some([mean, square].map(put));
                 power
             }
             false => {
@@ -122,7 +131,8 @@ impl Descent {
     fn longest_of(&mut self, k: usize) -> Tensor<1> {
         let power = self.power[k].clone().into_dispatch();
         let Some(gradient) = self.waiting[k].take() else {
-            let [mean, square] = self.moments(k).map(Tensor::into_dispatch);
+            let moments = self.moments(k);
+            let [mean, square] = moments.map(|values| self.bring(k, values).into_dispatch());
             let constants = self.constants();
             let longest =
                 <Dispatch as AdamPartOps>::adam_longest_3d(mean, square, power, constants);
@@ -140,10 +150,21 @@ impl Descent {
         Tensor::from_dispatch(longest)
     }
 
+    /// A part of shard `k` to where it is computed.
+    fn bring(&self, k: usize, tensor: Tensor<5>) -> Tensor<5> {
+        to_device(tensor, self.mesh.device(k))
+    }
+
+    /// What shard `k` has become to where it rests.
+    fn put_away(&self, k: usize, tensor: Tensor<5>) -> Tensor<5> {
+        to_device(tensor, self.rest.device(k))
+    }
+
     fn moments(&self, k: usize) -> [Tensor<5>; 2] {
         self.values[k].clone().expect("no gradient is being taken")
     }
 
+    /// Where it rests.
     fn part(&self, k: usize, field: Tensor<5>) -> Part {
         let [mean, square] = self.moments(k);
         Part { field, mean, square }
@@ -161,8 +182,9 @@ impl Descent {
         step.floor() as usize + 1 + self.radius()
     }
 
-    /// The next displacement of what is given, which ends where the volume does, as far as this knows.
+    /// The next displacement of what is given, a part of shard `k`, which ends where the volume does, as far as this knows.
     fn moved(&self, k: usize, part: Part, longest: &Tensor<1>) -> Tensor<5> {
+        let part = part.map(|tensor| self.bring(k, tensor));
         let field = <Dispatch as AdamPartOps>::adam_compose_3d(
             part.field.into_dispatch(),
             part.mean.into_dispatch(),
@@ -199,7 +221,7 @@ impl Descent {
                 [&displacement, &mean, &square].map(|volume| volume.window(all.clone(), device));
             let block = self.moved(k, Part { field, mean, square }, &longest[k]);
             let first = own.start - all.start;
-            narrow(block, layout.axis().dim(), first..first + own.len())
+            self.put_away(k, narrow(block, layout.axis().dim(), first..first + own.len()))
         });
         Sharded::new(next.collect(), layout.clone())
     }
@@ -219,7 +241,9 @@ impl Descent {
             let patch = near(k).then(|| {
                 let field = |k: usize| shards[k].clone().expect("it is not moved yet");
                 let [here, there] = [k, k + 1].map(|k| self.part(k, field(k)));
-                self.moved(k, self.strip(self.highest(here), self.lowest(there)), &longest[k])
+                let here = self.highest(here).map(|tensor| self.bring(k, tensor));
+                let there = self.lowest(there).map(|tensor| self.bring(k, tensor));
+                self.moved(k, self.strip(here, there), &longest[k])
             });
             let [low, high] = match &patch {
                 Some(patch) => [2 * reach..3 * reach, reach..2 * reach]
@@ -228,7 +252,7 @@ impl Descent {
             };
             let field = shards[k].take().expect("each shard is moved once");
             let moved = self.moved(k, self.part(k, field), &longest[k]);
-            next.push(self.with_ends(moved, [first.take(), high]));
+            next.push(self.put_away(k, self.with_ends(moved, [first.take(), high])));
             first = low;
         }
         let next = next.into_iter().zip(ends).zip(receive(crossing)).enumerate();

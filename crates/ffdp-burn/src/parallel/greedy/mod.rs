@@ -29,6 +29,7 @@ use super::layout::Layout;
 use super::mesh::Mesh;
 use super::ring::{BlockSampler, DisplacementBounds, IndexMap, Keep};
 use super::sharded::Sharded;
+use super::transfer::to_device;
 use crate::error::Result;
 use crate::ops::{
     AdamOptions, DeformImages, DeformOptions, DeformState, Measure, Method, Optimizer, Penalties,
@@ -69,7 +70,8 @@ pub struct ShardedState {
 }
 
 /// Does `iterations` of the greedy method. Returns the measure before each of them, `[iterations]`,
-/// on the device of the first shard, and the state after the last. Not differentiable.
+/// on the device of the first shard, and the state after the last. Not differentiable. Who iterates again
+/// and again keeps a [`Greedy`].
 ///
 /// # Errors
 /// [`Error::Device`](crate::Error::Device) when bounds cannot be read.
@@ -86,27 +88,112 @@ pub fn greedy(
     if let ([fixed], [moving]) = (images.fixed.shards(), images.moving.shards()) {
         return Ok(serial(images, [fixed, moving], state, options, iterations));
     }
-    assert!(iterations > 0, "greedy: at least one iteration is needed");
-    let problem = Problem::new(images, options)?;
-    let ShardedState { mut displacement, moments } = state;
-    let step = (problem.adam, problem.rate(), options.smooth_field);
-    let mut descent = Descent::new(step, &displacement, moments);
-    let mut measures: Vec<Vec<Tensor<1>>> = Vec::new();
-    let mut done = 0;
-    while done < iterations {
-        let interval = problem.bounds_interval().min(iterations - done);
-        let samplers = problem.samplers(&displacement, interval)?;
-        for _ in 0..interval {
-            let (shares, longest) = problem.measure(&displacement, &samplers, &mut descent);
-            displacement = descent.step(displacement, &longest);
-            measures.resize_with(shares.len(), Vec::new);
-            measures.iter_mut().zip(shares).for_each(|(all, share)| all.push(share));
-        }
-        done += interval;
+    let mesh = images.fixed.mesh();
+    let mut greedy = Greedy::new(images.clone(), state, options, &mesh)?;
+    let measures = greedy.iterate(iterations)?;
+    Ok((measures, greedy.into_state()))
+}
+
+/// Iterations that go on where they were interrupted: what was fetched from other devices stays there
+/// between two readings of the measure.
+pub struct Greedy {
+    problem: Problem,
+    displacement: Option<Sharded>,
+    descent: Descent,
+    /// Of every shard, and for how many iterations more the bounds hold that they were planned for.
+    samplers: Vec<BlockSampler>,
+    good_for: usize,
+}
+
+/// A displacement that is missing means that an iteration failed, after which none is asked for.
+const PRESENT: &str = "only an iteration takes the displacement";
+
+impl Greedy {
+    /// Iterations from `state` on, computed on `mesh`. Shards *rest* where they lie: those of a mesh of one
+    /// device may lie in host memory (`Device::flex()`), come to the device when it is their turn, and
+    /// go back; what they become rests where they did.
+    ///
+    /// # Errors
+    /// As [`greedy`].
+    ///
+    /// # Panics
+    /// As [`greedy`]; if `mesh` has another number of places than there are shards; or if it has several
+    /// devices and a shard lies on none or another of them.
+    pub fn new(
+        images: ShardedImages,
+        state: ShardedState,
+        options: &DeformOptions,
+        mesh: &Mesh,
+    ) -> Result<Self> {
+        images.fixed.check_layout(&state.displacement);
+        let problem = Problem::new(images, options, mesh)?;
+        let ShardedState { displacement, moments } = state;
+        let step = (problem.adam, problem.rate(), options.smooth_field);
+        let descent = Descent::new(step, &displacement, moments, mesh);
+        let displacement = Some(displacement);
+        Ok(Self { problem, displacement, descent, samplers: Vec::new(), good_for: 0 })
     }
-    let state = ShardedState { displacement, moments: descent.into_moments() };
-    let shares = measures.into_iter().map(|share| Tensor::cat(share, 0));
-    Ok((reduce(shares, Reduction::Sum), state))
+
+    /// The measure before each of so many iterations, on the device of the first shard.
+    ///
+    /// # Errors
+    /// As [`greedy`].
+    ///
+    /// # Panics
+    /// For no iterations.
+    pub fn iterate(&mut self, iterations: usize) -> Result<Tensor<1>> {
+        assert!(iterations > 0, "greedy: at least one iteration is needed");
+        let mut measures: Vec<Vec<Tensor<1>>> = Vec::new();
+        for _ in 0..iterations {
+            let displacement = self.displacement.take().expect(PRESENT);
+            self.plan(&displacement)?;
+            self.good_for -= 1;
+            self.descent.begin();
+            let mut shares = Vec::with_capacity(self.problem.layout.count());
+            let take = |k, gradient| shares.push(self.descent.take(k, gradient));
+            let values = self.problem.measure(&displacement, &self.samplers, take);
+            let longest = self.descent.longest(shares);
+            self.displacement = Some(self.descent.step(displacement, &longest));
+            measures.resize_with(values.len(), Vec::new);
+            measures.iter_mut().zip(values).for_each(|(all, value)| all.push(value));
+        }
+        let shares = measures.into_iter().map(|share| Tensor::cat(share, 0));
+        Ok(reduce(shares, Reduction::Sum))
+    }
+
+    /// The measure of what was reached, `[1]` on the device of the first shard.
+    ///
+    /// # Errors
+    /// As [`greedy`].
+    pub fn measure(&mut self) -> Result<Tensor<1>> {
+        let displacement = self.displacement().clone();
+        self.plan(&displacement)?;
+        let values = self.problem.values(&displacement, &self.samplers);
+        Ok(reduce(values, Reduction::Sum))
+    }
+
+    /// Makes samplers that reach as far as the displacement does in the next iteration.
+    fn plan(&mut self, displacement: &Sharded) -> Result<()> {
+        if self.good_for == 0 {
+            // Two sets of planes from other devices would not fit where one does.
+            self.samplers.clear();
+            let iterations = self.problem.bounds_interval();
+            self.samplers = self.problem.samplers(displacement, iterations)?;
+            self.good_for = iterations;
+        }
+        Ok(())
+    }
+
+    /// The displacement that was reached.
+    pub fn displacement(&self) -> &Sharded {
+        self.displacement.as_ref().expect(PRESENT)
+    }
+
+    /// What was reached.
+    pub fn into_state(self) -> ShardedState {
+        let displacement = self.displacement.expect(PRESENT);
+        ShardedState { displacement, moments: self.descent.into_moments() }
+    }
 }
 
 /// A mesh of one: the fused operation.
@@ -154,24 +241,33 @@ fn supported(options: &DeformOptions, channels: usize) -> AdamOptions {
 }
 
 /// What all iterations share.
-struct Problem<'a> {
-    images: &'a ShardedImages,
-    options: &'a DeformOptions,
+struct Problem {
+    moving: Sharded,
+    fixed: Fixed,
+    options: DeformOptions,
     adam: AdamOptions,
     comparison: Comparison,
     map: IndexMap,
     layout: Layout,
     mesh: Mesh,
     keep: Keep,
-    /// The fixed image on every block, where it is kept.
-    fixed: Vec<Option<Tensor<5>>>,
 }
 
-impl<'a> Problem<'a> {
-    fn new(images: &'a ShardedImages, options: &'a DeformOptions) -> Result<Self> {
-        let adam = supported(options, images.fixed.dims()[1]);
-        let (layout, mesh) = (images.fixed.layout().clone(), images.fixed.mesh());
-        let map = IndexMap::read(Some(&images.affine), options.displacement_scale)?;
+/// The fixed image.
+enum Fixed {
+    /// As it is cut; blocks are put together when they are compared.
+    Shards(Sharded),
+    /// On the block of every shard, which takes the shard's place.
+    Blocks(Vec<Tensor<5>>),
+}
+
+impl Problem {
+    fn new(images: ShardedImages, options: &DeformOptions, mesh: &Mesh) -> Result<Self> {
+        let ShardedImages { fixed, moving, affine } = images;
+        let adam = supported(options, fixed.dims()[1]);
+        let layout = fixed.layout().clone();
+        check_places(&fixed, mesh);
+        let map = IndexMap::read(Some(&affine), options.displacement_scale)?;
         let map = map.still(layout.size());
         let comparison = Comparison::new(options.measure);
         // Many shards on one device mean that memory is short. Several devices would wait for what they
@@ -180,10 +276,13 @@ impl<'a> Problem<'a> {
             true => Keep::Nothing,
             false => Keep::Planes,
         };
+        let (mesh, fixed, options) = (mesh.clone(), Fixed::Shards(fixed), *options);
         let mut problem =
-            Self { images, options, adam, comparison, map, layout, mesh, keep, fixed: Vec::new() };
-        let kept = |k| (keep == Keep::Planes).then(|| problem.fixed_block(&problem.block(k), k));
-        problem.fixed = (0..problem.layout.count()).map(kept).collect();
+            Self { moving, fixed, options, adam, comparison, map, layout, mesh, keep };
+        if keep == Keep::Planes {
+            let blocks = (0..problem.layout.count()).map(|k| problem.fixed_block(&problem.block(k), k));
+            problem.fixed = Fixed::Blocks(blocks.collect());
+        }
         Ok(problem)
     }
 
@@ -209,7 +308,18 @@ impl<'a> Problem<'a> {
     }
 
     fn fixed_block(&self, block: &Block, k: usize) -> Tensor<5> {
-        self.images.fixed.window(block.all.clone(), self.mesh.device(k))
+        match &self.fixed {
+            Fixed::Shards(fixed) => fixed.window(block.all.clone(), self.mesh.device(k)),
+            Fixed::Blocks(blocks) => blocks[k].clone(),
+        }
+    }
+
+    /// Shard `k` of the fixed image, on its device.
+    fn fixed_own(&self, block: &Block, k: usize) -> Tensor<5> {
+        match &self.fixed {
+            Fixed::Shards(fixed) => to_device(fixed.shards()[k].clone(), self.mesh.device(k)),
+            Fixed::Blocks(blocks) => block.narrow(&blocks[k], &block.own),
+        }
     }
 
     /// Sends what the blocks need of a field that another device holds.
@@ -226,8 +336,8 @@ impl<'a> Problem<'a> {
     }
 
     /// Of every shard, good for so many iterations.
-    fn samplers(&self, field: &Sharded, iterations: usize) -> Result<Vec<BlockSampler<'_>>> {
-        let bounds = match self.images.moving.layout().count() {
+    fn samplers(&self, field: &Sharded, iterations: usize) -> Result<Vec<BlockSampler>> {
+        let bounds = match self.moving.layout().count() {
             // All of it is seen anyway.
             1 => vec![DisplacementBounds::NONE],
             _ => DisplacementBounds::read(field)?,
@@ -237,54 +347,83 @@ impl<'a> Problem<'a> {
         let bounds = bounds.expect("there is a shard").grown(longest);
         let sampler = |k: usize| {
             let block = self.block(k);
-            let moving = (&self.images.moving, &self.map);
+            let moving = (&self.moving, &self.map);
             let planes = (&self.layout, &block.all);
             BlockSampler::new(planes, self.mesh.device(k), moving, &bounds, self.keep)
         };
         Ok((0..self.layout.count()).map(sampler).collect())
     }
 
-    /// The parts of the measure, `[1]` each on its device: of every shard, or one for all of them. Its
-    /// gradient is taken into the moments, of which the longest vector is returned for every shard.
+    /// The parts of the measure, `[1]` each on its device: of every shard, or one for all of them. Each
+    /// shard's gradient to the displacement, smoothed, goes to `take`.
     fn measure(
         &self,
         field: &Sharded,
         samplers: &[BlockSampler],
-        descent: &mut Descent,
-    ) -> (Vec<Tensor<1>>, Vec<Tensor<1>>) {
+        mut take: impl FnMut(usize, Tensor<5>),
+    ) -> Vec<Tensor<1>> {
+        self.compare(field, samplers, |k, block, pieces, sampler, to_moved| {
+            let inner = block.within(self.radius());
+            let gradient = pieces.pull_back([block, &inner], &sampler, &to_moved);
+            drop((pieces, to_moved, sampler));
+            let (axis, smoothing) = (block.axis, &self.options.smooth_gradient);
+            take(k, smooth_own(gradient, axis, smoothing, self.radius()));
+        })
+    }
+
+    /// The parts of the measure alone.
+    fn values(&self, field: &Sharded, samplers: &[BlockSampler]) -> Vec<Tensor<1>> {
+        self.compare(field, samplers, |_, _, _, _, _| ())
+    }
+
+    /// The parts of the measure; what a gradient is made of goes to `go_on`: the block of a shard, the
+    /// displacement on it, its sampler, and the gradient to the moved image.
+    fn compare(
+        &self,
+        field: &Sharded,
+        samplers: &[BlockSampler],
+        mut go_on: impl FnMut(usize, &Block, Pieces, BlockSampler, Tensor<5>),
+    ) -> Vec<Tensor<1>> {
         let count = self.layout.count();
         let crossing = self.send(field);
-        let show = |k: usize| self.block(k).show_own(&field.shards()[k], &samplers[k]);
+        let own = |k: usize| to_device(field.shards()[k].clone(), self.mesh.device(k));
+        let show = |k: usize| self.block(k).show_own(&own(k), &samplers[k].at_hand());
         // Meanwhile; of several shards on a device, one after the other is shown.
         let mut shown: Vec<Option<Tensor<5>>> =
             (0..count).map(|k| (!self.mesh.is_virtual()).then(|| show(k))).collect();
         let mut came = crossing.receive();
-        let own = |k: usize| {
+        let pair = |k: usize| {
             let (block, moved) = (self.block(k), shown[k].clone().unwrap_or_else(|| show(k)));
-            block.narrow(&moved, &block.own)
+            [block.narrow(&moved, &block.own), self.fixed_own(&block, k)]
         };
-        let whole = self.comparison.whole((0..count).map(own), &self.images.fixed);
-        descent.begin();
-        let (mut values, mut shares) = (Vec::new(), Vec::with_capacity(count));
+        let whole = self.comparison.whole((0..count).map(pair), self.layout.voxels());
+        let mut values = Vec::with_capacity(count);
         for k in 0..count {
             let block = self.block(k);
-            let [below, above] = block.around(field, k, std::mem::take(&mut came[k]));
-            let pieces = Pieces { below, own: field.shards()[k].clone(), above };
-            let moved = pieces.show(&block, &samplers[k], shown[k].take());
-            let fixed = self.fixed[k].clone().unwrap_or_else(|| self.fixed_block(&block, k));
+            let sampler = samplers[k].at_hand();
+            let [below, above] =
+                block.around(field, self.mesh.device(k), std::mem::take(&mut came[k]));
+            let pieces = Pieces { below, own: own(k), above };
+            let moved = pieces.show(&block, &sampler, shown[k].take());
+            let fixed = self.fixed_block(&block, k);
             let (value, to_moved) =
                 self.comparison.compare((k, &block), [moved, fixed], whole.as_ref());
-            let inner = block.within(self.radius());
-            let gradient = pieces.pull_back([&block, &inner], &samplers[k], &to_moved);
-            drop((pieces, to_moved));
-            let (axis, smoothing) = (block.axis, &self.options.smooth_gradient);
-            shares.push(descent.take(k, smooth_own(gradient, axis, smoothing, self.radius())));
+            go_on(k, &block, pieces, sampler, to_moved);
             values.extend(value);
         }
-        let longest = descent.longest(shares);
-        if let Some(whole) = whole {
-            values.push(whole.value);
-        }
-        (values, longest)
+        values.extend(whole.map(|whole| whole.value));
+        values
     }
+}
+
+/// That the shards can be computed where `mesh` says.
+fn check_places(fixed: &Sharded, mesh: &Mesh) {
+    let (shards, places) = (fixed.layout().count(), mesh.count());
+    assert!(shards == places, "greedy: {shards} shards for a mesh of {places}");
+    assert!(
+        !mesh.has_several_devices() || fixed.mesh().devices() == mesh.devices(),
+        "greedy: shards on several devices must lie on them, got {:?} for {:?}",
+        fixed.mesh().devices(),
+        mesh.devices()
+    );
 }

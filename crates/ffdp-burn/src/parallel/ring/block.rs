@@ -30,21 +30,22 @@ pub(in crate::parallel) enum Keep {
 }
 
 /// The sampler of a run of planes on one device.
-pub(in crate::parallel) struct BlockSampler<'a> {
-    moving: &'a Sharded,
-    map: &'a IndexMap,
+#[derive(Clone)]
+pub(in crate::parallel) struct BlockSampler {
+    moving: Sharded,
+    map: IndexMap,
     device: Device,
     axis: Axis,
     parcels: Vec<Parcel>,
     kept: Option<Tensor<5>>,
 }
 
-impl<'a> BlockSampler<'a> {
+impl BlockSampler {
     /// For `planes` of the fixed side, displaced within `bounds`.
     pub fn new(
         (fixed, planes): (&Layout, &Range<usize>),
         device: &Device,
-        (moving, map): (&'a Sharded, &'a IndexMap),
+        (moving, map): (&Sharded, &IndexMap),
         bounds: &DisplacementBounds,
         keep: Keep,
     ) -> Self {
@@ -54,7 +55,17 @@ impl<'a> BlockSampler<'a> {
             (Keep::Planes, [parcel]) => Some(parcel.fetch(moving, device)),
             _ => None,
         };
-        Self { moving, map, device: device.clone(), axis: fixed.axis(), parcels, kept }
+        let (moving, map, device) = (moving.clone(), map.clone(), device.clone());
+        Self { moving, map, device, axis: fixed.axis(), parcels, kept }
+    }
+
+    /// The same with its planes on the device, for as long as this lives.
+    pub fn at_hand(&self) -> Self {
+        let kept = match (&self.kept, &self.parcels[..]) {
+            (None, [parcel]) => Some(parcel.fetch(&self.moving, &self.device)),
+            (kept, _) => kept.clone(),
+        };
+        Self { kept, ..self.clone() }
     }
 
     /// The moving image where `field`, whose planes begin with `first` of the whole, displaces them.
@@ -113,7 +124,7 @@ impl<'a> BlockSampler<'a> {
     }
 
     fn image(&self, parcel: &Parcel) -> Tensor<5> {
-        self.kept.clone().unwrap_or_else(|| parcel.fetch(self.moving, &self.device))
+        self.kept.clone().unwrap_or_else(|| parcel.fetch(&self.moving, &self.device))
     }
 
     /// From voxels of planes that begin with `first` to those of the parcel: `t + A o - s` in the

@@ -26,15 +26,18 @@ mod backward;
 mod block;
 mod label;
 mod parcel;
+mod read;
 mod route;
 
 pub use backward::{RingGradients, Wanted};
 pub(super) use block::{BlockSampler, Keep};
+pub(crate) use read::ReadSampler;
 pub use route::{DisplacementBounds, IndexMap};
 
 use super::layout::Layout;
 use super::mesh::Mesh;
 use super::sharded::Sharded;
+use super::transfer::to_device;
 use crate::error::Result;
 use crate::ops::{self, GridSampleOptions, Interpolation, Padding, grid_sample};
 use parcel::{Parcel, local_affine};
@@ -109,11 +112,16 @@ impl RingSampler {
     /// If the cuts are not those planned for, or as the serial operation.
     pub fn sample(&self, inputs: &RingInputs) -> Sharded {
         self.check(inputs);
-        let shard = |k: usize| match self.options.interpolation {
+        let shards = (0..self.fixed.count()).map(|k| self.sample_shard(k, inputs));
+        Sharded::new(shards.collect(), self.fixed.clone())
+    }
+
+    /// Shard `k` of [`RingSampler::sample`], on its place of the mesh; the displacement may rest elsewhere.
+    pub(crate) fn sample_shard(&self, k: usize, inputs: &RingInputs) -> Tensor<5> {
+        match self.options.interpolation {
             Interpolation::Label => self.label_shard(k, inputs),
             _ => self.shard(k, inputs),
-        };
-        Sharded::new((0..self.fixed.count()).map(shard).collect(), self.fixed.clone())
+        }
     }
 
     /// The sum over the parcels of shard `k`.
@@ -127,7 +135,7 @@ impl RingSampler {
         let image = parcel.fetch(inputs.moving, self.mesh.device(k));
         let origins = [self.origin(k), parcel.origin(&self.moving)];
         let affine = local_affine(inputs.affine, &image, origins);
-        let field = inputs.displacement.map(|field| field.shards()[k].clone());
+        let field = inputs.displacement.map(|field| to_device(field.shards()[k].clone(), self.mesh.device(k)));
         let options = GridSampleOptions { size: Some(self.fixed.shard_size(k)), ..self.options };
         grid_sample(image, affine, field, &options)
     }

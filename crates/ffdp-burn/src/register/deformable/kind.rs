@@ -21,7 +21,7 @@ pub(in crate::register) enum Kind<'a> {
 }
 
 impl Kind<'_> {
-    pub(super) fn name(&self) -> &'static str {
+    pub(in crate::register) fn name(&self) -> &'static str {
         match self {
             Self::Greedy(_) => "greedy",
             Self::Syn(_) => "syn",
@@ -29,7 +29,7 @@ impl Kind<'_> {
         }
     }
 
-    pub(super) fn descent(&self) -> Descent<'_> {
+    pub(in crate::register) fn descent(&self) -> Descent<'_> {
         match self {
             Self::Greedy(settings) => settings.descent(),
             Self::Syn(settings) => settings.descent(),
@@ -38,7 +38,7 @@ impl Kind<'_> {
     }
 
     /// As the operation takes it.
-    pub(super) fn method(&self) -> Method {
+    pub(in crate::register) fn method(&self) -> Method {
         match self {
             Self::Greedy(_) => Method::Greedy,
             Self::Syn(_) => Method::Syn,

@@ -3,20 +3,24 @@
 use super::work::Work;
 use super::{Field, Kind};
 use crate::error::Result;
-use crate::image::{Affine, Geometry, Physical};
-use crate::ops::{AdamOptions, DeformImages, DeformOptions, GaussianOptions, Measure, Optimizer};
-use crate::parallel::Mesh;
-use crate::register::comparison::Comparison;
+use crate::image::{Affine, Geometry, Physical, Voxel, index_affine};
+use crate::ops::{
+    AdamOptions, DeformImages, DeformOptions, GaussianOptions, GridSampleOptions, Measure,
+    Optimizer, grid_sample,
+};
+use crate::parallel::{Mesh, Sharded, ShardedImages};
+use crate::register::comparison::{Comparison, read};
 use crate::register::level::Solver;
 use crate::register::pyramid::finest_spacing_mm;
 use crate::register::settings::{OptimizerSettings, Similarity};
 use crate::transform::affine_tensor;
 
 /// One level: two images, how they are compared, how far a step goes, and what was found.
-pub(super) struct Deformation {
+pub(in crate::register) struct Deformation {
     work: Work,
     options: DeformOptions,
     geometry: Geometry,
+    similarity: Similarity,
     /// Of the fixed image.
     values: usize,
 }
@@ -26,44 +30,75 @@ impl Deformation {
     ///
     /// # Errors
     /// Those of cutting the images into shards.
-    pub fn new(
+    pub(super) fn new(
         comparison: &Comparison,
         kind: &Kind,
         placement: &Affine<Physical, Physical>,
         field: Field,
         mesh: &Mesh,
     ) -> Result<Self> {
-        let descent = kind.descent();
-        let Comparison { fixed, moving, masks, .. } = comparison;
+        let Comparison { fixed, moving, masks, similarity, .. } = comparison;
         let map = comparison.index_map(placement);
-        let (spacing_mm, finest) = (fixed.geometry.spacing_mm, finest_spacing_mm(&fixed.geometry));
-        // One length in mm is fewer voxels along an axis with larger voxels.
-        let voxels = |length: f64| spacing_mm.map(|spacing| length * finest / spacing);
-        let smoothing = |sigma| GaussianOptions {
-            sigma_voxels: voxels(sigma),
-            ..GaussianOptions::isotropic(0.0)
-        };
-        let options = DeformOptions {
-            method: kind.method(),
-            measure: measure(comparison.similarity),
-            displacement_scale: map.linear(),
-            step_voxels: voxels(descent.learning_rate_voxels),
-            smooth_gradient: smoothing(descent.sigma_gradient_voxels),
-            smooth_field: smoothing(descent.sigma_field_voxels),
-            optimizer: optimizer(descent.optimizer),
-            update: descent.update,
-            penalties: descent.regularization.penalties(),
-        };
-        let geometry = fixed.geometry.clone();
+        let (geometry, similarity) = (fixed.geometry.clone(), *similarity);
+        let options = deform_options(kind, &geometry, &map);
         let (fixed, moving, masks) = (fixed.tensor.clone(), moving.tensor.clone(), masks.clone());
         let affine = affine_tensor(&map, &fixed.device(), fixed.dtype());
         let values = fixed.shape().num_elements();
         let images = DeformImages { fixed, moving, affine, masks };
-        Ok(Self { work: Work::new(images, field, mesh)?, options, geometry, values })
+        let work = Work::new(images, field, &options, mesh)?;
+        Ok(Self { work, options, geometry, similarity, values })
+    }
+
+    /// A level of images that are cut already, computed on `mesh` wherever shards rest; see
+    /// [`Greedy::new`](crate::parallel::Greedy::new).
+    ///
+    /// # Errors
+    /// Those of reading the affine map back.
+    pub fn on_shards(
+        [fixed, moving]: [&Sharded; 2],
+        grids: &[Geometry; 2],
+        kind: &Kind,
+        placement: &Affine<Physical, Physical>,
+        field: Sharded,
+        mesh: &Mesh,
+    ) -> Result<Self> {
+        let map = index_affine(&grids[0], &grids[1], placement);
+        let options = deform_options(kind, &grids[0], &map);
+        let affine = affine_tensor(&map, mesh.device(0), fixed.shards()[0].dtype());
+        let values = fixed.dims().into_iter().product();
+        let images = ShardedImages { fixed: fixed.clone(), moving: moving.clone(), affine };
+        let work = Work::on_shards(images, field, &options, mesh)?;
+        let similarity = kind.descent().similarity;
+        Ok(Self { work, options, geometry: grids[0].clone(), similarity, values })
+    }
+
+    /// The loss of what was found. Waits for the device.
+    pub fn loss(&mut self) -> Result<f64> {
+        let work = match &mut self.work {
+            Work::Sharded(greedy) => {
+                let measure = read(greedy.measure()?)?[0];
+                return Ok(self.reported(measure));
+            }
+            Work::Whole(work) => work,
+        };
+        let (DeformImages { fixed, moving, affine, masks }, state) = work.as_ref();
+        assert!(masks.iter().all(Option::is_none), "shards have no masks");
+        let options = GridSampleOptions {
+            displacement_scale: self.options.displacement_scale,
+            ..GridSampleOptions::default()
+        };
+        let field = state.as_ref().map(|state| state.field.clone());
+        let moved = grid_sample(moving.clone(), Some(affine.clone()), field, &options);
+        Ok(read(self.similarity.loss(moved, fixed.clone(), None))?[0])
+    }
+
+    /// What was found, where it rests.
+    pub fn into_shards(self) -> Sharded {
+        self.work.into_shards()
     }
 
     /// What was found.
-    pub fn into_field(self) -> Field {
+    pub(super) fn into_field(self) -> Field {
         self.work.into_field(self.geometry)
     }
 
@@ -83,6 +118,34 @@ impl Solver for Deformation {
     fn iterate(&mut self, iterations: usize) -> Result<Vec<f64>> {
         let measures = self.work.iterate(&self.options, iterations)?;
         Ok(measures.into_iter().map(|measure| self.reported(measure)).collect())
+    }
+}
+
+/// What the iterations of a method do on the grid of a level, from whose voxels `map` leads to those of
+/// the moving image.
+pub(in crate::register) fn deform_options(
+    kind: &Kind,
+    fixed: &Geometry,
+    map: &Affine<Voxel, Voxel>,
+) -> DeformOptions {
+    let descent = kind.descent();
+    let (spacing_mm, finest) = (fixed.spacing_mm, finest_spacing_mm(fixed));
+    // One length in mm is fewer voxels along an axis with larger voxels.
+    let voxels = |length: f64| spacing_mm.map(|spacing| length * finest / spacing);
+    let smoothing = |sigma| GaussianOptions {
+        sigma_voxels: voxels(sigma),
+        ..GaussianOptions::isotropic(0.0)
+    };
+    DeformOptions {
+        method: kind.method(),
+        measure: measure(descent.similarity),
+        displacement_scale: map.linear(),
+        step_voxels: voxels(descent.learning_rate_voxels),
+        smooth_gradient: smoothing(descent.sigma_gradient_voxels),
+        smooth_field: smoothing(descent.sigma_field_voxels),
+        optimizer: optimizer(descent.optimizer),
+        update: descent.update,
+        penalties: descent.regularization.penalties(),
     }
 }
 

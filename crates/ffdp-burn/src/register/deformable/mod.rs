@@ -14,8 +14,8 @@ use std::time::Instant;
 
 use field::Field;
 pub(super) use kind::Kind;
-use level::Deformation;
-pub(super) use level::{measure, optimizer};
+pub(super) use work::SHARED_VOXELS;
+pub(super) use level::{Deformation, deform_options, measure, optimizer};
 
 use super::checkpoint::Carried;
 use super::comparison::Comparison;
@@ -31,7 +31,7 @@ pub(super) fn deform(
 ) -> Result<(Found, StageReport, Comparison)> {
     let start = Instant::now();
     let descent = kind.descent();
-    let full = &run.problem.fixed.geometry;
+    let full = &run.grids[0].clone();
     let (mut levels, carried) = run.take_resumed();
     let spent: f64 = levels.iter().map(|level| level.seconds).sum();
     let begin = || kind.start(found.warp.as_ref(), full, run.device());

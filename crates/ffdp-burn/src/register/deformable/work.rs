@@ -6,7 +6,7 @@ use super::Field;
 use crate::error::{Error, Result};
 use crate::image::Geometry;
 use crate::ops::{DeformImages, DeformOptions, DeformState, Moments, deform};
-use crate::parallel::{Axis, Mesh, Sharded, ShardedImages, ShardedMoments, ShardedState, greedy};
+use crate::parallel::{Axis, Greedy, Mesh, Sharded, ShardedImages, ShardedMoments, ShardedState};
 use crate::register::comparison::read;
 
 /// The images of a level and what the iterations have reached; `None` only while they are at work.
@@ -15,19 +15,24 @@ use crate::register::comparison::read;
 /// following them for ten iterations undid part of the result.
 pub(super) enum Work {
     Whole(Box<(DeformImages, Option<DeformState>)>),
-    Sharded(Box<(ShardedImages, Option<ShardedState>)>),
+    Sharded(Box<Greedy>),
 }
 
 /// Voxels from which several devices share a level. Less is done sooner by one: a level of 256x256x512
 /// voxels took 4.6 ms an iteration on two H200s, and 3.5 on one.
-const SHARED_VOXELS: usize = 64 << 20;
+pub(in crate::register) const SHARED_VOXELS: usize = 64 << 20;
 
 /// A state that is missing means that an iteration failed, after which none is asked for.
 const PRESENT: &str = "only an iteration takes the state";
 
 impl Work {
     /// A mesh of one takes the images as they are; others cut them along z, several devices only if that pays.
-    pub fn new(images: DeformImages, field: Field, mesh: &Mesh) -> Result<Self> {
+    pub fn new(
+        images: DeformImages,
+        field: Field,
+        options: &DeformOptions,
+        mesh: &Mesh,
+    ) -> Result<Self> {
         let small = field.geometry.len() < SHARED_VOXELS;
         if mesh.count() == 1 || mesh.has_several_devices() && small {
             let state = DeformState { field: field.tensor, moments: Moments::default() };
@@ -47,8 +52,27 @@ impl Work {
             affine: images.affine,
         };
         let displacement = cut(field.tensor, mesh)?;
+        let mesh = displacement.mesh();
+        Self::on_shards(sharded, displacement, options, &mesh)
+    }
+
+    /// Images and a displacement that are cut already, or each in one piece.
+    pub fn on_shards(
+        images: ShardedImages,
+        displacement: Sharded,
+        options: &DeformOptions,
+        mesh: &Mesh,
+    ) -> Result<Self> {
+        if let ([fixed], [moving]) = (images.fixed.shards(), images.moving.shards()) {
+            let (fixed, moving) = (fixed.clone(), moving.clone());
+            let (affine, masks) = (images.affine, [None, None]);
+            let images = DeformImages { fixed, moving, affine, masks };
+            let field = displacement.into_shards().remove(0);
+            let state = DeformState { field, moments: Moments::default() };
+            return Ok(Self::Whole(Box::new((images, Some(state)))));
+        }
         let state = ShardedState { displacement, moments: ShardedMoments::default() };
-        Ok(Self::Sharded(Box::new((sharded, Some(state)))))
+        Ok(Self::Sharded(Box::new(Greedy::new(images, state, options, mesh)?)))
     }
 
     /// Does some iterations; returns the measures before them. Waits for the device.
@@ -61,13 +85,7 @@ impl Work {
                 *state = Some(after);
                 measures
             }
-            Self::Sharded(work) => {
-                let (images, state) = work.as_mut();
-                let before = state.take().expect(PRESENT);
-                let (measures, after) = greedy(images, before, options, iterations)?;
-                *state = Some(after);
-                measures
-            }
+            Self::Sharded(greedy) => greedy.iterate(iterations)?,
         };
         read(measures)
     }
@@ -76,12 +94,20 @@ impl Work {
     pub fn into_field(self, geometry: Geometry) -> Field {
         let tensor = match self {
             Self::Whole(work) => work.1.expect(PRESENT).field,
-            Self::Sharded(work) => {
-                let (images, state) = *work;
-                let home = images.fixed.mesh().device(0).clone();
-                state.expect(PRESENT).displacement.gather(&home)
+            Self::Sharded(greedy) => {
+                let displacement = greedy.into_state().displacement;
+                let home = displacement.mesh().device(0).clone();
+                displacement.gather(&home)
             }
         };
         Field { tensor, geometry }
+    }
+
+    /// What was found, where it rests.
+    pub fn into_shards(self) -> Sharded {
+        match self {
+            Self::Sharded(greedy) => greedy.into_state().displacement,
+            Self::Whole(work) => Sharded::whole(work.1.expect(PRESENT).field),
+        }
     }
 }

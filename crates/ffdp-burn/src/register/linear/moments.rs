@@ -59,7 +59,7 @@ pub(in crate::register) fn moments(
     let Some(best) = best else {
         // Says how little of the images meets, for there was no candidate with more.
         let onto = translation(&found.affine, centres);
-        check_overlap(&run.problem.fixed.geometry, &run.problem.moving.geometry, &onto)?;
+        check_overlap(&run.grids[0], &run.grids[1], &onto)?;
         unreachable!("a candidate that overlaps was tried")
     };
 

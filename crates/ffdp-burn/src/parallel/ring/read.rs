@@ -1,0 +1,86 @@
+//! Sampling an image that is read as it is needed: of a file, no more than the planes that a few planes of
+//! the fixed side reach.
+
+use std::ops::Range;
+
+use burn::Tensor;
+use burn::tensor::Device;
+
+use super::parcel::local_affine;
+use super::route::parcels;
+use super::{DisplacementBounds, IndexMap};
+use crate::error::Result;
+use crate::image::{Affine, Voxel};
+use crate::ops::{GridSampleOptions, grid_sample};
+use crate::parallel::layout::{Axis, Layout};
+use crate::transform::affine_tensor;
+
+/// How one grid lies in an image that is read, both cut along z.
+pub(crate) struct ReadSampler {
+    fixed: Layout,
+    /// Cut into as thick shards as may be read at once, halved.
+    moving: Layout,
+    affine: Affine<Voxel, Voxel>,
+    map: IndexMap,
+    options: GridSampleOptions,
+}
+
+impl ReadSampler {
+    /// For grids of `fixed` and `moving` (D, H, W) voxels, of which at most about `voxels` are read at
+    /// once. `affine` leads from the ones to the others, and its linear part moves displacements.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) for a grid without planes.
+    pub fn new(
+        [fixed, moving]: [[usize; 3]; 2],
+        affine: Affine<Voxel, Voxel>,
+        voxels: usize,
+    ) -> Result<Self> {
+        let [planes, h, w] = moving;
+        let parts = (2 * planes * h * w).div_ceil(voxels).clamp(1, planes);
+        let map = IndexMap { affine: vec![*affine.rows()], scale: affine.linear() };
+        let options =
+            GridSampleOptions { displacement_scale: map.scale, ..GridSampleOptions::default() };
+        Ok(Self {
+            fixed: Layout::balanced(fixed, Axis::Z, 1)?,
+            moving: Layout::balanced(moving, Axis::Z, parts)?,
+            affine,
+            map,
+            options,
+        })
+    }
+
+    /// The image at `planes` of the fixed side, displaced by `field` on them, which keeps within `bounds`;
+    /// zero outside. `read` gives planes of the image as a tensor `[1, C, n, H, W]` on `device`.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn sample(
+        &self,
+        planes: &Range<usize>,
+        (field, bounds): (Option<&Tensor<5>>, &DisplacementBounds),
+        device: &Device,
+        mut read: impl FnMut(Range<usize>) -> Result<Tensor<5>>,
+    ) -> Result<Tensor<5>> {
+        let (fixed, moving) = (&self.fixed, &self.moving);
+        let mut parcels = parcels(fixed, planes, moving, &self.map, bounds, &self.options);
+        // A file is read forward.
+        parcels.sort_by_key(|parcel| parcel.planes.start);
+        let [_, h, w] = fixed.size();
+        let options = GridSampleOptions { size: Some([planes.len(), h, w]), ..self.options };
+        let origin = [0.0, 0.0, planes.start as f64];
+        let mut sum: Option<Tensor<5>> = None;
+        for parcel in parcels {
+            let image = read(parcel.content())?;
+            let affine = affine_tensor(&self.affine, device, image.dtype());
+            let origins = [origin, parcel.origin(moving)];
+            let affine = local_affine(Some(&affine), &image, origins);
+            let part = grid_sample(image, affine, field.cloned(), &options);
+            sum = Some(match sum {
+                Some(sum) => sum + part,
+                None => part,
+            });
+        }
+        Ok(sum.expect("a route has at least one parcel"))
+    }
+}

@@ -1,0 +1,152 @@
+//! A greedy stage on images that are read slab by slab.
+
+use std::time::Instant;
+
+use burn::tensor::{DType, Tensor};
+
+use super::Warp;
+use super::room::{Places, Room};
+use super::run_sides;
+use crate::error::Result;
+use crate::image::{Affine, Geometry, Physical, index_affine};
+use crate::parallel::{Mesh, Sharded};
+use crate::register::deformable::{Deformation, Kind, deform_options};
+use crate::register::level::{Stop, level_start, run_level};
+use crate::register::pyramid::{finest_spacing_mm, level_geometry};
+use crate::register::run::{Run, StageReport};
+use crate::register::settings::LevelSettings;
+
+/// Where a stage begins: the affine map and the displacement before it, and the map at the start of the
+/// run.
+pub(super) struct Start {
+    pub affine: Affine<Physical, Physical>,
+    pub warp: Option<Warp>,
+    pub initial: Affine<Physical, Physical>,
+}
+
+/// A stage from `start` on. Also returns the loss of its last level with the affine map alone, and with the
+/// initial one.
+pub(super) fn deform(
+    run: &mut Run,
+    room: &Room,
+    kind: &Kind,
+    start: Start,
+) -> Result<(Warp, StageReport, [f64; 2])> {
+    let clock = Instant::now();
+    let descent = kind.descent();
+    let Start { affine, mut warp, initial } = start;
+    let mut levels = Vec::new();
+    let mut last = None;
+    for (index, level) in descent.levels.iter().enumerate() {
+        let on_level = Level::read(run, room, level, kind, &affine)?;
+        let is_last = index + 1 == descent.levels.len();
+        // Before there is a displacement of this size.
+        let mut before = None;
+        if is_last {
+            before = Some(on_level.losses(kind, [&affine, &initial])?);
+        }
+        let level = level_start(kind.name(), index, descent.levels, on_level.grids[0].size);
+        let field = match warp.take() {
+            Some(warp) => warp.resampled(&on_level.grids[0], &on_level.places)?.field,
+            None => on_level.still(),
+        };
+        let mut deformation = on_level.deformation(kind, &affine, field)?;
+        let (interval, observer) = (run.settings.loss_interval, &mut *run.observer);
+        let report = run_level(&level, &mut deformation, descent.convergence, interval, observer)?;
+        let cancelled = report.stop == Stop::Cancelled;
+        levels.push(report);
+        if is_last || cancelled {
+            last = Some((deformation.loss()?, before));
+        }
+        let work = on_level.places.work.clone();
+        let geometry = on_level.grids[0].clone();
+        warp = Some(Warp { field: deformation.into_shards(), geometry, work });
+        if let Some((loss_after, before)) = last.take() {
+            let before = match before {
+                Some(before) => before,
+                None => on_level.losses(kind, [&affine, &initial])?,
+            };
+            last = Some((loss_after, Some(before)));
+            if cancelled {
+                break;
+            }
+        }
+    }
+    let (Some((loss_after, Some(before))), Some(warp)) = (last, warp) else {
+        unreachable!("settings with no level do not validate")
+    };
+    let warp = match warp.geometry == run.grids[0] {
+        true => warp,
+        false => {
+            let map = index_affine(&run.grids[0], &run.grids[1], &affine);
+            let options = deform_options(kind, &run.grids[0], &map);
+            let places = room.places([&run.grids[0], &run.grids[1]], &options)?;
+            warp.resampled(&run.grids[0], &places)?
+        }
+    };
+    let seconds = clock.elapsed().as_secs_f64();
+    let report = StageReport { transform: kind.name(), levels, loss_after, kept: true, seconds };
+    Ok((warp, report, before))
+}
+
+/// The images of a level, cut.
+struct Level {
+    fixed: Sharded,
+    moving: Sharded,
+    grids: [Geometry; 2],
+    places: Places,
+}
+
+impl Level {
+    fn read(
+        run: &mut Run,
+        room: &Room,
+        level: &LevelSettings,
+        kind: &Kind,
+        affine: &Affine<Physical, Physical>,
+    ) -> Result<Self> {
+        let spacing_mm = level.shrink * finest_spacing_mm(&run.grids[0]);
+        let least = run.settings.minimum_axis_voxels;
+        let on_level = |i: usize| level_geometry(&run.grids[i], spacing_mm, least);
+        let grids = [on_level(0)?, on_level(1)?];
+        let options = deform_options(kind, &grids[0], &index_affine(&grids[0], &grids[1], affine));
+        let places = room.places([&grids[0], &grids[1]], &options)?;
+        let [fixed, moving] = run_sides(run);
+        let fixed = fixed.level(&grids[0], &places.fixed, [&places.work, &places.rest])?;
+        let meshes = [&places.moving_work, &places.moving_rest];
+        let moving = moving.level(&grids[1], &places.moving, meshes)?;
+        Ok(Self { fixed, moving, grids, places })
+    }
+
+    /// No displacement.
+    fn still(&self) -> Sharded {
+        let Places { fixed, rest, .. } = &self.places;
+        let shard = |k: usize| {
+            let [d, h, w] = fixed.shard_size(k);
+            Tensor::zeros([1, 3, d, h, w], (rest.device(k), DType::F32))
+        };
+        Sharded::new((0..fixed.count()).map(shard).collect(), fixed.clone())
+    }
+
+    fn deformation(
+        &self,
+        kind: &Kind,
+        affine: &Affine<Physical, Physical>,
+        field: Sharded,
+    ) -> Result<Deformation> {
+        let images = [&self.fixed, &self.moving];
+        Deformation::on_shards(images, &self.grids, kind, affine, field, self.work())
+    }
+
+    fn work(&self) -> &Mesh {
+        &self.places.work
+    }
+
+    /// Of affine maps alone.
+    fn losses(&self, kind: &Kind, affine: [&Affine<Physical, Physical>; 2]) -> Result<[f64; 2]> {
+        let loss = |affine| self.deformation(kind, affine, self.still())?.loss();
+        let first = loss(affine[0])?;
+        let same = affine[0].rows() == affine[1].rows();
+        Ok([first, if same { first } else { loss(affine[1])? }])
+    }
+}

@@ -1,0 +1,165 @@
+//! Registration of images that no device and no host memory need hold.
+//!
+//! Images are read slab by slab ([`Planes`]: a file, or a volume), each level straight onto the shards that
+//! a mesh has for it, smoothed and sampled on the way: nothing of full size exists but the finest level itself,
+//! in shards, and these may rest in host memory ([`Room`]). Results stay in shards, and are written slab by
+//! slab (`result.rs`). The stages are those of [`register`](crate::register::register()), with its code:
+//! linear ones see their levels whole, on the first device; greedy ones cut theirs.
+//!
+//! Read `source.rs` (how a level is made), then `deform.rs`.
+
+mod deform;
+mod result;
+mod room;
+mod source;
+
+pub use result::{Folding, SlabRegistration, Warp};
+pub use room::Room;
+pub(super) use source::Scaled;
+
+use super::checkpoint::Checkpoint;
+use super::deformable::Kind;
+use super::level::{Stop, check_finite_loss};
+use super::observer::Observer;
+use super::prepare::{check_overlap, check_sizes};
+use super::run::{Found, Outcome, Run, Sides, keep_if_better};
+use super::settings::{Settings, Stage};
+use super::shards::unlike_greedy;
+use super::{linear, run};
+use crate::error::{Error, Result};
+use crate::image::{Affine, Physical, Planes};
+use crate::parallel::Mesh;
+use deform::{Start, deform};
+
+/// Two images that are read as they are needed, and where the search starts.
+pub struct SlabProblem<'a> {
+    /// The image that stays.
+    pub fixed: &'a mut dyn Planes,
+    /// The image that is brought onto it.
+    pub moving: &'a mut dyn Planes,
+    /// As in [`Problem`](super::Problem).
+    pub initial: Affine<Physical, Physical>,
+}
+
+/// [`register`](crate::register::register()) of images that are read slab by slab, in the memory of `room`. The result is that of
+/// the whole images but for rounding.
+///
+/// Each image is read twice for its percentiles and once for every level; small levels are kept. A compressed
+/// file is decompressed as often. There are no checkpoints.
+///
+/// # Errors
+/// As [`register_on`](super::register_on) on several shards (greedy stages with their defaults; linear ones
+/// as ever); [`Error::Invalid`] for images of one plane, and for histogram matching;
+/// [`Error::TooLarge`] when a device cannot hold one shard at work; those of reading.
+pub fn register_slabs(
+    problem: SlabProblem,
+    settings: &Settings,
+    room: &Room,
+    observer: &mut dyn Observer,
+) -> Result<SlabRegistration> {
+    let SlabProblem { fixed, moving, initial } = problem;
+    let room = room.inner();
+    settings.validate()?;
+    let grids = [fixed.geometry().clone(), moving.geometry().clone()];
+    check_sizes(&grids)?;
+    check_slabs(&grids[0].size, settings)?;
+    run::check_moment_storage(settings, room.home())?;
+    if !matches!(settings.stages.first(), Some(Stage::Moments(_))) {
+        check_overlap(&grids[0], &grids[1], &initial)?;
+    }
+    let percentiles = settings.intensity_percentiles;
+    let sides = Sides::Read([
+        Scaled::new("the fixed image", fixed, percentiles)?,
+        Scaled::new("the moving image", moving, percentiles)?,
+    ]);
+    let (mesh, checkpoint) = (Mesh::one(room.home()), Checkpoint::start(initial));
+    let levels = Vec::new();
+    let mut run = Run { grids, sides, levels, settings, mesh, observer, checkpoint };
+    let mut found = Found { affine: initial, warp: None, inverse: None };
+    let (mut warp, mut stages, mut loss_before) = (None, Vec::new(), f64::NAN);
+    for stage in &settings.stages {
+        let kind = match stage {
+            Stage::Greedy(settings) => Kind::Greedy(settings),
+            Stage::Syn(_) | Stage::Svf(_) => unreachable!("check_slabs has refused it"),
+            Stage::Moments(_) | Stage::Rigid(_) | Stage::Affine(_) => {
+                let (before, on) = (found.clone(), &mut run);
+                let (next, mut report, comparison) = match stage {
+                    Stage::Moments(settings) => linear::moments(on, settings, found)?,
+                    Stage::Rigid(settings) => linear::rigid(on, settings, found)?,
+                    Stage::Affine(settings) => linear::affine(on, settings, found)?,
+                    _ => unreachable!("the others were matched before"),
+                };
+                found = keep_if_better(stage, before, next, &mut report, &comparison)?;
+                if matches!(stage, Stage::Moments(_)) {
+                    check_overlap(&run.grids[0], &run.grids[1], &found.affine)?;
+                }
+                loss_before = comparison.loss(&initial, None)?;
+                stages.push(report);
+                if is_cancelled(&stages) {
+                    break;
+                }
+                continue;
+            }
+        };
+        let refines = warp.is_some();
+        let start = Start { affine: found.affine, warp: warp.take(), initial };
+        let (next, mut report, before) = deform(&mut run, &room, &kind, start)?;
+        check_finite_loss(report.loss_after)?;
+        loss_before = before[1];
+        // A deformation that refines another one starts from it and is not judged.
+        if refines || report.loss_after <= before[0] {
+            warp = Some(next);
+        } else {
+            (report.kept, report.loss_after) = (false, before[0]);
+        }
+        stages.push(report);
+        if is_cancelled(&stages) {
+            break;
+        }
+    }
+    let loss_after = stages.last().expect("settings with no stage do not validate").loss_after;
+    check_finite_loss(loss_after)?;
+    let outcome = Outcome::of(&stages, [loss_before, loss_after]);
+    let ([fixed, _], home) = (run.grids, room.home().clone());
+    let affine = found.affine;
+    Ok(SlabRegistration { affine, warp, stages, loss_before, loss_after, outcome, fixed, home })
+}
+
+fn is_cancelled(stages: &[run::StageReport]) -> bool {
+    let mut last = stages.iter().flat_map(|stage| &stage.levels);
+    last.any(|level| level.stop == Stop::Cancelled)
+}
+
+/// The images of a run that reads them.
+fn run_sides<'r, 'a>(run: &'r mut Run<'a>) -> &'r mut [Scaled<'a>; 2] {
+    match &mut run.sides {
+        Sides::Read(sides) => sides,
+        Sides::Held(_) => unreachable!("register_slabs reads its images"),
+    }
+}
+
+/// What to do about everything that whole images can and slabs cannot.
+const FIX: &str = "register the images whole, or use linear and greedy stages with their defaults";
+
+/// Demands that everything can be done slab by slab.
+fn check_slabs(size: &[usize; 3], settings: &Settings) -> Result<()> {
+    let refuse = |what: &str, value: &dyn std::fmt::Debug| {
+        Err(Error::invalid(format!("slab by slab {what}"), value, FIX))
+    };
+    if size[2] == 1 {
+        return refuse("images have several planes", size);
+    }
+    if settings.match_histograms {
+        return refuse("histograms are not matched", &settings.match_histograms);
+    }
+    for stage in &settings.stages {
+        let Some(descent) = stage.descent() else { continue };
+        if !matches!(stage, Stage::Greedy(_)) {
+            return refuse("the deformable stages are greedy", &stage.name());
+        }
+        if let Some((what, value)) = unlike_greedy(&descent) {
+            return refuse(what, &format_args!("{value}"));
+        }
+    }
+    Ok(())
+}

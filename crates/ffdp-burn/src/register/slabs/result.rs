@@ -1,0 +1,210 @@
+//! What a registration of slabs has found, written slab by slab.
+
+use std::ops::Range;
+use std::path::Path;
+
+use burn::tensor::{Device, Tensor};
+
+use super::room::Places;
+use super::source::tensor;
+use crate::error::{Error, Result};
+use crate::image::{Affine, Geometry, Physical, Planes, index_affine, index_linear, runs};
+use crate::io::nifti::{DisplacementWriter, VolumeWriter};
+use crate::ops::{GridSampleOptions, Padding, jacobian};
+use crate::parallel::{
+    Axis, DisplacementBounds, IndexMap, Mesh, ReadSampler, RingInputs, RingSampler, Sharded, narrow,
+    to_device,
+};
+use crate::register::run::{Outcome, StageReport};
+use crate::transform::map_vectors;
+
+/// Voxels that are computed and written at a time.
+const PIECE: usize = 1 << 24;
+/// Voxels of the moving image that are held for them, about.
+const READ: usize = 1 << 26;
+
+/// A displacement in shards.
+#[derive(Clone, Debug)]
+pub struct Warp {
+    /// `[1, 3, D, H, W]`, components (x, y, z) in voxels of the grid; each shard where it rests.
+    pub field: Sharded,
+    /// The grid.
+    pub geometry: Geometry,
+    /// Where its shards are computed.
+    pub(super) work: Mesh,
+}
+
+/// What [`register_slabs`](super::register_slabs) found: the map `phi(x) = A (x + w(x))` from fixed to
+/// moving.
+#[derive(Clone, Debug)]
+pub struct SlabRegistration {
+    /// `A`, in RAS mm.
+    pub affine: Affine<Physical, Physical>,
+    /// `w`, on the grid of the fixed image; `None` without a deformable stage, or if it was undone.
+    pub warp: Option<Warp>,
+    /// One report per stage.
+    pub stages: Vec<StageReport>,
+    /// As in [`Registration`](crate::register::Registration).
+    pub loss_before: f64,
+    /// The same with the result.
+    pub loss_after: f64,
+    /// Whether it is worth anything.
+    pub outcome: Outcome,
+    /// Of the fixed image.
+    pub(super) fixed: Geometry,
+    pub(super) home: Device,
+}
+
+/// How far a displacement is from one that can be undone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Folding {
+    /// Voxels at which the Jacobian determinant of the map is not positive.
+    pub folds: u64,
+    /// The smallest determinant.
+    pub smallest: f64,
+    /// The longest displacement, in mm.
+    pub longest_mm: f64,
+}
+
+impl Warp {
+    /// The same map on another grid, a shard at a time.
+    pub(super) fn resampled(self, to: &Geometry, places: &Places) -> Result<Self> {
+        let Self { field, geometry, .. } = self;
+        let matrix = index_linear(&geometry, to);
+        let map = index_affine(to, &geometry, &Affine::identity());
+        let reach = IndexMap { affine: vec![*map.rows()], ..IndexMap::identity() };
+        let options = GridSampleOptions { padding: Padding::Border, ..GridSampleOptions::default() };
+        let still = [DisplacementBounds::NONE];
+        let (layout, work) = (&places.fixed, &places.work);
+        let sampler = RingSampler::new((layout, work), field.layout(), &reach, &still, &options);
+        let affine =
+            crate::transform::affine_tensor(&map, work.device(0), field.shards()[0].dtype());
+        let inputs = RingInputs { moving: &field, affine: Some(&affine), displacement: None };
+        let shard = |k: usize| {
+            let vectors = map_vectors(sampler.sample_shard(k, &inputs), &matrix);
+            to_device(vectors, places.rest.device(k))
+        };
+        let shards = (0..layout.count()).map(shard).collect();
+        let field = Sharded::new(shards, layout.clone());
+        Ok(Self { field, geometry: to.clone(), work: work.clone() })
+    }
+
+    /// Runs of planes of each shard `k`, in order: `(k, planes of the whole, planes of the shard)`.
+    fn pieces(&self) -> Vec<(usize, Range<usize>)> {
+        let layout = self.field.layout();
+        let [x, y, _] = self.geometry.size;
+        let step = (PIECE / (x * y)).max(1);
+        let of = |(k, planes): (usize, Range<usize>)| {
+            let starts = planes.clone().step_by(step);
+            starts.map(move |first| (k, first..(first + step).min(planes.end)))
+        };
+        layout.all_planes().enumerate().flat_map(of).collect()
+    }
+
+    /// A part of shard `k` where it rests.
+    fn part(&self, k: usize, planes: &Range<usize>) -> Tensor<5> {
+        let first = self.field.layout().planes(k).start;
+        let shard = self.field.shards()[k].clone();
+        narrow(shard, Axis::Z.dim(), planes.start - first..planes.end - first)
+    }
+
+    /// How the map folds, by central differences, and how far it reaches.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when numbers cannot be read back.
+    pub fn folding(&self) -> Result<Folding> {
+        let planes_of_all = self.geometry.size[2];
+        let linear = self.geometry.voxel_to_mm().linear();
+        let mut folding = Folding { folds: 0, smallest: f64::INFINITY, longest_mm: 0.0 };
+        for (k, planes) in self.pieces() {
+            let around = planes.start.saturating_sub(1)..(planes.end + 1).min(planes_of_all);
+            let block = self.field.window(around.clone(), self.work.device(k));
+            let first = planes.start - around.start;
+            let determinants =
+                narrow(jacobian(block.clone()), Axis::Z.dim(), first..first + planes.len());
+            let own = narrow(block, Axis::Z.dim(), first..first + planes.len());
+            let mm = map_vectors(own, &linear);
+            let square = (mm.clone() * mm).sum_dim(1).max();
+            let folds = determinants.clone().lower_equal_elem(0.0).float();
+            let folds = folds.sum_dim(4).sum_dim(3).sum();
+            let numbers = Tensor::cat(vec![folds, determinants.min(), square], 0);
+            let numbers = read(numbers)?;
+            folding.folds += numbers[0] as u64;
+            folding.smallest = folding.smallest.min(f64::from(numbers[1]));
+            folding.longest_mm = folding.longest_mm.max(f64::from(numbers[2]).sqrt());
+        }
+        Ok(folding)
+    }
+
+    /// Writes the displacement for ITK and ANTs, as
+    /// [`write_displacement`](crate::io::nifti::write_displacement) does.
+    ///
+    /// # Errors
+    /// Those of writing, and [`Error::Device`] when the field cannot be read back.
+    pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
+        let mut file = DisplacementWriter::create(path, &self.geometry)?;
+        for i in 0..3 {
+            let row = file.row(i);
+            for (k, planes) in self.pieces() {
+                let part = self.part(k, &planes);
+                let component = |c: usize| -> Result<Option<Vec<f32>>> {
+                    // One is needed to know how many there are.
+                    let is_needed = row[c] != 0.0 || c == i;
+                    let values = is_needed.then(|| part.clone().narrow(1, c, 1));
+                    values.map(|values| read(values.flatten::<1>(0, 4))).transpose()
+                };
+                let components = [component(0)?, component(1)?, component(2)?];
+                file.write(i, components.each_ref().map(Option::as_deref))?;
+            }
+        }
+        file.finish()
+    }
+}
+
+impl SlabRegistration {
+    /// The moving image on the fixed grid, in its own intensities, written as float32; `moving` is read
+    /// anew, as far as the map reaches.
+    ///
+    /// # Errors
+    /// Those of reading and writing, and [`Error::Device`] when values cannot be read back.
+    pub fn write_warped(&self, path: impl AsRef<Path>, moving: &mut dyn Planes) -> Result<()> {
+        let mut file = VolumeWriter::create(path, &self.fixed)?;
+        let grid = moving.geometry().clone();
+        let map = index_affine(&self.fixed, &grid, &self.affine);
+        let sampler = ReadSampler::new([self.fixed.dims(), grid.dims()], map, READ)?;
+        let [_, h, w] = grid.dims();
+        let none = DisplacementBounds::NONE;
+        let mut write = |planes: &Range<usize>,
+                         field: Option<&Tensor<5>>,
+                         bounds: &DisplacementBounds,
+                         device: &Device| {
+            let read_planes = |z: Range<usize>| {
+                let values = moving.read(z.clone())?.to_vec();
+                Ok(tensor(values, [1, 1, z.len(), h, w], device))
+            };
+            let warped = sampler.sample(planes, (field, bounds), device, read_planes)?;
+            file.write(&read(warped.flatten::<1>(0, 4))?)
+        };
+        match &self.warp {
+            None => {
+                for planes in runs(&self.fixed, PIECE) {
+                    write(&planes, None, &none, &self.home)?;
+                }
+            }
+            Some(warp) => {
+                for (k, planes) in warp.pieces() {
+                    let device = warp.work.device(k);
+                    let part = to_device(warp.part(k, &planes), device);
+                    let bounds = DisplacementBounds::read(&Sharded::whole(part.clone()))?[0];
+                    write(&planes, Some(&part), &bounds, device)?;
+                }
+            }
+        }
+        file.finish()
+    }
+}
+
+/// Values on the host.
+fn read(values: Tensor<1>) -> Result<Vec<f32>> {
+    values.try_into_vec_as::<f32>().map_err(|reason| Error::device("reading a slab back", reason))
+}

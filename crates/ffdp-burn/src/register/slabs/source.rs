@@ -1,0 +1,143 @@
+//! An image as a registration compares it, read slab by slab: scaled to [0, 1], on any level.
+
+use std::ops::Range;
+
+use burn::tensor::{DType, Device, Tensor, TensorData};
+
+use crate::error::Result;
+use crate::image::{Affine, Geometry, Planes, index_affine, rescaled, statistics};
+use crate::ops::{GridSampleOptions, Padding, gaussian, grid_sample};
+use crate::parallel::{Axis, Layout, Mesh, Sharded, join, to_device};
+use crate::register::prepare::intensity_range;
+use crate::register::pyramid::{LevelImage, level_geometry, level_smoothing};
+use crate::transform::affine_tensor;
+
+/// Voxels of the image at full size that are brought to a device at a time, where smoothing asks for no
+/// more: 64 MB.
+const PIECE: usize = 1 << 24;
+
+/// An image and the intensities of it that become 0 and 1.
+pub(in crate::register) struct Scaled<'a> {
+    planes: &'a mut dyn Planes,
+    range: [f32; 2],
+}
+
+impl<'a> Scaled<'a> {
+    /// Reads the image twice, for its percentiles; `name` is that of the image in messages.
+    ///
+    /// # Errors
+    /// [`Error::NonFinite`](crate::Error::NonFinite) for voxels that are no numbers,
+    /// [`Error::Invalid`](crate::Error::Invalid) for a constant image, and those of reading.
+    pub fn new(name: &str, planes: &'a mut dyn Planes, percentiles: [f64; 2]) -> Result<Self> {
+        let found = statistics(name, planes, percentiles)?;
+        let range = intensity_range(name, found.extremes, None, || Ok(found.percentiles))?;
+        Ok(Self { planes, range })
+    }
+
+    pub fn geometry(&self) -> &Geometry {
+        self.planes.geometry()
+    }
+
+    /// Planes `[1, 1, n, H, W]` at full size, on a device.
+    fn tensor(&mut self, z: Range<usize>, device: &Device) -> Result<Tensor<5>> {
+        let [x, y, _] = self.planes.geometry().size;
+        let [from, to] = self.range;
+        let values = rescaled(self.planes.read(z.clone())?, from, to);
+        Ok(tensor(values, [1, 1, z.len(), y, x], device))
+    }
+
+    /// Both as [`level_image`](crate::register::level_image) of the whole makes it, on one device.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn level_image(
+        &mut self,
+        spacing_mm: f64,
+        minimum_axis: usize,
+        device: &Device,
+    ) -> Result<LevelImage> {
+        let geometry = level_geometry(self.geometry(), spacing_mm, minimum_axis)?;
+        let layout = Layout::balanced(geometry.dims(), Axis::Z, 1)?;
+        let one = Mesh::one(device);
+        let level = self.level(&geometry, &layout, [&one, &one])?;
+        Ok(LevelImage { tensor: level.into_shards().remove(0), geometry })
+    }
+
+    /// The image on the grid of a level, cut into shards that are computed on the first mesh and rest on
+    /// the second.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn level(
+        &mut self,
+        level: &Geometry,
+        layout: &Layout,
+        [work, rest]: [&Mesh; 2],
+    ) -> Result<Sharded> {
+        let mut shards = Vec::with_capacity(layout.count());
+        for (k, planes) in layout.all_planes().enumerate() {
+            let mut pieces = Vec::new();
+            for piece in self.pieces(level, planes) {
+                let piece = self.piece(level, piece, work.device(k))?;
+                pieces.push(to_device(piece, rest.device(k)));
+            }
+            shards.push(join(pieces, Axis::Z.dim()));
+        }
+        Ok(Sharded::new(shards, layout.clone()))
+    }
+
+    /// Runs of a level's planes, each with the planes of the image that it reaches small enough for a device.
+    fn pieces(&self, level: &Geometry, planes: Range<usize>) -> Vec<Range<usize>> {
+        let full = self.planes.geometry();
+        let [x, y, _] = full.size;
+        // No less than what smoothing looks at on either side, or most would be smoothed twice.
+        let around = 2 * level_smoothing(full, level).radius(Axis::Z.component());
+        let shrink = full.size[2] as f64 / level.size[2] as f64;
+        let step = ((PIECE / (x * y)).max(around) as f64 / shrink) as usize;
+        let step = step.max(1);
+        let starts = planes.clone().step_by(step);
+        starts.map(|first| first..(first + step).min(planes.end)).collect()
+    }
+
+    /// Planes of a level: as many of the image as they look at, smoothed and read at the level's voxel
+    /// centres. Next to the ends of what was brought the smooth image is wrong, and not looked at.
+    fn piece(
+        &mut self,
+        level: &Geometry,
+        planes: Range<usize>,
+        device: &Device,
+    ) -> Result<Tensor<5>> {
+        let full = self.planes.geometry().clone();
+        if *level == full {
+            return self.tensor(planes, device);
+        }
+        let smoothing = level_smoothing(&full, level);
+        let radius = smoothing.radius(Axis::Z.component());
+        let mut rows = *index_affine(level, &full, &Affine::identity()).rows();
+        let at = |plane: usize| rows[2][2] * plane as f64 + rows[2][3];
+        // Of a position that rounding moves past a voxel, the next one.
+        let first = (at(planes.start).floor() - 1.0).max(0.0) as usize;
+        let end = (at(planes.end - 1).floor() + 3.0) as usize;
+        let window = first.saturating_sub(radius)..(end + radius).min(full.size[2]);
+        let image = gaussian(self.tensor(window.clone(), device)?, &smoothing);
+        for row in &mut rows {
+            row[3] += row[2] * planes.start as f64;
+        }
+        rows[2][3] -= window.start as f64;
+        let map = affine_tensor(&Affine::from_rows(rows), device, image.dtype());
+        let [_, h, w] = level.dims();
+        let options = GridSampleOptions {
+            padding: Padding::Border,
+            size: Some([planes.len(), h, w]),
+            ..GridSampleOptions::default()
+        };
+        Ok(grid_sample(image, Some(map), None, &options))
+    }
+}
+
+/// Values on a device, dense.
+pub(super) fn tensor(values: Vec<f32>, dims: [usize; 5], device: &Device) -> Tensor<5> {
+    let count = values.len();
+    // Burn may pad the rows of a tensor of several axes.
+    Tensor::<1>::from_data(TensorData::new(values, [count]), (device, DType::F32)).reshape(dims)
+}

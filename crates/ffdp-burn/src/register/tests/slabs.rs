@@ -1,0 +1,203 @@
+//! A registration that reads and writes slabs finds what the one of whole images finds.
+
+use burn::tensor::Device;
+
+use super::{found, only, pair_of, short, warp};
+use crate::error::Error;
+use crate::image::{Planes, Volume};
+use crate::io::nifti::{PlaneReader, read_displacement, read_volume, write_volume};
+use crate::ops::jacobian;
+use crate::parallel::Mesh;
+use crate::register::{
+    GreedySettings, LevelSettings, Preset, Problem, Room, Settings, Silent, SlabProblem,
+    SlabRegistration, Stage, SvfSettings, register, register_slabs,
+};
+use crate::synth::Pair;
+use crate::testing::gpu_devices;
+use crate::transform::Displacement;
+
+/// The bound on a registration's field, in voxels.
+const FIELD_VOXELS: f32 = 1e-3;
+/// Of losses: sums of 10^4 terms in another order.
+const LOSS: f64 = 1e-5;
+/// Of warped intensities, as a part of their range: positions 1e-3 voxel apart across the steepest edge.
+const WARPED: f32 = 2e-3;
+
+fn rooms(device: &Device, voxels: u64) -> Vec<(&'static str, Room)> {
+    let mesh = |shards| Mesh::new(std::slice::from_ref(device), shards).expect("a shard");
+    let device = |per_voxel| Room::Device { device: device.clone(), bytes: per_voxel * voxels };
+    vec![
+        ("whole", Room::Mesh(mesh(1))),
+        ("three shards", Room::Mesh(mesh(3))),
+        ("a large device", device(400)),
+        // 44 bytes a voxel rest: a device of 56, of which the planner gives 35 away, holds a part of them.
+        ("a small device", device(56)),
+    ]
+}
+
+fn slabs(pair: &Pair, settings: &Settings, room: &Room) -> SlabRegistration {
+    let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
+    let initial = Problem::new(&pair.fixed.image, &pair.moving.image).initial;
+    let problem = SlabProblem { fixed: &mut fixed, moving: &mut moving, initial };
+    register_slabs(problem, settings, room, &mut Silent).expect("good input")
+}
+
+fn furthest(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()))
+}
+
+fn field(found: &SlabRegistration) -> Vec<f32> {
+    let warp = found.warp.as_ref().expect("the stage was deformable");
+    warp.field.gather(&Device::flex()).try_into_vec_as().expect("readable")
+}
+
+#[test]
+fn slabs_find_what_the_whole_finds() {
+    let pair = pair_of(32, 3);
+    let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+    let whole = found(&problem, Stage::Greedy(short()));
+    let expected = warp(&whole).to_vec().expect("readable");
+    assert!(expected.iter().any(|u| u.abs() > 1.0), "it moves");
+    let mut devices = vec![("cpu", Device::flex())];
+    devices.extend(gpu_devices());
+    for (device, room) in devices
+        .iter()
+        .flat_map(|(name, device)| rooms(device, 32u64.pow(3)).into_iter().map(move |r| (name, r)))
+    {
+        let (name, room) = room;
+        let cut = slabs(&pair, &only(short()), &room);
+        let off = furthest(&expected, &field(&cut));
+        println!("{device}, {name}: {off:.1e} voxel");
+        assert!(off <= FIELD_VOXELS, "{device}, {name}: {off} voxel");
+        let off = [whole.loss_before - cut.loss_before, whole.loss_after - cut.loss_after];
+        assert!(off.iter().all(|off| off.abs() <= LOSS), "{device}, {name}: losses {off:?} apart");
+        assert_eq!(cut.outcome, whole.outcome);
+    }
+}
+
+#[test]
+fn all_stages_of_a_preset_find_what_they_find_in_whole_images() {
+    let pair = pair_of(40, 5);
+    let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+    // Ends at half the resolution: the displacement is carried to that of the image.
+    let settings = Settings::preset(Preset::Fast);
+    let whole = register(&problem, &settings, &Device::flex(), &mut Silent).expect("good input");
+    for (name, room) in rooms(&Device::flex(), 40u64.pow(3)) {
+        let cut = slabs(&pair, &settings, &room);
+        let [a, b] = [&whole.affine, &cut.affine].map(|affine| affine.rows().concat());
+        let off = a.iter().zip(&b).fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
+        // The search ends where the loss no longer changes in f32.
+        assert!(off < 2e-3, "{name}: affine maps {off} apart");
+        let off = furthest(&warp(&whole).to_vec().expect("readable"), &field(&cut));
+        println!("fast, {name}: {off:.1e} voxel");
+        assert!(off <= 2e-2, "{name}: {off} voxel");
+        assert_eq!(cut.stages.len(), whole.stages.len());
+    }
+}
+
+#[test]
+fn files_of_slabs_are_those_of_the_whole() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let pair = pair_of(32, 3);
+    let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+    let whole = found(&problem, Stage::Greedy(short()));
+    for name in ["fixed.nii.gz", "moving.nii"] {
+        let image = if name.starts_with('f') { &pair.fixed.image } else { &pair.moving.image };
+        write_volume(path(name), image).expect("writable");
+    }
+    let open = |name| PlaneReader::open(path(name), None).expect("it was written");
+    let (mut fixed, mut moving) = (open("fixed.nii.gz"), open("moving.nii"));
+    let initial = problem.initial;
+    let slabs = SlabProblem { fixed: &mut fixed, moving: &mut moving, initial };
+    let (_, room) = rooms(&Device::flex(), 32u64.pow(3)).remove(3);
+    let cut = register_slabs(slabs, &only(short()), &room, &mut Silent).expect("good input");
+    cut.write_warped(path("warped.nii.gz"), &mut moving).expect("writable");
+    let warped = read_volume(path("warped.nii.gz")).expect("it was written");
+    assert_eq!(warped.geometry, whole.warped.geometry);
+    let (low, high) = whole.warped.min_max().expect("finite");
+    let off = furthest(&warped.data, &whole.warped.data) / (high - low);
+    println!("warped: {off:.1e} of the range");
+    assert!(off <= WARPED, "warped: {off} of the range");
+    let found = cut.warp.as_ref().expect("deformed");
+    found.write(path("warp.nii")).expect("writable");
+    let (read, geometry) = read_displacement(path("warp.nii")).expect("it was written");
+    assert_eq!(geometry.size, whole.warped.geometry.size);
+    let values = field(&cut);
+    // Through f32 mm and back.
+    let off = furthest(&read, &values);
+    assert!(off <= 1e-5, "warp: {off} voxel");
+    let folding = found.folding().expect("readable");
+    let whole = found.field.gather(&Device::flex());
+    let determinants = jacobian(whole).try_into_vec_as::<f32>().expect("readable");
+    let smallest = determinants.iter().copied().fold(f32::INFINITY, f32::min);
+    assert_eq!(folding.folds as usize, determinants.iter().filter(|d| **d <= 0.0).count());
+    assert!((folding.smallest - f64::from(smallest)).abs() < 1e-6, "{folding:?} for {smallest}");
+    let to_mm = Displacement::from_vec(values, geometry, &Device::flex()).expect("it fits").to_mm();
+    let longest = (to_mm.clone() * to_mm).sum_dim(1).max().sqrt().into_scalar::<f32>();
+    assert!((folding.longest_mm - f64::from(longest)).abs() < 1e-4, "{folding:?} for {longest}");
+}
+
+/// A volume that counts how many of its planes are asked for at once.
+struct Watched<'a> {
+    volume: &'a mut Volume,
+    most: usize,
+}
+
+impl Planes for Watched<'_> {
+    fn geometry(&self) -> &crate::image::Geometry {
+        &self.volume.geometry
+    }
+
+    fn read(&mut self, z: std::ops::Range<usize>) -> crate::Result<&[f32]> {
+        self.most = self.most.max(z.len());
+        self.volume.read(z)
+    }
+}
+
+#[test]
+fn no_more_planes_are_read_at_once_than_smoothing_asks_for() {
+    // As large in its planes that a run has a few of them: 2^24 voxels are 16 planes of 1024 x 1024.
+    let geometry = crate::image::Geometry::new([1024, 1024, 40], [1.0; 3]).expect("positive");
+    let data = (0..geometry.len()).map(|i| (i % 251) as f32).collect();
+    let mut volume = Volume::new(data, geometry.clone()).expect("one value for each voxel");
+    let mut watched = Watched { volume: &mut volume, most: 0 };
+    let mut side = super::super::slabs::Scaled::new("it", &mut watched, [1.0, 99.0]).expect("good");
+    let level = side.level_image(2.0, 8, &Device::flex()).expect("readable");
+    assert_eq!(level.geometry.size, [512, 512, 20]);
+    // 16 planes and 4 more on either side that smoothing by one voxel looks at, and those next to them.
+    assert!((16..=27).contains(&watched.most), "{} of 40 planes at once", watched.most);
+}
+
+#[test]
+fn what_slabs_cannot_do_is_refused_by_name() {
+    let pair = pair_of(32, 3);
+    let refused = |settings: Settings, word: &str| {
+        let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
+        let initial = Problem::new(&pair.fixed.image, &pair.moving.image).initial;
+        let problem = SlabProblem { fixed: &mut fixed, moving: &mut moving, initial };
+        let room = Room::Mesh(Mesh::one(&Device::flex()));
+        let error = register_slabs(problem, &settings, &room, &mut Silent).expect_err(word);
+        assert!(matches!(error, Error::Invalid { .. }), "{error}");
+        assert!(error.to_string().contains(word), "no {word:?} in {error}");
+    };
+    let stage = |stage| Settings { stages: vec![stage], ..Settings::default() };
+    refused(stage(Stage::Svf(SvfSettings::default())), "svf");
+    let level = LevelSettings { shrink: 1.0, iterations: 1 };
+    let greedy = GreedySettings { levels: vec![level], ..GreedySettings::default() };
+    let greedy = GreedySettings { freeform: true, ..greedy };
+    refused(stage(Stage::Greedy(greedy)), "Additive");
+    refused(Settings { match_histograms: true, ..only(short()) }, "histograms");
+}
+
+#[test]
+fn a_device_too_small_for_one_shard_is_refused_with_both_numbers() {
+    let pair = pair_of(32, 3);
+    let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
+    let initial = Problem::new(&pair.fixed.image, &pair.moving.image).initial;
+    let problem = SlabProblem { fixed: &mut fixed, moving: &mut moving, initial };
+    let room = Room::Device { device: Device::flex(), bytes: 4 * 32u64.pow(3) };
+    let error = register_slabs(problem, &only(short()), &room, &mut Silent).expect_err("too small");
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+}
