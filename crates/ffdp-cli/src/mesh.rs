@@ -5,7 +5,7 @@ use std::fmt;
 use clap::Args;
 use ffdp_burn::image::Geometry;
 use ffdp_burn::parallel::Mesh;
-use ffdp_burn::register::{Settings, shards_needed};
+use ffdp_burn::register::{Room, Settings, shards_needed};
 
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};
@@ -46,6 +46,17 @@ impl MeshArguments {
         match &self.devices[..] {
             [] => std::slice::from_ref(&self.device),
             several => several,
+        }
+    }
+
+    /// Where a registration of slabs runs.
+    ///
+    /// # Errors
+    /// As [`MeshArguments::open`].
+    pub fn room(&self, settings: &Settings, grids: [&Geometry; 2]) -> Outcome<Room> {
+        match (self.all(), self.device_memory) {
+            ([one], Some(gb)) => Ok(Room::Device { device: one.open()?, bytes: bytes(gb)? }),
+            _ => Ok(Room::Mesh(self.open(settings, grids)?)),
         }
     }
 

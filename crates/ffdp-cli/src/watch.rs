@@ -13,7 +13,8 @@ use crate::progress::ProgressPrinter;
 pub struct Watch<'a> {
     pub progress: ProgressPrinter,
     pub journal: &'a mut Journal,
-    pub keeper: Keeper,
+    /// Nobody where a run cannot be continued.
+    pub keeper: Option<Keeper>,
     /// Number of the stage under way, from 0.
     pub stage: usize,
 }
@@ -56,7 +57,7 @@ impl Observer for Watch<'_> {
 
     fn reached(&mut self, checkpoint: &Checkpoint) {
         self.stage = checkpoint.stages.len();
-        if self.keeper.keep(checkpoint) {
+        if self.keeper.as_mut().is_some_and(|keeper| keeper.keep(checkpoint)) {
             let (stages, levels) = (checkpoint.stages.len(), checkpoint.levels.len());
             self.journal.event("checkpoint", json!({"stages_done": stages, "levels_done": levels}));
         }

@@ -15,7 +15,8 @@
 //! transfer  tensors between devices  exchange    the same without a wait, in every iteration
 //!
 //! smoothing, loss, reductions, adam, resample            sharded operations made of these
-//! greedy/   iterations of the greedy method  planner     how many shards a run needs
+//! greedy/   iterations of the greedy method  halves      those of SyN and of velocities
+//! planner   how many shards a run needs
 //! ```
 //! Read `sharded.rs` and `halo.rs`, then `ring/mod.rs`. `docs/scaling.md` counts what travels.
 
@@ -24,6 +25,7 @@ mod collective;
 mod exchange;
 mod greedy;
 mod halo;
+mod halves;
 mod layout;
 mod loss;
 mod mesh;
@@ -45,6 +47,7 @@ pub use greedy::{
     BOUNDS_INTERVAL, Greedy, KEPT_BOUNDS_INTERVAL, ShardedImages, ShardedState, greedy,
 };
 pub use halo::{Beyond, Haloed};
+pub use halves::{ShardedFields, descend};
 pub use layout::{Axis, Layout};
 pub use loss::loss;
 pub use mesh::Mesh;

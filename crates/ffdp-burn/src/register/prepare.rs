@@ -192,8 +192,7 @@ fn scaled(
     });
     let counted = counted.as_ref().unwrap_or(volume);
     let (min, max) = counted.min_max().unwrap_or_default();
-    let [from, to] =
-        intensity_range(name, [min, max], mask, || counted.percentiles(percentiles))?;
+    let [from, to] = intensity_range(name, [min, max], mask, || counted.percentiles(percentiles))?;
     Ok(volume.rescaled(from, to))
 }
 

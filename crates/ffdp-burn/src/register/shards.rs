@@ -10,7 +10,7 @@ use crate::ops::{DeformOptions, GaussianOptions, Penalties, Update};
 use crate::parallel::{Axis, DeviceMemory, GreedyProblem, Mesh, plan};
 
 /// What to do about everything that cannot be cut.
-const FIX: &str = "use one device and one shard, or greedy stages with their defaults";
+const FIX: &str = "use one device and one shard, or deformable stages with their defaults";
 
 /// Demands that everything can be cut, if the mesh has several places.
 pub(super) fn check_shards(mesh: &Mesh, problem: &Problem, settings: &Settings) -> Result<()> {
@@ -29,10 +29,7 @@ pub(super) fn check_shards(mesh: &Mesh, problem: &Problem, settings: &Settings) 
     }
     for stage in &settings.stages {
         let Some(descent) = stage.descent() else { continue };
-        if !matches!(stage, Stage::Greedy(_)) {
-            return refuse("the deformable stages are greedy", &stage.name());
-        }
-        if let Some((what, value)) = unlike_greedy(&descent) {
+        if let Some((what, value)) = unlike_shards(stage, &descent) {
             return refuse(what, &format_args!("{value}"));
         }
         let channels = 1 + problem.more_channels.len();
@@ -43,14 +40,18 @@ pub(super) fn check_shards(mesh: &Mesh, problem: &Problem, settings: &Settings) 
     Ok(())
 }
 
-/// What of a greedy stage cannot be cut, and how it is set.
-pub(super) fn unlike_greedy(descent: &Descent) -> Option<(&'static str, String)> {
+/// What of a deformable stage cannot be cut, and how it is set.
+pub(super) fn unlike_shards(stage: &Stage, descent: &Descent) -> Option<(&'static str, String)> {
     let Descent { optimizer, update, regularization, .. } = descent;
+    let is_velocity = matches!(stage, Stage::Svf(_));
     let rule = match () {
         () if !matches!(optimizer, OptimizerSettings::Adam(_)) => {
             return Some(("the optimiser is Adam", format!("{optimizer:?}")));
         }
-        () if *update != Update::Compositive => ("steps are composed", format!("{update:?}")),
+        // Velocities are always added.
+        () if *update != Update::Compositive && !is_velocity => {
+            ("steps are composed", format!("{update:?}"))
+        }
         () if regularization.penalties() != Penalties::default() => {
             ("there are no penalties", format!("{regularization:?}"))
         }

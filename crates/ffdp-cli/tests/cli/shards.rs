@@ -1,9 +1,9 @@
 //! `--devices`, `--shards`, `--device-memory`: the same result in parts, and what is refused.
 
-use ffdp_burn::io::nifti::read_displacement;
+use ffdp_burn::io::nifti::{read_displacement, read_volume};
 
 use crate::register;
-use crate::support::{Folder, write_pair};
+use crate::support::{Folder, relative_difference, write_pair};
 
 /// The library's bound on the field of a registration in shards, here in mm: voxels of the pair are 6 mm
 /// at most.
@@ -51,5 +51,41 @@ fn meshes_that_make_no_sense_are_refused() {
         for word in words {
             assert!(run.stderr.contains(word), "{more:?}: no {word:?} in {}", run.stderr);
         }
+    }
+}
+
+#[test]
+fn slabs_give_the_same_displacement_and_the_same_image() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    let run = |out: &str, more: &[&str]| {
+        let few = ["--shrink", "2,1", "--iterations", "10,6"];
+        let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", out, &[&few, more].concat());
+        run.succeeded();
+        let path = |name: &str| folder.path(&format!("{out}/{name}"));
+        let field = read_displacement(path("warp.nii.gz")).expect("ITK").0;
+        (field, read_volume(path("warped.nii.gz")).expect("an image").data, run)
+    };
+    let (whole, image, _) = run("whole", &[]);
+    // 56 bytes for each of 32^3 voxels, of which 35 are given away; 44 rest.
+    for more in [&["--slabs"][..], &["--slabs", "--device-memory", "0.00184"]] {
+        let (cut, warped, run) = run("cut", more);
+        let off = whole.iter().zip(&cut).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
+        assert!(off <= FIELD_MM, "{more:?}: {off} mm");
+        let off = relative_difference(&warped, &image);
+        assert!(off <= 2e-3, "{more:?}: {off} of the range");
+        assert!(run.stdout.contains("loss") && run.stdout.contains("folds"), "{}", run.stdout);
+        for name in ["affine.txt", "metrics.json", "settings.toml", "log.jsonl"] {
+            assert!(folder.has(&format!("cut/{name}")), "{more:?}: no {name}");
+        }
+    }
+    for (more, word) in [
+        (&["--slabs", "--resume"][..], "--resume"),
+        (&["--slabs", "--transform", "syn"], "syn"),
+        (&["--slabs", "--nan-policy", "zero"], "NaN"),
+    ] {
+        let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", more);
+        assert_eq!(run.code, 1, "{more:?}: {}", run.stderr);
+        assert!(run.stderr.contains(word), "{more:?}: no {word:?} in {}", run.stderr);
     }
 }

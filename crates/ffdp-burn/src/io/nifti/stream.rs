@@ -88,11 +88,13 @@ impl DisplacementWriter {
         let count = there.reduce(|a, b| if a == b { a } else { panic!("displacement: {a}, {b}") });
         let count = count.expect("displacement: a component is needed");
         let row = self.linear[i];
-        let missing = row.iter().zip(&components).any(|(part, values)| *part != 0.0 && values.is_none());
+        let missing =
+            row.iter().zip(&components).any(|(part, values)| *part != 0.0 && values.is_none());
         assert!(!missing, "displacement: component {i} takes {row:?} of (x, y, z)");
         let value = |p: usize| {
             let terms = row.iter().zip(&components);
-            let terms = terms.filter_map(|(part, values)| Some(part * f64::from(values.as_ref()?[p])));
+            let terms =
+                terms.filter_map(|(part, values)| Some(part * f64::from(values.as_ref()?[p])));
             (terms.sum::<f64>() as f32).to_le_bytes()
         };
         self.stream.append(count, |out| write_numbers(out, (0..count).map(value)))
@@ -125,7 +127,11 @@ impl LabelWriter {
         let data_type = smallest_type(&range);
         let mut header = new_header(geometry, data_type);
         header.intent_code = INTENT_LABEL;
-        Ok(Self { stream: Stream::create(path.as_ref(), &header, geometry.len())?, data_type, range })
+        Ok(Self {
+            stream: Stream::create(path.as_ref(), &header, geometry.len())?,
+            data_type,
+            range,
+        })
     }
 
     /// Appends labels, x fastest.

@@ -280,7 +280,8 @@ impl Problem {
         let mut problem =
             Self { moving, fixed, options, adam, comparison, map, layout, mesh, keep };
         if keep == Keep::Planes {
-            let blocks = (0..problem.layout.count()).map(|k| problem.fixed_block(&problem.block(k), k));
+            let blocks =
+                (0..problem.layout.count()).map(|k| problem.fixed_block(&problem.block(k), k));
             problem.fixed = Fixed::Blocks(blocks.collect());
         }
         Ok(problem)

@@ -135,7 +135,9 @@ impl RingSampler {
         let image = parcel.fetch(inputs.moving, self.mesh.device(k));
         let origins = [self.origin(k), parcel.origin(&self.moving)];
         let affine = local_affine(inputs.affine, &image, origins);
-        let field = inputs.displacement.map(|field| to_device(field.shards()[k].clone(), self.mesh.device(k)));
+        let field = inputs
+            .displacement
+            .map(|field| to_device(field.shards()[k].clone(), self.mesh.device(k)));
         let options = GridSampleOptions { size: Some(self.fixed.shard_size(k)), ..self.options };
         grid_sample(image, affine, field, &options)
     }

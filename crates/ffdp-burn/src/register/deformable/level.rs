@@ -80,6 +80,7 @@ impl Deformation {
                 return Ok(self.reported(measure));
             }
             Work::Whole(work) => work,
+            Work::Fields(_) => unreachable!("slabs are registered by the greedy method"),
         };
         let (DeformImages { fixed, moving, affine, masks }, state) = work.as_ref();
         assert!(masks.iter().all(Option::is_none), "shards have no masks");
@@ -132,10 +133,8 @@ pub(in crate::register) fn deform_options(
     let (spacing_mm, finest) = (fixed.spacing_mm, finest_spacing_mm(fixed));
     // One length in mm is fewer voxels along an axis with larger voxels.
     let voxels = |length: f64| spacing_mm.map(|spacing| length * finest / spacing);
-    let smoothing = |sigma| GaussianOptions {
-        sigma_voxels: voxels(sigma),
-        ..GaussianOptions::isotropic(0.0)
-    };
+    let smoothing =
+        |sigma| GaussianOptions { sigma_voxels: voxels(sigma), ..GaussianOptions::isotropic(0.0) };
     DeformOptions {
         method: kind.method(),
         measure: measure(descent.similarity),

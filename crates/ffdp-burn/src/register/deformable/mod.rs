@@ -14,8 +14,8 @@ use std::time::Instant;
 
 use field::Field;
 pub(super) use kind::Kind;
-pub(super) use work::SHARED_VOXELS;
 pub(super) use level::{Deformation, deform_options, measure, optimizer};
+pub(super) use work::SHARED_VOXELS;
 
 use super::checkpoint::Carried;
 use super::comparison::Comparison;

@@ -5,8 +5,11 @@ use burn::Tensor;
 use super::Field;
 use crate::error::{Error, Result};
 use crate::image::Geometry;
-use crate::ops::{DeformImages, DeformOptions, DeformState, Moments, deform};
-use crate::parallel::{Axis, Greedy, Mesh, Sharded, ShardedImages, ShardedMoments, ShardedState};
+use crate::ops::{DeformImages, DeformOptions, DeformState, Method, Moments, deform};
+use crate::parallel::{
+    Axis, Greedy, Mesh, Sharded, ShardedFields, ShardedImages, ShardedMoments, ShardedState,
+    descend,
+};
 use crate::register::comparison::read;
 
 /// The images of a level and what the iterations have reached; `None` only while they are at work.
@@ -16,6 +19,8 @@ use crate::register::comparison::read;
 pub(super) enum Work {
     Whole(Box<(DeformImages, Option<DeformState>)>),
     Sharded(Box<Greedy>),
+    /// SyN and velocities.
+    Fields(Box<(ShardedImages, Option<ShardedFields>)>),
 }
 
 /// Voxels from which several devices share a level. Less is done sooner by one: a level of 256x256x512
@@ -51,6 +56,11 @@ impl Work {
             moving: cut(images.moving, moving_mesh)?,
             affine: images.affine,
         };
+        if options.method != Method::Greedy {
+            let of = |n| cut(field.tensor.clone().narrow(0, n, 1), mesh);
+            let fields = (0..field.tensor.dims()[0]).map(of).collect::<Result<_>>()?;
+            return Ok(Self::Fields(Box::new((sharded, Some(ShardedFields::new(fields))))));
+        }
         let displacement = cut(field.tensor, mesh)?;
         let mesh = displacement.mesh();
         Self::on_shards(sharded, displacement, options, &mesh)
@@ -86,6 +96,13 @@ impl Work {
                 measures
             }
             Self::Sharded(greedy) => greedy.iterate(iterations)?,
+            Self::Fields(work) => {
+                let (images, state) = work.as_mut();
+                let before = state.take().expect(PRESENT);
+                let (measures, after) = descend(images, before, options, iterations)?;
+                *state = Some(after);
+                measures
+            }
         };
         read(measures)
     }
@@ -99,6 +116,12 @@ impl Work {
                 let home = displacement.mesh().device(0).clone();
                 displacement.gather(&home)
             }
+            Self::Fields(work) => {
+                let (images, state) = *work;
+                let home = images.fixed.mesh().device(0).clone();
+                let fields = state.expect(PRESENT).fields;
+                Tensor::cat(fields.iter().map(|field| field.gather(&home)).collect(), 0)
+            }
         };
         Field { tensor, geometry }
     }
@@ -108,6 +131,7 @@ impl Work {
         match self {
             Self::Sharded(greedy) => greedy.into_state().displacement,
             Self::Whole(work) => Sharded::whole(work.1.expect(PRESENT).field),
+            Self::Fields(_) => unreachable!("slabs are registered by the greedy method"),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, Device, Tensor};
 
 use super::Warp;
 use super::room::{Places, Room};
@@ -38,6 +38,8 @@ pub(super) fn deform(
     let mut levels = Vec::new();
     let mut last = None;
     for (index, level) in descent.levels.iter().enumerate() {
+        // Pools keep pages of the sizes that the level before asked for.
+        room.devices().iter().for_each(Device::memory_cleanup);
         let on_level = Level::read(run, room, level, kind, &affine)?;
         let is_last = index + 1 == descent.levels.len();
         // Before there is a displacement of this size.

@@ -24,7 +24,7 @@ use super::observer::Observer;
 use super::prepare::{check_overlap, check_sizes};
 use super::run::{Found, Outcome, Run, Sides, keep_if_better};
 use super::settings::{Settings, Stage};
-use super::shards::unlike_greedy;
+use super::shards::unlike_shards;
 use super::{linear, run};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Physical, Planes};
@@ -45,7 +45,7 @@ pub struct SlabProblem<'a> {
 /// the whole images but for rounding.
 ///
 /// Each image is read twice for its percentiles and once for every level; small levels are kept. A compressed
-/// file is decompressed as often. There are no checkpoints.
+/// file is decompressed as often. What can be [continued](super::resume()) are the linear stages, on whole images.
 ///
 /// # Errors
 /// As [`register_on`](super::register_on) on several shards (greedy stages with their defaults; linear ones
@@ -98,6 +98,8 @@ pub fn register_slabs(
                 if is_cancelled(&stages) {
                     break;
                 }
+                let reached = Checkpoint::start(found.affine);
+                run.observer.reached(&Checkpoint { stages: stages.clone(), ..reached });
                 continue;
             }
         };
@@ -157,7 +159,7 @@ fn check_slabs(size: &[usize; 3], settings: &Settings) -> Result<()> {
         if !matches!(stage, Stage::Greedy(_)) {
             return refuse("the deformable stages are greedy", &stage.name());
         }
-        if let Some((what, value)) = unlike_greedy(&descent) {
+        if let Some((what, value)) = unlike_shards(stage, &descent) {
             return refuse(what, &format_args!("{value}"));
         }
     }

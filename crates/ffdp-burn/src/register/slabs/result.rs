@@ -12,8 +12,8 @@ use crate::image::{Affine, Geometry, Physical, Planes, index_affine, index_linea
 use crate::io::nifti::{DisplacementWriter, VolumeWriter};
 use crate::ops::{GridSampleOptions, Padding, jacobian};
 use crate::parallel::{
-    Axis, DisplacementBounds, IndexMap, Mesh, ReadSampler, RingInputs, RingSampler, Sharded, narrow,
-    to_device,
+    Axis, DisplacementBounds, IndexMap, Mesh, ReadSampler, RingInputs, RingSampler, Sharded,
+    narrow, to_device,
 };
 use crate::register::run::{Outcome, StageReport};
 use crate::transform::map_vectors;
@@ -73,7 +73,8 @@ impl Warp {
         let matrix = index_linear(&geometry, to);
         let map = index_affine(to, &geometry, &Affine::identity());
         let reach = IndexMap { affine: vec![*map.rows()], ..IndexMap::identity() };
-        let options = GridSampleOptions { padding: Padding::Border, ..GridSampleOptions::default() };
+        let options =
+            GridSampleOptions { padding: Padding::Border, ..GridSampleOptions::default() };
         let still = [DisplacementBounds::NONE];
         let (layout, work) = (&places.fixed, &places.work);
         let sampler = RingSampler::new((layout, work), field.layout(), &reach, &still, &options);

@@ -50,6 +50,14 @@ impl Room {
         }
     }
 
+    /// All of its devices.
+    pub(super) fn devices(&self) -> &[Device] {
+        match self {
+            Self::Mesh(mesh) => mesh.devices(),
+            Self::Device { device, .. } => std::slice::from_ref(device),
+        }
+    }
+
     /// The same without autodiff.
     pub(super) fn inner(&self) -> Self {
         match self {
@@ -64,11 +72,7 @@ impl Room {
     ///
     /// # Errors
     /// [`Error::TooLarge`](crate::Error::TooLarge) when the device cannot hold one shard at work.
-    pub(super) fn places(
-        &self,
-        grids: [&Geometry; 2],
-        options: &DeformOptions,
-    ) -> Result<Places> {
+    pub(super) fn places(&self, grids: [&Geometry; 2], options: &DeformOptions) -> Result<Places> {
         let [fixed, moving] = grids.map(Geometry::dims);
         let whole = |home: &Device| {
             let one = Mesh::one(home);

@@ -2,15 +2,16 @@
 
 use burn::tensor::Device;
 
-use super::{found, only, pair_of, short, warp};
+use super::{found, methods, only, pair_of, short, warp};
 use crate::error::Error;
 use crate::image::Volume;
 use crate::ops::MomentStorage;
 use crate::parallel::Mesh;
 use crate::register::{
-    AdamSettings, GreedySettings, OptimizerSettings, Problem, Regularization, Settings, Silent,
-    Similarity, Stage, SvfSettings, SynSettings, register_on, shards_needed,
+    AdamSettings, GreedySettings, LevelSettings, OptimizerSettings, Problem, Regularization,
+    Settings, Silent, Similarity, Stage, SvfSettings, SynSettings, register_on, shards_needed,
 };
+use crate::transform::Displacement;
 
 /// The bound on a registration's field, in voxels.
 const FIELD_VOXELS: f32 = 1e-3;
@@ -46,6 +47,43 @@ fn shards_find_what_the_whole_finds() {
 }
 
 #[test]
+fn shards_find_what_every_method_finds_in_the_whole() {
+    let pair = pair_of(34, 3);
+    let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+    for similarity in [GreedySettings::default().similarity, Similarity::Mse] {
+        let levels = vec![
+            LevelSettings { shrink: 2.0, iterations: 15 },
+            LevelSettings { shrink: 1.0, iterations: 6 },
+        ];
+        for stage in methods(&GreedySettings { similarity, levels, ..short() }) {
+            let (whole, name) = (found(&problem, stage.clone()), stage.name());
+            let field = warp(&whole).to_vec().expect("readable");
+            assert!(field.iter().any(|u| u.abs() > 1.0), "{name}: it moves");
+            // 34 planes, of which 3 and 4 shards get unequal parts; 17 on the coarse level.
+            for shards in [1, 2, 3, 4] {
+                let settings = Settings { stages: vec![stage.clone()], ..Settings::default() };
+                let cut = register_on(&mesh(shards), &problem, &settings, &mut Silent);
+                let cut = cut.expect("good input");
+                let label = format!("{name} by {similarity:?} in {shards} shards");
+                let apart = |a: &Displacement, b: &Displacement| {
+                    let [a, b] = [a, b].map(|field| field.to_vec().expect("readable"));
+                    a.iter().zip(&b).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()))
+                };
+                let off = apart(warp(&whole), warp(&cut));
+                println!("{label}: {off:.1e} voxel");
+                assert!(off <= FIELD_VOXELS, "{label}: {off} voxel");
+                if let (Some(whole), Some(cut)) = (&whole.inverse, &cut.inverse) {
+                    let off = apart(whole, cut);
+                    assert!(off <= FIELD_VOXELS, "{label}: the inverse is {off} voxel off");
+                }
+                let off = (whole.loss_after - cut.loss_after).abs();
+                assert!(off <= LOSS, "{label}: losses {off} apart");
+            }
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_cut_is_refused_by_name() {
     let pair = pair_of(32, 3);
     let (fixed, moving) = (&pair.fixed.image, &pair.moving.image);
@@ -57,8 +95,11 @@ fn what_cannot_be_cut_is_refused_by_name() {
         assert!(error.to_string().contains(word), "no {word:?} in {error}");
     };
     let greedy = GreedySettings::default;
-    refused(&problem, Stage::Syn(SynSettings::default()), "syn");
-    refused(&problem, Stage::Svf(SvfSettings::default()), "svf");
+    let syn = SynSettings { optimizer: OptimizerSettings::Sgd, ..SynSettings::default() };
+    refused(&problem, Stage::Syn(syn), "Adam");
+    let bending = Regularization { bending: 0.1, ..Regularization::default() };
+    let svf = SvfSettings { regularization: bending, ..SvfSettings::default() };
+    refused(&problem, Stage::Svf(svf), "bending");
     let sgd = GreedySettings { optimizer: OptimizerSettings::Sgd, ..greedy() };
     refused(&problem, Stage::Greedy(sgd), "Adam");
     refused(&problem, Stage::Greedy(GreedySettings { freeform: true, ..greedy() }), "Additive");

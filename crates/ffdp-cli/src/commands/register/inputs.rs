@@ -130,7 +130,7 @@ impl Side {
 }
 
 /// The affine map to start from.
-fn initial(request: &RegisterArguments) -> Outcome<Affine<Physical, Physical>> {
+pub(super) fn initial(request: &RegisterArguments) -> Outcome<Affine<Physical, Physical>> {
     let Some(path) = &request.initial else { return Ok(Affine::identity()) };
     read_transform(path, &Device::flex())?.as_affine().ok_or_else(|| {
         Failure::user(
@@ -151,7 +151,7 @@ fn landmarks_of(
 }
 
 /// Mixed labels are no labels: a map given as an image is most likely a slip.
-fn check_is_no_label_map(path: &Path) -> Outcome<()> {
+pub(super) fn check_is_no_label_map(path: &Path) -> Outcome<()> {
     const INTENT_LABELS: i32 = 1002;
     if header(path)?.intent_code != INTENT_LABELS {
         return Ok(());

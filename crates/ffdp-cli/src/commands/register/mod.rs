@@ -5,6 +5,7 @@ mod files;
 mod found;
 mod inputs;
 mod rehearsal;
+mod slabs;
 
 use std::panic::resume_unwind;
 use std::thread;
@@ -43,6 +44,9 @@ pub fn run(request: &RegisterArguments) -> Outcome<()> {
         let sizes = Sizes::of_files(&request.fixed, &request.moving, labels)?;
         let device = request.mesh.first();
         return Plan::new(&settings, &sizes, device).asking(device).print(request.json);
+    }
+    if request.slabs {
+        return slabs::run(request, settings, printer);
     }
     let interval = Duration::try_from_secs_f64(request.checkpoint_every).map_err(|_| {
         let value = request.checkpoint_every;
@@ -195,7 +199,7 @@ impl Work<'_> {
         let keeper = Keeper::new(self.files.checkpoint.clone(), identity, interval, self.printer);
         let stage = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.stages.len());
         let progress = ProgressPrinter::new(self.printer);
-        let mut watch = Watch { progress, journal, keeper, stage };
+        let mut watch = Watch { progress, journal, keeper: Some(keeper), stage };
         let (result, register) = timed(|| self.register(checkpoint, &mut watch));
         let result = result?;
         if let Some(advice) = result.outcome.advice() {

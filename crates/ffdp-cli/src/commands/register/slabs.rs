@@ -1,0 +1,185 @@
+//! `ffdp register --slabs`: images read, registered and written slab by slab, for those that do not fit
+//! into memory.
+
+use std::path::Path;
+use std::time::Instant;
+
+use ffdp_burn::image::{Geometry, Planes};
+use ffdp_burn::io::check_not_an_input;
+use ffdp_burn::io::nifti::PlaneReader;
+use ffdp_burn::io::write_affine;
+use ffdp_burn::register::Outcome as Worth;
+use ffdp_burn::register::{
+    Folding, Settings, SlabProblem, SlabRegistration, StageReport, register_slabs,
+};
+use serde::Serialize;
+use serde_json::json;
+
+use super::args::RegisterArguments;
+use super::files::Files;
+use super::found::write_text;
+use super::inputs::{check_is_no_label_map, initial};
+use super::settings_file;
+use crate::args::NanPolicy;
+use crate::failure::{Failure, Outcome};
+use crate::journal::{Journal, Opening};
+use crate::memory::{Plan, Sizes, peak_memory_bytes};
+use crate::printer::{Printer, print_to_stdout};
+use crate::progress::ProgressPrinter;
+use crate::report::measures::{BeforeAfter, Run, Seconds};
+use crate::settings::to_toml;
+use crate::watch::Watch;
+
+/// What is known of the result: `metrics.json`. Measures that take whole images are not among it.
+#[derive(Debug, Serialize)]
+struct SlabMeasures {
+    #[serde(flatten)]
+    run: Run,
+    fixed: Grid,
+    moving: Grid,
+    outcome: Worth,
+    advice: Option<&'static str>,
+    warnings: Vec<String>,
+    /// What was optimised, on the finest level: lower is better.
+    loss: BeforeAfter<f64>,
+    /// Voxels at which det J, by central differences, is not positive; null without a deformation.
+    folds: Option<u64>,
+    smallest_determinant: Option<f64>,
+    longest_displacement_mm: Option<f64>,
+    /// From fixed to moving, RAS mm.
+    affine: [[f64; 4]; 3],
+    stages: Vec<StageReport>,
+    settings: Settings,
+    seconds: Seconds,
+    peak_memory_bytes: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Grid {
+    path: std::path::PathBuf,
+    size: [usize; 3],
+    spacing_mm: [f64; 3],
+    origin_mm: [f64; 3],
+}
+
+impl Grid {
+    fn of(path: &Path, geometry: &Geometry) -> Self {
+        let Geometry { size, spacing_mm, origin_mm, .. } = geometry.clone();
+        Self { path: path.to_path_buf(), size, spacing_mm, origin_mm }
+    }
+}
+
+/// Registers a pair and writes the results.
+pub fn run(request: &RegisterArguments, settings: Settings, printer: Printer) -> Outcome<()> {
+    let start = Instant::now();
+    if request.nan_policy != NanPolicy::Error {
+        return Err(Failure::user(
+            "--slabs reads images as they are: NaN and infinite voxels are an error",
+            "repair the image, or leave out --nan-policy",
+        ));
+    }
+    let files = Files::in_folder(&request.output);
+    let paths = [&*request.fixed, &*request.moving];
+    for file in files.all() {
+        check_not_an_input(file, &paths)?;
+    }
+    if !request.labels_as_images {
+        paths.into_iter().try_for_each(check_is_no_label_map)?;
+    }
+    let open = |path: &Path| PlaneReader::open(path, request.volume);
+    let (mut fixed, mut moving) = (open(paths[0])?, open(paths[1])?);
+    let named = |path: &Path, reader: &PlaneReader| -> Vec<String> {
+        let warnings = reader.header().warnings.iter();
+        warnings.map(|warning| format!("{}: {warning}", path.display())).collect()
+    };
+    let warnings = [named(paths[0], &fixed), named(paths[1], &moving)].concat();
+    warnings.iter().for_each(|warning| printer.warning(warning));
+    files.prepare()?;
+    let grids = [fixed.geometry().clone(), moving.geometry().clone()];
+    let sizes = Sizes { fixed: grids[0].clone(), moving: grids[1].clone(), labels: false };
+    Plan::new(&settings, &sizes, request.mesh.first()).check_disk(&files.folder)?;
+    let room = request.mesh.room(&settings, [&grids[0], &grids[1]])?;
+    printer.detail(&format!("slab by slab on {}, settings {settings:?}", request.mesh));
+    write_text(&files.settings, &settings_file(&to_toml(&settings)?))?;
+    let mut journal = Journal::open(&files.log, Opening::Anew, printer)?;
+    journal.event(
+        "start",
+        json!({"ffdp_version": env!("CARGO_PKG_VERSION"), "device": request.mesh.to_string(),
+               "command": std::env::args().collect::<Vec<_>>(), "slabs": true}),
+    );
+    let read = start.elapsed().as_secs_f64();
+    let clock = Instant::now();
+    let progress = ProgressPrinter::new(printer);
+    let mut watch = Watch { progress, journal: &mut journal, keeper: None, stage: 0 };
+    let initial = initial(request)?;
+    let problem = SlabProblem { fixed: &mut fixed, moving: &mut moving, initial };
+    let found = register_slabs(problem, &settings, &room, &mut watch);
+    let found = found.inspect_err(|failure| {
+        watch.journal.event("failed", json!({"reason": failure.to_string()}));
+    })?;
+    let register = clock.elapsed().as_secs_f64();
+    if let Some(advice) = found.outcome.advice() {
+        printer.warning(advice);
+    }
+    let clock = Instant::now();
+    let folding = found.warp.as_ref().map(|warp| warp.folding()).transpose()?;
+    let measure = clock.elapsed().as_secs_f64();
+    let clock = Instant::now();
+    found.write_warped(&files.warped, &mut moving)?;
+    write_affine(&files.affine, &found.affine)?;
+    if let Some(warp) = &found.warp {
+        warp.write(&files.warp)?;
+    }
+    let write = clock.elapsed().as_secs_f64();
+    let seconds = Seconds { read, register, measure, write, total: start.elapsed().as_secs_f64() };
+    let measures = measures(request, settings, (&found, folding), (grids, warnings), seconds);
+    let text = serde_json::to_string_pretty(&measures)
+        .map_err(|reason| Failure::defect(reason.to_string()))?;
+    write_text(&files.metrics, &format!("{text}\n"))?;
+    journal.event(
+        "end",
+        json!({"outcome": measures.outcome, "loss": measures.loss,
+               "peak_memory_bytes": measures.peak_memory_bytes}),
+    );
+    printer.note(&format!("results are in {}", request.output.display()));
+    print_to_stdout(&if request.json { format!("{text}\n") } else { summary(&measures) })
+}
+
+fn measures(
+    request: &RegisterArguments,
+    settings: Settings,
+    (found, folding): (&SlabRegistration, Option<Folding>),
+    (grids, warnings): ([Geometry; 2], Vec<String>),
+    seconds: Seconds,
+) -> SlabMeasures {
+    SlabMeasures {
+        run: Run::here(&request.mesh),
+        fixed: Grid::of(&request.fixed, &grids[0]),
+        moving: Grid::of(&request.moving, &grids[1]),
+        outcome: found.outcome,
+        advice: found.outcome.advice(),
+        warnings,
+        loss: BeforeAfter { before: found.loss_before, after: found.loss_after },
+        folds: folding.map(|folding| folding.folds),
+        smallest_determinant: folding.map(|folding| folding.smallest),
+        longest_displacement_mm: folding.map(|folding| folding.longest_mm),
+        affine: *found.affine.rows(),
+        stages: found.stages.clone(),
+        settings,
+        seconds,
+        peak_memory_bytes: peak_memory_bytes(),
+    }
+}
+
+fn summary(measures: &SlabMeasures) -> String {
+    let BeforeAfter { before, after } = measures.loss;
+    let mut text = format!("loss                  {before:.5} -> {after:.5}\n");
+    if let (Some(folds), Some(det), Some(mm)) =
+        (measures.folds, measures.smallest_determinant, measures.longest_displacement_mm)
+    {
+        text += &format!("displacement          largest {mm:.2} mm\n");
+        text += &format!("folds                 {folds} voxels, smallest det J {det:.3}\n");
+    }
+    let Seconds { total, register, .. } = measures.seconds;
+    text + &format!("time                  {total:.1} s, of which {register:.1} s registration\n")
+}
