@@ -131,7 +131,8 @@ pub fn run(request: &RegisterArguments, settings: Settings, printer: Printer) ->
         warp.write(&files.warp)?;
     }
     let write = clock.elapsed().as_secs_f64();
-    let seconds = Seconds { read, register, measure, write, total: start.elapsed().as_secs_f64() };
+    let total = start.elapsed().as_secs_f64();
+    let seconds = Seconds { read, register, measure, write, total, ..Seconds::default() };
     let measures = measures(request, settings, (&found, folding), (grids, warnings), seconds);
     let text = serde_json::to_string_pretty(&measures)
         .map_err(|reason| Failure::defect(reason.to_string()))?;
