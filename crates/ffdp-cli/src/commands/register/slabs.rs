@@ -123,16 +123,21 @@ pub fn run(request: &RegisterArguments, settings: Settings, printer: Printer) ->
     }
     let clock = Instant::now();
     let folding = found.warp.as_ref().map(|warp| warp.folding()).transpose()?;
-    let measure = clock.elapsed().as_secs_f64();
-    let clock = Instant::now();
     found.write_warped(&files.warped, &mut moving)?;
     write_affine(&files.affine, &found.affine)?;
     if let Some(warp) = &found.warp {
         warp.write(&files.warp)?;
     }
-    let write = clock.elapsed().as_secs_f64();
-    let total = start.elapsed().as_secs_f64();
-    let seconds = Seconds { read, register, measure, write, total, ..Seconds::default() };
+    let levels = found.stages.iter().flat_map(|stage| &stage.levels);
+    let seconds = Seconds {
+        read,
+        // The device is opened before the images are.
+        start: 0.0,
+        register,
+        iterations: levels.map(|level| level.seconds).sum(),
+        results: clock.elapsed().as_secs_f64(),
+        total: start.elapsed().as_secs_f64(),
+    };
     let measures = measures(request, settings, (&found, folding), (grids, warnings), seconds);
     let text = serde_json::to_string_pretty(&measures)
         .map_err(|reason| Failure::defect(reason.to_string()))?;
