@@ -4,7 +4,8 @@
 //! shards go through an iteration one after the other. Bytes per voxel in f32, for one channel:
 //! ```text
 //! state    fixed 4, moving 4, displacement 12, moments 24 (bf16: 12)
-//! kept     unless all shards are on one device: the fixed blocks 4, the parts of the moving image 4
+//! kept     unless all shards are on one device: of the fixed blocks what is around the shards, 4, and
+//!          the parts of the moving image 4
 //! work     a parcel of the moving image 4, and the larger of
 //!          the moved image in pieces and joined 8, the fixed block 4, a gradient 4
 //!          that gradient 4, the one to the field 12, smoothed 12
@@ -263,7 +264,7 @@ impl<'a> Bytes<'a> {
 
     fn kept(&self) -> u64 {
         match self.several {
-            true => self.shards * (self.seen() + self.moving_part(1)) * VALUE,
+            true => self.shards * (self.seen() - self.block(0) + self.moving_part(1)) * VALUE,
             false => 0,
         }
     }

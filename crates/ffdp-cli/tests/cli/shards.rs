@@ -1,6 +1,7 @@
 //! `--devices`, `--shards`, `--device-memory`: the same result in parts, and what is refused.
 
-use ffdp_burn::io::nifti::{read_displacement, read_volume};
+use ffdp_burn::image::Geometry;
+use ffdp_burn::io::nifti::{VolumeWriter, read_displacement, read_volume};
 
 use crate::register;
 use crate::support::{Folder, relative_difference, write_pair};
@@ -88,4 +89,42 @@ fn slabs_give_the_same_displacement_and_the_same_image() {
         assert_eq!(run.code, 1, "{more:?}: {}", run.stderr);
         assert!(run.stderr.contains(word), "{more:?}: no {word:?} in {}", run.stderr);
     }
+}
+
+/// Writes a ball with stripes, off the centre by `shift` voxels, plane by plane.
+fn write_ball(path: &str, size: usize, shift: f32) {
+    let geometry = Geometry::new([size; 3], [1.0; 3]).expect("positive");
+    let mut file = VolumeWriter::create(path, &geometry).expect("writable");
+    let centre = size as f32 / 2.0;
+    for z in 0..size {
+        let value = |i: usize| {
+            let p = [i % size, i / size, z].map(|i| i as f32 - centre);
+            let square = (p[0] - shift).powi(2) + p[1].powi(2) + p[2].powi(2);
+            let stripes = 1.5 + (0.1 * (p[0] - shift)).sin() + (0.13 * p[1]).cos() * 0.5;
+            if square < (0.4 * size as f32).powi(2) { 100.0 * stripes } else { 0.0 }
+        };
+        let plane: Vec<f32> = (0..size * size).map(value).collect();
+        file.write(&plane).expect("writable");
+    }
+    file.finish().expect("writable");
+}
+
+#[test]
+fn a_run_of_slabs_takes_less_memory_than_one_of_its_images() {
+    let folder = Folder::new();
+    let size = 416;
+    for (name, shift) in [("fixed.nii", 0.0), ("moving.nii", 8.0)] {
+        write_ball(&folder.path(name), size, shift);
+    }
+    let few = ["--slabs", "--aligned", "--shrink", "8,4", "--iterations", "10,5", "--json"];
+    let run = register(&folder, "fixed.nii", "moving.nii", "out", &few);
+    run.succeeded();
+    let metrics: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
+    assert!(metrics["loss"]["after"].as_f64() < metrics["loss"]["before"].as_f64(), "{metrics}");
+    // Where the system does not say there is nothing to compare.
+    let Some(peak) = metrics["peak_memory_bytes"].as_u64() else { return };
+    let image = 4 * (size as u64).pow(3);
+    println!("{} MB for images of {} MB each", peak / 1_000_000, image / 1_000_000);
+    // Whole images are held six times in all, as they were read, scaled, and as tensors.
+    assert!(peak < image, "{peak} bytes for an image of {image}");
 }

@@ -40,7 +40,7 @@ pub(super) fn deform(
     for (index, level) in descent.levels.iter().enumerate() {
         // Pools keep pages of the sizes that the level before asked for.
         room.devices().iter().for_each(Device::memory_cleanup);
-        let on_level = Level::read(run, room, level, kind, &affine)?;
+        let mut on_level = Level::read(run, room, level, kind, &affine)?;
         let is_last = index + 1 == descent.levels.len();
         // Before there is a displacement of this size.
         let mut before = None;
@@ -53,6 +53,10 @@ pub(super) fn deform(
             None => on_level.still(),
         };
         let mut deformation = on_level.deformation(kind, &affine, field)?;
+        if is_last {
+            // Their losses are known; the blocks of the fixed image take its place.
+            on_level.images = None;
+        }
         let (interval, observer) = (run.settings.loss_interval, &mut *run.observer);
         let report = run_level(&level, &mut deformation, descent.convergence, interval, observer)?;
         let cancelled = report.stop == Stop::Cancelled;
@@ -62,7 +66,8 @@ pub(super) fn deform(
         }
         let work = on_level.places.work.clone();
         let geometry = on_level.grids[0].clone();
-        warp = Some(Warp { field: deformation.into_shards(), geometry, work });
+        let fixed = run.grids[0].clone();
+        warp = Some(Warp { field: deformation.into_shards(), geometry, fixed, work });
         if let Some((loss_after, before)) = last.take() {
             let before = match before {
                 Some(before) => before,
@@ -77,15 +82,6 @@ pub(super) fn deform(
     let (Some((loss_after, Some(before))), Some(warp)) = (last, warp) else {
         unreachable!("settings with no level do not validate")
     };
-    let warp = match warp.geometry == run.grids[0] {
-        true => warp,
-        false => {
-            let map = index_affine(&run.grids[0], &run.grids[1], &affine);
-            let options = deform_options(kind, &run.grids[0], &map);
-            let places = room.places([&run.grids[0], &run.grids[1]], &options)?;
-            warp.resampled(&run.grids[0], &places)?
-        }
-    };
     let seconds = clock.elapsed().as_secs_f64();
     let report = StageReport { transform: kind.name(), levels, loss_after, kept: true, seconds };
     Ok((warp, report, before))
@@ -93,8 +89,8 @@ pub(super) fn deform(
 
 /// The images of a level, cut.
 struct Level {
-    fixed: Sharded,
-    moving: Sharded,
+    /// Fixed and moving, as long as they are needed.
+    images: Option<[Sharded; 2]>,
     grids: [Geometry; 2],
     places: Places,
 }
@@ -117,7 +113,7 @@ impl Level {
         let fixed = fixed.level(&grids[0], &places.fixed, [&places.work, &places.rest])?;
         let meshes = [&places.moving_work, &places.moving_rest];
         let moving = moving.level(&grids[1], &places.moving, meshes)?;
-        Ok(Self { fixed, moving, grids, places })
+        Ok(Self { images: Some([fixed, moving]), grids, places })
     }
 
     /// No displacement.
@@ -136,8 +132,9 @@ impl Level {
         affine: &Affine<Physical, Physical>,
         field: Sharded,
     ) -> Result<Deformation> {
-        let images = [&self.fixed, &self.moving];
-        Deformation::on_shards(images, &self.grids, kind, affine, field, self.work())
+        let images =
+            self.images.as_ref().expect("the images of the last level are let go of at its end");
+        Deformation::on_shards(images.each_ref(), &self.grids, kind, affine, field, self.work())
     }
 
     fn work(&self) -> &Mesh {

@@ -6,30 +6,34 @@ use std::path::Path;
 use burn::tensor::{Device, Tensor};
 
 use super::room::Places;
-use super::source::tensor;
+use super::source::{tensor, window_of};
 use crate::error::{Error, Result};
-use crate::image::{Affine, Geometry, Physical, Planes, index_affine, index_linear, runs};
+use crate::image::{
+    Affine, Geometry, Physical, Planes, check_planes, index_affine, index_linear, runs,
+};
 use crate::io::nifti::{DisplacementWriter, VolumeWriter};
-use crate::ops::{GridSampleOptions, Padding, jacobian};
+use crate::ops::{GridSampleOptions, Padding, grid_sample, jacobian};
 use crate::parallel::{
     Axis, DisplacementBounds, IndexMap, Mesh, ReadSampler, RingInputs, RingSampler, Sharded,
     narrow, to_device,
 };
 use crate::register::run::{Outcome, StageReport};
-use crate::transform::map_vectors;
+use crate::transform::{affine_tensor, map_vectors};
 
 /// Voxels that are computed and written at a time.
-const PIECE: usize = 1 << 24;
+const PIECE: usize = 1 << 21;
 /// Voxels of the moving image that are held for them, about.
-const READ: usize = 1 << 26;
+const READ: usize = 1 << 24;
 
-/// A displacement in shards.
+/// A displacement in shards, on the grid of the level that found it.
 #[derive(Clone, Debug)]
 pub struct Warp {
-    /// `[1, 3, D, H, W]`, components (x, y, z) in voxels of the grid; each shard where it rests.
+    /// `[1, 3, D, H, W]`, components (x, y, z) in voxels of `geometry`; each shard where it rests.
     pub field: Sharded,
-    /// The grid.
+    /// The grid of the level.
     pub geometry: Geometry,
+    /// That of the fixed image.
+    pub fixed: Geometry,
     /// Where its shards are computed.
     pub(super) work: Mesh,
 }
@@ -69,7 +73,7 @@ pub struct Folding {
 impl Warp {
     /// The same map on another grid, a shard at a time.
     pub(super) fn resampled(self, to: &Geometry, places: &Places) -> Result<Self> {
-        let Self { field, geometry, .. } = self;
+        let Self { field, geometry, fixed, .. } = self;
         let matrix = index_linear(&geometry, to);
         let map = index_affine(to, &geometry, &Affine::identity());
         let reach = IndexMap { affine: vec![*map.rows()], ..IndexMap::identity() };
@@ -78,8 +82,7 @@ impl Warp {
         let still = [DisplacementBounds::NONE];
         let (layout, work) = (&places.fixed, &places.work);
         let sampler = RingSampler::new((layout, work), field.layout(), &reach, &still, &options);
-        let affine =
-            crate::transform::affine_tensor(&map, work.device(0), field.shards()[0].dtype());
+        let affine = affine_tensor(&map, work.device(0), field.shards()[0].dtype());
         let inputs = RingInputs { moving: &field, affine: Some(&affine), displacement: None };
         let shard = |k: usize| {
             let vectors = map_vectors(sampler.sample_shard(k, &inputs), &matrix);
@@ -87,26 +90,45 @@ impl Warp {
         };
         let shards = (0..layout.count()).map(shard).collect();
         let field = Sharded::new(shards, layout.clone());
-        Ok(Self { field, geometry: to.clone(), work: work.clone() })
+        Ok(Self { field, geometry: to.clone(), fixed, work: work.clone() })
     }
 
-    /// Runs of planes of each shard `k`, in order: `(k, planes of the whole, planes of the shard)`.
-    fn pieces(&self) -> Vec<(usize, Range<usize>)> {
-        let layout = self.field.layout();
-        let [x, y, _] = self.geometry.size;
-        let step = (PIECE / (x * y)).max(1);
-        let of = |(k, planes): (usize, Range<usize>)| {
-            let starts = planes.clone().step_by(step);
-            starts.map(move |first| (k, first..(first + step).min(planes.end)))
+    /// Runs of planes of the fixed grid, and where each is computed: where the shard is that it lies on.
+    fn pieces(&self) -> impl Iterator<Item = (Range<usize>, &Device)> {
+        let (layout, planes) = (self.field.layout(), self.fixed.size[2]);
+        runs(&self.fixed, PIECE).map(move |run| {
+            let plane = run.start * layout.extent() / planes;
+            let (k, _) = layout.overlaps(&(plane..plane + 1))[0];
+            (run, self.work.device(k))
+        })
+    }
+
+    /// `w` on planes of the fixed grid, `[1, 3, n, H, W]` in its voxels, on a device.
+    fn part(&self, planes: &Range<usize>, device: &Device) -> Tensor<5> {
+        if self.geometry == self.fixed {
+            return self.field.window(planes.clone(), device);
+        }
+        let map = index_affine(&self.fixed, &self.geometry, &Affine::identity());
+        let (window, local) = window_of(&map, planes, self.geometry.size[2]);
+        let field = self.field.window(window, device);
+        let [_, h, w] = self.fixed.dims();
+        let options = GridSampleOptions {
+            padding: Padding::Border,
+            size: Some([planes.len(), h, w]),
+            ..GridSampleOptions::default()
         };
-        layout.all_planes().enumerate().flat_map(of).collect()
+        let affine = affine_tensor(&local, device, field.dtype());
+        let field = grid_sample(field, Some(affine), None, &options);
+        map_vectors(field, &index_linear(&self.geometry, &self.fixed))
     }
 
-    /// A part of shard `k` where it rests.
-    fn part(&self, k: usize, planes: &Range<usize>) -> Tensor<5> {
-        let first = self.field.layout().planes(k).start;
-        let shard = self.field.shards()[k].clone();
-        narrow(shard, Axis::Z.dim(), planes.start - first..planes.end - first)
+    /// The vectors on planes of the fixed grid, in its voxels, in the order `[3, n, H, W]`.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when they cannot be read back, [`Error::Invalid`] for planes that there are not.
+    pub fn planes(&self, planes: Range<usize>) -> Result<Vec<f32>> {
+        check_planes(&planes, self.fixed.size[2])?;
+        read(self.part(&planes, self.work.device(0)).flatten::<1>(0, 4))
     }
 
     /// How the map folds, by central differences, and how far it reaches.
@@ -114,17 +136,16 @@ impl Warp {
     /// # Errors
     /// [`Error::Device`] when numbers cannot be read back.
     pub fn folding(&self) -> Result<Folding> {
-        let planes_of_all = self.geometry.size[2];
-        let linear = self.geometry.voxel_to_mm().linear();
+        let planes_of_all = self.fixed.size[2];
+        let linear = self.fixed.voxel_to_mm().linear();
         let mut folding = Folding { folds: 0, smallest: f64::INFINITY, longest_mm: 0.0 };
-        for (k, planes) in self.pieces() {
+        for (planes, device) in self.pieces() {
             let around = planes.start.saturating_sub(1)..(planes.end + 1).min(planes_of_all);
-            let block = self.field.window(around.clone(), self.work.device(k));
+            let block = self.part(&around, device);
             let first = planes.start - around.start;
-            let determinants =
-                narrow(jacobian(block.clone()), Axis::Z.dim(), first..first + planes.len());
-            let own = narrow(block, Axis::Z.dim(), first..first + planes.len());
-            let mm = map_vectors(own, &linear);
+            let own = |x: Tensor<5>| narrow(x, Axis::Z.dim(), first..first + planes.len());
+            let determinants = own(jacobian(block.clone()));
+            let mm = map_vectors(own(block), &linear);
             let square = (mm.clone() * mm).sum_dim(1).max();
             let folds = determinants.clone().lower_equal_elem(0.0).float();
             let folds = folds.sum_dim(4).sum_dim(3).sum();
@@ -143,11 +164,11 @@ impl Warp {
     /// # Errors
     /// Those of writing, and [`Error::Device`] when the field cannot be read back.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
-        let mut file = DisplacementWriter::create(path, &self.geometry)?;
+        let mut file = DisplacementWriter::create(path, &self.fixed)?;
         for i in 0..3 {
             let row = file.row(i);
-            for (k, planes) in self.pieces() {
-                let part = self.part(k, &planes);
+            for (planes, device) in self.pieces() {
+                let part = self.part(&planes, device);
                 let component = |c: usize| -> Result<Option<Vec<f32>>> {
                     // One is needed to know how many there are.
                     let is_needed = row[c] != 0.0 || c == i;
@@ -193,9 +214,8 @@ impl SlabRegistration {
                 }
             }
             Some(warp) => {
-                for (k, planes) in warp.pieces() {
-                    let device = warp.work.device(k);
-                    let part = to_device(warp.part(k, &planes), device);
+                for (planes, device) in warp.pieces() {
+                    let part = warp.part(&planes, device);
                     let bounds = DisplacementBounds::read(&Sharded::whole(part.clone()))?[0];
                     write(&planes, Some(&part), &bounds, device)?;
                 }

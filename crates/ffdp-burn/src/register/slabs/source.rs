@@ -5,7 +5,7 @@ use std::ops::Range;
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use crate::error::Result;
-use crate::image::{Affine, Geometry, Planes, index_affine, rescaled, statistics};
+use crate::image::{Affine, Geometry, Planes, Voxel, index_affine, rescaled, statistics};
 use crate::ops::{GridSampleOptions, Padding, gaussian, grid_sample};
 use crate::parallel::{Axis, Layout, Mesh, Sharded, join, to_device};
 use crate::register::prepare::intensity_range;
@@ -13,8 +13,8 @@ use crate::register::pyramid::{LevelImage, level_geometry, level_smoothing};
 use crate::transform::affine_tensor;
 
 /// Voxels of the image at full size that are brought to a device at a time, where smoothing asks for no
-/// more: 64 MB.
-const PIECE: usize = 1 << 24;
+/// more: 16 MB.
+const PIECE: usize = 1 << 22;
 
 /// An image and the intensities of it that become 0 and 1.
 pub(in crate::register) struct Scaled<'a> {
@@ -113,17 +113,14 @@ impl<'a> Scaled<'a> {
         }
         let smoothing = level_smoothing(&full, level);
         let radius = smoothing.radius(Axis::Z.component());
-        let mut rows = *index_affine(level, &full, &Affine::identity()).rows();
-        let at = |plane: usize| rows[2][2] * plane as f64 + rows[2][3];
-        // Of a position that rounding moves past a voxel, the next one.
-        let first = (at(planes.start).floor() - 1.0).max(0.0) as usize;
-        let end = (at(planes.end - 1).floor() + 3.0) as usize;
-        let window = first.saturating_sub(radius)..(end + radius).min(full.size[2]);
-        let image = gaussian(self.tensor(window.clone(), device)?, &smoothing);
-        for row in &mut rows {
-            row[3] += row[2] * planes.start as f64;
-        }
-        rows[2][3] -= window.start as f64;
+        let map = index_affine(level, &full, &Affine::identity());
+        let (window, map) = window_of(&map, &planes, full.size[2]);
+        // What smoothing looks at on either side.
+        let wider = window.start.saturating_sub(radius)..(window.end + radius).min(full.size[2]);
+        let more = (window.start - wider.start) as f64;
+        let image = gaussian(self.tensor(wider, device)?, &smoothing);
+        let mut rows = *map.rows();
+        rows[2][3] += more;
         let map = affine_tensor(&Affine::from_rows(rows), device, image.dtype());
         let [_, h, w] = level.dims();
         let options = GridSampleOptions {
@@ -133,6 +130,27 @@ impl<'a> Scaled<'a> {
         };
         Ok(grid_sample(image, Some(map), None, &options))
     }
+}
+
+/// The planes, of so many, that `planes` of another grid over the same field of view are read from, and the
+/// map from voxels of the ones to those of the others, both counted from their first plane.
+pub(super) fn window_of(
+    map: &Affine<Voxel, Voxel>,
+    planes: &Range<usize>,
+    count: usize,
+) -> (Range<usize>, Affine<Voxel, Voxel>) {
+    let mut rows = *map.rows();
+    let at = |plane: usize| rows[2][2] * plane as f64 + rows[2][3];
+    // Of a position that rounding moves past a voxel, the next one.
+    let first = (at(planes.start).floor() - 1.0).max(0.0) as usize;
+    let end = (at(planes.end - 1).floor() + 3.0) as usize;
+    let first = first.min(count - 1);
+    let window = first..end.clamp(first + 1, count);
+    for row in &mut rows {
+        row[3] += row[2] * planes.start as f64;
+    }
+    rows[2][3] -= window.start as f64;
+    (window, Affine::from_rows(rows))
 }
 
 /// Values on a device, dense.
