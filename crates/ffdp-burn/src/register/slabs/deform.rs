@@ -36,17 +36,14 @@ pub(super) fn deform(
     let descent = kind.descent();
     let Start { affine, mut warp, initial } = start;
     let mut levels = Vec::new();
-    let mut last = None;
+    let mut ended = None;
     for (index, level) in descent.levels.iter().enumerate() {
         // Pools keep pages of the sizes that the level before asked for.
         room.devices().iter().for_each(Device::memory_cleanup);
         let mut on_level = Level::read(run, room, level, kind, &affine)?;
         let is_last = index + 1 == descent.levels.len();
         // Before there is a displacement of this size.
-        let mut before = None;
-        if is_last {
-            before = Some(on_level.losses(kind, [&affine, &initial])?);
-        }
+        let known = is_last.then(|| on_level.losses(kind, [&affine, &initial])).transpose()?;
         let level = level_start(kind.name(), index, descent.levels, on_level.grids[0].size);
         let field = match warp.take() {
             Some(warp) => warp.resampled(&on_level.grids[0], &on_level.places)?.field,
@@ -54,32 +51,27 @@ pub(super) fn deform(
         };
         let mut deformation = on_level.deformation(kind, &affine, field)?;
         if is_last {
-            // Their losses are known; the blocks of the fixed image take its place.
+            // The blocks of the fixed image take its place.
             on_level.images = None;
         }
         let (interval, observer) = (run.settings.loss_interval, &mut *run.observer);
         let report = run_level(&level, &mut deformation, descent.convergence, interval, observer)?;
-        let cancelled = report.stop == Stop::Cancelled;
+        let ends = is_last || report.stop == Stop::Cancelled;
         levels.push(report);
-        if is_last || cancelled {
-            last = Some((deformation.loss()?, before));
-        }
+        let after = ends.then(|| deformation.loss()).transpose()?;
+        let (geometry, fixed) = (on_level.grids[0].clone(), run.grids[0].clone());
         let work = on_level.places.work.clone();
-        let geometry = on_level.grids[0].clone();
-        let fixed = run.grids[0].clone();
         warp = Some(Warp { field: deformation.into_shards(), geometry, fixed, work });
-        if let Some((loss_after, before)) = last.take() {
-            let before = match before {
-                Some(before) => before,
+        if let Some(after) = after {
+            let before = match known {
+                Some(known) => known,
                 None => on_level.losses(kind, [&affine, &initial])?,
             };
-            last = Some((loss_after, Some(before)));
-            if cancelled {
-                break;
-            }
+            ended = Some((after, before));
+            break;
         }
     }
-    let (Some((loss_after, Some(before))), Some(warp)) = (last, warp) else {
+    let (Some((loss_after, before)), Some(warp)) = (ended, warp) else {
         unreachable!("settings with no level do not validate")
     };
     let seconds = clock.elapsed().as_secs_f64();
