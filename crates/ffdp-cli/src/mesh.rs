@@ -16,11 +16,11 @@ pub struct MeshArguments {
     /// Where to compute; only what was compiled in is accepted.
     #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
     device: DeviceChoice,
-    /// Several devices that share the large levels of greedy stages, as cuda:0,cuda:1; the first also does
-    /// all that is not cut.
+    /// Several devices that share the large levels of deformable stages, as cuda:0,cuda:1; the first also
+    /// does all that is not cut.
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "device")]
     devices: Vec<DeviceChoice>,
-    /// Parts into which greedy stages cut the images; those of one device follow each other: less memory, a
+    /// Parts into which deformable stages cut the images; those of one device follow each other: less memory, a
     /// little slower [default: one for each device]
     #[arg(long, value_name = "N")]
     shards: Option<usize>,

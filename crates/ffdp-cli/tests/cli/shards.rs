@@ -39,7 +39,7 @@ fn meshes_that_make_no_sense_are_refused() {
     write_pair(&folder, 32, 3);
     for (more, words) in [
         (&["--shards", "0"][..], &["shard", "0"][..]),
-        (&["--shards", "2", "--transform", "syn"], &["greedy", "syn", "help:"]),
+        (&["--shards", "2", "--preset", "multimodal"], &["penalties", "bending", "help:"]),
         (&["--device-memory", "0"], &["positive", "0"]),
         (&["--device-memory", "0.001"], &["bytes", "available"]),
         (&["--device-memory", "8", "--shards", "2"], &["--shards"]),

@@ -1,13 +1,48 @@
 //! Displacement fields for ITK and ANTs.
 
 use super::*;
-use crate::io::nifti::{header, read_displacement, read_volume, write_displacement};
+use crate::io::nifti::{
+    DisplacementWriter, header, read_displacement, read_volume, write_displacement,
+};
 
 /// Relative rounding of a value that goes to f32 mm and back.
 const F32_ROUNDING: f32 = 1e-5;
 
 fn field(geometry: &Geometry) -> Vec<f32> {
     (0..3 * geometry.len()).map(|i| (i as f32 * 0.7).sin() * 5.0).collect()
+}
+
+#[test]
+fn a_field_written_in_slices_is_the_same_file() {
+    let folder = Folder::new();
+    let straight = Geometry::new([5, 4, 3], [1.0, 2.0, 0.5]).unwrap();
+    for geometry in [sheared([5, 4, 3]), straight] {
+        let voxels = field(&geometry);
+        let count = geometry.len();
+        for name in ["warp.nii", "warp.nii.gz"] {
+            let (at_once, in_slices) = (folder.path(name), folder.path(&format!("slices_{name}")));
+            write_displacement(&at_once, &voxels, &geometry).unwrap();
+            let mut file = DisplacementWriter::create(&in_slices, &geometry).unwrap();
+            for i in 0..3 {
+                let row = file.row(i);
+                for first in (0..count).step_by(20) {
+                    let slice = |c: usize| &voxels[c * count + first..][..20];
+                    // What does not count is left out, but for one that says how many there are.
+                    let parts = [0, 1, 2].map(|c| (row[c] != 0.0 || c == i).then(|| slice(c)));
+                    file.write(i, parts).unwrap();
+                }
+            }
+            let too_many = file.write(2, [Some(&voxels[..1]); 3]).unwrap_err();
+            assert!(too_many.to_string().contains("warp"), "{too_many}");
+            assert!(!in_slices.exists(), "nothing appears before the end");
+            file.finish().unwrap();
+            let [a, b] = [at_once, in_slices].map(|path| read_displacement(path).unwrap());
+            assert_eq!(a, b, "{name}");
+        }
+    }
+    let file = DisplacementWriter::create(folder.path("few.nii"), &sheared([5, 4, 3])).unwrap();
+    let too_few = file.finish().unwrap_err().to_string();
+    assert!(too_few.contains("180"), "{too_few}");
 }
 
 #[test]

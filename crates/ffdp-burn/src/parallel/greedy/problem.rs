@@ -1,0 +1,225 @@
+//! What all iterations share: the images on the blocks of every shard, how they are compared, and the gradient
+//! of that, shard by shard.
+
+use burn::Tensor;
+
+use super::block::{Block, Pieces};
+use super::compare::Comparison;
+use super::seam::{Crossing, far_seams, smooth_own};
+use super::{BOUNDS_INTERVAL, KEPT_BOUNDS_INTERVAL, ShardedImages};
+use crate::error::Result;
+use crate::ops::{AdamOptions, DeformOptions, Measure, Method, Optimizer, Penalties, Update};
+use crate::parallel::layout::Layout;
+use crate::parallel::mesh::Mesh;
+use crate::parallel::ring::{BlockSampler, DisplacementBounds, IndexMap, Keep};
+use crate::parallel::sharded::Sharded;
+use crate::parallel::transfer::to_device;
+
+/// The optimiser of options that shards can follow.
+fn supported(options: &DeformOptions, channels: usize) -> AdamOptions {
+    let DeformOptions { method, update, penalties, measure, .. } = options;
+    let Optimizer::Adam(adam) = options.optimizer else {
+        panic!("greedy on shards: the optimiser must be Adam, got {:?}", options.optimizer)
+    };
+    assert!(
+        *method == Method::Greedy
+            && *update == Update::Compositive
+            && *penalties == Penalties::default(),
+        "greedy on shards: the method must be greedy and compositive, without penalties, got {options:?}"
+    );
+    let several = matches!(measure, Measure::Lncc(_) | Measure::SquaredDifference);
+    assert!(
+        several || channels == 1,
+        "greedy on shards: mutual information takes images of one channel, got {channels}"
+    );
+    adam
+}
+
+/// One pair of images, cut, and what is done with them.
+pub(super) struct Problem {
+    moving: Sharded,
+    fixed: Fixed,
+    options: DeformOptions,
+    pub adam: AdamOptions,
+    comparison: Comparison,
+    map: IndexMap,
+    pub layout: Layout,
+    mesh: Mesh,
+    keep: Keep,
+}
+
+/// The fixed image.
+enum Fixed {
+    /// As it is cut; blocks are put together when they are compared.
+    Shards(Sharded),
+    /// On the block of every shard, which takes the shard's place.
+    Blocks(Vec<Tensor<5>>),
+}
+
+impl Problem {
+    pub fn new(images: ShardedImages, options: &DeformOptions, mesh: &Mesh) -> Result<Self> {
+        let ShardedImages { fixed, moving, affine } = images;
+        let adam = supported(options, fixed.dims()[1]);
+        let layout = fixed.layout().clone();
+        check_places(&fixed, mesh);
+        let map = IndexMap::read(Some(&affine), options.displacement_scale)?;
+        let map = map.still(layout.size());
+        let comparison = Comparison::new(options.measure);
+        // Many shards on one device mean that memory is short. Several devices would wait for what they
+        // do not keep.
+        let keep = match mesh.is_virtual() && !mesh.has_several_devices() {
+            true => Keep::Nothing,
+            false => Keep::Planes,
+        };
+        let (mesh, fixed, options) = (mesh.clone(), Fixed::Shards(fixed), *options);
+        let mut problem =
+            Self { moving, fixed, options, adam, comparison, map, layout, mesh, keep };
+        if keep == Keep::Planes {
+            let blocks =
+                (0..problem.layout.count()).map(|k| problem.fixed_block(&problem.block(k), k));
+            problem.fixed = Fixed::Blocks(blocks.collect());
+        }
+        Ok(problem)
+    }
+
+    /// The step along (x, y, z) for a direction of length 1.
+    pub fn rate(&self) -> [f64; 3] {
+        self.options.step_voxels.map(|step| step * self.options.measure.sign())
+    }
+
+    pub fn bounds_interval(&self) -> usize {
+        match self.keep {
+            Keep::Nothing => BOUNDS_INTERVAL,
+            Keep::Planes => KEPT_BOUNDS_INTERVAL,
+        }
+    }
+
+    /// Planes on either side that the smoothing of the gradient looks at.
+    fn radius(&self) -> usize {
+        self.options.smooth_gradient.radius(self.layout.axis().component())
+    }
+
+    fn block(&self, k: usize) -> Block {
+        Block::new(&self.layout, k, self.comparison.reach() + self.radius())
+    }
+
+    fn fixed_block(&self, block: &Block, k: usize) -> Tensor<5> {
+        match &self.fixed {
+            Fixed::Shards(fixed) => fixed.window(block.all.clone(), self.mesh.device(k)),
+            Fixed::Blocks(blocks) => blocks[k].clone(),
+        }
+    }
+
+    /// Shard `k` of the fixed image, on its device.
+    fn fixed_own(&self, block: &Block, k: usize) -> Tensor<5> {
+        match &self.fixed {
+            Fixed::Shards(fixed) => to_device(fixed.shards()[k].clone(), self.mesh.device(k)),
+            Fixed::Blocks(blocks) => block.narrow(&blocks[k], &block.own),
+        }
+    }
+
+    /// Sends what the blocks need of a field that another device holds.
+    fn send(&self, field: &Sharded) -> Crossing {
+        let width = self.comparison.reach() + self.radius();
+        let thinnest = self.layout.all_planes().map(|planes| planes.len()).min();
+        // Blocks around thin shards reach further than to the next.
+        let seams = match thinnest {
+            Some(planes) if planes >= width && width > 0 => far_seams(&self.mesh),
+            _ => Vec::new(),
+        };
+        let shards: Vec<&Tensor<5>> = field.shards().iter().collect();
+        Crossing::send(&shards, seams, self.layout.axis(), width)
+    }
+
+    /// Of every shard, good for so many iterations.
+    pub fn samplers(&self, field: &Sharded, iterations: usize) -> Result<Vec<BlockSampler>> {
+        let bounds = match self.moving.layout().count() {
+            // All of it is seen anyway.
+            1 => vec![DisplacementBounds::NONE],
+            _ => DisplacementBounds::read(field)?,
+        };
+        let bounds = bounds.into_iter().reduce(DisplacementBounds::union);
+        let longest = self.options.step_voxels.map(|step| step * iterations as f64);
+        let bounds = bounds.expect("there is a shard").grown(longest);
+        let sampler = |k: usize| {
+            let block = self.block(k);
+            let moving = (&self.moving, &self.map);
+            let planes = (&self.layout, &block.all);
+            BlockSampler::new(planes, self.mesh.device(k), moving, &bounds, self.keep)
+        };
+        Ok((0..self.layout.count()).map(sampler).collect())
+    }
+
+    /// The parts of the measure, `[1]` each on its device: of every shard, or one for all of them. Each
+    /// shard's gradient to the displacement, smoothed, goes to `take`.
+    pub fn measure(
+        &self,
+        field: &Sharded,
+        samplers: &[BlockSampler],
+        mut take: impl FnMut(usize, Tensor<5>),
+    ) -> Vec<Tensor<1>> {
+        self.compare(field, samplers, |k, block, pieces, sampler, to_moved| {
+            let inner = block.within(self.radius());
+            let gradient = pieces.pull_back([block, &inner], &sampler, &to_moved);
+            drop((pieces, to_moved, sampler));
+            let (axis, smoothing) = (block.axis, &self.options.smooth_gradient);
+            take(k, smooth_own(gradient, axis, smoothing, self.radius()));
+        })
+    }
+
+    /// The parts of the measure alone.
+    pub fn values(&self, field: &Sharded, samplers: &[BlockSampler]) -> Vec<Tensor<1>> {
+        self.compare(field, samplers, |_, _, _, _, _| ())
+    }
+
+    /// The parts of the measure; what a gradient is made of goes to `go_on`: the block of a shard, the
+    /// displacement on it, its sampler, and the gradient to the moved image.
+    fn compare(
+        &self,
+        field: &Sharded,
+        samplers: &[BlockSampler],
+        mut go_on: impl FnMut(usize, &Block, Pieces, BlockSampler, Tensor<5>),
+    ) -> Vec<Tensor<1>> {
+        let count = self.layout.count();
+        let crossing = self.send(field);
+        let own = |k: usize| to_device(field.shards()[k].clone(), self.mesh.device(k));
+        let show = |k: usize| self.block(k).show_own(&own(k), &samplers[k].at_hand());
+        // Meanwhile; of several shards on a device, one after the other is shown.
+        let mut shown: Vec<Option<Tensor<5>>> =
+            (0..count).map(|k| (!self.mesh.is_virtual()).then(|| show(k))).collect();
+        let mut came = crossing.receive();
+        let pair = |k: usize| {
+            let (block, moved) = (self.block(k), shown[k].clone().unwrap_or_else(|| show(k)));
+            [block.narrow(&moved, &block.own), self.fixed_own(&block, k)]
+        };
+        let whole = self.comparison.whole((0..count).map(pair), self.layout.voxels());
+        let mut values = Vec::with_capacity(count);
+        for k in 0..count {
+            let block = self.block(k);
+            let sampler = samplers[k].at_hand();
+            let [below, above] =
+                block.around(field, self.mesh.device(k), std::mem::take(&mut came[k]));
+            let pieces = Pieces { below, own: own(k), above };
+            let moved = pieces.show(&block, &sampler, shown[k].take());
+            let fixed = self.fixed_block(&block, k);
+            let (value, to_moved) =
+                self.comparison.compare((k, &block), [moved, fixed], whole.as_ref());
+            go_on(k, &block, pieces, sampler, to_moved);
+            values.extend(value);
+        }
+        values.extend(whole.map(|whole| whole.value));
+        values
+    }
+}
+
+/// That the shards can be computed where `mesh` says.
+fn check_places(fixed: &Sharded, mesh: &Mesh) {
+    let (shards, places) = (fixed.layout().count(), mesh.count());
+    assert!(shards == places, "greedy: {shards} shards for a mesh of {places}");
+    assert!(
+        !mesh.has_several_devices() || fixed.mesh().devices() == mesh.devices(),
+        "greedy: shards on several devices must lie on them, got {:?} for {:?}",
+        fixed.mesh().devices(),
+        mesh.devices()
+    );
+}
