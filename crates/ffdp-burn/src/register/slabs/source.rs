@@ -77,8 +77,11 @@ impl<'a> Scaled<'a> {
         let mut shards = Vec::with_capacity(layout.count());
         for (k, planes) in layout.all_planes().enumerate() {
             let mut pieces = Vec::new();
+            // At full size there is nothing to compute: no way round by the device.
+            let is_full = *level == *self.planes.geometry();
+            let device = if is_full { rest.device(k) } else { work.device(k) };
             for piece in self.pieces(level, planes) {
-                let piece = self.piece(level, piece, work.device(k))?;
+                let piece = self.piece(level, piece, device)?;
                 pieces.push(to_device(piece, rest.device(k)));
             }
             shards.push(join(pieces, Axis::Z.dim()));
