@@ -184,7 +184,7 @@ pub fn resume_on(
     }
     let levels = Vec::new();
     let grids = [&problem.fixed.geometry, &problem.moving.geometry].map(Geometry::clone);
-    let sides = Sides::Held(sides);
+    let sides = Sides::Held(Box::new(sides));
     let mut run = Run { grids, sides, levels, settings, mesh, observer, checkpoint };
     let mut last = None;
     for stage in &settings.stages[stages.len()..] {
@@ -250,7 +250,7 @@ pub(super) struct Found {
 /// Fixed and moving at full resolution.
 pub(super) enum Sides<'a> {
     /// On the first device.
-    Held([Side; 2]),
+    Held(Box<[Side; 2]>),
     /// Where they are read from, slab by slab.
     Read([Scaled<'a>; 2]),
 }
