@@ -7,9 +7,7 @@ use ffdp::nets::TransMorph;
 use ffdp::nets::layers::Conv3dRelu;
 use ffdp::nets::layers::fused::normalise;
 use ffdp::nets::transmorph::{DecoderBlock, Stage, WindowContext, Windows};
-use ffdp::ops::{
-    self, InstanceNormOptions, Precision, conv3d_with, instance_norm, upsample_x2_join,
-};
+use ffdp::ops::{self, InstanceNormOptions, Precision, conv3d_with, instance_norm};
 
 use super::timing::{Row, Table};
 use super::training::{CASES, Case, Problem};
@@ -102,17 +100,14 @@ impl Problem {
             |table: &mut Table, name: &str, block: &DecoderBlock, from: usize, to: usize| {
                 let joined = channels_in(&block.conv1);
                 let skip = self.volume(joined - from, to);
-                table.add(
-                    &format!("{name}: upsampling and joining {joined}"),
-                    1,
-                    self.volume(from, 2 * to),
-                    |x| upsample_x2_join(x, skip.clone()),
-                );
-                for (i, unit) in [&block.conv1, &block.conv2].into_iter().enumerate() {
-                    let [outputs, inputs] = [channels_out(unit), channels_in(unit)];
-                    let name = format!("{name}: unit {} {inputs}->{outputs}", i + 1);
-                    table.add(&name, 1, self.volume(inputs, to), |x| unit.forward(x));
-                }
+                let name_of = |i: usize, unit| {
+                    format!("{name}: unit {i} {}->{}", channels_in(unit), channels_out(unit))
+                };
+                table.add(&name_of(1, &block.conv1), 1, self.volume(from, 2 * to), |x| {
+                    block.conv1.forward_joined(x, skip.clone())
+                });
+                let own = self.volume(channels_in(&block.conv2), to);
+                table.add(&name_of(2, &block.conv2), 1, own, |x| block.conv2.forward(x));
             };
         level(table, "up0", &decoder.up0, 8 * c, 16);
         level(table, "up1", &decoder.up1, 4 * c, 8);

@@ -21,6 +21,7 @@ pub mod information;
 pub mod instance_norm;
 pub mod inverse;
 pub mod jacobian;
+pub mod join_conv3d;
 pub mod joint_histogram;
 pub mod label_dice;
 pub mod layer_norm;
@@ -58,6 +59,7 @@ pub use information::{Information, information_loss};
 pub use instance_norm::{InstanceNormOptions, instance_norm};
 pub use inverse::inverse;
 pub use jacobian::{jacobian, jacobian_penalty};
+pub use join_conv3d::join_conv3d;
 pub use joint_histogram::{
     HistogramMode, HistogramOptions, ParzenKernel, joint_histogram, weighted_joint_histogram,
 };

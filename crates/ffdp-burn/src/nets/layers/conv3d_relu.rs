@@ -3,7 +3,7 @@ use burn::tensor::Tensor;
 
 use super::conv3d::Conv3d;
 use super::initializer::WeightInit;
-use crate::ops::{InstanceNormOptions, Precision, instance_norm};
+use crate::ops::{InstanceNormOptions, Precision, instance_norm, join_conv3d};
 
 /// Convolution 3^3 without bias, then instance normalisation without affine parameters, then
 /// LeakyReLU with slope 0.01: the decoder's unit.
@@ -22,6 +22,13 @@ impl Conv3dRelu {
     /// Shapes: input `[N, C_in, D, H, W]`; output `[N, C_out, D, H, W]`.
     pub fn forward(&self, x: Tensor<5>) -> Tensor<5> {
         instance_norm(self.conv.forward(x), &InstanceNormOptions::default())
+    }
+
+    /// The unit of `x` at twice its resolution joined with `skip`. Shapes: x `[N, C, D, H, W]`, skip
+    /// `[N, C_in - C, 2D, 2H, 2W]`; output `[N, C_out, 2D, 2H, 2W]`.
+    pub fn forward_joined(&self, x: Tensor<5>, skip: Tensor<5>) -> Tensor<5> {
+        let y = join_conv3d(x, skip, self.conv.weight.val(), self.conv.precision);
+        instance_norm(y, &InstanceNormOptions::default())
     }
 }
 

@@ -5,7 +5,7 @@ use super::config::{HEAD_CHANNELS, Resolution, TransMorphConfig};
 use super::encoder::IMAGES;
 use crate::nets::layers::Conv3dRelu;
 use crate::nets::layers::initializer::WeightInit;
-use crate::ops::{Precision, mean_pool, upsample_x2_join};
+use crate::ops::{Precision, mean_pool};
 
 /// Upsamples by two, joins a skip connection and convolves twice.
 #[derive(Module, Debug)]
@@ -33,7 +33,7 @@ impl DecoderBlock {
     /// Shapes: x `[N, C_in, D, H, W]`, skip `[N, C_skip, 2D, 2H, 2W]`; output
     /// `[N, C_out, 2D, 2H, 2W]`.
     pub fn forward(&self, x: Tensor<5>, skip: Tensor<5>) -> Tensor<5> {
-        self.conv2.forward(self.conv1.forward(upsample_x2_join(x, skip)))
+        self.conv2.forward(self.conv1.forward_joined(x, skip))
     }
 }
 

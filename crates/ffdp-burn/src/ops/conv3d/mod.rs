@@ -117,7 +117,7 @@ fn burn_conv3d_to_weight<B: Backend>(
 }
 
 /// The weight that carries gradients back: mirrored in space, inputs and outputs exchanged.
-fn mirrored<B: Backend>(weight: FloatTensor<B>) -> FloatTensor<B> {
+pub(super) fn mirrored<B: Backend>(weight: FloatTensor<B>) -> FloatTensor<B> {
     B::float_swap_dims(B::float_flip(weight, &[2, 3, 4]), 0, 1)
 }
 
