@@ -4,7 +4,7 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use ffdp_burn::Result;
-use ffdp_burn::metrics::{jacobian, local_ncc};
+use ffdp_burn::metrics::{local_ncc, regularity};
 use serde::Serialize;
 
 use crate::data::{Dataset, Prepared};
@@ -92,7 +92,7 @@ fn score(
     let foreground: Vec<bool> = fixed.data.iter().map(|&value| value > 0.0).collect();
     let lncc =
         |moved: &[f32]| local_ncc(&fixed.data, moved, size, settings.window, Some(&foreground));
-    let report = jacobian(&prediction.displacement, size)?;
+    let report = regularity(&prediction.displacement, size)?;
     pictures::slices::draw(picture, pair, &prediction.moved, &prediction.displacement)?;
     Ok(PairScores {
         name: format!("{} to {}", pair.moving.name, pair.fixed.name),

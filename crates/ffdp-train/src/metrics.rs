@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use burn::tensor::{ExecutionError, TensorReadError};
+use burn::tensor::{Device, ExecutionError, TensorReadError};
 use burn::train::metric::state::{FormatOptions, NumericMetricState};
 use burn::train::metric::{
     Adaptor, ItemLazy, Metric, MetricAttributes, MetricMetadata, MetricName, Numeric,
@@ -24,7 +24,12 @@ pub struct Scores {
     pub folds_percent: f64,
     /// Deviation of the logarithm of det J.
     pub sd_log_jacobian: f64,
+    /// Seconds that the step waited for its images: read, prepared, copied to the device.
+    pub waited: f64,
+    /// Host memory, the most so far.
     pub peak_memory_mib: f64,
+    /// What the pools of the device hold, if it has any.
+    pub device_memory_mib: f64,
     pub started: Instant,
     pub finished: Instant,
 }
@@ -32,7 +37,14 @@ pub struct Scores {
 impl Scores {
     /// The numbers of a step whose terms (total, similarity, smoothness, overlap) were just
     /// read.
-    pub fn of_terms(started: Instant, [loss, similarity, smoothness, overlap]: [f64; 4]) -> Self {
+    pub fn of_terms(
+        started: Instant,
+        [loss, similarity, smoothness, overlap]: [f64; 4],
+        waited: f64,
+        device: &Device,
+    ) -> Self {
+        const MIB: f64 = (1 << 20) as f64;
+        let pools = device.memory_pool_usage();
         Self {
             loss,
             similarity,
@@ -41,22 +53,50 @@ impl Scores {
             dice: f64::NAN,
             folds_percent: f64::NAN,
             sd_log_jacobian: f64::NAN,
+            waited,
             peak_memory_mib: peak_memory_mib().unwrap_or(f64::NAN),
+            device_memory_mib: pools.map_or(f64::NAN, |pools| pools.bytes_reserved as f64 / MIB),
             started,
             finished: Instant::now(),
         }
     }
 }
 
-impl ItemLazy for Scores {
-    fn sync(self) -> Result<Self, ExecutionError> {
+/// What is left to measure on the host.
+type Rest = Box<dyn FnOnce(&mut Scores) + Send>;
+
+/// A step's numbers, perhaps with measurements that Burn's thread for metrics makes while the device
+/// computes the next step. They must not touch tensors: what the two threads record on a device at
+/// the same time would be fused in another way at every run.
+pub struct Measured {
+    scores: Scores,
+    rest: Option<Rest>,
+}
+
+impl Measured {
+    /// Nothing is left.
+    pub fn now(scores: Scores) -> Self {
+        Self { scores, rest: None }
+    }
+
+    /// `rest` adds its numbers later.
+    pub fn later(scores: Scores, rest: impl FnOnce(&mut Scores) + Send + 'static) -> Self {
+        Self { scores, rest: Some(Box::new(rest)) }
+    }
+}
+
+impl ItemLazy for Measured {
+    fn sync(mut self) -> Result<Self, ExecutionError> {
+        if let Some(rest) = self.rest.take() {
+            rest(&mut self.scores);
+        }
         Ok(self)
     }
 }
 
-impl Adaptor<Scores> for Scores {
+impl Adaptor<Scores> for Measured {
     fn adapt(&self) -> Scores {
-        *self
+        self.scores
     }
 }
 
@@ -106,6 +146,14 @@ impl Scalar {
 
     pub fn sd_log_jacobian() -> Self {
         Self::new("sd log j", |scores, _| scores.sd_log_jacobian)
+    }
+
+    pub fn waiting() -> Self {
+        Self::new("waiting", |scores, _| scores.waited).unit("s/step")
+    }
+
+    pub fn device_memory() -> Self {
+        Self::new("device memory", |scores, _| scores.device_memory_mib).unit("MiB")
     }
 
     pub fn peak_memory() -> Self {

@@ -9,12 +9,12 @@ use std::time::Instant;
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::train::{InferenceStep, TrainOutput, TrainStep};
-use ffdp_burn::metrics::jacobian;
+use ffdp_burn::metrics::regularity;
 use ffdp_burn::nets::Network;
 use ffdp_burn::{Error, Result};
 
 use crate::data::Item;
-use crate::metrics::Scores;
+use crate::metrics::{Measured, Scores};
 use crate::objective::{Objective, Predicted};
 use crate::pictures;
 
@@ -45,42 +45,46 @@ impl Registration {
 
 impl TrainStep for Registration {
     type Input = Item;
-    type Output = Scores;
+    type Output = Measured;
 
-    fn step(&self, item: Item) -> TrainOutput<Scores> {
+    fn step(&self, item: Item) -> TrainOutput<Measured> {
         let started = Instant::now();
-        let predicted = self.predict(item.moving.clone(), item.fixed.clone());
+        let predicted = self.predict(item.moving.image.clone(), item.fixed.image.clone());
+        let device = item.moving.image.device();
         let (terms, _) = self.objective.terms(&item, predicted);
         let gradients = terms.total.backward();
-        TrainOutput::new(self, gradients, Scores::of_terms(started, terms.read()))
+        let scores = Scores::of_terms(started, terms.read(), item.waited, &device);
+        TrainOutput::new(self, gradients, Measured::now(scores))
     }
 }
 
 impl InferenceStep for Registration {
     type Input = Item;
-    type Output = Scores;
+    type Output = Measured;
 
-    fn step(&self, item: Item) -> Scores {
+    fn step(&self, item: Item) -> Measured {
         let started = Instant::now();
-        let predicted = self.predict(item.moving.clone(), item.fixed.clone());
+        let predicted = self.predict(item.moving.image.clone(), item.fixed.image.clone());
         let (terms, moved) = self.objective.terms(&item, predicted.clone());
-        let mut scores = Scores::of_terms(started, terms.read());
+        let device = item.moving.image.device();
+        let scores = Scores::of_terms(started, terms.read(), item.waited, &device);
         let field = values(predicted.displacement);
-        // The field comes from the network on this very grid, so that only a defect of this
-        // program could make the sizes differ.
-        let report = jacobian(&field, item.pair.fixed.image.geometry.size)
-            .expect("the displacement lies on the image's grid");
-        scores.folds_percent = 100.0 * report.true_fold_fraction;
-        scores.sd_log_jacobian = report.sd_log;
-        let dice = self.objective.dice(&item.pair, &field).expect("labels lie on the same grid");
-        scores.dice = dice.map_or(f64::NAN, |dice| dice.mean());
-        if let Some(path) = &item.picture {
-            let drawn = pictures::slices::draw(path, &item.pair, &values(moved), &field);
-            if let Err(error) = drawn {
+        let moved = item.picture.is_some().then(|| values(moved));
+        let (objective, pair, picture) = (self.objective.clone(), item.pair, item.picture);
+        Measured::later(scores, move |scores| {
+            // The field comes from the network on this very grid, so that only a defect of this
+            // program could make the sizes differ.
+            let report = regularity(&field, pair.fixed.image.geometry.size)
+                .expect("the displacement lies on the image's grid");
+            scores.folds_percent = 100.0 * report.true_fold_fraction;
+            scores.sd_log_jacobian = report.sd_log;
+            let dice = objective.dice(&pair, &field).expect("labels lie on the same grid");
+            scores.dice = dice.map_or(f64::NAN, |dice| dice.mean());
+            let (Some(path), Some(moved)) = (picture, moved) else { return };
+            if let Err(error) = pictures::slices::draw(&path, &pair, &moved, &field) {
                 eprintln!("warning: {error}");
             }
-        }
-        scores
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 use ffdp_burn::Result;
 use ffdp_burn::baseline;
 use ffdp_burn::image::LabelMap;
@@ -65,10 +65,11 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Total, similarity, smoothness and overlap as numbers; waits for the device.
+    /// Total, similarity, smoothness and overlap as numbers; waits for the device, once.
     pub fn read(self) -> [f64; 4] {
-        let terms = [self.total, self.similarity, self.smoothness, self.overlap];
-        terms.map(|term| term.into_scalar::<f64>())
+        let terms = vec![self.total, self.similarity, self.smoothness, self.overlap];
+        let terms = Tensor::cat(terms, 0).try_into_vec_as::<f64>();
+        terms.expect("the device hands back four numbers").try_into().expect("four terms")
     }
 }
 
@@ -129,21 +130,22 @@ impl Operations {
     }
 
     /// One minus the mean soft Dice of the labels `ids`, `[1]`.
-    fn overlap(
-        &self,
-        [moving, fixed]: [&LabelMap; 2],
-        u: Tensor<5>,
-        ids: &[i32],
-        device: &Device,
-    ) -> Tensor<1> {
+    fn overlap(&self, item: &Item, maps: [&LabelMap; 2], u: Tensor<5>, ids: &[i32]) -> Tensor<1> {
+        let device = item.moving.image.device();
         match self {
             Self::Fused(_) => {
-                label_dice_loss(moving.to_tensor(device), fixed.to_tensor(device), u, ids)
+                let samples = [&item.moving, &item.fixed];
+                let [moving, fixed] = std::array::from_fn(|i| {
+                    let there = samples[i].labels.clone();
+                    there.unwrap_or_else(|| maps[i].to_tensor(&device))
+                });
+                label_dice_loss(moving, fixed, u, ids)
             }
             Self::Baseline { .. } => {
                 let channels =
-                    |map: &LabelMap| memberships(&map.data, map.geometry.dims(), ids, device);
-                soft_dice(baseline::warp(channels(moving), u), channels(fixed))
+                    |map: &LabelMap| memberships(&map.data, map.geometry.dims(), ids, &device);
+                let [moving, fixed] = maps.map(channels);
+                soft_dice(baseline::warp(moving, u), fixed)
             }
         }
     }
@@ -177,14 +179,13 @@ impl Objective {
     /// The terms of a step, and the moved image.
     pub fn terms(&self, item: &Item, predicted: Predicted) -> (Terms, Tensor<5>) {
         let Predicted { displacement, deformation } = predicted;
-        let moved = self.operations.warp(item.moving.clone(), displacement.clone());
-        let similarity = self.operations.similarity(moved.clone(), item.fixed.clone());
+        let moved = self.operations.warp(item.moving.image.clone(), displacement.clone());
+        let similarity = self.operations.similarity(moved.clone(), item.fixed.image.clone());
         let smoothness = self.operations.smoothness(deformation, self.regularizer);
         let mut total = similarity.clone() + smoothness.clone().mul_scalar(self.weight);
         let mut overlap = Tensor::zeros([1], &displacement.device());
         if let Some((maps, ids)) = self.labels(item) {
-            let device = item.moving.device();
-            overlap = self.operations.overlap(maps, displacement, &ids, &device);
+            overlap = self.operations.overlap(item, maps, displacement, &ids);
             total = total + overlap.clone().mul_scalar(self.dice_weight);
         }
         (Terms { total, similarity, smoothness, overlap }, moved)
@@ -195,12 +196,11 @@ impl Objective {
     fn labels<'a>(&self, item: &'a Item) -> Option<([&'a LabelMap; 2], Vec<i32>)> {
         let moving = item.pair.moving.labels.as_ref().filter(|_| self.dice_weight > 0.0)?;
         let fixed = item.pair.fixed.labels.as_ref()?;
-        let in_moving = moving.ids();
-        let wanted = |id: &i32| {
+        let wanted = |id: &&i32| {
             let evaluated = self.evaluated_labels.as_ref().is_none_or(|ids| ids.contains(id));
-            evaluated && in_moving.contains(id)
+            evaluated && item.pair.moving.ids.contains(id)
         };
-        let ids: Vec<i32> = fixed.ids().into_iter().filter(wanted).collect();
+        let ids: Vec<i32> = item.pair.fixed.ids.iter().filter(wanted).copied().collect();
         (!ids.is_empty()).then_some(([moving, fixed], ids))
     }
 
@@ -217,6 +217,6 @@ impl Objective {
             Some(ids) => dice_of(&fixed.data, &moved.data, ids),
             None => dice(&fixed.data, &moved.data),
         };
-        scores.map(|scores| Some(scores.counting_lost(&moving.ids())))
+        scores.map(|scores| Some(scores.counting_lost(&pair.moving.ids)))
     }
 }

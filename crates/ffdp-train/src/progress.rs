@@ -13,6 +13,10 @@ use burn::train::renderer::{
 /// Between two lines within an epoch.
 const QUIET: Duration = Duration::from_secs(15);
 
+/// What an epoch's line says of the training.
+const SHOWN: [&str; 7] =
+    ["loss", "similarity", "smoothness", "seconds", "waiting", "peak memory", "device memory"];
+
 /// Prints a line per epoch, and one every 15 seconds within an epoch.
 pub struct PlainLines {
     names: Vec<(MetricId, String)>,
@@ -65,7 +69,9 @@ fn show(values: &BTreeMap<String, f64>, names: &[&str]) -> String {
     let shown = names.iter().filter_map(|name| {
         let value = values.get(*name).filter(|value| !value.is_nan())?;
         Some(match *name {
-            "seconds" => format!("{value:.2} s/step"),
+            "seconds" => format!("{value:.3} s/step"),
+            "waiting" => format!("{value:.3} of it for images"),
+            "device memory" => format!("device {value:.0} MiB"),
             "folds" => format!("folds {value:.3} %"),
             "peak memory" => format!("{value:.0} MiB"),
             _ => format!("{name} {value:.4}"),
@@ -96,7 +102,7 @@ impl TrainingProgressLogger for PlainLines {
 
     fn update_split(&mut self, done: usize) {
         if self.last_line.elapsed() > QUIET && self.split == "train" {
-            let values = show(&self.train, &["loss", "seconds"]);
+            let values = show(&self.train, &["loss", "seconds", "waiting"]);
             let (epoch, epochs, items) = (self.epoch, self.epochs, self.items);
             eprintln!("epoch {epoch}/{epochs}  step {done}/{items}  {values}");
             self.last_line = Instant::now();
@@ -108,7 +114,7 @@ impl TrainingProgressLogger for PlainLines {
         eprintln!(
             "epoch {epoch}/{}  train: {}  validation: {}  {}",
             self.epochs,
-            show(&self.train, &["loss", "similarity", "smoothness", "seconds", "peak memory"]),
+            show(&self.train, &SHOWN),
             show(&self.valid, &["loss", "dice", "folds", "sd log j"]),
             self.remaining()
         );

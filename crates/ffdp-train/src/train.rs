@@ -36,7 +36,7 @@ pub struct Trained {
     /// That epoch, from 1.
     pub epoch: usize,
     seconds: f64,
-    /// Mean seconds of a step.
+    /// Median of the seconds of a step: the first one compiles kernels.
     pub seconds_per_step: f64,
     /// Steps in all.
     pub steps: usize,
@@ -109,18 +109,19 @@ pub fn train(run: &Run, dataset: &Dataset, device: &Device) -> Result<Trained> {
         eprintln!("training ended early: {reason}; continue it with --resume");
     }
     let records = journal::read(&journal_file)?;
-    let timed: Vec<f64> = records
+    let mut timed: Vec<f64> = records
         .iter()
         .filter(|record| record.get("kind").is_some_and(|kind| kind == "step"))
         .map(|record| journal::number(record, "seconds"))
         .filter(|seconds| seconds.is_finite())
         .collect();
+    timed.sort_by(f64::total_cmp);
     let epoch = checkpoint::best_weights(folder)?;
     Ok(Trained {
         model: checkpoint::load_weights(folder, epoch, result.model)?,
         epoch,
         seconds: started.elapsed().as_secs_f64(),
-        seconds_per_step: timed.iter().sum::<f64>() / timed.len() as f64,
+        seconds_per_step: timed.get(timed.len() / 2).copied().unwrap_or(f64::NAN),
         steps: timed.len(),
         parameters,
     })
@@ -136,7 +137,9 @@ fn measured(
         .metric_train_numeric(Scalar::similarity())
         .metric_train_numeric(Scalar::smoothness())
         .metric_train_numeric(SecondsPerStep::new())
+        .metric_train_numeric(Scalar::waiting())
         .metric_train_numeric(Scalar::peak_memory())
+        .metric_train_numeric(Scalar::device_memory())
         .metric_train_numeric(Scalar::learning_rate())
         .metric_valid_numeric(Scalar::loss())
         .metric_valid_numeric(Scalar::similarity())

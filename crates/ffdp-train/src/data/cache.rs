@@ -69,5 +69,5 @@ fn read(path: &Path, labels: Option<&Path>) -> Result<Sample> {
         Ok::<_, ffdp_burn::Error>(labels)
     });
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_string();
-    Ok(Sample { name, labels: labels.transpose()?, image })
+    Ok(Sample::new(name, image, labels.transpose()?))
 }

@@ -7,26 +7,29 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::DatasetError;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 
 use super::order::{self, Task};
 use super::prefetch::Queue;
-use super::{Dataset, Pair, Preparation, Prepared, Training};
+use super::{Dataset, OnDevice, Pair, Preparation, Prepared, Tensors, Training};
 use crate::settings::Settings;
 
-/// One step's input. Tensors are `[1, 1, D, H, W]`.
+/// One step's input.
 pub struct Item {
     /// The image that is deformed.
-    pub moving: Tensor<5>,
+    pub moving: Tensors,
     /// The image that stays.
-    pub fixed: Tensor<5>,
+    pub fixed: Tensors,
     /// Both on the host, with their labels.
     pub pair: Prepared,
     /// Where to draw the result, in validation.
     pub picture: Option<PathBuf>,
+    /// Seconds from the request to here: waiting for the threads that prepare, and copying.
+    pub waited: f64,
 }
 
 /// What a loader goes through.
@@ -44,6 +47,7 @@ pub struct Loader {
     preparation: Arc<Preparation>,
     threads: usize,
     device: Device,
+    on_device: Arc<OnDevice>,
     epoch: AtomicUsize,
     range: (usize, usize),
 }
@@ -78,22 +82,29 @@ impl Loader {
         device: &Device,
         range: (usize, usize),
     ) -> Self {
+        let trains_labels = settings.dice_weight > 0.0 && !settings.baseline;
+        let room_bytes = settings.cache_mib << 20;
         Self {
             order,
             preparation: dataset.preparation.clone(),
             threads: settings.workers,
             device: device.clone(),
+            on_device: Arc::new(OnDevice::new(device, trains_labels, room_bytes)),
             epoch: AtomicUsize::new(epoch),
             range,
         }
     }
 
     fn with(&self, device: &Device, range: (usize, usize)) -> Self {
+        let same = *device == self.device;
+        let on_device =
+            if same { self.on_device.clone() } else { Arc::new(self.on_device.on(device)) };
         Self {
             order: self.order.clone(),
             preparation: self.preparation.clone(),
             threads: self.threads,
             device: device.clone(),
+            on_device,
             epoch: AtomicUsize::new(self.epoch.load(Ordering::SeqCst)),
             range,
         }
@@ -126,7 +137,7 @@ impl DataLoader<Item> for Loader {
         };
         let tasks = self.tasks(epoch);
         let queue = Queue::start(&self.preparation, &tasks, self.threads);
-        Box::new(Iter { device: &self.device, queue, picture, done: 0, total: tasks.len() })
+        Box::new(Iter { on_device: &self.on_device, queue, picture, done: 0, total: tasks.len() })
     }
 
     fn num_items(&self) -> usize {
@@ -144,7 +155,7 @@ impl DataLoader<Item> for Loader {
 }
 
 struct Iter<'a> {
-    device: &'a Device,
+    on_device: &'a OnDevice,
     queue: Queue,
     picture: Option<PathBuf>,
     done: usize,
@@ -159,11 +170,13 @@ impl Iterator for Iter<'_> {
             return None;
         }
         self.done += 1;
+        let asked = Instant::now();
         let item = self.queue.next().map(|pair| Item {
-            moving: pair.moving.image.to_tensor(self.device),
-            fixed: pair.fixed.image.to_tensor(self.device),
+            moving: self.on_device.tensors(&pair.moving),
+            fixed: self.on_device.tensors(&pair.fixed),
             pair,
             picture: self.picture.take(),
+            waited: asked.elapsed().as_secs_f64(),
         });
         Some(item.map_err(DatasetError::new))
     }

@@ -3,7 +3,7 @@
 //! A [`Subject`] says where an image is, a [`Pair`] which two are registered, a
 //! [`Preparation`] brings both onto one grid when their turn comes. `pairs.rs` and `images.rs` read
 //! lists of files, `synthetic.rs` makes subjects; `loader.rs` decides the order and what is random,
-//! `prefetch.rs` prepares ahead.
+//! `prefetch.rs` prepares ahead, `on_device.rs` keeps what need not be copied to the device again.
 
 mod augment;
 mod cache;
@@ -11,35 +11,27 @@ mod csv;
 mod files;
 mod images;
 mod loader;
+mod on_device;
 mod order;
 mod pairs;
 mod prefetch;
 mod prepare;
+mod sample;
 mod synthetic;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ffdp_burn::image::{LabelMap, Volume};
 use ffdp_burn::{Error, Result};
 
 pub use augment::Draw;
 pub use cache::INTENSITY_PERCENTILES;
 pub use loader::{Item, Loader};
+pub use on_device::{OnDevice, Tensors};
 pub use prepare::{Preparation, image_on, placement};
+pub use sample::Sample;
 
 use crate::settings::Settings;
-
-/// An image in 0..1, perhaps with labels on its grid.
-#[derive(Clone, Debug)]
-pub struct Sample {
-    /// For people: the name of its file.
-    pub name: String,
-    /// Intensities in 0..1.
-    pub image: Volume,
-    /// Its labels.
-    pub labels: Option<LabelMap>,
-}
 
 /// Where an image is.
 #[derive(Clone, Debug)]

@@ -85,13 +85,13 @@ impl Preparation {
         if stays && draw.is_none() {
             return Ok(sample.clone());
         }
-        let Sample { name, image, labels } = &**sample;
+        let Sample { name, image, labels, .. } = &**sample;
         let mut moved = image_on(grid, image, &map, &self.device)?;
         if let Some(draw) = draw {
             draw.apply(&mut moved.data);
         }
         let labels = labels.as_ref().map(|labels| labels_on(grid, labels, &map, &self.device));
-        Ok(Arc::new(Sample { name: name.clone(), image: moved, labels: labels.transpose()? }))
+        Ok(Arc::new(Sample::new(name.clone(), moved, labels.transpose()?)))
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
         let image = labels.iter().map(|&label| label as f32).collect();
         let image = Volume::new(image, geometry.clone()).expect("as many values");
         let labels = LabelMap::new(labels, geometry).expect("as many labels");
-        let sample = Sample { name: "box".into(), image, labels: Some(labels) };
+        let sample = Sample::new("box".into(), image, Some(labels));
         Subject::Ready(Arc::new(sample))
     }
 

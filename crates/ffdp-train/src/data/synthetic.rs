@@ -25,7 +25,7 @@ pub fn generate(settings: &Settings) -> Result<Dataset> {
     let sample = |index: usize| -> Result<Subject> {
         let subject = subject(&phantom, first.wrapping_add(index as u64))?;
         let name = format!("subject-{index}");
-        let sample = Sample { name, image: subject.image, labels: Some(subject.labels) };
+        let sample = Sample::new(name, subject.image, Some(subject.labels));
         Ok(Subject::Ready(Arc::new(sample)))
     };
     // Held-out subjects come first, so that they are the same however many are trained on.
