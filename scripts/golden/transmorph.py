@@ -264,7 +264,8 @@ def golden(full):
     }
 
 
-torch.set_num_threads(8)
-result = {"torch": torch.__version__, "size_dhw": SIZE, "half": golden(False), "full": golden(True)}
-json.dump(result, sys.stdout)
-print()
+if __name__ == "__main__":
+    torch.set_num_threads(8)
+    result = {"torch": torch.__version__, "size_dhw": SIZE, "half": golden(False), "full": golden(True)}
+    json.dump(result, sys.stdout)
+    print()

@@ -1,5 +1,7 @@
 //! Whole runs on tiny images: repeatable, resumable, and refusing what they must.
 
+mod curves;
+
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -48,6 +50,7 @@ fn journal_of(out: &Path) -> Vec<Record> {
     let mut records = journal::read(&out.join("metrics.jsonl")).expect("the run wrote its journal");
     for record in &mut records {
         record.remove("seconds");
+        record.remove("waiting");
         record.remove("peak_memory");
     }
     records

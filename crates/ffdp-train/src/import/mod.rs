@@ -6,7 +6,7 @@
 
 mod keys;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod weights;
 
 use std::fs;

@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use ffdp_burn::nets::{Resolution, TransMorph, TransMorphConfig};
 use ffdp_burn::ops::warp;
 use safetensors::tensor::{Dtype, TensorView, serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::input::GridCompat;
 
@@ -34,7 +34,7 @@ fn crc32(text: &str) -> u32 {
 }
 
 /// The script's weights of a tensor.
-fn weights(name: &str, shape: &[usize]) -> Vec<f32> {
+pub(crate) fn weights(name: &str, shape: &[usize]) -> Vec<f32> {
     let count: usize = shape.iter().product();
     let change: Box<dyn Fn(f64) -> f64> = if name.contains("norm") && name.ends_with("weight") {
         Box::new(|v| 1.0 + 0.2 * v)
@@ -67,23 +67,23 @@ fn golden() -> Value {
     serde_json::from_str(include_str!("golden.json")).expect("the script wrote JSON")
 }
 
-fn floats(value: &Value) -> Vec<f32> {
+pub(crate) fn floats(value: &Value) -> Vec<f32> {
     let values = value.as_array().expect("a list").iter();
     values.map(|v| v.as_f64().expect("a number") as f32).collect()
 }
 
-fn size(golden: &Value) -> [usize; 3] {
+pub(crate) fn size(golden: &Value) -> [usize; 3] {
     [0, 1, 2].map(|i| golden["size_dhw"][i].as_u64().expect("a size") as usize)
 }
 
-/// The network of the script with its weights, through a file.
-fn imported(
-    golden: &Value,
+/// TransMorph-Tiny with the script's weights, through a file; without random draws.
+pub(crate) fn imported(
+    shapes: &Map<String, Value>,
+    size: [usize; 3],
     resolution: Resolution,
     leave_out: Option<&str>,
+    device: &Device,
 ) -> super::Result<TransMorph> {
-    let part = &golden[if resolution == Resolution::Full { "full" } else { "half" }];
-    let shapes = part["shapes"].as_object().expect("shapes by name");
     let mut bytes: HashMap<String, (Vec<usize>, Vec<u8>)> = HashMap::new();
     for (name, shape) in shapes.iter().filter(|(name, _)| leave_out != Some(name.as_str())) {
         let shape: Vec<usize> = shape
@@ -110,8 +110,13 @@ fn imported(
     let file = folder.path().join("weights.safetensors");
     let content = serialize(&views, None).expect("consistent");
     std::fs::write(&file, content).expect("writable");
-    let config = TransMorphConfig::tiny().with_resolution(resolution).for_size(size(golden));
-    super::load(&file, config.init(&Device::flex()))
+    let config = TransMorphConfig::tiny().with_resolution(resolution).for_size(size);
+    super::load(&file, config.with_drop_path(0.0).init(device))
+}
+
+/// The tensors of a network of the script.
+fn shapes<'a>(golden: &'a Value, name: &str) -> &'a Map<String, Value> {
+    golden[name]["shapes"].as_object().expect("shapes by name")
 }
 
 #[test]
@@ -121,7 +126,8 @@ fn imported_networks_predict_what_pytorch_predicts() {
     let count: usize = size.iter().product();
     let (moving, fixed) = (image(1, size), image(2, size));
     for (name, resolution) in [("half", Resolution::Half), ("full", Resolution::Full)] {
-        let network = imported(&golden, resolution, None).expect("all tensors are there");
+        let network = imported(shapes(&golden, name), size, resolution, None, &Device::flex());
+        let network = network.expect("all tensors are there");
         let flow = network.forward(moving.clone(), fixed.clone());
         let values: Vec<f32> = flow.clone().into_data().try_to_vec().expect("f32");
         let compare = |what: &str, expected: &Value, values: &[f32]| {
@@ -147,14 +153,16 @@ fn imported_networks_predict_what_pytorch_predicts() {
 #[test]
 fn what_does_not_fit_is_named() {
     let golden = golden();
+    let shapes = shapes(&golden, "half");
+    let import = |size, leave_out| {
+        let network = imported(shapes, size, Resolution::Half, leave_out, &Device::flex());
+        network.expect_err("it does not fit").to_string()
+    };
     let missing = "transformer.layers.2.blocks.3.attn.qkv.weight";
-    let error =
-        imported(&golden, Resolution::Half, Some(missing)).expect_err("a tensor is missing");
-    assert!(error.to_string().contains(missing), "{error}");
+    let error = import(size(&golden), Some(missing));
+    assert!(error.contains(missing), "{error}");
     // The half-resolution weights in a network of another window.
-    let mut other = golden.clone();
-    other["size_dhw"] = serde_json::json!([160, 192, 224]);
-    let error = imported(&other, Resolution::Half, None).expect_err("another window").to_string();
+    let error = import([160, 192, 224], None);
     assert!(
         error.contains("relative_position_bias_table must have the shape [1287, 2]"),
         "{error}"
