@@ -114,7 +114,8 @@ pub struct Settings {
     #[arg(long, default_value_t = 2)]
     pub workers: usize,
 
-    /// Memory for images that are kept once they are read, MiB
+    /// Memory for images that are kept once they are read, MiB: so much of the host, and as much of a
+    /// GPU for those that training does not change at random
     #[arg(long, default_value_t = 2048)]
     pub cache_mib: usize,
 
