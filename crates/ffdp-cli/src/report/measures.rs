@@ -279,11 +279,13 @@ impl Lengths {
         let square = |i: usize| (0..3).map(|c| f64::from(vectors_mm[c * count + i]).powi(2)).sum();
         let part = |part: usize| {
             let voxels = part * PART..count.min((part + 1) * PART);
-            voxels.map(square).map(f64::sqrt).fold((0.0, 0.0), |(sum, max), v| (sum + v, v.max(max)))
+            voxels
+                .map(square)
+                .map(f64::sqrt)
+                .fold((0.0, 0.0), |(sum, max), v| (sum + v, v.max(max)))
         };
         // Added in order: the same bits on any number of threads.
-        let parts: Vec<(f64, f64)> =
-            (0..count.div_ceil(PART)).into_par_iter().map(part).collect();
+        let parts: Vec<(f64, f64)> = (0..count.div_ceil(PART)).into_par_iter().map(part).collect();
         let sum: f64 = parts.iter().map(|(sum, _)| sum).sum();
         Self { mean: sum / count as f64, max: parts.iter().fold(0.0, |m, (_, max)| max.max(m)) }
     }

@@ -67,8 +67,9 @@ fn figure(
     caption: Markup,
 ) -> Outcome<Markup> {
     // Compressing takes the time.
-    let shown: Vec<_> =
-        (0..PLANES.len()).flat_map(|plane| views.iter().map(move |(view, _)| (plane, *view))).collect();
+    let shown: Vec<_> = (0..PLANES.len())
+        .flat_map(|plane| views.iter().map(move |(view, _)| (plane, *view)))
+        .collect();
     let urls = shown.par_iter().map(|&(plane, view)| pictures.get(plane, view).data_url());
     let mut urls = urls.collect::<Outcome<Vec<String>>>()?.into_iter();
     let mut rows = Vec::with_capacity(PLANES.len());

@@ -30,8 +30,10 @@ fn write_planes(folder: &Folder) -> [Volume; 2] {
 fn planes_are_registered_within_themselves_and_the_files_apply() {
     let folder = Folder::new();
     let [fixed, _] = write_planes(&folder);
-    let (names, levels) =
-        (["fixed_plane.nii.gz", "moving_plane.nii.gz"], ["--shrink", "2,1", "--iterations", "40,30"]);
+    let (names, levels) = (
+        ["fixed_plane.nii.gz", "moving_plane.nii.gz"],
+        ["--shrink", "2,1", "--iterations", "40,30"],
+    );
     // All stages, and the deformation alone.
     for (out, more) in [("all", &[][..]), ("aligned", &["--aligned"])] {
         let more = [&levels[..], more, &["--json", "-q"]].concat();
@@ -58,7 +60,8 @@ fn planes_are_registered_within_themselves_and_the_files_apply() {
         let moving = folder.path(names[1]);
         let apply = ["apply", "-i", &moving, "-t", &affine, "-t", &warp, "-o", &again];
         ffdp(&apply).succeeded();
-        let [expected, applied] = [path("warped.nii.gz"), again].map(|p| read_volume(p).expect("written"));
+        let [expected, applied] =
+            [path("warped.nii.gz"), again].map(|p| read_volume(p).expect("written"));
         let difference = relative_difference(&applied.data, &expected.data);
         // Displacements go through mm and f32 in the file.
         assert!(difference < 1e-4, "{out}: {difference}");
