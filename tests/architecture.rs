@@ -61,7 +61,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("synth", &["ops", "image", "error"]),
     // Files only: no kernel runs here.
     ("io", &["image", "error"]),
-    ("nets", &["transform", "ops", "image", "error"]),
+    ("nets", &["parallel", "transform", "ops", "image", "error"]),
     (
         "register",
         &["parallel", "losses", "transform", "metrics", "io", "synth", "ops", "image", "error"],

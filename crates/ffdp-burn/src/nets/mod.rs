@@ -4,7 +4,8 @@
 //!   (average pooling, stochastic depth, the convolution with its normalisation);
 //! - [`transmorph`]: TransMorph; read `transmorph/mod.rs` first;
 //! - [`voxelmorph`]: VoxelMorph, a U-Net; [`affine`]: a network that aligns before either;
-//! - [`network`]: the choice between them, as it is trained and saved.
+//! - [`network`]: the choice between them, as it is trained and saved;
+//! - `sharded.rs`: any of them on a mesh of devices.
 //!
 //! Tensors are `[N, C, D, H, W]`; displacements have components (x, y, z) in voxels of the fixed
 //! grid.
@@ -13,6 +14,9 @@ pub mod affine;
 pub mod layers;
 pub mod network;
 mod padding;
+mod sharded;
+#[cfg(test)]
+mod tests;
 pub mod transmorph;
 pub mod voxelmorph;
 

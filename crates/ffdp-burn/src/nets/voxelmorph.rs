@@ -15,6 +15,8 @@
 //! Source: Balakrishnan et al., "VoxelMorph: a learning framework for deformable medical image
 //! registration", IEEE TMI 38 (2019), arXiv 1809.05231; Dalca et al., arXiv 1903.03545 (integration).
 
+mod sharded;
+
 use burn::config::Config;
 use burn::module::Module;
 use burn::tensor::activation::leaky_relu;

@@ -49,6 +49,7 @@ pub use adam::{AdamOptions, AdamStep, MomentStorage, Moments, adam};
 pub use alignment::{AlignmentImages, AlignmentLoss, Outside, alignment};
 pub use amsgrad::{AmsGradMoments, AmsGradOptions, amsgrad};
 pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
+pub use conv3d::between::conv3d_between;
 pub use conv3d::{Precision, conv3d, conv3d_with};
 pub use deform::{
     DeformImages, DeformOptions, DeformState, Measure, Method, Optimizer, Penalties, Update, deform,
@@ -56,7 +57,7 @@ pub use deform::{
 pub use gaussian::{GaussianOptions, gaussian};
 pub use grid_sample::{Accumulation, GridSampleOptions, Interpolation, Padding, grid_sample, warp};
 pub use information::{Information, information_loss};
-pub use instance_norm::{InstanceNormOptions, instance_norm};
+pub use instance_norm::{InstanceNormOptions, instance_norm, instance_norm_in_parts};
 pub use inverse::inverse;
 pub use jacobian::{jacobian, jacobian_penalty};
 pub use join_conv3d::join_conv3d;

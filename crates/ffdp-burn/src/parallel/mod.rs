@@ -12,7 +12,10 @@
 //! sharded   a tensor for every shard         window      planes, wherever they lie, and back
 //! halo      shards with their surroundings   overlap     sums that count no voxel twice
 //! ring/     sampling of a sharded image      collective  small tensors over all shards
-//! transfer  tensors between devices  exchange    the same without a wait, in every iteration
+//! transfer  tensors between devices  travel      the same on the tape
+//! exchange  the same without a wait, in every iteration
+//! slabs/    activations of networks in parts, and their layers
+//! replicas  weights on every device, gradients in one sum
 //!
 //! smoothing, loss, reductions, adam, resample            sharded operations made of these
 //! greedy/   iterations of the greedy method  halves      those of SyN and of velocities
@@ -32,13 +35,16 @@ mod mesh;
 mod overlap;
 mod planner;
 mod reductions;
+mod replicas;
 mod resample;
 mod ring;
 mod sharded;
+mod slabs;
 mod smoothing;
 #[cfg(test)]
 mod tests;
 mod transfer;
+mod travel;
 mod window;
 
 pub use adam::{ShardedMoments, ShardedStep, adam};
@@ -53,6 +59,7 @@ pub use loss::loss;
 pub use mesh::Mesh;
 pub use planner::{DeviceMemory, GreedyProblem, OffloadPlan, Plan, plan, plan_offloaded};
 pub use reductions::{joint_histogram_votes, max_norm, min_max};
+pub use replicas::Replicas;
 pub use resample::{level, resample, resample_displacement};
 pub(crate) use ring::ReadSampler;
 pub use ring::{
@@ -61,5 +68,8 @@ pub use ring::{
 };
 pub use sharded::Sharded;
 pub(crate) use sharded::{join, narrow};
-pub use smoothing::{gaussian, jacobian, jacobian_penalty, total_variation};
+pub use slabs::{Cuts, Run, Slabs};
+pub use smoothing::{
+    bending_energy, diffusion, gaussian, jacobian, jacobian_penalty, total_variation,
+};
 pub(crate) use transfer::to_device;

@@ -4,6 +4,7 @@ use burn::Tensor;
 
 use super::overlap::sum_of_blocks;
 use super::sharded::Sharded;
+use crate::ops::regularity::{Roughness, roughness};
 use crate::ops::{self, GaussianOptions};
 
 /// [`ops::gaussian`](crate::ops::gaussian()) of a sharded image or field. The halo is the kernel's
@@ -44,6 +45,33 @@ pub fn jacobian_penalty(displacement: &Sharded, margin: f64) -> Tensor<1> {
 /// As the serial operation.
 pub fn total_variation(displacement: &Sharded, epsilon: f64) -> Tensor<1> {
     mean_of_blocks(displacement, |block| ops::total_variation(block, epsilon))
+}
+
+/// [`ops::diffusion`](crate::ops::diffusion()) of a sharded displacement, `[1]` on the device of the first
+/// shard. Differentiable.
+///
+/// # Panics
+/// As the serial operation.
+pub fn diffusion(displacement: &Sharded) -> Tensor<1> {
+    if let [whole] = displacement.shards() {
+        return ops::diffusion(whole.clone());
+    }
+    let size = displacement.layout().size();
+    let part = |[block]: [Tensor<5>; 1]| roughness(block, Roughness::DiffusionOf(size));
+    sum_of_blocks([displacement], DIFFERENCE, part)
+}
+
+/// [`ops::bending_energy`](crate::ops::bending_energy()) likewise. Differentiable.
+///
+/// # Panics
+/// As the serial operation.
+pub fn bending_energy(displacement: &Sharded) -> Tensor<1> {
+    if let [whole] = displacement.shards() {
+        return ops::bending_energy(whole.clone());
+    }
+    let size = displacement.layout().size();
+    let part = |[block]: [Tensor<5>; 1]| roughness(block, Roughness::BendingOf(size));
+    sum_of_blocks([displacement], DIFFERENCE, part)
 }
 
 /// A mean over the voxels, each of which looks one voxel around, from means of blocks.

@@ -9,12 +9,14 @@
 //! nothing to wait for.
 
 use burn::Tensor;
+use burn::backend::Dispatch;
 use burn::tensor::Device;
 
 use super::exchange::are_joined;
+use super::travel::TravelOps;
 
-/// The tensor on a device; itself where it is there already. Differentiable; its gradient travels by
-/// Burn's own means.
+/// The tensor on a device; itself where it is there already. Differentiable; between devices of one kind
+/// its gradient travels in the same way (`travel.rs`), otherwise by Burn's own means.
 pub(crate) fn to_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> Tensor<D> {
     let ends = [tensor.device().inner(), device.clone().inner()];
     if ends[0] == ends[1] {
@@ -25,6 +27,13 @@ pub(crate) fn to_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> T
     let line: Tensor<1> = tensor.reshape([dims.into_iter().product::<usize>()]);
     if !are_joined(&ends) {
         return line.to_device(device).reshape(dims);
+    }
+    if line.device().is_autodiff() {
+        let there = device.clone().inner().autodiff();
+        let place = Tensor::<1>::zeros([1], (&there, line.dtype()));
+        let (line, place) = (line.into_dispatch(), place.into_dispatch());
+        let arrived: Tensor<1> = Tensor::from_dispatch(<Dispatch as TravelOps>::travel(line, place));
+        return arrived.reshape(dims);
     }
     wait_for(device);
     let arrived = line.clone().to_device(device);

@@ -54,7 +54,11 @@ impl Conv3d {
 
     /// Shapes: input `[N, C_in, D, H, W]`; output `[N, C_out, D, H, W]`.
     pub fn forward(&self, x: Tensor<5>) -> Tensor<5> {
-        let y = conv3d_with(x, self.weight.val(), [1; 3], self.precision);
+        self.shifted(conv3d_with(x, self.weight.val(), [1; 3], self.precision))
+    }
+
+    /// What the convolution gives, plus the bias. Shapes: y `[N, C_out, D, H, W]`; output the same.
+    pub(crate) fn shifted(&self, y: Tensor<5>) -> Tensor<5> {
         let Some(bias) = &self.bias else { return y };
         // Spread over the rows first: the bias' gradient is then the sum of many short sums, which
         // fill a GPU, and not of three long ones.

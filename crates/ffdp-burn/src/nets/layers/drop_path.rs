@@ -1,5 +1,5 @@
 use burn::module::{Flag, Module, Param};
-use burn::tensor::{Distribution, Tensor};
+use burn::tensor::{Device, Distribution, Tensor};
 
 /// Stochastic depth: drops a whole residual branch, sample by sample, during training.
 ///
@@ -26,22 +26,32 @@ impl DropPath {
 
     /// Shapes: branch `[N, ...]`; output the same. One draw for each of the N samples.
     pub fn forward<const D: usize>(&self, branch: Tensor<D>) -> Tensor<D> {
-        let device = branch.device();
+        match self.factor(branch.dims()[0], &branch.device()) {
+            Some(factor) => branch * factor,
+            None => branch,
+        }
+    }
+
+    /// What the branch of each sample is multiplied by, `[N, 1, ..]`: a draw, or nothing where nothing is
+    /// dropped.
+    pub(crate) fn factor<const D: usize>(
+        &self,
+        samples: usize,
+        device: &Device,
+    ) -> Option<Tensor<D>> {
         if self.prob == 0.0 || !device.is_autodiff() || !self.training.is_enabled() {
-            return branch;
+            return None;
         }
         let keep = 1.0 - self.prob;
         let mut shape = [1; D];
-        shape[0] = branch.dims()[0];
-        let kept = Tensor::<D>::random(shape, Distribution::Bernoulli(keep), &device);
-        branch * (kept / keep)
+        shape[0] = samples;
+        Some(Tensor::<D>::random(shape, Distribution::Bernoulli(keep), device) / keep)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use burn::tensor::Device;
 
     fn per_sample(y: Tensor<3>) -> Vec<f32> {
         let [n, a, b] = y.dims();

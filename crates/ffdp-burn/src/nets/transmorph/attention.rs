@@ -36,6 +36,11 @@ impl WindowContext {
     pub fn new(windows: Windows, device: &Device) -> Self {
         Self { windows, regions: windows.regions(device) }
     }
+
+    /// `windows` that are a part of larger ones, with the regions they have there, `[windows, tokens]`.
+    pub(super) fn with_regions(windows: Windows, regions: Tensor<2>) -> Self {
+        Self { windows, regions }
+    }
 }
 
 impl WindowAttention {

@@ -24,6 +24,10 @@ impl FlowHead {
         Self { conv, resolution: config.resolution }
     }
 
+    pub(super) fn resolution(&self) -> Resolution {
+        self.resolution
+    }
+
     /// Shapes: features `[N, 16, ...]` on the full or on the half grid; output `[N, 3, D, H, W]`
     /// on the full grid, components (x, y, z).
     pub fn forward(&self, features: Tensor<5>) -> Tensor<5> {

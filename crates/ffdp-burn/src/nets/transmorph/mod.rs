@@ -36,6 +36,8 @@ mod decoder;
 mod encoder;
 mod head;
 mod patch;
+mod rolled;
+mod sharded;
 mod stage;
 #[cfg(test)]
 mod tests;

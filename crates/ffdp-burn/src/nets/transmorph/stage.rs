@@ -38,6 +38,10 @@ impl Stage {
         Self { blocks, downsample, window: plan.window }
     }
 
+    pub(super) fn window(&self) -> [usize; 3] {
+        self.window
+    }
+
     /// Shapes: tokens `[N, D, H, W, C]`; output the same.
     pub fn forward(&self, tokens: Tensor<5>) -> Tensor<5> {
         let [_, d, h, w, _] = tokens.dims();

@@ -18,6 +18,7 @@ use burn::tensor::{Shape, ops::ConvOptions};
 use serde::{Deserialize, Serialize};
 
 mod autodiff;
+pub mod between;
 #[cfg(feature = "cube")]
 mod cube;
 mod flex;

@@ -3,12 +3,15 @@
 //! Moments are merged by Chan's formula: a cube sums differences from a voxel of its own piece, then
 //! the means and variances of the pieces are put together. An offset of a channel costs no digits.
 
+use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
+use burn::tensor::Slice;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::part::InstanceNormPartOps;
 use super::{InstanceNormOps, InstanceNormOptions};
 use crate::ops::launch::{
     UNITS, address, assert_f32, buffer, empty, sum_in_tree, sum_over_cube, sum_rows,
@@ -85,7 +88,16 @@ fn moments_kernel<N: Size>(
     }
 }
 
-/// `means[row]` and `scales[row] = 1 / sqrt(v + eps)`, a cube a row.
+/// What [`merge_kernel`] writes behind the means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Second {
+    /// `1 / sqrt(v + eps)`.
+    Scale,
+    /// `v`.
+    Variance,
+}
+
+/// `means[row]` and `scales[row] = 1 / sqrt(v + eps)` or the variance itself, a cube a row.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn merge_kernel(
     moments: &[f32],
@@ -94,6 +106,7 @@ fn merge_kernel(
     plan: Plan,
     pieces: u32,
     epsilon: f32,
+    #[comptime] second: Second,
 ) {
     let row = own_row();
     if row >= plan.rows {
@@ -121,7 +134,10 @@ fn merge_kernel(
     let variance = sum_over_cube(sum);
     if UNIT_POS == 0 {
         means[row as usize] = mean;
-        scales[row as usize] = 1.0f32 / (variance + epsilon).sqrt();
+        scales[row as usize] = match comptime!(second) {
+            Second::Scale => 1.0f32 / (variance + epsilon).sqrt(),
+            Second::Variance => variance,
+        };
     }
 }
 
@@ -271,13 +287,11 @@ impl Grid {
     }
 }
 
-fn forward(x: CubeTensor, o: InstanceNormOptions) -> (CubeTensor, CubeTensor) {
-    let x = into_contiguous(x);
-    let grid = Grid::of(&x);
-    let moments = empty(&x, [2 * grid.rows * grid.pieces]);
-    let (means, scales) = (empty(&x, [grid.rows]), empty(&x, [grid.rows]));
-    let y = empty(&x, x.meta.shape().clone());
-    let (client, dim, width) = (&x.client, CubeDim::new_1d(UNITS), address(&[&x, &moments]));
+/// Means and scales (or variances) of all rows.
+fn merged(x: &CubeTensor, grid: &Grid, epsilon: f64, second: Second) -> [CubeTensor; 2] {
+    let moments = empty(x, [2 * grid.rows * grid.pieces]);
+    let pair = [empty(x, [grid.rows]), empty(x, [grid.rows])];
+    let (client, dim, width) = (&x.client, CubeDim::new_1d(UNITS), address(&[x, &moments]));
     unsafe {
         moments_kernel::launch_unchecked(
             client,
@@ -285,7 +299,7 @@ fn forward(x: CubeTensor, o: InstanceNormOptions) -> (CubeTensor, CubeTensor) {
             dim,
             width,
             grid.lanes,
-            buffer(&x),
+            buffer(x),
             buffer(&moments),
             grid.plan(),
             grid.lanes as u32,
@@ -296,28 +310,102 @@ fn forward(x: CubeTensor, o: InstanceNormOptions) -> (CubeTensor, CubeTensor) {
             dim,
             width,
             buffer(&moments),
-            buffer(&means),
-            buffer(&scales),
+            buffer(&pair[0]),
+            buffer(&pair[1]),
             grid.plan(),
             grid.pieces as u32,
-            o.epsilon as f32,
+            epsilon as f32,
+            second,
         );
+    }
+    pair
+}
+
+fn applied(
+    x: &CubeTensor,
+    grid: &Grid,
+    [means, scales]: [&CubeTensor; 2],
+    o: InstanceNormOptions,
+) -> CubeTensor {
+    let y = empty(x, x.meta.shape().clone());
+    unsafe {
         apply_kernel::launch_unchecked(
-            client,
+            &x.client,
             grid.cubes(grid.pieces),
-            dim,
-            width,
+            CubeDim::new_1d(UNITS),
+            address(&[x]),
             grid.lanes,
-            buffer(&x),
-            buffer(&means),
-            buffer(&scales),
+            buffer(x),
+            buffer(means),
+            buffer(scales),
             buffer(&y),
             grid.plan(),
             o.slope as f32,
             grid.lanes as u32,
         );
     }
-    (y, scales)
+    y
+}
+
+fn forward(x: CubeTensor, o: InstanceNormOptions) -> (CubeTensor, CubeTensor) {
+    let x = into_contiguous(x);
+    let grid = Grid::of(&x);
+    let [means, scales] = merged(&x, &grid, o.epsilon, Second::Scale);
+    (applied(&x, &grid, [&means, &scales], o), scales)
+}
+
+/// The sums of `h` and of `h n` of all rows, times `factor`, `[2 rows]`.
+fn summed(
+    [y, grad]: [&CubeTensor; 2],
+    grid: &Grid,
+    o: InstanceNormOptions,
+    factor: f32,
+) -> CubeTensor {
+    let sums = empty(y, [2 * grid.rows * grid.pieces]);
+    unsafe {
+        products_kernel::launch_unchecked(
+            &y.client,
+            grid.cubes(grid.pieces),
+            CubeDim::new_1d(UNITS),
+            address(&[y, &sums]),
+            grid.lanes,
+            buffer(y),
+            buffer(grad),
+            buffer(&sums),
+            grid.plan(),
+            o.slope as f32,
+            grid.lanes as u32,
+        );
+    }
+    sum_rows(&sums, 2 * grid.rows, grid.pieces, factor)
+}
+
+fn finished(
+    [y, grad]: [&CubeTensor; 2],
+    grid: &Grid,
+    [scales, means]: [&CubeTensor; 2],
+    o: InstanceNormOptions,
+) -> CubeTensor {
+    let to_x = empty(y, y.meta.shape().clone());
+    unsafe {
+        backward_kernel::launch_unchecked(
+            &y.client,
+            grid.cubes(grid.pieces),
+            CubeDim::new_1d(UNITS),
+            address(&[y]),
+            grid.lanes,
+            buffer(y),
+            buffer(grad),
+            buffer(scales),
+            buffer(means),
+            buffer(&to_x),
+            grid.plan(),
+            o.slope as f32,
+            (1.0 / o.slope) as f32,
+            grid.lanes as u32,
+        );
+    }
+    to_x
 }
 
 fn backward(
@@ -328,45 +416,63 @@ fn backward(
 ) -> CubeTensor {
     let (y, grad) = (into_contiguous(y), into_contiguous(grad));
     let grid = Grid::of(&y);
-    let sums = empty(&y, [2 * grid.rows * grid.pieces]);
-    let to_x = empty(&y, y.meta.shape().clone());
-    let (client, dim, width) = (&y.client, CubeDim::new_1d(UNITS), address(&[&y, &sums]));
-    unsafe {
-        products_kernel::launch_unchecked(
-            client,
-            grid.cubes(grid.pieces),
-            dim,
-            width,
-            grid.lanes,
-            buffer(&y),
-            buffer(&grad),
-            buffer(&sums),
-            grid.plan(),
-            o.slope as f32,
-            grid.lanes as u32,
-        );
+    let means = summed([&y, &grad], &grid, o, 1.0 / (grid.len * grid.lanes) as f32);
+    finished([&y, &grad], &grid, [&scales, &means], o)
+}
+
+/// Row 0 or 1 of `[2, rows]`, as a tensor of its own.
+fn row(pair: &CubeTensor, index: usize) -> CubeTensor {
+    let slices = [Slice::from(index..index + 1), Slice::from(..)];
+    into_contiguous(CubeBackend::float_slice(pair.clone(), &slices))
+}
+
+/// A contiguous tensor seen in another shape.
+fn shaped(x: CubeTensor, shape: [usize; 2]) -> CubeTensor {
+    CubeTensor::new_contiguous(x.client, x.device, shape.into(), x.handle, x.dtype)
+}
+
+impl InstanceNormPartOps for CubeBackend {
+    fn instance_moments_3d(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        assert_f32("instance_norm", &[&x]);
+        let x = into_contiguous(x);
+        let grid = Grid::of(&x);
+        let pair = merged(&x, &grid, 0.0, Second::Variance);
+        let rows = pair.map(|row| shaped(row, [1, grid.rows]));
+        into_contiguous(CubeBackend::float_cat(rows.to_vec(), 0))
     }
-    let mean = 1.0 / (grid.len * grid.lanes) as f32;
-    let means = sum_rows(&sums, 2 * grid.rows, grid.pieces, mean);
-    unsafe {
-        backward_kernel::launch_unchecked(
-            client,
-            grid.cubes(grid.pieces),
-            dim,
-            width,
-            grid.lanes,
-            buffer(&y),
-            buffer(&grad),
-            buffer(&scales),
-            buffer(&means),
-            buffer(&to_x),
-            grid.plan(),
-            o.slope as f32,
-            (1.0 / o.slope) as f32,
-            grid.lanes as u32,
-        );
+
+    fn instance_apply_3d(
+        x: FloatTensor<Self>,
+        scaling: FloatTensor<Self>,
+        options: InstanceNormOptions,
+    ) -> FloatTensor<Self> {
+        assert_f32("instance_norm", &[&x, &scaling]);
+        let x = into_contiguous(x);
+        applied(&x, &Grid::of(&x), [&row(&scaling, 0), &row(&scaling, 1)], options)
     }
-    to_x
+
+    fn instance_sums_3d(
+        y: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        options: InstanceNormOptions,
+    ) -> FloatTensor<Self> {
+        assert_f32("instance_norm", &[&y, &grad]);
+        let (y, grad) = (into_contiguous(y), into_contiguous(grad));
+        let grid = Grid::of(&y);
+        shaped(summed([&y, &grad], &grid, options, 1.0), [2, grid.rows])
+    }
+
+    fn instance_finish_3d(
+        y: FloatTensor<Self>,
+        scaling: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        means: FloatTensor<Self>,
+        options: InstanceNormOptions,
+    ) -> FloatTensor<Self> {
+        assert_f32("instance_norm", &[&y, &scaling, &grad, &means]);
+        let (y, grad, means) = (into_contiguous(y), into_contiguous(grad), into_contiguous(means));
+        finished([&y, &grad], &Grid::of(&y), [&row(&scaling, 1), &means], options)
+    }
 }
 
 impl InstanceNormOps for CubeBackend {

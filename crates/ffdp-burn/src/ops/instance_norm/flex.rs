@@ -5,6 +5,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use rayon::prelude::*;
 
+use super::part::InstanceNormPartOps;
 use super::{InstanceNormOps, InstanceNormOptions};
 use crate::ops::real::{Real, by_dtype, elements, tensor};
 
@@ -84,5 +85,111 @@ impl InstanceNormOps for Flex {
     ) -> FloatTensor<Self> {
         let (y, scales, grad) = (y.to_contiguous(), scales.to_contiguous(), grad.to_contiguous());
         by_dtype!("instance_norm", y.dtype(), backward(&y, &scales, &grad, options))
+    }
+}
+
+/// Means, then variances, `[2, rows]`.
+fn moments<T: Real>(x: &FlexTensor) -> FlexTensor {
+    let shape = x.layout().shape();
+    let rows = shape[0] * shape[1];
+    let values = elements::<T>(x);
+    let mut moments = vec![T::default(); 2 * rows];
+    for (row, x) in values.chunks(values.len() / rows).enumerate() {
+        let m = mean(x, x, |x, _| x);
+        moments[row] = T::of(m);
+        moments[rows + row] = T::of(mean(x, x, |x, _| (x - m).powi(2)));
+    }
+    tensor(moments, [2, rows])
+}
+
+fn apply<T: Real>(x: &FlexTensor, scaling: &FlexTensor, o: InstanceNormOptions) -> FlexTensor {
+    let (values, scaling) = (elements::<T>(x), elements::<T>(scaling));
+    let (means, scales) = scaling.split_at(scaling.len() / 2);
+    let mut y = vec![T::default(); values.len()];
+    let voxels = values.len() / means.len();
+    let channels = values.chunks(voxels).zip(y.chunks_mut(voxels));
+    for ((x, y), (m, scale)) in channels.zip(means.iter().zip(scales)) {
+        y.par_iter_mut().zip(x).for_each(|(y, x)| {
+            let n = (x.wide() - m.wide()) * scale.wide();
+            *y = T::of(if n > 0.0 { n } else { o.slope * n });
+        });
+    }
+    tensor(y, x.layout().shape().clone())
+}
+
+/// The sums of `h`, then those of `h n`, `[2, rows]`.
+fn sums<T: Real>(y: &FlexTensor, grad: &FlexTensor, o: InstanceNormOptions) -> FlexTensor {
+    let shape = y.layout().shape();
+    let rows = shape[0] * shape[1];
+    let (values, grads) = (elements::<T>(y), elements::<T>(grad));
+    let voxels = values.len() / rows;
+    let gain = |y: f64| if y > 0.0 { 1.0 } else { o.slope };
+    let mut sums = vec![T::default(); 2 * rows];
+    for (row, (y, grad)) in values.chunks(voxels).zip(grads.chunks(voxels)).enumerate() {
+        sums[row] = T::of(voxels as f64 * mean(y, grad, |y, g| g * gain(y)));
+        sums[rows + row] = T::of(voxels as f64 * mean(y, grad, |y, g| g * y));
+    }
+    tensor(sums, [2, rows])
+}
+
+fn finish<T: Real>(
+    y: &FlexTensor,
+    scaling: &FlexTensor,
+    grad: &FlexTensor,
+    means: &FlexTensor,
+    o: InstanceNormOptions,
+) -> FlexTensor {
+    let (values, grads) = (elements::<T>(y), elements::<T>(grad));
+    let (scaling, means) = (elements::<T>(scaling), elements::<T>(means));
+    let rows = means.len() / 2;
+    let voxels = values.len() / rows;
+    let mut to_x = vec![T::default(); values.len()];
+    let channels = values.chunks(voxels).zip(grads.chunks(voxels));
+    for (row, ((y, grad), to_x)) in channels.zip(to_x.chunks_mut(voxels)).enumerate() {
+        let scale = scaling[rows + row].wide();
+        let (mean_h, mean_hn) = (means[row].wide(), means[rows + row].wide());
+        to_x.par_iter_mut().zip(y.par_iter().zip(grad)).for_each(|(to_x, (y, g))| {
+            let (y, g) = (y.wide(), g.wide());
+            let gain = if y > 0.0 { 1.0 } else { o.slope };
+            *to_x = T::of(scale * (g * gain - mean_h - y / gain * mean_hn));
+        });
+    }
+    tensor(to_x, y.layout().shape().clone())
+}
+
+impl InstanceNormPartOps for Flex {
+    fn instance_moments_3d(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        let x = x.to_contiguous();
+        by_dtype!("instance_norm", x.dtype(), moments(&x))
+    }
+
+    fn instance_apply_3d(
+        x: FloatTensor<Self>,
+        scaling: FloatTensor<Self>,
+        options: InstanceNormOptions,
+    ) -> FloatTensor<Self> {
+        let (x, scaling) = (x.to_contiguous(), scaling.to_contiguous());
+        by_dtype!("instance_norm", x.dtype(), apply(&x, &scaling, options))
+    }
+
+    fn instance_sums_3d(
+        y: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        options: InstanceNormOptions,
+    ) -> FloatTensor<Self> {
+        let (y, grad) = (y.to_contiguous(), grad.to_contiguous());
+        by_dtype!("instance_norm", y.dtype(), sums(&y, &grad, options))
+    }
+
+    fn instance_finish_3d(
+        y: FloatTensor<Self>,
+        scaling: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        means: FloatTensor<Self>,
+        options: InstanceNormOptions,
+    ) -> FloatTensor<Self> {
+        let (y, grad) = (y.to_contiguous(), grad.to_contiguous());
+        let (scaling, means) = (scaling.to_contiguous(), means.to_contiguous());
+        by_dtype!("instance_norm", y.dtype(), finish(&y, &scaling, &grad, &means, options))
     }
 }

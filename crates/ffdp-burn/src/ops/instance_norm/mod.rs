@@ -20,8 +20,11 @@ mod autodiff;
 #[cfg(feature = "cube")]
 mod cube;
 mod flex;
+pub mod part;
 #[cfg(test)]
 mod tests;
+
+pub use part::instance_norm_in_parts;
 
 /// Options of [`instance_norm`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,6 +39,19 @@ pub struct InstanceNormOptions {
 impl Default for InstanceNormOptions {
     fn default() -> Self {
         Self { epsilon: 1e-5, slope: 0.01 }
+    }
+}
+
+impl InstanceNormOptions {
+    fn assert_sound(&self, x: &Tensor<5>) {
+        let Self { epsilon, slope } = *self;
+        assert!(
+            epsilon >= 0.0 && epsilon.is_finite(),
+            "instance_norm: epsilon must be finite and not negative, got {epsilon}"
+        );
+        assert!(slope > 0.0 && slope <= 1.0, "instance_norm: slope must be in (0, 1], got {slope}");
+        let shape = x.dims();
+        assert!(!shape.contains(&0), "instance_norm: {shape:?} has no voxels to normalise");
     }
 }
 
@@ -81,14 +97,7 @@ fn specs(x: &TensorSpec, _options: &InstanceNormOptions) -> (TensorSpec, TensorS
 /// # Panics
 /// If `epsilon` is negative or not finite, `slope` is not in (0, 1], or a volume is empty.
 pub fn instance_norm(x: Tensor<5>, options: &InstanceNormOptions) -> Tensor<5> {
-    let InstanceNormOptions { epsilon, slope } = *options;
-    assert!(
-        epsilon >= 0.0 && epsilon.is_finite(),
-        "instance_norm: epsilon must be finite and not negative, got {epsilon}"
-    );
-    assert!(slope > 0.0 && slope <= 1.0, "instance_norm: slope must be in (0, 1], got {slope}");
-    let shape = x.dims();
-    assert!(!shape.contains(&0), "instance_norm: {shape:?} has no voxels to normalise");
+    options.assert_sound(&x);
     Tensor::from_dispatch(<Dispatch as InstanceNormOps>::instance_norm_3d(
         x.into_dispatch(),
         *options,

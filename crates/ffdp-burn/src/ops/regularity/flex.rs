@@ -42,10 +42,10 @@ impl Roughness {
     fn differences(self, weights: &Weights) -> Vec<Difference> {
         let Weights { along, across } = *weights;
         match self {
-            Self::Diffusion | Self::TotalVariation { .. } => {
+            Self::Diffusion | Self::DiffusionOf(_) | Self::TotalVariation { .. } => {
                 (0..3).map(|axis| first(axis, along[axis])).collect()
             }
-            Self::Bending => {
+            Self::Bending | Self::BendingOf(_) => {
                 let straight = (0..3).map(|axis| second(axis, along[axis]));
                 let pairs = [[0, 1], [0, 2], [1, 2]].into_iter().zip(across);
                 straight.chain(pairs.map(|(pair, weight)| mixed(pair, weight))).collect()

@@ -36,6 +36,10 @@ pub enum Roughness {
     Diffusion,
     /// Second differences, squared (Rueckert et al. 1999).
     Bending,
+    /// What a part adds to [`Roughness::Diffusion`] of a whole of this size (D, H, W).
+    DiffusionOf([usize; 3]),
+    /// What a part adds to [`Roughness::Bending`] of a whole of this size (D, H, W).
+    BendingOf([usize; 3]),
     /// First differences, by their length over all axes and components.
     TotalVariation {
         /// `eps` in voxels: below it the energy is a square, above it a length.
@@ -63,7 +67,10 @@ impl Roughness {
             let count = values * left.iter().product::<usize>();
             if count == 0 { 0.0 } else { 1.0 / count as f64 }
         };
+        let of = |[d, h, w]: [usize; 3]| Shape::from([shape[0], 3, d, h, w]);
         match self {
+            Self::DiffusionOf(size) => Self::Diffusion.weights(&of(size)),
+            Self::BendingOf(size) => Self::Bending.weights(&of(size)),
             Self::Diffusion => {
                 let along = [[1, 0, 0], [0, 1, 0], [0, 0, 1]].map(|less| mean(less) / 3.0);
                 Weights { along, across: [0.0; 3] }
@@ -138,7 +145,7 @@ pub fn total_variation(displacement: Tensor<5>, epsilon: f64) -> Tensor<1> {
     roughness(displacement, Roughness::TotalVariation { epsilon })
 }
 
-fn roughness(displacement: Tensor<5>, roughness: Roughness) -> Tensor<1> {
+pub(crate) fn roughness(displacement: Tensor<5>, roughness: Roughness) -> Tensor<1> {
     let dims = displacement.dims();
     assert!(dims[1] == 3, "regularity: the displacement must be [N, 3, D, H, W], got {dims:?}");
     let field = displacement.into_dispatch();

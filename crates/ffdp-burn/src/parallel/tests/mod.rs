@@ -11,6 +11,7 @@ mod levels;
 mod losses;
 mod planning;
 mod ring;
+mod slabs;
 mod smoothing;
 
 use burn::tensor::{DType, Device, Tensor};

@@ -81,8 +81,8 @@ impl Call {
 
     fn kind(&self) -> Kind {
         match self.roughness {
-            Roughness::Diffusion => Kind::Diffusion,
-            Roughness::Bending => Kind::Bending,
+            Roughness::Diffusion | Roughness::DiffusionOf(_) => Kind::Diffusion,
+            Roughness::Bending | Roughness::BendingOf(_) => Kind::Bending,
             Roughness::TotalVariation { .. } => Kind::TotalVariation,
         }
     }

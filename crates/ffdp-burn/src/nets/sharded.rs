@@ -1,0 +1,150 @@
+//! Networks on a mesh: every device holds a part of the images and of all activations, and all weights.
+//!
+//! ```text
+//! images in parts ─ layers on parts (parallel/slabs) ─ displacement in parts ─ warp, loss (parallel)
+//! weights on every device ────────┘        gradients of the weights: one sum over the devices
+//! ```
+//! The forward passes (`transmorph/sharded.rs`, `voxelmorph/sharded.rs`) are those of the whole networks,
+//! layer by layer, with the modules' own functions on what each device has. All of it is on one tape, also
+//! what travels: `loss.backward()` gives the gradients of everything. A mesh of one runs the serial network.
+//!
+//! A device's memory for `K` devices is that of the whole for its part of the planes, plus the planes around
+//! it: the inputs of convolutions on joined skips are kept with up to two planes more on either side,
+//! others with one (`ops/conv3d/between.rs`), and the weights with their optimiser, which do not shrink.
+
+use std::ops::Range;
+
+use burn::tensor::Tensor;
+
+use super::layers::Conv3d;
+use super::network::{Deformation, Network};
+use super::{TransMorph, VoxelMorph};
+use crate::parallel::{Cuts, Layout, Replicas, Run, Sharded, Slabs, exp, narrow};
+use crate::{Error, Result};
+
+impl Network {
+    /// [`Network::forward`] of images in parts: the displacement, cut like them. `networks` has a copy for
+    /// each of their devices. Differentiable.
+    ///
+    /// # Errors
+    /// A network that aligns first, which is not shared among devices; and [`Error::Device`] when a velocity
+    /// that is integrated cannot be read.
+    ///
+    /// # Panics
+    /// If the images are cut differently, have more than one channel, or lie on other devices.
+    pub fn forward_sharded(
+        networks: &Replicas<Self>,
+        moving: &Sharded,
+        fixed: &Sharded,
+    ) -> Result<Sharded> {
+        let copies: Vec<&Self> = (0..moving.layout().count()).map(|k| networks.at(k)).collect();
+        if copies[0].alignment.is_some() {
+            return Err(Error::invalid(
+                "a network that aligns first cannot be shared among devices",
+                "affine alignment",
+                "train without it, or on one device",
+            ));
+        }
+        match &copies[0].deformation {
+            Deformation::TransMorph(_) => {
+                let each = each(&copies, |network| match &network.deformation {
+                    Deformation::TransMorph(network) => network,
+                    Deformation::VoxelMorph(_) => unreachable!("copies of one network"),
+                });
+                TransMorph::forward_sharded(&each, moving, fixed)
+            }
+            Deformation::VoxelMorph(_) => {
+                let each = each(&copies, |network| match &network.deformation {
+                    Deformation::VoxelMorph(network) => network,
+                    Deformation::TransMorph(_) => unreachable!("copies of one network"),
+                });
+                VoxelMorph::forward_sharded(&each, moving, fixed)
+            }
+        }
+    }
+}
+
+/// A part of the network of every place.
+pub(super) fn each<'a, A, B>(of: &[&'a A], part: impl Fn(&'a A) -> &'a B) -> Vec<&'a B> {
+    of.iter().map(|network| part(network)).collect()
+}
+
+/// The layer at every place.
+pub(super) fn conv3d(x: &Slabs, layers: &[&Conv3d]) -> Slabs {
+    let y = x.conv3d(|k| layers[k].weight.val(), layers[0].precision);
+    match &layers[0].bias {
+        Some(_) => y.map(|k, y| layers[k].shifted(y)),
+        None => y,
+    }
+}
+
+/// The layer on what each place puts together itself: `input(place, planes)` gives what the layer looks at
+/// for these planes of the result, and the first of them in what it makes of that.
+pub(super) fn conv3d_of(
+    (cuts, like): (&Cuts, &Slabs),
+    layers: &[&Conv3d],
+    input: impl Fn(usize, &Range<usize>) -> (Tensor<5>, usize),
+) -> Slabs {
+    like.through(cuts, |k, planes| {
+        let (joined, first) = input(k, &planes);
+        narrow(layers[k].forward(joined), like.dim(), first..first + planes.len())
+    })
+}
+
+/// Both images as two channels, zeros appended until every extent is a multiple of `multiple`; cut anew,
+/// between multiples of `unit`.
+///
+/// # Panics
+/// If the images are cut differently or have more than one channel; `network` is named.
+pub(super) fn padded_pair(
+    network: &str,
+    moving: &Sharded,
+    fixed: &Sharded,
+    (multiple, unit): (usize, usize),
+) -> Slabs {
+    let (layout, dims) = (moving.layout(), moving.dims());
+    assert!(
+        layout == fixed.layout() && dims == fixed.dims() && dims[1] == 1,
+        "{network}: moving and fixed must both be [N, 1, D, H, W] and cut alike, got {dims:?} {layout:?} \
+         and {:?} {:?}",
+        fixed.dims(),
+        fixed.layout()
+    );
+    let (dim, extent) = (layout.axis().dim(), layout.extent());
+    let padded = extent.next_multiple_of(multiple);
+    let cuts = Cuts::balanced(padded, unit, layout.count());
+    let [moving, fixed] = [moving, fixed].map(Slabs::of);
+    Slabs::build((&cuts, moving.mesh()), dim, |k, planes| {
+        let inside = planes.start.min(extent)..planes.end.min(extent);
+        let runs = [Run::Zeros(planes.len() - inside.len()), Run::Planes(inside)];
+        let [zeros, inside] = runs;
+        let pick = |image: &Slabs| image.pick([inside.clone(), zeros.clone()], k);
+        let pair = Tensor::cat(vec![pick(&moving), pick(&fixed)], 1);
+        let missing = |axis: usize| match axis {
+            _ if axis < 2 || axis == dim => 0,
+            _ => dims[axis].next_multiple_of(multiple) - dims[axis],
+        };
+        super::layers::append_zeros(pair, std::array::from_fn(missing))
+    })
+}
+
+/// A flow without the voxels that were appended, cut as `layout` says.
+pub(super) fn cropped(flow: &Slabs, layout: &Layout) -> Sharded {
+    let dim = layout.axis().dim();
+    let shards = (0..layout.count()).map(|k| {
+        let mut part = flow.window(layout.planes(k), k);
+        for axis in (2..5).filter(|axis| *axis != dim) {
+            part = narrow(part, axis, 0..layout.size()[axis - 2]);
+        }
+        part
+    });
+    Sharded::new(shards.collect(), layout.clone())
+}
+
+/// The flow as a displacement: itself, or integrated.
+pub(super) fn integrated(flow: Sharded, steps: Option<usize>) -> Result<Sharded> {
+    match steps {
+        None => Ok(flow),
+        Some(steps) => exp(&flow, steps),
+    }
+}

@@ -1,0 +1,241 @@
+//! Networks on a mesh equal the whole ones: loss, gradients of every weight and of the images. The shards
+//! are virtual, all on the CPU; the last test takes GPUs where there are any.
+
+use std::collections::BTreeMap;
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::{DType, Device, Tensor};
+
+use super::*;
+use crate::losses::{Lncc, Similarity, diffusion};
+use crate::ops::{GridSampleOptions, LnccOptions, warp};
+use crate::parallel::{self, Axis, Layout, Mesh, Replicas, RingInputs, Sharded, ring_sample};
+use crate::testing::{max_relative_error, several_gpus, tensor, to_f64, uniform};
+
+/// The bound. f32 sums in another order, through some 40 layers, of which the normalisations divide
+/// by deviations; and positions that are rounded relative to another origin. Relative to the largest entry of
+/// a gradient, but of gradients that cancel (of a bias before a normalisation) to a share of the largest of
+/// all ([`CANCELLED`]).
+const TOLERANCE: f64 = 1e-4;
+
+/// The part of the largest gradient of all below which one is nothing but rounding.
+const CANCELLED: f64 = 1e-3;
+
+/// What a training step computes.
+struct Step {
+    loss: f64,
+    /// By name, then those of the images.
+    gradients: BTreeMap<String, Vec<f64>>,
+}
+
+impl Step {
+    /// Asserts that it is `other`, and tells how near.
+    fn assert_is(&self, other: &Self, case: &str, tolerance: f64) {
+        let loss = (self.loss - other.loss).abs() / other.loss.abs();
+        let largest = |values: &[f64]| values.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+        let all = other.gradients.values().map(|g| largest(g)).fold(0.0, f64::max);
+        let mut worst = (0.0f64, "");
+        assert_eq!(
+            self.gradients.keys().collect::<Vec<_>>(),
+            other.gradients.keys().collect::<Vec<_>>(),
+            "{case}"
+        );
+        for (name, expected) in &other.gradients {
+            let scale = largest(expected) / largest(expected).max(CANCELLED * all);
+            let error = scale * max_relative_error(&self.gradients[name], expected);
+            if error >= worst.0 {
+                worst = (error, name);
+            }
+        }
+        println!("{case}: loss {loss:.1e}, gradients {:.1e} ({})", worst.0, worst.1);
+        assert!(loss <= tolerance, "{case}: losses {} and {}", self.loss, other.loss);
+        assert!(worst.0 <= tolerance, "{case}: {} differs by {:.1e}", worst.1, worst.0);
+    }
+}
+
+/// Gradients of parameters by the order in which they are visited.
+struct Named<'a> {
+    gradients: &'a GradientsParams,
+    path: Vec<String>,
+    found: BTreeMap<String, Vec<f64>>,
+}
+
+impl ModuleVisitor for Named<'_> {
+    fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
+        if let Some(gradient) = self.gradients.get::<D>(parameter.id) {
+            self.found.insert(self.path.join("."), to_f64(gradient));
+        }
+    }
+
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.path.push(name.into());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.pop();
+    }
+}
+
+fn named(network: &Network, gradients: &GradientsParams) -> BTreeMap<String, Vec<f64>> {
+    let mut named = Named { gradients, path: Vec::new(), found: BTreeMap::new() };
+    network.visit(&mut named);
+    named.found
+}
+
+fn image([d, h, w]: [usize; 3], seed: u64, device: &Device) -> Tensor<5> {
+    let values = uniform(d * h * w, 0.0, 1.0, seed);
+    tensor(&values, [1, 1, d, h, w], device, DType::F32).require_grad()
+}
+
+/// A network whose displacements are of the order of a voxel and off the lattice, where the gradient of the
+/// interpolation jumps.
+fn network(config: impl Into<NetworkConfig>, device: &Device) -> Network {
+    let mut network = config.into().init(device);
+    let head = match &mut network.deformation {
+        Deformation::TransMorph(network) => &mut network.head.conv,
+        Deformation::VoxelMorph(network) => &mut network.head,
+    };
+    let larger = |weight: Tensor<5>| (weight.detach() * 3e3).require_grad();
+    head.weight = head.weight.clone().map(larger);
+    let bias = Tensor::<1>::from_floats([0.4, -0.3, 0.35], device).require_grad();
+    head.bias = head.bias.take().map(|old| old.map(|_| bias));
+    network
+}
+
+fn similarity() -> Lncc {
+    Lncc(LnccOptions { window: 5, ..LnccOptions::default() })
+}
+
+const SMOOTHNESS: f64 = 0.5;
+
+fn whole(network: &Network, size: [usize; 3], device: &Device) -> Step {
+    let [moving, fixed] = [1, 2].map(|seed| image(size, seed, device));
+    let u = network.forward(moving.clone(), fixed.clone());
+    let moved = warp(moving.clone(), u.clone());
+    let loss = similarity().loss(moved, fixed.clone()) + diffusion(u).mul_scalar(SMOOTHNESS);
+    let mut gradients = loss.backward();
+    let of_images = [moving, fixed].map(|image| to_f64(image.grad(&gradients).expect("tracked")));
+    let of_weights = GradientsParams::from_module(&mut gradients, network);
+    step(loss, named(network, &of_weights), of_images)
+}
+
+fn in_parts(network: &Network, layout: &Layout, mesh: &Mesh) -> Step {
+    let device = mesh.device(0);
+    let networks = Replicas::new(network, mesh);
+    let leaves = [1, 2].map(|seed| image(layout.size(), seed, device));
+    let [moving, fixed] = leaves.each_ref().map(|x| Sharded::from_tensor(x.clone(), layout, mesh));
+    let u = Network::forward_sharded(&networks, &moving, &fixed).expect("nothing aligns first");
+    let inputs = RingInputs { moving: &moving, affine: None, displacement: Some(&u) };
+    let options = GridSampleOptions::default();
+    let moved = ring_sample(&inputs, (layout, mesh), &options).expect("the CPU hands back bounds");
+    let loss = parallel::loss(&similarity(), &moved, &fixed)
+        + parallel::diffusion(&u).mul_scalar(SMOOTHNESS);
+    let mut gradients = loss.backward();
+    let of_images = leaves.map(|image| to_f64(image.grad_remove(&mut gradients).expect("tracked")));
+    let of_weights = networks.gradients(gradients);
+    step(loss, named(network, &of_weights), of_images)
+}
+
+fn step(
+    loss: Tensor<1>,
+    mut gradients: BTreeMap<String, Vec<f64>>,
+    [moving, fixed]: [Vec<f64>; 2],
+) -> Step {
+    gradients.insert("moving".into(), moving);
+    gradients.insert("fixed".into(), fixed);
+    Step { loss: to_f64(loss.inner())[0], gradients }
+}
+
+fn layouts(size: [usize; 3], axis: Axis) -> impl Iterator<Item = Layout> {
+    (1..=4).map(move |shards| Layout::balanced(size, axis, shards).expect("many planes"))
+}
+
+fn assert_shared(case: &str, network: &Network, size: [usize; 3], axis: Axis, device: &Device) {
+    let expected = whole(network, size, device);
+    for layout in layouts(size, axis) {
+        let mesh = Mesh::new(std::slice::from_ref(device), layout.count()).expect("a device");
+        let case = format!("{case}, {size:?} in {} along {axis:?}", layout.count());
+        let parts = in_parts(network, &layout, &mesh);
+        parts.assert_is(&expected, &case, TOLERANCE);
+        if layout.count() == 1 {
+            assert_eq!(parts.loss.to_bits(), expected.loss.to_bits(), "one shard: the serial network");
+        }
+    }
+}
+
+#[test]
+fn voxelmorph_on_a_mesh_is_the_whole_one() {
+    let device = Device::flex().autodiff();
+    let config = VoxelMorphConfig::new().with_encoder([3; 4]).with_decoder([4; 4]);
+    let config = config.with_last([4, 3, 3]).with_seed(3);
+    let cases = [([32, 16, 16], Axis::Z), ([16, 19, 40], Axis::X)];
+    for (size, axis) in cases {
+        assert_shared("voxelmorph", &network(config.clone(), &device), size, axis, &device);
+    }
+    let integrated = network(config.with_integration_steps(Some(3)), &device);
+    assert_shared("diffeomorphic", &integrated, [16, 36, 16], Axis::Y, &device);
+}
+
+#[test]
+fn transmorph_tiny_on_a_mesh_is_the_whole_one() {
+    let device = Device::flex().autodiff();
+    let cases = [
+        (Resolution::Half, [64, 32, 32], Axis::Z),
+        (Resolution::Full, [64, 32, 32], Axis::Z),
+        // Padded, with windows that are padded and cut by the shards.
+        (Resolution::Half, [20, 30, 90], Axis::X),
+    ];
+    for (resolution, size, axis) in cases {
+        let config = TransMorphConfig::tiny().with_resolution(resolution).with_drop_path(0.0);
+        let network = network(config.for_size(size).with_seed(5), &device);
+        assert_shared(&format!("{resolution:?}"), &network, size, axis, &device);
+    }
+}
+
+#[test]
+fn branches_are_dropped_for_all_parts_alike() {
+    let device = Device::flex().autodiff();
+    let size = [32, 32, 32];
+    let config = TransMorphConfig::tiny().with_drop_path(0.9).for_size(size);
+    let network = network(config, &device);
+    let layout = Layout::balanced(size, Axis::Y, 2).expect("many planes");
+    let mesh = Mesh::new(std::slice::from_ref(&device), 2).expect("a device");
+    let mut losses = Vec::new();
+    for seed in [1, 2] {
+        device.seed(seed);
+        let expected = whole(&network, size, &device);
+        device.seed(seed);
+        let parts = in_parts(&network, &layout, &mesh);
+        assert!((parts.loss - expected.loss).abs() <= TOLERANCE * expected.loss);
+        losses.push(expected.loss);
+    }
+    assert_ne!(losses[0], losses[1], "the draws matter");
+}
+
+#[test]
+fn several_gpus_share_a_network() {
+    let gpus: Vec<Device> = several_gpus().into_iter().map(Device::autodiff).collect();
+    if gpus.is_empty() {
+        return;
+    }
+    // Convolutions in f32, whose rounding does not depend on where a part begins.
+    let small = VoxelMorphConfig::new().with_precision(crate::ops::Precision::Single);
+    let tiny = TransMorphConfig::tiny().with_precision(crate::ops::Precision::Single);
+    let size = [64, 96, 64];
+    let tiny = tiny.with_drop_path(0.0).with_resolution(Resolution::Full).for_size(size);
+    for config in [NetworkConfig::from(small), NetworkConfig::from(tiny)] {
+        let network = network(config, &gpus[0]);
+        let expected = whole(&network, size, &gpus[0]);
+        for shards in [gpus.len(), 2 * gpus.len()] {
+            let layout = Layout::balanced(size, Axis::Y, shards).expect("many planes");
+            let mesh = Mesh::new(&gpus, shards).expect("as many shards");
+            let case = format!("{} shards on {} GPUs", shards, gpus.len());
+            in_parts(&network, &layout, &mesh).assert_is(&expected, &case, GPU_TOLERANCE);
+        }
+    }
+}
+
+/// Burn's products of matrices on a GPU may be in TF32, 5e-4 a factor, wherever their size makes the library
+/// choose it.
+const GPU_TOLERANCE: f64 = 3e-3;

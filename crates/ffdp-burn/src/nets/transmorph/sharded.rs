@@ -1,0 +1,143 @@
+//! TransMorph on a mesh; read `nets/sharded.rs` first.
+
+use burn::tensor::Tensor;
+
+use super::config::{PATCH, Resolution, SIZE_MULTIPLE};
+use super::rolled::RolledWindows;
+use super::{Decoder, DecoderBlock, Encoder, FlowHead, Stage, SwinBlock, TransMorph, Windows};
+use crate::Result;
+use crate::nets::layers::Conv3dRelu;
+use crate::nets::layers::fused::normalise;
+use crate::nets::sharded::{conv3d, conv3d_of, cropped, each, integrated, padded_pair};
+use crate::ops::{InstanceNormOptions, upsample_x2, upsample_x2_join};
+use crate::parallel::{Sharded, Slabs};
+
+impl TransMorph {
+    /// [`TransMorph::forward`] of images in parts, with the network of every place.
+    ///
+    /// # Errors
+    /// When a velocity that is integrated cannot be read.
+    ///
+    /// # Panics
+    /// If the images are cut differently or have more than one channel.
+    pub(crate) fn forward_sharded(
+        networks: &[&Self],
+        moving: &Sharded,
+        fixed: &Sharded,
+    ) -> Result<Sharded> {
+        let layout = moving.layout();
+        if let ([moving], [fixed]) = (moving.shards(), fixed.shards()) {
+            let u = networks[0].forward(moving.clone(), fixed.clone());
+            return Ok(Sharded::new(vec![u], layout.clone()));
+        }
+        // Patches are not cut.
+        let images = padded_pair("TransMorph", moving, fixed, (SIZE_MULTIPLE, PATCH));
+        let stages = encode(&each(networks, |network| &network.encoder), &images);
+        let features = decode(&each(networks, |network| &network.decoder), &images, &stages);
+        let flow = head(&each(networks, |network| &network.head), &features, &images);
+        integrated(cropped(&flow, layout), networks[0].integration_steps)
+    }
+}
+
+/// [`Encoder::forward`].
+fn encode(encoders: &[&Encoder], images: &Slabs) -> Vec<Slabs> {
+    // Tokens have their channels last.
+    let (dim, finest) = (images.dim() - 1, images.cuts());
+    let patches = finest.at(PATCH);
+    let mut tokens = Slabs::build((&patches, images.mesh()), dim, |k, planes| {
+        let volume = images.window(PATCH * planes.start..PATCH * planes.end, k);
+        encoders[k].patch_embed.forward(volume)
+    });
+    let stages = encoders[0].layers.len();
+    let mut outputs = Vec::with_capacity(stages);
+    for s in 0..stages {
+        tokens = stage(&each(encoders, |encoder| &encoder.layers[s]), tokens);
+        let normalised = tokens.map(|k, tokens| normalise(&encoders[k].norms[s], tokens));
+        outputs.push(normalised.permuted([0, 4, 1, 2, 3], images.dim()));
+        if encoders[0].layers[s].downsample.is_some() {
+            tokens = tokens.in_pairs(&finest.at(2 * PATCH << s), |k, pairs| {
+                let merge = encoders[k].layers[s].downsample.as_ref();
+                merge.expect("copies of one network").forward(pairs)
+            });
+        }
+    }
+    outputs
+}
+
+/// [`Stage::forward`].
+fn stage(stages: &[&Stage], tokens: Slabs) -> Slabs {
+    let [_, d, h, w, _] = tokens.dims();
+    let (grid, window) = ([d, h, w], stages[0].window());
+    let aligned = RolledWindows::new(Windows::aligned(grid, window), &tokens);
+    let shifted = RolledWindows::new(Windows::shifted(grid, window), &tokens);
+    (0..stages[0].blocks.len()).fold(tokens, |tokens, i| {
+        let windows = if i % 2 == 0 { &aligned } else { &shifted };
+        block(&each(stages, |stage| &stage.blocks[i]), &tokens, windows)
+    })
+}
+
+/// [`SwinBlock::forward`].
+fn block(blocks: &[&SwinBlock], tokens: &Slabs, windows: &RolledWindows) -> Slabs {
+    // One draw for all parts of a sample.
+    let dropped = |branch: Slabs| {
+        let drop = &blocks[0].drop_path;
+        match drop.factor::<5>(branch.dims()[0], branch.mesh().device(0)) {
+            Some(factor) => branch.times(&factor),
+            None => branch,
+        }
+    };
+    let normalised = tokens.map(|k, tokens| normalise(&blocks[k].norm1, tokens));
+    let attended = windows.attend(&normalised, |k, windows, context| {
+        blocks[k].attn.forward(windows, context)
+    });
+    let tokens = tokens.zip_map(&dropped(attended), Tensor::add);
+    let refined =
+        tokens.map(|k, tokens| blocks[k].mlp.forward(normalise(&blocks[k].norm2, tokens)));
+    tokens.zip_map(&dropped(refined), Tensor::add)
+}
+
+/// [`Decoder::forward`].
+fn decode(decoders: &[&Decoder], images: &Slabs, stages: &[Slabs]) -> Slabs {
+    let [s0, s1, s2, s3] = stages else { panic!("the decoder joins four encoder stages") };
+    let halved = images.mean_pool(&images.cuts().at(2));
+    let halved = conv3d_relu(&halved, &each(decoders, |decoder| &decoder.c1));
+    let x = up(s3, s2, &each(decoders, |decoder| &decoder.up0));
+    let x = up(&x, s1, &each(decoders, |decoder| &decoder.up1));
+    let x = up(&x, s0, &each(decoders, |decoder| &decoder.up2));
+    let x = up(&x, &halved, &each(decoders, |decoder| &decoder.up3));
+    if decoders[0].up4.is_none() {
+        return x;
+    }
+    let skip = conv3d_relu(images, &each(decoders, |decoder| &decoder.c2));
+    let up4 = each(decoders, |decoder| decoder.up4.as_ref().expect("copies of one network"));
+    up(&x, &skip, &up4)
+}
+
+/// [`DecoderBlock::forward`]. What is joined is made with the planes that the convolution looks at.
+fn up(x: &Slabs, skip: &Slabs, blocks: &[&DecoderBlock]) -> Slabs {
+    let (cuts, coarse) = (skip.cuts(), x.cuts().extent());
+    let first = each(blocks, |block| &block.conv1.conv);
+    let y = conv3d_of((cuts, skip), &first, |k, planes| {
+        let wide = Slabs::widened(planes, cuts.extent());
+        let low = Slabs::halved(&wide, coarse);
+        let fine = 2 * low.start..2 * low.end;
+        let first = planes.start - fine.start;
+        (upsample_x2_join(x.window(low, k), skip.window(fine, k)), first)
+    });
+    let y = y.instance_norm(&InstanceNormOptions::default());
+    conv3d_relu(&y, &each(blocks, |block| &block.conv2))
+}
+
+/// [`Conv3dRelu::forward`].
+fn conv3d_relu(x: &Slabs, layers: &[&Conv3dRelu]) -> Slabs {
+    conv3d(x, &each(layers, |layer| &layer.conv)).instance_norm(&InstanceNormOptions::default())
+}
+
+/// [`FlowHead::forward`].
+fn head(heads: &[&FlowHead], features: &Slabs, images: &Slabs) -> Slabs {
+    let flow = conv3d(features, &each(heads, |head| &head.conv));
+    match heads[0].resolution() {
+        Resolution::Full => flow,
+        Resolution::Half => flow.doubled(images.cuts(), upsample_x2),
+    }
+}

@@ -1,0 +1,71 @@
+//! VoxelMorph on a mesh; read `nets/sharded.rs` first.
+
+use burn::tensor::Tensor;
+use burn::tensor::activation::leaky_relu;
+
+use super::{ConvUnit, LEVELS, SLOPE, VoxelMorph, nearest_x2};
+use crate::Result;
+use crate::nets::layers::MaxPool3d;
+use crate::nets::sharded::{conv3d, conv3d_of, cropped, each, integrated, padded_pair};
+use crate::parallel::{Sharded, Slabs, narrow};
+
+impl VoxelMorph {
+    /// [`VoxelMorph::forward`] of images in parts, with the network of every place.
+    ///
+    /// # Errors
+    /// When a velocity that is integrated cannot be read.
+    ///
+    /// # Panics
+    /// If the images are cut differently or have more than one channel.
+    pub(crate) fn forward_sharded(
+        networks: &[&Self],
+        moving: &Sharded,
+        fixed: &Sharded,
+    ) -> Result<Sharded> {
+        let layout = moving.layout();
+        if let ([moving], [fixed]) = (moving.shards(), fixed.shards()) {
+            let u = networks[0].forward(moving.clone(), fixed.clone());
+            return Ok(Sharded::new(vec![u], layout.clone()));
+        }
+        // Pooling finds its pairs at home.
+        let mut x = padded_pair("VoxelMorph", moving, fixed, (1 << LEVELS, 2));
+        let finest = x.cuts().clone();
+        let mut skips = Vec::with_capacity(LEVELS);
+        for level in 0..LEVELS {
+            let features = unit(&x, &each(networks, |network| &network.encoder[level]));
+            x = features.in_pairs(&finest.at(2 << level), |_, pairs| MaxPool3d.forward(pairs));
+            skips.push(features);
+        }
+        x = unit(&x, &each(networks, |network| &network.decoder[0]));
+        for (level, skip) in skips.into_iter().rev().enumerate() {
+            let behind = each(networks, |network| match network.decoder.get(level + 1) {
+                Some(unit) => unit,
+                None => &network.last[0],
+            });
+            x = joined_unit(&x, &skip, &behind);
+        }
+        for i in 1..networks[0].last.len() {
+            x = unit(&x, &each(networks, |network| &network.last[i]));
+        }
+        let flow = conv3d(&x, &each(networks, |network| &network.head));
+        integrated(cropped(&flow, layout), networks[0].integration_steps)
+    }
+}
+
+fn unit(x: &Slabs, units: &[&ConvUnit]) -> Slabs {
+    conv3d(x, &each(units, |unit| &unit.conv)).map(|_, y| leaky_relu(y, SLOPE))
+}
+
+/// The unit behind a join: of `x` at twice its resolution and `skip`.
+fn joined_unit(x: &Slabs, skip: &Slabs, units: &[&ConvUnit]) -> Slabs {
+    let (cuts, dim) = (skip.cuts(), skip.dim());
+    let y = conv3d_of((cuts, skip), &each(units, |unit| &unit.conv), |k, planes| {
+        let wide = Slabs::widened(planes, cuts.extent());
+        let low = wide.start / 2..wide.end.div_ceil(2);
+        let first = wide.start - 2 * low.start;
+        let fine = narrow(nearest_x2(x.window(low, k)), dim, first..first + wide.len());
+        let joined = Tensor::cat(vec![fine, skip.window(wide.clone(), k)], 1);
+        (joined, planes.start - wide.start)
+    });
+    y.map(|_, y| leaky_relu(y, SLOPE))
+}

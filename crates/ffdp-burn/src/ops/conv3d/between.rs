@@ -1,0 +1,184 @@
+//! The convolution of a part of a volume between the planes of its neighbours.
+//!
+//! ```text
+//! y = conv(low | x | high)      without padding along the axis of the cuts: y has the planes of x
+//! ```
+//! What is joined for it lives for as long as it is read, and is joined anew in the backward pass: kept is
+//! `x` itself, which the operation before it keeps anyway, and the few planes around it. A part so needs
+//! its share of the memory of the whole, and no second copy of its activations.
+
+use burn::Tensor;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
+use burn::tensor::{Shape, Slice};
+#[cfg(feature = "cube")]
+use burn_cubecl::CubeBackend;
+
+use super::{Conv3dOps, Precision, mirrored, mirrored_padding};
+use crate::ops::vjp::{Vjp, record};
+
+/// Backend operation of the convolution between planes; shapes as in [`conv3d_between`].
+#[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
+pub trait Conv3dBetweenOps: Conv3dOps {
+    /// The convolution, with the planes of `x`; `dim` is the dimension of the cuts.
+    #[fusion(dtype = x, shape = output_shape(x, low, high, weight))]
+    fn small_conv3d_between(
+        x: FloatTensor<Self>,
+        low: FloatTensor<Self>,
+        high: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        dim: usize,
+        precision: Precision,
+    ) -> FloatTensor<Self>;
+}
+
+fn output_shape(x: &Shape, _low: &Shape, _high: &Shape, weight: &Shape) -> Shape {
+    Shape::from([x[0], weight[0], x[2], x[3], x[4]])
+}
+
+/// [`conv3d`](super::conv3d()) of `low | x | high`, joined along dimension `dim`, at the planes of `x`:
+/// zeros around the other axes, none along this one. Differentiable in all four (first order).
+///
+/// # Shapes
+/// x `[N, C, D, H, W]`; low and high the same but for `K / 2` planes along `dim` (2, 3 or 4); weight
+/// `[O, C, K, K, K]`; result `[N, O, D, H, W]`.
+///
+/// # Panics
+/// If the shapes do not fit each other, or `K` is even.
+pub fn conv3d_between(
+    x: Tensor<5>,
+    [low, high]: [Tensor<5>; 2],
+    weight: Tensor<5>,
+    dim: usize,
+    precision: Precision,
+) -> Tensor<5> {
+    let ([_, c, ..], [_, c_weight, k, kh, kw]) = (x.dims(), weight.dims());
+    assert_eq!(c, c_weight, "conv3d_between: x has {c} channels, the weight expects {c_weight}");
+    assert!(
+        k % 2 == 1 && k == kh && k == kw && (2..5).contains(&dim),
+        "conv3d_between: a cubic odd kernel along dimension 2, 3 or 4, got {k}x{kh}x{kw} along {dim}"
+    );
+    let mut around = x.dims();
+    around[dim] = k / 2;
+    assert!(
+        low.dims() == around && high.dims() == around,
+        "conv3d_between: planes around {:?} must be {around:?}, got {:?} and {:?}",
+        x.dims(),
+        low.dims(),
+        high.dims()
+    );
+    let [x, low, high, weight] = [x, low, high, weight].map(Tensor::into_dispatch);
+    Tensor::from_dispatch(<Dispatch as Conv3dBetweenOps>::small_conv3d_between(
+        x, low, high, weight, dim, precision,
+    ))
+}
+
+/// The tensors joined along `dim`, as long rows: Burn may pad the rows of a new tensor (CUDA), and
+/// long ones need the least.
+fn joined<B: Backend>(pieces: [FloatTensor<B>; 3], dim: usize) -> FloatTensor<B> {
+    let mut dims: [usize; 5] = std::array::from_fn(|axis| pieces[1].shape()[axis]);
+    dims[dim] = pieces.iter().map(|piece| piece.shape()[dim]).sum();
+    let rows: usize = dims[..dim].iter().product();
+    let line = |piece: FloatTensor<B>| {
+        let values = piece.shape().num_elements();
+        B::float_reshape(piece, Shape::from([rows, values / rows]))
+    };
+    B::float_reshape(B::float_cat(pieces.map(line).to_vec(), 1), Shape::from(dims))
+}
+
+/// The padding that keeps the size along the other axes.
+fn padding<B: Backend>(weight: &FloatTensor<B>, dim: usize) -> [usize; 3] {
+    let mut padding = [weight.shape()[2] / 2; 3];
+    padding[dim - 2] = 0;
+    padding
+}
+
+fn between<B: Conv3dOps>(
+    pieces: [FloatTensor<B>; 3],
+    weight: FloatTensor<B>,
+    dim: usize,
+    precision: Precision,
+) -> FloatTensor<B> {
+    let padding = padding::<B>(&weight, dim);
+    B::small_conv3d(joined::<B>(pieces, dim), weight, padding, precision)
+}
+
+impl Conv3dBetweenOps for Flex {
+    fn small_conv3d_between(
+        x: FloatTensor<Self>,
+        low: FloatTensor<Self>,
+        high: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        dim: usize,
+        precision: Precision,
+    ) -> FloatTensor<Self> {
+        between::<Self>([low, x, high], weight, dim, precision)
+    }
+}
+
+#[cfg(feature = "cube")]
+impl Conv3dBetweenOps for CubeBackend {
+    fn small_conv3d_between(
+        x: FloatTensor<Self>,
+        low: FloatTensor<Self>,
+        high: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        dim: usize,
+        precision: Precision,
+    ) -> FloatTensor<Self> {
+        between::<Self>([low, x, high], weight, dim, precision)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct BetweenVjp;
+
+impl<B: Conv3dBetweenOps> Vjp<B, 4> for BetweenVjp {
+    /// x, the planes below and above, the weight.
+    type Saved = ([FloatTensor<B>; 4], usize, Precision);
+
+    fn backward(
+        ([x, low, high, weight], dim, precision): Self::Saved,
+        grad: FloatTensor<B>,
+        needs: [bool; 4],
+    ) -> [Option<FloatTensor<B>>; 4] {
+        let padding = padding::<B>(&weight, dim);
+        let counts = [&low, &x, &high].map(|piece| piece.shape()[dim]);
+        let to_weight = needs[3].then(|| {
+            let block = joined::<B>([low, x, high], dim);
+            let (weight, grad) = (weight.clone(), grad.clone());
+            B::small_conv3d_to_weight(block, weight, grad, padding, precision)
+        });
+        let to_block = (needs[0] || needs[1] || needs[2]).then(|| {
+            let back = mirrored_padding::<B>(&weight, padding);
+            B::small_conv3d(grad, mirrored::<B>(weight), back, precision)
+        });
+        let planes = |first: usize, count: usize| {
+            to_block.clone().map(|block| {
+                let mut slices = vec![Slice::from(..); 5];
+                slices[dim] = Slice::from(first..first + count);
+                B::float_slice(block, &slices)
+            })
+        };
+        let [low, x, high] = counts;
+        [planes(low, x), planes(0, low), planes(low + x, high), to_weight]
+    }
+}
+
+impl<B: Conv3dBetweenOps, C: CheckpointStrategy> Conv3dBetweenOps for Autodiff<B, C> {
+    fn small_conv3d_between(
+        x: FloatTensor<Self>,
+        low: FloatTensor<Self>,
+        high: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        dim: usize,
+        precision: Precision,
+    ) -> FloatTensor<Self> {
+        record::<B, C, _, 4>(BetweenVjp, [x, low, high, weight], |inputs, _| {
+            let [x, low, high, weight] = inputs.clone();
+            let y = B::small_conv3d_between(x, low, high, weight, dim, precision);
+            (y, (inputs, dim, precision))
+        })
+    }
+}

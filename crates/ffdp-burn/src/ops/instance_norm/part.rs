@@ -1,0 +1,313 @@
+//! The normalisation of a volume in parts: moments and sums of a part, between which those of all parts
+//! are put together.
+//!
+//! ```text
+//! forward     mean, v of every part   ->  m, 1 / sqrt(v + eps) of the whole   ->  y of every part
+//! backward    sum h, sum h n of parts ->  mean h, mean h n of the whole       ->  dL/dx of every part
+//! ```
+//! Letters as in [`instance_norm`](super). Both arrows in the middle are a few numbers a channel, which
+//! travel between the devices of the parts along the tape; in the place of the gradient of the moments
+//! the two sums come back. What a part keeps is its `y`, as the whole does.
+
+use std::any::Any;
+use std::sync::{Arc, Mutex};
+
+use burn::Tensor;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend, Dispatch, TensorMetadata, backend_extension};
+use burn::tensor::Shape;
+
+use super::InstanceNormOptions;
+use crate::ops::vjp::{Vjp, record};
+
+/// Backend operations on a part `[N, C, D, H, W]`; pairs of numbers of its channels `[2, N C]`.
+#[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
+pub trait InstanceNormPartOps: Backend {
+    /// Means and biased variances.
+    #[fusion(dtype = x, shape = pairs(x))]
+    fn instance_moments_3d(x: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// The result, from means and scales.
+    #[fusion(dtype = x, shape = { let _ = scaling; x.clone() })]
+    fn instance_apply_3d(
+        x: FloatTensor<Self>,
+        scaling: FloatTensor<Self>,
+        options: InstanceNormOptions,
+    ) -> FloatTensor<Self>;
+
+    /// The sums of `h` and of `h n`, from the result and its gradient.
+    #[fusion(dtype = y, shape = { let _ = grad; pairs(y) })]
+    fn instance_sums_3d(
+        y: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        options: InstanceNormOptions,
+    ) -> FloatTensor<Self>;
+
+    /// The gradient of `x`; `means` are those of `h` and of `h n`.
+    #[fusion(dtype = y, shape = y)]
+    fn instance_finish_3d(
+        y: FloatTensor<Self>,
+        scaling: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        means: FloatTensor<Self>,
+        options: InstanceNormOptions,
+    ) -> FloatTensor<Self>;
+}
+
+fn pairs(x: &Shape) -> Shape {
+    Shape::from([2, x[0] * x[1]])
+}
+
+/// The tape's side of it.
+#[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
+pub trait InstanceNormTapeOps: InstanceNormPartOps {
+    /// The moments of a part, whose gradient is made of the sums of the whole and of what `link` holds.
+    #[fusion(dtype = x, shape = pairs(x))]
+    fn instance_part_moments(x: FloatTensor<Self>, link: Link) -> FloatTensor<Self>;
+
+    /// `scaling` of the whole, from `moments` `[K, 2, N C]` of the parts.
+    #[fusion(dtype = scaling, shape = { let _ = moments; scaling.clone() })]
+    fn instance_scaling(
+        scaling: FloatTensor<Self>,
+        moments: FloatTensor<Self>,
+    ) -> FloatTensor<Self>;
+
+    /// The result of a part; its backward pass gives the sums to `scaling` and its gradient to `link`.
+    #[fusion(dtype = x, shape = { let _ = scaling; x.clone() })]
+    fn instance_part_apply(
+        x: FloatTensor<Self>,
+        scaling: FloatTensor<Self>,
+        link: Link,
+    ) -> FloatTensor<Self>;
+}
+
+/// What the first and the last step of a part share on the tape. It is filled by the last, and emptied by
+/// the first, which comes after it in the backward pass.
+#[derive(Clone, Debug)]
+pub struct Link {
+    options: InstanceNormOptions,
+    /// One over the voxels of the whole.
+    share: f64,
+    held: Arc<Mutex<Option<Box<dyn Any + Send>>>>,
+}
+
+/// In the backward pass: the result of a part, the scaling, and the gradient of the result.
+type Held<B> = [FloatTensor<B>; 3];
+
+/// [`instance_norm`](super::instance_norm()) of a volume in `parts`, each on any device, with the moments
+/// of the whole. `send` brings a tensor `[1, 2, N C]` to the device of another, differentiably.
+/// Differentiable (first order); the backward pass needs a gradient of every part.
+///
+/// # Shapes
+/// parts `[N, C, D_k, H_k, W_k]`; results the same.
+///
+/// # Panics
+/// If samples or channels of the parts differ, or as the whole.
+pub fn instance_norm_in_parts(
+    parts: Vec<Tensor<5>>,
+    options: &InstanceNormOptions,
+    send: impl Fn(Tensor<3>, &Tensor<5>) -> Tensor<3>,
+) -> Vec<Tensor<5>> {
+    parts.iter().for_each(|part| options.assert_sound(part));
+    let [n, c, ..] = parts[0].dims();
+    assert!(
+        parts.iter().all(|part| part.dims()[..2] == [n, c]),
+        "instance_norm: parts of different samples or channels"
+    );
+    let voxels: Vec<f64> = parts.iter().map(|part| voxels(part) as f64).collect();
+    let all: f64 = voxels.iter().sum();
+    let link = || Link { options: *options, share: 1.0 / all, held: Arc::default() };
+    let links: Vec<Link> = parts.iter().map(|_| link()).collect();
+    let moments = parts.iter().zip(&links).map(|(part, link)| {
+        let x = part.clone().into_dispatch();
+        let moments = <Dispatch as InstanceNormTapeOps>::instance_part_moments(x, link.clone());
+        send(Tensor::<2>::from_dispatch(moments).unsqueeze(), &parts[0])
+    });
+    let moments = Tensor::cat(moments.collect(), 0);
+    let shares: Vec<f64> = voxels.iter().map(|voxels| voxels / all).collect();
+    let scaling = scaling_of(moments.clone().detach(), &shares, options.epsilon);
+    let (scaling, moments) = (scaling.into_dispatch(), moments.into_dispatch());
+    let scaling =
+        Tensor::<2>::from_dispatch(<Dispatch as InstanceNormTapeOps>::instance_scaling(
+            scaling, moments,
+        ));
+    let scaling: Tensor<3> = scaling.unsqueeze();
+    let apply = |(part, link): (Tensor<5>, Link)| {
+        let scaling: Tensor<2> = send(scaling.clone(), &part).squeeze_dim(0);
+        // The tape leads through the moments alone.
+        let (x, scaling) = (part.detach().into_dispatch(), scaling.into_dispatch());
+        Tensor::from_dispatch(<Dispatch as InstanceNormTapeOps>::instance_part_apply(
+            x, scaling, link,
+        ))
+    };
+    parts.into_iter().zip(links).map(apply).collect()
+}
+
+fn voxels(part: &Tensor<5>) -> usize {
+    part.dims()[2..].iter().product()
+}
+
+/// Means and scales of the whole, `[2, N C]`, from moments of parts `[K, 2, N C]` and their shares:
+/// `m = sum_k share_k m_k`, `v = sum_k share_k (v_k + (m_k - m)^2)`.
+fn scaling_of(moments: Tensor<3>, shares: &[f64], epsilon: f64) -> Tensor<2> {
+    let pairs = |k: usize| {
+        let pair = moments.clone().narrow(0, k, 1).squeeze_dim::<2>(0);
+        [pair.clone().narrow(0, 0, 1), pair.narrow(0, 1, 1)]
+    };
+    let weighted = |of: &dyn Fn([Tensor<2>; 2]) -> Tensor<2>| {
+        let terms = shares.iter().enumerate().map(|(k, share)| of(pairs(k)).mul_scalar(*share));
+        terms.reduce(Tensor::add).expect("there is a part")
+    };
+    let mean = weighted(&|[mean, _]| mean);
+    let variance = weighted(&|[part, variance]| {
+        let off = part - mean.clone();
+        variance + off.clone() * off
+    });
+    let scale = variance.add_scalar(epsilon).sqrt().recip();
+    Tensor::cat(vec![mean, scale], 0)
+}
+
+/// Off the tape.
+macro_rules! without_tape {
+    ($backend:ty) => {
+        impl InstanceNormTapeOps for $backend {
+            fn instance_part_moments(x: FloatTensor<Self>, _: Link) -> FloatTensor<Self> {
+                Self::instance_moments_3d(x)
+            }
+
+            fn instance_scaling(
+                scaling: FloatTensor<Self>,
+                _: FloatTensor<Self>,
+            ) -> FloatTensor<Self> {
+                scaling
+            }
+
+            fn instance_part_apply(
+                x: FloatTensor<Self>,
+                scaling: FloatTensor<Self>,
+                link: Link,
+            ) -> FloatTensor<Self> {
+                Self::instance_apply_3d(x, scaling, link.options)
+            }
+        }
+    };
+}
+
+without_tape!(burn::backend::Flex);
+#[cfg(feature = "cube")]
+without_tape!(burn_cubecl::CubeBackend);
+
+#[derive(Clone, Copy, Debug)]
+struct MomentsVjp;
+
+impl<B: InstanceNormPartOps> Vjp<B, 1> for MomentsVjp {
+    type Saved = Link;
+
+    fn backward(link: Link, sums: FloatTensor<B>, _: [bool; 1]) -> [Option<FloatTensor<B>>; 1] {
+        let held = link.held.lock().expect("no holder panics").take();
+        let held = held.expect("the backward pass reaches every part of a normalised volume, once");
+        let held: Box<Held<B>> = held.downcast().expect("a part stays on its backend");
+        let [y, scaling, grad] = *held;
+        let means = B::float_mul_scalar(sums, link.share.into());
+        [Some(B::instance_finish_3d(y, scaling, grad, means, link.options))]
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ScalingVjp;
+
+impl<B: InstanceNormPartOps> Vjp<B, 2> for ScalingVjp {
+    /// The shape of the moments.
+    type Saved = Shape;
+
+    fn backward(
+        shape: Shape,
+        sums: FloatTensor<B>,
+        _: [bool; 2],
+    ) -> [Option<FloatTensor<B>>; 2] {
+        let one = Shape::from([1, shape[1], shape[2]]);
+        // To every part the sums of the whole.
+        [None, Some(B::float_expand(B::float_reshape(sums, one), shape))]
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ApplyVjp;
+
+impl<B: InstanceNormPartOps> Vjp<B, 2> for ApplyVjp {
+    type Saved = Option<(FloatTensor<B>, FloatTensor<B>, Link)>;
+
+    fn backward(
+        saved: Self::Saved,
+        grad: FloatTensor<B>,
+        _: [bool; 2],
+    ) -> [Option<FloatTensor<B>>; 2] {
+        let sums = saved.map(|(y, scaling, link)| {
+            let sums = B::instance_sums_3d(y.clone(), grad.clone(), link.options);
+            let held: Held<B> = [y, scaling, grad];
+            *link.held.lock().expect("no holder panics") = Some(Box::new(held));
+            sums
+        });
+        [None, sums]
+    }
+}
+
+impl<B: InstanceNormPartOps, C: CheckpointStrategy> InstanceNormTapeOps for Autodiff<B, C> {
+    fn instance_part_moments(x: FloatTensor<Self>, link: Link) -> FloatTensor<Self> {
+        record::<B, C, _, 1>(MomentsVjp, [x], |[x], _| (B::instance_moments_3d(x), link))
+    }
+
+    fn instance_scaling(
+        scaling: FloatTensor<Self>,
+        moments: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        record::<B, C, _, 2>(ScalingVjp, [scaling, moments], |[scaling, moments], _| {
+            (scaling, moments.shape())
+        })
+    }
+
+    fn instance_part_apply(
+        x: FloatTensor<Self>,
+        scaling: FloatTensor<Self>,
+        link: Link,
+    ) -> FloatTensor<Self> {
+        record::<B, C, _, 2>(ApplyVjp, [x, scaling], |[x, scaling], [_, wanted]| {
+            let y = B::instance_apply_3d(x, scaling.clone(), link.options);
+            (y.clone(), wanted.then_some((y, scaling, link)))
+        })
+    }
+}
+
+/// The parts are used on the tape through the operations above only.
+impl<B: InstanceNormPartOps, C: CheckpointStrategy> InstanceNormPartOps for Autodiff<B, C> {
+    fn instance_moments_3d(_: FloatTensor<Self>) -> FloatTensor<Self> {
+        panic!("instance_norm: a part's moments go onto the tape with a link")
+    }
+
+    fn instance_apply_3d(
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: InstanceNormOptions,
+    ) -> FloatTensor<Self> {
+        panic!("instance_norm: a part goes onto the tape with a link")
+    }
+
+    fn instance_sums_3d(
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: InstanceNormOptions,
+    ) -> FloatTensor<Self> {
+        panic!("instance_norm: second-order gradients are not supported")
+    }
+
+    fn instance_finish_3d(
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: InstanceNormOptions,
+    ) -> FloatTensor<Self> {
+        panic!("instance_norm: second-order gradients are not supported")
+    }
+}

@@ -1,0 +1,133 @@
+//! Layers on parts: each equals the layer on the whole, to the rounding of sums in another order.
+//!
+//! With one place each is the serial layer on that tensor.
+
+use std::ops::Range;
+
+use burn::Tensor;
+
+use super::{Cuts, Run, Slabs};
+use crate::ops::{
+    InstanceNormOptions, Precision, conv3d_between, conv3d_with, instance_norm,
+    instance_norm_in_parts, mean_pool,
+};
+use crate::parallel::sharded::narrow;
+use crate::parallel::transfer::to_device;
+
+impl Slabs {
+    /// [`conv3d_with`] of an odd kernel with the padding that keeps the size; `weight(place)` are the
+    /// weights on the place's device. The planes around a part are joined to it while they are read, and
+    /// not kept. Differentiable.
+    ///
+    /// # Panics
+    /// As the serial operation.
+    pub fn conv3d(&self, weight: impl Fn(usize) -> Tensor<5>, precision: Precision) -> Self {
+        if self.cuts.places() == 1 {
+            return self.map(|k, x| {
+                let weight = weight(k);
+                let padding = [weight.dims()[2] / 2; 3];
+                conv3d_with(x, weight, padding, precision)
+            });
+        }
+        let extent = self.cuts.extent();
+        Self::build((&self.cuts, &self.mesh), self.dim, |k, planes| {
+            let weight = weight(k);
+            let reach = weight.dims()[2] / 2;
+            let below = planes.start.saturating_sub(reach)..planes.start;
+            let above = planes.end..(planes.end + reach).min(extent);
+            let missing = [below.len(), above.len()].map(|there| Run::Zeros(reach - there));
+            let [less, more] = missing;
+            let around = [[less, Run::Planes(below)], [Run::Planes(above), more]];
+            let around = around.map(|runs| self.pick(runs, k));
+            conv3d_between(self.own(k), around, weight, self.dim, precision)
+        })
+    }
+
+    /// [`instance_norm`] with the moments of the whole. Differentiable.
+    ///
+    /// # Panics
+    /// As the serial operation.
+    pub fn instance_norm(&self, options: &InstanceNormOptions) -> Self {
+        if self.cuts.places() == 1 {
+            return self.map(|_, x| instance_norm(x, options));
+        }
+        let parts = self.parts.iter().flatten().cloned().collect();
+        let send = |numbers: Tensor<3>, to: &Tensor<5>| to_device(numbers, &to.device());
+        let mut parts = instance_norm_in_parts(parts, options, send).into_iter();
+        let next = |_, _| parts.next().expect("one for each that has planes");
+        Self::build((&self.cuts, &self.mesh), self.dim, next)
+    }
+
+    /// [`mean_pool`], the result cut as `cuts`. Differentiable.
+    ///
+    /// # Panics
+    /// If the cuts are not those of half the planes, rounded up.
+    pub fn mean_pool(&self, cuts: &Cuts) -> Self {
+        let (extent, half) = (self.cuts.extent(), cuts.extent());
+        assert!(half == extent.div_ceil(2), "mean_pool: cuts of {half} planes for {extent}");
+        // y(i) looks at 2 i - 1..=2 i + 1. A part begins with an even plane, as the whole does.
+        let looks = |planes: &Range<usize>| {
+            (2 * planes.start).saturating_sub(2)..(2 * planes.end).min(extent)
+        };
+        self.through(cuts, |k, planes| {
+            let window = looks(&planes);
+            let first = planes.start - window.start / 2;
+            let pooled = mean_pool(self.window(window, k));
+            narrow(pooled, self.dim, first..first + planes.len())
+        })
+    }
+
+    /// Two planes to one: `layer(place, planes 2 a..2 b)` for the planes `a..b` of `cuts`; the last plane may
+    /// be missing. Differentiable.
+    ///
+    /// # Panics
+    /// If the layer does not halve the planes, rounding up.
+    pub fn in_pairs(
+        &self,
+        cuts: &Cuts,
+        mut layer: impl FnMut(usize, Tensor<5>) -> Tensor<5>,
+    ) -> Self {
+        let extent = self.cuts.extent();
+        self.through(cuts, |k, planes| {
+            layer(k, self.window(2 * planes.start..(2 * planes.end).min(extent), k))
+        })
+    }
+
+    /// `layer(place, planes of the result)`, at the places of `cuts`.
+    ///
+    /// # Panics
+    /// If the layer gives another number of planes.
+    pub fn through(
+        &self,
+        cuts: &Cuts,
+        layer: impl FnMut(usize, Range<usize>) -> Tensor<5>,
+    ) -> Self {
+        Self::build((cuts, &self.mesh), self.dim, layer)
+    }
+
+    /// The planes of a grid of half the resolution that linear interpolation by two looks at for `planes`,
+    /// all of which are then right: `y(2 i)` and `y(2 i + 1)` look at `i` and at the plane before or behind.
+    pub fn halved(planes: &Range<usize>, extent: usize) -> Range<usize> {
+        (planes.start.div_ceil(2)).saturating_sub(1)..(planes.end / 2 + 1).min(extent)
+    }
+
+    /// Doubles the resolution by `double`, which looks one plane to either side at most; the result cut as
+    /// `cuts`. Differentiable.
+    ///
+    /// # Panics
+    /// If the cuts are not those of twice the planes.
+    pub fn doubled(&self, cuts: &Cuts, mut double: impl FnMut(Tensor<5>) -> Tensor<5>) -> Self {
+        let (extent, twice) = (self.cuts.extent(), cuts.extent());
+        assert!(twice == 2 * extent, "upsample: cuts of {twice} planes for {extent} doubled");
+        self.through(cuts, |k, planes| {
+            let window = Self::halved(&planes, extent);
+            let first = planes.start - 2 * window.start;
+            narrow(double(self.window(window, k)), self.dim, first..first + planes.len())
+        })
+    }
+
+    /// `planes` of the whole and one more on either side where there are any: what a kernel of 3 looks at.
+    pub fn widened(planes: &Range<usize>, extent: usize) -> Range<usize> {
+        planes.start.saturating_sub(1)..(planes.end + 1).min(extent)
+    }
+}

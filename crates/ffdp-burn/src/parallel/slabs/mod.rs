@@ -1,0 +1,276 @@
+//! The activations of a network in parts, as [`Sharded`] is a volume in parts.
+//!
+//! A network has grids of several sizes, down to a few planes, and its tokens have their channels last. So
+//! a [`Slabs`] is cut along any dimension, and a place of the mesh may have no plane of a coarse grid.
+//! Every layer (`layers.rs`) asks for the planes that its own part of the *result* needs, from wherever
+//! they lie:
+//! ```text
+//! result planes a..b  <-  layer(planes that a..b look at)
+//! ```
+//! which holds for any cuts on either side. They are chosen so that most of these planes are there already
+//! ([`Cuts::at`]); what is not travels, and its gradient comes back ([`Slabs::window`]).
+
+mod layers;
+
+use std::ops::Range;
+
+use burn::Tensor;
+
+use super::layout::Layout;
+use super::mesh::Mesh;
+use super::sharded::{Sharded, join, narrow};
+use super::transfer::to_device;
+
+/// The planes of every place: place `k` has `ends[k]..ends[k + 1]`, maybe none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cuts {
+    ends: Vec<usize>,
+}
+
+impl Cuts {
+    /// Places that share `extent` planes as equally as multiples of `unit` allow.
+    ///
+    /// # Panics
+    /// If there is no place, or `extent` is not a positive multiple of `unit`.
+    pub fn balanced(extent: usize, unit: usize, places: usize) -> Self {
+        assert!(
+            places > 0 && extent > 0 && unit > 0 && extent.is_multiple_of(unit),
+            "cuts: {extent} planes in units of {unit} for {places} places"
+        );
+        let units = extent / unit;
+        // To the nearest, so that no place has more than its share and a unit.
+        let end = |k: usize| (2 * k * units + places) / (2 * places) * unit;
+        Self { ends: (0..=places).map(end).collect() }
+    }
+
+    /// Those of a layout, one place a shard.
+    pub fn of(layout: &Layout) -> Self {
+        let ends = layout.all_planes().map(|planes| planes.end);
+        Self { ends: std::iter::once(0).chain(ends).collect() }
+    }
+
+    /// By their ends, the first of which is 0.
+    ///
+    /// # Panics
+    /// If they do not rise.
+    pub fn from_ends(ends: Vec<usize>) -> Self {
+        let sound = ends.len() > 1 && ends[0] == 0 && ends.windows(2).all(|pair| pair[0] <= pair[1]);
+        assert!(sound, "cuts: ends must begin with 0 and rise, got {ends:?}");
+        Self { ends }
+    }
+
+    /// The same places on a grid with `1 / stride` of the planes.
+    pub fn at(&self, stride: usize) -> Self {
+        let ends = self.ends.iter().map(|end| (2 * end + stride) / (2 * stride));
+        Self { ends: ends.collect() }
+    }
+
+    /// The planes of place `k`.
+    pub fn planes(&self, k: usize) -> Range<usize> {
+        self.ends[k]..self.ends[k + 1]
+    }
+
+    /// Places, with and without planes.
+    pub fn places(&self) -> usize {
+        self.ends.len() - 1
+    }
+
+    /// All planes.
+    pub fn extent(&self) -> usize {
+        self.ends[self.places()]
+    }
+}
+
+/// Planes that a part is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Run {
+    /// Those of the whole.
+    Planes(Range<usize>),
+    /// So many of zeros.
+    Zeros(usize),
+}
+
+/// A tensor of five axes in parts along one of them.
+#[derive(Clone, Debug)]
+pub struct Slabs {
+    parts: Vec<Option<Tensor<5>>>,
+    cuts: Cuts,
+    dim: usize,
+    mesh: Mesh,
+}
+
+impl Slabs {
+    /// The part of every place that has planes, by `part(place, planes)`.
+    ///
+    /// # Panics
+    /// If a part has not its planes along `dim`, or the mesh has another number of places.
+    pub fn build(
+        (cuts, mesh): (&Cuts, &Mesh),
+        dim: usize,
+        mut part: impl FnMut(usize, Range<usize>) -> Tensor<5>,
+    ) -> Self {
+        let (places, there) = (cuts.places(), mesh.count());
+        assert!(places == there, "slabs: cuts for {places} places on a mesh of {there}");
+        let part = |k: usize| {
+            let planes = cuts.planes(k);
+            (!planes.is_empty()).then(|| {
+                let part = part(k, planes.clone());
+                let (got, expected) = (part.dims()[dim], planes.len());
+                assert!(got == expected, "slabs: place {k} has {expected} planes, got {got}");
+                part
+            })
+        };
+        let parts = (0..places).map(part).collect();
+        Self { parts, cuts: cuts.clone(), dim, mesh: mesh.clone() }
+    }
+
+    /// A sharded volume as it is cut.
+    pub fn of(volume: &Sharded) -> Self {
+        let layout = volume.layout();
+        Self {
+            parts: volume.shards().iter().cloned().map(Some).collect(),
+            cuts: Cuts::of(layout),
+            dim: layout.axis().dim(),
+            mesh: volume.mesh(),
+        }
+    }
+
+    /// The volume cut as `layout` says. Differentiable.
+    ///
+    /// # Panics
+    /// If it is not of the layout's size, or has another number of places.
+    pub fn into_sharded(self, layout: &Layout) -> Sharded {
+        let volume = self.recut(&Cuts::of(layout));
+        let parts = volume.parts.into_iter().flatten();
+        Sharded::new(parts.collect(), layout.clone())
+    }
+
+    /// Where the cuts are.
+    pub fn cuts(&self) -> &Cuts {
+        &self.cuts
+    }
+
+    /// The dimension that is cut.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Which device holds which part.
+    pub fn mesh(&self) -> &Mesh {
+        &self.mesh
+    }
+
+    /// Shape of the whole.
+    pub fn dims(&self) -> [usize; 5] {
+        let mut dims = self.some().dims();
+        dims[self.dim] = self.cuts.extent();
+        dims
+    }
+
+    /// The part of place `k`, if it has planes.
+    pub fn part(&self, k: usize) -> Option<&Tensor<5>> {
+        self.parts[k].as_ref()
+    }
+
+    /// A part that is there.
+    fn some(&self) -> &Tensor<5> {
+        self.parts.iter().flatten().next().expect("there are planes, so that some place has them")
+    }
+
+    /// The planes `window` of the whole at place `k`, from wherever they lie; the part itself where that is
+    /// all of it. Differentiable.
+    ///
+    /// # Panics
+    /// If the window is empty or leaves the whole.
+    pub fn window(&self, window: Range<usize>, k: usize) -> Tensor<5> {
+        self.pick([Run::Planes(window)], k)
+    }
+
+    /// Several runs of planes at place `k`, one after the other; those without planes are left out.
+    /// Differentiable.
+    ///
+    /// # Panics
+    /// If nothing is left, or a run leaves the whole.
+    pub fn pick(&self, runs: impl IntoIterator<Item = Run>, k: usize) -> Tensor<5> {
+        let mut pieces = Vec::new();
+        for run in runs {
+            match run {
+                Run::Planes(window) => pieces.extend(self.pieces(window, k)),
+                Run::Zeros(0) => {}
+                Run::Zeros(planes) => {
+                    let like = self.some();
+                    let mut dims = like.dims();
+                    dims[self.dim] = planes;
+                    pieces.push(Tensor::zeros(dims, (self.mesh.device(k), like.dtype())));
+                }
+            }
+        }
+        assert!(!pieces.is_empty(), "slabs: no planes for place {k}");
+        join(pieces, self.dim)
+    }
+
+    fn pieces(&self, window: Range<usize>, k: usize) -> impl Iterator<Item = Tensor<5>> {
+        let extent = self.cuts.extent();
+        assert!(window.end <= extent, "slabs: window {window:?} of {extent} planes");
+        let device = self.mesh.device(k);
+        self.parts.iter().enumerate().filter_map(move |(place, part)| {
+            let planes = self.cuts.planes(place);
+            let (start, end) = (planes.start.max(window.start), planes.end.min(window.end));
+            let part = part.as_ref().filter(|_| start < end)?;
+            let local = start - planes.start..end - planes.start;
+            let piece = narrow(part.clone(), self.dim, local);
+            Some(if place == k { piece } else { to_device(piece, device) })
+        })
+    }
+
+    /// The same with other cuts. Differentiable.
+    ///
+    /// # Panics
+    /// If they have other places or another extent.
+    pub fn recut(&self, cuts: &Cuts) -> Self {
+        let (a, b) = (self.cuts.extent(), cuts.extent());
+        assert!(a == b, "slabs: cuts of {b} planes for {a}");
+        if *cuts == self.cuts {
+            return self.clone();
+        }
+        Self::build((cuts, &self.mesh), self.dim, |k, planes| self.window(planes, k))
+    }
+
+    /// Every part through `layer(place, part)`, which looks at its own plane only.
+    ///
+    /// # Panics
+    /// If the layer changes the number of planes.
+    pub fn map(&self, mut layer: impl FnMut(usize, Tensor<5>) -> Tensor<5>) -> Self {
+        Self::build((&self.cuts, &self.mesh), self.dim, |k, _| layer(k, self.own(k)))
+    }
+
+    /// Pairs of parts likewise.
+    ///
+    /// # Panics
+    /// If the cuts differ, or as [`Slabs::map`].
+    pub fn zip_map(
+        &self,
+        other: &Self,
+        mut layer: impl FnMut(Tensor<5>, Tensor<5>) -> Tensor<5>,
+    ) -> Self {
+        assert!(self.cuts == other.cuts, "slabs: operands are cut differently");
+        self.map(|k, part| layer(part, other.own(k)))
+    }
+
+    /// Every part times a small tensor, `[N, 1, 1, 1, 1]` on any device, which is sent to all.
+    pub fn times(&self, factor: &Tensor<5>) -> Self {
+        self.map(|_, part| {
+            let factor = to_device(factor.clone(), &part.device());
+            part * factor
+        })
+    }
+
+    /// With the axes in another order, as `permute` puts them; `dim` is where the cut axis is then.
+    pub fn permuted(&self, axes: [isize; 5], dim: usize) -> Self {
+        Self::build((&self.cuts, &self.mesh), dim, |k, _| self.own(k).permute(axes))
+    }
+
+    fn own(&self, k: usize) -> Tensor<5> {
+        self.parts[k].clone().expect("a place with planes has a part")
+    }
+}

@@ -1,0 +1,115 @@
+//! Layers on parts of activations.
+
+use super::*;
+use crate::nets::layers::MaxPool3d;
+use crate::ops::{InstanceNormOptions, Precision, conv3d, instance_norm, mean_pool, upsample_x2};
+
+/// f64, divided by a deviation of a few dozen voxels.
+const NORMALISED: f64 = 1e-10;
+
+type Serial = fn(Tensor<5>, Tensor<5>) -> Tensor<5>;
+type Parts = fn(&Slabs, Tensor<5>, &Cuts) -> Slabs;
+
+const SLOPED: InstanceNormOptions = InstanceNormOptions { epsilon: 1e-5, slope: 0.2 };
+
+/// A layer of the whole, the same of parts, and how many of its planes make one of the result, if fewer
+/// (positive) or more (negative).
+const LAYERS: [(&str, Serial, Parts, i32); 5] = [
+    ("conv3d", |x, w| conv3d(x, w, [1; 3]), |x, w, _| x.conv3d(|_| w.clone(), Precision::Single), 1),
+    (
+        "instance_norm",
+        |x, _| instance_norm(x, &SLOPED),
+        |x, _, _| x.instance_norm(&SLOPED),
+        1,
+    ),
+    ("mean_pool", |x, _| mean_pool(x), |x, _, cuts| x.mean_pool(cuts), 2),
+    (
+        "max_pool",
+        |x, _| MaxPool3d.forward(x),
+        |x, _, cuts| x.in_pairs(cuts, |_, x| MaxPool3d.forward(x)),
+        2,
+    ),
+    ("upsample", |x, _| upsample_x2(x), |x, _, cuts| x.doubled(cuts, upsample_x2), -2),
+];
+
+/// Cuts in random places, some of which have no plane.
+fn cuts(extent: usize, places: usize, seed: u64) -> Cuts {
+    let mut ends: Vec<usize> =
+        (1..places as u64).map(|k| number(0, extent, 31 * seed + k)).collect();
+    ends.sort_unstable();
+    Cuts::from_ends([vec![0], ends, vec![extent]].concat())
+}
+
+#[test]
+fn layers_of_parts_are_those_of_the_whole() {
+    for (name, serial, parts, stride) in LAYERS {
+        for (a, axis) in AXES.into_iter().enumerate() {
+            for places in 1..=5 {
+                let seed = 100 * a as u64 + places as u64;
+                let mut size = [0, 1, 2].map(|i| 2 * number(2, 4, seed + i));
+                size[axis.dim() - 2] = 2 * number(5, 8, seed + 7);
+                let extent = size[axis.dim() - 2];
+                let x = tracked(&random(3, size, [-1.0, 1.0], DType::F64, seed));
+                let w = tensor(&uniform(4 * 81, -1.0, 1.0, 9), [4, 3, 3, 3, 3], &Device::flex(), DType::F64);
+                let w = tracked(&w);
+                let expected = serial(x.clone(), w.clone());
+                let dims = expected.dims();
+                let weights = uniform(expected.shape().num_elements(), -1.0, 1.0, 5);
+                let weights = tensor(&weights, dims, &Device::flex(), DType::F64);
+                let gradients = weighted_sum(expected.clone(), &weights).backward();
+                let mesh = Mesh::new(&[Device::flex().autodiff()], places).unwrap();
+                let (own, out) = (cuts(extent, places, seed), cuts(dims[axis.dim()], places, seed + 1));
+                let dim = axis.dim();
+                let input = Slabs::build((&own, &mesh), dim, |_, planes| {
+                    narrow(x.clone(), dim, planes)
+                });
+                let result = parts(&input, w.clone(), &out);
+                assert_eq!(result.dims(), dims);
+                assert!(stride == 1 || *result.cuts() == out, "{name}: cut as asked for");
+                let result = result.window(0..dims[dim], 0);
+                let case = format!("{name} along {axis:?}, {own:?} to {out:?}");
+                let values = to_f64(result.clone().inner());
+                assert_close(&case, &values, &to_f64(expected.inner()), NORMALISED);
+                let found = weighted_sum(result, &weights).backward();
+                for leaf in [&x, &w] {
+                    if let Some(expected) = leaf.grad(&gradients) {
+                        let got = to_f64(leaf.grad(&found).expect("it matters"));
+                        assert_close(&case, &got, &to_f64(expected), NORMALISED);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn cuts_are_even_and_follow_the_stride() {
+    let cuts = Cuts::balanced(160, 4, 3);
+    assert_eq!(cuts, Cuts::from_ends(vec![0, 52, 108, 160]));
+    assert_eq!(cuts.at(4), Cuts::from_ends(vec![0, 13, 27, 40]));
+    assert_eq!(cuts.at(32), Cuts::from_ends(vec![0, 2, 3, 5]));
+    // More places than planes of the coarsest grid: some have none.
+    assert_eq!(Cuts::balanced(64, 4, 4).at(32), Cuts::from_ends(vec![0, 1, 1, 2, 2]));
+}
+
+#[test]
+fn roughness_is_that_of_the_whole() {
+    for layout in layouts(12) {
+        let u = tracked(&random(3, layout.size(), [-1.0, 1.0], DType::F64, 3));
+        let cases: [(fn(&Sharded) -> Tensor<1>, fn(Tensor<5>) -> Tensor<1>); 2] = [
+            (diffusion, crate::ops::diffusion),
+            (bending_energy, crate::ops::bending_energy),
+        ];
+        for (parts, serial) in cases {
+            let part = parts(&Sharded::from_tensor(u.clone(), &layout, &mesh(&layout)));
+            let whole = serial(u.clone());
+            let gradients = [&part, &whole].map(|value| {
+                let gradients = value.backward();
+                to_f64(u.grad(&gradients).expect("tracked"))
+            });
+            let label = format!("{layout:?}");
+            assert_close(&label, &to_f64(part.inner()), &to_f64(whole.inner()), F64_ROUNDING);
+            assert_close(&label, &gradients[0], &gradients[1], F64_ROUNDING);
+        }
+    }
+}
