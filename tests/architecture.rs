@@ -36,8 +36,10 @@ const TRAINING: &[(&str, &[&str])] = &[
             "run",
             "schedule",
             "settings",
+            "team",
         ],
     ),
+    ("team", &["data", "metrics", "model", "objective", "settings"]),
     ("evaluate", &["data", "folder", "model", "pictures", "run", "settings"]),
     ("report", &["arguments", "evaluate", "folder", "run", "train"]),
     (

@@ -5,6 +5,7 @@
 //! report                     the page of a run
 //!   > train, evaluate        Burn's Learner on a model; the closing table
 //! predict, import            images to transforms; weights from PyTorch
+//!   > team                   several devices, several pairs a step
 //!   > model > objective      what a step is; what is minimised
 //!   > run                    a run that is about to start or to continue
 //!   > checkpoint, input      what is saved and which epoch is best; what a network expects of images
@@ -36,6 +37,7 @@ pub mod report;
 pub mod run;
 pub mod schedule;
 pub mod settings;
+pub mod team;
 #[cfg(test)]
 mod tests;
 pub mod train;
@@ -48,7 +50,8 @@ pub use optimizer::AmsGrad;
 pub use predict::{CheckpointChoice, Predictor};
 pub use run::Run;
 pub use settings::Settings;
-pub use train::{Trained, train};
+pub use team::{Share, Team};
+pub use train::{Trained, train, train_on};
 
 use burn::tensor::Device;
 use ffdp_burn::Result;
@@ -67,12 +70,21 @@ pub struct Finished {
 /// # Errors
 /// Arguments without meaning, files that cannot be read or written, failures of the device.
 pub fn run(arguments: &TrainArguments, device: &Device) -> Result<Finished> {
+    run_on(arguments, &Team::one(device))
+}
+
+/// [`run`] on several devices; the first evaluates.
+///
+/// # Errors
+/// As [`run`], and devices that cannot train so.
+pub fn run_on(arguments: &TrainArguments, team: &Team) -> Result<Finished> {
     let run = Run::open(arguments)?;
+    team.check(&run.settings)?;
     let dataset = Dataset::open(&run.settings)?;
     run.prepare()?;
     eprintln!("{}", dataset.summary());
-    let trained = train(&run, &dataset, device)?;
-    let evaluation = evaluate(&run, &dataset, &trained.model, device)?;
+    let trained = train_on(&run, &dataset, team)?;
+    let evaluation = evaluate(&run, &dataset, &trained.model, team.first())?;
     pictures::curves::draw(&run.folder, run.settings.loss, evaluation.mean_dice())?;
     report::write(&run, &trained, &evaluation)?;
     Ok(Finished { trained, evaluation })

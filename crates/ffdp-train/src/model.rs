@@ -15,7 +15,7 @@ use ffdp_burn::{Error, Result};
 
 use crate::data::Item;
 use crate::metrics::{Measured, Scores};
-use crate::objective::{Objective, Predicted};
+use crate::objective::{Objective, Predicted, Terms};
 use crate::pictures;
 
 /// A network and what it minimises; the module that is trained and saved.
@@ -38,6 +38,12 @@ impl Registration {
         &self.objective
     }
 
+    /// The terms of a pair on the tape.
+    pub fn terms(&self, item: &Item) -> Terms {
+        let predicted = self.predict(item.moving.clone(), item.fixed.clone());
+        self.objective.terms(item, predicted).0
+    }
+
     fn predict(&self, moving: Tensor<5>, fixed: Tensor<5>) -> Predicted {
         self.objective.operations.predict(&self.network, moving, fixed)
     }
@@ -49,9 +55,8 @@ impl TrainStep for Registration {
 
     fn step(&self, item: Item) -> TrainOutput<Measured> {
         let started = Instant::now();
-        let predicted = self.predict(item.moving.image.clone(), item.fixed.image.clone());
         let device = item.moving.image.device();
-        let (terms, _) = self.objective.terms(&item, predicted);
+        let terms = self.terms(&item);
         let gradients = terms.total.backward();
         let scores = Scores::of_terms(started, terms.read(), item.waited, &device);
         TrainOutput::new(self, gradients, Measured::now(scores))

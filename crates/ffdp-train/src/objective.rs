@@ -14,6 +14,7 @@ use ffdp_burn::losses::{
 use ffdp_burn::metrics::{DiceScores, dice, dice_of, warp_labels};
 use ffdp_burn::nets::{Deformation, Network};
 use ffdp_burn::ops::{self, HistogramOptions, LnccOptions};
+use ffdp_burn::parallel::{self, Sharded};
 
 use crate::data::{Item, Prepared};
 use crate::settings::{Loss, Regularizer, Settings};
@@ -65,6 +66,14 @@ pub struct Terms {
 }
 
 impl Terms {
+    /// What is minimised, times the share of the pair in a step of several.
+    pub fn share(&self, share: f64) -> Tensor<1> {
+        if share == 1.0 {
+            return self.total.clone();
+        }
+        self.total.clone().mul_scalar(share)
+    }
+
     /// Total, similarity, smoothness and overlap as numbers; waits for the device, once.
     pub fn read(self) -> [f64; 4] {
         let terms = vec![self.total, self.similarity, self.smoothness, self.overlap];
@@ -189,6 +198,25 @@ impl Objective {
             total = total + overlap.clone().mul_scalar(self.dice_weight);
         }
         (Terms { total, similarity, smoothness, overlap }, moved)
+    }
+
+    /// The terms of a step whose images and displacement are in parts. The overlap of labels is not among
+    /// them.
+    ///
+    /// # Panics
+    /// With `--baseline`.
+    pub fn terms_of_parts(&self, moved: &Sharded, fixed: &Sharded, u: &Sharded) -> Terms {
+        let Operations::Fused(similarity) = &self.operations else {
+            panic!("composed operations know no parts")
+        };
+        let similarity = parallel::loss(similarity.as_ref(), moved, fixed);
+        let smoothness = match self.regularizer {
+            Regularizer::Diffusion => parallel::diffusion(u),
+            Regularizer::Bending => parallel::bending_energy(u),
+        };
+        let total = similarity.clone() + smoothness.clone().mul_scalar(self.weight);
+        let overlap = Tensor::zeros([1], &total.device());
+        Terms { total, similarity, smoothness, overlap }
     }
 
     /// The maps of moving and fixed with the evaluated labels that both have; `None` without labels

@@ -8,7 +8,7 @@ use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::tensor::Device;
 use burn::train::renderer::MetricsRenderer;
 use burn::train::renderer::tui::TuiMetricsRendererWrapper;
-use burn::train::{Interrupter, Learner, SupervisedTraining};
+use burn::train::{Interrupter, Learner, SupervisedTraining, TrainingStrategy};
 use ffdp_burn::{Error, Result};
 
 use crate::checkpoint::{self, AtomicCheckpointer, Criterion, Keep, PARTS, Patience, Scores};
@@ -23,6 +23,7 @@ use crate::progress::PlainLines;
 use crate::run::Run;
 use crate::schedule::Polynomial;
 use crate::settings::Settings;
+use crate::team::Team;
 
 /// Adam's epsilon. Burn's default of 1e-5 would swallow the gradients of a mean over hundreds of
 /// thousands of voxels.
@@ -48,7 +49,17 @@ pub struct Trained {
 /// # Errors
 /// Files that cannot be written, and failures of the device or of a checkpoint.
 pub fn train(run: &Run, dataset: &Dataset, device: &Device) -> Result<Trained> {
+    train_on(run, dataset, &Team::one(device))
+}
+
+/// [`train`] on several devices.
+///
+/// # Errors
+/// As [`train`], and devices that cannot train so.
+pub fn train_on(run: &Run, dataset: &Dataset, team: &Team) -> Result<Trained> {
     let started = Instant::now();
+    team.check(&run.settings)?;
+    let device = team.first();
     let Run { settings, folder, done, .. } = run;
     let (settings, done) = (settings, *done);
     let tracking = device.clone().autodiff();
@@ -95,9 +106,13 @@ pub fn train(run: &Run, dataset: &Dataset, device: &Device) -> Result<Trained> {
     let optimizer = AmsGrad::with_epsilon(ADAM_EPSILON).init();
     let schedule = ModuleLrScheduler::new(Polynomial::new(
         settings.learning_rate,
-        dataset.steps_per_epoch(),
+        dataset.steps_per_epoch().div_ceil(settings.batch),
         settings.epochs,
     ));
+    if !team.is_plain(settings) {
+        let steps = std::sync::Arc::new(team.steps(settings.batch, settings.seed));
+        training = training.with_training_strategy(TrainingStrategy::Custom(steps));
+    }
     let result = training.launch(Learner::new(model, optimizer, schedule));
     // Leaves the dashboard and gives the terminal back.
     drop(result.renderer);

@@ -19,42 +19,43 @@ use burn::tensor::Tensor;
 use super::layers::Conv3d;
 use super::network::{Deformation, Network};
 use super::{TransMorph, VoxelMorph};
-use crate::parallel::{Cuts, Layout, Replicas, Run, Sharded, Slabs, exp, narrow};
+use crate::parallel::{Cuts, Layout, Run, Sharded, Slabs, exp, narrow};
 use crate::{Error, Result};
 
 impl Network {
-    /// [`Network::forward`] of images in parts: the displacement, cut like them. `networks` has a copy for
-    /// each of their devices. Differentiable.
+    /// [`Network::forward`] of images in parts: the displacement, cut like them. `networks` are the copies
+    /// of every shard, on its device (`parallel::Replicas`). Differentiable.
     ///
     /// # Errors
     /// A network that aligns first, which is not shared among devices; and [`Error::Device`] when a velocity
     /// that is integrated cannot be read.
     ///
     /// # Panics
-    /// If the images are cut differently, have more than one channel, or lie on other devices.
+    /// If the images are cut differently, have more than one channel, or have other shards than `networks`.
     pub fn forward_sharded(
-        networks: &Replicas<Self>,
+        networks: &[&Self],
         moving: &Sharded,
         fixed: &Sharded,
     ) -> Result<Sharded> {
-        let copies: Vec<&Self> = (0..moving.layout().count()).map(|k| networks.at(k)).collect();
-        if copies[0].alignment.is_some() {
+        let (got, expected) = (networks.len(), moving.layout().count());
+        assert!(got == expected, "network: {got} copies for {expected} shards");
+        if networks[0].alignment.is_some() {
             return Err(Error::invalid(
                 "a network that aligns first cannot be shared among devices",
                 "affine alignment",
                 "train without it, or on one device",
             ));
         }
-        match &copies[0].deformation {
+        match &networks[0].deformation {
             Deformation::TransMorph(_) => {
-                let each = each(&copies, |network| match &network.deformation {
+                let each = each(networks, |network| match &network.deformation {
                     Deformation::TransMorph(network) => network,
                     Deformation::VoxelMorph(_) => unreachable!("copies of one network"),
                 });
                 TransMorph::forward_sharded(&each, moving, fixed)
             }
             Deformation::VoxelMorph(_) => {
-                let each = each(&copies, |network| match &network.deformation {
+                let each = each(networks, |network| match &network.deformation {
                     Deformation::VoxelMorph(network) => network,
                     Deformation::TransMorph(_) => unreachable!("copies of one network"),
                 });

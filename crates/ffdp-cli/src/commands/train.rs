@@ -1,10 +1,11 @@
 //! `ffdp train`: a network that learns to register.
 
 use clap::Args;
-use ffdp_train::{TrainArguments, run};
+use clap::ValueEnum;
+use ffdp_train::{Share, Team, TrainArguments, run_on};
 
 use crate::device::DeviceChoice;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::printer::print_to_stdout;
 
 const HELP: &str = "\
@@ -34,17 +35,56 @@ pub struct TrainCommand {
     /// Where to compute; only what was compiled in is accepted
     #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
     pub device: DeviceChoice,
+    /// Several devices that train together, as cuda:0,cuda:1; the first also validates
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "device")]
+    pub devices: Vec<DeviceChoice>,
+    /// What the devices share
+    #[arg(long, value_enum, default_value_t = ShareArg::Pairs)]
+    pub share: ShareArg,
+}
+
+/// `--share`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ShareArg {
+    /// The pairs of a step (--batch): each is computed on one device
+    Pairs,
+    /// Each pair: every device holds a part of the volumes and of all activations, for volumes too large
+    /// for one
+    Volume,
+}
+
+impl TrainCommand {
+    fn team(&self) -> Outcome<Team> {
+        let all = match &self.devices[..] {
+            [] => std::slice::from_ref(&self.device),
+            several => several,
+        };
+        if let Some((_, again)) =
+            all.iter().enumerate().find(|(k, device)| all[..*k].contains(device))
+        {
+            return Err(Failure::user(
+                format!("--devices must name each device once, got {again} twice"),
+                "name other devices, or one with --batch",
+            ));
+        }
+        let devices = all.iter().map(|device| device.open()).collect::<Outcome<Vec<_>>>()?;
+        let share = match self.share {
+            ShareArg::Pairs => Share::Pairs,
+            ShareArg::Volume => Share::Volume,
+        };
+        Ok(Team::new(devices, share)?)
+    }
 }
 
 /// Trains, and prints how well the network registers pairs that it has not seen.
 pub fn run_command(request: &TrainCommand) -> Outcome<()> {
-    let device = request.device.open()?;
-    if request.device != DeviceChoice::Cpu {
+    let team = request.team()?;
+    if request.devices.first().unwrap_or(&request.device) != &DeviceChoice::Cpu {
         eprintln!(
             "the first step compiles the kernels, about half a minute on a GPU that has not seen them"
         );
     }
-    let finished = run(&request.arguments, &device)?;
+    let finished = run_on(&request.arguments, &team)?;
     eprintln!("report.html, metrics and checkpoints are in {}", request.arguments.out.display());
     print_to_stdout(&format!("{}\n{}\n", finished.evaluation.table(), finished.trained.table()))
 }

@@ -32,6 +32,14 @@ pub struct Item {
     pub waited: f64,
 }
 
+impl Item {
+    /// The same on another device.
+    pub fn on(self, device: &Device) -> Self {
+        let moving = self.pair.moving.image.to_tensor(device);
+        Self { moving, fixed: self.pair.fixed.image.to_tensor(device), ..self }
+    }
+}
+
 /// What a loader goes through.
 #[derive(Clone)]
 enum Order {

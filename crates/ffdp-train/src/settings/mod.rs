@@ -76,6 +76,10 @@ pub struct Settings {
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
 
+    /// Pairs in a step of the optimiser, whose gradients are averaged; several devices share them
+    #[arg(long, default_value_t = 1)]
+    pub batch: usize,
+
     /// Learning rate of Adam; falls epoch by epoch as (1 - e / epochs)^0.9
     #[arg(long, default_value_t = 3e-3)]
     pub learning_rate: f64,
@@ -213,6 +217,7 @@ impl Settings {
             ("--epochs", Some(self.epochs)),
             ("--pairs", self.pairs),
             ("--patience", self.patience),
+            ("--batch", Some(self.batch)),
             ("--keep", Some(self.keep)),
             ("--workers", Some(self.workers)),
         ];

@@ -1,6 +1,8 @@
 //! Networks on a mesh equal the whole ones: loss, gradients of every weight and of the images. The shards
 //! are virtual, all on the CPU; the last test takes GPUs where there are any.
 
+mod measure;
+
 use std::collections::BTreeMap;
 
 use burn::module::{Module, ModuleVisitor, Param};
@@ -96,7 +98,7 @@ fn network(config: impl Into<NetworkConfig>, device: &Device) -> Network {
         Deformation::TransMorph(network) => &mut network.head.conv,
         Deformation::VoxelMorph(network) => &mut network.head,
     };
-    let larger = |weight: Tensor<5>| (weight.detach() * 3e3).require_grad();
+    let larger = |weight: Tensor<5>| (weight.inner() * 3e3).autodiff().require_grad();
     head.weight = head.weight.clone().map(larger);
     let bias = Tensor::<1>::from_floats([0.4, -0.3, 0.35], device).require_grad();
     head.bias = head.bias.take().map(|old| old.map(|_| bias));
@@ -125,7 +127,8 @@ fn in_parts(network: &Network, layout: &Layout, mesh: &Mesh) -> Step {
     let networks = Replicas::new(network, mesh);
     let leaves = [1, 2].map(|seed| image(layout.size(), seed, device));
     let [moving, fixed] = leaves.each_ref().map(|x| Sharded::from_tensor(x.clone(), layout, mesh));
-    let u = Network::forward_sharded(&networks, &moving, &fixed).expect("nothing aligns first");
+    let copies: Vec<&Network> = (0..layout.count()).map(|k| networks.at(k)).collect();
+    let u = Network::forward_sharded(&copies, &moving, &fixed).expect("nothing aligns first");
     let inputs = RingInputs { moving: &moving, affine: None, displacement: Some(&u) };
     let options = GridSampleOptions::default();
     let moved = ring_sample(&inputs, (layout, mesh), &options).expect("the CPU hands back bounds");

@@ -1,0 +1,97 @@
+//! Several devices that train one network, and steps of several pairs.
+//!
+//! ```text
+//! share pairs    every device has the network and pairs of its own      gradients: one mean over the pairs
+//! share volume   every device has the network and a part of each pair   gradients: one sum over the parts
+//! ```
+//! A step of the optimiser takes `--batch` pairs in the order of the epoch, wherever they are computed: which
+//! devices share a run changes its numbers by rounding only, and a run may be resumed on others. One thread
+//! drives all devices, whose work is enqueued; nothing is read before a step is complete.
+//!
+//! Why not the strategies of Burn's `Learner`: they sum the gradients in the order in which threads are done,
+//! divide the epoch among the devices beforehand, and move tensors between GPUs without the order that
+//! `ffdp_burn::parallel` takes care of. Everything else, the checkpoints too, is Burn's.
+
+mod fit;
+mod volume;
+
+use burn::tensor::Device;
+use ffdp_burn::{Error, Result};
+
+use crate::settings::Settings;
+
+/// What the devices share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Share {
+    /// The pairs of a step: each is computed on one device.
+    #[default]
+    Pairs,
+    /// Each pair: every device holds a part of the images and of all activations.
+    Volume,
+}
+
+/// The devices of a run; the first holds the optimiser and validates.
+#[derive(Clone, Debug)]
+pub struct Team {
+    devices: Vec<Device>,
+    share: Share,
+}
+
+impl Team {
+    /// One device.
+    pub fn one(device: &Device) -> Self {
+        Self { devices: vec![device.clone()], share: Share::Pairs }
+    }
+
+    /// Several; a device may occur twice, as if it were two.
+    ///
+    /// # Errors
+    /// No device.
+    pub fn new(devices: Vec<Device>, share: Share) -> Result<Self> {
+        match devices.len() {
+            0 => Err(Error::invalid("a training needs devices", 0, "name one at least")),
+            _ => Ok(Self { devices, share }),
+        }
+    }
+
+    /// That of optimiser and validation.
+    pub fn first(&self) -> &Device {
+        &self.devices[0]
+    }
+
+    /// Whether Burn's own loop does the same: one device, a pair a step.
+    pub fn is_plain(&self, settings: &Settings) -> bool {
+        self.devices.len() == 1 && settings.batch == 1
+    }
+
+    /// Whether these devices can train so.
+    ///
+    /// # Errors
+    /// More devices than pairs a step, or what cannot be computed in parts.
+    pub fn check(&self, settings: &Settings) -> Result<()> {
+        let devices = self.devices.len();
+        match self.share {
+            Share::Pairs if settings.batch < devices => Err(Error::invalid(
+                format!("--batch must give each of the {devices} devices a pair"),
+                settings.batch,
+                format!("use --batch {devices}, or --share volume to cut every pair into parts"),
+            )),
+            Share::Volume if devices > 1 => {
+                let refused = [
+                    ("--baseline", settings.baseline),
+                    ("--affine", settings.affine),
+                    ("--dice-weight", settings.dice_weight > 0.0),
+                ];
+                match refused.into_iter().find(|(_, given)| *given) {
+                    None => Ok(()),
+                    Some((flag, _)) => Err(Error::invalid(
+                        format!("{flag} cannot be computed in parts of a volume"),
+                        "--share volume",
+                        "leave one of them out, or use --share pairs",
+                    )),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+}
