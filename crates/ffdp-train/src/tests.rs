@@ -13,7 +13,7 @@ use ffdp_burn::synth::{PhantomSettings, subject};
 
 use crate::arguments::TrainArguments;
 use crate::journal::{self, Record};
-use crate::{CheckpointChoice, Finished, Predictor, RunFolder};
+use crate::{CheckpointChoice, Finished, Predictor, RunFolder, Share, Team, run_on};
 
 #[derive(Parser)]
 struct Flags {
@@ -75,6 +75,79 @@ fn a_resumed_run_repeats_an_uninterrupted_one() {
         assert_eq!(a, b, "the same numbers, to the last bit");
     }
     assert_eq!(whole.len(), parted.len());
+}
+
+/// Two devices that are one CPU.
+fn two(share: Share) -> Team {
+    Team::new(vec![Device::flex(); 2], share).expect("two devices")
+}
+
+fn losses_of(out: &Path) -> Vec<f64> {
+    let steps = journal_of(out).into_iter().filter(|record| record["kind"] == "step");
+    steps.map(|record| journal::number(&record, "loss")).collect()
+}
+
+#[test]
+fn two_devices_train_as_one() {
+    let _alone = one_run_at_a_time();
+    // As between fused and composed operations below: f32 sums in another order, grown by Adam's steps.
+    const TOLERANCE: f64 = 2e-4;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [one, pairs, volume] = ["one", "pairs", "volume"].map(|name| folder.path().join(name));
+    // Three pairs in both directions: the last step of an epoch is half as large.
+    let flags = ["--epochs", "2", "--batch", "4", "--pairs", "3", "--learning-rate", "1e-4"];
+    let flags = [&flags[..], &["--size", "32x40x36", "--drop-path", "0"]].concat();
+    let short = |out: &Path| {
+        let out = out.to_str().expect("a temporary folder has a plain name");
+        parse(&[&["--out", out, "--plain"], &flags[..]].concat())
+    };
+    run(&short(&one)).expect("a run");
+    run_on(&short(&pairs), &two(Share::Pairs)).expect("a run");
+    run_on(&short(&volume), &two(Share::Volume)).expect("a run");
+    let expected = losses_of(&one);
+    assert_eq!(expected.len(), 2 * (6 + 2), "6 pairs and 2 validations an epoch");
+    assert!(expected[0] != expected[8], "it learns");
+    for out in [&pairs, &volume] {
+        let losses = losses_of(out);
+        assert_eq!(losses.len(), expected.len());
+        for (a, b) in losses.iter().zip(&expected) {
+            assert!((a - b).abs() < TOLERANCE, "{losses:?} {expected:?}");
+        }
+        println!("{losses:?} {expected:?}");
+    }
+}
+
+#[test]
+fn a_run_on_two_devices_is_resumed_exactly() {
+    let _alone = one_run_at_a_time();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let [whole, parted] = ["whole", "parted"].map(|name| folder.path().join(name));
+    let flags = ["--epochs", "2", "--batch", "2"];
+    let team = two(Share::Pairs);
+    run_on(&short(&whole, &flags), &team).expect("a run");
+    run_on(&short(&parted, &flags), &team).expect("a run");
+    for part in crate::checkpoint::PARTS {
+        let last = parted.join("checkpoint").join(format!("{part}-2.bpk"));
+        std::fs::remove_file(last).expect("the second checkpoint was saved");
+    }
+    run_on(&short(&parted, &["--epochs", "2", "--resume"]), &team).expect("a resumed run");
+    assert_eq!(journal_of(&whole), journal_of(&parted), "the same numbers, to the last bit");
+}
+
+#[test]
+fn what_devices_cannot_share_is_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().join("run");
+    for (share, flags, expected) in [
+        (Share::Pairs, &[][..], "--batch must give each of the 2 devices a pair"),
+        (Share::Volume, &["--affine"], "--affine cannot be computed in parts"),
+        (Share::Volume, &["--baseline"], "--baseline cannot be computed in parts"),
+        (Share::Volume, &["--dice-weight", "1"], "--dice-weight cannot be computed in parts"),
+    ] {
+        let error = run_on(&short(&out, flags), &two(share)).expect_err(expected).to_string();
+        assert!(error.contains(expected), "{error}");
+        assert!(!out.exists(), "nothing is written before");
+    }
 }
 
 #[test]

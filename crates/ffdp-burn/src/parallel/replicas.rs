@@ -35,16 +35,18 @@ impl<M: Module> Replicas<M> {
                 devices.push(device.clone());
             }
         }
-        let copy = |device: &Device| {
-            if *device == devices[0] {
-                return module.clone();
-            }
-            let copy = module.clone().fork(device);
-            // Burn's own transfer is not ordered with the receiver's computations (`transfer.rs`).
-            let _ = device.sync();
-            copy
-        };
-        Self { copies: devices.iter().map(copy).collect(), of_place, devices }
+        Self { copies: copies(module, &devices), of_place, devices }
+    }
+
+    /// A copy for each of `devices`, also where one occurs twice; the first is `module`, whose own device it
+    /// must be.
+    ///
+    /// # Panics
+    /// If there is no device.
+    pub fn one_each(module: &M, devices: &[Device]) -> Self {
+        assert!(!devices.is_empty(), "replicas: there must be a device");
+        let (copies, of_place) = (copies(module, devices), (0..devices.len()).collect());
+        Self { copies, of_place, devices: devices.to_vec() }
     }
 
     /// The copy on the device of place `k`.
@@ -111,6 +113,17 @@ impl<M: Module> Replicas<M> {
         }
         self.copies[0] = module;
     }
+}
+
+/// `module`, then a copy on each further device.
+fn copies<M: Module>(module: &M, devices: &[Device]) -> Vec<M> {
+    let further = devices[1..].iter().map(|device| {
+        let copy = module.clone().fork(device);
+        // Burn's own transfer is not ordered with the receiver's computations (`transfer.rs`).
+        let _ = device.sync();
+        copy
+    });
+    std::iter::once(module.clone()).chain(further).collect()
 }
 
 /// Which parameters have a gradient somewhere.
@@ -212,6 +225,7 @@ mod tests {
     use burn::nn::{Linear, LinearConfig};
 
     use super::*;
+    use crate::testing::{assert_close, to_f64};
 
     fn loss(layer: &Linear, seed: f32) -> Tensor<1> {
         let x = Tensor::<2>::from_floats([[seed, 2.0, -1.0]], &layer.weight.val().device());
@@ -220,8 +234,7 @@ mod tests {
 
     /// Two copies on one device, as if it were two.
     fn two(layer: &Linear, device: &Device) -> Replicas<Linear> {
-        let copies = vec![layer.clone(), layer.clone().fork(device)];
-        Replicas { copies, of_place: vec![0, 1], devices: vec![device.clone(); 2] }
+        Replicas::one_each(layer, &[device.clone(), device.clone()])
     }
 
     #[test]
@@ -233,14 +246,12 @@ mod tests {
         let sum = replicas.gradients(total.backward());
         let total = loss(&layer, 0.5) + loss(&layer, 3.0);
         let expected = GradientsParams::from_grads(total.backward(), &layer);
-        for (a, b) in [
-            (sum.get::<2>(layer.weight.id), expected.get::<2>(layer.weight.id)),
-        ] {
-            let [a, b] = [a, b].map(|g| g.expect("every weight has one").into_data());
-            a.assert_approx_eq::<f32>(&b, burn::tensor::Tolerance::absolute(1e-6));
-        }
+        let of_weight = |g: &GradientsParams| to_f64(g.get::<2>(layer.weight.id).expect("it has one"));
+        // Two f32 terms.
+        assert_close("weight", &of_weight(&sum), &of_weight(&expected), 1e-6);
         let bias = layer.bias.as_ref().expect("by default").id;
-        assert!(sum.get::<1>(bias).is_some());
+        let of_bias = |g: &GradientsParams| to_f64(g.get::<1>(bias).expect("it has one"));
+        assert_close("bias", &of_bias(&sum), &of_bias(&expected), 1e-6);
 
         let other = LinearConfig::new(3, 2).init(&device);
         let ids = other.weight.id;

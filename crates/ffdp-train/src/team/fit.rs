@@ -174,8 +174,13 @@ impl SupervisedLearningStrategy<Registration> for Steps {
         learner.fork(&first);
         let devices: Vec<Device> =
             self.team.devices.iter().map(|device| device.clone().autodiff()).collect();
-        let mesh = Mesh::new(&devices, devices.len()).expect("a team has a device");
-        let mut replicas = Replicas::new(&learner.model(), &mesh);
+        let mut replicas = match self.team.share {
+            Share::Pairs => Replicas::one_each(&learner.model(), &devices),
+            Share::Volume => {
+                let mesh = Mesh::new(&devices, devices.len()).expect("a team has a device");
+                Replicas::new(&learner.model(), &mesh)
+            }
+        };
 
         let mut processor = components.event_processor;
         let (mut checkpointer, mut early) = (components.checkpointer, components.early_stopping);

@@ -1,6 +1,7 @@
 //! Time and memory of training steps on several GPUs, by hand:
 //! ```text
-//! FFDP_TEST_DEVICES=cuda:0,cuda:1 FFDP_STEPS="volume voxelmorph 320x384x448 3" ffdp_burn training_steps --ignored
+//! FFDP_TEST_DEVICES=cuda:0,cuda:1 FFDP_STEPS="volume voxelmorph 320x384x448 3 2; pairs tiny 160x192x224 9 1" \
+//!     ffdp_burn training_steps --ignored
 //! ```
 //! Images are noise, so that nothing is learnt; the work does not depend on them.
 
@@ -10,11 +11,10 @@ use burn::optim::{AdamConfig, GradientsAccumulator};
 
 use super::*;
 
-/// What is asked for: `pairs` or `volume`, the network, the size as DxHxW, and how many steps.
-fn request() -> (String, NetworkConfig, [usize; 3], usize) {
-    let text = std::env::var("FFDP_STEPS").expect("FFDP_STEPS says what to measure");
+/// What is asked for: `pairs` or `volume`, the network, the size as DxHxW, how many steps, on how many GPUs.
+fn request(text: &str) -> (String, NetworkConfig, [usize; 3], [usize; 2]) {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let [share, network, size, steps] = words[..] else { panic!("four words, got {text}") };
+    let [share, network, size, steps, gpus] = words[..] else { panic!("five words, got {text}") };
     let size: Vec<usize> = size.split('x').map(|n| n.parse().expect("a number")).collect();
     let size = [size[0], size[1], size[2]];
     let transmorph = |config: TransMorphConfig, resolution| {
@@ -28,7 +28,7 @@ fn request() -> (String, NetworkConfig, [usize; 3], usize) {
         "base" => transmorph(TransMorphConfig::base(), Resolution::Full),
         other => panic!("no network {other}"),
     };
-    (share.into(), config, size, steps.parse().expect("a number of steps"))
+    (share.into(), config, size, [steps, gpus].map(|n| n.parse().expect("a number")))
 }
 
 fn noise([d, h, w]: [usize; 3], device: &Device) -> Tensor<5> {
@@ -60,15 +60,21 @@ fn loss_of_parts(networks: &Replicas<Network>, layout: &Layout, mesh: &Mesh) -> 
 #[test]
 #[ignore = "measures, on GPUs"]
 fn training_steps() {
-    let names = std::env::var("FFDP_TEST_DEVICES").unwrap_or_default();
-    let gpus: Vec<Device> = match names.contains(',') {
-        true => several_gpus(),
-        false => crate::testing::gpu_devices().into_iter().map(|(_, gpu)| gpu).collect(),
-    };
-    let gpus: Vec<Device> = gpus.into_iter().map(Device::autodiff).collect();
-    let (share, config, size, steps) = request();
+    let gpus: Vec<Device> = several_gpus().into_iter().map(Device::autodiff).collect();
+    for text in std::env::var("FFDP_STEPS").unwrap_or_default().split(';') {
+        measure(text, &gpus);
+        for gpu in &gpus {
+            gpu.memory_cleanup();
+            gpu.sync().expect("the steps are over");
+        }
+    }
+}
+
+fn measure(text: &str, gpus: &[Device]) {
+    let (share, config, size, [steps, count]) = request(text);
+    let gpus = &gpus[..count];
     let mut network = config.init(&gpus[0]);
-    let mesh = Mesh::new(&gpus, gpus.len()).expect("GPUs");
+    let mesh = Mesh::new(gpus, gpus.len()).expect("GPUs");
     let longest = if size[2] >= size[1] && size[2] >= size[0] { Axis::X } else { Axis::Z };
     let layout = mesh.layout(size, longest).expect("planes");
     let mut networks = Replicas::new(&network, &mesh);
@@ -88,7 +94,7 @@ fn training_steps() {
                     sum.accumulate(copy, GradientsParams::from_grads(loss.backward(), copy));
                     (value, sum.grads())
                 };
-                let (losses, parts) = networks.copies().iter().zip(&gpus).map(of).unzip();
+                let (losses, parts) = networks.copies().iter().zip(gpus).map(of).unzip();
                 (losses, networks.sum(parts))
             }
         };
@@ -102,6 +108,6 @@ fn training_steps() {
             usage.map_or(f64::NAN, |usage| usage.bytes_reserved as f64 / 1e9)
         });
         let memory: Vec<f64> = memory.collect();
-        println!("{share} {size:?} step {step}: {seconds:.3} s, loss {losses:?}, reserved GB {memory:.2?}");
+        println!("{text} step {step}: {seconds:.3} s, loss {losses:?}, reserved GB {memory:.2?}");
     }
 }
