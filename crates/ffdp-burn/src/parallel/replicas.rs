@@ -108,7 +108,8 @@ impl<M: Module> Replicas<M> {
             });
             let lines = all_reduce(lines.collect(), Reduction::Sum);
             let copies = std::mem::take(&mut self.copies).into_iter().zip(lines);
-            let follow = |(copy, line): (M, Tensor<1>)| copy.map(&mut CutWeights { line, first: 0 });
+            let follow =
+                |(copy, line): (M, Tensor<1>)| copy.map(&mut CutWeights { line, first: 0 });
             self.copies = copies.map(follow).collect();
         }
         self.copies[0] = module;
@@ -209,11 +210,7 @@ fn in_line<const D: usize>(tensor: Tensor<D>) -> Tensor<1> {
     tensor.reshape([values])
 }
 
-fn next_piece<const D: usize>(
-    line: &Tensor<1>,
-    first: &mut usize,
-    dims: [usize; D],
-) -> Tensor<D> {
+fn next_piece<const D: usize>(line: &Tensor<1>, first: &mut usize, dims: [usize; D]) -> Tensor<D> {
     let values: usize = dims.iter().product();
     let piece = line.clone().narrow(0, *first, values).reshape(dims);
     *first += values;
@@ -246,7 +243,8 @@ mod tests {
         let sum = replicas.gradients(total.backward());
         let total = loss(&layer, 0.5) + loss(&layer, 3.0);
         let expected = GradientsParams::from_grads(total.backward(), &layer);
-        let of_weight = |g: &GradientsParams| to_f64(g.get::<2>(layer.weight.id).expect("it has one"));
+        let of_weight =
+            |g: &GradientsParams| to_f64(g.get::<2>(layer.weight.id).expect("it has one"));
         // Two f32 terms.
         assert_close("weight", &of_weight(&sum), &of_weight(&expected), 1e-6);
         let bias = layer.bias.as_ref().expect("by default").id;

@@ -32,7 +32,8 @@ pub(crate) fn to_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> T
         let there = device.clone().inner().autodiff();
         let place = Tensor::<1>::zeros([1], (&there, line.dtype()));
         let (line, place) = (line.into_dispatch(), place.into_dispatch());
-        let arrived: Tensor<1> = Tensor::from_dispatch(<Dispatch as TravelOps>::travel(line, place));
+        let arrived: Tensor<1> =
+            Tensor::from_dispatch(<Dispatch as TravelOps>::travel(line, place));
         return arrived.reshape(dims);
     }
     wait_for(device);

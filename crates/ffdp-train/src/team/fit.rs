@@ -125,7 +125,8 @@ impl Steps {
                 let scores = Scores::of_terms(started, terms.read());
                 let rate = Some(learner.lr_current());
                 let item = TrainingItem::new(scores, progress, Some(iteration), rate);
-                interrupter.fail_on_error(processor.process_train(LearnerEvent::ProcessedItem(item)));
+                interrupter
+                    .fail_on_error(processor.process_train(LearnerEvent::ProcessedItem(item)));
             }
             if interrupter.should_stop() {
                 return;

@@ -163,7 +163,11 @@ fn assert_shared(case: &str, network: &Network, size: [usize; 3], axis: Axis, de
         let parts = in_parts(network, &layout, &mesh);
         parts.assert_is(&expected, &case, TOLERANCE);
         if layout.count() == 1 {
-            assert_eq!(parts.loss.to_bits(), expected.loss.to_bits(), "one shard: the serial network");
+            assert_eq!(
+                parts.loss.to_bits(),
+                expected.loss.to_bits(),
+                "one shard: the serial network"
+            );
         }
     }
 }

@@ -87,9 +87,8 @@ fn block(blocks: &[&SwinBlock], tokens: &Slabs, windows: &RolledWindows) -> Slab
         }
     };
     let normalised = tokens.map(|k, tokens| normalise(&blocks[k].norm1, tokens));
-    let attended = windows.attend(&normalised, |k, windows, context| {
-        blocks[k].attn.forward(windows, context)
-    });
+    let attended =
+        windows.attend(&normalised, |k, windows, context| blocks[k].attn.forward(windows, context));
     let tokens = tokens.zip_map(&dropped(attended), Tensor::add);
     let refined =
         tokens.map(|k, tokens| blocks[k].mlp.forward(normalise(&blocks[k].norm2, tokens)));

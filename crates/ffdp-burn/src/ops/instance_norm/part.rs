@@ -128,10 +128,9 @@ pub fn instance_norm_in_parts(
     let shares: Vec<f64> = voxels.iter().map(|voxels| voxels / all).collect();
     let scaling = scaling_of(moments.clone().detach(), &shares, options.epsilon);
     let (scaling, moments) = (scaling.into_dispatch(), moments.into_dispatch());
-    let scaling =
-        Tensor::<2>::from_dispatch(<Dispatch as InstanceNormTapeOps>::instance_scaling(
-            scaling, moments,
-        ));
+    let scaling = Tensor::<2>::from_dispatch(<Dispatch as InstanceNormTapeOps>::instance_scaling(
+        scaling, moments,
+    ));
     let scaling: Tensor<3> = scaling.unsqueeze();
     let apply = |(part, link): (Tensor<5>, Link)| {
         let scaling: Tensor<2> = send(scaling.clone(), &part).squeeze_dim(0);
@@ -221,11 +220,7 @@ impl<B: InstanceNormPartOps> Vjp<B, 2> for ScalingVjp {
     /// The shape of the moments.
     type Saved = Shape;
 
-    fn backward(
-        shape: Shape,
-        sums: FloatTensor<B>,
-        _: [bool; 2],
-    ) -> [Option<FloatTensor<B>>; 2] {
+    fn backward(shape: Shape, sums: FloatTensor<B>, _: [bool; 2]) -> [Option<FloatTensor<B>>; 2] {
         let one = Shape::from([1, shape[1], shape[2]]);
         // To every part the sums of the whole.
         [None, Some(B::float_expand(B::float_reshape(sums, one), shape))]

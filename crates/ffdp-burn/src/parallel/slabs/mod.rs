@@ -54,7 +54,8 @@ impl Cuts {
     /// # Panics
     /// If they do not rise.
     pub fn from_ends(ends: Vec<usize>) -> Self {
-        let sound = ends.len() > 1 && ends[0] == 0 && ends.windows(2).all(|pair| pair[0] <= pair[1]);
+        let sound =
+            ends.len() > 1 && ends[0] == 0 && ends.windows(2).all(|pair| pair[0] <= pair[1]);
         assert!(sound, "cuts: ends must begin with 0 and rise, got {ends:?}");
         Self { ends }
     }

@@ -15,13 +15,13 @@ const SLOPED: InstanceNormOptions = InstanceNormOptions { epsilon: 1e-5, slope: 
 /// A layer of the whole, the same of parts, and how many of its planes make one of the result, if fewer
 /// (positive) or more (negative).
 const LAYERS: [(&str, Serial, Parts, i32); 5] = [
-    ("conv3d", |x, w| conv3d(x, w, [1; 3]), |x, w, _| x.conv3d(|_| w.clone(), Precision::Single), 1),
     (
-        "instance_norm",
-        |x, _| instance_norm(x, &SLOPED),
-        |x, _, _| x.instance_norm(&SLOPED),
+        "conv3d",
+        |x, w| conv3d(x, w, [1; 3]),
+        |x, w, _| x.conv3d(|_| w.clone(), Precision::Single),
         1,
     ),
+    ("instance_norm", |x, _| instance_norm(x, &SLOPED), |x, _, _| x.instance_norm(&SLOPED), 1),
     ("mean_pool", |x, _| mean_pool(x), |x, _, cuts| x.mean_pool(cuts), 2),
     (
         "max_pool",
@@ -50,7 +50,12 @@ fn layers_of_parts_are_those_of_the_whole() {
                 size[axis.dim() - 2] = 2 * number(5, 8, seed + 7);
                 let extent = size[axis.dim() - 2];
                 let x = tracked(&random(3, size, [-1.0, 1.0], DType::F64, seed));
-                let w = tensor(&uniform(4 * 81, -1.0, 1.0, 9), [4, 3, 3, 3, 3], &Device::flex(), DType::F64);
+                let w = tensor(
+                    &uniform(4 * 81, -1.0, 1.0, 9),
+                    [4, 3, 3, 3, 3],
+                    &Device::flex(),
+                    DType::F64,
+                );
                 let w = tracked(&w);
                 let expected = serial(x.clone(), w.clone());
                 let dims = expected.dims();
@@ -58,11 +63,11 @@ fn layers_of_parts_are_those_of_the_whole() {
                 let weights = tensor(&weights, dims, &Device::flex(), DType::F64);
                 let gradients = weighted_sum(expected.clone(), &weights).backward();
                 let mesh = Mesh::new(&[Device::flex().autodiff()], places).unwrap();
-                let (own, out) = (cuts(extent, places, seed), cuts(dims[axis.dim()], places, seed + 1));
+                let (own, out) =
+                    (cuts(extent, places, seed), cuts(dims[axis.dim()], places, seed + 1));
                 let dim = axis.dim();
-                let input = Slabs::build((&own, &mesh), dim, |_, planes| {
-                    narrow(x.clone(), dim, planes)
-                });
+                let input =
+                    Slabs::build((&own, &mesh), dim, |_, planes| narrow(x.clone(), dim, planes));
                 let result = parts(&input, w.clone(), &out);
                 assert_eq!(result.dims(), dims);
                 assert!(stride == 1 || *result.cuts() == out, "{name}: cut as asked for");
@@ -96,10 +101,8 @@ fn cuts_are_even_and_follow_the_stride() {
 fn roughness_is_that_of_the_whole() {
     for layout in layouts(12) {
         let u = tracked(&random(3, layout.size(), [-1.0, 1.0], DType::F64, 3));
-        let cases: [(fn(&Sharded) -> Tensor<1>, fn(Tensor<5>) -> Tensor<1>); 2] = [
-            (diffusion, crate::ops::diffusion),
-            (bending_energy, crate::ops::bending_energy),
-        ];
+        let cases: [(fn(&Sharded) -> Tensor<1>, fn(Tensor<5>) -> Tensor<1>); 2] =
+            [(diffusion, crate::ops::diffusion), (bending_energy, crate::ops::bending_energy)];
         for (parts, serial) in cases {
             let part = parts(&Sharded::from_tensor(u.clone(), &layout, &mesh(&layout)));
             let whole = serial(u.clone());
