@@ -55,7 +55,7 @@ fn encode(encoders: &[&Encoder], images: &Slabs) -> Vec<Slabs> {
         let normalised = tokens.map(|k, tokens| normalise(&encoders[k].norms[s], tokens));
         outputs.push(normalised.permuted([0, 4, 1, 2, 3], images.dim()));
         if encoders[0].layers[s].downsample.is_some() {
-            tokens = tokens.in_pairs(&finest.at(2 * PATCH << s), |k, pairs| {
+            tokens = tokens.in_pairs(&finest.at((2 * PATCH) << s), |k, pairs| {
                 let merge = encoders[k].layers[s].downsample.as_ref();
                 merge.expect("copies of one network").forward(pairs)
             });

@@ -97,11 +97,14 @@ fn cuts_are_even_and_follow_the_stride() {
     assert_eq!(Cuts::balanced(64, 4, 4).at(32), Cuts::from_ends(vec![0, 1, 1, 2, 2]));
 }
 
+type OfParts = fn(&Sharded) -> Tensor<1>;
+type OfWhole = fn(Tensor<5>) -> Tensor<1>;
+
 #[test]
 fn roughness_is_that_of_the_whole() {
     for layout in layouts(12) {
         let u = tracked(&random(3, layout.size(), [-1.0, 1.0], DType::F64, 3));
-        let cases: [(fn(&Sharded) -> Tensor<1>, fn(Tensor<5>) -> Tensor<1>); 2] =
+        let cases: [(OfParts, OfWhole); 2] =
             [(diffusion, crate::ops::diffusion), (bending_energy, crate::ops::bending_energy)];
         for (parts, serial) in cases {
             let part = parts(&Sharded::from_tensor(u.clone(), &layout, &mesh(&layout)));
