@@ -40,7 +40,7 @@ impl Registration {
 
     /// The terms of a pair on the tape.
     pub fn terms(&self, item: &Item) -> Terms {
-        let predicted = self.predict(item.moving.clone(), item.fixed.clone());
+        let predicted = self.predict(item.moving.image.clone(), item.fixed.image.clone());
         self.objective.terms(item, predicted).0
     }
 
@@ -55,8 +55,8 @@ impl TrainStep for Registration {
 
     fn step(&self, item: Item) -> TrainOutput<Measured> {
         let started = Instant::now();
-        let device = item.moving.image.device();
         let terms = self.terms(&item);
+        let device = item.moving.image.device();
         let gradients = terms.total.backward();
         let scores = Scores::of_terms(started, terms.read(), item.waited, &device);
         TrainOutput::new(self, gradients, Measured::now(scores))

@@ -79,16 +79,15 @@ pub(super) fn conv3d(x: &Slabs, layers: &[&Conv3d]) -> Slabs {
     }
 }
 
-/// The layer on what each place puts together itself: `input(place, planes)` gives what the layer looks at
-/// for these planes of the result, and the first of them in what it makes of that.
-pub(super) fn conv3d_of(
+/// What each place makes of planes that it puts together itself: `made(place, planes)` gives these planes of
+/// the result among others, and the first of them.
+pub(super) fn cut_out(
     (cuts, like): (&Cuts, &Slabs),
-    layers: &[&Conv3d],
-    input: impl Fn(usize, &Range<usize>) -> (Tensor<5>, usize),
+    made: impl Fn(usize, &Range<usize>) -> (Tensor<5>, usize),
 ) -> Slabs {
     like.through(cuts, |k, planes| {
-        let (joined, first) = input(k, &planes);
-        narrow(layers[k].forward(joined), like.dim(), first..first + planes.len())
+        let (made, first) = made(k, &planes);
+        narrow(made, like.dim(), first..first + planes.len())
     })
 }
 

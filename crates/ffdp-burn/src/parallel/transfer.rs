@@ -15,8 +15,8 @@ use burn::tensor::Device;
 use super::exchange::are_joined;
 use super::travel::TravelOps;
 
-/// The tensor on a device; itself where it is there already. Differentiable; between devices of one kind
-/// its gradient travels in the same way (`travel.rs`), otherwise by Burn's own means.
+/// The tensor on a device; itself where it is there already. Differentiable; its gradient travels in the
+/// same way (`travel.rs`).
 pub(crate) fn to_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> Tensor<D> {
     let ends = [tensor.device().inner(), device.clone().inner()];
     if ends[0] == ends[1] {

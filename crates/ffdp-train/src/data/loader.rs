@@ -12,6 +12,7 @@ use std::time::Instant;
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::DatasetError;
 use burn::tensor::Device;
+use ffdp_burn::image::Volume;
 
 use super::order::{self, Task};
 use super::prefetch::Queue;
@@ -33,10 +34,11 @@ pub struct Item {
 }
 
 impl Item {
-    /// The same on another device.
+    /// The images on another device; labels are copied where they are used.
     pub fn on(self, device: &Device) -> Self {
-        let moving = self.pair.moving.image.to_tensor(device);
-        Self { moving, fixed: self.pair.fixed.image.to_tensor(device), ..self }
+        let there = |image: &Volume| Tensors { image: image.to_tensor(device), labels: None };
+        let (moving, fixed) = (there(&self.pair.moving.image), there(&self.pair.fixed.image));
+        Self { moving, fixed, ..self }
     }
 }
 

@@ -16,7 +16,7 @@ use ffdp_burn::parallel::{Mesh, Replicas};
 
 use super::{Share, Team, volume};
 use crate::data::Item;
-use crate::metrics::Scores;
+use crate::metrics::{Measured, Scores};
 use crate::model::Registration;
 use crate::objective::Terms;
 
@@ -29,7 +29,19 @@ pub struct Steps {
 }
 
 /// A pair that was computed, its terms not yet read.
-type Computed = (Instant, Terms);
+struct Computed {
+    started: Instant,
+    waited: f64,
+    device: Device,
+    terms: Terms,
+}
+
+impl Computed {
+    fn read(self) -> Measured {
+        let terms = self.terms.read();
+        Measured::now(Scores::of_terms(self.started, terms, self.waited, &self.device))
+    }
+}
 
 impl Team {
     /// The strategy of a training with `batch` pairs a step; `seed` that of the run.
@@ -51,7 +63,7 @@ impl Steps {
         let mut sums: Vec<GradientsAccumulator<Registration>> =
             replicas.copies().iter().map(|_| GradientsAccumulator::new()).collect();
         for (i, item) in items.into_iter().enumerate() {
-            let started = Instant::now();
+            let (started, waited) = (Instant::now(), item.waited);
             let (copy, gradients, terms) = match self.team.share {
                 Share::Volume => {
                     let (gradients, terms) = volume::step(replicas, devices, &item, share)?;
@@ -67,7 +79,8 @@ impl Steps {
                 }
             };
             sums[copy].accumulate(&replicas.copies()[copy], gradients);
-            computed.push((started, terms));
+            let device = devices[copy].clone();
+            computed.push(Computed { started, waited, device, terms });
         }
         let gradients = match self.team.share {
             Share::Volume => sums[0].grads(),
@@ -120,11 +133,10 @@ impl Steps {
             learner.lr_step();
             learner.optimizer_step(gradients);
             replicas.follow(learner.model());
-            for ((started, terms), progress) in computed.into_iter().zip(progress) {
+            for (computed, progress) in computed.into_iter().zip(progress) {
                 iteration += 1;
-                let scores = Scores::of_terms(started, terms.read());
                 let rate = Some(learner.lr_current());
-                let item = TrainingItem::new(scores, progress, Some(iteration), rate);
+                let item = TrainingItem::new(computed.read(), progress, Some(iteration), rate);
                 interrupter
                     .fail_on_error(processor.process_train(LearnerEvent::ProcessedItem(item)));
             }

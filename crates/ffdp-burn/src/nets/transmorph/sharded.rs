@@ -8,8 +8,8 @@ use super::{Decoder, DecoderBlock, Encoder, FlowHead, Stage, SwinBlock, TransMor
 use crate::Result;
 use crate::nets::layers::Conv3dRelu;
 use crate::nets::layers::fused::normalise;
-use crate::nets::sharded::{conv3d, conv3d_of, cropped, each, integrated, padded_pair};
-use crate::ops::{InstanceNormOptions, upsample_x2, upsample_x2_join};
+use crate::nets::sharded::{conv3d, cropped, cut_out, each, integrated, padded_pair};
+use crate::ops::{InstanceNormOptions, join_conv3d, upsample_x2};
 use crate::parallel::{Sharded, Slabs};
 
 impl TransMorph {
@@ -112,16 +112,17 @@ fn decode(decoders: &[&Decoder], images: &Slabs, stages: &[Slabs]) -> Slabs {
     up(&x, &skip, &up4)
 }
 
-/// [`DecoderBlock::forward`]. What is joined is made with the planes that the convolution looks at.
+/// [`DecoderBlock::forward`]. What is joined is given to the convolution with the planes that it looks at.
 fn up(x: &Slabs, skip: &Slabs, blocks: &[&DecoderBlock]) -> Slabs {
     let (cuts, coarse) = (skip.cuts(), x.cuts().extent());
-    let first = each(blocks, |block| &block.conv1.conv);
-    let y = conv3d_of((cuts, skip), &first, |k, planes| {
+    let y = cut_out((cuts, skip), |k, planes| {
+        let conv = &blocks[k].conv1.conv;
         let wide = Slabs::widened(planes, cuts.extent());
         let low = Slabs::halved(&wide, coarse);
         let fine = 2 * low.start..2 * low.end;
         let first = planes.start - fine.start;
-        (upsample_x2_join(x.window(low, k), skip.window(fine, k)), first)
+        let (x, skip) = (x.window(low, k), skip.window(fine, k));
+        (join_conv3d(x, skip, conv.weight.val(), conv.precision), first)
     });
     let y = y.instance_norm(&InstanceNormOptions::default());
     conv3d_relu(&y, &each(blocks, |block| &block.conv2))

@@ -6,7 +6,7 @@ use burn::tensor::activation::leaky_relu;
 use super::{ConvUnit, LEVELS, SLOPE, VoxelMorph, nearest_x2};
 use crate::Result;
 use crate::nets::layers::MaxPool3d;
-use crate::nets::sharded::{conv3d, conv3d_of, cropped, each, integrated, padded_pair};
+use crate::nets::sharded::{conv3d, cropped, cut_out, each, integrated, padded_pair};
 use crate::parallel::{Sharded, Slabs, narrow};
 
 impl VoxelMorph {
@@ -59,13 +59,13 @@ fn unit(x: &Slabs, units: &[&ConvUnit]) -> Slabs {
 /// The unit behind a join: of `x` at twice its resolution and `skip`.
 fn joined_unit(x: &Slabs, skip: &Slabs, units: &[&ConvUnit]) -> Slabs {
     let (cuts, dim) = (skip.cuts(), skip.dim());
-    let y = conv3d_of((cuts, skip), &each(units, |unit| &unit.conv), |k, planes| {
+    let y = cut_out((cuts, skip), |k, planes| {
         let wide = Slabs::widened(planes, cuts.extent());
         let low = wide.start / 2..wide.end.div_ceil(2);
         let first = wide.start - 2 * low.start;
         let fine = narrow(nearest_x2(x.window(low, k)), dim, first..first + wide.len());
         let joined = Tensor::cat(vec![fine, skip.window(wide.clone(), k)], 1);
-        (joined, planes.start - wide.start)
+        (units[k].conv.forward(joined), planes.start - wide.start)
     });
     y.map(|_, y| leaky_relu(y, SLOPE))
 }
