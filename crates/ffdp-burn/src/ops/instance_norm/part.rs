@@ -55,6 +55,7 @@ pub trait InstanceNormPartOps: Backend {
     ) -> FloatTensor<Self>;
 }
 
+#[cfg(feature = "cube")] // asked for by fusion
 fn pairs(x: &Shape) -> Shape {
     Shape::from([2, x[0] * x[1]])
 }

@@ -13,6 +13,7 @@
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
+#[cfg(feature = "cube")]
 use burn::tensor::Shape;
 
 use super::conv3d::{Conv3dOps, Precision};
@@ -38,6 +39,7 @@ pub trait JoinConv3dOps: Backend {
     ) -> FloatTensor<Self>;
 }
 
+#[cfg(feature = "cube")] // asked for by fusion
 fn output_shape(skip: &Shape, weight: &Shape) -> Shape {
     Shape::from([skip[0], weight[0], skip[2], skip[3], skip[4]])
 }
