@@ -44,8 +44,9 @@ fn journal(path: &str) -> Vec<Value> {
     let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let decided = records.map(|mut record| {
         let fields = record.as_object_mut().expect("records are objects");
-        fields.remove("seconds");
-        fields.remove("peak_memory");
+        for name in ["seconds", "waiting", "peak_memory", "device_memory"] {
+            fields.remove(name);
+        }
         record
     });
     decided.collect()

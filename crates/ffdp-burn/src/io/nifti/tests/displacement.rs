@@ -14,9 +14,9 @@ fn field(geometry: &Geometry) -> Vec<f32> {
 
 #[test]
 fn a_field_written_in_slices_is_the_same_file() {
-    let folder = Folder::new();
     let straight = Geometry::new([5, 4, 3], [1.0, 2.0, 0.5]).unwrap();
     for geometry in [sheared([5, 4, 3]), straight] {
+        let folder = Folder::new();
         let voxels = field(&geometry);
         let count = geometry.len();
         for name in ["warp.nii", "warp.nii.gz"] {
@@ -40,6 +40,7 @@ fn a_field_written_in_slices_is_the_same_file() {
             assert_eq!(a, b, "{name}");
         }
     }
+    let folder = Folder::new();
     let file = DisplacementWriter::create(folder.path("few.nii"), &sheared([5, 4, 3])).unwrap();
     let too_few = file.finish().unwrap_err().to_string();
     assert!(too_few.contains("180"), "{too_few}");
