@@ -4,7 +4,8 @@
 use burn::Tensor;
 use burn::backend::Dispatch;
 
-use super::collective::{Reduction, all_reduce, broadcast, reduce};
+use super::collective::{all_reduce, broadcast, reduce};
+use super::exchange::Reduction;
 use super::sharded::Sharded;
 use crate::ops::adam::{AdamConstants, AdamOps};
 use crate::ops::{AdamOptions, Moments};

@@ -8,29 +8,9 @@
 use burn::Tensor;
 use burn::tensor::Device;
 
-use super::exchange;
+use super::exchange::{self, Reduction};
+use super::joined::are_joined;
 use super::transfer::to_device;
-
-/// How values are combined, element by element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reduction {
-    /// Their sum.
-    Sum,
-    /// The largest.
-    Max,
-    /// The smallest.
-    Min,
-}
-
-impl Reduction {
-    pub(super) fn combine<const D: usize>(self, a: Tensor<D>, b: Tensor<D>) -> Tensor<D> {
-        match self {
-            Self::Sum => a + b,
-            Self::Max => a.max_pair(b),
-            Self::Min => a.min_pair(b),
-        }
-    }
-}
 
 /// The values of all shards combined, on the device of the first. Differentiable.
 ///
@@ -61,7 +41,7 @@ pub fn broadcast<const D: usize>(value: &Tensor<D>, devices: &[Device]) -> Vec<T
 /// As [`reduce`].
 pub fn all_reduce<const D: usize>(values: Vec<Tensor<D>>, reduction: Reduction) -> Vec<Tensor<D>> {
     let devices: Vec<Device> = values.iter().map(Tensor::device).collect();
-    if exchange::are_joined(&devices) {
+    if are_joined(&devices) {
         return exchange::combine(values, reduction);
     }
     broadcast(&reduce(values, reduction), &devices)

@@ -21,38 +21,28 @@ use burn::Tensor;
 use burn::tensor::Device;
 use burn::tensor::distributed::{CollectiveTensor, ReduceOperation, all_reduce};
 
-use super::collective::Reduction;
+use super::joined::{are_joined, distinct};
 use super::transfer::to_device;
 
-/// Whether these are several devices whose sums are formed without the host: CUDA's, with NCCL.
-pub(super) fn are_joined(devices: &[Device]) -> bool {
-    distinct(devices).len() > 1 && devices.iter().all(has_collectives)
+/// How values are combined, element by element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reduction {
+    /// Their sum.
+    Sum,
+    /// The largest.
+    Max,
+    /// The smallest.
+    Min,
 }
 
-#[cfg(feature = "cube")]
-fn has_collectives(device: &Device) -> bool {
-    use burn::backend::DispatchDevice;
-    match device.as_dispatch() {
-        DispatchDevice::Cube(device) => device.client().has_device_transport(),
-        // The tape has its own ways.
-        _ => false,
-    }
-}
-
-#[cfg(not(feature = "cube"))]
-fn has_collectives(_device: &Device) -> bool {
-    false
-}
-
-/// Each device once, in order.
-fn distinct(devices: &[Device]) -> Vec<Device> {
-    let mut found: Vec<Device> = Vec::new();
-    for device in devices {
-        if !found.contains(device) {
-            found.push(device.clone());
+impl Reduction {
+    pub(super) fn combine<const D: usize>(self, a: Tensor<D>, b: Tensor<D>) -> Tensor<D> {
+        match self {
+            Self::Sum => a + b,
+            Self::Max => a.max_pair(b),
+            Self::Min => a.min_pair(b),
         }
     }
-    found
 }
 
 /// The sum of the tensors of each group on each of their devices, enqueued; those of a group have one size

@@ -12,10 +12,9 @@
 //! sharded   a tensor for every shard         window      planes, wherever they lie, and back
 //! halo      shards with their surroundings   overlap     sums that count no voxel twice
 //! ring/     sampling of a sharded image      collective  small tensors over all shards
-//! transfer  tensors between devices  travel      the same on the tape
-//! exchange  the same without a wait, in every iteration
-//! slabs/    activations of networks in parts, and their layers
-//! replicas  weights on every device, gradients in one sum
+//! transfer  tensors between devices          travel      the same on the tape
+//! exchange  the same without a wait          joined      devices that can do that
+//! slabs/    activations of networks          replicas    weights on every device
 //!
 //! smoothing, loss, reductions, adam, resample            sharded operations made of these
 //! greedy/   iterations of the greedy method  halves      those of SyN and of velocities
@@ -29,6 +28,7 @@ mod exchange;
 mod greedy;
 mod halo;
 mod halves;
+mod joined;
 mod layout;
 mod loss;
 mod mesh;
@@ -48,7 +48,8 @@ mod travel;
 mod window;
 
 pub use adam::{ShardedMoments, ShardedStep, adam};
-pub use collective::{Reduction, all_reduce, broadcast, reduce};
+pub use collective::{all_reduce, broadcast, reduce};
+pub use exchange::Reduction;
 pub use greedy::{
     BOUNDS_INTERVAL, Greedy, KEPT_BOUNDS_INTERVAL, ShardedImages, ShardedState, greedy,
 };

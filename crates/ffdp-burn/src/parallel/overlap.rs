@@ -12,7 +12,8 @@
 
 use burn::Tensor;
 
-use super::collective::{Reduction, reduce};
+use super::collective::reduce;
+use super::exchange::Reduction;
 use super::halo::Beyond;
 use super::sharded::Sharded;
 

@@ -2,7 +2,8 @@
 
 use burn::Tensor;
 
-use super::collective::{Reduction, reduce};
+use super::collective::reduce;
+use super::exchange::Reduction;
 use super::sharded::Sharded;
 use crate::ops::HistogramOptions;
 use crate::ops::joint_histogram::joint_votes;

@@ -11,7 +11,8 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Gradients};
 
-use super::collective::{Reduction, all_reduce};
+use super::collective::all_reduce;
+use super::exchange::Reduction;
 use super::mesh::Mesh;
 
 /// One copy of a module for each device of a mesh; the first is the one that is trained.

@@ -12,7 +12,7 @@ use burn::Tensor;
 use burn::backend::Dispatch;
 use burn::tensor::Device;
 
-use super::exchange::are_joined;
+use super::joined::are_joined;
 use super::travel::TravelOps;
 
 /// The tensor on a device; itself where it is there already. Differentiable; its gradient travels in the

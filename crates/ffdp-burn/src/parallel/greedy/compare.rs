@@ -10,7 +10,8 @@ use crate::ops::joint_histogram::{Binning, JointHistogramOps, joint_votes};
 use crate::ops::lncc::{LnccCall, LnccOps, lncc_sum};
 use crate::ops::mse::squared_difference_sum;
 use crate::ops::{HistogramOptions, Information, LnccOptions, Measure, information_loss};
-use crate::parallel::collective::{Reduction, all_reduce};
+use crate::parallel::collective::all_reduce;
+use crate::parallel::exchange::Reduction;
 
 /// Of the gradients to the moved and the fixed image.
 const TO_MOVED: [bool; 2] = [true, false];

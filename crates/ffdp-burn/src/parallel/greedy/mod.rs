@@ -25,7 +25,8 @@ mod problem;
 mod seam;
 
 use super::adam::ShardedMoments;
-use super::collective::{Reduction, reduce};
+use super::collective::reduce;
+use super::exchange::Reduction;
 use super::mesh::Mesh;
 use super::ring::BlockSampler;
 use super::sharded::Sharded;

@@ -14,7 +14,8 @@ use burn::tensor::TensorData;
 use super::parcel::{Parcel, local_affine};
 use super::{RingInputs, RingSampler};
 use crate::ops::grid_sample::{GridSampleOps, Sampling};
-use crate::parallel::collective::{Reduction, reduce};
+use crate::parallel::collective::reduce;
+use crate::parallel::exchange::Reduction;
 use crate::parallel::sharded::{Sharded, narrow};
 
 /// Which gradients are asked for.
