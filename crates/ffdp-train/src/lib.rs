@@ -73,10 +73,10 @@ pub fn run(arguments: &TrainArguments, device: &Device) -> Result<Finished> {
     run_on(arguments, &Team::one(device))
 }
 
-/// [`run`] on several devices; the first evaluates.
+/// [`run()`] on several devices; the first evaluates.
 ///
 /// # Errors
-/// As [`run`], and devices that cannot train so.
+/// As [`run()`], and devices that cannot train so.
 pub fn run_on(arguments: &TrainArguments, team: &Team) -> Result<Finished> {
     let run = Run::open(arguments)?;
     team.check(&run.settings)?;

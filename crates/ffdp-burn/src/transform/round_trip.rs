@@ -29,7 +29,7 @@ impl Composite {
     /// worst.
     ///
     /// # Errors
-    /// [`Error::Device`] when the result cannot be read back.
+    /// [`Error::Device`](crate::Error::Device) when the result cannot be read back.
     pub fn round_trip(
         &self,
         inverse: &Self,

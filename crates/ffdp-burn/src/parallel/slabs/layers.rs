@@ -43,7 +43,7 @@ impl Slabs {
         })
     }
 
-    /// [`instance_norm`] with the moments of the whole. Differentiable.
+    /// [`instance_norm()`] with the moments of the whole. Differentiable.
     ///
     /// # Panics
     /// As the serial operation.
@@ -58,7 +58,7 @@ impl Slabs {
         Self::build((&self.cuts, &self.mesh), self.dim, next)
     }
 
-    /// [`mean_pool`], the result cut as `cuts`. Differentiable.
+    /// [`mean_pool()`], the result cut as `cuts`. Differentiable.
     ///
     /// # Panics
     /// If the cuts are not those of half the planes, rounded up.
