@@ -4,6 +4,7 @@ mod args;
 mod backend;
 mod cases;
 mod copy;
+mod inputs;
 mod measure;
 mod memory;
 mod report;

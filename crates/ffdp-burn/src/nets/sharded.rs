@@ -46,6 +46,12 @@ impl Network {
                 "train without it, or on one device",
             ));
         }
+        if let ([network], [moving_whole], [fixed_whole]) =
+            (networks, moving.shards(), fixed.shards())
+        {
+            let u = network.forward(moving_whole.clone(), fixed_whole.clone());
+            return Ok(Sharded::new(vec![u], moving.layout().clone()));
+        }
         match &networks[0].deformation {
             Deformation::TransMorph(_) => {
                 let each = each(networks, |network| match &network.deformation {

@@ -13,7 +13,7 @@ use crate::ops::{InstanceNormOptions, join_conv3d, upsample_x2};
 use crate::parallel::{Sharded, Slabs};
 
 impl TransMorph {
-    /// [`TransMorph::forward`] of images in parts, with the network of every place.
+    /// [`TransMorph::forward`] of images in several parts, with the network of every place.
     ///
     /// # Errors
     /// When a velocity that is integrated cannot be read.
@@ -26,10 +26,6 @@ impl TransMorph {
         fixed: &Sharded,
     ) -> Result<Sharded> {
         let layout = moving.layout();
-        if let ([moving], [fixed]) = (moving.shards(), fixed.shards()) {
-            let u = networks[0].forward(moving.clone(), fixed.clone());
-            return Ok(Sharded::new(vec![u], layout.clone()));
-        }
         // Patches are not cut.
         let images = padded_pair("TransMorph", moving, fixed, (SIZE_MULTIPLE, PATCH));
         let stages = encode(&each(networks, |network| &network.encoder), &images);

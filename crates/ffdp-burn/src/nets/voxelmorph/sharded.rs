@@ -10,7 +10,7 @@ use crate::nets::sharded::{conv3d, cropped, cut_out, each, integrated, padded_pa
 use crate::parallel::{Sharded, Slabs, narrow};
 
 impl VoxelMorph {
-    /// [`VoxelMorph::forward`] of images in parts, with the network of every place.
+    /// [`VoxelMorph::forward`] of images in several parts, with the network of every place.
     ///
     /// # Errors
     /// When a velocity that is integrated cannot be read.
@@ -23,10 +23,6 @@ impl VoxelMorph {
         fixed: &Sharded,
     ) -> Result<Sharded> {
         let layout = moving.layout();
-        if let ([moving], [fixed]) = (moving.shards(), fixed.shards()) {
-            let u = networks[0].forward(moving.clone(), fixed.clone());
-            return Ok(Sharded::new(vec![u], layout.clone()));
-        }
         // Pooling finds its pairs at home.
         let mut x = padded_pair("VoxelMorph", moving, fixed, (1 << LEVELS, 2));
         let finest = x.cuts().clone();
