@@ -33,8 +33,15 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// A tensor of volumes of edge `size`.
+    /// A tensor of volumes of edge `size`, dense as images from a file are: on CUDA, Burn pads the rows of a
+    /// tensor that it makes itself.
     pub fn tensor(self, size: usize, device: &Device) -> Tensor<5> {
+        let values = self.values(size, device);
+        let dims = values.dims();
+        values.reshape([dims.iter().product::<usize>()]).reshape(dims)
+    }
+
+    fn values(self, size: usize, device: &Device) -> Tensor<5> {
         let random = |channels, low, high| {
             let shape = [1, channels, size, size, size];
             Tensor::random(shape, Distribution::Uniform(low, high), device)

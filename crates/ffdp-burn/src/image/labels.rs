@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 
 use super::geometry::Geometry;
-use super::volume::{check_len, check_shape, tensor_shape};
+use super::volume::{check_len, check_shape, tensor_shape, upload};
 use crate::error::{Error, Result};
 
 /// Integers up to this magnitude are exact in f32.
@@ -46,8 +46,10 @@ impl LabelMap {
 
     /// The labels as an integer tensor `[1, 1, D, H, W]` on `device`, 32 bits wide.
     pub fn to_tensor(&self, device: &Device) -> Tensor<5, Int> {
-        let data = TensorData::new(self.data.clone(), tensor_shape(&self.geometry));
-        Tensor::from_data(data, (device, DType::I32))
+        let data = TensorData::new(self.data.clone(), [self.data.len()]);
+        // Dense, as an image: see `upload`.
+        Tensor::<1, Int>::from_data(data, (device, DType::I32))
+            .reshape(tensor_shape(&self.geometry))
     }
 
     /// The labels as an f32 tensor `[1, 1, D, H, W]`, for samplers that take floats.
@@ -60,8 +62,7 @@ impl LabelMap {
             return Err(Error::invalid(what, label, "renumber the labels"));
         }
         let values: Vec<f32> = self.data.iter().map(|&label| label as f32).collect();
-        let data = TensorData::new(values, tensor_shape(&self.geometry));
-        Ok(Tensor::from_data(data, (device, DType::F32)))
+        Ok(upload(values, tensor_shape(&self.geometry), device))
     }
 
     /// The label map whose voxels are `tensor`, `[1, 1, D, H, W]`, of any integer type.

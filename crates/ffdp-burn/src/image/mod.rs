@@ -25,5 +25,5 @@ pub use planes::Planes;
 pub(crate) use planes::{check_planes, runs, statistics};
 pub(crate) use ranks::Ranks;
 pub use space::{Affine, MAX_CONDITION, Matrix3, Physical, Voxel};
-pub use volume::Volume;
 pub(crate) use volume::rescaled;
+pub use volume::{Volume, upload};

@@ -7,6 +7,18 @@ use super::geometry::Geometry;
 use super::ranks::Ranks;
 use crate::error::{Error, Result};
 
+/// An f32 tensor of `values` (x fastest) on `device`, its rows one after the other in memory.
+///
+/// On CUDA Burn begins each row of a tensor of several axes at a multiple of 512 bytes: a row of 160 voxels
+/// would take the memory of 256, and each kernel of ours would first make it dense.
+///
+/// # Panics
+/// If there is not one value per voxel of `dims`, `[N, C, D, H, W]`.
+pub fn upload(values: Vec<f32>, dims: [usize; 5], device: &Device) -> Tensor<5> {
+    let count = values.len();
+    Tensor::<1>::from_data(TensorData::new(values, [count]), (device, DType::F32)).reshape(dims)
+}
+
 /// Intensities on a grid: one f32 per voxel, x fastest, then y, then z.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Volume {
@@ -28,8 +40,7 @@ impl Volume {
 
     /// The voxels as an f32 tensor `[1, 1, D, H, W]` on `device`.
     pub fn to_tensor(&self, device: &Device) -> Tensor<5> {
-        let data = TensorData::new(self.data.clone(), tensor_shape(&self.geometry));
-        Tensor::from_data(data, (device, DType::F32))
+        upload(self.data.clone(), tensor_shape(&self.geometry), device)
     }
 
     /// The volume whose voxels are `tensor`, `[1, 1, D, H, W]`, of any float type.

@@ -1,10 +1,10 @@
 //! A displacement field on the grid of the fixed image.
 
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor};
 
 use super::resample::{affine_tensor, map_vectors, resample};
 use crate::error::{Error, Result};
-use crate::image::{Affine, Geometry, LabelMap, Volume, index_affine, index_linear};
+use crate::image::{Affine, Geometry, LabelMap, Volume, index_affine, index_linear, upload};
 use crate::ops::{GridSampleOptions, Interpolation, Padding, grid_sample};
 
 /// The map `phi(p) = p + u(p)` from the fixed to the moving image, `u` in voxels of the fixed grid.
@@ -52,8 +52,7 @@ impl Displacement {
             let (expected, got) = (vec![3 * geometry.len()], vec![values.len()]);
             return Err(Error::Shape { what, expected, got });
         }
-        let data = TensorData::new(values, [1, 3, d, h, w]);
-        Self::new(Tensor::from_data(data, (device, DType::F32)), geometry)
+        Self::new(upload(values, [1, 3, d, h, w], device), geometry)
     }
 
     /// The field `[1, 3, D, H, W]`, components (x, y, z) in voxels of [`Self::geometry`].

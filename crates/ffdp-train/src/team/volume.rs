@@ -2,9 +2,9 @@
 
 use burn::data::dataset::DatasetError;
 use burn::optim::GradientsParams;
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use ffdp_burn::Result;
-use ffdp_burn::image::Volume;
+use ffdp_burn::image::{Volume, upload};
 use ffdp_burn::nets::Network;
 use ffdp_burn::ops::GridSampleOptions;
 use ffdp_burn::parallel::{Axis, Layout, Mesh, Replicas, RingInputs, Sharded, ring_sample};
@@ -54,6 +54,6 @@ fn cut(image: &Volume, layout: &Layout, mesh: &Mesh) -> Result<Sharded> {
         let part = whole.clone().narrow(layout.axis().dim(), planes.start, planes.len());
         let dims = part.dims();
         let values = part.into_data().try_to_vec::<f32>().expect("an image of the host is f32");
-        Ok(Tensor::from_data(TensorData::new(values, dims), (device, DType::F32)))
+        Ok(upload(values, dims, device))
     })
 }

@@ -1,13 +1,22 @@
 //! The iterations, once for every backend.
 
-use burn::backend::Flex;
 use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, Flex, TensorMetadata};
+use burn::tensor::Shape;
 #[cfg(feature = "cube")]
 use burn_cubecl::CubeBackend;
 
 use super::descend::{Descending, State, descend};
 use super::views::{View, Views, identity};
 use super::{DeformOps, DeformPlan};
+
+/// An image with its rows one after the other in memory: one copy for all iterations, where a kernel that is
+/// given padded rows makes one each time.
+fn dense<B: Backend>(image: FloatTensor<B>) -> FloatTensor<B> {
+    let shape = image.shape();
+    let line = B::float_reshape(image, Shape::from([shape.num_elements()]));
+    B::float_reshape(line, shape)
+}
 
 /// All iterations of a plan: the measures before each of them, and the state after the last.
 fn iterate<B: Descending>(
@@ -50,15 +59,20 @@ macro_rules! implement {
             ) {
                 let [fixed_sampling, moving_sampling] = plan.sampling;
                 let [fixed_mask, moving_mask] =
-                    [plan.masked[0].then_some(fixed_mask), plan.masked[1].then_some(moving_mask)];
+                    [plan.masked[0].then_some(fixed_mask), plan.masked[1].then_some(moving_mask)]
+                        .map(|mask| mask.map(dense::<Self>));
                 let fixed = View {
                     affine: identity::<Self>(&field),
-                    image: fixed,
+                    image: dense::<Self>(fixed),
                     mask: fixed_mask,
                     sampling: fixed_sampling,
                 };
-                let moving =
-                    View { image: moving, mask: moving_mask, affine, sampling: moving_sampling };
+                let moving = View {
+                    image: dense::<Self>(moving),
+                    mask: moving_mask,
+                    affine,
+                    sampling: moving_sampling,
+                };
                 let state = State { field, mean, square, power };
                 let (values, state) = iterate::<Self>(&Views { fixed, moving }, state, &plan);
                 (values, state.field, state.mean, state.square, state.power)

@@ -4,9 +4,9 @@ use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
 use super::corners::{read_cell, read_corners, slopes};
-use super::pair::{PAIR, Pair, cell_at, first_of_unit, pair, strides};
+use super::pair::{PAIR, Pair, cell_at, inside_cell, pair};
 use super::reduce::sums_of_units;
-use super::space::{Plan, Space, channels, map_of};
+use super::space::{Plan, Space, channels, displacement_at, map_of, position};
 use super::taps::{Point, sample_at};
 use super::voxel::{COLUMNS, Voxel, above, column_of_unit, inside, len, offset_in};
 use crate::ops::launch::{Extent, UNITS};
@@ -26,9 +26,9 @@ struct Slopes {
 }
 
 #[cube]
-fn index_gradients<N: Size, T: Float>(
+fn index_gradients<T: Float>(
     image: &[T],
-    grad: &[Vector<f32, N>],
+    grad: &[f32],
     space: &Space,
     two: &Pair,
     #[comptime] plan: Plan,
@@ -45,8 +45,8 @@ fn index_gradients<N: Size, T: Float>(
         for c in 0..channels {
             let channel = (two.lower.n * channels + c) as usize;
             let (base, start) = (channel * image_len, channel * output_len);
-            let g = read_one(grad, start + below, 0usize, plan);
-            let h = read_one(grad, start + above, 1usize, plan);
+            let g = grad[start + below];
+            let h = grad[start + above];
             let v = read_cell(image, base, &space.input, &s, plan.cells);
             let w = read_cell(image, base, &space.input, &t, plan.cells);
             add(&mut lower, g, &slopes(&v, &s));
@@ -57,29 +57,45 @@ fn index_gradients<N: Size, T: Float>(
             let channel = (two.lower.n * channels + c) as usize;
             let (base, start) = (channel * image_len, channel * output_len);
             let slope = slopes_at(image, base, &space.input, &two.at_lower, plan);
-            add(&mut lower, read_one(grad, start + below, 0usize, plan), &slope);
+            add(&mut lower, grad[start + below], &slope);
             if two.both {
                 let slope = slopes_at(image, base, &space.input, &two.at_upper, plan);
-                add(&mut upper, read_one(grad, start + above, 1usize, plan), &slope);
+                add(&mut upper, grad[start + above], &slope);
             }
         }
     }
     Slopes { lower, upper }
 }
 
-/// The gradient at a voxel of a pair, the lower one or the upper one.
+/// `sum_c g_c grad I_c` at one voxel, in image voxels.
 #[cube]
-fn read_one<N: Size>(
-    grad: &[Vector<f32, N>],
-    at: usize,
-    #[comptime] upper: usize,
+fn index_gradient<T: Float>(
+    image: &[T],
+    grad: &[f32],
+    space: &Space,
+    at: &Voxel,
+    position: &Point,
     #[comptime] plan: Plan,
-) -> f32 {
-    if comptime!(plan.beside) {
-        grad[at / comptime!(PAIR as usize)].extract(upper)
+) -> Point {
+    let (image_len, output_len) = (len(&space.input), len(&space.output));
+    let voxel = offset_in(at, &space.output, plan.cells.narrow);
+    let channels = channels(space, plan);
+    let mut sum = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
+    if inside_cell(position, space, plan) {
+        let s = cell_at(position, space, plan);
+        for c in 0..channels {
+            let channel = (at.n * channels + c) as usize;
+            let v = read_cell(image, channel * image_len, &space.input, &s, plan.cells);
+            add(&mut sum, grad[channel * output_len + voxel], &slopes(&v, &s));
+        }
     } else {
-        grad[at].extract(0usize)
+        for c in 0..channels {
+            let channel = (at.n * channels + c) as usize;
+            let slope = slopes_at(image, channel * image_len, &space.input, position, plan);
+            add(&mut sum, grad[channel * output_len + voxel], &slope);
+        }
     }
+    sum
 }
 
 /// `sum += g slope`.
@@ -105,11 +121,11 @@ fn slopes_at<T: Float>(
 
 /// `dL/du = S^T g grad I`: no atomics. A unit owns a column of `pairs` pairs.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(super) fn to_displacement_kernel<N: Size, T: Float>(
+pub(super) fn to_displacement_kernel<T: Float>(
     image: &[T],
     affine: &[f32],
     displacement: &[f32],
-    grad: &[Vector<f32, N>],
+    grad: &[f32],
     output: &mut [f32],
     space: Space,
     pairs: u32,
@@ -152,13 +168,14 @@ fn write_gradient(
 
 /// `dL/d[A|t]`, one partial sum a cube: `partials[n, entry, cube]`.
 ///
-/// Along a unit's column x and y are constant: it keeps `sum g` and `sum g z` only.
+/// Along a unit's column x and y are constant: it keeps `sum g` and `sum g z` only. One voxel at a time:
+/// pairs need 89 registers and take longer.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(super) fn to_affine_kernel<N: Size, T: Float>(
+pub(super) fn to_affine_kernel<T: Float>(
     image: &[T],
     affine: &[f32],
     displacement: &[f32],
-    grad: &[Vector<f32, N>],
+    grad: &[f32],
     partials: &mut [f32],
     space: Space,
     batch: u32,
@@ -166,38 +183,27 @@ pub(super) fn to_affine_kernel<N: Size, T: Float>(
     #[comptime] height: u32,
     #[define(T)] _kind: ElemType,
 ) {
-    let (pairs, along_z) = comptime!((height / strides(plan)[1], strides(plan)[1]));
-    let first = first_of_unit(&space.output, pairs.runtime(), plan);
+    let first = column_of_unit(&space.output, height);
     let map = map_of(affine, &space, first.n, plan);
     let mut sum = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
     let mut by_z = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
-    // Of the voxels that lie one further along x.
-    let mut right = Point { x: 0.0f32, y: 0.0f32, z: 0.0f32 };
     let mut steps = 0u32;
     if inside(&first, &space.output) {
         steps = min(space.output.d - first.z, comptime!(height));
     }
-    for step in 0..steps.div_ceil(along_z) {
-        let lower = above(&first, along_z * step);
-        let two = pair(displacement, &map, &space, &lower, plan);
-        let g = index_gradients(image, grad, &space, &two, plan);
-        let z = f32::cast_from(lower.z);
-        sum.x += g.lower.x + g.upper.x;
-        sum.y += g.lower.y + g.upper.y;
-        sum.z += g.lower.z + g.upper.z;
-        add(&mut by_z, z, &g.lower);
-        if comptime!(plan.beside) {
-            add(&mut by_z, z, &g.upper);
-            add(&mut right, 1.0f32.runtime(), &g.upper);
-        } else {
-            add(&mut by_z, z + 1.0, &g.upper);
-        }
+    for step in 0..steps {
+        let at = above(&first, step);
+        let u = displacement_at(displacement, &space, &at, plan);
+        let g =
+            index_gradient(image, grad, &space, &at, &position(&map, &space, &at, &u, plan), plan);
+        add(&mut sum, 1.0f32.runtime(), &g);
+        add(&mut by_z, f32::cast_from(at.z), &g);
     }
     let (x, y) = (f32::cast_from(first.x), f32::cast_from(first.y));
     let mut sums = Array::<f32>::new(12usize);
-    write_row(&mut sums, 0usize, sum.x, right.x, by_z.x, x, y);
-    write_row(&mut sums, 4usize, sum.y, right.y, by_z.y, x, y);
-    write_row(&mut sums, 8usize, sum.z, right.z, by_z.z, x, y);
+    write_row(&mut sums, 0usize, sum.x, by_z.x, x, y);
+    write_row(&mut sums, 4usize, sum.y, by_z.y, x, y);
+    write_row(&mut sums, 8usize, sum.z, by_z.z, x, y);
 
     // Where the cube's sums go: the batch entries of one affine map share a row.
     let slabs = space.output.d.div_ceil(height);
@@ -215,16 +221,8 @@ pub(super) fn to_affine_kernel<N: Size, T: Float>(
 
 /// One row of `sum g [p 1]^T`, from the sums of a column.
 #[cube]
-fn write_row(
-    sums: &mut Array<f32>,
-    #[comptime] row: usize,
-    g: f32,
-    right: f32,
-    by_z: f32,
-    x: f32,
-    y: f32,
-) {
-    sums[row] = g * x + right;
+fn write_row(sums: &mut Array<f32>, #[comptime] row: usize, g: f32, by_z: f32, x: f32, y: f32) {
+    sums[row] = g * x;
     sums[comptime!(row + 1)] = g * y;
     sums[comptime!(row + 2)] = by_z;
     sums[comptime!(row + 3)] = g;

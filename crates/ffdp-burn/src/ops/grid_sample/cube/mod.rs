@@ -170,7 +170,6 @@ impl Call {
                 self.columns(pairs),
                 COLUMNS.into(),
                 wide_address(&[&self.image, grad, &output]),
-                self.width(),
                 buffer(&self.image),
                 buffer(&self.affine),
                 buffer(&self.displacement),
@@ -186,11 +185,16 @@ impl Call {
     }
 
     fn to_affine(&self, grad: &CubeTensor) -> CubeTensor {
-        let cubes = |height| self.cubes(height);
-        let number = |height| cubes(height).iter().map(|&n| n as usize).product::<usize>();
+        let cubes = |height| {
+            blocks(self.op, self.batch(), self.sampling.size, [COLUMNS.x, COLUMNS.y, height])
+        };
+        let number = |height| {
+            let (x, y, z) = cubes(height);
+            x as usize * y as usize * z as usize
+        };
         let [.., lowest] = HEIGHTS;
         let height = HEIGHTS.into_iter().find(|&h| number(h) >= ENOUGH).unwrap_or(lowest);
-        let [x, y, z] = cubes(height);
+        let (x, y, z) = cubes(height);
         let maps = self.affine.meta.shape()[0];
         let columns = number(height) / maps;
         let partials = empty(&self.displacement, [maps * 12, columns]);
@@ -200,7 +204,6 @@ impl Call {
                 CubeCount::Static(x, y, z),
                 COLUMNS.into(),
                 wide_address(&[&self.image, &self.displacement, grad]),
-                self.width(),
                 buffer(&self.image),
                 buffer(&self.affine),
                 buffer(&self.displacement),

@@ -65,8 +65,9 @@ pub(super) fn pair(
     Pair { lower, upper, both, at_lower, at_upper, in_cells }
 }
 
+/// Whether a position lies in a cell of the image.
 #[cube]
-fn inside_cell(position: &Point, space: &Space, #[comptime] plan: Plan) -> bool {
+pub(super) fn inside_cell(position: &Point, space: &Space, #[comptime] plan: Plan) -> bool {
     let (interpolation, padding, cells) = comptime!((plan.interpolation, plan.padding, plan.cells));
     in_cell(position, &space.input, interpolation, padding, cells)
 }
