@@ -22,20 +22,42 @@ fn intensity(index: usize, seed: u64) -> f32 {
     0.5 + 0.25 * wave + 0.25 * (noise - 0.5)
 }
 
+/// Planes `[first, last)` of a volume whose channels have the values `of(channel, index)`; dense from the start,
+/// because a second copy may not fit.
+fn volume(
+    first: usize,
+    last: usize,
+    channels: usize,
+    device: &Device,
+    of: impl Fn(usize, usize) -> f32 + Sync,
+) -> Tensor<5> {
+    let area = SIZE[1] * SIZE[2];
+    let depth = last - first;
+    let mut values = vec![0.0f32; channels * depth * area];
+    values.par_chunks_mut(area).enumerate().for_each(|(plane, values)| {
+        let (channel, start) = (plane / depth, (first + plane % depth) * area);
+        values.iter_mut().enumerate().for_each(|(i, v)| *v = of(channel, start + i));
+    });
+    let dims = [1, channels, depth, SIZE[1], SIZE[2]];
+    let data = TensorData::new(values, Shape::from([dims.iter().product::<usize>()]));
+    Tensor::<1>::from_data(data, (device, DType::F32)).reshape(dims)
+}
+
 /// Planes `[first, last)` of image number `seed`.
 fn planes(first: usize, last: usize, seed: u64, device: &Device) -> Tensor<5> {
-    let area = SIZE[1] * SIZE[2];
-    let mut values = vec![0.0f32; (last - first) * area];
-    values.par_chunks_mut(area).enumerate().for_each(|(z, plane)| {
-        let start = (first + z) * area;
-        plane.iter_mut().enumerate().for_each(|(i, v)| *v = intensity(start + i, seed));
-    });
-    let data = TensorData::new(values, Shape::from([1, 1, last - first, SIZE[1], SIZE[2]]));
-    Tensor::from_data(data, (device, DType::F32))
+    volume(first, last, 1, device, |_, index| intensity(index, seed))
 }
 
 fn whole(seed: u64, device: &Device) -> Tensor<5> {
     planes(0, SIZE[0], seed, device)
+}
+
+/// Planes of a displacement in odd sixteenths of a voxel, whose sums with any index are exact: so a part samples
+/// at exactly the positions of the whole.
+fn displacement(first: usize, last: usize, device: &Device) -> Tensor<5> {
+    volume(first, last, 3, device, |channel, index| {
+        (intensity(index, 3 + channel as u64) * 8.0).floor() / 8.0 + 0.0625
+    })
 }
 
 fn number(tensor: Tensor<1>) -> f64 {
@@ -112,6 +134,54 @@ fn sampling_past_2_to_the_31_voxels() {
             println!("{name}: grid_sample planes {first}..{last} {error:.1e}");
             // The position's fraction is rounded relative to plane 1300.
             assert!(error < 1e-4, "{name}: {error:.1e}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "takes 90 GB of GPU memory"]
+fn warps_past_2_to_the_31_voxels() {
+    let [depth, ..] = SIZE;
+    for (name, device) in gpu_devices() {
+        // Upstream gradients are those of a mean of squares, so that they differ from voxel to voxel.
+        let gradient = |first: usize, last: usize| {
+            let field = displacement(first, last, &device).autodiff().require_grad();
+            let image = planes(first, last, 1, &device).autodiff();
+            let zero = Tensor::zeros_like(&image);
+            let squares = mse(warp(image, field.clone()), zero);
+            let gradients = squares.backward();
+            field.grad(&gradients).expect("wanted")
+        };
+        let whole = gradient(0, depth);
+        for (first, last) in [(depth - 20, depth), (1285, 1295), (600, 620)] {
+            let to = (last + 2).min(depth);
+            // The mean of a part is over fewer voxels.
+            let share = (to - first) as f64 / depth as f64;
+            let part = crop(&gradient(first, to), 0, last - first) * share;
+            let error = error(crop(&whole, first, last), part);
+            println!("{name}: warp planes {first}..{last} gradient {error:.1e}");
+            // The same arithmetic but for one factor, which is rounded twice.
+            assert!(error < 1e-6, "{name}: planes {first}..{last}: {error:.1e}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "takes 60 GB of GPU memory"]
+fn composition_past_2_to_the_31_voxels() {
+    let [depth, ..] = SIZE;
+    for (name, device) in gpu_devices() {
+        let composed = |first, last| {
+            let field = displacement(first, last, &device);
+            compose(field.clone(), field)
+        };
+        let whole = composed(0, depth);
+        for (first, last) in [(depth - 20, depth), (600, 620)] {
+            let to = (last + 2).min(depth);
+            let part = crop(&composed(first, to), 0, last - first);
+            let error = error(crop(&whole, first, last), part);
+            println!("{name}: compose planes {first}..{last} {error:.1e}");
+            assert!(error == 0.0, "{name}: planes {first}..{last}: {error:.1e}");
         }
     }
 }
