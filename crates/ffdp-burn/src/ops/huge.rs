@@ -64,6 +64,13 @@ fn number(tensor: Tensor<1>) -> f64 {
     f64::from(tensor.into_data().try_to_vec::<f32>().expect("f32")[0])
 }
 
+/// The GPUs, with the memory that earlier tests of the process have left given back: the next may need most of it.
+fn empty_devices() -> Vec<(&'static str, Device)> {
+    let devices = gpu_devices();
+    devices.iter().for_each(|(_, device)| device.memory_cleanup());
+    devices
+}
+
 /// Largest difference of two tensors over the largest value of the second.
 fn error(actual: Tensor<5>, expected: Tensor<5>) -> f64 {
     let scale = number(expected.clone().abs().max());
@@ -83,7 +90,7 @@ fn lncc_past_2_to_the_31_voxels() {
     let margin = options.window / 2;
     let [depth, ..] = SIZE;
     let half = depth / 2;
-    for (name, device) in gpu_devices() {
+    for (name, device) in empty_devices() {
         // Windows that a cut spoils are spoiled alike in the overlap, so they cancel.
         let part = |first, last| {
             let [moved, fixed] = [1, 2].map(|seed| planes(first, last, seed, &device));
@@ -119,7 +126,7 @@ fn lncc_past_2_to_the_31_voxels() {
 #[test]
 #[ignore = "takes 40 GB of GPU memory"]
 fn sampling_past_2_to_the_31_voxels() {
-    for (name, device) in gpu_devices() {
+    for (name, device) in empty_devices() {
         // A quarter voxel along z; crops are moved by the same map, relative to their own start.
         let affine = || {
             let map = [[[1.0f32, 0., 0., 0.], [0., 1., 0., 0.], [0., 0., 1., 0.25]]];
@@ -142,7 +149,7 @@ fn sampling_past_2_to_the_31_voxels() {
 #[ignore = "takes 90 GB of GPU memory"]
 fn warps_past_2_to_the_31_voxels() {
     let [depth, ..] = SIZE;
-    for (name, device) in gpu_devices() {
+    for (name, device) in empty_devices() {
         // Upstream gradients are those of a mean of squares, so that they differ from voxel to voxel.
         let gradient = |first: usize, last: usize| {
             let field = displacement(first, last, &device).autodiff().require_grad();
@@ -170,7 +177,7 @@ fn warps_past_2_to_the_31_voxels() {
 #[ignore = "takes 60 GB of GPU memory"]
 fn composition_past_2_to_the_31_voxels() {
     let [depth, ..] = SIZE;
-    for (name, device) in gpu_devices() {
+    for (name, device) in empty_devices() {
         let composed = |first, last| {
             let field = displacement(first, last, &device);
             compose(field.clone(), field)
@@ -189,7 +196,7 @@ fn composition_past_2_to_the_31_voxels() {
 #[test]
 #[ignore = "takes 30 GB of GPU memory"]
 fn smoothing_past_2_to_the_31_voxels() {
-    for (name, device) in gpu_devices() {
+    for (name, device) in empty_devices() {
         let options = GaussianOptions::isotropic(1.0);
         let output = gaussian(whole(1, &device), &options);
         for (first, last) in [(SIZE[0] - 20, SIZE[0]), (600, 620)] {
@@ -206,7 +213,7 @@ fn smoothing_past_2_to_the_31_voxels() {
 #[test]
 #[ignore = "takes 30 GB of GPU memory"]
 fn histograms_past_2_to_the_31_voxels() {
-    for (name, device) in gpu_devices() {
+    for (name, device) in empty_devices() {
         for kernel in [ParzenKernel::Delta, ParzenKernel::BSpline3] {
             let options = HistogramOptions { kernel, ..HistogramOptions::default() };
             let table = |first: usize, last: usize| -> Vec<f64> {
@@ -232,7 +239,7 @@ fn histograms_past_2_to_the_31_voxels() {
 #[test]
 #[ignore = "takes 30 GB of GPU memory"]
 fn squared_differences_past_2_to_the_31_voxels() {
-    for (name, device) in gpu_devices() {
+    for (name, device) in empty_devices() {
         let value = |first, last| {
             let [a, b] = [1, 2].map(|seed| planes(first, last, seed, &device));
             number(mse(a, b)) * (last - first) as f64 / SIZE[0] as f64
