@@ -14,15 +14,18 @@
 //! ring/     sampling of a sharded image      collective  small tensors over all shards
 //! transfer  tensors between devices          travel      the same on the tape
 //! exchange  the same without a wait          joined      devices that can do that
+//! rest      to host memory and back
 //! slabs/    activations of networks          replicas    weights on every device
 //!
 //! smoothing, loss, reductions, adam, resample            sharded operations made of these
 //! greedy/   iterations of the greedy method  halves      those of SyN and of velocities
+//! alignment an affine map's loss and gradient
 //! planner   how many shards a run needs
 //! ```
 //! Read `sharded.rs` and `halo.rs`, then `ring/mod.rs`. `docs/scaling.md` counts what travels.
 
 mod adam;
+mod alignment;
 mod collective;
 mod exchange;
 mod greedy;
@@ -37,6 +40,7 @@ mod planner;
 mod reductions;
 mod replicas;
 mod resample;
+mod rest;
 mod ring;
 mod sharded;
 mod slabs;
@@ -48,6 +52,7 @@ mod travel;
 mod window;
 
 pub use adam::{ShardedMoments, ShardedStep, adam};
+pub use alignment::{Aligned, ShardedAlignment};
 pub use collective::{all_reduce, broadcast, reduce};
 pub use exchange::Reduction;
 pub use greedy::{
@@ -62,6 +67,8 @@ pub use planner::{DeviceMemory, GreedyProblem, OffloadPlan, Plan, plan, plan_off
 pub use reductions::{joint_histogram_votes, max_norm, min_max};
 pub use replicas::Replicas;
 pub use resample::{level, resample, resample_displacement};
+pub(crate) use rest::park;
+pub use rest::{ExactMemory, Freed};
 pub(crate) use ring::ReadSampler;
 pub use ring::{
     DisplacementBounds, IndexMap, RingGradients, RingInputs, RingSampler, Wanted, compose, exp,

@@ -240,11 +240,11 @@ impl<'a> Bytes<'a> {
     }
 
     /// What a shard at work holds whose state rests elsewhere: what it brings along comes on top of what a
-    /// resident one needs.
+    /// resident one needs, and stays until it is waited for.
     fn visit(&self) -> u64 {
         let (seen, own) = (self.seen(), self.block(0));
         let compared = own * VECTOR + seen * 4 * VALUE;
-        let pulled_back = own * 2 * VECTOR + seen * VALUE;
+        let pulled_back = own * 2 * VECTOR + seen * 2 * VALUE;
         let parcel = self.moving_part(2) * VALUE;
         let taken = own * (VECTOR + self.moments());
         let stepped = own * (2 * VECTOR + self.moments());

@@ -82,6 +82,18 @@ impl Sharded {
         self.window(0..self.layout.extent(), device)
     }
 
+    /// The same shards on other devices, or at rest in host memory (`Device::flex()`), from where they come
+    /// back without a copy.
+    ///
+    /// # Panics
+    /// If the mesh has another number of places.
+    pub fn moved_to(self, mesh: &Mesh) -> Self {
+        check_mesh(&self.layout, mesh);
+        let places = self.shards.into_iter().zip(mesh.devices());
+        let shards = places.map(|(shard, device)| to_device(shard, device));
+        Self { shards: shards.collect(), layout: self.layout }
+    }
+
     /// The shards in order.
     pub fn shards(&self) -> &[Tensor<5>] {
         &self.shards

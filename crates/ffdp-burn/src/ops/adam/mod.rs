@@ -93,6 +93,20 @@ impl Moments {
         self.values.as_ref()
     }
 
+    /// Whether no gradient was seen.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.values.is_none()
+    }
+
+    /// `m` and `v` of a field like `like` of which no gradient was seen.
+    pub(crate) fn zeros(like: &Tensor<5>, options: &AdamOptions) -> [Tensor<5>; 2] {
+        let stored = match options.storage {
+            MomentStorage::Full => like.dtype(),
+            MomentStorage::Bf16 => DType::BF16,
+        };
+        [(); 2].map(|()| Tensor::zeros(like.shape(), (&like.device(), stored)))
+    }
+
     /// `m`, `v`, `mean v` and `t`, taken out so that kernels may write in place; zeros for a field
     /// like `like` where nothing was seen.
     pub(crate) fn take(
@@ -103,14 +117,7 @@ impl Moments {
         options.check(like, self);
         let (device, dtype, batch) = (like.device(), like.dtype(), like.dims()[0]);
         let fresh = self.values.is_none();
-        let zeros = || {
-            let stored = match options.storage {
-                MomentStorage::Full => dtype,
-                MomentStorage::Bf16 => DType::BF16,
-            };
-            [(); 2].map(|()| Tensor::zeros(like.shape(), (&device, stored)))
-        };
-        let [mean, square] = self.values.take().unwrap_or_else(zeros);
+        let [mean, square] = self.values.take().unwrap_or_else(|| Self::zeros(like, options));
         let power = match self.power.take() {
             Some(power) => power,
             // Two means: no sum is long, whatever the size of the field.

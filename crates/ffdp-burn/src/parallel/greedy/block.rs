@@ -16,7 +16,7 @@ use crate::parallel::sharded::{Sharded, join, narrow};
 
 /// Where a block lies: the planes of a shard, and up to `width` more on either side within the volume.
 #[derive(Clone, Debug)]
-pub(super) struct Block {
+pub(in crate::parallel) struct Block {
     pub axis: Axis,
     pub own: Range<usize>,
     /// The own planes with those around them.

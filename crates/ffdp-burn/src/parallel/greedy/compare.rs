@@ -17,7 +17,7 @@ use crate::parallel::exchange::Reduction;
 const TO_MOVED: [bool; 2] = [true, false];
 
 /// How blocks are compared.
-pub(super) enum Comparison {
+pub(in crate::parallel) enum Comparison {
     /// `sum n`.
     Lncc(LnccOptions),
     /// `sum (moved - fixed)^2`.
@@ -27,7 +27,7 @@ pub(super) enum Comparison {
 }
 
 /// What is known of all voxels before the gradient of any.
-pub(super) struct Whole {
+pub(in crate::parallel) struct Whole {
     /// The measure, `[1]` on the device of the first shard.
     pub value: Tensor<1>,
     /// Its gradient to the joint histogram, on the device of every shard.

@@ -6,15 +6,15 @@ use std::ops::Range;
 use burn::Tensor;
 use burn::backend::Dispatch;
 
+use super::homes::Homes;
 use super::seam::{Beside, Crossing, assign, far_seams};
 use crate::ops::adam::AdamConstants;
 use crate::ops::adam::part::AdamPartOps;
-use crate::ops::{AdamOptions, GaussianOptions, gaussian};
+use crate::ops::{AdamOptions, GaussianOptions, Moments, gaussian};
 use crate::parallel::adam::ShardedMoments;
 use crate::parallel::collective::all_reduce;
 use crate::parallel::exchange::Reduction;
 use crate::parallel::layout::Layout;
-use crate::parallel::mesh::Mesh;
 use crate::parallel::sharded::{Sharded, join, narrow};
 use crate::parallel::transfer::to_device;
 
@@ -25,10 +25,8 @@ pub(super) struct Descent {
     rate: [f64; 3],
     smooth_field: GaussianOptions,
     layout: Layout,
-    /// Where shards are computed, and where what they are made of rests.
-    mesh: Mesh,
-    rest: Mesh,
-    /// `m` and `v` of every shard; `None` only while they change.
+    homes: Homes,
+    /// `m` and `v` of every shard; `None` before the first gradient, and while they change.
     values: Vec<Option<[Tensor<5>; 2]>>,
     /// Gradients that wait for `mean v`: where a device holds one shard, whose moments are then read once
     /// less. Several gradients would take more memory than one.
@@ -53,30 +51,38 @@ impl Descent {
         (adam, rate, smooth_field): (AdamOptions, [f64; 3], GaussianOptions),
         displacement: &Sharded,
         mut moments: ShardedMoments,
-        mesh: &Mesh,
+        homes: &Homes,
     ) -> Self {
         let layout = displacement.layout().clone();
         moments.shards.resize_with(layout.count(), Default::default);
         let shards = moments.shards.iter_mut().zip(displacement.shards());
-        let taken: Vec<_> = shards.map(|(moments, like)| moments.take(like, &adam)).collect();
-        let seen = taken[0].2;
-        let powers = taken.iter().zip(mesh.devices());
-        let power = powers.map(|((_, power, _), device)| to_device(power.clone(), device));
-        let power = power.collect();
-        let values = taken.into_iter().map(|(values, ..)| Some(values)).collect();
-        let (mesh, rest) = (mesh.clone(), displacement.mesh());
+        let (mut values, mut power, mut seen) = (Vec::new(), Vec::new(), 0);
+        for (k, (moments, like)) in shards.enumerate() {
+            let device = homes.device(k);
+            if moments.is_fresh() {
+                values.push(None);
+                power.push(Tensor::zeros([like.dims()[0]], (device, like.dtype())));
+                continue;
+            }
+            let (known, before, count) = moments.take(like, &adam);
+            values.push(Some(known));
+            power.push(to_device(before, device));
+            seen = count;
+        }
+        let homes = homes.clone();
         let waiting = vec![None; layout.count()];
         let taken = 0;
-        Self { adam, rate, smooth_field, layout, mesh, rest, values, waiting, power, seen, taken }
+        Self { adam, rate, smooth_field, layout, homes, values, waiting, power, seen, taken }
     }
 
     /// The moments, to keep.
     pub fn into_moments(self) -> ShardedMoments {
         let mut moments = ShardedMoments::default();
         for (values, power) in self.values.into_iter().zip(self.power) {
-            let mut shard = crate::ops::Moments::default();
-            let values = values.expect("no gradient is being taken");
-            shard.put(values, power, self.seen + self.taken, &self.adam);
+            let mut shard = Moments::default();
+            if let Some(values) = values {
+                shard.put(values, power, self.seen + self.taken, &self.adam);
+            }
             moments.shards.push(shard);
         }
         moments
@@ -94,10 +100,10 @@ impl Descent {
     /// The gradient of shard `k`; returns its share of the new `mean v`, on its device.
     pub fn take(&mut self, k: usize, gradient: Tensor<5>) -> Tensor<1> {
         let before = self.power[k].clone().into_dispatch();
-        let power = match self.mesh.is_virtual() {
+        let power = match self.homes.mesh.is_virtual() {
             true => {
-                let values = self.values[k].take().expect("no gradient is being taken");
-                let [mean, square] = values.map(|values| self.bring(k, values).into_dispatch());
+                self.homes.settle(k);
+                let [mean, square] = self.taken_out(k, &gradient).map(Tensor::into_dispatch);
                 let (mean, square, power) = <Dispatch as AdamPartOps>::adam_take_3d(
                     gradient.into_dispatch(),
                     mean,
@@ -105,7 +111,7 @@ impl Descent {
                     before,
                     self.constants(),
                 );
-                let put = |values| self.put_away(k, Tensor::from_dispatch(values));
+                let put = |values| self.homes.put_away(k, Tensor::from_dispatch(values));
                 self.values[k] = Some([mean, square].map(put));
                 power
             }
@@ -132,14 +138,15 @@ impl Descent {
     fn longest_of(&mut self, k: usize) -> Tensor<1> {
         let power = self.power[k].clone().into_dispatch();
         let Some(gradient) = self.waiting[k].take() else {
+            self.homes.settle(k);
             let moments = self.moments(k);
-            let [mean, square] = moments.map(|values| self.bring(k, values).into_dispatch());
+            let [mean, square] = moments.map(|values| self.homes.bring(k, values).into_dispatch());
             let constants = self.constants();
             let longest =
                 <Dispatch as AdamPartOps>::adam_longest_3d(mean, square, power, constants);
             return Tensor::from_dispatch(longest);
         };
-        let [mean, square] = self.values[k].take().expect("no gradient is being taken");
+        let [mean, square] = self.taken_out(k, &gradient);
         let (mean, square, longest) = <Dispatch as AdamPartOps>::adam_advance_3d(
             gradient.into_dispatch(),
             mean.into_dispatch(),
@@ -151,14 +158,12 @@ impl Descent {
         Tensor::from_dispatch(longest)
     }
 
-    /// A part of shard `k` to where it is computed.
-    fn bring(&self, k: usize, tensor: Tensor<5>) -> Tensor<5> {
-        to_device(tensor, self.mesh.device(k))
-    }
-
-    /// What shard `k` has become to where it rests.
-    fn put_away(&self, k: usize, tensor: Tensor<5>) -> Tensor<5> {
-        to_device(tensor, self.rest.device(k))
+    /// The moments of shard `k` where they are computed, to be changed.
+    fn taken_out(&mut self, k: usize, gradient: &Tensor<5>) -> [Tensor<5>; 2] {
+        match self.values[k].take() {
+            Some(values) => values.map(|values| self.homes.bring(k, values)),
+            None => Moments::zeros(gradient, &self.adam),
+        }
     }
 
     fn moments(&self, k: usize) -> [Tensor<5>; 2] {
@@ -185,7 +190,7 @@ impl Descent {
 
     /// The next displacement of what is given, a part of shard `k`, which ends where the volume does, as far as this knows.
     fn moved(&self, k: usize, part: Part, longest: &Tensor<1>) -> Tensor<5> {
-        let part = part.map(|tensor| self.bring(k, tensor));
+        let part = part.map(|tensor| self.homes.bring(k, tensor));
         let field = <Dispatch as AdamPartOps>::adam_compose_3d(
             part.field.into_dispatch(),
             part.mean.into_dispatch(),
@@ -195,7 +200,9 @@ impl Descent {
             self.constants(),
             self.rate,
         );
-        gaussian(Tensor::from_dispatch(field), &self.smooth_field)
+        let field = Tensor::from_dispatch(field);
+        self.homes.settle(k);
+        gaussian(field, &self.smooth_field)
     }
 
     /// The displacement after the step; `longest` as [`Descent::longest`] gives it.
@@ -217,12 +224,12 @@ impl Descent {
         let [mean, square] = [0, 1].map(part);
         let next = layout.all_planes().enumerate().map(|(k, own)| {
             let all = own.start.saturating_sub(reach)..(own.end + reach).min(layout.extent());
-            let device = self.mesh.device(k);
+            let device = self.homes.device(k);
             let [field, mean, square] =
                 [&displacement, &mean, &square].map(|volume| volume.window(all.clone(), device));
             let block = self.moved(k, Part { field, mean, square }, &longest[k]);
             let first = own.start - all.start;
-            self.put_away(k, narrow(block, layout.axis().dim(), first..first + own.len()))
+            self.homes.put_away(k, narrow(block, layout.axis().dim(), first..first + own.len()))
         });
         Sharded::new(next.collect(), layout.clone())
     }
@@ -233,17 +240,18 @@ impl Descent {
     fn step_in_place(&self, displacement: Sharded, longest: &[Tensor<1>]) -> Sharded {
         let (reach, count) = (self.reach(), self.layout.count());
         let (crossing, ends) = self.send(displacement.shards());
-        let near = |k: usize| k + 1 < count && self.mesh.device(k) == self.mesh.device(k + 1);
+        let near = |k: usize| k + 1 < count && self.homes.device(k) == self.homes.device(k + 1);
         let mut shards: Vec<Option<Tensor<5>>> =
             displacement.into_shards().into_iter().map(Some).collect();
         let mut first: Option<Tensor<5>> = None;
         let mut next = Vec::with_capacity(count);
         for k in 0..count {
+            self.homes.settle(k);
             let patch = near(k).then(|| {
                 let field = |k: usize| shards[k].clone().expect("it is not moved yet");
                 let [here, there] = [k, k + 1].map(|k| self.part(k, field(k)));
-                let here = self.highest(here).map(|tensor| self.bring(k, tensor));
-                let there = self.lowest(there).map(|tensor| self.bring(k, tensor));
+                let here = self.highest(here).map(|tensor| self.homes.bring(k, tensor));
+                let there = self.lowest(there).map(|tensor| self.homes.bring(k, tensor));
                 self.moved(k, self.strip(here, there), &longest[k])
             });
             let [low, high] = match &patch {
@@ -253,7 +261,7 @@ impl Descent {
             };
             let field = shards[k].take().expect("each shard is moved once");
             let moved = self.moved(k, self.part(k, field), &longest[k]);
-            next.push(self.put_away(k, self.with_ends(moved, [first.take(), high])));
+            next.push(self.homes.put_away(k, self.with_ends(moved, [first.take(), high])));
             first = low;
         }
         let next = next.into_iter().zip(ends).zip(receive(crossing)).enumerate();
@@ -284,7 +292,7 @@ impl Descent {
     /// Sends the `reach` planes on either side of the seams between devices; of every shard, also the
     /// planes that are moved with what comes from below and from above.
     fn send(&self, shards: &[Tensor<5>]) -> ([Crossing; 3], Vec<[Option<Part>; 2]>) {
-        let seams = far_seams(&self.mesh);
+        let seams = far_seams(&self.homes.mesh);
         let parts = shards.iter().enumerate();
         let parts: Vec<Part> = parts.map(|(k, field)| self.part(k, field.clone())).collect();
         let of = |which: fn(&Part) -> &Tensor<5>| {

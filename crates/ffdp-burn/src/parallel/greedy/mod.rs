@@ -21,6 +21,7 @@ use burn::Tensor;
 mod block;
 mod compare;
 mod descend;
+mod homes;
 mod problem;
 mod seam;
 
@@ -32,7 +33,10 @@ use super::ring::BlockSampler;
 use super::sharded::Sharded;
 use crate::error::Result;
 use crate::ops::{DeformImages, DeformOptions, DeformState, deform};
+pub(super) use block::Block;
+pub(super) use compare::Comparison;
 use descend::Descent;
+use homes::Homes;
 use problem::Problem;
 
 /// Iterations between two readings of the displacement's bounds, where planes of the moving image travel in
@@ -121,10 +125,12 @@ impl Greedy {
         mesh: &Mesh,
     ) -> Result<Self> {
         images.fixed.check_layout(&state.displacement);
-        let problem = Problem::new(images, options, mesh)?;
         let ShardedState { displacement, moments } = state;
+        assert_places(&displacement, mesh);
+        let homes = Homes::new(mesh, displacement.mesh());
+        let problem = Problem::new(images, options, &homes)?;
         let step = (problem.adam, problem.rate(), options.smooth_field);
-        let descent = Descent::new(step, &displacement, moments, mesh);
+        let descent = Descent::new(step, &displacement, moments, &homes);
         let displacement = Some(displacement);
         Ok(Self { problem, displacement, descent, samplers: Vec::new(), good_for: 0 })
     }
@@ -189,6 +195,11 @@ impl Greedy {
         let displacement = self.displacement.expect(PRESENT);
         ShardedState { displacement, moments: self.descent.into_moments() }
     }
+}
+
+fn assert_places(displacement: &Sharded, mesh: &Mesh) {
+    let (shards, places) = (displacement.layout().count(), mesh.count());
+    assert!(shards == places, "greedy: {shards} shards for a mesh of {places}");
 }
 
 /// A mesh of one: the fused operation.

@@ -5,6 +5,7 @@ use burn::Tensor;
 
 use super::block::{Block, Pieces};
 use super::compare::Comparison;
+use super::homes::Homes;
 use super::seam::{Crossing, far_seams, smooth_own};
 use super::{BOUNDS_INTERVAL, KEPT_BOUNDS_INTERVAL, ShardedImages};
 use crate::error::Result;
@@ -13,7 +14,6 @@ use crate::parallel::layout::Layout;
 use crate::parallel::mesh::Mesh;
 use crate::parallel::ring::{BlockSampler, DisplacementBounds, IndexMap, Keep};
 use crate::parallel::sharded::Sharded;
-use crate::parallel::transfer::to_device;
 
 /// The optimiser of options that shards can follow.
 fn supported(options: &DeformOptions, channels: usize) -> AdamOptions {
@@ -44,7 +44,7 @@ pub(super) struct Problem {
     comparison: Comparison,
     map: IndexMap,
     pub layout: Layout,
-    mesh: Mesh,
+    homes: Homes,
     keep: Keep,
 }
 
@@ -57,10 +57,11 @@ enum Fixed {
 }
 
 impl Problem {
-    pub fn new(images: ShardedImages, options: &DeformOptions, mesh: &Mesh) -> Result<Self> {
+    pub fn new(images: ShardedImages, options: &DeformOptions, homes: &Homes) -> Result<Self> {
         let ShardedImages { fixed, moving, affine } = images;
         let adam = supported(options, fixed.dims()[1]);
         let layout = fixed.layout().clone();
+        let mesh = &homes.mesh;
         check_places(&fixed, mesh);
         let map = IndexMap::read(Some(&affine), options.displacement_scale)?;
         let map = map.still(layout.size());
@@ -71,9 +72,9 @@ impl Problem {
             true => Keep::Nothing,
             false => Keep::Planes,
         };
-        let (mesh, fixed, options) = (mesh.clone(), Fixed::Shards(fixed), *options);
+        let (homes, fixed, options) = (homes.clone(), Fixed::Shards(fixed), *options);
         let mut problem =
-            Self { moving, fixed, options, adam, comparison, map, layout, mesh, keep };
+            Self { moving, fixed, options, adam, comparison, map, layout, homes, keep };
         if keep == Keep::Planes {
             let blocks =
                 (0..problem.layout.count()).map(|k| problem.fixed_block(&problem.block(k), k));
@@ -105,7 +106,7 @@ impl Problem {
 
     fn fixed_block(&self, block: &Block, k: usize) -> Tensor<5> {
         match &self.fixed {
-            Fixed::Shards(fixed) => fixed.window(block.all.clone(), self.mesh.device(k)),
+            Fixed::Shards(fixed) => fixed.window(block.all.clone(), self.homes.device(k)),
             Fixed::Blocks(blocks) => blocks[k].clone(),
         }
     }
@@ -113,7 +114,7 @@ impl Problem {
     /// Shard `k` of the fixed image, on its device.
     fn fixed_own(&self, block: &Block, k: usize) -> Tensor<5> {
         match &self.fixed {
-            Fixed::Shards(fixed) => to_device(fixed.shards()[k].clone(), self.mesh.device(k)),
+            Fixed::Shards(fixed) => self.homes.bring(k, fixed.shards()[k].clone()),
             Fixed::Blocks(blocks) => block.narrow(&blocks[k], &block.own),
         }
     }
@@ -124,7 +125,7 @@ impl Problem {
         let thinnest = self.layout.all_planes().map(|planes| planes.len()).min();
         // Blocks around thin shards reach further than to the next.
         let seams = match thinnest {
-            Some(planes) if planes >= width && width > 0 => far_seams(&self.mesh),
+            Some(planes) if planes >= width && width > 0 => far_seams(&self.homes.mesh),
             _ => Vec::new(),
         };
         let shards: Vec<&Tensor<5>> = field.shards().iter().collect();
@@ -145,7 +146,7 @@ impl Problem {
             let block = self.block(k);
             let moving = (&self.moving, &self.map);
             let planes = (&self.layout, &block.all);
-            BlockSampler::new(planes, self.mesh.device(k), moving, &bounds, self.keep)
+            BlockSampler::new(planes, self.homes.device(k), moving, &bounds, self.keep)
         };
         Ok((0..self.layout.count()).map(sampler).collect())
     }
@@ -162,6 +163,7 @@ impl Problem {
             let inner = block.within(self.radius());
             let gradient = pieces.pull_back([block, &inner], &sampler, &to_moved);
             drop((pieces, to_moved, sampler));
+            self.homes.settle(k);
             let (axis, smoothing) = (block.axis, &self.options.smooth_gradient);
             take(k, smooth_own(gradient, axis, smoothing, self.radius()));
         })
@@ -182,26 +184,29 @@ impl Problem {
     ) -> Vec<Tensor<1>> {
         let count = self.layout.count();
         let crossing = self.send(field);
-        let own = |k: usize| to_device(field.shards()[k].clone(), self.mesh.device(k));
+        let own = |k: usize| self.homes.bring(k, field.shards()[k].clone());
         let show = |k: usize| self.block(k).show_own(&own(k), &samplers[k].at_hand());
         // Meanwhile; of several shards on a device, one after the other is shown.
         let mut shown: Vec<Option<Tensor<5>>> =
-            (0..count).map(|k| (!self.mesh.is_virtual()).then(|| show(k))).collect();
+            (0..count).map(|k| (!self.homes.mesh.is_virtual()).then(|| show(k))).collect();
         let mut came = crossing.receive();
         let pair = |k: usize| {
+            self.homes.settle(k);
             let (block, moved) = (self.block(k), shown[k].clone().unwrap_or_else(|| show(k)));
             [block.narrow(&moved, &block.own), self.fixed_own(&block, k)]
         };
         let whole = self.comparison.whole((0..count).map(pair), self.layout.voxels());
         let mut values = Vec::with_capacity(count);
         for k in 0..count {
+            self.homes.settle(k);
             let block = self.block(k);
-            let sampler = samplers[k].at_hand();
+            let (sampler, fixed) = (samplers[k].at_hand(), self.fixed_block(&block, k));
+            // Windows of several shards were put together.
+            self.homes.settle(k);
             let [below, above] =
-                block.around(field, self.mesh.device(k), std::mem::take(&mut came[k]));
+                block.around(field, self.homes.device(k), std::mem::take(&mut came[k]));
             let pieces = Pieces { below, own: own(k), above };
             let moved = pieces.show(&block, &sampler, shown[k].take());
-            let fixed = self.fixed_block(&block, k);
             let (value, to_moved) =
                 self.comparison.compare((k, &block), [moved, fixed], whole.as_ref());
             go_on(k, &block, pieces, sampler, to_moved);

@@ -77,6 +77,23 @@ impl RingSampler {
         }
     }
 
+    /// The gradient `[1 or N, 3, 4]` of the affine map from `grad`, that of shard `k` of the result, on the
+    /// shard's device.
+    ///
+    /// # Panics
+    /// As [`RingSampler::gradients`].
+    pub(in crate::parallel) fn affine_gradient(
+        &self,
+        k: usize,
+        inputs: &RingInputs,
+        grad: &Tensor<5>,
+    ) -> Tensor<3> {
+        let wanted = Wanted { affine: true, ..Wanted::default() };
+        let part = |parcel| self.part_backward(k, parcel, inputs, grad, wanted).1;
+        let map = self.route[k].iter().map(part).fold(None, sum);
+        self.global_affine(k, map.expect("a route has at least one parcel"))
+    }
+
     fn part_backward(
         &self,
         k: usize,

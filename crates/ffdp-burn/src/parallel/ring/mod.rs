@@ -124,6 +124,25 @@ impl RingSampler {
         }
     }
 
+    /// How much each position that shard `k` samples lies in the image, `[1, 1, D, H, W]` of the shard: 1
+    /// inside, less within a voxel of its border. Nothing travels but the affine map.
+    pub(in crate::parallel) fn inside(&self, k: usize, inputs: &RingInputs) -> Tensor<5> {
+        let (device, dtype) = (self.mesh.device(k), inputs.moving.shards()[0].dtype());
+        let axis = self.moving.axis();
+        let parts = self.route[k].iter().map(|parcel| {
+            let [d, h, w] = self.moving.size();
+            let mut dims = [1, 1, d, h, w];
+            dims[axis.dim()] = parcel.planes.len();
+            let ones = Tensor::<5>::ones(dims, (device, dtype));
+            let mut start = [0.0; 3];
+            start[axis.component()] = parcel.planes.start as f64;
+            let affine = local_affine(inputs.affine, &ones, [self.origin(k), start]);
+            let (size, padding) = (Some(self.fixed.shard_size(k)), Padding::Zeros);
+            grid_sample(ones, affine, None, &GridSampleOptions { size, padding, ..self.options })
+        });
+        parts.reduce(Tensor::add).expect("a route has at least one parcel")
+    }
+
     /// The sum over the parcels of shard `k`.
     fn shard(&self, k: usize, inputs: &RingInputs) -> Tensor<5> {
         let parts = self.route[k].iter().map(|parcel| self.part(k, parcel, inputs));

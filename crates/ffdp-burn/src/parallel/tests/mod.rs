@@ -4,6 +4,7 @@
 //! The shards are virtual, all on the CPU.
 
 mod adam;
+mod alignment;
 mod greedy;
 mod halos;
 mod layouts;

@@ -1,0 +1,235 @@
+//! Host memory as the place where shards rest while their device works on others.
+//!
+//! Burn's own way there (0.22.1) is lazy: what `to_device` gives on the host is a promise that keeps the
+//! memory of the device until somebody looks at it, and beyond. And its way back copies what something else
+//! holds as well, into memory that the driver has to copy once more. Here values are read at once, into pinned
+//! memory where the device has it (CUDA), and are shared from then on: a shard, or some of its planes, goes
+//! back to the device straight from where it rests.
+//!
+//! Burn sends values to the device on the caller's stream, and computes on another; each has pools of its own,
+//! whose pages are as large as the largest buffer so far. [`ExactMemory`] gives every buffer an allocation of its
+//! own size instead: what a device holds is then what is in use, or was.
+
+use burn::Tensor;
+use burn::tensor::Device;
+
+/// The line on a device, from host memory or to it; as it was where that is not the way.
+pub(super) fn travel(line: Tensor<1>, device: &Device) -> Result<Tensor<1>, Tensor<1>> {
+    #[cfg(feature = "cube")]
+    {
+        gpu::travel(line, device)
+    }
+    #[cfg(not(feature = "cube"))]
+    {
+        let _ = device;
+        Err(line)
+    }
+}
+
+/// A tensor in host memory from which it goes to `device` without a further copy; itself on a device.
+pub(crate) fn park(tensor: Tensor<5>, device: &Device) -> Tensor<5> {
+    #[cfg(feature = "cube")]
+    {
+        gpu::park(tensor, device)
+    }
+    #[cfg(not(feature = "cube"))]
+    {
+        let _ = device;
+        tensor
+    }
+}
+
+/// What becomes of the memory of a buffer that is free again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freed {
+    /// The driver has it back. Asking it for each buffer takes a part of a millisecond: it is for shards that
+    /// come and go, whose journeys take longer.
+    Returned,
+    /// It waits for the next buffer of the same size: for iterations, which ask for the same ones again and
+    /// again. `Device::memory_cleanup` returns it.
+    Kept,
+}
+
+/// While it lives, buffers of a device that the thread asks for are allocated one by one, to the byte.
+#[must_use]
+#[derive(Debug)]
+pub struct ExactMemory {
+    #[cfg(feature = "cube")]
+    device: Option<burn::backend::CubeDevice>,
+    // Modes belong to the streams of a thread.
+    _thread: std::marker::PhantomData<*const ()>,
+}
+
+impl ExactMemory {
+    /// On a device; on the CPU nothing changes.
+    pub fn on(device: &Device, freed: Freed) -> Self {
+        #[cfg(feature = "cube")]
+        let device = gpu::cube(device);
+        #[cfg(feature = "cube")]
+        if let Some(device) = &device {
+            gpu::begin_exact(device, freed);
+        }
+        #[cfg(not(feature = "cube"))]
+        let _ = (device, freed);
+        Self {
+            #[cfg(feature = "cube")]
+            device,
+            _thread: std::marker::PhantomData,
+        }
+    }
+}
+
+impl Drop for ExactMemory {
+    fn drop(&mut self) {
+        #[cfg(feature = "cube")]
+        if let Some(device) = &self.device {
+            gpu::end_exact(device);
+        }
+    }
+}
+
+/// Waits until a device has done what it was given, and gives back what is no longer used.
+pub(super) fn settle(device: &Device) {
+    // A failure shows where numbers are read.
+    let _ = device.sync();
+    // Free memory goes back when the stream that had it asks for more.
+    drop(Tensor::<1>::from_floats([0.0], device));
+}
+
+#[cfg(feature = "cube")]
+mod gpu {
+    use burn::Tensor;
+    use burn::backend::fusion::client::GlobalFusionClient;
+    use burn::backend::{BackendTensor, CubeDevice, DispatchDevice, DispatchTensorKind};
+    use burn::tensor::{Bytes, DType, Device, TensorData};
+    use burn_cubecl::CubeBackend;
+    use burn_cubecl::fusion::FusionCubeRuntime;
+    use burn_cubecl::kernel::into_contiguous;
+    use cubecl::MemoryAllocationMode;
+    use cubecl::future::block_on;
+    use cubecl::server::CopyDescriptor;
+
+    use super::Freed;
+
+    /// Bytes that are read at a time where that takes memory of the device.
+    const WINDOW: usize = 4 << 20;
+
+    pub fn cube(device: &Device) -> Option<CubeDevice> {
+        match device.clone().inner().as_dispatch() {
+            DispatchDevice::Cube(device) => Some(device.clone()),
+            _ => None,
+        }
+    }
+
+    fn is_host(device: &Device) -> bool {
+        matches!(device.as_dispatch(), DispatchDevice::Flex(_))
+    }
+
+    pub fn travel(line: Tensor<1>, device: &Device) -> Result<Tensor<1>, Tensor<1>> {
+        let (home, dtype) = (line.device(), line.dtype());
+        if home.is_autodiff() {
+            return Err(line);
+        }
+        match (cube(&home), cube(device)) {
+            (Some(_), None) if is_host(device) => Ok(read(line, device)),
+            (None, Some(_)) if is_host(&home) => match resting(line.clone()) {
+                Some(data) => Ok(Tensor::from_data(data, (device, dtype))),
+                None => Err(line),
+            },
+            _ => Err(line),
+        }
+    }
+
+    /// The values, in host memory.
+    fn read(line: Tensor<1>, host: &Device) -> Tensor<1> {
+        let (shape, dtype) = (line.shape(), line.dtype());
+        let DispatchTensorKind::Cube(BackendTensor::Float(lazy)) = line.into_dispatch().kind else {
+            unreachable!("it lies on a GPU, off the tape")
+        };
+        let client = lazy.client.clone();
+        let tensor = into_contiguous(client.resolve_tensor_float::<CubeBackend>(lazy));
+        let (client, size) = (tensor.client.clone(), tensor.elem_size());
+        let binding = tensor.handle.clone().binding();
+        let strides = tensor.meta.strides().clone();
+        let read = |descriptor| {
+            let bytes = block_on(client.read_one_tensor_async(descriptor));
+            bytes.unwrap_or_else(|reason| panic!("reading a shard back: {reason:?}"))
+        };
+        let bytes = match client.has_device_transport() {
+            true => read(CopyDescriptor::new(binding, shape.clone(), strides, size)),
+            // Without NCCL's kind of device (wgpu) what is read is a window to a buffer of the device's pools.
+            false => {
+                let (base, held) = (binding.offset_start.unwrap_or(0), binding.size);
+                let total = shape.num_elements() * size;
+                let mut all: Vec<u8> = Vec::with_capacity(total);
+                for first in (0..total).step_by(WINDOW) {
+                    let end = (first + WINDOW).min(total);
+                    let mut part = binding.clone();
+                    part.offset_start = Some(base + first as u64);
+                    part.offset_end = Some(held - (base + end as u64));
+                    let line = [end - first].into();
+                    all.extend_from_slice(&read(CopyDescriptor::new(part, line, [1].into(), 1)));
+                }
+                Bytes::from_bytes_vec(all)
+            }
+        };
+        drop(tensor);
+        let data = TensorData::from_bytes(bytes.shared(), shape, dtype);
+        Tensor::from_data(data, (host, dtype))
+    }
+
+    /// What a line in host memory holds; not copied where it was [`read`].
+    fn resting(line: Tensor<1>) -> Option<TensorData> {
+        let (shape, dtype) = (line.shape(), line.dtype());
+        let DispatchTensorKind::Flex(BackendTensor::Float(tensor)) = line.into_dispatch().kind
+        else {
+            return None;
+        };
+        if !tensor.layout().is_contiguous() || !matches!(dtype, DType::F32 | DType::BF16) {
+            return None;
+        }
+        let size = dtype.size();
+        let first = tensor.layout().start_offset() * size;
+        let end = first + shape.num_elements() * size;
+        // Of others there is no view.
+        let bytes = tensor.data_arc().view(first, end).ok()?;
+        Some(TensorData::from_bytes(bytes, shape, dtype))
+    }
+
+    pub fn park(tensor: Tensor<5>, device: &Device) -> Tensor<5> {
+        let (host, dtype) = (tensor.device(), tensor.dtype());
+        let Some(there) = cube(device).filter(|_| is_host(&host)) else { return tensor };
+        let mut data = tensor.into_data();
+        if there.client().has_device_transport() {
+            device.staging(std::iter::once(&mut data));
+        }
+        let (bytes, shape, _) = data.into_parts();
+        Tensor::from_data(TensorData::from_bytes(bytes.shared(), shape, dtype), (&host, dtype))
+    }
+
+    pub fn begin_exact(device: &CubeDevice, freed: Freed) {
+        set_mode(
+            device,
+            match freed {
+                Freed::Returned => MemoryAllocationMode::Dedicated,
+                Freed::Kept => MemoryAllocationMode::Persistent,
+            },
+        );
+    }
+
+    pub fn end_exact(device: &CubeDevice) {
+        set_mode(device, MemoryAllocationMode::Auto);
+    }
+
+    /// How buffers are allocated on the stream of this thread and on that of its computations.
+    fn set_mode(device: &CubeDevice, mode: MemoryAllocationMode) {
+        let set = move |device: &CubeDevice| {
+            // SAFETY: the mode is that of a stream of this thread alone (the guard cannot leave it), and each
+            // mode that is begun is ended by one `Auto`.
+            unsafe { device.client().allocation_mode(mode) };
+        };
+        let there = device.clone();
+        GlobalFusionClient::<FusionCubeRuntime>::load(device).sync(move || set(&there));
+        set(device);
+    }
+}
