@@ -6,15 +6,40 @@ use super::prepare::placed;
 use super::pyramid::LevelImage;
 use super::settings::{LnccSettings, MiSettings, Similarity};
 use crate::error::{Error, Result};
-use crate::image::{Affine, Physical, Volume, Voxel, index_affine};
+use crate::image::{Affine, Geometry, Physical, Volume, Voxel, index_affine};
 use crate::losses::{self, MutualInformation, NormalizedMutualInformation, Similarity as _};
 use crate::ops::{
     AlignmentImages, AlignmentLoss, GridSampleOptions, HistogramOptions, Information, LnccOptions,
     Outside, alignment, grid_sample, weighted_lncc,
 };
+use crate::parallel::Aligned;
 use crate::transform::{Displacement, affine_tensor};
 
-/// Two images on one level.
+/// Two images on one level, as an affine map between them is judged: whole on a device, or in shards
+/// (`linear/shards.rs`).
+pub(super) trait Alike {
+    /// The grids of the fixed and the moving image on the level.
+    fn grids(&self) -> [&Geometry; 2];
+
+    /// The loss of `moving(A x)` against `fixed(x)` and its gradient to the rows of `A`, in RAS mm. Waits for
+    /// the devices.
+    fn gradient(&self, affine: &Affine<Physical, Physical>) -> Result<Aligned>;
+
+    /// The loss alone.
+    fn affine_loss(&self, affine: &Affine<Physical, Physical>) -> Result<f64> {
+        Ok(self.gradient(affine)?.0)
+    }
+
+    /// Part of the fixed grid, in percent, that `affine` (RAS mm) sends into the moving image; 0 for
+    /// a map that collapses space.
+    fn overlap_percent(&self, affine: &Affine<Physical, Physical>) -> f64 {
+        let [fixed, moving] = self.grids();
+        let placed = placed(moving, affine);
+        placed.map_or(0.0, |placed| fixed.overlap_percent(&placed))
+    }
+}
+
+/// Two images on one level, on one device.
 pub(super) struct Comparison {
     pub fixed: LevelImage,
     pub moving: LevelImage,
@@ -28,10 +53,7 @@ pub(super) struct Comparison {
 impl Comparison {
     /// With this rule for what lies outside, if the similarity knows it.
     pub fn seeing(self, outside: Outside) -> Self {
-        match self.similarity {
-            Similarity::Mi(_) | Similarity::Nmi(_) => Self { outside, ..self },
-            Similarity::Lncc(_) | Similarity::Mse => self,
-        }
+        Self { outside: self.similarity.seen_outside(outside), ..self }
     }
 
     /// The first channels of fixed and moving, 0 where they do not count.
@@ -47,70 +69,10 @@ impl Comparison {
         Ok([of(&self.fixed, &self.masks[0])?, of(&self.moving, &self.masks[1])?])
     }
 
-    /// Part of the fixed grid, in percent, that `affine` (RAS mm) sends into the moving image; 0 for
-    /// a map that collapses space.
-    pub fn overlap_percent(&self, affine: &Affine<Physical, Physical>) -> f64 {
-        let placed = placed(&self.moving.geometry, affine);
-        placed.map_or(0.0, |placed| self.fixed.geometry.overlap_percent(&placed))
-    }
-
-    /// The loss of `moving(A x)` against `fixed(x)` and its gradient to the rows of `A`. Waits for the
-    /// device, once.
-    ///
-    /// With `F`, `M` the voxel-to-mm maps, the sampler takes `K = M^-1 A F`: `dL/dA = M_lin^-T dL/dK
-    /// F^T`.
-    pub fn gradient(&self, affine: &Affine<Physical, Physical>) -> Result<(f64, [[f64; 4]; 3])> {
-        let (fixed, moving) = (&self.fixed, &self.moving);
-        let map = self.index_map(affine);
-        let map = affine_tensor(&map, &moving.tensor.device(), moving.tensor.dtype());
-        let images = AlignmentImages {
-            fixed: fixed.tensor.clone(),
-            moving: moving.tensor.clone(),
-            masks: self.masks.clone(),
-        };
-        let (loss, gradient) = alignment(&images, map, &self.alignment_loss(), self.outside);
-        let read = read(Tensor::cat(vec![loss, gradient.flatten(0, 2)], 0))?;
-        let f = *fixed.geometry.voxel_to_mm().rows();
-        let back = moving.geometry.mm_to_voxel().linear();
-        // Planes lie on each other, wherever the map sends them along z.
-        let rows = if moving.geometry.size[2] == 1 { 2 } else { 3 };
-        // dL/dK F^T, its last column that of the translations.
-        let right: [[f64; 4]; 3] = std::array::from_fn(|i| {
-            let row = &read[1 + 4 * i..][..4];
-            std::array::from_fn(|j| match j {
-                _ if i >= rows => 0.0,
-                3 => row[3],
-                _ => (0..4).map(|k| row[k] * f[j][k]).sum(),
-            })
-        });
-        let gradient = std::array::from_fn(|i| {
-            std::array::from_fn(|j| (0..3).map(|k| back[k][i] * right[k][j]).sum())
-        });
-        Ok((read[0], gradient))
-    }
-
-    fn alignment_loss(&self) -> AlignmentLoss {
-        match self.similarity {
-            Similarity::Lncc(settings) => AlignmentLoss::Lncc(settings.options()),
-            Similarity::Mse => AlignmentLoss::SquaredDifference,
-            Similarity::Mi(settings) => {
-                AlignmentLoss::Information(Information::Mutual, settings.options())
-            }
-            Similarity::Nmi(settings) => {
-                AlignmentLoss::Information(Information::Normalized, settings.options())
-            }
-        }
-    }
-
     /// From voxels of the fixed to those of the moving image; `affine` is in RAS mm. Planes lie on
     /// each other, whatever their headers say of z.
     pub fn index_map(&self, affine: &Affine<Physical, Physical>) -> Affine<Voxel, Voxel> {
-        let moving = &self.moving.geometry;
-        let map = index_affine(&self.fixed.geometry, moving, affine);
-        match moving.size[2] {
-            1 => Affine::from_rows([map.rows()[0], map.rows()[1], [0.0; 4]]),
-            _ => map,
-        }
+        index_map([&self.fixed.geometry, &self.moving.geometry], affine)
     }
 
     /// The loss of `moving(A (x + w(x)))` against `fixed(x)`; lower is more alike. `affine` is `A` in
@@ -181,7 +143,94 @@ impl Comparison {
     }
 }
 
+impl Alike for Comparison {
+    fn grids(&self) -> [&Geometry; 2] {
+        [&self.fixed.geometry, &self.moving.geometry]
+    }
+
+    fn gradient(&self, affine: &Affine<Physical, Physical>) -> Result<Aligned> {
+        let (fixed, moving) = (&self.fixed, &self.moving);
+        let map = self.index_map(affine);
+        let map = affine_tensor(&map, &moving.tensor.device(), moving.tensor.dtype());
+        let images = AlignmentImages {
+            fixed: fixed.tensor.clone(),
+            moving: moving.tensor.clone(),
+            masks: self.masks.clone(),
+        };
+        let loss = self.similarity.alignment_loss();
+        let (loss, gradient) = alignment(&images, map, &loss, self.outside);
+        let read = read(Tensor::cat(vec![loss, gradient.flatten(0, 2)], 0))?;
+        let rows = std::array::from_fn(|i| std::array::from_fn(|j| read[1 + 4 * i + j]));
+        Ok((read[0], to_physical(self.grids(), &rows)))
+    }
+
+    fn affine_loss(&self, affine: &Affine<Physical, Physical>) -> Result<f64> {
+        match self.outside {
+            Outside::Ignored => Ok(self.gradient(affine)?.0),
+            Outside::Background => self.loss(affine, None),
+        }
+    }
+}
+
+/// From voxels of the fixed to those of the moving grid; `affine` is in RAS mm. Planes lie on each other,
+/// whatever their headers say of z.
+pub(super) fn index_map(
+    [fixed, moving]: [&Geometry; 2],
+    affine: &Affine<Physical, Physical>,
+) -> Affine<Voxel, Voxel> {
+    let map = index_affine(fixed, moving, affine);
+    match moving.size[2] {
+        1 => Affine::from_rows([map.rows()[0], map.rows()[1], [0.0; 4]]),
+        _ => map,
+    }
+}
+
+/// The gradient to the rows of the map of physical space from that to the rows of the map of voxels.
+///
+/// With `F`, `M` the voxel-to-mm maps, the sampler takes `K = M^-1 A F`: `dL/dA = M_lin^-T dL/dK F^T`.
+pub(super) fn to_physical(
+    [fixed, moving]: [&Geometry; 2],
+    to_map: &[[f64; 4]; 3],
+) -> [[f64; 4]; 3] {
+    let f = *fixed.voxel_to_mm().rows();
+    let back = moving.mm_to_voxel().linear();
+    // Planes lie on each other, wherever the map sends them along z.
+    let rows = if moving.size[2] == 1 { 2 } else { 3 };
+    // dL/dK F^T, its last column that of the translations.
+    let right: [[f64; 4]; 3] = std::array::from_fn(|i| {
+        let row = &to_map[i];
+        std::array::from_fn(|j| match j {
+            _ if i >= rows => 0.0,
+            3 => row[3],
+            _ => (0..4).map(|k| row[k] * f[j][k]).sum(),
+        })
+    });
+    std::array::from_fn(|i| std::array::from_fn(|j| (0..3).map(|k| back[k][i] * right[k][j]).sum()))
+}
+
 impl Similarity {
+    /// What an affine map is found by.
+    pub(super) fn alignment_loss(self) -> AlignmentLoss {
+        match self {
+            Self::Lncc(settings) => AlignmentLoss::Lncc(settings.options()),
+            Self::Mse => AlignmentLoss::SquaredDifference,
+            Self::Mi(settings) => {
+                AlignmentLoss::Information(Information::Mutual, settings.options())
+            }
+            Self::Nmi(settings) => {
+                AlignmentLoss::Information(Information::Normalized, settings.options())
+            }
+        }
+    }
+
+    /// What counts outside the moving image: `outside`, if the similarity knows it.
+    pub(super) fn seen_outside(self, outside: Outside) -> Outside {
+        match self {
+            Self::Mi(_) | Self::Nmi(_) => outside,
+            Self::Lncc(_) | Self::Mse => Outside::Background,
+        }
+    }
+
     /// The loss of two images `[1, C, D, H, W]`, weights `[1, 1, D, H, W]`: the mean over the channels.
     pub(super) fn loss(
         self,

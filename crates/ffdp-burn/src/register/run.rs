@@ -4,21 +4,21 @@ use burn::tensor::{DType, Device, Tensor};
 use serde::Serialize;
 
 use super::checkpoint::{Carried, Checkpoint};
-use super::comparison::Comparison;
+use super::comparison::{Alike, Comparison};
 use super::deformable::{Kind, deform};
 use super::level::{LevelReport, Stop, check_finite_loss};
-use super::linear;
+use super::linear::{self, ShardedPair};
 use super::observer::Observer;
 use super::prepare::{Side, check_overlap, prepare};
 use super::problem::Problem;
-use super::pyramid::{LevelImage, finest_spacing_mm, level_image};
+use super::pyramid::{LevelImage, finest_spacing_mm, level_geometry, level_image};
 use super::settings::{LevelSettings, OptimizerSettings, Settings, Similarity, Stage};
 use super::shards::check_shards;
-use super::slabs::Scaled;
+use super::slabs::{Places, Room, Scaled};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical, Volume};
 use crate::ops::{MomentStorage, Outside};
-use crate::parallel::Mesh;
+use crate::parallel::{ExactMemory, Freed, Layout, Mesh, Sharded};
 use crate::transform::{Composite, Displacement, Step};
 
 /// What a registration found: the map `phi(x) = A (x + w(x))` from fixed to moving.
@@ -185,21 +185,22 @@ pub fn resume_on(
     let levels = Vec::new();
     let grids = [&problem.fixed.geometry, &problem.moving.geometry].map(Geometry::clone);
     let sides = Sides::Held(Box::new(sides));
-    let mut run = Run { grids, sides, levels, settings, mesh, observer, checkpoint };
+    let room = Room::Mesh(mesh.clone());
+    let mut run = Run { grids, sides, levels, settings, mesh, room, observer, checkpoint };
     let mut last = None;
     for stage in &settings.stages[stages.len()..] {
         let before = found.clone();
         let on = &mut run;
-        let (next, mut report, comparison) = match stage {
+        let (next, mut report, comparison): (_, _, Box<dyn Alike>) = match stage {
             Stage::Moments(settings) => linear::moments(on, settings, found)?,
             Stage::Rigid(settings) => linear::rigid(on, settings, found)?,
             Stage::Affine(settings) => linear::affine(on, settings, found)?,
-            Stage::Greedy(settings) => deform(on, &Kind::Greedy(settings), found)?,
-            Stage::Syn(settings) => deform(on, &Kind::Syn(settings), found)?,
-            Stage::Svf(settings) => deform(on, &Kind::Svf(settings), found)?,
+            Stage::Greedy(settings) => whole(deform(on, &Kind::Greedy(settings), found)?),
+            Stage::Syn(settings) => whole(deform(on, &Kind::Syn(settings), found)?),
+            Stage::Svf(settings) => whole(deform(on, &Kind::Svf(settings), found)?),
         };
         let cancelled = report.levels.iter().any(|level| level.stop == Stop::Cancelled);
-        found = keep_if_better(stage, before, next, &mut report, &comparison)?;
+        found = keep_if_better(stage, before, next, &mut report, &*comparison)?;
         if matches!(stage, Stage::Moments(_)) {
             check_overlap(&run.grids[0], &run.grids[1], &found.affine)?;
         }
@@ -212,7 +213,7 @@ pub fn resume_on(
             run.stage_done(&stages, &found);
         }
     }
-    run.finish(problem, found, stages, &last.expect("settings with no stage do not validate"))
+    run.finish(problem, found, stages, &*last.expect("settings with no stage do not validate"))
 }
 
 /// What a stage found, or what was there before it if that is more alike. Moments have tried the start
@@ -222,18 +223,25 @@ pub(super) fn keep_if_better(
     before: Found,
     after: Found,
     report: &mut StageReport,
-    comparison: &Comparison,
+    comparison: &dyn Alike,
 ) -> Result<Found> {
     if matches!(stage, Stage::Moments(_)) || before.warp.is_some() {
         return Ok(after);
     }
-    let loss_before = comparison.loss(&before.affine, None)?;
+    let loss_before = comparison.affine_loss(&before.affine)?;
     if report.loss_after <= loss_before {
         return Ok(after);
     }
     check_finite_loss(report.loss_after)?;
     (report.kept, report.loss_after) = (false, loss_before);
     Ok(before)
+}
+
+/// A stage whose images were whole.
+fn whole(
+    (found, report, comparison): (Found, StageReport, Comparison),
+) -> (Found, StageReport, Box<dyn Alike>) {
+    (found, report, Box::new(comparison))
 }
 
 /// What the stages have found so far.
@@ -265,6 +273,8 @@ pub(super) struct Run<'a> {
     pub settings: &'a Settings,
     /// Its first device holds what is not cut.
     pub mesh: Mesh,
+    /// Where levels of linear stages may go that one device does not take.
+    pub room: Room,
     pub observer: &'a mut dyn Observer,
     pub checkpoint: Checkpoint,
 }
@@ -321,6 +331,58 @@ impl Run<'_> {
         Ok(Comparison { fixed, moving, similarity, masks, outside: Outside::Background })
     }
 
+    /// The grids of the images on a level.
+    pub fn level_grids(&self, level: &LevelSettings) -> Result<[Geometry; 2]> {
+        let spacing_mm = level.shrink * finest_spacing_mm(&self.grids[0]);
+        let least = self.settings.minimum_axis_voxels;
+        let on_level = |i: usize| level_geometry(&self.grids[i], spacing_mm, least);
+        Ok([on_level(0)?, on_level(1)?])
+    }
+
+    /// Where a linear stage cuts a level; `None` where it has it whole on the first device.
+    pub fn linear_places(&self, grids: &[Geometry; 2]) -> Result<Option<Places>> {
+        let is_plain = match &self.sides {
+            Sides::Held(sides) => {
+                sides.iter().all(|side| side.mask.is_none() && side.image.dims()[1] == 1)
+            }
+            Sides::Read(_) => true,
+        };
+        if is_plain { self.room.linear_places(grids.each_ref()) } else { Ok(None) }
+    }
+
+    /// The images on a level as a linear stage sees them.
+    pub fn alike(
+        &mut self,
+        level: &LevelSettings,
+        similarity: Similarity,
+        outside: Outside,
+    ) -> Result<Box<dyn Alike>> {
+        let grids = self.level_grids(level)?;
+        let Some(places) = self.linear_places(&grids)? else {
+            return Ok(Box::new(self.comparison(level, similarity)?.seeing(outside)));
+        };
+        let exact = places.is_exact.then(|| ExactMemory::on(self.mesh.device(0), Freed::Returned));
+        let spacing_mm = level.shrink * finest_spacing_mm(&self.grids[0]);
+        let least = self.settings.minimum_axis_voxels;
+        let images = match &mut self.sides {
+            Sides::Read([fixed, moving]) => {
+                let meshes = [&places.moving_work, &places.moving_rest];
+                let fixed = fixed.level(&grids[0], &places.fixed, [&places.work, &places.rest])?;
+                [fixed, moving.level(&grids[1], &places.moving, meshes)?]
+            }
+            Sides::Held(sides) => {
+                let cut = |i: usize, layout: &Layout, mesh: &Mesh| {
+                    let on_level = level_image(&sides[i].image, &self.grids[i], spacing_mm, least)?;
+                    Ok::<_, Error>(Sharded::from_tensor(on_level.tensor, layout, mesh))
+                };
+                let moving = cut(1, &places.moving, &places.moving_work)?;
+                [cut(0, &places.fixed, &places.work)?, moving]
+            }
+        };
+        let pair = ShardedPair::new(images, grids, (similarity, outside), &places.work, exact);
+        Ok(Box::new(pair))
+    }
+
     /// Both sides with voxels of about `spacing_mm`. Small ones are kept for the stages to come.
     fn sides_at(&mut self, spacing_mm: f64) -> Result<[LevelSide; 2]> {
         if let Some((_, sides)) = self.levels.iter().find(|(kept, _)| *kept == spacing_mm) {
@@ -357,10 +419,10 @@ impl Run<'_> {
         problem: &Problem,
         found: Found,
         stages: Vec<StageReport>,
-        comparison: &Comparison,
+        comparison: &dyn Alike,
     ) -> Result<Registration> {
         let Problem { fixed, moving, initial, .. } = problem;
-        let loss_before = comparison.loss(initial, None)?;
+        let loss_before = comparison.affine_loss(initial)?;
         let loss_after = stages.last().expect("at least one stage was run").loss_after;
         check_finite_loss(loss_after)?;
         let outcome = Outcome::of(&stages, [loss_before, loss_after]);

@@ -16,7 +16,7 @@ use std::marker::PhantomData;
 
 use super::motion::{Frame, Map, Motion};
 use crate::error::Result;
-use crate::register::comparison::Comparison;
+use crate::register::comparison::Alike;
 use crate::register::level::Solver;
 use crate::register::prepare::MINIMUM_OVERLAP_PERCENT;
 
@@ -54,7 +54,7 @@ struct Point<const N: usize> {
 
 /// The search on one level.
 pub(super) struct Bfgs<'a, M, const N: usize> {
-    comparison: &'a Comparison,
+    comparison: &'a dyn Alike,
     frame: Frame,
     /// The placement found before; the motion comes first, then this.
     start: Map,
@@ -68,7 +68,7 @@ pub(super) struct Bfgs<'a, M, const N: usize> {
 
 impl<'a, M: Motion<N>, const N: usize> Bfgs<'a, M, N> {
     /// A search from `state` on.
-    pub fn new(comparison: &'a Comparison, frame: Frame, start: Map, state: State<N>) -> Self {
+    pub fn new(comparison: &'a dyn Alike, frame: Frame, start: Map, state: State<N>) -> Self {
         Self { comparison, frame, start, state, here: None, settled: false, motion: PhantomData }
     }
 
@@ -114,7 +114,7 @@ impl<'a, M: Motion<N>, const N: usize> Bfgs<'a, M, N> {
 
     /// The finest spacing of the level, mm.
     fn voxel_mm(&self) -> f64 {
-        let spacing = self.comparison.fixed.geometry.spacing_mm;
+        let spacing = self.comparison.grids()[0].spacing_mm;
         spacing.into_iter().fold(f64::INFINITY, f64::min)
     }
 

@@ -10,6 +10,7 @@ mod mass;
 mod moments;
 mod motion;
 mod rigid;
+mod shards;
 
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ mod tests;
 use std::time::Instant;
 
 pub(super) use moments::moments;
+pub(super) use shards::ShardedPair;
 
 use affine::General;
 use bfgs::{Bfgs, State};
@@ -24,7 +26,7 @@ use mass::Mass;
 use motion::{Frame, Motion};
 use rigid::Rigid;
 
-use super::comparison::Comparison;
+use super::comparison::{Alike, Comparison};
 use super::level::{Stop, level_start, run_level};
 use super::run::{Found, Run, StageReport};
 use super::settings::{FOREGROUND, LinearSettings};
@@ -35,7 +37,7 @@ pub(super) fn rigid(
     run: &mut Run,
     settings: &LinearSettings,
     found: Found,
-) -> Result<(Found, StageReport, Comparison)> {
+) -> Result<(Found, StageReport, Box<dyn Alike>)> {
     linear::<Rigid, 6>(run, "rigid", settings, found)
 }
 
@@ -44,7 +46,7 @@ pub(super) fn affine(
     run: &mut Run,
     settings: &LinearSettings,
     found: Found,
-) -> Result<(Found, StageReport, Comparison)> {
+) -> Result<(Found, StageReport, Box<dyn Alike>)> {
     linear::<General, 12>(run, "affine", settings, found)
 }
 
@@ -53,21 +55,21 @@ fn linear<M: Motion<N>, const N: usize>(
     name: &'static str,
     settings: &LinearSettings,
     found: Found,
-) -> Result<(Found, StageReport, Comparison)> {
+) -> Result<(Found, StageReport, Box<dyn Alike>)> {
     let start = Instant::now();
     let mut levels = Vec::with_capacity(settings.levels.len());
     let mut state = State::<N>::default();
     let mut frame = None;
     let mut finest = None;
     for (index, level) in settings.levels.iter().enumerate() {
-        let comparison = run.comparison(level, settings.similarity)?.seeing(settings.outside);
         let frame = match frame {
             Some(frame) => frame,
-            None => *frame.insert(frame_of(&comparison)?),
+            None => *frame.insert(frame_of(run, settings)?),
         };
-        let size = comparison.fixed.geometry.size;
+        let comparison = run.alike(level, settings.similarity, settings.outside)?;
+        let size = comparison.grids()[0].size;
         let level = level_start(name, index, &settings.levels, size);
-        let mut search = Bfgs::<M, N>::new(&comparison, frame, found.affine, state);
+        let mut search = Bfgs::<M, N>::new(&*comparison, frame, found.affine, state);
         let (convergence, interval) = (&settings.convergence, run.settings.loss_interval);
         let report = run_level(&level, &mut search, convergence, interval, run.observer)?;
         let cancelled = report.stop == Stop::Cancelled;
@@ -87,8 +89,14 @@ fn linear<M: Motion<N>, const N: usize>(
     Ok((Found { affine, ..found }, report, comparison))
 }
 
-/// What the parameters are measured against: the object in the fixed image, on the coarsest level.
-fn frame_of(comparison: &Comparison) -> Result<Frame> {
+/// What the parameters are measured against: the object in the fixed image, on the coarsest level, or a
+/// coarser one where that is not whole.
+fn frame_of(run: &mut Run, settings: &LinearSettings) -> Result<Frame> {
+    let mut level = *settings.levels.first().expect("settings with no level do not validate");
+    while run.linear_places(&run.level_grids(&level)?)?.is_some() {
+        level.shrink *= 2.0;
+    }
+    let comparison: Comparison = run.comparison(&level, settings.similarity)?;
     let [fixed, _] = comparison.volumes()?;
     let mass = Mass::of(&fixed, FOREGROUND);
     Ok(Frame { centre_mm: mass.centre_mm, radius_mm: mass.radius_mm() })

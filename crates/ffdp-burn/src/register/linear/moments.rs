@@ -17,7 +17,7 @@ use super::motion::{Frame, Map};
 use super::rigid::Rigid;
 use crate::error::Result;
 use crate::image::{Geometry, Matrix3};
-use crate::register::comparison::Comparison;
+use crate::register::comparison::{Alike, Comparison};
 use crate::register::level::{LevelReport, Solver, Stop, level_start};
 use crate::register::prepare::{MINIMUM_OVERLAP_PERCENT, check_overlap};
 use crate::register::run::{Found, Run, StageReport};
@@ -28,7 +28,7 @@ pub(in crate::register) fn moments(
     run: &mut Run,
     settings: &MomentsSettings,
     found: Found,
-) -> Result<(Found, StageReport, Comparison)> {
+) -> Result<(Found, StageReport, Box<dyn Alike>)> {
     let start = Instant::now();
     let level = LevelSettings { shrink: settings.shrink, iterations: settings.refinement };
     let comparison = run.comparison(&level, settings.similarity)?.seeing(settings.outside);
@@ -76,7 +76,7 @@ pub(in crate::register) fn moments(
         kept: true,
         seconds,
     };
-    Ok((Found { affine: best.map, ..found }, report, comparison))
+    Ok((Found { affine: best.map, ..found }, report, Box::new(comparison)))
 }
 
 /// A candidate after its improvement.

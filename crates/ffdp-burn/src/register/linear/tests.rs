@@ -11,7 +11,7 @@ use super::motion::{Frame, Map, Motion};
 use super::rigid::{Rigid, rotation};
 use crate::image::{Geometry, Matrix3, Volume};
 use crate::ops::Outside;
-use crate::register::comparison::Comparison;
+use crate::register::comparison::{Alike, Comparison};
 use crate::register::pyramid::LevelImage;
 use crate::register::{
     GreedySettings, LinearSettings, LnccSettings, MiSettings, MomentsSettings, Outcome, Preset,

@@ -9,7 +9,8 @@ use super::room::{Places, Room};
 use super::run_sides;
 use crate::error::Result;
 use crate::image::{Affine, Geometry, Physical, index_affine};
-use crate::parallel::{Mesh, Sharded};
+use crate::ops::Outside;
+use crate::parallel::{ExactMemory, Freed, Mesh, Sharded, ShardedAlignment};
 use crate::register::deformable::{Deformation, Kind, deform_options};
 use crate::register::level::{Stop, level_start, run_level};
 use crate::register::pyramid::{finest_spacing_mm, level_geometry};
@@ -38,9 +39,13 @@ pub(super) fn deform(
     let mut levels = Vec::new();
     let mut ended = None;
     for (index, level) in descent.levels.iter().enumerate() {
+        let (grids, places) = Level::plan(run, room, level, kind, &affine)?;
+        if places.is_exact {
+            warp = warp.map(Warp::in_host_memory);
+        }
         // Pools keep pages of the sizes that the level before asked for.
         room.devices().iter().for_each(Device::memory_cleanup);
-        let mut on_level = Level::read(run, room, level, kind, &affine)?;
+        let mut on_level = Level::read(run, room.home(), grids, places)?;
         let is_last = index + 1 == descent.levels.len();
         // Before there is a displacement of this size.
         let known = is_last.then(|| on_level.losses(kind, [&affine, &initial])).transpose()?;
@@ -79,33 +84,44 @@ pub(super) fn deform(
     Ok((warp, report, before))
 }
 
+/// They are let go of once a stage is on its last level.
+const IMAGES: &str = "nobody asks for the images of the last level when they are in blocks";
+
 /// The images of a level, cut.
 struct Level {
     /// Fixed and moving, as long as they are needed.
     images: Option<[Sharded; 2]>,
     grids: [Geometry; 2],
     places: Places,
+    /// While the level is at work, where its places ask for it.
+    _exact: Option<ExactMemory>,
 }
 
 impl Level {
-    fn read(
-        run: &mut Run,
+    /// The grids of a level, and where its shards are.
+    fn plan(
+        run: &Run,
         room: &Room,
         level: &LevelSettings,
         kind: &Kind,
         affine: &Affine<Physical, Physical>,
-    ) -> Result<Self> {
+    ) -> Result<([Geometry; 2], Places)> {
         let spacing_mm = level.shrink * finest_spacing_mm(&run.grids[0]);
         let least = run.settings.minimum_axis_voxels;
         let on_level = |i: usize| level_geometry(&run.grids[i], spacing_mm, least);
         let grids = [on_level(0)?, on_level(1)?];
         let options = deform_options(kind, &grids[0], &index_affine(&grids[0], &grids[1], affine));
         let places = room.places([&grids[0], &grids[1]], &options)?;
+        Ok((grids, places))
+    }
+
+    fn read(run: &mut Run, home: &Device, grids: [Geometry; 2], places: Places) -> Result<Self> {
+        let exact = places.is_exact.then(|| ExactMemory::on(home, Freed::Returned));
         let [fixed, moving] = run_sides(run);
         let fixed = fixed.level(&grids[0], &places.fixed, [&places.work, &places.rest])?;
         let meshes = [&places.moving_work, &places.moving_rest];
         let moving = moving.level(&grids[1], &places.moving, meshes)?;
-        Ok(Self { images: Some([fixed, moving]), grids, places })
+        Ok(Self { images: Some([fixed, moving]), grids, places, _exact: exact })
     }
 
     /// No displacement.
@@ -124,8 +140,7 @@ impl Level {
         affine: &Affine<Physical, Physical>,
         field: Sharded,
     ) -> Result<Deformation> {
-        let images =
-            self.images.as_ref().expect("the images of the last level are let go of at its end");
+        let images = self.images.as_ref().expect(IMAGES);
         Deformation::on_shards(images.each_ref(), &self.grids, kind, affine, field, self.work())
     }
 
@@ -135,7 +150,19 @@ impl Level {
 
     /// Of affine maps alone.
     fn losses(&self, kind: &Kind, affine: [&Affine<Physical, Physical>; 2]) -> Result<[f64; 2]> {
-        let loss = |affine| self.deformation(kind, affine, self.still())?.loss();
+        let images = self.images.as_ref().expect(IMAGES);
+        let is_cut = images.iter().any(|image| image.layout().count() > 1);
+        let similarity = kind.descent().similarity;
+        // Of shards no displacement is made for it.
+        let loss = |affine: &Affine<Physical, Physical>| match is_cut {
+            true => {
+                let rule = (similarity.alignment_loss(), Outside::Background);
+                let alignment = ShardedAlignment::new(images.clone(), rule, self.work());
+                let map = index_affine(&self.grids[0], &self.grids[1], affine);
+                Ok(alignment.gradient(map.rows())?.0)
+            }
+            false => self.deformation(kind, affine, self.still())?.loss(),
+        };
         let first = loss(affine[0])?;
         let same = affine[0].rows() == affine[1].rows();
         Ok([first, if same { first } else { loss(affine[1])? }])

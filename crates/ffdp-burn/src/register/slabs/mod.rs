@@ -4,7 +4,8 @@
 //! a mesh has for it, smoothed and sampled on the way: nothing of full size exists but the finest level itself,
 //! in shards, and these may rest in host memory ([`Room`]). Results stay in shards, and are written slab by
 //! slab (`result.rs`). The stages are those of [`register`](crate::register::register()), with its code:
-//! linear ones see their levels whole, on the first device; greedy ones cut theirs.
+//! linear ones see their levels whole on the first device where that has room for them and nobody shares
+//! them, greedy ones cut theirs.
 //!
 //! Read `source.rs` (how a level is made), then `deform.rs`.
 
@@ -14,8 +15,11 @@ mod room;
 mod source;
 
 pub use result::{Folding, SlabRegistration, Warp};
+pub(super) use room::Places;
 pub use room::Room;
 pub(super) use source::Scaled;
+
+use burn::tensor::{Device, Tensor};
 
 use super::checkpoint::Checkpoint;
 use super::deformable::Kind;
@@ -28,7 +32,7 @@ use super::shards::unlike_shards;
 use super::{linear, run};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Physical, Planes};
-use crate::parallel::Mesh;
+use crate::parallel::{DisplacementBounds, Mesh, Sharded};
 use deform::{Start, deform};
 
 /// Two images that are read as they are needed, and where the search starts.
@@ -68,13 +72,17 @@ pub fn register_slabs(
         check_overlap(&grids[0], &grids[1], &initial)?;
     }
     let percentiles = settings.intensity_percentiles;
+    if matches!(room, Room::Device { .. }) {
+        prove(room.home())?;
+    }
     let sides = Sides::Read([
         Scaled::new("the fixed image", fixed, percentiles)?,
         Scaled::new("the moving image", moving, percentiles)?,
     ]);
     let (mesh, checkpoint) = (Mesh::one(room.home()), Checkpoint::start(initial));
     let levels = Vec::new();
-    let mut run = Run { grids, sides, levels, settings, mesh, observer, checkpoint };
+    let mut run =
+        Run { grids, sides, levels, settings, mesh, room: room.clone(), observer, checkpoint };
     let mut found = Found { affine: initial, warp: None, inverse: None };
     let (mut warp, mut stages, mut loss_before) = (None, Vec::new(), f64::NAN);
     for stage in &settings.stages {
@@ -89,11 +97,11 @@ pub fn register_slabs(
                     Stage::Affine(settings) => linear::affine(on, settings, found)?,
                     _ => unreachable!("the others were matched before"),
                 };
-                found = keep_if_better(stage, before, next, &mut report, &comparison)?;
+                found = keep_if_better(stage, before, next, &mut report, &*comparison)?;
                 if matches!(stage, Stage::Moments(_)) {
                     check_overlap(&run.grids[0], &run.grids[1], &found.affine)?;
                 }
-                loss_before = comparison.loss(&initial, None)?;
+                loss_before = comparison.affine_loss(&initial)?;
                 stages.push(report);
                 if is_cancelled(&stages) {
                     break;
@@ -125,6 +133,15 @@ pub fn register_slabs(
     let ([fixed, _], home) = (run.grids, room.home().clone());
     let affine = found.affine;
     Ok(SlabRegistration { affine, warp, stages, loss_before, loss_after, outcome, fixed, home })
+}
+
+/// A first reduction on a device. Before it CubeCL measures how fast the memory is (autotuning), with 2 GiB of
+/// it: which is to happen while nothing else is there.
+fn prove(device: &Device) -> Result<()> {
+    let small = Tensor::zeros([1, 3, 8, 64, 64], device);
+    DisplacementBounds::read(&Sharded::whole(small))?;
+    device.memory_cleanup();
+    Ok(())
 }
 
 fn is_cancelled(stages: &[run::StageReport]) -> bool {

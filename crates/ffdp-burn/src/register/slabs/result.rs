@@ -71,6 +71,12 @@ pub struct Folding {
 }
 
 impl Warp {
+    /// The same, off the devices.
+    pub(super) fn in_host_memory(self) -> Self {
+        let host = Device::flex();
+        Self { field: self.field.map(|shard| to_device(shard, &host)), ..self }
+    }
+
     /// The same map on another grid, a shard at a time.
     pub(super) fn resampled(self, to: &Geometry, places: &Places) -> Result<Self> {
         let Self { field, geometry, fixed, .. } = self;

@@ -2,10 +2,10 @@
 
 use burn::tensor::Device;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::image::Geometry;
 use crate::ops::DeformOptions;
-use crate::parallel::{Axis, DeviceMemory, GreedyProblem, Layout, Mesh, plan_offloaded};
+use crate::parallel::{Axis, DeviceMemory, GreedyProblem, Layout, Mesh, plan, plan_offloaded};
 use crate::register::deformable::SHARED_VOXELS;
 use crate::register::shards::LARGEST_PART;
 
@@ -24,13 +24,21 @@ pub enum Room {
     },
 }
 
-/// Part of a device's memory that the planner gives away: it counts buffers, and pools hand out
-/// pages that these do not fill.
+/// Part of a device's memory that the planner gives away where all shards stay: it counts buffers, and pools
+/// hand out pages that these do not fill.
 const GIVEN: [u64; 2] = [5, 8];
+
+/// The same where shards come and go, and each buffer is an allocation of its own: the rest is for what is
+/// small and not counted, and for what an operation allocates within itself.
+const GIVEN_EXACTLY: [u64; 2] = [3, 4];
+
+/// Bytes a voxel of both images that a linear stage has at work: the images, the moved one, how much each voxel
+/// counts, the gradient, the part of the moving image that travels, and what is made of ones to weigh it.
+const LINEAR_BYTES: u64 = 20;
 
 /// The cuts of a level.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(in crate::register) struct Places {
     pub fixed: Layout,
     pub moving: Layout,
     /// Where the shards of the fixed side are computed, and where they rest.
@@ -39,6 +47,8 @@ pub(super) struct Places {
     /// The same of the moving image.
     pub moving_work: Mesh,
     pub moving_rest: Mesh,
+    /// Whether memory is so short that buffers are allocated one by one.
+    pub is_exact: bool,
 }
 
 impl Room {
@@ -68,6 +78,42 @@ impl Room {
         }
     }
 
+    /// Where a level with these grids goes in a linear stage: cut where devices share it, or where one would
+    /// not hold it; its shards then rest in host memory. `None` where it stays whole on the first device.
+    ///
+    /// # Errors
+    /// As [`Room::places`].
+    pub(in crate::register) fn linear_places(
+        &self,
+        grids: [&Geometry; 2],
+    ) -> Result<Option<Places>> {
+        let [fixed, moving] = grids.map(Geometry::dims);
+        match self {
+            Self::Mesh(mesh) => {
+                let shares = mesh.has_several_devices() && grids[0].len() >= SHARED_VOXELS;
+                if shares { on_mesh(mesh, [fixed, moving]).map(Some) } else { Ok(None) }
+            }
+            Self::Device { device, bytes } => {
+                let voxels = (grids[0].len() + grids[1].len()) as u64;
+                let given = bytes / GIVEN[1] * GIVEN[0];
+                let shards = (LINEAR_BYTES * voxels).div_ceil(given) as usize;
+                if shards <= 1 {
+                    return Ok(None);
+                }
+                let cut = |size: [usize; 3]| {
+                    let count = shards.min(size[0]);
+                    let work = Mesh::of(vec![device.clone(); count]);
+                    let rest = Mesh::of(vec![Device::flex(); count]);
+                    Ok::<_, Error>((Layout::balanced(size, Axis::Z, count)?, work, rest))
+                };
+                let ((fixed, work, rest), (moving, moving_work, moving_rest)) =
+                    (cut(fixed)?, cut(moving)?);
+                let is_exact = true;
+                Ok(Some(Places { fixed, moving, work, rest, moving_work, moving_rest, is_exact }))
+            }
+        }
+    }
+
     /// Where a level with these grids goes.
     ///
     /// # Errors
@@ -83,6 +129,7 @@ impl Room {
                 rest: one.clone(),
                 moving_work: one.clone(),
                 moving_rest: one,
+                is_exact: false,
             })
         };
         match self {
@@ -90,45 +137,60 @@ impl Room {
             Self::Mesh(mesh) if mesh.has_several_devices() && grids[0].len() < SHARED_VOXELS => {
                 whole(self.home())
             }
-            Self::Mesh(mesh) => {
-                // What all shards of one device see needs no cuts.
-                let one = Mesh::one(self.home());
-                let moving_mesh = if mesh.has_several_devices() { mesh } else { &one };
-                let layouts = (mesh.layout(fixed, Axis::Z)?, moving_mesh.layout(moving, Axis::Z)?);
-                let work = mesh.first(layouts.0.count());
-                let moving_work = moving_mesh.first(layouts.1.count());
-                let (rest, moving_rest) = (work.clone(), moving_work.clone());
-                let (fixed, moving) = layouts;
-                Ok(Places { fixed, moving, work, rest, moving_work, moving_rest })
-            }
+            Self::Mesh(mesh) => on_mesh(mesh, [fixed, moving]),
             Self::Device { device, bytes } => {
                 let problem = GreedyProblem { fixed, moving, axis: Axis::Z, options: *options };
-                let given = bytes / GIVEN[1] * GIVEN[0];
                 let largest_buffer = bytes / LARGEST_PART;
-                let plan = plan_offloaded(&problem, DeviceMemory { bytes: given, largest_buffer })?;
-                let shards = plan.layout.count();
+                let given = |[part, of]: [u64; 2]| bytes / of * part;
+                let memory = |part| DeviceMemory { bytes: given(part), largest_buffer };
+                let stays = plan(&problem, 1, memory(GIVEN)).ok();
+                let is_exact = stays.is_none();
+                let (layout, resident) = match stays {
+                    Some(plan) => {
+                        let shards = plan.layout.count();
+                        (plan.layout, shards)
+                    }
+                    None => {
+                        let plan = plan_offloaded(&problem, memory(GIVEN_EXACTLY))?;
+                        (plan.layout, plan.resident)
+                    }
+                };
+                let shards = layout.count();
                 if shards == 1 {
                     return whole(device);
                 }
                 let rest = |count: usize| {
-                    let resident = (plan.resident * count).div_ceil(shards);
+                    let resident = (resident * count) / shards;
                     let host = Device::flex();
                     let place = |k| if k < resident { device.clone() } else { host.clone() };
                     Mesh::of((0..count).map(place).collect())
                 };
                 let work = |count: usize| Mesh::of(vec![device.clone(); count]);
                 let fits = 4 * grids[1].len() as u64 <= largest_buffer;
-                let pieces = if plan.resident == shards && fits { 1 } else { shards };
+                let pieces = if resident == shards && fits { 1 } else { shards };
                 let pieces = pieces.min(moving[0]);
                 Ok(Places {
                     moving: Layout::balanced(moving, Axis::Z, pieces)?,
-                    fixed: plan.layout,
+                    fixed: layout,
                     work: work(shards),
                     rest: rest(shards),
                     moving_work: work(pieces),
                     moving_rest: rest(pieces),
+                    is_exact,
                 })
             }
         }
     }
+}
+
+/// One shard for each place of a mesh, as far as there are planes.
+fn on_mesh(mesh: &Mesh, [fixed, moving]: [[usize; 3]; 2]) -> Result<Places> {
+    // What all shards of one device see needs no cuts.
+    let one = Mesh::one(mesh.device(0));
+    let moving_mesh = if mesh.has_several_devices() { mesh } else { &one };
+    let (fixed, moving) = (mesh.layout(fixed, Axis::Z)?, moving_mesh.layout(moving, Axis::Z)?);
+    let work = mesh.first(fixed.count());
+    let moving_work = moving_mesh.first(moving.count());
+    let (rest, moving_rest, is_exact) = (work.clone(), moving_work.clone(), false);
+    Ok(Places { fixed, moving, work, rest, moving_work, moving_rest, is_exact })
 }

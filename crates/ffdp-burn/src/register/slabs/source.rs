@@ -7,7 +7,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use crate::error::Result;
 use crate::image::{Affine, Geometry, Planes, Voxel, index_affine, rescaled, statistics};
 use crate::ops::{GridSampleOptions, Padding, gaussian, grid_sample};
-use crate::parallel::{Axis, Layout, Mesh, Sharded, join, to_device};
+use crate::parallel::{Axis, Layout, Mesh, Sharded, join, park, to_device};
 use crate::register::prepare::intensity_range;
 use crate::register::pyramid::{LevelImage, level_geometry, level_smoothing};
 use crate::transform::affine_tensor;
@@ -15,6 +15,9 @@ use crate::transform::affine_tensor;
 /// Voxels of the image at full size that are brought to a device at a time, where smoothing asks for no
 /// more: 16 MB.
 const PIECE: usize = 1 << 22;
+
+/// The same where nothing is computed.
+const READ: usize = 1 << 26;
 
 /// An image and the intensities of it that become 0 and 1.
 pub(in crate::register) struct Scaled<'a> {
@@ -84,7 +87,7 @@ impl<'a> Scaled<'a> {
                 let piece = self.piece(level, piece, device)?;
                 pieces.push(to_device(piece, rest.device(k)));
             }
-            shards.push(join(pieces, Axis::Z.dim()));
+            shards.push(park(join(pieces, Axis::Z.dim()), work.device(k)));
         }
         Ok(Sharded::new(shards, layout.clone()))
     }
@@ -96,7 +99,8 @@ impl<'a> Scaled<'a> {
         // No less than what smoothing looks at on either side, or most would be smoothed twice.
         let around = 2 * level_smoothing(full, level).radius(Axis::Z.component());
         let shrink = full.size[2] as f64 / level.size[2] as f64;
-        let step = ((PIECE / (x * y)).max(around) as f64 / shrink) as usize;
+        let piece = if level == full { READ } else { PIECE };
+        let step = ((piece / (x * y)).max(around) as f64 / shrink) as usize;
         let step = step.max(1);
         let starts = planes.clone().step_by(step);
         starts.map(|first| first..(first + step).min(planes.end)).collect()

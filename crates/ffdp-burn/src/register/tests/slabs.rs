@@ -9,8 +9,8 @@ use crate::io::nifti::{PlaneReader, read_displacement, read_volume, write_volume
 use crate::ops::jacobian;
 use crate::parallel::Mesh;
 use crate::register::{
-    GreedySettings, LevelSettings, Preset, Problem, Room, Settings, Silent, SlabProblem,
-    SlabRegistration, Stage, SvfSettings, register, register_slabs,
+    GreedySettings, LevelSettings, LinearSettings, Preset, Problem, Room, Settings, Silent,
+    SlabProblem, SlabRegistration, Stage, SvfSettings, register, register_slabs,
 };
 use crate::synth::Pair;
 use crate::testing::gpu_devices;
@@ -100,6 +100,33 @@ fn all_stages_of_a_preset_find_what_they_find_in_whole_images() {
         println!("fast, {name}: {off:.1e} voxel");
         assert!(off <= 2e-2, "{name}: {off} voxel");
         assert_eq!(cut.stages.len(), whole.stages.len());
+    }
+}
+
+#[test]
+fn a_linear_stage_in_shards_finds_what_it_finds_in_whole_images() {
+    let pair = pair_of(32, 5);
+    let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+    let level = |shrink, iterations| LevelSettings { shrink, iterations };
+    let levels = vec![level(2.0, 20), level(1.0, 10)];
+    let settings = LinearSettings { levels, ..LinearSettings::default() };
+    let settings = Settings { stages: vec![Stage::Affine(settings)], ..Settings::default() };
+    let mut devices = vec![("cpu", Device::flex())];
+    devices.extend(gpu_devices());
+    for (name, device) in devices {
+        let whole = register(&problem, &settings, &device, &mut Silent).expect("good input");
+        // 40 bytes a voxel are at work at full size: of these, three shards have room for a third.
+        let room = Room::Device { device, bytes: 30 * 32u64.pow(3) };
+        let cut = slabs(&pair, &settings, &room);
+        let [a, b] = [&whole.affine, &cut.affine].map(|affine| affine.rows().concat());
+        let off = a.iter().zip(&b).fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
+        let moved = a.iter().zip(problem.initial.rows().concat());
+        let moved = moved.fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
+        println!("{name}: affine maps {off:.1e} apart, {moved:.1e} from where they began");
+        assert!(moved > 0.1, "{name}: something was found");
+        // The search ends where the loss no longer changes in f32.
+        assert!(off < 2e-3, "{name}: affine maps {off} apart");
+        assert!((whole.loss_after - cut.loss_after).abs() <= LOSS, "{name}");
     }
 }
 

@@ -1,0 +1,78 @@
+//! A registration of slabs keeps to the memory that it was given on a GPU, by what the pools of the device
+//! reserve. The only test of its process: pools are those of the device.
+
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+mod kept {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use burn::tensor::Device;
+    use ffdp::register::{
+        GreedySettings, LevelSettings, Problem, Room, Settings, Silent, SlabProblem, Stage,
+        register_slabs,
+    };
+    use ffdp::synth::{PhantomSettings, pair};
+
+    const MB: u64 = 1_000_000;
+    const SIZE: usize = 128;
+    /// Images, field and moments at full size take 92 MB.
+    const LIMIT: u64 = 60 * MB;
+
+    /// That which `FFDP_TEST_DEVICES` names first.
+    fn device() -> Option<Device> {
+        let wanted = std::env::var("FFDP_TEST_DEVICES").unwrap_or_default();
+        match wanted.split([',', ':']).next()? {
+            #[cfg(feature = "cuda")]
+            "cuda" => Some(Device::cuda(0)),
+            #[cfg(feature = "wgpu")]
+            "wgpu" => Some(Device::wgpu(Default::default())),
+            _ => None,
+        }
+    }
+
+    /// The most that a device's pools have reserved while `run` ran, looked at all the time.
+    fn most_reserved<T>(device: &Device, run: impl FnOnce() -> T) -> (u64, T) {
+        let reserved = || device.memory_pool_usage().expect("a GPU has pools").bytes_reserved;
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let watch = scope.spawn(|| {
+                let mut most = 0;
+                while !ended.load(Ordering::Relaxed) {
+                    most = most.max(reserved());
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                most
+            });
+            let result = run();
+            ended.store(true, Ordering::Relaxed);
+            (watch.join().expect("it only looks"), result)
+        })
+    }
+
+    #[test]
+    fn a_device_holds_no_more_than_it_may() {
+        let Some(device) = device() else {
+            eprintln!("skipped: FFDP_TEST_DEVICES names no GPU backend that is compiled in");
+            return;
+        };
+        let settings = PhantomSettings::with_size([SIZE; 3]);
+        let pair = pair(&settings, 3).expect("valid settings");
+        let (mut fixed, mut moving) = (pair.fixed.image, pair.moving.image);
+        let initial = Problem::new(&fixed, &moving).initial;
+        let level = |shrink, iterations| LevelSettings { shrink, iterations };
+        let levels = vec![level(4.0, 4), level(2.0, 2), level(1.0, 2)];
+        let greedy = GreedySettings { levels, ..GreedySettings::default() };
+        let settings = Settings { stages: vec![Stage::Greedy(greedy)], ..Settings::default() };
+        let room = Room::Device { device: device.clone(), bytes: LIMIT };
+        let (most, found) = most_reserved(&device, || {
+            let problem = SlabProblem { fixed: &mut fixed, moving: &mut moving, initial };
+            register_slabs(problem, &settings, &room, &mut Silent).expect("good input")
+        });
+        let field = found.warp.expect("the stage was deformable").field;
+        let shards = field.layout().count();
+        println!("{shards} shards, {} of {} MB", most / MB, LIMIT / MB);
+        assert!(shards > 1, "it does not fit whole");
+        assert!(found.loss_after < found.loss_before, "something was found");
+        assert!(most <= LIMIT, "{most} B of {LIMIT}");
+    }
+}
