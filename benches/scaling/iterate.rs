@@ -7,7 +7,10 @@ use burn::tensor::{Device, Tensor, TensorData};
 use clap::Args;
 use ffdp::image::{Affine, Geometry, index_affine};
 use ffdp::ops::DeformOptions;
-use ffdp::parallel::{Greedy, Mesh, Sharded, ShardedImages, ShardedMoments, ShardedState, greedy};
+use ffdp::parallel::{
+    Axis, DeviceMemory, ExactMemory, Freed, Greedy, GreedyProblem, Mesh, Sharded, ShardedImages,
+    ShardedMoments, ShardedState, greedy, plan_offloaded,
+};
 use ffdp::{Error, Result};
 
 use super::scene::{Scene, Side, grid, layout, still};
@@ -29,12 +32,24 @@ pub struct Settings {
     /// Cut the moving image as well, even on one device.
     #[arg(long)]
     cut_moving: bool,
+    /// Allocate buffers by their size instead of in pages.
+    #[arg(long)]
+    exact: bool,
+    /// Memory of the one device, GB: what does not fit rests in host memory. The planner chooses the shards.
+    #[arg(long)]
+    memory_gb: Option<f64>,
 }
 
 pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     let common = &settings.common;
     let fixed = Geometry::new(common.size, [1.0; 3])?;
     let moving = grid(&fixed, common.moving.unwrap_or(common.size))?;
+    // Their memory stays with the device for the next buffers of the same size.
+    let kept = |device: &Device| ExactMemory::on(device, Freed::Kept);
+    let _exact: Vec<ExactMemory> = devices.iter().filter(|_| settings.exact).map(kept).collect();
+    if let Some(gb) = settings.memory_gb {
+        return offloaded(settings, &devices[0], [&fixed, &moving], gb);
+    }
     println!("iterate {:?} moving {:?} bf16 {}", fixed.size, moving.size, common.bf16);
     println!(
         "{:>7} {:>10} {:>12} {:>14} {:>12} {:>12}",
@@ -65,6 +80,82 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
         devices.iter().for_each(Device::memory_cleanup);
     }
     Ok(())
+}
+
+/// Of the memory that may be taken, the part that the planner gives away; the rest is for what is small, and
+/// for what an operation allocates within itself.
+const GIVEN: f64 = 0.75;
+
+/// Iterations of a problem that rests in host memory as far as the device has no room.
+fn offloaded(
+    settings: &Settings,
+    device: &Device,
+    [fixed, moving]: [&Geometry; 2],
+    gb: f64,
+) -> Result<()> {
+    let common = &settings.common;
+    let options = common.options();
+    let problem =
+        GreedyProblem { fixed: fixed.dims(), moving: moving.dims(), axis: Axis::Z, options };
+    let memory =
+        DeviceMemory { bytes: (GIVEN * gb * 1e9) as u64, largest_buffer: (gb * 1e9 / 4.0) as u64 };
+    let plan = plan_offloaded(&problem, memory)?;
+    let shards = plan.layout.count();
+    println!(
+        "offload {:?} bf16 {}: {shards} shards, {} of them stay; planned {:.1} GB here, {:.1} GB on the host",
+        fixed.size,
+        common.bf16,
+        plan.resident,
+        plan.device_bytes as f64 / 1e9,
+        plan.host_bytes as f64 / 1e9
+    );
+    let exact = ExactMemory::on(device, Freed::Returned);
+    let work = Mesh::new(std::slice::from_ref(device), shards)?;
+    let host = Device::flex();
+    let place = |k: usize| if k < plan.resident { device.clone() } else { host.clone() };
+    let rest: Vec<Device> = (0..shards).map(place).collect();
+    let scene = Scene::new(fixed, common.displacement, common.seed, device)?;
+    let clock = Instant::now();
+    let image = |side, grid: &Geometry| {
+        let layout = layout(grid, &work)?;
+        let planes = layout.all_planes().zip(&rest);
+        let shards = planes.map(|(planes, home)| {
+            let shard = scene.planes(side, grid, planes, device)?;
+            Ok(Sharded::whole(shard).moved_to(&Mesh::one(home)).into_shards().remove(0))
+        });
+        Ok::<_, Error>(Sharded::new(shards.collect::<Result<_>>()?, layout))
+    };
+    let images = ShardedImages {
+        fixed: image(Side::Fixed, fixed)?,
+        moving: image(Side::Moving, moving)?,
+        affine: affine([fixed, moving], device),
+    };
+    drop(scene);
+    let [_, h, w] = fixed.dims();
+    let zeros = |(planes, home): (std::ops::Range<usize>, &Device)| {
+        let shard = Tensor::<5>::zeros([1, 3, planes.len(), h, w], device);
+        Sharded::whole(shard).moved_to(&Mesh::one(home)).into_shards().remove(0)
+    };
+    let still = plan.layout.all_planes().zip(&rest).map(zeros).collect();
+    let displacement = Sharded::new(still, plan.layout.clone());
+    let state = ShardedState { displacement, moments: ShardedMoments::default() };
+    let mut greedy = Greedy::new(images, state, &options, &work)?;
+    println!("made in {:.1} s, GB {}", clock.elapsed().as_secs_f64(), memory_of(device));
+    for iteration in 0..settings.iterations {
+        let clock = Instant::now();
+        let measure = numbers(greedy.iterate(1)?)?[0] / fixed.len() as f64;
+        let seconds = clock.elapsed().as_secs_f64();
+        println!(
+            "iteration {iteration}: {seconds:.2} s, measure {measure:.6}, GB {}",
+            memory_of(device)
+        );
+    }
+    drop((greedy, exact));
+    Ok(())
+}
+
+fn memory_of(device: &Device) -> String {
+    memory(std::slice::from_ref(device))
 }
 
 /// The field, milliseconds an iteration, and the mean measure before the last one.

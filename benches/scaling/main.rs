@@ -17,6 +17,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ffdp::ops::{AdamOptions, DeformOptions, LnccOptions, Measure, MomentStorage, Optimizer};
 
 mod iterate;
+mod pictures;
 mod register;
 mod scene;
 

@@ -1,6 +1,7 @@
 //! A registration from coarse to fine of a pair that is never whole in host memory: levels that fit on
 //! a device go as one shard, the others as many.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use burn::tensor::{Device, Tensor};
@@ -16,6 +17,7 @@ use ffdp::register::{level_geometry, level_smoothing};
 use ffdp::{Error, Result};
 
 use super::iterate::{affine, images, iterations, numbers};
+use super::pictures::{middle, write};
 use super::scene::{Scene, grid, layout, still};
 use super::{Common, memory};
 
@@ -38,6 +40,10 @@ pub struct Settings {
     /// Cut the moving image as well, even on one device.
     #[arg(long)]
     cut_moving: bool,
+    /// Folder for pictures of the central slice (PGM): both images, the moved one, and what is left between
+    /// them before and after.
+    #[arg(long)]
+    pictures: Option<PathBuf>,
 }
 
 pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
@@ -57,7 +63,7 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     let begin = Instant::now();
     let scene = Scene::new(&fixed, common.displacement, common.seed, &devices[0])?;
     let full = images(&scene, [&fixed, &moving], [&mesh, moving_mesh])?;
-    let before = similarity(&full, None, [&fixed, &moving])?;
+    let before = similarity(settings, &full, None, [&fixed, &moving])?;
     println!("images made in {:.1} s, GB {}", begin.elapsed().as_secs_f64(), memory(devices));
     devices.iter().for_each(Device::memory_cleanup);
     let start = Instant::now();
@@ -100,7 +106,7 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     println!("registration {:.2} s", start.elapsed().as_secs_f64());
     devices.iter().for_each(Device::memory_cleanup);
     let (field, _) = found.expect("there is a level");
-    let after = similarity(&full, Some(&field), [&fixed, &moving])?;
+    let after = similarity(settings, &full, Some(&field), [&fixed, &moving])?;
     println!("LNCC mean {before:.5} -> {after:.5}");
     let [folds, off, known] = quality(&field, &full.fixed, &scene)?;
     println!("folds {folds}; in the head mean |u - v| {off:.3} voxel of mean |v| {known:.3}");
@@ -127,6 +133,7 @@ fn level_images(
 
 /// The mean of LNCC at full size.
 fn similarity(
+    settings: &Settings,
     images: &ShardedImages,
     field: Option<&Sharded>,
     [fixed, moving]: [&Geometry; 2],
@@ -137,6 +144,13 @@ fn similarity(
         RingInputs { moving: &images.moving, affine: Some(&images.affine), displacement: field };
     let mesh = images.fixed.mesh();
     let moved = ring_sample(&inputs, (images.fixed.layout(), &mesh), &sampling)?;
+    if let Some(folder) = &settings.pictures {
+        let name = if field.is_some() { "after" } else { "before" };
+        let [fixed, moved] = [&images.fixed, &moved].map(middle);
+        write(folder, "fixed", fixed.clone())?;
+        write(folder, &format!("moved_{name}"), moved.clone())?;
+        write(folder, &format!("off_{name}"), (moved - fixed).abs())?;
+    }
     Ok(1.0 - numbers(loss(&Lncc(LnccOptions::default()), &moved, &images.fixed))?[0])
 }
 

@@ -3,8 +3,11 @@
 //! ```text
 //! moving(q) = I(q)      fixed(p) = I(p + v(p))      so that u = v is the answer
 //! ```
-//! `I` is a phantom of a head, read between its voxels, with a texture of four voxels of the fixed grid
-//! within the tissue; `v` a smooth random displacement.
+//! `I` is a phantom of a head, read between its voxels, with texture within the tissue; `v` a smooth random
+//! displacement. The texture is a sum of octaves, from four voxels of the fixed grid to an eighth of its edge: so
+//! every level of a pyramid has structure of a few of its own voxels, as a scan of anatomy has. With the finest
+//! octave alone tissue is flat to the coarse levels, and what they leave over is more than the finest can find
+//! (a noise of four voxels looks like any other place of it from more than two voxels off).
 
 use std::ops::Range;
 
@@ -23,13 +26,16 @@ const LATTICE: usize = 24;
 const RUN: usize = 16;
 /// Voxels of the fixed grid for one of the texture.
 const TEXTURE: usize = 4;
-/// Standard deviation of the texture, as a part of the intensity.
-const CONTRAST: f64 = 0.15;
+/// The coarsest octave has so many values along the longest edge, or a few more.
+const COARSEST: usize = 8;
+/// Standard deviation of each octave, as a part of the intensity.
+const CONTRAST: f64 = 0.1;
 
 /// What the pair is read from; each covers the field of view.
 pub struct Scene {
     phantom: Tensor<5>,
-    texture: Tensor<5>,
+    /// Fine to coarse.
+    texture: Vec<Tensor<5>>,
     /// In voxels of the fixed grid.
     displacement: Tensor<5>,
     fixed: Geometry,
@@ -49,13 +55,20 @@ impl Scene {
         device.seed(seed);
         let normal =
             |shape: [usize; 5]| Tensor::<5>::random(shape, Distribution::Normal(0.0, 1.0), device);
-        let [d, h, w] = fixed.dims().map(|extent| extent.div_ceil(TEXTURE));
+        let longest_edge = fixed.size.into_iter().max().expect("three extents");
+        let octaves = std::iter::successors(Some(TEXTURE), |voxels| Some(2 * voxels))
+            .take_while(|voxels| *voxels == TEXTURE || longest_edge / voxels >= COARSEST);
+        let texture = octaves.map(|voxels| {
+            let [d, h, w] = fixed.dims().map(|extent| extent.div_ceil(voxels));
+            normal([1, 1, d, h, w])
+        });
+        let texture = texture.collect();
         let noise = normal([1, 3, LATTICE, LATTICE, LATTICE]);
         let smooth = gaussian(noise, &GaussianOptions::isotropic(2.5));
         let most = smooth.clone().abs().max().reshape([1; 5]);
         Ok(Self {
             phantom: phantom.to_tensor(device),
-            texture: normal([1, 1, d, h, w]),
+            texture,
             displacement: smooth / most * longest,
             fixed: fixed.clone(),
         })
@@ -69,26 +82,36 @@ impl Scene {
         layout: &Layout,
         mesh: &Mesh,
     ) -> Result<Sharded> {
-        let made = |run: usize| {
-            let planes = run * RUN..((run + 1) * RUN).min(grid.size[2]);
-            let u = (side == Side::Fixed).then(|| self.known(&planes));
-            let of = |lattice: &Tensor<5>| read(lattice, grid, &planes, u.clone());
-            let tissue = of(&self.phantom);
-            let texture = of(&self.texture).mul_scalar(CONTRAST).add_scalar(1.0);
-            (planes, (tissue * texture).clamp(0.0, 1.0))
-        };
-        Sharded::build(layout, mesh, |planes, device| {
-            let runs = (planes.start / RUN..planes.end.div_ceil(RUN)).map(|run| {
-                let (all, values) = made(run);
-                let [first, end] = [planes.start.max(all.start), planes.end.min(all.end)];
-                // One axis, for which no device pads rows.
-                let [h, w] = [grid.size[1], grid.size[0]];
-                let line = values.reshape([all.len() * h * w]);
-                line.narrow(0, (first - all.start) * h * w, (end - first) * h * w).to_device(device)
-            });
-            let [h, w] = [grid.size[1], grid.size[0]];
-            Ok(Tensor::cat(runs.collect(), 0).reshape([1, 1, planes.len(), h, w]))
-        })
+        Sharded::build(layout, mesh, |planes, device| self.planes(side, grid, planes, device))
+    }
+
+    /// Planes of one of the images.
+    pub fn planes(
+        &self,
+        side: Side,
+        grid: &Geometry,
+        planes: Range<usize>,
+        device: &Device,
+    ) -> Result<Tensor<5>> {
+        let [h, w] = [grid.size[1], grid.size[0]];
+        let runs = (planes.start / RUN..planes.end.div_ceil(RUN)).map(|run| {
+            let all = run * RUN..((run + 1) * RUN).min(grid.size[2]);
+            let [first, end] = [planes.start.max(all.start), planes.end.min(all.end)];
+            // One axis, for which no device pads rows.
+            let line = self.run(side, grid, &all).reshape([all.len() * h * w]);
+            line.narrow(0, (first - all.start) * h * w, (end - first) * h * w).to_device(device)
+        });
+        Ok(Tensor::cat(runs.collect(), 0).reshape([1, 1, planes.len(), h, w]))
+    }
+
+    /// Planes of one of the images that are made together.
+    fn run(&self, side: Side, grid: &Geometry, planes: &Range<usize>) -> Tensor<5> {
+        let u = (side == Side::Fixed).then(|| self.known(planes));
+        let of = |lattice: &Tensor<5>| read(lattice, grid, planes, u.clone());
+        let tissue = of(&self.phantom);
+        let texture = self.texture.iter().map(of).reduce(Tensor::add);
+        let texture = texture.expect("there is an octave").mul_scalar(CONTRAST).add_scalar(1.0);
+        (tissue * texture).clamp(0.0, 1.0)
     }
 
     /// `v` on planes of the fixed grid, in its voxels.
