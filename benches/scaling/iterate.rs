@@ -8,12 +8,12 @@ use clap::Args;
 use ffdp::image::{Affine, Geometry, index_affine};
 use ffdp::ops::DeformOptions;
 use ffdp::parallel::{
-    Axis, DeviceMemory, ExactMemory, Freed, Greedy, GreedyProblem, Mesh, Sharded, ShardedImages,
+    Axis, DeviceMemory, ExactMemory, Greedy, GreedyProblem, Mesh, Sharded, ShardedImages,
     ShardedMoments, ShardedState, greedy, plan_offloaded,
 };
 use ffdp::{Error, Result};
 
-use super::scene::{Scene, Side, grid, layout, still};
+use super::scene::{Scene, Side, grid, layout, sent, still};
 use super::{Common, memory};
 
 #[derive(Args, Clone, Debug)]
@@ -32,9 +32,6 @@ pub struct Settings {
     /// Cut the moving image as well, even on one device.
     #[arg(long)]
     cut_moving: bool,
-    /// Allocate buffers by their size instead of in pages.
-    #[arg(long)]
-    exact: bool,
     /// Memory of the one device, GB: what does not fit rests in host memory. The planner chooses the shards.
     #[arg(long)]
     memory_gb: Option<f64>,
@@ -44,9 +41,6 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     let common = &settings.common;
     let fixed = Geometry::new(common.size, [1.0; 3])?;
     let moving = grid(&fixed, common.moving.unwrap_or(common.size))?;
-    // Their memory stays with the device for the next buffers of the same size.
-    let kept = |device: &Device| ExactMemory::on(device, Freed::Kept);
-    let _exact: Vec<ExactMemory> = devices.iter().filter(|_| settings.exact).map(kept).collect();
     if let Some(gb) = settings.memory_gb {
         return offloaded(settings, &devices[0], [&fixed, &moving], gb);
     }
@@ -109,7 +103,7 @@ fn offloaded(
         plan.device_bytes as f64 / 1e9,
         plan.host_bytes as f64 / 1e9
     );
-    let exact = ExactMemory::on(device, Freed::Returned);
+    let exact = ExactMemory::on(device);
     let work = Mesh::new(std::slice::from_ref(device), shards)?;
     let host = Device::flex();
     let place = |k: usize| if k < plan.resident { device.clone() } else { host.clone() };
@@ -121,7 +115,7 @@ fn offloaded(
         let planes = layout.all_planes().zip(&rest);
         let shards = planes.map(|(planes, home)| {
             let shard = scene.planes(side, grid, planes, device)?;
-            Ok(Sharded::whole(shard).moved_to(&Mesh::one(home)).into_shards().remove(0))
+            Ok(sent(shard, home))
         });
         Ok::<_, Error>(Sharded::new(shards.collect::<Result<_>>()?, layout))
     };
@@ -134,7 +128,7 @@ fn offloaded(
     let [_, h, w] = fixed.dims();
     let zeros = |(planes, home): (std::ops::Range<usize>, &Device)| {
         let shard = Tensor::<5>::zeros([1, 3, planes.len(), h, w], device);
-        Sharded::whole(shard).moved_to(&Mesh::one(home)).into_shards().remove(0)
+        sent(shard, home)
     };
     let still = plan.layout.all_planes().zip(&rest).map(zeros).collect();
     let displacement = Sharded::new(still, plan.layout.clone());
@@ -308,7 +302,7 @@ fn difference(whole: &Sharded, field: &Sharded) -> Result<[f64; 4]> {
     let [mut sum, mut many, mut most, mut at_seam] = [0.0f64; 4];
     for (planes, shard) in field.layout().all_planes().zip(field.shards()) {
         let part = whole.window(planes.clone(), &whole.shards()[0].device());
-        let off = (part.clone() - shard.clone().to_device(&part.device())).abs();
+        let off = (part.clone() - sent(shard.clone(), &part.device())).abs();
         let total = |x: Tensor<5>| numbers(x.sum_dim(4).sum_dim(3).sum());
         let largest = |x: Tensor<5>| numbers(x.max_dim(4).max_dim(3).max());
         sum += total(off.clone())?[0];

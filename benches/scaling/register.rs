@@ -18,7 +18,7 @@ use ffdp::{Error, Result};
 
 use super::iterate::{affine, images, iterations, numbers};
 use super::pictures::{middle, write};
-use super::scene::{Scene, grid, layout, still};
+use super::scene::{Scene, grid, layout, sent, still};
 use super::{Common, memory};
 
 #[derive(Args, Clone, Debug)]
@@ -164,7 +164,7 @@ fn quality(field: &Sharded, fixed: &Sharded, scene: &Scene) -> Result<[f64; 3]> 
     let [mut folds, mut off, mut known, mut voxels] = [0.0f64; 4];
     for (k, planes) in field.layout().all_planes().enumerate() {
         let u = field.shards()[k].clone();
-        let v = scene.known(&planes).to_device(&u.device());
+        let v = sent(scene.known(&planes), &u.device());
         let head = fixed.shards()[k].clone().greater_elem(HEAD).float();
         let sum = |x: Tensor<5>| Ok::<_, Error>(numbers(x.sum_dim(4).sum_dim(3).sum())?[0]);
         let length = |x: Tensor<5>| (x.clone() * x).sum_dim(1).sqrt() * head.clone();

@@ -99,7 +99,9 @@ impl Scene {
             let [first, end] = [planes.start.max(all.start), planes.end.min(all.end)];
             // One axis, for which no device pads rows.
             let line = self.run(side, grid, &all).reshape([all.len() * h * w]);
-            line.narrow(0, (first - all.start) * h * w, (end - first) * h * w).to_device(device)
+            let line = line.narrow(0, (first - all.start) * h * w, (end - first) * h * w);
+            let part = line.reshape([1, 1, end - first, h, w]);
+            sent(part, device).reshape([(end - first) * h * w])
         });
         Ok(Tensor::cat(runs.collect(), 0).reshape([1, 1, planes.len(), h, w]))
     }
@@ -118,6 +120,11 @@ impl Scene {
     pub fn known(&self, planes: &Range<usize>) -> Tensor<5> {
         read(&self.displacement, &self.fixed, planes, None)
     }
+}
+
+/// A tensor on another device; Burn's own `to_device` does not wait for what either end is at.
+pub fn sent(tensor: Tensor<5>, device: &Device) -> Tensor<5> {
+    Sharded::whole(tensor).moved_to(&Mesh::one(device)).into_shards().remove(0)
 }
 
 /// A lattice over the field of view at the voxels of `planes` of a grid, displaced by `u`.

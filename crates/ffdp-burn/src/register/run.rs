@@ -18,7 +18,7 @@ use super::slabs::{Places, Room, Scaled};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical, Volume};
 use crate::ops::{MomentStorage, Outside};
-use crate::parallel::{ExactMemory, Freed, Layout, Mesh, Sharded};
+use crate::parallel::{ExactMemory, Layout, Mesh, Sharded};
 use crate::transform::{Composite, Displacement, Step};
 
 /// What a registration found: the map `phi(x) = A (x + w(x))` from fixed to moving.
@@ -361,7 +361,7 @@ impl Run<'_> {
         let Some(places) = self.linear_places(&grids)? else {
             return Ok(Box::new(self.comparison(level, similarity)?.seeing(outside)));
         };
-        let exact = places.is_exact.then(|| ExactMemory::on(self.mesh.device(0), Freed::Returned));
+        let exact = places.is_exact.then(|| ExactMemory::on(self.mesh.device(0)));
         let spacing_mm = level.shrink * finest_spacing_mm(&self.grids[0]);
         let least = self.settings.minimum_axis_voxels;
         let images = match &mut self.sides {

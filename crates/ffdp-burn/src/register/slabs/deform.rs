@@ -10,7 +10,7 @@ use super::run_sides;
 use crate::error::Result;
 use crate::image::{Affine, Geometry, Physical, index_affine};
 use crate::ops::Outside;
-use crate::parallel::{ExactMemory, Freed, Mesh, Sharded, ShardedAlignment};
+use crate::parallel::{ExactMemory, Mesh, Sharded, ShardedAlignment};
 use crate::register::deformable::{Deformation, Kind, deform_options};
 use crate::register::level::{Stop, level_start, run_level};
 use crate::register::pyramid::{finest_spacing_mm, level_geometry};
@@ -116,7 +116,7 @@ impl Level {
     }
 
     fn read(run: &mut Run, home: &Device, grids: [Geometry; 2], places: Places) -> Result<Self> {
-        let exact = places.is_exact.then(|| ExactMemory::on(home, Freed::Returned));
+        let exact = places.is_exact.then(|| ExactMemory::on(home));
         let [fixed, moving] = run_sides(run);
         let fixed = fixed.level(&grids[0], &places.fixed, [&places.work, &places.rest])?;
         let meshes = [&places.moving_work, &places.moving_rest];
