@@ -17,6 +17,7 @@ use super::collective::{broadcast, reduce};
 use super::exchange::Reduction;
 use super::greedy::{Block, Comparison};
 use super::mesh::Mesh;
+use super::rest::put_away;
 use super::ring::{DisplacementBounds, IndexMap, RingInputs, RingSampler};
 use super::sharded::Sharded;
 use super::transfer::to_device;
@@ -102,7 +103,7 @@ impl ShardedAlignment {
 
     /// Shard `k` of the moved image, which goes to where that of the fixed one rests.
     fn moved(&self, k: usize, sampler: &RingSampler, inputs: &RingInputs) -> Tensor<5> {
-        to_device(sampler.sample_shard(k, inputs), &self.fixed.shards()[k].device())
+        put_away(sampler.sample_shard(k, inputs), &self.fixed.shards()[k].device())
     }
 
     /// A part of shard `k` to where it is computed.
@@ -152,7 +153,7 @@ impl ShardedAlignment {
             let shard = sampler.sample_shard(k, inputs);
             let fixed = self.bring(k, &self.fixed.shards()[k]);
             votes.push(joint_votes(shard.clone(), fixed, weights(k), &options));
-            moved.push(to_device(shard, &self.fixed.shards()[k].device()));
+            moved.push(put_away(shard, &self.fixed.shards()[k].device()));
         }
         let votes = reduce(votes, Reduction::Sum);
         let loss = information_loss(votes.clone(), which);

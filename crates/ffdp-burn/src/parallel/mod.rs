@@ -68,7 +68,7 @@ pub use reductions::{joint_histogram_votes, max_norm, min_max};
 pub use replicas::Replicas;
 pub use resample::{level, resample, resample_displacement};
 pub use rest::ExactMemory;
-pub(crate) use rest::park;
+pub(crate) use rest::{park, put_away};
 pub(crate) use ring::ReadSampler;
 pub use ring::{
     DisplacementBounds, IndexMap, RingGradients, RingInputs, RingSampler, Wanted, compose, exp,
@@ -80,4 +80,3 @@ pub use slabs::{Cuts, Run, Slabs};
 pub use smoothing::{
     bending_energy, diffusion, gaussian, jacobian, jacobian_penalty, total_variation,
 };
-pub(crate) use transfer::to_device;

@@ -13,17 +13,33 @@
 use burn::Tensor;
 use burn::tensor::Device;
 
-/// The line on a device, from host memory or to it; as it was where that is not the way.
-pub(super) fn travel(line: Tensor<1>, device: &Device) -> Result<Tensor<1>, Tensor<1>> {
+use super::transfer::to_device;
+
+/// The line on a device, from where it rests in host memory; as it was where that is not the way.
+pub(super) fn wake(line: Tensor<1>, device: &Device) -> Result<Tensor<1>, Tensor<1>> {
     #[cfg(feature = "cube")]
     {
-        gpu::travel(line, device)
+        gpu::wake(line, device)
     }
     #[cfg(not(feature = "cube"))]
     {
         let _ = device;
         Err(line)
     }
+}
+
+/// The tensor to where it rests: read at once if that is host memory, otherwise as any other that travels.
+///
+/// Waits for its device; one that is in the middle of sums with others must not be asked, for those might not
+/// have been told of the sum.
+pub(crate) fn put_away(tensor: Tensor<5>, device: &Device) -> Tensor<5> {
+    #[cfg(feature = "cube")]
+    if gpu::is_read(&tensor.device(), device) {
+        let dims = tensor.dims();
+        let line = tensor.reshape([dims.into_iter().product::<usize>()]);
+        return gpu::read(line, device).reshape(dims);
+    }
+    to_device(tensor, device)
 }
 
 /// A tensor in host memory from which it goes to `device` without a further copy; itself on a device.
@@ -117,23 +133,24 @@ mod gpu {
         matches!(device.as_dispatch(), DispatchDevice::Flex(_))
     }
 
-    pub fn travel(line: Tensor<1>, device: &Device) -> Result<Tensor<1>, Tensor<1>> {
+    /// Whether the way from one to the other is that of [`read`].
+    pub fn is_read(from: &Device, to: &Device) -> bool {
+        !from.is_autodiff() && cube(from).is_some() && is_host(to)
+    }
+
+    pub fn wake(line: Tensor<1>, device: &Device) -> Result<Tensor<1>, Tensor<1>> {
         let (home, dtype) = (line.device(), line.dtype());
-        if home.is_autodiff() {
+        if home.is_autodiff() || !is_host(&home) || cube(device).is_none() {
             return Err(line);
         }
-        match (cube(&home), cube(device)) {
-            (Some(_), None) if is_host(device) => Ok(read(line, device)),
-            (None, Some(_)) if is_host(&home) => match resting(line.clone()) {
-                Some(data) => Ok(Tensor::from_data(data, (device, dtype))),
-                None => Err(line),
-            },
-            _ => Err(line),
+        match resting(line.clone()) {
+            Some(data) => Ok(Tensor::from_data(data, (device, dtype))),
+            None => Err(line),
         }
     }
 
     /// The values, in host memory.
-    fn read(line: Tensor<1>, host: &Device) -> Tensor<1> {
+    pub fn read(line: Tensor<1>, host: &Device) -> Tensor<1> {
         let (shape, dtype) = (line.shape(), line.dtype());
         let DispatchTensorKind::Cube(BackendTensor::Float(lazy)) = line.into_dispatch().kind else {
             unreachable!("it lies on a GPU, off the tape")

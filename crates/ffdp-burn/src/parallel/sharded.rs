@@ -7,6 +7,7 @@ use burn::tensor::{Device, Gradients};
 
 use super::layout::{Axis, Layout};
 use super::mesh::Mesh;
+use super::rest::put_away;
 use super::transfer::to_device;
 use crate::error::Result;
 
@@ -90,7 +91,7 @@ impl Sharded {
     pub fn moved_to(self, mesh: &Mesh) -> Self {
         check_mesh(&self.layout, mesh);
         let places = self.shards.into_iter().zip(mesh.devices());
-        let shards = places.map(|(shard, device)| to_device(shard, device));
+        let shards = places.map(|(shard, device)| put_away(shard, device));
         Self { shards: shards.collect(), layout: self.layout }
     }
 

@@ -5,8 +5,8 @@
 //! What the receiver's memory was used for before may still be under way, and the sender's may be given
 //! to something else before it was read. Displacements found on two GPUs were wrong without any wait. So a
 //! transfer waits for the receiver, and what is sent lives until it has arrived. What travels in every
-//! iteration takes another way (`exchange.rs`). To and from host memory `rest.rs`
-//! has a way of its own.
+//! iteration takes another way (`exchange.rs`). To and from host memory there is no second stream, and
+//! nothing to wait for; what rests there has a way of its own (`rest.rs`).
 
 use burn::Tensor;
 use burn::backend::Dispatch;
@@ -27,7 +27,7 @@ pub(crate) fn to_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> T
     // Dense and ours, so that nothing else is made for the journey and freed too early.
     let line: Tensor<1> = tensor.reshape([dims.into_iter().product::<usize>()]);
     if !are_joined(&ends) {
-        let arrived = rest::travel(line, device).unwrap_or_else(|line| line.to_device(device));
+        let arrived = rest::wake(line, device).unwrap_or_else(|line| line.to_device(device));
         return arrived.reshape(dims);
     }
     if line.device().is_autodiff() {

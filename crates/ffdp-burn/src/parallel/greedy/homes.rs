@@ -4,7 +4,7 @@ use burn::Tensor;
 use burn::tensor::Device;
 
 use crate::parallel::mesh::Mesh;
-use crate::parallel::rest::settle;
+use crate::parallel::rest::{put_away, settle};
 use crate::parallel::transfer::to_device;
 
 /// For every shard the device that computes it, and that on which it rests: the same, or host memory.
@@ -34,7 +34,7 @@ impl Homes {
 
     /// What shard `k` has become to where it rests.
     pub fn put_away(&self, k: usize, tensor: Tensor<5>) -> Tensor<5> {
-        to_device(tensor, self.rest.device(k))
+        put_away(tensor, self.rest.device(k))
     }
 
     /// Where shards come and go, waits until those before have gone: otherwise they would be sent faster

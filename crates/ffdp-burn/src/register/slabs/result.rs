@@ -15,7 +15,7 @@ use crate::io::nifti::{DisplacementWriter, VolumeWriter};
 use crate::ops::{GridSampleOptions, Padding, grid_sample, jacobian};
 use crate::parallel::{
     Axis, DisplacementBounds, IndexMap, Mesh, ReadSampler, RingInputs, RingSampler, Sharded,
-    narrow, to_device,
+    narrow, put_away,
 };
 use crate::register::run::{Outcome, StageReport};
 use crate::transform::{affine_tensor, map_vectors};
@@ -74,7 +74,7 @@ impl Warp {
     /// The same, off the devices.
     pub(super) fn in_host_memory(self) -> Self {
         let host = Device::flex();
-        Self { field: self.field.map(|shard| to_device(shard, &host)), ..self }
+        Self { field: self.field.map(|shard| put_away(shard, &host)), ..self }
     }
 
     /// The same map on another grid, a shard at a time.
@@ -92,7 +92,7 @@ impl Warp {
         let inputs = RingInputs { moving: &field, affine: Some(&affine), displacement: None };
         let shard = |k: usize| {
             let vectors = map_vectors(sampler.sample_shard(k, &inputs), &matrix);
-            to_device(vectors, places.rest.device(k))
+            put_away(vectors, places.rest.device(k))
         };
         let shards = (0..layout.count()).map(shard).collect();
         let field = Sharded::new(shards, layout.clone());

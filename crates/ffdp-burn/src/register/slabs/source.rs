@@ -7,7 +7,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use crate::error::Result;
 use crate::image::{Affine, Geometry, Planes, Voxel, index_affine, rescaled, statistics};
 use crate::ops::{GridSampleOptions, Padding, gaussian, grid_sample};
-use crate::parallel::{Axis, Layout, Mesh, Sharded, join, park, to_device};
+use crate::parallel::{Axis, Layout, Mesh, Sharded, join, park, put_away};
 use crate::register::prepare::intensity_range;
 use crate::register::pyramid::{LevelImage, level_geometry, level_smoothing};
 use crate::transform::affine_tensor;
@@ -85,7 +85,7 @@ impl<'a> Scaled<'a> {
             let device = if is_full { rest.device(k) } else { work.device(k) };
             for piece in self.pieces(level, planes) {
                 let piece = self.piece(level, piece, device)?;
-                pieces.push(to_device(piece, rest.device(k)));
+                pieces.push(put_away(piece, rest.device(k)));
             }
             shards.push(park(join(pieces, Axis::Z.dim()), work.device(k)));
         }
