@@ -186,6 +186,24 @@ pub enum Error {
         /// The backend's own words.
         reason: String,
     },
+
+    /// One of several processes is gone.
+    #[error("{rank} is lost: {reason}")]
+    LostRank {
+        /// Its number and its host.
+        rank: String,
+        /// What is known.
+        reason: String,
+    },
+
+    /// What ended another process of a run ends this one.
+    #[error("{rank}: {message}")]
+    OnRank {
+        /// Its number and its host.
+        rank: String,
+        /// What it said.
+        message: String,
+    },
 }
 
 impl Error {

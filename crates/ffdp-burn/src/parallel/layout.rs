@@ -37,6 +37,9 @@ impl Axis {
 
 /// The cuts of a volume. Shard `k` holds the planes `cuts[k]..cuts[k + 1]` along the axis ("plane" is
 /// meant across whichever axis is cut).
+///
+/// A process that shares a volume with others has the layout of a [`part`](Layout::part): planes are counted
+/// from the first of the volume wherever they lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     size: [usize; 3],
@@ -83,6 +86,28 @@ impl Layout {
             Some(*end)
         }));
         Ok(Self { size, axis, cuts })
+    }
+
+    /// Some of the shards, alone.
+    ///
+    /// # Panics
+    /// If there are none, or not so many.
+    pub fn part(&self, shards: Range<usize>) -> Self {
+        let count = self.count();
+        let sound = shards.start < shards.end && shards.end <= count;
+        assert!(sound, "layout: shards {shards:?} of {count}");
+        Self { cuts: self.cuts[shards.start..=shards.end].to_vec(), ..self.clone() }
+    }
+
+    /// The same volume with these shards alone, by their cuts.
+    pub(super) fn with_cuts(&self, cuts: Vec<usize>) -> Self {
+        debug_assert!(cuts.len() > 1 && cuts.windows(2).all(|pair| pair[0] < pair[1]), "{cuts:?}");
+        Self { cuts, ..self.clone() }
+    }
+
+    /// The planes of all shards: those of the volume, or of the part.
+    pub fn held(&self) -> Range<usize> {
+        self.cuts[0]..self.cuts[self.count()]
     }
 
     /// Extent (D, H, W) of the whole volume.

@@ -20,7 +20,7 @@
 //! smoothing, loss, reductions, adam, resample            sharded operations made of these
 //! greedy/   iterations of the greedy method  halves      those of SyN and of velocities
 //! alignment an affine map's loss and gradient
-//! planner   how many shards a run needs
+//! planner   how many shards a run needs       hosts/     several processes
 //! ```
 //! Read `sharded.rs` and `halo.rs`, then `ring/mod.rs`. `docs/scaling.md` counts what travels.
 
@@ -31,6 +31,7 @@ mod exchange;
 mod greedy;
 mod halo;
 mod halves;
+mod hosts;
 mod joined;
 mod layout;
 mod loss;
@@ -55,11 +56,16 @@ pub use adam::{ShardedMoments, ShardedStep, adam};
 pub use alignment::{Aligned, ShardedAlignment};
 pub use collective::{all_reduce, broadcast, reduce};
 pub use exchange::Reduction;
+pub(crate) use greedy::Team;
 pub use greedy::{
     BOUNDS_INTERVAL, Greedy, KEPT_BOUNDS_INTERVAL, ShardedImages, ShardedState, greedy,
 };
 pub use halo::{Beyond, Haloed};
 pub use halves::{ShardedFields, descend};
+pub(crate) use hosts::Holders;
+#[cfg(feature = "mpi")]
+pub use hosts::{MpiRanks, SILENCE};
+pub use hosts::{Ranks, Threads, agree};
 pub use layout::{Axis, Layout};
 pub use loss::loss;
 pub use mesh::Mesh;

@@ -78,9 +78,9 @@ impl Sharded {
         Ok(Self::new(shards.collect::<Result<_>>()?, layout.clone()))
     }
 
-    /// The whole tensor on one device. Differentiable.
+    /// The whole tensor on one device; of a part of a volume, that. Differentiable.
     pub fn gather(&self, device: &Device) -> Tensor<5> {
-        self.window(0..self.layout.extent(), device)
+        self.window(self.layout.held(), device)
     }
 
     /// The same shards on other devices, or at rest in host memory (`Device::flex()`), from where they come

@@ -15,13 +15,13 @@ impl Sharded {
     /// Differentiable.
     ///
     /// # Panics
-    /// If the window is empty or leaves the volume.
+    /// If the window is empty or leaves the volume, or the part of it that is here.
     pub fn window(&self, window: Range<usize>, device: &Device) -> Tensor<5> {
         let (layout, dim) = (self.layout(), self.layout().axis().dim());
-        let extent = layout.extent();
+        let held = layout.held();
         assert!(
-            window.start < window.end && window.end <= extent,
-            "sharded: window {window:?} of {extent} planes"
+            window.start < window.end && held.start <= window.start && window.end <= held.end,
+            "sharded: window {window:?} of the planes {held:?}"
         );
         let piece = |(k, planes): (usize, Range<usize>)| {
             to_device(narrow(self.shards()[k].clone(), dim, planes), device)
@@ -36,10 +36,10 @@ impl Sharded {
     /// If the values do not have the window's planes, or it leaves the volume.
     pub fn add_window(self, window: Range<usize>, values: &Tensor<5>) -> Self {
         let (layout, dim) = (self.layout().clone(), self.layout().axis().dim());
-        let (planes, extent) = (values.dims()[dim], layout.extent());
+        let (planes, held) = (values.dims()[dim], layout.held());
         assert!(
-            window.len() == planes && window.end <= extent,
-            "sharded: {planes} planes for window {window:?} of {extent}"
+            window.len() == planes && held.start <= window.start && window.end <= held.end,
+            "sharded: {planes} planes for window {window:?} of the planes {held:?}"
         );
         let mut shards = self.into_shards();
         for (k, part) in layout.overlaps(&window) {

@@ -5,13 +5,12 @@ use burn::Tensor;
 use burn::backend::Dispatch;
 
 use super::block::Block;
+use crate::error::Result;
 use crate::ops::information::InformationOps;
 use crate::ops::joint_histogram::{Binning, JointHistogramOps, joint_votes};
 use crate::ops::lncc::{LnccCall, LnccOps, lncc_sum};
 use crate::ops::mse::squared_difference_sum;
 use crate::ops::{HistogramOptions, Information, LnccOptions, Measure, information_loss};
-use crate::parallel::collective::all_reduce;
-use crate::parallel::exchange::Reduction;
 
 /// Of the gradients to the moved and the fixed image.
 const TO_MOVED: [bool; 2] = [true, false];
@@ -56,15 +55,23 @@ impl Comparison {
     }
 
     /// What must be known of all voxels, so many; `pairs` gives the own planes of the moved and the
-    /// fixed image, shard after shard.
+    /// fixed image, shard after shard, and `sum` adds the tables of all shards.
+    ///
+    /// # Errors
+    /// Those of `sum`.
     pub fn whole(
         &self,
         pairs: impl Iterator<Item = [Tensor<5>; 2]>,
         voxels: usize,
-    ) -> Option<Whole> {
+        sum: impl FnOnce(Vec<Tensor<3>>) -> Result<Vec<Tensor<3>>>,
+    ) -> Result<Option<Whole>> {
         match self {
-            Self::Lncc(_) | Self::SquaredDifference => None,
-            Self::Information(options, which) => Some(information(pairs, voxels, options, *which)),
+            Self::Lncc(_) | Self::SquaredDifference => Ok(None),
+            Self::Information(options, which) => {
+                let votes =
+                    pairs.map(|[moved, fixed]| joint_votes(moved, fixed, None, options)).collect();
+                Ok(Some(information(sum(votes)?, voxels, *which)))
+            }
         }
     }
 
@@ -128,14 +135,7 @@ fn lncc(
 
 /// `V I` (or `V I / H`) of the `V` voxels of each image of a batch, summed over it, and the gradient to
 /// the table, which is that of all shards.
-fn information(
-    pairs: impl Iterator<Item = [Tensor<5>; 2]>,
-    voxels: usize,
-    options: &HistogramOptions,
-    which: Information,
-) -> Whole {
-    let votes = pairs.map(|[moved, fixed]| joint_votes(moved, fixed, None, options));
-    let votes = all_reduce(votes.collect(), Reduction::Sum);
+fn information(votes: Vec<Tensor<3>>, voxels: usize, which: Information) -> Whole {
     // The loss is `-I` or `1 - I / H`, averaged over the batch.
     let offset = match which {
         Information::Mutual => 0.0,

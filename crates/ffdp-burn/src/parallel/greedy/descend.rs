@@ -8,12 +8,13 @@ use burn::backend::Dispatch;
 
 use super::homes::Homes;
 use super::seam::{Beside, Crossing, assign, far_seams};
+use crate::error::Result;
 use crate::ops::adam::AdamConstants;
 use crate::ops::adam::part::AdamPartOps;
 use crate::ops::{AdamOptions, GaussianOptions, Moments, gaussian};
 use crate::parallel::adam::ShardedMoments;
-use crate::parallel::collective::all_reduce;
 use crate::parallel::exchange::Reduction;
+use crate::parallel::hosts::Holders;
 use crate::parallel::layout::Layout;
 use crate::parallel::sharded::{Sharded, join, narrow};
 use crate::parallel::transfer::to_device;
@@ -127,11 +128,11 @@ impl Descent {
 
     /// Once all shards have given theirs: the longest vector of the whole direction, on the device of
     /// every shard. `shares` are those of [`Descent::take`].
-    pub fn longest(&mut self, shares: Vec<Tensor<1>>) -> Vec<Tensor<1>> {
-        self.power = all_reduce(shares, Reduction::Sum);
+    pub fn longest(&mut self, shares: Vec<Tensor<1>>, holders: &Holders) -> Result<Vec<Tensor<1>>> {
+        self.power = holders.all_reduce(shares, Reduction::Sum)?;
         let longest: Vec<Tensor<1>> =
             (0..self.layout.count()).map(|k| self.longest_of(k)).collect();
-        all_reduce(longest, Reduction::Max)
+        holders.all_reduce(longest, Reduction::Max)
     }
 
     /// That of shard `k`, whose gradient is taken if it has waited.
@@ -206,22 +207,50 @@ impl Descent {
     }
 
     /// The displacement after the step; `longest` as [`Descent::longest`] gives it.
-    pub fn step(&self, displacement: Sharded, longest: &[Tensor<1>]) -> Sharded {
+    pub fn step(
+        &self,
+        displacement: Sharded,
+        longest: &[Tensor<1>],
+        holders: &Holders,
+    ) -> Result<Sharded> {
         let thinnest = self.layout.all_planes().map(|planes| planes.len()).min();
         match thinnest {
-            Some(planes) if planes >= 2 * self.reach() => self.step_in_place(displacement, longest),
-            _ => self.step_in_blocks(displacement, longest),
+            Some(planes) if planes >= 2 * self.reach() => {
+                let beyond = self.beyond(&displacement, holders)?;
+                Ok(self.step_in_place(displacement, longest, beyond))
+            }
+            _ => self.step_in_blocks(displacement, longest, holders),
         }
     }
 
+    /// One of the moments of all shards, where they rest.
+    fn moment(&self, which: usize) -> Sharded {
+        let shards = (0..self.layout.count()).map(|k| self.moments(k)[which].clone());
+        Sharded::new(shards.collect(), self.layout.clone())
+    }
+
+    /// What other ranks have next to the planes of this one, below and above.
+    fn beyond(&self, displacement: &Sharded, holders: &Holders) -> Result<[Option<Part>; 2]> {
+        if !holders.are_several() {
+            return Ok([None, None]);
+        }
+        let beside = |volume: &Sharded| holders.beside(volume, self.reach());
+        let [[f0, f1], [m0, m1], [s0, s1]] =
+            [beside(displacement)?, beside(&self.moment(0))?, beside(&self.moment(1))?];
+        Ok([part_of(f0, m0, s0), part_of(f1, m1, s1)])
+    }
+
     /// Each shard with its surroundings; all shards exist twice in the end.
-    fn step_in_blocks(&self, displacement: Sharded, longest: &[Tensor<1>]) -> Sharded {
+    fn step_in_blocks(
+        &self,
+        displacement: Sharded,
+        longest: &[Tensor<1>],
+        holders: &Holders,
+    ) -> Result<Sharded> {
         let (layout, reach) = (&self.layout, self.reach());
-        let part = |which: usize| {
-            let shards = (0..layout.count()).map(|k| self.moments(k)[which].clone());
-            Sharded::new(shards.collect(), layout.clone())
-        };
-        let [mean, square] = [0, 1].map(part);
+        let surround = |volume: &Sharded| holders.surround(volume, reach);
+        let displacement = surround(&displacement)?;
+        let [mean, square] = [surround(&self.moment(0))?, surround(&self.moment(1))?];
         let next = layout.all_planes().enumerate().map(|(k, own)| {
             let all = own.start.saturating_sub(reach)..(own.end + reach).min(layout.extent());
             let device = self.homes.device(k);
@@ -231,15 +260,22 @@ impl Descent {
             let first = own.start - all.start;
             self.homes.put_away(k, narrow(block, layout.axis().dim(), first..first + own.len()))
         });
-        Sharded::new(next.collect(), layout.clone())
+        Ok(Sharded::new(next.collect(), layout.clone()))
     }
 
     /// One shard after the other takes the place of what it was; the planes next to a seam come from a
     /// strip around it, see `seam.rs`. Of a seam on one device the strip is moved once, before the shard
-    /// below it; of one between two, each device moves its own, once the other's planes have come.
-    fn step_in_place(&self, displacement: Sharded, longest: &[Tensor<1>]) -> Sharded {
-        let (reach, count) = (self.reach(), self.layout.count());
-        let (crossing, ends) = self.send(displacement.shards());
+    /// below it; of one between two, each device moves its own, once the other's planes have come. `beyond`
+    /// are those of other ranks.
+    fn step_in_place(
+        &self,
+        displacement: Sharded,
+        longest: &[Tensor<1>],
+        beyond: [Option<Part>; 2],
+    ) -> Sharded {
+        let (reach, count, dim) = (self.reach(), self.layout.count(), self.layout.axis().dim());
+        let outside = beyond.each_ref().map(Option::is_some);
+        let (crossing, ends) = self.send(displacement.shards(), outside);
         let near = |k: usize| k + 1 < count && self.homes.device(k) == self.homes.device(k + 1);
         let mut shards: Vec<Option<Tensor<5>>> =
             displacement.into_shards().into_iter().map(Some).collect();
@@ -264,13 +300,15 @@ impl Descent {
             next.push(self.homes.put_away(k, self.with_ends(moved, [first.take(), high])));
             first = low;
         }
-        let next = next.into_iter().zip(ends).zip(receive(crossing)).enumerate();
+        let next = next.into_iter().zip(ends).zip(receive(crossing, beyond)).enumerate();
         let next = next.map(|(k, ((moved, [lowest, highest]), [below, above]))| {
-            let patch = |below: Option<Part>, above: Option<Part>| {
+            let patch = |below: Option<Part>, above: Option<Part>, first: usize| {
                 let patch = self.moved(k, self.strip(below?, above?), &longest[k]);
-                Some(self.planes(&patch, reach..2 * reach))
+                Some(self.planes(&patch, first..first + reach))
             };
-            self.with_ends(moved, [patch(below, lowest), patch(highest, above)])
+            // Another rank may have less than that, where the volume ends.
+            let there = below.as_ref().map_or(0, |below| below.field.dims()[dim]);
+            self.with_ends(moved, [patch(below, lowest, there), patch(highest, above, reach)])
         });
         Sharded::new(next.collect(), self.layout.clone())
     }
@@ -290,8 +328,13 @@ impl Descent {
     }
 
     /// Sends the `reach` planes on either side of the seams between devices; of every shard, also the
-    /// planes that are moved with what comes from below and from above.
-    fn send(&self, shards: &[Tensor<5>]) -> ([Crossing; 3], Vec<[Option<Part>; 2]>) {
+    /// planes that are moved with what comes from below and from above: from another device, or from `outside`
+    /// all shards here.
+    fn send(
+        &self,
+        shards: &[Tensor<5>],
+        outside: [bool; 2],
+    ) -> ([Crossing; 3], Vec<[Option<Part>; 2]>) {
         let seams = far_seams(&self.homes.mesh);
         let parts = shards.iter().enumerate();
         let parts: Vec<Part> = parts.map(|(k, field)| self.part(k, field.clone())).collect();
@@ -300,9 +343,15 @@ impl Descent {
             Crossing::send(&shards, seams.clone(), self.layout.axis(), self.reach())
         };
         let crossing = [of(|part| &part.field), of(|part| &part.mean), of(|part| &part.square)];
+        let last = parts.len() - 1;
         let ends = parts.into_iter().enumerate().map(|(k, part)| {
-            let below = (k > 0 && seams.contains(&(k - 1))).then(|| self.lowest(part.clone()));
-            [below, seams.contains(&k).then(|| self.highest(part))]
+            let far = match k {
+                0 => outside[0],
+                _ => seams.contains(&(k - 1)),
+            };
+            let below = far.then(|| self.lowest(part.clone()));
+            let far = seams.contains(&k) || k == last && outside[1];
+            [below, far.then(|| self.highest(part))]
         });
         (crossing, ends.collect())
     }
@@ -337,17 +386,29 @@ impl Descent {
     }
 }
 
-/// What came from the other device of each seam, for every shard: from below and from above.
-fn receive(crossing: [Crossing; 3]) -> Vec<[Option<Part>; 2]> {
+/// What came from the other device of each seam, for every shard: from below and from above. What came from
+/// `beyond` all of them is that of the first and of the last.
+fn receive(crossing: [Crossing; 3], beyond: [Option<Part>; 2]) -> Vec<[Option<Part>; 2]> {
     let [fields, means, squares] = crossing.map(Crossing::receive);
-    let part = |field: Option<_>, mean: Option<_>, square: Option<_>| {
-        Some(Part { field: field?, mean: mean?, square: square? })
-    };
     let both = |((field, mean), square): ((Beside, Beside), Beside)| {
         let ([f0, f1], [m0, m1], [s0, s1]) = (field, mean, square);
-        [part(f0, m0, s0), part(f1, m1, s1)]
+        [part_of(f0, m0, s0), part_of(f1, m1, s1)]
     };
-    fields.into_iter().zip(means).zip(squares).map(both).collect()
+    let mut came: Vec<_> = fields.into_iter().zip(means).zip(squares).map(both).collect();
+    let (last, [below, above]) = (came.len() - 1, beyond);
+    // Nothing lies between devices there.
+    came[0][0] = below;
+    came[last][1] = above;
+    came
+}
+
+/// All of it, or nothing.
+fn part_of(
+    field: Option<Tensor<5>>,
+    mean: Option<Tensor<5>>,
+    square: Option<Tensor<5>>,
+) -> Option<Part> {
+    Some(Part { field: field?, mean: mean?, square: square? })
 }
 
 impl Part {

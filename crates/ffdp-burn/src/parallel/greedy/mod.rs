@@ -16,6 +16,8 @@
 //! steps in between. (A step is at most `r`; composing adds it to a mean of the field's values, and
 //! smoothing takes means of those.) Where the moving image is in one piece, they are not needed.
 
+use std::sync::Arc;
+
 use burn::Tensor;
 
 mod block;
@@ -28,9 +30,11 @@ mod seam;
 use super::adam::ShardedMoments;
 use super::collective::reduce;
 use super::exchange::Reduction;
+use super::hosts::{Holders, Ranks};
 use super::mesh::Mesh;
 use super::ring::BlockSampler;
 use super::sharded::Sharded;
+use super::slabs::Cuts;
 use crate::error::Result;
 use crate::ops::{DeformImages, DeformOptions, DeformState, deform};
 pub(super) use block::Block;
@@ -57,6 +61,35 @@ pub struct ShardedImages {
     pub moving: Sharded,
     /// `[A|t]`, from fixed to moving voxels in (x, y, z), `[1 or N, 3, 4]`.
     pub affine: Tensor<3>,
+}
+
+/// Who else has a part of the images.
+#[derive(Clone, Debug)]
+pub(crate) struct Team {
+    /// Of the fixed image, the displacement and the moments.
+    pub fixed: Holders,
+    /// Of the moving image; alone where every rank holds all of it.
+    pub moving: Holders,
+}
+
+impl Team {
+    /// One process.
+    pub const ALONE: Self = Self { fixed: Holders::ALONE, moving: Holders::ALONE };
+
+    /// Several processes, of which each holds these planes of the fixed and of the moving image; all of the moving
+    /// image without cuts.
+    pub fn new(ranks: &Arc<dyn Ranks>, fixed: Cuts, moving: Option<Cuts>) -> Self {
+        let holders = |cuts| Holders::new(ranks.clone(), cuts);
+        Self { fixed: holders(fixed), moving: moving.map_or(Holders::ALONE, holders) }
+    }
+
+    /// What this rank says of a value that all have computed, so that their sum is the value.
+    fn share(&self, value: Tensor<1>) -> Tensor<1> {
+        match self.fixed.are_several() {
+            true => value.mul_scalar(1.0 / self.fixed.count() as f64),
+            false => value,
+        }
+    }
 }
 
 /// What changes from iteration to iteration.
@@ -124,11 +157,26 @@ impl Greedy {
         options: &DeformOptions,
         mesh: &Mesh,
     ) -> Result<Self> {
+        Self::in_team(images, state, options, mesh, Team::ALONE)
+    }
+
+    /// The same with other ranks; images and state are this rank's parts, and all ranks do the same at the same
+    /// time. The measures are those of the whole.
+    ///
+    /// # Errors
+    /// As [`Greedy::new`], and [`Error::LostRank`](crate::Error::LostRank) from here on.
+    pub(crate) fn in_team(
+        images: ShardedImages,
+        state: ShardedState,
+        options: &DeformOptions,
+        mesh: &Mesh,
+        team: Team,
+    ) -> Result<Self> {
         images.fixed.check_layout(&state.displacement);
         let ShardedState { displacement, moments } = state;
         assert_places(&displacement, mesh);
         let homes = Homes::new(mesh, displacement.mesh());
-        let problem = Problem::new(images, options, &homes)?;
+        let problem = Problem::new(images, options, &homes, team)?;
         let step = (problem.adam, problem.rate(), options.smooth_field);
         let descent = Descent::new(step, &displacement, moments, &homes);
         let displacement = Some(displacement);
@@ -152,14 +200,15 @@ impl Greedy {
             self.descent.begin();
             let mut shares = Vec::with_capacity(self.problem.layout.count());
             let take = |k, gradient| shares.push(self.descent.take(k, gradient));
-            let values = self.problem.measure(&displacement, &self.samplers, take);
-            let longest = self.descent.longest(shares);
-            self.displacement = Some(self.descent.step(displacement, &longest));
+            let values = self.problem.measure(&displacement, &self.samplers, take)?;
+            let holders = &self.problem.team.fixed;
+            let longest = self.descent.longest(shares, holders)?;
+            self.displacement = Some(self.descent.step(displacement, &longest, holders)?);
             measures.resize_with(values.len(), Vec::new);
             measures.iter_mut().zip(values).for_each(|(all, value)| all.push(value));
         }
         let shares = measures.into_iter().map(|share| Tensor::cat(share, 0));
-        Ok(reduce(shares, Reduction::Sum))
+        self.problem.team.fixed.combine(reduce(shares, Reduction::Sum), Reduction::Sum)
     }
 
     /// The measure of what was reached, `[1]` on the device of the first shard.
@@ -169,8 +218,8 @@ impl Greedy {
     pub fn measure(&mut self) -> Result<Tensor<1>> {
         let displacement = self.displacement().clone();
         self.plan(&displacement)?;
-        let values = self.problem.values(&displacement, &self.samplers);
-        Ok(reduce(values, Reduction::Sum))
+        let values = self.problem.values(&displacement, &self.samplers)?;
+        self.problem.team.fixed.combine(reduce(values, Reduction::Sum), Reduction::Sum)
     }
 
     /// Makes samplers that reach as far as the displacement does in the next iteration.

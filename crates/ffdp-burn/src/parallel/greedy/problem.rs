@@ -7,12 +7,13 @@ use super::block::{Block, Pieces};
 use super::compare::Comparison;
 use super::homes::Homes;
 use super::seam::{Crossing, far_seams, smooth_own};
-use super::{BOUNDS_INTERVAL, KEPT_BOUNDS_INTERVAL, ShardedImages};
+use super::{BOUNDS_INTERVAL, KEPT_BOUNDS_INTERVAL, ShardedImages, Team};
 use crate::error::Result;
 use crate::ops::{AdamOptions, DeformOptions, Measure, Method, Optimizer, Penalties, Update};
+use crate::parallel::exchange::Reduction;
 use crate::parallel::layout::Layout;
 use crate::parallel::mesh::Mesh;
-use crate::parallel::ring::{BlockSampler, DisplacementBounds, IndexMap, Keep};
+use crate::parallel::ring::{BlockSampler, DisplacementBounds, IndexMap, Keep, reachable};
 use crate::parallel::sharded::Sharded;
 
 /// The optimiser of options that shards can follow.
@@ -46,18 +47,24 @@ pub(super) struct Problem {
     pub layout: Layout,
     homes: Homes,
     keep: Keep,
+    pub team: Team,
 }
 
 /// The fixed image.
 enum Fixed {
-    /// As it is cut; blocks are put together when they are compared.
+    /// As it is cut, with what blocks need of other ranks; they are put together when they are compared.
     Shards(Sharded),
     /// On the block of every shard, which takes the shard's place.
     Blocks(Vec<Tensor<5>>),
 }
 
 impl Problem {
-    pub fn new(images: ShardedImages, options: &DeformOptions, homes: &Homes) -> Result<Self> {
+    pub fn new(
+        images: ShardedImages,
+        options: &DeformOptions,
+        homes: &Homes,
+        team: Team,
+    ) -> Result<Self> {
         let ShardedImages { fixed, moving, affine } = images;
         let adam = supported(options, fixed.dims()[1]);
         let layout = fixed.layout().clone();
@@ -72,9 +79,13 @@ impl Problem {
             true => Keep::Nothing,
             false => Keep::Planes,
         };
+        let radius = options.smooth_gradient.radius(layout.axis().component());
         let (homes, fixed, options) = (homes.clone(), Fixed::Shards(fixed), *options);
         let mut problem =
-            Self { moving, fixed, options, adam, comparison, map, layout, homes, keep };
+            Self { moving, fixed, options, adam, comparison, map, layout, homes, keep, team };
+        if let Fixed::Shards(fixed) = &mut problem.fixed {
+            *fixed = problem.team.fixed.surround(fixed, problem.comparison.reach() + radius)?;
+        }
         if keep == Keep::Planes {
             let blocks =
                 (0..problem.layout.count()).map(|k| problem.fixed_block(&problem.block(k), k));
@@ -90,8 +101,9 @@ impl Problem {
 
     pub fn bounds_interval(&self) -> usize {
         match self.keep {
-            Keep::Nothing => BOUNDS_INTERVAL,
-            Keep::Planes => KEPT_BOUNDS_INTERVAL,
+            // Ranks keep what came from others, and all read at once.
+            Keep::Nothing if !self.team.fixed.are_several() => BOUNDS_INTERVAL,
+            Keep::Nothing | Keep::Planes => KEPT_BOUNDS_INTERVAL,
         }
     }
 
@@ -114,7 +126,7 @@ impl Problem {
     /// Shard `k` of the fixed image, on its device.
     fn fixed_own(&self, block: &Block, k: usize) -> Tensor<5> {
         match &self.fixed {
-            Fixed::Shards(fixed) => self.homes.bring(k, fixed.shards()[k].clone()),
+            Fixed::Shards(fixed) => fixed.window(block.own.clone(), self.homes.device(k)),
             Fixed::Blocks(blocks) => block.narrow(&blocks[k], &block.own),
         }
     }
@@ -136,19 +148,43 @@ impl Problem {
     pub fn samplers(&self, field: &Sharded, iterations: usize) -> Result<Vec<BlockSampler>> {
         let bounds = match self.moving.layout().count() {
             // All of it is seen anyway.
-            1 => vec![DisplacementBounds::NONE],
+            1 if !self.team.moving.are_several() => vec![DisplacementBounds::NONE],
             _ => DisplacementBounds::read(field)?,
         };
         let bounds = bounds.into_iter().reduce(DisplacementBounds::union);
+        let bounds = self.team.moving.union(bounds.expect("there is a shard"))?;
         let longest = self.options.step_voxels.map(|step| step * iterations as f64);
-        let bounds = bounds.expect("there is a shard").grown(longest);
+        let bounds = bounds.grown(longest);
+        let moving = self.reachable(&bounds)?;
         let sampler = |k: usize| {
             let block = self.block(k);
-            let moving = (&self.moving, &self.map);
+            let moving = (&moving, &self.map);
             let planes = (&self.layout, &block.all);
             BlockSampler::new(planes, self.homes.device(k), moving, &bounds, self.keep)
         };
         Ok((0..self.layout.count()).map(sampler).collect())
+    }
+
+    /// The planes of the moving image that this rank's blocks reach within bounds.
+    fn reachable(&self, bounds: &DisplacementBounds) -> Result<Sharded> {
+        let holders = &self.team.moving;
+        if !holders.are_several() {
+            return Ok(self.moving.clone());
+        }
+        let width = self.comparison.reach() + self.radius();
+        let blocks = self.team.fixed.around(width, self.layout.extent());
+        let (fixed, moving) = (&self.layout, self.moving.layout());
+        let reach = |block| reachable(fixed, block, moving, &self.map, bounds);
+        let wanted: Vec<_> = blocks.iter().map(reach).collect();
+        let found = holders.fetch(&self.moving, &wanted)?;
+        let found = found.expect("a block reaches at least one plane");
+        if self.homes.mesh.count() > 1 || found.layout().count() == 1 {
+            return Ok(found);
+        }
+        // In one piece, no sampler copies it.
+        let (layout, held) = (found.layout().clone(), found.layout().held());
+        let all = found.window(held.clone(), self.homes.device(0));
+        Ok(Sharded::new(vec![all], layout.with_cuts(vec![held.start, held.end])))
     }
 
     /// The parts of the measure, `[1]` each on its device: of every shard, or one for all of them. Each
@@ -158,7 +194,7 @@ impl Problem {
         field: &Sharded,
         samplers: &[BlockSampler],
         mut take: impl FnMut(usize, Tensor<5>),
-    ) -> Vec<Tensor<1>> {
+    ) -> Result<Vec<Tensor<1>>> {
         self.compare(field, samplers, |k, block, pieces, sampler, to_moved| {
             let inner = block.within(self.radius());
             let gradient = pieces.pull_back([block, &inner], &sampler, &to_moved);
@@ -170,7 +206,7 @@ impl Problem {
     }
 
     /// The parts of the measure alone.
-    pub fn values(&self, field: &Sharded, samplers: &[BlockSampler]) -> Vec<Tensor<1>> {
+    pub fn values(&self, field: &Sharded, samplers: &[BlockSampler]) -> Result<Vec<Tensor<1>>> {
         self.compare(field, samplers, |_, _, _, _, _| ())
     }
 
@@ -181,9 +217,11 @@ impl Problem {
         field: &Sharded,
         samplers: &[BlockSampler],
         mut go_on: impl FnMut(usize, &Block, Pieces, BlockSampler, Tensor<5>),
-    ) -> Vec<Tensor<1>> {
+    ) -> Result<Vec<Tensor<1>>> {
         let count = self.layout.count();
         let crossing = self.send(field);
+        let width = self.comparison.reach() + self.radius();
+        let surrounded = self.team.fixed.surround(field, width)?;
         let own = |k: usize| self.homes.bring(k, field.shards()[k].clone());
         let show = |k: usize| self.block(k).show_own(&own(k), &samplers[k].at_hand());
         // Meanwhile; of several shards on a device, one after the other is shown.
@@ -195,7 +233,8 @@ impl Problem {
             let (block, moved) = (self.block(k), shown[k].clone().unwrap_or_else(|| show(k)));
             [block.narrow(&moved, &block.own), self.fixed_own(&block, k)]
         };
-        let whole = self.comparison.whole((0..count).map(pair), self.layout.voxels());
+        let sum = |votes| self.team.fixed.all_reduce(votes, Reduction::Sum);
+        let whole = self.comparison.whole((0..count).map(pair), self.layout.voxels(), sum)?;
         let mut values = Vec::with_capacity(count);
         for k in 0..count {
             self.homes.settle(k);
@@ -204,7 +243,7 @@ impl Problem {
             // Windows of several shards were put together.
             self.homes.settle(k);
             let [below, above] =
-                block.around(field, self.homes.device(k), std::mem::take(&mut came[k]));
+                block.around(&surrounded, self.homes.device(k), std::mem::take(&mut came[k]));
             let pieces = Pieces { below, own: own(k), above };
             let moved = pieces.show(&block, &sampler, shown[k].take());
             let (value, to_moved) =
@@ -212,8 +251,8 @@ impl Problem {
             go_on(k, &block, pieces, sampler, to_moved);
             values.extend(value);
         }
-        values.extend(whole.map(|whole| whole.value));
-        values
+        values.extend(whole.map(|whole| self.team.share(whole.value)));
+        Ok(values)
     }
 }
 

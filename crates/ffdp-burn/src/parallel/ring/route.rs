@@ -164,11 +164,11 @@ pub(super) fn parcels(
 ) -> Vec<Parcel> {
     let window = match moving.count() {
         // The serial program.
-        1 => 0..moving.extent(),
-        _ => window(fixed, planes, moving, map, bounds),
+        1 => moving.held(),
+        _ => reachable(fixed, planes, moving, map, bounds),
     };
     let limit = match moving.count() {
-        1 => moving.extent(),
+        1 => moving.held().len(),
         _ => PARCEL_SHARDS * moving.thickest(),
     };
     let count = window.len().div_ceil(limit);
@@ -187,7 +187,7 @@ pub(super) fn parcels(
 }
 
 /// The planes of the image that the fixed side's `planes` can reach; at least one.
-fn window(
+pub(in crate::parallel) fn reachable(
     fixed: &Layout,
     planes: &Range<usize>,
     moving: &Layout,

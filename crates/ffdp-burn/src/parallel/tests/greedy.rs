@@ -9,17 +9,17 @@ use crate::synth::{PhantomSettings, pair};
 use crate::testing::{gpu_devices, several_gpus};
 
 /// The bound on a registration's field, in voxels.
-const FIELD_VOXELS: f64 = 1e-3;
+pub(super) const FIELD_VOXELS: f64 = 1e-3;
 /// The same f64 operations in another order, over ten iterations of Adam.
-const F64_ITERATIONS: f64 = 1e-9;
+pub(super) const F64_ITERATIONS: f64 = 1e-9;
 /// Sums of some ten thousand terms in f32.
-const MEASURE: f64 = 1e-4;
+pub(super) const MEASURE: f64 = 1e-4;
 
-fn options(measure: Measure) -> DeformOptions {
+pub(super) fn options(measure: Measure) -> DeformOptions {
     DeformOptions::greedy(measure)
 }
 
-fn measures() -> [Measure; 4] {
+pub(super) fn measures() -> [Measure; 4] {
     [
         Measure::Lncc(LnccOptions::default()),
         Measure::SquaredDifference,
@@ -29,7 +29,7 @@ fn measures() -> [Measure; 4] {
 }
 
 /// A pair of phantoms with the identity between them.
-fn phantoms(size: [usize; 3], dtype: DType) -> DeformImages {
+pub(super) fn phantoms(size: [usize; 3], dtype: DType) -> DeformImages {
     let settings = PhantomSettings::with_size(size);
     let pair = pair(&settings, 3).unwrap();
     let device = Device::flex();
@@ -43,13 +43,17 @@ fn phantoms(size: [usize; 3], dtype: DType) -> DeformImages {
     }
 }
 
-fn start(fixed: &Tensor<5>) -> Tensor<5> {
+pub(super) fn start(fixed: &Tensor<5>) -> Tensor<5> {
     let [batch, _, d, h, w] = fixed.dims();
     Tensor::zeros([batch, 3, d, h, w], (&fixed.device(), fixed.dtype()))
 }
 
 /// Measures and field of the serial method.
-fn serial(images: &DeformImages, options: &DeformOptions, iterations: usize) -> [Vec<f64>; 2] {
+pub(super) fn serial(
+    images: &DeformImages,
+    options: &DeformOptions,
+    iterations: usize,
+) -> [Vec<f64>; 2] {
     let displacement = start(&images.fixed);
     let state = DeformState { field: displacement, moments: Moments::default() };
     let (measures, state) = ops::deform(images, state, options, iterations);
@@ -89,7 +93,7 @@ fn on_meshes(
     [to_f64(Tensor::cat(vec![before, after], 0)), to_f64(whole(&state.displacement))]
 }
 
-fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
+pub(super) fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).fold(0.0, |most, (a, b)| most.max((a - b).abs()))
 }

@@ -7,6 +7,7 @@ mod adam;
 mod alignment;
 mod greedy;
 mod halos;
+mod hosts;
 mod layouts;
 mod levels;
 mod losses;
