@@ -1,0 +1,106 @@
+//! Who is still there: every rank tells the next one, in a ring, and listens to the one before.
+
+use std::time::{Duration, Instant};
+
+use mpi::topology::SimpleCommunicator;
+use mpi::traits::{Communicator, Destination, Source};
+
+use super::speaker::pause;
+
+/// A rank that was not heard of for so long is lost. Beats come from a thread that does not compute, so that a
+/// busy machine delays them by far less.
+pub const SILENCE: Duration = Duration::from_secs(20);
+
+/// Between two beats.
+const BEAT: Duration = Duration::from_secs(2);
+
+/// How often the watch looks, where nothing else is done.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Who did not look for so long was itself stopped or suspended, and says nothing about others.
+const AWAY: Duration = Duration::from_secs(6);
+
+/// Exit code where another rank is lost.
+const LOST: i32 = 2;
+
+/// Tags of a sign of life, and of the last one.
+const ALIVE: i32 = 2;
+const BYE: i32 = 3;
+
+/// The ring, as this rank sees it.
+pub(super) struct Watch {
+    hosts: Vec<String>,
+    next: i32,
+    before: i32,
+    told: Instant,
+    heard: Instant,
+    looked: Instant,
+}
+
+impl Watch {
+    pub fn new(world: &SimpleCommunicator, hosts: Vec<String>) -> Self {
+        let (rank, count) = (world.rank(), world.size());
+        let now = Instant::now();
+        let (next, before) = ((rank + 1) % count, (rank + count - 1) % count);
+        Self { hosts, next, before, told: now, heard: now, looked: now }
+    }
+
+    /// How long nothing need be looked at.
+    pub fn pause(&self) -> Duration {
+        LOOK
+    }
+
+    /// Looks now and then, until something is done.
+    pub fn wait(&mut self, world: &SimpleCommunicator, mut is_done: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !is_done() {
+            if self.looked.elapsed() >= LOOK {
+                self.keep(world);
+            }
+            pause(start);
+        }
+    }
+
+    /// Tells and listens; ends all processes if a rank is lost.
+    pub fn keep(&mut self, world: &SimpleCommunicator) {
+        let now = Instant::now();
+        if now - self.looked > AWAY {
+            self.heard = now;
+        }
+        self.looked = now;
+        if now - self.told >= BEAT {
+            self.told = now;
+            // A byte is on its way at once, whether the other listens or not.
+            world.process_at_rank(self.next).send_with_tag(&0u8, ALIVE);
+        }
+        let before = world.process_at_rank(self.before);
+        while before.immediate_probe_with_tag(ALIVE).is_some() {
+            let _: (u8, _) = before.receive_with_tag(ALIVE);
+            self.heard = now;
+        }
+        if now - self.heard > SILENCE {
+            let (rank, count) = (self.before, self.hosts.len());
+            eprintln!(
+                "error: rank {rank} of {count} on {} is lost: nothing was heard of it for {} s",
+                self.hosts[rank as usize],
+                SILENCE.as_secs()
+            );
+            world.abort(LOST);
+        }
+    }
+
+    /// The last word, after which no message is left: all ranks are here.
+    pub fn end(&mut self, world: &SimpleCommunicator) {
+        world.process_at_rank(self.next).send_with_tag(&0u8, BYE);
+        let before = world.process_at_rank(self.before);
+        let start = Instant::now();
+        while before.immediate_probe_with_tag(BYE).is_none() {
+            self.keep(world);
+            pause(start);
+        }
+        let _: (u8, _) = before.receive_with_tag(BYE);
+        while before.immediate_probe_with_tag(ALIVE).is_some() {
+            let _: (u8, _) = before.receive_with_tag(ALIVE);
+        }
+    }
+}
