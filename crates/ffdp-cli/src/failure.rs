@@ -8,23 +8,26 @@ use miette::Diagnostic;
 /// A failure as it is shown to the user.
 #[derive(Debug, thiserror::Error, Diagnostic)]
 #[error("{message}")]
+#[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "one process has no others"))]
 pub struct Failure {
     message: String,
     #[help]
     help: Option<String>,
     ours: bool,
+    /// Whether all processes of a run know of it.
+    of_all: bool,
 }
 
 impl Failure {
     /// A request that cannot be worked with.
     pub fn user(message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { message: message.into(), help: Some(help.into()), ours: false }
+        Self { message: message.into(), help: Some(help.into()), ours: false, of_all: false }
     }
 
     /// Something that must not happen.
     pub fn defect(message: impl Into<String>) -> Self {
         let help = Some("please report this".to_string());
-        Self { message: message.into(), help, ours: true }
+        Self { message: message.into(), help, ours: true, of_all: false }
     }
 
     /// The text that tells how to mend it.
@@ -35,6 +38,19 @@ impl Failure {
     /// The same failure, told of which of the user's files it is about.
     pub fn about(mut self, path: &Path) -> Self {
         self.message = format!("{}: {}", path.display(), self.message);
+        self
+    }
+
+    /// Whether all processes of a run have it, and not this one alone.
+    #[cfg(feature = "mpi")]
+    pub fn is_of_all(&self) -> bool {
+        self.of_all
+    }
+
+    /// The same failure, told of which process it is.
+    #[cfg(feature = "mpi")]
+    pub fn on_rank(mut self, name: &str) -> Self {
+        self.message = format!("{name}: {}", self.message);
         self
     }
 
@@ -53,7 +69,8 @@ impl Failure {
 /// The library's errors carry the way out in their message; here it becomes the help text.
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let ours = matches!(error, Error::Device { .. });
+        let ours = matches!(error, Error::Device { .. } | Error::LostRank { .. });
+        let of_all = matches!(error, Error::OnRank { .. });
         let (message, help) = match error {
             Error::Invalid { what, value, fix } => (format!("{what}, got {value}"), Some(fix)),
             Error::Nifti { path, what, value, fix } | Error::File { path, what, value, fix } => {
@@ -83,7 +100,7 @@ impl From<Error> for Failure {
             Error::InFile { path, source } => return Self::from(*source).about(&path),
             other => split(&other.to_string()),
         };
-        Self { message, help, ours }
+        Self { message, help, ours, of_all }
     }
 }
 

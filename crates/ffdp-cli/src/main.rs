@@ -10,6 +10,7 @@ mod commands;
 mod device;
 mod failure;
 mod hash;
+mod hosts;
 mod journal;
 mod leftovers;
 mod memory;

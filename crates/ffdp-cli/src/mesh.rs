@@ -9,6 +9,7 @@ use ffdp_burn::register::{Room, Settings, shards_needed};
 
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};
+use crate::hosts::Hosts;
 
 /// The flags.
 #[derive(Clone, Debug, Args)]
@@ -20,8 +21,8 @@ pub struct MeshArguments {
     /// does all that is not cut.
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "device")]
     devices: Vec<DeviceChoice>,
-    /// Parts into which deformable stages cut the images; those of one device follow each other: less memory, a
-    /// little slower [default: one for each device]
+    /// Parts into which deformable stages cut the images (of several processes: each its share of them); those of
+    /// one device follow each other: less memory, a little slower [default: one for each device]
     #[arg(long, value_name = "N")]
     shards: Option<usize>,
     /// Memory of each device, GB: greedy stages are cut into as many parts as it asks for.
@@ -52,8 +53,17 @@ impl MeshArguments {
     /// Where a registration of slabs runs.
     ///
     /// # Errors
-    /// As [`MeshArguments::open`].
-    pub fn room(&self, settings: &Settings, grids: [&Geometry; 2]) -> Outcome<Room> {
+    /// As [`MeshArguments::open`]; a limit of memory for several processes.
+    pub fn room(&self, settings: &Settings, grids: [&Geometry; 2], hosts: &Hosts) -> Outcome<Room> {
+        if let Some(ranks) = hosts.ranks() {
+            if self.device_memory.is_some() {
+                return Err(Failure::user(
+                    "--device-memory is for one process: of several, each keeps its shards",
+                    "leave it out, or start more processes",
+                ));
+            }
+            return Ok(Room::Ranks { mesh: self.open(settings, grids)?, ranks: ranks.clone() });
+        }
         match (self.all(), self.device_memory) {
             ([one], Some(gb)) => Ok(Room::Device { device: one.open()?, bytes: bytes(gb)? }),
             _ => Ok(Room::Mesh(self.open(settings, grids)?)),

@@ -75,11 +75,11 @@ pub use replicas::Replicas;
 pub use resample::{level, resample, resample_displacement};
 pub use rest::ExactMemory;
 pub(crate) use rest::{park, put_away};
-pub(crate) use ring::ReadSampler;
 pub use ring::{
     DisplacementBounds, IndexMap, RingGradients, RingInputs, RingSampler, Wanted, compose, exp,
     ring_sample,
 };
+pub(crate) use ring::{ReadSampler, reachable};
 pub use sharded::Sharded;
 pub(crate) use sharded::{join, narrow};
 pub use slabs::{Cuts, Run, Slabs};

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod channels;
+mod hosts;
 mod levels;
 mod masks;
 mod methods;

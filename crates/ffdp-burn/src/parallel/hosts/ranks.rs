@@ -1,6 +1,6 @@
 //! The processes that share a run, and the three ways in which they talk.
 
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
 
 use super::super::exchange::Reduction;
 use crate::error::{Error, Result};
@@ -72,32 +72,36 @@ pub(super) fn combine(ranks: &dyn Ranks, mine: &[f64], reduction: Reduction) -> 
     Ok(total)
 }
 
-/// What every rank has to say about its start: nothing, or why it cannot go on. If any cannot, none does, and
-/// all tell the same: of which rank it is, unless it is that of all.
+/// What every rank has to say before it goes on with the others: nothing, or why it cannot. If one cannot, none does,
+/// and all are told the same.
 ///
 /// # Errors
-/// The error of the first rank that has one; [`Error::OnRank`] on the others and where only some have one.
-pub fn agree<T>(ranks: &dyn Ranks, mine: Result<T>) -> Result<T> {
-    let failed = ranks.all_gather(&[f64::from(u8::from(mine.is_err()))])?;
-    let Some(first) = failed.iter().position(|failed| *failed != 0.0) else { return mine };
-    let text = mine.as_ref().err().map(Error::to_string).unwrap_or_default();
-    // One message is enough.
-    let lengths = ranks.all_gather(&[text.len() as f64])?;
-    let length = lengths[first] as usize;
-    let (me, count) = (ranks.rank(), ranks.count());
-    let message = match me == first {
+/// [`Error::OnRank`], on all ranks, with the message of the first that has one; [`Error::LostRank`].
+pub fn agree<T, E: Display>(ranks: &dyn Ranks, mine: Result<T, E>) -> Result<T> {
+    let text = mine.as_ref().err().map(E::to_string).unwrap_or_default();
+    let failed = f64::from(u8::from(mine.is_err()));
+    // Whether, and how long the message is.
+    let all = ranks.all_gather(&[failed, text.len() as f64])?;
+    let all: Vec<[f64; 2]> = all.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect();
+    let Some(first) = all.iter().position(|[failed, _]| *failed != 0.0) else {
+        let Ok(mine) = mine else { unreachable!("a rank knows of its own failure") };
+        return Ok(mine);
+    };
+    let others = (0..ranks.count()).filter(|rank| *rank != ranks.rank());
+    let message = match ranks.rank() == first {
         true => {
-            let others = (0..count).filter(|rank| *rank != me);
-            ranks.exchange(others.map(|rank| (rank, text.clone().into_bytes())).collect(), &[])?;
+            let sends = others.map(|rank| (rank, text.clone().into_bytes()));
+            ranks.exchange(sends.collect(), &[])?;
             text
         }
         false => {
-            let bytes = ranks.exchange(Vec::new(), &[(first, length)])?.remove(0);
+            let bytes = ranks.exchange(Vec::new(), &[(first, all[first][1] as usize)])?.remove(0);
             String::from_utf8_lossy(&bytes).into_owned()
         }
     };
-    match mine {
-        Err(error) if failed.iter().all(|failed| *failed != 0.0) => Err(error),
-        _ => Err(Error::OnRank { rank: ranks.name(first), message }),
-    }
+    let rank = match all.iter().all(|[failed, _]| *failed != 0.0) {
+        true => "every rank".to_string(),
+        false => ranks.name(first),
+    };
+    Err(Error::OnRank { rank, message })
 }

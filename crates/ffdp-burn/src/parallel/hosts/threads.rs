@@ -1,11 +1,11 @@
 //! Ranks that are threads of one process: how the others are tested without MPI.
 
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::ranks::Ranks;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// How long a thread may be silent.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -19,6 +19,15 @@ pub struct Threads {
     /// To and from every rank.
     to: Vec<Sender<Vec<u8>>>,
     from: Vec<Mutex<Receiver<Vec<u8>>>>,
+    /// The first that has ended: others end because of it.
+    ended: Arc<OnceLock<usize>>,
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // Only the first counts.
+        let _ = self.ended.set(self.rank);
+    }
 }
 
 impl Threads {
@@ -38,25 +47,31 @@ impl Threads {
             }
         }
         let hosts = vec!["this host".to_string(); count];
+        let ended = Arc::new(OnceLock::new());
         let ends = to.into_iter().zip(from).enumerate();
-        ends.map(|(rank, (to, from))| Self { rank, hosts: hosts.clone(), to, from }).collect()
+        let rank = |(rank, (to, from))| {
+            let (hosts, ended) = (hosts.clone(), ended.clone());
+            Self { rank, hosts, to, from, ended }
+        };
+        ends.map(rank).collect()
+    }
+
+    fn gone(&self, rank: usize) -> Error {
+        let first = self.ended.get().copied().unwrap_or(rank);
+        self.lost(first, "its thread has ended".to_string())
     }
 
     fn send(&self, rank: usize, bytes: Vec<u8>) -> Result<()> {
-        let sent = self.to[rank].send(bytes);
-        sent.map_err(|_| self.lost(rank, "its thread has ended".to_string()))
+        self.to[rank].send(bytes).map_err(|_| self.gone(rank))
     }
 
     fn receive(&self, rank: usize) -> Result<Vec<u8>> {
         let from = self.from[rank].lock().expect("only this rank receives");
-        from.recv_timeout(PATIENCE).map_err(|reason| {
-            let reason = match reason {
-                RecvTimeoutError::Timeout => {
-                    format!("it was silent for {} s", PATIENCE.as_secs())
-                }
-                RecvTimeoutError::Disconnected => "its thread has ended".to_string(),
-            };
-            self.lost(rank, reason)
+        from.recv_timeout(PATIENCE).map_err(|reason| match reason {
+            RecvTimeoutError::Disconnected => self.gone(rank),
+            RecvTimeoutError::Timeout => {
+                self.lost(rank, format!("it was silent for {} s", PATIENCE.as_secs()))
+            }
         })
     }
 

@@ -32,7 +32,7 @@ mod route;
 pub use backward::{RingGradients, Wanted};
 pub(super) use block::{BlockSampler, Keep};
 pub(crate) use read::ReadSampler;
-pub(super) use route::reachable;
+pub(crate) use route::reachable;
 pub use route::{DisplacementBounds, IndexMap};
 
 use super::layout::Layout;

@@ -187,7 +187,7 @@ pub(super) fn parcels(
 }
 
 /// The planes of the image that the fixed side's `planes` can reach; at least one.
-pub(in crate::parallel) fn reachable(
+pub(crate) fn reachable(
     fixed: &Layout,
     planes: &Range<usize>,
     moving: &Layout,

@@ -8,7 +8,7 @@ use crate::ops::{
     AdamOptions, DeformImages, DeformOptions, GaussianOptions, GridSampleOptions, Measure,
     Optimizer, grid_sample,
 };
-use crate::parallel::{Mesh, Sharded, ShardedImages};
+use crate::parallel::{Mesh, Sharded, ShardedImages, Team};
 use crate::register::comparison::{Comparison, read};
 use crate::register::level::Solver;
 use crate::register::pyramid::finest_spacing_mm;
@@ -50,7 +50,7 @@ impl Deformation {
     }
 
     /// A level of images that are cut already, computed on `mesh` wherever shards rest; see
-    /// [`Greedy::new`](crate::parallel::Greedy::new).
+    /// [`Greedy::new`](crate::parallel::Greedy::new). Other processes of the team do the same with their parts.
     ///
     /// # Errors
     /// Those of reading the affine map back.
@@ -60,14 +60,14 @@ impl Deformation {
         kind: &Kind,
         placement: &Affine<Physical, Physical>,
         field: Sharded,
-        mesh: &Mesh,
+        (mesh, team): (&Mesh, &Team),
     ) -> Result<Self> {
         let map = index_affine(&grids[0], &grids[1], placement);
         let options = deform_options(kind, &grids[0], &map);
         let affine = affine_tensor(&map, mesh.device(0), fixed.shards()[0].dtype());
         let values = fixed.dims().into_iter().product();
         let images = ShardedImages { fixed: fixed.clone(), moving: moving.clone(), affine };
-        let work = Work::on_shards(images, field, &options, mesh)?;
+        let work = Work::on_shards(images, field, &options, (mesh, team))?;
         let similarity = kind.descent().similarity;
         Ok(Self { work, options, geometry: grids[0].clone(), similarity, values })
     }

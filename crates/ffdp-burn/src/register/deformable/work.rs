@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::image::Geometry;
 use crate::ops::{DeformImages, DeformOptions, DeformState, Method, Moments, deform};
 use crate::parallel::{
-    Axis, Greedy, Mesh, Sharded, ShardedFields, ShardedImages, ShardedMoments, ShardedState,
+    Axis, Greedy, Mesh, Sharded, ShardedFields, ShardedImages, ShardedMoments, ShardedState, Team,
     descend,
 };
 use crate::register::comparison::read;
@@ -63,17 +63,18 @@ impl Work {
         }
         let displacement = cut(field.tensor, mesh)?;
         let mesh = displacement.mesh();
-        Self::on_shards(sharded, displacement, options, &mesh)
+        Self::on_shards(sharded, displacement, options, (&mesh, &Team::ALONE))
     }
 
-    /// Images and a displacement that are cut already, or each in one piece.
+    /// Images and a displacement that are cut already, or each in one piece; of a team, this process's parts.
     pub fn on_shards(
         images: ShardedImages,
         displacement: Sharded,
         options: &DeformOptions,
-        mesh: &Mesh,
+        (mesh, team): (&Mesh, &Team),
     ) -> Result<Self> {
-        if let ([fixed], [moving]) = (images.fixed.shards(), images.moving.shards()) {
+        let whole = (images.fixed.shards(), images.moving.shards());
+        if let ([fixed], [moving], false) = (whole.0, whole.1, team.fixed.are_several()) {
             let (fixed, moving) = (fixed.clone(), moving.clone());
             let (affine, masks) = (images.affine, [None, None]);
             let images = DeformImages { fixed, moving, affine, masks };
@@ -82,7 +83,7 @@ impl Work {
             return Ok(Self::Whole(Box::new((images, Some(state)))));
         }
         let state = ShardedState { displacement, moments: ShardedMoments::default() };
-        Ok(Self::Sharded(Box::new(Greedy::new(images, state, options, mesh)?)))
+        Ok(Self::Sharded(Box::new(Greedy::in_team(images, state, options, mesh, team.clone())?)))
     }
 
     /// Does some iterations; returns the measures before them. Waits for the device.

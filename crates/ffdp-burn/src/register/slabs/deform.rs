@@ -5,14 +5,15 @@ use std::time::Instant;
 use burn::tensor::{DType, Device, Tensor};
 
 use super::Warp;
+use super::crew::{Crew, Told};
 use super::room::{Places, Room};
 use super::run_sides;
 use crate::error::Result;
 use crate::image::{Affine, Geometry, Physical, index_affine};
 use crate::ops::Outside;
-use crate::parallel::{ExactMemory, Mesh, Sharded, ShardedAlignment};
+use crate::parallel::{ExactMemory, Holders, Mesh, Sharded, ShardedAlignment};
 use crate::register::deformable::{Deformation, Kind, deform_options};
-use crate::register::level::{Stop, level_start, run_level};
+use crate::register::level::{LevelReport, Stop, level_start, run_level};
 use crate::register::pyramid::{finest_spacing_mm, level_geometry};
 use crate::register::run::{Run, StageReport};
 use crate::register::settings::LevelSettings;
@@ -29,59 +30,153 @@ pub(super) struct Start {
 /// initial one.
 pub(super) fn deform(
     run: &mut Run,
-    room: &Room,
+    (room, crew): (&Room, &Crew),
     kind: &Kind,
     start: Start,
 ) -> Result<(Warp, StageReport, [f64; 2])> {
     let clock = Instant::now();
     let descent = kind.descent();
     let Start { affine, mut warp, initial } = start;
+    let affine = [&affine, &initial];
     let mut levels = Vec::new();
     let mut ended = None;
-    for (index, level) in descent.levels.iter().enumerate() {
-        let (grids, places) = Level::plan(run, room, level, kind, &affine)?;
-        if places.is_exact {
-            warp = warp.map(Warp::in_host_memory);
-        }
-        // Pools keep pages of the sizes that the level before asked for.
-        room.devices().iter().for_each(Device::memory_cleanup);
-        let mut on_level = Level::read(run, room.home(), grids, places)?;
-        let is_last = index + 1 == descent.levels.len();
-        // Before there is a displacement of this size.
-        let known = is_last.then(|| on_level.losses(kind, [&affine, &initial])).transpose()?;
-        let level = level_start(kind.name(), index, descent.levels, on_level.grids[0].size);
-        let field = match warp.take() {
-            Some(warp) => warp.resampled(&on_level.grids[0], &on_level.places)?.field,
-            None => on_level.still(),
+    for index in 0..descent.levels.len() {
+        let grids = level_grids(run, &descent.levels[index])?;
+        let task = Task { kind, index, grids: &grids, affine };
+        let reached = match (crew.is_several(), room) {
+            (true, Room::Ranks { mesh, .. }) => match crew.places(mesh, [&grids[0], &grids[1]])? {
+                Some(places) => task.run(run, crew, places, warp.take())?,
+                None => task.run_on_first(run, (room, crew), warp.take())?,
+            },
+            _ => task.run(run, crew, task.places(room)?, warp.take())?,
         };
-        let mut deformation = on_level.deformation(kind, &affine, field)?;
-        if is_last {
-            // The blocks of the fixed image take its place.
-            on_level.images = None;
-        }
-        let (interval, observer) = (run.settings.loss_interval, &mut *run.observer);
-        let report = run_level(&level, &mut deformation, descent.convergence, interval, observer)?;
-        let ends = is_last || report.stop == Stop::Cancelled;
-        levels.push(report);
-        let after = ends.then(|| deformation.loss()).transpose()?;
-        let (geometry, fixed) = (on_level.grids[0].clone(), run.grids[0].clone());
-        let work = on_level.places.work.clone();
-        warp = Some(Warp { field: deformation.into_shards(), geometry, fixed, work });
-        if let Some(after) = after {
-            let before = match known {
-                Some(known) => known,
-                None => on_level.losses(kind, [&affine, &initial])?,
-            };
-            ended = Some((after, before));
+        levels.push(reached.report);
+        warp = Some(reached.warp);
+        if let Some(losses) = reached.losses {
+            ended = Some(losses);
             break;
         }
     }
-    let (Some((loss_after, before)), Some(warp)) = (ended, warp) else {
+    let (Some([loss_after, before @ ..]), Some(warp)) = (ended, warp) else {
         unreachable!("settings with no level do not validate")
     };
     let seconds = clock.elapsed().as_secs_f64();
     let report = StageReport { transform: kind.name(), levels, loss_after, kept: true, seconds };
     Ok((warp, report, before))
+}
+
+/// Those of both images on a level.
+fn level_grids(run: &Run, level: &LevelSettings) -> Result<[Geometry; 2]> {
+    let spacing_mm = level.shrink * finest_spacing_mm(&run.grids[0]);
+    let least = run.settings.minimum_axis_voxels;
+    let on_level = |i: usize| level_geometry(&run.grids[i], spacing_mm, least);
+    Ok([on_level(0)?, on_level(1)?])
+}
+
+/// One level of a stage.
+struct Task<'a> {
+    kind: &'a Kind<'a>,
+    index: usize,
+    grids: &'a [Geometry; 2],
+    /// Before the stage, and at the start of the run.
+    affine: [&'a Affine<Physical, Physical>; 2],
+}
+
+/// What a level has come to.
+struct Reached {
+    warp: Warp,
+    report: LevelReport,
+    /// Where the stage ends: the loss in the end, with the affine map alone, and with the initial one.
+    losses: Option<[f64; 3]>,
+}
+
+impl Task<'_> {
+    /// Where its images go in one process.
+    fn places(&self, room: &Room) -> Result<Places> {
+        let [fixed, moving] = self.grids;
+        let map = index_affine(fixed, moving, self.affine[0]);
+        room.places([fixed, moving], &deform_options(self.kind, fixed, &map))
+    }
+
+    /// The level, from `warp` on; shared by all ranks if the places are.
+    fn run(
+        &self,
+        run: &mut Run,
+        crew: &Crew,
+        places: Places,
+        warp: Option<Warp>,
+    ) -> Result<Reached> {
+        let descent = self.kind.descent();
+        let warp = if places.is_exact { warp.map(Warp::in_host_memory) } else { warp };
+        let home = run.room.home().clone();
+        // Pools keep pages of the sizes that the level before asked for.
+        run.room.devices().iter().for_each(Device::memory_cleanup);
+        let mut on_level = Level::read(run, &home, self.grids.clone(), places)?;
+        let is_last = self.index + 1 == descent.levels.len();
+        // Before there is a displacement of this size.
+        let known = is_last.then(|| on_level.losses(self.kind, self.affine)).transpose()?;
+        let size = self.grids[0].size;
+        let level = level_start(self.kind.name(), self.index, descent.levels, size);
+        let field = match warp {
+            Some(warp) => warp.resampled(&self.grids[0], &on_level.places)?.field,
+            None => on_level.still(),
+        };
+        let mut deformation = on_level.deformation(self.kind, self.affine[0], field)?;
+        if is_last {
+            // The blocks of the fixed image take its place.
+            on_level.images = None;
+        }
+        let mut observer = crew.together(&mut *run.observer);
+        let interval = run.settings.loss_interval;
+        let convergence = descent.convergence;
+        let report = run_level(&level, &mut deformation, convergence, interval, &mut observer)?;
+        let ends = is_last || report.stop == Stop::Cancelled;
+        let after = ends.then(|| deformation.loss()).transpose()?;
+        let (geometry, fixed) = (self.grids[0].clone(), run.grids[0].clone());
+        let Places { work, team, .. } = on_level.places.clone();
+        let (field, crew) = (deformation.into_shards(), crew.clone());
+        let warp = Warp { field, geometry, fixed, work, holders: team.fixed, crew };
+        let losses = match (after, known) {
+            (None, _) => None,
+            (Some(after), Some([alone, initial])) => Some([after, alone, initial]),
+            (Some(after), None) => {
+                let [alone, initial] = on_level.losses(self.kind, self.affine)?;
+                Some([after, alone, initial])
+            }
+        };
+        Ok(Reached { warp, report, losses })
+    }
+
+    /// The level on rank 0, and what comes of it on all.
+    fn run_on_first(
+        &self,
+        run: &mut Run,
+        (room, crew): (&Room, &Crew),
+        warp: Option<Warp>,
+    ) -> Result<Reached> {
+        let warp = warp.map(Warp::on_first).transpose()?.flatten();
+        let mut field = None;
+        let told = crew.first_does(|| {
+            let reached = self.run(run, &Crew::alone(), self.places(room)?, warp)?;
+            field = Some(reached.warp.field.gather(room.home()));
+            let losses = reached.losses.map(Vec::from).unwrap_or_default();
+            Ok(Told::new(&losses, vec![reached.report], true))
+        })?;
+        let home = room.home();
+        let field = crew.field_of_first(field, self.grids[0].dims(), home)?;
+        let warp = Warp {
+            field: Sharded::whole(field),
+            geometry: self.grids[0].clone(),
+            fixed: run.grids[0].clone(),
+            work: Mesh::one(home),
+            holders: Holders::ALONE,
+            crew: crew.clone(),
+        };
+        let losses = <[f64; 3]>::try_from(told.numbers()).ok();
+        let mut levels = told.levels.into_iter();
+        let report = levels.next().expect("the report of one level was told");
+        Ok(Reached { warp, report, losses })
+    }
 }
 
 /// They are let go of once a stage is on its last level.
@@ -98,23 +193,6 @@ struct Level {
 }
 
 impl Level {
-    /// The grids of a level, and where its shards are.
-    fn plan(
-        run: &Run,
-        room: &Room,
-        level: &LevelSettings,
-        kind: &Kind,
-        affine: &Affine<Physical, Physical>,
-    ) -> Result<([Geometry; 2], Places)> {
-        let spacing_mm = level.shrink * finest_spacing_mm(&run.grids[0]);
-        let least = run.settings.minimum_axis_voxels;
-        let on_level = |i: usize| level_geometry(&run.grids[i], spacing_mm, least);
-        let grids = [on_level(0)?, on_level(1)?];
-        let options = deform_options(kind, &grids[0], &index_affine(&grids[0], &grids[1], affine));
-        let places = room.places([&grids[0], &grids[1]], &options)?;
-        Ok((grids, places))
-    }
-
     fn read(run: &mut Run, home: &Device, grids: [Geometry; 2], places: Places) -> Result<Self> {
         let exact = places.is_exact.then(|| ExactMemory::on(home));
         let [fixed, moving] = run_sides(run);
@@ -141,23 +219,22 @@ impl Level {
         field: Sharded,
     ) -> Result<Deformation> {
         let images = self.images.as_ref().expect(IMAGES);
-        Deformation::on_shards(images.each_ref(), &self.grids, kind, affine, field, self.work())
-    }
-
-    fn work(&self) -> &Mesh {
-        &self.places.work
+        let Places { work, team, .. } = &self.places;
+        Deformation::on_shards(images.each_ref(), &self.grids, kind, affine, field, (work, team))
     }
 
     /// Of affine maps alone.
     fn losses(&self, kind: &Kind, affine: [&Affine<Physical, Physical>; 2]) -> Result<[f64; 2]> {
         let images = self.images.as_ref().expect(IMAGES);
-        let is_cut = images.iter().any(|image| image.layout().count() > 1);
+        let Places { work, team, .. } = &self.places;
+        let is_alone = !team.fixed.are_several();
+        let is_cut = is_alone && images.iter().any(|image| image.layout().count() > 1);
         let similarity = kind.descent().similarity;
         // Of shards no displacement is made for it.
         let loss = |affine: &Affine<Physical, Physical>| match is_cut {
             true => {
                 let rule = (similarity.alignment_loss(), Outside::Background);
-                let alignment = ShardedAlignment::new(images.clone(), rule, self.work());
+                let alignment = ShardedAlignment::new(images.clone(), rule, work);
                 let map = index_affine(&self.grids[0], &self.grids[1], affine);
                 Ok(alignment.gradient(map.rows())?.0)
             }

@@ -9,10 +9,13 @@
 //!
 //! Read `source.rs` (how a level is made), then `deform.rs`.
 
+mod crew;
 mod deform;
 mod result;
 mod room;
 mod source;
+
+use std::time::Instant;
 
 pub use result::{Folding, SlabRegistration, Warp};
 pub(super) use room::Places;
@@ -26,13 +29,14 @@ use super::deformable::Kind;
 use super::level::{Stop, check_finite_loss};
 use super::observer::Observer;
 use super::prepare::{check_overlap, check_sizes};
-use super::run::{Found, Outcome, Run, Sides, keep_if_better};
+use super::run::{Found, Outcome, Run, Sides, StageReport, keep_if_better};
 use super::settings::{Settings, Stage};
 use super::shards::unlike_shards;
 use super::{linear, run};
 use crate::error::{Error, Result};
-use crate::image::{Affine, Physical, Planes};
+use crate::image::{Affine, Geometry, Physical, Planes};
 use crate::parallel::{DisplacementBounds, Mesh, Sharded};
+use crew::{Crew, Told};
 use deform::{Start, deform};
 
 /// Two images that are read as they are needed, and where the search starts.
@@ -47,6 +51,10 @@ pub struct SlabProblem<'a> {
 
 /// [`register`](crate::register::register()) of images that are read slab by slab, in the memory of `room`. The result is that of
 /// the whole images but for rounding.
+///
+/// Of [`Room::Ranks`] every process calls this with the same arguments, and later what writes the results, at the same
+/// time; greedy levels with planes enough are shared, rank 0 does the rest and writes. An error is that of all, unless
+/// it happens in a shared level: then those that wait for the rank find it lost.
 ///
 /// Each image is read twice for its percentiles and once for every level; small levels are kept. A compressed
 /// file is decompressed as often. What can be [continued](super::resume()) are the linear stages, on whole images.
@@ -63,57 +71,55 @@ pub fn register_slabs(
 ) -> Result<SlabRegistration> {
     let SlabProblem { fixed, moving, initial } = problem;
     let room = room.inner();
-    settings.validate()?;
+    let crew = Crew::of(&room)?;
     let grids = [fixed.geometry().clone(), moving.geometry().clone()];
-    check_sizes(&grids)?;
-    check_slabs(&grids[0].size, settings)?;
-    run::check_moment_storage(settings, room.home())?;
-    if !matches!(settings.stages.first(), Some(Stage::Moments(_))) {
-        check_overlap(&grids[0], &grids[1], &initial)?;
-    }
+    let checked = check(&grids, settings, &room, &initial);
+    crew.agree(checked)?;
+    let alike = crew.check_alike(&grids, settings);
+    crew.agree(alike)?;
     let percentiles = settings.intensity_percentiles;
     if matches!(room, Room::Device { .. }) {
         prove(room.home())?;
     }
+    let told = crew.first_does(|| {
+        let of_fixed = Scaled::range("the fixed image", fixed, percentiles)?;
+        let of_moving = Scaled::range("the moving image", moving, percentiles)?;
+        Ok(Told::new(
+            &[of_fixed, of_moving].concat().into_iter().map(f64::from).collect::<Vec<_>>(),
+            Vec::new(),
+            true,
+        ))
+    })?;
+    let told: Vec<f32> = told.numbers().iter().map(|number| *number as f32).collect();
     let sides = Sides::Read([
-        Scaled::new("the fixed image", fixed, percentiles)?,
-        Scaled::new("the moving image", moving, percentiles)?,
+        Scaled::with_range(fixed, [told[0], told[1]]),
+        Scaled::with_range(moving, [told[2], told[3]]),
     ]);
     let (mesh, checkpoint) = (Mesh::one(room.home()), Checkpoint::start(initial));
     let levels = Vec::new();
     let mut run =
         Run { grids, sides, levels, settings, mesh, room: room.clone(), observer, checkpoint };
-    let mut found = Found { affine: initial, warp: None, inverse: None };
+    let mut affine = initial;
     let (mut warp, mut stages, mut loss_before) = (None, Vec::new(), f64::NAN);
     for stage in &settings.stages {
         let kind = match stage {
             Stage::Greedy(settings) => Kind::Greedy(settings),
             Stage::Syn(_) | Stage::Svf(_) => unreachable!("check_slabs has refused it"),
             Stage::Moments(_) | Stage::Rigid(_) | Stage::Affine(_) => {
-                let (before, on) = (found.clone(), &mut run);
-                let (next, mut report, comparison) = match stage {
-                    Stage::Moments(settings) => linear::moments(on, settings, found)?,
-                    Stage::Rigid(settings) => linear::rigid(on, settings, found)?,
-                    Stage::Affine(settings) => linear::affine(on, settings, found)?,
-                    _ => unreachable!("the others were matched before"),
-                };
-                found = keep_if_better(stage, before, next, &mut report, &*comparison)?;
-                if matches!(stage, Stage::Moments(_)) {
-                    check_overlap(&run.grids[0], &run.grids[1], &found.affine)?;
-                }
-                loss_before = comparison.affine_loss(&initial)?;
+                let (next, report, before) = place(&mut run, &crew, stage, [&affine, &initial])?;
+                (affine, loss_before) = (next, before);
                 stages.push(report);
                 if is_cancelled(&stages) {
                     break;
                 }
-                let reached = Checkpoint::start(found.affine);
+                let reached = Checkpoint::start(affine);
                 run.observer.reached(&Checkpoint { stages: stages.clone(), ..reached });
                 continue;
             }
         };
         let refines = warp.is_some();
-        let start = Start { affine: found.affine, warp: warp.take(), initial };
-        let (next, mut report, before) = deform(&mut run, &room, &kind, start)?;
+        let start = Start { affine, warp: warp.take(), initial };
+        let (next, mut report, before) = deform(&mut run, (&room, &crew), &kind, start)?;
         check_finite_loss(report.loss_after)?;
         loss_before = before[1];
         // A deformation that refines another one starts from it and is not judged.
@@ -131,8 +137,17 @@ pub fn register_slabs(
     check_finite_loss(loss_after)?;
     let outcome = Outcome::of(&stages, [loss_before, loss_after]);
     let ([fixed, _], home) = (run.grids, room.home().clone());
-    let affine = found.affine;
-    Ok(SlabRegistration { affine, warp, stages, loss_before, loss_after, outcome, fixed, home })
+    Ok(SlabRegistration {
+        affine,
+        warp,
+        stages,
+        loss_before,
+        loss_after,
+        outcome,
+        fixed,
+        home,
+        crew,
+    })
 }
 
 /// A first reduction on a device. Before it CubeCL measures how fast the memory is (autotuning), with 2 GiB of
@@ -144,7 +159,62 @@ fn prove(device: &Device) -> Result<()> {
     Ok(())
 }
 
-fn is_cancelled(stages: &[run::StageReport]) -> bool {
+/// What must hold before anything is read.
+fn check(
+    grids: &[Geometry; 2],
+    settings: &Settings,
+    room: &Room,
+    initial: &Affine<Physical, Physical>,
+) -> Result<()> {
+    settings.validate()?;
+    check_sizes(grids)?;
+    check_slabs(&grids[0].size, settings)?;
+    room.devices().iter().try_for_each(|device| run::check_moment_storage(settings, device))?;
+    match settings.stages.first() {
+        Some(Stage::Moments(_)) => Ok(()),
+        _ => check_overlap(&grids[0], &grids[1], initial),
+    }
+}
+
+/// A linear stage from the first of two affine maps on, on rank 0: the map it finds, and the loss of its finest
+/// level with the second one.
+fn place(
+    run: &mut Run,
+    crew: &Crew,
+    stage: &Stage,
+    [affine, initial]: [&Affine<Physical, Physical>; 2],
+) -> Result<(Affine<Physical, Physical>, StageReport, f64)> {
+    let start = Instant::now();
+    let told = crew.first_does(|| {
+        let before = Found { affine: *affine, warp: None, inverse: None };
+        let found = before.clone();
+        let (next, mut report, comparison) = match stage {
+            Stage::Moments(settings) => linear::moments(run, settings, found)?,
+            Stage::Rigid(settings) => linear::rigid(run, settings, found)?,
+            Stage::Affine(settings) => linear::affine(run, settings, found)?,
+            Stage::Greedy(_) | Stage::Syn(_) | Stage::Svf(_) => {
+                unreachable!("deformable stages are not placed")
+            }
+        };
+        let found = keep_if_better(stage, before, next, &mut report, &*comparison)?;
+        if matches!(stage, Stage::Moments(_)) {
+            check_overlap(&run.grids[0], &run.grids[1], &found.affine)?;
+        }
+        let losses = [report.loss_after, comparison.affine_loss(initial)?];
+        let numbers = [found.affine.rows().concat(), losses.to_vec()].concat();
+        Ok(Told::new(&numbers, report.levels, report.kept))
+    })?;
+    let numbers = told.numbers();
+    let row = |first: usize| [0, 1, 2, 3].map(|column| numbers[first + column]);
+    let affine = Affine::from_rows([row(0), row(4), row(8)]);
+    let (loss_after, loss_before) = (numbers[12], numbers[13]);
+    let Told { levels, kept, .. } = told;
+    let seconds = start.elapsed().as_secs_f64();
+    let report = StageReport { transform: stage.name(), levels, loss_after, kept, seconds };
+    Ok((affine, report, loss_before))
+}
+
+fn is_cancelled(stages: &[StageReport]) -> bool {
     let mut last = stages.iter().flat_map(|stage| &stage.levels);
     last.any(|level| level.stop == Stop::Cancelled)
 }

@@ -5,17 +5,18 @@ use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
 
+use super::crew::Crew;
 use super::room::Places;
 use super::source::{tensor, window_of};
 use crate::error::{Error, Result};
 use crate::image::{
-    Affine, Geometry, Physical, Planes, check_planes, index_affine, index_linear, runs,
+    Affine, Geometry, Physical, Planes, Voxel, check_planes, index_affine, index_linear, runs,
 };
 use crate::io::nifti::{DisplacementWriter, VolumeWriter};
 use crate::ops::{GridSampleOptions, Padding, grid_sample, jacobian};
 use crate::parallel::{
-    Axis, DisplacementBounds, IndexMap, Mesh, ReadSampler, RingInputs, RingSampler, Sharded,
-    narrow, put_away,
+    Axis, DisplacementBounds, Holders, IndexMap, Mesh, ReadSampler, RingInputs, RingSampler,
+    Sharded, narrow, put_away, reachable,
 };
 use crate::register::run::{Outcome, StageReport};
 use crate::transform::{affine_tensor, map_vectors};
@@ -26,9 +27,13 @@ const PIECE: usize = 1 << 21;
 const READ: usize = 1 << 24;
 
 /// A displacement in shards, on the grid of the level that found it.
+///
+/// Where several processes have registered, each has its part, all of them do what is done with it at the same time,
+/// and rank 0 writes.
 #[derive(Clone, Debug)]
 pub struct Warp {
-    /// `[1, 3, D, H, W]`, components (x, y, z) in voxels of `geometry`; each shard where it rests.
+    /// `[1, 3, D, H, W]`, components (x, y, z) in voxels of `geometry`; each shard where it rests. Of several
+    /// processes, the part of this one.
     pub field: Sharded,
     /// The grid of the level.
     pub geometry: Geometry,
@@ -36,6 +41,9 @@ pub struct Warp {
     pub fixed: Geometry,
     /// Where its shards are computed.
     pub(super) work: Mesh,
+    /// Who else has a part of it.
+    pub(super) holders: Holders,
+    pub(super) crew: Crew,
 }
 
 /// What [`register_slabs`](super::register_slabs) found: the map `phi(x) = A (x + w(x))` from fixed to
@@ -57,6 +65,7 @@ pub struct SlabRegistration {
     /// Of the fixed image.
     pub(super) fixed: Geometry,
     pub(super) home: Device,
+    pub(super) crew: Crew,
 }
 
 /// How far a displacement is from one that can be undone.
@@ -79,15 +88,19 @@ impl Warp {
 
     /// The same map on another grid, a shard at a time.
     pub(super) fn resampled(self, to: &Geometry, places: &Places) -> Result<Self> {
-        let Self { field, geometry, fixed, .. } = self;
+        let Self { field, geometry, fixed, holders, crew, .. } = self;
         let matrix = index_linear(&geometry, to);
         let map = index_affine(to, &geometry, &Affine::identity());
         let reach = IndexMap { affine: vec![*map.rows()], ..IndexMap::identity() };
         let options =
             GridSampleOptions { padding: Padding::Border, ..GridSampleOptions::default() };
-        let still = [DisplacementBounds::NONE];
+        let still = DisplacementBounds::NONE;
         let (layout, work) = (&places.fixed, &places.work);
-        let sampler = RingSampler::new((layout, work), field.layout(), &reach, &still, &options);
+        let planes = places.team.fixed.around(0, layout.extent());
+        let reached = |planes| reachable(layout, planes, field.layout(), &reach, &still);
+        let field = holders.fetch(&field, &planes.iter().map(reached).collect::<Vec<_>>())?;
+        let field = field.expect("planes of a level lie on planes of the one before");
+        let sampler = RingSampler::new((layout, work), field.layout(), &reach, &[still], &options);
         let affine = affine_tensor(&map, work.device(0), field.shards()[0].dtype());
         let inputs = RingInputs { moving: &field, affine: Some(&affine), displacement: None };
         let shard = |k: usize| {
@@ -96,27 +109,60 @@ impl Warp {
         };
         let shards = (0..layout.count()).map(shard).collect();
         let field = Sharded::new(shards, layout.clone());
-        Ok(Self { field, geometry: to.clone(), fixed, work: work.clone() })
+        let (work, holders) = (work.clone(), places.team.fixed.clone());
+        Ok(Self { field, geometry: to.clone(), fixed, work, holders, crew })
     }
 
-    /// Runs of planes of the fixed grid, and where each is computed: where the shard is that it lies on.
-    fn pieces(&self) -> impl Iterator<Item = (Range<usize>, &Device)> {
-        let (layout, planes) = (self.field.layout(), self.fixed.size[2]);
-        runs(&self.fixed, PIECE).map(move |run| {
-            let plane = run.start * layout.extent() / planes;
-            let (k, _) = layout.overlaps(&(plane..plane + 1))[0];
-            (run, self.work.device(k))
-        })
+    /// All of it on rank 0; nothing on the others.
+    pub(super) fn on_first(self) -> Result<Option<Self>> {
+        let planes = 0..self.field.layout().extent();
+        let field = self.crew.to_first(&self.field, &self.holders, planes)?;
+        let home = self.work.device(0).clone();
+        let whole = |field: Sharded| Sharded::whole(field.gather(&home));
+        let (work, holders) = (Mesh::one(&home), Holders::ALONE);
+        Ok(field.map(|field| Self { field: whole(field), work, holders, ..self }))
     }
 
-    /// `w` on planes of the fixed grid, `[1, 3, n, H, W]` in its voxels, on a device.
-    fn part(&self, planes: &Range<usize>, device: &Device) -> Tensor<5> {
+    /// Does something with runs of planes of the fixed grid, one after the other, on rank 0: `each(planes, w on them
+    /// and on up to `more` on either side, the first of these planes)`, in voxels of that grid and on a device.
+    fn each_piece(
+        &self,
+        more: usize,
+        mut each: impl FnMut(&Range<usize>, Tensor<5>, usize) -> Result<()>,
+    ) -> Result<()> {
+        let (layout, extent) = (self.field.layout(), self.fixed.size[2]);
+        for planes in runs(&self.fixed, PIECE) {
+            let around = planes.start.saturating_sub(more)..(planes.end + more).min(extent);
+            let (window, _) = self.window(&around);
+            let Some(field) = self.crew.to_first(&self.field, &self.holders, window)? else {
+                continue;
+            };
+            // Where the shard is that they lie on, if it is here.
+            let plane = planes.start * layout.extent() / extent;
+            let k = layout.overlaps(&(plane..plane + 1)).first().map_or(0, |(k, _)| *k);
+            each(&planes, self.part(&field, &around, self.work.device(k)), around.start)?;
+        }
+        Ok(())
+    }
+
+    /// The planes of the field under those of the fixed grid, and the map from voxels of these to voxels of those,
+    /// both counted from their first plane.
+    fn window(&self, planes: &Range<usize>) -> (Range<usize>, Affine<Voxel, Voxel>) {
         if self.geometry == self.fixed {
-            return self.field.window(planes.clone(), device);
+            return (planes.clone(), Affine::identity());
         }
         let map = index_affine(&self.fixed, &self.geometry, &Affine::identity());
-        let (window, local) = window_of(&map, planes, self.geometry.size[2]);
-        let field = self.field.window(window, device);
+        window_of(&map, planes, self.geometry.size[2])
+    }
+
+    /// `w` on planes of the fixed grid, `[1, 3, n, H, W]` in its voxels, on a device; `field` has what lies under
+    /// them.
+    fn part(&self, field: &Sharded, planes: &Range<usize>, device: &Device) -> Tensor<5> {
+        let (window, local) = self.window(planes);
+        let field = field.window(window, device);
+        if self.geometry == self.fixed {
+            return field;
+        }
         let [_, h, w] = self.fixed.dims();
         let options = GridSampleOptions {
             padding: Padding::Border,
@@ -128,13 +174,17 @@ impl Warp {
         map_vectors(field, &index_linear(&self.geometry, &self.fixed))
     }
 
-    /// The vectors on planes of the fixed grid, in its voxels, in the order `[3, n, H, W]`.
+    /// The vectors on planes of the fixed grid, in its voxels, in the order `[3, n, H, W]`; on all ranks.
     ///
     /// # Errors
-    /// [`Error::Device`] when they cannot be read back, [`Error::Invalid`] for planes that there are not.
+    /// [`Error::Device`] when they cannot be read back, [`Error::Invalid`] for planes that there are not,
+    /// [`Error::LostRank`].
     pub fn planes(&self, planes: Range<usize>) -> Result<Vec<f32>> {
         check_planes(&planes, self.fixed.size[2])?;
-        read(self.part(&planes, self.work.device(0)).flatten::<1>(0, 4))
+        let (window, _) = self.window(&planes);
+        let field = self.holders.fetch(&self.field, &vec![window; self.holders.count()])?;
+        let field = field.expect("all ranks want these planes");
+        read(self.part(&field, &planes, self.work.device(0)).flatten::<1>(0, 4))
     }
 
     /// How the map folds, by central differences, and how far it reaches.
@@ -142,13 +192,10 @@ impl Warp {
     /// # Errors
     /// [`Error::Device`] when numbers cannot be read back.
     pub fn folding(&self) -> Result<Folding> {
-        let planes_of_all = self.fixed.size[2];
         let linear = self.fixed.voxel_to_mm().linear();
         let mut folding = Folding { folds: 0, smallest: f64::INFINITY, longest_mm: 0.0 };
-        for (planes, device) in self.pieces() {
-            let around = planes.start.saturating_sub(1)..(planes.end + 1).min(planes_of_all);
-            let block = self.part(&around, device);
-            let first = planes.start - around.start;
+        self.each_piece(1, |planes, block, first| {
+            let first = planes.start - first;
             let own = |x: Tensor<5>| narrow(x, Axis::Z.dim(), first..first + planes.len());
             let determinants = own(jacobian(block.clone()));
             let mm = map_vectors(own(block), &linear);
@@ -160,8 +207,12 @@ impl Warp {
             folding.folds += numbers[0] as u64;
             folding.smallest = folding.smallest.min(f64::from(numbers[1]));
             folding.longest_mm = folding.longest_mm.max(f64::from(numbers[2]).sqrt());
-        }
-        Ok(folding)
+            Ok(())
+        })?;
+        let Folding { folds, smallest, longest_mm } = folding;
+        let [folds, smallest, longest_mm] =
+            self.crew.numbers_of_first([folds as f64, smallest, longest_mm])?;
+        Ok(Folding { folds: folds as u64, smallest, longest_mm })
     }
 
     /// Writes the displacement for ITK and ANTs, as
@@ -170,11 +221,12 @@ impl Warp {
     /// # Errors
     /// Those of writing, and [`Error::Device`] when the field cannot be read back.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
-        let mut file = DisplacementWriter::create(path, &self.fixed)?;
+        let first = self.crew.is_first();
+        let mut file = first.then(|| DisplacementWriter::create(path, &self.fixed)).transpose()?;
         for i in 0..3 {
-            let row = file.row(i);
-            for (planes, device) in self.pieces() {
-                let part = self.part(&planes, device);
+            self.each_piece(0, |_, part, _| {
+                let file = file.as_mut().expect("pieces come to rank 0, which has the file");
+                let row = file.row(i);
                 let component = |c: usize| -> Result<Option<Vec<f32>>> {
                     // One is needed to know how many there are.
                     let is_needed = row[c] != 0.0 || c == i;
@@ -182,10 +234,10 @@ impl Warp {
                     values.map(|values| read(values.flatten::<1>(0, 4))).transpose()
                 };
                 let components = [component(0)?, component(1)?, component(2)?];
-                file.write(i, components.each_ref().map(Option::as_deref))?;
-            }
+                file.write(i, components.each_ref().map(Option::as_deref))
+            })?;
         }
-        file.finish()
+        file.map_or(Ok(()), DisplacementWriter::finish)
     }
 }
 
@@ -196,16 +248,17 @@ impl SlabRegistration {
     /// # Errors
     /// Those of reading and writing, and [`Error::Device`] when values cannot be read back.
     pub fn write_warped(&self, path: impl AsRef<Path>, moving: &mut dyn Planes) -> Result<()> {
-        let mut file = VolumeWriter::create(path, &self.fixed)?;
+        let first = self.crew.is_first();
+        let mut file = first.then(|| VolumeWriter::create(path, &self.fixed)).transpose()?;
         let grid = moving.geometry().clone();
         let map = index_affine(&self.fixed, &grid, &self.affine);
         let sampler = ReadSampler::new([self.fixed.dims(), grid.dims()], map, READ)?;
         let [_, h, w] = grid.dims();
-        let none = DisplacementBounds::NONE;
         let mut write = |planes: &Range<usize>,
                          field: Option<&Tensor<5>>,
                          bounds: &DisplacementBounds,
                          device: &Device| {
+            let file = file.as_mut().expect("pieces come to rank 0, which has the file");
             let read_planes = |z: Range<usize>| {
                 let values = moving.read(z.clone())?.to_vec();
                 Ok(tensor(values, [1, 1, z.len(), h, w], device))
@@ -214,20 +267,19 @@ impl SlabRegistration {
             file.write(&read(warped.flatten::<1>(0, 4))?)
         };
         match &self.warp {
-            None => {
+            None if first => {
+                let none = DisplacementBounds::NONE;
                 for planes in runs(&self.fixed, PIECE) {
                     write(&planes, None, &none, &self.home)?;
                 }
             }
-            Some(warp) => {
-                for (planes, device) in warp.pieces() {
-                    let part = warp.part(&planes, device);
-                    let bounds = DisplacementBounds::read(&Sharded::whole(part.clone()))?[0];
-                    write(&planes, Some(&part), &bounds, device)?;
-                }
-            }
+            None => {}
+            Some(warp) => warp.each_piece(0, |planes, part, _| {
+                let bounds = DisplacementBounds::read(&Sharded::whole(part.clone()))?[0];
+                write(planes, Some(&part), &bounds, &part.device())
+            })?,
         }
-        file.finish()
+        file.map_or(Ok(()), VolumeWriter::finish)
     }
 }
 

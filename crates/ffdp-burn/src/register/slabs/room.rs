@@ -1,11 +1,15 @@
 //! Where the shards of a level are computed, and where they rest.
 
+use std::sync::Arc;
+
 use burn::tensor::Device;
 
 use crate::error::{Error, Result};
 use crate::image::Geometry;
 use crate::ops::DeformOptions;
-use crate::parallel::{Axis, DeviceMemory, GreedyProblem, Layout, Mesh, plan, plan_offloaded};
+use crate::parallel::{
+    Axis, DeviceMemory, GreedyProblem, Layout, Mesh, Ranks, Team, plan, plan_offloaded,
+};
 use crate::register::deformable::SHARED_VOXELS;
 use crate::register::shards::LARGEST_PART;
 
@@ -21,6 +25,14 @@ pub enum Room {
         device: Device,
         /// Its memory, in bytes.
         bytes: u64,
+    },
+    /// The devices of this process, one among several that do the same at the same time; each may have others, and as
+    /// many shards as it likes.
+    Ranks {
+        /// One shard of a shared level for each place.
+        mesh: Mesh,
+        /// The processes.
+        ranks: Arc<dyn Ranks>,
     },
 }
 
@@ -49,13 +61,15 @@ pub(in crate::register) struct Places {
     pub moving_rest: Mesh,
     /// Whether memory is so short that buffers are allocated one by one.
     pub is_exact: bool,
+    /// Who else has a part of them.
+    pub team: Team,
 }
 
 impl Room {
     /// Where everything is that is not cut.
     pub(super) fn home(&self) -> &Device {
         match self {
-            Self::Mesh(mesh) => mesh.device(0),
+            Self::Mesh(mesh) | Self::Ranks { mesh, .. } => mesh.device(0),
             Self::Device { device, .. } => device,
         }
     }
@@ -63,7 +77,7 @@ impl Room {
     /// All of its devices.
     pub(super) fn devices(&self) -> &[Device] {
         match self {
-            Self::Mesh(mesh) => mesh.devices(),
+            Self::Mesh(mesh) | Self::Ranks { mesh, .. } => mesh.devices(),
             Self::Device { device, .. } => std::slice::from_ref(device),
         }
     }
@@ -75,6 +89,7 @@ impl Room {
             Self::Device { device, bytes } => {
                 Self::Device { device: device.clone().inner(), bytes: *bytes }
             }
+            Self::Ranks { mesh, ranks } => Self::Ranks { mesh: mesh.inner(), ranks: ranks.clone() },
         }
     }
 
@@ -89,7 +104,7 @@ impl Room {
     ) -> Result<Option<Places>> {
         let [fixed, moving] = grids.map(Geometry::dims);
         match self {
-            Self::Mesh(mesh) => {
+            Self::Mesh(mesh) | Self::Ranks { mesh, .. } => {
                 let shares = mesh.has_several_devices() && grids[0].len() >= SHARED_VOXELS;
                 if shares { on_mesh(mesh, [fixed, moving]).map(Some) } else { Ok(None) }
             }
@@ -108,13 +123,21 @@ impl Room {
                 };
                 let ((fixed, work, rest), (moving, moving_work, moving_rest)) =
                     (cut(fixed)?, cut(moving)?);
-                let is_exact = true;
-                Ok(Some(Places { fixed, moving, work, rest, moving_work, moving_rest, is_exact }))
+                Ok(Some(Places {
+                    fixed,
+                    moving,
+                    work,
+                    rest,
+                    moving_work,
+                    moving_rest,
+                    is_exact: true,
+                    team: Team::ALONE,
+                }))
             }
         }
     }
 
-    /// Where a level with these grids goes.
+    /// Where a level with these grids goes that is not shared with other processes.
     ///
     /// # Errors
     /// [`Error::TooLarge`](crate::Error::TooLarge) when the device cannot hold one shard at work.
@@ -130,14 +153,17 @@ impl Room {
                 moving_work: one.clone(),
                 moving_rest: one,
                 is_exact: false,
+                team: Team::ALONE,
             })
         };
         match self {
-            Self::Mesh(mesh) if mesh.count() == 1 => whole(self.home()),
-            Self::Mesh(mesh) if mesh.has_several_devices() && grids[0].len() < SHARED_VOXELS => {
+            Self::Mesh(mesh) | Self::Ranks { mesh, .. } if mesh.count() == 1 => whole(self.home()),
+            Self::Mesh(mesh) | Self::Ranks { mesh, .. }
+                if mesh.has_several_devices() && grids[0].len() < SHARED_VOXELS =>
+            {
                 whole(self.home())
             }
-            Self::Mesh(mesh) => on_mesh(mesh, [fixed, moving]),
+            Self::Mesh(mesh) | Self::Ranks { mesh, .. } => on_mesh(mesh, [fixed, moving]),
             Self::Device { device, bytes } => {
                 let problem = GreedyProblem { fixed, moving, axis: Axis::Z, options: *options };
                 let largest_buffer = bytes / LARGEST_PART;
@@ -177,6 +203,7 @@ impl Room {
                     moving_work: work(pieces),
                     moving_rest: rest(pieces),
                     is_exact,
+                    team: Team::ALONE,
                 })
             }
         }
@@ -191,6 +218,7 @@ fn on_mesh(mesh: &Mesh, [fixed, moving]: [[usize; 3]; 2]) -> Result<Places> {
     let (fixed, moving) = (mesh.layout(fixed, Axis::Z)?, moving_mesh.layout(moving, Axis::Z)?);
     let work = mesh.first(fixed.count());
     let moving_work = moving_mesh.first(moving.count());
-    let (rest, moving_rest, is_exact) = (work.clone(), moving_work.clone(), false);
-    Ok(Places { fixed, moving, work, rest, moving_work, moving_rest, is_exact })
+    let (rest, moving_rest) = (work.clone(), moving_work.clone());
+    let (is_exact, team) = (false, Team::ALONE);
+    Ok(Places { fixed, moving, work, rest, moving_work, moving_rest, is_exact, team })
 }

@@ -26,15 +26,29 @@ pub(in crate::register) struct Scaled<'a> {
 }
 
 impl<'a> Scaled<'a> {
-    /// Reads the image twice, for its percentiles; `name` is that of the image in messages.
+    /// With the range of its intensities; `name` is that of the image in messages.
+    ///
+    /// # Errors
+    /// As [`Scaled::range`].
+    #[cfg(test)]
+    pub fn new(name: &str, planes: &'a mut dyn Planes, percentiles: [f64; 2]) -> Result<Self> {
+        let range = Self::range(name, planes, percentiles)?;
+        Ok(Self { planes, range })
+    }
+
+    /// With a range that is known.
+    pub fn with_range(planes: &'a mut dyn Planes, range: [f32; 2]) -> Self {
+        Self { planes, range }
+    }
+
+    /// Reads the image twice, for its percentiles.
     ///
     /// # Errors
     /// [`Error::NonFinite`](crate::Error::NonFinite) for voxels that are no numbers,
     /// [`Error::Invalid`](crate::Error::Invalid) for a constant image, and those of reading.
-    pub fn new(name: &str, planes: &'a mut dyn Planes, percentiles: [f64; 2]) -> Result<Self> {
+    pub fn range(name: &str, planes: &mut dyn Planes, percentiles: [f64; 2]) -> Result<[f32; 2]> {
         let found = statistics(name, planes, percentiles)?;
-        let range = intensity_range(name, found.extremes, None, || Ok(found.percentiles))?;
-        Ok(Self { planes, range })
+        intensity_range(name, found.extremes, None, || Ok(found.percentiles))
     }
 
     pub fn geometry(&self) -> &Geometry {

@@ -17,13 +17,13 @@ use crate::testing::gpu_devices;
 use crate::transform::Displacement;
 
 /// The bound on a registration's field, in voxels.
-const FIELD_VOXELS: f32 = 1e-3;
+pub(super) const FIELD_VOXELS: f32 = 1e-3;
 /// Of losses: sums of 10^4 terms in another order.
-const LOSS: f64 = 1e-5;
+pub(super) const LOSS: f64 = 1e-5;
 /// The same where single vectors may end elsewhere.
 const GPU_LOSS: f64 = 1e-3;
 /// Of warped intensities, as a part of their range: positions 1e-3 voxel apart across the steepest edge.
-const WARPED: f32 = 2e-3;
+pub(super) const WARPED: f32 = 2e-3;
 
 fn rooms(device: &Device, voxels: u64) -> Vec<(&'static str, Room)> {
     let mesh = |shards| Mesh::new(std::slice::from_ref(device), shards).expect("a shard");
@@ -44,7 +44,7 @@ fn slabs(pair: &Pair, settings: &Settings, room: &Room) -> SlabRegistration {
     register_slabs(problem, settings, room, &mut Silent).expect("good input")
 }
 
-fn furthest(a: &[f32], b: &[f32]) -> f32 {
+pub(super) fn furthest(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     a.iter().zip(b).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()))
 }

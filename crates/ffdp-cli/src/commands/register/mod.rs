@@ -24,6 +24,7 @@ pub use self::rehearsal::shortened;
 use crate::checkpoint::{Identity, Keeper};
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};
+use crate::hosts::together;
 use crate::journal::{Journal, Opening};
 use crate::memory::{Plan, Sizes, peak_memory_bytes};
 use crate::printer::{Printer, print_to_stdout};
@@ -34,20 +35,40 @@ use crate::report::{html, summary};
 use crate::settings::to_toml;
 use crate::watch::Watch;
 
-/// Registers a pair and writes the results.
+/// Registers a pair and writes the results, with the processes that were started together with this one.
 pub fn run(request: &RegisterArguments) -> Outcome<()> {
+    if request.plan {
+        return predict(request);
+    }
+    together(|hosts| match hosts.ranks() {
+        None if request.slabs => slabs::run(request, hosts),
+        None => register_whole(request),
+        Some(ranks) if !request.slabs => {
+            let refused = Failure::user(
+                format!("{} processes register slab by slab, got no --slabs", ranks.count()),
+                "add --slabs, or start one process",
+            );
+            hosts.agree(Err(refused))
+        }
+        Some(_) => slabs::run(request, hosts),
+    })
+}
+
+/// Prints what a run would take.
+fn predict(request: &RegisterArguments) -> Outcome<()> {
+    let settings = request.settings.resolve()?;
+    let labels = request.moving_labels.is_some();
+    let sizes = Sizes::of_files(&request.fixed, &request.moving, labels)?;
+    let device = request.mesh.first();
+    Plan::new(&settings, &sizes, device).asking(device).print(request.json)
+}
+
+/// Registers images that are read whole.
+fn register_whole(request: &RegisterArguments) -> Outcome<()> {
     let start = Instant::now();
     let printer = Printer::new(request.quiet, request.verbose);
     let settings = request.settings.resolve()?;
     let labels = request.moving_labels.is_some();
-    if request.plan {
-        let sizes = Sizes::of_files(&request.fixed, &request.moving, labels)?;
-        let device = request.mesh.first();
-        return Plan::new(&settings, &sizes, device).asking(device).print(request.json);
-    }
-    if request.slabs {
-        return slabs::run(request, settings, printer);
-    }
     let interval = Duration::try_from_secs_f64(request.checkpoint_every).map_err(|_| {
         let value = request.checkpoint_every;
         Failure::user(format!("--checkpoint-every must be a time, got {value}"), "use 0 or more")

@@ -4,13 +4,13 @@
 use std::path::Path;
 use std::time::Instant;
 
-use ffdp_burn::image::{Geometry, Planes};
+use ffdp_burn::image::{Affine, Geometry, Physical, Planes};
 use ffdp_burn::io::check_not_an_input;
 use ffdp_burn::io::nifti::PlaneReader;
 use ffdp_burn::io::write_affine;
 use ffdp_burn::register::Outcome as Worth;
 use ffdp_burn::register::{
-    Folding, Settings, SlabProblem, SlabRegistration, StageReport, register_slabs,
+    Folding, Room, Settings, Silent, SlabProblem, SlabRegistration, StageReport, register_slabs,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -22,6 +22,7 @@ use super::inputs::{check_is_no_label_map, initial};
 use super::settings_file;
 use crate::args::NanPolicy;
 use crate::failure::{Failure, Outcome};
+use crate::hosts::Hosts;
 use crate::journal::{Journal, Opening};
 use crate::memory::{Plan, Sizes, peak_memory_bytes};
 use crate::printer::{Printer, print_to_stdout};
@@ -51,7 +52,11 @@ struct SlabMeasures {
     stages: Vec<StageReport>,
     settings: Settings,
     seconds: Seconds,
+    /// Of the process that writes.
     peak_memory_bytes: Option<u64>,
+    /// All of them, by rank, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    processes: Vec<Process>,
 }
 
 #[derive(Debug, Serialize)]
@@ -69,54 +74,27 @@ impl Grid {
     }
 }
 
-/// Registers a pair and writes the results.
-pub fn run(request: &RegisterArguments, settings: Settings, printer: Printer) -> Outcome<()> {
+/// Registers a pair and writes the results; of several processes each does its part, and the first writes.
+pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     let start = Instant::now();
-    if request.nan_policy != NanPolicy::Error {
-        return Err(Failure::user(
-            "--slabs reads images as they are: NaN and infinite voxels are an error",
-            "repair the image, or leave out --nan-policy",
-        ));
-    }
-    let files = Files::in_folder(&request.output);
-    let paths = [&*request.fixed, &*request.moving];
-    for file in files.all() {
-        check_not_an_input(file, &paths)?;
-    }
-    if !request.labels_as_images {
-        paths.into_iter().try_for_each(check_is_no_label_map)?;
-    }
-    let open = |path: &Path| PlaneReader::open(path, request.volume);
-    let (mut fixed, mut moving) = (open(paths[0])?, open(paths[1])?);
-    let named = |path: &Path, reader: &PlaneReader| -> Vec<String> {
-        let warnings = reader.header().warnings.iter();
-        warnings.map(|warning| format!("{}: {warning}", path.display())).collect()
-    };
-    let warnings = [named(paths[0], &fixed), named(paths[1], &moving)].concat();
-    warnings.iter().for_each(|warning| printer.warning(warning));
-    files.prepare()?;
+    let ready = hosts.agree(Ready::new(request, hosts))?;
+    let Ready { settings, printer, files, images: [mut fixed, mut moving], warnings, .. } = ready;
+    let (room, initial, mut journal) = (ready.room, ready.initial, ready.journal);
     let grids = [fixed.geometry().clone(), moving.geometry().clone()];
-    let sizes = Sizes { fixed: grids[0].clone(), moving: grids[1].clone(), labels: false };
-    Plan::new(&settings, &sizes, request.mesh.first()).check_disk(&files.folder)?;
-    let room = request.mesh.room(&settings, [&grids[0], &grids[1]])?;
-    printer.detail(&format!("slab by slab on {}, settings {settings:?}", request.mesh));
-    write_text(&files.settings, &settings_file(&to_toml(&settings)?))?;
-    let mut journal = Journal::open(&files.log, Opening::Anew, printer)?;
-    journal.event(
-        "start",
-        json!({"ffdp_version": env!("CARGO_PKG_VERSION"), "device": request.mesh.to_string(),
-               "command": std::env::args().collect::<Vec<_>>(), "slabs": true}),
-    );
     let read = start.elapsed().as_secs_f64();
     let clock = Instant::now();
-    let progress = ProgressPrinter::new(printer);
-    let mut watch = Watch { progress, journal: &mut journal, keeper: None, stage: 0 };
-    let initial = initial(request)?;
     let problem = SlabProblem { fixed: &mut fixed, moving: &mut moving, initial };
-    let found = register_slabs(problem, &settings, &room, &mut watch);
-    let found = found.inspect_err(|failure| {
-        watch.journal.event("failed", json!({"reason": failure.to_string()}));
-    })?;
+    let found = match &mut journal {
+        None => register_slabs(problem, &settings, &room, &mut Silent)?,
+        Some(journal) => {
+            let progress = ProgressPrinter::new(printer);
+            let mut watch = Watch { progress, journal, keeper: None, stage: 0 };
+            let found = register_slabs(problem, &settings, &room, &mut watch);
+            found.inspect_err(|failure| {
+                watch.journal.event("failed", json!({"reason": failure.to_string()}));
+            })?
+        }
+    };
     let register = clock.elapsed().as_secs_f64();
     if let Some(advice) = found.outcome.advice() {
         printer.warning(advice);
@@ -124,10 +102,12 @@ pub fn run(request: &RegisterArguments, settings: Settings, printer: Printer) ->
     let clock = Instant::now();
     let folding = found.warp.as_ref().map(|warp| warp.folding()).transpose()?;
     found.write_warped(&files.warped, &mut moving)?;
-    write_affine(&files.affine, &found.affine)?;
     if let Some(warp) = &found.warp {
         warp.write(&files.warp)?;
     }
+    let processes = Process::all(hosts)?;
+    let Some(mut journal) = journal else { return Ok(()) };
+    write_affine(&files.affine, &found.affine)?;
     let levels = found.stages.iter().flat_map(|stage| &stage.levels);
     let seconds = Seconds {
         read,
@@ -138,7 +118,8 @@ pub fn run(request: &RegisterArguments, settings: Settings, printer: Printer) ->
         results: clock.elapsed().as_secs_f64(),
         total: start.elapsed().as_secs_f64(),
     };
-    let measures = measures(request, settings, (&found, folding), (grids, warnings), seconds);
+    let known = (grids, warnings, processes);
+    let measures = measures(request, settings, (&found, folding), known, seconds);
     let text = serde_json::to_string_pretty(&measures)
         .map_err(|reason| Failure::defect(reason.to_string()))?;
     write_text(&files.metrics, &format!("{text}\n"))?;
@@ -151,11 +132,102 @@ pub fn run(request: &RegisterArguments, settings: Settings, printer: Printer) ->
     print_to_stdout(&if request.json { format!("{text}\n") } else { summary(&measures) })
 }
 
+/// What a process has before the registration begins.
+struct Ready {
+    settings: Settings,
+    printer: Printer,
+    files: Files,
+    images: [PlaneReader; 2],
+    warnings: Vec<String>,
+    initial: Affine<Physical, Physical>,
+    room: Room,
+    /// Of the first alone.
+    journal: Option<Journal>,
+}
+
+impl Ready {
+    fn new(request: &RegisterArguments, hosts: &Hosts) -> Outcome<Self> {
+        let settings = request.settings.resolve()?;
+        if request.nan_policy != NanPolicy::Error {
+            return Err(Failure::user(
+                "--slabs reads images as they are: NaN and infinite voxels are an error",
+                "repair the image, or leave out --nan-policy",
+            ));
+        }
+        let is_first = hosts.is_first();
+        // The others would say the same.
+        let printer = Printer::new(request.quiet || !is_first, request.verbose);
+        if let Some(ranks) = hosts.ranks()
+            && request.verbose
+        {
+            eprintln!("{}: process {}", ranks.name(ranks.rank()), std::process::id());
+        }
+        let files = Files::in_folder(&request.output);
+        let paths = [&*request.fixed, &*request.moving];
+        for file in files.all() {
+            check_not_an_input(file, &paths)?;
+        }
+        if !request.labels_as_images {
+            paths.into_iter().try_for_each(check_is_no_label_map)?;
+        }
+        let open = |path: &Path| PlaneReader::open(path, request.volume);
+        let images = [open(paths[0])?, open(paths[1])?];
+        let named = |path: &Path, reader: &PlaneReader| -> Vec<String> {
+            let warnings = reader.header().warnings.iter();
+            warnings.map(|warning| format!("{}: {warning}", path.display())).collect()
+        };
+        let warnings = [named(paths[0], &images[0]), named(paths[1], &images[1])].concat();
+        warnings.iter().for_each(|warning| printer.warning(warning));
+        let grids = images.each_ref().map(|image| image.geometry().clone());
+        let room = request.mesh.room(&settings, [&grids[0], &grids[1]], hosts)?;
+        printer.detail(&format!("slab by slab on {}, settings {settings:?}", request.mesh));
+        let initial = initial(request)?;
+        let journal = is_first.then(|| {
+            files.prepare()?;
+            let sizes = Sizes { fixed: grids[0].clone(), moving: grids[1].clone(), labels: false };
+            Plan::new(&settings, &sizes, request.mesh.first()).check_disk(&files.folder)?;
+            write_text(&files.settings, &settings_file(&to_toml(&settings)?))?;
+            let mut journal = Journal::open(&files.log, Opening::Anew, printer)?;
+            journal.event(
+                "start",
+                json!({"ffdp_version": env!("CARGO_PKG_VERSION"),
+                       "device": request.mesh.to_string(),
+                       "command": std::env::args().collect::<Vec<_>>(), "slabs": true,
+                       "processes": hosts.ranks().map_or(1, |ranks| ranks.count())}),
+            );
+            Ok::<_, Failure>(journal)
+        });
+        let journal = journal.transpose()?;
+        Ok(Self { settings, printer, files, images, warnings, initial, room, journal })
+    }
+}
+
+/// One of several processes: `metrics.json`.
+#[derive(Debug, Serialize)]
+struct Process {
+    host: String,
+    /// Null where the system does not say.
+    peak_memory_bytes: Option<u64>,
+}
+
+impl Process {
+    /// All of them; none where one works alone.
+    fn all(hosts: &Hosts) -> Outcome<Vec<Self>> {
+        let Some(ranks) = hosts.ranks() else { return Ok(Vec::new()) };
+        let peaks = hosts.all_gather(&[peak_memory_bytes().map_or(0.0, |bytes| bytes as f64)])?;
+        let process = |(host, peak): (&String, f64)| Self {
+            host: host.clone(),
+            peak_memory_bytes: (peak > 0.0).then_some(peak as u64),
+        };
+        Ok(ranks.hosts().iter().zip(peaks).map(process).collect())
+    }
+}
+
 fn measures(
     request: &RegisterArguments,
     settings: Settings,
     (found, folding): (&SlabRegistration, Option<Folding>),
-    (grids, warnings): ([Geometry; 2], Vec<String>),
+    (grids, warnings, processes): ([Geometry; 2], Vec<String>, Vec<Process>),
     seconds: Seconds,
 ) -> SlabMeasures {
     SlabMeasures {
@@ -174,6 +246,7 @@ fn measures(
         settings,
         seconds,
         peak_memory_bytes: peak_memory_bytes(),
+        processes,
     }
 }
 

@@ -47,8 +47,14 @@ pub(super) fn serve(jobs: &Receiver<Job>, hello: &Sender<Hello>) {
     let Some((universe, _)) = mpi::initialize_with_threading(Threading::Funneled) else { return };
     let world = universe.world();
     let hosts = hosts(&world);
-    let (rank, alone) = (world.rank() as usize, hosts.len() == 1);
-    if hello.send(Hello { rank, hosts: hosts.clone() }).is_err() || alone {
+    let introduction = Hello { rank: world.rank() as usize, hosts: hosts.clone() };
+    if hosts.len() == 1 {
+        // MPI has ended before the process goes its way.
+        drop(universe);
+        let _ = hello.send(introduction);
+        return;
+    }
+    if hello.send(introduction).is_err() {
         return;
     }
     let mut speaker = Speaker { watch: Watch::new(&world, hosts), world };

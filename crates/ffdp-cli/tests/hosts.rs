@@ -1,0 +1,221 @@
+//! `mpirun -n N ffdp register --slabs`: what one process finds, and how all end when one is lost.
+//!
+//! Needs an MPI library with `mpirun` (Debian: openmpi-bin), as the feature does.
+
+#![cfg(feature = "mpi")]
+// What other tests need of it.
+#[allow(dead_code)]
+mod support;
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use ffdp_burn::io::nifti::{read_displacement, read_volume};
+use serde_json::Value;
+use support::{Folder, Run, ffdp, relative_difference, write_pair};
+
+/// The library's bound on the field of a shared registration, here in mm: voxels of the pair are 4 mm at most.
+const FIELD_MM: f32 = 4e-3;
+
+/// As [`FIELD_MM`], across the steepest edge.
+const WARPED: f64 = 2e-3;
+
+/// All processes end within that time when one is lost.
+const LOST: Duration = Duration::from_secs(30);
+
+/// The flags of a short registration into `out`.
+fn register(folder: &Folder, [fixed, moving]: [&str; 2], out: &str, more: &[&str]) -> Vec<String> {
+    let [fixed, moving, out] = [fixed, moving, out].map(|name| folder.path(name));
+    let arguments = ["register", "--slabs", "--aligned", "-f", &fixed, "-m", &moving, "-o", &out];
+    arguments.iter().chain(more).map(|argument| argument.to_string()).collect()
+}
+
+const PAIR: [&str; 2] = ["fixed.nii.gz", "moving.nii.gz"];
+
+/// Rank 0 does the coarse level; up to four processes share the fine one of 64 planes.
+const SHORT: [&str; 4] = ["--shrink", "2,1", "--iterations", "10,5"];
+
+/// Many iterations of a level that is shared.
+const LONG: [&str; 4] = ["--shrink", "1", "--iterations", "5000"];
+
+/// So many processes with these arguments each.
+fn mpirun(processes: &[(usize, Vec<String>)]) -> Command {
+    let mut command = Command::new("mpirun");
+    command.args(["--oversubscribe", "--allow-run-as-root", "--bind-to", "none"]);
+    for (i, (count, arguments)) in processes.iter().enumerate() {
+        if i > 0 {
+            command.arg(":");
+        }
+        command.args(["-n", &count.to_string(), env!("CARGO_BIN_EXE_ffdp")]);
+        command.args(arguments).args(["--device", "cpu"]);
+    }
+    command
+}
+
+fn ended(mut command: Command) -> Run {
+    let output = command.output().expect("mpirun is installed: Debian has it in openmpi-bin");
+    Run {
+        code: output.status.code().expect("ended by itself"),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+#[test]
+fn processes_write_what_one_writes() {
+    let folder = Folder::new();
+    write_pair(&folder, 64, 3);
+    let arguments = |out: &str| register(&folder, PAIR, out, &SHORT);
+    let alone: Vec<String> = arguments("alone");
+    ffdp(&alone.iter().map(String::as_str).collect::<Vec<_>>()).succeeded();
+    let read = |out: &str| {
+        let path = |name: &str| folder.path(&format!("{out}/{name}"));
+        let field = read_displacement(path("warp.nii.gz")).expect("ITK").0;
+        let metrics = std::fs::read_to_string(path("metrics.json")).expect("written");
+        let metrics: Value = serde_json::from_str(&metrics).expect("JSON");
+        (field, read_volume(path("warped.nii.gz")).expect("an image").data, metrics)
+    };
+    let (field, image, metrics) = read("alone");
+    for count in [2, 4] {
+        let out = format!("of_{count}");
+        let run = ended(mpirun(&[(count, arguments(&out))]));
+        run.succeeded();
+        let (shared, warped, told) = read(&out);
+        let off = field.iter().zip(&shared).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
+        println!("{count} processes: {off:.1e} mm; {}", told["processes"]);
+        assert!(off <= FIELD_MM, "{count}: {off} mm");
+        let off = relative_difference(&warped, &image);
+        assert!(off <= WARPED, "{count}: {off} of the range");
+        assert_eq!(told["processes"].as_array().map(Vec::len), Some(count), "{told}");
+        assert_eq!(told["folds"], metrics["folds"], "{count}");
+        for name in ["affine.txt", "settings.toml", "log.jsonl"] {
+            assert!(folder.has(&format!("{out}/{name}")), "{count}: no {name}");
+        }
+        // One process speaks.
+        assert_eq!(run.stdout.matches("loss").count(), 1, "{}", run.stdout);
+        assert_eq!(run.stderr.matches("results are in").count(), 1, "{}", run.stderr);
+    }
+}
+
+#[test]
+fn what_processes_cannot_do_is_said_once() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    let of = |more: &[&str]| register(&folder, PAIR, "out", more);
+    let whole: Vec<String> = of(&[]).into_iter().filter(|flag| flag != "--slabs").collect();
+    for (arguments, words) in [
+        (whole, &["2 processes", "--slabs"][..]),
+        (of(&["--transform", "syn"]), &["greedy", "syn"]),
+        (of(&["--device-memory", "1"]), &["--device-memory", "one process"]),
+    ] {
+        let run = ended(mpirun(&[(2, arguments)]));
+        assert_eq!(run.code, 1, "{}", run.stderr);
+        assert_eq!(run.stderr.matches("error: ").count(), 1, "{}", run.stderr);
+        for word in words {
+            assert!(run.stderr.contains(word), "no {word:?} in {}", run.stderr);
+        }
+    }
+    // Others than rank 0's: which rank it is.
+    let run = ended(mpirun(&[(1, of(&[])), (1, of(&["--iterations", "1,1,1"]))]));
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    assert!(run.stderr.contains("rank 1 of 2"), "{}", run.stderr);
+}
+
+#[test]
+fn a_rank_that_cannot_read_its_planes_ends_the_others() {
+    let folder = Folder::new();
+    write_pair(&folder, 64, 3);
+    let good = std::fs::read(folder.path(PAIR[1])).expect("written");
+    std::fs::write(folder.path("bad.nii.gz"), &good[..good.len() / 2]).expect("writable");
+    let of = |moving: &str| register(&folder, [PAIR[0], moving], "out", &LONG);
+    let start = Instant::now();
+    // The header is sound: it is found when the upper half is read, in a level that is shared.
+    let run = ended(mpirun(&[(1, of(PAIR[1])), (1, of("bad.nii.gz")), (1, of(PAIR[1]))]));
+    let took = start.elapsed();
+    assert_ne!(run.code, 0, "{}", run.stderr);
+    assert!(took < LOST, "{took:?}");
+    for word in ["rank 1 of 3 on ", "bad.nii.gz"] {
+        assert!(run.stderr.contains(word), "no {word:?} in {}", run.stderr);
+    }
+}
+
+/// A run of three processes that iterate, and the process of each rank.
+fn iterating(folder: &Folder) -> (Child, Vec<u32>) {
+    write_pair(folder, 64, 3);
+    let arguments = register(folder, PAIR, "out", &[&LONG[..], &["-v"]].concat());
+    let mut command = mpirun(&[(3, arguments)]);
+    command.stderr(Stdio::from(std::fs::File::create(folder.path("said")).expect("writable")));
+    let mut child = command.stdout(Stdio::null()).spawn().expect("mpirun is installed");
+    let start = Instant::now();
+    loop {
+        let said = said(folder);
+        if said.matches("loss ").count() > 2 {
+            let process = |rank: usize| {
+                let name = format!("rank {rank} of 3 on ");
+                let line = said.lines().find(|line| line.starts_with(&name)).expect("it said so");
+                line.rsplit(' ').next().and_then(|id| id.parse().ok()).expect("a number")
+            };
+            return (child, (0..3).map(process).collect());
+        }
+        let status = child.try_wait().expect("it can be asked");
+        assert!(status.is_none(), "it ended: {said}");
+        if start.elapsed() > Duration::from_secs(120) {
+            let _ = child.kill();
+            panic!("it does not begin: {said}");
+        }
+        sleep(Duration::from_millis(50));
+    }
+}
+
+fn said(folder: &Folder) -> String {
+    let mut text = Vec::new();
+    let mut file = std::fs::File::open(folder.path("said")).expect("it is written");
+    file.read_to_end(&mut text).expect("readable");
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// Sends a signal to a rank and demands that all end in time, not well, and that somebody names the rank.
+fn loses(signal: &str, names: &[&str]) {
+    let folder = Folder::new();
+    let (mut child, processes) = iterating(&folder);
+    let start = Instant::now();
+    let sent = Command::new("kill").args([signal, &processes[1].to_string()]).status();
+    assert!(sent.expect("there is a kill").success());
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("it can be asked") {
+            break status;
+        }
+        if start.elapsed() > LOST {
+            let _ = child.kill();
+            panic!("{signal}: not within {LOST:?}: {}", said(&folder));
+        }
+        sleep(Duration::from_millis(50));
+    };
+    let (took, said) = (start.elapsed(), said(&folder));
+    println!("{signal}: all ended after {:.1} s", took.as_secs_f64());
+    assert!(!status.success(), "{signal}: {said}");
+    for name in names {
+        assert!(said.contains(name), "{signal}: no {name:?} in {said}");
+    }
+    for process in processes {
+        // Gone, or about to be: a killed process may take a moment.
+        let is_there = || std::path::Path::new(&format!("/proc/{process}/stat")).exists();
+        while is_there() {
+            assert!(start.elapsed() < LOST, "{signal}: process {process} is still there");
+            sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_is_killed_ends_the_others() {
+    // Open MPI's own words, in which the host is a node.
+    loses("-KILL", &["rank 1", "on node", "signal 9"]);
+}
+
+#[test]
+fn a_rank_that_falls_silent_ends_the_others() {
+    loses("-STOP", &["rank 1 of 3 on ", "is lost", "nothing was heard of it for 20 s"]);
+}
