@@ -105,7 +105,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     if let Some(warp) = &found.warp {
         warp.write(&files.warp)?;
     }
-    let processes = Process::all(hosts)?;
+    let processes = Process::all(hosts, &found)?;
     let Some(mut journal) = journal else { return Ok(()) };
     write_affine(&files.affine, &found.affine)?;
     let levels = found.stages.iter().flat_map(|stage| &stage.levels);
@@ -206,20 +206,29 @@ impl Ready {
 #[derive(Debug, Serialize)]
 struct Process {
     host: String,
+    /// First plane, and the one after the last, of the displacement that it held on the last level; null without a
+    /// deformation.
+    planes: Option<[usize; 2]>,
     /// Null where the system does not say.
     peak_memory_bytes: Option<u64>,
 }
 
 impl Process {
     /// All of them; none where one works alone.
-    fn all(hosts: &Hosts) -> Outcome<Vec<Self>> {
+    fn all(hosts: &Hosts, found: &SlabRegistration) -> Outcome<Vec<Self>> {
         let Some(ranks) = hosts.ranks() else { return Ok(Vec::new()) };
-        let peaks = hosts.all_gather(&[peak_memory_bytes().map_or(0.0, |bytes| bytes as f64)])?;
-        let process = |(host, peak): (&String, f64)| Self {
-            host: host.clone(),
-            peak_memory_bytes: (peak > 0.0).then_some(peak as u64),
+        let planes = found.warp.as_ref().map_or(0..0, |warp| warp.field.layout().held());
+        let numbers = [planes.start as u64, planes.end as u64, peak_memory_bytes().unwrap_or(0)];
+        let all = hosts.all_gather(&numbers.map(|number| number as f64))?;
+        let process = |(host, numbers): (&String, &[f64])| {
+            let [start, end, peak] = [0, 1, 2].map(|i| numbers[i] as usize);
+            Self {
+                host: host.clone(),
+                planes: (start < end).then_some([start, end]),
+                peak_memory_bytes: (peak > 0).then_some(peak as u64),
+            }
         };
-        Ok(ranks.hosts().iter().zip(peaks).map(process).collect())
+        Ok(ranks.hosts().iter().zip(all.chunks_exact(3)).map(process).collect())
     }
 }
 
