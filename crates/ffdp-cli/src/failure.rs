@@ -8,7 +8,7 @@ use miette::Diagnostic;
 /// A failure as it is shown to the user.
 #[derive(Debug, thiserror::Error, Diagnostic)]
 #[error("{message}")]
-#[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "one process has no others"))]
+#[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "one process has no others"))]
 pub struct Failure {
     message: String,
     #[help]
