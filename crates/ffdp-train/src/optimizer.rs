@@ -1,6 +1,9 @@
 //! Adam with AMSGrad, one operation for each parameter; checkpoints are those of Burn's Adam.
 
-use burn::optim::{AdamState, AdaptiveMomentumState, LearningRate, ModuleOptimizer, Optimizer};
+use burn::optim::{
+    AdamState, AdaptiveMomentumState, LearningRate, ModuleOptimizer, Optimizer, RecordState,
+    StateSink, StateSource,
+};
 use burn::tensor::{Device, Tensor};
 use ffdp_burn::ops::{AmsGradMoments, AmsGradOptions, amsgrad};
 
@@ -23,8 +26,24 @@ impl AmsGrad {
     }
 }
 
+/// The moments of a parameter, saved as those of Burn's Adam.
+#[derive(Clone)]
+pub struct Moments<const D: usize>(AdamState<D>);
+
+impl<const D: usize> RecordState for Moments<D> {
+    fn state_flatten(&self, prefix: &str, out: &mut StateSink) {
+        self.0.state_flatten(prefix, out);
+    }
+
+    // Burn asks for its default device, which may not be there or be another one than that of the run. The
+    // next step moves the moments to the parameter's.
+    fn state_unflatten(prefix: &str, from: &mut StateSource, _: &Device) -> Option<Self> {
+        AdamState::state_unflatten(prefix, from, &Device::flex()).map(Self)
+    }
+}
+
 impl Optimizer for AmsGrad {
-    type State<const D: usize> = AdamState<D>;
+    type State<const D: usize> = Moments<D>;
 
     fn step<const D: usize>(
         &self,
@@ -35,7 +54,7 @@ impl Optimizer for AmsGrad {
     ) -> (Tensor<D>, Option<Self::State<D>>) {
         let moments = match state {
             None => AmsGradMoments::new(&parameter),
-            Some(AdamState { momentum }) => {
+            Some(Moments(AdamState { momentum })) => {
                 // A state of Adam without AMSGrad has no largest mean square yet.
                 let largest = momentum.max_moment_2.unwrap_or_else(|| momentum.moment_2.clone());
                 let (mean, square) = (momentum.moment_1, momentum.moment_2);
@@ -46,11 +65,11 @@ impl Optimizer for AmsGrad {
         let AmsGradMoments { mean, square, largest, time } = moments;
         let mut momentum = AdaptiveMomentumState::new(time, mean, square);
         momentum.max_moment_2 = Some(largest);
-        (parameter, Some(AdamState::new(momentum)))
+        (parameter, Some(Moments(AdamState::new(momentum))))
     }
 
     fn to_device<const D: usize>(state: Self::State<D>, device: &Device) -> Self::State<D> {
-        AdamState::new(state.momentum.to_device(device))
+        Moments(AdamState::new(state.0.momentum.to_device(device)))
     }
 }
 
@@ -82,5 +101,21 @@ mod tests {
             // Six steps of 1e-2, their arithmetic in f64 and in f32.
             assert!((a - b).abs() < 1e-6, "{ours:?} {burns:?}");
         }
+    }
+
+    #[test]
+    fn moments_are_loaded_into_host_memory_whatever_device_is_asked_for() {
+        let x = Tensor::<1>::ones([4], &Device::flex());
+        let step = AmsGrad::default().step(1e-2, x.clone(), x.clone(), None);
+        let mut sink = StateSink::default();
+        step.1.expect("it keeps moments").state_flatten("p", &mut sink);
+        let mut source = StateSource::new(sink.scalars.into_iter().collect());
+        sink.tensors.into_iter().for_each(|(name, data)| source.insert_tensor(name, data));
+        // It stands for any device but the one they are loaded on.
+        let other = Device::flex().autodiff();
+        let Moments(AdamState { momentum }) =
+            Moments::<1>::state_unflatten("p", &mut source, &other).expect("just saved");
+        assert_eq!(momentum.moment_1.device(), Device::flex());
+        assert_eq!(momentum.time, 1);
     }
 }
