@@ -75,6 +75,36 @@ fn methods_and_resolutions_become_rows_tables_and_plots() {
 }
 
 #[test]
+fn a_network_is_compared_on_the_whole_image_and_in_patches() {
+    let folder = Folder::new();
+    subjects(&folder);
+    let [data, run] = ["data/8mm", "run"].map(|name| folder.path(name));
+    let epoch = ["--epochs", "1", "--network", "voxelmorph", "--plain", "--device", "cpu"];
+    ffdp(&[&["train", "--data", &data, "--out", &run], &epoch[..]].concat()).succeeded();
+    let methods = ["--methods", "identity,network,patches"];
+    let without = bench(&folder, &methods);
+    assert_eq!(without.code, 1);
+    assert!(without.stderr.contains("needs a network"), "{}", without.stderr);
+    assert!(without.stderr.contains("--model"), "{}", without.stderr);
+
+    bench(&folder, &[&methods[..], &["--model", &run]].concat()).succeeded();
+    let rows = self::rows(&folder);
+    assert_eq!(rows.len(), 5, "the coarsest resolution is one patch: {rows:?}");
+    for (method, spacing_mm) in [
+        ("VoxelMorph", 8.0),
+        ("VoxelMorph on the whole image, upsampled", 4.0),
+        ("VoxelMorph in patches", 4.0),
+    ] {
+        // After two steps a network still moves little, so neither may its map, whatever its grid.
+        let change = number(&rows, method, spacing_mm, "dice")
+            - number(&rows, "identity", spacing_mm, "dice");
+        assert!(change.abs() < 0.05, "{method}: {change}");
+        assert!(number(&rows, method, spacing_mm, "sd_log_jacobian") > 0.0, "{method}");
+        assert!(number(&rows, method, spacing_mm, "seconds") > 0.0, "{method}");
+    }
+}
+
+#[test]
 fn mistakes_are_named() {
     let folder = Folder::new();
     subjects(&folder);

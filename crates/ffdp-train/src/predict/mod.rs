@@ -2,8 +2,10 @@
 //!
 //! The images are brought onto a grid as the training had them ([`InputGrid`]); what the network
 //! predicts there is a map of physical space, so that the moving image itself is sampled once, at the
-//! fixed image's own resolution. `refine.rs` improves a prediction by optimising the pair's own field.
+//! fixed image's own resolution. `refine.rs` improves a prediction by optimising the pair's own field,
+//! `patches.rs` predicts part by part.
 
+mod patches;
 mod refine;
 
 use std::fmt;
@@ -11,8 +13,8 @@ use std::str::FromStr;
 
 use burn::config::Config;
 use burn::tensor::Device;
-use ffdp_burn::image::{Affine, Physical, Volume};
-use ffdp_burn::nets::{Network, NetworkConfig};
+use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
+use ffdp_burn::nets::{Deformation, Network, NetworkConfig};
 use ffdp_burn::transform::{Composite, Displacement, Step};
 use ffdp_burn::{Error, Result};
 
@@ -119,6 +121,22 @@ impl Predictor {
         self
     }
 
+    /// Voxels of the grid onto which a fixed image is brought, (x, y, z) in the order of the training.
+    ///
+    /// # Errors
+    /// Axis codes of the run that are none.
+    pub fn size(&self, fixed: &Geometry) -> Result<[usize; 3]> {
+        Ok(self.input.grid(fixed)?.size)
+    }
+
+    /// What registers, as tables name it.
+    pub fn name(&self) -> &'static str {
+        match self.network.deformation {
+            Deformation::TransMorph(_) => "TransMorph",
+            Deformation::VoxelMorph(_) => "VoxelMorph",
+        }
+    }
+
     /// The placement before the network: from points of the fixed to points of the moving image.
     pub fn placement(&self, fixed: &Volume, moving: &Volume) -> Affine<Physical, Physical> {
         placement(self.align, &fixed.geometry, &moving.geometry)
@@ -130,18 +148,23 @@ impl Predictor {
     /// Constant images, grids that do not overlap or cannot be brought to the network's size, and
     /// failures of the device.
     pub fn predict(&self, fixed: &Volume, moving: &Volume) -> Result<Composite> {
+        self.predict_on(fixed, moving, self.size(&fixed.geometry)?)
+    }
+
+    /// [`Predictor::predict`] with the images brought onto a grid of `size` voxels, in the order of the
+    /// training's axes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn predict_on(
+        &self,
+        fixed: &Volume,
+        moving: &Volume,
+        size: [usize; 3],
+    ) -> Result<Composite> {
         let placed = self.placement(fixed, moving);
-        let grid = self.input.grid(&fixed.geometry)?;
-        let map = Composite::new(vec![Step::Affine(placed)]).on_grid(&grid, &self.device);
-        let overlap_percent = map.percent_inside(&moving.geometry)?;
-        if overlap_percent < REQUIRED_OVERLAP_PERCENT {
-            return Err(Error::NoOverlap {
-                fixed_box_mm: fixed.geometry.bounding_box_mm(),
-                moving_box_mm: moving.geometry.bounding_box_mm(),
-                overlap_percent,
-                required_percent: REQUIRED_OVERLAP_PERCENT,
-            });
-        }
+        let grid = InputGrid { size: Some(size), ..self.input.clone() }.grid(&fixed.geometry)?;
+        self.check_overlap(&grid, fixed, moving, &placed)?;
         let [low, high] = INTENSITY_PERCENTILES;
         let on_grid = |image: &Volume, map: &Affine<Physical, Physical>| {
             let image = image.normalized(low, high)?;
@@ -152,6 +175,27 @@ impl Predictor {
         let field = self.input.compat.displacement(field);
         let displacement = Displacement::new(field, grid)?;
         Ok(Composite::new(vec![Step::Displacement(displacement), Step::Affine(placed)]))
+    }
+
+    /// Demands that the moving image cover enough of the grid.
+    fn check_overlap(
+        &self,
+        grid: &Geometry,
+        fixed: &Volume,
+        moving: &Volume,
+        placed: &Affine<Physical, Physical>,
+    ) -> Result<()> {
+        let map = Composite::new(vec![Step::Affine(*placed)]).on_grid(grid, &self.device);
+        let overlap_percent = map.percent_inside(&moving.geometry)?;
+        if overlap_percent >= REQUIRED_OVERLAP_PERCENT {
+            return Ok(());
+        }
+        Err(Error::NoOverlap {
+            fixed_box_mm: fixed.geometry.bounding_box_mm(),
+            moving_box_mm: moving.geometry.bounding_box_mm(),
+            overlap_percent,
+            required_percent: REQUIRED_OVERLAP_PERCENT,
+        })
     }
 }
 

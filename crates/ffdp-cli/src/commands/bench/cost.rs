@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 use ffdp_burn::register::{LevelReport, LevelStart, Observer, Progress, Registration};
+use ffdp_burn::transform::Composite;
 
 use crate::failure::Outcome;
 use crate::memory::{peak_memory_bytes, reset_peak_memory};
@@ -14,8 +15,8 @@ use crate::time::process_cpu_seconds;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     pub seconds: f64,
-    /// Of its levels alone: without scaling, uploading and warping the full images.
-    pub iteration_seconds: f64,
+    /// Of its levels alone: without scaling, uploading and warping the full images. `None` of a network.
+    pub iteration_seconds: Option<f64>,
     /// Of all threads, when the CPU is the device.
     pub cpu_seconds: Option<f64>,
     /// On a GPU the most that its pool of memory held, pages included that could not be given back
@@ -23,20 +24,33 @@ pub struct Cost {
     pub peak_memory_bytes: Option<u64>,
 }
 
+/// What a method found.
+pub struct Found {
+    pub map: Composite,
+    /// As [`Cost`] has it.
+    pub iteration_seconds: Option<f64>,
+}
+
+impl From<Registration> for Found {
+    fn from(found: Registration) -> Self {
+        let levels = found.stages.iter().flat_map(|stage| &stage.levels);
+        let iteration_seconds = Some(levels.map(|level| level.seconds).sum());
+        Self { map: found.transform(), iteration_seconds }
+    }
+}
+
 /// Registers, and says what it took.
 pub fn measured(
     device: &Device,
-    register: impl FnOnce(&mut Meter) -> Outcome<Registration>,
-) -> Outcome<(Registration, Cost)> {
+    register: impl FnOnce(&mut Meter) -> Outcome<Found>,
+) -> Outcome<(Composite, Cost)> {
     device.memory_cleanup();
     reset_peak_memory();
     let mut meter = Meter { device, pool_peak: None };
     let (start, cpu_start) = (Instant::now(), process_cpu_seconds());
-    let found = register(&mut meter)?;
+    let Found { map, iteration_seconds } = register(&mut meter)?;
     let seconds = start.elapsed().as_secs_f64();
     meter.look();
-    let levels = found.stages.iter().flat_map(|stage| &stage.levels);
-    let iteration_seconds = levels.map(|level| level.seconds).sum();
     let cost = match meter.pool_peak {
         Some(peak) => {
             Cost { seconds, iteration_seconds, cpu_seconds: None, peak_memory_bytes: Some(peak) }
@@ -48,7 +62,7 @@ pub fn measured(
             Cost { seconds, iteration_seconds, cpu_seconds, peak_memory_bytes }
         }
     };
-    Ok((found, cost))
+    Ok((map, cost))
 }
 
 /// Looks at the memory of a GPU whenever the registration says how it goes: its pool shrinks again

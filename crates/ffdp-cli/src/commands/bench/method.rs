@@ -23,6 +23,10 @@ pub enum Method {
     Svf,
     /// The greedy warp of the coarsest resolution, on all finer ones.
     Upsampled,
+    /// The network of --model, which sees the whole image at the resolution of its training.
+    Network,
+    /// The same at the image's own resolution, in patches as large as the images of its training.
+    Patches,
 }
 
 /// Voxel sizes (mm) and iterations of the levels (FFDP paper, K.2). A resolution ends with its own
@@ -36,10 +40,10 @@ const LARGEST_SHRINK: f64 = 64.0;
 const LINEAR_UNIT_MM: f64 = 1.0;
 
 impl Method {
-    /// The settings at a spacing; `None` where nothing is searched for.
+    /// The settings of the engine at a spacing; `None` where it does nothing.
     pub fn settings(self, spacing_mm: f64) -> Option<Settings> {
         let stage = match self {
-            Self::Identity => return None,
+            Self::Identity | Self::Network | Self::Patches => return None,
             Self::Affine => return Some(affine(spacing_mm)),
             Self::Greedy | Self::Upsampled => {
                 Stage::Greedy(GreedySettings { levels: levels(spacing_mm), ..Default::default() })
@@ -52,6 +56,11 @@ impl Method {
             }
         };
         Some(Settings { stages: vec![stage], ..Settings::default() })
+    }
+
+    /// Whether it needs a trained network.
+    pub fn is_learnt(self) -> bool {
+        matches!(self, Self::Network | Self::Patches)
     }
 
     /// Whether the result is a deformation, which can fold.
@@ -70,6 +79,8 @@ impl fmt::Display for Method {
             Self::Syn => "SyN",
             Self::Svf => "SVF",
             Self::Upsampled => "greedy, upsampled",
+            Self::Network => "network",
+            Self::Patches => "network, patches",
         })
     }
 }

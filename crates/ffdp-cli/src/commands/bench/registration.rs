@@ -8,11 +8,15 @@ use std::time::Instant;
 use burn::tensor::Device;
 use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
+use ffdp_burn::image::Geometry;
+use ffdp_burn::io::nifti::header;
 use ffdp_burn::io::write_atomically;
+use ffdp_burn::ops::Interpolation;
 use ffdp_burn::register::{Observer, Problem, Registration, Settings, Silent, register};
 use ffdp_burn::transform::Composite;
+use ffdp_train::{CheckpointChoice, Predictor, RunFolder};
 
-use super::cost::{Cost, Meter, measured};
+use super::cost::{Cost, Found, Meter, measured};
 use super::method::Method;
 use super::pairs::{self, Pair};
 use super::results::{Key, Results, Row};
@@ -20,7 +24,7 @@ use super::scores::{Images, Scores};
 use super::{plots, tables};
 use crate::commands::register::shortened;
 use crate::device::DeviceChoice;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::memory::{Plan, Sizes};
 use crate::printer::{Printer, print_to_stdout};
 
@@ -28,7 +32,9 @@ const HELP: &str = "\
 The pairs must be aligned up to a deformation: but for `affine`, methods start from the headers. Their \
 levels are those of the FFDP paper (4, 2, 1, 0.5, 0.25 mm with at most 200, 200, 200, 100, 25 \
 iterations), down to the resolution of the images. `upsampled` registers at the coarsest resolution \
-given and is measured at the finer ones.
+given and is measured at the finer ones. The network of --model sees images of the size of its training \
+(that of the coarsest resolution given, where the training kept each image's own): as `network` the \
+whole image, brought to that size, and as `patches` the image at its own resolution, part by part.
 
 Lists of pairs are what `ffdp synth` writes (1mm/pairs.csv, 0.5mm/pairs.csv): lines of \
 fixed,moving,fixed_labels,moving_labels under a heading with these names. A pair has the same file names \
@@ -57,6 +63,9 @@ pub struct RegistrationArguments {
     /// What is compared [default: all].
     #[arg(long, value_enum, value_name = "METHOD,METHOD,..", value_delimiter = ',')]
     methods: Option<Vec<Method>>,
+    /// A trained network (the folder of `ffdp train`), for the methods `network` and `patches`.
+    #[arg(long, value_name = "RUN")]
+    model: Option<PathBuf>,
     /// The labels that count [default: all].
     #[arg(long, value_name = "ID,ID,..", value_delimiter = ',')]
     labels: Option<Vec<i32>>,
@@ -71,12 +80,24 @@ pub struct RegistrationArguments {
 /// Compares, and writes what there is.
 pub fn run(request: &RegistrationArguments) -> Outcome<()> {
     let pairs = pairs::read(&request.pairs)?;
+    let learnt = request.methods.iter().flatten().find(|method| method.is_learnt());
+    if let (Some(method), None) = (learnt, &request.model) {
+        let name = method.to_possible_value().expect("no method is hidden").get_name().to_string();
+        return Err(Failure::user(
+            format!("the method {name} needs a network"),
+            "add --model with the folder of a training",
+        ));
+    }
     let folder = &request.output;
     fs::create_dir_all(folder).map_err(|e| Error::io(folder, "create the output folder", e))?;
+    let device = request.device.open()?;
+    let load =
+        |run: &PathBuf| Predictor::load(&RunFolder::new(run), CheckpointChoice::Best, &device);
     let mut bench = Bench {
         request,
         printer: Printer::new(request.quiet, false),
-        device: request.device.open()?,
+        network: request.model.as_ref().map(load).transpose()?,
+        device,
         device_name: request.device.to_string(),
         pairs: &pairs,
         results: Results::open(folder)?,
@@ -107,6 +128,7 @@ struct Bench<'a> {
     printer: Printer,
     device: Device,
     device_name: String,
+    network: Option<Predictor>,
     /// Coarse to fine.
     pairs: &'a [Pair],
     results: Results,
@@ -137,12 +159,22 @@ impl<'a> Bench<'a> {
     /// The methods of the rows of a pair that are missing, and their names in the tables.
     fn missing(&self, pair: &'a Pair) -> Vec<(Method, String)> {
         let coarsest_mm = self.coarsest(pair).spacing_mm;
+        let finer = coarsest_mm != pair.spacing_mm;
         let asked = self.request.methods.as_deref().unwrap_or(Method::value_variants());
-        let named = asked.iter().filter_map(|&method| match method {
-            // The coarsest resolution has nothing to be upsampled from.
-            Method::Upsampled if coarsest_mm == pair.spacing_mm => None,
-            Method::Upsampled => Some((method, format!("greedy at {coarsest_mm} mm, upsampled"))),
-            _ => Some((method, method.to_string())),
+        let named = asked.iter().filter_map(|&method| {
+            let name = match (method, &self.network) {
+                // The coarsest resolution has nothing to be upsampled from, and is one patch.
+                (Method::Upsampled | Method::Patches, _) if !finer => return None,
+                (Method::Upsampled, _) => format!("greedy at {coarsest_mm} mm, upsampled"),
+                (Method::Network | Method::Patches, None) => return None,
+                (Method::Network, Some(network)) => match finer {
+                    true => format!("{} on the whole image, upsampled", network.name()),
+                    false => network.name().to_string(),
+                },
+                (Method::Patches, Some(network)) => format!("{} in patches", network.name()),
+                _ => method.to_string(),
+            };
+            Some((method, name))
         });
         named.filter(|(_, name)| !self.results.has(self.key(pair, name))).collect()
     }
@@ -172,6 +204,18 @@ impl<'a> Bench<'a> {
         pair: &'a Pair,
         images: &Images,
     ) -> Outcome<Option<(Composite, Option<Cost>)>> {
+        if let (true, Some(network)) = (method.is_learnt(), &self.network) {
+            let size = network.size(&self.coarsest_grid(pair)?)?;
+            let work = || predicted(network, method, images, size, &self.device);
+            if self.request.device != DeviceChoice::Cpu
+                && !self.warm.contains(&(method, pair.spacing_mm))
+            {
+                self.warm.push((method, pair.spacing_mm));
+                work()?;
+            }
+            let (map, cost) = measured(&self.device, |_| work())?;
+            return Ok(Some((map, Some(cost))));
+        }
         let coarse = (method == Method::Upsampled).then(|| self.coarsest(pair));
         let read = coarse.map(Images::read).transpose()?;
         let (pair, images) = (coarse.unwrap_or(pair), read.as_ref().unwrap_or(images));
@@ -187,9 +231,15 @@ impl<'a> Bench<'a> {
             return Ok(None);
         }
         self.warm_up(method, pair.spacing_mm, &settings, images)?;
-        let work = |meter: &mut Meter| find(images, &settings, &self.device, meter);
-        let (found, cost) = measured(&self.device, work)?;
-        Ok(Some((found.transform(), Some(cost))))
+        let work =
+            |meter: &mut Meter| find(images, &settings, &self.device, meter).map(Found::from);
+        let (map, cost) = measured(&self.device, work)?;
+        Ok(Some((map, Some(cost))))
+    }
+
+    /// The grid of a pair's fixed image at the coarsest resolution.
+    fn coarsest_grid(&self, pair: &'a Pair) -> Outcome<Geometry> {
+        Ok(header(&self.coarsest(pair).fixed)?.geometry)
     }
 
     /// Compiles the kernels of a method for this resolution.
@@ -216,4 +266,21 @@ fn find(
 ) -> Outcome<Registration> {
     let problem = Problem::new(&images.fixed, &images.moving);
     Ok(register(&problem, settings, device, observer)?)
+}
+
+/// What a network predicts, and the warped image read back, as a registration ends.
+fn predicted(
+    network: &Predictor,
+    method: Method,
+    images: &Images,
+    size: [usize; 3],
+    device: &Device,
+) -> Outcome<Found> {
+    let Images { fixed, moving, .. } = images;
+    let map = match method {
+        Method::Patches => network.predict_in_patches(fixed, moving, size)?,
+        _ => network.predict_on(fixed, moving, size)?,
+    };
+    map.on_grid(&fixed.geometry, device).warp(moving, Interpolation::Linear)?;
+    Ok(Found { map, iteration_seconds: None })
 }

@@ -74,7 +74,7 @@ impl Row {
             fold_fraction: regularity.map(|r| r.true_fold_fraction),
             sd_log_jacobian: regularity.map(|r| r.sd_log),
             seconds,
-            iteration_seconds: cost.map(|cost| cost.iteration_seconds),
+            iteration_seconds: cost.and_then(|cost| cost.iteration_seconds),
             cpu_seconds: cost.and_then(|cost| cost.cpu_seconds),
             peak_memory_bytes,
             gb_hours: both.map(|(bytes, seconds)| bytes as f64 / 1e9 * seconds / 3600.0),
@@ -197,7 +197,7 @@ pub mod tests {
         };
         let cost = Cost {
             seconds: 3.6,
-            iteration_seconds: 1.5,
+            iteration_seconds: Some(1.5),
             cpu_seconds: None,
             peak_memory_bytes: Some(2_000_000_000),
         };
