@@ -3,10 +3,10 @@
 use super::deformable::{measure, optimizer};
 use super::problem::Problem;
 use super::pyramid::{finest_spacing_mm, level_geometry};
-use super::settings::{Descent, OptimizerSettings, Settings, Similarity, Stage};
+use super::settings::{Descent, OptimizerSettings, Regularization, Settings, Similarity, Stage};
 use crate::error::{Error, Result};
 use crate::image::Geometry;
-use crate::ops::{DeformOptions, GaussianOptions, Penalties, Update};
+use crate::ops::{DeformOptions, GaussianOptions, Update};
 use crate::parallel::{Axis, DeviceMemory, GreedyProblem, Mesh, plan};
 
 /// What to do about everything that cannot be cut.
@@ -52,7 +52,7 @@ pub(super) fn unlike_shards(stage: &Stage, descent: &Descent) -> Option<(&'stati
         () if *update != Update::Compositive && !is_velocity => {
             ("steps are composed", format!("{update:?}"))
         }
-        () if regularization.penalties() != Penalties::default() => {
+        () if *regularization != Regularization::default() => {
             ("there are no penalties", format!("{regularization:?}"))
         }
         () => return None,

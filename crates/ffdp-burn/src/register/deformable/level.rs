@@ -144,7 +144,7 @@ pub(in crate::register) fn deform_options(
         smooth_field: smoothing(descent.sigma_field_voxels),
         optimizer: optimizer(descent.optimizer),
         update: descent.update,
-        penalties: descent.regularization.penalties(),
+        penalties: descent.regularization.penalties(finest),
     }
 }
 

@@ -43,15 +43,15 @@ pub struct GaussNewtonSettings {
 }
 
 /// What roughness of the field costs, beside the dissimilarity: a weight each. All 0 by default:
-/// smoothing regularises. Lengths are voxels of the level. Convergence and the losses of a level
-/// include the cost; a registration's loss before and after does not.
+/// smoothing regularises. Convergence and the losses of a level include the cost; a registration's loss
+/// before and after does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Regularization {
     /// Weight of the mean squared first differences; see [`diffusion`](crate::ops::diffusion()).
     pub diffusion: f64,
-    /// Weight of the mean squared second differences; see
-    /// [`bending_energy`](crate::ops::bending_energy()).
+    /// Weight of the mean squared second derivatives (1/mm^2), mm^2: the same stiffness on every level and at
+    /// every resolution; see [`bending_energy`](crate::ops::bending_energy()).
     pub bending: f64,
     /// Weight of the mean length of the first differences; see
     /// [`total_variation`](crate::ops::total_variation()).
@@ -77,10 +77,11 @@ impl Default for GaussNewtonSettings {
 }
 
 impl Regularization {
-    /// As the operation takes it.
-    pub(in crate::register) fn penalties(self) -> Penalties {
+    /// As the operation takes it on a level of this spacing. First differences, voxels of displacement a voxel,
+    /// are the derivatives; second ones are those of 1/mm times the spacing.
+    pub(in crate::register) fn penalties(self, spacing_mm: f64) -> Penalties {
         let Self { diffusion, bending, total_variation } = self;
-        Penalties { diffusion, bending, total_variation }
+        Penalties { diffusion, bending: bending / spacing_mm.powi(2), total_variation }
     }
 }
 

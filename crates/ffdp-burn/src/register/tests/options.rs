@@ -1,6 +1,6 @@
 //! What each option of the deformable methods changes.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Tensor, TensorData};
 
 use super::{found, mean_error, pair_of, short, warp};
 use crate::image::Volume;
@@ -86,10 +86,12 @@ fn each_penalty_makes_the_field_smoother_in_its_own_sense() {
     };
     let none = penalty(Regularization::default());
     let off = Regularization::default();
+    // A weight of 1 for second differences of voxels.
+    let bending = pair.fixed.image.geometry.spacing_mm[0].powi(2);
     type Roughness = fn(Tensor<5>) -> Tensor<1>;
     let cases: [(Regularization, Roughness); 3] = [
         (Regularization { diffusion: 1.0, ..off }, losses::diffusion),
-        (Regularization { bending: 1.0, ..off }, losses::bending_energy),
+        (Regularization { bending, ..off }, losses::bending_energy),
         (Regularization { total_variation: 0.2, ..off }, |u| losses::total_variation(u, 1e-3)),
     ];
     for (regularization, roughness) in cases {
@@ -123,6 +125,27 @@ fn reported_losses_hold_what_roughness_costs() {
         // One step lies between the last loss and the result.
         assert!((last - after - cost).abs() < 0.01, "{last} {after} {cost}");
         assert!(diffusion == 0.0 || cost > 0.005, "{cost}");
+    }
+}
+
+#[test]
+fn the_same_motion_costs_the_same_on_every_level() {
+    let weights = Regularization { diffusion: 3.0, bending: 400.0, total_variation: 0.5 };
+    let cost = |spacing_mm: f64| {
+        // x^2 / 500 along x, in mm: its second derivative is 1/250 everywhere.
+        let n = 12;
+        let voxels = |i: usize| (i % n) as f64 * spacing_mm;
+        let u = (0..n * n * n).map(|i| voxels(i).powi(2) / 500.0 / spacing_mm).map(|u| u as f32);
+        let values = u.chain(vec![0.0; 2 * n * n * n]).collect();
+        let field = TensorData::new::<f32, _>(values, [1, 3, n, n, n]);
+        let field = Tensor::<5>::from_data(field, &Device::flex());
+        weights.penalties(spacing_mm).bending * to_f64(losses::bending_energy(field))[0]
+    };
+    let [one, two, seven] = [1.0, 2.0, 7.0].map(cost);
+    assert!(one > 1e-3, "{one}");
+    for other in [two, seven] {
+        // Squared differences of numbers up to 10, in f32.
+        assert!((other / one - 1.0).abs() < 1e-3, "{one} {other}");
     }
 }
 
