@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod channels;
+mod devices;
 mod hosts;
 mod levels;
 mod masks;

@@ -20,10 +20,15 @@ fn bits(folder: &Folder, out: &str) -> (Vec<u32>, Vec<u32>) {
 
 /// Starts the run with a checkpoint after every level, waits until `ready` or its end, and kills it.
 fn kill(folder: &Folder, ready: impl Fn(Duration) -> bool) {
+    kill_with(folder, &LEVELS, ready);
+}
+
+/// The same with other flags.
+fn kill_with(folder: &Folder, flags: &[&str], ready: impl Fn(Duration) -> bool) {
     let [fixed, moving, out] = ["fixed.nii.gz", "moving.nii.gz", "out"].map(|n| folder.path(n));
     let mut child = Command::new(env!("CARGO_BIN_EXE_ffdp"))
         .args(["register", "-f", &fixed, "-m", &moving, "-o", &out, "--device", "cpu"])
-        .args(LEVELS)
+        .args(flags)
         .args(["--checkpoint-every", "0", "--resume"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -116,4 +121,55 @@ fn a_checkpoint_of_another_run_is_refused() {
     let run = register_with(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &levels);
     run.succeeded();
     assert!(run.stderr.contains("is dropped"), "{}", run.stderr);
+}
+
+/// Random moments in every kind of stage; `FFDP_KILLED_RUNS` chooses how many runs.
+#[test]
+#[ignore = "minutes: 50 runs of every kind of stage, each killed up to five times"]
+fn runs_killed_at_random_moments_go_on_to_the_same_bits() {
+    let runs = std::env::var("FFDP_KILLED_RUNS").map_or(50, |runs| runs.parse().expect("a number"));
+    let folder = Folder::new();
+    write_pair(&folder, 32, 4);
+    let (fixed, moving) = ("fixed.nii.gz", "moving.nii.gz");
+    let kinds = ["rigid", "affine", "greedy", "syn", "svf"];
+    let flags = |kind| {
+        let iterations = if kind == "rigid" || kind == "affine" { "30,20" } else { "20,10" };
+        ["--transform", kind, "--shrink", "2,1", "--iterations", iterations, "-q"]
+    };
+    // A linear congruence (Knuth): moments that a failure can be repeated with.
+    let mut state = 7u64;
+    let mut random = move || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as f64 / (1u64 << 31) as f64
+    };
+    let expected: Vec<_> = kinds
+        .iter()
+        .map(|kind| {
+            let clock = Instant::now();
+            register_with(&folder, fixed, moving, "out", &flags(kind)).succeeded();
+            (files(&folder), clock.elapsed())
+        })
+        .collect();
+    let (mut kills, mut resumed) = (0, 0);
+    for run in 0..runs {
+        let kind = run % kinds.len();
+        fs::remove_dir_all(folder.path("out")).expect("ours");
+        for _ in 0..1 + (random() * 5.0) as usize {
+            let moment = expected[kind].1.mul_f64(random());
+            kill_with(&folder, &flags(kinds[kind]), |elapsed| elapsed > moment);
+            kills += 1;
+        }
+        resumed += usize::from(folder.has("out/checkpoint/state"));
+        let more = [&flags(kinds[kind])[..], &["--resume", "--checkpoint-every", "0"]].concat();
+        register_with(&folder, fixed, moving, "out", &more).succeeded();
+        assert!(files(&folder) == expected[kind].0, "run {run}, {}", kinds[kind]);
+    }
+    println!("{runs} runs killed {kills} times; {resumed} went on from a checkpoint at the end");
+    assert!(resumed * 4 > runs, "of {runs} runs only {resumed} were killed after a level");
+}
+
+/// The transform and the image that a run has written, as bytes.
+fn files(folder: &Folder) -> Vec<Option<Vec<u8>>> {
+    let names = ["affine.txt", "warp.nii.gz", "inverse_warp.nii.gz", "warped.nii.gz"];
+    names.map(|name| fs::read(folder.path(&format!("out/{name}"))).ok()).into()
 }

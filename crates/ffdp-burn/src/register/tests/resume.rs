@@ -4,8 +4,8 @@ use burn::tensor::Device;
 
 use super::pair_of;
 use crate::register::{
-    Checkpoint, GreedySettings, LevelSettings, Observer, Problem, Registration, Settings, Silent,
-    Stage, register, resume,
+    Checkpoint, GreedySettings, LevelSettings, LinearSettings, MomentsSettings, Observer, Problem,
+    Registration, Settings, Silent, Stage, SvfSettings, SynSettings, register, resume,
 };
 
 /// Keeps every point from which the run could be continued.
@@ -40,21 +40,59 @@ fn bits(result: &Registration) -> (Vec<u32>, Vec<u32>, Vec<Vec<u64>>, [u64; 2]) 
     )
 }
 
-#[test]
-fn a_run_continued_after_any_level_gives_the_same_bits() {
+/// Every kind of stage: the linear ones before each of the deformable ones.
+fn every_kind() -> [Settings; 3] {
+    let level = |shrink, iterations| LevelSettings { shrink, iterations };
+    let levels = vec![level(2.0, 4), level(1.0, 3)];
+    let coarse = vec![level(2.0, 6), level(1.0, 3)];
+    let linear = || LinearSettings { levels: coarse.clone(), ..LinearSettings::default() };
+    let deformable = [
+        Stage::Greedy(GreedySettings { levels: levels.clone(), ..GreedySettings::default() }),
+        Stage::Syn(SynSettings { levels: levels.clone(), ..SynSettings::default() }),
+        Stage::Svf(SvfSettings { levels, ..SvfSettings::default() }),
+    ];
+    deformable.map(|last| {
+        let first = Stage::Moments(MomentsSettings::default());
+        let stages = vec![first, Stage::Rigid(linear()), Stage::Affine(linear()), last];
+        Settings { stages, ..Settings::default() }
+    })
+}
+
+/// Continues a run from every point it reached; returns these: stages and levels that had ended.
+fn continued_everywhere(settings: &Settings) -> Vec<(usize, usize)> {
     let pair = pair_of(32, 6);
     let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
-    let (settings, device) = (two_stages(), Device::flex());
+    let device = Device::flex();
     let mut keeper = Keeper::default();
-    let whole = register(&problem, &settings, &device, &mut keeper).expect("good input");
+    let whole = register(&problem, settings, &device, &mut keeper).expect("good input");
     let reached: Vec<_> =
         keeper.0.iter().map(|point| (point.stages.len(), point.levels.len())).collect();
-    // After each level, and between the stages.
-    assert_eq!(reached, [(0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (1, 3)]);
     for (place, checkpoint) in reached.iter().zip(keeper.0) {
-        let again = resume(checkpoint, &problem, &settings, &device, &mut Silent).expect("good");
-        assert_eq!(again.stages.len(), 2, "{place:?}");
-        assert!(bits(&again) == bits(&whole), "continued after {place:?}");
+        let again = resume(checkpoint, &problem, settings, &device, &mut Silent).expect("good");
+        let names = |result: &Registration| -> Vec<_> {
+            result.stages.iter().map(|stage| stage.transform).collect()
+        };
+        assert_eq!(names(&again), names(&whole), "{place:?}");
+        assert!(bits(&again) == bits(&whole), "{:?} continued after {place:?}", names(&whole));
+    }
+    reached
+}
+
+#[test]
+fn a_run_continued_after_any_level_gives_the_same_bits() {
+    // After each level, and between the stages.
+    let expected = [(0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (1, 3)];
+    assert_eq!(continued_everywhere(&two_stages()), expected);
+}
+
+#[test]
+fn every_kind_of_stage_is_continued_to_the_same_bits() {
+    for settings in every_kind() {
+        let reached = continued_everywhere(&settings);
+        // Between all stages, and after the levels of the last at least.
+        for place in [(1, 0), (2, 0), (3, 0), (3, 1), (3, 2)] {
+            assert!(reached.contains(&place), "{reached:?} lacks {place:?}");
+        }
     }
 }
 

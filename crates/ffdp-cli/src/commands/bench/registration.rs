@@ -8,7 +8,6 @@ use std::time::Instant;
 use burn::tensor::Device;
 use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
-use ffdp_burn::image::Geometry;
 use ffdp_burn::io::nifti::header;
 use ffdp_burn::io::write_atomically;
 use ffdp_burn::ops::Interpolation;
@@ -204,17 +203,8 @@ impl<'a> Bench<'a> {
         pair: &'a Pair,
         images: &Images,
     ) -> Outcome<Option<(Composite, Option<Cost>)>> {
-        if let (true, Some(network)) = (method.is_learnt(), &self.network) {
-            let size = network.size(&self.coarsest_grid(pair)?)?;
-            let work = || predicted(network, method, images, size, &self.device);
-            if self.request.device != DeviceChoice::Cpu
-                && !self.warm.contains(&(method, pair.spacing_mm))
-            {
-                self.warm.push((method, pair.spacing_mm));
-                work()?;
-            }
-            let (map, cost) = measured(&self.device, |_| work())?;
-            return Ok(Some((map, Some(cost))));
+        if method.is_learnt() {
+            return Ok(Some(self.predict(method, pair, images)?));
         }
         let coarse = (method == Method::Upsampled).then(|| self.coarsest(pair));
         let read = coarse.map(Images::read).transpose()?;
@@ -230,31 +220,40 @@ impl<'a> Bench<'a> {
             self.printer.warning(&format!("{method} at {spacing_mm} mm is left out: {failure}"));
             return Ok(None);
         }
-        self.warm_up(method, pair.spacing_mm, &settings, images)?;
+        if self.is_cold(method, pair.spacing_mm) {
+            find(images, &shortened(&settings), &self.device, &mut Silent)?;
+        }
         let work =
             |meter: &mut Meter| find(images, &settings, &self.device, meter).map(Found::from);
         let (map, cost) = measured(&self.device, work)?;
         Ok(Some((map, Some(cost))))
     }
 
-    /// The grid of a pair's fixed image at the coarsest resolution.
-    fn coarsest_grid(&self, pair: &'a Pair) -> Outcome<Geometry> {
-        Ok(header(&self.coarsest(pair).fixed)?.geometry)
-    }
-
-    /// Compiles the kernels of a method for this resolution.
-    fn warm_up(
+    /// The map that the network predicts, and its cost.
+    fn predict(
         &mut self,
         method: Method,
-        spacing_mm: f64,
-        settings: &Settings,
+        pair: &'a Pair,
         images: &Images,
-    ) -> Outcome<()> {
+    ) -> Outcome<(Composite, Option<Cost>)> {
+        let is_cold = self.is_cold(method, pair.spacing_mm);
+        let network = self.network.as_ref().expect("without one its methods are not listed");
+        let size = network.size(&header(&self.coarsest(pair).fixed)?.geometry)?;
+        let work = || predicted(network, method, images, size, &self.device);
+        if is_cold {
+            work()?;
+        }
+        let (map, cost) = measured(&self.device, |_| work())?;
+        Ok((map, Some(cost)))
+    }
+
+    /// Whether a method has kernels to compile for this resolution; asked once, since it is then run.
+    fn is_cold(&mut self, method: Method, spacing_mm: f64) -> bool {
         if self.request.device == DeviceChoice::Cpu || self.warm.contains(&(method, spacing_mm)) {
-            return Ok(());
+            return false;
         }
         self.warm.push((method, spacing_mm));
-        find(images, &shortened(settings), &self.device, &mut Silent).map(|_| ())
+        true
     }
 }
 
