@@ -4,7 +4,7 @@ use burn::tensor::Device;
 
 use super::{pair_of, short};
 use crate::register::{
-    LevelSettings, LinearSettings, MiSettings, Problem, Registration, Settings, Silent, Similarity,
+    GreedySettings, LevelSettings, MiSettings, Problem, Registration, Settings, Silent, Similarity,
     Stage, SvfSettings, SynSettings, register,
 };
 use crate::synth::Pair;
@@ -14,23 +14,21 @@ use crate::testing::gpu_devices;
 fn every_stage() -> Vec<(&'static str, Settings)> {
     let level = |shrink, iterations| LevelSettings { shrink, iterations };
     let levels = vec![level(2.0, 20), level(1.0, 15)];
-    let linear = || LinearSettings { levels: vec![level(2.0, 15)], ..LinearSettings::default() };
-    let greedy = super::GreedySettings { levels: levels.clone(), ..short() };
+    let greedy = GreedySettings { levels: levels.clone(), ..short() };
     let mi = Similarity::Mi(MiSettings::default());
     let deformations = [
         ("greedy, LNCC", Stage::Greedy(greedy.clone())),
-        ("greedy, MI", Stage::Greedy(super::GreedySettings { similarity: mi, ..greedy })),
+        ("greedy, MI", Stage::Greedy(GreedySettings { similarity: mi, ..greedy })),
         ("SyN", Stage::Syn(SynSettings { levels: levels.clone(), ..SynSettings::default() })),
         ("SVF", Stage::Svf(SvfSettings { levels, ..SvfSettings::default() })),
     ];
-    deformations.map(|(name, stage)| (name, settings(linear(), stage))).into()
+    deformations.map(|(name, stage)| (name, after_the_linear_ones(stage))).into()
 }
 
-fn settings(linear: LinearSettings, stage: Stage) -> Settings {
+fn after_the_linear_ones(stage: Stage) -> Settings {
     let mut settings = Settings::default();
-    settings.stages.truncate(1);
-    let linear = [Stage::Rigid(linear.clone()), Stage::Affine(linear)];
-    settings.stages.extend(linear.into_iter().chain([stage]));
+    settings.stages.retain(Stage::is_linear);
+    settings.stages.push(stage);
     settings
 }
 
@@ -51,14 +49,15 @@ fn distances(pair: &Pair, [a, b]: [&Registration; 2]) -> Vec<f64> {
 }
 
 /// Voxels, over those of the head. A step's length is that of a normalised gradient, so that rounding in the last
-/// bit moves a voxel whose gradient nearly vanishes by parts of a step (0.25), and a later level starts from there.
-/// Brains of 1 mm after 350 iterations, CPU against an H200: median 0.001, 99 % below 0.07.
-const MEDIAN: f64 = 0.005;
-const P99: f64 = 0.1;
+/// bit moves a voxel whose gradient nearly vanishes by parts of a step (0.25), and later ones go on from there. Ten
+/// times what lavapipe shows on phantoms of 4 mm (6e-5, 4e-3) and about what an H200 shows on brains of 1 mm after 130
+/// iterations (1.3e-3, 0.07).
+const MEDIAN: f64 = 1e-3;
+const P99: f64 = 0.05;
 
 #[test]
 fn a_registration_is_the_same_on_every_device() {
-    let pair = pair_of(32, 6);
+    let pair = pair_of(48, 6);
     let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
     for (device_name, device) in gpu_devices() {
         for (name, settings) in every_stage() {
