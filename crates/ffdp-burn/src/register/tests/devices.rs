@@ -50,8 +50,8 @@ fn distances(pair: &Pair, [a, b]: [&Registration; 2]) -> Vec<f64> {
 
 /// Voxels, over those of the head. A step's length is that of a normalised gradient, so that rounding in the last
 /// bit moves a voxel whose gradient nearly vanishes by parts of a step (0.25), and later ones go on from there. Ten
-/// times what lavapipe shows on phantoms of 4 mm (6e-5, 4e-3) and about what an H200 shows on brains of 1 mm after 130
-/// iterations (1.3e-3, 0.07).
+/// times what lavapipe shows here at most (2e-5, 5e-3); an H200 shows on brains of 1 mm after 130 iterations
+/// 1.3e-3 and 0.07.
 const MEDIAN: f64 = 1e-3;
 const P99: f64 = 0.05;
 
