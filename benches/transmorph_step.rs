@@ -6,11 +6,12 @@
 //! cargo bench --bench transmorph_step --features cuda -- --device cuda base --layers
 //! ```
 //! A step is forward, backward and Adam (amsgrad) at batch 1, on random images: the median of
-//! several after warm-up, the device synchronised inside the timed region. `first s` is the first
-//! step, with everything that is compiled and tuned in it. `reserved GB` is what the pools of the
-//! device hold after the steps, weights and moments included. `--layers` adds the time of every
-//! layer of the network, alone: forward and backward, times its number in the network, and of its
-//! first run (`first s`).
+//! several after warm-up, the device synchronised inside the timed region. `in a row` is a step of as many
+//! that nothing waits between, as a training takes them, and `host` what the calling thread spends on one of
+//! those. `first s` is the first step, with everything that is compiled and tuned in it. `reserved GB` is what
+//! the pools of the device hold after the steps, weights and moments included. `--layers` adds the time of
+//! every layer of the network, alone: forward and backward, times its number in the network, and of its first
+//! run (`first s`).
 //!
 //! The same in PyTorch: `benches/peers/torch_transmorph.py`.
 

@@ -249,6 +249,7 @@ def dice(moved, fixed):
 CASES = [
     ("tiny full, LNCC", "tiny", True, lncc, False),
     ("base full, LNCC", "base", True, lncc, False),
+    ("small half, LNCC + Dice", "small", False, lncc, True),
     ("large half, LNCC", "large", False, lncc, False),
     ("large half, LNCC + Dice", "large", False, lncc, True),
     ("large half, MI + Dice", "large", False, mutual_information, True),

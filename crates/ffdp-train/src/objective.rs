@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
 use ffdp_burn::Result;
 use ffdp_burn::baseline;
 use ffdp_burn::image::LabelMap;
@@ -76,9 +76,30 @@ impl Terms {
 
     /// Total, similarity, smoothness and overlap as numbers; waits for the device, once.
     pub fn read(self) -> [f64; 4] {
-        let terms = vec![self.total, self.similarity, self.smoothness, self.overlap];
-        let terms = Tensor::cat(terms, 0).try_into_vec_as::<f64>();
-        terms.expect("the device hands back four numbers").try_into().expect("four terms")
+        Self::read_all(vec![self]).remove(0)
+    }
+
+    /// [`read`](Self::read) of several, once for each device.
+    pub fn read_all(all: Vec<Self>) -> Vec<[f64; 4]> {
+        let devices: Vec<Device> = all.iter().map(|terms| terms.total.device()).collect();
+        let mut numbers = vec![[f64::NAN; 4]; all.len()];
+        let mut left: Vec<(usize, Self)> = all.into_iter().enumerate().collect();
+        while let Some((first, _)) = left.first() {
+            let device = &devices[*first];
+            let (here, elsewhere): (Vec<_>, Vec<_>) =
+                left.into_iter().partition(|(i, _)| devices[*i] == *device);
+            let places: Vec<usize> = here.iter().map(|(i, _)| *i).collect();
+            let terms = here.into_iter().flat_map(|(_, terms)| {
+                [terms.total, terms.similarity, terms.smoothness, terms.overlap]
+            });
+            let values = Tensor::cat(terms.collect(), 0).try_into_vec_as::<f64>();
+            let values = values.expect("the device hands back its numbers");
+            for (place, four) in places.into_iter().zip(values.chunks_exact(4)) {
+                numbers[place].copy_from_slice(four);
+            }
+            left = elsewhere;
+        }
+        numbers
     }
 }
 

@@ -69,7 +69,16 @@ impl Optimizer for AmsGrad {
     }
 
     fn to_device<const D: usize>(state: Self::State<D>, device: &Device) -> Self::State<D> {
-        Moments(AdamState::new(state.0.momentum.to_device(device)))
+        let Moments(AdamState { momentum }) = &state;
+        if momentum.moment_1.device() == *device {
+            return state;
+        }
+        // A run that is resumed: moments go to each device once. Burn's own transfer is not ordered with the
+        // receiver's computations.
+        let _ = device.sync();
+        let moved = AdamState::new(momentum.clone().to_device(device));
+        let _ = device.sync();
+        Moments(moved)
     }
 }
 

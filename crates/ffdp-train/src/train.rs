@@ -72,7 +72,9 @@ pub fn train_on(run: &Run, dataset: &Dataset, team: &Team) -> Result<Trained> {
     let model = Registration::new(config.init(&tracking), objective);
     let parameters = model.num_params();
 
-    let training = Loader::training(dataset, settings, done + 1, device);
+    let tracked: Vec<Device> =
+        team.of_pairs().iter().map(|device| device.clone().autodiff()).collect();
+    let training = Loader::training(dataset, settings, done + 1, &tracked);
     let validation = Loader::validation(dataset, settings, folder.pictures(), done + 1, device);
     let journal_file = folder.journal();
     let journal = Journal::open(&journal_file, done)?;
@@ -109,10 +111,8 @@ pub fn train_on(run: &Run, dataset: &Dataset, team: &Team) -> Result<Trained> {
         dataset.steps_per_epoch().div_ceil(settings.batch),
         settings.epochs,
     ));
-    if !team.is_plain(settings) {
-        let steps = std::sync::Arc::new(team.steps(settings.batch, settings.seed));
-        training = training.with_training_strategy(TrainingStrategy::Custom(steps));
-    }
+    let steps = std::sync::Arc::new(team.steps(settings.batch));
+    let training = training.with_training_strategy(TrainingStrategy::Custom(steps));
     let result = training.launch(Learner::new(model, optimizer, schedule));
     // Leaves the dashboard and gives the terminal back.
     drop(result.renderer);

@@ -1,8 +1,8 @@
 //! Problems larger than one device: images and fields cut into shards, with the same results as the
 //! serial operations (FFDP paper, sections 4, D and I).
 //!
-//! One thread drives all devices: operations on a GPU are enqueued, and `Tensor::to_device` moves
-//! what one shard needs of another. There is no second set of classes for a "distributed" run: the
+//! One thread drives the devices of a mesh: operations on a GPU are enqueued, and `Tensor::to_device` moves
+//! what one shard needs of another. Devices with work of their own have a thread each (`beside`). There is no second set of classes for a "distributed" run: the
 //! functions here have the names of the serial ones, call those on every shard and add what crosses
 //! the seams. A mesh of one *is* the serial program, to the bit; shards of one device are virtual.
 //!
@@ -16,6 +16,7 @@
 //! exchange  the same without a wait          joined      devices that can do that
 //! rest      to host memory and back
 //! slabs/    activations of networks          replicas    weights on every device
+//! beside    a thread for each device         lines       all parameters in one piece
 //!
 //! smoothing, loss, reductions, adam, resample            sharded operations made of these
 //! greedy/   iterations of the greedy method  halves      those of SyN and of velocities
@@ -26,6 +27,7 @@
 
 mod adam;
 mod alignment;
+mod beside;
 mod collective;
 mod exchange;
 mod greedy;
@@ -34,6 +36,7 @@ mod halves;
 mod hosts;
 mod joined;
 mod layout;
+mod lines;
 mod loss;
 mod mesh;
 mod overlap;
@@ -54,6 +57,7 @@ mod window;
 
 pub use adam::{ShardedMoments, ShardedStep, adam};
 pub use alignment::{Aligned, ShardedAlignment};
+pub use beside::beside;
 pub use collective::{all_reduce, broadcast, reduce};
 pub use exchange::Reduction;
 pub(crate) use greedy::Team;
@@ -67,6 +71,7 @@ pub(crate) use hosts::Holders;
 pub use hosts::{MpiRanks, SILENCE};
 pub use hosts::{Ranks, Threads, agree};
 pub use layout::{Axis, Layout};
+pub use lines::{gradients_of_line, line_of_gradients};
 pub use loss::loss;
 pub use mesh::Mesh;
 pub use planner::{DeviceMemory, GreedyProblem, OffloadPlan, Plan, plan, plan_offloaded};

@@ -12,7 +12,6 @@ use std::time::Instant;
 use burn::data::dataloader::{DataLoader, DataLoaderIterator, Progress};
 use burn::data::dataset::DatasetError;
 use burn::tensor::Device;
-use ffdp_burn::image::Volume;
 
 use super::order::{self, Task};
 use super::prefetch::Queue;
@@ -33,15 +32,6 @@ pub struct Item {
     pub waited: f64,
 }
 
-impl Item {
-    /// The images on another device; labels are copied where they are used.
-    pub fn on(self, device: &Device) -> Self {
-        let there = |image: &Volume| Tensors { image: image.to_tensor(device), labels: None };
-        let (moving, fixed) = (there(&self.pair.moving.image), there(&self.pair.fixed.image));
-        Self { moving, fixed, ..self }
-    }
-}
-
 /// What a loader goes through.
 #[derive(Clone)]
 enum Order {
@@ -56,19 +46,26 @@ pub struct Loader {
     order: Order,
     preparation: Arc<Preparation>,
     threads: usize,
-    device: Device,
-    on_device: Arc<OnDevice>,
+    /// The pairs of a step go to these in turn.
+    places: Vec<Arc<OnDevice>>,
+    batch: usize,
     epoch: AtomicUsize,
     range: (usize, usize),
 }
 
 impl Loader {
-    /// Training items, starting with epoch `epoch` (from 1).
-    pub fn training(dataset: &Dataset, settings: &Settings, epoch: usize, device: &Device) -> Self {
+    /// Training items, starting with epoch `epoch` (from 1). Of the pairs of a step each device has its
+    /// share, in turn.
+    pub fn training(
+        dataset: &Dataset,
+        settings: &Settings,
+        epoch: usize,
+        devices: &[Device],
+    ) -> Self {
         let training = Arc::new(dataset.training.clone());
         let range = (0, training.steps_per_epoch());
         let order = Order::Shuffled { training, seed: settings.seed };
-        Self::new(order, dataset, settings, epoch, device, range)
+        Self::new(order, dataset, settings, epoch, devices, range)
     }
 
     /// Validation items, starting with epoch `epoch` (from 1).
@@ -81,7 +78,8 @@ impl Loader {
     ) -> Self {
         let pairs = Arc::new(dataset.validation.clone());
         let range = (0, pairs.len());
-        Self::new(Order::Listed { pairs, pictures }, dataset, settings, epoch, device, range)
+        let (order, devices) = (Order::Listed { pairs, pictures }, std::slice::from_ref(device));
+        Self::new(order, dataset, settings, epoch, devices, range)
     }
 
     fn new(
@@ -89,34 +87,45 @@ impl Loader {
         dataset: &Dataset,
         settings: &Settings,
         epoch: usize,
-        device: &Device,
+        devices: &[Device],
         range: (usize, usize),
     ) -> Self {
         let trains_labels = settings.dice_weight > 0.0 && !settings.baseline;
         let room_bytes = settings.cache_mib << 20;
+        let place = |device| Arc::new(OnDevice::new(device, trains_labels, room_bytes));
         Self {
             order,
             preparation: dataset.preparation.clone(),
             threads: settings.workers,
-            device: device.clone(),
-            on_device: Arc::new(OnDevice::new(device, trains_labels, room_bytes)),
+            places: devices.iter().map(place).collect(),
+            batch: settings.batch,
             epoch: AtomicUsize::new(epoch),
             range,
         }
     }
 
-    fn with(&self, device: &Device, range: (usize, usize)) -> Self {
-        let same = *device == self.device;
-        let on_device =
-            if same { self.on_device.clone() } else { Arc::new(self.on_device.on(device)) };
+    fn with(&self, places: Vec<Arc<OnDevice>>, range: (usize, usize)) -> Self {
         Self {
             order: self.order.clone(),
             preparation: self.preparation.clone(),
             threads: self.threads,
-            device: device.clone(),
-            on_device,
+            places,
+            batch: self.batch,
             epoch: AtomicUsize::new(self.epoch.load(Ordering::SeqCst)),
             range,
+        }
+    }
+
+    /// Seeds every device, each with another number; a device that occurs twice has the first. Burn's CPU
+    /// has one generator for the whole process.
+    fn seed(&self, seed: u64) {
+        let mut known: Vec<Device> = Vec::new();
+        for (place, k) in self.places.iter().zip(0u64..) {
+            let device = place.device().clone().inner();
+            if !known.contains(&device) {
+                device.seed(seed.wrapping_add(k << 32));
+                known.push(device);
+            }
         }
     }
 
@@ -139,7 +148,7 @@ impl DataLoader<Item> for Loader {
         let epoch = self.epoch.fetch_add(1, Ordering::SeqCst);
         if let Order::Shuffled { seed, .. } = &self.order {
             // Stochastic depth draws on the device: repeatable epoch by epoch too.
-            self.device.seed(seed.wrapping_add(epoch as u64));
+            self.seed(seed.wrapping_add(epoch as u64));
         }
         let picture = match &self.order {
             Order::Listed { pictures, .. } => Some(pictures.join(format!("epoch-{epoch:03}.png"))),
@@ -147,7 +156,8 @@ impl DataLoader<Item> for Loader {
         };
         let tasks = self.tasks(epoch);
         let queue = Queue::start(&self.preparation, &tasks, self.threads);
-        Box::new(Iter { on_device: &self.on_device, queue, picture, done: 0, total: tasks.len() })
+        let (places, batch) = (&self.places, self.batch);
+        Box::new(Iter { places, batch, queue, picture, done: 0, total: tasks.len() })
     }
 
     fn num_items(&self) -> usize {
@@ -155,17 +165,22 @@ impl DataLoader<Item> for Loader {
     }
 
     fn to_device(&self, device: &Device) -> Arc<dyn DataLoader<Item>> {
-        Arc::new(self.with(device, self.range))
+        let place = match &self.places[..] {
+            [place] if place.device() == device => place.clone(),
+            _ => Arc::new(self.places[0].on(device)),
+        };
+        Arc::new(self.with(vec![place], self.range))
     }
 
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<Item>> {
         let range = (self.range.0 + start, (self.range.0 + end).min(self.range.1));
-        Arc::new(self.with(&self.device, range))
+        Arc::new(self.with(self.places.clone(), range))
     }
 }
 
 struct Iter<'a> {
-    on_device: &'a OnDevice,
+    places: &'a [Arc<OnDevice>],
+    batch: usize,
     queue: Queue,
     picture: Option<PathBuf>,
     done: usize,
@@ -179,11 +194,12 @@ impl Iterator for Iter<'_> {
         if self.done == self.total {
             return None;
         }
+        let place = &self.places[self.done % self.batch % self.places.len()];
         self.done += 1;
         let asked = Instant::now();
         let item = self.queue.next().map(|pair| Item {
-            moving: self.on_device.tensors(&pair.moving),
-            fixed: self.on_device.tensors(&pair.fixed),
+            moving: place.tensors(&pair.moving),
+            fixed: place.tensors(&pair.fixed),
             pair,
             picture: self.picture.take(),
             waited: asked.elapsed().as_secs_f64(),

@@ -41,6 +41,11 @@ impl OnDevice {
         Self { device: device.clone(), labels, room_bytes, kept: Mutex::default() }
     }
 
+    /// Where they are.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// The same for another device.
     pub fn on(&self, device: &Device) -> Self {
         Self::new(device, self.labels, self.room_bytes)

@@ -5,14 +5,17 @@
 //! share volume   every device has the network and a part of each pair   gradients: one sum over the parts
 //! ```
 //! A step of the optimiser takes `--batch` pairs in the order of the epoch, wherever they are computed: which
-//! devices share a run changes its numbers by rounding only, and a run may be resumed on others. One thread
-//! drives all devices, whose work is enqueued; nothing is read before a step is complete.
+//! devices share a run changes its numbers by rounding only, and a run may be resumed on others. One device with
+//! a pair a step is a team too. `step.rs` is a step, `read.rs` says when its numbers are read.
 //!
-//! Why not the strategies of Burn's `Learner`: they sum the gradients in the order in which threads are done,
-//! divide the epoch among the devices beforehand, and move tensors between GPUs without the order that
-//! `ffdp_burn::parallel` takes care of. Everything else, the checkpoints too, is Burn's.
+//! Why not the strategies of Burn's `Learner`: they read the loss of every step before they enqueue the next,
+//! sum the gradients in the order in which threads are done, divide the epoch among the devices beforehand, and
+//! move tensors between GPUs without the order that `ffdp_burn::parallel` takes care of. Everything else, the
+//! checkpoints too, is Burn's.
 
 mod fit;
+mod read;
+mod step;
 mod volume;
 
 use burn::tensor::Device;
@@ -59,9 +62,12 @@ impl Team {
         &self.devices[0]
     }
 
-    /// Whether Burn's own loop does the same: one device, a pair a step.
-    pub fn is_plain(&self, settings: &Settings) -> bool {
-        self.devices.len() == 1 && settings.batch == 1
+    /// The devices of the pairs of a step, in turn.
+    pub fn of_pairs(&self) -> &[Device] {
+        match self.share {
+            Share::Pairs => &self.devices,
+            Share::Volume => &self.devices[..1],
+        }
     }
 
     /// Whether these devices can train so.

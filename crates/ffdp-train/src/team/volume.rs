@@ -20,7 +20,7 @@ pub fn step(
     item: &Item,
     share: f64,
 ) -> std::result::Result<(GradientsParams, Terms), DatasetError> {
-    let [.., d, h, w] = item.fixed.image.dims();
+    let [d, h, w] = item.pair.fixed.image.geometry.dims();
     let parts = || -> Result<Terms> {
         let mesh = Mesh::new(devices, devices.len())?;
         let layout = mesh.layout([d, h, w], longest([d, h, w]))?;

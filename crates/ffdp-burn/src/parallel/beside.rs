@@ -1,0 +1,58 @@
+//! A thread for each device.
+//!
+//! What one thread enqueues on several devices does not run on all of them at once: CubeCL (0.11.3) takes at
+//! most 64 operations ahead for a device, then whoever enqueues waits until they are launched. So a thread
+//! that records a long piece of work for one device and then for the next keeps one of them idle. With a
+//! thread for each, all are fed. The threads take over the stream of the one that calls: for the device it
+//! is as if that one had recorded everything, so tensors go from one to the other without another stream to
+//! wait for.
+
+use std::panic::resume_unwind;
+use std::thread;
+
+use burn::tensor::{Device, StreamId};
+
+use super::joined::distinct;
+
+/// `work` for each part, which is about the device of the same place; the results in the order of the parts.
+/// Parts on different devices are worked on at the same time, those of one device, or of a CPU, one after the
+/// other: two threads would mix what they record on it.
+///
+/// # Panics
+/// If there is not a part for each device, and with what `work` panics with.
+pub fn beside<P: Send, R: Send>(
+    devices: &[Device],
+    parts: Vec<P>,
+    work: impl Fn(usize, P) -> R + Sync,
+) -> Vec<R> {
+    let (count, places) = (parts.len(), devices.len());
+    assert!(count == places, "beside: {count} parts for {places} devices");
+    let parts = parts.into_iter().enumerate();
+    if distinct(devices).len() < count || devices.len() < 2 {
+        return parts.map(|(k, part)| work(k, part)).collect();
+    }
+    let (stream, work) = (StreamId::current(), &work);
+    thread::scope(|scope| {
+        let start = |(k, part)| scope.spawn(move || stream.executes(|| work(k, part)));
+        // All are started before the first is waited for.
+        let threads: Vec<_> = parts.map(start).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|p| resume_unwind(p))).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_keep_their_order_and_one_device_has_one_thread() {
+        let devices = vec![Device::flex(); 3];
+        let here = thread::current().id();
+        let found = beside(&devices, vec!["a", "b", "c"], |k, part| {
+            assert_eq!(thread::current().id(), here, "one device");
+            format!("{k}{part}")
+        });
+        assert_eq!(found, ["0a", "1b", "2c"]);
+        assert_eq!(beside(&devices[..1], vec![7], |_, part| part + 1), [8]);
+    }
+}
