@@ -13,12 +13,16 @@
 //! every layer of the network, alone: forward and backward, times its number in the network, and of its first
 //! run (`first s`).
 //!
+//! `--gpus N` times the steps of `ffdp train` on N GPUs instead, with as many pairs a step (or one, with
+//! `--share volume`, which knows no Dice).
+//!
 //! The same in PyTorch: `benches/peers/torch_transmorph.py`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
+use ffdp_train::Share;
 use serde_json::json;
 
 #[path = "support/backend.rs"]
@@ -39,6 +43,12 @@ struct Args {
     /// Which GPU.
     #[arg(long, default_value_t = 0)]
     index: usize,
+    /// Steps that so many GPUs share, from `--index` on
+    #[arg(long)]
+    gpus: Option<usize>,
+    /// What they share
+    #[arg(long, value_enum, default_value = "pairs")]
+    share: ShareArg,
     /// Extents of the images, D,H,W or one edge [CPU: 64,64,64; GPU: 160,192,224]
     #[arg(long, value_delimiter = ',')]
     size: Vec<usize>,
@@ -57,6 +67,15 @@ struct Args {
     /// Passed by `cargo bench`; of no account.
     #[arg(long, hide = true)]
     bench: bool,
+}
+
+/// `--share`
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum ShareArg {
+    /// Each has a pair of its own.
+    Pairs,
+    /// Each has a part of the pair.
+    Volume,
 }
 
 impl Args {
@@ -88,6 +107,9 @@ fn run(args: &Args) -> Result<(), String> {
     if args.check {
         step::check(&args.device.device(args.index)?);
     }
+    if let Some(gpus) = args.gpus {
+        return shared(args, [d, h, w], gpus);
+    }
     let problem = Problem::new([d, h, w], args.device.device(args.index)?);
     println!("{d}x{h}x{w} on {:?}", args.device);
     let default = if args.device == Backend::Cpu { "tiny" } else { "" };
@@ -106,14 +128,42 @@ fn run(args: &Args) -> Result<(), String> {
         layers.push(json!({ "network": "losses", "rows": problem.losses() }));
         layers.push(json!({ "network": "convolutions", "rows": problem.convolutions() }));
     }
+    write(args, json!({ "steps": steps, "layers": layers }))
+}
+
+/// The steps of `ffdp train` on several GPUs.
+fn shared(args: &Args, size: [usize; 3], gpus: usize) -> Result<(), String> {
+    if gpus == 0 {
+        return Err("--gpus must be at least 1, got 0".into());
+    }
+    let place = |k| args.device.device(args.index + k);
+    let devices = (0..gpus).map(place).collect::<Result<Vec<_>, _>>()?;
+    let share = match args.share {
+        ShareArg::Pairs => Share::Pairs,
+        ShareArg::Volume => Share::Volume,
+    };
+    println!("{size:?} on {gpus} of {:?}, {share:?} shared", args.device);
+    println!("{:<34} {:>9} {:>9} reserved GB", "case", "s/step", "s/pair");
+    let filter = args.filter.as_deref().unwrap_or("tiny");
+    let mut rows = Vec::new();
+    for case in CASES.iter().filter(|case| case.name.contains(filter)) {
+        let figures = step::measure_shared(case, size, (&devices, share), args.steps)?;
+        let gb: Vec<String> = figures.reserved_gb.iter().flatten().map(|gb| format!("{gb:.2}")).collect();
+        println!("{:<34} {:>9.4} {:>9.4} {}", case.name, figures.step_s, figures.pair_s, gb.join(" "));
+        rows.push(json!({ "case": case.name, "figures": figures }));
+    }
+    let share = format!("{share:?}").to_lowercase();
+    write(args, json!({ "gpus": gpus, "share": share, "steps": rows }))
+}
+
+fn write(args: &Args, figures: serde_json::Value) -> Result<(), String> {
     let Some(path) = &args.json else { return Ok(()) };
     let document = json!({
         "bench": "transmorph_step",
         "version": env!("CARGO_PKG_VERSION"),
         "device": format!("{:?}", args.device).to_lowercase(),
-        "size": [d, h, w],
-        "steps": steps,
-        "layers": layers,
+        "size": args.size(),
+        "figures": figures,
     });
     let text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())?;
     std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))

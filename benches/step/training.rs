@@ -24,8 +24,10 @@ pub struct Case {
     pub variant: Variant,
     /// Where the flow is predicted.
     pub resolution: Resolution,
-    mutual_information: bool,
-    dice: bool,
+    /// MI in place of LNCC.
+    pub mutual_information: bool,
+    /// With Dice.
+    pub dice: bool,
 }
 
 const fn case(name: &'static str, variant: Variant, resolution: Resolution) -> Case {
@@ -36,6 +38,7 @@ const fn case(name: &'static str, variant: Variant, resolution: Resolution) -> C
 pub const CASES: &[Case] = &[
     case("tiny full, LNCC", Variant::Tiny, Resolution::Full),
     case("base full, LNCC", Variant::Base, Resolution::Full),
+    case("small full, LNCC", Variant::Small, Resolution::Full),
     Case { dice: true, ..case("small half, LNCC + Dice", Variant::Small, Resolution::Half) },
     case("large half, LNCC", Variant::Large, Resolution::Half),
     Case { dice: true, ..case("large half, LNCC + Dice", Variant::Large, Resolution::Half) },

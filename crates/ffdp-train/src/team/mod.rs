@@ -21,6 +21,8 @@ mod volume;
 use burn::tensor::Device;
 use ffdp_burn::{Error, Result};
 
+pub use step::{Computed, Crew};
+
 use crate::settings::Settings;
 
 /// What the devices share.

@@ -1,10 +1,6 @@
 //! Networks on a mesh equal the whole ones: loss, gradients of every weight and of the images. The shards
 //! are virtual, all on the CPU; the last test takes GPUs where there are any.
-
-mod measure;
-
 use std::collections::BTreeMap;
-
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Device, Tensor};
