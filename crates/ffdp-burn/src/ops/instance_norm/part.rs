@@ -21,8 +21,9 @@ use burn::tensor::Shape;
 use super::InstanceNormOptions;
 use crate::ops::vjp::{Vjp, record};
 
-/// Backend operations on a part `[N, C, D, H, W]`; pairs of numbers of its channels `[2, N C]`.
-#[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
+/// Backend operations on a part `[N, C, D, H, W]`; pairs of numbers of its channels `[2, N C]`. They know no
+/// tape: that is [`InstanceNormTapeOps`].
+#[backend_extension(Cube: cfg(feature = "cube"), Flex, Fusion: cfg(feature = "cube"))]
 pub trait InstanceNormPartOps: Backend {
     /// Means and biased variances.
     #[fusion(dtype = x, shape = pairs(x))]
@@ -62,7 +63,7 @@ fn pairs(x: &Shape) -> Shape {
 
 /// The tape's side of it.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
-pub trait InstanceNormTapeOps: InstanceNormPartOps {
+pub trait InstanceNormTapeOps: Backend {
     /// The moments of a part, whose gradient is made of the sums of the whole and of what `link` holds.
     #[fusion(dtype = x, shape = pairs(x))]
     fn instance_part_moments(x: FloatTensor<Self>, link: Link) -> FloatTensor<Self>;
@@ -272,38 +273,5 @@ impl<B: InstanceNormPartOps, C: CheckpointStrategy> InstanceNormTapeOps for Auto
             let y = B::instance_apply_3d(x, scaling.clone(), link.options);
             (y.clone(), wanted.then_some((y, scaling, link)))
         })
-    }
-}
-
-/// The parts are used on the tape through the operations above only.
-impl<B: InstanceNormPartOps, C: CheckpointStrategy> InstanceNormPartOps for Autodiff<B, C> {
-    fn instance_moments_3d(_: FloatTensor<Self>) -> FloatTensor<Self> {
-        panic!("instance_norm: a part's moments go onto the tape with a link")
-    }
-
-    fn instance_apply_3d(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: InstanceNormOptions,
-    ) -> FloatTensor<Self> {
-        panic!("instance_norm: a part goes onto the tape with a link")
-    }
-
-    fn instance_sums_3d(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: InstanceNormOptions,
-    ) -> FloatTensor<Self> {
-        panic!("instance_norm: second-order gradients are not supported")
-    }
-
-    fn instance_finish_3d(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: InstanceNormOptions,
-    ) -> FloatTensor<Self> {
-        panic!("instance_norm: second-order gradients are not supported")
     }
 }
