@@ -148,8 +148,15 @@ fn shared(args: &Args, size: [usize; 3], gpus: usize) -> Result<(), String> {
     let mut rows = Vec::new();
     for case in CASES.iter().filter(|case| case.name.contains(filter)) {
         let figures = step::measure_shared(case, size, (&devices, share), args.steps)?;
-        let gb: Vec<String> = figures.reserved_gb.iter().flatten().map(|gb| format!("{gb:.2}")).collect();
-        println!("{:<34} {:>9.4} {:>9.4} {}", case.name, figures.step_s, figures.pair_s, gb.join(" "));
+        let gb: Vec<String> =
+            figures.reserved_gb.iter().flatten().map(|gb| format!("{gb:.2}")).collect();
+        println!(
+            "{:<34} {:>9.4} {:>9.4} {}",
+            case.name,
+            figures.step_s,
+            figures.pair_s,
+            gb.join(" ")
+        );
         rows.push(json!({ "case": case.name, "figures": figures }));
     }
     let share = format!("{share:?}").to_lowercase();

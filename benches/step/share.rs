@@ -70,8 +70,7 @@ pub fn measure(
     };
     let tracking: Vec<Device> = devices.iter().map(|device| device.clone().autodiff()).collect();
     let config = NetworkConfig::from(case.config(size).with_drop_path(0.0));
-    let model =
-        Registration::new(config.init(&tracking[0]), Objective::new(&settings, None));
+    let model = Registration::new(config.init(&tracking[0]), Objective::new(&settings, None));
     let optimizer = AmsGrad::with_epsilon(1e-8).init();
     let schedule = ModuleLrScheduler::new(Polynomial::new(1e-4, steps, 1000));
     let mut crew = Crew::new(Learner::new(model, optimizer, schedule), tracking.clone(), share);
@@ -106,9 +105,8 @@ pub fn measure(
     }
     devices.iter().try_for_each(Device::sync).map_err(|error| error.to_string())?;
     let step_s = started.elapsed().as_secs_f64() / steps as f64;
-    let reserved = |device: &Device| {
-        device.memory_pool_usage().map(|usage| usage.bytes_reserved as f64 / 1e9)
-    };
+    let reserved =
+        |device: &Device| device.memory_pool_usage().map(|usage| usage.bytes_reserved as f64 / 1e9);
     let reserved_gb = devices.iter().map(reserved).collect();
     devices.iter().for_each(Device::memory_cleanup);
     Ok(SharedFigures { step_s, pair_s: step_s / pairs as f64, reserved_gb })

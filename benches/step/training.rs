@@ -85,7 +85,15 @@ pub struct Figures {
 pub fn print_header() {
     println!(
         "{:<34} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>12}",
-        "case", "s/step", "forward", "backward", "Adam", "in a row", "host", "first s", "reserved GB"
+        "case",
+        "s/step",
+        "forward",
+        "backward",
+        "Adam",
+        "in a row",
+        "host",
+        "first s",
+        "reserved GB"
     );
 }
 

@@ -36,7 +36,10 @@ pub fn beside<P: Send, R: Send>(
         let start = |(k, part)| scope.spawn(move || stream.executes(|| work(k, part)));
         // All are started before the first is waited for.
         let threads: Vec<_> = parts.map(start).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|p| resume_unwind(p))).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|p| resume_unwind(p)))
+            .collect()
     })
 }
 

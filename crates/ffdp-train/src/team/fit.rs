@@ -131,7 +131,11 @@ impl SupervisedLearningStrategy<Registration> for Steps {
             let total_items = validation.num_items();
             let start = LearnerEvent::StartSplit { epoch_number: epoch, total_items };
             interrupter.fail_on_error(processor.process_valid(start));
-            Self::validate(&crew.learner().model().valid(), &validation, (&mut processor, &interrupter));
+            Self::validate(
+                &crew.learner().model().valid(),
+                &validation,
+                (&mut processor, &interrupter),
+            );
             interrupter.fail_on_error(processor.process_valid(LearnerEvent::EndSplit(epoch)));
             interrupter.fail_on_error(processor.process_train(LearnerEvent::EndEpoch(epoch)));
             if checkpointer.is_some() || early.is_some() {

@@ -7,8 +7,8 @@
 use std::time::Instant;
 
 use burn::data::dataloader::Progress;
-use burn::tensor::Device;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
+use burn::tensor::Device;
 
 use super::step::Computed;
 use crate::metrics::{Measured, Scores};

@@ -4,9 +4,9 @@
 use std::time::Instant;
 
 use burn::data::dataset::DatasetError;
+use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::{Device, Tensor};
-use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::train::Learner;
 use ffdp_burn::parallel::{
     self, Mesh, Reduction, Replicas, all_reduce, gradients_of_line, line_of_gradients,

@@ -1,9 +1,9 @@
 //! Networks on a mesh equal the whole ones: loss, gradients of every weight and of the images. The shards
 //! are virtual, all on the CPU; the last test takes GPUs where there are any.
-use std::collections::BTreeMap;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Device, Tensor};
+use std::collections::BTreeMap;
 
 use super::*;
 use crate::losses::{Lncc, Similarity, diffusion};
