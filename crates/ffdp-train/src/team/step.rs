@@ -6,7 +6,7 @@ use std::time::Instant;
 use burn::data::dataset::DatasetError;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsAccumulator, GradientsParams};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use burn::train::Learner;
 use ffdp_burn::parallel::{
     self, Mesh, Reduction, Replicas, all_reduce, gradients_of_line, line_of_gradients,
@@ -128,20 +128,14 @@ fn of_pairs(
     let models: Vec<Registration> = learners.iter().map(Learner::model).collect();
     let parts = models.iter().zip(of_device).collect();
     let found = parallel::beside(devices, parts, |k, (model, items)| {
-        let (gradients, computed) = gradients_of(model, &devices[k], items, share);
-        match devices {
-            [_] => (Found::Gradients(gradients), computed),
-            _ => (Found::Line(line_of_gradients(model, &gradients)), computed),
-        }
+        gradients_of(model, &devices[k], items, share)
     });
-    let (found, computed): (Vec<Found>, Vec<_>) = found.into_iter().unzip();
-    let parts = learners.iter_mut().zip(summed(found)).zip(&models).collect();
-    parallel::beside(devices, parts, |_, ((learner, found), model)| {
+    let (gradients, computed): (Vec<GradientsParams>, Vec<_>) = found.into_iter().unzip();
+    let gradients = summed(&models, devices, gradients);
+    let parts = learners.iter_mut().zip(gradients).collect();
+    parallel::beside(devices, parts, |_, (learner, gradients)| {
         learner.lr_step();
-        learner.optimizer_step(match found {
-            Found::Gradients(gradients) => gradients,
-            Found::Line(line) => gradients_of_line(model, line),
-        });
+        learner.optimizer_step(gradients);
     });
     let mut all: Vec<Option<Computed>> = (0..count).map(|_| None).collect();
     for (i, computed) in computed.into_iter().flatten() {
@@ -150,26 +144,24 @@ fn of_pairs(
     all.into_iter().map(|computed| computed.expect("every pair has a device")).collect()
 }
 
-/// The gradients of a device's pairs.
-enum Found {
-    /// Of the only device.
-    Gradients(GradientsParams),
-    /// Of one among several: as they travel.
-    Line(Tensor<1>),
-}
-
-/// The sum, for every device.
-fn summed(found: Vec<Found>) -> Vec<Found> {
-    let mut lines = Vec::with_capacity(found.len());
-    for found in found {
-        match found {
-            Found::Line(line) => lines.push(line),
-            only @ Found::Gradients(_) => return vec![only],
-        }
+/// The sum over the devices, for each of them.
+fn summed(
+    models: &[Registration],
+    devices: &[Device],
+    gradients: Vec<GradientsParams>,
+) -> Vec<GradientsParams> {
+    if devices.len() == 1 {
+        return gradients;
     }
-    all_reduce(lines, Reduction::Sum).into_iter().map(Found::Line).collect()
+    let parts = models.iter().zip(gradients).collect();
+    let lines = parallel::beside(devices, parts, |_, (model, gradients)| {
+        line_of_gradients(model, &gradients)
+    });
+    let parts = models.iter().zip(all_reduce(lines, Reduction::Sum)).collect();
+    parallel::beside(devices, parts, |_, (model, line)| gradients_of_line(model, line))
 }
 
+/// The sum of the gradients of a device's pairs.
 fn gradients_of(
     model: &Registration,
     device: &Device,
