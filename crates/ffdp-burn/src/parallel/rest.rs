@@ -15,16 +15,16 @@ use burn::tensor::Device;
 
 use super::transfer::to_device;
 
-/// The line on a device, from where it rests in host memory; as it was where that is not the way.
-pub(super) fn wake(line: Tensor<1>, device: &Device) -> Result<Tensor<1>, Tensor<1>> {
+/// The line on a device, from where it rests in host memory; none where that is not the way.
+pub(super) fn wake(line: &Tensor<1>, device: &Device) -> Option<Tensor<1>> {
     #[cfg(feature = "cube")]
     {
         gpu::wake(line, device)
     }
     #[cfg(not(feature = "cube"))]
     {
-        let _ = device;
-        Err(line)
+        let _ = (line, device);
+        None
     }
 }
 
@@ -138,15 +138,12 @@ mod gpu {
         !from.is_autodiff() && cube(from).is_some() && is_host(to)
     }
 
-    pub fn wake(line: Tensor<1>, device: &Device) -> Result<Tensor<1>, Tensor<1>> {
+    pub fn wake(line: &Tensor<1>, device: &Device) -> Option<Tensor<1>> {
         let (home, dtype) = (line.device(), line.dtype());
         if home.is_autodiff() || !is_host(&home) || cube(device).is_none() {
-            return Err(line);
+            return None;
         }
-        match resting(line.clone()) {
-            Some(data) => Ok(Tensor::from_data(data, (device, dtype))),
-            None => Err(line),
-        }
+        resting(line.clone()).map(|data| Tensor::from_data(data, (device, dtype)))
     }
 
     /// The values, in host memory.

@@ -27,7 +27,7 @@ pub(crate) fn to_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> T
     // Dense and ours, so that nothing else is made for the journey and freed too early.
     let line: Tensor<1> = tensor.reshape([dims.into_iter().product::<usize>()]);
     if !are_joined(&ends) {
-        let arrived = rest::wake(line, device).unwrap_or_else(|line| line.to_device(device));
+        let arrived = rest::wake(&line, device).unwrap_or_else(|| line.to_device(device));
         return arrived.reshape(dims);
     }
     if line.device().is_autodiff() {

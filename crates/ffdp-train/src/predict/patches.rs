@@ -88,7 +88,7 @@ fn starts(length: usize, size: usize) -> Vec<usize> {
     let last = length - size;
     let step = (size as f64 * (1.0 - OVERLAP)).max(1.0);
     let steps = (last as f64 / step).ceil() as usize;
-    (0..=steps).map(|k| if steps == 0 { 0 } else { (k * last + steps / 2) / steps }).collect()
+    (0..=steps).map(|k| (k * last + steps / 2) / steps.max(1)).collect()
 }
 
 /// How much the voxels of a patch `[d, h, w]` count: the product of the distances to its faces, `[1, 1, d, h, w]`.
