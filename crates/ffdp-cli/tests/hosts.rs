@@ -156,13 +156,16 @@ fn iterating(folder: &Folder) -> (Child, Vec<u32>) {
     let start = Instant::now();
     loop {
         let said = said(folder);
-        if said.matches("loss ").count() > 2 {
-            let process = |rank: usize| {
-                let name = format!("rank {rank} of 3 on ");
-                let line = said.lines().find(|line| line.starts_with(&name)).expect("it said so");
-                line.rsplit(' ').next().and_then(|id| id.parse().ok()).expect("a number")
-            };
-            return (child, (0..3).map(process).collect());
+        // What the launcher passes on may come late, or in the middle of another line.
+        let process = |rank: usize| -> Option<u32> {
+            let (_, line) = said.split_once(&format!("rank {rank} of 3 on "))?;
+            let (_, rest) = line.split_once(": process ")?;
+            let (id, _) = rest.split_once(|c: char| !c.is_ascii_digit())?;
+            id.parse().ok()
+        };
+        let processes: Option<Vec<u32>> = (0..3).map(process).collect();
+        if let (Some(processes), true) = (processes, said.matches("loss ").count() > 2) {
+            return (child, processes);
         }
         let status = child.try_wait().expect("it can be asked");
         assert!(status.is_none(), "it ended: {said}");

@@ -160,7 +160,9 @@ impl Ready {
         if let Some(ranks) = hosts.ranks()
             && request.verbose
         {
-            eprintln!("{}: process {}", ranks.name(ranks.rank()), std::process::id());
+            // In one piece: the launcher mixes what several processes say.
+            let line = format!("{}: process {}\n", ranks.name(ranks.rank()), std::process::id());
+            eprint!("{line}");
         }
         let files = Files::in_folder(&request.output);
         let paths = [&*request.fixed, &*request.moving];
