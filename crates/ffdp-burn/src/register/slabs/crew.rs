@@ -194,7 +194,7 @@ impl Crew {
         };
         let bytes = ranks.broadcast(bytemuck::cast_slice(&values).to_vec())?;
         let values: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
-        Ok(super::source::tensor(values, [1, 3, d, h, w], device))
+        Ok(crate::image::upload(values, [1, 3, d, h, w], device))
     }
 
     /// Numbers of rank 0, on all ranks.

@@ -7,10 +7,11 @@ use burn::tensor::{Device, Tensor};
 
 use super::crew::Crew;
 use super::room::Places;
-use super::source::{tensor, window_of};
+use super::source::window_of;
 use crate::error::{Error, Result};
 use crate::image::{
     Affine, Geometry, Physical, Planes, Voxel, check_planes, index_affine, index_linear, runs,
+    upload,
 };
 use crate::io::nifti::{DisplacementWriter, VolumeWriter};
 use crate::ops::{GridSampleOptions, Padding, grid_sample, jacobian};
@@ -261,7 +262,7 @@ impl SlabRegistration {
             let file = file.as_mut().expect("pieces come to rank 0, which has the file");
             let read_planes = |z: Range<usize>| {
                 let values = moving.read(z.clone())?.to_vec();
-                Ok(tensor(values, [1, 1, z.len(), h, w], device))
+                Ok(upload(values, [1, 1, z.len(), h, w], device))
             };
             let warped = sampler.sample(planes, (field, bounds), device, read_planes)?;
             file.write(&read(warped.flatten::<1>(0, 4))?)

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 
 use crate::error::Result;
-use crate::image::{Affine, Geometry, Planes, Voxel, index_affine, rescaled, statistics};
+use crate::image::{Affine, Geometry, Planes, Voxel, index_affine, rescaled, statistics, upload};
 use crate::ops::{GridSampleOptions, Padding, gaussian, grid_sample};
 use crate::parallel::{Axis, Layout, Mesh, Sharded, join, park, put_away};
 use crate::register::prepare::intensity_range;
@@ -60,7 +60,7 @@ impl<'a> Scaled<'a> {
         let [x, y, _] = self.planes.geometry().size;
         let [from, to] = self.range;
         let values = rescaled(self.planes.read(z.clone())?, from, to);
-        Ok(tensor(values, [1, 1, z.len(), y, x], device))
+        Ok(upload(values, [1, 1, z.len(), y, x], device))
     }
 
     /// Both as [`level_image`](crate::register::level_image) of the whole makes it, on one device.
@@ -172,11 +172,4 @@ pub(super) fn window_of(
     }
     rows[2][3] -= window.start as f64;
     (window, Affine::from_rows(rows))
-}
-
-/// Values on a device, dense.
-pub(super) fn tensor(values: Vec<f32>, dims: [usize; 5], device: &Device) -> Tensor<5> {
-    let count = values.len();
-    // Burn may pad the rows of a tensor of several axes.
-    Tensor::<1>::from_data(TensorData::new(values, [count]), (device, DType::F32)).reshape(dims)
 }
