@@ -63,8 +63,9 @@ mod tests {
         while process_cpu_seconds() == Some(before) && start.elapsed().as_secs() < 60 {
             std::hint::spin_loop();
         }
+        // A tick is a hundredth of a second, less the rounding of a difference; both cores may tick.
         let spent = process_cpu_seconds().expect("known a moment ago") - before;
-        assert!((0.01..60.0).contains(&spent), "{spent}");
+        assert!((0.005..60.0).contains(&spent), "{spent}");
     }
 
     #[test]
