@@ -184,6 +184,13 @@ fn said(folder: &Folder) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
+/// Whether a process runs or waits. One that has ended is none, even while nobody asks how it ended.
+fn is_running(process: u32) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
+    let state = status.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next());
+    !matches!(state, Some('Z' | 'X'))
+}
+
 /// Sends a signal to a rank and demands that all end in time, not well, and that somebody names the rank.
 fn loses(signal: &str, names: &[&str]) {
     let folder = Folder::new();
@@ -209,8 +216,7 @@ fn loses(signal: &str, names: &[&str]) {
     }
     for process in processes {
         // Gone, or about to be: a killed process may take a moment.
-        let is_there = || std::path::Path::new(&format!("/proc/{process}/stat")).exists();
-        while is_there() {
+        while is_running(process) {
             assert!(start.elapsed() < LOST, "{signal}: process {process} is still there");
             sleep(Duration::from_millis(50));
         }
