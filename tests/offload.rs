@@ -65,7 +65,7 @@ mod kept {
         let settings = Settings { stages: vec![Stage::Greedy(greedy)], ..Settings::default() };
         let room = Room::Device { device: device.clone(), bytes: LIMIT };
         let (most, found) = most_reserved(&device, || {
-            let problem = SlabProblem { fixed: &mut fixed, moving: &mut moving, initial };
+            let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
             register_slabs(problem, &settings, &room, &mut Silent).expect("good input")
         });
         let field = found.warp.expect("the stage was deformable").field;

@@ -63,7 +63,8 @@ fn register(layout: &Layout, iterations: usize) -> (Vec<f32>, usize) {
     let geometry = Geometry::new([SIZE[2], SIZE[1], SIZE[0]], [1.0; 3]).unwrap();
     let identity = geometry.voxel_to_mm().rows().concat();
     let affine = Tensor::from_data(TensorData::new(identity, [1, 3, 4]).convert::<f32>(), &device);
-    let images = ShardedImages { fixed: image(0.0).unwrap(), moving: image(0.8).unwrap(), affine };
+    let (fixed, moving) = (image(0.0).unwrap(), image(0.8).unwrap());
+    let images = ShardedImages { fixed, moving, affine, masked: [false; 2] };
     let displacement = Sharded::build(layout, &mesh, |planes, device| {
         Ok(Tensor::zeros([1, 3, planes.len(), SIZE[1], SIZE[2]], device))
     });
@@ -81,7 +82,7 @@ const WITHIN_AN_OPERATION: usize = 60;
 
 #[test]
 fn virtual_shards_register_as_the_whole_within_the_planned_memory() {
-    let problem = GreedyProblem { fixed: SIZE, moving: SIZE, axis: Axis::Z, options: options() };
+    let problem = GreedyProblem::plain([SIZE; 2], Axis::Z, options());
     let (whole, _) = register(&Layout::balanced(SIZE, Axis::Z, 1).unwrap(), 4);
     assert!(whole.iter().any(|u| u.abs() > 0.4), "four steps of a quarter of a voxel");
     let mut fewer = usize::MAX;

@@ -89,8 +89,7 @@ fn offloaded(
 ) -> Result<()> {
     let common = &settings.common;
     let options = common.options();
-    let problem =
-        GreedyProblem { fixed: fixed.dims(), moving: moving.dims(), axis: Axis::Z, options };
+    let problem = GreedyProblem::plain([fixed.dims(), moving.dims()], Axis::Z, options);
     let memory =
         DeviceMemory { bytes: (GIVEN * gb * 1e9) as u64, largest_buffer: (gb * 1e9 / 4.0) as u64 };
     let plan = plan_offloaded(&problem, memory)?;
@@ -123,6 +122,7 @@ fn offloaded(
         fixed: image(Side::Fixed, fixed)?,
         moving: image(Side::Moving, moving)?,
         affine: affine([fixed, moving], device),
+        masked: [false; 2],
     };
     drop(scene);
     let [_, h, w] = fixed.dims();
@@ -258,6 +258,7 @@ pub fn images(
         fixed: image(Side::Fixed, fixed, fixed_mesh)?,
         moving: image(Side::Moving, moving, moving_mesh)?,
         affine: affine([fixed, moving], fixed_mesh.device(0)),
+        masked: [false; 2],
     })
 }
 

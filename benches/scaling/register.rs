@@ -128,6 +128,7 @@ fn level_images(
         fixed: on(&full.fixed, fixed, &to[0], fixed_mesh)?,
         moving: on(&full.moving, moving, &to[1], moving_mesh)?,
         affine: affine([&to[0], &to[1]], fixed_mesh.device(0)),
+        masked: [false; 2],
     })
 }
 

@@ -30,6 +30,9 @@ pub struct MeshArguments {
     device_memory: Option<f64>,
 }
 
+/// The grids of the fixed and the moving image, and which of them has a mask.
+pub type Sides<'a> = ([&'a Geometry; 2], [bool; 2]);
+
 impl MeshArguments {
     /// The device that holds what is not cut.
     pub fn first(&self) -> DeviceChoice {
@@ -54,7 +57,7 @@ impl MeshArguments {
     ///
     /// # Errors
     /// As [`MeshArguments::open`]; a limit of memory for several processes.
-    pub fn room(&self, settings: &Settings, grids: [&Geometry; 2], hosts: &Hosts) -> Outcome<Room> {
+    pub fn room(&self, settings: &Settings, sides: Sides, hosts: &Hosts) -> Outcome<Room> {
         if let Some(ranks) = hosts.ranks() {
             if self.device_memory.is_some() {
                 return Err(Failure::user(
@@ -62,11 +65,11 @@ impl MeshArguments {
                     "leave it out, or start more processes",
                 ));
             }
-            return Ok(Room::Ranks { mesh: self.open(settings, grids)?, ranks: ranks.clone() });
+            return Ok(Room::Ranks { mesh: self.open(settings, sides)?, ranks: ranks.clone() });
         }
         match (self.all(), self.device_memory) {
             ([one], Some(gb)) => Ok(Room::Device { device: one.open()?, bytes: bytes(gb)? }),
-            _ => Ok(Room::Mesh(self.open(settings, grids)?)),
+            _ => Ok(Room::Mesh(self.open(settings, sides)?)),
         }
     }
 
@@ -74,7 +77,7 @@ impl MeshArguments {
     ///
     /// # Errors
     /// When a device does not open or is named twice, or no number of shards is possible.
-    pub fn open(&self, settings: &Settings, grids: [&Geometry; 2]) -> Outcome<Mesh> {
+    pub fn open(&self, settings: &Settings, sides: Sides) -> Outcome<Mesh> {
         let all = self.all();
         if let Some((_, again)) =
             all.iter().enumerate().find(|(k, device)| all[..*k].contains(device))
@@ -86,7 +89,7 @@ impl MeshArguments {
         }
         let shards = match (self.shards, self.device_memory) {
             (Some(shards), _) => shards,
-            (None, Some(gb)) => shards_needed(settings, grids, all.len(), bytes(gb)?)?,
+            (None, Some(gb)) => shards_needed(settings, sides, all.len(), bytes(gb)?)?,
             (None, None) => all.len(),
         };
         let devices = all.iter().map(|device| device.open()).collect::<Outcome<Vec<_>>>()?;

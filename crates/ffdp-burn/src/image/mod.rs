@@ -22,7 +22,7 @@ pub use geometry::{Geometry, SAME_GRID_TOLERANCE_VOXELS, SPACING_LIMITS_MM};
 pub use index_space::{index_affine, index_linear};
 pub use labels::LabelMap;
 pub use planes::Planes;
-pub(crate) use planes::{check_planes, runs, statistics};
+pub(crate) use planes::{Counted, check_finite, check_planes, runs, statistics};
 pub(crate) use ranks::Ranks;
 pub use space::{Affine, MAX_CONDITION, Matrix3, Physical, Voxel};
 pub(crate) use volume::rescaled;

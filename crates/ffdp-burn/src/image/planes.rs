@@ -61,38 +61,84 @@ pub(crate) struct Statistics<const K: usize> {
     pub percentiles: [f32; K],
 }
 
-/// Extremes and percentiles of an image as [`Volume`] computes them, to the bit, in two sweeps; `name`
+/// An image, and the mask on its grid where one has: only voxels with a weight above 0 count.
+pub(crate) struct Counted<'a> {
+    pub image: &'a mut dyn Planes,
+    pub mask: Option<&'a mut dyn Planes>,
+}
+
+impl Counted<'_> {
+    /// Shows the voxels that count, run by run.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn sweep(&mut self, mut see: impl FnMut(&[f32])) -> Result<()> {
+        let geometry = self.image.geometry().clone();
+        let mut inside = Vec::new();
+        for run in runs(&geometry, SWEEP) {
+            let values = self.image.read(run.clone())?;
+            let Some(mask) = &mut self.mask else {
+                see(values);
+                continue;
+            };
+            let weights = mask.read(run)?;
+            inside.clear();
+            let counts = |pair: &(&f32, &f32)| *pair.1 > 0.0;
+            inside.extend(values.iter().zip(weights).filter(counts).map(|(value, _)| *value));
+            see(&inside);
+        }
+        Ok(())
+    }
+}
+
+/// Demands finite voxels and returns their extremes; `name` is that of the image in messages.
+///
+/// # Errors
+/// [`Error::NonFinite`], and those of reading.
+pub(crate) fn check_finite(name: &str, image: &mut dyn Planes) -> Result<[f32; 2]> {
+    let geometry = image.geometry().clone();
+    let plane = geometry.size[0] * geometry.size[1];
+    let mut extremes = [f32::INFINITY, f32::NEG_INFINITY];
+    let (mut nan, mut infinite, mut first) = (0, 0, None);
+    for run in runs(&geometry, SWEEP) {
+        let values = image.read(run.clone())?;
+        for &value in values {
+            extremes = [extremes[0].min(value), extremes[1].max(value)];
+            nan += usize::from(value.is_nan());
+            infinite += usize::from(value.is_infinite());
+        }
+        if nan + infinite > 0 && first.is_none() {
+            let here = values.iter().position(|v| !v.is_finite());
+            first = here.map(|offset| run.start * plane + offset);
+        }
+    }
+    let Some(first) = first else { return Ok(extremes) };
+    let (what, first) = (name.to_string(), geometry.index_of(first));
+    Err(Error::NonFinite { what, nan, infinite, first })
+}
+
+/// Extremes and percentiles of what counts of an image as [`Volume`] computes them, to the bit, in two sweeps; `name`
 /// is that of the image in messages.
 ///
 /// # Errors
-/// [`Error::NonFinite`] for NaN or infinite voxels, and those of reading.
+/// [`Error::NonFinite`] for NaN or infinite voxels among those that count, and those of reading.
 pub(crate) fn statistics<const K: usize>(
     name: &str,
-    image: &mut dyn Planes,
+    counted: &mut Counted,
     percents: [f64; K],
 ) -> Result<Statistics<K>> {
-    let geometry = image.geometry().clone();
     let mut counts = Counts::default();
     let mut extremes = [f32::INFINITY, f32::NEG_INFINITY];
-    let (mut nan, mut infinite, mut first) = (0, 0, None);
-    let plane = geometry.size[0] * geometry.size[1];
-    for run in runs(&geometry, SWEEP) {
-        let values = image.read(run.clone())?;
-        let before = counts.count();
+    let mut seen = 0;
+    counted.sweep(|values| {
         counts.add(values);
-        if counts.count() - before < values.len() {
-            nan += values.iter().filter(|v| v.is_nan()).count();
-            infinite += values.iter().filter(|v| v.is_infinite()).count();
-            let here = || values.iter().position(|v| !v.is_finite());
-            first = first.or_else(|| here().map(|offset| run.start * plane + offset));
-        }
+        seen += values.len();
         for &value in values.iter().filter(|v| v.is_finite()) {
             extremes = [extremes[0].min(value), extremes[1].max(value)];
         }
-    }
-    if let Some(first) = first {
-        let first = geometry.index_of(first);
-        return Err(Error::NonFinite { what: name.to_string(), nan, infinite, first });
+    })?;
+    if counts.count() < seen {
+        check_finite(name, counted.image)?;
     }
     // Each percentile lies between two ranks.
     let around = |percent: f64| {
@@ -100,9 +146,7 @@ pub(crate) fn statistics<const K: usize>(
         [rank, (rank + 1).min(counts.count() - 1)]
     };
     let mut buckets = Buckets::new(&counts, percents.iter().flat_map(|&percent| around(percent)));
-    for run in runs(&geometry, SWEEP) {
-        buckets.add(image.read(run)?);
-    }
+    counted.sweep(|values| buckets.add(values))?;
     let value = |rank| buckets.value(&counts, rank);
     let percentiles = percents.map(|percent| percentile(counts.count(), &value, percent));
     Ok(Statistics { extremes, percentiles })
@@ -125,7 +169,8 @@ mod tests {
         volume.data[5_000..15_000].fill(0.125);
         volume.data[7] = -0.0;
         for percents in [[1.0, 99.9], [0.0, 100.0], [33.3, 50.0]] {
-            let found = statistics("it", &mut volume, percents).expect("finite");
+            let mut all = Counted { image: &mut volume, mask: None };
+            let found = statistics("it", &mut all, percents).expect("finite");
             let expected = volume.percentiles(percents).expect("finite");
             assert_eq!(found.percentiles.map(f32::to_bits), expected.map(f32::to_bits));
             let (low, high) = volume.min_max().expect("finite");
@@ -138,7 +183,8 @@ mod tests {
         let mut volume = volume([5, 4, 3]);
         (volume.data[33], volume.data[47], volume.data[59]) = (f32::NAN, f32::INFINITY, f32::NAN);
         let expected = volume.check_finite("it").expect_err("it is not").to_string();
-        let error = statistics("it", &mut volume, [1.0]).expect_err("it is not");
+        let mut all = Counted { image: &mut volume, mask: None };
+        let error = statistics("it", &mut all, [1.0]).expect_err("it is not");
         assert_eq!(error.to_string(), expected);
     }
 

@@ -118,7 +118,7 @@ impl ShardedAlignment {
         inputs: &RingInputs,
         measure: Measure,
     ) -> Result<[f64; 13]> {
-        let (layout, comparison) = (self.fixed.layout(), Comparison::new(measure));
+        let (layout, comparison) = (self.fixed.layout(), Comparison::new(measure, [false; 2]));
         let shards = (0..layout.count()).map(|k| self.moved(k, sampler, inputs));
         let moved = Sharded::new(shards.collect(), layout.clone());
         let mut sum = [0.0; 13];

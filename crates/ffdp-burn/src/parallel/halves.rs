@@ -51,7 +51,7 @@ impl ShardedFields {
 /// [`Error::Device`](crate::Error::Device) when bounds or the affine map cannot be read.
 ///
 /// # Panics
-/// If the method is greedy, the optimiser is not Adam, there are penalties, no iterations, or not as many
+/// If the method is greedy, the optimiser is not Adam, there are penalties, masks, no iterations, or not as many
 /// fields as the method has.
 pub fn descend(
     images: &ShardedImages,
@@ -61,10 +61,16 @@ pub fn descend(
 ) -> Result<(Tensor<1>, ShardedFields)> {
     let adam_options = supported(options, &state);
     assert!(iterations > 0, "descend: at least one iteration is needed");
+    assert!(
+        images.masked == [false; 2],
+        "descend: there must be no masks, got {:?}",
+        images.masked
+    );
     let images = ShardedImages {
         fixed: images.fixed.clone().map(Tensor::autodiff),
         moving: images.moving.clone().map(Tensor::autodiff),
         affine: images.affine.clone().autodiff(),
+        masked: images.masked,
     };
     let ShardedFields { mut fields, mut moments } = state;
     let mut measures = Vec::with_capacity(iterations);

@@ -60,10 +60,10 @@ pub use alignment::{Aligned, ShardedAlignment};
 pub use beside::beside;
 pub use collective::{all_reduce, broadcast, reduce};
 pub use exchange::Reduction;
-pub(crate) use greedy::Team;
 pub use greedy::{
     BOUNDS_INTERVAL, Greedy, KEPT_BOUNDS_INTERVAL, ShardedImages, ShardedState, greedy,
 };
+pub(crate) use greedy::{Team, without_mask};
 pub use halo::{Beyond, Haloed};
 pub use halves::{ShardedFields, descend};
 pub(crate) use hosts::Holders;

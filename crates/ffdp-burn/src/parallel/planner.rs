@@ -31,6 +31,8 @@ pub struct GreedyProblem {
     pub fixed: [usize; 3],
     /// Extent (D, H, W) of the moving image there.
     pub moving: [usize; 3],
+    /// Whether the fixed and the moving image have a mask.
+    pub masked: [bool; 2],
     /// The axis of the cuts.
     pub axis: Axis,
     /// Measure, smoothing and storage of the moments.
@@ -143,6 +145,11 @@ pub fn plan_offloaded(problem: &GreedyProblem, memory: DeviceMemory) -> Result<O
 }
 
 impl GreedyProblem {
+    /// Two images of this extent (D, H, W) without masks.
+    pub fn plain([fixed, moving]: [[usize; 3]; 2], axis: Axis, options: DeformOptions) -> Self {
+        Self { fixed, moving, masked: [false; 2], axis, options }
+    }
+
     /// The problem in `shards` shards.
     fn cut(&self, devices: usize, shards: usize) -> Result<Plan> {
         let layout = Layout::balanced(self.fixed, self.axis, shards)?;
@@ -226,6 +233,19 @@ impl<'a> Bytes<'a> {
         (self.moving * shards * self.thickest).div_ceil(self.extent).min(self.moving)
     }
 
+    /// Of a voxel of the fixed and of the moving image, masks included.
+    fn values(&self) -> [u64; 2] {
+        self.problem.masked.map(|is_masked| VALUE * (1 + u64::from(is_masked)))
+    }
+
+    /// Of a voxel that is compared: the moved image in pieces and joined, the fixed block, a gradient. With a mask
+    /// also both images without, the product of what they count, and the gradient without.
+    fn compared(&self) -> u64 {
+        let [fixed, moving] = self.values();
+        let apart = if self.problem.masked.contains(&true) { 4 * VALUE } else { 0 };
+        3 * moving + fixed + apart
+    }
+
     /// Of both moments, a voxel.
     fn moments(&self) -> u64 {
         match storage(&self.problem.options.optimizer) {
@@ -236,16 +256,18 @@ impl<'a> Bytes<'a> {
 
     /// The state of the thickest shard.
     fn resting(&self) -> u64 {
-        self.moving_part(1) * VALUE + self.block(0) * (VALUE + VECTOR + self.moments())
+        let [fixed, moving] = self.values();
+        self.moving_part(1) * moving + self.block(0) * (fixed + VECTOR + self.moments())
     }
 
     /// What a shard at work holds whose state rests elsewhere: what it brings along comes on top of what a
     /// resident one needs, and stays until it is waited for.
     fn visit(&self) -> u64 {
         let (seen, own) = (self.seen(), self.block(0));
-        let compared = own * VECTOR + seen * 4 * VALUE;
-        let pulled_back = own * 2 * VECTOR + seen * 2 * VALUE;
-        let parcel = self.moving_part(2) * VALUE;
+        let [_, moving] = self.values();
+        let compared = own * VECTOR + seen * self.compared();
+        let pulled_back = own * 2 * VECTOR + seen * 2 * moving;
+        let parcel = self.moving_part(2) * moving;
         let taken = own * (VECTOR + self.moments());
         let stepped = own * (2 * VECTOR + self.moments());
         (parcel + compared.max(pulled_back)).max(taken).max(stepped)
@@ -253,7 +275,8 @@ impl<'a> Bytes<'a> {
 
     fn state(&self) -> u64 {
         let moments = self.moments();
-        let images = self.own() * VALUE + self.moving_part(self.shards) * VALUE;
+        let [fixed, moving] = self.values();
+        let images = self.own() * fixed + self.moving_part(self.shards) * moving;
         images + self.own() * (VECTOR + moments)
     }
 
@@ -264,7 +287,11 @@ impl<'a> Bytes<'a> {
 
     fn kept(&self) -> u64 {
         match self.several {
-            true => self.shards * (self.seen() - self.block(0) + self.moving_part(1)) * VALUE,
+            true => {
+                let [fixed, moving] = self.values();
+                let around = self.seen() - self.block(0);
+                self.shards * (around * fixed + self.moving_part(1) * moving)
+            }
             false => 0,
         }
     }
@@ -276,10 +303,11 @@ impl<'a> Bytes<'a> {
             return self.own() * 3 * VECTOR;
         }
         let (seen, own) = (self.seen(), self.block(0));
-        let compared = seen * 4 * VALUE;
-        let pulled_back = seen * VALUE + own * 2 * VECTOR;
+        let [_, moving] = self.values();
+        let compared = seen * self.compared();
+        let pulled_back = seen * moving + own * 2 * VECTOR;
         let stepped = own * 2 * VECTOR;
-        let parcel = if self.several { 0 } else { self.moving_part(2) * VALUE };
+        let parcel = if self.several { 0 } else { self.moving_part(2) * moving };
         parcel + compared.max(pulled_back).max(stepped)
     }
 

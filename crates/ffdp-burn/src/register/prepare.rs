@@ -129,6 +129,11 @@ fn check_mask(name: &str, mask: &Volume, grid: &Geometry) -> Result<()> {
     mask.check_finite(name)?;
     grid.check_same_grid(&mask.geometry, name)?;
     let (low, high) = mask.min_max().unwrap_or_default();
+    check_weights(name, [low, high])
+}
+
+/// That the extremes of a mask are those of weights in 0..1, one of them above 0.
+pub(super) fn check_weights(name: &str, [low, high]: [f32; 2]) -> Result<()> {
     if low < 0.0 || high > 1.0 {
         return Err(Error::invalid(
             format!("{name} must hold weights in 0..1"),
@@ -171,7 +176,10 @@ fn side(channels: Vec<Volume>, mask: Option<&Volume>, device: &Device) -> Side {
     let mask = mask.map(|mask| mask.to_tensor(device));
     let image = match &mask {
         None => image,
-        Some(mask) => continued(image, mask),
+        Some(mask) => {
+            let mean = mean_inside(&image, mask);
+            continued(image, mask, mean)
+        }
     };
     Side { image, mask }
 }
@@ -192,7 +200,8 @@ fn scaled(
     });
     let counted = counted.as_ref().unwrap_or(volume);
     let (min, max) = counted.min_max().unwrap_or_default();
-    let [from, to] = intensity_range(name, [min, max], mask, || counted.percentiles(percentiles))?;
+    let percentiles = || counted.percentiles(percentiles);
+    let [from, to] = intensity_range(name, [min, max], mask.is_some(), percentiles)?;
     Ok(volume.rescaled(from, to))
 }
 
@@ -200,13 +209,13 @@ fn scaled(
 pub(super) fn intensity_range(
     name: &str,
     [min, max]: [f32; 2],
-    mask: Option<&Volume>,
+    is_masked: bool,
     percentiles: impl FnOnce() -> Result<[f32; 2]>,
 ) -> Result<[f32; 2]> {
     if min == max {
-        let (place, fix) = match mask {
-            None => ("", "it holds nothing to align: check that it is the file you meant"),
-            Some(_) => (
+        let (place, fix) = match is_masked {
+            false => ("", "it holds nothing to align: check that it is the file you meant"),
+            true => (
                 " inside its mask",
                 "there is nothing to align: check that image and mask belong together",
             ),
@@ -221,14 +230,28 @@ pub(super) fn intensity_range(
     Ok(if from < to { [from, to] } else { [min, max] })
 }
 
+fn inside(mask: &Tensor<5>) -> Tensor<5> {
+    mask.clone().greater_elem(0.0).float()
+}
+
+/// The mean of every channel inside the mask, `[1, C, 1, 1, 1]`.
+fn mean_inside(image: &Tensor<5>, mask: &Tensor<5>) -> Tensor<5> {
+    let in_planes = |x: Tensor<5>| x.sum_dim(4).sum_dim(3).sum_dim(2);
+    let inside = inside(mask);
+    in_planes(image.clone() * inside.clone()) / in_planes(inside)
+}
+
+/// How an image goes on beyond its mask.
+pub(super) fn beyond_mask() -> GaussianOptions {
+    GaussianOptions::isotropic(BEYOND_MASK_VOXELS)
+}
+
 /// The image, beyond its mask replaced by what lies inside, smoothed: so that neither a level nor a
-/// sample between voxels sees what must not be looked at, nor an edge that is none.
-fn continued(image: Tensor<5>, mask: &Tensor<5>) -> Tensor<5> {
-    let inside = mask.clone().greater_elem(0.0).float();
+/// sample between voxels sees what must not be looked at, nor an edge that is none. `mean` is that inside.
+pub(super) fn continued(image: Tensor<5>, mask: &Tensor<5>, mean: Tensor<5>) -> Tensor<5> {
+    let inside = inside(mask);
     let seen = image * inside.clone();
-    let in_planes = |x: &Tensor<5>| x.clone().sum_dim(4).sum_dim(3).sum_dim(2);
-    let mean = in_planes(&seen) / in_planes(&inside);
-    let smooth = GaussianOptions::isotropic(BEYOND_MASK_VOXELS);
+    let smooth = beyond_mask();
     let near = gaussian(seen.clone(), &smooth) + mean.mul_scalar(FAINT);
     let outside = near / gaussian(inside.clone(), &smooth).add_scalar(FAINT);
     seen + outside * inside.neg().add_scalar(1.0)

@@ -134,7 +134,7 @@ pub fn register(
 ///
 /// # Errors
 /// As [`register`]; [`Error::Invalid`] for a mesh of several shards with a stage that cannot be cut
-/// (SyN, velocities, other optimisers than Adam, additive updates, penalties), masks, images of one
+/// (other optimisers than Adam, additive updates, penalties; SyN and velocities with masks), images of one
 /// plane, or several channels compared by mutual information.
 pub fn register_on(
     mesh: &Mesh,
@@ -339,15 +339,19 @@ impl Run<'_> {
         Ok([on_level(0)?, on_level(1)?])
     }
 
-    /// Where a linear stage cuts a level; `None` where it has it whole on the first device.
+    /// Where a linear stage cuts a level; `None` where it has it whole on the first device, as it has images with masks
+    /// or several channels.
     pub fn linear_places(&self, grids: &[Geometry; 2]) -> Result<Option<Places>> {
         let is_plain = match &self.sides {
             Sides::Held(sides) => {
                 sides.iter().all(|side| side.mask.is_none() && side.image.dims()[1] == 1)
             }
-            Sides::Read(_) => true,
+            Sides::Read(sides) => !sides.iter().any(Scaled::is_masked),
         };
-        if is_plain { self.room.linear_places(grids.each_ref()) } else { Ok(None) }
+        if is_plain {
+            return self.room.linear_places(grids.each_ref());
+        }
+        self.room.check_whole(grids.each_ref()).map(|()| None)
     }
 
     /// The images on a level as a linear stage sees them.
@@ -401,9 +405,7 @@ impl Run<'_> {
             }
             Sides::Read([fixed, moving]) => {
                 let device = self.mesh.device(0);
-                let of = |side: &mut Scaled| {
-                    Ok::<_, Error>((side.level_image(spacing_mm, least, device)?, None))
-                };
+                let of = |side: &mut Scaled| side.level_image(spacing_mm, least, device);
                 [of(fixed)?, of(moving)?]
             }
         };

@@ -20,9 +20,7 @@ pub(super) fn check_shards(mesh: &Mesh, problem: &Problem, settings: &Settings) 
     let refuse = |what: &str, value: &dyn std::fmt::Debug| {
         Err(Error::invalid(format!("in several shards {what}"), value, FIX))
     };
-    if problem.fixed_mask.is_some() || problem.moving_mask.is_some() {
-        return refuse("images have no masks", &format_args!("a mask"));
-    }
+    let is_masked = problem.fixed_mask.is_some() || problem.moving_mask.is_some();
     let planes = problem.fixed.geometry.size[2];
     if planes == 1 {
         return refuse("images have several planes", &planes);
@@ -31,6 +29,9 @@ pub(super) fn check_shards(mesh: &Mesh, problem: &Problem, settings: &Settings) 
         let Some(descent) = stage.descent() else { continue };
         if let Some((what, value)) = unlike_shards(stage, &descent) {
             return refuse(what, &format_args!("{value}"));
+        }
+        if is_masked && !matches!(stage, Stage::Greedy(_)) {
+            return refuse("only greedy stages know masks", &stage.name());
         }
         let channels = 1 + problem.more_channels.len();
         if channels > 1 && matches!(descent.similarity, Similarity::Mi(_) | Similarity::Nmi(_)) {
@@ -60,7 +61,7 @@ pub(super) fn unlike_shards(stage: &Stage, descent: &Descent) -> Option<(&'stati
     Some(rule)
 }
 
-/// Bytes a voxel of both images that the first device holds whole, and of the field that a level
+/// Bytes a voxel of both images, and of their masks, that the first device holds whole, and of the field that a level
 /// begins with.
 const IMAGE_BYTES: u64 = 4;
 const FIELD_BYTES: u64 = 12;
@@ -68,18 +69,20 @@ const FIELD_BYTES: u64 = 12;
 pub(super) const LARGEST_PART: u64 = 4;
 
 /// How many shards the greedy stages need on `devices` devices with `bytes` of memory each; at least
-/// one for each device. `grids` are those of the fixed and the moving image.
+/// one for each device. `grids` are those of the fixed and the moving image, and `masked` says which of them
+/// has a mask.
 ///
 /// # Errors
 /// [`Error::TooLarge`] when no number of shards makes a stage fit.
 pub fn shards_needed(
     settings: &Settings,
-    grids: [&Geometry; 2],
+    (grids, masked): ([&Geometry; 2], [bool; 2]),
     devices: usize,
     bytes: u64,
 ) -> Result<usize> {
     let voxels = |grid: &Geometry| grid.len() as u64;
-    let images = IMAGE_BYTES * (voxels(grids[0]) + voxels(grids[1]));
+    let values = |i: usize| voxels(grids[i]) * (1 + u64::from(masked[i]));
+    let images = IMAGE_BYTES * (values(0) + values(1));
     let mut most = devices;
     for stage in &settings.stages {
         let (Stage::Greedy(_), Some(descent)) = (stage, stage.descent()) else { continue };
@@ -97,6 +100,7 @@ pub fn shards_needed(
             let problem = GreedyProblem {
                 fixed: fixed.dims(),
                 moving: moving.dims(),
+                masked,
                 axis: Axis::Z,
                 options,
             };

@@ -32,6 +32,17 @@ fn pair_of(size: usize, seed: u64) -> Pair {
     pair(&PhantomSettings::with_size([size; 3]), seed).expect("valid settings")
 }
 
+/// Masks of both images: their labels, as far as some plane across x in the middle.
+fn half_heads(pair: &Pair) -> [Volume; 2] {
+    [&pair.fixed, &pair.moving].map(|side| {
+        let geometry = &side.image.geometry;
+        let middle = 3 * geometry.size[0] / 5;
+        let inside = |i: usize| side.labels.data[i] != 0 && geometry.index_of(i)[0] < middle;
+        let weights = (0..geometry.len()).map(|i| f32::from(u8::from(inside(i)))).collect();
+        Volume::new(weights, geometry.clone()).expect("one weight for each voxel")
+    })
+}
+
 /// Two levels with few iterations: seconds on one core.
 fn short() -> GreedySettings {
     let level = |shrink, iterations| LevelSettings { shrink, iterations };

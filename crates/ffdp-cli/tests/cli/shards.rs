@@ -1,7 +1,7 @@
 //! `--devices`, `--shards`, `--device-memory`: the same result in parts, and what is refused.
 
-use ffdp_burn::image::Geometry;
-use ffdp_burn::io::nifti::{VolumeWriter, read_displacement, read_volume};
+use ffdp_burn::image::{Geometry, Volume};
+use ffdp_burn::io::nifti::{VolumeWriter, read_displacement, read_volume, write_volume};
 
 use crate::register;
 use crate::support::{Folder, relative_difference, write_pair};
@@ -88,6 +88,35 @@ fn slabs_give_the_same_displacement_and_the_same_image() {
         let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", more);
         assert_eq!(run.code, 1, "{more:?}: {}", run.stderr);
         assert!(run.stderr.contains(word), "{more:?}: no {word:?} in {}", run.stderr);
+    }
+}
+
+#[test]
+fn masks_count_in_shards_and_slabs_as_in_the_whole() {
+    let folder = Folder::new();
+    let pair = write_pair(&folder, 32, 3);
+    for (name, side) in [("fixed_mask.nii.gz", &pair.fixed), ("moving_mask.nii.gz", &pair.moving)] {
+        let geometry = side.image.geometry.clone();
+        let counts = |i: usize| side.labels.data[i] != 0 && geometry.index_of(i)[0] < 20;
+        let weights = (0..geometry.len()).map(|i| f32::from(u8::from(counts(i)))).collect();
+        let mask = Volume::new(weights, geometry.clone()).expect("one for each voxel");
+        write_volume(folder.path(name), &mask).expect("writable");
+    }
+    let masks = ["fixed_mask.nii.gz", "moving_mask.nii.gz"].map(|name| folder.path(name));
+    let flags = ["--fixed-mask", &masks[0], "--moving-mask", &masks[1]];
+    let field = |out: &str, more: &[&str]| {
+        let few = ["--shrink", "2,1", "--iterations", "10,6"];
+        let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", out, &[&few, more].concat());
+        run.succeeded();
+        read_displacement(folder.path(&format!("{out}/warp.nii.gz"))).expect("ITK").0
+    };
+    let off =
+        |a: &[f32], b: &[f32]| a.iter().zip(b).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
+    let (plain, whole) = (field("plain", &[]), field("whole", &flags));
+    assert!(off(&plain, &whole) > 1.0, "masks matter");
+    for (out, more) in [("shards", &["--shards", "3"][..]), ("slabs", &["--slabs"])] {
+        let off = off(&field(out, &[&flags, more].concat()), &whole);
+        assert!(off <= FIELD_MM, "{out}: {off} mm");
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) trait Comparing: LnccOps + MseOps + JointHistogramOps + InformationOp
 impl<B: LnccOps + MseOps + JointHistogramOps + InformationOps> Comparing for B {}
 
 /// Added to the sum of the weights: without any weight the measure is 0, not a division by zero.
-const NO_WEIGHT: f64 = 1e-12;
+pub(crate) const NO_WEIGHT: f64 = 1e-12;
 
 /// Two images of one grid, and how their voxels count.
 pub(super) struct Compared<B: Comparing> {

@@ -211,8 +211,17 @@ pub fn weighted_lncc(
     assert!(fits, "lncc: weights {given:?} do not fit images {image:?}");
     let weights = weights.detach().expand(image);
     let total = weights.clone().sum();
-    let call = LnccCall { options: *options, weighted: true, factor: -1.0 };
-    run(moved, fixed, weights, call).div(total).add_scalar(1.0)
+    weighted_lncc_sum(moved, fixed, weights, options).div(total).neg().add_scalar(1.0)
+}
+
+/// `sum(u n)` of [`weighted_lncc`], of weights with the shape of the images.
+pub(crate) fn weighted_lncc_sum(
+    moved: Tensor<5>,
+    fixed: Tensor<5>,
+    weights: Tensor<5>,
+    options: &LnccOptions,
+) -> Tensor<1> {
+    run(moved, fixed, weights, LnccCall { options: *options, weighted: true, factor: 1.0 })
 }
 
 fn run(moved: Tensor<5>, fixed: Tensor<5>, weights: Tensor<5>, call: LnccCall) -> Tensor<1> {

@@ -5,7 +5,7 @@
 //! for each shard      moved = M(A p + t + S u(p))         g = d measure / du        block.rs, compare.rs
 //!                     m, v <- G_gradient g                seam.rs, descend.rs
 //! two numbers         mean v, the longest vector of d = m / (sqrt v + ..)
-//! for each shard      u <- G_warp (s + u o (id + s)),  s = rate d / longest         descend.rs
+//! for each shard      u <- G_warp (s + u o (id + s)),  s = rate d / longest         step.rs
 //! ```
 //! With one shard this *is* the serial operation. With several, a displacement differs from it by
 //! rounding only. Beyond the state, only what one shard is at work on is held: a gradient becomes
@@ -26,6 +26,7 @@ mod descend;
 mod homes;
 mod problem;
 mod seam;
+mod step;
 
 use super::adam::ShardedMoments;
 use super::collective::reduce;
@@ -39,6 +40,7 @@ use crate::error::Result;
 use crate::ops::{DeformImages, DeformOptions, DeformState, deform};
 pub(super) use block::Block;
 pub(super) use compare::Comparison;
+pub(crate) use compare::without_mask;
 use descend::Descent;
 use homes::Homes;
 use problem::Problem;
@@ -61,6 +63,19 @@ pub struct ShardedImages {
     pub moving: Sharded,
     /// `[A|t]`, from fixed to moving voxels in (x, y, z), `[1 or N, 3, 4]`.
     pub affine: Tensor<3>,
+    /// Whether the last channel of the fixed and of the moving image is its mask: weights in 0..1, as those of
+    /// [`DeformImages`]. It is cut, sent and shown with its image.
+    pub masked: [bool; 2],
+}
+
+impl ShardedImages {
+    /// As the serial operation takes them; each is in one piece.
+    pub(crate) fn whole(&self, [fixed, moving]: [&Tensor<5>; 2]) -> DeformImages {
+        let (fixed, fixed_mask) = without_mask(fixed.clone(), self.masked[0]);
+        let (moving, moving_mask) = without_mask(moving.clone(), self.masked[1]);
+        let (affine, masks) = (self.affine.clone(), [fixed_mask, moving_mask]);
+        DeformImages { fixed, moving, affine, masks }
+    }
 }
 
 /// Who else has a part of the images.
@@ -208,7 +223,7 @@ impl Greedy {
             measures.iter_mut().zip(values).for_each(|(all, value)| all.push(value));
         }
         let shares = measures.into_iter().map(|share| Tensor::cat(share, 0));
-        self.problem.team.fixed.combine(reduce(shares, Reduction::Sum), Reduction::Sum)
+        self.problem.finished(reduce(shares, Reduction::Sum))
     }
 
     /// The measure of what was reached, `[1]` on the device of the first shard.
@@ -219,7 +234,7 @@ impl Greedy {
         let displacement = self.displacement().clone();
         self.plan(&displacement)?;
         let values = self.problem.values(&displacement, &self.samplers)?;
-        self.problem.team.fixed.combine(reduce(values, Reduction::Sum), Reduction::Sum)
+        self.problem.finished(reduce(values, Reduction::Sum))
     }
 
     /// Makes samplers that reach as far as the displacement does in the next iteration.
@@ -260,12 +275,7 @@ fn serial(
     iterations: usize,
 ) -> (Tensor<1>, ShardedState) {
     let layout = state.displacement.layout().clone();
-    let images = DeformImages {
-        fixed: fixed.clone(),
-        moving: moving.clone(),
-        affine: images.affine.clone(),
-        masks: [None, None],
-    };
+    let images = images.whole([fixed, moving]);
     let displacement = state.displacement.into_shards().remove(0);
     let moments = state.moments.shards.into_iter().next().unwrap_or_default();
     let state = DeformState { field: displacement, moments };

@@ -40,6 +40,8 @@ fn supported(options: &DeformOptions, channels: usize) -> AdamOptions {
 pub(super) struct Problem {
     moving: Sharded,
     fixed: Fixed,
+    /// Of the whole fixed image, without its mask.
+    values: usize,
     options: DeformOptions,
     pub adam: AdamOptions,
     comparison: Comparison,
@@ -65,14 +67,16 @@ impl Problem {
         homes: &Homes,
         team: Team,
     ) -> Result<Self> {
-        let ShardedImages { fixed, moving, affine } = images;
-        let adam = supported(options, fixed.dims()[1]);
+        let ShardedImages { fixed, moving, affine, masked } = images;
+        let channels = fixed.dims()[1] - usize::from(masked[0]);
+        let adam = supported(options, channels);
         let layout = fixed.layout().clone();
         let mesh = &homes.mesh;
         check_places(&fixed, mesh);
         let map = IndexMap::read(Some(&affine), options.displacement_scale)?;
         let map = map.still(layout.size());
-        let comparison = Comparison::new(options.measure);
+        let comparison = Comparison::new(options.measure, masked);
+        let values = fixed.dims()[0] * channels * layout.voxels();
         // Many shards on one device mean that memory is short. Several devices would wait for what they
         // do not keep.
         let keep = match mesh.is_virtual() && !mesh.has_several_devices() {
@@ -81,8 +85,19 @@ impl Problem {
         };
         let radius = options.smooth_gradient.radius(layout.axis().component());
         let (homes, fixed, options) = (homes.clone(), Fixed::Shards(fixed), *options);
-        let mut problem =
-            Self { moving, fixed, options, adam, comparison, map, layout, homes, keep, team };
+        let mut problem = Self {
+            moving,
+            fixed,
+            values,
+            options,
+            adam,
+            comparison,
+            map,
+            layout,
+            homes,
+            keep,
+            team,
+        };
         if let Fixed::Shards(fixed) = &mut problem.fixed {
             *fixed = problem.team.fixed.surround(fixed, problem.comparison.reach() + radius)?;
         }
@@ -187,7 +202,7 @@ impl Problem {
         Ok(Sharded::new(vec![all], layout.with_cuts(vec![held.start, held.end])))
     }
 
-    /// The parts of the measure, `[1]` each on its device: of every shard, or one for all of them. Each
+    /// The parts of the measure, each on its device: of every shard, or one for all of them. Each
     /// shard's gradient to the displacement, smoothed, goes to `take`.
     pub fn measure(
         &self,
@@ -203,6 +218,12 @@ impl Problem {
             let (axis, smoothing) = (block.axis, &self.options.smooth_gradient);
             take(k, smooth_own(gradient, axis, smoothing, self.radius()));
         })
+    }
+
+    /// The measures, one after the other, from the sums of their parts over this rank's shards.
+    pub fn finished(&self, sums: Tensor<1>) -> Result<Tensor<1>> {
+        let sums = self.team.fixed.combine(sums, Reduction::Sum)?;
+        Ok(self.comparison.finished(sums, self.values))
     }
 
     /// The parts of the measure alone.

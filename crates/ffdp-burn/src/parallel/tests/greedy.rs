@@ -60,6 +60,16 @@ pub(super) fn serial(
     [to_f64(measures), to_f64(state.field)]
 }
 
+/// Both images with their masks as another channel, and which has one.
+pub(super) fn with_masks(images: &DeformImages) -> ([Tensor<5>; 2], [bool; 2]) {
+    let DeformImages { fixed, moving, masks, .. } = images;
+    let with = |image: &Tensor<5>, mask: &Option<Tensor<5>>| match mask {
+        None => image.clone(),
+        Some(mask) => Tensor::cat(vec![image.clone(), mask.clone()], 1),
+    };
+    ([with(fixed, &masks[0]), with(moving, &masks[1])], masks.each_ref().map(Option::is_some))
+}
+
 /// The same on virtual shards.
 fn on_shards(
     images: &DeformImages,
@@ -81,10 +91,12 @@ fn on_meshes(
         Sharded::from_tensor(image, layout, mesh)
     };
     let displacement = part(start(&images.fixed), fixed);
+    let (both, masked) = with_masks(images);
     let images = ShardedImages {
-        fixed: part(images.fixed.clone(), fixed),
-        moving: part(images.moving.clone(), moving),
+        fixed: part(both[0].clone(), fixed),
+        moving: part(both[1].clone(), moving),
         affine: images.affine.clone(),
+        masked,
     };
     let state = ShardedState { displacement, moments: ShardedMoments::default() };
     let first = iterations / 3;
@@ -132,6 +144,48 @@ fn iterations_are_the_serial_ones_but_for_rounding() {
             let error = assert_close(&label, &found, &field, F64_ITERATIONS);
             assert_close(&label, &got, &measures, F64_ITERATIONS);
             println!("greedy {label}: {error:.1e}");
+        }
+    }
+}
+
+/// Weights that fade from 1 in a ball to 0 outside it, on the grid of an image; centre and radius in voxels.
+fn ball(like: &Tensor<5>, centre: [f64; 3], radius: f64) -> Tensor<5> {
+    let [_, _, d, h, w] = like.dims();
+    let weight = |i: usize| {
+        let at = [i % w, i / w % h, i / (w * h)].map(|n| n as f64);
+        let squares = (0..3).map(|axis| (at[axis] - centre[axis]).powi(2));
+        (radius - squares.sum::<f64>().sqrt()).clamp(0.0, 1.0)
+    };
+    let weights: Vec<f64> = (0..d * h * w).map(weight).collect();
+    tensor(&weights, [1, 1, d, h, w], &like.device(), like.dtype())
+}
+
+/// The images with masks.
+pub(super) fn masked_balls(plain: &DeformImages, masked: [bool; 2]) -> DeformImages {
+    let mut images = plain.clone();
+    images.masks[0] = masked[0].then(|| ball(&plain.fixed, [6.0, 6.0, 7.0], 6.0));
+    images.masks[1] = masked[1].then(|| ball(&plain.moving, [7.0, 6.0, 9.0], 7.0));
+    images
+}
+
+#[test]
+fn masked_iterations_are_the_serial_ones_but_for_rounding() {
+    let plain = phantoms([14, 13, 17], DType::F64);
+    for masked in [[true, false], [false, true], [true, true]] {
+        let images = masked_balls(&plain, masked);
+        for measure in measures() {
+            let options = options(measure);
+            let [measures, field] = serial(&images, &options, 10);
+            let unmasked = serial(&plain, &options, 10);
+            assert!(largest_difference(&field, &unmasked[1]) > 0.1, "{measure:?}: masks matter");
+            for cuts in [&[17][..], &[9, 8], &[1, 5, 1, 2, 8]] {
+                let layout = Layout::uneven([17, 13, 14], Axis::Z, cuts).unwrap();
+                let [got, found] = on_shards(&images, (&layout, &layout), &options, 10);
+                let label = format!("{measure:?} {cuts:?} {masked:?}");
+                let error = assert_close(&label, &found, &field, F64_ITERATIONS);
+                assert_close(&label, &got, &measures, F64_ITERATIONS);
+                println!("greedy {label}: {error:.1e}");
+            }
         }
     }
 }

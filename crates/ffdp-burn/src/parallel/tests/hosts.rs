@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread;
 
 use super::greedy::{
-    F64_ITERATIONS, FIELD_VOXELS, MEASURE, largest_difference, measures, options, phantoms, serial,
-    start,
+    F64_ITERATIONS, FIELD_VOXELS, MEASURE, largest_difference, masked_balls, measures, options,
+    phantoms, serial, start, with_masks,
 };
 use super::*;
 use crate::error::{Error, Result};
@@ -105,15 +105,17 @@ fn on_ranks(
     let parts = in_ranks(shards.len(), |ranks| -> Result<_> {
         let mine = shards_of(shards, ranks.rank());
         let own = part(&start(&images.fixed), fixed, mine.clone());
+        let (both, masked) = with_masks(images);
         let (cut, moving_part) = match moving.count() {
-            1 => (None, Sharded::whole(images.moving.clone())),
-            _ => (Some(cuts_of(moving, shards)), part(&images.moving, moving, mine.clone())),
+            1 => (None, Sharded::whole(both[1].clone())),
+            _ => (Some(cuts_of(moving, shards)), part(&both[1], moving, mine.clone())),
         };
         let team = Team::new(&ranks, cuts_of(fixed, shards), cut);
         let images = ShardedImages {
-            fixed: part(&images.fixed, fixed, mine.clone()),
+            fixed: part(&both[0], fixed, mine.clone()),
             moving: moving_part,
             affine: images.affine.clone(),
+            masked,
         };
         let state = ShardedState { displacement: own, moments: ShardedMoments::default() };
         let mesh = Mesh::new(&[Device::flex()], mine.len())?;
@@ -136,9 +138,11 @@ fn on_ranks(
 
 #[test]
 fn iterations_of_ranks_are_the_serial_ones_but_for_rounding() {
-    let images = phantoms([14, 13, 17], DType::F64);
+    let plain = phantoms([14, 13, 17], DType::F64);
     let size = [17, 13, 14];
-    for measure in measures() {
+    let all = measures().into_iter().flat_map(|measure| [(measure, false), (measure, true)]);
+    for (measure, masked) in all {
+        let images = masked_balls(&plain, [masked; 2]);
         let options = options(measure);
         let [measures, field] = serial(&images, &options, 10);
         // Shards thicker than what they look at, single planes, a rank between others that look past it.
@@ -152,7 +156,7 @@ fn iterations_of_ranks_are_the_serial_ones_but_for_rounding() {
             let fixed = Layout::uneven(size, axis, cuts).unwrap();
             let moving = Layout::balanced(size, axis, cuts.len()).unwrap();
             let [got, found] = on_ranks(&images, [&fixed, &moving], shards, &options, 10);
-            let label = format!("{measure:?} {axis:?} {cuts:?} on {shards:?}");
+            let label = format!("{measure:?}, masks {masked}, {axis:?} {cuts:?} on {shards:?}");
             let error = assert_close(&label, &found, &field, F64_ITERATIONS);
             assert_close(&label, &got, &measures, F64_ITERATIONS);
             println!("greedy on ranks, {label}: {error:.1e}");
@@ -200,6 +204,7 @@ fn a_rank_that_ends_is_named_to_the_others() {
             fixed: own(&images.fixed),
             moving: own(&images.moving),
             affine: images.affine.clone(),
+            masked: [false; 2],
         };
         let displacement = own(&start(&phantoms([14, 13, 17], DType::F32).fixed));
         let state = ShardedState { displacement, moments: ShardedMoments::default() };

@@ -12,7 +12,7 @@ fn problem(size: [usize; 3], storage: MomentStorage) -> GreedyProblem {
         optimizer: Optimizer::Adam(adam),
         ..DeformOptions::greedy(Measure::Lncc(LnccOptions::default()))
     };
-    GreedyProblem { fixed: size, moving: size, axis: Axis::Z, options }
+    GreedyProblem::plain([size; 2], Axis::Z, options)
 }
 
 fn memory(bytes: u64) -> DeviceMemory {

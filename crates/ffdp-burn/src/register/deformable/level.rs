@@ -1,5 +1,7 @@
 //! One level of a deformable stage, as the fused iterations see it.
 
+use burn::Tensor;
+
 use super::work::Work;
 use super::{Field, Kind};
 use crate::error::Result;
@@ -49,13 +51,14 @@ impl Deformation {
         Ok(Self { work, options, geometry, similarity, values })
     }
 
-    /// A level of images that are cut already, computed on `mesh` wherever shards rest; see
-    /// [`Greedy::new`](crate::parallel::Greedy::new). Other processes of the team do the same with their parts.
+    /// A level of images that are cut already, the last channel being the mask of those that have one, computed on
+    /// `mesh` wherever shards rest; see [`Greedy::new`](crate::parallel::Greedy::new). Other processes of the team do
+    /// the same with their parts.
     ///
     /// # Errors
     /// Those of reading the affine map back.
     pub fn on_shards(
-        [fixed, moving]: [&Sharded; 2],
+        ([fixed, moving], masked): ([&Sharded; 2], [bool; 2]),
         grids: &[Geometry; 2],
         kind: &Kind,
         placement: &Affine<Physical, Physical>,
@@ -65,8 +68,9 @@ impl Deformation {
         let map = index_affine(&grids[0], &grids[1], placement);
         let options = deform_options(kind, &grids[0], &map);
         let affine = affine_tensor(&map, mesh.device(0), fixed.shards()[0].dtype());
-        let values = fixed.dims().into_iter().product();
-        let images = ShardedImages { fixed: fixed.clone(), moving: moving.clone(), affine };
+        let [batch, channels, d, h, w] = fixed.dims();
+        let values = batch * (channels - usize::from(masked[0])) * d * h * w;
+        let images = ShardedImages { fixed: fixed.clone(), moving: moving.clone(), affine, masked };
         let work = Work::on_shards(images, field, &options, (mesh, team))?;
         let similarity = kind.descent().similarity;
         Ok(Self { work, options, geometry: grids[0].clone(), similarity, values })
@@ -83,14 +87,19 @@ impl Deformation {
             Work::Fields(_) => unreachable!("slabs are registered by the greedy method"),
         };
         let (DeformImages { fixed, moving, affine, masks }, state) = work.as_ref();
-        assert!(masks.iter().all(Option::is_none), "shards have no masks");
         let options = GridSampleOptions {
             displacement_scale: self.options.displacement_scale,
             ..GridSampleOptions::default()
         };
         let field = state.as_ref().map(|state| state.field.clone());
-        let moved = grid_sample(moving.clone(), Some(affine.clone()), field, &options);
-        Ok(read(self.similarity.loss(moved, fixed.clone(), None))?[0])
+        let seen = |image: &Tensor<5>| {
+            grid_sample(image.clone(), Some(affine.clone()), field.clone(), &options)
+        };
+        let weights = match (masks[0].clone(), masks[1].as_ref().map(seen)) {
+            (Some(fixed), Some(moving)) => Some(fixed * moving),
+            (fixed, moving) => fixed.or(moving),
+        };
+        Ok(read(self.similarity.loss(seen(moving), fixed.clone(), weights))?[0])
     }
 
     /// What was found, where it rests.

@@ -51,11 +51,15 @@ impl Work {
         };
         // What all shards of one device see needs no cuts.
         let moving_mesh = if mesh.has_several_devices() { mesh } else { &Mesh::one(home) };
-        let sharded = ShardedImages {
-            fixed: cut(images.fixed, mesh)?,
-            moving: cut(images.moving, moving_mesh)?,
-            affine: images.affine,
+        let DeformImages { fixed, moving, affine, masks: [fixed_mask, moving_mask] } = images;
+        let masked = [fixed_mask.is_some(), moving_mask.is_some()];
+        let with = |image: Tensor<5>, mask: Option<Tensor<5>>| match mask {
+            None => image,
+            Some(mask) => Tensor::cat(vec![image, mask], 1),
         };
+        let fixed = cut(with(fixed, fixed_mask), mesh)?;
+        let moving = cut(with(moving, moving_mask), moving_mesh)?;
+        let sharded = ShardedImages { fixed, moving, affine, masked };
         if options.method != Method::Greedy {
             let of = |n| cut(field.tensor.clone().narrow(0, n, 1), mesh);
             let fields = (0..field.tensor.dims()[0]).map(of).collect::<Result<_>>()?;
@@ -75,9 +79,7 @@ impl Work {
     ) -> Result<Self> {
         let whole = (images.fixed.shards(), images.moving.shards());
         if let ([fixed], [moving], false) = (whole.0, whole.1, team.fixed.are_several()) {
-            let (fixed, moving) = (fixed.clone(), moving.clone());
-            let (affine, masks) = (images.affine, [None, None]);
-            let images = DeformImages { fixed, moving, affine, masks };
+            let images = images.whole([fixed, moving]);
             let field = displacement.into_shards().remove(0);
             let state = DeformState { field, moments: Moments::default() };
             return Ok(Self::Whole(Box::new((images, Some(state)))));

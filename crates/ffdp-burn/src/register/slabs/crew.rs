@@ -95,10 +95,14 @@ impl Crew {
     ///
     /// # Errors
     /// [`Error::Invalid`] where it is another than rank 0's, [`Error::LostRank`].
-    pub fn check_alike(&self, grids: &[Geometry; 2], settings: &Settings) -> Result<()> {
+    pub fn check_alike(
+        &self,
+        (grids, masked): (&[Geometry; 2], [bool; 2]),
+        settings: &Settings,
+    ) -> Result<()> {
         let Some(ranks) = &self.ranks else { return Ok(()) };
         let mut hasher = DefaultHasher::new();
-        format!("{grids:?} {settings:?}").hash(&mut hasher);
+        format!("{grids:?} {masked:?} {settings:?}").hash(&mut hasher);
         let hash = hasher.finish();
         // Exact in f64.
         let halves = [hash >> 32, hash & 0xffff_ffff].map(|half| half as f64);

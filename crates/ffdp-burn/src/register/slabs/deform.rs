@@ -7,7 +7,7 @@ use burn::tensor::{DType, Device, Tensor};
 use super::Warp;
 use super::crew::{Crew, Told};
 use super::room::{Places, Room};
-use super::run_sides;
+use super::{Scaled, run_sides};
 use crate::error::Result;
 use crate::image::{Affine, Geometry, Physical, index_affine};
 use crate::ops::Outside;
@@ -42,7 +42,8 @@ pub(super) fn deform(
     let mut ended = None;
     for index in 0..descent.levels.len() {
         let grids = level_grids(run, &descent.levels[index])?;
-        let task = Task { kind, index, grids: &grids, affine };
+        let masked = run_sides(run).each_ref().map(Scaled::is_masked);
+        let task = Task { kind, index, grids: &grids, masked, affine };
         let reached = match (crew.is_several(), room) {
             (true, Room::Ranks { mesh, .. }) => match crew.places(mesh, [&grids[0], &grids[1]])? {
                 Some(places) => task.run(run, crew, places, warp.take())?,
@@ -78,6 +79,8 @@ struct Task<'a> {
     kind: &'a Kind<'a>,
     index: usize,
     grids: &'a [Geometry; 2],
+    /// Which images have a mask.
+    masked: [bool; 2],
     /// Before the stage, and at the start of the run.
     affine: [&'a Affine<Physical, Physical>; 2],
 }
@@ -95,7 +98,7 @@ impl Task<'_> {
     fn places(&self, room: &Room) -> Result<Places> {
         let [fixed, moving] = self.grids;
         let map = index_affine(fixed, moving, self.affine[0]);
-        room.places([fixed, moving], &deform_options(self.kind, fixed, &map))
+        room.places(([fixed, moving], self.masked), &deform_options(self.kind, fixed, &map))
     }
 
     /// The level, from `warp` on; shared by all ranks if the places are.
@@ -187,6 +190,8 @@ struct Level {
     /// Fixed and moving, as long as they are needed.
     images: Option<[Sharded; 2]>,
     grids: [Geometry; 2],
+    /// Whether their last channel is a mask.
+    masked: [bool; 2],
     places: Places,
     /// While the level is at work, where its places ask for it.
     _exact: Option<ExactMemory>,
@@ -196,10 +201,11 @@ impl Level {
     fn read(run: &mut Run, home: &Device, grids: [Geometry; 2], places: Places) -> Result<Self> {
         let exact = places.is_exact.then(|| ExactMemory::on(home));
         let [fixed, moving] = run_sides(run);
+        let masked = [fixed.is_masked(), moving.is_masked()];
         let fixed = fixed.level(&grids[0], &places.fixed, [&places.work, &places.rest])?;
         let meshes = [&places.moving_work, &places.moving_rest];
         let moving = moving.level(&grids[1], &places.moving, meshes)?;
-        Ok(Self { images: Some([fixed, moving]), grids, places, _exact: exact })
+        Ok(Self { images: Some([fixed, moving]), grids, masked, places, _exact: exact })
     }
 
     /// No displacement.
@@ -220,7 +226,8 @@ impl Level {
     ) -> Result<Deformation> {
         let images = self.images.as_ref().expect(IMAGES);
         let Places { work, team, .. } = &self.places;
-        Deformation::on_shards(images.each_ref(), &self.grids, kind, affine, field, (work, team))
+        let images = (images.each_ref(), self.masked);
+        Deformation::on_shards(images, &self.grids, kind, affine, field, (work, team))
     }
 
     /// Of affine maps alone.
@@ -229,9 +236,10 @@ impl Level {
         let Places { work, team, .. } = &self.places;
         let is_alone = !team.fixed.are_several();
         let is_cut = is_alone && images.iter().any(|image| image.layout().count() > 1);
+        let is_masked = self.masked.contains(&true);
         let similarity = kind.descent().similarity;
         // Of shards no displacement is made for it.
-        let loss = |affine: &Affine<Physical, Physical>| match is_cut {
+        let loss = |affine: &Affine<Physical, Physical>| match is_cut && !is_masked {
             true => {
                 let rule = (similarity.alignment_loss(), Outside::Background);
                 let alignment = ShardedAlignment::new(images.clone(), rule, work);

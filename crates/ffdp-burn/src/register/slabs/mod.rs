@@ -20,7 +20,7 @@ use std::time::Instant;
 pub use result::{Folding, SlabRegistration, Warp};
 pub(super) use room::Places;
 pub use room::Room;
-pub(super) use source::Scaled;
+pub(super) use source::{Scale, Scaled};
 
 use burn::tensor::{Device, Tensor};
 
@@ -34,7 +34,7 @@ use super::settings::{Settings, Stage};
 use super::shards::unlike_shards;
 use super::{linear, run};
 use crate::error::{Error, Result};
-use crate::image::{Affine, Geometry, Physical, Planes};
+use crate::image::{Affine, Counted, Geometry, Physical, Planes};
 use crate::parallel::{DisplacementBounds, Mesh, Sharded};
 use crew::{Crew, Told};
 use deform::{Start, deform};
@@ -45,8 +45,23 @@ pub struct SlabProblem<'a> {
     pub fixed: &'a mut dyn Planes,
     /// The image that is brought onto it.
     pub moving: &'a mut dyn Planes,
+    /// Weights of the fixed image's voxels in 0..1, on its grid; as in [`Problem`](super::Problem).
+    pub fixed_mask: Option<&'a mut dyn Planes>,
+    /// The same of the moving image's.
+    pub moving_mask: Option<&'a mut dyn Planes>,
     /// As in [`Problem`](super::Problem).
     pub initial: Affine<Physical, Physical>,
+}
+
+impl<'a> SlabProblem<'a> {
+    /// Two images that all count.
+    pub fn new(
+        fixed: &'a mut dyn Planes,
+        moving: &'a mut dyn Planes,
+        initial: Affine<Physical, Physical>,
+    ) -> Self {
+        Self { fixed, moving, fixed_mask: None, moving_mask: None, initial }
+    }
 }
 
 /// [`register`](crate::register::register()) of images that are read slab by slab, in the memory of `room`. The result is that of
@@ -56,45 +71,52 @@ pub struct SlabProblem<'a> {
 /// time; greedy levels with planes enough are shared, rank 0 does the rest and writes. An error is that of all, unless
 /// it happens in a shared level: then those that wait for the rank find it lost.
 ///
-/// Each image is read twice for its percentiles and once for every level; small levels are kept. A compressed
-/// file is decompressed as often. What can be [continued](super::resume()) are the linear stages, on whole images.
+/// Each image is read twice for its percentiles (one with a mask four times) and once for every level; small levels
+/// are kept. A compressed file is decompressed as often. Images with masks are whole on one device in linear stages. What can be [continued](super::resume()) are the linear stages, on whole images.
 ///
 /// # Errors
 /// As [`register_on`](super::register_on) on several shards (greedy stages with their defaults; linear ones
 /// as ever); [`Error::Invalid`] for images of one plane, and for histogram matching;
-/// [`Error::TooLarge`] when a device cannot hold one shard at work; those of reading.
+/// [`Error::TooLarge`] when a device cannot hold one shard at work, or, in a linear stage, images with masks;
+/// those of reading.
 pub fn register_slabs(
     problem: SlabProblem,
     settings: &Settings,
     room: &Room,
     observer: &mut dyn Observer,
 ) -> Result<SlabRegistration> {
-    let SlabProblem { fixed, moving, initial } = problem;
+    let SlabProblem { fixed, moving, fixed_mask, moving_mask, initial } = problem;
     let room = room.inner();
     let crew = Crew::of(&room)?;
     let grids = [fixed.geometry().clone(), moving.geometry().clone()];
     let checked = check(&grids, settings, &room, &initial);
     crew.agree(checked)?;
-    let alike = crew.check_alike(&grids, settings);
+    let masked = [fixed_mask.is_some(), moving_mask.is_some()];
+    let alike = crew.check_alike((&grids, masked), settings);
     crew.agree(alike)?;
     let percentiles = settings.intensity_percentiles;
     if matches!(room, Room::Device { .. }) {
         prove(room.home())?;
     }
+    let mut fixed = Counted { image: fixed, mask: fixed_mask.map(|mask| mask as &mut dyn Planes) };
+    let mut moving =
+        Counted { image: moving, mask: moving_mask.map(|mask| mask as &mut dyn Planes) };
     let told = crew.first_does(|| {
-        let of_fixed = Scaled::range("the fixed image", fixed, percentiles)?;
-        let of_moving = Scaled::range("the moving image", moving, percentiles)?;
+        let of_fixed = Scale::of(["the fixed image", "the fixed mask"], &mut fixed, percentiles)?;
+        let of_moving =
+            Scale::of(["the moving image", "the moving mask"], &mut moving, percentiles)?;
+        let numbers =
+            [of_fixed, of_moving].map(|Scale { range: [from, to], mean }| [from, to, mean]);
         Ok(Told::new(
-            &[of_fixed, of_moving].concat().into_iter().map(f64::from).collect::<Vec<_>>(),
+            &numbers.as_flattened().iter().map(|x| f64::from(*x)).collect::<Vec<_>>(),
             Vec::new(),
             true,
         ))
     })?;
     let told: Vec<f32> = told.numbers().iter().map(|number| *number as f32).collect();
-    let sides = Sides::Read([
-        Scaled::with_range(fixed, [told[0], told[1]]),
-        Scaled::with_range(moving, [told[2], told[3]]),
-    ]);
+    let scale =
+        |first: usize| Scale { range: [told[first], told[first + 1]], mean: told[first + 2] };
+    let sides = Sides::Read([Scaled::new(fixed, scale(0)), Scaled::new(moving, scale(3))]);
     let (mesh, checkpoint) = (Mesh::one(room.home()), Checkpoint::start(initial));
     let levels = Vec::new();
     let mut run =

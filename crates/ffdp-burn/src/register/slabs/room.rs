@@ -48,6 +48,13 @@ const GIVEN_EXACTLY: [u64; 2] = [3, 4];
 /// counts, the gradient, the part of the moving image that travels, and what is made of ones to weigh it.
 const LINEAR_BYTES: u64 = 20;
 
+/// The same with masks: these, the moved one, and their product.
+const LINEAR_MASKED_BYTES: u64 = 32;
+
+fn given(bytes: u64, [part, of]: [u64; 2]) -> u64 {
+    bytes / of * part
+}
+
 /// The cuts of a level.
 #[derive(Clone, Debug)]
 pub(in crate::register) struct Places {
@@ -110,8 +117,7 @@ impl Room {
             }
             Self::Device { device, bytes } => {
                 let voxels = (grids[0].len() + grids[1].len()) as u64;
-                let given = bytes / GIVEN[1] * GIVEN[0];
-                let shards = (LINEAR_BYTES * voxels).div_ceil(given) as usize;
+                let shards = (LINEAR_BYTES * voxels).div_ceil(given(*bytes, GIVEN)) as usize;
                 if shards <= 1 {
                     return Ok(None);
                 }
@@ -137,11 +143,36 @@ impl Room {
         }
     }
 
+    /// Demands that a linear stage has room for masked images with these grids, which it does not cut.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
+    pub(in crate::register) fn check_whole(&self, grids: [&Geometry; 2]) -> Result<()> {
+        let Self::Device { bytes, .. } = self else { return Ok(()) };
+        let voxels = (grids[0].len() + grids[1].len()) as u64;
+        let (needed_bytes, available_bytes) = (LINEAR_MASKED_BYTES * voxels, given(*bytes, GIVEN));
+        if needed_bytes <= available_bytes {
+            return Ok(());
+        }
+        let size = grids[0].size;
+        Err(Error::TooLarge {
+            what: format!("a linear stage of images with masks, {size:?} voxels, which is not cut,"),
+            needed_bytes,
+            available_bytes,
+            fix: "end linear stages at a coarser level, or start from an affine map that was found without masks"
+                .into(),
+        })
+    }
+
     /// Where a level with these grids goes that is not shared with other processes.
     ///
     /// # Errors
     /// [`Error::TooLarge`](crate::Error::TooLarge) when the device cannot hold one shard at work.
-    pub(super) fn places(&self, grids: [&Geometry; 2], options: &DeformOptions) -> Result<Places> {
+    pub(super) fn places(
+        &self,
+        (grids, masked): ([&Geometry; 2], [bool; 2]),
+        options: &DeformOptions,
+    ) -> Result<Places> {
         let [fixed, moving] = grids.map(Geometry::dims);
         let whole = |home: &Device| {
             let one = Mesh::one(home);
@@ -165,10 +196,10 @@ impl Room {
             }
             Self::Mesh(mesh) | Self::Ranks { mesh, .. } => on_mesh(mesh, [fixed, moving]),
             Self::Device { device, bytes } => {
-                let problem = GreedyProblem { fixed, moving, axis: Axis::Z, options: *options };
+                let problem =
+                    GreedyProblem { fixed, moving, masked, axis: Axis::Z, options: *options };
                 let largest_buffer = bytes / LARGEST_PART;
-                let given = |[part, of]: [u64; 2]| bytes / of * part;
-                let memory = |part| DeviceMemory { bytes: given(part), largest_buffer };
+                let memory = |part| DeviceMemory { bytes: given(*bytes, part), largest_buffer };
                 let stays = plan(&problem, 1, memory(GIVEN)).ok();
                 let is_exact = stays.is_none();
                 let (layout, resident) = match stays {
@@ -192,7 +223,8 @@ impl Room {
                     Mesh::of((0..count).map(place).collect())
                 };
                 let work = |count: usize| Mesh::of(vec![device.clone(); count]);
-                let fits = 4 * grids[1].len() as u64 <= largest_buffer;
+                let values = 1 + u64::from(masked[1]);
+                let fits = 4 * values * grids[1].len() as u64 <= largest_buffer;
                 let pieces = if resident == shards && fits { 1 } else { shards };
                 let pieces = pieces.min(moving[0]);
                 Ok(Places {

@@ -5,11 +5,14 @@ use std::ops::Range;
 use burn::tensor::{Device, Tensor};
 
 use crate::error::Result;
-use crate::image::{Affine, Geometry, Planes, Voxel, index_affine, rescaled, statistics, upload};
+use crate::image::{
+    Affine, Counted, Geometry, Voxel, check_finite, index_affine, rescaled, statistics, upload,
+};
 use crate::ops::{GridSampleOptions, Padding, gaussian, grid_sample};
-use crate::parallel::{Axis, Layout, Mesh, Sharded, join, park, put_away};
-use crate::register::prepare::intensity_range;
+use crate::parallel::{Axis, Layout, Mesh, Sharded, join, park, put_away, without_mask};
+use crate::register::prepare::{beyond_mask, check_weights, continued, intensity_range};
 use crate::register::pyramid::{LevelImage, level_geometry, level_smoothing};
+use crate::register::run::LevelSide;
 use crate::transform::affine_tensor;
 
 /// Voxels of the image at full size that are brought to a device at a time, where smoothing asks for no
@@ -19,51 +22,90 @@ const PIECE: usize = 1 << 22;
 /// The same where nothing is computed.
 const READ: usize = 1 << 26;
 
-/// An image and the intensities of it that become 0 and 1.
+/// An image, its mask, and what its intensities become.
 pub(in crate::register) struct Scaled<'a> {
-    planes: &'a mut dyn Planes,
-    range: [f32; 2],
+    counted: Counted<'a>,
+    scale: Scale,
 }
 
-impl<'a> Scaled<'a> {
-    /// With the range of its intensities; `name` is that of the image in messages.
-    ///
-    /// # Errors
-    /// As [`Scaled::range`].
-    #[cfg(test)]
-    pub fn new(name: &str, planes: &'a mut dyn Planes, percentiles: [f64; 2]) -> Result<Self> {
-        let range = Self::range(name, planes, percentiles)?;
-        Ok(Self { planes, range })
-    }
+/// What must be known of all of an image.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::register) struct Scale {
+    /// The intensities that become 0 and 1.
+    pub range: [f32; 2],
+    /// The mean of what becomes of those inside the mask; 0 without one.
+    pub mean: f32,
+}
 
-    /// With a range that is known.
-    pub fn with_range(planes: &'a mut dyn Planes, range: [f32; 2]) -> Self {
-        Self { planes, range }
-    }
-
-    /// Reads the image twice, for its percentiles.
+impl Scale {
+    /// Reads the image twice, for its percentiles; with a mask four times, and that as often. The names are those of the
+    /// image and of its mask in messages.
     ///
     /// # Errors
     /// [`Error::NonFinite`](crate::Error::NonFinite) for voxels that are no numbers,
-    /// [`Error::Invalid`](crate::Error::Invalid) for a constant image, and those of reading.
-    pub fn range(name: &str, planes: &mut dyn Planes, percentiles: [f64; 2]) -> Result<[f32; 2]> {
-        let found = statistics(name, planes, percentiles)?;
-        intensity_range(name, found.extremes, None, || Ok(found.percentiles))
+    /// [`Error::Invalid`](crate::Error::Invalid) for a constant image or a mask that is none, and those of reading.
+    pub fn of(
+        [name, mask_name]: [&str; 2],
+        counted: &mut Counted,
+        percentiles: [f64; 2],
+    ) -> Result<Self> {
+        if let Some(mask) = &mut counted.mask {
+            counted.image.geometry().check_same_grid(mask.geometry(), mask_name)?;
+            check_weights(mask_name, check_finite(mask_name, *mask)?)?;
+            // Also where it does not count.
+            check_finite(name, counted.image)?;
+        }
+        let is_masked = counted.mask.is_some();
+        let found = statistics(name, counted, percentiles)?;
+        let range = intensity_range(name, found.extremes, is_masked, || Ok(found.percentiles))?;
+        let mut scale = Self { range, mean: 0.0 };
+        if is_masked {
+            let (mut sum, mut count) = (0.0, 0);
+            counted.sweep(|values| {
+                let [from, to] = scale.range;
+                sum += rescaled(values, from, to).into_iter().map(f64::from).sum::<f64>();
+                count += values.len();
+            })?;
+            scale.mean = (sum / count as f64) as f32;
+        }
+        Ok(scale)
+    }
+}
+
+impl<'a> Scaled<'a> {
+    pub fn new(counted: Counted<'a>, scale: Scale) -> Self {
+        Self { counted, scale }
     }
 
     pub fn geometry(&self) -> &Geometry {
-        self.planes.geometry()
+        self.counted.image.geometry()
     }
 
-    /// Planes `[1, 1, n, H, W]` at full size, on a device.
+    pub fn is_masked(&self) -> bool {
+        self.counted.mask.is_some()
+    }
+
+    /// Planes `[1, 1, n, H, W]` of the image at full size, on a device; with a mask `[1, 2, n, H, W]`, both.
     fn tensor(&mut self, z: Range<usize>, device: &Device) -> Result<Tensor<5>> {
-        let [x, y, _] = self.planes.geometry().size;
-        let [from, to] = self.range;
-        let values = rescaled(self.planes.read(z.clone())?, from, to);
-        Ok(upload(values, [1, 1, z.len(), y, x], device))
+        let [x, y, planes] = self.geometry().size;
+        let radius = match self.is_masked() {
+            true => beyond_mask().radius(Axis::Z.component()),
+            false => 0,
+        };
+        let wider = z.start.saturating_sub(radius)..(z.end + radius).min(planes);
+        let dims = [1, 1, wider.len(), y, x];
+        let [from, to] = self.scale.range;
+        let values = rescaled(self.counted.image.read(wider.clone())?, from, to);
+        let image = upload(values, dims, device);
+        let Some(mask) = &mut self.counted.mask else { return Ok(image) };
+        let mask = upload(mask.read(wider.clone())?.to_vec(), dims, device);
+        let mean = Tensor::full([1; 5], self.scale.mean, device);
+        let image = continued(image, &mask, mean);
+        let both = Tensor::cat(vec![image, mask], 1);
+        Ok(both.narrow(Axis::Z.dim(), z.start - wider.start, z.len()))
     }
 
-    /// Both as [`level_image`](crate::register::level_image) of the whole makes it, on one device.
+    /// As [`level_image`](crate::register::level_image) of the whole makes it, on one device; and the mask on the level.
     ///
     /// # Errors
     /// Those of reading.
@@ -72,16 +114,17 @@ impl<'a> Scaled<'a> {
         spacing_mm: f64,
         minimum_axis: usize,
         device: &Device,
-    ) -> Result<LevelImage> {
+    ) -> Result<LevelSide> {
         let geometry = level_geometry(self.geometry(), spacing_mm, minimum_axis)?;
         let layout = Layout::balanced(geometry.dims(), Axis::Z, 1)?;
         let one = Mesh::one(device);
-        let level = self.level(&geometry, &layout, [&one, &one])?;
-        Ok(LevelImage { tensor: level.into_shards().remove(0), geometry })
+        let level = self.level(&geometry, &layout, [&one, &one])?.into_shards().remove(0);
+        let (tensor, mask) = without_mask(level, self.is_masked());
+        Ok((LevelImage { tensor, geometry }, mask))
     }
 
-    /// The image on the grid of a level, cut into shards that are computed on the first mesh and rest on
-    /// the second.
+    /// The image on the grid of a level, its mask as another channel, cut into shards that are computed on the first
+    /// mesh and rest on the second.
     ///
     /// # Errors
     /// Those of reading.
@@ -95,8 +138,8 @@ impl<'a> Scaled<'a> {
         for (k, planes) in layout.all_planes().enumerate() {
             let mut pieces = Vec::new();
             // At full size there is nothing to compute: no way round by the device.
-            let is_full = *level == *self.planes.geometry();
-            let device = if is_full { rest.device(k) } else { work.device(k) };
+            let is_read = *level == *self.geometry() && !self.is_masked();
+            let device = if is_read { rest.device(k) } else { work.device(k) };
             for piece in self.pieces(level, planes) {
                 let piece = self.piece(level, piece, device)?;
                 pieces.push(put_away(piece, rest.device(k)));
@@ -108,12 +151,14 @@ impl<'a> Scaled<'a> {
 
     /// Runs of a level's planes, each with the planes of the image that it reaches small enough for a device.
     fn pieces(&self, level: &Geometry, planes: Range<usize>) -> Vec<Range<usize>> {
-        let full = self.planes.geometry();
+        let full = self.geometry();
         let [x, y, _] = full.size;
         // No less than what smoothing looks at on either side, or most would be smoothed twice.
-        let around = 2 * level_smoothing(full, level).radius(Axis::Z.component());
+        let beyond = if self.is_masked() { beyond_mask().radius(Axis::Z.component()) } else { 0 };
+        let around = 2 * (level_smoothing(full, level).radius(Axis::Z.component()) + beyond);
         let shrink = full.size[2] as f64 / level.size[2] as f64;
-        let piece = if level == full { READ } else { PIECE };
+        let is_read = level == full && !self.is_masked();
+        let piece = if is_read { READ } else { PIECE };
         let step = ((piece / (x * y)).max(around) as f64 / shrink) as usize;
         let step = step.max(1);
         let starts = planes.clone().step_by(step);
@@ -128,7 +173,7 @@ impl<'a> Scaled<'a> {
         planes: Range<usize>,
         device: &Device,
     ) -> Result<Tensor<5>> {
-        let full = self.planes.geometry().clone();
+        let full = self.geometry().clone();
         if *level == full {
             return self.tensor(planes, device);
         }

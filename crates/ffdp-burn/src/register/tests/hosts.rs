@@ -77,7 +77,7 @@ fn one_of<'a>(
     let mesh = Mesh::new(&[Device::flex()], given.shards)?;
     let (mut fixed, mut moving) = given.problem();
     let initial = Problem::new(&fixed, &moving).initial;
-    let problem = SlabProblem { fixed: &mut fixed, moving: &mut moving, initial };
+    let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
     let room = Room::Ranks { mesh, ranks };
     let found = register_slabs(problem, &given.settings, &room, given.observer.as_mut())?;
     let warp = found.warp.as_ref().expect("the stage was deformable");
@@ -93,7 +93,7 @@ fn one_of<'a>(
 fn alone(pair: &Pair, settings: &Settings, folder: &Path) -> Got {
     let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
     let initial = Problem::new(&fixed, &moving).initial;
-    let problem = SlabProblem { fixed: &mut fixed, moving: &mut moving, initial };
+    let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
     let room = Room::Mesh(Mesh::one(&Device::flex()));
     let found = register_slabs(problem, settings, &room, &mut Silent).expect("good input");
     let warp = found.warp.as_ref().expect("the stage was deformable");

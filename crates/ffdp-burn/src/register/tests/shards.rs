@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 
-use super::{found, methods, only, pair_of, short, warp};
+use super::{found, half_heads, methods, only, pair_of, short, warp};
 use crate::error::Error;
 use crate::image::Volume;
 use crate::ops::MomentStorage;
@@ -42,6 +42,33 @@ fn shards_find_what_the_whole_finds() {
             assert!(off <= FIELD_VOXELS, "{similarity:?} in {shards} shards: {off} voxel");
             let off = (whole.loss_after - cut.loss_after).abs();
             assert!(off <= LOSS, "{similarity:?} in {shards} shards: losses {off} apart");
+        }
+    }
+}
+
+#[test]
+fn shards_find_what_the_whole_finds_inside_masks() {
+    let pair = pair_of(32, 3);
+    let [fixed, moving] = [&pair.fixed.image, &pair.moving.image];
+    let masks = half_heads(&pair);
+    for masked in [[true, false], [false, true], [true, true]] {
+        let problem = Problem {
+            fixed_mask: masked[0].then_some(&masks[0]),
+            moving_mask: masked[1].then_some(&masks[1]),
+            ..Problem::new(fixed, moving)
+        };
+        for similarity in [GreedySettings::default().similarity, Similarity::Mse] {
+            let greedy = GreedySettings { similarity, ..short() };
+            let whole = found(&problem, Stage::Greedy(greedy.clone()));
+            let cut = register_on(&mesh(3), &problem, &only(greedy), &mut Silent);
+            let cut = cut.expect("good input");
+            let [a, b] = [&whole, &cut].map(|found| warp(found).to_vec().expect("readable"));
+            let off = a.iter().zip(&b).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
+            println!("{similarity:?}, masks {masked:?}: {off:.1e} voxel");
+            assert!(a.iter().any(|u| u.abs() > 1.0), "it moves");
+            assert!(off <= FIELD_VOXELS, "{similarity:?}, masks {masked:?}: {off} voxel");
+            let off = (whole.loss_after - cut.loss_after).abs();
+            assert!(off <= LOSS, "{similarity:?}, masks {masked:?}: losses {off} apart");
         }
     }
 }
@@ -107,7 +134,7 @@ fn what_cannot_be_cut_is_refused_by_name() {
     refused(&problem, Stage::Greedy(GreedySettings { regularization, ..greedy() }), "diffusion");
     let mask = Volume { data: vec![1.0; fixed.data.len()], ..fixed.clone() };
     let masked = Problem { fixed_mask: Some(&mask), ..problem };
-    refused(&masked, Stage::Greedy(greedy()), "mask");
+    refused(&masked, Stage::Syn(SynSettings::default()), "mask");
 }
 
 #[test]
@@ -117,7 +144,7 @@ fn memory_decides_the_number_of_shards() {
     let adam = AdamSettings { moments: MomentStorage::Bf16, ..AdamSettings::default() };
     let greedy = GreedySettings { optimizer: OptimizerSettings::Adam(adam), ..short() };
     let settings = only(greedy);
-    let needed = |devices, bytes| shards_needed(&settings, grids, devices, bytes);
+    let needed = |devices, bytes| shards_needed(&settings, (grids, [false; 2]), devices, bytes);
     let voxels = 32u64.pow(3);
     assert_eq!(needed(1, 1000 * voxels).expect("room"), 1);
     assert_eq!(needed(3, 1000 * voxels).expect("room"), 3);

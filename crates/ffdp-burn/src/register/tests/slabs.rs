@@ -2,12 +2,13 @@
 
 use burn::tensor::Device;
 
-use super::{found, found_on, only, pair_of, short, warp};
+use super::{found, found_on, half_heads, only, pair_of, short, warp};
 use crate::error::Error;
-use crate::image::{Planes, Volume};
+use crate::image::{Counted, Planes, Volume};
 use crate::io::nifti::{PlaneReader, read_displacement, read_volume, write_volume};
 use crate::ops::jacobian;
 use crate::parallel::Mesh;
+use crate::register::slabs::{Scale, Scaled};
 use crate::register::{
     GreedySettings, LevelSettings, LinearSettings, Preset, Problem, Room, Settings, Silent,
     SlabProblem, SlabRegistration, Stage, SvfSettings, register, register_slabs,
@@ -37,10 +38,18 @@ fn rooms(device: &Device, voxels: u64) -> Vec<(&'static str, Room)> {
     ]
 }
 
+/// The same where a voxel also has two weights at rest, and linear stages have all at work.
+fn masked_rooms(device: &Device, voxels: u64) -> Vec<(&'static str, Room)> {
+    let mut rooms = rooms(device, voxels);
+    rooms.truncate(3);
+    rooms.push(("a small device", Room::Device { device: device.clone(), bytes: 104 * voxels }));
+    rooms
+}
+
 fn slabs(pair: &Pair, settings: &Settings, room: &Room) -> SlabRegistration {
     let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
     let initial = Problem::new(&pair.fixed.image, &pair.moving.image).initial;
-    let problem = SlabProblem { fixed: &mut fixed, moving: &mut moving, initial };
+    let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
     register_slabs(problem, settings, room, &mut Silent).expect("good input")
 }
 
@@ -81,6 +90,96 @@ fn slabs_find_what_the_whole_finds() {
             assert_eq!(cut.outcome, whole.outcome, "{label}");
         }
     }
+}
+
+#[test]
+fn slabs_find_what_the_whole_finds_inside_masks() {
+    let pair = pair_of(32, 3);
+    let masks = half_heads(&pair);
+    let settings = Settings::preset(Preset::Fast);
+    let settings = Settings {
+        stages: [&settings.stages[..1], &[Stage::Greedy(short())]].concat(),
+        ..settings
+    };
+    for masked in [[true, false], [true, true]] {
+        let problem = Problem {
+            fixed_mask: masked[0].then_some(&masks[0]),
+            moving_mask: masked[1].then_some(&masks[1]),
+            ..Problem::new(&pair.fixed.image, &pair.moving.image)
+        };
+        let whole =
+            register(&problem, &settings, &Device::flex(), &mut Silent).expect("good input");
+        let expected = warp(&whole).to_vec().expect("readable");
+        for (name, room) in masked_rooms(&Device::flex(), 32u64.pow(3)) {
+            let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
+            let [mut fixed_mask, mut moving_mask] = masks.clone();
+            let slabs = SlabProblem {
+                fixed_mask: masked[0].then_some(&mut fixed_mask as &mut dyn Planes),
+                moving_mask: masked[1].then_some(&mut moving_mask as &mut dyn Planes),
+                ..SlabProblem::new(&mut fixed, &mut moving, problem.initial)
+            };
+            let cut = register_slabs(slabs, &settings, &room, &mut Silent).expect("good input");
+            let off = furthest(&expected, &field(&cut));
+            let label = format!("{name}, masks {masked:?}");
+            println!("{label}: {off:.1e} voxel");
+            assert!(off <= FIELD_VOXELS, "{label}: {off} voxel");
+            let off = [whole.loss_before - cut.loss_before, whole.loss_after - cut.loss_after];
+            assert!(off.iter().all(|off| off.abs() <= LOSS), "{label}: losses {off:?} apart");
+        }
+    }
+}
+
+#[test]
+fn a_mask_that_is_none_is_refused_by_slabs_as_by_the_whole() {
+    let pair = pair_of(32, 3);
+    let (fixed, moving) = (&pair.fixed.image, &pair.moving.image);
+    let one = Volume { data: vec![1.0; fixed.data.len()], ..fixed.clone() };
+    let with = |value: f32| {
+        let mut mask = one.clone();
+        mask.data[5000] = value;
+        mask
+    };
+    let nothing = Volume { data: vec![0.0; fixed.data.len()], ..fixed.clone() };
+    let other = pair_of(34, 3).fixed.image;
+    for (mask, word) in [
+        (with(1.5), "the moving mask must hold weights in 0..1"),
+        (with(f32::NAN), "the moving mask"),
+        (nothing, "the moving mask must not be empty"),
+        (other, "the moving mask"),
+    ] {
+        let problem = Problem { moving_mask: Some(&mask), ..Problem::new(fixed, moving) };
+        let settings = only(short());
+        let whole = register(&problem, &settings, &Device::flex(), &mut Silent);
+        let whole = whole.expect_err(word).to_string();
+        let (mut fixed, mut moving, mut mask) = (fixed.clone(), moving.clone(), mask.clone());
+        let slabs = SlabProblem {
+            moving_mask: Some(&mut mask),
+            ..SlabProblem::new(&mut fixed, &mut moving, problem.initial)
+        };
+        let room = Room::Mesh(Mesh::one(&Device::flex()));
+        let error = register_slabs(slabs, &settings, &room, &mut Silent).expect_err(word);
+        assert!(error.to_string().contains(word), "no {word:?} in {error}");
+        assert_eq!(error.to_string(), whole);
+    }
+}
+
+#[test]
+fn a_linear_stage_of_images_with_masks_says_that_it_does_not_fit() {
+    let pair = pair_of(32, 3);
+    let levels = vec![LevelSettings { shrink: 1.0, iterations: 3 }];
+    let stage = Stage::Affine(LinearSettings { levels, ..LinearSettings::default() });
+    let settings = Settings { stages: vec![stage], ..Settings::default() };
+    let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
+    let [mut mask, _] = half_heads(&pair);
+    let initial = Problem::new(&pair.fixed.image, &pair.moving.image).initial;
+    let slabs = SlabProblem {
+        fixed_mask: Some(&mut mask),
+        ..SlabProblem::new(&mut fixed, &mut moving, initial)
+    };
+    let room = Room::Device { device: Device::flex(), bytes: 30 * 32u64.pow(3) };
+    let error = register_slabs(slabs, &settings, &room, &mut Silent).expect_err("no room");
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+    assert!(error.to_string().contains("masks"), "{error}");
 }
 
 #[test]
@@ -144,7 +243,7 @@ fn files_of_slabs_are_those_of_the_whole() {
     let open = |name| PlaneReader::open(path(name), None).expect("it was written");
     let (mut fixed, mut moving) = (open("fixed.nii.gz"), open("moving.nii"));
     let initial = problem.initial;
-    let slabs = SlabProblem { fixed: &mut fixed, moving: &mut moving, initial };
+    let slabs = SlabProblem::new(&mut fixed, &mut moving, initial);
     let (_, room) = rooms(&Device::flex(), 32u64.pow(3)).remove(3);
     let cut = register_slabs(slabs, &only(short()), &room, &mut Silent).expect("good input");
     cut.write_warped(path("warped.nii.gz"), &mut moving).expect("writable");
@@ -197,8 +296,9 @@ fn no_more_planes_are_read_at_once_than_smoothing_asks_for() {
     let data = (0..geometry.len()).map(|i| (i % 251) as f32).collect();
     let mut volume = Volume::new(data, geometry.clone()).expect("one value for each voxel");
     let mut watched = Watched { volume: &mut volume, most: 0 };
-    let mut side = super::super::slabs::Scaled::new("it", &mut watched, [1.0, 99.0]).expect("good");
-    let level = side.level_image(2.0, 8, &Device::flex()).expect("readable");
+    let scale = Scale { range: [0.0, 250.0], mean: 0.0 };
+    let mut side = Scaled::new(Counted { image: &mut watched, mask: None }, scale);
+    let (level, _) = side.level_image(2.0, 8, &Device::flex()).expect("readable");
     assert_eq!(level.geometry.size, [256, 256, 30]);
     // 16 planes, 3 more on either side that smoothing by one voxel looks at, and those next to them.
     assert!((16..=28).contains(&watched.most), "{} of 60 planes at once", watched.most);
@@ -210,7 +310,7 @@ fn what_slabs_cannot_do_is_refused_by_name() {
     let refused = |settings: Settings, word: &str| {
         let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
         let initial = Problem::new(&pair.fixed.image, &pair.moving.image).initial;
-        let problem = SlabProblem { fixed: &mut fixed, moving: &mut moving, initial };
+        let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
         let room = Room::Mesh(Mesh::one(&Device::flex()));
         let error = register_slabs(problem, &settings, &room, &mut Silent).expect_err(word);
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
@@ -230,7 +330,7 @@ fn a_device_too_small_for_one_shard_is_refused_with_both_numbers() {
     let pair = pair_of(32, 3);
     let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
     let initial = Problem::new(&pair.fixed.image, &pair.moving.image).initial;
-    let problem = SlabProblem { fixed: &mut fixed, moving: &mut moving, initial };
+    let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
     let room = Room::Device { device: Device::flex(), bytes: 4 * 32u64.pow(3) };
     let error = register_slabs(problem, &only(short()), &room, &mut Silent).expect_err("too small");
     assert!(matches!(error, Error::TooLarge { .. }), "{error}");

@@ -91,8 +91,7 @@ pub struct RegisterArguments {
     /// For images that do not fit into memory: read them, register and write slab by slab. With
     /// --device-memory, what does not fit onto the device rests in host memory. Linear and greedy stages; no
     /// report, no inverse, no checkpoints.
-    #[arg(long, conflicts_with_all = ["fixed_labels", "moving_labels", "fixed_mask", "moving_mask",
-        "landmarks", "resume", "plan"])]
+    #[arg(long, conflicts_with_all = ["fixed_labels", "moving_labels", "landmarks", "resume", "plan"])]
     pub slabs: bool,
     /// Go on from the checkpoint that an unfinished run with the same inputs and settings has left
     /// in the output folder; start anew if there is none.
@@ -113,4 +112,11 @@ pub struct RegisterArguments {
     /// Say more: every loss that is read, the settings.
     #[arg(short, long, action = ArgAction::SetTrue)]
     pub verbose: bool,
+}
+
+impl RegisterArguments {
+    /// Which of the fixed and the moving image has a mask.
+    pub fn masked(&self) -> [bool; 2] {
+        [self.fixed_mask.is_some(), self.moving_mask.is_some()]
+    }
 }

@@ -128,7 +128,8 @@ fn open(
     printer: Printer,
 ) -> Outcome<Mesh> {
     let device = request.mesh.first();
-    let (mesh, seconds) = timed(|| request.mesh.open(settings, [&sizes.fixed, &sizes.moving]));
+    let (mesh, seconds) =
+        timed(|| request.mesh.open(settings, ([&sizes.fixed, &sizes.moving], request.masked())));
     let mesh = mesh?;
     if !request.mesh.cuts() {
         plan.check_device_memory(device.free_memory_bytes())?;

@@ -78,12 +78,17 @@ impl Grid {
 pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     let start = Instant::now();
     let ready = hosts.agree(Ready::new(request, hosts))?;
-    let Ready { settings, printer, files, images: [mut fixed, mut moving], warnings, .. } = ready;
+    let Ready { settings, printer, files, images: [mut fixed, mut moving], .. } = ready;
+    let (warnings, [mut fixed_mask, mut moving_mask]) = (ready.warnings, ready.masks);
     let (room, initial, mut journal) = (ready.room, ready.initial, ready.journal);
     let grids = [fixed.geometry().clone(), moving.geometry().clone()];
     let read = start.elapsed().as_secs_f64();
     let clock = Instant::now();
-    let problem = SlabProblem { fixed: &mut fixed, moving: &mut moving, initial };
+    let problem = SlabProblem {
+        fixed_mask: fixed_mask.as_mut().map(|mask| mask as &mut dyn Planes),
+        moving_mask: moving_mask.as_mut().map(|mask| mask as &mut dyn Planes),
+        ..SlabProblem::new(&mut fixed, &mut moving, initial)
+    };
     let found = match &mut journal {
         None => register_slabs(problem, &settings, &room, &mut Silent)?,
         Some(journal) => {
@@ -138,6 +143,7 @@ struct Ready {
     printer: Printer,
     files: Files,
     images: [PlaneReader; 2],
+    masks: [Option<PlaneReader>; 2],
     warnings: Vec<String>,
     initial: Affine<Physical, Physical>,
     room: Room,
@@ -166,14 +172,18 @@ impl Ready {
         }
         let files = Files::in_folder(&request.output);
         let paths = [&*request.fixed, &*request.moving];
+        let masks = [&request.fixed_mask, &request.moving_mask].map(Option::as_deref);
+        let inputs: Vec<&Path> = paths.into_iter().chain(masks.into_iter().flatten()).collect();
         for file in files.all() {
-            check_not_an_input(file, &paths)?;
+            check_not_an_input(file, &inputs)?;
         }
         if !request.labels_as_images {
             paths.into_iter().try_for_each(check_is_no_label_map)?;
         }
         let open = |path: &Path| PlaneReader::open(path, request.volume);
         let images = [open(paths[0])?, open(paths[1])?];
+        let mask = |i: usize| masks[i].map(|path| PlaneReader::open(path, None)).transpose();
+        let masks = [mask(0)?, mask(1)?];
         let named = |path: &Path, reader: &PlaneReader| -> Vec<String> {
             let warnings = reader.header().warnings.iter();
             warnings.map(|warning| format!("{}: {warning}", path.display())).collect()
@@ -181,7 +191,8 @@ impl Ready {
         let warnings = [named(paths[0], &images[0]), named(paths[1], &images[1])].concat();
         warnings.iter().for_each(|warning| printer.warning(warning));
         let grids = images.each_ref().map(|image| image.geometry().clone());
-        let room = request.mesh.room(&settings, [&grids[0], &grids[1]], hosts)?;
+        let room =
+            request.mesh.room(&settings, ([&grids[0], &grids[1]], request.masked()), hosts)?;
         printer.detail(&format!("slab by slab on {}, settings {settings:?}", request.mesh));
         let initial = initial(request)?;
         let journal = is_first.then(|| {
@@ -200,7 +211,7 @@ impl Ready {
             Ok::<_, Failure>(journal)
         });
         let journal = journal.transpose()?;
-        Ok(Self { settings, printer, files, images, warnings, initial, room, journal })
+        Ok(Self { settings, printer, files, images, masks, warnings, initial, room, journal })
     }
 }
 
