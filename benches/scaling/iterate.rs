@@ -282,7 +282,7 @@ pub fn iterations(
 }
 
 /// Until all devices have done what they were given.
-fn wait(mesh: &Mesh) -> Result<()> {
+pub(super) fn wait(mesh: &Mesh) -> Result<()> {
     let sync = |device: &Device| {
         device.sync().map_err(|reason| Error::device("waiting for the iterations", reason))
     };

@@ -5,6 +5,7 @@
 //! cargo bench --bench scaling -- iterate --size 64x64x64 --shards 1,2,4           on the CPU
 //! cargo bench --bench scaling --features cuda -- --device cuda --gpus 2 iterate --size 700x700x1400 --shards 2
 //! cargo bench --bench scaling --features cuda -- --device cuda register --size 1760x1760x1278 --shards 14
+//! cargo bench --bench scaling --features cuda -- --device cuda links
 //! ```
 //! Sizes are x, y, z. The pair is made of a seed, slab by slab (`scene.rs`). Memory is what the pools hold
 //! at the end of a phase, of which they give nothing back by themselves; the driver's own figure
@@ -17,6 +18,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ffdp::ops::{AdamOptions, DeformOptions, LnccOptions, Measure, MomentStorage, Optimizer};
 
 mod iterate;
+mod links;
 mod pictures;
 mod register;
 mod scene;
@@ -45,6 +47,8 @@ enum What {
     Iterate(iterate::Settings),
     /// Registers the pair from coarse to fine.
     Register(register::Settings),
+    /// Times journeys of tensors to host memory and between devices.
+    Links(links::Settings),
 }
 
 /// What both measure.
@@ -130,6 +134,7 @@ fn main() -> ExitCode {
         let done = match &cli.what {
             What::Iterate(settings) => iterate::run(settings, &devices),
             What::Register(settings) => register::run(settings, &devices),
+            What::Links(settings) => links::run(settings, &devices),
         };
         done.map_err(|error| error.to_string())
     });

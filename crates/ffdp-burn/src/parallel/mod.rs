@@ -78,8 +78,8 @@ pub use planner::{DeviceMemory, GreedyProblem, OffloadPlan, Plan, plan, plan_off
 pub use reductions::{joint_histogram_votes, max_norm, min_max};
 pub use replicas::Replicas;
 pub use resample::{level, resample, resample_displacement};
-pub use rest::ExactMemory;
-pub(crate) use rest::{park, put_away};
+pub(crate) use rest::park;
+pub use rest::{ExactMemory, put_away};
 pub use ring::{
     DisplacementBounds, IndexMap, RingGradients, RingInputs, RingSampler, Wanted, compose, exp,
     ring_sample,

@@ -32,7 +32,7 @@ pub(super) fn wake(line: &Tensor<1>, device: &Device) -> Option<Tensor<1>> {
 ///
 /// Waits for its device; one that is in the middle of sums with others must not be asked, for those might not
 /// have been told of the sum.
-pub(crate) fn put_away(tensor: Tensor<5>, device: &Device) -> Tensor<5> {
+pub fn put_away(tensor: Tensor<5>, device: &Device) -> Tensor<5> {
     #[cfg(feature = "cube")]
     if gpu::is_read(&tensor.device(), device) {
         let dims = tensor.dims();
