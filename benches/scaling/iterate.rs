@@ -185,13 +185,13 @@ fn measure(
 }
 
 /// Iterations of a mesh of one, or of shards that keep what they fetched.
-enum Work {
+pub(super) enum Work {
     Whole(Box<(ShardedImages, DeformOptions, Option<ShardedState>)>),
     Shards(Box<Greedy>),
 }
 
 impl Work {
-    fn new(
+    pub(super) fn new(
         images: ShardedImages,
         state: ShardedState,
         options: &DeformOptions,
@@ -203,7 +203,7 @@ impl Work {
         }
     }
 
-    fn iterate(&mut self, count: usize) -> Result<Vec<f64>> {
+    pub(super) fn iterate(&mut self, count: usize) -> Result<Vec<f64>> {
         match self {
             Self::Whole(work) => {
                 let (images, options, state) = work.as_mut();
@@ -216,7 +216,7 @@ impl Work {
         }
     }
 
-    fn into_displacement(self) -> Sharded {
+    pub(super) fn into_displacement(self) -> Sharded {
         match self {
             Self::Whole(work) => work.2.expect("only an iteration takes it").displacement,
             Self::Shards(greedy) => greedy.into_state().displacement,
@@ -266,19 +266,6 @@ pub fn images(
 pub fn affine([fixed, moving]: [&Geometry; 2], device: &Device) -> Tensor<3> {
     let map = index_affine(fixed, moving, &Affine::identity());
     Tensor::from_data(TensorData::new(map.to_f32().to_vec(), [1, 3, 4]), device)
-}
-
-/// Iterations, waited for.
-pub fn iterations(
-    images: &ShardedImages,
-    state: ShardedState,
-    options: &DeformOptions,
-    count: usize,
-) -> Result<(Vec<f64>, ShardedState)> {
-    let (measures, state) = greedy(images, state, options, count)?;
-    let values = numbers(measures)?;
-    wait(&state.displacement.mesh())?;
-    Ok((values, state))
 }
 
 /// Until all devices have done what they were given.
