@@ -193,8 +193,11 @@ fn masked_iterations_are_the_serial_ones_but_for_rounding() {
 #[test]
 fn a_mesh_of_a_gpu_and_a_cpu_ends_where_the_cpu_does() {
     // What travels between the two is what travels between two GPUs.
-    for (name, gpu) in gpu_devices() {
-        let images = phantoms([14, 13, 17], DType::F32);
+    let plain = phantoms([14, 13, 17], DType::F32);
+    let images = |masked| masked_balls(&plain, [masked; 2]);
+    let all = gpu_devices().into_iter().flat_map(|gpu| [(gpu.clone(), false), (gpu, true)]);
+    for ((name, gpu), masked) in all {
+        let images = images(masked);
         for cuts in [&[5, 2, 6, 4][..], &[9, 8]] {
             let layout = Layout::uneven([17, 13, 14], Axis::Z, cuts).unwrap();
             let [devices, others] = [[gpu.clone(), Device::flex()], [Device::flex(), gpu.clone()]];
@@ -206,7 +209,7 @@ fn a_mesh_of_a_gpu_and_a_cpu_ends_where_the_cpu_does() {
                 let shards = [(&layout, &meshes[0]), (&layout, &meshes[1])];
                 let [got, found] = on_meshes(&images, shards, &options, 10);
                 let error = largest_difference(&found, &field);
-                let label = format!("{name} {measure:?} {cuts:?}");
+                let label = format!("{name} {measure:?} {cuts:?}, masks {masked}");
                 assert!(error <= FIELD_VOXELS, "{label}: {error:.1e} voxel");
                 assert_close(&label, &got, &measures, MEASURE);
             }
@@ -220,7 +223,7 @@ fn several_gpus_end_where_the_cpu_does() {
     if gpus.is_empty() {
         return;
     }
-    let images = phantoms([14, 13, 37], DType::F32);
+    let plain = phantoms([14, 13, 37], DType::F32);
     let size = [37, 13, 14];
     let spread = |cuts: &[usize]| {
         let layout = Layout::uneven(size, Axis::Z, cuts).unwrap();
@@ -231,15 +234,18 @@ fn several_gpus_end_where_the_cpu_does() {
     let cuts = [&[20, 17][..], &[10, 9, 12, 6], &[4, 12, 1, 2, 18]];
     for cuts in cuts.into_iter().filter(|cuts| cuts.len() >= gpus.len()) {
         let (layout, mesh) = spread(cuts);
-        for measure in measures() {
+        let all = measures().into_iter().flat_map(|measure| [(measure, false), (measure, true)]);
+        for (measure, masked) in all {
+            let images = masked_balls(&plain, [masked; 2]);
             let options = options(measure);
             let [measures, field] = serial(&images, &options, 10);
             let shards = [(&layout, &mesh); 2];
             let [got, found] = on_meshes(&images, shards, &options, 10);
             let error = largest_difference(&found, &field);
-            println!("greedy {measure:?} {cuts:?} on {} GPUs: {error:.1e} voxel", gpus.len());
-            assert!(error <= FIELD_VOXELS, "{measure:?} {cuts:?}: {error:.1e} voxel");
-            assert_close(&format!("{measure:?} {cuts:?}"), &got, &measures, MEASURE);
+            let label = format!("{measure:?} {cuts:?}, masks {masked}");
+            println!("greedy {label} on {} GPUs: {error:.1e} voxel", gpus.len());
+            assert!(error <= FIELD_VOXELS, "{label}: {error:.1e} voxel");
+            assert_close(&label, &got, &measures, MEASURE);
         }
     }
 }

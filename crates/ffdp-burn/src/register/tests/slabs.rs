@@ -10,8 +10,8 @@ use crate::ops::jacobian;
 use crate::parallel::Mesh;
 use crate::register::slabs::{Scale, Scaled};
 use crate::register::{
-    GreedySettings, LevelSettings, LinearSettings, Preset, Problem, Room, Settings, Silent,
-    SlabProblem, SlabRegistration, Stage, SvfSettings, register, register_slabs,
+    GreedySettings, LevelSettings, LinearSettings, Preset, Problem, Registration, Room, Settings,
+    Silent, SlabProblem, SlabRegistration, Stage, SvfSettings, register, register_slabs,
 };
 use crate::synth::Pair;
 use crate::testing::gpu_devices;
@@ -63,6 +63,28 @@ fn field(found: &SlabRegistration) -> Vec<f32> {
     warp.planes(0..warp.fixed.size[2]).expect("readable")
 }
 
+/// Demands of slabs the displacement and the losses of the whole.
+fn compare(
+    label: &str,
+    device: &str,
+    (expected, whole): (&[f32], &Registration),
+    cut: &SlabRegistration,
+) {
+    let found = field(cut);
+    let apart = expected.iter().zip(&found).map(|(a, b)| (a - b).abs());
+    let mean = apart.sum::<f32>() / expected.len() as f32;
+    let most = furthest(expected, &found);
+    println!("{label}: {mean:.1e} voxel in the mean, {most:.1e} at most");
+    // A GPU rounds positions in f32, and the slope of an image jumps at a voxel: single vectors
+    // end elsewhere (docs/scaling.md).
+    let off = if device == "cpu" { most } else { mean };
+    assert!(off <= FIELD_VOXELS, "{label}: {off} voxel");
+    let off = [whole.loss_before - cut.loss_before, whole.loss_after - cut.loss_after];
+    let bound = if device == "cpu" { LOSS } else { GPU_LOSS };
+    assert!(off.iter().all(|off| off.abs() <= bound), "{label}: losses {off:?} apart");
+    assert_eq!(cut.outcome, whole.outcome, "{label}");
+}
+
 #[test]
 fn slabs_find_what_the_whole_finds() {
     let pair = pair_of(32, 3);
@@ -75,19 +97,8 @@ fn slabs_find_what_the_whole_finds() {
         assert!(expected.iter().any(|u| u.abs() > 1.0), "it moves");
         for (name, room) in rooms(&device, 32u64.pow(3)) {
             let cut = slabs(&pair, &only(short()), &room);
-            let (label, found) = (format!("{device_name}, {name}"), field(&cut));
-            let mean = expected.iter().zip(&found).map(|(a, b)| (a - b).abs()).sum::<f32>()
-                / expected.len() as f32;
-            let most = furthest(&expected, &found);
-            println!("{label}: {mean:.1e} voxel in the mean, {most:.1e} at most");
-            // A GPU rounds positions in f32, and the slope of an image jumps at a voxel: single vectors
-            // end elsewhere (docs/scaling.md).
-            let off = if device_name == "cpu" { most } else { mean };
-            assert!(off <= FIELD_VOXELS, "{label}: {off} voxel");
-            let off = [whole.loss_before - cut.loss_before, whole.loss_after - cut.loss_after];
-            let bound = if device_name == "cpu" { LOSS } else { GPU_LOSS };
-            assert!(off.iter().all(|off| off.abs() <= bound), "{label}: losses {off:?} apart");
-            assert_eq!(cut.outcome, whole.outcome, "{label}");
+            let label = format!("{device_name}, {name}");
+            compare(&label, device_name, (&expected, &whole), &cut);
         }
     }
 }
@@ -101,16 +112,18 @@ fn slabs_find_what_the_whole_finds_inside_masks() {
         stages: [&settings.stages[..1], &[Stage::Greedy(short())]].concat(),
         ..settings
     };
-    for masked in [[true, false], [true, true]] {
+    let mut devices = vec![("cpu", Device::flex())];
+    devices.extend(gpu_devices());
+    let all = devices.iter().flat_map(|d| [(d, [true, false]), (d, [true, true])]);
+    for ((device_name, device), masked) in all {
         let problem = Problem {
             fixed_mask: masked[0].then_some(&masks[0]),
             moving_mask: masked[1].then_some(&masks[1]),
             ..Problem::new(&pair.fixed.image, &pair.moving.image)
         };
-        let whole =
-            register(&problem, &settings, &Device::flex(), &mut Silent).expect("good input");
+        let whole = register(&problem, &settings, device, &mut Silent).expect("good input");
         let expected = warp(&whole).to_vec().expect("readable");
-        for (name, room) in masked_rooms(&Device::flex(), 32u64.pow(3)) {
+        for (name, room) in masked_rooms(device, 32u64.pow(3)) {
             let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
             let [mut fixed_mask, mut moving_mask] = masks.clone();
             let slabs = SlabProblem {
@@ -119,12 +132,8 @@ fn slabs_find_what_the_whole_finds_inside_masks() {
                 ..SlabProblem::new(&mut fixed, &mut moving, problem.initial)
             };
             let cut = register_slabs(slabs, &settings, &room, &mut Silent).expect("good input");
-            let off = furthest(&expected, &field(&cut));
-            let label = format!("{name}, masks {masked:?}");
-            println!("{label}: {off:.1e} voxel");
-            assert!(off <= FIELD_VOXELS, "{label}: {off} voxel");
-            let off = [whole.loss_before - cut.loss_before, whole.loss_after - cut.loss_after];
-            assert!(off.iter().all(|off| off.abs() <= LOSS), "{label}: losses {off:?} apart");
+            let label = format!("{device_name}, {name}, masks {masked:?}");
+            compare(&label, device_name, (&expected, &whole), &cut);
         }
     }
 }
