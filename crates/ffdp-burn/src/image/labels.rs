@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use rayon::prelude::*;
 
 use super::geometry::Geometry;
 use super::volume::{check_len, check_shape, tensor_shape, upload};
@@ -10,6 +11,21 @@ use crate::error::{Error, Result};
 
 /// Integers up to this magnitude are exact in f32.
 const EXACT_IN_F32: u32 = 1 << 24;
+
+/// Labels that were read as f32.
+///
+/// # Errors
+/// [`Error::Invalid`] for a value that is no integer, or so large that others are rounded to it.
+pub(crate) fn labels_of(values: &[f32]) -> Result<Vec<i32>> {
+    let label = |value: &f32| {
+        if value.fract() == 0.0 && value.abs() < EXACT_IN_F32 as f32 {
+            return Ok(*value as i32);
+        }
+        let what = "labels must be integers below 2^24 in magnitude";
+        Err(Error::invalid(what, value, "check that it is the label map, or renumber the labels"))
+    };
+    values.par_iter().map(label).collect()
+}
 
 /// Integer labels on a grid: one per voxel, x fastest, then y, then z; 0 is background.
 #[derive(Debug, Clone, PartialEq)]

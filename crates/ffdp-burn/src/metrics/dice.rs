@@ -77,9 +77,9 @@ impl DiceScores {
 /// # Errors
 /// [`Error::Shape`] when the maps differ in length.
 pub fn dice(fixed: &[i32], moved: &[i32]) -> Result<DiceScores> {
-    let counts = count(fixed, moved)?;
-    let ids: BTreeSet<i32> = counts.keys().copied().filter(|&id| id != 0).collect();
-    Ok(scores(&counts, ids))
+    let mut counts = OverlapCounts::default();
+    counts.add(fixed, moved)?;
+    Ok(counts.dice())
 }
 
 /// Dice of the given labels, in that order; background may be asked for by its id 0.
@@ -87,46 +87,63 @@ pub fn dice(fixed: &[i32], moved: &[i32]) -> Result<DiceScores> {
 /// # Errors
 /// [`Error::Shape`] when the maps differ in length.
 pub fn dice_of(fixed: &[i32], moved: &[i32], ids: &[i32]) -> Result<DiceScores> {
-    Ok(scores(&count(fixed, moved)?, ids.iter().copied()))
+    let mut counts = OverlapCounts::default();
+    counts.add(fixed, moved)?;
+    Ok(counts.scores(ids.iter().copied()))
 }
 
+/// What Dice needs of two label maps, counted part by part: for maps that are never whole.
+#[derive(Clone, Debug, Default)]
+pub struct OverlapCounts(BTreeMap<i32, Counts>);
+
 /// Voxels of a label in the fixed map, in the moved map, in both at once.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     fixed: u64,
     moved: u64,
     both: u64,
 }
 
-fn scores(counts: &BTreeMap<i32, Counts>, ids: impl IntoIterator<Item = i32>) -> DiceScores {
-    let score = |id| {
-        let Counts { fixed, moved, both } = counts.get(&id).copied().unwrap_or_default();
-        let absent = fixed == 0 || moved == 0;
-        let dice = if absent { f64::NAN } else { 2.0 * both as f64 / (fixed + moved) as f64 };
-        LabelDice { id, dice, fixed_voxels: fixed, moved_voxels: moved }
-    };
-    DiceScores { labels: ids.into_iter().map(score).collect() }
-}
+impl OverlapCounts {
+    /// Counts a part of both maps, voxel by voxel.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] when the parts differ in length.
+    pub fn add(&mut self, fixed: &[i32], moved: &[i32]) -> Result<()> {
+        if fixed.len() != moved.len() {
+            return Err(Error::Shape {
+                what: "Dice compares label maps of one grid, voxel by voxel".into(),
+                expected: vec![fixed.len()],
+                got: vec![moved.len()],
+            });
+        }
+        const CHUNK: usize = 1 << 16;
+        let parts: Vec<BTreeMap<i32, Counts>> =
+            fixed.par_chunks(CHUNK).zip(moved.par_chunks(CHUNK)).map(count_chunk).collect();
+        for (id, part) in parts.into_iter().flatten() {
+            let entry = self.0.entry(id).or_default();
+            entry.fixed += part.fixed;
+            entry.moved += part.moved;
+            entry.both += part.both;
+        }
+        Ok(())
+    }
 
-fn count(fixed: &[i32], moved: &[i32]) -> Result<BTreeMap<i32, Counts>> {
-    if fixed.len() != moved.len() {
-        return Err(Error::Shape {
-            what: "Dice compares label maps of one grid, voxel by voxel".into(),
-            expected: vec![fixed.len()],
-            got: vec![moved.len()],
-        });
+    /// As [`dice()`] of the whole maps.
+    pub fn dice(&self) -> DiceScores {
+        let ids: BTreeSet<i32> = self.0.keys().copied().filter(|&id| id != 0).collect();
+        self.scores(ids)
     }
-    const CHUNK: usize = 1 << 16;
-    let parts: Vec<BTreeMap<i32, Counts>> =
-        fixed.par_chunks(CHUNK).zip(moved.par_chunks(CHUNK)).map(count_chunk).collect();
-    let mut total = BTreeMap::<i32, Counts>::new();
-    for (id, part) in parts.into_iter().flatten() {
-        let entry = total.entry(id).or_default();
-        entry.fixed += part.fixed;
-        entry.moved += part.moved;
-        entry.both += part.both;
+
+    fn scores(&self, ids: impl IntoIterator<Item = i32>) -> DiceScores {
+        let score = |id| {
+            let Counts { fixed, moved, both } = self.0.get(&id).copied().unwrap_or_default();
+            let absent = fixed == 0 || moved == 0;
+            let dice = if absent { f64::NAN } else { 2.0 * both as f64 / (fixed + moved) as f64 };
+            LabelDice { id, dice, fixed_voxels: fixed, moved_voxels: moved }
+        };
+        DiceScores { labels: ids.into_iter().map(score).collect() }
     }
-    Ok(total)
 }
 
 fn count_chunk((fixed, moved): (&[i32], &[i32])) -> BTreeMap<i32, Counts> {
@@ -175,6 +192,23 @@ mod tests {
         assert_eq!(scores.labels.len(), 8);
         assert!(scores.labels.iter().all(|l| l.dice == 1.0 && l.fixed_voxels == l.moved_voxels));
         assert_eq!(dice(&[1, 0], &[0, 1]).expect("same length").mean(), 0.0);
+    }
+
+    #[test]
+    fn parts_add_up_to_the_whole() {
+        let fixed: Vec<i32> = (0..10_000).map(|i| (i / 77) % 9).collect();
+        let moved: Vec<i32> = (0..10_000).map(|i| (i / 71) % 8).collect();
+        let mut counts = OverlapCounts::default();
+        for cut in [0..1, 1..5000, 5000..10_000] {
+            counts.add(&fixed[cut.clone()], &moved[cut]).expect("same length");
+        }
+        let whole = dice(&fixed, &moved).expect("same length");
+        let bits = |scores: &DiceScores| -> Vec<(i32, u64)> {
+            scores.labels.iter().map(|label| (label.id, label.dice.to_bits())).collect()
+        };
+        assert_eq!(bits(&counts.dice()), bits(&whole));
+        assert!(whole.labels.len() == 8 && whole.mean() > 0.0);
+        assert!(counts.add(&fixed, &moved[1..]).is_err());
     }
 
     #[test]

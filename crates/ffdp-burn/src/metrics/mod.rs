@@ -20,7 +20,7 @@ mod tests;
 mod tre;
 mod warp;
 
-pub use dice::{DiceScores, LabelDice, dice, dice_of};
+pub use dice::{DiceScores, LabelDice, OverlapCounts, dice, dice_of};
 pub use distance_transform::distance_transform;
 pub use inverse_consistency::{InverseConsistency, inverse_consistency};
 pub use jacobian::{

@@ -1,5 +1,6 @@
 //! The measures of a registration, as `metrics.json` holds them.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use ffdp_burn::image::{LabelMap, Volume};
@@ -304,16 +305,27 @@ impl Overlap {
             Ok::<_, ffdp_burn::Error>(dice(&fixed.data, &moved.data)?.counting_lost(&present))
         };
         let (labels_before, labels_after) = (before, after);
-        let (before, after) = (score(before)?, score(after)?);
-        let mut ids: Vec<i32> =
-            before.labels.iter().chain(&after.labels).map(|label| label.id).collect();
-        ids.sort_unstable();
-        ids.dedup();
+        let scores = [score(before)?, score(after)?];
+        let ids = Self::ids(&scores);
         // Both maps lie on the fixed grid: what is refused is a sheared one.
         let distances =
             |moved| surface_distances(fixed, moved, &ids, DistanceUnit::Millimetres).ok();
         let (near, far) = rayon::join(|| distances(labels_before), || distances(labels_after));
-        let distances = near.zip(far);
+        Ok(Self::new(&scores, near.zip(far)))
+    }
+
+    fn ids(scores: &[DiceScores; 2]) -> Vec<i32> {
+        let all = scores.iter().flat_map(|scores| &scores.labels).map(|label| label.id);
+        let all: BTreeSet<i32> = all.collect();
+        all.into_iter().collect()
+    }
+
+    /// Of scores before and after, and the distances of the surfaces of all their labels.
+    pub fn new(
+        scores: &[DiceScores; 2],
+        distances: Option<(Vec<LabelSurface>, Vec<LabelSurface>)>,
+    ) -> Self {
+        let ([before, after], ids) = (scores, Self::ids(scores));
         let known = |value: f64| (!value.is_nan()).then_some(value);
         let score = |scores: &DiceScores, id| scores.get(id).and_then(|label| known(label.dice));
         let labels = ids.iter().enumerate().map(|(i, &id)| LabelOverlap {
@@ -322,11 +334,11 @@ impl Overlap {
                 .get(id)
                 .or_else(|| after.get(id))
                 .map_or(0, |label| label.fixed_voxels),
-            before: score(&before, id),
-            after: score(&after, id),
+            before: score(before, id),
+            after: score(after, id),
             hd95_after_mm: distances.as_ref().and_then(|(_, after)| known(after[i].hd95)),
         });
-        Ok(Self {
+        Self {
             mean: BeforeAfter { before: before.mean(), after: after.mean() },
             inverse_volume_mean: BeforeAfter {
                 before: before.inverse_volume_mean(),
@@ -334,7 +346,7 @@ impl Overlap {
             },
             surfaces: distances.as_ref().map(|(before, after)| Surfaces::of(before, after)),
             labels: labels.collect(),
-        })
+        }
     }
 }
 

@@ -1,7 +1,12 @@
 //! `--devices`, `--shards`, `--device-memory`: the same result in parts, and what is refused.
 
+use std::fs;
+
 use ffdp_burn::image::{Geometry, Volume};
-use ffdp_burn::io::nifti::{VolumeWriter, read_displacement, read_volume, write_volume};
+use ffdp_burn::io::nifti::{
+    VolumeWriter, read_displacement, read_labels, read_volume, write_volume,
+};
+use serde_json::Value;
 
 use crate::register;
 use crate::support::{Folder, relative_difference, write_pair};
@@ -80,6 +85,22 @@ fn slabs_give_the_same_displacement_and_the_same_image() {
             assert!(folder.has(&format!("cut/{name}")), "{more:?}: no {name}");
         }
     }
+    let labels = ["fixed_labels.nii.gz", "moving_labels.nii.gz"].map(|name| folder.path(name));
+    let flags = ["--fixed-labels", &labels[0], "--moving-labels", &labels[1]];
+    let dice = |out: &str, more: &[&str]| {
+        run(out, &[&flags, more].concat());
+        let metrics = fs::read_to_string(folder.path(&format!("{out}/metrics.json")));
+        let metrics: Value = serde_json::from_str(&metrics.expect("written")).expect("JSON");
+        let labels = read_labels(folder.path(&format!("{out}/warped_labels.nii.gz")));
+        (metrics["dice"]["mean"].clone(), labels.expect("labels"))
+    };
+    let [(whole, map), (cut, other)] = [dice("whole", &[]), dice("cut", &["--slabs"])];
+    for which in ["before", "after"] {
+        let [a, b] = [&whole, &cut].map(|mean| mean[which].as_f64().expect("a number"));
+        assert!(a > 0.1 && (a - b).abs() < 1e-3, "{which}: {a} {b}");
+    }
+    let apart = map.data.iter().zip(&other.data).filter(|(a, b)| a != b).count();
+    assert!(apart * 1000 < map.data.len(), "{apart} labels differ");
     for (more, word) in [
         (&["--slabs", "--resume"][..], "--resume"),
         (&["--slabs", "--transform", "syn"], "syn"),

@@ -6,12 +6,12 @@ use std::ops::Range;
 use burn::Tensor;
 use burn::tensor::Device;
 
-use super::parcel::local_affine;
-use super::route::parcels;
+use super::parcel::{Cut, Parcel, local_affine};
+use super::route::{parcels, reachable};
 use super::{DisplacementBounds, IndexMap};
 use crate::error::Result;
 use crate::image::{Affine, Voxel};
-use crate::ops::{GridSampleOptions, grid_sample};
+use crate::ops::{GridSampleOptions, Interpolation, grid_sample};
 use crate::parallel::layout::{Axis, Layout};
 use crate::transform::affine_tensor;
 
@@ -27,7 +27,7 @@ pub(crate) struct ReadSampler {
 
 impl ReadSampler {
     /// For grids of `fixed` and `moving` (D, H, W) voxels, of which at most about `voxels` are read at
-    /// once. `affine` leads from the ones to the others, and its linear part moves displacements.
+    /// once, or, unless interpolation is linear, all that are reached. `affine` leads from the ones to the others, and its linear part moves displacements.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) for a grid without planes.
@@ -35,12 +35,16 @@ impl ReadSampler {
         [fixed, moving]: [[usize; 3]; 2],
         affine: Affine<Voxel, Voxel>,
         voxels: usize,
+        interpolation: Interpolation,
     ) -> Result<Self> {
         let [planes, h, w] = moving;
         let parts = (2 * planes * h * w).div_ceil(voxels).clamp(1, planes);
         let map = IndexMap { affine: vec![*affine.rows()], scale: affine.linear() };
-        let options =
-            GridSampleOptions { displacement_scale: map.scale, ..GridSampleOptions::default() };
+        let options = GridSampleOptions {
+            displacement_scale: map.scale,
+            interpolation,
+            ..GridSampleOptions::default()
+        };
         Ok(Self {
             fixed: Layout::balanced(fixed, Axis::Z, 1)?,
             moving: Layout::balanced(moving, Axis::Z, parts)?,
@@ -63,9 +67,19 @@ impl ReadSampler {
         mut read: impl FnMut(Range<usize>) -> Result<Tensor<5>>,
     ) -> Result<Tensor<5>> {
         let (fixed, moving) = (&self.fixed, &self.moving);
-        let mut parcels = parcels(fixed, planes, moving, &self.map, bounds, &self.options);
-        // A file is read forward.
-        parcels.sort_by_key(|parcel| parcel.planes.start);
+        let parcels = match self.options.interpolation {
+            Interpolation::Linear => {
+                let mut parcels = parcels(fixed, planes, moving, &self.map, bounds, &self.options);
+                // A file is read forward.
+                parcels.sort_by_key(|parcel| parcel.planes.start);
+                parcels
+            }
+            // Next to a cut, that of the nearest voxel is no sum of parts.
+            Interpolation::Nearest | Interpolation::Label => {
+                let window = reachable(fixed, planes, moving, &self.map, bounds);
+                vec![Parcel { planes: window.clone(), window, ends: Cut::Plain }]
+            }
+        };
         let [_, h, w] = fixed.size();
         let options = GridSampleOptions { size: Some([planes.len(), h, w]), ..self.options };
         let origin = [0.0, 0.0, planes.start as f64];

@@ -1,5 +1,6 @@
 //! What a registration of slabs has found, written slab by slab.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
@@ -10,11 +11,12 @@ use super::room::Places;
 use super::source::window_of;
 use crate::error::{Error, Result};
 use crate::image::{
-    Affine, Geometry, Physical, Planes, Voxel, check_planes, index_affine, index_linear, runs,
-    upload,
+    Affine, Geometry, Physical, Planes, Voxel, check_planes, index_affine, index_linear, labels_of,
+    runs, upload,
 };
-use crate::io::nifti::{DisplacementWriter, VolumeWriter};
-use crate::ops::{GridSampleOptions, Padding, grid_sample, jacobian};
+use crate::io::nifti::{DisplacementWriter, LabelWriter, VolumeWriter};
+use crate::metrics::{DiceScores, OverlapCounts};
+use crate::ops::{GridSampleOptions, Interpolation, Padding, grid_sample, jacobian};
 use crate::parallel::{
     Axis, DisplacementBounds, Holders, IndexMap, Mesh, ReadSampler, RingInputs, RingSampler,
     Sharded, narrow, put_away, reachable,
@@ -22,8 +24,10 @@ use crate::parallel::{
 use crate::register::run::{Outcome, StageReport};
 use crate::transform::{affine_tensor, map_vectors};
 
-/// Voxels that are computed and written at a time.
+/// Voxels that are computed and written at a time, unless that is fewer planes than the next number.
 const PIECE: usize = 1 << 21;
+/// A piece reads the planes that it is displaced to: thin ones read the same again and again.
+const PIECE_PLANES: usize = 16;
 /// Voxels of the moving image that are held for them, about.
 const READ: usize = 1 << 24;
 
@@ -132,7 +136,7 @@ impl Warp {
         mut each: impl FnMut(&Range<usize>, Tensor<5>, usize) -> Result<()>,
     ) -> Result<()> {
         let (layout, extent) = (self.field.layout(), self.fixed.size[2]);
-        for planes in runs(&self.fixed, PIECE) {
+        for planes in pieces(&self.fixed) {
             let around = planes.start.saturating_sub(more)..(planes.end + more).min(extent);
             let (window, _) = self.window(&around);
             let Some(field) = self.crew.to_first(&self.field, &self.holders, window)? else {
@@ -251,37 +255,113 @@ impl SlabRegistration {
     pub fn write_warped(&self, path: impl AsRef<Path>, moving: &mut dyn Planes) -> Result<()> {
         let first = self.crew.is_first();
         let mut file = first.then(|| VolumeWriter::create(path, &self.fixed)).transpose()?;
+        self.each_piece(moving, Interpolation::Linear, |_, values| {
+            file.as_mut().expect("pieces come to rank 0, which has the file").write(&values)
+        })?;
+        file.map_or(Ok(()), VolumeWriter::finish)
+    }
+
+    /// Labels on the moving grid, seen on the fixed one and written: each voxel gets the label of the nearest. Returns
+    /// their overlap with `fixed` labels, if there are any; on rank 0.
+    ///
+    /// # Errors
+    /// As [`SlabRegistration::write_warped`]; [`Error::Invalid`] for values that are no labels.
+    pub fn write_warped_labels(
+        &self,
+        path: impl AsRef<Path>,
+        moving: &mut dyn Planes,
+        mut fixed: Option<&mut dyn Planes>,
+    ) -> Result<Option<DiceScores>> {
+        let ids = if self.crew.is_first() { Some(label_ids(moving)?) } else { None };
+        let create = |ids: &Vec<i32>| LabelWriter::create(path, &self.fixed, ids);
+        let mut file = ids.as_ref().map(create).transpose()?;
+        let mut counts = OverlapCounts::default();
+        self.each_piece(moving, Interpolation::Nearest, |planes, values| {
+            let labels = labels_of(&values)?;
+            if let Some(fixed) = &mut fixed {
+                counts.add(&labels_of(fixed.read(planes.clone())?)?, &labels)?;
+            }
+            file.as_mut().expect("pieces come to rank 0, which has the file").write(&labels)
+        })?;
+        file.map_or(Ok(()), LabelWriter::finish)?;
+        let overlap = |ids: Vec<i32>| counts.dice().counting_lost(&ids);
+        Ok(ids.filter(|_| fixed.is_some()).map(overlap))
+    }
+
+    /// The overlap of labels on the fixed grid and of those on the moving one under an affine map alone (RAS mm); on
+    /// rank 0.
+    ///
+    /// # Errors
+    /// As [`SlabRegistration::write_warped_labels`].
+    pub fn overlap_under(
+        &self,
+        affine: &Affine<Physical, Physical>,
+        [fixed, moving]: [&mut dyn Planes; 2],
+    ) -> Result<Option<DiceScores>> {
+        if !self.crew.is_first() {
+            return Ok(None);
+        }
+        let ids = label_ids(moving)?;
+        let mut counts = OverlapCounts::default();
+        let placed = Self { affine: *affine, warp: None, ..self.clone() };
+        placed.each_piece(moving, Interpolation::Nearest, |planes, values| {
+            counts.add(&labels_of(fixed.read(planes.clone())?)?, &labels_of(&values)?)
+        })?;
+        Ok(Some(counts.dice().counting_lost(&ids)))
+    }
+
+    /// Shows runs of planes of the fixed grid, on rank 0, with what is seen there of an image on the moving grid.
+    fn each_piece(
+        &self,
+        moving: &mut dyn Planes,
+        how: Interpolation,
+        mut each: impl FnMut(&Range<usize>, Vec<f32>) -> Result<()>,
+    ) -> Result<()> {
         let grid = moving.geometry().clone();
         let map = index_affine(&self.fixed, &grid, &self.affine);
-        let sampler = ReadSampler::new([self.fixed.dims(), grid.dims()], map, READ)?;
+        let sampler = ReadSampler::new([self.fixed.dims(), grid.dims()], map, READ, how)?;
         let [_, h, w] = grid.dims();
-        let mut write = |planes: &Range<usize>,
-                         field: Option<&Tensor<5>>,
-                         bounds: &DisplacementBounds,
-                         device: &Device| {
-            let file = file.as_mut().expect("pieces come to rank 0, which has the file");
+        let mut show = |planes: &Range<usize>,
+                        field: Option<&Tensor<5>>,
+                        bounds: &DisplacementBounds,
+                        device: &Device| {
             let read_planes = |z: Range<usize>| {
                 let values = moving.read(z.clone())?.to_vec();
                 Ok(upload(values, [1, 1, z.len(), h, w], device))
             };
-            let warped = sampler.sample(planes, (field, bounds), device, read_planes)?;
-            file.write(&read(warped.flatten::<1>(0, 4))?)
+            let seen = sampler.sample(planes, (field, bounds), device, read_planes)?;
+            each(planes, read(seen.flatten::<1>(0, 4))?)
         };
         match &self.warp {
-            None if first => {
+            None if self.crew.is_first() => {
                 let none = DisplacementBounds::NONE;
-                for planes in runs(&self.fixed, PIECE) {
-                    write(&planes, None, &none, &self.home)?;
-                }
+                pieces(&self.fixed).try_for_each(|planes| show(&planes, None, &none, &self.home))
             }
-            None => {}
+            None => Ok(()),
             Some(warp) => warp.each_piece(0, |planes, part, _| {
                 let bounds = DisplacementBounds::read(&Sharded::whole(part.clone()))?[0];
-                write(planes, Some(&part), &bounds, &part.device())
-            })?,
+                show(planes, Some(&part), &bounds, &part.device())
+            }),
         }
-        file.map_or(Ok(()), VolumeWriter::finish)
     }
+}
+
+/// Runs of planes that are computed and written one after the other.
+fn pieces(grid: &Geometry) -> impl Iterator<Item = Range<usize>> {
+    runs(grid, PIECE.max(PIECE_PLANES * grid.size[0] * grid.size[1]))
+}
+
+/// The labels of a map other than 0.
+fn label_ids(labels: &mut dyn Planes) -> Result<Vec<i32>> {
+    let grid = labels.geometry().clone();
+    let mut ids = BTreeSet::new();
+    for planes in pieces(&grid) {
+        let mut found = labels_of(labels.read(planes)?)?;
+        found.dedup();
+        ids.extend(found);
+    }
+    ids.remove(&0);
+    Ok(ids.into_iter().collect())
 }
 
 /// Values on the host.

@@ -4,9 +4,10 @@ use burn::tensor::Device;
 
 use super::{found, found_on, half_heads, only, pair_of, short, warp};
 use crate::error::Error;
-use crate::image::{Counted, Planes, Volume};
-use crate::io::nifti::{PlaneReader, read_displacement, read_volume, write_volume};
-use crate::ops::jacobian;
+use crate::image::{Counted, LabelMap, Planes, Volume};
+use crate::io::nifti::{PlaneReader, read_displacement, read_labels, read_volume, write_volume};
+use crate::metrics::dice;
+use crate::ops::{Interpolation, jacobian};
 use crate::parallel::Mesh;
 use crate::register::slabs::{Scale, Scaled};
 use crate::register::{
@@ -15,7 +16,7 @@ use crate::register::{
 };
 use crate::synth::Pair;
 use crate::testing::gpu_devices;
-use crate::transform::Displacement;
+use crate::transform::{Composite, Displacement, Step};
 
 /// The bound on a registration's field, in voxels.
 pub(super) const FIELD_VOXELS: f32 = 1e-3;
@@ -279,6 +280,54 @@ fn files_of_slabs_are_those_of_the_whole() {
     let to_mm = Displacement::from_vec(values, geometry, &Device::flex()).expect("it fits").to_mm();
     let longest = (to_mm.clone() * to_mm).sum_dim(1).max().sqrt().into_scalar::<f32>();
     assert!((folding.longest_mm - f64::from(longest)).abs() < 1e-4, "{folding:?} for {longest}");
+}
+
+/// Labels as an image of their numbers, as a file of them is read.
+fn as_volume(labels: &LabelMap) -> Volume {
+    let values = labels.data.iter().map(|&label| label as f32).collect();
+    Volume::new(values, labels.geometry.clone()).expect("one value for each voxel")
+}
+
+#[test]
+fn labels_of_slabs_are_those_of_the_whole() {
+    // Two pieces are computed after each other, of a displacement on a coarser grid.
+    let pair = pair_of(140, 3);
+    let levels = vec![LevelSettings { shrink: 4.0, iterations: 20 }];
+    let greedy = GreedySettings { levels, ..short() };
+    let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+    let whole = found(&problem, Stage::Greedy(greedy.clone()));
+    let grid = &pair.fixed.image.geometry;
+    let expected = whole
+        .transform()
+        .warp_labels(&pair.moving.labels, grid, Interpolation::Nearest, &Device::flex())
+        .expect("labels");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("labels.nii.gz");
+    let [mut fixed, mut moving] = [&pair.fixed.labels, &pair.moving.labels].map(as_volume);
+    let (_, room) = rooms(&Device::flex(), 140u64.pow(3)).remove(0);
+    let cut = slabs(&pair, &only(greedy.clone()), &room);
+    let after = cut.write_warped_labels(&file, &mut moving, Some(&mut fixed));
+    let after = after.expect("labels").expect("both were given");
+    let got = read_labels(&file).expect("it was written");
+    assert_eq!(got.geometry.size, expected.geometry.size);
+    let apart = got.data.iter().zip(&expected.data).filter(|(a, b)| a != b).count();
+    println!("{apart} of {} labels differ", got.data.len());
+    // Positions that rounding moves past the middle between two voxels.
+    assert!(apart * 100_000 < got.data.len(), "{apart} labels differ");
+    let scores = dice(&pair.fixed.labels.data, &got.data).expect("one grid");
+    assert_eq!(after.mean().to_bits(), scores.mean().to_bits());
+    let before = cut.overlap_under(&problem.initial, [&mut fixed, &mut moving]);
+    let before = before.expect("labels").expect("rank 0");
+    let placed = Composite::new(vec![Step::Affine(problem.initial)])
+        .warp_labels(&pair.moving.labels, grid, Interpolation::Nearest, &Device::flex())
+        .expect("labels");
+    let scores = dice(&pair.fixed.labels.data, &placed.data).expect("one grid");
+    assert!((before.mean() - scores.mean()).abs() < 1e-6);
+    assert!(after.mean() > before.mean() + 0.01, "{} {}", before.mean(), after.mean());
+    // No label map.
+    let mut image = pair.moving.image.clone();
+    let error = cut.write_warped_labels(&file, &mut image, None).expect_err("no labels");
+    assert!(error.to_string().contains("labels must be integers"), "{error}");
 }
 
 /// A volume that counts how many of its planes are asked for at once.

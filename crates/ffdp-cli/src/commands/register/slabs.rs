@@ -27,7 +27,7 @@ use crate::journal::{Journal, Opening};
 use crate::memory::{Plan, Sizes, peak_memory_bytes};
 use crate::printer::{Printer, print_to_stdout};
 use crate::progress::ProgressPrinter;
-use crate::report::measures::{BeforeAfter, Run, Seconds};
+use crate::report::measures::{BeforeAfter, Overlap, Run, Seconds};
 use crate::settings::to_toml;
 use crate::watch::Watch;
 
@@ -43,6 +43,8 @@ struct SlabMeasures {
     warnings: Vec<String>,
     /// What was optimised, on the finest level: lower is better.
     loss: BeforeAfter<f64>,
+    /// With labels of both images; without the distances of their surfaces.
+    dice: Option<Overlap>,
     /// Voxels at which det J, by central differences, is not positive; null without a deformation.
     folds: Option<u64>,
     smallest_determinant: Option<f64>,
@@ -80,6 +82,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     let ready = hosts.agree(Ready::new(request, hosts))?;
     let Ready { settings, printer, files, images: [mut fixed, mut moving], .. } = ready;
     let (warnings, [mut fixed_mask, mut moving_mask]) = (ready.warnings, ready.masks);
+    let mut labels = ready.labels;
     let (room, initial, mut journal) = (ready.room, ready.initial, ready.journal);
     let grids = [fixed.geometry().clone(), moving.geometry().clone()];
     let read = start.elapsed().as_secs_f64();
@@ -110,6 +113,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     if let Some(warp) = &found.warp {
         warp.write(&files.warp)?;
     }
+    let dice = labels.overlap(&found, &initial, &files.labels)?;
     let processes = Process::all(hosts, &found)?;
     let Some(mut journal) = journal else { return Ok(()) };
     write_affine(&files.affine, &found.affine)?;
@@ -124,7 +128,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
         total: start.elapsed().as_secs_f64(),
     };
     let known = (grids, warnings, processes);
-    let measures = measures(request, settings, (&found, folding), known, seconds);
+    let measures = measures(request, settings, (&found, folding, dice), known, seconds);
     let text = serde_json::to_string_pretty(&measures)
         .map_err(|reason| Failure::defect(reason.to_string()))?;
     write_text(&files.metrics, &format!("{text}\n"))?;
@@ -144,6 +148,7 @@ struct Ready {
     files: Files,
     images: [PlaneReader; 2],
     masks: [Option<PlaneReader>; 2],
+    labels: Labels,
     warnings: Vec<String>,
     initial: Affine<Physical, Physical>,
     room: Room,
@@ -173,7 +178,9 @@ impl Ready {
         let files = Files::in_folder(&request.output);
         let paths = [&*request.fixed, &*request.moving];
         let masks = [&request.fixed_mask, &request.moving_mask].map(Option::as_deref);
-        let inputs: Vec<&Path> = paths.into_iter().chain(masks.into_iter().flatten()).collect();
+        let labels = [&request.fixed_labels, &request.moving_labels].map(Option::as_deref);
+        let more = masks.into_iter().chain(labels).flatten();
+        let inputs: Vec<&Path> = paths.into_iter().chain(more).collect();
         for file in files.all() {
             check_not_an_input(file, &inputs)?;
         }
@@ -184,6 +191,11 @@ impl Ready {
         let images = [open(paths[0])?, open(paths[1])?];
         let mask = |i: usize| masks[i].map(|path| PlaneReader::open(path, None)).transpose();
         let masks = [mask(0)?, mask(1)?];
+        let labels = |i: usize| {
+            let on_grid = |path| Labels::open(path, (images[i].geometry(), paths[i]));
+            labels[i].map(on_grid).transpose()
+        };
+        let labels = Labels { fixed: labels(0)?, moving: labels(1)? };
         let named = |path: &Path, reader: &PlaneReader| -> Vec<String> {
             let warnings = reader.header().warnings.iter();
             warnings.map(|warning| format!("{}: {warning}", path.display())).collect()
@@ -211,7 +223,51 @@ impl Ready {
             Ok::<_, Failure>(journal)
         });
         let journal = journal.transpose()?;
-        Ok(Self { settings, printer, files, images, masks, warnings, initial, room, journal })
+        Ok(Self {
+            settings,
+            printer,
+            files,
+            images,
+            masks,
+            labels,
+            warnings,
+            initial,
+            room,
+            journal,
+        })
+    }
+}
+
+/// The labels of both images.
+struct Labels {
+    fixed: Option<PlaneReader>,
+    moving: Option<PlaneReader>,
+}
+
+impl Labels {
+    /// Those of an image with this grid and file.
+    fn open(path: &Path, (grid, image): (&Geometry, &Path)) -> Outcome<PlaneReader> {
+        let labels = PlaneReader::open(path, None)?;
+        let what = format!("{} (labels of {})", path.display(), image.display());
+        grid.check_same_grid(labels.geometry(), &what)?;
+        Ok(labels)
+    }
+
+    /// Writes the moving labels as `found` shows them; how they overlap with the fixed ones, before and after.
+    fn overlap(
+        &mut self,
+        found: &SlabRegistration,
+        initial: &Affine<Physical, Physical>,
+        file: &Path,
+    ) -> Outcome<Option<Overlap>> {
+        let Some(moving) = &mut self.moving else { return Ok(None) };
+        let before = match &mut self.fixed {
+            Some(fixed) => found.overlap_under(initial, [fixed, moving])?,
+            None => None,
+        };
+        let fixed = self.fixed.as_mut().map(|fixed| fixed as &mut dyn Planes);
+        let after = found.write_warped_labels(file, moving, fixed)?;
+        Ok(before.zip(after).map(|(before, after)| Overlap::new(&[before, after], None)))
     }
 }
 
@@ -248,7 +304,7 @@ impl Process {
 fn measures(
     request: &RegisterArguments,
     settings: Settings,
-    (found, folding): (&SlabRegistration, Option<Folding>),
+    (found, folding, dice): (&SlabRegistration, Option<Folding>, Option<Overlap>),
     (grids, warnings, processes): ([Geometry; 2], Vec<String>, Vec<Process>),
     seconds: Seconds,
 ) -> SlabMeasures {
@@ -260,6 +316,7 @@ fn measures(
         advice: found.outcome.advice(),
         warnings,
         loss: BeforeAfter { before: found.loss_before, after: found.loss_after },
+        dice,
         folds: folding.map(|folding| folding.folds),
         smallest_determinant: folding.map(|folding| folding.smallest),
         longest_displacement_mm: folding.map(|folding| folding.longest_mm),
@@ -275,6 +332,9 @@ fn measures(
 fn summary(measures: &SlabMeasures) -> String {
     let BeforeAfter { before, after } = measures.loss;
     let mut text = format!("loss                  {before:.5} -> {after:.5}\n");
+    if let Some(Overlap { mean: BeforeAfter { before, after }, .. }) = &measures.dice {
+        text += &format!("mean Dice             {before:.4} -> {after:.4}\n");
+    }
     if let (Some(folds), Some(det), Some(mm)) =
         (measures.folds, measures.smallest_determinant, measures.longest_displacement_mm)
     {
