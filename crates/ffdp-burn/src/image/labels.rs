@@ -6,6 +6,7 @@ use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use rayon::prelude::*;
 
 use super::geometry::Geometry;
+use super::planes::{Planes, SWEEP, runs};
 use super::volume::{check_len, check_shape, tensor_shape, upload};
 use crate::error::{Error, Result};
 
@@ -25,6 +26,22 @@ pub(crate) fn labels_of(values: &[f32]) -> Result<Vec<i32>> {
         Err(Error::invalid(what, value, "check that it is the label map, or renumber the labels"))
     };
     values.par_iter().map(label).collect()
+}
+
+/// The distinct labels other than 0 of a map that is read plane by plane, in ascending order.
+///
+/// # Errors
+/// [`Error::Invalid`] for a value that is no integer below 2^24 in magnitude, and those of reading.
+pub fn label_ids(labels: &mut dyn Planes) -> Result<Vec<i32>> {
+    let grid = labels.geometry().clone();
+    let mut ids = BTreeSet::new();
+    for planes in runs(&grid, SWEEP) {
+        let mut found = labels_of(labels.read(planes)?)?;
+        found.dedup();
+        ids.extend(found);
+    }
+    ids.remove(&0);
+    Ok(ids.into_iter().collect())
 }
 
 /// Integer labels on a grid: one per voxel, x fastest, then y, then z; 0 is background.

@@ -20,8 +20,8 @@ mod tests;
 
 pub use geometry::{Geometry, SAME_GRID_TOLERANCE_VOXELS, SPACING_LIMITS_MM};
 pub use index_space::{index_affine, index_linear};
-pub use labels::LabelMap;
 pub(crate) use labels::labels_of;
+pub use labels::{LabelMap, label_ids};
 pub use planes::Planes;
 pub(crate) use planes::{Counted, check_finite, check_planes, runs, statistics};
 pub(crate) use ranks::Ranks;

@@ -43,7 +43,7 @@ pub(crate) fn check_planes(z: &Range<usize>, planes: usize) -> Result<()> {
 }
 
 /// Voxels that are read at a time where nothing else decides.
-const SWEEP: usize = 1 << 22;
+pub(crate) const SWEEP: usize = 1 << 22;
 
 /// Runs of planes of about so many voxels that together are all of them.
 pub(crate) fn runs(geometry: &Geometry, voxels: usize) -> impl Iterator<Item = Range<usize>> {

@@ -85,6 +85,7 @@ fn slabs_give_the_same_displacement_and_the_same_image() {
             assert!(folder.has(&format!("cut/{name}")), "{more:?}: no {name}");
         }
     }
+    let image = folder.path("moving.nii.gz");
     let labels = ["fixed_labels.nii.gz", "moving_labels.nii.gz"].map(|name| folder.path(name));
     let flags = ["--fixed-labels", &labels[0], "--moving-labels", &labels[1]];
     let dice = |out: &str, more: &[&str]| {
@@ -105,6 +106,7 @@ fn slabs_give_the_same_displacement_and_the_same_image() {
         (&["--slabs", "--resume"][..], "--resume"),
         (&["--slabs", "--transform", "syn"], "syn"),
         (&["--slabs", "--nan-policy", "zero"], "NaN"),
+        (&["--slabs", "--moving-labels", &image], "moving.nii.gz: labels must be integers"),
     ] {
         let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", more);
         assert_eq!(run.code, 1, "{more:?}: {}", run.stderr);

@@ -1,6 +1,5 @@
 //! What a registration of slabs has found, written slab by slab.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
@@ -11,8 +10,8 @@ use super::room::Places;
 use super::source::window_of;
 use crate::error::{Error, Result};
 use crate::image::{
-    Affine, Geometry, Physical, Planes, Voxel, check_planes, index_affine, index_linear, labels_of,
-    runs, upload,
+    Affine, Geometry, Physical, Planes, Voxel, check_planes, index_affine, index_linear, label_ids,
+    labels_of, runs, upload,
 };
 use crate::io::nifti::{DisplacementWriter, LabelWriter, VolumeWriter};
 use crate::metrics::{DiceScores, OverlapCounts};
@@ -349,19 +348,6 @@ impl SlabRegistration {
 /// Runs of planes that are computed and written one after the other.
 fn pieces(grid: &Geometry) -> impl Iterator<Item = Range<usize>> {
     runs(grid, PIECE.max(PIECE_PLANES * grid.size[0] * grid.size[1]))
-}
-
-/// The labels of a map other than 0.
-fn label_ids(labels: &mut dyn Planes) -> Result<Vec<i32>> {
-    let grid = labels.geometry().clone();
-    let mut ids = BTreeSet::new();
-    for planes in pieces(&grid) {
-        let mut found = labels_of(labels.read(planes)?)?;
-        found.dedup();
-        ids.extend(found);
-    }
-    ids.remove(&0);
-    Ok(ids.into_iter().collect())
 }
 
 /// Values on the host.

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use ffdp_burn::image::{Affine, Geometry, Physical, Planes};
+use ffdp_burn::image::{Affine, Geometry, Physical, Planes, label_ids};
 use ffdp_burn::io::check_not_an_input;
 use ffdp_burn::io::nifti::PlaneReader;
 use ffdp_burn::io::write_affine;
@@ -195,7 +195,10 @@ impl Ready {
             let on_grid = |path| Labels::open(path, (images[i].geometry(), paths[i]));
             labels[i].map(on_grid).transpose()
         };
-        let labels = Labels { fixed: labels(0)?, moving: labels(1)? };
+        let mut labels = Labels { fixed: labels(0)?, moving: labels(1)? };
+        if is_first {
+            labels.check(request)?;
+        }
         let named = |path: &Path, reader: &PlaneReader| -> Vec<String> {
             let warnings = reader.header().warnings.iter();
             warnings.map(|warning| format!("{}: {warning}", path.display())).collect()
@@ -251,6 +254,23 @@ impl Labels {
         let what = format!("{} (labels of {})", path.display(), image.display());
         grid.check_same_grid(labels.geometry(), &what)?;
         Ok(labels)
+    }
+
+    /// Reads all of them, so that a run does not end with what could be known before it.
+    fn check(&mut self, request: &RegisterArguments) -> Outcome<()> {
+        let files =
+            [(&mut self.fixed, &request.fixed_labels), (&mut self.moving, &request.moving_labels)];
+        for (labels, path) in files {
+            let (Some(labels), Some(path)) = (labels, path) else { continue };
+            let fix = "check that it is the file you meant";
+            let ids = label_ids(labels);
+            let ids = ids.map_err(|no| Failure::user(format!("{}: {no}", path.display()), fix))?;
+            if ids.is_empty() {
+                let what = "the label map holds no label but background (0)";
+                return Err(Failure::user(format!("{}: {what}", path.display()), fix));
+            }
+        }
+        Ok(())
     }
 
     /// Writes the moving labels as `found` shows them; how they overlap with the fixed ones, before and after.
