@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use ffdp_burn::io::nifti::{read_displacement, read_volume};
 use serde_json::Value;
-use support::{Folder, Run, ffdp, relative_difference, write_pair};
+use support::{Folder, Run, ffdp, relative_difference, write_masks, write_pair};
 
 /// The library's bound on the field of a shared registration, here in mm: voxels of the pair are 4 mm at most.
 const FIELD_MM: f32 = 4e-3;
@@ -66,8 +66,13 @@ fn ended(mut command: Command) -> Run {
 #[test]
 fn processes_write_what_one_writes() {
     let folder = Folder::new();
-    write_pair(&folder, 64, 3);
-    let arguments = |out: &str| register(&folder, PAIR, out, &SHORT);
+    let pair = write_pair(&folder, 64, 3);
+    let [fixed_mask, moving_mask] = write_masks(&folder, &pair);
+    let labels = ["fixed_labels.nii.gz", "moving_labels.nii.gz"].map(|name| folder.path(name));
+    let more = ["--fixed-mask", &fixed_mask, "--moving-mask", &moving_mask];
+    let more = [&more, &["--fixed-labels", &labels[0], "--moving-labels", &labels[1]][..]].concat();
+    let more = [&SHORT[..], &more].concat();
+    let arguments = |out: &str| register(&folder, PAIR, out, &more);
     let alone: Vec<String> = arguments("alone");
     ffdp(&alone.iter().map(String::as_str).collect::<Vec<_>>()).succeeded();
     let read = |out: &str| {
@@ -95,7 +100,13 @@ fn processes_write_what_one_writes() {
         }
         assert!(told["processes"][count].is_null(), "{}", told["processes"]);
         assert_eq!(told["folds"], metrics["folds"], "{count}");
-        for name in ["affine.txt", "settings.toml", "log.jsonl"] {
+        for which in ["before", "after"] {
+            let dice = |told: &Value| told["dice"]["mean"][which].as_f64().expect("a number");
+            let [one, all] = [dice(&metrics), dice(&told)];
+            // Labels of voxels that rounding moves past the middle between two.
+            assert!(one > 0.1 && (one - all).abs() < 1e-3, "{count}: {which} {one} {all}");
+        }
+        for name in ["affine.txt", "settings.toml", "log.jsonl", "warped_labels.nii.gz"] {
             assert!(folder.has(&format!("{out}/{name}")), "{count}: no {name}");
         }
         // One process speaks.

@@ -2,14 +2,12 @@
 
 use std::fs;
 
-use ffdp_burn::image::{Geometry, Volume};
-use ffdp_burn::io::nifti::{
-    VolumeWriter, read_displacement, read_labels, read_volume, write_volume,
-};
+use ffdp_burn::image::Geometry;
+use ffdp_burn::io::nifti::{VolumeWriter, read_displacement, read_labels, read_volume};
 use serde_json::Value;
 
 use crate::register;
-use crate::support::{Folder, relative_difference, write_pair};
+use crate::support::{Folder, relative_difference, write_masks, write_pair};
 
 /// The library's bound on the field of a registration in shards, here in mm: voxels of the pair are 6 mm
 /// at most.
@@ -118,14 +116,7 @@ fn slabs_give_the_same_displacement_and_the_same_image() {
 fn masks_count_in_shards_and_slabs_as_in_the_whole() {
     let folder = Folder::new();
     let pair = write_pair(&folder, 32, 3);
-    for (name, side) in [("fixed_mask.nii.gz", &pair.fixed), ("moving_mask.nii.gz", &pair.moving)] {
-        let geometry = side.image.geometry.clone();
-        let counts = |i: usize| side.labels.data[i] != 0 && geometry.index_of(i)[0] < 20;
-        let weights = (0..geometry.len()).map(|i| f32::from(u8::from(counts(i)))).collect();
-        let mask = Volume::new(weights, geometry.clone()).expect("one for each voxel");
-        write_volume(folder.path(name), &mask).expect("writable");
-    }
-    let masks = ["fixed_mask.nii.gz", "moving_mask.nii.gz"].map(|name| folder.path(name));
+    let masks = write_masks(&folder, &pair);
     let flags = ["--fixed-mask", &masks[0], "--moving-mask", &masks[1]];
     let field = |out: &str, more: &[&str]| {
         let few = ["--shrink", "2,1", "--iterations", "10,6"];

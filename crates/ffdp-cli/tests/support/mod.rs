@@ -68,6 +68,20 @@ pub fn write_pair(folder: &Folder, size: usize, seed: u64) -> Pair {
     pair
 }
 
+/// Writes masks of both images, their labels as far as a plane across x, and returns the files.
+pub fn write_masks(folder: &Folder, pair: &Pair) -> [String; 2] {
+    [("fixed", &pair.fixed), ("moving", &pair.moving)].map(|(name, side)| {
+        let geometry = side.image.geometry.clone();
+        let middle = 3 * geometry.size[0] / 5;
+        let counts = |i: usize| side.labels.data[i] != 0 && geometry.index_of(i)[0] < middle;
+        let weights = (0..geometry.len()).map(|i| f32::from(u8::from(counts(i)))).collect();
+        let mask = Volume::new(weights, geometry.clone()).expect("one weight for each voxel");
+        let file = folder.path(&format!("{name}_mask.nii.gz"));
+        write_volume(&file, &mask).expect("writable");
+        file
+    })
+}
+
 /// Mean distance in voxels between a field and the pair's answer over the labelled voxels.
 pub fn mean_error(field: &[f32], pair: &Pair) -> f64 {
     let count = pair.fixed.labels.data.len();
