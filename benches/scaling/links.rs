@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use burn::tensor::{Device, Tensor};
 use clap::Args;
-use ffdp::Result;
 use ffdp::parallel::{Axis, ExactMemory, Layout, Mesh, Sharded, put_away};
+use ffdp::{Error, Result};
 
 use super::iterate::wait;
 
@@ -23,6 +23,10 @@ pub struct Settings {
 
 pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     let host = Device::flex();
+    if devices[0] == host {
+        let what = "links are measured between a GPU and the host";
+        return Err(Error::invalid(what, &devices[0], "give --device cuda or --device wgpu"));
+    }
     println!("GB/s of each round, there / back");
     for &mb in &settings.mb {
         for (name, is_exact) in [("pools", false), ("exact", true)] {
