@@ -12,7 +12,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use burn::config::Config;
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
 use ffdp_burn::nets::{Deformation, Network, NetworkConfig};
 use ffdp_burn::transform::{Composite, Displacement, Step};
@@ -142,6 +142,21 @@ impl Predictor {
         placement(self.align, &fixed.geometry, &moving.geometry)
     }
 
+    /// Both images, normalised, on a grid of the network's; the moving one as it is placed.
+    fn images_on(
+        &self,
+        grid: &Geometry,
+        [fixed, moving]: [&Volume; 2],
+        placed: &Affine<Physical, Physical>,
+    ) -> Result<[Tensor<5>; 2]> {
+        let [low, high] = INTENSITY_PERCENTILES;
+        let on_grid = |image: &Volume, map: &Affine<Physical, Physical>| {
+            let image = image.normalized(low, high)?;
+            Ok::<_, Error>(image_on(grid, &image, map, &self.device)?.to_tensor(&self.device))
+        };
+        Ok([on_grid(fixed, &Affine::identity())?, on_grid(moving, placed)?])
+    }
+
     /// The map from the fixed to the moving image: what the network predicts, then the placement.
     ///
     /// # Errors
@@ -165,12 +180,7 @@ impl Predictor {
         let placed = self.placement(fixed, moving);
         let grid = InputGrid { size: Some(size), ..self.input.clone() }.grid(&fixed.geometry)?;
         self.check_overlap(&grid, fixed, moving, &placed)?;
-        let [low, high] = INTENSITY_PERCENTILES;
-        let on_grid = |image: &Volume, map: &Affine<Physical, Physical>| {
-            let image = image.normalized(low, high)?;
-            Ok::<_, Error>(image_on(&grid, &image, map, &self.device)?.to_tensor(&self.device))
-        };
-        let (fixed, moving) = (on_grid(fixed, &Affine::identity())?, on_grid(moving, &placed)?);
+        let [fixed, moving] = self.images_on(&grid, [fixed, moving], &placed)?;
         let field = self.network.forward(moving, fixed);
         let field = self.input.compat.displacement(field);
         let displacement = Displacement::new(field, grid)?;

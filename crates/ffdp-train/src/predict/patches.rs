@@ -5,12 +5,11 @@
 //! `ffdp bench registration` compares this with a prediction for the whole image on the training's grid.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use ffdp_burn::image::{Affine, Volume};
+use ffdp_burn::image::Volume;
 use ffdp_burn::transform::{Composite, Displacement, Step};
 use ffdp_burn::{Error, Result};
 
 use super::Predictor;
-use crate::data::{INTENSITY_PERCENTILES, image_on};
 use crate::input::InputGrid;
 
 /// The part of a patch that the next one along an axis shares with it, at least.
@@ -36,12 +35,7 @@ impl Predictor {
             return Err(Error::invalid(what, format_args!("{:?}", grid.size), "predict it whole"));
         }
         self.check_overlap(&grid, fixed, moving, &placed)?;
-        let [low, high] = INTENSITY_PERCENTILES;
-        let on_grid = |image: &Volume, map| {
-            let image = image.normalized(low, high)?;
-            Ok::<_, Error>(image_on(&grid, &image, map, &self.device)?.to_tensor(&self.device))
-        };
-        let (fixed, moving) = (on_grid(fixed, &Affine::identity())?, on_grid(moving, &placed)?);
+        let [fixed, moving] = self.images_on(&grid, [fixed, moving], &placed)?;
         let displacement =
             |moving, fixed| self.input.compat.displacement(self.network.forward(moving, fixed));
         let field = mosaic(displacement, moving, fixed, size);
