@@ -44,6 +44,7 @@ pub(crate) mod real;
 #[cfg(feature = "cube")]
 pub(crate) mod tensor_cores;
 pub(crate) mod vjp;
+pub(crate) mod weights;
 
 pub use adam::{AdamOptions, AdamStep, MomentStorage, Moments, adam};
 pub use alignment::{AlignmentImages, AlignmentLoss, Outside, alignment};

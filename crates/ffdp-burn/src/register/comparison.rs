@@ -8,6 +8,7 @@ use super::settings::{LnccSettings, MiSettings, Similarity};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical, Volume, Voxel, index_affine};
 use crate::losses::{self, MutualInformation, NormalizedMutualInformation, Similarity as _};
+use crate::ops::weights::{joint_weights, total};
 use crate::ops::{
     AlignmentImages, AlignmentLoss, GridSampleOptions, HistogramOptions, Information, LnccOptions,
     Outside, alignment, grid_sample, weighted_lncc,
@@ -118,10 +119,7 @@ impl Comparison {
     ) -> Option<Tensor<5>> {
         let [fixed, moving] = &self.masks;
         let moved = moving.as_ref().map(|mask| self.seen(mask, affine, warp));
-        match (fixed.clone(), moved) {
-            (Some(fixed), Some(moved)) => Some(fixed * moved),
-            (fixed, moved) => fixed.or(moved),
-        }
+        joint_weights(fixed.clone(), moved)
     }
 
     /// An image on the moving grid seen through the transform.
@@ -282,11 +280,6 @@ impl MiSettings {
     pub(super) fn options(self) -> HistogramOptions {
         HistogramOptions { bins: self.bins, ..HistogramOptions::default() }
     }
-}
-
-/// The sum of all values; of rows and planes first, so that no sum is long.
-pub(super) fn total(x: Tensor<5>) -> Tensor<1> {
-    x.sum_dim(4).sum_dim(3).sum()
 }
 
 /// Numbers read from the device.

@@ -17,6 +17,7 @@ use super::information::{Information, InformationOps, information_loss};
 use super::joint_histogram::{Binning, HistogramOptions, JointHistogramOps, joint_votes};
 use super::lncc::{LnccCall, LnccOps, LnccOptions};
 use super::mse::MseOps;
+use super::weights::joint_weights;
 use super::{GridSampleOptions, Interpolation, Padding, grid_sample};
 
 #[cfg(test)]
@@ -97,10 +98,7 @@ pub fn alignment(
         (None, Outside::Ignored) => Some(moving.clone().narrow(1, 0, 1).ones_like()),
         (None, Outside::Background) => None,
     };
-    let weights = match (masks[0].clone(), inside.map(|mask| sample(mask, Padding::Zeros))) {
-        (Some(fixed), Some(moved)) => Some(fixed * moved),
-        (fixed, moved) => fixed.or(moved),
-    };
+    let weights = joint_weights(masks[0].clone(), inside.map(|mask| sample(mask, Padding::Zeros)));
     let Compared { loss, to_moved, factor } = compare(moved, fixed.clone(), weights, loss);
 
     let sampling = Sampling {

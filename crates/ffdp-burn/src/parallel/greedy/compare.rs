@@ -11,6 +11,7 @@ use crate::ops::information::InformationOps;
 use crate::ops::joint_histogram::{Binning, JointHistogramOps, joint_votes};
 use crate::ops::lncc::{LnccCall, LnccOps, lncc_sum, weighted_lncc_sum};
 use crate::ops::mse::squared_difference_sum;
+use crate::ops::weights::{joint_weights, total};
 use crate::ops::{HistogramOptions, Information, LnccOptions, Measure, information_loss};
 
 /// Of the gradients to the moved and the fixed image.
@@ -64,10 +65,7 @@ impl Comparison {
     fn apart(&self, [moved, fixed]: [Tensor<5>; 2]) -> Apart {
         let (fixed, fixed_mask) = without_mask(fixed, self.masked[0]);
         let (moved, moving_mask) = without_mask(moved, self.masked[1]);
-        let weights = match (fixed_mask, moving_mask) {
-            (Some(fixed), Some(moving)) => Some(fixed * moving),
-            (fixed, moving) => fixed.or(moving),
-        };
+        let weights = joint_weights(fixed_mask, moving_mask);
         let weights = weights.map(|weights| weights.expand(moved.dims()));
         Apart { moved, fixed, weights }
     }
@@ -166,11 +164,6 @@ fn told(measure: &Measure) -> Option<(&HistogramOptions, Information)> {
         Measure::MutualInformation(options) => Some((options, Information::Mutual)),
         Measure::NormalizedMutualInformation(options) => Some((options, Information::Normalized)),
     }
-}
-
-/// The sum of all values, `[1]`; of rows and planes first, so that no sum is long.
-fn total(x: Tensor<5>) -> Tensor<1> {
-    x.sum_dim(4).sum_dim(3).sum()
 }
 
 /// The sum over the block less that over the planes that the block below has as well: every voxel

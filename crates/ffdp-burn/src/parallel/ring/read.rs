@@ -27,7 +27,8 @@ pub(crate) struct ReadSampler {
 
 impl ReadSampler {
     /// For grids of `fixed` and `moving` (D, H, W) voxels, of which at most about `voxels` are read at
-    /// once, or, unless interpolation is linear, all that are reached. `affine` leads from the ones to the others, and its linear part moves displacements.
+    /// once, or, unless interpolation is linear, all that are reached. `affine` leads from the ones to the others,
+    /// and its linear part moves displacements.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) for a grid without planes.

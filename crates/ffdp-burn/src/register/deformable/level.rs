@@ -6,6 +6,7 @@ use super::work::Work;
 use super::{Field, Kind};
 use crate::error::Result;
 use crate::image::{Affine, Geometry, Physical, Voxel, index_affine};
+use crate::ops::weights::joint_weights;
 use crate::ops::{
     AdamOptions, DeformImages, DeformOptions, GaussianOptions, GridSampleOptions, Measure,
     Optimizer, grid_sample,
@@ -95,10 +96,7 @@ impl Deformation {
         let seen = |image: &Tensor<5>| {
             grid_sample(image.clone(), Some(affine.clone()), field.clone(), &options)
         };
-        let weights = match (masks[0].clone(), masks[1].as_ref().map(seen)) {
-            (Some(fixed), Some(moving)) => Some(fixed * moving),
-            (fixed, moving) => fixed.or(moving),
-        };
+        let weights = joint_weights(masks[0].clone(), masks[1].as_ref().map(seen));
         Ok(read(self.similarity.loss(seen(moving), fixed.clone(), weights))?[0])
     }
 

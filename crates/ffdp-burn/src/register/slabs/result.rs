@@ -10,8 +10,8 @@ use super::room::Places;
 use super::source::window_of;
 use crate::error::{Error, Result};
 use crate::image::{
-    Affine, Geometry, Physical, Planes, Voxel, check_planes, index_affine, index_linear, label_ids,
-    labels_of, runs, upload,
+    Affine, Geometry, Physical, Planes, Voxel, check_planes, index_affine, index_linear, labels_of,
+    runs, upload,
 };
 use crate::io::nifti::{DisplacementWriter, LabelWriter, VolumeWriter};
 use crate::metrics::{DiceScores, OverlapCounts};
@@ -261,19 +261,19 @@ impl SlabRegistration {
     }
 
     /// Labels on the moving grid, seen on the fixed one and written: each voxel gets the label of the nearest. Returns
-    /// their overlap with `fixed` labels, if there are any; on rank 0.
+    /// their overlap with `fixed` labels, if there are any; on rank 0. `ids` are all of the moving ones
+    /// ([`label_ids`](crate::image::label_ids)); other ranks than 0 need none.
     ///
     /// # Errors
     /// As [`SlabRegistration::write_warped`]; [`Error::Invalid`] for values that are no labels.
     pub fn write_warped_labels(
         &self,
         path: impl AsRef<Path>,
-        moving: &mut dyn Planes,
+        (moving, ids): (&mut dyn Planes, &[i32]),
         mut fixed: Option<&mut dyn Planes>,
     ) -> Result<Option<DiceScores>> {
-        let ids = if self.crew.is_first() { Some(label_ids(moving)?) } else { None };
-        let create = |ids: &Vec<i32>| LabelWriter::create(path, &self.fixed, ids);
-        let mut file = ids.as_ref().map(create).transpose()?;
+        let first = self.crew.is_first();
+        let mut file = first.then(|| LabelWriter::create(path, &self.fixed, ids)).transpose()?;
         let mut counts = OverlapCounts::default();
         self.each_piece(moving, Interpolation::Nearest, |planes, values| {
             let labels = labels_of(&values)?;
@@ -283,8 +283,7 @@ impl SlabRegistration {
             file.as_mut().expect("pieces come to rank 0, which has the file").write(&labels)
         })?;
         file.map_or(Ok(()), LabelWriter::finish)?;
-        let overlap = |ids: Vec<i32>| counts.dice().counting_lost(&ids);
-        Ok(ids.filter(|_| fixed.is_some()).map(overlap))
+        Ok((first && fixed.is_some()).then(|| counts.dice().counting_lost(ids)))
     }
 
     /// The overlap of labels on the fixed grid and of those on the moving one under an affine map alone (RAS mm); on
@@ -295,18 +294,18 @@ impl SlabRegistration {
     pub fn overlap_under(
         &self,
         affine: &Affine<Physical, Physical>,
-        [fixed, moving]: [&mut dyn Planes; 2],
+        (moving, ids): (&mut dyn Planes, &[i32]),
+        fixed: &mut dyn Planes,
     ) -> Result<Option<DiceScores>> {
         if !self.crew.is_first() {
             return Ok(None);
         }
-        let ids = label_ids(moving)?;
         let mut counts = OverlapCounts::default();
         let placed = Self { affine: *affine, warp: None, ..self.clone() };
         placed.each_piece(moving, Interpolation::Nearest, |planes, values| {
             counts.add(&labels_of(fixed.read(planes.clone())?)?, &labels_of(&values)?)
         })?;
-        Ok(Some(counts.dice().counting_lost(&ids)))
+        Ok(Some(counts.dice().counting_lost(ids)))
     }
 
     /// Shows runs of planes of the fixed grid, on rank 0, with what is seen there of an image on the moving grid.

@@ -4,7 +4,7 @@ use burn::tensor::Device;
 
 use super::{found, found_on, half_heads, only, pair_of, short, warp};
 use crate::error::Error;
-use crate::image::{Counted, LabelMap, Planes, Volume};
+use crate::image::{Counted, LabelMap, Planes, Volume, label_ids};
 use crate::io::nifti::{PlaneReader, read_displacement, read_labels, read_volume, write_volume};
 use crate::metrics::dice;
 use crate::ops::{Interpolation, jacobian};
@@ -304,9 +304,11 @@ fn labels_of_slabs_are_those_of_the_whole() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("labels.nii.gz");
     let [mut fixed, mut moving] = [&pair.fixed.labels, &pair.moving.labels].map(as_volume);
+    let ids = label_ids(&mut moving).expect("labels");
+    assert_eq!(ids, pair.moving.labels.ids());
     let (_, room) = rooms(&Device::flex(), 140u64.pow(3)).remove(0);
     let cut = slabs(&pair, &only(greedy.clone()), &room);
-    let after = cut.write_warped_labels(&file, &mut moving, Some(&mut fixed));
+    let after = cut.write_warped_labels(&file, (&mut moving, &ids), Some(&mut fixed));
     let after = after.expect("labels").expect("both were given");
     let got = read_labels(&file).expect("it was written");
     assert_eq!(got.geometry.size, expected.geometry.size);
@@ -316,7 +318,7 @@ fn labels_of_slabs_are_those_of_the_whole() {
     assert!(apart * 100_000 < got.data.len(), "{apart} labels differ");
     let scores = dice(&pair.fixed.labels.data, &got.data).expect("one grid");
     assert_eq!(after.mean().to_bits(), scores.mean().to_bits());
-    let before = cut.overlap_under(&problem.initial, [&mut fixed, &mut moving]);
+    let before = cut.overlap_under(&problem.initial, (&mut moving, &ids), &mut fixed);
     let before = before.expect("labels").expect("rank 0");
     let placed = Composite::new(vec![Step::Affine(problem.initial)])
         .warp_labels(&pair.moving.labels, grid, Interpolation::Nearest, &Device::flex())
@@ -326,7 +328,7 @@ fn labels_of_slabs_are_those_of_the_whole() {
     assert!(after.mean() > before.mean() + 0.01, "{} {}", before.mean(), after.mean());
     // No label map.
     let mut image = pair.moving.image.clone();
-    let error = cut.write_warped_labels(&file, &mut image, None).expect_err("no labels");
+    let error = cut.write_warped_labels(&file, (&mut image, &ids), None).expect_err("no labels");
     assert!(error.to_string().contains("labels must be integers"), "{error}");
 }
 

@@ -195,7 +195,7 @@ impl Ready {
             let on_grid = |path| Labels::open(path, (images[i].geometry(), paths[i]));
             labels[i].map(on_grid).transpose()
         };
-        let mut labels = Labels { fixed: labels(0)?, moving: labels(1)? };
+        let mut labels = Labels { fixed: labels(0)?, moving: labels(1)?, ids: Vec::new() };
         if is_first {
             labels.check(request)?;
         }
@@ -245,6 +245,8 @@ impl Ready {
 struct Labels {
     fixed: Option<PlaneReader>,
     moving: Option<PlaneReader>,
+    /// Those of the moving image, for the process that writes.
+    ids: Vec<i32>,
 }
 
 impl Labels {
@@ -269,6 +271,8 @@ impl Labels {
                 let what = "the label map holds no label but background (0)";
                 return Err(Failure::user(format!("{}: {what}", path.display()), fix));
             }
+            // The moving ones come last.
+            self.ids = ids;
         }
         Ok(())
     }
@@ -282,11 +286,11 @@ impl Labels {
     ) -> Outcome<Option<Overlap>> {
         let Some(moving) = &mut self.moving else { return Ok(None) };
         let before = match &mut self.fixed {
-            Some(fixed) => found.overlap_under(initial, [fixed, moving])?,
+            Some(fixed) => found.overlap_under(initial, (moving, &self.ids), fixed)?,
             None => None,
         };
         let fixed = self.fixed.as_mut().map(|fixed| fixed as &mut dyn Planes);
-        let after = found.write_warped_labels(file, moving, fixed)?;
+        let after = found.write_warped_labels(file, (moving, &self.ids), fixed)?;
         Ok(before.zip(after).map(|(before, after)| Overlap::new(&[before, after], None)))
     }
 }
