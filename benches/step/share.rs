@@ -25,7 +25,9 @@ use super::training::{Case, LABELS};
 pub struct SharedFigures {
     /// A step of the optimiser, whose numbers are read every eighth time as in a training.
     pub step_s: f64,
-    /// The same over the pairs of the step.
+    /// The same from each reading to the next.
+    pub between_readings_s: Vec<f64>,
+    /// The same as the first over the pairs of the step.
     pub pair_s: f64,
     /// Of each GPU.
     pub reserved_gb: Vec<Option<f64>>,
@@ -90,17 +92,22 @@ pub fn measure(
         };
         stores.iter().map(item).collect()
     };
-    let (mut unread, mut started) = (Vec::new(), Instant::now());
+    let (mut unread, mut between) = (Vec::new(), Vec::new());
+    let (mut started, mut last, mut since) = (Instant::now(), Instant::now(), 0);
     for step in 0..WARM_UP + steps {
         let computed = crew.step(items()).map_err(|error| error.to_string())?;
         unread.extend(computed.into_iter().map(|computed| computed.terms));
+        since += 1;
         let warm = step + 1 == WARM_UP;
         if warm || step + 1 == WARM_UP + steps || unread.len() >= READ_EVERY * pairs {
             Terms::read_all(std::mem::take(&mut unread));
+            between.push(last.elapsed().as_secs_f64() / f64::from(since));
+            (last, since) = (Instant::now(), 0);
         }
         if warm {
             devices.iter().try_for_each(Device::sync).map_err(|error| error.to_string())?;
-            started = Instant::now();
+            between.clear();
+            (started, last) = (Instant::now(), Instant::now());
         }
     }
     devices.iter().try_for_each(Device::sync).map_err(|error| error.to_string())?;
@@ -109,5 +116,6 @@ pub fn measure(
         |device: &Device| device.memory_pool_usage().map(|usage| usage.bytes_reserved as f64 / 1e9);
     let reserved_gb = devices.iter().map(reserved).collect();
     devices.iter().for_each(Device::memory_cleanup);
-    Ok(SharedFigures { step_s, pair_s: step_s / pairs as f64, reserved_gb })
+    let pair_s = step_s / pairs as f64;
+    Ok(SharedFigures { step_s, between_readings_s: between, pair_s, reserved_gb })
 }

@@ -14,14 +14,18 @@
 //! where others speak; `x + 0` is `x`. It doubles the bytes of planes that two devices give each other,
 //! which are few. Between the two arrows a device goes on with what does not need the sum ([`Swap`]).
 //!
-//! Sums of several groups of devices follow each other in the same order on every device, and all of
-//! them are enqueued before anything waits: no device can wait for one that waits for it.
+//! **Nothing else is recorded while a sum is on its way to its devices** (`joined::launch`, before it and after it).
+//! On each device a sum runs until the others have joined it. While it runs, loading a kernel waits for it, on
+//! that device and on its neighbours: a kernel that is used for the first time in front of a sum on one device, or
+//! behind it on another, would wait for a sum that waits for it. For the same reason the sum itself must not need a
+//! kernel: what is summed belongs to nobody else and need not be copied. Sums of several groups of devices follow
+//! each other in the same order on every device.
 
 use burn::Tensor;
 use burn::tensor::Device;
 use burn::tensor::distributed::{CollectiveTensor, ReduceOperation, all_reduce};
 
-use super::joined::{are_joined, distinct};
+use super::joined::{are_joined, distinct, launch};
 use super::transfer::to_device;
 
 /// How values are combined, element by element.
@@ -45,21 +49,21 @@ impl Reduction {
     }
 }
 
-/// The sum of the tensors of each group on each of their devices, enqueued; those of a group have one size
-/// and lie on different devices.
-fn enqueue(groups: Vec<Vec<Tensor<1>>>) -> Vec<Vec<CollectiveTensor<1>>> {
-    let sums = |group: Vec<Tensor<1>>| {
-        let devices: Vec<Device> = group.iter().map(Tensor::device).collect();
-        let sum = |part| all_reduce(part, ReduceOperation::Sum, devices.clone());
-        group.into_iter().map(sum).collect()
-    };
-    groups.into_iter().map(sums).collect()
+/// The sum of tensors of one size, on different devices, on each of these; launched.
+fn launch_sum(group: Vec<Tensor<1>>) -> Vec<CollectiveTensor<1>> {
+    let devices: Vec<Device> = group.iter().map(Tensor::device).collect();
+    // Formed in place: in a tensor of its own.
+    let group: Vec<_> = group.into_iter().map(|part| part.mul_scalar(1.0)).collect();
+    launch(&devices);
+    let sum = |part| all_reduce(part, ReduceOperation::Sum, devices.clone());
+    let sums = group.into_iter().map(sum).collect();
+    launch(&devices);
+    sums
 }
 
 /// The same, for what is enqueued from now on.
 fn sums(group: Vec<Tensor<1>>) -> Vec<Tensor<1>> {
-    let enqueued = enqueue(vec![group]).remove(0);
-    enqueued.into_iter().map(CollectiveTensor::resolve).collect()
+    launch_sum(group).into_iter().map(CollectiveTensor::resolve).collect()
 }
 
 /// Planes on their way between two devices, while these do something else.
@@ -67,7 +71,7 @@ pub(super) enum Swap {
     /// They had to be waited for.
     Done(Vec<[Tensor<5>; 2]>),
     /// The sum of each pair and the shapes of its tensors.
-    Enqueued(Vec<(Vec<CollectiveTensor<1>>, [[usize; 5]; 2])>),
+    Launched(Vec<(Vec<CollectiveTensor<1>>, [[usize; 5]; 2])>),
 }
 
 impl Swap {
@@ -86,10 +90,10 @@ impl Swap {
         let mut groups: Vec<_> = pairs.into_iter().map(side_by_side).enumerate().collect();
         // Every other pair along a row of devices has no device in common with the next.
         groups.sort_by_key(|(i, _)| i % 2);
-        let (order, groups): (Vec<usize>, Vec<_>) = groups.into_iter().unzip();
-        let mut sums: Vec<_> = order.into_iter().zip(enqueue(groups)).collect();
+        let mut sums: Vec<_> =
+            groups.into_iter().map(|(i, group)| (i, launch_sum(group))).collect();
         sums.sort_by_key(|(i, _)| *i);
-        Self::Enqueued(sums.into_iter().map(|(_, sums)| sums).zip(shapes).collect())
+        Self::Launched(sums.into_iter().map(|(_, sums)| sums).zip(shapes).collect())
     }
 
     /// For each pair the second tensor on the device of the first, and the first on that of the second.
@@ -102,7 +106,7 @@ impl Swap {
         };
         match self {
             Self::Done(pairs) => pairs,
-            Self::Enqueued(sums) => sums.into_iter().map(apart).collect(),
+            Self::Launched(sums) => sums.into_iter().map(apart).collect(),
         }
     }
 }

@@ -22,6 +22,14 @@ fn has_collectives(_device: &Device) -> bool {
     false
 }
 
+/// Waits until all that was recorded for the devices is on its way: launched, though not done.
+pub(super) fn launch(devices: &[Device]) {
+    #[cfg(feature = "cube")]
+    gpu::launch(devices);
+    #[cfg(not(feature = "cube"))]
+    let _ = devices;
+}
+
 /// Each device once, in order.
 pub(super) fn distinct(devices: &[Device]) -> Vec<Device> {
     let mut found: Vec<Device> = Vec::new();
@@ -31,4 +39,34 @@ pub(super) fn distinct(devices: &[Device]) -> Vec<Device> {
         }
     }
     found
+}
+
+#[cfg(feature = "cube")]
+mod gpu {
+    use std::thread;
+
+    use burn::backend::CubeDevice;
+    use burn::backend::fusion::client::GlobalFusionClient;
+    use burn::tensor::Device;
+    use burn_cubecl::fusion::FusionCubeRuntime;
+
+    use crate::parallel::rest::cube;
+
+    pub fn launch(devices: &[Device]) {
+        let devices: Vec<_> = devices.iter().filter_map(cube).collect();
+        // From Burn's queue, of this thread's stream, to CubeCL's. All of it, before the first is waited for.
+        for device in &devices {
+            GlobalFusionClient::<FusionCubeRuntime>::load(device).sync(|| ());
+        }
+        // And from there to the device, all at once: who joins a sum for the first time waits for the others.
+        // A failure shows where numbers are read.
+        let launched = |device: &CubeDevice| drop(device.client().exclusive(|| ()));
+        let Some((first, others)) = devices.split_first() else { return };
+        thread::scope(|scope| {
+            for device in others {
+                scope.spawn(move || launched(device));
+            }
+            launched(first);
+        });
+    }
 }

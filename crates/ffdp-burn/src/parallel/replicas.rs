@@ -79,8 +79,9 @@ impl<M: Module> Replicas<M> {
 /// `module`, then a copy on each further device.
 fn copies<M: Module>(module: &M, devices: &[Device]) -> Vec<M> {
     let further = devices[1..].iter().map(|device| {
+        // Burn's own transfer is not ordered with the computations of both (`transfer.rs`).
+        let _ = devices[0].sync();
         let copy = module.clone().fork(device);
-        // Burn's own transfer is not ordered with the receiver's computations (`transfer.rs`).
         let _ = device.sync();
         copy
     });

@@ -15,15 +15,16 @@ use burn::tensor::Device;
 
 use super::transfer::to_device;
 
-/// The line on a device, from where it rests in host memory; none where that is not the way.
-pub(super) fn wake(line: &Tensor<1>, device: &Device) -> Option<Tensor<1>> {
+/// The tensor, which may be some planes of another, on a device, from where it rests in host memory; none where
+/// that is not the way.
+pub(super) fn wake<const D: usize>(tensor: &Tensor<D>, device: &Device) -> Option<Tensor<D>> {
     #[cfg(feature = "cube")]
     {
-        gpu::wake(line, device)
+        gpu::wake(tensor, device)
     }
     #[cfg(not(feature = "cube"))]
     {
-        let _ = (line, device);
+        let _ = (tensor, device);
         None
     }
 }
@@ -107,6 +108,9 @@ pub(super) fn settle(device: &Device) {
 }
 
 #[cfg(feature = "cube")]
+pub(super) use gpu::cube;
+
+#[cfg(feature = "cube")]
 mod gpu {
     use burn::Tensor;
     use burn::backend::fusion::client::GlobalFusionClient;
@@ -121,6 +125,8 @@ mod gpu {
 
     /// Bytes that are read at a time where that takes memory of the device.
     const WINDOW: usize = 4 << 20;
+    /// Lines that are sent one by one; more are copied together first.
+    const MOST_LINES: usize = 16;
 
     pub fn cube(device: &Device) -> Option<CubeDevice> {
         match device.clone().inner().as_dispatch() {
@@ -138,12 +144,36 @@ mod gpu {
         !from.is_autodiff() && cube(from).is_some() && is_host(to)
     }
 
-    pub fn wake(line: &Tensor<1>, device: &Device) -> Option<Tensor<1>> {
-        let (home, dtype) = (line.device(), line.dtype());
+    pub fn wake<const D: usize>(tensor: &Tensor<D>, device: &Device) -> Option<Tensor<D>> {
+        let (home, dtype, dims) = (tensor.device(), tensor.dtype(), tensor.dims());
         if home.is_autodiff() || !is_host(&home) || cube(device).is_none() {
             return None;
         }
-        resting(line.clone()).map(|data| Tensor::from_data(data, (device, dtype)))
+        // Planes of one channel lie in a line; those of several in one each, which are joined over there.
+        let mut parts = vec![tensor.clone()];
+        for (dim, &count) in dims.iter().enumerate() {
+            if lies_in_line(parts[0].clone()) {
+                break;
+            }
+            let each = |part: Tensor<D>| (0..count).map(move |i| part.clone().narrow(dim, i, 1));
+            parts = parts.into_iter().flat_map(each).collect();
+            if parts.len() > MOST_LINES {
+                return None;
+            }
+        }
+        let line = |part| Some(Tensor::<1>::from_data(resting(part)?, (device, dtype)));
+        let mut lines = parts.into_iter().map(line).collect::<Option<Vec<_>>>()?;
+        let line = if lines.len() == 1 { lines.remove(0) } else { Tensor::cat(lines, 0) };
+        Some(line.reshape(dims))
+    }
+
+    fn lies_in_line<const D: usize>(tensor: Tensor<D>) -> bool {
+        match tensor.into_dispatch().kind {
+            DispatchTensorKind::Flex(BackendTensor::Float(tensor)) => {
+                tensor.layout().is_contiguous()
+            }
+            _ => false,
+        }
     }
 
     /// The values, in host memory.
@@ -184,10 +214,10 @@ mod gpu {
         Tensor::from_data(data, (host, dtype))
     }
 
-    /// What a line in host memory holds; not copied where it was [`read`].
-    fn resting(line: Tensor<1>) -> Option<TensorData> {
-        let (shape, dtype) = (line.shape(), line.dtype());
-        let DispatchTensorKind::Flex(BackendTensor::Float(tensor)) = line.into_dispatch().kind
+    /// What a tensor in host memory holds, in a line; not copied where it was [`read`].
+    fn resting<const D: usize>(tensor: Tensor<D>) -> Option<TensorData> {
+        let (count, dtype) = (tensor.shape().num_elements(), tensor.dtype());
+        let DispatchTensorKind::Flex(BackendTensor::Float(tensor)) = tensor.into_dispatch().kind
         else {
             return None;
         };
@@ -196,10 +226,10 @@ mod gpu {
         }
         let size = dtype.size();
         let first = tensor.layout().start_offset() * size;
-        let end = first + shape.num_elements() * size;
+        let end = first + count * size;
         // Of others there is no view.
         let bytes = tensor.data_arc().view(first, end).ok()?;
-        Some(TensorData::from_bytes(bytes, shape, dtype))
+        Some(TensorData::from_bytes(bytes, [count], dtype))
     }
 
     pub fn park(tensor: Tensor<5>, device: &Device) -> Tensor<5> {
@@ -231,5 +261,33 @@ mod gpu {
         let there = device.clone();
         GlobalFusionClient::<FusionCubeRuntime>::load(device).sync(move || set(&there));
         set(device);
+    }
+}
+
+#[cfg(all(test, feature = "cube"))]
+mod tests {
+    use burn::tensor::Distribution;
+
+    use super::*;
+    use crate::testing::{gpu_devices, to_f64};
+
+    /// What rests shares its memory with what is sent from it; planes of three channels are three lines of it.
+    #[test]
+    fn planes_of_channels_wake_from_where_they_rest() {
+        for (name, device) in gpu_devices() {
+            let noise = Distribution::Uniform(-1.0, 1.0);
+            let there = Tensor::<5>::random([1, 3, 9, 4, 5], noise, &device);
+            let resting = put_away(there.clone(), &Device::flex());
+            let all = to_f64(there);
+            for (planes, first) in [(9, 0), (4, 2), (1, 8)] {
+                let part = resting.clone().narrow(2, first, planes);
+                let woken = wake(&part, &device).unwrap_or_else(|| panic!("{name}: it rests"));
+                let channel = |c: usize| &all[(c * 9 + first) * 20..(c * 9 + first + planes) * 20];
+                assert_eq!(to_f64(woken), [channel(0), channel(1), channel(2)].concat(), "{name}");
+            }
+            // Rows of all planes are too many lines, and a tensor of the device does not rest.
+            assert!(wake(&resting.narrow(3, 1, 2), &device).is_none(), "{name}");
+            assert!(wake(&Tensor::<1>::zeros([4], &device), &device).is_none(), "{name}");
+        }
     }
 }

@@ -4,8 +4,9 @@
 //! two devices in two places only: the sender's data must be ready, and the receiver's later work waits.
 //! What the receiver's memory was used for before may still be under way, and the sender's may be given
 //! to something else before it was read. Displacements found on two GPUs were wrong without any wait. So a
-//! transfer waits for the receiver, and what is sent lives until it has arrived. What travels in every
-//! iteration takes another way (`exchange.rs`). To and from host memory there is no second stream, and
+//! transfer waits for the receiver, and what is sent lives until it has arrived. It waits for the sender as well:
+//! a kernel that is loaded there for the first time would wait for the receiver, which waits for the sender. What
+//! travels in every iteration takes another way (`exchange.rs`). To and from host memory there is no second stream, and
 //! nothing to wait for; what rests there has a way of its own (`rest.rs`).
 
 use burn::Tensor;
@@ -23,12 +24,15 @@ pub(crate) fn to_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> T
     if ends[0] == ends[1] {
         return tensor.to_device(device);
     }
+    let joined = are_joined(&ends);
+    if !joined && let Some(arrived) = rest::wake(&tensor, device) {
+        return arrived;
+    }
     let dims = tensor.dims();
     // Dense and ours, so that nothing else is made for the journey and freed too early.
     let line: Tensor<1> = tensor.reshape([dims.into_iter().product::<usize>()]);
-    if !are_joined(&ends) {
-        let arrived = rest::wake(&line, device).unwrap_or_else(|| line.to_device(device));
-        return arrived.reshape(dims);
+    if !joined {
+        return line.to_device(device).reshape(dims);
     }
     if line.device().is_autodiff() {
         let there = device.clone().inner().autodiff();
@@ -38,6 +42,7 @@ pub(crate) fn to_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> T
             Tensor::from_dispatch(<Dispatch as TravelOps>::travel(line, place));
         return arrived.reshape(dims);
     }
+    wait_for(&line.device());
     wait_for(device);
     let arrived = line.clone().to_device(device);
     wait_for(device);

@@ -19,9 +19,10 @@ pub trait TravelOps: Backend {
     fn travel(x: FloatTensor<Self>, place: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
-/// Sends a dense tensor: waits for the receiver before and after, and keeps what is sent until then.
+/// Sends a dense tensor: waits for both ends before and for the receiver after, and keeps what is sent until then.
 fn send<B: Backend>(x: FloatTensor<B>, to: &B::Device) -> FloatTensor<B> {
     // A failure shows where numbers are read.
+    let _ = B::sync(&x.device());
     let _ = B::sync(to);
     let arrived = B::float_to_device(x.clone(), to);
     let _ = B::sync(to);

@@ -51,8 +51,9 @@ impl Crew {
             Share::Pairs => {
                 let further = devices[1..].iter().map(|device| {
                     let mut copy = learner.clone();
+                    // Burn's own transfer is not ordered with the computations of both.
+                    let _ = devices[0].sync();
                     copy.fork(device);
-                    // Burn's own transfer is not ordered with the receiver's computations.
                     let _ = device.sync();
                     copy
                 });

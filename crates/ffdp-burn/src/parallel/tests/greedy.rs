@@ -163,8 +163,10 @@ fn ball(like: &Tensor<5>, centre: [f64; 3], radius: f64) -> Tensor<5> {
 /// The images with masks.
 pub(super) fn masked_balls(plain: &DeformImages, masked: [bool; 2]) -> DeformImages {
     let mut images = plain.clone();
-    images.masks[0] = masked[0].then(|| ball(&plain.fixed, [6.0, 6.0, 7.0], 6.0));
-    images.masks[1] = masked[1].then(|| ball(&plain.moving, [7.0, 6.0, 9.0], 7.0));
+    // Where there is something to see, whatever the number of planes.
+    let along = |part: f64| part * plain.fixed.dims()[2] as f64;
+    images.masks[0] = masked[0].then(|| ball(&plain.fixed, [6.0, 6.0, along(0.41)], 6.0));
+    images.masks[1] = masked[1].then(|| ball(&plain.moving, [7.0, 6.0, along(0.53)], 7.0));
     images
 }
 
