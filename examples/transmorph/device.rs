@@ -8,6 +8,8 @@ use ffdp::{Error, Result};
 /// # Errors
 /// Another name, or a GPU that this build has no code for.
 pub fn parse(name: &str) -> Result<Device> {
+    #[cfg(feature = "persistence")]
+    ffdp::ops::keep_kernels();
     let (kind, index) = match name.split_once(':') {
         Some((kind, index)) => (kind, index.parse::<usize>().ok()),
         None => (name, Some(0)),

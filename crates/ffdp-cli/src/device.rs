@@ -34,6 +34,8 @@ impl DeviceChoice {
     /// # Errors
     /// When the device is not there or does not work, with what the driver said on stderr.
     pub fn open(self) -> Outcome<Device> {
+        #[cfg(feature = "persistence")]
+        ffdp_burn::ops::keep_kernels();
         let device = match self {
             Self::Cpu => Device::flex(),
             #[cfg(feature = "cuda")]

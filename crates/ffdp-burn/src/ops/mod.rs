@@ -36,6 +36,8 @@ pub mod window_attention;
 pub mod windows;
 
 pub(crate) mod half;
+#[cfg(feature = "persistence")]
+mod kernels;
 #[cfg(feature = "cube")]
 pub(crate) mod launch;
 #[cfg(feature = "cube")]
@@ -65,6 +67,8 @@ pub use join_conv3d::join_conv3d;
 pub use joint_histogram::{
     HistogramMode, HistogramOptions, ParzenKernel, joint_histogram, weighted_joint_histogram,
 };
+#[cfg(feature = "persistence")]
+pub use kernels::keep_kernels;
 pub use label_dice::{Denominator, LabelDiceOptions, label_dice};
 pub use layer_norm::layer_norm;
 pub use linear::{Activation, linear};

@@ -1,0 +1,33 @@
+//! Kernels that stay on disk (feature `persistence`). Needs a GPU of wgpu, which may be a processor:
+//! `cargo test -p ffdp-cli --features persistence,wgpu --test kept`.
+
+#[allow(dead_code)] // shared with the other commands' tests
+mod support;
+
+use std::fs;
+use std::process::Command;
+
+use support::{Folder, write_pair};
+
+/// The first run leaves a file where the user's caches are, the second one writes the same displacement.
+#[test]
+fn runs_share_a_file_in_the_cache_directory() {
+    let folder = Folder::new();
+    write_pair(&folder, 24, 5);
+    let displacement = |out: &str| {
+        let flags = ["-q", "--device", "wgpu", "--aligned", "--shrink", "2", "--iterations", "10"];
+        let run = Command::new(env!("CARGO_BIN_EXE_ffdp"))
+            .args(["register", "-f", &folder.path("fixed.nii.gz")])
+            .args(["-m", &folder.path("moving.nii.gz"), "-o", &folder.path(out)])
+            .args(flags)
+            .env("XDG_CACHE_HOME", folder.path("cache"))
+            .output()
+            .expect("the binary starts");
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        fs::read(folder.path(&format!("{out}/warp.nii.gz"))).expect("written")
+    };
+    let first = displacement("first");
+    let kept = fs::metadata(folder.path("cache/cubecl/default.db")).expect("kept by the first run");
+    assert!(kept.len() > 0);
+    assert_eq!(displacement("second"), first);
+}
