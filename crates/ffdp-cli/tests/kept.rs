@@ -1,5 +1,6 @@
-//! Kernels that stay on disk (feature `persistence`). Needs a GPU of wgpu, which may be a processor:
-//! `cargo test -p ffdp-cli --features persistence,wgpu --test kept`.
+//! What GPUs keep on disk (feature `persistence`): with wgpu, which this needs and which may be a processor, the choices
+//! among kernels; with CUDA the compiled kernels too, whose gain was measured by hand (docs/registration.md).
+//! `cargo test --workspace --features cuda,wgpu,persistence --test kept`, with or without a CUDA driver.
 
 #[allow(dead_code)] // shared with the other commands' tests
 mod support;

@@ -8,7 +8,7 @@ use cubecl::config::cache::CacheConfig;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 
 /// Compiled kernels stay on disk from now on: in the user's cache directory (`~/.cache/cubecl` on Linux), unless a
-/// `cubecl.toml` names another. They belong to one build of the program and one kind of device; where the
+/// `cubecl.toml` names another than CubeCL's default. They belong to one build of the program and one kind of device; where the
 /// file cannot be written, kernels are compiled as without.
 ///
 /// Call it before the first GPU is opened: what is read by then stays.

@@ -15,10 +15,10 @@
 //! which are few. Between the two arrows a device goes on with what does not need the sum ([`Swap`]).
 //!
 //! **Nothing else is recorded while a sum is on its way to its devices** (`joined::launch`, before it and after it).
-//! On each device a sum runs until the others have joined it. While it runs, loading a kernel waits for it, on
-//! that device and on its neighbours: a kernel that is used for the first time in front of a sum on one device, or
-//! behind it on another, would wait for a sum that waits for it. For the same reason the sum itself must not need a
-//! kernel: what is summed belongs to nobody else and need not be copied. Sums of several groups of devices follow
+//! On each device a sum runs until the others have joined it, and loading a kernel waits for the sums that run: one
+//! that is used for the first time in front of a sum on one device, or behind it on another, would wait for a sum
+//! that waits for it. For the same reason the sum itself must not need a kernel: what is summed belongs to nobody
+//! else and need not be copied. Sums of several groups of devices follow
 //! each other in the same order on every device.
 
 use burn::Tensor;

@@ -9,17 +9,22 @@ pub(super) fn are_joined(devices: &[Device]) -> bool {
 
 #[cfg(feature = "cube")]
 fn has_collectives(device: &Device) -> bool {
-    use burn::backend::DispatchDevice;
-    match device.as_dispatch() {
-        DispatchDevice::Cube(device) => device.client().has_device_transport(),
-        // The tape has its own ways.
-        _ => false,
-    }
+    // The tape has its own ways.
+    !device.is_autodiff() && cube(device).is_some_and(|gpu| gpu.client().has_device_transport())
 }
 
 #[cfg(not(feature = "cube"))]
 fn has_collectives(_device: &Device) -> bool {
     false
+}
+
+/// The GPU, with or without a tape; none for the CPU.
+#[cfg(feature = "cube")]
+pub(super) fn cube(device: &Device) -> Option<burn::backend::CubeDevice> {
+    match device.clone().inner().as_dispatch() {
+        burn::backend::DispatchDevice::Cube(device) => Some(device.clone()),
+        _ => None,
+    }
 }
 
 /// Waits until all that was recorded for the devices is on its way: launched, though not done.
@@ -50,7 +55,7 @@ mod gpu {
     use burn::tensor::Device;
     use burn_cubecl::fusion::FusionCubeRuntime;
 
-    use crate::parallel::rest::cube;
+    use super::cube;
 
     pub fn launch(devices: &[Device]) {
         let devices: Vec<_> = devices.iter().filter_map(cube).collect();

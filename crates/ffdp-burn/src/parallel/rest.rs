@@ -13,6 +13,8 @@
 use burn::Tensor;
 use burn::tensor::Device;
 
+#[cfg(feature = "cube")]
+use super::joined::cube;
 use super::transfer::to_device;
 
 /// The tensor, which may be some planes of another, on a device, from where it rests in host memory; none where
@@ -75,7 +77,7 @@ impl ExactMemory {
     /// On a device; on the CPU nothing changes.
     pub fn on(device: &Device) -> Self {
         #[cfg(feature = "cube")]
-        let device = gpu::cube(device);
+        let device = cube(device);
         #[cfg(feature = "cube")]
         if let Some(device) = &device {
             gpu::begin_exact(device);
@@ -108,9 +110,6 @@ pub(super) fn settle(device: &Device) {
 }
 
 #[cfg(feature = "cube")]
-pub(super) use gpu::cube;
-
-#[cfg(feature = "cube")]
 mod gpu {
     use burn::Tensor;
     use burn::backend::fusion::client::GlobalFusionClient;
@@ -123,17 +122,12 @@ mod gpu {
     use cubecl::future::block_on;
     use cubecl::server::CopyDescriptor;
 
+    use super::cube;
+
     /// Bytes that are read at a time where that takes memory of the device.
     const WINDOW: usize = 4 << 20;
     /// Lines that are sent one by one; more are copied together first.
     const MOST_LINES: usize = 16;
-
-    pub fn cube(device: &Device) -> Option<CubeDevice> {
-        match device.clone().inner().as_dispatch() {
-            DispatchDevice::Cube(device) => Some(device.clone()),
-            _ => None,
-        }
-    }
 
     fn is_host(device: &Device) -> bool {
         matches!(device.as_dispatch(), DispatchDevice::Flex(_))
