@@ -7,9 +7,13 @@ use burn::optim::GradientsParams;
 
 /// The gradients of a module's trainable parameters, in the order of the module. What has none counts as 0.
 ///
+/// They are taken, not lent: on a GPU each that is dropped is an operation too. Dropped together they would come in
+/// the order of a hash map, another in every step, and Burn's fusion (0.22.1) would search anew, in every step,
+/// for what of these hundreds it can join (70 ms where taking the line takes 4: 153 parameters on an H200).
+///
 /// # Panics
 /// If none is trainable.
-pub fn line_of_gradients<M: Module>(module: &M, gradients: &GradientsParams) -> Tensor<1> {
+pub fn line_of_gradients<M: Module>(module: &M, gradients: GradientsParams) -> Tensor<1> {
     let mut line = GradientLine { gradients, pieces: Vec::new() };
     module.visit(&mut line);
     assert!(!line.pieces.is_empty(), "line_of_gradients: no parameter is trainable");
@@ -35,16 +39,16 @@ pub(super) fn with_weights<M: Module>(module: M, line: Tensor<1>) -> M {
     module.map(&mut CutWeights { line, first: 0 })
 }
 
-struct GradientLine<'a> {
-    gradients: &'a GradientsParams,
+struct GradientLine {
+    gradients: GradientsParams,
     pieces: Vec<Tensor<1>>,
 }
 
-impl ModuleVisitor for GradientLine<'_> {
+impl ModuleVisitor for GradientLine {
     fn visit_float<const D: usize>(&mut self, parameter: &Param<Tensor<D>>) {
         let weights = parameter.val();
         if weights.is_require_grad() {
-            let gradient = self.gradients.get::<D>(parameter.id);
+            let gradient = self.gradients.remove::<D>(parameter.id);
             self.pieces.push(in_line(gradient.unwrap_or_else(|| weights.inner().zeros_like())));
         }
     }

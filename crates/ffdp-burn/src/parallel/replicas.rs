@@ -50,7 +50,7 @@ impl<M: Module> Replicas<M> {
             return GradientsParams::from_module(&mut gradients, copy);
         }
         let line =
-            |copy: &M| line_of_gradients(copy, &GradientsParams::from_module(&mut gradients, copy));
+            |copy: &M| line_of_gradients(copy, GradientsParams::from_module(&mut gradients, copy));
         let lines = self.copies.iter().map(line).collect();
         let sum = all_reduce(lines, Reduction::Sum).swap_remove(0);
         gradients_of_line(&self.copies[0], sum)

@@ -156,7 +156,7 @@ fn summed(
     }
     let parts = models.iter().zip(gradients).collect();
     let lines = parallel::beside(devices, parts, |_, (model, gradients)| {
-        line_of_gradients(model, &gradients)
+        line_of_gradients(model, gradients)
     });
     let parts = models.iter().zip(all_reduce(lines, Reduction::Sum)).collect();
     parallel::beside(devices, parts, |_, (model, line)| gradients_of_line(model, line))
