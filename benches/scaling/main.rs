@@ -15,7 +15,9 @@ use std::process::ExitCode;
 
 use burn::tensor::Device;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use ffdp::ops::{AdamOptions, DeformOptions, LnccOptions, Measure, MomentStorage, Optimizer};
+use ffdp::ops::{
+    AdamOptions, DeformOptions, LnccFloor, LnccOptions, Measure, MomentStorage, Optimizer,
+};
 
 mod iterate;
 mod links;
@@ -74,7 +76,9 @@ struct Common {
 impl Common {
     fn options(&self) -> DeformOptions {
         let storage = if self.bf16 { MomentStorage::Bf16 } else { MomentStorage::Full };
-        let options = DeformOptions::greedy(Measure::Lncc(LnccOptions::default()));
+        // As `ffdp register` has it.
+        let lncc = LnccOptions { floor: LnccFloor::Common, ..LnccOptions::default() };
+        let options = DeformOptions::greedy(Measure::Lncc(lncc));
         let Optimizer::Adam(adam) = options.optimizer else { unreachable!("greedy takes Adam") };
         let optimizer = Optimizer::Adam(AdamOptions { storage, ..adam });
         DeformOptions { optimizer, ..options }

@@ -63,7 +63,7 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     let begin = Instant::now();
     let scene = Scene::new(&fixed, common.displacement, common.seed, &devices[0])?;
     let full = images(&scene, [&fixed, &moving], [&mesh, moving_mesh])?;
-    let before = similarity(settings, &full, None, [&fixed, &moving])?;
+    let before = similarity(settings, &full, None, [&fixed, &moving], "before")?;
     println!("images made in {:.1} s, GB {}", begin.elapsed().as_secs_f64(), memory(devices));
     devices.iter().for_each(Device::memory_cleanup);
     let start = Instant::now();
@@ -125,10 +125,15 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     println!("registration {:.2} s", start.elapsed().as_secs_f64());
     devices.iter().for_each(Device::memory_cleanup);
     let (field, _) = found.expect("there is a level");
-    let after = similarity(settings, &full, Some(&field), [&fixed, &moving])?;
-    println!("LNCC mean {before:.5} -> {after:.5}");
-    let [folds, off, known] = quality(&field, &full.fixed, &scene)?;
-    println!("folds {folds}; in the head mean |u - v| {off:.3} voxel of mean |v| {known:.3}");
+    let after = similarity(settings, &full, Some(&field), [&fixed, &moving], "after")?;
+    let [folds, off, length] = quality(&field, &full.fixed, &scene)?;
+    drop(field);
+    let known = Sharded::build(full.fixed.layout(), &mesh, |planes, device| {
+        Ok(sent(scene.known(&planes), device))
+    })?;
+    let best = similarity(settings, &full, Some(&known), [&fixed, &moving], "known")?;
+    println!("LNCC mean {before:.5} -> {after:.5}; with the known displacement {best:.5}");
+    println!("folds {folds}; in the head mean |u - v| {off:.3} voxel of mean |v| {length:.3}");
     Ok(())
 }
 
@@ -157,6 +162,7 @@ fn similarity(
     images: &ShardedImages,
     field: Option<&Sharded>,
     [fixed, moving]: [&Geometry; 2],
+    name: &str,
 ) -> Result<f64> {
     let map = index_affine(fixed, moving, &Affine::identity());
     let sampling = GridSampleOptions { displacement_scale: map.linear(), ..Default::default() };
@@ -165,7 +171,6 @@ fn similarity(
     let mesh = images.fixed.mesh();
     let moved = ring_sample(&inputs, (images.fixed.layout(), &mesh), &sampling)?;
     if let Some(folder) = &settings.pictures {
-        let name = if field.is_some() { "after" } else { "before" };
         let [fixed, moved] = [&images.fixed, &moved].map(middle);
         write(folder, "fixed", fixed.clone())?;
         write(folder, &format!("moved_{name}"), moved.clone())?;

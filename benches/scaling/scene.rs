@@ -29,7 +29,7 @@ const TEXTURE: usize = 4;
 /// The coarsest octave has so many values along the longest edge, or a few more.
 const COARSEST: usize = 8;
 /// Standard deviation of each octave, as a part of the intensity.
-const CONTRAST: f64 = 0.1;
+const CONTRAST: f64 = 0.3;
 
 /// What the pair is read from; each covers the field of view.
 pub struct Scene {

@@ -72,7 +72,7 @@ pub use kernels::keep_kernels;
 pub use label_dice::{Denominator, LabelDiceOptions, label_dice};
 pub use layer_norm::layer_norm;
 pub use linear::{Activation, linear};
-pub use lncc::{GradientMode, LnccOptions, LnccWeights, lncc, weighted_lncc};
+pub use lncc::{GradientMode, LnccFloor, LnccOptions, LnccWeights, lncc, weighted_lncc};
 pub use mean_pool::mean_pool;
 pub use mse::mse;
 pub use position_bias::position_bias;

@@ -270,8 +270,8 @@ impl Similarity {
 impl LnccSettings {
     /// As the operation takes them.
     pub(super) fn options(self) -> LnccOptions {
-        let Self { window, epsilon } = self;
-        LnccOptions { window, epsilon, ..LnccOptions::default() }
+        let Self { window, epsilon, floor } = self;
+        LnccOptions { window, epsilon, floor, ..LnccOptions::default() }
     }
 }
 

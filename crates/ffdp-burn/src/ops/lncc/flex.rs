@@ -219,10 +219,11 @@ impl<T: Real> Sweep<'_, T> {
     /// `(n, gamma, gamma A B / D, gamma A C / D)`.
     fn window(&self, mean: [f64; 5]) -> (f64, f64, f64, f64) {
         let [f, m, ff, mm, fm] = mean;
-        let a = fm - f * m;
-        let b = (ff - f * f).max(0.0);
-        let c = (mm - m * m).max(0.0);
-        let d = b * c + self.options.epsilon;
+        let [common, epsilon] = self.options.floors();
+        let a = fm - f * m + common;
+        let b = (ff - f * f).max(0.0) + common;
+        let c = (mm - m * m).max(0.0) + common;
+        let d = b * c + epsilon;
         let gamma = 2.0 * a / d;
         // Rounding may push A^2 past B C by a few ulps.
         ((a * a / d).min(1.0), gamma, gamma * a * b / d, gamma * a * c / d)

@@ -12,6 +12,8 @@
 //! ```
 //! and symmetrically to `F` with `C` for `B`. (The paper's eq. 12 misses a square and drops `eps`.)
 //!
+//! With [`LnccFloor::Common`], `e = sqrt(eps)` is added to `A`, `B` and `C`, and nothing to `D`; the rest reads the same.
+//!
 //! All images are read relative to one constant per volume, close to its mean: variances and
 //! gradients do not depend on it, but their rounding does.
 //!
@@ -24,6 +26,7 @@
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
+use serde::{Deserialize, Serialize};
 
 mod autodiff;
 #[cfg(feature = "cube")]
@@ -57,6 +60,20 @@ pub enum LnccWeights {
     },
 }
 
+/// What keeps a window with little variance defined. `eps` is that of [`LnccOptions`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LnccFloor {
+    /// `A^2 / (B C + eps)` (FFDP paper, VoxelMorph). Flat windows count as unrelated. Where images match, `n` is
+    /// `v^2 / (v^2 + eps)` of their variance `v`: a map that raises the contrast of a faint region is rewarded, and
+    /// the best map between two equal images is not the identity.
+    #[default]
+    Denominator,
+    /// `(A + e)^2 / ((B + e) (C + e))`, `e = sqrt(eps)`: the correlation of both images with one noise of variance
+    /// `e` added to both. By Cauchy and Schwarz it is at most 1, and it is 1 wherever the images match, in flat windows too.
+    Common,
+}
+
 /// Normalised weights `[-r, r]` of a Gaussian window along an axis.
 fn gaussian_weights(sigma_voxels: f64, radius: usize) -> Vec<f64> {
     let value = |k: usize| (-0.5 * ((k as f64 - radius as f64) / sigma_voxels).powi(2)).exp();
@@ -75,14 +92,26 @@ pub struct LnccOptions {
     /// `eps` of the denominator, in intensity^4, positive; 1e-5 by default, for intensities in
     /// [0, 1]. Variances well below its square root count as flat.
     pub epsilon: f64,
+    /// Where `eps` stands.
+    pub floor: LnccFloor,
     /// Which gradient is propagated.
     pub gradient: GradientMode,
 }
 
 impl Default for LnccOptions {
     fn default() -> Self {
-        let weights = LnccWeights::Box;
-        Self { window: 7, weights, epsilon: 1e-5, gradient: GradientMode::Exact }
+        let (weights, floor) = (LnccWeights::Box, LnccFloor::Denominator);
+        Self { window: 7, weights, epsilon: 1e-5, floor, gradient: GradientMode::Exact }
+    }
+}
+
+impl LnccOptions {
+    /// What is added to the covariance and to both variances, and to their product.
+    fn floors(&self) -> [f64; 2] {
+        match self.floor {
+            LnccFloor::Denominator => [0.0, self.epsilon],
+            LnccFloor::Common => [self.epsilon.sqrt(), 0.0],
+        }
     }
 }
 
@@ -153,7 +182,7 @@ fn gradient_specs(
 }
 
 /// Local normalised cross-correlation loss `1 - mean(n)`: 0 for a perfect (linear) relation in
-/// every window, 1 for none. Flat regions count as unrelated (`n = 0`), never NaN.
+/// every window, 1 for none. Flat regions count as unrelated (`n = 0`), or as [`LnccFloor`] says, never NaN.
 ///
 /// Differentiable in both images (first order). Images may be f16 or bf16; the result is then f32.
 ///

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::in_range;
 use crate::error::{Error, Result};
+use crate::ops::LnccFloor;
 
 /// How alike the warped moving and the fixed image are.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,9 +28,12 @@ pub enum Similarity {
 pub struct LnccSettings {
     /// Width of the window in voxels of the level; odd, 3 to 21. Default 7 (FFDP paper).
     pub window: usize,
-    /// Added to the product of the variances, in intensity^4 of images scaled to 0..1. Default
-    /// 1e-5 (VoxelMorph, FireANTs): regions with less contrast than about 0.05 count less.
+    /// In intensity^4 of images scaled to 0..1. Default 1e-5 (VoxelMorph, FireANTs): regions with
+    /// less contrast than about 0.05 count less.
     pub epsilon: f64,
+    /// Where it stands. Default `common`, so that equal images are left alone; `denominator` is that
+    /// of the FFDP paper.
+    pub floor: LnccFloor,
 }
 
 /// Settings of the mutual information.
@@ -43,7 +47,7 @@ pub struct MiSettings {
 
 impl Default for LnccSettings {
     fn default() -> Self {
-        Self { window: 7, epsilon: 1e-5 }
+        Self { window: 7, epsilon: 1e-5, floor: LnccFloor::Common }
     }
 }
 
@@ -55,7 +59,7 @@ impl Default for MiSettings {
 
 impl Similarity {
     pub(super) fn validate(&self) -> Result<()> {
-        let LnccSettings { window, epsilon } = match *self {
+        let LnccSettings { window, epsilon, .. } = match *self {
             Self::Lncc(settings) => settings,
             Self::Mi(MiSettings { bins }) | Self::Nmi(MiSettings { bins })
                 if !(8..=256).contains(&bins) =>

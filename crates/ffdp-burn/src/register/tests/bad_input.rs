@@ -69,7 +69,9 @@ fn settings_without_meaning_are_refused() {
     let level = |shrink, iterations| LevelSettings { shrink, iterations };
     let default = GreedySettings::default;
     let greedy = only;
-    let lncc = |window, epsilon| Similarity::Lncc(LnccSettings { window, epsilon });
+    let lncc = |window, epsilon| {
+        Similarity::Lncc(LnccSettings { window, epsilon, ..LnccSettings::default() })
+    };
     let convergence = |window, tolerance| ConvergenceSettings { window, tolerance };
     let newton = |damping| OptimizerSettings::GaussNewton(GaussNewtonSettings { damping });
     let adam = |gradient_floor| {

@@ -119,6 +119,7 @@ impl Call {
     }
 
     fn slab(&self, volume: usize, grid: &Grid, ring: usize) -> SlabLaunch {
+        let [common, epsilon] = self.options.floors().map(|floor| floor as f32);
         SlabLaunch::new(
             extent(self.size()),
             volume as u32,
@@ -128,7 +129,8 @@ impl Call {
             grid.across as u32,
             grid.total as u32,
             grid.share as u32,
-            self.options.epsilon as f32,
+            common,
+            epsilon,
             self.factor,
         )
     }

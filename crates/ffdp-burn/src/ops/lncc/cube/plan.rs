@@ -101,6 +101,9 @@ pub(super) struct Slab {
     /// Planes of all the tiles, and how many of them a cube takes; see [`Grid`].
     pub(super) total: u32,
     pub(super) share: u32,
+    /// Added to the covariance and to both variances.
+    pub(super) common: f32,
+    /// Added to the product of the variances.
     pub(super) epsilon: f32,
     /// Of the gradient, besides what makes means of its sums.
     pub(super) factor: f32,

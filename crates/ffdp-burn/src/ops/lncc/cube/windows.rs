@@ -172,9 +172,9 @@ pub(super) fn windows_kernel<N: Size, M: Float, F: Float>(
                         // Sums of products are means; sums of an image are means over the unit.
                         let part_f = mean_f * comptime!(plan.unit_squared());
                         let part_m = mean_m * comptime!(plan.unit_squared());
-                        let a = mean_fm - part_f * mean_m;
-                        let b = max(mean_ff - part_f * mean_f, 0.0f32);
-                        let c = max(mean_mm - part_m * mean_m, 0.0f32);
+                        let a = mean_fm - part_f * mean_m + slab.common;
+                        let b = max(mean_ff - part_f * mean_f, 0.0f32) + slab.common;
+                        let c = max(mean_mm - part_m * mean_m, 0.0f32) + slab.common;
                         let d = b * c + slab.epsilon;
                         // A / D; the root to 2 ulp is several times cheaper than a division.
                         let root = d.inverse_sqrt();

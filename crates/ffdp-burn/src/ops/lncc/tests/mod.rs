@@ -6,6 +6,7 @@ use super::*;
 use crate::testing::{normal, tensor, to_f64};
 
 mod devices;
+mod floor;
 mod gradients;
 mod intensities;
 mod values;
