@@ -89,7 +89,7 @@ pub struct LnccOptions {
     pub window: usize,
     /// How the voxels of a window count.
     pub weights: LnccWeights,
-    /// `eps` of the denominator, in intensity^4, positive; 1e-5 by default, for intensities in
+    /// `eps`, in intensity^4, positive; 1e-5 by default, for intensities in
     /// [0, 1]. Variances well below its square root count as flat.
     pub epsilon: f64,
     /// Where `eps` stands.

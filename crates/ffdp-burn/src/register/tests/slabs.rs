@@ -210,8 +210,8 @@ fn all_stages_of_a_preset_find_what_they_find_in_whole_images() {
         let mean = expected.iter().zip(&found).map(|(a, b)| f64::from((a - b).abs())).sum::<f64>()
             / found.len() as f64;
         println!("fast, {name}: affine {off:.1e}, {most:.1e} voxel, {mean:.1e} in the mean");
-        // In f32 positions are rounded relative to another origin, the slope of the image jumps between cells,
-        // and Adam follows small gradients as far as large ones: a few voxels part, the field as a whole does not.
+        // Seen: 0.059 and 8.7e-4. A reading, not traced: in f32 positions are rounded relative to another origin, the
+        // slope of the image jumps between cells, and Adam follows small gradients as far as large ones.
         assert!(most <= 0.1 && mean <= 2e-3, "{name}: {most} voxel, {mean} in the mean");
         assert_eq!(cut.stages.len(), whole.stages.len());
     }
