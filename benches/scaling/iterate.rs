@@ -26,6 +26,9 @@ pub struct Settings {
     /// Timed iterations.
     #[arg(long, default_value_t = 10)]
     iterations: usize,
+    /// Print the time of every so many iterations, from the first on, also of those before the clock starts.
+    #[arg(long, conflicts_with = "read_every")]
+    block: Option<usize>,
     /// Iterations between two readings of the measure [all]
     #[arg(long)]
     read_every: Option<usize>,
@@ -167,11 +170,19 @@ fn measure(
     let state = ShardedState { displacement, moments: ShardedMoments::default() };
     let mut work = Work::new(images, state, &options, &mesh)?;
     // As many before the clock starts, so that it meets no kernel for the first time.
-    let blocks = settings.iterations.div_ceil(settings.read_every.unwrap_or(settings.iterations));
-    let run = |work: &mut Work| -> Result<Vec<f64>> {
+    let together = settings.block.or(settings.read_every).unwrap_or(settings.iterations);
+    let blocks = settings.iterations.div_ceil(together);
+    let each = settings.iterations / blocks;
+    let mut times = Vec::new();
+    let mut run = |work: &mut Work| -> Result<Vec<f64>> {
         let mut measures = Vec::new();
         for _ in 0..blocks {
-            measures = work.iterate(settings.iterations / blocks)?;
+            let start = Instant::now();
+            measures = work.iterate(each)?;
+            if settings.block.is_some() {
+                wait(&mesh)?;
+                times.push(start.elapsed().as_secs_f64() * 1e3 / each as f64);
+            }
         }
         wait(&mesh)?;
         Ok(measures)
@@ -179,7 +190,11 @@ fn measure(
     run(&mut work)?;
     let start = Instant::now();
     let measures = run(&mut work)?;
-    let ms = start.elapsed().as_secs_f64() * 1e3 / (settings.iterations / blocks * blocks) as f64;
+    let ms = start.elapsed().as_secs_f64() * 1e3 / (each * blocks) as f64;
+    if settings.block.is_some() {
+        let times: Vec<String> = times.iter().map(|ms| format!("{ms:.1}")).collect();
+        println!("ms an iteration, of {each} after {each}: {}", times.join(" "));
+    }
     let last = measures.last().copied().unwrap_or(f64::NAN) / fixed.len() as f64;
     Ok((work.into_displacement(), ms, last))
 }

@@ -9,8 +9,8 @@
 //! what travels: `loss.backward()` gives the gradients of everything. A mesh of one runs the serial network.
 //!
 //! A device's memory for `K` devices is that of the whole for its part of the planes, plus the planes around
-//! it: the inputs of convolutions on joined skips are kept with up to two planes more on either side,
-//! others with one (`ops/conv3d/between.rs`), and the weights with their optimiser, which do not shrink.
+//! it, which are joined to its part while they are read (`ops/conv3d/between.rs`, `ops/join_conv3d/between.rs`),
+//! and the weights with their optimiser, which do not shrink. VoxelMorph keeps what it joins.
 
 use std::ops::Range;
 

@@ -63,6 +63,7 @@ pub use information::{Information, information_loss};
 pub use instance_norm::{InstanceNormOptions, instance_norm, instance_norm_in_parts};
 pub use inverse::inverse;
 pub use jacobian::{jacobian, jacobian_penalty};
+pub use join_conv3d::between::{Between, join_conv3d_between};
 pub use join_conv3d::join_conv3d;
 pub use joint_histogram::{
     HistogramMode, HistogramOptions, ParzenKernel, joint_histogram, weighted_joint_histogram,

@@ -8,9 +8,10 @@ use super::{Decoder, DecoderBlock, Encoder, FlowHead, Stage, SwinBlock, TransMor
 use crate::Result;
 use crate::nets::layers::Conv3dRelu;
 use crate::nets::layers::fused::normalise;
-use crate::nets::sharded::{conv3d, cropped, cut_out, each, integrated, padded_pair};
-use crate::ops::{InstanceNormOptions, join_conv3d, upsample_x2};
-use crate::parallel::{Sharded, Slabs};
+use crate::nets::sharded::{conv3d, cropped, each, integrated, padded_pair};
+use crate::ops::join_conv3d::between::{COARSE_PLANES, FINE_PLANES};
+use crate::ops::{InstanceNormOptions, join_conv3d, join_conv3d_between, upsample_x2};
+use crate::parallel::{Sharded, Slabs, narrow};
 
 impl TransMorph {
     /// [`TransMorph::forward`] of images in several parts, with the network of every place.
@@ -108,17 +109,23 @@ fn decode(decoders: &[&Decoder], images: &Slabs, stages: &[Slabs]) -> Slabs {
     up(&x, &skip, &up4)
 }
 
-/// [`DecoderBlock::forward`]. What is joined is given to the convolution with the planes that it looks at.
+/// [`DecoderBlock::forward`].
 fn up(x: &Slabs, skip: &Slabs, blocks: &[&DecoderBlock]) -> Slabs {
-    let (cuts, coarse) = (skip.cuts(), x.cuts().extent());
-    let y = cut_out((cuts, skip), |k, planes| {
+    let (cuts, dim) = (skip.cuts(), skip.dim());
+    let y = skip.through(cuts, |k, planes| {
         let conv = &blocks[k].conv1.conv;
-        let wide = Slabs::widened(planes, cuts.extent());
-        let low = Slabs::halved(&wide, coarse);
+        let (weight, precision) = (conv.weight.val(), conv.precision);
+        let coarse = x.cuts().planes(k);
+        if planes == (2 * coarse.start..2 * coarse.end) {
+            let [x, skip] = [x.between(k, COARSE_PLANES), skip.between(k, FINE_PLANES)];
+            return join_conv3d_between(x, skip, weight, dim, precision);
+        }
+        // Cut elsewhere, as a coarse grid may be: the planes that the convolution looks at, put together.
+        let low = Slabs::halved(&Slabs::widened(&planes, cuts.extent()), x.cuts().extent());
         let fine = 2 * low.start..2 * low.end;
         let first = planes.start - fine.start;
-        let (x, skip) = (x.window(low, k), skip.window(fine, k));
-        (join_conv3d(x, skip, conv.weight.val(), conv.precision), first)
+        let joined = join_conv3d(x.window(low, k), skip.window(fine, k), weight, precision);
+        narrow(joined, dim, first..first + planes.len())
     });
     let y = y.instance_norm(&InstanceNormOptions::default());
     conv3d_relu(&y, &each(blocks, |block| &block.conv2))

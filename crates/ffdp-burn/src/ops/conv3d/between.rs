@@ -7,6 +7,8 @@
 //! `x` itself, which the operation before it keeps anyway, and the few planes around it. A part so needs
 //! its share of the memory of the whole, and no second copy of its activations.
 
+use std::ops::Range;
+
 use burn::Tensor;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
@@ -77,15 +79,40 @@ pub fn conv3d_between(
 
 /// The tensors joined along `dim`, as long rows: Burn may pad the rows of a new tensor (CUDA), and
 /// long ones need the least.
-fn joined<B: Backend>(pieces: [FloatTensor<B>; 3], dim: usize) -> FloatTensor<B> {
-    let mut dims: [usize; 5] = std::array::from_fn(|axis| pieces[1].shape()[axis]);
+pub(in crate::ops) fn joined<B: Backend>(
+    mut pieces: Vec<FloatTensor<B>>,
+    dim: usize,
+) -> FloatTensor<B> {
+    if pieces.len() == 1 {
+        return pieces.remove(0);
+    }
+    let mut dims: [usize; 5] = pieces[0].shape().dims();
     dims[dim] = pieces.iter().map(|piece| piece.shape()[dim]).sum();
     let rows: usize = dims[..dim].iter().product();
     let line = |piece: FloatTensor<B>| {
         let values = piece.shape().num_elements();
         B::float_reshape(piece, Shape::from([rows, values / rows]))
     };
-    B::float_reshape(B::float_cat(pieces.map(line).to_vec(), 1), Shape::from(dims))
+    B::float_reshape(B::float_cat(pieces.into_iter().map(line).collect(), 1), Shape::from(dims))
+}
+
+/// Planes of a tensor along `dim`, likewise.
+pub(in crate::ops) fn planes<B: Backend>(
+    tensor: FloatTensor<B>,
+    dim: usize,
+    range: Range<usize>,
+) -> FloatTensor<B> {
+    let mut dims: [usize; 5] = tensor.shape().dims();
+    if range == (0..dims[dim]) {
+        return tensor;
+    }
+    let rows: usize = dims[..dim].iter().product();
+    let values = tensor.shape().num_elements() / rows;
+    let plane = values / dims[dim];
+    dims[dim] = range.len();
+    let lines = B::float_reshape(tensor, Shape::from([rows, values]));
+    let part = [Slice::from(..), Slice::from(range.start * plane..range.end * plane)];
+    B::float_reshape(B::float_slice(lines, &part), Shape::from(dims))
 }
 
 /// The padding that keeps the size along the other axes.
@@ -102,7 +129,7 @@ fn between<B: Conv3dOps>(
     precision: Precision,
 ) -> FloatTensor<B> {
     let padding = padding::<B>(&weight, dim);
-    B::small_conv3d(joined::<B>(pieces, dim), weight, padding, precision)
+    B::small_conv3d(joined::<B>(pieces.to_vec(), dim), weight, padding, precision)
 }
 
 impl Conv3dBetweenOps for Flex {
@@ -147,7 +174,7 @@ impl<B: Conv3dBetweenOps> Vjp<B, 4> for BetweenVjp {
         let padding = padding::<B>(&weight, dim);
         let counts = [&low, &x, &high].map(|piece| piece.shape()[dim]);
         let to_weight = needs[3].then(|| {
-            let block = joined::<B>([low, x, high], dim);
+            let block = joined::<B>(vec![low, x, high], dim);
             let (weight, grad) = (weight.clone(), grad.clone());
             B::small_conv3d_to_weight(block, weight, grad, padding, precision)
         });
@@ -155,15 +182,9 @@ impl<B: Conv3dBetweenOps> Vjp<B, 4> for BetweenVjp {
             let back = mirrored_padding::<B>(&weight, padding);
             B::small_conv3d(grad, mirrored::<B>(weight), back, precision)
         });
-        let planes = |first: usize, count: usize| {
-            to_block.clone().map(|block| {
-                let mut slices = vec![Slice::from(..); 5];
-                slices[dim] = Slice::from(first..first + count);
-                B::float_slice(block, &slices)
-            })
-        };
         let [low, x, high] = counts;
-        [planes(low, x), planes(0, low), planes(low + x, high), to_weight]
+        let of = |range: Range<usize>| to_block.clone().map(|block| planes::<B>(block, dim, range));
+        [of(low..low + x), of(0..low), of(low + x..low + x + high), to_weight]
     }
 }
 

@@ -13,7 +13,7 @@ use crate::ops::upsample::UpsampleOps;
 use crate::ops::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
-struct JoinConv3dVjp;
+pub(super) struct JoinConv3dVjp;
 
 impl<B: JoinConv3dOps + UpsampleOps + Conv3dOps> Vjp<B, 3> for JoinConv3dVjp {
     type Saved = (FloatTensor<B>, FloatTensor<B>, FloatTensor<B>, Precision);

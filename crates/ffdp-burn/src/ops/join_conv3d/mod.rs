@@ -20,6 +20,7 @@ use super::conv3d::{Conv3dOps, Precision};
 use super::upsample::UpsampleOps;
 
 mod autodiff;
+pub(crate) mod between;
 #[cfg(test)]
 mod tests;
 
@@ -92,6 +93,12 @@ pub fn join_conv3d(
     weight: Tensor<5>,
     precision: Precision,
 ) -> Tensor<5> {
+    assert_fit(&x, &skip, &weight);
+    let [x, skip, weight] = [x, skip, weight].map(Tensor::into_dispatch);
+    Tensor::from_dispatch(<Dispatch as JoinConv3dOps>::join_conv3d(x, skip, weight, precision))
+}
+
+fn assert_fit(x: &Tensor<5>, skip: &Tensor<5>, weight: &Tensor<5>) {
     let ([n, c, d, h, w], [n_skip, s, ds, hs, ws]) = (x.dims(), skip.dims());
     assert!(
         n == n_skip && [ds, hs, ws] == [2 * d, 2 * h, 2 * w],
@@ -102,6 +109,4 @@ pub fn join_conv3d(
         channels == c + s && kernel == [3; 3],
         "join_conv3d: a kernel of {kernel:?} for {channels} channels does not fit 3^3 and {c} + {s}"
     );
-    let [x, skip, weight] = [x, skip, weight].map(Tensor::into_dispatch);
-    Tensor::from_dispatch(<Dispatch as JoinConv3dOps>::join_conv3d(x, skip, weight, precision))
 }

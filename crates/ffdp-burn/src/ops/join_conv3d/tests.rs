@@ -1,5 +1,7 @@
 //! Against the composition of the two operations, finite differences, and GPU against CPU.
 
+mod between;
+
 use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
@@ -24,11 +26,9 @@ fn inputs(([n, c, d, h, w], s, o): Case) -> [Vec<f64>; 4] {
     [0, 1, 2, 3].map(|i| normal(sizes[i], i as u64 + 1))
 }
 
-type Op = fn(Tensor<5>, Tensor<5>, Tensor<5>) -> Tensor<5>;
-
 /// The result, and the gradients of `sum y r` to x, skip and weight.
 fn evaluate(
-    op: Op,
+    op: impl Fn(Tensor<5>, Tensor<5>, Tensor<5>) -> Tensor<5>,
     ([n, c, d, h, w], s, o): Case,
     [x, skip, weight, r]: [&[f64]; 4],
     device: &Device,
@@ -64,8 +64,8 @@ fn it_is_the_two_operations() {
         let values = inputs(case);
         let inputs = values.each_ref().map(Vec::as_slice);
         for (dtype, tolerance) in [(DType::F32, SINGLE), (DType::F64, 1e-13)] {
-            let run = |op| evaluate(op, case, inputs, &Device::flex(), dtype);
-            let (actual, expected) = (run(joined), run(two_operations));
+            let actual = evaluate(joined, case, inputs, &Device::flex(), dtype);
+            let expected = evaluate(two_operations, case, inputs, &Device::flex(), dtype);
             for (i, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
                 assert_close(&format!("{case:?} {dtype:?}: {i}"), actual, expected, tolerance);
             }

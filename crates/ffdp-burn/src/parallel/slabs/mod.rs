@@ -20,6 +20,7 @@ use super::layout::Layout;
 use super::mesh::Mesh;
 use super::sharded::{Sharded, join, narrow};
 use super::transfer::to_device;
+use crate::ops::Between;
 
 /// The planes of every place: place `k` has `ends[k]..ends[k + 1]`, maybe none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -208,6 +209,17 @@ impl Slabs {
         }
         assert!(!pieces.is_empty(), "slabs: no planes for place {k}");
         join(pieces, self.dim)
+    }
+
+    /// The part of place `k`, with `reach` planes of its neighbours where the whole goes on. Differentiable.
+    ///
+    /// # Panics
+    /// If the place has no planes, or the whole goes on for fewer.
+    pub fn between(&self, k: usize, reach: usize) -> Between {
+        let (planes, extent) = (self.cuts.planes(k), self.cuts.extent());
+        let low = (planes.start > 0).then(|| self.window(planes.start - reach..planes.start, k));
+        let high = (planes.end < extent).then(|| self.window(planes.end..planes.end + reach, k));
+        Between { low, own: self.own(k), high }
     }
 
     fn pieces(&self, window: Range<usize>, k: usize) -> impl Iterator<Item = Tensor<5>> {
