@@ -61,4 +61,15 @@ impl<B: GridSampleBlockOps, C: CheckpointStrategy> GridSampleBlockOps for Autodi
     ) -> FloatTensor<Self> {
         panic!("grid_sample: samples with room around them are not differentiable")
     }
+
+    fn grid_sample_3d_block_to_displacement(
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: Sampling,
+        _: [usize; 2],
+    ) -> FloatTensor<Self> {
+        panic!("grid_sample: a gradient is not differentiable")
+    }
 }

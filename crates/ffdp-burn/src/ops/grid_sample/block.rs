@@ -1,5 +1,5 @@
-//! Samples with room around them: a volume that is sampled in pieces is one tensor from the start, and its
-//! largest piece is written where it belongs.
+//! Samples with room around them: a volume that is sampled in pieces is one tensor from the start, its largest
+//! piece is written where it belongs, and the gradient of a piece is read where it lies.
 
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, backend_extension};
@@ -18,6 +18,24 @@ pub trait GridSampleBlockOps: Backend {
         image: FloatTensor<Self>,
         affine: FloatTensor<Self>,
         displacement: FloatTensor<Self>,
+        sampling: Sampling,
+        margins: [usize; 2],
+    ) -> FloatTensor<Self>;
+
+    /// The gradient of the displacement from that of such an output, of which the `[low, high]` first and last planes
+    /// are not read.
+    #[fusion(
+        dtype = displacement,
+        shape = {
+            let _ = (image, affine, grad);
+            displacement.clone()
+        }
+    )]
+    fn grid_sample_3d_block_to_displacement(
+        image: FloatTensor<Self>,
+        affine: FloatTensor<Self>,
+        displacement: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
         sampling: Sampling,
         margins: [usize; 2],
     ) -> FloatTensor<Self>;

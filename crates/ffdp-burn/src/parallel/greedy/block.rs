@@ -120,6 +120,11 @@ impl Pieces {
             let first = outer[i].start;
             let field =
                 narrow(field.clone(), block.axis.dim(), planes.start - first..planes.end - first);
+            if block.axis == Axis::Z {
+                // Where it lies: the own planes of it would be a copy of a shard.
+                let margins = [planes.start - block.all.start, block.all.end - planes.end];
+                return sampler.gradient_between(planes.start, &field, to_moved.clone(), margins);
+            }
             sampler.gradient(planes.start, &field, block.narrow(to_moved, planes))
         };
         let beside = |i: usize, field: &Option<Tensor<5>>| {

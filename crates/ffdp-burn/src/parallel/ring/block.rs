@@ -15,8 +15,8 @@ use super::parcel::Parcel;
 use super::route::parcels;
 use super::{DisplacementBounds, IndexMap};
 use crate::ops::GridSampleOptions;
+use crate::ops::grid_sample::Sampling;
 use crate::ops::grid_sample::block::GridSampleBlockOps;
-use crate::ops::grid_sample::{GridSampleOps, Sampling};
 use crate::parallel::layout::{Axis, Layout};
 use crate::parallel::sharded::Sharded;
 
@@ -94,15 +94,24 @@ impl BlockSampler {
 
     /// The gradient to `field` from that to what [`BlockSampler::sample`] gives.
     pub fn gradient(&self, first: usize, field: &Tensor<5>, to_moved: Tensor<5>) -> Tensor<5> {
+        self.gradient_between(first, field, to_moved, [0; 2])
+    }
+
+    /// The same from that to what [`BlockSampler::sample_between`] gives; across z.
+    pub fn gradient_between(
+        &self,
+        first: usize,
+        field: &Tensor<5>,
+        to_moved: Tensor<5>,
+        margins: [usize; 2],
+    ) -> Tensor<5> {
+        let sampling = self.sampling(field);
         let parts = self.parcels.iter().map(|parcel| {
             let (image, map) = (self.image(parcel), self.local_map(parcel, first, field));
-            let (_, _, gradient) = <Dispatch as GridSampleOps>::grid_sample_3d_backward(
-                image.into_dispatch(),
-                map.into_dispatch(),
-                field.clone().into_dispatch(),
-                to_moved.clone().into_dispatch(),
-                self.sampling(field),
-                [false, false, true],
+            let (image, map) = (image.into_dispatch(), map.into_dispatch());
+            let (field, grad) = (field.clone().into_dispatch(), to_moved.clone().into_dispatch());
+            let gradient = <Dispatch as GridSampleBlockOps>::grid_sample_3d_block_to_displacement(
+                image, map, field, grad, sampling, margins,
             );
             Tensor::from_dispatch(gradient)
         });

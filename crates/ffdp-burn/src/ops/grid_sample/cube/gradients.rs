@@ -25,15 +25,18 @@ struct Slopes {
     upper: Point,
 }
 
+/// `first` element of a channel of `grad`, of `channel_len` elements, that is read.
 #[cube]
 fn index_gradients<T: Float>(
     image: &[T],
     grad: &[f32],
     space: &Space,
     two: &Pair,
+    first: usize,
+    channel_len: usize,
     #[comptime] plan: Plan,
 ) -> Slopes {
-    let (image_len, output_len) = (len(&space.input), len(&space.output));
+    let image_len = len(&space.input);
     let below = offset_in(&two.lower, &space.output, plan.cells.narrow);
     let above = offset_in(&two.upper, &space.output, plan.cells.narrow);
     let channels = channels(space, plan);
@@ -44,7 +47,7 @@ fn index_gradients<T: Float>(
         let t = cell_at(&two.at_upper, space, plan);
         for c in 0..channels {
             let channel = (two.lower.n * channels + c) as usize;
-            let (base, start) = (channel * image_len, channel * output_len);
+            let (base, start) = (channel * image_len, channel * channel_len + first);
             let g = grad[start + below];
             let h = grad[start + above];
             let v = read_cell(image, base, &space.input, &s, plan.cells);
@@ -55,7 +58,7 @@ fn index_gradients<T: Float>(
     } else {
         for c in 0..channels {
             let channel = (two.lower.n * channels + c) as usize;
-            let (base, start) = (channel * image_len, channel * output_len);
+            let (base, start) = (channel * image_len, channel * channel_len + first);
             let slope = slopes_at(image, base, &space.input, &two.at_lower, plan);
             add(&mut lower, grad[start + below], &slope);
             if two.both {
@@ -119,7 +122,7 @@ fn slopes_at<T: Float>(
     slopes(&read_corners(image, base, size, &s), &s)
 }
 
-/// `dL/du = S^T g grad I`: no atomics. A unit owns a column of `pairs` pairs.
+/// `dL/du = S^T g grad I`: no atomics. A unit owns a column of `pairs` pairs; `first` and `channel_len` as above.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(super) fn to_displacement_kernel<T: Float>(
     image: &[T],
@@ -128,21 +131,23 @@ pub(super) fn to_displacement_kernel<T: Float>(
     grad: &[f32],
     output: &mut [f32],
     space: Space,
+    first: usize,
+    channel_len: usize,
     pairs: u32,
     #[comptime] plan: Plan,
     #[define(T)] _kind: ElemType,
 ) {
     // Voxels with a displacement lie in pairs along z.
-    let first = column_of_unit(&space.output, PAIR * pairs);
-    if !inside(&first, &space.output) {
+    let lowest = column_of_unit(&space.output, PAIR * pairs);
+    if !inside(&lowest, &space.output) {
         terminate!();
     }
-    let map = map_of(affine, &space, first.n, plan);
-    let left = (space.output.d - first.z).div_ceil(PAIR);
+    let map = map_of(affine, &space, lowest.n, plan);
+    let left = (space.output.d - lowest.z).div_ceil(PAIR);
     for step in 0..min(pairs, left) {
-        let lower = above(&first, PAIR * step);
+        let lower = above(&lowest, PAIR * step);
         let two = pair(displacement, &map, &space, &lower, plan);
-        let slopes = index_gradients(image, grad, &space, &two, plan);
+        let slopes = index_gradients(image, grad, &space, &two, first, channel_len, plan);
         write_gradient(output, &space, &two.lower, &slopes.lower, plan);
         if two.both {
             write_gradient(output, &space, &two.upper, &slopes.upper, plan);

@@ -132,11 +132,16 @@ impl Call {
         CubeCount::Static(x, y, z)
     }
 
+    /// The first element of a channel between margins, and the elements of a channel.
+    fn place(&self, [low, high]: [usize; 2]) -> (usize, usize) {
+        let [d, h, w] = self.sampling.size;
+        (low * h * w, (low + d + high) * h * w)
+    }
+
     /// The samples between `[low, high]` planes that are not written.
     fn forward(self, margins: [usize; 2]) -> CubeTensor {
         let shape = self.sampling.block_shape(self.image.meta.shape(), margins);
-        let area = shape[3] * shape[4];
-        let (first, channel_len) = (margins[0] * area, shape[2] * area);
+        let (first, channel_len) = self.place(margins);
         let output = empty(&self.displacement, shape);
         let pairs = self.pairs();
         unsafe {
@@ -161,7 +166,9 @@ impl Call {
         output
     }
 
-    fn to_displacement(&self, grad: &CubeTensor) -> CubeTensor {
+    /// From the gradient of an output between `[low, high]` planes that are not read.
+    fn to_displacement(&self, grad: &CubeTensor, margins: [usize; 2]) -> CubeTensor {
+        let (first, channel_len) = self.place(margins);
         let output = empty(&self.displacement, self.displacement.meta.shape().clone());
         let pairs = self.pairs();
         unsafe {
@@ -176,6 +183,8 @@ impl Call {
                 buffer(grad),
                 buffer(&output),
                 self.space(),
+                first,
+                channel_len,
                 pairs,
                 self.plan(),
                 kind(&self.image),
@@ -329,6 +338,20 @@ impl GridSampleBlockOps for CubeBackend {
     ) -> FloatTensor<Self> {
         Call::new("grid_sample", image, affine, displacement, sampling).forward(margins)
     }
+
+    fn grid_sample_3d_block_to_displacement(
+        image: FloatTensor<Self>,
+        affine: FloatTensor<Self>,
+        displacement: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        sampling: Sampling,
+        margins: [usize; 2],
+    ) -> FloatTensor<Self> {
+        assert_f32("grid_sample", &[&grad]);
+        let grad = into_contiguous(grad);
+        let call = Call::new("grid_sample", image, affine, displacement, sampling);
+        call.to_displacement(&grad, margins)
+    }
 }
 
 impl GridSampleOps for CubeBackend {
@@ -360,7 +383,7 @@ impl GridSampleOps for CubeBackend {
                 placeholder()
             },
             if needs[1] { call.to_affine(&grad) } else { placeholder() },
-            if needs[2] { call.to_displacement(&grad) } else { placeholder() },
+            if needs[2] { call.to_displacement(&grad, [0; 2]) } else { placeholder() },
         )
     }
 }

@@ -136,6 +136,22 @@ fn run_block<T: Real>(
     tensor(block, shape)
 }
 
+/// The gradient of the displacement from that of a block.
+fn run_block_to_displacement<T: Real>(
+    inputs: [&FlexTensor; 3],
+    grad: &FlexTensor,
+    sampling: Sampling,
+    [low, high]: [usize; 2],
+) -> FlexTensor {
+    let [d, h, w] = sampling.size;
+    let channels = elements::<T>(grad).chunks((low + d + high) * h * w);
+    let own = channels.flat_map(|channel| &channel[low * h * w..][..d * h * w]);
+    let shape = sampling.output_shape(inputs[0].layout().shape());
+    let grad = tensor(own.copied().collect(), shape);
+    let [_, _, field] = run_backward::<T>(inputs, &grad, sampling, [false, false, true]);
+    field
+}
+
 impl GridSampleBlockOps for Flex {
     fn grid_sample_3d_block(
         image: FloatTensor<Self>,
@@ -147,6 +163,23 @@ impl GridSampleBlockOps for Flex {
         let inputs = [image, affine, displacement].map(readable);
         let dtype = inputs[0].dtype();
         by_dtype!("grid_sample", dtype, run_block(inputs.each_ref(), sampling, margins))
+    }
+
+    fn grid_sample_3d_block_to_displacement(
+        image: FloatTensor<Self>,
+        affine: FloatTensor<Self>,
+        displacement: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        sampling: Sampling,
+        margins: [usize; 2],
+    ) -> FloatTensor<Self> {
+        let [image, affine, displacement, grad] = [image, affine, displacement, grad].map(readable);
+        let inputs = [&image, &affine, &displacement];
+        by_dtype!(
+            "grid_sample",
+            image.dtype(),
+            run_block_to_displacement(inputs, &grad, sampling, margins)
+        )
     }
 }
 
