@@ -13,7 +13,9 @@ use burn::backend::{Autodiff, Backend, Dispatch, TensorMetadata, backend_extensi
 use burn::tensor::Shape;
 
 use super::autodiff::JoinConv3dVjp;
-use super::{JoinConv3dOps, composed, output_shape};
+#[cfg(feature = "cube")] // asked for by fusion
+use super::output_shape;
+use super::{JoinConv3dOps, composed};
 use crate::ops::conv3d::between::{joined, planes};
 use crate::ops::conv3d::{Conv3dOps, Precision};
 use crate::ops::upsample::UpsampleOps;
