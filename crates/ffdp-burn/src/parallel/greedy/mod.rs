@@ -27,6 +27,8 @@ mod homes;
 mod problem;
 mod seam;
 mod step;
+#[cfg(test)]
+mod tests;
 
 use super::adam::ShardedMoments;
 use super::collective::reduce;
@@ -240,10 +242,12 @@ impl Greedy {
     /// Makes samplers that reach as far as the displacement does in the next iteration.
     fn plan(&mut self, displacement: &Sharded) -> Result<()> {
         if self.good_for == 0 {
+            self.problem.recover(&self.samplers);
             // Two sets of planes from other devices would not fit where one does.
             self.samplers.clear();
             let iterations = self.problem.bounds_interval();
             self.samplers = self.problem.samplers(displacement, iterations)?;
+            self.problem.release(&mut self.samplers);
             self.good_for = iterations;
         }
         Ok(())

@@ -38,7 +38,9 @@ fn supported(options: &DeformOptions, channels: usize) -> AdamOptions {
 
 /// One pair of images, cut, and what is done with them.
 pub(super) struct Problem {
-    moving: Sharded,
+    /// `None` while samplers keep all of it, see [`Problem::release`].
+    pub moving: Option<Sharded>,
+    moving_layout: Layout,
     fixed: Fixed,
     /// Of the whole fixed image, without its mask.
     values: usize,
@@ -86,7 +88,8 @@ impl Problem {
         let radius = options.smooth_gradient.radius(layout.axis().component());
         let (homes, fixed, options) = (homes.clone(), Fixed::Shards(fixed), *options);
         let mut problem = Self {
-            moving,
+            moving_layout: moving.layout().clone(),
+            moving: Some(moving),
             fixed,
             values,
             options,
@@ -161,7 +164,7 @@ impl Problem {
 
     /// Of every shard, good for so many iterations.
     pub fn samplers(&self, field: &Sharded, iterations: usize) -> Result<Vec<BlockSampler>> {
-        let bounds = match self.moving.layout().count() {
+        let bounds = match self.moving_layout.count() {
             // All of it is seen anyway.
             1 if !self.team.moving.are_several() => vec![DisplacementBounds::NONE],
             _ => DisplacementBounds::read(field)?,
@@ -180,18 +183,51 @@ impl Problem {
         Ok((0..self.layout.count()).map(sampler).collect())
     }
 
+    fn moving(&self) -> &Sharded {
+        self.moving.as_ref().expect("samplers are made of an image that is there")
+    }
+
+    /// Lets go of the moving image if samplers on the devices of its shards keep all of it: their planes, which are a
+    /// few more than those of the shards, take its place until they are fetched anew.
+    pub fn release(&mut self, samplers: &mut [BlockSampler]) {
+        let moving = self.moving();
+        let kept = |(k, sampler): (usize, &BlockSampler)| {
+            let here = moving.shards()[k].device() == *self.homes.device(k);
+            here && sampler.keeps(&self.moving_layout.planes(k))
+        };
+        let alone = !self.team.moving.are_several();
+        let pairs = self.moving_layout.count() == samplers.len();
+        if alone && pairs && samplers.iter().enumerate().all(kept) {
+            samplers.iter_mut().for_each(BlockSampler::release);
+            self.moving = None;
+        }
+    }
+
+    /// Cuts the moving image out of what samplers keep, if it was let go of.
+    pub fn recover(&mut self, samplers: &[BlockSampler]) {
+        if self.moving.is_some() {
+            return;
+        }
+        let shard = |(k, sampler): (usize, &BlockSampler)| {
+            let planes = self.moving_layout.planes(k);
+            sampler.kept_planes(&planes).expect("it was let go of because they are kept")
+        };
+        let shards = samplers.iter().enumerate().map(shard).collect();
+        self.moving = Some(Sharded::new(shards, self.moving_layout.clone()));
+    }
+
     /// The planes of the moving image that this rank's blocks reach within bounds.
     fn reachable(&self, bounds: &DisplacementBounds) -> Result<Sharded> {
         let holders = &self.team.moving;
         if !holders.are_several() {
-            return Ok(self.moving.clone());
+            return Ok(self.moving().clone());
         }
         let width = self.comparison.reach() + self.radius();
         let blocks = self.team.fixed.around(width, self.layout.extent());
-        let (fixed, moving) = (&self.layout, self.moving.layout());
+        let (fixed, moving) = (&self.layout, &self.moving_layout);
         let reach = |block| reachable(fixed, block, moving, &self.map, bounds);
         let wanted: Vec<_> = blocks.iter().map(reach).collect();
-        let found = holders.fetch(&self.moving, &wanted)?;
+        let found = holders.fetch(self.moving(), &wanted)?;
         let found = found.expect("a block reaches at least one plane");
         if self.homes.mesh.count() > 1 || found.layout().count() == 1 {
             return Ok(found);

@@ -18,7 +18,7 @@ use crate::ops::GridSampleOptions;
 use crate::ops::grid_sample::Sampling;
 use crate::ops::grid_sample::block::GridSampleBlockOps;
 use crate::parallel::layout::{Axis, Layout};
-use crate::parallel::sharded::Sharded;
+use crate::parallel::sharded::{Sharded, narrow};
 
 /// Whether the planes that a sampler needs stay where they were fetched to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,9 @@ pub(in crate::parallel) enum Keep {
 /// The sampler of a run of planes on one device.
 #[derive(Clone)]
 pub(in crate::parallel) struct BlockSampler {
-    moving: Sharded,
+    /// Where parcels are fetched from; `None` once what was fetched has taken its place.
+    moving: Option<Sharded>,
+    layout: Layout,
     map: IndexMap,
     device: Device,
     axis: Axis,
@@ -55,14 +57,41 @@ impl BlockSampler {
             (Keep::Planes, [parcel]) => Some(parcel.fetch(moving, device)),
             _ => None,
         };
-        let (moving, map, device) = (moving.clone(), map.clone(), device.clone());
-        Self { moving, map, device, axis: fixed.axis(), parcels, kept }
+        let (layout, map, device) = (moving.layout().clone(), map.clone(), device.clone());
+        let (moving, axis) = (Some(moving.clone()), fixed.axis());
+        Self { moving, layout, map, device, axis, parcels, kept }
+    }
+
+    /// Whether these planes of the image are kept.
+    pub fn keeps(&self, planes: &Range<usize>) -> bool {
+        let (Some(_), [parcel]) = (&self.kept, &self.parcels[..]) else { return false };
+        let held = parcel.content();
+        held.start <= planes.start && planes.end <= held.end
+    }
+
+    /// These planes, if they are kept.
+    pub fn kept_planes(&self, planes: &Range<usize>) -> Option<Tensor<5>> {
+        let kept = self.kept.clone().filter(|_| self.keeps(planes))?;
+        let first = self.parcels[0].content().start;
+        Some(narrow(kept, self.layout.axis().dim(), planes.start - first..planes.end - first))
+    }
+
+    /// Lets go of the image: what is kept is all that is read.
+    pub fn release(&mut self) {
+        if self.kept.is_some() {
+            self.moving = None;
+        }
+    }
+
+    fn fetch(&self, parcel: &Parcel) -> Tensor<5> {
+        let moving = self.moving.as_ref().expect("an image is let go of where its planes are kept");
+        parcel.fetch(moving, &self.device)
     }
 
     /// The same with its planes on the device, for as long as this lives.
     pub fn at_hand(&self) -> Self {
         let kept = match (&self.kept, &self.parcels[..]) {
-            (None, [parcel]) => Some(parcel.fetch(&self.moving, &self.device)),
+            (None, [parcel]) => Some(self.fetch(parcel)),
             (kept, _) => kept.clone(),
         };
         Self { kept, ..self.clone() }
@@ -133,13 +162,13 @@ impl BlockSampler {
     }
 
     fn image(&self, parcel: &Parcel) -> Tensor<5> {
-        self.kept.clone().unwrap_or_else(|| parcel.fetch(&self.moving, &self.device))
+        self.kept.clone().unwrap_or_else(|| self.fetch(parcel))
     }
 
     /// From voxels of planes that begin with `first` to those of the parcel: `t + A o - s` in the
     /// place of `t`.
     fn local_map(&self, parcel: &Parcel, first: usize, field: &Tensor<5>) -> Tensor<3> {
-        let start = parcel.origin(self.moving.layout());
+        let start = parcel.origin(&self.layout);
         let column = self.axis.component();
         let entry = |map: &[[f64; 4]; 3], row: usize, c: usize| match c {
             3 => map[row][3] + map[row][column] * first as f64 - start[row],

@@ -1,0 +1,56 @@
+//! What is kept between two readings of bounds. Results: `parallel/tests/greedy.rs`.
+
+use burn::tensor::{DType, Device};
+
+use super::*;
+use crate::ops::{DeformState, Measure, Moments};
+use crate::parallel::layout::{Axis, Layout};
+use crate::synth::{PhantomSettings, pair};
+use crate::testing::{assert_close, gpu_devices, tensor, to_f64};
+
+/// Bounds are read again in the first iteration after as many as they were good for.
+const ITERATIONS: usize = KEPT_BOUNDS_INTERVAL + 2;
+/// The same operations in another order over so many iterations: f64, and f32 (the bound on a field, voxels).
+const ROUNDING: [(DType, f64); 2] = [(DType::F64, 1e-8), (DType::F32, 1e-3)];
+
+#[test]
+fn the_moving_image_is_let_go_of_and_cut_out_of_what_is_kept() {
+    let cpu = Device::flex();
+    // Over two devices, one of which may be the CPU, and on one.
+    let mixed = gpu_devices().into_iter().map(|(_, gpu)| vec![gpu, Device::flex()]);
+    for devices in std::iter::once(vec![cpu.clone()]).chain(mixed) {
+        let (dtype, tolerance) = ROUNDING[devices.len() - 1];
+        let pair = pair(&PhantomSettings::with_size([12, 11, 19]), 5).unwrap();
+        let image = |volume: &crate::image::Volume| volume.to_tensor(&cpu).cast(dtype);
+        let (fixed, moving) = (image(&pair.fixed.image), image(&pair.moving.image));
+        let identity = [1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0];
+        let affine: Tensor<3> = tensor(&identity, [1, 3, 4], &cpu, dtype);
+        let still = Tensor::<5>::zeros([1, 3, 19, 11, 12], (&cpu, dtype));
+        let options = DeformOptions::greedy(Measure::SquaredDifference);
+
+        let whole = DeformImages {
+            fixed: fixed.clone(),
+            moving: moving.clone(),
+            affine: affine.clone(),
+            masks: [None, None],
+        };
+        let state = DeformState { field: still.clone(), moments: Moments::default() };
+        let expected = to_f64(deform(&whole, state, &options, ITERATIONS).1.field);
+
+        let layout = Layout::balanced([19, 11, 12], Axis::Z, devices.len()).unwrap();
+        let mesh = Mesh::new(&devices, devices.len()).unwrap();
+        let cut = |tensor: Tensor<5>| Sharded::from_tensor(tensor, &layout, &mesh);
+        let images =
+            ShardedImages { fixed: cut(fixed), moving: cut(moving), affine, masked: [false; 2] };
+        let state = ShardedState { displacement: cut(still), moments: ShardedMoments::default() };
+        let mut greedy = Greedy::new(images, state, &options, &mesh).unwrap();
+        for _ in 0..ITERATIONS {
+            greedy.iterate(1).unwrap();
+            assert!(greedy.problem.moving.is_none(), "samplers keep it on {devices:?}");
+        }
+        let found = to_f64(greedy.displacement().gather(&cpu));
+        assert!(expected.iter().any(|u| u.abs() > 0.5), "something moved");
+        let label = format!("after {ITERATIONS} iterations on {devices:?}");
+        assert_close(&label, &found, &expected, tolerance);
+    }
+}
