@@ -29,6 +29,15 @@ impl DeviceChoice {
         }
     }
 
+    /// That of one of several processes of a host, of which so many come before it: the next GPU for each, and the
+    /// first again after the last.
+    pub fn of_process(self, before: usize) -> Self {
+        match self {
+            Self::Cuda(first) => Self::Cuda(in_turn(first, before, cuda_devices())),
+            other => other,
+        }
+    }
+
     /// Opens the device and runs a first operation on it.
     ///
     /// # Errors
@@ -73,6 +82,24 @@ impl DeviceChoice {
         }
         None
     }
+}
+
+/// GPU `first + before` of `count`, counted in a ring; `first` where it is not known how many there are, or where
+/// there is no such GPU.
+fn in_turn(first: usize, before: usize, count: Option<usize>) -> usize {
+    match count {
+        Some(count) if first < count => (first + before) % count,
+        _ => first,
+    }
+}
+
+/// The GPUs that this process sees.
+fn cuda_devices() -> Option<usize> {
+    #[cfg(feature = "cuda")]
+    if has_cuda_driver() {
+        return usize::try_from(cudarc::driver::CudaContext::device_count().ok()?).ok();
+    }
+    None
 }
 
 /// The context is CubeCL's as well, and held no longer than the question takes.
@@ -162,6 +189,18 @@ mod tests {
         assert_eq!("vulkan".parse::<DeviceChoice>().is_ok(), wgpu.is_ok());
         let cuda = "cuda:3".parse::<DeviceChoice>();
         assert_eq!(cuda == Ok(DeviceChoice::Cuda(3)), cfg!(feature = "cuda"), "{cuda:?}");
+    }
+
+    #[test]
+    fn processes_of_a_host_take_its_gpus_in_turn() {
+        let of_four = |first| [0, 1, 2, 3, 4].map(|before| in_turn(first, before, Some(4)));
+        assert_eq!(of_four(0), [0, 1, 2, 3, 0]);
+        assert_eq!(of_four(2), [2, 3, 0, 1, 2]);
+        // One that a launcher has chosen; none; a number that opening it will refuse.
+        assert_eq!(in_turn(0, 3, Some(1)), 0);
+        assert_eq!(in_turn(0, 3, None), 0);
+        assert_eq!(in_turn(7, 1, Some(4)), 7);
+        assert_eq!(DeviceChoice::Cpu.of_process(3), DeviceChoice::Cpu);
     }
 
     #[test]

@@ -14,7 +14,8 @@ use crate::hosts::Hosts;
 /// The flags.
 #[derive(Clone, Debug, Args)]
 pub struct MeshArguments {
-    /// Where to compute; only what was compiled in is accepted.
+    /// Where to compute; only what was compiled in is accepted. Of several processes on one host, the first has
+    /// this GPU and the others the next ones, in turn.
     #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
     device: DeviceChoice,
     /// Several devices that share the large levels of deformable stages, as cuda:0,cuda:1; the first also
@@ -46,6 +47,12 @@ impl MeshArguments {
             || self.shards.is_some_and(|shards| shards > 1)
     }
 
+    /// Where one of several processes of a host computes, of which so many come before it: each that was given one
+    /// GPU has the next. Several devices are those of every process.
+    fn of_process(&self, before: usize) -> Self {
+        Self { device: self.device.of_process(before), ..self.clone() }
+    }
+
     fn all(&self) -> &[DeviceChoice] {
         match &self.devices[..] {
             [] => std::slice::from_ref(&self.device),
@@ -65,7 +72,8 @@ impl MeshArguments {
                     "leave it out, or start more processes",
                 ));
             }
-            return Ok(Room::Ranks { mesh: self.open(settings, sides)?, ranks: ranks.clone() });
+            let here = self.of_process(ranks.before_on_host());
+            return Ok(Room::Ranks { mesh: here.open(settings, sides)?, ranks: ranks.clone() });
         }
         match (self.all(), self.device_memory) {
             ([one], Some(gb)) => Ok(Room::Device { device: one.open()?, bytes: bytes(gb)? }),

@@ -44,6 +44,11 @@ pub trait Ranks: Debug + Send + Sync {
         self.hosts().len()
     }
 
+    /// How many ranks of lower number share this one's host.
+    fn before_on_host(&self) -> usize {
+        before_on_host(self.hosts(), self.rank())
+    }
+
     /// A rank as messages name it.
     fn name(&self, rank: usize) -> String {
         format!("rank {rank} of {} on {}", self.count(), self.hosts()[rank])
@@ -53,6 +58,10 @@ pub trait Ranks: Debug + Send + Sync {
     fn lost(&self, rank: usize, reason: String) -> Error {
         Error::LostRank { rank: self.name(rank), reason }
     }
+}
+
+fn before_on_host(hosts: &[String], rank: usize) -> usize {
+    hosts[..rank].iter().filter(|host| **host == hosts[rank]).count()
 }
 
 /// Numbers of all ranks combined one by one, in the order of the ranks: the same bits on all of them.
@@ -104,4 +113,22 @@ pub fn agree<T, E: Display>(ranks: &dyn Ranks, mine: Result<T, E>) -> Result<T> 
         false => ranks.name(first),
     };
     Err(Error::OnRank { rank, message })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_counted_on_each_host() {
+        // In blocks and in turn, as launchers place them.
+        for (hosts, expected) in [
+            (["a", "a", "b", "b", "b"], [0, 1, 0, 1, 2]),
+            (["a", "b", "a", "c", "a"], [0, 0, 1, 0, 2]),
+        ] {
+            let hosts = hosts.map(str::to_string);
+            let found: Vec<usize> = (0..5).map(|rank| before_on_host(&hosts, rank)).collect();
+            assert_eq!(found, expected, "{hosts:?}");
+        }
+    }
 }
