@@ -5,7 +5,8 @@
 //! ```text
 //! state    fixed 4, moving 4, displacement 12, moments 24 (bf16: 12)
 //! kept     unless all shards are on one device: of the fixed blocks what is around the shards, 4, and
-//!          the parts of the moving image 4
+//!          the parts of the moving image 4 (its shards are let go of where the parts hold all of them,
+//!          `Problem::release`; that is not known before, so both are counted)
 //! work     a parcel of the moving image 4, and the larger of
 //!          the moved image in pieces and joined 8, the fixed block 4, a gradient 4
 //!          that gradient 4, the one to the field 12, smoothed 12
