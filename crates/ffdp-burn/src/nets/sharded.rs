@@ -12,8 +12,6 @@
 //! it, which are joined to its part while they are read (`ops/conv3d/between.rs`, `ops/join_conv3d/between.rs`),
 //! and the weights with their optimiser, which do not shrink. VoxelMorph keeps what it joins.
 
-use std::ops::Range;
-
 use burn::tensor::Tensor;
 
 use super::layers::Conv3d;
@@ -83,18 +81,6 @@ pub(super) fn conv3d(x: &Slabs, layers: &[&Conv3d]) -> Slabs {
         Some(_) => y.map(|k, y| layers[k].shifted(y)),
         None => y,
     }
-}
-
-/// What each place makes of planes that it puts together itself: `made(place, planes)` gives these planes of
-/// the result among others, and the first of them.
-pub(super) fn cut_out(
-    (cuts, like): (&Cuts, &Slabs),
-    made: impl Fn(usize, &Range<usize>) -> (Tensor<5>, usize),
-) -> Slabs {
-    like.through(cuts, |k, planes| {
-        let (made, first) = made(k, &planes);
-        narrow(made, like.dim(), first..first + planes.len())
-    })
 }
 
 /// Both images as two channels, zeros appended until every extent is a multiple of `multiple`; cut anew,

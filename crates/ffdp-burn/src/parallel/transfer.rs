@@ -6,7 +6,7 @@
 //! to something else before it was read. Displacements found on two GPUs were wrong without any wait. So a
 //! transfer waits for the receiver, and what is sent lives until it has arrived. It waits for the sender as well:
 //! a kernel that is loaded there for the first time would wait for the receiver, which waits for the sender. What
-//! travels in every iteration takes another way (`exchange.rs`). To and from host memory there is no second stream, and
+//! travels in every iteration takes another way (`exchange.rs`), and so does what is on the tape (`travel.rs`). To and from host memory there is no second stream, and
 //! nothing to wait for; what rests there has a way of its own (`rest.rs`).
 
 use burn::Tensor;
@@ -15,7 +15,7 @@ use burn::tensor::Device;
 
 use super::joined::are_joined;
 use super::rest;
-use super::travel::TravelOps;
+use super::travel::{TravelOps, deepened};
 
 /// The tensor on a device; itself where it is there already. Differentiable; its gradient travels in the
 /// same way (`travel.rs`).
@@ -28,19 +28,14 @@ pub(crate) fn to_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> T
     if !joined && let Some(arrived) = rest::wake(&tensor, device) {
         return arrived;
     }
+    if joined && tensor.device().is_autodiff() {
+        return journey(tensor, device);
+    }
     let dims = tensor.dims();
     // Dense and ours, so that nothing else is made for the journey and freed too early.
     let line: Tensor<1> = tensor.reshape([dims.into_iter().product::<usize>()]);
     if !joined {
         return line.to_device(device).reshape(dims);
-    }
-    if line.device().is_autodiff() {
-        let there = device.clone().inner().autodiff();
-        let place = Tensor::<1>::zeros([1], (&there, line.dtype()));
-        let (line, place) = (line.into_dispatch(), place.into_dispatch());
-        let arrived: Tensor<1> =
-            Tensor::from_dispatch(<Dispatch as TravelOps>::travel(line, place));
-        return arrived.reshape(dims);
     }
     wait_for(&line.device());
     wait_for(device);
@@ -48,6 +43,24 @@ pub(crate) fn to_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> T
     wait_for(device);
     drop(line);
     arrived.reshape(dims)
+}
+
+/// A step of the tape.
+fn journey<const D: usize>(tensor: Tensor<D>, device: &Device) -> Tensor<D> {
+    let there = device.clone().inner().autodiff();
+    let place = Tensor::<1>::zeros([1], (&there, tensor.dtype()));
+    let (tensor, place) = (tensor.into_dispatch(), place.into_dispatch());
+    Tensor::from_dispatch(<Dispatch as TravelOps>::travel(tensor, place))
+}
+
+/// [`to_device`]; on the tape a step in any case, so that a tensor that stays becomes as deep as one that goes
+/// to another GPU (`travel.rs`).
+pub(crate) fn to_device_in_step<const D: usize>(tensor: Tensor<D>, device: &Device) -> Tensor<D> {
+    let stays = tensor.device().inner() == device.clone().inner();
+    match stays {
+        true => deepened(tensor, 1),
+        false => to_device(tensor, device),
+    }
 }
 
 /// Waits until a device has done what it was given.

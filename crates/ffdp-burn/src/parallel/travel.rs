@@ -1,14 +1,29 @@
 //! A tensor that goes to another device on the tape, and its gradient that comes back.
 //!
-//! Burn's own `to_device` is differentiable, but sends the gradient without the waits that `transfer.rs`
-//! tells of. Here both directions have them.
+//! Burn's own `to_device` is differentiable, but sends without the order that `transfer.rs` tells of. Here a
+//! tensor travels as a sum, in both directions, as in `exchange.rs`:
+//! ```text
+//! sender: a copy of x  +  receiver: zeros   ->   x on both, of which the receiver's is kept
+//! ```
+//! so that the host waits for no device. But on each device the sum begins after what was enqueued there
+//! before: two devices work side by side only if what they do *between* two journeys was enqueued on both.
+//! In the forward pass that is the callers' order (`parallel/slabs`: first everything travels, then every
+//! place computes). In the backward pass it is the tape's, which goes from the deepest nodes to the
+//! shallowest: parts of a volume should be equally deep, and [`deepened`] makes up for what one of them was
+//! spared.
 
+use burn::Tensor;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::distributed::ReduceOperation;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, Flex, TensorMetadata, backend_extension};
+use burn::backend::{
+    Autodiff, Backend, DeviceOps, Dispatch, Flex, TensorMetadata, backend_extension,
+};
+use burn::tensor::Shape;
 #[cfg(feature = "cube")]
 use burn_cubecl::CubeBackend;
 
+use super::joined::launch_on;
 use crate::ops::vjp::{Vjp, record};
 
 /// The journey, for tensors on the tape.
@@ -17,10 +32,32 @@ pub trait TravelOps: Backend {
     /// `x` on the device of `place`, whose values do not matter.
     #[fusion(dtype = x, shape = { let _ = place; x.clone() })]
     fn travel(x: FloatTensor<Self>, place: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// `x`, `by` steps deeper on the tape.
+    #[fusion(dtype = x, shape = x)]
+    fn deepen(x: FloatTensor<Self>, by: usize) -> FloatTensor<Self>;
 }
 
-/// Sends a dense tensor: waits for both ends before and for the receiver after, and keeps what is sent until then.
+/// The tensor, dense, on a device whose sums with its own are formed without the host.
 fn send<B: Backend>(x: FloatTensor<B>, to: &B::Device) -> FloatTensor<B> {
+    let (shape, dtype) = (x.shape(), x.dtype());
+    let ends = [x.device(), to.clone()];
+    // A line is dense; formed in place, in a tensor of its own.
+    let line = Shape::from([shape.num_elements()]);
+    let own = B::float_mul_scalar(B::float_reshape(x, line.clone()), 1.0.into());
+    let zeros = B::float_zeros(line, to, dtype.into());
+    let ids: Vec<_> = ends.iter().map(DeviceOps::id).collect();
+    launch_on(&ends);
+    let sums = [own, zeros].map(|part| B::all_reduce(part, ReduceOperation::Sum, ids.clone()));
+    launch_on(&ends);
+    // The sender's part as well: its memory is given away after the sum.
+    let [_, arrived] = sums.map(|sum| sum.resolve());
+    B::float_reshape(arrived, shape)
+}
+
+/// The same where nothing forms sums: waits for both ends before and for the receiver after.
+#[cfg(feature = "cube")]
+fn wait_and_send<B: Backend>(x: FloatTensor<B>, to: &B::Device) -> FloatTensor<B> {
     // A failure shows where numbers are read.
     let _ = B::sync(&x.device());
     let _ = B::sync(to);
@@ -34,12 +71,21 @@ impl TravelOps for Flex {
     fn travel(x: FloatTensor<Self>, _: FloatTensor<Self>) -> FloatTensor<Self> {
         x
     }
+
+    fn deepen(x: FloatTensor<Self>, _: usize) -> FloatTensor<Self> {
+        x
+    }
 }
 
+/// Under Burn's fusion, off the tape: not asked for ([`to_device`](super::transfer::to_device)), and waited for.
 #[cfg(feature = "cube")]
 impl TravelOps for CubeBackend {
     fn travel(x: FloatTensor<Self>, place: FloatTensor<Self>) -> FloatTensor<Self> {
-        send::<Self>(x, &place.device())
+        wait_and_send::<Self>(x, &place.device())
+    }
+
+    fn deepen(x: FloatTensor<Self>, _: usize) -> FloatTensor<Self> {
+        x
     }
 }
 
@@ -55,7 +101,19 @@ impl<B: TravelOps> Vjp<B, 2> for TravelVjp {
         grad: FloatTensor<B>,
         _: [bool; 2],
     ) -> [Option<FloatTensor<B>>; 2] {
-        [Some(send::<B>(grad, &home)), None]
+        let here = grad.device() == home;
+        [Some(if here { grad } else { send::<B>(grad, &home) }), None]
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct DeeperVjp;
+
+impl<B: Backend> Vjp<B, 1> for DeeperVjp {
+    type Saved = ();
+
+    fn backward((): (), grad: FloatTensor<B>, _: [bool; 1]) -> [Option<FloatTensor<B>>; 1] {
+        [Some(grad)]
     }
 }
 
@@ -63,7 +121,20 @@ impl<B: TravelOps, C: CheckpointStrategy> TravelOps for Autodiff<B, C> {
     fn travel(x: FloatTensor<Self>, place: FloatTensor<Self>) -> FloatTensor<Self> {
         record::<B, C, _, 2>(TravelVjp, [x, place], |[x, place], _| {
             let (home, there) = (x.device(), place.device());
-            (send::<B>(x, &there), home)
+            let arrived = if home == there { x } else { send::<B>(x, &there) };
+            (arrived, home)
         })
     }
+
+    fn deepen(x: FloatTensor<Self>, by: usize) -> FloatTensor<Self> {
+        (0..by).fold(x, |x, _| record::<B, C, _, 1>(DeeperVjp, [x], |[x], _| (x, ())))
+    }
+}
+
+/// The tensor, `by` steps deeper on the tape, where there is one.
+pub(super) fn deepened<const D: usize>(tensor: Tensor<D>, by: usize) -> Tensor<D> {
+    if by == 0 || !tensor.device().is_autodiff() {
+        return tensor;
+    }
+    Tensor::from_dispatch(<Dispatch as TravelOps>::deepen(tensor.into_dispatch(), by))
 }

@@ -60,22 +60,23 @@ impl RolledWindows {
         attend: impl Fn(usize, Tensor<3>, &WindowContext) -> Tensor<3>,
     ) -> Slabs {
         let padded = self.cuts.extent();
-        let rolled = tokens.through(&self.cuts, |k, planes| {
+        let tokens_of = |planes: &Range<usize>| unrolled(planes, [padded, self.shift, self.extent]);
+        let rolled = tokens.through(&self.cuts, tokens_of, |k, _, block| {
             let context = self.contexts[k].as_ref().expect("planes are those of windows");
-            let block = tokens.pick(unrolled(&planes, [padded, self.shift, self.extent]), k);
             let windows = context.windows.partition(block);
             context.windows.reverse(attend(k, windows, context))
         });
         let back = padded - self.shift;
-        rolled.through(tokens.cuts(), |k, planes| {
+        let rolled_of = |planes: &Range<usize>| {
             let wrapped = planes.start.min(self.shift)..planes.end.min(self.shift);
             let others = planes.start.max(self.shift)..planes.end.max(self.shift);
             let runs = [
                 wrapped.start + back..wrapped.end + back,
                 others.start - self.shift..others.end - self.shift,
             ];
-            rolled.pick(runs.map(Run::Planes), k)
-        })
+            runs.map(Run::Planes)
+        };
+        rolled.through(tokens.cuts(), rolled_of, |_, _, planes| planes)
     }
 }
 

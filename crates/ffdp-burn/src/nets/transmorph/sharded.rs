@@ -1,5 +1,7 @@
 //! TransMorph on a mesh; read `nets/sharded.rs` first.
 
+use std::ops::Range;
+
 use burn::tensor::Tensor;
 
 use super::config::{PATCH, Resolution, SIZE_MULTIPLE};
@@ -10,7 +12,7 @@ use crate::nets::layers::Conv3dRelu;
 use crate::nets::layers::fused::normalise;
 use crate::nets::sharded::{conv3d, cropped, each, integrated, padded_pair};
 use crate::ops::join_conv3d::between::{COARSE_PLANES, FINE_PLANES};
-use crate::ops::{InstanceNormOptions, join_conv3d, join_conv3d_between, upsample_x2};
+use crate::ops::{Between, InstanceNormOptions, join_conv3d, join_conv3d_between, upsample_x2};
 use crate::parallel::{Sharded, Slabs, narrow};
 
 impl TransMorph {
@@ -109,23 +111,43 @@ fn decode(decoders: &[&Decoder], images: &Slabs, stages: &[Slabs]) -> Slabs {
     up(&x, &skip, &up4)
 }
 
+/// What a place joins: a coarse volume and a skip.
+enum Joined {
+    /// Parts that lie on each other, between the planes of their neighbours.
+    Between(Between, Between),
+    /// Of parts that are cut elsewhere, as a coarse grid may be: the planes that the convolution looks at.
+    Windows(Tensor<5>, Tensor<5>),
+}
+
 /// [`DecoderBlock::forward`].
 fn up(x: &Slabs, skip: &Slabs, blocks: &[&DecoderBlock]) -> Slabs {
     let (cuts, dim) = (skip.cuts(), skip.dim());
-    let y = skip.through(cuts, |k, planes| {
+    let aligned = |k: usize, planes: &Range<usize>| {
+        let coarse = x.cuts().planes(k);
+        *planes == (2 * coarse.start..2 * coarse.end)
+    };
+    let looks = |planes: &Range<usize>| {
+        Slabs::halved(&Slabs::widened(planes, cuts.extent()), x.cuts().extent())
+    };
+    let joined = skip.at_places(cuts, |k, planes| {
+        if aligned(k, &planes) {
+            return Joined::Between(x.between(k, COARSE_PLANES), skip.between(k, FINE_PLANES));
+        }
+        let low = looks(&planes);
+        let fine = 2 * low.start..2 * low.end;
+        Joined::Windows(x.window(low, k), skip.window(fine, k))
+    });
+    let y = skip.made_of(cuts, joined, |k, planes, joined| {
         let conv = &blocks[k].conv1.conv;
         let (weight, precision) = (conv.weight.val(), conv.precision);
-        let coarse = x.cuts().planes(k);
-        if planes == (2 * coarse.start..2 * coarse.end) {
-            let [x, skip] = [x.between(k, COARSE_PLANES), skip.between(k, FINE_PLANES)];
-            return join_conv3d_between(x, skip, weight, dim, precision);
+        match joined {
+            Joined::Between(x, skip) => join_conv3d_between(x, skip, weight, dim, precision),
+            Joined::Windows(x, skip) => {
+                let first = planes.start - 2 * looks(&planes).start;
+                let joined = join_conv3d(x, skip, weight, precision);
+                narrow(joined, dim, first..first + planes.len())
+            }
         }
-        // Cut elsewhere, as a coarse grid may be: the planes that the convolution looks at, put together.
-        let low = Slabs::halved(&Slabs::widened(&planes, cuts.extent()), x.cuts().extent());
-        let fine = 2 * low.start..2 * low.end;
-        let first = planes.start - fine.start;
-        let joined = join_conv3d(x.window(low, k), skip.window(fine, k), weight, precision);
-        narrow(joined, dim, first..first + planes.len())
     });
     let y = y.instance_norm(&InstanceNormOptions::default());
     conv3d_relu(&y, &each(blocks, |block| &block.conv2))

@@ -1,12 +1,14 @@
 //! VoxelMorph on a mesh; read `nets/sharded.rs` first.
 
+use std::ops::Range;
+
 use burn::tensor::Tensor;
 use burn::tensor::activation::leaky_relu;
 
 use super::{ConvUnit, LEVELS, SLOPE, VoxelMorph, nearest_x2};
 use crate::Result;
 use crate::nets::layers::MaxPool3d;
-use crate::nets::sharded::{conv3d, cropped, cut_out, each, integrated, padded_pair};
+use crate::nets::sharded::{conv3d, cropped, each, integrated, padded_pair};
 use crate::parallel::{Sharded, Slabs, narrow};
 
 impl VoxelMorph {
@@ -55,13 +57,19 @@ fn unit(x: &Slabs, units: &[&ConvUnit]) -> Slabs {
 /// The unit behind a join: of `x` at twice its resolution and `skip`.
 fn joined_unit(x: &Slabs, skip: &Slabs, units: &[&ConvUnit]) -> Slabs {
     let (cuts, dim) = (skip.cuts(), skip.dim());
-    let y = cut_out((cuts, skip), |k, planes| {
-        let wide = Slabs::widened(planes, cuts.extent());
-        let low = wide.start / 2..wide.end.div_ceil(2);
-        let first = wide.start - 2 * low.start;
-        let fine = narrow(nearest_x2(x.window(low, k)), dim, first..first + wide.len());
-        let joined = Tensor::cat(vec![fine, skip.window(wide.clone(), k)], 1);
-        (units[k].conv.forward(joined), planes.start - wide.start)
+    let wide = |planes: &Range<usize>| Slabs::widened(planes, cuts.extent());
+    let low = |wide: &Range<usize>| wide.start / 2..wide.end.div_ceil(2);
+    let windows = skip.at_places(cuts, |k, planes| {
+        let wide = wide(&planes);
+        (x.window(low(&wide), k), skip.window(wide, k))
+    });
+    let y = skip.made_of(cuts, windows, |k, planes, (coarse, fine)| {
+        let wide = wide(&planes);
+        let first = wide.start - 2 * low(&wide).start;
+        let doubled = narrow(nearest_x2(coarse), dim, first..first + wide.len());
+        let y = units[k].conv.forward(Tensor::cat(vec![doubled, fine], 1));
+        let first = planes.start - wide.start;
+        narrow(y, dim, first..first + planes.len())
     });
     y.map(|_, y| leaky_relu(y, SLOPE))
 }

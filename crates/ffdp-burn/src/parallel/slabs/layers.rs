@@ -12,7 +12,7 @@ use crate::ops::{
     instance_norm_in_parts, mean_pool,
 };
 use crate::parallel::sharded::narrow;
-use crate::parallel::transfer::to_device;
+use crate::parallel::transfer::to_device_in_step;
 
 impl Slabs {
     /// [`conv3d_with`] of an odd kernel with the padding that keeps the size; `weight(place)` are the
@@ -30,7 +30,7 @@ impl Slabs {
             });
         }
         let extent = self.cuts.extent();
-        Self::build((&self.cuts, &self.mesh), self.dim, |k, planes| {
+        let around = self.at_places(&self.cuts, |k, planes| {
             let weight = weight(k);
             let reach = weight.dims()[2] / 2;
             let below = planes.start.saturating_sub(reach)..planes.start;
@@ -38,7 +38,9 @@ impl Slabs {
             let missing = [below.len(), above.len()].map(|there| Run::Zeros(reach - there));
             let [less, more] = missing;
             let around = [[less, Run::Planes(below)], [Run::Planes(above), more]];
-            let around = around.map(|runs| self.pick(runs, k));
+            (around.map(|runs| self.pick(runs, k)), weight)
+        });
+        self.made_of(&self.cuts, around, |k, _, (around, weight)| {
             conv3d_between(self.own(k), around, weight, self.dim, precision)
         })
     }
@@ -52,7 +54,7 @@ impl Slabs {
             return self.map(|_, x| instance_norm(x, options));
         }
         let parts = self.parts.iter().flatten().cloned().collect();
-        let send = |numbers: Tensor<3>, to: &Tensor<5>| to_device(numbers, &to.device());
+        let send = |numbers: Tensor<3>, to: &Tensor<5>| to_device_in_step(numbers, &to.device());
         let mut parts = instance_norm_in_parts(parts, options, send).into_iter();
         let next = |_, _| parts.next().expect("one for each that has planes");
         Self::build((&self.cuts, &self.mesh), self.dim, next)
@@ -69,12 +71,14 @@ impl Slabs {
         let looks = |planes: &Range<usize>| {
             (2 * planes.start).saturating_sub(2)..(2 * planes.end).min(extent)
         };
-        self.through(cuts, |k, planes| {
-            let window = looks(&planes);
-            let first = planes.start - window.start / 2;
-            let pooled = mean_pool(self.window(window, k));
-            narrow(pooled, self.dim, first..first + planes.len())
-        })
+        self.through(
+            cuts,
+            |planes| [Run::Planes(looks(planes))],
+            |_, planes, window| {
+                let first = planes.start - looks(&planes).start / 2;
+                narrow(mean_pool(window), self.dim, first..first + planes.len())
+            },
+        )
     }
 
     /// Two planes to one: `layer(place, planes 2 a..2 b)` for the planes `a..b` of `cuts`; the last plane may
@@ -88,21 +92,45 @@ impl Slabs {
         mut layer: impl FnMut(usize, Tensor<5>) -> Tensor<5>,
     ) -> Self {
         let extent = self.cuts.extent();
-        self.through(cuts, |k, planes| {
-            layer(k, self.window(2 * planes.start..(2 * planes.end).min(extent), k))
-        })
+        let pairs = |planes: &Range<usize>| 2 * planes.start..(2 * planes.end).min(extent);
+        self.through(cuts, |planes| [Run::Planes(pairs(planes))], |k, _, pairs| layer(k, pairs))
     }
 
-    /// `layer(place, planes of the result)`, at the places of `cuts`.
+    /// `layer(place, planes, runs of this volume)` for the planes of `cuts`, which `runs(planes)` are looked at
+    /// for. All that travels does so before the first place computes. Differentiable.
     ///
     /// # Panics
     /// If the layer gives another number of planes.
-    pub fn through(
+    pub fn through<R: IntoIterator<Item = Run>>(
         &self,
         cuts: &Cuts,
-        layer: impl FnMut(usize, Range<usize>) -> Tensor<5>,
+        runs: impl Fn(&Range<usize>) -> R,
+        layer: impl FnMut(usize, Range<usize>, Tensor<5>) -> Tensor<5>,
     ) -> Self {
-        Self::build((cuts, &self.mesh), self.dim, layer)
+        let fetched = self.at_places(cuts, |k, planes| self.pick(runs(&planes), k));
+        self.made_of(cuts, fetched, layer)
+    }
+
+    /// `fetch(place, planes)` for every place that has planes of `cuts`.
+    pub fn at_places<T>(&self, cuts: &Cuts, fetch: impl Fn(usize, Range<usize>) -> T) -> Vec<T> {
+        let with_planes = (0..cuts.places()).filter(|k| !cuts.planes(*k).is_empty());
+        with_planes.map(|k| fetch(k, cuts.planes(k))).collect()
+    }
+
+    /// `layer(place, planes, what it has fetched)` for the planes of `cuts`.
+    ///
+    /// # Panics
+    /// If the layer gives another number of planes.
+    pub fn made_of<T>(
+        &self,
+        cuts: &Cuts,
+        fetched: Vec<T>,
+        mut layer: impl FnMut(usize, Range<usize>, T) -> Tensor<5>,
+    ) -> Self {
+        let mut fetched = fetched.into_iter();
+        Self::build((cuts, &self.mesh), self.dim, |k, planes| {
+            layer(k, planes, fetched.next().expect("one for each that has planes"))
+        })
     }
 
     /// The planes of a grid of half the resolution that linear interpolation by two looks at for `planes`,
@@ -119,11 +147,15 @@ impl Slabs {
     pub fn doubled(&self, cuts: &Cuts, mut double: impl FnMut(Tensor<5>) -> Tensor<5>) -> Self {
         let (extent, twice) = (self.cuts.extent(), cuts.extent());
         assert!(twice == 2 * extent, "upsample: cuts of {twice} planes for {extent} doubled");
-        self.through(cuts, |k, planes| {
-            let window = Self::halved(&planes, extent);
-            let first = planes.start - 2 * window.start;
-            narrow(double(self.window(window, k)), self.dim, first..first + planes.len())
-        })
+        let looks = |planes: &Range<usize>| Self::halved(planes, extent);
+        self.through(
+            cuts,
+            |planes| [Run::Planes(looks(planes))],
+            |_, planes, window| {
+                let first = planes.start - 2 * looks(&planes).start;
+                narrow(double(window), self.dim, first..first + planes.len())
+            },
+        )
     }
 
     /// `planes` of the whole and one more on either side where there are any: what a kernel of 3 looks at.

@@ -18,9 +18,14 @@ use burn::Tensor;
 
 use super::layout::Layout;
 use super::mesh::Mesh;
-use super::sharded::{Sharded, join, narrow};
-use super::transfer::to_device;
+use super::sharded::{JOIN_STEPS, Sharded, join, narrow, narrow_steps};
+use super::transfer::{to_device, to_device_in_step};
+use super::travel::deepened;
 use crate::ops::Between;
+
+/// Steps of the tape between a part and the planes that a place makes of it and of others: the same for all, so
+/// that what the places compute is equally deep (`travel.rs`).
+const PICK_STEPS: usize = 2 * JOIN_STEPS + 1;
 
 /// The planes of every place: place `k` has `ends[k]..ends[k + 1]`, maybe none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -194,10 +199,15 @@ impl Slabs {
     /// # Panics
     /// If nothing is left, or a run leaves the whole.
     pub fn pick(&self, runs: impl IntoIterator<Item = Run>, k: usize) -> Tensor<5> {
-        let mut pieces = Vec::new();
+        let (mut pieces, mut steps) = (Vec::new(), 0);
         for run in runs {
             match run {
-                Run::Planes(window) => pieces.extend(self.pieces(window, k)),
+                Run::Planes(window) => {
+                    for (piece, taken) in self.pieces(window, k) {
+                        steps = steps.max(taken);
+                        pieces.push(piece);
+                    }
+                }
                 Run::Zeros(0) => {}
                 Run::Zeros(planes) => {
                     let like = self.some();
@@ -208,7 +218,11 @@ impl Slabs {
             }
         }
         assert!(!pieces.is_empty(), "slabs: no planes for place {k}");
-        join(pieces, self.dim)
+        let several = pieces.len() > 1;
+        steps += if several { JOIN_STEPS } else { 0 };
+        let joined = join(pieces, self.dim);
+        // A mesh of one is the serial network.
+        if self.cuts.places() == 1 { joined } else { deepened(joined, PICK_STEPS - steps) }
     }
 
     /// The part of place `k`, with `reach` planes of its neighbours where the whole goes on. Differentiable.
@@ -222,7 +236,8 @@ impl Slabs {
         Between { low, own: self.own(k), high }
     }
 
-    fn pieces(&self, window: Range<usize>, k: usize) -> impl Iterator<Item = Tensor<5>> {
+    /// The pieces of a window at place `k`, and the steps of the tape that each took.
+    fn pieces(&self, window: Range<usize>, k: usize) -> impl Iterator<Item = (Tensor<5>, usize)> {
         let extent = self.cuts.extent();
         assert!(window.end <= extent, "slabs: window {window:?} of {extent} planes");
         let device = self.mesh.device(k);
@@ -231,8 +246,8 @@ impl Slabs {
             let (start, end) = (planes.start.max(window.start), planes.end.min(window.end));
             let part = part.as_ref().filter(|_| start < end)?;
             let local = start - planes.start..end - planes.start;
-            let piece = narrow(part.clone(), self.dim, local);
-            Some(if place == k { piece } else { to_device(piece, device) })
+            let steps = narrow_steps(part, self.dim, &local) + 1;
+            Some((to_device_in_step(narrow(part.clone(), self.dim, local), device), steps))
         })
     }
 
@@ -246,7 +261,7 @@ impl Slabs {
         if *cuts == self.cuts {
             return self.clone();
         }
-        Self::build((cuts, &self.mesh), self.dim, |k, planes| self.window(planes, k))
+        self.through(cuts, |planes| [Run::Planes(planes.clone())], |_, _, window| window)
     }
 
     /// Every part through `layer(place, part)`, which looks at its own plane only.
