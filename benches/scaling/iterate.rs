@@ -35,6 +35,9 @@ pub struct Settings {
     /// Cut the moving image as well, even on one device.
     #[arg(long)]
     cut_moving: bool,
+    /// Allocate every buffer by itself, not out of pages of the pools.
+    #[arg(long)]
+    exact: bool,
     /// Memory of the one device, GB: what does not fit rests in host memory. The planner chooses the shards.
     #[arg(long)]
     memory_gb: Option<f64>,
@@ -164,6 +167,10 @@ fn measure(
 ) -> Result<(Sharded, f64, f64)> {
     let mesh = Mesh::new(devices, shards)?;
     let layout = layout(fixed, &mesh)?;
+    let _exact: Vec<ExactMemory> = match settings.exact {
+        true => devices.iter().map(ExactMemory::on).collect(),
+        false => Vec::new(),
+    };
     let (images, options) = pair(settings, &mesh, [fixed, moving])?;
     let displacement = still(&layout, &mesh)?;
     devices.iter().for_each(Device::memory_cleanup);

@@ -19,7 +19,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{
     Autodiff, Backend, DeviceOps, Dispatch, Flex, TensorMetadata, backend_extension,
 };
-use burn::tensor::Shape;
+use burn::tensor::{Shape, Slice};
 #[cfg(feature = "cube")]
 use burn_cubecl::CubeBackend;
 
@@ -42,17 +42,20 @@ pub trait TravelOps: Backend {
 fn send<B: Backend>(x: FloatTensor<B>, to: &B::Device) -> FloatTensor<B> {
     let (shape, dtype) = (x.shape(), x.dtype());
     let ends = [x.device(), to.clone()];
-    // A line is dense; formed in place, in a tensor of its own.
-    let line = Shape::from([shape.num_elements()]);
-    let own = B::float_mul_scalar(B::float_reshape(x, line.clone()), 1.0.into());
-    let zeros = B::float_zeros(line, to, dtype.into());
+    let values = shape.num_elements();
+    let line = |values: usize| Shape::from([values]);
+    let zeros = |values, on| B::float_zeros(line(values), on, dtype.into());
+    // What is summed is a buffer with all that it holds, so both must be of one size: new ones, where that of x may
+    // be larger than x. One value more makes it a new one.
+    let own = B::float_cat(vec![B::float_reshape(x, line(values)), zeros(1, &ends[0])], 0);
+    let other = zeros(values + 1, to);
     let ids: Vec<_> = ends.iter().map(DeviceOps::id).collect();
     launch_on(&ends);
-    let sums = [own, zeros].map(|part| B::all_reduce(part, ReduceOperation::Sum, ids.clone()));
+    let sums = [own, other].map(|part| B::all_reduce(part, ReduceOperation::Sum, ids.clone()));
     launch_on(&ends);
     // The sender's part as well: its memory is given away after the sum.
     let [_, arrived] = sums.map(|sum| sum.resolve());
-    B::float_reshape(arrived, shape)
+    B::float_reshape(B::float_slice(arrived, &[Slice::from(0..values)]), shape)
 }
 
 /// The same where nothing forms sums: waits for both ends before and for the receiver after.

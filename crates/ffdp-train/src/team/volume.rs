@@ -2,12 +2,11 @@
 
 use burn::data::dataset::DatasetError;
 use burn::optim::GradientsParams;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use ffdp_burn::Result;
-use ffdp_burn::image::{Volume, upload};
 use ffdp_burn::nets::Network;
 use ffdp_burn::ops::GridSampleOptions;
-use ffdp_burn::parallel::{Axis, Layout, Mesh, Replicas, RingInputs, Sharded, ring_sample};
+use ffdp_burn::parallel::{Axis, Mesh, Replicas, RingInputs, Sharded, ring_sample};
 
 use crate::data::Item;
 use crate::model::Registration;
@@ -23,11 +22,11 @@ pub fn step(
     let [d, h, w] = item.pair.fixed.image.geometry.dims();
     let parts = || -> Result<Terms> {
         let mesh = Mesh::new(devices, devices.len())?;
-        let layout = mesh.layout([d, h, w], longest([d, h, w]))?;
+        let layout = mesh.layout([d, h, w], across([d, h, w]))?;
         let mesh = mesh.first(layout.count());
-        let [moving, fixed] = [&item.pair.moving.image, &item.pair.fixed.image]
-            .map(|image| cut(image, &layout, &mesh));
-        let (moving, fixed) = (moving?, fixed?);
+        // They lie on the first device already.
+        let [moving, fixed] = [&item.moving.image, &item.fixed.image]
+            .map(|image| Sharded::from_tensor(image.clone(), &layout, &mesh));
         let networks: Vec<&Network> =
             (0..layout.count()).map(|k| &replicas.at(k).network).collect();
         let u = Network::forward_sharded(&networks, &moving, &fixed)?;
@@ -40,20 +39,28 @@ pub fn step(
     Ok((replicas.gradients(gradients), terms))
 }
 
-/// The axis with the most planes: the cuts are smallest across it.
-fn longest(size: [usize; 3]) -> Axis {
-    let axes = [(size[0], Axis::Z), (size[1], Axis::Y), (size[2], Axis::X)];
-    let (_, axis) = axes.into_iter().max_by_key(|(planes, _)| *planes).expect("three axes");
-    axis
+/// The axis to cut: planes of z lie in one piece in memory, rows of x in pieces of a few values. Another axis has
+/// to have more than twice the planes, which makes the cuts half as large.
+fn across([d, h, w]: [usize; 3]) -> Axis {
+    let longest = d.max(h).max(w);
+    let axes = [(d, Axis::Z), (h, Axis::Y), (w, Axis::X)];
+    let first = axes.into_iter().find(|(planes, _)| 2 * planes >= longest);
+    first.expect("the longest is one of them").1
 }
 
-/// An image of the host in parts: no device holds more than its own.
-fn cut(image: &Volume, layout: &Layout, mesh: &Mesh) -> Result<Sharded> {
-    let whole: Tensor<5> = image.to_tensor(&Device::flex());
-    Sharded::build(layout, mesh, |planes, device| {
-        let part = whole.clone().narrow(layout.axis().dim(), planes.start, planes.len());
-        let dims = part.dims();
-        let values = part.into_data().try_to_vec::<f32>().expect("an image of the host is f32");
-        Ok(upload(values, dims, device))
-    })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planes_of_z_are_shared_unless_they_are_few() {
+        for (size, axis) in [
+            ([320, 384, 448], Axis::Z),
+            ([100, 160, 200], Axis::Z),
+            ([99, 160, 200], Axis::Y),
+            ([20, 30, 61], Axis::X),
+        ] {
+            assert_eq!(across(size), axis, "{size:?}");
+        }
+    }
 }
