@@ -1,7 +1,5 @@
 //! Devices that form sums among themselves.
 
-use std::any::Any;
-
 use burn::tensor::Device;
 
 /// Whether these are several devices whose sums are formed without the host: CUDA's, with NCCL.
@@ -32,17 +30,7 @@ pub(super) fn cube(device: &Device) -> Option<burn::backend::CubeDevice> {
 /// Waits until all that was recorded for the devices is on its way: launched, though not done.
 pub(super) fn launch(devices: &[Device]) {
     #[cfg(feature = "cube")]
-    gpu::launch(devices.iter().filter_map(cube).collect());
-    #[cfg(not(feature = "cube"))]
-    let _ = devices;
-}
-
-/// The same for devices of a backend.
-pub(super) fn launch_on<D: Any + Clone>(devices: &[D]) {
-    #[cfg(feature = "cube")]
-    gpu::launch(
-        devices.iter().filter_map(|device| (device as &dyn Any).downcast_ref().cloned()).collect(),
-    );
+    gpu::launch(devices);
     #[cfg(not(feature = "cube"))]
     let _ = devices;
 }
@@ -64,9 +52,13 @@ mod gpu {
 
     use burn::backend::CubeDevice;
     use burn::backend::fusion::client::GlobalFusionClient;
+    use burn::tensor::Device;
     use burn_cubecl::fusion::FusionCubeRuntime;
 
-    pub fn launch(devices: Vec<CubeDevice>) {
+    use super::cube;
+
+    pub fn launch(devices: &[Device]) {
+        let devices: Vec<_> = devices.iter().filter_map(cube).collect();
         // From Burn's queue, of this thread's stream, to CubeCL's. All of it, before the first is waited for.
         for device in &devices {
             GlobalFusionClient::<FusionCubeRuntime>::load(device).sync(|| ());

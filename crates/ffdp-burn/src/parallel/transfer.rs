@@ -6,7 +6,7 @@
 //! to something else before it was read. Displacements found on two GPUs were wrong without any wait. So a
 //! transfer waits for the receiver, and what is sent lives until it has arrived. It waits for the sender as well:
 //! a kernel that is loaded there for the first time would wait for the receiver, which waits for the sender. What
-//! travels in every iteration takes another way (`exchange.rs`), and so does what is on the tape (`travel.rs`). To and from host memory there is no second stream, and
+//! travels in every iteration takes another way (`exchange.rs`). To and from host memory there is no second stream, and
 //! nothing to wait for; what rests there has a way of its own (`rest.rs`).
 
 use burn::Tensor;

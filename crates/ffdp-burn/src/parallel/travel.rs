@@ -1,29 +1,26 @@
 //! A tensor that goes to another device on the tape, and its gradient that comes back.
 //!
-//! Burn's own `to_device` is differentiable, but sends without the order that `transfer.rs` tells of. Here a
-//! tensor travels as a sum, in both directions, as in `exchange.rs`:
-//! ```text
-//! sender: a copy of x  +  receiver: zeros   ->   x on both, of which the receiver's is kept
-//! ```
-//! so that the host waits for no device. But on each device the sum begins after what was enqueued there
-//! before: two devices work side by side only if what they do *between* two journeys was enqueued on both.
-//! In the forward pass that is the callers' order (`parallel/slabs`: first everything travels, then every
-//! place computes). In the backward pass it is the tape's, which goes from the deepest nodes to the
-//! shallowest: parts of a volume should be equally deep, and [`deepened`] makes up for what one of them was
-//! spared.
+//! Burn's own `to_device` is differentiable, but sends the gradient without the waits that `transfer.rs`
+//! tells of. Here both directions have them: for both ends before, and for the receiver after.
+//!
+//! So two devices work side by side only if what they do *between* two journeys is enqueued on both. In the
+//! forward pass that is the callers' order (`parallel/slabs`: first everything travels, then every place
+//! computes). In the backward pass it is the tape's, which goes from the deepest nodes to the shallowest:
+//! parts of a volume should be equally deep, and [`deepened`] makes up for what one of them was spared.
+//!
+//! Why not as the sums of `exchange.rs`, which the host does not wait for: a kernel that is used for the first
+//! time is loaded, and on two H200s loading on both devices waited for a sum that one of them ran and the other
+//! did not begin (22 November 2026, stacks of all threads). A registration knows its kernels after an
+//! iteration; what a network's tape meets for the first time is not known beforehand.
 
 use burn::Tensor;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::distributed::ReduceOperation;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{
-    Autodiff, Backend, DeviceOps, Dispatch, Flex, TensorMetadata, backend_extension,
-};
-use burn::tensor::{Shape, Slice};
+use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
+use burn::tensor::Shape;
 #[cfg(feature = "cube")]
 use burn_cubecl::CubeBackend;
 
-use super::joined::launch_on;
 use crate::ops::vjp::{Vjp, record};
 
 /// The journey, for tensors on the tape.
@@ -38,36 +35,18 @@ pub trait TravelOps: Backend {
     fn deepen(x: FloatTensor<Self>, by: usize) -> FloatTensor<Self>;
 }
 
-/// The tensor, dense, on a device whose sums with its own are formed without the host.
+/// Sends a dense tensor, which is kept until it has arrived.
 fn send<B: Backend>(x: FloatTensor<B>, to: &B::Device) -> FloatTensor<B> {
-    let (shape, dtype) = (x.shape(), x.dtype());
-    let ends = [x.device(), to.clone()];
-    let values = shape.num_elements();
-    let line = |values: usize| Shape::from([values]);
-    let zeros = |values, on| B::float_zeros(line(values), on, dtype.into());
-    // What is summed is a buffer with all that it holds, so both must be of one size: new ones, where that of x may
-    // be larger than x. One value more makes it a new one.
-    let own = B::float_cat(vec![B::float_reshape(x, line(values)), zeros(1, &ends[0])], 0);
-    let other = zeros(values + 1, to);
-    let ids: Vec<_> = ends.iter().map(DeviceOps::id).collect();
-    launch_on(&ends);
-    let sums = [own, other].map(|part| B::all_reduce(part, ReduceOperation::Sum, ids.clone()));
-    launch_on(&ends);
-    // The sender's part as well: its memory is given away after the sum.
-    let [_, arrived] = sums.map(|sum| sum.resolve());
-    B::float_reshape(B::float_slice(arrived, &[Slice::from(0..values)]), shape)
-}
-
-/// The same where nothing forms sums: waits for both ends before and for the receiver after.
-#[cfg(feature = "cube")]
-fn wait_and_send<B: Backend>(x: FloatTensor<B>, to: &B::Device) -> FloatTensor<B> {
+    let shape = x.shape();
+    // A line is dense, so that nothing else is made for the journey and freed too early.
+    let line = B::float_reshape(x, Shape::from([shape.num_elements()]));
     // A failure shows where numbers are read.
-    let _ = B::sync(&x.device());
+    let _ = B::sync(&line.device());
     let _ = B::sync(to);
-    let arrived = B::float_to_device(x.clone(), to);
+    let arrived = B::float_to_device(line.clone(), to);
     let _ = B::sync(to);
-    drop(x);
-    arrived
+    drop(line);
+    B::float_reshape(arrived, shape)
 }
 
 impl TravelOps for Flex {
@@ -80,11 +59,10 @@ impl TravelOps for Flex {
     }
 }
 
-/// Under Burn's fusion, off the tape: not asked for ([`to_device`](super::transfer::to_device)), and waited for.
 #[cfg(feature = "cube")]
 impl TravelOps for CubeBackend {
     fn travel(x: FloatTensor<Self>, place: FloatTensor<Self>) -> FloatTensor<Self> {
-        wait_and_send::<Self>(x, &place.device())
+        send::<Self>(x, &place.device())
     }
 
     fn deepen(x: FloatTensor<Self>, _: usize) -> FloatTensor<Self> {
