@@ -13,6 +13,7 @@ pub mod amsgrad;
 pub mod compose;
 pub mod conv3d;
 pub mod deform;
+pub mod extremes;
 pub mod gaussian;
 pub mod grid_sample;
 #[cfg(test)]

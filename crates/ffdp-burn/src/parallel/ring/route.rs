@@ -7,6 +7,7 @@ use burn::Tensor;
 
 use super::parcel::{Cut, Parcel};
 use crate::error::{Error, Result};
+use crate::ops::extremes::extremes;
 use crate::ops::{GridSampleOptions, Interpolation, Padding};
 use crate::parallel::layout::Layout;
 use crate::parallel::sharded::Sharded;
@@ -102,14 +103,7 @@ impl DisplacementBounds {
     pub fn read(field: &Sharded) -> Result<Vec<Self>> {
         let unread = |reason: String| Error::device("reading the bounds of a field", reason);
         let ends = field.shards().iter().map(|shard| {
-            // Planes first: a reduction to one number would have one cube walk over a component.
-            let [batch, _, d, h, w] = shard.dims();
-            let planes = shard.clone().detach().reshape([batch * 3, d, h * w]);
-            let low = planes.clone().min_dim(2).min_dim(1);
-            let ends = Tensor::cat(vec![low, planes.max_dim(2).max_dim(1)], 2);
-            let of_batch = ends.reshape([batch, 3, 2]);
-            let [low, high] = [0, 1].map(|end| of_batch.clone().narrow(2, end, 1));
-            let ends = Tensor::cat(vec![low.min_dim(0), high.max_dim(0)], 2);
+            let ends = extremes(shard.clone().inner());
             // All devices are at it before one is waited for.
             shard.device().flush().map_err(|reason| unread(reason.to_string()))?;
             Ok(ends.flatten::<1>(0, 2))
@@ -119,11 +113,23 @@ impl DisplacementBounds {
             .into_iter()
             .map(|ends| ends.try_into_vec_as::<f64>().map_err(|reason| unread(reason.to_string())));
         let ends = ends.collect::<Result<Vec<_>>>()?.concat();
-        // A displacement that is no number says nothing of the others' bounds.
-        let or = |end: f64, unknown: f64| if end.is_nan() { unknown } else { end };
-        let ends = ends.chunks(2).map(|e| [or(e[0], f64::NEG_INFINITY), or(e[1], f64::INFINITY)]);
-        let ends: Vec<[f64; 2]> = ends.collect();
-        Ok(ends.chunks(3).map(|shard| Self([shard[0], shard[1], shard[2]])).collect())
+        let batch = field.dims()[0];
+        Ok(ends.chunks(6 * batch).map(Self::of_components).collect())
+    }
+
+    /// From the smallest and the largest value of every component, one field of a batch after the other. Where
+    /// there is none that is a number, nothing is known.
+    fn of_components(ends: &[f64]) -> Self {
+        let of = |c: usize| {
+            let fields = ends.chunks(6).map(|field| [field[2 * c], field[2 * c + 1]]);
+            let known = fields.map(|[low, high]| match low <= high {
+                true => [low, high],
+                false => [f64::NEG_INFINITY, f64::INFINITY],
+            });
+            let both = |[a, b]: [f64; 2], [c, d]: [f64; 2]| [a.min(c), b.max(d)];
+            known.reduce(both).expect("a batch has a field")
+        };
+        Self([0, 1, 2].map(of))
     }
 
     /// At most `longest` voxels along (x, y, z), either way.
