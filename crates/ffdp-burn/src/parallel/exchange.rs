@@ -20,6 +20,15 @@
 //! that waits for it. For the same reason the sum itself must not need a kernel: what is summed belongs to nobody
 //! else and need not be copied. Sums of several groups of devices follow
 //! each other in the same order on every device.
+//!
+//! **What comes after a sum may be used for the first time as well**, and be loaded while the sum is under way. With
+//! that, two H200s hung (a network's tape, 22 November 2026; both threads were loading, one device ran the sum and the
+//! other had not begun it). So the host does wait for the first sums of a process, and for those that a [`Careful`]
+//! sees: the first iterations of a problem.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::Tensor;
 use burn::tensor::Device;
@@ -49,6 +58,38 @@ impl Reduction {
     }
 }
 
+/// The first sums of a process, which the host waits for: those of a dozen iterations, or of 64 steps of a training.
+const FIRST_SUMS: usize = 64;
+
+static SUMS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static CAREFUL: Cell<bool> = const { Cell::new(false) };
+}
+
+/// While it lives, this thread waits for every sum.
+#[must_use]
+pub(super) struct Careful {
+    before: bool,
+    // Of one thread.
+    _here: PhantomData<*const ()>,
+}
+
+impl Careful {
+    /// From here on, if `so`.
+    pub fn when(so: bool) -> Self {
+        let before = CAREFUL.get();
+        CAREFUL.set(before || so);
+        Self { before, _here: PhantomData }
+    }
+}
+
+impl Drop for Careful {
+    fn drop(&mut self) {
+        CAREFUL.set(self.before);
+    }
+}
+
 /// The sum of tensors of one size, on different devices, on each of these; launched.
 fn launch_sum(group: Vec<Tensor<1>>) -> Vec<CollectiveTensor<1>> {
     let devices: Vec<Device> = group.iter().map(Tensor::device).collect();
@@ -56,8 +97,14 @@ fn launch_sum(group: Vec<Tensor<1>>) -> Vec<CollectiveTensor<1>> {
     let group: Vec<_> = group.into_iter().map(|part| part.mul_scalar(1.0)).collect();
     launch(&devices);
     let sum = |part| all_reduce(part, ReduceOperation::Sum, devices.clone());
-    let sums = group.into_iter().map(sum).collect();
+    let sums: Vec<_> = group.into_iter().map(sum).collect();
     launch(&devices);
+    let first = SUMS.fetch_add(1, Ordering::Relaxed) < FIRST_SUMS;
+    if first || CAREFUL.get() {
+        sums.iter().for_each(|sum| drop(sum.clone().resolve()));
+        // A failure shows where numbers are read.
+        devices.iter().for_each(|device| drop(device.sync()));
+    }
     sums
 }
 

@@ -7,8 +7,10 @@
 //! its first use, which took 4 of the 7 s that two H200s needed to begin with a level in shards.
 
 use burn::Tensor;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, backend_extension};
+#[cfg(feature = "cube")] // asked for by fusion
 use burn::tensor::Shape;
 
 #[cfg(feature = "cube")]
@@ -16,8 +18,6 @@ mod cube;
 mod flex;
 #[cfg(test)]
 mod tests;
-
-use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 
 /// Backend operation of the extremes of a field `[N, C, D, H, W]`.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]

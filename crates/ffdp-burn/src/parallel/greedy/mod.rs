@@ -32,7 +32,7 @@ mod tests;
 
 use super::adam::ShardedMoments;
 use super::collective::reduce;
-use super::exchange::Reduction;
+use super::exchange::{Careful, Reduction};
 use super::hosts::{Holders, Ranks};
 use super::mesh::Mesh;
 use super::ring::BlockSampler;
@@ -152,7 +152,15 @@ pub struct Greedy {
     /// Of every shard, and for how many iterations more the bounds hold that they were planned for.
     samplers: Vec<BlockSampler>,
     good_for: usize,
+    /// Iterations that may meet kernels for the first time.
+    unknown: usize,
+    /// How often bounds were read.
+    planned: usize,
 }
+
+/// After samplers were made: of the first kind, when nothing is displaced, and of the second.
+const UNKNOWN_ITERATIONS: usize = 2;
+const UNKNOWN_PLANS: usize = 2;
 
 /// A displacement that is missing means that an iteration failed, after which none is asked for.
 const PRESENT: &str = "only an iteration takes the displacement";
@@ -197,7 +205,8 @@ impl Greedy {
         let step = (problem.adam, problem.rate(), options.smooth_field);
         let descent = Descent::new(step, &displacement, moments, &homes);
         let displacement = Some(displacement);
-        Ok(Self { problem, displacement, descent, samplers: Vec::new(), good_for: 0 })
+        let samplers = Vec::new();
+        Ok(Self { problem, displacement, descent, samplers, good_for: 0, unknown: 0, planned: 0 })
     }
 
     /// The measure before each of so many iterations, on the device of the first shard.
@@ -214,6 +223,8 @@ impl Greedy {
             let displacement = self.displacement.take().expect(PRESENT);
             self.plan(&displacement)?;
             self.good_for -= 1;
+            let _careful = Careful::when(self.unknown > 0);
+            self.unknown = self.unknown.saturating_sub(1);
             self.descent.begin();
             let mut shares = Vec::with_capacity(self.problem.layout.count());
             let take = |k, gradient| shares.push(self.descent.take(k, gradient));
@@ -249,6 +260,8 @@ impl Greedy {
             self.samplers = self.problem.samplers(displacement, iterations)?;
             self.problem.release(&mut self.samplers);
             self.good_for = iterations;
+            self.planned += 1;
+            self.unknown = if self.planned <= UNKNOWN_PLANS { UNKNOWN_ITERATIONS } else { 0 };
         }
         Ok(())
     }
