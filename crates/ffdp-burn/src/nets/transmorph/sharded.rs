@@ -114,9 +114,9 @@ fn decode(decoders: &[&Decoder], images: &Slabs, stages: &[Slabs]) -> Slabs {
 /// What a place joins: a coarse volume and a skip.
 enum Joined {
     /// Parts that lie on each other, between the planes of their neighbours.
-    Between(Between, Between),
+    Between(Box<[Between; 2]>),
     /// Of parts that are cut elsewhere, as a coarse grid may be: the planes that the convolution looks at.
-    Windows(Tensor<5>, Tensor<5>),
+    Windows(Box<[Tensor<5>; 2]>),
 }
 
 /// [`DecoderBlock::forward`].
@@ -131,18 +131,23 @@ fn up(x: &Slabs, skip: &Slabs, blocks: &[&DecoderBlock]) -> Slabs {
     };
     let joined = skip.at_places(cuts, |k, planes| {
         if aligned(k, &planes) {
-            return Joined::Between(x.between(k, COARSE_PLANES), skip.between(k, FINE_PLANES));
+            let parts = [x.between(k, COARSE_PLANES), skip.between(k, FINE_PLANES)];
+            return Joined::Between(Box::new(parts));
         }
         let low = looks(&planes);
         let fine = 2 * low.start..2 * low.end;
-        Joined::Windows(x.window(low, k), skip.window(fine, k))
+        Joined::Windows(Box::new([x.window(low, k), skip.window(fine, k)]))
     });
     let y = skip.made_of(cuts, joined, |k, planes, joined| {
         let conv = &blocks[k].conv1.conv;
         let (weight, precision) = (conv.weight.val(), conv.precision);
         match joined {
-            Joined::Between(x, skip) => join_conv3d_between(x, skip, weight, dim, precision),
-            Joined::Windows(x, skip) => {
+            Joined::Between(parts) => {
+                let [x, skip] = *parts;
+                join_conv3d_between(x, skip, weight, dim, precision)
+            }
+            Joined::Windows(windows) => {
+                let [x, skip] = *windows;
                 let first = planes.start - 2 * looks(&planes).start;
                 let joined = join_conv3d(x, skip, weight, precision);
                 narrow(joined, dim, first..first + planes.len())
