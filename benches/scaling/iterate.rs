@@ -3,10 +3,10 @@
 
 use std::time::Instant;
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, Tensor, TensorData};
 use clap::Args;
 use ffdp::image::{Affine, Geometry, index_affine};
-use ffdp::ops::DeformOptions;
+use ffdp::ops::{DeformOptions, dense_zeros};
 use ffdp::parallel::{
     Axis, DeviceMemory, ExactMemory, Greedy, GreedyProblem, Mesh, Sharded, ShardedImages,
     ShardedMoments, ShardedState, greedy, plan_offloaded,
@@ -133,7 +133,7 @@ fn offloaded(
     drop(scene);
     let [_, h, w] = fixed.dims();
     let zeros = |(planes, home): (std::ops::Range<usize>, &Device)| {
-        let shard = Tensor::<5>::zeros([1, 3, planes.len(), h, w], device);
+        let shard = dense_zeros([1, 3, planes.len(), h, w], device, DType::F32);
         sent(shard, home)
     };
     let still = plan.layout.all_planes().zip(&rest).map(zeros).collect();

@@ -11,10 +11,10 @@
 
 use std::ops::Range;
 
-use burn::tensor::{Device, Distribution, Tensor, TensorData};
+use burn::tensor::{DType, Device, Distribution, Tensor, TensorData};
 use ffdp::Result;
 use ffdp::image::Geometry;
-use ffdp::ops::{GaussianOptions, GridSampleOptions, Padding, gaussian, grid_sample};
+use ffdp::ops::{GaussianOptions, GridSampleOptions, Padding, dense_zeros, gaussian, grid_sample};
 use ffdp::parallel::{Axis, Layout, Mesh, Sharded};
 use ffdp::synth::{PhantomSettings, subject};
 
@@ -164,7 +164,7 @@ pub fn grid(full: &Geometry, size: [usize; 3]) -> Result<Geometry> {
 pub fn still(layout: &Layout, mesh: &Mesh) -> Result<Sharded> {
     let [_, h, w] = layout.size();
     Sharded::build(layout, mesh, |planes, device| {
-        Ok(Tensor::zeros([1, 3, planes.len(), h, w], device))
+        Ok(dense_zeros([1, 3, planes.len(), h, w], device, DType::F32))
     })
 }
 

@@ -13,6 +13,7 @@ pub mod amsgrad;
 pub mod compose;
 pub mod conv3d;
 pub mod deform;
+pub mod dense;
 pub mod extremes;
 pub mod gaussian;
 pub mod grid_sample;
@@ -58,6 +59,7 @@ pub use conv3d::{Precision, conv3d, conv3d_with};
 pub use deform::{
     DeformImages, DeformOptions, DeformState, Measure, Method, Optimizer, Penalties, Update, deform,
 };
+pub use dense::dense_zeros;
 pub use gaussian::{GaussianOptions, gaussian};
 pub use grid_sample::{Accumulation, GridSampleOptions, Interpolation, Padding, grid_sample, warp};
 pub use information::{Information, information_loss};

@@ -37,6 +37,8 @@ pub(crate) fn to_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> T
     if !joined {
         return line.to_device(device).reshape(dims);
     }
+    // Both are at it before one is waited for. A failure shows where numbers are read.
+    let _ = (line.device().flush(), device.flush());
     wait_for(&line.device());
     wait_for(device);
     let arrived = line.clone().to_device(device);

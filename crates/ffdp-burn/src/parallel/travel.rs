@@ -40,7 +40,9 @@ fn send<B: Backend>(x: FloatTensor<B>, to: &B::Device) -> FloatTensor<B> {
     let shape = x.shape();
     // A line is dense, so that nothing else is made for the journey and freed too early.
     let line = B::float_reshape(x, Shape::from([shape.num_elements()]));
-    // A failure shows where numbers are read.
+    // Both are at it before one is waited for. A failure shows where numbers are read.
+    let _ = B::flush(&line.device());
+    let _ = B::flush(to);
     let _ = B::sync(&line.device());
     let _ = B::sync(to);
     let arrived = B::float_to_device(line.clone(), to);

@@ -28,6 +28,8 @@ use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::DType;
 use serde::{Deserialize, Serialize};
 
+use crate::ops::dense_zeros;
+
 mod autodiff;
 #[cfg(feature = "cube")]
 mod cube;
@@ -104,7 +106,7 @@ impl Moments {
             MomentStorage::Full => like.dtype(),
             MomentStorage::Bf16 => DType::BF16,
         };
-        [(); 2].map(|()| Tensor::zeros(like.shape(), (&like.device(), stored)))
+        [(); 2].map(|()| dense_zeros(like.dims(), &like.device(), stored))
     }
 
     /// `m`, `v`, `mean v` and `t`, taken out so that kernels may write in place; zeros for a field

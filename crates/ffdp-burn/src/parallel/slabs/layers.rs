@@ -113,6 +113,10 @@ impl Slabs {
 
     /// `fetch(place, planes)` for every place that has planes of `cuts`.
     pub fn at_places<T>(&self, cuts: &Cuts, fetch: impl Fn(usize, Range<usize>) -> T) -> Vec<T> {
+        if self.mesh.has_several_devices() {
+            // All are at it before a journey waits for two of them. A failure shows where numbers are read.
+            self.mesh.devices().iter().for_each(|device| drop(device.flush()));
+        }
         let with_planes = (0..cuts.places()).filter(|k| !cuts.planes(*k).is_empty());
         with_planes.map(|k| fetch(k, cuts.planes(k))).collect()
     }

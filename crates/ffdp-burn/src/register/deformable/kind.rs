@@ -5,7 +5,7 @@ use burn::tensor::{DType, Device, Tensor};
 use super::Field;
 use crate::error::Result;
 use crate::image::Geometry;
-use crate::ops::{Accumulation, ComposeOptions, Method, compose, exp_with, inverse};
+use crate::ops::{Accumulation, ComposeOptions, Method, compose, dense_zeros, exp_with, inverse};
 use crate::register::settings::{Descent, GreedySettings, SvfSettings, SynSettings};
 use crate::transform::Displacement;
 
@@ -63,7 +63,7 @@ impl Kind<'_> {
         device: &Device,
     ) -> Field {
         let [d, h, w] = grid.dims();
-        let still = || Tensor::zeros([1, 3, d, h, w], (device, DType::F32));
+        let still = || dense_zeros([1, 3, d, h, w], device, DType::F32);
         let moved = warp.map(|warp| warp.resampled(grid).into_field());
         let tensor = match self {
             Self::Greedy(_) => moved.unwrap_or_else(still),

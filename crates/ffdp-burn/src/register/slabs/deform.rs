@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{DType, Device};
 
 use super::Warp;
 use super::crew::{Crew, Told};
@@ -10,7 +10,7 @@ use super::room::{Places, Room};
 use super::{Scaled, run_sides};
 use crate::error::Result;
 use crate::image::{Affine, Geometry, Physical, index_affine};
-use crate::ops::Outside;
+use crate::ops::{Outside, dense_zeros};
 use crate::parallel::{ExactMemory, Holders, Mesh, Sharded, ShardedAlignment};
 use crate::register::deformable::{Deformation, Kind, deform_options};
 use crate::register::level::{LevelReport, Stop, level_start, run_level};
@@ -213,7 +213,7 @@ impl Level {
         let Places { fixed, rest, .. } = &self.places;
         let shard = |k: usize| {
             let [d, h, w] = fixed.shard_size(k);
-            Tensor::zeros([1, 3, d, h, w], (rest.device(k), DType::F32))
+            dense_zeros([1, 3, d, h, w], rest.device(k), DType::F32)
         };
         Sharded::new((0..fixed.count()).map(shard).collect(), fixed.clone())
     }
