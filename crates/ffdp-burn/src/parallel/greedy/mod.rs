@@ -35,7 +35,7 @@ use super::collective::reduce;
 use super::exchange::{Careful, Reduction};
 use super::hosts::{Holders, Ranks};
 use super::mesh::Mesh;
-use super::ring::BlockSampler;
+use super::ring::{BlockSampler, DisplacementBounds};
 use super::sharded::Sharded;
 use super::slabs::Cuts;
 use crate::error::Result;
@@ -53,7 +53,8 @@ use problem::Problem;
 pub const BOUNDS_INTERVAL: usize = 10;
 
 /// The same where planes that travelled are kept: a reading empties the queues of all devices, and 10
-/// planes more on either side are little beside a shard.
+/// planes more on either side are little beside a shard. As many again are fetched, so that most readings find that
+/// what is kept reaches far enough.
 pub const KEPT_BOUNDS_INTERVAL: usize = 40;
 
 /// The images of a sharded [`greedy`] registration.
@@ -149,16 +150,18 @@ pub struct Greedy {
     problem: Problem,
     displacement: Option<Sharded>,
     descent: Descent,
-    /// Of every shard, and for how many iterations more the bounds hold that they were planned for.
+    /// Of every shard, and the displacements that they are made for.
     samplers: Vec<BlockSampler>,
+    reach: DisplacementBounds,
+    /// For how many iterations more no displacement leaves these.
     good_for: usize,
     /// Iterations that may meet kernels for the first time.
     unknown: usize,
-    /// How often bounds were read.
+    /// How often samplers were made.
     planned: usize,
 }
 
-/// After samplers were made: of the first kind, when nothing is displaced, and of the second.
+/// After samplers were made for the first time, when nothing is displaced, and for the second.
 const UNKNOWN_ITERATIONS: usize = 2;
 const UNKNOWN_PLANS: usize = 2;
 
@@ -205,8 +208,16 @@ impl Greedy {
         let step = (problem.adam, problem.rate(), options.smooth_field);
         let descent = Descent::new(step, &displacement, moments, &homes);
         let displacement = Some(displacement);
-        let samplers = Vec::new();
-        Ok(Self { problem, displacement, descent, samplers, good_for: 0, unknown: 0, planned: 0 })
+        Ok(Self {
+            problem,
+            displacement,
+            descent,
+            samplers: Vec::new(),
+            reach: DisplacementBounds::NONE,
+            good_for: 0,
+            unknown: 0,
+            planned: 0,
+        })
     }
 
     /// The measure before each of so many iterations, on the device of the first shard.
@@ -250,19 +261,24 @@ impl Greedy {
         self.problem.finished(reduce(values, Reduction::Sum))
     }
 
-    /// Makes samplers that reach as far as the displacement does in the next iteration.
+    /// Makes samplers that reach as far as the displacement does in the next iterations, unless they do.
     fn plan(&mut self, displacement: &Sharded) -> Result<()> {
-        if self.good_for == 0 {
+        if self.good_for > 0 {
+            return Ok(());
+        }
+        let iterations = self.problem.bounds_interval();
+        let bounds = self.problem.bounds(displacement, iterations)?;
+        if self.samplers.is_empty() || !self.reach.contains(&bounds) {
             self.problem.recover(&self.samplers);
             // Two sets of planes from other devices would not fit where one does.
             self.samplers.clear();
-            let iterations = self.problem.bounds_interval();
-            self.samplers = self.problem.samplers(displacement, iterations)?;
+            self.reach = bounds.grown(self.problem.reserve(iterations));
+            self.samplers = self.problem.samplers(&self.reach)?;
             self.problem.release(&mut self.samplers);
-            self.good_for = iterations;
             self.planned += 1;
             self.unknown = if self.planned <= UNKNOWN_PLANS { UNKNOWN_ITERATIONS } else { 0 };
         }
+        self.good_for = iterations;
         Ok(())
     }
 

@@ -162,8 +162,8 @@ impl Problem {
         Crossing::send(&shards, seams, self.layout.axis(), width)
     }
 
-    /// Of every shard, good for so many iterations.
-    pub fn samplers(&self, field: &Sharded, iterations: usize) -> Result<Vec<BlockSampler>> {
+    /// How far the field of all ranks reaches within so many iterations.
+    pub fn bounds(&self, field: &Sharded, iterations: usize) -> Result<DisplacementBounds> {
         let bounds = match self.moving_layout.count() {
             // All of it is seen anyway.
             1 if !self.team.moving.are_several() => vec![DisplacementBounds::NONE],
@@ -171,14 +171,32 @@ impl Problem {
         };
         let bounds = bounds.into_iter().reduce(DisplacementBounds::union);
         let bounds = self.team.moving.union(bounds.expect("there is a shard"))?;
-        let longest = self.options.step_voxels.map(|step| step * iterations as f64);
-        let bounds = bounds.grown(longest);
-        let moving = self.reachable(&bounds)?;
+        Ok(bounds.grown(self.longest(iterations)))
+    }
+
+    /// How much further samplers should reach than they have to in so many iterations: what they keep need not be
+    /// fetched anew when the displacement has grown a little.
+    pub fn reserve(&self, iterations: usize) -> [f64; 3] {
+        match self.keep {
+            Keep::Nothing if !self.team.fixed.are_several() => [0.0; 3],
+            // Of several ranks all have the same.
+            Keep::Nothing | Keep::Planes => self.longest(iterations),
+        }
+    }
+
+    /// What a voxel moves at most.
+    fn longest(&self, iterations: usize) -> [f64; 3] {
+        self.options.step_voxels.map(|step| step * iterations as f64)
+    }
+
+    /// Of every shard, for displacements within bounds.
+    pub fn samplers(&self, bounds: &DisplacementBounds) -> Result<Vec<BlockSampler>> {
+        let moving = self.reachable(bounds)?;
         let sampler = |k: usize| {
             let block = self.block(k);
             let moving = (&moving, &self.map);
             let planes = (&self.layout, &block.all);
-            BlockSampler::new(planes, self.homes.device(k), moving, &bounds, self.keep)
+            BlockSampler::new(planes, self.homes.device(k), moving, bounds, self.keep)
         };
         Ok((0..self.layout.count()).map(sampler).collect())
     }

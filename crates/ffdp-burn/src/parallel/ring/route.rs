@@ -146,6 +146,12 @@ impl DisplacementBounds {
         Self([0, 1, 2].map(both))
     }
 
+    /// Whether everything within `other` is within these.
+    pub fn contains(&self, other: &Self) -> bool {
+        let within = |([low, high], [a, b]): (&[f64; 2], &[f64; 2])| low <= a && b <= high;
+        self.0.iter().zip(&other.0).all(within)
+    }
+
     /// Those of a field times `factor`, not negative.
     pub fn scaled(self, factor: f64) -> Self {
         Self(self.0.map(|ends| ends.map(|end| factor * end)))
