@@ -134,15 +134,17 @@ pub fn instance_norm_in_parts(
         scaling, moments,
     ));
     let scaling: Tensor<3> = scaling.unsqueeze();
-    let apply = |(part, link): (Tensor<5>, Link)| {
-        let scaling: Tensor<2> = send(scaling.clone(), &part).squeeze_dim(0);
+    // All of it is there before the first part is normalised.
+    let scalings: Vec<Tensor<2>> =
+        parts.iter().map(|part| send(scaling.clone(), part).squeeze_dim(0)).collect();
+    let apply = |((part, link), scaling): ((Tensor<5>, Link), Tensor<2>)| {
         // The tape leads through the moments alone.
         let (x, scaling) = (part.detach().into_dispatch(), scaling.into_dispatch());
         Tensor::from_dispatch(<Dispatch as InstanceNormTapeOps>::instance_part_apply(
             x, scaling, link,
         ))
     };
-    parts.into_iter().zip(links).map(apply).collect()
+    parts.into_iter().zip(links).zip(scalings).map(apply).collect()
 }
 
 fn voxels(part: &Tensor<5>) -> usize {

@@ -113,21 +113,19 @@ impl DisplacementBounds {
             .into_iter()
             .map(|ends| ends.try_into_vec_as::<f64>().map_err(|reason| unread(reason.to_string())));
         let ends = ends.collect::<Result<Vec<_>>>()?.concat();
-        let batch = field.dims()[0];
-        Ok(ends.chunks(6 * batch).map(Self::of_components).collect())
+        let of_shard = |ends: &[f64]| {
+            let fields = ends.chunks(6).map(Self::of_components);
+            fields.reduce(Self::union).expect("a batch has a field")
+        };
+        Ok(ends.chunks(6 * field.dims()[0]).map(of_shard).collect())
     }
 
-    /// From the smallest and the largest value of every component, one field of a batch after the other. Where
-    /// there is none that is a number, nothing is known.
+    /// From the smallest and the largest value of each component of a field. Where there is none that is a number,
+    /// nothing is known.
     fn of_components(ends: &[f64]) -> Self {
-        let of = |c: usize| {
-            let fields = ends.chunks(6).map(|field| [field[2 * c], field[2 * c + 1]]);
-            let known = fields.map(|[low, high]| match low <= high {
-                true => [low, high],
-                false => [f64::NEG_INFINITY, f64::INFINITY],
-            });
-            let both = |[a, b]: [f64; 2], [c, d]: [f64; 2]| [a.min(c), b.max(d)];
-            known.reduce(both).expect("a batch has a field")
+        let of = |c: usize| match [ends[2 * c], ends[2 * c + 1]] {
+            [low, high] if low <= high => [low, high],
+            _ => [f64::NEG_INFINITY, f64::INFINITY],
         };
         Self([0, 1, 2].map(of))
     }
