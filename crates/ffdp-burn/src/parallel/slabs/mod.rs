@@ -222,7 +222,11 @@ impl Slabs {
         steps += if several { JOIN_STEPS } else { 0 };
         let joined = join(pieces, self.dim);
         // A mesh of one is the serial network.
-        if self.cuts.places() == 1 { joined } else { deepened(joined, PICK_STEPS.saturating_sub(steps)) }
+        if self.cuts.places() == 1 {
+            joined
+        } else {
+            deepened(joined, PICK_STEPS.saturating_sub(steps))
+        }
     }
 
     /// The part of place `k`, with `reach` planes of its neighbours where the whole goes on. Differentiable.
