@@ -106,12 +106,15 @@ pub(super) fn padded_pair(
     let padded = extent.next_multiple_of(multiple);
     let cuts = Cuts::balanced(padded, unit, layout.count());
     let [moving, fixed] = [moving, fixed].map(Slabs::of);
-    Slabs::build((&cuts, moving.mesh()), dim, |k, planes| {
-        let inside = planes.start.min(extent)..planes.end.min(extent);
-        let runs = [Run::Zeros(planes.len() - inside.len()), Run::Planes(inside)];
-        let [zeros, inside] = runs;
-        let pick = |image: &Slabs| image.pick([inside.clone(), zeros.clone()], k);
-        let pair = Tensor::cat(vec![pick(&moving), pick(&fixed)], 1);
+    let windows = |image: &Slabs| {
+        image.fetch_one(&cuts, |_, planes| {
+            let inside = planes.start.min(extent)..planes.end.min(extent);
+            vec![Run::Planes(inside.clone()), Run::Zeros(planes.len() - inside.len())]
+        })
+    };
+    let pairs = windows(&moving).into_iter().zip(windows(&fixed)).collect();
+    moving.made_of(&cuts, pairs, |_, _, (moving, fixed)| {
+        let pair = Tensor::cat(vec![moving, fixed], 1);
         let missing = |axis: usize| match axis {
             _ if axis < 2 || axis == dim => 0,
             _ => dims[axis].next_multiple_of(multiple) - dims[axis],
@@ -123,12 +126,10 @@ pub(super) fn padded_pair(
 /// A flow without the voxels that were appended, cut as `layout` says.
 pub(super) fn cropped(flow: &Slabs, layout: &Layout) -> Sharded {
     let dim = layout.axis().dim();
-    let shards = (0..layout.count()).map(|k| {
-        let mut part = flow.window(layout.planes(k), k);
-        for axis in (2..5).filter(|axis| *axis != dim) {
-            part = narrow(part, axis, 0..layout.size()[axis - 2]);
-        }
-        part
+    let parts = flow.fetch_one(&Cuts::of(layout), |_, planes| vec![Run::Planes(planes.clone())]);
+    let shards = parts.into_iter().map(|part| {
+        let others = (2..5).filter(|axis| *axis != dim);
+        others.fold(part, |part, axis| narrow(part, axis, 0..layout.size()[axis - 2]))
     });
     Sharded::new(shards.collect(), layout.clone())
 }

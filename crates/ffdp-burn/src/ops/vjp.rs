@@ -80,6 +80,73 @@ where
     }
 }
 
+/// A gradient that goes beside the tape, which gives its two ends their order alone: steps that look at parts of
+/// a tensor [put](Beside::put) theirs somewhere, and the tensor's owner, whom the tape reaches after all of them,
+/// [takes](Beside::take) their sum from there.
+pub(crate) trait Beside<B: Backend>: Send + Debug + Copy + 'static {
+    /// What such a step keeps.
+    type Look: Clone + Send + Debug + 'static;
+    /// What the owner keeps.
+    type Owned: Clone + Send + Debug + 'static;
+
+    /// Puts away the gradient of what a step looks at.
+    fn put(look: Self::Look, grad: FloatTensor<B>);
+
+    /// The gradient of all.
+    fn take(owned: Self::Owned) -> FloatTensor<B>;
+}
+
+#[derive(Debug)]
+struct Put<V>(V);
+
+impl<B: Backend, V: Beside<B>> Backward<B, 1> for Put<V> {
+    type State = V::Look;
+
+    fn backward(self, ops: Ops<V::Look, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        V::put(ops.state, grads.consume::<B>(&ops.node));
+    }
+}
+
+#[derive(Debug)]
+struct Take<V>(V);
+
+impl<B: Backend, V: Beside<B>> Backward<B, 1> for Take<V> {
+    type State = V::Owned;
+
+    fn backward(self, ops: Ops<V::Owned, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let [parent] = ops.parents;
+        if let Some(parent) = parent {
+            grads.register::<B>(parent.id, V::take(ops.state));
+        }
+    }
+}
+
+/// `tensor` itself, as the owner of what is looked at.
+pub(crate) fn record_owner<B: Backend, C: CheckpointStrategy, V: Beside<B>>(
+    rule: V,
+    tensor: FloatTensor<Autodiff<B, C>>,
+    owned: V::Owned,
+) -> FloatTensor<Autodiff<B, C>> {
+    let node = [tensor.node()];
+    match Take(rule).prepare::<C>(node).compute_bound().stateful() {
+        OpsKind::Tracked(prep) => prep.finish(owned, tensor.into_primitive()),
+        OpsKind::UnTracked(prep) => prep.finish(tensor.into_primitive()),
+    }
+}
+
+/// `part` of an owner, with its values.
+pub(crate) fn record_look<B: Backend, C: CheckpointStrategy, V: Beside<B>>(
+    rule: V,
+    owner: FloatTensor<Autodiff<B, C>>,
+    part: FloatTensor<B>,
+    look: V::Look,
+) -> FloatTensor<Autodiff<B, C>> {
+    match Put(rule).prepare::<C>([owner.node()]).compute_bound().stateful() {
+        OpsKind::Tracked(prep) => prep.finish(look, part),
+        OpsKind::UnTracked(prep) => prep.finish(part),
+    }
+}
+
 /// Whether the tape leads from `input` to anything that requires a gradient.
 ///
 /// Burn keeps the node's requirement to itself but answers through the kind of preparation;

@@ -14,7 +14,7 @@
 //! ring/     sampling of a sharded image      collective  small tensors over all shards
 //! transfer  tensors between devices          travel      the same on the tape
 //! exchange  the same without a wait          joined      devices that can do that
-//! rest      to host memory and back
+//! rest      to host memory and back           lending     of parts, planes to others and their gradients back
 //! slabs/    activations of networks          replicas    weights on every device
 //! beside    a thread for each device         lines       all parameters in one piece
 //!
@@ -36,6 +36,7 @@ mod halves;
 mod hosts;
 mod joined;
 mod layout;
+mod lending;
 mod lines;
 mod loss;
 mod mesh;

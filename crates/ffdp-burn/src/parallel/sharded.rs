@@ -174,16 +174,6 @@ pub(crate) fn narrow(tensor: Tensor<5>, dim: usize, planes: Range<usize>) -> Ten
     in_line(tensor).narrow(0, planes.start * plane, planes.len() * plane).reshape(dims)
 }
 
-/// Steps of the tape that [`narrow`] takes.
-pub(super) fn narrow_steps(tensor: &Tensor<5>, dim: usize, planes: &Range<usize>) -> usize {
-    let dims = tensor.dims();
-    match plane_in_line(&dims, dim) {
-        _ if planes.len() == dims[dim] => 0,
-        None => 1,
-        Some(_) => 3,
-    }
-}
-
 /// Steps of the tape that [`join`] takes for several tensors.
 pub(super) const JOIN_STEPS: usize = 3;
 

@@ -15,7 +15,7 @@ use burn::tensor::Device;
 
 use super::joined::are_joined;
 use super::rest;
-use super::travel::{TravelOps, deepened};
+use super::travel::TravelOps;
 
 /// The tensor on a device; itself where it is there already. Differentiable; its gradient travels in the
 /// same way (`travel.rs`).
@@ -53,16 +53,6 @@ fn journey<const D: usize>(tensor: Tensor<D>, device: &Device) -> Tensor<D> {
     let place = Tensor::<1>::zeros([1], (&there, tensor.dtype()));
     let (tensor, place) = (tensor.into_dispatch(), place.into_dispatch());
     Tensor::from_dispatch(<Dispatch as TravelOps>::travel(tensor, place))
-}
-
-/// [`to_device`]; on the tape a step in any case, so that a tensor that stays becomes as deep as one that goes
-/// to another GPU (`travel.rs`).
-pub(crate) fn to_device_in_step<const D: usize>(tensor: Tensor<D>, device: &Device) -> Tensor<D> {
-    let stays = tensor.device().inner() == device.clone().inner();
-    match stays {
-        true => deepened(tensor, 1),
-        false => to_device(tensor, device),
-    }
 }
 
 /// Waits until a device has done what it was given.

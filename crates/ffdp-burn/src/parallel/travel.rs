@@ -3,10 +3,11 @@
 //! Burn's own `to_device` is differentiable, but sends the gradient without the waits that `transfer.rs`
 //! tells of. Here both directions have them: for both ends before, and for the receiver after.
 //!
-//! So two devices work side by side only if what they do *between* two journeys is enqueued on both. In the
-//! forward pass that is the callers' order (`parallel/slabs`: first everything travels, then every place
-//! computes). In the backward pass it is the tape's, which goes from the deepest nodes to the shallowest:
-//! parts of a volume should be equally deep, and [`deepened`] makes up for what one of them was spared.
+//! So two devices work side by side only if what they do *between* two journeys is enqueued on both, and
+//! what can go together should: [`send_all`]. In the forward pass that is the callers' order
+//! (`parallel/slabs`: first everything travels, then every place computes). In the backward pass it is the
+//! tape's, which goes from the deepest nodes to the shallowest: parts of a volume should be equally deep, and
+//! [`deepened`] makes up for what one of them was spared.
 //!
 //! Why not as the sums of `exchange.rs`, which the host does not wait for: a kernel that is used for the first
 //! time is loaded, and on two H200s loading on both devices waited for a sum that one of them ran and the other
@@ -35,20 +36,50 @@ pub trait TravelOps: Backend {
     fn deepen(x: FloatTensor<Self>, by: usize) -> FloatTensor<Self>;
 }
 
-/// Sends a dense tensor, which is kept until it has arrived.
+/// Tensors on other devices, all sent at once; those that are there already are themselves.
+pub(super) fn send_all<B: Backend>(
+    tensors: Vec<(FloatTensor<B>, B::Device)>,
+) -> Vec<FloatTensor<B>> {
+    let (mut ends, mut receivers) = (Vec::new(), Vec::new());
+    let note = |devices: &mut Vec<B::Device>, device: &B::Device| {
+        if !devices.contains(device) {
+            devices.push(device.clone());
+        }
+    };
+    let lines: Vec<_> = tensors
+        .into_iter()
+        .map(|(x, to)| {
+            let (from, shape) = (x.device(), x.shape());
+            if from == to {
+                return (x, None);
+            }
+            note(&mut ends, &from);
+            note(&mut ends, &to);
+            note(&mut receivers, &to);
+            // A line is dense, so that nothing else is made for the journey and freed too early.
+            let line = B::float_reshape(x, Shape::from([shape.num_elements()]));
+            (line, Some((shape, to)))
+        })
+        .collect();
+    // All are at it before one is waited for. A failure shows where numbers are read.
+    ends.iter().for_each(|device| drop(B::flush(device)));
+    ends.iter().for_each(|device| drop(B::sync(device)));
+    let sent = lines.iter().map(|(line, journey)| match journey {
+        Some((_, to)) => B::float_to_device(line.clone(), to),
+        None => line.clone(),
+    });
+    let sent: Vec<_> = sent.collect();
+    receivers.iter().for_each(|device| drop(B::sync(device)));
+    let arrived = sent.into_iter().zip(lines).map(|(sent, (_, journey))| match journey {
+        Some((shape, _)) => B::float_reshape(sent, shape),
+        None => sent,
+    });
+    arrived.collect()
+}
+
+/// One of them.
 fn send<B: Backend>(x: FloatTensor<B>, to: &B::Device) -> FloatTensor<B> {
-    let shape = x.shape();
-    // A line is dense, so that nothing else is made for the journey and freed too early.
-    let line = B::float_reshape(x, Shape::from([shape.num_elements()]));
-    // Both are at it before one is waited for. A failure shows where numbers are read.
-    let _ = B::flush(&line.device());
-    let _ = B::flush(to);
-    let _ = B::sync(&line.device());
-    let _ = B::sync(to);
-    let arrived = B::float_to_device(line.clone(), to);
-    let _ = B::sync(to);
-    drop(line);
-    B::float_reshape(arrived, shape)
+    send_all::<B>(vec![(x, to.clone())]).remove(0)
 }
 
 impl TravelOps for Flex {

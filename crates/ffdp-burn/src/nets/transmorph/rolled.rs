@@ -74,7 +74,7 @@ impl RolledWindows {
                 wrapped.start + back..wrapped.end + back,
                 others.start - self.shift..others.end - self.shift,
             ];
-            runs.map(Run::Planes)
+            runs.map(Run::Planes).to_vec()
         };
         rolled.through(tokens.cuts(), rolled_of, |_, _, planes| planes)
     }

@@ -13,7 +13,7 @@ use crate::nets::layers::fused::normalise;
 use crate::nets::sharded::{conv3d, cropped, each, integrated, padded_pair};
 use crate::ops::join_conv3d::between::{COARSE_PLANES, FINE_PLANES};
 use crate::ops::{Between, InstanceNormOptions, join_conv3d, join_conv3d_between, upsample_x2};
-use crate::parallel::{Sharded, Slabs, narrow};
+use crate::parallel::{Cuts, Mesh, Run, Sharded, Slabs, broadcast, narrow};
 
 impl TransMorph {
     /// [`TransMorph::forward`] of images in several parts, with the network of every place.
@@ -43,14 +43,18 @@ fn encode(encoders: &[&Encoder], images: &Slabs) -> Vec<Slabs> {
     // Tokens have their channels last.
     let (dim, finest) = (images.dim() - 1, images.cuts());
     let patches = finest.at(PATCH);
-    let mut tokens = Slabs::build((&patches, images.mesh()), dim, |k, planes| {
-        let volume = images.window(PATCH * planes.start..PATCH * planes.end, k);
+    let of_patches = |planes: &Range<usize>| PATCH * planes.start..PATCH * planes.end;
+    let volumes = images.fetch_one(&patches, |_, planes| vec![Run::Planes(of_patches(planes))]);
+    let mut volumes = volumes.into_iter();
+    let mut tokens = Slabs::build((&patches, images.mesh()), dim, |k, _| {
+        let volume = volumes.next().expect("one for each that has patches");
         encoders[k].patch_embed.forward(volume)
     });
     let stages = encoders[0].layers.len();
+    let mut depth = Depth::new(encoders[0], images.dims()[0], images.mesh());
     let mut outputs = Vec::with_capacity(stages);
     for s in 0..stages {
-        tokens = stage(&each(encoders, |encoder| &encoder.layers[s]), tokens);
+        tokens = stage(&each(encoders, |encoder| &encoder.layers[s]), tokens, &mut depth);
         let normalised = tokens.map(|k, tokens| normalise(&encoders[k].norms[s], tokens));
         outputs.push(normalised.permuted([0, 4, 1, 2, 3], images.dim()));
         if encoders[0].layers[s].downsample.is_some() {
@@ -64,34 +68,68 @@ fn encode(encoders: &[&Encoder], images: &Slabs) -> Vec<Slabs> {
 }
 
 /// [`Stage::forward`].
-fn stage(stages: &[&Stage], tokens: Slabs) -> Slabs {
+fn stage(stages: &[&Stage], tokens: Slabs, depth: &mut Depth) -> Slabs {
     let [_, d, h, w, _] = tokens.dims();
     let (grid, window) = ([d, h, w], stages[0].window());
     let aligned = RolledWindows::new(Windows::aligned(grid, window), &tokens);
     let shifted = RolledWindows::new(Windows::shifted(grid, window), &tokens);
     (0..stages[0].blocks.len()).fold(tokens, |tokens, i| {
         let windows = if i % 2 == 0 { &aligned } else { &shifted };
-        block(&each(stages, |stage| &stage.blocks[i]), &tokens, windows)
+        block(&each(stages, |stage| &stage.blocks[i]), &tokens, windows, depth)
     })
 }
 
 /// [`SwinBlock::forward`].
-fn block(blocks: &[&SwinBlock], tokens: &Slabs, windows: &RolledWindows) -> Slabs {
-    // One draw for all parts of a sample.
-    let dropped = |branch: Slabs| {
-        let drop = &blocks[0].drop_path;
-        match drop.factor::<5>(branch.dims()[0], branch.mesh().device(0)) {
-            Some(factor) => branch.times(&factor),
-            None => branch,
-        }
-    };
+fn block(
+    blocks: &[&SwinBlock],
+    tokens: &Slabs,
+    windows: &RolledWindows,
+    depth: &mut Depth,
+) -> Slabs {
     let normalised = tokens.map(|k, tokens| normalise(&blocks[k].norm1, tokens));
     let attended =
         windows.attend(&normalised, |k, windows, context| blocks[k].attn.forward(windows, context));
-    let tokens = tokens.zip_map(&dropped(attended), Tensor::add);
+    let tokens = tokens.zip_map(&depth.dropped(attended), Tensor::add);
     let refined =
         tokens.map(|k, tokens| blocks[k].mlp.forward(normalise(&blocks[k].norm2, tokens)));
-    tokens.zip_map(&dropped(refined), Tensor::add)
+    tokens.zip_map(&depth.dropped(refined), Tensor::add)
+}
+
+/// Stochastic depth: one draw for all parts of a sample, of all blocks in their order, sent to every place at once.
+struct Depth {
+    /// Of every branch to come, which of the factors that were drawn is its.
+    branches: std::vec::IntoIter<Option<usize>>,
+    /// Of every place, all factors of all samples, `[F N, 1, 1, 1, 1]`.
+    factors: Vec<Tensor<5>>,
+    samples: usize,
+}
+
+impl Depth {
+    fn new(encoder: &Encoder, samples: usize, mesh: &Mesh) -> Self {
+        let mut drawn = Vec::new();
+        let blocks = encoder.layers.iter().flat_map(|stage| &stage.blocks);
+        let branches = blocks.flat_map(|block| [&block.drop_path; 2]).map(|drop| {
+            let factor = drop.factor::<5>(samples, mesh.device(0))?;
+            drawn.push(factor);
+            Some(drawn.len() - 1)
+        });
+        let branches = branches.collect::<Vec<_>>().into_iter();
+        let factors = match drawn.is_empty() {
+            true => Vec::new(),
+            false => broadcast(&Tensor::cat(drawn, 0), mesh.devices()),
+        };
+        Self { branches, factors, samples }
+    }
+
+    fn dropped(&mut self, branch: Slabs) -> Slabs {
+        let next = self.branches.next().expect("two branches of every block");
+        match next {
+            None => branch,
+            Some(i) => {
+                branch.times(|k| self.factors[k].clone().narrow(0, i * self.samples, self.samples))
+            }
+        }
+    }
 }
 
 /// [`Decoder::forward`].
@@ -111,48 +149,41 @@ fn decode(decoders: &[&Decoder], images: &Slabs, stages: &[Slabs]) -> Slabs {
     up(&x, &skip, &up4)
 }
 
-/// What a place joins: a coarse volume and a skip.
-enum Joined {
-    /// Parts that lie on each other, between the planes of their neighbours.
-    Between(Box<[Between; 2]>),
-    /// Of parts that are cut elsewhere, as a coarse grid may be: the planes that the convolution looks at.
-    Windows(Box<[Tensor<5>; 2]>),
-}
-
 /// [`DecoderBlock::forward`].
 fn up(x: &Slabs, skip: &Slabs, blocks: &[&DecoderBlock]) -> Slabs {
     let (cuts, dim) = (skip.cuts(), skip.dim());
+    let [fine_extent, coarse_extent] = [cuts, x.cuts()].map(Cuts::extent);
+    // Where parts lie on each other they are joined between the planes of their neighbours. A coarse grid may be
+    // cut elsewhere: then a place has the planes that the convolution looks at.
     let aligned = |k: usize, planes: &Range<usize>| {
         let coarse = x.cuts().planes(k);
         *planes == (2 * coarse.start..2 * coarse.end)
     };
-    let looks = |planes: &Range<usize>| {
-        Slabs::halved(&Slabs::widened(planes, cuts.extent()), x.cuts().extent())
-    };
-    let joined = skip.at_places(cuts, |k, planes| {
-        if aligned(k, &planes) {
-            let parts = [x.between(k, COARSE_PLANES), skip.between(k, FINE_PLANES)];
-            return Joined::Between(Box::new(parts));
-        }
-        let low = looks(&planes);
-        let fine = 2 * low.start..2 * low.end;
-        Joined::Windows(Box::new([x.window(low, k), skip.window(fine, k)]))
+    let looks =
+        |planes: &Range<usize>| Slabs::halved(&Slabs::widened(planes, fine_extent), coarse_extent);
+    let alone = |planes| [vec![], vec![Run::Planes(planes)], vec![]];
+    let coarse = x.fetch(cuts, |k, planes| match aligned(k, planes) {
+        true => Slabs::around(&x.cuts().planes(k), coarse_extent, COARSE_PLANES),
+        false => alone(looks(planes)),
     });
-    let y = skip.made_of(cuts, joined, |k, planes, joined| {
+    let fine = skip.fetch(cuts, |k, planes| match aligned(k, planes) {
+        true => Slabs::around(planes, fine_extent, FINE_PLANES),
+        false => alone(2 * looks(planes).start..2 * looks(planes).end),
+    });
+    let windows = coarse.into_iter().zip(fine).collect();
+    let y = skip.made_of(cuts, windows, |k, planes, (coarse, fine)| {
         let conv = &blocks[k].conv1.conv;
         let (weight, precision) = (conv.weight.val(), conv.precision);
-        match joined {
-            Joined::Between(parts) => {
-                let [x, skip] = *parts;
-                join_conv3d_between(x, skip, weight, dim, precision)
-            }
-            Joined::Windows(windows) => {
-                let [x, skip] = *windows;
-                let first = planes.start - 2 * looks(&planes).start;
-                let joined = join_conv3d(x, skip, weight, precision);
-                narrow(joined, dim, first..first + planes.len())
-            }
+        let [coarse, fine] = [coarse, fine].map(|[low, own, high]| {
+            let own = own.expect("a place looks at what it makes");
+            Between { low, own, high }
+        });
+        if aligned(k, &planes) {
+            return join_conv3d_between(coarse, fine, weight, dim, precision);
         }
+        let first = planes.start - 2 * looks(&planes).start;
+        let joined = join_conv3d(coarse.own, fine.own, weight, precision);
+        narrow(joined, dim, first..first + planes.len())
     });
     let y = y.instance_norm(&InstanceNormOptions::default());
     conv3d_relu(&y, &each(blocks, |block| &block.conv2))

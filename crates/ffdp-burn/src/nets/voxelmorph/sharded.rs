@@ -9,7 +9,7 @@ use super::{ConvUnit, LEVELS, SLOPE, VoxelMorph, nearest_x2};
 use crate::Result;
 use crate::nets::layers::MaxPool3d;
 use crate::nets::sharded::{conv3d, cropped, each, integrated, padded_pair};
-use crate::parallel::{Sharded, Slabs, narrow};
+use crate::parallel::{Run, Sharded, Slabs, narrow};
 
 impl VoxelMorph {
     /// [`VoxelMorph::forward`] of images in several parts, with the network of every place.
@@ -59,10 +59,9 @@ fn joined_unit(x: &Slabs, skip: &Slabs, units: &[&ConvUnit]) -> Slabs {
     let (cuts, dim) = (skip.cuts(), skip.dim());
     let wide = |planes: &Range<usize>| Slabs::widened(planes, cuts.extent());
     let low = |wide: &Range<usize>| wide.start / 2..wide.end.div_ceil(2);
-    let windows = skip.at_places(cuts, |k, planes| {
-        let wide = wide(&planes);
-        (x.window(low(&wide), k), skip.window(wide, k))
-    });
+    let coarse = x.fetch_one(cuts, |_, planes| vec![Run::Planes(low(&wide(planes)))]);
+    let fine = skip.fetch_one(cuts, |_, planes| vec![Run::Planes(wide(planes))]);
+    let windows = coarse.into_iter().zip(fine).collect();
     let y = skip.made_of(cuts, windows, |k, planes, (coarse, fine)| {
         let wide = wide(&planes);
         let first = wide.start - 2 * low(&wide).start;

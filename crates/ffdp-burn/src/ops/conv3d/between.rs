@@ -171,20 +171,30 @@ impl<B: Conv3dBetweenOps> Vjp<B, 4> for BetweenVjp {
         grad: FloatTensor<B>,
         needs: [bool; 4],
     ) -> [Option<FloatTensor<B>>; 4] {
-        let padding = padding::<B>(&weight, dim);
-        let counts = [&low, &x, &high].map(|piece| piece.shape()[dim]);
+        let along = padding::<B>(&weight, dim);
+        let (reach, own) = (low.shape()[dim], x.shape()[dim]);
         let to_weight = needs[3].then(|| {
             let block = joined::<B>(vec![low, x, high], dim);
             let (weight, grad) = (weight.clone(), grad.clone());
-            B::small_conv3d_to_weight(block, weight, grad, padding, precision)
+            B::small_conv3d_to_weight(block, weight, grad, along, precision)
         });
-        let to_block = (needs[0] || needs[1] || needs[2]).then(|| {
-            let back = mirrored_padding::<B>(&weight, padding);
-            B::small_conv3d(grad, mirrored::<B>(weight), back, precision)
+        let mirrored = mirrored::<B>(weight.clone());
+        let back = |grad, padding| {
+            let padding = mirrored_padding::<B>(&weight, padding);
+            B::small_conv3d(grad, mirrored.clone(), padding, precision)
+        };
+        // The planes around are looked at by the outermost of the part alone: no gradient of all of them exists.
+        let seen = own.min(reach);
+        let to_low = needs[1].then(|| {
+            let all = back(planes::<B>(grad.clone(), dim, 0..seen), along);
+            planes::<B>(all, dim, 0..reach)
         });
-        let [low, x, high] = counts;
-        let of = |range: Range<usize>| to_block.clone().map(|block| planes::<B>(block, dim, range));
-        [of(low..low + x), of(0..low), of(low + x..low + x + high), to_weight]
+        let to_high = needs[2].then(|| {
+            let all = back(planes::<B>(grad.clone(), dim, own - seen..own), along);
+            planes::<B>(all, dim, seen + reach..seen + 2 * reach)
+        });
+        let to_x = needs[0].then(|| back(grad, [reach; 3]));
+        [to_x, to_low, to_high, to_weight]
     }
 }
 

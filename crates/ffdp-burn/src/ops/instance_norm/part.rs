@@ -98,8 +98,8 @@ pub struct Link {
 type Held<B> = [FloatTensor<B>; 3];
 
 /// [`instance_norm`](super::instance_norm()) of a volume in `parts`, each on any device, with the moments
-/// of the whole. `send` brings a tensor `[1, 2, N C]` to the device of another, differentiably.
-/// Differentiable (first order); the backward pass needs a gradient of every part.
+/// of the whole. `of_all` makes of a tensor `[1, 2, N C]` of every part one of all, `[K, 2, N C]`, for the device
+/// of every part, differentiably. Differentiable (first order); the backward pass needs a gradient of every part.
 ///
 /// # Shapes
 /// parts `[N, C, D_k, H_k, W_k]`; results the same.
@@ -109,7 +109,7 @@ type Held<B> = [FloatTensor<B>; 3];
 pub fn instance_norm_in_parts(
     parts: Vec<Tensor<5>>,
     options: &InstanceNormOptions,
-    send: impl Fn(Tensor<3>, &Tensor<5>) -> Tensor<3>,
+    of_all: impl FnOnce(Vec<Tensor<3>>) -> Vec<Tensor<3>>,
 ) -> Vec<Tensor<5>> {
     parts.iter().for_each(|part| options.assert_sound(part));
     let [n, c, ..] = parts[0].dims();
@@ -124,27 +124,21 @@ pub fn instance_norm_in_parts(
     let moments = parts.iter().zip(&links).map(|(part, link)| {
         let x = part.clone().into_dispatch();
         let moments = <Dispatch as InstanceNormTapeOps>::instance_part_moments(x, link.clone());
-        send(Tensor::<2>::from_dispatch(moments).unsqueeze(), &parts[0])
+        Tensor::<2>::from_dispatch(moments).unsqueeze()
     });
-    let moments = Tensor::cat(moments.collect(), 0);
+    let moments = of_all(moments.collect());
     let shares: Vec<f64> = voxels.iter().map(|voxels| voxels / all).collect();
-    let scaling = scaling_of(moments.clone().detach(), &shares, options.epsilon);
-    let (scaling, moments) = (scaling.into_dispatch(), moments.into_dispatch());
-    let scaling = Tensor::<2>::from_dispatch(<Dispatch as InstanceNormTapeOps>::instance_scaling(
-        scaling, moments,
-    ));
-    let scaling: Tensor<3> = scaling.unsqueeze();
-    // All of it is there before the first part is normalised.
-    let scalings: Vec<Tensor<2>> =
-        parts.iter().map(|part| send(scaling.clone(), part).squeeze_dim(0)).collect();
-    let apply = |((part, link), scaling): ((Tensor<5>, Link), Tensor<2>)| {
+    let apply = |((part, link), moments): ((Tensor<5>, Link), Tensor<3>)| {
+        let scaling = scaling_of(moments.clone().detach(), &shares, options.epsilon);
+        let (scaling, moments) = (scaling.into_dispatch(), moments.into_dispatch());
+        let scaling = <Dispatch as InstanceNormTapeOps>::instance_scaling(scaling, moments);
         // The tape leads through the moments alone.
-        let (x, scaling) = (part.detach().into_dispatch(), scaling.into_dispatch());
+        let x = part.detach().into_dispatch();
         Tensor::from_dispatch(<Dispatch as InstanceNormTapeOps>::instance_part_apply(
             x, scaling, link,
         ))
     };
-    parts.into_iter().zip(links).zip(scalings).map(apply).collect()
+    parts.into_iter().zip(links).zip(moments).map(apply).collect()
 }
 
 fn voxels(part: &Tensor<5>) -> usize {

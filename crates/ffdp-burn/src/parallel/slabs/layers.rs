@@ -12,7 +12,6 @@ use crate::ops::{
     instance_norm_in_parts, mean_pool,
 };
 use crate::parallel::sharded::narrow;
-use crate::parallel::transfer::to_device_in_step;
 
 impl Slabs {
     /// [`conv3d_with`] of an odd kernel with the padding that keeps the size; `weight(place)` are the
@@ -30,18 +29,21 @@ impl Slabs {
             });
         }
         let extent = self.cuts.extent();
-        let around = self.at_places(&self.cuts, |k, planes| {
-            let weight = weight(k);
-            let reach = weight.dims()[2] / 2;
-            let below = planes.start.saturating_sub(reach)..planes.start;
-            let above = planes.end..(planes.end + reach).min(extent);
-            let missing = [below.len(), above.len()].map(|there| Run::Zeros(reach - there));
-            let [less, more] = missing;
-            let around = [[less, Run::Planes(below)], [Run::Planes(above), more]];
-            (around.map(|runs| self.pick(runs, k)), weight)
+        let windows = self.fetch(&self.cuts, |k, planes| {
+            let reach = weight(k).dims()[2] / 2;
+            let [mut below, own, mut above] = Self::around(planes, extent, reach);
+            let missing = |runs: &[Run]| {
+                let there =
+                    |run: &Run| if let Run::Planes(planes) = run { planes.len() } else { 0 };
+                Run::Zeros(reach - runs.iter().map(there).sum::<usize>())
+            };
+            below.insert(0, missing(&below));
+            above.push(missing(&above));
+            [below, own, above]
         });
-        self.made_of(&self.cuts, around, |k, _, (around, weight)| {
-            conv3d_between(self.own(k), around, weight, self.dim, precision)
+        self.made_of(&self.cuts, windows, |k, _, windows| {
+            let [low, own, high] = windows.map(|window| window.expect("zeros where it ends"));
+            conv3d_between(own, [low, high], weight(k), self.dim, precision)
         })
     }
 
@@ -54,10 +56,23 @@ impl Slabs {
             return self.map(|_, x| instance_norm(x, options));
         }
         let parts = self.parts.iter().flatten().cloned().collect();
-        let send = |numbers: Tensor<3>, to: &Tensor<5>| to_device_in_step(numbers, &to.device());
-        let mut parts = instance_norm_in_parts(parts, options, send).into_iter();
+        let mut parts =
+            instance_norm_in_parts(parts, options, |numbers| self.of_all(numbers)).into_iter();
         let next = |_, _| parts.next().expect("one for each that has planes");
         Self::build((&self.cuts, &self.mesh), self.dim, next)
+    }
+
+    /// `[1, a, b]` of every place that has planes to `[K, a, b]` of all of them, at every such place.
+    /// Differentiable.
+    fn of_all(&self, numbers: Vec<Tensor<3>>) -> Vec<Tensor<3>> {
+        let all = numbers.len();
+        let before = |k: usize| self.parts[..k].iter().flatten().count();
+        let cuts = Cuts::from_ends((0..=self.cuts.places()).map(before).collect());
+        let mut numbers = numbers.into_iter().map(|numbers| numbers.unsqueeze_dims::<5>(&[1, 2]));
+        let next = |_, _| numbers.next().expect("one for each that has planes");
+        let volume = Self::build((&cuts, &self.mesh), 0, next);
+        let fetched = volume.fetch_one(&cuts, |_, _| vec![Run::Planes(0..all)]);
+        fetched.into_iter().map(|numbers| numbers.squeeze_dims(&[1, 2])).collect()
     }
 
     /// [`mean_pool()`], the result cut as `cuts`. Differentiable.
@@ -73,7 +88,7 @@ impl Slabs {
         };
         self.through(
             cuts,
-            |planes| [Run::Planes(looks(planes))],
+            |planes| vec![Run::Planes(looks(planes))],
             |_, planes, window| {
                 let first = planes.start - looks(&planes).start / 2;
                 narrow(mean_pool(window), self.dim, first..first + planes.len())
@@ -93,7 +108,7 @@ impl Slabs {
     ) -> Self {
         let extent = self.cuts.extent();
         let pairs = |planes: &Range<usize>| 2 * planes.start..(2 * planes.end).min(extent);
-        self.through(cuts, |planes| [Run::Planes(pairs(planes))], |k, _, pairs| layer(k, pairs))
+        self.through(cuts, |planes| vec![Run::Planes(pairs(planes))], |k, _, pairs| layer(k, pairs))
     }
 
     /// `layer(place, planes, runs of this volume)` for the planes of `cuts`, which `runs(planes)` are looked at
@@ -101,24 +116,14 @@ impl Slabs {
     ///
     /// # Panics
     /// If the layer gives another number of planes.
-    pub fn through<R: IntoIterator<Item = Run>>(
+    pub fn through(
         &self,
         cuts: &Cuts,
-        runs: impl Fn(&Range<usize>) -> R,
+        runs: impl Fn(&Range<usize>) -> Vec<Run>,
         layer: impl FnMut(usize, Range<usize>, Tensor<5>) -> Tensor<5>,
     ) -> Self {
-        let fetched = self.at_places(cuts, |k, planes| self.pick(runs(&planes), k));
+        let fetched = self.fetch_one(cuts, |_, planes| runs(planes));
         self.made_of(cuts, fetched, layer)
-    }
-
-    /// `fetch(place, planes)` for every place that has planes of `cuts`.
-    pub fn at_places<T>(&self, cuts: &Cuts, fetch: impl Fn(usize, Range<usize>) -> T) -> Vec<T> {
-        if self.mesh.has_several_devices() {
-            // All are at it before a journey waits for two of them. A failure shows where numbers are read.
-            self.mesh.devices().iter().for_each(|device| drop(device.flush()));
-        }
-        let with_planes = (0..cuts.places()).filter(|k| !cuts.planes(*k).is_empty());
-        with_planes.map(|k| fetch(k, cuts.planes(k))).collect()
     }
 
     /// `layer(place, planes, what it has fetched)` for the planes of `cuts`.
@@ -154,12 +159,20 @@ impl Slabs {
         let looks = |planes: &Range<usize>| Self::halved(planes, extent);
         self.through(
             cuts,
-            |planes| [Run::Planes(looks(planes))],
+            |planes| vec![Run::Planes(looks(planes))],
             |_, planes, window| {
                 let first = planes.start - 2 * looks(&planes).start;
                 narrow(double(window), self.dim, first..first + planes.len())
             },
         )
+    }
+
+    /// Windows of `planes`: as many as `reach` below them, themselves, as many above; fewer, or none, where the
+    /// whole ends.
+    pub fn around(planes: &Range<usize>, extent: usize, reach: usize) -> [Vec<Run>; 3] {
+        let below = planes.start.saturating_sub(reach)..planes.start;
+        let above = planes.end..(planes.end + reach).min(extent);
+        [below, planes.clone(), above].map(|planes| vec![Run::Planes(planes)])
     }
 
     /// `planes` of the whole and one more on either side where there are any: what a kernel of 3 looks at.

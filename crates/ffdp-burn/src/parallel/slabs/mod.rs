@@ -8,9 +8,12 @@
 //! result planes a..b  <-  layer(planes that a..b look at)
 //! ```
 //! which holds for any cuts on either side. They are chosen so that most of these planes are there already
-//! ([`Cuts::at`]); what is not travels, and its gradient comes back ([`Slabs::window`]).
+//! ([`Cuts::at`]); what is not travels, and its gradient comes back (`fetch.rs`).
 
+mod fetch;
 mod layers;
+
+pub use fetch::Run;
 
 use std::ops::Range;
 
@@ -18,14 +21,7 @@ use burn::Tensor;
 
 use super::layout::Layout;
 use super::mesh::Mesh;
-use super::sharded::{JOIN_STEPS, Sharded, join, narrow, narrow_steps};
-use super::transfer::{to_device, to_device_in_step};
-use super::travel::deepened;
-use crate::ops::Between;
-
-/// Steps of the tape between a part and the planes that a place makes of it and of others: the same for all, so
-/// that what the places compute is equally deep (`travel.rs`).
-const PICK_STEPS: usize = 2 * JOIN_STEPS + 1;
+use super::sharded::Sharded;
 
 /// The planes of every place: place `k` has `ends[k]..ends[k + 1]`, maybe none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,15 +82,6 @@ impl Cuts {
     pub fn extent(&self) -> usize {
         self.ends[self.places()]
     }
-}
-
-/// Planes that a part is made of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Run {
-    /// Those of the whole.
-    Planes(Range<usize>),
-    /// So many of zeros.
-    Zeros(usize),
 }
 
 /// A tensor of five axes in parts along one of them.
@@ -184,77 +171,6 @@ impl Slabs {
         self.parts.iter().flatten().next().expect("there are planes, so that some place has them")
     }
 
-    /// The planes `window` of the whole at place `k`, from wherever they lie; the part itself where that is
-    /// all of it. Differentiable.
-    ///
-    /// # Panics
-    /// If the window is empty or leaves the whole.
-    pub fn window(&self, window: Range<usize>, k: usize) -> Tensor<5> {
-        self.pick([Run::Planes(window)], k)
-    }
-
-    /// Several runs of planes at place `k`, one after the other; those without planes are left out.
-    /// Differentiable.
-    ///
-    /// # Panics
-    /// If nothing is left, or a run leaves the whole.
-    pub fn pick(&self, runs: impl IntoIterator<Item = Run>, k: usize) -> Tensor<5> {
-        let (mut pieces, mut steps) = (Vec::new(), 0);
-        for run in runs {
-            match run {
-                Run::Planes(window) => {
-                    for (piece, taken) in self.pieces(window, k) {
-                        steps = steps.max(taken);
-                        pieces.push(piece);
-                    }
-                }
-                Run::Zeros(0) => {}
-                Run::Zeros(planes) => {
-                    let like = self.some();
-                    let mut dims = like.dims();
-                    dims[self.dim] = planes;
-                    pieces.push(Tensor::zeros(dims, (self.mesh.device(k), like.dtype())));
-                }
-            }
-        }
-        assert!(!pieces.is_empty(), "slabs: no planes for place {k}");
-        let several = pieces.len() > 1;
-        steps += if several { JOIN_STEPS } else { 0 };
-        let joined = join(pieces, self.dim);
-        // A mesh of one is the serial network.
-        if self.cuts.places() == 1 {
-            joined
-        } else {
-            deepened(joined, PICK_STEPS.saturating_sub(steps))
-        }
-    }
-
-    /// The part of place `k`, with `reach` planes of its neighbours where the whole goes on. Differentiable.
-    ///
-    /// # Panics
-    /// If the place has no planes, or the whole goes on for fewer.
-    pub fn between(&self, k: usize, reach: usize) -> Between {
-        let (planes, extent) = (self.cuts.planes(k), self.cuts.extent());
-        let low = (planes.start > 0).then(|| self.window(planes.start - reach..planes.start, k));
-        let high = (planes.end < extent).then(|| self.window(planes.end..planes.end + reach, k));
-        Between { low, own: self.own(k), high }
-    }
-
-    /// The pieces of a window at place `k`, and the steps of the tape that each took.
-    fn pieces(&self, window: Range<usize>, k: usize) -> impl Iterator<Item = (Tensor<5>, usize)> {
-        let extent = self.cuts.extent();
-        assert!(window.end <= extent, "slabs: window {window:?} of {extent} planes");
-        let device = self.mesh.device(k);
-        self.parts.iter().enumerate().filter_map(move |(place, part)| {
-            let planes = self.cuts.planes(place);
-            let (start, end) = (planes.start.max(window.start), planes.end.min(window.end));
-            let part = part.as_ref().filter(|_| start < end)?;
-            let local = start - planes.start..end - planes.start;
-            let steps = narrow_steps(part, self.dim, &local) + 1;
-            Some((to_device_in_step(narrow(part.clone(), self.dim, local), device), steps))
-        })
-    }
-
     /// The same with other cuts. Differentiable.
     ///
     /// # Panics
@@ -265,7 +181,7 @@ impl Slabs {
         if *cuts == self.cuts {
             return self.clone();
         }
-        self.through(cuts, |planes| [Run::Planes(planes.clone())], |_, _, window| window)
+        self.through(cuts, |planes| vec![Run::Planes(planes.clone())], |_, _, window| window)
     }
 
     /// Every part through `layer(place, part)`, which looks at its own plane only.
@@ -289,12 +205,9 @@ impl Slabs {
         self.map(|k, part| layer(part, other.own(k)))
     }
 
-    /// Every part times a small tensor, `[N, 1, 1, 1, 1]` on any device, which is sent to all.
-    pub fn times(&self, factor: &Tensor<5>) -> Self {
-        self.map(|_, part| {
-            let factor = to_device(factor.clone(), &part.device());
-            part * factor
-        })
+    /// Every part times a small tensor `[N, 1, 1, 1, 1]`, which `factor(place)` gives on the place's device.
+    pub fn times(&self, factor: impl Fn(usize) -> Tensor<5>) -> Self {
+        self.map(|k, part| part * factor(k))
     }
 
     /// With the axes in another order, as `permute` puts them; `dim` is where the cut axis is then.

@@ -1,0 +1,148 @@
+//! What a place computes from: planes of a volume, from wherever they lie, and their gradients back.
+//!
+//! A place looks at *windows*, each of which is made of runs of planes one after the other: the part below, its
+//! own, the part above; or planes that the shift of windows has rolled around. All that travels for a layer
+//! travels at once (`parallel/lending.rs`), before the first place computes.
+
+use std::ops::Range;
+
+use burn::Tensor;
+use burn::backend::Dispatch;
+
+use super::{Cuts, Slabs};
+use crate::parallel::lending::{LendingOps, Loan, Returns};
+use crate::parallel::sharded::{JOIN_STEPS, join, narrow};
+use crate::parallel::travel::{deepened, send_all};
+
+/// Planes that a window is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Run {
+    /// Those of the whole.
+    Planes(Range<usize>),
+    /// So many of zeros.
+    Zeros(usize),
+}
+
+impl Run {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Planes(planes) => planes.is_empty(),
+            Self::Zeros(count) => *count == 0,
+        }
+    }
+}
+
+impl Slabs {
+    /// The `windows(place, planes)` of this volume, for every place that has planes of `cuts`; nothing for a
+    /// window without planes. Differentiable.
+    ///
+    /// # Panics
+    /// If a run leaves the whole.
+    pub fn fetch<const W: usize>(
+        &self,
+        cuts: &Cuts,
+        windows: impl Fn(usize, &Range<usize>) -> [Vec<Run>; W],
+    ) -> Vec<[Option<Tensor<5>>; W]> {
+        let places = (0..cuts.places()).filter(|k| !cuts.planes(*k).is_empty());
+        let asked: Vec<_> = places
+            .map(|k| {
+                let mut windows = windows(k, &cuts.planes(k));
+                windows.iter_mut().for_each(|runs| runs.retain(|run| !run.is_empty()));
+                (k, windows)
+            })
+            .collect();
+        let runs =
+            asked.iter().flat_map(|(k, windows)| windows.iter().flatten().map(|run| (*k, run)));
+        let loans = runs.flat_map(|(k, run)| match run {
+            Run::Planes(window) => self.loans(window, k),
+            Run::Zeros(_) => Vec::new(),
+        });
+        let mut planes = self.lent(loans.collect()).into_iter();
+        let fetched = asked.into_iter().map(|(k, windows)| {
+            windows.map(|runs| {
+                let pieces = runs.iter().flat_map(|run| match run {
+                    Run::Planes(window) => {
+                        planes.by_ref().take(self.loans(window, k).len()).collect()
+                    }
+                    Run::Zeros(count) => vec![self.zeros(*count, k)],
+                });
+                self.joined(pieces.collect())
+            })
+        });
+        fetched.collect()
+    }
+
+    /// [`Slabs::fetch`] of one window for every place.
+    ///
+    /// # Panics
+    /// If a window has no planes, or a run leaves the whole.
+    pub fn fetch_one(
+        &self,
+        cuts: &Cuts,
+        window: impl Fn(usize, &Range<usize>) -> Vec<Run>,
+    ) -> Vec<Tensor<5>> {
+        let fetched = self.fetch(cuts, |k, planes| [window(k, planes)]);
+        let there = |[window]: [Option<Tensor<5>>; 1]| window.expect("a window that has planes");
+        fetched.into_iter().map(there).collect()
+    }
+
+    /// Which parts a window is made of at place `k`.
+    fn loans(&self, window: &Range<usize>, k: usize) -> Vec<(usize, Loan)> {
+        let extent = self.cuts.extent();
+        assert!(window.end <= extent, "slabs: window {window:?} of {extent} planes");
+        let of_part = |owner: usize| {
+            let own = self.cuts.planes(owner);
+            let (start, end) = (own.start.max(window.start), own.end.min(window.end));
+            (start < end).then(|| {
+                let planes = start - own.start..end - own.start;
+                (k, Loan { owner, dim: self.dim, planes })
+            })
+        };
+        (0..self.cuts.places()).filter_map(of_part).collect()
+    }
+
+    /// The planes of all loans, each at its place.
+    fn lent(&self, loans: Vec<(usize, Loan)>) -> Vec<Tensor<5>> {
+        let planes_of = |part: Tensor<5>, loan: &Loan| narrow(part, loan.dim, loan.planes.clone());
+        if self.cuts.places() == 1 {
+            // The serial network.
+            return loans.iter().map(|(_, loan)| planes_of(self.own(loan.owner), loan)).collect();
+        }
+        let planes = loans.iter().map(|(k, loan)| {
+            let planes = planes_of(self.own(loan.owner).detach(), loan);
+            (planes.into_dispatch(), self.mesh.device(*k).as_dispatch().clone())
+        });
+        let arrived = send_all::<Dispatch>(planes.collect()).into_iter().map(Tensor::from_dispatch);
+        if !self.some().device().is_autodiff() {
+            return arrived.collect();
+        }
+        let returns = Returns::default();
+        let lend = |(owner, part): (usize, &Option<Tensor<5>>)| {
+            let part = part.clone()?.into_dispatch();
+            Some(<Dispatch as LendingOps>::lend(part, returns.clone(), owner))
+        };
+        let lenders: Vec<_> = self.parts.iter().enumerate().map(lend).collect();
+        let borrowed = arrived.zip(loans).map(|(planes, (_, loan))| {
+            let lender = lenders[loan.owner].clone().expect("planes are those of a part");
+            let (planes, returns) = (planes.into_dispatch(), returns.clone());
+            Tensor::from_dispatch(<Dispatch as LendingOps>::borrow(lender, planes, returns, loan))
+        });
+        borrowed.collect()
+    }
+
+    fn zeros(&self, count: usize, k: usize) -> Tensor<5> {
+        let like = self.some();
+        let mut dims = like.dims();
+        dims[self.dim] = count;
+        Tensor::zeros(dims, (self.mesh.device(k), like.dtype()))
+    }
+
+    /// One after the other; equally deep on the tape, however many there are (`parallel/travel.rs`).
+    fn joined(&self, pieces: Vec<Tensor<5>>) -> Option<Tensor<5>> {
+        let several = pieces.len() > 1;
+        (!pieces.is_empty()).then(|| match join(pieces, self.dim) {
+            joined if several || self.cuts.places() == 1 => joined,
+            piece => deepened(piece, JOIN_STEPS),
+        })
+    }
+}
