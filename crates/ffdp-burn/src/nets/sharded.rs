@@ -9,7 +9,7 @@
 //! what travels: `loss.backward()` gives the gradients of everything. A mesh of one runs the serial network.
 //!
 //! A device's memory for `K` devices is that of the whole for its part of the planes, plus the planes around
-//! it, which are joined to its part while they are read (`ops/conv3d/between.rs`, `ops/join_conv3d/between.rs`),
+//! it, which are joined to its part while they are read (`ops/conv3d/between.rs`),
 //! and the weights with their optimiser, which do not shrink. VoxelMorph keeps what it joins.
 
 use burn::tensor::Tensor;

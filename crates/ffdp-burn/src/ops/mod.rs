@@ -34,6 +34,7 @@ pub mod mse;
 pub mod position_bias;
 pub mod regularity;
 pub mod upsample;
+pub mod upsample_conv3d;
 pub mod window_attention;
 pub mod windows;
 
@@ -66,7 +67,6 @@ pub use information::{Information, information_loss};
 pub use instance_norm::{InstanceNormOptions, instance_norm, instance_norm_in_parts};
 pub use inverse::inverse;
 pub use jacobian::{jacobian, jacobian_penalty};
-pub use join_conv3d::between::{Between, join_conv3d_between};
 pub use join_conv3d::join_conv3d;
 pub use joint_histogram::{
     HistogramMode, HistogramOptions, ParzenKernel, joint_histogram, weighted_joint_histogram,
@@ -82,5 +82,6 @@ pub use mse::mse;
 pub use position_bias::position_bias;
 pub use regularity::{bending_energy, diffusion, total_variation};
 pub use upsample::{upsample_x2, upsample_x2_join};
+pub use upsample_conv3d::upsample_conv3d;
 pub use window_attention::window_attention;
 pub use windows::{WindowCut, cut_windows, join_windows};

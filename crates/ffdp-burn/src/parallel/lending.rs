@@ -16,13 +16,15 @@ use std::any::Any;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
+use burn::Tensor;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, Flex, TensorMetadata, backend_extension};
-use burn::tensor::{DType, Shape, Slice};
+use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
+use burn::tensor::{DType, Device, Shape, Slice};
 #[cfg(feature = "cube")]
 use burn_cubecl::CubeBackend;
 
+use super::sharded::narrow;
 use super::travel::send_all;
 use crate::ops::vjp::{Beside, record_look, record_owner};
 
@@ -41,6 +43,34 @@ pub trait LendingOps: Backend {
         returns: Returns,
         loan: Loan,
     ) -> FloatTensor<Self>;
+}
+
+/// `loans` of `parts`, each on its device. Differentiable.
+///
+/// # Panics
+/// If a part that lends is not there.
+pub(super) fn lent(parts: &[Option<Tensor<5>>], loans: Vec<(Device, Loan)>) -> Vec<Tensor<5>> {
+    let part_of = |loan: &Loan| parts[loan.owner].clone().expect("planes are those of a part");
+    let planes = loans.iter().map(|(device, loan)| {
+        let planes = narrow(part_of(loan).detach(), loan.dim, loan.planes.clone());
+        (planes.into_dispatch(), device.as_dispatch().clone())
+    });
+    let arrived = send_all::<Dispatch>(planes.collect()).into_iter().map(Tensor::from_dispatch);
+    if !parts.iter().flatten().any(|part| part.device().is_autodiff()) {
+        return arrived.collect();
+    }
+    let returns = Returns::default();
+    let lend = |(owner, part): (usize, &Option<Tensor<5>>)| {
+        let part = part.clone()?.into_dispatch();
+        Some(<Dispatch as LendingOps>::lend(part, returns.clone(), owner))
+    };
+    let lenders: Vec<_> = parts.iter().enumerate().map(lend).collect();
+    let borrowed = arrived.zip(loans).map(|(planes, (_, loan))| {
+        let lender = lenders[loan.owner].clone().expect("planes are those of a part");
+        let (planes, returns) = (planes.into_dispatch(), returns.clone());
+        Tensor::from_dispatch(<Dispatch as LendingOps>::borrow(lender, planes, returns, loan))
+    });
+    borrowed.collect()
 }
 
 /// Which planes of which lender.

@@ -10,11 +10,12 @@
 //! that two blocks share. What remains is every voxel once. This holds for its gradient as well and for
 //! shards thinner than `h`, and it needs no mask in any kernel; the price is `4 h` planes a seam.
 
+use std::ops::Range;
+
 use burn::Tensor;
 
 use super::collective::reduce;
 use super::exchange::Reduction;
-use super::halo::Beyond;
 use super::sharded::Sharded;
 
 /// The sum `F` over volumes that are cut alike, `[K]` on the device of the first shard.
@@ -31,22 +32,23 @@ pub(super) fn sum_of_blocks<const V: usize>(
 ) -> Tensor<1> {
     let layout = volumes[0].layout();
     volumes.iter().for_each(|volume| volumes[0].check_layout(volume));
-    let haloed = volumes.map(|volume| volume.with_halo(radius, Beyond::Nothing));
-    let blocks = (0..layout.count()).map(|k| sum(haloed.each_ref().map(|h| h.blocks()[k].clone())));
-    let strips = strips(volumes, radius).map(|strip| sum(strip).neg());
-    reduce(blocks.chain(strips), Reduction::Sum)
-}
-
-/// The strips of `radius` planes on either side of every seam, on the device below it.
-pub(super) fn strips<const V: usize>(
-    volumes: [&Sharded; V],
-    radius: usize,
-) -> impl Iterator<Item = [Tensor<5>; V]> {
-    let layout = volumes[0].layout();
+    // All of it travels at once.
+    let wide = |planes: Range<usize>| {
+        planes.start.saturating_sub(radius)..(planes.end + radius).min(layout.extent())
+    };
     let seams = if radius == 0 { &[][..] } else { layout.seams() };
-    seams.iter().enumerate().map(move |(k, seam)| {
-        let device = volumes[0].shards()[k].device();
-        let planes = seam.saturating_sub(radius)..(seam + radius).min(layout.extent());
-        volumes.map(|volume| volume.window(planes.clone(), &device))
-    })
+    let strips = seams.iter().map(|seam| wide(*seam..*seam));
+    // A strip is at the shard below its seam.
+    let windows: Vec<(usize, Range<usize>)> =
+        layout.all_planes().map(wide).enumerate().chain(strips.enumerate()).collect();
+    let mut looked_at = volumes.map(|volume| {
+        let at = |(k, planes): &(usize, _)| (Range::clone(planes), volume.shards()[*k].device());
+        volume.windows(windows.iter().map(at).collect()).into_iter()
+    });
+    let sums = (0..windows.len()).map(|i| {
+        let part = looked_at.each_mut().map(|parts| parts.next().expect("one for each window"));
+        let sum = sum(part);
+        if i < layout.count() { sum } else { sum.neg() }
+    });
+    reduce(sums, Reduction::Sum)
 }

@@ -15,7 +15,7 @@ use burn::tensor::Device;
 
 use super::joined::are_joined;
 use super::rest;
-use super::travel::TravelOps;
+use super::travel::{TravelOps, send_all};
 
 /// The tensor on a device; itself where it is there already. Differentiable; its gradient travels in the
 /// same way (`travel.rs`).
@@ -37,14 +37,9 @@ pub(crate) fn to_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> T
     if !joined {
         return line.to_device(device).reshape(dims);
     }
-    // Both are at it before one is waited for. A failure shows where numbers are read.
-    let _ = (line.device().flush(), device.flush());
-    wait_for(&line.device());
-    wait_for(device);
-    let arrived = line.clone().to_device(device);
-    wait_for(device);
-    drop(line);
-    arrived.reshape(dims)
+    let to = device.as_dispatch().clone();
+    let arrived = send_all::<Dispatch>(vec![(line.into_dispatch(), to)]).remove(0);
+    Tensor::<1>::from_dispatch(arrived).reshape(dims)
 }
 
 /// A step of the tape.
@@ -53,10 +48,4 @@ fn journey<const D: usize>(tensor: Tensor<D>, device: &Device) -> Tensor<D> {
     let place = Tensor::<1>::zeros([1], (&there, tensor.dtype()));
     let (tensor, place) = (tensor.into_dispatch(), place.into_dispatch());
     Tensor::from_dispatch(<Dispatch as TravelOps>::travel(tensor, place))
-}
-
-/// Waits until a device has done what it was given.
-fn wait_for(device: &Device) {
-    // A failure shows where numbers are read.
-    let _ = device.sync();
 }

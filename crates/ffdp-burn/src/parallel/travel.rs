@@ -14,11 +14,13 @@
 //! did not begin (22 November 2026, stacks of all threads). A registration knows its kernels after an
 //! iteration; what a network's tape meets for the first time is not known beforehand.
 
+use std::thread;
+
 use burn::Tensor;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
-use burn::tensor::Shape;
+use burn::tensor::{Shape, StreamId};
 #[cfg(feature = "cube")]
 use burn_cubecl::CubeBackend;
 
@@ -61,20 +63,34 @@ pub(super) fn send_all<B: Backend>(
             (line, Some((shape, to)))
         })
         .collect();
-    // All are at it before one is waited for. A failure shows where numbers are read.
-    ends.iter().for_each(|device| drop(B::flush(device)));
-    ends.iter().for_each(|device| drop(B::sync(device)));
+    wait_for_all::<B>(&ends);
     let sent = lines.iter().map(|(line, journey)| match journey {
         Some((_, to)) => B::float_to_device(line.clone(), to),
         None => line.clone(),
     });
     let sent: Vec<_> = sent.collect();
+    // What comes is little: a thread each would take longer. A failure shows where numbers are read.
     receivers.iter().for_each(|device| drop(B::sync(device)));
     let arrived = sent.into_iter().zip(lines).map(|(sent, (_, journey))| match journey {
         Some((shape, _)) => B::float_reshape(sent, shape),
         None => sent,
     });
     arrived.collect()
+}
+
+/// Waits for devices with a thread each, on the stream of this one: Burn and CubeCL have a queue for every
+/// device, and what is recorded in one is brought to its GPU by who asks for it.
+fn wait_for_all<B: Backend>(devices: &[B::Device]) {
+    // A failure shows where numbers are read.
+    let wait = |device: &B::Device| drop(B::sync(device));
+    let Some((first, others)) = devices.split_first() else { return };
+    let stream = StreamId::current();
+    thread::scope(|scope| {
+        for device in others {
+            scope.spawn(move || stream.executes(|| wait(device)));
+        }
+        wait(first);
+    });
 }
 
 /// One of them.

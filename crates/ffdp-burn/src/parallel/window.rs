@@ -6,6 +6,7 @@ use std::ops::Range;
 use burn::Tensor;
 use burn::tensor::Device;
 
+use super::lending::{Loan, lent};
 use super::sharded::{Sharded, join, narrow};
 use super::transfer::to_device;
 
@@ -27,6 +28,31 @@ impl Sharded {
             to_device(narrow(self.shards()[k].clone(), dim, planes), device)
         };
         join(layout.overlaps(&window).into_iter().map(piece).collect(), dim)
+    }
+
+    /// Several windows, each on its device: what travels does so at once, and its gradient likewise
+    /// (`lending.rs`). Differentiable.
+    ///
+    /// # Panics
+    /// As [`Sharded::window`].
+    pub(super) fn windows(&self, asked: Vec<(Range<usize>, Device)>) -> Vec<Tensor<5>> {
+        let (layout, dim) = (self.layout(), self.layout().axis().dim());
+        let mut pieces = Vec::with_capacity(asked.len());
+        let loans = asked.into_iter().flat_map(|(window, device)| {
+            let held = layout.held();
+            assert!(
+                window.start < window.end && held.start <= window.start && window.end <= held.end,
+                "sharded: window {window:?} of the planes {held:?}"
+            );
+            let of_window = layout.overlaps(&window);
+            pieces.push(of_window.len());
+            let loan = move |(owner, planes)| (device.clone(), Loan { owner, dim, planes });
+            of_window.into_iter().map(loan).collect::<Vec<_>>()
+        });
+        let loans = loans.collect();
+        let shards: Vec<_> = self.shards().iter().cloned().map(Some).collect();
+        let mut planes = lent(&shards, loans).into_iter();
+        pieces.into_iter().map(|n| join(planes.by_ref().take(n).collect(), dim)).collect()
     }
 
     /// Adds `values` to the planes `window`: the adjoint of [`Sharded::window`], for gradients off

@@ -11,9 +11,8 @@ use crate::Result;
 use crate::nets::layers::Conv3dRelu;
 use crate::nets::layers::fused::normalise;
 use crate::nets::sharded::{conv3d, cropped, each, integrated, padded_pair};
-use crate::ops::join_conv3d::between::{COARSE_PLANES, FINE_PLANES};
-use crate::ops::{Between, InstanceNormOptions, join_conv3d, join_conv3d_between, upsample_x2};
-use crate::parallel::{Cuts, Mesh, Run, Sharded, Slabs, broadcast, narrow};
+use crate::ops::{InstanceNormOptions, upsample_conv3d, upsample_x2};
+use crate::parallel::{Cuts, Mesh, Run, Sharded, Slabs, broadcast};
 
 impl TransMorph {
     /// [`TransMorph::forward`] of images in several parts, with the network of every place.
@@ -149,42 +148,27 @@ fn decode(decoders: &[&Decoder], images: &Slabs, stages: &[Slabs]) -> Slabs {
     up(&x, &skip, &up4)
 }
 
-/// [`DecoderBlock::forward`].
+/// [`DecoderBlock::forward`]. The first convolution is that of `x` at twice its resolution and that of the skip,
+/// each with the weights of its channels.
 fn up(x: &Slabs, skip: &Slabs, blocks: &[&DecoderBlock]) -> Slabs {
-    let (cuts, dim) = (skip.cuts(), skip.dim());
-    let [fine_extent, coarse_extent] = [cuts, x.cuts()].map(Cuts::extent);
-    // Where parts lie on each other they are joined between the planes of their neighbours. A coarse grid may be
-    // cut elsewhere: then a place has the planes that the convolution looks at.
-    let aligned = |k: usize, planes: &Range<usize>| {
-        let coarse = x.cuts().planes(k);
-        *planes == (2 * coarse.start..2 * coarse.end)
+    let (cuts, dim, precision) = (skip.cuts(), skip.dim(), blocks[0].conv1.conv.precision);
+    let [fine, coarse] = [cuts, x.cuts()].map(Cuts::extent);
+    let [own, joined] = [x, skip].map(|volume| volume.dims()[1]);
+    let weight = |k: usize, channels: Range<usize>| {
+        blocks[k].conv1.conv.weight.val().narrow(1, channels.start, channels.len())
     };
-    let looks =
-        |planes: &Range<usize>| Slabs::halved(&Slabs::widened(planes, fine_extent), coarse_extent);
-    let alone = |planes| [vec![], vec![Run::Planes(planes)], vec![]];
-    let coarse = x.fetch(cuts, |k, planes| match aligned(k, planes) {
-        true => Slabs::around(&x.cuts().planes(k), coarse_extent, COARSE_PLANES),
-        false => alone(looks(planes)),
-    });
-    let fine = skip.fetch(cuts, |k, planes| match aligned(k, planes) {
-        true => Slabs::around(planes, fine_extent, FINE_PLANES),
-        false => alone(2 * looks(planes).start..2 * looks(planes).end),
-    });
-    let windows = coarse.into_iter().zip(fine).collect();
-    let y = skip.made_of(cuts, windows, |k, planes, (coarse, fine)| {
-        let conv = &blocks[k].conv1.conv;
-        let (weight, precision) = (conv.weight.val(), conv.precision);
-        let [coarse, fine] = [coarse, fine].map(|[low, own, high]| {
-            let own = own.expect("a place looks at what it makes");
-            Between { low, own, high }
-        });
-        if aligned(k, &planes) {
-            return join_conv3d_between(coarse, fine, weight, dim, precision);
-        }
-        let first = planes.start - 2 * looks(&planes).start;
-        let joined = join_conv3d(coarse.own, fine.own, weight, precision);
-        narrow(joined, dim, first..first + planes.len())
-    });
+    let looks = |planes: &Range<usize>| Slabs::halved(&Slabs::widened(planes, fine), coarse);
+    let of_x = x.through(
+        cuts,
+        |planes| vec![Run::Planes(looks(planes))],
+        |k, planes, window| {
+            let first = planes.start - 2 * looks(&planes).start;
+            let planes = first..first + planes.len();
+            upsample_conv3d(window, weight(k, 0..own), dim, planes, precision)
+        },
+    );
+    let of_skip = skip.conv3d(|k| weight(k, own..own + joined), precision);
+    let y = of_x.zip_map(&of_skip, Tensor::add);
     let y = y.instance_norm(&InstanceNormOptions::default());
     conv3d_relu(&y, &each(blocks, |block| &block.conv2))
 }

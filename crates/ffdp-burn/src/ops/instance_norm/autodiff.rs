@@ -11,7 +11,7 @@ use crate::ops::vjp::{Vjp, record};
 struct InstanceNormVjp;
 
 impl<B: InstanceNormOps> Vjp<B, 1> for InstanceNormVjp {
-    /// The result and the scales; nothing where no gradient is wanted.
+    /// The result and the scaling; nothing where no gradient is wanted.
     type Saved = Option<(FloatTensor<B>, FloatTensor<B>, InstanceNormOptions)>;
 
     fn backward(
@@ -19,7 +19,7 @@ impl<B: InstanceNormOps> Vjp<B, 1> for InstanceNormVjp {
         grad: FloatTensor<B>,
         _: [bool; 1],
     ) -> [Option<FloatTensor<B>>; 1] {
-        [saved.map(|(y, scales, options)| B::instance_norm_3d_backward(y, scales, grad, options))]
+        [saved.map(|(y, scaling, options)| B::instance_norm_3d_backward(y, scaling, grad, options))]
     }
 }
 
@@ -29,12 +29,12 @@ impl<B: InstanceNormOps, C: CheckpointStrategy> InstanceNormOps for Autodiff<B, 
             if !wanted {
                 return (B::instance_norm_3d(x, options), None);
             }
-            let (y, scales) = B::instance_norm_3d_with_scales(x, options);
-            (y.clone(), Some((y, scales, options)))
+            let (y, scaling) = B::instance_norm_3d_with_scaling(x, options);
+            (y.clone(), Some((y, scaling, options)))
         })
     }
 
-    fn instance_norm_3d_with_scales(
+    fn instance_norm_3d_with_scaling(
         _: FloatTensor<Self>,
         _: InstanceNormOptions,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {

@@ -3,9 +3,7 @@
 //! Moments are merged by Chan's formula: a cube sums differences from a voxel of its own piece, then
 //! the means and variances of the pieces are put together. An offset of a channel costs no digits.
 
-use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::Slice;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
@@ -97,12 +95,11 @@ enum Second {
     Variance,
 }
 
-/// `means[row]` and `scales[row] = 1 / sqrt(v + eps)` or the variance itself, a cube a row.
+/// `pair[0][row]`, the mean, and `pair[1][row] = 1 / sqrt(v + eps)` or the variance itself, a cube a row.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn merge_kernel(
     moments: &[f32],
-    means: &mut [f32],
-    scales: &mut [f32],
+    pair: &mut [f32],
     plan: Plan,
     pieces: u32,
     epsilon: f32,
@@ -133,19 +130,45 @@ fn merge_kernel(
     }
     let variance = sum_over_cube(sum);
     if UNIT_POS == 0 {
-        means[row as usize] = mean;
-        scales[row as usize] = match comptime!(second) {
+        pair[row as usize] = mean;
+        pair[(plan.rows + row) as usize] = match comptime!(second) {
             Second::Scale => 1.0f32 / (variance + epsilon).sqrt(),
             Second::Variance => variance,
         };
     }
 }
 
+/// `scaling[2][row]` of a volume whose parts have `moments[part][2][row]` and `shares[part]` of its voxels.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn scaling_kernel(
+    moments: &[f32],
+    shares: &[f32],
+    scaling: &mut [f32],
+    rows: u32,
+    parts: u32,
+    epsilon: f32,
+) {
+    let row = ABSOLUTE_POS as u32;
+    if row >= rows {
+        terminate!();
+    }
+    let mut mean = 0.0f32;
+    for k in 0..parts {
+        mean += shares[k as usize] * moments[(2 * k * rows + row) as usize];
+    }
+    let mut variance = 0.0f32;
+    for k in 0..parts {
+        let d = moments[(2 * k * rows + row) as usize] - mean;
+        variance += shares[k as usize] * (moments[((2 * k + 1) * rows + row) as usize] + d * d);
+    }
+    scaling[row as usize] = mean;
+    scaling[(rows + row) as usize] = 1.0f32 / (variance + epsilon).sqrt();
+}
+
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn apply_kernel<N: Size>(
     x: &[Vector<f32, N>],
-    means: &[f32],
-    scales: &[f32],
+    scaling: &[f32],
     y: &mut [Vector<f32, N>],
     plan: Plan,
     slope: f32,
@@ -156,7 +179,7 @@ fn apply_kernel<N: Size>(
         terminate!();
     }
     let start = row as usize * plan.len as usize;
-    let (mean, scale) = (means[row as usize], scales[row as usize]);
+    let (mean, scale) = (scaling[row as usize], scaling[(plan.rows + row) as usize]);
     let stop = min((CUBE_POS_X + 1) * plan.piece, plan.len);
     let mut i = CUBE_POS_X * plan.piece + UNIT_POS;
     while i < stop {
@@ -219,7 +242,7 @@ fn products_kernel<N: Size>(
 fn backward_kernel<N: Size>(
     y: &[Vector<f32, N>],
     grad: &[Vector<f32, N>],
-    scales: &[f32],
+    scaling: &[f32],
     means: &[f32],
     to_x: &mut [Vector<f32, N>],
     plan: Plan,
@@ -232,7 +255,7 @@ fn backward_kernel<N: Size>(
         terminate!();
     }
     let start = row as usize * plan.len as usize;
-    let scale = scales[row as usize];
+    let scale = scaling[(plan.rows + row) as usize];
     let (mean_h, mean_hn) = (means[row as usize], means[(plan.rows + row) as usize]);
     let stop = min((CUBE_POS_X + 1) * plan.piece, plan.len);
     let mut i = CUBE_POS_X * plan.piece + UNIT_POS;
@@ -287,10 +310,10 @@ impl Grid {
     }
 }
 
-/// Means and scales (or variances) of all rows.
-fn merged(x: &CubeTensor, grid: &Grid, epsilon: f64, second: Second) -> [CubeTensor; 2] {
+/// Means and scales (or variances) of all rows, `[2, rows]`.
+fn merged(x: &CubeTensor, grid: &Grid, epsilon: f64, second: Second) -> CubeTensor {
     let moments = empty(x, [2 * grid.rows * grid.pieces]);
-    let pair = [empty(x, [grid.rows]), empty(x, [grid.rows])];
+    let pair = empty(x, [2, grid.rows]);
     let (client, dim, width) = (&x.client, CubeDim::new_1d(UNITS), address(&[x, &moments]));
     unsafe {
         moments_kernel::launch_unchecked(
@@ -310,8 +333,7 @@ fn merged(x: &CubeTensor, grid: &Grid, epsilon: f64, second: Second) -> [CubeTen
             dim,
             width,
             buffer(&moments),
-            buffer(&pair[0]),
-            buffer(&pair[1]),
+            buffer(&pair),
             grid.plan(),
             grid.pieces as u32,
             epsilon as f32,
@@ -324,7 +346,7 @@ fn merged(x: &CubeTensor, grid: &Grid, epsilon: f64, second: Second) -> [CubeTen
 fn applied(
     x: &CubeTensor,
     grid: &Grid,
-    [means, scales]: [&CubeTensor; 2],
+    scaling: &CubeTensor,
     o: InstanceNormOptions,
 ) -> CubeTensor {
     let y = empty(x, x.meta.shape().clone());
@@ -336,8 +358,7 @@ fn applied(
             address(&[x]),
             grid.lanes,
             buffer(x),
-            buffer(means),
-            buffer(scales),
+            buffer(scaling),
             buffer(&y),
             grid.plan(),
             o.slope as f32,
@@ -350,8 +371,8 @@ fn applied(
 fn forward(x: CubeTensor, o: InstanceNormOptions) -> (CubeTensor, CubeTensor) {
     let x = into_contiguous(x);
     let grid = Grid::of(&x);
-    let [means, scales] = merged(&x, &grid, o.epsilon, Second::Scale);
-    (applied(&x, &grid, [&means, &scales], o), scales)
+    let scaling = merged(&x, &grid, o.epsilon, Second::Scale);
+    (applied(&x, &grid, &scaling, o), scaling)
 }
 
 /// The sums of `h` and of `h n` of all rows, times `factor`, `[2 rows]`.
@@ -383,7 +404,7 @@ fn summed(
 fn finished(
     [y, grad]: [&CubeTensor; 2],
     grid: &Grid,
-    [scales, means]: [&CubeTensor; 2],
+    [scaling, means]: [&CubeTensor; 2],
     o: InstanceNormOptions,
 ) -> CubeTensor {
     let to_x = empty(y, y.meta.shape().clone());
@@ -396,7 +417,7 @@ fn finished(
             grid.lanes,
             buffer(y),
             buffer(grad),
-            buffer(scales),
+            buffer(scaling),
             buffer(means),
             buffer(&to_x),
             grid.plan(),
@@ -410,20 +431,14 @@ fn finished(
 
 fn backward(
     y: CubeTensor,
-    scales: CubeTensor,
+    scaling: CubeTensor,
     grad: CubeTensor,
     o: InstanceNormOptions,
 ) -> CubeTensor {
     let (y, grad) = (into_contiguous(y), into_contiguous(grad));
     let grid = Grid::of(&y);
     let means = summed([&y, &grad], &grid, o, 1.0 / (grid.len * grid.lanes) as f32);
-    finished([&y, &grad], &grid, [&scales, &means], o)
-}
-
-/// Row 0 or 1 of `[2, rows]`, as a tensor of its own.
-fn row(pair: &CubeTensor, index: usize) -> CubeTensor {
-    let slices = [Slice::from(index..index + 1), Slice::from(..)];
-    into_contiguous(CubeBackend::float_slice(pair.clone(), &slices))
+    finished([&y, &grad], &grid, [&scaling, &means], o)
 }
 
 /// A contiguous tensor seen in another shape.
@@ -436,9 +451,34 @@ impl InstanceNormPartOps for CubeBackend {
         assert_f32("instance_norm", &[&x]);
         let x = into_contiguous(x);
         let grid = Grid::of(&x);
-        let pair = merged(&x, &grid, 0.0, Second::Variance);
-        let rows = pair.map(|row| shaped(row, [1, grid.rows]));
-        into_contiguous(CubeBackend::float_cat(rows.to_vec(), 0))
+        merged(&x, &grid, 0.0, Second::Variance)
+    }
+
+    fn instance_scaling_3d(
+        moments: FloatTensor<Self>,
+        shares: FloatTensor<Self>,
+        epsilon: f64,
+    ) -> FloatTensor<Self> {
+        assert_f32("instance_norm", &[&moments, &shares]);
+        let (moments, shares) = (into_contiguous(moments), into_contiguous(shares));
+        let [parts, _, rows] = moments.meta.shape().dims();
+        let scaling = empty(&moments, [2, rows]);
+        let cubes = CubeCount::Static((rows as u32).div_ceil(UNITS), 1, 1);
+        unsafe {
+            scaling_kernel::launch_unchecked(
+                &moments.client,
+                cubes,
+                CubeDim::new_1d(UNITS),
+                address(&[&moments]),
+                buffer(&moments),
+                buffer(&shares),
+                buffer(&scaling),
+                rows as u32,
+                parts as u32,
+                epsilon as f32,
+            );
+        }
+        scaling
     }
 
     fn instance_apply_3d(
@@ -448,7 +488,7 @@ impl InstanceNormPartOps for CubeBackend {
     ) -> FloatTensor<Self> {
         assert_f32("instance_norm", &[&x, &scaling]);
         let x = into_contiguous(x);
-        applied(&x, &Grid::of(&x), [&row(&scaling, 0), &row(&scaling, 1)], options)
+        applied(&x, &Grid::of(&x), &into_contiguous(scaling), options)
     }
 
     fn instance_sums_3d(
@@ -470,17 +510,18 @@ impl InstanceNormPartOps for CubeBackend {
         options: InstanceNormOptions,
     ) -> FloatTensor<Self> {
         assert_f32("instance_norm", &[&y, &scaling, &grad, &means]);
-        let (y, grad, means) = (into_contiguous(y), into_contiguous(grad), into_contiguous(means));
-        finished([&y, &grad], &Grid::of(&y), [&row(&scaling, 1), &means], options)
+        let [y, grad] = [y, grad].map(into_contiguous);
+        let [scaling, means] = [scaling, means].map(into_contiguous);
+        finished([&y, &grad], &Grid::of(&y), [&scaling, &means], options)
     }
 }
 
 impl InstanceNormOps for CubeBackend {
     fn instance_norm_3d(x: FloatTensor<Self>, options: InstanceNormOptions) -> FloatTensor<Self> {
-        Self::instance_norm_3d_with_scales(x, options).0
+        Self::instance_norm_3d_with_scaling(x, options).0
     }
 
-    fn instance_norm_3d_with_scales(
+    fn instance_norm_3d_with_scaling(
         x: FloatTensor<Self>,
         options: InstanceNormOptions,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
@@ -490,11 +531,11 @@ impl InstanceNormOps for CubeBackend {
 
     fn instance_norm_3d_backward(
         y: FloatTensor<Self>,
-        scales: FloatTensor<Self>,
+        scaling: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         options: InstanceNormOptions,
     ) -> FloatTensor<Self> {
-        assert_f32("instance_norm", &[&y, &scales, &grad]);
-        backward(y, scales, grad, options)
+        assert_f32("instance_norm", &[&y, &scaling, &grad]);
+        backward(y, scaling, grad, options)
     }
 }

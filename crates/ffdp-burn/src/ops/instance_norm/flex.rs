@@ -25,29 +25,29 @@ fn forward<T: Real>(x: &FlexTensor, o: InstanceNormOptions) -> (FlexTensor, Flex
     let rows = shape[0] * shape[1];
     let values = elements::<T>(x);
     let mut y = vec![T::default(); values.len()];
-    let mut scales = vec![T::default(); rows];
+    let mut scaling = vec![T::default(); 2 * rows];
     let voxels = values.len() / rows;
-    let channels = values.chunks(voxels).zip(y.chunks_mut(voxels)).zip(&mut scales);
-    for ((x, y), stored) in channels {
+    for (row, (x, y)) in values.chunks(voxels).zip(y.chunks_mut(voxels)).enumerate() {
         let m = mean(x, x, |x, _| x);
         let scale = 1.0 / (mean(x, x, |x, _| (x - m).powi(2)) + o.epsilon).sqrt();
-        *stored = T::of(scale);
+        (scaling[row], scaling[rows + row]) = (T::of(m), T::of(scale));
         y.par_iter_mut().zip(x).for_each(|(y, x)| {
             let n = (x.wide() - m) * scale;
             *y = T::of(if n > 0.0 { n } else { o.slope * n });
         });
     }
-    (tensor(y, shape), tensor(scales, [rows]))
+    (tensor(y, shape), tensor(scaling, [2, rows]))
 }
 
 fn backward<T: Real>(
     y: &FlexTensor,
-    scales: &FlexTensor,
+    scaling: &FlexTensor,
     grad: &FlexTensor,
     o: InstanceNormOptions,
 ) -> FlexTensor {
     let shape = y.layout().shape().clone();
-    let (values, grads, scales) = (elements::<T>(y), elements::<T>(grad), elements::<T>(scales));
+    let (values, grads, scaling) = (elements::<T>(y), elements::<T>(grad), elements::<T>(scaling));
+    let (_, scales) = scaling.split_at(scaling.len() / 2);
     let mut to_x = vec![T::default(); values.len()];
     let voxels = values.len() / scales.len();
     let gain = |y: f64| if y > 0.0 { 1.0 } else { o.slope };
@@ -66,10 +66,10 @@ fn backward<T: Real>(
 
 impl InstanceNormOps for Flex {
     fn instance_norm_3d(x: FloatTensor<Self>, options: InstanceNormOptions) -> FloatTensor<Self> {
-        Self::instance_norm_3d_with_scales(x, options).0
+        Self::instance_norm_3d_with_scaling(x, options).0
     }
 
-    fn instance_norm_3d_with_scales(
+    fn instance_norm_3d_with_scaling(
         x: FloatTensor<Self>,
         options: InstanceNormOptions,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
@@ -79,12 +79,12 @@ impl InstanceNormOps for Flex {
 
     fn instance_norm_3d_backward(
         y: FloatTensor<Self>,
-        scales: FloatTensor<Self>,
+        scaling: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         options: InstanceNormOptions,
     ) -> FloatTensor<Self> {
-        let (y, scales, grad) = (y.to_contiguous(), scales.to_contiguous(), grad.to_contiguous());
-        by_dtype!("instance_norm", y.dtype(), backward(&y, &scales, &grad, options))
+        let (y, scaling, grad) = (y.to_contiguous(), scaling.to_contiguous(), grad.to_contiguous());
+        by_dtype!("instance_norm", y.dtype(), backward(&y, &scaling, &grad, options))
     }
 }
 
@@ -100,6 +100,27 @@ fn moments<T: Real>(x: &FlexTensor) -> FlexTensor {
         moments[rows + row] = T::of(mean(x, x, |x, _| (x - m).powi(2)));
     }
     tensor(moments, [2, rows])
+}
+
+/// The scaling of a volume, `[2, rows]`, from moments `[K, 2, rows]` of its parts and their shares of its voxels.
+fn scaling<T: Real>(moments: &FlexTensor, shares: &FlexTensor, epsilon: f64) -> FlexTensor {
+    let (moments, shares) = (elements::<T>(moments), elements::<T>(shares));
+    let rows = moments.len() / (2 * shares.len());
+    let of_parts = |row: usize| {
+        let of_part = move |(k, share): (usize, &T)| {
+            let [mean, variance] = [0, 1].map(|i| moments[(2 * k + i) * rows + row].wide());
+            (share.wide(), mean, variance)
+        };
+        shares.iter().enumerate().map(of_part)
+    };
+    let mut scaling = vec![T::default(); 2 * rows];
+    for row in 0..rows {
+        let m: f64 = of_parts(row).map(|(share, mean, _)| share * mean).sum();
+        let v: f64 = of_parts(row).map(|(share, mean, v)| share * (v + (mean - m).powi(2))).sum();
+        scaling[row] = T::of(m);
+        scaling[rows + row] = T::of(1.0 / (v + epsilon).sqrt());
+    }
+    tensor(scaling, [2, rows])
 }
 
 fn apply<T: Real>(x: &FlexTensor, scaling: &FlexTensor, o: InstanceNormOptions) -> FlexTensor {
@@ -161,6 +182,15 @@ impl InstanceNormPartOps for Flex {
     fn instance_moments_3d(x: FloatTensor<Self>) -> FloatTensor<Self> {
         let x = x.to_contiguous();
         by_dtype!("instance_norm", x.dtype(), moments(&x))
+    }
+
+    fn instance_scaling_3d(
+        moments: FloatTensor<Self>,
+        shares: FloatTensor<Self>,
+        epsilon: f64,
+    ) -> FloatTensor<Self> {
+        let (moments, shares) = (moments.to_contiguous(), shares.to_contiguous());
+        by_dtype!("instance_norm", moments.dtype(), scaling(&moments, &shares, epsilon))
     }
 
     fn instance_apply_3d(

@@ -62,18 +62,18 @@ pub trait InstanceNormOps: Backend {
     #[fusion(dtype = x, shape = x)]
     fn instance_norm_3d(x: FloatTensor<Self>, options: InstanceNormOptions) -> FloatTensor<Self>;
 
-    /// The result and `1 / sqrt(v + eps)`, `[N C]`.
+    /// The result, and the scaling: means and `1 / sqrt(v + eps)`, `[2, N C]`.
     #[fusion(meta = specs)]
-    fn instance_norm_3d_with_scales(
+    fn instance_norm_3d_with_scaling(
         x: FloatTensor<Self>,
         options: InstanceNormOptions,
     ) -> (FloatTensor<Self>, FloatTensor<Self>);
 
-    /// The gradient of `x` from the result `y`, the scales and the gradient of `y`.
+    /// The gradient of `x` from the result `y`, the scaling and the gradient of `y`.
     #[fusion(dtype = y, shape = y)]
     fn instance_norm_3d_backward(
         y: FloatTensor<Self>,
-        scales: FloatTensor<Self>,
+        scaling: FloatTensor<Self>,
         grad: FloatTensor<Self>,
         options: InstanceNormOptions,
     ) -> FloatTensor<Self>;
@@ -85,7 +85,7 @@ use burn::backend::fusion::custom::TensorSpec;
 #[cfg(feature = "cube")]
 fn specs(x: &TensorSpec, _options: &InstanceNormOptions) -> (TensorSpec, TensorSpec) {
     let rows = x.shape[0] * x.shape[1];
-    (x.clone(), TensorSpec::new([rows].into(), x.dtype))
+    (x.clone(), TensorSpec::new([2, rows].into(), x.dtype))
 }
 
 /// Each channel of each sample with mean 0 and variance 1, then LeakyReLU. Differentiable (first

@@ -29,6 +29,15 @@ pub trait InstanceNormPartOps: Backend {
     #[fusion(dtype = x, shape = pairs(x))]
     fn instance_moments_3d(x: FloatTensor<Self>) -> FloatTensor<Self>;
 
+    /// Means and scales `[2, N C]` of a volume, from the moments of its parts `[K, 2, N C]` and their shares of its
+    /// voxels `[K]`: `m = sum_k share_k m_k`, `v = sum_k share_k (v_k + (m_k - m)^2)`.
+    #[fusion(dtype = moments, shape = { let _ = shares; scaling(moments) })]
+    fn instance_scaling_3d(
+        moments: FloatTensor<Self>,
+        shares: FloatTensor<Self>,
+        epsilon: f64,
+    ) -> FloatTensor<Self>;
+
     /// The result, from means and scales.
     #[fusion(dtype = x, shape = { let _ = scaling; x.clone() })]
     fn instance_apply_3d(
@@ -61,6 +70,11 @@ fn pairs(x: &Shape) -> Shape {
     Shape::from([2, x[0] * x[1]])
 }
 
+#[cfg(feature = "cube")]
+fn scaling(moments: &Shape) -> Shape {
+    Shape::from([moments[1], moments[2]])
+}
+
 /// The tape's side of it.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait InstanceNormTapeOps: Backend {
@@ -68,11 +82,12 @@ pub trait InstanceNormTapeOps: Backend {
     #[fusion(dtype = x, shape = pairs(x))]
     fn instance_part_moments(x: FloatTensor<Self>, link: Link) -> FloatTensor<Self>;
 
-    /// `scaling` of the whole, from `moments` `[K, 2, N C]` of the parts.
-    #[fusion(dtype = scaling, shape = { let _ = moments; scaling.clone() })]
+    /// [`InstanceNormPartOps::instance_scaling_3d`].
+    #[fusion(dtype = moments, shape = { let _ = shares; scaling(moments) })]
     fn instance_scaling(
-        scaling: FloatTensor<Self>,
         moments: FloatTensor<Self>,
+        shares: FloatTensor<Self>,
+        epsilon: f64,
     ) -> FloatTensor<Self>;
 
     /// The result of a part; its backward pass gives the sums to `scaling` and its gradient to `link`.
@@ -129,9 +144,10 @@ pub fn instance_norm_in_parts(
     let moments = of_all(moments.collect());
     let shares: Vec<f64> = voxels.iter().map(|voxels| voxels / all).collect();
     let apply = |((part, link), moments): ((Tensor<5>, Link), Tensor<3>)| {
-        let scaling = scaling_of(moments.clone().detach(), &shares, options.epsilon);
-        let (scaling, moments) = (scaling.into_dispatch(), moments.into_dispatch());
-        let scaling = <Dispatch as InstanceNormTapeOps>::instance_scaling(scaling, moments);
+        let shares = Tensor::<1>::from_data(shares.as_slice(), (&part.device(), part.dtype()));
+        let (moments, shares) = (moments.into_dispatch(), shares.into_dispatch());
+        let scaling =
+            <Dispatch as InstanceNormTapeOps>::instance_scaling(moments, shares, options.epsilon);
         // The tape leads through the moments alone.
         let x = part.detach().into_dispatch();
         Tensor::from_dispatch(<Dispatch as InstanceNormTapeOps>::instance_part_apply(
@@ -145,26 +161,6 @@ fn voxels(part: &Tensor<5>) -> usize {
     part.dims()[2..].iter().product()
 }
 
-/// Means and scales of the whole, `[2, N C]`, from moments of parts `[K, 2, N C]` and their shares:
-/// `m = sum_k share_k m_k`, `v = sum_k share_k (v_k + (m_k - m)^2)`.
-fn scaling_of(moments: Tensor<3>, shares: &[f64], epsilon: f64) -> Tensor<2> {
-    let pairs = |k: usize| {
-        let pair = moments.clone().narrow(0, k, 1).squeeze_dim::<2>(0);
-        [pair.clone().narrow(0, 0, 1), pair.narrow(0, 1, 1)]
-    };
-    let weighted = |of: &dyn Fn([Tensor<2>; 2]) -> Tensor<2>| {
-        let terms = shares.iter().enumerate().map(|(k, share)| of(pairs(k)).mul_scalar(*share));
-        terms.reduce(Tensor::add).expect("there is a part")
-    };
-    let mean = weighted(&|[mean, _]| mean);
-    let variance = weighted(&|[part, variance]| {
-        let off = part - mean.clone();
-        variance + off.clone() * off
-    });
-    let scale = variance.add_scalar(epsilon).sqrt().recip();
-    Tensor::cat(vec![mean, scale], 0)
-}
-
 /// Off the tape.
 macro_rules! without_tape {
     ($backend:ty) => {
@@ -174,10 +170,11 @@ macro_rules! without_tape {
             }
 
             fn instance_scaling(
-                scaling: FloatTensor<Self>,
-                _: FloatTensor<Self>,
+                moments: FloatTensor<Self>,
+                shares: FloatTensor<Self>,
+                epsilon: f64,
             ) -> FloatTensor<Self> {
-                scaling
+                Self::instance_scaling_3d(moments, shares, epsilon)
             }
 
             fn instance_part_apply(
@@ -214,14 +211,14 @@ impl<B: InstanceNormPartOps> Vjp<B, 1> for MomentsVjp {
 #[derive(Clone, Copy, Debug)]
 struct ScalingVjp;
 
-impl<B: InstanceNormPartOps> Vjp<B, 2> for ScalingVjp {
+impl<B: InstanceNormPartOps> Vjp<B, 1> for ScalingVjp {
     /// The shape of the moments.
     type Saved = Shape;
 
-    fn backward(shape: Shape, sums: FloatTensor<B>, _: [bool; 2]) -> [Option<FloatTensor<B>>; 2] {
+    fn backward(shape: Shape, sums: FloatTensor<B>, _: [bool; 1]) -> [Option<FloatTensor<B>>; 1] {
         let one = Shape::from([1, shape[1], shape[2]]);
         // To every part the sums of the whole.
-        [None, Some(B::float_expand(B::float_reshape(sums, one), shape))]
+        [Some(B::float_expand(B::float_reshape(sums, one), shape))]
     }
 }
 
@@ -252,11 +249,14 @@ impl<B: InstanceNormPartOps, C: CheckpointStrategy> InstanceNormTapeOps for Auto
     }
 
     fn instance_scaling(
-        scaling: FloatTensor<Self>,
         moments: FloatTensor<Self>,
+        shares: FloatTensor<Self>,
+        epsilon: f64,
     ) -> FloatTensor<Self> {
-        record::<B, C, _, 2>(ScalingVjp, [scaling, moments], |[scaling, moments], _| {
-            (scaling, moments.shape())
+        let shares = shares.into_primitive();
+        record::<B, C, _, 1>(ScalingVjp, [moments], |[moments], _| {
+            let shape = moments.shape();
+            (B::instance_scaling_3d(moments, shares, epsilon), shape)
         })
     }
 

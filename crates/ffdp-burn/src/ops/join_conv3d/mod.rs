@@ -20,7 +20,6 @@ use super::conv3d::{Conv3dOps, Precision};
 use super::upsample::UpsampleOps;
 
 mod autodiff;
-pub(crate) mod between;
 #[cfg(test)]
 mod tests;
 

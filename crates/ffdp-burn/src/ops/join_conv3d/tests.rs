@@ -1,7 +1,5 @@
 //! Against the composition of the two operations, finite differences, and GPU against CPU.
 
-mod between;
-
 use burn::tensor::{DType, Device, Tensor};
 
 use super::*;

@@ -7,12 +7,11 @@
 use std::ops::Range;
 
 use burn::Tensor;
-use burn::backend::Dispatch;
 
 use super::{Cuts, Slabs};
-use crate::parallel::lending::{LendingOps, Loan, Returns};
+use crate::parallel::lending::{Loan, lent};
 use crate::parallel::sharded::{JOIN_STEPS, join, narrow};
-use crate::parallel::travel::{deepened, send_all};
+use crate::parallel::travel::deepened;
 
 /// Planes that a window is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,31 +102,13 @@ impl Slabs {
 
     /// The planes of all loans, each at its place.
     fn lent(&self, loans: Vec<(usize, Loan)>) -> Vec<Tensor<5>> {
-        let planes_of = |part: Tensor<5>, loan: &Loan| narrow(part, loan.dim, loan.planes.clone());
         if self.cuts.places() == 1 {
             // The serial network.
-            return loans.iter().map(|(_, loan)| planes_of(self.own(loan.owner), loan)).collect();
+            let planes = |(_, loan): (usize, Loan)| narrow(self.own(0), loan.dim, loan.planes);
+            return loans.into_iter().map(planes).collect();
         }
-        let planes = loans.iter().map(|(k, loan)| {
-            let planes = planes_of(self.own(loan.owner).detach(), loan);
-            (planes.into_dispatch(), self.mesh.device(*k).as_dispatch().clone())
-        });
-        let arrived = send_all::<Dispatch>(planes.collect()).into_iter().map(Tensor::from_dispatch);
-        if !self.some().device().is_autodiff() {
-            return arrived.collect();
-        }
-        let returns = Returns::default();
-        let lend = |(owner, part): (usize, &Option<Tensor<5>>)| {
-            let part = part.clone()?.into_dispatch();
-            Some(<Dispatch as LendingOps>::lend(part, returns.clone(), owner))
-        };
-        let lenders: Vec<_> = self.parts.iter().enumerate().map(lend).collect();
-        let borrowed = arrived.zip(loans).map(|(planes, (_, loan))| {
-            let lender = lenders[loan.owner].clone().expect("planes are those of a part");
-            let (planes, returns) = (planes.into_dispatch(), returns.clone());
-            Tensor::from_dispatch(<Dispatch as LendingOps>::borrow(lender, planes, returns, loan))
-        });
-        borrowed.collect()
+        let at = |(k, loan)| (self.mesh.device(k).clone(), loan);
+        lent(&self.parts, loans.into_iter().map(at).collect())
     }
 
     fn zeros(&self, count: usize, k: usize) -> Tensor<5> {

@@ -29,6 +29,9 @@ impl Slabs {
             });
         }
         let extent = self.cuts.extent();
+        let weights: Vec<_> =
+            (0..self.cuts.places()).map(|k| self.parts[k].as_ref().map(|_| weight(k))).collect();
+        let weight = |k: usize| weights[k].clone().expect("of each that has planes");
         let windows = self.fetch(&self.cuts, |k, planes| {
             let reach = weight(k).dims()[2] / 2;
             let [mut below, own, mut above] = Self::around(planes, extent, reach);
