@@ -9,8 +9,9 @@
 //! what travels: `loss.backward()` gives the gradients of everything. A mesh of one runs the serial network.
 //!
 //! A device's memory for `K` devices is that of the whole for its part of the planes, plus the planes around
-//! it, which are joined to its part while they are read (`ops/conv3d/between.rs`),
-//! and the weights with their optimiser, which do not shrink. VoxelMorph keeps what it joins.
+//! it, which are joined to its part while they are read (`ops/conv3d/between.rs`), and the weights with their
+//! optimiser, which do not shrink. A decoder's skip is not joined either: the first convolution of a level is the
+//! sum of two. VoxelMorph keeps what it doubles.
 
 use burn::tensor::Tensor;
 
@@ -77,10 +78,7 @@ pub(super) fn each<'a, A, B>(of: &[&'a A], part: impl Fn(&'a A) -> &'a B) -> Vec
 /// The layer at every place.
 pub(super) fn conv3d(x: &Slabs, layers: &[&Conv3d]) -> Slabs {
     let y = x.conv3d(|k| layers[k].weight.val(), layers[0].precision);
-    match &layers[0].bias {
-        Some(_) => y.map(|k, y| layers[k].shifted(y)),
-        None => y,
-    }
+    y.map(|k, y| layers[k].shifted(y))
 }
 
 /// Both images as two channels, zeros appended until every extent is a multiple of `multiple`; cut anew,

@@ -54,21 +54,24 @@ fn unit(x: &Slabs, units: &[&ConvUnit]) -> Slabs {
     conv3d(x, &each(units, |unit| &unit.conv)).map(|_, y| leaky_relu(y, SLOPE))
 }
 
-/// The unit behind a join: of `x` at twice its resolution and `skip`.
+/// The unit behind a join: of `x` at twice its resolution and `skip`, each with the weights of its channels.
 fn joined_unit(x: &Slabs, skip: &Slabs, units: &[&ConvUnit]) -> Slabs {
-    let (cuts, dim) = (skip.cuts(), skip.dim());
-    let wide = |planes: &Range<usize>| Slabs::widened(planes, cuts.extent());
-    let low = |wide: &Range<usize>| wide.start / 2..wide.end.div_ceil(2);
-    let coarse = x.fetch_one(cuts, |_, planes| vec![Run::Planes(low(&wide(planes)))]);
-    let fine = skip.fetch_one(cuts, |_, planes| vec![Run::Planes(wide(planes))]);
-    let windows = coarse.into_iter().zip(fine).collect();
-    let y = skip.made_of(cuts, windows, |k, planes, (coarse, fine)| {
-        let wide = wide(&planes);
-        let first = wide.start - 2 * low(&wide).start;
-        let doubled = narrow(nearest_x2(coarse), dim, first..first + wide.len());
-        let y = units[k].conv.forward(Tensor::cat(vec![doubled, fine], 1));
-        let first = planes.start - wide.start;
-        narrow(y, dim, first..first + planes.len())
-    });
-    y.map(|_, y| leaky_relu(y, SLOPE))
+    let (cuts, precision) = (skip.cuts(), units[0].conv.precision);
+    let coarse = |planes: &Range<usize>| planes.start / 2..planes.end.div_ceil(2);
+    let doubled = x.through(
+        cuts,
+        |planes| vec![Run::Planes(coarse(planes))],
+        |_, planes, window| {
+            let first = planes.start - 2 * coarse(&planes).start;
+            narrow(nearest_x2(window), skip.dim(), first..first + planes.len())
+        },
+    );
+    let [own, joined] = [x, skip].map(|volume| volume.dims()[1]);
+    let weight = |k: usize, channels: Range<usize>| {
+        units[k].conv.weight.val().narrow(1, channels.start, channels.len())
+    };
+    let of_x = doubled.conv3d(|k| weight(k, 0..own), precision);
+    let of_skip = skip.conv3d(|k| weight(k, own..own + joined), precision);
+    let y = of_x.zip_map(&of_skip, Tensor::add);
+    y.map(|k, y| leaky_relu(units[k].conv.shifted(y), SLOPE))
 }

@@ -32,16 +32,15 @@ impl Run {
 }
 
 impl Slabs {
-    /// The `windows(place, planes)` of this volume, for every place that has planes of `cuts`; nothing for a
-    /// window without planes. Differentiable.
+    /// The `windows(place, planes)` of this volume, for every place that has planes of `cuts`. Differentiable.
     ///
     /// # Panics
-    /// If a run leaves the whole.
+    /// If a window has no planes, or a run leaves the whole.
     pub fn fetch<const W: usize>(
         &self,
         cuts: &Cuts,
         windows: impl Fn(usize, &Range<usize>) -> [Vec<Run>; W],
-    ) -> Vec<[Option<Tensor<5>>; W]> {
+    ) -> Vec<[Tensor<5>; W]> {
         let places = (0..cuts.places()).filter(|k| !cuts.planes(*k).is_empty());
         let asked: Vec<_> = places
             .map(|k| {
@@ -81,8 +80,7 @@ impl Slabs {
         window: impl Fn(usize, &Range<usize>) -> Vec<Run>,
     ) -> Vec<Tensor<5>> {
         let fetched = self.fetch(cuts, |k, planes| [window(k, planes)]);
-        let there = |[window]: [Option<Tensor<5>>; 1]| window.expect("a window that has planes");
-        fetched.into_iter().map(there).collect()
+        fetched.into_iter().map(|[window]| window).collect()
     }
 
     /// Which parts a window is made of at place `k`.
@@ -119,11 +117,12 @@ impl Slabs {
     }
 
     /// One after the other; equally deep on the tape, however many there are (`parallel/travel.rs`).
-    fn joined(&self, pieces: Vec<Tensor<5>>) -> Option<Tensor<5>> {
+    fn joined(&self, pieces: Vec<Tensor<5>>) -> Tensor<5> {
+        assert!(!pieces.is_empty(), "slabs: a window without planes");
         let several = pieces.len() > 1;
-        (!pieces.is_empty()).then(|| match join(pieces, self.dim) {
+        match join(pieces, self.dim) {
             joined if several || self.cuts.places() == 1 => joined,
             piece => deepened(piece, JOIN_STEPS),
-        })
+        }
     }
 }

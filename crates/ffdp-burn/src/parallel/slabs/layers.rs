@@ -44,8 +44,7 @@ impl Slabs {
             above.push(missing(&above));
             [below, own, above]
         });
-        self.made_of(&self.cuts, windows, |k, _, windows| {
-            let [low, own, high] = windows.map(|window| window.expect("zeros where it ends"));
+        self.made_of(&self.cuts, windows, |k, _, [low, own, high]| {
             conv3d_between(own, [low, high], weight(k), self.dim, precision)
         })
     }
