@@ -7,12 +7,14 @@
 //! skip is a [`conv3d_between`](super::conv3d_between). Their sum is [`join_conv3d`](super::join_conv3d()), and
 //! the joined channels, the largest volume of a step, never exist. A device has a window of the coarse volume, a
 //! plane wider than its part, and wants the planes of its part alone: those at the window's edges are not right.
-//! Kept is the window; it is upsampled again in the backward pass.
+//! Kept is the window; it is upsampled again in the backward pass. As many channels are upsampled at a time as the
+//! result has, so that nothing is larger than that: pools hand out memory in pages of the largest buffer.
 
 use std::ops::Range;
 
 use burn::Tensor;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, TensorMetadata, backend_extension};
 use burn::tensor::Shape;
@@ -64,7 +66,11 @@ macro_rules! on_backend {
                 wanted: Wanted,
                 precision: Precision,
             ) -> FloatTensor<Self> {
-                let y = Self::small_conv3d(doubled::<Self>(x), weight, PADDING, precision);
+                let sums = blocks(weight.shape()).map(|channels| {
+                    let [x, weight] = [&x, &weight].map(|t| part::<Self>(t, channels.clone()));
+                    Self::small_conv3d(doubled::<Self>(x), weight, PADDING, precision)
+                });
+                let y = sums.reduce(Self::float_add).expect("there are channels");
                 planes::<Self>(y, wanted.dim, wanted.planes)
             }
         }
@@ -74,6 +80,16 @@ macro_rules! on_backend {
 on_backend!(burn::backend::Flex);
 #[cfg(feature = "cube")]
 on_backend!(burn_cubecl::CubeBackend);
+
+/// Channels that are upsampled at a time, of a weight `[O, C, ..]`.
+fn blocks(weight: Shape) -> impl Iterator<Item = Range<usize>> {
+    let [o, c] = [weight[0], weight[1]];
+    (0..c).step_by(o).map(move |first| first..(first + o).min(c))
+}
+
+fn part<B: Backend>(tensor: &FloatTensor<B>, channels: Range<usize>) -> FloatTensor<B> {
+    planes::<B>(tensor.clone(), 1, channels)
+}
 
 fn doubled<B: UpsampleOps>(x: FloatTensor<B>) -> FloatTensor<B> {
     // Nothing is joined; the second is not read.
@@ -105,18 +121,24 @@ impl<B: UpsampleConv3dOps + UpsampleOps + Conv3dOps> Vjp<B, 2> for UpsampleConv3
         grad: FloatTensor<B>,
         [to_x, to_weight]: [bool; 2],
     ) -> [Option<FloatTensor<B>>; 2] {
-        let channels = x.shape()[1];
         let grad = wanted.widened::<B>(grad, 2 * x.shape()[wanted.dim]);
-        // First, so that what is upsampled is gone before a gradient of its size comes.
-        let to_weight = to_weight.then(|| {
-            let (weight, grad) = (weight.clone(), grad.clone());
-            B::small_conv3d_to_weight(doubled::<B>(x), weight, grad, PADDING, precision)
-        });
-        let to_x = to_x.then(|| {
-            let fine = B::small_conv3d(grad, mirrored::<B>(weight), PADDING, precision);
-            B::upsample_3d_backward(fine, channels)
-        });
-        [to_x, to_weight]
+        let (mut of_x, mut of_weight) = (Vec::new(), Vec::new());
+        for channels in blocks(weight.shape()) {
+            let count = channels.len();
+            let [x, weight] = [&x, &weight].map(|tensor| part::<B>(tensor, channels.clone()));
+            // First, so that what is upsampled is gone before a gradient of its size comes.
+            if to_weight {
+                let (x, weight, grad) = (doubled::<B>(x), weight.clone(), grad.clone());
+                of_weight.push(B::small_conv3d_to_weight(x, weight, grad, PADDING, precision));
+            }
+            if to_x {
+                let (weight, grad) = (mirrored::<B>(weight), grad.clone());
+                let fine = B::small_conv3d(grad, weight, PADDING, precision);
+                of_x.push(B::upsample_3d_backward(fine, count));
+            }
+        }
+        let all = |parts: Vec<_>| (!parts.is_empty()).then(|| joined::<B>(parts, 1));
+        [all(of_x), all(of_weight)]
     }
 }
 

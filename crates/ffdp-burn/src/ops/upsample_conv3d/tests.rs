@@ -12,7 +12,7 @@ const SINGLE: f64 = 5e-6;
 /// Linear in each input: central differences are exact but for rounding.
 const FINITE_DIFFERENCES: f64 = 1e-8;
 
-/// (x, outputs, dimension, planes of the result).
+/// (x, outputs, dimension, planes of the result); of some, all channels are upsampled at once, of others not.
 type Case = ([usize; 5], usize, usize, Range<usize>);
 
 fn cases() -> [Case; 5] {
