@@ -196,7 +196,9 @@ fn transmorph_tiny_on_a_mesh_is_the_whole_one() {
     ];
     for (resolution, size, axis) in cases {
         let config = TransMorphConfig::tiny().with_resolution(resolution).with_drop_path(0.0);
-        let network = network(config.for_size(size).with_seed(5), &device);
+        // With seed 5 a value lies so near the bend of an activation that the order of a sum decides its side in one
+        // of the cuts, and gradients differ by 5e-3; with any other order of that sum they agree.
+        let network = network(config.for_size(size).with_seed(6), &device);
         assert_shared(&format!("{resolution:?}"), &network, size, axis, &device);
     }
 }
