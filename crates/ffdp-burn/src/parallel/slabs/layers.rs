@@ -29,20 +29,20 @@ impl Slabs {
             });
         }
         let extent = self.cuts.extent();
-        let weights: Vec<_> =
-            (0..self.cuts.places()).map(|k| self.parts[k].as_ref().map(|_| weight(k))).collect();
-        let weight = |k: usize| weights[k].clone().expect("of each that has planes");
+        let weights: Vec<Option<Tensor<5>>> = self
+            .parts
+            .iter()
+            .enumerate()
+            .map(|(k, part)| part.as_ref().map(|_| weight(k)))
+            .collect();
+        let weight = |k: usize| weights[k].clone().expect("one for each that has planes");
         let windows = self.fetch(&self.cuts, |k, planes| {
             let reach = weight(k).dims()[2] / 2;
-            let [mut below, own, mut above] = Self::around(planes, extent, reach);
-            let missing = |runs: &[Run]| {
-                let there =
-                    |run: &Run| if let Run::Planes(planes) = run { planes.len() } else { 0 };
-                Run::Zeros(reach - runs.iter().map(there).sum::<usize>())
-            };
-            below.insert(0, missing(&below));
-            above.push(missing(&above));
-            [below, own, above]
+            let below = planes.start.saturating_sub(reach)..planes.start;
+            let above = planes.end..(planes.end + reach).min(extent);
+            let [less, more] = [&below, &above].map(|there| Run::Zeros(reach - there.len()));
+            let [below, own, above] = [below, planes.clone(), above].map(Run::Planes);
+            [vec![less, below], vec![own], vec![above, more]]
         });
         self.made_of(&self.cuts, windows, |k, _, [low, own, high]| {
             conv3d_between(own, [low, high], weight(k), self.dim, precision)
@@ -167,14 +167,6 @@ impl Slabs {
                 narrow(double(window), self.dim, first..first + planes.len())
             },
         )
-    }
-
-    /// Windows of `planes`: as many as `reach` below them, themselves, as many above; fewer, or none, where the
-    /// whole ends.
-    pub fn around(planes: &Range<usize>, extent: usize, reach: usize) -> [Vec<Run>; 3] {
-        let below = planes.start.saturating_sub(reach)..planes.start;
-        let above = planes.end..(planes.end + reach).min(extent);
-        [below, planes.clone(), above].map(|planes| vec![Run::Planes(planes)])
     }
 
     /// `planes` of the whole and one more on either side where there are any: what a kernel of 3 looks at.
