@@ -1,5 +1,5 @@
 //! Networks on a mesh equal the whole ones: loss, gradients of every weight and of the images. The shards
-//! are virtual, all on the CPU; the last test takes GPUs where there are any.
+//! are virtual, all on the CPU; the last two tests take GPUs where there are any.
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Device, Tensor};
@@ -256,10 +256,14 @@ fn several_gpus_share_a_network() {
     }
 }
 
-/// How much farther from the CPU's numbers than the whole network on the same GPU one in parts may be. Burn's
-/// products of matrices may be in TF32 on a GPU, 5e-4 a factor, wherever their size makes the library choose it: parts
-/// and the whole are rounded in other places, and as much.
+/// How much farther from the CPU's numbers than the whole network on the same GPU one in parts may be: both are
+/// rounded as much, but in other places, so that neither is the other's bound. On CUDA Burn's products of matrices may
+/// be in TF32, 5e-4 a factor, wherever their size makes the library choose it.
 const AS_ROUNDED: f64 = 3.0;
+
+/// But no farther than this. Between parts and the whole on H200s 3.8e-3 was seen; the comparison with the CPU has not
+/// run on CUDA yet.
+const FARTHEST: f64 = 1e-2;
 
 /// Networks with convolutions in f32, whose rounding does not depend on where a part begins.
 fn parts_on_gpus_are_the_whole(gpus: &[Device], size: [usize; 3], shards: [usize; 2], on: &str) {
@@ -272,16 +276,15 @@ fn parts_on_gpus_are_the_whole(gpus: &[Device], size: [usize; 3], shards: [usize
         let network = network(config, &gpus[0]);
         let (rounding, name) = whole(&network, size, &gpus[0]).error(&expected);
         println!("whole, {on}: {rounding:.1e} ({name})");
-        assert!(rounding <= WHOLE_ON_A_GPU, "the whole network on {on}: {name} {rounding:.1e}");
         for shards in shards {
             let layout = Layout::balanced(size, Axis::Y, shards).expect("many planes");
             let mesh = Mesh::new(gpus, shards).expect("as many shards");
             let case = format!("{shards} shards, {on}");
-            let tolerance = TOLERANCE.max(AS_ROUNDED * rounding);
-            in_parts(&network, &layout, &mesh).assert_is(&expected, &case, tolerance);
+            let tolerance = (AS_ROUNDED * rounding).clamp(TOLERANCE, FARTHEST);
+            let parts = in_parts(&network, &layout, &mesh);
+            parts.assert_is(&expected, &case, tolerance);
+            let loss = (parts.loss - expected.loss).abs() / expected.loss;
+            assert!(loss <= TOLERANCE, "{case}: the loss differs by {loss:.1e}");
         }
     }
 }
-
-/// Of TF32 through some twenty products and back, so that the bound above is one.
-const WHOLE_ON_A_GPU: f64 = 2e-2;

@@ -129,16 +129,6 @@ impl Slabs {
         }
     }
 
-    /// The volume cut as `layout` says. Differentiable.
-    ///
-    /// # Panics
-    /// If it is not of the layout's size, or has another number of places.
-    pub fn into_sharded(self, layout: &Layout) -> Sharded {
-        let volume = self.recut(&Cuts::of(layout));
-        let parts = volume.parts.into_iter().flatten();
-        Sharded::new(parts.collect(), layout.clone())
-    }
-
     /// Where the cuts are.
     pub fn cuts(&self) -> &Cuts {
         &self.cuts

@@ -10,15 +10,27 @@ const NORMALISED: f64 = 1e-10;
 type Serial = fn(Tensor<5>, Tensor<5>) -> Tensor<5>;
 type Parts = fn(&Slabs, Tensor<5>, &Cuts) -> Slabs;
 
+/// A kernel of 5^3 out of one of 3^3.
+fn wide(w: Tensor<5>) -> Tensor<5> {
+    (2..5).fold(w, |w, dim| Tensor::cat(vec![w.clone(), w.narrow(dim, 0, 2)], dim))
+}
+
 const SLOPED: InstanceNormOptions = InstanceNormOptions { epsilon: 1e-5, slope: 0.2 };
 
 /// A layer of the whole, the same of parts, and how many of its planes make one of the result, if fewer
 /// (positive) or more (negative).
-const LAYERS: [(&str, Serial, Parts, i32); 5] = [
+const LAYERS: [(&str, Serial, Parts, i32); 6] = [
     (
         "conv3d",
         |x, w| conv3d(x, w, [1; 3]),
         |x, w, _| x.conv3d(|_| w.clone(), Precision::Single),
+        1,
+    ),
+    // Looks past thin parts.
+    (
+        "conv3d of 5^3",
+        |x, w| conv3d(x, wide(w), [2; 3]),
+        |x, w, _| x.conv3d(|_| wide(w.clone()), Precision::Single),
         1,
     ),
     ("instance_norm", |x, _| instance_norm(x, &SLOPED), |x, _, _| x.instance_norm(&SLOPED), 1),
