@@ -127,6 +127,7 @@ fn run(args: &Args) -> Result<(), String> {
         }
         layers.push(json!({ "network": "losses", "rows": problem.losses() }));
         layers.push(json!({ "network": "convolutions", "rows": problem.convolutions() }));
+        layers.push(json!({ "network": "linear layers", "rows": problem.linear_layers() }));
     }
     write(args, json!({ "steps": steps, "layers": layers }))
 }

@@ -79,11 +79,16 @@ pub fn check(device: &Device) {
     for (rows, inputs, outputs) in
         [(210, 6, 18), (1000, 24, 6), (6720, 96, 288), (300, 33, 70), (210, 768, 256)]
     {
-        for activation in [Activation::Identity, Activation::Gelu] {
-            let name = format!("linear {rows} x {inputs} -> {outputs}, {activation:?}");
+        for (activation, precision) in [
+            (Activation::Identity, Precision::TensorFloat),
+            (Activation::Gelu, Precision::TensorFloat),
+            (Activation::Gelu, Precision::Single),
+        ] {
+            let name =
+                format!("linear {rows} x {inputs} -> {outputs}, {activation:?}, {precision:?}");
             compare(&name, device, ([rows, inputs], [inputs, outputs]), |x, weight| {
                 let bias = weight.clone().slice([0..1, 0..outputs]).reshape([outputs]);
-                linear(x, weight / (inputs as f64).sqrt(), Some(bias), activation)
+                linear(x, weight / (inputs as f64).sqrt(), Some(bias), activation, precision)
             });
         }
     }
@@ -102,7 +107,7 @@ pub fn check(device: &Device) {
     let size = [64, 96, 128];
     let images = [1, 1, size[0], size[1], size[2]];
     for precision in [Precision::Single, Precision::TensorFloat] {
-        let name = format!("TransMorph Tiny {size:?}, convolutions {precision:?}");
+        let name = format!("TransMorph Tiny {size:?}, {precision:?}");
         compare(&name, device, (images, images), |moving, fixed| {
             let config = TransMorphConfig::new(Variant::Tiny).for_size(size).with_drop_path(0.0);
             let network = config.with_precision(precision).init(&moving.device());

@@ -1,4 +1,4 @@
-//! Every layer of a network alone, the losses, and convolutions that other libraries were timed at.
+//! Every layer of a network alone, the losses, linear layers, and convolutions that other libraries were timed at.
 
 use burn::module::Param;
 use burn::tensor::{Device, Distribution, Tensor};
@@ -7,7 +7,9 @@ use ffdp::nets::TransMorph;
 use ffdp::nets::layers::Conv3dRelu;
 use ffdp::nets::layers::fused::normalise;
 use ffdp::nets::transmorph::{DecoderBlock, Stage, WindowContext, Windows};
-use ffdp::ops::{self, InstanceNormOptions, Precision, conv3d_with, instance_norm};
+use ffdp::ops::{
+    self, Activation, InstanceNormOptions, Precision, conv3d_with, instance_norm, linear,
+};
 
 use super::timing::{Row, Table};
 use super::training::{CASES, Case, Problem};
@@ -28,6 +30,10 @@ pub fn networks(filter: &str) -> Vec<&'static Case> {
 /// (inputs, outputs, extents over 160x192x224) of 3^3 convolutions, shared with the peers' tables.
 const CONVOLUTIONS: [(usize, usize, usize); 6] =
     [(96, 64, 2), (384, 128, 4), (1536, 512, 16), (80, 16, 1), (16, 16, 1), (16, 3, 1)];
+
+/// (inputs, outputs, extents over 160x192x224) of linear layers: perceptrons of Base's first and last stage.
+const LINEAR_LAYERS: [(usize, usize, usize); 4] =
+    [(96, 384, 4), (384, 96, 4), (768, 3072, 32), (3072, 768, 32)];
 
 fn random<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
     Tensor::random(shape, Distribution::Normal(0.0, 1.0), device).autodiff().require_grad()
@@ -156,6 +162,22 @@ impl Problem {
         table.add("instance norm of 16 channels", 1, self.volume(16, 1), |x| {
             instance_norm(x, &InstanceNormOptions::default())
         });
+        table.finish()
+    }
+
+    /// Linear layers in both precisions.
+    pub fn linear_layers(&self) -> Vec<Row> {
+        let mut table = Table::new("linear layers", &self.device);
+        for (inputs, outputs, shrink) in LINEAR_LAYERS {
+            let weight = random([inputs, outputs], &self.device);
+            let x = self.tokens(inputs, shrink);
+            for precision in [Precision::TensorFloat, Precision::Single] {
+                let name = format!("{inputs}->{outputs}, extents / {shrink}, {precision:?}");
+                table.add(&name, 1, x.clone(), |x| {
+                    linear(x, weight.clone(), None, Activation::Identity, precision)
+                });
+            }
+        }
         table.finish()
     }
 }

@@ -45,6 +45,7 @@ mod kernels;
 pub(crate) mod launch;
 #[cfg(feature = "cube")]
 pub(crate) mod march;
+pub(crate) mod precision;
 pub(crate) mod real;
 #[cfg(feature = "cube")]
 pub(crate) mod tensor_cores;
@@ -56,7 +57,7 @@ pub use alignment::{AlignmentImages, AlignmentLoss, Outside, alignment};
 pub use amsgrad::{AmsGradMoments, AmsGradOptions, amsgrad};
 pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
 pub use conv3d::between::conv3d_between;
-pub use conv3d::{Precision, conv3d, conv3d_with};
+pub use conv3d::{conv3d, conv3d_with};
 pub use deform::{
     DeformImages, DeformOptions, DeformState, Measure, Method, Optimizer, Penalties, Update, deform,
 };
@@ -80,6 +81,7 @@ pub use lncc::{GradientMode, LnccFloor, LnccOptions, LnccWeights, lncc, weighted
 pub use mean_pool::mean_pool;
 pub use mse::mse;
 pub use position_bias::position_bias;
+pub use precision::Precision;
 pub use regularity::{bending_energy, diffusion, total_variation};
 pub use upsample::{upsample_x2, upsample_x2_join};
 pub use upsample_conv3d::upsample_conv3d;

@@ -6,29 +6,35 @@ use super::initializer::WeightInit;
 use crate::ops::{InstanceNormOptions, Precision, instance_norm, join_conv3d};
 
 /// Convolution 3^3 without bias, then instance normalisation without affine parameters, then
-/// LeakyReLU with slope 0.01: the decoder's unit.
+/// LeakyReLU, with slope 0.01 if nothing else is set: the decoder's unit.
 #[derive(Module, Debug)]
 pub struct Conv3dRelu {
     /// The convolution.
     pub conv: Conv3d,
+    /// The normalisation and the activation.
+    #[module(skip)]
+    pub norm: InstanceNormOptions,
 }
 
 impl Conv3dRelu {
     /// From `c_in` to `c_out` channels.
     pub fn new(c_in: usize, c_out: usize, precision: Precision, init: &mut WeightInit) -> Self {
-        Self { conv: Conv3d::new(c_in, c_out, precision, init) }
+        Self {
+            conv: Conv3d::new(c_in, c_out, precision, init),
+            norm: InstanceNormOptions::default(),
+        }
     }
 
     /// Shapes: input `[N, C_in, D, H, W]`; output `[N, C_out, D, H, W]`.
     pub fn forward(&self, x: Tensor<5>) -> Tensor<5> {
-        instance_norm(self.conv.forward(x), &InstanceNormOptions::default())
+        instance_norm(self.conv.forward(x), &self.norm)
     }
 
     /// The unit of `x` at twice its resolution joined with `skip`. Shapes: x `[N, C, D, H, W]`, skip
     /// `[N, C_in - C, 2D, 2H, 2W]`; output `[N, C_out, 2D, 2H, 2W]`.
     pub fn forward_joined(&self, x: Tensor<5>, skip: Tensor<5>) -> Tensor<5> {
         let y = join_conv3d(x, skip, self.conv.weight.val(), self.conv.precision);
-        instance_norm(y, &InstanceNormOptions::default())
+        instance_norm(y, &self.norm)
     }
 }
 

@@ -6,7 +6,7 @@
 use burn::nn::{LayerNorm, Linear};
 use burn::tensor::Tensor;
 
-use crate::ops::{Activation, layer_norm, linear};
+use crate::ops::{Activation, Precision, layer_norm, linear};
 
 /// The default of Burn and PyTorch, which all layers here have; Burn's module keeps its own to itself.
 const EPSILON: f64 = 1e-5;
@@ -21,8 +21,14 @@ pub fn normalise<const D: usize>(layer: &LayerNorm, x: Tensor<D>) -> Tensor<D> {
 }
 
 /// The linear layer over the last axis, then the activation. Shapes: x `[.., K]`; result `[.., N]`.
-pub fn project<const D: usize>(layer: &Linear, x: Tensor<D>, activation: Activation) -> Tensor<D> {
-    linear(x, layer.weight.val(), layer.bias.as_ref().map(|bias| bias.val()), activation)
+pub fn project<const D: usize>(
+    layer: &Linear,
+    x: Tensor<D>,
+    activation: Activation,
+    precision: Precision,
+) -> Tensor<D> {
+    let bias = layer.bias.as_ref().map(|bias| bias.val());
+    linear(x, layer.weight.val(), bias, activation, precision)
 }
 
 #[cfg(test)]
@@ -44,7 +50,7 @@ mod tests {
         assert_close("norm", &to_f64(normalise(&norm, x.clone())), &to_f64(expected), 1e-6);
         let layer = WeightInit::new(2, &device).linear(8, 5, true);
         let expected = gelu(layer.forward(x.clone()));
-        let actual = project(&layer, x, Activation::Gelu);
+        let actual = project(&layer, x, Activation::Gelu, Precision::Single);
         assert_close("linear", &to_f64(actual), &to_f64(expected), 1e-6);
     }
 }

@@ -5,19 +5,20 @@ use burn::optim::GradientsParams;
 use burn::tensor::{DType, Device, Tensor};
 use std::collections::BTreeMap;
 
+use super::transmorph::Decoder;
 use super::*;
 use crate::losses::{Lncc, Similarity, diffusion};
-use crate::ops::{GridSampleOptions, LnccOptions, warp};
+use crate::ops::{GridSampleOptions, LnccOptions, Precision, warp};
 use crate::parallel::{self, Axis, Layout, Mesh, Replicas, RingInputs, Sharded, ring_sample};
 use crate::testing::{gpu_devices, max_relative_error, several_gpus, tensor, to_f64, uniform};
 
-/// The bound. f32 sums in another order, through some 40 layers, of which the normalisations divide
+/// In f32: sums in another order, through some 40 layers, of which the normalisations divide
 /// by deviations; and positions that are rounded relative to another origin. Relative to the largest entry of
 /// a gradient, but of gradients that cancel (of a bias before a normalisation) to a share of the largest of
 /// all ([`CANCELLED`]).
 const TOLERANCE: f64 = 1e-4;
 
-/// Of the same in f64.
+/// The same in f64, where 1e-13 is seen.
 const EXACT: f64 = 1e-11;
 
 /// The part of the largest gradient of all below which one is nothing but rounding.
@@ -256,35 +257,32 @@ fn several_gpus_share_a_network() {
     }
 }
 
-/// How much farther from the CPU's numbers than the whole network on the same GPU one in parts may be: both are
-/// rounded as much, but in other places, so that neither is the other's bound. On CUDA Burn's products of matrices may
-/// be in TF32, 5e-4 a factor, wherever their size makes the library choose it.
-const AS_ROUNDED: f64 = 3.0;
+/// TransMorph without the bends of its decoder's activations, of which a value within rounding of zero takes one
+/// side or the other: a single one moves gradients by 1e-3 and more (4e-3 at 64x96x64 between parts and whole, on the
+/// CPU in f32 as on GPUs; without bends 2e-6).
+fn without_bends(network: &mut TransMorph) {
+    let Decoder { c1, c2, up0, up1, up2, up3, up4 } = &mut network.decoder;
+    let blocks = [up0, up1, up2, up3].into_iter().chain(up4.as_mut());
+    let units = blocks.flat_map(|block| [&mut block.conv1, &mut block.conv2]);
+    units.chain([c1, c2]).for_each(|unit| unit.norm.slope = 1.0);
+}
 
-/// But no farther than this. Between parts and the whole on H200s 3.8e-3 was seen; the comparison with the CPU has not
-/// run on CUDA yet.
-const FARTHEST: f64 = 1e-2;
-
-/// Networks with convolutions in f32, whose rounding does not depend on where a part begins.
+/// With products in f32: where TF32 rounds, a difference in the last bit of a factor may become one of 1e-3.
 fn parts_on_gpus_are_the_whole(gpus: &[Device], size: [usize; 3], shards: [usize; 2], on: &str) {
-    let small = VoxelMorphConfig::new().with_precision(crate::ops::Precision::Single);
-    let tiny = TransMorphConfig::tiny().with_precision(crate::ops::Precision::Single);
+    let small = VoxelMorphConfig::new().with_precision(Precision::Single);
+    let tiny = TransMorphConfig::tiny().with_precision(Precision::Single);
     let tiny = tiny.with_drop_path(0.0).with_resolution(Resolution::Full).for_size(size);
     for config in [NetworkConfig::from(small), NetworkConfig::from(tiny)] {
-        let cpu = Device::flex().autodiff();
-        let expected = whole(&network(config.clone(), &cpu), size, &cpu);
-        let network = network(config, &gpus[0]);
-        let (rounding, name) = whole(&network, size, &gpus[0]).error(&expected);
-        println!("whole, {on}: {rounding:.1e} ({name})");
+        let mut network = network(config, &gpus[0]);
+        if let Deformation::TransMorph(network) = &mut network.deformation {
+            without_bends(network);
+        }
+        let expected = whole(&network, size, &gpus[0]);
         for shards in shards {
             let layout = Layout::balanced(size, Axis::Y, shards).expect("many planes");
             let mesh = Mesh::new(gpus, shards).expect("as many shards");
-            let case = format!("{shards} shards, {on}");
-            let tolerance = (AS_ROUNDED * rounding).clamp(TOLERANCE, FARTHEST);
             let parts = in_parts(&network, &layout, &mesh);
-            parts.assert_is(&expected, &case, tolerance);
-            let loss = (parts.loss - expected.loss).abs() / expected.loss;
-            assert!(loss <= TOLERANCE, "{case}: the loss differs by {loss:.1e}");
+            parts.assert_is(&expected, &format!("{shards} shards, {on}"), TOLERANCE);
         }
     }
 }

@@ -2,10 +2,11 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 
+use super::stage::StagePlan;
 use super::window::Windows;
 use crate::nets::layers::fused::project;
 use crate::nets::layers::initializer::WeightInit;
-use crate::ops::{Activation, position_bias, window_attention};
+use crate::ops::{Activation, Precision, position_bias, window_attention};
 
 /// Deviation of the initial position table.
 const TABLE_STD: f64 = 0.02;
@@ -22,6 +23,8 @@ pub struct WindowAttention {
     /// `[(2 wd - 1)(2 wh - 1)(2 ww - 1), heads]`.
     pub relative_position_bias_table: Param<Tensor<2>>,
     heads: usize,
+    #[module(skip)]
+    precision: Precision,
 }
 
 /// What all blocks of one kind (aligned or shifted) of a stage share in a forward pass.
@@ -44,12 +47,8 @@ impl WindowContext {
 }
 
 impl WindowAttention {
-    pub(super) fn new(
-        channels: usize,
-        heads: usize,
-        window: [usize; 3],
-        init: &mut WeightInit,
-    ) -> Self {
+    pub(super) fn new(plan: &StagePlan, init: &mut WeightInit) -> Self {
+        let StagePlan { channels, heads, window, precision, .. } = *plan;
         assert_eq!(
             channels % heads,
             0,
@@ -61,16 +60,17 @@ impl WindowAttention {
             proj: init.linear(channels, channels, true),
             relative_position_bias_table: init.truncated_normal([offsets, heads], TABLE_STD),
             heads,
+            precision,
         }
     }
 
     /// Shapes: windows `[N * windows, tokens, C]`; output the same.
     pub fn forward(&self, x: Tensor<3>, context: &WindowContext) -> Tensor<3> {
-        let qkv = project(&self.qkv, x, Activation::Identity);
+        let qkv = project(&self.qkv, x, Activation::Identity, self.precision);
         let regions = context.regions.clone().cast(qkv.dtype());
         let table = self.relative_position_bias_table.val();
         let bias = position_bias(table, context.windows.window);
         let attended = window_attention(qkv, bias, regions);
-        project(&self.proj, attended, Activation::Identity)
+        project(&self.proj, attended, Activation::Identity, self.precision)
     }
 }

@@ -3,10 +3,11 @@ use burn::nn::{LayerNorm, LayerNormConfig, Linear};
 use burn::tensor::Tensor;
 
 use super::attention::{WindowAttention, WindowContext};
+use super::stage::StagePlan;
 use crate::nets::layers::DropPath;
 use crate::nets::layers::fused::{normalise, project};
 use crate::nets::layers::initializer::WeightInit;
-use crate::ops::Activation;
+use crate::ops::{Activation, Precision};
 
 /// Hidden channels of the perceptron over those of a token.
 const MLP_RATIO: usize = 4;
@@ -18,18 +19,22 @@ pub struct Mlp {
     pub fc1: Linear,
     /// `4C -> C`.
     pub fc2: Linear,
+    #[module(skip)]
+    precision: Precision,
 }
 
 impl Mlp {
-    fn new(channels: usize, init: &mut WeightInit) -> Self {
+    fn new(channels: usize, precision: Precision, init: &mut WeightInit) -> Self {
         let hidden = MLP_RATIO * channels;
-        Self { fc1: init.linear(channels, hidden, true), fc2: init.linear(hidden, channels, true) }
+        let [fc1, fc2] =
+            [(channels, hidden), (hidden, channels)].map(|(from, to)| init.linear(from, to, true));
+        Self { fc1, fc2, precision }
     }
 
     /// Shapes: `[..., C]`; output the same.
     pub fn forward(&self, x: Tensor<5>) -> Tensor<5> {
-        let hidden = project(&self.fc1, x, Activation::Gelu);
-        project(&self.fc2, hidden, Activation::Identity)
+        let hidden = project(&self.fc1, x, Activation::Gelu, self.precision);
+        project(&self.fc2, hidden, Activation::Identity, self.precision)
     }
 }
 
@@ -50,20 +55,14 @@ pub struct SwinBlock {
 }
 
 impl SwinBlock {
-    pub(super) fn new(
-        channels: usize,
-        heads: usize,
-        window: [usize; 3],
-        drop_path: f64,
-        init: &mut WeightInit,
-    ) -> Self {
-        let norm = LayerNormConfig::new(channels);
+    pub(super) fn new(plan: &StagePlan, drop_path: f64, init: &mut WeightInit) -> Self {
+        let norm = LayerNormConfig::new(plan.channels);
         Self {
             norm1: norm.init(init.device()),
-            attn: WindowAttention::new(channels, heads, window, init),
+            attn: WindowAttention::new(plan, init),
             drop_path: DropPath::new(drop_path),
             norm2: norm.init(init.device()),
-            mlp: Mlp::new(channels, init),
+            mlp: Mlp::new(plan.channels, plan.precision, init),
         }
     }
 

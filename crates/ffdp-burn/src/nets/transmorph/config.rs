@@ -97,9 +97,10 @@ pub struct TransMorphConfig {
     /// With `Some(steps)` the network predicts a stationary velocity, integrated by `steps`
     /// squarings into a diffeomorphic displacement (7 as published). Default: none.
     pub integration_steps: Option<usize>,
-    /// Of the products in the decoder's convolutions. Default: TF32 on GPUs with tensor cores, as
-    /// PyTorch computes convolutions by default; f32 on all other devices.
-    /// [`Precision::Single`] asks for f32 everywhere.
+    /// Of the products in the decoder's convolutions and in the linear layers. Default: TF32 on GPUs with
+    /// tensor cores, as PyTorch computes convolutions by default; f32 on all other devices.
+    /// [`Precision::Single`] asks for f32 everywhere. Attention is in f32 either way, but of windows that do not
+    /// fit into a GPU's shared memory (512 tokens of 96 channels a head), whose products are Burn's.
     #[config(default = "Precision::TensorFloat")]
     pub precision: Precision,
     /// Seed of the initial weights.

@@ -27,7 +27,7 @@ impl Encoder {
     pub(super) fn new(config: &TransMorphConfig, init: &mut WeightInit) -> Self {
         let (channels, depths, heads) =
             (config.variant.channels(), config.variant.depths(), config.variant.heads());
-        let patch_embed = PatchEmbed::new(IMAGES, channels, init);
+        let patch_embed = PatchEmbed::new(IMAGES, channels, config.precision, init);
         let drop_path = drop_path_ramp(config.drop_path, depths.iter().sum());
         let mut rest = drop_path.as_slice();
         let mut layers = Vec::with_capacity(depths.len());
@@ -40,6 +40,7 @@ impl Encoder {
                 window: config.window,
                 drop_path,
                 merges: s + 1 < depths.len(),
+                precision: config.precision,
             };
             layers.push(Stage::new(&plan, init));
         }

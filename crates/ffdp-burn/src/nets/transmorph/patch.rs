@@ -7,7 +7,7 @@ use super::config::PATCH;
 use crate::nets::layers::append_zeros;
 use crate::nets::layers::fused::{normalise, project};
 use crate::nets::layers::initializer::WeightInit;
-use crate::ops::{Activation, linear};
+use crate::ops::{Activation, Precision, linear};
 
 /// Cuts a volume into patches of 4^3 voxels and projects each to a token, then normalises it.
 #[derive(Module, Debug)]
@@ -17,12 +17,19 @@ pub struct PatchEmbed {
     pub proj: Conv3d,
     /// Over the channels of a token.
     pub norm: LayerNorm,
+    #[module(skip)]
+    precision: Precision,
 }
 
 impl PatchEmbed {
-    pub(super) fn new(c_in: usize, channels: usize, init: &mut WeightInit) -> Self {
+    pub(super) fn new(
+        c_in: usize,
+        channels: usize,
+        precision: Precision,
+        init: &mut WeightInit,
+    ) -> Self {
         let proj = init.patch_conv(c_in, channels, PATCH);
-        Self { proj, norm: LayerNormConfig::new(channels).init(init.device()) }
+        Self { proj, norm: LayerNormConfig::new(channels).init(init.device()), precision }
     }
 
     /// Shapes: volume `[N, C_in, D, H, W]` with extents divisible by 4; tokens
@@ -38,7 +45,7 @@ impl PatchEmbed {
             .reshape([n, d, h, w, inputs]);
         let bias = self.proj.bias.as_ref().expect("a patch convolution has a bias").val();
         let weight = weight.reshape([channels, inputs]).transpose();
-        let tokens = linear(patches, weight, Some(bias), Activation::Identity);
+        let tokens = linear(patches, weight, Some(bias), Activation::Identity, self.precision);
         normalise(&self.norm, tokens)
     }
 }
@@ -55,19 +62,22 @@ pub struct PatchMerging {
     pub reduction: Linear,
     /// Over the `8C` joined channels.
     pub norm: LayerNorm,
+    #[module(skip)]
+    precision: Precision,
 }
 
 impl PatchMerging {
-    pub(super) fn new(channels: usize, init: &mut WeightInit) -> Self {
+    pub(super) fn new(channels: usize, precision: Precision, init: &mut WeightInit) -> Self {
         let reduction = init.linear(8 * channels, 2 * channels, false);
-        Self { reduction, norm: LayerNormConfig::new(8 * channels).init(init.device()) }
+        let norm = LayerNormConfig::new(8 * channels).init(init.device());
+        Self { reduction, norm, precision }
     }
 
     /// Shapes: tokens `[N, D, H, W, C]`; output `[N, ceil(D/2), ceil(H/2), ceil(W/2), 2C]`, odd
     /// extents being padded with zeros.
     pub fn forward(&self, tokens: Tensor<5>) -> Tensor<5> {
         let joined = normalise(&self.norm, join_neighbours(tokens));
-        project(&self.reduction, joined, Activation::Identity)
+        project(&self.reduction, joined, Activation::Identity, self.precision)
     }
 }
 
@@ -114,7 +124,7 @@ mod tests {
     #[test]
     fn patches_are_those_of_the_convolution() {
         let device = Device::flex();
-        let embed = PatchEmbed::new(2, 6, &mut WeightInit::new(0, &device));
+        let embed = PatchEmbed::new(2, 6, Precision::Single, &mut WeightInit::new(0, &device));
         let count = 2 * 2 * 8 * 12 * 4;
         let volume = Tensor::<1, Int>::arange(0..count, &device).float().sin();
         let volume = volume.reshape([2, 2, 8, 12, 4]);
@@ -127,7 +137,7 @@ mod tests {
     #[test]
     fn a_token_depends_on_its_own_patch_only() {
         let device = Device::flex();
-        let embed = PatchEmbed::new(2, 6, &mut WeightInit::new(0, &device));
+        let embed = PatchEmbed::new(2, 6, Precision::Single, &mut WeightInit::new(0, &device));
         let volume = Tensor::<5>::zeros([1, 2, 8, 8, 12], &device);
         let one = Tensor::<5>::ones([1, 2, 4, 4, 4], &device);
         let changed = volume.clone().slice_assign([0..1, 0..2, 4..8, 0..4, 8..12], one);

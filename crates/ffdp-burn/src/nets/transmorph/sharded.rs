@@ -11,7 +11,7 @@ use crate::Result;
 use crate::nets::layers::Conv3dRelu;
 use crate::nets::layers::fused::normalise;
 use crate::nets::sharded::{conv3d, cropped, each, integrated, padded_pair};
-use crate::ops::{InstanceNormOptions, upsample_conv3d, upsample_x2};
+use crate::ops::{upsample_conv3d, upsample_x2};
 use crate::parallel::{Cuts, Mesh, Run, Sharded, Slabs, broadcast};
 
 impl TransMorph {
@@ -169,13 +169,13 @@ fn up(x: &Slabs, skip: &Slabs, blocks: &[&DecoderBlock]) -> Slabs {
     );
     let of_skip = skip.conv3d(|k| weight(k, own..own + joined), precision);
     let y = of_x.zip_map(&of_skip, Tensor::add);
-    let y = y.instance_norm(&InstanceNormOptions::default());
+    let y = y.instance_norm(&blocks[0].conv1.norm);
     conv3d_relu(&y, &each(blocks, |block| &block.conv2))
 }
 
 /// [`Conv3dRelu::forward`].
 fn conv3d_relu(x: &Slabs, layers: &[&Conv3dRelu]) -> Slabs {
-    conv3d(x, &each(layers, |layer| &layer.conv)).instance_norm(&InstanceNormOptions::default())
+    conv3d(x, &each(layers, |layer| &layer.conv)).instance_norm(&layers[0].norm)
 }
 
 /// [`FlowHead::forward`].

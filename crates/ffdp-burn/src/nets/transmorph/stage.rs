@@ -6,6 +6,7 @@ use super::block::SwinBlock;
 use super::patch::PatchMerging;
 use super::window::Windows;
 use crate::nets::layers::initializer::WeightInit;
+use crate::ops::Precision;
 
 /// Blocks on one token grid, alternately with aligned and shifted windows, then the merging that
 /// halves the grid (not after the last stage).
@@ -27,14 +28,15 @@ pub(super) struct StagePlan<'a> {
     /// Probability of dropping each block; its length is the depth.
     pub drop_path: &'a [f64],
     pub merges: bool,
+    pub precision: Precision,
 }
 
 impl Stage {
     pub(super) fn new(plan: &StagePlan, init: &mut WeightInit) -> Self {
-        let block =
-            |&prob: &f64| SwinBlock::new(plan.channels, plan.heads, plan.window, prob, init);
+        let block = |&prob: &f64| SwinBlock::new(plan, prob, init);
         let blocks = plan.drop_path.iter().map(block).collect();
-        let downsample = plan.merges.then(|| PatchMerging::new(plan.channels, init));
+        let downsample =
+            plan.merges.then(|| PatchMerging::new(plan.channels, plan.precision, init));
         Self { blocks, downsample, window: plan.window }
     }
 

@@ -1,9 +1,11 @@
 //! The network as a whole: sizes, locality of attention, gradients, records.
 
+use super::stage::StagePlan;
 use super::*;
 use burn::module::Param;
 use burn::tensor::DType;
 
+use crate::ops::Precision;
 use crate::testing::{normal, tensor, uniform};
 
 fn images(size: [usize; 3], n: usize, device: &Device) -> (Tensor<5>, Tensor<5>) {
@@ -104,7 +106,15 @@ fn influence(windows: Windows, changed: impl Fn([usize; 3]) -> bool) -> Vec<([us
     let device = Device::flex();
     let channels = 8;
     let mut init = WeightInit::new(4, &device);
-    let attention = WindowAttention::new(channels, 2, windows.window, &mut init);
+    let plan = StagePlan {
+        channels,
+        heads: 2,
+        window: windows.window,
+        drop_path: &[],
+        merges: false,
+        precision: Precision::Single,
+    };
+    let attention = WindowAttention::new(&plan, &mut init);
     let context = WindowContext::new(windows, &device);
     let [d, h, w] = windows.grid;
     let positions: Vec<[usize; 3]> =

@@ -4,7 +4,8 @@ use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
-use super::{Conv3dOps, Precision, mirrored, mirrored_padding};
+use super::{Conv3dOps, mirrored, mirrored_padding};
+use crate::ops::precision::Precision;
 use crate::ops::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]

@@ -17,7 +17,8 @@ use burn::tensor::{Shape, Slice};
 #[cfg(feature = "cube")]
 use burn_cubecl::CubeBackend;
 
-use super::{Conv3dOps, Precision, mirrored, mirrored_padding};
+use super::{Conv3dOps, mirrored, mirrored_padding};
+use crate::ops::precision::Precision;
 use crate::ops::vjp::{Vjp, record};
 
 /// Backend operation of the convolution between planes; shapes as in [`conv3d_between`].

@@ -13,7 +13,8 @@ use rayon::prelude::*;
 #[cfg(target_arch = "x86_64")]
 use super::lanes::{Avx2, Avx512};
 use super::lanes::{LANES, Lanes};
-use super::{Conv3dOps, Precision, burn_conv3d, burn_conv3d_to_weight};
+use super::{Conv3dOps, burn_conv3d, burn_conv3d_to_weight};
+use crate::ops::precision::Precision;
 use crate::ops::real::{elements, tensor};
 
 /// Taps along an axis.

@@ -15,7 +15,8 @@ use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, TensorMetadata, backend_extension};
 use burn::tensor::{Shape, ops::ConvOptions};
-use serde::{Deserialize, Serialize};
+
+use super::precision::Precision;
 
 mod autodiff;
 pub mod between;
@@ -25,17 +26,6 @@ mod flex;
 mod lanes;
 #[cfg(test)]
 mod tests;
-
-/// How the factors of the products are rounded; sums are in f32 on a GPU either way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Precision {
-    /// Not at all.
-    #[default]
-    Single,
-    /// To TF32 (10 bits after the point: relative error 5e-4 of each factor) for kernels of 3^3 on
-    /// devices with tensor cores, as cuDNN does by default in PyTorch; elsewhere as `Single`.
-    TensorFloat,
-}
 
 /// Backend operations of the convolution; x `[N, C, D, H, W]`, weight `[O, C, K, K, K]`.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]

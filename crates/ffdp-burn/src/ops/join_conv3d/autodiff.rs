@@ -8,7 +8,8 @@ use burn::backend::{Autodiff, TensorMetadata};
 use burn::tensor::Slice;
 
 use super::{JoinConv3dOps, PADDING};
-use crate::ops::conv3d::{Conv3dOps, Precision, mirrored};
+use crate::ops::conv3d::{Conv3dOps, mirrored};
+use crate::ops::precision::Precision;
 use crate::ops::upsample::UpsampleOps;
 use crate::ops::vjp::{Vjp, record};
 

@@ -16,7 +16,8 @@ use burn::backend::{Backend, Dispatch, backend_extension};
 #[cfg(feature = "cube")]
 use burn::tensor::Shape;
 
-use super::conv3d::{Conv3dOps, Precision};
+use super::conv3d::Conv3dOps;
+use super::precision::Precision;
 use super::upsample::UpsampleOps;
 
 mod autodiff;

@@ -5,23 +5,24 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::{Activation, LinearOps};
+use crate::ops::precision::Precision;
 use crate::ops::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
 struct ProductVjp;
 
 impl<B: LinearOps> Vjp<B, 2> for ProductVjp {
-    /// x, weight.
-    type Saved = [FloatTensor<B>; 2];
+    /// x, weight, the precision.
+    type Saved = ([FloatTensor<B>; 2], Precision);
 
     fn backward(
-        [x, weight]: Self::Saved,
+        ([x, weight], precision): Self::Saved,
         grad: FloatTensor<B>,
         needs: [bool; 2],
     ) -> [Option<FloatTensor<B>>; 2] {
         [
-            needs[0].then(|| B::multiply_rows_to_x(grad.clone(), weight)),
-            needs[1].then(|| B::multiply_rows_to_weight(x, grad)),
+            needs[0].then(|| B::multiply_rows_to_x(grad.clone(), weight, precision)),
+            needs[1].then(|| B::multiply_rows_to_weight(x, grad, precision)),
         ]
     }
 }
@@ -46,17 +47,29 @@ impl<B: LinearOps> Vjp<B, 2> for ActivateVjp {
 }
 
 impl<B: LinearOps, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
-    fn multiply_rows(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn multiply_rows(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        precision: Precision,
+    ) -> FloatTensor<Self> {
         record::<B, C, _, 2>(ProductVjp, [x, weight], |[x, weight], _| {
-            (B::multiply_rows(x.clone(), weight.clone()), [x, weight])
+            (B::multiply_rows(x.clone(), weight.clone(), precision), ([x, weight], precision))
         })
     }
 
-    fn multiply_rows_to_x(_: FloatTensor<Self>, _: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn multiply_rows_to_x(
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: Precision,
+    ) -> FloatTensor<Self> {
         panic!("linear: second-order gradients are not supported")
     }
 
-    fn multiply_rows_to_weight(_: FloatTensor<Self>, _: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn multiply_rows_to_weight(
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: Precision,
+    ) -> FloatTensor<Self> {
         panic!("linear: second-order gradients are not supported")
     }
 

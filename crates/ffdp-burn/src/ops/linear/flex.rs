@@ -6,6 +6,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::tensor::Shape;
 
 use super::{Activation, LinearOps};
+use crate::ops::precision::Precision;
 
 fn biased(z: FloatTensor<Flex>, bias: FloatTensor<Flex>) -> FloatTensor<Flex> {
     let row = Shape::from([1, bias.layout().shape()[0]]);
@@ -13,15 +14,27 @@ fn biased(z: FloatTensor<Flex>, bias: FloatTensor<Flex>) -> FloatTensor<Flex> {
 }
 
 impl LinearOps for Flex {
-    fn multiply_rows(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn multiply_rows(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        _: Precision,
+    ) -> FloatTensor<Self> {
         Self::float_matmul(x, weight)
     }
 
-    fn multiply_rows_to_x(grad: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn multiply_rows_to_x(
+        grad: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        _: Precision,
+    ) -> FloatTensor<Self> {
         Self::float_matmul(grad, Self::float_transpose(weight))
     }
 
-    fn multiply_rows_to_weight(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn multiply_rows_to_weight(
+        x: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        _: Precision,
+    ) -> FloatTensor<Self> {
         Self::float_matmul(Self::float_transpose(x), grad)
     }
 

@@ -8,15 +8,18 @@
 //!
 //! Why not Burn's `linear`: on a GPU Burn 0.22 tries up to a dozen kernels for each shape of each
 //! product, minutes in the first step of a network, and its gradient of the weights leaves most of
-//! the GPU idle, since two short matrices over a hundred thousand tokens are few tiles. Here, on GPUs
-//! with tensor cores for TF32, the kernel is one and the same, and long products are cut into slices
-//! that are added up. Other devices compute Burn's products.
+//! the GPU idle, since two short matrices over a hundred thousand tokens are few tiles; and on a GPU with
+//! tensor cores it may round to TF32, unasked. Here the kernel is one and the same, and long products are
+//! cut into slices that are added up; what multiplies is tensor cores, or f32 ([`Precision`]). TF32 on a
+//! device without tensor cores is Burn's product.
 
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
 #[cfg(feature = "cube")]
 use burn::tensor::Shape;
+
+use super::precision::Precision;
 
 mod autodiff;
 #[cfg(feature = "cube")]
@@ -40,15 +43,27 @@ pub enum Activation {
 pub trait LinearOps: Backend {
     /// `x w`.
     #[fusion(dtype = x, shape = product_shape(x, weight))]
-    fn multiply_rows(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self>;
+    fn multiply_rows(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        precision: Precision,
+    ) -> FloatTensor<Self>;
 
     /// `grad w^T`.
     #[fusion(dtype = grad, shape = rows_shape(grad, weight))]
-    fn multiply_rows_to_x(grad: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self>;
+    fn multiply_rows_to_x(
+        grad: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        precision: Precision,
+    ) -> FloatTensor<Self>;
 
     /// `x^T grad`.
     #[fusion(dtype = x, shape = weight_shape(x, grad))]
-    fn multiply_rows_to_weight(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self>;
+    fn multiply_rows_to_weight(
+        x: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        precision: Precision,
+    ) -> FloatTensor<Self>;
 
     /// `f(z + b)`, of the shape of z `[M, N]`.
     #[fusion(dtype = z, shape = z)]
@@ -97,10 +112,8 @@ fn activate_specs(
     (z.clone(), bias.clone())
 }
 
-/// A linear layer over the last axis. Differentiable in x, weight and bias (first order).
-///
-/// On GPUs with tensor cores the factors of the products are rounded to TF32 (relative error 5e-4
-/// of each), as Burn's own products of f32 are there; sums are in f32.
+/// A linear layer over the last axis, with products of the given precision, in the backward pass too.
+/// Differentiable in x, weight and bias (first order).
 ///
 /// # Shapes
 /// x `[.., K]`, weight `[K, N]`, bias `[N]`; result `[.., N]`.
@@ -112,6 +125,7 @@ pub fn linear<const D: usize>(
     weight: Tensor<2>,
     bias: Option<Tensor<1>>,
     activation: Activation,
+    precision: Precision,
 ) -> Tensor<D> {
     let mut shape = x.dims();
     let [inputs, outputs] = weight.dims();
@@ -123,7 +137,7 @@ pub fn linear<const D: usize>(
     );
     shape[D - 1] = outputs;
     let rows = x.reshape([-1, channels as i32]).into_dispatch();
-    let z = <Dispatch as LinearOps>::multiply_rows(rows, weight.into_dispatch());
+    let z = <Dispatch as LinearOps>::multiply_rows(rows, weight.into_dispatch(), precision);
     let y = match bias {
         None => z,
         Some(bias) => {

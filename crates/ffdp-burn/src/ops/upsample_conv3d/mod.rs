@@ -20,7 +20,8 @@ use burn::backend::{Autodiff, Backend, Dispatch, TensorMetadata, backend_extensi
 use burn::tensor::Shape;
 
 use super::conv3d::between::{joined, planes};
-use super::conv3d::{Conv3dOps, Precision, mirrored};
+use super::conv3d::{Conv3dOps, mirrored};
+use super::precision::Precision;
 use super::upsample::UpsampleOps;
 use super::vjp::{Vjp, record};
 

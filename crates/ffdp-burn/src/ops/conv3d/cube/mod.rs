@@ -9,8 +9,9 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{Conv3dOps, Precision, burn_conv3d, burn_conv3d_to_weight};
+use super::{Conv3dOps, burn_conv3d, burn_conv3d_to_weight};
 use crate::ops::launch::{Extent, assert_f32, extent};
+use crate::ops::precision::Precision;
 
 mod direct;
 mod tensor_cores;

@@ -1,5 +1,5 @@
-//! Linear layers on the GPU: products on tensor cores where there are (`product.rs`), otherwise
-//! Burn's; bias and activation in one pass.
+//! Linear layers on the GPU: products in f32 or on tensor cores (`product.rs`), or Burn's where the device
+//! has none; bias and activation in one pass.
 
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
@@ -10,7 +10,7 @@ use cubecl::prelude::*;
 
 use super::{Activation, LinearOps};
 use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, sum_columns};
-use crate::ops::tensor_cores::available;
+use crate::ops::precision::Precision;
 
 mod product;
 
@@ -106,31 +106,37 @@ fn backward_kernel(
 }
 
 impl LinearOps for CubeBackend {
-    fn multiply_rows(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn multiply_rows(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        precision: Precision,
+    ) -> FloatTensor<Self> {
         assert_f32("linear", &[&x, &weight]);
         let [x, weight] = [x, weight].map(into_contiguous);
-        match available(&x.client) {
-            true => product((&x, Along::Depth), (&weight, Along::Result)),
-            false => Self::float_matmul(x, weight),
-        }
+        product((&x, Along::Depth), (&weight, Along::Result), precision)
+            .unwrap_or_else(|| Self::float_matmul(x, weight))
     }
 
-    fn multiply_rows_to_x(grad: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn multiply_rows_to_x(
+        grad: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        precision: Precision,
+    ) -> FloatTensor<Self> {
         assert_f32("linear", &[&grad, &weight]);
         let [grad, weight] = [grad, weight].map(into_contiguous);
-        match available(&grad.client) {
-            true => product((&grad, Along::Depth), (&weight, Along::Depth)),
-            false => Self::float_matmul(grad, transposed(weight)),
-        }
+        product((&grad, Along::Depth), (&weight, Along::Depth), precision)
+            .unwrap_or_else(|| Self::float_matmul(grad, transposed(weight)))
     }
 
-    fn multiply_rows_to_weight(x: FloatTensor<Self>, grad: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn multiply_rows_to_weight(
+        x: FloatTensor<Self>,
+        grad: FloatTensor<Self>,
+        precision: Precision,
+    ) -> FloatTensor<Self> {
         assert_f32("linear", &[&x, &grad]);
         let [x, grad] = [x, grad].map(into_contiguous);
-        match available(&x.client) {
-            true => product((&x, Along::Result), (&grad, Along::Result)),
-            false => Self::float_matmul(transposed(x), grad),
-        }
+        product((&x, Along::Result), (&grad, Along::Result), precision)
+            .unwrap_or_else(|| Self::float_matmul(transposed(x), grad))
     }
 
     fn activate(

@@ -1,14 +1,17 @@
-//! Products of matrices on tensor cores, the same kernel for the three products of a linear layer.
+//! Products of matrices, the same kernel for the three products of a linear layer.
 //!
 //! A cube has a tile of 128 rows and up to 128 columns. While it multiplies 32 steps of the depth from
 //! shared memory, the next are on their way to its registers. A factor lies in shared memory as it
 //! lies in the tensor; lines are so long that the 32 lanes of a fragment read 32 different banks.
+//! On tensor cores a plane multiplies fragments in TF32; in f32 every lane has the sums that would be
+//! its fragments' and adds their products one step of the depth after the other.
 
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::ops::launch::{UNITS, address, buffer, empty, sum_columns};
-use crate::ops::tensor_cores::{LANES, Left, Right, Sums, add_product, rounded};
+use crate::ops::precision::Precision;
+use crate::ops::tensor_cores::{LANES, Left, Right, Sums, add_product, available, rounded};
 
 /// Rows of a tile.
 const ROWS: u32 = 128;
@@ -39,6 +42,18 @@ struct Plan {
     columns: u32,
     /// Elements of a vector.
     width: u32,
+    /// Of the products; tensor cores are there for TF32.
+    precision: Precision,
+}
+
+impl Plan {
+    fn tiles(self) -> [Tile; 2] {
+        [Tile::new(self.left, ROWS), Tile::new(self.right, self.columns)]
+    }
+
+    fn shared_bytes(self) -> usize {
+        self.tiles().map(Tile::elements).iter().sum::<usize>() * size_of::<f32>()
+    }
 }
 
 /// A tile of a factor in shared memory.
@@ -109,6 +124,16 @@ fn bring<N: Size>(
     }
 }
 
+/// A number as it is multiplied, as bits.
+#[cube]
+fn factor_bits(value: f32, #[comptime] precision: Precision) -> u32 {
+    if comptime!(precision == Precision::TensorFloat) {
+        rounded(value)
+    } else {
+        u32::reinterpret(value)
+    }
+}
+
 /// Puts what was brought into shared memory.
 #[cube]
 fn put<N: Size>(
@@ -116,6 +141,7 @@ fn put<N: Size>(
     shared: &mut Shared<[u32]>,
     #[comptime] tile: Tile,
     #[comptime] width: u32,
+    #[comptime] precision: Precision,
 ) {
     #[unroll]
     for i in 0..comptime!(tile.brought(width)) {
@@ -125,7 +151,7 @@ fn put<N: Size>(
         let value = values[i as usize];
         #[unroll]
         for e in 0..width {
-            shared[(at + e) as usize] = rounded(value.extract(e as usize));
+            shared[(at + e) as usize] = factor_bits(value.extract(e as usize), precision);
         }
     }
 }
@@ -140,6 +166,96 @@ fn place(side: u32, depth: u32, #[comptime] along: Along, #[comptime] tile: Tile
     }
 }
 
+/// Adds the products of what is in shared memory, on tensor cores: a lane's own row and column are
+/// those of its group in the first fragments, `t` its place in the group.
+#[cube]
+fn add_fragments(
+    left: &Shared<[u32]>,
+    right: &Shared<[u32]>,
+    sums: &mut Array<Sums>,
+    own_row: u32,
+    own_column: u32,
+    t: u32,
+    #[comptime] plan: Plan,
+) {
+    let [left_tile, right_tile] = comptime!(plan.tiles());
+    let across = comptime!(plan.columns / 16);
+    #[unroll]
+    for step in 0..comptime!(DEPTH / 8) {
+        let depth = t + comptime!(step * 8);
+        let mut fragments = Array::<Left>::new(2usize);
+        #[unroll]
+        for i in 0..2u32 {
+            let mut fragment = Left::empty();
+            #[unroll]
+            for e in 0..4u32 {
+                let row = own_row + comptime!(i * 16 + e % 2 * 8);
+                let at = place(row, depth + comptime!(e / 2 * 4), plan.left, left_tile);
+                fragment.insert(e as usize, left[at as usize]);
+            }
+            fragments[i as usize] = fragment;
+        }
+        #[unroll]
+        for j in 0..across {
+            let column = own_column + comptime!(j * 8);
+            let mut fragment = Right::empty();
+            #[unroll]
+            for e in 0..2u32 {
+                let at = place(column, depth + comptime!(e * 4), plan.right, right_tile);
+                fragment.insert(e as usize, right[at as usize]);
+            }
+            #[unroll]
+            for i in 0..2u32 {
+                let own = comptime!((i * across + j) as usize);
+                sums[own] = add_product(fragments[i as usize], fragment, sums[own]);
+            }
+        }
+    }
+}
+
+/// [`add_fragments`] without tensor cores: a lane's own row and column are those of its first sum.
+#[cube]
+fn add_numbers(
+    left: &Shared<[u32]>,
+    right: &Shared<[u32]>,
+    sums: &mut Array<Sums>,
+    own_row: u32,
+    own_column: u32,
+    #[comptime] plan: Plan,
+) {
+    let [left_tile, right_tile] = comptime!(plan.tiles());
+    let across = comptime!(plan.columns / 16);
+    for depth in 0..DEPTH {
+        let mut rows = Array::<Sums>::new(2usize);
+        #[unroll]
+        for i in 0..2u32 {
+            let mut row = Sums::empty();
+            #[unroll]
+            for e in 0..4u32 {
+                let side = own_row + comptime!(i * 16 + e / 2 * 8);
+                let at = place(side, depth, plan.left, left_tile);
+                row.insert(e as usize, f32::reinterpret(left[at as usize]));
+            }
+            rows[i as usize] = row;
+        }
+        #[unroll]
+        for j in 0..across {
+            let mut column = Sums::empty();
+            #[unroll]
+            for e in 0..4u32 {
+                let side = own_column + comptime!(j * 8 + e % 2);
+                let at = place(side, depth, plan.right, right_tile);
+                column.insert(e as usize, f32::reinterpret(right[at as usize]));
+            }
+            #[unroll]
+            for i in 0..2u32 {
+                let own = comptime!((i * across + j) as usize);
+                sums[own] += rows[i as usize] * column;
+            }
+        }
+    }
+}
+
 /// `output[slice][rows][columns]`; a cube has a tile of columns (x), of rows (y) and a slice (z).
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn product_kernel<N: Size>(
@@ -149,8 +265,7 @@ fn product_kernel<N: Size>(
     sizes: Sizes,
     #[comptime] plan: Plan,
 ) {
-    let (left_tile, right_tile) =
-        comptime!((Tile::new(plan.left, ROWS), Tile::new(plan.right, plan.columns)));
+    let [left_tile, right_tile] = comptime!(plan.tiles());
     let width = comptime!(plan.width);
     let (first_row, first_column) = (CUBE_POS_Y * ROWS, CUBE_POS_X * comptime!(plan.columns));
     let start = CUBE_POS_Z * sizes.slice;
@@ -159,8 +274,8 @@ fn product_kernel<N: Size>(
     let (g, t) = (lane / 4, lane % 4);
     // Eight columns a fragment.
     let across = comptime!(plan.columns / 16);
-    let own_row = plane % 4 * PLANE_ROWS + g;
-    let own_column = plane / 4 * comptime!(plan.columns / 2) + g;
+    let plane_row = plane % 4 * PLANE_ROWS;
+    let plane_column = plane / 4 * comptime!(plan.columns / 2);
 
     let mut lefts = Array::<Vector<f32, N>>::new(comptime!(left_tile.brought(width) as usize));
     let mut rights = Array::<Vector<f32, N>>::new(comptime!(right_tile.brought(width) as usize));
@@ -186,8 +301,8 @@ fn product_kernel<N: Size>(
     let mut k = start;
     while k < stop {
         sync_cube();
-        put(&lefts, &mut left_shared, left_tile, width);
-        put(&rights, &mut right_shared, right_tile, width);
+        put(&lefts, &mut left_shared, left_tile, width, plan.precision);
+        put(&rights, &mut right_shared, right_tile, width, plan.precision);
         sync_cube();
         k += DEPTH;
         if k < stop {
@@ -204,36 +319,25 @@ fn product_kernel<N: Size>(
                 plan,
             );
         }
-        #[unroll]
-        for step in 0..comptime!(DEPTH / 8) {
-            let depth = t + comptime!(step * 8);
-            let mut fragments = Array::<Left>::new(2usize);
-            #[unroll]
-            for i in 0..2u32 {
-                let mut fragment = Left::empty();
-                #[unroll]
-                for e in 0..4u32 {
-                    let row = own_row + comptime!(i * 16 + e % 2 * 8);
-                    let at = place(row, depth + comptime!(e / 2 * 4), plan.left, left_tile);
-                    fragment.insert(e as usize, left_shared[at as usize]);
-                }
-                fragments[i as usize] = fragment;
-            }
-            #[unroll]
-            for j in 0..across {
-                let column = own_column + comptime!(j * 8);
-                let mut fragment = Right::empty();
-                #[unroll]
-                for e in 0..2u32 {
-                    let at = place(column, depth + comptime!(e * 4), plan.right, right_tile);
-                    fragment.insert(e as usize, right_shared[at as usize]);
-                }
-                #[unroll]
-                for i in 0..2u32 {
-                    let own = comptime!((i * across + j) as usize);
-                    sums[own] = add_product(fragments[i as usize], fragment, sums[own]);
-                }
-            }
+        if comptime!(plan.precision == Precision::TensorFloat) {
+            add_fragments(
+                &left_shared,
+                &right_shared,
+                &mut sums,
+                plane_row + g,
+                plane_column + g,
+                t,
+                plan,
+            );
+        } else {
+            add_numbers(
+                &left_shared,
+                &right_shared,
+                &mut sums,
+                plane_row + g,
+                plane_column + 2 * t,
+                plan,
+            );
         }
     }
 
@@ -244,8 +348,8 @@ fn product_kernel<N: Size>(
         for j in 0..across {
             #[unroll]
             for e in 0..4u32 {
-                let row = first_row + own_row + comptime!(i * 16 + e / 2 * 8);
-                let column = first_column + own_column - g + 2 * t + comptime!(j * 8 + e % 2);
+                let row = first_row + plane_row + g + comptime!(i * 16 + e / 2 * 8);
+                let column = first_column + plane_column + 2 * t + comptime!(j * 8 + e % 2);
                 if row < sizes.rows && column < sizes.columns {
                     output[(first + row as usize) * sizes.columns as usize + column as usize] =
                         sums[comptime!((i * across + j) as usize)].extract(e as usize);
@@ -269,8 +373,7 @@ fn bring_both<N: Size>(
     sizes: &Sizes,
     #[comptime] plan: Plan,
 ) {
-    let (left_tile, right_tile) =
-        comptime!((Tile::new(plan.left, ROWS), Tile::new(plan.right, plan.columns)));
+    let [left_tile, right_tile] = comptime!(plan.tiles());
     let width = comptime!(plan.width);
     let (rows, columns, depth) = (sizes.rows, sizes.columns, sizes.depth);
     if comptime!(plan.left == Along::Depth) {
@@ -302,18 +405,36 @@ fn slices(tiles: usize, depth: usize) -> (usize, usize) {
     (depth.div_ceil(slice), slice)
 }
 
-/// The product `[rows, columns]` of two contiguous matrices that lie as said.
+/// The product `[rows, columns]` of two contiguous matrices that lie as said; none where TF32 may be and the
+/// device has no tensor cores, which leaves all kernels to Burn, or where no tile fits into shared memory.
 pub(super) fn product(
     (left, left_along): (&CubeTensor, Along),
     (right, right_along): (&CubeTensor, Along),
-) -> CubeTensor {
+    precision: Precision,
+) -> Option<CubeTensor> {
     let sides = |tensor: &CubeTensor, along| {
         let [first, second] = [tensor.meta.shape()[0], tensor.meta.shape()[1]];
         if along == Along::Depth { [first, second] } else { [second, first] }
     };
     let [rows, depth] = sides(left, left_along);
     let [columns, _] = sides(right, right_along);
-    let tile = tile_columns(columns);
+    let lines = [left.meta.shape()[1], right.meta.shape()[1]];
+    let width = [4, 2, 1].into_iter().find(|w| lines.iter().all(|l| l.is_multiple_of(*w)));
+    let width = width.expect("1 divides every number");
+    if precision == Precision::TensorFloat && !available(&left.client) {
+        return None;
+    }
+    let most = left.client.properties().hardware.max_shared_memory_size;
+    let plan = |columns| Plan {
+        left: left_along,
+        right: right_along,
+        columns,
+        width: width as u32,
+        precision,
+    };
+    let wanted = tile_columns(columns);
+    let fits = |tile: &u32| *tile <= wanted && plan(*tile).shared_bytes() <= most;
+    let tile = [wanted, 64, 32].into_iter().find(fits)?;
     let counts = [columns.div_ceil(tile as usize), rows.div_ceil(ROWS as usize)];
     let (slices, slice) = slices(counts[0] * counts[1], depth);
     assert!(
@@ -321,12 +442,8 @@ pub(super) fn product(
         "linear: {rows} rows need {} cubes, more than 65535; split the batch",
         counts[1]
     );
-    let lines = [left.meta.shape()[1], right.meta.shape()[1]];
-    let width = [4, 2, 1].into_iter().find(|w| lines.iter().all(|l| l.is_multiple_of(*w)));
-    let width = width.expect("1 divides every number");
     let output = empty(left, [rows, columns]);
     let partials = if slices == 1 { output.clone() } else { empty(left, [slices, rows, columns]) };
-    let plan = Plan { left: left_along, right: right_along, columns: tile, width: width as u32 };
     unsafe {
         product_kernel::launch_unchecked(
             &left.client,
@@ -338,10 +455,10 @@ pub(super) fn product(
             buffer(right),
             buffer(&partials),
             SizesLaunch::new(rows as u32, columns as u32, depth as u32, slice as u32),
-            plan,
+            plan(tile),
         );
     }
-    if slices == 1 { output } else { sum_columns(&partials, slices, output) }
+    Some(if slices == 1 { output } else { sum_columns(&partials, slices, output) })
 }
 
 #[cfg(test)]
