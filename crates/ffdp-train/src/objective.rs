@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 use ffdp_burn::Result;
 use ffdp_burn::baseline;
 use ffdp_burn::image::LabelMap;
@@ -14,7 +14,7 @@ use ffdp_burn::losses::{
 use ffdp_burn::metrics::{DiceScores, dice, dice_of, warp_labels};
 use ffdp_burn::nets::{Deformation, Network};
 use ffdp_burn::ops::{self, HistogramOptions, LnccOptions};
-use ffdp_burn::parallel::{self, Sharded};
+use ffdp_burn::parallel::{self, DisplacementBounds, Sharded};
 
 use crate::data::{Item, Prepared};
 use crate::settings::{Loss, Regularizer, Settings};
@@ -164,11 +164,7 @@ impl Operations {
         let device = item.moving.image.device();
         match self {
             Self::Fused(_) => {
-                let samples = [&item.moving, &item.fixed];
-                let [moving, fixed] = std::array::from_fn(|i| {
-                    let there = samples[i].labels.clone();
-                    there.unwrap_or_else(|| maps[i].to_tensor(&device))
-                });
+                let [moving, fixed] = labels_on_device(item, maps);
                 label_dice_loss(moving, fixed, u, ids)
             }
             Self::Baseline { .. } => {
@@ -192,6 +188,27 @@ impl Operations {
             }
         }
     }
+}
+
+/// The labels of moving and fixed, where the images are.
+fn labels_on_device(item: &Item, maps: [&LabelMap; 2]) -> [Tensor<5, Int>; 2] {
+    let samples = [&item.moving, &item.fixed];
+    std::array::from_fn(|i| {
+        let there = samples[i].labels.clone();
+        there.unwrap_or_else(|| maps[i].to_tensor(&item.moving.image.device()))
+    })
+}
+
+/// A pair in parts as a network moves it.
+pub struct Parts {
+    /// The moving image as seen through the displacement.
+    pub moved: Sharded,
+    /// The fixed one.
+    pub fixed: Sharded,
+    /// `[N, 3, D, H, W]` in voxels.
+    pub displacement: Sharded,
+    /// Of the displacement, for each part.
+    pub bounds: Vec<DisplacementBounds>,
 }
 
 impl Objective {
@@ -221,12 +238,12 @@ impl Objective {
         (Terms { total, similarity, smoothness, overlap }, moved)
     }
 
-    /// The terms of a step whose images and displacement are in parts. The overlap of labels is not among
-    /// them.
+    /// [`terms`](Self::terms) of a step whose images and displacement are in parts.
     ///
     /// # Panics
     /// With `--baseline`.
-    pub fn terms_of_parts(&self, moved: &Sharded, fixed: &Sharded, u: &Sharded) -> Terms {
+    pub fn terms_of_parts(&self, item: &Item, parts: &Parts) -> Terms {
+        let Parts { moved, fixed, displacement: u, bounds } = parts;
         let Operations::Fused(similarity) = &self.operations else {
             panic!("composed operations know no parts")
         };
@@ -235,8 +252,12 @@ impl Objective {
             Regularizer::Diffusion => parallel::diffusion(u),
             Regularizer::Bending => parallel::bending_energy(u),
         };
-        let total = similarity.clone() + smoothness.clone().mul_scalar(self.weight);
-        let overlap = Tensor::zeros([1], &total.device());
+        let mut total = similarity.clone() + smoothness.clone().mul_scalar(self.weight);
+        let mut overlap = Tensor::zeros([1], &total.device());
+        if let Some((maps, ids)) = self.labels(item) {
+            overlap = parallel::label_dice_loss(labels_on_device(item, maps), u, bounds, &ids);
+            total = total + overlap.clone().mul_scalar(self.dice_weight);
+        }
         Terms { total, similarity, smoothness, overlap }
     }
 

@@ -18,7 +18,7 @@
 //! slabs/    activations of networks          replicas    weights on every device
 //! beside    a thread for each device         lines       all parameters in one piece
 //!
-//! smoothing, loss, reductions, adam, resample            sharded operations made of these
+//! smoothing, loss, label_dice, reductions, adam, resample    sharded operations made of these
 //! greedy/   iterations of the greedy method  halves      those of SyN and of velocities
 //! alignment an affine map's loss and gradient
 //! planner   how many shards a run needs       hosts/     several processes
@@ -35,6 +35,7 @@ mod halo;
 mod halves;
 mod hosts;
 mod joined;
+mod label_dice;
 mod layout;
 mod lending;
 mod lines;
@@ -71,6 +72,7 @@ pub(crate) use hosts::Holders;
 #[cfg(feature = "mpi")]
 pub use hosts::{MpiRanks, SILENCE};
 pub use hosts::{Ranks, Threads, agree};
+pub use label_dice::label_dice_loss;
 pub use layout::{Axis, Layout};
 pub use lines::{gradients_of_line, line_of_gradients};
 pub use loss::loss;

@@ -11,7 +11,7 @@
 
 use burn::Tensor;
 use burn::backend::Dispatch;
-use burn::tensor::Device;
+use burn::tensor::{Device, Int};
 
 use super::joined::are_joined;
 use super::rest;
@@ -40,6 +40,36 @@ pub(crate) fn to_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> T
     let to = device.as_dispatch().clone();
     let arrived = send_all::<Dispatch>(vec![(line.into_dispatch(), to)]).remove(0);
     Tensor::<1>::from_dispatch(arrived).reshape(dims)
+}
+
+/// Labels on their devices, sent all at once; those that are there already are themselves.
+pub(super) fn labels_to_devices(labels: Vec<(Tensor<5, Int>, Device)>) -> Vec<Tensor<5, Int>> {
+    let mut ends: Vec<Device> = Vec::new();
+    let sent = labels.into_iter().map(|(labels, device)| {
+        let [from, to] = [labels.device().inner(), device.inner()];
+        if from == to {
+            return Err(labels);
+        }
+        for end in [from, to.clone()] {
+            if !ends.contains(&end) {
+                ends.push(end);
+            }
+        }
+        // Dense and ours, as above.
+        let dims = labels.dims();
+        Ok((labels.reshape([dims.into_iter().product::<usize>()]), dims, to))
+    });
+    let sent: Vec<std::result::Result<(Tensor<1, Int>, _, _), _>> = sent.collect();
+    // A failure shows where numbers are read.
+    let wait = || ends.iter().for_each(|device| drop(device.sync()));
+    wait();
+    let arrived = sent.into_iter().map(|labels| match labels {
+        Ok((line, dims, to)) => (line.clone().to_device(&to).reshape(dims), Some(line)),
+        Err(labels) => (labels, None),
+    });
+    let (arrived, _alive): (Vec<_>, Vec<_>) = arrived.unzip();
+    wait();
+    arrived
 }
 
 /// A step of the tape.

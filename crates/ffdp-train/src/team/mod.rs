@@ -85,11 +85,7 @@ impl Team {
                 format!("use --batch {devices}, or --share volume to cut every pair into parts"),
             )),
             Share::Volume if devices > 1 => {
-                let refused = [
-                    ("--baseline", settings.baseline),
-                    ("--affine", settings.affine),
-                    ("--dice-weight", settings.dice_weight > 0.0),
-                ];
+                let refused = [("--baseline", settings.baseline), ("--affine", settings.affine)];
                 match refused.into_iter().find(|(_, given)| *given) {
                     None => Ok(()),
                     Some((flag, _)) => Err(Error::invalid(

@@ -6,11 +6,13 @@ use burn::tensor::Device;
 use ffdp_burn::Result;
 use ffdp_burn::nets::Network;
 use ffdp_burn::ops::GridSampleOptions;
-use ffdp_burn::parallel::{Axis, Mesh, Replicas, RingInputs, Sharded, ring_sample};
+use ffdp_burn::parallel::{
+    Axis, DisplacementBounds, IndexMap, Mesh, Replicas, RingInputs, RingSampler, Sharded,
+};
 
 use crate::data::Item;
 use crate::model::Registration;
-use crate::objective::Terms;
+use crate::objective::{Parts, Terms};
 
 /// Gradients and terms of a pair whose loss counts `share`.
 pub fn step(
@@ -30,9 +32,13 @@ pub fn step(
         let networks: Vec<&Network> =
             (0..layout.count()).map(|k| &replicas.at(k).network).collect();
         let u = Network::forward_sharded(&networks, &moving, &fixed)?;
+        let bounds = DisplacementBounds::read(&u)?;
         let inputs = RingInputs { moving: &moving, affine: None, displacement: Some(&u) };
-        let moved = ring_sample(&inputs, (&layout, &mesh), &GridSampleOptions::default())?;
-        Ok(replicas.at(0).objective().terms_of_parts(&moved, &fixed, &u))
+        let (map, options) = (IndexMap::identity(), GridSampleOptions::default());
+        let moved = RingSampler::new((&layout, &mesh), &layout, &map, &bounds, &options);
+        let moved = moved.sample(&inputs);
+        let parts = Parts { moved, fixed, displacement: u, bounds };
+        Ok(replicas.at(0).objective().terms_of_parts(item, &parts))
     };
     let terms = parts().map_err(DatasetError::new)?;
     let gradients = terms.share(share).backward();

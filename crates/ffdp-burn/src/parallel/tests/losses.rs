@@ -1,7 +1,9 @@
 //! Losses of sharded images.
 
+use burn::tensor::{Int, TensorData};
+
 use super::*;
-use crate::losses::{Lncc, Mse, MutualInformation, NormalizedMutualInformation, Similarity};
+use crate::losses::{self, Lncc, Mse, MutualInformation, NormalizedMutualInformation, Similarity};
 use crate::ops::{
     GradientMode, HistogramMode, HistogramOptions, LnccOptions, LnccWeights, joint_histogram,
 };
@@ -80,5 +82,45 @@ fn votes_are_those_of_the_whole() {
         let table = votes.mul_scalar(1.0 / layout.voxels() as f64);
         let expected = joint_histogram(a, b, &options);
         assert_close(&format!("{layout:?}"), &to_f64(table), &to_f64(expected), F64_ROUNDING);
+    }
+}
+
+/// Labels of 0 to 5 in a grid of blobs, some of them negative or large, whole.
+fn labels(size: [usize; 3], seed: u64) -> Tensor<5, Int> {
+    const IDS: [i32; 6] = [0, 3, -7, 1 << 30, 12, 4];
+    let [d, h, w] = size;
+    let values = uniform(2 * d * h * w, 0.0, 6.0, seed);
+    let values: Vec<i32> = values.into_iter().map(|value| IDS[value as usize]).collect();
+    Tensor::from_data(TensorData::new(values, [2, 1, d, h, w]), &Device::flex())
+}
+
+#[test]
+fn overlap_of_labels_is_that_of_the_whole() {
+    let ids = [3, -7, 1 << 30, 99];
+    for layout in layouts(7) {
+        // The moving labels have a grid of their own; the longest displacements leave it.
+        let own = layout.size().map(|n| n + 2);
+        for (dtype, tolerance) in PRECISIONS {
+            for longest in [0.4, 1.7, 40.0] {
+                let maps = || [labels(own, 3), labels(layout.size(), 4)];
+                let field = random(3, layout.size(), [-longest, longest], dtype, 5);
+                let [expected, parts] = [false, true].map(|cut| {
+                    let leaf = tracked(&field);
+                    let loss = if cut {
+                        let parts = Sharded::from_tensor(leaf.clone(), &layout, &mesh(&layout));
+                        let bounds = DisplacementBounds::read(&parts).expect("on the CPU");
+                        label_dice_loss(maps(), &parts, &bounds, &ids)
+                    } else {
+                        let [moving, fixed] = maps();
+                        losses::label_dice_loss(moving, fixed, leaf.clone(), &ids)
+                    };
+                    let gradients = loss.backward();
+                    (to_f64(loss.inner()), to_f64(leaf.grad(&gradients).expect("tracked")))
+                });
+                let label = format!("{layout:?} {dtype:?} up to {longest} voxels");
+                assert_close(&label, &parts.0, &expected.0, tolerance);
+                assert_close(&label, &parts.1, &expected.1, tolerance);
+            }
+        }
     }
 }
