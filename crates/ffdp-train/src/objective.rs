@@ -13,8 +13,8 @@ use ffdp_burn::losses::{
 };
 use ffdp_burn::metrics::{DiceScores, dice, dice_of, warp_labels};
 use ffdp_burn::nets::{Deformation, Network};
-use ffdp_burn::ops::{self, HistogramOptions, LnccOptions};
-use ffdp_burn::parallel::{self, DisplacementBounds, Sharded};
+use ffdp_burn::ops::{self, GridSampleOptions, HistogramOptions, LnccOptions};
+use ffdp_burn::parallel::{self, DisplacementBounds, IndexMap, RingInputs, RingSampler, Sharded};
 
 use crate::data::{Item, Prepared};
 use crate::settings::{Loss, Regularizer, Settings};
@@ -199,16 +199,14 @@ fn labels_on_device(item: &Item, maps: [&LabelMap; 2]) -> [Tensor<5, Int>; 2] {
     })
 }
 
-/// A pair in parts as a network moves it.
+/// A pair in parts, and what a network predicts for it.
 pub struct Parts {
-    /// The moving image as seen through the displacement.
-    pub moved: Sharded,
-    /// The fixed one.
-    pub fixed: Sharded,
-    /// `[N, 3, D, H, W]` in voxels.
+    /// The images.
+    pub images: [Sharded; 2],
+    /// The whole displacement, as in [`Predicted`].
     pub displacement: Sharded,
-    /// Of the displacement, for each part.
-    pub bounds: Vec<DisplacementBounds>,
+    /// Of it, what is to be smooth.
+    pub deformation: Sharded,
 }
 
 impl Objective {
@@ -240,25 +238,35 @@ impl Objective {
 
     /// [`terms`](Self::terms) of a step whose images and displacement are in parts.
     ///
+    /// # Errors
+    /// When the bounds of the displacement cannot be read.
+    ///
     /// # Panics
     /// With `--baseline`.
-    pub fn terms_of_parts(&self, item: &Item, parts: &Parts) -> Terms {
-        let Parts { moved, fixed, displacement: u, bounds } = parts;
+    pub fn terms_of_parts(&self, item: &Item, parts: &Parts) -> Result<Terms> {
+        let Parts { images: [moving, fixed], displacement, deformation } = parts;
+        let (layout, mesh) = (moving.layout(), &moving.mesh());
+        let bounds = DisplacementBounds::read(displacement)?;
+        let (map, options) = (IndexMap::identity(), GridSampleOptions::default());
+        let sampler = RingSampler::new((layout, mesh), layout, &map, &bounds, &options);
+        let inputs = RingInputs { moving, affine: None, displacement: Some(displacement) };
+        let moved = sampler.sample(&inputs);
         let Operations::Fused(similarity) = &self.operations else {
             panic!("composed operations know no parts")
         };
-        let similarity = parallel::loss(similarity.as_ref(), moved, fixed);
+        let similarity = parallel::loss(similarity.as_ref(), &moved, fixed);
         let smoothness = match self.regularizer {
-            Regularizer::Diffusion => parallel::diffusion(u),
-            Regularizer::Bending => parallel::bending_energy(u),
+            Regularizer::Diffusion => parallel::diffusion(deformation),
+            Regularizer::Bending => parallel::bending_energy(deformation),
         };
         let mut total = similarity.clone() + smoothness.clone().mul_scalar(self.weight);
         let mut overlap = Tensor::zeros([1], &total.device());
         if let Some((maps, ids)) = self.labels(item) {
-            overlap = parallel::label_dice_loss(labels_on_device(item, maps), u, bounds, &ids);
+            let labels = labels_on_device(item, maps);
+            overlap = parallel::label_dice_loss(labels, displacement, &bounds, &ids);
             total = total + overlap.clone().mul_scalar(self.dice_weight);
         }
-        Terms { total, similarity, smoothness, overlap }
+        Ok(Terms { total, similarity, smoothness, overlap })
     }
 
     /// The maps of moving and fixed with the evaluated labels that both have; `None` without labels

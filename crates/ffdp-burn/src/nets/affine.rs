@@ -11,6 +11,8 @@
 //! After Zhao et al., "Unsupervised 3D end-to-end medical image registration with Volume Tweening
 //! Network", arXiv 1902.05020 (an affine network first, cascaded), with the units of VoxelMorph.
 
+use std::ops::Range;
+
 use burn::config::Config;
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
@@ -18,14 +20,19 @@ use burn::tensor::{Device, Tensor, TensorData};
 use super::layers::MaxPool3d;
 use super::layers::initializer::WeightInit;
 use super::padding::padded_pair;
+use super::sharded;
 use super::voxelmorph::ConvUnit;
 use crate::ops::{Precision, mean_pool};
+use crate::parallel::{Cuts, Sharded, broadcast};
 
 /// Convolutions, each followed by pooling.
 const UNITS: usize = 4;
 
 /// Extents are padded to a multiple of this: two halvings, then one a unit.
 const SIZE_MULTIPLE: usize = 1 << (2 + UNITS);
+
+/// Of so many voxels along an axis the network sees the mean.
+const COARSE: usize = 4;
 
 /// Numbers of an affine map.
 const NUMBERS: usize = 12;
@@ -84,16 +91,47 @@ impl AffineNet {
     /// If the shapes differ, have more than one channel or an empty extent.
     pub fn forward(&self, moving: Tensor<5>, fixed: Tensor<5>) -> Tensor<5> {
         let [_, _, d, h, w] = moving.dims();
-        displacement(self.map(moving, fixed), [d, h, w])
+        displacement(self.map(moving, fixed), [d, h, w], [0..d, 0..h, 0..w])
+    }
+
+    /// [`AffineNet::forward`] of images in parts, cut like them: their means of 4^3 voxels, a 64th, come together
+    /// on the first device, whose network this is. Differentiable.
+    ///
+    /// # Panics
+    /// If the images are cut differently or have more than one channel.
+    pub(super) fn forward_sharded(&self, moving: &Sharded, fixed: &Sharded) -> Sharded {
+        let layout = moving.layout();
+        if let ([moving], [fixed]) = (moving.shards(), fixed.shards()) {
+            let u = self.forward(moving.clone(), fixed.clone());
+            return Sharded::new(vec![u], layout.clone());
+        }
+        let images = sharded::padded_pair("AffineNet", moving, fixed, (SIZE_MULTIPLE, COARSE));
+        let [half, quarter] = [COARSE / 2, COARSE].map(|stride| images.cuts().at(stride));
+        let coarse = images.mean_pool(&half).mean_pool(&quarter);
+        let planes = quarter.extent();
+        let first = (0..=quarter.places()).map(|end| if end == 0 { 0 } else { planes });
+        let coarse = coarse.recut(&Cuts::from_ends(first.collect()));
+        let map = self.map_of_coarse(coarse.part(0).expect("it has all planes").clone());
+        let maps = broadcast(&map, moving.mesh().devices());
+        let shards = layout.all_planes().zip(maps).map(|(planes, map)| {
+            let mut region = layout.size().map(|extent| 0..extent);
+            region[layout.axis().dim() - 2] = planes;
+            displacement(map, layout.size(), region)
+        });
+        Sharded::new(shards.collect(), layout.clone())
     }
 
     /// The numbers of the map, `[N, 12]`: the rows of `[M | t]`. Shapes and panics as
     /// [`AffineNet::forward`].
     pub fn map(&self, moving: Tensor<5>, fixed: Tensor<5>) -> Tensor<2> {
         let images = padded_pair("AffineNet", moving, fixed, SIZE_MULTIPLE);
-        let quarter = mean_pool(mean_pool(images));
+        self.map_of_coarse(mean_pool(mean_pool(images)))
+    }
+
+    /// [`AffineNet::map`] of the means of 4^3 voxels of both images, `[N, 2, D/4, H/4, W/4]`.
+    fn map_of_coarse(&self, images: Tensor<5>) -> Tensor<2> {
         let pooled = |x: Tensor<5>, unit: &ConvUnit| MaxPool3d.forward(unit.forward(x));
-        let features = self.units.iter().fold(quarter, pooled);
+        let features = self.units.iter().fold(images, pooled);
         let [n, c, d, h, w] = features.dims();
         let features = features.reshape([n, c, d * h * w]).mean_dim(2);
         // A product of n x c by c x 12: as a sum, which needs no tuned matrix product.
@@ -102,28 +140,34 @@ impl AffineNet {
     }
 }
 
-/// The displacement `[N, 3, D, H, W]` of maps `[N, 12]`, in voxels of a grid of `size` (D, H, W).
-fn displacement(map: Tensor<2>, size: [usize; 3]) -> Tensor<5> {
+/// The displacement `[N, 3, D, H, W]` of maps `[N, 12]`, in voxels of a grid of `size` (D, H, W), for the voxels of a
+/// region of it.
+fn displacement(map: Tensor<2>, size: [usize; 3], region: [Range<usize>; 3]) -> Tensor<5> {
     let [n, _] = map.dims();
-    let [d, h, w] = size;
-    let device = map.device();
+    let (device, dtype) = (map.device(), map.dtype());
     let rows = map.reshape([n, 3, 4]);
+    let numbers = |values: Vec<f64>, shape: [usize; 5]| {
+        let data = TensorData::new(values, shape).convert_dtype(dtype);
+        Tensor::<5>::from_data(data, (&device, dtype))
+    };
+    let [d, h, w] = size;
+    let half_extents = [w, h, d].map(|extent| extent as f64 / 2.0);
+    let half_extents = numbers(half_extents.to_vec(), [1, 3, 1, 1, 1]);
     // Column k of [M | t], in voxels.
-    let half_extents = TensorData::new([w, h, d].map(|extent| extent as f32 / 2.0).to_vec(), [3]);
-    let half_extents: Tensor<5> =
-        Tensor::<1>::from_data(half_extents, &device).reshape([1, 3, 1, 1, 1]);
     let column = |k: usize| {
         let column = rows.clone().slice([0..n, 0..3, k..k + 1]).reshape([n, 3, 1, 1, 1]);
         column * half_extents.clone()
     };
-    let along = |extent: usize, shape: [usize; 5]| {
-        let centred = |i: usize| (2 * i + 1) as f32 / extent as f32 - 1.0;
-        let data = TensorData::new((0..extent).map(centred).collect::<Vec<_>>(), [extent]);
-        Tensor::<1>::from_data(data, &device).reshape(shape)
+    let along = |axis: usize| {
+        let (extent, voxels) = (size[axis], region[axis].clone());
+        let centred = |i: usize| (2 * i + 1) as f64 / extent as f64 - 1.0;
+        let mut shape = [1; 5];
+        shape[axis + 2] = voxels.len();
+        numbers(voxels.map(centred).collect(), shape)
     };
-    let x = column(0) * along(w, [1, 1, 1, 1, w]);
-    let y = column(1) * along(h, [1, 1, 1, h, 1]);
-    let z = column(2) * along(d, [1, 1, d, 1, 1]);
+    let x = column(0) * along(2);
+    let y = column(1) * along(1);
+    let z = column(2) * along(0);
     // The broadcast volume is made once: planes first.
     (x + y) + (z + column(3))
 }
@@ -151,7 +195,7 @@ mod tests {
         (numbers[1], numbers[3], numbers[10]) = (0.1, -0.3, 0.2);
         let map = || Tensor::<2>::from_data(TensorData::new(numbers.to_vec(), [1, 12]), &device);
         for size in [[4, 6, 8], [8, 12, 16]] {
-            let u = displacement(map(), size);
+            let u = displacement(map(), size, size.map(|extent| 0..extent));
             assert_eq!(u.dims(), [1, 3, size[0], size[1], size[2]]);
             let u: Vec<f32> = u.into_data().try_to_vec().expect("f32");
             let count: usize = size.iter().product();

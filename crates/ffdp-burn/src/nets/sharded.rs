@@ -18,16 +18,18 @@ use burn::tensor::Tensor;
 use super::layers::Conv3d;
 use super::network::{Deformation, Network};
 use super::{TransMorph, VoxelMorph};
-use crate::parallel::{Cuts, Layout, Run, Sharded, Slabs, exp, narrow};
-use crate::{Error, Result};
+use crate::Result;
+use crate::parallel::{
+    Cuts, DisplacementBounds, Layout, Run, Sharded, Slabs, compose, exp, narrow, warp,
+};
 
 impl Network {
-    /// [`Network::forward`] of images in parts: the displacement, cut like them. `networks` are the copies
-    /// of every shard, on its device (`parallel::Replicas`). Differentiable.
+    /// [`Network::forward`] of images in parts: the displacement, cut like them, and of it the deformation, which
+    /// is all of it where nothing aligns first. `networks` are the copies of every shard, on its device
+    /// (`parallel::Replicas`). Differentiable.
     ///
     /// # Errors
-    /// A network that aligns first, which is not shared among devices; and [`Error::Device`] when a velocity
-    /// that is integrated cannot be read.
+    /// [`Error::Device`](crate::Error::Device) when bounds of a displacement or of a velocity cannot be read.
     ///
     /// # Panics
     /// If the images are cut differently, have more than one channel, or have other shards than `networks`.
@@ -35,34 +37,43 @@ impl Network {
         networks: &[&Self],
         moving: &Sharded,
         fixed: &Sharded,
-    ) -> Result<Sharded> {
+    ) -> Result<[Sharded; 2]> {
+        let deformations = each(networks, |network| &network.deformation);
+        let Some(alignment) = &networks[0].alignment else {
+            let u = Deformation::forward_sharded(&deformations, moving, fixed)?;
+            return Ok([u.clone(), u]);
+        };
+        let affine = alignment.forward_sharded(moving, fixed);
+        let moved = warp(moving, &affine)?;
+        let u = Deformation::forward_sharded(&deformations, &moved, fixed)?;
+        let bounds = DisplacementBounds::read(&u)?;
+        Ok([compose(&affine, &u, &bounds), u])
+    }
+}
+
+impl Deformation {
+    /// [`Deformation::forward`] of images in parts.
+    fn forward_sharded(networks: &[&Self], moving: &Sharded, fixed: &Sharded) -> Result<Sharded> {
         let (got, expected) = (networks.len(), moving.layout().count());
         assert!(got == expected, "network: {got} copies for {expected} shards");
-        if networks[0].alignment.is_some() {
-            return Err(Error::invalid(
-                "a network that aligns first cannot be shared among devices",
-                "affine alignment",
-                "train without it, or on one device",
-            ));
-        }
         if let ([network], [moving_whole], [fixed_whole]) =
             (networks, moving.shards(), fixed.shards())
         {
             let u = network.forward(moving_whole.clone(), fixed_whole.clone());
             return Ok(Sharded::new(vec![u], moving.layout().clone()));
         }
-        match &networks[0].deformation {
-            Deformation::TransMorph(_) => {
-                let each = each(networks, |network| match &network.deformation {
-                    Deformation::TransMorph(network) => network,
-                    Deformation::VoxelMorph(_) => unreachable!("copies of one network"),
+        match networks[0] {
+            Self::TransMorph(_) => {
+                let each = each(networks, |network| match network {
+                    Self::TransMorph(network) => network,
+                    Self::VoxelMorph(_) => unreachable!("copies of one network"),
                 });
                 TransMorph::forward_sharded(&each, moving, fixed)
             }
-            Deformation::VoxelMorph(_) => {
-                let each = each(networks, |network| match &network.deformation {
-                    Deformation::VoxelMorph(network) => network,
-                    Deformation::TransMorph(_) => unreachable!("copies of one network"),
+            Self::VoxelMorph(_) => {
+                let each = each(networks, |network| match network {
+                    Self::VoxelMorph(network) => network,
+                    Self::TransMorph(_) => unreachable!("copies of one network"),
                 });
                 VoxelMorph::forward_sharded(&each, moving, fixed)
             }

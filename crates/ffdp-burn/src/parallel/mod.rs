@@ -85,7 +85,7 @@ pub(crate) use rest::park;
 pub use rest::{ExactMemory, put_away};
 pub use ring::{
     DisplacementBounds, IndexMap, RingGradients, RingInputs, RingSampler, Wanted, compose, exp,
-    ring_sample,
+    ring_sample, warp,
 };
 pub(crate) use ring::{ReadSampler, reachable};
 pub use sharded::Sharded;

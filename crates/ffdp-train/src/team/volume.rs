@@ -5,10 +5,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::Device;
 use ffdp_burn::Result;
 use ffdp_burn::nets::Network;
-use ffdp_burn::ops::GridSampleOptions;
-use ffdp_burn::parallel::{
-    Axis, DisplacementBounds, IndexMap, Mesh, Replicas, RingInputs, RingSampler, Sharded,
-};
+use ffdp_burn::parallel::{Axis, Mesh, Replicas, Sharded};
 
 use crate::data::Item;
 use crate::model::Registration;
@@ -27,18 +24,14 @@ pub fn step(
         let layout = mesh.layout([d, h, w], across([d, h, w]))?;
         let mesh = mesh.first(layout.count());
         // They lie on the first device already.
-        let [moving, fixed] = [&item.moving.image, &item.fixed.image]
+        let images = [&item.moving.image, &item.fixed.image]
             .map(|image| Sharded::from_tensor(image.clone(), &layout, &mesh));
         let networks: Vec<&Network> =
             (0..layout.count()).map(|k| &replicas.at(k).network).collect();
-        let u = Network::forward_sharded(&networks, &moving, &fixed)?;
-        let bounds = DisplacementBounds::read(&u)?;
-        let inputs = RingInputs { moving: &moving, affine: None, displacement: Some(&u) };
-        let (map, options) = (IndexMap::identity(), GridSampleOptions::default());
-        let moved = RingSampler::new((&layout, &mesh), &layout, &map, &bounds, &options);
-        let moved = moved.sample(&inputs);
-        let parts = Parts { moved, fixed, displacement: u, bounds };
-        Ok(replicas.at(0).objective().terms_of_parts(item, &parts))
+        let [moving, fixed] = &images;
+        let [displacement, deformation] = Network::forward_sharded(&networks, moving, fixed)?;
+        let parts = Parts { images, displacement, deformation };
+        replicas.at(0).objective().terms_of_parts(item, &parts)
     };
     let terms = parts().map_err(DatasetError::new)?;
     let gradients = terms.share(share).backward();

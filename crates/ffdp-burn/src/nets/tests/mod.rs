@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::transmorph::Decoder;
 use super::*;
 use crate::losses::{Lncc, Similarity, diffusion};
-use crate::ops::{GridSampleOptions, LnccOptions, Precision, warp};
+use crate::ops::{GridSampleOptions, LnccOptions, Precision, compose, warp};
 use crate::parallel::{self, Axis, Layout, Mesh, Replicas, RingInputs, Sharded, ring_sample};
 use crate::testing::{gpu_devices, max_relative_error, several_gpus, tensor, to_f64, uniform};
 
@@ -121,6 +121,13 @@ fn network(config: impl Into<NetworkConfig>, device: &Device) -> Network {
     head.weight = head.weight.clone().map(larger);
     let bias = Tensor::<1>::from_floats([0.4, -0.3, 0.35], device).require_grad();
     head.bias = head.bias.take().map(|old| old.map(|_| bias));
+    if let Some(alignment) = &mut network.alignment {
+        let larger = |weight: Tensor<2>| (weight.inner() * 1e2).autodiff().require_grad();
+        alignment.weight = alignment.weight.clone().map(larger);
+        let row = [3e-3, -2e-3, 4e-3, 3e-2];
+        let bias = Tensor::<1>::from_floats([row; 3].as_flattened(), device).require_grad();
+        alignment.bias = alignment.bias.clone().map(|_| bias);
+    }
     network
 }
 
@@ -132,9 +139,21 @@ const SMOOTHNESS: f64 = 0.5;
 
 fn whole(network: &Network, size: [usize; 3], device: &Device) -> Step {
     let [moving, fixed] = [1, 2].map(|seed| image(network, size, seed, device));
-    let u = network.forward(moving.clone(), fixed.clone());
-    let moved = warp(moving.clone(), u.clone());
-    let loss = similarity().loss(moved, fixed.clone()) + diffusion(u).mul_scalar(SMOOTHNESS);
+    let [u, deformation] = match &network.alignment {
+        None => {
+            let u = network.forward(moving.clone(), fixed.clone());
+            [u.clone(), u]
+        }
+        Some(alignment) => {
+            let affine = alignment.forward(moving.clone(), fixed.clone());
+            let aligned = warp(moving.clone(), affine.clone());
+            let deformation = network.deformation.forward(aligned, fixed.clone());
+            [compose(affine, deformation.clone()), deformation]
+        }
+    };
+    let moved = warp(moving.clone(), u);
+    let loss =
+        similarity().loss(moved, fixed.clone()) + diffusion(deformation).mul_scalar(SMOOTHNESS);
     let mut gradients = loss.backward();
     let of_images = [moving, fixed].map(|image| to_f64(image.grad(&gradients).expect("tracked")));
     let of_weights = GradientsParams::from_module(&mut gradients, network);
@@ -147,12 +166,13 @@ fn in_parts(network: &Network, layout: &Layout, mesh: &Mesh) -> Step {
     let leaves = [1, 2].map(|seed| image(network, layout.size(), seed, device));
     let [moving, fixed] = leaves.each_ref().map(|x| Sharded::from_tensor(x.clone(), layout, mesh));
     let copies: Vec<&Network> = (0..layout.count()).map(|k| networks.at(k)).collect();
-    let u = Network::forward_sharded(&copies, &moving, &fixed).expect("nothing aligns first");
+    let [u, deformation] =
+        Network::forward_sharded(&copies, &moving, &fixed).expect("the CPU hands back bounds");
     let inputs = RingInputs { moving: &moving, affine: None, displacement: Some(&u) };
     let options = GridSampleOptions::default();
     let moved = ring_sample(&inputs, (layout, mesh), &options).expect("the CPU hands back bounds");
     let loss = parallel::loss(&similarity(), &moved, &fixed)
-        + parallel::diffusion(&u).mul_scalar(SMOOTHNESS);
+        + parallel::diffusion(&deformation).mul_scalar(SMOOTHNESS);
     let mut gradients = loss.backward();
     let of_images = leaves.map(|image| to_f64(image.grad_remove(&mut gradients).expect("tracked")));
     let of_weights = networks.gradients(gradients);
@@ -203,6 +223,17 @@ fn voxelmorph_on_a_mesh_is_the_whole_one() {
     }
     let integrated = network(config.with_integration_steps(Some(3)), &device);
     assert_shared("diffeomorphic", &integrated, [16, 36, 16], Axis::Y, &device);
+}
+
+#[test]
+fn a_network_that_aligns_first_on_a_mesh_is_the_whole_one() {
+    let device = Device::flex().autodiff();
+    let config = VoxelMorphConfig::new().with_encoder([3; 4]).with_decoder([4; 4]);
+    let config = NetworkConfig::from(config.with_last([4, 3, 3]).with_seed(3));
+    let config = config.with_alignment(Some(AffineNetConfig::new().with_channels([4; 4])));
+    for (size, axis) in [([32, 16, 20], Axis::Z), ([16, 19, 40], Axis::X)] {
+        assert_shared("aligned", &network(config.clone(), &device), size, axis, &device);
+    }
 }
 
 #[test]

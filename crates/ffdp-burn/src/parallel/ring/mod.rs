@@ -206,6 +206,20 @@ pub fn ring_sample(
     Ok(RingSampler::new((fixed, mesh), moving, &map, &bounds, options).sample(inputs))
 }
 
+/// [`warp`](crate::ops::warp()) of a sharded image by a displacement that is cut like it, whose bounds are read.
+///
+/// # Errors
+/// [`Error::Device`](crate::Error::Device) when the bounds cannot be read.
+///
+/// # Panics
+/// If image and displacement are cut differently.
+pub fn warp(moving: &Sharded, displacement: &Sharded) -> Result<Sharded> {
+    moving.check_layout(displacement);
+    let inputs = RingInputs { moving, affine: None, displacement: Some(displacement) };
+    let places = (moving.layout(), &moving.mesh());
+    ring_sample(&inputs, places, &GridSampleOptions::default())
+}
+
 /// [`compose`](crate::ops::compose()) of sharded fields of one layout, `(id + outer) o (id + inner)`:
 /// exact across seams, however far `inner` reaches. `bounds` are those of `inner`. Differentiable.
 ///
