@@ -14,7 +14,7 @@
 //! run (`first s`).
 //!
 //! `--gpus N` times the steps of `ffdp train` on N GPUs instead, with as many pairs a step (or one, with
-//! `--share volume`, which knows no Dice).
+//! `--share volume`).
 //!
 //! The same in PyTorch: `benches/peers/torch_transmorph.py`.
 

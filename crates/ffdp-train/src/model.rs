@@ -71,10 +71,22 @@ impl InferenceStep for Registration {
         let started = Instant::now();
         let predicted = self.predict(item.moving.image.clone(), item.fixed.image.clone());
         let (terms, moved) = self.objective.terms(&item, predicted.clone());
-        let device = item.moving.image.device();
-        let scores = Scores::of_terms(started, terms.read(), item.waited, &device);
-        let field = values(predicted.displacement);
+        let scores = Scores::of_terms(started, terms.read(), item.waited, &moved.device());
         let moved = item.picture.is_some().then(|| values(moved));
+        self.validated(item, scores, values(predicted.displacement), moved)
+    }
+}
+
+impl Registration {
+    /// What a validation tells: the terms at once, and later what is found on the host from the displacement
+    /// `[3, D, H, W]` and, for a picture, the moved image.
+    pub fn validated(
+        &self,
+        item: Item,
+        scores: Scores,
+        field: Vec<f32>,
+        moved: Option<Vec<f32>>,
+    ) -> Measured {
         let (objective, pair, picture) = (self.objective.clone(), item.pair, item.picture);
         Measured::later(scores, move |scores| {
             // The field comes from the network on this very grid, so that only a defect of this
@@ -94,7 +106,7 @@ impl InferenceStep for Registration {
 }
 
 /// The values of a tensor of f32.
-fn values(tensor: Tensor<5>) -> Vec<f32> {
+pub fn values(tensor: Tensor<5>) -> Vec<f32> {
     tensor.try_into_vec_as::<f32>().expect("the device hands back its results")
 }
 

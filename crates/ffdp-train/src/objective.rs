@@ -236,14 +236,14 @@ impl Objective {
         (Terms { total, similarity, smoothness, overlap }, moved)
     }
 
-    /// [`terms`](Self::terms) of a step whose images and displacement are in parts.
+    /// [`terms`](Self::terms) of a step whose images and displacement are in parts, and the moved image.
     ///
     /// # Errors
     /// When the bounds of the displacement cannot be read.
     ///
     /// # Panics
     /// With `--baseline`.
-    pub fn terms_of_parts(&self, item: &Item, parts: &Parts) -> Result<Terms> {
+    pub fn terms_of_parts(&self, item: &Item, parts: &Parts) -> Result<(Terms, Sharded)> {
         let Parts { images: [moving, fixed], displacement, deformation } = parts;
         let (layout, mesh) = (moving.layout(), &moving.mesh());
         let bounds = DisplacementBounds::read(displacement)?;
@@ -266,7 +266,7 @@ impl Objective {
             overlap = parallel::label_dice_loss(labels, displacement, &bounds, &ids);
             total = total + overlap.clone().mul_scalar(self.dice_weight);
         }
-        Ok(Terms { total, similarity, smoothness, overlap })
+        Ok((Terms { total, similarity, smoothness, overlap }, moved))
     }
 
     /// The maps of moving and fixed with the evaluated labels that both have; `None` without labels

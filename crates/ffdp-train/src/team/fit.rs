@@ -1,17 +1,15 @@
 //! The epochs of a team: Burn's order of events, with steps of our own.
 
 use burn::data::dataloader::Progress;
-use burn::module::Module;
 use burn::tensor::Device;
 use burn::train::{
-    EventProcessorTraining, InferenceStep, Interrupter, Learner, LearnerEvent,
-    SupervisedLearningStrategy, SupervisedTrainingEventProcessor, TrainLoader, TrainingComponents,
-    TrainingItem, ValidLoader,
+    EventProcessorTraining, Interrupter, Learner, LearnerEvent, SupervisedLearningStrategy,
+    SupervisedTrainingEventProcessor, TrainLoader, TrainingComponents, TrainingItem, ValidLoader,
 };
 
 use super::Team;
 use super::read::{Numbers, Unread};
-use super::step::Crew;
+use super::step::{Crew, Validator};
 use crate::data::Item;
 use crate::model::Registration;
 
@@ -80,7 +78,7 @@ impl Steps {
     }
 
     fn validate(
-        model: &Registration,
+        validator: &Validator,
         loader: &ValidLoader<Registration>,
         (processor, interrupter): Events<'_>,
     ) {
@@ -92,7 +90,10 @@ impl Steps {
                 Err(error) => return interrupter.fail(error),
             };
             iteration += 1;
-            let scores = InferenceStep::step(model, item);
+            let scores = match validator.step(item) {
+                Ok(scores) => scores,
+                Err(error) => return interrupter.fail(error),
+            };
             let item = TrainingItem::new(scores, items.progress(), Some(iteration), None);
             interrupter.fail_on_error(processor.process_valid(LearnerEvent::ProcessedItem(item)));
             if interrupter.should_stop() {
@@ -131,11 +132,7 @@ impl SupervisedLearningStrategy<Registration> for Steps {
             let total_items = validation.num_items();
             let start = LearnerEvent::StartSplit { epoch_number: epoch, total_items };
             interrupter.fail_on_error(processor.process_valid(start));
-            Self::validate(
-                &crew.learner().model().valid(),
-                &validation,
-                (&mut processor, &interrupter),
-            );
+            Self::validate(&crew.validator(), &validation, (&mut processor, &interrupter));
             interrupter.fail_on_error(processor.process_valid(LearnerEvent::EndSplit(epoch)));
             interrupter.fail_on_error(processor.process_train(LearnerEvent::EndEpoch(epoch)));
             if checkpointer.is_some() || early.is_some() {

@@ -35,7 +35,7 @@ pub enum Share {
     Volume,
 }
 
-/// The devices of a run; the first holds the optimiser and validates.
+/// The devices of a run; the first holds the optimiser, and validates unless volumes are shared.
 #[derive(Clone, Debug)]
 pub struct Team {
     devices: Vec<Device>,
@@ -59,7 +59,7 @@ impl Team {
         }
     }
 
-    /// That of optimiser and validation.
+    /// That of the optimiser and of images.
     pub fn first(&self) -> &Device {
         &self.devices[0]
     }

@@ -4,16 +4,18 @@
 use std::time::Instant;
 
 use burn::data::dataset::DatasetError;
+use burn::module::Module;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::Device;
-use burn::train::Learner;
+use burn::train::{InferenceStep, Learner};
 use ffdp_burn::parallel::{
     self, Mesh, Reduction, Replicas, all_reduce, gradients_of_line, line_of_gradients,
 };
 
 use super::{Share, volume};
 use crate::data::Item;
+use crate::metrics::Measured;
 use crate::model::Registration;
 use crate::objective::Terms;
 
@@ -77,6 +79,18 @@ impl Crew {
         }
     }
 
+    /// The networks as they are now, to validate with.
+    pub fn validator(&self) -> Validator {
+        let models = match &self.kind {
+            Kind::Pairs(learners) => vec![learners[0].model().valid()],
+            Kind::Volume { replicas, .. } => {
+                (0..self.devices.len()).map(|k| replicas.at(k).valid()).collect()
+            }
+        };
+        let devices = self.devices[..models.len()].iter().map(|device| device.clone().inner());
+        Validator { models, devices: devices.collect() }
+    }
+
     /// The rate of the last step.
     pub fn rate(&self) -> ModuleLearningRate {
         self.learner().lr_current()
@@ -110,6 +124,25 @@ impl Crew {
                 replicas.follow(learner.model());
                 Ok(computed)
             }
+        }
+    }
+}
+
+/// Networks that do not learn: one, or one for each part of a volume.
+pub struct Validator {
+    models: Vec<Registration>,
+    devices: Vec<Device>,
+}
+
+impl Validator {
+    /// The scores of a pair.
+    ///
+    /// # Errors
+    /// A pair that cannot be cut.
+    pub fn step(&self, item: Item) -> Result<Measured, DatasetError> {
+        match &self.models[..] {
+            [model] => Ok(InferenceStep::step(model, item)),
+            models => volume::validate(models, &self.devices, item),
         }
     }
 }

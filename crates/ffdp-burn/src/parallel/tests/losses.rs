@@ -7,9 +7,14 @@ use crate::losses::{self, Lncc, Mse, MutualInformation, NormalizedMutualInformat
 use crate::ops::{
     GradientMode, HistogramMode, HistogramOptions, LnccOptions, LnccWeights, joint_histogram,
 };
+use crate::testing::{gpu_devices, several_gpus};
 
 /// Sums of windows that are cut, which cancel; and logarithms of tables.
 const F64_LOSS: f64 = 1e-11;
+/// Memberships on a GPU are rounded to 2^-18 = 4e-6 each, their sums by less.
+const GPU_OVERLAP: f64 = 1e-5;
+/// Differences of scores and of weights.
+const GPU_GRADIENT: f64 = 1e-4;
 
 fn similarities() -> Vec<Box<dyn Similarity>> {
     let lncc = LnccOptions { window: 5, ..LnccOptions::default() };
@@ -85,18 +90,19 @@ fn votes_are_those_of_the_whole() {
     }
 }
 
-/// Labels of 0 to 5 in a grid of blobs, some of them negative or large, whole.
-fn labels(size: [usize; 3], seed: u64) -> Tensor<5, Int> {
-    const IDS: [i32; 6] = [0, 3, -7, 1 << 30, 12, 4];
+/// Labels of which some are negative or large, whole.
+fn labels(size: [usize; 3], seed: u64, device: &Device) -> Tensor<5, Int> {
+    const FOUND: [i32; 6] = [0, 3, -7, 1 << 30, 12, 4];
     let [d, h, w] = size;
     let values = uniform(2 * d * h * w, 0.0, 6.0, seed);
-    let values: Vec<i32> = values.into_iter().map(|value| IDS[value as usize]).collect();
-    Tensor::from_data(TensorData::new(values, [2, 1, d, h, w]), &Device::flex())
+    let values: Vec<i32> = values.into_iter().map(|value| FOUND[value as usize]).collect();
+    Tensor::from_data(TensorData::new(values, [2, 1, d, h, w]), device)
 }
+
+const IDS: [i32; 4] = [3, -7, 1 << 30, 99];
 
 #[test]
 fn overlap_of_labels_is_that_of_the_whole() {
-    let ids = [3, -7, 1 << 30, 99];
     for layout in layouts(7) {
         // The moving labels have a grid of their own; the longest displacements leave it.
         let own = layout.size().map(|n| n + 2);
@@ -104,17 +110,18 @@ fn overlap_of_labels_is_that_of_the_whole() {
             for longest in [0.4, 1.7, 40.0] {
                 // Positions are rounded relative to their size, of 10 voxels and more.
                 let tolerance = tolerance * (1.0 + longest / 10.0);
-                let maps = || [labels(own, 3), labels(layout.size(), 4)];
+                let cpu = Device::flex();
+                let maps = || [labels(own, 3, &cpu), labels(layout.size(), 4, &cpu)];
                 let field = random(3, layout.size(), [-longest, longest], dtype, 5);
                 let [expected, parts] = [false, true].map(|cut| {
                     let leaf = tracked(&field);
                     let loss = if cut {
                         let parts = Sharded::from_tensor(leaf.clone(), &layout, &mesh(&layout));
                         let bounds = DisplacementBounds::read(&parts).expect("on the CPU");
-                        label_dice_loss(maps(), &parts, &bounds, &ids)
+                        label_dice_loss(maps(), &parts, &bounds, &IDS)
                     } else {
                         let [moving, fixed] = maps();
-                        losses::label_dice_loss(moving, fixed, leaf.clone(), &ids)
+                        losses::label_dice_loss(moving, fixed, leaf.clone(), &IDS)
                     };
                     let gradients = loss.backward();
                     (to_f64(loss.inner()), to_f64(leaf.grad(&gradients).expect("tracked")))
@@ -123,6 +130,35 @@ fn overlap_of_labels_is_that_of_the_whole() {
                 assert_close(&label, &parts.0, &expected.0, tolerance);
                 assert_close(&label, &parts.1, &expected.1, tolerance);
             }
+        }
+    }
+}
+
+#[test]
+fn gpus_score_labels_in_parts() {
+    let mut meshes: Vec<_> = gpu_devices().into_iter().map(|(_, gpu)| vec![gpu]).collect();
+    meshes.extend(Some(several_gpus()).filter(|gpus| !gpus.is_empty()));
+    for gpus in meshes {
+        for axis in AXES {
+            let size = [13, 14, 17];
+            let evaluate = |devices: &[Device], shards: usize| {
+                let layout = Layout::balanced(size, axis, shards).expect("many planes");
+                let tape: Vec<_> = devices.iter().map(|device| device.clone().autodiff()).collect();
+                let mesh = Mesh::new(&tape, shards).expect("a device");
+                let maps = [3, 4].map(|seed| labels(size, seed, &devices[0]));
+                let field = random(3, size, [-2.4, 2.4], DType::F32, 5).to_device(&devices[0]);
+                let leaf = tracked(&field);
+                let parts = Sharded::from_tensor(leaf.clone(), &layout, &mesh);
+                let bounds = DisplacementBounds::read(&parts).expect("numbers");
+                let loss = label_dice_loss(maps, &parts, &bounds, &IDS);
+                let gradients = loss.backward();
+                (to_f64(loss.inner()), to_f64(leaf.grad(&gradients).expect("tracked")))
+            };
+            let (value, gradient) = evaluate(&gpus, 4);
+            let (expected, of_cpu) = evaluate(&[Device::flex()], 1);
+            let label = format!("{gpus:?} {axis:?}");
+            assert_close(&label, &value, &expected, GPU_OVERLAP);
+            assert_close(&label, &gradient, &of_cpu, GPU_GRADIENT);
         }
     }
 }
