@@ -15,7 +15,7 @@ use burn::tensor::{Device, Int};
 
 use super::joined::are_joined;
 use super::rest;
-use super::travel::{TravelOps, send_all};
+use super::travel::{TravelOps, send_all, wait_for_all};
 
 /// The tensor on a device; itself where it is there already. Differentiable; its gradient travels in the
 /// same way (`travel.rs`).
@@ -45,30 +45,30 @@ pub(crate) fn to_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> T
 /// Labels on their devices, sent all at once; those that are there already are themselves.
 pub(super) fn labels_to_devices(labels: Vec<(Tensor<5, Int>, Device)>) -> Vec<Tensor<5, Int>> {
     let mut ends: Vec<Device> = Vec::new();
-    let sent = labels.into_iter().map(|(labels, device)| {
+    let leaving = labels.into_iter().map(|(labels, device)| {
         let [from, to] = [labels.device().inner(), device.inner()];
         if from == to {
-            return Err(labels);
+            return (labels, None);
         }
         for end in [from, to.clone()] {
             if !ends.contains(&end) {
                 ends.push(end);
             }
         }
-        // Dense and ours, as above.
+        // A line, dense and ours, as above.
         let dims = labels.dims();
-        Ok((labels.reshape([dims.into_iter().product::<usize>()]), dims, to))
+        (labels.reshape([1, 1, 1, 1, dims.into_iter().product()]), Some((dims, to)))
     });
-    let sent: Vec<std::result::Result<(Tensor<1, Int>, _, _), _>> = sent.collect();
-    // A failure shows where numbers are read.
-    let wait = || ends.iter().for_each(|device| drop(device.sync()));
-    wait();
-    let arrived = sent.into_iter().map(|labels| match labels {
-        Ok((line, dims, to)) => (line.clone().to_device(&to).reshape(dims), Some(line)),
-        Err(labels) => (labels, None),
+    let leaving: Vec<_> = leaving.collect();
+    let waited_for: Vec<_> = ends.iter().map(|device| device.as_dispatch().clone()).collect();
+    wait_for_all::<Dispatch>(&waited_for);
+    let arrived = leaving.iter().map(|(labels, journey)| match journey {
+        Some((dims, to)) => labels.clone().to_device(to).reshape(*dims),
+        None => labels.clone(),
     });
-    let (arrived, _alive): (Vec<_>, Vec<_>) = arrived.unzip();
-    wait();
+    let arrived = arrived.collect();
+    // What was sent lives until then. A failure shows where numbers are read.
+    ends.iter().for_each(|device| drop(device.sync()));
     arrived
 }
 

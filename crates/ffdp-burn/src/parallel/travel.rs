@@ -80,7 +80,7 @@ pub(super) fn send_all<B: Backend>(
 
 /// Waits for devices with a thread each, on the stream of this one: Burn and CubeCL have a queue for every
 /// device, and what is recorded in one is brought to its GPU by who asks for it.
-fn wait_for_all<B: Backend>(devices: &[B::Device]) {
+pub(super) fn wait_for_all<B: Backend>(devices: &[B::Device]) {
     // A failure shows where numbers are read.
     let wait = |device: &B::Device| drop(B::sync(device));
     let Some((first, others)) = devices.split_first() else { return };
