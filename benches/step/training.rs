@@ -39,6 +39,7 @@ pub const CASES: &[Case] = &[
     case("tiny full, LNCC", Variant::Tiny, Resolution::Full),
     case("base full, LNCC", Variant::Base, Resolution::Full),
     case("small full, LNCC", Variant::Small, Resolution::Full),
+    case("small half, LNCC", Variant::Small, Resolution::Half),
     Case { dice: true, ..case("small half, LNCC + Dice", Variant::Small, Resolution::Half) },
     case("large half, LNCC", Variant::Large, Resolution::Half),
     Case { dice: true, ..case("large half, LNCC + Dice", Variant::Large, Resolution::Half) },
