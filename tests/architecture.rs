@@ -40,7 +40,7 @@ const TRAINING: &[(&str, &[&str])] = &[
         ],
     ),
     ("team", &["data", "metrics", "model", "objective", "settings"]),
-    ("evaluate", &["data", "folder", "model", "pictures", "run", "settings"]),
+    ("evaluate", &["data", "folder", "pictures", "run", "settings", "team"]),
     ("report", &["arguments", "evaluate", "folder", "run", "train"]),
     (
         "predict",

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 use ffdp::Result;
-use ffdp_train::{Dataset, Run, TrainArguments, evaluate, pictures, report};
+use ffdp_train::{Dataset, Run, Team, TrainArguments, evaluate, pictures, report};
 
 /// Train TransMorph to register pairs of 3-D images, on synthetic brains or on your own NIfTI
 /// files.
@@ -67,7 +67,8 @@ fn train(arguments: &Arguments) -> Result<()> {
     // Burn's `Learner`, with a journal, checkpoints and pictures in the folder of the run.
     let trained = ffdp_train::train(&run, &dataset, &device)?;
     // Pairs that were not trained on: overlap, folds, a picture each.
-    let evaluation = evaluate(&run, &dataset, &trained.model, &device)?;
+    let inference = Team::one(&device).inference(trained.model.clone())?;
+    let evaluation = evaluate(&run, &dataset, &inference)?;
     pictures::curves::draw(&run.folder, run.settings.loss, evaluation.mean_dice())?;
     report::write(&run, &trained, &evaluation)?;
     println!("{}", evaluation.table());

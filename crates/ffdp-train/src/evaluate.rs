@@ -2,17 +2,16 @@
 
 use std::path::Path;
 
-use burn::tensor::Device;
 use ffdp_burn::Result;
 use ffdp_burn::metrics::{local_ncc, regularity};
 use serde::Serialize;
 
 use crate::data::{Dataset, Prepared};
 use crate::folder::write_text;
-use crate::model::{Registration, predict};
 use crate::pictures;
 use crate::run::Run;
 use crate::settings::Settings;
+use crate::team::Inference;
 
 /// Figures of one pair.
 #[derive(Clone, Debug, Serialize)]
@@ -56,16 +55,11 @@ pub struct Means {
 ///
 /// # Errors
 /// Files that cannot be written and failures of the device.
-pub fn evaluate(
-    run: &Run,
-    dataset: &Dataset,
-    model: &Registration,
-    device: &Device,
-) -> Result<Evaluation> {
+pub fn evaluate(run: &Run, dataset: &Dataset, inference: &Inference) -> Result<Evaluation> {
     let score = |(index, pair)| {
         let path = run.folder.pictures().join(format!("pair-{}.png", index + 1));
         let pair = dataset.preparation.prepare(pair, None)?;
-        score(&run.settings, &pair, model, device, &path)
+        score(&run.settings, &pair, inference, &path)
     };
     let pairs = dataset.held_out.iter().enumerate().map(score).collect::<Result<_>>()?;
     let evaluation = Evaluation { held_out: dataset.is_held_out, pairs };
@@ -77,15 +71,15 @@ pub fn evaluate(
 fn score(
     settings: &Settings,
     pair: &Prepared,
-    model: &Registration,
-    device: &Device,
+    inference: &Inference,
     picture: &Path,
 ) -> Result<PairScores> {
     let (moving, fixed) = (&pair.moving.image, &pair.fixed.image);
     let size = fixed.geometry.size;
-    let prediction = predict(model, moving.to_tensor(device), fixed.to_tensor(device))?;
+    let [on_device, target] = [moving, fixed].map(|image| image.to_tensor(inference.device()));
+    let prediction = inference.predict(on_device, target)?;
     let mean = |field: &[f32]| -> Result<Option<f64>> {
-        Ok(model.objective().dice(pair, field)?.map(|dice| dice.mean()))
+        Ok(inference.model().objective().dice(pair, field)?.map(|dice| dice.mean()))
     };
     let before = mean(&vec![0.0; prediction.displacement.len()])?;
     let after = mean(&prediction.displacement)?;

@@ -73,7 +73,7 @@ pub fn run(arguments: &TrainArguments, device: &Device) -> Result<Finished> {
     run_on(arguments, &Team::one(device))
 }
 
-/// [`run()`] on several devices; the first evaluates.
+/// [`run()`] on several devices.
 ///
 /// # Errors
 /// As [`run()`], and devices that cannot train so.
@@ -84,7 +84,8 @@ pub fn run_on(arguments: &TrainArguments, team: &Team) -> Result<Finished> {
     run.prepare()?;
     eprintln!("{}", dataset.summary());
     let trained = train_on(&run, &dataset, team)?;
-    let evaluation = evaluate(&run, &dataset, &trained.model, team.first())?;
+    let inference = team.inference(trained.model.clone())?;
+    let evaluation = evaluate(&run, &dataset, &inference)?;
     pictures::curves::draw(&run.folder, run.settings.loss, evaluation.mean_dice())?;
     report::write(&run, &trained, &evaluation)?;
     Ok(Finished { trained, evaluation })

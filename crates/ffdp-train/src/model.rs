@@ -106,7 +106,7 @@ impl Registration {
 }
 
 /// The values of a tensor of f32.
-pub fn values(tensor: Tensor<5>) -> Vec<f32> {
+fn values(tensor: Tensor<5>) -> Vec<f32> {
     tensor.try_into_vec_as::<f32>().expect("the device hands back its results")
 }
 

@@ -104,9 +104,20 @@ fn two_devices_train_as_one() {
         let out = out.to_str().expect("a temporary folder has a plain name");
         parse(&[&["--out", out, "--plain"], &flags[..]].concat())
     };
-    run(&short(&one)).expect("a run");
-    run_on(&short(&pairs), &two(Share::Pairs)).expect("a run");
-    run_on(&short(&volume), &two(Share::Volume)).expect("a run");
+    let closing = |out: &Path, team: &Team| {
+        let finished = run_on(&short(out), team).expect("a run");
+        let figures = finished.evaluation.pairs.into_iter();
+        figures.map(|pair| (pair.sd_log_jacobian, pair.lncc[1])).collect::<Vec<_>>()
+    };
+    let evaluated = closing(&one, &Team::one(&Device::flex()));
+    assert!(evaluated.iter().all(|(sd, _)| *sd > 1e-3), "something moves: {evaluated:?}");
+    for (out, share) in [(&pairs, Share::Pairs), (&volume, Share::Volume)] {
+        let found = closing(out, &two(share));
+        for (a, b) in found.iter().zip(&evaluated) {
+            let apart = (a.0 - b.0).abs().max((a.1 - b.1).abs());
+            assert!(apart < TOLERANCE, "{share:?}: {found:?} {evaluated:?}");
+        }
+    }
     for (name, count) in [("loss", 6 + 2), ("soft_dice_loss", 6 + 2), ("dice", 2), ("sd_log_j", 2)]
     {
         let expected = numbers_of(&one, name);

@@ -8,8 +8,9 @@ use burn::train::{
 };
 
 use super::Team;
+use super::inference::Inference;
 use super::read::{Numbers, Unread};
-use super::step::{Crew, Validator};
+use super::step::Crew;
 use crate::data::Item;
 use crate::model::Registration;
 
@@ -78,7 +79,7 @@ impl Steps {
     }
 
     fn validate(
-        validator: &Validator,
+        inference: &Inference,
         loader: &ValidLoader<Registration>,
         (processor, interrupter): Events<'_>,
     ) {
@@ -90,7 +91,7 @@ impl Steps {
                 Err(error) => return interrupter.fail(error),
             };
             iteration += 1;
-            let scores = match validator.step(item) {
+            let scores = match inference.validate(item) {
                 Ok(scores) => scores,
                 Err(error) => return interrupter.fail(error),
             };
@@ -132,7 +133,7 @@ impl SupervisedLearningStrategy<Registration> for Steps {
             let total_items = validation.num_items();
             let start = LearnerEvent::StartSplit { epoch_number: epoch, total_items };
             interrupter.fail_on_error(processor.process_valid(start));
-            Self::validate(&crew.validator(), &validation, (&mut processor, &interrupter));
+            Self::validate(&crew.inference(), &validation, (&mut processor, &interrupter));
             interrupter.fail_on_error(processor.process_valid(LearnerEvent::EndSplit(epoch)));
             interrupter.fail_on_error(processor.process_train(LearnerEvent::EndEpoch(epoch)));
             if checkpointer.is_some() || early.is_some() {

@@ -6,7 +6,8 @@
 //! ```
 //! A step of the optimiser takes `--batch` pairs in the order of the epoch, wherever they are computed: which
 //! devices share a run changes its numbers by rounding only, and a run may be resumed on others. One device with
-//! a pair a step is a team too. `step.rs` is a step, `read.rs` says when its numbers are read.
+//! a pair a step is a team too. `step.rs` is a step, `read.rs` says when its numbers are read, `inference.rs` is for
+//! pairs of which nothing is learnt.
 //!
 //! Why not the strategies of Burn's `Learner`: they read the loss of every step before they enqueue the next,
 //! sum the gradients in the order in which threads are done, divide the epoch among the devices beforehand, and
@@ -14,6 +15,7 @@
 //! checkpoints too, is Burn's.
 
 mod fit;
+mod inference;
 mod read;
 mod step;
 mod volume;
@@ -21,6 +23,7 @@ mod volume;
 use burn::tensor::Device;
 use ffdp_burn::{Error, Result};
 
+pub use inference::Inference;
 pub use step::{Computed, Crew};
 
 use crate::settings::Settings;

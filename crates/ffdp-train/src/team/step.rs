@@ -8,14 +8,14 @@ use burn::module::Module;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::Device;
-use burn::train::{InferenceStep, Learner};
+use burn::train::Learner;
 use ffdp_burn::parallel::{
     self, Mesh, Reduction, Replicas, all_reduce, gradients_of_line, line_of_gradients,
 };
 
+use super::inference::Inference;
 use super::{Share, volume};
 use crate::data::Item;
-use crate::metrics::Measured;
 use crate::model::Registration;
 use crate::objective::Terms;
 
@@ -80,15 +80,14 @@ impl Crew {
     }
 
     /// The networks as they are now, to validate with.
-    pub fn validator(&self) -> Validator {
+    pub fn inference(&self) -> Inference {
         let models = match &self.kind {
             Kind::Pairs(learners) => vec![learners[0].model().valid()],
             Kind::Volume { replicas, .. } => {
                 (0..self.devices.len()).map(|k| replicas.at(k).valid()).collect()
             }
         };
-        let devices = self.devices[..models.len()].iter().map(|device| device.clone().inner());
-        Validator { models, devices: devices.collect() }
+        Inference::new(models, &self.devices)
     }
 
     /// The rate of the last step.
@@ -110,7 +109,8 @@ impl Crew {
                 let mut computed = Vec::with_capacity(items.len());
                 for item in items {
                     let (started, waited) = (Instant::now(), item.waited);
-                    let (gradients, terms) = volume::step(replicas, &self.devices, &item, share)?;
+                    let (gradients, terms) = volume::step(replicas, &self.devices, &item, share)
+                        .map_err(DatasetError::new)?;
                     sum.accumulate(replicas.at(0), gradients);
                     computed.push(Computed {
                         started,
@@ -124,25 +124,6 @@ impl Crew {
                 replicas.follow(learner.model());
                 Ok(computed)
             }
-        }
-    }
-}
-
-/// Networks that do not learn: one, or one for each part of a volume.
-pub struct Validator {
-    models: Vec<Registration>,
-    devices: Vec<Device>,
-}
-
-impl Validator {
-    /// The scores of a pair.
-    ///
-    /// # Errors
-    /// A pair that cannot be cut.
-    pub fn step(&self, item: Item) -> Result<Measured, DatasetError> {
-        match &self.models[..] {
-            [model] => Ok(InferenceStep::step(model, item)),
-            models => volume::validate(models, &self.devices, item),
         }
     }
 }

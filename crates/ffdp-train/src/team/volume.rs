@@ -2,16 +2,15 @@
 
 use std::time::Instant;
 
-use burn::data::dataset::DatasetError;
 use burn::optim::GradientsParams;
-use burn::tensor::Device;
-use ffdp_burn::Result;
+use burn::tensor::{Device, Tensor};
 use ffdp_burn::nets::Network;
-use ffdp_burn::parallel::{Axis, Mesh, Replicas, Sharded};
+use ffdp_burn::parallel::{Axis, Mesh, Replicas, Sharded, warp};
+use ffdp_burn::{Error, Result};
 
 use crate::data::Item;
 use crate::metrics::{Measured, Scores};
-use crate::model::{Registration, values};
+use crate::model::{Prediction, Registration};
 use crate::objective::{Parts, Terms};
 
 /// Gradients and terms of a pair whose loss counts `share`.
@@ -20,52 +19,65 @@ pub fn step(
     devices: &[Device],
     item: &Item,
     share: f64,
-) -> std::result::Result<(GradientsParams, Terms), DatasetError> {
+) -> Result<(GradientsParams, Terms)> {
     let models: Vec<&Registration> = (0..devices.len()).map(|k| replicas.at(k)).collect();
-    let Computed { terms, .. } = compute(&models, devices, item).map_err(DatasetError::new)?;
+    let parts = predicted(&models, devices, images(item))?;
+    let (terms, _) = replicas.at(0).objective().terms_of_parts(item, &parts)?;
     let gradients = terms.share(share).backward();
     Ok((replicas.gradients(gradients), terms))
 }
 
 /// What a validation tells of a pair; models and devices do not track gradients.
-pub fn validate(
+pub fn validate(models: &[Registration], devices: &[Device], item: Item) -> Result<Measured> {
+    let started = Instant::now();
+    let parts = predicted(&models.iter().collect::<Vec<_>>(), devices, images(&item))?;
+    let (terms, moved) = models[0].objective().terms_of_parts(&item, &parts)?;
+    let scores = Scores::of_terms(started, terms.read(), item.waited, &devices[0]);
+    let moved = item.picture.is_some().then(|| gathered(&moved)).transpose()?;
+    Ok(models[0].validated(item, scores, gathered(&parts.displacement)?, moved))
+}
+
+/// [`crate::model::predict`] in parts, likewise.
+pub fn predict(
     models: &[Registration],
     devices: &[Device],
-    item: Item,
-) -> std::result::Result<Measured, DatasetError> {
+    images: [Tensor<5>; 2],
+) -> Result<Prediction> {
     let started = Instant::now();
-    let each: Vec<&Registration> = models.iter().collect();
-    let computed = compute(&each, devices, &item).map_err(DatasetError::new)?;
-    let Computed { terms, displacement, moved } = computed;
-    let scores = Scores::of_terms(started, terms.read(), item.waited, &devices[0]);
-    let gathered = |volume: Sharded| values(volume.gather(&Device::flex()));
-    let moved = item.picture.is_some().then(|| gathered(moved));
-    Ok(models[0].validated(item, scores, gathered(displacement), moved))
+    let parts = predicted(&models.iter().collect::<Vec<_>>(), devices, images)?;
+    let moved = gathered(&warp(&parts.images[0], &parts.displacement)?)?;
+    let displacement = gathered(&parts.displacement)?;
+    Ok(Prediction { displacement, moved, seconds: started.elapsed().as_secs_f64() })
 }
 
-/// A pair in parts.
-struct Computed {
-    terms: Terms,
-    displacement: Sharded,
-    moved: Sharded,
+/// Moving and fixed.
+fn images(item: &Item) -> [Tensor<5>; 2] {
+    [&item.moving, &item.fixed].map(|sample| sample.image.clone())
 }
 
-/// A pair by the models of all devices, of which as many have a part as there are planes for.
-fn compute(models: &[&Registration], devices: &[Device], item: &Item) -> Result<Computed> {
-    let [d, h, w] = item.pair.fixed.image.geometry.dims();
+/// What the models of all devices predict, of which as many have a part as there are planes for; moving and fixed
+/// lie on the first.
+fn predicted(
+    models: &[&Registration],
+    devices: &[Device],
+    images: [Tensor<5>; 2],
+) -> Result<Parts> {
+    let [_, _, d, h, w] = images[0].dims();
     let mesh = Mesh::new(devices, devices.len())?;
     let layout = mesh.layout([d, h, w], across([d, h, w]))?;
     let mesh = mesh.first(layout.count());
-    // They lie on the first device already.
-    let images = [&item.moving.image, &item.fixed.image]
-        .map(|image| Sharded::from_tensor(image.clone(), &layout, &mesh));
+    let images = images.map(|image| Sharded::from_tensor(image, &layout, &mesh));
     let networks: Vec<&Network> =
         models[..layout.count()].iter().map(|model| &model.network).collect();
     let [moving, fixed] = &images;
     let [displacement, deformation] = Network::forward_sharded(&networks, moving, fixed)?;
-    let parts = Parts { images, displacement, deformation };
-    let (terms, moved) = models[0].objective().terms_of_parts(item, &parts)?;
-    Ok(Computed { terms, displacement: parts.displacement, moved })
+    Ok(Parts { images, displacement, deformation })
+}
+
+/// All values of f32, on the host.
+fn gathered(volume: &Sharded) -> Result<Vec<f32>> {
+    let values = volume.gather(&Device::flex()).try_into_vec_as::<f32>();
+    values.map_err(|reason| Error::device("reading back a volume in parts", reason))
 }
 
 /// The axis to cut: planes of z lie in one piece in memory, rows of x in pieces of a few values. Another axis has
