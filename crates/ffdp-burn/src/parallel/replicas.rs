@@ -6,6 +6,7 @@
 //! (`exchange.rs`), and the host waits for none. A device that holds several places has one copy.
 
 use burn::Tensor;
+use burn::backend::Dispatch;
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Gradients};
@@ -14,6 +15,7 @@ use super::collective::all_reduce;
 use super::exchange::Reduction;
 use super::lines::{gradients_of_line, line_of_gradients, line_of_weights, with_weights};
 use super::mesh::Mesh;
+use super::travel::wait_for_all;
 
 /// One copy of a module for each device of a mesh; the first is the one that is trained.
 #[derive(Clone, Debug)]
@@ -42,6 +44,14 @@ impl<M: Module> Replicas<M> {
     /// The copy on the device of place `k`.
     pub fn at(&self, k: usize) -> &M {
         &self.copies[self.of_place[k]]
+    }
+
+    /// Waits for all devices, and so for the sums of a step: before something is computed for the first time, whose
+    /// kernels would be loaded beside them (`travel.rs`).
+    pub fn wait(&self) {
+        let devices: Vec<_> =
+            self.devices.iter().map(|device| device.as_dispatch().clone()).collect();
+        wait_for_all::<Dispatch>(&devices);
     }
 
     /// The gradients of one backward pass over all devices: the sum over the copies, on the first device.

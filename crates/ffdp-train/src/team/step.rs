@@ -84,6 +84,7 @@ impl Crew {
         let models = match &self.kind {
             Kind::Pairs(learners) => vec![learners[0].model().valid()],
             Kind::Volume { replicas, .. } => {
+                replicas.wait();
                 (0..self.devices.len()).map(|k| replicas.at(k).valid()).collect()
             }
         };
