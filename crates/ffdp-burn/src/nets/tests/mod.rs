@@ -290,7 +290,7 @@ fn several_gpus_share_a_network() {
 
 /// TransMorph without the bends of its decoder's activations, of which a value within rounding of zero takes one
 /// side or the other: a single one moves gradients by 1e-3 and more (4e-3 at 64x96x64 between parts and whole, on the
-/// CPU in f32 as on GPUs; without bends 2e-6).
+/// CPU in f32; without bends 2e-6).
 fn without_bends(network: &mut TransMorph) {
     let Decoder { c1, c2, up0, up1, up2, up3, up4 } = &mut network.decoder;
     let blocks = [up0, up1, up2, up3].into_iter().chain(up4.as_mut());
