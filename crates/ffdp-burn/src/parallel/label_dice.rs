@@ -1,11 +1,11 @@
 //! Overlap of labels seen through a displacement in parts.
 //!
 //! ```text
-//! I_k, A_k, B_k = sum over the parts of those of their voxels     (ops/label_dice)     dice_k = 2 I_k / (A_k + B_k + eps)
+//! I_k, A_k, B_k = sum over the parts of those of their voxels        dice_k = 2 I_k / (A_k + B_k + eps)
 //! ```
-//! The sums of labels are additive. A part that starts at plane `o` looks into the planes of the moving labels that
-//! its displacement reaches, from plane `s` on: with `u + e (o - s)`, a translation along the axis of the cuts.
-//! What lies in no plane that it looks into is outside the whole, too, and counts as no label there and here.
+//! The sums of labels (`ops/label_dice`) are additive. A part that starts at plane `o` looks into the planes of the
+//! moving labels that its displacement reaches, from plane `s` on: with `u + e (o - s)`, a translation along the axis
+//! of the cuts. What lies in no plane that it looks into is outside the whole, too, and counts as no label.
 
 use std::ops::Range;
 
