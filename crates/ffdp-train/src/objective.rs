@@ -13,8 +13,8 @@ use ffdp_burn::losses::{
 };
 use ffdp_burn::metrics::{DiceScores, dice, dice_of, warp_labels};
 use ffdp_burn::nets::{Deformation, Network};
-use ffdp_burn::ops::{self, GridSampleOptions, HistogramOptions, LnccOptions};
-use ffdp_burn::parallel::{self, DisplacementBounds, IndexMap, RingInputs, RingSampler, Sharded};
+use ffdp_burn::ops::{self, HistogramOptions, LnccOptions};
+use ffdp_burn::parallel::{self, DisplacementBounds, Sharded};
 
 use crate::data::{Item, Prepared};
 use crate::settings::{Loss, Regularizer, Settings};
@@ -245,12 +245,8 @@ impl Objective {
     /// With `--baseline`.
     pub fn terms_of_parts(&self, item: &Item, parts: &Parts) -> Result<(Terms, Sharded)> {
         let Parts { images: [moving, fixed], displacement, deformation } = parts;
-        let (layout, mesh) = (moving.layout(), &moving.mesh());
         let bounds = DisplacementBounds::read(displacement)?;
-        let (map, options) = (IndexMap::identity(), GridSampleOptions::default());
-        let sampler = RingSampler::new((layout, mesh), layout, &map, &bounds, &options);
-        let inputs = RingInputs { moving, affine: None, displacement: Some(displacement) };
-        let moved = sampler.sample(&inputs);
+        let moved = parallel::warp(moving, displacement, &bounds);
         let Operations::Fused(similarity) = &self.operations else {
             panic!("composed operations know no parts")
         };

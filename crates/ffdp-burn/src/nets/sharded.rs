@@ -44,7 +44,7 @@ impl Network {
             return Ok([u.clone(), u]);
         };
         let affine = alignment.forward_sharded(moving, fixed);
-        let moved = warp(moving, &affine)?;
+        let moved = warp(moving, &affine, &DisplacementBounds::read(&affine)?);
         let u = Deformation::forward_sharded(&deformations, &moved, fixed)?;
         let bounds = DisplacementBounds::read(&u)?;
         Ok([compose(&affine, &u, &bounds), u])

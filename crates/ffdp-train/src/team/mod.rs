@@ -87,14 +87,11 @@ impl Team {
                 settings.batch,
                 format!("use --batch {devices}, or --share volume to cut every pair into parts"),
             )),
-            Share::Volume if devices > 1 => match settings.baseline {
-                false => Ok(()),
-                true => Err(Error::invalid(
-                    "--baseline cannot be computed in parts of a volume",
-                    "--share volume",
-                    "leave one of them out, or use --share pairs",
-                )),
-            },
+            Share::Volume if devices > 1 && settings.baseline => Err(Error::invalid(
+                "--baseline cannot be computed in parts of a volume",
+                "--share volume",
+                "leave one of them out, or use --share pairs",
+            )),
             _ => Ok(()),
         }
     }

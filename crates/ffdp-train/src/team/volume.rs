@@ -5,7 +5,7 @@ use std::time::Instant;
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor};
 use ffdp_burn::nets::Network;
-use ffdp_burn::parallel::{Axis, Mesh, Replicas, Sharded, warp};
+use ffdp_burn::parallel::{Axis, DisplacementBounds, Mesh, Replicas, Sharded, warp};
 use ffdp_burn::{Error, Result};
 
 use crate::data::Item;
@@ -45,7 +45,8 @@ pub fn predict(
 ) -> Result<Prediction> {
     let started = Instant::now();
     let parts = predicted(&models.iter().collect::<Vec<_>>(), devices, images)?;
-    let moved = gathered(&warp(&parts.images[0], &parts.displacement)?)?;
+    let bounds = DisplacementBounds::read(&parts.displacement)?;
+    let moved = gathered(&warp(&parts.images[0], &parts.displacement, &bounds))?;
     let displacement = gathered(&parts.displacement)?;
     Ok(Prediction { displacement, moved, seconds: started.elapsed().as_secs_f64() })
 }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use super::transmorph::Decoder;
 use super::*;
 use crate::losses::{Lncc, Similarity, diffusion};
-use crate::ops::{GridSampleOptions, LnccOptions, Precision, compose, warp};
-use crate::parallel::{self, Axis, Layout, Mesh, Replicas, RingInputs, Sharded, ring_sample};
+use crate::ops::{LnccOptions, Precision, compose, warp};
+use crate::parallel::{self, Axis, DisplacementBounds, Layout, Mesh, Replicas, Sharded};
 use crate::testing::{gpu_devices, max_relative_error, several_gpus, tensor, to_f64, uniform};
 
 /// In f32: sums in another order, through some 40 layers, of which the normalisations divide
@@ -167,10 +167,9 @@ fn in_parts(network: &Network, layout: &Layout, mesh: &Mesh) -> Step {
     let [moving, fixed] = leaves.each_ref().map(|x| Sharded::from_tensor(x.clone(), layout, mesh));
     let copies: Vec<&Network> = (0..layout.count()).map(|k| networks.at(k)).collect();
     let [u, deformation] =
-        Network::forward_sharded(&copies, &moving, &fixed).expect("the CPU hands back bounds");
-    let inputs = RingInputs { moving: &moving, affine: None, displacement: Some(&u) };
-    let options = GridSampleOptions::default();
-    let moved = ring_sample(&inputs, (layout, mesh), &options).expect("the CPU hands back bounds");
+        Network::forward_sharded(&copies, &moving, &fixed).expect("the device hands back bounds");
+    let bounds = DisplacementBounds::read(&u).expect("the device hands back bounds");
+    let moved = parallel::warp(&moving, &u, &bounds);
     let loss = parallel::loss(&similarity(), &moved, &fixed)
         + parallel::diffusion(&deformation).mul_scalar(SMOOTHNESS);
     let mut gradients = loss.backward();

@@ -206,18 +206,17 @@ pub fn ring_sample(
     Ok(RingSampler::new((fixed, mesh), moving, &map, &bounds, options).sample(inputs))
 }
 
-/// [`warp`](crate::ops::warp()) of a sharded image by a displacement that is cut like it, whose bounds are read.
-///
-/// # Errors
-/// [`Error::Device`](crate::Error::Device) when the bounds cannot be read.
+/// [`warp`](crate::ops::warp()) of a sharded image by a displacement that is cut like it. `bounds` are those of the
+/// displacement. Differentiable.
 ///
 /// # Panics
 /// If image and displacement are cut differently.
-pub fn warp(moving: &Sharded, displacement: &Sharded) -> Result<Sharded> {
+pub fn warp(moving: &Sharded, displacement: &Sharded, bounds: &[DisplacementBounds]) -> Sharded {
     moving.check_layout(displacement);
-    let inputs = RingInputs { moving, affine: None, displacement: Some(displacement) };
-    let places = (moving.layout(), &moving.mesh());
-    ring_sample(&inputs, places, &GridSampleOptions::default())
+    let (layout, options) = (moving.layout(), GridSampleOptions::default());
+    let map = IndexMap::identity();
+    let sampler = RingSampler::new((layout, &moving.mesh()), layout, &map, bounds, &options);
+    sampler.sample(&RingInputs { moving, affine: None, displacement: Some(displacement) })
 }
 
 /// [`compose`](crate::ops::compose()) of sharded fields of one layout, `(id + outer) o (id + inner)`:
