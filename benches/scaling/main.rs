@@ -5,6 +5,7 @@
 //! cargo bench --bench scaling -- iterate --size 64x64x64 --shards 1,2,4           on the CPU
 //! cargo bench --bench scaling --features cuda -- --device cuda --gpus 2 iterate --size 700x700x1400 --shards 2
 //! cargo bench --bench scaling --features cuda -- --device cuda register --size 1760x1760x1278 --shards 14
+//! cargo bench --bench scaling --features cuda -- --device cuda slabs --size 1024x1024x1024 --memory-gb 30
 //! cargo bench --bench scaling --features cuda -- --device cuda links
 //! ```
 //! Sizes are x, y, z. The pair is made of a seed, slab by slab (`scene.rs`). Memory is what the pools hold
@@ -24,6 +25,7 @@ mod links;
 mod pictures;
 mod register;
 mod scene;
+mod slabs;
 
 #[derive(Parser, Debug)]
 struct Cli {
@@ -49,6 +51,8 @@ enum What {
     Iterate(iterate::Settings),
     /// Registers the pair from coarse to fine.
     Register(register::Settings),
+    /// Registers the pair as `ffdp register --slabs` does: what the device has no room for rests in host memory.
+    Slabs(slabs::Settings),
     /// Times journeys of tensors to host memory and between devices.
     Links(links::Settings),
 }
@@ -138,6 +142,7 @@ fn main() -> ExitCode {
         let done = match &cli.what {
             What::Iterate(settings) => iterate::run(settings, &devices),
             What::Register(settings) => register::run(settings, &devices),
+            What::Slabs(settings) => slabs::run(settings, &devices),
             What::Links(settings) => links::run(settings, &devices),
         };
         done.map_err(|error| error.to_string())

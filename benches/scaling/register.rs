@@ -180,7 +180,7 @@ fn similarity(
 }
 
 /// Intensity above which a voxel is taken for the head.
-const HEAD: f64 = 0.05;
+pub const HEAD: f64 = 0.05;
 
 /// Voxels at which the map folds; in the head, the mean length of what is wrong and of the known
 /// displacement, in voxels.

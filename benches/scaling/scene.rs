@@ -23,7 +23,7 @@ const PHANTOM: usize = 128;
 const LATTICE: usize = 24;
 /// Planes of an image that are made at a time: the same bits whatever the cuts, and no buffer of the size
 /// of an image, after which memory pools would size their pages.
-const RUN: usize = 16;
+pub const RUN: usize = 16;
 /// Voxels of the fixed grid for one of the texture.
 const TEXTURE: usize = 4;
 /// The coarsest octave has so many values along the longest edge, or a few more.
@@ -72,6 +72,11 @@ impl Scene {
             displacement: smooth / most * longest,
             fixed: fixed.clone(),
         })
+    }
+
+    /// Where its planes are made.
+    pub fn device(&self) -> Device {
+        self.phantom.device()
     }
 
     /// One of the images on a grid of its own.

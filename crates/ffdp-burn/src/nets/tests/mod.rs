@@ -1,5 +1,5 @@
 //! Networks on a mesh equal the whole ones: loss, gradients of every weight and of the images. The shards
-//! are virtual, all on the CPU; the last two tests take GPUs where there are any.
+//! are virtual, all on the CPU; the last tests take GPUs where there are any.
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Device, Tensor};
@@ -112,12 +112,17 @@ impl ModuleMapper for Wide {
 /// lattice, where the gradient of the interpolation jumps. (With four times the scatter one voxel of a run lay
 /// on it, and that to the moving image differed by 2e-3 there.)
 fn network(config: impl Into<NetworkConfig>, device: &Device) -> Network {
+    scattered(config, 7e2, device)
+}
+
+/// A network whose head has weights so many times as large as at the start of a training, and that bias.
+fn scattered(config: impl Into<NetworkConfig>, times: f64, device: &Device) -> Network {
     let mut network = config.into().init(device);
     let head = match &mut network.deformation {
         Deformation::TransMorph(network) => &mut network.head.conv,
         Deformation::VoxelMorph(network) => &mut network.head,
     };
-    let larger = |weight: Tensor<5>| (weight.inner() * 7e2).autodiff().require_grad();
+    let larger = |weight: Tensor<5>| (weight.inner() * times).autodiff().require_grad();
     head.weight = head.weight.clone().map(larger);
     let bias = Tensor::<1>::from_floats([0.4, -0.3, 0.35], device).require_grad();
     head.bias = head.bias.take().map(|old| old.map(|_| bias));
@@ -287,6 +292,24 @@ fn several_gpus_share_a_network() {
     }
 }
 
+/// The size that docs/scaling.md has times of.
+#[test]
+#[ignore = "takes 40 GB of the first of several GPUs"]
+fn several_gpus_share_a_large_network() {
+    let gpus: Vec<Device> = several_gpus().into_iter().map(Device::autodiff).collect();
+    if gpus.is_empty() {
+        return;
+    }
+    let size = [320, 384, 448];
+    for resolution in [Resolution::Half, Resolution::Full] {
+        let small = TransMorphConfig::new(Variant::Small).with_resolution(resolution);
+        // Scattered by some hundredths: of 165 million components, none comes near the lattice.
+        let network = scattered(single(small, size), 1e2, &gpus[0]);
+        let on = format!("{} GPUs, Small, {resolution:?}", gpus.len());
+        assert_parts_are_the_whole(network, &gpus, size, &[gpus.len()], &on);
+    }
+}
+
 /// TransMorph without the bends of its decoder's activations, of which a value within rounding of zero takes one
 /// side or the other: a single one moves gradients by 1e-3 and more (4e-3 at 64x96x64 between parts and whole, on the
 /// CPU in f32; without bends 2e-6).
@@ -300,19 +323,30 @@ fn without_bends(network: &mut TransMorph) {
 /// With products in f32: where TF32 rounds, a difference in the last bit of a factor may become one of 1e-3.
 fn parts_on_gpus_are_the_whole(gpus: &[Device], size: [usize; 3], shards: [usize; 2], on: &str) {
     let small = VoxelMorphConfig::new().with_precision(Precision::Single);
-    let tiny = TransMorphConfig::tiny().with_precision(Precision::Single);
-    let tiny = tiny.with_drop_path(0.0).with_resolution(Resolution::Full).for_size(size);
-    for config in [NetworkConfig::from(small), NetworkConfig::from(tiny)] {
-        let mut network = network(config, &gpus[0]);
-        if let Deformation::TransMorph(network) = &mut network.deformation {
-            without_bends(network);
-        }
-        let expected = whole(&network, size, &gpus[0]);
-        for shards in shards {
-            let layout = Layout::balanced(size, Axis::Y, shards).expect("many planes");
-            let mesh = Mesh::new(gpus, shards).expect("as many shards");
-            let parts = in_parts(&network, &layout, &mesh);
-            parts.assert_is(&expected, &format!("{shards} shards, {on}"), TOLERANCE);
-        }
+    assert_parts_are_the_whole(network(small, &gpus[0]), gpus, size, &shards, on);
+    let tiny = single(TransMorphConfig::tiny().with_resolution(Resolution::Full), size);
+    assert_parts_are_the_whole(network(tiny, &gpus[0]), gpus, size, &shards, on);
+}
+
+fn single(config: TransMorphConfig, size: [usize; 3]) -> TransMorphConfig {
+    config.for_size(size).with_drop_path(0.0).with_precision(Precision::Single)
+}
+
+fn assert_parts_are_the_whole(
+    mut network: Network,
+    gpus: &[Device],
+    size: [usize; 3],
+    shards: &[usize],
+    on: &str,
+) {
+    if let Deformation::TransMorph(network) = &mut network.deformation {
+        without_bends(network);
+    }
+    let expected = whole(&network, size, &gpus[0]);
+    for &shards in shards {
+        let layout = Layout::balanced(size, Axis::Y, shards).expect("many planes");
+        let mesh = Mesh::new(gpus, shards).expect("as many shards");
+        let parts = in_parts(&network, &layout, &mesh);
+        parts.assert_is(&expected, &format!("{shards} shards, {on}"), TOLERANCE);
     }
 }
