@@ -128,14 +128,10 @@ pub(crate) fn statistics<const K: usize>(
     percents: [f64; K],
 ) -> Result<Statistics<K>> {
     let mut counts = Counts::default();
-    let mut extremes = [f32::INFINITY, f32::NEG_INFINITY];
     let mut seen = 0;
     counted.sweep(|values| {
         counts.add(values);
         seen += values.len();
-        for &value in values.iter().filter(|v| v.is_finite()) {
-            extremes = [extremes[0].min(value), extremes[1].max(value)];
-        }
     })?;
     if counts.count() < seen {
         check_finite(name, counted.image)?;
@@ -149,7 +145,7 @@ pub(crate) fn statistics<const K: usize>(
     counted.sweep(|values| buckets.add(values))?;
     let value = |rank| buckets.value(&counts, rank);
     let percentiles = percents.map(|percent| percentile(counts.count(), &value, percent));
-    Ok(Statistics { extremes, percentiles })
+    Ok(Statistics { extremes: counts.extremes(), percentiles })
 }
 
 #[cfg(test)]

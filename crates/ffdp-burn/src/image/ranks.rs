@@ -5,8 +5,8 @@ use rayon::prelude::*;
 /// Buckets by the upper half of a value's bits.
 const BUCKETS: usize = 1 << 16;
 
-/// Values that a thread counts at a time.
-const PART: usize = 1 << 20;
+/// Values that a thread counts at a time: four times as many as there are buckets, so that adding these up is little.
+const PART: usize = 1 << 18;
 
 /// The finite values of a slice, counted in buckets that follow their order.
 pub(crate) struct Ranks<'a> {
@@ -17,16 +17,7 @@ pub(crate) struct Ranks<'a> {
 impl<'a> Ranks<'a> {
     /// One sweep, on all cores.
     pub fn of(values: &'a [f32]) -> Self {
-        let count = |part: &[f32]| {
-            let mut counts = vec![0; BUCKETS];
-            part.iter().filter(|v| v.is_finite()).for_each(|&v| counts[bucket(v)] += 1);
-            counts
-        };
-        let add = |mut a: Vec<usize>, b: Vec<usize>| {
-            a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
-            a
-        };
-        let counts = values.par_chunks(PART).map(count).reduce(|| vec![0; BUCKETS], add);
+        let counts = counted(values, 1, |counts, v| counts[bucket(v)] += 1);
         Self { values, counts }
     }
 
@@ -49,29 +40,48 @@ impl<'a> Ranks<'a> {
 
 /// Finite values that come in parts, counted as those of [`Ranks`]: which bucket a rank lies in. What it
 /// is takes the values once more, see [`Buckets`].
-pub(super) struct Counts(Vec<usize>);
+pub(super) struct Counts {
+    counts: Vec<usize>,
+    /// Of the values' bits in their order.
+    extremes: [u32; 2],
+}
 
 impl Default for Counts {
     fn default() -> Self {
-        Self(vec![0; BUCKETS])
+        Self { counts: vec![0; BUCKETS], extremes: [u32::MAX, 0] }
     }
 }
 
 impl Counts {
     /// Counts a part, on all cores.
     pub fn add(&mut self, values: &[f32]) {
-        let here = Ranks::of(values).counts;
-        self.0.iter_mut().zip(here).for_each(|(all, here)| *all += here);
+        add(&mut self.counts, &Ranks::of(values).counts);
+        let part = |part: &[f32]| {
+            let finite = part.iter().filter(|v| v.is_finite()).map(|&v| ordered(v));
+            finite.fold([u32::MAX, 0], |[low, high], v| [low.min(v), high.max(v)])
+        };
+        let wider = |a: [u32; 2], b: [u32; 2]| [a[0].min(b[0]), a[1].max(b[1])];
+        let here = values.par_chunks(PART).map(part).reduce(|| [u32::MAX, 0], wider);
+        self.extremes = wider(self.extremes, here);
+    }
+
+    /// Smallest and largest value.
+    ///
+    /// # Panics
+    /// Without a finite value.
+    pub fn extremes(&self) -> [f32; 2] {
+        assert!(self.count() > 0, "no value is finite");
+        self.extremes.map(value)
     }
 
     /// How many values were finite.
     pub fn count(&self) -> usize {
-        self.0.iter().sum()
+        self.counts.iter().sum()
     }
 
     /// The bucket of a rank, and how many of that bucket come before it.
     fn place(&self, rank: usize) -> (usize, usize) {
-        find(&self.0, rank)
+        find(&self.counts, rank)
     }
 }
 
@@ -80,8 +90,8 @@ impl Counts {
 pub(super) struct Buckets {
     /// Their numbers.
     wanted: Vec<usize>,
-    /// By the lower half of a value's bits.
-    counts: Vec<Vec<usize>>,
+    /// Of each, by the lower half of a value's bits.
+    counts: Vec<usize>,
 }
 
 impl Buckets {
@@ -90,18 +100,20 @@ impl Buckets {
         let mut wanted: Vec<usize> = ranks.map(|rank| counts.place(rank).0).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        let counts = vec![vec![0; BUCKETS]; wanted.len()];
+        let counts = vec![0; BUCKETS * wanted.len()];
         Self { wanted, counts }
     }
 
-    /// Counts a part.
+    /// Counts a part, on all cores.
     pub fn add(&mut self, values: &[f32]) {
         let Self { wanted, counts } = self;
-        counts.par_iter_mut().zip(&*wanted).for_each(|(counts, &wanted)| {
-            let finite = values.iter().filter(|v| v.is_finite());
-            let within = finite.map(|&v| ordered(v)).filter(|v| (v >> 16) as usize == wanted);
-            within.for_each(|v| counts[(v & 0xffff) as usize] += 1);
+        let here = counted(values, wanted.len(), |counts, v| {
+            let v = ordered(v);
+            if let Some(place) = wanted.iter().position(|&bucket| bucket == (v >> 16) as usize) {
+                counts[BUCKETS * place + (v & 0xffff) as usize] += 1;
+            }
         });
+        add(counts, &here);
     }
 
     /// The value at a rank that was asked for, once all parts were counted.
@@ -111,10 +123,27 @@ impl Buckets {
     pub fn value(&self, counts: &Counts, rank: usize) -> f32 {
         let (bucket, left) = counts.place(rank);
         let place = self.wanted.binary_search(&bucket).expect("the rank was asked for");
-        let (low, _) = find(&self.counts[place], left);
-        let ordered = (bucket << 16 | low) as u32;
-        f32::from_bits(if ordered >> 31 == 1 { ordered & !(1 << 31) } else { !ordered })
+        let (low, _) = find(&self.counts[BUCKETS * place..BUCKETS * (place + 1)], left);
+        value((bucket << 16 | low) as u32)
     }
+}
+
+/// So many times [`BUCKETS`] counts of the finite values, on all cores.
+fn counted(values: &[f32], times: usize, count: impl Fn(&mut [usize], f32) + Sync) -> Vec<usize> {
+    let none = || vec![0; BUCKETS * times];
+    let part = |mut counts: Vec<usize>, part: &[f32]| {
+        part.iter().filter(|v| v.is_finite()).for_each(|&v| count(&mut counts, v));
+        counts
+    };
+    // Each thread goes on with the counts that it has.
+    values.par_chunks(PART).fold(none, part).reduce(none, |mut a, b| {
+        add(&mut a, &b);
+        a
+    })
+}
+
+fn add(all: &mut [usize], here: &[usize]) {
+    all.iter_mut().zip(here).for_each(|(all, here)| *all += here);
 }
 
 /// The entry in which the value at `rank` is counted, and how many of that entry come before it.
@@ -137,6 +166,11 @@ fn bucket(value: f32) -> usize {
 fn ordered(value: f32) -> u32 {
     let bits = value.to_bits();
     if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
+}
+
+/// The way back.
+fn value(ordered: u32) -> f32 {
+    f32::from_bits(if ordered >> 31 == 1 { ordered & !(1 << 31) } else { !ordered })
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::register::deformable::{Deformation, Kind, deform_options};
 use crate::register::level::{LevelReport, Stop, level_start, run_level};
 use crate::register::pyramid::{finest_spacing_mm, level_geometry};
 use crate::register::run::{Run, StageReport};
-use crate::register::settings::LevelSettings;
+use crate::register::settings::{LevelSettings, Settings};
 
 /// Where a stage begins: the affine map and the displacement before it, and the map at the start of the
 /// run.
@@ -41,7 +41,7 @@ pub(super) fn deform(
     let mut levels = Vec::new();
     let mut ended = None;
     for index in 0..descent.levels.len() {
-        let grids = level_grids(run, &descent.levels[index])?;
+        let grids = level_grids(&run.grids, run.settings, &descent.levels[index])?;
         let masked = run_sides(run).each_ref().map(Scaled::is_masked);
         let task = Task { kind, index, grids: &grids, masked, affine };
         let reached = match (crew.is_several(), room) {
@@ -66,11 +66,30 @@ pub(super) fn deform(
     Ok((warp, report, before))
 }
 
+/// Demands that the levels of a stage have room, before anything is computed.
+pub(super) fn check_room(
+    room: &Room,
+    kind: &Kind,
+    (grids, masked): (&[Geometry; 2], [bool; 2]),
+    settings: &Settings,
+    affine: &Affine<Physical, Physical>,
+) -> Result<()> {
+    // The finest, which takes the most, is the one to be told of.
+    kind.descent().levels.iter().rev().try_for_each(|level| {
+        let [fixed, moving] = &level_grids(grids, settings, level)?;
+        let map = index_affine(fixed, moving, affine);
+        room.check_level(([fixed, moving], masked), &deform_options(kind, fixed, &map))
+    })
+}
+
 /// Those of both images on a level.
-fn level_grids(run: &Run, level: &LevelSettings) -> Result<[Geometry; 2]> {
-    let spacing_mm = level.shrink * finest_spacing_mm(&run.grids[0]);
-    let least = run.settings.minimum_axis_voxels;
-    let on_level = |i: usize| level_geometry(&run.grids[i], spacing_mm, least);
+fn level_grids(
+    full: &[Geometry; 2],
+    settings: &Settings,
+    level: &LevelSettings,
+) -> Result<[Geometry; 2]> {
+    let spacing_mm = level.shrink * finest_spacing_mm(&full[0]);
+    let on_level = |i: usize| level_geometry(&full[i], spacing_mm, settings.minimum_axis_voxels);
     Ok([on_level(0)?, on_level(1)?])
 }
 
@@ -110,7 +129,10 @@ impl Task<'_> {
         warp: Option<Warp>,
     ) -> Result<Reached> {
         let descent = self.kind.descent();
-        let warp = if places.is_exact { warp.map(Warp::in_host_memory) } else { warp };
+        let warp = match warp {
+            Some(warp) if places.is_exact => Some(warp.in_host_memory(&places.fixed)?),
+            warp => warp,
+        };
         let home = run.room.home().clone();
         // Pools keep pages of the sizes that the level before asked for.
         run.room.devices().iter().for_each(Device::memory_cleanup);

@@ -37,7 +37,7 @@ use crate::error::{Error, Result};
 use crate::image::{Affine, Counted, Geometry, Physical, Planes};
 use crate::parallel::{DisplacementBounds, Mesh, Sharded};
 use crew::{Crew, Told};
-use deform::{Start, deform};
+use deform::{Start, check_room, deform};
 
 /// Two images that are read as they are needed, and where the search starts.
 pub struct SlabProblem<'a> {
@@ -77,7 +77,8 @@ impl<'a> SlabProblem<'a> {
 /// # Errors
 /// As [`register_on`](super::register_on) on several shards (greedy stages with their defaults; linear ones
 /// as ever); [`Error::Invalid`] for images of one plane, and for histogram matching;
-/// [`Error::TooLarge`] when a device cannot hold one shard at work, or, in a linear stage, images with masks;
+/// [`Error::TooLarge`] when a device cannot hold one shard at work, when host memory cannot hold what rests there, or,
+/// in a linear stage, for images with masks;
 /// those of reading.
 pub fn register_slabs(
     problem: SlabProblem,
@@ -89,9 +90,9 @@ pub fn register_slabs(
     let room = room.inner();
     let crew = Crew::of(&room)?;
     let grids = [fixed.geometry().clone(), moving.geometry().clone()];
-    let checked = check(&grids, settings, &room, &initial);
-    crew.agree(checked)?;
     let masked = [fixed_mask.is_some(), moving_mask.is_some()];
+    let checked = check((&grids, masked), settings, &room, &initial);
+    crew.agree(checked)?;
     let alike = crew.check_alike((&grids, masked), settings);
     crew.agree(alike)?;
     let percentiles = settings.intensity_percentiles;
@@ -183,7 +184,7 @@ fn prove(device: &Device) -> Result<()> {
 
 /// What must hold before anything is read.
 fn check(
-    grids: &[Geometry; 2],
+    (grids, masked): (&[Geometry; 2], [bool; 2]),
     settings: &Settings,
     room: &Room,
     initial: &Affine<Physical, Physical>,
@@ -192,6 +193,12 @@ fn check(
     check_sizes(grids)?;
     check_slabs(&grids[0].size, settings)?;
     room.devices().iter().try_for_each(|device| run::check_moment_storage(settings, device))?;
+    for stage in &settings.stages {
+        if let Stage::Greedy(greedy) = stage {
+            let kind = Kind::Greedy(greedy);
+            check_room(room, &kind, (grids, masked), settings, initial)?;
+        }
+    }
     match settings.stages.first() {
         Some(Stage::Moments(_)) => Ok(()),
         _ => check_overlap(&grids[0], &grids[1], initial),

@@ -17,8 +17,8 @@ use crate::io::nifti::{DisplacementWriter, LabelWriter, VolumeWriter};
 use crate::metrics::{DiceScores, OverlapCounts};
 use crate::ops::{GridSampleOptions, Interpolation, Padding, grid_sample, jacobian};
 use crate::parallel::{
-    Axis, DisplacementBounds, Holders, IndexMap, Mesh, ReadSampler, RingInputs, RingSampler,
-    Sharded, narrow, put_away, reachable,
+    Axis, DisplacementBounds, Holders, IndexMap, Layout, Mesh, ReadSampler, RingInputs,
+    RingSampler, Sharded, narrow, put_away, reachable,
 };
 use crate::register::run::{Outcome, StageReport};
 use crate::transform::{affine_tensor, map_vectors};
@@ -84,10 +84,17 @@ pub struct Folding {
 }
 
 impl Warp {
-    /// The same, off the devices.
-    pub(super) fn in_host_memory(self) -> Self {
-        let host = Device::flex();
-        Self { field: self.field.map(|shard| put_away(shard, &host)), ..self }
+    /// The same, off the device, in parts no larger than a shard of `level`. (Pinned memory comes in pages of the
+    /// largest buffer so far: of pages as large as a whole displacement, the shards of the next level would fill
+    /// three quarters.)
+    pub(super) fn in_host_memory(self, level: &Layout) -> Result<Self> {
+        let (size, host) = (self.field.layout().size(), Device::flex());
+        let [rows, of_level] = [size, level.size()].map(|[_, h, w]| h * w);
+        let planes = (level.thickest() * of_level / rows).max(1);
+        let parts = Layout::balanced(size, Axis::Z, size[0].div_ceil(planes))?;
+        let part = |planes| put_away(self.field.window(planes, self.work.device(0)), &host);
+        let shards = parts.all_planes().map(part).collect();
+        Ok(Self { field: Sharded::new(shards, parts), ..self })
     }
 
     /// The same map on another grid, a shard at a time.

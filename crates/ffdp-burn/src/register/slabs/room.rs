@@ -6,6 +6,7 @@ use burn::tensor::Device;
 
 use crate::error::{Error, Result};
 use crate::image::Geometry;
+use crate::io::available_memory_bytes;
 use crate::ops::DeformOptions;
 use crate::parallel::{
     Axis, DeviceMemory, GreedyProblem, Layout, Mesh, Ranks, Team, plan, plan_offloaded,
@@ -44,6 +45,13 @@ const GIVEN: [u64; 2] = [5, 8];
 /// small and not counted, and for what an operation allocates within itself.
 const GIVEN_EXACTLY: [u64; 2] = [3, 4];
 
+/// That rest is no larger than this: it does not grow with the memory (of 4 GB 0.5 to 1.3 were taken beyond what
+/// was planned, of 63 GB nothing).
+const LARGEST_REST: u64 = 10_000_000_000;
+
+/// Host memory for a byte that rests there, and for all that is read and sent beside.
+const ON_HOST: [u64; 2] = [11, 10];
+
 /// Bytes a voxel of both images that a linear stage has at work: the images, the moved one, how much each voxel
 /// counts, the gradient, the part of the moving image that travels, and what is made of ones to weigh it.
 const LINEAR_BYTES: u64 = 20;
@@ -53,6 +61,33 @@ const LINEAR_MASKED_BYTES: u64 = 32;
 
 fn given(bytes: u64, [part, of]: [u64; 2]) -> u64 {
     bytes / of * part
+}
+
+fn given_exactly(bytes: u64) -> u64 {
+    given(bytes, GIVEN_EXACTLY).max(bytes.saturating_sub(LARGEST_REST))
+}
+
+/// A level on one device and, as far as that has no room, in host memory.
+struct Split {
+    layout: Layout,
+    /// The first so many shards stay on the device.
+    resident: usize,
+    /// Whether others come and go.
+    is_exact: bool,
+    host_bytes: u64,
+}
+
+/// # Errors
+/// [`Error::TooLarge`] when the device cannot hold one shard at work.
+fn split(problem: &GreedyProblem, bytes: u64) -> Result<Split> {
+    let memory = |bytes: u64, of: u64| DeviceMemory { bytes, largest_buffer: of / LARGEST_PART };
+    if let Ok(plan) = plan(problem, 1, memory(given(bytes, GIVEN), bytes)) {
+        let resident = plan.layout.count();
+        return Ok(Split { layout: plan.layout, resident, is_exact: false, host_bytes: 0 });
+    }
+    let plan = plan_offloaded(problem, memory(given_exactly(bytes), bytes))?;
+    let host_bytes = plan.host_bytes / ON_HOST[1] * ON_HOST[0];
+    Ok(Split { layout: plan.layout, resident: plan.resident, is_exact: true, host_bytes })
 }
 
 /// The cuts of a level.
@@ -164,6 +199,36 @@ impl Room {
         })
     }
 
+    /// Demands that a level with these grids has room, on the device and in host memory; other rooms hold what they
+    /// are given.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
+    pub(super) fn check_level(
+        &self,
+        (grids, masked): ([&Geometry; 2], [bool; 2]),
+        options: &DeformOptions,
+    ) -> Result<()> {
+        let Self::Device { bytes, .. } = self else { return Ok(()) };
+        let [fixed, moving] = grids.map(Geometry::dims);
+        let problem = GreedyProblem { fixed, moving, masked, axis: Axis::Z, options: *options };
+        let needed_bytes = split(&problem, *bytes)?.host_bytes;
+        match available_memory_bytes() {
+            Some(available_bytes) if needed_bytes > available_bytes => Err(Error::TooLarge {
+                what: format!(
+                    "in host memory, what a device of {:.1} GB has no room for of a level of {:?} voxels",
+                    *bytes as f64 / 1e9,
+                    grids[0].size
+                ),
+                needed_bytes,
+                available_bytes,
+                fix: "use more devices or several processes, store the moments in bf16, or end at a coarser level"
+                    .into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// Where a level with these grids goes that is not shared with other processes.
     ///
     /// # Errors
@@ -198,20 +263,7 @@ impl Room {
             Self::Device { device, bytes } => {
                 let problem =
                     GreedyProblem { fixed, moving, masked, axis: Axis::Z, options: *options };
-                let largest_buffer = bytes / LARGEST_PART;
-                let memory = |part| DeviceMemory { bytes: given(*bytes, part), largest_buffer };
-                let stays = plan(&problem, 1, memory(GIVEN)).ok();
-                let is_exact = stays.is_none();
-                let (layout, resident) = match stays {
-                    Some(plan) => {
-                        let shards = plan.layout.count();
-                        (plan.layout, shards)
-                    }
-                    None => {
-                        let plan = plan_offloaded(&problem, memory(GIVEN_EXACTLY))?;
-                        (plan.layout, plan.resident)
-                    }
-                };
+                let Split { layout, resident, is_exact, .. } = split(&problem, *bytes)?;
                 let shards = layout.count();
                 if shards == 1 {
                     return whole(device);
@@ -224,7 +276,7 @@ impl Room {
                 };
                 let work = |count: usize| Mesh::of(vec![device.clone(); count]);
                 let values = 1 + u64::from(masked[1]);
-                let fits = 4 * values * grids[1].len() as u64 <= largest_buffer;
+                let fits = 4 * values * grids[1].len() as u64 <= bytes / LARGEST_PART;
                 let pieces = if resident == shards && fits { 1 } else { shards };
                 let pieces = pieces.min(moving[0]);
                 Ok(Places {

@@ -4,7 +4,7 @@ use burn::tensor::Device;
 
 use super::{found, found_on, half_heads, only, pair_of, short, warp};
 use crate::error::Error;
-use crate::image::{Counted, LabelMap, Planes, Volume, label_ids};
+use crate::image::{Affine, Counted, Geometry, LabelMap, Planes, Volume, label_ids};
 use crate::io::nifti::{PlaneReader, read_displacement, read_labels, read_volume, write_volume};
 use crate::metrics::dice;
 use crate::ops::{Interpolation, jacobian};
@@ -399,4 +399,33 @@ fn a_device_too_small_for_one_shard_is_refused_with_both_numbers() {
     let room = Room::Device { device: Device::flex(), bytes: 4 * 32u64.pow(3) };
     let error = register_slabs(problem, &only(short()), &room, &mut Silent).expect_err("too small");
     assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+}
+
+/// An image that must not be read.
+struct Unread(Geometry);
+
+impl Planes for Unread {
+    fn geometry(&self) -> &Geometry {
+        &self.0
+    }
+
+    fn read(&mut self, z: std::ops::Range<usize>) -> crate::Result<&[f32]> {
+        panic!("planes {z:?} were read")
+    }
+}
+
+#[test]
+fn what_rests_must_have_room_in_host_memory_before_anything_is_read() {
+    // Images, displacement and moments of 35 TB.
+    let grid = Geometry::new([2000, 2000, 200_000], [1.0; 3]).expect("a grid");
+    let (mut fixed, mut moving) = (Unread(grid.clone()), Unread(grid));
+    let problem = SlabProblem::new(&mut fixed, &mut moving, Affine::identity());
+    let room = Room::Device { device: Device::flex(), bytes: 8_000_000_000 };
+    let error = register_slabs(problem, &only(short()), &room, &mut Silent).expect_err("too large");
+    let Error::TooLarge { what, needed_bytes, available_bytes, .. } = &error else {
+        panic!("{error}")
+    };
+    assert!(what.contains("host memory") && what.contains("200000"), "{what}");
+    assert!((30..50).contains(&(needed_bytes / 1_000_000_000_000)), "{needed_bytes}");
+    assert_eq!(available_bytes / 1_000_000_000_000, 0, "no such machine");
 }
