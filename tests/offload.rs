@@ -15,8 +15,9 @@ mod kept {
 
     const MB: u64 = 1_000_000;
     const SIZE: usize = 128;
-    /// Images, field and moments at full size take 92 MB.
-    const LIMIT: u64 = 60 * MB;
+    /// Images, field and moments at full size take 92 MB. A quarter of the limit is for what is not counted; the most is
+    /// what was freed and goes back with the next allocation: 8 to 17 MB, in 40 runs.
+    const LIMIT: u64 = 72 * MB;
 
     /// That which `FFDP_TEST_DEVICES` names first.
     fn device() -> Option<Device> {

@@ -8,7 +8,7 @@ use super::Warp;
 use super::crew::{Crew, Told};
 use super::room::{Places, Room};
 use super::{Scaled, run_sides};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical, index_affine};
 use crate::ops::{Outside, dense_zeros};
 use crate::parallel::{ExactMemory, Holders, Mesh, Sharded, ShardedAlignment};
@@ -134,8 +134,12 @@ impl Task<'_> {
             warp => warp,
         };
         let home = run.room.home().clone();
-        // Pools keep pages of the sizes that the level before asked for.
-        run.room.devices().iter().for_each(Device::memory_cleanup);
+        // Pools keep pages of the sizes that the level before asked for, and what was dropped is in use until all that
+        // was recorded has been done.
+        for device in run.room.devices() {
+            device.sync().map_err(|reason| Error::device("waiting for a level", reason))?;
+            device.memory_cleanup();
+        }
         let mut on_level = Level::read(run, &home, self.grids.clone(), places)?;
         let is_last = self.index + 1 == descent.levels.len();
         // Before there is a displacement of this size.
