@@ -77,6 +77,8 @@ struct Split {
     host_bytes: u64,
 }
 
+/// The cuts of a level for a device of so many bytes.
+///
 /// # Errors
 /// [`Error::TooLarge`] when the device cannot hold one shard at work.
 fn split(problem: &GreedyProblem, bytes: u64) -> Result<Split> {

@@ -427,5 +427,5 @@ fn what_rests_must_have_room_in_host_memory_before_anything_is_read() {
     };
     assert!(what.contains("host memory") && what.contains("200000"), "{what}");
     assert!((30..50).contains(&(needed_bytes / 1_000_000_000_000)), "{needed_bytes}");
-    assert_eq!(available_bytes / 1_000_000_000_000, 0, "no such machine");
+    assert!(available_bytes < needed_bytes, "{available_bytes}");
 }
