@@ -14,7 +14,7 @@
 //! run (`first s`).
 //!
 //! `--gpus N` times the steps of `ffdp train` on N GPUs instead, with as many pairs a step (or one, with
-//! `--share volume`).
+//! `--share volume`). `--parts K` cuts the volume into more parts than there are GPUs.
 //!
 //! The same in PyTorch: `benches/peers/torch_transmorph.py`.
 
@@ -46,6 +46,9 @@ struct Args {
     /// Steps that so many GPUs share, from `--index` on
     #[arg(long)]
     gpus: Option<usize>,
+    /// Parts of a shared volume, each GPU's next to one another [one a GPU]
+    #[arg(long, requires = "gpus")]
+    parts: Option<usize>,
     /// What they share
     #[arg(long, value_enum, default_value = "pairs")]
     share: ShareArg,
@@ -137,13 +140,19 @@ fn shared(args: &Args, size: [usize; 3], gpus: usize) -> Result<(), String> {
     if gpus == 0 {
         return Err("--gpus must be at least 1, got 0".into());
     }
-    let place = |k| args.device.device(args.index + k);
-    let devices = (0..gpus).map(place).collect::<Result<Vec<_>, _>>()?;
     let share = match args.share {
         ShareArg::Pairs => Share::Pairs,
         ShareArg::Volume => Share::Volume,
     };
-    println!("{size:?} on {gpus} of {:?}, {share:?} shared", args.device);
+    let parts = args.parts.unwrap_or(gpus);
+    if parts < gpus || (share == Share::Pairs && parts > gpus) {
+        return Err(format!(
+            "--parts must be --gpus {gpus}, or more with --share volume, got {parts}"
+        ));
+    }
+    let place = |part| args.device.device(args.index + part * gpus / parts);
+    let devices = (0..parts).map(place).collect::<Result<Vec<_>, _>>()?;
+    println!("{size:?} in {parts} parts on {gpus} of {:?}, {share:?} shared", args.device);
     println!("{:<34} {:>9} {:>9} reserved GB", "case", "s/step", "s/pair");
     let filter = args.filter.as_deref().unwrap_or("tiny");
     let mut rows = Vec::new();
@@ -161,7 +170,7 @@ fn shared(args: &Args, size: [usize; 3], gpus: usize) -> Result<(), String> {
         rows.push(json!({ "case": case.name, "figures": figures }));
     }
     let share = format!("{share:?}").to_lowercase();
-    write(args, json!({ "gpus": gpus, "share": share, "steps": rows }))
+    write(args, json!({ "gpus": gpus, "parts": parts, "share": share, "steps": rows }))
 }
 
 fn write(args: &Args, figures: serde_json::Value) -> Result<(), String> {

@@ -29,7 +29,7 @@ pub struct SharedFigures {
     pub between_readings_s: Vec<f64>,
     /// The same as the first over the pairs of the step.
     pub pair_s: f64,
-    /// Of each GPU.
+    /// Of each GPU, once.
     pub reserved_gb: Vec<Option<f64>>,
 }
 
@@ -54,7 +54,8 @@ fn noise(size: [usize; 3], name: &str) -> Arc<Sample> {
     Arc::new(Sample::new(name.into(), image, Some(labels)))
 }
 
-/// Steps of `case` on `devices`, which do not track gradients; `pairs` of them a step.
+/// Steps of `case` on `devices`, which do not track gradients; a device that occurs several times, next to one
+/// another, has as many parts of the volume.
 ///
 /// # Errors
 /// What cannot be computed in parts.
@@ -111,11 +112,13 @@ pub fn measure(
         }
     }
     devices.iter().try_for_each(Device::sync).map_err(|error| error.to_string())?;
+    let mut gpus = devices.to_vec();
+    gpus.dedup();
     let step_s = started.elapsed().as_secs_f64() / steps as f64;
     let reserved =
         |device: &Device| device.memory_pool_usage().map(|usage| usage.bytes_reserved as f64 / 1e9);
-    let reserved_gb = devices.iter().map(reserved).collect();
-    devices.iter().for_each(Device::memory_cleanup);
+    let reserved_gb = gpus.iter().map(reserved).collect();
+    gpus.iter().for_each(Device::memory_cleanup);
     let pair_s = step_s / pairs as f64;
     Ok(SharedFigures { step_s, between_readings_s: between, pair_s, reserved_gb })
 }

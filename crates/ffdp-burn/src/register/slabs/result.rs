@@ -84,13 +84,14 @@ pub struct Folding {
 }
 
 impl Warp {
-    /// The same, off the device, in parts no larger than a shard of `level`. (Pinned memory comes in pages of the
-    /// largest buffer so far: of pages as large as a whole displacement, the shards of the next level would fill
-    /// three quarters.)
+    /// The same, off the device, in parts no larger than the image of a shard of `level`. (Pinned memory comes in pages
+    /// of the largest buffer so far. Of pages as large as a whole displacement the shards of the next level would fill
+    /// three quarters; of pages as large as a half their images would fill the same.)
     pub(super) fn in_host_memory(self, level: &Layout) -> Result<Self> {
         let (size, host) = (self.field.layout().size(), Device::flex());
         let [rows, of_level] = [size, level.size()].map(|[_, h, w]| h * w);
-        let planes = (level.thickest() * of_level / rows).max(1);
+        // A vector takes as much as three intensities.
+        let planes = (level.thickest() * of_level / (3 * rows)).max(1);
         let parts = Layout::balanced(size, Axis::Z, size[0].div_ceil(planes))?;
         let part = |planes| put_away(self.field.window(planes, self.work.device(0)), &host);
         let shards = parts.all_planes().map(part).collect();
