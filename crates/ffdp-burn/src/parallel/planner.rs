@@ -18,6 +18,7 @@
 //! other. What an operation allocates within itself, and what a memory pool keeps, comes on top.
 
 use super::layout::{Axis, Layout};
+use super::ring::thickest_parcel_of_block;
 use crate::error::{Error, Result};
 use crate::ops::{DeformOptions, GaussianOptions, Measure, MomentStorage, Optimizer};
 
@@ -231,7 +232,18 @@ impl<'a> Bytes<'a> {
 
     /// Voxels of the moving image in that many of its thickest shards.
     fn moving_part(&self, shards: u64) -> u64 {
-        (self.moving * shards * self.thickest).div_ceil(self.extent).min(self.moving)
+        self.moving_planes(shards * self.thickest)
+    }
+
+    /// Voxels of the moving image beside so many planes of the fixed one.
+    fn moving_planes(&self, planes: u64) -> u64 {
+        (self.moving * planes).div_ceil(self.extent).min(self.moving)
+    }
+
+    /// Voxels of the moving image that travel together.
+    fn parcel(&self) -> u64 {
+        let [shard, block] = [self.thickest, self.seen() / self.plane].map(|n| n as usize);
+        self.moving_planes(thickest_parcel_of_block(shard, block) as u64)
     }
 
     /// Of a voxel of the fixed and of the moving image, masks included.
@@ -268,7 +280,7 @@ impl<'a> Bytes<'a> {
         let [_, moving] = self.values();
         let compared = own * VECTOR + seen * self.compared();
         let pulled_back = own * 2 * VECTOR + seen * 2 * moving;
-        let parcel = self.moving_part(2) * moving;
+        let parcel = self.parcel() * moving;
         let taken = own * (VECTOR + self.moments());
         let stepped = own * (2 * VECTOR + self.moments());
         (parcel + compared.max(pulled_back)).max(taken).max(stepped)
@@ -308,7 +320,7 @@ impl<'a> Bytes<'a> {
         let compared = seen * self.compared();
         let pulled_back = seen * moving + own * 2 * VECTOR;
         let stepped = own * 2 * VECTOR;
-        let parcel = if self.several { 0 } else { self.moving_part(2) * moving };
+        let parcel = if self.several { 0 } else { self.parcel() * moving };
         parcel + compared.max(pulled_back).max(stepped)
     }
 

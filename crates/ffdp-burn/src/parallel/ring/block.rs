@@ -12,7 +12,7 @@ use burn::backend::Dispatch;
 use burn::tensor::{Device, TensorData};
 
 use super::parcel::Parcel;
-use super::route::parcels;
+use super::route::{parcels, thickest_parcel_of_block};
 use super::{DisplacementBounds, IndexMap};
 use crate::ops::GridSampleOptions;
 use crate::ops::grid_sample::Sampling;
@@ -52,7 +52,9 @@ impl BlockSampler {
         keep: Keep,
     ) -> Self {
         let options = GridSampleOptions::default();
-        let parcels = parcels(fixed, planes, moving.layout(), map, bounds, &options);
+        let of_moving = (planes.len() * moving.layout().extent()).div_ceil(fixed.extent());
+        let limit = thickest_parcel_of_block(moving.layout().thickest(), of_moving);
+        let parcels = parcels(fixed, planes, moving.layout(), map, bounds, (&options, limit));
         let kept = match (keep, &parcels[..]) {
             (Keep::Planes, [parcel]) => Some(parcel.fetch(moving, device)),
             _ => None,

@@ -33,6 +33,7 @@ pub use backward::{RingGradients, Wanted};
 pub(super) use block::{BlockSampler, Keep};
 pub(crate) use read::ReadSampler;
 pub(crate) use route::reachable;
+pub(super) use route::thickest_parcel_of_block;
 pub use route::{DisplacementBounds, IndexMap};
 
 use super::layout::Layout;
@@ -42,7 +43,7 @@ use super::transfer::to_device;
 use crate::error::Result;
 use crate::ops::{self, GridSampleOptions, Interpolation, Padding, grid_sample};
 use parcel::{Parcel, local_affine};
-use route::parcels;
+use route::{parcels, thickest_parcel};
 
 /// What is sampled, and where. Shapes are those of the whole grids.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +91,8 @@ impl RingSampler {
             bounds.len()
         );
         let of = |k: usize| &bounds[k.min(bounds.len() - 1)];
-        let route = |(k, planes)| parcels(fixed, &planes, moving, map, of(k), options);
+        let limit = thickest_parcel(moving.thickest());
+        let route = |(k, planes)| parcels(fixed, &planes, moving, map, of(k), (options, limit));
         let route = fixed.all_planes().enumerate().map(route).collect();
         let options = GridSampleOptions { displacement_scale: map.scale, size: None, ..*options };
         Self { fixed: fixed.clone(), mesh: mesh.clone(), moving: moving.clone(), options, route }

@@ -7,7 +7,7 @@ use burn::Tensor;
 use burn::tensor::Device;
 
 use super::parcel::{Cut, Parcel, local_affine};
-use super::route::{parcels, reachable};
+use super::route::{parcels, reachable, thickest_parcel};
 use super::{DisplacementBounds, IndexMap};
 use crate::error::Result;
 use crate::image::{Affine, Voxel};
@@ -70,7 +70,8 @@ impl ReadSampler {
         let (fixed, moving) = (&self.fixed, &self.moving);
         let parcels = match self.options.interpolation {
             Interpolation::Linear => {
-                let mut parcels = parcels(fixed, planes, moving, &self.map, bounds, &self.options);
+                let options = (&self.options, thickest_parcel(moving.thickest()));
+                let mut parcels = parcels(fixed, planes, moving, &self.map, bounds, options);
                 // A file is read forward.
                 parcels.sort_by_key(|parcel| parcel.planes.start);
                 parcels

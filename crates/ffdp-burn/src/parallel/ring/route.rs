@@ -20,6 +20,20 @@ const ROUNDING_PLANES: f64 = 1.0;
 /// neighbouring planes makes one parcel, and memory stays a part of the image.
 const PARCEL_SHARDS: usize = 2;
 
+/// Planes that a parcel has room for on either side of a block, if there are as many in it.
+const PARCEL_MARGIN: usize = 32;
+
+/// The most planes in a parcel of an image in shards of so many.
+pub(super) fn thickest_parcel(shard: usize) -> usize {
+    PARCEL_SHARDS * shard
+}
+
+/// The same for a block of as many planes as `block` of the image: around thin shards it reaches beyond the next ones.
+/// What it reaches makes one parcel unless displacements are long, and is fetched once for all that samples it.
+pub(in crate::parallel) fn thickest_parcel_of_block(shard: usize, block: usize) -> usize {
+    thickest_parcel(shard).max(block + 2 * PARCEL_MARGIN.min(block))
+}
+
 /// The affine maps `[A|t]` of a batch (rows and columns in (x, y, z), from fixed to moving voxels)
 /// and the scale `S` of the displacement, as numbers of the host.
 #[derive(Clone, Debug, PartialEq)]
@@ -162,7 +176,7 @@ impl DisplacementBounds {
     }
 }
 
-/// What the fixed side's `planes` sample. The parcels of different planes start at different places of
+/// What the fixed side's `planes` sample, at most so many planes at a time. The parcels of different planes start at different places of
 /// the ring, so that no shard of the image is fetched by all at once.
 pub(super) fn parcels(
     fixed: &Layout,
@@ -170,18 +184,17 @@ pub(super) fn parcels(
     moving: &Layout,
     map: &IndexMap,
     bounds: &DisplacementBounds,
-    options: &GridSampleOptions,
+    (options, limit): (&GridSampleOptions, usize),
 ) -> Vec<Parcel> {
     let window = match moving.count() {
         // The serial program.
         1 => moving.held(),
         _ => reachable(fixed, planes, moving, map, bounds),
     };
-    let limit = match moving.count() {
-        1 => moving.held().len(),
-        _ => PARCEL_SHARDS * moving.thickest(),
+    let count = match moving.count() {
+        1 => 1,
+        _ => window.len().div_ceil(limit),
     };
-    let count = window.len().div_ceil(limit);
     let cut = |i: usize| window.start + window.len() * i / count;
     let ends = match (count, options.padding, options.interpolation) {
         (1, ..) => Cut::Plain,

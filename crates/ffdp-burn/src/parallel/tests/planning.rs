@@ -35,8 +35,8 @@ fn buffers_are_counted_by_hand() {
             let rest = match (devices, each) {
                 // The whole: a field before and after a step, and smoothed.
                 (1, 1) => 36 * own,
-                // Two parts of the moving image travel.
-                (1, _) => at_work + 4 * 2 * own,
+                // What the block reaches of the moving image travels: here that is all of it.
+                (1, _) => at_work + 4 * 40 * 100,
                 // What is around the parts of the fixed image is kept, and all parts of the moving one.
                 _ => at_work + each * (4 * (seen - own) + 4 * own),
             };

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ops::{self, GaussianOptions, GridSampleOptions, Interpolation, Padding, grid_sample};
+use crate::parallel::ring::thickest_parcel_of_block;
 
 const SCALE: [[f64; 3]; 3] = [[1.1, 0.0, 0.05], [0.0, 0.9, 0.1], [-0.05, 0.0, 1.0]];
 /// Off the lattice; turns, shears and shifts.
@@ -222,6 +223,16 @@ fn only_planes_that_can_be_reached_travel() {
     // Beyond the image there is nothing to fetch; one plane keeps the tape in one piece.
     flip.affine[0][2] = [0.0, 0.0, 1.0, 500.0];
     assert_eq!(plan(DisplacementBounds::NONE, &flip).planes(0), vec![79..80]);
+}
+
+#[test]
+fn what_a_thin_shard_samples_is_fetched_at_once() {
+    // Shards of 21 planes, 9 more on either side of which are compared: displacements of 15 voxels, bounds that
+    // are 10 iterations old, and rounding.
+    assert!(thickest_parcel_of_block(21, 39) > 39 + 2 * (15 + 3 + 3));
+    // Around thick ones nothing more than before: memory stays a part of the image.
+    assert_eq!(thickest_parcel_of_block(700, 718), 1400);
+    assert_eq!(thickest_parcel_of_block(4, 4), 12);
 }
 
 #[test]
