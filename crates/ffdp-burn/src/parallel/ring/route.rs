@@ -176,8 +176,8 @@ impl DisplacementBounds {
     }
 }
 
-/// What the fixed side's `planes` sample, at most so many planes at a time. The parcels of different planes start at different places of
-/// the ring, so that no shard of the image is fetched by all at once.
+/// What the fixed side's `planes` sample, in parcels of at most `limit` planes. Those of different planes start at
+/// different places of the ring, so that no shard of the image is fetched by all at once.
 pub(super) fn parcels(
     fixed: &Layout,
     planes: &Range<usize>,
