@@ -54,7 +54,7 @@ fn encode(encoders: &[&Encoder], images: &Slabs) -> Vec<Slabs> {
     let mut outputs = Vec::with_capacity(stages);
     for s in 0..stages {
         tokens = stage(&each(encoders, |encoder| &encoder.layers[s]), tokens, &mut depth);
-        let normalised = tokens.map(|k, tokens| normalise(&encoders[k].norms[s], tokens));
+        let normalised = tokens.clone().map(|k, tokens| normalise(&encoders[k].norms[s], tokens));
         outputs.push(normalised.permuted([0, 4, 1, 2, 3], images.dim()));
         if encoders[0].layers[s].downsample.is_some() {
             tokens = tokens.in_pairs(&finest.at((2 * PATCH) << s), |k, pairs| {
@@ -74,24 +74,24 @@ fn stage(stages: &[&Stage], tokens: Slabs, depth: &mut Depth) -> Slabs {
     let shifted = RolledWindows::new(Windows::shifted(grid, window), &tokens);
     (0..stages[0].blocks.len()).fold(tokens, |tokens, i| {
         let windows = if i % 2 == 0 { &aligned } else { &shifted };
-        block(&each(stages, |stage| &stage.blocks[i]), &tokens, windows, depth)
+        block(&each(stages, |stage| &stage.blocks[i]), tokens, windows, depth)
     })
 }
 
 /// [`SwinBlock::forward`].
 fn block(
     blocks: &[&SwinBlock],
-    tokens: &Slabs,
+    tokens: Slabs,
     windows: &RolledWindows,
     depth: &mut Depth,
 ) -> Slabs {
-    let normalised = tokens.map(|k, tokens| normalise(&blocks[k].norm1, tokens));
+    let normalised = tokens.clone().map(|k, tokens| normalise(&blocks[k].norm1, tokens));
     let attended =
         windows.attend(&normalised, |k, windows, context| blocks[k].attn.forward(windows, context));
-    let tokens = tokens.zip_map(&depth.dropped(attended), Tensor::add);
+    let tokens = tokens.zip_map(depth.dropped(attended), Tensor::add);
     let refined =
-        tokens.map(|k, tokens| blocks[k].mlp.forward(normalise(&blocks[k].norm2, tokens)));
-    tokens.zip_map(&depth.dropped(refined), Tensor::add)
+        tokens.clone().map(|k, tokens| blocks[k].mlp.forward(normalise(&blocks[k].norm2, tokens)));
+    tokens.zip_map(depth.dropped(refined), Tensor::add)
 }
 
 /// Stochastic depth: one draw for all parts of a sample, of all blocks in their order, sent to every place at once.
@@ -168,8 +168,7 @@ fn up(x: &Slabs, skip: &Slabs, blocks: &[&DecoderBlock]) -> Slabs {
         },
     );
     let of_skip = skip.conv3d(|k| weight(k, own..own + joined), precision);
-    let y = of_x.zip_map(&of_skip, Tensor::add);
-    let y = y.instance_norm(&blocks[0].conv1.norm);
+    let y = of_x.zip_map(of_skip, Tensor::add).instance_norm(&blocks[0].conv1.norm);
     conv3d_relu(&y, &each(blocks, |block| &block.conv2))
 }
 

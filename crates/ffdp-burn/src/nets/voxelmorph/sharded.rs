@@ -72,6 +72,6 @@ fn joined_unit(x: &Slabs, skip: &Slabs, units: &[&ConvUnit]) -> Slabs {
     };
     let of_x = doubled.conv3d(|k| weight(k, 0..own), precision);
     let of_skip = skip.conv3d(|k| weight(k, own..own + joined), precision);
-    let y = of_x.zip_map(&of_skip, Tensor::add);
+    let y = of_x.zip_map(of_skip, Tensor::add);
     y.map(|k, y| leaky_relu(units[k].conv.shifted(y), SLOPE))
 }

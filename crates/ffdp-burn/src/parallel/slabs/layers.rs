@@ -11,6 +11,7 @@ use crate::ops::{
     InstanceNormOptions, Precision, conv3d_between, conv3d_with, instance_norm,
     instance_norm_in_parts, mean_pool,
 };
+use crate::parallel::mesh::Mesh;
 use crate::parallel::sharded::narrow;
 
 impl Slabs {
@@ -22,7 +23,7 @@ impl Slabs {
     /// As the serial operation.
     pub fn conv3d(&self, weight: impl Fn(usize) -> Tensor<5>, precision: Precision) -> Self {
         if self.cuts.places() == 1 {
-            return self.map(|k, x| {
+            return self.clone().map(|k, x| {
                 let weight = weight(k);
                 let padding = [weight.dims()[2] / 2; 3];
                 conv3d_with(x, weight, padding, precision)
@@ -53,28 +54,18 @@ impl Slabs {
     ///
     /// # Panics
     /// As the serial operation.
-    pub fn instance_norm(&self, options: &InstanceNormOptions) -> Self {
-        if self.cuts.places() == 1 {
-            return self.map(|_, x| instance_norm(x, options));
+    pub fn instance_norm(self, options: &InstanceNormOptions) -> Self {
+        let Self { parts, cuts, dim, mesh } = self;
+        let parts = parts.into_iter().flatten();
+        let mut parts = match cuts.places() {
+            1 => parts.map(|x| instance_norm(x, options)).collect(),
+            _ => instance_norm_in_parts(parts.collect(), options, |numbers| {
+                of_all(numbers, &cuts, &mesh)
+            }),
         }
-        let parts = self.parts.iter().flatten().cloned().collect();
-        let mut parts =
-            instance_norm_in_parts(parts, options, |numbers| self.of_all(numbers)).into_iter();
+        .into_iter();
         let next = |_, _| parts.next().expect("one for each that has planes");
-        Self::build((&self.cuts, &self.mesh), self.dim, next)
-    }
-
-    /// `[1, a, b]` of every place that has planes to `[K, a, b]` of all of them, at every such place.
-    /// Differentiable.
-    fn of_all(&self, numbers: Vec<Tensor<3>>) -> Vec<Tensor<3>> {
-        let all = numbers.len();
-        let before = |k: usize| self.parts[..k].iter().flatten().count();
-        let cuts = Cuts::from_ends((0..=self.cuts.places()).map(before).collect());
-        let mut numbers = numbers.into_iter().map(|numbers| numbers.unsqueeze_dims::<5>(&[1, 2]));
-        let next = |_, _| numbers.next().expect("one for each that has planes");
-        let volume = Self::build((&cuts, &self.mesh), 0, next);
-        let fetched = volume.fetch_one(&cuts, |_, _| vec![Run::Planes(0..all)]);
-        fetched.into_iter().map(|numbers| numbers.squeeze_dims(&[1, 2])).collect()
+        Self::build((&cuts, &mesh), dim, next)
     }
 
     /// [`mean_pool()`], the result cut as `cuts`. Differentiable.
@@ -173,4 +164,17 @@ impl Slabs {
     pub fn widened(planes: &Range<usize>, extent: usize) -> Range<usize> {
         planes.start.saturating_sub(1)..(planes.end + 1).min(extent)
     }
+}
+
+/// `[1, a, b]` of every place that has planes of `cuts` to `[K, a, b]` of all of them, at every such place.
+/// Differentiable.
+fn of_all(numbers: Vec<Tensor<3>>, cuts: &Cuts, mesh: &Mesh) -> Vec<Tensor<3>> {
+    let all = numbers.len();
+    let before = |k: usize| (0..k).filter(|place| !cuts.planes(*place).is_empty()).count();
+    let cuts = Cuts::from_ends((0..=cuts.places()).map(before).collect());
+    let mut numbers = numbers.into_iter().map(|numbers| numbers.unsqueeze_dims::<5>(&[1, 2]));
+    let next = |_, _| numbers.next().expect("one for each that has planes");
+    let volume = Slabs::build((&cuts, mesh), 0, next);
+    let fetched = volume.fetch_one(&cuts, |_, _| vec![Run::Planes(0..all)]);
+    fetched.into_iter().map(|numbers| numbers.squeeze_dims(&[1, 2])).collect()
 }

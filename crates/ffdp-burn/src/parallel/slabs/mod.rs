@@ -174,12 +174,16 @@ impl Slabs {
         self.through(cuts, |planes| vec![Run::Planes(planes.clone())], |_, _, window| window)
     }
 
-    /// Every part through `layer(place, part)`, which looks at its own plane only.
+    /// Every part through `layer(place, part)`, which looks at its own plane only. A part that nothing else holds is
+    /// gone when the next one's turn comes.
     ///
     /// # Panics
     /// If the layer changes the number of planes.
-    pub fn map(&self, mut layer: impl FnMut(usize, Tensor<5>) -> Tensor<5>) -> Self {
-        Self::build((&self.cuts, &self.mesh), self.dim, |k, _| layer(k, self.own(k)))
+    pub fn map(self, mut layer: impl FnMut(usize, Tensor<5>) -> Tensor<5>) -> Self {
+        let mut parts = self.parts.into_iter().flatten();
+        Self::build((&self.cuts, &self.mesh), self.dim, |k, _| {
+            layer(k, parts.next().expect("a place with planes has a part"))
+        })
     }
 
     /// Pairs of parts likewise.
@@ -187,22 +191,24 @@ impl Slabs {
     /// # Panics
     /// If the cuts differ, or as [`Slabs::map`].
     pub fn zip_map(
-        &self,
-        other: &Self,
+        self,
+        other: Self,
         mut layer: impl FnMut(Tensor<5>, Tensor<5>) -> Tensor<5>,
     ) -> Self {
         assert!(self.cuts == other.cuts, "slabs: operands are cut differently");
-        self.map(|k, part| layer(part, other.own(k)))
+        let mut others = other.parts.into_iter().flatten();
+        self.map(|_, part| layer(part, others.next().expect("cut alike")))
     }
 
     /// Every part times a small tensor `[N, 1, 1, 1, 1]`, which `factor(place)` gives on the place's device.
-    pub fn times(&self, factor: impl Fn(usize) -> Tensor<5>) -> Self {
+    pub fn times(self, factor: impl Fn(usize) -> Tensor<5>) -> Self {
         self.map(|k, part| part * factor(k))
     }
 
     /// With the axes in another order, as `permute` puts them; `dim` is where the cut axis is then.
-    pub fn permuted(&self, axes: [isize; 5], dim: usize) -> Self {
-        Self::build((&self.cuts, &self.mesh), dim, |k, _| self.own(k).permute(axes))
+    pub fn permuted(self, axes: [isize; 5], dim: usize) -> Self {
+        let turned = Self { dim, ..self };
+        turned.map(|_, part| part.permute(axes))
     }
 
     fn own(&self, k: usize) -> Tensor<5> {

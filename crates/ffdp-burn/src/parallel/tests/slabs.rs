@@ -33,7 +33,12 @@ const LAYERS: [(&str, Serial, Parts, i32); 6] = [
         |x, w, _| x.conv3d(|_| wide(w.clone()), Precision::Single),
         1,
     ),
-    ("instance_norm", |x, _| instance_norm(x, &SLOPED), |x, _, _| x.instance_norm(&SLOPED), 1),
+    (
+        "instance_norm",
+        |x, _| instance_norm(x, &SLOPED),
+        |x, _, _| x.clone().instance_norm(&SLOPED),
+        1,
+    ),
     ("mean_pool", |x, _| mean_pool(x), |x, _, cuts| x.mean_pool(cuts), 2),
     (
         "max_pool",
