@@ -7,7 +7,7 @@
 //! kept     unless all shards are on one device: of the fixed blocks what is around the shards, 4, and
 //!          the parts of the moving image 4 (its shards are let go of where the parts hold all of them,
 //!          `Problem::release`; that is not known before, so both are counted)
-//! work     a parcel of the moving image 4, and the larger of
+//! work     a parcel of the moving image 4 (`ring/route.rs` says how many planes), and the larger of
 //!          the moved image in pieces and joined 8, the fixed block 4, a gradient 4
 //!          that gradient 4, the one to the field 12, smoothed 12
 //!          the displacement composed 12 and smoothed 12
@@ -232,18 +232,17 @@ impl<'a> Bytes<'a> {
 
     /// Voxels of the moving image in that many of its thickest shards.
     fn moving_part(&self, shards: u64) -> u64 {
-        self.moving_planes(shards * self.thickest)
+        (self.moving * shards * self.thickest).div_ceil(self.extent).min(self.moving)
     }
 
-    /// Voxels of the moving image beside so many planes of the fixed one.
-    fn moving_planes(&self, planes: u64) -> u64 {
-        (self.moving * planes).div_ceil(self.extent).min(self.moving)
-    }
-
-    /// Voxels of the moving image that travel together.
+    /// Voxels of the moving image that travel together: whole planes of its own grid.
     fn parcel(&self) -> u64 {
-        let [shard, block] = [self.thickest, self.seen() / self.plane].map(|n| n as usize);
-        self.moving_planes(thickest_parcel_of_block(shard, block) as u64)
+        let extent = self.problem.moving[self.problem.axis.dim() - 2];
+        let planes = [self.thickest, self.seen() / self.plane];
+        let [shard, block] =
+            planes.map(|planes| (planes as usize * extent).div_ceil(self.extent as usize));
+        let planes = thickest_parcel_of_block(shard, block).min(extent);
+        self.moving / extent as u64 * planes as u64
     }
 
     /// Of a voxel of the fixed and of the moving image, masks included.

@@ -48,6 +48,28 @@ fn buffers_are_counted_by_hand() {
 }
 
 #[test]
+fn what_travels_of_a_moving_image_is_counted_in_its_own_planes() {
+    // As finely cut as the fixed one, coarser, and finer.
+    let mut problem = problem([400, 10, 10], MomentStorage::Full);
+    for moving in [400, 100, 1600] {
+        problem.moving[0] = moving;
+        let Err(Error::TooLarge { needed_bytes, .. }) = plan(&problem, 1, memory(0)) else {
+            panic!("nothing fits into nothing")
+        };
+        // Margins are of 32 planes, or as many as the block has.
+        let bytes = |thick: usize| {
+            let [own, seen] = [0, 18].map(|planes| (thick + planes).min(400));
+            let [shard, block] = [own, seen].map(|planes| (planes * moving).div_ceil(400));
+            let parcel = (2 * shard).max(block + 2 * block.min(32)).min(moving);
+            let at_work = (16 * seen).max(4 * seen + 24 * own);
+            100 * (400 * (4 + 12 + 24) + 4 * moving + at_work + 4 * parcel)
+        };
+        let best = (1..=200).map(bytes).min();
+        assert_eq!(Some(needed_bytes as usize), best, "{moving} planes");
+    }
+}
+
+#[test]
 fn a_problem_that_fits_is_cut_no_more_than_needed() {
     let small = problem([192, 160, 160], MomentStorage::Full);
     let plan_on = |devices| plan(&small, devices, memory(80 * GIB)).unwrap();
