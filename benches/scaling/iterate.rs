@@ -9,7 +9,7 @@ use ffdp::image::{Affine, Geometry, index_affine};
 use ffdp::ops::{DeformOptions, dense_zeros};
 use ffdp::parallel::{
     Axis, DeviceMemory, ExactMemory, Greedy, GreedyProblem, Mesh, Sharded, ShardedImages,
-    ShardedMoments, ShardedState, greedy, plan_offloaded,
+    ShardedMoments, ShardedState, greedy, order_allocations, plan_offloaded,
 };
 use ffdp::{Error, Result};
 
@@ -99,6 +99,7 @@ fn offloaded(
     let memory =
         DeviceMemory { bytes: (GIVEN * gb * 1e9) as u64, largest_buffer: (gb * 1e9 / 4.0) as u64 };
     let plan = plan_offloaded(&problem, memory)?;
+    order_allocations();
     let shards = plan.layout.count();
     println!(
         "offload {:?} bf16 {}: {shards} shards, {} of them stay; planned {:.1} GB here, {:.1} GB on the host",

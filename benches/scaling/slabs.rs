@@ -9,6 +9,7 @@ use burn::tensor::{Device, Tensor};
 use clap::Args;
 use ffdp::image::{Affine, Geometry, Planes};
 use ffdp::ops::{MomentStorage, Optimizer};
+use ffdp::parallel::order_allocations;
 use ffdp::register::{
     AdamSettings, GreedySettings, LevelReport, LevelSettings, LevelStart, Observer,
     OptimizerSettings, Progress, Room, SlabProblem, Stage, Warp, register_slabs,
@@ -36,6 +37,7 @@ pub struct Settings {
 }
 
 pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
+    order_allocations();
     let (common, device) = (&settings.common, &devices[0]);
     let fixed = Geometry::new(common.size, [1.0; 3])?;
     let moving = grid(&fixed, common.moving.unwrap_or(common.size))?;

@@ -38,13 +38,22 @@ impl DeviceChoice {
         }
     }
 
+    /// Opens the device for a run that does not fit into its memory; what runs before in this process has none open.
+    ///
+    /// # Errors
+    /// As [`DeviceChoice::open`].
+    pub fn open_short_of_memory(self) -> Outcome<Device> {
+        configure();
+        ffdp_burn::parallel::order_allocations();
+        self.open()
+    }
+
     /// Opens the device and runs a first operation on it.
     ///
     /// # Errors
     /// When the device is not there or does not work, with what the driver said on stderr.
     pub fn open(self) -> Outcome<Device> {
-        #[cfg(feature = "persistence")]
-        ffdp_burn::ops::keep_kernels();
+        configure();
         let device = match self {
             Self::Cpu => Device::flex(),
             #[cfg(feature = "cuda")]
@@ -82,6 +91,12 @@ impl DeviceChoice {
         }
         None
     }
+}
+
+/// What GPUs are told before the first is opened; later it has no effect.
+fn configure() {
+    #[cfg(feature = "persistence")]
+    ffdp_burn::ops::keep_kernels();
 }
 
 /// GPU `first + before` of `count`, counted in a ring; `first` where it is not known how many there are, or where

@@ -76,7 +76,10 @@ impl MeshArguments {
             return Ok(Room::Ranks { mesh: here.open(settings, sides)?, ranks: ranks.clone() });
         }
         match (self.all(), self.device_memory) {
-            ([one], Some(gb)) => Ok(Room::Device { device: one.open()?, bytes: bytes(gb)? }),
+            ([one], Some(gb)) => {
+                let device = one.open_short_of_memory()?;
+                Ok(Room::Device { device, bytes: bytes(gb)? })
+            }
             _ => Ok(Room::Mesh(self.open(settings, sides)?)),
         }
     }

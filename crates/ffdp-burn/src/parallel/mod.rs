@@ -14,7 +14,8 @@
 //! ring/     sampling of a sharded image      collective  small tensors over all shards
 //! transfer  tensors between devices          travel      the same on the tape
 //! exchange  the same without a wait          joined      devices that can do that
-//! rest      to host memory and back           lending     of parts, planes to others and their gradients back
+//! rest      to host memory and back          ahead       what goes back before it is its turn
+//! driver    CUDA's memory beside CubeCL      lending     of parts, planes to others and their gradients back
 //! slabs/    activations of networks          replicas    weights on every device
 //! beside    a thread for each device         lines       all parameters in one piece
 //!
@@ -26,9 +27,11 @@
 //! Read `sharded.rs` and `halo.rs`, then `ring/mod.rs`. `docs/scaling.md` counts what travels.
 
 mod adam;
+mod ahead;
 mod alignment;
 mod beside;
 mod collective;
+mod driver;
 mod exchange;
 mod greedy;
 mod halo;
@@ -61,6 +64,7 @@ pub use adam::{ShardedMoments, ShardedStep, adam};
 pub use alignment::{Aligned, ShardedAlignment};
 pub use beside::beside;
 pub use collective::{all_reduce, broadcast, reduce};
+pub use driver::order_allocations;
 pub use exchange::Reduction;
 pub use greedy::{
     BOUNDS_INTERVAL, Greedy, KEPT_BOUNDS_INTERVAL, ShardedImages, ShardedState, greedy,

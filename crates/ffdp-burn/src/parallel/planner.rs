@@ -273,16 +273,18 @@ impl<'a> Bytes<'a> {
     }
 
     /// What a shard at work holds whose state rests elsewhere: what it brings along comes on top of what a
-    /// resident one needs, and stays until it is waited for.
+    /// resident one needs, and stays until it is waited for. Meanwhile the next brings the same.
     fn visit(&self) -> u64 {
         let (seen, own) = (self.seen(), self.block(0));
-        let [_, moving] = self.values();
+        let [fixed, moving] = self.values();
+        let (parcel, moments) = (self.parcel() * moving, own * self.moments());
         let compared = own * VECTOR + seen * self.compared();
         let pulled_back = own * 2 * VECTOR + seen * 2 * moving;
-        let parcel = self.parcel() * moving;
-        let taken = own * (VECTOR + self.moments());
-        let stepped = own * (2 * VECTOR + self.moments());
-        (parcel + compared.max(pulled_back)).max(taken).max(stepped)
+        let next = parcel + moments + seen * (fixed + VECTOR);
+        let gradient = parcel + moments + compared.max(pulled_back) + next;
+        // Both displacements after the step, the second smoothed, and what two shards bring.
+        let step = own * 2 * VECTOR + 2 * (own * VECTOR + moments);
+        gradient.max(step)
     }
 
     fn state(&self) -> u64 {

@@ -13,6 +13,7 @@
 use burn::Tensor;
 use burn::tensor::Device;
 
+use super::ahead::joined_ahead;
 #[cfg(feature = "cube")]
 use super::joined::cube;
 use super::transfer::to_device;
@@ -20,6 +21,9 @@ use super::transfer::to_device;
 /// The tensor, which may be some planes of another, on a device, from where it rests in host memory; none where
 /// that is not the way.
 pub(super) fn wake<const D: usize>(tensor: &Tensor<D>, device: &Device) -> Option<Tensor<D>> {
+    if let Some(sent) = joined_ahead(std::slice::from_ref(tensor), 0, device) {
+        return Some(sent);
+    }
     #[cfg(feature = "cube")]
     {
         gpu::wake(tensor, device)
@@ -29,6 +33,15 @@ pub(super) fn wake<const D: usize>(tensor: &Tensor<D>, device: &Device) -> Optio
         let _ = (tensor, device);
         None
     }
+}
+
+/// What a tensor in host memory holds, in lines of memory one after the other; none of others, or if they are too many.
+#[cfg(feature = "cuda")]
+pub(super) fn lines_at_rest<const D: usize>(
+    tensor: &Tensor<D>,
+) -> Option<Vec<burn::tensor::Bytes>> {
+    let lines = gpu::resting_lines(tensor)?;
+    Some(lines.into_iter().map(|line| line.into_parts().0).collect())
 }
 
 /// The tensor to where it rests: read at once if that is host memory, otherwise as any other that travels.
@@ -61,9 +74,10 @@ pub(crate) fn park(tensor: Tensor<5>, device: &Device) -> Tensor<5> {
 /// While it lives, buffers of a device that the thread asks for are allocated one by one, to the byte, and the
 /// driver has them back when they are free.
 ///
-/// Asking it takes a part of a millisecond: this is for shards that come and go, whose journeys take longer.
-/// (Keeping free buffers for the next of the same size instead took more memory than pages do: 40 GB for 32 with
-/// 700^3 voxels on a GPU, because the sizes of an iteration differ by a few planes.)
+/// Asking it takes a part of a millisecond, less after [`order_allocations`](super::order_allocations): this is for
+/// shards that come and go, whose journeys take longer. (CubeCL's keeping of free buffers for the next of the same size
+/// took more memory than pages do: 40 GB for 32 with 700^3 voxels on a GPU, because the sizes of an iteration differ by
+/// a few planes. The driver makes other sizes of what is free.)
 #[must_use]
 #[derive(Debug)]
 pub struct ExactMemory {
@@ -123,6 +137,8 @@ mod gpu {
     use cubecl::server::CopyDescriptor;
 
     use super::cube;
+    #[cfg(feature = "cuda")]
+    use crate::parallel::driver::keep_freed;
 
     /// Bytes that are read at a time where that takes memory of the device.
     const WINDOW: usize = 4 << 20;
@@ -139,13 +155,24 @@ mod gpu {
     }
 
     pub fn wake<const D: usize>(tensor: &Tensor<D>, device: &Device) -> Option<Tensor<D>> {
-        let (home, dtype, dims) = (tensor.device(), tensor.dtype(), tensor.dims());
-        if home.is_autodiff() || !is_host(&home) || cube(device).is_none() {
+        let (dtype, dims) = (tensor.dtype(), tensor.dims());
+        cube(device)?;
+        // Those of several lines are joined over there.
+        let line = |line: TensorData| Tensor::<1>::from_data(line, (device, dtype));
+        let mut lines: Vec<_> = resting_lines(tensor)?.into_iter().map(line).collect();
+        let line = if lines.len() == 1 { lines.remove(0) } else { Tensor::cat(lines, 0) };
+        Some(line.reshape(dims))
+    }
+
+    /// What a tensor in host memory holds, in lines of memory one after the other, not copied where it was [`read`]; none if
+    /// they are too many. Planes of one channel lie in a line, those of several in one each.
+    pub fn resting_lines<const D: usize>(tensor: &Tensor<D>) -> Option<Vec<TensorData>> {
+        let home = tensor.device();
+        if home.is_autodiff() || !is_host(&home) {
             return None;
         }
-        // Planes of one channel lie in a line; those of several in one each, which are joined over there.
         let mut parts = vec![tensor.clone()];
-        for (dim, &count) in dims.iter().enumerate() {
+        for (dim, &count) in tensor.dims().iter().enumerate() {
             if lies_in_line(parts[0].clone()) {
                 break;
             }
@@ -155,10 +182,7 @@ mod gpu {
                 return None;
             }
         }
-        let line = |part| Some(Tensor::<1>::from_data(resting(part)?, (device, dtype)));
-        let mut lines = parts.into_iter().map(line).collect::<Option<Vec<_>>>()?;
-        let line = if lines.len() == 1 { lines.remove(0) } else { Tensor::cat(lines, 0) };
-        Some(line.reshape(dims))
+        parts.into_iter().map(resting).collect()
     }
 
     fn lies_in_line<const D: usize>(tensor: Tensor<D>) -> bool {
@@ -239,10 +263,14 @@ mod gpu {
 
     pub fn begin_exact(device: &CubeDevice) {
         set_mode(device, MemoryAllocationMode::Dedicated);
+        #[cfg(feature = "cuda")]
+        keep_freed(device, true);
     }
 
     pub fn end_exact(device: &CubeDevice) {
         set_mode(device, MemoryAllocationMode::Auto);
+        #[cfg(feature = "cuda")]
+        keep_freed(device, false);
     }
 
     /// How buffers are allocated on the stream of this thread and on that of its computations.

@@ -6,6 +6,7 @@ use std::ops::Range;
 use burn::Tensor;
 use burn::tensor::Device;
 
+use super::ahead::{at_once, joined_ahead};
 use super::lending::{Loan, lent};
 use super::sharded::{Sharded, join, narrow};
 use super::transfer::to_device;
@@ -24,10 +25,13 @@ impl Sharded {
             window.start < window.end && held.start <= window.start && window.end <= held.end,
             "sharded: window {window:?} of the planes {held:?}"
         );
-        let piece = |(k, planes): (usize, Range<usize>)| {
-            to_device(narrow(self.shards()[k].clone(), dim, planes), device)
-        };
-        join(layout.overlaps(&window).into_iter().map(piece).collect(), dim)
+        let piece =
+            |(k, planes): (usize, Range<usize>)| narrow(self.shards()[k].clone(), dim, planes);
+        let pieces: Vec<_> = layout.overlaps(&window).into_iter().map(piece).collect();
+        joined_ahead(&pieces, dim, device).unwrap_or_else(|| {
+            let pieces = pieces.into_iter().map(|piece| to_device(piece, device));
+            at_once(|| join(pieces.collect(), dim))
+        })
     }
 
     /// Several windows, each on its device: what travels does so at once, and its gradient likewise

@@ -82,18 +82,31 @@ impl Descent {
         AdamConstants::new(&self.adam, self.seen + self.taken)
     }
 
-    /// A new gradient begins, shard by shard.
-    pub fn begin(&mut self) {
+    /// A new gradient begins, shard by shard. Gives the moments that [`Descent::take`] is to change, to be brought to
+    /// where their shards are computed.
+    pub fn begin(&mut self) -> Vec<Option<[Tensor<5>; 2]>> {
         self.taken += 1;
+        let none = vec![None; self.layout.count()];
+        match self.homes.mesh.is_virtual() {
+            true => std::mem::replace(&mut self.values, none),
+            false => none,
+        }
     }
 
-    /// The gradient of shard `k`; returns its share of the new `mean v`, on its device.
-    pub fn take(&mut self, k: usize, gradient: Tensor<5>) -> Tensor<1> {
+    /// The gradient of shard `k`, and its moments if there were any; returns its share of the new `mean v`, on its
+    /// device.
+    pub fn take(
+        &mut self,
+        k: usize,
+        gradient: Tensor<5>,
+        moments: Option<[Tensor<5>; 2]>,
+    ) -> Tensor<1> {
         let before = self.power[k].clone().into_dispatch();
         let power = match self.homes.mesh.is_virtual() {
             true => {
                 self.homes.settle(k);
-                let [mean, square] = self.taken_out(k, &gradient).map(Tensor::into_dispatch);
+                let moments = moments.unwrap_or_else(|| Moments::zeros(&gradient, &self.adam));
+                let [mean, square] = moments.map(Tensor::into_dispatch);
                 let (mean, square, power) = <Dispatch as AdamPartOps>::adam_take_3d(
                     gradient.into_dispatch(),
                     mean,
@@ -119,23 +132,30 @@ impl Descent {
     /// every shard. `shares` are those of [`Descent::take`].
     pub fn longest(&mut self, shares: Vec<Tensor<1>>, holders: &Holders) -> Result<Vec<Tensor<1>>> {
         self.power = holders.all_reduce(shares, Reduction::Sum)?;
-        let longest: Vec<Tensor<1>> =
-            (0..self.layout.count()).map(|k| self.longest_of(k)).collect();
+        let longest: Vec<Tensor<1>> = match self.homes.mesh.is_virtual() {
+            true => {
+                let bring = |k: usize| self.moments(k).map(|values| self.homes.bring(k, values));
+                let moments = self.homes.in_turn(bring);
+                moments.map(|(k, moments)| self.longest_of(k, moments)).collect()
+            }
+            false => (0..self.layout.count()).map(|k| self.advance(k)).collect(),
+        };
         holders.all_reduce(longest, Reduction::Max)
     }
 
-    /// That of shard `k`, whose gradient is taken if it has waited.
-    fn longest_of(&mut self, k: usize) -> Tensor<1> {
+    /// That of shard `k`.
+    fn longest_of(&self, k: usize, moments: [Tensor<5>; 2]) -> Tensor<1> {
         let power = self.power[k].clone().into_dispatch();
-        let Some(gradient) = self.waiting[k].take() else {
-            self.homes.settle(k);
-            let moments = self.moments(k);
-            let [mean, square] = moments.map(|values| self.homes.bring(k, values).into_dispatch());
-            let constants = self.constants();
-            let longest =
-                <Dispatch as AdamPartOps>::adam_longest_3d(mean, square, power, constants);
-            return Tensor::from_dispatch(longest);
-        };
+        let [mean, square] = moments.map(Tensor::into_dispatch);
+        let constants = self.constants();
+        let longest = <Dispatch as AdamPartOps>::adam_longest_3d(mean, square, power, constants);
+        Tensor::from_dispatch(longest)
+    }
+
+    /// The same, once the gradient is taken that has waited.
+    fn advance(&mut self, k: usize) -> Tensor<1> {
+        let gradient = self.waiting[k].take().expect("gradients wait where shards are alone");
+        let power = self.power[k].clone().into_dispatch();
         let [mean, square] = self.taken_out(k, &gradient);
         let (mean, square, longest) = <Dispatch as AdamPartOps>::adam_advance_3d(
             gradient.into_dispatch(),

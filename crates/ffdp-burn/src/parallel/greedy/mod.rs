@@ -236,10 +236,10 @@ impl Greedy {
             self.good_for -= 1;
             let _careful = Careful::when(self.unknown > 0);
             self.unknown = self.unknown.saturating_sub(1);
-            self.descent.begin();
+            let moments = self.descent.begin();
             let mut shares = Vec::with_capacity(self.problem.layout.count());
-            let take = |k, gradient| shares.push(self.descent.take(k, gradient));
-            let values = self.problem.measure(&displacement, &self.samplers, take)?;
+            let take = |k, gradient, moments| shares.push(self.descent.take(k, gradient, moments));
+            let values = self.problem.measure(&displacement, &self.samplers, moments, take)?;
             let holders = &self.problem.team.fixed;
             let longest = self.descent.longest(shares, holders)?;
             self.displacement = Some(self.descent.step(displacement, &longest, holders)?);

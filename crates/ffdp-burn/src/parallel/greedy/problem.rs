@@ -54,6 +54,17 @@ pub(super) struct Problem {
     pub team: Team,
 }
 
+/// What a shard brings to where its gradient is computed.
+struct Visit {
+    block: Block,
+    /// With the planes of the moving image that are sampled, if they come in one piece.
+    sampler: BlockSampler,
+    /// The displacement on the block.
+    pieces: Pieces,
+    /// Those that the gradient changes.
+    moments: Option<[Tensor<5>; 2]>,
+}
+
 /// The fixed image.
 enum Fixed {
     /// As it is cut, with what blocks need of other ranks; they are put together when they are compared.
@@ -257,20 +268,22 @@ impl Problem {
     }
 
     /// The parts of the measure, each on its device: of every shard, or one for all of them. Each
-    /// shard's gradient to the displacement, smoothed, goes to `take`.
+    /// shard's gradient to the displacement, smoothed, goes to `take`, and with it its `moments`, which come along.
     pub fn measure(
         &self,
         field: &Sharded,
         samplers: &[BlockSampler],
-        mut take: impl FnMut(usize, Tensor<5>),
+        moments: Vec<Option<[Tensor<5>; 2]>>,
+        mut take: impl FnMut(usize, Tensor<5>, Option<[Tensor<5>; 2]>),
     ) -> Result<Vec<Tensor<1>>> {
-        self.compare(field, samplers, |k, block, pieces, sampler, to_moved| {
+        self.compare(field, samplers, moments, |k, visit, to_moved| {
+            let Visit { block, sampler, pieces, moments } = visit;
             let inner = block.within(self.radius());
-            let gradient = pieces.pull_back([block, &inner], &sampler, &to_moved);
+            let gradient = pieces.pull_back([&block, &inner], &sampler, &to_moved);
             drop((pieces, to_moved, sampler));
             self.homes.settle(k);
             let (axis, smoothing) = (block.axis, &self.options.smooth_gradient);
-            take(k, smooth_own(gradient, axis, smoothing, self.radius()));
+            take(k, smooth_own(gradient, axis, smoothing, self.radius()), moments);
         })
     }
 
@@ -282,48 +295,54 @@ impl Problem {
 
     /// The parts of the measure alone.
     pub fn values(&self, field: &Sharded, samplers: &[BlockSampler]) -> Result<Vec<Tensor<1>>> {
-        self.compare(field, samplers, |_, _, _, _, _| ())
+        self.compare(field, samplers, vec![None; self.layout.count()], |_, _, _| ())
     }
 
-    /// The parts of the measure; what a gradient is made of goes to `go_on`: the block of a shard, the
-    /// displacement on it, its sampler, and the gradient to the moved image.
+    /// The parts of the measure; what a gradient is made of goes to `go_on`: what a shard has brought, and the gradient
+    /// to the moved image.
     fn compare(
         &self,
         field: &Sharded,
         samplers: &[BlockSampler],
-        mut go_on: impl FnMut(usize, &Block, Pieces, BlockSampler, Tensor<5>),
+        mut moments: Vec<Option<[Tensor<5>; 2]>>,
+        mut go_on: impl FnMut(usize, Visit, Tensor<5>),
     ) -> Result<Vec<Tensor<1>>> {
         let count = self.layout.count();
         let crossing = self.send(field);
         let width = self.comparison.reach() + self.radius();
         let surrounded = self.team.fixed.surround(field, width)?;
         let own = |k: usize| self.homes.bring(k, field.shards()[k].clone());
-        let show = |k: usize| self.block(k).show_own(&own(k), &samplers[k].at_hand());
         // Meanwhile; of several shards on a device, one after the other is shown.
+        let show = |k: usize| self.block(k).show_own(&own(k), &samplers[k].at_hand());
         let mut shown: Vec<Option<Tensor<5>>> =
             (0..count).map(|k| (!self.homes.mesh.is_virtual()).then(|| show(k))).collect();
         let mut came = crossing.receive();
-        let pair = |k: usize| {
-            self.homes.settle(k);
-            let (block, moved) = (self.block(k), shown[k].clone().unwrap_or_else(|| show(k)));
-            [block.narrow(&moved, &block.own), self.fixed_own(&block, k)]
+        let bring = |k: usize| (samplers[k].at_hand(), own(k), self.fixed_own(&self.block(k), k));
+        let pair = |(k, (sampler, own, fixed)): (usize, (BlockSampler, Tensor<5>, Tensor<5>))| {
+            let block = self.block(k);
+            let moved = shown[k].clone().unwrap_or_else(|| block.show_own(&own, &sampler));
+            [block.narrow(&moved, &block.own), fixed]
         };
+        let pairs = self.homes.in_turn(bring).map(pair);
         let sum = |votes| self.team.fixed.all_reduce(votes, Reduction::Sum);
-        let whole = self.comparison.whole((0..count).map(pair), self.layout.voxels(), sum)?;
-        let mut values = Vec::with_capacity(count);
-        for k in 0..count {
-            self.homes.settle(k);
+        let whole = self.comparison.whole(pairs, self.layout.voxels(), sum)?;
+        let bring = |k: usize| {
             let block = self.block(k);
             let (sampler, fixed) = (samplers[k].at_hand(), self.fixed_block(&block, k));
-            // Windows of several shards were put together.
-            self.homes.settle(k);
             let [below, above] =
                 block.around(&surrounded, self.homes.device(k), std::mem::take(&mut came[k]));
             let pieces = Pieces { below, own: own(k), above };
-            let moved = pieces.show(&block, &sampler, shown[k].take());
+            let moments = moments[k].take();
+            let moments = moments.map(|both| both.map(|values| self.homes.bring(k, values)));
+            (Visit { block, sampler, pieces, moments }, fixed)
+        };
+        let mut values = Vec::with_capacity(count);
+        for (k, (visit, fixed)) in self.homes.in_turn(bring) {
+            let Visit { block, sampler, pieces, .. } = &visit;
+            let moved = pieces.show(block, sampler, shown[k].take());
             let (value, to_moved) =
-                self.comparison.compare((k, &block), [moved, fixed], whole.as_ref());
-            go_on(k, &block, pieces, sampler, to_moved);
+                self.comparison.compare((k, block), [moved, fixed], whole.as_ref());
+            go_on(k, visit, to_moved);
             values.extend(value);
         }
         values.extend(whole.map(|whole| self.team.share(whole.value)));

@@ -42,7 +42,6 @@ impl Descent {
 
     /// The next displacement of what is given, a part of shard `k`, which ends where the volume does, as far as this knows.
     fn moved(&self, k: usize, part: Part, longest: &Tensor<1>) -> Tensor<5> {
-        let part = part.map(|tensor| self.homes.bring(k, tensor));
         let field = <Dispatch as AdamPartOps>::adam_compose_3d(
             part.field.into_dispatch(),
             part.mean.into_dispatch(),
@@ -115,9 +114,9 @@ impl Descent {
     }
 
     /// One shard after the other takes the place of what it was; the planes next to a seam come from a
-    /// strip around it, see `seam.rs`. Of a seam on one device the strip is moved once, before the shard
-    /// below it; of one between two, each device moves its own, once the other's planes have come. `beyond`
-    /// are those of other ranks.
+    /// strip around it, see `seam.rs`. Of a seam on one device the strip is moved once, after the shard
+    /// below it, when that above has come; of one between two, each device moves its own, once the other's planes have
+    /// come. `beyond` are those of other ranks.
     fn step_in_place(
         &self,
         displacement: Sharded,
@@ -130,27 +129,32 @@ impl Descent {
         let near = |k: usize| k + 1 < count && self.homes.device(k) == self.homes.device(k + 1);
         let mut shards: Vec<Option<Tensor<5>>> =
             displacement.into_shards().into_iter().map(Some).collect();
+        let bring = |k: usize| {
+            let field = shards[k].take().expect("each shard is moved once");
+            self.part(k, field).map(|tensor| self.homes.bring(k, tensor))
+        };
         let mut first: Option<Tensor<5>> = None;
+        let mut done: Option<Tensor<5>> = None;
         let mut next = Vec::with_capacity(count);
-        for k in 0..count {
-            self.homes.settle(k);
-            let patch = near(k).then(|| {
-                let field = |k: usize| shards[k].clone().expect("it is not moved yet");
-                let [here, there] = [k, k + 1].map(|k| self.part(k, field(k)));
-                let here = self.highest(here).map(|tensor| self.homes.bring(k, tensor));
-                let there = self.lowest(there).map(|tensor| self.homes.bring(k, tensor));
-                self.moved(k, self.strip(here, there), &longest[k])
+        let mut parts = self.homes.in_turn(bring);
+        while let Some((k, part)) = parts.next() {
+            // While the shard above this one is on its way.
+            next.extend(done.take().map(|moved| self.homes.put_away(k - 1, moved)));
+            let here = near(k).then(|| self.highest(part.clone()));
+            let moved = self.moved(k, part, &longest[k]);
+            let there = here.as_ref().and_then(|_| parts.peek()).cloned();
+            let patch = here.zip(there).map(|(here, there)| {
+                self.moved(k, self.strip(here, self.lowest(there)), &longest[k])
             });
             let [low, high] = match &patch {
                 Some(patch) => [2 * reach..3 * reach, reach..2 * reach]
                     .map(|planes| Some(self.planes(patch, planes))),
                 None => [None, None],
             };
-            let field = shards[k].take().expect("each shard is moved once");
-            let moved = self.moved(k, self.part(k, field), &longest[k]);
-            next.push(self.homes.put_away(k, self.with_ends(moved, [first.take(), high])));
+            done = Some(self.with_ends(moved, [first.take(), high]));
             first = low;
         }
+        next.extend(done.map(|moved| self.homes.put_away(count - 1, moved)));
         let next = next.into_iter().zip(ends).zip(receive(crossing, beyond)).enumerate();
         let next = next.map(|(k, ((moved, [lowest, highest]), [below, above]))| {
             let patch = |below: Option<Part>, above: Option<Part>, first: usize| {

@@ -20,7 +20,7 @@ pub enum Room {
     /// One shard for each place of a mesh; all stay there.
     Mesh(Mesh),
     /// One device with so many bytes, as many shards as they ask for. Those that do not fit rest in host memory,
-    /// and come to the device in turn.
+    /// and come to the device in turn. Faster after [`order_allocations`](crate::parallel::order_allocations).
     Device {
         /// The device.
         device: Device,
