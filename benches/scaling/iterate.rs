@@ -109,7 +109,7 @@ fn offloaded(
         plan.device_bytes as f64 / 1e9,
         plan.host_bytes as f64 / 1e9
     );
-    let exact = ExactMemory::on(device);
+    let exact = ExactMemory::on(device, memory.bytes);
     let work = Mesh::new(std::slice::from_ref(device), shards)?;
     let host = Device::flex();
     let place = |k: usize| if k < plan.resident { device.clone() } else { host.clone() };
@@ -169,7 +169,7 @@ fn measure(
     let mesh = Mesh::new(devices, shards)?;
     let layout = layout(fixed, &mesh)?;
     let _exact: Vec<ExactMemory> = match settings.exact {
-        true => devices.iter().map(ExactMemory::on).collect(),
+        true => devices.iter().map(|device| ExactMemory::on(device, 0)).collect(),
         false => Vec::new(),
     };
     let (images, options) = pair(settings, &mesh, [fixed, moving])?;

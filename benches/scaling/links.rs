@@ -30,7 +30,7 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     println!("GB/s of each round, there / back");
     for &mb in &settings.mb {
         for (name, is_exact) in [("pools", false), ("exact", true)] {
-            let exact = is_exact.then(|| ExactMemory::on(&devices[0]));
+            let exact = is_exact.then(|| ExactMemory::on(&devices[0], 0));
             let rates = travel(mb, settings.rounds, [&devices[0], &host])?;
             println!("{mb:>6} MB  host, {name:<6} {}", rates.join("  "));
             drop(exact);

@@ -44,19 +44,20 @@ pub(super) fn context_of(device: &Device) -> Option<Arc<CudaContext>> {
     CudaContext::new(device.index).ok()
 }
 
-/// Whether the driver keeps the memory that is freed, and gives it away again in other sizes, or takes it back
-/// whenever a stream is waited for. About memory that is allocated in order ([`order_allocations`]).
+/// Of memory that is allocated in order ([`order_allocations`]) the driver keeps what is freed, and gives it away again
+/// in other sizes, as long as all of it is not more than `most` bytes; what is beyond it takes back whenever a stream is
+/// waited for.
 #[cfg(feature = "cuda")]
-pub(super) fn keep_freed(device: &CubeDevice, keep: bool) {
+pub(super) fn keep_freed(device: &CubeDevice, mut most: u64) {
     let CubeDevice::Cuda(device) = device else { return };
     let Ok(context) = CudaContext::new(device.index) else { return };
-    let mut most: u64 = if keep { u64::MAX } else { 0 };
+    let kept = most;
     // SAFETY: the pool is the default one of a device that is there, and the attribute is a number of 64 bits.
     let set = unsafe {
         get_default_mem_pool(context.cu_device()).and_then(|pool| {
             let most = (&raw mut most).cast();
             mem_pool::set_attribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, most)?;
-            if keep { Ok(()) } else { mem_pool::trim_to(pool, 0) }
+            mem_pool::trim_to(pool, usize::try_from(kept).unwrap_or(usize::MAX))
         })
     };
     // A device without such pools goes on without.

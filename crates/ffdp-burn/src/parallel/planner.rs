@@ -281,7 +281,9 @@ impl<'a> Bytes<'a> {
         let compared = own * VECTOR + seen * self.compared();
         let pulled_back = own * 2 * VECTOR + seen * 2 * moving;
         let next = parcel + moments + seen * (fixed + VECTOR);
-        let gradient = parcel + moments + compared.max(pulled_back) + next;
+        // What the shard before has left goes when the next buffer is asked for.
+        let left = own * VECTOR + moments;
+        let gradient = parcel + moments + compared.max(pulled_back) + next + left;
         // Both displacements after the step, the second smoothed, and what two shards bring.
         let step = own * 2 * VECTOR + 2 * (own * VECTOR + moments);
         gradient.max(step)

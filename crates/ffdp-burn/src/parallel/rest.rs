@@ -88,16 +88,17 @@ pub struct ExactMemory {
 }
 
 impl ExactMemory {
-    /// On a device; on the CPU nothing changes.
-    pub fn on(device: &Device) -> Self {
+    /// On a device, where all buffers are planned to take `planned` bytes: up to there the driver keeps what is freed, for
+    /// others of any size. On the CPU nothing changes.
+    pub fn on(device: &Device, planned: u64) -> Self {
         #[cfg(feature = "cube")]
         let device = cube(device);
         #[cfg(feature = "cube")]
         if let Some(device) = &device {
-            gpu::begin_exact(device);
+            gpu::begin_exact(device, planned);
         }
         #[cfg(not(feature = "cube"))]
-        let _ = device;
+        let _ = (device, planned);
         Self {
             #[cfg(feature = "cube")]
             device,
@@ -261,16 +262,18 @@ mod gpu {
         Tensor::from_data(TensorData::from_bytes(bytes.shared(), shape, dtype), (&host, dtype))
     }
 
-    pub fn begin_exact(device: &CubeDevice) {
+    pub fn begin_exact(device: &CubeDevice, planned: u64) {
         set_mode(device, MemoryAllocationMode::Dedicated);
         #[cfg(feature = "cuda")]
-        keep_freed(device, true);
+        keep_freed(device, planned);
+        #[cfg(not(feature = "cuda"))]
+        let _ = planned;
     }
 
     pub fn end_exact(device: &CubeDevice) {
         set_mode(device, MemoryAllocationMode::Auto);
         #[cfg(feature = "cuda")]
-        keep_freed(device, false);
+        keep_freed(device, 0);
     }
 
     /// How buffers are allocated on the stream of this thread and on that of its computations.

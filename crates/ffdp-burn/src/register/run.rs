@@ -365,7 +365,7 @@ impl Run<'_> {
         let Some(places) = self.linear_places(&grids)? else {
             return Ok(Box::new(self.comparison(level, similarity)?.seeing(outside)));
         };
-        let exact = places.is_exact.then(|| ExactMemory::on(self.mesh.device(0)));
+        let exact = places.exact.map(|planned| ExactMemory::on(self.mesh.device(0), planned));
         let spacing_mm = level.shrink * finest_spacing_mm(&self.grids[0]);
         let least = self.settings.minimum_axis_voxels;
         let images = match &mut self.sides {

@@ -9,7 +9,8 @@
 //! ```
 //! With one shard this *is* the serial operation. With several, a displacement differs from it by
 //! rounding only. Beyond the state, only what one shard is at work on is held: a gradient becomes
-//! moments before the next shard's is computed, and a direction is never stored.
+//! moments before the next shard's is computed, and a direction is never stored. (Where shards come and go, the next is
+//! on its way meanwhile: `homes.rs`.)
 //!
 //! The host waits for no device but for the bounds of the displacement, which say what the ring must send:
 //! they are read every [`BOUNDS_INTERVAL`] or [`KEPT_BOUNDS_INTERVAL`] iterations, and loosened by the

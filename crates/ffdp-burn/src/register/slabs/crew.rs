@@ -143,7 +143,7 @@ impl Crew {
             rest: mesh.clone(),
             moving_work: moving_mesh.clone(),
             moving_rest: moving_mesh,
-            is_exact: false,
+            exact: None,
             team: Team::new(ranks, fixed_cuts, cuts),
         }))
     }

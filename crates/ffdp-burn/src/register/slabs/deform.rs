@@ -130,7 +130,7 @@ impl Task<'_> {
     ) -> Result<Reached> {
         let descent = self.kind.descent();
         let warp = match warp {
-            Some(warp) if places.is_exact => Some(warp.in_host_memory(&places.fixed)?),
+            Some(warp) if places.exact.is_some() => Some(warp.in_host_memory(&places.fixed)?),
             warp => warp,
         };
         let home = run.room.home().clone();
@@ -225,7 +225,7 @@ struct Level {
 
 impl Level {
     fn read(run: &mut Run, home: &Device, grids: [Geometry; 2], places: Places) -> Result<Self> {
-        let exact = places.is_exact.then(|| ExactMemory::on(home));
+        let exact = places.exact.map(|planned| ExactMemory::on(home, planned));
         let [fixed, moving] = run_sides(run);
         let masked = [fixed.is_masked(), moving.is_masked()];
         let fixed = fixed.level(&grids[0], &places.fixed, [&places.work, &places.rest])?;

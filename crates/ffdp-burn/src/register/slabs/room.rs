@@ -72,8 +72,8 @@ struct Split {
     layout: Layout,
     /// The first so many shards stay on the device.
     resident: usize,
-    /// Whether others come and go.
-    is_exact: bool,
+    /// Where others come and go, what is given away.
+    exact: Option<u64>,
     host_bytes: u64,
 }
 
@@ -85,11 +85,12 @@ fn split(problem: &GreedyProblem, bytes: u64) -> Result<Split> {
     let memory = |bytes: u64, of: u64| DeviceMemory { bytes, largest_buffer: of / LARGEST_PART };
     if let Ok(plan) = plan(problem, 1, memory(given(bytes, GIVEN), bytes)) {
         let resident = plan.layout.count();
-        return Ok(Split { layout: plan.layout, resident, is_exact: false, host_bytes: 0 });
+        return Ok(Split { layout: plan.layout, resident, exact: None, host_bytes: 0 });
     }
-    let plan = plan_offloaded(problem, memory(given_exactly(bytes), bytes))?;
+    let given = given_exactly(bytes);
+    let plan = plan_offloaded(problem, memory(given, bytes))?;
     let host_bytes = plan.host_bytes / ON_HOST[1] * ON_HOST[0];
-    Ok(Split { layout: plan.layout, resident: plan.resident, is_exact: true, host_bytes })
+    Ok(Split { layout: plan.layout, resident: plan.resident, exact: Some(given), host_bytes })
 }
 
 /// The cuts of a level.
@@ -103,8 +104,8 @@ pub(in crate::register) struct Places {
     /// The same of the moving image.
     pub moving_work: Mesh,
     pub moving_rest: Mesh,
-    /// Whether memory is so short that buffers are allocated one by one.
-    pub is_exact: bool,
+    /// Where memory is so short that buffers are allocated one by one: how many bytes of it these are planned to take.
+    pub exact: Option<u64>,
     /// Who else has a part of them.
     pub team: Team,
 }
@@ -173,7 +174,7 @@ impl Room {
                     rest,
                     moving_work,
                     moving_rest,
-                    is_exact: true,
+                    exact: Some(given_exactly(*bytes)),
                     team: Team::ALONE,
                 }))
             }
@@ -250,7 +251,7 @@ impl Room {
                 rest: one.clone(),
                 moving_work: one.clone(),
                 moving_rest: one,
-                is_exact: false,
+                exact: None,
                 team: Team::ALONE,
             })
         };
@@ -265,7 +266,7 @@ impl Room {
             Self::Device { device, bytes } => {
                 let problem =
                     GreedyProblem { fixed, moving, masked, axis: Axis::Z, options: *options };
-                let Split { layout, resident, is_exact, .. } = split(&problem, *bytes)?;
+                let Split { layout, resident, exact, .. } = split(&problem, *bytes)?;
                 let shards = layout.count();
                 if shards == 1 {
                     return whole(device);
@@ -288,7 +289,7 @@ impl Room {
                     rest: rest(shards),
                     moving_work: work(pieces),
                     moving_rest: rest(pieces),
-                    is_exact,
+                    exact,
                     team: Team::ALONE,
                 })
             }
@@ -305,6 +306,6 @@ fn on_mesh(mesh: &Mesh, [fixed, moving]: [[usize; 3]; 2]) -> Result<Places> {
     let work = mesh.first(fixed.count());
     let moving_work = moving_mesh.first(moving.count());
     let (rest, moving_rest) = (work.clone(), moving_work.clone());
-    let (is_exact, team) = (false, Team::ALONE);
-    Ok(Places { fixed, moving, work, rest, moving_work, moving_rest, is_exact, team })
+    let (exact, team) = (None, Team::ALONE);
+    Ok(Places { fixed, moving, work, rest, moving_work, moving_rest, exact, team })
 }
