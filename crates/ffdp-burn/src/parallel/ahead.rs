@@ -98,7 +98,7 @@ mod cuda {
     use cudarc::driver::result::memcpy_htod_async;
 
     use crate::parallel::driver::context_of;
-    use crate::parallel::rest::lines_at_rest;
+    use crate::parallel::host::lines_of;
 
     type Server = <CudaRuntime as Runtime>::Server;
 
@@ -203,7 +203,7 @@ mod cuda {
         }
         let (dtype, mut dims) = (pieces[0].dtype(), pieces[0].dims());
         dims[dim] = pieces.iter().map(|piece| piece.dims()[dim]).sum();
-        let lines = pieces.iter().map(lines_at_rest).collect::<Option<Vec<_>>>()?;
+        let lines = pieces.iter().map(lines_of).collect::<Option<Vec<_>>>()?;
         // A line, which is dense: CUDA may pad the rows of others.
         let there = Tensor::<1>::empty([dims.iter().product::<usize>()], (device, dtype));
         let DispatchTensorKind::Cube(BackendTensor::Float(lazy)) =
@@ -221,7 +221,7 @@ mod cuda {
             let row = piece.dims()[dim] * after;
             let mut done = 0;
             for line in lines {
-                let bytes = Rc::new(line);
+                let bytes = Rc::new(line.into_parts().0);
                 // Rows that lie in one line are one copy only where they do so over there as well.
                 let most = if row == all { bytes.len() } else { row };
                 for start in (0..bytes.len()).step_by(most) {
@@ -239,45 +239,5 @@ mod cuda {
             first += row;
         }
         Some(there.reshape(dims))
-    }
-}
-
-#[cfg(all(test, feature = "cube"))]
-mod tests {
-    use burn::tensor::Distribution;
-
-    use super::*;
-    use crate::parallel::rest::put_away;
-    use crate::parallel::{Axis, Layout, Sharded};
-    use crate::testing::{gpu_devices, to_f64};
-
-    /// Of three channels, out of one and of several shards; where the first shard is on the device, and along an axis
-    /// where they are too many lines, they are not sent ahead but are the same.
-    #[test]
-    fn windows_that_are_sent_ahead_are_those_of_the_whole() {
-        for (name, device) in gpu_devices() {
-            let host = Device::flex();
-            let noise = Distribution::Uniform(-1.0, 1.0);
-            let whole = Tensor::<5>::random([1, 3, 12, 13, 5], noise, &device);
-            for axis in [Axis::Z, Axis::Y] {
-                let layout = Layout::balanced([12, 13, 5], axis, 5).unwrap();
-                for first in [&host, &device] {
-                    let shard = |(k, planes): (usize, std::ops::Range<usize>)| {
-                        let shard = whole.clone().narrow(axis.dim(), planes.start, planes.len());
-                        put_away(shard, if k == 0 { first } else { &host })
-                    };
-                    let shards = layout.all_planes().enumerate().map(shard).collect();
-                    let volume = Sharded::new(shards, layout.clone());
-                    for window in [0..12, 0..2, 1..4, 3..4, 5..12] {
-                        let bring = || volume.window(window.clone(), &device);
-                        let (planes, sent) = bring_ahead(&device, bring);
-                        sent.wait();
-                        let (start, count) = (window.start, window.len());
-                        let wanted = whole.clone().narrow(axis.dim(), start, count);
-                        assert_eq!(to_f64(planes), to_f64(wanted), "{name}: {axis:?} {window:?}");
-                    }
-                }
-            }
-        }
     }
 }

@@ -15,9 +15,10 @@
 //! transfer  tensors between devices          travel      the same on the tape
 //! exchange  the same without a wait          joined      devices that can do that
 //! rest      to host memory and back          ahead       what goes back before it is its turn
-//! driver    CUDA's memory beside CubeCL      lending     of parts, planes to others and their gradients back
+//! driver    CUDA's memory beside CubeCL      host        what tensors hold in host memory
+//! beside    a thread for each device         lending     of parts, planes to others and back
 //! slabs/    activations of networks          replicas    weights on every device
-//! beside    a thread for each device         lines       all parameters in one piece
+//! lines     all parameters in one piece
 //!
 //! smoothing, loss, label_dice, reductions, adam, resample    sharded operations made of these
 //! greedy/   iterations of the greedy method  halves      those of SyN and of velocities
@@ -36,6 +37,8 @@ mod exchange;
 mod greedy;
 mod halo;
 mod halves;
+#[cfg(feature = "cube")]
+mod host;
 mod hosts;
 mod joined;
 mod label_dice;

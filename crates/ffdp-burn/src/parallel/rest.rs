@@ -6,43 +6,16 @@
 //! memory where the device has it (CUDA), and are shared from then on: a shard, or some of its planes, goes
 //! back to the device straight from where it rests.
 //!
-//! Burn sends values to the device on the caller's stream, and computes on another; each has pools of its own,
-//! whose pages are as large as the largest buffer so far. [`ExactMemory`] gives every buffer an allocation of its
-//! own size instead: what a device holds is then what is in use.
+//! Every thread has a stream of its own for what it sends and computes, with pools whose pages are as large as the largest
+//! buffer so far. [`ExactMemory`] gives every buffer an allocation of its own size instead: what a device holds is then
+//! what is in use. Only what is sent ahead goes beside that stream (`ahead.rs`).
 
 use burn::Tensor;
 use burn::tensor::Device;
 
-use super::ahead::joined_ahead;
 #[cfg(feature = "cube")]
 use super::joined::cube;
 use super::transfer::to_device;
-
-/// The tensor, which may be some planes of another, on a device, from where it rests in host memory; none where
-/// that is not the way.
-pub(super) fn wake<const D: usize>(tensor: &Tensor<D>, device: &Device) -> Option<Tensor<D>> {
-    if let Some(sent) = joined_ahead(std::slice::from_ref(tensor), 0, device) {
-        return Some(sent);
-    }
-    #[cfg(feature = "cube")]
-    {
-        gpu::wake(tensor, device)
-    }
-    #[cfg(not(feature = "cube"))]
-    {
-        let _ = (tensor, device);
-        None
-    }
-}
-
-/// What a tensor in host memory holds, in lines of memory one after the other; none of others, or if they are too many.
-#[cfg(feature = "cuda")]
-pub(super) fn lines_at_rest<const D: usize>(
-    tensor: &Tensor<D>,
-) -> Option<Vec<burn::tensor::Bytes>> {
-    let lines = gpu::resting_lines(tensor)?;
-    Some(lines.into_iter().map(|line| line.into_parts().0).collect())
-}
 
 /// The tensor to where it rests: read at once if that is host memory, otherwise as any other that travels.
 ///
@@ -83,7 +56,7 @@ pub(crate) fn park(tensor: Tensor<5>, device: &Device) -> Tensor<5> {
 pub struct ExactMemory {
     #[cfg(feature = "cube")]
     device: Option<burn::backend::CubeDevice>,
-    // Modes belong to the streams of a thread.
+    // Modes belong to the stream of a thread.
     _thread: std::marker::PhantomData<*const ()>,
 }
 
@@ -128,8 +101,8 @@ pub(super) fn settle(device: &Device) {
 mod gpu {
     use burn::Tensor;
     use burn::backend::fusion::client::GlobalFusionClient;
-    use burn::backend::{BackendTensor, CubeDevice, DispatchDevice, DispatchTensorKind};
-    use burn::tensor::{Bytes, DType, Device, TensorData};
+    use burn::backend::{BackendTensor, CubeDevice, DispatchTensorKind};
+    use burn::tensor::{Bytes, Device, TensorData};
     use burn_cubecl::CubeBackend;
     use burn_cubecl::fusion::FusionCubeRuntime;
     use burn_cubecl::kernel::into_contiguous;
@@ -140,59 +113,13 @@ mod gpu {
     use super::cube;
     #[cfg(feature = "cuda")]
     use crate::parallel::driver::keep_freed;
+    use crate::parallel::host::is_host;
 
     /// Bytes that are read at a time where that takes memory of the device.
     const WINDOW: usize = 4 << 20;
-    /// Lines that are sent one by one; more are copied together first.
-    const MOST_LINES: usize = 16;
-
-    fn is_host(device: &Device) -> bool {
-        matches!(device.as_dispatch(), DispatchDevice::Flex(_))
-    }
-
     /// Whether the way from one to the other is that of [`read`].
     pub fn is_read(from: &Device, to: &Device) -> bool {
         !from.is_autodiff() && cube(from).is_some() && is_host(to)
-    }
-
-    pub fn wake<const D: usize>(tensor: &Tensor<D>, device: &Device) -> Option<Tensor<D>> {
-        let (dtype, dims) = (tensor.dtype(), tensor.dims());
-        cube(device)?;
-        // Those of several lines are joined over there.
-        let line = |line: TensorData| Tensor::<1>::from_data(line, (device, dtype));
-        let mut lines: Vec<_> = resting_lines(tensor)?.into_iter().map(line).collect();
-        let line = if lines.len() == 1 { lines.remove(0) } else { Tensor::cat(lines, 0) };
-        Some(line.reshape(dims))
-    }
-
-    /// What a tensor in host memory holds, in lines of memory one after the other, not copied where it was [`read`]; none if
-    /// they are too many. Planes of one channel lie in a line, those of several in one each.
-    pub fn resting_lines<const D: usize>(tensor: &Tensor<D>) -> Option<Vec<TensorData>> {
-        let home = tensor.device();
-        if home.is_autodiff() || !is_host(&home) {
-            return None;
-        }
-        let mut parts = vec![tensor.clone()];
-        for (dim, &count) in tensor.dims().iter().enumerate() {
-            if lies_in_line(parts[0].clone()) {
-                break;
-            }
-            let each = |part: Tensor<D>| (0..count).map(move |i| part.clone().narrow(dim, i, 1));
-            parts = parts.into_iter().flat_map(each).collect();
-            if parts.len() > MOST_LINES {
-                return None;
-            }
-        }
-        parts.into_iter().map(resting).collect()
-    }
-
-    fn lies_in_line<const D: usize>(tensor: Tensor<D>) -> bool {
-        match tensor.into_dispatch().kind {
-            DispatchTensorKind::Flex(BackendTensor::Float(tensor)) => {
-                tensor.layout().is_contiguous()
-            }
-            _ => false,
-        }
     }
 
     /// The values, in host memory.
@@ -233,24 +160,6 @@ mod gpu {
         Tensor::from_data(data, (host, dtype))
     }
 
-    /// What a tensor in host memory holds, in a line; not copied where it was [`read`].
-    fn resting<const D: usize>(tensor: Tensor<D>) -> Option<TensorData> {
-        let (count, dtype) = (tensor.shape().num_elements(), tensor.dtype());
-        let DispatchTensorKind::Flex(BackendTensor::Float(tensor)) = tensor.into_dispatch().kind
-        else {
-            return None;
-        };
-        if !tensor.layout().is_contiguous() || !matches!(dtype, DType::F32 | DType::BF16) {
-            return None;
-        }
-        let size = dtype.size();
-        let first = tensor.layout().start_offset() * size;
-        let end = first + count * size;
-        // Of others there is no view.
-        let bytes = tensor.data_arc().view(first, end).ok()?;
-        Some(TensorData::from_bytes(bytes, [count], dtype))
-    }
-
     pub fn park(tensor: Tensor<5>, device: &Device) -> Tensor<5> {
         let (host, dtype) = (tensor.device(), tensor.dtype());
         let Some(there) = cube(device).filter(|_| is_host(&host)) else { return tensor };
@@ -276,43 +185,12 @@ mod gpu {
         keep_freed(device, 0);
     }
 
-    /// How buffers are allocated on the stream of this thread and on that of its computations.
+    /// How buffers are allocated on the stream of this thread, from what it asks for next on.
     fn set_mode(device: &CubeDevice, mode: MemoryAllocationMode) {
-        let set = move |device: &CubeDevice| {
-            // SAFETY: the mode is that of a stream of this thread alone (the guard cannot leave it), and each
-            // mode that is begun is ended by one `Auto`.
-            unsafe { device.client().allocation_mode(mode) };
-        };
-        let there = device.clone();
-        GlobalFusionClient::<FusionCubeRuntime>::load(device).sync(move || set(&there));
-        set(device);
-    }
-}
-
-#[cfg(all(test, feature = "cube"))]
-mod tests {
-    use burn::tensor::Distribution;
-
-    use super::*;
-    use crate::testing::{gpu_devices, to_f64};
-
-    /// What rests shares its memory with what is sent from it; planes of three channels are three lines of it.
-    #[test]
-    fn planes_of_channels_wake_from_where_they_rest() {
-        for (name, device) in gpu_devices() {
-            let noise = Distribution::Uniform(-1.0, 1.0);
-            let there = Tensor::<5>::random([1, 3, 9, 4, 5], noise, &device);
-            let resting = put_away(there.clone(), &Device::flex());
-            let all = to_f64(there);
-            for (planes, first) in [(9, 0), (4, 2), (1, 8)] {
-                let part = resting.clone().narrow(2, first, planes);
-                let woken = wake(&part, &device).unwrap_or_else(|| panic!("{name}: it rests"));
-                let channel = |c: usize| &all[(c * 9 + first) * 20..(c * 9 + first + planes) * 20];
-                assert_eq!(to_f64(woken), [channel(0), channel(1), channel(2)].concat(), "{name}");
-            }
-            // Rows of all planes are too many lines, and a tensor of the device does not rest.
-            assert!(wake(&resting.narrow(3, 1, 2), &device).is_none(), "{name}");
-            assert!(wake(&Tensor::<1>::zeros([4], &device), &device).is_none(), "{name}");
-        }
+        // Not what waits in Burn's queue.
+        GlobalFusionClient::<FusionCubeRuntime>::load(device).sync(|| ());
+        // SAFETY: the mode is that of the stream of this thread (the guard cannot leave it), and each mode that is
+        // begun is ended by one `Auto`.
+        unsafe { device.client().allocation_mode(mode) };
     }
 }

@@ -7,14 +7,14 @@
 //! transfer waits for the receiver, and what is sent lives until it has arrived. It waits for the sender as well:
 //! a kernel that is loaded there for the first time would wait for the receiver, which waits for the sender. What
 //! travels in every iteration takes another way (`exchange.rs`). To and from host memory there is no second stream, and
-//! nothing to wait for; what rests there has a way of its own (`rest.rs`).
+//! nothing to wait for; what rests there (`rest.rs`) goes to the device straight from where it is.
 
 use burn::Tensor;
 use burn::backend::Dispatch;
 use burn::tensor::{Device, Int};
 
+use super::ahead::joined_ahead;
 use super::joined::are_joined;
-use super::rest;
 use super::travel::{TravelOps, send_all, wait_for_all};
 
 /// The tensor on a device; itself where it is there already. Differentiable; its gradient travels in the
@@ -25,7 +25,7 @@ pub(crate) fn to_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> T
         return tensor.to_device(device);
     }
     let joined = are_joined(&ends);
-    if !joined && let Some(arrived) = rest::wake(&tensor, device) {
+    if !joined && let Some(arrived) = wake(&tensor, device) {
         return arrived;
     }
     if joined && tensor.device().is_autodiff() {
@@ -79,4 +79,24 @@ fn journey<const D: usize>(tensor: Tensor<D>, device: &Device) -> Tensor<D> {
     let place = Tensor::<1>::zeros([1], (&there, tensor.dtype()));
     let (tensor, place) = (tensor.into_dispatch(), place.into_dispatch());
     Tensor::from_dispatch(<Dispatch as TravelOps>::travel(tensor, place))
+}
+
+/// The tensor, which may be some planes of another, on a device, from where it rests in host memory; none where
+/// that is not the way.
+pub(super) fn wake<const D: usize>(tensor: &Tensor<D>, device: &Device) -> Option<Tensor<D>> {
+    if let Some(sent) = joined_ahead(std::slice::from_ref(tensor), 0, device) {
+        return Some(sent);
+    }
+    #[cfg(feature = "cube")]
+    {
+        super::joined::cube(device)?;
+        let (dtype, dims) = (tensor.dtype(), tensor.dims());
+        let line = |line| Tensor::<1>::from_data(line, (device, dtype));
+        let mut lines: Vec<_> = super::host::lines_of(tensor)?.into_iter().map(line).collect();
+        // Those of several lines are joined over there.
+        let line = if lines.len() == 1 { lines.remove(0) } else { Tensor::cat(lines, 0) };
+        Some(line.reshape(dims))
+    }
+    #[cfg(not(feature = "cube"))]
+    None
 }

@@ -12,6 +12,8 @@ mod layouts;
 mod levels;
 mod losses;
 mod planning;
+#[cfg(feature = "cube")]
+mod rest;
 mod ring;
 mod slabs;
 mod smoothing;
