@@ -15,8 +15,8 @@ mod kept {
 
     const MB: u64 = 1_000_000;
     const SIZE: usize = 128;
-    /// Images, field and moments at full size take 92 MB. A quarter of the limit is for what is not counted; the most is
-    /// what was freed and goes back with the next allocation: 8 to 17 MB, in 40 runs.
+    /// Images, field and moments at full size take 92 MB. A quarter of the limit is for what is not counted: mostly what
+    /// was freed and goes back with the next allocation.
     const LIMIT: u64 = 72 * MB;
 
     /// That which `FFDP_TEST_DEVICES` names first.

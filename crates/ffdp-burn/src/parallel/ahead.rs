@@ -99,6 +99,7 @@ mod cuda {
 
     use crate::parallel::driver::context_of;
     use crate::parallel::host::lines_of;
+    use crate::parallel::joined::cube;
 
     type Server = <CudaRuntime as Runtime>::Server;
 
@@ -132,9 +133,8 @@ mod cuda {
     }
 
     impl Sent {
-        pub fn wait(mut self) {
+        pub fn wait(self) {
             let arrived = self.stream.synchronize();
-            self.orders.clear();
             arrived.unwrap_or_else(|reason| panic!("sending a shard to its device: {reason}"));
         }
     }
@@ -167,23 +167,25 @@ mod cuda {
     pub fn bring_ahead<T>(device: &Device, bring: impl FnOnce() -> T) -> (T, Option<Sent>) {
         let Some(stream) = stream_to(device) else { return (bring(), None) };
         let (brought, orders) = noting(Some(Vec::new()), bring);
-        let orders = orders.unwrap_or_default();
+        // Before the first copy: whatever happens to the others, it is waited for.
+        let sent = Sent { stream, orders: orders.unwrap_or_default() };
         // Memory is there once the device has come to where it was asked for, and what had it before has gone. A failure
         // shows where numbers are read.
         let _ = device.sync();
-        for Order { bytes, range, place, .. } in &orders {
+        for Order { bytes, range, place, .. } in &sent.orders {
             // SAFETY: `place` is the address of as many bytes of this device, which nobody else uses, or will before
             // the stream was waited for; they and what is copied from live at least as long as `Sent`.
-            let sent =
-                unsafe { memcpy_htod_async(*place, &bytes[range.clone()], stream.cu_stream()) };
-            sent.unwrap_or_else(|reason| panic!("sending a shard to its device: {reason}"));
+            let begun = unsafe {
+                memcpy_htod_async(*place, &bytes[range.clone()], sent.stream.cu_stream())
+            };
+            begun.unwrap_or_else(|reason| panic!("sending a shard to its device: {reason}"));
         }
-        (brought, Some(Sent { stream, orders }))
+        (brought, Some(sent))
     }
 
     /// None where the device is not CUDA's.
     fn stream_to(device: &Device) -> Option<Arc<CudaStream>> {
-        let context = context_of(device)?;
+        let context = context_of(&cube(device)?)?;
         STREAMS.with_borrow_mut(|streams| match streams.get(&context.ordinal()) {
             Some(stream) => Some(stream.clone()),
             None => {

@@ -117,6 +117,7 @@ mod gpu {
 
     /// Bytes that are read at a time where that takes memory of the device.
     const WINDOW: usize = 4 << 20;
+
     /// Whether the way from one to the other is that of [`read`].
     pub fn is_read(from: &Device, to: &Device) -> bool {
         !from.is_autodiff() && cube(from).is_some() && is_host(to)

@@ -312,8 +312,8 @@ impl Problem {
         let width = self.comparison.reach() + self.radius();
         let surrounded = self.team.fixed.surround(field, width)?;
         let own = |k: usize| self.homes.bring(k, field.shards()[k].clone());
-        // Meanwhile; of several shards on a device, one after the other is shown.
         let show = |k: usize| self.block(k).show_own(&own(k), &samplers[k].at_hand());
+        // Meanwhile; of several shards on a device, one after the other is shown.
         let mut shown: Vec<Option<Tensor<5>>> =
             (0..count).map(|k| (!self.homes.mesh.is_virtual()).then(|| show(k))).collect();
         let mut came = crossing.receive();

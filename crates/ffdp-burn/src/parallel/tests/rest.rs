@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use burn::tensor::Distribution;
 
+use super::greedy::{FIELD_VOXELS, largest_difference, measures, options, phantoms, start};
 use super::*;
+use crate::ops::Measure;
 use crate::parallel::ahead::bring_ahead;
 use crate::parallel::rest::put_away;
 use crate::parallel::transfer::wake;
@@ -55,6 +57,56 @@ fn windows_that_are_sent_ahead_are_those_of_the_whole() {
                     let wanted = whole.clone().narrow(axis.dim(), start, count);
                     assert_eq!(to_f64(planes), to_f64(wanted), "{name}: {axis:?} {window:?}");
                 }
+            }
+        }
+    }
+}
+
+/// Shards that come and go, of which the first stays: as wide as what they exchange, and thinner ones.
+#[test]
+fn iterations_of_shards_at_rest_are_those_of_shards_that_stay() {
+    for (name, device) in gpu_devices() {
+        let images = phantoms([14, 13, 37], DType::F32);
+        for cuts in [&[20, 17][..], &[10, 9, 12, 6], &[4, 12, 1, 2, 18]] {
+            let layout = Layout::uneven([37, 13, 14], Axis::Z, cuts).unwrap();
+            let mesh = Mesh::new(std::slice::from_ref(&device), cuts.len()).unwrap();
+            for measure in measures() {
+                let run = |rest: &Device| {
+                    let at_rest = |volume: &Tensor<5>| {
+                        let shard = |(k, planes): (usize, Range<usize>)| {
+                            let shard = volume.clone().narrow(2, planes.start, planes.len());
+                            let home = if k == 0 { &device } else { rest };
+                            put_away(shard.to_device(&device), home)
+                        };
+                        let shards = layout.all_planes().enumerate().map(shard).collect();
+                        Sharded::new(shards, layout.clone())
+                    };
+                    let displacement = at_rest(&start(&images.fixed));
+                    let images = ShardedImages {
+                        fixed: at_rest(&images.fixed),
+                        moving: at_rest(&images.moving),
+                        affine: images.affine.clone().to_device(&device),
+                        masked: [false; 2],
+                    };
+                    let state = ShardedState { displacement, moments: ShardedMoments::default() };
+                    let mut greedy = Greedy::new(images, state, &options(measure), &mesh).unwrap();
+                    let told = to_f64(greedy.iterate(10).unwrap());
+                    let field = greedy.into_state().displacement.into_shards().into_iter();
+                    (told, field.flat_map(to_f64).collect::<Vec<_>>())
+                };
+                let (told, stayed) = run(&device);
+                let (heard, found) = run(&Device::flex());
+                let (error, label) = (largest_difference(&found, &stayed), format!("{measure:?}"));
+                println!("{name} {label} {cuts:?}: {error:.1e} voxel");
+                // Histograms are sums in any order.
+                let told_apart = matches!(
+                    measure,
+                    Measure::MutualInformation(_) | Measure::NormalizedMutualInformation(_)
+                );
+                let most = if told_apart { FIELD_VOXELS } else { 0.0 };
+                assert!(error <= most, "{name} {label} {cuts:?}: {error:.1e} voxel");
+                assert!(stayed.iter().any(|u| u.abs() > 0.5), "{name} {label}: nothing moved");
+                assert_close(&label, &heard, &told, F32_ROUNDING);
             }
         }
     }

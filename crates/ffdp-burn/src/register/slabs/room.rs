@@ -87,10 +87,10 @@ fn split(problem: &GreedyProblem, bytes: u64) -> Result<Split> {
         let resident = plan.layout.count();
         return Ok(Split { layout: plan.layout, resident, exact: None, host_bytes: 0 });
     }
-    let given = given_exactly(bytes);
-    let plan = plan_offloaded(problem, memory(given, bytes))?;
+    let planned = given_exactly(bytes);
+    let plan = plan_offloaded(problem, memory(planned, bytes))?;
     let host_bytes = plan.host_bytes / ON_HOST[1] * ON_HOST[0];
-    Ok(Split { layout: plan.layout, resident: plan.resident, exact: Some(given), host_bytes })
+    Ok(Split { layout: plan.layout, resident: plan.resident, exact: Some(planned), host_bytes })
 }
 
 /// The cuts of a level.
