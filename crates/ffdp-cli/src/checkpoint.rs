@@ -62,7 +62,6 @@ struct Header {
     warp: Option<Grid>,
     levels: Vec<LevelReport>,
     carried: Vec<Grid>,
-    numbers: Vec<f64>,
 }
 
 /// A report whose name the settings know.
@@ -187,7 +186,7 @@ impl Place {
             affine: Affine::from_rows(header.affine),
             warp,
             levels: header.levels,
-            carried: Carried { fields, numbers: header.numbers },
+            carried: Carried { fields },
         })
     }
 
@@ -205,7 +204,6 @@ impl Place {
             warp: checkpoint.warp.as_ref().map(grid),
             levels: checkpoint.levels.clone(),
             carried: checkpoint.carried.fields.iter().map(grid).collect(),
-            numbers: checkpoint.carried.numbers.clone(),
         };
         let header = rmp_serde::to_vec_named(&header)
             .map_err(|reason| Failure::defect(format!("the checkpoint's header: {reason}")))?;

@@ -5,12 +5,15 @@
 //! are what takes time. The functions [`mutual_information`] and [`normalized_mutual_information`] are
 //! the same by tensor arithmetic, for tables of any origin.
 
-use burn::Tensor;
+use std::fmt::Debug;
 
-use super::Similarity;
-use crate::ops::information::TINY;
-use crate::ops::joint_histogram::joint_votes;
-use crate::ops::{HistogramOptions, Information, information_loss};
+use burn::Tensor;
+use burn::backend::Dispatch;
+
+use super::similarity::{Pair, PairGradients, Similarity};
+use crate::ops::information::{InformationOps, TINY};
+use crate::ops::joint_histogram::{Binning, JointHistogramOps, joint_votes};
+use crate::ops::{HistogramOptions, Information, Measure, information_loss};
 
 /// Negative mutual information in nats, averaged over the batch (Mattes et al. 2001).
 ///
@@ -78,103 +81,101 @@ pub fn normalized_mutual_information(joint: Tensor<3>) -> Tensor<1> {
     (entropies.mutual() / entropies.joint.clamp_min(TINY)).flatten(0, 2)
 }
 
-/// The votes of every table, `[N B B]`: what parts of an image add up to.
-fn flat(votes: Tensor<3>) -> Tensor<1> {
-    votes.flatten(0, 2)
+/// What both kinds of information differ by.
+trait Informative {
+    fn options(&self) -> &HistogramOptions;
+    fn information(&self) -> Information;
+    fn measured(&self) -> Measure;
 }
 
-/// The tables of [`flat`].
+impl Informative for MutualInformation {
+    fn options(&self) -> &HistogramOptions {
+        &self.0
+    }
+
+    fn information(&self) -> Information {
+        Information::Mutual
+    }
+
+    fn measured(&self) -> Measure {
+        Measure::MutualInformation(self.0)
+    }
+}
+
+impl Informative for NormalizedMutualInformation {
+    fn options(&self) -> &HistogramOptions {
+        &self.0
+    }
+
+    fn information(&self) -> Information {
+        Information::Normalized
+    }
+
+    fn measured(&self) -> Measure {
+        Measure::NormalizedMutualInformation(self.0)
+    }
+}
+
+/// Every channel has a table of its own, as if it were an entry of the batch.
+fn apart(image: &Tensor<5>) -> Tensor<5> {
+    let [batch, channels, d, h, w] = image.dims();
+    image.clone().reshape([batch * channels, 1, d, h, w])
+}
+
+/// The tables in a row of `[N C B B]` votes.
 fn tables(votes: Tensor<1>, options: &HistogramOptions) -> Tensor<3> {
     let bins = options.bins;
     let batch = votes.dims()[0] / (bins * bins);
     votes.reshape([batch, bins, bins])
 }
 
-impl MutualInformation {
-    /// [`Similarity::loss`] with a weight for every voxel, such as a mask: clamped to [0, 1], and
-    /// without a gradient.
-    ///
-    /// # Panics
-    /// If the shapes differ.
-    pub fn weighted_loss(
-        &self,
-        moved: Tensor<5>,
-        fixed: Tensor<5>,
-        weights: Tensor<5>,
-    ) -> Tensor<1> {
-        let votes = joint_votes(moved, fixed, Some(weights), &self.0);
-        information_loss(votes, Information::Mutual)
+impl<T: Informative + Debug + Send + Sync> Similarity for T {
+    /// The votes of every channel's table, `[N C B B]`.
+    fn partial(&self, pair: &Pair) -> Tensor<1> {
+        let weights = pair.weights.as_ref().map(apart);
+        let (moved, fixed) = (apart(&pair.moved), apart(&pair.fixed));
+        joint_votes(moved, fixed, weights, self.options()).flatten(0, 2)
     }
 
-    /// [`Similarity::partial`] of [`Self::weighted_loss`].
-    ///
-    /// # Panics
-    /// If the shapes differ.
-    pub fn weighted_partial(
-        &self,
-        moved: Tensor<5>,
-        fixed: Tensor<5>,
-        weights: Tensor<5>,
-    ) -> Tensor<1> {
-        flat(joint_votes(moved, fixed, Some(weights), &self.0))
-    }
-}
-
-impl NormalizedMutualInformation {
-    /// [`Similarity::loss`] with a weight for every voxel, such as a mask: clamped to [0, 1], and
-    /// without a gradient.
-    ///
-    /// # Panics
-    /// If the shapes differ.
-    pub fn weighted_loss(
-        &self,
-        moved: Tensor<5>,
-        fixed: Tensor<5>,
-        weights: Tensor<5>,
-    ) -> Tensor<1> {
-        let votes = joint_votes(moved, fixed, Some(weights), &self.0);
-        information_loss(votes, Information::Normalized)
+    fn finish(&self, total: Tensor<1>, _count: Tensor<1>) -> Tensor<1> {
+        information_loss(tables(total, self.options()), self.information())
     }
 
-    /// [`Similarity::partial`] of [`Self::weighted_loss`].
-    ///
-    /// # Panics
-    /// If the shapes differ.
-    pub fn weighted_partial(
-        &self,
-        moved: Tensor<5>,
-        fixed: Tensor<5>,
-        weights: Tensor<5>,
-    ) -> Tensor<1> {
-        flat(joint_votes(moved, fixed, Some(weights), &self.0))
-    }
-}
-
-impl Similarity for MutualInformation {
-    fn partial(&self, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
-        flat(joint_votes(moved, fixed, None, &self.0))
+    fn may_ignore_outside(&self) -> bool {
+        true
     }
 
-    fn finish(&self, total: Tensor<1>, _: usize) -> Tensor<1> {
-        information_loss(tables(total, &self.0), Information::Mutual)
+    fn slope(&self, total: &Tensor<1>, count: &Tensor<1>) -> Tensor<1> {
+        let votes = tables(total.clone(), self.options()).into_dispatch();
+        let count = count.clone().into_dispatch();
+        let which = self.information();
+        let slope = <Dispatch as InformationOps>::information_loss_backward(votes, count, which);
+        Tensor::<3>::from_dispatch(slope).flatten(0, 2)
     }
 
-    fn loss(&self, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
-        information_loss(joint_votes(moved, fixed, None, &self.0), Information::Mutual)
+    fn gradient(&self, pair: &Pair, slope: &Tensor<1>, needs: [bool; 2]) -> PairGradients {
+        let shape = pair.moved.dims();
+        let binning = Binning { options: *self.options(), weighted: pair.weights.is_some() };
+        let [moved, fixed] = [&pair.moved, &pair.fixed].map(|image| apart(image).into_dispatch());
+        // Bound, but not read where there are no weights.
+        let weights = pair.weights.as_ref().map(|weights| apart(weights).into_dispatch());
+        let weights = weights.unwrap_or_else(|| fixed.clone());
+        let slope = tables(slope.clone(), self.options()).into_dispatch();
+        let (to_moved, to_fixed) = <Dispatch as JointHistogramOps>::joint_histogram_3d_backward(
+            moved, fixed, weights, slope, binning, needs,
+        );
+        let given = |gradient, needed: bool| {
+            needed.then(|| Tensor::<5>::from_dispatch(gradient).reshape(shape))
+        };
+        [given(to_moved, needs[0]), given(to_fixed, needs[1])]
     }
-}
 
-impl Similarity for NormalizedMutualInformation {
-    fn partial(&self, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
-        flat(joint_votes(moved, fixed, None, &self.0))
+    fn measure(&self) -> Option<Measure> {
+        Some(self.measured())
     }
 
-    fn finish(&self, total: Tensor<1>, _: usize) -> Tensor<1> {
-        information_loss(tables(total, &self.0), Information::Normalized)
-    }
-
-    fn loss(&self, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
-        information_loss(joint_votes(moved, fixed, None, &self.0), Information::Normalized)
+    fn loss_of(&self, pair: &Pair) -> Tensor<1> {
+        self.finish(self.partial(pair), pair.count())
     }
 }
 
@@ -311,9 +312,10 @@ mod tests {
                 [&moved, &fixed].map(|v| tensor::<5>(v, SHAPE, &Device::flex(), DType::F64));
             let slab = |planes: std::ops::Range<usize>| {
                 let part = |t: &Tensor<5>| t.clone().narrow(2, planes.start, planes.len());
-                similarity.partial(part(&moved), part(&fixed))
+                similarity.partial(&Pair::new(part(&moved), part(&fixed)))
             };
-            let parts = similarity.finish(slab(0..1) + slab(1..4), 240);
+            let count = Pair::new(moved.clone(), fixed.clone()).count();
+            let parts = similarity.finish(slab(0..1) + slab(1..4), count);
             assert!((to_f64(parts)[0] - whole).abs() < ROUNDING, "{similarity:?}");
         }
     }
@@ -325,21 +327,11 @@ mod tests {
         let kept = |image: &[f64]| -> Vec<f64> { image.iter().step_by(3).copied().collect() };
         let of = |v: &[f64], shape| tensor::<5>(v, shape, &Device::flex(), DType::F64);
         let [whole, part] = [[1, 1, 4, 6, 10], [1, 1, 4, 2, 10]];
-        let images = || [of(&moved, whole), of(&fixed, whole), of(&mask, whole)];
-        let options = HistogramOptions::default();
-        let [[m, f, w], [m2, f2, w2]] = [images(), images()];
-        let (mi, nmi) = (MutualInformation(options), NormalizedMutualInformation(options));
-        let masked = [mi.weighted_loss(m, f, w), nmi.weighted_loss(m2, f2, w2)];
-        let [[m, f, w], [m2, f2, w2]] = [images(), images()];
-        let partials = [mi.weighted_partial(m, f, w), nmi.weighted_partial(m2, f2, w2)];
-        for (similarity, (masked, partial)) in
-            losses(options).into_iter().zip(masked.into_iter().zip(partials))
-        {
+        let masked = Pair::weighted(of(&moved, whole), of(&fixed, whole), Some(of(&mask, whole)));
+        for similarity in losses(HistogramOptions::default()) {
             let expected = loss(&*similarity, [&kept(&moved), &kept(&fixed)], part);
-            let masked = to_f64(masked)[0];
-            assert!((masked - expected).abs() < ROUNDING, "{similarity:?}: {masked}");
-            let finished = to_f64(similarity.finish(partial, 240))[0];
-            assert!((finished - expected).abs() < ROUNDING, "{similarity:?}: {finished}");
+            let found = to_f64(similarity.loss_of(&masked))[0];
+            assert!((found - expected).abs() < ROUNDING, "{similarity:?}: {found}");
         }
     }
 

@@ -1,133 +1,168 @@
-//! Dissimilarity of a moved and a fixed image, in the form that shards can share.
+//! What every similarity is: sums over voxels that parts of an image share, and a loss made of them.
+//!
+//! ```text
+//! loss = finish(sum over parts of partial(part), number of values)
+//! ```
+//! A part may be a whole image, a shard, a slab of a file or what another process holds: the same code
+//! compares all of them, in linear stages, deformable ones and training. The number of values is the sum of
+//! their weights where there are any, and no gradient reaches it.
+//!
+//! A similarity of one's own states `partial` and `finish` by tensor operations; Burn's tape then gives its
+//! gradient. Those of this crate override [`Similarity::gradient`] by fused kernels.
 
 use std::fmt::Debug;
 
 use burn::Tensor;
 
-use crate::ops::lncc::lncc_sum;
-use crate::ops::mse::squared_difference_sum;
-use crate::ops::{GradientMode, LnccOptions};
+use crate::ops::Measure;
+use crate::ops::weights::{NO_WEIGHT, total};
+
+/// Two images of one grid, or the same part of both.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// The moving image as a transform shows it, `[N, C, D, H, W]`.
+    pub moved: Tensor<5>,
+    /// The fixed image, of the same shape.
+    pub fixed: Tensor<5>,
+    /// How much each value counts, in 0..1, of the same shape; without, all count 1.
+    pub weights: Option<Tensor<5>>,
+}
+
+impl Pair {
+    /// Two images whose values all count the same.
+    pub fn new(moved: Tensor<5>, fixed: Tensor<5>) -> Self {
+        Self { moved, fixed, weights: None }
+    }
+
+    /// Two images whose values count as much as `weights` `[N or 1, C or 1, D, H, W]` say.
+    ///
+    /// # Panics
+    /// If the weights do not fit the images.
+    pub fn weighted(moved: Tensor<5>, fixed: Tensor<5>, weights: Option<Tensor<5>>) -> Self {
+        let weights = weights.map(|weights| weights.detach().expand(moved.dims()));
+        Self { moved, fixed, weights }
+    }
+
+    /// How many values count, `[1]`: all of them, or the sum of their weights.
+    pub fn count(&self) -> Tensor<1> {
+        match &self.weights {
+            Some(weights) => total(weights.clone()),
+            None => {
+                let values = self.moved.shape().num_elements() as f64;
+                Tensor::full([1], values, (&self.moved.device(), self.moved.dtype()))
+            }
+        }
+    }
+}
+
+/// The gradients to the moved and to the fixed image, where they were asked for.
+pub type PairGradients = [Option<Tensor<5>>; 2];
 
 /// A similarity loss of two images of one grid; smaller is more alike.
 ///
-/// ```text
-/// loss = finish(sum over parts of partial(part), number of voxels)
-/// ```
-/// Differentiable in both images (first order).
+/// See the [module](self) for how the parts of an image are put together. The first two methods are enough;
+/// the others say what makes it faster.
 pub trait Similarity: Debug + Send + Sync {
-    /// The sums that add up over the parts of an image, `[K]`.
-    ///
-    /// Shapes: moved, fixed `[N, C, D, H, W]`.
+    /// The sums that add up over the parts of an image, `[K]`. Differentiable in both images (first order).
     ///
     /// # Panics
     /// If the shapes differ.
-    fn partial(&self, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1>;
+    fn partial(&self, pair: &Pair) -> Tensor<1>;
 
-    /// How far a voxel's term of the partial sums looks along each axis, in voxels; 0 by default.
+    /// The loss `[1]` of the sums of all parts, `[K]`, over `count` values, `[1]`. Differentiable.
+    fn finish(&self, total: Tensor<1>, count: Tensor<1>) -> Tensor<1>;
+
+    /// How far a voxel's term of the sums looks along each axis, in voxels; 0 by default.
     fn reach_voxels(&self) -> usize {
         0
     }
 
-    /// The loss `[1]` of added-up partial sums over `count` voxels (channels and batch counted).
-    fn finish(&self, total: Tensor<1>, count: usize) -> Tensor<1>;
+    /// Whether [`finish`](Self::finish) is linear in the sums. Their slope is then known before they are, so that
+    /// one pass over the parts gives sums and gradients. No by default, which is always right.
+    fn is_mean(&self) -> bool {
+        false
+    }
 
-    /// The loss of whole images, `[1]`.
+    /// Whether the loss is a mean of squared differences: half the gradient over the slope of the image is then a
+    /// step of Gauss and Newton in voxels, not a direction alone. No by default.
+    fn is_least_squares(&self) -> bool {
+        false
+    }
+
+    /// Whether voxels that see nothing of the moving image may be left out, where a linear stage asks for it. No by
+    /// default: with fewer voxels to compare, the least squares are those of air.
+    fn may_ignore_outside(&self) -> bool {
+        false
+    }
+
+    /// `count d loss / d total`, `[K]`. By default by Burn's tape.
+    fn slope(&self, total: &Tensor<1>, count: &Tensor<1>) -> Tensor<1> {
+        let tracked = total.clone().autodiff().require_grad();
+        let loss = self.finish(tracked.clone(), count.clone().autodiff());
+        let slope = tracked.grad(&loss.backward());
+        slope.map_or_else(|| total.zeros_like(), |slope| slope * count.clone())
+    }
+
+    /// The gradients of the product of the [`partial`](Self::partial) sums with `slope` `[K]`, off the tape: with that
+    /// of [`slope`](Self::slope) `count` times those of the loss. By default by Burn's tape.
+    ///
+    /// # Panics
+    /// If the shapes differ or a tensor is on the tape.
+    fn gradient(&self, pair: &Pair, slope: &Tensor<1>, needs: [bool; 2]) -> PairGradients {
+        let track = |image: &Tensor<5>, needed| {
+            let image = image.clone().autodiff();
+            if needed { image.require_grad() } else { image }
+        };
+        let pair = Pair {
+            moved: track(&pair.moved, needs[0]),
+            fixed: track(&pair.fixed, needs[1]),
+            weights: pair.weights.clone().map(Tensor::autodiff),
+        };
+        let tape = (self.partial(&pair) * slope.clone().autodiff()).sum().backward();
+        let gradient = |image: &Tensor<5>, needed: bool| {
+            let found = || image.grad(&tape).unwrap_or_else(|| image.clone().inner().zeros_like());
+            needed.then(found)
+        };
+        [gradient(&pair.moved, needs[0]), gradient(&pair.fixed, needs[1])]
+    }
+
+    /// [`partial`](Self::partial) and [`gradient`](Self::gradient), for a kernel that gives both at once.
+    ///
+    /// # Panics
+    /// As [`Similarity::gradient`].
+    fn partial_and_gradient(
+        &self,
+        pair: &Pair,
+        slope: &Tensor<1>,
+        needs: [bool; 2],
+    ) -> (Tensor<1>, PairGradients) {
+        (self.partial(pair), self.gradient(pair, slope, needs))
+    }
+
+    /// The same loss as the fused iterations of [`deform`](crate::ops::deform()) know it, if they do. `None` by
+    /// default: the iterations then call the methods above.
+    fn measure(&self) -> Option<Measure> {
+        None
+    }
+
+    /// The loss of whole images, `[1]`. Differentiable.
+    ///
+    /// # Panics
+    /// As [`Similarity::partial`].
+    fn loss_of(&self, pair: &Pair) -> Tensor<1> {
+        self.finish(self.partial(pair), counted(pair.count()))
+    }
+
+    /// [`loss_of`](Self::loss_of) images `[N, C, D, H, W]` whose values all count the same.
     ///
     /// # Panics
     /// As [`Similarity::partial`].
     fn loss(&self, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
-        let count = moved.shape().num_elements();
-        self.finish(self.partial(moved, fixed), count)
+        self.loss_of(&Pair::new(moved, fixed))
     }
 }
 
-/// Local normalised cross-correlation, `1 - mean(n)`; see [`lncc`](crate::ops::lncc()). In 0..1.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Lncc(pub LnccOptions);
-
-impl Lncc {
-    /// TransMorph's training loss: window 9, exact gradient.
-    pub fn transmorph() -> Self {
-        Self(LnccOptions { window: 9, gradient: GradientMode::Exact, ..LnccOptions::default() })
-    }
-}
-
-impl Similarity for Lncc {
-    fn partial(&self, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
-        lncc_sum(moved, fixed, &self.0)
-    }
-
-    fn reach_voxels(&self) -> usize {
-        self.0.window / 2
-    }
-
-    fn finish(&self, total: Tensor<1>, count: usize) -> Tensor<1> {
-        // Multiplied, not divided: Burn differentiates a scalar product in full precision.
-        total.mul_scalar(1.0 / count as f64).neg().add_scalar(1.0)
-    }
-}
-
-/// Mean squared difference; see [`mse`](crate::ops::mse()). In intensity^2.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mse;
-
-impl Similarity for Mse {
-    fn partial(&self, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
-        squared_difference_sum(moved, fixed)
-    }
-
-    fn finish(&self, total: Tensor<1>, count: usize) -> Tensor<1> {
-        total.mul_scalar(1.0 / count as f64)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use burn::tensor::{Device, TensorData};
-
-    use super::*;
-    use crate::ops::{lncc, mse};
-
-    /// f32 sums of a few hundred terms of order 1, taken in another order.
-    const F32_ROUNDING: f64 = 1e-5;
-
-    fn image(seed: u32) -> Tensor<5> {
-        let values: Vec<f32> =
-            (0..6 * 5 * 8u32).map(|i| ((i * 7919 + seed * 104_729) % 97) as f32 / 97.0).collect();
-        Tensor::from_data(TensorData::new(values, [1, 1, 6, 5, 8]), &Device::flex())
-    }
-
-    fn scalar(x: Tensor<1>) -> f64 {
-        x.into_scalar::<f64>()
-    }
-
-    #[test]
-    fn a_loss_is_that_of_its_operation() {
-        let (a, b) = (image(1), image(2));
-        let options = LnccOptions { window: 5, ..LnccOptions::default() };
-        let cases: [(&dyn Similarity, f64); 2] = [
-            (&Lncc(options), scalar(lncc(a.clone(), b.clone(), &options))),
-            (&Mse, scalar(mse(a.clone(), b.clone()))),
-        ];
-        for (similarity, expected) in cases {
-            let got = scalar(similarity.loss(a.clone(), b.clone()));
-            assert!((got - expected).abs() < F32_ROUNDING, "{similarity:?}: {got} {expected}");
-            assert!(scalar(similarity.loss(a.clone(), a.clone())) < got, "{similarity:?}");
-        }
-    }
-
-    #[test]
-    fn partial_sums_of_batches_add_up() {
-        // A batch is two volumes; windows do not reach from one into the other.
-        let (a, b) = (image(1), image(2));
-        for similarity in [&Lncc::transmorph() as &dyn Similarity, &Mse] {
-            let apart =
-                similarity.partial(a.clone(), b.clone()) + similarity.partial(b.clone(), a.clone());
-            let moved = Tensor::cat(vec![a.clone(), b.clone()], 0);
-            let fixed = Tensor::cat(vec![b.clone(), a.clone()], 0);
-            let apart = scalar(similarity.finish(apart, 480));
-            let whole = scalar(similarity.loss(moved, fixed));
-            assert!((apart - whole).abs() < F32_ROUNDING, "{similarity:?}: {apart} {whole}");
-        }
-    }
+/// The number of values that count, as losses are divided by it: finite where nothing counts.
+pub fn counted(count: Tensor<1>) -> Tensor<1> {
+    count.add_scalar(NO_WEIGHT)
 }

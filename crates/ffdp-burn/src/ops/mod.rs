@@ -8,7 +8,6 @@
 //! order (x, y, z), in voxels of the field's own grid. See `docs/conventions.md`.
 
 pub mod adam;
-pub mod alignment;
 pub mod amsgrad;
 pub mod compose;
 pub mod conv3d;
@@ -53,7 +52,6 @@ pub(crate) mod vjp;
 pub(crate) mod weights;
 
 pub use adam::{AdamOptions, AdamStep, MomentStorage, Moments, adam};
-pub use alignment::{AlignmentImages, AlignmentLoss, Outside, alignment};
 pub use amsgrad::{AmsGradMoments, AmsGradOptions, amsgrad};
 pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
 pub use conv3d::between::conv3d_between;

@@ -2,6 +2,9 @@
 
 use burn::Tensor;
 
+/// Added to the sum of the weights: where nothing counts, a mean is 0 and not a division by zero.
+pub(crate) const NO_WEIGHT: f64 = 1e-12;
+
 /// A voxel counts as much as both masks say; without any, all count the same.
 pub(crate) fn joint_weights(
     fixed: Option<Tensor<5>>,

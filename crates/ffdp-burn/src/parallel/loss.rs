@@ -4,7 +4,7 @@ use burn::Tensor;
 
 use super::overlap::sum_of_blocks;
 use super::sharded::Sharded;
-use crate::losses::Similarity;
+use crate::losses::{Pair, Similarity, counted};
 
 /// The loss of sharded images, `[1]` on the device of the first shard: the serial one, whatever the
 /// cuts. Windows that reach over a seam are whole and counted once. Differentiable in both images.
@@ -15,7 +15,9 @@ pub fn loss(similarity: &dyn Similarity, moved: &Sharded, fixed: &Sharded) -> Te
     if let ([moved], [fixed]) = (moved.shards(), fixed.shards()) {
         return similarity.loss(moved.clone(), fixed.clone());
     }
-    let partial = |[moved, fixed]: [Tensor<5>; 2]| similarity.partial(moved, fixed);
+    let partial = |[moved, fixed]: [Tensor<5>; 2]| similarity.partial(&Pair::new(moved, fixed));
     let total = sum_of_blocks([moved, fixed], similarity.reach_voxels(), partial);
-    similarity.finish(total, moved.dims().into_iter().product())
+    let values = moved.dims().into_iter().product::<usize>() as f64;
+    let count = Tensor::full([1], values, (&total.device(), total.dtype()));
+    similarity.finish(total, counted(count))
 }

@@ -21,7 +21,7 @@
 //! lines     all parameters in one piece
 //!
 //! smoothing, loss, label_dice, reductions, adam, resample    sharded operations made of these
-//! greedy/   iterations of the greedy method  halves      those of SyN and of velocities
+//! deform/   iterations of deformable methods: greedy, SyN, velocities
 //! alignment an affine map's loss and gradient
 //! planner   how many shards a run needs       hosts/     several processes
 //! ```
@@ -32,11 +32,10 @@ mod ahead;
 mod alignment;
 mod beside;
 mod collective;
+mod deform;
 mod driver;
 mod exchange;
-mod greedy;
 mod halo;
-mod halves;
 #[cfg(feature = "cube")]
 mod host;
 mod hosts;
@@ -64,17 +63,16 @@ mod travel;
 mod window;
 
 pub use adam::{ShardedMoments, ShardedStep, adam};
-pub use alignment::{Aligned, ShardedAlignment};
+pub use alignment::{Aligned, Outside, ShardedAlignment};
 pub use beside::beside;
 pub use collective::{all_reduce, broadcast, reduce};
+pub use deform::{
+    BOUNDS_INTERVAL, KEPT_BOUNDS_INTERVAL, ShardedDeform, ShardedImages, ShardedState, deform,
+};
+pub(crate) use deform::{Team, maps, without_mask};
 pub use driver::order_allocations;
 pub use exchange::Reduction;
-pub use greedy::{
-    BOUNDS_INTERVAL, Greedy, KEPT_BOUNDS_INTERVAL, ShardedImages, ShardedState, greedy,
-};
-pub(crate) use greedy::{Team, without_mask};
 pub use halo::{Beyond, Haloed};
-pub use halves::{ShardedFields, descend};
 pub(crate) use hosts::Holders;
 #[cfg(feature = "mpi")]
 pub use hosts::{MpiRanks, SILENCE};
@@ -84,7 +82,7 @@ pub use layout::{Axis, Layout};
 pub use lines::{gradients_of_line, line_of_gradients};
 pub use loss::loss;
 pub use mesh::Mesh;
-pub use planner::{DeviceMemory, GreedyProblem, OffloadPlan, Plan, plan, plan_offloaded};
+pub use planner::{DeformProblem, DeviceMemory, OffloadPlan, Plan, plan, plan_offloaded};
 pub use reductions::{joint_histogram_votes, max_norm, min_max};
 pub use replicas::Replicas;
 pub use resample::{level, resample, resample_displacement};

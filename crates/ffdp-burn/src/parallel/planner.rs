@@ -1,4 +1,4 @@
-//! How many shards a greedy registration needs, from the bytes that its buffers take.
+//! How many shards a deformable level needs, from the bytes that its buffers take.
 //!
 //! A device holds the *state* of all of its shards at all times, and the *work* of one shard, because
 //! shards go through an iteration one after the other. Bytes per voxel in f32, for one channel:
@@ -14,30 +14,37 @@
 //! ```
 //! More shards on a device make only the work smaller, and the largest single buffer; the state
 //! shrinks with more devices, or, on one device, by shards that rest in host memory ([`plan_offloaded`]).
-//! The buffers are those of `greedy/`: whoever changes one changes the
+//! The buffers are those of `deform/`: whoever changes one changes the
 //! other. What an operation allocates within itself, and what a memory pool keeps, comes on top.
+
+use std::sync::Arc;
 
 use super::layout::{Axis, Layout};
 use super::ring::thickest_parcel_of_block;
 use crate::error::{Error, Result};
-use crate::ops::{DeformOptions, GaussianOptions, Measure, MomentStorage, Optimizer};
+use crate::losses::Similarity;
+use crate::ops::{DeformOptions, GaussianOptions, Method, MomentStorage, Optimizer, Penalties};
 
 /// Bytes of an intensity, and of a displacement, in f32.
 const VALUE: u64 = 4;
 const VECTOR: u64 = 3 * VALUE;
 
-/// A greedy registration as the planner sees it: one channel, no batch, f32.
+/// A deformable level as the planner sees it: no batch, f32.
 #[derive(Clone, Copy, Debug)]
-pub struct GreedyProblem {
-    /// Extent (D, H, W) of the fixed image on the finest level.
+pub struct DeformProblem {
+    /// Extent (D, H, W) of the fixed image.
     pub fixed: [usize; 3],
-    /// Extent (D, H, W) of the moving image there.
+    /// Extent (D, H, W) of the moving image.
     pub moving: [usize; 3],
+    /// Channels of each image.
+    pub channels: usize,
     /// Whether the fixed and the moving image have a mask.
     pub masked: [bool; 2],
     /// The axis of the cuts.
     pub axis: Axis,
-    /// Measure, smoothing and storage of the moments.
+    /// How far the similarity looks along each axis, in voxels.
+    pub reach_voxels: usize,
+    /// Method, smoothing, optimiser and penalties; the measure is not asked.
     pub options: DeformOptions,
 }
 
@@ -66,7 +73,7 @@ pub struct Plan {
 /// # Errors
 /// [`Error::TooLarge`] when it fits with no number of shards, with the bytes of the best;
 /// [`Error::Invalid`] when there is no device, or fewer planes than devices.
-pub fn plan(problem: &GreedyProblem, devices: usize, memory: DeviceMemory) -> Result<Plan> {
+pub fn plan(problem: &DeformProblem, devices: usize, memory: DeviceMemory) -> Result<Plan> {
     let mut best = problem.cut(devices, devices)?;
     for shards in (1..).map(|each| each * devices) {
         // More shards than planes: no cut is left to try.
@@ -80,7 +87,7 @@ pub fn plan(problem: &GreedyProblem, devices: usize, memory: DeviceMemory) -> Re
     }
     Err(Error::TooLarge {
         what: format!(
-            "a greedy registration of {:?} (z, y, x) voxels on {devices} devices",
+            "a deformable level of {:?} (z, y, x) voxels on {devices} devices",
             problem.fixed
         ),
         needed_bytes: best.device_bytes,
@@ -108,7 +115,7 @@ pub struct OffloadPlan {
 ///
 /// # Errors
 /// [`Error::TooLarge`] when not even one shard at work fits, with the bytes of the best.
-pub fn plan_offloaded(problem: &GreedyProblem, memory: DeviceMemory) -> Result<OffloadPlan> {
+pub fn plan_offloaded(problem: &DeformProblem, memory: DeviceMemory) -> Result<OffloadPlan> {
     if let Ok(Plan { layout, device_bytes, .. }) = plan(problem, 1, memory) {
         let resident = layout.count();
         return Ok(OffloadPlan { layout, resident, device_bytes, host_bytes: 0 });
@@ -146,10 +153,31 @@ pub fn plan_offloaded(problem: &GreedyProblem, memory: DeviceMemory) -> Result<O
     })
 }
 
-impl GreedyProblem {
-    /// Two images of this extent (D, H, W) without masks.
+impl DeformProblem {
+    /// Two images of this extent (D, H, W) of one channel without masks, compared by what the options measure.
     pub fn plain([fixed, moving]: [[usize; 3]; 2], axis: Axis, options: DeformOptions) -> Self {
-        Self { fixed, moving, masked: [false; 2], axis, options }
+        let similarity: Arc<dyn Similarity> = options.measure.into();
+        let reach_voxels = similarity.reach_voxels();
+        Self { fixed, moving, channels: 1, masked: [false; 2], axis, reach_voxels, options }
+    }
+
+    /// Bytes of the moving image with its mask.
+    pub fn moving_bytes(&self) -> u64 {
+        let values = self.channels as u64 + u64::from(self.masked[1]);
+        VALUE * values * self.moving.iter().map(|n| *n as u64).product::<u64>()
+    }
+
+    /// Displacements or velocities that are improved.
+    fn fields(&self) -> u64 {
+        if self.options.method == Method::Syn { 2 } else { 1 }
+    }
+
+    /// Fields that are kept during an iteration beside those: what was squared, and the gradient on its way back.
+    fn squared(&self) -> u64 {
+        match self.options.method {
+            Method::Svf { squarings, .. } => squarings as u64 + 2,
+            Method::Greedy | Method::Syn => 0,
+        }
     }
 
     /// The problem in `shards` shards.
@@ -160,14 +188,10 @@ impl GreedyProblem {
         Ok(Plan { layout, device_bytes, largest_buffer })
     }
 
-    /// Planes on either side that the measure's gradient looks at.
+    /// Planes on either side that the gradient of the loss looks at.
     fn measure_halo(&self) -> usize {
-        match self.options.measure {
-            Measure::Lncc(options) => 2 * (options.window / 2),
-            Measure::SquaredDifference
-            | Measure::MutualInformation(_)
-            | Measure::NormalizedMutualInformation(_) => 0,
-        }
+        let roughness = if self.options.penalties == Penalties::default() { 0 } else { 2 };
+        (2 * self.reach_voxels).max(roughness)
     }
 
     /// Planes on either side that the wider of the two smoothings looks at.
@@ -180,17 +204,9 @@ impl GreedyProblem {
     }
 }
 
-/// How an optimiser keeps its moments; as if they were full where it has none.
-fn storage(optimizer: &Optimizer) -> MomentStorage {
-    match optimizer {
-        Optimizer::Adam(adam) => adam.storage,
-        Optimizer::Sgd | Optimizer::GaussNewton { .. } => MomentStorage::Full,
-    }
-}
-
 /// The buffers of one layout.
 struct Bytes<'a> {
-    problem: &'a GreedyProblem,
+    problem: &'a DeformProblem,
     /// Shards on the fullest device, and whether there is more than one in all.
     shards: u64,
     cut: bool,
@@ -205,7 +221,7 @@ struct Bytes<'a> {
 }
 
 impl<'a> Bytes<'a> {
-    fn new(problem: &'a GreedyProblem, layout: &Layout, devices: usize) -> Self {
+    fn new(problem: &'a DeformProblem, layout: &Layout, devices: usize) -> Self {
         let [thickest, extent, all] =
             [layout.thickest(), layout.extent(), layout.voxels()].map(|n| n as u64);
         Self {
@@ -247,29 +263,41 @@ impl<'a> Bytes<'a> {
 
     /// Of a voxel of the fixed and of the moving image, masks included.
     fn values(&self) -> [u64; 2] {
-        self.problem.masked.map(|is_masked| VALUE * (1 + u64::from(is_masked)))
+        let channels = self.problem.channels as u64;
+        self.problem.masked.map(|is_masked| VALUE * (channels + u64::from(is_masked)))
     }
 
     /// Of a voxel that is compared: the moved image in pieces and joined, the fixed block, a gradient. With a mask
     /// also both images without, the product of what they count, and the gradient without.
     fn compared(&self) -> u64 {
         let [fixed, moving] = self.values();
-        let apart = if self.problem.masked.contains(&true) { 4 * VALUE } else { 0 };
-        3 * moving + fixed + apart
+        let apart =
+            if self.problem.masked.contains(&true) { 3 * moving.min(fixed) + VALUE } else { 0 };
+        // SyN shows the fixed image as well, and sends a gradient back to it.
+        let shown = if self.problem.fields() > 1 { 3 * fixed } else { 0 };
+        3 * moving + fixed + apart + shown
     }
 
-    /// Of both moments, a voxel.
+    /// Of the optimiser's state of one field, a voxel: both moments, or a direction.
     fn moments(&self) -> u64 {
-        match storage(&self.problem.options.optimizer) {
-            MomentStorage::Full => 2 * VECTOR,
-            MomentStorage::Bf16 => VECTOR,
+        match self.problem.options.optimizer {
+            Optimizer::Adam(adam) => match adam.storage {
+                MomentStorage::Full => 2 * VECTOR,
+                MomentStorage::Bf16 => VECTOR,
+            },
+            Optimizer::Sgd | Optimizer::GaussNewton { .. } => VECTOR,
         }
+    }
+
+    /// Of all fields with their state, a voxel.
+    fn state_of_fields(&self) -> u64 {
+        self.problem.fields() * (VECTOR + self.moments()) + self.problem.squared() * VECTOR
     }
 
     /// The state of the thickest shard.
     fn resting(&self) -> u64 {
         let [fixed, moving] = self.values();
-        self.moving_part(1) * moving + self.block(0) * (fixed + VECTOR + self.moments())
+        self.moving_part(1) * moving + self.block(0) * (fixed + self.state_of_fields())
     }
 
     /// What a shard at work holds whose state rests elsewhere: what it brings along comes on top of what a
@@ -277,12 +305,13 @@ impl<'a> Bytes<'a> {
     fn visit(&self) -> u64 {
         let (seen, own) = (self.seen(), self.block(0));
         let [fixed, moving] = self.values();
-        let (parcel, moments) = (self.parcel() * moving, own * self.moments());
-        let compared = own * VECTOR + seen * self.compared();
-        let pulled_back = own * 2 * VECTOR + seen * 2 * moving;
-        let next = parcel + moments + seen * (fixed + VECTOR);
+        let fields = self.problem.fields();
+        let (parcel, moments) = (self.parcel() * moving, own * fields * self.moments());
+        let compared = own * fields * VECTOR + seen * self.compared();
+        let pulled_back = own * 2 * fields * VECTOR + seen * 2 * moving;
+        let next = parcel + moments + seen * (fixed + fields * VECTOR);
         // What the shard before has left goes when the next buffer is asked for.
-        let left = own * VECTOR + moments;
+        let left = own * fields * VECTOR + moments;
         let gradient = parcel + moments + compared.max(pulled_back) + next + left;
         // Both displacements after the step, the second smoothed, and what two shards bring.
         let step = own * 2 * VECTOR + 2 * (own * VECTOR + moments);
@@ -290,10 +319,9 @@ impl<'a> Bytes<'a> {
     }
 
     fn state(&self) -> u64 {
-        let moments = self.moments();
         let [fixed, moving] = self.values();
         let images = self.own() * fixed + self.moving_part(self.shards) * moving;
-        images + self.own() * (VECTOR + moments)
+        images + self.own() * self.state_of_fields()
     }
 
     /// Voxels of the thickest shard with all that its gradient looks at.
@@ -316,12 +344,12 @@ impl<'a> Bytes<'a> {
     fn work(&self) -> u64 {
         if !self.cut {
             // The field before and after a step, and smoothed.
-            return self.own() * 3 * VECTOR;
+            return self.own() * 3 * self.problem.fields() * VECTOR;
         }
         let (seen, own) = (self.seen(), self.block(0));
         let [_, moving] = self.values();
         let compared = seen * self.compared();
-        let pulled_back = seen * moving + own * 2 * VECTOR;
+        let pulled_back = seen * moving + own * 2 * self.problem.fields() * VECTOR;
         let stepped = own * 2 * VECTOR;
         let parcel = if self.several { 0 } else { self.parcel() * moving };
         parcel + compared.max(pulled_back).max(stepped)

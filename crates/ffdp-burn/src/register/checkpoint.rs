@@ -30,8 +30,6 @@ pub struct Checkpoint {
 pub struct Carried {
     /// Fields on the grid of the level that has ended: displacements, velocities.
     pub fields: Vec<Displacement>,
-    /// Parameters, and the state of their optimiser.
-    pub numbers: Vec<f64>,
 }
 
 impl Checkpoint {

@@ -26,20 +26,23 @@
 //! ```
 
 mod checkpoint;
-mod comparison;
 mod convergence;
 mod deformable;
 mod histogram;
 mod level;
 mod linear;
 mod observer;
+mod pair;
+mod places;
 mod prepare;
 mod problem;
+mod processes;
 mod pyramid;
 mod run;
 mod settings;
 mod shards;
 mod slabs;
+mod source;
 
 #[cfg(test)]
 mod tests;
@@ -47,6 +50,7 @@ mod tests;
 pub use checkpoint::{Carried, Checkpoint};
 pub use level::{LevelReport, Stop};
 pub use observer::{LevelStart, Observer, Progress, Silent};
+pub use places::Room;
 pub use prepare::MINIMUM_OVERLAP_PERCENT;
 pub use problem::Problem;
 pub use pyramid::{LevelImage, MINIMUM_AXIS_VOXELS, level_geometry, level_image, level_smoothing};
@@ -54,8 +58,8 @@ pub use run::{Outcome, Registration, StageReport, register, register_on, resume,
 pub use settings::{
     AdamSettings, ConvergenceSettings, GaussNewtonSettings, GreedySettings, LevelSettings,
     LinearSettings, LnccSettings, MiSettings, MomentsCentre, MomentsOrder, MomentsSettings,
-    OptimizerSettings, Preset, Regularization, Settings, Similarity, Stage, SvfSettings,
-    SynSettings,
+    OptimizerSettings, OwnSimilarity, Preset, Regularization, Settings, Similarity, Stage,
+    SvfSettings, SynSettings,
 };
 pub use shards::shards_needed;
-pub use slabs::{Folding, Room, SlabProblem, SlabRegistration, Warp, register_slabs};
+pub use slabs::{Folding, SlabProblem, SlabRegistration, Warp, register_slabs};

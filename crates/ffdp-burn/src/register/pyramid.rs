@@ -73,11 +73,19 @@ pub fn level_image(
     minimum_axis: usize,
 ) -> Result<LevelImage> {
     let geometry = level_geometry(full, spacing_mm, minimum_axis)?;
-    if geometry == *full {
-        return Ok(LevelImage { tensor: image.clone(), geometry });
+    Ok(LevelImage { tensor: on_level(image, full, &geometry), geometry })
+}
+
+/// The image on the grid of a `level`: smoothed where it is shrunk, then read at the exact positions of the level's
+/// voxel centres.
+///
+/// # Shapes
+/// image `[1, C, D, H, W]` of `full`; result `[1, C, D', H', W']` of `level`.
+pub(super) fn on_level(image: &Tensor<5>, full: &Geometry, level: &Geometry) -> Tensor<5> {
+    if level == full {
+        return image.clone();
     }
-    let smooth = gaussian(image.clone(), &level_smoothing(full, &geometry));
+    let smooth = gaussian(image.clone(), &level_smoothing(full, level));
     let (linear, border) = (Interpolation::Linear, Padding::Border);
-    let tensor = resample(smooth, full, &geometry, linear, border);
-    Ok(LevelImage { tensor, geometry })
+    resample(smooth, full, level, linear, border)
 }

@@ -1,23 +1,25 @@
-//! A registration from beginning to end: its stages, one after the other.
+//! A registration from beginning to end: its stages, one after the other, wherever its images come from and
+//! whoever shares it.
 
 use burn::tensor::{DType, Device, Tensor};
 use serde::Serialize;
 
 use super::checkpoint::{Carried, Checkpoint};
-use super::comparison::{Alike, Comparison};
-use super::deformable::{Kind, deform};
+use super::deformable::{Deformed, Fields, Kind, check_room, deform};
 use super::level::{LevelReport, Stop, check_finite_loss};
-use super::linear::{self, ShardedPair};
+use super::linear;
 use super::observer::Observer;
+use super::pair::LevelPair;
+use super::places::{Places, Room};
 use super::prepare::{Side, check_overlap, prepare};
 use super::problem::Problem;
-use super::pyramid::{LevelImage, finest_spacing_mm, level_geometry, level_image};
-use super::settings::{LevelSettings, OptimizerSettings, Settings, Similarity, Stage};
-use super::shards::check_shards;
-use super::slabs::{Places, Room, Scaled};
+use super::processes::{Processes, Report};
+use super::pyramid::{finest_spacing_mm, level_geometry, on_level};
+use super::settings::{LevelSettings, OptimizerSettings, Settings, Stage};
+use super::source::Scaled;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical, Volume};
-use crate::ops::{MomentStorage, Outside};
+use crate::ops::MomentStorage;
 use crate::parallel::{ExactMemory, Layout, Mesh, Sharded};
 use crate::transform::{Composite, Displacement, Step};
 
@@ -82,7 +84,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Of stages between two losses.
-    pub(super) fn of(stages: &[StageReport], [before, after]: [f64; 2]) -> Self {
+    fn of(stages: &[StageReport], [before, after]: [f64; 2]) -> Self {
         let mut levels = stages.iter().flat_map(|stage| &stage.levels);
         match after < before {
             _ if levels.any(|level| level.stop == Stop::Cancelled) => Self::Cancelled,
@@ -128,14 +130,12 @@ pub fn register(
     register_on(&Mesh::one(device), problem, settings, observer)
 }
 
-/// [`register`] on several devices, or in several shards of one: deformable stages cut the images and
-/// all that belongs to a voxel along z; linear ones run on the first device. The result is that of one
+/// [`register`] on several devices, or in several shards of one: the images and all that belongs to a voxel are cut
+/// along z; linear stages run on the first device unless several share a large level. The result is that of one
 /// device but for rounding.
 ///
 /// # Errors
-/// As [`register`]; [`Error::Invalid`] for a mesh of several shards with a stage that cannot be cut
-/// (other optimisers than Adam, additive updates, penalties; SyN and velocities with masks), images of one
-/// plane, or several channels compared by mutual information.
+/// As [`register`]; [`Error::Invalid`] for a mesh of several shards and images of one plane.
 pub fn register_on(
     mesh: &Mesh,
     problem: &Problem,
@@ -172,76 +172,34 @@ pub fn resume_on(
     observer: &mut dyn Observer,
 ) -> Result<Registration> {
     let mesh = mesh.inner();
+    check_planes(&mesh, &problem.fixed.geometry)?;
     mesh.devices().iter().try_for_each(|device| check_moment_storage(settings, device))?;
-    check_shards(&mesh, problem, settings)?;
     let sides = prepare(problem, settings, mesh.device(0))?;
-    let warp = checkpoint.warp.clone();
-    let mut found = Found { affine: checkpoint.affine, warp, inverse: None };
-    let mut stages = checkpoint.stages.clone();
-    if stages.len() >= settings.stages.len() {
-        let what = "a checkpoint must belong to the settings: it has as many stages or more";
-        return Err(Error::invalid(what, stages.len(), "start the run anew"));
-    }
-    let levels = Vec::new();
     let grids = [&problem.fixed.geometry, &problem.moving.geometry].map(Geometry::clone);
-    let sides = Sides::Held(Box::new(sides));
-    let room = Room::Mesh(mesh.clone());
-    let mut run = Run { grids, sides, levels, settings, mesh, room, observer, checkpoint };
-    let mut last = None;
-    for stage in &settings.stages[stages.len()..] {
-        let before = found.clone();
-        let on = &mut run;
-        let (next, mut report, comparison): (_, _, Box<dyn Alike>) = match stage {
-            Stage::Moments(settings) => linear::moments(on, settings, found)?,
-            Stage::Rigid(settings) => linear::rigid(on, settings, found)?,
-            Stage::Affine(settings) => linear::affine(on, settings, found)?,
-            Stage::Greedy(settings) => whole(deform(on, &Kind::Greedy(settings), found)?),
-            Stage::Syn(settings) => whole(deform(on, &Kind::Syn(settings), found)?),
-            Stage::Svf(settings) => whole(deform(on, &Kind::Svf(settings), found)?),
-        };
-        let cancelled = report.levels.iter().any(|level| level.stop == Stop::Cancelled);
-        found = keep_if_better(stage, before, next, &mut report, &*comparison)?;
-        if matches!(stage, Stage::Moments(_)) {
-            check_overlap(&run.grids[0], &run.grids[1], &found.affine)?;
-        }
-        stages.push(report);
-        last = Some(comparison);
-        if cancelled {
-            break;
-        }
-        if stages.len() < settings.stages.len() {
-            run.stage_done(&stages, &found);
-        }
-    }
-    run.finish(problem, found, stages, &*last.expect("settings with no stage do not validate"))
-}
-
-/// What a stage found, or what was there before it if that is more alike. Moments have tried the start
-/// themselves; a deformation that refines another one starts from it and is not judged.
-pub(super) fn keep_if_better(
-    stage: &Stage,
-    before: Found,
-    after: Found,
-    report: &mut StageReport,
-    comparison: &dyn Alike,
-) -> Result<Found> {
-    if matches!(stage, Stage::Moments(_)) || before.warp.is_some() {
-        return Ok(after);
-    }
-    let loss_before = comparison.affine_loss(&before.affine)?;
-    if report.loss_after <= loss_before {
-        return Ok(after);
-    }
-    check_finite_loss(report.loss_after)?;
-    (report.kept, report.loss_after) = (false, loss_before);
-    Ok(before)
-}
-
-/// A stage whose images were whole.
-fn whole(
-    (found, report, comparison): (Found, StageReport, Comparison),
-) -> (Found, StageReport, Box<dyn Alike>) {
-    (found, report, Box::new(comparison))
+    let mut run = Run {
+        grids,
+        sides: Sides::Held(Box::new(sides)),
+        levels: Vec::new(),
+        settings,
+        room: Room::Mesh(mesh.clone()),
+        processes: Processes::alone(),
+        initial: problem.initial,
+        observer,
+        checkpoint,
+    };
+    let Ended { found, stages, loss_before, loss_after, outcome } = run.stages()?;
+    let Found { affine, deformed } = found;
+    let (warp, inverse) = match &deformed {
+        Some(deformed) => run.on_full_grid(deformed)?,
+        None => (None, None),
+    };
+    let steps = warp.clone().map(Step::Displacement).into_iter().chain([Step::Affine(affine)]);
+    let warped = Composite::new(steps.collect()).warp(
+        problem.moving,
+        &problem.fixed.geometry,
+        mesh.device(0),
+    )?;
+    Ok(Registration { affine, warp, inverse, warped, stages, loss_before, loss_after, outcome })
 }
 
 /// What the stages have found so far.
@@ -249,10 +207,26 @@ fn whole(
 pub(super) struct Found {
     /// `A`.
     pub affine: Affine<Physical, Physical>,
-    /// `w`, on the grid of the fixed image.
-    pub warp: Option<Displacement>,
-    /// Its inverse, where the method gives one.
-    pub inverse: Option<Displacement>,
+    /// What comes before it, on the grid of the level that found it.
+    pub deformed: Option<Deformed>,
+}
+
+/// What a stage has come to.
+pub(super) struct Staged {
+    pub found: Found,
+    pub report: StageReport,
+    /// On its finest level: the loss of the affine map that it began with, and of that at the start of the run.
+    pub loss_without: f64,
+    pub loss_before: f64,
+}
+
+/// What all stages have come to.
+pub(super) struct Ended {
+    pub found: Found,
+    pub stages: Vec<StageReport>,
+    pub loss_before: f64,
+    pub loss_after: f64,
+    pub outcome: Outcome,
 }
 
 /// Fixed and moving at full resolution.
@@ -268,27 +242,101 @@ pub(super) struct Run<'a> {
     /// Of the fixed and the moving image.
     pub grids: [Geometry; 2],
     pub sides: Sides<'a>,
-    /// Small levels of both, by their spacing in mm: stages share them.
-    pub levels: Vec<(f64, [LevelSide; 2])>,
+    /// Small levels of both in one piece, by their spacing in mm: stages share them.
+    pub levels: Vec<(f64, [Tensor<5>; 2])>,
     pub settings: &'a Settings,
-    /// Its first device holds what is not cut.
-    pub mesh: Mesh,
-    /// Where levels of linear stages may go that one device does not take.
+    /// Where levels go.
     pub room: Room,
+    /// Who shares them.
+    pub processes: Processes,
+    /// The affine map at the start.
+    pub initial: Affine<Physical, Physical>,
     pub observer: &'a mut dyn Observer,
     pub checkpoint: Checkpoint,
 }
-
-/// An image on a level, and its mask.
-pub(super) type LevelSide = (LevelImage, Option<Tensor<5>>);
 
 /// Levels are kept that take at most one part in this many of the image's memory.
 const LARGEST_KEPT_PART: usize = 8;
 
 impl Run<'_> {
-    /// Where everything is that is not cut.
-    pub fn device(&self) -> &Device {
-        self.mesh.device(0)
+    /// All stages that the checkpoint has not done.
+    pub fn stages(&mut self) -> Result<Ended> {
+        let settings = self.settings;
+        let mut stages = self.checkpoint.stages.clone();
+        if stages.len() >= settings.stages.len() {
+            let what = "a checkpoint must belong to the settings: it has as many stages or more";
+            return Err(Error::invalid(what, stages.len(), "start the run anew"));
+        }
+        for stage in &settings.stages {
+            Kind::of(stage).map_or(Ok(()), |kind| check_room(self, &kind))?;
+        }
+        let warp = self.checkpoint.warp.take().map(|warp| Fields::whole(vec![warp]));
+        let deformed = warp.flatten().map(Deformed::greedy);
+        let mut found = Found { affine: self.checkpoint.affine, deformed };
+        let mut loss_before = f64::NAN;
+        for stage in &settings.stages[stages.len()..] {
+            let before = found.clone();
+            let mut staged = match Kind::of(stage) {
+                Some(kind) => deform(self, &kind, found)?,
+                None => self.linear(stage, found)?,
+            };
+            (found, loss_before) = (kept(stage, before, &mut staged)?, staged.loss_before);
+            if matches!(stage, Stage::Moments(_)) {
+                check_overlap(&self.grids[0], &self.grids[1], &found.affine)?;
+            }
+            let ended = staged.report.levels.iter().any(|level| level.stop == Stop::Cancelled);
+            stages.push(staged.report);
+            if ended {
+                break;
+            }
+            if stages.len() < settings.stages.len() {
+                self.stage_done(&stages, &found)?;
+            }
+        }
+        let loss_after = stages.last().expect("settings with no stage do not validate").loss_after;
+        check_finite_loss(loss_after)?;
+        let outcome = Outcome::of(&stages, [loss_before, loss_after]);
+        Ok(Ended { found, stages, loss_before, loss_after, outcome })
+    }
+
+    /// A linear stage, on rank 0; what it has found, on all.
+    fn linear(&mut self, stage: &Stage, found: Found) -> Result<Staged> {
+        let processes = self.processes.clone();
+        let deformed = found.deformed.clone();
+        let told = processes.first_does(|| {
+            let staged = match stage {
+                Stage::Moments(settings) => linear::moments(self, settings, found)?,
+                Stage::Rigid(settings) => linear::rigid(self, settings, found)?,
+                Stage::Affine(settings) => linear::affine(self, settings, found)?,
+                Stage::Greedy(_) | Stage::Syn(_) | Stage::Svf(_) => {
+                    unreachable!("deformable stages have a kind")
+                }
+            };
+            let Staged { found, report, loss_without, loss_before } = staged;
+            let losses = vec![report.loss_after, loss_without, loss_before, report.seconds];
+            let numbers = [found.affine.rows().concat(), losses].concat();
+            Ok(Report::new(&numbers, report.levels, report.kept))
+        })?;
+        let numbers = told.numbers();
+        let row = |first: usize| [0, 1, 2, 3].map(|column| numbers[first + column]);
+        let affine = Affine::from_rows([row(0), row(4), row(8)]);
+        let [loss_after, loss_without, loss_before, seconds] = row(12);
+        let Report { levels, kept, .. } = told;
+        let transform = stage.name();
+        Ok(Staged {
+            found: Found { affine, deformed },
+            report: StageReport { transform, levels, loss_after, kept, seconds },
+            loss_without,
+            loss_before,
+        })
+    }
+
+    /// The same run, as if there were no other processes.
+    pub fn alone<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let processes = std::mem::replace(&mut self.processes, Processes::alone());
+        let done = work(self);
+        self.processes = processes;
+        done
     }
 
     /// The levels of the stage under way that an earlier run has done, with what the next one starts
@@ -297,38 +345,44 @@ impl Run<'_> {
         (std::mem::take(&mut self.checkpoint.levels), std::mem::take(&mut self.checkpoint.carried))
     }
 
-    /// Tells the observer that the stage under way can be continued after `levels` with `carried`.
-    pub fn level_done(&mut self, levels: &[LevelReport], carried: Carried) {
+    /// Tells the observer that the stage under way can be continued after `levels` with `fields`. Of images that are
+    /// read slab by slab there is no such point: no memory need hold the fields in one piece.
+    pub fn level_done(&mut self, levels: &[LevelReport], fields: &Fields) -> Result<()> {
+        if matches!(self.sides, Sides::Read(_)) {
+            return Ok(());
+        }
         self.checkpoint.levels = levels.to_vec();
-        self.checkpoint.carried = carried;
+        self.checkpoint.carried = Carried::of(fields)?;
         self.observer.reached(&self.checkpoint);
         // Let go of the fields: what is shared cannot be changed in place.
         self.checkpoint.carried = Carried::default();
+        Ok(())
     }
 
-    fn stage_done(&mut self, stages: &[StageReport], found: &Found) {
-        self.checkpoint = Checkpoint {
-            stages: stages.to_vec(),
-            warp: found.warp.clone(),
-            ..Checkpoint::start(found.affine)
+    fn stage_done(&mut self, stages: &[StageReport], found: &Found) -> Result<()> {
+        let warp = match (&self.sides, &found.deformed) {
+            (Sides::Read(_), Some(_)) => return Ok(()),
+            (_, None) => None,
+            (Sides::Held(_), Some(deformed)) => Some(deformed.maps()?.0.gathered()?.remove(0)),
         };
+        let start = Checkpoint::start(found.affine);
+        self.checkpoint = Checkpoint { stages: stages.to_vec(), warp, ..start };
         self.observer.reached(&self.checkpoint);
+        self.checkpoint.warp = None;
+        Ok(())
     }
 
-    /// The images on a level.
-    pub fn comparison(
-        &mut self,
-        level: &LevelSettings,
-        similarity: Similarity,
-    ) -> Result<Comparison> {
-        let spacing_mm = level.shrink * finest_spacing_mm(&self.grids[0]);
-        let [(fixed, fixed_mask), (moving, moving_mask)] = self.sides_at(spacing_mm)?;
-        let mut masks = [fixed_mask, moving_mask];
-        if fixed.geometry.size[2] == 1 && masks[0].is_none() {
-            // With weights, windows hold only what there is: this plane, no zeros around it.
-            masks[0] = Some(fixed.tensor.clone().narrow(1, 0, 1).ones_like());
-        }
-        Ok(Comparison { fixed, moving, similarity, masks, outside: Outside::Background })
+    /// `w` and its inverse, where the method gives it, on the grid of the fixed image.
+    fn on_full_grid(
+        &self,
+        deformed: &Deformed,
+    ) -> Result<(Option<Displacement>, Option<Displacement>)> {
+        let [fixed, moving] = self.grids.each_ref().map(Geometry::dims);
+        let places = Places::whole(self.room.home(), [fixed, moving])?;
+        let fields = deformed.fields.clone().resampled(&self.grids[0], &places)?;
+        let (warp, inverse) = Deformed { method: deformed.method, fields }.maps()?;
+        let whole = |fields: Fields| Ok::<_, Error>(fields.gathered()?.remove(0));
+        Ok((Some(whole(warp)?), inverse.map(whole).transpose()?))
     }
 
     /// The grids of the images on a level.
@@ -339,101 +393,144 @@ impl Run<'_> {
         Ok([on_level(0)?, on_level(1)?])
     }
 
-    /// Where a linear stage cuts a level; `None` where it has it whole on the first device, as it has images with masks
-    /// or several channels.
-    pub fn linear_places(&self, grids: &[Geometry; 2]) -> Result<Option<Places>> {
-        let is_plain = match &self.sides {
+    /// Channels of an image without its mask, and which images have one.
+    pub fn content(&self) -> (usize, [bool; 2]) {
+        match &self.sides {
             Sides::Held(sides) => {
-                sides.iter().all(|side| side.mask.is_none() && side.image.dims()[1] == 1)
+                let masked = sides.each_ref().map(|side| side.mask.is_some());
+                // With weights, windows hold only what there is: this plane, no zeros around it.
+                (sides[0].image.dims()[1], [masked[0] || self.is_plane(), masked[1]])
             }
-            Sides::Read(sides) => !sides.iter().any(Scaled::is_masked),
-        };
-        if is_plain {
-            return self.room.linear_places(grids.each_ref());
+            Sides::Read(sides) => (1, sides.each_ref().map(Scaled::is_masked)),
         }
-        self.room.check_whole(grids.each_ref()).map(|()| None)
     }
 
-    /// The images on a level as a linear stage sees them.
-    pub fn alike(
-        &mut self,
-        level: &LevelSettings,
-        similarity: Similarity,
-        outside: Outside,
-    ) -> Result<Box<dyn Alike>> {
-        let grids = self.level_grids(level)?;
-        let Some(places) = self.linear_places(&grids)? else {
-            return Ok(Box::new(self.comparison(level, similarity)?.seeing(outside)));
-        };
-        let exact = places.exact.map(|planned| ExactMemory::on(self.mesh.device(0), planned));
-        let spacing_mm = level.shrink * finest_spacing_mm(&self.grids[0]);
-        let least = self.settings.minimum_axis_voxels;
-        let images = match &mut self.sides {
-            Sides::Read([fixed, moving]) => {
+    fn is_plane(&self) -> bool {
+        self.grids[0].size[2] == 1
+    }
+
+    /// Where a linear stage has a level.
+    pub fn linear_places(&self, grids: &[Geometry; 2]) -> Result<Places> {
+        let (channels, masked) = self.content();
+        let channels = masked.map(|masked| channels + usize::from(masked));
+        self.room.linear_places(grids.each_ref(), channels)
+    }
+
+    /// The images of a linear stage's level in one piece; of a coarser level where that has no room.
+    pub fn whole_pair(&mut self, level: &mut LevelSettings) -> Result<LevelPair> {
+        loop {
+            let grids = self.level_grids(level)?;
+            let places = self.linear_places(&grids)?;
+            if places.are_whole() {
+                return self.pair(grids, places);
+            }
+            level.shrink *= 2.0;
+        }
+    }
+
+    /// What images are read slab by slab for: that no device holds more than it must. Pools keep pages of the sizes that
+    /// the level before asked for, and what was dropped is in use until all that was recorded has been done.
+    pub fn settle(&self) -> Result<()> {
+        if matches!(self.sides, Sides::Held(_)) {
+            return Ok(());
+        }
+        self.room.devices().iter().try_for_each(|device| {
+            device.sync().map_err(|reason| Error::device("waiting for a level", reason))?;
+            device.memory_cleanup();
+            Ok(())
+        })
+    }
+
+    /// The images on the grids of a level, where `places` say.
+    pub fn pair(&mut self, grids: [Geometry; 2], places: Places) -> Result<LevelPair> {
+        let exact = places.exact.map(|planned| ExactMemory::on(self.room.home(), planned));
+        let (_, masked) = self.content();
+        let whole = places.are_whole();
+        let images = match (&mut self.sides, whole) {
+            (Sides::Read([fixed, moving]), false) => {
                 let meshes = [&places.moving_work, &places.moving_rest];
                 let fixed = fixed.level(&grids[0], &places.fixed, [&places.work, &places.rest])?;
                 [fixed, moving.level(&grids[1], &places.moving, meshes)?]
             }
-            Sides::Held(sides) => {
-                let cut = |i: usize, layout: &Layout, mesh: &Mesh| {
-                    let on_level = level_image(&sides[i].image, &self.grids[i], spacing_mm, least)?;
-                    Ok::<_, Error>(Sharded::from_tensor(on_level.tensor, layout, mesh))
+            _ => {
+                let cut = |image: Tensor<5>, layout: &Layout, mesh: &Mesh| {
+                    Sharded::from_tensor(image, layout, mesh)
                 };
-                let moving = cut(1, &places.moving, &places.moving_work)?;
-                [cut(0, &places.fixed, &places.work)?, moving]
+                let [fixed, moving] = self.whole_level(&grids)?;
+                let fixed = cut(fixed, &places.fixed, &places.work);
+                [fixed, cut(moving, &places.moving, &places.moving_work)]
             }
         };
-        let pair = ShardedPair::new(images, grids, (similarity, outside), &places.work, exact);
-        Ok(Box::new(pair))
+        Ok(LevelPair::new(grids, images, masked, places, exact))
     }
 
-    /// Both sides with voxels of about `spacing_mm`. Small ones are kept for the stages to come.
-    fn sides_at(&mut self, spacing_mm: f64) -> Result<[LevelSide; 2]> {
-        if let Some((_, sides)) = self.levels.iter().find(|(kept, _)| *kept == spacing_mm) {
-            return Ok(sides.clone());
+    /// Both images on a level in one piece on the first device, each with its mask as last channel. Small ones are kept
+    /// for the stages to come.
+    fn whole_level(&mut self, grids: &[Geometry; 2]) -> Result<[Tensor<5>; 2]> {
+        let spacing_mm = finest_spacing_mm(&grids[0]);
+        let known = self.levels.iter().find(|(kept, images)| {
+            *kept == spacing_mm && (0..2).all(|i| images[i].dims()[2..] == grids[i].dims())
+        });
+        if let Some((_, images)) = known {
+            return Ok(images.clone());
         }
-        let (full, least) = (&self.grids, self.settings.minimum_axis_voxels);
-        let sides = match &mut self.sides {
+        let home = self.room.home().clone();
+        let (_, masked) = self.content();
+        let images = match &mut self.sides {
             Sides::Held(sides) => {
                 let of = |i: usize| {
-                    let on_level =
-                        |image: &Tensor<5>| level_image(image, &full[i], spacing_mm, least);
-                    let mask = sides[i].mask.as_ref().map(on_level).transpose()?;
-                    Ok::<_, Error>((on_level(&sides[i].image)?, mask.map(|level| level.tensor)))
+                    let at = |image: &Tensor<5>| on_level(image, &self.grids[i], &grids[i]);
+                    let image = at(&sides[i].image);
+                    let mask = match &sides[i].mask {
+                        Some(mask) => Some(at(mask)),
+                        None => masked[i].then(|| image.clone().narrow(1, 0, 1).ones_like()),
+                    };
+                    match mask {
+                        None => image,
+                        Some(mask) => Tensor::cat(vec![image, mask], 1),
+                    }
                 };
-                [of(0)?, of(1)?]
+                [of(0), of(1)]
             }
             Sides::Read([fixed, moving]) => {
-                let device = self.mesh.device(0);
-                let of = |side: &mut Scaled| side.level_image(spacing_mm, least, device);
-                [of(fixed)?, of(moving)?]
+                let one = Mesh::one(&home);
+                let of = |side: &mut Scaled, grid: &Geometry| {
+                    let layout = Layout::balanced(grid.dims(), Default::default(), 1)?;
+                    let level = side.level(grid, &layout, [&one, &one])?;
+                    Ok::<_, Error>(level.into_shards().remove(0))
+                };
+                [of(fixed, &grids[0])?, of(moving, &grids[1])?]
             }
         };
-        if (0..2).all(|i| LARGEST_KEPT_PART * sides[i].0.geometry.len() <= full[i].len()) {
-            self.levels.push((spacing_mm, sides.clone()));
+        if (0..2).all(|i| LARGEST_KEPT_PART * grids[i].len() <= self.grids[i].len()) {
+            self.levels.push((spacing_mm, images.clone()));
         }
-        Ok(sides)
+        Ok(images)
     }
+}
 
-    /// The result, judged on the finest level of the last stage.
-    fn finish(
-        self,
-        problem: &Problem,
-        found: Found,
-        stages: Vec<StageReport>,
-        comparison: &dyn Alike,
-    ) -> Result<Registration> {
-        let Problem { fixed, moving, initial, .. } = problem;
-        let loss_before = comparison.affine_loss(initial)?;
-        let loss_after = stages.last().expect("at least one stage was run").loss_after;
-        check_finite_loss(loss_after)?;
-        let outcome = Outcome::of(&stages, [loss_before, loss_after]);
-        let Found { affine, warp, inverse } = found;
-        let steps = warp.clone().map(Step::Displacement).into_iter().chain([Step::Affine(affine)]);
-        let warped =
-            Composite::new(steps.collect()).warp(moving, &fixed.geometry, self.device())?;
-        Ok(Registration { affine, warp, inverse, warped, stages, loss_before, loss_after, outcome })
+/// What a stage found, or what was there before it if that is more alike. Moments have tried the start
+/// themselves; a deformation that refines another one starts from it and is not judged.
+fn kept(stage: &Stage, before: Found, staged: &mut Staged) -> Result<Found> {
+    let refines = before.deformed.is_some();
+    if matches!(stage, Stage::Moments(_))
+        || refines
+        || staged.report.loss_after <= staged.loss_without
+    {
+        return Ok(staged.found.clone());
     }
+    check_finite_loss(staged.report.loss_after)?;
+    (staged.report.kept, staged.report.loss_after) = (false, staged.loss_without);
+    Ok(before)
+}
+
+/// Demands that volumes which are to be cut have several planes.
+pub(super) fn check_planes(mesh: &Mesh, fixed: &Geometry) -> Result<()> {
+    if mesh.count() == 1 || fixed.size[2] > 1 {
+        return Ok(());
+    }
+    let what = "in several shards images have several planes";
+    Err(Error::invalid(what, fixed.size[2], "use one device and one shard"))
 }
 
 pub(super) fn check_moment_storage(settings: &Settings, device: &Device) -> Result<()> {

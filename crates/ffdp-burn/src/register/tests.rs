@@ -6,6 +6,7 @@ mod devices;
 mod hosts;
 mod levels;
 mod masks;
+mod matrix;
 mod methods;
 mod options;
 mod planes;
@@ -57,8 +58,12 @@ fn only(greedy: GreedySettings) -> Settings {
 /// The deformable methods, each with the levels of `greedy` and its similarity.
 fn methods(greedy: &GreedySettings) -> [Stage; 3] {
     let GreedySettings { levels, similarity, .. } = greedy;
-    let (levels, similarity) = (levels.clone(), *similarity);
-    let syn = SynSettings { levels: levels.clone(), similarity, ..SynSettings::default() };
+    let (levels, similarity) = (levels.clone(), similarity.clone());
+    let syn = SynSettings {
+        levels: levels.clone(),
+        similarity: similarity.clone(),
+        ..SynSettings::default()
+    };
     let svf = SvfSettings { levels, similarity, ..SvfSettings::default() };
     [Stage::Greedy(greedy.clone()), Stage::Syn(syn), Stage::Svf(svf)]
 }

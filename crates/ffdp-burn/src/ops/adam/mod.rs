@@ -84,15 +84,45 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// The moments carried to another grid by `carry`. The count starts again, so that the first
-    /// gradients there weigh as much as the first ones of all.
-    pub fn carried(self, carry: impl Fn(Tensor<5>) -> Tensor<5>) -> Self {
-        Self { values: self.values.map(|values| values.map(carry)), power: None, count: 0 }
-    }
-
     /// `m` and `v`, `[N, 3, D, H, W]`; `None` before the first gradient.
     pub fn values(&self) -> Option<&[Tensor<5>; 2]> {
         self.values.as_ref()
+    }
+
+    /// Those of several fields that have seen as many gradients, as of one batch.
+    pub(crate) fn joined(mut moments: Vec<Self>) -> Self {
+        if moments.len() == 1 {
+            return moments.remove(0);
+        }
+        let count = moments[0].count;
+        let (values, power): (Vec<_>, Vec<_>) =
+            moments.into_iter().map(|moments| (moments.values, moments.power)).unzip();
+        let values = values.into_iter().collect::<Option<Vec<_>>>().map(|values| {
+            let (mean, square) = values.into_iter().map(|[mean, square]| (mean, square)).unzip();
+            [Tensor::cat(mean, 0), Tensor::cat(square, 0)]
+        });
+        let power = power.into_iter().collect::<Option<Vec<_>>>();
+        Self { values, power: power.map(|power| Tensor::cat(power, 0)), count }
+    }
+
+    /// Those of each of so many fields of a batch.
+    pub(crate) fn apart(self, count: usize) -> Vec<Self> {
+        if count == 1 {
+            return vec![self];
+        }
+        let part = |i: usize| {
+            let of = |x: &Tensor<5>| {
+                let batch = x.dims()[0] / count;
+                x.clone().narrow(0, i * batch, batch)
+            };
+            let power = self.power.as_ref().map(|power| {
+                let batch = power.dims()[0] / count;
+                power.clone().narrow(0, i * batch, batch)
+            });
+            let values = self.values.as_ref().map(|values| values.each_ref().map(of));
+            Self { values, power, count: self.count }
+        };
+        (0..count).map(part).collect()
     }
 
     /// Whether no gradient was seen.

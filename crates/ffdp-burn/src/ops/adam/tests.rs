@@ -184,19 +184,6 @@ fn directions_do_not_depend_on_the_unit_of_the_gradient() {
 }
 
 #[test]
-fn a_carried_state_keeps_its_moments_and_counts_anew() {
-    let shape = [1, 3, 2, 2, 2];
-    let gradient = tensor(&normal(24, 1), shape, &Device::flex(), DType::F64);
-    let mut moments = Moments::default();
-    adam(gradient.clone(), &mut moments, &OPTIONS);
-    let mut moments = moments.carried(|moment| moment.zeros_like());
-    let again = adam(gradient.clone(), &mut moments, &OPTIONS);
-    let first = adam(gradient, &mut Moments::default(), &OPTIONS);
-    assert_eq!(to_f64(again.direction), to_f64(first.direction));
-    assert!(Moments::default().carried(|_| unreachable!("nothing to carry")).values().is_none());
-}
-
-#[test]
 fn moments_that_something_else_holds_are_not_overwritten() {
     let mut devices = gpu_devices();
     devices.push(("cpu", Device::flex()));

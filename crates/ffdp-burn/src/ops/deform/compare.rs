@@ -9,13 +9,11 @@ use crate::ops::information::{Information, InformationOps};
 use crate::ops::joint_histogram::{Binning, HistogramOptions, JointHistogramOps};
 use crate::ops::lncc::{LnccCall, LnccOps, LnccOptions};
 use crate::ops::mse::MseOps;
+use crate::ops::weights::NO_WEIGHT;
 
 /// The backends that know every measure.
 pub(super) trait Comparing: LnccOps + MseOps + JointHistogramOps + InformationOps {}
 impl<B: LnccOps + MseOps + JointHistogramOps + InformationOps> Comparing for B {}
-
-/// Added to the sum of the weights: without any weight the measure is 0, not a division by zero.
-pub(crate) const NO_WEIGHT: f64 = 1e-12;
 
 /// Two images of one grid, and how their voxels count.
 pub(super) struct Compared<B: Comparing> {

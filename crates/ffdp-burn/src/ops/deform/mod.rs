@@ -37,7 +37,6 @@ mod options;
 mod tests;
 mod views;
 
-pub(crate) use compare::NO_WEIGHT;
 pub use options::{DeformOptions, Measure, Method, Optimizer, Penalties, Update};
 
 use super::adam::Moments;

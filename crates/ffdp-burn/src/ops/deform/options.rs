@@ -1,5 +1,7 @@
 //! What iterations improve, what kind of map they improve, and how they step.
 
+use burn::Tensor;
+
 use crate::ops::adam::AdamOptions;
 use crate::ops::gaussian::GaussianOptions;
 use crate::ops::grid_sample::Accumulation;
@@ -21,6 +23,17 @@ pub enum Measure {
 }
 
 impl Measure {
+    /// The loss that measures stand for, over so many values: `1 - mean n` for LNCC, the mean for squared differences,
+    /// the negative information, one minus the normalised one.
+    pub fn loss(&self, measures: Tensor<1>, values: usize) -> Tensor<1> {
+        let mean = measures.mul_scalar(1.0 / values as f64);
+        match self {
+            Self::Lncc(_) | Self::NormalizedMutualInformation(_) => mean.neg().add_scalar(1.0),
+            Self::SquaredDifference => mean,
+            Self::MutualInformation(_) => mean.neg(),
+        }
+    }
+
     /// The sign of a step along the gradient.
     pub(crate) fn sign(&self) -> f64 {
         match self {

@@ -28,6 +28,8 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
 use serde::{Deserialize, Serialize};
 
+use super::weights::NO_WEIGHT;
+
 mod autodiff;
 #[cfg(feature = "cube")]
 mod cube;
@@ -223,8 +225,7 @@ fn scaled_sum(moved: Tensor<5>, fixed: Tensor<5>, options: &LnccOptions, factor:
 /// Differentiable in both images (first order); the gradient is zero where the weight is.
 ///
 /// # Shapes
-/// moved, fixed `[N, C, D, H, W]`; weights `[N or 1, C or 1, D, H, W]`, not negative and not all zero (the
-/// result is then not a number); result `[1]`.
+/// moved, fixed `[N, C, D, H, W]`; weights `[N or 1, C or 1, D, H, W]`, not negative; result `[1]`.
 ///
 /// # Panics
 /// As [`lncc`], or if the weights do not fit the images.
@@ -239,7 +240,7 @@ pub fn weighted_lncc(
     let fits = (0..5).all(|axis| given[axis] == image[axis] || axis < 2 && given[axis] == 1);
     assert!(fits, "lncc: weights {given:?} do not fit images {image:?}");
     let weights = weights.detach().expand(image);
-    let total = weights.clone().sum();
+    let total = weights.clone().sum().add_scalar(NO_WEIGHT);
     weighted_lncc_sum(moved, fixed, weights, options).div(total).neg().add_scalar(1.0)
 }
 

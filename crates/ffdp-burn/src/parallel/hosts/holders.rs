@@ -10,6 +10,7 @@ use super::ranks::{Ranks, combine};
 use crate::error::{Error, Result};
 use crate::parallel::collective::{all_reduce, broadcast, reduce};
 use crate::parallel::exchange::Reduction;
+use crate::parallel::layout::Layout;
 use crate::parallel::ring::DisplacementBounds;
 use crate::parallel::sharded::{Sharded, join, narrow};
 use crate::parallel::slabs::Cuts;
@@ -94,6 +95,46 @@ impl Holders {
             && (cuts[0]..cuts[cuts.len() - 1]) == wanted[me];
         assert!(sound, "fetch: wanted {:?}, there are {planes:?}", wanted[me]);
         Ok(Some(Sharded::new(shards, volume.layout().with_cuts(cuts))))
+    }
+
+    /// The adjoint of a [`fetch`](Self::fetch) of `around`, of which this rank asked for the planes of `values`: what all
+    /// ranks have for the planes of `own`, added up. One process has asked for its own.
+    ///
+    /// # Errors
+    /// As [`Holders::fetch`].
+    pub fn give_back(
+        &self,
+        values: Sharded,
+        around: &[Range<usize>],
+        own: &Layout,
+    ) -> Result<Sharded> {
+        let Some((ranks, cuts)) = &self.0 else { return Ok(values) };
+        let me = ranks.rank();
+        let others = (0..ranks.count()).filter(|rank| *rank != me);
+        let mut sends = Vec::new();
+        for rank in others.clone() {
+            if let Some(planes) = overlap(&around[me], &cuts.planes(rank)) {
+                sends.push((rank, bytes_of(&values, planes)?));
+            }
+        }
+        let receives =
+            others.filter_map(|rank| Some((rank, overlap(&around[rank], &cuts.planes(me))?)));
+        let receives: Vec<(usize, Range<usize>)> = receives.collect();
+        let lengths: Vec<(usize, usize)> =
+            receives.iter().map(|(rank, planes)| (*rank, length(&values, planes))).collect();
+        let came = ranks.exchange(sends, &lengths)?;
+        let held = |planes: Range<usize>| {
+            let (k, _) = values.layout().overlaps(&planes)[0];
+            values.window(planes, &values.shards()[k].device())
+        };
+        let mut sum = Sharded::new(own.all_planes().map(held).collect(), own.clone());
+        for ((_, planes), bytes) in receives.into_iter().zip(came) {
+            let (k, _) = own.overlaps(&planes)[0];
+            let device = sum.shards()[k].device();
+            let piece = tensor_of(&values, &planes, bytes, &device);
+            sum = sum.add_window(planes, &piece);
+        }
+        Ok(sum)
     }
 
     /// A rank's planes with up to `width` more on either side, where the volume has them.

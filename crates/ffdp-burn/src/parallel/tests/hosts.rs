@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
 
-use super::greedy::{
+use super::deform::{
     F64_ITERATIONS, FIELD_VOXELS, MEASURE, largest_difference, masked_balls, measures, options,
-    phantoms, serial, start, with_masks,
+    phantoms, serial, start, starts, with_masks,
 };
 use super::*;
 use crate::error::{Error, Result};
@@ -104,7 +104,8 @@ fn on_ranks(
 ) -> [Vec<f64>; 2] {
     let parts = in_ranks(shards.len(), |ranks| -> Result<_> {
         let mine = shards_of(shards, ranks.rank());
-        let own = part(&start(&images.fixed), fixed, mine.clone());
+        let own = starts(images, options).into_iter();
+        let own = own.map(|field| part(&field, fixed, mine.clone())).collect();
         let (both, masked) = with_masks(images);
         let (cut, moving_part) = match moving.count() {
             1 => (None, Sharded::whole(both[1].clone())),
@@ -117,14 +118,16 @@ fn on_ranks(
             affine: images.affine.clone(),
             masked,
         };
-        let state = ShardedState { displacement: own, moments: ShardedMoments::default() };
+        let state = ShardedState::new(own);
         let mesh = Mesh::new(&[Device::flex()], mine.len())?;
-        let mut greedy = Greedy::in_team(images, state, options, &mesh, team)?;
+        let by = (options.measure.into(), options);
+        let mut deform = ShardedDeform::in_team(images, state, by, &mesh, team)?;
         let first = iterations / 3;
-        let mut told = to_f64(greedy.iterate(first)?);
-        told.extend(to_f64(greedy.iterate(iterations - first)?));
-        told.extend(to_f64(greedy.measure()?));
-        Ok((told, greedy.into_state().displacement.into_shards()))
+        let mut told = to_f64(deform.iterate(first)?);
+        told.extend(to_f64(deform.iterate(iterations - first)?));
+        told.extend(to_f64(deform.loss()?));
+        let fields = deform.into_state().fields.into_iter();
+        Ok((told, fields.map(Sharded::into_shards).collect::<Vec<_>>()))
     });
     let parts: Vec<_> = parts.into_iter().map(|part| part.expect("nobody is lost")).collect();
     for (told, _) in &parts {
@@ -132,8 +135,11 @@ fn on_ranks(
     }
     let mut told = parts[0].0.clone();
     told.pop();
-    let all = parts.into_iter().flat_map(|(_, shards)| shards).collect();
-    [told, to_f64(whole(&Sharded::new(all, fixed.clone())))]
+    let of = |i: usize| {
+        let all = parts.iter().flat_map(|(_, fields)| fields[i].clone()).collect();
+        whole(&Sharded::new(all, fixed.clone()))
+    };
+    [told, to_f64(Tensor::cat((0..parts[0].1.len()).map(of).collect(), 0))]
 }
 
 #[test]
@@ -159,7 +165,7 @@ fn iterations_of_ranks_are_the_serial_ones_but_for_rounding() {
             let label = format!("{measure:?}, masks {masked}, {axis:?} {cuts:?} on {shards:?}");
             let error = assert_close(&label, &found, &field, F64_ITERATIONS);
             assert_close(&label, &got, &measures, F64_ITERATIONS);
-            println!("greedy on ranks, {label}: {error:.1e}");
+            println!("deform on ranks, {label}: {error:.1e}");
         }
     }
 }
@@ -183,7 +189,7 @@ fn thirty_iterations_of_ranks_end_where_the_serial_ones_do() {
                 let [got, found] = on_ranks(&images, [&fixed, &moving], shards, &options, 30);
                 let error = largest_difference(&found, &field);
                 let label = format!("{measure:?} {cuts:?} on {shards:?}, {parts}");
-                println!("greedy on ranks, {label}: {error:.1e} voxel");
+                println!("deform on ranks, {label}: {error:.1e} voxel");
                 assert!(error <= FIELD_VOXELS, "{label}: {error:.1e} voxel");
                 assert_close(&label, &got, &measures, MEASURE);
             }
@@ -206,14 +212,14 @@ fn a_rank_that_ends_is_named_to_the_others() {
             affine: images.affine.clone(),
             masked: [false; 2],
         };
-        let displacement = own(&start(&phantoms([14, 13, 17], DType::F32).fixed));
-        let state = ShardedState { displacement, moments: ShardedMoments::default() };
+        let state = ShardedState::new(vec![own(&start(&phantoms([14, 13, 17], DType::F32).fixed))]);
         let mesh = Mesh::one(&Device::flex());
-        let mut greedy = Greedy::in_team(images, state, &options, &mesh, team).unwrap();
-        greedy.iterate(2).unwrap();
+        let by = (options.measure.into(), &options);
+        let mut deform = ShardedDeform::in_team(images, state, by, &mesh, team).unwrap();
+        deform.iterate(2).unwrap();
         drop(ranks);
         // Rank 1 goes home.
-        if me == 1 { None } else { greedy.iterate(2).err().map(|error| error.to_string()) }
+        if me == 1 { None } else { deform.iterate(2).err().map(|error| error.to_string()) }
     });
     for me in [0, 2] {
         let error = found[me].as_ref().expect("it cannot go on alone");
@@ -240,4 +246,25 @@ fn what_one_rank_cannot_do_none_begins() {
         agree::<_, Error>(ranks.as_ref(), Ok(ranks.rank())).expect("nobody failed")
     });
     assert_eq!(fine, [0, 1]);
+}
+
+#[test]
+fn all_combinations_on_ranks_are_the_serial_ones_but_for_rounding() {
+    let plain = phantoms([14, 13, 17], DType::F64);
+    for (content, images) in super::deform::contents(&plain) {
+        for (name, variant) in super::deform::variants() {
+            // A mean with windows, one without, and a table.
+            for measure in &measures()[..3] {
+                let options = DeformOptions { measure: *measure, ..variant };
+                let [losses, field] = serial(&images, &options, 3);
+                for (cuts, shards) in [(&[9, 8][..], &[1, 1][..]), (&[3, 4, 2, 8], &[2, 1, 1])] {
+                    let layout = Layout::uneven([17, 13, 14], Axis::Z, cuts).unwrap();
+                    let [got, found] = on_ranks(&images, [&layout; 2], shards, &options, 3);
+                    let label = format!("{name}, {measure:?}, {content}, {cuts:?} on {shards:?}");
+                    assert_close(&label, &got, &losses, F64_ITERATIONS);
+                    assert_close(&label, &found, &field, F64_ITERATIONS);
+                }
+            }
+        }
+    }
 }

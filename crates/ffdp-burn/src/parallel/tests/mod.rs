@@ -5,7 +5,7 @@
 
 mod adam;
 mod alignment;
-mod greedy;
+mod deform;
 mod halos;
 mod hosts;
 mod layouts;

@@ -6,13 +6,13 @@ use crate::ops::{AdamOptions, DeformOptions, LnccOptions, Measure, MomentStorage
 
 const GIB: u64 = 1 << 30;
 
-fn problem(size: [usize; 3], storage: MomentStorage) -> GreedyProblem {
+fn problem(size: [usize; 3], storage: MomentStorage) -> DeformProblem {
     let adam = AdamOptions { storage, ..AdamOptions::default() };
     let options = DeformOptions {
         optimizer: Optimizer::Adam(adam),
         ..DeformOptions::greedy(Measure::Lncc(LnccOptions::default()))
     };
-    GreedyProblem::plain([size; 2], Axis::Z, options)
+    DeformProblem::plain([size; 2], Axis::Z, options)
 }
 
 fn memory(bytes: u64) -> DeviceMemory {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use burn::tensor::Distribution;
 
-use super::greedy::{FIELD_VOXELS, largest_difference, measures, options, phantoms, start};
+use super::deform::{FIELD_VOXELS, largest_difference, measures, options, phantoms, start};
 use super::*;
 use crate::ops::Measure;
 use crate::parallel::ahead::bring_ahead;
@@ -81,17 +81,18 @@ fn iterations_of_shards_at_rest_are_those_of_shards_that_stay() {
                         let shards = layout.all_planes().enumerate().map(shard).collect();
                         Sharded::new(shards, layout.clone())
                     };
-                    let displacement = at_rest(&start(&images.fixed));
+                    let field = at_rest(&start(&images.fixed));
                     let images = ShardedImages {
                         fixed: at_rest(&images.fixed),
                         moving: at_rest(&images.moving),
                         affine: images.affine.clone().to_device(&device),
                         masked: [false; 2],
                     };
-                    let state = ShardedState { displacement, moments: ShardedMoments::default() };
-                    let mut greedy = Greedy::new(images, state, &options(measure), &mesh).unwrap();
-                    let told = to_f64(greedy.iterate(10).unwrap());
-                    let field = greedy.into_state().displacement.into_shards().into_iter();
+                    let state = ShardedState::new(vec![field]);
+                    let options = options(measure);
+                    let mut deform = ShardedDeform::new(images, state, &options, &mesh).unwrap();
+                    let told = to_f64(deform.iterate(10).unwrap());
+                    let field = deform.into_state().fields.remove(0).into_shards().into_iter();
                     (told, field.flat_map(to_f64).collect::<Vec<_>>())
                 };
                 let (told, stayed) = run(&device);

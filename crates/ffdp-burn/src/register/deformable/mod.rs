@@ -2,78 +2,232 @@
 //!
 //! With the affine map `A` that was found before, the moving image is seen through
 //! `phi(x) = A (x + w(x))`: first the deformation and then the affine map, as ITK and ANTs compose
-//! them. What a method improves is a field on the grid of the level (`kind.rs` says which, and what
-//! becomes of it); `level.rs` is one level as the iterations see it, `work.rs` where they are done.
+//! them. What a method improves are fields on the grid of the level (`kind.rs` says which, and what
+//! becomes of them), in as many shards as the level has (`fields.rs`); the iterations are those of
+//! [`ShardedDeform`].
 
-mod field;
+mod fields;
 mod kind;
-mod level;
-mod work;
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use field::Field;
-pub(super) use kind::Kind;
-pub(super) use level::{Deformation, deform_options, measure, optimizer};
-pub(super) use work::SHARED_VOXELS;
+pub(super) use fields::Fields;
+pub(super) use kind::{Deformed, Kind};
 
 use super::checkpoint::Carried;
-use super::comparison::Comparison;
-use super::level::{Stop, level_start, run_level};
-use super::run::{Found, Run, StageReport};
+use super::level::{LevelReport, Solver, Stop, level_start, run_level};
+use super::pair::{LevelPair, read};
+use super::places::Places;
+use super::processes::Report;
+use super::run::{Found, Run, StageReport, Staged};
 use crate::error::Result;
+use crate::image::{Affine, Geometry};
+use crate::losses::Similarity;
+use crate::parallel::ShardedDeform;
 
-/// A deformable stage, from `found` on.
-pub(super) fn deform(
-    run: &mut Run,
-    kind: &Kind,
-    found: Found,
-) -> Result<(Found, StageReport, Comparison)> {
+/// A level under way.
+struct Deformation(ShardedDeform);
+
+impl Solver for Deformation {
+    fn iterate(&mut self, iterations: usize) -> Result<Vec<f64>> {
+        read(self.0.iterate(iterations)?)
+    }
+}
+
+/// A deformable stage, from `found` on; shared by all processes where its levels are large.
+pub(super) fn deform(run: &mut Run, kind: &Kind, found: Found) -> Result<Staged> {
     let start = Instant::now();
-    let descent = kind.descent();
-    let full = &run.grids[0].clone();
     let (mut levels, carried) = run.take_resumed();
     let spent: f64 = levels.iter().map(|level| level.seconds).sum();
-    let begin = || kind.start(found.warp.as_ref(), full, run.device());
-    let mut field = Field::of_parts(carried.fields).unwrap_or_else(begin);
-    let mut finest = None;
-    for (index, level) in descent.levels.iter().enumerate().skip(levels.len()) {
-        let comparison = run.comparison(level, descent.similarity)?;
-        if index == 0 {
-            let warp = found.warp.as_ref().map(|w| w.resampled(&comparison.fixed.geometry));
-            comparison.check_weights(&found.affine, warp.as_ref())?;
+    let levels_of = kind.descent().levels;
+    let mut fields = match Fields::whole(carried.fields) {
+        Some(fields) => Some(fields),
+        None => kind.start(found.deformed.as_ref())?,
+    };
+    let mut ended = None;
+    // Where all levels were done before the run was resumed, the last one is judged.
+    let first = levels.len();
+    for index in first.min(levels_of.len() - 1)..levels_of.len() {
+        let task = Task { kind, index, grids: run.level_grids(&levels_of[index])?, found: &found };
+        let done = first == levels_of.len();
+        let reached = task.reach(run, fields.take(), done)?;
+        levels.extend(reached.report);
+        let judged = reached.losses;
+        if judged.is_none() {
+            run.level_done(&levels, &reached.fields)?;
         }
-        let before = field.resampled(&comparison.fixed.geometry);
-        let level = level_start(kind.name(), index, descent.levels, comparison.fixed.geometry.size);
-        let mut deformation =
-            Deformation::new(&comparison, kind, &found.affine, before, &run.mesh)?;
-        let report = run_level(
-            &level,
-            &mut deformation,
-            descent.convergence,
-            run.settings.loss_interval,
-            run.observer,
-        )?;
-        let cancelled = report.stop == Stop::Cancelled;
-        levels.push(report);
-        field = deformation.into_field();
-        finest = Some(comparison);
-        if cancelled {
+        fields = Some(reached.fields);
+        if let Some(losses) = judged {
+            ended = Some(losses);
             break;
         }
-        run.level_done(&levels, Carried { fields: field.parts()?, numbers: Vec::new() });
     }
-    let comparison = match (finest, descent.levels.last()) {
-        (Some(comparison), _) => comparison,
-        // Every level was done before the run was resumed.
-        (None, Some(level)) => run.comparison(level, descent.similarity)?,
-        (None, None) => unreachable!("settings with no level do not validate"),
+    let (Some([loss_after, loss_alone, loss_before]), Some(fields)) = (ended, fields) else {
+        unreachable!("settings with no level do not validate")
     };
-    let (warp, inverse) = kind.maps(&field.resampled(full))?;
-    let on_level = warp.resampled(&comparison.fixed.geometry);
-    let loss_after = comparison.loss(&found.affine, Some(&on_level))?;
-    let found = Found { warp: Some(warp), inverse, ..found };
     let seconds = spent + start.elapsed().as_secs_f64();
-    let report = StageReport { transform: kind.name(), levels, loss_after, kept: true, seconds };
-    Ok((found, report, comparison))
+    let transform = kind.name();
+    let deformed = Some(Deformed { method: kind.method(), fields });
+    Ok(Staged {
+        found: Found { affine: found.affine, deformed },
+        report: StageReport { transform, levels, loss_after, kept: true, seconds },
+        loss_without: loss_alone,
+        loss_before,
+    })
+}
+
+/// Demands that the levels of a stage have room, before anything is computed.
+pub(super) fn check_room(run: &Run, kind: &Kind) -> Result<()> {
+    // The finest, which takes the most, is the one to be told of.
+    kind.descent().levels.iter().rev().try_for_each(|level| {
+        let [fixed, moving] = &run.level_grids(level)?;
+        let problem = kind.problem([fixed, moving], run.content());
+        run.room.check_level(fixed.size, &problem)
+    })
+}
+
+/// One level of a stage.
+struct Task<'a> {
+    kind: &'a Kind<'a>,
+    index: usize,
+    grids: [Geometry; 2],
+    /// Before the stage.
+    found: &'a Found,
+}
+
+/// What a level has come to.
+struct Reached {
+    fields: Fields,
+    report: Option<LevelReport>,
+    /// Where the stage ends: the loss in the end, with the affine map alone, and with the initial one.
+    losses: Option<[f64; 3]>,
+}
+
+impl Task<'_> {
+    /// The level, from `fields` on, where it has room; nothing is iterated if it was `done` before.
+    fn reach(&self, run: &mut Run, fields: Option<Fields>, done: bool) -> Result<Reached> {
+        let grids = self.grids.each_ref();
+        let problem = self.kind.problem(grids, run.content());
+        if !run.processes.is_several() {
+            let places = run.room.places(&problem)?;
+            return self.on(run, places, fields, done);
+        }
+        match run.processes.places(&run.room, grids)? {
+            Some(places) => self.on(run, places, fields, done),
+            None => self.on_first(run, fields, done),
+        }
+    }
+
+    fn similarity(&self) -> Arc<dyn Similarity> {
+        self.kind.descent().similarity.loss()
+    }
+
+    /// The level where `places` say; shared by all ranks if the places are.
+    fn on(
+        &self,
+        run: &mut Run,
+        places: Places,
+        fields: Option<Fields>,
+        done: bool,
+    ) -> Result<Reached> {
+        let descent = self.kind.descent();
+        let fields = match fields {
+            Some(fields) if places.exact.is_some() => Some(fields.in_host_memory(&places.fixed)?),
+            fields => fields,
+        };
+        run.settle()?;
+        let mut pair = run.pair(self.grids.clone(), places)?;
+        if self.index == 0 {
+            pair.check_weights(&self.found.affine)?;
+        }
+        let is_last = self.index + 1 == descent.levels.len();
+        // Before there is a displacement of this size.
+        let known = is_last.then(|| self.losses(run, &pair)).transpose()?;
+        let parts = match fields {
+            Some(fields) => fields.resampled(&self.grids[0], &pair.places)?.parts,
+            None => self.kind.still(&pair.still()),
+        };
+        let map = pair.index_map(&self.found.affine);
+        let options = self.kind.options(&self.grids[0], &map);
+        let deform = pair.deform(self.similarity(), &self.found.affine, parts, &options)?;
+        let mut deformation = Deformation(deform);
+        let is_greedy = matches!(self.kind, Kind::Greedy(_));
+        if is_last && is_greedy {
+            // The blocks of the fixed image take its place.
+            pair.release();
+        }
+        let level = level_start(self.kind.name(), self.index, descent.levels, self.grids[0].size);
+        let report = match done {
+            true => None,
+            false => {
+                let mut observer = run.processes.together(&mut *run.observer);
+                let interval = run.settings.loss_interval;
+                let (solver, convergence) = (&mut deformation, descent.convergence);
+                Some(run_level(&level, solver, convergence, interval, &mut observer)?)
+            }
+        };
+        let cancelled = report.as_ref().is_some_and(|report| report.stop == Stop::Cancelled);
+        let ends = is_last || cancelled;
+        let after = match ends && is_greedy {
+            true => Some(read(deformation.0.loss()?)?[0]),
+            false => None,
+        };
+        let Places { work, team, .. } = pair.places.clone();
+        let parts = deformation.0.into_state().fields;
+        let geometry = self.grids[0].clone();
+        let fields = Fields { parts, geometry, work, holders: team.fixed };
+        if !ends {
+            return Ok(Reached { fields, report, losses: None });
+        }
+        let after = match after {
+            Some(after) => after,
+            None => {
+                let deformed = Deformed { method: self.kind.method(), fields: fields.clone() };
+                let (mut w, _) = deformed.maps()?;
+                pair.loss(&self.similarity(), &self.found.affine, Some(w.parts.remove(0)))?
+            }
+        };
+        let [alone, initial] = match known {
+            Some(known) => known,
+            None => self.losses(run, &pair)?,
+        };
+        Ok(Reached { fields, report, losses: Some([after, alone, initial]) })
+    }
+
+    /// Of affine maps alone: what was found before, and where the run began.
+    fn losses(&self, run: &Run, pair: &LevelPair) -> Result<[f64; 2]> {
+        let affine: [&Affine<_, _>; 2] = [&self.found.affine, &run.initial];
+        let similarity = self.similarity();
+        let first = pair.loss(&similarity, affine[0], None)?;
+        let same = affine[0].rows() == affine[1].rows();
+        Ok([first, if same { first } else { pair.loss(&similarity, affine[1], None)? }])
+    }
+
+    /// The level on rank 0, and what comes of it on all.
+    fn on_first(&self, run: &mut Run, fields: Option<Fields>, done: bool) -> Result<Reached> {
+        let processes = run.processes.clone();
+        let fields = fields.map(|fields| fields.on_first(&processes)).transpose()?.flatten();
+        let mut mine = None;
+        let home = run.room.home().clone();
+        let told = processes.first_does(|| {
+            let problem = self.kind.problem(self.grids.each_ref(), run.content());
+            let places = run.room.places(&problem)?;
+            let reached = run.alone(|run| self.on(run, places, fields, done))?;
+            mine = Some(reached.fields);
+            let losses = reached.losses.map(Vec::from).unwrap_or_default();
+            Ok(Report::new(&losses, reached.report.into_iter().collect(), true))
+        })?;
+        let of_level = (self.kind.count(), &self.grids[0]);
+        let fields = Fields::of_first(&processes, mine, of_level, &home)?;
+        let losses = <[f64; 3]>::try_from(told.numbers()).ok();
+        Ok(Reached { fields, report: told.levels.into_iter().next(), losses })
+    }
+}
+
+impl Carried {
+    /// What a stage hands from a level to the next.
+    pub(super) fn of(fields: &Fields) -> Result<Self> {
+        Ok(Self { fields: fields.gathered()? })
+    }
 }

@@ -16,9 +16,10 @@ use std::marker::PhantomData;
 
 use super::motion::{Frame, Map, Motion};
 use crate::error::Result;
-use crate::register::comparison::Alike;
 use crate::register::level::Solver;
+use crate::register::pair::AlignedPair;
 use crate::register::prepare::MINIMUM_OVERLAP_PERCENT;
+use crate::register::pyramid::finest_spacing_mm;
 
 /// Steps are at most this long, in voxels of the level where the object ends: about the reach of the
 /// gradient of a smoothed image.
@@ -54,7 +55,7 @@ struct Point<const N: usize> {
 
 /// The search on one level.
 pub(super) struct Bfgs<'a, M, const N: usize> {
-    comparison: &'a dyn Alike,
+    aligned: &'a AlignedPair<'a>,
     frame: Frame,
     /// The placement found before; the motion comes first, then this.
     start: Map,
@@ -68,8 +69,8 @@ pub(super) struct Bfgs<'a, M, const N: usize> {
 
 impl<'a, M: Motion<N>, const N: usize> Bfgs<'a, M, N> {
     /// A search from `state` on.
-    pub fn new(comparison: &'a dyn Alike, frame: Frame, start: Map, state: State<N>) -> Self {
-        Self { comparison, frame, start, state, here: None, settled: false, motion: PhantomData }
+    pub fn new(aligned: &'a AlignedPair<'a>, frame: Frame, start: Map, state: State<N>) -> Self {
+        Self { aligned, frame, start, state, here: None, settled: false, motion: PhantomData }
     }
 
     /// What it has come to.
@@ -100,10 +101,10 @@ impl<'a, M: Motion<N>, const N: usize> Bfgs<'a, M, N> {
     fn evaluate(&self, at: &[f64; N]) -> Result<Point<N>> {
         let motion = M::map(&self.frame, at);
         let map = motion.then(&self.start);
-        if self.comparison.overlap_percent(&map) < MINIMUM_OVERLAP_PERCENT {
+        if self.aligned.pair.overlap_percent(&map) < MINIMUM_OVERLAP_PERCENT {
             return Ok(Point { loss: f64::INFINITY, gradient: [0.0; N] });
         }
-        let (loss, to_map) = self.comparison.gradient(&map)?;
+        let (loss, to_map) = self.aligned.gradient(&map)?;
         // map = start . motion, so the gradient to the motion is start_lin^T times that.
         let start = self.start.linear();
         let to_motion = std::array::from_fn(|i| {
@@ -112,10 +113,9 @@ impl<'a, M: Motion<N>, const N: usize> Bfgs<'a, M, N> {
         Ok(Point { loss, gradient: M::gradient(&self.frame, at, &to_motion) })
     }
 
-    /// The finest spacing of the level, mm.
+    /// The finest spacing of the level along which something moves, mm.
     fn voxel_mm(&self) -> f64 {
-        let spacing = self.comparison.grids()[0].spacing_mm;
-        spacing.into_iter().fold(f64::INFINITY, f64::min)
+        finest_spacing_mm(&self.aligned.pair.grids[0])
     }
 
     /// Where to go, and how far at most.

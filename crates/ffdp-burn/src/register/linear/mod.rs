@@ -10,7 +10,6 @@ mod mass;
 mod moments;
 mod motion;
 mod rigid;
-mod shards;
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +17,6 @@ mod tests;
 use std::time::Instant;
 
 pub(super) use moments::moments;
-pub(super) use shards::ShardedPair;
 
 use affine::General;
 use bfgs::{Bfgs, State};
@@ -26,27 +24,18 @@ use mass::Mass;
 use motion::{Frame, Motion};
 use rigid::Rigid;
 
-use super::comparison::{Alike, Comparison};
 use super::level::{Stop, level_start, run_level};
-use super::run::{Found, Run, StageReport};
+use super::run::{Found, Run, StageReport, Staged};
 use super::settings::{FOREGROUND, LinearSettings};
 use crate::error::Result;
 
 /// A rigid stage, from `found` on.
-pub(super) fn rigid(
-    run: &mut Run,
-    settings: &LinearSettings,
-    found: Found,
-) -> Result<(Found, StageReport, Box<dyn Alike>)> {
+pub(super) fn rigid(run: &mut Run, settings: &LinearSettings, found: Found) -> Result<Staged> {
     linear::<Rigid, 6>(run, "rigid", settings, found)
 }
 
 /// An affine stage, from `found` on.
-pub(super) fn affine(
-    run: &mut Run,
-    settings: &LinearSettings,
-    found: Found,
-) -> Result<(Found, StageReport, Box<dyn Alike>)> {
+pub(super) fn affine(run: &mut Run, settings: &LinearSettings, found: Found) -> Result<Staged> {
     linear::<General, 12>(run, "affine", settings, found)
 }
 
@@ -55,49 +44,47 @@ fn linear<M: Motion<N>, const N: usize>(
     name: &'static str,
     settings: &LinearSettings,
     found: Found,
-) -> Result<(Found, StageReport, Box<dyn Alike>)> {
+) -> Result<Staged> {
     let start = Instant::now();
     let mut levels = Vec::with_capacity(settings.levels.len());
     let mut state = State::<N>::default();
     let mut frame = None;
-    let mut finest = None;
+    let similarity = settings.similarity.loss();
     for (index, level) in settings.levels.iter().enumerate() {
         let frame = match frame {
             Some(frame) => frame,
             None => *frame.insert(frame_of(run, settings)?),
         };
-        let comparison = run.alike(level, settings.similarity, settings.outside)?;
-        let size = comparison.grids()[0].size;
-        let level = level_start(name, index, &settings.levels, size);
-        let mut search = Bfgs::<M, N>::new(&*comparison, frame, found.affine, state);
+        let grids = run.level_grids(level)?;
+        let places = run.linear_places(&grids)?;
+        let pair = run.pair(grids, places)?;
+        let aligned = pair.alignment(similarity.clone(), settings.outside);
+        let level = level_start(name, index, &settings.levels, pair.grids[0].size);
+        let mut search = Bfgs::<M, N>::new(&aligned, frame, found.affine, state);
         let (convergence, interval) = (&settings.convergence, run.settings.loss_interval);
         let report = run_level(&level, &mut search, convergence, interval, run.observer)?;
-        let cancelled = report.stop == Stop::Cancelled;
+        let ends = index + 1 == settings.levels.len() || report.stop == Stop::Cancelled;
         levels.push(report);
         state = search.state();
-        let (map, loss) = (search.map(), search.loss()?);
-        finest = Some((comparison, map, loss));
-        if cancelled {
-            break;
+        if !ends {
+            continue;
         }
+        let (affine, loss_after) = (search.map(), search.loss()?);
+        let loss_without = aligned.loss(&found.affine)?;
+        let loss_before = aligned.loss(&run.initial)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let report = StageReport { transform: name, levels, loss_after, kept: true, seconds };
+        let found = Found { affine, ..found };
+        return Ok(Staged { found, report, loss_without, loss_before });
     }
-    let Some((comparison, affine, loss_after)) = finest else {
-        unreachable!("settings with no level do not validate")
-    };
-    let seconds = start.elapsed().as_secs_f64();
-    let report = StageReport { transform: name, levels, loss_after, kept: true, seconds };
-    Ok((Found { affine, ..found }, report, comparison))
+    unreachable!("settings with no level do not validate")
 }
 
 /// What the parameters are measured against: the object in the fixed image, on the coarsest level, or a
 /// coarser one where that is not whole.
 fn frame_of(run: &mut Run, settings: &LinearSettings) -> Result<Frame> {
     let mut level = *settings.levels.first().expect("settings with no level do not validate");
-    while run.linear_places(&run.level_grids(&level)?)?.is_some() {
-        level.shrink *= 2.0;
-    }
-    let comparison: Comparison = run.comparison(&level, settings.similarity)?;
-    let [fixed, _] = comparison.volumes()?;
+    let [fixed, _] = run.whole_pair(&mut level)?.volumes()?;
     let mass = Mass::of(&fixed, FOREGROUND);
     Ok(Frame { centre_mm: mass.centre_mm, radius_mm: mass.radius_mm() })
 }

@@ -17,10 +17,10 @@ use super::motion::{Frame, Map};
 use super::rigid::Rigid;
 use crate::error::Result;
 use crate::image::{Geometry, Matrix3};
-use crate::register::comparison::{Alike, Comparison};
 use crate::register::level::{LevelReport, Solver, Stop, level_start};
+use crate::register::pair::AlignedPair;
 use crate::register::prepare::{MINIMUM_OVERLAP_PERCENT, check_overlap};
-use crate::register::run::{Found, Run, StageReport};
+use crate::register::run::{Found, Run, StageReport, Staged};
 use crate::register::settings::{LevelSettings, MomentsCentre, MomentsOrder, MomentsSettings};
 
 /// A moments stage, from `found` on.
@@ -28,11 +28,12 @@ pub(in crate::register) fn moments(
     run: &mut Run,
     settings: &MomentsSettings,
     found: Found,
-) -> Result<(Found, StageReport, Box<dyn Alike>)> {
+) -> Result<Staged> {
     let start = Instant::now();
-    let level = LevelSettings { shrink: settings.shrink, iterations: settings.refinement };
-    let comparison = run.comparison(&level, settings.similarity)?.seeing(settings.outside);
-    let [fixed, moving] = comparison.volumes()?;
+    let mut level = LevelSettings { shrink: settings.shrink, iterations: settings.refinement };
+    let pair = run.whole_pair(&mut level)?;
+    let aligned = pair.alignment(settings.similarity.loss(), settings.outside);
+    let [fixed, moving] = pair.volumes()?;
     let announced = level_start("moments", 0, &[level], fixed.geometry.size);
     let mut stop = Stop::IterationsSpent;
     if run.observer.level_started(&announced).is_break() {
@@ -49,7 +50,7 @@ pub(in crate::register) fn moments(
     let mut candidates = candidates(settings, &found.affine, centres, &masses);
     candidates.retain(|map| keeps_planes(map, &fixed.geometry, &moving.geometry));
     for candidate in candidates {
-        let tried = Placement::refined(&comparison, frame, candidate, settings.refinement)?;
+        let tried = Placement::refined(&aligned, frame, candidate, settings.refinement)?;
         if let Some(tried) = tried
             && best.as_ref().is_none_or(|best| tried.promise < best.promise)
         {
@@ -76,7 +77,10 @@ pub(in crate::register) fn moments(
         kept: true,
         seconds,
     };
-    Ok((Found { affine: best.map, ..found }, report, Box::new(comparison)))
+    let loss_without = aligned.loss(&found.affine)?;
+    let loss_before = aligned.loss(&run.initial)?;
+    let found = Found { affine: best.map, ..found };
+    Ok(Staged { found, report, loss_without, loss_before })
 }
 
 /// A candidate after its improvement.
@@ -92,18 +96,18 @@ struct Placement {
 impl Placement {
     /// `None` where the images hardly meet.
     fn refined(
-        comparison: &Comparison,
+        aligned: &AlignedPair,
         frame: Frame,
         candidate: Map,
         iterations: usize,
     ) -> Result<Option<Self>> {
-        if comparison.overlap_percent(&candidate) < MINIMUM_OVERLAP_PERCENT {
+        if aligned.pair.overlap_percent(&candidate) < MINIMUM_OVERLAP_PERCENT {
             return Ok(None);
         }
-        let mut search = Bfgs::<Rigid, 6>::new(comparison, frame, candidate, State::default());
+        let mut search = Bfgs::<Rigid, 6>::new(aligned, frame, candidate, State::default());
         let losses = search.iterate(iterations)?;
         let (map, loss) = (search.map(), search.loss()?);
-        let mut further = Bfgs::<General, 12>::new(comparison, frame, map, State::default());
+        let mut further = Bfgs::<General, 12>::new(aligned, frame, map, State::default());
         further.iterate(iterations)?;
         Ok(Some(Self { map, loss, promise: further.loss()?, losses }))
     }

@@ -10,9 +10,9 @@ use super::mass::Mass;
 use super::motion::{Frame, Map, Motion};
 use super::rigid::{Rigid, rotation};
 use crate::image::{Geometry, Matrix3, Volume};
-use crate::ops::Outside;
-use crate::register::comparison::{Alike, Comparison};
-use crate::register::pyramid::LevelImage;
+use crate::parallel::{Outside, Sharded};
+use crate::register::pair::LevelPair;
+use crate::register::places::Places;
 use crate::register::{
     GreedySettings, LinearSettings, LnccSettings, MiSettings, MomentsSettings, Outcome, Preset,
     Problem, Registration, Settings, Silent, Similarity, Stage, register,
@@ -116,28 +116,31 @@ fn moments_are_those_of_the_object_on_any_grid() {
     assert!((1.0..1.072).contains(&ratio), "{ratio} of {expected} mm");
 }
 
+/// Two images on their own grids, in one piece.
+fn whole_pair(images: [&Volume; 2]) -> LevelPair {
+    let cpu = Device::flex();
+    let grids = images.map(|image| image.geometry.clone());
+    let tensors = images.map(|image| Sharded::whole(image.to_tensor(&cpu)));
+    let dims = images.map(|image| image.geometry.dims());
+    let places = Places::whole(&cpu, dims).expect("one shard");
+    LevelPair::new(grids, tensors, [false; 2], places, None)
+}
+
 #[test]
 fn the_gradient_to_a_map_is_that_of_finite_differences() {
     let turn = rotation([0.4, 0.7, -0.5]);
-    let level = |volume: Volume| LevelImage {
-        tensor: volume.to_tensor(&Device::flex()),
-        geometry: volume.geometry,
-    };
     for similarity in [
         Similarity::Mse,
         Similarity::Lncc(LnccSettings::default()),
         Similarity::Mi(MiSettings::default()),
         Similarity::Nmi(MiSettings::default()),
     ] {
-        let comparison = Comparison {
-            fixed: level(ellipsoid([1.0, 2.0, 3.0], &turn, [42.0, 30.0, 20.0])),
-            moving: level(ellipsoid([4.0, -3.0, 5.0], &turn, [40.0, 33.0, 22.0])),
-            similarity,
-            masks: [None, None],
-            outside: Outside::Background,
-        };
+        let fixed = ellipsoid([1.0, 2.0, 3.0], &turn, [42.0, 30.0, 20.0]);
+        let moving = ellipsoid([4.0, -3.0, 5.0], &turn, [40.0, 33.0, 22.0]);
+        let pair = whole_pair([&fixed, &moving]);
+        let aligned = pair.alignment(similarity.loss(), Outside::Background);
         let start = Map::from_parts(rotation([0.05, -0.1, 0.08]), [1.0, -2.0, 0.5]);
-        let (_, gradient) = comparison.gradient(&start).expect("readable");
+        let (_, gradient) = aligned.gradient(&start).expect("readable");
         let frame = Frame { centre_mm: [1.0, 2.0, 3.0], radius_mm: 30.0 };
         // Along the parameters, in mm: rows differ in scale by a hundred.
         let to_motion = std::array::from_fn(|i| {
@@ -147,7 +150,7 @@ fn the_gradient_to_a_map_is_that_of_finite_differences() {
         let loss = |k: usize, h: f64| {
             let mut at = State::<12>::default().at;
             at[k] = h;
-            comparison.loss(&General::map(&frame, &at).then(&start), None).expect("readable")
+            aligned.loss(&General::map(&frame, &at).then(&start)).expect("readable")
         };
         let h = 0.02;
         let differences: [f64; 12] =
@@ -304,7 +307,7 @@ fn stages_and_settings_without_meaning_are_refused() {
         (stages(vec![moments(&|s| s.shrink = 0.5)]), ["shrink", "0.5"]),
         (stages(vec![moments(&|s| s.foreground = 1.0)]), ["foreground", "1.0"]),
         (stages(vec![moments(&|s| s.refinement = 0)]), ["refinement", "0.0"]),
-        (stages(vec![moments(&|s| s.similarity = few_bins)]), ["bins", "4"]),
+        (stages(vec![moments(&|s| s.similarity = few_bins.clone())]), ["bins", "4"]),
         (
             stages(vec![Stage::Rigid(LinearSettings {
                 levels: vec![],

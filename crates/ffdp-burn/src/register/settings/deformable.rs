@@ -89,7 +89,7 @@ impl Regularization {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::register) struct Descent<'a> {
     pub levels: &'a [LevelSettings],
-    pub similarity: Similarity,
+    pub similarity: &'a Similarity,
     pub learning_rate_voxels: f64,
     pub optimizer: OptimizerSettings,
     pub update: Update,

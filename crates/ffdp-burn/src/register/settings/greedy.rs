@@ -57,7 +57,7 @@ impl GreedySettings {
     pub(in crate::register) fn descent(&self) -> Descent<'_> {
         Descent {
             levels: &self.levels,
-            similarity: self.similarity,
+            similarity: &self.similarity,
             learning_rate_voxels: self.learning_rate_voxels,
             optimizer: self.optimizer,
             update: if self.freeform { Update::Additive } else { Update::Compositive },

@@ -7,7 +7,7 @@ use super::{
     validate_shrink,
 };
 use crate::error::Result;
-use crate::ops::Outside;
+use crate::parallel::Outside;
 
 /// Intensities above this part of an image's largest are the object; the rest is background, however
 /// wide it is.

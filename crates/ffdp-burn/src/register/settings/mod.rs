@@ -14,7 +14,7 @@ pub use greedy::GreedySettings;
 pub(super) use linear::FOREGROUND;
 pub use linear::{LinearSettings, MomentsCentre, MomentsOrder, MomentsSettings};
 pub use preset::Preset;
-pub use similarity::{LnccSettings, MiSettings, Similarity};
+pub use similarity::{LnccSettings, MiSettings, OwnSimilarity, Similarity};
 pub use svf::SvfSettings;
 pub use syn::SynSettings;
 

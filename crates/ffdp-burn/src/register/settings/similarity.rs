@@ -1,13 +1,16 @@
 //! How alike two images are, as a user chooses it.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::in_range;
 use crate::error::{Error, Result};
-use crate::ops::LnccFloor;
+use crate::losses::{self, Lncc, Mse, MutualInformation, NormalizedMutualInformation};
+use crate::ops::{HistogramOptions, LnccFloor, LnccOptions};
 
 /// How alike the warped moving and the fixed image are.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Similarity {
     /// Local normalised cross-correlation; see [`ops::lncc`](crate::ops::lncc()).
@@ -20,6 +23,48 @@ pub enum Similarity {
     /// The same in relation to the joint entropy, so that it does not grow with the overlap alone; see
     /// [`losses::NormalizedMutualInformation`](crate::losses::NormalizedMutualInformation).
     Nmi(MiSettings),
+    /// One of your own. A file cannot name it.
+    #[serde(skip)]
+    Own(OwnSimilarity),
+}
+
+/// A similarity that a program brings along. Equal to itself alone.
+#[derive(Clone, Debug)]
+pub struct OwnSimilarity(pub Arc<dyn losses::Similarity>);
+
+impl PartialEq for OwnSimilarity {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Similarity {
+    /// One of your own: it works wherever those of this crate do.
+    pub fn own(similarity: impl losses::Similarity + 'static) -> Self {
+        Self::Own(OwnSimilarity(Arc::new(similarity)))
+    }
+
+    /// What is compared.
+    pub fn loss(&self) -> Arc<dyn losses::Similarity> {
+        match self {
+            Self::Lncc(LnccSettings { window, epsilon, floor }) => Arc::new(Lncc(LnccOptions {
+                window: *window,
+                epsilon: *epsilon,
+                floor: *floor,
+                ..LnccOptions::default()
+            })),
+            Self::Mse => Arc::new(Mse),
+            Self::Mi(settings) => Arc::new(MutualInformation(settings.options())),
+            Self::Nmi(settings) => Arc::new(NormalizedMutualInformation(settings.options())),
+            Self::Own(own) => own.0.clone(),
+        }
+    }
+}
+
+impl MiSettings {
+    fn options(self) -> HistogramOptions {
+        HistogramOptions { bins: self.bins, ..HistogramOptions::default() }
+    }
 }
 
 /// Settings of the local correlation.
@@ -59,15 +104,15 @@ impl Default for MiSettings {
 
 impl Similarity {
     pub(super) fn validate(&self) -> Result<()> {
-        let LnccSettings { window, epsilon, .. } = match *self {
-            Self::Lncc(settings) => settings,
-            Self::Mi(MiSettings { bins }) | Self::Nmi(MiSettings { bins })
+        let LnccSettings { window, epsilon, .. } = match self {
+            Self::Lncc(settings) => *settings,
+            &Self::Mi(MiSettings { bins }) | &Self::Nmi(MiSettings { bins })
                 if !(8..=256).contains(&bins) =>
             {
                 let what = "the bins of mutual information must lie in 8..256";
                 return Err(Error::invalid(what, bins, "32 is the usual number"));
             }
-            Self::Mi(_) | Self::Nmi(_) | Self::Mse => return Ok(()),
+            Self::Mi(_) | Self::Nmi(_) | Self::Mse | Self::Own(_) => return Ok(()),
         };
         if window.is_multiple_of(2) || !(3..=21).contains(&window) {
             let what = "the window of LNCC must be odd and within 3..21 voxels";

@@ -61,7 +61,7 @@ impl SvfSettings {
     pub(in crate::register) fn descent(&self) -> Descent<'_> {
         Descent {
             levels: &self.levels,
-            similarity: self.similarity,
+            similarity: &self.similarity,
             learning_rate_voxels: self.learning_rate_voxels,
             optimizer: self.optimizer,
             // The velocity of a composition of flows is, to first order, their sum.

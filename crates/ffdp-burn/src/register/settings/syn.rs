@@ -51,7 +51,7 @@ impl SynSettings {
     pub(in crate::register) fn descent(&self) -> Descent<'_> {
         Descent {
             levels: &self.levels,
-            similarity: self.similarity,
+            similarity: &self.similarity,
             learning_rate_voxels: self.learning_rate_voxels,
             optimizer: self.optimizer,
             update: Update::Compositive,

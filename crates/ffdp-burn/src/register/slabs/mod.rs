@@ -7,37 +7,25 @@
 //! linear ones see their levels whole on the first device where that has room for them and nobody shares
 //! them, greedy ones cut theirs.
 //!
-//! Read `source.rs` (how a level is made), then `deform.rs`.
+//! Read `../source.rs` (how a level is made), then `results.rs`.
 
-mod crew;
-mod deform;
-mod result;
-mod room;
-mod source;
+mod results;
 
-use std::time::Instant;
-
-pub use result::{Folding, SlabRegistration, Warp};
-pub(super) use room::Places;
-pub use room::Room;
-pub(super) use source::{Scale, Scaled};
+pub use results::{Folding, SlabRegistration, Warp};
 
 use burn::tensor::{Device, Tensor};
 
 use super::checkpoint::Checkpoint;
-use super::deformable::Kind;
-use super::level::{Stop, check_finite_loss};
 use super::observer::Observer;
+use super::places::Room;
 use super::prepare::{check_overlap, check_sizes};
-use super::run::{Found, Outcome, Run, Sides, StageReport, keep_if_better};
+use super::processes::{Processes, Report};
+use super::run::{self, Ended, Found, Run, Sides};
 use super::settings::{Settings, Stage};
-use super::shards::unlike_shards;
-use super::{linear, run};
+use super::source::{Scale, Scaled};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Counted, Geometry, Physical, Planes};
-use crate::parallel::{DisplacementBounds, Mesh, Sharded};
-use crew::{Crew, Told};
-use deform::{Start, check_room, deform};
+use crate::parallel::{DisplacementBounds, Sharded};
 
 /// Two images that are read as they are needed, and where the search starts.
 pub struct SlabProblem<'a> {
@@ -88,13 +76,13 @@ pub fn register_slabs(
 ) -> Result<SlabRegistration> {
     let SlabProblem { fixed, moving, fixed_mask, moving_mask, initial } = problem;
     let room = room.inner();
-    let crew = Crew::of(&room)?;
+    let processes = Processes::of(&room)?;
     let grids = [fixed.geometry().clone(), moving.geometry().clone()];
     let masked = [fixed_mask.is_some(), moving_mask.is_some()];
-    let checked = check((&grids, masked), settings, &room, &initial);
-    crew.agree(checked)?;
-    let alike = crew.check_alike((&grids, masked), settings);
-    crew.agree(alike)?;
+    let checked = check(&grids, settings, &room, &initial);
+    processes.agree(checked)?;
+    let same = processes.check_same_task((&grids, masked), settings);
+    processes.agree(same)?;
     let percentiles = settings.intensity_percentiles;
     if matches!(room, Room::Device { .. }) {
         prove(room.home())?;
@@ -102,74 +90,54 @@ pub fn register_slabs(
     let mut fixed = Counted { image: fixed, mask: fixed_mask.map(|mask| mask as &mut dyn Planes) };
     let mut moving =
         Counted { image: moving, mask: moving_mask.map(|mask| mask as &mut dyn Planes) };
-    let told = crew.first_does(|| {
+    let told = processes.first_does(|| {
         let of_fixed = Scale::of(["the fixed image", "the fixed mask"], &mut fixed, percentiles)?;
         let of_moving =
             Scale::of(["the moving image", "the moving mask"], &mut moving, percentiles)?;
         let numbers =
             [of_fixed, of_moving].map(|Scale { range: [from, to], mean }| [from, to, mean]);
-        Ok(Told::new(
-            &numbers.as_flattened().iter().map(|x| f64::from(*x)).collect::<Vec<_>>(),
-            Vec::new(),
-            true,
-        ))
+        let numbers: Vec<f64> = numbers.as_flattened().iter().map(|x| f64::from(*x)).collect();
+        Ok(Report::new(&numbers, Vec::new(), true))
     })?;
     let told: Vec<f32> = told.numbers().iter().map(|number| *number as f32).collect();
     let scale =
         |first: usize| Scale { range: [told[first], told[first + 1]], mean: told[first + 2] };
     let sides = Sides::Read([Scaled::new(fixed, scale(0)), Scaled::new(moving, scale(3))]);
-    let (mesh, checkpoint) = (Mesh::one(room.home()), Checkpoint::start(initial));
-    let levels = Vec::new();
-    let mut run =
-        Run { grids, sides, levels, settings, mesh, room: room.clone(), observer, checkpoint };
-    let mut affine = initial;
-    let (mut warp, mut stages, mut loss_before) = (None, Vec::new(), f64::NAN);
-    for stage in &settings.stages {
-        let kind = match stage {
-            Stage::Greedy(settings) => Kind::Greedy(settings),
-            Stage::Syn(_) | Stage::Svf(_) => unreachable!("check_slabs has refused it"),
-            Stage::Moments(_) | Stage::Rigid(_) | Stage::Affine(_) => {
-                let (next, report, before) = place(&mut run, &crew, stage, [&affine, &initial])?;
-                (affine, loss_before) = (next, before);
-                stages.push(report);
-                if is_cancelled(&stages) {
-                    break;
-                }
-                let reached = Checkpoint::start(affine);
-                run.observer.reached(&Checkpoint { stages: stages.clone(), ..reached });
-                continue;
-            }
-        };
-        let refines = warp.is_some();
-        let start = Start { affine, warp: warp.take(), initial };
-        let (next, mut report, before) = deform(&mut run, (&room, &crew), &kind, start)?;
-        check_finite_loss(report.loss_after)?;
-        loss_before = before[1];
-        // A deformation that refines another one starts from it and is not judged.
-        if refines || report.loss_after <= before[0] {
-            warp = Some(next);
-        } else {
-            (report.kept, report.loss_after) = (false, before[0]);
-        }
-        stages.push(report);
-        if is_cancelled(&stages) {
-            break;
-        }
-    }
-    let loss_after = stages.last().expect("settings with no stage do not validate").loss_after;
-    check_finite_loss(loss_after)?;
-    let outcome = Outcome::of(&stages, [loss_before, loss_after]);
-    let ([fixed, _], home) = (run.grids, room.home().clone());
+    let mut run = Run {
+        grids,
+        sides,
+        levels: Vec::new(),
+        settings,
+        room,
+        processes,
+        initial,
+        observer,
+        checkpoint: Checkpoint::start(initial),
+    };
+    let Ended { found, stages, loss_before, loss_after, outcome } = run.stages()?;
+    let Found { affine, deformed } = found;
+    let Run { grids: [fixed, _], room, processes, .. } = run;
+    let warps = |deformed: super::deformable::Deformed| {
+        let (warp, inverse) = deformed.maps()?;
+        let warp_of = |fields| Warp::new(fields, &fixed, &processes);
+        Ok::<_, Error>((warp_of(warp), inverse.map(warp_of)))
+    };
+    let (warp, inverse) = match deformed.map(warps).transpose()? {
+        Some((warp, inverse)) => (Some(warp), inverse),
+        None => (None, None),
+    };
+    let home = room.home().clone();
     Ok(SlabRegistration {
         affine,
         warp,
+        inverse,
         stages,
         loss_before,
         loss_after,
         outcome,
         fixed,
         home,
-        crew,
+        processes,
     })
 }
 
@@ -184,100 +152,26 @@ fn prove(device: &Device) -> Result<()> {
 
 /// What must hold before anything is read.
 fn check(
-    (grids, masked): (&[Geometry; 2], [bool; 2]),
+    grids: &[Geometry; 2],
     settings: &Settings,
     room: &Room,
     initial: &Affine<Physical, Physical>,
 ) -> Result<()> {
     settings.validate()?;
     check_sizes(grids)?;
-    check_slabs(&grids[0].size, settings)?;
-    room.devices().iter().try_for_each(|device| run::check_moment_storage(settings, device))?;
-    for stage in &settings.stages {
-        if let Stage::Greedy(greedy) = stage {
-            let kind = Kind::Greedy(greedy);
-            check_room(room, &kind, (grids, masked), settings, initial)?;
-        }
-    }
-    match settings.stages.first() {
-        Some(Stage::Moments(_)) => Ok(()),
-        _ => check_overlap(&grids[0], &grids[1], initial),
-    }
-}
-
-/// A linear stage from the first of two affine maps on, on rank 0: the map it finds, and the loss of its finest
-/// level with the second one.
-fn place(
-    run: &mut Run,
-    crew: &Crew,
-    stage: &Stage,
-    [affine, initial]: [&Affine<Physical, Physical>; 2],
-) -> Result<(Affine<Physical, Physical>, StageReport, f64)> {
-    let start = Instant::now();
-    let told = crew.first_does(|| {
-        let before = Found { affine: *affine, warp: None, inverse: None };
-        let found = before.clone();
-        let (next, mut report, comparison) = match stage {
-            Stage::Moments(settings) => linear::moments(run, settings, found)?,
-            Stage::Rigid(settings) => linear::rigid(run, settings, found)?,
-            Stage::Affine(settings) => linear::affine(run, settings, found)?,
-            Stage::Greedy(_) | Stage::Syn(_) | Stage::Svf(_) => {
-                unreachable!("deformable stages are not placed")
-            }
-        };
-        let found = keep_if_better(stage, before, next, &mut report, &*comparison)?;
-        if matches!(stage, Stage::Moments(_)) {
-            check_overlap(&run.grids[0], &run.grids[1], &found.affine)?;
-        }
-        let losses = [report.loss_after, comparison.affine_loss(initial)?];
-        let numbers = [found.affine.rows().concat(), losses.to_vec()].concat();
-        Ok(Told::new(&numbers, report.levels, report.kept))
-    })?;
-    let numbers = told.numbers();
-    let row = |first: usize| [0, 1, 2, 3].map(|column| numbers[first + column]);
-    let affine = Affine::from_rows([row(0), row(4), row(8)]);
-    let (loss_after, loss_before) = (numbers[12], numbers[13]);
-    let Told { levels, kept, .. } = told;
-    let seconds = start.elapsed().as_secs_f64();
-    let report = StageReport { transform: stage.name(), levels, loss_after, kept, seconds };
-    Ok((affine, report, loss_before))
-}
-
-fn is_cancelled(stages: &[StageReport]) -> bool {
-    let mut last = stages.iter().flat_map(|stage| &stage.levels);
-    last.any(|level| level.stop == Stop::Cancelled)
-}
-
-/// The images of a run that reads them.
-fn run_sides<'r, 'a>(run: &'r mut Run<'a>) -> &'r mut [Scaled<'a>; 2] {
-    match &mut run.sides {
-        Sides::Read(sides) => sides,
-        Sides::Held(_) => unreachable!("register_slabs reads its images"),
-    }
-}
-
-/// What to do about everything that whole images can and slabs cannot.
-const FIX: &str = "register the images whole, or use linear and greedy stages with their defaults";
-
-/// Demands that everything can be done slab by slab.
-fn check_slabs(size: &[usize; 3], settings: &Settings) -> Result<()> {
     let refuse = |what: &str, value: &dyn std::fmt::Debug| {
-        Err(Error::invalid(format!("slab by slab {what}"), value, FIX))
+        let fix = "register the images whole";
+        Err(Error::invalid(format!("slab by slab {what}"), value, fix))
     };
-    if size[2] == 1 {
-        return refuse("images have several planes", size);
+    if grids[0].size[2] == 1 {
+        return refuse("images have several planes", &grids[0].size);
     }
     if settings.match_histograms {
         return refuse("histograms are not matched", &settings.match_histograms);
     }
-    for stage in &settings.stages {
-        let Some(descent) = stage.descent() else { continue };
-        if !matches!(stage, Stage::Greedy(_)) {
-            return refuse("the deformable stages are greedy", &stage.name());
-        }
-        if let Some((what, value)) = unlike_shards(stage, &descent) {
-            return refuse(what, &format_args!("{value}"));
-        }
+    room.devices().iter().try_for_each(|device| run::check_moment_storage(settings, device))?;
+    match settings.stages.first() {
+        Some(Stage::Moments(_)) => Ok(()),
+        _ => check_overlap(&grids[0], &grids[1], initial),
     }
-    Ok(())
 }

@@ -49,7 +49,7 @@ fn the_same_channel_twice_is_the_channel() {
         Similarity::Mi(MiSettings::default()),
     ] {
         let levels = vec![LevelSettings { shrink: 1.0, iterations: 8 }];
-        let greedy = GreedySettings { similarity, levels, ..short() };
+        let greedy = GreedySettings { similarity: similarity.clone(), levels, ..short() };
         for stage in methods(&greedy) {
             let once = found(&Problem::new(fixed, moving), stage.clone());
             let more_channels = &[[&fixed2, &moving2]];

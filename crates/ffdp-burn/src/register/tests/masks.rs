@@ -51,7 +51,7 @@ fn a_corrupted_region_outside_the_masks_does_not_change_a_bit() {
         Similarity::Mi(MiSettings::default()),
     ] {
         let levels = vec![level(2.0, 6), level(1.0, 2)];
-        let greedy = GreedySettings { similarity, levels, ..short() };
+        let greedy = GreedySettings { similarity: similarity.clone(), levels, ..short() };
         for stage in methods(&greedy) {
             let [clean, spoiled] = [[fixed, moving], [&spoiled[0], &spoiled[1]]].map(|[f, m]| {
                 let problem = Problem {
@@ -95,7 +95,7 @@ fn a_mask_of_ones_changes_only_the_windows_at_the_border() {
     let (fixed, moving) = (&pair.fixed.image, &pair.moving.image);
     let ones = Volume::new(vec![1.0; fixed.data.len()], fixed.geometry.clone()).expect("fits");
     for similarity in [Similarity::Mse, Similarity::Mi(MiSettings::default())] {
-        let greedy = GreedySettings { similarity, ..short() };
+        let greedy = GreedySettings { similarity: similarity.clone(), ..short() };
         let loss = |fixed_mask| {
             let problem = Problem { fixed_mask, ..Problem::new(fixed, moving) };
             found(&problem, methods(&greedy)[0].clone()).stages[0].levels[0].losses.clone()

@@ -22,9 +22,18 @@ fn every_optimizer_finds_a_known_warp() {
     for similarity in [GreedySettings::default().similarity, Similarity::Mse] {
         for optimizer in [OptimizerSettings::default(), OptimizerSettings::Sgd, newton] {
             let levels = short().levels;
-            let greedy =
-                GreedySettings { similarity, optimizer, levels: levels.clone(), ..short() };
-            let syn = SynSettings { similarity, optimizer, levels, ..SynSettings::default() };
+            let greedy = GreedySettings {
+                similarity: similarity.clone(),
+                optimizer,
+                levels: levels.clone(),
+                ..short()
+            };
+            let syn = SynSettings {
+                similarity: similarity.clone(),
+                optimizer,
+                levels,
+                ..SynSettings::default()
+            };
             for stage in [Stage::Greedy(greedy), Stage::Syn(syn)] {
                 let name = stage.name();
                 let result = found(&problem, stage);

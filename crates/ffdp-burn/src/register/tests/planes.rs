@@ -49,7 +49,8 @@ fn a_known_warp_of_a_plane_is_found_within_it() {
         Similarity::Mse,
         Similarity::Mi(MiSettings::default()),
     ] {
-        let greedy = GreedySettings { similarity, levels: levels.clone(), ..short() };
+        let greedy =
+            GreedySettings { similarity: similarity.clone(), levels: levels.clone(), ..short() };
         for stage in methods(&greedy) {
             let name = stage.name();
             let result = found(&Problem::new(&fixed, &moving), stage);

@@ -27,7 +27,7 @@ fn a_known_warp_is_found() {
     let count = pair.fixed.image.data.len();
     let before = mean_error(&vec![0.0; 3 * count], &pair);
     for similarity in [GreedySettings::default().similarity, Similarity::Mse] {
-        let settings = GreedySettings { similarity, ..short() };
+        let settings = GreedySettings { similarity: similarity.clone(), ..short() };
         let result = run(&pair.fixed.image, &pair.moving.image, &settings);
         let field = warp(&result).to_vec().expect("readable");
         let after = mean_error(&field, &pair);
@@ -250,11 +250,11 @@ fn a_known_warp_is_found_across_modalities() {
     let after = |similarity| {
         let settings = GreedySettings { similarity, ..short() };
         let result = run(&pair.fixed.image, &pair.moving.image, &settings);
-        assert!(result.loss_after < result.loss_before, "{similarity:?}");
+        assert!(result.loss_after < result.loss_before, "{:?}", settings.similarity);
         let field = warp(&result).to_vec().expect("readable");
         let folds = jacobian(&field, [48; 3]).expect("sizes match").true_folds;
         let after = mean_error(&field, &pair);
-        println!("{similarity:?}: error {before:.3} -> {after:.3} voxels, folds {folds}");
+        println!("{:?}: error {before:.3} -> {after:.3} voxels, folds {folds}", settings.similarity);
         (after, folds)
     };
     let (mutual, folds) = after(Similarity::Mi(MiSettings::default()));

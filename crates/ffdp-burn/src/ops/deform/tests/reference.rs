@@ -1,7 +1,7 @@
 //! One iteration of every kind, composed of the public operations.
 
 use super::*;
-use crate::losses::{self, MutualInformation, NormalizedMutualInformation};
+use crate::losses::{self, MutualInformation, NormalizedMutualInformation, Similarity as _};
 use crate::ops::{
     AdamStep, GridSampleOptions, adam, compose, exp, grid_sample, mse, weighted_lncc,
 };
@@ -33,17 +33,15 @@ fn mean(measure: Measure, [moved, fixed]: [Tensor<5>; 2], weights: Option<Tensor
         },
         Measure::MutualInformation(options) => {
             let similarity = MutualInformation(options);
-            by_channel(&|moved, fixed| match &weights {
-                None => losses::Similarity::loss(&similarity, moved, fixed),
-                Some(weights) => similarity.weighted_loss(moved, fixed, weights.clone()),
+            by_channel(&|moved, fixed| {
+                similarity.loss_of(&losses::Pair::weighted(moved, fixed, weights.clone()))
             })
             .neg()
         }
         Measure::NormalizedMutualInformation(options) => {
             let similarity = NormalizedMutualInformation(options);
-            by_channel(&|moved, fixed| match &weights {
-                None => losses::Similarity::loss(&similarity, moved, fixed),
-                Some(weights) => similarity.weighted_loss(moved, fixed, weights.clone()),
+            by_channel(&|moved, fixed| {
+                similarity.loss_of(&losses::Pair::weighted(moved, fixed, weights.clone()))
             })
             .neg()
             .add_scalar(1.0)

@@ -1,10 +1,11 @@
-//! What is kept between two readings of bounds. Results: `parallel/tests/greedy.rs`.
+//! What is kept between two readings of bounds. Results: `parallel/tests/deform.rs`.
 
 use burn::tensor::{DType, Device};
 
 use super::*;
-use crate::ops::{DeformState, Measure, Moments};
+use crate::ops::{DeformState, Measure, Moments, deform};
 use crate::parallel::layout::{Axis, Layout};
+use crate::parallel::ring::DisplacementBounds;
 use crate::synth::{PhantomSettings, pair};
 use crate::testing::{assert_close, gpu_devices, tensor, to_f64};
 
@@ -42,20 +43,23 @@ fn the_moving_image_is_let_go_of_and_cut_out_of_what_is_kept() {
         let cut = |tensor: Tensor<5>| Sharded::from_tensor(tensor, &layout, &mesh);
         let images =
             ShardedImages { fixed: cut(fixed), moving: cut(moving), affine, masked: [false; 2] };
-        let state = ShardedState { displacement: cut(still), moments: ShardedMoments::default() };
+        let state = ShardedState::new(vec![cut(still)]);
         assert!(expected.iter().any(|u| u.abs() > 0.5), "something moved");
         // What is kept reaches far enough, or is fetched anew.
         for far_enough in [true, false] {
-            let mut greedy = Greedy::new(images.clone(), state.clone(), &options, &mesh).unwrap();
+            let by = (options.measure.into(), &options);
+            let run =
+                ShardedDeform::in_parts(images.clone(), state.clone(), by, &mesh, Team::ALONE);
+            let mut parts = run.unwrap();
             for iteration in 0..ITERATIONS {
                 if iteration == KEPT_BOUNDS_INTERVAL && !far_enough {
-                    greedy.reach = DisplacementBounds::NONE;
+                    parts.problem.moving.reach = DisplacementBounds::NONE;
                 }
-                greedy.iterate(1).unwrap();
-                assert!(greedy.problem.moving.is_none(), "samplers keep it on {devices:?}");
+                parts.iterate(1).unwrap();
+                assert!(parts.problem.moving.is_released(), "samplers keep it on {devices:?}");
             }
-            assert_eq!(greedy.planned, if far_enough { 1 } else { 2 });
-            let found = to_f64(greedy.displacement().gather(&cpu));
+            assert_eq!(parts.problem.moving.planned, if far_enough { 1 } else { 2 });
+            let found = to_f64(parts.fields.expect(PRESENT)[0].gather(&cpu));
             let label = format!("after {ITERATIONS} iterations on {devices:?}");
             assert_close(&label, &found, &expected, tolerance);
         }

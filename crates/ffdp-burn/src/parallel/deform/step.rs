@@ -4,56 +4,82 @@ use std::ops::Range;
 
 use burn::Tensor;
 use burn::backend::Dispatch;
+use burn::tensor::TensorData;
 
 use super::descend::Descent;
 use super::seam::{Beside, Crossing, assign, far_seams};
 use crate::error::Result;
 use crate::ops::adam::part::AdamPartOps;
-use crate::ops::gaussian;
+use crate::ops::{Update, compose, gaussian};
 use crate::parallel::hosts::Holders;
 use crate::parallel::sharded::{Sharded, join, narrow};
 
-/// What moves one shard: its part of everything that a step needs.
+/// What moves one shard: its part of everything that a step needs, the field first.
 #[derive(Clone)]
-struct Part {
-    field: Tensor<5>,
-    mean: Tensor<5>,
-    square: Tensor<5>,
-}
+struct Part(Vec<Tensor<5>>);
 
 impl Descent {
     /// Where it rests.
     fn part(&self, k: usize, field: Tensor<5>) -> Part {
-        let [mean, square] = self.moments(k);
-        Part { field, mean, square }
+        Part([vec![field], self.state(k)].concat())
     }
 
     /// Planes on either side that the smoothing looks at.
     fn radius(&self) -> usize {
-        self.smooth_field.radius(self.layout.axis().component())
+        self.rule.smooth_field.radius(self.layout.axis().component())
     }
 
     /// Planes on either side that a voxel's next displacement depends on: a step of less than `n` voxels
     /// reads the `n` next planes.
     fn reach(&self) -> usize {
-        let step = self.rate[self.layout.axis().component()].abs();
+        let step = self.rule.step_voxels[self.layout.axis().component()];
         step.floor() as usize + 1 + self.radius()
     }
 
-    /// The next displacement of what is given, a part of shard `k`, which ends where the volume does, as far as this knows.
-    fn moved(&self, k: usize, part: Part, longest: &Tensor<1>) -> Tensor<5> {
-        let field = <Dispatch as AdamPartOps>::adam_compose_3d(
-            part.field.into_dispatch(),
-            part.mean.into_dispatch(),
-            part.square.into_dispatch(),
-            self.power[k].clone().into_dispatch(),
-            longest.clone().into_dispatch(),
-            self.constants(),
-            self.rate,
-        );
-        let field = Tensor::from_dispatch(field);
+    /// The next field of what is given, a part of shard `k`, which ends where the volume does, as far as this knows.
+    fn moved(&self, k: usize, Part(part): Part, longest: &Tensor<1>) -> Tensor<5> {
+        let mut part = part.into_iter();
+        let mut next = || part.next().expect("a part has what its step is made of");
+        let (field, rate) = (next(), self.rule.step_voxels.map(|step| -step));
+        let field = match self.rule.adam() {
+            Some(adam) => {
+                let (mean, square) = (next(), next());
+                let after = |field: Tensor<5>| {
+                    Tensor::from_dispatch(<Dispatch as AdamPartOps>::adam_compose_3d(
+                        field.into_dispatch(),
+                        mean.into_dispatch(),
+                        square.into_dispatch(),
+                        self.power[k].clone().into_dispatch(),
+                        longest.clone().into_dispatch(),
+                        self.constants(&adam),
+                        rate,
+                    ))
+                };
+                match self.rule.update {
+                    Update::Compositive => after(field),
+                    // From rest, a step is all there is.
+                    Update::Additive => field.clone() + after(field.zeros_like()),
+                }
+            }
+            None => {
+                let direction = next();
+                let batch = direction.dims()[0];
+                let length = longest.clone().clamp_min(self.rule.shortest());
+                let like = (&direction.device(), direction.dtype());
+                let data = TensorData::new(rate.to_vec(), [1, 3, 1, 1, 1]).convert_dtype(like.1);
+                let rate = Tensor::from_data(data, like) / length.reshape([batch, 1, 1, 1, 1]);
+                let step = direction * rate;
+                match self.rule.update {
+                    Update::Compositive => compose(field, step),
+                    Update::Additive => field + step,
+                }
+            }
+        };
         self.homes.settle(k);
-        gaussian(field, &self.smooth_field)
+        match self.rule.smooth_field.sigma_voxels {
+            [0.0, 0.0, 0.0] => field,
+            _ => gaussian(field, &self.rule.smooth_field),
+        }
     }
 
     /// The displacement after the step; `longest` as [`Descent::longest`] gives it.
@@ -73,10 +99,16 @@ impl Descent {
         }
     }
 
-    /// One of the moments of all shards, where they rest.
-    fn moment(&self, which: usize) -> Sharded {
-        let shards = (0..self.layout.count()).map(|k| self.moments(k)[which].clone());
-        Sharded::new(shards.collect(), self.layout.clone())
+    /// What the step of all shards is made of beside the field, where it rests.
+    fn states(&self) -> Vec<Sharded> {
+        let mut of_shards: Vec<_> =
+            (0..self.layout.count()).map(|k| self.state(k).into_iter()).collect();
+        let count = of_shards[0].len();
+        let volume = |_| {
+            let shards = of_shards.iter_mut().map(|state| state.next().expect("all have as many"));
+            Sharded::new(shards.collect(), self.layout.clone())
+        };
+        (0..count).map(volume).collect()
     }
 
     /// What other ranks have next to the planes of this one, below and above.
@@ -84,10 +116,10 @@ impl Descent {
         if !holders.are_several() {
             return Ok([None, None]);
         }
-        let beside = |volume: &Sharded| holders.beside(volume, self.reach());
-        let [[f0, f1], [m0, m1], [s0, s1]] =
-            [beside(displacement)?, beside(&self.moment(0))?, beside(&self.moment(1))?];
-        Ok([part_of(f0, m0, s0), part_of(f1, m1, s1)])
+        let volumes = [vec![displacement.clone()], self.states()].concat();
+        let beside = volumes.iter().map(|volume| holders.beside(volume, self.reach()));
+        let [below, above] = sides(beside.collect::<Result<_>>()?);
+        Ok([part_of(below), part_of(above)])
     }
 
     /// Each shard with its surroundings; all shards exist twice in the end.
@@ -99,14 +131,13 @@ impl Descent {
     ) -> Result<Sharded> {
         let (layout, reach) = (&self.layout, self.reach());
         let surround = |volume: &Sharded| holders.surround(volume, reach);
-        let displacement = surround(&displacement)?;
-        let [mean, square] = [surround(&self.moment(0))?, surround(&self.moment(1))?];
+        let volumes = [vec![displacement], self.states()].concat();
+        let volumes = volumes.iter().map(surround).collect::<Result<Vec<_>>>()?;
         let next = layout.all_planes().enumerate().map(|(k, own)| {
             let all = own.start.saturating_sub(reach)..(own.end + reach).min(layout.extent());
             let device = self.homes.device(k);
-            let [field, mean, square] =
-                [&displacement, &mean, &square].map(|volume| volume.window(all.clone(), device));
-            let block = self.moved(k, Part { field, mean, square }, &longest[k]);
+            let part = volumes.iter().map(|volume| volume.window(all.clone(), device));
+            let block = self.moved(k, Part(part.collect()), &longest[k]);
             let first = own.start - all.start;
             self.homes.put_away(k, narrow(block, layout.axis().dim(), first..first + own.len()))
         });
@@ -162,7 +193,7 @@ impl Descent {
                 Some(self.planes(&patch, first..first + reach))
             };
             // Another rank may have less than that, where the volume ends.
-            let there = below.as_ref().map_or(0, |below| below.field.dims()[dim]);
+            let there = below.as_ref().map_or(0, |below| below.0[0].dims()[dim]);
             self.with_ends(moved, [patch(below, lowest, there), patch(highest, above, reach)])
         });
         Sharded::new(next.collect(), self.layout.clone())
@@ -189,15 +220,15 @@ impl Descent {
         &self,
         shards: &[Tensor<5>],
         outside: [bool; 2],
-    ) -> ([Crossing; 3], Vec<[Option<Part>; 2]>) {
+    ) -> (Vec<Crossing>, Vec<[Option<Part>; 2]>) {
         let seams = far_seams(&self.homes.mesh);
         let parts = shards.iter().enumerate();
         let parts: Vec<Part> = parts.map(|(k, field)| self.part(k, field.clone())).collect();
-        let of = |which: fn(&Part) -> &Tensor<5>| {
-            let shards: Vec<&Tensor<5>> = parts.iter().map(which).collect();
+        let of = |which: usize| {
+            let shards: Vec<&Tensor<5>> = parts.iter().map(|part| &part.0[which]).collect();
             Crossing::send(&shards, seams.clone(), self.layout.axis(), self.reach())
         };
-        let crossing = [of(|part| &part.field), of(|part| &part.mean), of(|part| &part.square)];
+        let crossing = (0..parts[0].0.len()).map(of).collect();
         let last = parts.len() - 1;
         let ends = parts.into_iter().enumerate().map(|(k, part)| {
             let far = match k {
@@ -232,24 +263,26 @@ impl Descent {
 
     /// What lies on either side of a seam.
     fn strip(&self, below: Part, above: Part) -> Part {
-        let join = |a, b| join(vec![a, b], self.layout.axis().dim());
-        Part {
-            field: join(below.field, above.field),
-            mean: join(below.mean, above.mean),
-            square: join(below.square, above.square),
-        }
+        let pairs = below.0.into_iter().zip(above.0);
+        Part(pairs.map(|(a, b)| join(vec![a, b], self.layout.axis().dim())).collect())
     }
+}
+
+/// Of every tensor of a part what lies below and above: all that is below, and all above.
+fn sides(beside: Vec<Beside>) -> [Vec<Option<Tensor<5>>>; 2] {
+    let (below, above) = beside.into_iter().map(|[below, above]| (below, above)).unzip();
+    [below, above]
 }
 
 /// What came from the other device of each seam, for every shard: from below and from above. What came from
 /// `beyond` all of them is that of the first and of the last.
-fn receive(crossing: [Crossing; 3], beyond: [Option<Part>; 2]) -> Vec<[Option<Part>; 2]> {
-    let [fields, means, squares] = crossing.map(Crossing::receive);
-    let both = |((field, mean), square): ((Beside, Beside), Beside)| {
-        let ([f0, f1], [m0, m1], [s0, s1]) = (field, mean, square);
-        [part_of(f0, m0, s0), part_of(f1, m1, s1)]
+fn receive(crossing: Vec<Crossing>, beyond: [Option<Part>; 2]) -> Vec<[Option<Part>; 2]> {
+    let tensors: Vec<Vec<Beside>> = crossing.into_iter().map(Crossing::receive).collect();
+    let of_shard = |k: usize| {
+        let [below, above] = sides(tensors.iter().map(|shards| shards[k].clone()).collect());
+        [part_of(below), part_of(above)]
     };
-    let mut came: Vec<_> = fields.into_iter().zip(means).zip(squares).map(both).collect();
+    let mut came: Vec<_> = (0..tensors[0].len()).map(of_shard).collect();
     let (last, [below, above]) = (came.len() - 1, beyond);
     // Nothing lies between devices there.
     came[0][0] = below;
@@ -258,16 +291,12 @@ fn receive(crossing: [Crossing; 3], beyond: [Option<Part>; 2]) -> Vec<[Option<Pa
 }
 
 /// All of it, or nothing.
-fn part_of(
-    field: Option<Tensor<5>>,
-    mean: Option<Tensor<5>>,
-    square: Option<Tensor<5>>,
-) -> Option<Part> {
-    Some(Part { field: field?, mean: mean?, square: square? })
+fn part_of(tensors: Vec<Option<Tensor<5>>>) -> Option<Part> {
+    Some(Part(tensors.into_iter().collect::<Option<_>>()?))
 }
 
 impl Part {
-    fn map(self, mut each: impl FnMut(Tensor<5>) -> Tensor<5>) -> Self {
-        Self { field: each(self.field), mean: each(self.mean), square: each(self.square) }
+    fn map(self, each: impl FnMut(Tensor<5>) -> Tensor<5>) -> Self {
+        Self(self.0.into_iter().map(each).collect())
     }
 }

@@ -5,9 +5,6 @@ use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
 
-use super::crew::Crew;
-use super::room::Places;
-use super::source::window_of;
 use crate::error::{Error, Result};
 use crate::image::{
     Affine, Geometry, Physical, Planes, Voxel, check_planes, index_affine, index_linear, labels_of,
@@ -16,11 +13,11 @@ use crate::image::{
 use crate::io::nifti::{DisplacementWriter, LabelWriter, VolumeWriter};
 use crate::metrics::{DiceScores, OverlapCounts};
 use crate::ops::{GridSampleOptions, Interpolation, Padding, grid_sample, jacobian};
-use crate::parallel::{
-    Axis, DisplacementBounds, Holders, IndexMap, Layout, Mesh, ReadSampler, RingInputs,
-    RingSampler, Sharded, narrow, put_away, reachable,
-};
+use crate::parallel::{Axis, DisplacementBounds, Holders, Mesh, ReadSampler, Sharded, narrow};
+use crate::register::deformable::Fields;
+use crate::register::processes::Processes;
 use crate::register::run::{Outcome, StageReport};
+use crate::register::source::window_of;
 use crate::transform::{affine_tensor, map_vectors};
 
 /// Voxels that are computed and written at a time, unless that is fewer planes than the next number.
@@ -47,7 +44,7 @@ pub struct Warp {
     pub(super) work: Mesh,
     /// Who else has a part of it.
     pub(super) holders: Holders,
-    pub(super) crew: Crew,
+    pub(super) processes: Processes,
 }
 
 /// What [`register_slabs`](super::register_slabs) found: the map `phi(x) = A (x + w(x))` from fixed to
@@ -58,6 +55,8 @@ pub struct SlabRegistration {
     pub affine: Affine<Physical, Physical>,
     /// `w`, on the grid of the fixed image; `None` without a deformable stage, or if it was undone.
     pub warp: Option<Warp>,
+    /// As in [`Registration`](crate::register::Registration), where the last deformable stage gives it.
+    pub inverse: Option<Warp>,
     /// One report per stage.
     pub stages: Vec<StageReport>,
     /// As in [`Registration`](crate::register::Registration).
@@ -69,7 +68,7 @@ pub struct SlabRegistration {
     /// Of the fixed image.
     pub(super) fixed: Geometry,
     pub(super) home: Device,
-    pub(super) crew: Crew,
+    pub(super) processes: Processes,
 }
 
 /// How far a displacement is from one that can be undone.
@@ -84,55 +83,11 @@ pub struct Folding {
 }
 
 impl Warp {
-    /// The same, off the device, in parts no larger than the image of a shard of `level`. (Pinned memory comes in pages
-    /// of the largest buffer so far. Of pages as large as a whole displacement the shards of the next level would fill
-    /// three quarters; of pages as large as a half their images would fill the same.)
-    pub(super) fn in_host_memory(self, level: &Layout) -> Result<Self> {
-        let (size, host) = (self.field.layout().size(), Device::flex());
-        let [rows, of_level] = [size, level.size()].map(|[_, h, w]| h * w);
-        // A vector takes as much as three intensities.
-        let planes = (level.thickest() * of_level / (3 * rows)).max(1);
-        let parts = Layout::balanced(size, Axis::Z, size[0].div_ceil(planes))?;
-        let part = |planes| put_away(self.field.window(planes, self.work.device(0)), &host);
-        let shards = parts.all_planes().map(part).collect();
-        Ok(Self { field: Sharded::new(shards, parts), ..self })
-    }
-
-    /// The same map on another grid, a shard at a time.
-    pub(super) fn resampled(self, to: &Geometry, places: &Places) -> Result<Self> {
-        let Self { field, geometry, fixed, holders, crew, .. } = self;
-        let matrix = index_linear(&geometry, to);
-        let map = index_affine(to, &geometry, &Affine::identity());
-        let reach = IndexMap { affine: vec![*map.rows()], ..IndexMap::identity() };
-        let options =
-            GridSampleOptions { padding: Padding::Border, ..GridSampleOptions::default() };
-        let still = DisplacementBounds::NONE;
-        let (layout, work) = (&places.fixed, &places.work);
-        let planes = places.team.fixed.around(0, layout.extent());
-        let reached = |planes| reachable(layout, planes, field.layout(), &reach, &still);
-        let field = holders.fetch(&field, &planes.iter().map(reached).collect::<Vec<_>>())?;
-        let field = field.expect("planes of a level lie on planes of the one before");
-        let sampler = RingSampler::new((layout, work), field.layout(), &reach, &[still], &options);
-        let affine = affine_tensor(&map, work.device(0), field.shards()[0].dtype());
-        let inputs = RingInputs { moving: &field, affine: Some(&affine), displacement: None };
-        let shard = |k: usize| {
-            let vectors = map_vectors(sampler.sample_shard(k, &inputs), &matrix);
-            put_away(vectors, places.rest.device(k))
-        };
-        let shards = (0..layout.count()).map(shard).collect();
-        let field = Sharded::new(shards, layout.clone());
-        let (work, holders) = (work.clone(), places.team.fixed.clone());
-        Ok(Self { field, geometry: to.clone(), fixed, work, holders, crew })
-    }
-
-    /// All of it on rank 0; nothing on the others.
-    pub(super) fn on_first(self) -> Result<Option<Self>> {
-        let planes = 0..self.field.layout().extent();
-        let field = self.crew.to_first(&self.field, &self.holders, planes)?;
-        let home = self.work.device(0).clone();
-        let whole = |field: Sharded| Sharded::whole(field.gather(&home));
-        let (work, holders) = (Mesh::one(&home), Holders::ALONE);
-        Ok(field.map(|field| Self { field: whole(field), work, holders, ..self }))
+    /// The first of some fields, a displacement, of a registration of images on the grid `fixed`.
+    pub(super) fn new(fields: Fields, fixed: &Geometry, processes: &Processes) -> Self {
+        let Fields { mut parts, geometry, work, holders } = fields;
+        let (fixed, processes) = (fixed.clone(), processes.clone());
+        Self { field: parts.remove(0), geometry, fixed, work, holders, processes }
     }
 
     /// Does something with runs of planes of the fixed grid, one after the other, on rank 0: `each(planes, w on them
@@ -146,7 +101,7 @@ impl Warp {
         for planes in pieces(&self.fixed) {
             let around = planes.start.saturating_sub(more)..(planes.end + more).min(extent);
             let (window, _) = self.window(&around);
-            let Some(field) = self.crew.to_first(&self.field, &self.holders, window)? else {
+            let Some(field) = self.processes.to_first(&self.field, &self.holders, window)? else {
                 continue;
             };
             // Where the shard is that they lie on, if it is here.
@@ -223,7 +178,7 @@ impl Warp {
         })?;
         let Folding { folds, smallest, longest_mm } = folding;
         let [folds, smallest, longest_mm] =
-            self.crew.numbers_of_first([folds as f64, smallest, longest_mm])?;
+            self.processes.numbers_of_first([folds as f64, smallest, longest_mm])?;
         Ok(Folding { folds: folds as u64, smallest, longest_mm })
     }
 
@@ -233,7 +188,7 @@ impl Warp {
     /// # Errors
     /// Those of writing, and [`Error::Device`] when the field cannot be read back.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
-        let first = self.crew.is_first();
+        let first = self.processes.is_first();
         let mut file = first.then(|| DisplacementWriter::create(path, &self.fixed)).transpose()?;
         for i in 0..3 {
             self.each_piece(0, |_, part, _| {
@@ -260,7 +215,7 @@ impl SlabRegistration {
     /// # Errors
     /// Those of reading and writing, and [`Error::Device`] when values cannot be read back.
     pub fn write_warped(&self, path: impl AsRef<Path>, moving: &mut dyn Planes) -> Result<()> {
-        let first = self.crew.is_first();
+        let first = self.processes.is_first();
         let mut file = first.then(|| VolumeWriter::create(path, &self.fixed)).transpose()?;
         self.each_piece(moving, Interpolation::Linear, |_, values| {
             file.as_mut().expect("pieces come to rank 0, which has the file").write(&values)
@@ -280,7 +235,7 @@ impl SlabRegistration {
         (moving, ids): (&mut dyn Planes, &[i32]),
         mut fixed: Option<&mut dyn Planes>,
     ) -> Result<Option<DiceScores>> {
-        let first = self.crew.is_first();
+        let first = self.processes.is_first();
         let mut file = first.then(|| LabelWriter::create(path, &self.fixed, ids)).transpose()?;
         let mut counts = OverlapCounts::default();
         self.each_piece(moving, Interpolation::Nearest, |planes, values| {
@@ -305,7 +260,7 @@ impl SlabRegistration {
         (moving, ids): (&mut dyn Planes, &[i32]),
         fixed: &mut dyn Planes,
     ) -> Result<Option<DiceScores>> {
-        if !self.crew.is_first() {
+        if !self.processes.is_first() {
             return Ok(None);
         }
         let mut counts = OverlapCounts::default();
@@ -339,7 +294,7 @@ impl SlabRegistration {
             each(planes, read(seen.flatten::<1>(0, 4))?)
         };
         match &self.warp {
-            None if self.crew.is_first() => {
+            None if self.processes.is_first() => {
                 let none = DisplacementBounds::NONE;
                 pieces(&self.fixed).try_for_each(|planes| show(&planes, None, &none, &self.home))
             }

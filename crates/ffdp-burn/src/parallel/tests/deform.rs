@@ -1,9 +1,11 @@
-//! A greedy level on a mesh ends where the serial one ends.
+//! A deformable level on a mesh ends where the serial one ends, whatever its method, similarity and optimiser.
 
 use super::*;
 use crate::image::Volume;
+use crate::losses;
 use crate::ops::{
-    self, DeformImages, DeformOptions, DeformState, HistogramOptions, LnccOptions, Measure, Moments,
+    self, Accumulation, AdamOptions, DeformImages, DeformOptions, DeformState, HistogramOptions,
+    LnccOptions, Measure, Method, Moments, Optimizer, Penalties, Update,
 };
 use crate::synth::{PhantomSettings, pair};
 use crate::testing::{gpu_devices, several_gpus};
@@ -48,16 +50,23 @@ pub(super) fn start(fixed: &Tensor<5>) -> Tensor<5> {
     Tensor::zeros([batch, 3, d, h, w], (&fixed.device(), fixed.dtype()))
 }
 
-/// Measures and field of the serial method.
+/// Fields of a method: a displacement, a velocity, or two halves.
+pub(super) fn starts(images: &DeformImages, options: &DeformOptions) -> Vec<Tensor<5>> {
+    let count = if options.method == Method::Syn { 2 } else { 1 };
+    vec![start(&images.fixed); count]
+}
+
+/// Losses and fields of the serial method.
 pub(super) fn serial(
     images: &DeformImages,
     options: &DeformOptions,
     iterations: usize,
 ) -> [Vec<f64>; 2] {
-    let displacement = start(&images.fixed);
-    let state = DeformState { field: displacement, moments: Moments::default() };
+    let field = Tensor::cat(starts(images, options), 0);
+    let state = DeformState { field, moments: Moments::default() };
     let (measures, state) = ops::deform(images, state, options, iterations);
-    [to_f64(measures), to_f64(state.field)]
+    let values = images.fixed.shape().num_elements();
+    [to_f64(options.measure.loss(measures, values)), to_f64(state.field)]
 }
 
 /// Both images with their masks as another channel, and which has one.
@@ -90,7 +99,7 @@ fn on_meshes(
     let part = |image: Tensor<5>, (layout, mesh): (&Layout, &Mesh)| {
         Sharded::from_tensor(image, layout, mesh)
     };
-    let displacement = part(start(&images.fixed), fixed);
+    let fields = starts(images, options).into_iter().map(|field| part(field, fixed)).collect();
     let (both, masked) = with_masks(images);
     let images = ShardedImages {
         fixed: part(both[0].clone(), fixed),
@@ -98,11 +107,12 @@ fn on_meshes(
         affine: images.affine.clone(),
         masked,
     };
-    let state = ShardedState { displacement, moments: ShardedMoments::default() };
+    let state = ShardedState::new(fields);
     let first = iterations / 3;
-    let (before, state) = greedy(&images, state, options, first).unwrap();
-    let (after, state) = greedy(&images, state, options, iterations - first).unwrap();
-    [to_f64(Tensor::cat(vec![before, after], 0)), to_f64(whole(&state.displacement))]
+    let (before, state) = deform(&images, state, options, first).unwrap();
+    let (after, state) = deform(&images, state, options, iterations - first).unwrap();
+    let fields = state.fields.iter().map(whole).collect();
+    [to_f64(Tensor::cat(vec![before, after], 0)), to_f64(Tensor::cat(fields, 0))]
 }
 
 pub(super) fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
@@ -124,7 +134,7 @@ fn thirty_iterations_end_where_the_serial_ones_do() {
             let moving = Layout::balanced(size, Axis::Z, shards).unwrap();
             let [got, found] = on_shards(&images, (&fixed, &moving), &options, 30);
             let error = largest_difference(&found, &field);
-            println!("greedy {measure:?} {axis:?} x {shards}: {error:.1e} voxel");
+            println!("deform {measure:?} {axis:?} x {shards}: {error:.1e} voxel");
             assert!(error <= FIELD_VOXELS, "{measure:?} {axis:?} x {shards}: {error:.1e} voxel");
             assert_close(&format!("{measure:?}"), &got, &measures, MEASURE);
         }
@@ -143,7 +153,7 @@ fn iterations_are_the_serial_ones_but_for_rounding() {
             let label = format!("{measure:?} {cuts:?}");
             let error = assert_close(&label, &found, &field, F64_ITERATIONS);
             assert_close(&label, &got, &measures, F64_ITERATIONS);
-            println!("greedy {label}: {error:.1e}");
+            println!("deform {label}: {error:.1e}");
         }
     }
 }
@@ -186,7 +196,7 @@ fn masked_iterations_are_the_serial_ones_but_for_rounding() {
                 let label = format!("{measure:?} {cuts:?} {masked:?}");
                 let error = assert_close(&label, &found, &field, F64_ITERATIONS);
                 assert_close(&label, &got, &measures, F64_ITERATIONS);
-                println!("greedy {label}: {error:.1e}");
+                println!("deform {label}: {error:.1e}");
             }
         }
     }
@@ -245,7 +255,7 @@ fn several_gpus_end_where_the_cpu_does() {
             let [got, found] = on_meshes(&images, shards, &options, 10);
             let error = largest_difference(&found, &field);
             let label = format!("{measure:?} {cuts:?}, masks {masked}");
-            println!("greedy {label} on {} GPUs: {error:.1e} voxel", gpus.len());
+            println!("deform {label} on {} GPUs: {error:.1e} voxel", gpus.len());
             assert!(error <= FIELD_VOXELS, "{label}: {error:.1e} voxel");
             assert_close(&label, &got, &measures, MEASURE);
         }
@@ -289,5 +299,144 @@ fn a_mesh_of_one_is_the_serial_program() {
         for (found, expected) in found.iter().zip(&expected) {
             assert!(found.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()));
         }
+    }
+}
+
+/// Methods, optimisers, ways to step and penalties, of which the serial operation knows all combinations.
+pub(super) fn variants() -> Vec<(&'static str, DeformOptions)> {
+    let greedy = options(Measure::SquaredDifference);
+    let floor = Optimizer::Adam(AdamOptions { gradient_floor: 0.1, ..AdamOptions::default() });
+    let newton = Optimizer::GaussNewton { damping: 1.0 };
+    let rough = Penalties { diffusion: 0.3, bending: 0.2, total_variation: 0.05 };
+    let svf = DeformOptions {
+        method: Method::Svf { squarings: 4, accumulation: Accumulation::Reproducible },
+        update: Update::Additive,
+        ..greedy
+    };
+    let syn = DeformOptions { method: Method::Syn, ..greedy };
+    vec![
+        ("greedy, sgd", DeformOptions { optimizer: Optimizer::Sgd, ..greedy }),
+        ("greedy, gauss newton", DeformOptions { optimizer: newton, ..greedy }),
+        ("greedy, additive", DeformOptions { update: Update::Additive, ..greedy }),
+        (
+            "greedy, additive, sgd",
+            DeformOptions { update: Update::Additive, optimizer: Optimizer::Sgd, ..greedy },
+        ),
+        ("greedy, penalties", DeformOptions { penalties: rough, ..greedy }),
+        (
+            "greedy, penalties, gauss newton",
+            DeformOptions { penalties: rough, optimizer: newton, ..greedy },
+        ),
+        ("syn", DeformOptions { optimizer: floor, ..syn }),
+        ("syn, sgd", DeformOptions { optimizer: Optimizer::Sgd, ..syn }),
+        ("syn, gauss newton", DeformOptions { optimizer: newton, ..syn }),
+        ("syn, penalties", DeformOptions { penalties: rough, ..syn }),
+        ("svf", svf),
+        ("svf, sgd", DeformOptions { optimizer: Optimizer::Sgd, ..svf }),
+        ("svf, penalties", DeformOptions { penalties: rough, ..svf }),
+    ]
+}
+
+/// What the images hold: one or two channels, masks or none.
+pub(super) fn contents(plain: &DeformImages) -> [(&'static str, DeformImages); 3] {
+    let second =
+        |image: &Tensor<5>| Tensor::cat(vec![image.clone(), image.clone().powf_scalar(0.5)], 1);
+    let mut channels = plain.clone();
+    (channels.fixed, channels.moving) = (second(&plain.fixed), second(&plain.moving));
+    let masked = masked_balls(plain, [true; 2]);
+    [("plain", plain.clone()), ("channels", channels), ("masks", masked)]
+}
+
+/// Every cell of methods, optimisers and penalties times similarities times contents, in two and in many thin shards.
+#[test]
+fn all_combinations_are_the_serial_ones_but_for_rounding() {
+    let plain = phantoms([14, 13, 17], DType::F64);
+    for (content, images) in contents(&plain) {
+        for (name, variant) in variants() {
+            for measure in measures() {
+                let options = DeformOptions { measure, ..variant };
+                let [losses, field] = serial(&images, &options, 4);
+                for cuts in [&[9, 8][..], &[1, 5, 1, 2, 8]] {
+                    let layout = Layout::uneven([17, 13, 14], Axis::Z, cuts).unwrap();
+                    let [got, found] = on_shards(&images, (&layout, &layout), &options, 4);
+                    let label = format!("{name}, {measure:?}, {content}, {cuts:?}");
+                    assert_close(&label, &got, &losses, F64_ITERATIONS);
+                    let error = assert_close(&label, &found, &field, F64_ITERATIONS);
+                    println!("deform {label}: {error:.1e}");
+                }
+            }
+        }
+    }
+}
+
+/// A similarity without a fused iteration, here that of LNCC by the tape, is iterated as well.
+#[test]
+fn a_similarity_of_ones_own_is_iterated_as_the_fused_one() {
+    #[derive(Debug)]
+    struct Own(losses::Lncc);
+
+    impl losses::Similarity for Own {
+        fn partial(&self, pair: &losses::Pair) -> Tensor<1> {
+            self.0.partial(pair)
+        }
+
+        fn finish(&self, total: Tensor<1>, count: Tensor<1>) -> Tensor<1> {
+            self.0.finish(total, count)
+        }
+
+        fn reach_voxels(&self) -> usize {
+            self.0.reach_voxels()
+        }
+    }
+
+    let lncc = LnccOptions { window: 5, ..LnccOptions::default() };
+    let plain = phantoms([14, 13, 17], DType::F64);
+    let options = options(Measure::Lncc(lncc));
+    for images in [plain.clone(), masked_balls(&plain, [true; 2])] {
+        let [losses, field] = serial(&images, &options, 6);
+        for cuts in [&[17][..], &[9, 8], &[1, 5, 1, 2, 8]] {
+            let layout = Layout::uneven([17, 13, 14], Axis::Z, cuts).unwrap();
+            let cut = |image: &Tensor<5>| split(image, &layout);
+            let (both, masked) = with_masks(&images);
+            let sharded = ShardedImages {
+                fixed: cut(&both[0]),
+                moving: cut(&both[1]),
+                affine: images.affine.clone(),
+                masked,
+            };
+            let state = ShardedState::new(vec![cut(&start(&images.fixed))]);
+            let own = std::sync::Arc::new(Own(losses::Lncc(lncc)));
+            let mesh = mesh(&layout);
+            let mut run = ShardedDeform::by(own, sharded, state, &options, &mesh).unwrap();
+            let got = to_f64(run.iterate(6).unwrap());
+            let found = to_f64(whole(&run.fields()[0]));
+            assert_close(&format!("{cuts:?}"), &got, &losses, F64_ITERATIONS);
+            assert_close(&format!("{cuts:?}"), &found, &field, F64_ITERATIONS);
+        }
+    }
+}
+
+/// The map that fields mean is that of the whole ones, and the loss without an iteration that of what they show.
+#[test]
+fn maps_of_parts_are_those_of_the_whole() {
+    let images = phantoms([14, 13, 17], DType::F64);
+    let layout = Layout::uneven([17, 13, 14], Axis::Z, &[6, 4, 7]).unwrap();
+    for (name, options) in variants().into_iter().filter(|(name, _)| !name.contains(',')) {
+        let field = serial(&images, &options, 10)[1].clone();
+        let count = field.len() / (3 * 17 * 13 * 14);
+        let fields = tensor(&field, [count, 3, 17, 13, 14], &Device::flex(), DType::F64);
+        let fields: Vec<_> = (0..count).map(|n| fields.clone().narrow(0, n, 1)).collect();
+        let of = |layout: &Layout| {
+            let cut: Vec<_> = fields.iter().map(|field| split(field, layout)).collect();
+            let (w, back) = maps(options.method, &cut, &mesh(layout), &Holders::ALONE).unwrap();
+            (to_f64(whole(&w)), back.map(|back| to_f64(whole(&back))))
+        };
+        let one = Layout::balanced([17, 13, 14], Axis::Z, 1).unwrap();
+        let ((w, back), (parts, parts_back)) = (of(&one), of(&layout));
+        assert!(w.iter().any(|u| u.abs() > 0.5), "{name}: something moved");
+        // What the search for an inverse calls solved.
+        assert_close(name, &parts, &w, 1e-8);
+        let both = back.zip(parts_back);
+        both.map(|(back, parts)| assert_close(name, &parts, &back, 1e-8));
     }
 }

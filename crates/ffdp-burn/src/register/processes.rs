@@ -10,15 +10,14 @@ use std::sync::Arc;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-use super::room::{Places, Room};
+use super::checkpoint::Checkpoint;
+use super::level::LevelReport;
+use super::observer::{LevelStart, Observer, Progress};
+use super::places::{Places, Room, SHARED_VOXELS};
+use super::settings::Settings;
 use crate::error::{Error, Result};
 use crate::image::Geometry;
 use crate::parallel::{Axis, Cuts, Holders, Layout, Mesh, Ranks, Sharded, Team, agree};
-use crate::register::checkpoint::Checkpoint;
-use crate::register::deformable::SHARED_VOXELS;
-use crate::register::level::LevelReport;
-use crate::register::observer::{LevelStart, Observer, Progress};
-use crate::register::settings::Settings;
 
 /// Planes of each shard, on the average, from which a level is shared. Comparing a shard by LNCC computes some 18
 /// planes of its neighbours as well.
@@ -26,7 +25,7 @@ const SHARED_PLANES: usize = 16;
 
 /// This process, alone or among others.
 #[derive(Clone, Debug)]
-pub(super) struct Crew {
+pub(super) struct Processes {
     ranks: Option<Arc<dyn Ranks>>,
     /// Shards of every rank.
     shards: Vec<usize>,
@@ -34,14 +33,14 @@ pub(super) struct Crew {
 
 /// What rank 0 tells of what it has done alone.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Told {
+pub(super) struct Report {
     /// As bits: text rounds.
     numbers: Vec<u64>,
     pub levels: Vec<LevelReport>,
     pub kept: bool,
 }
 
-impl Told {
+impl Report {
     pub fn new(numbers: &[f64], levels: Vec<LevelReport>, kept: bool) -> Self {
         Self { numbers: numbers.iter().map(|number| number.to_bits()).collect(), levels, kept }
     }
@@ -51,7 +50,7 @@ impl Told {
     }
 }
 
-impl Crew {
+impl Processes {
     /// One process.
     pub fn alone() -> Self {
         Self { ranks: None, shards: Vec::new() }
@@ -95,7 +94,7 @@ impl Crew {
     ///
     /// # Errors
     /// [`Error::Invalid`] where it is another than rank 0's, [`Error::LostRank`].
-    pub fn check_alike(
+    pub fn check_same_task(
         &self,
         (grids, masked): (&[Geometry; 2], [bool; 2]),
         settings: &Settings,
@@ -118,8 +117,8 @@ impl Crew {
     ///
     /// # Errors
     /// Those of cutting it.
-    pub fn places(&self, mesh: &Mesh, grids: [&Geometry; 2]) -> Result<Option<Places>> {
-        let Some(ranks) = &self.ranks else { return Ok(None) };
+    pub fn places(&self, room: &Room, grids: [&Geometry; 2]) -> Result<Option<Places>> {
+        let (Some(ranks), Room::Ranks { mesh, .. }) = (&self.ranks, room) else { return Ok(None) };
         let [fixed, moving] = grids.map(Geometry::dims);
         let total = self.shards.iter().sum::<usize>();
         let is_slow = *mesh.device(0) == Device::flex();
@@ -165,7 +164,7 @@ impl Crew {
     ///
     /// # Errors
     /// Those of `work`, [`Error::LostRank`].
-    pub fn first_does(&self, work: impl FnOnce() -> Result<Told>) -> Result<Told> {
+    pub fn first_does(&self, work: impl FnOnce() -> Result<Report>) -> Result<Report> {
         let Some(ranks) = &self.ranks else { return work() };
         let mine = agree(ranks.as_ref(), self.is_first().then(work).transpose())?;
         let unread = |reason: serde_json::Error| Error::device("telling other ranks", reason);
@@ -235,7 +234,7 @@ impl Crew {
     }
 }
 
-/// See [`Crew::together`].
+/// See [`Processes::together`].
 pub(super) struct Together<'a> {
     observer: &'a mut dyn Observer,
     ranks: Option<&'a dyn Ranks>,

@@ -4,15 +4,14 @@ use std::ops::Range;
 
 use burn::tensor::{Device, Tensor};
 
+use super::prepare::{beyond_mask, check_weights, continued, intensity_range};
+use super::pyramid::level_smoothing;
 use crate::error::Result;
 use crate::image::{
     Affine, Counted, Geometry, Voxel, check_finite, index_affine, rescaled, statistics, upload,
 };
 use crate::ops::{GridSampleOptions, Padding, gaussian, grid_sample};
-use crate::parallel::{Axis, Layout, Mesh, Sharded, join, park, put_away, without_mask};
-use crate::register::prepare::{beyond_mask, check_weights, continued, intensity_range};
-use crate::register::pyramid::{LevelImage, level_geometry, level_smoothing};
-use crate::register::run::LevelSide;
+use crate::parallel::{Axis, Layout, Mesh, Sharded, join, park, put_away};
 use crate::transform::affine_tensor;
 
 /// Voxels of the image at full size that are brought to a device at a time, where smoothing asks for no
@@ -23,14 +22,14 @@ const PIECE: usize = 1 << 22;
 const READ: usize = 1 << 26;
 
 /// An image, its mask, and what its intensities become.
-pub(in crate::register) struct Scaled<'a> {
+pub(super) struct Scaled<'a> {
     counted: Counted<'a>,
     scale: Scale,
 }
 
 /// What must be known of all of an image.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::register) struct Scale {
+pub(super) struct Scale {
     /// The intensities that become 0 and 1.
     pub range: [f32; 2],
     /// The mean of what becomes of those inside the mask; 0 without one.
@@ -103,24 +102,6 @@ impl<'a> Scaled<'a> {
         let image = continued(image, &mask, mean);
         let both = Tensor::cat(vec![image, mask], 1);
         Ok(both.narrow(Axis::Z.dim(), z.start - wider.start, z.len()))
-    }
-
-    /// As [`level_image`](crate::register::level_image) of the whole makes it, on one device; and the mask on the level.
-    ///
-    /// # Errors
-    /// Those of reading.
-    pub fn level_image(
-        &mut self,
-        spacing_mm: f64,
-        minimum_axis: usize,
-        device: &Device,
-    ) -> Result<LevelSide> {
-        let geometry = level_geometry(self.geometry(), spacing_mm, minimum_axis)?;
-        let layout = Layout::balanced(geometry.dims(), Axis::Z, 1)?;
-        let one = Mesh::one(device);
-        let level = self.level(&geometry, &layout, [&one, &one])?.into_shards().remove(0);
-        let (tensor, mask) = without_mask(level, self.is_masked());
-        Ok((LevelImage { tensor, geometry }, mask))
     }
 
     /// The image on the grid of a level, its mask as another channel, cut into shards that are computed on the first

@@ -25,6 +25,7 @@ pub(in crate::parallel) struct Block {
     extent: usize,
 }
 
+#[derive(Clone)]
 /// Something on the planes of a block: below the own ones, on them, and above.
 pub(super) struct Pieces {
     pub below: Option<Tensor<5>>,
@@ -44,6 +45,19 @@ impl Block {
     pub fn within(&self, width: usize) -> Self {
         let all = self.own.start.saturating_sub(width)..(self.own.end + width).min(self.extent);
         Self { all, width, ..self.clone() }
+    }
+
+    /// The shards that have planes of the block, each with those, counted from its own start.
+    pub fn all_shards(
+        &self,
+        layout: &Layout,
+    ) -> impl Iterator<Item = (usize, Range<usize>)> + use<> {
+        layout.overlaps(&self.all).into_iter()
+    }
+
+    /// The block with more planes around it.
+    pub fn wider(&self, more: usize) -> Self {
+        self.within(self.width + more)
     }
 
     /// The planes around the seam below the shard that the block below it has as well.
@@ -92,6 +106,48 @@ impl Block {
 }
 
 impl Pieces {
+    /// Of what lies on the planes of a block.
+    pub fn of(tensor: &Tensor<5>, block: &Block) -> Self {
+        let piece =
+            |planes: Range<usize>| (!planes.is_empty()).then(|| block.narrow(tensor, &planes));
+        let [below, _, above] = block.pieces();
+        let own = block.narrow(tensor, &block.own);
+        Self { below: piece(below), own, above: piece(above) }
+    }
+
+    /// Joined, on the planes of `inner`, a block with no more planes around it than `block`, on which the pieces lie.
+    pub fn joined(&self, [block, inner]: [&Block; 2]) -> Tensor<5> {
+        let parts = block.pieces().into_iter().zip([
+            self.below.as_ref(),
+            Some(&self.own),
+            self.above.as_ref(),
+        ]);
+        let part = |(planes, piece): (Range<usize>, Option<&Tensor<5>>)| {
+            let wanted = planes.start.max(inner.all.start)..planes.end.min(inner.all.end);
+            let local =
+                wanted.start.checked_sub(planes.start)?..wanted.end.checked_sub(planes.start)?;
+            let piece = piece.filter(|_| local.start < local.end)?;
+            Some(narrow(piece.clone(), block.axis.dim(), local))
+        };
+        join(parts.filter_map(part).collect(), block.axis.dim())
+    }
+
+    /// Piece by piece with another on the same planes.
+    pub fn zip(self, other: Self, each: impl Fn(Tensor<5>, Tensor<5>) -> Tensor<5>) -> Self {
+        let beside = |a: Option<Tensor<5>>, b: Option<Tensor<5>>| Some(each(a?, b?));
+        Self {
+            below: beside(self.below, other.below),
+            own: each(self.own, other.own),
+            above: beside(self.above, other.above),
+        }
+    }
+
+    /// Piece by piece.
+    pub fn map(self, each: impl Fn(Tensor<5>) -> Tensor<5>) -> Self {
+        let Self { below, own, above } = self;
+        Self { below: below.map(&each), own: each(own), above: above.map(&each) }
+    }
+
     /// The moving image on the block, as the pieces of the displacement show it; `own` is
     /// [`Block::show_own`], where that is known.
     pub fn show(&self, block: &Block, sampler: &BlockSampler, own: Option<Tensor<5>>) -> Tensor<5> {

@@ -1,0 +1,62 @@
+//! Mean squared difference as a similarity.
+
+use burn::Tensor;
+use burn::backend::Dispatch;
+
+use super::similarity::{Pair, PairGradients, Similarity};
+use crate::ops::Measure;
+use crate::ops::mse::{MseOps, squared_difference_sum};
+
+/// Mean squared difference; see [`mse`](crate::ops::mse()). In intensity^2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mse;
+
+/// Both images times the root of the weights: a weight is the square of a factor of both.
+fn rooted(pair: &Pair) -> ([Tensor<5>; 2], Option<Tensor<5>>) {
+    let root = pair.weights.clone().map(Tensor::sqrt);
+    let times = |image: &Tensor<5>| match &root {
+        None => image.clone(),
+        // An image may be stored in half precision.
+        Some(root) => image.clone().cast(root.dtype()) * root.clone(),
+    };
+    ([times(&pair.moved), times(&pair.fixed)], root)
+}
+
+impl Similarity for Mse {
+    /// `sum u (moved - fixed)^2`.
+    fn partial(&self, pair: &Pair) -> Tensor<1> {
+        let ([moved, fixed], _) = rooted(pair);
+        squared_difference_sum(moved, fixed)
+    }
+
+    fn finish(&self, total: Tensor<1>, count: Tensor<1>) -> Tensor<1> {
+        total / count
+    }
+
+    fn is_mean(&self) -> bool {
+        true
+    }
+
+    fn is_least_squares(&self) -> bool {
+        true
+    }
+
+    /// `slope` is 1 everywhere.
+    fn gradient(&self, pair: &Pair, slope: &Tensor<1>, needs: [bool; 2]) -> PairGradients {
+        let ([moved, fixed], root) = rooted(pair);
+        let one = slope.ones_like().into_dispatch();
+        let (moved, fixed) = (moved.into_dispatch(), fixed.into_dispatch());
+        let to_moved = <Dispatch as MseOps>::squared_difference_backward(moved, fixed, one);
+        let to_moved = Tensor::<5>::from_dispatch(to_moved);
+        let to_moved = match root {
+            None => to_moved,
+            Some(root) => to_moved * root,
+        };
+        let to_fixed = needs[1].then(|| to_moved.clone().neg());
+        [needs[0].then_some(to_moved), to_fixed]
+    }
+
+    fn measure(&self) -> Option<Measure> {
+        Some(Measure::SquaredDifference)
+    }
+}

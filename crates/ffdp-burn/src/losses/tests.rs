@@ -1,0 +1,162 @@
+//! What every similarity promises: its parts add up, its gradient is its derivative, and a similarity of a
+//! user's own, without a kernel, is as good as one of ours.
+
+use burn::tensor::{DType, Device, Tensor};
+
+use super::*;
+use crate::ops::{HistogramOptions, LnccFloor, LnccOptions, lncc, mse};
+use crate::testing::{assert_close, tensor, to_f64, uniform};
+
+/// f32 sums of a few hundred terms of order 1, taken in another order.
+const F32_ROUNDING: f64 = 1e-5;
+/// f64 sums in another order.
+const F64_ROUNDING: f64 = 1e-12;
+
+/// A similarity without its kernels: what a user writes.
+#[derive(Debug)]
+struct ByTape<S>(S);
+
+impl<S: Similarity> Similarity for ByTape<S> {
+    fn partial(&self, pair: &Pair) -> Tensor<1> {
+        self.0.partial(pair)
+    }
+
+    fn finish(&self, total: Tensor<1>, count: Tensor<1>) -> Tensor<1> {
+        self.0.finish(total, count)
+    }
+
+    fn reach_voxels(&self) -> usize {
+        self.0.reach_voxels()
+    }
+}
+
+const SHAPE: [usize; 5] = [1, 2, 6, 5, 8];
+
+fn image(seed: u64, dtype: DType) -> Tensor<5> {
+    let values = uniform(SHAPE.iter().product(), 0.05, 0.95, seed);
+    tensor(&values, SHAPE, &Device::flex(), dtype)
+}
+
+/// The same loss with and without its kernels.
+fn cases() -> Vec<(Box<dyn Similarity>, Box<dyn Similarity>)> {
+    let window = LnccOptions { window: 5, ..LnccOptions::default() };
+    let common = LnccOptions { floor: LnccFloor::Common, ..window };
+    let bins = HistogramOptions { bins: 16, ..HistogramOptions::default() };
+    vec![
+        (Box::new(Lncc(window)), Box::new(ByTape(Lncc(window)))),
+        (Box::new(Lncc(common)), Box::new(ByTape(Lncc(common)))),
+        (Box::new(Mse), Box::new(ByTape(Mse))),
+        (Box::new(MutualInformation(bins)), Box::new(ByTape(MutualInformation(bins)))),
+        (
+            Box::new(NormalizedMutualInformation(bins)),
+            Box::new(ByTape(NormalizedMutualInformation(bins))),
+        ),
+    ]
+}
+
+#[test]
+fn a_loss_is_that_of_its_operation() {
+    let (a, b) = (image(1, DType::F32), image(2, DType::F32));
+    let options = LnccOptions { window: 5, ..LnccOptions::default() };
+    let cases: [(&dyn Similarity, f64); 2] = [
+        (&Lncc(options), to_f64(lncc(a.clone(), b.clone(), &options))[0]),
+        (&Mse, to_f64(mse(a.clone(), b.clone()))[0]),
+    ];
+    for (similarity, expected) in cases {
+        let got = to_f64(similarity.loss(a.clone(), b.clone()))[0];
+        assert!((got - expected).abs() < F32_ROUNDING, "{similarity:?}: {got} {expected}");
+        let same = to_f64(similarity.loss(a.clone(), a.clone()))[0];
+        assert!(same < got, "{similarity:?}");
+    }
+}
+
+#[test]
+fn partial_sums_of_batches_add_up() {
+    // A batch is two volumes; windows do not reach from one into the other.
+    let (a, b) = (image(1, DType::F32), image(2, DType::F32));
+    for similarity in [&Lncc::transmorph() as &dyn Similarity, &Mse] {
+        let of = |moved: &Tensor<5>, fixed: &Tensor<5>| {
+            similarity.partial(&Pair::new(moved.clone(), fixed.clone()))
+        };
+        let both = |x: &Tensor<5>, y: &Tensor<5>| Tensor::cat(vec![x.clone(), y.clone()], 0);
+        let pair = Pair::new(both(&a, &b), both(&b, &a));
+        let apart = similarity.finish(of(&a, &b) + of(&b, &a), pair.count());
+        let (apart, whole) = (to_f64(apart)[0], to_f64(similarity.loss_of(&pair))[0]);
+        assert!((apart - whole).abs() < F32_ROUNDING, "{similarity:?}: {apart} {whole}");
+    }
+}
+
+/// Sums, slope and gradients by kernels are those of the tape, with weights and without.
+#[test]
+fn kernels_and_the_tape_agree() {
+    let (moved, fixed) = (image(3, DType::F64), image(4, DType::F64));
+    for weights in [None, Some(image(5, DType::F64))] {
+        let pair = Pair::weighted(moved.clone(), fixed.clone(), weights);
+        let count = counted(pair.count());
+        for (fused, by_tape) in cases() {
+            let label = format!("{fused:?}, weights {}", pair.weights.is_some());
+            let total = fused.partial(&pair);
+            let slope = fused.slope(&total, &count);
+            let other = by_tape.slope(&total, &count);
+            assert_close(&label, &to_f64(slope.clone()), &to_f64(other), F64_ROUNDING);
+            let (sums, [to_moved, to_fixed]) =
+                fused.partial_and_gradient(&pair, &slope, [true, true]);
+            assert_close(&label, &to_f64(sums), &to_f64(total), F64_ROUNDING);
+            let others = by_tape.gradient(&pair, &slope, [true, true]);
+            for (a, b) in [to_moved, to_fixed].into_iter().zip(others) {
+                let (a, b) = (a.expect("wanted"), b.expect("wanted"));
+                assert_close(&label, &to_f64(a), &to_f64(b), 1e-10);
+            }
+            // Without its wish no gradient is made.
+            let [to_moved, to_fixed] = fused.gradient(&pair, &slope, [true, false]);
+            assert!(to_moved.is_some() && to_fixed.is_none(), "{label}");
+        }
+    }
+}
+
+/// `count` times the derivative of the loss, by central differences.
+#[test]
+fn a_gradient_is_that_of_the_loss() {
+    const STEP: f64 = 1e-5;
+    /// Third derivatives times the square of the step, and rounding over twice the step.
+    const DIFFERENCES: f64 = 1e-6;
+    let (moved, fixed) = (image(6, DType::F64), image(7, DType::F64));
+    let weights = image(8, DType::F64);
+    let pair = |moved: Tensor<5>| Pair::weighted(moved, fixed.clone(), Some(weights.clone()));
+    let values = to_f64(moved.clone());
+    for (similarity, _) in cases() {
+        let here = pair(moved.clone());
+        let count = counted(here.count());
+        let slope = similarity.slope(&similarity.partial(&here), &count);
+        let [gradient, _] = similarity.gradient(&here, &slope, [true, false]);
+        let gradient = to_f64(gradient.expect("it was wanted"));
+        let largest = gradient.iter().fold(0.0f64, |most, g| most.max(g.abs()));
+        for i in [0, 77, 239, 311, 479] {
+            let shifted = |step: f64| {
+                let mut values = values.clone();
+                values[i] += step;
+                to_f64(similarity.loss_of(&pair(tensor(
+                    &values,
+                    SHAPE,
+                    &Device::flex(),
+                    DType::F64,
+                ))))[0]
+            };
+            let slope = (shifted(STEP) - shifted(-STEP)) / (2.0 * STEP);
+            let expected = slope * to_f64(count.clone())[0];
+            let error = (gradient[i] - expected).abs() / largest;
+            assert!(error < DIFFERENCES, "{similarity:?} at {i}: {} {expected}", gradient[i]);
+        }
+    }
+}
+
+/// Nothing counts: no division by zero, whichever code divides.
+#[test]
+fn without_weight_losses_are_finite() {
+    let nothing = image(9, DType::F32).zeros_like();
+    let pair = Pair::weighted(image(1, DType::F32), image(2, DType::F32), Some(nothing));
+    for (similarity, _) in cases() {
+        let loss = to_f64(similarity.loss_of(&pair))[0];
+        assert!(loss.is_finite(), "{similarity:?}: {loss}");
+    }
+}
