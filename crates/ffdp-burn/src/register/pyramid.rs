@@ -6,6 +6,7 @@
 
 use burn::tensor::Tensor;
 
+use super::settings::{LevelSettings, Settings};
 use crate::error::Result;
 use crate::image::Geometry;
 use crate::ops::{GaussianOptions, Interpolation, Padding, gaussian};
@@ -47,6 +48,17 @@ pub fn level_geometry(full: &Geometry, spacing_mm: f64, minimum_axis: usize) -> 
         ((extent_mm / spacing_mm).round() as usize).clamp(least, full.size[i])
     });
     if size == full.size { Ok(full.clone()) } else { full.resized(size) }
+}
+
+/// Those of both images on a level.
+pub(super) fn level_grids(
+    full: &[Geometry; 2],
+    settings: &Settings,
+    level: &LevelSettings,
+) -> Result<[Geometry; 2]> {
+    let spacing_mm = level.shrink * finest_spacing_mm(&full[0]);
+    let on_level = |i: usize| level_geometry(&full[i], spacing_mm, settings.minimum_axis_voxels);
+    Ok([on_level(0)?, on_level(1)?])
 }
 
 /// The smoothing of an image on the grid `full` before it is read on that of a `level`.

@@ -5,7 +5,7 @@ use burn::tensor::{DType, Device, Tensor};
 use serde::Serialize;
 
 use super::checkpoint::{Carried, Checkpoint};
-use super::deformable::{Deformed, Fields, Kind, check_room, deform};
+use super::deformable::{Deformed, Fields, Kind, deform};
 use super::level::{LevelReport, Stop, check_finite_loss};
 use super::linear;
 use super::observer::Observer;
@@ -14,7 +14,7 @@ use super::places::{Places, Room};
 use super::prepare::{Side, check_overlap, prepare};
 use super::problem::Problem;
 use super::processes::{Processes, Report};
-use super::pyramid::{finest_spacing_mm, level_geometry, on_level};
+use super::pyramid::{finest_spacing_mm, level_grids, on_level};
 use super::settings::{LevelSettings, OptimizerSettings, Settings, Stage};
 use super::source::Scaled;
 use crate::error::{Error, Result};
@@ -267,9 +267,6 @@ impl Run<'_> {
             let what = "a checkpoint must belong to the settings: it has as many stages or more";
             return Err(Error::invalid(what, stages.len(), "start the run anew"));
         }
-        for stage in &settings.stages {
-            Kind::of(stage).map_or(Ok(()), |kind| check_room(self, &kind))?;
-        }
         let warp = self.checkpoint.warp.take().map(|warp| Fields::whole(vec![warp]));
         let deformed = warp.flatten().map(Deformed::greedy);
         let mut found = Found { affine: self.checkpoint.affine, deformed };
@@ -387,10 +384,7 @@ impl Run<'_> {
 
     /// The grids of the images on a level.
     pub fn level_grids(&self, level: &LevelSettings) -> Result<[Geometry; 2]> {
-        let spacing_mm = level.shrink * finest_spacing_mm(&self.grids[0]);
-        let least = self.settings.minimum_axis_voxels;
-        let on_level = |i: usize| level_geometry(&self.grids[i], spacing_mm, least);
-        Ok([on_level(0)?, on_level(1)?])
+        level_grids(&self.grids, self.settings, level)
     }
 
     /// Channels of an image without its mask, and which images have one.

@@ -18,9 +18,11 @@ pub(super) use kind::{Deformed, Kind};
 use super::checkpoint::Carried;
 use super::level::{LevelReport, Solver, Stop, level_start, run_level};
 use super::pair::{LevelPair, read};
-use super::places::Places;
+use super::places::{Places, Room};
 use super::processes::Report;
+use super::pyramid::level_grids;
 use super::run::{Found, Run, StageReport, Staged};
+use super::settings::Settings;
 use crate::error::Result;
 use crate::image::{Affine, Geometry};
 use crate::losses::Similarity;
@@ -54,7 +56,8 @@ pub(super) fn deform(run: &mut Run, kind: &Kind, found: Found) -> Result<Staged>
         let reached = task.reach(run, fields.take(), done)?;
         levels.extend(reached.report);
         let judged = reached.losses;
-        if judged.is_none() {
+        let cancelled = levels.last().is_some_and(|level| level.stop == Stop::Cancelled);
+        if !cancelled && !done {
             run.level_done(&levels, &reached.fields)?;
         }
         fields = Some(reached.fields);
@@ -77,13 +80,18 @@ pub(super) fn deform(run: &mut Run, kind: &Kind, found: Found) -> Result<Staged>
     })
 }
 
-/// Demands that the levels of a stage have room, before anything is computed.
-pub(super) fn check_room(run: &Run, kind: &Kind) -> Result<()> {
+/// Demands that the levels of a stage have room, before anything is computed. `content` is what
+/// [`Run::content`] says.
+pub(super) fn check_room(
+    room: &Room,
+    kind: &Kind,
+    (grids, content): (&[Geometry; 2], (usize, [bool; 2])),
+    settings: &Settings,
+) -> Result<()> {
     // The finest, which takes the most, is the one to be told of.
     kind.descent().levels.iter().rev().try_for_each(|level| {
-        let [fixed, moving] = &run.level_grids(level)?;
-        let problem = kind.problem([fixed, moving], run.content());
-        run.room.check_level(fixed.size, &problem)
+        let [fixed, moving] = &level_grids(grids, settings, level)?;
+        room.check_level(fixed.size, &kind.problem([fixed, moving], content))
     })
 }
 

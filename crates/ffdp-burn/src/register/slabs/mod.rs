@@ -16,6 +16,7 @@ pub use results::{Folding, SlabRegistration, Warp};
 use burn::tensor::{Device, Tensor};
 
 use super::checkpoint::Checkpoint;
+use super::deformable::{Deformed, Kind, check_room};
 use super::observer::Observer;
 use super::places::Room;
 use super::prepare::{check_overlap, check_sizes};
@@ -79,7 +80,7 @@ pub fn register_slabs(
     let processes = Processes::of(&room)?;
     let grids = [fixed.geometry().clone(), moving.geometry().clone()];
     let masked = [fixed_mask.is_some(), moving_mask.is_some()];
-    let checked = check(&grids, settings, &room, &initial);
+    let checked = check((&grids, masked), settings, &room, &initial);
     processes.agree(checked)?;
     let same = processes.check_same_task((&grids, masked), settings);
     processes.agree(same)?;
@@ -117,7 +118,7 @@ pub fn register_slabs(
     let Ended { found, stages, loss_before, loss_after, outcome } = run.stages()?;
     let Found { affine, deformed } = found;
     let Run { grids: [fixed, _], room, processes, .. } = run;
-    let warps = |deformed: super::deformable::Deformed| {
+    let warps = |deformed: Deformed| {
         let (warp, inverse) = deformed.maps()?;
         let warp_of = |fields| Warp::new(fields, &fixed, &processes);
         Ok::<_, Error>((warp_of(warp), inverse.map(warp_of)))
@@ -152,7 +153,7 @@ fn prove(device: &Device) -> Result<()> {
 
 /// What must hold before anything is read.
 fn check(
-    grids: &[Geometry; 2],
+    (grids, masked): (&[Geometry; 2], [bool; 2]),
     settings: &Settings,
     room: &Room,
     initial: &Affine<Physical, Physical>,
@@ -170,6 +171,9 @@ fn check(
         return refuse("histograms are not matched", &settings.match_histograms);
     }
     room.devices().iter().try_for_each(|device| run::check_moment_storage(settings, device))?;
+    for kind in settings.stages.iter().filter_map(Kind::of) {
+        check_room(room, &kind, (grids, (1, masked)), settings)?;
+    }
     match settings.stages.first() {
         Some(Stage::Moments(_)) => Ok(()),
         _ => check_overlap(&grids[0], &grids[1], initial),

@@ -15,7 +15,7 @@ use crate::io::nifti::{read_displacement, read_volume};
 use crate::parallel::{Mesh, Ranks, Threads};
 use crate::register::{
     Folding, GreedySettings, LevelSettings, Observer, Outcome, Preset, Problem, Progress, Room,
-    Settings, Silent, SlabProblem, SlabRegistration, Stage, SvfSettings, register_slabs,
+    Settings, Silent, SlabProblem, SlabRegistration, Stage, register_slabs,
 };
 use crate::synth::Pair;
 
@@ -223,8 +223,8 @@ fn what_processes_cannot_do_is_refused_on_all_of_them() {
             }
         }
     };
-    let svf = Settings { stages: vec![Stage::Svf(SvfSettings::default())], ..Settings::default() };
-    says(refused(2, |_| Given::new(&pair, &svf, 1)), &["every rank: ", "svf"]);
+    let matched = Settings { match_histograms: true, ..only(few()) };
+    says(refused(2, |_| Given::new(&pair, &matched, 1)), &["every rank: ", "histograms"]);
     // Rank 0 looks at the intensities.
     let bad = |rank: usize| {
         let mut moving = pair.moving.image.clone();

@@ -213,7 +213,7 @@ impl Images<'_> {
         thread::scope(|scope| {
             let rank = |ranks: Threads| {
                 let ranks: Arc<dyn Ranks> = Arc::new(ranks);
-                let mesh = Mesh::new(&[Device::flex()], 1 + ranks.rank() % 2).expect("a shard");
+                let mesh = Mesh::new(&[Device::flex()], 1).expect("a shard");
                 self.in_room(stage, &Room::Ranks { mesh, ranks })
             };
             let threads = Threads::new(2).into_iter();
@@ -223,12 +223,12 @@ impl Images<'_> {
     }
 }
 
-/// Sizes of 24 x 24 x 48 voxels and a half of it: three shards of 16 planes are those that ranks share.
-const SIZE: usize = 24;
+/// Of every axis: two ranks share levels from 16 planes each on.
+const SIZE: usize = 32;
 
 #[test]
 fn every_cell_finds_what_whole_images_find() {
-    let pair = pair_of(2 * SIZE, 3);
+    let pair = pair_of(SIZE, 3);
     let masks = half_heads(&pair);
     let contents = [("plain", false, false), ("masks", true, false), ("channels", false, true)];
     for (content, masked, channels) in contents {
@@ -246,7 +246,7 @@ fn every_cell_finds_what_whole_images_find() {
             }
             let device = |per_voxel: u64| Room::Device {
                 device: Device::flex(),
-                bytes: per_voxel * (2 * SIZE as u64).pow(3),
+                bytes: per_voxel * (SIZE as u64).pow(3),
             };
             let offloaded = if matches!(stage, Stage::Svf(_)) { 230 } else { 130 };
             for (place, room) in [

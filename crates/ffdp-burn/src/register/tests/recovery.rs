@@ -254,7 +254,10 @@ fn a_known_warp_is_found_across_modalities() {
         let field = warp(&result).to_vec().expect("readable");
         let folds = jacobian(&field, [48; 3]).expect("sizes match").true_folds;
         let after = mean_error(&field, &pair);
-        println!("{:?}: error {before:.3} -> {after:.3} voxels, folds {folds}", settings.similarity);
+        println!(
+            "{:?}: error {before:.3} -> {after:.3} voxels, folds {folds}",
+            settings.similarity
+        );
         (after, folds)
     };
     let (mutual, folds) = after(Similarity::Mi(MiSettings::default()));
