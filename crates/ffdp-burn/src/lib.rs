@@ -7,28 +7,23 @@
 //!   > nets                    TransMorph; displacement fields from image pairs
 //!   > parallel                images and fields in shards, over several devices
 //!     > losses, transform     similarity and regularisation; what a displacement is
-//!   > metrics, io, synth      Dice and folds; NIfTI files; seeded phantoms
 //!   > baseline                the ops from Burn's own tensor operations: the yardstick
-//!       > ops, image > error  fused kernels with hand-derived gradients; volumes and their geometry
+//!       > ops                 fused kernels with hand-derived gradients
+//! ffdp-image                  volumes, files, metrics, phantoms: `image`, `io`, `metrics`, `synth`, `error`
 //! ```
 //! Read `ops/grid_sample/mod.rs` first: every other op is a room of the same shape.
 
 pub mod baseline;
-pub mod error;
-pub mod image;
-pub mod io;
 pub mod losses;
-pub mod metrics;
 pub mod nets;
 pub mod ops;
 pub mod parallel;
 pub mod register;
-pub mod synth;
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;
 pub mod transform;
 
-pub use error::{Error, Result};
+pub use ffdp_image::{Error, Result, error, image, io, metrics, synth};
+#[cfg(any(test, feature = "testing"))]
+pub use ffdp_kit::testing;
 
 /// The names that most programs need.
 pub mod prelude {

@@ -34,7 +34,7 @@ impl Planes for Volume {
 }
 
 /// Demands planes of an image of so many.
-pub(crate) fn check_planes(z: &Range<usize>, planes: usize) -> Result<()> {
+pub fn check_planes(z: &Range<usize>, planes: usize) -> Result<()> {
     if z.start < z.end && z.end <= planes {
         return Ok(());
     }
@@ -46,7 +46,7 @@ pub(crate) fn check_planes(z: &Range<usize>, planes: usize) -> Result<()> {
 pub(crate) const SWEEP: usize = 1 << 22;
 
 /// Runs of planes of about so many voxels that together are all of them.
-pub(crate) fn runs(geometry: &Geometry, voxels: usize) -> impl Iterator<Item = Range<usize>> {
+pub fn runs(geometry: &Geometry, voxels: usize) -> impl Iterator<Item = Range<usize>> {
     let [x, y, planes] = geometry.size;
     let step = (voxels / (x * y)).clamp(1, planes);
     (0..planes).step_by(step).map(move |first| first..(first + step).min(planes))
@@ -54,7 +54,7 @@ pub(crate) fn runs(geometry: &Geometry, voxels: usize) -> impl Iterator<Item = R
 
 /// What is known of an image that was read once or twice.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Statistics<const K: usize> {
+pub struct Statistics<const K: usize> {
     /// Smallest and largest value.
     pub extremes: [f32; 2],
     /// The percentiles that were asked for.
@@ -62,8 +62,10 @@ pub(crate) struct Statistics<const K: usize> {
 }
 
 /// An image, and the mask on its grid where one has: only voxels with a weight above 0 count.
-pub(crate) struct Counted<'a> {
+pub struct Counted<'a> {
+    /// The image.
     pub image: &'a mut dyn Planes,
+    /// Its weights.
     pub mask: Option<&'a mut dyn Planes>,
 }
 
@@ -95,7 +97,7 @@ impl Counted<'_> {
 ///
 /// # Errors
 /// [`Error::NonFinite`], and those of reading.
-pub(crate) fn check_finite(name: &str, image: &mut dyn Planes) -> Result<[f32; 2]> {
+pub fn check_finite(name: &str, image: &mut dyn Planes) -> Result<[f32; 2]> {
     let geometry = image.geometry().clone();
     let plane = geometry.size[0] * geometry.size[1];
     let mut extremes = [f32::INFINITY, f32::NEG_INFINITY];
@@ -117,12 +119,12 @@ pub(crate) fn check_finite(name: &str, image: &mut dyn Planes) -> Result<[f32; 2
     Err(Error::NonFinite { what, nan, infinite, first })
 }
 
-/// Extremes and percentiles of what counts of an image as [`Volume`] computes them, to the bit, in two sweeps; `name`
+/// Extremes and percentiles of what counts of an image as a volume computes them, to the bit, in two sweeps; `name`
 /// is that of the image in messages.
 ///
 /// # Errors
 /// [`Error::NonFinite`] for NaN or infinite voxels among those that count, and those of reading.
-pub(crate) fn statistics<const K: usize>(
+pub fn statistics<const K: usize>(
     name: &str,
     counted: &mut Counted,
     percents: [f64; K],
@@ -151,7 +153,7 @@ pub(crate) fn statistics<const K: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::normal;
+    use ffdp_kit::testing::normal;
 
     fn volume(size: [usize; 3]) -> Volume {
         let geometry = Geometry::new(size, [1.0; 3]).expect("positive");

@@ -17,7 +17,7 @@ const EXACT_IN_F32: u32 = 1 << 24;
 ///
 /// # Errors
 /// [`Error::Invalid`] for a value that is no integer, or so large that others are rounded to it.
-pub(crate) fn labels_of(values: &[f32]) -> Result<Vec<i32>> {
+pub fn labels_of(values: &[f32]) -> Result<Vec<i32>> {
     let label = |value: &f32| {
         if value.fract() == 0.0 && value.abs() < EXACT_IN_F32 as f32 {
             return Ok(*value as i32);

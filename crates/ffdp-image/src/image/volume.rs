@@ -128,7 +128,7 @@ impl Volume {
     }
 
     /// The volume with `from` and `to` at 0 and 1, clamped to [0, 1].
-    pub(crate) fn rescaled(&self, from: f32, to: f32) -> Self {
+    pub fn rescaled(&self, from: f32, to: f32) -> Self {
         let data = rescaled(&self.data, from, to);
         Self { data, geometry: self.geometry.clone() }
     }
@@ -144,7 +144,7 @@ pub(super) fn percentile(count: usize, value: &impl Fn(usize) -> f32, percent: f
 }
 
 /// Values with `from` and `to` at 0 and 1, clamped to [0, 1].
-pub(crate) fn rescaled(values: &[f32], from: f32, to: f32) -> Vec<f32> {
+pub fn rescaled(values: &[f32], from: f32, to: f32) -> Vec<f32> {
     // In f64: the difference of two large f32 may overflow.
     let (from, range) = (f64::from(from), f64::from(to) - f64::from(from));
     let rescale = |&v: &f32| ((f64::from(v) - from) / range).clamp(0.0, 1.0) as f32;

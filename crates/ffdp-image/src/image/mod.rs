@@ -20,11 +20,15 @@ mod tests;
 
 pub use geometry::{Geometry, SAME_GRID_TOLERANCE_VOXELS, SPACING_LIMITS_MM};
 pub use index_space::{index_affine, index_linear};
-pub(crate) use labels::labels_of;
+#[doc(hidden)]
+pub use labels::labels_of;
 pub use labels::{LabelMap, label_ids};
 pub use planes::Planes;
-pub(crate) use planes::{Counted, check_finite, check_planes, runs, statistics};
-pub(crate) use ranks::Ranks;
+#[doc(hidden)]
+pub use planes::{Counted, Statistics, check_finite, check_planes, runs, statistics};
+#[doc(hidden)]
+pub use ranks::Ranks;
 pub use space::{Affine, MAX_CONDITION, Matrix3, Physical, Voxel};
-pub(crate) use volume::rescaled;
+#[doc(hidden)]
+pub use volume::rescaled;
 pub use volume::{Volume, upload};

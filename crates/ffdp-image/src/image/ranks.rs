@@ -9,7 +9,7 @@ const BUCKETS: usize = 1 << 16;
 const PART: usize = 1 << 18;
 
 /// The finite values of a slice, counted in buckets that follow their order.
-pub(crate) struct Ranks<'a> {
+pub struct Ranks<'a> {
     values: &'a [f32],
     counts: Vec<usize>,
 }
@@ -176,7 +176,7 @@ fn value(ordered: u32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::normal;
+    use ffdp_kit::testing::normal;
 
     #[test]
     fn ranks_are_those_of_the_sorted_values() {

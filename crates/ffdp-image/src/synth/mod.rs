@@ -7,11 +7,11 @@
 //! functions too ([`SmoothLabels`]), are painted by an [`IntensityTable`] and streamed in [`Slabs`].
 //!
 //! ```
-//! use ffdp_burn::synth::{PhantomSettings, pair};
+//! use ffdp_image::synth::{PhantomSettings, pair};
 //! let pair = pair(&PhantomSettings::with_size([24, 24, 24]), 7)?;
 //! assert_eq!(pair.displacement.len(), 3 * 24 * 24 * 24);
 //! assert!(pair.fixed.image.data.iter().all(|v| (0.0..=1.0).contains(v)));
-//! # Ok::<(), ffdp_burn::Error>(())
+//! # Ok::<(), ffdp_image::Error>(())
 //! ```
 
 mod anatomy;
