@@ -13,7 +13,6 @@ pub mod amsgrad;
 pub mod compose;
 pub mod conv3d;
 pub mod deform;
-pub mod dense;
 pub mod extremes;
 pub mod gaussian;
 pub mod grid_sample;
@@ -39,18 +38,16 @@ pub mod window_attention;
 pub mod windows;
 
 pub(crate) mod half;
-#[cfg(feature = "persistence")]
-mod kernels;
-#[cfg(feature = "cube")]
-pub(crate) mod launch;
-#[cfg(feature = "cube")]
-pub(crate) mod march;
 pub(crate) mod precision;
-pub(crate) mod real;
-#[cfg(feature = "cube")]
-pub(crate) mod tensor_cores;
-pub(crate) mod vjp;
 pub(crate) mod weights;
+
+// What every op is made of.
+pub use ffdp_kit::dense;
+#[cfg(feature = "persistence")]
+pub use ffdp_kit::keep_kernels;
+#[cfg(feature = "cube")]
+pub(crate) use ffdp_kit::{launch, march, tensor_cores};
+pub(crate) use ffdp_kit::{real, vjp};
 
 pub use adam::{AdamOptions, AdamStep, MomentStorage, Moments, adam};
 pub use alignment::{AlignmentImages, AlignmentLoss, Outside, alignment};
@@ -72,8 +69,6 @@ pub use join_conv3d::join_conv3d;
 pub use joint_histogram::{
     HistogramMode, HistogramOptions, ParzenKernel, joint_histogram, weighted_joint_histogram,
 };
-#[cfg(feature = "persistence")]
-pub use kernels::keep_kernels;
 pub use label_dice::{Denominator, LabelDiceOptions, label_dice};
 pub use layer_norm::layer_norm;
 pub use linear::{Activation, linear};

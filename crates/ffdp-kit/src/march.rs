@@ -5,9 +5,12 @@
 //! its registers, as does what happens along z. Values of neighbours along x are read once more (the
 //! cache has them); results of neighbours are met in shared memory. Where they are needed, tiles
 //! overlap by a margin, whose units help but write nothing: every unit does the same work, whatever
-//! its place.
+//! its place. A kernel that only looks at voxels by themselves needs none of this: see [`crate::launch::cubes`].
 //!
 //! The next plane travels from memory while the present one is worked on.
+
+// The macros of CubeCL make items of their own, without documentation.
+#![allow(missing_docs)]
 
 use cubecl::prelude::*;
 
@@ -15,7 +18,7 @@ use super::launch::{Extent, UNITS};
 
 /// The columns of a cube; fixed when a kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Tile {
+pub struct Tile {
     /// Units along x: whole warps.
     pub units_x: u32,
     /// Rows of a unit.
@@ -50,7 +53,7 @@ impl Tile {
 
 /// The part of a volume that a unit marches over.
 #[derive(CubeType)]
-pub(crate) struct Column {
+pub struct Column {
     /// Of the unit; outside the volume at its borders.
     pub x: i32,
     /// First of the unit's rows.
@@ -61,14 +64,15 @@ pub(crate) struct Column {
     pub slot: u32,
     /// Which volume of the batch.
     pub volume: u32,
-    /// Its planes, from `start` to before `stop`.
+    /// The first of its planes.
     pub start: i32,
+    /// The plane after its last.
     pub stop: i32,
 }
 
 /// The columns of this unit, on a grid of [`grid`].
 #[cube]
-pub(crate) fn column(size: &Extent, chunk: u32, #[comptime] tile: Tile) -> Column {
+pub fn column(size: &Extent, chunk: u32, #[comptime] tile: Tile) -> Column {
     let (lane, group) = (UNIT_POS % tile.units_x, UNIT_POS / tile.units_x);
     let chunks = size.d.div_ceil(chunk);
     let start = (CUBE_POS_Z % chunks) * chunk;
@@ -89,13 +93,13 @@ pub(crate) fn column(size: &Extent, chunk: u32, #[comptime] tile: Tile) -> Colum
 
 /// `position` moved onto an axis of `len` voxels.
 #[cube]
-pub(crate) fn clamped(position: i32, len: u32) -> u32 {
+pub fn clamped(position: i32, len: u32) -> u32 {
     min(max(position, 0i32) as u32, len - 1)
 }
 
 /// The first element of plane `z` of a volume; of its nearest plane where there is none.
 #[cube]
-pub(crate) fn plane(size: &Extent, volume: u32, z: i32) -> usize {
+pub fn plane(size: &Extent, volume: u32, z: i32) -> usize {
     let index = volume as usize * size.d as usize + clamped(z, size.d) as usize;
     index * (size.h as usize * size.w as usize)
 }
@@ -103,7 +107,7 @@ pub(crate) fn plane(size: &Extent, volume: u32, z: i32) -> usize {
 /// Where in a plane `count` rows of a unit lie, from row `first` on; the nearest voxel of the plane
 /// where there is none.
 #[cube]
-pub(crate) fn rows(
+pub fn rows(
     size: &Extent,
     at: &Column,
     #[comptime] first: i32,
@@ -121,23 +125,28 @@ pub(crate) fn rows(
 
 /// Elements from this unit's voxels to their neighbours along x.
 #[derive(CubeType, Clone, Copy)]
-pub(crate) struct Beside {
+pub struct Neighbours {
+    /// Down to the left one.
     pub left: usize,
+    /// Up to the right one.
     pub right: usize,
 }
 
 /// 0 at the border, where a voxel is its own neighbour, and for units beyond it, which stand on the
 /// last voxel.
 #[cube]
-pub(crate) fn beside(size: &Extent, at: &Column) -> Beside {
+pub fn neighbours(size: &Extent, at: &Column) -> Neighbours {
     let x = clamped(at.x, size.w);
-    Beside { left: select(x > 0, 1usize, 0usize), right: select(x + 1 < size.w, 1usize, 0usize) }
+    Neighbours {
+        left: select(x > 0, 1usize, 0usize),
+        right: select(x + 1 < size.w, 1usize, 0usize),
+    }
 }
 
 /// Loads the rows of a plane of `channels` volumes, `len` elements apart, channel after channel. The
 /// plane may be moved by a neighbour's distance: what wraps below 0 wraps back.
 #[cube]
-pub(crate) fn load(
+pub fn load(
     source: &[f32],
     values: &mut Array<f32>,
     offsets: &Array<usize>,
@@ -157,7 +166,7 @@ pub(crate) fn load(
 
 /// Steps by a plane: what was ahead is here.
 #[cube]
-pub(crate) fn shift(here: &mut Array<f32>, ahead: &Array<f32>, #[comptime] count: usize) {
+pub fn shift(here: &mut Array<f32>, ahead: &Array<f32>, #[comptime] count: usize) {
     #[unroll]
     for i in 0..count {
         let value = ahead[i];
@@ -166,16 +175,20 @@ pub(crate) fn shift(here: &mut Array<f32>, ahead: &Array<f32>, #[comptime] count
 }
 
 /// The cubes of a march: their grid, and how many planes each walks over.
-pub(crate) struct Grid {
+pub struct Grid {
+    /// Cubes along x, y and z.
     pub count: [u32; 3],
+    /// Planes of a cube.
     pub chunk: u32,
 }
 
 impl Grid {
+    /// How many cubes there are.
     pub fn cubes(&self) -> usize {
         self.count.iter().map(|count| *count as usize).product()
     }
 
+    /// The grid as a launch takes it.
     pub fn launch(&self) -> CubeCount {
         let [x, y, z] = self.count;
         CubeCount::Static(x, y, z)
@@ -191,13 +204,7 @@ const CUBES_WANTED: usize = 1056;
 ///
 /// # Panics
 /// If the grid exceeds what every GPU offers (65535 cubes along an axis).
-pub(crate) fn grid(
-    op: &str,
-    tile: Tile,
-    volumes: usize,
-    [d, h, w]: [usize; 3],
-    shortest: usize,
-) -> Grid {
+pub fn grid(op: &str, tile: Tile, volumes: usize, [d, h, w]: [usize; 3], shortest: usize) -> Grid {
     let (x, y) = (w.div_ceil(tile.width() as usize), h.div_ceil(tile.height() as usize));
     let chunks = CUBES_WANTED.div_ceil(x * y * volumes);
     let chunk = d.div_ceil(chunks).max(shortest).min(d);

@@ -1,5 +1,8 @@
 //! Shared pieces of the CubeCL launches: buffers, the 3-D grid of cubes, the sum of partials.
 
+// The macros of CubeCL make items of their own, without documentation.
+#![allow(missing_docs)]
+
 use burn::tensor::{DType, Shape};
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
@@ -9,11 +12,11 @@ use cubecl::prelude::*;
 
 /// Units of a cube along x, y, z: whole warps along x for coalesced access, and a block that is
 /// compact in space, so that neighbouring samples share cache lines.
-pub(crate) const CUBE: Dim3 = Dim3::new_3d(32, 4, 2);
+pub const CUBE: Dim3 = Dim3::new_3d(32, 4, 2);
 
 /// The extent of a volume in a kernel, in tensor order.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
-pub(crate) struct Extent {
+pub struct Extent {
     /// Depth, along z.
     pub d: u32,
     /// Height, along y.
@@ -23,7 +26,7 @@ pub(crate) struct Extent {
 }
 
 /// The launch argument for an [`Extent`].
-pub(crate) fn extent([d, h, w]: [usize; 3]) -> ExtentLaunch {
+pub fn extent([d, h, w]: [usize; 3]) -> ExtentLaunch {
     ExtentLaunch::new(d as u32, h as u32, w as u32)
 }
 
@@ -31,7 +34,7 @@ pub(crate) fn extent([d, h, w]: [usize; 3]) -> ExtentLaunch {
 ///
 /// # Panics
 /// If the grid exceeds what every GPU offers (65535 cubes along an axis).
-pub(crate) fn cubes(op: &str, batch: usize, [d, h, w]: [usize; 3]) -> CubeCount {
+pub fn cubes(op: &str, batch: usize, [d, h, w]: [usize; 3]) -> CubeCount {
     let x = w.div_ceil(CUBE.x as usize);
     let y = h.div_ceil(CUBE.y as usize);
     let z = batch * d.div_ceil(CUBE.z as usize);
@@ -44,19 +47,22 @@ pub(crate) fn cubes(op: &str, batch: usize, [d, h, w]: [usize; 3]) -> CubeCount 
 }
 
 /// A new contiguous tensor beside `like`, of the same type, not initialised.
-pub(crate) fn empty(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
+pub fn empty(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     let (client, device) = (like.client.clone(), like.device.clone());
     empty_device_contiguous_dtype(client, device, shape.into(), like.dtype)
 }
 
 /// [`empty`] in single precision, whatever `like` is stored in.
-pub(crate) fn empty_f32(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
+pub fn empty_f32(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     let (client, device) = (like.client.clone(), like.device.clone());
     empty_device_contiguous_dtype(client, device, shape.into(), DType::F32)
 }
 
-/// An image as kernels read it: contiguous, in single or half precision.
-pub(crate) fn readable(op: &str, image: CubeTensor) -> CubeTensor {
+/// An image as kernels read it: contiguous, in single or half precision. `op` is named in messages.
+///
+/// # Panics
+/// For other types, and for those that the device does not know.
+pub fn readable(op: &str, image: CubeTensor) -> CubeTensor {
     let dtype = image.dtype;
     assert!(
         matches!(dtype, DType::F32 | DType::F16 | DType::BF16),
@@ -68,7 +74,7 @@ pub(crate) fn readable(op: &str, image: CubeTensor) -> CubeTensor {
 }
 
 /// What a kernel that reads `image` is compiled for.
-pub(crate) fn kind(image: &CubeTensor) -> ElemType {
+pub fn kind(image: &CubeTensor) -> ElemType {
     ElemType::Float(match image.dtype {
         DType::F16 => FloatKind::F16,
         DType::BF16 => FloatKind::BF16,
@@ -77,7 +83,7 @@ pub(crate) fn kind(image: &CubeTensor) -> ElemType {
 }
 
 /// A new contiguous tensor of zeros beside `like`.
-pub(crate) fn zeros(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
+pub fn zeros(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     use burn::backend::ops::FloatTensorOps;
     // Burn may pad the rows of a new tensor of several axes (CUDA); one of one axis is dense.
     let shape: Shape = shape.into();
@@ -87,7 +93,7 @@ pub(crate) fn zeros(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
 }
 
 /// The tensor, or a copy where something else holds its memory.
-pub(crate) fn writable(tensor: CubeTensor) -> CubeTensor {
+pub fn writable(tensor: CubeTensor) -> CubeTensor {
     let tensor = burn_cubecl::kernel::into_contiguous(tensor);
     if tensor.can_mut() {
         return tensor;
@@ -102,34 +108,37 @@ pub(crate) fn writable(tensor: CubeTensor) -> CubeTensor {
 }
 
 /// A few constants, copied to the device of `like`.
-pub(crate) fn upload(like: &CubeTensor, values: &[f32]) -> CubeTensor {
+pub fn upload(like: &CubeTensor, values: &[f32]) -> CubeTensor {
     let handle = like.client.create_from_slice(f32::as_bytes(values));
     let (client, device) = (like.client.clone(), like.device.clone());
     CubeTensor::new_contiguous(client, device, [values.len()].into(), handle, like.dtype)
 }
 
 /// The elements of a contiguous tensor as a kernel argument.
-pub(crate) fn buffer(tensor: &CubeTensor) -> BufferArg {
+pub fn buffer(tensor: &CubeTensor) -> BufferArg {
     tensor.clone().into_buffer_arg()
 }
 
 /// The width of indices that reaches every element of all the tensors.
-pub(crate) fn address(tensors: &[&CubeTensor]) -> AddressType {
+pub fn address(tensors: &[&CubeTensor]) -> AddressType {
     tensors.iter().map(|t| t.required_address_type()).max().unwrap_or_default()
 }
 
 /// [`address`] for kernels that read around anywhere: 64 bits where the device has them. A compiler cannot tell
 /// whether the sum of two indices of 32 bits overflows, and computes every address anew; those of 64 bits
 /// share what they have in common, and a constant distance costs nothing.
-pub(crate) fn wide_address(tensors: &[&CubeTensor]) -> AddressType {
+pub fn wide_address(tensors: &[&CubeTensor]) -> AddressType {
     match tensors[0].client.properties().supports_address(AddressType::U64) {
         true => AddressType::U64,
         false => address(tensors),
     }
 }
 
-/// Asserts single precision, the only type of the kernels.
-pub(crate) fn assert_f32(op: &str, tensors: &[&CubeTensor]) {
+/// Asserts single precision, the only type of most kernels.
+///
+/// # Panics
+/// Otherwise, naming the op and the type.
+pub fn assert_f32(op: &str, tensors: &[&CubeTensor]) {
     for tensor in tensors {
         let dtype = tensor.dtype;
         assert!(dtype == DType::F32, "{op}: the GPU kernels take f32 tensors, got {dtype:?}");
@@ -137,18 +146,18 @@ pub(crate) fn assert_f32(op: &str, tensors: &[&CubeTensor]) {
 }
 
 /// Units of a cube in the reductions; [`CUBE`] and the tiles of the ops have as many.
-pub(crate) const UNITS: u32 = 256;
+pub const UNITS: u32 = 256;
 
 /// The sum of `value` over the [`UNITS`] units of a cube, in a fixed order; every unit gets it.
 #[cube]
-pub(crate) fn sum_over_cube(value: f32) -> f32 {
+pub fn sum_over_cube(value: f32) -> f32 {
     let mut tree = Shared::<[f32]>::new_slice(256usize);
     sum_in_tree(&mut tree, value)
 }
 
 /// [`sum_over_cube`] in shared memory of the caller, [`UNITS`] values, for kernels with many sums.
 #[cube]
-pub(crate) fn sum_in_tree(tree: &mut Shared<[f32]>, value: f32) -> f32 {
+pub fn sum_in_tree(tree: &mut Shared<[f32]>, value: f32) -> f32 {
     sync_cube();
     tree[UNIT_POS as usize] = value;
     sync_cube();
@@ -166,7 +175,7 @@ pub(crate) fn sum_in_tree(tree: &mut Shared<[f32]>, value: f32) -> f32 {
 
 /// The largest of the `value`s of a cube's [`UNITS`] units; every unit gets it.
 #[cube]
-pub(crate) fn max_over_cube(value: f32) -> f32 {
+pub fn max_over_cube(value: f32) -> f32 {
     let mut tree = Shared::<[f32]>::new_slice(256usize);
     tree[UNIT_POS as usize] = value;
     sync_cube();
@@ -207,12 +216,7 @@ fn sum_rows_kernel(partials: &[f32], output: &mut [f32], rows: usize, columns: u
 }
 
 /// Sums each row of `partials` `[rows, columns]` into `[rows]`, deterministically.
-pub(crate) fn sum_rows(
-    partials: &CubeTensor,
-    rows: usize,
-    columns: usize,
-    scale: f32,
-) -> CubeTensor {
+pub fn sum_rows(partials: &CubeTensor, rows: usize, columns: usize, scale: f32) -> CubeTensor {
     let output = empty(partials, [rows]);
     unsafe {
         sum_rows_kernel::launch_unchecked(
@@ -274,7 +278,7 @@ const MANY_ELEMENTS: usize = 1 << 16;
 
 /// Sums the columns of `partials` `[columns, ..]` into `output`, deterministically; few columns of
 /// many elements, where [`sum_rows`] is for many of few.
-pub(crate) fn sum_columns(partials: &CubeTensor, columns: usize, output: CubeTensor) -> CubeTensor {
+pub fn sum_columns(partials: &CubeTensor, columns: usize, output: CubeTensor) -> CubeTensor {
     let elements = output.meta.shape().num_elements();
     let lines = if elements < MANY_ELEMENTS { 16 } else { 1 };
     let cubes = (elements * lines).div_ceil(UNITS as usize);

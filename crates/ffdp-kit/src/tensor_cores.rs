@@ -7,23 +7,26 @@
 //! ```
 //! (NVIDIA, PTX ISA, `mma.m16n8k8` with `.tf32`.)
 
+// The macros of CubeCL make items of their own, without documentation.
+#![allow(missing_docs)]
+
 use cubecl::client::Client;
 use cubecl::features::MmaConfig;
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 
 /// Lanes of a plane.
-pub(crate) const LANES: u32 = 32;
+pub const LANES: u32 = 32;
 
 /// A fragment of the left factor, as bits.
-pub(crate) type Left = Vector<u32, Const<4>>;
+pub type Left = Vector<u32, Const<4>>;
 /// A fragment of the right factor, as bits.
-pub(crate) type Right = Vector<u32, Const<2>>;
+pub type Right = Vector<u32, Const<2>>;
 /// A fragment of the sums.
-pub(crate) type Sums = Vector<f32, Const<4>>;
+pub type Sums = Vector<f32, Const<4>>;
 
 /// Whether the device multiplies TF32 so.
-pub(crate) fn available(client: &Client) -> bool {
+pub fn available(client: &Client) -> bool {
     let [a_type, b_type] = [ElemType::Float(FloatKind::TF32); 2];
     let cd_type = ElemType::Float(FloatKind::F32);
     let product = MmaConfig { a_type, b_type, cd_type, m: 16, n: 8, k: 8 };
@@ -32,7 +35,7 @@ pub(crate) fn available(client: &Client) -> bool {
 
 /// `a b + c`; all lanes of a plane take part.
 #[cube]
-pub(crate) fn add_product(a: Left, b: Right, c: Sums) -> Sums {
+pub fn add_product(a: Left, b: Right, c: Sums) -> Sums {
     let d: Sums;
     // `reinterpret` reads the variable: an operand that is one would be its address.
     gpu_asm!(
@@ -48,7 +51,7 @@ pub(crate) fn add_product(a: Left, b: Right, c: Sums) -> Sums {
 
 /// The nearest TF32, as bits.
 #[cube]
-pub(crate) fn rounded(value: f32) -> u32 {
+pub fn rounded(value: f32) -> u32 {
     let bits: u32;
     gpu_asm!(
         "cvt.rna.tf32.f32 {bits}, {value};",

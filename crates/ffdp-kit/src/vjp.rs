@@ -13,8 +13,9 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, TensorMetadata};
 use burn::tensor::DType;
 
-/// The chain rule of an op with `N` float inputs and one float output.
-pub(crate) trait Vjp<B: Backend, const N: usize>: Send + Debug + Copy + 'static {
+/// The chain rule of an op with `N` float inputs and one float output: a vector-Jacobian product. `B` is the backend
+/// below the tape. See the [crate's example](crate).
+pub trait Vjp<B: Backend, const N: usize>: Send + Debug + Copy + 'static {
     /// What the forward pass keeps for the backward pass.
     type Saved: Clone + Send + Debug + 'static;
 
@@ -60,7 +61,10 @@ impl<B: Backend, V: Vjp<B, N>, const N: usize> Backward<B, N> for Rule<V, N> {
 /// Runs `forward` on the plain tensors and records `rule` for the backward pass.
 ///
 /// `forward` is told which inputs want a gradient, and returns the output and what to save.
-pub(crate) fn record<B, C, V, const N: usize>(
+///
+/// # Panics
+/// In the backward pass, if the rule leaves a gradient out that is needed.
+pub fn record<B, C, V, const N: usize>(
     rule: V,
     inputs: [FloatTensor<Autodiff<B, C>>; N],
     forward: impl FnOnce([FloatTensor<B>; N], [bool; N]) -> (FloatTensor<B>, V::Saved),
@@ -81,9 +85,9 @@ where
 }
 
 /// A gradient that goes beside the tape, which gives its two ends their order alone: steps that look at parts of
-/// a tensor [put](Beside::put) theirs somewhere, and the tensor's owner, whom the tape reaches after all of them,
-/// [takes](Beside::take) their sum from there.
-pub(crate) trait Beside<B: Backend>: Send + Debug + Copy + 'static {
+/// a tensor [put](OffTape::put) theirs somewhere, and the tensor's owner, whom the tape reaches after all of them,
+/// [takes](OffTape::take) their sum from there.
+pub trait OffTape<B: Backend>: Send + Debug + Copy + 'static {
     /// What such a step keeps.
     type Look: Clone + Send + Debug + 'static;
     /// What the owner keeps.
@@ -99,7 +103,7 @@ pub(crate) trait Beside<B: Backend>: Send + Debug + Copy + 'static {
 #[derive(Debug)]
 struct Put<V>(V);
 
-impl<B: Backend, V: Beside<B>> Backward<B, 1> for Put<V> {
+impl<B: Backend, V: OffTape<B>> Backward<B, 1> for Put<V> {
     type State = V::Look;
 
     fn backward(self, ops: Ops<V::Look, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
@@ -110,7 +114,7 @@ impl<B: Backend, V: Beside<B>> Backward<B, 1> for Put<V> {
 #[derive(Debug)]
 struct Take<V>(V);
 
-impl<B: Backend, V: Beside<B>> Backward<B, 1> for Take<V> {
+impl<B: Backend, V: OffTape<B>> Backward<B, 1> for Take<V> {
     type State = V::Owned;
 
     fn backward(self, ops: Ops<V::Owned, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
@@ -122,7 +126,7 @@ impl<B: Backend, V: Beside<B>> Backward<B, 1> for Take<V> {
 }
 
 /// `tensor` itself, as the owner of what is looked at.
-pub(crate) fn record_owner<B: Backend, C: CheckpointStrategy, V: Beside<B>>(
+pub fn record_owner<B: Backend, C: CheckpointStrategy, V: OffTape<B>>(
     rule: V,
     tensor: FloatTensor<Autodiff<B, C>>,
     owned: V::Owned,
@@ -135,7 +139,7 @@ pub(crate) fn record_owner<B: Backend, C: CheckpointStrategy, V: Beside<B>>(
 }
 
 /// `part` of an owner, with its values.
-pub(crate) fn record_look<B: Backend, C: CheckpointStrategy, V: Beside<B>>(
+pub fn record_look<B: Backend, C: CheckpointStrategy, V: OffTape<B>>(
     rule: V,
     owner: FloatTensor<Autodiff<B, C>>,
     part: FloatTensor<B>,
