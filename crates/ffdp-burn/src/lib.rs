@@ -4,7 +4,6 @@
 //! Arrows point down only (a test in `tests/architecture.rs` enforces it):
 //! ```text
 //! register                    the engine: multi-resolution registration of two volumes
-//!   > nets                    TransMorph; displacement fields from image pairs
 //!   > parallel                images and fields in shards, over several devices
 //!     > losses, transform     similarity and regularisation; what a displacement is
 //!   > baseline                the ops from Burn's own tensor operations: the yardstick
@@ -15,7 +14,6 @@
 
 pub mod baseline;
 pub mod losses;
-pub mod nets;
 pub mod ops;
 pub mod parallel;
 pub mod register;
@@ -29,7 +27,6 @@ pub use ffdp_kit::testing;
 pub mod prelude {
     pub use crate::image::{Geometry, LabelMap, Volume};
     pub use crate::losses::*;
-    pub use crate::nets::{Resolution, TransMorph, TransMorphConfig, Variant};
     pub use crate::ops::{
         GaussianOptions, GradientMode, GridSampleOptions, HistogramMode, HistogramOptions,
         LabelDiceOptions, LnccOptions, LnccWeights, ParzenKernel, compose, exp, gaussian,

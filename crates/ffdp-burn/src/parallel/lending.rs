@@ -49,7 +49,7 @@ pub trait LendingOps: Backend {
 ///
 /// # Panics
 /// If a part that lends is not there.
-pub(super) fn lent(parts: &[Option<Tensor<5>>], loans: Vec<(Device, Loan)>) -> Vec<Tensor<5>> {
+pub fn lent(parts: &[Option<Tensor<5>>], loans: Vec<(Device, Loan)>) -> Vec<Tensor<5>> {
     let part_of = |loan: &Loan| parts[loan.owner].clone().expect("planes are those of a part");
     let planes = loans.iter().map(|(device, loan)| {
         let planes = narrow(part_of(loan).detach(), loan.dim, loan.planes.clone());

@@ -33,12 +33,12 @@ mod tests;
 
 use super::adam::ShardedMoments;
 use super::collective::reduce;
+use super::cuts::Cuts;
 use super::exchange::{Careful, Reduction};
 use super::hosts::{Holders, Ranks};
 use super::mesh::Mesh;
 use super::ring::{BlockSampler, DisplacementBounds};
 use super::sharded::Sharded;
-use super::slabs::Cuts;
 use crate::error::Result;
 use crate::ops::{DeformImages, DeformOptions, DeformState, deform};
 pub(super) use block::Block;
