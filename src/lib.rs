@@ -1,3 +1,25 @@
 #![doc = include_str!("../README.md")]
 
-pub use ffdp_burn::*;
+pub use ffdp_burn::{
+    Error, Result, baseline, error, image, io, losses, metrics, register, synth, transform,
+};
+pub use ffdp_kit as kit;
+pub use ffdp_nets as nets;
+
+/// The fused operations: those of registration (`ffdp-burn`) and the layers of networks (`ffdp-nets`).
+pub mod ops {
+    pub use ffdp_burn::ops::*;
+    pub use ffdp_nets::ops::*;
+}
+
+/// Problems larger than one device: images and fields in shards (`ffdp-burn`), activations in slabs (`ffdp-nets`).
+pub mod parallel {
+    pub use ffdp_burn::parallel::*;
+    pub use ffdp_nets::slabs::{Run, Slabs};
+}
+
+/// The names that most programs need.
+pub mod prelude {
+    pub use ffdp_burn::prelude::*;
+    pub use ffdp_nets::{Resolution, TransMorph, TransMorphConfig, Variant};
+}

@@ -1,4 +1,4 @@
-//! The rooms of `ffdp-burn` and of `ffdp-train` import downwards only, as the maps in their `lib.rs` say.
+//! The rooms of a crate import downwards only, as the map in its `lib.rs` says. Between crates Cargo sees to it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -49,25 +49,57 @@ const TRAINING: &[(&str, &[&str])] = &[
     ("import", &["arguments", "checkpoint", "folder", "input", "model", "objective", "settings"]),
 ];
 
-/// What the rooms of `ffdp-burn` may import, besides themselves.
-const ARROWS: &[(&str, &[&str])] = &[
+/// What the rooms of `ffdp-image` may import, besides themselves.
+const IMAGES: &[(&str, &[&str])] = &[
     ("error", &[]),
     ("image", &["error"]),
+    // Files only: no kernel runs here.
+    ("io", &["image", "error"]),
+    ("metrics", &["image", "error"]),
+    ("synth", &["image", "error"]),
+];
+
+/// What the rooms of `ffdp-burn` may import, besides themselves; those of `ffdp-image` stand in its root.
+const ARROWS: &[(&str, &[&str])] = &[
     ("ops", &["error"]),
     ("losses", &["ops", "image", "error"]),
     // A transform is read from files, whose matrices and fields it turns into steps.
     ("transform", &["io", "ops", "image", "error"]),
     // Drives losses and resampling shard by shard; neither of them knows of shards.
     ("parallel", &["losses", "transform", "ops", "image", "error"]),
-    ("metrics", &["ops", "image", "error"]),
-    ("synth", &["ops", "image", "error"]),
-    // Files only: no kernel runs here.
-    ("io", &["image", "error"]),
-    ("nets", &["parallel", "transform", "ops", "image", "error"]),
     (
         "register",
         &["parallel", "losses", "transform", "metrics", "io", "synth", "ops", "image", "error"],
     ),
+];
+
+/// What the rooms of `ffdp-nets` may import, besides themselves; those of `ffdp-burn` are named likewise.
+const NETWORKS: &[(&str, &[&str])] = &[
+    ("ops", &[]),
+    ("layers", &["ops"]),
+    ("padding", &["layers"]),
+    ("slabs", &["ops", "parallel"]),
+    ("sharded", &["slabs", "layers", "parallel", "error"]),
+    ("transmorph", &["sharded", "slabs", "padding", "layers", "ops", "parallel", "error"]),
+    ("voxelmorph", &["sharded", "slabs", "padding", "layers", "ops", "parallel", "error"]),
+    (
+        "affine",
+        &["voxelmorph", "sharded", "slabs", "padding", "layers", "ops", "parallel", "error"],
+    ),
+    ("network", &["affine", "transmorph", "voxelmorph", "sharded", "ops", "parallel", "error"]),
+];
+
+/// What the rooms of `ffdp-kit` may import, besides themselves.
+const KIT: &[(&str, &[&str])] = &[
+    ("vjp", &[]),
+    ("half", &[]),
+    ("dense", &[]),
+    ("kernels", &[]),
+    // A macro of its own stands in the crate's root.
+    ("real", &["half", "__by_dtype"]),
+    ("launch", &[]),
+    ("march", &["launch"]),
+    ("tensor_cores", &[]),
 ];
 
 /// Rooms for tests and benches: free to compare everything with everything.
@@ -89,15 +121,15 @@ fn is_test(relative: &Path) -> bool {
     })
 }
 
-/// The first segments of all paths that start with `crate::` in a source text, groups resolved;
+/// The first segments of all paths in a source text that start with one of `roots`, groups resolved;
 /// comments are left out.
-fn imports(source: &str) -> BTreeSet<String> {
+fn imports(source: &str, roots: &[&str]) -> BTreeSet<String> {
     let lines = source.lines().map(|line| line.split("//").next().unwrap_or(""));
     let code = lines.collect::<Vec<_>>().join("\n");
     let mut found = BTreeSet::new();
-    for (start, marker) in code.match_indices("crate::") {
-        // `other_crate::x` is none of ours.
-        if code[..start].ends_with(|c: char| c.is_alphanumeric() || c == '_') {
+    for (start, marker) in roots.iter().flat_map(|root| code.match_indices(root)) {
+        // `other_crate::x` is none of ours, nor is `super::super::x` where `super::x` was asked for.
+        if code[..start].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') {
             continue;
         }
         let rest = &code[start + marker.len()..];
@@ -144,18 +176,46 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
+/// A crate, the crate below it whose rooms stand on its map too, the map, and rooms that must have been seen.
+type Map = (&'static str, Option<&'static str>, Arrows, &'static [&'static str]);
+type Arrows = &'static [(&'static str, &'static [&'static str])];
+
+const MAPS: [Map; 5] = [
+    ("ffdp-kit", None, KIT, &["vjp", "real", "launch"]),
+    ("ffdp-image", None, IMAGES, &["error", "image", "io", "metrics", "synth"]),
+    (
+        "ffdp-burn",
+        Some("ffdp_image::"),
+        ARROWS,
+        &["ops", "losses", "transform", "parallel", "register"],
+    ),
+    (
+        "ffdp-nets",
+        Some("ffdp_burn::"),
+        NETWORKS,
+        &["ops", "layers", "slabs", "transmorph", "network"],
+    ),
+    ("ffdp-train", None, TRAINING, &["settings", "data", "train", "predict"]),
+];
+
 #[test]
 fn rooms_import_downwards_only() {
-    let rooms = ["error", "image", "ops", "io", "transform", "parallel", "register"];
-    check("crates/ffdp-burn/src", ARROWS, &rooms);
-    check("crates/ffdp-train/src", TRAINING, &["settings", "data", "train", "predict"]);
+    MAPS.iter().for_each(check);
 }
 
-/// `some` are rooms that must have been seen.
-fn check(source: &str, arrows: &[(&str, &[&str])], some: &[&str]) {
+/// `super::` as often as it leads from a file of a crate to the crate's root.
+fn way_up(relative: &Path) -> String {
+    let parts = relative.components().count();
+    let depth = if relative.ends_with("mod.rs") { parts - 1 } else { parts };
+    "super::".repeat(depth)
+}
+
+fn check((name, below, arrows, some): &Map) {
+    let source = format!("crates/{name}/src");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
     let mut violations = Vec::new();
     let mut seen = BTreeSet::new();
+    let on_map = |import: &String| arrows.iter().any(|(room, _)| room == import);
     for path in rust_files(&source) {
         let relative = path.strip_prefix(&source).expect("found below it");
         let room = relative.components().next().expect("a file").as_os_str().to_string_lossy();
@@ -169,7 +229,11 @@ fn check(source: &str, arrows: &[(&str, &[&str])], some: &[&str]) {
         };
         seen.insert(room.to_string());
         let text = fs::read_to_string(&path).expect("source files are UTF-8");
-        for import in imports(&text) {
+        let up = way_up(relative);
+        // In an inline module the same way leads elsewhere: there it names no room.
+        let by_super = imports(&text, &[&up]).into_iter().filter(|import| on_map(import));
+        let roots: Vec<&str> = std::iter::once("crate::").chain(*below).collect();
+        for import in imports(&text, &roots).into_iter().chain(by_super) {
             let target = room_of(&import);
             // Inline test modules take their tools from `testing`.
             if target != room && target != "testing" && !allowed.contains(&target) {
@@ -179,7 +243,7 @@ fn check(source: &str, arrows: &[(&str, &[&str])], some: &[&str]) {
     }
     assert!(violations.is_empty(), "arrows that do not point down:\n{}", violations.join("\n"));
     // Guards the walk itself: an empty folder would pass.
-    for room in some {
+    for room in *some {
         assert!(seen.contains(*room), "no file of {room} was found in {}", source.display());
     }
 }
@@ -194,5 +258,9 @@ fn imports_are_read_from_every_form_of_path() {
         fn f() -> crate::metrics::Dice { my_crate::third() }
     ";
     let expected = ["Error", "image", "metrics", "ops", "synth", "transform"];
-    assert_eq!(imports(source).iter().map(String::as_str).collect::<Vec<_>>(), expected);
+    let found = imports(source, &["crate::"]);
+    assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+    let source = "use super::super::ops::mse; use super::own; use below::{losses, io::nifti};";
+    let found = imports(source, &[&way_up(Path::new("room/file.rs")), "below::"]);
+    assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), ["io", "losses", "ops"]);
 }

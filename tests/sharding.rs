@@ -8,8 +8,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 use ffdp::image::Geometry;
 use ffdp::ops::{DeformOptions, LnccOptions, Measure};
 use ffdp::parallel::{
-    Axis, DeviceMemory, GreedyProblem, Layout, Mesh, Sharded, ShardedImages, ShardedMoments,
-    ShardedState, greedy, plan,
+    Axis, DeformProblem, DeviceMemory, Layout, Mesh, Sharded, ShardedImages, ShardedState, deform,
+    plan,
 };
 
 /// Counts the bytes in use.
@@ -69,10 +69,10 @@ fn register(layout: &Layout, iterations: usize) -> (Vec<f32>, usize) {
         Ok(Tensor::zeros([1, 3, planes.len(), SIZE[1], SIZE[2]], device))
     });
     let displacement = displacement.unwrap();
-    let state = ShardedState { displacement, moments: ShardedMoments::default() };
-    let (_, state) = greedy(&images, state, &options(), iterations).unwrap();
+    let state = ShardedState::new(vec![displacement]);
+    let (_, state) = deform(&images, state, &options(), iterations).unwrap();
     let peak = PEAK.load(Ordering::Relaxed) - before;
-    (state.displacement.gather(&device).try_into_vec_as().unwrap(), peak)
+    (state.fields[0].gather(&device).try_into_vec_as().unwrap(), peak)
 }
 
 /// What operations of the CPU allocate within themselves, in bytes a voxel of a shard with all that its
@@ -82,7 +82,7 @@ const WITHIN_AN_OPERATION: usize = 60;
 
 #[test]
 fn virtual_shards_register_as_the_whole_within_the_planned_memory() {
-    let problem = GreedyProblem::plain([SIZE; 2], Axis::Z, options());
+    let problem = DeformProblem::plain([SIZE; 2], Axis::Z, options());
     let (whole, _) = register(&Layout::balanced(SIZE, Axis::Z, 1).unwrap(), 4);
     assert!(whole.iter().any(|u| u.abs() > 0.4), "four steps of a quarter of a voxel");
     let mut fewer = usize::MAX;

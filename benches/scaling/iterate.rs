@@ -8,8 +8,8 @@ use clap::Args;
 use ffdp::image::{Affine, Geometry, index_affine};
 use ffdp::ops::{DeformOptions, dense_zeros};
 use ffdp::parallel::{
-    Axis, DeviceMemory, ExactMemory, Greedy, GreedyProblem, Mesh, Sharded, ShardedImages,
-    ShardedMoments, ShardedState, greedy, order_allocations, plan_offloaded,
+    Axis, DeformProblem, DeviceMemory, ExactMemory, Mesh, Sharded, ShardedDeform, ShardedImages,
+    ShardedState, order_allocations, plan_offloaded,
 };
 use ffdp::{Error, Result};
 
@@ -29,7 +29,7 @@ pub struct Settings {
     /// Print the time of every so many iterations, from the first on, also of those before the clock starts.
     #[arg(long, conflicts_with = "read_every")]
     block: Option<usize>,
-    /// Iterations between two readings of the measure [all]
+    /// Iterations between two readings of the loss [all]
     #[arg(long)]
     read_every: Option<usize>,
     /// Cut the moving image as well, even on one device.
@@ -57,13 +57,13 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
         "ms/iter",
         "ns/voxel",
         "GB used/held",
-        "measure",
+        "loss",
         "|du|: mean, part > 1e-3, max, max at seams"
     );
     let mut whole: Option<Sharded> = None;
     for shards in &settings.shards {
         let some = &devices[..devices.len().min(*shards)];
-        let (field, ms, measure) = measure(settings, some, *shards, [&fixed, &moving])?;
+        let (field, ms, loss) = measure(settings, some, *shards, [&fixed, &moving])?;
         let ns = ms * 1e6 / fixed.len() as f64;
         let held = memory(devices);
         let off = match &whole {
@@ -73,7 +73,7 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
                 format!("{mean:.1e} {many:.1e} {most:.1e} {at_seam:.1e}")
             }
         };
-        println!("{shards:>7} {ms:>10.2} {ns:>12.4} {held:>14} {measure:>12.6} {off:>12}");
+        println!("{shards:>7} {ms:>10.2} {ns:>12.4} {held:>14} {loss:>12.6} {off:>12}");
         if *shards == 1 {
             whole = Some(field);
         }
@@ -95,7 +95,7 @@ fn offloaded(
 ) -> Result<()> {
     let common = &settings.common;
     let options = common.options();
-    let problem = GreedyProblem::plain([fixed.dims(), moving.dims()], Axis::Z, options);
+    let problem = DeformProblem::plain([fixed.dims(), moving.dims()], Axis::Z, options);
     let memory =
         DeviceMemory { bytes: (GIVEN * gb * 1e9) as u64, largest_buffer: (gb * 1e9 / 4.0) as u64 };
     let plan = plan_offloaded(&problem, memory)?;
@@ -139,19 +139,16 @@ fn offloaded(
     };
     let still = plan.layout.all_planes().zip(&rest).map(zeros).collect();
     let displacement = Sharded::new(still, plan.layout.clone());
-    let state = ShardedState { displacement, moments: ShardedMoments::default() };
-    let mut greedy = Greedy::new(images, state, &options, &work)?;
+    let state = ShardedState::new(vec![displacement]);
+    let mut deform = ShardedDeform::new(images, state, &options, &work)?;
     println!("made in {:.1} s, GB {}", clock.elapsed().as_secs_f64(), memory_of(device));
     for iteration in 0..settings.iterations {
         let clock = Instant::now();
-        let measure = numbers(greedy.iterate(1)?)?[0] / fixed.len() as f64;
+        let loss = numbers(deform.iterate(1)?)?[0];
         let seconds = clock.elapsed().as_secs_f64();
-        println!(
-            "iteration {iteration}: {seconds:.2} s, measure {measure:.6}, GB {}",
-            memory_of(device)
-        );
+        println!("iteration {iteration}: {seconds:.2} s, loss {loss:.6}, GB {}", memory_of(device));
     }
-    drop((greedy, exact));
+    drop((deform, exact));
     Ok(())
 }
 
@@ -159,7 +156,7 @@ fn memory_of(device: &Device) -> String {
     memory(std::slice::from_ref(device))
 }
 
-/// The field, milliseconds an iteration, and the mean measure before the last one.
+/// The field, milliseconds an iteration, and the loss before the last one.
 fn measure(
     settings: &Settings,
     devices: &[Device],
@@ -175,76 +172,36 @@ fn measure(
     let (images, options) = pair(settings, &mesh, [fixed, moving])?;
     let displacement = still(&layout, &mesh)?;
     devices.iter().for_each(Device::memory_cleanup);
-    let state = ShardedState { displacement, moments: ShardedMoments::default() };
-    let mut work = Work::new(images, state, &options, &mesh)?;
+    let state = ShardedState::new(vec![displacement]);
+    let mut work = ShardedDeform::new(images, state, &options, &mesh)?;
     // As many before the clock starts, so that it meets no kernel for the first time.
     let together = settings.block.or(settings.read_every).unwrap_or(settings.iterations);
     let blocks = settings.iterations.div_ceil(together);
     let each = settings.iterations / blocks;
     let mut times = Vec::new();
-    let mut run = |work: &mut Work| -> Result<Vec<f64>> {
-        let mut measures = Vec::new();
+    let mut run = |work: &mut ShardedDeform| -> Result<Vec<f64>> {
+        let mut losses = Vec::new();
         for _ in 0..blocks {
             let start = Instant::now();
-            measures = work.iterate(each)?;
+            losses = numbers(work.iterate(each)?)?;
             if settings.block.is_some() {
                 wait(&mesh)?;
                 times.push(start.elapsed().as_secs_f64() * 1e3 / each as f64);
             }
         }
         wait(&mesh)?;
-        Ok(measures)
+        Ok(losses)
     };
     run(&mut work)?;
     let start = Instant::now();
-    let measures = run(&mut work)?;
+    let losses = run(&mut work)?;
     let ms = start.elapsed().as_secs_f64() * 1e3 / (each * blocks) as f64;
     if settings.block.is_some() {
         let times: Vec<String> = times.iter().map(|ms| format!("{ms:.1}")).collect();
         println!("ms an iteration, of {each} after {each}: {}", times.join(" "));
     }
-    let last = measures.last().copied().unwrap_or(f64::NAN) / fixed.len() as f64;
-    Ok((work.into_displacement(), ms, last))
-}
-
-/// Iterations of a mesh of one, or of shards that keep what they fetched.
-pub(super) enum Work {
-    Whole(Box<(ShardedImages, DeformOptions, Option<ShardedState>)>),
-    Shards(Box<Greedy>),
-}
-
-impl Work {
-    pub(super) fn new(
-        images: ShardedImages,
-        state: ShardedState,
-        options: &DeformOptions,
-        mesh: &Mesh,
-    ) -> Result<Self> {
-        match mesh.count() {
-            1 => Ok(Self::Whole(Box::new((images, *options, Some(state))))),
-            _ => Ok(Self::Shards(Box::new(Greedy::new(images, state, options, mesh)?))),
-        }
-    }
-
-    pub(super) fn iterate(&mut self, count: usize) -> Result<Vec<f64>> {
-        match self {
-            Self::Whole(work) => {
-                let (images, options, state) = work.as_mut();
-                let before = state.take().expect("only an iteration takes it");
-                let (measures, after) = greedy(images, before, options, count)?;
-                *state = Some(after);
-                numbers(measures)
-            }
-            Self::Shards(greedy) => numbers(greedy.iterate(count)?),
-        }
-    }
-
-    pub(super) fn into_displacement(self) -> Sharded {
-        match self {
-            Self::Whole(work) => work.2.expect("only an iteration takes it").displacement,
-            Self::Shards(greedy) => greedy.into_state().displacement,
-        }
-    }
+    let last = losses.last().copied().unwrap_or(f64::NAN);
+    Ok((work.into_state().fields.remove(0), ms, last))
 }
 
 fn pair(

@@ -10,13 +10,13 @@ use ffdp::image::{Affine, Geometry, index_affine};
 use ffdp::losses::Lncc;
 use ffdp::ops::{DeformOptions, GridSampleOptions, LnccOptions};
 use ffdp::parallel::{
-    Mesh, RingInputs, Sharded, ShardedImages, ShardedMoments, ShardedState, jacobian, level, loss,
+    Mesh, RingInputs, Sharded, ShardedDeform, ShardedImages, ShardedState, jacobian, level, loss,
     resample_displacement, ring_sample,
 };
 use ffdp::register::{level_geometry, level_smoothing};
 use ffdp::{Error, Result};
 
-use super::iterate::{Work, affine, images, numbers, wait};
+use super::iterate::{affine, images, numbers, wait};
 use super::pictures::{middle, write};
 use super::scene::{Scene, grid, layout, sent, still};
 use super::{Common, memory};
@@ -96,27 +96,26 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
             displacement_scale: index_affine(&grids[0], &grids[1], &Affine::identity()).linear(),
             ..common.options()
         };
-        let state = ShardedState { displacement, moments: ShardedMoments::default() };
+        let state = ShardedState::new(vec![displacement]);
         // The first iteration meets new kernels, memory and neighbours.
         wait(here)?;
         let timed = Instant::now();
-        let mut work = Work::new(on_level, state, &options, here)?;
-        let mut measures = work.iterate(1)?;
+        let mut work = ShardedDeform::new(on_level, state, &options, here)?;
+        let mut losses = numbers(work.iterate(1)?)?;
         wait(here)?;
         let begun = timed.elapsed().as_secs_f64();
         let timed = Instant::now();
         if *count > 1 {
-            measures.extend(work.iterate(*count - 1)?);
+            losses.extend(numbers(work.iterate(*count - 1)?)?);
             wait(here)?;
         }
         let ms = timed.elapsed().as_secs_f64() * 1e3 / (*count - 1).max(1) as f64;
-        let displacement = work.into_displacement();
-        let mean = |measure: Option<&f64>| measure.map_or(f64::NAN, |m| m / grids[0].len() as f64);
+        let displacement = work.into_state().fields.remove(0);
         let shards = displacement.layout().count();
         let size = format!("{:?}", grids[0].size);
         let held = memory(devices);
         let seconds = start.elapsed().as_secs_f64();
-        let [first, last] = [mean(measures.first()), mean(measures.last())];
+        let [first, last] = [losses.first(), losses.last()].map(|loss| *loss.unwrap_or(&f64::NAN));
         println!(
             "{shrink:>7} {size:>16} {shards:>7} {seconds:>9.2} {begun:>8.2} {ms:>8.2} {first:>9.5} {last:>9.5} {held:>14}"
         );

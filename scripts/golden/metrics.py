@@ -1,9 +1,9 @@
-"""Golden values of `ffdp_burn::metrics`, from independent implementations.
+"""Golden values of `ffdp_image::metrics`, from independent implementations.
 
     python3 -m venv v
     v/bin/pip install numpy==1.26.4 scipy==1.13.1 scikit-image==0.24.0 SimpleITK==2.5.7 \
         surface-distance==0.1
-    v/bin/python scripts/golden/metrics.py > crates/ffdp-burn/src/metrics/tests/golden.json
+    v/bin/python scripts/golden/metrics.py > crates/ffdp-image/src/metrics/tests/golden.json
 
 and, for the constants of `tests/real_labels.rs`, the means over the labels of a real pair:
 
@@ -40,7 +40,7 @@ class Lcg:
         return np.array([self.next() for _ in range(int(np.prod(shape)))]).reshape(shape)
 
 
-# --- inputs, repeated in crates/ffdp-burn/src/metrics/tests/inputs.rs ---
+# --- inputs, repeated in crates/ffdp-image/src/metrics/tests/inputs.rs ---
 
 def noise_labels(size, seed):
     """Labels 0..3, every voxel on its own."""

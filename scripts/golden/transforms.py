@@ -18,7 +18,7 @@ import SimpleITK as sitk
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
-KINDS = ROOT / "crates/ffdp-burn/src/io/transform_file/tests/kinds_expected.rs"
+KINDS = ROOT / "crates/ffdp-image/src/io/transform_file/tests/kinds_expected.rs"
 FLIP = np.diag([-1.0, -1.0, 1.0])  # LPS to RAS and back
 
 

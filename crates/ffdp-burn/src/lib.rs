@@ -4,37 +4,29 @@
 //! Arrows point down only (a test in `tests/architecture.rs` enforces it):
 //! ```text
 //! register                    the engine: multi-resolution registration of two volumes
-//!   > nets                    TransMorph; displacement fields from image pairs
 //!   > parallel                images and fields in shards, over several devices
 //!     > losses, transform     similarity and regularisation; what a displacement is
-//!   > metrics, io, synth      Dice and folds; NIfTI files; seeded phantoms
 //!   > baseline                the ops from Burn's own tensor operations: the yardstick
-//!       > ops, image > error  fused kernels with hand-derived gradients; volumes and their geometry
+//!       > ops                 fused kernels with hand-derived gradients
+//! ffdp-image                  volumes, files, metrics, phantoms: `image`, `io`, `metrics`, `synth`, `error`
 //! ```
 //! Read `ops/grid_sample/mod.rs` first: every other op is a room of the same shape.
 
 pub mod baseline;
-pub mod error;
-pub mod image;
-pub mod io;
 pub mod losses;
-pub mod metrics;
-pub mod nets;
 pub mod ops;
 pub mod parallel;
 pub mod register;
-pub mod synth;
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;
 pub mod transform;
 
-pub use error::{Error, Result};
+pub use ffdp_image::{Error, Result, error, image, io, metrics, synth};
+#[cfg(any(test, feature = "testing"))]
+pub use ffdp_kit::testing;
 
 /// The names that most programs need.
 pub mod prelude {
     pub use crate::image::{Geometry, LabelMap, Volume};
     pub use crate::losses::*;
-    pub use crate::nets::{Resolution, TransMorph, TransMorphConfig, Variant};
     pub use crate::ops::{
         GaussianOptions, GradientMode, GridSampleOptions, HistogramMode, HistogramOptions,
         LabelDiceOptions, LnccOptions, LnccWeights, ParzenKernel, compose, exp, gaussian,

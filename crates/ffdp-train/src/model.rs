@@ -10,8 +10,8 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::train::{InferenceStep, TrainOutput, TrainStep};
 use ffdp_burn::metrics::regularity;
-use ffdp_burn::nets::Network;
 use ffdp_burn::{Error, Result};
+use ffdp_nets::Network;
 
 use crate::data::Item;
 use crate::metrics::{Measured, Scores};

@@ -12,9 +12,9 @@ use ffdp_burn::losses::{
     memberships, soft_dice,
 };
 use ffdp_burn::metrics::{DiceScores, dice, dice_of, warp_labels};
-use ffdp_burn::nets::{Deformation, Network};
 use ffdp_burn::ops::{self, HistogramOptions, LnccOptions};
 use ffdp_burn::parallel::{self, DisplacementBounds, Sharded};
+use ffdp_nets::{Deformation, Network};
 
 use crate::data::{Item, Prepared};
 use crate::settings::{Loss, Regularizer, Settings};

@@ -5,7 +5,7 @@ use burn::optim::{
     StateSink, StateSource,
 };
 use burn::tensor::{Device, Tensor};
-use ffdp_burn::ops::{AmsGradMoments, AmsGradOptions, amsgrad};
+use ffdp_nets::ops::{AmsGradMoments, AmsGradOptions, amsgrad};
 
 /// Adam with AMSGrad.
 #[derive(Clone, Copy, Debug, Default)]

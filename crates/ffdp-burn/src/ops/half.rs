@@ -1,16 +1,6 @@
-//! Images in half precision are storage, of half the size: kernels read them as they are, and everything
-//! that is computed of them is f32, results and gradients alike. A gradient is rounded to its image's type
-//! at its end, by the tape.
+//! Images in half precision: the ops against the widened images.
 
-use burn::tensor::DType;
-
-/// The type in which is computed what has images of this type.
-pub(crate) fn computed(dtype: DType) -> DType {
-    match dtype {
-        DType::F16 | DType::BF16 => DType::F32,
-        other => other,
-    }
-}
+pub(crate) use ffdp_kit::half::computed;
 
 #[cfg(test)]
 mod tests {

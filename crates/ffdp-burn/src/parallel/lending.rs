@@ -8,7 +8,7 @@
 //! layer waits twice, whatever the number of places. A lender's gradient is put together in place. By the tape
 //! alone each plane's would be a volume of zeros with that plane in it, and a sum.
 //!
-//! For this the gradients go beside the tape ([`Beside`]): it reaches a lender after all that borrow from it,
+//! For this the gradients go beside the tape ([`OffTape`]): it reaches a lender after all that borrow from it,
 //! because they are deeper. Lenders of the same volume should be equally deep, since the first that is reached
 //! calls in what is there for all of them.
 
@@ -26,7 +26,7 @@ use burn_cubecl::CubeBackend;
 
 use super::sharded::narrow;
 use super::travel::send_all;
-use crate::ops::vjp::{Beside, record_look, record_owner};
+use crate::ops::vjp::{OffTape, record_look, record_owner};
 
 /// Both ends of what is lent.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
@@ -49,7 +49,7 @@ pub trait LendingOps: Backend {
 ///
 /// # Panics
 /// If a part that lends is not there.
-pub(super) fn lent(parts: &[Option<Tensor<5>>], loans: Vec<(Device, Loan)>) -> Vec<Tensor<5>> {
+pub fn lent(parts: &[Option<Tensor<5>>], loans: Vec<(Device, Loan)>) -> Vec<Tensor<5>> {
     let part_of = |loan: &Loan| parts[loan.owner].clone().expect("planes are those of a part");
     let planes = loans.iter().map(|(device, loan)| {
         let planes = narrow(part_of(loan).detach(), loan.dim, loan.planes.clone());
@@ -126,7 +126,7 @@ struct Lending;
 /// A lender's number, shape, device and type.
 type Lender<B> = (usize, Shape, <B as burn::backend::BackendTypes>::Device, DType);
 
-impl<B: Backend> Beside<B> for Lending {
+impl<B: Backend> OffTape<B> for Lending {
     type Look = (Returns, Loan, B::Device);
     type Owned = (Returns, Lender<B>);
 

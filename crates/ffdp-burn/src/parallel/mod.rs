@@ -17,7 +17,7 @@
 //! rest      to host memory and back          ahead       what goes back before it is its turn
 //! driver    CUDA's memory beside CubeCL      host        what tensors hold in host memory
 //! beside    a thread for each device         lending     of parts, planes to others and back
-//! slabs/    activations of networks          replicas    weights on every device
+//! cuts      planes of every place            replicas    weights on every device
 //! lines     all parameters in one piece
 //!
 //! smoothing, loss, label_dice, reductions, adam, resample    sharded operations made of these
@@ -32,6 +32,7 @@ mod ahead;
 mod alignment;
 mod beside;
 mod collective;
+mod cuts;
 mod deform;
 mod driver;
 mod exchange;
@@ -54,7 +55,6 @@ mod resample;
 mod rest;
 mod ring;
 mod sharded;
-mod slabs;
 mod smoothing;
 #[cfg(test)]
 mod tests;
@@ -66,6 +66,7 @@ pub use adam::{ShardedMoments, ShardedStep, adam};
 pub use alignment::{Aligned, Outside, ShardedAlignment};
 pub use beside::beside;
 pub use collective::{all_reduce, broadcast, reduce};
+pub use cuts::Cuts;
 pub use deform::{
     BOUNDS_INTERVAL, KEPT_BOUNDS_INTERVAL, ShardedDeform, ShardedImages, ShardedState, deform,
 };
@@ -79,6 +80,9 @@ pub use hosts::{MpiRanks, SILENCE};
 pub use hosts::{Ranks, Threads, agree};
 pub use label_dice::label_dice_loss;
 pub use layout::{Axis, Layout};
+// Activations of networks travel as fields do: `slabs` of `ffdp-nets`.
+#[doc(hidden)]
+pub use lending::{Loan, lent};
 pub use lines::{gradients_of_line, line_of_gradients};
 pub use loss::loss;
 pub use mesh::Mesh;
@@ -94,8 +98,10 @@ pub use ring::{
 };
 pub(crate) use ring::{ReadSampler, reachable};
 pub use sharded::Sharded;
-pub(crate) use sharded::{join, narrow};
-pub use slabs::{Cuts, Run, Slabs};
+#[doc(hidden)]
+pub use sharded::{JOIN_STEPS, join, narrow};
 pub use smoothing::{
     bending_energy, diffusion, gaussian, jacobian, jacobian_penalty, total_variation,
 };
+#[doc(hidden)]
+pub use travel::deepened;

@@ -162,7 +162,7 @@ fn check_mesh(layout: &Layout, mesh: &Mesh) {
 }
 
 /// `planes` of a tensor along `dim`; the tensor itself where that is all of it.
-pub(crate) fn narrow(tensor: Tensor<5>, dim: usize, planes: Range<usize>) -> Tensor<5> {
+pub fn narrow(tensor: Tensor<5>, dim: usize, planes: Range<usize>) -> Tensor<5> {
     let mut dims = tensor.dims();
     if planes.len() == dims[dim] {
         return tensor;
@@ -175,10 +175,10 @@ pub(crate) fn narrow(tensor: Tensor<5>, dim: usize, planes: Range<usize>) -> Ten
 }
 
 /// Steps of the tape that [`join`] takes for several tensors.
-pub(super) const JOIN_STEPS: usize = 3;
+pub const JOIN_STEPS: usize = 3;
 
 /// Tensors joined along `dim`; a single one is itself.
-pub(crate) fn join(mut pieces: Vec<Tensor<5>>, dim: usize) -> Tensor<5> {
+pub fn join(mut pieces: Vec<Tensor<5>>, dim: usize) -> Tensor<5> {
     if pieces.len() == 1 {
         return pieces.remove(0);
     }

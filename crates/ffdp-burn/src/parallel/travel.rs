@@ -5,7 +5,7 @@
 //!
 //! So two devices work side by side only if what they do *between* two journeys is enqueued on both, and
 //! what can go together should: [`send_all`]. In the forward pass that is the callers' order
-//! (`parallel/slabs`: first everything travels, then every place computes). In the backward pass it is the
+//! (`slabs` of `ffdp-nets`: first everything travels, then every place computes). In the backward pass it is the
 //! tape's, which goes from the deepest nodes to the shallowest: parts of a volume should be equally deep, and
 //! [`deepened`] makes up for what one of them was spared.
 //!
@@ -160,7 +160,7 @@ impl<B: TravelOps, C: CheckpointStrategy> TravelOps for Autodiff<B, C> {
 }
 
 /// The tensor, `by` steps deeper on the tape, where there is one.
-pub(super) fn deepened<const D: usize>(tensor: Tensor<D>, by: usize) -> Tensor<D> {
+pub fn deepened<const D: usize>(tensor: Tensor<D>, by: usize) -> Tensor<D> {
     if by == 0 || !tensor.device().is_autodiff() {
         return tensor;
     }

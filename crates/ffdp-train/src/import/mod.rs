@@ -15,8 +15,8 @@ use std::path::Path;
 use burn::config::Config;
 use burn::module::Module;
 use burn::tensor::Device;
-use ffdp_burn::nets::{Deformation, Network, NetworkConfig, TransMorph};
 use ffdp_burn::{Error, Result};
+use ffdp_nets::{Deformation, Network, NetworkConfig, TransMorph};
 use safetensors::SafeTensors;
 
 use crate::arguments::to_toml;

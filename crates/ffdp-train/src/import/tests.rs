@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use ffdp_burn::nets::{Resolution, TransMorph, TransMorphConfig};
 use ffdp_burn::ops::warp;
+use ffdp_nets::{Resolution, TransMorph, TransMorphConfig};
 use safetensors::tensor::{Dtype, TensorView, serialize};
 use serde_json::{Map, Value};
 

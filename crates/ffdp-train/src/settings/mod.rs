@@ -6,10 +6,10 @@ mod augmentation;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use ffdp_burn::nets::{
+use ffdp_burn::{Error, Result};
+use ffdp_nets::{
     AffineNetConfig, NetworkConfig, Resolution, TransMorphConfig, Variant, VoxelMorphConfig,
 };
-use ffdp_burn::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 pub use augmentation::Augmentation;

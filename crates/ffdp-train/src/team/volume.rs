@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor};
-use ffdp_burn::nets::Network;
 use ffdp_burn::parallel::{Axis, DisplacementBounds, Mesh, Replicas, Sharded, warp};
 use ffdp_burn::{Error, Result};
+use ffdp_nets::Network;
 
 use crate::data::Item;
 use crate::metrics::{Measured, Scores};

@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use burn::train::TrainStep;
 use burn::train::metric::Adaptor;
 use ffdp_burn::image::{Geometry, LabelMap, Volume};
-use ffdp_burn::nets::{Deformation, Network, Resolution, VoxelMorphConfig};
+use ffdp_nets::{Deformation, Network, Resolution, VoxelMorphConfig};
 use serde_json::Value;
 
 use crate::data::{Item, OnDevice, Prepared, Sample};

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::{AdamConstants, AdamOps, AdamPieces, Taken};
 use crate::ops::compose::ComposeOps;
 use crate::ops::grid_sample::Accumulation;
-use crate::ops::real::{Real, elements, tensor};
+use crate::ops::real::{Real, by_dtype, elements, tensor};
 
 /// Elements of one task; fixed, so that sums do not depend on the threads.
 const BLOCK: usize = 1 << 16;
@@ -121,14 +121,11 @@ pub(super) fn longest_of_part(inputs: [FlexTensor; 3], constants: &AdamConstants
 pub(super) fn power_of_part(inputs: [FlexTensor; 2], constants: &AdamConstants) -> FlexTensor {
     let inputs = inputs.map(|tensor| tensor.to_contiguous());
     let dtype = inputs[0].dtype();
-    by_dtypes!(dtype, dtype, power_of(inputs.each_ref(), constants))
+    by_dtype!("adam", dtype, power_of(inputs.each_ref(), constants))
 }
 
 /// `mean v` of each field of a batch after a gradient.
-fn power_of<T: Real, M: Real>(
-    [grad, power]: [&FlexTensor; 2],
-    constants: &AdamConstants,
-) -> FlexTensor {
+fn power_of<T: Real>([grad, power]: [&FlexTensor; 2], constants: &AdamConstants) -> FlexTensor {
     let batch = grad.layout().shape()[0];
     let grad = elements::<T>(grad);
     let fields = grad.chunks(grad.len() / batch).zip(elements::<T>(power));

@@ -42,11 +42,11 @@ mod view;
 
 use super::adam::ShardedMoments;
 use super::collective::reduce;
+use super::cuts::Cuts;
 use super::exchange::{Careful, Reduction};
 use super::hosts::{Holders, Ranks};
 use super::mesh::Mesh;
 use super::sharded::Sharded;
-use super::slabs::Cuts;
 use crate::error::Result;
 use crate::losses::{Pair, Similarity};
 use crate::ops::weights::joint_weights;

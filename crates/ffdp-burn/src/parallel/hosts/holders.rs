@@ -9,11 +9,11 @@ use burn::tensor::{DType, Device, TensorData};
 use super::ranks::{Ranks, combine};
 use crate::error::{Error, Result};
 use crate::parallel::collective::{all_reduce, broadcast, reduce};
+use crate::parallel::cuts::Cuts;
 use crate::parallel::exchange::Reduction;
 use crate::parallel::layout::Layout;
 use crate::parallel::ring::DisplacementBounds;
 use crate::parallel::sharded::{Sharded, join, narrow};
-use crate::parallel::slabs::Cuts;
 use crate::parallel::transfer::to_device;
 
 /// The ranks that hold a volume, and the planes of each.

@@ -87,3 +87,13 @@ fn operands_cut_differently_are_refused() {
     let [a, b] = [[4, 7], [5, 6]].map(|cuts| Layout::uneven(SIZE, Axis::Z, &cuts).unwrap());
     split(&image, &a).zip_map(&split(&image, &b), Tensor::add);
 }
+
+#[test]
+fn cuts_are_even_and_follow_the_stride() {
+    let cuts = Cuts::balanced(160, 4, 3);
+    assert_eq!(cuts, Cuts::from_ends(vec![0, 52, 108, 160]));
+    assert_eq!(cuts.at(4), Cuts::from_ends(vec![0, 13, 27, 40]));
+    assert_eq!(cuts.at(32), Cuts::from_ends(vec![0, 2, 3, 5]));
+    // More places than planes of the coarsest grid: some have none.
+    assert_eq!(Cuts::balanced(64, 4, 4).at(32), Cuts::from_ends(vec![0, 1, 1, 2, 2]));
+}

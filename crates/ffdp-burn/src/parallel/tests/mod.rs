@@ -15,7 +15,6 @@ mod planning;
 #[cfg(feature = "cube")]
 mod rest;
 mod ring;
-mod slabs;
 mod smoothing;
 
 use burn::tensor::{DType, Device, Tensor};

@@ -92,3 +92,26 @@ fn a_mesh_of_one_is_the_serial_operation() {
     );
     assert_eq!(bits(whole(&jacobian(&sharded))), bits(ops::jacobian(field)));
 }
+
+type OfParts = fn(&Sharded) -> Tensor<1>;
+type OfWhole = fn(Tensor<5>) -> Tensor<1>;
+
+#[test]
+fn roughness_is_that_of_the_whole() {
+    for layout in layouts(12) {
+        let u = tracked(&random(3, layout.size(), [-1.0, 1.0], DType::F64, 3));
+        let cases: [(OfParts, OfWhole); 2] =
+            [(diffusion, crate::ops::diffusion), (bending_energy, crate::ops::bending_energy)];
+        for (parts, serial) in cases {
+            let part = parts(&Sharded::from_tensor(u.clone(), &layout, &mesh(&layout)));
+            let whole = serial(u.clone());
+            let gradients = [&part, &whole].map(|value| {
+                let gradients = value.backward();
+                to_f64(u.grad(&gradients).expect("tracked"))
+            });
+            let label = format!("{layout:?}");
+            assert_close(&label, &to_f64(part.inner()), &to_f64(whole.inner()), F64_ROUNDING);
+            assert_close(&label, &gradients[0], &gradients[1], F64_ROUNDING);
+        }
+    }
+}

@@ -12,7 +12,7 @@ use cubecl::prelude::*;
 
 use super::matrix::{COMPONENTS, component, cross, dot, per_distance, row};
 use crate::ops::launch::{Extent, UNITS};
-use crate::ops::march::{Tile, beside, column, load, plane, rows, shift};
+use crate::ops::march::{Tile, column, load, neighbours, plane, rows, shift};
 
 /// A column and a row on either side pass on what they have, and are written by other cubes.
 pub(super) const TILE: Tile = Tile { units_x: 32, rows: 2, margin: 1, row_margin: 1 };
@@ -43,7 +43,7 @@ pub(super) fn gradient_kernel(
     let len = size.d as usize * size.h as usize * size.w as usize;
     let first = at.volume * comptime!(COMPONENTS as u32);
     let offsets = rows(&size, &at, comptime!(-1), count);
-    let beside = beside(&size, &at);
+    let neighbours = neighbours(&size, &at);
     let scale_x = per_distance(at.x, size.w);
     // What is taken from the left, from the right, and of the own at the border.
     let take_left = select(at.x > 0, 1.0f32, 0.0f32);
@@ -80,8 +80,8 @@ pub(super) fn gradient_kernel(
     while z <= at.stop {
         load(field, &mut coming, &offsets, plane(&size, first, z + 2), len, COMPONENTS, count);
         let this = plane(&size, first, z);
-        load(field, &mut left, &offsets, this - beside.left, len, COMPONENTS, count);
-        load(field, &mut right, &offsets, this + beside.right, len, COMPONENTS, count);
+        load(field, &mut left, &offsets, this - neighbours.left, len, COMPONENTS, count);
+        load(field, &mut right, &offsets, this + neighbours.right, len, COMPONENTS, count);
         let plane_behind = plane(&size, first, z - 1);
         let scale_z = per_distance(z, size.d);
         let slot = at.slot + turn * comptime!(COMPONENTS as u32 * words);

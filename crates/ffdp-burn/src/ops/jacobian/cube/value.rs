@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::matrix::{COMPONENTS, cross, dot, per_distance, row};
 use crate::ops::launch::{Extent, sum_over_cube};
-use crate::ops::march::{Tile, beside, column, load, plane, rows, shift};
+use crate::ops::march::{Tile, column, load, neighbours, plane, rows, shift};
 
 /// Neighbours along x are read again, so no margin.
 pub(super) const TILE: Tile = Tile { units_x: 64, rows: 4, margin: 0, row_margin: 0 };
@@ -26,7 +26,7 @@ pub(super) fn determinant_kernel(
     let len = size.d as usize * size.h as usize * size.w as usize;
     let first = at.volume * comptime!(COMPONENTS as u32);
     let offsets = rows(&size, &at, comptime!(-1), count);
-    let beside = beside(&size, &at);
+    let neighbours = neighbours(&size, &at);
     let scale_x = per_distance(at.x, size.w);
 
     let mut behind = Array::<f32>::new(all);
@@ -45,8 +45,8 @@ pub(super) fn determinant_kernel(
     while z < at.stop {
         load(field, &mut coming, &offsets, plane(&size, first, z + 2), len, COMPONENTS, count);
         let this = plane(&size, first, z);
-        load(field, &mut left, &offsets, this - beside.left, len, COMPONENTS, count);
-        load(field, &mut right, &offsets, this + beside.right, len, COMPONENTS, count);
+        load(field, &mut left, &offsets, this - neighbours.left, len, COMPONENTS, count);
+        load(field, &mut right, &offsets, this + neighbours.right, len, COMPONENTS, count);
         let scale_z = per_distance(z, size.d);
         let mut sum = 0.0f32;
         #[unroll]

@@ -13,7 +13,7 @@ use cubecl::prelude::*;
 
 use super::{Numbers, between_neighbours};
 use crate::ops::launch::Extent;
-use crate::ops::march::{Tile, beside, column, load, plane, rows, shift};
+use crate::ops::march::{Tile, column, load, neighbours, plane, rows, shift};
 
 /// Neighbours along x are read again, so no margin.
 pub(super) const DIFFUSION: Tile = Tile { units_x: 64, rows: 4, margin: 0, row_margin: 0 };
@@ -36,7 +36,7 @@ pub(super) fn diffusion_kernel(
     let at = column(&size, chunk, DIFFUSION);
     let scale = 2.0 * grad[0];
     let offsets = rows(&size, &at, comptime!(-1), count);
-    let beside = beside(&size, &at);
+    let neighbours = neighbours(&size, &at);
     let mut behind = Array::<f32>::new(count);
     let mut here = Array::<f32>::new(count);
     let mut ahead = Array::<f32>::new(count);
@@ -53,7 +53,7 @@ pub(super) fn diffusion_kernel(
             let (below, i, above) = comptime!((j, j + 1, j + 2));
             let u = here[i];
             let place = this + offsets[i];
-            let lx = (u - field[place - beside.left]) - (field[place + beside.right] - u);
+            let lx = (u - field[place - neighbours.left]) - (field[place + neighbours.right] - u);
             let ly = (u - here[below]) - (here[above] - u);
             let lz = (u - behind[i]) - (ahead[i] - u);
             if at.writes && at.y + comptime!(j as i32) < size.h as i32 {

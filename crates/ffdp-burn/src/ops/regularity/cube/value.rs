@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::{Kind, Numbers, between_neighbours};
 use crate::ops::launch::{Extent, sum_over_cube};
-use crate::ops::march::{Tile, beside, column, load, plane, rows, shift};
+use crate::ops::march::{Tile, column, load, neighbours, plane, rows, shift};
 
 /// Four rows a unit, no margin: neighbours along x are read again.
 pub(super) const TILE: Tile = Tile { units_x: 64, rows: 4, margin: 0, row_margin: 0 };
@@ -31,7 +31,7 @@ pub(super) fn value_kernel(
     let len = size.d as usize * size.h as usize * size.w as usize;
     let first = at.volume * comptime!(channels as u32);
     let offsets = rows(&size, &at, comptime!(-(below as i32)), count);
-    let beside = beside(&size, &at);
+    let neighbours = neighbours(&size, &at);
     let weight_x = between_neighbours(at.x, size.w, numbers.x);
 
     let mut behind = Array::<f32>::new(all);
@@ -47,7 +47,7 @@ pub(super) fn value_kernel(
     load(field, &mut ahead, &offsets, plane(&size, first, z + 1), len, channels, count);
     #[unroll]
     for i in 0..all {
-        let right = plane(&size, first, z) + comptime!(i / count) * len + beside.right;
+        let right = plane(&size, first, z) + comptime!(i / count) * len + neighbours.right;
         slopes[i] = field[right + offsets[comptime!(i % count)]] - here[i];
     }
 
@@ -60,7 +60,7 @@ pub(super) fn value_kernel(
         let next = plane(&size, first, z + 1);
         #[unroll]
         for i in 0..all {
-            let right = next + comptime!(i / count) * len + beside.right;
+            let right = next + comptime!(i / count) * len + neighbours.right;
             slopes_ahead[i] = field[right + offsets[comptime!(i % count)]] - ahead[i];
         }
         let weight_z = between_neighbours(z, size.d, numbers.z);
@@ -77,7 +77,7 @@ pub(super) fn value_kernel(
                 let dy = here[comptime!(i + 1)] - u;
                 let dz = ahead[i] - u;
                 if bends {
-                    let left = field[this + offsets[comptime!(j + below)] - beside.left];
+                    let left = field[this + offsets[comptime!(j + below)] - neighbours.left];
                     let xx = dx - (u - left);
                     let yy = dy - (u - here[comptime!(i - below)]);
                     let zz = dz - (u - behind[i]);

@@ -9,7 +9,7 @@ use cubecl::prelude::*;
 
 use super::Numbers;
 use crate::ops::launch::Extent;
-use crate::ops::march::{Tile, beside, column, load, plane, rows, shift};
+use crate::ops::march::{Tile, column, load, neighbours, plane, rows, shift};
 
 /// Each unit takes the difference that its left neighbour passes on.
 pub(super) const TILE: Tile = Tile { units_x: 64, rows: 2, margin: 1, row_margin: 0 };
@@ -36,7 +36,7 @@ pub(super) fn variation_kernel(
     let least = numbers.epsilon * numbers.epsilon;
     let offsets = rows(&size, &at, comptime!(-1), count);
     // At the border the voxel is its own neighbour: the difference beyond it is 0.
-    let beside = beside(&size, &at);
+    let neighbours = neighbours(&size, &at);
 
     // Two planes, alternating, of what is passed on along x, component after component.
     let mut passed = Shared::<[f32]>::new_slice(comptime!(2 * COMPONENTS * words as usize));
@@ -60,7 +60,15 @@ pub(super) fn variation_kernel(
     while z < at.stop {
         load(field, &mut coming, &offsets, plane(&size, first, z + 2), len, COMPONENTS, count);
         let this = plane(&size, first, z);
-        load(field, &mut right, &offsets, this + beside.right, len, COMPONENTS, comptime!(own + 1));
+        load(
+            field,
+            &mut right,
+            &offsets,
+            this + neighbours.right,
+            len,
+            COMPONENTS,
+            comptime!(own + 1),
+        );
         #[unroll]
         for j in 0..own + 1 {
             let mut squares = least;

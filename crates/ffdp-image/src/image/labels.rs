@@ -1,0 +1,119 @@
+//! A map of integer labels.
+
+use std::collections::BTreeSet;
+
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use rayon::prelude::*;
+
+use super::geometry::Geometry;
+use super::planes::{Planes, SWEEP, runs};
+use super::volume::{check_len, check_shape, tensor_shape, upload};
+use crate::error::{Error, Result};
+
+/// Integers up to this magnitude are exact in f32.
+const EXACT_IN_F32: u32 = 1 << 24;
+
+/// Labels that were read as f32.
+///
+/// # Errors
+/// [`Error::Invalid`] for a value that is no integer, or so large that others are rounded to it.
+pub fn labels_of(values: &[f32]) -> Result<Vec<i32>> {
+    let label = |value: &f32| {
+        if value.fract() == 0.0 && value.abs() < EXACT_IN_F32 as f32 {
+            return Ok(*value as i32);
+        }
+        let what = "labels must be integers below 2^24 in magnitude";
+        Err(Error::invalid(what, value, "check that it is the label map, or renumber the labels"))
+    };
+    values.par_iter().map(label).collect()
+}
+
+/// The distinct labels other than 0 of a map that is read plane by plane, in ascending order.
+///
+/// # Errors
+/// [`Error::Invalid`] for a value that is no integer below 2^24 in magnitude, and those of reading.
+pub fn label_ids(labels: &mut dyn Planes) -> Result<Vec<i32>> {
+    let grid = labels.geometry().clone();
+    let mut ids = BTreeSet::new();
+    for planes in runs(&grid, SWEEP) {
+        let mut found = labels_of(labels.read(planes)?)?;
+        found.dedup();
+        ids.extend(found);
+    }
+    ids.remove(&0);
+    Ok(ids.into_iter().collect())
+}
+
+/// Integer labels on a grid: one per voxel, x fastest, then y, then z; 0 is background.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LabelMap {
+    /// Labels in the order of `[D, H, W]` tensors.
+    pub data: Vec<i32>,
+    /// The grid they lie on.
+    pub geometry: Geometry,
+}
+
+impl LabelMap {
+    /// A label map from its voxels.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] when there is not one label per voxel.
+    pub fn new(data: Vec<i32>, geometry: Geometry) -> Result<Self> {
+        check_len("label map", data.len(), &geometry)?;
+        Ok(Self { data, geometry })
+    }
+
+    /// The distinct labels other than 0, in ascending order.
+    pub fn ids(&self) -> Vec<i32> {
+        let mut ids = BTreeSet::new();
+        let mut last = 0;
+        // Labels come in runs: look a label up only where it changes.
+        for &label in self.data.iter().filter(|&&label| label != 0) {
+            if label != last {
+                ids.insert(label);
+                last = label;
+            }
+        }
+        ids.into_iter().collect()
+    }
+
+    /// The labels as an integer tensor `[1, 1, D, H, W]` on `device`, 32 bits wide.
+    pub fn to_tensor(&self, device: &Device) -> Tensor<5, Int> {
+        let data = TensorData::new(self.data.clone(), [self.data.len()]);
+        // Dense, as an image: see `upload`.
+        Tensor::<1, Int>::from_data(data, (device, DType::I32))
+            .reshape(tensor_shape(&self.geometry))
+    }
+
+    /// The labels as an f32 tensor `[1, 1, D, H, W]`, for samplers that take floats.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a label beyond 2^24, which f32 would round.
+    pub fn to_float_tensor(&self, device: &Device) -> Result<Tensor<5>> {
+        if let Some(&label) = self.data.iter().find(|l| l.unsigned_abs() > EXACT_IN_F32) {
+            let what = "labels must not exceed 2^24 in magnitude to be exact as f32";
+            return Err(Error::invalid(what, label, "renumber the labels"));
+        }
+        let values: Vec<f32> = self.data.iter().map(|&label| label as f32).collect();
+        Ok(upload(values, tensor_shape(&self.geometry), device))
+    }
+
+    /// The label map whose voxels are `tensor`, `[1, 1, D, H, W]`, of any integer type.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] when the tensor does not fit the grid, [`Error::Invalid`] for a value that
+    /// does not fit 32 bits, [`Error::Device`] when it cannot be read back.
+    pub fn from_tensor(tensor: Tensor<5, Int>, geometry: Geometry) -> Result<Self> {
+        check_shape("label map from a tensor", tensor.dims(), &geometry)?;
+        let values = tensor
+            .try_into_vec_as::<i64>()
+            .map_err(|reason| Error::device("reading back a label map", reason))?;
+        let narrow = |value: i64| {
+            i32::try_from(value).map_err(|_| {
+                Error::invalid("labels must fit 32 bits", value, "renumber the labels")
+            })
+        };
+        let data = values.into_iter().map(narrow).collect::<Result<Vec<_>>>()?;
+        Self::new(data, geometry)
+    }
+}

@@ -1,0 +1,34 @@
+//! What an image is: intensities on a voxel grid placed in physical space.
+//!
+//! Two spaces exist here, and the types keep them apart: [`Voxel`] (continuous voxel index, axes
+//! x, y, z with x fastest in memory, voxel centres at integers) and [`Physical`] (RAS+ mm).
+//! A [`Geometry`] places a grid, an [`Affine`] maps between spaces, a [`Volume`] holds intensities
+//! and a [`LabelMap`] integer labels. Everything a kernel needs is folded into index space by
+//! [`index_affine`] and [`index_linear`]. Read `space.rs` first, then `geometry.rs`.
+
+mod geometry;
+mod index_space;
+mod labels;
+mod placement;
+mod planes;
+mod ranks;
+mod space;
+mod volume;
+
+#[cfg(test)]
+mod tests;
+
+pub use geometry::{Geometry, SAME_GRID_TOLERANCE_VOXELS, SPACING_LIMITS_MM};
+pub use index_space::{index_affine, index_linear};
+#[doc(hidden)]
+pub use labels::labels_of;
+pub use labels::{LabelMap, label_ids};
+pub use planes::Planes;
+#[doc(hidden)]
+pub use planes::{Counted, Statistics, check_finite, check_planes, runs, statistics};
+#[doc(hidden)]
+pub use ranks::Ranks;
+pub use space::{Affine, MAX_CONDITION, Matrix3, Physical, Voxel};
+#[doc(hidden)]
+pub use volume::rescaled;
+pub use volume::{Volume, upload};

@@ -1,0 +1,198 @@
+//! Images that are read plane by plane, of which no more than a slab need be in memory, and what must be
+//! known of all of their voxels.
+
+use std::ops::Range;
+
+use super::geometry::Geometry;
+use super::ranks::{Buckets, Counts};
+use super::volume::{Volume, percentile};
+use crate::error::{Error, Result};
+
+/// An image whose planes (slices along z) are read a few at a time, best in ascending order.
+pub trait Planes {
+    /// The grid of the whole image.
+    fn geometry(&self) -> &Geometry;
+
+    /// The voxels of the planes `z`, x fastest; the next call replaces them.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the range is empty or leaves the image, and those of the file behind it.
+    fn read(&mut self, z: Range<usize>) -> Result<&[f32]>;
+}
+
+/// The whole image lies in memory.
+impl Planes for Volume {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn read(&mut self, z: Range<usize>) -> Result<&[f32]> {
+        let [x, y, planes] = self.geometry.size;
+        check_planes(&z, planes)?;
+        Ok(&self.data[z.start * x * y..z.end * x * y])
+    }
+}
+
+/// Demands planes of an image of so many.
+pub fn check_planes(z: &Range<usize>, planes: usize) -> Result<()> {
+    if z.start < z.end && z.end <= planes {
+        return Ok(());
+    }
+    let what = format!("planes must lie inside 0..{planes}");
+    Err(Error::invalid(what, z, "choose another range"))
+}
+
+/// Voxels that are read at a time where nothing else decides.
+pub(crate) const SWEEP: usize = 1 << 22;
+
+/// Runs of planes of about so many voxels that together are all of them.
+pub fn runs(geometry: &Geometry, voxels: usize) -> impl Iterator<Item = Range<usize>> {
+    let [x, y, planes] = geometry.size;
+    let step = (voxels / (x * y)).clamp(1, planes);
+    (0..planes).step_by(step).map(move |first| first..(first + step).min(planes))
+}
+
+/// What is known of an image that was read once or twice.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Statistics<const K: usize> {
+    /// Smallest and largest value.
+    pub extremes: [f32; 2],
+    /// The percentiles that were asked for.
+    pub percentiles: [f32; K],
+}
+
+/// An image, and the mask on its grid where one has: only voxels with a weight above 0 count.
+pub struct Counted<'a> {
+    /// The image.
+    pub image: &'a mut dyn Planes,
+    /// Its weights.
+    pub mask: Option<&'a mut dyn Planes>,
+}
+
+impl Counted<'_> {
+    /// Shows the voxels that count, run by run.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn sweep(&mut self, mut see: impl FnMut(&[f32])) -> Result<()> {
+        let geometry = self.image.geometry().clone();
+        let mut inside = Vec::new();
+        for run in runs(&geometry, SWEEP) {
+            let values = self.image.read(run.clone())?;
+            let Some(mask) = &mut self.mask else {
+                see(values);
+                continue;
+            };
+            let weights = mask.read(run)?;
+            inside.clear();
+            let counts = |pair: &(&f32, &f32)| *pair.1 > 0.0;
+            inside.extend(values.iter().zip(weights).filter(counts).map(|(value, _)| *value));
+            see(&inside);
+        }
+        Ok(())
+    }
+}
+
+/// Demands finite voxels and returns their extremes; `name` is that of the image in messages.
+///
+/// # Errors
+/// [`Error::NonFinite`], and those of reading.
+pub fn check_finite(name: &str, image: &mut dyn Planes) -> Result<[f32; 2]> {
+    let geometry = image.geometry().clone();
+    let plane = geometry.size[0] * geometry.size[1];
+    let mut extremes = [f32::INFINITY, f32::NEG_INFINITY];
+    let (mut nan, mut infinite, mut first) = (0, 0, None);
+    for run in runs(&geometry, SWEEP) {
+        let values = image.read(run.clone())?;
+        for &value in values {
+            extremes = [extremes[0].min(value), extremes[1].max(value)];
+            nan += usize::from(value.is_nan());
+            infinite += usize::from(value.is_infinite());
+        }
+        if nan + infinite > 0 && first.is_none() {
+            let here = values.iter().position(|v| !v.is_finite());
+            first = here.map(|offset| run.start * plane + offset);
+        }
+    }
+    let Some(first) = first else { return Ok(extremes) };
+    let (what, first) = (name.to_string(), geometry.index_of(first));
+    Err(Error::NonFinite { what, nan, infinite, first })
+}
+
+/// Extremes and percentiles of what counts of an image as a volume computes them, to the bit, in two sweeps; `name`
+/// is that of the image in messages.
+///
+/// # Errors
+/// [`Error::NonFinite`] for NaN or infinite voxels among those that count, and those of reading.
+pub fn statistics<const K: usize>(
+    name: &str,
+    counted: &mut Counted,
+    percents: [f64; K],
+) -> Result<Statistics<K>> {
+    let mut counts = Counts::default();
+    let mut seen = 0;
+    counted.sweep(|values| {
+        counts.add(values);
+        seen += values.len();
+    })?;
+    if counts.count() < seen {
+        check_finite(name, counted.image)?;
+    }
+    // Each percentile lies between two ranks.
+    let around = |percent: f64| {
+        let rank = (percent / 100.0 * (counts.count() - 1) as f64) as usize;
+        [rank, (rank + 1).min(counts.count() - 1)]
+    };
+    let mut buckets = Buckets::new(&counts, percents.iter().flat_map(|&percent| around(percent)));
+    counted.sweep(|values| buckets.add(values))?;
+    let value = |rank| buckets.value(&counts, rank);
+    let percentiles = percents.map(|percent| percentile(counts.count(), &value, percent));
+    Ok(Statistics { extremes: counts.extremes(), percentiles })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ffdp_kit::testing::normal;
+
+    fn volume(size: [usize; 3]) -> Volume {
+        let geometry = Geometry::new(size, [1.0; 3]).expect("positive");
+        let data = normal(geometry.len(), 3).iter().map(|&v| v as f32).collect();
+        Volume::new(data, geometry).expect("one value for each voxel")
+    }
+
+    #[test]
+    fn statistics_of_planes_are_those_of_the_volume() {
+        let mut volume = volume([30, 20, 40]);
+        volume.data[5_000..15_000].fill(0.125);
+        volume.data[7] = -0.0;
+        for percents in [[1.0, 99.9], [0.0, 100.0], [33.3, 50.0]] {
+            let mut all = Counted { image: &mut volume, mask: None };
+            let found = statistics("it", &mut all, percents).expect("finite");
+            let expected = volume.percentiles(percents).expect("finite");
+            assert_eq!(found.percentiles.map(f32::to_bits), expected.map(f32::to_bits));
+            let (low, high) = volume.min_max().expect("finite");
+            assert_eq!(found.extremes, [low, high]);
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_is_counted_and_placed_as_in_the_volume() {
+        let mut volume = volume([5, 4, 3]);
+        (volume.data[33], volume.data[47], volume.data[59]) = (f32::NAN, f32::INFINITY, f32::NAN);
+        let expected = volume.check_finite("it").expect_err("it is not").to_string();
+        let mut all = Counted { image: &mut volume, mask: None };
+        let error = statistics("it", &mut all, [1.0]).expect_err("it is not");
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn runs_are_all_planes_once() {
+        let geometry = Geometry::new([3, 5, 11], [1.0; 3]).expect("positive");
+        for voxels in [1, 15, 40, 75, 1000] {
+            let all: Vec<usize> = runs(&geometry, voxels).flatten().collect();
+            assert_eq!(all, (0..11).collect::<Vec<_>>(), "{voxels}");
+        }
+        assert_eq!(runs(&geometry, 40).next(), Some(0..2));
+    }
+}

@@ -1,0 +1,201 @@
+//! Values by their rank among many, without sorting or copying them: percentiles of large volumes.
+
+use rayon::prelude::*;
+
+/// Buckets by the upper half of a value's bits.
+const BUCKETS: usize = 1 << 16;
+
+/// Values that a thread counts at a time: four times as many as there are buckets, so that adding these up is little.
+const PART: usize = 1 << 18;
+
+/// The finite values of a slice, counted in buckets that follow their order.
+pub struct Ranks<'a> {
+    values: &'a [f32],
+    counts: Vec<usize>,
+}
+
+impl<'a> Ranks<'a> {
+    /// One sweep, on all cores.
+    pub fn of(values: &'a [f32]) -> Self {
+        let counts = counted(values, 1, |counts, v| counts[bucket(v)] += 1);
+        Self { values, counts }
+    }
+
+    /// How many values are finite.
+    pub fn count(&self) -> usize {
+        self.counts.iter().sum()
+    }
+
+    /// The value that stands at `rank` (from 0) in ascending order. Another sweep.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn value(&self, rank: usize) -> f32 {
+        let (found, left) = find(&self.counts, rank);
+        let in_bucket = |v: &f32| v.is_finite() && bucket(*v) == found;
+        let mut bucket: Vec<f32> = self.values.par_iter().copied().filter(in_bucket).collect();
+        *bucket.select_nth_unstable_by(left, f32::total_cmp).1
+    }
+}
+
+/// Finite values that come in parts, counted as those of [`Ranks`]: which bucket a rank lies in. What it
+/// is takes the values once more, see [`Buckets`].
+pub(super) struct Counts {
+    counts: Vec<usize>,
+    /// Of the values' bits in their order.
+    extremes: [u32; 2],
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self { counts: vec![0; BUCKETS], extremes: [u32::MAX, 0] }
+    }
+}
+
+impl Counts {
+    /// Counts a part, on all cores.
+    pub fn add(&mut self, values: &[f32]) {
+        add(&mut self.counts, &Ranks::of(values).counts);
+        let part = |part: &[f32]| {
+            let finite = part.iter().filter(|v| v.is_finite()).map(|&v| ordered(v));
+            finite.fold([u32::MAX, 0], |[low, high], v| [low.min(v), high.max(v)])
+        };
+        let wider = |a: [u32; 2], b: [u32; 2]| [a[0].min(b[0]), a[1].max(b[1])];
+        let here = values.par_chunks(PART).map(part).reduce(|| [u32::MAX, 0], wider);
+        self.extremes = wider(self.extremes, here);
+    }
+
+    /// Smallest and largest value.
+    ///
+    /// # Panics
+    /// Without a finite value.
+    pub fn extremes(&self) -> [f32; 2] {
+        assert!(self.count() > 0, "no value is finite");
+        self.extremes.map(value)
+    }
+
+    /// How many values were finite.
+    pub fn count(&self) -> usize {
+        self.counts.iter().sum()
+    }
+
+    /// The bucket of a rank, and how many of that bucket come before it.
+    fn place(&self, rank: usize) -> (usize, usize) {
+        find(&self.counts, rank)
+    }
+}
+
+/// The values of a few buckets, counted one by one: a bucket has as many different ones as there are
+/// buckets.
+pub(super) struct Buckets {
+    /// Their numbers.
+    wanted: Vec<usize>,
+    /// Of each, by the lower half of a value's bits.
+    counts: Vec<usize>,
+}
+
+impl Buckets {
+    /// Those in which the ranks lie.
+    pub fn new(counts: &Counts, ranks: impl Iterator<Item = usize>) -> Self {
+        let mut wanted: Vec<usize> = ranks.map(|rank| counts.place(rank).0).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let counts = vec![0; BUCKETS * wanted.len()];
+        Self { wanted, counts }
+    }
+
+    /// Counts a part, on all cores.
+    pub fn add(&mut self, values: &[f32]) {
+        let Self { wanted, counts } = self;
+        let here = counted(values, wanted.len(), |counts, v| {
+            let v = ordered(v);
+            if let Some(place) = wanted.iter().position(|&bucket| bucket == (v >> 16) as usize) {
+                counts[BUCKETS * place + (v & 0xffff) as usize] += 1;
+            }
+        });
+        add(counts, &here);
+    }
+
+    /// The value at a rank that was asked for, once all parts were counted.
+    ///
+    /// # Panics
+    /// If it was not asked for, or other values were counted than before.
+    pub fn value(&self, counts: &Counts, rank: usize) -> f32 {
+        let (bucket, left) = counts.place(rank);
+        let place = self.wanted.binary_search(&bucket).expect("the rank was asked for");
+        let (low, _) = find(&self.counts[BUCKETS * place..BUCKETS * (place + 1)], left);
+        value((bucket << 16 | low) as u32)
+    }
+}
+
+/// So many times [`BUCKETS`] counts of the finite values, on all cores.
+fn counted(values: &[f32], times: usize, count: impl Fn(&mut [usize], f32) + Sync) -> Vec<usize> {
+    let none = || vec![0; BUCKETS * times];
+    let part = |mut counts: Vec<usize>, part: &[f32]| {
+        part.iter().filter(|v| v.is_finite()).for_each(|&v| count(&mut counts, v));
+        counts
+    };
+    // Each thread goes on with the counts that it has.
+    values.par_chunks(PART).fold(none, part).reduce(none, |mut a, b| {
+        add(&mut a, &b);
+        a
+    })
+}
+
+fn add(all: &mut [usize], here: &[usize]) {
+    all.iter_mut().zip(here).for_each(|(all, here)| *all += here);
+}
+
+/// The entry in which the value at `rank` is counted, and how many of that entry come before it.
+fn find(counts: &[usize], rank: usize) -> (usize, usize) {
+    let mut left = rank;
+    let found = counts.iter().position(|&count| {
+        let here = left < count;
+        left -= if here { 0 } else { count };
+        here
+    });
+    (found.expect("the rank is below the count"), left)
+}
+
+/// The upper bits of [`ordered`].
+fn bucket(value: f32) -> usize {
+    (ordered(value) >> 16) as usize
+}
+
+/// An integer that orders as the values do: negative ones are turned around.
+fn ordered(value: f32) -> u32 {
+    let bits = value.to_bits();
+    if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
+}
+
+/// The way back.
+fn value(ordered: u32) -> f32 {
+    f32::from_bits(if ordered >> 31 == 1 { ordered & !(1 << 31) } else { !ordered })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ffdp_kit::testing::normal;
+
+    #[test]
+    fn ranks_are_those_of_the_sorted_values() {
+        let mut values: Vec<f32> = normal(3 * PART / 2, 5).iter().map(|&v| v as f32).collect();
+        for (i, odd) in [f32::NAN, f32::INFINITY, -0.0, 0.0, 1e-40, -1e-40, f32::MAX, f32::MIN]
+            .into_iter()
+            .enumerate()
+        {
+            values[1000 * i] = odd;
+        }
+        values[20_000..60_000].fill(0.25);
+        let ranks = Ranks::of(&values);
+        let mut sorted: Vec<f32> = values.iter().copied().filter(|v| v.is_finite()).collect();
+        sorted.sort_unstable_by(f32::total_cmp);
+        assert_eq!(ranks.count(), sorted.len());
+        let last = sorted.len() - 1;
+        for rank in [0, 1, 17, last / 100, last / 2, last / 2 + 1, last - 1, last] {
+            assert_eq!(ranks.value(rank).to_bits(), sorted[rank].to_bits(), "{rank}");
+        }
+        assert_eq!(Ranks::of(&[]).count(), 0);
+    }
+}

@@ -1,0 +1,175 @@
+//! A volume of intensities.
+
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use rayon::prelude::*;
+
+use super::geometry::Geometry;
+use super::ranks::Ranks;
+use crate::error::{Error, Result};
+
+/// An f32 tensor of `values` (x fastest) on `device`, its rows one after the other in memory.
+///
+/// On CUDA Burn begins each row of a tensor of several axes at a multiple of 512 bytes: a row of 160 voxels
+/// would take the memory of 256, and each kernel of ours would first make it dense.
+///
+/// # Panics
+/// If there is not one value per voxel of `dims`, `[N, C, D, H, W]`.
+pub fn upload(values: Vec<f32>, dims: [usize; 5], device: &Device) -> Tensor<5> {
+    let count = values.len();
+    Tensor::<1>::from_data(TensorData::new(values, [count]), (device, DType::F32)).reshape(dims)
+}
+
+/// Intensities on a grid: one f32 per voxel, x fastest, then y, then z.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Volume {
+    /// Voxel values in the order of `[D, H, W]` tensors.
+    pub data: Vec<f32>,
+    /// The grid they lie on.
+    pub geometry: Geometry,
+}
+
+impl Volume {
+    /// A volume from its voxels.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] when there is not one value per voxel.
+    pub fn new(data: Vec<f32>, geometry: Geometry) -> Result<Self> {
+        check_len("volume", data.len(), &geometry)?;
+        Ok(Self { data, geometry })
+    }
+
+    /// The voxels as an f32 tensor `[1, 1, D, H, W]` on `device`.
+    pub fn to_tensor(&self, device: &Device) -> Tensor<5> {
+        upload(self.data.clone(), tensor_shape(&self.geometry), device)
+    }
+
+    /// The volume whose voxels are `tensor`, `[1, 1, D, H, W]`, of any float type.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] when the tensor does not fit the grid, [`Error::Device`] when it cannot be
+    /// read back.
+    pub fn from_tensor(tensor: Tensor<5>, geometry: Geometry) -> Result<Self> {
+        check_shape("volume from a tensor", tensor.dims(), &geometry)?;
+        let data = tensor
+            .try_into_vec_as::<f32>()
+            .map_err(|reason| Error::device("reading back a volume", reason))?;
+        Self::new(data, geometry)
+    }
+
+    /// Demands that every voxel be finite; `what` names the volume in the message.
+    ///
+    /// # Errors
+    /// [`Error::NonFinite`] with the counts and the first index.
+    pub fn check_finite(&self, what: &str) -> Result<()> {
+        let Some(first) = self.data.par_iter().position_first(|v| !v.is_finite()) else {
+            return Ok(());
+        };
+        let nan = self.data[first..].iter().filter(|v| v.is_nan()).count();
+        let infinite = self.data[first..].iter().filter(|v| v.is_infinite()).count();
+        let first = self.geometry.index_of(first);
+        Err(Error::NonFinite { what: what.to_string(), nan, infinite, first })
+    }
+
+    /// Sets NaN and infinite voxels to `value` and returns how many there were.
+    pub fn replace_non_finite(&mut self, value: f32) -> usize {
+        let mut replaced = 0;
+        for v in self.data.iter_mut().filter(|v| !v.is_finite()) {
+            *v = value;
+            replaced += 1;
+        }
+        replaced
+    }
+
+    /// Smallest and largest finite voxel, `None` when there is none.
+    pub fn min_max(&self) -> Option<(f32, f32)> {
+        let finite = self.data.par_iter().filter(|v| v.is_finite()).map(|&v| (v, v));
+        finite.reduce_with(|(low, high), (a, b)| (low.min(a), high.max(b)))
+    }
+
+    /// Percentiles of the finite voxels, each in 0..=100, with linear interpolation between ranks
+    /// (numpy's default definition).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a percentile outside 0..=100 or a volume without a finite voxel.
+    pub fn percentiles<const K: usize>(&self, percents: [f64; K]) -> Result<[f32; K]> {
+        if !percents.iter().all(|p| (0.0..=100.0).contains(p)) {
+            let what = "percentiles must lie in 0..=100";
+            return Err(Error::invalid(what, percents, "choose, for example, 1 and 99"));
+        }
+        let ranks = Ranks::of(&self.data);
+        if ranks.count() == 0 {
+            let what = "a volume must hold at least one finite voxel";
+            return Err(Error::invalid(what, format_args!("none"), "check the file"));
+        }
+        let (count, value) = (ranks.count(), |rank| ranks.value(rank));
+        Ok(percents.map(|percent| percentile(count, &value, percent)))
+    }
+
+    /// The volume rescaled so that the percentiles `low` and `high` become 0 and 1, clamped to
+    /// [0, 1]. Percentiles instead of extremes, so that a few hot voxels cannot flatten the image.
+    ///
+    /// # Errors
+    /// [`Error::NonFinite`] for NaN or infinite voxels, [`Error::Invalid`] when the percentiles are
+    /// out of order or coincide (a constant image does so always).
+    pub fn normalized(&self, low: f64, high: f64) -> Result<Self> {
+        self.check_finite("the volume to normalise")?;
+        let [from, to] = self.percentiles([low, high])?;
+        if from >= to {
+            let constant = self.min_max().is_some_and(|(min, max)| min == max);
+            let fix = if constant {
+                "the image is constant and holds nothing to register: check the file"
+            } else {
+                "choose percentiles further apart, for example 0 and 100"
+            };
+            let what = format!("the percentiles {low} and {high} must enclose a range of values");
+            return Err(Error::invalid(what, [from, to], fix));
+        }
+        Ok(self.rescaled(from, to))
+    }
+
+    /// The volume with `from` and `to` at 0 and 1, clamped to [0, 1].
+    pub fn rescaled(&self, from: f32, to: f32) -> Self {
+        let data = rescaled(&self.data, from, to);
+        Self { data, geometry: self.geometry.clone() }
+    }
+}
+
+/// Between the values of the two ranks around it, of `count` values.
+pub(super) fn percentile(count: usize, value: &impl Fn(usize) -> f32, percent: f64) -> f32 {
+    let rank = percent / 100.0 * (count - 1) as f64;
+    let below = rank as usize;
+    let above = (below + 1).min(count - 1);
+    let [below, above] = [below, above].map(|rank| f64::from(value(rank)));
+    (below + (above - below) * rank.fract()) as f32
+}
+
+/// Values with `from` and `to` at 0 and 1, clamped to [0, 1].
+pub fn rescaled(values: &[f32], from: f32, to: f32) -> Vec<f32> {
+    // In f64: the difference of two large f32 may overflow.
+    let (from, range) = (f64::from(from), f64::from(to) - f64::from(from));
+    let rescale = |&v: &f32| ((f64::from(v) - from) / range).clamp(0.0, 1.0) as f32;
+    values.par_iter().map(rescale).collect()
+}
+
+/// `[1, 1, D, H, W]`.
+pub(super) fn tensor_shape(geometry: &Geometry) -> [usize; 5] {
+    let [d, h, w] = geometry.dims();
+    [1, 1, d, h, w]
+}
+
+pub(super) fn check_len(what: &str, got: usize, geometry: &Geometry) -> Result<()> {
+    if got == geometry.len() {
+        return Ok(());
+    }
+    let what = format!("number of voxels of a {what} of size {:?}", geometry.size);
+    Err(Error::Shape { what, expected: vec![geometry.len()], got: vec![got] })
+}
+
+pub(super) fn check_shape(what: &str, got: [usize; 5], geometry: &Geometry) -> Result<()> {
+    let expected = tensor_shape(geometry);
+    if got == expected {
+        return Ok(());
+    }
+    let what = format!("shape [1, 1, D, H, W] of a {what}");
+    Err(Error::Shape { what, expected: expected.to_vec(), got: got.to_vec() })
+}

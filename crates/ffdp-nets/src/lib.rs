@@ -1,0 +1,41 @@
+//! Networks that predict a displacement field from a pair of images, and the fused layers that they are made of.
+//!
+//! - [`ops`]: the fused layers, as operations on tensors;
+//! - [`layers`]: the modules Burn 0.22 lacks or has in a form too slow or too fragile for volumes
+//!   (average pooling, stochastic depth, the convolution with its normalisation);
+//! - [`transmorph`]: TransMorph; read `transmorph/mod.rs` first;
+//! - [`voxelmorph`]: VoxelMorph, a U-Net; [`affine`]: a network that aligns before either;
+//! - [`network`]: the choice between them, as it is trained and saved;
+//! - [`slabs`]: activations in parts, on several devices;
+//! - `sharded.rs`: any of the networks on a mesh of devices.
+//!
+//! Tensors are `[N, C, D, H, W]`; displacements have components (x, y, z) in voxels of the fixed
+//! grid.
+//!
+//! # Map of the crate
+//! Arrows point down only (a test of the workspace, `tests/architecture.rs`, enforces it):
+//! ```text
+//! network                                one of the networks below, with an alignment or without
+//!   > affine > voxelmorph, transmorph
+//!     > sharded                            layers on a mesh of devices
+//!       > slabs, padding > layers          activations in parts; modules
+//!         > ops                            fused layers with hand-derived gradients
+//! ffdp-burn                                warps, losses, meshes of devices
+//! ```
+
+pub mod affine;
+pub mod layers;
+pub mod network;
+pub mod ops;
+mod padding;
+mod sharded;
+pub mod slabs;
+#[cfg(test)]
+mod tests;
+pub mod transmorph;
+pub mod voxelmorph;
+
+pub use affine::{AffineNet, AffineNetConfig};
+pub use network::{Deformation, DeformationConfig, Network, NetworkConfig};
+pub use transmorph::{Resolution, TransMorph, TransMorphConfig, Variant};
+pub use voxelmorph::{VoxelMorph, VoxelMorphConfig};
