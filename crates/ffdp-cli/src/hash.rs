@@ -23,6 +23,11 @@ pub fn sha256(path: &Path) -> Outcome<String> {
     }
 }
 
+/// The SHA-256 of a text.
+pub fn sha256_of(text: &str) -> String {
+    hexadecimal(&Sha256::digest(text))
+}
+
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -13,6 +13,7 @@ mod hash;
 mod hosts;
 mod journal;
 mod leftovers;
+mod manifest;
 mod memory;
 mod mesh;
 mod printer;

@@ -1,5 +1,7 @@
 //! The binary as a user meets it: files in, files out, messages, exit codes.
 
+#[path = "cli/folders.rs"]
+mod folders;
 #[path = "cli/linear.rs"]
 mod linear;
 #[path = "cli/outputs.rs"]
@@ -245,7 +247,7 @@ fn nan_can_be_set_to_zero_and_a_volume_chosen() {
     let run = with(&["-m", &nan, "--nan-policy", "zero"]);
     run.succeeded();
     assert!(run.stderr.contains("2 NaN or infinite voxels were set to 0"), "{}", run.stderr);
-    with(&["-m", &four, "--volume", "1"]).succeeded();
+    with(&["-m", &four, "--volume", "1", "--overwrite"]).succeeded();
 }
 
 #[test]

@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use super::{Inputs, PredictArguments};
 use crate::failure::Outcome;
+use crate::manifest::{Claim, Existing};
 use crate::report::measures::{Folds, Run, Similarity};
 
 /// The files in the output folder.
@@ -42,6 +43,19 @@ impl Files {
     /// Every file that may be written.
     pub fn all(&self) -> [&Path; 4] {
         [&self.warped, &self.warp, &self.labels, &self.metrics]
+    }
+
+    /// The run's right to the folder.
+    ///
+    /// # Errors
+    /// When the folder holds results of another run, and the request does not allow for it.
+    pub fn claim(&self, request: &PredictArguments) -> Outcome<Claim> {
+        let existing = match request.overwrite {
+            true => Existing::Overwrite,
+            false => Existing::Refuse,
+        };
+        let what = ("predict", request.identity());
+        Claim::new(&self.folder, what, &self.all(), &request.inputs(), existing)
     }
 
     /// Makes the folder and tries whether every file can be written, before the work.

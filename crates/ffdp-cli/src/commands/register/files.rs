@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 use ffdp_burn::Error;
 use ffdp_burn::io::check_writable;
 
+use super::args::RegisterArguments;
 use crate::checkpoint::Place;
 use crate::failure::Outcome;
+use crate::hash::sha256_of;
 use crate::leftovers::remove_leftovers;
+use crate::manifest::{Claim, Existing, Identity, place};
 
 /// The files in the output folder.
 pub struct Files {
@@ -64,5 +67,55 @@ impl Files {
             .map_err(|source| Error::io(&self.folder, "create the output folder", source))?;
         self.all().into_iter().for_each(remove_leftovers);
         self.all().into_iter().try_for_each(|file| Ok(check_writable(file)?))
+    }
+
+    /// The run's right to the folder, with the settings as settings.toml has them.
+    ///
+    /// # Errors
+    /// When the folder holds results of another run, and the request does not allow for it.
+    pub fn claim(
+        &self,
+        request: &RegisterArguments,
+        settings: &str,
+        inputs: &[&Path],
+    ) -> Outcome<Claim> {
+        let existing = match (request.overwrite, request.resume) {
+            (true, _) => Existing::Overwrite,
+            (_, true) => Existing::Resume,
+            _ => Existing::Refuse,
+        };
+        let checkpoint = self.checkpoint.file();
+        let files: Vec<&Path> = self.all().into_iter().chain([&*checkpoint]).collect();
+        let what = ("register", request.identity(settings));
+        Claim::new(&self.folder, what, &files, inputs, existing)
+    }
+}
+
+impl RegisterArguments {
+    /// What decides the results.
+    fn identity(&self, settings: &str) -> Identity {
+        let files = [
+            ("fixed", Some(&self.fixed)),
+            ("moving", Some(&self.moving)),
+            ("fixed_labels", self.fixed_labels.as_ref()),
+            ("moving_labels", self.moving_labels.as_ref()),
+            ("fixed_mask", self.fixed_mask.as_ref()),
+            ("moving_mask", self.moving_mask.as_ref()),
+            ("initial", self.initial.as_ref()),
+            ("fixed_landmarks", self.landmarks.as_ref().and_then(|files| files.first())),
+            ("moving_landmarks", self.landmarks.as_ref().and_then(|files| files.get(1))),
+        ];
+        let files = files.into_iter().filter_map(|(name, file)| Some((name, place(file?))));
+        let space = self.landmarks.is_some().then(|| format!("{:?}", self.landmark_space));
+        let others = [
+            ("settings", Some(sha256_of(settings))),
+            ("landmark_space", space),
+            ("volume", self.volume.map(|volume| volume.to_string())),
+            ("nan_policy", Some(format!("{:?}", self.nan_policy))),
+            ("no_inverse", self.no_inverse.then(String::new)),
+            ("slabs", self.slabs.then(String::new)),
+        ];
+        let others = others.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        files.chain(others).collect()
     }
 }

@@ -42,20 +42,12 @@ impl Inputs {
     /// # Errors
     /// When a result would overwrite an input, or an image is a label map.
     pub fn check(request: &RegisterArguments, files: &Files) -> Outcome<()> {
-        let RegisterArguments { fixed, moving, fixed_labels, moving_labels, .. } = request;
-        let masks = [&request.fixed_mask, &request.moving_mask];
-        let optional = [fixed_labels, moving_labels, &request.initial].into_iter().chain(masks);
-        let landmarks = request.landmarks.iter().flatten();
-        let paths: Vec<&Path> = [fixed, moving]
-            .into_iter()
-            .chain(optional.flatten())
-            .chain(landmarks)
-            .map(|path| &**path)
-            .collect();
+        let inputs = request.inputs();
         for file in files.all() {
-            check_not_an_input(file, &paths)?;
+            check_not_an_input(file, &inputs)?;
         }
         if !request.labels_as_images {
+            let RegisterArguments { fixed, moving, .. } = request;
             [fixed, moving].into_iter().try_for_each(|path| check_is_no_label_map(path))?;
         }
         Ok(())

@@ -75,6 +75,7 @@ fn register_whole(request: &RegisterArguments) -> Outcome<()> {
     })?;
     let files = Files::in_folder(&request.output);
     Inputs::check(request, &files)?;
+    let claim = files.claim(request, &to_toml(&settings)?, &request.inputs())?;
     let sizes = Sizes::of_files(&request.fixed, &request.moving, labels)?;
     let plan = Plan::new(&settings, &sizes, request.mesh.first());
     let ((inputs, read), (opened, opening)) = thread::scope(|scope| {
@@ -104,6 +105,8 @@ fn register_whole(request: &RegisterArguments) -> Outcome<()> {
     ));
     let checkpoint = work.checkpoint()?;
     let opening = if checkpoint.is_some() { Opening::Continued } else { Opening::Anew };
+    let going_on = [&*work.files.log, &*work.files.checkpoint.file()];
+    claim.begin(if checkpoint.is_some() { &going_on } else { &[] })?;
     let mut journal = Journal::open(&work.files.log, opening, printer)?;
     let done = work.run(checkpoint, interval, &mut journal);
     match &done {
@@ -115,6 +118,7 @@ fn register_whole(request: &RegisterArguments) -> Outcome<()> {
         Err(failure) => journal.event("failed", json!({"reason": failure.to_string()})),
     }
     let measures = done?;
+    claim.complete()?;
     printer.note(&format!("results are in {}", request.output.display()));
     print_to_stdout(&if request.json { json(&measures)? } else { summary(&measures) })
 }

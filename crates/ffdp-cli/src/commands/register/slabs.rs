@@ -24,6 +24,7 @@ use crate::args::NanPolicy;
 use crate::failure::{Failure, Outcome};
 use crate::hosts::Hosts;
 use crate::journal::{Journal, Opening};
+use crate::manifest::Claim;
 use crate::memory::{Plan, Sizes, peak_memory_bytes};
 use crate::printer::{Printer, print_to_stdout};
 use crate::progress::ProgressPrinter;
@@ -84,6 +85,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     let (warnings, [mut fixed_mask, mut moving_mask]) = (ready.warnings, ready.masks);
     let mut labels = ready.labels;
     let (room, initial, mut journal) = (ready.room, ready.initial, ready.journal);
+    let claim = ready.claim;
     let grids = [fixed.geometry().clone(), moving.geometry().clone()];
     let read = start.elapsed().as_secs_f64();
     let clock = Instant::now();
@@ -137,6 +139,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
         json!({"outcome": measures.outcome, "loss": measures.loss,
                "peak_memory_bytes": measures.peak_memory_bytes}),
     );
+    claim.map_or(Ok(()), Claim::complete)?;
     printer.note(&format!("results are in {}", request.output.display()));
     print_to_stdout(&if request.json { format!("{text}\n") } else { summary(&measures) })
 }
@@ -154,6 +157,8 @@ struct Ready {
     room: Room,
     /// Of the first alone.
     journal: Option<Journal>,
+    /// The same.
+    claim: Option<Claim>,
 }
 
 impl Ready {
@@ -179,11 +184,11 @@ impl Ready {
         let paths = [&*request.fixed, &*request.moving];
         let masks = [&request.fixed_mask, &request.moving_mask].map(Option::as_deref);
         let labels = [&request.fixed_labels, &request.moving_labels].map(Option::as_deref);
-        let more = masks.into_iter().chain(labels).flatten();
-        let inputs: Vec<&Path> = paths.into_iter().chain(more).collect();
         for file in files.all() {
-            check_not_an_input(file, &inputs)?;
+            check_not_an_input(file, &request.inputs())?;
         }
+        let text = to_toml(&settings)?;
+        let claim = is_first.then(|| files.claim(request, &text, &request.inputs())).transpose()?;
         if !request.labels_as_images {
             paths.into_iter().try_for_each(check_is_no_label_map)?;
         }
@@ -210,11 +215,12 @@ impl Ready {
             request.mesh.room(&settings, ([&grids[0], &grids[1]], request.masked()), hosts)?;
         printer.detail(&format!("slab by slab on {}, settings {settings:?}", request.mesh));
         let initial = initial(request)?;
-        let journal = is_first.then(|| {
+        let claimed = claim.map(|claim| {
             files.prepare()?;
             let sizes = Sizes { fixed: grids[0].clone(), moving: grids[1].clone(), labels: false };
             Plan::new(&settings, &sizes, request.mesh.first()).check_disk(&files.folder)?;
-            write_text(&files.settings, &settings_file(&to_toml(&settings)?))?;
+            claim.begin(&[])?;
+            write_text(&files.settings, &settings_file(&text))?;
             let mut journal = Journal::open(&files.log, Opening::Anew, printer)?;
             journal.event(
                 "start",
@@ -223,9 +229,9 @@ impl Ready {
                        "command": std::env::args().collect::<Vec<_>>(), "slabs": true,
                        "processes": hosts.ranks().map_or(1, |ranks| ranks.count())}),
             );
-            Ok::<_, Failure>(journal)
+            Ok::<_, Failure>((journal, claim))
         });
-        let journal = journal.transpose()?;
+        let (journal, claim) = claimed.transpose()?.unzip();
         Ok(Self {
             settings,
             printer,
@@ -237,6 +243,7 @@ impl Ready {
             initial,
             room,
             journal,
+            claim,
         })
     }
 }

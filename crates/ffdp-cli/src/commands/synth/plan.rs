@@ -9,6 +9,7 @@ use ffdp_burn::io::{check_not_an_input, check_writable};
 use super::source::Sources;
 use super::{SynthArguments, make_folder};
 use crate::failure::{Failure, Outcome};
+use crate::manifest::{Claim, Existing, MANIFEST};
 
 /// Slices of the finest grid that are computed at a time, at least.
 const SLAB: usize = 16;
@@ -20,6 +21,8 @@ const MULTIPLE_TOLERANCE: f64 = 1e-6;
 const LARGEST_FACTOR: usize = 64;
 /// Beyond this a label's contrast means nothing any more.
 const LARGEST_VARIATION: f64 = 10.0;
+/// Voxels; the same bound as that of painting.
+const MOST_SMOOTHING: f64 = 10.0;
 
 /// All files and grids of a run.
 pub struct Plan {
@@ -76,6 +79,15 @@ impl Plan {
                 "use 0 for none, 1 for as much between subjects as within a label",
             ));
         }
+        if !(0.0..=MOST_SMOOTHING).contains(&request.smoothing) {
+            return Err(Failure::user(
+                format!(
+                    "--smoothing must lie in 0..{MOST_SMOOTHING} voxels, got {}",
+                    request.smoothing
+                ),
+                "use 0.75, or 0 for none",
+            ));
+        }
         let warped = subjects > request.labels.len();
         let grids =
             sources.geometries.iter().map(|field_of_view| Grids::new(request, field_of_view));
@@ -86,15 +98,31 @@ impl Plan {
         Ok(Self { subjects, warped, grids, files, folders })
     }
 
-    /// Demands that no output is an input.
-    pub fn check_outputs(&self, request: &SynthArguments) -> Outcome<()> {
+    /// The run's right to the folder.
+    ///
+    /// # Errors
+    /// When an output is an input, or the folder holds another data set or results and the request does not
+    /// allow for it.
+    pub fn claim(&self, request: &SynthArguments) -> Outcome<Claim> {
         let inputs = request.labels.iter().chain(&request.image).chain(&request.statistics);
         let inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
-        let lists = ["statistics.json", "manifest.json"].map(|name| request.output.join(name));
-        for file in self.files.iter().flat_map(SubjectFiles::all).chain(&lists) {
+        let statistics = request.output.join("statistics.json");
+        let pairs: Vec<PathBuf> = request
+            .spacing
+            .iter()
+            .map(|s| request.output.join(folder(*s)).join("pairs.csv"))
+            .collect();
+        let files =
+            self.files.iter().flat_map(SubjectFiles::all).chain(&pairs).chain([&statistics]);
+        let files: Vec<&Path> = files.map(PathBuf::as_path).collect();
+        for file in files.iter().copied().chain([&*request.output.join(MANIFEST)]) {
             check_not_an_input(file, &inputs)?;
         }
-        Ok(())
+        let existing = match request.overwrite {
+            true => Existing::Overwrite,
+            false => Existing::Refuse,
+        };
+        Claim::new(&request.output, ("synth", request.identity()), &files, &inputs, existing)
     }
 
     /// Makes the folders and tries whether files can be written there, before the work.
