@@ -16,6 +16,7 @@ mod leftovers;
 mod manifest;
 mod memory;
 mod mesh;
+mod names;
 mod printer;
 mod progress;
 mod report;
@@ -63,7 +64,7 @@ fn main() -> ExitCode {
         }
         // The panic's own message is on stderr already.
         Err(_) => {
-            eprintln!("error: this is a defect of ffdp; please report it with the lines above");
+            printer::say("error: this is a defect of ffdp; please report it with the lines above");
             ExitCode::from(2)
         }
     }

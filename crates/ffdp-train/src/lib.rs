@@ -37,6 +37,7 @@ pub mod report;
 pub mod run;
 pub mod schedule;
 pub mod settings;
+mod stderr;
 pub mod team;
 #[cfg(test)]
 mod tests;
@@ -82,7 +83,7 @@ pub fn run_on(arguments: &TrainArguments, team: &Team) -> Result<Finished> {
     team.check(&run.settings)?;
     let dataset = Dataset::open(&run.settings)?;
     run.prepare()?;
-    eprintln!("{}", dataset.summary());
+    stderr::say(&dataset.summary());
     let trained = train_on(&run, &dataset, team)?;
     let inference = team.inference(trained.model.clone())?;
     let evaluation = evaluate(&run, &dataset, &inference)?;

@@ -13,6 +13,7 @@ use ffdp_burn::transform::RoundTrip;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::names::{arguments, as_text};
 use crate::time::{unix_seconds, utc};
 
 /// Vectors whose lengths one thread adds.
@@ -72,6 +73,7 @@ pub struct Run {
 /// An image that was read.
 #[derive(Debug, Serialize)]
 pub struct Input {
+    #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
     /// Of the file, as it lies on disk.
     pub sha256: String,
@@ -195,7 +197,7 @@ impl Run {
         use std::env::consts::{ARCH, OS};
         Self {
             ffdp_version: env!("CARGO_PKG_VERSION"),
-            command: std::env::args().collect(),
+            command: arguments(),
             device: device.to_string(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             system: format!("{OS} {ARCH}"),

@@ -18,6 +18,7 @@ use serde::Serialize;
 use super::{Inputs, PredictArguments};
 use crate::failure::Outcome;
 use crate::manifest::{Claim, Existing};
+use crate::names::as_text;
 use crate::report::measures::{Folds, Run, Similarity};
 
 /// The files in the output folder.
@@ -103,10 +104,13 @@ impl Phase {
 pub struct Measures {
     #[serde(flatten)]
     run: Run,
+    #[serde(serialize_with = "as_text")]
     model: PathBuf,
     /// The epoch whose weights were used.
     epoch: usize,
+    #[serde(serialize_with = "as_text")]
     fixed: PathBuf,
+    #[serde(serialize_with = "as_text")]
     moving: PathBuf,
     /// The images as they were placed, through the prediction and, with --refine, through the refined map.
     phases: Vec<PhaseMeasures>,

@@ -27,6 +27,7 @@ use crate::failure::{Failure, Outcome};
 use crate::hosts::together;
 use crate::journal::{Journal, Opening};
 use crate::memory::{Plan, Sizes, peak_memory_bytes};
+use crate::names::arguments;
 use crate::printer::{Printer, print_to_stdout};
 use crate::progress::ProgressPrinter;
 use crate::report::measures::{Measures, Seconds};
@@ -218,7 +219,7 @@ impl Work<'_> {
         journal.event(
             "start",
             json!({"ffdp_version": identity.ffdp_version, "device": identity.device,
-                   "command": std::env::args().collect::<Vec<_>>(),
+                   "command": arguments(),
                    "fixed_sha256": identity.fixed_sha256,
                    "moving_sha256": identity.moving_sha256, "resumed": checkpoint.is_some()}),
         );

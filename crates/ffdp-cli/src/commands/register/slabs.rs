@@ -26,7 +26,8 @@ use crate::hosts::Hosts;
 use crate::journal::{Journal, Opening};
 use crate::manifest::Claim;
 use crate::memory::{Plan, Sizes, peak_memory_bytes};
-use crate::printer::{Printer, print_to_stdout};
+use crate::names::{arguments, as_text};
+use crate::printer::{Printer, print_to_stdout, say};
 use crate::progress::ProgressPrinter;
 use crate::report::measures::{BeforeAfter, Overlap, Run, Seconds};
 use crate::settings::to_toml;
@@ -64,6 +65,7 @@ struct SlabMeasures {
 
 #[derive(Debug, Serialize)]
 struct Grid {
+    #[serde(serialize_with = "as_text")]
     path: std::path::PathBuf,
     size: [usize; 3],
     spacing_mm: [f64; 3],
@@ -177,8 +179,7 @@ impl Ready {
             && request.verbose
         {
             // In one piece: the launcher mixes what several processes say.
-            let line = format!("{}: process {}\n", ranks.name(ranks.rank()), std::process::id());
-            eprint!("{line}");
+            say(&format!("{}: process {}", ranks.name(ranks.rank()), std::process::id()));
         }
         let files = Files::in_folder(&request.output);
         let paths = [&*request.fixed, &*request.moving];
@@ -226,7 +227,7 @@ impl Ready {
                 "start",
                 json!({"ffdp_version": env!("CARGO_PKG_VERSION"),
                        "device": request.mesh.to_string(),
-                       "command": std::env::args().collect::<Vec<_>>(), "slabs": true,
+                       "command": arguments(), "slabs": true,
                        "processes": hosts.ranks().map_or(1, |ranks| ranks.count())}),
             );
             Ok::<_, Failure>((journal, claim))
