@@ -40,6 +40,11 @@ pub fn failure(failure: Failure) {
     }
 }
 
+/// A summary on stdout, where one is wanted: not with -q.
+pub fn summarise(quiet: bool, text: impl FnOnce() -> String) -> Outcome<()> {
+    if quiet { Ok(()) } else { print_to_stdout(&text()) }
+}
+
 /// How much is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {

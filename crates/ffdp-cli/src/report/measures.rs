@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ffdp_burn::image::{LabelMap, Volume};
 use ffdp_burn::metrics::{
     DiceScores, DistanceUnit, JacobianDistribution, LabelSurface, TargetRegistrationError, dice,
-    jacobian, local_ncc, ncc, surface_distances, surface_mean,
+    dice_of, jacobian, local_ncc, ncc, surface_distances, surface_mean,
 };
 use ffdp_burn::register::{Outcome, Settings, StageReport};
 use ffdp_burn::transform::RoundTrip;
@@ -296,15 +296,21 @@ impl Lengths {
 
 impl Overlap {
     /// Of the moving labels on the fixed grid, by the headers alone and with the result.
-    /// A label of `moving` that is nowhere on the fixed grid scores 0: it was lost.
+    /// A label of `moving` that is nowhere on the fixed grid scores 0: it was lost. Of all labels, or those
+    /// that were asked for.
     pub fn of(
         fixed: &LabelMap,
         moving: &LabelMap,
         [before, after]: [&LabelMap; 2],
+        asked: Option<&[i32]>,
     ) -> ffdp_burn::Result<Self> {
         let present = moving.ids();
         let score = |moved: &LabelMap| {
-            Ok::<_, ffdp_burn::Error>(dice(&fixed.data, &moved.data)?.counting_lost(&present))
+            let scores = match asked {
+                Some(ids) => dice_of(&fixed.data, &moved.data, ids)?,
+                None => dice(&fixed.data, &moved.data)?,
+            };
+            Ok::<_, ffdp_burn::Error>(scores.counting_lost(&present))
         };
         let (labels_before, labels_after) = (before, after);
         let scores = [score(before)?, score(after)?];

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::register;
 use crate::support::{Folder, ffdp, write_pair};
 
 #[test]
@@ -146,4 +147,32 @@ fn file_names_that_are_no_text_are_names_like_others() {
     run(&[s("info"), moved.as_os_str(), s("--json")]);
     let set = named(b"set\xff");
     run(&[s("synth"), s("-o"), set.as_os_str(), s("--spacing"), s("16"), s("--json")]);
+}
+
+#[test]
+fn quiet_prints_nothing_unless_data_was_asked_for() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    let few = ["--shrink", "2", "--iterations", "3"];
+    let run = |out: &str, more: &[&str]| {
+        let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", out, &[&few, more].concat());
+        run.succeeded();
+        run
+    };
+    for (out, more) in [("whole", &[][..]), ("slabs", &["--slabs"])] {
+        let quiet = run(out, &[more, &["-q"]].concat());
+        assert_eq!((&*quiet.stdout, &*quiet.stderr), ("", ""), "{out}");
+        let data = run(out, &[more, &["-q", "--json"]].concat());
+        assert!(data.stderr.is_empty() && data.stdout.starts_with('{'), "{out}");
+        let loud = run(out, more);
+        assert!(loud.stdout.contains("folds") && !loud.stderr.is_empty(), "{out}");
+    }
+}
+
+#[test]
+fn help_tells_what_hd95_is_and_how_many_levels_there_are() {
+    let help = ffdp(&["measure", "--help"]).stdout;
+    assert!(help.contains("surface elements"), "{help}");
+    let help = ffdp(&["register", "--help"]).stdout;
+    assert!(help.contains("200,200,100,50"), "{help}");
 }

@@ -26,7 +26,9 @@ What is measured depends on what is given:
   --warp and --inverse-warp           inverse consistency
   --landmarks                         TRE: distances of landmarks, by the headers and through -t
 
-Distances are in mm. A label that is absent from the fixed or the moving side scores nothing and is \
+Distances are in mm, between the surfaces of a label in both maps. HD95 is the 95th percentile of the \
+distances of surface elements, each counted by its area (as DeepMind's surface-distance and Learn2Reg do), \
+the larger of both directions; programs that count voxels of the border instead give other values. A label that is absent from the fixed or the moving side scores nothing and is \
 left out of the means; one that the warp has lost counts as a Dice of 0 and has no distances. HD90cum is the mean of the \
 smallest 90 % of the surface distances (FFDP paper). InvDice weights each label by the inverse of its \
 volume in the fixed map.

@@ -21,7 +21,7 @@ use crate::args::NanPolicy;
 use crate::device::DeviceChoice;
 use crate::failure::Outcome;
 use crate::manifest::{Identity, place};
-use crate::printer::{Printer, print_to_stdout};
+use crate::printer::{Printer, print_to_stdout, summarise};
 use crate::progress::ProgressPrinter;
 use found::{Files, Found, Phase, summary};
 
@@ -93,7 +93,7 @@ pub struct PredictArguments {
     /// Print metrics.json to stdout instead of a summary
     #[arg(long)]
     pub json: bool,
-    /// Say nothing but errors
+    /// Say nothing but errors; on stdout only what --json asks for
     #[arg(short, long)]
     pub quiet: bool,
 }
@@ -177,7 +177,10 @@ pub fn run(request: &PredictArguments) -> Outcome<()> {
     found.write(&files, &whole)?;
     claim.complete()?;
     printer.note(&format!("results are in {}", request.out.display()));
-    print_to_stdout(&if request.json { found.json() } else { summary(&found.measures) })
+    match request.json {
+        true => print_to_stdout(&found.json()),
+        false => summarise(request.quiet, || summary(&found.measures)),
+    }
 }
 
 fn load(request: &PredictArguments, device: &Device) -> Outcome<Predictor> {

@@ -54,6 +54,10 @@ pub struct RegisterArguments {
     #[arg(long, value_name = "FILE")]
     pub moving_labels: Option<PathBuf>,
 
+    /// The labels whose overlap and distances are measured [default: all of either map]; all are warped.
+    #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', requires = "fixed_labels")]
+    pub labels: Option<Vec<i32>>,
+
     /// How much each voxel of the fixed image counts: 0 to 1, on its grid (NIfTI).
     #[arg(long, value_name = "FILE")]
     pub fixed_mask: Option<PathBuf>,
@@ -115,7 +119,7 @@ pub struct RegisterArguments {
     /// Print metrics.json (with --plan, the plan) to stdout instead of a summary.
     #[arg(long)]
     pub json: bool,
-    /// Say nothing but errors.
+    /// Say nothing but errors; on stdout only what --json asks for.
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
     /// Say more: every loss that is read, the settings.

@@ -112,6 +112,7 @@ impl RegisterArguments {
             ("landmark_space", space),
             ("volume", self.volume.map(|volume| volume.to_string())),
             ("nan_policy", Some(format!("{:?}", self.nan_policy))),
+            ("labels", self.labels.as_ref().map(|ids| format!("{ids:?}"))),
             ("no_inverse", self.no_inverse.then(String::new)),
             ("slabs", self.slabs.then(String::new)),
         ];

@@ -10,7 +10,9 @@ use ffdp_burn::transform::read_transform;
 
 use super::args::RegisterArguments;
 use super::files::Files;
-use crate::commands::input::{Reading, image_and_warnings, labels_on, landmark_pairs, weights};
+use crate::commands::input::{
+    Reading, image_and_warnings, label_ids, labels_on, landmark_pairs, weights,
+};
 use crate::failure::{Failure, Outcome};
 use crate::hash::sha256;
 use crate::printer::Printer;
@@ -21,6 +23,8 @@ pub struct Inputs {
     pub moving: Volume,
     pub fixed_labels: Option<LabelMap>,
     pub moving_labels: Option<LabelMap>,
+    /// Those that --labels asks for.
+    pub label_ids: Option<Vec<i32>>,
     /// How much voxels count.
     pub fixed_mask: Option<Volume>,
     pub moving_mask: Option<Volume>,
@@ -66,7 +70,14 @@ impl Inputs {
         let (fixed, moving) = (fixed?, moving?);
         let warnings = [fixed.warnings, moving.warnings].concat();
         warnings.iter().for_each(|warning| printer.warning(warning));
+        let label_ids = match (&fixed.labels, &moving.labels, &request.labels) {
+            (Some(fixed), Some(moving), Some(asked)) => {
+                Some(label_ids([fixed, moving], Some(asked))?)
+            }
+            _ => None,
+        };
         Ok(Self {
+            label_ids,
             initial: initial(request)?,
             landmarks: landmarks_of(request, [&fixed.image, &moving.image])?,
             fixed: fixed.image,

@@ -28,7 +28,7 @@ use crate::hosts::together;
 use crate::journal::{Journal, Opening};
 use crate::memory::{Plan, Sizes, peak_memory_bytes};
 use crate::names::arguments;
-use crate::printer::{Printer, print_to_stdout};
+use crate::printer::{Printer, print_to_stdout, summarise};
 use crate::progress::ProgressPrinter;
 use crate::report::measures::{Measures, Seconds};
 use crate::report::slices::Pictures;
@@ -121,7 +121,10 @@ fn register_whole(request: &RegisterArguments) -> Outcome<()> {
     let measures = done?;
     claim.complete()?;
     printer.note(&format!("results are in {}", request.output.display()));
-    print_to_stdout(&if request.json { json(&measures)? } else { summary(&measures) })
+    match request.json {
+        true => print_to_stdout(&json(&measures)?),
+        false => summarise(request.quiet, || summary(&measures)),
+    }
 }
 
 /// Opens the device, asks for its memory, and has the kernels compiled.

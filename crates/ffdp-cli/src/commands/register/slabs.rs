@@ -8,6 +8,7 @@ use ffdp_burn::image::{Affine, Geometry, Physical, Planes, label_ids};
 use ffdp_burn::io::check_not_an_input;
 use ffdp_burn::io::nifti::PlaneReader;
 use ffdp_burn::io::write_affine;
+use ffdp_burn::metrics::DiceScores;
 use ffdp_burn::register::Outcome as Worth;
 use ffdp_burn::register::{
     Folding, Room, Settings, Silent, SlabProblem, SlabRegistration, StageReport, register_slabs,
@@ -27,7 +28,7 @@ use crate::journal::{Journal, Opening};
 use crate::manifest::Claim;
 use crate::memory::{Plan, Sizes, peak_memory_bytes};
 use crate::names::{arguments, as_text};
-use crate::printer::{Printer, print_to_stdout, say};
+use crate::printer::{Printer, print_to_stdout, say, summarise};
 use crate::progress::ProgressPrinter;
 use crate::report::measures::{BeforeAfter, Overlap, Run, Seconds};
 use crate::settings::to_toml;
@@ -143,7 +144,10 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     );
     claim.map_or(Ok(()), Claim::complete)?;
     printer.note(&format!("results are in {}", request.output.display()));
-    print_to_stdout(&if request.json { format!("{text}\n") } else { summary(&measures) })
+    match request.json {
+        true => print_to_stdout(&format!("{text}\n")),
+        false => summarise(request.quiet, || summary(&measures)),
+    }
 }
 
 /// What a process has before the registration begins.
@@ -201,7 +205,12 @@ impl Ready {
             let on_grid = |path| Labels::open(path, (images[i].geometry(), paths[i]));
             labels[i].map(on_grid).transpose()
         };
-        let mut labels = Labels { fixed: labels(0)?, moving: labels(1)?, ids: Vec::new() };
+        let mut labels = Labels {
+            fixed: labels(0)?,
+            moving: labels(1)?,
+            ids: Vec::new(),
+            asked: request.labels.clone(),
+        };
         if is_first {
             labels.check(request)?;
         }
@@ -255,6 +264,8 @@ struct Labels {
     moving: Option<PlaneReader>,
     /// Those of the moving image, for the process that writes.
     ids: Vec<i32>,
+    /// Those that --labels asks for.
+    asked: Option<Vec<i32>>,
 }
 
 impl Labels {
@@ -270,6 +281,7 @@ impl Labels {
     fn check(&mut self, request: &RegisterArguments) -> Outcome<()> {
         let files =
             [(&mut self.fixed, &request.fixed_labels), (&mut self.moving, &request.moving_labels)];
+        let mut of_either = Vec::new();
         for (labels, path) in files {
             let (Some(labels), Some(path)) = (labels, path) else { continue };
             let fix = "check that it is the file you meant";
@@ -279,10 +291,17 @@ impl Labels {
                 let what = "the label map holds no label but background (0)";
                 return Err(Failure::user(format!("{}: {what}", path.display()), fix));
             }
+            of_either.extend_from_slice(&ids);
             // The moving ones come last.
             self.ids = ids;
         }
-        Ok(())
+        match self.asked.iter().flatten().find(|id| **id != 0 && !of_either.contains(id)) {
+            None => Ok(()),
+            Some(id) => Err(Failure::user(
+                format!("neither label map holds the label {id} of --labels"),
+                format!("the maps hold {of_either:?}"),
+            )),
+        }
     }
 
     /// Writes the moving labels as `found` shows them; how they overlap with the fixed ones, before and after.
@@ -299,7 +318,13 @@ impl Labels {
         };
         let fixed = self.fixed.as_mut().map(|fixed| fixed as &mut dyn Planes);
         let after = found.write_warped_labels(file, (moving, &self.ids), fixed)?;
-        Ok(before.zip(after).map(|(before, after)| Overlap::new(&[before, after], None)))
+        let asked = |mut scores: DiceScores| {
+            let Some(asked) = &self.asked else { return scores };
+            scores.labels.retain(|label| asked.contains(&label.id));
+            scores
+        };
+        let scores = before.zip(after).map(|(before, after)| [asked(before), asked(after)]);
+        Ok(scores.map(|scores| Overlap::new(&scores, None)))
     }
 }
 
