@@ -8,6 +8,7 @@ mod args;
 mod checkpoint;
 mod commands;
 mod device;
+mod disk;
 mod failure;
 mod hash;
 mod hosts;

@@ -166,6 +166,13 @@ impl Claim {
         self.write(&self.manifest)
     }
 
+    /// Bytes of what the earlier run has left.
+    pub fn earlier_bytes(&self) -> u64 {
+        let bytes =
+            |file: &String| fs::metadata(self.folder.join(file)).map_or(0, |data| data.len());
+        self.earlier.iter().map(bytes).sum()
+    }
+
     /// Says that the run is complete, and which files it has written.
     pub fn complete(self) -> Outcome<()> {
         self.write(&self.completed())

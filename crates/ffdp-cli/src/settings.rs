@@ -182,6 +182,11 @@ fn is_linear(name: &str) -> bool {
     ["moments", "rigid", "affine"].contains(&name)
 }
 
+/// Whether there is more than an affine map.
+pub fn deforms(settings: &Settings) -> bool {
+    settings.stages.iter().any(|stage| !is_linear(stage.name()))
+}
+
 /// What a deformation takes over from the one in whose place it comes: what the preset is about.
 const TAKEN_OVER: [&str; 4] = ["similarity", "levels", "regularization", "sigma_gradient_voxels"];
 

@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
 use ffdp_burn::image::Geometry;
 use ffdp_burn::io::nifti::{LabelWriter, VolumeWriter, write_displacement};
-use ffdp_burn::io::{check_disk, check_memory, write_atomically};
+use ffdp_burn::io::{check_memory, write_atomically};
 use ffdp_burn::synth::{
     Diffeomorphism, IntensityTable, LabelField, Modality, Slab, Slabs, SubjectSource, WarpScale,
     WarpSettings, coarsen_image, coarsen_labels,
@@ -107,6 +107,9 @@ pub struct SynthArguments {
     /// names that data sets have).
     #[arg(long)]
     pub overwrite: bool,
+    /// Begin although the disk seems to be too small for the files.
+    #[arg(long)]
+    pub ignore_disk: bool,
     /// Print manifest.json to stdout.
     #[arg(long)]
     pub json: bool,
@@ -176,7 +179,9 @@ pub fn run(request: &SynthArguments) -> Outcome<()> {
     let plan = Plan::new(request, &sources)?;
     let claim = plan.claim(request)?;
     plan.make_folders()?;
-    check_disk("the data set (before compression)", &request.output, plan.disk_bytes())?;
+    let freed = claim.earlier_bytes();
+    let what = ("the data set", &*request.output);
+    plan.disk_forecast(request.uncompressed).check(what, freed, request.ignore_disk, printer)?;
 
     let mut entries: Vec<Option<SubjectEntry>> = vec![None; plan.subjects];
     // Source by source: the smooth function of a label map is built once.

@@ -110,6 +110,9 @@ pub struct RegisterArguments {
     /// the names above).
     #[arg(long, conflicts_with = "resume")]
     pub overwrite: bool,
+    /// Begin although the disk seems to be too small for the results.
+    #[arg(long)]
+    pub ignore_disk: bool,
     /// Save a checkpoint after a level when at least so much time has passed since the last one.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     pub checkpoint_every: f64,

@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 
 use ffdp_burn::Error;
 use ffdp_burn::io::check_writable;
+use ffdp_burn::register::Settings;
 
 use super::args::RegisterArguments;
 use crate::checkpoint::Place;
+use crate::disk::Written;
 use crate::failure::Outcome;
 use crate::hash::sha256_of;
 use crate::leftovers::remove_leftovers;
 use crate::manifest::{Claim, Existing, Identity, place};
+use crate::settings::deforms;
 
 /// The files in the output folder.
 pub struct Files {
@@ -92,6 +95,16 @@ impl Files {
 }
 
 impl RegisterArguments {
+    /// What will be written, by size.
+    pub fn written(&self, settings: &Settings) -> Written {
+        let displacements = match (deforms(settings), self.no_inverse || self.slabs) {
+            (false, _) => 0,
+            (true, true) => 1,
+            (true, false) => 2,
+        };
+        Written { displacements, labels: self.moving_labels.is_some(), checkpoint: !self.slabs }
+    }
+
     /// What decides the results.
     fn identity(&self, settings: &str) -> Identity {
         let files = [

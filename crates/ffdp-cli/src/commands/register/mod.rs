@@ -23,6 +23,7 @@ use self::rehearsal::rehearse;
 pub use self::rehearsal::shortened;
 use crate::checkpoint::{Identity, Keeper};
 use crate::device::DeviceChoice;
+use crate::disk::Forecast;
 use crate::failure::{Failure, Outcome};
 use crate::hosts::together;
 use crate::journal::{Journal, Opening};
@@ -88,7 +89,13 @@ fn register_whole(request: &RegisterArguments) -> Outcome<()> {
     let inputs = inputs?;
     files.prepare()?;
     plan.check_memory()?;
-    plan.check_disk(&files.folder)?;
+    let written = request.written(&settings);
+    Forecast::of_registration(sizes.fixed.len() as u64, written).check(
+        ("the results of the registration", &files.folder),
+        claim.earlier_bytes(),
+        request.ignore_disk,
+        printer,
+    )?;
     let mesh = opened?;
     let seconds = Seconds { read, start: opening, ..Seconds::default() };
     let mut work = Work { request, printer, settings, files, inputs, mesh, start, seconds };

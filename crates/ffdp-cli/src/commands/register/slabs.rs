@@ -22,11 +22,12 @@ use super::found::write_text;
 use super::inputs::{check_is_no_label_map, initial};
 use super::settings_file;
 use crate::args::NanPolicy;
+use crate::disk::Forecast;
 use crate::failure::{Failure, Outcome};
 use crate::hosts::Hosts;
 use crate::journal::{Journal, Opening};
 use crate::manifest::Claim;
-use crate::memory::{Plan, Sizes, peak_memory_bytes};
+use crate::memory::peak_memory_bytes;
 use crate::names::{arguments, as_text};
 use crate::printer::{Printer, print_to_stdout, say, summarise};
 use crate::progress::ProgressPrinter;
@@ -227,8 +228,13 @@ impl Ready {
         let initial = initial(request)?;
         let claimed = claim.map(|claim| {
             files.prepare()?;
-            let sizes = Sizes { fixed: grids[0].clone(), moving: grids[1].clone(), labels: false };
-            Plan::new(&settings, &sizes, request.mesh.first()).check_disk(&files.folder)?;
+            let voxels = grids[0].len() as u64;
+            Forecast::of_registration(voxels, request.written(&settings)).check(
+                ("the results of the registration", &files.folder),
+                claim.earlier_bytes(),
+                request.ignore_disk,
+                printer,
+            )?;
             claim.begin(&[])?;
             write_text(&files.settings, &settings_file(&text))?;
             let mut journal = Journal::open(&files.log, Opening::Anew, printer)?;

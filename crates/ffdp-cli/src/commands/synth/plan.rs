@@ -8,6 +8,7 @@ use ffdp_burn::io::{check_not_an_input, check_writable};
 
 use super::source::Sources;
 use super::{SynthArguments, make_folder};
+use crate::disk::Forecast;
 use crate::failure::{Failure, Outcome};
 use crate::manifest::{Claim, Existing, MANIFEST};
 
@@ -134,14 +135,18 @@ impl Plan {
         Ok(())
     }
 
-    /// Bytes of all files if nothing is compressed.
-    pub fn disk_bytes(&self) -> u64 {
-        let of_source = |grids: &Grids| -> u64 {
-            // Four bytes of intensity and at most four of label; two warps of three floats.
-            let images = grids.images.of_factor.iter().map(|grid| 8 * grid.len() as u64);
-            images.sum::<u64>() + 24 * grids.warp.len() as u64
-        };
-        (0..self.subjects).map(|k| of_source(&self.grids[k % self.grids.len()])).sum()
+    /// Bytes of all files.
+    pub fn disk_forecast(&self, uncompressed: bool) -> Forecast {
+        let grids = || (0..self.subjects).map(|k| &self.grids[k % self.grids.len()]);
+        let voxels: u64 =
+            grids().flat_map(|grids| &grids.images.of_factor).map(|grid| grid.len() as u64).sum();
+        // Two warps of three floats; they are small, and not every run has them.
+        let warps: u64 = grids().map(|grids| 24 * grids.warp.len() as u64).sum();
+        // Four bytes of intensity, one to four of label.
+        if uncompressed {
+            return Forecast { least: 5 * voxels, most: 8 * voxels + warps };
+        }
+        Forecast::of_images(voxels, warps)
     }
 
     /// Bytes of memory that streaming a subject of a source takes: slabs of labels, texture and
