@@ -28,9 +28,10 @@ const CHECKPOINT: &str = "checkpoint/state";
 const RECORDS: [&str; 2] = ["settings.toml", "log.jsonl"];
 
 /// What `register` and `predict` have always written, for folders without a list.
-const KNOWN: [&str; 11] = [
+const KNOWN: [&str; 12] = [
     "warped.nii.gz",
     "affine.txt",
+    "affine.mat",
     "warp.nii.gz",
     "inverse_warp.nii.gz",
     "warped_labels.nii.gz",

@@ -17,6 +17,7 @@ headers may differ in spacing, orientation, size and origin.
 Written to the output folder:
   warped.nii.gz         the moving image on the fixed grid, in its own intensities
   affine.txt            the affine map (ITK, ANTs)
+  affine.mat            the same in ITK's other format, of which ANTs and ANTsPy take the inverse
   warp.nii.gz           the displacement before it (ITK, ANTs: LPS mm, 5-D, intent 1007)
   inverse_warp.nii.gz   the opposite displacement (not with --no-inverse)
   warped_labels.nii.gz  the moving labels on the fixed grid (with --moving-labels)

@@ -21,6 +21,8 @@ pub struct Files {
     pub folder: PathBuf,
     pub warped: PathBuf,
     pub affine: PathBuf,
+    /// The same, as ITK writes it for MATLAB: what ANTs inverts by itself.
+    pub affine_mat: PathBuf,
     pub warp: PathBuf,
     pub inverse: PathBuf,
     pub labels: PathBuf,
@@ -37,6 +39,7 @@ impl Files {
             folder: folder.to_path_buf(),
             warped: folder.join("warped.nii.gz"),
             affine: folder.join("affine.txt"),
+            affine_mat: folder.join("affine.mat"),
             warp: folder.join("warp.nii.gz"),
             inverse: folder.join("inverse_warp.nii.gz"),
             labels: folder.join("warped_labels.nii.gz"),
@@ -49,10 +52,11 @@ impl Files {
     }
 
     /// Every file that a run may write.
-    pub fn all(&self) -> [&Path; 9] {
+    pub fn all(&self) -> [&Path; 10] {
         [
             &self.warped,
             &self.affine,
+            &self.affine_mat,
             &self.warp,
             &self.inverse,
             &self.labels,

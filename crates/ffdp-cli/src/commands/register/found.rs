@@ -173,6 +173,7 @@ impl Found {
             },
         );
         write_affine(&files.affine, &self.affine)?;
+        write_affine(&files.affine_mat, &self.affine)?;
         Ok([warped, labels, warp, inverse].into_iter().collect::<ffdp_burn::Result<()>>()?)
     }
 

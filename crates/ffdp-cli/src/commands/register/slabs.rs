@@ -123,6 +123,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     let processes = Process::all(hosts, &found)?;
     let Some(mut journal) = journal else { return Ok(()) };
     write_affine(&files.affine, &found.affine)?;
+    write_affine(&files.affine_mat, &found.affine)?;
     let levels = found.stages.iter().flat_map(|stage| &stage.levels);
     let seconds = Seconds {
         read,
