@@ -12,7 +12,7 @@
 //!   > pictures               slices, warped grids and learning curves as PNG
 //!   > journal, metrics, progress, schedule, optimizer
 //!   > data                   images, pairs, their order, augmentation, prefetching
-//!       > arguments > settings, folder
+//!       > arguments > settings, folder, stderr
 //! ```
 //! `ffdp train` and `cargo run --example transmorph` are two doors to the same rooms. A run lives in
 //! a folder ([`RunFolder`]) which holds everything that is needed to continue it or to predict with
