@@ -108,7 +108,8 @@ impl Place {
         Self { folder: output.join("checkpoint") }
     }
 
-    fn file(&self) -> PathBuf {
+    /// What a run goes on from.
+    pub fn file(&self) -> PathBuf {
         self.folder.join("state")
     }
 
@@ -162,7 +163,8 @@ impl Place {
                     path.display(),
                     differences.join(", ")
                 ),
-                "give the same files and flags as before, or run without --resume to start anew",
+                "give the same files and flags as before, or run without --resume, with --overwrite, to \
+                 start anew",
             ));
         }
         let mut field = |grid: Grid| {

@@ -5,22 +5,37 @@ use std::io::Read;
 use std::path::Path;
 
 use ffdp_burn::Error;
+use ffdp_burn::io::nifti::other_of_pair;
 use sha2::{Digest, Sha256};
 
 use crate::failure::Outcome;
 
-/// The SHA-256 of a file, in hexadecimal, as `sha256sum` prints it.
+/// The SHA-256 of a file, in hexadecimal, as `sha256sum` prints it; of a pair `.hdr/.img`, that of the named
+/// file followed by the other one.
 pub fn sha256(path: &Path) -> Outcome<String> {
+    let mut hash = Sha256::new();
+    add(path, &mut hash)?;
+    if let Some(other) = other_of_pair(path).filter(|other| other.exists()) {
+        add(&other, &mut hash)?;
+    }
+    Ok(hexadecimal(&hash.finalize()))
+}
+
+fn add(path: &Path, hash: &mut Sha256) -> Outcome<()> {
     let failed = |source| Error::io(path, "read", source);
     let mut file = File::open(path).map_err(failed)?;
-    let mut hash = Sha256::new();
     let mut block = vec![0; 1 << 20];
     loop {
         match file.read(&mut block).map_err(failed)? {
-            0 => return Ok(hexadecimal(&hash.finalize())),
+            0 => return Ok(()),
             n => hash.update(&block[..n]),
         }
     }
+}
+
+/// The SHA-256 of a text.
+pub fn sha256_of(text: &str) -> String {
+    hexadecimal(&Sha256::digest(text))
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

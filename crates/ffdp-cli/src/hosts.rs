@@ -105,9 +105,9 @@ pub fn together(command: impl FnOnce(&Hosts) -> Outcome<()>) -> Outcome<()> {
         }
         // The panic's own message is on stderr already.
         Err(_) => {
-            eprintln!(
+            crate::printer::say(&format!(
                 "error: {me}: this is a defect of ffdp; please report it with the lines above"
-            );
+            ));
             ranks.abort(2)
         }
     }

@@ -8,13 +8,16 @@ mod args;
 mod checkpoint;
 mod commands;
 mod device;
+mod disk;
 mod failure;
 mod hash;
 mod hosts;
 mod journal;
 mod leftovers;
+mod manifest;
 mod memory;
 mod mesh;
+mod names;
 mod printer;
 mod progress;
 mod report;
@@ -62,7 +65,7 @@ fn main() -> ExitCode {
         }
         // The panic's own message is on stderr already.
         Err(_) => {
-            eprintln!("error: this is a defect of ffdp; please report it with the lines above");
+            printer::say("error: this is a defect of ffdp; please report it with the lines above");
             ExitCode::from(2)
         }
     }

@@ -22,16 +22,27 @@ pub fn print_bytes_to_stdout(bytes: &[u8]) -> Outcome<()> {
     }
 }
 
+/// Writes a line to stderr, in one piece. A reader that has closed its end (`2>&1 | head`) is no reason to end the
+/// work: nothing more is said.
+pub fn say(line: &str) {
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
 /// Shows why a command failed: drawn on a terminal, plain lines elsewhere.
 pub fn failure(failure: Failure) {
     if std::io::stderr().is_terminal() {
-        eprintln!("{:?}", miette::Report::new(failure));
+        say(&format!("{:?}", miette::Report::new(failure)));
         return;
     }
-    eprintln!("error: {failure}");
+    say(&format!("error: {failure}"));
     if let Some(help) = failure.help_text() {
-        eprintln!("help: {help}");
+        say(&format!("help: {help}"));
     }
+}
+
+/// A summary on stdout, where one is wanted: not with -q.
+pub fn summarise(quiet: bool, text: impl FnOnce() -> String) -> Outcome<()> {
+    if quiet { Ok(()) } else { print_to_stdout(&text()) }
 }
 
 /// How much is said.
@@ -70,21 +81,21 @@ impl Printer {
     /// Something the user should look at.
     pub fn warning(&self, text: &str) {
         if self.verbosity >= Verbosity::Normal {
-            eprintln!("warning: {text}");
+            say(&format!("warning: {text}"));
         }
     }
 
     /// Something that is good to know.
     pub fn note(&self, text: &str) {
         if self.verbosity >= Verbosity::Normal {
-            eprintln!("{text}");
+            say(text);
         }
     }
 
     /// Something for the curious.
     pub fn detail(&self, text: &str) {
         if self.verbosity >= Verbosity::Verbose {
-            eprintln!("{text}");
+            say(text);
         }
     }
 }

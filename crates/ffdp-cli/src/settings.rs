@@ -43,10 +43,13 @@ pub struct SettingsArguments {
     /// Distribute the intensities of the moving image as those of the fixed one, first: for --metric mse.
     #[arg(long)]
     pub match_histograms: bool,
-    /// Iterations at most on each level of the last stage, coarse to fine [default: 200,100,50].
+    /// Iterations at most on each level of the last stage, coarse to fine: one number for each level of the
+    /// settings, or of --shrink [default: 200,100,50; fast 100,50; quality 400,400,200,100; multimodal
+    /// 200,200,100,50].
     #[arg(long, value_name = "N,N,..", value_delimiter = ',')]
     pub iterations: Option<Vec<usize>>,
-    /// Shrink factor of each level of the last stage, coarse to fine [default: 4,2,1].
+    /// Shrink factor of each level of the last stage, coarse to fine; another number of them needs
+    /// --iterations too [default: 4,2,1; fast 4,2; quality and multimodal 8,4,2,1].
     #[arg(long, value_name = "F,F,..", value_delimiter = ',')]
     pub shrink: Option<Vec<f64>>,
     /// The same result, bit by bit, every time on the same device. Only svf on a GPU is otherwise free in
@@ -177,6 +180,11 @@ impl SettingsArguments {
 /// Stages that move the image as a whole.
 fn is_linear(name: &str) -> bool {
     ["moments", "rigid", "affine"].contains(&name)
+}
+
+/// Whether there is more than an affine map.
+pub fn deforms(settings: &Settings) -> bool {
+    settings.stages.iter().any(|stage| !is_linear(stage.name()))
 }
 
 /// What a deformation takes over from the one in whose place it comes: what the preset is about.
@@ -334,6 +342,7 @@ impl<'a> Stages<'a> {
                 "leave it out, or add a stage with levels",
             ));
         };
+        let given = [shrinks.is_some(), iterations.is_some()];
         let column = |name: &str| -> Vec<Value> {
             levels.iter().filter_map(|level| level.get(name).cloned()).collect()
         };
@@ -346,14 +355,7 @@ impl<'a> Stages<'a> {
             None => column("iterations"),
         };
         if shrinks.len() != iterations.len() {
-            let list = |values: &[Value]| {
-                values.iter().map(Value::to_string).collect::<Vec<_>>().join(",")
-            };
-            return Err(Failure::user(
-                format!("--shrink names {} and --iterations {}", list(&shrinks), list(&iterations)),
-                "give one number per level to both, for example --shrink 4,2,1 --iterations \
-                 200,100,50",
-            ));
+            return Err(refused_levels(given, &shrinks, &iterations));
         }
         let level = |(shrink, iterations)| {
             Value::Table(Table::from_iter([
@@ -364,6 +366,53 @@ impl<'a> Stages<'a> {
         *levels = shrinks.into_iter().zip(iterations).map(level).collect();
         Ok(())
     }
+}
+
+/// Lists of different lengths, of which the user has `given` the shrink factors, the iterations, or both.
+fn refused_levels(given: [bool; 2], shrinks: &[Value], iterations: &[Value]) -> Failure {
+    // 4, as a user writes it, in place of the 4.0 of a file.
+    let number = |value: &Value| match value {
+        Value::Float(number) => number.to_string(),
+        other => other.to_string(),
+    };
+    let list = |values: &[Value]| values.iter().map(number).collect::<Vec<_>>().join(",");
+    let counted = |flag: &str, values: &[Value]| {
+        format!("{flag} {} is for {} levels", list(values), values.len())
+    };
+    let levels = |values: &[Value]| values.len();
+    let (message, count, other) = match given {
+        [false, _] => (
+            format!(
+                "{}; the last stage of the settings has {}, with shrink factors {}",
+                counted("--iterations", iterations),
+                levels(shrinks),
+                list(shrinks)
+            ),
+            levels(shrinks),
+            "--shrink with as many as --iterations",
+        ),
+        [true, false] => (
+            format!(
+                "{}; the last stage of the settings has {}, with iterations {}",
+                counted("--shrink", shrinks),
+                levels(iterations),
+                list(iterations)
+            ),
+            levels(iterations),
+            "--iterations with as many as --shrink",
+        ),
+        [true, true] => (
+            format!("{}, {}", counted("--shrink", shrinks), counted("--iterations", iterations)),
+            levels(shrinks),
+            "as many to both",
+        ),
+    };
+    Failure::user(
+        message,
+        format!(
+            "give one number per level: {count} numbers, or {other} (--shrink 4,2,1 --iterations 200,100,50)"
+        ),
+    )
 }
 
 fn as_value(value: &impl Serialize) -> Outcome<Value> {
@@ -409,6 +458,44 @@ mod tests {
             assert!(text.contains(line), "no {line} in {text}");
         }
         assert!(!text.contains("lncc"), "{text}");
+    }
+
+    #[test]
+    fn levels_of_another_number_are_refused_with_the_number_that_is_meant() {
+        let refused = |multimodal, shrink: &[f64], iterations: &[usize]| {
+            let list = |given: bool| given.then_some(());
+            let arguments = SettingsArguments {
+                multimodal,
+                shrink: list(!shrink.is_empty()).map(|()| shrink.to_vec()),
+                iterations: list(!iterations.is_empty()).map(|()| iterations.to_vec()),
+                ..SettingsArguments::default()
+            };
+            let failure = arguments.resolve().expect_err("lists of other lengths");
+            format!("{failure}; {}", failure.help_text().unwrap_or_default())
+        };
+        for (text, words) in [
+            (
+                refused(true, &[], &[2, 2, 2]),
+                ["--iterations 2,2,2 is for 3 levels", "has 4", "8,4,2,1", "4 numbers"],
+            ),
+            (
+                refused(false, &[2.0], &[]),
+                ["--shrink 2 is for 1 levels", "has 3", "200,100,50", "3 numbers"],
+            ),
+            (
+                refused(false, &[4.0, 2.0, 1.0], &[40, 30]),
+                [
+                    "--shrink 4,2,1 is for 3",
+                    "--iterations 40,30 is for 2",
+                    "one number per level",
+                    "both",
+                ],
+            ),
+        ] {
+            for word in words {
+                assert!(text.contains(word), "no {word:?} in {text}");
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,9 @@
 //! The binary as a user meets it: files in, files out, messages, exit codes.
 
+#[path = "cli/apply.rs"]
+mod apply;
+#[path = "cli/folders.rs"]
+mod folders;
 #[path = "cli/linear.rs"]
 mod linear;
 #[path = "cli/outputs.rs"]
@@ -98,7 +102,7 @@ fn the_written_warp_applied_again_gives_the_written_results() {
     let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &more);
     run.succeeded();
     assert_eq!(run.stderr, "", "-q says nothing");
-    assert!(run.stdout.contains("folds"), "a summary without --json: {}", run.stdout);
+    assert_eq!(run.stdout, "", "-q wants no summary");
 
     let path = |name: &str| folder.path(name);
     let (warp, image, again) = (path("out/warp.nii.gz"), path("moving.nii.gz"), path("again.nii"));
@@ -245,7 +249,7 @@ fn nan_can_be_set_to_zero_and_a_volume_chosen() {
     let run = with(&["-m", &nan, "--nan-policy", "zero"]);
     run.succeeded();
     assert!(run.stderr.contains("2 NaN or infinite voxels were set to 0"), "{}", run.stderr);
-    with(&["-m", &four, "--volume", "1"]).succeeded();
+    with(&["-m", &four, "--volume", "1", "--overwrite"]).succeeded();
 }
 
 #[test]
@@ -270,6 +274,23 @@ fn info_explains_images_labels_and_displacements() {
     }
     let max = f64::from(*pair.fixed.labels.data.iter().max().expect("voxels"));
     assert_eq!(info["values"]["max"].as_f64(), Some(max));
+}
+
+#[test]
+fn info_takes_several_files() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    let names = ["fixed.nii.gz", "absent.nii.gz", "moving_labels.nii.gz"].map(|n| folder.path(n));
+    let all = ["info", &names[0], &names[1], &names[2]];
+    let run = ffdp(&all);
+    assert_eq!(run.code, 1, "one of them cannot be read");
+    assert!(run.stdout.contains(&names[0]) && run.stdout.contains(&names[2]), "{}", run.stdout);
+    assert!(run.stderr.contains(&names[1]) && run.stderr.contains("1 of 3"), "{}", run.stderr);
+    let run = ffdp(&[&all[..2], &all[3..], &["--json"]].concat());
+    run.succeeded();
+    let infos: Value = serde_json::from_str(&run.stdout).expect("JSON only");
+    assert_eq!(infos[1]["file"], names[2]);
+    assert_eq!(infos.as_array().map(Vec::len), Some(2));
 }
 
 #[test]

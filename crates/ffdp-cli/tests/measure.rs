@@ -4,7 +4,7 @@
 mod support;
 
 use ffdp_burn::image::{Affine, LabelMap, Volume};
-use ffdp_burn::io::nifti::{write_displacement, write_labels, write_volume};
+use ffdp_burn::io::nifti::{read_volume, write_displacement, write_labels, write_volume};
 use ffdp_burn::io::{LandmarkSpace, write_affine, write_landmarks};
 use ffdp_burn::synth::Pair;
 use serde_json::Value;
@@ -216,4 +216,20 @@ fn requests_that_have_no_answer_are_refused_with_the_reason() {
         assert!(run.stderr.contains(reason), "{arguments:?}: {}", run.stderr);
         assert_eq!(run.stdout, "", "{arguments:?}");
     }
+}
+
+#[test]
+fn det_j_can_be_had_as_an_image() {
+    let folder = Folder::new();
+    let pair = pair(&folder);
+    let flags = ["--warp", "warp.nii.gz", "--jacobian-out", "det.nii.gz", "--json"];
+    let report = json(&measure(&folder, &flags));
+    let image = read_volume(folder.path("det.nii.gz")).expect("written");
+    assert!(image.geometry.same_grid(&pair.fixed.image.geometry, 1e-6));
+    let (low, high) = image.min_max().expect("finite");
+    let near = |value: f32, pointer| (f64::from(value) - number(&report, pointer)).abs() < 1e-5;
+    assert!(near(low, "/jacobian/central/min") && near(high, "/jacobian/central/max"), "{report}");
+    let refused = measure(&folder, &["--warp", "warp.nii.gz", "--jacobian-out", "warp.nii.gz"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.stderr.contains("overwrite an input"), "{}", refused.stderr);
 }

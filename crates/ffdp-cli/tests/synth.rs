@@ -214,3 +214,39 @@ fn inputs_are_never_overwritten() {
     assert!(run.stderr.contains("must not overwrite an input"), "{}", run.stderr);
     assert_eq!(fs::read(&input).expect("still there"), before);
 }
+
+#[test]
+fn one_subject_leaves_no_second_one_of_an_earlier_data_set() {
+    let folder = Folder::new();
+    let out = folder.path("out");
+    let synth =
+        |more: &[&str]| ffdp(&[&["synth", "-o", &out, "--spacing", "6", "-q"], more].concat());
+    synth(&["-n", "2"]).succeeded();
+    let of_two = ["6mm/pairs.csv", "6mm/subject-001.nii.gz", "warps/subject-001_warp.nii.gz"];
+    let has = |name: &str| folder.has(&format!("out/{name}"));
+    assert!(of_two.iter().all(|name| has(name)));
+    let run = synth(&["-n", "1"]);
+    assert_eq!(run.code, 1);
+    for word in ["another run (ffdp synth", "subjects", "--overwrite"] {
+        assert!(run.stderr.contains(word), "no {word:?} in {}", run.stderr);
+    }
+    synth(&["-n", "2"]).succeeded();
+    synth(&["-n", "1", "--overwrite"]).succeeded();
+    assert!(!of_two.iter().any(|name| has(name)), "files of the earlier data set are left");
+    let listed = json(&folder, "out/manifest.json")["files"].clone();
+    let expected = [
+        "6mm/subject-000.nii.gz",
+        "6mm/subject-000_labels.nii.gz",
+        "warps/subject-000_warp.nii.gz",
+        "warps/subject-000_inverse_warp.nii.gz",
+        "statistics.json",
+    ];
+    assert_eq!(listed, serde_json::json!(expected));
+    assert!(expected.iter().all(|name| has(name)));
+
+    // An input is never removed.
+    let image = folder.path("out/6mm/subject-000.nii.gz");
+    let run = ffdp(&["register", "-f", &image, "-m", &image, "-o", &out, "--overwrite"]);
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.contains("overwrite an input") && has(expected[0]), "{}", run.stderr);
+}

@@ -73,6 +73,11 @@ impl Recipe {
     /// A file that cannot be read or holds other entries, and values without meaning.
     pub fn resolve(&self, file: Option<&Path>) -> Result<Settings> {
         let mut settings = file.map_or_else(|| Ok(Settings::default()), read)?;
+        // settings.toml has to lead back to the images.
+        if let Some(data) = self.flags.data.as_ref().filter(|data| data.to_str().is_none()) {
+            let what = "the name of --data must be UTF-8 to be kept in settings.toml";
+            return Err(Error::invalid(what, data.display(), "rename it, or name it by a link"));
+        }
         if !self.given.is_empty() {
             let mut table = table(&settings);
             self.override_in(&mut table, &self::table(&self.flags));

@@ -59,7 +59,10 @@ impl Journal {
     fn write(&mut self, record: &Record) {
         // One write a line: a reader, or a run that is killed, sees whole ones.
         if let Err(error) = self.file.write_all(line(record).as_bytes()) {
-            eprintln!("warning: could not write {}: {error}", self.path.display());
+            crate::stderr::say(&format!(
+                "warning: could not write {}: {error}",
+                self.path.display()
+            ));
         }
     }
 

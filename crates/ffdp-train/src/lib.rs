@@ -12,7 +12,7 @@
 //!   > pictures               slices, warped grids and learning curves as PNG
 //!   > journal, metrics, progress, schedule, optimizer
 //!   > data                   images, pairs, their order, augmentation, prefetching
-//!       > arguments > settings, folder
+//!       > arguments > settings, folder, stderr
 //! ```
 //! `ffdp train` and `cargo run --example transmorph` are two doors to the same rooms. A run lives in
 //! a folder ([`RunFolder`]) which holds everything that is needed to continue it or to predict with
@@ -37,6 +37,7 @@ pub mod report;
 pub mod run;
 pub mod schedule;
 pub mod settings;
+mod stderr;
 pub mod team;
 #[cfg(test)]
 mod tests;
@@ -82,7 +83,7 @@ pub fn run_on(arguments: &TrainArguments, team: &Team) -> Result<Finished> {
     team.check(&run.settings)?;
     let dataset = Dataset::open(&run.settings)?;
     run.prepare()?;
-    eprintln!("{}", dataset.summary());
+    stderr::say(&dataset.summary());
     let trained = train_on(&run, &dataset, team)?;
     let inference = team.inference(trained.model.clone())?;
     let evaluation = evaluate(&run, &dataset, &inference)?;

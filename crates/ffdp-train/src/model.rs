@@ -99,7 +99,7 @@ impl Registration {
             scores.dice = dice.map_or(f64::NAN, |dice| dice.mean());
             let (Some(path), Some(moved)) = (picture, moved) else { return };
             if let Err(error) = pictures::slices::draw(&path, &pair, &moved, &field) {
-                eprintln!("warning: {error}");
+                crate::stderr::say(&format!("warning: {error}"));
             }
         })
     }

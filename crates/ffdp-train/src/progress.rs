@@ -10,6 +10,8 @@ use burn::train::renderer::{
     MetricsRendererTraining,
 };
 
+use crate::stderr::say;
+
 /// Between two lines within an epoch.
 const QUIET: Duration = Duration::from_secs(15);
 
@@ -104,20 +106,20 @@ impl TrainingProgressLogger for PlainLines {
         if self.last_line.elapsed() > QUIET && self.split == "train" {
             let values = show(&self.train, &["loss", "seconds", "waiting"]);
             let (epoch, epochs, items) = (self.epoch, self.epochs, self.items);
-            eprintln!("epoch {epoch}/{epochs}  step {done}/{items}  {values}");
+            say(&format!("epoch {epoch}/{epochs}  step {done}/{items}  {values}"));
             self.last_line = Instant::now();
         }
     }
 
     fn update_epoch(&mut self, epoch: usize) {
         self.epoch = epoch;
-        eprintln!(
+        say(&format!(
             "epoch {epoch}/{}  train: {}  validation: {}  {}",
             self.epochs,
             show(&self.train, &SHOWN),
             show(&self.valid, &["loss", "dice", "folds", "sd log j"]),
             self.remaining()
-        );
+        ));
         self.epoch += 1;
         self.last_line = Instant::now();
     }

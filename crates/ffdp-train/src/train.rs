@@ -121,7 +121,7 @@ pub fn train_on(run: &Run, dataset: &Dataset, team: &Team) -> Result<Trained> {
     }
     if let Some(stop) = result.interrupted {
         let reason = stop.reason.unwrap_or_else(|| "stopped by the user".into());
-        eprintln!("training ended early: {reason}; continue it with --resume");
+        crate::stderr::say(&format!("training ended early: {reason}; continue it with --resume"));
     }
     let records = journal::read(&journal_file)?;
     let mut timed: Vec<f64> = records

@@ -108,7 +108,7 @@ impl Composite {
     /// [`Interpolation::Label`]; background 0 outside.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for labels beyond 2^24, [`Error::Device`] when the result cannot be read
+    /// [`Error::Invalid`] for more than 2^24 labels beyond 2^24, [`Error::Device`] when the result cannot be read
     /// back.
     ///
     /// # Panics
@@ -155,14 +155,13 @@ impl GridMap {
     /// If labels were to be mixed: linear interpolation.
     pub fn warp_labels(&self, moving: &LabelMap, how: Interpolation) -> Result<LabelMap> {
         assert!(how != Interpolation::Linear, "warp_labels: a mean of labels is no label");
-        let labels = moving.to_float_tensor(self.points.device())?;
+        let (labels, meaning) = moving.to_movable_tensor(self.points.device())?;
         let values = self
             .points
             .image(labels, &moving.geometry, how)
             .try_into_vec_as::<f32>()
             .map_err(|reason| Error::device("reading back warped labels", reason))?;
-        // Whole numbers of at most 24 bits, copied: exact.
-        LabelMap::new(values.into_iter().map(|v| v as i32).collect(), self.grid.clone())
+        LabelMap::new(meaning.labels(values), self.grid.clone())
     }
 
     /// Part of the grid, in percent, whose points the map takes into an image (voxel faces included).

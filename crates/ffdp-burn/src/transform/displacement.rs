@@ -110,7 +110,7 @@ impl Displacement {
     /// The labels seen through the map: that of the nearest voxel, background 0 outside.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for labels beyond 2^24, [`Error::Device`] when the result cannot be read
+    /// [`Error::Invalid`] for more than 2^24 labels beyond 2^24, [`Error::Device`] when the result cannot be read
     /// back.
     pub fn warp_labels(&self, moving: &LabelMap) -> Result<LabelMap> {
         self.warp_labels_with(moving, Interpolation::Nearest)
@@ -126,13 +126,12 @@ impl Displacement {
     /// If labels were to be mixed: linear interpolation.
     pub fn warp_labels_with(&self, moving: &LabelMap, how: Interpolation) -> Result<LabelMap> {
         assert!(how != Interpolation::Linear, "warp_labels: a mean of labels is no label");
-        let labels = moving.to_float_tensor(&self.field.device())?;
+        let (labels, meaning) = moving.to_movable_tensor(&self.field.device())?;
         let warped = self.sample(labels, &moving.geometry, how);
         let values = warped
             .try_into_vec_as::<f32>()
             .map_err(|reason| Error::device("reading back warped labels", reason))?;
-        // Whole numbers of at most 24 bits, copied: exact.
-        LabelMap::new(values.into_iter().map(|v| v as i32).collect(), self.geometry.clone())
+        LabelMap::new(meaning.labels(values), self.geometry.clone())
     }
 
     fn sample(&self, image: Tensor<5>, grid: &Geometry, how: Interpolation) -> Tensor<5> {

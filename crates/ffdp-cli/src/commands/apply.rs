@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
-use ffdp_burn::image::Geometry;
+use ffdp_burn::image::{Geometry, LabelMap, Volume};
 use ffdp_burn::io::nifti::{
-    Header, header, read_labels, read_labels_at, read_volumes, write_labels, write_volume,
-    write_volumes,
+    Header, IntegerForm, header, read_labels, read_labels_at, read_volumes, write_integers,
+    write_labels, write_volume, write_volumes,
 };
 use ffdp_burn::io::{
     LandmarkSpace, check_not_an_input, check_writable, read_landmarks, write_landmarks,
@@ -21,6 +21,8 @@ use crate::args::NanPolicy;
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
+
+const INTENT_LABELS: i32 = 1002;
 
 /// `ffdp apply`.
 #[derive(Debug, Args)]
@@ -41,6 +43,10 @@ pub struct ApplyArguments {
     /// How values are read between voxels.
     #[arg(long, value_enum, default_value_t = InterpolationChoice::Linear)]
     pub interpolation: InterpolationChoice,
+    /// Value of voxels that the image does not reach.
+    #[arg(long, value_name = "VALUE", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(conflicts_with = "landmarks")]
+    pub background: f32,
     /// Apply the inverse of the whole chain: from the moving to the fixed side.
     #[arg(long)]
     pub inverse: bool,
@@ -68,7 +74,7 @@ pub struct ApplyArguments {
 pub enum InterpolationChoice {
     /// Weighted mean of the eight voxels around, as float32.
     Linear,
-    /// The nearest voxel; integers stay integers.
+    /// The nearest voxel; integers stay what they are, in the same type.
     Nearest,
     /// For label maps: the label with most weight among the eight voxels around (smoother borders;
     /// ANTs' GenericLabel).
@@ -133,41 +139,133 @@ pub fn run(request: &ApplyArguments) -> Outcome<()> {
 fn warp_image(request: &ApplyArguments, path: &Path, map: &GridMap) -> Outcome<()> {
     let header = header(path)?;
     check_overlap(map, &header)?;
-    let several = header.volumes() > 1 && request.volume.is_none();
-    let integers = header.data_type.is_integer() && (header.slope, header.intercept) == (1.0, 0.0);
     let how = match request.interpolation {
         InterpolationChoice::Linear => Interpolation::Linear,
         InterpolationChoice::Nearest => Interpolation::Nearest,
         InterpolationChoice::Label => Interpolation::Label,
     };
+    let outside = Outside::of(request, map, &header, how)?;
+    let several = header.volumes() > 1 && request.volume.is_none();
+    let form = IntegerForm::of(&header).filter(|form| match outside.integer() {
+        Some(background) => form.holds(background),
+        None => false,
+    });
     let output = &request.output;
-    match how {
-        Interpolation::Linear | Interpolation::Nearest if several => {
+    match (how, form) {
+        (Interpolation::Nearest, Some(form)) => {
+            let warped = |labels: LabelMap| Ok(outside.fill_labels(map.warp_labels(&labels, how)?));
+            let warped: Vec<LabelMap> = if several {
+                all_integers(path, &header)?.into_iter().map(warped).collect::<Outcome<_>>()?
+            } else {
+                vec![warped(one_of_integers(request, path, &header)?)?]
+            };
+            write_integers(output, &warped, form)?;
+        }
+        (Interpolation::Label, form) => {
+            let labels = one_of_integers(request, path, &header)?;
+            let warped = outside.fill_labels(map.warp_labels(&labels, how)?);
+            match form {
+                Some(form) => {
+                    let form = IntegerForm { intent_code: INTENT_LABELS, ..form };
+                    write_integers(output, &[warped], form)?;
+                }
+                None => write_labels(output, &warped)?,
+            }
+        }
+        _ if several => {
             let mut volumes = read_volumes(path)?;
             for (k, volume) in volumes.iter_mut().enumerate() {
                 let name = format!("{}, volume {k}", path.display());
                 let warning = settle_nan(volume, &name, request.nan_policy)?;
                 warning.iter().for_each(|warning| Printer::new(false, false).warning(warning));
-                *volume = map.warp(volume, how)?;
+                *volume = outside.fill(map.warp(volume, how)?);
             }
             write_volumes(output, &volumes, header.time_step_seconds)?;
-        }
-        Interpolation::Label | Interpolation::Nearest
-            if integers || how == Interpolation::Label =>
-        {
-            let labels = match request.volume {
-                Some(k) if header.volumes() > 1 => read_labels_at(path, k)?,
-                _ => read_labels(path)?,
-            };
-            write_labels(output, &map.warp_labels(&labels, how)?)?;
         }
         _ => {
             let reading = Reading { volume: request.volume, nan_policy: request.nan_policy };
             let image = image(path, reading, Printer::new(false, false))?;
-            write_volume(output, &map.warp(&image, how)?)?;
+            write_volume(output, &outside.fill(map.warp(&image, how)?))?;
         }
     }
     Ok(())
+}
+
+/// The only volume, or that of --volume.
+fn one_of_integers(request: &ApplyArguments, path: &Path, header: &Header) -> Outcome<LabelMap> {
+    Ok(match request.volume {
+        Some(k) if header.volumes() > 1 => read_labels_at(path, k)?,
+        _ => read_labels(path)?,
+    })
+}
+
+/// All volumes, in one pass where f32 holds their values.
+fn all_integers(path: &Path, header: &Header) -> Outcome<Vec<LabelMap>> {
+    const EXACT_IN_F32: f64 = 8_388_608.0;
+    if header.data_type.bytes() > 2 || header.intercept.abs() > EXACT_IN_F32 {
+        let volumes = 0..header.volumes();
+        return Ok(volumes.map(|k| read_labels_at(path, k)).collect::<Result<_, _>>()?);
+    }
+    let integers = |volume: Volume| {
+        LabelMap::new(volume.data.into_iter().map(|v| v as i32).collect(), volume.geometry)
+    };
+    Ok(read_volumes(path)?.into_iter().map(integers).collect::<Result<_, _>>()?)
+}
+
+/// What voxels get that the image does not reach.
+struct Outside {
+    background: f32,
+    /// How much of the image is in each voxel, 0..1; `None` where nothing is to be done: samplers give 0.
+    inside: Option<Vec<f32>>,
+}
+
+/// Weights of a sum are rounded: this near to 1 a voxel lies inside.
+const INSIDE: f32 = 1.0 - 1e-5;
+
+impl Outside {
+    fn of(
+        request: &ApplyArguments,
+        map: &GridMap,
+        image: &Header,
+        how: Interpolation,
+    ) -> Outcome<Self> {
+        let background = request.background;
+        if background == 0.0 {
+            return Ok(Self { background, inside: None });
+        }
+        let whole = background.fract() == 0.0 && background.abs() < i32::MAX as f32;
+        let labels = how == Interpolation::Label;
+        if labels && !whole {
+            return Err(Failure::user(
+                format!("--background {background} is no label"),
+                "give an integer, or another --interpolation",
+            ));
+        }
+        let ones = Volume::new(vec![1.0; image.geometry.len()], image.geometry.clone())?;
+        let how = if labels { Interpolation::Nearest } else { how };
+        Ok(Self { background, inside: Some(map.warp(&ones, how)?.data) })
+    }
+
+    /// As integers have it; `None` where it is none.
+    fn integer(&self) -> Option<i32> {
+        let whole = self.background.fract() == 0.0 && self.background.abs() < i32::MAX as f32;
+        whole.then_some(self.background as i32)
+    }
+
+    fn fill(&self, mut volume: Volume) -> Volume {
+        let pairs = volume.data.iter_mut().zip(self.inside.iter().flatten());
+        for (value, &inside) in pairs.filter(|(_, inside)| **inside < INSIDE) {
+            *value += (1.0 - inside) * self.background;
+        }
+        volume
+    }
+
+    fn fill_labels(&self, mut labels: LabelMap) -> LabelMap {
+        let background = self.integer().expect("asked for, or refused, before");
+        let pairs = labels.data.iter_mut().zip(self.inside.iter().flatten());
+        pairs.filter(|(_, inside)| **inside == 0.0).for_each(|(label, _)| *label = background);
+        labels
+    }
 }
 
 fn check_overlap(map: &GridMap, image: &Header) -> Outcome<()> {

@@ -1,9 +1,11 @@
 //! `-t`: the transforms that a user lists, and the one map that they make.
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use burn::tensor::Device;
+use clap::builder::{OsStringValueParser, TryMapValueParser, TypedValueParser, ValueParserFactory};
 use ffdp_burn::image::Geometry;
 use ffdp_burn::io::nifti::header;
 use ffdp_burn::io::read_flirt;
@@ -53,6 +55,44 @@ impl TransformChoice {
         };
         Ok(if self.inverted { map.inverse()? } else { map })
     }
+}
+
+/// File names need not be UTF-8.
+impl ValueParserFactory for TransformChoice {
+    type Parser = TryMapValueParser<OsStringValueParser, fn(OsString) -> Result<Self, String>>;
+
+    fn value_parser() -> Self::Parser {
+        OsStringValueParser::new().try_map(Self::of)
+    }
+}
+
+impl TransformChoice {
+    fn of(name: OsString) -> Result<Self, String> {
+        match name.to_str() {
+            Some(text) => text.parse(),
+            None => Ok(bracketed(&name).unwrap_or_else(|| Self {
+                source: Source::File(PathBuf::from(&name)),
+                inverted: false,
+            })),
+        }
+    }
+}
+
+/// `[FILE,1]` with a name that is no text.
+#[cfg(unix)]
+fn bracketed(name: &OsStr) -> Option<TransformChoice> {
+    use std::os::unix::ffi::OsStrExt;
+    let inside = name.as_bytes().strip_prefix(b"[")?;
+    let (file, inverted) = match inside.strip_suffix(b",1]") {
+        Some(file) => (file, true),
+        None => (inside.strip_suffix(b",0]")?, false),
+    };
+    Some(TransformChoice { source: Source::File(OsStr::from_bytes(file).into()), inverted })
+}
+
+#[cfg(not(unix))]
+fn bracketed(_name: &OsStr) -> Option<TransformChoice> {
+    None
 }
 
 impl FromStr for TransformChoice {

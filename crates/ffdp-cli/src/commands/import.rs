@@ -10,6 +10,7 @@ use ffdp_train::input::{GridCompat, InputGrid};
 use ffdp_train::settings::{Align, ResolutionArg, VariantArg, parse_size};
 
 use crate::failure::Outcome;
+use crate::printer::say;
 
 const HELP: &str = "\
 The weights are TransMorph's, by the names of the published model, as a safetensors file; \
@@ -66,6 +67,6 @@ pub fn run(request: &ImportArguments) -> Outcome<()> {
         Error::invalid(what, &request.axes, "for example LIA")
     })?;
     import(&request.weights, &settings, &input, &request.out)?;
-    eprintln!("the model is in {}", request.out.display());
+    say(&format!("the model is in {}", request.out.display()));
     Ok(())
 }

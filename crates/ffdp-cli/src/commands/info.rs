@@ -2,55 +2,68 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ffdp_burn::image::Volume;
-use ffdp_burn::io::nifti::{DataType, Header, Version, header, read_volume_at};
+use ffdp_burn::io::nifti::{DataType, Header, Version, header, read_labels_at, read_volume_at};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
-use crate::printer::print_to_stdout;
+use crate::printer::{self, print_to_stdout};
 
 /// A file with at most this many different integers is described as labels.
 const MOST_LABELS: usize = 128;
 const INTENT_LABELS: i32 = 1002;
+/// Integers up to this magnitude are exact in f32.
+const EXACT_IN_F32: f32 = 16_777_216.0;
 const PERCENTS: [f64; 5] = [1.0, 25.0, 50.0, 75.0, 99.0];
 
 /// `ffdp info`.
 #[derive(Debug, Args)]
 pub struct InfoArguments {
-    /// NIfTI file.
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
-    /// Of a file with several volumes, the one whose values are described, from 0.
+    /// NIfTI files.
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Of files with several volumes, the one whose values are described, from 0.
     #[arg(long, value_name = "K", default_value_t = 0)]
     pub volume: usize,
-    /// Print JSON.
+    /// Print JSON: an object, of several files a list of them.
     #[arg(long)]
     pub json: bool,
 }
 
-/// Prints the description of a file.
+/// Prints the description of every file. One that cannot be read does not hinder the others.
 pub fn run(request: &InfoArguments) -> Outcome<()> {
-    let header = header(&request.file)?;
-    let volume = read_volume_at(&request.file, request.volume)?;
-    let values = Values::of(&volume, &header)?;
-    let info = Info {
-        file: request.file.display().to_string(),
-        axes: header.geometry.axis_codes(),
-        bounding_box_mm: header.geometry.bounding_box_mm(),
-        volume: request.volume,
-        volumes: header.volumes(),
-        header,
-        values,
-    };
-    if request.json {
-        let json = serde_json::to_string_pretty(&info);
-        let json = json.map_err(|reason| Failure::user(reason.to_string(), "report this"))?;
-        return print_to_stdout(&format!("{json}\n"));
+    if let [file] = &request.files[..] {
+        let info = Info::of(file, request.volume)?;
+        return print_to_stdout(&if request.json { json(&info)? } else { info.text() });
     }
-    print_to_stdout(&info.text())
+    let (mut infos, mut failures) = (Vec::new(), 0);
+    for file in &request.files {
+        match Info::of(file, request.volume) {
+            Ok(info) if request.json => infos.push(info),
+            Ok(info) => print_to_stdout(&format!("{}\n", info.text()))?,
+            Err(failure) => {
+                failures += 1;
+                printer::failure(failure);
+            }
+        }
+    }
+    if request.json {
+        print_to_stdout(&json(&infos)?)?;
+    }
+    if failures == 0 {
+        return Ok(());
+    }
+    let all = request.files.len();
+    Err(Failure::user(format!("{failures} of {all} files could not be described"), "see above"))
+}
+
+fn json(value: &impl Serialize) -> Outcome<String> {
+    let json = serde_json::to_string_pretty(value);
+    let json = json.map_err(|reason| Failure::user(reason.to_string(), "report this"))?;
+    Ok(format!("{json}\n"))
 }
 
 /// Everything about a file.
@@ -125,7 +138,34 @@ fn labels(volume: &Volume, header: &Header) -> Option<BTreeMap<i64, usize>> {
     Some(counts)
 }
 
+fn counts(labels: &[i32]) -> BTreeMap<i64, usize> {
+    let mut counts = BTreeMap::new();
+    for run in labels.chunk_by(|a, b| a == b) {
+        *counts.entry(i64::from(run[0])).or_insert(0) += run.len();
+    }
+    counts
+}
+
 impl Info {
+    fn of(file: &Path, k: usize) -> Outcome<Self> {
+        let header = header(file)?;
+        let volume = read_volume_at(file, k)?;
+        let mut values = Values::of(&volume, &header)?;
+        // Beyond, f32 rounds integers: they are read again as what they are.
+        if values.labels.is_some() && volume.data.iter().any(|v| v.abs() > EXACT_IN_F32) {
+            values.labels = read_labels_at(file, k).ok().map(|labels| counts(&labels.data));
+        }
+        Ok(Self {
+            file: file.display().to_string(),
+            axes: header.geometry.axis_codes(),
+            bounding_box_mm: header.geometry.bounding_box_mm(),
+            volume: k,
+            volumes: header.volumes(),
+            header,
+            values,
+        })
+    }
+
     fn text(&self) -> String {
         let mut text = format!("{}\n", self.file);
         let mut line = |name: &str, value: String| {

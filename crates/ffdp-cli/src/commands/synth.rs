@@ -15,15 +15,16 @@ use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
 use ffdp_burn::image::Geometry;
 use ffdp_burn::io::nifti::{LabelWriter, VolumeWriter, write_displacement};
-use ffdp_burn::io::{check_disk, check_memory, write_atomically};
+use ffdp_burn::io::{check_memory, write_atomically};
 use ffdp_burn::synth::{
     Diffeomorphism, IntensityTable, LabelField, Modality, Slab, Slabs, SubjectSource, WarpScale,
     WarpSettings, coarsen_image, coarsen_labels,
 };
 
 use crate::failure::{Failure, Outcome};
+use crate::manifest::{Identity, MANIFEST, place};
 use crate::printer::{Printer, print_to_stdout};
-use manifest::{Manifest, SubjectEntry};
+use manifest::{Manifest, SubjectEntry, write_pairs};
 use plan::{Plan, SubjectFiles};
 use source::Sources;
 
@@ -44,10 +45,13 @@ Written to the output folder, for every subject and spacing:
   warps/subject-000_warp.nii.gz         from the subject to the label map (ITK: LPS mm)
   warps/subject-000_inverse_warp.nii.gz from the label map to the subject
   statistics.json                       mean and deviation of every label
-  manifest.json                         all of it, with seeds
+  manifest.json                         all of it, with seeds, and every file
 
 With the warp as transform, `ffdp apply` carries the label map onto the subject.
-The same seed gives the same voxels on any number of threads.";
+The same seed gives the same voxels on any number of threads.
+
+The same command again replaces its own files. A folder with another data set, or with results of \
+another command, is refused; --overwrite removes those files first, and no others.";
 
 /// `ffdp synth`.
 #[derive(Debug, Args)]
@@ -99,12 +103,46 @@ pub struct SynthArguments {
     /// Write .nii instead of .nii.gz: larger, and slabs can be read without unpacking.
     #[arg(long)]
     pub uncompressed: bool,
+    /// Remove the files of another run from the folder first (those that its manifest.json lists, and the
+    /// names that data sets have).
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Begin although the disk seems to be too small for the files.
+    #[arg(long)]
+    pub ignore_disk: bool,
     /// Print manifest.json to stdout.
     #[arg(long)]
     pub json: bool,
     /// Say nothing but errors.
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+impl SynthArguments {
+    /// What decides the files and their content.
+    fn identity(&self) -> Identity {
+        let places = |files: &[PathBuf]| {
+            let places: Vec<String> = files.iter().map(|file| place(file)).collect();
+            (!files.is_empty()).then(|| places.join("; "))
+        };
+        let number = |value: Option<f64>| value.map(|value| value.to_string());
+        let identity = [
+            ("labels", places(&self.labels)),
+            ("image", places(&self.image)),
+            ("statistics", self.statistics.as_deref().map(place)),
+            ("modality", self.modality.map(|modality| format!("{modality:?}"))),
+            ("subjects", self.subjects.map(|count| count.to_string())),
+            ("spacing", Some(format!("{:?}", self.spacing))),
+            ("warp_mm", number(self.warp_mm)),
+            ("warp_knots_mm", number(self.warp_knots_mm)),
+            ("warp_spacing", number(Some(self.warp_spacing))),
+            ("variation", number(Some(self.variation))),
+            ("smoothing", number(Some(self.smoothing))),
+            ("seed", Some(self.seed.to_string())),
+            ("uncompressed", self.uncompressed.then(String::new)),
+        ];
+        identity.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
 }
 
 /// Contrasts that are tabulated.
@@ -139,9 +177,11 @@ pub fn run(request: &SynthArguments) -> Outcome<()> {
     let printer = Printer::new(request.quiet, false);
     let sources = Sources::resolve(request)?;
     let plan = Plan::new(request, &sources)?;
-    plan.check_outputs(request)?;
+    let claim = plan.claim(request)?;
     plan.make_folders()?;
-    check_disk("the data set (before compression)", &request.output, plan.disk_bytes())?;
+    let freed = claim.earlier_bytes();
+    let what = ("the data set", &*request.output);
+    plan.disk_forecast(request.uncompressed).check(what, freed, request.ignore_disk, printer)?;
 
     let mut entries: Vec<Option<SubjectEntry>> = vec![None; plan.subjects];
     // Source by source: the smooth function of a label map is built once.
@@ -163,6 +203,12 @@ pub fn run(request: &SynthArguments) -> Outcome<()> {
                 .as_ref()
                 .map(|settings| Diffeomorphism::random_in(settings, seed, source.box_mm))
                 .transpose()?;
+            // The first: what can be refused early has been.
+            if entries.iter().all(Option::is_none) {
+                claim.begin(&[])?;
+                // Folders that were empty when the earlier run's files had gone.
+                plan.make_folders()?;
+            }
             if let Some(warp) = &warp {
                 write_warps(warp, files, &geometry.warp)?;
             }
@@ -176,12 +222,12 @@ pub fn run(request: &SynthArguments) -> Outcome<()> {
             entries[subject] = Some(entry);
         }
     }
-    let entries = entries.into_iter().flatten().collect();
-    let manifest = Manifest::new(request, entries, &sources.origin);
-    let json = to_json(&manifest)?;
+    let entries: Vec<SubjectEntry> = entries.into_iter().flatten().collect();
     write_text(&request.output.join("statistics.json"), &to_json(&sources.table)?)?;
-    manifest.write_pairs(&request.output)?;
-    write_text(&request.output.join("manifest.json"), &json)?;
+    write_pairs(&entries, &request.output)?;
+    let manifest = Manifest::new(request, claim.completed(), entries, &sources.origin);
+    let json = to_json(&manifest)?;
+    write_text(&request.output.join(MANIFEST), &json)?;
     printer.note(&format!("results are in {}", request.output.display()));
     if request.json { print_to_stdout(&json) } else { Ok(()) }
 }

@@ -6,7 +6,7 @@ use ffdp_train::{Share, Team, TrainArguments, run_on};
 
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};
-use crate::printer::print_to_stdout;
+use crate::printer::{print_to_stdout, say};
 
 const HELP: &str = "\
 Without --data the images are synthetic brains. --data names NIfTI images:
@@ -80,11 +80,14 @@ impl TrainCommand {
 pub fn run_command(request: &TrainCommand) -> Outcome<()> {
     let team = request.team()?;
     if request.devices.first().unwrap_or(&request.device) != &DeviceChoice::Cpu {
-        eprintln!(
-            "the first step compiles the kernels, about half a minute on a GPU that has not seen them"
+        say(
+            "the first step compiles the kernels, about half a minute on a GPU that has not seen them",
         );
     }
     let finished = run_on(&request.arguments, &team)?;
-    eprintln!("report.html, metrics and checkpoints are in {}", request.arguments.out.display());
+    say(&format!(
+        "report.html, metrics and checkpoints are in {}",
+        request.arguments.out.display()
+    ));
     print_to_stdout(&format!("{}\n{}\n", finished.evaluation.table(), finished.trained.table()))
 }

@@ -100,10 +100,3 @@ pub fn results_bytes(voxels: Voxels, labels: bool, device: DeviceChoice) -> u64 
     let labels = if labels { HOST_LABELS * fixed } else { 0 };
     start + HOST_RESULTS * fixed + HOST_MOVING * moving + gzip + labels
 }
-
-/// Bytes on disk at most: warped image, displacement and inverse, labels, and a checkpoint with its
-/// displacement; compression counts for nothing, the report for a few MB.
-pub fn disk_bytes(voxels: Voxels) -> u64 {
-    const REPORT: u64 = 8 << 20;
-    (4 + 12 + 12 + 4 + 12) * voxels.fixed + REPORT
-}

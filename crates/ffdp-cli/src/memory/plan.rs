@@ -5,15 +5,17 @@ use std::path::Path;
 
 use ffdp_burn::Error;
 use ffdp_burn::image::Geometry;
+use ffdp_burn::io::available_memory_bytes;
 use ffdp_burn::io::nifti::header;
-use ffdp_burn::io::{available_memory_bytes, check_disk};
 use ffdp_burn::register::{LevelSettings, Settings, Stage, level_geometry};
 use serde::{Deserialize, Serialize};
 
-use super::model::{Kind, Voxels, device_bytes, disk_bytes, host_bytes, results_bytes};
+use super::model::{Kind, Voxels, device_bytes, host_bytes, results_bytes};
 use crate::device::DeviceChoice;
+use crate::disk::{Forecast, Written};
 use crate::failure::{Failure, Outcome};
 use crate::printer::print_to_stdout;
+use crate::settings::deforms;
 
 /// The grids of a problem.
 pub struct Sizes {
@@ -92,6 +94,8 @@ impl Plan {
             }
         }
         let results_host_bytes = results_bytes(last, sizes.labels, device);
+        let displacements = if deforms(settings) { 2 } else { 0 };
+        let written = Written { displacements, labels: sizes.labels, checkpoint: true };
         let host = levels.iter().map(|level| level.host_bytes).max().unwrap_or(0);
         Self {
             host_peak_bytes: host.max(results_host_bytes),
@@ -99,7 +103,7 @@ impl Plan {
             host_available_bytes: available_memory_bytes(),
             device_peak_bytes: levels.iter().filter_map(|level| level.device_bytes).max(),
             device_available_bytes: None,
-            disk_bytes: disk_bytes(last),
+            disk_bytes: Forecast::of_registration(fixed, written).most,
             levels,
         }
     }
@@ -154,12 +158,6 @@ impl Plan {
             }
             _ => Ok(()),
         }
-    }
-
-    /// # Errors
-    /// When the results do not fit onto the disk.
-    pub fn check_disk(&self, folder: &Path) -> Outcome<()> {
-        Ok(check_disk("the results of the registration", folder, self.disk_bytes)?)
     }
 
     /// To stdout, for people or as JSON.
@@ -267,17 +265,5 @@ mod tests {
         let host = Plan { host_available_bytes: Some(plan.host_peak_bytes - 1), ..plan };
         let text = message(host.check_memory());
         assert!(text.contains(&host.host_peak_bytes.to_string()), "{text}");
-    }
-
-    #[test]
-    fn results_that_do_not_fit_onto_the_disk_are_refused() {
-        let folder = std::env::temp_dir();
-        plan().check_disk(&folder).expect("some tens of MB");
-        if ffdp_burn::io::available_disk_bytes(&folder).is_none() {
-            println!("skipped: this system does not say how much is free");
-            return;
-        }
-        let text = message(Plan { disk_bytes: u64::MAX, ..plan() }.check_disk(&folder));
-        assert!(text.contains("results of the registration"), "{text}");
     }
 }

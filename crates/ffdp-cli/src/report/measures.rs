@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use ffdp_burn::image::{LabelMap, Volume};
 use ffdp_burn::metrics::{
     DiceScores, DistanceUnit, JacobianDistribution, LabelSurface, TargetRegistrationError, dice,
-    jacobian, local_ncc, ncc, surface_distances, surface_mean,
+    dice_of, jacobian, local_ncc, ncc, surface_distances, surface_mean,
 };
 use ffdp_burn::register::{Outcome, Settings, StageReport};
 use ffdp_burn::transform::RoundTrip;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::names::{arguments, as_text};
 use crate::time::{unix_seconds, utc};
 
 /// Vectors whose lengths one thread adds.
@@ -72,6 +73,7 @@ pub struct Run {
 /// An image that was read.
 #[derive(Debug, Serialize)]
 pub struct Input {
+    #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
     /// Of the file, as it lies on disk.
     pub sha256: String,
@@ -195,7 +197,7 @@ impl Run {
         use std::env::consts::{ARCH, OS};
         Self {
             ffdp_version: env!("CARGO_PKG_VERSION"),
-            command: std::env::args().collect(),
+            command: arguments(),
             device: device.to_string(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             system: format!("{OS} {ARCH}"),
@@ -294,15 +296,21 @@ impl Lengths {
 
 impl Overlap {
     /// Of the moving labels on the fixed grid, by the headers alone and with the result.
-    /// A label of `moving` that is nowhere on the fixed grid scores 0: it was lost.
+    /// A label of `moving` that is nowhere on the fixed grid scores 0: it was lost. Of all labels, or those
+    /// that were asked for.
     pub fn of(
         fixed: &LabelMap,
         moving: &LabelMap,
         [before, after]: [&LabelMap; 2],
+        asked: Option<&[i32]>,
     ) -> ffdp_burn::Result<Self> {
         let present = moving.ids();
         let score = |moved: &LabelMap| {
-            Ok::<_, ffdp_burn::Error>(dice(&fixed.data, &moved.data)?.counting_lost(&present))
+            let scores = match asked {
+                Some(ids) => dice_of(&fixed.data, &moved.data, ids)?,
+                None => dice(&fixed.data, &moved.data)?,
+            };
+            Ok::<_, ffdp_burn::Error>(scores.counting_lost(&present))
         };
         let (labels_before, labels_after) = (before, after);
         let scores = [score(before)?, score(after)?];

@@ -1,12 +1,14 @@
 //! Images that do not lie where they should: the stages before the deformation.
 
+use std::fs;
+
 use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
 use ffdp_burn::io::nifti::{read_volume, write_volume};
 use ffdp_burn::io::{LandmarkSpace, read_transform_file, write_landmarks};
 use serde_json::Value;
 
-use crate::register_with;
 use crate::support::{Folder, ffdp, relative_difference, write_pair};
+use crate::{register, register_with};
 
 /// The phantom is 200 mm wide: voxels of 48^3 are 4.2 mm long. The affine map is found to a fraction
 /// of one, from images that differ by interpolation only.
@@ -88,4 +90,61 @@ fn what_cannot_be_a_start_is_refused() {
         assert_eq!(run.code, 1, "{more:?}: {}", run.stderr);
         assert!(words.iter().all(|word| run.stderr.contains(word)), "{more:?}: {}", run.stderr);
     }
+}
+
+#[test]
+fn the_affine_map_is_written_for_matlab_too_as_ants_wants_it_for_inverses() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    let [fixed, moving, out] = ["fixed.nii.gz", "moving.nii.gz", "out"].map(|n| folder.path(n));
+    for more in [&["--transform", "affine"][..], &["--slabs", "--overwrite"]] {
+        let register = ["register", "-f", &fixed, "-m", &moving, "-o", &out, "-q"];
+        let few = ["--shrink", "4", "--iterations", "3"];
+        ffdp(&[&register[..], &few, more].concat()).succeeded();
+        let bytes = fs::read(folder.path("out/affine.mat")).expect("written");
+        // MATLAB v4: double, 12 x 1, real, the name with its zero.
+        let name = b"AffineTransform_double_3_3\0";
+        let head: Vec<u8> =
+            [0, 12, 1, 0, name.len() as u32].into_iter().flat_map(u32::to_le_bytes).collect();
+        assert!(bytes.starts_with(&[&head[..], name].concat()), "{more:?}: {bytes:?}");
+        let images = ["mat", "txt"].map(|end| {
+            let (affine, moved) = (folder.path(&format!("out/affine.{end}")), folder.path("m.nii"));
+            ffdp(&["apply", "-i", &moving, "-r", &fixed, "-t", &affine, "-o", &moved]).succeeded();
+            read_volume(moved).expect("written").data
+        });
+        assert!(relative_difference(&images[0], &images[1]) < 1e-6, "{more:?}");
+    }
+}
+
+#[test]
+fn a_pair_of_header_and_image_is_registered_as_one_file_is() {
+    let folder = Folder::new();
+    let pair = write_pair(&folder, 32, 3);
+    // 352 bytes of header, then the voxels.
+    write_volume(folder.path("whole.nii"), &pair.fixed.image).expect("writable");
+    let mut head = fs::read(folder.path("whole.nii")).expect("written");
+    let voxels = head.split_off(352);
+    head[344..348].copy_from_slice(b"ni1\0");
+    head[108..112].copy_from_slice(&0f32.to_le_bytes());
+    fs::write(folder.path("apart.hdr"), head).expect("writable");
+    fs::write(folder.path("apart.img"), &voxels).expect("writable");
+    let few = ["--shrink", "2", "--iterations", "3", "--json"];
+    let of = |fixed: &str, out: &str, more: &[&str]| {
+        let run = register(&folder, fixed, "moving.nii.gz", out, &[&few, more].concat());
+        run.succeeded();
+        let metrics: Value = serde_json::from_str(&run.stdout).expect("JSON");
+        let warp = fs::read(folder.path(&format!("{out}/warp.nii.gz"))).expect("written");
+        (metrics["fixed"]["sha256"].clone(), warp)
+    };
+    for more in [&[][..], &["--slabs"]] {
+        let whole = of("whole.nii", "whole", &[more, &["--overwrite"]].concat()).1;
+        for name in ["apart.hdr", "apart.img"] {
+            let more = [more, &["--overwrite"]].concat();
+            assert!(of(name, "apart", &more).1 == whole, "{name} {more:?}");
+        }
+    }
+    // Another image is another hash, though the header is the same.
+    let hash = of("apart.hdr", "apart", &["--overwrite"]).0;
+    fs::write(folder.path("apart.img"), [&voxels[4..], &voxels[..4]].concat()).expect("writable");
+    assert_ne!(of("apart.hdr", "apart", &[]).0, hash);
 }

@@ -153,7 +153,7 @@ fn what_a_mask_leaves_out_does_not_matter() {
     save("mask.nii.gz", &with(&|i, _| if out_of_it(i) { 0.0 } else { 1.0 }));
     save("zero.nii.gz", &with(&|i, v| if out_of_it(i) { 0.0 } else { v }));
     save("nan.nii.gz", &with(&|i, v| if out_of_it(i) { f32::NAN } else { v }));
-    let few = ["--shrink", "2", "--iterations", "8", "-q"];
+    let few = ["--shrink", "2", "--iterations", "8", "-q", "--overwrite"];
     let field = |fixed: &str, more: &[&str]| {
         register(&folder, fixed, "moving.nii.gz", "out", &[&few, more].concat()).succeeded();
         read_displacement(folder.path("out/warp.nii.gz")).expect("ITK").0

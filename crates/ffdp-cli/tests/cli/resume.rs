@@ -146,7 +146,8 @@ fn runs_killed_at_random_moments_go_on_to_the_same_bits() {
         .iter()
         .map(|kind| {
             let clock = Instant::now();
-            register_with(&folder, fixed, moving, "out", &flags(kind)).succeeded();
+            let more = [&flags(kind)[..], &["--overwrite"]].concat();
+            register_with(&folder, fixed, moving, "out", &more).succeeded();
             (files(&folder), clock.elapsed())
         })
         .collect();

@@ -63,7 +63,7 @@ fn slabs_give_the_same_displacement_and_the_same_image() {
     let folder = Folder::new();
     write_pair(&folder, 32, 3);
     let run = |out: &str, more: &[&str]| {
-        let few = ["--shrink", "2,1", "--iterations", "10,6"];
+        let few = ["--shrink", "2,1", "--iterations", "10,6", "--overwrite"];
         let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", out, &[&few, more].concat());
         run.succeeded();
         let path = |name: &str| folder.path(&format!("{out}/{name}"));

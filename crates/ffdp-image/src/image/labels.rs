@@ -98,6 +98,31 @@ impl LabelMap {
         Ok(upload(values, tensor_shape(&self.geometry), device))
     }
 
+    /// The labels as an f32 tensor `[1, 1, D, H, W]` that samplers may move, and what its values stand for:
+    /// labels beyond 2^24 are numbered in ascending order, so that all are exact; 0 stays 0.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for more than 2^24 different labels.
+    pub fn to_movable_tensor(&self, device: &Device) -> Result<(Tensor<5>, MovedLabels)> {
+        if self.data.iter().all(|label| label.unsigned_abs() <= EXACT_IN_F32) {
+            return Ok((self.to_float_tensor(device)?, MovedLabels::Themselves));
+        }
+        let mut ids = self.ids();
+        let zero = ids.partition_point(|id| *id < 0);
+        ids.insert(zero, 0);
+        if ids.len() > EXACT_IN_F32 as usize {
+            let what = "a label map with ids beyond 2^24 must not have more than 2^24 of them";
+            return Err(Error::invalid(what, ids.len(), "renumber the labels"));
+        }
+        let number = |label: &i32| {
+            let place = ids.binary_search(label).expect("every label is among the ids");
+            place as f32 - zero as f32
+        };
+        let values: Vec<f32> = self.data.par_iter().map(number).collect();
+        let tensor = upload(values, tensor_shape(&self.geometry), device);
+        Ok((tensor, MovedLabels::Numbered { ids, zero }))
+    }
+
     /// The label map whose voxels are `tensor`, `[1, 1, D, H, W]`, of any integer type.
     ///
     /// # Errors
@@ -115,5 +140,33 @@ impl LabelMap {
         };
         let data = values.into_iter().map(narrow).collect::<Result<Vec<_>>>()?;
         Self::new(data, geometry)
+    }
+}
+
+/// What the values of a tensor of [`LabelMap::to_movable_tensor`] stand for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MovedLabels {
+    /// They are the labels.
+    Themselves,
+    /// Places among the ids, counted from that of label 0.
+    Numbered {
+        /// All labels and 0, ascending.
+        ids: Vec<i32>,
+        /// The place of 0 among them.
+        zero: usize,
+    },
+}
+
+impl MovedLabels {
+    /// The labels of values that were copied, not mixed.
+    pub fn labels(&self, values: Vec<f32>) -> Vec<i32> {
+        match self {
+            // Whole numbers of at most 24 bits: exact.
+            Self::Themselves => values.into_iter().map(|value| value as i32).collect(),
+            Self::Numbered { ids, zero } => {
+                let label = |value: f32| ids[(value as i32 + *zero as i32) as usize];
+                values.into_iter().map(label).collect()
+            }
+        }
     }
 }

@@ -22,7 +22,7 @@ pub use geometry::{Geometry, SAME_GRID_TOLERANCE_VOXELS, SPACING_LIMITS_MM};
 pub use index_space::{index_affine, index_linear};
 #[doc(hidden)]
 pub use labels::labels_of;
-pub use labels::{LabelMap, label_ids};
+pub use labels::{LabelMap, MovedLabels, label_ids};
 pub use planes::Planes;
 #[doc(hidden)]
 pub use planes::{Counted, Statistics, check_finite, check_planes, runs, statistics};

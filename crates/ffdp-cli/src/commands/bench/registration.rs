@@ -25,7 +25,7 @@ use crate::commands::register::shortened;
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};
 use crate::memory::{Plan, Sizes};
-use crate::printer::{Printer, print_to_stdout};
+use crate::printer::{Printer, summarise};
 
 const HELP: &str = "\
 The pairs must be aligned up to a deformation: but for `affine`, methods start from the headers. Their \
@@ -114,7 +114,7 @@ pub fn run(request: &RegistrationArguments) -> Outcome<()> {
         plot.map(|svg| write_text(&folder.join(name), &svg)).transpose()?;
     }
     bench.printer.note(&format!("results are in {}", folder.display()));
-    print_to_stdout(&tables)
+    summarise(request.quiet, || tables)
 }
 
 fn write_text(path: &Path, text: &str) -> Outcome<()> {

@@ -6,9 +6,13 @@ mod inputs;
 mod report;
 mod table;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
+use ffdp_burn::image::Volume;
+use ffdp_burn::io::nifti::write_volume;
+use ffdp_burn::io::{check_not_an_input, check_writable};
+use ffdp_burn::metrics::{Difference, jacobian_determinants};
 
 use super::apply::SpaceChoice;
 use super::chain::TransformChoice;
@@ -26,7 +30,9 @@ What is measured depends on what is given:
   --warp and --inverse-warp           inverse consistency
   --landmarks                         TRE: distances of landmarks, by the headers and through -t
 
-Distances are in mm. A label that is absent from the fixed or the moving side scores nothing and is \
+Distances are in mm, between the surfaces of a label in both maps. HD95 is the 95th percentile of the \
+distances of surface elements, each counted by its area (as DeepMind's surface-distance and Learn2Reg do), \
+the larger of both directions; programs that count voxels of the border instead give other values. A label that is absent from the fixed or the moving side scores nothing and is \
 left out of the means; one that the warp has lost counts as a Dice of 0 and has no distances. HD90cum is the mean of the \
 smallest 90 % of the surface distances (FFDP paper). InvDice weights each label by the inverse of its \
 volume in the fixed map.
@@ -55,6 +61,9 @@ pub struct MeasureArguments {
     /// are seen through it.
     #[arg(short, long, value_name = "FILE")]
     pub warp: Option<PathBuf>,
+    /// Write det J of --warp (central differences, on its grid) as an image.
+    #[arg(long, value_name = "FILE", requires = "warp")]
+    pub jacobian_out: Option<PathBuf>,
     /// Displacement that should undo --warp, on any grid.
     #[arg(long, value_name = "FILE", requires = "warp")]
     pub inverse_warp: Option<PathBuf>,
@@ -102,11 +111,31 @@ pub struct MeasureArguments {
     pub json: bool,
 }
 
+impl MeasureArguments {
+    /// The files that are read.
+    fn inputs(&self) -> Vec<&Path> {
+        let images = [&self.fixed, &self.moving, &self.fixed_labels, &self.moving_labels];
+        let fields = [&self.warp, &self.inverse_warp, &self.mask];
+        let named = images.into_iter().chain(fields).flatten();
+        let named = named.chain(self.landmarks.iter().flatten()).map(PathBuf::as_path);
+        named.chain(self.transform.iter().flat_map(TransformChoice::paths)).collect()
+    }
+}
+
 /// Measures and prints.
 pub fn run(request: &MeasureArguments) -> Outcome<()> {
     let printer = Printer::new(false, false);
+    if let Some(output) = &request.jacobian_out {
+        check_not_an_input(output, &request.inputs())?;
+        check_writable(output)?;
+    }
     let inputs = Inputs::read(request, printer)?;
     let report = Report::of(request, &inputs)?;
+    if let (Some(output), Some(warp)) = (&request.jacobian_out, &inputs.warp) {
+        let size = warp.geometry.size;
+        let determinants = jacobian_determinants(&warp.values, size, Difference::Central)?;
+        write_volume(output, &Volume::new(determinants, warp.geometry.clone())?)?;
+    }
     for warning in report.warnings() {
         printer.warning(&warning);
     }

@@ -13,6 +13,7 @@ use super::MeasureArguments;
 use super::inputs::Inputs;
 use crate::commands::input::label_ids;
 use crate::failure::Outcome;
+use crate::names::arguments;
 
 /// Everything that was measured; a part is missing when its files were not given.
 #[derive(Debug, Serialize)]
@@ -99,7 +100,7 @@ impl Report {
         };
         let mut report = Self {
             ffdp_version: env!("CARGO_PKG_VERSION"),
-            command: std::env::args().collect(),
+            command: arguments(),
             images,
             labels,
             jacobian: None,

@@ -17,6 +17,8 @@ use serde::Serialize;
 
 use super::{Inputs, PredictArguments};
 use crate::failure::Outcome;
+use crate::manifest::{Claim, Existing};
+use crate::names::as_text;
 use crate::report::measures::{Folds, Run, Similarity};
 
 /// The files in the output folder.
@@ -42,6 +44,19 @@ impl Files {
     /// Every file that may be written.
     pub fn all(&self) -> [&Path; 4] {
         [&self.warped, &self.warp, &self.labels, &self.metrics]
+    }
+
+    /// The run's right to the folder.
+    ///
+    /// # Errors
+    /// When the folder holds results of another run, and the request does not allow for it.
+    pub fn claim(&self, request: &PredictArguments) -> Outcome<Claim> {
+        let existing = match request.overwrite {
+            true => Existing::Overwrite,
+            false => Existing::Refuse,
+        };
+        let what = ("predict", request.identity());
+        Claim::new(&self.folder, what, &self.all(), &request.inputs(), existing)
     }
 
     /// Makes the folder and tries whether every file can be written, before the work.
@@ -89,10 +104,13 @@ impl Phase {
 pub struct Measures {
     #[serde(flatten)]
     run: Run,
+    #[serde(serialize_with = "as_text")]
     model: PathBuf,
     /// The epoch whose weights were used.
     epoch: usize,
+    #[serde(serialize_with = "as_text")]
     fixed: PathBuf,
+    #[serde(serialize_with = "as_text")]
     moving: PathBuf,
     /// The images as they were placed, through the prediction and, with --refine, through the refined map.
     phases: Vec<PhaseMeasures>,

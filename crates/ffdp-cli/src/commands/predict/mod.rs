@@ -20,7 +20,8 @@ use super::input::{Reading, image, labels_on};
 use crate::args::NanPolicy;
 use crate::device::DeviceChoice;
 use crate::failure::Outcome;
-use crate::printer::{Printer, print_to_stdout};
+use crate::manifest::{Identity, place};
+use crate::printer::{Printer, print_to_stdout, summarise};
 use crate::progress::ProgressPrinter;
 use found::{Files, Found, Phase, summary};
 
@@ -34,6 +35,10 @@ The folder --out then holds
   warped_labels.nii.gz  with --moving-labels
   metrics.json          similarity, folds and, with labels of both images, Dice: before, predicted, and \
 refined
+  manifest.json         the files of this run, and what decides its results
+
+The same command again replaces its own results. A folder with results of another run is refused; \
+--overwrite removes that run's files first, and no others.
 
 Exit code: 0 done, 1 the input or request cannot be worked with, 2 a defect.";
 
@@ -56,6 +61,10 @@ pub struct PredictArguments {
     /// Folder for the results
     #[arg(short, long, value_name = "DIR")]
     pub out: PathBuf,
+    /// Remove the files of another run from the folder first (those that its manifest.json lists, and the
+    /// names that results have)
+    #[arg(long)]
+    pub overwrite: bool,
     /// Labels of the fixed image
     #[arg(long, value_name = "FILE", requires = "moving_labels")]
     pub fixed_labels: Option<PathBuf>,
@@ -84,9 +93,39 @@ pub struct PredictArguments {
     /// Print metrics.json to stdout instead of a summary
     #[arg(long)]
     pub json: bool,
-    /// Say nothing but errors
+    /// Say nothing but errors; on stdout only what --json asks for
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+impl PredictArguments {
+    /// The images and labels that are read.
+    fn inputs(&self) -> Vec<&Path> {
+        let labels = [&self.fixed_labels, &self.moving_labels].into_iter().flatten();
+        [&self.fixed, &self.moving].into_iter().chain(labels).map(PathBuf::as_path).collect()
+    }
+
+    /// What decides the results.
+    fn identity(&self) -> Identity {
+        let files = [
+            ("model", Some(&self.model)),
+            ("fixed", Some(&self.fixed)),
+            ("moving", Some(&self.moving)),
+            ("fixed_labels", self.fixed_labels.as_ref()),
+            ("moving_labels", self.moving_labels.as_ref()),
+        ];
+        let files = files.into_iter().filter_map(|(name, file)| Some((name, place(file?))));
+        let others = [
+            ("checkpoint", Some(self.checkpoint.to_string())),
+            ("refine", self.refine.map(|iterations| iterations.to_string())),
+            ("size", self.size.clone()),
+            ("align", self.align.map(|align| format!("{align:?}"))),
+            ("volume", self.volume.map(|volume| volume.to_string())),
+            ("nan_policy", Some(format!("{:?}", self.nan_policy))),
+        ];
+        let others = others.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        files.chain(others).collect()
+    }
 }
 
 /// The images and labels.
@@ -101,10 +140,12 @@ struct Inputs {
 pub fn run(request: &PredictArguments) -> Outcome<()> {
     let printer = Printer::new(request.quiet, false);
     let files = Files::in_folder(&request.out);
+    let claim = files.claim(request)?;
     let inputs = read(request, &files, printer)?;
     let device = request.device.open()?;
     let predictor = load(request, &device)?;
     files.prepare()?;
+    claim.begin(&[])?;
 
     let Inputs { fixed, moving, .. } = &inputs;
     let clock = Instant::now();
@@ -134,8 +175,12 @@ pub fn run(request: &PredictArguments) -> Outcome<()> {
     }
     let found = Found::new(request, &predictor, phases, &whole, seconds)?;
     found.write(&files, &whole)?;
+    claim.complete()?;
     printer.note(&format!("results are in {}", request.out.display()));
-    print_to_stdout(&if request.json { found.json() } else { summary(&found.measures) })
+    match request.json {
+        true => print_to_stdout(&found.json()),
+        false => summarise(request.quiet, || summary(&found.measures)),
+    }
 }
 
 fn load(request: &PredictArguments, device: &Device) -> Outcome<Predictor> {
@@ -152,9 +197,7 @@ fn load(request: &PredictArguments, device: &Device) -> Outcome<Predictor> {
 
 fn read(request: &PredictArguments, files: &Files, printer: Printer) -> Outcome<Inputs> {
     let PredictArguments { fixed, moving, fixed_labels, moving_labels, .. } = request;
-    let labels = [fixed_labels, moving_labels].into_iter().flatten();
-    let paths: Vec<&Path> =
-        [fixed, moving].into_iter().chain(labels).map(PathBuf::as_path).collect();
+    let paths = request.inputs();
     for file in files.all() {
         check_not_an_input(file, &paths)?;
     }

@@ -1,6 +1,6 @@
 //! The flags of `ffdp register`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
 
@@ -17,6 +17,7 @@ headers may differ in spacing, orientation, size and origin.
 Written to the output folder:
   warped.nii.gz         the moving image on the fixed grid, in its own intensities
   affine.txt            the affine map (ITK, ANTs)
+  affine.mat            the same in ITK's other format, of which ANTs and ANTsPy take the inverse
   warp.nii.gz           the displacement before it (ITK, ANTs: LPS mm, 5-D, intent 1007)
   inverse_warp.nii.gz   the opposite displacement (not with --no-inverse)
   warped_labels.nii.gz  the moving labels on the fixed grid (with --moving-labels)
@@ -24,7 +25,12 @@ Written to the output folder:
   metrics.json          similarity, folds, Dice, losses, times, memory, settings
   settings.toml         all settings; --settings with it repeats the run
   log.jsonl             one JSON object per event, written as it happens
+  manifest.json         the files of this run, and what decides its results
   checkpoint/           while the run is under way: what --resume goes on from
+
+The same command again replaces its own results. A folder with results of another run (other images, \
+settings or outputs) is refused; --overwrite removes that run's files first, and no others. A run \
+that was killed goes on with its own arguments and --resume.
 
 Exit code: 0 done, 1 the input or request cannot be worked with, 2 a defect or the device failed.";
 
@@ -48,6 +54,10 @@ pub struct RegisterArguments {
     /// Labels on the moving grid; warped with the nearest label.
     #[arg(long, value_name = "FILE")]
     pub moving_labels: Option<PathBuf>,
+
+    /// The labels whose overlap and distances are measured [default: all of either map]; all are warped.
+    #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', requires = "fixed_labels")]
+    pub labels: Option<Vec<i32>>,
 
     /// How much each voxel of the fixed image counts: 0 to 1, on its grid (NIfTI).
     #[arg(long, value_name = "FILE")]
@@ -97,6 +107,13 @@ pub struct RegisterArguments {
     /// in the output folder; start anew if there is none.
     #[arg(long)]
     pub resume: bool,
+    /// Remove the files of another run from the output folder first (those that its manifest.json lists, and
+    /// the names above).
+    #[arg(long, conflicts_with = "resume")]
+    pub overwrite: bool,
+    /// Begin although the disk seems to be too small for the results.
+    #[arg(long)]
+    pub ignore_disk: bool,
     /// Save a checkpoint after a level when at least so much time has passed since the last one.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     pub checkpoint_every: f64,
@@ -106,7 +123,7 @@ pub struct RegisterArguments {
     /// Print metrics.json (with --plan, the plan) to stdout instead of a summary.
     #[arg(long)]
     pub json: bool,
-    /// Say nothing but errors.
+    /// Say nothing but errors; on stdout only what --json asks for.
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
     /// Say more: every loss that is read, the settings.
@@ -115,6 +132,16 @@ pub struct RegisterArguments {
 }
 
 impl RegisterArguments {
+    /// All files that are read but the settings.
+    pub fn inputs(&self) -> Vec<&Path> {
+        let labels = [&self.fixed_labels, &self.moving_labels];
+        let masks = [&self.fixed_mask, &self.moving_mask];
+        let optional = labels.into_iter().chain(masks).chain([&self.initial]).flatten();
+        let landmarks = self.landmarks.iter().flatten();
+        let all = [&self.fixed, &self.moving].into_iter().chain(optional).chain(landmarks);
+        all.map(PathBuf::as_path).collect()
+    }
+
     /// Which of the fixed and the moving image has a mask.
     pub fn masked(&self) -> [bool; 2] {
         [self.fixed_mask.is_some(), self.moving_mask.is_some()]

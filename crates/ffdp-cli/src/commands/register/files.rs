@@ -5,16 +5,24 @@ use std::path::{Path, PathBuf};
 
 use ffdp_burn::Error;
 use ffdp_burn::io::check_writable;
+use ffdp_burn::register::Settings;
 
+use super::args::RegisterArguments;
 use crate::checkpoint::Place;
+use crate::disk::Written;
 use crate::failure::Outcome;
+use crate::hash::sha256_of;
 use crate::leftovers::remove_leftovers;
+use crate::manifest::{Claim, Existing, Identity, place};
+use crate::settings::deforms;
 
 /// The files in the output folder.
 pub struct Files {
     pub folder: PathBuf,
     pub warped: PathBuf,
     pub affine: PathBuf,
+    /// The same, as ITK writes it for MATLAB: what ANTs inverts by itself.
+    pub affine_mat: PathBuf,
     pub warp: PathBuf,
     pub inverse: PathBuf,
     pub labels: PathBuf,
@@ -31,6 +39,7 @@ impl Files {
             folder: folder.to_path_buf(),
             warped: folder.join("warped.nii.gz"),
             affine: folder.join("affine.txt"),
+            affine_mat: folder.join("affine.mat"),
             warp: folder.join("warp.nii.gz"),
             inverse: folder.join("inverse_warp.nii.gz"),
             labels: folder.join("warped_labels.nii.gz"),
@@ -43,10 +52,11 @@ impl Files {
     }
 
     /// Every file that a run may write.
-    pub fn all(&self) -> [&Path; 9] {
+    pub fn all(&self) -> [&Path; 10] {
         [
             &self.warped,
             &self.affine,
+            &self.affine_mat,
             &self.warp,
             &self.inverse,
             &self.labels,
@@ -64,5 +74,66 @@ impl Files {
             .map_err(|source| Error::io(&self.folder, "create the output folder", source))?;
         self.all().into_iter().for_each(remove_leftovers);
         self.all().into_iter().try_for_each(|file| Ok(check_writable(file)?))
+    }
+
+    /// The run's right to the folder, with the settings as settings.toml has them.
+    ///
+    /// # Errors
+    /// When the folder holds results of another run, and the request does not allow for it.
+    pub fn claim(
+        &self,
+        request: &RegisterArguments,
+        settings: &str,
+        inputs: &[&Path],
+    ) -> Outcome<Claim> {
+        let existing = match (request.overwrite, request.resume) {
+            (true, _) => Existing::Overwrite,
+            (_, true) => Existing::Resume,
+            _ => Existing::Refuse,
+        };
+        let checkpoint = self.checkpoint.file();
+        let files: Vec<&Path> = self.all().into_iter().chain([&*checkpoint]).collect();
+        let what = ("register", request.identity(settings));
+        Claim::new(&self.folder, what, &files, inputs, existing)
+    }
+}
+
+impl RegisterArguments {
+    /// What will be written, by size.
+    pub fn written(&self, settings: &Settings) -> Written {
+        let displacements = match (deforms(settings), self.no_inverse || self.slabs) {
+            (false, _) => 0,
+            (true, true) => 1,
+            (true, false) => 2,
+        };
+        Written { displacements, labels: self.moving_labels.is_some(), checkpoint: !self.slabs }
+    }
+
+    /// What decides the results.
+    fn identity(&self, settings: &str) -> Identity {
+        let files = [
+            ("fixed", Some(&self.fixed)),
+            ("moving", Some(&self.moving)),
+            ("fixed_labels", self.fixed_labels.as_ref()),
+            ("moving_labels", self.moving_labels.as_ref()),
+            ("fixed_mask", self.fixed_mask.as_ref()),
+            ("moving_mask", self.moving_mask.as_ref()),
+            ("initial", self.initial.as_ref()),
+            ("fixed_landmarks", self.landmarks.as_ref().and_then(|files| files.first())),
+            ("moving_landmarks", self.landmarks.as_ref().and_then(|files| files.get(1))),
+        ];
+        let files = files.into_iter().filter_map(|(name, file)| Some((name, place(file?))));
+        let space = self.landmarks.is_some().then(|| format!("{:?}", self.landmark_space));
+        let others = [
+            ("settings", Some(sha256_of(settings))),
+            ("landmark_space", space),
+            ("volume", self.volume.map(|volume| volume.to_string())),
+            ("nan_policy", Some(format!("{:?}", self.nan_policy))),
+            ("labels", self.labels.as_ref().map(|ids| format!("{ids:?}"))),
+            ("no_inverse", self.no_inverse.then(String::new)),
+            ("slabs", self.slabs.then(String::new)),
+        ];
+        let others = others.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        files.chain(others).collect()
     }
 }

@@ -142,7 +142,8 @@ impl Found {
         let labels = (&inputs.fixed_labels, &inputs.moving_labels);
         match (labels, &self.labels_before, &self.labels_after) {
             ((Some(fixed), Some(moving)), Some(before), Some(after)) => {
-                Overlap::of(fixed, moving, [before, after]).map(Some)
+                let asked = inputs.label_ids.as_deref();
+                Overlap::of(fixed, moving, [before, after], asked).map(Some)
             }
             _ => Ok(None),
         }
@@ -172,6 +173,7 @@ impl Found {
             },
         );
         write_affine(&files.affine, &self.affine)?;
+        write_affine(&files.affine_mat, &self.affine)?;
         Ok([warped, labels, warp, inverse].into_iter().collect::<ffdp_burn::Result<()>>()?)
     }
 

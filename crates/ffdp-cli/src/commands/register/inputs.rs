@@ -10,7 +10,9 @@ use ffdp_burn::transform::read_transform;
 
 use super::args::RegisterArguments;
 use super::files::Files;
-use crate::commands::input::{Reading, image_and_warnings, labels_on, landmark_pairs, weights};
+use crate::commands::input::{
+    Reading, image_and_warnings, label_ids, labels_on, landmark_pairs, weights,
+};
 use crate::failure::{Failure, Outcome};
 use crate::hash::sha256;
 use crate::printer::Printer;
@@ -21,6 +23,8 @@ pub struct Inputs {
     pub moving: Volume,
     pub fixed_labels: Option<LabelMap>,
     pub moving_labels: Option<LabelMap>,
+    /// Those that --labels asks for.
+    pub label_ids: Option<Vec<i32>>,
     /// How much voxels count.
     pub fixed_mask: Option<Volume>,
     pub moving_mask: Option<Volume>,
@@ -42,20 +46,12 @@ impl Inputs {
     /// # Errors
     /// When a result would overwrite an input, or an image is a label map.
     pub fn check(request: &RegisterArguments, files: &Files) -> Outcome<()> {
-        let RegisterArguments { fixed, moving, fixed_labels, moving_labels, .. } = request;
-        let masks = [&request.fixed_mask, &request.moving_mask];
-        let optional = [fixed_labels, moving_labels, &request.initial].into_iter().chain(masks);
-        let landmarks = request.landmarks.iter().flatten();
-        let paths: Vec<&Path> = [fixed, moving]
-            .into_iter()
-            .chain(optional.flatten())
-            .chain(landmarks)
-            .map(|path| &**path)
-            .collect();
+        let inputs = request.inputs();
         for file in files.all() {
-            check_not_an_input(file, &paths)?;
+            check_not_an_input(file, &inputs)?;
         }
         if !request.labels_as_images {
+            let RegisterArguments { fixed, moving, .. } = request;
             [fixed, moving].into_iter().try_for_each(|path| check_is_no_label_map(path))?;
         }
         Ok(())
@@ -74,7 +70,14 @@ impl Inputs {
         let (fixed, moving) = (fixed?, moving?);
         let warnings = [fixed.warnings, moving.warnings].concat();
         warnings.iter().for_each(|warning| printer.warning(warning));
+        let label_ids = match (&fixed.labels, &moving.labels, &request.labels) {
+            (Some(fixed), Some(moving), Some(asked)) => {
+                Some(label_ids([fixed, moving], Some(asked))?)
+            }
+            _ => None,
+        };
         Ok(Self {
+            label_ids,
             initial: initial(request)?,
             landmarks: landmarks_of(request, [&fixed.image, &moving.image])?,
             fixed: fixed.image,

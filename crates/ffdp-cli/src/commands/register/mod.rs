@@ -23,11 +23,13 @@ use self::rehearsal::rehearse;
 pub use self::rehearsal::shortened;
 use crate::checkpoint::{Identity, Keeper};
 use crate::device::DeviceChoice;
+use crate::disk::Forecast;
 use crate::failure::{Failure, Outcome};
 use crate::hosts::together;
 use crate::journal::{Journal, Opening};
 use crate::memory::{Plan, Sizes, peak_memory_bytes};
-use crate::printer::{Printer, print_to_stdout};
+use crate::names::arguments;
+use crate::printer::{Printer, print_to_stdout, summarise};
 use crate::progress::ProgressPrinter;
 use crate::report::measures::{Measures, Seconds};
 use crate::report::slices::Pictures;
@@ -75,6 +77,7 @@ fn register_whole(request: &RegisterArguments) -> Outcome<()> {
     })?;
     let files = Files::in_folder(&request.output);
     Inputs::check(request, &files)?;
+    let claim = files.claim(request, &to_toml(&settings)?, &request.inputs())?;
     let sizes = Sizes::of_files(&request.fixed, &request.moving, labels)?;
     let plan = Plan::new(&settings, &sizes, request.mesh.first());
     let ((inputs, read), (opened, opening)) = thread::scope(|scope| {
@@ -86,7 +89,13 @@ fn register_whole(request: &RegisterArguments) -> Outcome<()> {
     let inputs = inputs?;
     files.prepare()?;
     plan.check_memory()?;
-    plan.check_disk(&files.folder)?;
+    let written = request.written(&settings);
+    Forecast::of_registration(sizes.fixed.len() as u64, written).check(
+        ("the results of the registration", &files.folder),
+        claim.earlier_bytes(),
+        request.ignore_disk,
+        printer,
+    )?;
     let mesh = opened?;
     let seconds = Seconds { read, start: opening, ..Seconds::default() };
     let mut work = Work { request, printer, settings, files, inputs, mesh, start, seconds };
@@ -104,6 +113,8 @@ fn register_whole(request: &RegisterArguments) -> Outcome<()> {
     ));
     let checkpoint = work.checkpoint()?;
     let opening = if checkpoint.is_some() { Opening::Continued } else { Opening::Anew };
+    let going_on = [&*work.files.log, &*work.files.checkpoint.file()];
+    claim.begin(if checkpoint.is_some() { &going_on } else { &[] })?;
     let mut journal = Journal::open(&work.files.log, opening, printer)?;
     let done = work.run(checkpoint, interval, &mut journal);
     match &done {
@@ -115,8 +126,12 @@ fn register_whole(request: &RegisterArguments) -> Outcome<()> {
         Err(failure) => journal.event("failed", json!({"reason": failure.to_string()})),
     }
     let measures = done?;
+    claim.complete()?;
     printer.note(&format!("results are in {}", request.output.display()));
-    print_to_stdout(&if request.json { json(&measures)? } else { summary(&measures) })
+    match request.json {
+        true => print_to_stdout(&json(&measures)?),
+        false => summarise(request.quiet, || summary(&measures)),
+    }
 }
 
 /// Opens the device, asks for its memory, and has the kernels compiled.
@@ -214,7 +229,7 @@ impl Work<'_> {
         journal.event(
             "start",
             json!({"ffdp_version": identity.ffdp_version, "device": identity.device,
-                   "command": std::env::args().collect::<Vec<_>>(),
+                   "command": arguments(),
                    "fixed_sha256": identity.fixed_sha256,
                    "moving_sha256": identity.moving_sha256, "resumed": checkpoint.is_some()}),
         );

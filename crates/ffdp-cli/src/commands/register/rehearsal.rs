@@ -86,6 +86,7 @@ impl Inputs {
             moving_labels: labels(&moving, request.moving_labels.is_some())?,
             fixed_mask: weights(&fixed, request.fixed_mask.is_some())?,
             moving_mask: weights(&moving, request.moving_mask.is_some())?,
+            label_ids: None,
             initial: Affine::identity(),
             landmarks: None,
             hashes: Default::default(),

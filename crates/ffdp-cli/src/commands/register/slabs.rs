@@ -8,6 +8,7 @@ use ffdp_burn::image::{Affine, Geometry, Physical, Planes, label_ids};
 use ffdp_burn::io::check_not_an_input;
 use ffdp_burn::io::nifti::PlaneReader;
 use ffdp_burn::io::write_affine;
+use ffdp_burn::metrics::DiceScores;
 use ffdp_burn::register::Outcome as Worth;
 use ffdp_burn::register::{
     Folding, Room, Settings, Silent, SlabProblem, SlabRegistration, StageReport, register_slabs,
@@ -21,11 +22,14 @@ use super::found::write_text;
 use super::inputs::{check_is_no_label_map, initial};
 use super::settings_file;
 use crate::args::NanPolicy;
+use crate::disk::Forecast;
 use crate::failure::{Failure, Outcome};
 use crate::hosts::Hosts;
 use crate::journal::{Journal, Opening};
-use crate::memory::{Plan, Sizes, peak_memory_bytes};
-use crate::printer::{Printer, print_to_stdout};
+use crate::manifest::Claim;
+use crate::memory::peak_memory_bytes;
+use crate::names::{arguments, as_text};
+use crate::printer::{Printer, print_to_stdout, say, summarise};
 use crate::progress::ProgressPrinter;
 use crate::report::measures::{BeforeAfter, Overlap, Run, Seconds};
 use crate::settings::to_toml;
@@ -63,6 +67,7 @@ struct SlabMeasures {
 
 #[derive(Debug, Serialize)]
 struct Grid {
+    #[serde(serialize_with = "as_text")]
     path: std::path::PathBuf,
     size: [usize; 3],
     spacing_mm: [f64; 3],
@@ -84,6 +89,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     let (warnings, [mut fixed_mask, mut moving_mask]) = (ready.warnings, ready.masks);
     let mut labels = ready.labels;
     let (room, initial, mut journal) = (ready.room, ready.initial, ready.journal);
+    let claim = ready.claim;
     let grids = [fixed.geometry().clone(), moving.geometry().clone()];
     let read = start.elapsed().as_secs_f64();
     let clock = Instant::now();
@@ -117,6 +123,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     let processes = Process::all(hosts, &found)?;
     let Some(mut journal) = journal else { return Ok(()) };
     write_affine(&files.affine, &found.affine)?;
+    write_affine(&files.affine_mat, &found.affine)?;
     let levels = found.stages.iter().flat_map(|stage| &stage.levels);
     let seconds = Seconds {
         read,
@@ -137,8 +144,12 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
         json!({"outcome": measures.outcome, "loss": measures.loss,
                "peak_memory_bytes": measures.peak_memory_bytes}),
     );
+    claim.map_or(Ok(()), Claim::complete)?;
     printer.note(&format!("results are in {}", request.output.display()));
-    print_to_stdout(&if request.json { format!("{text}\n") } else { summary(&measures) })
+    match request.json {
+        true => print_to_stdout(&format!("{text}\n")),
+        false => summarise(request.quiet, || summary(&measures)),
+    }
 }
 
 /// What a process has before the registration begins.
@@ -154,6 +165,8 @@ struct Ready {
     room: Room,
     /// Of the first alone.
     journal: Option<Journal>,
+    /// The same.
+    claim: Option<Claim>,
 }
 
 impl Ready {
@@ -172,18 +185,17 @@ impl Ready {
             && request.verbose
         {
             // In one piece: the launcher mixes what several processes say.
-            let line = format!("{}: process {}\n", ranks.name(ranks.rank()), std::process::id());
-            eprint!("{line}");
+            say(&format!("{}: process {}", ranks.name(ranks.rank()), std::process::id()));
         }
         let files = Files::in_folder(&request.output);
         let paths = [&*request.fixed, &*request.moving];
         let masks = [&request.fixed_mask, &request.moving_mask].map(Option::as_deref);
         let labels = [&request.fixed_labels, &request.moving_labels].map(Option::as_deref);
-        let more = masks.into_iter().chain(labels).flatten();
-        let inputs: Vec<&Path> = paths.into_iter().chain(more).collect();
         for file in files.all() {
-            check_not_an_input(file, &inputs)?;
+            check_not_an_input(file, &request.inputs())?;
         }
+        let text = to_toml(&settings)?;
+        let claim = is_first.then(|| files.claim(request, &text, &request.inputs())).transpose()?;
         if !request.labels_as_images {
             paths.into_iter().try_for_each(check_is_no_label_map)?;
         }
@@ -195,7 +207,12 @@ impl Ready {
             let on_grid = |path| Labels::open(path, (images[i].geometry(), paths[i]));
             labels[i].map(on_grid).transpose()
         };
-        let mut labels = Labels { fixed: labels(0)?, moving: labels(1)?, ids: Vec::new() };
+        let mut labels = Labels {
+            fixed: labels(0)?,
+            moving: labels(1)?,
+            ids: Vec::new(),
+            asked: request.labels.clone(),
+        };
         if is_first {
             labels.check(request)?;
         }
@@ -210,22 +227,28 @@ impl Ready {
             request.mesh.room(&settings, ([&grids[0], &grids[1]], request.masked()), hosts)?;
         printer.detail(&format!("slab by slab on {}, settings {settings:?}", request.mesh));
         let initial = initial(request)?;
-        let journal = is_first.then(|| {
+        let claimed = claim.map(|claim| {
             files.prepare()?;
-            let sizes = Sizes { fixed: grids[0].clone(), moving: grids[1].clone(), labels: false };
-            Plan::new(&settings, &sizes, request.mesh.first()).check_disk(&files.folder)?;
-            write_text(&files.settings, &settings_file(&to_toml(&settings)?))?;
+            let voxels = grids[0].len() as u64;
+            Forecast::of_registration(voxels, request.written(&settings)).check(
+                ("the results of the registration", &files.folder),
+                claim.earlier_bytes(),
+                request.ignore_disk,
+                printer,
+            )?;
+            claim.begin(&[])?;
+            write_text(&files.settings, &settings_file(&text))?;
             let mut journal = Journal::open(&files.log, Opening::Anew, printer)?;
             journal.event(
                 "start",
                 json!({"ffdp_version": env!("CARGO_PKG_VERSION"),
                        "device": request.mesh.to_string(),
-                       "command": std::env::args().collect::<Vec<_>>(), "slabs": true,
+                       "command": arguments(), "slabs": true,
                        "processes": hosts.ranks().map_or(1, |ranks| ranks.count())}),
             );
-            Ok::<_, Failure>(journal)
+            Ok::<_, Failure>((journal, claim))
         });
-        let journal = journal.transpose()?;
+        let (journal, claim) = claimed.transpose()?.unzip();
         Ok(Self {
             settings,
             printer,
@@ -237,6 +260,7 @@ impl Ready {
             initial,
             room,
             journal,
+            claim,
         })
     }
 }
@@ -247,6 +271,8 @@ struct Labels {
     moving: Option<PlaneReader>,
     /// Those of the moving image, for the process that writes.
     ids: Vec<i32>,
+    /// Those that --labels asks for.
+    asked: Option<Vec<i32>>,
 }
 
 impl Labels {
@@ -262,6 +288,7 @@ impl Labels {
     fn check(&mut self, request: &RegisterArguments) -> Outcome<()> {
         let files =
             [(&mut self.fixed, &request.fixed_labels), (&mut self.moving, &request.moving_labels)];
+        let mut of_either = Vec::new();
         for (labels, path) in files {
             let (Some(labels), Some(path)) = (labels, path) else { continue };
             let fix = "check that it is the file you meant";
@@ -271,10 +298,17 @@ impl Labels {
                 let what = "the label map holds no label but background (0)";
                 return Err(Failure::user(format!("{}: {what}", path.display()), fix));
             }
+            of_either.extend_from_slice(&ids);
             // The moving ones come last.
             self.ids = ids;
         }
-        Ok(())
+        match self.asked.iter().flatten().find(|id| **id != 0 && !of_either.contains(id)) {
+            None => Ok(()),
+            Some(id) => Err(Failure::user(
+                format!("neither label map holds the label {id} of --labels"),
+                format!("the maps hold {of_either:?}"),
+            )),
+        }
     }
 
     /// Writes the moving labels as `found` shows them; how they overlap with the fixed ones, before and after.
@@ -291,7 +325,13 @@ impl Labels {
         };
         let fixed = self.fixed.as_mut().map(|fixed| fixed as &mut dyn Planes);
         let after = found.write_warped_labels(file, (moving, &self.ids), fixed)?;
-        Ok(before.zip(after).map(|(before, after)| Overlap::new(&[before, after], None)))
+        let asked = |mut scores: DiceScores| {
+            let Some(asked) = &self.asked else { return scores };
+            scores.labels.retain(|label| asked.contains(&label.id));
+            scores
+        };
+        let scores = before.zip(after).map(|(before, after)| [asked(before), asked(after)]);
+        Ok(scores.map(|scores| Overlap::new(&scores, None)))
     }
 }
 

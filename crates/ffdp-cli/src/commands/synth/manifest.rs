@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::plan::SubjectFiles;
 use super::{SynthArguments, write_text};
 use crate::failure::Outcome;
+use crate::manifest::Manifest as RunManifest;
 
 /// One in this many pairs is for validation and one for the test, at least one each.
 const HELD_OUT: usize = 10;
@@ -15,7 +16,9 @@ const HELD_OUT: usize = 10;
 /// Everything about a run; paths are relative to the output folder.
 #[derive(Serialize)]
 pub struct Manifest {
-    program: String,
+    /// What every command lists.
+    #[serde(flatten)]
+    run: RunManifest,
     seed: u64,
     /// Where the intensity statistics come from.
     statistics: String,
@@ -74,9 +77,14 @@ impl SubjectEntry {
 }
 
 impl Manifest {
-    pub fn new(request: &SynthArguments, subjects: Vec<SubjectEntry>, statistics: &str) -> Self {
+    pub fn new(
+        request: &SynthArguments,
+        run: RunManifest,
+        subjects: Vec<SubjectEntry>,
+        statistics: &str,
+    ) -> Self {
         Self {
-            program: concat!("ffdp ", env!("CARGO_PKG_VERSION")).to_string(),
+            run,
             seed: request.seed,
             statistics: statistics.to_string(),
             smoothing_voxels: request.smoothing,
@@ -84,28 +92,28 @@ impl Manifest {
             subjects,
         }
     }
+}
 
-    /// Writes the list of pairs of every resolution: subjects 0 and 1, 2 and 3, and so on, so that
-    /// none is in two parts. One subject alone makes no pair, and no list.
-    pub fn write_pairs(&self, output: &Path) -> Outcome<()> {
-        let Some(first) = self.subjects.first().filter(|_| self.subjects.len() > 1) else {
-            return Ok(());
-        };
-        for index in 0..first.images.len() {
-            let mut text = "fixed,moving,fixed_labels,moving_labels,part\n".to_string();
-            let pairs: Vec<&[SubjectEntry]> = self.subjects.chunks_exact(2).collect();
-            for (number, pair) in pairs.iter().enumerate() {
-                let part = part(number, pairs.len());
-                let file = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or(path).to_string();
-                let [moving, fixed] = [&pair[0].images[index], &pair[1].images[index]];
-                let line = [&fixed.image, &moving.image, &fixed.labels, &moving.labels];
-                text += &format!("{},{part}\n", line.map(|path| file(path)).join(","));
-            }
-            let folder = Path::new(&first.images[index].image).parent().unwrap_or(Path::new(""));
-            write_text(&output.join(folder).join("pairs.csv"), &text)?;
+/// Writes the list of pairs of every resolution: subjects 0 and 1, 2 and 3, and so on, so that
+/// none is in two parts. One subject alone makes no pair, and no list.
+pub fn write_pairs(subjects: &[SubjectEntry], output: &Path) -> Outcome<()> {
+    let Some(first) = subjects.first().filter(|_| subjects.len() > 1) else {
+        return Ok(());
+    };
+    for index in 0..first.images.len() {
+        let mut text = "fixed,moving,fixed_labels,moving_labels,part\n".to_string();
+        let pairs: Vec<&[SubjectEntry]> = subjects.chunks_exact(2).collect();
+        for (number, pair) in pairs.iter().enumerate() {
+            let part = part(number, pairs.len());
+            let file = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or(path).to_string();
+            let [moving, fixed] = [&pair[0].images[index], &pair[1].images[index]];
+            let line = [&fixed.image, &moving.image, &fixed.labels, &moving.labels];
+            text += &format!("{},{part}\n", line.map(|path| file(path)).join(","));
         }
-        Ok(())
+        let folder = Path::new(&first.images[index].image).parent().unwrap_or(Path::new(""));
+        write_text(&output.join(folder).join("pairs.csv"), &text)?;
     }
+    Ok(())
 }
 
 /// What a pair is for: with fewer than three pairs all are trained on.

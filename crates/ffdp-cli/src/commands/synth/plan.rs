@@ -8,7 +8,9 @@ use ffdp_burn::io::{check_not_an_input, check_writable};
 
 use super::source::Sources;
 use super::{SynthArguments, make_folder};
+use crate::disk::Forecast;
 use crate::failure::{Failure, Outcome};
+use crate::manifest::{Claim, Existing, MANIFEST};
 
 /// Slices of the finest grid that are computed at a time, at least.
 const SLAB: usize = 16;
@@ -20,6 +22,8 @@ const MULTIPLE_TOLERANCE: f64 = 1e-6;
 const LARGEST_FACTOR: usize = 64;
 /// Beyond this a label's contrast means nothing any more.
 const LARGEST_VARIATION: f64 = 10.0;
+/// Voxels; the same bound as that of painting.
+const MOST_SMOOTHING: f64 = 10.0;
 
 /// All files and grids of a run.
 pub struct Plan {
@@ -76,6 +80,15 @@ impl Plan {
                 "use 0 for none, 1 for as much between subjects as within a label",
             ));
         }
+        if !(0.0..=MOST_SMOOTHING).contains(&request.smoothing) {
+            return Err(Failure::user(
+                format!(
+                    "--smoothing must lie in 0..{MOST_SMOOTHING} voxels, got {}",
+                    request.smoothing
+                ),
+                "use 0.75, or 0 for none",
+            ));
+        }
         let warped = subjects > request.labels.len();
         let grids =
             sources.geometries.iter().map(|field_of_view| Grids::new(request, field_of_view));
@@ -86,15 +99,31 @@ impl Plan {
         Ok(Self { subjects, warped, grids, files, folders })
     }
 
-    /// Demands that no output is an input.
-    pub fn check_outputs(&self, request: &SynthArguments) -> Outcome<()> {
+    /// The run's right to the folder.
+    ///
+    /// # Errors
+    /// When an output is an input, or the folder holds another data set or results and the request does not
+    /// allow for it.
+    pub fn claim(&self, request: &SynthArguments) -> Outcome<Claim> {
         let inputs = request.labels.iter().chain(&request.image).chain(&request.statistics);
         let inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
-        let lists = ["statistics.json", "manifest.json"].map(|name| request.output.join(name));
-        for file in self.files.iter().flat_map(SubjectFiles::all).chain(&lists) {
+        let statistics = request.output.join("statistics.json");
+        let pairs: Vec<PathBuf> = request
+            .spacing
+            .iter()
+            .map(|s| request.output.join(folder(*s)).join("pairs.csv"))
+            .collect();
+        let files =
+            self.files.iter().flat_map(SubjectFiles::all).chain(&pairs).chain([&statistics]);
+        let files: Vec<&Path> = files.map(PathBuf::as_path).collect();
+        for file in files.iter().copied().chain([&*request.output.join(MANIFEST)]) {
             check_not_an_input(file, &inputs)?;
         }
-        Ok(())
+        let existing = match request.overwrite {
+            true => Existing::Overwrite,
+            false => Existing::Refuse,
+        };
+        Claim::new(&request.output, ("synth", request.identity()), &files, &inputs, existing)
     }
 
     /// Makes the folders and tries whether files can be written there, before the work.
@@ -106,14 +135,18 @@ impl Plan {
         Ok(())
     }
 
-    /// Bytes of all files if nothing is compressed.
-    pub fn disk_bytes(&self) -> u64 {
-        let of_source = |grids: &Grids| -> u64 {
-            // Four bytes of intensity and at most four of label; two warps of three floats.
-            let images = grids.images.of_factor.iter().map(|grid| 8 * grid.len() as u64);
-            images.sum::<u64>() + 24 * grids.warp.len() as u64
-        };
-        (0..self.subjects).map(|k| of_source(&self.grids[k % self.grids.len()])).sum()
+    /// Bytes of all files.
+    pub fn disk_forecast(&self, uncompressed: bool) -> Forecast {
+        let grids = || (0..self.subjects).map(|k| &self.grids[k % self.grids.len()]);
+        let voxels: u64 =
+            grids().flat_map(|grids| &grids.images.of_factor).map(|grid| grid.len() as u64).sum();
+        // Two warps of three floats; they are small, and not every run has them.
+        let warps: u64 = grids().map(|grids| 24 * grids.warp.len() as u64).sum();
+        // Four bytes of intensity, one to four of label.
+        if uncompressed {
+            return Forecast { least: 5 * voxels, most: 8 * voxels + warps };
+        }
+        Forecast::of_images(voxels, warps)
     }
 
     /// Bytes of memory that streaming a subject of a source takes: slabs of labels, texture and

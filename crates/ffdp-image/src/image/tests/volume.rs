@@ -47,6 +47,24 @@ fn labels_pass_through_tensors_exactly() {
 }
 
 #[test]
+fn labels_beyond_2_to_24_are_numbered_where_they_are_moved() {
+    let grid = sheared_grid();
+    let some = [i32::MIN, -5, 0, 7, 612_345_677, 612_345_678, i32::MAX];
+    let data: Vec<i32> = (0..grid.len()).map(|i| some[i % some.len()]).collect();
+    let device = Device::flex();
+    let labels = LabelMap::new(data, grid.clone()).unwrap();
+    let (tensor, meaning) = labels.to_movable_tensor(&device).unwrap();
+    let values = tensor.into_data().try_to_vec::<f32>().unwrap();
+    assert_eq!(values[..7], [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0]);
+    assert_eq!(meaning.labels(values), labels.data);
+    // Without a 0, which lies outside every image.
+    let labels = LabelMap::new(vec![i32::MAX; grid.len()], grid).unwrap();
+    let (tensor, meaning) = labels.to_movable_tensor(&device).unwrap();
+    assert_eq!(tensor.into_data().try_to_vec::<f32>().unwrap()[0], 1.0);
+    assert_eq!(meaning.labels(vec![0.0, 1.0]), [0, i32::MAX]);
+}
+
+#[test]
 fn non_finite_voxels_are_counted_and_located() {
     let mut volume = ramp();
     assert!(volume.check_finite("fixed image").is_ok());

@@ -36,6 +36,7 @@ fn every_form_of_file_gives_the_same_points() {
     let text = |name: &str| fs::read_to_string(folder.path().join(name)).expect("written");
     assert_eq!(text("ants.csv"), "x,y,z,t\n-1.25,2.5,30,0\n7,-8.125,-9.5,0\n");
     assert_eq!(text("ras.csv"), "x,y,z\n1.25,-2.5,30\n-7,8.125,-9.5\n");
+    assert!(text("voxel.csv").starts_with("i,j,k\n"), "{}", text("voxel.csv"));
     assert!(text("slicer.fcsv").contains("\n1,-1.25,2.5,30,"), "{}", text("slicer.fcsv"));
 }
 

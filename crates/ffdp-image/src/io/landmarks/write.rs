@@ -7,8 +7,8 @@ use super::{LandmarkSpace, SLICER, in_space};
 use crate::error::Result;
 use crate::io::write_atomically;
 
-/// Writes landmarks (points in RAS mm) in a space: three columns without a header for voxel indices,
-/// with the header `x,y,z` for RAS, with ANTs' `x,y,z,t` for LPS; as Slicer's fiducials, whose file
+/// Writes landmarks (points in RAS mm) in a space: three columns with the header `i,j,k` for voxel
+/// indices, `x,y,z` for RAS, with ANTs' `x,y,z,t` for LPS; as Slicer's fiducials, whose file
 /// names the space (RAS for voxels), when the name ends in `.fcsv`.
 ///
 /// # Errors
@@ -24,7 +24,7 @@ pub fn write_landmarks(
         return write_slicer(path, points, space);
     }
     let (header, end) = match space {
-        LandmarkSpace::Voxel(_) => ("", ""),
+        LandmarkSpace::Voxel(_) => ("i,j,k\n", ""),
         LandmarkSpace::Ras => ("x,y,z\n", ""),
         LandmarkSpace::Lps => ("x,y,z,t\n", ",0"),
     };

@@ -34,7 +34,7 @@ pub struct Header {
     pub dims: Vec<usize>,
     /// Type of the stored voxels.
     pub data_type: DataType,
-    /// Position of the first voxel in the uncompressed file, in bytes.
+    /// Position of the first voxel in the uncompressed file (of a pair, the `.img`), in bytes.
     pub vox_offset: u64,
     /// Factor from stored to real values; a stored 0 means 1.
     pub slope: f64,
@@ -87,6 +87,9 @@ impl Header {
         let bytes = source.read_header_bytes()?;
         let raw = RawHeader::parse(&bytes).map_err(|reason| not_nifti(source.path(), reason))?;
         let header = Self::interpret(&raw, source.path())?;
+        if raw.pair {
+            source.go_on_in_image()?;
+        }
         source.check_length(&header)?;
         Ok(header)
     }
@@ -137,7 +140,7 @@ pub(super) fn reject(path: &Path, what: &str, value: String, fix: &str) -> Error
 }
 
 fn not_nifti(path: &Path, reason: NotNifti) -> Error {
-    let what = "the file must be a single-file NIfTI-1 or NIfTI-2";
+    let what = "the file must be a NIfTI-1 or NIfTI-2";
     match reason {
         NotNifti::Truncated => reject(
             path,
@@ -148,10 +151,6 @@ fn not_nifti(path: &Path, reason: NotNifti) -> Error {
         NotNifti::Size(bytes) => {
             let value = format!("a file that starts with the bytes {bytes:02x?}");
             reject(path, what, value, "convert it to .nii or .nii.gz")
-        }
-        NotNifti::Pair => {
-            let value = "the header of a .hdr/.img pair".to_string();
-            reject(path, what, value, "convert the pair to one .nii file")
         }
         NotNifti::Magic(bytes) => {
             let value = format!("the magic bytes {bytes:02x?} (Analyze 7.5, or damaged)");
@@ -196,8 +195,9 @@ fn check_scaling(raw: &RawHeader, path: &Path) -> Result<(f64, f64)> {
 }
 
 fn check_vox_offset(raw: &RawHeader, path: &Path, warnings: &mut Vec<String>) -> Result<u64> {
-    let (stored, first) = (raw.vox_offset, raw.version.first_data_byte() as u64);
-    if stored == 0.0 {
+    let first = if raw.pair { 0 } else { raw.version.first_data_byte() as u64 };
+    let stored = raw.vox_offset;
+    if stored == 0.0 && !raw.pair {
         warnings.push(format!("vox_offset is 0; data is read from byte {first}, after the header"));
         return Ok(first);
     }

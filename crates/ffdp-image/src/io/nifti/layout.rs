@@ -44,15 +44,13 @@ impl Version {
     }
 }
 
-/// Why bytes are no header of a single NIfTI file.
+/// Why bytes are no header of a NIfTI file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NotNifti {
     /// Fewer bytes than a header has.
     Truncated,
     /// The first number is no known header size in either byte order.
     Size([u8; 4]),
-    /// The magic bytes are those of a header with a separate `.img` file.
-    Pair,
     /// The magic bytes are unknown; Analyze 7.5 files have none.
     Magic(Vec<u8>),
 }
@@ -60,6 +58,8 @@ pub(super) enum NotNifti {
 /// A header as stored, every number widened, nothing interpreted.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RawHeader {
+    /// Whether the voxels are in a file of their own (`.hdr/.img`).
+    pub pair: bool,
     pub version: Version,
     pub endian: Endian,
     pub dim: [i64; 8],
@@ -156,26 +156,27 @@ impl RawHeader {
             _ => return Err(NotNifti::Size(size)),
         };
         let bytes = bytes.get(..version.header_bytes()).ok_or(NotNifti::Truncated)?;
-        match version {
-            Version::One => Self::check_magic(&bytes[344..348], MAGIC_ONE, MAGIC_PAIR)?,
-            Version::Two => Self::check_magic(&bytes[4..12], MAGIC_TWO, MAGIC_PAIR_TWO)?,
-        }
-        Ok(Self::read(&Fields { bytes, version, endian }))
+        let pair = match version {
+            Version::One => Self::is_pair(&bytes[344..348], MAGIC_ONE, MAGIC_PAIR)?,
+            Version::Two => Self::is_pair(&bytes[4..12], MAGIC_TWO, MAGIC_PAIR_TWO)?,
+        };
+        Ok(Self::read(&Fields { bytes, version, endian }, pair))
     }
 
-    fn check_magic(magic: &[u8], single: &[u8], pair: &[u8]) -> Result<(), NotNifti> {
+    fn is_pair(magic: &[u8], single: &[u8], pair: &[u8]) -> Result<bool, NotNifti> {
         match magic {
-            m if m == single => Ok(()),
-            m if m == pair => Err(NotNifti::Pair),
+            m if m == single => Ok(false),
+            m if m == pair => Ok(true),
             m => Err(NotNifti::Magic(m.to_vec())),
         }
     }
 
-    fn read(fields: &Fields) -> Self {
+    fn read(fields: &Fields, pair: bool) -> Self {
         let at = fields.version.positions();
         let (float, int) = (fields.version.float_bytes(), fields.version.dim_bytes());
         let code = fields.version.code_bytes();
         Self {
+            pair,
             version: fields.version,
             endian: fields.endian,
             dim: std::array::from_fn(|i| fields.int(at.dim + i * int, int)),

@@ -1,4 +1,4 @@
-//! NIfTI-1 and NIfTI-2 single files (`.nii`, `.nii.gz`), read and written strictly.
+//! NIfTI-1 and NIfTI-2 files (`.nii`, `.nii.gz`; pairs `.hdr/.img` are read), read and written strictly.
 //!
 //! A damaged or unsuitable file is refused with the value at fault, never read on a guess:
 //! `vox_offset` is honoured, gzip streams (also of several members) are read to their end with
@@ -16,6 +16,7 @@
 mod data_type;
 mod displacement;
 mod header;
+mod integers;
 mod layout;
 mod orientation;
 mod planes;
@@ -32,6 +33,7 @@ pub use data_type::DataType;
 pub(super) use displacement::lps_to_voxels;
 pub use displacement::{read_displacement, write_displacement};
 pub use header::{Header, header};
+pub use integers::{IntegerForm, write_integers};
 pub use layout::{Endian, Version};
 pub use orientation::{Form, GeometrySource};
 pub use planes::PlaneReader;
@@ -39,5 +41,6 @@ pub use read::{
     read_label_slab, read_labels, read_labels_at, read_slab, read_volume, read_volume_at,
 };
 pub use series::{read_volumes, write_volumes};
+pub use source::other_of_pair;
 pub use stream::{DisplacementWriter, LabelWriter, VolumeWriter};
 pub use write::{write_labels, write_volume};

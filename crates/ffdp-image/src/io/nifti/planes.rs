@@ -17,6 +17,7 @@ use crate::image::{Geometry, Planes, check_planes};
 /// last reading take it from its beginning once more. Its checksum is compared when its last plane is
 /// read for the first time.
 pub struct PlaneReader {
+    /// Of a pair, the file with the voxels.
     path: PathBuf,
     header: Header,
     /// Position of the volume's first voxel among all.
@@ -35,11 +36,11 @@ impl PlaneReader {
     /// # Errors
     /// As [`read_volume_at`](super::read_volume_at).
     pub fn open(path: impl AsRef<Path>, volume: Option<usize>) -> Result<Self> {
-        let path = path.as_ref().to_path_buf();
-        let mut source = Source::open(&path)?;
+        let mut source = Source::open(path.as_ref())?;
         let header = Header::read(&mut source)?;
         let volume = volume.filter(|_| header.volumes() > 1);
-        let (first, _) = Selection { volume, z: None }.resolve(&header, &path)?;
+        let (first, _) = Selection { volume, z: None }.resolve(&header, path.as_ref())?;
+        let path = source.path().to_path_buf();
         let (source, values) = (Some(source), Vec::new());
         Ok(Self { path, header, first, source, next: 0, held: 0..0, values, is_sound: false })
     }
@@ -71,7 +72,7 @@ impl PlaneReader {
         }
         let mut source = match self.source.take() {
             Some(source) if self.next <= self.held.end => source,
-            _ => Source::open(&self.path)?,
+            _ => Source::open_file(&self.path)?,
         };
         let (first, values) = (self.first + (self.held.end * plane) as u64, &mut self.values);
         for_each_chunk(&mut source, &self.header, first, missing * plane, |chunk| {

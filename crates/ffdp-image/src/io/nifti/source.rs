@@ -32,8 +32,46 @@ enum Stream {
     Gzip(Box<MultiGzDecoder<BufReader<File>>>),
 }
 
+/// The file of a pair that has the other end, existing if any is: `.img` or `.img.gz` beside `.hdr` or
+/// `.hdr.gz`, and the other way round. `None` where the name does not end in `own`.
+fn counterpart(path: &Path, own: &str, other: &str) -> Option<PathBuf> {
+    let ends_in = |path: &Path, end: &str| {
+        path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(end))
+    };
+    let plain = if ends_in(path, "gz") { path.with_extension("") } else { path.to_path_buf() };
+    if !ends_in(&plain, own) {
+        return None;
+    }
+    let ends = [other.to_string(), format!("{other}.gz"), other.to_uppercase()];
+    let mut names = ends.iter().map(|end| plain.with_extension(end));
+    Some(names.find(|name| name.exists()).unwrap_or_else(|| plain.with_extension(other)))
+}
+
+/// The other file where an image is a pair: `.img` beside `.hdr`, or the other way round.
+pub fn other_of_pair(path: &Path) -> Option<PathBuf> {
+    counterpart(path, "hdr", "img").or_else(|| counterpart(path, "img", "hdr"))
+}
+
 impl Source {
+    /// The file with the header: of a pair, `.hdr`, whichever is named.
     pub fn open(path: &Path) -> Result<Self> {
+        Self::open_file(&counterpart(path, "img", "hdr").unwrap_or_else(|| path.to_path_buf()))
+    }
+
+    /// Goes on at the beginning of the file of a pair that has the voxels.
+    pub fn go_on_in_image(&mut self) -> Result<()> {
+        let Some(image) = counterpart(&self.path, "hdr", "img") else {
+            let value = "the header of a .hdr/.img pair".to_string();
+            let what = "the name of such a file must end in .hdr";
+            let fix = "rename it, or convert the pair to one .nii file";
+            return Err(reject(&self.path, what, value, fix));
+        };
+        *self = Self::open_file(&image)?;
+        Ok(())
+    }
+
+    /// This very file.
+    pub fn open_file(path: &Path) -> Result<Self> {
         let failed = |action| move |source| Error::io(path, action, source);
         let mut file = File::open(path).map_err(failed("open"))?;
         let file_bytes = file.metadata().map_err(failed("read"))?.len();

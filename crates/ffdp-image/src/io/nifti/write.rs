@@ -101,6 +101,7 @@ pub(super) fn new_header(geometry: &Geometry, data_type: DataType) -> RawHeader 
         None => (1.0, [0.0; 3]),
     };
     RawHeader {
+        pair: false,
         version,
         endian: Endian::Little,
         dim: [3, dims[0], dims[1], dims[2], 1, 1, 1, 1],

@@ -6,6 +6,7 @@ mod gzip;
 mod layout;
 mod oracle;
 mod orientation;
+mod pairs;
 mod planes;
 mod real_files;
 mod reject;

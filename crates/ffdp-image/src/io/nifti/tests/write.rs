@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::image::{LabelMap, Volume};
-use crate::io::nifti::{header, read_labels, read_volume, write_labels, write_volume};
+use crate::io::nifti::{
+    IntegerForm, header, read_labels, read_labels_at, read_volume, write_integers, write_labels,
+    write_volume,
+};
 
 fn ramp(geometry: Geometry) -> Volume {
     let data = (0..geometry.len()).map(|i| (i as f32).sin() * 1e3).collect();
@@ -83,6 +86,39 @@ fn labels_take_the_smallest_type_that_holds_them() {
             let header = header(&path).unwrap();
             assert_eq!((header.data_type, header.intent_code), (data_type, 1002), "{labels:?}");
             assert_eq!(read_labels(&path).unwrap(), map, "{labels:?} {name}");
+        }
+    }
+}
+
+#[test]
+fn integers_keep_their_type_and_intercept() {
+    let folder = Folder::new();
+    for (data_type, values) in [
+        (DataType::U8, [-24, 231]),
+        (DataType::I8, [-152, 103]),
+        (DataType::U16, [-24, 65511]),
+        (DataType::I16, [-32792, 32743]),
+        (DataType::U32, [-24, i32::MAX]),
+        (DataType::I32, [i32::MIN + 24, 7]),
+        (DataType::U64, [-24, i32::MAX]),
+        (DataType::I64, [i32::MIN, i32::MAX]),
+    ] {
+        let form =
+            IntegerForm { data_type, intercept: -24, intent_code: 0, time_step_seconds: 2.5 };
+        let map = LabelMap::new(values.repeat(6), sheared([3, 2, 2])).unwrap();
+        let path = folder.path("integers.nii.gz");
+        write_integers(&path, std::slice::from_ref(&map), form).unwrap();
+        let one = IntegerForm { time_step_seconds: 0.0, ..form };
+        assert_eq!(IntegerForm::of(&header(&path).unwrap()), Some(one));
+        assert_eq!(read_labels(&path).unwrap(), map, "{data_type:?}");
+        write_integers(&path, &[map.clone(), map.clone()], form).unwrap();
+        assert_eq!(IntegerForm::of(&header(&path).unwrap()), Some(form));
+        assert_eq!(read_labels_at(&path, 1).unwrap(), map, "{data_type:?}");
+        if data_type.bytes() < 4 {
+            let one_more = values.map(|value| value + 1);
+            let map = LabelMap::new(one_more.repeat(6), sheared([3, 2, 2])).unwrap();
+            let refused = write_integers(&path, &[map], form).unwrap_err().to_string();
+            assert!(refused.contains(&one_more[1].to_string()), "{data_type:?}: {refused}");
         }
     }
 }

@@ -1,0 +1,177 @@
+//! Whether the results of a run fit onto the disk, asked before the work.
+//!
+//! How far files shrink is not known before. What is refused is a run that does not fit even where they
+//! shrink more than any that was measured; where it might not fit, that is said.
+
+use std::path::Path;
+
+use ffdp_burn::Error;
+use ffdp_burn::io::available_disk_bytes;
+
+use crate::failure::Outcome;
+use crate::printer::Printer;
+
+/// Parts of their size that compressed files keep at least. Five pairs at 2 mm: displacements 0.88 to 0.93,
+/// warped images 0.41 to 0.85; an image may be empty but for a small part.
+const LEAST_OF_A_DISPLACEMENT: f64 = 0.5;
+const LEAST_OF_AN_IMAGE: f64 = 0.05;
+/// Settings, log and measures, and the pictures of the report: 1.1 to 1.4 MB at 2 mm.
+const LEAST_BESIDE: u64 = 200_000;
+const MOST_BESIDE: u64 = 8_000_000;
+
+/// Bytes of voxels, and of vectors.
+const IMAGE: u64 = 4;
+const DISPLACEMENT: u64 = 12;
+
+/// Bytes that a run writes, between two bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forecast {
+    pub least: u64,
+    pub most: u64,
+}
+
+/// What a registration writes beside its warped image.
+#[derive(Clone, Copy, Debug)]
+pub struct Written {
+    /// Displacements: forth and back.
+    pub displacements: u64,
+    pub labels: bool,
+    /// A checkpoint, without which the run goes on.
+    pub checkpoint: bool,
+}
+
+impl Forecast {
+    /// Of a registration on a fixed grid of so many voxels.
+    pub fn of_registration(voxels: u64, written: Written) -> Self {
+        let Written { displacements, labels, checkpoint } = written;
+        let fields = displacements * DISPLACEMENT * voxels;
+        let images = if labels { 2 } else { 1 } * IMAGE * voxels;
+        let checkpoint = if checkpoint { DISPLACEMENT * voxels } else { 0 };
+        Self {
+            least: shrunk(IMAGE * voxels, fields) + LEAST_BESIDE,
+            most: images + fields + checkpoint + MOST_BESIDE,
+        }
+    }
+
+    /// Of compressed images and label maps with so many voxels in all, and perhaps more.
+    pub fn of_images(voxels: u64, more: u64) -> Self {
+        Self { least: shrunk(IMAGE * voxels, 0), most: 2 * IMAGE * voxels + more }
+    }
+
+    /// Compares it with what is free in an existing folder once `freed_bytes` of earlier results are removed.
+    ///
+    /// # Errors
+    /// When even the least does not fit, unless it is `ignored` (--ignore-disk).
+    pub fn check(
+        &self,
+        (what, folder): (&str, &Path),
+        freed_bytes: u64,
+        ignored: bool,
+        printer: Printer,
+    ) -> Outcome<()> {
+        let Some(free) = available_disk_bytes(folder) else { return Ok(()) };
+        match self.compare(free.saturating_add(freed_bytes)) {
+            Fit::Fits => Ok(()),
+            Fit::Not { needed_bytes, available_bytes } if !ignored => Err(Error::TooLarge {
+                what: format!("{what} in {}", folder.display()),
+                needed_bytes,
+                available_bytes,
+                fix: "free some space, choose a folder on another disk, write less, or try it all the same \
+                      with --ignore-disk"
+                    .to_string(),
+            }
+            .into()),
+            Fit::Not { needed_bytes, available_bytes } | Fit::Perhaps { needed_bytes, available_bytes } => {
+                printer.warning(&format!(
+                    "{what} may take {:.1} MB, and {:.1} MB are free in {}",
+                    needed_bytes as f64 / 1e6,
+                    available_bytes as f64 / 1e6,
+                    folder.display()
+                ));
+                Ok(())
+            }
+        }
+    }
+
+    fn compare(&self, available_bytes: u64) -> Fit {
+        match available_bytes {
+            free if free < self.least => Fit::Not { needed_bytes: self.least, available_bytes },
+            free if free < self.most => Fit::Perhaps { needed_bytes: self.most, available_bytes },
+            _ => Fit::Fits,
+        }
+    }
+}
+
+/// Bytes of compressed images and displacements, at least.
+fn shrunk(images: u64, displacements: u64) -> u64 {
+    let images = images as f64 * LEAST_OF_AN_IMAGE;
+    (images + displacements as f64 * LEAST_OF_A_DISPLACEMENT) as u64
+}
+
+/// Whether it fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fit {
+    Fits,
+    /// It depends on how far files shrink.
+    Perhaps {
+        needed_bytes: u64,
+        available_bytes: u64,
+    },
+    Not {
+        needed_bytes: u64,
+        available_bytes: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pair of 64^3 voxels, deformed forth and back.
+    fn forecast() -> Forecast {
+        let written = Written { displacements: 2, labels: false, checkpoint: true };
+        Forecast::of_registration(64 * 64 * 64, written)
+    }
+
+    #[test]
+    fn a_run_that_would_fit_is_not_refused() {
+        // It writes 7.6 MB: 0.9 of its 28 bytes a voxel, and the report.
+        let (free, written) = (12_000_000, 7_600_000);
+        let Forecast { least, most } = forecast();
+        assert!(least < written && written < most, "{least} {most}");
+        assert!(matches!(forecast().compare(free), Fit::Perhaps { .. }));
+        assert_eq!(forecast().compare(most), Fit::Fits);
+        let not = Fit::Not { needed_bytes: least, available_bytes: least - 1 };
+        assert_eq!(forecast().compare(least - 1), not);
+    }
+
+    #[test]
+    fn what_is_not_written_needs_no_space() {
+        let of = |displacements, labels, checkpoint| {
+            Forecast::of_registration(1 << 20, Written { displacements, labels, checkpoint }).most
+        };
+        assert_eq!(of(2, false, false) - of(1, false, false), 12 << 20);
+        assert_eq!(of(0, true, false) - of(0, false, false), 4 << 20);
+        assert_eq!(of(1, false, true) - of(1, false, false), 12 << 20);
+    }
+
+    #[test]
+    fn results_that_cannot_fit_are_refused_unless_the_disk_is_ignored() {
+        let folder = std::env::temp_dir();
+        let printer = Printer::new(true, false);
+        let what = ("the results of the registration", &*folder);
+        let small = Forecast { least: 1, most: 1 };
+        small.check(what, 0, false, printer).expect("a byte");
+        if available_disk_bytes(&folder).is_none() {
+            println!("skipped: this system does not say how much is free");
+            return;
+        }
+        let large = Forecast { least: u64::MAX / 2, most: u64::MAX };
+        let refused = large.check(what, 0, false, printer).expect_err("no such disk");
+        assert!(refused.to_string().contains("results of the registration"), "{refused}");
+        let help = refused.help_text().unwrap_or_default();
+        assert!(help.contains("--ignore-disk"), "{help}");
+        large.check(what, 0, true, printer).expect("it was asked for");
+        large.check(what, u64::MAX / 2, false, printer).expect("an earlier run makes room");
+    }
+}

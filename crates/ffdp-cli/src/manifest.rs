@@ -1,0 +1,418 @@
+//! `manifest.json`: which files of an output folder belong to the run in it, so that no folder holds
+//! results of two runs.
+//!
+//! Read [`Claim`] first. A run claims its folder before it reads its images, and is refused where the folder
+//! holds results of another run. Once everything is checked it removes what the earlier run has left,
+//! lists the files that it may write (`unfinished`), and in the end those that it has written (`complete`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::{Component, Path, PathBuf};
+
+use ffdp_burn::Error;
+use ffdp_burn::io::{check_not_an_input, write_atomically};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Failure, Outcome};
+use crate::leftovers::remove_leftovers;
+use crate::time::{unix_seconds, utc};
+
+/// The name of the file.
+pub const MANIFEST: &str = "manifest.json";
+
+/// What a run left unfinished goes on from, relative to the folder.
+const CHECKPOINT: &str = "checkpoint/state";
+
+/// Files about a run that are no result of it: a folder that holds nothing else may be used again.
+const RECORDS: [&str; 2] = ["settings.toml", "log.jsonl"];
+
+/// What `register` and `predict` have always written, for folders without a list.
+const KNOWN: [&str; 12] = [
+    "warped.nii.gz",
+    "affine.txt",
+    "affine.mat",
+    "warp.nii.gz",
+    "inverse_warp.nii.gz",
+    "warped_labels.nii.gz",
+    "report.html",
+    "metrics.json",
+    "statistics.json",
+    CHECKPOINT,
+    RECORDS[0],
+    RECORDS[1],
+];
+
+/// What decides the results of a run, by name. Two runs with the same are one run, repeated.
+pub type Identity = BTreeMap<&'static str, String>;
+
+/// A path as a [`Identity`] has it: the same file has the same, whatever the current folder.
+pub fn place(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()).display().to_string()
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It is under way, has failed or was killed: the list has what it may have written.
+    Unfinished,
+    /// The list has what it has written.
+    Complete,
+}
+
+/// The content of the file.
+#[derive(Clone, Debug, Serialize)]
+pub struct Manifest {
+    program: &'static str,
+    command: &'static str,
+    /// When the run began, UTC.
+    time: String,
+    state: State,
+    request: Identity,
+    /// Relative to the folder.
+    files: Vec<String>,
+}
+
+/// What of a manifest is read again. Those of older versions have fewer entries.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Earlier {
+    program: String,
+    command: String,
+    time: String,
+    request: BTreeMap<String, String>,
+    files: Vec<String>,
+}
+
+/// What is done about results of another run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// The folder is refused.
+    Refuse,
+    /// They are removed.
+    Overwrite,
+    /// Their checkpoint is gone on from, if it is of the same run; without one the folder is refused.
+    Resume,
+}
+
+/// A run's right to a folder.
+#[derive(Debug)]
+pub struct Claim {
+    folder: PathBuf,
+    manifest: Manifest,
+    /// What an earlier run has left, relative to the folder.
+    earlier: BTreeSet<String>,
+}
+
+impl Claim {
+    /// The claim of a `command` that may write `files`, which lie in the folder.
+    ///
+    /// # Errors
+    /// When the folder holds results of another run and `existing` does not allow for it, when one of
+    /// `inputs` would have to be removed, or when a `manifest.json` is not ours.
+    pub fn new(
+        folder: &Path,
+        (command, request): (&'static str, Identity),
+        files: &[&Path],
+        inputs: &[&Path],
+        existing: Existing,
+    ) -> Outcome<Self> {
+        let manifest = Manifest {
+            program: concat!("ffdp ", env!("CARGO_PKG_VERSION")),
+            command,
+            time: utc(unix_seconds()),
+            state: State::Unfinished,
+            request,
+            files: files.iter().map(|file| relative(folder, file)).collect(),
+        };
+        let there = Earlier::read(folder)?;
+        let known = known(folder);
+        let listed = there.as_ref().map(|there| there.files.clone()).unwrap_or_default();
+        let listed: BTreeSet<String> =
+            listed.into_iter().filter(|file| folder.join(file).exists()).collect();
+        let unlisted = known.iter().any(|file| !listed.contains(file) && is_result(file));
+        let earlier: BTreeSet<String> = listed.into_iter().chain(known).collect();
+        let repeated = !unlisted && there.as_ref().is_some_and(|there| there.is_of(&manifest));
+        let resumed = existing == Existing::Resume && earlier.contains(CHECKPOINT);
+        let allowed = repeated || resumed || existing == Existing::Overwrite;
+        if !allowed && earlier.iter().any(|file| is_result(file)) {
+            return Err(refused(folder, there.as_ref(), &manifest, &earlier));
+        }
+        for file in &earlier {
+            check_not_an_input(&folder.join(file), inputs)?;
+        }
+        Ok(Self { folder: folder.to_path_buf(), manifest, earlier })
+    }
+
+    /// Removes what the earlier run has left, but the files in `kept`, and says that this one is under way.
+    pub fn begin(&self, kept: &[&Path]) -> Outcome<()> {
+        let kept: Vec<String> = kept.iter().map(|file| relative(&self.folder, file)).collect();
+        for file in self.earlier.iter().filter(|file| !kept.contains(file)) {
+            let path = self.folder.join(file);
+            remove_leftovers(&path);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(Error::io(&path, "remove the earlier run's", error).into());
+                }
+                _ => {}
+            }
+            // A folder that is not empty stays.
+            for parent in path.ancestors().skip(1).take_while(|parent| *parent != self.folder) {
+                if fs::remove_dir(parent).is_err() {
+                    break;
+                }
+            }
+        }
+        self.write(&self.manifest)
+    }
+
+    /// Bytes of what the earlier run has left.
+    pub fn earlier_bytes(&self) -> u64 {
+        let bytes =
+            |file: &String| fs::metadata(self.folder.join(file)).map_or(0, |data| data.len());
+        self.earlier.iter().map(bytes).sum()
+    }
+
+    /// Says that the run is complete, and which files it has written.
+    pub fn complete(self) -> Outcome<()> {
+        self.write(&self.completed())
+    }
+
+    /// The list of a complete run.
+    pub fn completed(&self) -> Manifest {
+        let mut manifest = self.manifest.clone();
+        manifest.state = State::Complete;
+        manifest.files.retain(|file| self.folder.join(file).exists());
+        manifest
+    }
+
+    fn write(&self, manifest: &Manifest) -> Outcome<()> {
+        let json = serde_json::to_string_pretty(manifest)
+            .map_err(|reason| Failure::defect(reason.to_string()))?;
+        let write = |file: &mut dyn Write| file.write_all(format!("{json}\n").as_bytes());
+        Ok(write_atomically(&self.folder.join(MANIFEST), |file| write(file))?)
+    }
+}
+
+impl Earlier {
+    /// `None` where there is none.
+    fn read(folder: &Path) -> Outcome<Option<Self>> {
+        let path = folder.join(MANIFEST);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            // What is no folder is refused when the run makes it.
+            Err(error)
+                if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&error.kind()) =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(Error::io(&path, "read", error).into()),
+        };
+        let ours = serde_json::from_slice::<Self>(&text).ok();
+        let Some(there) = ours.filter(|there| there.program.starts_with("ffdp ")) else {
+            return Err(Failure::user(
+                format!(
+                    "{}: this list was not written by ffdp, and would be replaced",
+                    path.display()
+                ),
+                "choose another output folder, or rename the file",
+            ));
+        };
+        let leads_out = |file: &&String| {
+            let inside = |part| matches!(part, Component::Normal(_));
+            file.is_empty() || !Path::new(file).components().all(inside)
+        };
+        match there.files.iter().find(leads_out) {
+            None => Ok(Some(there)),
+            Some(file) => Err(Failure::user(
+                format!("{}: it names {file:?}, which is no file of this folder", path.display()),
+                "choose another output folder, or remove the file",
+            )),
+        }
+    }
+
+    /// Whether it is of the same run.
+    fn is_of(&self, new: &Manifest) -> bool {
+        self.command == new.command && self.differences(&new.request).is_empty()
+    }
+
+    fn differences(&self, request: &Identity) -> Vec<String> {
+        let names: BTreeSet<&str> =
+            self.request.keys().map(String::as_str).chain(request.keys().copied()).collect();
+        let other = |name: &&str| self.request.get(*name) != request.get(*name);
+        names.into_iter().filter(other).map(str::to_string).collect()
+    }
+}
+
+fn refused(
+    folder: &Path,
+    there: Option<&Earlier>,
+    new: &Manifest,
+    files: &BTreeSet<String>,
+) -> Failure {
+    let whose = match there {
+        Some(there) if !there.files.is_empty() && there.command == new.command => {
+            let differences = there.differences(&new.request).join(", ");
+            let differences = if differences.is_empty() { "files" } else { &differences };
+            format!(
+                "another run (ffdp {}, {}; it differs in: {differences})",
+                there.command, there.time
+            )
+        }
+        Some(there) if !there.files.is_empty() => {
+            format!("another run (ffdp {}, {})", there.command, there.time)
+        }
+        _ => {
+            let some: Vec<&str> =
+                files.iter().filter(|file| is_result(file)).take(3).map(String::as_str).collect();
+            format!("another run ({}), without a list of its files", some.join(", "))
+        }
+    };
+    let resume = match files.contains(CHECKPOINT) {
+        true => ", or go on with that run: its own arguments and --resume",
+        false => "",
+    };
+    Failure::user(
+        format!("{}: this folder holds the results of {whose}", folder.display()),
+        format!(
+            "choose another output folder, or remove that run's files first with --overwrite{resume}"
+        ),
+    )
+}
+
+/// Whether it would be mistaken for a result of another run.
+fn is_result(file: &str) -> bool {
+    !RECORDS.contains(&file)
+}
+
+/// With slashes, whatever the system's separator; a file that lies elsewhere by its name.
+fn relative(folder: &Path, file: &Path) -> String {
+    let parts = file.strip_prefix(folder).unwrap_or(file).components();
+    let parts: Vec<_> = parts.map(|part| part.as_os_str().to_string_lossy()).collect();
+    parts.join("/")
+}
+
+/// Files in a folder that any command may have written, by their names.
+fn known(folder: &Path) -> BTreeSet<String> {
+    let mut files: BTreeSet<String> =
+        KNOWN.into_iter().filter(|name| folder.join(name).is_file()).map(String::from).collect();
+    for name in names(folder) {
+        let resolution = name.strip_suffix("mm").is_some_and(|mm| mm.parse::<f64>().is_ok());
+        if !resolution && name != "warps" {
+            continue;
+        }
+        let made = |file: &String| {
+            file == "pairs.csv" || file.starts_with("subject-") && file.contains(".nii")
+        };
+        let inside = names(&folder.join(&name)).into_iter().filter(made);
+        files.extend(inside.map(|file| format!("{name}/{file}")));
+    }
+    files
+}
+
+/// Of what a folder holds; names that are no text are none of ours.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A claim of a run that is known by `settings`.
+    fn claim(folder: &Path, settings: &str, existing: Existing) -> Outcome<Claim> {
+        let request = Identity::from([("settings", settings.to_string())]);
+        let files = ["warp.nii.gz", "warped.nii.gz", "settings.toml"].map(|name| folder.join(name));
+        let files = files.each_ref().map(PathBuf::as_path);
+        Claim::new(folder, ("register", request), &files, &[], existing)
+    }
+
+    /// A run that writes the warped image alone.
+    fn run(folder: &Path, settings: &str, existing: Existing) -> Outcome<()> {
+        let claim = claim(folder, settings, existing)?;
+        claim.begin(&[])?;
+        for name in ["warped.nii.gz", "settings.toml"] {
+            fs::write(folder.join(name), settings).expect("writable");
+        }
+        claim.complete()
+    }
+
+    #[test]
+    fn a_repeated_run_replaces_its_results_and_another_one_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path();
+        run(folder, "a", Existing::Refuse).expect("empty");
+        run(folder, "a", Existing::Refuse).expect("the same");
+        for existing in [Existing::Refuse, Existing::Resume] {
+            let refused = run(folder, "b", existing).expect_err("another run");
+            assert!(refused.to_string().contains("it differs in: settings"), "{refused}");
+            assert!(refused.help_text().is_some_and(|help| help.contains("--overwrite")));
+        }
+        let content = fs::read_to_string(folder.join("warped.nii.gz")).expect("still there");
+        assert_eq!(content, "a");
+        run(folder, "b", Existing::Overwrite).expect("it was asked for");
+        // A result that nobody has listed would be taken for one of this run.
+        fs::write(folder.join("warp.nii.gz"), "of others").expect("writable");
+        let refused = run(folder, "b", Existing::Refuse).expect_err("one too many");
+        assert!(refused.to_string().contains("it differs in: files"), "{refused}");
+        run(folder, "b", Existing::Overwrite).expect("it was asked for");
+        assert!(!folder.join("warp.nii.gz").exists());
+    }
+
+    #[test]
+    fn a_run_that_has_written_no_result_leaves_a_free_folder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path();
+        claim(folder, "a", Existing::Refuse).and_then(|claim| claim.begin(&[])).expect("empty");
+        fs::write(folder.join("settings.toml"), "a").expect("writable");
+        claim(folder, "b", Existing::Refuse).expect("nothing is lost");
+        fs::create_dir(folder.join("checkpoint")).expect("writable");
+        fs::write(folder.join(CHECKPOINT), "").expect("writable");
+        let refused = claim(folder, "b", Existing::Refuse).expect_err("a checkpoint would be lost");
+        assert!(refused.help_text().is_some_and(|help| help.contains("--resume")));
+        // Whether it is of the same run, the checkpoint knows.
+        claim(folder, "b", Existing::Resume).expect("it is asked");
+        run(folder, "b", Existing::Overwrite).expect("it was asked for");
+        assert!(!folder.join("checkpoint").exists());
+    }
+
+    #[test]
+    fn lists_of_others_and_files_of_others_stay() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path();
+        for foreign in [r#"{"name": "a page"}"#, "[]", "no JSON"] {
+            fs::write(folder.join(MANIFEST), foreign).expect("writable");
+            let refused = claim(folder, "a", Existing::Overwrite).expect_err(foreign);
+            assert!(refused.to_string().contains("not written by ffdp"), "{refused}");
+        }
+        for file in ["../a", "/a", ""] {
+            let text = format!(r#"{{"program": "ffdp 0.1.0", "files": ["{file}"]}}"#);
+            fs::write(folder.join(MANIFEST), text).expect("writable");
+            let refused = claim(folder, "a", Existing::Overwrite).expect_err(file);
+            assert!(refused.to_string().contains("no file of this folder"), "{refused}");
+        }
+        fs::remove_file(folder.join(MANIFEST)).expect("ours");
+        fs::write(folder.join("notes.txt"), "mine").expect("writable");
+        fs::create_dir(folder.join("warps")).expect("writable");
+        fs::write(folder.join("warps/mine.nii"), "").expect("writable");
+        fs::write(folder.join("warps/subject-000_warp.nii.gz"), "").expect("writable");
+        claim(folder, "a", Existing::Refuse).expect_err("a data set is there");
+        run(folder, "a", Existing::Overwrite).expect("it was asked for");
+        assert!(folder.join("notes.txt").exists() && folder.join("warps/mine.nii").exists());
+        assert!(!folder.join("warps/subject-000_warp.nii.gz").exists());
+    }
+
+    #[test]
+    fn an_input_is_never_removed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path();
+        run(folder, "a", Existing::Refuse).expect("empty");
+        let input = folder.join("warped.nii.gz");
+        let claim =
+            Claim::new(folder, ("predict", Identity::new()), &[], &[&input], Existing::Overwrite);
+        let refused = claim.expect_err("it is read").to_string();
+        assert!(refused.contains("overwrite an input"), "{refused}");
+    }
+}

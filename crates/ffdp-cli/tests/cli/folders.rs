@@ -1,0 +1,132 @@
+//! An output folder holds the results of one run.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::register;
+use crate::support::{Folder, ffdp, write_pair};
+
+const FEW: [&str; 5] = ["--shrink", "2", "--iterations", "3", "-q"];
+
+/// Every file below a folder, relative to it.
+fn files(folder: &str) -> BTreeSet<String> {
+    fn below(folder: &Path, start: &Path, found: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(folder).expect("a folder").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                below(&path, start, found);
+            } else {
+                let name = path.strip_prefix(start).expect("below it");
+                found.insert(name.to_string_lossy().into_owned());
+            }
+        }
+    }
+    let mut found = BTreeSet::new();
+    below(Path::new(folder), Path::new(folder), &mut found);
+    found
+}
+
+/// What the manifest lists, and the manifest.
+fn listed(folder: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(format!("{folder}/manifest.json")).expect("written");
+    let manifest: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(manifest["state"], "complete");
+    let names = manifest["files"].as_array().expect("a list").iter();
+    let names = names.map(|name| name.as_str().expect("a name").to_string());
+    names.chain(["manifest.json".to_string()]).collect()
+}
+
+#[test]
+fn a_folder_never_mixes_the_results_of_two_runs() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    let [out, labels] = ["out", "moving_labels.nii.gz"].map(|name| folder.path(name));
+    let run = |more: &[&str]| {
+        register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &[&FEW, more].concat())
+    };
+    run(&["--moving-labels", &labels]).succeeded();
+    let names = files(&out);
+    assert_eq!(names, listed(&out));
+    assert!(names.contains("inverse_warp.nii.gz") && names.contains("warped_labels.nii.gz"));
+    fs::write(folder.path("out/notes.txt"), "of the user").expect("writable");
+
+    // Without labels, without an inverse, with other settings, of another image.
+    let refused = |run: crate::Run, word: &str| {
+        assert_eq!(run.code, 1, "{word}: {}", run.stderr);
+        for word in [word, "another run", "--overwrite"] {
+            assert!(run.stderr.contains(word), "no {word:?} in {}", run.stderr);
+        }
+        assert_eq!(files(&out).len(), names.len() + 1, "{word}: nothing is touched");
+    };
+    refused(run(&[]), "moving_labels");
+    refused(run(&["--resume"]), "moving_labels");
+    refused(run(&["--moving-labels", &labels, "--no-inverse"]), "no_inverse");
+    refused(run(&["--moving-labels", &labels, "--metric", "mse"]), "settings");
+    refused(run(&["--slabs", "--moving-labels", &labels]), "slabs");
+    refused(register(&folder, "fixed.nii.gz", "fixed.nii.gz", "out", &FEW), "moving");
+    // The same again is no other run, wherever it is computed.
+    run(&["--moving-labels", &labels, "--shards", "2"]).succeeded();
+
+    run(&["--no-inverse", "--overwrite"]).succeeded();
+    let mut names = files(&out);
+    assert!(names.remove("notes.txt"), "files of others stay");
+    assert_eq!(names, listed(&out));
+    for old in ["inverse_warp.nii.gz", "warped_labels.nii.gz"] {
+        assert!(!names.contains(old), "{old} is of the earlier run");
+    }
+    run(&["--slabs", "--overwrite"]).succeeded();
+    assert!(!folder.has("out/report.html"), "of the earlier run");
+
+    // A folder of an earlier version has no list.
+    fs::remove_file(folder.path("out/manifest.json")).expect("written");
+    let unlisted = run(&["--slabs"]);
+    assert_eq!(unlisted.code, 1, "{}", unlisted.stderr);
+    assert!(unlisted.stderr.contains("without a list"), "{}", unlisted.stderr);
+    run(&["--overwrite"]).succeeded();
+}
+
+#[test]
+fn a_rigid_run_leaves_no_warp_of_an_earlier_one() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    let [fixed, moving, out] = ["fixed.nii.gz", "moving.nii.gz", "out"].map(|n| folder.path(n));
+    register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &FEW).succeeded();
+    assert!(folder.has("out/warp.nii.gz"));
+    let rigid = ["register", "-f", &fixed, "-m", &moving, "-o", &out, "--transform", "rigid"];
+    let rigid = [&rigid[..], &FEW].concat();
+    assert_eq!(ffdp(&rigid).code, 1);
+    ffdp(&[&rigid[..], &["--overwrite"]].concat()).succeeded();
+    assert!(!folder.has("out/warp.nii.gz") && !folder.has("out/inverse_warp.nii.gz"));
+    assert!(folder.has("out/affine.txt"));
+}
+
+#[test]
+fn predict_does_not_write_beside_the_results_of_register() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    let [fixed, moving, out] = ["fixed.nii.gz", "moving.nii.gz", "out"].map(|n| folder.path(n));
+    register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &FEW).succeeded();
+    let predict = ["predict", "--model", "/nowhere", "-f", &fixed, "-m", &moving, "-o", &out];
+    let run = ffdp(&predict);
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.contains("another run (ffdp register"), "{}", run.stderr);
+    // Nothing is removed by a request that fails.
+    let run = ffdp(&[&predict[..], &["--overwrite"]].concat());
+    assert!(run.code == 1 && run.stderr.contains("--model"), "{}", run.stderr);
+    assert!(folder.has("out/affine.txt"));
+}
+
+#[test]
+fn a_folder_with_a_list_of_another_program_is_refused() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    fs::create_dir(folder.path("out")).expect("writable");
+    fs::write(folder.path("out/manifest.json"), r#"{"name": "a page"}"#).expect("writable");
+    let more = [&FEW[..], &["--overwrite"]].concat();
+    let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &more);
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.contains("not written by ffdp"), "{}", run.stderr);
+}
