@@ -1,7 +1,7 @@
 //! Where a run can be continued: what it has found after each level.
 
+use super::context::StageReport;
 use super::level::LevelReport;
-use super::run::StageReport;
 use crate::image::{Affine, Physical};
 use crate::transform::Displacement;
 

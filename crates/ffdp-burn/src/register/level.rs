@@ -11,9 +11,12 @@ use super::settings::{ConvergenceSettings, LevelSettings};
 use crate::error::{Error, Result};
 
 /// Something that can be improved by iterations on one level.
-pub(super) trait Solver {
+pub trait Solver {
     /// Does some iterations, at least one, and returns the loss before each of them; fewer than asked
     /// for when nothing more can be gained. Waits for the device at least once, to read the losses.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when losses cannot be read.
     fn iterate(&mut self, iterations: usize) -> Result<Vec<f64>>;
 }
 

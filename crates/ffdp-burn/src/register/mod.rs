@@ -3,7 +3,7 @@
 //! [`register`] takes a [`Problem`] (a fixed and a moving [`Volume`](crate::image::Volume), each on
 //! its own grid) and finds the [`Composite`](crate::transform::Composite) transform that carries the
 //! moving image onto the fixed one. Start reading at `run.rs`: a run is a list of stages, a stage
-//! a list of levels (`level.rs`), a level the iterations of a solver (`linear/`, `deformable/`);
+//! a list of levels (`level.rs`), a level the iterations of a solver (`methods/`);
 //! `pyramid.rs` makes the levels' images, `settings/` holds every number that can be chosen.
 //!
 //! ```
@@ -26,11 +26,12 @@
 //! ```
 
 mod checkpoint;
+mod context;
 mod convergence;
-mod deformable;
+mod fields;
 mod histogram;
 mod level;
-mod linear;
+mod methods;
 mod observer;
 mod pair;
 mod places;
@@ -39,6 +40,7 @@ mod problem;
 mod processes;
 mod pyramid;
 mod run;
+mod schedule;
 mod settings;
 mod shards;
 mod slabs;
@@ -48,18 +50,23 @@ mod source;
 mod tests;
 
 pub use checkpoint::{Carried, Checkpoint};
-pub use level::{LevelReport, Stop};
+pub use context::StageReport;
+pub use level::{LevelReport, Solver, Stop};
+pub use methods::{
+    Finding, Given, GreedySettings, LevelImages, Method, OwnMethod, StageRun, SvfSettings,
+    SynSettings,
+};
 pub use observer::{LevelStart, Observer, Progress, Silent};
 pub use places::Room;
 pub use prepare::MINIMUM_OVERLAP_PERCENT;
 pub use problem::Problem;
 pub use pyramid::{LevelImage, MINIMUM_AXIS_VOXELS, level_geometry, level_image, level_smoothing};
-pub use run::{Outcome, Registration, StageReport, register, register_on, resume, resume_on};
+pub use run::{Outcome, Registration, register, register_on, resume, resume_on};
+pub use schedule::{Preset, Settings, Stage};
 pub use settings::{
-    AdamSettings, ConvergenceSettings, GaussNewtonSettings, GreedySettings, LevelSettings,
-    LinearSettings, LnccSettings, MiSettings, MomentsCentre, MomentsOrder, MomentsSettings,
-    OptimizerSettings, OwnSimilarity, Preset, Regularization, Settings, Similarity, Stage,
-    SvfSettings, SynSettings,
+    AdamSettings, ConvergenceSettings, GaussNewtonSettings, LevelSettings, LinearSettings,
+    LnccSettings, MiSettings, MomentsCentre, MomentsOrder, MomentsSettings, OptimizerSettings,
+    OwnSimilarity, Regularization, Similarity,
 };
 pub use shards::shards_needed;
 pub use slabs::{Folding, SlabProblem, SlabRegistration, Warp, register_slabs};

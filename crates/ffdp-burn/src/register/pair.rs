@@ -120,8 +120,8 @@ impl LevelPair {
         Sharded::new((0..fixed.count()).map(shard).collect(), fixed.clone())
     }
 
-    /// Images and masks in one piece each.
-    fn whole(&self) -> [(Tensor<5>, Option<Tensor<5>>); 2] {
+    /// Images and masks in one piece each, on the first device.
+    pub fn whole(&self) -> [(Tensor<5>, Option<Tensor<5>>); 2] {
         let of = |i: usize| {
             let image = self.images()[i].gather(self.places.work.device(0));
             without_mask(image, self.masked[i])

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::histogram::matched;
 use super::problem::Problem;
 use super::pyramid::MINIMUM_AXIS_VOXELS;
-use super::settings::{Settings, Stage};
+use super::schedule::{Settings, Stage};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical, Volume};
 use crate::ops::{GaussianOptions, gaussian};

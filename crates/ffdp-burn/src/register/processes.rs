@@ -14,7 +14,7 @@ use super::checkpoint::Checkpoint;
 use super::level::LevelReport;
 use super::observer::{LevelStart, Observer, Progress};
 use super::places::{Places, Room, SHARED_VOXELS};
-use super::settings::Settings;
+use super::schedule::Settings;
 use crate::error::{Error, Result};
 use crate::image::Geometry;
 use crate::parallel::{Axis, Cuts, Holders, Layout, Mesh, Ranks, Sharded, Team, agree};

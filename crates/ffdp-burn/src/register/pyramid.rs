@@ -6,7 +6,7 @@
 
 use burn::tensor::Tensor;
 
-use super::settings::{LevelSettings, Settings};
+use super::settings::LevelSettings;
 use crate::error::Result;
 use crate::image::Geometry;
 use crate::ops::{GaussianOptions, Interpolation, Padding, gaussian};
@@ -53,11 +53,11 @@ pub fn level_geometry(full: &Geometry, spacing_mm: f64, minimum_axis: usize) -> 
 /// Those of both images on a level.
 pub(super) fn level_grids(
     full: &[Geometry; 2],
-    settings: &Settings,
+    minimum_axis: usize,
     level: &LevelSettings,
 ) -> Result<[Geometry; 2]> {
     let spacing_mm = level.shrink * finest_spacing_mm(&full[0]);
-    let on_level = |i: usize| level_geometry(&full[i], spacing_mm, settings.minimum_axis_voxels);
+    let on_level = |i: usize| level_geometry(&full[i], spacing_mm, minimum_axis);
     Ok([on_level(0)?, on_level(1)?])
 }
 

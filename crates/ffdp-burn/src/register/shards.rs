@@ -1,9 +1,8 @@
 //! How many shards a registration needs.
 
-use super::deformable::Kind;
 use super::places::LARGEST_PART;
 use super::pyramid::{finest_spacing_mm, level_geometry};
-use super::settings::Settings;
+use super::schedule::Settings;
 use crate::error::Result;
 use crate::image::Geometry;
 use crate::parallel::{DeviceMemory, plan};
@@ -30,7 +29,7 @@ pub fn shards_needed(
     let images = IMAGE_BYTES * (values(0) + values(1));
     let mut most = devices;
     for stage in &settings.stages {
-        let Some(kind) = Kind::of(stage) else { continue };
+        let Some(kind) = stage.fields() else { continue };
         for level in kind.descent().levels {
             let spacing_mm = level.shrink * finest_spacing_mm(grids[0]);
             let on_level =

@@ -111,7 +111,7 @@ impl Default for MomentsSettings {
 }
 
 impl LinearSettings {
-    pub(super) fn validate(&self) -> Result<()> {
+    pub(in crate::register) fn validate(&self) -> Result<()> {
         validate_levels(&self.levels)?;
         self.similarity.validate()?;
         self.convergence.validate()
@@ -119,7 +119,7 @@ impl LinearSettings {
 }
 
 impl MomentsSettings {
-    pub(super) fn validate(&self) -> Result<()> {
+    pub(in crate::register) fn validate(&self) -> Result<()> {
         validate_shrink(&[self.shrink])?;
         let fix = "0.1 is the usual one";
         in_range("the foreground of moments", self.foreground, [0.0, 0.99], fix)?;

@@ -16,13 +16,15 @@ pub use results::{Folding, SlabRegistration, Warp};
 use burn::tensor::{Device, Tensor};
 
 use super::checkpoint::Checkpoint;
-use super::deformable::{Deformed, Kind, check_room};
+use super::context::{Found, Run, Sides};
+use super::fields::Deformed;
+use super::methods::deformable::check_room;
 use super::observer::Observer;
 use super::places::Room;
 use super::prepare::{check_overlap, check_sizes};
 use super::processes::{Processes, Report};
-use super::run::{self, Ended, Found, Run, Sides};
-use super::settings::{Settings, Stage};
+use super::run::{self, Ended};
+use super::schedule::{Settings, Stage};
 use super::source::{Scale, Scaled};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Counted, Geometry, Physical, Planes};
@@ -108,14 +110,15 @@ pub fn register_slabs(
         grids,
         sides,
         levels: Vec::new(),
-        settings,
+        loss_interval: settings.loss_interval,
+        minimum_axis: settings.minimum_axis_voxels,
         room,
         processes,
         initial,
         observer,
         checkpoint: Checkpoint::start(initial),
     };
-    let Ended { found, stages, loss_before, loss_after, outcome } = run.stages()?;
+    let Ended { found, stages, loss_before, loss_after, outcome } = run.stages(settings)?;
     let Found { affine, deformed } = found;
     let Run { grids: [fixed, _], room, processes, .. } = run;
     let warps = |deformed: Deformed| {
@@ -171,8 +174,8 @@ fn check(
         return refuse("histograms are not matched", &settings.match_histograms);
     }
     room.devices().iter().try_for_each(|device| run::check_moment_storage(settings, device))?;
-    for kind in settings.stages.iter().filter_map(Kind::of) {
-        check_room(room, &kind, (grids, (1, masked)), settings)?;
+    for method in settings.stages.iter().filter_map(Stage::fields) {
+        check_room(room, method, (grids, (1, masked)), settings.minimum_axis_voxels)?;
     }
     match settings.stages.first() {
         Some(Stage::Moments(_)) => Ok(()),

@@ -14,9 +14,10 @@ use crate::io::nifti::{DisplacementWriter, LabelWriter, VolumeWriter};
 use crate::metrics::{DiceScores, OverlapCounts};
 use crate::ops::{GridSampleOptions, Interpolation, Padding, grid_sample, jacobian};
 use crate::parallel::{Axis, DisplacementBounds, Holders, Mesh, ReadSampler, Sharded, narrow};
-use crate::register::deformable::Fields;
+use crate::register::context::StageReport;
+use crate::register::fields::Fields;
 use crate::register::processes::Processes;
-use crate::register::run::{Outcome, StageReport};
+use crate::register::run::Outcome;
 use crate::register::source::window_of;
 use crate::transform::{affine_tensor, map_vectors};
 

@@ -2,9 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    AdamSettings, GreedySettings, LevelSettings, LinearSettings, MiSettings, MomentsSettings,
-    OptimizerSettings, Regularization, Settings, Similarity, Stage,
+use super::{Settings, Stage};
+use crate::register::methods::GreedySettings;
+use crate::register::settings::{
+    AdamSettings, LevelSettings, LinearSettings, MiSettings, MomentsSettings, OptimizerSettings,
+    Regularization, Similarity,
 };
 
 /// What a registration is for.

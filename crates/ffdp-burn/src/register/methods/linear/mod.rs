@@ -16,7 +16,7 @@ mod tests;
 
 use std::time::Instant;
 
-pub(super) use moments::moments;
+pub(in crate::register) use moments::moments;
 
 use affine::General;
 use bfgs::{Bfgs, State};
@@ -24,18 +24,26 @@ use mass::Mass;
 use motion::{Frame, Motion};
 use rigid::Rigid;
 
-use super::level::{Stop, level_start, run_level};
-use super::run::{Found, Run, StageReport, Staged};
-use super::settings::{FOREGROUND, LinearSettings};
 use crate::error::Result;
+use crate::register::context::{Found, Run, StageReport, Staged};
+use crate::register::level::{Stop, level_start, run_level};
+use crate::register::settings::{FOREGROUND, LinearSettings};
 
 /// A rigid stage, from `found` on.
-pub(super) fn rigid(run: &mut Run, settings: &LinearSettings, found: Found) -> Result<Staged> {
+pub(in crate::register) fn rigid(
+    run: &mut Run,
+    settings: &LinearSettings,
+    found: Found,
+) -> Result<Staged> {
     linear::<Rigid, 6>(run, "rigid", settings, found)
 }
 
 /// An affine stage, from `found` on.
-pub(super) fn affine(run: &mut Run, settings: &LinearSettings, found: Found) -> Result<Staged> {
+pub(in crate::register) fn affine(
+    run: &mut Run,
+    settings: &LinearSettings,
+    found: Found,
+) -> Result<Staged> {
     linear::<General, 12>(run, "affine", settings, found)
 }
 
@@ -61,7 +69,7 @@ fn linear<M: Motion<N>, const N: usize>(
         let aligned = pair.alignment(similarity.clone(), settings.outside);
         let level = level_start(name, index, &settings.levels, pair.grids[0].size);
         let mut search = Bfgs::<M, N>::new(&aligned, frame, found.affine, state);
-        let (convergence, interval) = (&settings.convergence, run.settings.loss_interval);
+        let (convergence, interval) = (&settings.convergence, run.loss_interval);
         let report = run_level(&level, &mut search, convergence, interval, run.observer)?;
         let ends = index + 1 == settings.levels.len() || report.stop == Stop::Cancelled;
         levels.push(report);

@@ -2,31 +2,29 @@
 //!
 //! With the affine map `A` that was found before, the moving image is seen through
 //! `phi(x) = A (x + w(x))`: first the deformation and then the affine map, as ITK and ANTs compose
-//! them. What a method improves are fields on the grid of the level (`kind.rs` says which, and what
-//! becomes of them), in as many shards as the level has (`fields.rs`); the iterations are those of
+//! them. What a method improves are fields on the grid of the level (`method.rs` says which, and what
+//! becomes of them), in as many shards as the level has (`../../fields.rs`); the iterations are those of
 //! [`ShardedDeform`].
 
-mod fields;
-mod kind;
+mod method;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-pub(super) use fields::Fields;
-pub(super) use kind::{Deformed, Kind};
+pub(in crate::register) use method::FieldMethod;
 
-use super::checkpoint::Carried;
-use super::level::{LevelReport, Solver, Stop, level_start, run_level};
-use super::pair::{LevelPair, read};
-use super::places::{Places, Room};
-use super::processes::Report;
-use super::pyramid::level_grids;
-use super::run::{Found, Run, StageReport, Staged};
-use super::settings::Settings;
 use crate::error::Result;
 use crate::image::{Affine, Geometry};
 use crate::losses::Similarity;
+use crate::ops::Method;
 use crate::parallel::ShardedDeform;
+use crate::register::context::{Found, Run, StageReport, Staged};
+use crate::register::fields::{Deformed, Fields};
+use crate::register::level::{LevelReport, Solver, Stop, level_start, run_level};
+use crate::register::pair::{LevelPair, read};
+use crate::register::places::{Places, Room};
+use crate::register::processes::Report;
+use crate::register::pyramid::level_grids;
 
 /// A level under way.
 struct Deformation(ShardedDeform);
@@ -38,7 +36,11 @@ impl Solver for Deformation {
 }
 
 /// A deformable stage, from `found` on; shared by all processes where its levels are large.
-pub(super) fn deform(run: &mut Run, kind: &Kind, found: Found) -> Result<Staged> {
+pub(in crate::register) fn deform(
+    run: &mut Run,
+    kind: &dyn FieldMethod,
+    found: Found,
+) -> Result<Staged> {
     let start = Instant::now();
     let (mut levels, carried) = run.take_resumed();
     let spent: f64 = levels.iter().map(|level| level.seconds).sum();
@@ -82,22 +84,22 @@ pub(super) fn deform(run: &mut Run, kind: &Kind, found: Found) -> Result<Staged>
 
 /// Demands that the levels of a stage have room, before anything is computed. `content` is what
 /// [`Run::content`] says.
-pub(super) fn check_room(
+pub(in crate::register) fn check_room(
     room: &Room,
-    kind: &Kind,
+    kind: &dyn FieldMethod,
     (grids, content): (&[Geometry; 2], (usize, [bool; 2])),
-    settings: &Settings,
+    minimum_axis: usize,
 ) -> Result<()> {
     // The finest, which takes the most, is the one to be told of.
     kind.descent().levels.iter().rev().try_for_each(|level| {
-        let [fixed, moving] = &level_grids(grids, settings, level)?;
+        let [fixed, moving] = &level_grids(grids, minimum_axis, level)?;
         room.check_level(fixed.size, &kind.problem([fixed, moving], content))
     })
 }
 
 /// One level of a stage.
 struct Task<'a> {
-    kind: &'a Kind<'a>,
+    kind: &'a dyn FieldMethod,
     index: usize,
     grids: [Geometry; 2],
     /// Before the stage.
@@ -160,7 +162,7 @@ impl Task<'_> {
         let options = self.kind.options(&self.grids[0], &map);
         let deform = pair.deform(self.similarity(), &self.found.affine, parts, &options)?;
         let mut deformation = Deformation(deform);
-        let is_greedy = matches!(self.kind, Kind::Greedy(_));
+        let is_greedy = self.kind.method() == Method::Greedy;
         if is_last && is_greedy {
             // The blocks of the fixed image take its place.
             pair.release();
@@ -170,7 +172,7 @@ impl Task<'_> {
             true => None,
             false => {
                 let mut observer = run.processes.together(&mut *run.observer);
-                let interval = run.settings.loss_interval;
+                let interval = run.loss_interval;
                 let (solver, convergence) = (&mut deformation, descent.convergence);
                 Some(run_level(&level, solver, convergence, interval, &mut observer)?)
             }
@@ -230,12 +232,5 @@ impl Task<'_> {
         let fields = Fields::of_first(&processes, mine, of_level, &home)?;
         let losses = <[f64; 3]>::try_from(told.numbers()).ok();
         Ok(Reached { fields, report: told.levels.into_iter().next(), losses })
-    }
-}
-
-impl Carried {
-    /// What a stage hands from a level to the next.
-    pub(super) fn of(fields: &Fields) -> Result<Self> {
-        Ok(Self { fields: fields.gathered()? })
     }
 }

@@ -2,9 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::deformable::{Descent, OptimizerSettings, Regularization};
-use super::{ConvergenceSettings, LevelSettings, LnccSettings, Similarity, default_levels};
-use crate::ops::Update;
+use super::deformable::FieldMethod;
+use crate::error::Result;
+use crate::ops::{Method, Update};
+use crate::register::fields::{Deformed, Fields};
+use crate::register::settings::{
+    ConvergenceSettings, Descent, LevelSettings, LnccSettings, OptimizerSettings, Regularization,
+    Similarity, default_levels,
+};
 
 /// Symmetric normalisation (Avants et al. 2008): fixed and moving image are each deformed half of the
 /// way, and the halves are put together; the inverse comes with the result.
@@ -47,8 +52,12 @@ impl Default for SynSettings {
     }
 }
 
-impl SynSettings {
-    pub(in crate::register) fn descent(&self) -> Descent<'_> {
+impl FieldMethod for SynSettings {
+    fn name(&self) -> &'static str {
+        "syn"
+    }
+
+    fn descent(&self) -> Descent<'_> {
         Descent {
             levels: &self.levels,
             similarity: &self.similarity,
@@ -61,5 +70,17 @@ impl SynSettings {
             regularization: self.regularization,
             convergence: &self.convergence,
         }
+    }
+
+    fn method(&self) -> Method {
+        Method::Syn
+    }
+
+    /// One half takes all of a displacement.
+    fn start(&self, found: Option<&Deformed>) -> Result<Option<Fields>> {
+        let Some(found) = found else { return Ok(None) };
+        let (w, _) = found.maps()?;
+        let still = w.parts[0].clone().map(|shard| shard.zeros_like());
+        Ok(Some(w.with(vec![still, w.parts[0].clone()])))
     }
 }

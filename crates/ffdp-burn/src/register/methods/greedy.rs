@@ -2,9 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::deformable::{Descent, OptimizerSettings, Regularization};
-use super::{ConvergenceSettings, LevelSettings, LnccSettings, Similarity, default_levels};
-use crate::ops::Update;
+use super::deformable::FieldMethod;
+use crate::error::Result;
+use crate::ops::{Method, Update};
+use crate::register::fields::{Deformed, Fields};
+use crate::register::settings::{
+    ConvergenceSettings, Descent, LevelSettings, LnccSettings, OptimizerSettings, Regularization,
+    Similarity, default_levels,
+};
 
 /// The greedy method: one displacement follows its gradient; see [`ops::deform`](crate::ops::deform()).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,8 +58,12 @@ impl Default for GreedySettings {
     }
 }
 
-impl GreedySettings {
-    pub(in crate::register) fn descent(&self) -> Descent<'_> {
+impl FieldMethod for GreedySettings {
+    fn name(&self) -> &'static str {
+        "greedy"
+    }
+
+    fn descent(&self) -> Descent<'_> {
         Descent {
             levels: &self.levels,
             similarity: &self.similarity,
@@ -67,5 +76,13 @@ impl GreedySettings {
             regularization: self.regularization,
             convergence: &self.convergence,
         }
+    }
+
+    fn method(&self) -> Method {
+        Method::Greedy
+    }
+
+    fn start(&self, found: Option<&Deformed>) -> Result<Option<Fields>> {
+        found.map(|found| Ok(found.maps()?.0)).transpose()
     }
 }

@@ -1,21 +1,22 @@
-//! What a method improves, on the grid of a level, in as many shards as the level has.
+//! What methods of fields have found, on the grid of a level, in as many shards as the level has.
 
 use burn::tensor::Device;
 
+use super::checkpoint::Carried;
+use super::places::Places;
+use super::processes::Processes;
 use crate::error::Result;
 use crate::image::{Affine, Geometry, index_affine, index_linear};
-use crate::ops::{GridSampleOptions, Padding};
+use crate::ops::{GridSampleOptions, Method, Padding};
 use crate::parallel::{
     Axis, DisplacementBounds, Holders, IndexMap, Layout, Mesh, RingInputs, RingSampler, Sharded,
-    put_away, reachable,
+    maps, put_away, reachable,
 };
-use crate::register::places::Places;
-use crate::register::processes::Processes;
 use crate::transform::{Displacement, affine_tensor, map_vectors};
 
 /// Vectors in voxels of a grid: a displacement, two halves of one, or a velocity.
 #[derive(Clone, Debug)]
-pub(in crate::register) struct Fields {
+pub(super) struct Fields {
     /// `[1, 3, D, H, W]` each; of several processes, the part of this one.
     pub parts: Vec<Sharded>,
     pub geometry: Geometry,
@@ -134,5 +135,34 @@ impl Fields {
         let parts = (0..count).map(field).collect::<Result<_>>()?;
         let work = Mesh::one(home);
         Ok(Self { parts, geometry: geometry.clone(), work, holders: Holders::ALONE })
+    }
+}
+
+/// What deformable stages have found: fields, and what they mean.
+#[derive(Clone, Debug)]
+pub(super) struct Deformed {
+    pub method: Method,
+    pub fields: Fields,
+}
+
+impl Deformed {
+    /// A displacement.
+    pub fn greedy(fields: Fields) -> Self {
+        Self { method: Method::Greedy, fields }
+    }
+
+    /// `w` and, where the method gives it, its inverse, in the fields' shards.
+    pub fn maps(&self) -> Result<(Fields, Option<Fields>)> {
+        let Fields { parts, work, holders, .. } = &self.fields;
+        let (w, back) = maps(self.method, parts, work, holders)?;
+        let of = |part| self.fields.with(vec![part]);
+        Ok((of(w), back.map(of)))
+    }
+}
+
+impl Carried {
+    /// What a stage hands from a level to the next.
+    pub(super) fn of(fields: &Fields) -> Result<Self> {
+        Ok(Self { fields: fields.gathered()? })
     }
 }

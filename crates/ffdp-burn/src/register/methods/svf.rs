@@ -2,10 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::deformable::{Descent, OptimizerSettings, Regularization};
-use super::{ConvergenceSettings, LevelSettings, LnccSettings, Similarity, default_levels};
+use super::deformable::FieldMethod;
 use crate::error::{Error, Result};
-use crate::ops::Update;
+use crate::ops::{Accumulation, Method, Update};
+use crate::register::fields::{Deformed, Fields};
+use crate::register::settings::{
+    ConvergenceSettings, Descent, LevelSettings, LnccSettings, OptimizerSettings, Regularization,
+    Similarity, default_levels,
+};
 
 /// A stationary velocity field (Arsigny et al. 2006; DARTEL, Ashburner 2007): the map is the flow along
 /// it for unit time, its inverse the flow back.
@@ -57,8 +61,12 @@ impl Default for SvfSettings {
     }
 }
 
-impl SvfSettings {
-    pub(in crate::register) fn descent(&self) -> Descent<'_> {
+impl FieldMethod for SvfSettings {
+    fn name(&self) -> &'static str {
+        "svf"
+    }
+
+    fn descent(&self) -> Descent<'_> {
         Descent {
             levels: &self.levels,
             similarity: &self.similarity,
@@ -74,7 +82,7 @@ impl SvfSettings {
         }
     }
 
-    pub(super) fn validate(&self) -> Result<()> {
+    fn validate(&self) -> Result<()> {
         self.descent().validate()?;
         if !(1..=12).contains(&self.squarings) {
             let what = "the squarings of a velocity's exponential must lie in 1..12";
@@ -85,5 +93,18 @@ impl SvfSettings {
             return Err(Error::invalid(what, self.optimizer, "use adam or sgd, or greedy or syn"));
         }
         Ok(())
+    }
+
+    fn method(&self) -> Method {
+        let accumulation = match self.deterministic {
+            true => Accumulation::Reproducible,
+            false => Accumulation::Fast,
+        };
+        Method::Svf { squarings: self.squarings, accumulation }
+    }
+
+    /// From rest: a displacement has no velocity, and settings in which one comes before do not validate.
+    fn start(&self, _: Option<&Deformed>) -> Result<Option<Fields>> {
+        Ok(None)
     }
 }

@@ -1,0 +1,97 @@
+//! A stage of a registration: one method with its settings, and the list of all methods.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::register::methods::deformable::FieldMethod;
+use crate::register::methods::{
+    Given, GreedySettings, Listed, Method, OwnMethod, SvfSettings, SynSettings, linear,
+};
+use crate::register::settings::{LinearSettings, MomentsSettings};
+
+/// One kind of transform, and how it is found. In a file, the entry `transform` names the kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "transform", rename_all = "lowercase")]
+pub enum Stage {
+    /// A first placement by centres and principal axes; images need not overlap before it.
+    Moments(MomentsSettings),
+    /// Turns and shifts.
+    Rigid(LinearSettings),
+    /// Turns, shifts, stretches and shears.
+    Affine(LinearSettings),
+    /// A displacement field by the compositive greedy method.
+    Greedy(GreedySettings),
+    /// Two halves that meet in the middle: symmetric normalisation.
+    Syn(SynSettings),
+    /// The flow along a stationary velocity.
+    Svf(SvfSettings),
+    /// A method that a program brings along. A file cannot name it.
+    #[serde(skip)]
+    Own(OwnMethod),
+}
+
+impl Stage {
+    /// A method of your own.
+    pub fn own(method: impl Method + 'static) -> Self {
+        Self::Own(OwnMethod(Arc::new(method)))
+    }
+
+    /// The list of all methods.
+    pub(in crate::register) fn listed(&self) -> Listed<'_> {
+        match self {
+            Self::Moments(settings) => Listed::Moments(settings),
+            Self::Rigid(settings) => Listed::Linear("rigid", settings, linear::rigid),
+            Self::Affine(settings) => Listed::Linear("affine", settings, linear::affine),
+            Self::Greedy(settings) => Listed::Fields(settings),
+            Self::Syn(settings) => Listed::Fields(settings),
+            Self::Svf(settings) => Listed::Fields(settings),
+            Self::Own(own) => Listed::Own(&*own.0),
+        }
+    }
+
+    /// Its name, as a file has it.
+    pub fn name(&self) -> &'static str {
+        match self.listed() {
+            Listed::Moments(_) => "moments",
+            Listed::Linear(name, ..) => name,
+            Listed::Fields(method) => method.name(),
+            Listed::Own(method) => method.name(),
+        }
+    }
+
+    /// Whether it moves the image as a whole.
+    pub fn is_linear(&self) -> bool {
+        match self.listed() {
+            Listed::Moments(_) | Listed::Linear(..) => true,
+            Listed::Fields(_) => false,
+            Listed::Own(method) => method.is_linear(),
+        }
+    }
+
+    pub(in crate::register) fn validate(&self) -> Result<()> {
+        match self.listed() {
+            Listed::Moments(settings) => settings.validate(),
+            Listed::Linear(_, settings, _) => settings.validate(),
+            Listed::Fields(method) => method.validate(),
+            Listed::Own(method) => method.validate(),
+        }
+    }
+
+    /// That of a stage which improves fields; `None` of others.
+    pub(in crate::register) fn fields(&self) -> Option<&dyn FieldMethod> {
+        match self.listed() {
+            Listed::Fields(method) => Some(method),
+            Listed::Moments(_) | Listed::Linear(..) | Listed::Own(_) => None,
+        }
+    }
+
+    /// Why it cannot do what it is given, in its own words; `None` if it can.
+    pub(in crate::register) fn refuses(&self, given: &Given) -> Option<String> {
+        match self.listed() {
+            Listed::Own(method) => method.refuses(given),
+            Listed::Moments(_) | Listed::Linear(..) | Listed::Fields(_) => None,
+        }
+    }
+}
