@@ -60,7 +60,10 @@ pub use observer::{LevelStart, Observer, Progress, Silent};
 pub use places::Room;
 pub use prepare::MINIMUM_OVERLAP_PERCENT;
 pub use problem::Problem;
-pub use pyramid::{LevelImage, MINIMUM_AXIS_VOXELS, level_geometry, level_image, level_smoothing};
+pub use pyramid::{
+    LevelImage, MINIMUM_AXIS_VOXELS, finest_spacing_mm, level_geometry, level_image,
+    level_smoothing,
+};
 pub use run::{Outcome, Registration, register, register_on, resume, resume_on};
 pub use schedule::{Preset, Settings, Stage};
 pub use settings::{

@@ -28,7 +28,7 @@ pub struct LevelImage {
 }
 
 /// The smallest voxel spacing of a grid, in mm; an axis of one voxel does not count.
-pub(super) fn finest_spacing_mm(geometry: &Geometry) -> f64 {
+pub fn finest_spacing_mm(geometry: &Geometry) -> f64 {
     let axes = geometry.spacing_mm.into_iter().zip(geometry.size);
     axes.filter(|(_, voxels)| *voxels > 1).map(|(mm, _)| mm).fold(f64::INFINITY, f64::min)
 }

@@ -17,7 +17,6 @@ use super::prepare::{check_overlap, prepare};
 use super::problem::Problem;
 use super::processes::{Processes, Report};
 use super::schedule::{Settings, Stage};
-use super::settings::OptimizerSettings;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical, Volume};
 use crate::ops::MomentStorage;
@@ -332,10 +331,7 @@ pub(super) fn check_planes(mesh: &Mesh, fixed: &Geometry) -> Result<()> {
 }
 
 pub(super) fn check_moment_storage(settings: &Settings, device: &Device) -> Result<()> {
-    let stores_bf16 = |stage: &Stage| {
-        let optimizer = stage.fields().map(|method| method.descent().optimizer);
-        matches!(optimizer, Some(OptimizerSettings::Adam(adam)) if adam.moments == MomentStorage::Bf16)
-    };
+    let stores_bf16 = |stage: &Stage| stage.moments() == Some(MomentStorage::Bf16);
     if !settings.stages.iter().any(stores_bf16) || device.supports_dtype(DType::BF16) {
         return Ok(());
     }

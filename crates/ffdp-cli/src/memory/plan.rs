@@ -7,8 +7,9 @@ use ffdp_burn::Error;
 use ffdp_burn::image::Geometry;
 use ffdp_burn::io::available_memory_bytes;
 use ffdp_burn::io::nifti::header;
-use ffdp_burn::register::{LevelSettings, Settings, Stage, level_geometry};
-use serde::{Deserialize, Serialize};
+use ffdp_burn::ops::MomentStorage;
+use ffdp_burn::register::{Settings, Stage, finest_spacing_mm, level_geometry};
+use serde::Serialize;
 
 use super::model::{Kind, Voxels, device_bytes, host_bytes, results_bytes};
 use crate::device::DeviceChoice;
@@ -62,18 +63,11 @@ pub struct LevelPlan {
     pub device_bytes: Option<u64>,
 }
 
-/// What of a stage's settings counts here, by their names in a file.
-#[derive(Deserialize)]
-struct Counted {
-    #[serde(default)]
-    levels: Vec<LevelSettings>,
-}
-
 impl Plan {
     /// The plan of valid settings.
     pub fn new(settings: &Settings, sizes: &Sizes, device: DeviceChoice) -> Self {
         let [fixed, moving] = [&sizes.fixed, &sizes.moving].map(|grid| grid.len() as u64);
-        let finest_mm = sizes.fixed.spacing_mm.into_iter().fold(f64::INFINITY, f64::min);
+        let finest_mm = finest_spacing_mm(&sizes.fixed);
         let least = settings.minimum_axis_voxels;
         let mut levels = Vec::new();
         let mut last = Voxels { fixed, moving, level: 0, moving_level: 0 };
@@ -217,16 +211,11 @@ impl Plan {
 }
 
 fn kind_and_shrinks(stage: &Stage) -> (Kind, Vec<f64>) {
-    let linear = ["moments", "rigid", "affine"].contains(&stage.name());
-    let entries = serde_json::to_value(stage).unwrap_or_default();
-    // Moments are an entry of the optimiser, which only some stages have.
-    let bf16 = entries.to_string().contains(":\"bf16\"");
-    let levels = serde_json::from_value::<Counted>(entries).map_or(Vec::new(), |c| c.levels);
-    let kind = match linear {
+    let kind = match stage.is_linear() {
         true => Kind::Linear,
-        false => Kind::Deformable { bf16 },
+        false => Kind::Deformable { bf16: stage.moments() == Some(MomentStorage::Bf16) },
     };
-    (kind, levels.iter().map(|level| level.shrink).collect())
+    (kind, stage.levels().iter().map(|level| level.shrink).collect())
 }
 
 fn gigabytes(bytes: u64) -> String {

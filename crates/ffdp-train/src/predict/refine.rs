@@ -3,6 +3,7 @@
 use burn::tensor::Device;
 use ffdp_burn::Result;
 use ffdp_burn::image::{Affine, Physical, Volume};
+use ffdp_burn::ops::LnccOptions;
 use ffdp_burn::register::{
     Carried, Checkpoint, GreedySettings, LevelSettings, LnccSettings, MiSettings, Observer,
     Problem, Registration, Settings as Engine, Similarity, Stage, resume,
@@ -26,9 +27,12 @@ pub fn refine(
     observer: &mut dyn Observer,
 ) -> Result<Registration> {
     let similarity = match recipe.loss {
-        Loss::Lncc => {
-            Similarity::Lncc(LnccSettings { window: recipe.window, ..LnccSettings::default() })
-        }
+        // The floor that the loss has, not the engine's own.
+        Loss::Lncc => Similarity::Lncc(LnccSettings {
+            window: recipe.window,
+            floor: LnccOptions::default().floor,
+            ..LnccSettings::default()
+        }),
         Loss::Mse => Similarity::Mse,
         Loss::Mi => Similarity::Mi(MiSettings::default()),
     };

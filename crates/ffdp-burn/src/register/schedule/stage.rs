@@ -5,11 +5,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::ops::MomentStorage;
 use crate::register::methods::deformable::FieldMethod;
 use crate::register::methods::{
     Given, GreedySettings, Listed, Method, OwnMethod, SvfSettings, SynSettings, linear,
 };
-use crate::register::settings::{LinearSettings, MomentsSettings};
+use crate::register::settings::{
+    LevelSettings, LinearSettings, MomentsSettings, OptimizerSettings,
+};
 
 /// One kind of transform, and how it is found. In a file, the entry `transform` names the kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,6 +51,35 @@ impl Stage {
             Self::Syn(settings) => Listed::Fields(settings),
             Self::Svf(settings) => Listed::Fields(settings),
             Self::Own(own) => Listed::Own(&*own.0),
+        }
+    }
+
+    /// Its levels, coarse to fine; none of moments, which have one of their own.
+    pub fn levels(&self) -> &[LevelSettings] {
+        match self.listed() {
+            Listed::Moments(_) => &[],
+            Listed::Linear(_, settings, _) => &settings.levels,
+            Listed::Fields(method) => method.descent().levels,
+            Listed::Own(method) => method.levels(),
+        }
+    }
+
+    /// The levels of a built-in stage, to be changed; none of moments, which have one of their own.
+    pub fn levels_mut(&mut self) -> &mut [LevelSettings] {
+        match self {
+            Self::Rigid(settings) | Self::Affine(settings) => &mut settings.levels,
+            Self::Greedy(settings) => &mut settings.levels,
+            Self::Syn(settings) => &mut settings.levels,
+            Self::Svf(settings) => &mut settings.levels,
+            Self::Moments(_) | Self::Own(_) => &mut [],
+        }
+    }
+
+    /// How a stage that improves fields keeps the moments of their gradients; `None` where it has none.
+    pub fn moments(&self) -> Option<MomentStorage> {
+        match self.fields()?.descent().optimizer {
+            OptimizerSettings::Adam(adam) => Some(adam.moments),
+            OptimizerSettings::Sgd | OptimizerSettings::GaussNewton(_) => None,
         }
     }
 

@@ -104,13 +104,10 @@ fn affine(spacing_mm: f64) -> Settings {
     let mut settings = Settings::preset(Preset::Default);
     settings.stages.retain(Stage::is_linear);
     for stage in &mut settings.stages {
-        match stage {
-            Stage::Moments(moments) => moments.shrink *= finer,
-            Stage::Rigid(linear) | Stage::Affine(linear) => {
-                linear.levels.iter_mut().for_each(|level| level.shrink *= finer);
-            }
-            Stage::Greedy(_) | Stage::Syn(_) | Stage::Svf(_) => unreachable!("linear stages stay"),
+        if let Stage::Moments(moments) = stage {
+            moments.shrink *= finer;
         }
+        stage.levels_mut().iter_mut().for_each(|level| level.shrink *= finer);
     }
     settings
 }

@@ -99,8 +99,8 @@ pub struct RegisterArguments {
     #[command(flatten)]
     pub mesh: MeshArguments,
     /// For images that do not fit into memory: read them, register and write slab by slab. With
-    /// --device-memory, what does not fit onto the device rests in host memory. Linear and greedy stages; no
-    /// report, no inverse, no checkpoints; of labels Dice, but no distances.
+    /// --device-memory, what does not fit onto the device rests in host memory. No report, no checkpoints; the
+    /// inverse where the method gives it (syn, svf); of labels Dice, but no distances.
     #[arg(long, conflicts_with_all = ["landmarks", "resume", "plan"])]
     pub slabs: bool,
     /// Go on from the checkpoint that an unfinished run with the same inputs and settings has left

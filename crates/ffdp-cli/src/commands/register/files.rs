@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ffdp_burn::Error;
 use ffdp_burn::io::check_writable;
-use ffdp_burn::register::Settings;
+use ffdp_burn::register::{Settings, Stage};
 
 use super::args::RegisterArguments;
 use crate::checkpoint::Place;
@@ -101,10 +101,13 @@ impl Files {
 impl RegisterArguments {
     /// What will be written, by size.
     pub fn written(&self, settings: &Settings) -> Written {
-        let displacements = match (deforms(settings), self.no_inverse || self.slabs) {
+        let last = settings.stages.last().map(Stage::name);
+        // Slab by slab nothing is inverted: methods give it or not.
+        let inverted = !self.slabs || matches!(last, Some("syn" | "svf"));
+        let displacements = match (deforms(settings), !self.no_inverse && inverted) {
             (false, _) => 0,
-            (true, true) => 1,
-            (true, false) => 2,
+            (true, false) => 1,
+            (true, true) => 2,
         };
         Written { displacements, labels: self.moving_labels.is_some(), checkpoint: !self.slabs }
     }

@@ -51,16 +51,10 @@ fn rehearsed(
 pub fn shortened(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
     for stage in &mut settings.stages {
-        let levels = match stage {
-            Stage::Moments(moments) => {
-                moments.refinement = 1;
-                continue;
-            }
-            Stage::Rigid(linear) | Stage::Affine(linear) => &mut linear.levels,
-            Stage::Greedy(greedy) => &mut greedy.levels,
-            Stage::Syn(syn) => &mut syn.levels,
-            Stage::Svf(svf) => &mut svf.levels,
-        };
+        if let Stage::Moments(moments) = stage {
+            moments.refinement = 1;
+        }
+        let levels = stage.levels_mut();
         levels.iter_mut().for_each(|level| level.iterations = level.iterations.min(ITERATIONS));
     }
     settings

@@ -119,6 +119,9 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     if let Some(warp) = &found.warp {
         warp.write(&files.warp)?;
     }
+    if let Some(inverse) = found.inverse.as_ref().filter(|_| !request.no_inverse) {
+        inverse.write(&files.inverse)?;
+    }
     let dice = labels.overlap(&found, &initial, &files.labels)?;
     let processes = Process::all(hosts, &found)?;
     let Some(mut journal) = journal else { return Ok(()) };
