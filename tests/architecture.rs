@@ -266,3 +266,126 @@ fn imports_are_read_from_every_form_of_path() {
     let found = imports(source, &[&way_up(Path::new("room/file.rs")), "below::"]);
     assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), ["io", "losses", "ops"]);
 }
+
+/// Folders in which files still lean on each other, by their crate; no others may.
+const KNOWN_CYCLES: [(&str, &str); 3] =
+    [("ffdp-image", "synth"), ("ffdp-train", "data"), ("ffdp-cli", "")];
+
+/// All paths in a source text that start with `crate::`, `self::` or `super::`, groups resolved: how they start, and
+/// the names that follow.
+fn paths(source: &str) -> Vec<(String, Vec<String>)> {
+    let lines = source.lines().map(|line| line.split("//").next().unwrap_or(""));
+    let code = lines.collect::<Vec<_>>().join("\n");
+    let code = code.split("#[cfg(test)]\nmod tests").next().unwrap_or("");
+    let mut found = Vec::new();
+    for root in ["crate::", "self::", "super::"] {
+        for (start, marker) in code.match_indices(root) {
+            if code[..start].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') {
+                continue;
+            }
+            let (mut root, mut rest) = (marker.to_string(), &code[start + marker.len()..]);
+            while let Some(up) = rest.strip_prefix("super::") {
+                (root, rest) = (root + "super::", up);
+            }
+            tree(rest, &mut Vec::new(), &mut |names| found.push((root.clone(), names.to_vec())));
+        }
+    }
+    found
+}
+
+/// Every leaf of a use tree.
+fn tree(path: &str, before: &mut Vec<String>, leaf: &mut dyn FnMut(&[String])) {
+    let path = path.trim_start();
+    if let Some(group) = path.strip_prefix('{') {
+        entries(group).iter().for_each(|entry| tree(entry, before, leaf));
+        return;
+    }
+    let Some(name) = segment(path) else { return leaf(before) };
+    let rest = &path[name.len()..];
+    before.push(name);
+    match rest.strip_prefix("::") {
+        Some(rest) => tree(rest, before, leaf),
+        None => leaf(before),
+    }
+    before.pop();
+}
+
+/// The modules of a crate and, for every folder, which of its children import which.
+fn imports_of_children(source: &Path) -> Vec<(Vec<String>, String, String)> {
+    let module = |path: &Path| -> Vec<String> {
+        let relative = path.strip_prefix(source).expect("found below it").with_extension("");
+        let names = relative.components().map(|part| part.as_os_str().to_string_lossy().into());
+        let mut names: Vec<String> = names.collect();
+        if ["mod", "lib", "main"].contains(&names[names.len() - 1].as_str()) {
+            names.pop();
+        }
+        names
+    };
+    let files: Vec<PathBuf> = rust_files(source).into_iter().filter(|f| !is_test(f)).collect();
+    let modules: BTreeSet<Vec<String>> = files
+        .iter()
+        .map(|file| module(file))
+        .flat_map(|module| (1..=module.len()).map(move |n| module[..n].to_vec()))
+        .collect();
+    let mut edges = Vec::new();
+    for file in &files {
+        let me = module(file);
+        for (root, names) in paths(&fs::read_to_string(file).expect("readable")) {
+            let up = root.matches("super::").count();
+            let base = match root.as_str() {
+                "crate::" => &[][..],
+                "self::" => &me[..],
+                _ => &me[..me.len().saturating_sub(up)],
+            };
+            let mut target = [base, &names[..]].concat();
+            while !target.is_empty() && !modules.contains(&target) {
+                target.pop();
+            }
+            let common = me.iter().zip(&target).take_while(|(a, b)| a == b).count();
+            if common < me.len() && common < target.len() {
+                edges.push((me[..common].to_vec(), me[common].clone(), target[common].clone()));
+            }
+        }
+    }
+    edges
+}
+
+/// The files of a folder can be read one after the other: none imports one that, by whatever way, imports it.
+#[test]
+fn files_of_a_folder_do_not_lean_on_each_other() {
+    let mut violations = Vec::new();
+    let crates = ["ffdp-kit", "ffdp-image", "ffdp-burn", "ffdp-nets", "ffdp-train", "ffdp-cli"];
+    for name in crates {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("crates/{name}/src"));
+        let edges = imports_of_children(&source);
+        assert!(!edges.is_empty() || name == "ffdp-kit", "{name}: no import was found");
+        let folders: BTreeSet<&Vec<String>> = edges.iter().map(|(folder, ..)| folder).collect();
+        for folder in folders {
+            let here = |from: &str| -> BTreeSet<String> {
+                let of = edges.iter().filter(|(f, a, _)| f == folder && a == from);
+                of.map(|(_, _, b)| b.clone()).collect()
+            };
+            let children = edges.iter().filter(|(f, ..)| f == folder).map(|(_, a, _)| a);
+            let leans = children.collect::<BTreeSet<_>>().into_iter().find(|child| {
+                let mut reached = here(child);
+                loop {
+                    let further: BTreeSet<String> =
+                        reached.iter().flat_map(|to| here(to)).collect();
+                    let before = reached.len();
+                    reached.extend(further);
+                    if reached.len() == before {
+                        break reached.contains(*child);
+                    }
+                }
+            });
+            let place = folder.join("/");
+            let is_known = KNOWN_CYCLES.contains(&(name, place.as_str()));
+            match leans {
+                Some(child) if !is_known => violations.push(format!("{name} {place}: {child}")),
+                None if is_known => violations.push(format!("{name} {place} has none any more")),
+                _ => {}
+            }
+        }
+    }
+    assert!(violations.is_empty(), "files that import each other:\n{}", violations.join("\n"));
+}

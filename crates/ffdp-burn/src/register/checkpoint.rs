@@ -1,7 +1,6 @@
 //! Where a run can be continued: what it has found after each level.
 
-use super::context::StageReport;
-use super::level::LevelReport;
+use super::report::{LevelReport, StageReport};
 use crate::image::{Affine, Physical};
 use crate::transform::Displacement;
 

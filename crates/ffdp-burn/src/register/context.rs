@@ -1,38 +1,21 @@
 //! What stages work with: the images at any level, where they go, who shares them, and what was found so far.
 
 use burn::tensor::Tensor;
-use serde::Serialize;
 
 use super::checkpoint::{Carried, Checkpoint};
 use super::fields::{Deformed, Fields};
-use super::level::LevelReport;
 use super::observer::Observer;
 use super::pair::LevelPair;
 use super::places::{Places, Room};
 use super::prepare::Side;
 use super::processes::Processes;
 use super::pyramid::{finest_spacing_mm, level_grids, on_level};
+use super::report::{LevelReport, StageReport};
 use super::settings::LevelSettings;
 use super::source::Scaled;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical};
 use crate::parallel::{ExactMemory, Layout, Mesh, Sharded};
-
-/// How a stage went.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct StageReport {
-    /// Its kind, as settings name it.
-    pub transform: &'static str,
-    /// One report per level.
-    pub levels: Vec<LevelReport>,
-    /// The loss of its finest level at its end.
-    pub loss_after: f64,
-    /// Whether its result was kept: a stage that makes that loss worse is undone, and the next one
-    /// starts where it did.
-    pub kept: bool,
-    /// Time spent on it.
-    pub seconds: f64,
-}
 
 /// What the stages have found so far.
 #[derive(Clone)]

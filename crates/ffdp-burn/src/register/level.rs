@@ -3,10 +3,9 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
-
 use super::convergence::has_converged;
-use super::observer::{LevelStart, Observer, Progress};
+use super::observer::Observer;
+use super::report::{LevelReport, LevelStart, Progress, Stop};
 use super::settings::{ConvergenceSettings, LevelSettings};
 use crate::error::{Error, Result};
 
@@ -18,33 +17,6 @@ pub trait Solver {
     /// # Errors
     /// [`Error::Device`] when losses cannot be read.
     fn iterate(&mut self, iterations: usize) -> Result<Vec<f64>>;
-}
-
-/// How a level went.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LevelReport {
-    /// Its shrink factor.
-    pub shrink: f64,
-    /// Size (x, y, z) of the fixed image on it, in voxels.
-    pub size: [usize; 3],
-    /// The loss before each of its iterations.
-    pub losses: Vec<f64>,
-    /// Why it ended.
-    pub stop: Stop,
-    /// Time spent on it.
-    pub seconds: f64,
-}
-
-/// Why a level ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Stop {
-    /// The loss no longer fell.
-    Converged,
-    /// All iterations were done.
-    IterationsSpent,
-    /// The observer asked for it.
-    Cancelled,
 }
 
 /// What is said when level `index` of a stage begins, whose fixed image has `size` (x, y, z).

@@ -39,6 +39,7 @@ mod prepare;
 mod problem;
 mod processes;
 mod pyramid;
+mod report;
 mod run;
 mod schedule;
 mod settings;
@@ -50,13 +51,12 @@ mod source;
 mod tests;
 
 pub use checkpoint::{Carried, Checkpoint};
-pub use context::StageReport;
-pub use level::{LevelReport, Solver, Stop};
+pub use level::Solver;
 pub use methods::{
     Finding, Given, GreedySettings, LevelImages, Method, OwnMethod, StageRun, SvfSettings,
     SynSettings,
 };
-pub use observer::{LevelStart, Observer, Progress, Silent};
+pub use observer::{Observer, Silent};
 pub use places::Room;
 pub use prepare::MINIMUM_OVERLAP_PERCENT;
 pub use problem::Problem;
@@ -64,6 +64,7 @@ pub use pyramid::{
     LevelImage, MINIMUM_AXIS_VOXELS, finest_spacing_mm, level_geometry, level_image,
     level_smoothing,
 };
+pub use report::{LevelReport, LevelStart, Progress, StageReport, Stop};
 pub use run::{Outcome, Registration, register, register_on, resume, resume_on};
 pub use schedule::{Preset, Settings, Stage};
 pub use settings::{

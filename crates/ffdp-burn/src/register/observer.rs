@@ -3,37 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::checkpoint::Checkpoint;
-use super::level::LevelReport;
-
-/// What an observer learns when a level begins.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LevelStart {
-    /// Name of the stage, as settings have it.
-    pub stage: &'static str,
-    /// Number of the level, from 0.
-    pub index: usize,
-    /// Number of levels.
-    pub count: usize,
-    /// Its shrink factor.
-    pub shrink: f64,
-    /// Size (x, y, z) of the fixed image on this level, in voxels.
-    pub size: [usize; 3],
-    /// Iterations at most.
-    pub iterations: usize,
-}
-
-/// What an observer learns whenever losses were read from the device.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Progress {
-    /// Number of the level, from 0.
-    pub level: usize,
-    /// Iterations done on this level.
-    pub iteration: usize,
-    /// Iterations at most on this level.
-    pub iterations: usize,
-    /// The latest loss known.
-    pub loss: f64,
-}
+use super::report::{LevelReport, LevelStart, Progress};
 
 /// Follows a registration. Every method has a default that does nothing; `Break` ends the run,
 /// which then returns what it has.

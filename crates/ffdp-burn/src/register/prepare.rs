@@ -6,7 +6,6 @@ use rayon::prelude::*;
 use super::histogram::matched;
 use super::problem::Problem;
 use super::pyramid::MINIMUM_AXIS_VOXELS;
-use super::schedule::{Settings, Stage};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical, Volume};
 use crate::ops::{GaussianOptions, gaussian};
@@ -30,13 +29,23 @@ pub(super) struct Side {
     pub mask: Option<Tensor<5>>,
 }
 
-/// The fixed and the moving side, after everything that would give a wrong result was refused.
+/// How intensities are compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Intensities {
+    /// Those that become 0 and 1.
+    pub percentiles: [f64; 2],
+    /// Whether the moving image's are first distributed as the fixed one's.
+    pub match_histograms: bool,
+}
+
+/// The fixed and the moving side, after everything that would give a wrong result was refused. Where the images are
+/// `placed` they must meet as the problem says.
 pub(super) fn prepare(
     problem: &Problem,
-    settings: &Settings,
+    placed: bool,
+    Intensities { percentiles, match_histograms }: Intensities,
     device: &Device,
 ) -> Result<[Side; 2]> {
-    settings.validate()?;
     let &Problem { fixed, moving, fixed_mask, moving_mask, more_channels, .. } = problem;
     let channels = |side: usize| more_channels.iter().map(move |pair| pair[side]);
     let fixed = [fixed].into_iter().chain(channels(0)).collect::<Vec<_>>();
@@ -50,18 +59,16 @@ pub(super) fn prepare(
     {
         mask.map_or(Ok(()), |mask| check_mask(name, mask, &volume.geometry))?;
     }
-    // Moments bring the images together; the overlap is checked after them.
-    if !matches!(settings.stages.first(), Some(Stage::Moments(_))) {
+    if placed {
         check_overlap(&fixed[0].geometry, &moving[0].geometry, &problem.initial)?;
     }
-    let percentiles = settings.intensity_percentiles;
     let scaled = |name, channels, mask| scaled_channels(name, channels, mask, percentiles);
     let (fixed, moving) = rayon::join(
         || scaled("the fixed image", &fixed, fixed_mask),
         || scaled("the moving image", &moving, moving_mask),
     );
     let (fixed, mut moving) = (fixed?, moving?);
-    if settings.match_histograms {
+    if match_histograms {
         for (moving, fixed) in moving.iter_mut().zip(&fixed) {
             *moving = matched((moving, moving_mask), (fixed, fixed_mask))?;
         }

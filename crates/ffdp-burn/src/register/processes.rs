@@ -3,6 +3,7 @@
 //! Greedy levels with planes enough are shared: every rank has its part of them and runs the same iterations. All
 //! else, linear stages and small levels, is done by rank 0 alone, and told to the others.
 
+use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -11,10 +12,9 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::checkpoint::Checkpoint;
-use super::level::LevelReport;
-use super::observer::{LevelStart, Observer, Progress};
+use super::observer::Observer;
 use super::places::{Places, Room, SHARED_VOXELS};
-use super::schedule::Settings;
+use super::report::{LevelReport, LevelStart, Progress};
 use crate::error::{Error, Result};
 use crate::image::Geometry;
 use crate::parallel::{Axis, Cuts, Holders, Layout, Mesh, Ranks, Sharded, Team, agree};
@@ -94,14 +94,10 @@ impl Processes {
     ///
     /// # Errors
     /// [`Error::Invalid`] where it is another than rank 0's, [`Error::LostRank`].
-    pub fn check_same_task(
-        &self,
-        (grids, masked): (&[Geometry; 2], [bool; 2]),
-        settings: &Settings,
-    ) -> Result<()> {
+    pub fn check_same_task(&self, task: &impl Debug) -> Result<()> {
         let Some(ranks) = &self.ranks else { return Ok(()) };
         let mut hasher = DefaultHasher::new();
-        format!("{grids:?} {masked:?} {settings:?}").hash(&mut hasher);
+        format!("{task:?}").hash(&mut hasher);
         let hash = hasher.finish();
         // Exact in f64.
         let halves = [hash >> 32, hash & 0xffff_ffff].map(|half| half as f64);

@@ -5,9 +5,9 @@ use burn::tensor::{DType, Device};
 use serde::Serialize;
 
 use super::checkpoint::Checkpoint;
-use super::context::{Found, Run, Sides, StageReport, Staged};
+use super::context::{Found, Run, Sides, Staged};
 use super::fields::{Deformed, Fields};
-use super::level::{Stop, check_finite_loss};
+use super::level::check_finite_loss;
 use super::methods::deformable::deform;
 use super::methods::linear::moments;
 use super::methods::{Given, Listed, find};
@@ -16,6 +16,7 @@ use super::places::{Places, Room};
 use super::prepare::{check_overlap, prepare};
 use super::problem::Problem;
 use super::processes::{Processes, Report};
+use super::report::{StageReport, Stop};
 use super::schedule::{Settings, Stage};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical, Volume};
@@ -158,7 +159,10 @@ pub fn resume_on(
     let mesh = mesh.inner();
     check_planes(&mesh, &problem.fixed.geometry)?;
     mesh.devices().iter().try_for_each(|device| check_moment_storage(settings, device))?;
-    let sides = prepare(problem, settings, mesh.device(0))?;
+    settings.validate()?;
+    // Moments bring the images together; the overlap is checked after them.
+    let placed = !matches!(settings.stages.first(), Some(Stage::Moments(_)));
+    let sides = prepare(problem, placed, settings.intensities(), mesh.device(0))?;
     let grids = [&problem.fixed.geometry, &problem.moving.geometry].map(Geometry::clone);
     let mut run = Run {
         grids,

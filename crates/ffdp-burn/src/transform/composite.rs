@@ -4,21 +4,10 @@ use burn::tensor::Device;
 
 use super::displacement::Displacement;
 use super::points::Points;
+use super::step::Step;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, LabelMap, Physical, Volume};
 use crate::ops::Interpolation;
-
-/// One map of physical space.
-#[derive(Clone, Debug)]
-pub enum Step {
-    /// `x -> L x + t`, in RAS mm.
-    Affine(Affine<Physical, Physical>),
-    /// `x -> x + u(x)`; beyond its grid, by the values at the border.
-    Displacement(Displacement),
-    /// `x -> z` with `z + u(z) = x`: the inverse of a displacement, solved at the very points where
-    /// it is needed.
-    Inverse(Displacement),
-}
 
 /// The map `phi = step_n o .. o step_1` from points of the fixed to points of the moving image: the
 /// first step is applied first.

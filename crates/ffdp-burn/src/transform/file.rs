@@ -4,8 +4,9 @@ use std::path::Path;
 
 use burn::tensor::Device;
 
-use super::composite::{Composite, Step};
+use super::composite::Composite;
 use super::displacement::Displacement;
+use super::step::Step;
 use crate::error::{Error, Result};
 use crate::io::nifti::write_displacement;
 use crate::io::{

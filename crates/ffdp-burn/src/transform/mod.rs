@@ -11,13 +11,15 @@ mod file;
 mod points;
 mod resample;
 mod round_trip;
+mod step;
 
 #[cfg(test)]
 mod tests;
 
-pub use composite::{Composite, GridMap, Step};
+pub use composite::{Composite, GridMap};
 pub use displacement::Displacement;
 pub use file::{read_transform, write_transform};
 pub(crate) use resample::affine_tensor;
 pub use resample::{map_vectors, resample};
 pub use round_trip::RoundTrip;
+pub use step::Step;

@@ -2,9 +2,9 @@
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
-use super::composite::Step;
 use super::displacement::Displacement;
 use super::resample::{affine_tensor, map_vectors};
+use super::step::Step;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical, Voxel};
 use crate::ops::{GridSampleOptions, Interpolation, Padding, grid_sample, inverse};

@@ -2,7 +2,7 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 
-use super::stage::StagePlan;
+use super::plan::StagePlan;
 use super::window::Windows;
 use crate::layers::fused::project;
 use crate::layers::initializer::WeightInit;

@@ -3,7 +3,7 @@ use burn::nn::{LayerNorm, LayerNormConfig, Linear};
 use burn::tensor::Tensor;
 
 use super::attention::{WindowAttention, WindowContext};
-use super::stage::StagePlan;
+use super::plan::StagePlan;
 use crate::layers::DropPath;
 use crate::layers::fused::{normalise, project};
 use crate::layers::initializer::WeightInit;

@@ -4,7 +4,8 @@ use burn::tensor::Tensor;
 
 use super::config::TransMorphConfig;
 use super::patch::PatchEmbed;
-use super::stage::{Stage, StagePlan};
+use super::plan::StagePlan;
+use super::stage::Stage;
 use crate::layers::fused::normalise;
 use crate::layers::initializer::WeightInit;
 

@@ -36,6 +36,7 @@ mod decoder;
 mod encoder;
 mod head;
 mod patch;
+mod plan;
 mod rolled;
 mod sharded;
 mod stage;

@@ -4,9 +4,9 @@ use burn::tensor::Tensor;
 use super::attention::WindowContext;
 use super::block::SwinBlock;
 use super::patch::PatchMerging;
+use super::plan::StagePlan;
 use super::window::Windows;
 use crate::layers::initializer::WeightInit;
-use crate::ops::Precision;
 
 /// Blocks on one token grid, alternately with aligned and shifted windows, then the merging that
 /// halves the grid (not after the last stage).
@@ -18,17 +18,6 @@ pub struct Stage {
     pub downsample: Option<PatchMerging>,
     #[module(skip)]
     window: [usize; 3],
-}
-
-/// Shape of one stage.
-pub(super) struct StagePlan<'a> {
-    pub channels: usize,
-    pub heads: usize,
-    pub window: [usize; 3],
-    /// Probability of dropping each block; its length is the depth.
-    pub drop_path: &'a [f64],
-    pub merges: bool,
-    pub precision: Precision,
 }
 
 impl Stage {

@@ -1,6 +1,6 @@
 //! The network as a whole: sizes, locality of attention, gradients, records.
 
-use super::stage::StagePlan;
+use super::plan::StagePlan;
 use super::*;
 use burn::module::Param;
 use burn::tensor::DType;

@@ -9,10 +9,12 @@ use std::ops::Range;
 use burn::Tensor;
 use burn::tensor::Device;
 
-use super::seam::{Beside, assign};
 use crate::parallel::layout::{Axis, Layout};
 use crate::parallel::ring::BlockSampler;
 use crate::parallel::sharded::{Sharded, join, narrow};
+
+/// What came from another device: the planes below a shard, and those above it.
+pub(super) type Neighbours = [Option<Tensor<5>>; 2];
 
 /// Where a block lies: the planes of a shard, and up to `width` more on either side within the volume.
 #[derive(Clone, Debug)]
@@ -75,7 +77,7 @@ impl Block {
 
     /// The planes around the own ones of a volume, on a device, below and above: those that came from
     /// another one, or windows of the volume.
-    pub fn around(&self, volume: &Sharded, device: &Device, came: Beside) -> Beside {
+    pub fn around(&self, volume: &Sharded, device: &Device, came: Neighbours) -> Neighbours {
         let window =
             |planes: Range<usize>| (!planes.is_empty()).then(|| volume.window(planes, device));
         let [below, above] = came;
@@ -193,4 +195,16 @@ impl Pieces {
             above: beside(2, &self.above),
         }
     }
+}
+
+/// Planes of a tensor that are written anew.
+pub(super) fn assign(
+    tensor: Tensor<5>,
+    axis: Axis,
+    planes: Range<usize>,
+    values: Tensor<5>,
+) -> Tensor<5> {
+    let mut region = tensor.dims().map(|extent| 0..extent);
+    region[axis.dim()] = planes;
+    tensor.slice_assign(region, values)
 }

@@ -30,7 +30,9 @@ impl Comparison {
     /// `count d loss / d sums` of a mean, which is the same whatever the sums; none of other losses.
     pub fn mean_slope(&self, like: (&Device, DType)) -> Option<Tensor<1>> {
         self.similarity.is_mean().then(|| {
-            let none = Tensor::<5>::zeros([1; 5], like);
+            // As large as a term looks.
+            let n = 2 * self.similarity.reach_voxels() + 2;
+            let none = Tensor::<5>::zeros([1, 1, n, n, n], like);
             let sums = self.similarity.partial(&Pair::new(none.clone(), none));
             self.similarity.slope(&sums.zeros_like(), &Tensor::ones([1], like))
         })

@@ -3,13 +3,13 @@
 use burn::Tensor;
 use burn::tensor::Device;
 
-use super::block::{Block, Pieces};
+use super::block::{Block, Neighbours, Pieces};
 use super::compare::Comparison;
 use super::descend::Carried;
 use super::flow::{Flow, Squarings};
 use super::homes::Homes;
 use super::penalty::{Cost, LOOKS};
-use super::seam::{Beside, Crossing, far_seams, smooth_own};
+use super::seam::{Crossing, far_seams, smooth_own};
 use super::view::{Grid, View};
 use super::{ShardedImages, Team};
 use crate::error::Result;
@@ -211,7 +211,7 @@ impl Problem {
         };
         let mut shown: Vec<Option<Tensor<5>>> =
             (0..count).map(|k| is_alone.then(|| own_moved(k))).collect();
-        let came: Vec<Vec<Beside>> = crossings.into_iter().map(Crossing::receive).collect();
+        let came: Vec<Vec<Neighbours>> = crossings.into_iter().map(Crossing::receive).collect();
         let known = self.beforehand(&displaced, [&around, fields], &came, &shown)?;
         let slope = known.slope.as_ref();
         let needs = [matches!(self.fixed, Fixed::Shown(_)), true].map(|n| n && take.is_some());
@@ -370,7 +370,7 @@ impl Problem {
         width: usize,
         displaced: &[Sharded],
         around: &[Sharded],
-        came: &[Vec<Beside>],
+        came: &[Vec<Neighbours>],
         carried: Vec<Carried>,
     ) -> Visit {
         let (block, homes) = (self.grid.block(k).within(width), &self.grid.homes);
@@ -398,7 +398,7 @@ impl Problem {
         &self,
         displaced: &[Sharded],
         [around, fields]: [&[Sharded]; 2],
-        came: &[Vec<Beside>],
+        came: &[Vec<Neighbours>],
         shown: &[Option<Tensor<5>>],
     ) -> Result<Known> {
         let similarity = &self.comparison.similarity;

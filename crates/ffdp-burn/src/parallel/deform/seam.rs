@@ -5,19 +5,14 @@
 //! a shard is copied for a halo. What lies beyond a seam between two devices is exchanged for all seams
 //! at once.
 
-use std::ops::Range;
-
 use burn::Tensor;
 
-use super::block::Pieces;
+use super::block::{Neighbours, Pieces, assign};
 use crate::ops::{GaussianOptions, gaussian};
 use crate::parallel::exchange::Swap;
 use crate::parallel::layout::Axis;
 use crate::parallel::mesh::Mesh;
 use crate::parallel::sharded::{join, narrow};
-
-/// What came from another device: the planes below a shard, and those above it.
-pub(super) type Beside = [Option<Tensor<5>>; 2];
 
 /// The seams between two devices, by the shard below each.
 pub(super) fn far_seams(mesh: &Mesh) -> Vec<usize> {
@@ -44,26 +39,14 @@ impl Crossing {
     }
 
     /// What came, for every shard.
-    pub fn receive(self) -> Vec<Beside> {
-        let mut beside: Vec<Beside> = (0..self.shards).map(|_| [None, None]).collect();
+    pub fn receive(self) -> Vec<Neighbours> {
+        let mut beside: Vec<Neighbours> = (0..self.shards).map(|_| [None, None]).collect();
         for (&k, [above, below]) in self.seams.iter().zip(self.swap.finish()) {
             beside[k][1] = Some(above);
             beside[k + 1][0] = Some(below);
         }
         beside
     }
-}
-
-/// Planes of a tensor that are written anew.
-pub(super) fn assign(
-    tensor: Tensor<5>,
-    axis: Axis,
-    planes: Range<usize>,
-    values: Tensor<5>,
-) -> Tensor<5> {
-    let mut region = tensor.dims().map(|extent| 0..extent);
-    region[axis.dim()] = planes;
-    tensor.slice_assign(region, values)
 }
 
 /// The own planes smoothed by a kernel of `radius` planes; the pieces beside them have as many, or

@@ -6,8 +6,9 @@ use burn::Tensor;
 use burn::backend::Dispatch;
 use burn::tensor::TensorData;
 
+use super::block::{Neighbours, assign};
 use super::descend::Descent;
-use super::seam::{Beside, Crossing, assign, far_seams};
+use super::seam::{Crossing, far_seams};
 use crate::error::Result;
 use crate::ops::adam::part::AdamPartOps;
 use crate::ops::{Update, compose, gaussian};
@@ -269,7 +270,7 @@ impl Descent {
 }
 
 /// Of every tensor of a part what lies below and above: all that is below, and all above.
-fn sides(beside: Vec<Beside>) -> [Vec<Option<Tensor<5>>>; 2] {
+fn sides(beside: Vec<Neighbours>) -> [Vec<Option<Tensor<5>>>; 2] {
     let (below, above) = beside.into_iter().map(|[below, above]| (below, above)).unzip();
     [below, above]
 }
@@ -277,7 +278,7 @@ fn sides(beside: Vec<Beside>) -> [Vec<Option<Tensor<5>>>; 2] {
 /// What came from the other device of each seam, for every shard: from below and from above. What came from
 /// `beyond` all of them is that of the first and of the last.
 fn receive(crossing: Vec<Crossing>, beyond: [Option<Part>; 2]) -> Vec<[Option<Part>; 2]> {
-    let tensors: Vec<Vec<Beside>> = crossing.into_iter().map(Crossing::receive).collect();
+    let tensors: Vec<Vec<Neighbours>> = crossing.into_iter().map(Crossing::receive).collect();
     let of_shard = |k: usize| {
         let [below, above] = sides(tensors.iter().map(|shards| shards[k].clone()).collect());
         [part_of(below), part_of(above)]

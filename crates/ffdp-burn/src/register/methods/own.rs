@@ -9,11 +9,13 @@ use burn::tensor::{Device, Tensor};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical, Voxel};
 use crate::parallel::Sharded;
-use crate::register::context::{Found, Run, StageReport, Staged};
+use crate::register::context::{Found, Run, Staged};
 use crate::register::fields::{Deformed, Fields};
-use crate::register::level::{LevelReport, Solver, Stop, level_start, run_level};
+use crate::register::level::{Solver, level_start, run_level};
 use crate::register::pair::LevelPair;
 use crate::register::places::Places;
+use crate::register::report::StageReport;
+use crate::register::report::{LevelReport, Stop};
 use crate::register::settings::{ConvergenceSettings, LevelSettings, Similarity};
 use crate::transform::Displacement;
 

@@ -8,6 +8,7 @@ pub use stage::Stage;
 
 use serde::{Deserialize, Serialize};
 
+use super::prepare::Intensities;
 use super::pyramid::MINIMUM_AXIS_VOXELS;
 use crate::error::{Error, Result};
 
@@ -37,6 +38,13 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self::preset(Preset::Default)
+    }
+}
+
+impl Settings {
+    pub(super) fn intensities(&self) -> Intensities {
+        let (percentiles, match_histograms) = (self.intensity_percentiles, self.match_histograms);
+        Intensities { percentiles, match_histograms }
     }
 }
 

@@ -84,7 +84,7 @@ pub fn register_slabs(
     let masked = [fixed_mask.is_some(), moving_mask.is_some()];
     let checked = check((&grids, masked), settings, &room, &initial);
     processes.agree(checked)?;
-    let same = processes.check_same_task((&grids, masked), settings);
+    let same = processes.check_same_task(&(&grids, masked, settings));
     processes.agree(same)?;
     let percentiles = settings.intensity_percentiles;
     if matches!(room, Room::Device { .. }) {

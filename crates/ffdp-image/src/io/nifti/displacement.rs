@@ -7,9 +7,10 @@
 use std::path::Path;
 
 use super::data_type::DataType;
-use super::header::{Header, reject};
+use super::header::Header;
 use super::layout::RawHeader;
 use super::read::{for_each_chunk, reserve};
+use super::refuse::reject;
 use super::source::Source;
 use super::write::{new_header, write_file, write_numbers};
 use crate::error::{Error, Result};

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::data_type::DataType;
 use super::layout::{Endian, NotNifti, RawHeader, Version};
 use super::orientation::{Form, GeometrySource, qform_to_affine};
+use super::refuse::reject;
 use super::source::Source;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical, SPACING_LIMITS_MM, Voxel};
@@ -90,7 +91,7 @@ impl Header {
         if raw.pair {
             source.go_on_in_image()?;
         }
-        source.check_length(&header)?;
+        source.check_length(header.vox_offset, header.data_bytes())?;
         Ok(header)
     }
 
@@ -132,11 +133,6 @@ impl Header {
             warnings,
         })
     }
-}
-
-/// An [`Error::Nifti`] on `path`.
-pub(super) fn reject(path: &Path, what: &str, value: String, fix: &str) -> Error {
-    Error::Nifti { path: path.to_path_buf(), what: what.to_string(), value, fix: fix.to_string() }
 }
 
 fn not_nifti(path: &Path, reason: NotNifti) -> Error {

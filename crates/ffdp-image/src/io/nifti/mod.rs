@@ -21,6 +21,7 @@ mod layout;
 mod orientation;
 mod planes;
 mod read;
+mod refuse;
 mod series;
 mod source;
 mod stream;

@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::path::Path;
 
-use super::header::{Header, reject};
+use super::header::Header;
+use super::refuse::reject;
 use super::source::Source;
 use crate::error::{Error, Result};
 use crate::image::{LabelMap, Volume};

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::header::{Header, reject};
 use super::layout::Version;
+use super::refuse::reject;
 use crate::error::{Error, Result};
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -108,9 +108,8 @@ impl Source {
 
     /// Compares the length that the header asks for with that of the file, before anything of
     /// that length is allocated. Exact for plain files, an upper bound for compressed ones.
-    pub fn check_length(&self, header: &Header) -> Result<()> {
-        let data = header.data_bytes();
-        let needed = header.vox_offset.saturating_add(data);
+    pub fn check_length(&self, vox_offset: u64, data: u64) -> Result<()> {
+        let needed = vox_offset.saturating_add(data);
         let there = self.file_bytes;
         let demand = format!("the header asks for {needed} bytes ({data} of voxels)");
         match &self.stream {

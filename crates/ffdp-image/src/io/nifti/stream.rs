@@ -7,8 +7,8 @@ use flate2::Compression;
 
 use super::data_type::DataType;
 use super::displacement::displacement_header;
-use super::header::reject;
 use super::layout::RawHeader;
+use super::refuse::reject;
 use super::write::{INTENT_LABEL, new_header, smallest_type, write_numbers};
 use crate::error::{Error, Result};
 use crate::image::{Geometry, Matrix3};

@@ -6,9 +6,9 @@ use std::path::Path;
 use flate2::Compression;
 
 use super::data_type::DataType;
-use super::header::reject;
 use super::layout::{Endian, RawHeader, Version};
 use super::orientation::rotation_to_quaternion;
+use super::refuse::reject;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, LabelMap, Matrix3, SAME_GRID_TOLERANCE_VOXELS, Volume};
 use crate::io::gzip::ParallelGzip;

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::plan::March;
+use super::tile::March;
 use super::tile::{LANES, SPAN, Tile};
 use crate::ops::launch::Extent;
 

@@ -4,7 +4,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::features::Plane;
 use cubecl::prelude::*;
 
-use super::tile::{LANES, SPAN, Tile};
+use super::tile::{LANES, March, SPAN, Tile};
 use crate::ops::launch::Extent;
 use crate::ops::lncc::{GradientMode, LnccOptions};
 
@@ -107,19 +107,6 @@ pub(super) struct Slab {
     pub(super) epsilon: f32,
     /// Of the gradient, besides what makes means of its sums.
     pub(super) factor: f32,
-}
-
-/// The planes of a tile that a cube marches over without a stop.
-#[derive(CubeType, Clone, Copy)]
-pub(super) struct March {
-    pub(super) start: i32,
-    pub(super) stop: i32,
-    /// Which tile, along x and y.
-    pub(super) x: u32,
-    pub(super) y: u32,
-    /// Whether it is the first or the last along x.
-    pub(super) first: bool,
-    pub(super) last: bool,
 }
 
 /// The march from plane `at` of all the tiles' planes on, to plane `end` or the top of its tile.

@@ -17,7 +17,6 @@
 use cubecl::ir::HardwareProperties;
 use cubecl::prelude::*;
 
-use super::plan::March;
 use crate::ops::launch::Extent;
 use crate::ops::lncc::{LnccWeights, gaussian_weights};
 
@@ -249,6 +248,19 @@ pub(super) struct Run {
     pub count: u32,
     /// Which of the step's planes.
     pub plane: u32,
+}
+
+/// The planes of a tile that a cube marches over without a stop.
+#[derive(CubeType, Clone, Copy)]
+pub(super) struct March {
+    pub(super) start: i32,
+    pub(super) stop: i32,
+    /// Which tile, along x and y.
+    pub(super) x: u32,
+    pub(super) y: u32,
+    /// Whether it is the first or the last along x.
+    pub(super) first: bool,
+    pub(super) last: bool,
 }
 
 #[cube]

@@ -12,7 +12,7 @@ use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Root, Source};
 
 use super::Hello;
-use super::watch::Watch;
+use super::watch::{Watch, pause};
 
 /// What the speaker is asked for, and where the answer goes.
 pub(super) enum Job {
@@ -180,15 +180,5 @@ impl Speaker {
             _ => true,
         });
         watch.end(world);
-    }
-}
-
-/// How long to sleep before asking again, after so much waiting: a message within a host takes microseconds,
-/// another rank's computation seconds, and a sleeping thread takes no core from it.
-pub(super) fn pause(start: Instant) {
-    match start.elapsed() {
-        waited if waited < Duration::from_millis(1) => thread::yield_now(),
-        waited if waited < Duration::from_millis(100) => thread::sleep(Duration::from_micros(50)),
-        _ => thread::sleep(Duration::from_micros(500)),
     }
 }

@@ -1,11 +1,10 @@
 //! Who is still there: every rank tells the next one, in a ring, and listens to the one before.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, Destination, Source};
-
-use super::speaker::pause;
 
 /// A rank that was not heard of for so long is lost. Beats come from a thread that does not compute, so that a
 /// busy machine delays them by far less.
@@ -102,5 +101,15 @@ impl Watch {
         while before.immediate_probe_with_tag(ALIVE).is_some() {
             let _: (u8, _) = before.receive_with_tag(ALIVE);
         }
+    }
+}
+
+/// How long to sleep before asking again, after so much waiting: a message within a host takes microseconds,
+/// another rank's computation seconds, and a sleeping thread takes no core from it.
+pub(super) fn pause(start: Instant) {
+    match start.elapsed() {
+        waited if waited < Duration::from_millis(1) => thread::yield_now(),
+        waited if waited < Duration::from_millis(100) => thread::sleep(Duration::from_micros(50)),
+        _ => thread::sleep(Duration::from_micros(500)),
     }
 }

@@ -18,13 +18,15 @@ use crate::image::{Affine, Geometry};
 use crate::losses::Similarity;
 use crate::ops::Method;
 use crate::parallel::ShardedDeform;
-use crate::register::context::{Found, Run, StageReport, Staged};
+use crate::register::context::{Found, Run, Staged};
 use crate::register::fields::{Deformed, Fields};
-use crate::register::level::{LevelReport, Solver, Stop, level_start, run_level};
+use crate::register::level::{Solver, level_start, run_level};
 use crate::register::pair::{LevelPair, read};
 use crate::register::places::{Places, Room};
 use crate::register::processes::Report;
 use crate::register::pyramid::level_grids;
+use crate::register::report::StageReport;
+use crate::register::report::{LevelReport, Stop};
 
 /// A level under way.
 struct Deformation(ShardedDeform);

@@ -25,8 +25,10 @@ use motion::{Frame, Motion};
 use rigid::Rigid;
 
 use crate::error::Result;
-use crate::register::context::{Found, Run, StageReport, Staged};
-use crate::register::level::{Stop, level_start, run_level};
+use crate::register::context::{Found, Run, Staged};
+use crate::register::level::{level_start, run_level};
+use crate::register::report::StageReport;
+use crate::register::report::Stop;
 use crate::register::settings::{FOREGROUND, LinearSettings};
 
 /// A rigid stage, from `found` on.

@@ -17,10 +17,12 @@ use super::motion::{Frame, Map};
 use super::rigid::Rigid;
 use crate::error::Result;
 use crate::image::{Geometry, Matrix3};
-use crate::register::context::{Found, Run, StageReport, Staged};
-use crate::register::level::{LevelReport, Solver, Stop, level_start};
+use crate::register::context::{Found, Run, Staged};
+use crate::register::level::{Solver, level_start};
 use crate::register::pair::AlignedPair;
 use crate::register::prepare::{MINIMUM_OVERLAP_PERCENT, check_overlap};
+use crate::register::report::StageReport;
+use crate::register::report::{LevelReport, Stop};
 use crate::register::settings::{LevelSettings, MomentsCentre, MomentsOrder, MomentsSettings};
 
 /// A moments stage, from `found` on.

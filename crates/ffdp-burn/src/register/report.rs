@@ -1,0 +1,76 @@
+//! What is told of levels and stages.
+
+use serde::{Deserialize, Serialize};
+
+/// What an observer learns when a level begins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LevelStart {
+    /// Name of the stage, as settings have it.
+    pub stage: &'static str,
+    /// Number of the level, from 0.
+    pub index: usize,
+    /// Number of levels.
+    pub count: usize,
+    /// Its shrink factor.
+    pub shrink: f64,
+    /// Size (x, y, z) of the fixed image on this level, in voxels.
+    pub size: [usize; 3],
+    /// Iterations at most.
+    pub iterations: usize,
+}
+
+/// What an observer learns whenever losses were read from the device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    /// Number of the level, from 0.
+    pub level: usize,
+    /// Iterations done on this level.
+    pub iteration: usize,
+    /// Iterations at most on this level.
+    pub iterations: usize,
+    /// The latest loss known.
+    pub loss: f64,
+}
+
+/// How a level went.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LevelReport {
+    /// Its shrink factor.
+    pub shrink: f64,
+    /// Size (x, y, z) of the fixed image on it, in voxels.
+    pub size: [usize; 3],
+    /// The loss before each of its iterations.
+    pub losses: Vec<f64>,
+    /// Why it ended.
+    pub stop: Stop,
+    /// Time spent on it.
+    pub seconds: f64,
+}
+
+/// Why a level ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stop {
+    /// The loss no longer fell.
+    Converged,
+    /// All iterations were done.
+    IterationsSpent,
+    /// The observer asked for it.
+    Cancelled,
+}
+
+/// How a stage went.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StageReport {
+    /// Its kind, as settings name it.
+    pub transform: &'static str,
+    /// One report per level.
+    pub levels: Vec<LevelReport>,
+    /// The loss of its finest level at its end.
+    pub loss_after: f64,
+    /// Whether its result was kept: a stage that makes that loss worse is undone, and the next one
+    /// starts where it did.
+    pub kept: bool,
+    /// Time spent on it.
+    pub seconds: f64,
+}

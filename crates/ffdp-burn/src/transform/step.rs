@@ -1,0 +1,16 @@
+//! One step of a transform.
+
+use super::displacement::Displacement;
+use crate::image::{Affine, Physical};
+
+/// One map of physical space.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// `x -> L x + t`, in RAS mm.
+    Affine(Affine<Physical, Physical>),
+    /// `x -> x + u(x)`; beyond its grid, by the values at the border.
+    Displacement(Displacement),
+    /// `x -> z` with `z + u(z) = x`: the inverse of a displacement, solved at the very points where
+    /// it is needed.
+    Inverse(Displacement),
+}

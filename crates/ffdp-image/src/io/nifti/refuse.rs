@@ -1,0 +1,10 @@
+//! Files that are refused, with what is wrong and what can be done.
+
+use std::path::Path;
+
+use crate::error::Error;
+
+/// An [`Error::Nifti`] on `path`.
+pub(super) fn reject(path: &Path, what: &str, value: String, fix: &str) -> Error {
+    Error::Nifti { path: path.to_path_buf(), what: what.to_string(), value, fix: fix.to_string() }
+}
