@@ -25,3 +25,21 @@ pub fn assert_close(case: &str, actual: &[f64], expected: &[f64], tolerance: f64
     );
     error
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_relative_to_the_largest_entry() {
+        assert_eq!(max_relative_error(&[1.0, -7.0], &[1.0, -8.0]), 0.125);
+        assert_eq!(max_relative_error(&[], &[]), 0.0);
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_infinitely_wrong() {
+        for actual in [&[f64::NAN, 1.0][..], &[f64::INFINITY, 1.0], &[1.0]] {
+            assert_eq!(max_relative_error(actual, &[1.0, 1.0]), f64::INFINITY, "{actual:?}");
+        }
+    }
+}

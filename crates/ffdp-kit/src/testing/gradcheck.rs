@@ -46,3 +46,25 @@ pub fn gradcheck(
     }
     outcomes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `sum x^3`, with its gradient times `factor`.
+    fn cubes(x: &[f64], factor: f64) -> (f64, Vec<Vec<f64>>) {
+        let gradient = x.iter().map(|x| factor * 3.0 * x * x).collect();
+        (x.iter().map(|x| x.powi(3)).sum(), vec![gradient])
+    }
+
+    #[test]
+    fn a_right_gradient_passes_and_a_wrong_one_does_not() {
+        let x = crate::testing::normal(7, 1);
+        let error = |factor| {
+            gradcheck(&["x"], std::slice::from_ref(&x), 1e-2, |x| cubes(&x[0], factor))[0].error
+        };
+        // Extrapolated differences are exact for a cubic.
+        assert!(error(1.0) < 1e-12, "{}", error(1.0));
+        assert!((error(1.01) - 0.01).abs() < 1e-9, "{}", error(1.01));
+    }
+}
