@@ -15,7 +15,7 @@ pub mod ops {
 /// Problems larger than one device: images and fields in shards (`ffdp-burn`), activations in slabs (`ffdp-nets`).
 pub mod parallel {
     pub use ffdp_burn::parallel::*;
-    pub use ffdp_nets::slabs::{Run, Slabs};
+    pub use ffdp_nets::activations::{Run, Slabs};
 }
 
 /// The names that most programs need.

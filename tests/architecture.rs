@@ -80,13 +80,13 @@ const NETWORKS: &[(&str, &[&str])] = &[
     ("ops", &[]),
     ("layers", &["ops"]),
     ("padding", &["layers"]),
-    ("slabs", &["ops", "parallel"]),
-    ("sharded", &["slabs", "layers", "parallel", "error"]),
-    ("transmorph", &["sharded", "slabs", "padding", "layers", "ops", "parallel", "error"]),
-    ("voxelmorph", &["sharded", "slabs", "padding", "layers", "ops", "parallel", "error"]),
+    ("activations", &["ops", "parallel"]),
+    ("sharded", &["activations", "layers", "parallel", "error"]),
+    ("transmorph", &["sharded", "activations", "padding", "layers", "ops", "parallel", "error"]),
+    ("voxelmorph", &["sharded", "activations", "padding", "layers", "ops", "parallel", "error"]),
     (
         "affine",
-        &["voxelmorph", "sharded", "slabs", "padding", "layers", "ops", "parallel", "error"],
+        &["voxelmorph", "sharded", "activations", "padding", "layers", "ops", "parallel", "error"],
     ),
     ("network", &["affine", "transmorph", "voxelmorph", "sharded", "ops", "parallel", "error"]),
 ];
@@ -195,7 +195,7 @@ const MAPS: [Map; 5] = [
         "ffdp-nets",
         Some("ffdp_burn::"),
         NETWORKS,
-        &["ops", "layers", "slabs", "transmorph", "network"],
+        &["ops", "layers", "activations", "transmorph", "network"],
     ),
     ("ffdp-train", None, TRAINING, &["settings", "data", "train", "predict"]),
 ];

@@ -3,7 +3,7 @@
 
 use burn::tensor::{Device, Distribution, Tensor};
 use ffdp::nets::{Network, NetworkConfig, Resolution, TransMorphConfig};
-use ffdp::parallel::{Axis, Layout, Mesh, Sharded};
+use ffdp::parallel::{Axis, DeviceMesh, Layout, Sharded};
 
 #[path = "../benches/support/memory.rs"]
 mod memory;
@@ -19,7 +19,7 @@ const SIZE: [usize; 3] = [64; 3];
 fn held(network: &Network, images: &[Tensor<5>; 2], shards: usize) -> u64 {
     let device = images[0].device();
     let layout = Layout::balanced(SIZE, Axis::Z, shards).expect("many planes");
-    let mesh = Mesh::new(std::slice::from_ref(&device), shards).expect("as many places");
+    let mesh = DeviceMesh::new(std::slice::from_ref(&device), shards).expect("as many places");
     peak_of(&device, || {
         let [moving, fixed] =
             images.each_ref().map(|image| Sharded::from_tensor(image.clone(), &layout, &mesh));

@@ -8,8 +8,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 use ffdp::image::Geometry;
 use ffdp::ops::{DeformOptions, LnccOptions, Measure};
 use ffdp::parallel::{
-    Axis, DeformProblem, DeviceMemory, Layout, Mesh, Sharded, ShardedImages, ShardedState, deform,
-    plan,
+    Axis, DeformProblem, DeviceMemory, DeviceMesh, Layout, Sharded, ShardedImages, ShardedState,
+    deform, plan,
 };
 
 /// Counts the bytes in use.
@@ -57,7 +57,7 @@ fn register(layout: &Layout, iterations: usize) -> (Vec<f32>, usize) {
     let before = NOW.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);
     let device = Device::flex();
-    let mesh = Mesh::new(std::slice::from_ref(&device), layout.count()).unwrap();
+    let mesh = DeviceMesh::new(std::slice::from_ref(&device), layout.count()).unwrap();
     let image =
         |shift| Sharded::build(layout, &mesh, |planes, device| Ok(slab(planes, shift, device)));
     let geometry = Geometry::new([SIZE[2], SIZE[1], SIZE[0]], [1.0; 3]).unwrap();

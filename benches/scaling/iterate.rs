@@ -8,8 +8,8 @@ use clap::Args;
 use ffdp::image::{Affine, Geometry, index_affine};
 use ffdp::ops::{DeformOptions, dense_zeros};
 use ffdp::parallel::{
-    Axis, DeformProblem, DeviceMemory, ExactMemory, Mesh, Sharded, ShardedDeform, ShardedImages,
-    ShardedState, order_allocations, plan_offloaded,
+    Axis, DeformProblem, DeviceMemory, DeviceMesh, ExactMemory, Sharded, ShardedDeform,
+    ShardedImages, ShardedState, order_allocations, plan_offloaded,
 };
 use ffdp::{Error, Result};
 
@@ -110,7 +110,7 @@ fn offloaded(
         plan.host_bytes as f64 / 1e9
     );
     let exact = ExactMemory::on(device, memory.bytes);
-    let work = Mesh::new(std::slice::from_ref(device), shards)?;
+    let work = DeviceMesh::new(std::slice::from_ref(device), shards)?;
     let host = Device::flex();
     let place = |k: usize| if k < plan.resident { device.clone() } else { host.clone() };
     let rest: Vec<Device> = (0..shards).map(place).collect();
@@ -163,7 +163,7 @@ fn measure(
     shards: usize,
     [fixed, moving]: [&Geometry; 2],
 ) -> Result<(Sharded, f64, f64)> {
-    let mesh = Mesh::new(devices, shards)?;
+    let mesh = DeviceMesh::new(devices, shards)?;
     let layout = layout(fixed, &mesh)?;
     let _exact: Vec<ExactMemory> = match settings.exact {
         true => devices.iter().map(|device| ExactMemory::on(device, 0)).collect(),
@@ -206,13 +206,13 @@ fn measure(
 
 fn pair(
     settings: &Settings,
-    mesh: &Mesh,
+    mesh: &DeviceMesh,
     [fixed, moving]: [&Geometry; 2],
 ) -> Result<(ShardedImages, DeformOptions)> {
     let common = &settings.common;
     let home = mesh.device(0);
     let scene = Scene::new(fixed, common.displacement, common.seed, home)?;
-    let one = Mesh::one(home);
+    let one = DeviceMesh::one(home);
     let moving_mesh = match mesh.devices().iter().any(|device| device != home) {
         true => mesh,
         false if settings.cut_moving => mesh,
@@ -228,9 +228,9 @@ fn pair(
 pub fn images(
     scene: &Scene,
     [fixed, moving]: [&Geometry; 2],
-    [fixed_mesh, moving_mesh]: [&Mesh; 2],
+    [fixed_mesh, moving_mesh]: [&DeviceMesh; 2],
 ) -> Result<ShardedImages> {
-    let image = |side, grid: &Geometry, mesh: &Mesh| {
+    let image = |side, grid: &Geometry, mesh: &DeviceMesh| {
         let layout = layout(grid, mesh)?;
         scene.image(side, grid, &layout, mesh)
     };
@@ -249,7 +249,7 @@ pub fn affine([fixed, moving]: [&Geometry; 2], device: &Device) -> Tensor<3> {
 }
 
 /// Until all devices have done what they were given.
-pub(super) fn wait(mesh: &Mesh) -> Result<()> {
+pub(super) fn wait(mesh: &DeviceMesh) -> Result<()> {
     let sync = |device: &Device| {
         device.sync().map_err(|reason| Error::device("waiting for the iterations", reason))
     };

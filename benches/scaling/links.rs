@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use burn::tensor::{Device, Tensor};
 use clap::Args;
-use ffdp::parallel::{Axis, ExactMemory, Layout, Mesh, Sharded, put_away};
+use ffdp::parallel::{Axis, DeviceMesh, ExactMemory, Layout, Sharded, put_away};
 use ffdp::{Error, Result};
 
 use super::iterate::wait;
@@ -48,7 +48,7 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
 fn travel(mb: usize, rounds: usize, [here, there]: [&Device; 2]) -> Result<Vec<String>> {
     let planes = (mb << 20) / (4 << 16);
     let layout = Layout::balanced([planes, 256, 256], Axis::Z, 1)?;
-    let on = Mesh::one(here);
+    let on = DeviceMesh::one(here);
     let mut tensor = Tensor::<5>::ones([1, 1, planes, 256, 256], here);
     wait(&on)?;
     let gb = (mb << 20) as f64 / 1e9;
@@ -56,7 +56,7 @@ fn travel(mb: usize, rounds: usize, [here, there]: [&Device; 2]) -> Result<Vec<S
     for _ in 0..rounds {
         let clock = Instant::now();
         let resting = put_away(tensor, there);
-        wait(&Mesh::one(there))?;
+        wait(&DeviceMesh::one(there))?;
         let away = clock.elapsed().as_secs_f64();
         let clock = Instant::now();
         tensor = Sharded::new(vec![resting], layout.clone()).window(0..planes, here);

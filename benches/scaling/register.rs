@@ -10,8 +10,8 @@ use ffdp::image::{Affine, Geometry, index_affine};
 use ffdp::losses::Lncc;
 use ffdp::ops::{DeformOptions, GridSampleOptions, LnccOptions};
 use ffdp::parallel::{
-    Mesh, RingInputs, Sharded, ShardedDeform, ShardedImages, ShardedState, jacobian, level, loss,
-    resample_displacement, ring_sample,
+    DeviceMesh, RingInputs, Sharded, ShardedDeform, ShardedImages, ShardedState, jacobian, level,
+    loss, resample_displacement, ring_sample,
 };
 use ffdp::register::{level_geometry, level_smoothing};
 use ffdp::{Error, Result};
@@ -50,8 +50,8 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     let common = &settings.common;
     let fixed = Geometry::new(common.size, [1.0; 3])?;
     let moving = grid(&fixed, common.moving.unwrap_or(common.size))?;
-    let mesh = Mesh::new(devices, settings.shards.max(devices.len()))?;
-    let one = Mesh::one(&devices[0]);
+    let mesh = DeviceMesh::new(devices, settings.shards.max(devices.len()))?;
+    let one = DeviceMesh::one(&devices[0]);
     let moving_mesh = if devices.len() > 1 || settings.cut_moving { &mesh } else { &one };
     println!(
         "register {:?} moving {:?} bf16 {} shards {}",
@@ -141,9 +141,9 @@ fn level_images(
     full: &ShardedImages,
     [fixed, moving]: [&Geometry; 2],
     to: &[Geometry; 2],
-    [fixed_mesh, moving_mesh]: [&Mesh; 2],
+    [fixed_mesh, moving_mesh]: [&DeviceMesh; 2],
 ) -> Result<ShardedImages> {
-    let on = |image: &Sharded, from: &Geometry, to: &Geometry, mesh: &Mesh| {
+    let on = |image: &Sharded, from: &Geometry, to: &Geometry, mesh: &DeviceMesh| {
         level(image, [from, to], &level_smoothing(from, to), mesh)
     };
     let moving_mesh = if fixed_mesh.count() == 1 { fixed_mesh } else { moving_mesh };

@@ -15,7 +15,7 @@ use burn::tensor::{DType, Device, Distribution, Tensor, TensorData};
 use ffdp::Result;
 use ffdp::image::Geometry;
 use ffdp::ops::{GaussianOptions, GridSampleOptions, Padding, dense_zeros, gaussian, grid_sample};
-use ffdp::parallel::{Axis, Layout, Mesh, Sharded};
+use ffdp::parallel::{Axis, DeviceMesh, Layout, Sharded};
 use ffdp::synth::{PhantomSettings, subject};
 
 /// Edge of the phantom in voxels, and of the lattice of the displacement.
@@ -85,7 +85,7 @@ impl Scene {
         side: Side,
         grid: &Geometry,
         layout: &Layout,
-        mesh: &Mesh,
+        mesh: &DeviceMesh,
     ) -> Result<Sharded> {
         Sharded::build(layout, mesh, |planes, device| self.planes(side, grid, planes, device))
     }
@@ -129,7 +129,7 @@ impl Scene {
 
 /// A tensor on another device; Burn's own `to_device` does not wait for what either end is at.
 pub fn sent(tensor: Tensor<5>, device: &Device) -> Tensor<5> {
-    Sharded::whole(tensor).moved_to(&Mesh::one(device)).into_shards().remove(0)
+    Sharded::whole(tensor).moved_to(&DeviceMesh::one(device)).into_shards().remove(0)
 }
 
 /// A lattice over the field of view at the voxels of `planes` of a grid, displaced by `u`.
@@ -166,7 +166,7 @@ pub fn grid(full: &Geometry, size: [usize; 3]) -> Result<Geometry> {
 }
 
 /// No displacement, cut along z.
-pub fn still(layout: &Layout, mesh: &Mesh) -> Result<Sharded> {
+pub fn still(layout: &Layout, mesh: &DeviceMesh) -> Result<Sharded> {
     let [_, h, w] = layout.size();
     Sharded::build(layout, mesh, |planes, device| {
         Ok(dense_zeros([1, 3, planes.len(), h, w], device, DType::F32))
@@ -174,6 +174,6 @@ pub fn still(layout: &Layout, mesh: &Mesh) -> Result<Sharded> {
 }
 
 /// The cuts of a grid into as many shards as the mesh has places.
-pub fn layout(grid: &Geometry, mesh: &Mesh) -> Result<Layout> {
+pub fn layout(grid: &Geometry, mesh: &DeviceMesh) -> Result<Layout> {
     mesh.layout(grid.dims(), Axis::Z)
 }

@@ -13,7 +13,7 @@
 use burn::tensor::{Device, Tensor};
 use ffdp::Result;
 use ffdp::losses::{Pair, Similarity};
-use ffdp::parallel::Mesh;
+use ffdp::parallel::DeviceMesh;
 use ffdp::register::{
     self, GreedySettings, LevelSettings, Problem, Registration, Settings, Silent, Stage,
     register_on,
@@ -90,7 +90,7 @@ pub fn run(shards: usize) -> Result<Registration> {
         ..GreedySettings::default()
     };
     let settings = Settings { stages: vec![Stage::Greedy(greedy)], ..Settings::default() };
-    let mesh = Mesh::new(&[Device::flex()], shards)?;
+    let mesh = DeviceMesh::new(&[Device::flex()], shards)?;
     register_on(&mesh, &Problem::new(&pair.fixed.image, &moving), &settings, &mut Silent)
 }
 

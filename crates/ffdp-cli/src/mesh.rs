@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::Args;
 use ffdp_burn::image::Geometry;
-use ffdp_burn::parallel::Mesh;
+use ffdp_burn::parallel::DeviceMesh;
 use ffdp_burn::register::{Room, Settings, shards_needed};
 
 use crate::device::DeviceChoice;
@@ -80,7 +80,7 @@ impl MeshArguments {
                 let device = one.open_short_of_memory()?;
                 Ok(Room::Device { device, bytes: bytes(gb)? })
             }
-            _ => Ok(Room::Mesh(self.open(settings, sides)?)),
+            _ => Ok(Room::DeviceMesh(self.open(settings, sides)?)),
         }
     }
 
@@ -88,7 +88,7 @@ impl MeshArguments {
     ///
     /// # Errors
     /// When a device does not open or is named twice, or no number of shards is possible.
-    pub fn open(&self, settings: &Settings, sides: Sides) -> Outcome<Mesh> {
+    pub fn open(&self, settings: &Settings, sides: Sides) -> Outcome<DeviceMesh> {
         let all = self.all();
         if let Some((_, again)) =
             all.iter().enumerate().find(|(k, device)| all[..*k].contains(device))
@@ -104,7 +104,7 @@ impl MeshArguments {
             (None, None) => all.len(),
         };
         let devices = all.iter().map(|device| device.open()).collect::<Outcome<Vec<_>>>()?;
-        Ok(Mesh::new(&devices, shards)?)
+        Ok(DeviceMesh::new(&devices, shards)?)
     }
 }
 

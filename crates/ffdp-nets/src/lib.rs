@@ -6,7 +6,7 @@
 //! - [`transmorph`]: TransMorph; read `transmorph/mod.rs` first;
 //! - [`voxelmorph`]: VoxelMorph, a U-Net; [`affine`]: a network that aligns before either;
 //! - [`network`]: the choice between them, as it is trained and saved;
-//! - [`slabs`]: activations in parts, on several devices;
+//! - [`activations`]: activations in parts, on several devices;
 //! - `sharded.rs`: any of the networks on a mesh of devices.
 //!
 //! Tensors are `[N, C, D, H, W]`; displacements have components (x, y, z) in voxels of the fixed
@@ -18,18 +18,18 @@
 //! network                                one of the networks below, with an alignment or without
 //!   > affine > voxelmorph, transmorph
 //!     > sharded                            layers on a mesh of devices
-//!       > slabs, padding > layers          activations in parts; modules
+//!       > activations, padding > layers    activations in parts; modules
 //!         > ops                            fused layers with hand-derived gradients
 //! ffdp-burn                                warps, losses, meshes of devices
 //! ```
 
+pub mod activations;
 pub mod affine;
 pub mod layers;
 pub mod network;
 pub mod ops;
 mod padding;
 mod sharded;
-pub mod slabs;
 #[cfg(test)]
 mod tests;
 pub mod transmorph;

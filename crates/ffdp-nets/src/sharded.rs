@@ -17,8 +17,8 @@ use burn::tensor::Tensor;
 use ffdp_burn::Result;
 use ffdp_burn::parallel::{Cuts, Layout, Sharded, exp, narrow};
 
+use crate::activations::{Run, Slabs};
 use crate::layers::{Conv3d, append_zeros};
-use crate::slabs::{Run, Slabs};
 
 /// A part of the network of every place.
 pub(crate) fn each<'a, A, B>(of: &[&'a A], part: impl Fn(&'a A) -> &'a B) -> Vec<&'a B> {

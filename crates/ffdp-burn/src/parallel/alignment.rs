@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use super::collective::{broadcast, reduce};
 use super::deform::{Block, Comparison};
+use super::device_mesh::DeviceMesh;
 use super::exchange::Reduction;
-use super::mesh::Mesh;
 use super::rest::put_away;
 use super::ring::{DisplacementBounds, IndexMap, RingInputs, RingSampler};
 use super::sharded::Sharded;
@@ -47,7 +47,7 @@ pub struct ShardedAlignment {
     moving: Sharded,
     comparison: Comparison,
     outside: Outside,
-    mesh: Mesh,
+    mesh: DeviceMesh,
     /// Of a mean, whatever its sums; on every device.
     mean_slopes: Vec<Tensor<1>>,
 }
@@ -65,7 +65,7 @@ impl ShardedAlignment {
         [fixed, moving]: [Sharded; 2],
         masked: [bool; 2],
         (similarity, outside): (Arc<dyn Similarity>, Outside),
-        mesh: &Mesh,
+        mesh: &DeviceMesh,
     ) -> Self {
         let (shards, places) = (fixed.layout().count(), mesh.count());
         assert!(shards == places, "alignment: {shards} shards for a mesh of {places}");

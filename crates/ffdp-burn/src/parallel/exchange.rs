@@ -23,7 +23,7 @@
 //!
 //! **What comes after a sum may be used for the first time as well**, and be loaded while the sum is under way. With
 //! that, two H200s hung (a network's tape, 22 November 2026; both threads were loading, one device ran the sum and the
-//! other had not begun it). So the host does wait for the first sums of a process, and for those that a [`Careful`]
+//! other had not begun it). So the host does wait for the first sums of a process, and for those that a [`WaitForSums`]
 //! sees: the first iterations of a problem.
 
 use std::cell::Cell;
@@ -69,13 +69,13 @@ thread_local! {
 
 /// While it lives, this thread waits for every sum.
 #[must_use]
-pub(super) struct Careful {
+pub(super) struct WaitForSums {
     before: bool,
     // Of one thread.
     _here: PhantomData<*const ()>,
 }
 
-impl Careful {
+impl WaitForSums {
     /// From here on, if `so`.
     pub fn when(so: bool) -> Self {
         let before = CAREFUL.get();
@@ -84,7 +84,7 @@ impl Careful {
     }
 }
 
-impl Drop for Careful {
+impl Drop for WaitForSums {
     fn drop(&mut self) {
         CAREFUL.set(self.before);
     }

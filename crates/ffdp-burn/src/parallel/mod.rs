@@ -2,13 +2,13 @@
 //! serial operations (FFDP paper, sections 4, D and I).
 //!
 //! One thread drives the devices of a mesh: operations on a GPU are enqueued, and `Tensor::to_device` moves
-//! what one shard needs of another. Devices with work of their own have a thread each (`beside`). There is no second set of classes for a "distributed" run: the
+//! what one shard needs of another. Devices with work of their own have a thread each (`on_each_device`). There is no second set of classes for a "distributed" run: the
 //! functions here have the names of the serial ones, call those on every shard and add what crosses
 //! the seams. A mesh of one *is* the serial program, to the bit; shards of one device are virtual.
 //!
 //! # Map of the room
 //! ```text
-//! layout    where a volume is cut            mesh        which device holds which shard
+//! layout    where a volume is cut            device_mesh which device holds which shard
 //! sharded   a tensor for every shard         window      planes, wherever they lie, and back
 //! halo      shards with their surroundings   overlap     sums that count no voxel twice
 //! ring/     sampling of a sharded image      collective  small tensors over all shards
@@ -16,7 +16,7 @@
 //! exchange  the same without a wait          joined      devices that can do that
 //! rest      to host memory and back          ahead       what goes back before it is its turn
 //! driver    CUDA's memory beside CubeCL      host        what tensors hold in host memory
-//! beside    a thread for each device         lending     of parts, planes to others and back
+//! on_each_device  a thread for each          lending     of parts, planes to others and back
 //! cuts      planes of every place            replicas    weights on every device
 //! lines     all parameters in one piece
 //!
@@ -30,10 +30,10 @@
 mod adam;
 mod ahead;
 mod alignment;
-mod beside;
 mod collective;
 mod cuts;
 mod deform;
+mod device_mesh;
 mod driver;
 mod exchange;
 mod halo;
@@ -46,7 +46,7 @@ mod layout;
 mod lending;
 mod lines;
 mod loss;
-mod mesh;
+mod on_each_device;
 mod overlap;
 mod planner;
 mod reductions;
@@ -64,7 +64,6 @@ mod window;
 
 pub use adam::{ShardedMoments, ShardedStep, adam};
 pub use alignment::{Aligned, Outside, ShardedAlignment};
-pub use beside::beside;
 pub use collective::{all_reduce, broadcast, reduce};
 pub use cuts::Cuts;
 pub use deform::{
@@ -80,12 +79,13 @@ pub use hosts::{MpiRanks, SILENCE};
 pub use hosts::{Ranks, Threads, agree};
 pub use label_dice::label_dice_loss;
 pub use layout::{Axis, Layout};
+pub use on_each_device::on_each_device;
 // Activations of networks travel as fields do: `slabs` of `ffdp-nets`.
+pub use device_mesh::DeviceMesh;
 #[doc(hidden)]
 pub use lending::{Loan, lent};
 pub use lines::{gradients_of_line, line_of_gradients};
 pub use loss::loss;
-pub use mesh::Mesh;
 pub use planner::{DeformProblem, DeviceMemory, OffloadPlan, Plan, plan, plan_offloaded};
 pub use reductions::{joint_histogram_votes, max_norm, min_max};
 pub use replicas::Replicas;

@@ -12,9 +12,9 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Device, Gradients};
 
 use super::collective::all_reduce;
+use super::device_mesh::DeviceMesh;
 use super::exchange::Reduction;
 use super::lines::{gradients_of_line, line_of_gradients, line_of_weights, with_weights};
-use super::mesh::Mesh;
 use super::travel::wait_for_all;
 
 /// One copy of a module for each device of a mesh; the first is the one that is trained.
@@ -28,7 +28,7 @@ pub struct Replicas<M> {
 
 impl<M: Module> Replicas<M> {
     /// Copies of `module`, whose own device must be that of the first place.
-    pub fn new(module: &M, mesh: &Mesh) -> Self {
+    pub fn new(module: &M, mesh: &DeviceMesh) -> Self {
         let mut devices: Vec<Device> = Vec::new();
         let mut of_place = Vec::with_capacity(mesh.count());
         for device in mesh.devices() {

@@ -1,6 +1,6 @@
 //! Sharded images on other grids: the levels of a pyramid, and displacements carried between them.
 
-use super::mesh::Mesh;
+use super::device_mesh::DeviceMesh;
 use super::ring::{DisplacementBounds, IndexMap, RingInputs, RingSampler};
 use super::sharded::Sharded;
 use super::smoothing::gaussian;
@@ -24,7 +24,7 @@ use crate::transform::{affine_tensor, map_vectors};
 pub fn resample(
     image: &Sharded,
     [from, to]: [&Geometry; 2],
-    mesh: &Mesh,
+    mesh: &DeviceMesh,
     interpolation: Interpolation,
     padding: Padding,
 ) -> Result<Sharded> {
@@ -55,7 +55,7 @@ pub fn level(
     image: &Sharded,
     [full, level]: [&Geometry; 2],
     smoothing: &GaussianOptions,
-    mesh: &Mesh,
+    mesh: &DeviceMesh,
 ) -> Result<Sharded> {
     if full == level {
         return Ok(image.clone());
@@ -75,7 +75,7 @@ pub fn level(
 pub fn resample_displacement(
     field: &Sharded,
     [from, to]: [&Geometry; 2],
-    mesh: &Mesh,
+    mesh: &DeviceMesh,
 ) -> Result<Sharded> {
     if from == to {
         return Ok(field.clone());

@@ -5,8 +5,8 @@ use std::ops::Range;
 use burn::Tensor;
 use burn::tensor::{Device, Gradients};
 
+use super::device_mesh::DeviceMesh;
 use super::layout::{Axis, Layout};
-use super::mesh::Mesh;
 use super::rest::put_away;
 use super::transfer::to_device;
 use crate::error::Result;
@@ -49,7 +49,7 @@ impl Sharded {
     ///
     /// # Panics
     /// If the tensor is not of the layout's size, or the mesh has another number of shards.
-    pub fn from_tensor(whole: Tensor<5>, layout: &Layout, mesh: &Mesh) -> Self {
+    pub fn from_tensor(whole: Tensor<5>, layout: &Layout, mesh: &DeviceMesh) -> Self {
         check_mesh(layout, mesh);
         let dims = whole.dims();
         assert!(dims[2..] == layout.size(), "sharded: {dims:?} is not of {:?}", layout.size());
@@ -69,7 +69,7 @@ impl Sharded {
     /// As [`Sharded::new`], or if the mesh has another number of shards.
     pub fn build(
         layout: &Layout,
-        mesh: &Mesh,
+        mesh: &DeviceMesh,
         mut slab: impl FnMut(Range<usize>, &Device) -> Result<Tensor<5>>,
     ) -> Result<Self> {
         check_mesh(layout, mesh);
@@ -88,7 +88,7 @@ impl Sharded {
     ///
     /// # Panics
     /// If the mesh has another number of places.
-    pub fn moved_to(self, mesh: &Mesh) -> Self {
+    pub fn moved_to(self, mesh: &DeviceMesh) -> Self {
         check_mesh(&self.layout, mesh);
         let places = self.shards.into_iter().zip(mesh.devices());
         let shards = places.map(|(shard, device)| put_away(shard, device));
@@ -146,8 +146,8 @@ impl Sharded {
     }
 
     /// The devices of the shards.
-    pub fn mesh(&self) -> Mesh {
-        Mesh::of(self.shards.iter().map(Tensor::device).collect())
+    pub fn mesh(&self) -> DeviceMesh {
+        DeviceMesh::of(self.shards.iter().map(Tensor::device).collect())
     }
 
     pub(super) fn check_layout(&self, other: &Self) {
@@ -156,7 +156,7 @@ impl Sharded {
     }
 }
 
-fn check_mesh(layout: &Layout, mesh: &Mesh) {
+fn check_mesh(layout: &Layout, mesh: &DeviceMesh) {
     let (shards, places) = (layout.count(), mesh.count());
     assert!(shards == places, "sharded: {shards} shards for a mesh of {places}");
 }

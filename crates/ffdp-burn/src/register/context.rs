@@ -15,7 +15,7 @@ use super::settings::LevelSettings;
 use super::source::Scaled;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical};
-use crate::parallel::{ExactMemory, Layout, Mesh, Sharded};
+use crate::parallel::{DeviceMesh, ExactMemory, Layout, Sharded};
 
 /// What the stages have found so far.
 #[derive(Clone)]
@@ -161,7 +161,7 @@ impl Run<'_> {
                 [fixed, moving.level(&grids[1], &places.moving, meshes)?]
             }
             _ => {
-                let cut = |image: Tensor<5>, layout: &Layout, mesh: &Mesh| {
+                let cut = |image: Tensor<5>, layout: &Layout, mesh: &DeviceMesh| {
                     Sharded::from_tensor(image, layout, mesh)
                 };
                 let [fixed, moving] = self.whole_level(&grids)?;
@@ -201,7 +201,7 @@ impl Run<'_> {
                 [of(0), of(1)]
             }
             Sides::Read([fixed, moving]) => {
-                let one = Mesh::one(&home);
+                let one = DeviceMesh::one(&home);
                 let of = |side: &mut Scaled, grid: &Geometry| {
                     let layout = Layout::balanced(grid.dims(), Default::default(), 1)?;
                     let level = side.level(grid, &layout, [&one, &one])?;

@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::image::{Affine, Geometry, index_affine, index_linear};
 use crate::ops::{GridSampleOptions, Method, Padding};
 use crate::parallel::{
-    Axis, DisplacementBounds, Holders, IndexMap, Layout, Mesh, RingInputs, RingSampler, Sharded,
-    maps, put_away, reachable,
+    Axis, DeviceMesh, DisplacementBounds, Holders, IndexMap, Layout, RingInputs, RingSampler,
+    Sharded, maps, put_away, reachable,
 };
 use crate::transform::{Displacement, affine_tensor, map_vectors};
 
@@ -21,7 +21,7 @@ pub(super) struct Fields {
     pub parts: Vec<Sharded>,
     pub geometry: Geometry,
     /// Where shards are computed.
-    pub work: Mesh,
+    pub work: DeviceMesh,
     /// Who else has a part of them.
     pub holders: Holders,
 }
@@ -116,7 +116,7 @@ impl Fields {
         };
         let parts = self.parts.iter().map(whole).collect::<Result<Vec<_>>>()?;
         let parts: Option<Vec<_>> = parts.into_iter().collect();
-        let (work, holders) = (Mesh::one(&home), Holders::ALONE);
+        let (work, holders) = (DeviceMesh::one(&home), Holders::ALONE);
         Ok(parts.map(|parts| Self { parts, geometry: self.geometry, work, holders }))
     }
 
@@ -133,7 +133,7 @@ impl Fields {
             processes.field_of_first(mine, geometry.dims(), home).map(Sharded::whole)
         };
         let parts = (0..count).map(field).collect::<Result<_>>()?;
-        let work = Mesh::one(home);
+        let work = DeviceMesh::one(home);
         Ok(Self { parts, geometry: geometry.clone(), work, holders: Holders::ALONE })
     }
 }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::image::Geometry;
 use crate::io::available_memory_bytes;
 use crate::parallel::{
-    Axis, DeformProblem, DeviceMemory, Layout, Mesh, Ranks, Team, plan, plan_offloaded,
+    Axis, DeformProblem, DeviceMemory, DeviceMesh, Layout, Ranks, Team, plan, plan_offloaded,
 };
 
 /// Voxels from which several devices share a level. Less is done sooner by one: a level of 256x256x512
@@ -22,7 +22,7 @@ pub(super) const LARGEST_PART: u64 = 4;
 #[derive(Clone, Debug)]
 pub enum Room {
     /// One shard for each place of a mesh; all stay there.
-    Mesh(Mesh),
+    DeviceMesh(DeviceMesh),
     /// One device with so many bytes, as many shards as they ask for. Those that do not fit rest in host memory,
     /// and come to the device in turn. Faster after [`order_allocations`](crate::parallel::order_allocations).
     Device {
@@ -35,7 +35,7 @@ pub enum Room {
     /// many shards as it likes.
     Ranks {
         /// One shard of a shared level for each place.
-        mesh: Mesh,
+        mesh: DeviceMesh,
         /// The processes.
         ranks: Arc<dyn Ranks>,
     },
@@ -103,11 +103,11 @@ pub(super) struct Places {
     pub fixed: Layout,
     pub moving: Layout,
     /// Where the shards of the fixed side are computed, and where they rest.
-    pub work: Mesh,
-    pub rest: Mesh,
+    pub work: DeviceMesh,
+    pub rest: DeviceMesh,
     /// The same of the moving image.
-    pub moving_work: Mesh,
-    pub moving_rest: Mesh,
+    pub moving_work: DeviceMesh,
+    pub moving_rest: DeviceMesh,
     /// Where memory is so short that buffers are allocated one by one: how many bytes of it these are planned to take.
     pub exact: Option<u64>,
     /// Who else has a part of them.
@@ -117,7 +117,7 @@ pub(super) struct Places {
 impl Places {
     /// In one piece on one device, volumes of these sizes (D, H, W).
     pub fn whole(home: &Device, [fixed, moving]: [[usize; 3]; 2]) -> Result<Self> {
-        let one = Mesh::one(home);
+        let one = DeviceMesh::one(home);
         Ok(Self {
             fixed: Layout::balanced(fixed, Axis::Z, 1)?,
             moving: Layout::balanced(moving, Axis::Z, 1)?,
@@ -141,7 +141,7 @@ impl Room {
     /// Where everything is that is not cut.
     pub(super) fn home(&self) -> &Device {
         match self {
-            Self::Mesh(mesh) | Self::Ranks { mesh, .. } => mesh.device(0),
+            Self::DeviceMesh(mesh) | Self::Ranks { mesh, .. } => mesh.device(0),
             Self::Device { device, .. } => device,
         }
     }
@@ -149,7 +149,7 @@ impl Room {
     /// All of its devices.
     pub(super) fn devices(&self) -> &[Device] {
         match self {
-            Self::Mesh(mesh) | Self::Ranks { mesh, .. } => mesh.devices(),
+            Self::DeviceMesh(mesh) | Self::Ranks { mesh, .. } => mesh.devices(),
             Self::Device { device, .. } => std::slice::from_ref(device),
         }
     }
@@ -157,7 +157,7 @@ impl Room {
     /// The same without autodiff.
     pub(super) fn inner(&self) -> Self {
         match self {
-            Self::Mesh(mesh) => Self::Mesh(mesh.inner()),
+            Self::DeviceMesh(mesh) => Self::DeviceMesh(mesh.inner()),
             Self::Device { device, bytes } => {
                 Self::Device { device: device.clone().inner(), bytes: *bytes }
             }
@@ -177,7 +177,7 @@ impl Room {
     ) -> Result<Places> {
         let [fixed, moving] = grids.map(Geometry::dims);
         match self {
-            Self::Mesh(mesh) | Self::Ranks { mesh, .. } => {
+            Self::DeviceMesh(mesh) | Self::Ranks { mesh, .. } => {
                 let shares = mesh.has_several_devices() && grids[0].len() >= SHARED_VOXELS;
                 let whole = || Places::whole(self.home(), [fixed, moving]);
                 if shares { on_mesh(mesh, [fixed, moving]) } else { whole() }
@@ -193,8 +193,8 @@ impl Room {
                 }
                 let cut = |size: [usize; 3]| {
                     let count = shards.min(size[0]);
-                    let work = Mesh::of(vec![device.clone(); count]);
-                    let rest = Mesh::of(vec![Device::flex(); count]);
+                    let work = DeviceMesh::of(vec![device.clone(); count]);
+                    let rest = DeviceMesh::of(vec![Device::flex(); count]);
                     Ok::<_, Error>((Layout::balanced(size, Axis::Z, count)?, work, rest))
                 };
                 let ((fixed, work, rest), (moving, moving_work, moving_rest)) =
@@ -246,13 +246,15 @@ impl Room {
         let whole = |home: &Device| Places::whole(home, [fixed, moving]);
         let voxels = fixed.into_iter().product::<usize>();
         match self {
-            Self::Mesh(mesh) | Self::Ranks { mesh, .. } if mesh.count() == 1 => whole(self.home()),
-            Self::Mesh(mesh) | Self::Ranks { mesh, .. }
+            Self::DeviceMesh(mesh) | Self::Ranks { mesh, .. } if mesh.count() == 1 => {
+                whole(self.home())
+            }
+            Self::DeviceMesh(mesh) | Self::Ranks { mesh, .. }
                 if mesh.has_several_devices() && voxels < SHARED_VOXELS =>
             {
                 whole(self.home())
             }
-            Self::Mesh(mesh) | Self::Ranks { mesh, .. } => on_mesh(mesh, [fixed, moving]),
+            Self::DeviceMesh(mesh) | Self::Ranks { mesh, .. } => on_mesh(mesh, [fixed, moving]),
             Self::Device { device, bytes } => {
                 let Split { layout, resident, exact, .. } = split(problem, *bytes)?;
                 let shards = layout.count();
@@ -263,9 +265,9 @@ impl Room {
                     let resident = (resident * count) / shards;
                     let host = Device::flex();
                     let place = |k| if k < resident { device.clone() } else { host.clone() };
-                    Mesh::of((0..count).map(place).collect())
+                    DeviceMesh::of((0..count).map(place).collect())
                 };
-                let work = |count: usize| Mesh::of(vec![device.clone(); count]);
+                let work = |count: usize| DeviceMesh::of(vec![device.clone(); count]);
                 let fits = problem.moving_bytes() <= bytes / LARGEST_PART;
                 let pieces = if resident == shards && fits { 1 } else { shards };
                 let pieces = pieces.min(moving[0]);
@@ -285,9 +287,9 @@ impl Room {
 }
 
 /// One shard for each place of a mesh, as far as there are planes.
-fn on_mesh(mesh: &Mesh, [fixed, moving]: [[usize; 3]; 2]) -> Result<Places> {
+fn on_mesh(mesh: &DeviceMesh, [fixed, moving]: [[usize; 3]; 2]) -> Result<Places> {
     // What all shards of one device see needs no cuts.
-    let one = Mesh::one(mesh.device(0));
+    let one = DeviceMesh::one(mesh.device(0));
     let moving_mesh = if mesh.has_several_devices() { mesh } else { &one };
     let (fixed, moving) = (mesh.layout(fixed, Axis::Z)?, moving_mesh.layout(moving, Axis::Z)?);
     let work = mesh.first(fixed.count());

@@ -17,7 +17,7 @@ use super::places::{Places, Room, SHARED_VOXELS};
 use super::report::{LevelReport, LevelStart, Progress};
 use crate::error::{Error, Result};
 use crate::image::Geometry;
-use crate::parallel::{Axis, Cuts, Holders, Layout, Mesh, Ranks, Sharded, Team, agree};
+use crate::parallel::{Axis, Cuts, DeviceMesh, Holders, Layout, Ranks, Sharded, Team, agree};
 
 /// Planes of each shard, on the average, from which a level is shared. Comparing a shard by LNCC computes some 18
 /// planes of its neighbours as well.
@@ -130,7 +130,7 @@ impl Processes {
         let whole = Layout::balanced(moving, Axis::Z, if shared { total } else { 1 })?;
         let cuts = shared.then(|| self.cuts(&whole));
         let moving = if shared { whole.part(self.shards_of(rank)) } else { whole };
-        let moving_mesh = if shared { mesh.clone() } else { Mesh::one(mesh.device(0)) };
+        let moving_mesh = if shared { mesh.clone() } else { DeviceMesh::one(mesh.device(0)) };
         Ok(Some(Places {
             fixed,
             moving,

@@ -21,7 +21,7 @@ use super::schedule::{Settings, Stage};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical, Volume};
 use crate::ops::MomentStorage;
-use crate::parallel::Mesh;
+use crate::parallel::DeviceMesh;
 use crate::transform::{Composite, Displacement, Step};
 
 /// What a registration found: the map `phi(x) = A (x + w(x))` from fixed to moving.
@@ -112,7 +112,7 @@ pub fn register(
     device: &Device,
     observer: &mut dyn Observer,
 ) -> Result<Registration> {
-    register_on(&Mesh::one(device), problem, settings, observer)
+    register_on(&DeviceMesh::one(device), problem, settings, observer)
 }
 
 /// [`register`] on several devices, or in several shards of one: the images and all that belongs to a voxel are cut
@@ -122,7 +122,7 @@ pub fn register(
 /// # Errors
 /// As [`register`]; [`Error::Invalid`] for a mesh of several shards and images of one plane.
 pub fn register_on(
-    mesh: &Mesh,
+    mesh: &DeviceMesh,
     problem: &Problem,
     settings: &Settings,
     observer: &mut dyn Observer,
@@ -142,7 +142,7 @@ pub fn resume(
     device: &Device,
     observer: &mut dyn Observer,
 ) -> Result<Registration> {
-    resume_on(&Mesh::one(device), checkpoint, problem, settings, observer)
+    resume_on(&DeviceMesh::one(device), checkpoint, problem, settings, observer)
 }
 
 /// [`resume`] on several devices, or in several shards of one.
@@ -150,7 +150,7 @@ pub fn resume(
 /// # Errors
 /// As [`resume`] and [`register_on`].
 pub fn resume_on(
-    mesh: &Mesh,
+    mesh: &DeviceMesh,
     checkpoint: Checkpoint,
     problem: &Problem,
     settings: &Settings,
@@ -170,7 +170,7 @@ pub fn resume_on(
         levels: Vec::new(),
         loss_interval: settings.loss_interval,
         minimum_axis: settings.minimum_axis_voxels,
-        room: Room::Mesh(mesh.clone()),
+        room: Room::DeviceMesh(mesh.clone()),
         processes: Processes::alone(),
         initial: problem.initial,
         observer,
@@ -243,7 +243,7 @@ impl Run<'_> {
     fn check_given(&self, stage: &Stage) -> Result<()> {
         let (channels, masked) = self.content();
         let parts = match &self.room {
-            Room::Mesh(mesh) => mesh.count() > 1,
+            Room::DeviceMesh(mesh) => mesh.count() > 1,
             Room::Device { .. } | Room::Ranks { .. } => true,
         };
         let given = Given { channels, masked, parts };
@@ -326,7 +326,7 @@ fn kept(stage: &Stage, before: Found, staged: &mut Staged) -> Result<Found> {
 }
 
 /// Demands that volumes which are to be cut have several planes.
-pub(super) fn check_planes(mesh: &Mesh, fixed: &Geometry) -> Result<()> {
+pub(super) fn check_planes(mesh: &DeviceMesh, fixed: &Geometry) -> Result<()> {
     if mesh.count() == 1 || fixed.size[2] > 1 {
         return Ok(());
     }

@@ -11,7 +11,7 @@ use crate::image::{
     Affine, Counted, Geometry, Voxel, check_finite, index_affine, rescaled, statistics, upload,
 };
 use crate::ops::{GridSampleOptions, Padding, gaussian, grid_sample};
-use crate::parallel::{Axis, Layout, Mesh, Sharded, join, park, put_away};
+use crate::parallel::{Axis, DeviceMesh, Layout, Sharded, join, park, put_away};
 use crate::transform::affine_tensor;
 
 /// Voxels of the image at full size that are brought to a device at a time, where smoothing asks for no
@@ -113,7 +113,7 @@ impl<'a> Scaled<'a> {
         &mut self,
         level: &Geometry,
         layout: &Layout,
-        [work, rest]: [&Mesh; 2],
+        [work, rest]: [&DeviceMesh; 2],
     ) -> Result<Sharded> {
         let mut shards = Vec::with_capacity(layout.count());
         for (k, planes) in layout.all_planes().enumerate() {

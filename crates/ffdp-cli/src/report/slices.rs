@@ -12,7 +12,7 @@ use crate::failure::Outcome;
 
 /// Pixels along the longest side of the fixed image's box.
 const PANEL: usize = 300;
-/// Mesh width of the grid, and of the checkerboard, as parts of the longest side.
+/// DeviceMesh width of the grid, and of the checkerboard, as parts of the longest side.
 const MESHES: f64 = 24.0;
 const CHECKS: f64 = 9.0;
 /// Around the image.

@@ -10,7 +10,7 @@ use super::*;
 use crate::ops::Precision;
 use ffdp_burn::losses::{Lncc, Similarity, diffusion};
 use ffdp_burn::ops::{LnccOptions, compose, warp};
-use ffdp_burn::parallel::{self, Axis, DisplacementBounds, Layout, Mesh, Replicas, Sharded};
+use ffdp_burn::parallel::{self, Axis, DeviceMesh, DisplacementBounds, Layout, Replicas, Sharded};
 use ffdp_kit::testing::{gpu_devices, max_relative_error, several_gpus, tensor, to_f64, uniform};
 
 /// In f32: sums in another order, through some 40 layers, of which the normalisations divide
@@ -166,7 +166,7 @@ fn whole(network: &Network, size: [usize; 3], device: &Device) -> Step {
     step(loss, named(network, &of_weights), of_images)
 }
 
-fn in_parts(network: &Network, layout: &Layout, mesh: &Mesh) -> Step {
+fn in_parts(network: &Network, layout: &Layout, mesh: &DeviceMesh) -> Step {
     let device = mesh.device(0);
     let networks = Replicas::new(network, mesh);
     let leaves = [1, 2].map(|seed| image(network, layout.size(), seed, device));
@@ -203,7 +203,7 @@ fn assert_shared(case: &str, network: &Network, size: [usize; 3], axis: Axis, de
     let network = &network.clone().map(&mut Wide);
     let expected = whole(network, size, device);
     for layout in layouts(size, axis) {
-        let mesh = Mesh::new(std::slice::from_ref(device), layout.count()).expect("a device");
+        let mesh = DeviceMesh::new(std::slice::from_ref(device), layout.count()).expect("a device");
         let case = format!("{case}, {size:?} in {} along {axis:?}", layout.count());
         let parts = in_parts(network, &layout, &mesh);
         parts.assert_is(&expected, &case, EXACT);
@@ -264,7 +264,7 @@ fn branches_are_dropped_for_all_parts_alike() {
     let config = TransMorphConfig::tiny().with_drop_path(0.9).for_size(size);
     let network = network(config, &device);
     let layout = Layout::balanced(size, Axis::Y, 2).expect("many planes");
-    let mesh = Mesh::new(std::slice::from_ref(&device), 2).expect("a device");
+    let mesh = DeviceMesh::new(std::slice::from_ref(&device), 2).expect("a device");
     let mut losses = Vec::new();
     for seed in [1, 2] {
         device.seed(seed);
@@ -348,7 +348,7 @@ fn assert_parts_are_the_whole(
     let expected = whole(&network, size, &gpus[0]);
     for &shards in shards {
         let layout = Layout::balanced(size, Axis::Y, shards).expect("many planes");
-        let mesh = Mesh::new(gpus, shards).expect("as many shards");
+        let mesh = DeviceMesh::new(gpus, shards).expect("as many shards");
         let parts = in_parts(&network, &layout, &mesh);
         parts.assert_is(&expected, &format!("{shards} shards, {on}"), TOLERANCE);
     }

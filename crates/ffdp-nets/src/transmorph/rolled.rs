@@ -17,7 +17,7 @@ use super::attention::WindowContext;
 use super::window::Windows;
 use ffdp_burn::parallel::Cuts;
 
-use crate::slabs::{Run, Slabs};
+use crate::activations::{Run, Slabs};
 
 /// One kind of windows (aligned or shifted) of a stage in parts.
 pub(super) struct RolledWindows {

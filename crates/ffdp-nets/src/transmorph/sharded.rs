@@ -7,13 +7,13 @@ use burn::tensor::Tensor;
 use super::config::{PATCH, Resolution, SIZE_MULTIPLE};
 use super::rolled::RolledWindows;
 use super::{Decoder, DecoderBlock, Encoder, FlowHead, Stage, SwinBlock, TransMorph, Windows};
+use crate::activations::{Run, Slabs};
 use crate::layers::Conv3dRelu;
 use crate::layers::fused::normalise;
 use crate::ops::{upsample_conv3d, upsample_x2};
 use crate::sharded::{conv3d, cropped, each, integrated, padded_pair};
-use crate::slabs::{Run, Slabs};
 use ffdp_burn::Result;
-use ffdp_burn::parallel::{Cuts, Mesh, Sharded, broadcast};
+use ffdp_burn::parallel::{Cuts, DeviceMesh, Sharded, broadcast};
 
 impl TransMorph {
     /// [`TransMorph::forward`] of images in several parts, with the network of every place.
@@ -105,7 +105,7 @@ struct Depth {
 }
 
 impl Depth {
-    fn new(encoder: &Encoder, samples: usize, mesh: &Mesh) -> Self {
+    fn new(encoder: &Encoder, samples: usize, mesh: &DeviceMesh) -> Self {
         let mut drawn = Vec::new();
         let blocks = encoder.layers.iter().flat_map(|stage| &stage.blocks);
         let branches = blocks.flat_map(|block| [&block.drop_path; 2]).map(|drop| {

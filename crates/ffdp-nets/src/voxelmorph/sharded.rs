@@ -6,9 +6,9 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::leaky_relu;
 
 use super::{ConvUnit, LEVELS, SLOPE, VoxelMorph, nearest_x2};
+use crate::activations::{Run, Slabs};
 use crate::layers::MaxPool3d;
 use crate::sharded::{conv3d, cropped, each, integrated, padded_pair};
-use crate::slabs::{Run, Slabs};
 use ffdp_burn::Result;
 use ffdp_burn::parallel::{Sharded, narrow};
 

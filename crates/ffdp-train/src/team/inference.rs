@@ -4,7 +4,7 @@ use burn::data::dataset::DatasetError;
 use burn::tensor::{Device, Tensor};
 use burn::train::InferenceStep;
 use ffdp_burn::Result;
-use ffdp_burn::parallel::{Mesh, Replicas};
+use ffdp_burn::parallel::{DeviceMesh, Replicas};
 
 use super::{Share, Team, volume};
 use crate::data::Item;
@@ -25,7 +25,8 @@ impl Team {
     pub fn inference(&self, model: Registration) -> Result<Inference> {
         let models = match self.share {
             Share::Volume if self.devices.len() > 1 => {
-                let copies = Replicas::new(&model, &Mesh::new(&self.devices, self.devices.len())?);
+                let copies =
+                    Replicas::new(&model, &DeviceMesh::new(&self.devices, self.devices.len())?);
                 (0..self.devices.len()).map(|k| copies.at(k).clone()).collect()
             }
             _ => vec![model],

@@ -10,7 +10,7 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::Device;
 use burn::train::Learner;
 use ffdp_burn::parallel::{
-    self, Mesh, Reduction, Replicas, all_reduce, gradients_of_line, line_of_gradients,
+    self, DeviceMesh, Reduction, Replicas, all_reduce, gradients_of_line, line_of_gradients,
 };
 
 use super::inference::Inference;
@@ -63,7 +63,7 @@ impl Crew {
                 Kind::Pairs(std::iter::once(learner).chain(further).collect())
             }
             Share::Volume => {
-                let mesh = Mesh::new(&devices, devices.len()).expect("a team has a device");
+                let mesh = DeviceMesh::new(&devices, devices.len()).expect("a team has a device");
                 let replicas = Replicas::new(&learner.model(), &mesh);
                 Kind::Volume { learner: Box::new(learner), replicas }
             }
@@ -143,13 +143,13 @@ fn of_pairs(
     }
     let models: Vec<Registration> = learners.iter().map(Learner::model).collect();
     let parts = models.iter().zip(of_device).collect();
-    let found = parallel::beside(devices, parts, |k, (model, items)| {
+    let found = parallel::on_each_device(devices, parts, |k, (model, items)| {
         gradients_of(model, &devices[k], items, share)
     });
     let (gradients, computed): (Vec<GradientsParams>, Vec<_>) = found.into_iter().unzip();
     let gradients = summed(&models, devices, gradients);
     let parts = learners.iter_mut().zip(gradients).collect();
-    parallel::beside(devices, parts, |_, (learner, gradients)| {
+    parallel::on_each_device(devices, parts, |_, (learner, gradients)| {
         learner.lr_step();
         learner.optimizer_step(gradients);
     });
@@ -170,11 +170,11 @@ fn summed(
         return gradients;
     }
     let parts = models.iter().zip(gradients).collect();
-    let lines = parallel::beside(devices, parts, |_, (model, gradients)| {
+    let lines = parallel::on_each_device(devices, parts, |_, (model, gradients)| {
         line_of_gradients(model, gradients)
     });
     let parts = models.iter().zip(all_reduce(lines, Reduction::Sum)).collect();
-    parallel::beside(devices, parts, |_, (model, line)| gradients_of_line(model, line))
+    parallel::on_each_device(devices, parts, |_, (model, line)| gradients_of_line(model, line))
 }
 
 /// The sum of the gradients of a device's pairs.

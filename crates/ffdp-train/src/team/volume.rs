@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor};
-use ffdp_burn::parallel::{Axis, DisplacementBounds, Mesh, Replicas, Sharded, warp};
+use ffdp_burn::parallel::{Axis, DeviceMesh, DisplacementBounds, Replicas, Sharded, warp};
 use ffdp_burn::{Error, Result};
 use ffdp_nets::Network;
 
@@ -64,7 +64,7 @@ fn predicted(
     images: [Tensor<5>; 2],
 ) -> Result<Parts> {
     let [_, _, d, h, w] = images[0].dims();
-    let mesh = Mesh::new(devices, devices.len())?;
+    let mesh = DeviceMesh::new(devices, devices.len())?;
     let layout = mesh.layout([d, h, w], across([d, h, w]))?;
     let mesh = mesh.first(layout.count());
     let images = images.map(|image| Sharded::from_tensor(image, &layout, &mesh));

@@ -4,21 +4,21 @@ use burn::Tensor;
 use burn::tensor::Device;
 
 use crate::parallel::ahead::{UnderWay, bring_ahead};
-use crate::parallel::mesh::Mesh;
+use crate::parallel::device_mesh::DeviceMesh;
 use crate::parallel::rest::{put_away, settle};
 use crate::parallel::transfer::to_device;
 
 /// For every shard the device that computes it, and that on which it rests: the same, or host memory.
 #[derive(Clone, Debug)]
 pub(super) struct Homes {
-    pub mesh: Mesh,
-    rest: Mesh,
+    pub mesh: DeviceMesh,
+    rest: DeviceMesh,
     /// Whether some rest elsewhere: memory is then short.
     away: bool,
 }
 
 impl Homes {
-    pub fn new(mesh: &Mesh, rest: Mesh) -> Self {
+    pub fn new(mesh: &DeviceMesh, rest: DeviceMesh) -> Self {
         let away = (0..mesh.count()).any(|k| mesh.device(k) != rest.device(k));
         Self { mesh: mesh.clone(), rest, away }
     }
@@ -116,11 +116,11 @@ mod tests {
     #[test]
     fn the_next_shard_is_sent_for_before_one_is_worked_on() {
         for (name, device) in gpu_devices() {
-            let mesh = Mesh::new(std::slice::from_ref(&device), 3).unwrap();
+            let mesh = DeviceMesh::new(std::slice::from_ref(&device), 3).unwrap();
             for (rest, wanted) in
                 [(Device::flex(), "b0 b1 w0 b2 w1 w2"), (device, "b0 w0 b1 w1 b2 w2")]
             {
-                let homes = Homes::new(&mesh, Mesh::new(&[rest], 3).unwrap());
+                let homes = Homes::new(&mesh, DeviceMesh::new(&[rest], 3).unwrap());
                 let told = std::cell::RefCell::new(Vec::new());
                 let tell = |what: &str, k: usize| told.borrow_mut().push(format!("{what}{k}"));
                 for (k, ()) in homes.in_turn(|k| tell("b", k)) {

@@ -7,8 +7,8 @@ use super::homes::Homes;
 use super::view::Grid;
 use crate::error::Result;
 use crate::ops::{Method, compose, inverse};
+use crate::parallel::device_mesh::DeviceMesh;
 use crate::parallel::hosts::Holders;
-use crate::parallel::mesh::Mesh;
 use crate::parallel::ring::DisplacementBounds;
 use crate::parallel::sharded::Sharded;
 
@@ -24,7 +24,7 @@ const MORE: f64 = 2.0;
 pub(crate) fn maps(
     method: Method,
     fields: &[Sharded],
-    mesh: &Mesh,
+    mesh: &DeviceMesh,
     holders: &Holders,
 ) -> Result<(Sharded, Option<Sharded>)> {
     let first = &fields[0];

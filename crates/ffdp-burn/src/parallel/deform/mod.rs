@@ -43,9 +43,9 @@ mod view;
 use super::adam::ShardedMoments;
 use super::collective::reduce;
 use super::cuts::Cuts;
-use super::exchange::{Careful, Reduction};
+use super::device_mesh::DeviceMesh;
+use super::exchange::{Reduction, WaitForSums};
 use super::hosts::{Holders, Ranks};
-use super::mesh::Mesh;
 use super::sharded::Sharded;
 use crate::error::Result;
 use crate::losses::{Pair, Similarity};
@@ -181,7 +181,7 @@ impl ShardedDeform {
         images: ShardedImages,
         state: ShardedState,
         options: &DeformOptions,
-        mesh: &Mesh,
+        mesh: &DeviceMesh,
     ) -> Result<Self> {
         Self::in_team(images, state, (options.measure.into(), options), mesh, Team::ALONE)
     }
@@ -198,7 +198,7 @@ impl ShardedDeform {
         images: ShardedImages,
         state: ShardedState,
         options: &DeformOptions,
-        mesh: &Mesh,
+        mesh: &DeviceMesh,
     ) -> Result<Self> {
         Self::in_team(images, state, (similarity, options), mesh, Team::ALONE)
     }
@@ -212,7 +212,7 @@ impl ShardedDeform {
         images: ShardedImages,
         state: ShardedState,
         (similarity, options): (Arc<dyn Similarity>, &DeformOptions),
-        mesh: &Mesh,
+        mesh: &DeviceMesh,
         team: Team,
     ) -> Result<Self> {
         let ShardedState { fields, moments } = state;
@@ -238,7 +238,7 @@ impl ShardedDeform {
         images: ShardedImages,
         ShardedState { fields, moments }: ShardedState,
         (similarity, options): (Arc<dyn Similarity>, &DeformOptions),
-        mesh: &Mesh,
+        mesh: &DeviceMesh,
         team: Team,
     ) -> Result<Parts> {
         check_places(&fields[0], mesh);
@@ -347,7 +347,7 @@ impl Parts {
         let mut losses: Vec<Vec<Tensor<1>>> = Vec::new();
         for _ in 0..iterations {
             let fields = self.fields.take().expect(PRESENT);
-            let _careful = Careful::when(self.problem.is_unknown());
+            let _waiting = WaitForSums::when(self.problem.is_unknown());
             let moments = self.descents.iter_mut().map(Descent::begin).collect();
             let mut shares: Vec<Vec<Tensor<1>>> = vec![Vec::new(); fields.len()];
             let descents = &mut self.descents;
@@ -413,7 +413,7 @@ fn apart(field: &Tensor<5>, options: &DeformOptions) -> Vec<Sharded> {
     (0..count).map(|i| Sharded::whole(of(i))).collect()
 }
 
-fn check_places(field: &Sharded, mesh: &Mesh) {
+fn check_places(field: &Sharded, mesh: &DeviceMesh) {
     let (shards, places) = (field.layout().count(), mesh.count());
     assert!(shards == places, "deform: {shards} shards for a mesh of {places}");
 }

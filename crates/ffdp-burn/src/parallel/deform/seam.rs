@@ -9,13 +9,13 @@ use burn::Tensor;
 
 use super::block::{Neighbours, Pieces, assign};
 use crate::ops::{GaussianOptions, gaussian};
+use crate::parallel::device_mesh::DeviceMesh;
 use crate::parallel::exchange::Swap;
 use crate::parallel::layout::Axis;
-use crate::parallel::mesh::Mesh;
 use crate::parallel::sharded::{join, narrow};
 
 /// The seams between two devices, by the shard below each.
-pub(super) fn far_seams(mesh: &Mesh) -> Vec<usize> {
+pub(super) fn far_seams(mesh: &DeviceMesh) -> Vec<usize> {
     (1..mesh.count()).filter(|k| mesh.device(k - 1) != mesh.device(*k)).map(|k| k - 1).collect()
 }
 

@@ -118,7 +118,7 @@ impl Descent {
             return Ok([None, None]);
         }
         let volumes = [vec![displacement.clone()], self.states()].concat();
-        let beside = volumes.iter().map(|volume| holders.beside(volume, self.reach()));
+        let beside = volumes.iter().map(|volume| holders.neighbours(volume, self.reach()));
         let [below, above] = sides(beside.collect::<Result<_>>()?);
         Ok([part_of(below), part_of(above)])
     }

@@ -39,7 +39,7 @@ fn the_moving_image_is_let_go_of_and_cut_out_of_what_is_kept() {
         let expected = to_f64(deform(&whole, state, &options, ITERATIONS).1.field);
 
         let layout = Layout::balanced([19, 11, 12], Axis::Z, devices.len()).unwrap();
-        let mesh = Mesh::new(&devices, devices.len()).unwrap();
+        let mesh = DeviceMesh::new(&devices, devices.len()).unwrap();
         let cut = |tensor: Tensor<5>| Sharded::from_tensor(tensor, &layout, &mesh);
         let images =
             ShardedImages { fixed: cut(fixed), moving: cut(moving), affine, masked: [false; 2] };

@@ -161,7 +161,7 @@ impl Holders {
     ///
     /// # Errors
     /// As [`Holders::fetch`].
-    pub fn beside(&self, volume: &Sharded, width: usize) -> Result<[Option<Tensor<5>>; 2]> {
+    pub fn neighbours(&self, volume: &Sharded, width: usize) -> Result<[Option<Tensor<5>>; 2]> {
         if !self.are_several() {
             return Ok([None, None]);
         }

@@ -36,8 +36,8 @@ pub(crate) use route::reachable;
 pub(super) use route::thickest_parcel_of_block;
 pub use route::{DisplacementBounds, IndexMap};
 
+use super::device_mesh::DeviceMesh;
 use super::layout::Layout;
-use super::mesh::Mesh;
 use super::sharded::Sharded;
 use super::transfer::to_device;
 use crate::error::Result;
@@ -61,7 +61,7 @@ pub struct RingInputs<'a> {
 #[derive(Clone, Debug)]
 pub struct RingSampler {
     fixed: Layout,
-    mesh: Mesh,
+    mesh: DeviceMesh,
     moving: Layout,
     options: GridSampleOptions,
     /// For every shard of the fixed side what it samples, its own part of the ring first.
@@ -77,7 +77,7 @@ impl RingSampler {
     /// # Panics
     /// If the numbers of shards, places and bounds do not fit each other.
     pub fn new(
-        (fixed, mesh): (&Layout, &Mesh),
+        (fixed, mesh): (&Layout, &DeviceMesh),
         moving: &Layout,
         map: &IndexMap,
         bounds: &[DisplacementBounds],
@@ -196,7 +196,7 @@ impl RingSampler {
 /// As [`RingSampler::sample`].
 pub fn ring_sample(
     inputs: &RingInputs,
-    (fixed, mesh): (&Layout, &Mesh),
+    (fixed, mesh): (&Layout, &DeviceMesh),
     options: &GridSampleOptions,
 ) -> Result<Sharded> {
     let map = IndexMap::read(inputs.affine, options.displacement_scale)?;

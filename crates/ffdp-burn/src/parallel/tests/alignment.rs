@@ -70,14 +70,14 @@ fn an_affine_map_is_judged_as_between_whole_images() {
             let moving = image(MOVING, channels, 100 + seed, dtype);
             let masks =
                 [image(layout.size(), 1, 200 + seed, dtype), image(MOVING, 1, 300 + seed, dtype)];
-            let mesh = Mesh::of(vec![Device::flex(); layout.count()]);
+            let mesh = DeviceMesh::of(vec![Device::flex(); layout.count()]);
             for masked in [[false, false], [true, seed % 3 == 0]] {
                 let with = |image: &Tensor<5>, i: usize| match masked[i] {
                     false => image.clone(),
                     true => Tensor::cat(vec![image.clone(), masks[i].clone()], 1),
                 };
                 let cut = Layout::balanced(MOVING, layout.axis(), 3).expect("enough planes");
-                let parts = Mesh::of(vec![Device::flex(); 3]);
+                let parts = DeviceMesh::of(vec![Device::flex(); 3]);
                 let images = [
                     Sharded::from_tensor(with(&fixed, 0), &layout, &mesh),
                     Sharded::from_tensor(with(&moving, 1), &cut, &parts),

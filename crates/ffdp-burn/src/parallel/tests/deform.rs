@@ -92,11 +92,11 @@ fn on_shards(
 /// The same on any devices, in two calls.
 fn on_meshes(
     images: &DeformImages,
-    [fixed, moving]: [(&Layout, &Mesh); 2],
+    [fixed, moving]: [(&Layout, &DeviceMesh); 2],
     options: &DeformOptions,
     iterations: usize,
 ) -> [Vec<f64>; 2] {
-    let part = |image: Tensor<5>, (layout, mesh): (&Layout, &Mesh)| {
+    let part = |image: Tensor<5>, (layout, mesh): (&Layout, &DeviceMesh)| {
         Sharded::from_tensor(image, layout, mesh)
     };
     let fields = starts(images, options).into_iter().map(|field| part(field, fixed)).collect();
@@ -213,7 +213,7 @@ fn a_mesh_of_a_gpu_and_a_cpu_ends_where_the_cpu_does() {
         for cuts in [&[5, 2, 6, 4][..], &[9, 8]] {
             let layout = Layout::uneven([17, 13, 14], Axis::Z, cuts).unwrap();
             let [devices, others] = [[gpu.clone(), Device::flex()], [Device::flex(), gpu.clone()]];
-            let mesh = |devices: [Device; 2]| Mesh::new(&devices, cuts.len()).unwrap();
+            let mesh = |devices: [Device; 2]| DeviceMesh::new(&devices, cuts.len()).unwrap();
             let meshes = [devices, others].map(mesh);
             for measure in measures() {
                 let options = options(measure);
@@ -239,7 +239,7 @@ fn several_gpus_end_where_the_cpu_does() {
     let size = [37, 13, 14];
     let spread = |cuts: &[usize]| {
         let layout = Layout::uneven(size, Axis::Z, cuts).unwrap();
-        let mesh = Mesh::new(&gpus, cuts.len()).unwrap();
+        let mesh = DeviceMesh::new(&gpus, cuts.len()).unwrap();
         (layout, mesh)
     };
     // Shards as wide as what they exchange, and thinner ones.
@@ -274,7 +274,7 @@ fn several_gpus_give_the_same_bits_again() {
     let options = options(Measure::Lncc(LnccOptions::default()));
     for shards in [gpus.len(), 2 * gpus.len()] {
         let layout = Layout::balanced(size, Axis::Z, shards).unwrap();
-        let mesh = Mesh::new(&gpus, shards).unwrap();
+        let mesh = DeviceMesh::new(&gpus, shards).unwrap();
         let run = || on_meshes(&images, [(&layout, &mesh); 2], &options, 30);
         let [measures, field] = run();
         for again in 1..4 {

@@ -119,7 +119,7 @@ fn on_ranks(
             masked,
         };
         let state = ShardedState::new(own);
-        let mesh = Mesh::new(&[Device::flex()], mine.len())?;
+        let mesh = DeviceMesh::new(&[Device::flex()], mine.len())?;
         let by = (options.measure.into(), options);
         let mut deform = ShardedDeform::in_team(images, state, by, &mesh, team)?;
         let first = iterations / 3;
@@ -213,7 +213,7 @@ fn a_rank_that_ends_is_named_to_the_others() {
             masked: [false; 2],
         };
         let state = ShardedState::new(vec![own(&start(&phantoms([14, 13, 17], DType::F32).fixed))]);
-        let mesh = Mesh::one(&Device::flex());
+        let mesh = DeviceMesh::one(&Device::flex());
         let by = (options.measure.into(), &options);
         let mut deform = ShardedDeform::in_team(images, state, by, &mesh, team).unwrap();
         deform.iterate(2).unwrap();

@@ -35,15 +35,15 @@ fn cuts_without_a_meaning_are_refused() {
         let error = error.unwrap_err();
         assert!(matches!(&error, Error::Invalid { value: got, .. } if got == value), "{error}");
     }
-    assert!(Mesh::new(&[], 1).is_err());
+    assert!(DeviceMesh::new(&[], 1).is_err());
     let two = [Device::flex(), Device::flex()];
-    assert!(Mesh::new(&two, 1).is_err());
-    assert_eq!(Mesh::new(&two, 5).unwrap().count(), 5);
+    assert!(DeviceMesh::new(&two, 1).is_err());
+    assert_eq!(DeviceMesh::new(&two, 5).unwrap().count(), 5);
 }
 
 #[test]
 fn a_coarse_level_has_a_shard_a_plane_at_most() {
-    let mesh = Mesh::new(&[Device::flex()], 8).unwrap();
+    let mesh = DeviceMesh::new(&[Device::flex()], 8).unwrap();
     assert_eq!(mesh.layout([5, 40, 40], Axis::Z).unwrap().count(), 5);
     assert_eq!(mesh.layout([50, 40, 40], Axis::Z).unwrap().count(), 8);
 }

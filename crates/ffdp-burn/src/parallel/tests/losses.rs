@@ -144,7 +144,7 @@ fn gpus_score_labels_in_parts() {
             let evaluate = |devices: &[Device], shards: usize| {
                 let layout = Layout::balanced(size, axis, shards).expect("many planes");
                 let tape: Vec<_> = devices.iter().map(|device| device.clone().autodiff()).collect();
-                let mesh = Mesh::new(&tape, shards).expect("a device");
+                let mesh = DeviceMesh::new(&tape, shards).expect("a device");
                 let maps = [3, 4].map(|seed| labels(size, seed, &devices[0]));
                 let field = random(3, size, [-2.4, 2.4], DType::F32, 5).to_device(&devices[0]);
                 let leaf = tracked(&field);

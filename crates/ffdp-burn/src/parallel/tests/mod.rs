@@ -85,8 +85,8 @@ fn random(
     tensor(&values, [batch, channels, d, h, w], &Device::flex(), dtype)
 }
 
-fn mesh(layout: &Layout) -> Mesh {
-    Mesh::new(&[Device::flex()], layout.count()).unwrap()
+fn mesh(layout: &Layout) -> DeviceMesh {
+    DeviceMesh::new(&[Device::flex()], layout.count()).unwrap()
 }
 
 fn split(whole: &Tensor<5>, layout: &Layout) -> Sharded {

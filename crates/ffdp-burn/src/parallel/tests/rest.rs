@@ -69,7 +69,7 @@ fn iterations_of_shards_at_rest_are_those_of_shards_that_stay() {
         let images = phantoms([14, 13, 37], DType::F32);
         for cuts in [&[20, 17][..], &[10, 9, 12, 6], &[4, 12, 1, 2, 18]] {
             let layout = Layout::uneven([37, 13, 14], Axis::Z, cuts).unwrap();
-            let mesh = Mesh::new(std::slice::from_ref(&device), cuts.len()).unwrap();
+            let mesh = DeviceMesh::new(std::slice::from_ref(&device), cuts.len()).unwrap();
             for measure in measures() {
                 let run = |rest: &Device| {
                     let at_rest = |volume: &Tensor<5>| {

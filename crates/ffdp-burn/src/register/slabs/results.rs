@@ -13,7 +13,9 @@ use crate::image::{
 use crate::io::nifti::{DisplacementWriter, LabelWriter, VolumeWriter};
 use crate::metrics::{DiceScores, OverlapCounts};
 use crate::ops::{GridSampleOptions, Interpolation, Padding, grid_sample, jacobian};
-use crate::parallel::{Axis, DisplacementBounds, Holders, Mesh, ReadSampler, Sharded, narrow};
+use crate::parallel::{
+    Axis, DeviceMesh, DisplacementBounds, Holders, ReadSampler, Sharded, narrow,
+};
 use crate::register::fields::Fields;
 use crate::register::processes::Processes;
 use crate::register::report::StageReport;
@@ -42,7 +44,7 @@ pub struct Warp {
     /// That of the fixed image.
     pub fixed: Geometry,
     /// Where its shards are computed.
-    pub(super) work: Mesh,
+    pub(super) work: DeviceMesh,
     /// Who else has a part of it.
     pub(super) holders: Holders,
     pub(super) processes: Processes,

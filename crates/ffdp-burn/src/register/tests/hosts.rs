@@ -12,7 +12,7 @@ use super::{only, pair_of};
 use crate::error::{Error, Result};
 use crate::image::Volume;
 use crate::io::nifti::{read_displacement, read_volume};
-use crate::parallel::{Mesh, Ranks, Threads};
+use crate::parallel::{DeviceMesh, Ranks, Threads};
 use crate::register::{
     Folding, GreedySettings, LevelSettings, Observer, Outcome, Preset, Problem, Progress, Room,
     Settings, Silent, SlabProblem, SlabRegistration, Stage, register_slabs,
@@ -74,7 +74,7 @@ fn one_of<'a>(
     folder: Option<&Path>,
 ) -> Result<Got> {
     let mut given = given(ranks.rank());
-    let mesh = Mesh::new(&[Device::flex()], given.shards)?;
+    let mesh = DeviceMesh::new(&[Device::flex()], given.shards)?;
     let (mut fixed, mut moving) = given.problem();
     let initial = Problem::new(&fixed, &moving).initial;
     let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
@@ -94,7 +94,7 @@ fn alone(pair: &Pair, settings: &Settings, folder: &Path) -> Got {
     let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
     let initial = Problem::new(&fixed, &moving).initial;
     let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
-    let room = Room::Mesh(Mesh::one(&Device::flex()));
+    let room = Room::DeviceMesh(DeviceMesh::one(&Device::flex()));
     let found = register_slabs(problem, settings, &room, &mut Silent).expect("good input");
     let warp = found.warp.as_ref().expect("the stage was deformable");
     let field = warp.planes(0..warp.fixed.size[2]).expect("readable");

@@ -8,7 +8,7 @@ use burn::tensor::Device;
 
 use super::{half_heads, pair_of, warp};
 use crate::image::{Planes, Volume};
-use crate::parallel::{Mesh, Ranks, Threads};
+use crate::parallel::{DeviceMesh, Ranks, Threads};
 use crate::register::{
     AdamSettings, GaussNewtonSettings, GreedySettings, LevelSettings, LinearSettings, MiSettings,
     OptimizerSettings, Problem, Regularization, Room, Settings, Silent, Similarity, SlabProblem,
@@ -175,7 +175,7 @@ impl Images<'_> {
         let [fixed, moving] = [&self.pair.fixed.image, &self.pair.moving.image].map(square);
         let more = [[&fixed, &moving]];
         let (problem, settings) = (self.problem(&more), settings(stage));
-        let mesh = Mesh::new(&[Device::flex()], shards).expect("a shard");
+        let mesh = DeviceMesh::new(&[Device::flex()], shards).expect("a shard");
         let found = match shards {
             1 => register(&problem, &settings, &Device::flex(), &mut Silent),
             _ => register_on(&mesh, &problem, &settings, &mut Silent),
@@ -213,7 +213,7 @@ impl Images<'_> {
         thread::scope(|scope| {
             let rank = |ranks: Threads| {
                 let ranks: Arc<dyn Ranks> = Arc::new(ranks);
-                let mesh = Mesh::new(&[Device::flex()], 1).expect("a shard");
+                let mesh = DeviceMesh::new(&[Device::flex()], 1).expect("a shard");
                 self.in_room(stage, &Room::Ranks { mesh, ranks })
             };
             let threads = Threads::new(2).into_iter();
@@ -250,7 +250,10 @@ fn every_cell_finds_what_whole_images_find() {
             };
             let offloaded = if matches!(stage, Stage::Svf(_)) { 230 } else { 130 };
             for (place, room) in [
-                ("slabs", Room::Mesh(Mesh::new(&[Device::flex()], 3).expect("a shard"))),
+                (
+                    "slabs",
+                    Room::DeviceMesh(DeviceMesh::new(&[Device::flex()], 3).expect("a shard")),
+                ),
                 ("offloaded", device(offloaded)),
             ] {
                 images.in_room(&stage, &room).check(&label(place), &whole);

@@ -6,7 +6,7 @@ use super::{found, half_heads, methods, only, pair_of, short, warp};
 use crate::error::Error;
 use crate::image::{Geometry, Volume};
 use crate::ops::MomentStorage;
-use crate::parallel::Mesh;
+use crate::parallel::DeviceMesh;
 use crate::register::{
     AdamSettings, GreedySettings, LevelSettings, OptimizerSettings, Problem, Settings, Silent,
     Similarity, Stage, register_on, shards_needed,
@@ -18,8 +18,8 @@ const FIELD_VOXELS: f32 = 1e-3;
 /// Of losses: sums of 10^4 terms in another order.
 const LOSS: f64 = 1e-5;
 
-fn mesh(shards: usize) -> Mesh {
-    Mesh::new(&[Device::flex()], shards).expect("a device and a shard")
+fn mesh(shards: usize) -> DeviceMesh {
+    DeviceMesh::new(&[Device::flex()], shards).expect("a device and a shard")
 }
 
 #[test]

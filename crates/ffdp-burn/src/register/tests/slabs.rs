@@ -8,7 +8,7 @@ use crate::image::{Affine, Counted, Geometry, LabelMap, Planes, Volume, label_id
 use crate::io::nifti::{PlaneReader, read_displacement, read_labels, read_volume, write_volume};
 use crate::metrics::dice;
 use crate::ops::{Interpolation, jacobian};
-use crate::parallel::{Axis, Layout, Mesh};
+use crate::parallel::{Axis, DeviceMesh, Layout};
 use crate::register::source::{Scale, Scaled};
 use crate::register::{
     GreedySettings, LevelSettings, LinearSettings, Preset, Problem, Registration, Room, Settings,
@@ -28,11 +28,11 @@ const GPU_LOSS: f64 = 1e-3;
 pub(super) const WARPED: f32 = 2e-3;
 
 fn rooms(device: &Device, voxels: u64) -> Vec<(&'static str, Room)> {
-    let mesh = |shards| Mesh::new(std::slice::from_ref(device), shards).expect("a shard");
+    let mesh = |shards| DeviceMesh::new(std::slice::from_ref(device), shards).expect("a shard");
     let device = |per_voxel| Room::Device { device: device.clone(), bytes: per_voxel * voxels };
     vec![
-        ("whole", Room::Mesh(mesh(1))),
-        ("three shards", Room::Mesh(mesh(3))),
+        ("whole", Room::DeviceMesh(mesh(1))),
+        ("three shards", Room::DeviceMesh(mesh(3))),
         ("a large device", device(400)),
         // 44 bytes a voxel rest: a device of 56, of which the planner gives 35 away, holds a part of them.
         ("a small device", device(56)),
@@ -166,7 +166,7 @@ fn a_mask_that_is_none_is_refused_by_slabs_as_by_the_whole() {
             moving_mask: Some(&mut mask),
             ..SlabProblem::new(&mut fixed, &mut moving, problem.initial)
         };
-        let room = Room::Mesh(Mesh::one(&Device::flex()));
+        let room = Room::DeviceMesh(DeviceMesh::one(&Device::flex()));
         let error = register_slabs(slabs, &settings, &room, &mut Silent).expect_err(word);
         assert!(error.to_string().contains(word), "no {word:?} in {error}");
         assert_eq!(error.to_string(), whole);
@@ -374,7 +374,7 @@ fn no_more_planes_are_read_at_once_than_smoothing_asks_for() {
     let mut side = Scaled::new(Counted { image: &mut watched, mask: None }, scale);
     let level = level_geometry(&geometry, 2.0, 8).expect("coarser");
     let layout = Layout::balanced(level.dims(), Axis::Z, 1).expect("one shard");
-    let one = Mesh::one(&Device::flex());
+    let one = DeviceMesh::one(&Device::flex());
     let image = side.level(&level, &layout, [&one, &one]).expect("readable");
     assert_eq!(image.dims(), [1, 1, 30, 256, 256]);
     // 16 planes, 3 more on either side that smoothing by one voxel looks at, and those next to them.
@@ -388,7 +388,7 @@ fn what_slabs_cannot_do_is_refused_by_name() {
         let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
         let initial = Problem::new(&pair.fixed.image, &pair.moving.image).initial;
         let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
-        let room = Room::Mesh(Mesh::one(&Device::flex()));
+        let room = Room::DeviceMesh(DeviceMesh::one(&Device::flex()));
         let error = register_slabs(problem, &settings, &room, &mut Silent).expect_err(word);
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
         assert!(error.to_string().contains(word), "no {word:?} in {error}");

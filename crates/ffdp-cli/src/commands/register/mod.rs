@@ -11,7 +11,7 @@ use std::panic::resume_unwind;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ffdp_burn::parallel::Mesh;
+use ffdp_burn::parallel::DeviceMesh;
 use ffdp_burn::register::{Checkpoint, Problem, Registration, Settings, register_on, resume_on};
 use serde_json::json;
 
@@ -141,7 +141,7 @@ fn open(
     sizes: &Sizes,
     plan: &Plan,
     printer: Printer,
-) -> Outcome<Mesh> {
+) -> Outcome<DeviceMesh> {
     let device = request.mesh.first();
     let (mesh, seconds) =
         timed(|| request.mesh.open(settings, ([&sizes.fixed, &sizes.moving], request.masked())));
@@ -170,7 +170,7 @@ struct Work<'a> {
     settings: Settings,
     files: Files,
     inputs: Inputs,
-    mesh: Mesh,
+    mesh: DeviceMesh,
     start: Instant,
     /// As far as known.
     seconds: Seconds,

@@ -6,7 +6,7 @@
 //! on the device, with few iterations.
 
 use ffdp_burn::image::{Affine, Geometry, LabelMap, Volume};
-use ffdp_burn::parallel::Mesh;
+use ffdp_burn::parallel::DeviceMesh;
 use ffdp_burn::register::{Problem, Settings, Silent, Stage, register_on};
 use rayon::prelude::*;
 
@@ -25,7 +25,12 @@ const MOST_VOXELS: usize = 64 << 20;
 
 /// Does once what the registration of images with these grids will do on the device. Its result means
 /// nothing; nor does its failure, which the registration itself will report.
-pub fn rehearse(request: &RegisterArguments, settings: &Settings, sizes: &Sizes, mesh: &Mesh) {
+pub fn rehearse(
+    request: &RegisterArguments,
+    settings: &Settings,
+    sizes: &Sizes,
+    mesh: &DeviceMesh,
+) {
     if sizes.fixed.len() + sizes.moving.len() <= MOST_VOXELS {
         let _ = rehearsed(request, settings, sizes, mesh);
     }
@@ -35,7 +40,7 @@ fn rehearsed(
     request: &RegisterArguments,
     settings: &Settings,
     sizes: &Sizes,
-    mesh: &Mesh,
+    mesh: &DeviceMesh,
 ) -> Outcome<()> {
     let inputs = Inputs::made_up(request, sizes)?;
     let problem = Problem {

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use burn::Tensor;
 
-use ffdp_burn::parallel::{Cuts, Mesh, narrow};
+use ffdp_burn::parallel::{Cuts, DeviceMesh, narrow};
 
 use super::{Run, Slabs};
 use crate::ops::{
@@ -168,7 +168,7 @@ impl Slabs {
 
 /// `[1, a, b]` of every place that has planes of `cuts` to `[K, a, b]` of all of them, at every such place.
 /// Differentiable.
-fn of_all(numbers: Vec<Tensor<3>>, cuts: &Cuts, mesh: &Mesh) -> Vec<Tensor<3>> {
+fn of_all(numbers: Vec<Tensor<3>>, cuts: &Cuts, mesh: &DeviceMesh) -> Vec<Tensor<3>> {
     let all = numbers.len();
     let before = |k: usize| (0..k).filter(|place| !cuts.planes(*place).is_empty()).count();
     let cuts = Cuts::from_ends((0..=cuts.places()).map(before).collect());

@@ -13,11 +13,11 @@ use crate::error::{Error, Result};
 ///
 /// Verified: any number of shards on the CPU, on one GPU and on two H200s (`docs/scaling.md`).
 #[derive(Clone, Debug)]
-pub struct Mesh {
+pub struct DeviceMesh {
     devices: Vec<Device>,
 }
 
-impl Mesh {
+impl DeviceMesh {
     /// A mesh of one: the serial program.
     pub fn one(device: &Device) -> Self {
         Self { devices: vec![device.clone()] }

@@ -113,7 +113,7 @@ fn layers_of_parts_are_those_of_the_whole() {
                 let weights = uniform(expected.shape().num_elements(), -1.0, 1.0, 5);
                 let weights = tensor(&weights, dims, &Device::flex(), DType::F64);
                 let gradients = weighted_sum(expected.clone(), &weights).backward();
-                let mesh = Mesh::new(&[Device::flex().autodiff()], places).unwrap();
+                let mesh = DeviceMesh::new(&[Device::flex().autodiff()], places).unwrap();
                 let (own, out) =
                     (cuts(extent, places, seed), cuts(dims[axis.dim()], places, seed + 1));
                 let dim = axis.dim();

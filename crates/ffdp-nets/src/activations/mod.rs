@@ -21,7 +21,7 @@ use std::ops::Range;
 
 use burn::Tensor;
 
-use ffdp_burn::parallel::{Cuts, Mesh, Sharded};
+use ffdp_burn::parallel::{Cuts, DeviceMesh, Sharded};
 
 /// A tensor of five axes in parts along one of them.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct Slabs {
     parts: Vec<Option<Tensor<5>>>,
     cuts: Cuts,
     dim: usize,
-    mesh: Mesh,
+    mesh: DeviceMesh,
 }
 
 impl Slabs {
@@ -38,18 +38,18 @@ impl Slabs {
     /// # Panics
     /// If a part has not its planes along `dim`, or the mesh has another number of places.
     pub fn build(
-        (cuts, mesh): (&Cuts, &Mesh),
+        (cuts, mesh): (&Cuts, &DeviceMesh),
         dim: usize,
         mut part: impl FnMut(usize, Range<usize>) -> Tensor<5>,
     ) -> Self {
         let (places, there) = (cuts.places(), mesh.count());
-        assert!(places == there, "slabs: cuts for {places} places on a mesh of {there}");
+        assert!(places == there, "activations: cuts for {places} places on a mesh of {there}");
         let part = |k: usize| {
             let planes = cuts.planes(k);
             (!planes.is_empty()).then(|| {
                 let part = part(k, planes.clone());
                 let (got, expected) = (part.dims()[dim], planes.len());
-                assert!(got == expected, "slabs: place {k} has {expected} planes, got {got}");
+                assert!(got == expected, "activations: place {k} has {expected} planes, got {got}");
                 part
             })
         };
@@ -79,7 +79,7 @@ impl Slabs {
     }
 
     /// Which device holds which part.
-    pub fn mesh(&self) -> &Mesh {
+    pub fn mesh(&self) -> &DeviceMesh {
         &self.mesh
     }
 
@@ -106,7 +106,7 @@ impl Slabs {
     /// If they have other places or another extent.
     pub fn recut(&self, cuts: &Cuts) -> Self {
         let (a, b) = (self.cuts.extent(), cuts.extent());
-        assert!(a == b, "slabs: cuts of {b} planes for {a}");
+        assert!(a == b, "activations: cuts of {b} planes for {a}");
         if *cuts == self.cuts {
             return self.clone();
         }
@@ -134,7 +134,7 @@ impl Slabs {
         other: Self,
         mut layer: impl FnMut(Tensor<5>, Tensor<5>) -> Tensor<5>,
     ) -> Self {
-        assert!(self.cuts == other.cuts, "slabs: operands are cut differently");
+        assert!(self.cuts == other.cuts, "activations: operands are cut differently");
         let mut others = other.parts.into_iter().flatten();
         self.map(|_, part| layer(part, others.next().expect("cut alike")))
     }

@@ -20,13 +20,13 @@ use super::joined::distinct;
 ///
 /// # Panics
 /// If there is not a part for each device, and with what `work` panics with.
-pub fn beside<P: Send, R: Send>(
+pub fn on_each_device<P: Send, R: Send>(
     devices: &[Device],
     parts: Vec<P>,
     work: impl Fn(usize, P) -> R + Sync,
 ) -> Vec<R> {
     let (count, places) = (parts.len(), devices.len());
-    assert!(count == places, "beside: {count} parts for {places} devices");
+    assert!(count == places, "on_each_device: {count} parts for {places} devices");
     let parts = parts.into_iter().enumerate();
     if distinct(devices).len() < count || devices.len() < 2 {
         return parts.map(|(k, part)| work(k, part)).collect();
@@ -51,11 +51,11 @@ mod tests {
     fn parts_keep_their_order_and_one_device_has_one_thread() {
         let devices = vec![Device::flex(); 3];
         let here = thread::current().id();
-        let found = beside(&devices, vec!["a", "b", "c"], |k, part| {
+        let found = on_each_device(&devices, vec!["a", "b", "c"], |k, part| {
             assert_eq!(thread::current().id(), here, "one device");
             format!("{k}{part}")
         });
         assert_eq!(found, ["0a", "1b", "2c"]);
-        assert_eq!(beside(&devices[..1], vec![7], |_, part| part + 1), [8]);
+        assert_eq!(on_each_device(&devices[..1], vec![7], |_, part| part + 1), [8]);
     }
 }
