@@ -369,6 +369,46 @@ fn all_combinations_are_the_serial_ones_but_for_rounding() {
     }
 }
 
+/// Every method, optimiser and penalty in shards of a GPU that stay there, and in shards that rest in host memory.
+#[test]
+fn all_methods_in_shards_of_a_gpu_end_where_the_cpu_does() {
+    for (name, gpu) in gpu_devices() {
+        let plain = phantoms([14, 13, 37], DType::F32);
+        let layout = Layout::uneven([37, 13, 14], Axis::Z, &[20, 17]).unwrap();
+        let mesh = DeviceMesh::new(std::slice::from_ref(&gpu), 2).unwrap();
+        for (i, (content, images)) in contents(&plain).into_iter().enumerate() {
+            for (j, (variant, options)) in variants().into_iter().enumerate() {
+                // All measures in turn: which one it is, is another kernel and nothing else.
+                let options = DeformOptions { measure: measures()[(i + j) % 4], ..options };
+                let [losses, field] = serial(&images, &options, 3);
+                for rest in [&gpu, &Device::flex()] {
+                    let at_rest = |volume: &Tensor<5>| {
+                        let cut = Sharded::from_tensor(volume.clone(), &layout, &mesh);
+                        cut.moved_to(&DeviceMesh::of(vec![rest.clone(); 2]))
+                    };
+                    let (both, masked) = with_masks(&images);
+                    let sharded = ShardedImages {
+                        fixed: at_rest(&both[0]),
+                        moving: at_rest(&both[1]),
+                        affine: images.affine.clone().to_device(&gpu),
+                        masked,
+                    };
+                    let fields = starts(&images, &options);
+                    let state = ShardedState::new(fields.iter().map(at_rest).collect());
+                    let mut run = ShardedDeform::new(sharded, state, &options, &mesh).unwrap();
+                    let measure = options.measure;
+                    let label = format!("{name}, {variant}, {measure:?}, {content}, {rest:?}");
+                    assert_close(&label, &to_f64(run.iterate(3).unwrap()), &losses, MEASURE);
+                    let found: Vec<f64> =
+                        run.fields().iter().flat_map(|field| to_f64(whole(field))).collect();
+                    let error = largest_difference(&found, &field);
+                    assert!(error <= FIELD_VOXELS, "{label}: {error:.1e} voxel");
+                }
+            }
+        }
+    }
+}
+
 /// A similarity without a fused iteration, here that of LNCC by the tape, is iterated as well.
 #[test]
 fn a_similarity_of_ones_own_is_iterated_as_the_fused_one() {
