@@ -153,8 +153,14 @@ pub struct ShardedDeform(Work);
 
 /// On whole images by the fused operation, or by what is said here.
 enum Work {
-    Whole { images: Box<DeformImages>, state: Option<DeformState>, options: DeformOptions },
+    Whole(Box<Whole>),
     Parts(Box<Parts>),
+}
+
+struct Whole {
+    images: DeformImages,
+    state: Option<DeformState>,
+    options: DeformOptions,
 }
 
 struct Parts {
@@ -271,7 +277,7 @@ impl ShardedDeform {
             .collect();
         let moments = Moments::joined(moments);
         let state = Some(DeformState { field: join_fields(field), moments });
-        Self(Work::Whole { images: Box::new(images), state, options: *options })
+        Self(Work::Whole(Box::new(Whole { images, state, options: *options })))
     }
 
     /// The loss before each of so many iterations, on the device of the first shard.
@@ -284,7 +290,8 @@ impl ShardedDeform {
     pub fn iterate(&mut self, iterations: usize) -> Result<Tensor<1>> {
         assert!(iterations > 0, "deform: at least one iteration is needed");
         match &mut self.0 {
-            Work::Whole { images, state, options } => {
+            Work::Whole(whole) => {
+                let Whole { images, state, options } = whole.as_mut();
                 let before = state.take().expect(PRESENT);
                 let (measures, after) = ops::deform(images, before, options, iterations);
                 *state = Some(after);
@@ -301,7 +308,8 @@ impl ShardedDeform {
     /// As [`deform`].
     pub fn loss(&mut self) -> Result<Tensor<1>> {
         match &mut self.0 {
-            Work::Whole { images, state, options } => {
+            Work::Whole(whole) => {
+                let Whole { images, state, options } = whole.as_mut();
                 Ok(shown(images, &state.as_ref().expect(PRESENT).field, options))
             }
             Work::Parts(parts) => {
@@ -316,7 +324,8 @@ impl ShardedDeform {
     /// The fields that were reached.
     pub fn fields(&self) -> Vec<Sharded> {
         match &self.0 {
-            Work::Whole { state, options, .. } => {
+            Work::Whole(whole) => {
+                let Whole { state, options, .. } = whole.as_ref();
                 apart(&state.as_ref().expect(PRESENT).field, options)
             }
             Work::Parts(parts) => parts.fields.clone().expect(PRESENT),
@@ -326,7 +335,8 @@ impl ShardedDeform {
     /// What was reached.
     pub fn into_state(self) -> ShardedState {
         match self.0 {
-            Work::Whole { state, options, .. } => {
+            Work::Whole(whole) => {
+                let Whole { state, options, .. } = *whole;
                 let DeformState { field, moments } = state.expect(PRESENT);
                 let fields = apart(&field, &options);
                 drop(field);

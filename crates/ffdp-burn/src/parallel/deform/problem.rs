@@ -60,7 +60,7 @@ struct Visit {
 }
 
 enum FixedVisit {
-    Block(Tensor<5>),
+    Block(Box<Tensor<5>>),
     Shown(Box<Side>),
 }
 
@@ -75,6 +75,9 @@ struct Known {
     /// The loss without penalties, where it is no mean.
     loss: Option<Tensor<1>>,
 }
+
+/// Who takes the gradients.
+pub(super) type Take<'a> = &'a mut dyn FnMut(Gradient);
 
 /// What a gradient goes to.
 pub(super) struct Gradient {
@@ -182,7 +185,7 @@ impl Problem {
         &mut self,
         fields: &[Sharded],
         mut carried: Vec<Vec<Carried>>,
-        mut take: Option<&mut dyn FnMut(Gradient)>,
+        mut take: Option<Take>,
     ) -> Result<Vec<Tensor<1>>> {
         self.moving.plan(&self.grid, fields.last().expect("there is a field"))?;
         self.moving.begin();
@@ -227,7 +230,7 @@ impl Problem {
             let Visit { block, moving, fixed, carried } = visit;
             let moved = moving.pieces.show(&block, &moving.sampler, shown[k].take());
             let stays = match &fixed {
-                FixedVisit::Block(fixed) => fixed.clone(),
+                FixedVisit::Block(fixed) => Tensor::clone(fixed),
                 FixedVisit::Shown(side) => side.pieces.show(&block, &side.sampler, None),
             };
             let pair = self.comparison.pair([moved, stays], None);
@@ -327,7 +330,7 @@ impl Problem {
         to_u: Option<Sharded>,
         velocity: &Sharded,
         (known, mut carried): (&Known, Vec<Vec<Carried>>),
-        (rows, take): (&mut [Vec<Tensor<1>>], Option<&mut dyn FnMut(Gradient)>),
+        (rows, take): (&mut [Vec<Tensor<1>>], Option<Take>),
     ) -> Result<()> {
         let (grid, homes) = (&self.grid, &self.grid.homes);
         let costs = !self.cost.is_none();
@@ -383,10 +386,10 @@ impl Problem {
         let moving = side(&self.moving, displaced.len() - 1);
         let fixed = match &self.fixed {
             Fixed::Shards(fixed) => {
-                FixedVisit::Block(fixed.window(block.all.clone(), homes.device(k)))
+                FixedVisit::Block(Box::new(fixed.window(block.all.clone(), homes.device(k))))
             }
             Fixed::Blocks(blocks) => {
-                FixedVisit::Block(self.grid.block(k).narrow(&blocks[k], &block.all))
+                FixedVisit::Block(Box::new(self.grid.block(k).narrow(&blocks[k], &block.all)))
             }
             Fixed::Shown(view) => FixedVisit::Shown(Box::new(side(view, 0))),
         };
@@ -433,7 +436,7 @@ impl Problem {
                 _ => moving.pieces.show(&block, &moving.sampler, None),
             };
             let stays = match &fixed {
-                FixedVisit::Block(fixed) => fixed.clone(),
+                FixedVisit::Block(fixed) => Tensor::clone(fixed),
                 FixedVisit::Shown(side) => side.pieces.show(&block, &side.sampler, None),
             };
             let pair = self.comparison.pair([moved, stays], None);
