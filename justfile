@@ -12,11 +12,11 @@ test:
 
 # The kernels on the machine's Vulkan, Metal or software driver.
 test-wgpu:
-    FFDP_TEST_DEVICES=wgpu cargo test --workspace --features wgpu --lib -- ops:: parallel::rest register::tests::devices
+    FFDP_TEST_DEVICES=wgpu cargo test --workspace --features wgpu --lib -- ops:: losses:: parallel:: register::tests::devices
 
 # The kernels on an NVIDIA GPU.
 test-cuda:
-    FFDP_TEST_DEVICES=cuda cargo test --workspace --features cuda --lib -- ops:: parallel::rest register::tests::devices
+    FFDP_TEST_DEVICES=cuda cargo test --workspace --features cuda --lib -- ops:: losses:: parallel:: register::tests::devices
 
 # Time every op against Burn's own ops with autodiff.
 bench *ARGS:

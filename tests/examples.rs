@@ -1,4 +1,4 @@
-//! The examples of a similarity and a method of one's own do what they say.
+//! The examples of a similarity and a method of one's own do what they say, and so does the table of what works.
 
 #[path = "../examples/custom_method/main.rs"]
 mod custom_method;
@@ -32,4 +32,11 @@ fn a_method_of_ones_own_registers_and_is_reported() {
     );
     assert_eq!(found.stages[0].transform, "demons");
     assert_eq!(found.stages[0].levels.len(), 2);
+}
+
+#[test]
+fn the_table_of_the_documentation_is_what_the_methods_say() {
+    let page = include_str!("../docs/registration.md");
+    let table = ffdp::register::matrix();
+    assert!(page.contains(&table), "docs/registration.md must hold this table:\n{table}");
 }

@@ -66,7 +66,7 @@ pub use pyramid::{
 };
 pub use report::{LevelReport, LevelStart, Progress, StageReport, Stop};
 pub use run::{Outcome, Registration, register, register_on, resume, resume_on};
-pub use schedule::{Preset, Settings, Stage};
+pub use schedule::{Preset, Settings, Stage, matrix};
 pub use settings::{
     AdamSettings, ConvergenceSettings, GaussNewtonSettings, LevelSettings, LinearSettings,
     LnccSettings, MiSettings, MomentsCentre, MomentsOrder, MomentsSettings, OptimizerSettings,

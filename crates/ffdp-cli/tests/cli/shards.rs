@@ -42,7 +42,6 @@ fn meshes_that_make_no_sense_are_refused() {
     write_pair(&folder, 32, 3);
     for (more, words) in [
         (&["--shards", "0"][..], &["shard", "0"][..]),
-        (&["--shards", "2", "--preset", "multimodal"], &["penalties", "bending", "help:"]),
         (&["--device-memory", "0"], &["positive", "0"]),
         (&["--device-memory", "0.001"], &["bytes", "available"]),
         (&["--device-memory", "8", "--shards", "2"], &["--shards"]),
@@ -102,7 +101,6 @@ fn slabs_give_the_same_displacement_and_the_same_image() {
     assert!(apart * 1000 < map.data.len(), "{apart} labels differ");
     for (more, word) in [
         (&["--slabs", "--resume"][..], "--resume"),
-        (&["--slabs", "--transform", "syn"], "syn"),
         (&["--slabs", "--nan-policy", "zero"], "NaN"),
         (&["--slabs", "--moving-labels", &image], "moving.nii.gz: labels must be integers"),
     ] {
@@ -170,4 +168,38 @@ fn a_run_of_slabs_takes_less_memory_than_one_of_its_images() {
     println!("{} MB for images of {} MB each", peak / 1_000_000, image / 1_000_000);
     // Whole images are held six times in all, as they were read, scaled, and as tensors.
     assert!(peak < image, "{peak} bytes for an image of {image}");
+}
+
+/// What once took whole images: SyN slab by slab has its inverse, and the stiff preset goes on in shards.
+#[test]
+fn every_method_goes_slab_by_slab_and_in_shards() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    let few = ["--aligned", "--iterations", "4,2", "--shrink", "2,1"];
+    let field = |out: &str, more: &[&str], file: &str| {
+        let flags = [&few[..], more].concat();
+        let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", out, &flags);
+        assert_eq!(run.code, 0, "{more:?}: {}", run.stderr);
+        read_displacement(folder.path(&format!("{out}/{file}"))).expect("it was written").0
+    };
+    for (name, more) in [
+        ("syn", &["--transform", "syn"][..]),
+        ("svf", &["--transform", "svf"]),
+        ("multimodal", &["--multimodal"]),
+    ] {
+        for file in ["warp.nii.gz", "inverse_warp.nii.gz"] {
+            // Greedy's inverse is solved for whole images alone.
+            let places: &[&[&str]] = match (name, file) {
+                ("multimodal", "inverse_warp.nii.gz") => continue,
+                _ => &[&["--slabs"], &["--shards", "3"]],
+            };
+            let whole = field(&format!("{name}_whole"), more, file);
+            for (i, place) in places.iter().enumerate() {
+                let parts = field(&format!("{name}_{i}"), &[more, place].concat(), file);
+                let off = whole.iter().zip(&parts).map(|(a, b)| (a - b).abs());
+                let off = off.fold(0.0, f32::max);
+                assert!(off <= FIELD_MM, "{name} {place:?} {file}: {off} mm");
+            }
+        }
+    }
 }

@@ -74,7 +74,7 @@ pub enum Resolution {
 ///
 /// ```
 /// use burn::tensor::Device;
-/// use ffdp_burn::nets::{TransMorph, TransMorphConfig};
+/// use ffdp_nets::{TransMorph, TransMorphConfig};
 ///
 /// let net: TransMorph = TransMorphConfig::tiny().for_size([64, 64, 64]).init(&Device::flex());
 /// ```

@@ -1,8 +1,10 @@
 //! What a registration does: its stages in order, and what holds for all of them.
 
+mod matrix;
 mod preset;
 mod stage;
 
+pub use matrix::matrix;
 pub use preset::Preset;
 pub use stage::Stage;
 
