@@ -175,7 +175,7 @@ fn a_run_of_slabs_takes_less_memory_than_one_of_its_images() {
 fn every_method_goes_slab_by_slab_and_in_shards() {
     let folder = Folder::new();
     write_pair(&folder, 32, 3);
-    let few = ["--aligned", "--iterations", "4,2", "--shrink", "2,1"];
+    let few = ["--iterations", "4,2", "--shrink", "2,1"];
     let field = |out: &str, more: &[&str], file: &str| {
         let flags = [&few[..], more].concat();
         let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", out, &flags);
