@@ -60,8 +60,11 @@ pub type PairGradients = [Option<Tensor<5>>; 2];
 
 /// A similarity loss of two images of one grid; smaller is more alike.
 ///
-/// See the [module](self) for how the parts of an image are put together. The first two methods are enough;
-/// the others say what makes it faster.
+/// ```text
+/// loss = finish(sum over parts of partial(part), number of values)
+/// ```
+/// A part may be a whole image, a shard, a slab of a file or what another process holds. The first two methods are
+/// enough; the others say what makes it faster.
 pub trait Similarity: Debug + Send + Sync {
     /// The sums that add up over the parts of an image, `[K]`. Differentiable in both images (first order).
     ///

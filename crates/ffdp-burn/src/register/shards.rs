@@ -17,7 +17,7 @@ const FIELD_BYTES: u64 = 12;
 /// has a mask.
 ///
 /// # Errors
-/// [`Error::TooLarge`] when no number of shards makes a stage fit.
+/// [`Error::TooLarge`](crate::Error::TooLarge) when no number of shards makes a stage fit.
 pub fn shards_needed(
     settings: &Settings,
     (grids, masked): ([&Geometry; 2], [bool; 2]),

@@ -3,8 +3,6 @@
 //! Nothing blocks: what is under way is asked about again and again, and in between the watch is kept.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use mpi::Threading;
 use mpi::request::{multiple_scope, scope};
@@ -12,7 +10,7 @@ use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, CommunicatorCollectives, Destination, Root, Source};
 
 use super::Hello;
-use super::watch::{Watch, pause};
+use super::watch::Watch;
 
 /// What the speaker is asked for, and where the answer goes.
 pub(super) enum Job {
