@@ -123,7 +123,6 @@ fn what_processes_cannot_do_is_said_once() {
     let whole: Vec<String> = of(&[]).into_iter().filter(|flag| flag != "--slabs").collect();
     for (arguments, words) in [
         (whole, &["2 processes", "--slabs"][..]),
-        (of(&["--transform", "syn"]), &["greedy", "syn"]),
         (of(&["--device-memory", "1"]), &["--device-memory", "one process"]),
     ] {
         let run = ended(mpirun(&[(2, arguments)]));
