@@ -1,10 +1,9 @@
 #![doc = include_str!("../README.md")]
 
-pub use ffdp_burn::{
-    Error, Result, baseline, error, image, io, losses, metrics, register, synth, transform,
-};
+pub use ffdp_burn::{Error, Result, baseline, error, image, io, losses, metrics, synth, transform};
 pub use ffdp_kit as kit;
 pub use ffdp_nets as nets;
+pub use ffdp_register as register;
 
 /// The fused operations: those of registration (`ffdp-burn`) and the layers of networks (`ffdp-nets`).
 pub mod ops {
@@ -12,10 +11,10 @@ pub mod ops {
     pub use ffdp_nets::ops::*;
 }
 
-/// Problems larger than one device: images and fields in shards (`ffdp-burn`), activations in slabs (`ffdp-nets`).
+/// Problems larger than one device: images and fields in shards (`ffdp-parallel`), activations in slabs (`ffdp-nets`).
 pub mod parallel {
-    pub use ffdp_burn::parallel::*;
     pub use ffdp_nets::activations::{Run, Slabs};
+    pub use ffdp_parallel::*;
 }
 
 /// The names that most programs need.

@@ -67,12 +67,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("losses", &["ops", "image", "error"]),
     // A transform is read from files, whose matrices and fields it turns into steps.
     ("transform", &["io", "ops", "image", "error"]),
-    // Drives losses and resampling shard by shard; neither of them knows of shards.
-    ("parallel", &["losses", "transform", "ops", "image", "error"]),
-    (
-        "register",
-        &["parallel", "losses", "transform", "metrics", "io", "synth", "ops", "image", "error"],
-    ),
 ];
 
 /// What the rooms of `ffdp-nets` may import, besides themselves; those of `ffdp-burn` are named likewise.
@@ -185,12 +179,7 @@ type Arrows = &'static [(&'static str, &'static [&'static str])];
 const MAPS: [Map; 5] = [
     ("ffdp-kit", None, KIT, &["vjp", "real", "launch"]),
     ("ffdp-image", None, IMAGES, &["error", "image", "io", "metrics", "synth"]),
-    (
-        "ffdp-burn",
-        Some("ffdp_image::"),
-        ARROWS,
-        &["ops", "losses", "transform", "parallel", "register"],
-    ),
+    ("ffdp-burn", Some("ffdp_image::"), ARROWS, &["ops", "losses", "transform"]),
     (
         "ffdp-nets",
         Some("ffdp_burn::"),

@@ -3,20 +3,16 @@
 //! # Map of the crate
 //! Arrows point down only (a test in `tests/architecture.rs` enforces it):
 //! ```text
-//! register                    the engine: multi-resolution registration of two volumes
-//!   > parallel                images and fields in shards, over several devices
-//!     > losses, transform     similarity and regularisation; what a displacement is
-//!   > baseline                the ops from Burn's own tensor operations: the yardstick
-//!       > ops                 fused kernels with hand-derived gradients
-//! ffdp-image                  volumes, files, metrics, phantoms: `image`, `io`, `metrics`, `synth`, `error`
+//! losses, transform     similarity and regularisation; what a displacement is
+//! baseline              the ops from Burn's own tensor operations: the yardstick
+//!   > ops               fused kernels with hand-derived gradients
+//! ffdp-image            volumes, files, metrics, phantoms: `image`, `io`, `metrics`, `synth`, `error`
 //! ```
 //! Read `ops/grid_sample/mod.rs` first: every other op is a room of the same shape.
 
 pub mod baseline;
 pub mod losses;
 pub mod ops;
-pub mod parallel;
-pub mod register;
 pub mod transform;
 
 pub use ffdp_image::{Error, Result, error, image, io, metrics, synth};

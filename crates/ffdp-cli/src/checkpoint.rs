@@ -12,8 +12,8 @@ use burn::tensor::Device;
 use ffdp_burn::Error;
 use ffdp_burn::image::{Affine, Geometry};
 use ffdp_burn::io::write_atomically;
-use ffdp_burn::register::{Carried, Checkpoint, LevelReport, Settings, StageReport};
 use ffdp_burn::transform::Displacement;
+use ffdp_register::{Carried, Checkpoint, LevelReport, Settings, StageReport};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -179,7 +179,7 @@ impl Place {
         };
         let warp = header.warp.map(&mut field).transpose()?;
         let fields = header.carried.into_iter().map(field).collect::<Outcome<_>>()?;
-        let named = |(saved, stage): (SavedStage, &ffdp_burn::register::Stage)| {
+        let named = |(saved, stage): (SavedStage, &ffdp_register::Stage)| {
             let SavedStage { levels, loss_after, kept, seconds } = saved;
             StageReport { transform: stage.name(), levels, loss_after, kept, seconds }
         };

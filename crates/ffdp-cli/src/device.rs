@@ -44,7 +44,7 @@ impl DeviceChoice {
     /// As [`DeviceChoice::open`].
     pub fn open_short_of_memory(self) -> Outcome<Device> {
         configure();
-        ffdp_burn::parallel::order_allocations();
+        ffdp_parallel::order_allocations();
         self.open()
     }
 

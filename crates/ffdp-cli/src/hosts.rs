@@ -6,7 +6,7 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use ffdp_burn::parallel::{Ranks, agree};
+use ffdp_parallel::{Ranks, agree};
 
 use crate::failure::{Failure, Outcome};
 
@@ -81,7 +81,7 @@ pub fn together(command: impl FnOnce(&Hosts) -> Outcome<()>) -> Outcome<()> {
 pub fn together(command: impl FnOnce(&Hosts) -> Outcome<()>) -> Outcome<()> {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use ffdp_burn::parallel::MpiRanks;
+    use ffdp_parallel::MpiRanks;
 
     let Some(ranks) = MpiRanks::join()? else { return command(&Hosts { ranks: None }) };
     let ranks = Arc::new(ranks);

@@ -4,8 +4,8 @@ use std::fmt;
 
 use clap::Args;
 use ffdp_burn::image::Geometry;
-use ffdp_burn::parallel::DeviceMesh;
-use ffdp_burn::register::{Room, Settings, shards_needed};
+use ffdp_parallel::DeviceMesh;
+use ffdp_register::{Room, Settings, shards_needed};
 
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use ffdp_burn::register::{LevelReport, LevelStart, Observer, Progress, Stop};
+use ffdp_register::{LevelReport, LevelStart, Observer, Progress, Stop};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::printer::{Printer, Verbosity};

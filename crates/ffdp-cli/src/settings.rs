@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
-use ffdp_burn::register::{LnccSettings, MiSettings, Preset, Settings, Similarity, Stage};
+use ffdp_register::{LnccSettings, MiSettings, Preset, Settings, Similarity, Stage};
 use serde::Serialize;
 use toml::{Table, Value};
 

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use ffdp_burn::register::{Checkpoint, LevelReport, LevelStart, Observer, Progress};
+use ffdp_register::{Checkpoint, LevelReport, LevelStart, Observer, Progress};
 use serde_json::json;
 
 use crate::checkpoint::Keeper;

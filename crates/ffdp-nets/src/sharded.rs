@@ -15,7 +15,7 @@
 
 use burn::tensor::Tensor;
 use ffdp_burn::Result;
-use ffdp_burn::parallel::{Cuts, Layout, Sharded, exp, narrow};
+use ffdp_parallel::{Cuts, Layout, Sharded, exp, narrow};
 
 use crate::activations::{Run, Slabs};
 use crate::layers::{Conv3d, append_zeros};

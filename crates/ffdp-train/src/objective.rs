@@ -13,8 +13,8 @@ use ffdp_burn::losses::{
 };
 use ffdp_burn::metrics::{DiceScores, dice, dice_of, warp_labels};
 use ffdp_burn::ops::{self, HistogramOptions, LnccOptions};
-use ffdp_burn::parallel::{self, DisplacementBounds, Sharded};
 use ffdp_nets::{Deformation, Network};
+use ffdp_parallel::{DisplacementBounds, Sharded};
 
 use crate::data::{Item, Prepared};
 use crate::settings::{Loss, Regularizer, Settings};
@@ -246,20 +246,20 @@ impl Objective {
     pub fn terms_of_parts(&self, item: &Item, parts: &Parts) -> Result<(Terms, Sharded)> {
         let Parts { images: [moving, fixed], displacement, deformation } = parts;
         let bounds = DisplacementBounds::read(displacement)?;
-        let moved = parallel::warp(moving, displacement, &bounds);
+        let moved = ffdp_parallel::warp(moving, displacement, &bounds);
         let Operations::Fused(similarity) = &self.operations else {
             panic!("composed operations know no parts")
         };
-        let similarity = parallel::loss(similarity.as_ref(), &moved, fixed);
+        let similarity = ffdp_parallel::loss(similarity.as_ref(), &moved, fixed);
         let smoothness = match self.regularizer {
-            Regularizer::Diffusion => parallel::diffusion(deformation),
-            Regularizer::Bending => parallel::bending_energy(deformation),
+            Regularizer::Diffusion => ffdp_parallel::diffusion(deformation),
+            Regularizer::Bending => ffdp_parallel::bending_energy(deformation),
         };
         let mut total = similarity.clone() + smoothness.clone().mul_scalar(self.weight);
         let mut overlap = Tensor::zeros([1], &total.device());
         if let Some((maps, ids)) = self.labels(item) {
             let labels = labels_on_device(item, maps);
-            overlap = parallel::label_dice_loss(labels, displacement, &bounds, &ids);
+            overlap = ffdp_parallel::label_dice_loss(labels, displacement, &bounds, &ids);
             total = total + overlap.clone().mul_scalar(self.dice_weight);
         }
         Ok((Terms { total, similarity, smoothness, overlap }, moved))

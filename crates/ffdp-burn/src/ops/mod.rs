@@ -25,7 +25,7 @@ pub mod mse;
 pub mod regularity;
 
 pub(crate) mod half;
-pub(crate) mod weights;
+pub mod weights;
 
 // What every op is made of.
 pub use ffdp_kit::dense;

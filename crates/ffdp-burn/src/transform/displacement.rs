@@ -61,7 +61,7 @@ impl Displacement {
     }
 
     /// The field, for those who change it.
-    pub(crate) fn into_field(self) -> Tensor<5> {
+    pub fn into_field(self) -> Tensor<5> {
         self.field
     }
 

@@ -19,7 +19,6 @@ mod tests;
 pub use composite::{Composite, GridMap};
 pub use displacement::Displacement;
 pub use file::{read_transform, write_transform};
-pub(crate) use resample::affine_tensor;
-pub use resample::{map_vectors, resample};
+pub use resample::{affine_tensor, map_vectors, resample};
 pub use round_trip::RoundTrip;
 pub use step::Step;

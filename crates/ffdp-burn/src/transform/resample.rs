@@ -58,11 +58,7 @@ pub fn map_vectors(field: Tensor<5>, matrix: &Matrix3) -> Tensor<5> {
 }
 
 /// `[1, 3, 4]`, the form in which the sampler takes an index map.
-pub(crate) fn affine_tensor(
-    map: &Affine<Voxel, Voxel>,
-    device: &Device,
-    dtype: DType,
-) -> Tensor<3> {
+pub fn affine_tensor(map: &Affine<Voxel, Voxel>, device: &Device, dtype: DType) -> Tensor<3> {
     let rows: Vec<f64> = map.rows().iter().flatten().copied().collect();
     let data = TensorData::new(rows, [1, 3, 4]).convert_dtype(dtype);
     Tensor::from_data(data, (device, dtype))

@@ -8,7 +8,7 @@ use ffdp_burn::image::Geometry;
 use ffdp_burn::io::available_memory_bytes;
 use ffdp_burn::io::nifti::header;
 use ffdp_burn::ops::MomentStorage;
-use ffdp_burn::register::{Settings, Stage, finest_spacing_mm, level_geometry};
+use ffdp_register::{Settings, Stage, finest_spacing_mm, level_geometry};
 use serde::Serialize;
 
 use super::model::{Kind, Voxels, device_bytes, host_bytes, results_bytes};

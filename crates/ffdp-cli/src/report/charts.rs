@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use ffdp_burn::register::StageReport;
+use ffdp_register::StageReport;
 
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 230.0;
@@ -175,7 +175,7 @@ pub(super) fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ffdp_burn::register::{LevelReport, Stop};
+    use ffdp_register::{LevelReport, Stop};
 
     fn stage(losses: &[&[f64]]) -> StageReport {
         let level = |losses: &&[f64]| LevelReport {

@@ -7,7 +7,7 @@ use super::pictures;
 use super::sections;
 use super::slices::Pictures;
 use crate::failure::Outcome;
-use ffdp_burn::register::Outcome as Worth;
+use ffdp_register::Outcome as Worth;
 
 const STYLE: &str = include_str!("style.css");
 

@@ -8,8 +8,8 @@ use ffdp_burn::metrics::{
     DiceScores, DistanceUnit, JacobianDistribution, LabelSurface, TargetRegistrationError, dice,
     dice_of, jacobian, local_ncc, ncc, surface_distances, surface_mean,
 };
-use ffdp_burn::register::{Outcome, Settings, StageReport};
 use ffdp_burn::transform::RoundTrip;
+use ffdp_register::{Outcome, Settings, StageReport};
 use rayon::prelude::*;
 use serde::Serialize;
 

@@ -6,7 +6,7 @@ use super::charts;
 use super::measures::{BeforeAfter, Input, Measures};
 use crate::failure::Outcome;
 use crate::settings::{similarity_of, to_toml};
-use ffdp_burn::register::Stop;
+use ffdp_register::Stop;
 
 /// The few numbers one looks at first.
 pub fn headlines(measures: &Measures) -> Markup {
@@ -202,7 +202,7 @@ pub fn convergence(measures: &Measures) -> Markup {
     }
 }
 
-fn level_row(level: &ffdp_burn::register::LevelReport) -> Markup {
+fn level_row(level: &ffdp_register::LevelReport) -> Markup {
     let [x, y, z] = level.size;
     let losses = match (level.losses.first(), level.losses.last()) {
         (Some(first), Some(last)) => format!("{first:.5} → {last:.5}"),
@@ -228,7 +228,7 @@ fn level_row(level: &ffdp_burn::register::LevelReport) -> Markup {
 }
 
 /// What the loss of a stage is, for an axis.
-fn unit(stage: &ffdp_burn::register::Stage) -> &'static str {
+fn unit(stage: &ffdp_register::Stage) -> &'static str {
     match similarity_of(stage).as_deref() {
         Some("lncc") => "1 \u{2212} local correlation²",
         Some("mse") => "mean squared difference",

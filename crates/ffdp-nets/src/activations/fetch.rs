@@ -2,13 +2,13 @@
 //!
 //! A place looks at *windows*, each of which is made of runs of planes one after the other: the part below, its
 //! own, the part above; or planes that the shift of windows has rolled around. All that travels for a layer
-//! travels at once (`lending.rs` of `ffdp_burn::parallel`), before the first place computes.
+//! travels at once (`lending.rs` of `ffdp_parallel`), before the first place computes.
 
 use std::ops::Range;
 
 use burn::Tensor;
 
-use ffdp_burn::parallel::{Cuts, JOIN_STEPS, Loan, deepened, join, lent, narrow};
+use ffdp_parallel::{Cuts, JOIN_STEPS, Loan, deepened, join, lent, narrow};
 
 use super::Slabs;
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use burn::Tensor;
 
-use ffdp_burn::parallel::{Cuts, DeviceMesh, narrow};
+use ffdp_parallel::{Cuts, DeviceMesh, narrow};
 
 use super::{Run, Slabs};
 use crate::ops::{

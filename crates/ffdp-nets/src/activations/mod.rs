@@ -21,7 +21,7 @@ use std::ops::Range;
 
 use burn::Tensor;
 
-use ffdp_burn::parallel::{Cuts, DeviceMesh, Sharded};
+use ffdp_parallel::{Cuts, DeviceMesh, Sharded};
 
 /// A tensor of five axes in parts along one of them.
 #[derive(Clone, Debug)]

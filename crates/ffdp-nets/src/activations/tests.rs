@@ -1,8 +1,8 @@
 //! Layers on parts of activations.
 
 use burn::tensor::{DType, Device};
-use ffdp_burn::parallel::{Axis, narrow};
 use ffdp_kit::testing::{assert_close, tensor, to_f64, uniform};
+use ffdp_parallel::{Axis, narrow};
 
 use super::*;
 use crate::layers::MaxPool3d;

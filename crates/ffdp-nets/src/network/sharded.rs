@@ -1,7 +1,7 @@
 //! The networks on a mesh; read `sharded.rs` of the crate first.
 
 use ffdp_burn::Result;
-use ffdp_burn::parallel::{DisplacementBounds, Sharded, compose, warp};
+use ffdp_parallel::{DisplacementBounds, Sharded, compose, warp};
 
 use super::{Deformation, Network};
 use crate::sharded::each;
@@ -11,7 +11,7 @@ use crate::voxelmorph::VoxelMorph;
 impl Network {
     /// [`Network::forward`] of images in parts: the displacement, cut like them, and of it the deformation, which
     /// is all of it where nothing aligns first. `networks` are the copies of every shard, on its device
-    /// ([`Replicas`](ffdp_burn::parallel::Replicas)). Differentiable.
+    /// ([`Replicas`](ffdp_parallel::Replicas)). Differentiable.
     ///
     /// # Errors
     /// [`Error::Device`](ffdp_burn::Error::Device) when bounds of a displacement or of a velocity cannot be read.

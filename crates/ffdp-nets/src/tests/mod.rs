@@ -10,8 +10,8 @@ use super::*;
 use crate::ops::Precision;
 use ffdp_burn::losses::{Lncc, Similarity, diffusion};
 use ffdp_burn::ops::{LnccOptions, compose, warp};
-use ffdp_burn::parallel::{self, Axis, DeviceMesh, DisplacementBounds, Layout, Replicas, Sharded};
 use ffdp_kit::testing::{gpu_devices, max_relative_error, several_gpus, tensor, to_f64, uniform};
+use ffdp_parallel::{Axis, DeviceMesh, DisplacementBounds, Layout, Replicas, Sharded};
 
 /// In f32: sums in another order, through some 40 layers, of which the normalisations divide
 /// by deviations; and positions that are rounded relative to another origin. Relative to the largest entry of
@@ -175,9 +175,9 @@ fn in_parts(network: &Network, layout: &Layout, mesh: &DeviceMesh) -> Step {
     let [u, deformation] =
         Network::forward_sharded(&copies, &moving, &fixed).expect("the device hands back bounds");
     let bounds = DisplacementBounds::read(&u).expect("the device hands back bounds");
-    let moved = parallel::warp(&moving, &u, &bounds);
-    let loss = parallel::loss(&similarity(), &moved, &fixed)
-        + parallel::diffusion(&deformation).mul_scalar(SMOOTHNESS);
+    let moved = ffdp_parallel::warp(&moving, &u, &bounds);
+    let loss = ffdp_parallel::loss(&similarity(), &moved, &fixed)
+        + ffdp_parallel::diffusion(&deformation).mul_scalar(SMOOTHNESS);
     let mut gradients = loss.backward();
     let of_images = leaves.map(|image| to_f64(image.grad_remove(&mut gradients).expect("tracked")));
     let of_weights = networks.gradients(gradients);

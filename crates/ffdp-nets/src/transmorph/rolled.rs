@@ -15,7 +15,7 @@ use burn::tensor::{Device, Tensor};
 
 use super::attention::WindowContext;
 use super::window::Windows;
-use ffdp_burn::parallel::Cuts;
+use ffdp_parallel::Cuts;
 
 use crate::activations::{Run, Slabs};
 

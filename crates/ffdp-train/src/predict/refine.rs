@@ -4,11 +4,11 @@ use burn::tensor::Device;
 use ffdp_burn::Result;
 use ffdp_burn::image::{Affine, Physical, Volume};
 use ffdp_burn::ops::LnccOptions;
-use ffdp_burn::register::{
+use ffdp_burn::transform::Displacement;
+use ffdp_register::{
     Carried, Checkpoint, GreedySettings, LevelSettings, LnccSettings, MiSettings, Observer,
     Problem, Registration, Settings as Engine, Similarity, Stage, resume,
 };
-use ffdp_burn::transform::Displacement;
 
 use crate::settings::{Loss, Settings};
 
@@ -16,7 +16,7 @@ use crate::settings::{Loss, Settings};
 /// its grid, before `placed`), with the similarity that was trained.
 ///
 /// # Errors
-/// As [`register`](ffdp_burn::register::register).
+/// As [`register`](ffdp_register::register).
 pub fn refine(
     [fixed, moving]: [&Volume; 2],
     start: Displacement,

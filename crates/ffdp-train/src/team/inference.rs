@@ -4,7 +4,7 @@ use burn::data::dataset::DatasetError;
 use burn::tensor::{Device, Tensor};
 use burn::train::InferenceStep;
 use ffdp_burn::Result;
-use ffdp_burn::parallel::{DeviceMesh, Replicas};
+use ffdp_parallel::{DeviceMesh, Replicas};
 
 use super::{Share, Team, volume};
 use crate::data::Item;

@@ -11,7 +11,7 @@
 //!
 //! Why not the strategies of Burn's `Learner`: they read the loss of every step before they enqueue the next,
 //! sum the gradients in the order in which threads are done, divide the epoch among the devices beforehand, and
-//! move tensors between GPUs without the order that `ffdp_burn::parallel` takes care of. Everything else, the
+//! move tensors between GPUs without the order that `ffdp_parallel` takes care of. Everything else, the
 //! checkpoints too, is Burn's.
 
 mod fit;

@@ -9,7 +9,7 @@ use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLearningRate;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::Device;
 use burn::train::Learner;
-use ffdp_burn::parallel::{
+use ffdp_parallel::{
     self, DeviceMesh, Reduction, Replicas, all_reduce, gradients_of_line, line_of_gradients,
 };
 
@@ -143,13 +143,13 @@ fn of_pairs(
     }
     let models: Vec<Registration> = learners.iter().map(Learner::model).collect();
     let parts = models.iter().zip(of_device).collect();
-    let found = parallel::on_each_device(devices, parts, |k, (model, items)| {
+    let found = ffdp_parallel::on_each_device(devices, parts, |k, (model, items)| {
         gradients_of(model, &devices[k], items, share)
     });
     let (gradients, computed): (Vec<GradientsParams>, Vec<_>) = found.into_iter().unzip();
     let gradients = summed(&models, devices, gradients);
     let parts = learners.iter_mut().zip(gradients).collect();
-    parallel::on_each_device(devices, parts, |_, (learner, gradients)| {
+    ffdp_parallel::on_each_device(devices, parts, |_, (learner, gradients)| {
         learner.lr_step();
         learner.optimizer_step(gradients);
     });
@@ -170,11 +170,11 @@ fn summed(
         return gradients;
     }
     let parts = models.iter().zip(gradients).collect();
-    let lines = parallel::on_each_device(devices, parts, |_, (model, gradients)| {
+    let lines = ffdp_parallel::on_each_device(devices, parts, |_, (model, gradients)| {
         line_of_gradients(model, gradients)
     });
     let parts = models.iter().zip(all_reduce(lines, Reduction::Sum)).collect();
-    parallel::on_each_device(devices, parts, |_, (model, line)| gradients_of_line(model, line))
+    ffdp_parallel::on_each_device(devices, parts, |_, (model, line)| gradients_of_line(model, line))
 }
 
 /// The sum of the gradients of a device's pairs.

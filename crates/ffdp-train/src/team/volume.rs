@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor};
-use ffdp_burn::parallel::{Axis, DeviceMesh, DisplacementBounds, Replicas, Sharded, warp};
 use ffdp_burn::{Error, Result};
 use ffdp_nets::Network;
+use ffdp_parallel::{Axis, DeviceMesh, DisplacementBounds, Replicas, Sharded, warp};
 
 use crate::data::Item;
 use crate::metrics::{Measured, Scores};

@@ -34,7 +34,7 @@ mod autodiff;
 #[cfg(feature = "cube")]
 mod cube;
 mod flex;
-pub(crate) mod part;
+pub mod part;
 #[cfg(test)]
 mod tests;
 
@@ -90,7 +90,7 @@ impl Moments {
     }
 
     /// Those of several fields that have seen as many gradients, as of one batch.
-    pub(crate) fn joined(mut moments: Vec<Self>) -> Self {
+    pub fn joined(mut moments: Vec<Self>) -> Self {
         if moments.len() == 1 {
             return moments.remove(0);
         }
@@ -106,7 +106,7 @@ impl Moments {
     }
 
     /// Those of each of so many fields of a batch.
-    pub(crate) fn apart(self, count: usize) -> Vec<Self> {
+    pub fn apart(self, count: usize) -> Vec<Self> {
         if count == 1 {
             return vec![self];
         }
@@ -126,12 +126,12 @@ impl Moments {
     }
 
     /// Whether no gradient was seen.
-    pub(crate) fn is_fresh(&self) -> bool {
+    pub fn is_fresh(&self) -> bool {
         self.values.is_none()
     }
 
     /// `m` and `v` of a field like `like` of which no gradient was seen.
-    pub(crate) fn zeros(like: &Tensor<5>, options: &AdamOptions) -> [Tensor<5>; 2] {
+    pub fn zeros(like: &Tensor<5>, options: &AdamOptions) -> [Tensor<5>; 2] {
         let stored = match options.storage {
             MomentStorage::Full => like.dtype(),
             MomentStorage::Bf16 => DType::BF16,
@@ -141,7 +141,7 @@ impl Moments {
 
     /// `m`, `v`, `mean v` and `t`, taken out so that kernels may write in place; zeros for a field
     /// like `like` where nothing was seen.
-    pub(crate) fn take(
+    pub fn take(
         &mut self,
         like: &Tensor<5>,
         options: &AdamOptions,
@@ -164,7 +164,7 @@ impl Moments {
     }
 
     /// What [`Moments::take`] took, after `gradients` more. `options` are those of `take`.
-    pub(crate) fn put(
+    pub fn put(
         &mut self,
         values: [Tensor<5>; 2],
         power: Tensor<1>,
@@ -202,7 +202,7 @@ pub struct AdamConstants {
 
 impl AdamConstants {
     /// For the `count`th gradient, from 1.
-    pub(crate) fn new(options: &AdamOptions, count: i32) -> Self {
+    pub fn new(options: &AdamOptions, count: i32) -> Self {
         let AdamOptions { beta, epsilon, gradient_floor, .. } = *options;
         let correction = beta.map(|beta| 1.0 / (1.0 - beta.powi(count)));
         Self { beta, correction, epsilon, gradient_floor }
@@ -210,9 +210,10 @@ impl AdamConstants {
 }
 
 /// The moments of a field after a gradient, and what its direction needs.
-pub(crate) struct Taken<B: Backend> {
-    /// `m` and `v`, `[N, 3, D, H, W]`.
+pub struct Taken<B: Backend> {
+    /// `m`, `[N, 3, D, H, W]`.
     pub mean: FloatTensor<B>,
+    /// `v`, `[N, 3, D, H, W]`.
     pub square: FloatTensor<B>,
     /// `mean v`, `[N]`.
     pub power: FloatTensor<B>,
@@ -222,7 +223,7 @@ pub(crate) struct Taken<B: Backend> {
 
 /// A step without its direction being stored, for ops that are made of several; see
 /// [`greedy`](super::greedy()).
-pub(crate) trait AdamPieces: Backend {
+pub trait AdamPieces: Backend {
     /// Takes a gradient into the moments.
     fn take_gradient(
         grad: FloatTensor<Self>,

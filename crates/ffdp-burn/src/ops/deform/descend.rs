@@ -154,7 +154,7 @@ fn over_slope<B: Descending>(
 
 impl Penalties {
     /// Those that count, with their weights.
-    pub(crate) fn terms(&self) -> impl Iterator<Item = (f64, Roughness)> {
+    pub fn terms(&self) -> impl Iterator<Item = (f64, Roughness)> {
         let epsilon = SMALL_DIFFERENCE;
         [
             (self.diffusion, Roughness::Diffusion),

@@ -35,7 +35,7 @@ impl Measure {
     }
 
     /// The sign of a step along the gradient.
-    pub(crate) fn sign(&self) -> f64 {
+    pub fn sign(&self) -> f64 {
         match self {
             Self::SquaredDifference => -1.0,
             Self::Lncc(_) | Self::MutualInformation(_) | Self::NormalizedMutualInformation(_) => {

@@ -43,6 +43,6 @@ impl<B: ExtremesOps, C: CheckpointStrategy> ExtremesOps for Autodiff<B, C> {
 ///
 /// # Panics
 /// On the tape.
-pub(crate) fn extremes(field: Tensor<5>) -> Tensor<3> {
+pub fn extremes(field: Tensor<5>) -> Tensor<3> {
     Tensor::from_dispatch(<Dispatch as ExtremesOps>::extremes_3d(field.into_dispatch()))
 }

@@ -36,7 +36,7 @@ impl GaussianOptions {
     }
 
     /// How many voxels the kernel looks to either side along axis 0 = x, 1 = y, 2 = z.
-    pub(crate) fn radius(&self, axis: usize) -> usize {
+    pub fn radius(&self, axis: usize) -> usize {
         (self.truncate * self.sigma_voxels[axis]).ceil() as usize
     }
 

@@ -24,7 +24,7 @@ use burn::tensor::{Shape, TensorData};
 use super::half::computed;
 
 mod autodiff;
-pub(crate) mod block;
+pub mod block;
 #[cfg(feature = "cube")]
 pub(crate) mod cube;
 pub(crate) mod flex;

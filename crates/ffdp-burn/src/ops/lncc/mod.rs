@@ -245,7 +245,7 @@ pub fn weighted_lncc(
 }
 
 /// `sum(u n)` of [`weighted_lncc`], of weights with the shape of the images.
-pub(crate) fn weighted_lncc_sum(
+pub fn weighted_lncc_sum(
     moved: Tensor<5>,
     fixed: Tensor<5>,
     weights: Tensor<5>,

@@ -145,7 +145,9 @@ pub fn total_variation(displacement: Tensor<5>, epsilon: f64) -> Tensor<1> {
     roughness(displacement, Roughness::TotalVariation { epsilon })
 }
 
-pub(crate) fn roughness(displacement: Tensor<5>, roughness: Roughness) -> Tensor<1> {
+/// One of the energies of a displacement `[N, 3, D, H, W]` in voxels, `[1]`: those of [`diffusion`],
+/// [`bending_energy`] and [`total_variation`] by their name.
+pub fn roughness(displacement: Tensor<5>, roughness: Roughness) -> Tensor<1> {
     let dims = displacement.dims();
     assert!(dims[1] == 3, "regularity: the displacement must be [N, 3, D, H, W], got {dims:?}");
     let field = displacement.into_dispatch();

@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use burn::tensor::Device;
-use ffdp_burn::register::{LevelReport, LevelStart, Observer, Progress, Registration};
 use ffdp_burn::transform::Composite;
+use ffdp_register::{LevelReport, LevelStart, Observer, Progress, Registration};
 
 use crate::failure::Outcome;
 use crate::memory::{peak_memory_bytes, reset_peak_memory};

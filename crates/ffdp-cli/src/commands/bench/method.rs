@@ -4,7 +4,7 @@
 use std::fmt;
 
 use clap::ValueEnum;
-use ffdp_burn::register::{
+use ffdp_register::{
     GreedySettings, LevelSettings, Preset, Settings, Stage, SvfSettings, SynSettings,
 };
 

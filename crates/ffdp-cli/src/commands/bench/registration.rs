@@ -11,8 +11,8 @@ use ffdp_burn::Error;
 use ffdp_burn::io::nifti::header;
 use ffdp_burn::io::write_atomically;
 use ffdp_burn::ops::Interpolation;
-use ffdp_burn::register::{Observer, Problem, Registration, Settings, Silent, register};
 use ffdp_burn::transform::Composite;
+use ffdp_register::{Observer, Problem, Registration, Settings, Silent, register};
 use ffdp_train::{CheckpointChoice, Predictor, RunFolder};
 
 use super::cost::{Cost, Found, Meter, measured};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ffdp_burn::Error;
 use ffdp_burn::io::check_writable;
-use ffdp_burn::register::{Settings, Stage};
+use ffdp_register::{Settings, Stage};
 
 use super::args::RegisterArguments;
 use crate::checkpoint::Place;

@@ -11,8 +11,8 @@ use ffdp_burn::metrics::{
     Difference, TargetRegistrationError, jacobian_determinants, tre_of_mapped,
 };
 use ffdp_burn::ops::Interpolation;
-use ffdp_burn::register::{Outcome as Worth, Registration, Settings, StageReport};
 use ffdp_burn::transform::{Composite, Displacement, RoundTrip, Step};
+use ffdp_register::{Outcome as Worth, Registration, Settings, StageReport};
 use rayon::prelude::*;
 
 use super::args::RegisterArguments;

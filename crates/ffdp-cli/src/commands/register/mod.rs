@@ -11,8 +11,8 @@ use std::panic::resume_unwind;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ffdp_burn::parallel::DeviceMesh;
-use ffdp_burn::register::{Checkpoint, Problem, Registration, Settings, register_on, resume_on};
+use ffdp_parallel::DeviceMesh;
+use ffdp_register::{Checkpoint, Problem, Registration, Settings, register_on, resume_on};
 use serde_json::json;
 
 pub use self::args::RegisterArguments;

@@ -6,8 +6,8 @@
 //! on the device, with few iterations.
 
 use ffdp_burn::image::{Affine, Geometry, LabelMap, Volume};
-use ffdp_burn::parallel::DeviceMesh;
-use ffdp_burn::register::{Problem, Settings, Silent, Stage, register_on};
+use ffdp_parallel::DeviceMesh;
+use ffdp_register::{Problem, Settings, Silent, Stage, register_on};
 use rayon::prelude::*;
 
 use super::args::RegisterArguments;

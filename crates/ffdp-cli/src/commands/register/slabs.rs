@@ -9,8 +9,8 @@ use ffdp_burn::io::check_not_an_input;
 use ffdp_burn::io::nifti::PlaneReader;
 use ffdp_burn::io::write_affine;
 use ffdp_burn::metrics::DiceScores;
-use ffdp_burn::register::Outcome as Worth;
-use ffdp_burn::register::{
+use ffdp_register::Outcome as Worth;
+use ffdp_register::{
     Folding, Room, Settings, Silent, SlabProblem, SlabRegistration, StageReport, register_slabs,
 };
 use serde::Serialize;

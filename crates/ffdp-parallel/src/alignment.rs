@@ -1,0 +1,234 @@
+//! How alike an affine map makes two sharded images, and in which direction of its twelve numbers they become
+//! more alike. Images in one piece are one shard.
+//!
+//! ```text
+//! for each shard     moved = M(A p + t)                                             ring/
+//! if needed          the sums of all shards, and the slope of the loss to them
+//! for each shard     dL/d[A|t] = sum_p dL/dmoved(p) grad M [p 1]^T                  ring/backward.rs
+//! thirteen numbers   added up on the host
+//! ```
+//! What is moved waits where its shard of the fixed image rests, so that a device holds one shard at work. The
+//! factors that do not depend on the voxel are applied to the twelve numbers, not to the volume.
+
+use std::sync::Arc;
+
+use burn::Tensor;
+use burn::tensor::{Device, TensorData};
+use serde::{Deserialize, Serialize};
+
+use super::collective::{broadcast, reduce};
+use super::deform::{Block, Comparison};
+use super::device_mesh::DeviceMesh;
+use super::exchange::Reduction;
+use super::rest::put_away;
+use super::ring::{DisplacementBounds, IndexMap, RingInputs, RingSampler};
+use super::sharded::Sharded;
+use super::transfer::to_device;
+use ffdp_burn::error::{Error, Result};
+use ffdp_burn::losses::{Pair, Similarity, counted};
+use ffdp_burn::ops::{GridSampleOptions, Padding};
+
+/// What a voxel counts that the map sends outside the moving image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outside {
+    /// Like any other; it sees 0 there. Right where images fade into an empty background.
+    #[default]
+    Background,
+    /// Nothing: it votes as much as it lies inside (trilinearly, within a voxel of the border), as
+    /// Mattes et al. have it. For images that end inside the object. The gradient takes these
+    /// weights as constants.
+    Ignored,
+}
+
+/// Two sharded images, and how they are compared.
+pub struct ShardedAlignment {
+    fixed: Sharded,
+    moving: Sharded,
+    comparison: Comparison,
+    outside: Outside,
+    mesh: DeviceMesh,
+    /// Of a mean, whatever its sums; on every device.
+    mean_slopes: Vec<Tensor<1>>,
+}
+
+/// The loss of an affine map, and its gradient to the rows `[A|t]`.
+pub type Aligned = (f64, [[f64; 4]; 3]);
+
+impl ShardedAlignment {
+    /// `[1, C, D, H, W]` and `[1, C, Di, Hi, Wi]`, computed on `mesh`, wherever the shards rest. Where an image is
+    /// `masked`, its last channel is its mask.
+    ///
+    /// # Panics
+    /// If `mesh` has another number of places than the fixed image has shards.
+    pub fn new(
+        [fixed, moving]: [Sharded; 2],
+        masked: [bool; 2],
+        (similarity, outside): (Arc<dyn Similarity>, Outside),
+        mesh: &DeviceMesh,
+    ) -> Self {
+        let (shards, places) = (fixed.layout().count(), mesh.count());
+        assert!(shards == places, "alignment: {shards} shards for a mesh of {places}");
+        let comparison = Comparison { similarity, masked };
+        let dtype = moving.shards()[0].dtype();
+        let slope = |device: &Device| comparison.mean_slope((device, dtype));
+        let devices = mesh.devices().iter();
+        let mean_slopes = devices.map(slope).collect::<Option<_>>().unwrap_or_default();
+        Self { fixed, moving, comparison, outside, mesh: mesh.clone(), mean_slopes }
+    }
+
+    /// The loss under a map from fixed to moving voxels (x, y, z), and its gradient. Waits for the devices.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the numbers cannot be read.
+    pub fn gradient(&self, rows: &[[f64; 4]; 3]) -> Result<Aligned> {
+        let Evaluated { loss, rows, .. } = self.evaluate(rows, true)?;
+        Ok((loss, rows))
+    }
+
+    /// The loss alone.
+    ///
+    /// # Errors
+    /// As [`ShardedAlignment::gradient`].
+    pub fn loss(&self, rows: &[[f64; 4]; 3]) -> Result<f64> {
+        Ok(self.evaluate(rows, false)?.loss)
+    }
+
+    /// How many values count, as [`Pair::count`] has them.
+    ///
+    /// # Errors
+    /// As [`ShardedAlignment::gradient`].
+    pub fn count(&self, rows: &[[f64; 4]; 3]) -> Result<f64> {
+        Ok(self.evaluate(rows, false)?.count)
+    }
+
+    fn evaluate(&self, rows: &[[f64; 4]; 3], with_gradient: bool) -> Result<Evaluated> {
+        let padding = match self.outside {
+            Outside::Background => Padding::Zeros,
+            Outside::Ignored => Padding::Border,
+        };
+        let options = GridSampleOptions { padding, ..GridSampleOptions::default() };
+        let map = IndexMap { affine: vec![*rows], scale: options.displacement_scale };
+        let (layout, moving) = (self.fixed.layout(), self.moving.layout());
+        let still = [DisplacementBounds::NONE];
+        let sampler = RingSampler::new((layout, &self.mesh), moving, &map, &still, &options);
+        let like = (self.mesh.device(0), self.moving.shards()[0].dtype());
+        let data = TensorData::new(rows.concat(), [1, 3, 4]).convert_dtype(like.1);
+        let affine = Tensor::from_data(data, like);
+        let inputs = RingInputs { moving: &self.moving, affine: Some(&affine), displacement: None };
+        let seen = Seen { alignment: self, sampler, inputs };
+        let moved = (0..layout.count()).map(|k| {
+            let shard = seen.sampler.sample_shard(k, &seen.inputs);
+            put_away(shard, &self.fixed.shards()[k].device())
+        });
+        seen.of(&Sharded::new(moved.collect(), layout.clone()), with_gradient)
+    }
+}
+
+/// What a map gives; rows of zeros where no gradient was asked for.
+struct Evaluated {
+    loss: f64,
+    count: f64,
+    rows: [[f64; 4]; 3],
+}
+
+/// The images under one map.
+struct Seen<'a> {
+    alignment: &'a ShardedAlignment,
+    sampler: RingSampler,
+    inputs: RingInputs<'a>,
+}
+
+impl Seen<'_> {
+    /// What is compared on the block of shard `k`.
+    fn pair(&self, k: usize, block: &Block, moved: &Sharded) -> Pair {
+        let ShardedAlignment { fixed, comparison, outside, mesh, .. } = self.alignment;
+        let device = mesh.device(k);
+        let images = [moved, fixed].map(|image| image.window(block.all.clone(), device));
+        let inside = match outside {
+            Outside::Background => None,
+            Outside::Ignored => Some(self.inside(block, device)),
+        };
+        comparison.pair(images, inside)
+    }
+
+    /// How much the positions of a block lie inside the moving image.
+    fn inside(&self, block: &Block, device: &Device) -> Tensor<5> {
+        let inside = block.all_shards(self.alignment.fixed.layout()).map(|(k, planes)| {
+            let shard = to_device(self.sampler.inside(k, &self.inputs), device);
+            super::narrow(shard, block.axis.dim(), planes)
+        });
+        super::join(inside.collect(), block.axis.dim())
+    }
+
+    fn of(&self, moved: &Sharded, with_gradient: bool) -> Result<Evaluated> {
+        let ShardedAlignment { fixed, comparison, mesh, mean_slopes, .. } = self.alignment;
+        let (layout, similarity) = (fixed.layout(), &comparison.similarity);
+        let block = |k: usize| Block::new(layout, k, comparison.reach());
+        let places = 0..layout.count();
+        let (mut slopes, mut whole) = (None, None);
+        if !similarity.is_mean() {
+            let parts = places.clone().map(|k| {
+                let block = block(k);
+                let pair = self.pair(k, &block, moved);
+                let count = comparison.count(&block, &pair);
+                Tensor::cat(vec![count, comparison.partial(&block, &pair)], 0)
+            });
+            let all = reduce(parts, Reduction::Sum);
+            let count = counted(all.clone().narrow(0, 0, 1));
+            let total = all.clone().narrow(0, 1, all.dims()[0] - 1);
+            whole = Some((similarity.finish(total.clone(), count.clone()), count.clone()));
+            if with_gradient {
+                slopes = Some(broadcast(&similarity.slope(&total, &count), mesh.devices()));
+            }
+        }
+        let mut map = [0.0; 12];
+        let mut parts = Vec::new();
+        let last = layout.count() - 1;
+        for k in places {
+            let mut numbers: Vec<Tensor<1>> = Vec::new();
+            if with_gradient || whole.is_none() {
+                let block = block(k);
+                let pair = self.pair(k, &block, moved);
+                let slope = slopes.as_ref().unwrap_or(mean_slopes)[k].clone();
+                let needs = [with_gradient, false];
+                let (part, [to_moved, _]) = comparison.compare(&block, &pair, &slope, needs);
+                if let Some(to_moved) = to_moved {
+                    let own = block.narrow(&comparison.with_mask(1, to_moved), &block.own);
+                    let to_map = self.sampler.affine_gradient(k, &self.inputs, &own);
+                    numbers.push(to_map.flatten(0, 2));
+                }
+                let counted = |part| Tensor::cat(vec![comparison.count(&block, &pair), part], 0);
+                parts.extend(part.map(counted));
+            }
+            if k == last {
+                let (loss, count) = whole.take().unwrap_or_else(|| {
+                    let all = reduce(std::mem::take(&mut parts), Reduction::Sum);
+                    let count = counted(all.clone().narrow(0, 0, 1));
+                    let total = all.clone().narrow(0, 1, all.dims()[0] - 1);
+                    (similarity.finish(total, count.clone()), count)
+                });
+                let device = mesh.device(k);
+                numbers.extend([to_device(loss, device), to_device(count, device)]);
+            }
+            if numbers.is_empty() {
+                continue;
+            }
+            // Waits for its device, so that the next shard finds its memory free.
+            let mut numbers = read(Tensor::cat(numbers, 0))?.into_iter();
+            if with_gradient {
+                map.iter_mut().for_each(|sum| *sum += numbers.next().unwrap_or_default());
+            }
+            if let (Some(loss), Some(count)) = (numbers.next(), numbers.next()) {
+                let row = |i: usize| std::array::from_fn(|j| map[4 * i + j] / count);
+                return Ok(Evaluated { loss, count, rows: std::array::from_fn(row) });
+            }
+        }
+        unreachable!("the last shard has the loss")
+    }
+}
+
+fn read(values: Tensor<1>) -> Result<Vec<f64>> {
+    let unread = |reason| Error::device("reading the loss of an affine map", reason);
+    values.try_into_vec_as::<f64>().map_err(unread)
+}

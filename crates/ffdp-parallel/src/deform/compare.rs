@@ -1,0 +1,119 @@
+//! A similarity of two images in blocks, with its gradient to them, off the tape: whatever the cuts.
+
+use std::sync::Arc;
+
+use burn::Tensor;
+use burn::tensor::{DType, Device};
+
+use super::block::Block;
+use ffdp_burn::losses::{Pair, PairGradients, Similarity};
+use ffdp_burn::ops::weights::{joint_weights, total};
+
+/// How blocks are compared.
+///
+/// A mask is the last channel of its image, so that whatever sends, shows or keeps the one does so with the
+/// other. A voxel counts as much as both masks say, and the gradient takes that as a constant.
+#[derive(Clone)]
+pub(crate) struct Comparison {
+    pub similarity: Arc<dyn Similarity>,
+    /// Whether the fixed and the moving image have one.
+    pub masked: [bool; 2],
+}
+
+impl Comparison {
+    /// How far around a voxel its gradient looks: it comes from terms at most a reach away, which look at voxels
+    /// as far again.
+    pub fn reach(&self) -> usize {
+        2 * self.similarity.reach_voxels()
+    }
+
+    /// `count d loss / d sums` of a mean, which is the same whatever the sums; none of other losses.
+    pub fn mean_slope(&self, like: (&Device, DType)) -> Option<Tensor<1>> {
+        self.similarity.is_mean().then(|| {
+            // As large as a term looks.
+            let n = 2 * self.similarity.reach_voxels() + 2;
+            let none = Tensor::<5>::zeros([1, 1, n, n, n], like);
+            let sums = self.similarity.partial(&Pair::new(none.clone(), none));
+            self.similarity.slope(&sums.zeros_like(), &Tensor::ones([1], like))
+        })
+    }
+
+    pub fn is_weighted(&self) -> bool {
+        self.masked.contains(&true)
+    }
+
+    /// Images without their masks, and how much their values count; all the same without. `inside` are more weights.
+    pub fn pair(&self, [moved, fixed]: [Tensor<5>; 2], inside: Option<Tensor<5>>) -> Pair {
+        let (fixed, fixed_mask) = without_mask(fixed, self.masked[0]);
+        let (moved, moving_mask) = without_mask(moved, self.masked[1]);
+        let weights = joint_weights(fixed_mask, moving_mask);
+        Pair::weighted(moved, fixed, joint_weights(weights, inside))
+    }
+
+    /// How many values of a block's own planes count.
+    pub fn count(&self, block: &Block, pair: &Pair) -> Tensor<1> {
+        match &pair.weights {
+            Some(weights) => total(block.narrow(weights, &block.own)),
+            None => {
+                let [batch, channels, d, h, w] = pair.moved.dims();
+                let values = batch * channels * d * h * w / block.all.len() * block.own.len();
+                Tensor::full([1], values as f64, (&pair.moved.device(), pair.moved.dtype()))
+            }
+        }
+    }
+
+    /// The part of a block in the sums: those of all its planes less those of the planes that the block below has as
+    /// well: every voxel once over all blocks, see `overlap.rs`.
+    pub fn partial(&self, block: &Block, pair: &Pair) -> Tensor<1> {
+        self.once(block, pair, self.similarity.partial(pair))
+    }
+
+    /// The part of a block in the sums, for a [mean](Similarity::is_mean), and the gradients that are needed, right at
+    /// least `reach` planes within the block's ends.
+    pub fn compare(
+        &self,
+        block: &Block,
+        pair: &Pair,
+        slope: &Tensor<1>,
+        needs: [bool; 2],
+    ) -> (Option<Tensor<1>>, PairGradients) {
+        if !self.similarity.is_mean() {
+            return (None, self.similarity.gradient(pair, slope, needs));
+        }
+        if needs == [false; 2] {
+            return (Some(self.partial(block, pair)), [None, None]);
+        }
+        let (sums, gradients) = self.similarity.partial_and_gradient(pair, slope, needs);
+        (Some(self.once(block, pair, sums)), gradients)
+    }
+
+    fn once(&self, block: &Block, pair: &Pair, sums: Tensor<1>) -> Tensor<1> {
+        let Some(planes) = block.shared() else { return sums };
+        let strip = |image: &Tensor<5>| block.narrow(image, &planes);
+        let strip = Pair {
+            moved: strip(&pair.moved),
+            fixed: strip(&pair.fixed),
+            weights: pair.weights.as_ref().map(strip),
+        };
+        sums - self.similarity.partial(&strip)
+    }
+
+    /// A gradient to an image as one to what was shown, which may have a mask; `image` 0 is the fixed one.
+    pub fn with_mask(&self, image: usize, gradient: Tensor<5>) -> Tensor<5> {
+        if !self.masked[image] {
+            return gradient;
+        }
+        let none = gradient.clone().narrow(1, 0, 1).zeros_like();
+        Tensor::cat(vec![gradient, none], 1)
+    }
+}
+
+/// An image whose last channel may be its mask, and that.
+pub fn without_mask(image: Tensor<5>, is_masked: bool) -> (Tensor<5>, Option<Tensor<5>>) {
+    if !is_masked {
+        return (image, None);
+    }
+    let channels = image.dims()[1] - 1;
+    let mask = image.clone().narrow(1, channels, 1);
+    (image.narrow(1, 0, channels), Some(mask))
+}

@@ -1,0 +1,588 @@
+//! What a field shows and in which direction it should change: the loss of all shards, and its gradient shard by shard.
+
+use burn::Tensor;
+use burn::tensor::Device;
+
+use super::block::{Block, Neighbours, Pieces};
+use super::compare::Comparison;
+use super::descend::Carried;
+use super::flow::{Flow, Squarings};
+use super::homes::Homes;
+use super::penalty::{Cost, LOOKS};
+use super::seam::{Crossing, far_seams, smooth_own};
+use super::view::{Grid, View};
+use super::{ShardedImages, Team};
+use crate::exchange::Reduction;
+use crate::ring::{BlockSampler, IndexMap, Keep};
+use crate::sharded::Sharded;
+use ffdp_burn::error::Result;
+use ffdp_burn::losses::counted;
+use ffdp_burn::ops::{DeformOptions, Method, Optimizer};
+
+/// One pair of images, cut, and what is done with them.
+pub(super) struct Problem {
+    pub grid: Grid,
+    pub options: DeformOptions,
+    comparison: Comparison,
+    pub moving: View,
+    fixed: Fixed,
+    /// Of a velocity.
+    squarings: Option<Squarings>,
+    cost: Cost,
+    /// `count d loss / d sums` of a mean, on the device of every shard.
+    mean_slopes: Vec<Tensor<1>>,
+}
+
+/// The fixed image.
+enum Fixed {
+    /// As it is cut, with what blocks need of other ranks; they are put together when they are compared.
+    Shards(Sharded),
+    /// On the block of every shard, which takes the shard's place.
+    Blocks(Vec<Tensor<5>>),
+    /// Displaced as well.
+    Shown(Box<View>),
+}
+
+/// An image on a block, as pieces of a displacement show it.
+struct Side {
+    /// With the planes of the image that are sampled, if they come in one piece.
+    sampler: BlockSampler,
+    pieces: Pieces,
+}
+
+/// What a shard brings to where its gradient is computed.
+struct Visit {
+    block: Block,
+    moving: Side,
+    fixed: FixedVisit,
+    /// Those that the gradients change.
+    carried: Vec<Carried>,
+}
+
+enum FixedVisit {
+    Block(Box<Tensor<5>>),
+    Shown(Box<Side>),
+}
+
+/// What is known of all voxels before the gradient of any.
+struct Known {
+    /// `count d loss / d sums`, on the device of every shard.
+    slopes: Vec<Tensor<1>>,
+    /// How many values count, likewise, where penalties are weighed against them.
+    counts: Option<Vec<Tensor<1>>>,
+    /// The mean squared slope of the images `[N]`, likewise, where gradients are divided by it.
+    slope: Option<Vec<Tensor<1>>>,
+    /// The loss without penalties, where it is no mean.
+    loss: Option<Tensor<1>>,
+}
+
+/// Who takes the gradients.
+pub(super) type Take<'a> = &'a mut dyn FnMut(Gradient);
+
+/// What a gradient goes to.
+pub(super) struct Gradient {
+    pub shard: usize,
+    /// Which of the fields it changes.
+    pub field: usize,
+    /// On the shard's own planes, smoothed.
+    pub values: Tensor<5>,
+    pub carried: Carried,
+}
+
+impl Problem {
+    pub fn new(
+        images: ShardedImages,
+        comparison: Comparison,
+        options: &DeformOptions,
+        homes: &Homes,
+        team: Team,
+    ) -> Result<Self> {
+        let ShardedImages { fixed, moving, affine, .. } = images;
+        let (layout, mesh) = (fixed.layout().clone(), &homes.mesh);
+        check_places(&fixed, homes);
+        let map = IndexMap::read(Some(&affine), options.displacement_scale)?.still(layout.size());
+        // Many shards on one device mean that memory is short. Several devices would wait for what they
+        // do not keep.
+        let keep = match mesh.is_virtual() && !mesh.has_several_devices() {
+            true => Keep::Nothing,
+            false => Keep::Planes,
+        };
+        let (is_syn, squarings) = match options.method {
+            Method::Greedy => (false, None),
+            Method::Syn => (true, None),
+            Method::Svf { squarings, accumulation } => {
+                (false, Some(Squarings::new(squarings, accumulation)))
+            }
+        };
+        let fields = if is_syn { 2 } else { 1 };
+        let cost = Cost { penalties: options.penalties, size: layout.size(), fields };
+        let looks = if cost.is_none() { 0 } else { LOOKS };
+        let radius = options.smooth_gradient.radius(layout.axis().component());
+        let grid = Grid {
+            homes: homes.clone(),
+            holders: team.fixed.clone(),
+            width: comparison.reach().max(looks) + radius,
+            step_voxels: options.step_voxels,
+            layout: layout.clone(),
+        };
+        let fixed = match is_syn {
+            true => {
+                let map = IndexMap::identity().still(layout.size());
+                Fixed::Shown(Box::new(View::new(fixed, map, keep, team.fixed)))
+            }
+            false => {
+                let around = grid.holders.surround(&fixed, grid.width)?;
+                match keep {
+                    Keep::Nothing => Fixed::Shards(around),
+                    Keep::Planes => {
+                        let block = |k| around.window(grid.block(k).all, homes.device(k));
+                        Fixed::Blocks((0..layout.count()).map(block).collect())
+                    }
+                }
+            }
+        };
+        let moving = View::new(moving, map, keep, team.moving);
+        let slope = |device: &Device| comparison.mean_slope((device, moving.dtype));
+        let slopes = mesh.devices().iter().map(slope).collect::<Option<_>>();
+        let mean_slopes = slopes.unwrap_or_default();
+        Ok(Self {
+            mean_slopes,
+            grid,
+            options: *options,
+            comparison,
+            moving,
+            fixed,
+            squarings,
+            cost,
+        })
+    }
+
+    /// Planes on either side that the smoothing of the gradient looks at.
+    fn radius(&self) -> usize {
+        self.options.smooth_gradient.radius(self.grid.layout.axis().component())
+    }
+
+    /// Whether kernels may be met for the first time in the next iteration.
+    pub fn is_unknown(&self) -> bool {
+        let fixed = match &self.fixed {
+            Fixed::Shown(view) => view.is_unknown(),
+            Fixed::Shards(_) | Fixed::Blocks(_) => false,
+        };
+        fixed || self.moving.is_unknown()
+    }
+
+    /// The displacements that show the images: that of the moving one last.
+    fn displaced(&self, fields: &[Sharded], flow: Option<&Flow>) -> Vec<Sharded> {
+        match flow {
+            Some(flow) => vec![flow.displacement.clone()],
+            None => fields.to_vec(),
+        }
+    }
+
+    /// The parts of each shard in the loss, for [`Problem::losses`]; each on its shard's device. With `take`, the
+    /// gradient of each shard to each field goes there, and with it what is carried along to be changed.
+    pub fn see(
+        &mut self,
+        fields: &[Sharded],
+        mut carried: Vec<Vec<Carried>>,
+        mut take: Option<Take>,
+    ) -> Result<Vec<Tensor<1>>> {
+        self.moving.plan(&self.grid, fields.last().expect("there is a field"))?;
+        self.moving.begin();
+        if let Fixed::Shown(view) = &mut self.fixed {
+            view.plan(&self.grid, &fields[0])?;
+            view.begin();
+        }
+        let flow = match &mut self.squarings {
+            Some(squarings) => Some(squarings.along(&self.grid, &fields[0])?),
+            None => None,
+        };
+        let displaced = self.displaced(fields, flow.as_ref());
+        let of_pieces = flow.is_none();
+        let (grid, homes) = (&self.grid, &self.grid.homes);
+        let count = grid.layout.count();
+        let crossings: Vec<Crossing> = displaced.iter().map(|field| self.send(field)).collect();
+        let around: Vec<Sharded> = displaced
+            .iter()
+            .map(|field| grid.holders.surround(field, grid.width))
+            .collect::<Result<_>>()?;
+        // Meanwhile; of several shards on a device, one after the other is shown.
+        let is_alone = !homes.mesh.is_virtual();
+        let own_moved = |k: usize| {
+            let field = homes.bring(k, displaced[displaced.len() - 1].shards()[k].clone());
+            grid.block(k).show_own(&field, &self.moving.samplers[k].at_hand())
+        };
+        let mut shown: Vec<Option<Tensor<5>>> =
+            (0..count).map(|k| is_alone.then(|| own_moved(k))).collect();
+        let came: Vec<Vec<Neighbours>> = crossings.into_iter().map(Crossing::receive).collect();
+        let known = self.beforehand(&displaced, [&around, fields], &came, &shown)?;
+        let slope = known.slope.as_ref();
+        let needs = [matches!(self.fixed, Fixed::Shown(_)), true].map(|n| n && take.is_some());
+        let bring = |k: usize| {
+            // A velocity's are changed later.
+            let carried = carried.iter_mut().filter(|_| of_pieces).map(|of| of[k].take());
+            let carried = carried.map(|of| of.map(|values| values.map(|v| homes.bring(k, v))));
+            let carried = carried.collect();
+            self.visit(k, grid.width, &displaced, &around, &came, carried)
+        };
+        let (mut rows, mut to_u) = (Vec::with_capacity(count), Vec::new());
+        for (k, visit) in homes.in_turn(bring) {
+            let Visit { block, moving, fixed, carried } = visit;
+            let moved = moving.pieces.show(&block, &moving.sampler, shown[k].take());
+            let stays = match &fixed {
+                FixedVisit::Block(fixed) => Tensor::clone(fixed),
+                FixedVisit::Shown(side) => side.pieces.show(&block, &side.sampler, None),
+            };
+            let pair = self.comparison.pair([moved, stays], None);
+            let gradient_needs = [needs[1], needs[0]];
+            let (sums, gradients) =
+                self.comparison.compare(&block, &pair, &known.slopes[k], gradient_needs);
+            let weights = pair.weights.clone();
+            let mut row = match (sums, &known.loss) {
+                (Some(sums), _) => vec![sums, self.comparison.count(&block, &pair)],
+                // Said by one of all shards.
+                (None, Some(loss)) if k == 0 => vec![loss.clone()],
+                (None, _) => vec![Tensor::zeros([1], (homes.device(k), pair.moved.dtype()))],
+            };
+            if !self.cost.is_none() && of_pieces {
+                let side = |side: &Side| self.cost.value(&side.pieces, &block);
+                let fixed = match &fixed {
+                    FixedVisit::Block(_) => None,
+                    FixedVisit::Shown(fixed) => Some(side(fixed)),
+                };
+                let cost = side(&moving);
+                row.push(fixed.map_or_else(|| cost.clone(), |fixed| fixed + cost.clone()));
+            }
+            rows.push(row);
+            drop(pair);
+            let Some(take) = take.as_mut() else { continue };
+            let [to_moved, to_fixed] = gradients;
+            let to_moved = to_moved.map(|g| self.comparison.with_mask(1, g));
+            let to_fixed = to_fixed.map(|g| self.comparison.with_mask(0, g));
+            let inner = block.within(if of_pieces { self.radius() } else { 0 });
+            let to_field = |side: &Side, gradient: Option<Tensor<5>>| {
+                let gradient = gradient.expect("it was asked for");
+                side.pieces.pull_back([&block, &inner], &side.sampler, &gradient)
+            };
+            let mut to_field_moving = to_field(&moving, to_moved);
+            let mut both = match &fixed {
+                FixedVisit::Block(_) => vec![],
+                FixedVisit::Shown(fixed) => {
+                    // A step that both halves share only renames the points in the middle.
+                    let half =
+                        |fixed: Tensor<5>, moving: Tensor<5>| (fixed - moving).mul_scalar(0.5);
+                    let apart = to_field(fixed, to_fixed).zip(to_field_moving, half);
+                    to_field_moving = apart.clone().map(Tensor::neg);
+                    vec![apart]
+                }
+            };
+            both.push(to_field_moving);
+            if !of_pieces {
+                let own = both.remove(0).own;
+                to_u.push(homes.put_away(k, own));
+                drop((moving, fixed));
+                homes.settle(k);
+                continue;
+            }
+            if let (false, Some(counts)) = (self.cost.is_none(), &known.counts) {
+                let sides: Vec<&Side> = match &fixed {
+                    FixedVisit::Block(_) => vec![&moving],
+                    FixedVisit::Shown(fixed) => vec![fixed, &moving],
+                };
+                let both_costly = both.into_iter().zip(sides).map(|(gradient, side)| {
+                    self.cost.add(gradient, &side.pieces, [&block, &inner], &counts[k])
+                });
+                both = both_costly.collect();
+            }
+            if let (Some(slope), Optimizer::GaussNewton { damping }) =
+                (slope, self.options.optimizer)
+            {
+                let mut steep = self.steepness(&moving, 1, [&block, &inner], &weights);
+                if let FixedVisit::Shown(fixed) = &fixed {
+                    let fixed = self.steepness(fixed, 0, [&block, &inner], &weights);
+                    steep = steep.zip(fixed, Tensor::add);
+                }
+                let over = |g: Tensor<5>, h: Tensor<5>| over_slope(g, h, &slope[k], damping);
+                both = both.into_iter().map(|g| g.zip(steep.clone(), over)).collect();
+            }
+            drop((moving, fixed));
+            homes.settle(k);
+            for ((field, gradient), carried) in both.into_iter().enumerate().zip(carried) {
+                take(Gradient { shard: k, field, values: self.smoothed(gradient), carried });
+            }
+        }
+        if let Some(flow) = flow {
+            let to_u = take.is_some().then(|| Sharded::new(to_u, grid.layout.clone()));
+            self.to_velocity(flow, to_u, &fields[0], (&known, carried), (&mut rows, take))?;
+        }
+        Ok(rows.into_iter().map(|row| Tensor::cat(row, 0)).collect())
+    }
+
+    fn smoothed(&self, gradient: Pieces) -> Tensor<5> {
+        let axis = self.grid.layout.axis();
+        smooth_own(gradient, axis, &self.options.smooth_gradient, self.radius())
+    }
+
+    /// From the gradient to what a velocity became to that of the velocity, which may be rough.
+    fn to_velocity(
+        &self,
+        flow: Flow,
+        to_u: Option<Sharded>,
+        velocity: &Sharded,
+        (known, mut carried): (&Known, Vec<Vec<Carried>>),
+        (rows, take): (&mut [Vec<Tensor<1>>], Option<Take>),
+    ) -> Result<()> {
+        let (grid, homes) = (&self.grid, &self.grid.homes);
+        let costs = !self.cost.is_none();
+        let around = costs.then(|| grid.holders.surround(velocity, grid.width)).transpose()?;
+        let field_on = |k: usize, block: &Block| {
+            let around = around.as_ref().expect("it was surrounded for its cost");
+            Pieces::of(&around.window(block.all.clone(), homes.device(k)), block)
+        };
+        if costs {
+            for (k, row) in rows.iter_mut().enumerate() {
+                let block = grid.block(k);
+                row.push(self.cost.value(&field_on(k, &block), &block));
+                homes.settle(k);
+            }
+        }
+        let (Some(to_u), Some(take)) = (to_u, take) else { return Ok(()) };
+        let squarings = self.squarings.as_ref().expect("a flow was made by them");
+        let gradient = squarings.backwards(grid, flow, to_u)?;
+        let gradient = grid.holders.surround(&gradient, self.radius())?;
+        for k in 0..grid.layout.count() {
+            let block = grid.block(k);
+            let inner = block.within(self.radius());
+            let there = gradient.window(inner.all.clone(), homes.device(k));
+            let mut pieces = Pieces::of(&there, &inner);
+            if let (true, Some(counts)) = (costs, &known.counts) {
+                pieces = self.cost.add(pieces, &field_on(k, &block), [&block, &inner], &counts[k]);
+            }
+            let carried = carried[0][k].take();
+            let carried = carried.map(|values| values.map(|v| homes.bring(k, v)));
+            take(Gradient { shard: k, field: 0, values: self.smoothed(pieces), carried });
+            homes.settle(k);
+        }
+        Ok(())
+    }
+
+    /// What shard `k` brings, with so many planes around it.
+    fn visit(
+        &self,
+        k: usize,
+        width: usize,
+        displaced: &[Sharded],
+        around: &[Sharded],
+        came: &[Vec<Neighbours>],
+        carried: Vec<Carried>,
+    ) -> Visit {
+        let (block, homes) = (self.grid.block(k).within(width), &self.grid.homes);
+        let side = |view: &View, i: usize| {
+            let own = homes.bring(k, displaced[i].shards()[k].clone());
+            let came = if width == self.grid.width { came[i][k].clone() } else { [None, None] };
+            let [below, above] = block.around(&around[i], homes.device(k), came);
+            Side { sampler: view.samplers[k].at_hand(), pieces: Pieces { below, own, above } }
+        };
+        let moving = side(&self.moving, displaced.len() - 1);
+        let fixed = match &self.fixed {
+            Fixed::Shards(fixed) => {
+                FixedVisit::Block(Box::new(fixed.window(block.all.clone(), homes.device(k))))
+            }
+            Fixed::Blocks(blocks) => {
+                FixedVisit::Block(Box::new(self.grid.block(k).narrow(&blocks[k], &block.all)))
+            }
+            Fixed::Shown(view) => FixedVisit::Shown(Box::new(side(view, 0))),
+        };
+        Visit { block, moving, fixed, carried }
+    }
+
+    /// What must be known of all voxels first: in a pass of its own, if any of it must.
+    fn beforehand(
+        &self,
+        displaced: &[Sharded],
+        [around, fields]: [&[Sharded]; 2],
+        came: &[Vec<Neighbours>],
+        shown: &[Option<Tensor<5>>],
+    ) -> Result<Known> {
+        let similarity = &self.comparison.similarity;
+        let (is_mean, costs) = (similarity.is_mean(), !self.cost.is_none());
+        let counts = costs || !is_mean;
+        let slopes = matches!(self.options.optimizer, Optimizer::GaussNewton { .. });
+        let first = &fields[0].shards()[0];
+        let (batch, dtype) = (first.dims()[0], first.dtype());
+        let homes = &self.grid.homes;
+        let voxels = self.grid.layout.voxels() as f64;
+        let one = |k: usize| Tensor::<1>::ones([1], (homes.device(k), dtype));
+        let places = || 0..self.grid.layout.count();
+        if is_mean && !slopes && !(costs && self.comparison.is_weighted()) {
+            let counts = costs.then(|| {
+                let values = self.values(batch);
+                places().map(|k| one(k).mul_scalar(values)).collect()
+            });
+            let slopes = self.mean_slopes.clone();
+            return Ok(Known { slopes, counts, slope: None, loss: None });
+        }
+        // Without windows there is nothing to see around a shard.
+        let width = if is_mean || self.comparison.reach() == 0 { 0 } else { self.grid.width };
+        let mut all = Vec::new();
+        let bring = |k: usize| self.visit(k, width, displaced, around, came, Vec::new());
+        for (k, visit) in homes.in_turn(bring) {
+            let Visit { block, moving, fixed, .. } = visit;
+            let moved = match (width, &shown[k]) {
+                (0, Some(own)) => {
+                    let whole = self.grid.block(k);
+                    whole.narrow(own, &whole.own)
+                }
+                _ => moving.pieces.show(&block, &moving.sampler, None),
+            };
+            let stays = match &fixed {
+                FixedVisit::Block(fixed) => Tensor::clone(fixed),
+                FixedVisit::Shown(side) => side.pieces.show(&block, &side.sampler, None),
+            };
+            let pair = self.comparison.pair([moved, stays], None);
+            let mut parts = vec![self.comparison.count(&block, &pair)];
+            if slopes {
+                let own = block.within(0);
+                let mut steep = self.steepness(&moving, 1, [&block, &own], &pair.weights).own;
+                if let FixedVisit::Shown(side) = &fixed {
+                    steep = steep + self.steepness(side, 0, [&block, &own], &pair.weights).own;
+                }
+                parts.push(sum_of_fields(steep));
+            }
+            if !is_mean {
+                parts.push(self.comparison.partial(&block, &pair));
+            }
+            all.push(Tensor::cat(parts, 0));
+        }
+        let all = self.grid.holders.all_reduce(all, Reduction::Sum)?;
+        let take = |from: usize, count: Option<usize>| {
+            let part = move |all: &Tensor<1>| {
+                let count = count.unwrap_or_else(|| all.dims()[0] - from);
+                all.clone().narrow(0, from, count)
+            };
+            all.iter().map(part).collect::<Vec<_>>()
+        };
+        let found = take(0, Some(1)).into_iter().map(counted).collect::<Vec<_>>();
+        let slope = slopes.then(|| {
+            let sums = take(1, Some(batch)).into_iter();
+            sums.map(|sum| sum.mul_scalar(1.0 / voxels)).collect()
+        });
+        let (slopes, loss) = match is_mean {
+            true => (self.mean_slopes.clone(), None),
+            false => {
+                let sums = take(1 + if slopes { batch } else { 0 }, None);
+                let pairs = sums.iter().zip(&found);
+                let loss = similarity.finish(sums[0].clone(), found[0].clone());
+                let share = 1.0 / self.grid.holders.count() as f64;
+                // What all ranks have computed, said once.
+                let loss = if share < 1.0 { loss.mul_scalar(share) } else { loss };
+                (pairs.map(|(sum, count)| similarity.slope(sum, count)).collect(), Some(loss))
+            }
+        };
+        Ok(Known { slopes, counts: counts.then_some(found), slope, loss })
+    }
+
+    /// Values of the whole fixed image, without its mask.
+    fn values(&self, batch: usize) -> f64 {
+        let channels = self.moving.channels - usize::from(self.comparison.masked[1]);
+        (batch * channels * self.grid.layout.voxels()) as f64
+    }
+
+    /// `h = |d shown / du|^2`, summed over the channels, times the weights, on the planes of `inner`.
+    fn steepness(
+        &self,
+        side: &Side,
+        image: usize,
+        [block, inner]: [&Block; 2],
+        weights: &Option<Tensor<5>>,
+    ) -> Pieces {
+        let masked = self.comparison.masked[image];
+        let all =
+            self.moving.channels - usize::from(self.comparison.masked[1]) + usize::from(masked);
+        let own = &side.pieces.own;
+        let mut dims = own.dims();
+        (dims[1], dims[block.axis.dim()]) = (1, block.all.len());
+        let like = (own.device(), own.dtype());
+        let of = |channel: usize| {
+            let plane = |c: usize| match c == channel {
+                true => Tensor::<5>::ones(dims, (&like.0, like.1)),
+                false => Tensor::zeros(dims, (&like.0, like.1)),
+            };
+            let ones = Tensor::cat((0..all).map(plane).collect(), 1);
+            let slope = side.pieces.pull_back([block, inner], &side.sampler, &ones);
+            slope.map(|slope| (slope.clone() * slope).sum_dim(1))
+        };
+        let channels = (0..all - usize::from(masked)).map(of);
+        let steep = channels.reduce(|a, b| a.zip(b, Tensor::add));
+        let steep = steep.expect("an image has a channel");
+        let Some(weights) = weights else { return steep };
+        let weights = block.narrow(&weights.clone().narrow(1, 0, 1), &inner.all);
+        steep.zip(Pieces::of(&weights, inner), Tensor::mul)
+    }
+
+    /// Sends what the blocks need of a field that another device holds.
+    fn send(&self, field: &Sharded) -> Crossing {
+        let Grid { layout, homes, width, .. } = &self.grid;
+        let thinnest = layout.all_planes().map(|planes| planes.len()).min();
+        // Blocks around thin shards reach further than to the next.
+        let seams = match thinnest {
+            Some(planes) if planes >= *width && *width > 0 => far_seams(&homes.mesh),
+            _ => Vec::new(),
+        };
+        let shards: Vec<&Tensor<5>> = field.shards().iter().collect();
+        Crossing::send(&shards, seams, layout.axis(), *width)
+    }
+
+    /// The losses, one after the other, from the parts of all shards here, which were added up; with their penalties
+    /// or without.
+    pub fn losses(&self, rows: Tensor<1>, iterations: usize, penalised: bool) -> Result<Tensor<1>> {
+        let rows = self.grid.holders.combine(rows, Reduction::Sum)?;
+        let (is_mean, costs) = (self.comparison.similarity.is_mean(), !self.cost.is_none());
+        if !is_mean && !costs {
+            return Ok(rows);
+        }
+        let width = rows.dims()[0] / iterations;
+        let last = width - usize::from(costs);
+        let rows = (0..iterations).map(|i| rows.clone().narrow(0, i * width, width));
+        let losses = rows.map(|row| {
+            let part = |first: usize, count: usize| row.clone().narrow(0, first, count);
+            let loss = match is_mean {
+                true => {
+                    let count = counted(part(last - 1, 1));
+                    self.comparison.similarity.finish(part(0, last - 1), count)
+                }
+                false => part(0, 1),
+            };
+            if costs && penalised { loss + part(last, 1) } else { loss }
+        });
+        Ok(Tensor::cat(losses.collect(), 0))
+    }
+}
+
+/// `g / 2 (h + damping mean h)`: the gradient of squares is twice the residual times the slope.
+fn over_slope(g: Tensor<5>, h: Tensor<5>, mean: &Tensor<1>, damping: f64) -> Tensor<5> {
+    /// Keeps the division defined where nothing has a slope.
+    const NO_SLOPE: f64 = 1e-30;
+    let batch = g.dims()[0];
+    let floor = mean.clone().mul_scalar(damping).add_scalar(NO_SLOPE);
+    g / (h + floor.reshape([batch, 1, 1, 1, 1])).mul_scalar(2.0)
+}
+
+/// The sum of each field of a batch, `[N]`; of rows and planes first, so that no sum is long.
+fn sum_of_fields(x: Tensor<5>) -> Tensor<1> {
+    let batch = x.dims()[0];
+    x.sum_dim(4).sum_dim(3).sum_dim(2).sum_dim(1).reshape([batch])
+}
+
+/// That the shards can be computed where the homes say.
+fn check_places(fixed: &Sharded, homes: &Homes) {
+    let mesh = &homes.mesh;
+    let (shards, places) = (fixed.layout().count(), mesh.count());
+    assert!(shards == places, "deform: {shards} shards for a mesh of {places}");
+    assert!(
+        !mesh.has_several_devices() || fixed.mesh().devices() == mesh.devices(),
+        "deform: shards on several devices must lie on them, got {:?} for {:?}",
+        fixed.mesh().devices(),
+        mesh.devices()
+    );
+}

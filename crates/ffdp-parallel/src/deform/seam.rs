@@ -1,0 +1,87 @@
+//! Operations that look a few planes to either side, on shards that stay where they are.
+//!
+//! A shard goes through the operation alone; what that gives within its reach of a seam is wrong, and
+//! is replaced by what a strip around the seam gives. Strips are small, so that nothing of the size of
+//! a shard is copied for a halo. What lies beyond a seam between two devices is exchanged for all seams
+//! at once.
+
+use burn::Tensor;
+
+use super::block::{Neighbours, Pieces, assign};
+use crate::device_mesh::DeviceMesh;
+use crate::exchange::Swap;
+use crate::layout::Axis;
+use crate::sharded::{join, narrow};
+use ffdp_burn::ops::{GaussianOptions, gaussian};
+
+/// The seams between two devices, by the shard below each.
+pub(super) fn far_seams(mesh: &DeviceMesh) -> Vec<usize> {
+    (1..mesh.count()).filter(|k| mesh.device(k - 1) != mesh.device(*k)).map(|k| k - 1).collect()
+}
+
+/// Planes next to seams between two devices, on their way to the other.
+pub(super) struct Crossing {
+    shards: usize,
+    seams: Vec<usize>,
+    swap: Swap,
+}
+
+impl Crossing {
+    /// Sends the `width` planes on either side of each seam; the shards have as many.
+    pub fn send(shards: &[&Tensor<5>], seams: Vec<usize>, axis: Axis, width: usize) -> Self {
+        let ends = seams.iter().map(|&k| {
+            let [below, above] = [k, k + 1].map(|k| shards[k].clone());
+            let planes = below.dims()[axis.dim()];
+            [narrow(below, axis.dim(), planes - width..planes), narrow(above, axis.dim(), 0..width)]
+        });
+        let swap = Swap::begin(ends.collect());
+        Self { shards: shards.len(), seams, swap }
+    }
+
+    /// What came, for every shard.
+    pub fn receive(self) -> Vec<Neighbours> {
+        let mut beside: Vec<Neighbours> = (0..self.shards).map(|_| [None, None]).collect();
+        for (&k, [above, below]) in self.seams.iter().zip(self.swap.finish()) {
+            beside[k][1] = Some(above);
+            beside[k + 1][0] = Some(below);
+        }
+        beside
+    }
+}
+
+/// The own planes smoothed by a kernel of `radius` planes; the pieces beside them have as many, or
+/// what there is.
+pub(super) fn smooth_own(
+    pieces: Pieces,
+    axis: Axis,
+    options: &GaussianOptions,
+    radius: usize,
+) -> Tensor<5> {
+    let Pieces { below, own, above } = pieces;
+    let dim = axis.dim();
+    let planes = own.dims()[dim];
+    if planes < 2 * radius {
+        let low = below.as_ref().map_or(0, |below| below.dims()[dim]);
+        let all = join([below, Some(own), above].into_iter().flatten().collect(), dim);
+        return narrow(gaussian(all, options), dim, low..low + planes);
+    }
+    // Of the strips, the planes next to the seam.
+    let low = below.map(|below| {
+        let first = below.dims()[dim];
+        let strip = join(vec![below, narrow(own.clone(), dim, 0..2 * radius)], dim);
+        narrow(gaussian(strip, options), dim, first..first + radius)
+    });
+    let high = above.map(|above| {
+        let strip = join(vec![narrow(own.clone(), dim, planes - 2 * radius..planes), above], dim);
+        narrow(gaussian(strip, options), dim, radius..2 * radius)
+    });
+    let smooth = gaussian(own, options);
+    let smooth = match low {
+        Some(low) => assign(smooth, axis, 0..radius, low),
+        None => smooth,
+    };
+    match high {
+        Some(high) => assign(smooth, axis, planes - radius..planes, high),
+        None => smooth,
+    }
+}

@@ -1,0 +1,67 @@
+//! What is kept between two readings of bounds. Results: `parallel/tests/deform.rs`.
+
+use burn::tensor::{DType, Device};
+
+use super::*;
+use crate::layout::{Axis, Layout};
+use crate::ring::DisplacementBounds;
+use ffdp_burn::ops::{DeformState, Measure, Moments, deform};
+use ffdp_burn::synth::{PhantomSettings, pair};
+use ffdp_kit::testing::{assert_close, gpu_devices, tensor, to_f64};
+
+/// Bounds are read again in the first iteration after as many as they were good for.
+const ITERATIONS: usize = KEPT_BOUNDS_INTERVAL + 2;
+/// The same operations in another order over so many iterations: f64, and f32 (the bound on a field, voxels).
+const ROUNDING: [(DType, f64); 2] = [(DType::F64, 1e-8), (DType::F32, 1e-3)];
+
+#[test]
+fn the_moving_image_is_let_go_of_and_cut_out_of_what_is_kept() {
+    let cpu = Device::flex();
+    // Over two devices, one of which may be the CPU, and on one.
+    let mixed = gpu_devices().into_iter().map(|(_, gpu)| vec![gpu, Device::flex()]);
+    for devices in std::iter::once(vec![cpu.clone()]).chain(mixed) {
+        let (dtype, tolerance) = ROUNDING[devices.len() - 1];
+        let pair = pair(&PhantomSettings::with_size([12, 11, 19]), 5).unwrap();
+        let image = |volume: &ffdp_burn::image::Volume| volume.to_tensor(&cpu).cast(dtype);
+        let (fixed, moving) = (image(&pair.fixed.image), image(&pair.moving.image));
+        let identity = [1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0];
+        let affine: Tensor<3> = tensor(&identity, [1, 3, 4], &cpu, dtype);
+        let still = Tensor::<5>::zeros([1, 3, 19, 11, 12], (&cpu, dtype));
+        let options = DeformOptions::greedy(Measure::SquaredDifference);
+
+        let whole = DeformImages {
+            fixed: fixed.clone(),
+            moving: moving.clone(),
+            affine: affine.clone(),
+            masks: [None, None],
+        };
+        let state = DeformState { field: still.clone(), moments: Moments::default() };
+        let expected = to_f64(deform(&whole, state, &options, ITERATIONS).1.field);
+
+        let layout = Layout::balanced([19, 11, 12], Axis::Z, devices.len()).unwrap();
+        let mesh = DeviceMesh::new(&devices, devices.len()).unwrap();
+        let cut = |tensor: Tensor<5>| Sharded::from_tensor(tensor, &layout, &mesh);
+        let images =
+            ShardedImages { fixed: cut(fixed), moving: cut(moving), affine, masked: [false; 2] };
+        let state = ShardedState::new(vec![cut(still)]);
+        assert!(expected.iter().any(|u| u.abs() > 0.5), "something moved");
+        // What is kept reaches far enough, or is fetched anew.
+        for far_enough in [true, false] {
+            let by = (options.measure.into(), &options);
+            let run =
+                ShardedDeform::in_parts(images.clone(), state.clone(), by, &mesh, Team::ALONE);
+            let mut parts = run.unwrap();
+            for iteration in 0..ITERATIONS {
+                if iteration == KEPT_BOUNDS_INTERVAL && !far_enough {
+                    parts.problem.moving.reach = DisplacementBounds::NONE;
+                }
+                parts.iterate(1).unwrap();
+                assert!(parts.problem.moving.is_released(), "samplers keep it on {devices:?}");
+            }
+            assert_eq!(parts.problem.moving.planned, if far_enough { 1 } else { 2 });
+            let found = to_f64(parts.fields.expect(PRESENT)[0].gather(&cpu));
+            let label = format!("after {ITERATIONS} iterations on {devices:?}");
+            assert_close(&label, &found, &expected, tolerance);
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! How many shards a deformable level needs, from the bytes that its buffers take.
+//!
+//! A device holds the *state* of all of its shards at all times, and the *work* of one shard, because
+//! shards go through an iteration one after the other. Bytes per voxel in f32, for one channel:
+//! ```text
+//! state    fixed 4, moving 4, displacement 12, moments 24 (bf16: 12)
+//! kept     unless all shards are on one device: of the fixed blocks what is around the shards, 4, and
+//!          the parts of the moving image 4 (its shards are let go of where the parts hold all of them,
+//!          `Problem::release`; that is not known before, so both are counted)
+//! work     a parcel of the moving image 4 (`ring/route.rs` says how many planes), and the larger of
+//!          the moved image in pieces and joined 8, the fixed block 4, a gradient 4
+//!          that gradient 4, the one to the field 12, smoothed 12
+//!          the displacement composed 12 and smoothed 12
+//! ```
+//! More shards on a device make only the work smaller, and the largest single buffer; the state
+//! shrinks with more devices, or, on one device, by shards that rest in host memory ([`plan_offloaded`]).
+//! The buffers are those of `deform/`: whoever changes one changes the
+//! other. What an operation allocates within itself, and what a memory pool keeps, comes on top.
+
+use std::sync::Arc;
+
+use super::layout::{Axis, Layout};
+use super::ring::thickest_parcel_of_block;
+use ffdp_burn::error::{Error, Result};
+use ffdp_burn::losses::Similarity;
+use ffdp_burn::ops::{DeformOptions, GaussianOptions, Method, MomentStorage, Optimizer, Penalties};
+
+/// Bytes of an intensity, and of a displacement, in f32.
+const VALUE: u64 = 4;
+const VECTOR: u64 = 3 * VALUE;
+
+/// A deformable level as the planner sees it: no batch, f32.
+#[derive(Clone, Copy, Debug)]
+pub struct DeformProblem {
+    /// Extent (D, H, W) of the fixed image.
+    pub fixed: [usize; 3],
+    /// Extent (D, H, W) of the moving image.
+    pub moving: [usize; 3],
+    /// Channels of each image.
+    pub channels: usize,
+    /// Whether the fixed and the moving image have a mask.
+    pub masked: [bool; 2],
+    /// The axis of the cuts.
+    pub axis: Axis,
+    /// How far the similarity looks along each axis, in voxels.
+    pub reach_voxels: usize,
+    /// Method, smoothing, optimiser and penalties; the measure is not asked.
+    pub options: DeformOptions,
+}
+
+/// What a device offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// Bytes that the run may take.
+    pub bytes: u64,
+    /// Bytes of the largest single buffer; CubeCL's pools allow a quarter of a GPU's memory.
+    pub largest_buffer: u64,
+}
+
+/// How a problem is cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The cuts of the fixed side.
+    pub layout: Layout,
+    /// Bytes that the fullest device needs, by the model of this file.
+    pub device_bytes: u64,
+    /// Bytes of the largest single buffer.
+    pub largest_buffer: u64,
+}
+
+/// The fewest shards with which a problem fits onto `devices` devices: a multiple of their number.
+///
+/// # Errors
+/// [`Error::TooLarge`] when it fits with no number of shards, with the bytes of the best;
+/// [`Error::Invalid`] when there is no device, or fewer planes than devices.
+pub fn plan(problem: &DeformProblem, devices: usize, memory: DeviceMemory) -> Result<Plan> {
+    let mut best = problem.cut(devices, devices)?;
+    for shards in (1..).map(|each| each * devices) {
+        // More shards than planes: no cut is left to try.
+        let Ok(plan) = problem.cut(devices, shards) else { break };
+        if plan.device_bytes <= memory.bytes && plan.largest_buffer <= memory.largest_buffer {
+            return Ok(plan);
+        }
+        if plan.device_bytes < best.device_bytes {
+            best = plan;
+        }
+    }
+    Err(Error::TooLarge {
+        what: format!(
+            "a deformable level of {:?} (z, y, x) voxels on {devices} devices",
+            problem.fixed
+        ),
+        needed_bytes: best.device_bytes,
+        available_bytes: memory.bytes,
+        fix: "use more devices, store the moments in bf16, or end at a coarser level".into(),
+    })
+}
+
+/// How a problem is cut on one device that does not hold all of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OffloadPlan {
+    /// The cuts of the fixed side.
+    pub layout: Layout,
+    /// The first so many shards stay on the device; the others rest in host memory.
+    pub resident: usize,
+    /// Bytes that the device needs, and the host, by the model of this file.
+    pub device_bytes: u64,
+    /// Bytes of the host.
+    pub host_bytes: u64,
+}
+
+/// The cuts with which the most of a problem stays on one device, whatever its size; what does not, rests
+/// in host memory, and each of its shards comes to the device when it is its turn. Shards are at least as
+/// thick as what is recomputed around them, where the problem allows it.
+///
+/// # Errors
+/// [`Error::TooLarge`] when not even one shard at work fits, with the bytes of the best.
+pub fn plan_offloaded(problem: &DeformProblem, memory: DeviceMemory) -> Result<OffloadPlan> {
+    if let Ok(Plan { layout, device_bytes, .. }) = plan(problem, 1, memory) {
+        let resident = layout.count();
+        return Ok(OffloadPlan { layout, resident, device_bytes, host_bytes: 0 });
+    }
+    let extent = problem.fixed[problem.axis.dim() - 2];
+    let around = 2 * (problem.measure_halo() + problem.smoothing_halo());
+    let mut best: Option<OffloadPlan> = None;
+    let mut least = u64::MAX;
+    for shards in 2..=extent {
+        let layout = Layout::balanced(problem.fixed, problem.axis, shards)?;
+        // Thin shards only if there is no other way.
+        if best.is_some() && layout.thickest() < around {
+            break;
+        }
+        let bytes = Bytes::new(problem, &layout, 1);
+        least = least.min(bytes.visit());
+        let room = memory.bytes.checked_sub(bytes.visit());
+        let Some(room) = room.filter(|_| bytes.field_block() <= memory.largest_buffer) else {
+            continue;
+        };
+        let resident = ((room / bytes.resting()) as usize).min(shards);
+        let fuller = |best: &OffloadPlan| resident * best.layout.count() > best.resident * shards;
+        if best.as_ref().is_none_or(fuller) {
+            let [here, there] = [resident, shards - resident].map(|n| n as u64 * bytes.resting());
+            let device_bytes = here + bytes.visit();
+            best = Some(OffloadPlan { layout, resident, device_bytes, host_bytes: there });
+        }
+    }
+    best.ok_or_else(|| Error::TooLarge {
+        what: format!("one shard of a registration of {:?} (z, y, x) voxels", problem.fixed),
+        needed_bytes: least,
+        available_bytes: memory.bytes,
+        fix: "use a device with more memory, store the moments in bf16, or end at a coarser level"
+            .into(),
+    })
+}
+
+impl DeformProblem {
+    /// Two images of this extent (D, H, W) of one channel without masks, compared by what the options measure.
+    pub fn plain([fixed, moving]: [[usize; 3]; 2], axis: Axis, options: DeformOptions) -> Self {
+        let similarity: Arc<dyn Similarity> = options.measure.into();
+        let reach_voxels = similarity.reach_voxels();
+        Self { fixed, moving, channels: 1, masked: [false; 2], axis, reach_voxels, options }
+    }
+
+    /// Bytes of the moving image with its mask.
+    pub fn moving_bytes(&self) -> u64 {
+        let values = self.channels as u64 + u64::from(self.masked[1]);
+        VALUE * values * self.moving.iter().map(|n| *n as u64).product::<u64>()
+    }
+
+    /// Displacements or velocities that are improved.
+    fn fields(&self) -> u64 {
+        if self.options.method == Method::Syn { 2 } else { 1 }
+    }
+
+    /// Fields that are kept during an iteration beside those: what was squared, and the gradient on its way back.
+    fn squared(&self) -> u64 {
+        match self.options.method {
+            Method::Svf { squarings, .. } => squarings as u64 + 2,
+            Method::Greedy | Method::Syn => 0,
+        }
+    }
+
+    /// The problem in `shards` shards.
+    fn cut(&self, devices: usize, shards: usize) -> Result<Plan> {
+        let layout = Layout::balanced(self.fixed, self.axis, shards)?;
+        let bytes = Bytes::new(self, &layout, devices);
+        let (device_bytes, largest_buffer) = (bytes.device(), bytes.field_block());
+        Ok(Plan { layout, device_bytes, largest_buffer })
+    }
+
+    /// Planes on either side that the gradient of the loss looks at.
+    fn measure_halo(&self) -> usize {
+        let roughness = if self.options.penalties == Penalties::default() { 0 } else { 2 };
+        (2 * self.reach_voxels).max(roughness)
+    }
+
+    /// Planes on either side that the wider of the two smoothings looks at.
+    fn smoothing_halo(&self) -> usize {
+        let radius = |options: &GaussianOptions| {
+            let sigma = options.sigma_voxels[self.axis.component()];
+            (options.truncate * sigma).ceil() as usize
+        };
+        radius(&self.options.smooth_gradient).max(radius(&self.options.smooth_field))
+    }
+}
+
+/// The buffers of one layout.
+struct Bytes<'a> {
+    problem: &'a DeformProblem,
+    /// Shards on the fullest device, and whether there is more than one in all.
+    shards: u64,
+    cut: bool,
+    /// Whether there is more than one device.
+    several: bool,
+    /// Planes of the thickest shard, and of the volume.
+    thickest: u64,
+    extent: u64,
+    /// Voxels of a plane of the fixed side, and of all of the moving image.
+    plane: u64,
+    moving: u64,
+}
+
+impl<'a> Bytes<'a> {
+    fn new(problem: &'a DeformProblem, layout: &Layout, devices: usize) -> Self {
+        let [thickest, extent, all] =
+            [layout.thickest(), layout.extent(), layout.voxels()].map(|n| n as u64);
+        Self {
+            problem,
+            shards: layout.count().div_ceil(devices) as u64,
+            cut: layout.count() > 1,
+            several: devices > 1,
+            thickest,
+            extent,
+            plane: all / extent,
+            moving: problem.moving.iter().map(|n| *n as u64).product(),
+        }
+    }
+
+    /// Voxels of the fixed side on the fullest device.
+    fn own(&self) -> u64 {
+        (self.shards * self.thickest).min(self.extent) * self.plane
+    }
+
+    /// Voxels of the thickest shard with a halo.
+    fn block(&self, halo: usize) -> u64 {
+        (self.thickest + 2 * halo as u64).min(self.extent) * self.plane
+    }
+
+    /// Voxels of the moving image in that many of its thickest shards.
+    fn moving_part(&self, shards: u64) -> u64 {
+        (self.moving * shards * self.thickest).div_ceil(self.extent).min(self.moving)
+    }
+
+    /// Voxels of the moving image that travel together: whole planes of its own grid.
+    fn parcel(&self) -> u64 {
+        let extent = self.problem.moving[self.problem.axis.dim() - 2];
+        let planes = [self.thickest, self.seen() / self.plane];
+        let [shard, block] =
+            planes.map(|planes| (planes as usize * extent).div_ceil(self.extent as usize));
+        let planes = thickest_parcel_of_block(shard, block).min(extent);
+        self.moving / extent as u64 * planes as u64
+    }
+
+    /// Of a voxel of the fixed and of the moving image, masks included.
+    fn values(&self) -> [u64; 2] {
+        let channels = self.problem.channels as u64;
+        self.problem.masked.map(|is_masked| VALUE * (channels + u64::from(is_masked)))
+    }
+
+    /// Of a voxel that is compared: the moved image in pieces and joined, the fixed block, a gradient. With a mask
+    /// also both images without, the product of what they count, and the gradient without.
+    fn compared(&self) -> u64 {
+        let [fixed, moving] = self.values();
+        let apart =
+            if self.problem.masked.contains(&true) { 3 * moving.min(fixed) + VALUE } else { 0 };
+        // SyN shows the fixed image as well, and sends a gradient back to it.
+        let shown = if self.problem.fields() > 1 { 3 * fixed } else { 0 };
+        3 * moving + fixed + apart + shown
+    }
+
+    /// Of the optimiser's state of one field, a voxel: both moments, or a direction.
+    fn moments(&self) -> u64 {
+        match self.problem.options.optimizer {
+            Optimizer::Adam(adam) => match adam.storage {
+                MomentStorage::Full => 2 * VECTOR,
+                MomentStorage::Bf16 => VECTOR,
+            },
+            Optimizer::Sgd | Optimizer::GaussNewton { .. } => VECTOR,
+        }
+    }
+
+    /// Of all fields with their state, a voxel.
+    fn state_of_fields(&self) -> u64 {
+        self.problem.fields() * (VECTOR + self.moments()) + self.problem.squared() * VECTOR
+    }
+
+    /// The state of the thickest shard.
+    fn resting(&self) -> u64 {
+        let [fixed, moving] = self.values();
+        self.moving_part(1) * moving + self.block(0) * (fixed + self.state_of_fields())
+    }
+
+    /// What a shard at work holds whose state rests elsewhere: what it brings along comes on top of what a
+    /// resident one needs, and stays until it is waited for. Meanwhile the next brings the same.
+    fn visit(&self) -> u64 {
+        let (seen, own) = (self.seen(), self.block(0));
+        let [fixed, moving] = self.values();
+        let fields = self.problem.fields();
+        let (parcel, moments) = (self.parcel() * moving, own * fields * self.moments());
+        let compared = own * fields * VECTOR + seen * self.compared();
+        let pulled_back = own * 2 * fields * VECTOR + seen * 2 * moving;
+        let next = parcel + moments + seen * (fixed + fields * VECTOR);
+        // What the shard before has left goes when the next buffer is asked for.
+        let left = own * fields * VECTOR + moments;
+        let gradient = parcel + moments + compared.max(pulled_back) + next + left;
+        // Both displacements after the step, the second smoothed, and what two shards bring.
+        let step = own * 2 * VECTOR + 2 * (own * VECTOR + moments);
+        gradient.max(step)
+    }
+
+    fn state(&self) -> u64 {
+        let [fixed, moving] = self.values();
+        let images = self.own() * fixed + self.moving_part(self.shards) * moving;
+        images + self.own() * self.state_of_fields()
+    }
+
+    /// Voxels of the thickest shard with all that its gradient looks at.
+    fn seen(&self) -> u64 {
+        self.block(self.problem.measure_halo() + self.problem.smoothing_halo())
+    }
+
+    fn kept(&self) -> u64 {
+        match self.several {
+            true => {
+                let [fixed, moving] = self.values();
+                let around = self.seen() - self.block(0);
+                self.shards * (around * fixed + self.moving_part(1) * moving)
+            }
+            false => 0,
+        }
+    }
+
+    /// The largest sum of what is at work at a time.
+    fn work(&self) -> u64 {
+        if !self.cut {
+            // The field before and after a step, and smoothed.
+            return self.own() * 3 * self.problem.fields() * VECTOR;
+        }
+        let (seen, own) = (self.seen(), self.block(0));
+        let [_, moving] = self.values();
+        let compared = seen * self.compared();
+        let pulled_back = seen * moving + own * 2 * self.problem.fields() * VECTOR;
+        let stepped = own * 2 * VECTOR;
+        let parcel = if self.several { 0 } else { self.parcel() * moving };
+        parcel + compared.max(pulled_back).max(stepped)
+    }
+
+    fn device(&self) -> u64 {
+        self.state() + self.kept() + self.work()
+    }
+
+    fn field_block(&self) -> u64 {
+        self.block(self.problem.smoothing_halo()) * VECTOR
+    }
+}

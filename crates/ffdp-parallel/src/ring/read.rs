@@ -1,0 +1,102 @@
+//! Sampling an image that is read as it is needed: of a file, no more than the planes that a few planes of
+//! the fixed side reach.
+
+use std::ops::Range;
+
+use burn::Tensor;
+use burn::tensor::Device;
+
+use super::parcel::{Cut, Parcel, local_affine};
+use super::route::{parcels, reachable, thickest_parcel};
+use super::{DisplacementBounds, IndexMap};
+use crate::layout::{Axis, Layout};
+use ffdp_burn::error::Result;
+use ffdp_burn::image::{Affine, Voxel};
+use ffdp_burn::ops::{GridSampleOptions, Interpolation, grid_sample};
+use ffdp_burn::transform::affine_tensor;
+
+/// How one grid lies in an image that is read, both cut along z.
+pub struct ReadSampler {
+    fixed: Layout,
+    /// Cut into as thick shards as may be read at once, halved.
+    moving: Layout,
+    affine: Affine<Voxel, Voxel>,
+    map: IndexMap,
+    options: GridSampleOptions,
+}
+
+impl ReadSampler {
+    /// For grids of `fixed` and `moving` (D, H, W) voxels, of which at most about `voxels` are read at
+    /// once, or, unless interpolation is linear, all that are reached. `affine` leads from the ones to the others,
+    /// and its linear part moves displacements.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](ffdp_burn::Error::Invalid) for a grid without planes.
+    pub fn new(
+        [fixed, moving]: [[usize; 3]; 2],
+        affine: Affine<Voxel, Voxel>,
+        voxels: usize,
+        interpolation: Interpolation,
+    ) -> Result<Self> {
+        let [planes, h, w] = moving;
+        let parts = (2 * planes * h * w).div_ceil(voxels).clamp(1, planes);
+        let map = IndexMap { affine: vec![*affine.rows()], scale: affine.linear() };
+        let options = GridSampleOptions {
+            displacement_scale: map.scale,
+            interpolation,
+            ..GridSampleOptions::default()
+        };
+        Ok(Self {
+            fixed: Layout::balanced(fixed, Axis::Z, 1)?,
+            moving: Layout::balanced(moving, Axis::Z, parts)?,
+            affine,
+            map,
+            options,
+        })
+    }
+
+    /// The image at `planes` of the fixed side, displaced by `field` on them, which keeps within `bounds`;
+    /// zero outside. `read` gives planes of the image as a tensor `[1, C, n, H, W]` on `device`.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn sample(
+        &self,
+        planes: &Range<usize>,
+        (field, bounds): (Option<&Tensor<5>>, &DisplacementBounds),
+        device: &Device,
+        mut read: impl FnMut(Range<usize>) -> Result<Tensor<5>>,
+    ) -> Result<Tensor<5>> {
+        let (fixed, moving) = (&self.fixed, &self.moving);
+        let parcels = match self.options.interpolation {
+            Interpolation::Linear => {
+                let options = (&self.options, thickest_parcel(moving.thickest()));
+                let mut parcels = parcels(fixed, planes, moving, &self.map, bounds, options);
+                // A file is read forward.
+                parcels.sort_by_key(|parcel| parcel.planes.start);
+                parcels
+            }
+            // Next to a cut, that of the nearest voxel is no sum of parts.
+            Interpolation::Nearest | Interpolation::Label => {
+                let window = reachable(fixed, planes, moving, &self.map, bounds);
+                vec![Parcel { planes: window.clone(), window, ends: Cut::Plain }]
+            }
+        };
+        let [_, h, w] = fixed.size();
+        let options = GridSampleOptions { size: Some([planes.len(), h, w]), ..self.options };
+        let origin = [0.0, 0.0, planes.start as f64];
+        let mut sum: Option<Tensor<5>> = None;
+        for parcel in parcels {
+            let image = read(parcel.content())?;
+            let affine = affine_tensor(&self.affine, device, image.dtype());
+            let origins = [origin, parcel.origin(moving)];
+            let affine = local_affine(Some(&affine), &image, origins);
+            let part = grid_sample(image, affine, field.cloned(), &options);
+            sum = Some(match sum {
+                Some(sum) => sum + part,
+                None => part,
+            });
+        }
+        Ok(sum.expect("a route has at least one parcel"))
+    }
+}

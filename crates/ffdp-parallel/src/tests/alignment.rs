@@ -1,0 +1,107 @@
+//! An affine map between sharded images has the loss and the gradient that it has between the whole ones.
+
+use std::sync::Arc;
+
+use super::*;
+use ffdp_burn::losses::{self, Pair, Similarity};
+use ffdp_burn::ops::{GridSampleOptions, HistogramOptions, LnccOptions, Padding, grid_sample};
+
+const MOVING: [usize; 3] = [14, 11, 16];
+
+/// A turn, a stretch and a shift of more than a voxel, none of them along an axis; some of the fixed grid
+/// falls outside. No voxel is sent onto a voxel, where the slope of a trilinear image jumps.
+const MAP: [[f64; 4]; 3] = [
+    [1.030_471_3, 0.110_293_7, -0.060_718_9, 1.370_123_1],
+    [-0.090_386_1, 0.960_257_9, 0.050_149_3, -0.830_611_7],
+    [0.070_532_9, -0.040_871_1, 1.080_364_7, 1.610_957_3],
+];
+
+fn similarities() -> Vec<Arc<dyn Similarity>> {
+    let bins = HistogramOptions::default();
+    vec![
+        Arc::new(losses::MutualInformation(bins)),
+        Arc::new(losses::NormalizedMutualInformation(bins)),
+        Arc::new(losses::Lncc(LnccOptions { window: 5, ..Default::default() })),
+        Arc::new(losses::Mse),
+    ]
+}
+
+/// Loss and gradient of whole images by Burn's tape, `[A|t]` row by row after the loss.
+fn by_tape(
+    [fixed, moving]: [&Tensor<5>; 2],
+    masks: [Option<&Tensor<5>>; 2],
+    similarity: &dyn Similarity,
+    outside: Outside,
+) -> Vec<f64> {
+    let (dtype, [_, _, d, h, w]) = (fixed.dtype(), fixed.dims());
+    let map = tracked(&tensor::<3>(&MAP.concat(), [1, 3, 4], &Device::flex(), dtype));
+    let sample = |image: &Tensor<5>, padding| {
+        let options =
+            GridSampleOptions { padding, size: Some([d, h, w]), ..GridSampleOptions::default() };
+        grid_sample(image.clone().autodiff(), Some(map.clone()), None, &options)
+    };
+    let (padding, inside) = match outside {
+        Outside::Background => (Padding::Zeros, None),
+        Outside::Ignored => (Padding::Border, Some(moving.clone().narrow(1, 0, 1).ones_like())),
+    };
+    let moved = masks[1].cloned().or(inside).map(|mask| sample(&mask, Padding::Zeros));
+    let stays = masks[0].map(|mask| mask.clone().autodiff());
+    let weights = match (stays, moved) {
+        (Some(a), Some(b)) => Some(a * b),
+        (a, b) => a.or(b),
+    };
+    let pair = Pair::weighted(sample(moving, padding), fixed.clone().autodiff(), weights);
+    let loss = similarity.loss_of(&pair);
+    let rows = map.grad(&loss.backward()).expect("the map is tracked");
+    [to_f64(loss.inner()), to_f64(rows)].concat()
+}
+
+fn image([d, h, w]: [usize; 3], channels: usize, seed: u64, dtype: DType) -> Tensor<5> {
+    let values = uniform(channels * d * h * w, 0.0, 1.0, seed);
+    tensor(&values, [1, channels, d, h, w], &Device::flex(), dtype)
+}
+
+#[test]
+fn an_affine_map_is_judged_as_between_whole_images() {
+    for (dtype, rounding) in PRECISIONS {
+        for (seed, layout) in layouts(8).into_iter().enumerate() {
+            let (channels, seed) = (1 + seed % 2, seed as u64);
+            let fixed = image(layout.size(), channels, seed, dtype);
+            let moving = image(MOVING, channels, 100 + seed, dtype);
+            let masks =
+                [image(layout.size(), 1, 200 + seed, dtype), image(MOVING, 1, 300 + seed, dtype)];
+            let mesh = DeviceMesh::of(vec![Device::flex(); layout.count()]);
+            for masked in [[false, false], [true, seed % 3 == 0]] {
+                let with = |image: &Tensor<5>, i: usize| match masked[i] {
+                    false => image.clone(),
+                    true => Tensor::cat(vec![image.clone(), masks[i].clone()], 1),
+                };
+                let cut = Layout::balanced(MOVING, layout.axis(), 3).expect("enough planes");
+                let parts = DeviceMesh::of(vec![Device::flex(); 3]);
+                let images = [
+                    Sharded::from_tensor(with(&fixed, 0), &layout, &mesh),
+                    Sharded::from_tensor(with(&moving, 1), &cut, &parts),
+                ];
+                for similarity in similarities() {
+                    for outside in [Outside::Background, Outside::Ignored] {
+                        let mask = |i: usize| masked[i].then_some(&masks[i]);
+                        let of = [mask(0), mask(1)];
+                        let expected = by_tape([&fixed, &moving], of, &*similarity, outside);
+                        let rule = (similarity.clone(), outside);
+                        let sharded = ShardedAlignment::new(images.clone(), masked, rule, &mesh);
+                        let (got, found) = sharded.gradient(&MAP).expect("readable");
+                        let label =
+                            format!("{dtype:?} {layout:?}, {masked:?} {similarity:?} {outside:?}");
+                        assert_close(&label, &[got], &expected[..1], rounding);
+                        // Positions are counted from a shard's first plane, and rounded so; between images of noise
+                        // and weights of noise that moves a gradient of parts that cancel by more than the order of sums does
+                        // (4.2e-5 in f32).
+                        assert_close(&label, &found.concat(), &expected[1..], 6.0 * rounding);
+                        let alone = sharded.loss(&MAP).expect("readable");
+                        assert_close(&label, &[alone], &[got], rounding);
+                    }
+                }
+            }
+        }
+    }
+}

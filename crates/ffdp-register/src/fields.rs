@@ -1,0 +1,168 @@
+//! What methods of fields have found, on the grid of a level, in as many shards as the level has.
+
+use burn::tensor::Device;
+
+use super::checkpoint::Carried;
+use super::places::Places;
+use super::processes::Processes;
+use ffdp_burn::error::Result;
+use ffdp_burn::image::{Affine, Geometry, index_affine, index_linear};
+use ffdp_burn::ops::{GridSampleOptions, Method, Padding};
+use ffdp_burn::transform::{Displacement, affine_tensor, map_vectors};
+use ffdp_parallel::{
+    Axis, DeviceMesh, DisplacementBounds, Holders, IndexMap, Layout, RingInputs, RingSampler,
+    Sharded, maps, put_away, reachable,
+};
+
+/// Vectors in voxels of a grid: a displacement, two halves of one, or a velocity.
+#[derive(Clone, Debug)]
+pub(super) struct Fields {
+    /// `[1, 3, D, H, W]` each; of several processes, the part of this one.
+    pub parts: Vec<Sharded>,
+    pub geometry: Geometry,
+    /// Where shards are computed.
+    pub work: DeviceMesh,
+    /// Who else has a part of them.
+    pub holders: Holders,
+}
+
+impl Fields {
+    /// In one piece each; `None` of none.
+    pub fn whole(parts: Vec<Displacement>) -> Option<Self> {
+        let geometry = parts.first()?.geometry().clone();
+        let parts: Vec<_> =
+            parts.into_iter().map(|part| Sharded::whole(part.into_field())).collect();
+        let work = parts[0].mesh();
+        Some(Self { parts, geometry, work, holders: Holders::ALONE })
+    }
+
+    /// Each of its fields in one piece, on the first device; of one process.
+    pub fn gathered(&self) -> Result<Vec<Displacement>> {
+        let home = self.work.device(0);
+        let whole = |part: &Sharded| Displacement::new(part.gather(home), self.geometry.clone());
+        self.parts.iter().map(whole).collect()
+    }
+
+    /// Other fields on the same grid, in the same shards.
+    pub fn with(&self, parts: Vec<Sharded>) -> Self {
+        Self { parts, ..self.clone() }
+    }
+
+    fn layout(&self) -> &Layout {
+        self.parts[0].layout()
+    }
+
+    /// The same, off the device, in parts no larger than the image of a shard of `level`. (Pinned memory comes in pages
+    /// of the largest buffer so far. Of pages as large as a whole displacement the shards of the next level would fill
+    /// three quarters; of pages as large as a half their images would fill the same.)
+    pub fn in_host_memory(self, level: &Layout) -> Result<Self> {
+        let (size, host) = (self.layout().size(), Device::flex());
+        let [rows, of_level] = [size, level.size()].map(|[_, h, w]| h * w);
+        // A vector takes as much as three intensities.
+        let planes = (level.thickest() * of_level / (3 * rows)).max(1);
+        let layout = Layout::balanced(size, Axis::Z, size[0].div_ceil(planes))?;
+        let Self { parts, work, .. } = &self;
+        let parts = parts.iter().map(|field| {
+            let part = |planes| put_away(field.window(planes, work.device(0)), &host);
+            Sharded::new(layout.all_planes().map(part).collect(), layout.clone())
+        });
+        let parts = parts.collect();
+        Ok(Self { parts, ..self })
+    }
+
+    /// The same motion on another grid, a shard at a time; beyond the border, that at the border.
+    pub fn resampled(self, to: &Geometry, places: &Places) -> Result<Self> {
+        let (layout, work) = (&places.fixed, &places.work);
+        let stays = self.parts[0].mesh().devices() == places.rest.devices();
+        if self.geometry == *to && self.layout() == layout && stays {
+            return Ok(self);
+        }
+        let Self { parts, geometry, holders, .. } = self;
+        let matrix = index_linear(&geometry, to);
+        let map = index_affine(to, &geometry, &Affine::identity());
+        let reach = IndexMap { affine: vec![*map.rows()], ..IndexMap::identity() };
+        let options =
+            GridSampleOptions { padding: Padding::Border, ..GridSampleOptions::default() };
+        let still = DisplacementBounds::NONE;
+        let planes = places.team.fixed.around(0, layout.extent());
+        let reached = |planes| reachable(layout, planes, parts[0].layout(), &reach, &still);
+        let wanted = planes.iter().map(reached).collect::<Vec<_>>();
+        let moved = parts.into_iter().map(|field| {
+            let field = holders.fetch(&field, &wanted)?;
+            let field = field.expect("planes of a level lie on planes of the one before");
+            let sampler =
+                RingSampler::new((layout, work), field.layout(), &reach, &[still], &options);
+            let affine = affine_tensor(&map, work.device(0), field.shards()[0].dtype());
+            let inputs = RingInputs { moving: &field, affine: Some(&affine), displacement: None };
+            let shard = |k: usize| {
+                let vectors = map_vectors(sampler.sample_shard(k, &inputs), &matrix);
+                put_away(vectors, places.rest.device(k))
+            };
+            let shards = (0..layout.count()).map(shard).collect();
+            Ok(Sharded::new(shards, layout.clone()))
+        });
+        let parts = moved.collect::<Result<_>>()?;
+        let (work, holders) = (work.clone(), places.team.fixed.clone());
+        Ok(Self { parts, geometry: to.clone(), work, holders })
+    }
+
+    /// All of it on rank 0, in one piece; nothing on the others.
+    pub fn on_first(self, processes: &Processes) -> Result<Option<Self>> {
+        let planes = 0..self.layout().extent();
+        let home = self.work.device(0).clone();
+        let whole = |field: &Sharded| {
+            let field = processes.to_first(field, &self.holders, planes.clone())?;
+            Ok(field.map(|field| Sharded::whole(field.gather(&home))))
+        };
+        let parts = self.parts.iter().map(whole).collect::<Result<Vec<_>>>()?;
+        let parts: Option<Vec<_>> = parts.into_iter().collect();
+        let (work, holders) = (DeviceMesh::one(&home), Holders::ALONE);
+        Ok(parts.map(|parts| Self { parts, geometry: self.geometry, work, holders }))
+    }
+
+    /// What rank 0 has in one piece, on all ranks: `count` fields on a grid.
+    pub fn of_first(
+        processes: &Processes,
+        mine: Option<Self>,
+        (count, geometry): (usize, &Geometry),
+        home: &Device,
+    ) -> Result<Self> {
+        let mut mine = mine.map(|fields| fields.parts.into_iter());
+        let field = |_| {
+            let mine = mine.as_mut().and_then(Iterator::next).map(|part| part.gather(home));
+            processes.field_of_first(mine, geometry.dims(), home).map(Sharded::whole)
+        };
+        let parts = (0..count).map(field).collect::<Result<_>>()?;
+        let work = DeviceMesh::one(home);
+        Ok(Self { parts, geometry: geometry.clone(), work, holders: Holders::ALONE })
+    }
+}
+
+/// What deformable stages have found: fields, and what they mean.
+#[derive(Clone, Debug)]
+pub(super) struct Deformed {
+    pub method: Method,
+    pub fields: Fields,
+}
+
+impl Deformed {
+    /// A displacement.
+    pub fn greedy(fields: Fields) -> Self {
+        Self { method: Method::Greedy, fields }
+    }
+
+    /// `w` and, where the method gives it, its inverse, in the fields' shards.
+    pub fn maps(&self) -> Result<(Fields, Option<Fields>)> {
+        let Fields { parts, work, holders, .. } = &self.fields;
+        let (w, back) = maps(self.method, parts, work, holders)?;
+        let of = |part| self.fields.with(vec![part]);
+        Ok((of(w), back.map(of)))
+    }
+}
+
+impl Carried {
+    /// What a stage hands from a level to the next.
+    pub(super) fn of(fields: &Fields) -> Result<Self> {
+        Ok(Self { fields: fields.gathered()? })
+    }
+}

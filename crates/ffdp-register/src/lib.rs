@@ -1,0 +1,76 @@
+//! The engine: multi-resolution registration of two volumes, in stages.
+//!
+//! [`register`] takes a [`Problem`] (a fixed and a moving [`Volume`](ffdp_burn::image::Volume), each on
+//! its own grid) and finds the [`Composite`](ffdp_burn::transform::Composite) transform that carries the
+//! moving image onto the fixed one. Start reading at `run.rs`: a run is a list of stages, a stage
+//! a list of levels (`level.rs`), a level the iterations of a solver (`methods/`);
+//! `pyramid.rs` makes the levels' images, `settings/` holds every number that can be chosen.
+//!
+//! ```
+//! use ffdp_register::{
+//!     GreedySettings, LevelSettings, Problem, Settings, Silent, Stage, register,
+//! };
+//! use ffdp_burn::synth::{PhantomSettings, pair};
+//! use burn::tensor::Device;
+//!
+//! let pair = pair(&PhantomSettings::with_size([24, 24, 24]), 7)?;
+//! let greedy = GreedySettings {
+//!     levels: vec![LevelSettings { shrink: 2.0, iterations: 20 }],
+//!     ..GreedySettings::default()
+//! };
+//! let settings = Settings { stages: vec![Stage::Greedy(greedy)], ..Settings::default() };
+//! let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+//! let result = register(&problem, &settings, &Device::flex(), &mut Silent)?;
+//! assert!(result.loss_after < result.loss_before);
+//! # Ok::<(), ffdp_burn::Error>(())
+//! ```
+
+mod checkpoint;
+mod context;
+mod convergence;
+mod fields;
+mod histogram;
+mod level;
+mod methods;
+mod observer;
+mod pair;
+mod places;
+mod prepare;
+mod problem;
+mod processes;
+mod pyramid;
+mod report;
+mod run;
+mod schedule;
+mod settings;
+mod shards;
+mod slabs;
+mod source;
+
+#[cfg(test)]
+mod tests;
+
+pub use checkpoint::{Carried, Checkpoint};
+pub use level::Solver;
+pub use methods::{
+    Finding, Given, GreedySettings, LevelImages, Method, OwnMethod, StageRun, SvfSettings,
+    SynSettings,
+};
+pub use observer::{Observer, Silent};
+pub use places::Room;
+pub use prepare::MINIMUM_OVERLAP_PERCENT;
+pub use problem::Problem;
+pub use pyramid::{
+    LevelImage, MINIMUM_AXIS_VOXELS, finest_spacing_mm, level_geometry, level_image,
+    level_smoothing,
+};
+pub use report::{LevelReport, LevelStart, Progress, StageReport, Stop};
+pub use run::{Outcome, Registration, register, register_on, resume, resume_on};
+pub use schedule::{Preset, Settings, Stage, matrix};
+pub use settings::{
+    AdamSettings, ConvergenceSettings, GaussNewtonSettings, LevelSettings, LinearSettings,
+    LnccSettings, MiSettings, MomentsCentre, MomentsOrder, MomentsSettings, OptimizerSettings,
+    OwnSimilarity, Regularization, Similarity,
+};
+pub use shards::shards_needed;
+pub use slabs::{Folding, SlabProblem, SlabRegistration, Warp, register_slabs};

@@ -1,0 +1,234 @@
+//! Deformable stages: fields, found level by level.
+//!
+//! With the affine map `A` that was found before, the moving image is seen through
+//! `phi(x) = A (x + w(x))`: first the deformation and then the affine map, as ITK and ANTs compose
+//! them. What a method improves are fields on the grid of the level (`method.rs` says which, and what
+//! becomes of them), in as many shards as the level has (`../../fields.rs`); the iterations are those of
+//! [`ShardedDeform`].
+
+mod method;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+pub(crate) use method::FieldMethod;
+
+use crate::context::{Found, Run, Staged};
+use crate::fields::{Deformed, Fields};
+use crate::level::{Solver, level_start, run_level};
+use crate::pair::{LevelPair, read};
+use crate::places::{Places, Room};
+use crate::processes::Report;
+use crate::pyramid::level_grids;
+use crate::report::StageReport;
+use crate::report::{LevelReport, Stop};
+use ffdp_burn::error::Result;
+use ffdp_burn::image::{Affine, Geometry};
+use ffdp_burn::losses::Similarity;
+use ffdp_burn::ops::Method;
+use ffdp_parallel::ShardedDeform;
+
+/// A level under way.
+struct Deformation(ShardedDeform);
+
+impl Solver for Deformation {
+    fn iterate(&mut self, iterations: usize) -> Result<Vec<f64>> {
+        read(self.0.iterate(iterations)?)
+    }
+}
+
+/// A deformable stage, from `found` on; shared by all processes where its levels are large.
+pub(crate) fn deform(run: &mut Run, kind: &dyn FieldMethod, found: Found) -> Result<Staged> {
+    let start = Instant::now();
+    let (mut levels, carried) = run.take_resumed();
+    let spent: f64 = levels.iter().map(|level| level.seconds).sum();
+    let levels_of = kind.descent().levels;
+    let mut fields = match Fields::whole(carried.fields) {
+        Some(fields) => Some(fields),
+        None => kind.start(found.deformed.as_ref())?,
+    };
+    let mut ended = None;
+    // Where all levels were done before the run was resumed, the last one is judged.
+    let first = levels.len();
+    for index in first.min(levels_of.len() - 1)..levels_of.len() {
+        let task = Task { kind, index, grids: run.level_grids(&levels_of[index])?, found: &found };
+        let done = first == levels_of.len();
+        let reached = task.reach(run, fields.take(), done)?;
+        levels.extend(reached.report);
+        let judged = reached.losses;
+        let cancelled = levels.last().is_some_and(|level| level.stop == Stop::Cancelled);
+        if !cancelled && !done {
+            run.level_done(&levels, &reached.fields)?;
+        }
+        fields = Some(reached.fields);
+        if let Some(losses) = judged {
+            ended = Some(losses);
+            break;
+        }
+    }
+    let (Some([loss_after, loss_alone, loss_before]), Some(fields)) = (ended, fields) else {
+        unreachable!("settings with no level do not validate")
+    };
+    let seconds = spent + start.elapsed().as_secs_f64();
+    let transform = kind.name();
+    let deformed = Some(Deformed { method: kind.method(), fields });
+    Ok(Staged {
+        found: Found { affine: found.affine, deformed },
+        report: StageReport { transform, levels, loss_after, kept: true, seconds },
+        loss_without: loss_alone,
+        loss_before,
+    })
+}
+
+/// Demands that the levels of a stage have room, before anything is computed. `content` is what
+/// [`Run::content`] says.
+pub(crate) fn check_room(
+    room: &Room,
+    kind: &dyn FieldMethod,
+    (grids, content): (&[Geometry; 2], (usize, [bool; 2])),
+    minimum_axis: usize,
+) -> Result<()> {
+    // The finest, which takes the most, is the one to be told of.
+    kind.descent().levels.iter().rev().try_for_each(|level| {
+        let [fixed, moving] = &level_grids(grids, minimum_axis, level)?;
+        room.check_level(fixed.size, &kind.problem([fixed, moving], content))
+    })
+}
+
+/// One level of a stage.
+struct Task<'a> {
+    kind: &'a dyn FieldMethod,
+    index: usize,
+    grids: [Geometry; 2],
+    /// Before the stage.
+    found: &'a Found,
+}
+
+/// What a level has come to.
+struct Reached {
+    fields: Fields,
+    report: Option<LevelReport>,
+    /// Where the stage ends: the loss in the end, with the affine map alone, and with the initial one.
+    losses: Option<[f64; 3]>,
+}
+
+impl Task<'_> {
+    /// The level, from `fields` on, where it has room; nothing is iterated if it was `done` before.
+    fn reach(&self, run: &mut Run, fields: Option<Fields>, done: bool) -> Result<Reached> {
+        let grids = self.grids.each_ref();
+        let problem = self.kind.problem(grids, run.content());
+        if !run.processes.is_several() {
+            let places = run.room.places(&problem)?;
+            return self.on(run, places, fields, done);
+        }
+        match run.processes.places(&run.room, grids)? {
+            Some(places) => self.on(run, places, fields, done),
+            None => self.on_first(run, fields, done),
+        }
+    }
+
+    fn similarity(&self) -> Arc<dyn Similarity> {
+        self.kind.descent().similarity.loss()
+    }
+
+    /// The level where `places` say; shared by all ranks if the places are.
+    fn on(
+        &self,
+        run: &mut Run,
+        places: Places,
+        fields: Option<Fields>,
+        done: bool,
+    ) -> Result<Reached> {
+        let descent = self.kind.descent();
+        let fields = match fields {
+            Some(fields) if places.exact.is_some() => Some(fields.in_host_memory(&places.fixed)?),
+            fields => fields,
+        };
+        run.settle()?;
+        let mut pair = run.pair(self.grids.clone(), places)?;
+        if self.index == 0 {
+            pair.check_weights(&self.found.affine)?;
+        }
+        let is_last = self.index + 1 == descent.levels.len();
+        // Before there is a displacement of this size.
+        let known = is_last.then(|| self.losses(run, &pair)).transpose()?;
+        let parts = match fields {
+            Some(fields) => fields.resampled(&self.grids[0], &pair.places)?.parts,
+            None => self.kind.still(&pair.still()),
+        };
+        let map = pair.index_map(&self.found.affine);
+        let options = self.kind.options(&self.grids[0], &map);
+        let deform = pair.deform(self.similarity(), &self.found.affine, parts, &options)?;
+        let mut deformation = Deformation(deform);
+        let is_greedy = self.kind.method() == Method::Greedy;
+        if is_last && is_greedy {
+            // The blocks of the fixed image take its place.
+            pair.release();
+        }
+        let level = level_start(self.kind.name(), self.index, descent.levels, self.grids[0].size);
+        let report = match done {
+            true => None,
+            false => {
+                let mut observer = run.processes.together(&mut *run.observer);
+                let interval = run.loss_interval;
+                let (solver, convergence) = (&mut deformation, descent.convergence);
+                Some(run_level(&level, solver, convergence, interval, &mut observer)?)
+            }
+        };
+        let cancelled = report.as_ref().is_some_and(|report| report.stop == Stop::Cancelled);
+        let ends = is_last || cancelled;
+        let after = match ends && is_greedy {
+            true => Some(read(deformation.0.loss()?)?[0]),
+            false => None,
+        };
+        let Places { work, team, .. } = pair.places.clone();
+        let parts = deformation.0.into_state().fields;
+        let geometry = self.grids[0].clone();
+        let fields = Fields { parts, geometry, work, holders: team.fixed };
+        if !ends {
+            return Ok(Reached { fields, report, losses: None });
+        }
+        let after = match after {
+            Some(after) => after,
+            None => {
+                let deformed = Deformed { method: self.kind.method(), fields: fields.clone() };
+                let (mut w, _) = deformed.maps()?;
+                pair.loss(&self.similarity(), &self.found.affine, Some(w.parts.remove(0)))?
+            }
+        };
+        let [alone, initial] = match known {
+            Some(known) => known,
+            None => self.losses(run, &pair)?,
+        };
+        Ok(Reached { fields, report, losses: Some([after, alone, initial]) })
+    }
+
+    /// Of affine maps alone: what was found before, and where the run began.
+    fn losses(&self, run: &Run, pair: &LevelPair) -> Result<[f64; 2]> {
+        let affine: [&Affine<_, _>; 2] = [&self.found.affine, &run.initial];
+        let similarity = self.similarity();
+        let first = pair.loss(&similarity, affine[0], None)?;
+        let same = affine[0].rows() == affine[1].rows();
+        Ok([first, if same { first } else { pair.loss(&similarity, affine[1], None)? }])
+    }
+
+    /// The level on rank 0, and what comes of it on all.
+    fn on_first(&self, run: &mut Run, fields: Option<Fields>, done: bool) -> Result<Reached> {
+        let processes = run.processes.clone();
+        let fields = fields.map(|fields| fields.on_first(&processes)).transpose()?.flatten();
+        let mut mine = None;
+        let home = run.room.home().clone();
+        let told = processes.first_does(|| {
+            let problem = self.kind.problem(self.grids.each_ref(), run.content());
+            let places = run.room.places(&problem)?;
+            let reached = run.alone(|run| self.on(run, places, fields, done))?;
+            mine = Some(reached.fields);
+            let losses = reached.losses.map(Vec::from).unwrap_or_default();
+            Ok(Report::new(&losses, reached.report.into_iter().collect(), true))
+        })?;
+        let of_level = (self.kind.count(), &self.grids[0]);
+        let fields = Fields::of_first(&processes, mine, of_level, &home)?;
+        let losses = <[f64; 3]>::try_from(told.numbers()).ok();
+        Ok(Reached { fields, report: told.levels.into_iter().next(), losses })
+    }
+}

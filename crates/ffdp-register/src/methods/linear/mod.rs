@@ -1,0 +1,92 @@
+//! Linear stages: where the moving image lies as a whole.
+//!
+//! [`moments`](moments()) makes the first guess, [`rigid`] and [`affine`] improve it over the levels. Every map is of physical space, so that grids, spacings and orientations play no part.
+//! Read `motion.rs` first (what the parameters are), then `bfgs.rs` (how they are found).
+
+mod affine;
+mod bfgs;
+mod eigen;
+mod mass;
+mod moments;
+mod motion;
+mod rigid;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Instant;
+
+pub(crate) use moments::moments;
+
+use affine::General;
+use bfgs::{Bfgs, State};
+use mass::Mass;
+use motion::{Frame, Motion};
+use rigid::Rigid;
+
+use crate::context::{Found, Run, Staged};
+use crate::level::{level_start, run_level};
+use crate::report::StageReport;
+use crate::report::Stop;
+use crate::settings::{FOREGROUND, LinearSettings};
+use ffdp_burn::error::Result;
+
+/// A rigid stage, from `found` on.
+pub(crate) fn rigid(run: &mut Run, settings: &LinearSettings, found: Found) -> Result<Staged> {
+    linear::<Rigid, 6>(run, "rigid", settings, found)
+}
+
+/// An affine stage, from `found` on.
+pub(crate) fn affine(run: &mut Run, settings: &LinearSettings, found: Found) -> Result<Staged> {
+    linear::<General, 12>(run, "affine", settings, found)
+}
+
+fn linear<M: Motion<N>, const N: usize>(
+    run: &mut Run,
+    name: &'static str,
+    settings: &LinearSettings,
+    found: Found,
+) -> Result<Staged> {
+    let start = Instant::now();
+    let mut levels = Vec::with_capacity(settings.levels.len());
+    let mut state = State::<N>::default();
+    let mut frame = None;
+    let similarity = settings.similarity.loss();
+    for (index, level) in settings.levels.iter().enumerate() {
+        let frame = match frame {
+            Some(frame) => frame,
+            None => *frame.insert(frame_of(run, settings)?),
+        };
+        let grids = run.level_grids(level)?;
+        let places = run.linear_places(&grids)?;
+        let pair = run.pair(grids, places)?;
+        let aligned = pair.alignment(similarity.clone(), settings.outside);
+        let level = level_start(name, index, &settings.levels, pair.grids[0].size);
+        let mut search = Bfgs::<M, N>::new(&aligned, frame, found.affine, state);
+        let (convergence, interval) = (&settings.convergence, run.loss_interval);
+        let report = run_level(&level, &mut search, convergence, interval, run.observer)?;
+        let ends = index + 1 == settings.levels.len() || report.stop == Stop::Cancelled;
+        levels.push(report);
+        state = search.state();
+        if !ends {
+            continue;
+        }
+        let (affine, loss_after) = (search.map(), search.loss()?);
+        let loss_without = aligned.loss(&found.affine)?;
+        let loss_before = aligned.loss(&run.initial)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let report = StageReport { transform: name, levels, loss_after, kept: true, seconds };
+        let found = Found { affine, ..found };
+        return Ok(Staged { found, report, loss_without, loss_before });
+    }
+    unreachable!("settings with no level do not validate")
+}
+
+/// What the parameters are measured against: the object in the fixed image, on the coarsest level, or a
+/// coarser one where that is not whole.
+fn frame_of(run: &mut Run, settings: &LinearSettings) -> Result<Frame> {
+    let mut level = *settings.levels.first().expect("settings with no level do not validate");
+    let [fixed, _] = run.whole_pair(&mut level)?.volumes()?;
+    let mass = Mass::of(&fixed, FOREGROUND);
+    Ok(Frame { centre_mm: mass.centre_mm, radius_mm: mass.radius_mm() })
+}

@@ -1,0 +1,164 @@
+//! The first placement: centre onto centre, principal axes along principal axes.
+//!
+//! An ellipsoid has no front: its axes leave four ways to turn it (eight with reflections), and the
+//! axes of a field of view that ends in the neck are not those of the brain. So the candidates are
+//! tried, each improved by some rigid steps on a coarse level, and the most alike one wins; the
+//! placement by the headers is one of them, if it shows anything.
+//!
+//! How alike is judged after some affine steps more: heads of different size look alike upside
+//! down as well, until they are stretched onto each other. The placement stays rigid nevertheless.
+
+use std::time::Instant;
+
+use super::affine::General;
+use super::bfgs::{Bfgs, State};
+use super::mass::Mass;
+use super::motion::{Frame, Map};
+use super::rigid::Rigid;
+use crate::context::{Found, Run, Staged};
+use crate::level::{Solver, level_start};
+use crate::pair::AlignedPair;
+use crate::prepare::{MINIMUM_OVERLAP_PERCENT, check_overlap};
+use crate::report::StageReport;
+use crate::report::{LevelReport, Stop};
+use crate::settings::{LevelSettings, MomentsCentre, MomentsOrder, MomentsSettings};
+use ffdp_burn::error::Result;
+use ffdp_burn::image::{Geometry, Matrix3};
+
+/// A moments stage, from `found` on.
+pub(crate) fn moments(run: &mut Run, settings: &MomentsSettings, found: Found) -> Result<Staged> {
+    let start = Instant::now();
+    let mut level = LevelSettings { shrink: settings.shrink, iterations: settings.refinement };
+    let pair = run.whole_pair(&mut level)?;
+    let aligned = pair.alignment(settings.similarity.loss(), settings.outside);
+    let [fixed, moving] = pair.volumes()?;
+    let announced = level_start("moments", 0, &[level], fixed.geometry.size);
+    let mut stop = Stop::IterationsSpent;
+    if run.observer.level_started(&announced).is_break() {
+        stop = Stop::Cancelled;
+    }
+
+    let masses = [&fixed, &moving].map(|image| Mass::of(image, settings.foreground));
+    let frame = Frame { centre_mm: masses[0].centre_mm, radius_mm: masses[0].radius_mm() };
+    let centres = match settings.centre {
+        MomentsCentre::Mass => masses.map(|mass| mass.centre_mm),
+        MomentsCentre::Frame => [&fixed, &moving].map(|image| image.geometry.center_mm()),
+    };
+    let mut best: Option<Placement> = None;
+    let mut candidates = candidates(settings, &found.affine, centres, &masses);
+    candidates.retain(|map| keeps_planes(map, &fixed.geometry, &moving.geometry));
+    for candidate in candidates {
+        let tried = Placement::refined(&aligned, frame, candidate, settings.refinement)?;
+        if let Some(tried) = tried
+            && best.as_ref().is_none_or(|best| tried.promise < best.promise)
+        {
+            best = Some(tried);
+        }
+    }
+    let Some(best) = best else {
+        // Says how little of the images meets, for there was no candidate with more.
+        let onto = translation(&found.affine, centres);
+        check_overlap(&run.grids[0], &run.grids[1], &onto)?;
+        unreachable!("a candidate that overlaps was tried")
+    };
+
+    let seconds = start.elapsed().as_secs_f64();
+    let (shrink, size) = (level.shrink, fixed.geometry.size);
+    let mut level = LevelReport { shrink, size, losses: best.losses, stop, seconds };
+    if run.observer.level_finished(&level).is_break() {
+        level.stop = Stop::Cancelled;
+    }
+    let report = StageReport {
+        transform: "moments",
+        levels: vec![level],
+        loss_after: best.loss,
+        kept: true,
+        seconds,
+    };
+    let loss_without = aligned.loss(&found.affine)?;
+    let loss_before = aligned.loss(&run.initial)?;
+    let found = Found { affine: best.map, ..found };
+    Ok(Staged { found, report, loss_without, loss_before })
+}
+
+/// A candidate after its improvement.
+struct Placement {
+    map: Map,
+    /// Its own loss.
+    loss: f64,
+    /// That of the best affine map near it.
+    promise: f64,
+    losses: Vec<f64>,
+}
+
+impl Placement {
+    /// `None` where the images hardly meet.
+    fn refined(
+        aligned: &AlignedPair,
+        frame: Frame,
+        candidate: Map,
+        iterations: usize,
+    ) -> Result<Option<Self>> {
+        if aligned.pair.overlap_percent(&candidate) < MINIMUM_OVERLAP_PERCENT {
+            return Ok(None);
+        }
+        let mut search = Bfgs::<Rigid, 6>::new(aligned, frame, candidate, State::default());
+        let losses = search.iterate(iterations)?;
+        let (map, loss) = (search.map(), search.loss()?);
+        let mut further = Bfgs::<General, 12>::new(aligned, frame, map, State::default());
+        further.iterate(iterations)?;
+        Ok(Some(Self { map, loss, promise: further.loss()?, losses }))
+    }
+}
+
+/// What is tried: the headers, the centres, and the axes with every choice of signs.
+fn candidates(
+    settings: &MomentsSettings,
+    initial: &Map,
+    centres: [[f64; 3]; 2],
+    masses: &[Mass; 2],
+) -> Vec<Map> {
+    let mut maps = vec![*initial, translation(initial, centres)];
+    if settings.order == MomentsOrder::Second {
+        let axes = masses.map(|mass| mass.axes());
+        let signs = |proper: f64| {
+            [[1., 1., 1.], [1., -1., -1.], [-1., 1., -1.], [-1., -1., 1.]].map(|signs| {
+                let turn = |sign: f64| onto(turned(&axes, signs.map(|s| sign * s)), centres);
+                let map = turn(1.0);
+                if map.determinant() * proper > 0.0 { map } else { turn(-1.0) }
+            })
+        };
+        maps.extend(signs(1.0));
+        if settings.reflections {
+            maps.extend(signs(-1.0));
+        }
+    }
+    maps
+}
+
+/// Whether `map` does not turn a plane over: what would be seen from behind is a mirror image. Always
+/// so for volumes.
+fn keeps_planes(map: &Map, fixed: &Geometry, moving: &Geometry) -> bool {
+    let normal = |geometry: &Geometry| geometry.direction.map(|row| row[2]);
+    let turned = map.apply_vector(normal(fixed));
+    let along: f64 = turned.iter().zip(normal(moving)).map(|(a, b)| a * b).sum();
+    fixed.size[2] > 1 || along > 0.0
+}
+
+/// The initial placement, moved so that the centres meet.
+fn translation(initial: &Map, centres: [[f64; 3]; 2]) -> Map {
+    onto(initial.linear(), centres)
+}
+
+/// `x -> L (x - c_fixed) + c_moving`.
+fn onto(linear: Matrix3, [fixed, moving]: [[f64; 3]; 2]) -> Map {
+    let turned = Map::from_parts(linear, [0.0; 3]).apply(fixed);
+    Map::from_parts(linear, std::array::from_fn(|i| moving[i] - turned[i]))
+}
+
+/// `E_moving diag(signs) E_fixed^T`.
+fn turned([fixed, moving]: &[Matrix3; 2], signs: [f64; 3]) -> Matrix3 {
+    std::array::from_fn(|i| {
+        std::array::from_fn(|j| (0..3).map(|k| moving[i][k] * signs[k] * fixed[j][k]).sum())
+    })
+}

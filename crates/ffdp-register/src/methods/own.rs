@@ -1,0 +1,215 @@
+//! Methods that are no built-in ones: what they must say, and what they are given.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Instant;
+
+use burn::tensor::{Device, Tensor};
+
+use crate::context::{Found, Run, Staged};
+use crate::fields::{Deformed, Fields};
+use crate::level::{Solver, level_start, run_level};
+use crate::pair::LevelPair;
+use crate::places::Places;
+use crate::report::StageReport;
+use crate::report::{LevelReport, Stop};
+use crate::settings::{ConvergenceSettings, LevelSettings, Similarity};
+use ffdp_burn::error::{Error, Result};
+use ffdp_burn::image::{Affine, Geometry, Physical, Voxel};
+use ffdp_burn::transform::Displacement;
+use ffdp_parallel::Sharded;
+
+/// A way to find a transform that a program brings along, as a stage of a registration:
+/// [`Stage::own`](crate::Stage::own).
+///
+/// It has its images in one piece on one device. What it finds is kept if it makes the images more alike, by
+/// [`Method::similarity`], than the affine map alone.
+pub trait Method: Debug + Send + Sync {
+    /// Its name, as reports have it.
+    fn name(&self) -> &'static str;
+
+    /// The levels, coarse to fine.
+    fn levels(&self) -> &[LevelSettings];
+
+    /// What its result is judged by, on the last level.
+    fn similarity(&self) -> &Similarity;
+
+    /// Finds the transform.
+    ///
+    /// # Errors
+    /// Those of the images and of the device.
+    fn find(&self, stage: &mut StageRun) -> Result<Finding>;
+
+    /// # Errors
+    /// [`Error::Invalid`] naming the first setting that has no meaning.
+    fn validate(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether it moves the image as a whole: such stages come before deformable ones. No by default.
+    fn is_linear(&self) -> bool {
+        false
+    }
+
+    /// Why it cannot work with what it is given; `None` if it can. By default it refuses images in parts.
+    fn refuses(&self, given: &Given) -> Option<String> {
+        given.parts.then(|| "it has its images in one piece on one device".into())
+    }
+}
+
+/// What a stage is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// Channels of each image.
+    pub channels: usize,
+    /// Whether the fixed and the moving image have a mask.
+    pub masked: [bool; 2],
+    /// Whether the images are cut: in shards, slab by slab, or over processes.
+    pub parts: bool,
+}
+
+/// What a [`Method`] has found.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// From points of the fixed to points of the moving image, RAS mm; applied after the displacement.
+    pub affine: Affine<Physical, Physical>,
+    /// `w` on the grid of any level; `None` without.
+    pub displacement: Option<Displacement>,
+}
+
+/// A method as a stage. Equal to itself alone.
+#[derive(Clone, Debug)]
+pub struct OwnMethod(pub Arc<dyn Method>);
+
+impl PartialEq for OwnMethod {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// A stage under way: what was found before it, the images of its levels, and who watches.
+pub struct StageRun<'r, 'a> {
+    run: &'r mut Run<'a>,
+    found: Found,
+    name: &'static str,
+    levels: Vec<LevelReport>,
+}
+
+/// Two images on a level, scaled to [0, 1].
+pub struct LevelImages {
+    /// `[1, C, D, H, W]`.
+    pub fixed: Tensor<5>,
+    /// `[1, C, Di, Hi, Wi]`.
+    pub moving: Tensor<5>,
+    /// Weights in 0..1 of the fixed and of the moving image, `[1, 1, ..]`.
+    pub masks: [Option<Tensor<5>>; 2],
+    pair: LevelPair,
+}
+
+impl LevelImages {
+    /// The grids of the fixed and of the moving image.
+    pub fn grids(&self) -> &[Geometry; 2] {
+        &self.pair.grids
+    }
+
+    /// From voxels of the fixed to those of the moving image; `affine` is in RAS mm.
+    pub fn index_map(&self, affine: &Affine<Physical, Physical>) -> Affine<Voxel, Voxel> {
+        self.pair.index_map(affine)
+    }
+
+    /// The loss of `moving(A (x + w(x)))` against `fixed(x)`, `w` `[1, 3, D, H, W]` in voxels of the level. Waits for
+    /// the device.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when it cannot be read.
+    pub fn loss(
+        &self,
+        similarity: &Similarity,
+        affine: &Affine<Physical, Physical>,
+        displacement: Option<Tensor<5>>,
+    ) -> Result<f64> {
+        self.pair.loss(&similarity.loss(), affine, displacement.map(Sharded::whole))
+    }
+}
+
+impl StageRun<'_, '_> {
+    /// The affine map that was found before, in RAS mm.
+    pub fn affine(&self) -> Affine<Physical, Physical> {
+        self.found.affine
+    }
+
+    /// The displacement that was found before, on the grid of the level that found it.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn displacement(&self) -> Result<Option<Displacement>> {
+        let Some(deformed) = &self.found.deformed else { return Ok(None) };
+        Ok(Some(deformed.maps()?.0.gathered()?.remove(0)))
+    }
+
+    /// Where the images are.
+    pub fn device(&self) -> Device {
+        self.run.room.home().clone()
+    }
+
+    /// The images on a level.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn images(&mut self, level: &LevelSettings) -> Result<LevelImages> {
+        let grids = self.run.level_grids(level)?;
+        let places = Places::whole(self.run.room.home(), grids.each_ref().map(Geometry::dims))?;
+        let pair = self.run.pair(grids, places)?;
+        let [(fixed, fixed_mask), (moving, moving_mask)] = pair.whole();
+        Ok(LevelImages { fixed, moving, masks: [fixed_mask, moving_mask], pair })
+    }
+
+    /// Iterations of level `index` of `levels` until they no longer help, the observer ends them or all are done; says
+    /// why they ended.
+    ///
+    /// # Errors
+    /// Those of the solver, and [`Error::Device`] for a loss that is no number.
+    pub fn iterate(
+        &mut self,
+        (levels, index): (&[LevelSettings], usize),
+        images: &LevelImages,
+        solver: &mut dyn Solver,
+        convergence: &ConvergenceSettings,
+    ) -> Result<Stop> {
+        let level = level_start(self.name, index, levels, images.grids()[0].size);
+        let interval = self.run.loss_interval;
+        let report = run_level(&level, solver, convergence, interval, self.run.observer)?;
+        let stop = report.stop;
+        self.levels.push(report);
+        Ok(stop)
+    }
+}
+
+/// A stage by a method that is no built-in one, on the first device.
+pub(crate) fn find(run: &mut Run, method: &dyn Method, found: Found) -> Result<Staged> {
+    let start = Instant::now();
+    let before = found.clone();
+    let mut stage = StageRun { run, found, name: method.name(), levels: Vec::new() };
+    let Finding { affine, displacement } = method.find(&mut stage)?;
+    let Some(last) = method.levels().last() else {
+        let what = "a method needs at least one level";
+        return Err(Error::invalid(what, method.name(), "let it name the levels it works on"));
+    };
+    let images = stage.images(last)?;
+    let levels = stage.levels;
+    let grid = &images.grids()[0];
+    let on_level = displacement.as_ref().map(|w| w.resampled(grid).field().clone());
+    let similarity = method.similarity();
+    let loss_after = images.loss(similarity, &affine, on_level)?;
+    let loss_without = images.loss(similarity, &before.affine, None)?;
+    let loss_before = images.loss(similarity, &run.initial, None)?;
+    let fields = Fields::whole(displacement.into_iter().collect());
+    let seconds = start.elapsed().as_secs_f64();
+    let transform = method.name();
+    Ok(Staged {
+        found: Found { affine, deformed: fields.map(Deformed::greedy) },
+        report: StageReport { transform, levels, loss_after, kept: true, seconds },
+        loss_without,
+        loss_before,
+    })
+}

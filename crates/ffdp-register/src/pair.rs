@@ -1,0 +1,238 @@
+//! The images of a level, cut for where they are compared, and how alike a transform makes them.
+
+use std::sync::Arc;
+
+use burn::tensor::{DType, Tensor};
+
+use super::places::Places;
+use super::prepare::placed;
+use ffdp_burn::error::{Error, Result};
+use ffdp_burn::image::{Affine, Geometry, Physical, Volume, Voxel, index_affine};
+use ffdp_burn::losses::{Mse, Similarity};
+use ffdp_burn::ops::{DeformOptions, Measure, Method, Optimizer, Penalties, Update, dense_zeros};
+use ffdp_burn::transform::affine_tensor;
+use ffdp_parallel::{
+    Aligned, ExactMemory, Outside, Sharded, ShardedAlignment, ShardedDeform, ShardedImages,
+    ShardedState, without_mask,
+};
+
+/// They are let go of once a greedy stage is on its last level.
+const IMAGES: &str = "nobody asks for the images of a level after they were let go of";
+
+/// Two images on one level.
+pub(super) struct LevelPair {
+    /// The grids of the fixed and of the moving image.
+    pub grids: [Geometry; 2],
+    /// Fixed and moving, as long as they are needed.
+    images: Option<[Sharded; 2]>,
+    /// Whether their last channel is a mask.
+    pub masked: [bool; 2],
+    pub places: Places,
+    /// While the level is at work, where its places ask for it.
+    _exact: Option<ExactMemory>,
+}
+
+impl LevelPair {
+    /// Images on their grids, which lie where `places` say; those that are `masked` have their mask as last channel.
+    pub fn new(
+        grids: [Geometry; 2],
+        images: [Sharded; 2],
+        masked: [bool; 2],
+        places: Places,
+        exact: Option<ExactMemory>,
+    ) -> Self {
+        Self { grids, images: Some(images), masked, places, _exact: exact }
+    }
+
+    fn images(&self) -> &[Sharded; 2] {
+        self.images.as_ref().expect(IMAGES)
+    }
+
+    /// Lets go of the images: what was made of them takes their place.
+    pub fn release(&mut self) {
+        self.images = None;
+    }
+
+    /// Part of the fixed grid, in percent, that `affine` (RAS mm) sends into the moving image; 0 for
+    /// a map that collapses space.
+    pub fn overlap_percent(&self, affine: &Affine<Physical, Physical>) -> f64 {
+        let [fixed, moving] = &self.grids;
+        let placed = placed(moving, affine);
+        placed.map_or(0.0, |placed| fixed.overlap_percent(&placed))
+    }
+
+    /// From voxels of the fixed to those of the moving image; `affine` is in RAS mm. Planes lie on
+    /// each other, whatever their headers say of z.
+    pub fn index_map(&self, affine: &Affine<Physical, Physical>) -> Affine<Voxel, Voxel> {
+        index_map(self.grids.each_ref(), affine)
+    }
+
+    /// The images as an affine map between them is judged. One process has all of them.
+    pub fn alignment(&self, similarity: Arc<dyn Similarity>, outside: Outside) -> AlignedPair<'_> {
+        let outside = if similarity.may_ignore_outside() { outside } else { Outside::Background };
+        let (images, mesh) = (self.images().clone(), &self.places.work);
+        let alignment = ShardedAlignment::new(images, self.masked, (similarity, outside), mesh);
+        AlignedPair { pair: self, alignment }
+    }
+
+    /// Iterations from `fields` on that improve `similarity`; other processes of the team do the same with their parts.
+    pub fn deform(
+        &self,
+        similarity: Arc<dyn Similarity>,
+        affine: &Affine<Physical, Physical>,
+        fields: Vec<Sharded>,
+        options: &DeformOptions,
+    ) -> Result<ShardedDeform> {
+        let Places { work, team, .. } = &self.places;
+        let [fixed, moving] = self.images().clone();
+        let map = self.index_map(affine);
+        let affine = affine_tensor(&map, work.device(0), fixed.shards()[0].dtype());
+        let images = ShardedImages { fixed, moving, affine, masked: self.masked };
+        let state = ShardedState::new(fields);
+        ShardedDeform::in_team(images, state, (similarity, options), work, team.clone())
+    }
+
+    /// The loss of `moving(A (x + w(x)))` against `fixed(x)`. `affine` is `A` in RAS mm, `warp` is `w` in voxels of the
+    /// level, cut as its places say. What the map sends outside sees the background. Waits for the devices.
+    pub fn loss(
+        &self,
+        similarity: &Arc<dyn Similarity>,
+        affine: &Affine<Physical, Physical>,
+        warp: Option<Sharded>,
+    ) -> Result<f64> {
+        if warp.is_none() && !self.places.team.fixed.are_several() {
+            return self.alignment(similarity.clone(), Outside::Background).loss(affine);
+        }
+        let warp = warp.unwrap_or_else(|| self.still());
+        let map = self.index_map(affine);
+        let mut shown =
+            self.deform(similarity.clone(), affine, vec![warp], &still(map.linear()))?;
+        Ok(read(shown.loss()?)?[0])
+    }
+
+    /// No displacement.
+    pub fn still(&self) -> Sharded {
+        let Places { fixed, rest, .. } = &self.places;
+        let shard = |k: usize| {
+            let [d, h, w] = fixed.shard_size(k);
+            dense_zeros([1, 3, d, h, w], rest.device(k), DType::F32)
+        };
+        Sharded::new((0..fixed.count()).map(shard).collect(), fixed.clone())
+    }
+
+    /// Images and masks in one piece each, on the first device.
+    pub fn whole(&self) -> [(Tensor<5>, Option<Tensor<5>>); 2] {
+        let of = |i: usize| {
+            let image = self.images()[i].gather(self.places.work.device(0));
+            without_mask(image, self.masked[i])
+        };
+        [of(0), of(1)]
+    }
+
+    /// The first channels of fixed and moving, 0 where they do not count.
+    pub fn volumes(&self) -> Result<[Volume; 2]> {
+        let [fixed, moving] = self.whole();
+        let of = |(image, mask): (Tensor<5>, Option<Tensor<5>>), grid: &Geometry| {
+            let image = image.narrow(1, 0, 1);
+            let counted = match mask {
+                None => image,
+                Some(mask) => image * mask,
+            };
+            Volume::from_tensor(counted, grid.clone())
+        };
+        Ok([of(fixed, &self.grids[0])?, of(moving, &self.grids[1])?])
+    }
+
+    /// Demands that some voxel count in both images, placed by `affine`.
+    pub fn check_weights(&self, affine: &Affine<Physical, Physical>) -> Result<()> {
+        // Other ranks may have the rest of the images.
+        if self.masked == [false; 2] || self.places.team.fixed.are_several() {
+            return Ok(());
+        }
+        let aligned = self.alignment(Arc::new(Mse), Outside::Background);
+        // More than what keeps divisions defined.
+        if aligned.alignment.count(self.index_map(affine).rows())? > 1e-6 {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            "the masks of the fixed and the moving image must meet where the images are compared",
+            format_args!("no voxel that counts in both"),
+            "check that each mask belongs to its image, or start from an initial transform that \
+             brings them together",
+        ))
+    }
+}
+
+/// No step at all: what shows a displacement as it is.
+fn still(displacement_scale: [[f64; 3]; 3]) -> DeformOptions {
+    DeformOptions {
+        method: Method::Greedy,
+        displacement_scale,
+        optimizer: Optimizer::Sgd,
+        update: Update::Additive,
+        step_voxels: [0.0; 3],
+        penalties: Penalties::default(),
+        ..DeformOptions::greedy(Measure::SquaredDifference)
+    }
+}
+
+/// Two images on one level, as an affine map between them is judged.
+pub(super) struct AlignedPair<'a> {
+    pub pair: &'a LevelPair,
+    alignment: ShardedAlignment,
+}
+
+impl AlignedPair<'_> {
+    /// The loss of `moving(A x)` against `fixed(x)` and its gradient to the rows of `A`, in RAS mm. Waits for
+    /// the devices.
+    pub fn gradient(&self, affine: &Affine<Physical, Physical>) -> Result<Aligned> {
+        let (loss, rows) = self.alignment.gradient(self.pair.index_map(affine).rows())?;
+        Ok((loss, to_physical(self.pair.grids.each_ref(), &rows)))
+    }
+
+    /// The loss alone.
+    pub fn loss(&self, affine: &Affine<Physical, Physical>) -> Result<f64> {
+        self.alignment.loss(self.pair.index_map(affine).rows())
+    }
+}
+
+/// From voxels of the fixed to those of the moving grid; `affine` is in RAS mm. Planes lie on each other,
+/// whatever their headers say of z.
+pub(super) fn index_map(
+    [fixed, moving]: [&Geometry; 2],
+    affine: &Affine<Physical, Physical>,
+) -> Affine<Voxel, Voxel> {
+    let map = index_affine(fixed, moving, affine);
+    match moving.size[2] {
+        1 => Affine::from_rows([map.rows()[0], map.rows()[1], [0.0; 4]]),
+        _ => map,
+    }
+}
+
+/// The gradient to the rows of the map of physical space from that to the rows of the map of voxels.
+///
+/// With `F`, `M` the voxel-to-mm maps, the sampler takes `K = M^-1 A F`: `dL/dA = M_lin^-T dL/dK F^T`.
+fn to_physical([fixed, moving]: [&Geometry; 2], to_map: &[[f64; 4]; 3]) -> [[f64; 4]; 3] {
+    let f = *fixed.voxel_to_mm().rows();
+    let back = moving.mm_to_voxel().linear();
+    // Planes lie on each other, wherever the map sends them along z.
+    let rows = if moving.size[2] == 1 { 2 } else { 3 };
+    // dL/dK F^T, its last column that of the translations.
+    let right: [[f64; 4]; 3] = std::array::from_fn(|i| {
+        let row = &to_map[i];
+        std::array::from_fn(|j| match j {
+            _ if i >= rows => 0.0,
+            3 => row[3],
+            _ => (0..4).map(|k| row[k] * f[j][k]).sum(),
+        })
+    });
+    std::array::from_fn(|i| std::array::from_fn(|j| (0..3).map(|k| back[k][i] * right[k][j]).sum()))
+}
+
+/// Numbers read from the device.
+pub(super) fn read(values: Tensor<1>) -> Result<Vec<f64>> {
+    let values = values
+        .try_into_vec_as::<f32>()
+        .map_err(|reason| Error::device("reading the loss", reason))?;
+    Ok(values.into_iter().map(f64::from).collect())
+}

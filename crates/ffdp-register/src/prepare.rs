@@ -1,0 +1,280 @@
+//! What must hold before a registration starts, and the images as it compares them.
+
+use burn::tensor::{Device, Tensor};
+use rayon::prelude::*;
+
+use super::histogram::matched;
+use super::problem::Problem;
+use super::pyramid::MINIMUM_AXIS_VOXELS;
+use ffdp_burn::error::{Error, Result};
+use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
+use ffdp_burn::ops::{GaussianOptions, gaussian};
+
+/// Least part of the fixed grid, in percent, that must lie inside the moving image.
+///
+/// With less, the deformation would be invented rather than found.
+pub const MINIMUM_OVERLAP_PERCENT: f64 = 10.0;
+
+/// Standard deviation in voxels with which an image goes on beyond its mask: as far as the coarsest
+/// usual level and the interpolation look.
+const BEYOND_MASK_VOXELS: f64 = 2.0;
+/// Part of the smoothed mask below which the mean of the image takes over.
+const FAINT: f64 = 1e-3;
+
+/// One side of the problem as it is compared.
+pub(super) struct Side {
+    /// Scaled to [0, 1], `[1, C, D, H, W]`.
+    pub image: Tensor<5>,
+    /// Weights in 0..1, `[1, 1, D, H, W]`.
+    pub mask: Option<Tensor<5>>,
+}
+
+/// How intensities are compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Intensities {
+    /// Those that become 0 and 1.
+    pub percentiles: [f64; 2],
+    /// Whether the moving image's are first distributed as the fixed one's.
+    pub match_histograms: bool,
+}
+
+/// The fixed and the moving side, after everything that would give a wrong result was refused. Where the images are
+/// `placed` they must meet as the problem says.
+pub(super) fn prepare(
+    problem: &Problem,
+    placed: bool,
+    Intensities { percentiles, match_histograms }: Intensities,
+    device: &Device,
+) -> Result<[Side; 2]> {
+    let &Problem { fixed, moving, fixed_mask, moving_mask, more_channels, .. } = problem;
+    let channels = |side: usize| more_channels.iter().map(move |pair| pair[side]);
+    let fixed = [fixed].into_iter().chain(channels(0)).collect::<Vec<_>>();
+    let moving = [moving].into_iter().chain(channels(1)).collect::<Vec<_>>();
+    for (name, volumes) in [("the fixed image", &fixed), ("the moving image", &moving)] {
+        check_images(name, volumes)?;
+    }
+    check_sizes(&[&problem.fixed.geometry, &problem.moving.geometry])?;
+    for (name, volume, mask) in
+        [("the fixed mask", fixed[0], fixed_mask), ("the moving mask", moving[0], moving_mask)]
+    {
+        mask.map_or(Ok(()), |mask| check_mask(name, mask, &volume.geometry))?;
+    }
+    if placed {
+        check_overlap(&fixed[0].geometry, &moving[0].geometry, &problem.initial)?;
+    }
+    let scaled = |name, channels, mask| scaled_channels(name, channels, mask, percentiles);
+    let (fixed, moving) = rayon::join(
+        || scaled("the fixed image", &fixed, fixed_mask),
+        || scaled("the moving image", &moving, moving_mask),
+    );
+    let (fixed, mut moving) = (fixed?, moving?);
+    if match_histograms {
+        for (moving, fixed) in moving.iter_mut().zip(&fixed) {
+            *moving = matched((moving, moving_mask), (fixed, fixed_mask))?;
+        }
+    }
+    Ok([side(fixed, fixed_mask, device), side(moving, moving_mask, device)])
+}
+
+/// That all channels are finite and lie on one grid.
+fn check_images(name: &str, channels: &[&Volume]) -> Result<()> {
+    for (index, volume) in channels.iter().enumerate() {
+        let name = channel_name(name, index);
+        check_count(&name, volume)?;
+        volume.check_finite(&name)?;
+        channels[0].geometry.check_same_grid(&volume.geometry, &name)?;
+    }
+    Ok(())
+}
+
+/// The first channel is the image.
+fn channel_name(name: &str, index: usize) -> String {
+    if index == 0 { name.to_string() } else { format!("channel {} of {name}", index + 1) }
+}
+
+/// Fields are public: what the constructor promised may have been broken since.
+fn check_count(name: &str, volume: &Volume) -> Result<()> {
+    let (expected, got) = (volume.geometry.len(), volume.data.len());
+    if expected == got {
+        return Ok(());
+    }
+    let what = format!("number of voxels of {name}");
+    Err(Error::Shape { what, expected: vec![expected], got: vec![got] })
+}
+
+/// Volumes of a least size, or two planes of it.
+pub(super) fn check_sizes(grids: &[impl std::borrow::Borrow<Geometry>; 2]) -> Result<()> {
+    let sizes = grids.each_ref().map(|grid| grid.borrow().size);
+    let planes = sizes.map(|size| size[2] == 1);
+    if planes[0] != planes[1] {
+        return Err(Error::invalid(
+            "the fixed and the moving image must both be volumes, or both one plane",
+            sizes,
+            "take the plane of the volume that corresponds to the other image",
+        ));
+    }
+    for (name, size) in [("the fixed image", sizes[0]), ("the moving image", sizes[1])] {
+        let axes = if planes[0] { &size[..2] } else { &size[..] };
+        if axes.iter().all(|&n| n >= MINIMUM_AXIS_VOXELS) {
+            continue;
+        }
+        return Err(Error::invalid(
+            format!(
+                "{name} must have at least {MINIMUM_AXIS_VOXELS} voxels along x, y and z, or along \
+                 x and y and one along z"
+            ),
+            size,
+            "pad or resample a thin slab first, or take one plane of each image",
+        ));
+    }
+    Ok(())
+}
+
+/// That a mask is weights in 0..1 on the grid of its image, one of them above 0.
+fn check_mask(name: &str, mask: &Volume, grid: &Geometry) -> Result<()> {
+    check_count(name, mask)?;
+    mask.check_finite(name)?;
+    grid.check_same_grid(&mask.geometry, name)?;
+    let (low, high) = mask.min_max().unwrap_or_default();
+    check_weights(name, [low, high])
+}
+
+/// That the extremes of a mask are those of weights in 0..1, one of them above 0.
+pub(super) fn check_weights(name: &str, [low, high]: [f32; 2]) -> Result<()> {
+    if low < 0.0 || high > 1.0 {
+        return Err(Error::invalid(
+            format!("{name} must hold weights in 0..1"),
+            [low, high],
+            "divide it by its largest value, or set what counts to 1 and the rest to 0",
+        ));
+    }
+    if high == 0.0 {
+        return Err(Error::invalid(
+            format!("{name} must not be empty"),
+            format_args!("0 in every voxel"),
+            "check that it is the file you meant, or leave it out",
+        ));
+    }
+    Ok(())
+}
+
+/// All channels of a side in 0..1.
+fn scaled_channels(
+    name: &str,
+    channels: &[&Volume],
+    mask: Option<&Volume>,
+    percentiles: [f64; 2],
+) -> Result<Vec<Volume>> {
+    let scaled = |(index, volume): (usize, &&Volume)| {
+        scaled(&channel_name(name, index), volume, mask, percentiles)
+    };
+    channels.iter().enumerate().map(scaled).collect()
+}
+
+/// One side, ready to be compared.
+fn side(channels: Vec<Volume>, mask: Option<&Volume>, device: &Device) -> Side {
+    // Each is let go of when its tensor is there.
+    let mut channels: Vec<Tensor<5>> =
+        channels.into_iter().map(|channel| channel.to_tensor(device)).collect();
+    let image = match channels.len() {
+        1 => channels.remove(0),
+        _ => Tensor::cat(channels, 1),
+    };
+    let mask = mask.map(|mask| mask.to_tensor(device));
+    let image = match &mask {
+        None => image,
+        Some(mask) => {
+            let mean = mean_inside(&image, mask);
+            continued(image, mask, mean)
+        }
+    };
+    Side { image, mask }
+}
+
+/// Percentiles of what counts to 0 and 1, clamped. An image whose percentiles coincide though it is
+/// not constant (a small object on a wide flat background) is scaled by its extremes instead.
+fn scaled(
+    name: &str,
+    volume: &Volume,
+    mask: Option<&Volume>,
+    percentiles: [f64; 2],
+) -> Result<Volume> {
+    // Percentiles and extremes pass over what is not finite.
+    let counted = mask.map(|mask| {
+        let pairs = volume.data.par_iter().zip(&mask.data);
+        let data = pairs.map(|(&v, &weight)| if weight > 0.0 { v } else { f32::NAN });
+        Volume { data: data.collect(), geometry: volume.geometry.clone() }
+    });
+    let counted = counted.as_ref().unwrap_or(volume);
+    let (min, max) = counted.min_max().unwrap_or_default();
+    let percentiles = || counted.percentiles(percentiles);
+    let [from, to] = intensity_range(name, [min, max], mask.is_some(), percentiles)?;
+    Ok(volume.rescaled(from, to))
+}
+
+/// The intensities that become 0 and 1, of an image with these extremes and percentiles.
+pub(super) fn intensity_range(
+    name: &str,
+    [min, max]: [f32; 2],
+    is_masked: bool,
+    percentiles: impl FnOnce() -> Result<[f32; 2]>,
+) -> Result<[f32; 2]> {
+    if min == max {
+        let (place, fix) = match is_masked {
+            false => ("", "it holds nothing to align: check that it is the file you meant"),
+            true => (
+                " inside its mask",
+                "there is nothing to align: check that image and mask belong together",
+            ),
+        };
+        return Err(Error::invalid(
+            format!("{name} must not be constant{place}"),
+            format_args!("{min} in every voxel{place}"),
+            fix,
+        ));
+    }
+    let [from, to] = percentiles()?;
+    Ok(if from < to { [from, to] } else { [min, max] })
+}
+
+fn inside(mask: &Tensor<5>) -> Tensor<5> {
+    mask.clone().greater_elem(0.0).float()
+}
+
+/// The mean of every channel inside the mask, `[1, C, 1, 1, 1]`.
+fn mean_inside(image: &Tensor<5>, mask: &Tensor<5>) -> Tensor<5> {
+    let in_planes = |x: Tensor<5>| x.sum_dim(4).sum_dim(3).sum_dim(2);
+    let inside = inside(mask);
+    in_planes(image.clone() * inside.clone()) / in_planes(inside)
+}
+
+/// How an image goes on beyond its mask.
+pub(super) fn beyond_mask() -> GaussianOptions {
+    GaussianOptions::isotropic(BEYOND_MASK_VOXELS)
+}
+
+/// The image, beyond its mask replaced by what lies inside, smoothed: so that neither a level nor a
+/// sample between voxels sees what must not be looked at, nor an edge that is none. `mean` is that inside.
+pub(super) fn continued(image: Tensor<5>, mask: &Tensor<5>, mean: Tensor<5>) -> Tensor<5> {
+    let inside = inside(mask);
+    let seen = image * inside.clone();
+    let smooth = beyond_mask();
+    let near = gaussian(seen.clone(), &smooth) + mean.mul_scalar(FAINT);
+    let outside = near / gaussian(inside.clone(), &smooth).add_scalar(FAINT);
+    seen + outside * inside.neg().add_scalar(1.0)
+}
+
+/// Demands that the images meet where `affine` (fixed to moving, RAS mm) places them.
+pub(super) fn check_overlap(
+    fixed: &Geometry,
+    moving: &Geometry,
+    affine: &Affine<Physical, Physical>,
+) -> Result<()> {
+    fixed.check_overlap(&placed(moving, affine)?, MINIMUM_OVERLAP_PERCENT)
+}
+
+/// The moving grid where `affine` puts it in the space of the fixed image.
+pub(super) fn placed(moving: &Geometry, affine: &Affine<Physical, Physical>) -> Result<Geometry> {
+    let voxel_to_mm = moving.voxel_to_mm().then(&affine.inverse()?);
+    Geometry::from_affine(moving.size, voxel_to_mm)
+}

@@ -1,0 +1,344 @@
+//! A registration from beginning to end: its stages, one after the other, wherever its images come from and
+//! whoever shares it.
+
+use burn::tensor::{DType, Device};
+use serde::Serialize;
+
+use super::checkpoint::Checkpoint;
+use super::context::{Found, Run, Sides, Staged};
+use super::fields::{Deformed, Fields};
+use super::level::check_finite_loss;
+use super::methods::deformable::deform;
+use super::methods::linear::moments;
+use super::methods::{Given, Listed, find};
+use super::observer::Observer;
+use super::places::{Places, Room};
+use super::prepare::{check_overlap, prepare};
+use super::problem::Problem;
+use super::processes::{Processes, Report};
+use super::report::{StageReport, Stop};
+use super::schedule::{Settings, Stage};
+use ffdp_burn::error::{Error, Result};
+use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
+use ffdp_burn::ops::MomentStorage;
+use ffdp_burn::transform::{Composite, Displacement, Step};
+use ffdp_parallel::DeviceMesh;
+
+/// What a registration found: the map `phi(x) = A (x + w(x))` from fixed to moving.
+#[derive(Clone, Debug)]
+pub struct Registration {
+    /// `A`, in RAS mm; the initial placement where no stage changed it.
+    pub affine: Affine<Physical, Physical>,
+    /// `w`, on the grid of the fixed image; `None` without a deformable stage.
+    pub warp: Option<Displacement>,
+    /// `w'` with `id + w' = (id + w)^-1`, on the same grid, where the last deformable stage gives it
+    /// (SyN, velocities): `phi^-1(y) = A^-1 y + w'(A^-1 y)`.
+    pub inverse: Option<Displacement>,
+    /// The moving image seen through it, on the fixed grid, in the moving image's intensities.
+    pub warped: Volume,
+    /// One report per stage.
+    pub stages: Vec<StageReport>,
+    /// The loss of the last stage's finest level as the images were placed at the start; the
+    /// similarity alone, without penalties.
+    pub loss_before: f64,
+    /// The same with the result.
+    pub loss_after: f64,
+    /// Whether it is worth anything.
+    pub outcome: Outcome,
+}
+
+impl Registration {
+    /// The map as its steps.
+    pub fn transform(&self) -> Composite {
+        let warp = self.warp.clone().map(Step::Displacement);
+        Composite::new(warp.into_iter().chain([Step::Affine(self.affine)]).collect())
+    }
+}
+
+/// What a registration is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The images are more alike than before.
+    Improved,
+    /// They are not: the result should not be used.
+    NotImproved,
+    /// The observer ended the run early; the result is what was reached.
+    Cancelled,
+}
+
+impl Outcome {
+    /// Of stages between two losses.
+    fn of(stages: &[StageReport], [before, after]: [f64; 2]) -> Self {
+        let mut levels = stages.iter().flat_map(|stage| &stage.levels);
+        match after < before {
+            _ if levels.any(|level| level.stop == Stop::Cancelled) => Self::Cancelled,
+            true => Self::Improved,
+            false => Self::NotImproved,
+        }
+    }
+
+    /// What a user can do about it; `None` when all is well.
+    pub fn advice(self) -> Option<&'static str> {
+        match self {
+            Self::Improved => None,
+            Self::NotImproved => Some(
+                "the images did not become more alike: check that they show the same anatomy, that \
+                 linear stages come before the deformation (or that an initial transform places \
+                 it), and that the metric suits them (mse needs equal intensities)",
+            ),
+            Self::Cancelled => Some("the run was ended early; run it again to the end"),
+        }
+    }
+}
+
+/// Finds the transform that carries the moving onto the fixed image, stage by stage, coarse to
+/// fine.
+///
+/// The images may lie on different grids (spacing, orientation, size, origin): their headers and
+/// [`Problem::initial`] place them in physical space. Intensities are scaled to [0, 1] for the
+/// comparison; the result has the moving image's own.
+///
+/// Computed on `device` in f32. On the CPU the same input gives the same bits.
+///
+/// # Errors
+/// [`Error::Invalid`] for a setting without meaning or that the device lacks, a constant image or
+/// fewer than [`MINIMUM_AXIS_VOXELS`](super::MINIMUM_AXIS_VOXELS) along an axis;
+/// [`Error::NonFinite`] for NaN or infinite voxels; [`Error::NoOverlap`] when the grids hardly
+/// overlap; [`Error::Device`] when the device fails.
+pub fn register(
+    problem: &Problem,
+    settings: &Settings,
+    device: &Device,
+    observer: &mut dyn Observer,
+) -> Result<Registration> {
+    register_on(&DeviceMesh::one(device), problem, settings, observer)
+}
+
+/// [`register`] on several devices, or in several shards of one: the images and all that belongs to a voxel are cut
+/// along z; linear stages run on the first device unless several share a large level. The result is that of one
+/// device but for rounding.
+///
+/// # Errors
+/// As [`register`]; [`Error::Invalid`] for a mesh of several shards and images of one plane.
+pub fn register_on(
+    mesh: &DeviceMesh,
+    problem: &Problem,
+    settings: &Settings,
+    observer: &mut dyn Observer,
+) -> Result<Registration> {
+    resume_on(mesh, Checkpoint::start(problem.initial), problem, settings, observer)
+}
+
+/// [`register`], continued from what an earlier run with the same arguments has
+/// [`reached`](Observer::reached).
+///
+/// # Errors
+/// As [`register`]; [`Error::Invalid`] when the checkpoint has more stages than the settings.
+pub fn resume(
+    checkpoint: Checkpoint,
+    problem: &Problem,
+    settings: &Settings,
+    device: &Device,
+    observer: &mut dyn Observer,
+) -> Result<Registration> {
+    resume_on(&DeviceMesh::one(device), checkpoint, problem, settings, observer)
+}
+
+/// [`resume`] on several devices, or in several shards of one.
+///
+/// # Errors
+/// As [`resume`] and [`register_on`].
+pub fn resume_on(
+    mesh: &DeviceMesh,
+    checkpoint: Checkpoint,
+    problem: &Problem,
+    settings: &Settings,
+    observer: &mut dyn Observer,
+) -> Result<Registration> {
+    let mesh = mesh.inner();
+    check_planes(&mesh, &problem.fixed.geometry)?;
+    mesh.devices().iter().try_for_each(|device| check_moment_storage(settings, device))?;
+    settings.validate()?;
+    // Moments bring the images together; the overlap is checked after them.
+    let placed = !matches!(settings.stages.first(), Some(Stage::Moments(_)));
+    let sides = prepare(problem, placed, settings.intensities(), mesh.device(0))?;
+    let grids = [&problem.fixed.geometry, &problem.moving.geometry].map(Geometry::clone);
+    let mut run = Run {
+        grids,
+        sides: Sides::Held(Box::new(sides)),
+        levels: Vec::new(),
+        loss_interval: settings.loss_interval,
+        minimum_axis: settings.minimum_axis_voxels,
+        room: Room::DeviceMesh(mesh.clone()),
+        processes: Processes::alone(),
+        initial: problem.initial,
+        observer,
+        checkpoint,
+    };
+    let Ended { found, stages, loss_before, loss_after, outcome } = run.stages(settings)?;
+    let Found { affine, deformed } = found;
+    let (warp, inverse) = match &deformed {
+        Some(deformed) => run.on_full_grid(deformed)?,
+        None => (None, None),
+    };
+    let steps = warp.clone().map(Step::Displacement).into_iter().chain([Step::Affine(affine)]);
+    let warped = Composite::new(steps.collect()).warp(
+        problem.moving,
+        &problem.fixed.geometry,
+        mesh.device(0),
+    )?;
+    Ok(Registration { affine, warp, inverse, warped, stages, loss_before, loss_after, outcome })
+}
+
+/// What all stages have come to.
+pub(super) struct Ended {
+    pub found: Found,
+    pub stages: Vec<StageReport>,
+    pub loss_before: f64,
+    pub loss_after: f64,
+    pub outcome: Outcome,
+}
+
+impl Run<'_> {
+    /// All stages that the checkpoint has not done.
+    pub fn stages(&mut self, settings: &Settings) -> Result<Ended> {
+        let mut stages = self.checkpoint.stages.clone();
+        if stages.len() >= settings.stages.len() {
+            let what = "a checkpoint must belong to the settings: it has as many stages or more";
+            return Err(Error::invalid(what, stages.len(), "start the run anew"));
+        }
+        let warp = self.checkpoint.warp.take().map(|warp| Fields::whole(vec![warp]));
+        let deformed = warp.flatten().map(Deformed::greedy);
+        let mut found = Found { affine: self.checkpoint.affine, deformed };
+        let mut loss_before = f64::NAN;
+        for stage in &settings.stages[stages.len()..] {
+            let before = found.clone();
+            self.check_given(stage)?;
+            let mut staged = match stage.listed() {
+                Listed::Fields(method) => deform(self, method, found)?,
+                Listed::Own(method) if !method.is_linear() => find(self, method, found)?,
+                _ => self.linear(stage, found)?,
+            };
+            (found, loss_before) = (kept(stage, before, &mut staged)?, staged.loss_before);
+            if matches!(stage, Stage::Moments(_)) {
+                check_overlap(&self.grids[0], &self.grids[1], &found.affine)?;
+            }
+            let ended = staged.report.levels.iter().any(|level| level.stop == Stop::Cancelled);
+            stages.push(staged.report);
+            if ended {
+                break;
+            }
+            if stages.len() < settings.stages.len() {
+                self.stage_done(&stages, &found)?;
+            }
+        }
+        let loss_after = stages.last().expect("settings with no stage do not validate").loss_after;
+        check_finite_loss(loss_after)?;
+        let outcome = Outcome::of(&stages, [loss_before, loss_after]);
+        Ok(Ended { found, stages, loss_before, loss_after, outcome })
+    }
+
+    /// Demands that a stage can work with what it is given.
+    fn check_given(&self, stage: &Stage) -> Result<()> {
+        let (channels, masked) = self.content();
+        let parts = match &self.room {
+            Room::DeviceMesh(mesh) => mesh.count() > 1,
+            Room::Device { .. } | Room::Ranks { .. } => true,
+        };
+        let given = Given { channels, masked, parts };
+        let Some(reason) = stage.refuses(&given) else { return Ok(()) };
+        let what = format!("the stage {} must be able to work with what it is given", stage.name());
+        let given = format_args!("{given:?}, and {reason}");
+        Err(Error::invalid(what, given, "use another stage, or give it what it can work with"))
+    }
+
+    /// A linear stage, on rank 0; what it has found, on all.
+    fn linear(&mut self, stage: &Stage, found: Found) -> Result<Staged> {
+        let processes = self.processes.clone();
+        let deformed = found.deformed.clone();
+        let told = processes.first_does(|| {
+            let staged = match stage.listed() {
+                Listed::Moments(settings) => moments(self, settings, found)?,
+                Listed::Linear(_, settings, find) => find(self, settings, found)?,
+                Listed::Own(method) => find(self, method, found)?,
+                Listed::Fields(_) => unreachable!("methods of fields are no linear ones"),
+            };
+            let Staged { found, report, loss_without, loss_before } = staged;
+            let losses = vec![report.loss_after, loss_without, loss_before, report.seconds];
+            let numbers = [found.affine.rows().concat(), losses].concat();
+            Ok(Report::new(&numbers, report.levels, report.kept))
+        })?;
+        let numbers = told.numbers();
+        let row = |first: usize| [0, 1, 2, 3].map(|column| numbers[first + column]);
+        let affine = Affine::from_rows([row(0), row(4), row(8)]);
+        let [loss_after, loss_without, loss_before, seconds] = row(12);
+        let Report { levels, kept, .. } = told;
+        let transform = stage.name();
+        Ok(Staged {
+            found: Found { affine, deformed },
+            report: StageReport { transform, levels, loss_after, kept, seconds },
+            loss_without,
+            loss_before,
+        })
+    }
+
+    fn stage_done(&mut self, stages: &[StageReport], found: &Found) -> Result<()> {
+        let warp = match (&self.sides, &found.deformed) {
+            (Sides::Read(_), Some(_)) => return Ok(()),
+            (_, None) => None,
+            (Sides::Held(_), Some(deformed)) => Some(deformed.maps()?.0.gathered()?.remove(0)),
+        };
+        let start = Checkpoint::start(found.affine);
+        self.checkpoint = Checkpoint { stages: stages.to_vec(), warp, ..start };
+        self.observer.reached(&self.checkpoint);
+        self.checkpoint.warp = None;
+        Ok(())
+    }
+
+    /// `w` and its inverse, where the method gives it, on the grid of the fixed image.
+    fn on_full_grid(
+        &self,
+        deformed: &Deformed,
+    ) -> Result<(Option<Displacement>, Option<Displacement>)> {
+        let [fixed, moving] = self.grids.each_ref().map(Geometry::dims);
+        let places = Places::whole(self.room.home(), [fixed, moving])?;
+        let fields = deformed.fields.clone().resampled(&self.grids[0], &places)?;
+        let (warp, inverse) = Deformed { method: deformed.method, fields }.maps()?;
+        let whole = |fields: Fields| Ok::<_, Error>(fields.gathered()?.remove(0));
+        Ok((Some(whole(warp)?), inverse.map(whole).transpose()?))
+    }
+}
+
+/// What a stage found, or what was there before it if that is more alike. Moments have tried the start
+/// themselves; a deformation that refines another one starts from it and is not judged.
+fn kept(stage: &Stage, before: Found, staged: &mut Staged) -> Result<Found> {
+    let refines = before.deformed.is_some();
+    if matches!(stage, Stage::Moments(_))
+        || refines
+        || staged.report.loss_after <= staged.loss_without
+    {
+        return Ok(staged.found.clone());
+    }
+    check_finite_loss(staged.report.loss_after)?;
+    (staged.report.kept, staged.report.loss_after) = (false, staged.loss_without);
+    Ok(before)
+}
+
+/// Demands that volumes which are to be cut have several planes.
+pub(super) fn check_planes(mesh: &DeviceMesh, fixed: &Geometry) -> Result<()> {
+    if mesh.count() == 1 || fixed.size[2] > 1 {
+        return Ok(());
+    }
+    let what = "in several shards images have several planes";
+    Err(Error::invalid(what, fixed.size[2], "use one device and one shard"))
+}
+
+pub(super) fn check_moment_storage(settings: &Settings, device: &Device) -> Result<()> {
+    let stores_bf16 = |stage: &Stage| stage.moments() == Some(MomentStorage::Bf16);
+    if !settings.stages.iter().any(stores_bf16) || device.supports_dtype(DType::BF16) {
+        return Ok(());
+    }
+    let what = "moments in bf16 need a device that has the type";
+    Err(Error::invalid(what, device, "use moments = \"full\", or another device"))
+}

@@ -1,0 +1,107 @@
+//! What a registration does: its stages in order, and what holds for all of them.
+
+mod matrix;
+mod preset;
+mod stage;
+
+pub use matrix::matrix;
+pub use preset::Preset;
+pub use stage::Stage;
+
+use serde::{Deserialize, Serialize};
+
+use super::prepare::Intensities;
+use super::pyramid::MINIMUM_AXIS_VOXELS;
+use ffdp_burn::error::{Error, Result};
+
+/// What a registration does. Readable from a file: missing entries take their defaults, unknown
+/// ones are errors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// What is found, in this order; each stage starts from what those before it found. Linear stages
+    /// come first. Default: moments, rigid, affine, greedy.
+    pub stages: Vec<Stage>,
+    /// Percentiles of each image that become 0 and 1 before it is compared. Default 1 and 99.9:
+    /// the background stays at 0 and a few hot voxels cannot flatten the contrast.
+    pub intensity_percentiles: [f64; 2],
+    /// Whether the intensities of the moving image are first distributed as those of the fixed one, by
+    /// landmarks of their histograms. For images of one modality that are compared by `mse`; LNCC and
+    /// the information do not need it. Default false.
+    pub match_histograms: bool,
+    /// Iterations between two reads of the loss from the device. Default 10: every read waits for
+    /// all work in flight.
+    pub loss_interval: usize,
+    /// No axis of a level has fewer voxels than this (nor more than the image), 8 to 32. Default 16: below,
+    /// a brain is a blob.
+    pub minimum_axis_voxels: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::preset(Preset::Default)
+    }
+}
+
+impl Settings {
+    pub(super) fn intensities(&self) -> Intensities {
+        let (percentiles, match_histograms) = (self.intensity_percentiles, self.match_histograms);
+        Intensities { percentiles, match_histograms }
+    }
+}
+
+impl Settings {
+    /// # Errors
+    /// [`Error::Invalid`] naming the first setting that has no meaning, with its value.
+    pub fn validate(&self) -> Result<()> {
+        if self.stages.is_empty() {
+            let what = "a registration needs at least one stage";
+            return Err(Error::invalid(what, &self.stages, "add one, for example greedy"));
+        }
+        self.stages.iter().try_for_each(Stage::validate)?;
+        self.check_order()?;
+        if !(MINIMUM_AXIS_VOXELS..=32).contains(&self.minimum_axis_voxels) {
+            return Err(Error::invalid(
+                format!("minimum_axis_voxels must lie in {MINIMUM_AXIS_VOXELS}..32"),
+                self.minimum_axis_voxels,
+                "16 is the usual one",
+            ));
+        }
+        let [low, high] = self.intensity_percentiles;
+        if !(0.0 <= low && low < high && high <= 100.0) {
+            return Err(Error::invalid(
+                "intensity_percentiles must be ascending and within 0..100",
+                self.intensity_percentiles,
+                "use, for example, 1 and 99.9",
+            ));
+        }
+        if self.loss_interval == 0 {
+            let what = "loss_interval must be at least 1 iteration";
+            return Err(Error::invalid(what, self.loss_interval, "use, for example, 10"));
+        }
+        Ok(())
+    }
+}
+
+impl Settings {
+    /// Linear stages come first, moments before all; a velocity begins at rest: it cannot go on from
+    /// a displacement.
+    fn check_order(&self) -> Result<()> {
+        let names: Vec<_> = self.stages.iter().map(Stage::name).collect();
+        if !self.stages.is_sorted_by_key(|stage| !stage.is_linear()) {
+            let what = "linear stages (moments, rigid, affine) must come before deformable ones";
+            let fix = "change the order, for example to moments, rigid, affine, greedy";
+            return Err(Error::invalid(what, names, fix));
+        }
+        if self.stages.iter().skip(1).any(|stage| matches!(stage, Stage::Moments(_))) {
+            let fix = "leave them out there: they would undo what was found before";
+            return Err(Error::invalid("moments can only be the first stage", names, fix));
+        }
+        let mut deformable = self.stages.iter().filter(|stage| !stage.is_linear()).skip(1);
+        if deformable.all(|stage| !matches!(stage, Stage::Svf(_))) {
+            return Ok(());
+        }
+        let what = "svf must be the first deformable stage: a displacement has no velocity";
+        Err(Error::invalid(what, names, "put svf first, or use greedy or syn after it"))
+    }
+}

@@ -1,0 +1,85 @@
+//! Complete settings by the name of what they are for.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Settings, Stage};
+use crate::methods::GreedySettings;
+use crate::settings::{
+    AdamSettings, LevelSettings, LinearSettings, MiSettings, MomentsSettings, OptimizerSettings,
+    Regularization, Similarity,
+};
+
+/// What a registration is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Preset {
+    /// A look: nothing at full resolution, where most of the time goes.
+    Fast,
+    /// Two images of one modality.
+    #[default]
+    Default,
+    /// As `default`, with a coarser level more for what lies far off, twice the iterations, and the affine
+    /// map at full resolution.
+    Quality,
+    /// Images of different modalities: deformed by mutual information, stiffly. The same tissue is not
+    /// equally bright everywhere, so that a field that is free to do so makes the images tell more of each
+    /// other than the truth does; a bending energy of 400 mm^2 forbids most of it and leaves known warps free
+    /// (docs/registration.md). Steps in proportion to the gradient (`gradient_floor` 3) converge where those of
+    /// equal length made the stiff cost grow. The linear stages compare by normalised mutual information in
+    /// every preset.
+    Multimodal,
+}
+
+impl Settings {
+    /// The settings of a preset. All begin with moments, rigid, affine.
+    pub fn preset(preset: Preset) -> Self {
+        let levels = |list: &[(f64, usize)]| -> Vec<LevelSettings> {
+            list.iter().map(|&(shrink, iterations)| LevelSettings { shrink, iterations }).collect()
+        };
+        // Rigid only has to come close enough for the affine stage, which turns as well.
+        let rigid =
+            LinearSettings { levels: levels(&[(8.0, 60), (4.0, 40)]), ..LinearSettings::default() };
+        let (affine, greedy) = (LinearSettings::default(), GreedySettings::default());
+        let (affine, greedy) = match preset {
+            Preset::Default => (affine, greedy),
+            Preset::Fast => (
+                LinearSettings { levels: rigid.levels.clone(), ..affine },
+                GreedySettings { levels: levels(&[(4.0, 100), (2.0, 50)]), ..greedy },
+            ),
+            Preset::Quality => (
+                LinearSettings {
+                    levels: levels(&[(8.0, 60), (4.0, 40), (2.0, 20), (1.0, 10)]),
+                    ..affine
+                },
+                GreedySettings {
+                    levels: levels(&[(8.0, 400), (4.0, 400), (2.0, 200), (1.0, 100)]),
+                    ..greedy
+                },
+            ),
+            Preset::Multimodal => {
+                let floor = AdamSettings { gradient_floor: 3.0, ..AdamSettings::default() };
+                let stiff = GreedySettings {
+                    optimizer: OptimizerSettings::Adam(floor),
+                    similarity: Similarity::Mi(MiSettings::default()),
+                    sigma_gradient_voxels: 2.0,
+                    regularization: Regularization { bending: 400.0, ..greedy.regularization },
+                    levels: levels(&[(8.0, 200), (4.0, 200), (2.0, 100), (1.0, 50)]),
+                    ..greedy
+                };
+                (affine, stiff)
+            }
+        };
+        Self {
+            stages: vec![
+                Stage::Moments(MomentsSettings::default()),
+                Stage::Rigid(rigid),
+                Stage::Affine(affine),
+                Stage::Greedy(greedy),
+            ],
+            intensity_percentiles: [1.0, 99.9],
+            match_histograms: false,
+            loss_interval: 10,
+            minimum_axis_voxels: 16,
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! A stage of a registration: one method with its settings, and the list of all methods.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::methods::deformable::FieldMethod;
+use crate::methods::{
+    Given, GreedySettings, Listed, Method, OwnMethod, SvfSettings, SynSettings, linear,
+};
+use crate::settings::{LevelSettings, LinearSettings, MomentsSettings, OptimizerSettings};
+use ffdp_burn::error::Result;
+use ffdp_burn::ops::MomentStorage;
+
+/// One kind of transform, and how it is found. In a file, the entry `transform` names the kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "transform", rename_all = "lowercase")]
+pub enum Stage {
+    /// A first placement by centres and principal axes; images need not overlap before it.
+    Moments(MomentsSettings),
+    /// Turns and shifts.
+    Rigid(LinearSettings),
+    /// Turns, shifts, stretches and shears.
+    Affine(LinearSettings),
+    /// A displacement field by the compositive greedy method.
+    Greedy(GreedySettings),
+    /// Two halves that meet in the middle: symmetric normalisation.
+    Syn(SynSettings),
+    /// The flow along a stationary velocity.
+    Svf(SvfSettings),
+    /// A method that a program brings along. A file cannot name it.
+    #[serde(skip)]
+    Own(OwnMethod),
+}
+
+impl Stage {
+    /// A method of your own.
+    pub fn own(method: impl Method + 'static) -> Self {
+        Self::Own(OwnMethod(Arc::new(method)))
+    }
+
+    /// The list of all methods.
+    pub(crate) fn listed(&self) -> Listed<'_> {
+        match self {
+            Self::Moments(settings) => Listed::Moments(settings),
+            Self::Rigid(settings) => Listed::Linear("rigid", settings, linear::rigid),
+            Self::Affine(settings) => Listed::Linear("affine", settings, linear::affine),
+            Self::Greedy(settings) => Listed::Fields(settings),
+            Self::Syn(settings) => Listed::Fields(settings),
+            Self::Svf(settings) => Listed::Fields(settings),
+            Self::Own(own) => Listed::Own(&*own.0),
+        }
+    }
+
+    /// Its levels, coarse to fine; none of moments, which have one of their own.
+    pub fn levels(&self) -> &[LevelSettings] {
+        match self.listed() {
+            Listed::Moments(_) => &[],
+            Listed::Linear(_, settings, _) => &settings.levels,
+            Listed::Fields(method) => method.descent().levels,
+            Listed::Own(method) => method.levels(),
+        }
+    }
+
+    /// The levels of a built-in stage, to be changed; none of moments, which have one of their own.
+    pub fn levels_mut(&mut self) -> &mut [LevelSettings] {
+        match self {
+            Self::Rigid(settings) | Self::Affine(settings) => &mut settings.levels,
+            Self::Greedy(settings) => &mut settings.levels,
+            Self::Syn(settings) => &mut settings.levels,
+            Self::Svf(settings) => &mut settings.levels,
+            Self::Moments(_) | Self::Own(_) => &mut [],
+        }
+    }
+
+    /// How a stage that improves fields keeps the moments of their gradients; `None` where it has none.
+    pub fn moments(&self) -> Option<MomentStorage> {
+        match self.fields()?.descent().optimizer {
+            OptimizerSettings::Adam(adam) => Some(adam.moments),
+            OptimizerSettings::Sgd | OptimizerSettings::GaussNewton(_) => None,
+        }
+    }
+
+    /// Its name, as a file has it.
+    pub fn name(&self) -> &'static str {
+        match self.listed() {
+            Listed::Moments(_) => "moments",
+            Listed::Linear(name, ..) => name,
+            Listed::Fields(method) => method.name(),
+            Listed::Own(method) => method.name(),
+        }
+    }
+
+    /// Whether it moves the image as a whole.
+    pub fn is_linear(&self) -> bool {
+        match self.listed() {
+            Listed::Moments(_) | Listed::Linear(..) => true,
+            Listed::Fields(_) => false,
+            Listed::Own(method) => method.is_linear(),
+        }
+    }
+
+    pub(crate) fn validate(&self) -> Result<()> {
+        match self.listed() {
+            Listed::Moments(settings) => settings.validate(),
+            Listed::Linear(_, settings, _) => settings.validate(),
+            Listed::Fields(method) => method.validate(),
+            Listed::Own(method) => method.validate(),
+        }
+    }
+
+    /// That of a stage which improves fields; `None` of others.
+    pub(crate) fn fields(&self) -> Option<&dyn FieldMethod> {
+        match self.listed() {
+            Listed::Fields(method) => Some(method),
+            Listed::Moments(_) | Listed::Linear(..) | Listed::Own(_) => None,
+        }
+    }
+
+    /// Why it cannot do what it is given, in its own words; `None` if it can.
+    pub(crate) fn refuses(&self, given: &Given) -> Option<String> {
+        match self.listed() {
+            Listed::Own(method) => method.refuses(given),
+            Listed::Moments(_) | Listed::Linear(..) | Listed::Fields(_) => None,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What the settings of all deformable methods share.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ConvergenceSettings, LevelSettings, Similarity, in_range, validate_levels};
+use ffdp_burn::error::Result;
+use ffdp_burn::ops::{MomentStorage, Penalties, Update};
+
+/// How a gradient becomes a step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OptimizerSettings {
+    /// By its running moments: every voxel moves about as fast, whatever the size of its gradient.
+    Adam(AdamSettings),
+    /// Steepest descent: the largest gradient makes a full step in every iteration (ANTs). Regions of
+    /// less contrast move less.
+    Sgd,
+    /// Gradients divided by the slope of the image (demons; Thirion 1998): for squared differences
+    /// the step of Gauss and Newton with Levenberg's damping. Not for velocities.
+    GaussNewton(GaussNewtonSettings),
+}
+
+/// Settings of [`OptimizerSettings::Adam`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdamSettings {
+    /// Gradients below this part of the root mean square of the whole field's make shorter steps,
+    /// in proportion. Default 0.1. With 0 (FireANTs) noise in regions without contrast moves as fast
+    /// as anatomy, and the result depends on the rounding of the last bit.
+    pub gradient_floor: f64,
+    /// How the moments of the gradient are stored between iterations. Default `full`; `bf16` halves
+    /// them (24 bytes a voxel become 12) where the device has it, for volumes that would not fit.
+    pub moments: MomentStorage,
+}
+
+/// Settings of [`OptimizerSettings::GaussNewton`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GaussNewtonSettings {
+    /// Added to the squared slope, as a part of its mean over the image. Default 1: voxels with
+    /// less slope than most move less than a full step.
+    pub damping: f64,
+}
+
+/// What roughness of the field costs, beside the dissimilarity: a weight each. All 0 by default:
+/// smoothing regularises. Convergence and the losses of a level include the cost; a registration's loss
+/// before and after does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Regularization {
+    /// Weight of the mean squared first differences; see [`diffusion`](ffdp_burn::ops::diffusion()).
+    pub diffusion: f64,
+    /// Weight of the mean squared second derivatives (1/mm^2), mm^2: the same stiffness on every level and at
+    /// every resolution; see [`bending_energy`](ffdp_burn::ops::bending_energy()).
+    pub bending: f64,
+    /// Weight of the mean length of the first differences; see
+    /// [`total_variation`](ffdp_burn::ops::total_variation()).
+    pub total_variation: f64,
+}
+
+impl Default for OptimizerSettings {
+    fn default() -> Self {
+        Self::Adam(AdamSettings::default())
+    }
+}
+
+impl Default for AdamSettings {
+    fn default() -> Self {
+        Self { gradient_floor: 0.1, moments: MomentStorage::Full }
+    }
+}
+
+impl Default for GaussNewtonSettings {
+    fn default() -> Self {
+        Self { damping: 1.0 }
+    }
+}
+
+impl Regularization {
+    /// As the operation takes it on a level of this spacing. First differences, voxels of displacement a voxel,
+    /// are the derivatives; second ones are those of 1/mm times the spacing.
+    pub(crate) fn penalties(self, spacing_mm: f64) -> Penalties {
+        let Self { diffusion, bending, total_variation } = self;
+        Penalties { diffusion, bending: bending / spacing_mm.powi(2), total_variation }
+    }
+}
+
+/// The settings of a deformable stage, whatever its method.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Descent<'a> {
+    pub levels: &'a [LevelSettings],
+    pub similarity: &'a Similarity,
+    pub learning_rate_voxels: f64,
+    pub optimizer: OptimizerSettings,
+    pub update: Update,
+    pub sigma_gradient_voxels: f64,
+    /// Of the displacement or velocity.
+    pub sigma_field_voxels: f64,
+    /// What the settings call the last.
+    pub sigma_field_name: &'static str,
+    pub regularization: Regularization,
+    pub convergence: &'a ConvergenceSettings,
+}
+
+/// Steps, smoothing and weights beyond this are slips of the pen.
+const LARGEST_STEP_VOXELS: f64 = 10.0;
+const LARGEST_SIGMA_VOXELS: f64 = 20.0;
+const LARGEST_WEIGHT: f64 = 1e6;
+
+impl Descent<'_> {
+    pub fn validate(&self) -> Result<()> {
+        validate_levels(self.levels)?;
+        self.similarity.validate()?;
+        in_range(
+            "the learning rate (longest step, voxels)",
+            self.learning_rate_voxels,
+            [f64::MIN_POSITIVE, LARGEST_STEP_VOXELS],
+            "0.25 is the usual one",
+        )?;
+        match self.optimizer {
+            OptimizerSettings::Adam(AdamSettings { gradient_floor, .. }) => {
+                in_range("gradient_floor", gradient_floor, [0.0, 100.0], "0.1 is the usual one")?;
+            }
+            OptimizerSettings::Sgd => {}
+            OptimizerSettings::GaussNewton(GaussNewtonSettings { damping }) => {
+                in_range("damping", damping, [f64::MIN_POSITIVE, 1e6], "1 is the usual one")?;
+            }
+        }
+        let sigmas = [0.0, LARGEST_SIGMA_VOXELS];
+        let gradient = "sigma_gradient_voxels";
+        in_range(gradient, self.sigma_gradient_voxels, sigmas, "1 is the usual one, 0 is off")?;
+        let field = self.sigma_field_name;
+        in_range(field, self.sigma_field_voxels, sigmas, "0.5 is a usual one, 0 is off")?;
+        let Regularization { diffusion, bending, total_variation } = self.regularization;
+        for (name, weight) in [
+            ("the weight of the diffusion", diffusion),
+            ("the weight of the bending energy", bending),
+            ("the weight of the total variation", total_variation),
+        ] {
+            in_range(name, weight, [0.0, LARGEST_WEIGHT], "0 is off, try 0.01 to 1")?;
+        }
+        self.convergence.validate()
+    }
+}

@@ -1,0 +1,45 @@
+//! How many shards a registration needs.
+
+use super::places::LARGEST_PART;
+use super::pyramid::{finest_spacing_mm, level_geometry};
+use super::schedule::Settings;
+use ffdp_burn::error::Result;
+use ffdp_burn::image::Geometry;
+use ffdp_parallel::{DeviceMemory, plan};
+
+/// Bytes a voxel of both images, and of their masks, that the first device holds whole, and of the field that a level
+/// begins with.
+const IMAGE_BYTES: u64 = 4;
+const FIELD_BYTES: u64 = 12;
+
+/// How many shards the deformable stages need on `devices` devices with `bytes` of memory each; at least
+/// one for each device. `grids` are those of the fixed and the moving image, and `masked` says which of them
+/// has a mask.
+///
+/// # Errors
+/// [`Error::TooLarge`](ffdp_burn::Error::TooLarge) when no number of shards makes a stage fit.
+pub fn shards_needed(
+    settings: &Settings,
+    (grids, masked): ([&Geometry; 2], [bool; 2]),
+    devices: usize,
+    bytes: u64,
+) -> Result<usize> {
+    let voxels = |grid: &Geometry| grid.len() as u64;
+    let values = |i: usize| voxels(grids[i]) * (1 + u64::from(masked[i]));
+    let images = IMAGE_BYTES * (values(0) + values(1));
+    let mut most = devices;
+    for stage in &settings.stages {
+        let Some(kind) = stage.fields() else { continue };
+        for level in kind.descent().levels {
+            let spacing_mm = level.shrink * finest_spacing_mm(grids[0]);
+            let on_level =
+                |i: usize| level_geometry(grids[i], spacing_mm, settings.minimum_axis_voxels);
+            let [fixed, moving] = [on_level(0)?, on_level(1)?];
+            let problem = kind.problem([&fixed, &moving], (1, masked));
+            let free = bytes.saturating_sub(images + FIELD_BYTES * voxels(&fixed));
+            let memory = DeviceMemory { bytes: free, largest_buffer: bytes / LARGEST_PART };
+            most = most.max(plan(&problem, devices, memory)?.layout.count());
+        }
+    }
+    Ok(most)
+}

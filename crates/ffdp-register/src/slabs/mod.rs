@@ -1,0 +1,184 @@
+//! Registration of images that no device and no host memory need hold.
+//!
+//! Images are read slab by slab ([`Planes`]: a file, or a volume), each level straight onto the shards that
+//! a mesh has for it, smoothed and sampled on the way: nothing of full size exists but the finest level itself,
+//! in shards, and these may rest in host memory ([`Room`]). Results stay in shards, and are written slab by
+//! slab (`result.rs`). The stages are those of [`register`](crate::register()), with its code:
+//! linear ones see their levels whole on the first device where that has room for them and nobody shares
+//! them, greedy ones cut theirs.
+//!
+//! Read `../source.rs` (how a level is made), then `results.rs`.
+
+mod results;
+
+pub use results::{Folding, SlabRegistration, Warp};
+
+use burn::tensor::{Device, Tensor};
+
+use super::checkpoint::Checkpoint;
+use super::context::{Found, Run, Sides};
+use super::fields::Deformed;
+use super::methods::deformable::check_room;
+use super::observer::Observer;
+use super::places::Room;
+use super::prepare::{check_overlap, check_sizes};
+use super::processes::{Processes, Report};
+use super::run::{self, Ended};
+use super::schedule::{Settings, Stage};
+use super::source::{Scale, Scaled};
+use ffdp_burn::error::{Error, Result};
+use ffdp_burn::image::{Affine, Counted, Geometry, Physical, Planes};
+use ffdp_parallel::{DisplacementBounds, Sharded};
+
+/// Two images that are read as they are needed, and where the search starts.
+pub struct SlabProblem<'a> {
+    /// The image that stays.
+    pub fixed: &'a mut dyn Planes,
+    /// The image that is brought onto it.
+    pub moving: &'a mut dyn Planes,
+    /// Weights of the fixed image's voxels in 0..1, on its grid; as in [`Problem`](super::Problem).
+    pub fixed_mask: Option<&'a mut dyn Planes>,
+    /// The same of the moving image's.
+    pub moving_mask: Option<&'a mut dyn Planes>,
+    /// As in [`Problem`](super::Problem).
+    pub initial: Affine<Physical, Physical>,
+}
+
+impl<'a> SlabProblem<'a> {
+    /// Two images that all count.
+    pub fn new(
+        fixed: &'a mut dyn Planes,
+        moving: &'a mut dyn Planes,
+        initial: Affine<Physical, Physical>,
+    ) -> Self {
+        Self { fixed, moving, fixed_mask: None, moving_mask: None, initial }
+    }
+}
+
+/// [`register`](crate::register()) of images that are read slab by slab, in the memory of `room`. The result is that of
+/// the whole images but for rounding.
+///
+/// Of [`Room::Ranks`] every process calls this with the same arguments, and later what writes the results, at the same
+/// time; greedy levels with planes enough are shared, rank 0 does the rest and writes. An error is that of all, unless
+/// it happens in a shared level: then those that wait for the rank find it lost.
+///
+/// Each image is read twice for its percentiles (one with a mask four times) and once for every level; small levels
+/// are kept. A compressed file is decompressed as often. Images with masks are whole on one device in linear stages. What can be [continued](super::resume()) are the linear stages, on whole images.
+///
+/// # Errors
+/// As [`register_on`](super::register_on) on several shards (greedy stages with their defaults; linear ones
+/// as ever); [`Error::Invalid`] for images of one plane, and for histogram matching;
+/// [`Error::TooLarge`] when a device cannot hold one shard at work, when host memory cannot hold what rests there, or,
+/// in a linear stage, for images with masks;
+/// those of reading.
+pub fn register_slabs(
+    problem: SlabProblem,
+    settings: &Settings,
+    room: &Room,
+    observer: &mut dyn Observer,
+) -> Result<SlabRegistration> {
+    let SlabProblem { fixed, moving, fixed_mask, moving_mask, initial } = problem;
+    let room = room.inner();
+    let processes = Processes::of(&room)?;
+    let grids = [fixed.geometry().clone(), moving.geometry().clone()];
+    let masked = [fixed_mask.is_some(), moving_mask.is_some()];
+    let checked = check((&grids, masked), settings, &room, &initial);
+    processes.agree(checked)?;
+    let same = processes.check_same_task(&(&grids, masked, settings));
+    processes.agree(same)?;
+    let percentiles = settings.intensity_percentiles;
+    if matches!(room, Room::Device { .. }) {
+        prove(room.home())?;
+    }
+    let mut fixed = Counted { image: fixed, mask: fixed_mask.map(|mask| mask as &mut dyn Planes) };
+    let mut moving =
+        Counted { image: moving, mask: moving_mask.map(|mask| mask as &mut dyn Planes) };
+    let told = processes.first_does(|| {
+        let of_fixed = Scale::of(["the fixed image", "the fixed mask"], &mut fixed, percentiles)?;
+        let of_moving =
+            Scale::of(["the moving image", "the moving mask"], &mut moving, percentiles)?;
+        let numbers =
+            [of_fixed, of_moving].map(|Scale { range: [from, to], mean }| [from, to, mean]);
+        let numbers: Vec<f64> = numbers.as_flattened().iter().map(|x| f64::from(*x)).collect();
+        Ok(Report::new(&numbers, Vec::new(), true))
+    })?;
+    let told: Vec<f32> = told.numbers().iter().map(|number| *number as f32).collect();
+    let scale =
+        |first: usize| Scale { range: [told[first], told[first + 1]], mean: told[first + 2] };
+    let sides = Sides::Read([Scaled::new(fixed, scale(0)), Scaled::new(moving, scale(3))]);
+    let mut run = Run {
+        grids,
+        sides,
+        levels: Vec::new(),
+        loss_interval: settings.loss_interval,
+        minimum_axis: settings.minimum_axis_voxels,
+        room,
+        processes,
+        initial,
+        observer,
+        checkpoint: Checkpoint::start(initial),
+    };
+    let Ended { found, stages, loss_before, loss_after, outcome } = run.stages(settings)?;
+    let Found { affine, deformed } = found;
+    let Run { grids: [fixed, _], room, processes, .. } = run;
+    let warps = |deformed: Deformed| {
+        let (warp, inverse) = deformed.maps()?;
+        let warp_of = |fields| Warp::new(fields, &fixed, &processes);
+        Ok::<_, Error>((warp_of(warp), inverse.map(warp_of)))
+    };
+    let (warp, inverse) = match deformed.map(warps).transpose()? {
+        Some((warp, inverse)) => (Some(warp), inverse),
+        None => (None, None),
+    };
+    let home = room.home().clone();
+    Ok(SlabRegistration {
+        affine,
+        warp,
+        inverse,
+        stages,
+        loss_before,
+        loss_after,
+        outcome,
+        fixed,
+        home,
+        processes,
+    })
+}
+
+/// A first reduction on a device. Before it CubeCL measures how fast the memory is (autotuning), with 2 GiB of
+/// it: which is to happen while nothing else is there.
+fn prove(device: &Device) -> Result<()> {
+    let small = Tensor::zeros([1, 3, 8, 64, 64], device);
+    DisplacementBounds::read(&Sharded::whole(small))?;
+    device.memory_cleanup();
+    Ok(())
+}
+
+/// What must hold before anything is read.
+fn check(
+    (grids, masked): (&[Geometry; 2], [bool; 2]),
+    settings: &Settings,
+    room: &Room,
+    initial: &Affine<Physical, Physical>,
+) -> Result<()> {
+    settings.validate()?;
+    check_sizes(grids)?;
+    let refuse = |what: &str, value: &dyn std::fmt::Debug| {
+        let fix = "register the images whole";
+        Err(Error::invalid(format!("slab by slab {what}"), value, fix))
+    };
+    if grids[0].size[2] == 1 {
+        return refuse("images have several planes", &grids[0].size);
+    }
+    if settings.match_histograms {
+        return refuse("histograms are not matched", &settings.match_histograms);
+    }
+    room.devices().iter().try_for_each(|device| run::check_moment_storage(settings, device))?;
+    for method in settings.stages.iter().filter_map(Stage::fields) {
+        check_room(room, method, (grids, (1, masked)), settings.minimum_axis_voxels)?;
+    }
+    match settings.stages.first() {
+        Some(Stage::Moments(_)) => Ok(()),
+        _ => check_overlap(&grids[0], &grids[1], initial),
+    }
+}

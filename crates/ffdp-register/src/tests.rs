@@ -1,0 +1,114 @@
+//! The engine as a whole, on synthetic pairs whose answer is known.
+
+mod bad_input;
+mod channels;
+mod devices;
+mod hosts;
+mod levels;
+mod masks;
+mod matrix;
+mod methods;
+mod options;
+mod planes;
+mod real;
+mod recovery;
+mod resume;
+mod shards;
+mod slabs;
+
+use burn::tensor::Device;
+
+use ffdp_burn::image::{Geometry, Volume};
+use ffdp_burn::synth::{Pair, PhantomSettings, pair};
+use ffdp_burn::transform::Displacement;
+
+use super::{
+    GreedySettings, LevelSettings, Problem, Registration, Settings, Silent, Stage, SvfSettings,
+    SynSettings, register,
+};
+
+/// A pair of `size`^3 voxels around a head of 200 mm, which lie up to a dozen mm apart. Below 48^3
+/// an LNCC window of 7 voxels is too coarse for the anatomy.
+fn pair_of(size: usize, seed: u64) -> Pair {
+    pair(&PhantomSettings::with_size([size; 3]), seed).expect("valid settings")
+}
+
+/// Masks of both images: their labels, as far as some plane across x in the middle.
+fn half_heads(pair: &Pair) -> [Volume; 2] {
+    [&pair.fixed, &pair.moving].map(|side| {
+        let geometry = &side.image.geometry;
+        let middle = 3 * geometry.size[0] / 5;
+        let inside = |i: usize| side.labels.data[i] != 0 && geometry.index_of(i)[0] < middle;
+        let weights = (0..geometry.len()).map(|i| f32::from(u8::from(inside(i)))).collect();
+        Volume::new(weights, geometry.clone()).expect("one weight for each voxel")
+    })
+}
+
+/// Two levels with few iterations: seconds on one core.
+fn short() -> GreedySettings {
+    let level = |shrink, iterations| LevelSettings { shrink, iterations };
+    GreedySettings { levels: vec![level(2.0, 40), level(1.0, 30)], ..GreedySettings::default() }
+}
+
+/// The deformation alone.
+fn only(greedy: GreedySettings) -> Settings {
+    Settings { stages: vec![Stage::Greedy(greedy)], ..Settings::default() }
+}
+
+/// The deformable methods, each with the levels of `greedy` and its similarity.
+fn methods(greedy: &GreedySettings) -> [Stage; 3] {
+    let GreedySettings { levels, similarity, .. } = greedy;
+    let (levels, similarity) = (levels.clone(), similarity.clone());
+    let syn = SynSettings {
+        levels: levels.clone(),
+        similarity: similarity.clone(),
+        ..SynSettings::default()
+    };
+    let svf = SvfSettings { levels, similarity, ..SvfSettings::default() };
+    [Stage::Greedy(greedy.clone()), Stage::Syn(syn), Stage::Svf(svf)]
+}
+
+/// What one stage finds.
+fn found(problem: &Problem, stage: Stage) -> Registration {
+    found_on(&Device::flex(), problem, stage)
+}
+
+fn found_on(device: &Device, problem: &Problem, stage: Stage) -> Registration {
+    let settings = Settings { stages: vec![stage], ..Settings::default() };
+    register(problem, &settings, device, &mut Silent).expect("good input")
+}
+
+/// The deformation that was found.
+fn warp(result: &Registration) -> &Displacement {
+    result.warp.as_ref().expect("the stage was deformable")
+}
+
+/// Mean distance in voxels between a field and the answer over the labelled voxels.
+fn mean_error(field: &[f32], pair: &Pair) -> f64 {
+    let labels = &pair.fixed.labels.data;
+    let inside = |p: usize| labels[p] != 0;
+    mean_distance(field, &pair.displacement, inside)
+}
+
+/// Mean distance between two fields `[3, D, H, W]` over the voxels inside.
+fn mean_distance(a: &[f32], b: &[f32], inside: impl Fn(usize) -> bool) -> f64 {
+    let count = a.len() / 3;
+    let (mut sum, mut n) = (0.0, 0.0);
+    for p in (0..count).filter(|&p| inside(p)) {
+        let component = |c: usize| f64::from(a[c * count + p] - b[c * count + p]).powi(2);
+        sum += (0..3).map(component).sum::<f64>().sqrt();
+        n += 1.0;
+    }
+    sum / n
+}
+
+/// A smooth object, so that images exist without the phantom.
+fn blob(geometry: &Geometry, centre_mm: [f64; 3], sigma_mm: f64) -> Volume {
+    let to_mm = geometry.voxel_to_mm();
+    let value = |offset| {
+        let p = to_mm.apply(geometry.index_of(offset).map(|i| i as f64));
+        let square: f64 = (0..3).map(|i| ((p[i] - centre_mm[i]) / sigma_mm).powi(2)).sum();
+        (-0.5 * square).exp() as f32
+    };
+    Volume::new((0..geometry.len()).map(value).collect(), geometry.clone()).expect("sizes match")
+}

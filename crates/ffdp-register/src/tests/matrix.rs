@@ -1,0 +1,265 @@
+//! Every method with every similarity, optimiser and penalty, for plain images, masks and channels, in every place:
+//! what is found is what one device finds in whole images.
+
+use std::sync::Arc;
+use std::thread;
+
+use burn::tensor::Device;
+
+use super::{half_heads, pair_of, warp};
+use crate::{
+    AdamSettings, GaussNewtonSettings, GreedySettings, LevelSettings, LinearSettings, MiSettings,
+    OptimizerSettings, Problem, Regularization, Room, Settings, Silent, Similarity, SlabProblem,
+    SlabRegistration, Stage, SvfSettings, SynSettings, register, register_on, register_slabs,
+};
+use ffdp_burn::image::{Planes, Volume};
+use ffdp_burn::synth::Pair;
+use ffdp_parallel::{DeviceMesh, Ranks, Threads};
+
+/// Of a field in voxels: f32 sums in another order, over four iterations on each of two levels.
+const FIELD_VOXELS: f32 = 1e-3;
+/// Of the rows of an affine map, mm and mm per mm: the same over three iterations of a search.
+const AFFINE: f64 = 1e-3;
+/// Of losses: sums of 10^4 terms in another order.
+const LOSS: f64 = 1e-5;
+
+fn similarities() -> [Similarity; 4] {
+    [
+        GreedySettings::default().similarity,
+        Similarity::Mse,
+        Similarity::Mi(MiSettings::default()),
+        Similarity::Nmi(MiSettings::default()),
+    ]
+}
+
+fn optimizers() -> [OptimizerSettings; 3] {
+    [
+        OptimizerSettings::Adam(AdamSettings::default()),
+        OptimizerSettings::Sgd,
+        OptimizerSettings::GaussNewton(GaussNewtonSettings::default()),
+    ]
+}
+
+/// All deformable stages: the similarities with each method, and with one similarity each all else that can be set.
+fn deformable() -> Vec<(String, Stage)> {
+    let level = |shrink, iterations| LevelSettings { shrink, iterations };
+    let levels = vec![level(2.0, 4), level(1.0, 4)];
+    let rough = Regularization { diffusion: 0.05, bending: 2.0, total_variation: 0.01 };
+    let none = Regularization::default();
+    let mut stages = Vec::new();
+    for similarity in similarities() {
+        for (optimizer, regularization, freeform) in optimizers()
+            .into_iter()
+            .flat_map(|optimizer| [(optimizer, none, false), (optimizer, rough, true)])
+        {
+            let is_newton = matches!(optimizer, OptimizerSettings::GaussNewton(_));
+            // The plain ones with all similarities; what else is set does not know which one it is.
+            let is_plain = regularization == none && optimizer == OptimizerSettings::default();
+            if !is_plain && similarity != Similarity::Mse {
+                continue;
+            }
+            let label = format!("{similarity:?}, {optimizer:?}, rough {freeform}");
+            let (levels, similarity) = (levels.clone(), similarity.clone());
+            let greedy = GreedySettings {
+                levels: levels.clone(),
+                similarity: similarity.clone(),
+                optimizer,
+                regularization,
+                freeform,
+                ..GreedySettings::default()
+            };
+            stages.push((format!("greedy, {label}"), Stage::Greedy(greedy)));
+            let syn = SynSettings {
+                levels: levels.clone(),
+                similarity: similarity.clone(),
+                optimizer,
+                regularization,
+                ..SynSettings::default()
+            };
+            stages.push((format!("syn, {label}"), Stage::Syn(syn)));
+            if !is_newton {
+                let svf = SvfSettings {
+                    levels,
+                    similarity,
+                    optimizer,
+                    regularization,
+                    ..SvfSettings::default()
+                };
+                stages.push((format!("svf, {label}"), Stage::Svf(svf)));
+            }
+        }
+    }
+    stages
+}
+
+fn linear() -> Vec<(String, Stage)> {
+    let levels = vec![LevelSettings { shrink: 2.0, iterations: 3 }];
+    let of = |similarity: Similarity| {
+        let label = format!("{similarity:?}");
+        let settings =
+            LinearSettings { levels: levels.clone(), similarity, ..LinearSettings::default() };
+        [
+            (format!("rigid, {label}"), Stage::Rigid(settings.clone())),
+            (format!("affine, {label}"), Stage::Affine(settings)),
+        ]
+    };
+    similarities().into_iter().flat_map(of).collect()
+}
+
+fn settings(stage: &Stage) -> Settings {
+    Settings { stages: vec![stage.clone()], minimum_axis_voxels: 8, ..Settings::default() }
+}
+
+/// What a place has found.
+struct Got {
+    affine: Vec<f64>,
+    field: Option<Vec<f32>>,
+    inverse: Option<Vec<f32>>,
+    losses: [f64; 2],
+}
+
+impl Got {
+    fn of_slabs(found: &SlabRegistration) -> Self {
+        let all = |warp: &crate::Warp| warp.planes(0..warp.fixed.size[2]).expect("readable");
+        Self {
+            affine: found.affine.rows().concat(),
+            field: found.warp.as_ref().map(all),
+            inverse: found.inverse.as_ref().map(all),
+            losses: [found.loss_before, found.loss_after],
+        }
+    }
+
+    /// Demands of this what `whole` has.
+    fn check(&self, label: &str, whole: &Self) {
+        let off = self.affine.iter().zip(&whole.affine);
+        let off = off.fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
+        assert!(off <= AFFINE, "{label}: the affine map is {off} off");
+        let pairs = [(&self.field, &whole.field), (&self.inverse, &whole.inverse)];
+        for (name, (found, expected)) in ["field", "inverse"].into_iter().zip(pairs) {
+            assert_eq!(found.is_some(), expected.is_some(), "{label}: {name}");
+            let (Some(found), Some(expected)) = (found, expected) else { continue };
+            let off = found.iter().zip(expected);
+            let off = off.fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
+            assert!(off <= FIELD_VOXELS, "{label}: the {name} is {off} voxel off");
+        }
+        for (found, expected) in self.losses.iter().zip(&whole.losses) {
+            let off = (found - expected).abs();
+            assert!(off <= LOSS, "{label}: losses {found} and {expected}");
+        }
+    }
+}
+
+/// A pair of images and what counts of them.
+struct Images<'a> {
+    pair: &'a Pair,
+    masks: Option<&'a [Volume; 2]>,
+    channels: bool,
+}
+
+impl Images<'_> {
+    fn problem<'b>(&'b self, more: &'b [[&'b Volume; 2]]) -> Problem<'b> {
+        Problem {
+            fixed_mask: self.masks.map(|masks| &masks[0]),
+            moving_mask: self.masks.map(|masks| &masks[1]),
+            more_channels: if self.channels { more } else { &[] },
+            ..Problem::new(&self.pair.fixed.image, &self.pair.moving.image)
+        }
+    }
+
+    fn on_mesh(&self, stage: &Stage, shards: usize) -> Got {
+        let square = |image: &Volume| Volume {
+            data: image.data.iter().map(|v| v * v).collect(),
+            geometry: image.geometry.clone(),
+        };
+        let [fixed, moving] = [&self.pair.fixed.image, &self.pair.moving.image].map(square);
+        let more = [[&fixed, &moving]];
+        let (problem, settings) = (self.problem(&more), settings(stage));
+        let mesh = DeviceMesh::new(&[Device::flex()], shards).expect("a shard");
+        let found = match shards {
+            1 => register(&problem, &settings, &Device::flex(), &mut Silent),
+            _ => register_on(&mesh, &problem, &settings, &mut Silent),
+        };
+        let found = found.expect("good input");
+        let values = |warp: &ffdp_burn::transform::Displacement| warp.to_vec().expect("readable");
+        Got {
+            affine: found.affine.rows().concat(),
+            field: found.warp.is_some().then(|| values(warp(&found))),
+            inverse: found.inverse.as_ref().map(values),
+            losses: [found.loss_before, found.loss_after],
+        }
+    }
+
+    fn in_room(&self, stage: &Stage, room: &Room) -> Got {
+        let (mut fixed, mut moving) =
+            (self.pair.fixed.image.clone(), self.pair.moving.image.clone());
+        let mut masks = self.masks.cloned();
+        let initial = Problem::new(&self.pair.fixed.image, &self.pair.moving.image).initial;
+        let [fixed_mask, moving_mask] = match &mut masks {
+            Some([a, b]) => [Some(a as &mut dyn Planes), Some(b as &mut dyn Planes)],
+            None => [None, None],
+        };
+        let problem = SlabProblem {
+            fixed_mask,
+            moving_mask,
+            ..SlabProblem::new(&mut fixed, &mut moving, initial)
+        };
+        let settings = settings(stage);
+        let found = register_slabs(problem, &settings, room, &mut Silent).expect("good input");
+        Got::of_slabs(&found)
+    }
+
+    fn on_ranks(&self, stage: &Stage) -> Vec<Got> {
+        thread::scope(|scope| {
+            let rank = |ranks: Threads| {
+                let ranks: Arc<dyn Ranks> = Arc::new(ranks);
+                let mesh = DeviceMesh::new(&[Device::flex()], 1).expect("a shard");
+                self.in_room(stage, &Room::Ranks { mesh, ranks })
+            };
+            let threads = Threads::new(2).into_iter();
+            let threads: Vec<_> = threads.map(|ranks| scope.spawn(move || rank(ranks))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("it did not panic")).collect()
+        })
+    }
+}
+
+/// Of every axis: two ranks share levels from 16 planes each on.
+const SIZE: usize = 32;
+
+#[test]
+fn every_cell_finds_what_whole_images_find() {
+    let pair = pair_of(SIZE, 3);
+    let masks = half_heads(&pair);
+    let contents = [("plain", false, false), ("masks", true, false), ("channels", false, true)];
+    for (content, masked, channels) in contents {
+        let images = Images { pair: &pair, masks: masked.then_some(&masks), channels };
+        for (name, stage) in linear().into_iter().chain(deformable()) {
+            let whole = images.on_mesh(&stage, 1);
+            let label = |place: &str| format!("{name}, {content}, {place}");
+            if let Some(field) = &whole.field {
+                assert!(field.iter().any(|u| u.abs() > 0.3), "{}", label("it moves"));
+            }
+            images.on_mesh(&stage, 3).check(&label("three shards"), &whole);
+            // Slab by slab one channel is read.
+            if channels {
+                continue;
+            }
+            let device = |per_voxel: u64| Room::Device {
+                device: Device::flex(),
+                bytes: per_voxel * (SIZE as u64).pow(3),
+            };
+            let offloaded = if matches!(stage, Stage::Svf(_)) { 230 } else { 130 };
+            for (place, room) in [
+                (
+                    "slabs",
+                    Room::DeviceMesh(DeviceMesh::new(&[Device::flex()], 3).expect("a shard")),
+                ),
+                ("offloaded", device(offloaded)),
+            ] {
+                images.in_room(&stage, &room).check(&label(place), &whole);
+            }
+            for got in images.on_ranks(&stage) {
+                got.check(&label("ranks"), &whole);
+            }
+        }
+    }
+}

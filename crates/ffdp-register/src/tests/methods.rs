@@ -1,0 +1,137 @@
+//! Every method finds known warps, and those that promise an inverse keep it.
+
+use super::{found, mean_error, methods, pair_of, short, warp};
+use crate::{LevelSettings, Outcome, Problem, Registration, Stage};
+use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
+use ffdp_burn::metrics::jacobian;
+use ffdp_burn::ops::compose;
+use ffdp_kit::testing::to_f64;
+
+/// What a field that maps points back onto themselves is allowed at the 95th percentile, in voxels.
+const INVERSE_P95_VOXELS: f64 = 0.5;
+
+/// 95th percentile and maximum of how far `(id + w) o (id + w')` and the other order move the
+/// labelled voxels.
+pub(super) fn inverse_consistency(result: &Registration, inside: &[i32]) -> Option<[[f64; 2]; 2]> {
+    let there = warp(result).field();
+    let back = result.inverse.as_ref()?.field();
+    Some([(there, back), (back, there)].map(|(outer, inner)| {
+        let off = to_f64(compose(outer.clone(), inner.clone()));
+        let count = inside.len();
+        let length = |p: usize| (0..3).map(|c| off[c * count + p].powi(2)).sum::<f64>().sqrt();
+        let mut lengths: Vec<f64> = (0..count).filter(|&p| inside[p] != 0).map(length).collect();
+        lengths.sort_by(f64::total_cmp);
+        [lengths[lengths.len() * 95 / 100], lengths[lengths.len() - 1]]
+    }))
+}
+
+#[test]
+fn every_method_finds_a_known_warp_and_its_inverse() {
+    let pair = pair_of(48, 3);
+    let count = pair.fixed.image.data.len();
+    let before = mean_error(&vec![0.0; 3 * count], &pair);
+    for stage in methods(&short()) {
+        let name = stage.name();
+        let has_inverse = !matches!(stage, Stage::Greedy(_));
+        let result = found(&Problem::new(&pair.fixed.image, &pair.moving.image), stage);
+        let field = warp(&result).to_vec().expect("readable");
+        let after = mean_error(&field, &pair);
+        let report = jacobian(&field, [48; 3]).expect("sizes match");
+        println!(
+            "{name}: error {before:.3} -> {after:.3} voxels, loss {:.4} -> {:.4}, folds {}, det J \
+             {:.2}..{:.2}",
+            result.loss_before,
+            result.loss_after,
+            report.true_folds,
+            report.central.min,
+            report.central.max
+        );
+        assert_eq!(result.outcome, Outcome::Improved, "{name}");
+        // SyN reads fields between voxels three times, and may fold a few voxels.
+        let accepted = if name == "syn" { 1e-3 } else { 0.0 };
+        assert!(report.true_fold_fraction <= accepted, "{name}: {} folds", report.true_folds);
+        assert!(after < 0.5 * before, "{name}: error {before} -> {after} voxels");
+        let consistency = inverse_consistency(&result, &pair.fixed.labels.data);
+        assert_eq!(consistency.is_some(), has_inverse, "{name}");
+        let Some(inverse) = &result.inverse else { continue };
+        println!("{name}: inverse off by (95 %, most) {consistency:.4?} voxels");
+        let off = consistency.expect("there is an inverse").map(|[p95, _]| p95);
+        assert!(off.iter().all(|p95| *p95 < INVERSE_P95_VOXELS), "{name}: {off:?}");
+        // The inverse is that of the answer too, not only of the field found.
+        let inverse = inverse.to_vec().expect("readable");
+        let known = &pair.inverse_displacement;
+        let inside = |p: usize| pair.moving.labels.data[p] != 0;
+        let back = super::mean_distance(&inverse, known, inside);
+        println!("{name}: inverse error {back:.3} voxels");
+        assert!(back < 0.5 * before, "{name}: error of the inverse {back} voxels");
+    }
+}
+
+/// The volume with its header moved by a map of space.
+fn moved_by(volume: &Volume, map: &Affine<Physical, Physical>) -> Volume {
+    let to_mm = volume.geometry.voxel_to_mm().then(map);
+    let geometry = Geometry::from_affine(volume.geometry.size, to_mm).expect("invertible");
+    Volume::new(volume.data.clone(), geometry).expect("same size")
+}
+
+#[test]
+fn an_affine_map_before_the_stage_changes_nothing_but_the_place() {
+    // The moving image lies elsewhere in space, and the initial transform says where: the same warp
+    // must be found in front of it, and its inverse too. Its voxels become larger along every axis, so
+    // that the level has all of them.
+    let pair = pair_of(32, 6);
+    let (fixed, moving) = (&pair.fixed.image, &pair.moving.image);
+    let map = Affine::from_rows([
+        [1.04, -0.23, 0.12, 12.0],
+        [0.17, 1.27, -0.12, -30.0],
+        [0.0, 0.23, 1.1, 7.0],
+    ]);
+    let elsewhere = moved_by(moving, &map);
+    let greedy = super::GreedySettings {
+        levels: vec![LevelSettings { shrink: 1.0, iterations: 12 }],
+        ..short()
+    };
+    for stage in methods(&greedy) {
+        let name = stage.name();
+        let here = found(&Problem::new(fixed, moving), stage.clone());
+        let there = Problem { initial: map, ..Problem::new(fixed, &elsewhere) };
+        let there = found(&there, stage);
+        let largest = |a: Vec<f32>, b: Vec<f32>| {
+            a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+        };
+        let field = |result: &Registration| warp(result).to_vec().expect("readable");
+        let off = largest(field(&here), field(&there));
+        let moved = field(&here).iter().map(|u| u.abs()).fold(0.0, f32::max);
+        println!("{name}: fields up to {moved} voxels differ by up to {off}");
+        // Coordinates are rounded differently (1e-6 voxels), which faint gradients pass on.
+        assert!(moved > 0.5 && off < 1e-3, "{name}: {moved} {off}");
+        let off = largest(here.warped.data.clone(), there.warped.data.clone());
+        assert!(off < 1e-3, "{name}: warped images differ by {off}");
+        if let (Some(a), Some(b)) = (&here.inverse, &there.inverse) {
+            let off = largest(a.to_vec().expect("readable"), b.to_vec().expect("readable"));
+            assert!(off < 1e-3, "{name}: inverses differ by {off}");
+        }
+    }
+}
+
+#[test]
+fn syn_goes_on_from_a_warp() {
+    let pair = pair_of(32, 3);
+    let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+    let [greedy, syn, _] = methods(&short());
+    let first = found(&problem, greedy.clone());
+    let settings = super::Settings { stages: vec![greedy, syn], ..super::Settings::default() };
+    let device = burn::tensor::Device::flex();
+    let both = super::register(&problem, &settings, &device, &mut super::Silent).expect("good");
+    let level = &both.stages[1].levels[0];
+    println!("after greedy {:.4}, then {:.4?}", first.loss_after, level.losses.first());
+    // Three fields read between voxels lose some of what one field found.
+    let (after, before) = (both.loss_after, both.loss_before);
+    assert!(after < first.loss_after + 0.25 * (before - first.loss_after), "{after} {before}");
+    // The stage begins where the first one ended, at the resolution of its first level.
+    let start = found(&problem, methods(&short())[1].clone()).stages[0].levels[0].losses[0];
+    // Without the warp this level begins 0.046 higher.
+    assert!(level.losses[0] < start - 0.02, "{} {start}", level.losses[0]);
+    let off = inverse_consistency(&both, &pair.fixed.labels.data).expect("syn gives an inverse");
+    assert!(off.iter().all(|[p95, _]| *p95 < INVERSE_P95_VOXELS), "{off:?}");
+}

@@ -1,0 +1,180 @@
+//! What each option of the deformable methods changes.
+
+use burn::tensor::{Device, Tensor, TensorData};
+
+use super::{found, mean_error, pair_of, short, warp};
+use crate::{
+    GaussNewtonSettings, GreedySettings, LevelSettings, OptimizerSettings, Problem, Regularization,
+    Settings, Silent, Similarity, Stage, SvfSettings, SynSettings, register,
+};
+use ffdp_burn::image::Volume;
+use ffdp_burn::losses;
+use ffdp_burn::metrics::jacobian;
+use ffdp_kit::testing::to_f64;
+
+#[test]
+fn every_optimizer_finds_a_known_warp() {
+    let pair = pair_of(40, 3);
+    let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+    let before = mean_error(&vec![0.0; 3 * pair.fixed.image.data.len()], &pair);
+    let newton = OptimizerSettings::GaussNewton(GaussNewtonSettings::default());
+    let mut fields = Vec::new();
+    for similarity in [GreedySettings::default().similarity, Similarity::Mse] {
+        for optimizer in [OptimizerSettings::default(), OptimizerSettings::Sgd, newton] {
+            let levels = short().levels;
+            let greedy = GreedySettings {
+                similarity: similarity.clone(),
+                optimizer,
+                levels: levels.clone(),
+                ..short()
+            };
+            let syn = SynSettings {
+                similarity: similarity.clone(),
+                optimizer,
+                levels,
+                ..SynSettings::default()
+            };
+            for stage in [Stage::Greedy(greedy), Stage::Syn(syn)] {
+                let name = stage.name();
+                let result = found(&problem, stage);
+                let field = warp(&result).to_vec().expect("readable");
+                let after = mean_error(&field, &pair);
+                let folds = jacobian(&field, [40; 3]).expect("sizes match").true_folds;
+                println!("{name} {similarity:?} {optimizer:?}: {before:.3} -> {after:.3}, {folds}");
+                assert!(after < 0.75 * before, "{name} {similarity:?} {optimizer:?}: {after}");
+                // A part in a thousand.
+                assert!(folds <= 64, "{name} {similarity:?} {optimizer:?}: {folds} folds");
+                fields.push(field);
+            }
+        }
+    }
+    // No two of them are the same method.
+    let distinct = (0..fields.len()).all(|i| fields[..i].iter().all(|field| *field != fields[i]));
+    assert!(distinct);
+}
+
+#[test]
+fn composed_steps_fold_less_than_added_ones() {
+    let pair = pair_of(40, 3);
+    let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+    let folds = |freeform| {
+        let levels = vec![LevelSettings { shrink: 1.0, iterations: 60 }];
+        // Long steps that are hardly smoothed.
+        let settings = GreedySettings {
+            freeform,
+            levels,
+            learning_rate_voxels: 0.4,
+            sigma_gradient_voxels: 1.0,
+            sigma_warp_voxels: 0.0,
+            ..short()
+        };
+        let result = found(&problem, Stage::Greedy(settings));
+        assert!(result.loss_after < result.loss_before);
+        let field = warp(&result).to_vec().expect("readable");
+        jacobian(&field, [40; 3]).expect("sizes match").true_folds
+    };
+    let (composed, added) = (folds(false), folds(true));
+    println!("folds: {composed} composed, {added} added");
+    assert!(2 * composed < added, "{composed} {added}");
+}
+
+#[test]
+fn each_penalty_makes_the_field_smoother_in_its_own_sense() {
+    let pair = pair_of(32, 5);
+    let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+    let levels = vec![LevelSettings { shrink: 1.0, iterations: 40 }];
+    let penalty = |regularization: Regularization| {
+        let greedy = GreedySettings { regularization, levels: levels.clone(), ..short() };
+        let syn = SynSettings { regularization, levels: levels.clone(), ..SynSettings::default() };
+        let svf = SvfSettings { regularization, levels: levels.clone(), ..SvfSettings::default() };
+        [Stage::Greedy(greedy), Stage::Syn(syn), Stage::Svf(svf)].map(|stage| {
+            let result = found(&problem, stage);
+            assert!(result.loss_after < result.loss_before, "{regularization:?}");
+            warp(&result).field().clone()
+        })
+    };
+    let none = penalty(Regularization::default());
+    let off = Regularization::default();
+    // A weight of 1 for second differences of voxels.
+    let bending = pair.fixed.image.geometry.spacing_mm[0].powi(2);
+    type Roughness = fn(Tensor<5>) -> Tensor<1>;
+    let cases: [(Regularization, Roughness); 3] = [
+        (Regularization { diffusion: 1.0, ..off }, losses::diffusion),
+        (Regularization { bending, ..off }, losses::bending_energy),
+        (Regularization { total_variation: 0.2, ..off }, |u| losses::total_variation(u, 1e-3)),
+    ];
+    for (regularization, roughness) in cases {
+        let smooth = penalty(regularization);
+        for (method, (none, smooth)) in none.iter().zip(&smooth).enumerate() {
+            let [none, smooth] = [none, smooth].map(|u| to_f64(roughness(u.clone()))[0]);
+            println!("{regularization:?}, method {method}: {none:.5} -> {smooth:.5}");
+            assert!(smooth < 0.8 * none, "{regularization:?} {method}: {none} -> {smooth}");
+        }
+    }
+}
+
+#[test]
+fn reported_losses_hold_what_roughness_costs() {
+    let pair = pair_of(32, 5);
+    let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+    let losses = |diffusion| {
+        let regularization = Regularization { diffusion, ..Regularization::default() };
+        let levels = vec![LevelSettings { shrink: 1.0, iterations: 30 }];
+        let settings = GreedySettings { regularization, levels, ..short() };
+        let result = found(&problem, Stage::Greedy(settings));
+        let last = *result.stages[0].levels[0].losses.last().expect("30 of them");
+        let cost = diffusion * to_f64(losses::diffusion(warp(&result).field().clone()))[0];
+        (last, result.loss_after, cost)
+    };
+    for diffusion in [0.0, 3.0] {
+        let (last, after, cost) = losses(diffusion);
+        println!(
+            "diffusion {diffusion}: last loss {last:.5}, similarity {after:.5}, cost {cost:.5}"
+        );
+        // One step lies between the last loss and the result.
+        assert!((last - after - cost).abs() < 0.01, "{last} {after} {cost}");
+        assert!(diffusion == 0.0 || cost > 0.005, "{cost}");
+    }
+}
+
+#[test]
+fn the_same_motion_costs_the_same_on_every_level() {
+    let weights = Regularization { diffusion: 3.0, bending: 400.0, total_variation: 0.5 };
+    let cost = |spacing_mm: f64| {
+        // x^2 / 500 along x, in mm: its second derivative is 1/250 everywhere.
+        let n = 12;
+        let voxels = |i: usize| (i % n) as f64 * spacing_mm;
+        let u = (0..n * n * n).map(|i| voxels(i).powi(2) / 500.0 / spacing_mm).map(|u| u as f32);
+        let values = u.chain(vec![0.0; 2 * n * n * n]).collect();
+        let field = TensorData::new::<f32, _>(values, [1, 3, n, n, n]);
+        let field = Tensor::<5>::from_data(field, &Device::flex());
+        weights.penalties(spacing_mm).bending * to_f64(losses::bending_energy(field))[0]
+    };
+    let [one, two, seven] = [1.0, 2.0, 7.0].map(cost);
+    assert!(one > 1e-3, "{one}");
+    for other in [two, seven] {
+        // Squared differences of numbers up to 10, in f32.
+        assert!((other / one - 1.0).abs() < 1e-3, "{one} {other}");
+    }
+}
+
+#[test]
+fn matched_histograms_let_squares_compare_another_scanner() {
+    let pair = pair_of(40, 3);
+    let fixed = &pair.fixed.image;
+    // A gamma curve: as much another contrast as another receiver gives.
+    let data = pair.moving.image.data.iter().map(|&v| v.max(0.0).powf(0.6)).collect();
+    let moving = Volume { data, ..pair.moving.image.clone() };
+    let problem = Problem::new(fixed, &moving);
+    let stage = Stage::Greedy(GreedySettings { similarity: Similarity::Mse, ..short() });
+    let error = |match_histograms| {
+        let stages = vec![stage.clone()];
+        let settings = Settings { stages, match_histograms, ..Settings::default() };
+        let result =
+            register(&problem, &settings, &Device::flex(), &mut Silent).expect("good input");
+        mean_error(&warp(&result).to_vec().expect("readable"), &pair)
+    };
+    let [without, with] = [false, true].map(error);
+    println!("error {without:.3} without, {with:.3} with matched histograms");
+    assert!(with < 0.9 * without, "{without} -> {with} voxels");
+}

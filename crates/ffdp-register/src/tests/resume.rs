@@ -1,0 +1,110 @@
+//! A run that is continued gives what it would have given.
+
+use burn::tensor::Device;
+
+use super::pair_of;
+use crate::{
+    Checkpoint, GreedySettings, LevelSettings, LinearSettings, MomentsSettings, Observer, Problem,
+    Registration, Settings, Silent, Stage, SvfSettings, SynSettings, register, resume,
+};
+
+/// Keeps every point from which the run could be continued.
+#[derive(Default)]
+struct Keeper(Vec<Checkpoint>);
+
+impl Observer for Keeper {
+    fn reached(&mut self, checkpoint: &Checkpoint) {
+        self.0.push(checkpoint.clone());
+    }
+}
+
+fn two_stages() -> Settings {
+    let level = |shrink, iterations| LevelSettings { shrink, iterations };
+    let stage = |levels| Stage::Greedy(GreedySettings { levels, ..GreedySettings::default() });
+    let stages = vec![
+        stage(vec![level(4.0, 6), level(2.0, 4)]),
+        stage(vec![level(2.0, 5), level(2.0, 0), level(1.0, 3)]),
+    ];
+    Settings { stages, ..Settings::default() }
+}
+
+/// Everything but the times.
+fn bits(result: &Registration) -> (Vec<u32>, Vec<u32>, Vec<Vec<u64>>, [u64; 2]) {
+    let warp = result.warp.as_ref().expect("deformable").to_vec().expect("readable");
+    let losses = result.stages.iter().flat_map(|stage| &stage.levels);
+    (
+        warp.iter().map(|v| v.to_bits()).collect(),
+        result.warped.data.iter().map(|v| v.to_bits()).collect(),
+        losses.map(|level| level.losses.iter().map(|loss| loss.to_bits()).collect()).collect(),
+        [result.loss_before.to_bits(), result.loss_after.to_bits()],
+    )
+}
+
+/// Every kind of stage: the linear ones before each of the deformable ones.
+fn every_kind() -> [Settings; 3] {
+    let level = |shrink, iterations| LevelSettings { shrink, iterations };
+    let levels = vec![level(2.0, 4), level(1.0, 3)];
+    let coarse = vec![level(2.0, 6), level(1.0, 3)];
+    let linear = || LinearSettings { levels: coarse.clone(), ..LinearSettings::default() };
+    let deformable = [
+        Stage::Greedy(GreedySettings { levels: levels.clone(), ..GreedySettings::default() }),
+        Stage::Syn(SynSettings { levels: levels.clone(), ..SynSettings::default() }),
+        Stage::Svf(SvfSettings { levels, ..SvfSettings::default() }),
+    ];
+    deformable.map(|last| {
+        let first = Stage::Moments(MomentsSettings::default());
+        let stages = vec![first, Stage::Rigid(linear()), Stage::Affine(linear()), last];
+        Settings { stages, ..Settings::default() }
+    })
+}
+
+/// Continues a run from every point it reached; returns these: stages and levels that had ended.
+fn continued_everywhere(settings: &Settings) -> Vec<(usize, usize)> {
+    let pair = pair_of(32, 6);
+    let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+    let device = Device::flex();
+    let mut keeper = Keeper::default();
+    let whole = register(&problem, settings, &device, &mut keeper).expect("good input");
+    let reached: Vec<_> =
+        keeper.0.iter().map(|point| (point.stages.len(), point.levels.len())).collect();
+    for (place, checkpoint) in reached.iter().zip(keeper.0) {
+        let again = resume(checkpoint, &problem, settings, &device, &mut Silent).expect("good");
+        let names = |result: &Registration| -> Vec<_> {
+            result.stages.iter().map(|stage| stage.transform).collect()
+        };
+        assert_eq!(names(&again), names(&whole), "{place:?}");
+        assert!(bits(&again) == bits(&whole), "{:?} continued after {place:?}", names(&whole));
+    }
+    reached
+}
+
+#[test]
+fn a_run_continued_after_any_level_gives_the_same_bits() {
+    // After each level, and between the stages.
+    let expected = [(0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (1, 3)];
+    assert_eq!(continued_everywhere(&two_stages()), expected);
+}
+
+#[test]
+fn every_kind_of_stage_is_continued_to_the_same_bits() {
+    for settings in every_kind() {
+        let reached = continued_everywhere(&settings);
+        // Between all stages, and after the levels of the last at least.
+        for place in [(1, 0), (2, 0), (3, 0), (3, 1), (3, 2)] {
+            assert!(reached.contains(&place), "{reached:?} lacks {place:?}");
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_of_another_run_is_refused() {
+    let pair = pair_of(32, 6);
+    let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+    let mut keeper = Keeper::default();
+    register(&problem, &two_stages(), &Device::flex(), &mut keeper).expect("good input");
+    let later = keeper.0.pop().expect("the run has levels");
+    let shorter = Settings { stages: two_stages().stages[..1].to_vec(), ..Settings::default() };
+    let refused = resume(later, &problem, &shorter, &Device::flex(), &mut Silent);
+    let text = refused.expect_err("one stage was done").to_string();
+    assert!(text.contains("as many stages") && text.contains("got 1"), "{text}");
+}
