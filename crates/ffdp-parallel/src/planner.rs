@@ -46,6 +46,9 @@ pub struct DeformProblem {
     pub reach_voxels: usize,
     /// Method, smoothing, optimiser and penalties; the measure is not asked.
     pub options: DeformOptions,
+    /// Steps that an optimiser of a [`ShardedObjective`](super::ShardedObjective) keeps, in place of that of the
+    /// options.
+    pub kept_steps: Option<usize>,
 }
 
 /// What a device offers.
@@ -158,7 +161,8 @@ impl DeformProblem {
     pub fn plain([fixed, moving]: [[usize; 3]; 2], axis: Axis, options: DeformOptions) -> Self {
         let similarity: Arc<dyn Similarity> = options.measure.into();
         let reach_voxels = similarity.reach_voxels();
-        Self { fixed, moving, channels: 1, masked: [false; 2], axis, reach_voxels, options }
+        let (channels, masked, kept_steps) = (1, [false; 2], None);
+        Self { fixed, moving, channels, masked, axis, reach_voxels, options, kept_steps }
     }
 
     /// Bytes of the moving image with its mask.
@@ -280,6 +284,10 @@ impl<'a> Bytes<'a> {
 
     /// Of the optimiser's state of one field, a voxel: both moments, or a direction.
     fn moments(&self) -> u64 {
+        if let Some(steps) = self.problem.kept_steps {
+            // Steps with what they changed; where the search is and a trial, their gradients, the direction.
+            return (2 * steps as u64 + 5) * VECTOR;
+        }
         match self.problem.options.optimizer {
             Optimizer::Adam(adam) => match adam.storage {
                 MomentStorage::Full => 2 * VECTOR,

@@ -68,9 +68,9 @@ pub use report::{LevelReport, LevelStart, Progress, StageReport, Stop};
 pub use run::{Outcome, Registration, register, register_on, resume, resume_on};
 pub use schedule::{Preset, Settings, Stage, matrix};
 pub use settings::{
-    AdamSettings, ConvergenceSettings, GaussNewtonSettings, LevelSettings, LinearSettings,
-    LnccSettings, MiSettings, MomentsCentre, MomentsOrder, MomentsSettings, OptimizerSettings,
-    OwnSimilarity, Regularization, Similarity,
+    AdamSettings, ConvergenceSettings, GaussNewtonSettings, LbfgsSettings, LevelSettings,
+    LinearSettings, LnccSettings, MiSettings, MomentsCentre, MomentsOrder, MomentsSettings,
+    OptimizerSettings, OwnSimilarity, Regularization, Similarity,
 };
 pub use shards::shards_needed;
 pub use slabs::{Folding, SlabProblem, SlabRegistration, Warp, register_slabs};

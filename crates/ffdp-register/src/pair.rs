@@ -9,11 +9,13 @@ use super::prepare::placed;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{Affine, Geometry, Physical, Volume, Voxel, index_affine};
 use ffdp_burn::losses::{Mse, Similarity};
-use ffdp_burn::ops::{DeformOptions, Measure, Method, Optimizer, Penalties, Update, dense_zeros};
+use ffdp_burn::ops::{
+    DeformOptions, GaussianOptions, Measure, Method, Optimizer, Penalties, Update, dense_zeros,
+};
 use ffdp_burn::transform::affine_tensor;
 use ffdp_parallel::{
     Aligned, ExactMemory, Outside, Sharded, ShardedAlignment, ShardedDeform, ShardedImages,
-    ShardedState, without_mask,
+    ShardedObjective, ShardedState, without_mask,
 };
 
 /// They are let go of once a greedy stage is on its last level.
@@ -83,13 +85,31 @@ impl LevelPair {
         fields: Vec<Sharded>,
         options: &DeformOptions,
     ) -> Result<ShardedDeform> {
-        let Places { work, team, .. } = &self.places;
-        let [fixed, moving] = self.images().clone();
-        let map = self.index_map(affine);
-        let affine = affine_tensor(&map, work.device(0), fixed.shards()[0].dtype());
-        let images = ShardedImages { fixed, moving, affine, masked: self.masked };
+        let (images, Places { work, team, .. }) = (self.sharded(affine), &self.places);
         let state = ShardedState::new(fields);
         ShardedDeform::in_team(images, state, (similarity, options), work, team.clone())
+    }
+
+    /// The same as a function that an optimiser searches, see [`ShardedObjective::in_team`].
+    pub fn objective(
+        &self,
+        similarity: Arc<dyn Similarity>,
+        affine: &Affine<Physical, Physical>,
+        start: Vec<Sharded>,
+        options: &DeformOptions,
+        steps: (GaussianOptions, [f64; 3]),
+    ) -> Result<ShardedObjective> {
+        let (images, Places { work, team, .. }) = (self.sharded(affine), &self.places);
+        let loss = (similarity, options);
+        ShardedObjective::in_team(images, start, loss, steps, work, team.clone())
+    }
+
+    /// The images, seen through an affine map.
+    fn sharded(&self, affine: &Affine<Physical, Physical>) -> ShardedImages {
+        let [fixed, moving] = self.images().clone();
+        let map = self.index_map(affine);
+        let affine = affine_tensor(&map, self.places.work.device(0), fixed.shards()[0].dtype());
+        ShardedImages { fixed, moving, affine, masked: self.masked }
     }
 
     /// The loss of `moving(A (x + w(x)))` against `fixed(x)`. `affine` is `A` in RAS mm, `warp` is `w` in voxels of the

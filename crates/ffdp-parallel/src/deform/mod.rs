@@ -32,6 +32,7 @@ mod descend;
 mod flow;
 mod homes;
 mod maps;
+mod objective;
 mod penalty;
 mod problem;
 mod seam;
@@ -60,6 +61,7 @@ use ffdp_burn::ops::{
 };
 use homes::Homes;
 pub use maps::maps;
+pub use objective::{FieldVector, ShardedObjective};
 use problem::{Gradient, Problem};
 pub use view::{BOUNDS_INTERVAL, KEPT_BOUNDS_INTERVAL};
 

@@ -31,6 +31,8 @@ pub(super) struct Problem {
     cost: Cost,
     /// `count d loss / d sums` of a mean, on the device of every shard.
     mean_slopes: Vec<Tensor<1>>,
+    /// How many values counted when the images were seen last, where that had to be known beforehand.
+    counted: Option<Tensor<1>>,
 }
 
 /// The fixed image.
@@ -147,6 +149,7 @@ impl Problem {
         let mean_slopes = slopes.unwrap_or_default();
         Ok(Self {
             mean_slopes,
+            counted: None,
             grid,
             options: *options,
             comparison,
@@ -311,10 +314,12 @@ impl Problem {
                 take(Gradient { shard: k, field, values: self.smoothed(gradient), carried });
             }
         }
+        let counted = known.counts.as_ref().map(|counts| counts[0].clone());
         if let Some(flow) = flow {
             let to_u = take.is_some().then(|| Sharded::new(to_u, grid.layout.clone()));
             self.to_velocity(flow, to_u, &fields[0], (&known, carried), (&mut rows, take))?;
         }
+        self.counted = counted;
         Ok(rows.into_iter().map(|row| Tensor::cat(row, 0)).collect())
     }
 
@@ -537,9 +542,24 @@ impl Problem {
     /// or without.
     pub fn losses(&self, rows: Tensor<1>, iterations: usize, penalised: bool) -> Result<Tensor<1>> {
         let rows = self.grid.holders.combine(rows, Reduction::Sum)?;
+        Ok(self.losses_of(rows, iterations, penalised))
+    }
+
+    /// The loss with penalties, of the parts of all shards here, and how many values counted: by that many gradients
+    /// are larger than those of the loss.
+    pub fn loss_and_count(&self, rows: Tensor<1>) -> Result<[Tensor<1>; 2]> {
+        let rows = self.grid.holders.combine(rows, Reduction::Sum)?;
+        let count = self.counted.clone().unwrap_or_else(|| {
+            let last = rows.dims()[0] - usize::from(!self.cost.is_none());
+            counted(rows.clone().narrow(0, last - 1, 1))
+        });
+        Ok([self.losses_of(rows, 1, true), count])
+    }
+
+    fn losses_of(&self, rows: Tensor<1>, iterations: usize, penalised: bool) -> Tensor<1> {
         let (is_mean, costs) = (self.comparison.similarity.is_mean(), !self.cost.is_none());
         if !is_mean && !costs {
-            return Ok(rows);
+            return rows;
         }
         let width = rows.dims()[0] / iterations;
         let last = width - usize::from(costs);
@@ -555,7 +575,7 @@ impl Problem {
             };
             if costs && penalised { loss + part(last, 1) } else { loss }
         });
-        Ok(Tensor::cat(losses.collect(), 0))
+        Tensor::cat(losses.collect(), 0)
     }
 }
 

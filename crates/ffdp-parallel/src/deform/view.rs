@@ -35,7 +35,7 @@ pub(super) struct Grid {
     pub holders: Holders,
     /// Planes around the own ones of a block, on either side.
     pub width: usize,
-    /// What a voxel moves at most in an iteration, along (x, y, z).
+    /// What a voxel moves at most in an iteration, along (x, y, z); 0 where that is not known.
     pub step_voxels: [f64; 3],
 }
 
@@ -151,6 +151,9 @@ impl View {
     }
 
     fn bounds_interval(&self, grid: &Grid) -> usize {
+        if grid.step_voxels == [0.0; 3] {
+            return 1;
+        }
         match self.keep {
             // Ranks keep what came from others, and all read at once.
             Keep::Nothing if !grid.holders.are_several() => BOUNDS_INTERVAL,

@@ -11,6 +11,7 @@ mod hosts;
 mod layouts;
 mod levels;
 mod losses;
+mod objective;
 mod planning;
 #[cfg(feature = "cube")]
 mod rest;

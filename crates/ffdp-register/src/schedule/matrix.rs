@@ -4,19 +4,12 @@ use std::fmt::Write;
 
 use super::{Settings, Stage};
 use crate::methods::{Given, GreedySettings, SvfSettings, SynSettings};
-use crate::settings::{
-    AdamSettings, GaussNewtonSettings, LinearSettings, MomentsSettings, OptimizerSettings,
-};
+use crate::settings::{LinearSettings, MomentsSettings, OptimizerSettings};
 
 /// Every built-in method with each optimiser.
 fn stages() -> Vec<(&'static str, Vec<(&'static str, Stage)>)> {
-    let optimizers = [
-        ("Adam", OptimizerSettings::Adam(AdamSettings::default())),
-        ("SGD", OptimizerSettings::Sgd),
-        ("Gauss-Newton", OptimizerSettings::GaussNewton(GaussNewtonSettings::default())),
-    ];
     let each = |stage: &dyn Fn(OptimizerSettings) -> Stage| {
-        optimizers.map(|(name, optimizer)| (name, stage(optimizer))).to_vec()
+        OptimizerSettings::ALL.map(|(name, optimizer)| (name, stage(optimizer))).to_vec()
     };
     vec![
         ("moments", vec![("BFGS", Stage::Moments(MomentsSettings::default()))]),

@@ -77,7 +77,9 @@ impl Stage {
     pub fn moments(&self) -> Option<MomentStorage> {
         match self.fields()?.descent().optimizer {
             OptimizerSettings::Adam(adam) => Some(adam.moments),
-            OptimizerSettings::Sgd | OptimizerSettings::GaussNewton(_) => None,
+            OptimizerSettings::Sgd
+            | OptimizerSettings::GaussNewton(_)
+            | OptimizerSettings::Lbfgs(_) => None,
         }
     }
 

@@ -18,6 +18,10 @@ pub enum OptimizerSettings {
     /// Gradients divided by the slope of the image (demons; Thirion 1998): for squared differences
     /// the step of Gauss and Newton with Levenberg's damping. Not for velocities.
     GaussNewton(GaussNewtonSettings),
+    /// L-BFGS with a line search (Nocedal 1980): each iteration lowers the loss, and learns from the last ones how
+    /// the slope changes. It searches sums of smooth steps, `start + S w`, `S` a Gaussian of half the variance that
+    /// the sigmas of gradient and field have together; nothing is smoothed or composed after a step.
+    Lbfgs(LbfgsSettings),
 }
 
 /// Settings of [`OptimizerSettings::Adam`].
@@ -40,6 +44,14 @@ pub struct GaussNewtonSettings {
     /// Added to the squared slope, as a part of its mean over the image. Default 1: voxels with
     /// less slope than most move less than a full step.
     pub damping: f64,
+}
+
+/// Settings of [`OptimizerSettings::Lbfgs`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LbfgsSettings {
+    /// Steps that are remembered, 24 bytes a voxel each. Default 5.
+    pub history: usize,
 }
 
 /// What roughness of the field costs, beside the dissimilarity: a weight each. All 0 by default:
@@ -74,6 +86,22 @@ impl Default for GaussNewtonSettings {
     fn default() -> Self {
         Self { damping: 1.0 }
     }
+}
+
+impl Default for LbfgsSettings {
+    fn default() -> Self {
+        Self { history: 5 }
+    }
+}
+
+impl OptimizerSettings {
+    /// Each with its usual settings, and what people call it.
+    pub(crate) const ALL: [(&str, Self); 4] = [
+        ("Adam", Self::Adam(AdamSettings { gradient_floor: 0.1, moments: MomentStorage::Full })),
+        ("SGD", Self::Sgd),
+        ("Gauss-Newton", Self::GaussNewton(GaussNewtonSettings { damping: 1.0 })),
+        ("L-BFGS", Self::Lbfgs(LbfgsSettings { history: 5 })),
+    ];
 }
 
 impl Regularization {
@@ -124,6 +152,9 @@ impl Descent<'_> {
             OptimizerSettings::Sgd => {}
             OptimizerSettings::GaussNewton(GaussNewtonSettings { damping }) => {
                 in_range("damping", damping, [f64::MIN_POSITIVE, 1e6], "1 is the usual one")?;
+            }
+            OptimizerSettings::Lbfgs(LbfgsSettings { history }) => {
+                in_range("history", history as f64, [1.0, 100.0], "5 to 10 are usual")?;
             }
         }
         let sigmas = [0.0, LARGEST_SIGMA_VOXELS];

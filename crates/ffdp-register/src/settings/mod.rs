@@ -6,7 +6,9 @@ mod linear;
 mod similarity;
 
 pub(super) use deformable::Descent;
-pub use deformable::{AdamSettings, GaussNewtonSettings, OptimizerSettings, Regularization};
+pub use deformable::{
+    AdamSettings, GaussNewtonSettings, LbfgsSettings, OptimizerSettings, Regularization,
+};
 pub(super) use linear::FOREGROUND;
 pub use linear::{LinearSettings, MomentsCentre, MomentsOrder, MomentsSettings};
 pub use similarity::{LnccSettings, MiSettings, OwnSimilarity, Similarity};

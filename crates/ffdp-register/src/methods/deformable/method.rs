@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use crate::fields::{Deformed, Fields};
 use crate::pyramid::finest_spacing_mm;
-use crate::settings::{Descent, OptimizerSettings};
+use crate::settings::{Descent, LbfgsSettings, OptimizerSettings};
 use ffdp_burn::error::Result;
 use ffdp_burn::image::{Affine, Geometry, Voxel};
 use ffdp_burn::ops::{AdamOptions, DeformOptions, GaussianOptions, Measure, Method, Optimizer};
@@ -44,13 +44,9 @@ impl dyn FieldMethod + '_ {
     /// What the iterations do on the grid of a level, from whose voxels `map` leads to those of the moving image.
     pub fn options(&self, fixed: &Geometry, map: &Affine<Voxel, Voxel>) -> DeformOptions {
         let descent = self.descent();
-        let (spacing_mm, finest) = (fixed.spacing_mm, finest_spacing_mm(fixed));
-        // One length in mm is fewer voxels along an axis with larger voxels.
-        let voxels = |length: f64| spacing_mm.map(|spacing| length * finest / spacing);
-        let smoothing = |sigma| GaussianOptions {
-            sigma_voxels: voxels(sigma),
-            ..GaussianOptions::isotropic(0.0)
-        };
+        let finest = finest_spacing_mm(fixed);
+        let voxels = |length: f64| voxels(fixed, length);
+        let smoothing = |sigma| smoothing(fixed, sigma);
         DeformOptions {
             method: self.method(),
             // The similarity takes its place.
@@ -79,8 +75,24 @@ impl dyn FieldMethod + '_ {
             axis: Axis::Z,
             reach_voxels: self.descent().similarity.loss().reach_voxels(),
             options: self.options(fixed, &Affine::identity()),
+            kept_steps: match self.descent().optimizer {
+                OptimizerSettings::Lbfgs(LbfgsSettings { history }) => Some(history),
+                _ => None,
+            },
         }
     }
+}
+
+/// Voxels along (x, y, z) in a length of voxels along the finest axis: one length in mm is fewer voxels along an axis
+/// with larger voxels.
+pub(super) fn voxels(grid: &Geometry, length: f64) -> [f64; 3] {
+    let finest = finest_spacing_mm(grid);
+    grid.spacing_mm.map(|spacing| length * finest / spacing)
+}
+
+/// By a Gaussian, in voxels along the finest axis.
+pub(super) fn smoothing(grid: &Geometry, sigma: f64) -> GaussianOptions {
+    GaussianOptions { sigma_voxels: voxels(grid, sigma), ..GaussianOptions::isotropic(0.0) }
 }
 
 /// As the operation takes it.
@@ -95,5 +107,7 @@ fn optimizer(settings: OptimizerSettings) -> Optimizer {
         OptimizerSettings::GaussNewton(settings) => {
             Optimizer::GaussNewton { damping: settings.damping }
         }
+        // What it does with a gradient is its own affair.
+        OptimizerSettings::Lbfgs(_) => Optimizer::Sgd,
     }
 }

@@ -3,9 +3,9 @@
 //! With the affine map `A` that was found before, the moving image is seen through
 //! `phi(x) = A (x + w(x))`: first the deformation and then the affine map, as ITK and ANTs compose
 //! them. What a method improves are fields on the grid of the level (`method.rs` says which, and what
-//! becomes of them), in as many shards as the level has (`../../fields.rs`); the iterations are those of
-//! [`ShardedDeform`].
+//! becomes of them), in as many shards as the level has (`../../fields.rs`); `level.rs` says how.
 
+mod level;
 mod method;
 
 use std::sync::Arc;
@@ -15,8 +15,8 @@ pub(crate) use method::FieldMethod;
 
 use crate::context::{Found, Run, Staged};
 use crate::fields::{Deformed, Fields};
-use crate::level::{Solver, level_start, run_level};
-use crate::pair::{LevelPair, read};
+use crate::level::{level_start, run_level};
+use crate::pair::LevelPair;
 use crate::places::{Places, Room};
 use crate::processes::Report;
 use crate::pyramid::level_grids;
@@ -26,16 +26,6 @@ use ffdp_burn::error::Result;
 use ffdp_burn::image::{Affine, Geometry};
 use ffdp_burn::losses::Similarity;
 use ffdp_burn::ops::Method;
-use ffdp_parallel::ShardedDeform;
-
-/// A level under way.
-struct Deformation(ShardedDeform);
-
-impl Solver for Deformation {
-    fn iterate(&mut self, iterations: usize) -> Result<Vec<f64>> {
-        read(self.0.iterate(iterations)?)
-    }
-}
 
 /// A deformable stage, from `found` on; shared by all processes where its levels are large.
 pub(crate) fn deform(run: &mut Run, kind: &dyn FieldMethod, found: Found) -> Result<Staged> {
@@ -156,10 +146,7 @@ impl Task<'_> {
             Some(fields) => fields.resampled(&self.grids[0], &pair.places)?.parts,
             None => self.kind.still(&pair.still()),
         };
-        let map = pair.index_map(&self.found.affine);
-        let options = self.kind.options(&self.grids[0], &map);
-        let deform = pair.deform(self.similarity(), &self.found.affine, parts, &options)?;
-        let mut deformation = Deformation(deform);
+        let mut deformation = level::begin(self.kind, &pair, &self.found.affine, parts)?;
         let is_greedy = self.kind.method() == Method::Greedy;
         if is_last && is_greedy {
             // The blocks of the fixed image take its place.
@@ -171,18 +158,18 @@ impl Task<'_> {
             false => {
                 let mut observer = run.processes.together(&mut *run.observer);
                 let interval = run.loss_interval;
-                let (solver, convergence) = (&mut deformation, descent.convergence);
+                let (solver, convergence) = (&mut *deformation, descent.convergence);
                 Some(run_level(&level, solver, convergence, interval, &mut observer)?)
             }
         };
         let cancelled = report.as_ref().is_some_and(|report| report.stop == Stop::Cancelled);
         let ends = is_last || cancelled;
         let after = match ends && is_greedy {
-            true => Some(read(deformation.0.loss()?)?[0]),
+            true => Some(deformation.loss()?),
             false => None,
         };
         let Places { work, team, .. } = pair.places.clone();
-        let parts = deformation.0.into_state().fields;
+        let parts = deformation.into_fields()?;
         let geometry = self.grids[0].clone();
         let fields = Fields { parts, geometry, work, holders: team.fixed };
         if !ends {

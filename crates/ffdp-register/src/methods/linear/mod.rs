@@ -1,15 +1,15 @@
 //! Linear stages: where the moving image lies as a whole.
 //!
 //! [`moments`](moments()) makes the first guess, [`rigid`] and [`affine`] improve it over the levels. Every map is of physical space, so that grids, spacings and orientations play no part.
-//! Read `motion.rs` first (what the parameters are), then `bfgs.rs` (how they are found).
+//! Read `motion.rs` first (what the parameters are), then `search.rs` (how they are found).
 
 mod affine;
-mod bfgs;
 mod eigen;
 mod mass;
 mod moments;
 mod motion;
 mod rigid;
+mod search;
 
 #[cfg(test)]
 mod tests;
@@ -19,10 +19,10 @@ use std::time::Instant;
 pub(crate) use moments::moments;
 
 use affine::General;
-use bfgs::{Bfgs, State};
 use mass::Mass;
 use motion::{Frame, Motion};
 use rigid::Rigid;
+use search::{Search, State};
 
 use crate::context::{Found, Run, Staged};
 use crate::level::{level_start, run_level};
@@ -62,13 +62,13 @@ fn linear<M: Motion<N>, const N: usize>(
         let pair = run.pair(grids, places)?;
         let aligned = pair.alignment(similarity.clone(), settings.outside);
         let level = level_start(name, index, &settings.levels, pair.grids[0].size);
-        let mut search = Bfgs::<M, N>::new(&aligned, frame, found.affine, state);
+        let mut search = Search::<M, N>::new(&aligned, frame, found.affine, state);
         let (convergence, interval) = (&settings.convergence, run.loss_interval);
         let report = run_level(&level, &mut search, convergence, interval, run.observer)?;
         let ends = index + 1 == settings.levels.len() || report.stop == Stop::Cancelled;
         levels.push(report);
-        state = search.state();
         if !ends {
+            state = search.into_state();
             continue;
         }
         let (affine, loss_after) = (search.map(), search.loss()?);

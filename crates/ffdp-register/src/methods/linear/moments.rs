@@ -11,10 +11,10 @@
 use std::time::Instant;
 
 use super::affine::General;
-use super::bfgs::{Bfgs, State};
 use super::mass::Mass;
 use super::motion::{Frame, Map};
 use super::rigid::Rigid;
+use super::search::{Search, State};
 use crate::context::{Found, Run, Staged};
 use crate::level::{Solver, level_start};
 use crate::pair::AlignedPair;
@@ -102,10 +102,10 @@ impl Placement {
         if aligned.pair.overlap_percent(&candidate) < MINIMUM_OVERLAP_PERCENT {
             return Ok(None);
         }
-        let mut search = Bfgs::<Rigid, 6>::new(aligned, frame, candidate, State::default());
+        let mut search = Search::<Rigid, 6>::new(aligned, frame, candidate, State::default());
         let losses = search.iterate(iterations)?;
         let (map, loss) = (search.map(), search.loss()?);
-        let mut further = Bfgs::<General, 12>::new(aligned, frame, map, State::default());
+        let mut further = Search::<General, 12>::new(aligned, frame, map, State::default());
         further.iterate(iterations)?;
         Ok(Some(Self { map, loss, promise: further.loss()?, losses }))
     }

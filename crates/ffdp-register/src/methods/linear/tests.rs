@@ -5,10 +5,10 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::affine::General;
-use super::bfgs::State;
 use super::mass::Mass;
 use super::motion::{Frame, Map, Motion};
 use super::rigid::{Rigid, rotation};
+use super::search::State;
 use crate::pair::LevelPair;
 use crate::places::Places;
 use crate::{

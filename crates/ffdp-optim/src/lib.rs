@@ -1,0 +1,37 @@
+//! Minimisation over any space: what a registration, a spline, a velocity or the momenta of shapes have in common.
+//!
+//! A [`Space`] gives inner products and sums of its vectors, an [`Objective`] the loss and its gradient. A
+//! [`Minimizer`] goes downhill along directions that a [`Direction`] proposes ([`Bfgs`] for few numbers,
+//! [`Lbfgs`] for many), as far as a line [`Search`] says. [`pcg`] solves the linear systems of Newton's method.
+//! A space and an optimiser that never met work together; nothing here knows of images or devices.
+//!
+//! ```
+//! use ffdp_optim::{Lbfgs, Minimizer, Point, Search, Steps, objective};
+//!
+//! // Rosenbrock's valley.
+//! let mut valley = objective(|&[x, y]: &[f64; 2]| {
+//!     let [a, b] = [1.0 - x, y - x * x];
+//!     let gradient = [-2.0 * a - 400.0 * x * b, 200.0 * b];
+//!     Ok(Point { loss: a * a + 100.0 * b * b, gradient })
+//! });
+//! let steps = Steps { first: 0.1, longest: 1.0, shortest: 1e-9 };
+//! let mut minimizer = Minimizer::new([-1.2, 1.0], Lbfgs::new(5), Search::wolfe());
+//! minimizer.iterate(&mut valley, &steps, 100)?;
+//! assert!(minimizer.at().iter().all(|x| (x - 1.0).abs() < 1e-6));
+//! # Ok::<(), ffdp_image::Error>(())
+//! ```
+//! Source: Nocedal and Wright, Numerical Optimization, 2nd edition, chapters 3, 5, 6 and 7.
+
+mod bfgs;
+mod lbfgs;
+mod minimizer;
+mod pcg;
+mod search;
+mod space;
+
+pub use bfgs::Bfgs;
+pub use lbfgs::Lbfgs;
+pub use minimizer::{Direction, Minimizer, Objective, Point, Proposal, Steps, objective};
+pub use pcg::{Solution, pcg};
+pub use search::Search;
+pub use space::Space;

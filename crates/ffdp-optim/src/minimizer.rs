@@ -1,0 +1,223 @@
+//! Steps downhill, whatever proposes their direction.
+
+use std::marker::PhantomData;
+
+use ffdp_image::Result;
+
+use crate::search::Search;
+use crate::space::Space;
+
+/// The loss at a point, with its gradient.
+#[derive(Clone, Debug)]
+pub struct Point<V> {
+    /// What is minimised; infinite where the point means nothing.
+    pub loss: f64,
+    /// Its gradient.
+    pub gradient: V,
+}
+
+/// What is minimised.
+pub trait Objective<V: Space> {
+    /// The loss and the gradient at a point.
+    ///
+    /// # Errors
+    /// Where they cannot be computed or read. A point where the loss is not defined is no error: it is infinite there.
+    fn evaluate(&mut self, at: &V) -> Result<Point<V>>;
+
+    /// How long a step is, in the unit of [`Steps`]. Euclid's norm unless said otherwise.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    fn length(&mut self, step: &V) -> Result<f64> {
+        Ok(V::dots(&[[step, step]])?[0].sqrt())
+    }
+}
+
+/// A function as an objective.
+pub fn objective<V: Space>(evaluate: impl FnMut(&V) -> Result<Point<V>>) -> impl Objective<V> {
+    struct Function<F>(F);
+    impl<V: Space, F: FnMut(&V) -> Result<Point<V>>> Objective<V> for Function<F> {
+        fn evaluate(&mut self, at: &V) -> Result<Point<V>> {
+            (self.0)(at)
+        }
+    }
+    Function(evaluate)
+}
+
+/// What proposes directions: an estimate of the inverse `H` of the Hessian, or a solver.
+pub trait Direction<V: Space> {
+    /// `-H g` and its slope `-g^T H g`; `None` before anything is known of `H`.
+    ///
+    /// # Errors
+    /// Where inner products cannot be read.
+    fn propose(&mut self, gradient: &V) -> Result<Option<Proposal<V>>>;
+
+    /// A step that was taken, and what it changed of the gradient.
+    ///
+    /// # Errors
+    /// Where inner products cannot be read.
+    fn learn(&mut self, step: &V, change: &V) -> Result<()>;
+
+    /// Forgets what it has learnt; false if there was nothing.
+    fn forget(&mut self) -> bool;
+}
+
+/// Where to go.
+#[derive(Clone, Debug)]
+pub struct Proposal<V> {
+    /// The direction.
+    pub direction: V,
+    /// The slope of the loss along it.
+    pub slope: f64,
+}
+
+/// Lengths of steps, in the unit of [`Objective::length`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Steps {
+    /// Of the first step, straight downhill: nothing is known yet of how the slope changes.
+    pub first: f64,
+    /// No step is longer: it would leave the valley that it starts in.
+    pub longest: f64,
+    /// Shorter ones are not tried.
+    pub shortest: f64,
+}
+
+/// A search, from point to point.
+#[derive(Clone, Debug)]
+pub struct Minimizer<V, D> {
+    at: V,
+    /// At `at`; `None` before it was asked for.
+    here: Option<Point<V>>,
+    direction: D,
+    search: Search,
+    /// No step gains anything any more.
+    settled: bool,
+    space: PhantomData<V>,
+}
+
+impl<V: Space, D: Direction<V>> Minimizer<V, D> {
+    /// A search from a point on. A `direction` that has learnt elsewhere goes on with that.
+    pub fn new(at: V, direction: D, search: Search) -> Self {
+        Self { at, here: None, direction, search, settled: false, space: PhantomData }
+    }
+
+    /// Where it is.
+    pub fn at(&self) -> &V {
+        &self.at
+    }
+
+    /// Where it has come to, and what was learnt on the way.
+    pub fn into_parts(self) -> (V, D) {
+        (self.at, self.direction)
+    }
+
+    /// The loss and its gradient where it is.
+    ///
+    /// # Errors
+    /// Those of the objective.
+    pub fn here(&mut self, objective: &mut dyn Objective<V>) -> Result<&Point<V>> {
+        if self.here.is_none() {
+            self.here = Some(objective.evaluate(&self.at)?);
+        }
+        Ok(self.here.as_ref().expect("just found"))
+    }
+
+    /// One step downhill; false where there is none.
+    ///
+    /// # Errors
+    /// Those of the objective.
+    pub fn step(&mut self, objective: &mut dyn Objective<V>, steps: &Steps) -> Result<bool> {
+        self.here(objective)?;
+        if self.settled {
+            return Ok(false);
+        }
+        let here = self.here.take().expect("just found");
+        let found = self.leave(&here, objective, steps);
+        if self.here.is_none() {
+            self.here = Some(here);
+        }
+        let moved = found?;
+        self.settled = !moved;
+        Ok(moved)
+    }
+
+    /// So many steps, or fewer where no further one gains anything: the loss before each.
+    ///
+    /// # Errors
+    /// Those of the objective.
+    pub fn iterate(
+        &mut self,
+        objective: &mut dyn Objective<V>,
+        steps: &Steps,
+        count: usize,
+    ) -> Result<Vec<f64>> {
+        let mut losses = Vec::with_capacity(count);
+        for _ in 0..count {
+            losses.push(self.here(objective)?.loss);
+            if !self.step(objective, steps)? {
+                break;
+            }
+        }
+        Ok(losses)
+    }
+
+    fn leave(
+        &mut self,
+        here: &Point<V>,
+        objective: &mut dyn Objective<V>,
+        steps: &Steps,
+    ) -> Result<bool> {
+        if !here.loss.is_finite() {
+            return Ok(false);
+        }
+        loop {
+            let Some((Proposal { direction, slope }, length)) =
+                self.proposal(here, objective, steps)?
+            else {
+                return Ok(false);
+            };
+            let shortest = steps.shortest / length;
+            let line = |factor: f64| V::combine(&[(1.0, &self.at), (factor, &direction)]);
+            let mut evaluate = |factor: f64| objective.evaluate(&line(factor));
+            let found = self.search.along(here, (&direction, slope), shortest, &mut evaluate)?;
+            if let Some((factor, there)) = found {
+                let step = direction.scaled(factor);
+                let change = V::combine(&[(1.0, &there.gradient), (-1.0, &here.gradient)]);
+                self.direction.learn(&step, &change)?;
+                self.at = V::combine(&[(1.0, &self.at), (1.0, &step)]);
+                self.here = Some(there);
+                return Ok(true);
+            }
+            // The valley may have changed its shape: once more without what is known of it.
+            if !self.direction.forget() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Where to go, no longer than allowed, and how long that is; `None` where the loss is flat.
+    fn proposal(
+        &mut self,
+        here: &Point<V>,
+        objective: &mut dyn Objective<V>,
+        steps: &Steps,
+    ) -> Result<Option<(Proposal<V>, f64)>> {
+        let proposed = self.direction.propose(&here.gradient)?;
+        let is_first = proposed.is_none();
+        let Proposal { direction, slope } = match proposed {
+            Some(proposal) => proposal,
+            None => {
+                let slope = -V::dots(&[[&here.gradient, &here.gradient]])?[0];
+                Proposal { direction: here.gradient.scaled(-1.0), slope }
+            }
+        };
+        let length = objective.length(&direction)?;
+        if length == 0.0 {
+            return Ok(None);
+        }
+        let factor =
+            if is_first { steps.first / length } else { (steps.longest / length).min(1.0) };
+        let direction = if factor == 1.0 { direction } else { direction.scaled(factor) };
+        Ok(Some((Proposal { direction, slope: factor * slope }, factor * length)))
+    }
+}

@@ -1,0 +1,141 @@
+//! The loss as a function of what an optimiser searches: its gradient, its inner products, and shards of it.
+
+use super::deform::{phantoms, with_masks};
+use super::*;
+use ffdp_burn::ops::{
+    Accumulation, DeformImages, DeformOptions, GaussianOptions, HistogramOptions, LnccOptions,
+    Measure, Method, Penalties,
+};
+use ffdp_optim::{Lbfgs, Minimizer, Objective, Point, Search, Space, Steps};
+
+const SIZE: [usize; 3] = [9, 12, 10];
+
+fn plain() -> DeformImages {
+    phantoms([10, 12, 9], DType::F64)
+}
+
+fn with_weights() -> DeformImages {
+    let images = plain();
+    // Weights between 0 and 1 everywhere: no voxel is on the edge of being counted.
+    let mask = |seed| {
+        let values = uniform(9 * 12 * 10, 0.2, 1.0, seed);
+        Some(tensor(&values, [1, 1, 9, 12, 10], &Device::flex(), DType::F64))
+    };
+    DeformImages { masks: [mask(5), mask(6)], ..images }
+}
+
+fn objective(
+    images: &DeformImages,
+    measure: Measure,
+    method: Method,
+    shards: usize,
+) -> ShardedObjective {
+    let options = DeformOptions {
+        method,
+        penalties: Penalties { diffusion: 0.1, bending: 0.05, total_variation: 0.02 },
+        ..DeformOptions::greedy(measure)
+    };
+    let layout = Layout::balanced(SIZE, Axis::Z, shards).unwrap();
+    let (both, masked) = with_masks(images);
+    let fields = if method == Method::Syn { 2 } else { 1 };
+    // A start between voxels: linear interpolation has no derivative on them.
+    let start = (0..fields).map(|i| {
+        let values = uniform(3 * 9 * 12 * 10, 0.2, 0.4, 7);
+        let values: Vec<f64> = values.iter().map(|v| if i == 0 { *v } else { -v }).collect();
+        split(&tensor(&values, [1, 3, 9, 12, 10], &Device::flex(), DType::F64), &layout)
+    });
+    let images = ShardedImages {
+        fixed: split(&both[0], &layout),
+        moving: split(&both[1], &layout),
+        affine: images.affine.clone(),
+        masked,
+    };
+    let smoothing = GaussianOptions { sigma_voxels: [0.7, 0.9, 0.8], truncate: 3.0 };
+    ShardedObjective::in_team(
+        images,
+        start.collect(),
+        (measure.into(), &options),
+        (smoothing, [1.0, 0.8, 0.5]),
+        &mesh(&layout),
+        Team::ALONE,
+    )
+    .unwrap()
+}
+
+fn methods() -> [Method; 3] {
+    let svf = Method::Svf { squarings: 3, accumulation: Accumulation::Reproducible };
+    [Method::Greedy, Method::Syn, svf]
+}
+
+fn measures() -> [Measure; 3] {
+    [
+        Measure::Lncc(LnccOptions::default()),
+        Measure::SquaredDifference,
+        Measure::MutualInformation(HistogramOptions::default()),
+    ]
+}
+
+/// Halves move against each other only.
+fn direction(objective: &ShardedObjective, seed: u64) -> FieldVector {
+    let mut direction = objective.rest();
+    let layout = direction.fields[0].layout().clone();
+    let values = uniform(3 * 9 * 12 * 10, -1.0, 1.0, seed);
+    let values = tensor::<5>(&values, [1, 3, 9, 12, 10], &Device::flex(), DType::F64);
+    for (i, field) in direction.fields.iter_mut().enumerate() {
+        let values = if i == 0 { values.clone() } else { values.clone().neg() };
+        *field = split(&values, &layout);
+    }
+    direction
+}
+
+#[test]
+fn gradients_are_those_of_the_loss() {
+    /// Central differences of f64 with steps of 1e-5, relative to the slope.
+    const DIFFERENCES: f64 = 1e-6;
+    let images = plain();
+    for method in methods() {
+        for measure in measures() {
+            let mut objective = objective(&images, measure, method, 2);
+            let along = direction(&objective, 11);
+            let at = direction(&objective, 12).scaled(0.02);
+            let Point { gradient, .. } = objective.evaluate(&at).unwrap();
+            let slope = FieldVector::dots(&[[&gradient, &along]]).unwrap()[0];
+            let mut loss = |step: f64| {
+                let there = FieldVector::combine(&[(1.0, &at), (step, &along)]);
+                objective.evaluate(&there).unwrap().loss
+            };
+            let expected = (loss(1e-5) - loss(-1e-5)) / 2e-5;
+            let error = (slope - expected).abs() / expected.abs();
+            println!("{method:?} {measure:?}: {slope:.6e} {error:.1e}");
+            assert!(error <= DIFFERENCES, "{method:?} {measure:?}: {slope} {expected}");
+        }
+    }
+}
+
+#[test]
+fn shards_are_searched_as_the_whole() {
+    let images = with_weights();
+    for method in methods() {
+        for measure in measures() {
+            let found = [1, 3].map(|shards| {
+                let mut objective = objective(&images, measure, method, shards);
+                let steps = Steps { first: 0.25, longest: 1.0, shortest: 1e-3 };
+                let mut search = Minimizer::new(objective.rest(), Lbfgs::new(4), Search::wolfe());
+                let before = search.here(&mut objective).unwrap().loss;
+                for _ in 0..6 {
+                    assert!(search.step(&mut objective, &steps).unwrap(), "{method:?} {measure:?}");
+                }
+                let after = search.here(&mut objective).unwrap().loss;
+                let fields = objective.fields(search.at()).unwrap();
+                let fields: Vec<f64> =
+                    fields.iter().flat_map(|field| to_f64(whole(field))).collect();
+                (before, after, fields)
+            });
+            let [(before, after, one), (_, _, parts)] = &found;
+            println!("{method:?} {measure:?}: {before:.4} -> {after:.4}");
+            assert!(after < before, "{method:?} {measure:?}");
+            // Six steps whose directions amplify sums in another order.
+            assert_close(&format!("{method:?} {measure:?}"), parts, one, 1e-8);
+        }
+    }
+}

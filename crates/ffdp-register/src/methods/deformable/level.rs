@@ -1,0 +1,91 @@
+//! One level under way: fields that first-order iterations improve, or that L-BFGS searches.
+
+use std::f64::consts::FRAC_1_SQRT_2;
+
+use super::method::{FieldMethod, smoothing, voxels};
+use crate::level::Solver;
+use crate::pair::{LevelPair, read};
+use crate::settings::OptimizerSettings;
+use ffdp_burn::error::Result;
+use ffdp_burn::image::{Affine, Physical};
+use ffdp_optim::{Lbfgs, Minimizer, Search, Steps};
+use ffdp_parallel::{FieldVector, Sharded, ShardedDeform, ShardedObjective};
+
+/// What improves the fields of a level.
+pub(super) trait Deformation: Solver {
+    /// The loss of what was reached, without penalties.
+    fn loss(&mut self) -> Result<f64>;
+
+    /// The fields that were reached.
+    fn into_fields(self: Box<Self>) -> Result<Vec<Sharded>>;
+}
+
+/// A level of `kind` from `fields` on.
+pub(super) fn begin(
+    kind: &dyn FieldMethod,
+    pair: &LevelPair,
+    affine: &Affine<Physical, Physical>,
+    fields: Vec<Sharded>,
+) -> Result<Box<dyn Deformation>> {
+    let (descent, grid) = (kind.descent(), &pair.grids[0]);
+    let options = kind.options(grid, &pair.index_map(affine));
+    let similarity = descent.similarity.loss();
+    let OptimizerSettings::Lbfgs(settings) = descent.optimizer else {
+        return Ok(Box::new(pair.deform(similarity, affine, fields, &options)?));
+    };
+    // A step is smoothed twice, as a gradient and as a displacement.
+    let sigma = FRAC_1_SQRT_2 * descent.sigma_gradient_voxels.hypot(descent.sigma_field_voxels);
+    let of_steps = (smoothing(grid, sigma), voxels(grid, 1.0));
+    let objective = pair.objective(similarity, affine, fields, &options, of_steps)?;
+    let first = descent.learning_rate_voxels;
+    Ok(Box::new(Searched {
+        search: Minimizer::new(objective.rest(), Lbfgs::new(settings.history), Search::wolfe()),
+        objective,
+        steps: Steps { first, longest: LONGEST * first, shortest: SHORTEST * first },
+    }))
+}
+
+impl Solver for ShardedDeform {
+    fn iterate(&mut self, iterations: usize) -> Result<Vec<f64>> {
+        read(ShardedDeform::iterate(self, iterations)?)
+    }
+}
+
+impl Deformation for ShardedDeform {
+    fn loss(&mut self) -> Result<f64> {
+        Ok(read(ShardedDeform::loss(self)?)?[0])
+    }
+
+    fn into_fields(self: Box<Self>) -> Result<Vec<Sharded>> {
+        Ok(self.into_state().fields)
+    }
+}
+
+/// Of the first step, the longest and the shortest that are tried: with the usual one a voxel, and a
+/// thousandth of it.
+const LONGEST: f64 = 4.0;
+const SHORTEST: f64 = 4e-3;
+
+/// Fields that L-BFGS searches.
+struct Searched {
+    objective: ShardedObjective,
+    search: Minimizer<FieldVector, Lbfgs<FieldVector>>,
+    steps: Steps,
+}
+
+impl Solver for Searched {
+    fn iterate(&mut self, iterations: usize) -> Result<Vec<f64>> {
+        self.search.iterate(&mut self.objective, &self.steps, iterations)
+    }
+}
+
+impl Deformation for Searched {
+    fn loss(&mut self) -> Result<f64> {
+        let fields = self.objective.fields(self.search.at())?;
+        Ok(read(self.objective.loss(&fields)?)?[0])
+    }
+
+    fn into_fields(self: Box<Self>) -> Result<Vec<Sharded>> {
+        self.objective.fields(self.search.at())
+    }
+}

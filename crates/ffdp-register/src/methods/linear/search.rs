@@ -1,0 +1,107 @@
+//! The search for the few parameters of a linear map, by [`Bfgs`].
+//!
+//! Thirteen numbers come from the device for each trial, everything else is f64 on the host. There is
+//! no schedule: steps are limited, so that it does not leave the valley it starts in, and every one is
+//! a gain.
+
+use std::marker::PhantomData;
+
+use ffdp_burn::error::Result;
+use ffdp_optim::{Bfgs, Minimizer, Objective, Point, Search as Line, Steps};
+
+use super::motion::{Frame, Map, Motion};
+use crate::level::Solver;
+use crate::pair::AlignedPair;
+use crate::prepare::MINIMUM_OVERLAP_PERCENT;
+use crate::pyramid::finest_spacing_mm;
+
+/// Steps are at most this long, in voxels of the level where the object ends: about the reach of the
+/// gradient of a smoothed image.
+const LONGEST_STEP_VOXELS: f64 = 2.0;
+/// The first step.
+const FIRST_STEP_VOXELS: f64 = 1.0;
+/// Shorter steps change nothing that a voxel shows.
+const SHORTEST_STEP_VOXELS: f64 = 0.01;
+
+/// What is kept from level to level: where the search is (the parameters, mm), and the shape of the valley.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct State<const N: usize> {
+    pub at: [f64; N],
+    valley: Bfgs<N>,
+}
+
+impl<const N: usize> Default for State<N> {
+    fn default() -> Self {
+        Self { at: [0.0; N], valley: Bfgs::default() }
+    }
+}
+
+/// The search on one level.
+pub(super) struct Search<'a, M, const N: usize> {
+    placement: Placement<'a, M>,
+    minimizer: Minimizer<[f64; N], Bfgs<N>>,
+}
+
+/// What a placement of the moving image costs.
+struct Placement<'a, M> {
+    aligned: &'a AlignedPair<'a>,
+    frame: Frame,
+    /// The placement found before; the motion comes first, then this.
+    start: Map,
+    motion: PhantomData<M>,
+}
+
+impl<M: Motion<N>, const N: usize> Objective<[f64; N]> for Placement<'_, M> {
+    /// Maps that lose the images from sight are infinitely bad.
+    fn evaluate(&mut self, at: &[f64; N]) -> Result<Point<[f64; N]>> {
+        let motion = M::map(&self.frame, at);
+        let map = motion.then(&self.start);
+        if self.aligned.pair.overlap_percent(&map) < MINIMUM_OVERLAP_PERCENT {
+            return Ok(Point { loss: f64::INFINITY, gradient: [0.0; N] });
+        }
+        let (loss, to_map) = self.aligned.gradient(&map)?;
+        // map = start . motion, so the gradient to the motion is start_lin^T times that.
+        let start = self.start.linear();
+        let to_motion = std::array::from_fn(|i| {
+            std::array::from_fn(|j| (0..3).map(|k| start[k][i] * to_map[k][j]).sum())
+        });
+        Ok(Point { loss, gradient: M::gradient(&self.frame, at, &to_motion) })
+    }
+}
+
+impl<'a, M: Motion<N>, const N: usize> Search<'a, M, N> {
+    /// A search from `state` on.
+    pub fn new(aligned: &'a AlignedPair<'a>, frame: Frame, start: Map, state: State<N>) -> Self {
+        let placement = Placement { aligned, frame, start, motion: PhantomData };
+        Self { placement, minimizer: Minimizer::new(state.at, state.valley, Line::armijo()) }
+    }
+
+    /// The placement it has come to.
+    pub fn map(&self) -> Map {
+        M::map(&self.placement.frame, self.minimizer.at()).then(&self.placement.start)
+    }
+
+    /// The loss of that placement.
+    pub fn loss(&mut self) -> Result<f64> {
+        Ok(self.minimizer.here(&mut self.placement)?.loss)
+    }
+
+    /// What it has come to.
+    pub fn into_state(self) -> State<N> {
+        let (at, valley) = self.minimizer.into_parts();
+        State { at, valley }
+    }
+}
+
+impl<M: Motion<N>, const N: usize> Solver for Search<'_, M, N> {
+    fn iterate(&mut self, iterations: usize) -> Result<Vec<f64>> {
+        // The finest spacing of the level along which something moves.
+        let voxel_mm = finest_spacing_mm(&self.placement.aligned.pair.grids[0]);
+        let steps = Steps {
+            first: FIRST_STEP_VOXELS * voxel_mm,
+            longest: LONGEST_STEP_VOXELS * voxel_mm,
+            shortest: SHORTEST_STEP_VOXELS * voxel_mm,
+        };
+        self.minimizer.iterate(&mut self.placement, &steps, iterations)
+    }
+}
