@@ -70,7 +70,7 @@ pub use deform::{
     BOUNDS_INTERVAL, FieldVector, KEPT_BOUNDS_INTERVAL, ShardedDeform, ShardedImages,
     ShardedObjective, ShardedState, deform,
 };
-pub use deform::{Team, maps, without_mask};
+pub use deform::{Team, maps, velocity, without_mask};
 pub use driver::order_allocations;
 pub use exchange::Reduction;
 pub use halo::{Beyond, Haloed};

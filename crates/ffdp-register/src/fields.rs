@@ -7,11 +7,11 @@ use super::places::Places;
 use super::processes::Processes;
 use ffdp_burn::error::Result;
 use ffdp_burn::image::{Affine, Geometry, index_affine, index_linear};
-use ffdp_burn::ops::{GridSampleOptions, Method, Padding};
+use ffdp_burn::ops::{Accumulation, GridSampleOptions, Method, Padding};
 use ffdp_burn::transform::{Displacement, affine_tensor, map_vectors};
 use ffdp_parallel::{
     Axis, DeviceMesh, DisplacementBounds, Holders, IndexMap, Layout, RingInputs, RingSampler,
-    Sharded, maps, put_away, reachable,
+    Sharded, maps, put_away, reachable, velocity,
 };
 
 /// Vectors in voxels of a grid: a displacement, two halves of one, or a velocity.
@@ -157,6 +157,19 @@ impl Deformed {
         let (w, back) = maps(self.method, parts, work, holders)?;
         let of = |part| self.fields.with(vec![part]);
         Ok((of(w), back.map(of)))
+    }
+}
+
+impl Deformed {
+    /// A velocity whose flow is this displacement, or about it where there is none.
+    pub fn velocity(&self, squarings: usize) -> Result<Fields> {
+        if let Method::Svf { .. } = self.method {
+            return Ok(self.fields.clone());
+        }
+        let (w, _) = self.maps()?;
+        let by = (squarings, Accumulation::Fast);
+        let (v, _) = velocity(&w.parts[0], by, &w.work, &w.holders)?;
+        Ok(w.with(vec![v]))
     }
 }
 

@@ -5,12 +5,14 @@ use burn::Tensor;
 use super::flow::Squarings;
 use super::homes::Homes;
 use super::view::Grid;
+use crate::collective::reduce;
 use crate::device_mesh::DeviceMesh;
+use crate::exchange::Reduction;
 use crate::hosts::Holders;
 use crate::ring::DisplacementBounds;
 use crate::sharded::Sharded;
-use ffdp_burn::error::Result;
-use ffdp_burn::ops::{Method, compose, inverse};
+use ffdp_burn::error::{Error, Result};
+use ffdp_burn::ops::{Accumulation, Method, compose, inverse};
 
 /// Planes beyond the longest displacement that its inverse and a composition look at: the next voxel, and rounding.
 const MORE: f64 = 2.0;
@@ -28,20 +30,11 @@ pub fn maps(
     holders: &Holders,
 ) -> Result<(Sharded, Option<Sharded>)> {
     let first = &fields[0];
-    let grid = Grid {
-        layout: first.layout().clone(),
-        homes: Homes::new(mesh, first.mesh()),
-        holders: holders.clone(),
-        width: 0,
-        step_voxels: [0.0; 3],
-    };
+    let grid = grid_of(first, mesh, holders);
     match method {
         Method::Greedy => Ok((first.clone(), None)),
         Method::Svf { squarings, accumulation } => {
-            let flow = |velocity: &Sharded| {
-                let flow = Squarings::new(squarings, accumulation).along(&grid, velocity)?;
-                Ok::<_, ffdp_burn::Error>(flow.displacement)
-            };
+            let flow = |velocity: &Sharded| flow(&grid, velocity, (squarings, accumulation));
             let back = grid.through(first, 0, Tensor::neg)?;
             Ok((flow(first)?, Some(flow(&back)?)))
         }
@@ -51,20 +44,90 @@ pub fn maps(
                 let width = reach(&grid, half)?;
                 grid.through(half, width, |half| inverse(half, None))
             };
-            let after = |outer: &Sharded, inner: &Sharded| {
-                let width = reach(&grid, inner)?;
-                let both = outer.clone().zip_map(inner, |a, b| Tensor::cat(vec![a, b], 1));
-                let both = grid.through(&both, width, |both| {
-                    let [outer, inner] = [0, 3].map(|first| both.clone().narrow(1, first, 3));
-                    let composed = compose(outer, inner.clone());
-                    // The extents that came, and as many channels.
-                    Tensor::cat(vec![composed, inner], 1)
-                })?;
-                Ok::<_, ffdp_burn::Error>(both.map(|both| both.narrow(1, 0, 3)))
-            };
-            Ok((after(u2, &back(u1)?)?, Some(after(u1, &back(u2)?)?)))
+            Ok((after(&grid, u2, &back(u1)?)?, Some(after(&grid, u1, &back(u2)?)?)))
         }
     }
+}
+
+/// Rounds of [`velocity`] at most, and the rest in voxels at which it ends: a tenth of what a voxel shows.
+const ROUNDS: usize = 20;
+const REST_VOXELS: f64 = 0.01;
+
+/// A velocity whose flow is about the displacement `w`: its logarithm (Bossa et al. 2007).
+///
+/// ```text
+/// v <- w;    v <- v + r,  r = exp(-v) o (id + w) - id      until r is small, or grows
+/// ```
+/// Places as in [`maps`]; `squarings` and `accumulation` are those of [`Method::Svf`]. Where no velocity leads, `r`
+/// stays: the best is given, with the length of its longest vector, in voxels.
+///
+/// # Errors
+/// As [`maps`].
+pub fn velocity(
+    w: &Sharded,
+    (squarings, accumulation): (usize, Accumulation),
+    mesh: &DeviceMesh,
+    holders: &Holders,
+) -> Result<(Sharded, f64)> {
+    let grid = grid_of(w, mesh, holders);
+    let mut v = w.clone();
+    let mut best: Option<(Sharded, f64)> = None;
+    for _ in 0..ROUNDS {
+        let back = grid.through(&v, 0, Tensor::neg)?;
+        let rest = after(&grid, &flow(&grid, &back, (squarings, accumulation))?, w)?;
+        let long = longest(holders, &rest)?;
+        if best.as_ref().is_some_and(|(_, least)| long >= *least) {
+            break;
+        }
+        best = Some((v.clone(), long));
+        if long <= REST_VOXELS {
+            break;
+        }
+        v = v.zip_map(&rest, Tensor::add);
+    }
+    Ok(best.expect("there is a round"))
+}
+
+/// Shards with nothing around them.
+fn grid_of(field: &Sharded, mesh: &DeviceMesh, holders: &Holders) -> Grid {
+    Grid {
+        layout: field.layout().clone(),
+        homes: Homes::new(mesh, field.mesh()),
+        holders: holders.clone(),
+        width: 0,
+        step_voxels: [0.0; 3],
+    }
+}
+
+/// The displacement of the flow along a velocity.
+fn flow(
+    grid: &Grid,
+    velocity: &Sharded,
+    (squarings, accumulation): (usize, Accumulation),
+) -> Result<Sharded> {
+    Ok(Squarings::new(squarings, accumulation).along(grid, velocity)?.displacement)
+}
+
+/// The displacement of `(id + outer) o (id + inner)`.
+fn after(grid: &Grid, outer: &Sharded, inner: &Sharded) -> Result<Sharded> {
+    let width = reach(grid, inner)?;
+    let both = outer.clone().zip_map(inner, |a, b| Tensor::cat(vec![a, b], 1));
+    let both = grid.through(&both, width, |both| {
+        let [outer, inner] = [0, 3].map(|first| both.clone().narrow(1, first, 3));
+        let composed = compose(outer, inner.clone());
+        // The extents that came, and as many channels.
+        Tensor::cat(vec![composed, inner], 1)
+    })?;
+    Ok(both.map(|both| both.narrow(1, 0, 3)))
+}
+
+/// The length of the longest vector of all shards and ranks, in voxels.
+pub(super) fn longest(holders: &Holders, field: &Sharded) -> Result<f64> {
+    let of = |x: &Tensor<5>| (x.clone() * x.clone()).sum_dim(1).max().reshape([1]);
+    let longest = reduce(field.shards().iter().map(of), Reduction::Max);
+    let longest = holders.combine(longest, Reduction::Max)?;
+    let read = longest.try_into_vec_as::<f64>();
+    Ok(read.map_err(|reason| Error::device("reading the length of a field", reason))?[0].sqrt())
 }
 
 /// Planes on either side that a displacement reaches, over all shards and ranks.

@@ -60,7 +60,7 @@ use ffdp_burn::ops::{
     grid_sample,
 };
 use homes::Homes;
-pub use maps::maps;
+pub use maps::{maps, velocity};
 pub use objective::{FieldVector, ShardedObjective};
 use problem::{Gradient, Problem};
 pub use view::{BOUNDS_INTERVAL, KEPT_BOUNDS_INTERVAL};

@@ -19,6 +19,7 @@ use ffdp_optim::{Objective, Point, Space};
 
 use super::compare::Comparison;
 use super::homes::Homes;
+use super::maps::longest;
 use super::problem::{Gradient, Problem};
 use super::{ShardedImages, Team};
 use crate::collective::reduce;
@@ -195,11 +196,8 @@ impl Objective<FieldVector> for ShardedObjective {
     /// That of the longest vector of `S w`.
     fn length(&mut self, step: &FieldVector) -> Result<f64> {
         let moved = self.smoothed(step, Direction::Forward)?;
-        let longest = moved.shards().map(|x| (x.clone() * x.clone()).sum_dim(1).max().reshape([1]));
-        let longest = reduce(longest, Reduction::Max);
-        let longest = moved.holders.combine(longest, Reduction::Max)?;
-        let read = longest.try_into_vec_as::<f64>();
-        Ok(read.map_err(|reason| Error::device("reading the length of a step", reason))?[0].sqrt())
+        let mut each = moved.fields.iter().map(|field| longest(&moved.holders, field));
+        each.try_fold(0.0, |most: f64, one| Ok(most.max(one?)))
     }
 }
 

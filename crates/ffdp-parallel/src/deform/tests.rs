@@ -65,3 +65,43 @@ fn the_moving_image_is_let_go_of_and_cut_out_of_what_is_kept() {
         }
     }
 }
+
+#[test]
+fn a_velocity_leads_where_a_displacement_does() {
+    // A smooth velocity, in f64; its flow; and what is found of it, whole and in shards.
+    let size = [14, 16, 15];
+    let wave = |z: usize, y: usize, x: usize, c: usize| {
+        let at = [x as f64 / 14.0, y as f64 / 15.0, z as f64 / 13.0];
+        let bump: f64 = at.iter().map(|t| (std::f64::consts::PI * t).sin()).product();
+        1.5 * bump * [1.0, -0.7, 0.4][c]
+    };
+    let mut values = Vec::new();
+    for c in 0..3 {
+        for z in 0..size[0] {
+            for y in 0..size[1] {
+                values.extend((0..size[2]).map(|x| wave(z, y, x, c)));
+            }
+        }
+    }
+    let device = burn::tensor::Device::flex();
+    let dtype = burn::tensor::DType::F64;
+    let [d, h, w] = size;
+    let v = ffdp_kit::testing::tensor::<5>(&values, [1, 3, d, h, w], &device, dtype);
+    let by = (6, ffdp_burn::ops::Accumulation::Fast);
+    let found = [1, 3].map(|shards| {
+        let layout = crate::Layout::balanced(size, crate::Axis::Z, shards).unwrap();
+        let mesh = crate::DeviceMesh::new(std::slice::from_ref(&device), shards).unwrap();
+        let method = Method::Svf { squarings: by.0, accumulation: by.1 };
+        let v = Sharded::from_tensor(v.clone(), &layout, &mesh);
+        let (w, _) = maps(method, &[v], &mesh, &Holders::ALONE).unwrap();
+        let (found, rest) = velocity(&w, by, &mesh, &Holders::ALONE).unwrap();
+        println!("{shards} shards: {rest:.1e} voxel are left");
+        assert!(rest <= 0.01, "{rest}");
+        ffdp_kit::testing::to_f64(found.gather(&device))
+    });
+    let off =
+        |a: &[f64], b: &[f64]| a.iter().zip(b).fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
+    // The rest, and linear interpolation of a bend of 1.5 pi^2 / 14^2 voxels a voxel^2.
+    assert!(off(&found[0], &values) <= 0.05, "{}", off(&found[0], &values));
+    assert!(off(&found[0], &found[1]) <= 1e-9);
+}

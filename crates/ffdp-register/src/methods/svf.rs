@@ -103,8 +103,8 @@ impl FieldMethod for SvfSettings {
         Method::Svf { squarings: self.squarings, accumulation }
     }
 
-    /// From rest: a displacement has no velocity, and settings in which one comes before do not validate.
-    fn start(&self, _: Option<&Deformed>) -> Result<Option<Fields>> {
-        Ok(None)
+    /// With the velocity that was found before, or one that leads about where a displacement does.
+    fn start(&self, found: Option<&Deformed>) -> Result<Option<Fields>> {
+        found.map(|found| found.velocity(self.squarings)).transpose()
     }
 }

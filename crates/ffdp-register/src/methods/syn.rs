@@ -76,9 +76,12 @@ impl FieldMethod for SynSettings {
         Method::Syn
     }
 
-    /// One half takes all of a displacement.
+    /// With the halves that were found before; of another method, one half takes all of the displacement.
     fn start(&self, found: Option<&Deformed>) -> Result<Option<Fields>> {
         let Some(found) = found else { return Ok(None) };
+        if found.method == Method::Syn {
+            return Ok(Some(found.fields.clone()));
+        }
         let (w, _) = found.maps()?;
         let still = w.parts[0].clone().map(|shard| shard.zeros_like());
         Ok(Some(w.with(vec![still, w.parts[0].clone()])))

@@ -84,8 +84,7 @@ impl Settings {
 }
 
 impl Settings {
-    /// Linear stages come first, moments before all; a velocity begins at rest: it cannot go on from
-    /// a displacement.
+    /// Linear stages come first, moments before all. Deformable ones follow each other in any order.
     fn check_order(&self) -> Result<()> {
         let names: Vec<_> = self.stages.iter().map(Stage::name).collect();
         if !self.stages.is_sorted_by_key(|stage| !stage.is_linear()) {
@@ -97,11 +96,6 @@ impl Settings {
             let fix = "leave them out there: they would undo what was found before";
             return Err(Error::invalid("moments can only be the first stage", names, fix));
         }
-        let mut deformable = self.stages.iter().filter(|stage| !stage.is_linear()).skip(1);
-        if deformable.all(|stage| !matches!(stage, Stage::Svf(_))) {
-            return Ok(());
-        }
-        let what = "svf must be the first deformable stage: a displacement has no velocity";
-        Err(Error::invalid(what, names, "put svf first, or use greedy or syn after it"))
+        Ok(())
     }
 }

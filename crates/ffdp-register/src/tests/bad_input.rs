@@ -133,7 +133,6 @@ fn settings_without_meaning_are_refused() {
             of(vec![Stage::Svf(SvfSettings { sigma_velocity_voxels: -1.0, ..svf() })]),
             ["sigma_velocity_voxels", "-1.0"],
         ),
-        (of(vec![Stage::Greedy(default()), Stage::Svf(svf())]), ["first", "[\"greedy\", \"svf\"]"]),
         (Settings { stages: vec![], ..Settings::default() }, ["at least one stage", "[]"]),
         (Settings { loss_interval: 0, ..Settings::default() }, ["loss_interval", "0"]),
     ] {

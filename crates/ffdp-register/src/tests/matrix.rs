@@ -8,9 +8,9 @@ use burn::tensor::Device;
 
 use super::{half_heads, pair_of, warp};
 use crate::{
-    AdamSettings, GaussNewtonSettings, GreedySettings, LevelSettings, LinearSettings, MiSettings,
-    OptimizerSettings, Problem, Regularization, Room, Settings, Silent, Similarity, SlabProblem,
-    SlabRegistration, Stage, SvfSettings, SynSettings, register, register_on, register_slabs,
+    GreedySettings, LevelSettings, LinearSettings, MiSettings, OptimizerSettings, Problem,
+    Regularization, Room, Settings, Silent, Similarity, SlabProblem, SlabRegistration, Stage,
+    SvfSettings, SynSettings, register, register_on, register_slabs,
 };
 use ffdp_burn::image::{Planes, Volume};
 use ffdp_burn::synth::Pair;
@@ -32,12 +32,8 @@ fn similarities() -> [Similarity; 4] {
     ]
 }
 
-fn optimizers() -> [OptimizerSettings; 3] {
-    [
-        OptimizerSettings::Adam(AdamSettings::default()),
-        OptimizerSettings::Sgd,
-        OptimizerSettings::GaussNewton(GaussNewtonSettings::default()),
-    ]
+fn optimizers() -> [OptimizerSettings; 4] {
+    OptimizerSettings::ALL.map(|(_, optimizer)| optimizer)
 }
 
 /// All deformable stages: the similarities with each method, and with one similarity each all else that can be set.
@@ -247,7 +243,13 @@ fn every_cell_finds_what_whole_images_find() {
                 device: Device::flex(),
                 bytes: per_voxel * (SIZE as u64).pow(3),
             };
-            let offloaded = if matches!(stage, Stage::Svf(_)) { 230 } else { 130 };
+            let fields = stage.fields();
+            let searched = fields.map(|fields| fields.descent().optimizer);
+            let offloaded = match (&stage, searched) {
+                (_, Some(OptimizerSettings::Lbfgs(_))) => 330,
+                (Stage::Svf(_), _) => 230,
+                _ => 130,
+            };
             for (place, room) in [
                 (
                     "slabs",

@@ -4,8 +4,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use super::{found, mean_error, pair_of, short, warp};
 use crate::{
-    GaussNewtonSettings, GreedySettings, LevelSettings, OptimizerSettings, Problem, Regularization,
-    Settings, Silent, Similarity, Stage, SvfSettings, SynSettings, register,
+    GreedySettings, LevelSettings, OptimizerSettings, Problem, Regularization, Settings, Silent,
+    Similarity, Stage, SvfSettings, SynSettings, register,
 };
 use ffdp_burn::image::Volume;
 use ffdp_burn::losses;
@@ -17,21 +17,35 @@ fn every_optimizer_finds_a_known_warp() {
     let pair = pair_of(40, 3);
     let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
     let before = mean_error(&vec![0.0; 3 * pair.fixed.image.data.len()], &pair);
-    let newton = OptimizerSettings::GaussNewton(GaussNewtonSettings::default());
     let mut fields = Vec::new();
+    // Measured, mean error in voxels where it was 1.7 before: LNCC and MSE; Adam, SGD, Gauss-Newton and L-BFGS;
+    // greedy and SyN. A fifth more is allowed.
+    let bounds = [0.496, 0.521, 0.491, 0.543, 0.469, 0.529, 0.301, 0.439];
+    let of_squares = [0.532, 0.547, 0.523, 0.519, 0.743, 0.917, 0.264, 0.288];
+    let mut bounds = bounds.into_iter().chain(of_squares);
     for similarity in [GreedySettings::default().similarity, Similarity::Mse] {
-        for optimizer in [OptimizerSettings::default(), OptimizerSettings::Sgd, newton] {
+        for (_, optimizer) in OptimizerSettings::ALL {
             let levels = short().levels;
+            // The lowest loss of all has folds: what L-BFGS searches needs a price.
+            let bending = match optimizer {
+                OptimizerSettings::Lbfgs(_) => {
+                    0.5 * pair.fixed.image.geometry.spacing_mm[0].powi(2)
+                }
+                _ => 0.0,
+            };
+            let regularization = Regularization { bending, ..Regularization::default() };
             let greedy = GreedySettings {
                 similarity: similarity.clone(),
                 optimizer,
                 levels: levels.clone(),
+                regularization,
                 ..short()
             };
             let syn = SynSettings {
                 similarity: similarity.clone(),
                 optimizer,
                 levels,
+                regularization,
                 ..SynSettings::default()
             };
             for stage in [Stage::Greedy(greedy), Stage::Syn(syn)] {
@@ -41,9 +55,9 @@ fn every_optimizer_finds_a_known_warp() {
                 let after = mean_error(&field, &pair);
                 let folds = jacobian(&field, [40; 3]).expect("sizes match").true_folds;
                 println!("{name} {similarity:?} {optimizer:?}: {before:.3} -> {after:.3}, {folds}");
-                assert!(after < 0.75 * before, "{name} {similarity:?} {optimizer:?}: {after}");
-                // A part in a thousand.
-                assert!(folds <= 64, "{name} {similarity:?} {optimizer:?}: {folds} folds");
+                let bound = 1.2 * bounds.next().expect("a figure of each");
+                assert!(after <= bound, "{name} {similarity:?} {optimizer:?}: {after} {bound}");
+                assert_eq!(folds, 0, "{name} {similarity:?} {optimizer:?}");
                 fields.push(field);
             }
         }
@@ -51,6 +65,36 @@ fn every_optimizer_finds_a_known_warp() {
     // No two of them are the same method.
     let distinct = (0..fields.len()).all(|i| fields[..i].iter().all(|field| *field != fields[i]));
     assert!(distinct);
+}
+
+#[test]
+fn deformable_stages_go_on_where_others_ended() {
+    /// A velocity leads about where a displacement does, and another level's voxels lie elsewhere: of the gain.
+    const LOST: f64 = 0.05;
+    let pair = pair_of(32, 5);
+    let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+    let levels = |iterations| vec![LevelSettings { shrink: 1.0, iterations }];
+    let stages = |iterations| {
+        let greedy = GreedySettings { levels: levels(iterations), ..short() };
+        let syn = SynSettings { levels: levels(iterations), ..SynSettings::default() };
+        let svf = SvfSettings { levels: levels(iterations), ..SvfSettings::default() };
+        [Stage::Greedy(greedy), Stage::Syn(syn), Stage::Svf(svf)]
+    };
+    for first in stages(30) {
+        for second in stages(5) {
+            let names = [first.name(), second.name()];
+            let stages = vec![first.clone(), second];
+            let settings = Settings { stages, ..Settings::default() };
+            let found = register(&problem, &settings, &Device::flex(), &mut Silent);
+            let found = found.expect("any order");
+            let [begun, ended] = [0, found.stages[0].levels[0].losses.len() - 1]
+                .map(|i| found.stages[0].levels[0].losses[i]);
+            let goes_on = found.stages[1].levels[0].losses[0];
+            println!("{names:?}: {begun:.4} -> {ended:.4}, goes on at {goes_on:.4}");
+            assert!(goes_on <= ended + LOST * (begun - ended), "{names:?}: {ended} {goes_on}");
+            assert!(found.stages[1].kept, "{names:?}");
+        }
+    }
 }
 
 #[test]
