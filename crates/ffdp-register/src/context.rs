@@ -109,7 +109,7 @@ impl Run<'_> {
                 // With weights, windows hold only what there is: this plane, no zeros around it.
                 (sides[0].image.dims()[1], [masked[0] || self.is_plane(), masked[1]])
             }
-            Sides::Read(sides) => (1, sides.each_ref().map(Scaled::is_masked)),
+            Sides::Read(sides) => (sides[0].scales.len(), sides.each_ref().map(Scaled::is_masked)),
         }
     }
 

@@ -88,7 +88,7 @@ fn check_images(name: &str, channels: &[&Volume]) -> Result<()> {
 }
 
 /// The first channel is the image.
-fn channel_name(name: &str, index: usize) -> String {
+pub(super) fn channel_name(name: &str, index: usize) -> String {
     if index == 0 { name.to_string() } else { format!("channel {} of {name}", index + 1) }
 }
 

@@ -4,11 +4,12 @@ use std::ops::Range;
 
 use burn::tensor::{Device, Tensor};
 
-use super::prepare::{beyond_mask, check_weights, continued, intensity_range};
+use super::prepare::{beyond_mask, channel_name, check_weights, continued, intensity_range};
 use super::pyramid::level_smoothing;
 use ffdp_burn::error::Result;
 use ffdp_burn::image::{
-    Affine, Counted, Geometry, Voxel, check_finite, index_affine, rescaled, statistics, upload,
+    Affine, Counted, Geometry, Planes, Voxel, check_finite, index_affine, rescaled, statistics,
+    upload,
 };
 use ffdp_burn::ops::{GridSampleOptions, Padding, gaussian, grid_sample};
 use ffdp_burn::transform::affine_tensor;
@@ -21,10 +22,12 @@ const PIECE: usize = 1 << 22;
 /// The same where nothing is computed.
 const READ: usize = 1 << 26;
 
-/// An image, its mask, and what its intensities become.
+/// The channels of an image, its mask, and what their intensities become.
 pub(super) struct Scaled<'a> {
-    counted: Counted<'a>,
-    scale: Scale,
+    channels: Vec<&'a mut dyn Planes>,
+    mask: Option<&'a mut dyn Planes>,
+    /// Of each channel, once they are known.
+    pub scales: Vec<Scale>,
 }
 
 /// What must be known of all of an image.
@@ -43,7 +46,7 @@ impl Scale {
     /// # Errors
     /// [`Error::NonFinite`](ffdp_burn::Error::NonFinite) for voxels that are no numbers,
     /// [`Error::Invalid`](ffdp_burn::Error::Invalid) for a constant image or a mask that is none, and those of reading.
-    pub fn of(
+    fn of(
         [name, mask_name]: [&str; 2],
         counted: &mut Counted,
         percentiles: [f64; 2],
@@ -72,19 +75,36 @@ impl Scale {
 }
 
 impl<'a> Scaled<'a> {
-    pub fn new(counted: Counted<'a>, scale: Scale) -> Self {
-        Self { counted, scale }
+    pub fn new(channels: Vec<&'a mut dyn Planes>, mask: Option<&'a mut dyn Planes>) -> Self {
+        Self { channels, mask, scales: Vec::new() }
+    }
+
+    /// Reads all channels for their [`Scale`]s. The names are those of the image and of its mask in messages.
+    ///
+    /// # Errors
+    /// As [`Scale::of`]; [`Error::Shape`](ffdp_burn::Error::Shape) and others for channels on different grids.
+    pub fn measure(&mut self, [name, mask_name]: [&str; 2], percentiles: [f64; 2]) -> Result<()> {
+        let geometry = self.geometry().clone();
+        self.scales.clear();
+        for (index, channel) in self.channels.iter_mut().enumerate() {
+            let name = channel_name(name, index);
+            geometry.check_same_grid(channel.geometry(), &name)?;
+            let mask = self.mask.as_mut().map(|mask| &mut **mask as &mut dyn Planes);
+            let mut counted = Counted { image: &mut **channel, mask };
+            self.scales.push(Scale::of([&name, mask_name], &mut counted, percentiles)?);
+        }
+        Ok(())
     }
 
     pub fn geometry(&self) -> &Geometry {
-        self.counted.image.geometry()
+        self.channels[0].geometry()
     }
 
     pub fn is_masked(&self) -> bool {
-        self.counted.mask.is_some()
+        self.mask.is_some()
     }
 
-    /// Planes `[1, 1, n, H, W]` of the image at full size, on a device; with a mask `[1, 2, n, H, W]`, both.
+    /// Planes `[1, C, n, H, W]` of the image at full size, on a device; with a mask, that comes last.
     fn tensor(&mut self, z: Range<usize>, device: &Device) -> Result<Tensor<5>> {
         let [x, y, planes] = self.geometry().size;
         let radius = match self.is_masked() {
@@ -93,15 +113,24 @@ impl<'a> Scaled<'a> {
         };
         let wider = z.start.saturating_sub(radius)..(z.end + radius).min(planes);
         let dims = [1, 1, wider.len(), y, x];
-        let [from, to] = self.scale.range;
-        let values = rescaled(self.counted.image.read(wider.clone())?, from, to);
-        let image = upload(values, dims, device);
-        let Some(mask) = &mut self.counted.mask else { return Ok(image) };
-        let mask = upload(mask.read(wider.clone())?.to_vec(), dims, device);
-        let mean = Tensor::full([1; 5], self.scale.mean, device);
-        let image = continued(image, &mask, mean);
-        let both = Tensor::cat(vec![image, mask], 1);
-        Ok(both.narrow(Axis::Z.dim(), z.start - wider.start, z.len()))
+        let mut channels = Vec::with_capacity(self.channels.len() + 1);
+        for (channel, scale) in self.channels.iter_mut().zip(&self.scales) {
+            let [from, to] = scale.range;
+            let values = rescaled(channel.read(wider.clone())?, from, to);
+            channels.push(upload(values, dims, device));
+        }
+        if let Some(mask) = &mut self.mask {
+            let mask = upload(mask.read(wider.clone())?.to_vec(), dims, device);
+            for (channel, scale) in channels.iter_mut().zip(&self.scales) {
+                let mean = Tensor::full([1; 5], scale.mean, device);
+                *channel = continued(channel.clone(), &mask, mean);
+            }
+            channels.push(mask);
+        }
+        match channels.len() {
+            1 => Ok(channels.remove(0)),
+            _ => Ok(Tensor::cat(channels, 1).narrow(Axis::Z.dim(), z.start - wider.start, z.len())),
+        }
     }
 
     /// The image on the grid of a level, its mask as another channel, cut into shards that are computed on the first

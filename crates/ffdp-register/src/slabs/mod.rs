@@ -27,7 +27,7 @@ use super::run::{self, Ended};
 use super::schedule::{Settings, Stage};
 use super::source::{Scale, Scaled};
 use ffdp_burn::error::{Error, Result};
-use ffdp_burn::image::{Affine, Counted, Geometry, Physical, Planes};
+use ffdp_burn::image::{Affine, Geometry, Physical, Planes};
 use ffdp_parallel::{DisplacementBounds, Sharded};
 
 /// Two images that are read as they are needed, and where the search starts.
@@ -41,6 +41,8 @@ pub struct SlabProblem<'a> {
     /// The same of the moving image's.
     pub moving_mask: Option<&'a mut dyn Planes>,
     /// As in [`Problem`](super::Problem).
+    pub more_channels: Vec<[&'a mut dyn Planes; 2]>,
+    /// As in [`Problem`](super::Problem).
     pub initial: Affine<Physical, Physical>,
 }
 
@@ -51,7 +53,8 @@ impl<'a> SlabProblem<'a> {
         moving: &'a mut dyn Planes,
         initial: Affine<Physical, Physical>,
     ) -> Self {
-        Self { fixed, moving, fixed_mask: None, moving_mask: None, initial }
+        let (fixed_mask, moving_mask, more_channels) = (None, None, Vec::new());
+        Self { fixed, moving, fixed_mask, moving_mask, more_channels, initial }
     }
 }
 
@@ -77,35 +80,41 @@ pub fn register_slabs(
     room: &Room,
     observer: &mut dyn Observer,
 ) -> Result<SlabRegistration> {
-    let SlabProblem { fixed, moving, fixed_mask, moving_mask, initial } = problem;
+    let SlabProblem { fixed, moving, fixed_mask, moving_mask, more_channels, initial } = problem;
     let room = room.inner();
     let processes = Processes::of(&room)?;
     let grids = [fixed.geometry().clone(), moving.geometry().clone()];
-    let masked = [fixed_mask.is_some(), moving_mask.is_some()];
-    let checked = check((&grids, masked), settings, &room, &initial);
+    let content = (1 + more_channels.len(), [fixed_mask.is_some(), moving_mask.is_some()]);
+    let checked = check((&grids, content), settings, &room, &initial);
     processes.agree(checked)?;
-    let same = processes.check_same_task(&(&grids, masked, settings));
+    let same = processes.check_same_task(&(&grids, content, settings));
     processes.agree(same)?;
     let percentiles = settings.intensity_percentiles;
     if matches!(room, Room::Device { .. }) {
         prove(room.home())?;
     }
-    let mut fixed = Counted { image: fixed, mask: fixed_mask.map(|mask| mask as &mut dyn Planes) };
-    let mut moving =
-        Counted { image: moving, mask: moving_mask.map(|mask| mask as &mut dyn Planes) };
+    let (mut of_fixed, mut of_moving): (Vec<&mut dyn Planes>, Vec<&mut dyn Planes>) =
+        (vec![fixed], vec![moving]);
+    for [fixed, moving] in more_channels {
+        of_fixed.push(fixed as &mut dyn Planes);
+        of_moving.push(moving as &mut dyn Planes);
+    }
+    let mut fixed = Scaled::new(of_fixed, fixed_mask.map(|mask| mask as &mut dyn Planes));
+    let mut moving = Scaled::new(of_moving, moving_mask.map(|mask| mask as &mut dyn Planes));
     let told = processes.first_does(|| {
-        let of_fixed = Scale::of(["the fixed image", "the fixed mask"], &mut fixed, percentiles)?;
-        let of_moving =
-            Scale::of(["the moving image", "the moving mask"], &mut moving, percentiles)?;
-        let numbers =
-            [of_fixed, of_moving].map(|Scale { range: [from, to], mean }| [from, to, mean]);
-        let numbers: Vec<f64> = numbers.as_flattened().iter().map(|x| f64::from(*x)).collect();
+        fixed.measure(["the fixed image", "the fixed mask"], percentiles)?;
+        moving.measure(["the moving image", "the moving mask"], percentiles)?;
+        let scales = fixed.scales.iter().chain(&moving.scales);
+        let numbers = scales.flat_map(|Scale { range: [from, to], mean }| [*from, *to, *mean]);
+        let numbers: Vec<f64> = numbers.map(f64::from).collect();
         Ok(Report::new(&numbers, Vec::new(), true))
     })?;
     let told: Vec<f32> = told.numbers().iter().map(|number| *number as f32).collect();
-    let scale =
-        |first: usize| Scale { range: [told[first], told[first + 1]], mean: told[first + 2] };
-    let sides = Sides::Read([Scaled::new(fixed, scale(0)), Scaled::new(moving, scale(3))]);
+    let scales = told.chunks(3).map(|told| Scale { range: [told[0], told[1]], mean: told[2] });
+    let mut scales: Vec<Scale> = scales.collect();
+    moving.scales = scales.split_off(content.0);
+    fixed.scales = scales;
+    let sides = Sides::Read([fixed, moving]);
     let mut run = Run {
         grids,
         sides,
@@ -156,7 +165,7 @@ fn prove(device: &Device) -> Result<()> {
 
 /// What must hold before anything is read.
 fn check(
-    (grids, masked): (&[Geometry; 2], [bool; 2]),
+    (grids, content): (&[Geometry; 2], (usize, [bool; 2])),
     settings: &Settings,
     room: &Room,
     initial: &Affine<Physical, Physical>,
@@ -175,7 +184,7 @@ fn check(
     }
     room.devices().iter().try_for_each(|device| run::check_moment_storage(settings, device))?;
     for method in settings.stages.iter().filter_map(Stage::fields) {
-        check_room(room, method, (grids, (1, masked)), settings.minimum_axis_voxels)?;
+        check_room(room, method, (grids, content), settings.minimum_axis_voxels)?;
     }
     match settings.stages.first() {
         Some(Stage::Moments(_)) => Ok(()),

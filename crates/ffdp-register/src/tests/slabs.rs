@@ -9,7 +9,7 @@ use crate::{
     Silent, SlabProblem, SlabRegistration, Stage, level_geometry, register, register_slabs,
 };
 use ffdp_burn::error::Error;
-use ffdp_burn::image::{Affine, Counted, Geometry, LabelMap, Planes, Volume, label_ids};
+use ffdp_burn::image::{Affine, Geometry, LabelMap, Planes, Volume, label_ids};
 use ffdp_burn::io::nifti::{
     PlaneReader, read_displacement, read_labels, read_volume, write_volume,
 };
@@ -372,8 +372,8 @@ fn no_more_planes_are_read_at_once_than_smoothing_asks_for() {
     let data = (0..geometry.len()).map(|i| (i % 251) as f32).collect();
     let mut volume = Volume::new(data, geometry.clone()).expect("one value for each voxel");
     let mut watched = Watched { volume: &mut volume, most: 0 };
-    let scale = Scale { range: [0.0, 250.0], mean: 0.0 };
-    let mut side = Scaled::new(Counted { image: &mut watched, mask: None }, scale);
+    let mut side = Scaled::new(vec![&mut watched], None);
+    side.scales = vec![Scale { range: [0.0, 250.0], mean: 0.0 }];
     let level = level_geometry(&geometry, 2.0, 8).expect("coarser");
     let layout = Layout::balanced(level.dims(), Axis::Z, 1).expect("one shard");
     let one = DeviceMesh::one(&Device::flex());
