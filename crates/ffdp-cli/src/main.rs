@@ -18,10 +18,12 @@ mod manifest;
 mod memory;
 mod mesh;
 mod names;
+mod output;
 mod printer;
 mod progress;
 mod report;
 mod settings;
+mod text;
 mod time;
 mod watch;
 

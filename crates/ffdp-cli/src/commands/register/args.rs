@@ -29,8 +29,8 @@ Written to the output folder:
   checkpoint/           while the run is under way: what --resume goes on from
 
 The same command again replaces its own results. A folder with results of another run (other images, \
-settings or outputs) is refused; --overwrite removes that run's files first, and no others. A run \
-that was killed goes on with its own arguments and --resume.
+settings or outputs) is refused; --overwrite removes that run's files, and no others. Earlier files go when \
+the first checkpoint or result is written: a run that is refused leaves them. A run that was killed goes on with its own arguments and --resume.
 
 Exit code: 0 done, 1 the input or request cannot be worked with, 2 a defect or the device failed.";
 
@@ -107,8 +107,8 @@ pub struct RegisterArguments {
     /// in the output folder; start anew if there is none.
     #[arg(long)]
     pub resume: bool,
-    /// Remove the files of another run from the output folder first (those that its manifest.json lists, and
-    /// the names above).
+    /// Remove the files of another run from the output folder (those that its manifest.json lists, and the names
+    /// above), once there is something to put in their place.
     #[arg(long, conflicts_with = "resume")]
     pub overwrite: bool,
     /// Begin although the disk seems to be too small for the results.

@@ -1,12 +1,9 @@
 //! The result on the host: measured, and written.
 
-use std::io::Write;
-use std::path::Path;
-
 use burn::tensor::Device;
 use ffdp_burn::image::{Affine, Geometry, LabelMap, Physical, Volume};
 use ffdp_burn::io::nifti::{write_displacement, write_labels, write_volume};
-use ffdp_burn::io::{write_affine, write_atomically};
+use ffdp_burn::io::write_affine;
 use ffdp_burn::metrics::{
     Difference, TargetRegistrationError, jacobian_determinants, tre_of_mapped,
 };
@@ -219,9 +216,4 @@ fn inverse(
     let back = Composite::new(vec![Step::Displacement(inverse.clone())]);
     let error = forth.round_trip(&back, grid, device)?;
     Ok(Some((inverse.to_vec()?, error)))
-}
-
-/// A text, whole or not at all.
-pub fn write_text(path: &Path, text: &str) -> Outcome<()> {
-    Ok(write_atomically(path, |file| file.write_all(text.as_bytes()))?)
 }

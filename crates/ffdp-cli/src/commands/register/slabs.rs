@@ -18,21 +18,19 @@ use serde_json::json;
 
 use super::args::RegisterArguments;
 use super::files::Files;
-use super::found::write_text;
 use super::inputs::{check_is_no_label_map, initial};
-use super::settings_file;
 use crate::args::NanPolicy;
 use crate::disk::Forecast;
 use crate::failure::{Failure, Outcome};
 use crate::hosts::Hosts;
-use crate::journal::{Journal, Opening};
-use crate::manifest::Claim;
 use crate::memory::peak_memory_bytes;
 use crate::names::{arguments, as_text};
+use crate::output::OutputFolder;
 use crate::printer::{Printer, print_to_stdout, say, summarise};
 use crate::progress::ProgressPrinter;
 use crate::report::measures::{BeforeAfter, Overlap, Run, Seconds};
 use crate::settings::to_toml;
+use crate::text::write_text;
 use crate::watch::Watch;
 
 /// What is known of the result: `metrics.json`. Measures that take whole images are not among it.
@@ -88,8 +86,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     let Ready { settings, printer, files, images: [mut fixed, mut moving], .. } = ready;
     let (warnings, [mut fixed_mask, mut moving_mask]) = (ready.warnings, ready.masks);
     let mut labels = ready.labels;
-    let (room, initial, mut journal) = (ready.room, ready.initial, ready.journal);
-    let claim = ready.claim;
+    let (room, initial, mut output) = (ready.room, ready.initial, ready.output);
     let grids = [fixed.geometry().clone(), moving.geometry().clone()];
     let read = start.elapsed().as_secs_f64();
     let clock = Instant::now();
@@ -98,14 +95,14 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
         moving_mask: moving_mask.as_mut().map(|mask| mask as &mut dyn Planes),
         ..SlabProblem::new(&mut fixed, &mut moving, initial)
     };
-    let found = match &mut journal {
+    let found = match &mut output {
         None => register_slabs(problem, &settings, &room, &mut Silent)?,
-        Some(journal) => {
+        Some(output) => {
             let progress = ProgressPrinter::new(printer);
-            let mut watch = Watch { progress, journal, keeper: None, stage: 0 };
+            let mut watch = Watch { progress, output, keeper: None, stage: 0 };
             let found = register_slabs(problem, &settings, &room, &mut watch);
             found.inspect_err(|failure| {
-                watch.journal.event("failed", json!({"reason": failure.to_string()}));
+                watch.output.journal().event("failed", json!({"reason": failure.to_string()}));
             })?
         }
     };
@@ -114,6 +111,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
         printer.warning(advice);
     }
     let clock = Instant::now();
+    hosts.agree(output.as_mut().map_or(Ok(()), OutputFolder::begin))?;
     let folding = found.warp.as_ref().map(|warp| warp.folding()).transpose()?;
     found.write_warped(&files.warped, &mut moving)?;
     if let Some(warp) = &found.warp {
@@ -124,7 +122,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     }
     let dice = labels.overlap(&found, &initial, &files.labels)?;
     let processes = Process::all(hosts, &found)?;
-    let Some(mut journal) = journal else { return Ok(()) };
+    let Some(mut output) = output else { return Ok(()) };
     write_affine(&files.affine, &found.affine)?;
     write_affine(&files.affine_mat, &found.affine)?;
     let levels = found.stages.iter().flat_map(|stage| &stage.levels);
@@ -142,12 +140,12 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     let text = serde_json::to_string_pretty(&measures)
         .map_err(|reason| Failure::defect(reason.to_string()))?;
     write_text(&files.metrics, &format!("{text}\n"))?;
-    journal.event(
+    output.journal().event(
         "end",
         json!({"outcome": measures.outcome, "loss": measures.loss,
                "peak_memory_bytes": measures.peak_memory_bytes}),
     );
-    claim.map_or(Ok(()), Claim::complete)?;
+    output.complete()?;
     printer.note(&format!("results are in {}", request.output.display()));
     match request.json {
         true => print_to_stdout(&format!("{text}\n")),
@@ -167,9 +165,7 @@ struct Ready {
     initial: Affine<Physical, Physical>,
     room: Room,
     /// Of the first alone.
-    journal: Option<Journal>,
-    /// The same.
-    claim: Option<Claim>,
+    output: Option<OutputFolder>,
 }
 
 impl Ready {
@@ -230,7 +226,7 @@ impl Ready {
             request.mesh.room(&settings, ([&grids[0], &grids[1]], request.masked()), hosts)?;
         printer.detail(&format!("slab by slab on {}, settings {settings:?}", request.mesh));
         let initial = initial(request)?;
-        let claimed = claim.map(|claim| {
+        let output = claim.map(|claim| {
             files.prepare()?;
             let voxels = grids[0].len() as u64;
             Forecast::of_registration(voxels, request.written(&settings)).check(
@@ -239,19 +235,17 @@ impl Ready {
                 request.ignore_disk,
                 printer,
             )?;
-            claim.begin(&[])?;
-            write_text(&files.settings, &settings_file(&text))?;
-            let mut journal = Journal::open(&files.log, Opening::Anew, printer)?;
-            journal.event(
+            let mut output = OutputFolder::new(claim, files.records(&text, false), printer)?;
+            output.journal().event(
                 "start",
                 json!({"ffdp_version": env!("CARGO_PKG_VERSION"),
                        "device": request.mesh.to_string(),
                        "command": arguments(), "slabs": true,
                        "processes": hosts.ranks().map_or(1, |ranks| ranks.count())}),
             );
-            Ok::<_, Failure>((journal, claim))
+            Ok::<_, Failure>(output)
         });
-        let (journal, claim) = claimed.transpose()?.unzip();
+        let output = output.transpose()?;
         Ok(Self {
             settings,
             printer,
@@ -262,8 +256,7 @@ impl Ready {
             warnings,
             initial,
             room,
-            journal,
-            claim,
+            output,
         })
     }
 }
