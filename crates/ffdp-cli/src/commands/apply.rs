@@ -31,10 +31,10 @@ pub struct ApplyArguments {
     /// Image or label map to warp, on the moving side (NIfTI); of a 4-D file, all volumes.
     #[arg(short, long, value_name = "FILE", required_unless_present = "landmarks")]
     pub image: Option<PathBuf>,
-    /// Image whose grid the result gets [default: the grid of the displacement applied first].
+    /// Image whose grid the result gets [default: the grid of the first -t, a displacement].
     #[arg(short, long, value_name = "FILE")]
     pub reference: Option<PathBuf>,
-    /// Transform; repeat it for a chain. The LAST one given is applied first.
+    /// Transform; repeat it for a chain, in the order of antsApplyTransforms: warp, then affine.
     #[arg(short, long, value_name = "FILE", required = true)]
     pub transform: Vec<TransformChoice>,
     /// Result: .nii or .nii.gz, or .csv or .fcsv for landmarks.
