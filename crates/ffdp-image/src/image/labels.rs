@@ -36,7 +36,8 @@ pub fn label_ids(labels: &mut dyn Planes) -> Result<Vec<i32>> {
     let grid = labels.geometry().clone();
     let mut ids = BTreeSet::new();
     for planes in runs(&grid, SWEEP) {
-        let mut found = labels_of(labels.read(planes)?)?;
+        let values = labels.read(planes)?.to_vec();
+        let mut found = labels.labels().read(&values)?;
         found.dedup();
         ids.extend(found);
     }
@@ -107,20 +108,9 @@ impl LabelMap {
         if self.data.iter().all(|label| label.unsigned_abs() <= EXACT_IN_F32) {
             return Ok((self.to_float_tensor(device)?, MovedLabels::Themselves));
         }
-        let mut ids = self.ids();
-        let zero = ids.partition_point(|id| *id < 0);
-        ids.insert(zero, 0);
-        if ids.len() > EXACT_IN_F32 as usize {
-            let what = "a label map with ids beyond 2^24 must not have more than 2^24 of them";
-            return Err(Error::invalid(what, ids.len(), "renumber the labels"));
-        }
-        let number = |label: &i32| {
-            let place = ids.binary_search(label).expect("every label is among the ids");
-            place as f32 - zero as f32
-        };
-        let values: Vec<f32> = self.data.par_iter().map(number).collect();
-        let tensor = upload(values, tensor_shape(&self.geometry), device);
-        Ok((tensor, MovedLabels::Numbered { ids, zero }))
+        let meaning = MovedLabels::of(&self.ids())?;
+        let values: Vec<f32> = self.data.par_iter().map(|label| meaning.number(*label)).collect();
+        Ok((upload(values, tensor_shape(&self.geometry), device), meaning))
     }
 
     /// The label map whose voxels are `tensor`, `[1, 1, D, H, W]`, of any integer type.
@@ -158,6 +148,49 @@ pub enum MovedLabels {
 }
 
 impl MovedLabels {
+    /// What stands for these labels, ascending and without 0.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for more than 2^24 of them where one is beyond 2^24.
+    pub fn of(ids: &[i32]) -> Result<Self> {
+        // Below: 2^24 + 1 would be read as 2^24.
+        if ids.iter().all(|label| label.unsigned_abs() < EXACT_IN_F32) {
+            return Ok(Self::Themselves);
+        }
+        let zero = ids.partition_point(|id| *id < 0);
+        let ids = [&ids[..zero], &[0], &ids[zero..]].concat();
+        if ids.len() > EXACT_IN_F32 as usize {
+            let what = "a label map with ids beyond 2^24 must not have more than 2^24 of them";
+            return Err(Error::invalid(what, ids.len(), "renumber the labels"));
+        }
+        Ok(Self::Numbered { ids, zero })
+    }
+
+    /// The value that stands for a label.
+    ///
+    /// # Panics
+    /// For a label that is not among the ids.
+    pub fn number(&self, label: i32) -> f32 {
+        match self {
+            Self::Themselves => label as f32,
+            Self::Numbered { ids, zero } => {
+                let place = ids.binary_search(&label).expect("every label is among the ids");
+                place as f32 - *zero as f32
+            }
+        }
+    }
+
+    /// The labels of values that were read.
+    ///
+    /// # Errors
+    /// As [`labels_of`], of values that are to be labels.
+    pub fn read(&self, values: &[f32]) -> Result<Vec<i32>> {
+        match self {
+            Self::Themselves => labels_of(values),
+            Self::Numbered { .. } => Ok(self.labels(values.to_vec())),
+        }
+    }
+
     /// The labels of values that were copied, not mixed.
     pub fn labels(&self, values: Vec<f32>) -> Vec<i32> {
         match self {
