@@ -258,9 +258,14 @@ fn a_damaged_label_map_leaves_the_earlier_data_set_as_it_was() {
     let [good, bad, out] = ["labels.nii.gz", "bad.nii.gz", "out"].map(|name| folder.path(name));
     let bytes = fs::read(&good).expect("written");
     fs::write(&bad, &bytes[..bytes.len() / 2]).expect("writable");
+    let [image, made] = ["t1.nii.gz", "made"].map(|name| folder.path(name));
+    ffdp(&["synth", "-o", &made, "--labels", &good, "--image", &image, "--spacing", "6"])
+        .succeeded();
+    let statistics = folder.path("made/statistics.json");
     let synth = |labels: &[&str]| {
-        let flags = ["synth", "-o", &out, "--spacing", "6", "-q", "--overwrite", "--labels"];
-        ffdp(&[&flags, labels].concat())
+        let flags = ["synth", "-o", &out, "--spacing", "6", "-q", "--overwrite"];
+        let labels = [&["--statistics", &statistics, "--labels"], labels].concat();
+        ffdp(&[&flags[..], &labels].concat())
     };
     synth(&[&good]).succeeded();
     let read = || {

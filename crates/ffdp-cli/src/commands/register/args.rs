@@ -99,7 +99,7 @@ pub struct RegisterArguments {
     #[command(flatten)]
     pub mesh: MeshArguments,
     /// For images that do not fit into memory: read them, register and write slab by slab. With
-    /// --device-memory, what does not fit onto the device rests in host memory. No report, no checkpoints; the
+    /// --device-memory, what does not fit onto the device rests in host memory. No checkpoints; the
     /// inverse where the method gives it (syn, svf); of labels Dice, but no distances.
     #[arg(long, conflicts_with_all = ["landmarks", "resume", "plan"])]
     pub slabs: bool,

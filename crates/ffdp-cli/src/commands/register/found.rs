@@ -17,7 +17,7 @@ use super::files::Files;
 use super::inputs::Inputs;
 use crate::failure::Outcome;
 use crate::report::measures::{
-    BeforeAfter, Folds, Input, Lengths, Measures, Overlap, Run, Seconds, Similarity,
+    BeforeAfter, Folds, Input, Lengths, Measures, Overlap, Record, Run, Seconds, Similarity,
 };
 use crate::report::slices::Slices;
 
@@ -113,25 +113,29 @@ impl Found {
         let folds = folds?;
         let [fixed_hash, moving_hash] = inputs.hashes.clone();
         let warnings = inputs.warnings.iter().cloned().chain(folds.advice()).collect();
-        Ok(Measures {
+        let moving = &inputs.moving.geometry;
+        let record = Record {
             run: Run::here(&request.mesh),
-            fixed: Input::of(&request.fixed, fixed_hash, fixed),
-            moving: Input::of(&request.moving, moving_hash, &inputs.moving),
+            fixed: Input::of(&request.fixed, Some(fixed_hash), &fixed.geometry),
+            moving: Input::of(&request.moving, Some(moving_hash), moving),
             outcome: self.outcome,
             advice: self.outcome.advice(),
             warnings,
             loss: self.loss,
-            similarity: BeforeAfter { before: before?, after: after? },
-            folds,
-            displacement_mm,
             affine: *self.affine.rows(),
             dice: dice?,
-            inverse: self.inverse.as_ref().map(|(_, error)| *error),
-            landmarks_mm: self.landmarks.clone(),
             stages: self.stages.clone(),
             settings,
             seconds: Seconds::default(),
             peak_memory_bytes: None,
+        };
+        Ok(Measures {
+            record,
+            similarity: BeforeAfter { before: before?, after: after? },
+            folds,
+            displacement_mm,
+            inverse: self.inverse.as_ref().map(|(_, error)| *error),
+            landmarks_mm: self.landmarks.clone(),
         })
     }
 

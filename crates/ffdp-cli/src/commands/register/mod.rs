@@ -119,8 +119,8 @@ fn register_whole(request: &RegisterArguments) -> Outcome<()> {
     match &done {
         Ok(measures) => output.journal().event(
             "end",
-            json!({"outcome": measures.outcome, "loss": measures.loss,
-                   "peak_memory_bytes": measures.peak_memory_bytes}),
+            json!({"outcome": measures.record.outcome, "loss": measures.record.loss,
+                   "peak_memory_bytes": measures.record.peak_memory_bytes}),
         ),
         Err(failure) => {
             output.journal().event("failed", json!({"reason": failure.to_string()}));
@@ -247,8 +247,9 @@ impl Work<'_> {
         let (results, clock) = timed(|| self.results(result, output));
         let (mut measures, pictures) = results?;
         let total = self.start.elapsed().as_secs_f64();
-        measures.seconds = Seconds { register, iterations, results: clock, total, ..self.seconds };
-        measures.peak_memory_bytes = peak_memory_bytes();
+        measures.record.seconds =
+            Seconds { register, iterations, results: clock, total, ..self.seconds };
+        measures.record.peak_memory_bytes = peak_memory_bytes();
         write_text(&self.files.report, &html(&measures, &pictures)?)?;
         write_text(&self.files.metrics, &json(&measures)?)?;
         self.files.checkpoint.clear()?;
