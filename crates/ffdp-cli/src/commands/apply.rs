@@ -17,9 +17,9 @@ use ffdp_burn::transform::{Composite, GridMap};
 
 use super::chain::{ORDER_HELP, TransformChoice, chain, grid};
 use super::input::{Reading, image, settle_nan};
-use crate::args::NanPolicy;
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};
+use crate::nan_policy::NanPolicy;
 use crate::printer::Printer;
 
 const INTENT_LABELS: i32 = 1002;

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::geometry::Geometry;
-use super::labels::MovedLabels;
+use super::moved_labels::MovedLabels;
 use super::ranks::{Buckets, Counts};
 use super::volume::{Volume, percentile};
 use crate::error::{Error, Result};

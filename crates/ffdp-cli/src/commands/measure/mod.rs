@@ -16,8 +16,8 @@ use ffdp_burn::metrics::{Difference, jacobian_determinants};
 
 use super::apply::SpaceChoice;
 use super::chain::TransformChoice;
-use crate::args::NanPolicy;
 use crate::failure::{Failure, Outcome};
+use crate::nan_policy::NanPolicy;
 use crate::printer::{Printer, print_to_stdout};
 use inputs::Inputs;
 use report::Report;

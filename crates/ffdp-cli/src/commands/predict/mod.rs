@@ -17,10 +17,10 @@ use ffdp_train::settings::{Align, parse_size};
 use ffdp_train::{CheckpointChoice, Predictor, RunFolder};
 
 use super::input::{Reading, image, labels_on};
-use crate::args::NanPolicy;
 use crate::device::DeviceChoice;
 use crate::failure::Outcome;
 use crate::manifest::{Identity, place};
+use crate::nan_policy::NanPolicy;
 use crate::printer::{Printer, print_to_stdout, summarise};
 use crate::progress::ProgressPrinter;
 use found::{Files, Found, Phase, summary};

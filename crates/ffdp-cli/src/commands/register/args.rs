@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
 
-use crate::args::NanPolicy;
 use crate::commands::apply::SpaceChoice;
 use crate::mesh::MeshArguments;
+use crate::nan_policy::NanPolicy;
 use crate::settings::SettingsArguments;
 
 const HELP: &str = "\
