@@ -132,7 +132,8 @@ pub struct Panels {
 
 /// Where the pixels lie.
 struct Frame {
-    /// Voxels of a plane of the grid.
+    /// Voxels along x, and in a plane of the grid.
+    row: usize,
     plane: usize,
     /// Width and height of each picture.
     sizes: [[usize; 2]; 3],
@@ -140,16 +141,20 @@ struct Frame {
     inside: Vec<bool>,
     /// By plane of the grid: the pixels that read it, trilinear, and those that it is the nearest of.
     taps: Vec<Vec<Tap>>,
-    nearest: Vec<Vec<(usize, usize)>>,
+    nearest: Vec<Vec<(u32, u32)>>,
     mesh_mm: f64,
     centre: &'static str,
 }
 
 /// What a pixel reads of a plane.
 struct Tap {
-    pixel: usize,
-    /// Of the four voxels around, by their place in the plane.
-    voxels: [(usize, f64); 4],
+    pixel: u32,
+    /// The lower of the four voxels around, by its place in the plane.
+    voxel: u32,
+    /// The part of the way from it to the next one, along x and y.
+    t: [f32; 2],
+    /// The plane's part of the value.
+    part: f32,
 }
 
 impl Frame {
@@ -171,6 +176,7 @@ impl Frame {
         }
         let [nx, ny, planes] = geometry.size;
         let mut frame = Self {
+            row: nx,
             plane: nx * ny,
             sizes,
             inside: vec![false; points.len()],
@@ -198,21 +204,15 @@ impl Frame {
         let at: [f64; 3] = std::array::from_fn(|i| index[i].clamp(0.0, last[i]));
         let [x, y, z] = at.map(|at| at as usize);
         let [tx, ty, tz] = at.map(|at| at - at.floor());
-        let (right, above) = ((x + 1).min(size[0] - 1), (y + 1).min(size[1] - 1));
-        for (plane, part) in [(z, 1.0 - tz), ((z + 1).min(size[2] - 1), tz)] {
-            let voxel = |x: usize, y: usize, weight: f64| (y * size[0] + x, part * weight);
-            let voxels = [
-                voxel(x, y, (1.0 - tx) * (1.0 - ty)),
-                voxel(right, y, tx * (1.0 - ty)),
-                voxel(x, above, (1.0 - tx) * ty),
-                voxel(right, above, tx * ty),
-            ];
+        let place = |x: usize, y: usize| (y * size[0] + x) as u32;
+        let (pixel, voxel, t) = (pixel as u32, place(x, y), [tx as f32, ty as f32]);
+        for (plane, part) in [(z, 1.0 - tz), (z + 1, tz)] {
             if part > 0.0 {
-                self.taps[plane].push(Tap { pixel, voxels });
+                self.taps[plane].push(Tap { pixel, voxel, t, part: part as f32 });
             }
         }
         let [x, y, z] = at.map(|at| at.round() as usize);
-        self.nearest[z].push((pixel, y * size[0] + x));
+        self.nearest[z].push((pixel, place(x, y)));
     }
 
     /// Adds what planes from `first` on give to the values of a quantity.
@@ -220,12 +220,24 @@ impl Frame {
         for (k, plane) in planes.chunks(self.plane).enumerate() {
             if is_nearest {
                 let pixels = self.nearest[first + k].iter();
-                pixels.for_each(|&(pixel, voxel)| values[pixel] = f64::from(plane[voxel]));
+                let read = |&(pixel, voxel): &(u32, u32)| {
+                    values[pixel as usize] = f64::from(plane[voxel as usize]);
+                };
+                pixels.for_each(read);
                 continue;
             }
-            for Tap { pixel, voxels } in &self.taps[first + k] {
-                let part = |(voxel, weight): &(usize, f64)| weight * f64::from(plane[*voxel]);
-                values[*pixel] += voxels.iter().map(part).sum::<f64>();
+            for &Tap { pixel, voxel, t, part } in &self.taps[first + k] {
+                let voxel = voxel as usize;
+                // Beyond the last one the weight is 0.
+                let at = |offset: usize| {
+                    f64::from(
+                        plane[if voxel + offset < plane.len() { voxel + offset } else { voxel }],
+                    )
+                };
+                let [tx, ty] = t.map(f64::from);
+                let below = (1.0 - tx) * at(0) + tx * at(1);
+                let above = (1.0 - tx) * at(self.row) + tx * at(self.row + 1);
+                values[pixel as usize] += f64::from(part) * ((1.0 - ty) * below + ty * above);
             }
         }
     }

@@ -117,9 +117,8 @@ impl Files {
 impl RegisterArguments {
     /// What will be written, by size.
     pub fn written(&self, settings: &Settings) -> Written {
-        let last = settings.stages.last().map(Stage::name);
         // Slab by slab nothing is inverted: methods give it or not.
-        let inverted = !self.slabs || matches!(last, Some("syn" | "svf"));
+        let inverted = !self.slabs || settings.stages.last().is_some_and(Stage::gives_inverse);
         let displacements = match (deforms(settings), !self.no_inverse && inverted) {
             (false, _) => 0,
             (true, false) => 1,

@@ -314,7 +314,7 @@ fn pictures(
 }
 
 /// Voxels of a displacement that are held at a time for the pictures, about.
-const AT_ONCE: usize = 1 << 22;
+const AT_ONCE: usize = 1 << 19;
 
 /// The displacement in mm, and its determinants.
 fn add_displacement(panels: &mut Panels, warp: &Warp, grid: &Geometry) -> Outcome<()> {
