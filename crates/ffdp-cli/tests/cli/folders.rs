@@ -206,3 +206,20 @@ fn a_run_that_is_refused_leaves_earlier_results_as_they_were() {
     assert!(log.lines().next().is_some_and(|line| line.contains("\"start\"")), "{log}");
     assert!(log.contains("level_end"), "what happened before the file was there: {log}");
 }
+
+#[test]
+fn the_disk_space_that_a_plan_expects_is_taken() {
+    let folder = Folder::new();
+    write_pair(&folder, 64, 3);
+    let few = ["--shrink", "4,2", "--iterations", "20,10"];
+    let [fixed, moving] = ["fixed.nii.gz", "moving.nii.gz"].map(|name| folder.path(name));
+    let plan = ffdp(&[&["plan", "-f", &fixed, "-m", &moving, "--json"][..], &few].concat());
+    plan.succeeded();
+    let plan: Value = serde_json::from_str(&plan.stdout).expect("JSON");
+    let expected = plan["disk_bytes"].as_u64().expect("bytes");
+    register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &few).succeeded();
+    let taken: usize = content(&folder.path("out")).iter().map(|(_, bytes)| bytes.len()).sum();
+    println!("{taken} bytes, {expected} were expected");
+    assert!(expected.abs_diff(taken as u64) * 5 < taken as u64, "{taken} {expected}");
+    assert!(taken as u64 <= plan["disk_bytes_at_most"].as_u64().expect("bytes"));
+}
