@@ -200,7 +200,7 @@ def check(ffdp):
     moving = sitk.ReadImage(golden("moving.nii.gz"))
     with tempfile.TemporaryDirectory() as folder:
         out = lambda name: str(Path(folder) / name)
-        chain = ["-t", golden("affine.txt"), "-t", golden("warp.nii.gz")]
+        chain = ["-t", golden("warp.nii.gz"), "-t", golden("affine.txt")]
         # Through files that ffdp writes: an affine one, a displacement, and the chain as one displacement.
         run("compose", "-t", golden("affine.mat"), "-o", out("affine.txt"))
         run("compose", "-t", golden("affine.txt"), "-o", out("affine.mat"))

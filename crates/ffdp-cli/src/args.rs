@@ -1,6 +1,6 @@
 //! The command line, as clap reads it.
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
 use crate::commands::apply::ApplyArguments;
 use crate::commands::bench::BenchArguments;
@@ -56,15 +56,4 @@ pub enum Command {
     Completions(CompletionsArguments),
     /// Print the manual page (roff): `ffdp man | man -l -`.
     Man,
-}
-
-/// What to do about voxels that are not finite.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum NanPolicy {
-    /// Refuse the image.
-    Error,
-    /// Set them to zero.
-    Zero,
-    /// Set them to zero, and let them not count in a registration.
-    Mask,
 }

@@ -239,12 +239,15 @@ impl Keeper {
         Self { place, identity, interval, last: Instant::now(), printer }
     }
 
-    /// Saves it if it is time; says whether it was. What cannot be saved is no reason to end the run.
-    pub fn keep(&mut self, checkpoint: &Checkpoint) -> bool {
-        if self.last.elapsed() < self.interval {
-            return false;
-        }
-        let saved = self.place.save(&self.identity, checkpoint);
+    /// Whether it is time to save.
+    pub fn is_due(&self) -> bool {
+        self.last.elapsed() >= self.interval
+    }
+
+    /// Saves it, where the folder is `ready` for it; says whether it was. What cannot be saved is no reason to end the
+    /// run.
+    pub fn keep(&mut self, ready: Outcome<()>, checkpoint: &Checkpoint) -> bool {
+        let saved = ready.and_then(|()| self.place.save(&self.identity, checkpoint));
         self.last = Instant::now();
         if let Err(reason) = &saved {
             self.printer.warning(&format!("no checkpoint was saved: {reason}"));

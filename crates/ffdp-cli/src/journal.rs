@@ -12,10 +12,11 @@ use crate::failure::Outcome;
 use crate::printer::Printer;
 use crate::time::{unix_seconds, utc};
 
-/// Appends events to a file. Every line has `time` (UTC), `seconds` since the start of this process,
-/// and `event`.
+/// Appends events to a file, once there is one: until then it keeps them. Every line has `time` (UTC),
+/// `seconds` since the start of this process, and `event`.
 pub struct Journal {
-    file: File,
+    file: Option<File>,
+    kept: String,
     start: Instant,
     printer: Printer,
     broken: bool,
@@ -31,8 +32,13 @@ pub enum Opening {
 }
 
 impl Journal {
-    /// Opens the file.
-    pub fn open(path: &Path, opening: Opening, printer: Printer) -> Outcome<Self> {
+    /// A log without a file.
+    pub fn new(printer: Printer) -> Self {
+        Self { file: None, kept: String::new(), start: Instant::now(), printer, broken: false }
+    }
+
+    /// Opens the file, and writes what has happened so far.
+    pub fn open(&mut self, path: &Path, opening: Opening) -> Outcome<()> {
         let mut options = OpenOptions::new();
         match opening {
             Opening::Anew => options.write(true).truncate(true),
@@ -40,7 +46,10 @@ impl Journal {
         };
         let file =
             options.create(true).open(path).map_err(|source| Error::io(path, "write", source))?;
-        Ok(Self { file, start: Instant::now(), printer, broken: false })
+        self.file = Some(file);
+        let kept = std::mem::take(&mut self.kept);
+        self.write(&kept);
+        Ok(())
     }
 
     /// Writes one line: `fields`, an object, with what every line has. A log that cannot be written
@@ -54,8 +63,13 @@ impl Journal {
         if let (Some(line), Value::Object(fields)) = (line.as_object_mut(), fields) {
             line.extend(fields);
         }
-        // One write per line, so that a reader never sees half of one.
-        if let Err(reason) = self.file.write_all(format!("{line}\n").as_bytes())
+        self.write(&format!("{line}\n"));
+    }
+
+    /// One write per line, so that a reader never sees half of one.
+    fn write(&mut self, lines: &str) {
+        let Some(file) = &mut self.file else { return self.kept.push_str(lines) };
+        if let Err(reason) = file.write_all(lines.as_bytes())
             && !self.broken
         {
             self.broken = true;

@@ -18,10 +18,13 @@ mod manifest;
 mod memory;
 mod mesh;
 mod names;
+mod nan_policy;
+mod output;
 mod printer;
 mod progress;
 mod report;
 mod settings;
+mod text;
 mod time;
 mod watch;
 
@@ -29,7 +32,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use args::{Arguments, Command};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -48,8 +51,8 @@ fn main() -> ExitCode {
         Command::Info(request) => commands::info::run(request),
         Command::Measure(request) => commands::measure::run(request),
         Command::Plan(request) => commands::plan::run(request),
-        Command::Completions(request) => commands::completions::run(request),
-        Command::Man => commands::man::run(),
+        Command::Completions(request) => commands::completions::run(request, Arguments::command()),
+        Command::Man => commands::man::run(Arguments::command()),
         Command::Bench(request) => commands::bench::run(request),
         Command::Synth(request) => commands::synth::run(request),
         Command::Train(request) => commands::train::run_command(request),

@@ -2,20 +2,21 @@
 //! results of two runs.
 //!
 //! Read [`Claim`] first. A run claims its folder before it reads its images, and is refused where the folder
-//! holds results of another run. Once everything is checked it removes what the earlier run has left,
+//! holds results of another run. When its first file is to be written it removes what the earlier run has left,
 //! lists the files that it may write (`unfinished`), and in the end those that it has written (`complete`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
 use ffdp_burn::Error;
-use ffdp_burn::io::{check_not_an_input, write_atomically};
+use ffdp_burn::io::check_not_an_input;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Outcome};
 use crate::leftovers::remove_leftovers;
+use crate::text::write_text;
 use crate::time::{unix_seconds, utc};
 
 /// The name of the file.
@@ -145,6 +146,12 @@ impl Claim {
         Ok(Self { folder: folder.to_path_buf(), manifest, earlier })
     }
 
+    /// Whether [`Claim::begin`] would remove no result of an earlier run, beside those in `kept`.
+    pub fn removes_nothing(&self, kept: &[&Path]) -> bool {
+        let kept: Vec<String> = kept.iter().map(|file| relative(&self.folder, file)).collect();
+        self.earlier.iter().all(|file| kept.contains(file) || !is_result(file))
+    }
+
     /// Removes what the earlier run has left, but the files in `kept`, and says that this one is under way.
     pub fn begin(&self, kept: &[&Path]) -> Outcome<()> {
         let kept: Vec<String> = kept.iter().map(|file| relative(&self.folder, file)).collect();
@@ -190,8 +197,7 @@ impl Claim {
     fn write(&self, manifest: &Manifest) -> Outcome<()> {
         let json = serde_json::to_string_pretty(manifest)
             .map_err(|reason| Failure::defect(reason.to_string()))?;
-        let write = |file: &mut dyn Write| file.write_all(format!("{json}\n").as_bytes());
-        Ok(write_atomically(&self.folder.join(MANIFEST), |file| write(file))?)
+        write_text(&self.folder.join(MANIFEST), &format!("{json}\n"))
     }
 }
 

@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
 use ffdp_register::{LnccSettings, MiSettings, Preset, Settings, Similarity, Stage};
@@ -28,8 +29,8 @@ pub struct SettingsArguments {
     #[arg(long, conflicts_with_all = ["settings", "preset"])]
     pub multimodal: bool,
     /// What is found in the end [default: greedy]. The stages before it stay, those after it go.
-    #[arg(long, value_enum)]
-    pub transform: Option<TransformKind>,
+    #[arg(long, value_parser = transforms())]
+    pub transform: Option<String>,
     /// The images are aligned already, up to a deformation: no moments, rigid and affine stages.
     #[arg(long)]
     pub aligned: bool,
@@ -93,34 +94,6 @@ pub enum PresetChoice {
     Multimodal,
 }
 
-/// Kinds of transforms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TransformKind {
-    /// Turned and moved.
-    Rigid,
-    /// Turned, moved, scaled and sheared.
-    Affine,
-    /// Deformed, one small step after the other.
-    Greedy,
-    /// Deformed from both sides to the middle, with the inverse.
-    Syn,
-    /// Deformed along a stationary velocity, with the inverse.
-    Svf,
-}
-
-impl TransformKind {
-    /// As settings name it.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Rigid => "rigid",
-            Self::Affine => "affine",
-            Self::Greedy => "greedy",
-            Self::Syn => "syn",
-            Self::Svf => "svf",
-        }
-    }
-}
-
 impl From<PresetChoice> for Preset {
     fn from(choice: PresetChoice) -> Self {
         match choice {
@@ -141,11 +114,11 @@ impl SettingsArguments {
             (None, Some(preset)) => Settings::preset(preset.into()),
             (None, None) => Settings::default(),
         };
-        if let Some(kind) = self.transform {
-            end_with(&mut settings.stages, kind)?;
+        if let Some(transform) = &self.transform {
+            end_with(&mut settings.stages, transform)?;
         }
         if self.aligned {
-            settings.stages.retain(|stage| !is_linear(stage.name()));
+            settings.stages.retain(|stage| !stage.is_linear());
             if settings.stages.is_empty() {
                 return Err(Failure::user(
                     "--aligned leaves out the linear stages, and there are no others",
@@ -177,31 +150,39 @@ impl SettingsArguments {
     }
 }
 
-/// Stages that move the image as a whole.
+/// What a registration may end with: all methods that work on levels.
+fn transforms() -> PossibleValuesParser {
+    let ends = Stage::built_in().into_iter().filter(|(stage, _)| !stage.levels().is_empty());
+    PossibleValuesParser::new(
+        ends.map(|(stage, about)| PossibleValue::new(stage.name()).help(about)),
+    )
+}
+
+/// Whether the built-in stage with this name moves the image as a whole.
 fn is_linear(name: &str) -> bool {
-    ["moments", "rigid", "affine"].contains(&name)
+    Stage::built_in().iter().any(|(stage, _)| stage.name() == name && stage.is_linear())
 }
 
 /// Whether there is more than an affine map.
 pub fn deforms(settings: &Settings) -> bool {
-    settings.stages.iter().any(|stage| !is_linear(stage.name()))
+    settings.stages.iter().any(|stage| !stage.is_linear())
 }
 
 /// What a deformation takes over from the one in whose place it comes: what the preset is about.
 const TAKEN_OVER: [&str; 4] = ["similarity", "levels", "regularization", "sigma_gradient_voxels"];
 
-/// Leaves out what comes after the kind, or puts it in the place of another deformation, of which it
+/// Leaves out what comes after the stage with this name, or puts it in the place of another deformation, of which it
 /// takes the entries [`TAKEN_OVER`].
-fn end_with(stages: &mut Vec<Stage>, kind: TransformKind) -> Outcome<()> {
-    if let Some(at) = stages.iter().position(|stage| stage.name() == kind.name()) {
+fn end_with(stages: &mut Vec<Stage>, name: &str) -> Outcome<()> {
+    if let Some(at) = stages.iter().position(|stage| stage.name() == name) {
         stages.truncate(at + 1);
         return Ok(());
     }
-    let mut table = Table::from_iter([("transform".to_string(), Value::from(kind.name()))]);
-    let deformable = stages.iter().position(|stage| !is_linear(stage.name()));
-    if is_linear(kind.name()) {
+    let mut table = Table::from_iter([("transform".to_string(), Value::from(name))]);
+    let deformable = stages.iter().position(|stage| !stage.is_linear());
+    if is_linear(name) {
         return Err(Failure::user(
-            format!("--transform {}: the settings have no such stage", kind.name()),
+            format!("--transform {name}: the settings have no such stage"),
             "add it to the file, or leave --settings out",
         ));
     }
@@ -499,34 +480,48 @@ mod tests {
     }
 
     #[test]
+    fn every_method_of_the_engine_can_be_asked_for() {
+        for (stage, _) in Stage::built_in() {
+            if stage.levels().is_empty() {
+                continue;
+            }
+            let transform = Some(stage.name().to_string());
+            let arguments = SettingsArguments { transform, ..SettingsArguments::default() };
+            let settings = arguments.resolve().unwrap_or_else(|e| panic!("{stage:?}: {e}"));
+            assert_eq!(settings.stages.last().map(Stage::name), Some(stage.name()));
+            assert_eq!(deforms(&settings), !stage.is_linear(), "{}", stage.name());
+        }
+    }
+
+    #[test]
     fn the_last_transform_can_be_chosen() {
         let names = |arguments: SettingsArguments| -> Vec<&'static str> {
             let settings = arguments.resolve().expect("valid");
             settings.stages.iter().map(Stage::name).collect()
         };
         let default = SettingsArguments::default;
-        let until = |kind| SettingsArguments { transform: Some(kind), ..default() };
+        let until = |name: &str| SettingsArguments { transform: Some(name.into()), ..default() };
         assert_eq!(names(default()), ["moments", "rigid", "affine", "greedy"]);
-        assert_eq!(names(until(TransformKind::Rigid)), ["moments", "rigid"]);
-        assert_eq!(names(until(TransformKind::Syn)), ["moments", "rigid", "affine", "syn"]);
-        let aligned = |kind| SettingsArguments { aligned: true, ..until(kind) };
-        assert_eq!(names(aligned(TransformKind::Svf)), ["svf"]);
-        assert!(aligned(TransformKind::Rigid).resolve().is_err());
+        assert_eq!(names(until("rigid")), ["moments", "rigid"]);
+        assert_eq!(names(until("syn")), ["moments", "rigid", "affine", "syn"]);
+        let aligned = |name: &str| SettingsArguments { aligned: true, ..until(name) };
+        assert_eq!(names(aligned("svf")), ["svf"]);
+        assert!(aligned("rigid").resolve().is_err());
         let preset = Some(PresetChoice::Multimodal);
-        let multimodal = SettingsArguments { preset, ..until(TransformKind::Syn) };
+        let multimodal = SettingsArguments { preset, ..until("syn") };
         let settings = multimodal.resolve().expect("valid");
         assert_eq!(similarity_of(&settings.stages[3]).as_deref(), Some("mi"));
         // Stiff, as the preset has it, whatever deforms.
         let Stage::Syn(syn) = &settings.stages[3] else { panic!("no syn in {settings:?}") };
         assert!(syn.regularization.bending > 0.0 && syn.levels.len() == 4, "{syn:?}");
-        let flag = SettingsArguments { multimodal: true, ..until(TransformKind::Syn) };
+        let flag = SettingsArguments { multimodal: true, ..until("syn") };
         assert_eq!(flag.resolve().expect("valid"), settings);
     }
 
     #[test]
     fn every_stage_that_has_the_choice_is_made_deterministic() {
-        let transform = Some(TransformKind::Svf);
         let written = |deterministic| {
+            let transform = Some("svf".into());
             let arguments =
                 SettingsArguments { transform, deterministic, ..SettingsArguments::default() };
             to_toml(&arguments.resolve().expect("valid")).expect("written")

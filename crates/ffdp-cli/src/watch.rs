@@ -6,13 +6,13 @@ use ffdp_register::{Checkpoint, LevelReport, LevelStart, Observer, Progress};
 use serde_json::json;
 
 use crate::checkpoint::Keeper;
-use crate::journal::Journal;
+use crate::output::OutputFolder;
 use crate::progress::ProgressPrinter;
 
 /// Tells each of them what the registration tells.
 pub struct Watch<'a> {
     pub progress: ProgressPrinter,
-    pub journal: &'a mut Journal,
+    pub output: &'a mut OutputFolder,
     /// Nobody where a run cannot be continued.
     pub keeper: Option<Keeper>,
     /// Number of the stage under way, from 0.
@@ -24,9 +24,9 @@ impl Observer for Watch<'_> {
         let (number, name) = (self.stage + 1, level.stage);
         let LevelStart { index, count, shrink, size, iterations, .. } = level;
         if *index == 0 {
-            self.journal.event("stage", json!({"stage": number, "transform": name}));
+            self.output.journal().event("stage", json!({"stage": number, "transform": name}));
         }
-        self.journal.event(
+        self.output.journal().event(
             "level",
             json!({"stage": number, "transform": name, "level": index + 1, "levels": count,
                    "shrink": shrink, "size": size, "iterations": iterations}),
@@ -36,7 +36,7 @@ impl Observer for Watch<'_> {
 
     fn losses_read(&mut self, progress: &Progress) -> ControlFlow<()> {
         let Progress { level, iteration, loss, .. } = progress;
-        self.journal.event(
+        self.output.journal().event(
             "loss",
             json!({"stage": self.stage + 1, "level": level + 1, "iteration": iteration,
                    "loss": loss}),
@@ -45,7 +45,7 @@ impl Observer for Watch<'_> {
     }
 
     fn level_finished(&mut self, level: &LevelReport) -> ControlFlow<()> {
-        self.journal.event(
+        self.output.journal().event(
             "level_end",
             json!({"stage": self.stage + 1, "shrink": level.shrink,
                    "iterations": level.losses.len(), "first_loss": level.losses.first(),
@@ -57,9 +57,14 @@ impl Observer for Watch<'_> {
 
     fn reached(&mut self, checkpoint: &Checkpoint) {
         self.stage = checkpoint.stages.len();
-        if self.keeper.as_mut().is_some_and(|keeper| keeper.keep(checkpoint)) {
+        let Some(keeper) = self.keeper.as_mut().filter(|keeper| keeper.is_due()) else { return };
+        // An earlier run's results and this one's checkpoint are not to be mixed.
+        let begun = self.output.begin();
+        if keeper.keep(begun, checkpoint) {
             let (stages, levels) = (checkpoint.stages.len(), checkpoint.levels.len());
-            self.journal.event("checkpoint", json!({"stages_done": stages, "levels_done": levels}));
+            self.output
+                .journal()
+                .event("checkpoint", json!({"stages_done": stages, "levels_done": levels}));
         }
     }
 }

@@ -250,3 +250,32 @@ fn one_subject_leaves_no_second_one_of_an_earlier_data_set() {
     assert_eq!(run.code, 1);
     assert!(run.stderr.contains("overwrite an input") && has(expected[0]), "{}", run.stderr);
 }
+
+#[test]
+fn a_damaged_label_map_leaves_the_earlier_data_set_as_it_was() {
+    let folder = Folder::new();
+    write_subject(&folder);
+    let [good, bad, out] = ["labels.nii.gz", "bad.nii.gz", "out"].map(|name| folder.path(name));
+    let bytes = fs::read(&good).expect("written");
+    fs::write(&bad, &bytes[..bytes.len() / 2]).expect("writable");
+    let [image, made] = ["t1.nii.gz", "made"].map(|name| folder.path(name));
+    ffdp(&["synth", "-o", &made, "--labels", &good, "--image", &image, "--spacing", "6"])
+        .succeeded();
+    let statistics = folder.path("made/statistics.json");
+    let synth = |labels: &[&str]| {
+        let flags = ["synth", "-o", &out, "--spacing", "6", "-q", "--overwrite"];
+        let labels = [&["--statistics", &statistics, "--labels"], labels].concat();
+        ffdp(&[&flags[..], &labels].concat())
+    };
+    synth(&[&good]).succeeded();
+    let read = || {
+        ["6mm/subject-000.nii.gz", "statistics.json", "manifest.json"]
+            .map(|name| fs::read(folder.path(&format!("out/{name}"))).expect("of the first run"))
+    };
+    let before = read();
+    // The second of two: the first could be made.
+    let run = synth(&[&good, &bad]);
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    assert!(run.stderr.contains("bad.nii.gz"), "{}", run.stderr);
+    assert!(read() == before && !folder.has("out/6mm/subject-001.nii.gz"));
+}

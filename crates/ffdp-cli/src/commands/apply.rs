@@ -6,8 +6,8 @@ use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
 use ffdp_burn::image::{Geometry, LabelMap, Volume};
 use ffdp_burn::io::nifti::{
-    Header, IntegerForm, header, read_labels, read_labels_at, read_volumes, write_integers,
-    write_labels, write_volume, write_volumes,
+    Header, IntegerForm, header, read_labels, read_labels_at, read_stored_at, read_volumes,
+    write_integers, write_labels, write_volume, write_volumes,
 };
 use ffdp_burn::io::{
     LandmarkSpace, check_not_an_input, check_writable, read_landmarks, write_landmarks,
@@ -17,9 +17,9 @@ use ffdp_burn::transform::{Composite, GridMap};
 
 use super::chain::{ORDER_HELP, TransformChoice, chain, grid};
 use super::input::{Reading, image, settle_nan};
-use crate::args::NanPolicy;
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};
+use crate::nan_policy::NanPolicy;
 use crate::printer::Printer;
 
 const INTENT_LABELS: i32 = 1002;
@@ -31,10 +31,10 @@ pub struct ApplyArguments {
     /// Image or label map to warp, on the moving side (NIfTI); of a 4-D file, all volumes.
     #[arg(short, long, value_name = "FILE", required_unless_present = "landmarks")]
     pub image: Option<PathBuf>,
-    /// Image whose grid the result gets [default: the grid of the displacement applied first].
+    /// Image whose grid the result gets [default: the grid of the first -t, a displacement].
     #[arg(short, long, value_name = "FILE")]
     pub reference: Option<PathBuf>,
-    /// Transform; repeat it for a chain. The LAST one given is applied first.
+    /// Transform; repeat it for a chain, in the order of antsApplyTransforms: warp, then affine.
     #[arg(short, long, value_name = "FILE", required = true)]
     pub transform: Vec<TransformChoice>,
     /// Result: .nii or .nii.gz, or .csv or .fcsv for landmarks.
@@ -144,18 +144,23 @@ fn warp_image(request: &ApplyArguments, path: &Path, map: &GridMap) -> Outcome<(
         InterpolationChoice::Nearest => Interpolation::Nearest,
         InterpolationChoice::Label => Interpolation::Label,
     };
-    let outside = Outside::of(request, map, &header, how)?;
     let several = header.volumes() > 1 && request.volume.is_none();
-    let form = IntegerForm::of(&header).filter(|form| match outside.integer() {
-        Some(background) => form.holds(background),
-        None => false,
-    });
+    let stored = || IntegerForm::of_stored(&header).filter(|_| how == Interpolation::Nearest);
+    let form = IntegerForm::of(&header).or_else(stored);
+    // Of a background that the type does not hold, floats.
+    let form = form.filter(|form| form.integer(request.background.into()).is_some());
+    let outside = Outside::of(request, map, (&header, form), how)?;
     let output = &request.output;
     match (how, form) {
         (Interpolation::Nearest, Some(form)) => {
             let warped = |labels: LabelMap| Ok(outside.fill_labels(map.warp_labels(&labels, how)?));
             let warped: Vec<LabelMap> = if several {
-                all_integers(path, &header)?.into_iter().map(warped).collect::<Outcome<_>>()?
+                all_integers(path, &header, form)?
+                    .into_iter()
+                    .map(warped)
+                    .collect::<Outcome<_>>()?
+            } else if form.scale.is_some() {
+                vec![warped(read_stored_at(path, request.volume.unwrap_or(0))?)?]
             } else {
                 vec![warped(one_of_integers(request, path, &header)?)?]
             };
@@ -200,8 +205,12 @@ fn one_of_integers(request: &ApplyArguments, path: &Path, header: &Header) -> Ou
 }
 
 /// All volumes, in one pass where f32 holds their values.
-fn all_integers(path: &Path, header: &Header) -> Outcome<Vec<LabelMap>> {
+fn all_integers(path: &Path, header: &Header, form: IntegerForm) -> Outcome<Vec<LabelMap>> {
     const EXACT_IN_F32: f64 = 8_388_608.0;
+    if form.scale.is_some() {
+        let volumes = 0..header.volumes();
+        return Ok(volumes.map(|k| read_stored_at(path, k)).collect::<Result<_, _>>()?);
+    }
     if header.data_type.bytes() > 2 || header.intercept.abs() > EXACT_IN_F32 {
         let volumes = 0..header.volumes();
         return Ok(volumes.map(|k| read_labels_at(path, k)).collect::<Result<_, _>>()?);
@@ -215,6 +224,8 @@ fn all_integers(path: &Path, header: &Header) -> Outcome<Vec<LabelMap>> {
 /// What voxels get that the image does not reach.
 struct Outside {
     background: f32,
+    /// The integer that stands for it; `None` where none does.
+    integer: Option<i32>,
     /// How much of the image is in each voxel, 0..1; `None` where nothing is to be done: samplers give 0.
     inside: Option<Vec<f32>>,
 }
@@ -226,14 +237,18 @@ impl Outside {
     fn of(
         request: &ApplyArguments,
         map: &GridMap,
-        image: &Header,
+        (image, form): (&Header, Option<IntegerForm>),
         how: Interpolation,
     ) -> Outcome<Self> {
         let background = request.background;
-        if background == 0.0 {
-            return Ok(Self { background, inside: None });
-        }
         let whole = background.fract() == 0.0 && background.abs() < i32::MAX as f32;
+        let integer = match form {
+            Some(form) => form.integer(background.into()),
+            None => whole.then_some(background as i32),
+        };
+        if background == 0.0 && integer == Some(0) {
+            return Ok(Self { background, integer, inside: None });
+        }
         let labels = how == Interpolation::Label;
         if labels && !whole {
             return Err(Failure::user(
@@ -243,13 +258,7 @@ impl Outside {
         }
         let ones = Volume::new(vec![1.0; image.geometry.len()], image.geometry.clone())?;
         let how = if labels { Interpolation::Nearest } else { how };
-        Ok(Self { background, inside: Some(map.warp(&ones, how)?.data) })
-    }
-
-    /// As integers have it; `None` where it is none.
-    fn integer(&self) -> Option<i32> {
-        let whole = self.background.fract() == 0.0 && self.background.abs() < i32::MAX as f32;
-        whole.then_some(self.background as i32)
+        Ok(Self { background, integer, inside: Some(map.warp(&ones, how)?.data) })
     }
 
     fn fill(&self, mut volume: Volume) -> Volume {
@@ -261,7 +270,7 @@ impl Outside {
     }
 
     fn fill_labels(&self, mut labels: LabelMap) -> LabelMap {
-        let background = self.integer().expect("asked for, or refused, before");
+        let background = self.integer.expect("asked for, or refused, before");
         let pairs = labels.data.iter_mut().zip(self.inside.iter().flatten());
         pairs.filter(|(_, inside)| **inside == 0.0).for_each(|(label, _)| *label = background);
         labels

@@ -15,8 +15,9 @@ use crate::failure::{Failure, Outcome};
 
 /// What the help of every command with `-t` says.
 pub const ORDER_HELP: &str = "\
-Order of -t, as antsApplyTransforms has it: the LAST one given is applied first to a point of the \
-reference. For the results of a registration (affine and warp): -t affine.txt -t warp.nii.gz
+Order of -t, as antsApplyTransforms has it: a stack, whose LAST one is the first that the image goes through. \
+A point of the reference goes through them as they are given, the FIRST one first. For the results of a \
+registration (warp and affine): -t warp.nii.gz -t affine.txt
 
 Files are recognised by their content: ITK text (.txt, .tfm) and .mat, displacement fields (NIfTI), \
 composites (.h5), and a plain 4x4 matrix in RAS mm. All map points of the fixed to the moving image. \
@@ -121,15 +122,13 @@ impl FromStr for TransformChoice {
     }
 }
 
-/// The map of all that were given: the last one first.
+/// The map of all that were given: a point goes through the first one first.
 pub fn chain(choices: &[TransformChoice], device: &Device) -> Outcome<Composite> {
-    choices
-        .iter()
-        .rev()
-        .try_fold(Composite::default(), |map, choice| Ok(map.then(choice.read(device)?)))
+    let first = Composite::default();
+    choices.iter().try_fold(first, |map, choice| Ok(map.then(choice.read(device)?)))
 }
 
-/// The grid of `reference`, else that of the displacement that is applied first.
+/// The grid of `reference`, else that of the first transform, if it is a displacement.
 pub fn grid(reference: Option<&Path>, map: &Composite) -> Outcome<Geometry> {
     match (reference, map.steps().first()) {
         (Some(path), _) => Ok(header(path)?.geometry),

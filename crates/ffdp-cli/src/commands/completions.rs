@@ -1,9 +1,8 @@
 //! `ffdp completions`: what a shell needs to complete our flags.
 
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::{Shell, generate};
 
-use crate::args::Arguments;
 use crate::failure::Outcome;
 use crate::printer::print_bytes_to_stdout;
 
@@ -16,8 +15,8 @@ pub struct CompletionsArguments {
 }
 
 /// Prints the script.
-pub fn run(request: &CompletionsArguments) -> Outcome<()> {
+pub fn run(request: &CompletionsArguments, mut command: Command) -> Outcome<()> {
     let mut script = Vec::new();
-    generate(request.shell, &mut Arguments::command(), "ffdp", &mut script);
+    generate(request.shell, &mut command, "ffdp", &mut script);
     print_bytes_to_stdout(&script)
 }

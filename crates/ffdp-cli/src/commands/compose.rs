@@ -15,10 +15,10 @@ use crate::failure::Outcome;
 #[derive(Debug, Args)]
 #[command(after_long_help = ORDER_HELP)]
 pub struct ComposeArguments {
-    /// Transform; repeat it for a chain. The LAST one given is applied first.
+    /// Transform; repeat it for a chain, in the order of antsApplyTransforms: warp, then affine.
     #[arg(short, long, value_name = "FILE", required = true)]
     pub transform: Vec<TransformChoice>,
-    /// Image whose grid a displacement gets [default: the grid of the displacement applied first].
+    /// Image whose grid a displacement gets [default: the grid of the first -t, a displacement].
     #[arg(short, long, value_name = "FILE")]
     pub reference: Option<PathBuf>,
     /// Result: one displacement (.nii, .nii.gz), a matrix (.txt, .tfm, .mat) if all are affine, or

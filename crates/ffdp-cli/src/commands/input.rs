@@ -6,8 +6,8 @@ use ffdp_burn::image::{Geometry, LabelMap, Volume};
 use ffdp_burn::io::nifti::{header, read_labels, read_volume, read_volume_at};
 use ffdp_burn::io::{LandmarkSpace, read_landmarks};
 
-use crate::args::NanPolicy;
 use crate::failure::{Failure, Outcome};
+use crate::nan_policy::NanPolicy;
 use crate::printer::Printer;
 
 /// How images are read.

@@ -19,11 +19,11 @@ const LARGEST_P95_VOXELS: f64 = 0.5;
 #[derive(Debug, Args)]
 #[command(after_long_help = ORDER_HELP)]
 pub struct InvertArguments {
-    /// Transform; repeat it for a chain. The LAST one given is applied first.
+    /// Transform; repeat it for a chain, in the order of antsApplyTransforms: warp, then affine.
     #[arg(short, long, value_name = "FILE", required = true)]
     pub transform: Vec<TransformChoice>,
     /// Image whose grid the inverse gets; for a chain with an affine part, the moving image
-    /// [default: the grid of the displacement applied first].
+    /// [default: the grid of the first -t, a displacement].
     #[arg(short, long, value_name = "FILE")]
     pub reference: Option<PathBuf>,
     /// Result: a displacement (.nii, .nii.gz), or a matrix (.txt, .tfm, .mat) if all are affine.

@@ -1,16 +1,14 @@
 //! `ffdp man`: the manual, one page with every command.
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_mangen::Man;
 
-use crate::args::Arguments;
 use crate::failure::{Failure, Outcome};
 use crate::printer::print_bytes_to_stdout;
 
 /// Prints the page.
-pub fn run() -> Outcome<()> {
+pub fn run(mut command: Command) -> Outcome<()> {
     let mut page = Vec::new();
-    let mut command = Arguments::command();
     command.build();
     let failed = |reason| Failure::defect(format!("writing the manual page: {reason}"));
     Man::new(command.clone()).render(&mut page).map_err(failed)?;

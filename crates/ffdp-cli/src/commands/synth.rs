@@ -14,8 +14,8 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
 use ffdp_burn::image::Geometry;
+use ffdp_burn::io::check_memory;
 use ffdp_burn::io::nifti::{LabelWriter, VolumeWriter, write_displacement};
-use ffdp_burn::io::{check_memory, write_atomically};
 use ffdp_burn::synth::{
     Diffeomorphism, IntensityTable, LabelField, Modality, Slab, Slabs, SubjectSource, WarpScale,
     WarpSettings, coarsen_image, coarsen_labels,
@@ -24,6 +24,7 @@ use ffdp_burn::synth::{
 use crate::failure::{Failure, Outcome};
 use crate::manifest::{Identity, MANIFEST, place};
 use crate::printer::{Printer, print_to_stdout};
+use crate::text::write_text;
 use manifest::{Manifest, SubjectEntry, write_pairs};
 use plan::{Plan, SubjectFiles};
 use source::Sources;
@@ -205,6 +206,10 @@ pub fn run(request: &SynthArguments) -> Outcome<()> {
                 .transpose()?;
             // The first: what can be refused early has been.
             if entries.iter().all(Option::is_none) {
+                (1..sources.count()).try_for_each(|later| {
+                    check_memory("the subjects", plan.memory_bytes(later))?;
+                    sources.check(later)
+                })?;
                 claim.begin(&[])?;
                 // Folders that were empty when the earlier run's files had gone.
                 plan.make_folders()?;
@@ -315,12 +320,6 @@ fn write_images(
 fn to_json<T: serde::Serialize>(value: &T) -> Outcome<String> {
     let json = serde_json::to_string_pretty(value);
     json.map(|json| json + "\n").map_err(|e| Failure::user(e.to_string(), "report this"))
-}
-
-fn write_text(path: &std::path::Path, text: &str) -> Outcome<()> {
-    use std::io::Write;
-    write_atomically(path, |file| file.write_all(text.as_bytes()))?;
-    Ok(())
 }
 
 /// Makes a folder and those above it.

@@ -48,8 +48,10 @@ pub struct Plan {
     /// Free memory of the device; null on the CPU, where the driver does not say, and as long as it was
     /// not asked.
     pub device_available_bytes: Option<u64>,
-    /// Disk space for the results and a checkpoint, at most.
+    /// Disk space that the results are expected to take.
     pub disk_bytes: u64,
+    /// The same with a checkpoint, at most.
+    pub disk_bytes_at_most: u64,
 }
 
 /// What a level needs.
@@ -90,6 +92,7 @@ impl Plan {
         let results_host_bytes = results_bytes(last, sizes.labels, device);
         let displacements = if deforms(settings) { 2 } else { 0 };
         let written = Written { displacements, labels: sizes.labels, checkpoint: true };
+        let disk = Forecast::of_registration(fixed, written);
         let host = levels.iter().map(|level| level.host_bytes).max().unwrap_or(0);
         Self {
             host_peak_bytes: host.max(results_host_bytes),
@@ -97,7 +100,8 @@ impl Plan {
             host_available_bytes: available_memory_bytes(),
             device_peak_bytes: levels.iter().filter_map(|level| level.device_bytes).max(),
             device_available_bytes: None,
-            disk_bytes: Forecast::of_registration(fixed, written).most,
+            disk_bytes: disk.expected,
+            disk_bytes_at_most: disk.most,
             levels,
         }
     }
@@ -196,7 +200,8 @@ impl Plan {
             };
             let _ = writeln!(text, "device memory at the peak: {}; {available}", gigabytes(bytes));
         }
-        let _ = writeln!(text, "disk: at most {}", gigabytes(self.disk_bytes));
+        let [about, most] = [self.disk_bytes, self.disk_bytes_at_most].map(gigabytes);
+        let _ = writeln!(text, "disk: about {about}, at most {most}");
         if self.check_memory().is_err() {
             text.push_str("this does not fit: crop or resample the fixed image\n");
         }

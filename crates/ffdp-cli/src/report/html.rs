@@ -2,21 +2,39 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html as markup};
 
-use super::measures::Measures;
+use super::measures::{Measures, Record};
 use super::pictures;
 use super::sections;
+use super::slabs::{self, SlabMeasures};
 use super::slices::Pictures;
 use crate::failure::Outcome;
 use ffdp_register::Outcome as Worth;
 
 const STYLE: &str = include_str!("style.css");
 
-/// The page.
+/// The page of a registration of whole images.
 ///
 /// # Errors
 /// A picture that cannot be compressed: a defect.
 pub fn html(measures: &Measures, pictures: &Pictures) -> Outcome<String> {
-    let title = format!("{} to {}", name(&measures.moving.path), name(&measures.fixed.path));
+    let (headlines, tables) = (sections::headlines(measures), sections::measures(measures));
+    page(&measures.record, (headlines, tables), pictures)
+}
+
+/// The page of a registration slab by slab.
+///
+/// # Errors
+/// As [`html`].
+pub fn html_of_slabs(measures: &SlabMeasures, pictures: &Pictures) -> Outcome<String> {
+    page(&measures.record, (slabs::headlines(measures), slabs::measures(measures)), pictures)
+}
+
+fn page(
+    record: &Record,
+    (headlines, tables): (Markup, Markup),
+    pictures: &Pictures,
+) -> Outcome<String> {
+    let title = format!("{} to {}", name(&record.moving.path), name(&record.fixed.path));
     let page = markup! {
         (DOCTYPE)
         html lang="en" {
@@ -28,15 +46,15 @@ pub fn html(measures: &Measures, pictures: &Pictures) -> Outcome<String> {
             }
             body {
                 main {
-                    (heading(measures, &title))
-                    (sections::headlines(measures))
-                    (warnings(measures))
+                    (heading(record, &title))
+                    (headlines)
+                    (warnings(record))
                     (pictures::figures(pictures)?)
-                    (sections::measures(measures))
-                    (sections::overlap(measures))
-                    (sections::convergence(measures))
-                    (sections::inputs(measures))
-                    (sections::run(measures)?)
+                    (tables)
+                    (sections::overlap(record))
+                    (sections::convergence(record))
+                    (sections::inputs(record))
+                    (sections::run(record)?)
                 }
             }
         }
@@ -44,8 +62,8 @@ pub fn html(measures: &Measures, pictures: &Pictures) -> Outcome<String> {
     Ok(page.into_string())
 }
 
-fn heading(measures: &Measures, title: &str) -> Markup {
-    let (class, verdict) = match measures.outcome {
+fn heading(record: &Record, title: &str) -> Markup {
+    let (class, verdict) = match record.outcome {
         Worth::Improved => ("good", "The images became more alike"),
         Worth::NotImproved => ("bad", "The images did not become more alike"),
         Worth::Cancelled => ("bad", "Ended early"),
@@ -56,16 +74,16 @@ fn heading(measures: &Measures, title: &str) -> Markup {
             h1 { (title) }
             p.meta {
                 span class={ "verdict " (class) } { (verdict) }
-                " · " (measures.run.time.replace('T', " ").replace('Z', " UTC"))
-                " · ffdp " (measures.run.ffdp_version) " on " (measures.run.device)
+                " · " (record.run.time.replace('T', " ").replace('Z', " UTC"))
+                " · ffdp " (record.run.ffdp_version) " on " (record.run.device)
             }
         }
     }
 }
 
-fn warnings(measures: &Measures) -> Markup {
-    let advice = measures.advice.map(str::to_string);
-    let all: Vec<String> = advice.into_iter().chain(measures.warnings.iter().cloned()).collect();
+fn warnings(record: &Record) -> Markup {
+    let advice = record.advice.map(str::to_string);
+    let all: Vec<String> = advice.into_iter().chain(record.warnings.iter().cloned()).collect();
     markup! {
         @if !all.is_empty() {
             section.notes {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use ffdp_burn::image::{LabelMap, Volume};
+use ffdp_burn::image::{Geometry, LabelMap, Volume};
 use ffdp_burn::metrics::{
     DiceScores, DistanceUnit, JacobianDistribution, LabelSurface, TargetRegistrationError, dice,
     dice_of, jacobian, local_ncc, ncc, surface_distances, surface_mean,
@@ -22,9 +22,9 @@ const PART: usize = 1 << 16;
 /// Window of the reported local correlation, in voxels.
 const LOCAL_NCC_WINDOW: usize = 7;
 
-/// Everything that is known about a finished registration.
+/// What is known about every finished registration, of whole images or slab by slab.
 #[derive(Debug, Serialize)]
-pub struct Measures {
+pub struct Record {
     #[serde(flatten)]
     pub run: Run,
     pub fixed: Input,
@@ -36,23 +36,30 @@ pub struct Measures {
     pub warnings: Vec<String>,
     /// What was optimised, on the finest level: lower is better.
     pub loss: BeforeAfter<f64>,
-    pub similarity: BeforeAfter<Similarity>,
-    pub folds: Folds,
-    /// Of the deformation, without the affine map.
-    pub displacement_mm: Lengths,
     /// The affine map from fixed to moving, RAS mm.
     pub affine: [[f64; 4]; 3],
     /// With labels of both images.
     pub dice: Option<Overlap>,
-    /// How well the inverse displacement undoes the displacement, where one is written.
-    pub inverse: Option<RoundTrip>,
-    /// Distances of corresponding landmarks, with landmarks of both images.
-    pub landmarks_mm: Option<TargetRegistrationError>,
     pub stages: Vec<StageReport>,
     pub settings: Settings,
     pub seconds: Seconds,
     /// The most memory the process had resident; null where the system does not say.
     pub peak_memory_bytes: Option<u64>,
+}
+
+/// Everything that is known about a finished registration of whole images.
+#[derive(Debug, Serialize)]
+pub struct Measures {
+    #[serde(flatten)]
+    pub record: Record,
+    pub similarity: BeforeAfter<Similarity>,
+    pub folds: Folds,
+    /// Of the deformation, without the affine map.
+    pub displacement_mm: Lengths,
+    /// How well the inverse displacement undoes the displacement, where one is written.
+    pub inverse: Option<RoundTrip>,
+    /// Distances of corresponding landmarks, with landmarks of both images.
+    pub landmarks_mm: Option<TargetRegistrationError>,
 }
 
 /// What ran where.
@@ -75,8 +82,9 @@ pub struct Run {
 pub struct Input {
     #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
-    /// Of the file, as it lies on disk.
-    pub sha256: String,
+    /// Of the file, as it lies on disk; not of one that is read slab by slab.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
     pub size: [usize; 3],
     pub spacing_mm: [f64; 3],
     /// Anatomical direction in which each voxel axis grows.
@@ -207,9 +215,8 @@ impl Run {
 }
 
 impl Input {
-    /// Of an image, its file and the file's hash.
-    pub fn of(path: &Path, sha256: String, image: &Volume) -> Self {
-        let geometry = &image.geometry;
+    /// Of an image's file, the file's hash and the grid.
+    pub fn of(path: &Path, sha256: Option<String>, geometry: &Geometry) -> Self {
         Self {
             path: path.to_path_buf(),
             sha256,

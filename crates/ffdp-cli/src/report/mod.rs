@@ -12,8 +12,9 @@ pub mod measures;
 mod pictures;
 pub mod scatter;
 mod sections;
+pub mod slabs;
 pub mod slices;
 mod summary;
 
-pub use html::html;
+pub use html::{html, html_of_slabs};
 pub use summary::summary;

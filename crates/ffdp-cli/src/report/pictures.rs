@@ -50,7 +50,7 @@ pub fn figures(pictures: &Pictures) -> Outcome<Markup> {
         section {
             h2 { "Slices" }
             p.note {
-                "Planes through the centre of mass of the fixed image, in its physical space; "
+                "Planes through the " (pictures.centre) " of the fixed image, in its physical space; "
                 "L left, R right, A front, P back, S head, I feet."
             }
             (images)

@@ -3,7 +3,7 @@
 use maud::{Markup, PreEscaped, html};
 
 use super::charts;
-use super::measures::{BeforeAfter, Input, Measures};
+use super::measures::{BeforeAfter, Input, Measures, Record};
 use crate::failure::Outcome;
 use crate::settings::{similarity_of, to_toml};
 use ffdp_register::Stop;
@@ -16,7 +16,7 @@ pub fn headlines(measures: &Measures) -> Markup {
     html! {
         section.headlines {
             (tile("Local correlation", &format!("{:.3}", local[1]), &format!("from {:.3}", local[0])))
-            @if let Some(dice) = &measures.dice {
+            @if let Some(dice) = &measures.record.dice {
                 (tile("Mean Dice", &format!("{:.3}", dice.mean.after),
                       &format!("from {:.3}", dice.mean.before)))
             } @else {
@@ -26,13 +26,13 @@ pub fn headlines(measures: &Measures) -> Markup {
                   &format!("{:.4} % of the grid", measures.folds.percent)))
             (tile("Displacement", &format!("{:.2} mm", measures.displacement_mm.mean),
                   &format!("largest {:.1} mm", measures.displacement_mm.max)))
-            (tile("Time", &format!("{:.1} s", measures.seconds.total),
-                  &format!("{:.1} s of it registration", measures.seconds.register)))
+            (tile("Time", &format!("{:.1} s", measures.record.seconds.total),
+                  &format!("{:.1} s of it registration", measures.record.seconds.register)))
         }
     }
 }
 
-fn tile(name: &str, value: &str, note: &str) -> Markup {
+pub(super) fn tile(name: &str, value: &str, note: &str) -> Markup {
     html! { div.tile { p.name { (name) } p.value { (value) } p.note { (note) } } }
 }
 
@@ -55,8 +55,8 @@ pub fn measures(measures: &Measures) -> Markup {
                     (row("Correlation of all voxels", before.ncc, after.ncc))
                     (row("Mean squared local correlation, windows of 7³ voxels, foreground",
                          before.local_ncc_foreground, after.local_ncc_foreground))
-                    (row("Loss that was minimised, last level", measures.loss.before,
-                         measures.loss.after))
+                    (row("Loss that was minimised, last level", measures.record.loss.before,
+                         measures.record.loss.after))
                 }
             }
             table.numbers {
@@ -88,7 +88,7 @@ pub fn measures(measures: &Measures) -> Markup {
     }
 }
 
-fn row(name: &str, before: f64, after: f64) -> Markup {
+pub(super) fn row(name: &str, before: f64, after: f64) -> Markup {
     html! {
         tr {
             th scope="row" { (name) }
@@ -99,8 +99,8 @@ fn row(name: &str, before: f64, after: f64) -> Markup {
 }
 
 /// Dice of every label, the worst first.
-pub fn overlap(measures: &Measures) -> Markup {
-    let Some(dice) = &measures.dice else { return html! {} };
+pub fn overlap(record: &Record) -> Markup {
+    let Some(dice) = &record.dice else { return html! {} };
     let mut labels: Vec<_> = dice.labels.iter().collect();
     labels.sort_by(|a, b| {
         let key = |label: &&super::measures::LabelOverlap| label.after.unwrap_or(f64::INFINITY);
@@ -170,13 +170,13 @@ fn dumbbell(before: Option<f64>, after: Option<f64>) -> Markup {
 }
 
 /// A curve and a table per stage.
-pub fn convergence(measures: &Measures) -> Markup {
-    let several = measures.stages.len() > 1;
+pub fn convergence(record: &Record) -> Markup {
+    let several = record.stages.len() > 1;
     html! {
         section {
             h2 { "Convergence" }
-            @for (index, stage) in measures.stages.iter().enumerate() {
-                @let unit = measures.settings.stages.get(index).map_or("loss", unit);
+            @for (index, stage) in record.stages.iter().enumerate() {
+                @let unit = record.settings.stages.get(index).map_or("loss", unit);
                 div.stage {
                     @if several { h3 { (index + 1) ". " (stage.transform) } }
                     @else { h3 { (stage.transform) } }
@@ -242,8 +242,8 @@ fn unit(stage: &ffdp_register::Stage) -> &'static str {
 type Row<'a> = (&'a str, &'a dyn Fn(&Input) -> String);
 
 /// The two files.
-pub fn inputs(measures: &Measures) -> Markup {
-    let both = [("fixed", &measures.fixed), ("moving", &measures.moving)];
+pub fn inputs(record: &Record) -> Markup {
+    let both = [("fixed", &record.fixed), ("moving", &record.moving)];
     let triple = |values: [f64; 3]| values.map(|v| format!("{v:.2}")).join(" · ");
     let rows: [Row; 6] = [
         ("file", &|input| input.path.display().to_string()),
@@ -268,9 +268,11 @@ pub fn inputs(measures: &Measures) -> Markup {
                             @for (_, input) in both { td { (value(input)) } }
                         }
                     }
-                    tr {
-                        th scope="row" { "SHA-256" }
-                        @for (_, input) in both { td { code.hash { (input.sha256) } } }
+                    @if let (Some(fixed), Some(moving)) = (&both[0].1.sha256, &both[1].1.sha256) {
+                        tr {
+                            th scope="row" { "SHA-256" }
+                            @for hash in [fixed, moving] { td { code.hash { (hash) } } }
+                        }
                     }
                 }
             }
@@ -280,14 +282,14 @@ pub fn inputs(measures: &Measures) -> Markup {
 }
 
 /// How it was run, and all settings.
-pub fn run(measures: &Measures) -> Outcome<Markup> {
-    let run = &measures.run;
-    let seconds = &measures.seconds;
-    let memory = match measures.peak_memory_bytes {
+pub fn run(record: &Record) -> Outcome<Markup> {
+    let run = &record.run;
+    let seconds = &record.seconds;
+    let memory = match record.peak_memory_bytes {
         Some(bytes) => format!("{:.2} GB", bytes as f64 / 1e9),
         None => "not known".to_string(),
     };
-    let affine = measures.affine.map(|row| row.map(|v| format!("{v:>10.5}")).join(" ")).join("\n");
+    let affine = record.affine.map(|row| row.map(|v| format!("{v:>10.5}")).join(" ")).join("\n");
     Ok(html! {
         section {
             h2 { "Run" }
@@ -308,7 +310,7 @@ pub fn run(measures: &Measures) -> Outcome<Markup> {
             } }
             details {
                 summary { "All settings (settings.toml)" }
-                pre { (to_toml(&measures.settings)?) }
+                pre { (to_toml(&record.settings)?) }
             }
         }
     })

@@ -1,9 +1,10 @@
 //! Three planes through an image pair, sampled in physical space: what the report shows.
 //!
-//! Axial, coronal and sagittal planes through the centre of mass of the fixed image. To the right
+//! Axial, coronal and sagittal planes through the centre of mass of the fixed image; where images are read slab by
+//! slab, through the middle of its grid. To the right
 //! is the patient's right (axial, coronal) or front (sagittal); up is the front (axial) or the head.
 
-use ffdp_burn::image::{Affine, Geometry, Physical, Volume, Voxel};
+use ffdp_burn::image::{Geometry, Volume};
 use rayon::prelude::*;
 
 use super::canvas::Canvas;
@@ -53,23 +54,67 @@ pub struct Slices<'a> {
     pub determinants: &'a [f32],
 }
 
+/// What is looked up at every pixel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    Fixed,
+    Before,
+    Warped,
+    /// A component of the displacement in RAS mm.
+    Displacement(usize),
+    Determinant,
+}
+
+const QUANTITIES: usize = 7;
+
+impl Quantity {
+    fn index(self) -> usize {
+        match self {
+            Self::Fixed => 0,
+            Self::Before => 1,
+            Self::Warped => 2,
+            Self::Displacement(component) => 3 + component,
+            Self::Determinant => 6,
+        }
+    }
+}
+
 /// The pictures.
 pub struct Pictures {
     planes: [[Canvas; VIEWS]; 3],
+    /// What the planes go through.
+    pub centre: &'static str,
     /// `ln det J` at the ends of the colours.
     pub log_jacobian_range: f64,
 }
 
 impl Pictures {
+    /// Of whole images.
+    ///
     /// # Errors
     /// An image without a finite voxel.
     pub fn draw(slices: &Slices) -> Outcome<Self> {
-        let scene = Scene::new(slices)?;
-        let mut planes: [Option<[Canvas; VIEWS]>; 3] = [const { None }; 3];
-        let drawn = planes.par_iter_mut().zip(PLANES);
-        drawn.for_each(|(canvases, plane)| *canvases = Some(scene.plane(plane)));
-        let planes = planes.map(|canvases| canvases.expect("every plane was drawn"));
-        Ok(Self { planes, log_jacobian_range: scene.log_jacobian_range })
+        let geometry = &slices.fixed.geometry;
+        let windows = [Window::of(slices.fixed)?, Window::of(slices.before)?];
+        let centre = centre_of_mass_mm(slices.fixed, windows[0]);
+        let mut panels = Panels::new(geometry, (centre, "centre of mass"));
+        let count = geometry.len();
+        let component = |c: usize| &slices.displacement_mm[c * count..][..count];
+        let data: [&[f32]; QUANTITIES] = [
+            &slices.fixed.data,
+            &slices.before.data,
+            &slices.warped.data,
+            component(0),
+            component(1),
+            component(2),
+            slices.determinants,
+        ];
+        let Panels { frame, values } = &mut panels;
+        values.par_iter_mut().zip(data).enumerate().for_each(|(quantity, (values, data))| {
+            let is_nearest = quantity == Quantity::Determinant.index();
+            frame.add(values, is_nearest, 0, data);
+        });
+        Ok(panels.draw(windows))
     }
 
     /// A view of a plane: 0 axial, 1 coronal, 2 sagittal.
@@ -78,19 +123,248 @@ impl Pictures {
     }
 }
 
-/// The images with what is needed to look them up in space.
-struct Scene<'a> {
-    slices: &'a Slices<'a>,
-    geometry: &'a Geometry,
-    to_voxel: Affine<Physical, Voxel>,
-    /// Low and high corner of the fixed grid, mm.
-    bounds: [[f64; 3]; 2],
-    centre: [f64; 3],
-    pixel_mm: f64,
+/// Three planes through a grid, and what is found at their pixels as planes of the grid come along.
+pub struct Panels {
+    frame: Frame,
+    /// Of every quantity, by pixel.
+    values: [Vec<f64>; QUANTITIES],
+}
+
+/// Where the pixels lie.
+struct Frame {
+    /// Voxels along x, and in a plane of the grid.
+    row: usize,
+    plane: usize,
+    /// Width and height of each picture.
+    sizes: [[usize; 2]; 3],
+    points: Vec<[f64; 3]>,
+    inside: Vec<bool>,
+    /// By plane of the grid: the pixels that read it, trilinear, and those that it is the nearest of.
+    taps: Vec<Vec<Tap>>,
+    nearest: Vec<Vec<(u32, u32)>>,
     mesh_mm: f64,
-    fixed_window: Window,
-    moving_window: Window,
+    centre: &'static str,
+}
+
+/// What a pixel reads of a plane.
+struct Tap {
+    pixel: u32,
+    /// The lower of the four voxels around, by its place in the plane.
+    voxel: u32,
+    /// The part of the way from it to the next one, along x and y.
+    t: [f32; 2],
+    /// The plane's part of the value.
+    part: f32,
+}
+
+impl Frame {
+    fn new(geometry: &Geometry, (centre, name): ([f64; 3], &'static str)) -> Self {
+        let bounds = geometry.bounding_box_mm();
+        let longest = (0..3).map(|i| bounds[1][i] - bounds[0][i]).fold(0.0, f64::max);
+        let pixel_mm = longest / (PANEL - 1) as f64;
+        let pixels =
+            |axis: usize| ((bounds[1][axis] - bounds[0][axis]) / pixel_mm).round() as usize + 1;
+        let sizes = PLANES.map(|[right, up]| [pixels(right), pixels(up)]);
+        let mut points = Vec::new();
+        for ([width, height], [right, up]) in sizes.into_iter().zip(PLANES) {
+            for (y, x) in (0..height).flat_map(|y| (0..width).map(move |x| (y, x))) {
+                let mut p = centre;
+                p[right] = bounds[0][right] + x as f64 * pixel_mm;
+                p[up] = bounds[1][up] - y as f64 * pixel_mm;
+                points.push(p);
+            }
+        }
+        let [nx, ny, planes] = geometry.size;
+        let mut frame = Self {
+            row: nx,
+            plane: nx * ny,
+            sizes,
+            inside: vec![false; points.len()],
+            points,
+            taps: (0..planes).map(|_| Vec::new()).collect(),
+            nearest: vec![Vec::new(); planes],
+            mesh_mm: longest / MESHES,
+            centre: name,
+        };
+        let to_voxel = geometry.mm_to_voxel();
+        for pixel in 0..frame.points.len() {
+            frame.place(pixel, to_voxel.apply(frame.points[pixel]), geometry.size);
+        }
+        frame
+    }
+
+    /// Notes what a pixel at a position in voxels reads; nothing outside the grid.
+    fn place(&mut self, pixel: usize, index: [f64; 3], size: [usize; 3]) {
+        let last = size.map(|n| (n - 1) as f64);
+        // Half a voxel beyond the centres still belongs to the image.
+        if !(0..3).all(|i| index[i] >= -0.5 && index[i] <= last[i] + 0.5) {
+            return;
+        }
+        self.inside[pixel] = true;
+        let at: [f64; 3] = std::array::from_fn(|i| index[i].clamp(0.0, last[i]));
+        let [x, y, z] = at.map(|at| at as usize);
+        let [tx, ty, tz] = at.map(|at| at - at.floor());
+        let place = |x: usize, y: usize| (y * size[0] + x) as u32;
+        let (pixel, voxel, t) = (pixel as u32, place(x, y), [tx as f32, ty as f32]);
+        for (plane, part) in [(z, 1.0 - tz), (z + 1, tz)] {
+            if part > 0.0 {
+                self.taps[plane].push(Tap { pixel, voxel, t, part: part as f32 });
+            }
+        }
+        let [x, y, z] = at.map(|at| at.round() as usize);
+        self.nearest[z].push((pixel, place(x, y)));
+    }
+
+    /// Adds what planes from `first` on give to the values of a quantity.
+    fn add(&self, values: &mut [f64], is_nearest: bool, first: usize, planes: &[f32]) {
+        for (k, plane) in planes.chunks(self.plane).enumerate() {
+            if is_nearest {
+                let pixels = self.nearest[first + k].iter();
+                let read = |&(pixel, voxel): &(u32, u32)| {
+                    values[pixel as usize] = f64::from(plane[voxel as usize]);
+                };
+                pixels.for_each(read);
+                continue;
+            }
+            for &Tap { pixel, voxel, t, part } in &self.taps[first + k] {
+                let voxel = voxel as usize;
+                // Beyond the last one the weight is 0.
+                let at = |offset: usize| {
+                    f64::from(
+                        plane[if voxel + offset < plane.len() { voxel + offset } else { voxel }],
+                    )
+                };
+                let [tx, ty] = t.map(f64::from);
+                let below = (1.0 - tx) * at(0) + tx * at(1);
+                let above = (1.0 - tx) * at(self.row) + tx * at(self.row + 1);
+                values[pixel as usize] += f64::from(part) * ((1.0 - ty) * below + ty * above);
+            }
+        }
+    }
+}
+
+impl Panels {
+    /// Planes through a point in RAS mm, which has a name.
+    pub fn new(geometry: &Geometry, centre: ([f64; 3], &'static str)) -> Self {
+        let frame = Frame::new(geometry, centre);
+        let values = std::array::from_fn(|_| vec![0.0; frame.points.len()]);
+        Self { frame, values }
+    }
+
+    /// Takes what is needed of planes of the grid, from `first` on; each plane comes once.
+    pub fn add(&mut self, quantity: Quantity, first: usize, planes: &[f32]) {
+        let is_nearest = quantity == Quantity::Determinant;
+        self.frame.add(&mut self.values[quantity.index()], is_nearest, first, planes);
+    }
+
+    /// The same value everywhere.
+    pub fn fill(&mut self, quantity: Quantity, value: f64) {
+        self.values[quantity.index()].fill(value);
+    }
+
+    /// The pictures, with intensities between those that are seen.
+    pub fn finish(self) -> Pictures {
+        let windows = [Quantity::Fixed, Quantity::Before].map(|q| Window::of_seen(self.seen(q)));
+        self.draw(windows)
+    }
+
+    /// Values inside the grid, ascending.
+    fn seen(&self, quantity: Quantity) -> Vec<f64> {
+        let values = self.values[quantity.index()].iter().zip(&self.frame.inside);
+        let mut seen: Vec<f64> =
+            values.filter(|(_, inside)| **inside).map(|(value, _)| *value).collect();
+        seen.sort_by(f64::total_cmp);
+        seen
+    }
+
+    fn draw(self, windows: [Window; 2]) -> Pictures {
+        let log_jacobian_range = log_jacobian_range(self.seen(Quantity::Determinant));
+        let mut first = 0;
+        let planes = std::array::from_fn(|plane| {
+            let [width, height] = self.frame.sizes[plane];
+            let scene = Scene { panels: &self, first, width, height, windows, log_jacobian_range };
+            first += width * height;
+            scene.views(PLANES[plane])
+        });
+        Pictures { planes, centre: self.frame.centre, log_jacobian_range }
+    }
+}
+
+/// One plane, whose pixels begin at `first`.
+struct Scene<'a> {
+    panels: &'a Panels,
+    first: usize,
+    width: usize,
+    height: usize,
+    /// Of the fixed and the moving image.
+    windows: [Window; 2],
     log_jacobian_range: f64,
+}
+
+impl Scene<'_> {
+    fn views(&self, axes: [usize; 2]) -> [Canvas; VIEWS] {
+        let mut views: [Canvas; VIEWS] =
+            std::array::from_fn(|_| Canvas::new(self.width, self.height, OUTSIDE));
+        for y in 0..self.height {
+            for x in 0..self.width {
+                let check = [x, y].map(|i| (i as f64 / (PANEL as f64 / CHECKS)) as usize);
+                let odd = (check[0] + check[1]) % 2 == 1;
+                let Some(mut colours) = self.colours([x, y], odd) else { continue };
+                let here = self.mesh([x, y], axes);
+                if [[x + 1, y], [x, y + 1]].into_iter().any(|next| {
+                    let there = self.mesh(next, axes);
+                    there.is_some() && there != here
+                }) {
+                    colours[View::Grid as usize] = GRID;
+                }
+                for (view, colour) in views.iter_mut().zip(colours) {
+                    view.pixels[y * self.width + x] = colour;
+                }
+            }
+        }
+        views
+    }
+
+    /// The number of a pixel inside the grid.
+    fn pixel(&self, [x, y]: [usize; 2]) -> Option<usize> {
+        let pixel = self.first + y * self.width + x;
+        (x < self.width && y < self.height && self.panels.frame.inside[pixel]).then_some(pixel)
+    }
+
+    /// What the views show, in their order; `None` outside the fixed grid.
+    fn colours(&self, at: [usize; 2], odd: bool) -> Option<[Rgb; VIEWS]> {
+        let pixel = self.pixel(at)?;
+        let value = |quantity: Quantity| self.panels.values[quantity.index()][pixel];
+        let fixed = self.windows[0].scale(value(Quantity::Fixed));
+        let [before, warped] = [Quantity::Before, Quantity::Warped]
+            .map(|quantity| self.windows[1].scale(value(quantity)));
+        let check = |moved: f64| gray(if odd { moved } else { fixed });
+        let difference = |moved: f64| heat((fixed - moved).abs());
+        let det = value(Quantity::Determinant);
+        // Of the nearest voxel: a fold must not be smoothed away.
+        let volume = if det > 0.0 { diverging(det.ln() / self.log_jacobian_range) } else { FOLD };
+        Some([
+            gray(fixed),
+            gray(before),
+            gray(warped),
+            check(before),
+            check(warped),
+            difference(before),
+            difference(warped),
+            gray(0.7 * warped),
+            volume,
+        ])
+    }
+
+    /// The mesh of the moving image's regular grid that a point is carried into.
+    fn mesh(&self, at: [usize; 2], axes: [usize; 2]) -> Option<[i64; 2]> {
+        let pixel = self.pixel(at)?;
+        let Panels { frame, values } = self.panels;
+        Some(axes.map(|axis| {
+            let shift = values[Quantity::Displacement(axis).index()][pixel];
+            ((frame.points[pixel][axis] + shift) / frame.mesh_mm).floor() as i64
+        }))
+    }
 }
 
 /// The intensities shown as black and white.
@@ -109,154 +383,34 @@ impl Window {
         Ok(Self { low: f64::from(low), high: f64::from(high).max(f64::from(low) + 1e-30) })
     }
 
+    /// The same of values, ascending.
+    fn of_seen(seen: Vec<f64>) -> Self {
+        let at = |part: f64| {
+            let place = (part * seen.len().saturating_sub(1) as f64).round() as usize;
+            seen.get(place).copied().unwrap_or(0.0)
+        };
+        let [mut low, mut high] = [at(0.01), at(0.999)];
+        if low >= high {
+            (low, high) = (at(0.0), at(1.0));
+        }
+        Self { low, high: high.max(low + 1e-30) }
+    }
+
     fn scale(self, value: f64) -> f64 {
         ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
     }
 }
 
-/// The range of colours for the 1st and 99th percentile of ln det J, folds left out.
-fn log_jacobian_range(determinants: &[f32], geometry: &Geometry) -> Outcome<f64> {
-    let length = |&det: &f32| if det > 0.0 { det.ln().abs() } else { f32::NAN };
-    let data: Vec<f32> = determinants.par_iter().map(length).collect();
+/// The range of colours: the 98th percentile of |ln det J|, folds left out.
+fn log_jacobian_range(determinants: Vec<f64>) -> f64 {
+    let mut lengths: Vec<f64> =
+        determinants.into_iter().filter(|det| *det > 0.0).map(|det| det.ln().abs()).collect();
+    lengths.sort_by(f64::total_cmp);
     let [least, most] = LOG_JACOBIAN_RANGE;
-    if !data.par_iter().any(|length| length.is_finite()) {
-        return Ok(least);
-    }
-    // Percentiles pass over what is not finite.
-    let [range] = Volume::new(data, geometry.clone())?.percentiles([98.0])?;
+    let place = (0.98 * lengths.len().saturating_sub(1) as f64).round() as usize;
     // To one digit after the point, so that the legend is readable.
-    Ok(((f64::from(range) * 10.0).ceil() / 10.0).clamp(least, most))
-}
-
-impl<'a> Scene<'a> {
-    fn new(slices: &'a Slices<'a>) -> Outcome<Self> {
-        let geometry = &slices.fixed.geometry;
-        let bounds = geometry.bounding_box_mm();
-        let longest = (0..3).map(|i| bounds[1][i] - bounds[0][i]).fold(0.0, f64::max);
-        let fixed_window = Window::of(slices.fixed)?;
-        Ok(Self {
-            slices,
-            geometry,
-            to_voxel: geometry.mm_to_voxel(),
-            bounds,
-            centre: centre_of_mass_mm(slices.fixed, fixed_window),
-            pixel_mm: longest / (PANEL - 1) as f64,
-            mesh_mm: longest / MESHES,
-            fixed_window,
-            moving_window: Window::of(slices.before)?,
-            log_jacobian_range: log_jacobian_range(slices.determinants, geometry)?,
-        })
-    }
-
-    /// The views of a plane.
-    fn plane(&self, [right, up]: [usize; 2]) -> [Canvas; VIEWS] {
-        let pixels = |axis: usize| {
-            ((self.bounds[1][axis] - self.bounds[0][axis]) / self.pixel_mm).round() as usize + 1
-        };
-        let (width, height) = (pixels(right), pixels(up));
-        let mut views: [Canvas; VIEWS] =
-            std::array::from_fn(|_| Canvas::new(width, height, OUTSIDE));
-        let point = |x: usize, y: usize| {
-            let mut p = self.centre;
-            p[right] = self.bounds[0][right] + x as f64 * self.pixel_mm;
-            p[up] = self.bounds[1][up] - y as f64 * self.pixel_mm;
-            p
-        };
-        for y in 0..height {
-            for x in 0..width {
-                let check = [x, y].map(|i| (i as f64 / (PANEL as f64 / CHECKS)) as usize);
-                let odd = (check[0] + check[1]) % 2 == 1;
-                let Some(mut colours) = self.colours(point(x, y), odd) else { continue };
-                let here = self.mesh(point(x, y), [right, up]);
-                let neighbours = [point(x + 1, y), point(x, y + 1)];
-                if neighbours.iter().any(|&p| {
-                    let there = self.mesh(p, [right, up]);
-                    there.is_some() && there != here
-                }) {
-                    colours[View::Grid as usize] = GRID;
-                }
-                for (view, colour) in views.iter_mut().zip(colours) {
-                    view.pixels[y * width + x] = colour;
-                }
-            }
-        }
-        views
-    }
-
-    /// What the views show at a point, in their order; `None` outside the fixed grid.
-    fn colours(&self, point: [f64; 3], odd: bool) -> Option<[Rgb; VIEWS]> {
-        let value = |data: &[f32]| self.value(data, point);
-        let fixed = self.fixed_window.scale(value(&self.slices.fixed.data)?);
-        let before = self.moving_window.scale(value(&self.slices.before.data)?);
-        let warped = self.moving_window.scale(value(&self.slices.warped.data)?);
-        let check = |moved: f64| gray(if odd { moved } else { fixed });
-        let difference = |moved: f64| heat((fixed - moved).abs());
-        Some([
-            gray(fixed),
-            gray(before),
-            gray(warped),
-            check(before),
-            check(warped),
-            difference(before),
-            difference(warped),
-            gray(0.7 * warped),
-            self.volume_change(point)?,
-        ])
-    }
-
-    /// The colour of ln det J at the nearest voxel: a fold must not be smoothed away.
-    fn volume_change(&self, point: [f64; 3]) -> Option<Rgb> {
-        let size = self.geometry.size;
-        let index = self.to_voxel.apply(point);
-        let mut offset = 0;
-        for i in (0..3).rev() {
-            let nearest = index[i].round().clamp(0.0, (size[i] - 1) as f64);
-            offset = offset * size[i] + nearest as usize;
-        }
-        let det = f64::from(*self.slices.determinants.get(offset)?);
-        Some(if det > 0.0 { diverging(det.ln() / self.log_jacobian_range) } else { FOLD })
-    }
-
-    /// The mesh of the moving image's regular grid that a point is carried into.
-    fn mesh(&self, point: [f64; 3], axes: [usize; 2]) -> Option<[i64; 2]> {
-        let count = self.geometry.len();
-        let mut mesh = [0; 2];
-        for (mesh, axis) in mesh.iter_mut().zip(axes) {
-            let component = &self.slices.displacement_mm[axis * count..][..count];
-            *mesh = ((point[axis] + self.value(component, point)?) / self.mesh_mm).floor() as i64;
-        }
-        Some(mesh)
-    }
-
-    /// A component's value at a point in mm, trilinear; `None` outside the grid.
-    fn value(&self, data: &[f32], point: [f64; 3]) -> Option<f64> {
-        let size = self.geometry.size;
-        let index = self.to_voxel.apply(point);
-        let mut taps = [(0usize, 0usize, 0.0); 3];
-        for i in 0..3 {
-            let last = (size[i] - 1) as f64;
-            // Half a voxel beyond the centres still belongs to the image.
-            if !(index[i] >= -0.5 && index[i] <= last + 0.5) {
-                return None;
-            }
-            let at = index[i].clamp(0.0, last);
-            let low = at as usize;
-            taps[i] = (low, (low + 1).min(size[i] - 1), at - low as f64);
-        }
-        let mut sum = 0.0;
-        for corner in 0..8usize {
-            let mut weight = 1.0;
-            let mut offset = 0;
-            for i in (0..3).rev() {
-                let (low, high, t) = taps[i];
-                let upper = corner >> i & 1 == 1;
-                weight *= if upper { t } else { 1.0 - t };
-                offset = offset * size[i] + if upper { high } else { low };
-            }
-            sum += weight * f64::from(data[offset]);
-        }
-        Some(sum)
-    }
+    let range = lengths.get(place).map_or(least, |length| (length * 10.0).ceil() / 10.0);
+    range.clamp(least, most)
 }
 
 /// Centre of the scaled intensities; that of the grid when there are none.
@@ -364,6 +518,67 @@ mod tests {
         determinants.fill(-0.1);
         let pictures = drawn(&image, &displacement, &determinants);
         assert!(pictures.get(1, View::LogJacobian).pixels.iter().all(|pixel| *pixel == FOLD));
+    }
+
+    #[test]
+    fn planes_that_come_one_by_one_give_the_pictures_of_the_whole() {
+        let image = flipped_ramp();
+        let count = image.data.len();
+        let displacement: Vec<f32> = (0..3 * count).map(|i| (i % 7) as f32 * 0.3 - 1.0).collect();
+        let determinants: Vec<f32> = (0..count).map(|i| 0.5 + (i % 5) as f32 * 0.2).collect();
+        let mut other = image.clone();
+        other.data.reverse();
+        let slices = Slices {
+            fixed: &image,
+            before: &other,
+            warped: &image,
+            displacement_mm: &displacement,
+            determinants: &determinants,
+        };
+        let windows = [Window::of(&image).expect("finite"), Window::of(&other).expect("finite")];
+        let whole = Pictures::draw(&slices).expect("finite");
+        let centre = centre_of_mass_mm(&image, windows[0]);
+        let mut panels = Panels::new(&image.geometry, (centre, "centre of mass"));
+        // Two planes, then one, and so on, of one quantity after the other.
+        let plane = 8 * 9;
+        for first in [0, 2, 3, 5, 6, 8, 9] {
+            let end = [2, 3, 5, 6, 8, 9, 10].into_iter().find(|end| *end > first).expect("it");
+            let part = |data: &[f32]| data[first * plane..end * plane].to_vec();
+            panels.add(Quantity::Fixed, first, &part(&image.data));
+            panels.add(Quantity::Before, first, &part(&other.data));
+            panels.add(Quantity::Warped, first, &part(&image.data));
+            for c in 0..3 {
+                let values = part(&displacement[c * count..][..count]);
+                panels.add(Quantity::Displacement(c), first, &values);
+            }
+            panels.add(Quantity::Determinant, first, &part(&determinants));
+        }
+        let parts = panels.draw(windows);
+        assert_eq!(parts.log_jacobian_range, whole.log_jacobian_range);
+        for (a, b) in parts.planes.iter().flatten().zip(whole.planes.iter().flatten()) {
+            assert!(a.pixels == b.pixels);
+        }
+    }
+
+    #[test]
+    fn panels_show_the_planes_through_their_centre() {
+        let geometry = Geometry::new([9, 9, 9], [2.0; 3]).expect("valid");
+        // Bright on the middle planes alone, each of another brightness.
+        for axis in 0..3 {
+            let value = |offset: usize| f32::from(u8::from(geometry.index_of(offset)[axis] == 4));
+            let data: Vec<f32> = (0..geometry.len()).map(value).collect();
+            let mut panels = Panels::new(&geometry, (geometry.center_mm(), "middle"));
+            for (z, plane) in data.chunks(81).enumerate() {
+                panels.add(Quantity::Fixed, z, plane);
+            }
+            panels.fill(Quantity::Determinant, 1.0);
+            let pictures = panels.finish();
+            for plane in 0..3 {
+                // Axial is across z, coronal across y, sagittal across x.
+                let all = pictures.get(plane, View::Fixed).pixels.iter().all(|p| *p == [255; 3]);
+                assert_eq!(all, plane == 2 - axis, "axis {axis}, plane {plane}");
+            }
+        }
     }
 
     #[test]

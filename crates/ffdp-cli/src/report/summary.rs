@@ -15,7 +15,7 @@ pub fn summary(measures: &Measures) -> String {
     line("correlation", format!("{:.4} -> {:.4}", before.ncc, after.ncc));
     let (local, after) = (before.local_ncc_foreground, after.local_ncc_foreground);
     line("local correlation", format!("{local:.4} -> {after:.4} (7^3 windows, foreground)"));
-    if let Some(dice) = &measures.dice {
+    if let Some(dice) = &measures.record.dice {
         let present = dice.labels.iter().filter(|label| label.after.is_some()).count();
         let (before, after) = (dice.mean.before, dice.mean.after);
         line("mean Dice", format!("{before:.4} -> {after:.4} ({present} labels)"));
@@ -42,7 +42,7 @@ pub fn summary(measures: &Measures) -> String {
         let (p95, max) = (inverse.p95_voxels, inverse.max_voxels);
         line("error of the inverse", format!("95 % below {p95:.3} voxels, largest {max:.2}"));
     }
-    let seconds = &measures.seconds;
+    let seconds = &measures.record.seconds;
     line(
         "time",
         format!("{:.1} s, of which {:.1} s registration", seconds.total, seconds.register),

@@ -4,8 +4,8 @@ use std::fs;
 
 use ffdp_burn::image::{Geometry, LabelMap, Volume};
 use ffdp_burn::io::nifti::{
-    DataType, IntegerForm, header, read_labels, read_labels_at, read_volume, write_integers,
-    write_labels, write_volume,
+    DataType, IntegerForm, header, read_labels, read_labels_at, read_stored_at, read_volume,
+    write_integers, write_labels, write_volume,
 };
 use serde_json::Value;
 
@@ -49,7 +49,13 @@ fn nearest_keeps_the_voxel_type_and_what_values_mean() {
     let nearest = ["--interpolation", "nearest"];
     for data_type in [DataType::I8, DataType::I16, DataType::I32, DataType::I64] {
         for (intent_code, intercept) in [(0, 0), (1002, 0), (0, -24)] {
-            let form = IntegerForm { data_type, intercept, intent_code, time_step_seconds: 1.5 };
+            let form = IntegerForm {
+                data_type,
+                intercept,
+                scale: None,
+                intent_code,
+                time_step_seconds: 1.5,
+            };
             let case = format!("{form:?}");
             let one = std::slice::from_ref(&map);
             write_integers(folder.path("one.nii.gz"), one, form).expect("writable");
@@ -77,6 +83,7 @@ fn nearest_keeps_the_voxel_type_and_what_values_mean() {
     let form = IntegerForm {
         data_type: DataType::I16,
         intercept: 0,
+        scale: None,
         intent_code: 0,
         time_step_seconds: 0.0,
     };
@@ -84,6 +91,34 @@ fn nearest_keeps_the_voxel_type_and_what_values_mean() {
     for (how, data_type) in [("label", DataType::I16), ("linear", DataType::F32)] {
         apply(&folder, "one.nii.gz", "moved.nii.gz", &["--interpolation", how]).succeeded();
         assert_eq!(header(folder.path("moved.nii.gz")).expect("it").data_type, data_type, "{how}");
+    }
+}
+
+#[test]
+fn nearest_keeps_scaled_integers_as_they_are_stored() {
+    let folder = Folder::new();
+    let values: Vec<i32> = (0..grid().len() as i32).map(|i| i - 40).collect();
+    let map = LabelMap::new(values, grid()).expect("sizes match");
+    let nearest = ["--interpolation", "nearest"];
+    for (data_type, scale, outside) in [
+        (DataType::I16, [0.25, 0.0], 0),
+        // CT: what lies outside is 0 by its meaning, not as it is stored.
+        (DataType::I32, [0.5, -24.0], 48),
+    ] {
+        let (intent_code, time_step_seconds, intercept) = (0, 0.0, 0);
+        let scale = Some(scale);
+        let form = IntegerForm { data_type, intercept, scale, intent_code, time_step_seconds };
+        write_integers(folder.path("one.nii.gz"), std::slice::from_ref(&map), form).expect("it");
+        apply(&folder, "one.nii.gz", "moved.nii.gz", &nearest).succeeded();
+        let moved = header(folder.path("moved.nii.gz")).expect("written");
+        assert_eq!(IntegerForm::of_stored(&moved), Some(form));
+        let stored = read_stored_at(folder.path("moved.nii.gz"), 0).expect("integers");
+        assert_eq!(stored.data, shifted(&map.data, outside), "{form:?}");
+        // Half a step is no stored number: floats then.
+        let more = [&nearest[..], &["--background", "0.1"]].concat();
+        apply(&folder, "one.nii.gz", "moved.nii.gz", &more).succeeded();
+        let moved = header(folder.path("moved.nii.gz")).expect("written");
+        assert_eq!(moved.data_type, DataType::F32);
     }
 }
 

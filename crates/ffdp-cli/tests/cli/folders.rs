@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use ffdp_burn::image::Volume;
+use ffdp_burn::io::nifti::write_volume;
 use serde_json::Value;
 
 use crate::register;
-use crate::support::{Folder, ffdp, write_pair};
+use crate::support::{Folder, ffdp, write_bad_files, write_pair};
 
 const FEW: [&str; 5] = ["--shrink", "2", "--iterations", "3", "-q"];
 
@@ -78,7 +80,7 @@ fn a_folder_never_mixes_the_results_of_two_runs() {
         assert!(!names.contains(old), "{old} is of the earlier run");
     }
     run(&["--slabs", "--overwrite"]).succeeded();
-    assert!(!folder.has("out/report.html"), "of the earlier run");
+    assert!(!folder.has("out/inverse_warp.nii.gz"), "of the earlier run");
 
     // A folder of an earlier version has no list.
     fs::remove_file(folder.path("out/manifest.json")).expect("written");
@@ -129,4 +131,95 @@ fn a_folder_with_a_list_of_another_program_is_refused() {
     let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &more);
     assert_eq!(run.code, 1);
     assert!(run.stderr.contains("not written by ffdp"), "{}", run.stderr);
+}
+
+/// Every file of a folder with its content.
+fn content(folder: &str) -> Vec<(String, Vec<u8>)> {
+    let read = |name: String| {
+        let bytes = fs::read(format!("{folder}/{name}")).expect("listed");
+        (name, bytes)
+    };
+    files(folder).into_iter().map(read).collect()
+}
+
+#[test]
+fn a_run_that_is_refused_leaves_earlier_results_as_they_were() {
+    let folder = Folder::new();
+    let pair = write_pair(&folder, 32, 3);
+    write_bad_files(&folder);
+    let far = pair.moving.image.geometry.clone().with_origin([1000.0; 3]).expect("valid");
+    let far = Volume { geometry: far, ..pair.moving.image.clone() };
+    write_volume(folder.path("far.nii.gz"), &far).expect("writable");
+    let constant = Volume { data: vec![2.0; far.data.len()], ..pair.moving.image.clone() };
+    write_volume(folder.path("constant.nii.gz"), &constant).expect("writable");
+    // They meet nowhere: only the deformation asks for it, after all linear stages.
+    let masks = [0, 1].map(|side: usize| {
+        let geometry = pair.fixed.image.geometry.clone();
+        let counts = |x: usize| if side == 0 { x < 10 } else { x > 20 };
+        let half = |i: usize| f32::from(u8::from(counts(geometry.index_of(i)[0])));
+        let weights = (0..geometry.len()).map(half).collect();
+        let file = folder.path(&format!("half_{side}.nii.gz"));
+        let mask = Volume::new(weights, geometry.clone()).expect("one for each voxel");
+        write_volume(&file, &mask).expect("writable");
+        file
+    });
+    let masks = ["--fixed-mask", &masks[0], "--moving-mask", &masks[1]];
+    register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &FEW).succeeded();
+    let out = folder.path("out");
+    let before = content(&out);
+    let run = |moving: &str, more: &[&str]| {
+        let more = [&FEW, more, &["--overwrite", "--checkpoint-every", "1000"]].concat();
+        register(&folder, "fixed.nii.gz", moving, "out", &more)
+    };
+    for slabs in [&[][..], &["--slabs"]] {
+        for (moving, more, word) in [
+            ("far.nii.gz", &[][..], "overlap"),
+            ("constant.nii.gz", &[], "constant"),
+            ("truncated.nii.gz", &[], "truncated.nii.gz"),
+            ("nan.nii.gz", &[], "NaN"),
+            ("moving.nii.gz", &masks, "meet"),
+        ] {
+            let run = run(moving, &[slabs, more].concat());
+            assert_eq!(run.code, 1, "{moving} {slabs:?}: {}", run.stderr);
+            assert!(run.stderr.contains(word), "no {word:?} in {}", run.stderr);
+            assert!(content(&out) == before, "{moving} {slabs:?}: {:?}", files(&out));
+        }
+    }
+    // The same file, damaged since: the run repeats itself, and is refused.
+    let whole = fs::read(folder.path("moving.nii.gz")).expect("written");
+    for slabs in [&[][..], &["--slabs"]] {
+        fs::write(folder.path("moving.nii.gz"), &whole).expect("writable");
+        let more = [&FEW, slabs, &["--overwrite"]].concat();
+        register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &more).succeeded();
+        let before = content(&out);
+        fs::write(folder.path("moving.nii.gz"), &whole[..whole.len() / 2]).expect("writable");
+        let more = [&FEW, slabs].concat();
+        let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &more);
+        assert_eq!(run.code, 1, "{}", run.stderr);
+        assert!(content(&out) == before, "{slabs:?}: {:?}", files(&out));
+    }
+    fs::write(folder.path("moving.nii.gz"), &whole).expect("writable");
+    run("moving.nii.gz", &["--metric", "mse"]).succeeded();
+    assert_eq!(files(&out), listed(&out));
+    assert!(content(&out) != before);
+    let log = fs::read_to_string(folder.path("out/log.jsonl")).expect("written");
+    assert!(log.lines().next().is_some_and(|line| line.contains("\"start\"")), "{log}");
+    assert!(log.contains("level_end"), "what happened before the file was there: {log}");
+}
+
+#[test]
+fn the_disk_space_that_a_plan_expects_is_taken() {
+    let folder = Folder::new();
+    write_pair(&folder, 64, 3);
+    let few = ["--shrink", "4,2", "--iterations", "20,10"];
+    let [fixed, moving] = ["fixed.nii.gz", "moving.nii.gz"].map(|name| folder.path(name));
+    let plan = ffdp(&[&["plan", "-f", &fixed, "-m", &moving, "--json"][..], &few].concat());
+    plan.succeeded();
+    let plan: Value = serde_json::from_str(&plan.stdout).expect("JSON");
+    let expected = plan["disk_bytes"].as_u64().expect("bytes");
+    register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &few).succeeded();
+    let taken: usize = content(&folder.path("out")).iter().map(|(_, bytes)| bytes.len()).sum();
+    println!("{taken} bytes, {expected} were expected");
+    assert!(expected.abs_diff(taken as u64) * 5 < taken as u64, "{taken} {expected}");
+    assert!(taken as u64 <= plan["disk_bytes_at_most"].as_u64().expect("bytes"));
 }

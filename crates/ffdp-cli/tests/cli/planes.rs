@@ -58,7 +58,7 @@ fn planes_are_registered_within_themselves_and_the_files_apply() {
         let path = |name: &str| folder.path(&format!("{out}/{name}"));
         let (affine, warp, again) = (path("affine.txt"), path("warp.nii.gz"), path("again.nii"));
         let moving = folder.path(names[1]);
-        let apply = ["apply", "-i", &moving, "-t", &affine, "-t", &warp, "-o", &again];
+        let apply = ["apply", "-i", &moving, "-t", &warp, "-t", &affine, "-o", &again];
         ffdp(&apply).succeeded();
         let [expected, applied] =
             [path("warped.nii.gz"), again].map(|p| read_volume(p).expect("written"));

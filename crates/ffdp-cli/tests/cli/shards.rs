@@ -2,12 +2,14 @@
 
 use std::fs;
 
-use ffdp_burn::image::Geometry;
-use ffdp_burn::io::nifti::{VolumeWriter, read_displacement, read_labels, read_volume};
+use ffdp_burn::image::{Geometry, LabelMap};
+use ffdp_burn::io::nifti::{
+    VolumeWriter, read_displacement, read_labels, read_volume, write_labels,
+};
 use serde_json::Value;
 
 use crate::register;
-use crate::support::{Folder, relative_difference, write_masks, write_pair};
+use crate::support::{Folder, ffdp, relative_difference, write_masks, write_pair};
 
 /// The library's bound on the field of a registration in shards, here in mm: voxels of the pair are 6 mm
 /// at most.
@@ -102,7 +104,7 @@ fn slabs_give_the_same_displacement_and_the_same_image() {
     for (more, word) in [
         (&["--slabs", "--resume"][..], "--resume"),
         (&["--slabs", "--nan-policy", "zero"], "NaN"),
-        (&["--slabs", "--moving-labels", &image], "moving.nii.gz: labels must be integers"),
+        (&["--slabs", "--moving-labels", &image], "pass an intensity image as an image"),
     ] {
         let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", more);
         assert_eq!(run.code, 1, "{more:?}: {}", run.stderr);
@@ -201,5 +203,58 @@ fn every_method_goes_slab_by_slab_and_in_shards() {
                 assert!(off <= FIELD_MM, "{name} {place:?} {file}: {off} mm");
             }
         }
+    }
+}
+
+#[test]
+fn large_labels_are_carried_exactly_slab_by_slab() {
+    let folder = Folder::new();
+    let pair = write_pair(&folder, 32, 3);
+    // f32 has every 64th number here.
+    let large = |label: i32| if label == 0 { 0 } else { 614_454_200 + label };
+    for (name, labels) in [("fixed", &pair.fixed.labels), ("moving", &pair.moving.labels)] {
+        let data = labels.data.iter().map(|label| large(*label)).collect();
+        let labels = LabelMap::new(data, labels.geometry.clone()).expect("the same number");
+        write_labels(folder.path(&format!("{name}_large.nii.gz")), &labels).expect("writable");
+    }
+    let run = |kind: &str| {
+        let [fixed, moving] =
+            ["fixed", "moving"].map(|side| folder.path(&format!("{side}_{kind}.nii.gz")));
+        let labels = ["--fixed-labels", &fixed, "--moving-labels", &moving, "--slabs", "--json"];
+        let more = [&["--shrink", "2", "--iterations", "5"][..], &labels].concat();
+        let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", kind, &more);
+        run.succeeded();
+        let metrics: Value = serde_json::from_str(&run.stdout).expect("JSON");
+        let warped = read_labels(folder.path(&format!("{kind}/warped_labels.nii.gz")));
+        (metrics["dice"]["mean"].clone(), warped.expect("written").data)
+    };
+    let ((small_dice, small), (large_dice, got)) = (run("labels"), run("large"));
+    let expected: Vec<i32> = small.iter().map(|label| large(*label)).collect();
+    assert!(got == expected && small.iter().any(|label| *label != 0));
+    assert_eq!(small_dice, large_dice);
+}
+
+#[test]
+fn a_run_of_slabs_has_a_report_with_every_picture() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 3);
+    let few = ["--shrink", "2", "--iterations", "5", "--slabs"];
+    for (out, more) in [("greedy", &[][..]), ("rigid", &["--transform", "rigid"])] {
+        let [fixed, moving, to] = ["fixed.nii.gz", "moving.nii.gz", out].map(|n| folder.path(n));
+        let base = ["register", "-f", &fixed, "-m", &moving, "-o", &to];
+        let run = ffdp(&[&base[..], &few, more].concat());
+        run.succeeded();
+        let page = fs::read_to_string(folder.path(&format!("{out}/report.html"))).expect("it");
+        assert_eq!(page.matches("data:image/png;base64").count(), 27, "{out}");
+        for words in ["the middle of the fixed image", "Loss that was minimised", "Inputs", "Run"] {
+            assert!(page.contains(words), "{out}: no {words:?}");
+        }
+        let source = |alt: &str| {
+            let image = page.split("<img ").find(|image| image.contains(alt)).expect("a picture");
+            image.split('"').nth(1).expect("its source").to_string()
+        };
+        let moved = source("alt=\"Images: moving, registered, axial plane\"");
+        assert!(moved != source("alt=\"Images: moving, as its header places it, axial plane\""));
+        assert!(moved != source("alt=\"Images: moving, registered, coronal plane\""));
     }
 }

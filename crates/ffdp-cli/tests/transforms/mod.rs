@@ -23,9 +23,9 @@ fn golden(name: &str) -> String {
     folder.join(name).to_str().expect("plain names").to_string()
 }
 
-/// `-t affine.txt -t warp.nii.gz`.
+/// `-t warp.nii.gz -t affine.txt`: what a registration has found, in the order of `antsApplyTransforms`.
 fn chain() -> [String; 4] {
-    ["-t".into(), golden("affine.txt"), "-t".into(), golden("warp.nii.gz")]
+    ["-t".into(), golden("warp.nii.gz"), "-t".into(), golden("affine.txt")]
 }
 
 fn run(arguments: &[&str], more: &[String]) -> Run {
@@ -51,12 +51,12 @@ fn a_chain_applied_at_once_or_as_one_file_gives_the_same_image() {
     let [affine, warp] = ["affine.txt", "warp.nii.gz"].map(golden);
     let [wrong, undone] = ["wrong.nii", "undone.nii"].map(|n| folder.path(n));
     let base = ["apply", "-i", &moving, "-r", &fixed];
-    ffdp(&[&base[..], &["-o", &wrong, "-t", &warp, "-t", &affine]].concat()).succeeded();
+    ffdp(&[&base[..], &["-o", &wrong, "-t", &affine, "-t", &warp]].concat()).succeeded();
     let wrong = read_volume(wrong).expect("written");
     assert!(relative_difference(&wrong.data, &once.data) > 0.01);
     let back = [format!("[{warp},1]"), format!("[{affine},1]")];
     let there_and_back =
-        ["-o", &undone, "-t", &back[0], "-t", &back[1], "-t", &affine, "-t", &warp];
+        ["-o", &undone, "-t", &warp, "-t", &affine, "-t", &back[1], "-t", &back[0]];
     let run = ffdp(&[&["apply", "-i", &fixed, "-r", &fixed], &there_and_back[..]].concat());
     run.succeeded();
     let [undone, original] = [undone, fixed].map(|path| read_volume(path).expect("written"));
@@ -210,7 +210,7 @@ fn requests_that_cannot_work_are_refused_with_a_way_out() {
     let rows = [[1.0, 0.0, 0.0, 5000.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]];
     write_affine(&far, &Affine::from_rows(rows)).expect("writable");
     let matrix = folder.path("out.xml");
-    let chain_far: [&str; 4] = ["-t", &far, "-t", &warp];
+    let chain_far: [&str; 4] = ["-t", &warp, "-t", &far];
     let cases: &[(&[&str], &str, &[&str])] = &[
         (&["apply", "-i", &moving, "-t", &moving], &out, &["[x, y, z, 1, 3]", "moving.nii.gz"]),
         (&["apply", "-i", &moving, "-t", &affine], &out, &["grid", "--reference"]),
@@ -248,6 +248,8 @@ fn the_help_says_in_which_order_transforms_are_applied() {
     for command in ["apply", "compose", "invert"] {
         let run = ffdp(&[command, "--help"]);
         run.succeeded();
-        assert!(run.stdout.contains("LAST one given is applied first"), "{}", run.stdout);
+        for words in ["as antsApplyTransforms has it", "-t warp.nii.gz -t affine.txt"] {
+            assert!(run.stdout.contains(words), "{command}: no {words:?} in {}", run.stdout);
+        }
     }
 }

@@ -6,27 +6,10 @@ use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use rayon::prelude::*;
 
 use super::geometry::Geometry;
+use super::moved_labels::{EXACT_IN_F32, MovedLabels};
 use super::planes::{Planes, SWEEP, runs};
 use super::volume::{check_len, check_shape, tensor_shape, upload};
 use crate::error::{Error, Result};
-
-/// Integers up to this magnitude are exact in f32.
-const EXACT_IN_F32: u32 = 1 << 24;
-
-/// Labels that were read as f32.
-///
-/// # Errors
-/// [`Error::Invalid`] for a value that is no integer, or so large that others are rounded to it.
-pub fn labels_of(values: &[f32]) -> Result<Vec<i32>> {
-    let label = |value: &f32| {
-        if value.fract() == 0.0 && value.abs() < EXACT_IN_F32 as f32 {
-            return Ok(*value as i32);
-        }
-        let what = "labels must be integers below 2^24 in magnitude";
-        Err(Error::invalid(what, value, "check that it is the label map, or renumber the labels"))
-    };
-    values.par_iter().map(label).collect()
-}
 
 /// The distinct labels other than 0 of a map that is read plane by plane, in ascending order.
 ///
@@ -36,7 +19,8 @@ pub fn label_ids(labels: &mut dyn Planes) -> Result<Vec<i32>> {
     let grid = labels.geometry().clone();
     let mut ids = BTreeSet::new();
     for planes in runs(&grid, SWEEP) {
-        let mut found = labels_of(labels.read(planes)?)?;
+        let values = labels.read(planes)?.to_vec();
+        let mut found = labels.labels().read(&values)?;
         found.dedup();
         ids.extend(found);
     }
@@ -107,20 +91,9 @@ impl LabelMap {
         if self.data.iter().all(|label| label.unsigned_abs() <= EXACT_IN_F32) {
             return Ok((self.to_float_tensor(device)?, MovedLabels::Themselves));
         }
-        let mut ids = self.ids();
-        let zero = ids.partition_point(|id| *id < 0);
-        ids.insert(zero, 0);
-        if ids.len() > EXACT_IN_F32 as usize {
-            let what = "a label map with ids beyond 2^24 must not have more than 2^24 of them";
-            return Err(Error::invalid(what, ids.len(), "renumber the labels"));
-        }
-        let number = |label: &i32| {
-            let place = ids.binary_search(label).expect("every label is among the ids");
-            place as f32 - zero as f32
-        };
-        let values: Vec<f32> = self.data.par_iter().map(number).collect();
-        let tensor = upload(values, tensor_shape(&self.geometry), device);
-        Ok((tensor, MovedLabels::Numbered { ids, zero }))
+        let meaning = MovedLabels::of(&self.ids())?;
+        let values: Vec<f32> = self.data.par_iter().map(|label| meaning.number(*label)).collect();
+        Ok((upload(values, tensor_shape(&self.geometry), device), meaning))
     }
 
     /// The label map whose voxels are `tensor`, `[1, 1, D, H, W]`, of any integer type.
@@ -140,33 +113,5 @@ impl LabelMap {
         };
         let data = values.into_iter().map(narrow).collect::<Result<Vec<_>>>()?;
         Self::new(data, geometry)
-    }
-}
-
-/// What the values of a tensor of [`LabelMap::to_movable_tensor`] stand for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MovedLabels {
-    /// They are the labels.
-    Themselves,
-    /// Places among the ids, counted from that of label 0.
-    Numbered {
-        /// All labels and 0, ascending.
-        ids: Vec<i32>,
-        /// The place of 0 among them.
-        zero: usize,
-    },
-}
-
-impl MovedLabels {
-    /// The labels of values that were copied, not mixed.
-    pub fn labels(&self, values: Vec<f32>) -> Vec<i32> {
-        match self {
-            // Whole numbers of at most 24 bits: exact.
-            Self::Themselves => values.into_iter().map(|value| value as i32).collect(),
-            Self::Numbered { ids, zero } => {
-                let label = |value: f32| ids[(value as i32 + *zero as i32) as usize];
-                values.into_iter().map(label).collect()
-            }
-        }
     }
 }

@@ -9,6 +9,7 @@
 mod geometry;
 mod index_space;
 mod labels;
+mod moved_labels;
 mod placement;
 mod planes;
 mod ranks;
@@ -20,9 +21,10 @@ mod tests;
 
 pub use geometry::{Geometry, SAME_GRID_TOLERANCE_VOXELS, SPACING_LIMITS_MM};
 pub use index_space::{index_affine, index_linear};
+pub use labels::{LabelMap, label_ids};
+pub use moved_labels::MovedLabels;
 #[doc(hidden)]
-pub use labels::labels_of;
-pub use labels::{LabelMap, MovedLabels, label_ids};
+pub use moved_labels::labels_of;
 pub use planes::Planes;
 #[doc(hidden)]
 pub use planes::{Counted, Statistics, check_finite, check_planes, runs, statistics};

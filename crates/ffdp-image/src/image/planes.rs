@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::geometry::Geometry;
+use super::moved_labels::MovedLabels;
 use super::ranks::{Buckets, Counts};
 use super::volume::{Volume, percentile};
 use crate::error::{Error, Result};
@@ -18,6 +19,11 @@ pub trait Planes {
     /// # Errors
     /// [`Error::Invalid`] when the range is empty or leaves the image, and those of the file behind it.
     fn read(&mut self, z: Range<usize>) -> Result<&[f32]>;
+
+    /// What the values of a label map stand for: the labels themselves, unless f32 would round them.
+    fn labels(&self) -> &MovedLabels {
+        &MovedLabels::Themselves
+    }
 }
 
 /// The whole image lies in memory.

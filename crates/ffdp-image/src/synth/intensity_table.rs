@@ -6,7 +6,7 @@ use rand_distr::{Distribution, StandardNormal};
 use serde::{Deserialize, Serialize};
 
 use super::aseg::aseg_structure;
-use super::intensities::Modality;
+use super::modality::Modality;
 use super::random::{Stream, generator};
 use super::structure::Structure;
 use crate::image::{LabelMap, Volume};

@@ -17,9 +17,11 @@
 mod anatomy;
 mod aseg;
 mod coarsen;
+mod head;
 mod intensities;
 mod intensity_table;
 mod label_field;
+mod modality;
 mod painting;
 mod pair;
 mod phantom;
@@ -35,9 +37,10 @@ mod warp;
 
 pub use anatomy::Anatomy;
 pub use coarsen::{coarsen_image, coarsen_labels};
-pub use intensities::{Modality, paint};
+pub use intensities::paint;
 pub use intensity_table::{IntensityTable, LabelStatistics};
 pub use label_field::{LabelField, label_slices};
+pub use modality::Modality;
 pub use pair::{Pair, pair};
 pub use phantom::PhantomSettings;
 pub use slabs::{Slab, Slabs, SubjectSource};

@@ -2,13 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::intensities::Modality;
+use super::head::HEAD_MM;
+use super::modality::Modality;
 use super::warp::WarpSettings;
 use crate::image::Geometry;
 use crate::{Error, Result};
-
-/// Low and high corner of the box that the whole head fits in, RAS mm, warped or not.
-pub(crate) const HEAD_MM: [[f64; 3]; 2] = [[-78.0, -116.0, -80.0], [78.0, 84.0, 88.0]];
 
 /// Settings of a synthetic subject; the same seed and settings give the same bits on any number
 /// of threads.

@@ -10,7 +10,7 @@ use rand_distr::{Distribution, StandardNormal};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::phantom::HEAD_MM;
+use super::head::HEAD_MM;
 use super::random::{Stream, generator};
 use super::spline::{Lattice, Point, SplineField};
 use crate::image::Geometry;

@@ -10,7 +10,7 @@ use crate::methods::{
 };
 use crate::settings::{LevelSettings, LinearSettings, MomentsSettings, OptimizerSettings};
 use ffdp_burn::error::Result;
-use ffdp_burn::ops::MomentStorage;
+use ffdp_burn::ops::{Method as DeformMethod, MomentStorage};
 
 /// One kind of transform, and how it is found. In a file, the entry `transform` names the kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,6 +39,24 @@ impl Stage {
         Self::Own(OwnMethod(Arc::new(method)))
     }
 
+    /// All built-in methods with their default settings, in the order in which they follow each other, and what each does.
+    pub fn built_in() -> Vec<(Self, &'static str)> {
+        vec![
+            (Self::Moments(MomentsSettings::default()), "Placed by centres and principal axes"),
+            (Self::Rigid(LinearSettings::default()), "Turned and moved"),
+            (Self::Affine(LinearSettings::default()), "Turned, moved, scaled and sheared"),
+            (Self::Greedy(GreedySettings::default()), "Deformed, one small step after the other"),
+            (
+                Self::Syn(SynSettings::default()),
+                "Deformed from both sides to the middle, with the inverse",
+            ),
+            (
+                Self::Svf(SvfSettings::default()),
+                "Deformed along a stationary velocity, with the inverse",
+            ),
+        ]
+    }
+
     /// The list of all methods.
     pub(crate) fn listed(&self) -> Listed<'_> {
         match self {
@@ -64,13 +82,47 @@ impl Stage {
 
     /// The levels of a built-in stage, to be changed; none of moments, which have one of their own.
     pub fn levels_mut(&mut self) -> &mut [LevelSettings] {
-        match self {
-            Self::Rigid(settings) | Self::Affine(settings) => &mut settings.levels,
-            Self::Greedy(settings) => &mut settings.levels,
-            Self::Syn(settings) => &mut settings.levels,
-            Self::Svf(settings) => &mut settings.levels,
-            Self::Moments(_) | Self::Own(_) => &mut [],
+        self.own_levels().map_or(&mut [], |levels| levels)
+    }
+
+    /// The same stage on other levels; unchanged where it has none of its own.
+    pub fn with_levels(mut self, levels: Vec<LevelSettings>) -> Self {
+        if let Some(own) = self.own_levels() {
+            *own = levels;
         }
+        self
+    }
+
+    fn own_levels(&mut self) -> Option<&mut Vec<LevelSettings>> {
+        match self {
+            Self::Rigid(settings) | Self::Affine(settings) => Some(&mut settings.levels),
+            Self::Greedy(settings) => Some(&mut settings.levels),
+            Self::Syn(settings) => Some(&mut settings.levels),
+            Self::Svf(settings) => Some(&mut settings.levels),
+            Self::Moments(_) | Self::Own(_) => None,
+        }
+    }
+
+    /// Makes all its levels coarser by a factor.
+    pub fn coarsen(&mut self, factor: f64) {
+        if let Self::Moments(moments) = self {
+            moments.shrink *= factor;
+        }
+        self.levels_mut().iter_mut().for_each(|level| level.shrink *= factor);
+    }
+
+    /// Limits its work to so many iterations a level: what is computed is the same, what is found is not.
+    pub fn shorten(&mut self, iterations: usize) {
+        if let Self::Moments(moments) = self {
+            moments.refinement = moments.refinement.min(1);
+        }
+        let levels = self.levels_mut().iter_mut();
+        levels.for_each(|level| level.iterations = level.iterations.min(iterations));
+    }
+
+    /// Whether it gives the inverse of what it has found.
+    pub fn gives_inverse(&self) -> bool {
+        self.fields().is_some_and(|method| method.method() != DeformMethod::Greedy)
     }
 
     /// How a stage that improves fields keeps the moments of their gradients; `None` where it has none.

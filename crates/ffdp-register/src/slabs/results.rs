@@ -12,8 +12,8 @@ use crate::run::Outcome;
 use crate::source::window_of;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{
-    Affine, Geometry, Physical, Planes, Voxel, check_planes, index_affine, index_linear, labels_of,
-    runs, upload,
+    Affine, Geometry, Physical, Planes, Voxel, check_planes, index_affine, index_linear, runs,
+    upload,
 };
 use ffdp_burn::io::nifti::{DisplacementWriter, LabelWriter, VolumeWriter};
 use ffdp_burn::metrics::{DiceScores, OverlapCounts};
@@ -239,10 +239,11 @@ impl SlabRegistration {
         let first = self.processes.is_first();
         let mut file = first.then(|| LabelWriter::create(path, &self.fixed, ids)).transpose()?;
         let mut counts = OverlapCounts::default();
+        let meaning = moving.labels().clone();
         self.each_piece(moving, Interpolation::Nearest, |planes, values| {
-            let labels = labels_of(&values)?;
+            let labels = meaning.read(&values)?;
             if let Some(fixed) = &mut fixed {
-                counts.add(&labels_of(fixed.read(planes.clone())?)?, &labels)?;
+                counts.add(&labels_on(*fixed, planes)?, &labels)?;
             }
             file.as_mut().expect("pieces come to rank 0, which has the file").write(&labels)
         })?;
@@ -266,10 +267,32 @@ impl SlabRegistration {
         }
         let mut counts = OverlapCounts::default();
         let placed = Self { affine: *affine, warp: None, ..self.clone() };
+        let meaning = moving.labels().clone();
         placed.each_piece(moving, Interpolation::Nearest, |planes, values| {
-            counts.add(&labels_of(fixed.read(planes.clone())?)?, &labels_of(&values)?)
+            counts.add(&labels_on(fixed, planes)?, &meaning.read(&values)?)
         })?;
         Ok(Some(counts.dice().counting_lost(ids)))
+    }
+
+    /// Shows runs of planes of the fixed grid, one after the other, with what is seen there of the moving image under an
+    /// affine map alone (RAS mm), in its own intensities; on rank 0, and nothing on the others.
+    ///
+    /// # Errors
+    /// Those of reading, and [`Error::Device`] when values cannot be read back.
+    pub fn show_under(
+        &self,
+        affine: &Affine<Physical, Physical>,
+        moving: &mut dyn Planes,
+        mut each: impl FnMut(&Range<usize>, &[f32]),
+    ) -> Result<()> {
+        if !self.processes.is_first() {
+            return Ok(());
+        }
+        let placed = Self { affine: *affine, warp: None, ..self.clone() };
+        placed.each_piece(moving, Interpolation::Linear, |planes, values| {
+            each(planes, &values);
+            Ok(())
+        })
     }
 
     /// Shows runs of planes of the fixed grid, on rank 0, with what is seen there of an image on the moving grid.
@@ -306,6 +329,12 @@ impl SlabRegistration {
             }),
         }
     }
+}
+
+/// The labels on planes of a map.
+fn labels_on(map: &mut dyn Planes, planes: &Range<usize>) -> Result<Vec<i32>> {
+    let values = map.read(planes.clone())?.to_vec();
+    map.labels().read(&values)
 }
 
 /// Runs of planes that are computed and written one after the other.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ffdp_burn::Result;
 use ffdp_burn::io::nifti::{read_labels, read_volume};
 
-use super::files::in_file;
+use super::in_file::in_file;
 use super::{Sample, Subject};
 
 /// Percentiles that become 0 and 1.

@@ -8,6 +8,7 @@ use ffdp_burn::io::nifti::header;
 use ffdp_burn::{Error, Result};
 
 use super::csv::Part;
+use super::in_file::in_file;
 use super::prepare::placement;
 use super::{Dataset, Pair, Preparation, Subject, Training, images, pairs};
 use crate::settings::Settings;
@@ -50,12 +51,6 @@ pub fn open(settings: &Settings, path: &Path) -> Result<Dataset> {
         axes: grid.axis_codes(),
         origin: path.display().to_string(),
     })
-}
-
-/// An error with the file it is about.
-pub fn in_file(path: &Path) -> impl Fn(Error) -> Error {
-    let path = path.to_path_buf();
-    move |source| Error::InFile { path: path.clone(), source: Box::new(source) }
 }
 
 fn read(path: &Path) -> Result<String> {

@@ -10,6 +10,7 @@ mod cache;
 mod csv;
 mod files;
 mod images;
+mod in_file;
 mod loader;
 mod on_device;
 mod order;

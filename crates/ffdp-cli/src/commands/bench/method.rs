@@ -1,26 +1,24 @@
-//! What is compared. Another method is another variant: it gives a map from the fixed to the moving
+//! What is compared: the engine's deformations, and ways of other kinds. Each gives a map from the fixed to the moving
 //! image, and `registration.rs` does the rest.
 
 use std::fmt;
+use std::sync::LazyLock;
 
 use clap::ValueEnum;
-use ffdp_register::{
-    GreedySettings, LevelSettings, Preset, Settings, Stage, SvfSettings, SynSettings,
-};
+use clap::builder::PossibleValue;
+use ffdp_register::{LevelSettings, Preset, Settings, Stage};
+
+use super::tables::REFERENCE;
 
 /// A way to register a pair whose images are aligned up to a deformation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// As the headers place the images.
     Identity,
     /// Moments, rigid, affine, down to 2 mm.
     Affine,
-    /// Greedy LNCC.
-    Greedy,
-    /// Symmetric normalisation with LNCC.
-    Syn,
-    /// Stationary velocity with LNCC.
-    Svf,
+    /// A deformation of the engine, by its name in settings, with its defaults: LNCC.
+    Stage(&'static str),
     /// The greedy warp of the coarsest resolution, on all finer ones.
     Upsampled,
     /// The network of --model, which sees the whole image at the resolution of its training.
@@ -39,22 +37,61 @@ const LARGEST_SHRINK: f64 = 64.0;
 /// Linear settings count their levels, which begin with 8, in voxels of about this size.
 const LINEAR_UNIT_MM: f64 = 1.0;
 
+/// All of them, with what each is.
+static ALL: LazyLock<Vec<Method>> = LazyLock::new(|| {
+    let stages = Stage::built_in().into_iter().filter(|(stage, _)| !stage.is_linear());
+    let stages = stages.map(|(stage, _)| Method::Stage(stage.name()));
+    let before = [Method::Identity, Method::Affine].into_iter();
+    let after = [Method::Upsampled, Method::Network, Method::Patches];
+    before.chain(stages).chain(after).collect()
+});
+
+impl ValueEnum for Method {
+    fn value_variants<'a>() -> &'a [Self] {
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (name, help) = match self {
+            Self::Identity => ("identity", "As the headers place the images"),
+            Self::Affine => ("affine", "Moments, rigid, affine, down to 2 mm"),
+            Self::Stage(name) => (*name, about(name)?),
+            Self::Upsampled => {
+                ("upsampled", "The greedy warp of the coarsest resolution, on all finer ones")
+            }
+            Self::Network => (
+                "network",
+                "The network of --model, which sees the whole image at the resolution of its training",
+            ),
+            Self::Patches => (
+                "patches",
+                "The same at the image's own resolution, in patches as large as the images of its training",
+            ),
+        };
+        Some(PossibleValue::new(name).help(help))
+    }
+}
+
+/// What a method of the engine does.
+fn about(name: &str) -> Option<&'static str> {
+    Stage::built_in().into_iter().find_map(|(stage, about)| (stage.name() == name).then_some(about))
+}
+
+/// A method of the engine with its defaults.
+fn stage(name: &str) -> Option<Stage> {
+    Stage::built_in().into_iter().map(|(stage, _)| stage).find(|stage| stage.name() == name)
+}
+
 impl Method {
     /// The settings of the engine at a spacing; `None` where it does nothing.
     pub fn settings(self, spacing_mm: f64) -> Option<Settings> {
-        let stage = match self {
+        let name = match self {
             Self::Identity | Self::Network | Self::Patches => return None,
             Self::Affine => return Some(affine(spacing_mm)),
-            Self::Greedy | Self::Upsampled => {
-                Stage::Greedy(GreedySettings { levels: levels(spacing_mm), ..Default::default() })
-            }
-            Self::Syn => {
-                Stage::Syn(SynSettings { levels: levels(spacing_mm), ..Default::default() })
-            }
-            Self::Svf => {
-                Stage::Svf(SvfSettings { levels: levels(spacing_mm), ..Default::default() })
-            }
+            Self::Upsampled => REFERENCE,
+            Self::Stage(name) => name,
         };
+        let stage = stage(name)?.with_levels(levels(spacing_mm));
         Some(Settings { stages: vec![stage], ..Settings::default() })
     }
 
@@ -75,9 +112,7 @@ impl fmt::Display for Method {
         f.write_str(match self {
             Self::Identity => "identity",
             Self::Affine => "affine",
-            Self::Greedy => "greedy",
-            Self::Syn => "SyN",
-            Self::Svf => "SVF",
+            Self::Stage(name) => name,
             Self::Upsampled => "greedy, upsampled",
             Self::Network => "network",
             Self::Patches => "network, patches",
@@ -104,10 +139,7 @@ fn affine(spacing_mm: f64) -> Settings {
     let mut settings = Settings::preset(Preset::Default);
     settings.stages.retain(Stage::is_linear);
     for stage in &mut settings.stages {
-        if let Stage::Moments(moments) = stage {
-            moments.shrink *= finer;
-        }
-        stage.levels_mut().iter_mut().for_each(|level| level.shrink *= finer);
+        stage.coarsen(finer);
     }
     settings
 }

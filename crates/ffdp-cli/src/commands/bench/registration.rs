@@ -1,15 +1,13 @@
 //! `ffdp bench registration`: methods x resolutions on pairs with labels.
 
 use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use burn::tensor::Device;
 use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
 use ffdp_burn::io::nifti::header;
-use ffdp_burn::io::write_atomically;
 use ffdp_burn::ops::Interpolation;
 use ffdp_burn::transform::Composite;
 use ffdp_register::{Observer, Problem, Registration, Settings, Silent, register};
@@ -26,6 +24,7 @@ use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};
 use crate::memory::{Plan, Sizes};
 use crate::printer::{Printer, summarise};
+use crate::text::write_text;
 
 const HELP: &str = "\
 The pairs must be aligned up to a deformation: but for `affine`, methods start from the headers. Their \
@@ -115,10 +114,6 @@ pub fn run(request: &RegistrationArguments) -> Outcome<()> {
     }
     bench.printer.note(&format!("results are in {}", folder.display()));
     summarise(request.quiet, || tables)
-}
-
-fn write_text(path: &Path, text: &str) -> Outcome<()> {
-    Ok(write_atomically(path, |file| file.write_all(text.as_bytes()))?)
 }
 
 /// A comparison under way.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::results::Row;
 
 /// The method that times and costs are set against.
-const REFERENCE: &str = "greedy";
+pub const REFERENCE: &str = "greedy";
 
 const DEFINITIONS: &str = "\
 Means over the pairs, ± their standard deviation (n - 1). Dice: mean over the labels; a label that the \

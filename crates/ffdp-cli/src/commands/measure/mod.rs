@@ -16,8 +16,8 @@ use ffdp_burn::metrics::{Difference, jacobian_determinants};
 
 use super::apply::SpaceChoice;
 use super::chain::TransformChoice;
-use crate::args::NanPolicy;
 use crate::failure::{Failure, Outcome};
+use crate::nan_policy::NanPolicy;
 use crate::printer::{Printer, print_to_stdout};
 use inputs::Inputs;
 use report::Report;
@@ -79,7 +79,7 @@ pub struct MeasureArguments {
     #[arg(long, value_enum, default_value_t = SpaceChoice::Ras, requires = "landmarks")]
     pub landmark_space: SpaceChoice,
     /// Transform that the fixed landmarks are brought through; repeat it for a chain, as apply takes
-    /// it: the LAST one given is applied first.
+    /// it: warp, then affine.
     #[arg(short, long, value_name = "FILE", requires = "landmarks")]
     pub transform: Vec<TransformChoice>,
 

@@ -17,10 +17,10 @@ use ffdp_train::settings::{Align, parse_size};
 use ffdp_train::{CheckpointChoice, Predictor, RunFolder};
 
 use super::input::{Reading, image, labels_on};
-use crate::args::NanPolicy;
 use crate::device::DeviceChoice;
 use crate::failure::Outcome;
 use crate::manifest::{Identity, place};
+use crate::nan_policy::NanPolicy;
 use crate::printer::{Printer, print_to_stdout, summarise};
 use crate::progress::ProgressPrinter;
 use found::{Files, Found, Phase, summary};
@@ -38,7 +38,7 @@ refined
   manifest.json         the files of this run, and what decides its results
 
 The same command again replaces its own results. A folder with results of another run is refused; \
---overwrite removes that run's files first, and no others.
+--overwrite removes that run's files, and no others, once there is something to put in their place.
 
 Exit code: 0 done, 1 the input or request cannot be worked with, 2 a defect.";
 
@@ -145,7 +145,6 @@ pub fn run(request: &PredictArguments) -> Outcome<()> {
     let device = request.device.open()?;
     let predictor = load(request, &device)?;
     files.prepare()?;
-    claim.begin(&[])?;
 
     let Inputs { fixed, moving, .. } = &inputs;
     let clock = Instant::now();
@@ -174,6 +173,7 @@ pub fn run(request: &PredictArguments) -> Outcome<()> {
         whole = map.to_displacement(&fixed.geometry, &device);
     }
     let found = Found::new(request, &predictor, phases, &whole, seconds)?;
+    claim.begin(&[])?;
     found.write(&files, &whole)?;
     claim.complete()?;
     printer.note(&format!("results are in {}", request.out.display()));

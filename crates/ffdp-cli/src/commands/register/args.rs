@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
 
-use crate::args::NanPolicy;
 use crate::commands::apply::SpaceChoice;
 use crate::mesh::MeshArguments;
+use crate::nan_policy::NanPolicy;
 use crate::settings::SettingsArguments;
 
 const HELP: &str = "\
@@ -29,8 +29,8 @@ Written to the output folder:
   checkpoint/           while the run is under way: what --resume goes on from
 
 The same command again replaces its own results. A folder with results of another run (other images, \
-settings or outputs) is refused; --overwrite removes that run's files first, and no others. A run \
-that was killed goes on with its own arguments and --resume.
+settings or outputs) is refused; --overwrite removes that run's files, and no others. Earlier files go when \
+the first checkpoint or result is written: a run that is refused leaves them. A run that was killed goes on with its own arguments and --resume.
 
 Exit code: 0 done, 1 the input or request cannot be worked with, 2 a defect or the device failed.";
 
@@ -99,7 +99,7 @@ pub struct RegisterArguments {
     #[command(flatten)]
     pub mesh: MeshArguments,
     /// For images that do not fit into memory: read them, register and write slab by slab. With
-    /// --device-memory, what does not fit onto the device rests in host memory. No report, no checkpoints; the
+    /// --device-memory, what does not fit onto the device rests in host memory. No checkpoints; the
     /// inverse where the method gives it (syn, svf); of labels Dice, but no distances.
     #[arg(long, conflicts_with_all = ["landmarks", "resume", "plan"])]
     pub slabs: bool,
@@ -107,8 +107,8 @@ pub struct RegisterArguments {
     /// in the output folder; start anew if there is none.
     #[arg(long)]
     pub resume: bool,
-    /// Remove the files of another run from the output folder first (those that its manifest.json lists, and
-    /// the names above).
+    /// Remove the files of another run from the output folder (those that its manifest.json lists, and the names
+    /// above), once there is something to put in their place.
     #[arg(long, conflicts_with = "resume")]
     pub overwrite: bool,
     /// Begin although the disk seems to be too small for the results.

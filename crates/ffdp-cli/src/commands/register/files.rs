@@ -12,8 +12,9 @@ use crate::checkpoint::Place;
 use crate::disk::Written;
 use crate::failure::Outcome;
 use crate::hash::sha256_of;
-use crate::leftovers::remove_leftovers;
+use crate::journal::Opening;
 use crate::manifest::{Claim, Existing, Identity, place};
+use crate::output::Records;
 use crate::settings::deforms;
 
 /// The files in the output folder.
@@ -67,13 +68,28 @@ impl Files {
         ]
     }
 
-    /// Makes the folder and tries whether every file can be written, before the work. Removes what
-    /// a killed run has left half-written.
+    /// Makes the folder and tries whether every file can be written, before the work.
     pub fn prepare(&self) -> Outcome<()> {
         fs::create_dir_all(&self.folder)
             .map_err(|source| Error::io(&self.folder, "create the output folder", source))?;
-        self.all().into_iter().for_each(remove_leftovers);
         self.all().into_iter().try_for_each(|file| Ok(check_writable(file)?))
+    }
+
+    /// What a run writes about itself, with the settings as settings.toml has them; `resumed` if it goes on from the
+    /// checkpoint that is there.
+    pub fn records(&self, settings: &str, resumed: bool) -> Records {
+        let (opening, kept) = match resumed {
+            true => (Opening::Continued, vec![self.log.clone(), self.checkpoint.file()]),
+            false => (Opening::Anew, Vec::new()),
+        };
+        Records {
+            log: self.log.clone(),
+            opening,
+            settings: self.settings.clone(),
+            text: settings_file(settings),
+            kept,
+            files: self.all().into_iter().map(Path::to_path_buf).collect(),
+        }
     }
 
     /// The run's right to the folder, with the settings as settings.toml has them.
@@ -101,9 +117,8 @@ impl Files {
 impl RegisterArguments {
     /// What will be written, by size.
     pub fn written(&self, settings: &Settings) -> Written {
-        let last = settings.stages.last().map(Stage::name);
         // Slab by slab nothing is inverted: methods give it or not.
-        let inverted = !self.slabs || matches!(last, Some("syn" | "svf"));
+        let inverted = !self.slabs || settings.stages.last().is_some_and(Stage::gives_inverse);
         let displacements = match (deforms(settings), !self.no_inverse && inverted) {
             (false, _) => 0,
             (true, false) => 1,
@@ -139,4 +154,11 @@ impl RegisterArguments {
         let others = others.into_iter().filter_map(|(name, value)| Some((name, value?)));
         files.chain(others).collect()
     }
+}
+
+fn settings_file(settings: &str) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    format!(
+        "# All settings of a registration by ffdp {version}.\n# ffdp register --settings with this file repeats it.\n\n{settings}"
+    )
 }

@@ -1,12 +1,9 @@
 //! The result on the host: measured, and written.
 
-use std::io::Write;
-use std::path::Path;
-
 use burn::tensor::Device;
 use ffdp_burn::image::{Affine, Geometry, LabelMap, Physical, Volume};
 use ffdp_burn::io::nifti::{write_displacement, write_labels, write_volume};
-use ffdp_burn::io::{write_affine, write_atomically};
+use ffdp_burn::io::write_affine;
 use ffdp_burn::metrics::{
     Difference, TargetRegistrationError, jacobian_determinants, tre_of_mapped,
 };
@@ -20,7 +17,7 @@ use super::files::Files;
 use super::inputs::Inputs;
 use crate::failure::Outcome;
 use crate::report::measures::{
-    BeforeAfter, Folds, Input, Lengths, Measures, Overlap, Run, Seconds, Similarity,
+    BeforeAfter, Folds, Input, Lengths, Measures, Overlap, Record, Run, Seconds, Similarity,
 };
 use crate::report::slices::Slices;
 
@@ -116,25 +113,29 @@ impl Found {
         let folds = folds?;
         let [fixed_hash, moving_hash] = inputs.hashes.clone();
         let warnings = inputs.warnings.iter().cloned().chain(folds.advice()).collect();
-        Ok(Measures {
+        let moving = &inputs.moving.geometry;
+        let record = Record {
             run: Run::here(&request.mesh),
-            fixed: Input::of(&request.fixed, fixed_hash, fixed),
-            moving: Input::of(&request.moving, moving_hash, &inputs.moving),
+            fixed: Input::of(&request.fixed, Some(fixed_hash), &fixed.geometry),
+            moving: Input::of(&request.moving, Some(moving_hash), moving),
             outcome: self.outcome,
             advice: self.outcome.advice(),
             warnings,
             loss: self.loss,
-            similarity: BeforeAfter { before: before?, after: after? },
-            folds,
-            displacement_mm,
             affine: *self.affine.rows(),
             dice: dice?,
-            inverse: self.inverse.as_ref().map(|(_, error)| *error),
-            landmarks_mm: self.landmarks.clone(),
             stages: self.stages.clone(),
             settings,
             seconds: Seconds::default(),
             peak_memory_bytes: None,
+        };
+        Ok(Measures {
+            record,
+            similarity: BeforeAfter { before: before?, after: after? },
+            folds,
+            displacement_mm,
+            inverse: self.inverse.as_ref().map(|(_, error)| *error),
+            landmarks_mm: self.landmarks.clone(),
         })
     }
 
@@ -219,9 +220,4 @@ fn inverse(
     let back = Composite::new(vec![Step::Displacement(inverse.clone())]);
     let error = forth.round_trip(&back, grid, device)?;
     Ok(Some((inverse.to_vec()?, error)))
-}
-
-/// A text, whole or not at all.
-pub fn write_text(path: &Path, text: &str) -> Outcome<()> {
-    Ok(write_atomically(path, |file| file.write_all(text.as_bytes()))?)
 }

@@ -17,7 +17,7 @@ use serde_json::json;
 
 pub use self::args::RegisterArguments;
 use self::files::Files;
-use self::found::{Found, write_text};
+use self::found::Found;
 use self::inputs::Inputs;
 use self::rehearsal::rehearse;
 pub use self::rehearsal::shortened;
@@ -26,15 +26,16 @@ use crate::device::DeviceChoice;
 use crate::disk::Forecast;
 use crate::failure::{Failure, Outcome};
 use crate::hosts::together;
-use crate::journal::{Journal, Opening};
 use crate::memory::{Plan, Sizes, peak_memory_bytes};
 use crate::names::arguments;
+use crate::output::OutputFolder;
 use crate::printer::{Printer, print_to_stdout, summarise};
 use crate::progress::ProgressPrinter;
 use crate::report::measures::{Measures, Seconds};
 use crate::report::slices::Pictures;
 use crate::report::{html, summary};
 use crate::settings::to_toml;
+use crate::text::write_text;
 use crate::watch::Watch;
 
 /// Registers a pair and writes the results, with the processes that were started together with this one.
@@ -112,21 +113,21 @@ fn register_whole(request: &RegisterArguments) -> Outcome<()> {
         work.settings
     ));
     let checkpoint = work.checkpoint()?;
-    let opening = if checkpoint.is_some() { Opening::Continued } else { Opening::Anew };
-    let going_on = [&*work.files.log, &*work.files.checkpoint.file()];
-    claim.begin(if checkpoint.is_some() { &going_on } else { &[] })?;
-    let mut journal = Journal::open(&work.files.log, opening, printer)?;
-    let done = work.run(checkpoint, interval, &mut journal);
+    let records = work.files.records(&to_toml(&work.settings)?, checkpoint.is_some());
+    let mut output = OutputFolder::new(claim, records, printer)?;
+    let done = work.run(checkpoint, interval, &mut output);
     match &done {
-        Ok(measures) => journal.event(
+        Ok(measures) => output.journal().event(
             "end",
-            json!({"outcome": measures.outcome, "loss": measures.loss,
-                   "peak_memory_bytes": measures.peak_memory_bytes}),
+            json!({"outcome": measures.record.outcome, "loss": measures.record.loss,
+                   "peak_memory_bytes": measures.record.peak_memory_bytes}),
         ),
-        Err(failure) => journal.event("failed", json!({"reason": failure.to_string()})),
+        Err(failure) => {
+            output.journal().event("failed", json!({"reason": failure.to_string()}));
+        }
     }
     let measures = done?;
-    claim.complete()?;
+    output.complete()?;
     printer.note(&format!("results are in {}", request.output.display()));
     match request.json {
         true => print_to_stdout(&json(&measures)?),
@@ -210,7 +211,6 @@ impl Work<'_> {
                 printer.warning(
                     "the checkpoint of an unfinished run is dropped; --resume would go on from it",
                 );
-                place.clear()?;
                 Ok(None)
             }
             (false, false) => Ok(None),
@@ -222,11 +222,10 @@ impl Work<'_> {
         &mut self,
         checkpoint: Option<Checkpoint>,
         interval: Duration,
-        journal: &mut Journal,
+        output: &mut OutputFolder,
     ) -> Outcome<Measures> {
         let identity = self.identity()?;
-        write_text(&self.files.settings, &settings_file(&identity.settings))?;
-        journal.event(
+        output.journal().event(
             "start",
             json!({"ffdp_version": identity.ffdp_version, "device": identity.device,
                    "command": arguments(),
@@ -236,7 +235,7 @@ impl Work<'_> {
         let keeper = Keeper::new(self.files.checkpoint.clone(), identity, interval, self.printer);
         let stage = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.stages.len());
         let progress = ProgressPrinter::new(self.printer);
-        let mut watch = Watch { progress, journal, keeper: Some(keeper), stage };
+        let mut watch = Watch { progress, output, keeper: Some(keeper), stage };
         let (result, register) = timed(|| self.register(checkpoint, &mut watch));
         let result = result?;
         if let Some(advice) = result.outcome.advice() {
@@ -245,11 +244,12 @@ impl Work<'_> {
         let levels = result.stages.iter().flat_map(|stage| &stage.levels);
         let iterations = levels.map(|level| level.seconds).sum();
 
-        let (results, clock) = timed(|| self.results(result));
+        let (results, clock) = timed(|| self.results(result, output));
         let (mut measures, pictures) = results?;
         let total = self.start.elapsed().as_secs_f64();
-        measures.seconds = Seconds { register, iterations, results: clock, total, ..self.seconds };
-        measures.peak_memory_bytes = peak_memory_bytes();
+        measures.record.seconds =
+            Seconds { register, iterations, results: clock, total, ..self.seconds };
+        measures.record.peak_memory_bytes = peak_memory_bytes();
         write_text(&self.files.report, &html(&measures, &pictures)?)?;
         write_text(&self.files.metrics, &json(&measures)?)?;
         self.files.checkpoint.clear()?;
@@ -257,10 +257,15 @@ impl Work<'_> {
     }
 
     /// Measures the result and writes the images, beside each other.
-    fn results(&self, result: Registration) -> Outcome<(Measures, Pictures)> {
+    fn results(
+        &self,
+        result: Registration,
+        output: &mut OutputFolder,
+    ) -> Outcome<(Measures, Pictures)> {
         let Self { request, inputs, settings, .. } = self;
         let (found, device) = timed(|| Found::of(request, inputs, result, self.mesh.device(0)));
         let found = found?;
+        output.begin()?;
         let (((measures, measure), (written, write)), (pictures, draw)) = rayon::join(
             || {
                 rayon::join(
@@ -289,13 +294,6 @@ impl Work<'_> {
             None => register_on(mesh, &problem, settings, watch)?,
         })
     }
-}
-
-fn settings_file(settings: &str) -> String {
-    let version = env!("CARGO_PKG_VERSION");
-    format!(
-        "# All settings of a registration by ffdp {version}.\n# ffdp register --settings with this file repeats it.\n\n{settings}"
-    )
 }
 
 fn json(measures: &Measures) -> Outcome<String> {

@@ -7,7 +7,7 @@
 
 use ffdp_burn::image::{Affine, Geometry, LabelMap, Volume};
 use ffdp_parallel::DeviceMesh;
-use ffdp_register::{Problem, Settings, Silent, Stage, register_on};
+use ffdp_register::{Problem, Settings, Silent, register_on};
 use rayon::prelude::*;
 
 use super::args::RegisterArguments;
@@ -56,11 +56,7 @@ fn rehearsed(
 pub fn shortened(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
     for stage in &mut settings.stages {
-        if let Stage::Moments(moments) = stage {
-            moments.refinement = 1;
-        }
-        let levels = stage.levels_mut();
-        levels.iter_mut().for_each(|level| level.iterations = level.iterations.min(ITERATIONS));
+        stage.shorten(ITERATIONS);
     }
     settings
 }

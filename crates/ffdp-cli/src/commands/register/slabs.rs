@@ -4,82 +4,35 @@
 use std::path::Path;
 use std::time::Instant;
 
-use ffdp_burn::image::{Affine, Geometry, Physical, Planes, label_ids};
+use ffdp_burn::image::{Affine, Geometry, Physical, Planes, runs};
 use ffdp_burn::io::check_not_an_input;
-use ffdp_burn::io::nifti::PlaneReader;
+use ffdp_burn::io::nifti::{PlaneReader, header};
 use ffdp_burn::io::write_affine;
-use ffdp_burn::metrics::DiceScores;
-use ffdp_register::Outcome as Worth;
+use ffdp_burn::metrics::{DiceScores, Difference, jacobian_determinants};
 use ffdp_register::{
-    Folding, Room, Settings, Silent, SlabProblem, SlabRegistration, StageReport, register_slabs,
+    Folding, Room, Settings, Silent, SlabProblem, SlabRegistration, Warp, register_slabs,
 };
-use serde::Serialize;
 use serde_json::json;
 
 use super::args::RegisterArguments;
 use super::files::Files;
-use super::found::write_text;
 use super::inputs::{check_is_no_label_map, initial};
-use super::settings_file;
-use crate::args::NanPolicy;
 use crate::disk::Forecast;
 use crate::failure::{Failure, Outcome};
 use crate::hosts::Hosts;
-use crate::journal::{Journal, Opening};
-use crate::manifest::Claim;
 use crate::memory::peak_memory_bytes;
-use crate::names::{arguments, as_text};
+use crate::names::arguments;
+use crate::nan_policy::NanPolicy;
+use crate::output::OutputFolder;
 use crate::printer::{Printer, print_to_stdout, say, summarise};
 use crate::progress::ProgressPrinter;
-use crate::report::measures::{BeforeAfter, Overlap, Run, Seconds};
+use crate::report::html_of_slabs;
+use crate::report::measures::{BeforeAfter, Input, Overlap, Record, Run, Seconds};
+use crate::report::slabs::{Process, SlabMeasures, summary};
+use crate::report::slices::{Panels, Pictures, Quantity};
 use crate::settings::to_toml;
+use crate::text::write_text;
 use crate::watch::Watch;
-
-/// What is known of the result: `metrics.json`. Measures that take whole images are not among it.
-#[derive(Debug, Serialize)]
-struct SlabMeasures {
-    #[serde(flatten)]
-    run: Run,
-    fixed: Grid,
-    moving: Grid,
-    outcome: Worth,
-    advice: Option<&'static str>,
-    warnings: Vec<String>,
-    /// What was optimised, on the finest level: lower is better.
-    loss: BeforeAfter<f64>,
-    /// With labels of both images; without the distances of their surfaces.
-    dice: Option<Overlap>,
-    /// Voxels at which det J, by central differences, is not positive; null without a deformation.
-    folds: Option<u64>,
-    smallest_determinant: Option<f64>,
-    longest_displacement_mm: Option<f64>,
-    /// From fixed to moving, RAS mm.
-    affine: [[f64; 4]; 3],
-    stages: Vec<StageReport>,
-    settings: Settings,
-    seconds: Seconds,
-    /// Of the process that writes.
-    peak_memory_bytes: Option<u64>,
-    /// All of them, by rank, where there are several.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    processes: Vec<Process>,
-}
-
-#[derive(Debug, Serialize)]
-struct Grid {
-    #[serde(serialize_with = "as_text")]
-    path: std::path::PathBuf,
-    size: [usize; 3],
-    spacing_mm: [f64; 3],
-    origin_mm: [f64; 3],
-}
-
-impl Grid {
-    fn of(path: &Path, geometry: &Geometry) -> Self {
-        let Geometry { size, spacing_mm, origin_mm, .. } = geometry.clone();
-        Self { path: path.to_path_buf(), size, spacing_mm, origin_mm }
-    }
-}
 
 /// Registers a pair and writes the results; of several processes each does its part, and the first writes.
 pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
@@ -88,8 +41,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     let Ready { settings, printer, files, images: [mut fixed, mut moving], .. } = ready;
     let (warnings, [mut fixed_mask, mut moving_mask]) = (ready.warnings, ready.masks);
     let mut labels = ready.labels;
-    let (room, initial, mut journal) = (ready.room, ready.initial, ready.journal);
-    let claim = ready.claim;
+    let (room, initial, mut output) = (ready.room, ready.initial, ready.output);
     let grids = [fixed.geometry().clone(), moving.geometry().clone()];
     let read = start.elapsed().as_secs_f64();
     let clock = Instant::now();
@@ -98,14 +50,14 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
         moving_mask: moving_mask.as_mut().map(|mask| mask as &mut dyn Planes),
         ..SlabProblem::new(&mut fixed, &mut moving, initial)
     };
-    let found = match &mut journal {
+    let found = match &mut output {
         None => register_slabs(problem, &settings, &room, &mut Silent)?,
-        Some(journal) => {
+        Some(output) => {
             let progress = ProgressPrinter::new(printer);
-            let mut watch = Watch { progress, journal, keeper: None, stage: 0 };
+            let mut watch = Watch { progress, output, keeper: None, stage: 0 };
             let found = register_slabs(problem, &settings, &room, &mut watch);
             found.inspect_err(|failure| {
-                watch.journal.event("failed", json!({"reason": failure.to_string()}));
+                watch.output.journal().event("failed", json!({"reason": failure.to_string()}));
             })?
         }
     };
@@ -114,6 +66,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
         printer.warning(advice);
     }
     let clock = Instant::now();
+    hosts.agree(output.as_mut().map_or(Ok(()), OutputFolder::begin))?;
     let folding = found.warp.as_ref().map(|warp| warp.folding()).transpose()?;
     found.write_warped(&files.warped, &mut moving)?;
     if let Some(warp) = &found.warp {
@@ -123,8 +76,10 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
         inverse.write(&files.inverse)?;
     }
     let dice = labels.overlap(&found, &initial, &files.labels)?;
-    let processes = Process::all(hosts, &found)?;
-    let Some(mut journal) = journal else { return Ok(()) };
+    let processes = processes(hosts, &found)?;
+    let images = (&mut fixed, &mut moving);
+    let pictures = pictures(&found, images, (&initial, &files.warped), hosts.is_first())?;
+    let Some(mut output) = output else { return Ok(()) };
     write_affine(&files.affine, &found.affine)?;
     write_affine(&files.affine_mat, &found.affine)?;
     let levels = found.stages.iter().flat_map(|stage| &stage.levels);
@@ -142,12 +97,15 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     let text = serde_json::to_string_pretty(&measures)
         .map_err(|reason| Failure::defect(reason.to_string()))?;
     write_text(&files.metrics, &format!("{text}\n"))?;
-    journal.event(
+    if let Some(pictures) = &pictures {
+        write_text(&files.report, &html_of_slabs(&measures, pictures)?)?;
+    }
+    output.journal().event(
         "end",
-        json!({"outcome": measures.outcome, "loss": measures.loss,
-               "peak_memory_bytes": measures.peak_memory_bytes}),
+        json!({"outcome": measures.record.outcome, "loss": measures.record.loss,
+               "peak_memory_bytes": measures.record.peak_memory_bytes}),
     );
-    claim.map_or(Ok(()), Claim::complete)?;
+    output.complete()?;
     printer.note(&format!("results are in {}", request.output.display()));
     match request.json {
         true => print_to_stdout(&format!("{text}\n")),
@@ -167,9 +125,7 @@ struct Ready {
     initial: Affine<Physical, Physical>,
     room: Room,
     /// Of the first alone.
-    journal: Option<Journal>,
-    /// The same.
-    claim: Option<Claim>,
+    output: Option<OutputFolder>,
 }
 
 impl Ready {
@@ -206,19 +162,11 @@ impl Ready {
         let images = [open(paths[0])?, open(paths[1])?];
         let mask = |i: usize| masks[i].map(|path| PlaneReader::open(path, None)).transpose();
         let masks = [mask(0)?, mask(1)?];
-        let labels = |i: usize| {
-            let on_grid = |path| Labels::open(path, (images[i].geometry(), paths[i]));
-            labels[i].map(on_grid).transpose()
+        let labels = match is_first {
+            true => Labels::open(request, labels, images.each_ref().map(Planes::geometry))?,
+            // Rank 0 reads and writes labels.
+            false => Labels::default(),
         };
-        let mut labels = Labels {
-            fixed: labels(0)?,
-            moving: labels(1)?,
-            ids: Vec::new(),
-            asked: request.labels.clone(),
-        };
-        if is_first {
-            labels.check(request)?;
-        }
         let named = |path: &Path, reader: &PlaneReader| -> Vec<String> {
             let warnings = reader.header().warnings.iter();
             warnings.map(|warning| format!("{}: {warning}", path.display())).collect()
@@ -230,7 +178,7 @@ impl Ready {
             request.mesh.room(&settings, ([&grids[0], &grids[1]], request.masked()), hosts)?;
         printer.detail(&format!("slab by slab on {}, settings {settings:?}", request.mesh));
         let initial = initial(request)?;
-        let claimed = claim.map(|claim| {
+        let output = claim.map(|claim| {
             files.prepare()?;
             let voxels = grids[0].len() as u64;
             Forecast::of_registration(voxels, request.written(&settings)).check(
@@ -239,19 +187,17 @@ impl Ready {
                 request.ignore_disk,
                 printer,
             )?;
-            claim.begin(&[])?;
-            write_text(&files.settings, &settings_file(&text))?;
-            let mut journal = Journal::open(&files.log, Opening::Anew, printer)?;
-            journal.event(
+            let mut output = OutputFolder::new(claim, files.records(&text, false), printer)?;
+            output.journal().event(
                 "start",
                 json!({"ffdp_version": env!("CARGO_PKG_VERSION"),
                        "device": request.mesh.to_string(),
                        "command": arguments(), "slabs": true,
                        "processes": hosts.ranks().map_or(1, |ranks| ranks.count())}),
             );
-            Ok::<_, Failure>((journal, claim))
+            Ok::<_, Failure>(output)
         });
-        let (journal, claim) = claimed.transpose()?.unzip();
+        let output = output.transpose()?;
         Ok(Self {
             settings,
             printer,
@@ -262,13 +208,13 @@ impl Ready {
             warnings,
             initial,
             room,
-            journal,
-            claim,
+            output,
         })
     }
 }
 
 /// The labels of both images.
+#[derive(Default)]
 struct Labels {
     fixed: Option<PlaneReader>,
     moving: Option<PlaneReader>,
@@ -279,39 +225,38 @@ struct Labels {
 }
 
 impl Labels {
-    /// Those of an image with this grid and file.
-    fn open(path: &Path, (grid, image): (&Geometry, &Path)) -> Outcome<PlaneReader> {
-        let labels = PlaneReader::open(path, None)?;
-        let what = format!("{} (labels of {})", path.display(), image.display());
-        grid.check_same_grid(labels.geometry(), &what)?;
-        Ok(labels)
-    }
-
-    /// Reads all of them, so that a run does not end with what could be known before it.
-    fn check(&mut self, request: &RegisterArguments) -> Outcome<()> {
-        let files =
-            [(&mut self.fixed, &request.fixed_labels), (&mut self.moving, &request.moving_labels)];
+    /// Those in files, on the grids of the fixed and of the moving image. Reads all of them, so that a run does not end
+    /// with what could be known before it.
+    fn open(
+        request: &RegisterArguments,
+        files: [Option<&Path>; 2],
+        grids: [&Geometry; 2],
+    ) -> Outcome<Self> {
+        let images = [&request.fixed, &request.moving];
         let mut of_either = Vec::new();
-        for (labels, path) in files {
-            let (Some(labels), Some(path)) = (labels, path) else { continue };
-            let fix = "check that it is the file you meant";
-            let ids = label_ids(labels);
-            let ids = ids.map_err(|no| Failure::user(format!("{}: {no}", path.display()), fix))?;
+        let mut open = |i: usize| -> Outcome<Option<(PlaneReader, Vec<i32>)>> {
+            let Some(path) = files[i] else { return Ok(None) };
+            let what = format!("{} (labels of {})", path.display(), images[i].display());
+            grids[i].check_same_grid(&header(path)?.geometry, &what)?;
+            let (labels, ids) = PlaneReader::open_labels(path)?;
             if ids.is_empty() {
                 let what = "the label map holds no label but background (0)";
+                let fix = "check that it is the file you meant";
                 return Err(Failure::user(format!("{}: {what}", path.display()), fix));
             }
             of_either.extend_from_slice(&ids);
-            // The moving ones come last.
-            self.ids = ids;
-        }
-        match self.asked.iter().flatten().find(|id| **id != 0 && !of_either.contains(id)) {
-            None => Ok(()),
-            Some(id) => Err(Failure::user(
+            Ok(Some((labels, ids)))
+        };
+        let (fixed, moving) = (open(0)?, open(1)?);
+        let asked = request.labels.clone();
+        if let Some(id) = asked.iter().flatten().find(|id| **id != 0 && !of_either.contains(id)) {
+            return Err(Failure::user(
                 format!("neither label map holds the label {id} of --labels"),
                 format!("the maps hold {of_either:?}"),
-            )),
+            ));
         }
+        let (moving, ids) = moving.map_or((None, Vec::new()), |(map, ids)| (Some(map), ids));
+        Ok(Self { fixed: fixed.map(|(map, _)| map), moving, ids, asked })
     }
 
     /// Writes the moving labels as `found` shows them; how they overlap with the fixed ones, before and after.
@@ -321,6 +266,7 @@ impl Labels {
         initial: &Affine<Physical, Physical>,
         file: &Path,
     ) -> Outcome<Option<Overlap>> {
+        // Each rank has its part in what is written, and rank 0 the file.
         let Some(moving) = &mut self.moving else { return Ok(None) };
         let before = match &mut self.fixed {
             Some(fixed) => found.overlap_under(initial, (moving, &self.ids), fixed)?,
@@ -338,34 +284,77 @@ impl Labels {
     }
 }
 
-/// One of several processes: `metrics.json`.
-#[derive(Debug, Serialize)]
-struct Process {
-    host: String,
-    /// First plane, and the one after the last, of the displacement that it held on the last level; null without a
-    /// deformation.
-    planes: Option<[usize; 2]>,
-    /// Null where the system does not say.
-    peak_memory_bytes: Option<u64>,
+/// What the report shows, on the first process: planes through the middle of the fixed image, as its planes, those of the
+/// moving image, of the warped one and of the displacement come along. All processes do it together.
+fn pictures(
+    found: &SlabRegistration,
+    (fixed, moving): (&mut PlaneReader, &mut PlaneReader),
+    (initial, warped): (&Affine<Physical, Physical>, &Path),
+    is_first: bool,
+) -> Outcome<Option<Pictures>> {
+    let grid = fixed.geometry().clone();
+    let mut panels = Panels::new(&grid, (grid.center_mm(), "middle"));
+    match &found.warp {
+        Some(warp) => add_displacement(&mut panels, warp, &grid)?,
+        None => panels.fill(Quantity::Determinant, 1.0),
+    }
+    if !is_first {
+        return Ok(None);
+    }
+    found.show_under(initial, moving, |planes, values| {
+        panels.add(Quantity::Before, planes.start, values);
+    })?;
+    let mut warped = PlaneReader::open(warped, None)?;
+    for (quantity, image) in [(Quantity::Fixed, fixed), (Quantity::Warped, &mut warped)] {
+        for planes in runs(&grid, AT_ONCE) {
+            panels.add(quantity, planes.start, image.read(planes.clone())?);
+        }
+    }
+    Ok(Some(panels.finish()))
 }
 
-impl Process {
-    /// All of them; none where one works alone.
-    fn all(hosts: &Hosts, found: &SlabRegistration) -> Outcome<Vec<Self>> {
-        let Some(ranks) = hosts.ranks() else { return Ok(Vec::new()) };
-        let planes = found.warp.as_ref().map_or(0..0, |warp| warp.field.layout().held());
-        let numbers = [planes.start as u64, planes.end as u64, peak_memory_bytes().unwrap_or(0)];
-        let all = hosts.all_gather(&numbers.map(|number| number as f64))?;
-        let process = |(host, numbers): (&String, &[f64])| {
-            let [start, end, peak] = [0, 1, 2].map(|i| numbers[i] as usize);
-            Self {
-                host: host.clone(),
-                planes: (start < end).then_some([start, end]),
-                peak_memory_bytes: (peak > 0).then_some(peak as u64),
-            }
-        };
-        Ok(ranks.hosts().iter().zip(all.chunks_exact(3)).map(process).collect())
+/// Voxels of a displacement that are held at a time for the pictures, about.
+const AT_ONCE: usize = 1 << 19;
+
+/// The displacement in mm, and its determinants.
+fn add_displacement(panels: &mut Panels, warp: &Warp, grid: &Geometry) -> Outcome<()> {
+    let [x, y, extent] = grid.size;
+    let linear = grid.voxel_to_mm().linear();
+    for planes in runs(grid, AT_ONCE) {
+        // A difference looks one plane further.
+        let around = planes.start.saturating_sub(1)..(planes.end + 1).min(extent);
+        let vectors = warp.planes(around.clone())?;
+        let count = x * y * around.len();
+        let own = (planes.start - around.start) * x * y;
+        let own = own..own + planes.len() * x * y;
+        let size = [x, y, around.len()];
+        let determinants = jacobian_determinants(&vectors, size, Difference::Central)?;
+        panels.add(Quantity::Determinant, planes.start, &determinants[own.clone()]);
+        for (c, row) in linear.iter().enumerate() {
+            let part =
+                |i: usize| (0..3).map(|k| row[k] as f32 * vectors[k * count + i]).sum::<f32>();
+            let mm: Vec<f32> = own.clone().map(part).collect();
+            panels.add(Quantity::Displacement(c), planes.start, &mm);
+        }
     }
+    Ok(())
+}
+
+/// All processes; none where one works alone.
+fn processes(hosts: &Hosts, found: &SlabRegistration) -> Outcome<Vec<Process>> {
+    let Some(ranks) = hosts.ranks() else { return Ok(Vec::new()) };
+    let planes = found.warp.as_ref().map_or(0..0, |warp| warp.field.layout().held());
+    let numbers = [planes.start as u64, planes.end as u64, peak_memory_bytes().unwrap_or(0)];
+    let all = hosts.all_gather(&numbers.map(|number| number as f64))?;
+    let process = |(host, numbers): (&String, &[f64])| {
+        let [start, end, peak] = [0, 1, 2].map(|i| numbers[i] as usize);
+        Process {
+            host: host.clone(),
+            planes: (start < end).then_some([start, end]),
+            peak_memory_bytes: (peak > 0).then_some(peak as u64),
+        }
+    };
+    Ok(ranks.hosts().iter().zip(all.chunks_exact(3)).map(process).collect())
 }
 
 fn measures(
@@ -376,38 +365,24 @@ fn measures(
     seconds: Seconds,
 ) -> SlabMeasures {
     SlabMeasures {
-        run: Run::here(&request.mesh),
-        fixed: Grid::of(&request.fixed, &grids[0]),
-        moving: Grid::of(&request.moving, &grids[1]),
-        outcome: found.outcome,
-        advice: found.outcome.advice(),
-        warnings,
-        loss: BeforeAfter { before: found.loss_before, after: found.loss_after },
-        dice,
+        record: Record {
+            run: Run::here(&request.mesh),
+            fixed: Input::of(&request.fixed, None, &grids[0]),
+            moving: Input::of(&request.moving, None, &grids[1]),
+            outcome: found.outcome,
+            advice: found.outcome.advice(),
+            warnings,
+            loss: BeforeAfter { before: found.loss_before, after: found.loss_after },
+            affine: *found.affine.rows(),
+            dice,
+            stages: found.stages.clone(),
+            settings,
+            seconds,
+            peak_memory_bytes: peak_memory_bytes(),
+        },
         folds: folding.map(|folding| folding.folds),
         smallest_determinant: folding.map(|folding| folding.smallest),
         longest_displacement_mm: folding.map(|folding| folding.longest_mm),
-        affine: *found.affine.rows(),
-        stages: found.stages.clone(),
-        settings,
-        seconds,
-        peak_memory_bytes: peak_memory_bytes(),
         processes,
     }
-}
-
-fn summary(measures: &SlabMeasures) -> String {
-    let BeforeAfter { before, after } = measures.loss;
-    let mut text = format!("loss                  {before:.5} -> {after:.5}\n");
-    if let Some(Overlap { mean: BeforeAfter { before, after }, .. }) = &measures.dice {
-        text += &format!("mean Dice             {before:.4} -> {after:.4}\n");
-    }
-    if let (Some(folds), Some(det), Some(mm)) =
-        (measures.folds, measures.smallest_determinant, measures.longest_displacement_mm)
-    {
-        text += &format!("displacement          largest {mm:.2} mm\n");
-        text += &format!("folds                 {folds} voxels, smallest det J {det:.3}\n");
-    }
-    let Seconds { total, register, .. } = measures.seconds;
-    text + &format!("time                  {total:.1} s, of which {register:.1} s registration\n")
 }

@@ -5,10 +5,11 @@ use std::path::Path;
 use ffdp_burn::synth::WarpSettings;
 use serde::Serialize;
 
+use super::SynthArguments;
 use super::plan::SubjectFiles;
-use super::{SynthArguments, write_text};
 use crate::failure::Outcome;
 use crate::manifest::Manifest as RunManifest;
+use crate::text::write_text;
 
 /// One in this many pairs is for validation and one for the test, at least one each.
 const HELD_OUT: usize = 10;

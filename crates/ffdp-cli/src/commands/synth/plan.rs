@@ -144,7 +144,8 @@ impl Plan {
         let warps: u64 = grids().map(|grids| 24 * grids.warp.len() as u64).sum();
         // Four bytes of intensity, one to four of label.
         if uncompressed {
-            return Forecast { least: 5 * voxels, most: 8 * voxels + warps };
+            let expected = 5 * voxels + warps;
+            return Forecast { least: 5 * voxels, expected, most: 8 * voxels + warps };
         }
         Forecast::of_images(voxels, warps)
     }

@@ -1,6 +1,6 @@
 //! Where labels and their statistics come from.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ffdp_burn::Error;
 use ffdp_burn::image::{Geometry, LabelMap};
@@ -61,6 +61,19 @@ impl Sources {
         let Some(path) = self.maps.get(index) else {
             return Ok(Source { field: Box::new(Anatomy::default()), box_mm: Anatomy::BOX_MM });
         };
+        let (labels, box_mm) = self.read(path)?;
+        let smooth =
+            SmoothLabels::new(&labels).map_err(|error| Failure::from(error).about(path))?;
+        Ok(Source { field: Box::new(smooth), box_mm })
+    }
+
+    /// Demands that a source can be used, before anything is made of another one.
+    pub fn check(&self, index: usize) -> Outcome<()> {
+        self.maps.get(index).map_or(Ok(()), |path| self.read(path).map(drop))
+    }
+
+    /// A label map, and the box around what it labels.
+    fn read(&self, path: &Path) -> Outcome<(LabelMap, [[f64; 3]; 2])> {
         let labels = read_labels(path)?;
         let in_file = |error| Failure::from(error).about(path);
         self.table.check_covers(&labels.ids()).map_err(in_file)?;
@@ -69,8 +82,7 @@ impl Sources {
             Failure::user(message, "check that it is the file you meant").about(path)
         })?;
         check_memory("the smooth label map", SmoothLabels::memory_bytes(&labels))?;
-        let smooth = SmoothLabels::new(&labels).map_err(in_file)?;
-        Ok(Source { field: Box::new(smooth), box_mm })
+        Ok((labels, box_mm))
     }
 }
 

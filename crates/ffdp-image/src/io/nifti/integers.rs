@@ -19,6 +19,9 @@ pub struct IntegerForm {
     pub data_type: DataType,
     /// Added to the stored values.
     pub intercept: i32,
+    /// Slope and intercept of a file whose values are no integers: the integers are then the stored numbers, and
+    /// keep what they stand for.
+    pub scale: Option<[f64; 2]>,
     /// What the values mean: 0 none, 1002 labels.
     pub intent_code: i32,
     /// Distance of several volumes in seconds.
@@ -33,9 +36,33 @@ impl IntegerForm {
         (header.data_type.is_integer() && whole).then_some(Self {
             data_type: header.data_type,
             intercept,
+            scale: None,
             intent_code: header.intent_code,
             time_step_seconds: header.time_step_seconds,
         })
+    }
+
+    /// That of a file with scaled integers, as they are stored ([`read_stored_at`](super::read_stored_at)); `None` for
+    /// floats, for values without a scale, and for types that 32 bits do not hold.
+    pub fn of_stored(header: &Header) -> Option<Self> {
+        let narrow = [DataType::U8, DataType::I8, DataType::U16, DataType::I16, DataType::I32];
+        let scale = [header.slope, header.intercept];
+        (narrow.contains(&header.data_type) && Self::of(header).is_none()).then_some(Self {
+            data_type: header.data_type,
+            intercept: 0,
+            scale: Some(scale),
+            intent_code: header.intent_code,
+            time_step_seconds: header.time_step_seconds,
+        })
+    }
+
+    /// The integer that stands for a value; `None` where none does, or the type does not hold it.
+    pub fn integer(&self, value: f64) -> Option<i32> {
+        let [slope, intercept] = self.scale.unwrap_or([1.0, 0.0]);
+        let exact = (value - intercept) / slope;
+        let rounding = if self.scale.is_some() { 1e-6 * exact.abs().max(1.0) } else { 0.0 };
+        let whole = (exact - exact.round()).abs() <= rounding && exact.abs() < f64::from(i32::MAX);
+        whole.then_some(exact.round() as i32).filter(|integer| self.holds(*integer))
     }
 
     /// Whether a value can be stored.
@@ -83,6 +110,9 @@ pub fn write_integers(
     let mut header = new_header(&first.geometry, form.data_type);
     header.intent_code = form.intent_code;
     header.scl_inter = form.intercept.into();
+    if let Some([slope, intercept]) = form.scale {
+        (header.scl_slope, header.scl_inter) = (slope, intercept);
+    }
     if count > 1 {
         (header.dim[0], header.dim[4]) = (4, i64::from(count));
         header.pixdim[4] = form.time_step_seconds;

@@ -39,7 +39,8 @@ pub use layout::{Endian, Version};
 pub use orientation::{Form, GeometrySource};
 pub use planes::PlaneReader;
 pub use read::{
-    read_label_slab, read_labels, read_labels_at, read_slab, read_volume, read_volume_at,
+    read_label_slab, read_labels, read_labels_at, read_slab, read_stored_at, read_volume,
+    read_volume_at,
 };
 pub use series::{read_volumes, write_volumes};
 pub use source::other_of_pair;

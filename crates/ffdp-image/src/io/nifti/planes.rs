@@ -1,14 +1,15 @@
 //! A file that stays open and is read plane by plane: what a registration of images that do not fit
 //! into memory reads.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::header::Header;
 use super::read::{Selection, for_each_chunk, reserve};
 use super::source::Source;
-use crate::error::Result;
-use crate::image::{Geometry, Planes, check_planes};
+use crate::error::{Error, Result};
+use crate::image::{Geometry, MovedLabels, Planes, check_planes};
 
 /// The planes of a 3-D image in a file, rounded to f32 with slope and intercept applied.
 ///
@@ -28,6 +29,8 @@ pub struct PlaneReader {
     held: Range<usize>,
     values: Vec<f32>,
     is_sound: bool,
+    /// What values stand for: themselves but where they are labels.
+    labels: MovedLabels,
 }
 
 impl PlaneReader {
@@ -42,7 +45,54 @@ impl PlaneReader {
         let (first, _) = Selection { volume, z: None }.resolve(&header, path.as_ref())?;
         let path = source.path().to_path_buf();
         let (source, values) = (Some(source), Vec::new());
-        Ok(Self { path, header, first, source, next: 0, held: 0..0, values, is_sound: false })
+        let labels = MovedLabels::Themselves;
+        Ok(Self {
+            path,
+            header,
+            first,
+            source,
+            next: 0,
+            held: 0..0,
+            values,
+            is_sound: false,
+            labels,
+        })
+    }
+
+    /// Opens a label map and reads it once, for its labels: all but 0, ascending. Planes then have the labels, or, where
+    /// f32 would round one, their numbers ([`Planes::labels`]).
+    ///
+    /// # Errors
+    /// As [`PlaneReader::open`]; [`Error::NotLabels`] for values that are no integers of 32 bits.
+    pub fn open_labels(path: impl AsRef<Path>) -> Result<(Self, Vec<i32>)> {
+        let mut reader = Self::open(path, None)?;
+        let mut source = reader.source.take().expect("it was just opened");
+        let (geometry, mut ids) = (&reader.header.geometry, BTreeSet::new());
+        let (mut last, mut position, mut count, mut offender) = (0, 0, 0, None);
+        for_each_chunk(&mut source, &reader.header, reader.first, geometry.len(), |chunk| {
+            for &value in chunk {
+                let label = value as i32; // saturates, so that anything else compares unequal
+                if f64::from(label) != value {
+                    count += 1;
+                    offender.get_or_insert((position, value));
+                } else if label != last {
+                    // Labels come in runs.
+                    ids.insert(label);
+                    last = label;
+                }
+                position += 1;
+            }
+        })?;
+        source.finish(reader.header.vox_offset + reader.header.data_bytes())?;
+        if let Some((offset, value)) = offender {
+            let first = geometry.index_of(offset);
+            return Err(Error::NotLabels { path: reader.path, count, first, value });
+        }
+        ids.remove(&0);
+        let ids: Vec<i32> = ids.into_iter().collect();
+        reader.labels = MovedLabels::of(&ids)?;
+        reader.is_sound = true;
+        Ok((reader, ids))
     }
 
     /// What the file says of itself.
@@ -75,8 +125,10 @@ impl PlaneReader {
             _ => Source::open_file(&self.path)?,
         };
         let (first, values) = (self.first + (self.held.end * plane) as u64, &mut self.values);
-        for_each_chunk(&mut source, &self.header, first, missing * plane, |chunk| {
-            values.extend(chunk.iter().map(|&v| v as f32));
+        let labels = &self.labels;
+        for_each_chunk(&mut source, &self.header, first, missing * plane, |chunk| match labels {
+            MovedLabels::Themselves => values.extend(chunk.iter().map(|&v| v as f32)),
+            numbered => values.extend(chunk.iter().map(|&v| numbered.number(v as i32))),
         })?;
         (self.held, self.next) = (z.clone(), z.end);
         if z.end == planes && !self.is_sound {
@@ -92,6 +144,10 @@ impl PlaneReader {
 impl Planes for PlaneReader {
     fn geometry(&self) -> &Geometry {
         &self.header.geometry
+    }
+
+    fn labels(&self) -> &MovedLabels {
+        &self.labels
     }
 
     fn read(&mut self, z: Range<usize>) -> Result<&[f32]> {

@@ -51,7 +51,7 @@ pub fn read_slab(path: impl AsRef<Path>, z: Range<usize>) -> Result<Volume> {
 /// # Errors
 /// As [`read_volume`], and [`Error::NotLabels`] when a value is no integer or does not fit 32 bits.
 pub fn read_labels(path: impl AsRef<Path>) -> Result<LabelMap> {
-    read_integers(path.as_ref(), &Selection::default())
+    read_integers(path.as_ref(), &Selection::default(), Scaling::Applied)
 }
 
 /// Reads volume `k` (from 0) of a file with several label maps.
@@ -59,7 +59,17 @@ pub fn read_labels(path: impl AsRef<Path>) -> Result<LabelMap> {
 /// # Errors
 /// As [`read_labels`] and [`read_volume_at`].
 pub fn read_labels_at(path: impl AsRef<Path>, k: usize) -> Result<LabelMap> {
-    read_integers(path.as_ref(), &Selection { volume: Some(k), ..Selection::default() })
+    let selection = Selection { volume: Some(k), ..Selection::default() };
+    read_integers(path.as_ref(), &selection, Scaling::Applied)
+}
+
+/// Reads the integers of volume `k` (from 0) as they are stored, without slope and intercept.
+///
+/// # Errors
+/// As [`read_labels_at`].
+pub fn read_stored_at(path: impl AsRef<Path>, k: usize) -> Result<LabelMap> {
+    let selection = Selection { volume: Some(k), ..Selection::default() };
+    read_integers(path.as_ref(), &selection, Scaling::LeftOut)
 }
 
 /// Reads the slices `z` of a 3-D label map; see [`read_slab`].
@@ -67,7 +77,8 @@ pub fn read_labels_at(path: impl AsRef<Path>, k: usize) -> Result<LabelMap> {
 /// # Errors
 /// As [`read_labels`] and [`read_slab`].
 pub fn read_label_slab(path: impl AsRef<Path>, z: Range<usize>) -> Result<LabelMap> {
-    read_integers(path.as_ref(), &Selection { z: Some(z), ..Selection::default() })
+    let selection = Selection { z: Some(z), ..Selection::default() };
+    read_integers(path.as_ref(), &selection, Scaling::Applied)
 }
 
 /// Which voxels of a file.
@@ -132,9 +143,19 @@ fn read_intensities(path: &Path, selection: &Selection) -> Result<Volume> {
     Volume::new(data, geometry)
 }
 
-fn read_integers(path: &Path, selection: &Selection) -> Result<LabelMap> {
+/// What becomes of slope and intercept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scaling {
+    Applied,
+    LeftOut,
+}
+
+fn read_integers(path: &Path, selection: &Selection, scaling: Scaling) -> Result<LabelMap> {
     let mut source = Source::open(path)?;
-    let header = Header::read(&mut source)?;
+    let mut header = Header::read(&mut source)?;
+    if scaling == Scaling::LeftOut {
+        (header.slope, header.intercept) = (1.0, 0.0);
+    }
     let (first, z) = selection.resolve(&header, path)?;
     let [nx, ny, _] = header.geometry.size;
     let geometry = header.geometry.cropped([0, 0, z.start], [nx, ny, z.len()])?;

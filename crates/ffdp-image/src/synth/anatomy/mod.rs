@@ -15,7 +15,7 @@ use cerebrum::{Cerebrum, Hemispheres};
 use deep::DeepNuclei;
 use hindbrain::{BrainstemAndCerebellum, Hindbrain};
 
-use super::phantom::HEAD_MM;
+use super::head::HEAD_MM;
 use super::structure::Structure::{self, *};
 
 /// Thickness of the fluid around the brain, mm.

@@ -103,8 +103,13 @@ fn integers_keep_their_type_and_intercept() {
         (DataType::U64, [-24, i32::MAX]),
         (DataType::I64, [i32::MIN, i32::MAX]),
     ] {
-        let form =
-            IntegerForm { data_type, intercept: -24, intent_code: 0, time_step_seconds: 2.5 };
+        let form = IntegerForm {
+            data_type,
+            intercept: -24,
+            scale: None,
+            intent_code: 0,
+            time_step_seconds: 2.5,
+        };
         let map = LabelMap::new(values.repeat(6), sheared([3, 2, 2])).unwrap();
         let path = folder.path("integers.nii.gz");
         write_integers(&path, std::slice::from_ref(&map), form).unwrap();
