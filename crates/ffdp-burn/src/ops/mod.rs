@@ -8,6 +8,7 @@
 //! order (x, y, z), in voxels of the field's own grid. See `docs/conventions.md`.
 
 pub mod adam;
+pub mod bspline;
 pub mod compose;
 pub mod deform;
 pub mod extremes;
@@ -36,6 +37,7 @@ pub(crate) use ffdp_kit::{launch, march};
 pub(crate) use ffdp_kit::{real, vjp};
 
 pub use adam::{AdamOptions, AdamStep, MomentStorage, Moments, adam};
+pub use bspline::{Beyond, ControlGrid, bspline, bspline_part, subdivide};
 pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
 pub use deform::{
     DeformImages, DeformOptions, DeformState, Measure, Method, Optimizer, Penalties, Update, deform,
