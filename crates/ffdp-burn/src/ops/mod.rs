@@ -9,6 +9,8 @@
 
 pub mod adam;
 pub mod bspline;
+pub mod bspline_bending;
+pub mod bspline_volume;
 pub mod compose;
 pub mod deform;
 pub mod extremes;
@@ -38,6 +40,8 @@ pub(crate) use ffdp_kit::{real, vjp};
 
 pub use adam::{AdamOptions, AdamStep, MomentStorage, Moments, adam};
 pub use bspline::{Beyond, ControlGrid, bspline, bspline_part, subdivide};
+pub use bspline_bending::bspline_bending;
+pub use bspline_volume::{LEAST_DETERMINANT, bspline_volume};
 pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
 pub use deform::{
     DeformImages, DeformOptions, DeformState, Measure, Method, Optimizer, Penalties, Update, deform,

@@ -10,7 +10,7 @@ use super::{Axis, BsplineOps, Lattice};
 use crate::ops::real::{Real, by_dtype, elements, tensor};
 
 /// For each element of the output along an axis: which elements of the input, with which weights.
-type Rows = Vec<Vec<(usize, f64)>>;
+pub(crate) type Rows = Vec<Vec<(usize, f64)>>;
 
 fn rows(axis: &Axis) -> Rows {
     let row = |taps: super::taps::Taps| {
@@ -22,7 +22,7 @@ fn rows(axis: &Axis) -> Rows {
 
 /// One pass: lines of `len` elements, `stride` apart, in blocks of `len * stride`, become lines of one
 /// element a row.
-fn pass<T: Real>(data: &[T], rows: &Rows, len: usize, stride: usize) -> Vec<T> {
+pub(crate) fn pass<T: Real>(data: &[T], rows: &Rows, len: usize, stride: usize) -> Vec<T> {
     if stride == 1 {
         return pass_along_lines(data, rows, len);
     }

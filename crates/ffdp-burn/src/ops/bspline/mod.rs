@@ -27,7 +27,7 @@ mod autodiff;
 mod control_grid;
 #[cfg(feature = "cube")]
 mod cube;
-mod flex;
+pub(crate) mod flex;
 mod subdivision;
 mod taps;
 #[cfg(test)]
@@ -35,7 +35,7 @@ mod tests;
 
 pub use control_grid::{Beyond, ControlGrid};
 pub use subdivision::subdivide;
-pub(crate) use taps::{Axis, Map};
+pub(crate) use taps::{Axis, GaussPoint, Map, basis_at_gauss_points};
 
 /// The three tables that a backend receives.
 #[derive(Clone, Copy, Debug, PartialEq)]

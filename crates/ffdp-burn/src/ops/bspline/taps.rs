@@ -133,3 +133,29 @@ pub(crate) fn at(t: f64, controls: usize, beyond: Beyond, slope: bool) -> Taps {
     let weights = if slope { slopes(t - cell) } else { values(t - cell) };
     Taps::within(cell as i64 - 1, weights, controls)
 }
+
+/// A derivative of the four splines of a cell at a point of the Gauss rule.
+pub(crate) struct GaussPoint {
+    pub weight: f64,
+    pub basis: [f64; 4],
+}
+
+/// The derivatives of this order (0, 1 or 2) at the four points of the Gauss-Legendre rule, which integrates
+/// the products of two of them over a cell exactly (degree 6 of 7).
+pub(crate) fn basis_at_gauss_points(order: usize) -> [GaussPoint; 4] {
+    // The roots of the fourth Legendre polynomial, and their weights.
+    let (near, far) = (
+        (3.0 / 7.0 - 2.0 / 7.0 * 1.2f64.sqrt()).sqrt(),
+        (3.0 / 7.0 + 2.0 / 7.0 * 1.2f64.sqrt()).sqrt(),
+    );
+    let (heavy, light) = ((18.0 + 30f64.sqrt()) / 36.0, (18.0 - 30f64.sqrt()) / 36.0);
+    [(-far, light), (-near, heavy), (near, heavy), (far, light)].map(|(root, weight)| {
+        let u = (1.0 + root) / 2.0;
+        let basis = match order {
+            0 => values(u),
+            1 => slopes(u),
+            _ => [1.0 - u, 3.0 * u - 2.0, 1.0 - 3.0 * u, u],
+        };
+        GaussPoint { weight: weight / 2.0, basis }
+    })
+}
