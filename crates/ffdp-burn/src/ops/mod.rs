@@ -8,6 +8,9 @@
 //! order (x, y, z), in voxels of the field's own grid. See `docs/conventions.md`.
 
 pub mod adam;
+pub mod bspline;
+pub mod bspline_bending;
+pub mod bspline_volume;
 pub mod compose;
 pub mod deform;
 pub mod extremes;
@@ -36,6 +39,9 @@ pub(crate) use ffdp_kit::{launch, march};
 pub(crate) use ffdp_kit::{real, vjp};
 
 pub use adam::{AdamOptions, AdamStep, MomentStorage, Moments, adam};
+pub use bspline::{Beyond, ControlGrid, bspline, bspline_part, subdivide};
+pub use bspline_bending::bspline_bending;
+pub use bspline_volume::{LEAST_DETERMINANT, bspline_volume};
 pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
 pub use deform::{
     DeformImages, DeformOptions, DeformState, Measure, Method, Optimizer, Penalties, Update, deform,

@@ -1,0 +1,84 @@
+//! Where the control points lie, seen from the output grid.
+
+use super::Lattice;
+use super::taps::{Axis, Map};
+
+/// What a control grid says where some of the four control points of an axis are missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Beyond {
+    /// A control point that does not exist is zero: the field fades to zero within two spacings, twice
+    /// continuously differentiable everywhere.
+    #[default]
+    Fade,
+    /// Zero at once wherever one is missing, as ITK's `BSplineTransform` has it.
+    Cut,
+}
+
+/// A control grid along the axes of an output grid. All members in the order (x, y, z).
+///
+/// An axis with a single control point does not vary: the field is constant along it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ControlGrid {
+    /// Distance between control points, in voxels of the output grid; any positive number.
+    pub spacing_voxels: [f64; 3],
+    /// Where the first control point lies, in voxels of the output grid; usually one spacing before
+    /// its first voxel.
+    pub origin_voxels: [f64; 3],
+    /// What lies beyond; fades by default. It makes no difference where a grid covers its output.
+    pub beyond: Beyond,
+}
+
+impl ControlGrid {
+    /// The grid of this spacing for an output of extent `size` (D, H, W), with its extent (d, h, w): all
+    /// four control points of every voxel exist. The first cell begins at the first voxel, the last one
+    /// ends at the last voxel or beyond it. An axis of one voxel gets one control point.
+    ///
+    /// # Panics
+    /// If the spacing is not positive and finite.
+    pub fn covering(size: [usize; 3], spacing_voxels: [f64; 3]) -> (Self, [usize; 3]) {
+        let origin_voxels = spacing_voxels.map(|spacing| -spacing);
+        let grid = Self { spacing_voxels, origin_voxels, beyond: Beyond::default() };
+        grid.check();
+        let controls = |axis: usize| {
+            let last = size[2 - axis] - 1;
+            let cells = (last as f64 / spacing_voxels[axis] - ON_BORDER).ceil().max(1.0);
+            if last == 0 { 1 } else { cells as usize + 3 }
+        };
+        (grid, [2, 1, 0].map(controls))
+    }
+
+    pub(crate) fn check(&self) {
+        let Self { spacing_voxels, origin_voxels, .. } = self;
+        assert!(
+            spacing_voxels.iter().all(|s| s.is_finite() && *s > 0.0)
+                && origin_voxels.iter().all(|o| o.is_finite()),
+            "bspline: the spacing must be positive and the origin finite, got {spacing_voxels:?} \
+             and {origin_voxels:?}"
+        );
+    }
+
+    /// The tables from `controls` (d, h, w) to the `size` (D, H, W) voxels from `start` on; one map an axis
+    /// (x, y, z).
+    pub(crate) fn lattice(
+        &self,
+        controls: [usize; 3],
+        start: [usize; 3],
+        size: [usize; 3],
+        maps: [Map; 3],
+    ) -> Lattice {
+        let axis = |axis: usize| Axis {
+            controls: controls[2 - axis],
+            len: size[2 - axis],
+            origin: self.origin_voxels[axis] - start[2 - axis] as f64,
+            step: 1.0,
+            spacing: self.spacing_voxels[axis],
+            map: maps[axis],
+            beyond: self.beyond,
+        };
+        Lattice { axes: [0, 1, 2].map(axis) }
+    }
+}
+
+/// Spacings by which a position may miss the border of the grid and yet lie on it: far more than
+/// rounding of f64, far less than anyone could want to tell apart.
+pub(super) const ON_BORDER: f64 = 1e-9;
