@@ -52,10 +52,7 @@ mod tests;
 
 pub use checkpoint::{Carried, Checkpoint};
 pub use level::Solver;
-pub use methods::{
-    Finding, Given, GreedySettings, LevelImages, Method, OwnMethod, StageRun, SvfSettings,
-    SynSettings,
-};
+pub use methods::*;
 pub use observer::{Observer, Silent};
 pub use places::Room;
 pub use prepare::MINIMUM_OVERLAP_PERCENT;
@@ -66,7 +63,7 @@ pub use pyramid::{
 };
 pub use report::{LevelReport, LevelStart, Progress, StageReport, Stop};
 pub use run::{Outcome, Registration, register, register_on, resume, resume_on};
-pub use schedule::{Preset, Settings, Stage, matrix};
+pub use schedule::{Preset, Settings, matrix};
 pub use settings::{
     AdamSettings, ConvergenceSettings, GaussNewtonSettings, LbfgsSettings, LevelSettings,
     LinearSettings, LnccSettings, MiSettings, MomentsCentre, MomentsOrder, MomentsSettings,

@@ -78,6 +78,14 @@ impl FieldMethod for GreedySettings {
         }
     }
 
+    fn levels_mut(&mut self) -> &mut Vec<LevelSettings> {
+        &mut self.levels
+    }
+
+    fn optimizer_mut(&mut self) -> &mut OptimizerSettings {
+        &mut self.optimizer
+    }
+
     fn method(&self) -> Method {
         Method::Greedy
     }

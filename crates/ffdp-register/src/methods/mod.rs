@@ -1,4 +1,5 @@
-//! The methods: each a room or a file of its own, and one line in [`Stage::listed`](super::Stage).
+//! The methods: each a room or a file of its own, and a line in each part of the list below,
+//! [`Stage`]. No other file knows how many there are.
 //!
 //! A method that moves the image as a whole lies in `linear/`; one that improves fields voxel by voxel says which
 //! ([`FieldMethod`]) and has everything else from `deformable/`. Any other method, also of a program that
@@ -18,11 +19,78 @@ pub use own::{Finding, Given, LevelImages, Method, OwnMethod, StageRun};
 pub use svf::SvfSettings;
 pub use syn::SynSettings;
 
+use serde::{Deserialize, Serialize};
+
 use deformable::FieldMethod;
 
 use super::context::{Found, Run, Staged};
 use super::settings::{LinearSettings, MomentsSettings};
 use ffdp_burn::error::Result;
+
+/// One kind of transform, and how it is found. In a file, the entry `transform` names the kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "transform", rename_all = "lowercase")]
+pub enum Stage {
+    /// A first placement by centres and principal axes; images need not overlap before it.
+    Moments(MomentsSettings),
+    /// Turns and shifts.
+    Rigid(LinearSettings),
+    /// Turns, shifts, stretches and shears.
+    Affine(LinearSettings),
+    /// A displacement field by the compositive greedy method.
+    Greedy(GreedySettings),
+    /// Two halves that meet in the middle: symmetric normalisation.
+    Syn(SynSettings),
+    /// The flow along a stationary velocity.
+    Svf(SvfSettings),
+    /// A method that a program brings along. A file cannot name it.
+    #[serde(skip)]
+    Own(OwnMethod),
+}
+
+impl Stage {
+    /// All built-in methods with their default settings, in the order in which they follow each other, and what each does.
+    pub fn built_in() -> Vec<(Self, &'static str)> {
+        vec![
+            (Self::Moments(MomentsSettings::default()), "Placed by centres and principal axes"),
+            (Self::Rigid(LinearSettings::default()), "Turned and moved"),
+            (Self::Affine(LinearSettings::default()), "Turned, moved, scaled and sheared"),
+            (Self::Greedy(GreedySettings::default()), "Deformed, one small step after the other"),
+            (
+                Self::Syn(SynSettings::default()),
+                "Deformed from both sides to the middle, with the inverse",
+            ),
+            (
+                Self::Svf(SvfSettings::default()),
+                "Deformed along a stationary velocity, with the inverse",
+            ),
+        ]
+    }
+
+    /// The list of all methods.
+    pub(crate) fn listed(&self) -> Listed<'_> {
+        match self {
+            Self::Moments(settings) => Listed::Moments(settings),
+            Self::Rigid(settings) => Listed::Linear("rigid", settings, linear::rigid),
+            Self::Affine(settings) => Listed::Linear("affine", settings, linear::affine),
+            Self::Greedy(settings) => Listed::Fields(settings),
+            Self::Syn(settings) => Listed::Fields(settings),
+            Self::Svf(settings) => Listed::Fields(settings),
+            Self::Own(own) => Listed::Own(&*own.0),
+        }
+    }
+
+    /// What of a method can be changed.
+    pub(super) fn listed_mut(&mut self) -> ListedMut<'_> {
+        match self {
+            Self::Rigid(settings) | Self::Affine(settings) => ListedMut::Linear(settings),
+            Self::Greedy(settings) => ListedMut::Fields(settings),
+            Self::Syn(settings) => ListedMut::Fields(settings),
+            Self::Svf(settings) => ListedMut::Fields(settings),
+            Self::Moments(_) | Self::Own(_) => ListedMut::Other,
+        }
+    }
+}
 
 /// A linear stage: its settings, and what finds the map.
 type FindLinear = fn(&mut Run, &LinearSettings, Found) -> Result<Staged>;
@@ -33,4 +101,11 @@ pub(super) enum Listed<'a> {
     Linear(&'static str, &'a LinearSettings, FindLinear),
     Fields(&'a dyn FieldMethod),
     Own(&'a dyn Method),
+}
+
+/// The same, to be changed.
+pub(super) enum ListedMut<'a> {
+    Linear(&'a mut LinearSettings),
+    Fields(&'a mut dyn FieldMethod),
+    Other,
 }

@@ -95,6 +95,14 @@ impl FieldMethod for SvfSettings {
         Ok(())
     }
 
+    fn levels_mut(&mut self) -> &mut Vec<LevelSettings> {
+        &mut self.levels
+    }
+
+    fn optimizer_mut(&mut self) -> &mut OptimizerSettings {
+        &mut self.optimizer
+    }
+
     fn method(&self) -> Method {
         let accumulation = match self.deterministic {
             true => Accumulation::Reproducible,

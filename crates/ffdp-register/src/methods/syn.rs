@@ -72,6 +72,14 @@ impl FieldMethod for SynSettings {
         }
     }
 
+    fn levels_mut(&mut self) -> &mut Vec<LevelSettings> {
+        &mut self.levels
+    }
+
+    fn optimizer_mut(&mut self) -> &mut OptimizerSettings {
+        &mut self.optimizer
+    }
+
     fn method(&self) -> Method {
         Method::Syn
     }

@@ -2,26 +2,19 @@
 
 use std::fmt::Write;
 
-use super::{Settings, Stage};
-use crate::methods::{Given, GreedySettings, SvfSettings, SynSettings};
-use crate::settings::{LinearSettings, MomentsSettings, OptimizerSettings};
+use super::Settings;
+use crate::methods::{Given, Stage};
+use crate::settings::OptimizerSettings;
 
 /// Every built-in method with each optimiser.
 fn stages() -> Vec<(&'static str, Vec<(&'static str, Stage)>)> {
-    let each = |stage: &dyn Fn(OptimizerSettings) -> Stage| {
-        OptimizerSettings::ALL.map(|(name, optimizer)| (name, stage(optimizer))).to_vec()
+    let each = |(stage, _): (Stage, &str)| {
+        let with = |(name, optimizer)| Some((name, stage.clone().with_optimizer(optimizer)?));
+        let variants: Vec<_> = OptimizerSettings::ALL.into_iter().filter_map(with).collect();
+        let name = stage.name();
+        (name, if variants.is_empty() { vec![("BFGS", stage)] } else { variants })
     };
-    vec![
-        ("moments", vec![("BFGS", Stage::Moments(MomentsSettings::default()))]),
-        ("rigid", vec![("BFGS", Stage::Rigid(LinearSettings::default()))]),
-        ("affine", vec![("BFGS", Stage::Affine(LinearSettings::default()))]),
-        (
-            "greedy",
-            each(&|optimizer| Stage::Greedy(GreedySettings { optimizer, ..Default::default() })),
-        ),
-        ("syn", each(&|optimizer| Stage::Syn(SynSettings { optimizer, ..Default::default() }))),
-        ("svf", each(&|optimizer| Stage::Svf(SvfSettings { optimizer, ..Default::default() }))),
-    ]
+    Stage::built_in().into_iter().map(each).collect()
 }
 
 /// Which methods work with which optimisers, penalties, masks and channels, and where: a table in Markdown, made from

@@ -6,10 +6,10 @@ mod stage;
 
 pub use matrix::matrix;
 pub use preset::Preset;
-pub use stage::Stage;
 
 use serde::{Deserialize, Serialize};
 
+use super::methods::Stage;
 use super::prepare::Intensities;
 use super::pyramid::MINIMUM_AXIS_VOXELS;
 use ffdp_burn::error::{Error, Result};

@@ -1,73 +1,17 @@
-//! A stage of a registration: one method with its settings, and the list of all methods.
+//! What a stage says of itself, whatever its method.
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::methods::deformable::FieldMethod;
-use crate::methods::{
-    Given, GreedySettings, Listed, Method, OwnMethod, SvfSettings, SynSettings, linear,
-};
-use crate::settings::{LevelSettings, LinearSettings, MomentsSettings, OptimizerSettings};
+use crate::methods::{Given, Listed, ListedMut, Method, OwnMethod, Stage};
+use crate::settings::{LevelSettings, OptimizerSettings};
 use ffdp_burn::error::Result;
 use ffdp_burn::ops::{Method as DeformMethod, MomentStorage};
-
-/// One kind of transform, and how it is found. In a file, the entry `transform` names the kind.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "transform", rename_all = "lowercase")]
-pub enum Stage {
-    /// A first placement by centres and principal axes; images need not overlap before it.
-    Moments(MomentsSettings),
-    /// Turns and shifts.
-    Rigid(LinearSettings),
-    /// Turns, shifts, stretches and shears.
-    Affine(LinearSettings),
-    /// A displacement field by the compositive greedy method.
-    Greedy(GreedySettings),
-    /// Two halves that meet in the middle: symmetric normalisation.
-    Syn(SynSettings),
-    /// The flow along a stationary velocity.
-    Svf(SvfSettings),
-    /// A method that a program brings along. A file cannot name it.
-    #[serde(skip)]
-    Own(OwnMethod),
-}
 
 impl Stage {
     /// A method of your own.
     pub fn own(method: impl Method + 'static) -> Self {
         Self::Own(OwnMethod(Arc::new(method)))
-    }
-
-    /// All built-in methods with their default settings, in the order in which they follow each other, and what each does.
-    pub fn built_in() -> Vec<(Self, &'static str)> {
-        vec![
-            (Self::Moments(MomentsSettings::default()), "Placed by centres and principal axes"),
-            (Self::Rigid(LinearSettings::default()), "Turned and moved"),
-            (Self::Affine(LinearSettings::default()), "Turned, moved, scaled and sheared"),
-            (Self::Greedy(GreedySettings::default()), "Deformed, one small step after the other"),
-            (
-                Self::Syn(SynSettings::default()),
-                "Deformed from both sides to the middle, with the inverse",
-            ),
-            (
-                Self::Svf(SvfSettings::default()),
-                "Deformed along a stationary velocity, with the inverse",
-            ),
-        ]
-    }
-
-    /// The list of all methods.
-    pub(crate) fn listed(&self) -> Listed<'_> {
-        match self {
-            Self::Moments(settings) => Listed::Moments(settings),
-            Self::Rigid(settings) => Listed::Linear("rigid", settings, linear::rigid),
-            Self::Affine(settings) => Listed::Linear("affine", settings, linear::affine),
-            Self::Greedy(settings) => Listed::Fields(settings),
-            Self::Syn(settings) => Listed::Fields(settings),
-            Self::Svf(settings) => Listed::Fields(settings),
-            Self::Own(own) => Listed::Own(&*own.0),
-        }
     }
 
     /// Its levels, coarse to fine; none of moments, which have one of their own.
@@ -82,25 +26,28 @@ impl Stage {
 
     /// The levels of a built-in stage, to be changed; none of moments, which have one of their own.
     pub fn levels_mut(&mut self) -> &mut [LevelSettings] {
-        self.own_levels().map_or(&mut [], |levels| levels)
+        match self.listed_mut() {
+            ListedMut::Linear(settings) => &mut settings.levels,
+            ListedMut::Fields(method) => method.levels_mut(),
+            ListedMut::Other => &mut [],
+        }
     }
 
     /// The same stage on other levels; unchanged where it has none of its own.
     pub fn with_levels(mut self, levels: Vec<LevelSettings>) -> Self {
-        if let Some(own) = self.own_levels() {
-            *own = levels;
+        match self.listed_mut() {
+            ListedMut::Linear(settings) => settings.levels = levels,
+            ListedMut::Fields(method) => *method.levels_mut() = levels,
+            ListedMut::Other => {}
         }
         self
     }
 
-    fn own_levels(&mut self) -> Option<&mut Vec<LevelSettings>> {
-        match self {
-            Self::Rigid(settings) | Self::Affine(settings) => Some(&mut settings.levels),
-            Self::Greedy(settings) => Some(&mut settings.levels),
-            Self::Syn(settings) => Some(&mut settings.levels),
-            Self::Svf(settings) => Some(&mut settings.levels),
-            Self::Moments(_) | Self::Own(_) => None,
-        }
+    /// The same stage with another optimiser; `None` where it has one of its own.
+    pub fn with_optimizer(mut self, optimizer: OptimizerSettings) -> Option<Self> {
+        let ListedMut::Fields(method) = self.listed_mut() else { return None };
+        *method.optimizer_mut() = optimizer;
+        Some(self)
     }
 
     /// Makes all its levels coarser by a factor.

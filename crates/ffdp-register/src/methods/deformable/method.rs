@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use crate::fields::{Deformed, Fields};
 use crate::pyramid::finest_spacing_mm;
-use crate::settings::{Descent, LbfgsSettings, OptimizerSettings};
+use crate::settings::{Descent, LbfgsSettings, LevelSettings, OptimizerSettings};
 use ffdp_burn::error::Result;
 use ffdp_burn::image::{Affine, Geometry, Voxel};
 use ffdp_burn::ops::{AdamOptions, DeformOptions, GaussianOptions, Measure, Method, Optimizer};
@@ -17,6 +17,12 @@ pub(crate) trait FieldMethod: Debug + Send + Sync {
 
     /// What it shares with the others.
     fn descent(&self) -> Descent<'_>;
+
+    /// Its levels, to be changed.
+    fn levels_mut(&mut self) -> &mut Vec<LevelSettings>;
+
+    /// Its optimiser, to be changed.
+    fn optimizer_mut(&mut self) -> &mut OptimizerSettings;
 
     /// What its fields mean.
     fn method(&self) -> Method;
