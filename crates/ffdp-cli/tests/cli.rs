@@ -85,7 +85,8 @@ fn register_finds_a_known_warp_and_writes_what_it_promises() {
     assert!(geometry.same_grid(&pair.fixed.image.geometry, 1e-3));
     let before = mean_error(&vec![0.0; field.len()], &pair);
     let after = mean_error(&field, &pair);
-    assert!(after < 0.5 * before, "error {before} -> {after} voxels");
+    // Measured: 0.511 of 2.04, as the engine's own test finds.
+    assert!(after < 1.2 * 0.511, "error {before} -> {after} voxels");
 
     let warped = read_volume(folder.path("new/out/warped.nii.gz")).expect("written");
     assert!(warped.geometry.same_grid(&pair.fixed.image.geometry, 1e-3));

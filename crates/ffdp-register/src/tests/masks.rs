@@ -84,7 +84,8 @@ fn a_mask_saves_the_result_around_a_corrupted_region() {
     let before = mean_distance(&vec![0.0; 3 * labels.len()], &pair.displacement, inside);
     let (without, with) = (error(None), error(Some(&fixed_mask)));
     println!("error {before:.3}, without the mask {without:.3}, with it {with:.3} voxels");
-    assert!(with < 0.6 * before && with < 0.8 * without, "{before} {without} {with}");
+    // Measured: 1.22 before, 3.66 without and 0.50 with it.
+    assert!(with < 1.2 * 0.501 && without > before, "{before} {without} {with}");
 }
 
 #[test]

@@ -30,7 +30,9 @@ fn every_method_finds_a_known_warp_and_its_inverse() {
     let pair = pair_of(48, 3);
     let count = pair.fixed.image.data.len();
     let before = mean_error(&vec![0.0; 3 * count], &pair);
-    for stage in methods(&short()) {
+    // Measured, in voxels, of 2.04: the error of the map, and that of its inverse.
+    let measured = [(0.511, f64::NAN), (0.532, 0.525), (0.530, 0.527)];
+    for (stage, (there, and_back)) in methods(&short()).into_iter().zip(measured) {
         let name = stage.name();
         let has_inverse = !matches!(stage, Stage::Greedy(_));
         let result = found(&Problem::new(&pair.fixed.image, &pair.moving.image), stage);
@@ -50,7 +52,7 @@ fn every_method_finds_a_known_warp_and_its_inverse() {
         // SyN reads fields between voxels three times, and may fold a few voxels.
         let accepted = if name == "syn" { 1e-3 } else { 0.0 };
         assert!(report.true_fold_fraction <= accepted, "{name}: {} folds", report.true_folds);
-        assert!(after < 0.5 * before, "{name}: error {before} -> {after} voxels");
+        assert!(after < 1.2 * there, "{name}: error {before} -> {after} voxels");
         let consistency = inverse_consistency(&result, &pair.fixed.labels.data);
         assert_eq!(consistency.is_some(), has_inverse, "{name}");
         let Some(inverse) = &result.inverse else { continue };
@@ -63,7 +65,7 @@ fn every_method_finds_a_known_warp_and_its_inverse() {
         let inside = |p: usize| pair.moving.labels.data[p] != 0;
         let back = super::mean_distance(&inverse, known, inside);
         println!("{name}: inverse error {back:.3} voxels");
-        assert!(back < 0.5 * before, "{name}: error of the inverse {back} voxels");
+        assert!(back < 1.2 * and_back, "{name}: error of the inverse {back} voxels");
     }
 }
 

@@ -220,5 +220,6 @@ fn matched_histograms_let_squares_compare_another_scanner() {
     };
     let [without, with] = [false, true].map(error);
     println!("error {without:.3} without, {with:.3} with matched histograms");
-    assert!(with < 0.9 * without, "{without} -> {with} voxels");
+    // Measured: 1.32 without, 0.654 with.
+    assert!(with < 1.2 * 0.654 && with < 0.9 * without, "{without} -> {with} voxels");
 }

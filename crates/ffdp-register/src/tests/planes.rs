@@ -42,21 +42,24 @@ fn a_known_warp_of_a_plane_is_found_within_it() {
     let before = mean_distance(&vec![0.0; 3 * count], &answer, inside);
     let level = |shrink, iterations| LevelSettings { shrink, iterations };
     let levels = vec![level(2.0, 60), level(1.0, 60)];
-    for similarity in [
-        GreedySettings::default().similarity,
-        Similarity::Mse,
-        Similarity::Mi(MiSettings::default()),
+    // Measured, in voxels, of 2.245: greedy, SyN and velocities.
+    for (similarity, measured) in [
+        (GreedySettings::default().similarity, [0.011, 0.164, 0.005]),
+        (Similarity::Mse, [0.045, 0.167, 0.039]),
+        (Similarity::Mi(MiSettings::default()), [0.100, 0.208, 0.073]),
     ] {
         let greedy =
             GreedySettings { similarity: similarity.clone(), levels: levels.clone(), ..short() };
-        for stage in methods(&greedy) {
+        for (stage, measured) in methods(&greedy).into_iter().zip(measured) {
             let name = stage.name();
             let result = found(&Problem::new(&fixed, &moving), stage);
             let field = warp(&result).to_vec().expect("readable");
             let after = mean_distance(&field, &answer, inside);
             let folds = jacobian(&field, SIZE).expect("sizes match").true_folds;
             println!("{name} {similarity:?}: error {before:.3} -> {after:.3}, folds {folds}");
-            assert!(after < 0.6 * before, "{name} {similarity:?}: {before} -> {after}");
+            // A fifth more, and half of the last digit.
+            let bound = 1.2 * measured + 5e-4;
+            assert!(after < bound, "{name} {similarity:?}: {before} -> {after}");
             assert_eq!(folds, 0, "{name} {similarity:?}");
             assert!(field[2 * count..].iter().all(|z| *z == 0.0), "{name} left the plane");
             let sizes: Vec<_> = result.stages[0].levels.iter().map(|level| level.size).collect();

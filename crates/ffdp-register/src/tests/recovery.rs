@@ -21,12 +21,18 @@ fn run(fixed: &Volume, moving: &Volume, settings: &GreedySettings) -> Registrati
 /// Rounding of coordinates is 1e-6 voxels; it may grow over iterations where gradients nearly vanish.
 const STORAGE_ROUNDING_VOXELS: f32 = 1e-4;
 
+/// Of what was measured: rounding decides which of several similar minima is found.
+const MORE: f64 = 1.2;
+
 #[test]
 fn a_known_warp_is_found() {
     let pair = pair_of(48, 3);
     let count = pair.fixed.image.data.len();
     let before = mean_error(&vec![0.0; 3 * count], &pair);
-    for similarity in [GreedySettings::default().similarity, Similarity::Mse] {
+    // Error in voxels, of 2.04, and Dice, of 0.471, as measured.
+    for (similarity, measured) in
+        [(GreedySettings::default().similarity, (0.511, 0.834)), (Similarity::Mse, (0.548, 0.827))]
+    {
         let settings = GreedySettings { similarity: similarity.clone(), ..short() };
         let result = run(&pair.fixed.image, &pair.moving.image, &settings);
         let field = warp(&result).to_vec().expect("readable");
@@ -48,8 +54,9 @@ fn a_known_warp_is_found() {
         assert_eq!(result.outcome, Outcome::Improved);
         // No level begins by undoing what the one before found.
         assert!(result.stages[0].levels.iter().all(|level| level.losses[5] < level.losses[0]));
-        assert!(after < 0.5 * before, "{similarity:?}: error {before} -> {after} voxels");
-        assert!(dices[1] > dices[0] + 0.15, "{similarity:?}: Dice {dices:?}");
+        assert!(after < MORE * measured.0, "{similarity:?}: error {before} -> {after} voxels");
+        let [missed, allowed] = [dices[1], measured.1].map(|dice| 1.0 - dice);
+        assert!(missed < MORE * allowed, "{similarity:?}: Dice {dices:?}");
         assert_eq!(report.true_folds, 0, "{similarity:?}");
         // The two samplers of labels agree but for rounding at ties.
         let reference = warp_labels(&pair.moving.labels, &field).expect("sizes match");
@@ -261,7 +268,8 @@ fn a_known_warp_is_found_across_modalities() {
         (after, folds)
     };
     let (mutual, folds) = after(Similarity::Mi(MiSettings::default()));
-    assert!(mutual < 0.6 * before, "error {before} -> {mutual} voxels");
+    // Measured: 0.737 of 2.04.
+    assert!(mutual < MORE * 0.737, "error {before} -> {mutual} voxels");
     assert_eq!(folds, 0);
     // The test means nothing if intensities could be compared as they are.
     let (squares, _) = after(Similarity::Mse);
