@@ -64,10 +64,6 @@ pub use pyramid::{
 pub use report::{LevelReport, LevelStart, Progress, StageReport, Stop};
 pub use run::{Outcome, Registration, register, register_on, resume, resume_on};
 pub use schedule::{Preset, Settings, matrix};
-pub use settings::{
-    AdamSettings, ConvergenceSettings, GaussNewtonSettings, LbfgsSettings, LevelSettings,
-    LinearSettings, LnccSettings, MiSettings, MomentsCentre, MomentsOrder, MomentsSettings,
-    OptimizerSettings, OwnSimilarity, Regularization, Similarity,
-};
+pub use settings::*;
 pub use shards::shards_needed;
 pub use slabs::{Folding, SlabProblem, SlabRegistration, Warp, register_slabs};

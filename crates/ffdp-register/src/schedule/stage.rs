@@ -74,12 +74,7 @@ impl Stage {
 
     /// How a stage that improves fields keeps the moments of their gradients; `None` where it has none.
     pub fn moments(&self) -> Option<MomentStorage> {
-        match self.fields()?.descent().optimizer {
-            OptimizerSettings::Adam(adam) => Some(adam.moments),
-            OptimizerSettings::Sgd
-            | OptimizerSettings::GaussNewton(_)
-            | OptimizerSettings::Lbfgs(_) => None,
-        }
+        self.fields()?.descent().optimizer.moments()
     }
 
     /// Its name, as a file has it.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ConvergenceSettings, LevelSettings, Similarity, in_range, validate_levels};
 use ffdp_burn::error::Result;
-use ffdp_burn::ops::{MomentStorage, Penalties, Update};
+use ffdp_burn::ops::{AdamOptions, MomentStorage, Optimizer, Penalties, Update};
 
 /// How a gradient becomes a step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -102,6 +102,35 @@ impl OptimizerSettings {
         ("Gauss-Newton", Self::GaussNewton(GaussNewtonSettings { damping: 1.0 })),
         ("L-BFGS", Self::Lbfgs(LbfgsSettings { history: 5 })),
     ];
+
+    /// As the operation of whole iterations takes it; what else uses its gradients takes them as they are.
+    pub(crate) fn first_order(self) -> Optimizer {
+        match self {
+            Self::Adam(adam) => Optimizer::Adam(AdamOptions {
+                gradient_floor: adam.gradient_floor,
+                storage: adam.moments,
+                ..AdamOptions::default()
+            }),
+            Self::GaussNewton(settings) => Optimizer::GaussNewton { damping: settings.damping },
+            Self::Sgd | Self::Lbfgs(_) => Optimizer::Sgd,
+        }
+    }
+
+    /// How the moments of gradients are kept, where there are any.
+    pub(crate) fn moments(self) -> Option<MomentStorage> {
+        match self {
+            Self::Adam(adam) => Some(adam.moments),
+            Self::Sgd | Self::GaussNewton(_) | Self::Lbfgs(_) => None,
+        }
+    }
+
+    /// Steps that are remembered, by one that searches.
+    pub(crate) fn kept_steps(self) -> Option<usize> {
+        match self {
+            Self::Lbfgs(LbfgsSettings { history }) => Some(history),
+            Self::Adam(_) | Self::Sgd | Self::GaussNewton(_) => None,
+        }
+    }
 }
 
 impl Regularization {

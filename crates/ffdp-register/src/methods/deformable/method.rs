@@ -4,10 +4,10 @@ use std::fmt::Debug;
 
 use crate::fields::{Deformed, Fields};
 use crate::pyramid::finest_spacing_mm;
-use crate::settings::{Descent, LbfgsSettings, LevelSettings, OptimizerSettings};
+use crate::settings::{Descent, LevelSettings, OptimizerSettings};
 use ffdp_burn::error::Result;
 use ffdp_burn::image::{Affine, Geometry, Voxel};
-use ffdp_burn::ops::{AdamOptions, DeformOptions, GaussianOptions, Measure, Method, Optimizer};
+use ffdp_burn::ops::{DeformOptions, GaussianOptions, Measure, Method};
 use ffdp_parallel::{Axis, DeformProblem, Sharded};
 
 /// A method that improves one or several fields by the iterations of [`ops::deform`](ffdp_burn::ops::deform()).
@@ -61,7 +61,7 @@ impl dyn FieldMethod + '_ {
             step_voxels: voxels(descent.learning_rate_voxels),
             smooth_gradient: smoothing(descent.sigma_gradient_voxels),
             smooth_field: smoothing(descent.sigma_field_voxels),
-            optimizer: optimizer(descent.optimizer),
+            optimizer: descent.optimizer.first_order(),
             update: descent.update,
             penalties: descent.regularization.penalties(finest),
         }
@@ -81,10 +81,7 @@ impl dyn FieldMethod + '_ {
             axis: Axis::Z,
             reach_voxels: self.descent().similarity.loss().reach_voxels(),
             options: self.options(fixed, &Affine::identity()),
-            kept_steps: match self.descent().optimizer {
-                OptimizerSettings::Lbfgs(LbfgsSettings { history }) => Some(history),
-                _ => None,
-            },
+            kept_steps: self.descent().optimizer.kept_steps(),
         }
     }
 }
@@ -99,21 +96,4 @@ pub(super) fn voxels(grid: &Geometry, length: f64) -> [f64; 3] {
 /// By a Gaussian, in voxels along the finest axis.
 pub(super) fn smoothing(grid: &Geometry, sigma: f64) -> GaussianOptions {
     GaussianOptions { sigma_voxels: voxels(grid, sigma), ..GaussianOptions::isotropic(0.0) }
-}
-
-/// As the operation takes it.
-fn optimizer(settings: OptimizerSettings) -> Optimizer {
-    match settings {
-        OptimizerSettings::Adam(adam) => Optimizer::Adam(AdamOptions {
-            gradient_floor: adam.gradient_floor,
-            storage: adam.moments,
-            ..AdamOptions::default()
-        }),
-        OptimizerSettings::Sgd => Optimizer::Sgd,
-        OptimizerSettings::GaussNewton(settings) => {
-            Optimizer::GaussNewton { damping: settings.damping }
-        }
-        // What it does with a gradient is its own affair.
-        OptimizerSettings::Lbfgs(_) => Optimizer::Sgd,
-    }
 }
