@@ -67,8 +67,8 @@ pub use alignment::{Aligned, Outside, ShardedAlignment};
 pub use collective::{all_reduce, broadcast, reduce};
 pub use cuts::Cuts;
 pub use deform::{
-    BOUNDS_INTERVAL, FieldVector, KEPT_BOUNDS_INTERVAL, ShardedDeform, ShardedImages,
-    ShardedObjective, ShardedState, deform,
+    BOUNDS_INTERVAL, FieldModel, FieldVector, KEPT_BOUNDS_INTERVAL, ShardedDeform, ShardedImages,
+    ShardedObjective, ShardedState, SmoothSteps, deform,
 };
 pub use deform::{Team, maps, velocity, without_mask};
 pub use driver::order_allocations;

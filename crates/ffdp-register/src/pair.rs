@@ -9,13 +9,11 @@ use super::prepare::placed;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{Affine, Geometry, Physical, Volume, Voxel, index_affine};
 use ffdp_burn::losses::{Mse, Similarity};
-use ffdp_burn::ops::{
-    DeformOptions, GaussianOptions, Measure, Method, Optimizer, Penalties, Update, dense_zeros,
-};
+use ffdp_burn::ops::{DeformOptions, Measure, Method, Optimizer, Penalties, Update, dense_zeros};
 use ffdp_burn::transform::affine_tensor;
 use ffdp_parallel::{
-    Aligned, ExactMemory, Outside, Sharded, ShardedAlignment, ShardedDeform, ShardedImages,
-    ShardedObjective, ShardedState, without_mask,
+    Aligned, ExactMemory, FieldModel, Outside, Sharded, ShardedAlignment, ShardedDeform,
+    ShardedImages, ShardedObjective, ShardedState, without_mask,
 };
 
 /// They are let go of once a greedy stage is on its last level.
@@ -91,17 +89,16 @@ impl LevelPair {
     }
 
     /// The same as a function that an optimiser searches, see [`ShardedObjective::in_team`].
-    pub fn objective(
+    pub fn objective<M: FieldModel>(
         &self,
         similarity: Arc<dyn Similarity>,
         affine: &Affine<Physical, Physical>,
-        start: Vec<Sharded>,
+        model: M,
         options: &DeformOptions,
-        steps: (GaussianOptions, [f64; 3]),
-    ) -> Result<ShardedObjective> {
+    ) -> Result<ShardedObjective<M>> {
         let (images, Places { work, team, .. }) = (self.sharded(affine), &self.places);
         let loss = (similarity, options);
-        ShardedObjective::in_team(images, start, loss, steps, work, team.clone())
+        ShardedObjective::in_team(images, model, loss, work, team.clone())
     }
 
     /// The images, seen through an affine map.

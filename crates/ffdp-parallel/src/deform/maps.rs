@@ -89,7 +89,7 @@ pub fn velocity(
 }
 
 /// Shards with nothing around them.
-fn grid_of(field: &Sharded, mesh: &DeviceMesh, holders: &Holders) -> Grid {
+pub(super) fn grid_of(field: &Sharded, mesh: &DeviceMesh, holders: &Holders) -> Grid {
     Grid {
         layout: field.layout().clone(),
         homes: Homes::new(mesh, field.mesh()),

@@ -61,7 +61,7 @@ use ffdp_burn::ops::{
 };
 use homes::Homes;
 pub use maps::{maps, velocity};
-pub use objective::{FieldVector, ShardedObjective};
+pub use objective::{FieldModel, FieldVector, ShardedObjective, SmoothSteps};
 use problem::{Gradient, Problem};
 pub use view::{BOUNDS_INTERVAL, KEPT_BOUNDS_INTERVAL};
 

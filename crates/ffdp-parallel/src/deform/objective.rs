@@ -1,4 +1,5 @@
-//! The loss of a pair as a function of numbers that an optimiser searches, whatever the method and the optimiser.
+//! The loss of a pair as a function of numbers that an optimiser searches: a [`FieldModel`] says what they are, any
+//! optimiser of [`ffdp_optim`] finds them. One model is here, [`SmoothSteps`]:
 //!
 //! ```text
 //! field = start + D S w          g_w = S^T D g_field
@@ -19,8 +20,9 @@ use ffdp_optim::{Objective, Point, Space};
 
 use super::compare::Comparison;
 use super::homes::Homes;
-use super::maps::longest;
+use super::maps::{grid_of, longest};
 use super::problem::{Gradient, Problem};
+use super::view::Grid;
 use super::{ShardedImages, Team};
 use crate::collective::reduce;
 use crate::device_mesh::DeviceMesh;
@@ -81,88 +83,84 @@ impl Space for FieldVector {
     }
 }
 
-/// The loss of a pair (with penalties), see the head of this file.
-pub struct ShardedObjective {
-    problem: Problem,
+/// What an optimiser searches, and the fields of a method that it stands for: shards of a displacement, a velocity, or
+/// halves, on the grid of the fixed image.
+pub trait FieldModel {
+    /// What is searched.
+    type Parameters: Space;
+
+    /// Those that change nothing.
+    fn rest(&self) -> Self::Parameters;
+
+    /// The fields that they stand for, in voxels.
+    ///
+    /// # Errors
+    /// [`Error::LostRank`], and those of reading.
+    fn fields(&self, parameters: &Self::Parameters) -> Result<Vec<Sharded>>;
+
+    /// The gradient to the parameters from that to the fields: the adjoint of the derivative of [`Self::fields`].
+    ///
+    /// # Errors
+    /// As [`Self::fields`].
+    fn pull_back(
+        &self,
+        parameters: &Self::Parameters,
+        gradient: Vec<Sharded>,
+    ) -> Result<Self::Parameters>;
+
+    /// How far a step moves at most, in voxels along the finest axis.
+    ///
+    /// # Errors
+    /// As [`Self::fields`].
+    fn length(&self, step: &Self::Parameters) -> Result<f64>;
+}
+
+/// Sums of smooth steps, see the head of this file.
+pub struct SmoothSteps {
+    grid: Grid,
     start: FieldVector,
     smoothing: GaussianOptions,
     /// `D`.
     scale: [f64; 3],
 }
 
-impl ShardedObjective {
-    /// Of fields that begin at `start`, computed on `mesh`. `options` say method and penalties; `smoothing` is that of
-    /// `S`; `scale` the voxels along (x, y, z) in a unit of `w`.
-    ///
-    /// # Errors
-    /// As [`ShardedDeform::in_team`](super::ShardedDeform::in_team).
+impl SmoothSteps {
+    /// Of fields that begin at `start` and are computed on `mesh`; of several ranks, each has its planes. `smoothing` is
+    /// that of `S`, `scale` the voxels along (x, y, z) in a unit of `w`.
     ///
     /// # Panics
-    /// As [`ShardedDeform::in_team`](super::ShardedDeform::in_team).
-    pub fn in_team(
-        images: ShardedImages,
+    /// For no field, or if `mesh` has another number of places than there are shards.
+    pub fn new(
         start: Vec<Sharded>,
-        (similarity, options): (Arc<dyn Similarity>, &DeformOptions),
         (smoothing, scale): (GaussianOptions, [f64; 3]),
         mesh: &DeviceMesh,
-        team: Team,
-    ) -> Result<Self> {
-        start.iter().for_each(|field| images.fixed.check_layout(field));
+        holders: &Holders,
+    ) -> Self {
         super::check_places(&start[0], mesh);
-        let homes = Homes::new(mesh, start[0].mesh());
-        let comparison = Comparison { similarity, masked: images.masked };
-        // Steps of any length, and gradients as they are.
-        let options = DeformOptions {
-            step_voxels: [0.0; 3],
-            smooth_gradient: GaussianOptions::isotropic(0.0),
-            ..*options
-        };
-        let start = FieldVector { fields: start, holders: team.fixed.clone() };
-        let problem = Problem::new(images, comparison, &options, &homes, team)?;
-        Ok(Self { problem, start, smoothing, scale })
-    }
-
-    /// `w` where nothing has moved yet.
-    pub fn rest(&self) -> FieldVector {
-        self.start.map(|_, _, field| field.zeros_like())
-    }
-
-    /// The fields that `w` stands for.
-    ///
-    /// # Errors
-    /// [`Error::LostRank`].
-    pub fn fields(&self, w: &FieldVector) -> Result<Vec<Sharded>> {
-        let moved = self.smoothed(&self.scaled(w), Direction::Forward)?;
-        Ok(FieldVector::combine(&[(1.0, &self.start), (1.0, &moved)]).fields)
-    }
-
-    /// The loss of these fields without penalties, `[1]` on the device of the first shard.
-    ///
-    /// # Errors
-    /// [`Error::Device`] when bounds cannot be read, [`Error::LostRank`].
-    pub fn loss(&mut self, fields: &[Sharded]) -> Result<Tensor<1>> {
-        let none = vec![vec![None; fields[0].layout().count()]; fields.len()];
-        let values = self.problem.see(fields, none, None)?;
-        self.problem.losses(reduce(values, Reduction::Sum), 1, false)
+        let grid = grid_of(&start[0], mesh, holders);
+        Self {
+            grid,
+            start: FieldVector { fields: start, holders: holders.clone() },
+            smoothing,
+            scale,
+        }
     }
 
     fn smoothed(&self, w: &FieldVector, direction: Direction) -> Result<FieldVector> {
-        let grid = &self.problem.grid;
-        let radius = self.smoothing.radius(grid.layout.axis().component());
+        let radius = self.smoothing.radius(self.grid.layout.axis().component());
         if self.smoothing.sigma_voxels == [0.0; 3] {
             return Ok(w.clone());
         }
         // Of its adjoint also the weights are those of the whole volume.
         let width = if direction == Direction::Forward { radius } else { 2 * radius };
         let smooth = |x: Tensor<5>| {
-            let x = x.into_dispatch();
             Tensor::from_dispatch(<Dispatch as GaussianOps>::gaussian_3d(
-                x,
+                x.into_dispatch(),
                 self.smoothing,
                 direction,
             ))
         };
-        let fields = w.fields.iter().map(|field| grid.through(field, width, smooth));
+        let fields = w.fields.iter().map(|field| self.grid.through(field, width, smooth));
         Ok(FieldVector { fields: fields.collect::<Result<_>>()?, holders: w.holders.clone() })
     }
 
@@ -175,29 +173,105 @@ impl ShardedObjective {
     }
 }
 
-impl Objective<FieldVector> for ShardedObjective {
-    fn evaluate(&mut self, at: &FieldVector) -> Result<Point<FieldVector>> {
-        let fields = self.fields(at)?;
-        let count = fields[0].layout().count();
-        let mut gradients: Vec<Vec<Option<Tensor<5>>>> = vec![vec![None; count]; fields.len()];
-        let homes = self.problem.grid.homes.clone();
-        let mut take = |Gradient { shard, field, values, .. }: Gradient| {
-            gradients[field][shard] = Some(homes.put_away(shard, values));
-        };
-        let none = vec![vec![None; count]; fields.len()];
-        let rows = self.problem.see(&fields, none, Some(&mut take))?;
-        let numbers = self.problem.loss_and_count(reduce(rows, Reduction::Sum))?;
-        let [loss, count] = two(numbers)?;
-        let gradient = at.map(|i, k, _| gradients[i][k].take().expect("every shard gives one"));
-        let gradient = self.smoothed(&self.scaled(&gradient), Direction::Adjoint)?;
-        Ok(Point { loss, gradient: gradient.scaled(1.0 / count) })
+impl FieldModel for SmoothSteps {
+    type Parameters = FieldVector;
+
+    fn rest(&self) -> FieldVector {
+        self.start.map(|_, _, field| field.zeros_like())
     }
 
-    /// That of the longest vector of `S w`.
-    fn length(&mut self, step: &FieldVector) -> Result<f64> {
+    fn fields(&self, w: &FieldVector) -> Result<Vec<Sharded>> {
+        let moved = self.smoothed(&self.scaled(w), Direction::Forward)?;
+        Ok(FieldVector::combine(&[(1.0, &self.start), (1.0, &moved)]).fields)
+    }
+
+    fn pull_back(&self, _: &FieldVector, gradient: Vec<Sharded>) -> Result<FieldVector> {
+        let gradient = FieldVector { fields: gradient, holders: self.start.holders.clone() };
+        self.smoothed(&self.scaled(&gradient), Direction::Adjoint)
+    }
+
+    fn length(&self, step: &FieldVector) -> Result<f64> {
         let moved = self.smoothed(step, Direction::Forward)?;
         let mut each = moved.fields.iter().map(|field| longest(&moved.holders, field));
         each.try_fold(0.0, |most: f64, one| Ok(most.max(one?)))
+    }
+}
+
+/// The loss of a pair, with penalties, as a function of the parameters of a model.
+pub struct ShardedObjective<M> {
+    problem: Problem,
+    model: M,
+}
+
+impl<M: FieldModel> ShardedObjective<M> {
+    /// Of a model whose fields rest where those at [`FieldModel::rest`] do, computed on `mesh`. `options` say method and
+    /// penalties.
+    ///
+    /// # Errors
+    /// As [`ShardedDeform::in_team`](super::ShardedDeform::in_team).
+    ///
+    /// # Panics
+    /// As [`ShardedDeform::in_team`](super::ShardedDeform::in_team).
+    pub fn in_team(
+        images: ShardedImages,
+        model: M,
+        (similarity, options): (Arc<dyn Similarity>, &DeformOptions),
+        mesh: &DeviceMesh,
+        team: Team,
+    ) -> Result<Self> {
+        let start = model.fields(&model.rest())?;
+        start.iter().for_each(|field| images.fixed.check_layout(field));
+        super::check_places(&start[0], mesh);
+        let homes = Homes::new(mesh, start[0].mesh());
+        let comparison = Comparison { similarity, masked: images.masked };
+        // Steps of any length, and gradients as they are.
+        let options = DeformOptions {
+            step_voxels: [0.0; 3],
+            smooth_gradient: GaussianOptions::isotropic(0.0),
+            ..*options
+        };
+        let problem = Problem::new(images, comparison, &options, &homes, team)?;
+        Ok(Self { problem, model })
+    }
+
+    /// What is searched.
+    pub fn model(&self) -> &M {
+        &self.model
+    }
+
+    /// The loss of what parameters stand for, without penalties, `[1]` on the device of the first shard.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when bounds cannot be read, [`Error::LostRank`].
+    pub fn loss(&mut self, parameters: &M::Parameters) -> Result<Tensor<1>> {
+        let fields = self.model.fields(parameters)?;
+        let none = vec![vec![None; fields[0].layout().count()]; fields.len()];
+        let values = self.problem.see(&fields, none, None)?;
+        self.problem.losses(reduce(values, Reduction::Sum), 1, false)
+    }
+}
+
+impl<M: FieldModel> Objective<M::Parameters> for ShardedObjective<M> {
+    fn evaluate(&mut self, at: &M::Parameters) -> Result<Point<M::Parameters>> {
+        let fields = self.model.fields(at)?;
+        let layout = fields[0].layout().clone();
+        let mut gradients: Vec<Vec<Tensor<5>>> = vec![Vec::new(); fields.len()];
+        let homes = self.problem.grid.homes.clone();
+        // Shards come in their order.
+        let mut take = |Gradient { shard, field, values, .. }: Gradient| {
+            gradients[field].push(homes.put_away(shard, values));
+        };
+        let none = vec![vec![None; layout.count()]; fields.len()];
+        let rows = self.problem.see(&fields, none, Some(&mut take))?;
+        let numbers = self.problem.loss_and_count(reduce(rows, Reduction::Sum))?;
+        let [loss, count] = two(numbers)?;
+        let gradients = gradients.into_iter().map(|shards| Sharded::new(shards, layout.clone()));
+        let gradient = self.model.pull_back(at, gradients.collect())?;
+        Ok(Point { loss, gradient: gradient.scaled(1.0 / count) })
+    }
+
+    fn length(&mut self, step: &M::Parameters) -> Result<f64> {
+        self.model.length(step)
     }
 }
 

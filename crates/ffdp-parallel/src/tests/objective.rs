@@ -29,7 +29,7 @@ fn objective(
     measure: Measure,
     method: Method,
     shards: usize,
-) -> ShardedObjective {
+) -> ShardedObjective<SmoothSteps> {
     let options = DeformOptions {
         method,
         penalties: Penalties { diffusion: 0.1, bending: 0.05, total_variation: 0.02 },
@@ -51,15 +51,11 @@ fn objective(
         masked,
     };
     let smoothing = GaussianOptions { sigma_voxels: [0.7, 0.9, 0.8], truncate: 3.0 };
-    ShardedObjective::in_team(
-        images,
-        start.collect(),
-        (measure.into(), &options),
-        (smoothing, [1.0, 0.8, 0.5]),
-        &mesh(&layout),
-        Team::ALONE,
-    )
-    .unwrap()
+    let on = mesh(&layout);
+    let steps = (smoothing, [1.0, 0.8, 0.5]);
+    let model = SmoothSteps::new(start.collect(), steps, &on, &Team::ALONE.fixed);
+    let loss = (measure.into(), &options);
+    ShardedObjective::in_team(images, model, loss, &on, Team::ALONE).unwrap()
 }
 
 fn methods() -> [Method; 3] {
@@ -76,8 +72,8 @@ fn measures() -> [Measure; 3] {
 }
 
 /// Halves move against each other only.
-fn direction(objective: &ShardedObjective, seed: u64) -> FieldVector {
-    let mut direction = objective.rest();
+fn direction(objective: &ShardedObjective<SmoothSteps>, seed: u64) -> FieldVector {
+    let mut direction = objective.model().rest();
     let layout = direction.fields[0].layout().clone();
     let values = uniform(3 * 9 * 12 * 10, -1.0, 1.0, seed);
     let values = tensor::<5>(&values, [1, 3, 9, 12, 10], &Device::flex(), DType::F64);
@@ -120,13 +116,14 @@ fn shards_are_searched_as_the_whole() {
             let found = [1, 3].map(|shards| {
                 let mut objective = objective(&images, measure, method, shards);
                 let steps = Steps { first: 0.25, longest: 1.0, shortest: 1e-3 };
-                let mut search = Minimizer::new(objective.rest(), Lbfgs::new(4), Search::wolfe());
+                let mut search =
+                    Minimizer::new(objective.model().rest(), Lbfgs::new(4), Search::wolfe());
                 let before = search.here(&mut objective).unwrap().loss;
                 for _ in 0..6 {
                     assert!(search.step(&mut objective, &steps).unwrap(), "{method:?} {measure:?}");
                 }
                 let after = search.here(&mut objective).unwrap().loss;
-                let fields = objective.fields(search.at()).unwrap();
+                let fields = objective.model().fields(search.at()).unwrap();
                 let fields: Vec<f64> =
                     fields.iter().flat_map(|field| to_f64(whole(field))).collect();
                 (before, after, fields)

@@ -8,8 +8,8 @@ use crate::pair::{LevelPair, read};
 use crate::settings::OptimizerSettings;
 use ffdp_burn::error::Result;
 use ffdp_burn::image::{Affine, Physical};
-use ffdp_optim::{Lbfgs, Minimizer, Search, Steps};
-use ffdp_parallel::{FieldVector, Sharded, ShardedDeform, ShardedObjective};
+use ffdp_optim::{Direction, Lbfgs, Minimizer, Search, Steps};
+use ffdp_parallel::{FieldModel, Sharded, ShardedDeform, ShardedObjective, SmoothSteps};
 
 /// What improves the fields of a level.
 pub(super) trait Deformation: Solver {
@@ -36,12 +36,17 @@ pub(super) fn begin(
     // A step is smoothed twice, as a gradient and as a displacement.
     let sigma = FRAC_1_SQRT_2 * descent.sigma_gradient_voxels.hypot(descent.sigma_field_voxels);
     let of_steps = (smoothing(grid, sigma), voxels(grid, 1.0));
-    let objective = pair.objective(similarity, affine, fields, &options, of_steps)?;
-    let first = descent.learning_rate_voxels;
+    let (mesh, holders) = (&pair.places.work, &pair.places.team.fixed);
+    let model = SmoothSteps::new(fields, of_steps, mesh, holders);
+    let direction = Lbfgs::new(settings.history);
     Ok(Box::new(Searched {
-        search: Minimizer::new(objective.rest(), Lbfgs::new(settings.history), Search::wolfe()),
-        objective,
-        steps: Steps { first, longest: LONGEST * first, shortest: SHORTEST * first },
+        search: Minimizer::new(model.rest(), direction, Search::wolfe()),
+        objective: pair.objective(similarity, affine, model, &options)?,
+        steps: Steps {
+            first: descent.learning_rate_voxels,
+            longest: LONGEST * descent.learning_rate_voxels,
+            shortest: SHORTEST * descent.learning_rate_voxels,
+        },
     }))
 }
 
@@ -66,26 +71,25 @@ impl Deformation for ShardedDeform {
 const LONGEST: f64 = 4.0;
 const SHORTEST: f64 = 4e-3;
 
-/// Fields that L-BFGS searches.
-struct Searched {
-    objective: ShardedObjective,
-    search: Minimizer<FieldVector, Lbfgs<FieldVector>>,
+/// Parameters of a model, and what searches them.
+struct Searched<M: FieldModel, D> {
+    objective: ShardedObjective<M>,
+    search: Minimizer<M::Parameters, D>,
     steps: Steps,
 }
 
-impl Solver for Searched {
+impl<M: FieldModel, D: Direction<M::Parameters>> Solver for Searched<M, D> {
     fn iterate(&mut self, iterations: usize) -> Result<Vec<f64>> {
         self.search.iterate(&mut self.objective, &self.steps, iterations)
     }
 }
 
-impl Deformation for Searched {
+impl<M: FieldModel, D: Direction<M::Parameters>> Deformation for Searched<M, D> {
     fn loss(&mut self) -> Result<f64> {
-        let fields = self.objective.fields(self.search.at())?;
-        Ok(read(self.objective.loss(&fields)?)?[0])
+        Ok(read(self.objective.loss(self.search.at())?)?[0])
     }
 
     fn into_fields(self: Box<Self>) -> Result<Vec<Sharded>> {
-        self.objective.fields(self.search.at())
+        self.objective.model().fields(self.search.at())
     }
 }
