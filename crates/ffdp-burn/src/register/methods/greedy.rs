@@ -78,6 +78,10 @@ impl FieldMethod for GreedySettings {
         }
     }
 
+    fn host_bytes_per_voxel(&self) -> u64 {
+        50
+    }
+
     fn method(&self) -> Method {
         Method::Greedy
     }

@@ -95,6 +95,10 @@ impl FieldMethod for SvfSettings {
         Ok(())
     }
 
+    fn host_bytes_per_voxel(&self) -> u64 {
+        118
+    }
+
     fn method(&self) -> Method {
         let accumulation = match self.deterministic {
             true => Accumulation::Reproducible,

@@ -72,6 +72,10 @@ impl FieldMethod for SynSettings {
         }
     }
 
+    fn host_bytes_per_voxel(&self) -> u64 {
+        114
+    }
+
     fn method(&self) -> Method {
         Method::Syn
     }

@@ -135,6 +135,25 @@ impl Stage {
         }
     }
 
+    /// Bytes of host memory that a voxel of a level takes on the CPU, images apart.
+    pub fn host_bytes_per_voxel(&self) -> u64 {
+        /// Two images, the moved one and its gradient.
+        const LINEAR: u64 = 32;
+        /// Of a method that nobody has measured, the field with its moments, gradient and step.
+        const OWN: u64 = 57;
+        match self.listed() {
+            Listed::Moments(_) | Listed::Linear(..) => LINEAR,
+            Listed::Fields(method) => method.host_bytes_per_voxel(),
+            Listed::Own(method) => {
+                if method.is_linear() {
+                    LINEAR
+                } else {
+                    OWN
+                }
+            }
+        }
+    }
+
     /// Its name, as a file has it.
     pub fn name(&self) -> &'static str {
         match self.listed() {
