@@ -155,6 +155,7 @@ impl Claim {
     /// Removes what the earlier run has left, but the files in `kept`, and says that this one is under way.
     pub fn begin(&self, kept: &[&Path]) -> Outcome<()> {
         let kept: Vec<String> = kept.iter().map(|file| relative(&self.folder, file)).collect();
+        remove_leftovers(&self.folder.join(MANIFEST));
         for file in self.earlier.iter().filter(|file| !kept.contains(file)) {
             let path = self.folder.join(file);
             remove_leftovers(&path);
@@ -408,6 +409,17 @@ mod tests {
         run(folder, "a", Existing::Overwrite).expect("it was asked for");
         assert!(folder.join("notes.txt").exists() && folder.join("warps/mine.nii").exists());
         assert!(!folder.join("warps/subject-000_warp.nii.gz").exists());
+    }
+
+    #[test]
+    fn a_list_that_was_half_written_when_its_run_was_killed_goes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let left = folder.path().join(format!(".{MANIFEST}.a1b2c3.part"));
+        fs::write(&left, "{").expect("writable");
+        let claim = claim(folder.path(), "a", Existing::Refuse).expect("no result is there");
+        assert!(left.exists(), "a claim removes nothing");
+        claim.begin(&[]).expect("writable");
+        assert!(!left.exists());
     }
 
     #[test]

@@ -1,16 +1,17 @@
 //! Bytes per voxel, as measured.
 //!
 //! ```text
-//! host(level)   = START + FULL (F + M) + LEVEL l + MOVING_LEVEL m
+//! host(level)   = START + FULL (F + M) + the method's l + MOVING_LEVEL m
 //! host(results) = START + RESULTS F + MOVING M + gzip + LABELS F
 //! device(level) = FULL (F + M) + LEVEL l
 //! ```
-//! `F`, `M` voxels of the fixed and the moving image · `l`, `m` the same on the level. On the
-//! CPU the device is the host. The largest of all lines is the peak.
+//! `F`, `M` voxels of the fixed and the moving image · `l`, `m` the same on the level. What a voxel of a level takes
+//! on the host, the method says ([`Stage::host_bytes_per_voxel`](ffdp_burn::register::Stage::host_bytes_per_voxel)).
+//! On the CPU the device is the host. The largest of all lines is the peak.
 //!
-//! The numbers of greedy LNCC on the CPU fit the runs that they were taken from within 2 %, those of the
-//! results within 6 %, with a GPU within 12 %; sizes beyond them, other
-//! methods, masks and the linear stages were not measured and are counted by their tensors.
+//! On the CPU, all methods with LNCC on 80x104x88, 91x109x91 and 160x208x176 voxels: within 10 % of the process's own peak;
+//! that of one greedy run was 121 MB once and 145 another time. Other
+//! similarities and masks were not measured and are counted by their tensors.
 
 use crate::device::DeviceChoice;
 
@@ -34,24 +35,24 @@ pub struct Voxels {
     pub moving_level: u64,
 }
 
-/// Program and threads, before any image.
-const START: u64 = 15_000_000;
+/// Program, threads and what they allocate for themselves, beside the images of a level, of a result, and of one without
+/// a deformation.
+const START: u64 = 43_000_000;
+const START_OF_RESULTS: u64 = 30_000_000;
+const START_OF_AFFINE_RESULTS: u64 = 50_000_000;
 /// With the driver and the compiler of a device: 0.28 to 0.45 GB with CUDA 13 on an H200.
 const START_WITH_DEVICE: u64 = 350_000_000;
-/// An image as it was read, scaled, and as a tensor. As all numbers of the host, measured for greedy
-/// with LNCC on the CPU: pairs of 64^3 to 160^3 voxels and one of 160x192x224.
+/// An image as it was read, scaled, and as a tensor. Measured on the CPU.
 const HOST_FULL: u64 = 12;
 /// The same with the tensors on another device.
 const HOST_FULL_WITH_DEVICE: u64 = 8;
-/// Field, moments, gradient, step and the comparison of a greedy level on the CPU.
-const HOST_LEVEL: u64 = 57;
 /// The moving image on the level, with what is sampled from it.
 const HOST_MOVING_LEVEL: u64 = 32;
-/// Two images, the moved one and its gradient on the CPU.
-const HOST_LINEAR: u64 = 32;
 /// The result in all its forms (voxels, mm, determinants, inverse, warped and unwarped images) while it is
 /// measured, drawn and written, all at once.
 const HOST_RESULTS: u64 = 84;
+/// The same where nothing is deformed, with the compressor of one file.
+const HOST_AFFINE_RESULTS: u64 = 57;
 const HOST_MOVING: u64 = 2;
 /// Blocks on their way through the compressors of three files, at most, and for each voxel of small
 /// ones.
@@ -69,15 +70,11 @@ const DEVICE_LEVEL_BF16: u64 = 48;
 const DEVICE_LINEAR: u64 = 24;
 
 /// Bytes of host memory at the peak of a level.
-pub fn host_bytes(voxels: Voxels, kind: Kind, device: DeviceChoice) -> u64 {
+pub fn host_bytes(voxels: Voxels, per_voxel: u64, device: DeviceChoice) -> u64 {
     let Voxels { fixed, moving, level, moving_level } = voxels;
     if device != DeviceChoice::Cpu {
         return START_WITH_DEVICE + HOST_FULL_WITH_DEVICE * (fixed + moving);
     }
-    let per_voxel = match kind {
-        Kind::Linear => HOST_LINEAR,
-        Kind::Deformable { .. } => HOST_LEVEL,
-    };
     START + HOST_FULL * (fixed + moving) + per_voxel * level + HOST_MOVING_LEVEL * moving_level
 }
 
@@ -92,11 +89,14 @@ pub fn device_bytes(voxels: Voxels, kind: Kind) -> u64 {
     DEVICE_FULL * (fixed + moving) + per_voxel * level
 }
 
-/// Bytes of host memory while the result is measured and written.
-pub fn results_bytes(voxels: Voxels, labels: bool, device: DeviceChoice) -> u64 {
+/// Bytes of host memory while the result is measured and written, which has a deformation or has none.
+pub fn results_bytes(voxels: Voxels, [deforms, labels]: [bool; 2], device: DeviceChoice) -> u64 {
     let Voxels { fixed, moving, .. } = voxels;
-    let start = if device == DeviceChoice::Cpu { START } else { START_WITH_DEVICE };
-    let gzip = HOST_GZIP[0].min(HOST_GZIP[1] * fixed);
+    let (start, per_voxel, gzip) = match deforms {
+        true => (START_OF_RESULTS, HOST_RESULTS, HOST_GZIP[0].min(HOST_GZIP[1] * fixed)),
+        false => (START_OF_AFFINE_RESULTS, HOST_AFFINE_RESULTS, 0),
+    };
+    let start = if device == DeviceChoice::Cpu { start } else { START_WITH_DEVICE };
     let labels = if labels { HOST_LABELS * fixed } else { 0 };
-    start + HOST_RESULTS * fixed + HOST_MOVING * moving + gzip + labels
+    start + per_voxel * fixed + HOST_MOVING * moving + gzip + labels
 }

@@ -84,13 +84,14 @@ impl Plan {
                 let voxels = Voxels { fixed, moving, level, moving_level };
                 last = voxels;
                 let on_device = (device != DeviceChoice::Cpu).then(|| device_bytes(voxels, kind));
-                let host_bytes = host_bytes(voxels, kind, device);
+                let host_bytes = host_bytes(voxels, stage.host_bytes_per_voxel(), device);
                 let stage = stage.name();
                 levels.push(LevelPlan { stage, shrink, size, host_bytes, device_bytes: on_device });
             }
         }
-        let results_host_bytes = results_bytes(last, sizes.labels, device);
-        let displacements = if deforms(settings) { 2 } else { 0 };
+        let deforms = deforms(settings);
+        let results_host_bytes = results_bytes(last, [deforms, sizes.labels], device);
+        let displacements = if deforms { 2 } else { 0 };
         let written = Written { displacements, labels: sizes.labels, checkpoint: true };
         let disk = Forecast::of_registration(fixed, written);
         let host = levels.iter().map(|level| level.host_bytes).max().unwrap_or(0);

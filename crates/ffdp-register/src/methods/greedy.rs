@@ -86,6 +86,10 @@ impl FieldMethod for GreedySettings {
         &mut self.optimizer
     }
 
+    fn host_bytes_per_voxel(&self) -> u64 {
+        50
+    }
+
     fn method(&self) -> Method {
         Method::Greedy
     }

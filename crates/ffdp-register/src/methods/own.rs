@@ -51,6 +51,12 @@ pub trait Method: Debug + Send + Sync {
         false
     }
 
+    /// Bytes of host memory that a voxel of a level takes on the CPU, images apart, for the plan that is made before a
+    /// run. As much as a displacement with two moments, its gradient and a step, unless said otherwise.
+    fn host_bytes_per_voxel(&self) -> u64 {
+        57
+    }
+
     /// Why it cannot work with what it is given; `None` if it can. By default it refuses images in parts.
     fn refuses(&self, given: &Given) -> Option<String> {
         given.parts.then(|| "it has its images in one piece on one device".into())

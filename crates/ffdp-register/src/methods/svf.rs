@@ -103,6 +103,10 @@ impl FieldMethod for SvfSettings {
         &mut self.optimizer
     }
 
+    fn host_bytes_per_voxel(&self) -> u64 {
+        118
+    }
+
     fn method(&self) -> Method {
         let accumulation = match self.deterministic {
             true => Accumulation::Reproducible,

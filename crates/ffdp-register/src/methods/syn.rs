@@ -80,6 +80,10 @@ impl FieldMethod for SynSettings {
         &mut self.optimizer
     }
 
+    fn host_bytes_per_voxel(&self) -> u64 {
+        114
+    }
+
     fn method(&self) -> Method {
         Method::Syn
     }

@@ -77,6 +77,25 @@ impl Stage {
         self.fields()?.descent().optimizer.moments()
     }
 
+    /// Bytes of host memory that a voxel of a level takes on the CPU, images apart.
+    pub fn host_bytes_per_voxel(&self) -> u64 {
+        /// Two images, the moved one and its gradient.
+        const LINEAR: u64 = 32;
+        match self.listed() {
+            Listed::Moments(_) | Listed::Linear(..) => LINEAR,
+            Listed::Fields(method) => {
+                /// A step with what it changed, and what a search has beside those that it keeps.
+                const VECTOR: u64 = 12;
+                let fields = if method.method() == DeformMethod::Syn { 2 } else { 1 };
+                let searched = |steps: usize| (2 * steps as u64 + 5) * fields * VECTOR;
+                let kept = method.descent().optimizer.kept_steps().map_or(0, searched);
+                method.host_bytes_per_voxel() + kept
+            }
+            Listed::Own(method) if method.is_linear() => LINEAR,
+            Listed::Own(method) => method.host_bytes_per_voxel(),
+        }
+    }
+
     /// Its name, as a file has it.
     pub fn name(&self) -> &'static str {
         match self.listed() {

@@ -30,6 +30,9 @@ pub(crate) trait FieldMethod: Debug + Send + Sync {
     /// The fields that go on from what was found before; `None` from rest.
     fn start(&self, found: Option<&Deformed>) -> Result<Option<Fields>>;
 
+    /// Bytes of host memory that a voxel of a level takes on the CPU, images apart; as measured with LNCC.
+    fn host_bytes_per_voxel(&self) -> u64;
+
     /// Demands that all settings have a meaning.
     fn validate(&self) -> Result<()> {
         self.descent().validate()
