@@ -3,21 +3,20 @@
 //! The file is a header in MessagePack (which keeps every bit of a float), the values of its
 //! fields as f32 in the order of the header and of the machine, and the SHA-256 of all this.
 
-use std::fs;
-use std::io::Write;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use burn::tensor::Device;
 use ffdp_burn::Error;
 use ffdp_burn::image::{Affine, Geometry};
 use ffdp_burn::io::write_atomically;
-use ffdp_burn::transform::Displacement;
-use ffdp_register::{Carried, Checkpoint, LevelReport, Settings, StageReport};
+use ffdp_register::{Checkpoint, LevelReport, SavedField, Settings, StageReport};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::failure::{Failure, Outcome};
+use crate::hash::take;
 use crate::leftovers::remove_leftovers;
 use crate::printer::Printer;
 
@@ -59,7 +58,7 @@ struct Header {
     identity: Identity,
     stages: Vec<SavedStage>,
     affine: [[f64; 4]; 3],
-    warp: Option<Grid>,
+    found: Vec<Grid>,
     levels: Vec<LevelReport>,
     carried: Vec<Grid>,
 }
@@ -130,31 +129,52 @@ impl Place {
         Ok(())
     }
 
+    /// Where a run goes on from, if it is to `resume` and there is something; `None` to start anew.
+    ///
+    /// # Errors
+    /// As [`Place::load`].
+    pub fn start(
+        &self,
+        resume: bool,
+        (identity, settings): (&Identity, &Settings),
+        printer: Printer,
+    ) -> Outcome<Option<Checkpoint>> {
+        match (resume, self.exists()) {
+            (true, true) => {
+                let found = self.load(identity, settings)?;
+                let (stages, levels) = (found.stages.len(), found.levels.len());
+                printer.note(&format!("going on after {stages} stages and {levels} levels"));
+                Ok(Some(found))
+            }
+            (true, false) => {
+                printer.note("there is no checkpoint to go on from: starting anew");
+                Ok(None)
+            }
+            (false, true) => {
+                printer.warning(
+                    "the checkpoint of an unfinished run is dropped; --resume would go on from it",
+                );
+                Ok(None)
+            }
+            (false, false) => Ok(None),
+        }
+    }
+
     /// The checkpoint, if it is of the same run.
     ///
     /// # Errors
     /// When the file is damaged, or of a run with other inputs or settings.
-    pub fn load(
-        &self,
-        identity: &Identity,
-        settings: &Settings,
-        device: &Device,
-    ) -> Outcome<Checkpoint> {
+    fn load(&self, identity: &Identity, settings: &Settings) -> Outcome<Checkpoint> {
         let path = self.file();
-        let bytes = fs::read(&path).map_err(|source| Error::io(&path, "read", source))?;
+        let failed = |source| Error::io(&path, "read", source);
         let damaged = |reason: &str| {
             let message = format!("{}: the checkpoint is damaged: {reason}", path.display());
             Failure::user(message, "run without --resume to start anew")
         };
-        let Some((content, digest)) = bytes.split_last_chunk::<32>() else {
-            return Err(damaged("it is too short"));
-        };
-        if Sha256::digest(content).as_slice() != digest {
-            return Err(damaged("its checksum does not match"));
-        }
-        let mut rest = content;
+        self.check_digest(&damaged)?;
+        let mut file = BufReader::new(File::open(&path).map_err(failed)?);
         let header: Header =
-            rmp_serde::from_read(&mut rest).map_err(|reason| damaged(&reason.to_string()))?;
+            rmp_serde::from_read(&mut file).map_err(|reason| damaged(&reason.to_string()))?;
         let differences = identity.differences(&header.identity);
         if !differences.is_empty() {
             return Err(Failure::user(
@@ -169,16 +189,19 @@ impl Place {
         }
         let mut field = |grid: Grid| {
             let geometry = Geometry::from(grid);
-            let bytes = 12 * geometry.len();
-            let (values, after) =
-                rest.split_at_checked(bytes).ok_or_else(|| damaged("values are missing"))?;
-            rest = after;
-            let values =
-                values.chunks_exact(4).map(|v| f32::from_ne_bytes([v[0], v[1], v[2], v[3]]));
-            Ok::<_, Failure>(Displacement::from_vec(values.collect(), geometry, device)?)
+            let plane = 3 * geometry.size[0] * geometry.size[1];
+            SavedField::read(geometry, |planes| {
+                let mut values = vec![0.0f32; plane * planes.len()];
+                let bytes = bytemuck::cast_slice_mut::<f32, u8>(&mut values);
+                file.read_exact(bytes).map_err(|_| damaged("values are missing"))?;
+                Ok::<_, Failure>(values)
+            })
         };
-        let warp = header.warp.map(&mut field).transpose()?;
-        let fields = header.carried.into_iter().map(field).collect::<Outcome<_>>()?;
+        let mut fields = |grids: Vec<Grid>| -> Outcome<Vec<SavedField>> {
+            grids.into_iter().map(&mut field).collect()
+        };
+        let found = fields(header.found)?;
+        let carried = fields(header.carried)?;
         let named = |(saved, stage): (SavedStage, &ffdp_register::Stage)| {
             let SavedStage { levels, loss_after, kept, seconds } = saved;
             StageReport { transform: stage.name(), levels, loss_after, kept, seconds }
@@ -186,15 +209,32 @@ impl Place {
         Ok(Checkpoint {
             stages: header.stages.into_iter().zip(&settings.stages).map(named).collect(),
             affine: Affine::from_rows(header.affine),
-            warp,
+            found,
             levels: header.levels,
-            carried: Carried { fields },
+            carried,
         })
     }
 
+    /// That the file ends with the digest of what comes before it. Nothing of it is kept.
+    fn check_digest(&self, damaged: &dyn Fn(&str) -> Failure) -> Outcome<()> {
+        let path = self.file();
+        let failed = |source| Error::io(&path, "read", source);
+        let file = File::open(&path).map_err(failed)?;
+        let length = file.metadata().map_err(failed)?.len();
+        let Some(content) = length.checked_sub(32) else { return Err(damaged("it is too short")) };
+        let mut file = BufReader::new(file);
+        let mut hash = Sha256::new();
+        take(&mut file.by_ref().take(content), &mut hash).map_err(failed)?;
+        let mut digest = [0; 32];
+        file.read_exact(&mut digest).map_err(failed)?;
+        match hash.finalize().as_slice() == digest {
+            true => Ok(()),
+            false => Err(damaged("its checksum does not match")),
+        }
+    }
+
     fn save(&self, identity: &Identity, checkpoint: &Checkpoint) -> Outcome<()> {
-        let fields = checkpoint.warp.iter().chain(&checkpoint.carried.fields);
-        let grid = |field: &Displacement| Grid::from(field.geometry());
+        let grid = |field: &SavedField| Grid::from(field.geometry());
         let saved = |stage: &StageReport| {
             let StageReport { levels, loss_after, kept, seconds, .. } = stage.clone();
             SavedStage { levels, loss_after, kept, seconds }
@@ -203,21 +243,26 @@ impl Place {
             identity: identity.clone(),
             stages: checkpoint.stages.iter().map(saved).collect(),
             affine: *checkpoint.affine.rows(),
-            warp: checkpoint.warp.as_ref().map(grid),
+            found: checkpoint.found.iter().map(grid).collect(),
             levels: checkpoint.levels.clone(),
-            carried: checkpoint.carried.fields.iter().map(grid).collect(),
+            carried: checkpoint.carried.iter().map(grid).collect(),
         };
         let header = rmp_serde::to_vec_named(&header)
             .map_err(|reason| Failure::defect(format!("the checkpoint's header: {reason}")))?;
-        let values = fields.map(Displacement::to_vec).collect::<Result<Vec<_>, _>>()?;
         fs::create_dir_all(&self.folder)
             .map_err(|source| Error::io(&self.folder, "create", source))?;
         Ok(write_atomically(&self.file(), |file| {
             let mut hash = Sha256::new();
-            let parts = values.iter().map(|values| bytemuck::cast_slice::<f32, u8>(values));
-            for part in [&header[..]].into_iter().chain(parts) {
+            let mut put = |part: &[u8]| {
                 hash.update(part);
-                file.write_all(part)?;
+                file.write_all(part)
+            };
+            put(&header)?;
+            for field in checkpoint.found.iter().chain(&checkpoint.carried) {
+                for planes in SavedField::runs(field.geometry()) {
+                    let values = field.planes(planes).map_err(io::Error::other)?;
+                    put(bytemuck::cast_slice(&values))?;
+                }
             }
             file.write_all(&hash.finalize())
         })?)

@@ -1,7 +1,7 @@
 //! What a file held, in 64 letters.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 
 use ffdp_burn::Error;
@@ -22,11 +22,15 @@ pub fn sha256(path: &Path) -> Outcome<String> {
 }
 
 fn add(path: &Path, hash: &mut Sha256) -> Outcome<()> {
-    let failed = |source| Error::io(path, "read", source);
-    let mut file = File::open(path).map_err(failed)?;
+    let added = File::open(path).and_then(|mut file| take(&mut file, hash));
+    Ok(added.map_err(|source| Error::io(path, "read", source))?)
+}
+
+/// Takes all that there is to read.
+pub fn take(from: &mut dyn Read, hash: &mut Sha256) -> io::Result<()> {
     let mut block = vec![0; 1 << 20];
     loop {
-        match file.read(&mut block).map_err(failed)? {
+        match from.read(&mut block)? {
             0 => return Ok(()),
             n => hash.update(&block[..n]),
         }

@@ -1,8 +1,17 @@
 //! Where a run can be continued: what it has found after each level.
 
+use std::ops::Range;
+
+use burn::tensor::{Device, Tensor, TensorData};
+
+use super::fields::{Deformed, Fields};
 use super::report::{LevelReport, StageReport};
-use ffdp_burn::image::{Affine, Physical};
+use super::schedule::Settings;
+use ffdp_burn::error::{Error, Result};
+use ffdp_burn::image::{Affine, Geometry, Physical};
+use ffdp_burn::ops::Method;
 use ffdp_burn::transform::Displacement;
+use ffdp_parallel::{Axis, DeviceMesh, Holders, Layout, Sharded};
 
 /// What a run has reached; with the same problem, settings and device, [`resume`](super::resume)
 /// goes on from here to the same bits.
@@ -16,30 +25,121 @@ pub struct Checkpoint {
     pub stages: Vec<StageReport>,
     /// The affine map they found, in RAS mm.
     pub affine: Affine<Physical, Physical>,
-    /// The deformation they found, on the grid of the fixed image.
-    pub warp: Option<Displacement>,
+    /// The fields that the last deformable one of them found, as its method means them: a displacement, halves of one,
+    /// a velocity. None before there is one; a displacement where a run begins with one.
+    pub found: Vec<SavedField>,
     /// Reports of the levels that have ended in the stage under way.
     pub levels: Vec<LevelReport>,
-    /// What its next level starts from.
-    pub carried: Carried,
+    /// What its next level starts from, by the stage's own order and meaning.
+    pub carried: Vec<SavedField>,
 }
 
-/// What a stage hands from one level to the next, by its own order and meaning.
-#[derive(Clone, Debug, Default)]
-pub struct Carried {
-    /// Fields on the grid of the level that has ended: displacements, velocities.
-    pub fields: Vec<Displacement>,
+/// A field of a checkpoint, wherever its parts lie. It is read and made a few planes at a time.
+#[derive(Clone, Debug)]
+pub struct SavedField {
+    values: Sharded,
+    geometry: Geometry,
+}
+
+/// Voxels of a part of a field that is read from a file.
+const PART: usize = 1 << 22;
+
+impl SavedField {
+    /// The grid of the field, in voxels of which its vectors are.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Planes `[3, n, H, W]` of it.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when they cannot be read back.
+    pub fn planes(&self, z: Range<usize>) -> Result<Vec<f32>> {
+        let planes = self.values.window(z, &Device::flex());
+        let values = planes.try_into_vec_as::<f32>();
+        values.map_err(|reason| Error::device("reading back a field", reason))
+    }
+
+    /// In which runs of planes a field on a grid is read and written.
+    pub fn runs(geometry: &Geometry) -> Vec<Range<usize>> {
+        parts(geometry).all_planes().collect()
+    }
+
+    /// A field in host memory whose planes `[3, n, H, W]` are `read`, [run](Self::runs) by run.
+    ///
+    /// # Errors
+    /// Those of `read`, and [`Error::Shape`] when it gives another number of values.
+    pub fn read<E: From<Error>>(
+        geometry: Geometry,
+        mut read: impl FnMut(Range<usize>) -> std::result::Result<Vec<f32>, E>,
+    ) -> std::result::Result<Self, E> {
+        let [_, h, w] = geometry.dims();
+        let layout = parts(&geometry);
+        let part = |planes: Range<usize>| {
+            let dims = [1, 3, planes.len(), h, w];
+            let values = read(planes)?;
+            let (expected, got) = (dims.iter().product(), values.len());
+            if expected != got {
+                let what = "number of values of a field [3, n, H, W]".into();
+                return Err(Error::Shape { what, expected: vec![expected], got: vec![got] }.into());
+            }
+            let data = TensorData::new::<f32, _>(values, dims);
+            Ok(Tensor::from_data(data, &Device::flex()))
+        };
+        let parts = layout.all_planes().map(part).collect::<std::result::Result<_, E>>()?;
+        Ok(Self { values: Sharded::new(parts, layout), geometry })
+    }
+
+    pub(super) fn of(fields: &Fields) -> Vec<Self> {
+        let geometry = || fields.geometry.clone();
+        let saved = |part: &Sharded| Self { values: part.clone(), geometry: geometry() };
+        fields.parts.iter().map(saved).collect()
+    }
+}
+
+impl From<Displacement> for SavedField {
+    fn from(displacement: Displacement) -> Self {
+        let geometry = displacement.geometry().clone();
+        Self { values: Sharded::whole(displacement.into_field()), geometry }
+    }
+}
+
+/// A field in parts of about equal size.
+fn parts(geometry: &Geometry) -> Layout {
+    let [d, h, w] = geometry.dims();
+    let planes = (PART / (h * w)).clamp(1, d);
+    Layout::balanced([d, h, w], Axis::Z, d.div_ceil(planes)).expect("no more parts than planes")
+}
+
+/// Fields that were saved, to be computed on `home`: whole on it, or where they lie. `None` of none.
+pub(super) fn restored(saved: Vec<SavedField>, home: &Device, whole: bool) -> Option<Fields> {
+    let geometry = saved.first()?.geometry.clone();
+    let part = |field: SavedField| match whole {
+        true => Sharded::whole(field.values.gather(home)),
+        false => field.values,
+    };
+    let parts = saved.into_iter().map(part).collect();
+    Some(Fields { parts, geometry, work: DeviceMesh::one(home), holders: Holders::ALONE })
 }
 
 impl Checkpoint {
     /// Nothing was done yet.
     pub(super) fn start(initial: Affine<Physical, Physical>) -> Self {
-        Self {
-            stages: Vec::new(),
-            affine: initial,
-            warp: None,
-            levels: Vec::new(),
-            carried: Carried::default(),
-        }
+        let (found, carried) = (Vec::new(), Vec::new());
+        Self { stages: Vec::new(), affine: initial, found, levels: Vec::new(), carried }
+    }
+
+    /// What the stages that have ended found, by the method of the last of them that deforms.
+    pub(super) fn take_found(
+        &mut self,
+        settings: &Settings,
+        home: &Device,
+        whole: bool,
+    ) -> Option<Deformed> {
+        let fields = restored(std::mem::take(&mut self.found), home, whole)?;
+        let stages = settings.stages[..self.stages.len()].iter().rev();
+        let method = stages.filter(|stage| !stage.is_linear()).map(|stage| stage.fields());
+        let method = method.flatten().map(|stage| stage.method()).next();
+        Some(Deformed { method: method.unwrap_or(Method::Greedy), fields })
     }
 }

@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 
-use super::checkpoint::{Carried, Checkpoint};
+use super::checkpoint::{Checkpoint, SavedField, restored};
 use super::fields::{Deformed, Fields};
 use super::observer::Observer;
 use super::pair::LevelPair;
@@ -78,22 +78,23 @@ impl Run<'_> {
 
     /// The levels of the stage under way that an earlier run has done, with what the next one starts
     /// from; nothing where the stage begins.
-    pub fn take_resumed(&mut self) -> (Vec<LevelReport>, Carried) {
-        (std::mem::take(&mut self.checkpoint.levels), std::mem::take(&mut self.checkpoint.carried))
+    pub fn take_resumed(&mut self) -> (Vec<LevelReport>, Option<Fields>) {
+        let carried = std::mem::take(&mut self.checkpoint.carried);
+        let fields = restored(carried, self.room.home(), matches!(self.sides, Sides::Held(_)));
+        (std::mem::take(&mut self.checkpoint.levels), fields)
     }
 
-    /// Tells the observer that the stage under way can be continued after `levels` with `fields`. Of images that are
-    /// read slab by slab there is no such point: no memory need hold the fields in one piece.
-    pub fn level_done(&mut self, levels: &[LevelReport], fields: &Fields) -> Result<()> {
-        if matches!(self.sides, Sides::Read(_)) {
-            return Ok(());
+    /// Tells the observer that the stage under way can be continued after `levels` with `fields`; not of several
+    /// processes, none of which has all of them.
+    pub fn level_done(&mut self, levels: &[LevelReport], fields: &Fields) {
+        if self.processes.is_several() {
+            return;
         }
         self.checkpoint.levels = levels.to_vec();
-        self.checkpoint.carried = Carried::of(fields)?;
+        self.checkpoint.carried = SavedField::of(fields);
         self.observer.reached(&self.checkpoint);
         // Let go of the fields: what is shared cannot be changed in place.
-        self.checkpoint.carried = Carried::default();
-        Ok(())
+        self.checkpoint.carried.clear();
     }
 
     /// The grids of the images on a level.

@@ -2,7 +2,6 @@
 
 use burn::tensor::Device;
 
-use super::checkpoint::Carried;
 use super::places::Places;
 use super::processes::Processes;
 use ffdp_burn::error::Result;
@@ -27,13 +26,11 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// In one piece each; `None` of none.
-    pub fn whole(parts: Vec<Displacement>) -> Option<Self> {
-        let geometry = parts.first()?.geometry().clone();
-        let parts: Vec<_> =
-            parts.into_iter().map(|part| Sharded::whole(part.into_field())).collect();
-        let work = parts[0].mesh();
-        Some(Self { parts, geometry, work, holders: Holders::ALONE })
+    /// A displacement in one piece.
+    pub fn whole(displacement: Displacement) -> Self {
+        let geometry = displacement.geometry().clone();
+        let part = Sharded::whole(displacement.into_field());
+        Self { work: part.mesh(), parts: vec![part], geometry, holders: Holders::ALONE }
     }
 
     /// Each of its fields in one piece, on the first device; of one process.
@@ -170,12 +167,5 @@ impl Deformed {
         let by = (squarings, Accumulation::Fast);
         let (v, _) = velocity(&w.parts[0], by, &w.work, &w.holders)?;
         Ok(w.with(vec![v]))
-    }
-}
-
-impl Carried {
-    /// What a stage hands from a level to the next.
-    pub(super) fn of(fields: &Fields) -> Result<Self> {
-        Ok(Self { fields: fields.gathered()? })
     }
 }

@@ -50,7 +50,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub use checkpoint::{Carried, Checkpoint};
+pub use checkpoint::{Checkpoint, SavedField};
 pub use level::Solver;
 pub use methods::*;
 pub use observer::{Observer, Silent};
@@ -66,4 +66,4 @@ pub use run::{Outcome, Registration, register, register_on, resume, resume_on};
 pub use schedule::{Preset, Settings, matrix};
 pub use settings::*;
 pub use shards::shards_needed;
-pub use slabs::{Folding, SlabProblem, SlabRegistration, Warp, register_slabs};
+pub use slabs::{Folding, SlabProblem, SlabRegistration, Warp, register_slabs, resume_slabs};

@@ -4,7 +4,7 @@
 use burn::tensor::{DType, Device};
 use serde::Serialize;
 
-use super::checkpoint::Checkpoint;
+use super::checkpoint::{Checkpoint, SavedField};
 use super::context::{Found, Run, Sides, Staged};
 use super::fields::{Deformed, Fields};
 use super::level::check_finite_loss;
@@ -208,8 +208,8 @@ impl Run<'_> {
             let what = "a checkpoint must belong to the settings: it has as many stages or more";
             return Err(Error::invalid(what, stages.len(), "start the run anew"));
         }
-        let warp = self.checkpoint.warp.take().map(|warp| Fields::whole(vec![warp]));
-        let deformed = warp.flatten().map(Deformed::greedy);
+        let whole = matches!(self.sides, Sides::Held(_));
+        let deformed = self.checkpoint.take_found(settings, self.room.home(), whole);
         let mut found = Found { affine: self.checkpoint.affine, deformed };
         let mut loss_before = f64::NAN;
         for stage in &settings.stages[stages.len()..] {
@@ -230,7 +230,7 @@ impl Run<'_> {
                 break;
             }
             if stages.len() < settings.stages.len() {
-                self.stage_done(&stages, &found)?;
+                self.stage_done(&stages, &found);
             }
         }
         let loss_after = stages.last().expect("settings with no stage do not validate").loss_after;
@@ -283,17 +283,17 @@ impl Run<'_> {
         })
     }
 
-    fn stage_done(&mut self, stages: &[StageReport], found: &Found) -> Result<()> {
-        let warp = match (&self.sides, &found.deformed) {
-            (Sides::Read(_), Some(_)) => return Ok(()),
-            (_, None) => None,
-            (Sides::Held(_), Some(deformed)) => Some(deformed.maps()?.0.gathered()?.remove(0)),
-        };
+    fn stage_done(&mut self, stages: &[StageReport], found: &Found) {
         let start = Checkpoint::start(found.affine);
-        self.checkpoint = Checkpoint { stages: stages.to_vec(), warp, ..start };
+        self.checkpoint = Checkpoint { stages: stages.to_vec(), ..start };
+        // Of several processes none has all that was deformed.
+        if self.processes.is_several() && found.deformed.is_some() {
+            return;
+        }
+        let fields = found.deformed.iter().flat_map(|deformed| SavedField::of(&deformed.fields));
+        self.checkpoint.found = fields.collect();
         self.observer.reached(&self.checkpoint);
-        self.checkpoint.warp = None;
-        Ok(())
+        self.checkpoint.found.clear();
     }
 
     /// `w` and its inverse, where the method gives it, on the grid of the fixed image.

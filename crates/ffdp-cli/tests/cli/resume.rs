@@ -86,6 +86,28 @@ fn a_killed_run_goes_on_to_the_same_bits() {
 }
 
 #[test]
+fn a_killed_run_slab_by_slab_goes_on_to_the_same_bits() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 4);
+    let (fixed, moving) = ("fixed.nii.gz", "moving.nii.gz");
+    for transform in ["greedy", "svf"] {
+        let flags = [&LEVELS[..], &["--slabs", "--shards", "3", "--transform", transform]].concat();
+        let (whole, out) = (format!("whole_{transform}"), "out");
+        let run = register_with(&folder, fixed, moving, &whole, &[&flags[..], &["-q"]].concat());
+        run.succeeded();
+        kill_with(&folder, &flags, |_| folder.has("out/checkpoint/state"));
+        assert!(!folder.has("out/metrics.json"), "{transform}: the run was killed before its end");
+        let more = [&flags[..], &["--resume"]].concat();
+        let run = register_with(&folder, fixed, moving, out, &more);
+        run.succeeded();
+        assert!(run.stderr.contains("going on after"), "{transform}: {}", run.stderr);
+        assert!(bits(&folder, out) == bits(&folder, &whole), "{transform}");
+        assert!(!folder.has("out/checkpoint"), "removed at the end");
+        fs::remove_dir_all(folder.path(out)).expect("ours");
+    }
+}
+
+#[test]
 fn a_checkpoint_of_another_run_is_refused() {
     let folder = Folder::new();
     write_pair(&folder, 32, 4);

@@ -209,7 +209,7 @@ pub(crate) fn find(run: &mut Run, method: &dyn Method, found: Found) -> Result<S
     let loss_after = images.loss(similarity, &affine, on_level)?;
     let loss_without = images.loss(similarity, &before.affine, None)?;
     let loss_before = images.loss(similarity, &run.initial, None)?;
-    let fields = Fields::whole(displacement.into_iter().collect());
+    let fields = displacement.map(Fields::whole);
     let seconds = start.elapsed().as_secs_f64();
     let transform = method.name();
     Ok(Staged {

@@ -67,7 +67,8 @@ impl<'a> SlabProblem<'a> {
 /// it happens in a shared level: then those that wait for the rank find it lost.
 ///
 /// Each image is read twice for its percentiles (one with a mask four times) and once for every level; small levels
-/// are kept. A compressed file is decompressed as often. Images with masks are whole on one device in linear stages. What can be [continued](super::resume()) are the linear stages, on whole images.
+/// are kept. A compressed file is decompressed as often. Images with masks are whole on one device in linear stages.
+/// A run of one process can be [continued](resume_slabs).
 ///
 /// # Errors
 /// As [`register_on`](super::register_on) on several shards (greedy stages with their defaults; linear ones
@@ -76,6 +77,22 @@ impl<'a> SlabProblem<'a> {
 /// in a linear stage, for images with masks;
 /// those of reading.
 pub fn register_slabs(
+    problem: SlabProblem,
+    settings: &Settings,
+    room: &Room,
+    observer: &mut dyn Observer,
+) -> Result<SlabRegistration> {
+    let start = Checkpoint::start(problem.initial);
+    resume_slabs(start, problem, settings, room, observer)
+}
+
+/// [`register_slabs`], continued from what an earlier run of one process with the same arguments has
+/// [`reached`](Observer::reached): the same bits.
+///
+/// # Errors
+/// As [`register_slabs`]; [`Error::Invalid`] when the checkpoint has more stages than the settings.
+pub fn resume_slabs(
+    checkpoint: Checkpoint,
     problem: SlabProblem,
     settings: &Settings,
     room: &Room,
@@ -126,7 +143,7 @@ pub fn register_slabs(
         processes,
         initial,
         observer,
-        checkpoint: Checkpoint::start(initial),
+        checkpoint,
     };
     let Ended { found, stages, loss_before, loss_after, outcome } = run.stages(settings)?;
     let Found { affine, deformed } = found;

@@ -5,8 +5,10 @@ use burn::tensor::Device;
 use super::pair_of;
 use crate::{
     Checkpoint, GreedySettings, LevelSettings, LinearSettings, MomentsSettings, Observer, Problem,
-    Registration, Settings, Silent, Stage, SvfSettings, SynSettings, register, resume,
+    Registration, Room, SavedField, Settings, Silent, SlabProblem, Stage, SvfSettings, SynSettings,
+    register, register_slabs, resume, resume_slabs,
 };
+use ffdp_parallel::DeviceMesh;
 
 /// Keeps every point from which the run could be continued.
 #[derive(Default)]
@@ -76,6 +78,59 @@ fn continued_everywhere(settings: &Settings) -> Vec<(usize, usize)> {
         assert!(bits(&again) == bits(&whole), "{:?} continued after {place:?}", names(&whole));
     }
     reached
+}
+
+/// A deformable stage goes on with the fields of another of its kind, and not with what they amount to.
+fn the_same_twice() -> [Settings; 3] {
+    every_kind().map(|settings| {
+        let last = settings.stages[3].clone();
+        Settings { stages: vec![last.clone(), last], ..settings }
+    })
+}
+
+#[test]
+fn stages_of_one_kind_are_continued_to_the_same_bits() {
+    for settings in the_same_twice() {
+        let expected = [(0, 1), (0, 2), (1, 0), (1, 1), (1, 2)];
+        assert_eq!(continued_everywhere(&settings), expected);
+    }
+}
+
+#[test]
+fn a_run_slab_by_slab_is_continued_to_the_same_bits() {
+    let pair = pair_of(32, 6);
+    let room = Room::DeviceMesh(DeviceMesh::new(&[Device::flex()], 3).expect("a shard"));
+    for settings in every_kind().into_iter().chain(the_same_twice()) {
+        let run = |checkpoint: Option<Checkpoint>, observer: &mut dyn Observer| {
+            let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
+            let initial = Problem::new(&pair.fixed.image, &pair.moving.image).initial;
+            let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
+            let found = match checkpoint {
+                None => register_slabs(problem, &settings, &room, observer),
+                Some(reached) => resume_slabs(reached, problem, &settings, &room, observer),
+            };
+            let found = found.expect("good input");
+            let warp = found.warp.as_ref().expect("deformable");
+            let values = warp.planes(0..32).expect("readable");
+            let bits: Vec<u32> = values.into_iter().map(f32::to_bits).collect();
+            (bits, found.loss_after.to_bits())
+        };
+        let mut keeper = Keeper::default();
+        let whole = run(None, &mut keeper);
+        // As from a file.
+        let stored = |field: &SavedField| {
+            SavedField::read::<ffdp_burn::Error>(field.geometry().clone(), |z| field.planes(z))
+        };
+        assert!(keeper.0.iter().any(|point| !point.carried.is_empty()));
+        for mut reached in keeper.0 {
+            for fields in [&mut reached.found, &mut reached.carried] {
+                *fields = fields.iter().map(stored).collect::<Result<_, _>>().expect("readable");
+            }
+            let place = (reached.stages.len(), reached.levels.len());
+            let again = run(Some(reached), &mut Silent);
+            assert!(again == whole, "{:?} continued after {place:?}", settings.stages.last());
+        }
+    }
 }
 
 #[test]

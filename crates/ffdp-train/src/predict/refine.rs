@@ -6,8 +6,8 @@ use ffdp_burn::image::{Affine, Physical, Volume};
 use ffdp_burn::ops::LnccOptions;
 use ffdp_burn::transform::Displacement;
 use ffdp_register::{
-    Carried, Checkpoint, GreedySettings, LevelSettings, LnccSettings, MiSettings, Observer,
-    Problem, Registration, Settings as Engine, Similarity, Stage, resume,
+    Checkpoint, GreedySettings, LevelSettings, LnccSettings, MiSettings, Observer, Problem,
+    Registration, Settings as Engine, Similarity, Stage, resume,
 };
 
 use crate::settings::{Loss, Settings};
@@ -43,9 +43,9 @@ pub fn refine(
     let reached = Checkpoint {
         stages: Vec::new(),
         affine: placed,
-        warp: Some(start),
+        found: vec![start.into()],
         levels: Vec::new(),
-        carried: Carried::default(),
+        carried: Vec::new(),
     };
     resume(reached, &problem, &settings, device, observer)
 }

@@ -1,10 +1,12 @@
 //! The flags of `ffdp register`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
 use crate::commands::apply::SpaceChoice;
+use crate::failure::{Failure, Outcome};
 use crate::mesh::MeshArguments;
 use crate::nan_policy::NanPolicy;
 use crate::settings::SettingsArguments;
@@ -99,9 +101,9 @@ pub struct RegisterArguments {
     #[command(flatten)]
     pub mesh: MeshArguments,
     /// For images that do not fit into memory: read them, register and write slab by slab. With
-    /// --device-memory, what does not fit onto the device rests in host memory. No checkpoints; the
-    /// inverse where the method gives it (syn, svf); of labels Dice, but no distances.
-    #[arg(long, conflicts_with_all = ["landmarks", "resume", "plan"])]
+    /// --device-memory, what does not fit onto the device rests in host memory. The inverse where the
+    /// method gives it (syn, svf); of labels Dice, but no distances; checkpoints of one process.
+    #[arg(long, conflicts_with_all = ["landmarks", "plan"])]
     pub slabs: bool,
     /// Go on from the checkpoint that an unfinished run with the same inputs and settings has left
     /// in the output folder; start anew if there is none.
@@ -132,6 +134,15 @@ pub struct RegisterArguments {
 }
 
 impl RegisterArguments {
+    /// The time between two checkpoints.
+    pub fn checkpoint_interval(&self) -> Outcome<Duration> {
+        Duration::try_from_secs_f64(self.checkpoint_every).map_err(|_| {
+            let value = self.checkpoint_every;
+            let what = format!("--checkpoint-every must be a time, got {value}");
+            Failure::user(what, "use 0 or more")
+        })
+    }
+
     /// All files that are read but the settings.
     pub fn inputs(&self) -> Vec<&Path> {
         let labels = [&self.fixed_labels, &self.moving_labels];

@@ -124,7 +124,7 @@ impl RegisterArguments {
             (true, false) => 1,
             (true, true) => 2,
         };
-        Written { displacements, labels: self.moving_labels.is_some(), checkpoint: !self.slabs }
+        Written { displacements, labels: self.moving_labels.is_some(), checkpoint: true }
     }
 
     /// What decides the results.

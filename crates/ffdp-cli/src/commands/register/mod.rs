@@ -72,10 +72,7 @@ fn register_whole(request: &RegisterArguments) -> Outcome<()> {
     let printer = Printer::new(request.quiet, request.verbose);
     let settings = request.settings.resolve()?;
     let labels = request.moving_labels.is_some();
-    let interval = Duration::try_from_secs_f64(request.checkpoint_every).map_err(|_| {
-        let value = request.checkpoint_every;
-        Failure::user(format!("--checkpoint-every must be a time, got {value}"), "use 0 or more")
-    })?;
+    let interval = request.checkpoint_interval()?;
     let files = Files::in_folder(&request.output);
     Inputs::check(request, &files)?;
     let claim = files.claim(request, &to_toml(&settings)?, &request.inputs())?;
@@ -112,7 +109,8 @@ fn register_whole(request: &RegisterArguments) -> Outcome<()> {
         request.mesh,
         work.settings
     ));
-    let checkpoint = work.checkpoint()?;
+    let of_run = (&work.identity()?, &work.settings);
+    let checkpoint = work.files.checkpoint.start(request.resume, of_run, printer)?;
     let records = work.files.records(&to_toml(&work.settings)?, checkpoint.is_some());
     let mut output = OutputFolder::new(claim, records, printer)?;
     let done = work.run(checkpoint, interval, &mut output);
@@ -191,30 +189,6 @@ impl Work<'_> {
             reading: format!("volume {volume:?}, {nan_policy:?}, {:?}", self.inputs.initial),
             settings: to_toml(&self.settings)?,
         })
-    }
-
-    /// Where to go on from; `None` to start anew.
-    fn checkpoint(&self) -> Outcome<Option<Checkpoint>> {
-        let (place, printer) = (&self.files.checkpoint, self.printer);
-        match (self.request.resume, place.exists()) {
-            (true, true) => {
-                let found = place.load(&self.identity()?, &self.settings, self.mesh.device(0))?;
-                let (stages, levels) = (found.stages.len(), found.levels.len());
-                printer.note(&format!("going on after {stages} stages and {levels} levels"));
-                Ok(Some(found))
-            }
-            (true, false) => {
-                printer.note("there is no checkpoint to go on from: starting anew");
-                Ok(None)
-            }
-            (false, true) => {
-                printer.warning(
-                    "the checkpoint of an unfinished run is dropped; --resume would go on from it",
-                );
-                Ok(None)
-            }
-            (false, false) => Ok(None),
-        }
     }
 
     /// From the images to the files.

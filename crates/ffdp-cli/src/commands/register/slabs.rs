@@ -1,7 +1,7 @@
 //! `ffdp register --slabs`: images read, registered and written slab by slab, for those that do not fit
 //! into memory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use ffdp_burn::image::{Affine, Geometry, Physical, Planes, runs};
@@ -10,15 +10,18 @@ use ffdp_burn::io::nifti::{PlaneReader, header};
 use ffdp_burn::io::write_affine;
 use ffdp_burn::metrics::{DiceScores, Difference, jacobian_determinants};
 use ffdp_register::{
-    Folding, Room, Settings, Silent, SlabProblem, SlabRegistration, Warp, register_slabs,
+    Checkpoint, Folding, Room, Settings, Silent, SlabProblem, SlabRegistration, Warp,
+    register_slabs, resume_slabs,
 };
 use serde_json::json;
 
 use super::args::RegisterArguments;
 use super::files::Files;
 use super::inputs::{check_is_no_label_map, initial};
+use crate::checkpoint::{Identity, Keeper};
 use crate::disk::Forecast;
 use crate::failure::{Failure, Outcome};
+use crate::hash::sha256;
 use crate::hosts::Hosts;
 use crate::memory::peak_memory_bytes;
 use crate::names::arguments;
@@ -54,8 +57,20 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
         None => register_slabs(problem, &settings, &room, &mut Silent)?,
         Some(output) => {
             let progress = ProgressPrinter::new(printer);
-            let mut watch = Watch { progress, output, keeper: None, stage: 0 };
-            let found = register_slabs(problem, &settings, &room, &mut watch);
+            let (keeper, checkpoint) = match ready.continued {
+                None => (None, None),
+                Some((identity, checkpoint)) => {
+                    let (place, interval) =
+                        (files.checkpoint.clone(), request.checkpoint_interval()?);
+                    (Some(Keeper::new(place, identity, interval, printer)), checkpoint)
+                }
+            };
+            let stage = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.stages.len());
+            let mut watch = Watch { progress, output, keeper, stage };
+            let found = match checkpoint {
+                None => register_slabs(problem, &settings, &room, &mut watch),
+                Some(checkpoint) => resume_slabs(checkpoint, problem, &settings, &room, &mut watch),
+            };
             found.inspect_err(|failure| {
                 watch.output.journal().event("failed", json!({"reason": failure.to_string()}));
             })?
@@ -105,6 +120,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
         json!({"outcome": measures.record.outcome, "loss": measures.record.loss,
                "peak_memory_bytes": measures.record.peak_memory_bytes}),
     );
+    files.checkpoint.clear()?;
     output.complete()?;
     printer.note(&format!("results are in {}", request.output.display()));
     match request.json {
@@ -126,6 +142,8 @@ struct Ready {
     room: Room,
     /// Of the first alone.
     output: Option<OutputFolder>,
+    /// Of one process, what decides its result, and where it goes on from.
+    continued: Option<(Identity, Option<Checkpoint>)>,
 }
 
 impl Ready {
@@ -178,6 +196,29 @@ impl Ready {
             request.mesh.room(&settings, ([&grids[0], &grids[1]], request.masked()), hosts)?;
         printer.detail(&format!("slab by slab on {}, settings {settings:?}", request.mesh));
         let initial = initial(request)?;
+        let continued = match hosts.ranks() {
+            Some(_) if request.resume => {
+                let fix = "start one process, or leave out --resume";
+                return Err(Failure::user("several processes keep no checkpoint", fix));
+            }
+            Some(_) => None,
+            None => {
+                let mask = |path: &Option<PathBuf>| path.as_deref().map(sha256).transpose();
+                let identity = Identity {
+                    ffdp_version: env!("CARGO_PKG_VERSION").to_string(),
+                    device: request.mesh.to_string(),
+                    fixed_sha256: sha256(paths[0])?,
+                    moving_sha256: sha256(paths[1])?,
+                    masks_sha256: [mask(&request.fixed_mask)?, mask(&request.moving_mask)?],
+                    reading: format!("slabs, volume {:?}, {initial:?}", request.volume),
+                    settings: text.clone(),
+                };
+                let of_run = (&identity, &settings);
+                let checkpoint = files.checkpoint.start(request.resume, of_run, printer)?;
+                Some((identity, checkpoint))
+            }
+        };
+        let resumed = continued.as_ref().is_some_and(|(_, checkpoint)| checkpoint.is_some());
         let output = claim.map(|claim| {
             files.prepare()?;
             let voxels = grids[0].len() as u64;
@@ -187,12 +228,12 @@ impl Ready {
                 request.ignore_disk,
                 printer,
             )?;
-            let mut output = OutputFolder::new(claim, files.records(&text, false), printer)?;
+            let mut output = OutputFolder::new(claim, files.records(&text, resumed), printer)?;
             output.journal().event(
                 "start",
                 json!({"ffdp_version": env!("CARGO_PKG_VERSION"),
                        "device": request.mesh.to_string(),
-                       "command": arguments(), "slabs": true,
+                       "command": arguments(), "slabs": true, "resumed": resumed,
                        "processes": hosts.ranks().map_or(1, |ranks| ranks.count())}),
             );
             Ok::<_, Failure>(output)
@@ -209,6 +250,7 @@ impl Ready {
             initial,
             room,
             output,
+            continued,
         })
     }
 }

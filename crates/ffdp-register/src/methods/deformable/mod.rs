@@ -33,7 +33,7 @@ pub(crate) fn deform(run: &mut Run, kind: &dyn FieldMethod, found: Found) -> Res
     let (mut levels, carried) = run.take_resumed();
     let spent: f64 = levels.iter().map(|level| level.seconds).sum();
     let levels_of = kind.descent().levels;
-    let mut fields = match Fields::whole(carried.fields) {
+    let mut fields = match carried {
         Some(fields) => Some(fields),
         None => kind.start(found.deformed.as_ref())?,
     };
@@ -48,7 +48,7 @@ pub(crate) fn deform(run: &mut Run, kind: &dyn FieldMethod, found: Found) -> Res
         let judged = reached.losses;
         let cancelled = levels.last().is_some_and(|level| level.stop == Stop::Cancelled);
         if !cancelled && !done {
-            run.level_done(&levels, &reached.fields)?;
+            run.level_done(&levels, &reached.fields);
         }
         fields = Some(reached.fields);
         if let Some(losses) = judged {
