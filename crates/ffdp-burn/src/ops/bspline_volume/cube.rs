@@ -29,11 +29,10 @@ fn dot(a: &Vector3, b: &Vector3) -> f32 {
 /// A column of `J`: a derivative, plus one on the diagonal.
 #[cube]
 fn column(along: &[f32], first: usize, points: usize, #[comptime] axis: u32) -> Vector3 {
-    let one = |own: bool| if own { 1.0f32 } else { 0.0f32 };
     Vector3 {
-        x: along[first] + comptime!(one(axis == 0)),
-        y: along[first + points] + comptime!(one(axis == 1)),
-        z: along[first + 2 * points] + comptime!(one(axis == 2)),
+        x: along[first] + comptime!(if axis == 0 { 1.0f32 } else { 0.0f32 }),
+        y: along[first + points] + comptime!(if axis == 1 { 1.0f32 } else { 0.0f32 }),
+        z: along[first + 2 * points] + comptime!(if axis == 2 { 1.0f32 } else { 0.0f32 }),
     }
 }
 
