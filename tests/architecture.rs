@@ -339,7 +339,17 @@ fn imports_of_children(source: &Path) -> Vec<(Vec<String>, String, String)> {
 #[test]
 fn files_of_a_folder_do_not_lean_on_each_other() {
     let mut violations = Vec::new();
-    let crates = ["ffdp-kit", "ffdp-image", "ffdp-burn", "ffdp-nets", "ffdp-train", "ffdp-cli"];
+    let crates = [
+        "ffdp-optim",
+        "ffdp-kit",
+        "ffdp-image",
+        "ffdp-burn",
+        "ffdp-parallel",
+        "ffdp-register",
+        "ffdp-nets",
+        "ffdp-train",
+        "ffdp-cli",
+    ];
     for name in crates {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("crates/{name}/src"));
         let edges = imports_of_children(&source);

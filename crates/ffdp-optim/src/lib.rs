@@ -25,13 +25,15 @@
 mod bfgs;
 mod lbfgs;
 mod minimizer;
+mod objective;
 mod pcg;
 mod search;
 mod space;
 
 pub use bfgs::Bfgs;
 pub use lbfgs::Lbfgs;
-pub use minimizer::{Direction, Minimizer, Objective, Point, Proposal, Steps, objective};
+pub use minimizer::{Direction, Minimizer, Proposal, Steps};
+pub use objective::{Objective, Point, objective};
 pub use pcg::{Solution, pcg};
 pub use search::Search;
 pub use space::Space;

@@ -2,7 +2,7 @@
 
 use ffdp_image::Result;
 
-use crate::minimizer::Point;
+use crate::objective::Point;
 use crate::space::Space;
 
 /// A line search: the first step `a d` that gains enough of what the slope at its start promises, and that leaves

@@ -4,14 +4,11 @@ use std::ops::Range;
 
 use burn::tensor::{Device, Tensor, TensorData};
 
-use super::fields::{Deformed, Fields};
 use super::report::{LevelReport, StageReport};
-use super::schedule::Settings;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{Affine, Geometry, Physical};
-use ffdp_burn::ops::Method;
 use ffdp_burn::transform::Displacement;
-use ffdp_parallel::{Axis, DeviceMesh, Holders, Layout, Sharded};
+use ffdp_parallel::{Axis, Layout, Sharded};
 
 /// What a run has reached; with the same problem, settings and device, [`resume`](super::resume)
 /// goes on from here to the same bits.
@@ -37,8 +34,8 @@ pub struct Checkpoint {
 /// A field of a checkpoint, wherever its parts lie. It is read and made a few planes at a time.
 #[derive(Clone, Debug)]
 pub struct SavedField {
-    values: Sharded,
-    geometry: Geometry,
+    pub(super) values: Sharded,
+    pub(super) geometry: Geometry,
 }
 
 /// Voxels of a part of a field that is read from a file.
@@ -89,12 +86,6 @@ impl SavedField {
         let parts = layout.all_planes().map(part).collect::<std::result::Result<_, E>>()?;
         Ok(Self { values: Sharded::new(parts, layout), geometry })
     }
-
-    pub(super) fn of(fields: &Fields) -> Vec<Self> {
-        let geometry = || fields.geometry.clone();
-        let saved = |part: &Sharded| Self { values: part.clone(), geometry: geometry() };
-        fields.parts.iter().map(saved).collect()
-    }
 }
 
 impl From<Displacement> for SavedField {
@@ -111,35 +102,10 @@ fn parts(geometry: &Geometry) -> Layout {
     Layout::balanced([d, h, w], Axis::Z, d.div_ceil(planes)).expect("no more parts than planes")
 }
 
-/// Fields that were saved, to be computed on `home`: whole on it, or where they lie. `None` of none.
-pub(super) fn restored(saved: Vec<SavedField>, home: &Device, whole: bool) -> Option<Fields> {
-    let geometry = saved.first()?.geometry.clone();
-    let part = |field: SavedField| match whole {
-        true => Sharded::whole(field.values.gather(home)),
-        false => field.values,
-    };
-    let parts = saved.into_iter().map(part).collect();
-    Some(Fields { parts, geometry, work: DeviceMesh::one(home), holders: Holders::ALONE })
-}
-
 impl Checkpoint {
     /// Nothing was done yet.
     pub(super) fn start(initial: Affine<Physical, Physical>) -> Self {
         let (found, carried) = (Vec::new(), Vec::new());
         Self { stages: Vec::new(), affine: initial, found, levels: Vec::new(), carried }
-    }
-
-    /// What the stages that have ended found, by the method of the last of them that deforms.
-    pub(super) fn take_found(
-        &mut self,
-        settings: &Settings,
-        home: &Device,
-        whole: bool,
-    ) -> Option<Deformed> {
-        let fields = restored(std::mem::take(&mut self.found), home, whole)?;
-        let stages = settings.stages[..self.stages.len()].iter().rev();
-        let method = stages.filter(|stage| !stage.is_linear()).map(|stage| stage.fields());
-        let method = method.flatten().map(|stage| stage.method()).next();
-        Some(Deformed { method: method.unwrap_or(Method::Greedy), fields })
     }
 }

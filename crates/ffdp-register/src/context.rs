@@ -2,7 +2,7 @@
 
 use burn::tensor::Tensor;
 
-use super::checkpoint::{Checkpoint, SavedField, restored};
+use super::checkpoint::Checkpoint;
 use super::fields::{Deformed, Fields};
 use super::observer::Observer;
 use super::pair::LevelPair;
@@ -80,7 +80,8 @@ impl Run<'_> {
     /// from; nothing where the stage begins.
     pub fn take_resumed(&mut self) -> (Vec<LevelReport>, Option<Fields>) {
         let carried = std::mem::take(&mut self.checkpoint.carried);
-        let fields = restored(carried, self.room.home(), matches!(self.sides, Sides::Held(_)));
+        let fields =
+            Fields::restored(carried, self.room.home(), matches!(self.sides, Sides::Held(_)));
         (std::mem::take(&mut self.checkpoint.levels), fields)
     }
 
@@ -91,7 +92,7 @@ impl Run<'_> {
             return;
         }
         self.checkpoint.levels = levels.to_vec();
-        self.checkpoint.carried = SavedField::of(fields);
+        self.checkpoint.carried = fields.saved();
         self.observer.reached(&self.checkpoint);
         // Let go of the fields: what is shared cannot be changed in place.
         self.checkpoint.carried.clear();

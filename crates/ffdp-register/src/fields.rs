@@ -2,6 +2,7 @@
 
 use burn::tensor::Device;
 
+use super::checkpoint::SavedField;
 use super::places::Places;
 use super::processes::Processes;
 use ffdp_burn::error::Result;
@@ -31,6 +32,24 @@ impl Fields {
         let geometry = displacement.geometry().clone();
         let part = Sharded::whole(displacement.into_field());
         Self { work: part.mesh(), parts: vec![part], geometry, holders: Holders::ALONE }
+    }
+
+    /// For a checkpoint; nothing is copied.
+    pub fn saved(&self) -> Vec<SavedField> {
+        let geometry = || self.geometry.clone();
+        let saved = |part: &Sharded| SavedField { values: part.clone(), geometry: geometry() };
+        self.parts.iter().map(saved).collect()
+    }
+
+    /// From a checkpoint, to be computed on `home`: in one piece there, or where they lie. `None` of none.
+    pub fn restored(saved: Vec<SavedField>, home: &Device, whole: bool) -> Option<Self> {
+        let geometry = saved.first()?.geometry.clone();
+        let part = |field: SavedField| match whole {
+            true => Sharded::whole(field.values.gather(home)),
+            false => field.values,
+        };
+        let parts = saved.into_iter().map(part).collect();
+        Some(Self { parts, geometry, work: DeviceMesh::one(home), holders: Holders::ALONE })
     }
 
     /// Each of its fields in one piece, on the first device; of one process.

@@ -4,7 +4,7 @@
 use burn::tensor::{DType, Device};
 use serde::Serialize;
 
-use super::checkpoint::{Checkpoint, SavedField};
+use super::checkpoint::Checkpoint;
 use super::context::{Found, Run, Sides, Staged};
 use super::fields::{Deformed, Fields};
 use super::level::check_finite_loss;
@@ -20,7 +20,7 @@ use super::report::{StageReport, Stop};
 use super::schedule::Settings;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
-use ffdp_burn::ops::MomentStorage;
+use ffdp_burn::ops::{Method, MomentStorage};
 use ffdp_burn::transform::{Composite, Displacement, Step};
 use ffdp_parallel::DeviceMesh;
 
@@ -208,8 +208,7 @@ impl Run<'_> {
             let what = "a checkpoint must belong to the settings: it has as many stages or more";
             return Err(Error::invalid(what, stages.len(), "start the run anew"));
         }
-        let whole = matches!(self.sides, Sides::Held(_));
-        let deformed = self.checkpoint.take_found(settings, self.room.home(), whole);
+        let deformed = self.take_found(settings);
         let mut found = Found { affine: self.checkpoint.affine, deformed };
         let mut loss_before = f64::NAN;
         for stage in &settings.stages[stages.len()..] {
@@ -237,6 +236,18 @@ impl Run<'_> {
         check_finite_loss(loss_after)?;
         let outcome = Outcome::of(&stages, [loss_before, loss_after]);
         Ok(Ended { found, stages, loss_before, loss_after, outcome })
+    }
+
+    /// What the stages that have ended found, by the method of the last of them that deforms; a displacement where a run
+    /// begins with one.
+    fn take_found(&mut self, settings: &Settings) -> Option<Deformed> {
+        let whole = matches!(self.sides, Sides::Held(_));
+        let found = std::mem::take(&mut self.checkpoint.found);
+        let fields = Fields::restored(found, self.room.home(), whole)?;
+        let stages = settings.stages[..self.checkpoint.stages.len()].iter().rev();
+        let method = stages.filter(|stage| !stage.is_linear()).map(Stage::fields);
+        let method = method.flatten().map(|stage| stage.method()).next();
+        Some(Deformed { method: method.unwrap_or(Method::Greedy), fields })
     }
 
     /// Demands that a stage can work with what it is given.
@@ -290,7 +301,7 @@ impl Run<'_> {
         if self.processes.is_several() && found.deformed.is_some() {
             return;
         }
-        let fields = found.deformed.iter().flat_map(|deformed| SavedField::of(&deformed.fields));
+        let fields = found.deformed.iter().flat_map(|deformed| deformed.fields.saved());
         self.checkpoint.found = fields.collect();
         self.observer.reached(&self.checkpoint);
         self.checkpoint.found.clear();
