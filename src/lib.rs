@@ -3,6 +3,7 @@
 pub use ffdp_burn::{Error, Result, baseline, error, image, io, losses, metrics, synth, transform};
 pub use ffdp_kit as kit;
 pub use ffdp_nets as nets;
+pub use ffdp_optim as optim;
 pub use ffdp_register as register;
 
 /// The fused operations: those of registration (`ffdp-burn`) and the layers of networks (`ffdp-nets`).
