@@ -35,7 +35,7 @@ mod tests;
 
 pub use control_grid::{Beyond, ControlGrid};
 pub use subdivision::subdivide;
-pub(crate) use taps::{Axis, GaussPoint, Map, basis_at_gauss_points};
+pub(crate) use taps::{Axis, GaussPoint, Map, basis_at_gauss_points, taps_at};
 
 /// The three tables that a backend receives.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -116,8 +116,16 @@ impl Axis {
     }
 }
 
-/// The taps of any position `t`, in control points of an axis of several.
-pub(crate) fn at(t: f64, controls: usize, beyond: Beyond, slope: bool) -> Taps {
+/// The taps of any position `t`, in control points.
+pub(crate) fn taps_at(t: f64, controls: usize, beyond: Beyond) -> Taps {
+    match controls {
+        1 => Taps { first: 0, weights: [1.0, 0.0, 0.0, 0.0] },
+        _ => at(t, controls, beyond, false),
+    }
+}
+
+/// The taps of any position on an axis of several control points.
+fn at(t: f64, controls: usize, beyond: Beyond, slope: bool) -> Taps {
     let (low, high) = (1.0, controls as f64 - 2.0);
     let mut t = t;
     if beyond == Beyond::Cut {
