@@ -2,6 +2,7 @@
 
     python -m venv v && v/bin/pip install SimpleITK==2.5.7 numpy==2.4.6
     v/bin/python scripts/golden/transforms.py make            # writes tests/golden/*, and kinds_expected.rs
+    v/bin/python scripts/golden/transforms.py splines         # only tests/golden/bspline*
     v/bin/python scripts/golden/transforms.py check target/release/ffdp    # prints differences, fails above 1e-4
 
 `make` writes what `tests/golden.rs` reads. `check` gives the binary files of SimpleITK, lets SimpleITK read
@@ -119,8 +120,41 @@ def resample(image, reference, transform):
     return sitk.Resample(image, reference, transform, sitk.sitkLinear, 0.0, sitk.sitkFloat32)
 
 
+def spline():
+    """A control grid around the fixed grid, turned otherwise; its cells cover all points."""
+    around = warp_grid()
+    mesh = [5, 4, 6]
+    transform = sitk.BSplineTransform(3, 3)
+    size, spacing = around.GetSize(), around.GetSpacing()
+    transform.SetTransformDomainOrigin(around.GetOrigin())
+    transform.SetTransformDomainDirection(around.GetDirection())
+    transform.SetTransformDomainPhysicalDimensions([(n - 1) * s for n, s in zip(size, spacing)])
+    transform.SetTransformDomainMeshSize(mesh)
+    random = np.random.default_rng(11)
+    transform.SetParameters(random.normal(size=len(transform.GetParameters())).round(6).tolist())
+    return transform
+
+
+def around_the_domain():
+    """Points within the domain of the spline and beyond it, where ITK does not move them."""
+    random = np.random.default_rng(12)
+    matrix = np.array(warp_grid().GetDirection()).reshape(3, 3) * np.array(warp_grid().GetSpacing())
+    index = random.uniform(-2.0, 14.0, size=(40, 3))
+    return index @ matrix.T + np.array(warp_grid().GetOrigin())
+
+
+def make_splines():
+    """Only the files of the B-spline."""
+    sitk.WriteTransform(spline(), str(GOLDEN / "bspline.tfm"))
+    sitk.WriteTransform(spline(), str(GOLDEN / "bspline.h5"))
+    save_points(GOLDEN / "bspline_points.csv", around_the_domain())
+    moved = [spline().TransformPoint(p) for p in around_the_domain().tolist()]
+    save_points(GOLDEN / "bspline_mapped.csv", moved)
+
+
 def make():
     GOLDEN.mkdir(exist_ok=True)
+    make_splines()
     field = warp(warp_grid(), 3)
     chain = sitk.CompositeTransform([affine(), displacement(field)])  # the last is applied first
     sitk.WriteTransform(affine(), str(GOLDEN / "affine.txt"))
@@ -218,6 +252,9 @@ def check(ffdp):
         }
         for name, transform in chains.items():
             compare(f"image, {name}", ours, resample(moving, ours, transform), transform, moving)
+        # A B-spline that ffdp wrote moves points as the one that it read.
+        run("compose", "-t", golden("bspline.tfm"), "-o", out("bspline.h5"))
+        check_spline(sitk.ReadTransform(out("bspline.h5")))
         # The inverse of the chain: solved by ours, and read from our file by SimpleITK.
         run("apply", "-i", golden("warped.nii.gz"), "-r", golden("moving.nii.gz"), *chain, "--inverse", "-o", out("back.nii.gz"))
         run("invert", *chain, "-r", golden("moving.nii.gz"), "-o", out("inverse.nii.gz"))
@@ -228,6 +265,14 @@ def check(ffdp):
         mapped, expected = (np.loadtxt(p, delimiter=",", skiprows=1) for p in (out("mapped.csv"), golden("mapped.csv")))
         print(f"points: {np.abs(mapped - expected).max():.1e} mm")
         assert np.abs(mapped - expected).max() < 1e-4
+
+
+def check_spline(transform):
+    moved = [transform.TransformPoint(p) for p in around_the_domain().tolist()]
+    expected = np.loadtxt(GOLDEN / "bspline_mapped.csv", delimiter=",", skiprows=1)[:, :3]
+    difference = np.abs(np.array(moved) - expected).max()
+    print(f"B-spline: {difference:.1e} mm")
+    assert difference < 1e-5
 
 
 def compare(name, ours, theirs, transform, moving):
@@ -246,6 +291,8 @@ if __name__ == "__main__":
     command = sys.argv[1] if len(sys.argv) > 1 else ""
     if command == "make":
         make()
+    elif command == "splines":
+        make_splines()
     elif command == "check" and len(sys.argv) == 3:
         check(sys.argv[2])
     else:

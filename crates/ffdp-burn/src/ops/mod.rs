@@ -9,6 +9,7 @@
 
 pub mod adam;
 pub mod bspline;
+pub mod bspline_at;
 pub mod bspline_bending;
 pub mod bspline_volume;
 pub mod compose;
@@ -40,6 +41,7 @@ pub(crate) use ffdp_kit::{real, vjp};
 
 pub use adam::{AdamOptions, AdamStep, MomentStorage, Moments, adam};
 pub use bspline::{Beyond, ControlGrid, bspline, bspline_part, subdivide};
+pub use bspline_at::bspline_at;
 pub use bspline_bending::bspline_bending;
 pub use bspline_volume::{LEAST_DETERMINANT, bspline_volume};
 pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};

@@ -47,6 +47,8 @@ impl Composite {
                 Step::Affine(affine) => Step::Affine(affine.inverse()?),
                 Step::Displacement(displacement) => Step::Inverse(displacement.clone()),
                 Step::Inverse(displacement) => Step::Displacement(displacement.clone()),
+                Step::Bspline(spline) => Step::InverseBspline(spline.clone()),
+                Step::InverseBspline(spline) => Step::Bspline(spline.clone()),
             })
         };
         Ok(Self { steps: self.steps.iter().rev().map(inverse).collect::<Result<_>>()? })
@@ -56,7 +58,7 @@ impl Composite {
     pub fn as_affine(&self) -> Option<Affine<Physical, Physical>> {
         self.steps.iter().try_fold(Affine::identity(), |map, step| match step {
             Step::Affine(next) => Some(map.then(next)),
-            Step::Displacement(_) | Step::Inverse(_) => None,
+            _ => None,
         })
     }
 

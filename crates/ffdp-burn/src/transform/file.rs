@@ -4,13 +4,15 @@ use std::path::Path;
 
 use burn::tensor::Device;
 
+use super::bspline::BsplineTransform;
 use super::composite::Composite;
 use super::displacement::Displacement;
 use super::step::Step;
 use crate::error::{Error, Result};
 use crate::io::nifti::write_displacement;
 use crate::io::{
-    TransformPart, is_composite_name, read_transform_file, write_affine, write_composite,
+    TransformPart, is_composite_name, read_transform_file, write_affine, write_bspline,
+    write_composite,
 };
 
 /// Reads a transform of any kind that [`read_transform_file`] knows; displacements go to `device`.
@@ -24,6 +26,9 @@ pub fn read_transform(path: impl AsRef<Path>, device: &Device) -> Result<Composi
             TransformPart::Displacement { values, geometry } => {
                 Step::Displacement(Displacement::from_vec(values, geometry, device)?)
             }
+            TransformPart::Bspline { coefficients, geometry } => {
+                Step::Bspline(BsplineTransform::new(coefficients, geometry)?)
+            }
         })
     };
     let parts = read_transform_file(path)?;
@@ -31,8 +36,8 @@ pub fn read_transform(path: impl AsRef<Path>, device: &Device) -> Result<Composi
 }
 
 /// Writes a transform for ITK and ANTs: any chain of matrices and displacements as a composite (`.h5`),
-/// one that is affine as a matrix (`.txt`, `.tfm`, `.mat`), a single displacement as a field (`.nii`,
-/// `.nii.gz`).
+/// one that is affine as a matrix (`.txt`, `.tfm`, `.mat`), a single B-spline as text (`.txt`, `.tfm`), a
+/// single displacement as a field (`.nii`, `.nii.gz`).
 ///
 /// # Errors
 /// [`Error::Invalid`] for anything else, and for a name of another kind: make it one displacement
@@ -51,8 +56,9 @@ pub fn write_transform(path: impl AsRef<Path>, transform: &Composite) -> Result<
     }
     match transform.steps() {
         [Step::Displacement(step)] => write_displacement(path, &step.to_vec()?, step.geometry()),
+        [Step::Bspline(step)] => write_bspline(path, step.coefficients(), step.geometry()),
         steps => Err(Error::invalid(
-            "a file that is no composite (.h5) holds one affine transform or one displacement",
+            "a file that is no composite (.h5) holds one affine transform, displacement or B-spline",
             format_args!("{} steps", steps.len()),
             "make it one displacement on a grid first, or name it .h5",
         )),
@@ -67,7 +73,11 @@ fn part(step: &Step) -> Result<TransformPart> {
             let (values, geometry) = (step.to_vec()?, step.geometry().clone());
             Ok(TransformPart::Displacement { values, geometry })
         }
-        Step::Inverse(_) => Err(Error::invalid(
+        Step::Bspline(step) => {
+            let (coefficients, geometry) = (step.coefficients().to_vec(), step.geometry().clone());
+            Ok(TransformPart::Bspline { coefficients, geometry })
+        }
+        Step::Inverse(_) | Step::InverseBspline(_) => Err(Error::invalid(
             "a file holds no inverse that is solved where it is needed",
             format_args!("the inverse of a displacement"),
             "make it a displacement on a grid first",

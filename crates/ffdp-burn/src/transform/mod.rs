@@ -1,10 +1,11 @@
 //! What a registration finds: maps from the fixed to the moving image, and what they do to images.
 //!
 //! A [`Displacement`] lives on the fixed grid, in voxels; read `displacement.rs` first. A [`Composite`]
-//! is a chain of displacements, affine maps and inverses of either in millimetres, evaluated in
+//! is a chain of displacements, B-splines, affine maps and inverses of them in millimetres, evaluated in
 //! `points.rs`; [`read_transform`] and [`write_transform`] are files.
 //! [`resample`] carries tensors from one grid to another through physical space.
 
+mod bspline;
 mod composite;
 mod displacement;
 mod file;
@@ -16,6 +17,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
+pub use bspline::BsplineTransform;
 pub use composite::{Composite, GridMap};
 pub use displacement::Displacement;
 pub use file::{read_transform, write_transform};

@@ -72,6 +72,14 @@ impl Points {
                 let solution = inverse(self.field(step), Some(self.indices(grid)));
                 self.moved(map_vectors(solution, &grid.voxel_to_mm().linear()))
             }
+            Step::Bspline(step) => {
+                let u = step.at(self.indices(step.geometry()));
+                self.moved(u)
+            }
+            Step::InverseBspline(step) => {
+                let s = step.inverse_at(self.indices(step.geometry()));
+                self.moved(s)
+            }
         }
     }
 

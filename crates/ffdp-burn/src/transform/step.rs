@@ -1,5 +1,6 @@
 //! One step of a transform.
 
+use super::bspline::BsplineTransform;
 use super::displacement::Displacement;
 use crate::image::{Affine, Physical};
 
@@ -13,4 +14,8 @@ pub enum Step {
     /// `x -> z` with `z + u(z) = x`: the inverse of a displacement, solved at the very points where
     /// it is needed.
     Inverse(Displacement),
+    /// `x -> x + u(x)` with `u` a cubic B-spline, evaluated exactly wherever it is needed.
+    Bspline(BsplineTransform),
+    /// `x -> z` with `z + u(z) = x`: the inverse of a cubic B-spline.
+    InverseBspline(BsplineTransform),
 }

@@ -56,7 +56,11 @@ fn stored(map: Composite, device: &Device) -> Composite {
             let inverse = Composite::new(vec![step.clone()]);
             Step::Displacement(inverse.to_displacement(field.geometry(), device))
         }
-        Step::Affine(_) | Step::Displacement(_) => step.clone(),
+        Step::InverseBspline(spline) => {
+            let inverse = Composite::new(vec![step.clone()]);
+            Step::Displacement(inverse.to_displacement(spline.geometry(), device))
+        }
+        Step::Affine(_) | Step::Displacement(_) | Step::Bspline(_) => step.clone(),
     };
     Composite::new(map.steps().iter().map(step).collect())
 }

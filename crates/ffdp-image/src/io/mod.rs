@@ -18,6 +18,6 @@ pub use disk::{available_disk_bytes, check_disk};
 pub use landmarks::{LandmarkSpace, read_landmarks, write_landmarks};
 pub use memory::{available_memory_bytes, check_memory};
 pub use transform_file::{
-    TransformPart, is_composite_name, read_flirt, read_transform_file, write_affine,
+    TransformPart, is_composite_name, read_flirt, read_transform_file, write_affine, write_bspline,
     write_composite,
 };

@@ -1,18 +1,7 @@
 //! Where the control points lie, seen from the output grid.
 
 use super::Lattice;
-use super::taps::{Axis, Map};
-
-/// What a control grid says where some of the four control points of an axis are missing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Beyond {
-    /// A control point that does not exist is zero: the field fades to zero within two spacings, twice
-    /// continuously differentiable everywhere.
-    #[default]
-    Fade,
-    /// Zero at once wherever one is missing, as ITK's `BSplineTransform` has it.
-    Cut,
-}
+use super::taps::{Axis, Beyond, Map, ON_BORDER};
 
 /// A control grid along the axes of an output grid. All members in the order (x, y, z).
 ///
@@ -78,7 +67,3 @@ impl ControlGrid {
         Lattice { axes: [0, 1, 2].map(axis) }
     }
 }
-
-/// Spacings by which a position may miss the border of the grid and yet lie on it: far more than
-/// rounding of f64, far less than anyone could want to tell apart.
-pub(super) const ON_BORDER: f64 = 1e-9;

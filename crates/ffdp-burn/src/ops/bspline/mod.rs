@@ -33,9 +33,10 @@ mod taps;
 #[cfg(test)]
 mod tests;
 
-pub use control_grid::{Beyond, ControlGrid};
+pub use control_grid::ControlGrid;
 pub use subdivision::subdivide;
-pub(crate) use taps::{Axis, GaussPoint, Map, basis_at_gauss_points};
+pub use taps::Beyond;
+pub(crate) use taps::{Axis, GaussPoint, Map, basis_at_gauss_points, taps_at};
 
 /// The three tables that a backend receives.
 #[derive(Clone, Copy, Debug, PartialEq)]

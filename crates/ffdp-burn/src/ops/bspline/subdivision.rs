@@ -2,7 +2,8 @@
 
 use burn::Tensor;
 
-use super::control_grid::{Beyond, ControlGrid, ON_BORDER};
+use super::control_grid::ControlGrid;
+use super::taps::{Beyond, ON_BORDER};
 use super::{Axis, Lattice, Map, apply};
 
 /// The coefficients of the same field on a control grid whose knots contain those of `from`: `factors`

@@ -1,6 +1,19 @@
 //! Four control points and their weights, for every position along an axis.
 
-use super::control_grid::{Beyond, ON_BORDER};
+/// What a control grid says where some of the four control points of an axis are missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Beyond {
+    /// A control point that does not exist is zero: the field fades to zero within two spacings, twice
+    /// continuously differentiable everywhere.
+    #[default]
+    Fade,
+    /// Zero at once wherever one is missing, as ITK's `BSplineTransform` has it.
+    Cut,
+}
+
+/// Spacings by which a position may miss the border of the grid and yet lie on it: far more than
+/// rounding of f64, far less than anyone could want to tell apart.
+pub(super) const ON_BORDER: f64 = 1e-9;
 
 /// What the weights of an axis are.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -116,8 +129,16 @@ impl Axis {
     }
 }
 
-/// The taps of any position `t`, in control points of an axis of several.
-pub(crate) fn at(t: f64, controls: usize, beyond: Beyond, slope: bool) -> Taps {
+/// The taps of any position `t`, in control points.
+pub(crate) fn taps_at(t: f64, controls: usize, beyond: Beyond) -> Taps {
+    match controls {
+        1 => Taps { first: 0, weights: [1.0, 0.0, 0.0, 0.0] },
+        _ => at(t, controls, beyond, false),
+    }
+}
+
+/// The taps of any position on an axis of several control points.
+fn at(t: f64, controls: usize, beyond: Beyond, slope: bool) -> Taps {
     let (low, high) = (1.0, controls as f64 - 2.0);
     let mut t = t;
     if beyond == Beyond::Cut {

@@ -26,13 +26,18 @@ fn dot(a: &Vector3, b: &Vector3) -> f32 {
     a.x * b.x + a.y * b.y + a.z * b.z
 }
 
+/// An entry of the unit matrix.
+fn unit(diagonal: bool) -> f32 {
+    if diagonal { 1.0 } else { 0.0 }
+}
+
 /// A column of `J`: a derivative, plus one on the diagonal.
 #[cube]
 fn column(along: &[f32], first: usize, points: usize, #[comptime] axis: u32) -> Vector3 {
     Vector3 {
-        x: along[first] + comptime!(if axis == 0 { 1.0f32 } else { 0.0f32 }),
-        y: along[first + points] + comptime!(if axis == 1 { 1.0f32 } else { 0.0f32 }),
-        z: along[first + 2 * points] + comptime!(if axis == 2 { 1.0f32 } else { 0.0f32 }),
+        x: along[first] + comptime!(unit(axis == 0)),
+        y: along[first + points] + comptime!(unit(axis == 1)),
+        z: along[first + 2 * points] + comptime!(unit(axis == 2)),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Physical positions and vectors survive every change of grid.
 
+mod bspline;
 mod chains;
 mod files;
 mod inverse;

@@ -10,7 +10,7 @@ use super::parts::{ItkTransform, TransformPart};
 use super::reject;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Matrix3, Physical, Voxel};
-use crate::io::lps::{flip_both, flip_target};
+use crate::io::lps::{LPS_SIGNS, flip_both, flip_target};
 use crate::io::nifti::lps_to_voxels;
 
 const CONVERT: &str =
@@ -50,6 +50,9 @@ fn part(transform: ItkTransform, path: &Path) -> Result<TransformPart> {
     let in_file = |source: Error| Error::InFile { path: path.into(), source: source.into() };
     if kind == "DisplacementFieldTransform" {
         return displacement(&transform, path, in_file);
+    }
+    if kind == "BSplineTransform" {
+        return bspline(&transform, path, in_file);
     }
     let map = affine(kind, &transform, path)?;
     map.inverse().map_err(in_file)?;
@@ -114,7 +117,7 @@ fn affine(kind: &str, itk: &ItkTransform, path: &Path) -> Result<Affine<Physical
         }
         "IdentityTransform" => (UNIT, [0.0; 3]),
         _ => {
-            let what = "the transform must be affine, rigid, a displacement field or a composite";
+            let what = "the transform must be affine, rigid, a displacement field, a cubic B-spline or a composite";
             return Err(reject(path, what, format!("{:?}", itk.name), CONVERT));
         }
     };
@@ -142,6 +145,7 @@ pub(super) fn from_parts(parts: &[TransformPart]) -> Vec<ItkTransform> {
     let part = |part: &TransformPart| match part {
         TransformPart::Affine(map) => from_affine(map),
         TransformPart::Displacement { values, geometry } => from_displacement(values, geometry),
+        TransformPart::Bspline { coefficients, geometry } => from_bspline(coefficients, geometry),
     };
     std::iter::once(composite).chain(parts.iter().rev().map(part)).collect()
 }
@@ -149,17 +153,13 @@ pub(super) fn from_parts(parts: &[TransformPart]) -> Vec<ItkTransform> {
 /// A displacement in voxels as [`displacement`] reads it; vectors are rounded as in NIfTI files, to f32.
 fn from_displacement(values: &[f32], geometry: &Geometry) -> ItkTransform {
     let to_lps = flip_target(&geometry.voxel_to_mm());
-    let (linear, spacing) = (to_lps.linear(), geometry.spacing_mm);
-    let direction = (0..9).map(|entry| linear[entry / 3][entry % 3] / spacing[entry % 3]);
-    let size = geometry.size.map(|n| n as f64);
-    let fixed = size.into_iter().chain(to_lps.translation()).chain(spacing).chain(direction);
     let voxels = geometry.len();
     let vector = |p: usize| to_lps.apply_vector([0, 1, 2].map(|c| values[c * voxels + p].into()));
     let rounded = |p: usize| vector(p).map(|v| f64::from(v as f32));
     ItkTransform {
         name: "DisplacementFieldTransform_double_3_3".to_string(),
         parameters: (0..voxels).flat_map(rounded).collect(),
-        fixed_parameters: fixed.collect(),
+        fixed_parameters: fixed_of(geometry),
     }
 }
 
@@ -169,16 +169,8 @@ fn displacement(
     path: &Path,
     in_file: impl Fn(Error) -> Error,
 ) -> Result<TransformPart> {
-    let f = itk.fixed_parameters.as_slice();
-    counts(itk, itk.parameters.len(), &[18], path)?;
-    let count = |v: f64| (v >= 1.0 && v.fract() == 0.0 && v < 1e9).then_some(v as usize);
-    let [Some(nx), Some(ny), Some(nz)] = [count(f[0]), count(f[1]), count(f[2])] else {
-        let what = "the size of a displacement field must be three counts of voxels";
-        return Err(reject(path, what, format!("{:?}", &f[..3]), DAMAGED));
-    };
-    let matrix = std::array::from_fn(|i| std::array::from_fn(|j| f[9 + 3 * i + j] * f[6 + j]));
-    let to_lps = Affine::<Voxel, Physical>::from_parts(matrix, [f[3], f[4], f[5]]);
-    let geometry = Geometry::from_affine([nx, ny, nz], flip_target(&to_lps)).map_err(in_file)?;
+    let geometry = grid(itk, "a displacement field", path, in_file)?;
+    let [nx, ny, nz] = geometry.size;
     let voxels = geometry.len();
     if itk.parameters.len() != 3 * voxels {
         let what =
@@ -189,6 +181,68 @@ fn displacement(
     let mut values: Vec<f32> = (0..3).flat_map(component).collect();
     lps_to_voxels(&mut values, &geometry.mm_to_voxel().linear());
     Ok(TransformPart::Displacement { values, geometry })
+}
+
+/// A control grid as [`bspline`] reads it.
+pub(super) fn from_bspline(coefficients: &[f64], geometry: &Geometry) -> ItkTransform {
+    let points = geometry.len();
+    let signed = |(i, value): (usize, &f64)| LPS_SIGNS[i / points] * value;
+    ItkTransform {
+        name: "BSplineTransform_double_3_3".to_string(),
+        parameters: coefficients.iter().enumerate().map(signed).collect(),
+        fixed_parameters: fixed_of(geometry),
+    }
+}
+
+/// Size, origin, spacing and direction of the control grid in the fixed parameters; all x components of its
+/// LPS vectors in mm, then y, then z.
+fn bspline(
+    itk: &ItkTransform,
+    path: &Path,
+    in_file: impl Fn(Error) -> Error,
+) -> Result<TransformPart> {
+    let geometry = grid(itk, "a B-spline", path, in_file)?;
+    let [nx, ny, nz] = geometry.size;
+    let points = geometry.len();
+    if itk.parameters.len() != 3 * points || geometry.size.iter().any(|n| *n < 4) {
+        let what = format!(
+            "a cubic B-spline of {nx} x {ny} x {nz} control points, four or more along every axis, has \
+             {} numbers",
+            3 * points
+        );
+        return Err(reject(path, &what, itk.parameters.len(), DAMAGED));
+    }
+    let signed = |(i, value): (usize, &f64)| LPS_SIGNS[i / points] * value;
+    let coefficients = itk.parameters.iter().enumerate().map(signed).collect();
+    Ok(TransformPart::Bspline { coefficients, geometry })
+}
+
+/// A grid as ITK's fixed parameters: size, origin, spacing, and the direction row by row, in LPS mm.
+fn fixed_of(geometry: &Geometry) -> Vec<f64> {
+    let to_lps = flip_target(&geometry.voxel_to_mm());
+    let (linear, spacing) = (to_lps.linear(), geometry.spacing_mm);
+    let direction = (0..9).map(|entry| linear[entry / 3][entry % 3] / spacing[entry % 3]);
+    let size = geometry.size.map(|n| n as f64);
+    size.into_iter().chain(to_lps.translation()).chain(spacing).chain(direction).collect()
+}
+
+/// The grid in the fixed parameters.
+fn grid(
+    itk: &ItkTransform,
+    kind: &str,
+    path: &Path,
+    in_file: impl Fn(Error) -> Error,
+) -> Result<Geometry> {
+    let f = itk.fixed_parameters.as_slice();
+    counts(itk, itk.parameters.len(), &[18], path)?;
+    let count = |v: f64| (v >= 1.0 && v.fract() == 0.0 && v < 1e9).then_some(v as usize);
+    let [Some(nx), Some(ny), Some(nz)] = [count(f[0]), count(f[1]), count(f[2])] else {
+        let what = format!("the size of {kind} must be three counts of points");
+        return Err(reject(path, &what, format!("{:?}", &f[..3]), DAMAGED));
+    };
+    let matrix = std::array::from_fn(|i| std::array::from_fn(|j| f[9 + 3 * i + j] * f[6 + j]));
+    let to_lps = Affine::<Voxel, Physical>::from_parts(matrix, [f[3], f[4], f[5]]);
+    Geometry::from_affine([nx, ny, nz], flip_target(&to_lps)).map_err(in_file)
 }
 
 fn counts(itk: &ItkTransform, parameters: usize, fixed: &[usize], path: &Path) -> Result<()> {

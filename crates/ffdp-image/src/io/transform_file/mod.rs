@@ -2,7 +2,7 @@
 //!
 //! | content | read | written |
 //! |---|---|---|
-//! | ITK text (`.txt`, `.tfm`), also with composites | yes | affine |
+//! | ITK text (`.txt`, `.tfm`), also with composites | yes | affine, cubic B-spline |
 //! | MATLAB v4 as ITK writes it (`.mat`, ANTs' `0GenericAffine.mat`) | yes | affine |
 //! | displacement field (`.nii`, `.nii.gz`) | yes | see [`write_displacement`](super::nifti::write_displacement) |
 //! | ITK composite (`.h5`) | yes | yes |
@@ -29,7 +29,7 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::image::{Affine, Physical};
+use crate::image::{Affine, Geometry, Physical};
 use crate::io::check_memory;
 use crate::io::nifti::read_displacement;
 
@@ -111,17 +111,49 @@ pub fn write_composite(path: impl AsRef<Path>, parts: &[TransformPart]) -> Resul
         match part {
             TransformPart::Affine(map) => drop(map.inverse()?),
             TransformPart::Displacement { values, geometry } => {
-                let (expected, got) = (3 * geometry.len(), values.len());
-                if expected != got {
-                    let what = "number of values of a displacement".to_string();
-                    return Err(Error::Shape { what, expected: vec![expected], got: vec![got] });
-                }
-                let bytes = 2 * 8 * expected as u64;
+                check_values("values of a displacement", values.len(), geometry)?;
+                let bytes = 2 * 8 * values.len() as u64;
                 check_memory(&format!("{}: a displacement", path.display()), bytes)?;
+            }
+            TransformPart::Bspline { coefficients, geometry } => {
+                check_values("coefficients of a B-spline", coefficients.len(), geometry)?;
             }
         }
     }
     hdf5::write(path, &kinds::from_parts(parts))
+}
+
+/// Writes a cubic B-spline for ITK as text: coefficients in the order of [`TransformPart::Bspline`], RAS mm. The
+/// file appears whole or not at all.
+///
+/// # Errors
+/// [`Error::File`] for a name that does not end in `.txt` or `.tfm`, [`Error::Shape`] for coefficients that
+/// do not fit the grid, [`Error::Io`] when writing fails.
+pub fn write_bspline(
+    path: impl AsRef<Path>,
+    coefficients: &[f64],
+    geometry: &Geometry,
+) -> Result<()> {
+    let path = path.as_ref();
+    if !["txt", "tfm"].contains(&extension(path).as_str()) {
+        let what = "the name of a B-spline must end in .txt or .tfm, or in .h5 as a composite";
+        return Err(reject(path, what, format!("{:?}", extension(path)), "rename the output"));
+    }
+    check_values("coefficients of a B-spline", coefficients.len(), geometry)?;
+    text::write(path, &kinds::from_bspline(coefficients, geometry))
+}
+
+/// Three values a point of a grid.
+fn check_values(what: &str, got: usize, geometry: &Geometry) -> Result<()> {
+    let expected = 3 * geometry.len();
+    if got == expected {
+        return Ok(());
+    }
+    Err(Error::Shape {
+        what: format!("number of {what}"),
+        expected: vec![expected],
+        got: vec![got],
+    })
 }
 
 /// Whether a file of this name is written as a composite.

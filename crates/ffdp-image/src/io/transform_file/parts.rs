@@ -14,6 +14,14 @@ pub enum TransformPart {
         /// Its grid.
         geometry: Geometry,
     },
+    /// `x -> x + u(x)` with `u` a cubic B-spline; zero wherever one of the four control points of an axis is
+    /// missing, as in ITK's `BSplineTransform`.
+    Bspline {
+        /// All x components, then y, then z, x fastest: RAS mm.
+        coefficients: Vec<f64>,
+        /// The grid of the control points.
+        geometry: Geometry,
+    },
 }
 
 /// A transform as ITK's files have it: a name and numbers.

@@ -9,7 +9,6 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::*;
-use crate::image::Geometry;
 
 /// A folder that vanishes with the test.
 struct Folder(tempfile::TempDir);
