@@ -118,8 +118,8 @@ fn the_measures_have_what_a_user_is_promised() {
 }
 
 /// How far a plan may be off the peak of the process, as a part of it. Results are measured, drawn and written beside each
-/// other: the peak of a greedy run was 121 MB once and 145 another time.
-const PLAN: [f64; 2] = [-0.1, 0.2];
+/// other: the peak of a greedy run was 117 to 145 MB, where 140 are planned. Too little may end a run, too much does not.
+const PLAN: [f64; 2] = [-0.1, 0.25];
 
 /// Compares the plan of every method with what a process says of itself.
 fn plans_are_near(size: [usize; 3]) {
