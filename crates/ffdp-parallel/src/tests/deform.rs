@@ -402,13 +402,14 @@ fn all_methods_in_shards_of_a_gpu_end_where_the_cpu_does() {
                     let found: Vec<f64> =
                         run.fields().iter().flat_map(|field| to_f64(whole(field))).collect();
                     // In f32 the slope of an image jumps where positions round to the other side of a voxel, and Adam makes
-                    // steps of one length of faint gradients: single vectors end elsewhere (1.4e-3 seen, 1.0e-5 in the mean).
+                    // steps of one length of faint gradients: single vectors end elsewhere (1.4e-3 seen, 1.0e-5 in the mean;
+                    // three times that is allowed).
                     let mean = found.iter().zip(&field).map(|(a, b)| (a - b).abs()).sum::<f64>()
                         / field.len() as f64;
                     let most = largest_difference(&found, &field);
                     println!("deform {label}: {mean:.1e} voxel in the mean, {most:.1e} at most");
-                    assert!(mean <= 0.1 * FIELD_VOXELS, "{label}: {mean:.1e} voxel in the mean");
-                    assert!(most <= 10.0 * FIELD_VOXELS, "{label}: {most:.1e} voxel");
+                    assert!(mean <= 0.03 * FIELD_VOXELS, "{label}: {mean:.1e} voxel in the mean");
+                    assert!(most <= 4.0 * FIELD_VOXELS, "{label}: {most:.1e} voxel");
                 }
             }
         }
