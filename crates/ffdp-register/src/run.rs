@@ -34,6 +34,8 @@ pub struct Registration {
     /// `w'` with `id + w' = (id + w)^-1`, on the same grid, where the last deformable stage gives it
     /// (SyN, velocities): `phi^-1(y) = A^-1 y + w'(A^-1 y)`.
     pub inverse: Option<Displacement>,
+    /// The stationary velocity `v` with `id + w = exp(v)`, on the same grid, where the last deformable stage found one.
+    pub velocity: Option<Displacement>,
     /// The moving image seen through it, on the fixed grid, in the moving image's intensities.
     pub warped: Volume,
     /// One report per stage.
@@ -178,9 +180,9 @@ pub fn resume_on(
     };
     let Ended { found, stages, loss_before, loss_after, outcome } = run.stages(settings)?;
     let Found { affine, deformed } = found;
-    let (warp, inverse) = match &deformed {
+    let FullGrid { warp, inverse, velocity } = match &deformed {
         Some(deformed) => run.on_full_grid(deformed)?,
-        None => (None, None),
+        None => FullGrid::default(),
     };
     let steps = warp.clone().map(Step::Displacement).into_iter().chain([Step::Affine(affine)]);
     let warped = Composite::new(steps.collect()).warp(
@@ -188,7 +190,26 @@ pub fn resume_on(
         &problem.fixed.geometry,
         mesh.device(0),
     )?;
-    Ok(Registration { affine, warp, inverse, warped, stages, loss_before, loss_after, outcome })
+    Ok(Registration {
+        affine,
+        warp,
+        inverse,
+        velocity,
+        warped,
+        stages,
+        loss_before,
+        loss_after,
+        outcome,
+    })
+}
+
+/// What was deformed, in one piece each: the displacement, and where the method gives them its inverse and the velocity
+/// that leads there.
+#[derive(Default)]
+struct FullGrid {
+    warp: Option<Displacement>,
+    inverse: Option<Displacement>,
+    velocity: Option<Displacement>,
 }
 
 /// What all stages have come to.
@@ -307,17 +328,17 @@ impl Run<'_> {
         self.checkpoint.found.clear();
     }
 
-    /// `w` and its inverse, where the method gives it, on the grid of the fixed image.
-    fn on_full_grid(
-        &self,
-        deformed: &Deformed,
-    ) -> Result<(Option<Displacement>, Option<Displacement>)> {
+    /// What was deformed, on the grid of the fixed image.
+    fn on_full_grid(&self, deformed: &Deformed) -> Result<FullGrid> {
         let [fixed, moving] = self.grids.each_ref().map(Geometry::dims);
         let places = Places::whole(self.room.home(), [fixed, moving])?;
         let fields = deformed.fields.clone().resampled(&self.grids[0], &places)?;
-        let (warp, inverse) = Deformed { method: deformed.method, fields }.maps()?;
+        let deformed = Deformed { method: deformed.method, fields };
+        let (warp, inverse) = deformed.maps()?;
+        let velocity = matches!(deformed.method, Method::Svf { .. }).then_some(deformed.fields);
         let whole = |fields: Fields| Ok::<_, Error>(fields.gathered()?.remove(0));
-        Ok((Some(whole(warp)?), inverse.map(whole).transpose()?))
+        let [inverse, velocity] = [inverse, velocity].map(|fields| fields.map(whole).transpose());
+        Ok(FullGrid { warp: Some(whole(warp)?), inverse: inverse?, velocity: velocity? })
     }
 }
 

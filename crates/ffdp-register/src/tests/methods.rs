@@ -1,7 +1,7 @@
 //! Every method finds known warps, and those that promise an inverse keep it.
 
 use super::{found, mean_error, methods, pair_of, short, warp};
-use crate::{LevelSettings, Outcome, Problem, Registration, Stage};
+use crate::{LevelSettings, Outcome, Problem, Registration, Stage, SvfSettings};
 use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
 use ffdp_burn::metrics::jacobian;
 use ffdp_burn::ops::compose;
@@ -55,6 +55,15 @@ fn every_method_finds_a_known_warp_and_its_inverse() {
         assert!(after < 1.2 * there, "{name}: error {before} -> {after} voxels");
         let consistency = inverse_consistency(&result, &pair.fixed.labels.data);
         assert_eq!(consistency.is_some(), has_inverse, "{name}");
+        assert_eq!(result.velocity.is_some(), name == "svf", "{name}");
+        if let Some(velocity) = &result.velocity {
+            let squarings = SvfSettings::default().squarings;
+            let w = ffdp_burn::ops::exp(velocity.field().clone(), squarings);
+            let w = w.try_into_vec_as::<f32>().expect("readable");
+            let off = w.iter().zip(&field).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
+            // The same squarings in one operation: f32 rounding of a few voxels.
+            assert!(off < 1e-4, "{off}");
+        }
         let Some(inverse) = &result.inverse else { continue };
         println!("{name}: inverse off by (95 %, most) {consistency:.4?} voxels");
         let off = consistency.expect("there is an inverse").map(|[p95, _]| p95);
