@@ -94,14 +94,17 @@ fn transposed(grad: CubeTensor, axis: &Axis, blocks: usize, stride: usize) -> Cu
     output
 }
 
-/// Per control point the first position that sees it, and the one after the last.
+/// Per control point the first position that sees it, and the one after the last. Neither ever falls, also
+/// where a control point lies between positions and none sees it: a chunk reads from the one of its first
+/// control point to the other of its last.
 fn ranges(axis: &Axis) -> impl Iterator<Item = f32> {
-    let range = |column: Vec<(usize, f64)>| {
-        let first = column.first().map_or(0, |(position, _)| *position);
-        let end = column.last().map_or(0, |(position, _)| position + 1);
-        [first as f32, end as f32]
+    let firsts: Vec<usize> = axis.taps().iter().map(|taps| taps.first).collect();
+    let range = move |control: usize| {
+        let start = firsts.partition_point(|first| first + 3 < control);
+        let end = firsts.partition_point(|first| *first <= control);
+        [start as f32, end as f32]
     };
-    axis.transposed().into_iter().flat_map(range)
+    (0..axis.controls).flat_map(range)
 }
 
 fn march(
