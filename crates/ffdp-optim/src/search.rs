@@ -66,7 +66,8 @@ impl Search {
                 break;
             }
             let there = evaluate(factor)?;
-            if !(there.loss <= here.loss + self.sufficient * factor * slope) {
+            let allowed = here.loss + self.sufficient * factor * slope;
+            if there.loss.is_nan() || there.loss > allowed {
                 bad = Some(factor);
                 factor = match &good {
                     Some((from, _)) => 0.5 * (from + factor),
