@@ -48,7 +48,7 @@ impl BsplineTransform {
     }
 
     /// The transform of a control grid of a fixed image: coefficients `[1, 3, d, h, w]` in its voxels, as
-    /// [`bspline`] takes them. An axis with a single control point gets four equal ones, so that it has a cell.
+    /// [`bspline()`] takes them. An axis with a single control point gets four equal ones, so that it has a cell.
     ///
     /// # Errors
     /// [`Error::Device`] when the coefficients cannot be read back, and those of [`Self::new`].

@@ -222,7 +222,7 @@ pub struct Taken<B: Backend> {
 }
 
 /// A step without its direction being stored, for ops that are made of several; see
-/// [`greedy`](super::greedy()).
+/// [`deform`](super::deform()).
 pub trait AdamPieces: Backend {
     /// Takes a gradient into the moments.
     fn take_gradient(

@@ -5,7 +5,7 @@
 //! u(q) = sum_ijk B(qx - i) B(qy - j) B(qz - k) phi_ijk
 //! ```
 //! `q` a continuous index of the control grid: its first point is 0, the next one 1. At the voxels of a grid
-//! along the same axes [`bspline`](crate::ops::bspline) is much faster, and differentiable.
+//! along the same axes [`bspline`](crate::ops::bspline()) is much faster, and differentiable.
 
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;

@@ -11,7 +11,7 @@
 //! logarithm: finite, and pushed back with the slope at `least`.
 //!
 //! The three columns of `J` are three control grids evaluated with slopes along one axis
-//! ([`bspline`](crate::ops::bspline)); this room is what follows at each point. Backward, with `C` the
+//! ([`bspline`](crate::ops::bspline())); this room is what follows at each point. Backward, with `C` the
 //! cofactors: `dE/dJ = f'(det J) C / count`.
 
 use burn::Tensor;
