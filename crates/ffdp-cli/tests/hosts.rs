@@ -124,6 +124,7 @@ fn what_processes_cannot_do_is_said_once() {
     for (arguments, words) in [
         (whole, &["2 processes", "--slabs"][..]),
         (of(&["--device-memory", "1"]), &["--device-memory", "one process"]),
+        (of(&["--resume"]), &["several processes", "--resume"]),
     ] {
         let run = ended(mpirun(&[(2, arguments)]));
         assert_eq!(run.code, 1, "{}", run.stderr);
