@@ -60,6 +60,10 @@ pub struct SettingsArguments {
     /// Longest step of an iteration, in voxels of the level [default: 0.25]. Of deformable stages.
     #[arg(long, value_name = "VOXELS")]
     pub lr: Option<f64>,
+    /// Distance of the control points of --transform ffd on the last level, in mm: one number, or one for each
+    /// axis x, y, z; twice as much on the level before, and so on [default: 5].
+    #[arg(long, value_name = "MM,..", value_delimiter = ',')]
+    pub spacing_mm: Option<Vec<f64>>,
     /// Smoothing of each gradient: fluid stiffness, in voxels of the level [default: 1].
     #[arg(long, value_name = "VOXELS")]
     pub sigma_grad: Option<f64>,
@@ -135,6 +139,9 @@ impl SettingsArguments {
         if let Some(window) = self.window {
             stages.set_window(window)?;
         }
+        if let Some(spacing) = &self.spacing_mm {
+            stages.set_spacing(spacing)?;
+        }
         stages.set("--lr", "learning_rate_voxels", self.lr)?;
         stages.set("--sigma-grad", "sigma_gradient_voxels", self.sigma_grad)?;
         stages.set("--sigma-warp", "sigma_warp_voxels", self.sigma_warp)?;
@@ -169,10 +176,12 @@ pub fn deforms(settings: &Settings) -> bool {
 }
 
 /// What a deformation takes over from the one in whose place it comes: what the preset is about.
-const TAKEN_OVER: [&str; 4] = ["similarity", "levels", "regularization", "sigma_gradient_voxels"];
+const TAKEN_OVER: [&str; 2] = ["similarity", "levels"];
+/// The same where it is not as the other has it by default.
+const TAKEN_OVER_IF_SET: [&str; 2] = ["regularization", "sigma_gradient_voxels"];
 
 /// Leaves out what comes after the stage with this name, or puts it in the place of another deformation, of which it
-/// takes the entries [`TAKEN_OVER`].
+/// takes the entries [`TAKEN_OVER`] that it has itself.
 fn end_with(stages: &mut Vec<Stage>, name: &str) -> Outcome<()> {
     if let Some(at) = stages.iter().position(|stage| stage.name() == name) {
         stages.truncate(at + 1);
@@ -188,12 +197,24 @@ fn end_with(stages: &mut Vec<Stage>, name: &str) -> Outcome<()> {
     }
     if let Some(at) = deformable {
         let replaced = Table::try_from(&stages[at]).map_err(defect)?;
-        let taken = replaced.into_iter().filter(|(name, _)| TAKEN_OVER.contains(&name.as_str()));
+        let [own, usual] = [name, stages[at].name()].map(by_default);
+        let (own, usual) = (own?, usual?);
+        let taken = replaced.into_iter().filter(|(name, value)| {
+            let is_set =
+                TAKEN_OVER_IF_SET.contains(&name.as_str()) && usual.get(name) != Some(value);
+            own.contains_key(name) && (is_set || TAKEN_OVER.contains(&name.as_str()))
+        });
         table.extend(taken);
         stages.truncate(at);
     }
     stages.push(table.try_into().map_err(defect)?);
     Ok(())
+}
+
+/// The settings of the built-in stage with this name; nothing where there is none.
+fn by_default(name: &str) -> Outcome<Table> {
+    let stage = Stage::built_in().into_iter().find(|(stage, _)| stage.name() == name);
+    stage.map_or(Ok(Table::new()), |(stage, _)| Table::try_from(&stage).map_err(defect))
 }
 
 /// The settings as a file that [`SettingsArguments::settings`] can be given.
@@ -268,6 +289,26 @@ impl<'a> Stages<'a> {
             ));
         }
         stages.for_each(|stage| *stage = Value::Float(value));
+        Ok(())
+    }
+
+    /// Places control points, of stages that have them.
+    fn set_spacing(&mut self, given: &[f64]) -> Outcome<()> {
+        let spacing: [f64; 3] = match given {
+            [all] => [*all; 3],
+            _ => given.try_into().map_err(|_| {
+                let what = format!("--spacing-mm {given:?} must be one number, or three: x, y, z");
+                Failure::user(what, "for example --spacing-mm 5")
+            })?,
+        };
+        let mut stages =
+            self.0.iter_mut().filter_map(|stage| stage.get_mut("spacing_mm")).peekable();
+        if stages.peek().is_none() {
+            let what = "--spacing-mm is given, but no stage has control points";
+            return Err(Failure::user(what, "leave it out, or use --transform ffd"));
+        }
+        let spacing = as_value(&spacing)?;
+        stages.for_each(|entry| *entry = spacing.clone());
         Ok(())
     }
 

@@ -95,6 +95,33 @@ fn register_finds_a_known_warp_and_writes_what_it_promises() {
 }
 
 #[test]
+fn control_points_are_written_and_move_the_image_as_the_warp_does() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 4);
+    let register = |out: &str, spacing: &str, more: &[&str]| {
+        let ffd = ["--transform", "ffd", "--spacing-mm", spacing, "-q"];
+        register(&folder, "fixed.nii.gz", "moving.nii.gz", out, &[&ffd, more].concat())
+    };
+    register("out", "20", &[]).succeeded();
+    let path = |name: &str| folder.path(name);
+    let (image, again) = (path("moving.nii.gz"), path("again.nii"));
+    let (spline, like) = (path("out/bspline.tfm"), path("fixed.nii.gz"));
+    ffdp(&["apply", "-i", &image, "-t", &spline, "-r", &like, "-o", &again]).succeeded();
+    let expected = read_volume(path("out/warped.nii.gz")).expect("written");
+    let applied = read_volume(&again).expect("written");
+    let difference = relative_difference(&applied.data, &expected.data);
+    assert!(difference < FILE_ROUNDING, "{difference}");
+    let moved = relative_difference(&read_volume(&image).expect("there").data, &expected.data);
+    assert!(moved > 0.05, "{moved}");
+    // Slab by slab they are written too.
+    register("slabs", "20,20,25", &["--slabs"]).succeeded();
+    assert!(folder.has("slabs/bspline.tfm"));
+    let refused = register("other", "20,20", &[]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.stderr.contains("--spacing-mm") && refused.stderr.contains("three"));
+}
+
+#[test]
 fn the_written_warp_applied_again_gives_the_written_results() {
     let folder = Folder::new();
     write_pair(&folder, 32, 4);

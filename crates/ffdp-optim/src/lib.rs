@@ -2,7 +2,7 @@
 //!
 //! A [`Space`] gives inner products and sums of its vectors, an [`Objective`] the loss and its gradient. A
 //! [`Minimizer`] goes downhill along directions that a [`Direction`] proposes ([`Bfgs`] for few numbers,
-//! [`Lbfgs`] for many), as far as a line [`Search`] says. [`pcg`] solves the linear systems of Newton's method.
+//! [`Lbfgs`] for many, [`Steepest`] descent), as far as a line [`Search`] says. [`pcg`] solves the linear systems of Newton's method.
 //! A space and an optimiser that never met work together; nothing here knows of images or devices.
 //!
 //! ```
@@ -29,6 +29,7 @@ mod objective;
 mod pcg;
 mod search;
 mod space;
+mod steepest;
 
 pub use bfgs::Bfgs;
 pub use lbfgs::Lbfgs;
@@ -37,3 +38,4 @@ pub use objective::{Objective, Point, objective};
 pub use pcg::{Solution, pcg};
 pub use search::Search;
 pub use space::Space;
+pub use steepest::Steepest;

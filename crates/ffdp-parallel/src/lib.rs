@@ -67,8 +67,9 @@ pub use alignment::{Aligned, Outside, ShardedAlignment};
 pub use collective::{all_reduce, broadcast, reduce};
 pub use cuts::Cuts;
 pub use deform::{
-    BOUNDS_INTERVAL, FieldModel, FieldVector, KEPT_BOUNDS_INTERVAL, ShardedDeform, ShardedImages,
-    ShardedObjective, ShardedState, SmoothSteps, deform,
+    BOUNDS_INTERVAL, ControlPoints, FieldModel, FieldVector, KEPT_BOUNDS_INTERVAL, ShardedDeform,
+    ShardedImages, ShardedObjective, ShardedState, SmoothSteps, SplineModel, SplinePenalties,
+    deform,
 };
 pub use deform::{Team, maps, velocity, without_mask};
 pub use driver::order_allocations;

@@ -78,11 +78,11 @@ impl Run<'_> {
 
     /// The levels of the stage under way that an earlier run has done, with what the next one starts
     /// from; nothing where the stage begins.
-    pub fn take_resumed(&mut self) -> (Vec<LevelReport>, Option<Fields>) {
+    pub fn take_resumed(&mut self) -> Result<(Vec<LevelReport>, Option<Fields>)> {
         let carried = std::mem::take(&mut self.checkpoint.carried);
         let fields =
             Fields::restored(carried, self.room.home(), matches!(self.sides, Sides::Held(_)));
-        (std::mem::take(&mut self.checkpoint.levels), fields)
+        Ok((std::mem::take(&mut self.checkpoint.levels), fields?))
     }
 
     /// Tells the observer that the stage under way can be continued after `levels` with `fields`; not of several

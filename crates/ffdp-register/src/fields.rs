@@ -1,14 +1,14 @@
 //! What methods of fields have found, on the grid of a level, in as many shards as the level has.
 
-use burn::tensor::Device;
+use burn::tensor::{DType, Device};
 
 use super::checkpoint::SavedField;
 use super::places::Places;
 use super::processes::Processes;
-use ffdp_burn::error::Result;
-use ffdp_burn::image::{Affine, Geometry, index_affine, index_linear};
-use ffdp_burn::ops::{Accumulation, GridSampleOptions, Method, Padding};
-use ffdp_burn::transform::{Displacement, affine_tensor, map_vectors};
+use ffdp_burn::error::{Error, Result};
+use ffdp_burn::image::{Affine, Geometry, index_affine, index_linear, upload};
+use ffdp_burn::ops::{Accumulation, GridSampleOptions, Method, Padding, bspline_part};
+use ffdp_burn::transform::{BsplineTransform, Displacement, affine_tensor, map_vectors};
 use ffdp_parallel::{
     Axis, DeviceMesh, DisplacementBounds, Holders, IndexMap, Layout, RingInputs, RingSampler,
     Sharded, maps, put_away, reachable, velocity,
@@ -24,6 +24,8 @@ pub(super) struct Fields {
     pub work: DeviceMesh,
     /// Who else has a part of them.
     pub holders: Holders,
+    /// The spline that the first of them is, as a displacement; on all ranks.
+    pub spline: Option<BsplineTransform>,
 }
 
 impl Fields {
@@ -31,25 +33,47 @@ impl Fields {
     pub fn whole(displacement: Displacement) -> Self {
         let geometry = displacement.geometry().clone();
         let part = Sharded::whole(displacement.into_field());
-        Self { work: part.mesh(), parts: vec![part], geometry, holders: Holders::ALONE }
+        let (work, holders) = (part.mesh(), Holders::ALONE);
+        Self { work, parts: vec![part], geometry, holders, spline: None }
     }
 
-    /// For a checkpoint; nothing is copied.
+    /// For a checkpoint; no field is copied. The coefficients of a spline, in mm, come last, on their own grid.
     pub fn saved(&self) -> Vec<SavedField> {
         let geometry = || self.geometry.clone();
         let saved = |part: &Sharded| SavedField { values: part.clone(), geometry: geometry() };
-        self.parts.iter().map(saved).collect()
+        let spline = self.spline.iter().map(|spline| {
+            let geometry = spline.geometry().clone();
+            let values = spline.coefficients().iter().map(|mm| *mm as f32).collect();
+            let [d, h, w] = geometry.dims();
+            let values = upload(values, [1, 3, d, h, w], &Device::flex());
+            SavedField { values: Sharded::whole(values), geometry }
+        });
+        self.parts.iter().map(saved).chain(spline).collect()
     }
 
     /// From a checkpoint, to be computed on `home`: in one piece there, or where they lie. `None` of none.
-    pub fn restored(saved: Vec<SavedField>, home: &Device, whole: bool) -> Option<Self> {
-        let geometry = saved.first()?.geometry.clone();
+    ///
+    /// # Errors
+    /// [`Error::Device`](ffdp_burn::error::Error::Device) when the coefficients of a spline cannot be read.
+    pub fn restored(
+        mut saved: Vec<SavedField>,
+        home: &Device,
+        whole: bool,
+    ) -> Result<Option<Self>> {
+        let Some(first) = saved.first() else { return Ok(None) };
+        let geometry = first.geometry.clone();
+        let spline = saved.pop_if(|last| last.geometry != geometry).map(|spline| {
+            let values = spline.values.gather(&Device::flex()).try_into_vec_as::<f32>();
+            let values = values.map_err(|reason| Error::device("reading a spline", reason))?;
+            BsplineTransform::new(values.into_iter().map(f64::from).collect(), spline.geometry)
+        });
         let part = |field: SavedField| match whole {
             true => Sharded::whole(field.values.gather(home)),
             false => field.values,
         };
         let parts = saved.into_iter().map(part).collect();
-        Some(Self { parts, geometry, work: DeviceMesh::one(home), holders: Holders::ALONE })
+        let (work, holders) = (DeviceMesh::one(home), Holders::ALONE);
+        Ok(Some(Self { parts, geometry, work, holders, spline: spline.transpose()? }))
     }
 
     /// Each of its fields in one piece, on the first device; of one process.
@@ -61,7 +85,7 @@ impl Fields {
 
     /// Other fields on the same grid, in the same shards.
     pub fn with(&self, parts: Vec<Sharded>) -> Self {
-        Self { parts, ..self.clone() }
+        Self { parts, spline: None, ..self.clone() }
     }
 
     fn layout(&self) -> &Layout {
@@ -86,12 +110,38 @@ impl Fields {
         Ok(Self { parts, ..self })
     }
 
-    /// The same motion on another grid, a shard at a time; beyond the border, that at the border.
+    /// A spline where `places` say.
+    fn of_spline(spline: BsplineTransform, to: &Geometry, places: &Places) -> Result<Self> {
+        let Places { fixed: layout, work, rest, team, .. } = places;
+        let home = (work.device(0), DType::F32);
+        let (coefficients, control) = spline.control_grid(to, home)?;
+        let shard = |k: usize| {
+            let mut first = [0; 3];
+            first[layout.axis().dim() - 2] = layout.planes(k).start;
+            let coefficients = coefficients.clone().to_device(work.device(k));
+            let field = bspline_part(coefficients, &control, first, layout.shard_size(k));
+            put_away(field, rest.device(k))
+        };
+        let shards = (0..layout.count()).map(shard).collect();
+        Ok(Self {
+            parts: vec![Sharded::new(shards, layout.clone())],
+            geometry: to.clone(),
+            work: work.clone(),
+            holders: team.fixed.clone(),
+            spline: Some(spline),
+        })
+    }
+
+    /// The same motion on another grid, a shard at a time; beyond the border, that at the border. A spline is
+    /// evaluated there.
     pub fn resampled(self, to: &Geometry, places: &Places) -> Result<Self> {
         let (layout, work) = (&places.fixed, &places.work);
         let stays = self.parts[0].mesh().devices() == places.rest.devices();
         if self.geometry == *to && self.layout() == layout && stays {
             return Ok(self);
+        }
+        if let Some(spline) = self.spline {
+            return Self::of_spline(spline, to, places);
         }
         let Self { parts, geometry, holders, .. } = self;
         let matrix = index_linear(&geometry, to);
@@ -119,7 +169,7 @@ impl Fields {
         });
         let parts = moved.collect::<Result<_>>()?;
         let (work, holders) = (work.clone(), places.team.fixed.clone());
-        Ok(Self { parts, geometry: to.clone(), work, holders })
+        Ok(Self { parts, geometry: to.clone(), work, holders, spline: None })
     }
 
     /// All of it on rank 0, in one piece; nothing on the others.
@@ -133,7 +183,8 @@ impl Fields {
         let parts = self.parts.iter().map(whole).collect::<Result<Vec<_>>>()?;
         let parts: Option<Vec<_>> = parts.into_iter().collect();
         let (work, holders) = (DeviceMesh::one(&home), Holders::ALONE);
-        Ok(parts.map(|parts| Self { parts, geometry: self.geometry, work, holders }))
+        let Self { geometry, spline, .. } = self;
+        Ok(parts.map(|parts| Self { parts, geometry, work, holders, spline }))
     }
 
     /// What rank 0 has in one piece, on all ranks: `count` fields on a grid.
@@ -149,8 +200,8 @@ impl Fields {
             processes.field_of_first(mine, geometry.dims(), home).map(Sharded::whole)
         };
         let parts = (0..count).map(field).collect::<Result<_>>()?;
-        let work = DeviceMesh::one(home);
-        Ok(Self { parts, geometry: geometry.clone(), work, holders: Holders::ALONE })
+        let (work, holders) = (DeviceMesh::one(home), Holders::ALONE);
+        Ok(Self { parts, geometry: geometry.clone(), work, holders, spline: None })
     }
 }
 
@@ -169,6 +220,9 @@ impl Deformed {
 
     /// `w` and, where the method gives it, its inverse, in the fields' shards.
     pub fn maps(&self) -> Result<(Fields, Option<Fields>)> {
+        if self.method == Method::Greedy {
+            return Ok((self.fields.clone(), None));
+        }
         let Fields { parts, work, holders, .. } = &self.fields;
         let (w, back) = maps(self.method, parts, work, holders)?;
         let of = |part| self.fields.with(vec![part]);

@@ -21,7 +21,7 @@ use super::schedule::Settings;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
 use ffdp_burn::ops::{Method, MomentStorage};
-use ffdp_burn::transform::{Composite, Displacement, Step};
+use ffdp_burn::transform::{BsplineTransform, Composite, Displacement, Step};
 use ffdp_parallel::DeviceMesh;
 
 /// What a registration found: the map `phi(x) = A (x + w(x))` from fixed to moving.
@@ -36,6 +36,9 @@ pub struct Registration {
     pub inverse: Option<Displacement>,
     /// The stationary velocity `v` with `id + w = exp(v)`, on the same grid, where the last deformable stage found one.
     pub velocity: Option<Displacement>,
+    /// The free-form deformation that `w` is, exactly, where the last deformable stage found one and began from rest or
+    /// from another.
+    pub spline: Option<BsplineTransform>,
     /// The moving image seen through it, on the fixed grid, in the moving image's intensities.
     pub warped: Volume,
     /// One report per stage.
@@ -180,7 +183,7 @@ pub fn resume_on(
     };
     let Ended { found, stages, loss_before, loss_after, outcome } = run.stages(settings)?;
     let Found { affine, deformed } = found;
-    let FullGrid { warp, inverse, velocity } = match &deformed {
+    let FullGrid { warp, inverse, velocity, spline } = match &deformed {
         Some(deformed) => run.on_full_grid(deformed)?,
         None => FullGrid::default(),
     };
@@ -195,6 +198,7 @@ pub fn resume_on(
         warp,
         inverse,
         velocity,
+        spline,
         warped,
         stages,
         loss_before,
@@ -210,6 +214,7 @@ struct FullGrid {
     warp: Option<Displacement>,
     inverse: Option<Displacement>,
     velocity: Option<Displacement>,
+    spline: Option<BsplineTransform>,
 }
 
 /// What all stages have come to.
@@ -229,7 +234,7 @@ impl Run<'_> {
             let what = "a checkpoint must belong to the settings: it has as many stages or more";
             return Err(Error::invalid(what, stages.len(), "start the run anew"));
         }
-        let deformed = self.take_found(settings);
+        let deformed = self.take_found(settings)?;
         let mut found = Found { affine: self.checkpoint.affine, deformed };
         let mut loss_before = f64::NAN;
         for stage in &settings.stages[stages.len()..] {
@@ -261,14 +266,16 @@ impl Run<'_> {
 
     /// What the stages that have ended found, by the method of the last of them that deforms; a displacement where a run
     /// begins with one.
-    fn take_found(&mut self, settings: &Settings) -> Option<Deformed> {
+    fn take_found(&mut self, settings: &Settings) -> Result<Option<Deformed>> {
         let whole = matches!(self.sides, Sides::Held(_));
         let found = std::mem::take(&mut self.checkpoint.found);
-        let fields = Fields::restored(found, self.room.home(), whole)?;
+        let Some(fields) = Fields::restored(found, self.room.home(), whole)? else {
+            return Ok(None);
+        };
         let stages = settings.stages[..self.checkpoint.stages.len()].iter().rev();
         let method = stages.filter(|stage| !stage.is_linear()).map(Stage::fields);
         let method = method.flatten().map(|stage| stage.method()).next();
-        Some(Deformed { method: method.unwrap_or(Method::Greedy), fields })
+        Ok(Some(Deformed { method: method.unwrap_or(Method::Greedy), fields }))
     }
 
     /// Demands that a stage can work with what it is given.
@@ -335,10 +342,11 @@ impl Run<'_> {
         let fields = deformed.fields.clone().resampled(&self.grids[0], &places)?;
         let deformed = Deformed { method: deformed.method, fields };
         let (warp, inverse) = deformed.maps()?;
+        let spline = warp.spline.clone();
         let velocity = matches!(deformed.method, Method::Svf { .. }).then_some(deformed.fields);
         let whole = |fields: Fields| Ok::<_, Error>(fields.gathered()?.remove(0));
         let [inverse, velocity] = [inverse, velocity].map(|fields| fields.map(whole).transpose());
-        Ok(FullGrid { warp: Some(whole(warp)?), inverse: inverse?, velocity: velocity? })
+        Ok(FullGrid { warp: Some(whole(warp)?), inverse: inverse?, velocity: velocity?, spline })
     }
 }
 

@@ -3,6 +3,7 @@
 mod bad_input;
 mod channels;
 mod devices;
+mod ffd;
 mod hosts;
 mod levels;
 mod masks;

@@ -40,7 +40,7 @@ pub(crate) use ffdp_kit::{launch, march};
 pub(crate) use ffdp_kit::{real, vjp};
 
 pub use adam::{AdamOptions, AdamStep, MomentStorage, Moments, adam};
-pub use bspline::{Beyond, ControlGrid, bspline, bspline_part, subdivide};
+pub use bspline::{Beyond, ControlGrid, bspline, bspline_part, bspline_pull_back, subdivide};
 pub use bspline_at::bspline_at;
 pub use bspline_bending::bspline_bending;
 pub use bspline_volume::{LEAST_DETERMINANT, bspline_volume};

@@ -21,6 +21,9 @@ pub struct BsplineTransform {
 /// Voxels a spacing of the dense field that the solver of [`inverse`] begins with.
 const FINE: usize = 4;
 
+/// Cosines of axes that are the same: what files lose to rounding.
+const SAME_AXIS: f64 = 1e-6;
+
 /// Corrections of an inverse by the exact field; each takes off all but a few percent of what is left.
 const CORRECTIONS: usize = 6;
 
@@ -71,6 +74,37 @@ impl BsplineTransform {
         let values =
             values.map_err(|reason| Error::device("reading back a control grid", reason))?;
         Self::new(values, geometry)
+    }
+
+    /// The coefficients `[1, 3, d, h, w]` in voxels of `grid`, and where the control points lie along its axes: what
+    /// [`bspline()`] takes, computed on the device and in the type of `like`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the axes of the two grids differ.
+    pub fn control_grid(
+        &self,
+        grid: &Geometry,
+        (device, dtype): (&Device, DType),
+    ) -> Result<(Tensor<5>, ControlGrid)> {
+        let own = &self.geometry;
+        let axes = own.direction.iter().flatten().zip(grid.direction.iter().flatten());
+        if axes.into_iter().any(|(a, b)| (a - b).abs() > SAME_AXIS) {
+            return Err(Error::invalid(
+                "a control grid is evaluated along axes that are its own",
+                format_args!("{:?} and {:?}", own.direction, grid.direction),
+                "apply it as a transform, which samples it anywhere",
+            ));
+        }
+        let [d, h, w] = own.dims();
+        let data = TensorData::new(self.coefficients.clone(), [1, 3, d, h, w]);
+        let mm = Tensor::from_data(data, (&Device::flex(), DType::F64));
+        let voxels = map_vectors(mm, &grid.mm_to_voxel().linear());
+        let control = ControlGrid {
+            spacing_voxels: [0, 1, 2].map(|a| own.spacing_mm[a] / grid.spacing_mm[a]),
+            origin_voxels: grid.mm_to_voxel().apply(own.voxel_to_mm().apply([0.0; 3])),
+            beyond: Beyond::Cut,
+        };
+        Ok((voxels.cast(dtype).to_device(device), control))
     }
 
     /// The coefficients in RAS mm, in the order of [`Self::new`].

@@ -36,6 +36,7 @@ mod objective;
 mod penalty;
 mod problem;
 mod seam;
+mod spline;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -63,6 +64,7 @@ use homes::Homes;
 pub use maps::{maps, velocity};
 pub use objective::{FieldModel, FieldVector, ShardedObjective, SmoothSteps};
 use problem::{Gradient, Problem};
+pub use spline::{ControlPoints, SplineModel, SplinePenalties};
 pub use view::{BOUNDS_INTERVAL, KEPT_BOUNDS_INTERVAL};
 
 /// The images of a sharded [`deform`] registration.

@@ -113,6 +113,14 @@ pub trait FieldModel {
     /// # Errors
     /// As [`Self::fields`].
     fn length(&self, step: &Self::Parameters) -> Result<f64>;
+
+    /// What the parameters themselves cost, with its gradient; nothing by default.
+    ///
+    /// # Errors
+    /// As [`Self::fields`].
+    fn cost(&self, _: &Self::Parameters) -> Result<Option<Point<Self::Parameters>>> {
+        Ok(None)
+    }
 }
 
 /// Sums of smooth steps, see the head of this file.
@@ -165,11 +173,7 @@ impl SmoothSteps {
     }
 
     fn scaled(&self, w: &FieldVector) -> FieldVector {
-        w.map(|_, _, field| {
-            let like = (&field.device(), field.dtype());
-            let data = TensorData::new(self.scale.to_vec(), [1, 3, 1, 1, 1]);
-            field.clone() * Tensor::from_data(data.convert_dtype(like.1), like)
-        })
+        w.map(|_, _, field| scaled(field, self.scale))
     }
 }
 
@@ -266,8 +270,14 @@ impl<M: FieldModel> Objective<M::Parameters> for ShardedObjective<M> {
         let numbers = self.problem.loss_and_count(reduce(rows, Reduction::Sum))?;
         let [loss, count] = two(numbers)?;
         let gradients = gradients.into_iter().map(|shards| Sharded::new(shards, layout.clone()));
-        let gradient = self.model.pull_back(at, gradients.collect())?;
-        Ok(Point { loss, gradient: gradient.scaled(1.0 / count) })
+        let gradient = self.model.pull_back(at, gradients.collect())?.scaled(1.0 / count);
+        Ok(match self.model.cost(at)? {
+            None => Point { loss, gradient },
+            Some(cost) => Point {
+                loss: loss + cost.loss,
+                gradient: Space::combine(&[(1.0, &gradient), (1.0, &cost.gradient)]),
+            },
+        })
     }
 
     fn length(&mut self, step: &M::Parameters) -> Result<f64> {
@@ -284,7 +294,14 @@ fn two(numbers: [Tensor<1>; 2]) -> Result<[f64; 2]> {
     Ok([read[0], read[1]])
 }
 
+/// Each component times its factor.
+pub(super) fn scaled(field: &Tensor<5>, factors: [f64; 3]) -> Tensor<5> {
+    let like = (&field.device(), field.dtype());
+    let data = TensorData::new(factors.to_vec(), [1, 3, 1, 1, 1]);
+    field.clone() * Tensor::from_data(data.convert_dtype(like.1), like)
+}
+
 /// The sum of all values, `[1]`; of rows and planes first, so that no sum is long.
-fn long_sum(x: Tensor<5>) -> Tensor<1> {
+pub(super) fn long_sum(x: Tensor<5>) -> Tensor<1> {
     x.sum_dim(4).sum_dim(3).sum_dim(2).sum_dim(1).sum_dim(0).reshape([1])
 }

@@ -7,12 +7,14 @@
 //! what it has found.
 
 pub(super) mod deformable;
+mod ffd;
 mod greedy;
 pub(super) mod linear;
 mod own;
 mod svf;
 mod syn;
 
+pub use ffd::FfdSettings;
 pub use greedy::GreedySettings;
 pub(super) use own::find;
 pub use own::{Finding, Given, LevelImages, Method, OwnMethod, StageRun};
@@ -43,6 +45,8 @@ pub enum Stage {
     Syn(SynSettings),
     /// The flow along a stationary velocity.
     Svf(SvfSettings),
+    /// Cubic B-splines on a grid of control points: free-form deformation.
+    Ffd(FfdSettings),
     /// A method that a program brings along. A file cannot name it.
     #[serde(skip)]
     Own(OwnMethod),
@@ -64,6 +68,10 @@ impl Stage {
                 Self::Svf(SvfSettings::default()),
                 "Deformed along a stationary velocity, with the inverse",
             ),
+            (
+                Self::Ffd(FfdSettings::default()),
+                "Deformed by B-splines on a grid of control points",
+            ),
         ]
     }
 
@@ -76,6 +84,7 @@ impl Stage {
             Self::Greedy(settings) => Listed::Fields(settings),
             Self::Syn(settings) => Listed::Fields(settings),
             Self::Svf(settings) => Listed::Fields(settings),
+            Self::Ffd(settings) => Listed::Fields(settings),
             Self::Own(own) => Listed::Own(&*own.0),
         }
     }
@@ -87,6 +96,7 @@ impl Stage {
             Self::Greedy(settings) => ListedMut::Fields(settings),
             Self::Syn(settings) => ListedMut::Fields(settings),
             Self::Svf(settings) => ListedMut::Fields(settings),
+            Self::Ffd(settings) => ListedMut::Fields(settings),
             Self::Moments(_) | Self::Own(_) => ListedMut::Other,
         }
     }

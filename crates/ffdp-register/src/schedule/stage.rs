@@ -88,7 +88,7 @@ impl Stage {
                 const VECTOR: u64 = 12;
                 let fields = if method.method() == DeformMethod::Syn { 2 } else { 1 };
                 let searched = |steps: usize| (2 * steps as u64 + 5) * fields * VECTOR;
-                let kept = method.descent().optimizer.kept_steps().map_or(0, searched);
+                let kept = method.kept_steps().map_or(0, searched);
                 method.host_bytes_per_voxel() + kept
             }
             Listed::Own(method) if method.is_linear() => LINEAR,

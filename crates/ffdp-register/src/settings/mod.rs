@@ -94,7 +94,7 @@ fn validate_shrink(shrinks: &[f64]) -> Result<()> {
     Err(Error::invalid(what, shrinks, "use, for example, 4, 2, 1"))
 }
 
-fn in_range(what: &str, value: f64, [low, high]: [f64; 2], fix: &str) -> Result<()> {
+pub(super) fn in_range(what: &str, value: f64, [low, high]: [f64; 2], fix: &str) -> Result<()> {
     // NaN lies in no range.
     if (low..=high).contains(&value) {
         return Ok(());

@@ -151,17 +151,19 @@ pub fn resume_slabs(
     let warps = |deformed: Deformed| {
         let (warp, inverse) = deformed.maps()?;
         let warp_of = |fields| Warp::new(fields, &fixed, &processes);
-        Ok::<_, Error>((warp_of(warp), inverse.map(warp_of)))
+        let spline = warp.spline.clone();
+        Ok::<_, Error>((warp_of(warp), inverse.map(warp_of), spline))
     };
-    let (warp, inverse) = match deformed.map(warps).transpose()? {
-        Some((warp, inverse)) => (Some(warp), inverse),
-        None => (None, None),
+    let (warp, inverse, spline) = match deformed.map(warps).transpose()? {
+        Some((warp, inverse, spline)) => (Some(warp), inverse, spline),
+        None => (None, None, None),
     };
     let home = room.home().clone();
     Ok(SlabRegistration {
         affine,
         warp,
         inverse,
+        spline,
         stages,
         loss_before,
         loss_after,

@@ -18,7 +18,7 @@ use ffdp_burn::image::{
 use ffdp_burn::io::nifti::{DisplacementWriter, LabelWriter, VolumeWriter};
 use ffdp_burn::metrics::{DiceScores, OverlapCounts};
 use ffdp_burn::ops::{GridSampleOptions, Interpolation, Padding, grid_sample, jacobian};
-use ffdp_burn::transform::{affine_tensor, map_vectors};
+use ffdp_burn::transform::{BsplineTransform, affine_tensor, map_vectors};
 use ffdp_parallel::{Axis, DeviceMesh, DisplacementBounds, Holders, ReadSampler, Sharded, narrow};
 
 /// Voxels that are computed and written at a time, unless that is fewer planes than the next number.
@@ -58,6 +58,8 @@ pub struct SlabRegistration {
     pub warp: Option<Warp>,
     /// As in [`Registration`](crate::Registration), where the last deformable stage gives it.
     pub inverse: Option<Warp>,
+    /// As in [`Registration`](crate::Registration).
+    pub spline: Option<BsplineTransform>,
     /// One report per stage.
     pub stages: Vec<StageReport>,
     /// As in [`Registration`](crate::Registration).
@@ -86,7 +88,7 @@ pub struct Folding {
 impl Warp {
     /// The first of some fields, a displacement, of a registration of images on the grid `fixed`.
     pub(super) fn new(fields: Fields, fixed: &Geometry, processes: &Processes) -> Self {
-        let Fields { mut parts, geometry, work, holders } = fields;
+        let Fields { mut parts, geometry, work, holders, .. } = fields;
         let (fixed, processes) = (fixed.clone(), processes.clone());
         Self { field: parts.remove(0), geometry, fixed, work, holders, processes }
     }

@@ -4,8 +4,8 @@ use burn::tensor::Device;
 
 use super::{pair_of, short};
 use crate::{
-    GreedySettings, LevelSettings, MiSettings, Problem, Registration, Settings, Silent, Similarity,
-    Stage, SvfSettings, SynSettings, register,
+    FfdSettings, GreedySettings, LevelSettings, MiSettings, Problem, Registration, Settings,
+    Silent, Similarity, Stage, SvfSettings, SynSettings, register,
 };
 use ffdp_burn::synth::Pair;
 use ffdp_kit::testing::gpu_devices;
@@ -20,7 +20,11 @@ fn every_stage() -> Vec<(&'static str, Settings)> {
         ("greedy, LNCC", Stage::Greedy(greedy.clone())),
         ("greedy, MI", Stage::Greedy(GreedySettings { similarity: mi, ..greedy })),
         ("SyN", Stage::Syn(SynSettings { levels: levels.clone(), ..SynSettings::default() })),
-        ("SVF", Stage::Svf(SvfSettings { levels, ..SvfSettings::default() })),
+        ("SVF", Stage::Svf(SvfSettings { levels: levels.clone(), ..SvfSettings::default() })),
+        (
+            "FFD",
+            Stage::Ffd(FfdSettings { levels, spacing_mm: [15.0; 3], ..FfdSettings::default() }),
+        ),
     ];
     deformations.map(|(name, stage)| (name, after_the_linear_ones(stage))).into()
 }

@@ -8,9 +8,9 @@ use burn::tensor::Device;
 
 use super::{half_heads, pair_of, warp};
 use crate::{
-    GreedySettings, LevelSettings, LinearSettings, MiSettings, OptimizerSettings, Problem,
-    Regularization, Room, Settings, Silent, Similarity, SlabProblem, SlabRegistration, Stage,
-    SvfSettings, SynSettings, register, register_on, register_slabs,
+    FfdSettings, GreedySettings, LevelSettings, LinearSettings, MiSettings, OptimizerSettings,
+    Problem, Regularization, Room, Settings, Silent, Similarity, SlabProblem, SlabRegistration,
+    Stage, SvfSettings, SynSettings, register, register_on, register_slabs,
 };
 use ffdp_burn::image::{Planes, Volume};
 use ffdp_burn::synth::Pair;
@@ -58,6 +58,7 @@ fn deformable() -> Vec<(String, Stage)> {
             let iterations = if is_plain { 4 } else { 2 };
             let levels = vec![level(2.0, iterations), level(1.0, iterations)];
             let similarity = similarity.clone();
+            let (ffd_levels, ffd_similarity) = (levels.clone(), similarity.clone());
             let greedy = GreedySettings {
                 levels: levels.clone(),
                 similarity: similarity.clone(),
@@ -84,6 +85,23 @@ fn deformable() -> Vec<(String, Stage)> {
                     ..SvfSettings::default()
                 };
                 stages.push((format!("svf, {label}"), Stage::Svf(svf)));
+            }
+            let ffd = FfdSettings {
+                levels: ffd_levels,
+                similarity: ffd_similarity,
+                spacing_mm: [40.0; 3],
+                // Adam's turn is that of the default.
+                optimizer: match is_plain {
+                    true => FfdSettings::default().optimizer,
+                    false => optimizer,
+                },
+                regularization,
+                volume: if freeform { 0.1 } else { 0.0 },
+                ..FfdSettings::default()
+            };
+            let ffd = Stage::Ffd(ffd);
+            if (Settings { stages: vec![ffd.clone()], ..Settings::default() }).validate().is_ok() {
+                stages.push((format!("ffd, {label}"), ffd));
             }
         }
     }

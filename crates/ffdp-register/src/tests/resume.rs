@@ -4,9 +4,9 @@ use burn::tensor::Device;
 
 use super::pair_of;
 use crate::{
-    Checkpoint, GreedySettings, LevelSettings, LinearSettings, MomentsSettings, Observer, Problem,
-    Registration, Room, SavedField, Settings, Silent, SlabProblem, Stage, SvfSettings, SynSettings,
-    register, register_slabs, resume, resume_slabs,
+    Checkpoint, FfdSettings, GreedySettings, LevelSettings, LinearSettings, MomentsSettings,
+    Observer, Problem, Registration, Room, SavedField, Settings, Silent, SlabProblem, Stage,
+    SvfSettings, SynSettings, register, register_slabs, resume, resume_slabs,
 };
 use ffdp_parallel::DeviceMesh;
 
@@ -43,7 +43,7 @@ fn bits(result: &Registration) -> (Vec<u32>, Vec<u32>, Vec<Vec<u64>>, [u64; 2]) 
 }
 
 /// Every kind of stage: the linear ones before each of the deformable ones.
-fn every_kind() -> [Settings; 3] {
+fn every_kind() -> [Settings; 4] {
     let level = |shrink, iterations| LevelSettings { shrink, iterations };
     let levels = vec![level(2.0, 4), level(1.0, 3)];
     let coarse = vec![level(2.0, 6), level(1.0, 3)];
@@ -51,7 +51,8 @@ fn every_kind() -> [Settings; 3] {
     let deformable = [
         Stage::Greedy(GreedySettings { levels: levels.clone(), ..GreedySettings::default() }),
         Stage::Syn(SynSettings { levels: levels.clone(), ..SynSettings::default() }),
-        Stage::Svf(SvfSettings { levels, ..SvfSettings::default() }),
+        Stage::Svf(SvfSettings { levels: levels.clone(), ..SvfSettings::default() }),
+        Stage::Ffd(FfdSettings { levels, spacing_mm: [30.0; 3], ..FfdSettings::default() }),
     ];
     deformable.map(|last| {
         let first = Stage::Moments(MomentsSettings::default());
@@ -81,7 +82,7 @@ fn continued_everywhere(settings: &Settings) -> Vec<(usize, usize)> {
 }
 
 /// A deformable stage goes on with the fields of another of its kind, and not with what they amount to.
-fn the_same_twice() -> [Settings; 3] {
+fn the_same_twice() -> [Settings; 4] {
     every_kind().map(|settings| {
         let last = settings.stages[3].clone();
         Settings { stages: vec![last.clone(), last], ..settings }

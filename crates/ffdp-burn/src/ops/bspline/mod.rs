@@ -119,6 +119,29 @@ pub fn bspline_part(
     apply(coefficients, grid.lattice(controls, start, size, [Map::Value; 3]))
 }
 
+/// The adjoint of [`bspline_part`]: the gradient of the coefficients from that of the voxels from `start` on. Of
+/// parts that make up a grid, the sum is that of the whole. Not differentiable.
+///
+/// # Shapes
+/// gradient `[N, 3, D, H, W]` of the part; result `[N, 3, ..controls]`, `controls` (d, h, w) the control points.
+///
+/// # Panics
+/// As [`bspline`].
+pub fn bspline_pull_back(
+    gradient: Tensor<5>,
+    grid: &ControlGrid,
+    controls: [usize; 3],
+    start: [usize; 3],
+) -> Tensor<5> {
+    grid.check();
+    let dims = gradient.dims();
+    assert!(dims[1] == 3, "bspline: the gradient must be [N, 3, D, H, W], got {dims:?}");
+    let size = [dims[2], dims[3], dims[4]];
+    let lattice = grid.lattice(controls, start, size, [Map::Value; 3]);
+    let gradient = gradient.into_dispatch();
+    Tensor::from_dispatch(<Dispatch as BsplineOps>::bspline_3d_backward(gradient, lattice))
+}
+
 /// The product of three tables.
 pub(crate) fn apply(coefficients: Tensor<5>, lattice: Lattice) -> Tensor<5> {
     let coefficients = coefficients.into_dispatch();

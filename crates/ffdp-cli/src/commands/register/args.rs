@@ -22,6 +22,7 @@ Written to the output folder:
   affine.mat            the same in ITK's other format, of which ANTs and ANTsPy take the inverse
   warp.nii.gz           the displacement before it (ITK, ANTs: LPS mm, 5-D, intent 1007)
   inverse_warp.nii.gz   the opposite displacement (not with --no-inverse)
+  bspline.tfm           the same displacement as control points (ITK; with --transform ffd)
   warped_labels.nii.gz  the moving labels on the fixed grid (with --moving-labels)
   report.html           everything at a glance: slices, the deformation, convergence, measures
   metrics.json          similarity, folds, Dice, losses, times, memory, settings

@@ -26,6 +26,7 @@ pub struct Files {
     pub affine_mat: PathBuf,
     pub warp: PathBuf,
     pub inverse: PathBuf,
+    pub spline: PathBuf,
     pub labels: PathBuf,
     pub report: PathBuf,
     pub metrics: PathBuf,
@@ -43,6 +44,7 @@ impl Files {
             affine_mat: folder.join("affine.mat"),
             warp: folder.join("warp.nii.gz"),
             inverse: folder.join("inverse_warp.nii.gz"),
+            spline: folder.join("bspline.tfm"),
             labels: folder.join("warped_labels.nii.gz"),
             report: folder.join("report.html"),
             metrics: folder.join("metrics.json"),
@@ -53,13 +55,14 @@ impl Files {
     }
 
     /// Every file that a run may write.
-    pub fn all(&self) -> [&Path; 10] {
+    pub fn all(&self) -> [&Path; 11] {
         [
             &self.warped,
             &self.affine,
             &self.affine_mat,
             &self.warp,
             &self.inverse,
+            &self.spline,
             &self.labels,
             &self.report,
             &self.metrics,

@@ -1,5 +1,7 @@
 //! The result on the host: measured, and written.
 
+use std::path::Path;
+
 use burn::tensor::Device;
 use ffdp_burn::image::{Affine, Geometry, LabelMap, Physical, Volume};
 use ffdp_burn::io::nifti::{write_displacement, write_labels, write_volume};
@@ -8,7 +10,9 @@ use ffdp_burn::metrics::{
     Difference, TargetRegistrationError, jacobian_determinants, tre_of_mapped,
 };
 use ffdp_burn::ops::Interpolation;
-use ffdp_burn::transform::{Composite, Displacement, RoundTrip, Step};
+use ffdp_burn::transform::{
+    BsplineTransform, Composite, Displacement, RoundTrip, Step, write_transform,
+};
 use ffdp_register::{Outcome as Worth, Registration, Settings, StageReport};
 use rayon::prelude::*;
 
@@ -44,6 +48,8 @@ pub struct Found {
     /// The opposite of the displacement, `[3, D, H, W]` in voxels of the same grid, and its error.
     inverse: Option<(Vec<f32>, RoundTrip)>,
     landmarks: Option<TargetRegistrationError>,
+    /// The displacement as a spline, where it is one.
+    spline: Option<BsplineTransform>,
 }
 
 impl Found {
@@ -84,6 +90,7 @@ impl Found {
             stages: result.stages,
             loss: BeforeAfter { before: result.loss_before, after: result.loss_after },
             deforms: result.warp.is_some(),
+            spline: result.spline,
         })
     }
 
@@ -173,6 +180,7 @@ impl Found {
                 )
             },
         );
+        write_spline(&files.spline, self.spline.as_ref())?;
         write_affine(&files.affine, &self.affine)?;
         write_affine(&files.affine_mat, &self.affine)?;
         Ok([warped, labels, warp, inverse].into_iter().collect::<ffdp_burn::Result<()>>()?)
@@ -188,6 +196,12 @@ impl Found {
             determinants: &self.determinants,
         }
     }
+}
+
+/// A spline, where there is one, as ITK has it.
+pub fn write_spline(path: &Path, spline: Option<&BsplineTransform>) -> Outcome<()> {
+    let Some(spline) = spline else { return Ok(()) };
+    Ok(write_transform(path, &Composite::new(vec![Step::Bspline(spline.clone())]))?)
 }
 
 /// The vectors `[3, D, H, W]` of a grid, in RAS mm instead of voxels. On the host, where they are needed.

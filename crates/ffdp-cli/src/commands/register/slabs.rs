@@ -17,6 +17,7 @@ use serde_json::json;
 
 use super::args::RegisterArguments;
 use super::files::Files;
+use super::found::write_spline;
 use super::inputs::{check_is_no_label_map, initial};
 use crate::checkpoint::{Identity, Keeper};
 use crate::disk::Forecast;
@@ -89,6 +90,9 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     }
     if let Some(inverse) = found.inverse.as_ref().filter(|_| !request.no_inverse) {
         inverse.write(&files.inverse)?;
+    }
+    if hosts.is_first() {
+        write_spline(&files.spline, found.spline.as_ref())?;
     }
     let dice = labels.overlap(&found, &initial, &files.labels)?;
     let processes = processes(hosts, &found)?;
@@ -182,8 +186,11 @@ impl Ready {
         let masks = [mask(0)?, mask(1)?];
         let labels = match is_first {
             true => Labels::open(request, labels, images.each_ref().map(Planes::geometry))?,
-            // Rank 0 reads and writes labels.
-            false => Labels::default(),
+            // Rank 0 reads and writes labels; the others send what they have of the displacement.
+            false => {
+                let moving = labels[1].map(|path| PlaneReader::open(path, None)).transpose()?;
+                Labels { moving, ..Labels::default() }
+            }
         };
         let named = |path: &Path, reader: &PlaneReader| -> Vec<String> {
             let warnings = reader.header().warnings.iter();

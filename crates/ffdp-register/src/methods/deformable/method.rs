@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use super::control::ControlSettings;
 use crate::fields::{Deformed, Fields};
 use crate::pyramid::finest_spacing_mm;
 use crate::settings::{Descent, LevelSettings, OptimizerSettings};
@@ -33,6 +34,16 @@ pub(crate) trait FieldMethod: Debug + Send + Sync {
     /// Bytes of host memory that a voxel of a level takes on the CPU, images apart; as measured with LNCC.
     fn host_bytes_per_voxel(&self) -> u64;
 
+    /// Steps that are remembered by an optimiser which searches, fields each.
+    fn kept_steps(&self) -> Option<usize> {
+        self.descent().optimizer.kept_steps()
+    }
+
+    /// The control points that it searches; `None` of methods that improve a field voxel by voxel.
+    fn control_points(&self) -> Option<ControlSettings> {
+        None
+    }
+
     /// Demands that all settings have a meaning.
     fn validate(&self) -> Result<()> {
         self.descent().validate()
@@ -53,6 +64,11 @@ impl dyn FieldMethod + '_ {
     /// What the iterations do on the grid of a level, from whose voxels `map` leads to those of the moving image.
     pub fn options(&self, fixed: &Geometry, map: &Affine<Voxel, Voxel>) -> DeformOptions {
         let descent = self.descent();
+        let mut regularization = descent.regularization;
+        if self.control_points().is_some() {
+            // That of the control points takes its place.
+            regularization.bending = 0.0;
+        }
         let finest = finest_spacing_mm(fixed);
         let voxels = |length: f64| voxels(fixed, length);
         let smoothing = |sigma| smoothing(fixed, sigma);
@@ -66,7 +82,7 @@ impl dyn FieldMethod + '_ {
             smooth_field: smoothing(descent.sigma_field_voxels),
             optimizer: descent.optimizer.first_order(),
             update: descent.update,
-            penalties: descent.regularization.penalties(finest),
+            penalties: regularization.penalties(finest),
         }
     }
 
@@ -84,7 +100,7 @@ impl dyn FieldMethod + '_ {
             axis: Axis::Z,
             reach_voxels: self.descent().similarity.loss().reach_voxels(),
             options: self.options(fixed, &Affine::identity()),
-            kept_steps: self.descent().optimizer.kept_steps(),
+            kept_steps: self.kept_steps(),
         }
     }
 }

@@ -5,12 +5,17 @@
 //! them. What a method improves are fields on the grid of the level (`method.rs` says which, and what
 //! becomes of them), in as many shards as the level has (`../../fields.rs`); `level.rs` says how.
 
+mod control;
 mod level;
 mod method;
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use burn::tensor::{DType, Device};
+use control::Control;
+
+pub(crate) use control::ControlSettings;
 pub(crate) use method::FieldMethod;
 
 use crate::context::{Found, Run, Staged};
@@ -26,11 +31,12 @@ use ffdp_burn::error::Result;
 use ffdp_burn::image::{Affine, Geometry};
 use ffdp_burn::losses::Similarity;
 use ffdp_burn::ops::Method;
+use ffdp_burn::transform::BsplineTransform;
 
 /// A deformable stage, from `found` on; shared by all processes where its levels are large.
 pub(crate) fn deform(run: &mut Run, kind: &dyn FieldMethod, found: Found) -> Result<Staged> {
     let start = Instant::now();
-    let (mut levels, carried) = run.take_resumed();
+    let (mut levels, carried) = run.take_resumed()?;
     let spent: f64 = levels.iter().map(|level| level.seconds).sum();
     let levels_of = kind.descent().levels;
     let mut fields = match carried {
@@ -117,6 +123,12 @@ impl Task<'_> {
         }
     }
 
+    /// The control points of the level.
+    fn control(&self, run: &Run) -> Option<Control> {
+        let place = [self.index, self.kind.descent().levels.len()];
+        Some(self.kind.control_points()?.on(&run.grids[0], &self.grids[0], place))
+    }
+
     fn similarity(&self) -> Arc<dyn Similarity> {
         self.kind.descent().similarity.loss()
     }
@@ -142,11 +154,11 @@ impl Task<'_> {
         let is_last = self.index + 1 == descent.levels.len();
         // Before there is a displacement of this size.
         let known = is_last.then(|| self.losses(run, &pair)).transpose()?;
-        let parts = match fields {
-            Some(fields) => fields.resampled(&self.grids[0], &pair.places)?.parts,
-            None => self.kind.still(&pair.still()),
-        };
-        let mut deformation = level::begin(self.kind, &pair, &self.found.affine, parts)?;
+        let fields = fields.map(|fields| fields.resampled(&self.grids[0], &pair.places));
+        let control = self.control(run);
+        let affine = &self.found.affine;
+        let mut deformation =
+            level::begin(self.kind, &pair, affine, fields.transpose()?, control.as_ref())?;
         let is_greedy = self.kind.method() == Method::Greedy;
         if is_last && is_greedy {
             // The blocks of the fixed image take its place.
@@ -169,9 +181,9 @@ impl Task<'_> {
             false => None,
         };
         let Places { work, team, .. } = pair.places.clone();
-        let parts = deformation.into_fields()?;
+        let (parts, spline) = deformation.into_fields()?;
         let geometry = self.grids[0].clone();
-        let fields = Fields { parts, geometry, work, holders: team.fixed };
+        let fields = Fields { parts, geometry, work, holders: team.fixed, spline };
         if !ends {
             return Ok(Reached { fields, report, losses: None });
         }
@@ -209,13 +221,24 @@ impl Task<'_> {
             let problem = self.kind.problem(self.grids.each_ref(), run.content());
             let places = run.room.places(&problem)?;
             let reached = run.alone(|run| self.on(run, places, fields, done))?;
+            let spline = reached.fields.spline.as_ref();
+            let coefficients = spline.map(|spline| spline.coefficients().to_vec());
             mine = Some(reached.fields);
-            let losses = reached.losses.map(Vec::from).unwrap_or_default();
-            Ok(Report::new(&losses, reached.report.into_iter().collect(), true))
+            let losses = reached.losses.map_or(vec![f64::NAN; 3], Vec::from);
+            let numbers = [losses, coefficients.unwrap_or_default()].concat();
+            Ok(Report::new(&numbers, reached.report.into_iter().collect(), true))
         })?;
         let of_level = (self.kind.count(), &self.grids[0]);
-        let fields = Fields::of_first(&processes, mine, of_level, &home)?;
-        let losses = <[f64; 3]>::try_from(told.numbers()).ok();
+        let mut fields = Fields::of_first(&processes, mine, of_level, &home)?;
+        let numbers = told.numbers();
+        let (losses, coefficients) = numbers.split_at(3);
+        if let (Some(control), false) = (self.control(run), coefficients.is_empty()) {
+            let still = control.still((&Device::flex(), DType::F32));
+            let geometry = control.transform(still, &self.grids[0])?.geometry().clone();
+            fields.spline = Some(BsplineTransform::new(coefficients.to_vec(), geometry)?);
+        }
+        // Not a number where the stage goes on.
+        let losses = <[f64; 3]>::try_from(losses).ok().filter(|losses| !losses[0].is_nan());
         Ok(Reached { fields, report: told.levels.into_iter().next(), losses })
     }
 }

@@ -1,0 +1,190 @@
+//! Free-form deformation: the field of a grid of control points as a [`FieldModel`] (Rueckert et al. 1999).
+//!
+//! ```text
+//! field = start + B D w          g_w = D B^T g_field
+//! ```
+//! `w` the control points' coefficients, in voxels along the finest axis · `D` voxels of each axis in one along the
+//! finest · `B` the cubic B-splines of the grid ([`bspline_part`]) · `start` where a level begins that goes on from
+//! another method. Coefficients are few: every rank has all of them, in one piece on its first device, and every shard
+//! evaluates its own planes.
+
+use burn::Tensor;
+use ffdp_burn::error::{Error, Result};
+use ffdp_burn::ops::{
+    ControlGrid, LEAST_DETERMINANT, bspline_bending, bspline_part, bspline_pull_back,
+    bspline_volume,
+};
+use ffdp_optim::{Point, Space};
+
+use super::maps::grid_of;
+use super::objective::{FieldModel, long_sum, scaled};
+use super::view::Grid;
+use crate::collective::reduce;
+use crate::device_mesh::DeviceMesh;
+use crate::exchange::Reduction;
+use crate::hosts::Holders;
+use crate::sharded::Sharded;
+use crate::transfer::to_device;
+
+/// Coefficients `[1, 3, d, h, w]` as a vector of a [`Space`]; the same on all ranks.
+#[derive(Clone, Debug)]
+pub struct ControlPoints(pub Tensor<5>);
+
+impl Space for ControlPoints {
+    fn dots(pairs: &[[&Self; 2]]) -> Result<Vec<f64>> {
+        let dots = pairs.iter().map(|[a, b]| long_sum(a.0.clone() * b.0.clone())).collect();
+        let read = Tensor::cat(dots, 0).try_into_vec_as::<f64>();
+        read.map_err(|reason| Error::device("reading inner products", reason))
+    }
+
+    fn combine(terms: &[(f64, &Self)]) -> Self {
+        let term = |(a, x): &(f64, &Self)| {
+            if *a == 1.0 { x.0.clone() } else { x.0.clone().mul_scalar(*a) }
+        };
+        let sum = terms.iter().filter(|(a, _)| *a != 0.0).map(term).reduce(Tensor::add);
+        Self(sum.unwrap_or_else(|| terms[0].1.0.zeros_like()))
+    }
+}
+
+/// What the shape of a control grid's field costs: a weight each, 0 for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SplinePenalties {
+    /// Of [`bspline_bending`], mm^2.
+    pub bending: f64,
+    /// Of [`bspline_volume`].
+    pub volume: f64,
+}
+
+/// The field of a grid of control points, see the head of this file.
+pub struct SplineModel {
+    grid: Grid,
+    start: Option<Sharded>,
+    begin: ControlPoints,
+    control: ControlGrid,
+    voxel_mm: [f64; 3],
+    penalties: SplinePenalties,
+}
+
+impl SplineModel {
+    /// A model on the grid of `field`, in its shards and computed on `mesh`; of several ranks, each has its planes.
+    /// `coefficients` `[1, 3, d, h, w]`, in voxels (x, y, z) of that grid whose voxels measure `voxel_mm`, are where the
+    /// search begins; what `start` has is added, and costs nothing.
+    ///
+    /// # Panics
+    /// If `mesh` has another number of places than there are shards.
+    pub fn new(
+        (field, start): (&Sharded, Option<Sharded>),
+        (coefficients, control): (Tensor<5>, ControlGrid),
+        (voxel_mm, penalties): ([f64; 3], SplinePenalties),
+        mesh: &DeviceMesh,
+        holders: &Holders,
+    ) -> Self {
+        super::check_places(field, mesh);
+        let grid = grid_of(field, mesh, holders);
+        let begin = ControlPoints(to_device(coefficients, mesh.device(0)));
+        let mut model = Self { grid, start, begin, control, voxel_mm, penalties };
+        model.begin = model.parameters(model.begin.0.clone());
+        model
+    }
+
+    /// What is searched, from coefficients in voxels of the grid.
+    pub fn parameters(&self, coefficients: Tensor<5>) -> ControlPoints {
+        ControlPoints(scaled(&coefficients, steps(self.voxel_mm).map(f64::recip)))
+    }
+
+    /// The coefficients in voxels of the grid, for [`bspline_part`], and where they lie.
+    pub fn coefficients(&self, w: &ControlPoints) -> (Tensor<5>, ControlGrid) {
+        (scaled(&w.0, steps(self.voxel_mm)), self.control)
+    }
+
+    /// Whether the field is that of the control points alone.
+    pub fn is_alone(&self) -> bool {
+        self.start.is_none()
+    }
+
+    /// The first voxel (D, H, W) of shard `k`.
+    fn first_voxel(&self, k: usize) -> [usize; 3] {
+        let layout = &self.grid.layout;
+        let mut first = [0; 3];
+        first[layout.axis().dim() - 2] = layout.planes(k).start;
+        first
+    }
+}
+
+/// Voxels along (x, y, z) in one along the finest axis.
+fn steps(voxel_mm: [f64; 3]) -> [f64; 3] {
+    let finest = voxel_mm.into_iter().fold(f64::INFINITY, f64::min);
+    voxel_mm.map(|mm| finest / mm)
+}
+
+impl FieldModel for SplineModel {
+    type Parameters = ControlPoints;
+
+    fn rest(&self) -> ControlPoints {
+        self.begin.clone()
+    }
+
+    fn fields(&self, w: &ControlPoints) -> Result<Vec<Sharded>> {
+        let (coefficients, control) = self.coefficients(w);
+        let (layout, homes) = (&self.grid.layout, &self.grid.homes);
+        let shard = |k: usize| {
+            let coefficients = to_device(coefficients.clone(), homes.device(k));
+            let size = layout.shard_size(k);
+            let mut field = bspline_part(coefficients, &control, self.first_voxel(k), size);
+            if let Some(start) = &self.start {
+                field = field + homes.bring(k, start.shards()[k].clone());
+            }
+            let field = homes.put_away(k, field);
+            homes.settle(k);
+            field
+        };
+        Ok(vec![Sharded::new((0..layout.count()).map(shard).collect(), layout.clone())])
+    }
+
+    fn pull_back(&self, w: &ControlPoints, gradient: Vec<Sharded>) -> Result<ControlPoints> {
+        let [_, _, d, h, width] = w.0.dims();
+        let homes = &self.grid.homes;
+        let shards = gradient[0].shards().iter().enumerate().map(|(k, g)| {
+            let first = self.first_voxel(k);
+            let g = homes.bring(k, g.clone());
+            let own = bspline_pull_back(g, &self.control, [d, h, width], first);
+            homes.settle(k);
+            own
+        });
+        let sum = reduce(shards, Reduction::Sum);
+        let sum = self.grid.holders.combine(sum, Reduction::Sum)?;
+        Ok(ControlPoints(scaled(&sum, steps(self.voxel_mm))))
+    }
+
+    /// The longest coefficient: no vector of the field is longer.
+    fn length(&self, step: &ControlPoints) -> Result<f64> {
+        let squared = (step.0.clone() * step.0.clone()).sum_dim(1).max().reshape([1]);
+        let read = squared.try_into_vec_as::<f64>();
+        let read = read.map_err(|reason| Error::device("reading the length of a step", reason))?;
+        Ok(read[0].sqrt())
+    }
+
+    fn cost(&self, w: &ControlPoints) -> Result<Option<Point<ControlPoints>>> {
+        let SplinePenalties { bending, volume } = self.penalties;
+        if [bending, volume] == [0.0; 2] {
+            return Ok(None);
+        }
+        let w = w.0.clone().autodiff().require_grad();
+        let coefficients = scaled(&w, steps(self.voxel_mm));
+        let mut costs = Vec::new();
+        if bending > 0.0 {
+            let cost = bspline_bending(coefficients.clone(), &self.control, self.voxel_mm);
+            costs.push(cost.mul_scalar(bending));
+        }
+        if volume > 0.0 {
+            let least = LEAST_DETERMINANT;
+            let cost = bspline_volume(coefficients, &self.control, self.voxel_mm, least);
+            costs.push(cost.mul_scalar(volume));
+        }
+        let cost = costs.into_iter().reduce(Tensor::add).expect("a weight is not 0");
+        let gradient = w.grad(&cost.backward()).expect("the cost is one of the coefficients");
+        let read = cost.inner().try_into_vec_as::<f64>();
+        let read = read.map_err(|reason| Error::device("reading a penalty", reason))?;
+        Ok(Some(Point { loss: read[0], gradient: ControlPoints(gradient) }))
+    }
+}

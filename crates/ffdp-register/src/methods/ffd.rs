@@ -1,0 +1,131 @@
+//! Free-form deformation: cubic B-splines on a grid of control points that grows denser from level to level.
+
+use serde::{Deserialize, Serialize};
+
+use super::deformable::{ControlSettings, FieldMethod};
+use crate::fields::{Deformed, Fields};
+use crate::settings::{
+    ConvergenceSettings, Descent, LbfgsSettings, LevelSettings, MiSettings, OptimizerSettings,
+    Regularization, Similarity, default_levels, in_range,
+};
+use ffdp_burn::error::{Error, Result};
+use ffdp_burn::ops::{Method, Update};
+use ffdp_parallel::SplinePenalties;
+
+/// Hierarchical free-form deformation (Rueckert et al. 1999; Ikeda et al. 2014): a displacement of cubic B-splines.
+/// From each level to the next the control points come to lie half as far apart, and the field stays as it is. After
+/// another deformable stage the splines are added to what that has found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FfdSettings {
+    /// The levels, coarse to fine. Default: as those of the greedy method.
+    pub levels: Vec<LevelSettings>,
+    /// What is maximised. Default: normalised mutual information, for images of any modality.
+    pub similarity: Similarity,
+    /// Distance of the control points on the last level along (x, y, z), in mm; twice as much on the level before, and
+    /// so on. Default 5.
+    pub spacing_mm: [f64; 3],
+    /// How far the first step of a level moves the control point that moves most, in voxels along the finest axis of
+    /// the level; the longest step is four times that long. Default 1.
+    pub learning_rate_voxels: f64,
+    /// How a gradient becomes a step. Default: L-BFGS. With `sgd` the steepest descent of Ikeda et al.: steps of
+    /// `learning_rate_voxels`, halved where the loss would rise, until a tenth of that does not help.
+    pub optimizer: OptimizerSettings,
+    /// What roughness costs. Default: a weight of 5 mm^2 of the bending energy, which here is that of the splines
+    /// themselves ([`bspline_bending`](ffdp_burn::ops::bspline_bending())).
+    pub regularization: Regularization,
+    /// Weight of the mean of `(log det J)^2` of the splines, which keeps volumes and forbids folds; see
+    /// [`bspline_volume`](ffdp_burn::ops::bspline_volume()). Default 0.
+    pub volume: f64,
+    /// When a level ends before its iterations are spent.
+    pub convergence: ConvergenceSettings,
+}
+
+impl Default for FfdSettings {
+    fn default() -> Self {
+        Self {
+            levels: default_levels(),
+            similarity: Similarity::Nmi(MiSettings::default()),
+            spacing_mm: [5.0; 3],
+            learning_rate_voxels: 1.0,
+            optimizer: OptimizerSettings::Lbfgs(LbfgsSettings::default()),
+            regularization: Regularization { bending: 5.0, ..Regularization::default() },
+            volume: 0.0,
+            convergence: ConvergenceSettings::default(),
+        }
+    }
+}
+
+/// Control points farther apart are slips of the pen.
+const LARGEST_SPACING_MM: f64 = 1e3;
+const LARGEST_WEIGHT: f64 = 1e6;
+
+impl FieldMethod for FfdSettings {
+    fn name(&self) -> &'static str {
+        "ffd"
+    }
+
+    fn descent(&self) -> Descent<'_> {
+        Descent {
+            levels: &self.levels,
+            similarity: &self.similarity,
+            learning_rate_voxels: self.learning_rate_voxels,
+            optimizer: self.optimizer,
+            update: Update::Additive,
+            // The splines are smooth.
+            sigma_gradient_voxels: 0.0,
+            sigma_field_voxels: 0.0,
+            sigma_field_name: "none",
+            regularization: self.regularization,
+            convergence: &self.convergence,
+        }
+    }
+
+    fn validate(&self) -> Result<()> {
+        self.descent().validate()?;
+        for spacing in self.spacing_mm {
+            let range = [f64::MIN_POSITIVE, LARGEST_SPACING_MM];
+            in_range("spacing_mm (of control points)", spacing, range, "5 is a usual one")?;
+        }
+        let weights = [0.0, LARGEST_WEIGHT];
+        in_range("the weight of the volume", self.volume, weights, "0 is off, try 0.1")?;
+        match self.optimizer {
+            OptimizerSettings::Lbfgs(_) | OptimizerSettings::Sgd => Ok(()),
+            OptimizerSettings::Adam(_) | OptimizerSettings::GaussNewton(_) => {
+                let what = "control points are searched along lines";
+                Err(Error::invalid(what, self.optimizer, "use lbfgs or sgd, or greedy"))
+            }
+        }
+    }
+
+    fn levels_mut(&mut self) -> &mut Vec<LevelSettings> {
+        &mut self.levels
+    }
+
+    fn optimizer_mut(&mut self) -> &mut OptimizerSettings {
+        &mut self.optimizer
+    }
+
+    fn host_bytes_per_voxel(&self) -> u64 {
+        118
+    }
+
+    fn method(&self) -> Method {
+        Method::Greedy
+    }
+
+    fn start(&self, found: Option<&Deformed>) -> Result<Option<Fields>> {
+        found.map(|found| Ok(found.maps()?.0)).transpose()
+    }
+
+    fn kept_steps(&self) -> Option<usize> {
+        // Those of control points are few.
+        Some(0)
+    }
+
+    fn control_points(&self) -> Option<ControlSettings> {
+        let penalties =
+            SplinePenalties { bending: self.regularization.bending, volume: self.volume };
+        Some(ControlSettings { spacing_mm: self.spacing_mm, penalties })
+    }
+}

@@ -1,0 +1,168 @@
+//! Free-form deformation: splines are found, go from level to level as they are, and are results.
+
+use burn::tensor::Device;
+
+use super::{found, mean_distance, mean_error, pair_of, warp};
+use crate::{
+    FfdSettings, GreedySettings, LevelSettings, OptimizerSettings, Problem, Registration, Settings,
+    Silent, Similarity, Stage, register,
+};
+use ffdp_burn::image::{Volume, upload};
+use ffdp_burn::metrics::jacobian;
+use ffdp_burn::synth::{PhantomSettings, subject};
+use ffdp_burn::transform::{Composite, Displacement, Step};
+
+/// Of what was measured: rounding decides which of several similar minima is found.
+const MORE: f64 = 1.2;
+
+fn level(shrink: f64, iterations: usize) -> LevelSettings {
+    LevelSettings { shrink, iterations }
+}
+
+/// The acceptance of the specification: 48^3 voxels, waves of 3 voxels, control points 6 voxels apart in the end.
+fn waves() -> ([Volume; 2], Vec<f32>) {
+    const SIZE: usize = 48;
+    let settings = PhantomSettings { noise: 0.0, ..PhantomSettings::with_size([SIZE; 3]) };
+    let moving = subject(&settings, 4).expect("valid settings").image;
+    let wave = |along: usize| {
+        let phase = |i: usize| std::f64::consts::TAU * i as f64 / (SIZE - 1) as f64;
+        move |p: [usize; 3]| (3.0 * phase(p[along]).sin()) as f32
+    };
+    let geometry = moving.geometry.clone();
+    let component = |c: usize| {
+        let wave = wave((c + 1) % 3);
+        let geometry = geometry.clone();
+        (0..geometry.len()).map(move |offset| wave(geometry.index_of(offset)))
+    };
+    let field: Vec<f32> = (0..3).flat_map(component).collect();
+    let tensor = upload(field.clone(), [1, 3, SIZE, SIZE, SIZE], &Device::flex());
+    let displacement = Displacement::new(tensor, geometry.clone()).expect("sizes match");
+    let warps = Composite::new(vec![Step::Displacement(displacement)]);
+    let fixed = warps.warp(&moving, &geometry, &Device::flex()).expect("good input");
+    ([fixed, moving], field)
+}
+
+fn of_waves() -> FfdSettings {
+    let [fixed, _] = waves().0;
+    FfdSettings {
+        levels: vec![level(4.0, 60), level(2.0, 60), level(1.0, 60)],
+        spacing_mm: fixed.geometry.spacing_mm.map(|mm| 6.0 * mm),
+        ..FfdSettings::default()
+    }
+}
+
+/// Mean error in voxels where the fixed image is not empty, and the result.
+fn error_of(settings: FfdSettings) -> (f64, Registration) {
+    let ([fixed, moving], field) = waves();
+    let result = found(&Problem::new(&fixed, &moving), Stage::Ffd(settings));
+    let got = warp(&result).to_vec().expect("readable");
+    let inside = |p: usize| fixed.data[p] > 0.05;
+    println!(
+        "error {:.3} -> {:.3} voxels, folds {}, loss {:.5} -> {:.5}, iterations {:?}",
+        mean_distance(&vec![0.0; got.len()], &field, inside),
+        mean_distance(&got, &field, inside),
+        jacobian(&got, [48; 3]).expect("sizes match").true_folds,
+        result.loss_before,
+        result.loss_after,
+        result.stages[0].levels.iter().map(|level| level.losses.len()).collect::<Vec<_>>(),
+    );
+    (mean_distance(&got, &field, inside), result)
+}
+
+#[test]
+fn waves_are_found_and_by_three_levels_better_than_by_one() {
+    let (error, result) = error_of(of_waves());
+    for level in &result.stages[0].levels {
+        assert!(level.losses.is_sorted_by(|a, b| a > b), "{:?}", level.losses);
+    }
+    let (of_one, _) = error_of(FfdSettings { levels: vec![level(1.0, 180)], ..of_waves() });
+    // The specification asks for 0.15.
+    assert!(error < 0.15, "{error}");
+    assert!(error < of_one, "{error} {of_one}");
+}
+
+#[test]
+fn the_steepest_descent_of_the_paper_goes_downhill() {
+    let settings = FfdSettings { optimizer: OptimizerSettings::Sgd, ..of_waves() };
+    let (error, result) = error_of(settings);
+    for level in &result.stages[0].levels {
+        assert!(level.losses.is_sorted_by(|a, b| a > b), "{:?}", level.losses);
+    }
+    assert!(error < 1.0, "{error}");
+}
+
+/// The dense warp is what the spline is, in mm; f32 against f64.
+const SAME_MM: f64 = 1e-3;
+
+#[test]
+fn the_spline_is_the_warp() {
+    let pair = pair_of(40, 3);
+    let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+    // The last level is not the full grid: there the spline is evaluated, not interpolated.
+    for levels in [vec![level(4.0, 10), level(2.0, 10)], vec![level(2.0, 10), level(1.0, 5)]] {
+        let settings = FfdSettings { levels, spacing_mm: [20.0; 3], ..FfdSettings::default() };
+        let result = found(&problem, Stage::Ffd(settings));
+        let spline = result.spline.clone().expect("it began from rest");
+        let geometry = &pair.fixed.image.geometry;
+        let points: Vec<[f64; 3]> = (0..geometry.len())
+            .step_by(997)
+            .map(|i| geometry.voxel_to_mm().apply(geometry.index_of(i).map(|i| i as f64)))
+            .collect();
+        let [exact, dense] = [Step::Bspline(spline), Step::Displacement(warp(&result).clone())]
+            .map(|step| Composite::new(vec![step]).map_points(&points).expect("readable"));
+        let off =
+            exact.iter().zip(&dense).flat_map(|(a, b)| [0, 1, 2].map(|i| (a[i] - b[i]).abs()));
+        let off = off.fold(0.0, f64::max);
+        let moved = points.iter().zip(&dense).map(|(a, b)| (a[0] - b[0]).abs()).fold(0.0, f64::max);
+        println!("{off:.2e} mm, moved {moved}");
+        assert!(off < SAME_MM && moved > 1.0, "{off} {moved}");
+    }
+}
+
+#[test]
+fn splines_are_added_to_what_another_stage_found() {
+    let pair = pair_of(40, 3);
+    let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+    let greedy = GreedySettings { levels: vec![level(2.0, 30)], ..GreedySettings::default() };
+    let similarity = greedy.similarity.clone();
+    let ffd = FfdSettings {
+        levels: vec![level(2.0, 20), level(1.0, 20)],
+        similarity,
+        spacing_mm: [15.0; 3],
+        ..FfdSettings::default()
+    };
+    let stages = vec![Stage::Greedy(greedy.clone()), Stage::Ffd(ffd)];
+    let settings = Settings { stages, ..Settings::default() };
+    let both = register(&problem, &settings, &Device::flex(), &mut Silent).expect("good input");
+    let one = found(&problem, Stage::Greedy(greedy));
+    let error =
+        |result: &Registration| mean_error(&warp(result).to_vec().expect("readable"), &pair);
+    println!("{} -> {}", error(&one), error(&both));
+    assert!(both.spline.is_none() && error(&both) < error(&one));
+}
+
+#[test]
+fn a_known_warp_is_found_by_every_similarity() {
+    let pair = pair_of(48, 3);
+    // Error in voxels, of 2.04, as measured.
+    for (similarity, measured) in [
+        (GreedySettings::default().similarity, 0.4),
+        (Similarity::Mse, 0.25),
+        (FfdSettings::default().similarity, 0.5),
+    ] {
+        let settings = FfdSettings {
+            levels: vec![level(4.0, 40), level(2.0, 40), level(1.0, 30)],
+            similarity: similarity.clone(),
+            spacing_mm: [12.0; 3],
+            ..FfdSettings::default()
+        };
+        let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+        let result = found(&problem, Stage::Ffd(settings));
+        let field = warp(&result).to_vec().expect("readable");
+        let error = mean_error(&field, &pair);
+        let report = jacobian(&field, [48; 3]).expect("sizes match");
+        println!("{similarity:?}: {error:.3} voxels, folds {}", report.true_folds);
+        assert!(error < MORE * measured, "{similarity:?}: {error}");
+        assert_eq!(report.true_folds, 0, "{similarity:?}");
+    }
+}
