@@ -35,7 +35,7 @@ pub struct FfdSettings {
     /// themselves ([`bspline_bending`](ffdp_burn::ops::bspline_bending())).
     pub regularization: Regularization,
     /// Weight of the mean of `(log det J)^2` of the splines, which keeps volumes and forbids folds; see
-    /// [`bspline_volume`](ffdp_burn::ops::bspline_volume()). Default 0.
+    /// [`bspline_volume`](ffdp_burn::ops::bspline_volume()). Default 0.1.
     pub volume: f64,
     /// When a level ends before its iterations are spent.
     pub convergence: ConvergenceSettings,
@@ -50,7 +50,7 @@ impl Default for FfdSettings {
             learning_rate_voxels: 1.0,
             optimizer: OptimizerSettings::Lbfgs(LbfgsSettings::default()),
             regularization: Regularization { bending: 5.0, ..Regularization::default() },
-            volume: 0.0,
+            volume: 0.1,
             convergence: ConvergenceSettings::default(),
         }
     }
@@ -88,7 +88,7 @@ impl FieldMethod for FfdSettings {
             in_range("spacing_mm (of control points)", spacing, range, "5 is a usual one")?;
         }
         let weights = [0.0, LARGEST_WEIGHT];
-        in_range("the weight of the volume", self.volume, weights, "0 is off, try 0.1")?;
+        in_range("the weight of the volume", self.volume, weights, "0 is off, 0.1 is usual")?;
         match self.optimizer {
             OptimizerSettings::Lbfgs(_) | OptimizerSettings::Sgd => Ok(()),
             OptimizerSettings::Adam(_) | OptimizerSettings::GaussNewton(_) => {
