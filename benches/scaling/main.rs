@@ -131,6 +131,7 @@ fn memory(devices: &[Device]) -> String {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let run = cli.device.devices(cli.gpus).and_then(|devices| {
+        println!("on {devices:?}");
         if let Some(gb) = cli.page_gb {
             let values = (gb * 1e9 / 4.0) as usize;
             for device in &devices {

@@ -84,7 +84,7 @@ impl Control {
     ) -> Result<Option<Tensor<5>>> {
         let (mut coefficients, from) = spline.control_grid(level, like)?;
         let mut factors = [1; 3];
-        for axis in 0..3 {
+        for (axis, whole) in factors.iter_mut().enumerate() {
             if self.extent[2 - axis] == 1 {
                 coefficients = coefficients.narrow(4 - axis, 0, 1);
                 continue;
@@ -93,7 +93,7 @@ impl Control {
             if (factor - factor.round()).abs() > SAME || factor.round() < 1.0 {
                 return Ok(None);
             }
-            factors[axis] = factor.round() as usize;
+            *whole = factor.round() as usize;
         }
         let (finer, to) = subdivide(coefficients, &from, factors);
         let moved = |a: usize| (to.origin_voxels[a] - self.grid.origin_voxels[a]).abs() > SAME;
