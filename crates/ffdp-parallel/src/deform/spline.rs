@@ -49,9 +49,9 @@ impl Space for ControlPoints {
 /// What the shape of a control grid's field costs: a weight each, 0 for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SplinePenalties {
-    /// Of [`bspline_bending`], mm^2.
+    /// Of [`bspline_bending()`], mm^2.
     pub bending: f64,
-    /// Of [`bspline_volume`].
+    /// Of [`bspline_volume()`].
     pub volume: f64,
 }
 
