@@ -57,7 +57,7 @@ pub struct SettingsArguments {
     /// the order of its sums, and faster for it.
     #[arg(long)]
     pub deterministic: bool,
-    /// Longest step of an iteration, in voxels of the level [default: 0.25]. Of deformable stages.
+    /// Longest step of an iteration, in voxels of the level [default: 0.25, ffd 1]. Of deformable stages.
     #[arg(long, value_name = "VOXELS")]
     pub lr: Option<f64>,
     /// Distance of the control points of --transform ffd on the last level, in mm: one number, or one for each

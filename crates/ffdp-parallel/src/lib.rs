@@ -69,7 +69,7 @@ pub use cuts::Cuts;
 pub use deform::{
     BOUNDS_INTERVAL, ControlPoints, FieldModel, FieldVector, KEPT_BOUNDS_INTERVAL, ShardedDeform,
     ShardedImages, ShardedObjective, ShardedState, SmoothSteps, SplineModel, SplinePenalties,
-    deform,
+    deform, spline_on_shard,
 };
 pub use deform::{Team, maps, velocity, without_mask};
 pub use driver::order_allocations;

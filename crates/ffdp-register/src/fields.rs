@@ -7,11 +7,11 @@ use super::places::Places;
 use super::processes::Processes;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{Affine, Geometry, index_affine, index_linear, upload};
-use ffdp_burn::ops::{Accumulation, GridSampleOptions, Method, Padding, bspline_part};
+use ffdp_burn::ops::{Accumulation, GridSampleOptions, Method, Padding};
 use ffdp_burn::transform::{BsplineTransform, Displacement, affine_tensor, map_vectors};
 use ffdp_parallel::{
     Axis, DeviceMesh, DisplacementBounds, Holders, IndexMap, Layout, RingInputs, RingSampler,
-    Sharded, maps, put_away, reachable, velocity,
+    Sharded, maps, put_away, reachable, spline_on_shard, velocity,
 };
 
 /// Vectors in voxels of a grid: a displacement, two halves of one, or a velocity.
@@ -116,11 +116,8 @@ impl Fields {
         let home = (work.device(0), DType::F32);
         let (coefficients, control) = spline.control_grid(to, home)?;
         let shard = |k: usize| {
-            let mut first = [0; 3];
-            first[layout.axis().dim() - 2] = layout.planes(k).start;
-            let coefficients = coefficients.clone().to_device(work.device(k));
-            let field = bspline_part(coefficients, &control, first, layout.shard_size(k));
-            put_away(field, rest.device(k))
+            let spline = (&coefficients, &control);
+            put_away(spline_on_shard(spline, (layout, k), work.device(k)), rest.device(k))
         };
         let shards = (0..layout.count()).map(shard).collect();
         Ok(Self {

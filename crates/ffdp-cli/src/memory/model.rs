@@ -10,9 +10,8 @@
 //! On the CPU the device is the host. The largest of all lines is the peak.
 //!
 //! On the CPU, all methods with LNCC on 80x104x88, 91x109x91 and 160x208x176 voxels: within 10 % of the process's own peak;
-//! that of one greedy run was 121 MB once and 145 another time, and is larger where the images are noisy (141 to 162 MB
-//! on 80x104x88 of `ffdp synth`). Other
-//! similarities and masks were not measured and are counted by their tensors.
+//! that of one greedy run was 121 MB once and 145 another time. Noise shrinks less in files: 141 to 162 MB of a greedy run
+//! of `ffdp synth --spacing 2` where 132 are planned. Other similarities and masks were not measured and are counted by their tensors.
 
 use crate::device::DeviceChoice;
 

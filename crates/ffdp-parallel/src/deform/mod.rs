@@ -64,7 +64,7 @@ use homes::Homes;
 pub use maps::{maps, velocity};
 pub use objective::{FieldModel, FieldVector, ShardedObjective, SmoothSteps};
 use problem::{Gradient, Problem};
-pub use spline::{ControlPoints, SplineModel, SplinePenalties};
+pub use spline::{ControlPoints, SplineModel, SplinePenalties, spline_on_shard};
 pub use view::{BOUNDS_INTERVAL, KEPT_BOUNDS_INTERVAL};
 
 /// The images of a sharded [`deform`] registration.

@@ -9,6 +9,7 @@
 //! evaluates its own planes.
 
 use burn::Tensor;
+use burn::tensor::Device;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::ops::{
     ControlGrid, LEAST_DETERMINANT, bspline_bending, bspline_part, bspline_pull_back,
@@ -23,6 +24,7 @@ use crate::collective::reduce;
 use crate::device_mesh::DeviceMesh;
 use crate::exchange::Reduction;
 use crate::hosts::Holders;
+use crate::layout::Layout;
 use crate::sharded::Sharded;
 use crate::transfer::to_device;
 
@@ -101,14 +103,23 @@ impl SplineModel {
     pub fn is_alone(&self) -> bool {
         self.start.is_none()
     }
+}
 
-    /// The first voxel (D, H, W) of shard `k`.
-    fn first_voxel(&self, k: usize) -> [usize; 3] {
-        let layout = &self.grid.layout;
-        let mut first = [0; 3];
-        first[layout.axis().dim() - 2] = layout.planes(k).start;
-        first
-    }
+/// The field of a control grid on shard `k`, on a device; `coefficients` as [`bspline_part`] takes them.
+pub fn spline_on_shard(
+    (coefficients, control): (&Tensor<5>, &ControlGrid),
+    (layout, k): (&Layout, usize),
+    device: &Device,
+) -> Tensor<5> {
+    let coefficients = to_device(coefficients.clone(), device);
+    bspline_part(coefficients, control, first_voxel(layout, k), layout.shard_size(k))
+}
+
+/// The first voxel (D, H, W) of shard `k`.
+fn first_voxel(layout: &Layout, k: usize) -> [usize; 3] {
+    let mut first = [0; 3];
+    first[layout.axis().dim() - 2] = layout.planes(k).start;
+    first
 }
 
 /// Voxels along (x, y, z) in one along the finest axis.
@@ -128,9 +139,8 @@ impl FieldModel for SplineModel {
         let (coefficients, control) = self.coefficients(w);
         let (layout, homes) = (&self.grid.layout, &self.grid.homes);
         let shard = |k: usize| {
-            let coefficients = to_device(coefficients.clone(), homes.device(k));
-            let size = layout.shard_size(k);
-            let mut field = bspline_part(coefficients, &control, self.first_voxel(k), size);
+            let spline = (&coefficients, &control);
+            let mut field = spline_on_shard(spline, (layout, k), homes.device(k));
             if let Some(start) = &self.start {
                 field = field + homes.bring(k, start.shards()[k].clone());
             }
@@ -145,7 +155,7 @@ impl FieldModel for SplineModel {
         let [_, _, d, h, width] = w.0.dims();
         let homes = &self.grid.homes;
         let shards = gradient[0].shards().iter().enumerate().map(|(k, g)| {
-            let first = self.first_voxel(k);
+            let first = first_voxel(&self.grid.layout, k);
             let g = homes.bring(k, g.clone());
             let own = bspline_pull_back(g, &self.control, [d, h, width], first);
             homes.settle(k);

@@ -3,8 +3,8 @@
 use super::deform::{phantoms, with_masks};
 use super::*;
 use ffdp_burn::ops::{
-    Accumulation, DeformImages, DeformOptions, GaussianOptions, HistogramOptions, LnccOptions,
-    Measure, Method, Penalties,
+    Accumulation, ControlGrid, DeformImages, DeformOptions, GaussianOptions, HistogramOptions,
+    LnccOptions, Measure, Method, Penalties,
 };
 use ffdp_optim::{Lbfgs, Minimizer, Objective, Point, Search, Space, Steps};
 
@@ -30,13 +30,7 @@ fn objective(
     method: Method,
     shards: usize,
 ) -> ShardedObjective<SmoothSteps> {
-    let options = DeformOptions {
-        method,
-        penalties: Penalties { diffusion: 0.1, bending: 0.05, total_variation: 0.02 },
-        ..DeformOptions::greedy(measure)
-    };
     let layout = Layout::balanced(SIZE, Axis::Z, shards).unwrap();
-    let (both, masked) = with_masks(images);
     let fields = if method == Method::Syn { 2 } else { 1 };
     // A start between voxels: linear interpolation has no derivative on them.
     let start = (0..fields).map(|i| {
@@ -44,18 +38,91 @@ fn objective(
         let values: Vec<f64> = values.iter().map(|v| if i == 0 { *v } else { -v }).collect();
         split(&tensor(&values, [1, 3, 9, 12, 10], &Device::flex(), DType::F64), &layout)
     });
-    let images = ShardedImages {
-        fixed: split(&both[0], &layout),
-        moving: split(&both[1], &layout),
-        affine: images.affine.clone(),
-        masked,
-    };
     let smoothing = GaussianOptions { sigma_voxels: [0.7, 0.9, 0.8], truncate: 3.0 };
     let on = mesh(&layout);
     let steps = (smoothing, [1.0, 0.8, 0.5]);
     let model = SmoothSteps::new(start.collect(), steps, &on, &Team::ALONE.fixed);
+    of_model(images, (measure, method), &layout, model)
+}
+
+fn of_model<M: FieldModel>(
+    images: &DeformImages,
+    (measure, method): (Measure, Method),
+    layout: &Layout,
+    model: M,
+) -> ShardedObjective<M> {
+    let options = DeformOptions {
+        method,
+        penalties: Penalties { diffusion: 0.1, bending: 0.05, total_variation: 0.02 },
+        ..DeformOptions::greedy(measure)
+    };
+    let (both, masked) = with_masks(images);
+    let images = ShardedImages {
+        fixed: split(&both[0], layout),
+        moving: split(&both[1], layout),
+        affine: images.affine.clone(),
+        masked,
+    };
     let loss = (measure.into(), &options);
-    ShardedObjective::in_team(images, model, loss, &on, Team::ALONE).unwrap()
+    ShardedObjective::in_team(images, model, loss, &mesh(layout), Team::ALONE).unwrap()
+}
+
+/// Control points, beside a start between voxels, with what they cost.
+fn splines(
+    images: &DeformImages,
+    measure: Measure,
+    shards: usize,
+) -> ShardedObjective<SplineModel> {
+    let layout = Layout::balanced(SIZE, Axis::Z, shards).unwrap();
+    let values = uniform(3 * 9 * 12 * 10, 0.2, 0.4, 7);
+    let start = tensor(&values, [1, 3, 9, 12, 10], &Device::flex(), DType::F64);
+    let start = split(&start, &layout);
+    let (grid, [d, h, w]) = ControlGrid::covering(SIZE, [3.0, 4.0, 3.5]);
+    let values = uniform(3 * d * h * w, -0.1, 0.1, 9);
+    let coefficients = tensor(&values, [1, 3, d, h, w], &Device::flex(), DType::F64);
+    let penalties = SplinePenalties { bending: 0.2, volume: 0.3 };
+    let model = SplineModel::new(
+        (&start, Some(start.clone())),
+        (coefficients, grid),
+        ([1.0, 1.25, 2.0], penalties),
+        &mesh(&layout),
+        &Team::ALONE.fixed,
+    );
+    of_model(images, (measure, Method::Greedy), &layout, model)
+}
+
+#[test]
+fn gradients_to_control_points_are_those_of_the_loss() {
+    /// As of fields.
+    const DIFFERENCES: f64 = 1e-6;
+    for measure in measures() {
+        let mut objective = splines(&plain(), measure, 2);
+        let at = objective.model().rest();
+        let values = uniform(at.0.shape().num_elements(), -1.0, 1.0, 11);
+        let along = ControlPoints(tensor(&values, at.0.dims(), &Device::flex(), DType::F64));
+        let Point { gradient, .. } = objective.evaluate(&at).unwrap();
+        let slope = ControlPoints::dots(&[[&gradient, &along]]).unwrap()[0];
+        let mut loss = |step: f64| {
+            objective.evaluate(&Space::combine(&[(1.0, &at), (step, &along)])).unwrap().loss
+        };
+        let expected = (loss(1e-5) - loss(-1e-5)) / 2e-5;
+        let error = (slope - expected).abs() / expected.abs();
+        println!("{measure:?}: {slope:.6e} {error:.1e}");
+        assert!(error <= DIFFERENCES, "{measure:?}: {slope} {expected}");
+    }
+}
+
+#[test]
+fn control_points_in_shards_have_the_gradient_of_the_whole() {
+    for measure in measures() {
+        let [one, three] = [1, 3].map(|shards| {
+            let mut objective = splines(&with_weights(), measure, shards);
+            let at = objective.model().rest();
+            to_f64(objective.evaluate(&at).unwrap().gradient.0)
+        });
+        // Sums in another order, in f64.
+        assert_close(&format!("{measure:?}"), &three, &one, 1e-11);
+    }
 }
 
 fn methods() -> [Method; 3] {

@@ -90,7 +90,7 @@ fn deformable() -> Vec<(String, Stage)> {
                 levels: ffd_levels,
                 similarity: ffd_similarity,
                 spacing_mm: [40.0; 3],
-                // Adam's turn is that of the default.
+                // In place of Adam, which it does not take.
                 optimizer: match is_plain {
                     true => FfdSettings::default().optimizer,
                     false => optimizer,

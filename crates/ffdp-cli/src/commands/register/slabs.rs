@@ -91,14 +91,12 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     if let Some(inverse) = found.inverse.as_ref().filter(|_| !request.no_inverse) {
         inverse.write(&files.inverse)?;
     }
-    if hosts.is_first() {
-        write_spline(&files.spline, found.spline.as_ref())?;
-    }
     let dice = labels.overlap(&found, &initial, &files.labels)?;
     let processes = processes(hosts, &found)?;
     let images = (&mut fixed, &mut moving);
     let pictures = pictures(&found, images, (&initial, &files.warped), hosts.is_first())?;
     let Some(mut output) = output else { return Ok(()) };
+    write_spline(&files.spline, found.spline.as_ref())?;
     write_affine(&files.affine, &found.affine)?;
     write_affine(&files.affine_mat, &found.affine)?;
     let levels = found.stages.iter().flat_map(|stage| &stage.levels);

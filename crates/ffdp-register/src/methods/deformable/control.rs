@@ -22,6 +22,7 @@ pub(crate) struct ControlSettings {
 pub(super) struct Control {
     pub grid: ControlGrid,
     pub extent: [usize; 3],
+    pub penalties: SplinePenalties,
 }
 
 /// Voxels by which grids may miss each other: what positions of some hundred voxels lose to rounding.
@@ -57,7 +58,7 @@ impl ControlSettings {
             origin_voxels: level.mm_to_voxel().apply(origin_mm),
             beyond: Beyond::default(),
         };
-        Control { grid, extent: [2, 1, 0].map(points) }
+        Control { grid, extent: [2, 1, 0].map(points), penalties: self.penalties }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
-use super::control::{Control, ControlSettings};
+use super::control::Control;
 use super::method::{FieldMethod, smoothing, voxels};
 use crate::fields::Fields;
 use crate::level::Solver;
@@ -34,8 +34,8 @@ pub(super) fn begin(
     control: Option<&Control>,
 ) -> Result<Box<dyn Deformation>> {
     let (descent, grid) = (kind.descent(), &pair.grids[0]);
-    if let (Some(control), Some(settings)) = (control, kind.control_points()) {
-        return splines(kind, (pair, affine), fields, (control, settings));
+    if let Some(control) = control {
+        return splines(kind, (pair, affine), fields, control);
     }
     let fields = fields.map_or_else(|| kind.still(&pair.still()), |fields| fields.parts);
     let options = kind.options(grid, &pair.index_map(affine));
@@ -65,7 +65,7 @@ fn splines(
     kind: &dyn FieldMethod,
     (pair, affine): (&LevelPair, &Affine<Physical, Physical>),
     fields: Option<Fields>,
-    (control, settings): (&Control, ControlSettings),
+    control: &Control,
 ) -> Result<Box<dyn Deformation>> {
     let (descent, level) = (kind.descent(), &pair.grids[0]);
     let (mesh, holders) = (&pair.places.work, &pair.places.team.fixed);
@@ -81,7 +81,7 @@ fn splines(
     let model = SplineModel::new(
         (&still, start),
         (coefficients, control.grid),
-        (level.spacing_mm, settings.penalties),
+        (level.spacing_mm, control.penalties),
         mesh,
         holders,
     );
