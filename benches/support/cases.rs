@@ -9,7 +9,7 @@ use ffdp::ops::{
     LabelDiceOptions, LnccOptions, Measure, MomentStorage, Moments, Optimizer, ParzenKernel,
 };
 
-use super::inputs::{Input, Kind, LABELS};
+use super::inputs::{Input, Kind, LABELS, control_grid};
 
 /// What is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +120,7 @@ fn dice(op: LabelOp, t: &[Tensor<5>]) -> Tensor<5> {
 pub fn cases() -> Vec<Case> {
     let mut cases = sampling();
     cases.extend(fields());
+    cases.extend(control_points());
     cases.extend(losses());
     cases.extend(halves());
     cases.push(labels());
@@ -238,6 +239,43 @@ fn smoothing(
         inputs: vec![tracked(Kind::Field)],
         variants: vec![fused("fused", ours), burn("burn separable", 120.0, theirs)],
     }
+}
+
+/// Cubic B-splines on control points 5 voxels apart along each axis; the inputs are the points and an image, which
+/// says how large the volume is.
+fn control_points() -> Vec<Case> {
+    let inputs = vec![tracked(Kind::Controls), plain(Kind::Image)];
+    vec![
+        Case {
+            name: "field of control points",
+            // u; then g. The points are a hundredth of that.
+            floor: [12.0, 24.0],
+            inputs: inputs.clone(),
+            variants: vec![fused("fused", |t| {
+                let [.., size] = t[1].dims();
+                ops::bspline(t[0].clone(), &control_grid(size).0, [size; 3])
+            })],
+        },
+        Case {
+            name: "bending of control points",
+            floor: [0.1, 0.2],
+            inputs: inputs.clone(),
+            variants: vec![fused("fused", |t| {
+                let [.., size] = t[1].dims();
+                scalar(ops::bspline_bending(t[0].clone(), &control_grid(size).0, [1.0; 3]))
+            })],
+        },
+        Case {
+            name: "volume of control points",
+            floor: [0.1, 0.2],
+            inputs,
+            variants: vec![fused("fused", |t| {
+                let [.., size] = t[1].dims();
+                let grid = control_grid(size).0;
+                scalar(ops::bspline_volume(t[0].clone(), &grid, [1.0; 3], ops::LEAST_DETERMINANT))
+            })],
+        },
+    ]
 }
 
 fn losses() -> Vec<Case> {

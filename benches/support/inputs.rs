@@ -1,10 +1,18 @@
 //! What operations are measured on: random images, fields, maps and labels.
 
 use burn::tensor::{DType, Device, Distribution, Tensor};
-use ffdp::ops::{self, GaussianOptions};
+use ffdp::ops::{self, ControlGrid, GaussianOptions};
 
 /// Labels of the bench: OASIS' 35 and the background.
 pub const LABELS: usize = 36;
+
+/// Voxels between control points.
+pub const SPACING: f64 = 5.0;
+
+/// The control points over a volume of edge `size`, and their extent (d, h, w).
+pub fn control_grid(size: usize) -> (ControlGrid, [usize; 3]) {
+    ControlGrid::covering([size; 3], [SPACING; 3])
+}
 
 /// An input: its channels, its values and whether it wants a gradient.
 #[derive(Clone, Copy)]
@@ -28,6 +36,8 @@ pub enum Kind {
     Smooth,
     /// A map near the identity, stored as `[1, 1, 1, 3, 4]`.
     Affine,
+    /// Three channels of control points [`SPACING`] voxels apart, uniform within 1.5 voxels.
+    Controls,
     /// 36 labels in blocks of 8 voxels, as floats.
     Labels,
 }
@@ -50,6 +60,11 @@ impl Kind {
             Self::Image => random(1, 0.0, 1.0),
             Self::Half => random(1, 0.0, 1.0).cast(DType::F16),
             Self::Field => random(3, -1.5, 1.5),
+            Self::Controls => {
+                let (_, [d, h, w]) = control_grid(size);
+                let uniform = Distribution::Uniform(-1.5, 1.5);
+                Tensor::random([1, 3, d, h, w], uniform, device)
+            }
             Self::Smooth => {
                 // Smoothing divides the deviation by (2 sqrt(pi) sigma)^(3/2).
                 let sigma = 8.0;

@@ -29,6 +29,24 @@ pub trait Vjp<B: Backend, const N: usize>: Send + Debug + Copy + 'static {
     ) -> [Option<FloatTensor<B>>; N];
 }
 
+/// The chain rule of a number `[1]` whose gradient to its one input was computed with it, and saved.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownGradient;
+
+impl<B: Backend> Vjp<B, 1> for KnownGradient {
+    type Saved = FloatTensor<B>;
+
+    fn backward(
+        gradient: FloatTensor<B>,
+        grad: FloatTensor<B>,
+        _: [bool; 1],
+    ) -> [Option<FloatTensor<B>>; 1] {
+        let ones = vec![1; gradient.shape().num_dims()];
+        let grad = B::float_reshape(grad, ones.into());
+        [Some(B::float_mul(gradient, grad))]
+    }
+}
+
 /// Adapter from [`Vjp`] to Burn's [`Backward`].
 #[derive(Debug)]
 struct Rule<V, const N: usize> {

@@ -40,10 +40,12 @@ pub(crate) use ffdp_kit::{launch, march};
 pub(crate) use ffdp_kit::{real, vjp};
 
 pub use adam::{AdamOptions, AdamStep, MomentStorage, Moments, adam};
-pub use bspline::{Beyond, ControlGrid, bspline, bspline_part, bspline_pull_back, subdivide};
+pub use bspline::{
+    Beyond, ControlGrid, Millimetres, bspline, bspline_part, bspline_pull_back, subdivide,
+};
 pub use bspline_at::bspline_at;
-pub use bspline_bending::bspline_bending;
-pub use bspline_volume::{LEAST_DETERMINANT, bspline_volume};
+pub use bspline_bending::{bspline_bending, bspline_bending_with_gradient};
+pub use bspline_volume::{LEAST_DETERMINANT, bspline_volume, bspline_volume_with_gradient};
 pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
 pub use deform::{
     DeformImages, DeformOptions, DeformState, Measure, Method, Optimizer, Penalties, Update, deform,

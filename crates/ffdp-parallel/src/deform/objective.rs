@@ -114,12 +114,9 @@ pub trait FieldModel {
     /// As [`Self::fields`].
     fn length(&self, step: &Self::Parameters) -> Result<f64>;
 
-    /// What the parameters themselves cost, with its gradient; nothing by default.
-    ///
-    /// # Errors
-    /// As [`Self::fields`].
-    fn cost(&self, _: &Self::Parameters) -> Result<Option<Point<Self::Parameters>>> {
-        Ok(None)
+    /// What the parameters themselves cost `[1]`, with its gradient; nothing by default.
+    fn cost(&self, _: &Self::Parameters) -> Option<(Tensor<1>, Self::Parameters)> {
+        None
     }
 }
 
@@ -267,17 +264,16 @@ impl<M: FieldModel> Objective<M::Parameters> for ShardedObjective<M> {
         };
         let none = vec![vec![None; layout.count()]; fields.len()];
         let rows = self.problem.see(&fields, none, Some(&mut take))?;
-        let numbers = self.problem.loss_and_count(reduce(rows, Reduction::Sum))?;
-        let [loss, count] = two(numbers)?;
+        let mut numbers = self.problem.loss_and_count(reduce(rows, Reduction::Sum))?.to_vec();
         let gradients = gradients.into_iter().map(|shards| Sharded::new(shards, layout.clone()));
-        let gradient = self.model.pull_back(at, gradients.collect())?.scaled(1.0 / count);
-        Ok(match self.model.cost(at)? {
-            None => Point { loss, gradient },
-            Some(cost) => Point {
-                loss: loss + cost.loss,
-                gradient: Space::combine(&[(1.0, &gradient), (1.0, &cost.gradient)]),
-            },
-        })
+        let gradient = self.model.pull_back(at, gradients.collect())?;
+        let (cost, of_cost) = self.model.cost(at).unzip();
+        numbers.extend(cost);
+        let numbers = read_at_once(numbers)?;
+        let mut terms = vec![(1.0 / numbers[1], &gradient)];
+        terms.extend(of_cost.iter().map(|gradient| (1.0, gradient)));
+        let loss = numbers[0] + numbers.get(2).unwrap_or(&0.0);
+        Ok(Point { loss, gradient: Space::combine(&terms) })
     }
 
     fn length(&mut self, step: &M::Parameters) -> Result<f64> {
@@ -285,17 +281,19 @@ impl<M: FieldModel> Objective<M::Parameters> for ShardedObjective<M> {
     }
 }
 
-/// Two numbers, read at once.
-fn two(numbers: [Tensor<1>; 2]) -> Result<[f64; 2]> {
+/// Numbers `[1]` each, read at once: every reading waits for the device.
+fn read_at_once(numbers: Vec<Tensor<1>>) -> Result<Vec<f64>> {
     let device = numbers[0].device();
-    let numbers = numbers.map(|number| to_device(number, &device));
-    let read = Tensor::cat(numbers.to_vec(), 0).try_into_vec_as::<f64>();
-    let read = read.map_err(|reason| Error::device("reading a loss", reason))?;
-    Ok([read[0], read[1]])
+    let numbers = numbers.into_iter().map(|number| to_device(number, &device)).collect();
+    let read = Tensor::cat(numbers, 0).try_into_vec_as::<f64>();
+    read.map_err(|reason| Error::device("reading a loss", reason))
 }
 
 /// Each component times its factor.
 pub(super) fn scaled(field: &Tensor<5>, factors: [f64; 3]) -> Tensor<5> {
+    if factors == [1.0; 3] {
+        return field.clone();
+    }
     let like = (&field.device(), field.dtype());
     let data = TensorData::new(factors.to_vec(), [1, 3, 1, 1, 1]);
     field.clone() * Tensor::from_data(data.convert_dtype(like.1), like)

@@ -12,10 +12,10 @@ use burn::Tensor;
 use burn::tensor::Device;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::ops::{
-    ControlGrid, LEAST_DETERMINANT, bspline_bending, bspline_part, bspline_pull_back,
-    bspline_volume,
+    ControlGrid, LEAST_DETERMINANT, bspline_bending_with_gradient, bspline_part, bspline_pull_back,
+    bspline_volume_with_gradient,
 };
-use ffdp_optim::{Point, Space};
+use ffdp_optim::Space;
 
 use super::maps::grid_of;
 use super::objective::{FieldModel, long_sum, scaled};
@@ -51,9 +51,9 @@ impl Space for ControlPoints {
 /// What the shape of a control grid's field costs: a weight each, 0 for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SplinePenalties {
-    /// Of [`bspline_bending()`], mm^2.
+    /// Of [`bspline_bending()`](ffdp_burn::ops::bspline_bending()), mm^2.
     pub bending: f64,
-    /// Of [`bspline_volume()`].
+    /// Of [`bspline_volume()`](ffdp_burn::ops::bspline_volume()).
     pub volume: f64,
 }
 
@@ -174,27 +174,22 @@ impl FieldModel for SplineModel {
         Ok(read[0].sqrt())
     }
 
-    fn cost(&self, w: &ControlPoints) -> Result<Option<Point<ControlPoints>>> {
+    fn cost(&self, w: &ControlPoints) -> Option<(Tensor<1>, ControlPoints)> {
         let SplinePenalties { bending, volume } = self.penalties;
-        if [bending, volume] == [0.0; 2] {
-            return Ok(None);
-        }
-        let w = w.0.clone().autodiff().require_grad();
-        let coefficients = scaled(&w, steps(self.voxel_mm));
-        let mut costs = Vec::new();
-        if bending > 0.0 {
-            let cost = bspline_bending(coefficients.clone(), &self.control, self.voxel_mm);
-            costs.push(cost.mul_scalar(bending));
-        }
-        if volume > 0.0 {
-            let least = LEAST_DETERMINANT;
-            let cost = bspline_volume(coefficients, &self.control, self.voxel_mm, least);
-            costs.push(cost.mul_scalar(volume));
-        }
-        let cost = costs.into_iter().reduce(Tensor::add).expect("a weight is not 0");
-        let gradient = w.grad(&cost.backward()).expect("the cost is one of the coefficients");
-        let read = cost.inner().try_into_vec_as::<f64>();
-        let read = read.map_err(|reason| Error::device("reading a penalty", reason))?;
-        Ok(Some(Point { loss: read[0], gradient: ControlPoints(gradient) }))
+        let (coefficients, control) = self.coefficients(w);
+        let voxel_mm = self.voxel_mm;
+        let bends = || bspline_bending_with_gradient(coefficients.clone(), &control, voxel_mm);
+        let least = LEAST_DETERMINANT;
+        let grows =
+            || bspline_volume_with_gradient(coefficients.clone(), &control, voxel_mm, least);
+        let weighted = |weight: f64, of: &dyn Fn() -> (Tensor<1>, Tensor<5>)| {
+            (weight > 0.0).then(|| {
+                let (cost, gradient) = of();
+                (cost.mul_scalar(weight), gradient.mul_scalar(weight))
+            })
+        };
+        let costs = [weighted(bending, &bends), weighted(volume, &grows)].into_iter().flatten();
+        let (cost, gradient) = costs.reduce(|a, b| (a.0 + b.0, a.1 + b.1))?;
+        Some((cost, ControlPoints(scaled(&gradient, steps(voxel_mm)))))
     }
 }

@@ -1,5 +1,7 @@
 //! Where the control points lie, seen from the output grid.
 
+use burn::Tensor;
+
 use super::Lattice;
 use super::taps::{Axis, Beyond, Map, ON_BORDER};
 
@@ -65,5 +67,41 @@ impl ControlGrid {
             beyond: self.beyond,
         };
         Lattice { axes: [0, 1, 2].map(axis) }
+    }
+}
+
+/// What a unit of the coefficients, and the distance between control points, measure in mm: (x, y, z).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Millimetres {
+    /// A unit of each component of the coefficients.
+    pub unit: [f64; 3],
+    /// From one control point to the next along each axis.
+    pub spacing: [f64; 3],
+}
+
+impl Millimetres {
+    /// Of coefficients `[N, 3, d, h, w]` in voxels of the output grid, whose voxels measure `voxel_mm`.
+    ///
+    /// # Panics
+    /// If there are not 3 components, an axis has 2 or 3 control points, which have no complete cell, or a length is
+    /// not positive.
+    pub(crate) fn of(
+        op: &str,
+        coefficients: &Tensor<5>,
+        grid: &ControlGrid,
+        voxel_mm: [f64; 3],
+    ) -> Self {
+        let dims = coefficients.dims();
+        assert!(
+            dims[1] == 3 && dims[2..].iter().all(|n| *n == 1 || *n > 3),
+            "{op}: the coefficients must be [N, 3, d, h, w] with 1 or more than 3 control points along \
+             every axis, got {dims:?}"
+        );
+        let spacing = [0, 1, 2].map(|a| grid.spacing_voxels[a] * voxel_mm[a]);
+        assert!(
+            spacing.iter().chain(&voxel_mm).all(|s| s.is_finite() && *s > 0.0),
+            "{op}: spacings must be positive, got {spacing:?} mm"
+        );
+        Self { unit: voxel_mm, spacing }
     }
 }

@@ -26,17 +26,17 @@ use burn::tensor::Shape;
 mod autodiff;
 mod control_grid;
 #[cfg(feature = "cube")]
-mod cube;
+pub(crate) mod cube;
 pub(crate) mod flex;
 mod subdivision;
 mod taps;
 #[cfg(test)]
 mod tests;
 
-pub use control_grid::ControlGrid;
+pub use control_grid::{ControlGrid, Millimetres};
 pub use subdivision::subdivide;
 pub use taps::Beyond;
-pub(crate) use taps::{Axis, GaussPoint, Map, basis_at_gauss_points, taps_at};
+pub(crate) use taps::{Axis, GaussPoint, Map, basis_at_gauss_points, slopes, taps_at, values};
 
 /// The three tables that a backend receives.
 #[derive(Clone, Copy, Debug, PartialEq)]

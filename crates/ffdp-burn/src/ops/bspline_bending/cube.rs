@@ -1,4 +1,7 @@
-//! The bending energy on the GPU: a pass for every banded matrix, over the small control grid.
+//! The bending energy on the GPU: three passes over the small control grid, one an axis, and the product with it.
+//!
+//! The passes carry along what later ones need: of the three orders along x those of the six terms along y, summed by
+//! the order along z that they have in common.
 
 use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
@@ -6,55 +9,47 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{BsplineBendingOps, REACH, gram, terms};
+use super::{BsplineBendingOps, Millimetres, REACH, gram, terms};
+use crate::ops::bspline::cube::banded::{Line, Pass, banded};
 use crate::ops::launch::{
-    UNITS, address, assert_f32, buffer, empty, sum_over_cube, sum_rows, upload, zeros,
+    UNITS, address, assert_f32, buffer, empty, sum_over_cube, sum_rows, upload,
 };
-
-/// Entries of a row of a banded matrix.
-const ENTRIES: usize = 2 * REACH + 1;
 
 /// Partial sums of the energy.
 const PARTIALS: usize = 256;
 
-/// `output += M input` along an axis of `len` control points, `stride` elements apart.
-#[cube(launch_unchecked, address_type = "dynamic")]
-fn band_kernel(
-    input: &[f32],
-    table: &[f32],
-    output: &mut [f32],
-    elements: usize,
-    len: u32,
-    stride: usize,
-) {
-    let at = (CUBE_POS_Y as usize * CUBE_COUNT_X as usize + CUBE_POS_X as usize)
-        * CUBE_DIM_X as usize
-        + UNIT_POS_X as usize;
-    if at >= elements {
-        terminate!();
-    }
-    let i = ((at / stride) % len as usize) as u32;
-    let mut sum = output[at];
-    #[unroll]
-    for k in 0..comptime!(ENTRIES as u32) {
-        let column = i + k;
-        if column >= comptime!(REACH as u32) && column < len + comptime!(REACH as u32) {
-            let from = at + k as usize * stride - comptime!(REACH) * stride;
-            sum += table[i as usize * comptime!(ENTRIES) + comptime!(k as usize)] * input[from];
-        }
-    }
-    output[at] = sum;
+const fn pass(terms: &'static [[u32; 2]]) -> Pass {
+    Pass { window: 2 * REACH as u32 + 1, step: 1, before: REACH as u32, terms }
 }
 
-/// `partials[cube] = sum a b` over the cube's share.
+/// From the coefficients to the three orders.
+const ALONG_X: Pass = pass(&[[0, 0], [0, 1], [0, 2]]);
+/// From an order along x to one along z: the six terms, as [`terms`] has them.
+const ALONG_Y: Pass = pass(&[[2, 0], [0, 0], [0, 2], [1, 0], [1, 1], [0, 1]]);
+const ALONG_Z: Pass = pass(&[[0, 0], [1, 0], [2, 0]]);
+
+/// `forces` becomes the gradient, `partials[cube]` the energy of the cube's share; `unit_x`, `unit_y`, `unit_z` in mm.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn product_kernel(a: &[f32], b: &[f32], partials: &mut [f32], elements: usize) {
+fn finish_kernel(
+    phi: &[f32],
+    forces: &mut [f32],
+    partials: &mut [f32],
+    elements: usize,
+    volume: usize,
+    unit_x: f32,
+    unit_y: f32,
+    unit_z: f32,
+) {
     let mut at = (CUBE_POS_X * CUBE_DIM_X + UNIT_POS_X) as usize;
     let mut sum = 0.0f32;
     // Kahan: terms of both signs that nearly cancel.
     let mut lost = 0.0f32;
     while at < elements {
-        let term = a[at] * b[at] - lost;
+        let component = at / volume % 3;
+        let unit = select(component == 0, unit_x, select(component == 1, unit_y, unit_z));
+        let force = unit * unit * forces[at];
+        forces[at] = 2.0f32 * force;
+        let term = phi[at] * force - lost;
         let next = sum + term;
         lost = (next - sum) - term;
         sum = next;
@@ -66,82 +61,58 @@ fn product_kernel(a: &[f32], b: &[f32], partials: &mut [f32], elements: usize) {
     }
 }
 
-/// `onto += scale G^(order) input` along an axis.
-fn along(
-    input: &CubeTensor,
-    onto: CubeTensor,
-    (len, stride): (usize, usize),
-    order: usize,
-    scale: f64,
-) -> CubeTensor {
-    let elements = input.meta.shape().num_elements();
-    let table: Vec<f32> =
-        gram(len, order).into_iter().flatten().map(|entry| (scale * entry) as f32).collect();
-    let cubes = elements.div_ceil(UNITS as usize);
-    unsafe {
-        band_kernel::launch_unchecked(
-            &input.client,
-            CubeCount::Static(cubes.min(65535) as u32, cubes.div_ceil(65535) as u32, 1),
-            CubeDim::new_1d(UNITS),
-            address(&[input]),
-            buffer(input),
-            buffer(&upload(input, &table)),
-            buffer(&onto),
-            elements,
-            len as u32,
-            stride,
-        );
-    }
-    onto
-}
-
-/// `scale K phi`.
-fn stiffness(phi: &CubeTensor, spacing: [f64; 3], scale: f64) -> CubeTensor {
+/// The energy, and its gradient.
+fn with_gradient(phi: CubeTensor, mm: Millimetres) -> (CubeTensor, CubeTensor) {
     let shape = phi.meta.shape().clone();
     let [d, h, w] = [shape[2], shape[3], shape[4]];
-    let new = || zeros(phi, shape.clone());
-    let lines = [0, 1, 2].map(|order| along(phi, new(), (w, 1), order, 1.0));
-    terms(spacing, shape[0]).into_iter().fold(new(), |sum, term| {
-        let [x, y, z] = term.orders;
-        let planes = along(&lines[x], new(), (h, w), y, 1.0);
-        along(&planes, sum, (d, h * w), z, scale * term.weight)
-    })
-}
-
-fn energy(phi: &CubeTensor, spacing: [f64; 3]) -> CubeTensor {
-    let forces = stiffness(phi, spacing, 1.0);
-    let partials = empty(phi, [PARTIALS]);
+    let elements = shape.num_elements();
+    let rows = |len: usize, order: usize, weight: f64| {
+        gram(len, order).into_iter().flatten().map(move |entry| (weight * entry) as f32)
+    };
+    let mut tables: Vec<f32> = (0..3).flat_map(|order| rows(w, order, 1.0)).collect();
+    let along_y = tables.len();
+    let terms = terms(mm.spacing, shape[0]);
+    tables.extend(terms.iter().flat_map(|term| rows(h, term.orders[1], term.weight)));
+    let along_z = tables.len();
+    tables.extend((0..3).flat_map(|order| rows(d, order, 1.0)));
+    let tables = upload(&phi, &tables);
+    let line = |len: usize, stride: usize| Line { input: len, output: len, stride };
+    let lines = banded(&phi, elements, (&tables, 0), line(w, 1), ALONG_X);
+    let planes = banded(&lines, elements, (&tables, along_y), line(h, w), ALONG_Y);
+    let forces = banded(&planes, elements, (&tables, along_z), line(d, h * w), ALONG_Z);
+    let partials = empty(&phi, [PARTIALS]);
+    let [x, y, z] = mm.unit.map(|unit| unit as f32);
     unsafe {
-        product_kernel::launch_unchecked(
+        finish_kernel::launch_unchecked(
             &phi.client,
             CubeCount::Static(PARTIALS as u32, 1, 1),
             CubeDim::new_1d(UNITS),
-            address(&[phi]),
-            buffer(phi),
+            address(&[&phi]),
+            buffer(&phi),
             buffer(&forces),
             buffer(&partials),
-            phi.meta.shape().num_elements(),
+            elements,
+            d * h * w,
+            x,
+            y,
+            z,
         );
     }
-    sum_rows(&partials, 1, PARTIALS, 1.0)
+    let CubeTensor { client, device, handle, dtype, .. } = forces;
+    let gradient = CubeTensor::new_contiguous(client, device, shape, handle, dtype);
+    (sum_rows(&partials, 1, PARTIALS, 1.0), gradient)
 }
 
 impl BsplineBendingOps for CubeBackend {
-    fn bspline_bending_3d(coefficients: FloatTensor<Self>, spacing: [f64; 3]) -> FloatTensor<Self> {
-        assert_f32("bspline_bending", &[&coefficients]);
-        energy(&into_contiguous(coefficients), spacing)
+    fn bspline_bending_3d(coefficients: FloatTensor<Self>, mm: Millimetres) -> FloatTensor<Self> {
+        Self::bspline_bending_3d_with_gradient(coefficients, mm).0
     }
 
-    fn bspline_bending_3d_backward(
+    fn bspline_bending_3d_with_gradient(
         coefficients: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
-        spacing: [f64; 3],
-    ) -> FloatTensor<Self> {
-        use burn::backend::ops::FloatTensorOps;
-        assert_f32("bspline_bending", &[&coefficients, &grad]);
-        let forces = stiffness(&into_contiguous(coefficients), spacing, 2.0);
-        let grad = into_contiguous(grad);
-        let grad = CubeBackend::float_reshape(grad, [1, 1, 1, 1, 1].into());
-        CubeBackend::float_mul(forces, grad)
+        mm: Millimetres,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        assert_f32("bspline_bending", &[&coefficients]);
+        with_gradient(into_contiguous(coefficients), mm)
     }
 }

@@ -4,7 +4,7 @@ use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 
-use super::{Band, BsplineBendingOps, REACH, gram, terms};
+use super::{Band, BsplineBendingOps, Millimetres, REACH, gram, terms};
 use crate::ops::bspline::flex::{Rows, pass};
 use crate::ops::real::{Real, by_dtype, elements, tensor};
 
@@ -19,16 +19,13 @@ fn rows(bands: Vec<Band>) -> Rows {
     bands.into_iter().enumerate().map(row).collect()
 }
 
-/// `K phi`.
-fn stiffness<T: Real>(coefficients: &FlexTensor, spacing: [f64; 3]) -> Vec<f64> {
-    let shape = coefficients.layout().shape();
-    let [d, h, w] = [shape[2], shape[3], shape[4]];
-    let phi: Vec<f64> = elements::<T>(coefficients).iter().map(|v| v.wide()).collect();
+/// `K phi`, of coefficients in mm.
+fn stiffness(phi: &[f64], [batch, d, h, w]: [usize; 4], spacing: [f64; 3]) -> Vec<f64> {
     let along = |len: usize, order: usize| rows(gram(len, order));
     let mut sum = vec![0.0; phi.len()];
-    for term in terms(spacing, shape[0]) {
+    for term in terms(spacing, batch) {
         let [x, y, z] = term.orders;
-        let rows = pass(&phi, &along(w, x), w, 1);
+        let rows = pass(phi, &along(w, x), w, 1);
         let planes = pass(&rows, &along(h, y), h, w);
         let term_of = pass(&planes, &along(d, z), d, h * w);
         sum.iter_mut().zip(term_of).for_each(|(sum, value)| *sum += term.weight * value);
@@ -36,36 +33,28 @@ fn stiffness<T: Real>(coefficients: &FlexTensor, spacing: [f64; 3]) -> Vec<f64> 
     sum
 }
 
-fn value<T: Real>(coefficients: &FlexTensor, spacing: [f64; 3]) -> FlexTensor {
-    let forces = stiffness::<T>(coefficients, spacing);
-    let energy = elements::<T>(coefficients).iter().zip(forces).map(|(phi, f)| phi.wide() * f);
-    tensor(vec![T::of(energy.sum())], [1])
-}
-
-fn gradient<T: Real>(
-    coefficients: &FlexTensor,
-    grad: &FlexTensor,
-    spacing: [f64; 3],
-) -> FlexTensor {
-    let scale = 2.0 * elements::<T>(grad)[0].wide();
-    let forces = stiffness::<T>(coefficients, spacing);
-    let gradient = forces.into_iter().map(|force| T::of(scale * force));
-    tensor(gradient.collect(), coefficients.layout().shape().clone())
+fn with_gradient<T: Real>(coefficients: &FlexTensor, mm: Millimetres) -> (FlexTensor, FlexTensor) {
+    let shape = coefficients.layout().shape().clone();
+    let [batch, d, h, w] = [shape[0], shape[2], shape[3], shape[4]];
+    let unit = |at: usize| mm.unit[at / (d * h * w) % 3];
+    let values = elements::<T>(coefficients).iter().enumerate();
+    let phi: Vec<f64> = values.map(|(at, v)| unit(at) * v.wide()).collect();
+    let forces = stiffness(&phi, [batch, d, h, w], mm.spacing);
+    let energy: f64 = phi.iter().zip(&forces).map(|(phi, force)| phi * force).sum();
+    let gradient = forces.iter().enumerate().map(|(at, force)| T::of(2.0 * unit(at) * force));
+    (tensor(vec![T::of(energy)], [1]), tensor(gradient.collect(), shape))
 }
 
 impl BsplineBendingOps for Flex {
-    fn bspline_bending_3d(coefficients: FloatTensor<Self>, spacing: [f64; 3]) -> FloatTensor<Self> {
-        let coefficients = coefficients.to_contiguous();
-        by_dtype!("bspline_bending", coefficients.dtype(), value(&coefficients, spacing))
+    fn bspline_bending_3d(coefficients: FloatTensor<Self>, mm: Millimetres) -> FloatTensor<Self> {
+        Self::bspline_bending_3d_with_gradient(coefficients, mm).0
     }
 
-    fn bspline_bending_3d_backward(
+    fn bspline_bending_3d_with_gradient(
         coefficients: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
-        spacing: [f64; 3],
-    ) -> FloatTensor<Self> {
-        let (coefficients, grad) = (coefficients.to_contiguous(), grad.to_contiguous());
-        let dtype = coefficients.dtype();
-        by_dtype!("bspline_bending", dtype, gradient(&coefficients, &grad, spacing))
+        mm: Millimetres,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let coefficients = coefficients.to_contiguous();
+        by_dtype!("bspline_bending", coefficients.dtype(), with_gradient(&coefficients, mm))
     }
 }

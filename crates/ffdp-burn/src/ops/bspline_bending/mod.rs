@@ -13,14 +13,14 @@
 //! [`bending_energy`](crate::ops::bending_energy) for a dense field in the limit of small voxels. 0 for
 //! affine fields.
 //!
-//! Backward: `dE/dphi = 2 K phi`, `K` being symmetric.
+//! Gradient: `dE/dphi = 2 K phi`, `K` being symmetric; a by-product of the energy, and computed with it.
 
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
-use burn::tensor::TensorData;
+use burn::tensor::Shape;
 
-use super::bspline::{ControlGrid, GaussPoint, basis_at_gauss_points};
+use super::bspline::{ControlGrid, GaussPoint, Millimetres, basis_at_gauss_points};
 
 mod autodiff;
 #[cfg(feature = "cube")]
@@ -72,20 +72,28 @@ fn gram(controls: usize, order: usize) -> Vec<Band> {
     rows
 }
 
-/// Backend operations of the bending energy; coefficients `[N, 3, d, h, w]` in mm, spacing (x, y, z) in mm.
+/// Backend operations of the bending energy; coefficients `[N, 3, d, h, w]`.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait BsplineBendingOps: Backend {
     /// The energy, `[1]`.
-    #[fusion(dtype = coefficients, shape = { let _ = coefficients; burn::tensor::Shape::from([1]) })]
-    fn bspline_bending_3d(coefficients: FloatTensor<Self>, spacing: [f64; 3]) -> FloatTensor<Self>;
+    #[fusion(dtype = coefficients, shape = { let _ = coefficients; Shape::from([1]) })]
+    fn bspline_bending_3d(coefficients: FloatTensor<Self>, mm: Millimetres) -> FloatTensor<Self>;
 
-    /// Its gradient times `grad` `[1]`.
-    #[fusion(dtype = coefficients, shape = coefficients)]
-    fn bspline_bending_3d_backward(
+    /// The energy `[1]` and its gradient.
+    #[fusion(meta = specs)]
+    fn bspline_bending_3d_with_gradient(
         coefficients: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
-        spacing: [f64; 3],
-    ) -> FloatTensor<Self>;
+        mm: Millimetres,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>);
+}
+
+#[cfg(feature = "cube")]
+use burn::backend::fusion::custom::TensorSpec;
+
+#[cfg(feature = "cube")]
+fn specs(coefficients: &TensorSpec, _mm: &Millimetres) -> (TensorSpec, TensorSpec) {
+    let spec = |shape: Shape| TensorSpec::new(shape, coefficients.dtype);
+    (spec(Shape::from([1])), spec(coefficients.shape.clone()))
 }
 
 /// Bending energy of the field of a control grid, in 1/mm^2: the mean over its cells and over the
@@ -105,38 +113,23 @@ pub fn bspline_bending(
     grid: &ControlGrid,
     voxel_mm: [f64; 3],
 ) -> Tensor<1> {
-    let spacing = in_mm("bspline_bending", &coefficients, grid, voxel_mm);
-    let coefficients = scaled(coefficients, voxel_mm).into_dispatch();
-    Tensor::from_dispatch(<Dispatch as BsplineBendingOps>::bspline_bending_3d(
-        coefficients,
-        spacing,
-    ))
+    let mm = Millimetres::of("bspline_bending", &coefficients, grid, voxel_mm);
+    let coefficients = coefficients.into_dispatch();
+    Tensor::from_dispatch(<Dispatch as BsplineBendingOps>::bspline_bending_3d(coefficients, mm))
 }
 
-/// The spacing in mm, after a look at the coefficients.
-pub(crate) fn in_mm(
-    op: &str,
-    coefficients: &Tensor<5>,
+/// [`bspline_bending`] and its gradient to the coefficients, `[N, 3, d, h, w]`, off the tape. Not differentiable.
+///
+/// # Panics
+/// As [`bspline_bending`].
+pub fn bspline_bending_with_gradient(
+    coefficients: Tensor<5>,
     grid: &ControlGrid,
     voxel_mm: [f64; 3],
-) -> [f64; 3] {
-    let dims = coefficients.dims();
-    assert!(
-        dims[1] == 3 && dims[2..].iter().all(|n| *n == 1 || *n > 3),
-        "{op}: the coefficients must be [N, 3, d, h, w] with 1 or more than 3 control points along \
-         every axis, got {dims:?}"
-    );
-    let spacing = [0, 1, 2].map(|a| grid.spacing_voxels[a] * voxel_mm[a]);
-    assert!(
-        spacing.iter().all(|s| s.is_finite() && *s > 0.0),
-        "{op}: spacings must be positive, got {spacing:?} mm"
-    );
-    spacing
-}
-
-/// Each component times its factor.
-pub(crate) fn scaled(field: Tensor<5>, factors: [f64; 3]) -> Tensor<5> {
-    let data = TensorData::new(factors.to_vec(), [1, 3, 1, 1, 1]).convert_dtype(field.dtype());
-    let factors = Tensor::from_data(data, (&field.device(), field.dtype()));
-    field * factors
+) -> (Tensor<1>, Tensor<5>) {
+    let mm = Millimetres::of("bspline_bending", &coefficients, grid, voxel_mm);
+    let coefficients = coefficients.into_dispatch();
+    let (energy, gradient) =
+        <Dispatch as BsplineBendingOps>::bspline_bending_3d_with_gradient(coefficients, mm);
+    (Tensor::from_dispatch(energy), Tensor::from_dispatch(gradient))
 }

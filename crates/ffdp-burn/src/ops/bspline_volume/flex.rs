@@ -1,19 +1,13 @@
-//! The volume penalty on the CPU: a determinant a point.
+//! The volume penalty on the CPU: a determinant a point, in f64.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use rayon::prelude::*;
 
-use super::BsplineVolumeOps;
+use super::{BsplineVolumeOps, Millimetres, POINTS, points, weights};
+use crate::ops::bspline::flex::{Rows, pass};
 use crate::ops::real::{Real, by_dtype, elements, tensor};
-
-/// The derivatives along x, y, z of a batch.
-struct Columns<'a, T> {
-    data: [&'a [T]; 3],
-    /// Points of a volume.
-    points: usize,
-}
 
 fn cross(a: [f64; 3], b: [f64; 3]) -> [f64; 3] {
     [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
@@ -30,89 +24,105 @@ fn square_of_log(det: f64, least: f64) -> [f64; 2] {
     [log * log + slope * (det - least).min(0.0), slope]
 }
 
-impl<'a, T: Real> Columns<'a, T> {
-    fn new(tensors: [&'a FlexTensor; 3]) -> Self {
-        let shape = tensors[0].layout().shape();
-        Self { data: tensors.map(elements), points: shape[2] * shape[3] * shape[4] }
-    }
-
-    fn len(&self) -> usize {
-        self.data[0].len() / 3
-    }
-
-    /// The columns of `J` at a point.
-    fn at(&self, point: usize) -> [[f64; 3]; 3] {
-        let first = point / self.points * 3 * self.points + point % self.points;
-        [0, 1, 2].map(|a| {
-            [0, 1, 2].map(|c| {
-                let unit = f64::from(u8::from(a == c));
-                unit + self.data[a][first + c * self.points].wide()
-            })
-        })
-    }
-}
-
-fn value<T: Real>(tensors: [&FlexTensor; 3], least: f64) -> FlexTensor {
-    let columns = Columns::<T>::new(tensors);
-    let at = |point| {
-        let [x, y, z] = columns.at(point);
-        square_of_log(dot(x, cross(y, z)), least)[0]
+/// From control points to the points of their cells.
+fn rows(controls: usize, slope: bool) -> Rows {
+    let row = |point: usize| {
+        let weights = weights(controls == 1, slope, point % POINTS).into_iter().enumerate();
+        let taps = weights.take(controls);
+        taps.map(|(tap, weight)| (point / POINTS + tap, weight)).collect()
     };
-    // Parts of a fixed size: the sum does not depend on the threads.
-    let starts: Vec<usize> = (0..columns.len()).step_by(PART).collect();
-    let part = |start: &usize| (*start..(start + PART).min(columns.len())).map(at).sum::<f64>();
-    let parts: Vec<f64> = starts.par_iter().map(part).collect();
-    tensor(vec![T::of(parts.iter().sum::<f64>() / columns.len() as f64)], [1])
+    (0..points(controls)).map(row).collect()
 }
 
-/// Points that one thread adds.
+/// And back.
+fn transposed(rows: &Rows, controls: usize) -> Rows {
+    let mut output = vec![Vec::new(); controls];
+    for (point, row) in rows.iter().enumerate() {
+        row.iter().for_each(|(control, weight)| output[*control].push((point, *weight)));
+    }
+    output
+}
+
+/// Points that one thread adds: parts of a fixed size, so that the sum does not depend on the threads.
 const PART: usize = 1 << 12;
 
-fn gradients<T: Real>(
-    tensors: [&FlexTensor; 3],
-    grad: &FlexTensor,
+fn with_gradient<T: Real>(
+    coefficients: &FlexTensor,
+    mm: Millimetres,
     least: f64,
-) -> (FlexTensor, FlexTensor, FlexTensor) {
-    let columns = Columns::<T>::new(tensors);
-    let scale = elements::<T>(grad)[0].wide() / columns.len() as f64;
-    let shape = tensors[0].layout().shape().clone();
-    // By column: the cofactors, times the slope.
-    let along = |a: usize| {
+) -> (FlexTensor, FlexTensor) {
+    let shape = coefficients.layout().shape().clone();
+    let controls = [shape[4], shape[3], shape[2]];
+    let [x, y, z] = controls;
+    let [px, py, pz] = controls.map(points);
+    let volume = px * py * pz;
+    let count = shape[0] * volume;
+    let phi: Vec<f64> = elements::<T>(coefficients).iter().map(|v| v.wide()).collect();
+    let tables = |a: usize| [0, 1, 2].map(|axis| rows(controls[axis], axis == a));
+    // Derivatives along each axis, per spacing.
+    let columns = [0, 1, 2].map(|a| {
+        let [along_x, along_y, along_z] = tables(a);
+        let rows = pass(&phi, &along_x, x, 1);
+        let planes = pass(&rows, &along_y, y, px);
+        pass(&planes, &along_z, z, px * py)
+    });
+    let factor = |a: usize, c: usize| mm.unit[c] / mm.spacing[a];
+    let jacobian = |point: usize| {
+        let first = point / volume * 3 * volume + point % volume;
+        [0, 1, 2].map(|a: usize| {
+            [0, 1, 2].map(|c: usize| {
+                f64::from(u8::from(a == c)) + factor(a, c) * columns[a][first + c * volume]
+            })
+        })
+    };
+    let value = |point: usize| {
+        let [x, y, z] = jacobian(point);
+        square_of_log(dot(x, cross(y, z)), least)[0]
+    };
+    let starts: Vec<usize> = (0..count).step_by(PART).collect();
+    let part = |start: &usize| (*start..(start + PART).min(count)).map(value).sum::<f64>();
+    let parts: Vec<f64> = starts.par_iter().map(part).collect();
+    let mean = parts.iter().sum::<f64>() / count as f64;
+
+    let mut gradient = vec![0.0; phi.len()];
+    for a in 0..3 {
+        // The cofactors of a column, times the slope.
         let at = |element: usize| {
-            let (volume, rest) = (element / (3 * columns.points), element % (3 * columns.points));
-            let (c, point) = (rest / columns.points, rest % columns.points);
-            let j = columns.at(volume * columns.points + point);
+            let (batch, rest) = (element / (3 * volume), element % (3 * volume));
+            let (c, point) = (rest / volume, rest % volume);
+            let j = jacobian(batch * volume + point);
             let cofactors = cross(j[(a + 1) % 3], j[(a + 2) % 3]);
             let [_, slope] = square_of_log(dot(j[a], cofactors), least);
-            T::of(scale * slope * cofactors[c])
+            slope * cofactors[c] * factor(a, c) / count as f64
         };
-        let data: Vec<T> = (0..shape.num_elements()).into_par_iter().map(at).collect();
-        tensor(data, shape.clone())
-    };
-    (along(0), along(1), along(2))
+        let to_column: Vec<f64> = (0..3 * count).into_par_iter().map(at).collect();
+        let tables = tables(a);
+        let [along_x, along_y, along_z] =
+            [0, 1, 2].map(|axis| transposed(&tables[axis], controls[axis]));
+        let planes = pass(&to_column, &along_z, pz, px * py);
+        let rows = pass(&planes, &along_y, py, px);
+        let to_phi = pass(&rows, &along_x, px, 1);
+        gradient.iter_mut().zip(to_phi).for_each(|(sum, value)| *sum += value);
+    }
+    let gradient = gradient.into_iter().map(T::of).collect();
+    (tensor(vec![T::of(mean)], [1]), tensor(gradient, shape))
 }
 
 impl BsplineVolumeOps for Flex {
-    fn log_volume_3d(
-        along_x: FloatTensor<Self>,
-        along_y: FloatTensor<Self>,
-        along_z: FloatTensor<Self>,
+    fn bspline_volume_3d(
+        coefficients: FloatTensor<Self>,
+        mm: Millimetres,
         least: f64,
     ) -> FloatTensor<Self> {
-        let tensors = [along_x, along_y, along_z].map(|t| t.to_contiguous());
-        by_dtype!("bspline_volume", tensors[0].dtype(), value(tensors.each_ref(), least))
+        Self::bspline_volume_3d_with_gradient(coefficients, mm, least).0
     }
 
-    fn log_volume_3d_backward(
-        along_x: FloatTensor<Self>,
-        along_y: FloatTensor<Self>,
-        along_z: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
+    fn bspline_volume_3d_with_gradient(
+        coefficients: FloatTensor<Self>,
+        mm: Millimetres,
         least: f64,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        let tensors = [along_x, along_y, along_z].map(|t| t.to_contiguous());
-        let grad = grad.to_contiguous();
-        let dtype = tensors[0].dtype();
-        by_dtype!("bspline_volume", dtype, gradients(tensors.each_ref(), &grad, least))
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let coefficients = coefficients.to_contiguous();
+        by_dtype!("bspline_volume", coefficients.dtype(), with_gradient(&coefficients, mm, least))
     }
 }

@@ -10,16 +10,15 @@
 //! A determinant below `least` (0 and folds included) goes on along the tangent of the square of the
 //! logarithm: finite, and pushed back with the slope at `least`.
 //!
-//! The three columns of `J` are three control grids evaluated with slopes along one axis
-//! ([`bspline`](crate::ops::bspline())); this room is what follows at each point. Backward, with `C` the
-//! cofactors: `dE/dJ = f'(det J) C / count`.
+//! The three columns of `J` are the control grid evaluated with slopes along one axis. Gradient, with `C` the
+//! cofactors: `dE/dJ = f'(det J) C / count`, and from there by the transposed evaluations; computed with the value.
 
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
+use burn::tensor::Shape;
 
-use super::bspline::{Axis, Beyond, ControlGrid, Lattice, Map, apply};
-use super::bspline_bending::{in_mm, scaled};
+use super::bspline::{ControlGrid, Millimetres, slopes, values};
 
 mod autodiff;
 #[cfg(feature = "cube")]
@@ -35,42 +34,33 @@ const POINTS: usize = 2;
 /// hundredth of the volume.
 pub const LEAST_DETERMINANT: f64 = 1e-2;
 
-/// Backend operations of the penalty; the derivatives of a displacement along x, y, z are `[N, 3, D, H, W]`.
+/// Backend operations of the penalty; coefficients `[N, 3, d, h, w]`.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait BsplineVolumeOps: Backend {
     /// The mean over all points, `[1]`.
-    #[fusion(dtype = along_x, shape = { let _ = (along_x, along_y, along_z); burn::tensor::Shape::from([1]) })]
-    fn log_volume_3d(
-        along_x: FloatTensor<Self>,
-        along_y: FloatTensor<Self>,
-        along_z: FloatTensor<Self>,
+    #[fusion(dtype = coefficients, shape = { let _ = coefficients; Shape::from([1]) })]
+    fn bspline_volume_3d(
+        coefficients: FloatTensor<Self>,
+        mm: Millimetres,
         least: f64,
     ) -> FloatTensor<Self>;
 
-    /// Its gradients times `grad` `[1]`.
-    #[fusion(meta = gradient_specs)]
-    fn log_volume_3d_backward(
-        along_x: FloatTensor<Self>,
-        along_y: FloatTensor<Self>,
-        along_z: FloatTensor<Self>,
-        grad: FloatTensor<Self>,
+    /// The mean `[1]` and its gradient.
+    #[fusion(meta = specs)]
+    fn bspline_volume_3d_with_gradient(
+        coefficients: FloatTensor<Self>,
+        mm: Millimetres,
         least: f64,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
+    ) -> (FloatTensor<Self>, FloatTensor<Self>);
 }
 
 #[cfg(feature = "cube")]
 use burn::backend::fusion::custom::TensorSpec;
 
 #[cfg(feature = "cube")]
-fn gradient_specs(
-    along_x: &TensorSpec,
-    along_y: &TensorSpec,
-    along_z: &TensorSpec,
-    _grad: &TensorSpec,
-    _least: &f64,
-) -> (TensorSpec, TensorSpec, TensorSpec) {
-    let spec = |of: &TensorSpec| TensorSpec::new(of.shape.clone(), of.dtype);
-    (spec(along_x), spec(along_y), spec(along_z))
+fn specs(coefficients: &TensorSpec, _: &Millimetres, _: &f64) -> (TensorSpec, TensorSpec) {
+    let spec = |shape: Shape| TensorSpec::new(shape, coefficients.dtype);
+    (spec(Shape::from([1])), spec(coefficients.shape.clone()))
 }
 
 /// Mean of `(log det J)^2` over the cells of a control grid, at eight points a cell. Differentiable (first
@@ -92,40 +82,58 @@ pub fn bspline_volume(
     voxel_mm: [f64; 3],
     least: f64,
 ) -> Tensor<1> {
-    let spacing = in_mm("bspline_volume", &coefficients, grid, voxel_mm);
-    assert!(
-        least > 0.0 && least < 1.0,
-        "bspline_volume: the least determinant must lie in (0, 1), got {least}"
-    );
-    let along = |slope: usize| {
-        let lattice = points(&coefficients, slope);
-        let factors = voxel_mm.map(|mm| mm / spacing[slope]);
-        apply(scaled(coefficients.clone(), factors), lattice).into_dispatch()
-    };
-    Tensor::from_dispatch(<Dispatch as BsplineVolumeOps>::log_volume_3d(
-        along(0),
-        along(1),
-        along(2),
+    let mm = checked(&coefficients, grid, voxel_mm, least);
+    let coefficients = coefficients.into_dispatch();
+    Tensor::from_dispatch(<Dispatch as BsplineVolumeOps>::bspline_volume_3d(
+        coefficients,
+        mm,
         least,
     ))
 }
 
-/// The derivative along one axis at the points of all cells, per spacing.
-fn points(coefficients: &Tensor<5>, slope: usize) -> Lattice {
-    let dims = coefficients.dims();
-    let axis = |a: usize| {
-        let controls = dims[4 - a];
-        let step = 1.0 / POINTS as f64;
-        Axis {
-            controls,
-            len: if controls == 1 { 1 } else { POINTS * (controls - 3) },
-            // The first cell begins at control point 1.
-            origin: -1.0 - step / 2.0,
-            step,
-            spacing: 1.0,
-            map: if a == slope { Map::Slope } else { Map::Value },
-            beyond: Beyond::Fade,
-        }
-    };
-    Lattice { axes: [0, 1, 2].map(axis) }
+/// [`bspline_volume`] and its gradient to the coefficients, `[N, 3, d, h, w]`, off the tape. Not differentiable.
+///
+/// # Panics
+/// As [`bspline_volume`].
+pub fn bspline_volume_with_gradient(
+    coefficients: Tensor<5>,
+    grid: &ControlGrid,
+    voxel_mm: [f64; 3],
+    least: f64,
+) -> (Tensor<1>, Tensor<5>) {
+    let mm = checked(&coefficients, grid, voxel_mm, least);
+    let coefficients = coefficients.into_dispatch();
+    let (value, gradient) =
+        <Dispatch as BsplineVolumeOps>::bspline_volume_3d_with_gradient(coefficients, mm, least);
+    (Tensor::from_dispatch(value), Tensor::from_dispatch(gradient))
+}
+
+fn checked(
+    coefficients: &Tensor<5>,
+    grid: &ControlGrid,
+    voxel_mm: [f64; 3],
+    least: f64,
+) -> Millimetres {
+    assert!(
+        least > 0.0 && least < 1.0,
+        "bspline_volume: the least determinant must lie in (0, 1), got {least}"
+    );
+    Millimetres::of("bspline_volume", coefficients, grid, voxel_mm)
+}
+
+/// Points of the cells along an axis of so many control points.
+fn points(controls: usize) -> usize {
+    if controls == 1 { 1 } else { POINTS * (controls - 3) }
+}
+
+/// What the four control points of a cell weigh at one of its points: values, or slopes per spacing. An axis of one
+/// control point does not vary.
+fn weights(is_flat: bool, slope: bool, point: usize) -> [f64; 4] {
+    let at = (point as f64 + 0.5) / POINTS as f64;
+    match (is_flat, slope) {
+        (true, true) => [0.0; 4],
+        (true, false) => [1.0, 0.0, 0.0, 0.0],
+        (false, true) => slopes(at),
+        (false, false) => values(at),
+    }
 }

@@ -16,6 +16,7 @@ use self::transpose::{along_lines_kernel, march_kernel};
 use super::{Axis, BsplineOps, Lattice};
 use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, extent, upload};
 
+pub(crate) mod banded;
 mod field;
 mod transpose;
 
