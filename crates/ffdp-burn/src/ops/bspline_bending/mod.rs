@@ -18,7 +18,6 @@
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
-use burn::tensor::Shape;
 
 use super::bspline::{ControlGrid, GaussPoint, Millimetres, basis_at_gauss_points};
 
@@ -76,7 +75,7 @@ fn gram(controls: usize, order: usize) -> Vec<Band> {
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait BsplineBendingOps: Backend {
     /// The energy, `[1]`.
-    #[fusion(dtype = coefficients, shape = { let _ = coefficients; Shape::from([1]) })]
+    #[fusion(dtype = coefficients, shape = { let _ = coefficients; burn::tensor::Shape::from([1]) })]
     fn bspline_bending_3d(coefficients: FloatTensor<Self>, mm: Millimetres) -> FloatTensor<Self>;
 
     /// The energy `[1]` and its gradient.
@@ -88,7 +87,7 @@ pub trait BsplineBendingOps: Backend {
 }
 
 #[cfg(feature = "cube")]
-use burn::backend::fusion::custom::TensorSpec;
+use burn::{backend::fusion::custom::TensorSpec, tensor::Shape};
 
 #[cfg(feature = "cube")]
 fn specs(coefficients: &TensorSpec, _mm: &Millimetres) -> (TensorSpec, TensorSpec) {

@@ -16,7 +16,6 @@
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
-use burn::tensor::Shape;
 
 use super::bspline::{ControlGrid, Millimetres, slopes, values};
 
@@ -38,7 +37,7 @@ pub const LEAST_DETERMINANT: f64 = 1e-2;
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait BsplineVolumeOps: Backend {
     /// The mean over all points, `[1]`.
-    #[fusion(dtype = coefficients, shape = { let _ = coefficients; Shape::from([1]) })]
+    #[fusion(dtype = coefficients, shape = { let _ = coefficients; burn::tensor::Shape::from([1]) })]
     fn bspline_volume_3d(
         coefficients: FloatTensor<Self>,
         mm: Millimetres,
@@ -55,7 +54,7 @@ pub trait BsplineVolumeOps: Backend {
 }
 
 #[cfg(feature = "cube")]
-use burn::backend::fusion::custom::TensorSpec;
+use burn::{backend::fusion::custom::TensorSpec, tensor::Shape};
 
 #[cfg(feature = "cube")]
 fn specs(coefficients: &TensorSpec, _: &Millimetres, _: &f64) -> (TensorSpec, TensorSpec) {
