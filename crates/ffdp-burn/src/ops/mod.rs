@@ -20,6 +20,7 @@ pub mod grid_sample;
 #[cfg(test)]
 mod huge;
 pub mod information;
+pub mod inner_product;
 pub mod inverse;
 pub mod jacobian;
 pub mod joint_histogram;
@@ -54,6 +55,7 @@ pub use dense::dense_zeros;
 pub use gaussian::{GaussianOptions, gaussian};
 pub use grid_sample::{Accumulation, GridSampleOptions, Interpolation, Padding, grid_sample, warp};
 pub use information::{Information, information_loss};
+pub use inner_product::inner_product;
 pub use inverse::inverse;
 pub use jacobian::{jacobian, jacobian_penalty};
 pub use joint_histogram::{

@@ -15,7 +15,7 @@ use burn::tensor::TensorData;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::losses::Similarity;
 use ffdp_burn::ops::gaussian::{Direction, GaussianOps};
-use ffdp_burn::ops::{DeformOptions, GaussianOptions};
+use ffdp_burn::ops::{DeformOptions, GaussianOptions, inner_product};
 use ffdp_optim::{Objective, Point, Space};
 
 use super::compare::Comparison;
@@ -62,7 +62,7 @@ impl Space for FieldVector {
         let mut rows = vec![Vec::with_capacity(pairs.len()); shards];
         for [a, b] in pairs {
             for (row, (a, b)) in rows.iter_mut().zip(a.shards().zip(b.shards())) {
-                row.push(long_sum(a.clone() * b.clone()));
+                row.push(inner_product(a.clone(), b.clone()));
             }
         }
         let rows = rows.into_iter().map(|row| Tensor::cat(row, 0));
@@ -297,9 +297,4 @@ pub(super) fn scaled(field: &Tensor<5>, factors: [f64; 3]) -> Tensor<5> {
     let like = (&field.device(), field.dtype());
     let data = TensorData::new(factors.to_vec(), [1, 3, 1, 1, 1]);
     field.clone() * Tensor::from_data(data.convert_dtype(like.1), like)
-}
-
-/// The sum of all values, `[1]`; of rows and planes first, so that no sum is long.
-pub(super) fn long_sum(x: Tensor<5>) -> Tensor<1> {
-    x.sum_dim(4).sum_dim(3).sum_dim(2).sum_dim(1).sum_dim(0).reshape([1])
 }

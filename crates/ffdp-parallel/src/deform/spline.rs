@@ -13,12 +13,12 @@ use burn::tensor::Device;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::ops::{
     ControlGrid, LEAST_DETERMINANT, bspline_bending_with_gradient, bspline_part, bspline_pull_back,
-    bspline_volume_with_gradient,
+    bspline_volume_with_gradient, inner_product,
 };
 use ffdp_optim::Space;
 
 use super::maps::grid_of;
-use super::objective::{FieldModel, long_sum, scaled};
+use super::objective::{FieldModel, scaled};
 use super::view::Grid;
 use crate::collective::reduce;
 use crate::device_mesh::DeviceMesh;
@@ -34,7 +34,7 @@ pub struct ControlPoints(pub Tensor<5>);
 
 impl Space for ControlPoints {
     fn dots(pairs: &[[&Self; 2]]) -> Result<Vec<f64>> {
-        let dots = pairs.iter().map(|[a, b]| long_sum(a.0.clone() * b.0.clone())).collect();
+        let dots = pairs.iter().map(|[a, b]| inner_product(a.0.clone(), b.0.clone())).collect();
         let read = Tensor::cat(dots, 0).try_into_vec_as::<f64>();
         read.map_err(|reason| Error::device("reading inner products", reason))
     }

@@ -1,0 +1,45 @@
+//! Against sums in f64, where terms cancel as well.
+
+use burn::tensor::{DType, Device};
+
+use super::*;
+use crate::testing::{gpu_devices, normal, tensor, to_f64};
+
+const SHAPES: [[usize; 5]; 3] = [[1, 3, 7, 9, 11], [2, 3, 4, 8, 16], [1, 3, 60, 64, 65]];
+/// Products and partial sums in f32, of the sum of sizes: eps / 2 is 6e-8.
+const F32: f64 = 1e-7;
+const F64: f64 = 1e-15;
+
+#[test]
+fn sums_are_those_of_f64() {
+    let on = |dtype: DType, tolerance: f64| (Device::flex(), dtype, tolerance);
+    let gpus = gpu_devices().into_iter().map(|(_, device)| (device, DType::F32, F32));
+    for (device, dtype, tolerance) in
+        [on(DType::F64, F64), on(DType::F32, F32)].into_iter().chain(gpus)
+    {
+        for shape in SHAPES {
+            let len = shape.iter().product();
+            // What an f32 holds, so that only the sum is rounded.
+            let [a, b] = [1, 2].map(|seed| -> Vec<f64> {
+                normal(len, seed).into_iter().map(|v| f64::from(v as f32)).collect()
+            });
+            let terms = || a.iter().zip(&b).map(|(a, b)| a * b);
+            let (expected, size) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
+            let [a, b] = [&a, &b].map(|v| tensor(v, shape, &device, dtype));
+            let actual = to_f64(inner_product(a, b))[0];
+            let error = (actual - expected).abs() / size;
+            assert!(
+                error < tolerance,
+                "{device:?} {dtype:?} {shape:?}: {actual} {expected} {error:e}"
+            );
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "the shapes must be the same")]
+fn other_shapes_are_refused() {
+    let of =
+        |len: usize| tensor(&vec![0.0; 3 * len], [1, 3, 1, 1, len], &Device::flex(), DType::F32);
+    inner_product(of(3), of(4));
+}
