@@ -125,6 +125,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(halves());
     cases.push(labels());
     cases.extend(regularisers());
+    cases.extend(periodic());
     cases.extend(iterations());
     cases
 }
@@ -427,6 +428,38 @@ fn labels() -> Case {
             burn("burn one-hot", 1970.0, |t| dice(baseline::label_dice, t)),
         ],
     }
+}
+
+/// What Gauss-Newton-Krylov registration is made of, on periodic volumes.
+fn periodic() -> Vec<Case> {
+    let case = |name, bytes, inputs, run| Case {
+        name,
+        floor: [bytes; 2],
+        inputs,
+        variants: vec![fused("fused", run)],
+    };
+    vec![
+        case("fft and back", 8.0, vec![plain(Kind::Image)], |t| {
+            let width = t[0].dims()[4];
+            ops::inverse_fft(ops::fft(t[0].clone()), width)
+        }),
+        case("inverse regulariser", 24.0, vec![plain(Kind::Field)], |t| {
+            let symbol = ops::Symbol::InverseRegularizer { beta: 1e-2, gamma: 1e-4 };
+            ops::spectral(t[0].clone(), symbol, [1.0; 3])
+        }),
+        case("gradient of order 8", 16.0, vec![plain(Kind::Image)], |t| {
+            ops::periodic_gradient(t[0].clone(), [1.0; 3])
+        }),
+        case("divergence of order 8", 16.0, vec![plain(Kind::Field)], |t| {
+            ops::periodic_divergence(t[0].clone(), [1.0; 3])
+        }),
+        case("cubic coefficients", 8.0, vec![plain(Kind::Image)], |t| {
+            ops::cubic_coefficients(t[0].clone())
+        }),
+        case("cubic sampling", 20.0, vec![plain(Kind::Image), plain(Kind::Smooth)], |t| {
+            ops::cubic_sample(t[0].clone(), t[1].clone())
+        }),
+    ]
 }
 
 fn regularisers() -> Vec<Case> {

@@ -13,8 +13,11 @@ pub mod bspline_at;
 pub mod bspline_bending;
 pub mod bspline_volume;
 pub mod compose;
+pub mod cubic;
 pub mod deform;
+pub mod differences;
 pub mod extremes;
+pub mod fft;
 pub mod gaussian;
 pub mod grid_sample;
 #[cfg(test)]
@@ -28,6 +31,7 @@ pub mod label_dice;
 pub mod lncc;
 pub mod mse;
 pub mod regularity;
+pub mod spectral;
 
 pub(crate) mod half;
 pub mod weights;
@@ -48,10 +52,13 @@ pub use bspline_at::bspline_at;
 pub use bspline_bending::{bspline_bending, bspline_bending_with_gradient};
 pub use bspline_volume::{LEAST_DETERMINANT, bspline_volume, bspline_volume_with_gradient};
 pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
+pub use cubic::{cubic_coefficients, cubic_sample};
 pub use deform::{
     DeformImages, DeformOptions, DeformState, Measure, Method, Optimizer, Penalties, Update, deform,
 };
 pub use dense::dense_zeros;
+pub use differences::{periodic_divergence, periodic_gradient};
+pub use fft::{fft, inverse_fft, smooth_size};
 pub use gaussian::{GaussianOptions, gaussian};
 pub use grid_sample::{Accumulation, GridSampleOptions, Interpolation, Padding, grid_sample, warp};
 pub use information::{Information, information_loss};
@@ -65,3 +72,4 @@ pub use label_dice::{Denominator, LabelDiceOptions, label_dice};
 pub use lncc::{GradientMode, LnccFloor, LnccOptions, LnccWeights, lncc, weighted_lncc};
 pub use mse::mse;
 pub use regularity::{bending_energy, diffusion, total_variation};
+pub use spectral::{Symbol, spectral, spectral_resize};

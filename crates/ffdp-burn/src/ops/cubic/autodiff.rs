@@ -1,0 +1,31 @@
+//! Finding coefficients is symmetric; sampling serves equations that have adjoints of their own.
+
+use burn::backend::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::tensor::FloatTensor;
+
+use super::CubicOps;
+use crate::ops::vjp::{Vjp, record};
+
+#[derive(Clone, Copy, Debug)]
+struct CoefficientsVjp;
+
+impl<B: CubicOps> Vjp<B, 1> for CoefficientsVjp {
+    type Saved = ();
+
+    fn backward((): (), grad: FloatTensor<B>, _: [bool; 1]) -> [Option<FloatTensor<B>>; 1] {
+        [Some(B::cubic_coefficients_3d(grad))]
+    }
+}
+
+impl<B: CubicOps, C: CheckpointStrategy> CubicOps for Autodiff<B, C> {
+    fn cubic_coefficients_3d(volume: FloatTensor<Self>) -> FloatTensor<Self> {
+        record::<B, C, _, 1>(CoefficientsVjp, [volume], |[volume], _| {
+            (B::cubic_coefficients_3d(volume), ())
+        })
+    }
+
+    fn cubic_sample_3d(_: FloatTensor<Self>, _: FloatTensor<Self>) -> FloatTensor<Self> {
+        panic!("cubic_sample: not differentiable; detach its inputs")
+    }
+}

@@ -1,0 +1,55 @@
+//! Symbols on the CPU: mode by mode, in f64.
+
+use burn::backend::Flex;
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::FloatTensor;
+use rayon::prelude::*;
+use realfft::FftNum;
+
+use super::{SpectralOps, Symbol, wavenumbers};
+use crate::ops::fft::{dims_of, flex};
+use crate::ops::real::{Real, by_dtype, elements, tensor};
+
+fn multiplied<T: Real + FftNum>(
+    field: &FlexTensor,
+    symbol: Symbol,
+    voxel_mm: [f64; 3],
+) -> FlexTensor {
+    let [_, _, d, h, w] = dims_of(field.layout().shape());
+    let spectrum = flex::forward::<T>(field);
+    let half = w / 2 + 1;
+    let modes = d * h * half;
+    let [x, y, z] = [(w, half, 0), (h, h, 1), (d, d, 2)]
+        .map(|(n, count, axis): (usize, usize, usize)| wavenumbers(n, count, voxel_mm[axis]));
+    let old = elements::<T>(&spectrum);
+    // Both parts of every component of a mode are multiplied by the same real numbers.
+    let value = |element: usize| {
+        let (plane, mode) = (element / modes, element % modes);
+        let (channel, part) = (plane / 2, plane % 2);
+        let at = [mode % half, mode / half % h, mode / half / h];
+        let wave = |which: usize| [x[which][at[0]], y[which][at[1]], z[which][at[2]]];
+        let square = |k: [f64; 3]| k.iter().map(|k| k * k).sum::<f64>();
+        let k = wave(1);
+        let [a, b] = symbol.factors(square(wave(0)), square(k));
+        let of = |channel: usize| old[(2 * channel + part) * modes + mode].wide();
+        if b == 0.0 {
+            return T::of(a * of(channel));
+        }
+        let first = channel / 3 * 3;
+        let along: f64 = (0..3).map(|c| k[c] * of(first + c)).sum();
+        T::of(a * of(channel) + b * k[channel - first] * along)
+    };
+    let data: Vec<T> = (0..old.len()).into_par_iter().map(value).collect();
+    flex::inverse::<T>(&tensor(data, spectrum.layout().shape().clone()), w)
+}
+
+impl SpectralOps for Flex {
+    fn spectral_3d(
+        field: FloatTensor<Self>,
+        symbol: Symbol,
+        voxel_mm: [f64; 3],
+    ) -> FloatTensor<Self> {
+        let field = field.to_contiguous();
+        by_dtype!("spectral", field.dtype(), multiplied(&field, symbol, voxel_mm))
+    }
+}
