@@ -57,6 +57,14 @@ pub trait Method: Debug + Send + Sync {
         57
     }
 
+    /// Bytes of a device that a level takes at its peak, the images on its grids included: what the host takes on the
+    /// CPU, unless said otherwise.
+    fn device_bytes(&self, grids: [&Geometry; 2], (channels, masked): (usize, [bool; 2])) -> u64 {
+        const VALUE: u64 = 4;
+        let values = |i: usize| (channels + usize::from(masked[i])) as u64 * grids[i].len() as u64;
+        VALUE * (values(0) + values(1)) + self.host_bytes_per_voxel() * grids[0].len() as u64
+    }
+
     /// Why it cannot work with what it is given; `None` if it can. By default it refuses images in parts.
     fn refuses(&self, given: &Given) -> Option<String> {
         given.parts.then(|| "it has its images in one piece on one device".into())

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use crate::methods::deformable::FieldMethod;
 use crate::methods::{Given, Listed, ListedMut, Method, OwnMethod, Stage};
+use crate::places::linear_bytes;
 use crate::settings::{LevelSettings, OptimizerSettings};
 use ffdp_burn::error::Result;
+use ffdp_burn::image::Geometry;
 use ffdp_burn::ops::{Method as DeformMethod, MomentStorage};
+use ffdp_parallel::{DeviceMemory, plan};
 
 impl Stage {
     /// A method of your own.
@@ -94,6 +97,31 @@ impl Stage {
             Listed::Own(method) if method.is_linear() => LINEAR,
             Listed::Own(method) => method.host_bytes_per_voxel(),
         }
+    }
+
+    /// Bytes of a device that a level in one piece takes at its peak: the images on the grids of the level, fields with
+    /// the optimiser's state, and what is at work. `channels` are those of each image; `masked` says whether the fixed
+    /// and the moving image have a mask.
+    ///
+    /// # Errors
+    /// Where the level has no voxels.
+    pub fn device_bytes(
+        &self,
+        grids: [&Geometry; 2],
+        (channels, masked): (usize, [bool; 2]),
+    ) -> Result<u64> {
+        /// Any device holds it: only the bytes are asked for.
+        const ANY: DeviceMemory = DeviceMemory { bytes: u64::MAX, largest_buffer: u64::MAX };
+        let linear =
+            || linear_bytes(grids, masked.map(|is_masked| channels + usize::from(is_masked)));
+        Ok(match self.listed() {
+            Listed::Moments(_) | Listed::Linear(..) => linear(),
+            Listed::Own(method) if method.is_linear() => linear(),
+            Listed::Fields(method) => {
+                plan(&method.problem(grids, (channels, masked)), 1, ANY)?.device_bytes
+            }
+            Listed::Own(method) => method.device_bytes(grids, (channels, masked)),
+        })
     }
 
     /// Its name, as a file has it.
