@@ -109,14 +109,20 @@ impl<V: Space> GaussNewton<V> {
         Self { at, here: None, reference, options, settled: false }
     }
 
+    /// The same, where the loss and its gradient are known already: they were evaluated last.
+    pub fn knowing(mut self, here: Option<Point<V>>) -> Self {
+        self.here = here;
+        self
+    }
+
+    /// The loss and its gradient where it is, if they were evaluated last.
+    pub fn take_here(&mut self) -> Option<Point<V>> {
+        self.here.take()
+    }
+
     /// Where it is.
     pub fn at(&self) -> &V {
         &self.at
-    }
-
-    /// Where it has come to.
-    pub fn into_at(self) -> V {
-        self.at
     }
 
     /// `|g_0|`, once there was a gradient.
@@ -175,8 +181,9 @@ impl<V: Space> GaussNewton<V> {
                 (self.at, self.here) = (line(factor), Some(there));
                 Some(factor)
             }
+            // What was evaluated last lies elsewhere.
             None => {
-                (self.settled, self.here) = (true, Some(here));
+                self.settled = true;
                 None
             }
         };
@@ -263,7 +270,7 @@ mod tests {
         while let Some(step) = search.step(&mut problem).unwrap() {
             steps.push(step);
         }
-        (steps, search.into_at(), problem)
+        (steps, search.at().clone(), problem)
     }
 
     #[test]

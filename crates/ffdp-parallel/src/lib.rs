@@ -90,7 +90,7 @@ pub use device_mesh::DeviceMesh;
 pub use lending::{Loan, lent};
 pub use lines::{gradients_of_line, line_of_gradients};
 pub use loss::loss;
-pub use periodic::PeriodicGrid;
+pub use periodic::{Gap, PaddedGrid, PeriodicGrid, periodic_size};
 pub use planner::{DeformProblem, DeviceMemory, OffloadPlan, Plan, plan, plan_offloaded};
 pub use reductions::{joint_histogram_votes, max_norm, min_max};
 pub use replicas::Replicas;

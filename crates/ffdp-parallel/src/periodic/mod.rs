@@ -21,7 +21,10 @@ use ffdp_burn::error::{Error, Result};
 mod cubic;
 mod differences;
 mod inner;
+mod padding;
 mod spectral;
+
+pub use padding::{Gap, PaddedGrid, periodic_size};
 
 /// A periodic box of voxels, and where its parts are.
 ///
