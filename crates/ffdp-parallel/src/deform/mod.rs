@@ -36,6 +36,7 @@ mod objective;
 mod penalty;
 mod problem;
 mod seam;
+mod sharded_comparison;
 mod spline;
 mod step;
 #[cfg(test)]
@@ -64,6 +65,7 @@ use homes::Homes;
 pub use maps::{maps, velocity};
 pub use objective::{FieldModel, FieldVector, ShardedObjective, SmoothSteps};
 use problem::{Gradient, Problem};
+pub use sharded_comparison::{Compared, ShardedComparison};
 pub use spline::{ControlPoints, SplineModel, SplinePenalties, spline_on_shard};
 pub use view::{BOUNDS_INTERVAL, KEPT_BOUNDS_INTERVAL};
 

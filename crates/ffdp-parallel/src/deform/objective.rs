@@ -40,6 +40,11 @@ pub struct FieldVector {
 }
 
 impl FieldVector {
+    /// Of fields of which each of `holders` has its planes.
+    pub fn new(fields: Vec<Sharded>, holders: Holders) -> Self {
+        Self { fields, holders }
+    }
+
     fn shards(&self) -> impl Iterator<Item = &Tensor<5>> {
         self.fields.iter().flat_map(Sharded::shards)
     }

@@ -44,6 +44,11 @@ impl Holders {
         self.0.as_ref().map_or(1, |(ranks, _)| ranks.count())
     }
 
+    /// The ranks and the planes of each; none where there is one process.
+    pub(crate) fn team(&self) -> Option<&(Arc<dyn Ranks>, Cuts)> {
+        self.0.as_ref()
+    }
+
     /// The planes that this rank wants of a volume of which it holds `volume`, where each rank knows the
     /// `wanted` of all. Its own are the same tensors; the others' are shards of their own, on the devices of the
     /// first and the last of `volume`. `None` where it wants none.
@@ -208,6 +213,17 @@ impl Holders {
         let total = combine(ranks.as_ref(), &mine, reduction)?;
         let data = TensorData::new(total, dims).convert_dtype(dtype);
         Ok(Tensor::from_data(data, (&device, dtype)))
+    }
+
+    /// Numbers of all ranks combined one by one, the same bits on all of them.
+    ///
+    /// # Errors
+    /// [`Error::LostRank`].
+    pub fn combine_numbers(&self, mine: &[f64], reduction: Reduction) -> Result<Vec<f64>> {
+        match &self.0 {
+            None => Ok(mine.to_vec()),
+            Some((ranks, _)) => combine(ranks.as_ref(), mine, reduction),
+        }
     }
 
     /// The bounds of all ranks together.

@@ -17,7 +17,7 @@ use ffdp_parallel::{
 };
 
 /// What improves the fields of a level.
-pub(super) trait Deformation: Solver {
+pub(crate) trait Deformation: Solver {
     /// The loss of what was reached, without penalties.
     fn loss(&mut self) -> Result<f64>;
 
