@@ -12,6 +12,8 @@ pub mod bspline;
 pub mod bspline_at;
 pub mod bspline_bending;
 pub mod bspline_volume;
+pub mod bspline_votes;
+pub mod combination;
 pub mod compose;
 pub mod cubic;
 pub mod deform;
@@ -51,6 +53,10 @@ pub use bspline::{
 pub use bspline_at::bspline_at;
 pub use bspline_bending::{bspline_bending, bspline_bending_with_gradient};
 pub use bspline_volume::{LEAST_DETERMINANT, bspline_volume, bspline_volume_with_gradient};
+pub use bspline_votes::{
+    Counting, VotesImages, VotesOptions, bspline_votes, bspline_votes_pull_back,
+};
+pub use combination::combination;
 pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
 pub use cubic::{cubic_coefficients, cubic_sample};
 pub use deform::{
@@ -62,7 +68,7 @@ pub use fft::{fft, inverse_fft, smooth_size};
 pub use gaussian::{GaussianOptions, gaussian};
 pub use grid_sample::{Accumulation, GridSampleOptions, Interpolation, Padding, grid_sample, warp};
 pub use information::{Information, information_loss};
-pub use inner_product::inner_product;
+pub use inner_product::{inner_product, inner_products};
 pub use inverse::inverse;
 pub use jacobian::{jacobian, jacobian_penalty};
 pub use joint_histogram::{

@@ -1,7 +1,7 @@
 //! The control grid on the GPU.
 //!
 //! `field.rs`: a unit marches along a column of the output and keeps what the four control planes around
-//! it say in registers (the paper's Eq. 10 and 11), so the dense field is written once and nothing else
+//! it say in registers (`column.rs`), so the dense field is written once and nothing else
 //! of its size exists. `transpose.rs`: one pass an axis, z first: the dense gradient is read once, and
 //! what is left is smaller by the spacing each time.
 
@@ -17,6 +17,7 @@ use super::{Axis, BsplineOps, Lattice};
 use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, extent, upload};
 
 pub(crate) mod banded;
+pub(crate) mod column;
 mod field;
 mod transpose;
 
@@ -36,6 +37,11 @@ fn table(axis: &Axis) -> impl Iterator<Item = f32> {
     axis.taps().into_iter().flat_map(entry)
 }
 
+/// The tables of the three axes, one after the other.
+pub(crate) fn tables(lattice: &Lattice) -> Vec<f32> {
+    lattice.axes.iter().flat_map(table).collect()
+}
+
 /// Chunks of an axis of `len` that make a launch of `cubes` large enough, and the length of one.
 fn chunks(len: usize, shortest: usize, cubes: usize) -> (usize, usize) {
     let wanted = CUBES_WANTED.div_ceil(cubes.max(1));
@@ -50,7 +56,7 @@ fn forward(coefficients: &CubeTensor, lattice: &Lattice) -> CubeTensor {
     // The three components of a field share their tables.
     let together = if shape[1].is_multiple_of(3) { 3 } else { 1 };
     let groups = shape[0] * shape[1] / together;
-    let tables: Vec<f32> = lattice.axes.iter().flat_map(table).collect();
+    let tables = tables(lattice);
     let [x, y] = [w.div_ceil(32), h.div_ceil(8)];
     let (count, chunk) = chunks(d, SHORTEST, x * y * groups);
     let z = groups * count;
