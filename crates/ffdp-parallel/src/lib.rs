@@ -67,7 +67,7 @@ pub use alignment::{Aligned, Outside, ShardedAlignment};
 pub use collective::{all_reduce, broadcast, reduce};
 pub use cuts::Cuts;
 pub use deform::{
-    BOUNDS_INTERVAL, ControlPoints, FieldModel, FieldVector, KEPT_BOUNDS_INTERVAL, ShardedDeform,
+    DirectPair,     BOUNDS_INTERVAL, ControlPoints, FieldModel, FieldVector, KEPT_BOUNDS_INTERVAL, ShardedDeform,
     ShardedImages, ShardedObjective, ShardedState, SmoothSteps, SplineModel, SplinePenalties,
     deform, spline_on_shard,
 };

@@ -11,6 +11,7 @@ pub mod adam;
 pub mod bspline;
 pub mod bspline_at;
 pub mod bspline_bending;
+pub mod bspline_differences;
 pub mod bspline_volume;
 pub mod bspline_votes;
 pub mod combination;
@@ -52,6 +53,7 @@ pub use bspline::{
 };
 pub use bspline_at::bspline_at;
 pub use bspline_bending::{bspline_bending, bspline_bending_with_gradient};
+pub use bspline_differences::bspline_differences;
 pub use bspline_volume::{LEAST_DETERMINANT, bspline_volume, bspline_volume_with_gradient};
 pub use bspline_votes::{
     Counting, VotesImages, VotesOptions, bspline_votes, bspline_votes_pull_back,

@@ -29,6 +29,7 @@ use burn::Tensor;
 mod block;
 mod compare;
 mod descend;
+mod direct;
 mod flow;
 mod homes;
 mod maps;
@@ -62,6 +63,7 @@ use ffdp_burn::ops::{
 };
 use homes::Homes;
 pub use maps::{maps, velocity};
+pub use direct::DirectPair;
 pub use objective::{FieldModel, FieldVector, ShardedObjective, SmoothSteps};
 use problem::{Gradient, Problem};
 pub use spline::{ControlPoints, SplineModel, SplinePenalties, spline_on_shard};

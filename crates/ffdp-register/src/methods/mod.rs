@@ -14,7 +14,7 @@ mod own;
 mod svf;
 mod syn;
 
-pub use ffd::FfdSettings;
+pub use ffd::{FfdSettings, SplineGradient};
 pub use greedy::GreedySettings;
 pub(super) use own::find;
 pub use own::{Finding, Given, LevelImages, Method, OwnMethod, StageRun};

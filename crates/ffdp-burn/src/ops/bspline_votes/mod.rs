@@ -38,6 +38,9 @@ mod flex;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "cube")]
+pub(super) use cube::march;
+
 /// Where a GPU counts whole votes; the result is the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Counting {

@@ -26,7 +26,7 @@ mod transpose;
 const CUBES_WANTED: usize = 2112;
 
 /// Numbers of a position in a table: the first control point, then four weights.
-const ENTRY: usize = 5;
+pub(crate) const ENTRY: usize = 5;
 
 /// Per position the first control point (whole, so exact below 2^24) and the weights.
 fn table(axis: &Axis) -> impl Iterator<Item = f32> {
@@ -40,6 +40,11 @@ fn table(axis: &Axis) -> impl Iterator<Item = f32> {
 /// The tables of the three axes, one after the other.
 pub(crate) fn tables(lattice: &Lattice) -> Vec<f32> {
     lattice.axes.iter().flat_map(table).collect()
+}
+
+/// The same, each followed by which positions see its control points.
+pub(crate) fn tables_and_ranges(lattice: &Lattice) -> Vec<f32> {
+    lattice.axes.iter().flat_map(|axis| table(axis).chain(ranges(axis))).collect()
 }
 
 /// Chunks of an axis of `len` that make a launch of `cubes` large enough, and the length of one.
