@@ -57,13 +57,7 @@ pub struct GaussNewtonOptions {
 impl Default for GaussNewtonOptions {
     /// Those of Brunn et al. 2021: 5e-2, 0.5, 50, Armijo's condition.
     fn default() -> Self {
-        Self {
-            tolerance: 5e-2,
-            forcing: 0.5,
-            krylov: 50,
-            search: Search::armijo(),
-            shortest: 1e-3,
-        }
+        Self { tolerance: 5e-2, forcing: 0.5, krylov: 50, search: Search::armijo(), shortest: 1e-3 }
     }
 }
 
@@ -172,9 +166,12 @@ impl<V: Space> GaussNewton<V> {
         let (direction, residuals) = (solution.at, solution.residuals);
         let slope = V::dots(&[[&here.gradient, &direction]])?[0];
         let line = |factor: f64| V::combine(&[(1.0, &self.at), (factor, &direction)]);
-        let mut evaluate = |factor: f64| problem.evaluate(&line(factor));
-        let found =
-            options.search.along(&here, (&direction, slope), options.shortest, &mut evaluate)?;
+        let wants_slope = options.search.curvature.is_some();
+        let mut evaluate = |factor: f64| match wants_slope {
+            true => problem.evaluate_along(&line(factor), &direction),
+            false => Ok((problem.evaluate(&line(factor))?, f64::NAN)),
+        };
+        let found = options.search.along(&here, slope, options.shortest, &mut evaluate)?;
         let loss = here.loss;
         let step = match found {
             Some((factor, there)) => {

@@ -15,7 +15,7 @@ mod own;
 mod svf;
 mod syn;
 
-pub use ffd::FfdSettings;
+pub use ffd::{FfdSettings, SplineGradient};
 pub use gnk::GnkSettings;
 pub use greedy::GreedySettings;
 pub(super) use own::find;

@@ -8,6 +8,7 @@
 mod control;
 mod level;
 mod method;
+mod splined;
 
 use std::sync::Arc;
 use std::time::Instant;

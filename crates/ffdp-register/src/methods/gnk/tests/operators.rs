@@ -23,15 +23,21 @@ fn gradient_and_hessian() {
         let mut problem = problem(&grid, DType::F64, 0.5, Preconditioner::InvA);
         let at = vector(velocity(&grid, DType::F64, 0.2));
         let point = problem.evaluate(&at).unwrap();
-        let d = vector(volume(&grid, DType::F64, |[x, y, z]| [(x + y).cos(), z.sin(), (y - z).sin() * x.cos()]));
-        let e = vector(volume(&grid, DType::F64, |[x, y, z]| [(x - z).sin(), (x + 2.0 * y).cos(), x.cos()]));
+        let d = vector(volume(&grid, DType::F64, |[x, y, z]| {
+            [(x + y).cos(), z.sin(), (y - z).sin() * x.cos()]
+        }));
+        let e = vector(volume(&grid, DType::F64, |[x, y, z]| {
+            [(x - z).sin(), (x + 2.0 * y).cos(), x.cos()]
+        }));
         problem.prepare().unwrap();
         let hd = problem.hessian(&d).unwrap();
         let he = problem.hessian(&e).unwrap();
-        let dots = FieldVector::dots(&[[&e, &hd], [&d, &he], [&d, &point.gradient], [&d, &hd]]).unwrap();
+        let dots =
+            FieldVector::dots(&[[&e, &hd], [&d, &he], [&d, &point.gradient], [&d, &hd]]).unwrap();
         println!("SYMMETRY {n} {:.3e} {dots:?}", (dots[0] - dots[1]).abs() / dots[3]);
         let h = 1e-3;
-        let mut loss = |a: f64| problem.evaluate(&FieldVector::combine(&[(1.0, &at), (a, &d)])).unwrap().loss;
+        let mut loss =
+            |a: f64| problem.evaluate(&FieldVector::combine(&[(1.0, &at), (a, &d)])).unwrap().loss;
         let slope = (loss(h) - loss(-h)) / (2.0 * h);
         println!("ADJOINT {n} {:.3e}", (slope - dots[2]).abs() / slope.abs());
     }

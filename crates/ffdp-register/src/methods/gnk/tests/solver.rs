@@ -5,7 +5,13 @@ use super::*;
 use ffdp_optim::GaussNewtonOptions;
 
 /// Steps, iterations, and the mismatch that is left.
-fn solve(n: usize, beta: f64, v0: f64, preconditioner: Preconditioner, shards: usize) -> (usize, usize, f64) {
+fn solve(
+    n: usize,
+    beta: f64,
+    v0: f64,
+    preconditioner: Preconditioner,
+    shards: usize,
+) -> (usize, usize, f64) {
     let grid = cube(n, shards);
     let mut problem = problem(&grid, DType::F32, v0, preconditioner);
     let first = if beta < 1e-3 { 1.0 } else { beta };
@@ -28,7 +34,11 @@ fn counts() {
             for p in [Preconditioner::InvA, Preconditioner::InvH0, Preconditioner::TwoLevelInvH0] {
                 let start = std::time::Instant::now();
                 let (gn, krylov, mismatch) = solve(n, beta, v0, p, 1);
-                println!("COUNT {n} beta {beta} v0 {v0} {p:?}: {gn}/{krylov} mismatch {mismatch:.3e} squared {:.3e} {:?}", mismatch * mismatch, start.elapsed());
+                println!(
+                    "COUNT {n} beta {beta} v0 {v0} {p:?}: {gn}/{krylov} mismatch {mismatch:.3e} squared {:.3e} {:?}",
+                    mismatch * mismatch,
+                    start.elapsed()
+                );
             }
         }
     }
