@@ -268,7 +268,12 @@ fn bytes_of(volume: &Sharded, planes: Range<usize>) -> Result<Vec<u8>> {
         to_device(piece, &Device::flex())
     };
     let pieces: Vec<Tensor<5>> = layout.overlaps(&planes).into_iter().map(piece).collect();
-    let data = join(pieces, layout.axis().dim()).try_into_data();
+    to_bytes(join(pieces, layout.axis().dim()))
+}
+
+/// A tensor, as it travels.
+pub(crate) fn to_bytes(tensor: Tensor<5>) -> Result<Vec<u8>> {
+    let data = tensor.try_into_data();
     let data = data.map_err(|reason| Error::device("reading planes for other ranks", reason))?;
     Ok(data.as_bytes().to_vec())
 }
@@ -280,7 +285,16 @@ fn tensor_of(
     bytes: Vec<u8>,
     device: &Device,
 ) -> Tensor<5> {
-    let (dims, dtype) = (dims(volume, planes), dtype(volume));
+    from_bytes(bytes, dims(volume, planes), dtype(volume), device)
+}
+
+/// A tensor of `dims`, as it came.
+pub(crate) fn from_bytes(
+    bytes: Vec<u8>,
+    dims: [usize; 5],
+    dtype: DType,
+    device: &Device,
+) -> Tensor<5> {
     // Burn may pad the rows of a tensor of several axes.
     let data = TensorData::from_bytes_vec(bytes, [dims.into_iter().product::<usize>()], dtype);
     Tensor::<1>::from_data(data, (device, dtype)).reshape(dims)

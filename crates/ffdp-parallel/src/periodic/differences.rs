@@ -1,9 +1,14 @@
 //! Differences of eighth order across seams.
 
+use burn::Tensor;
+
 use super::PeriodicGrid;
 use crate::sharded::Sharded;
 use ffdp_burn::error::Result;
 use ffdp_burn::ops::{periodic_divergence, periodic_gradient};
+
+/// Planes to either side that a difference of eighth order looks at.
+const REACH: usize = 4;
 
 impl PeriodicGrid {
     /// [`periodic_gradient`] per unit of the grid's voxel: image `[N, 1, D, H, W]` to `[N, 3, D, H, W]`,
@@ -14,7 +19,7 @@ impl PeriodicGrid {
     /// [`Holders::fetch`](crate::Holders::fetch).
     pub fn gradient(&self, image: &Sharded) -> Result<Sharded> {
         self.check("gradient", image, Some(1))?;
-        self.by_whole(&[image], self, |mut image| periodic_gradient(image.remove(0), self.voxel))
+        self.through(image, |block| periodic_gradient(block, self.voxel))
     }
 
     /// [`periodic_divergence`] per unit of the grid's voxel: field `[N, 3, D, H, W]` to `[N, 1, D, H, W]`.
@@ -23,6 +28,17 @@ impl PeriodicGrid {
     /// As [`PeriodicGrid::gradient`].
     pub fn divergence(&self, field: &Sharded) -> Result<Sharded> {
         self.check("divergence", field, Some(3))?;
-        self.by_whole(&[field], self, |mut field| periodic_divergence(field.remove(0), self.voxel))
+        self.through(field, |block| periodic_divergence(block, self.voxel))
+    }
+
+    fn through(
+        &self,
+        volume: &Sharded,
+        differences: impl Fn(Tensor<5>) -> Tensor<5>,
+    ) -> Result<Sharded> {
+        match self.is_whole() {
+            true => Ok(Self::by_whole(volume, differences)),
+            false => self.through_around(volume, REACH, differences),
+        }
     }
 }

@@ -2,11 +2,14 @@
 //! [`ops`](ffdp_burn::ops)'s: what Gauss-Newton-Krylov registration is made of.
 //!
 //! ```text
-//! grid         size, voxels, cuts and ranks, on which the operators are methods
-//! differences  gradient, divergence      spectral  symbols, other sizes
-//! cubic        splines: coefficients, sampling
+//! mod          grid: size, voxels, cuts and ranks, on which the operators are methods
+//! differences  gradient, divergence              }  around    shards with planes from around the period
+//! cubic        splines: coefficients, sampling   }
+//! spectral     symbols, other sizes                 turned    cut along another axis: all-to-all
+//! inner        numbers
 //! ```
-//! A grid of one shard calls the operation itself, on the same tensors.
+//! A grid of one shard calls the operation itself, on the same tensors. Otherwise operators with several shards are
+//! not differentiable.
 //! Source: Brunn et al., Multi-node multi-GPU diffeomorphic image registration, 2020.
 
 use burn::Tensor;
@@ -18,11 +21,13 @@ use super::layout::{Axis, Layout};
 use super::sharded::Sharded;
 use ffdp_burn::error::{Error, Result};
 
+mod around;
 mod cubic;
 mod differences;
 mod inner;
 mod padding;
 mod spectral;
+mod turned;
 
 pub use padding::{Gap, PaddedGrid, periodic_size};
 
@@ -160,26 +165,12 @@ impl PeriodicGrid {
         Ok(())
     }
 
-    /// An operation on the whole, on the device of the first shard.
-    fn by_whole(
-        &self,
-        volumes: &[&Sharded],
-        to: &Self,
-        operation: impl Fn(Vec<Tensor<5>>) -> Tensor<5>,
-    ) -> Result<Sharded> {
-        let wanted = vec![0..self.layout.extent(); self.holders.count()];
-        let gather = |volume: &&Sharded| {
-            let all = self.holders.fetch(volume, &wanted)?.expect("all is wanted");
-            Ok(all.gather(self.mesh.device(0)))
-        };
-        let whole = volumes.iter().map(gather).collect::<Result<Vec<_>>>()?;
-        let whole = Sharded::whole(operation(whole));
-        let axis = to.layout.axis();
-        let planes = Layout::balanced(to.size(), axis, 1)?;
-        let whole = Sharded::new(whole.into_shards(), planes);
-        let windows = to.layout.all_planes().zip(to.mesh.devices());
-        let shards = windows.map(|(planes, device)| whole.window(planes, device));
-        Ok(Sharded::new(shards.collect(), to.layout.clone()))
+    /// A volume that is one tensor, through an operation on the whole.
+    fn by_whole(volume: &Sharded, operation: impl FnOnce(Tensor<5>) -> Tensor<5>) -> Sharded {
+        let whole = operation(volume.shards()[0].clone());
+        let [_, _, d, h, w] = whole.dims();
+        let layout = Layout::balanced([d, h, w], volume.layout().axis(), 1);
+        Sharded::new(vec![whole], layout.expect("one shard is always possible"))
     }
 }
 
