@@ -350,7 +350,8 @@ impl<'a> Stages<'a> {
     /// Bounds of the determinant, of the stages whose deformation knows them.
     fn set_determinant(&mut self, given: &[f64]) -> Outcome<()> {
         let &[least, most] = given else {
-            let what = format!("--determinant {given:?} must be two numbers, the least and the most");
+            let what =
+                format!("--determinant {given:?} must be two numbers, the least and the most");
             return Err(Failure::user(what, "for example --determinant 0.25,4"));
         };
         let bounds = as_value(&DeterminantBounds { least, most })?;

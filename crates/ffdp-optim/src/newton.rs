@@ -57,13 +57,7 @@ pub struct GaussNewtonOptions {
 impl Default for GaussNewtonOptions {
     /// Those of Brunn et al. 2021: 5e-2, 0.5, 50, Armijo's condition.
     fn default() -> Self {
-        Self {
-            tolerance: 5e-2,
-            forcing: 0.5,
-            krylov: 50,
-            search: Search::armijo(),
-            shortest: 1e-3,
-        }
+        Self { tolerance: 5e-2, forcing: 0.5, krylov: 50, search: Search::armijo(), shortest: 1e-3 }
     }
 }
 

@@ -69,9 +69,9 @@ pub use alignment::{Aligned, Outside, ShardedAlignment};
 pub use collective::{all_reduce, broadcast, reduce};
 pub use cuts::Cuts;
 pub use deform::{
-    BOUNDS_INTERVAL, Compared, ControlPoints, FieldModel, FieldVector, KEPT_BOUNDS_INTERVAL, ShardedComparison, ShardedDeform,
-    ShardedImages, ShardedObjective, ShardedState, SmoothSteps, SplineModel, SplinePenalties,
-    deform, spline_on_shard,
+    BOUNDS_INTERVAL, Compared, ControlPoints, FieldModel, FieldVector, KEPT_BOUNDS_INTERVAL,
+    ShardedComparison, ShardedDeform, ShardedImages, ShardedObjective, ShardedState, SmoothSteps,
+    SplineModel, SplinePenalties, deform, spline_on_shard,
 };
 pub use deform::{Team, maps, velocity, without_mask};
 pub use driver::order_allocations;

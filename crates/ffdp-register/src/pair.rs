@@ -10,13 +10,14 @@ use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{Affine, Geometry, Physical, Volume, Voxel, index_affine};
 use ffdp_burn::losses::{Mse, Similarity};
 use ffdp_burn::ops::{
-    DeformOptions, GaussianOptions, GridSampleOptions, Measure, Method, Optimizer, Padding, Penalties, Update,
-    dense_zeros, gaussian,
+    DeformOptions, GaussianOptions, GridSampleOptions, Measure, Method, Optimizer, Padding,
+    Penalties, Update, dense_zeros, gaussian,
 };
 use ffdp_burn::transform::affine_tensor;
 use ffdp_parallel::{
-    Aligned, DisplacementBounds, ExactMemory, FieldModel, Holders, IndexMap, Outside, RingInputs, RingSampler, Sharded,
-    ShardedAlignment, ShardedDeform, ShardedImages, ShardedObjective, ShardedState, reachable, without_mask,
+    Aligned, DisplacementBounds, ExactMemory, FieldModel, Holders, IndexMap, Outside, RingInputs,
+    RingSampler, Sharded, ShardedAlignment, ShardedDeform, ShardedImages, ShardedObjective,
+    ShardedState, reachable, without_mask,
 };
 
 /// They are let go of once a greedy stage is on its last level.
@@ -117,7 +118,8 @@ impl LevelPair {
     pub fn on_fixed(&self, affine: &Affine<Physical, Physical>) -> Result<[Sharded; 2]> {
         let [fixed, moving] = self.images();
         let map = self.index_map(affine);
-        let seen = read_through(moving, &self.places.team.moving, &map, &self.places, Padding::Zeros)?;
+        let seen =
+            read_through(moving, &self.places.team.moving, &map, &self.places, Padding::Zeros)?;
         Ok([fixed.clone(), seen])
     }
 

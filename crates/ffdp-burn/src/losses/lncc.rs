@@ -78,7 +78,10 @@ impl Similarity for Lncc {
         let radius = self.reach_voxels() as f64;
         // The variance of a box of this width.
         let sigma = (((2.0 * radius + 1.0).powi(2) - 1.0) / 12.0).sqrt();
-        let window = GaussianOptions { truncate: (radius - 0.5) / sigma, ..GaussianOptions::isotropic(sigma) };
+        let window = GaussianOptions {
+            truncate: (radius - 0.5) / sigma,
+            ..GaussianOptions::isotropic(sigma)
+        };
         let mean = |x: Tensor<5>| gaussian(x, &window);
         let variance = |x: &Tensor<5>| {
             let first = mean(x.clone());

@@ -206,7 +206,8 @@ pub fn convergence(record: &Record) -> Markup {
 /// The steps of Gauss and Newton, and the systems that they solved.
 fn newton(stage: &StageReport) -> Markup {
     let residuals = |step: &NewtonStep| {
-        let each: Vec<String> = step.residuals[1..].iter().map(|left| format!("{left:.3}")).collect();
+        let each: Vec<String> =
+            step.residuals[1..].iter().map(|left| format!("{left:.3}")).collect();
         each.join(" ")
     };
     html! {

@@ -112,9 +112,10 @@ impl ShardedComparison {
         layout: &crate::layout::Layout,
     ) -> Result<Sharded> {
         let similarity = &self.comparison.similarity;
-        let own = pairs.iter().zip(&self.blocks).map(|(pair, block)| {
-            Some(block.narrow(&similarity.curvature(pair)?, &block.own))
-        });
+        let own = pairs
+            .iter()
+            .zip(&self.blocks)
+            .map(|(pair, block)| Some(block.narrow(&similarity.curvature(pair)?, &block.own)));
         if let Some(own) = own.collect::<Option<Vec<_>>>() {
             return Ok(Sharded::new(own, layout.clone()));
         }

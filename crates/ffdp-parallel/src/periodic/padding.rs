@@ -46,7 +46,8 @@ pub fn periodic_size(voxels: usize, gap: usize) -> usize {
     if voxels == 1 {
         return 1;
     }
-    let is_smooth = |n: &usize| smooth_size(*n) == *n && smooth_size(n.div_ceil(2)) == n.div_ceil(2);
+    let is_smooth =
+        |n: &usize| smooth_size(*n) == *n && smooth_size(n.div_ceil(2)) == n.div_ceil(2);
     (voxels + gap..).find(is_smooth).expect("a power of two is not far")
 }
 

@@ -5,11 +5,11 @@
 
 use std::f64::consts::TAU;
 
+use super::GnkSettings;
 use super::flow::by_component;
 use super::precondition::vector;
 use super::problem::{VelocityImages, VelocityProblem};
 use super::weights::{Regularizing, Search};
-use super::GnkSettings;
 use crate::level::Solver;
 use crate::methods::deformable::{Deformation, LevelTask, smoothing};
 use crate::pair::LevelPair;
@@ -136,7 +136,8 @@ fn check_places(pair: &LevelPair) -> Result<()> {
         return Ok(());
     }
     let what = "gnk: all shards of a level stay on their devices, as each mode of a velocity depends on all voxels";
-    let given = format_args!("a level of {:?} voxels, part of it in host memory", pair.grids[0].size);
+    let given =
+        format_args!("a level of {:?} voxels, part of it in host memory", pair.grids[0].size);
     Err(Error::invalid(what, given, "use more devices, a coarser last level, or greedy"))
 }
 

@@ -231,7 +231,8 @@ impl VelocityProblem {
         if channels.len() == 1 {
             return Ok(channels.remove(0));
         }
-        let shard = |k: usize| Tensor::cat(channels.iter().map(|c| c.shards()[k].clone()).collect(), 1);
+        let shard =
+            |k: usize| Tensor::cat(channels.iter().map(|c| c.shards()[k].clone()).collect(), 1);
         Ok(Sharded::new((0..m.layout().count()).map(shard).collect(), m.layout().clone()))
     }
 

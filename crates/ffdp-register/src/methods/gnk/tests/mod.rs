@@ -9,11 +9,16 @@ use std::f64::consts::TAU;
 use std::sync::Arc;
 
 use super::{Flow, Preconditioner, VelocityImages, VelocityOptions, VelocityProblem};
-use ffdp_burn::losses::Mse;
+use ffdp_burn::losses::{Lncc, Mse, NormalizedMutualInformation, Similarity};
+use ffdp_burn::ops::{LnccFloor, LnccOptions};
 use ffdp_parallel::{DeviceMesh, FieldVector, PeriodicGrid, Sharded};
 
 /// A function of the points of `[0, 2 pi)^3` on `n` voxels an axis, cut as the grid is.
-fn volume<const C: usize>(grid: &PeriodicGrid, dtype: DType, at: impl Fn([f64; 3]) -> [f64; C]) -> Sharded {
+fn volume<const C: usize>(
+    grid: &PeriodicGrid,
+    dtype: DType,
+    at: impl Fn([f64; 3]) -> [f64; C],
+) -> Sharded {
     let [d, h, w] = grid.size();
     let point = |i: usize| {
         let [x, y, z] = [i % w, i / w % h, i / (w * h)];
@@ -61,7 +66,12 @@ fn images(grid: &PeriodicGrid, dtype: DType, v0: f64) -> VelocityImages {
     VelocityImages { fixed, moving, masked: [false; 2] }
 }
 
-fn problem(grid: &PeriodicGrid, dtype: DType, v0: f64, preconditioner: Preconditioner) -> VelocityProblem {
+fn problem(
+    grid: &PeriodicGrid,
+    dtype: DType,
+    v0: f64,
+    preconditioner: Preconditioner,
+) -> VelocityProblem {
     let images = images(grid, dtype, v0);
     VelocityProblem::new(grid.clone(), Arc::new(Mse), images, options(preconditioner)).unwrap()
 }
@@ -70,6 +80,7 @@ fn problem(grid: &PeriodicGrid, dtype: DType, v0: f64, preconditioner: Precondit
 fn off(a: &Sharded, b: &Sharded) -> f64 {
     let (a, b) = (vector(a.clone()), vector(b.clone()));
     let less = ffdp_optim::Space::combine(&[(1.0, &a), (-1.0, &b)]);
-    let [rest, all] = [&less, &b].map(|x: &FieldVector| ffdp_optim::Space::dots(&[[x, x]]).unwrap()[0]);
+    let [rest, all] =
+        [&less, &b].map(|x: &FieldVector| ffdp_optim::Space::dots(&[[x, x]]).unwrap()[0]);
     (rest / all).sqrt()
 }
