@@ -22,6 +22,8 @@ pub enum Kind {
     Linear,
     /// A field with its gradient and moments, in full or in bf16.
     Deformable { bf16: bool },
+    /// A field that is searched, with so many bytes of vectors that the search keeps.
+    Searched { kept: u64 },
 }
 
 /// Voxels of a problem on one level.
@@ -85,6 +87,7 @@ pub fn device_bytes(voxels: Voxels, kind: Kind) -> u64 {
         Kind::Linear => DEVICE_LINEAR,
         Kind::Deformable { bf16: false } => DEVICE_LEVEL,
         Kind::Deformable { bf16: true } => DEVICE_LEVEL_BF16,
+        Kind::Searched { kept } => kept,
     };
     DEVICE_FULL * (fixed + moving) + per_voxel * level
 }

@@ -219,6 +219,9 @@ impl Plan {
 fn kind_and_shrinks(stage: &Stage) -> (Kind, Vec<f64>) {
     let kind = match stage.is_linear() {
         true => Kind::Linear,
+        false if stage.kept_bytes_per_voxel() > 0 => {
+            Kind::Searched { kept: stage.kept_bytes_per_voxel() }
+        }
         false => Kind::Deformable { bf16: stage.moments() == Some(MomentStorage::Bf16) },
     };
     (kind, stage.levels().iter().map(|level| level.shrink).collect())

@@ -12,7 +12,8 @@ fn stages() -> Vec<(&'static str, Vec<(&'static str, Stage)>)> {
         let with = |(name, optimizer)| Some((name, stage.clone().with_optimizer(optimizer)?));
         let variants: Vec<_> = OptimizerSettings::ALL.into_iter().filter_map(with).collect();
         let name = stage.name();
-        (name, if variants.is_empty() { vec![("BFGS", stage)] } else { variants })
+        let own = if stage.is_linear() { "BFGS" } else { "Gauss-Newton with conjugate gradients" };
+        (name, if variants.is_empty() { vec![(own, stage)] } else { variants })
     };
     Stage::built_in().into_iter().map(each).collect()
 }

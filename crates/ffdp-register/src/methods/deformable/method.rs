@@ -46,6 +46,11 @@ pub(crate) trait FieldMethod: Debug + Send + Sync {
         None
     }
 
+    /// Whether no shard of a level may rest in host memory. Not by default.
+    fn keeps_shards_on_devices(&self) -> bool {
+        false
+    }
+
     /// What improves its fields on a level, of a method that has an optimiser of its own; `None` of those that follow
     /// the gradient as their [`descent`](Self::descent) says.
     fn begin(&self, _task: &LevelTask) -> Option<Result<Box<dyn Deformation>>> {
