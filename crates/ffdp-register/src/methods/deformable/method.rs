@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use super::control::ControlSettings;
-use super::level::Deformation;
+use super::deformation::Deformation;
 use crate::fields::{Deformed, Fields};
 use crate::pair::LevelPair;
 use crate::pyramid::finest_spacing_mm;

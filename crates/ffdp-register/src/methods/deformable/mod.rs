@@ -6,6 +6,7 @@
 //! becomes of them), in as many shards as the level has (`../../fields.rs`); `level.rs` says how.
 
 mod control;
+mod deformation;
 mod level;
 mod method;
 
@@ -16,7 +17,7 @@ use burn::tensor::{DType, Device};
 use control::Control;
 
 pub(crate) use control::ControlSettings;
-pub(crate) use level::Deformation;
+pub(crate) use deformation::Deformation;
 pub(crate) use method::{FieldMethod, LevelTask, smoothing};
 
 use crate::context::{Found, Run, Staged};
