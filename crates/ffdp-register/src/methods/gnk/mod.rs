@@ -52,6 +52,7 @@ pub struct GnkSettings {
     pub continuation: bool,
     /// Bounds of the map's determinant: `beta` is then lowered beyond the one that is given for as long as they hold,
     /// on the last level, and raised until they do. Default: none are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub determinant: Option<DeterminantBounds>,
     /// Steps of time. Default 4; 8 for motions of a third of the image and more.
     pub time_steps: usize,
