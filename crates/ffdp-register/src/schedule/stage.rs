@@ -138,6 +138,9 @@ impl Stage {
     pub(crate) fn refuses(&self, given: &Given) -> Option<String> {
         match self.listed() {
             Listed::Own(method) => method.refuses(given),
+            Listed::Fields(method) if given.at_rest && method.keeps_shards_on_devices() => {
+                Some("all shards of a level stay on their devices".into())
+            }
             Listed::Moments(_) | Listed::Linear(..) | Listed::Fields(_) => None,
         }
     }
