@@ -77,8 +77,14 @@ const NETWORKS: &[(&str, &[&str])] = &[
     ("spline_head", &["layers", "ops"]),
     ("activations", &["ops", "parallel"]),
     ("sharded", &["activations", "layers", "parallel", "error"]),
-    ("transmorph", &["spline_head", "sharded", "activations", "padding", "layers", "ops", "parallel", "error"]),
-    ("voxelmorph", &["spline_head", "sharded", "activations", "padding", "layers", "ops", "parallel", "error"]),
+    (
+        "transmorph",
+        &["spline_head", "sharded", "activations", "padding", "layers", "ops", "parallel", "error"],
+    ),
+    (
+        "voxelmorph",
+        &["spline_head", "sharded", "activations", "padding", "layers", "ops", "parallel", "error"],
+    ),
     (
         "affine",
         &["voxelmorph", "sharded", "activations", "padding", "layers", "ops", "parallel", "error"],

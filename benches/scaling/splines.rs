@@ -61,7 +61,8 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     let pair = images(&scene, [&grid, &grid], [&one, &one])?;
     // Into 0..1, which bins are of.
     let image = |image: &Tensor<5>| {
-        let (low, high) = (image.clone().min().reshape([1; 5]), image.clone().max().reshape([1; 5]));
+        let (low, high) =
+            (image.clone().min().reshape([1; 5]), image.clone().max().reshape([1; 5]));
         (image.clone() - low.clone()) / (high - low)
     };
     let [fixed, moving] = [&pair.fixed, &pair.moving].map(|side| image(&side.shards()[0]));
@@ -70,7 +71,8 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
     }
     let volume = |image: Tensor<5>| -> Result<Volume> {
         let read = image.into_data().try_to_vec::<f32>();
-        let data = read.map_err(|reason| Error::device("reading an image", format!("{reason:?}")))?;
+        let data =
+            read.map_err(|reason| Error::device("reading an image", format!("{reason:?}")))?;
         Ok(Volume { data, geometry: grid.clone() })
     };
     let [fixed, moving] = [volume(fixed)?, volume(moving)?];
@@ -233,9 +235,8 @@ fn operations(
     if !settings.no_differences {
         let options = whole(Counting::Automatic);
         let by = (&options, Information::Normalized, 1.0);
-        let ms = time(device, 1, || {
-            bspline_differences(&images, coefficients.clone(), &control, by)
-        })?;
+        let ms =
+            time(device, 1, || bspline_differences(&images, coefficients.clone(), &control, by))?;
         // As the paper counts: six times the voxels of every support.
         let supports = (d * h * w) as f64 * (4.0 * settings.spacing).powi(3);
         row("gradient of the control points, differences, 256 bins", ms, 72.0 * supports);

@@ -307,9 +307,7 @@ fn control_points() -> Vec<Case> {
                 fused("fused, a band of 177", |t| {
                     deformed_votes(t, whole_votes(ops::Counting::Band(177)))
                 }),
-                fused("fused, global", |t| {
-                    deformed_votes(t, whole_votes(ops::Counting::Global))
-                }),
+                fused("fused, global", |t| deformed_votes(t, whole_votes(ops::Counting::Global))),
             ],
         },
         Case {

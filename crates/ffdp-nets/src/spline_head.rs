@@ -81,7 +81,8 @@ mod tests {
         head.weight = Param::from_tensor(head.weight.val().zeros_like());
         head.bias = Some(Param::from_tensor(Tensor::from_floats([1.5, -2.0, 0.25], &device)));
         // Features of every voxel, and of every second one; images smaller than what was padded.
-        for (voxel, spacing, size) in [(1, 4, [13, 16, 9]), (2, 8, [30, 32, 17]), (2, 2, [5, 6, 7])] {
+        for (voxel, spacing, size) in [(1, 4, [13, 16, 9]), (2, 8, [30, 32, 17]), (2, 2, [5, 6, 7])]
+        {
             let features = Tensor::zeros([1, 2, 32 / voxel, 32 / voxel, 32 / voxel], &device);
             let u = spline_flow(&head, features, (voxel, spacing), size);
             let count: usize = size.iter().product();
