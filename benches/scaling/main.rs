@@ -6,6 +6,7 @@
 //! cargo bench --bench scaling --features cuda -- --device cuda --gpus 2 iterate --size 700x700x1400 --shards 2
 //! cargo bench --bench scaling --features cuda -- --device cuda register --size 1760x1760x1278 --shards 14
 //! cargo bench --bench scaling --features cuda -- --device cuda slabs --size 1024x1024x1024 --memory-gb 30
+//! cargo bench --bench scaling --features cuda -- --device cuda splines --size 512x512x296
 //! cargo bench --bench scaling --features cuda -- --device cuda links
 //! ```
 //! Sizes are x, y, z. The pair is made of a seed, slab by slab (`scene.rs`). Memory is what the pools hold
@@ -26,6 +27,7 @@ mod pictures;
 mod register;
 mod scene;
 mod slabs;
+mod splines;
 
 #[derive(Parser, Debug)]
 struct Cli {
@@ -53,6 +55,8 @@ enum What {
     Register(register::Settings),
     /// Registers the pair as `ffdp register --slabs` does: what the device has no room for rests in host memory.
     Slabs(slabs::Settings),
+    /// Times free-form deformation by mutual information, and its operations.
+    Splines(splines::Settings),
     /// Times journeys of tensors to host memory and between devices.
     Links(links::Settings),
 }
@@ -144,6 +148,7 @@ fn main() -> ExitCode {
             What::Iterate(settings) => iterate::run(settings, &devices),
             What::Register(settings) => register::run(settings, &devices),
             What::Slabs(settings) => slabs::run(settings, &devices),
+            What::Splines(settings) => splines::run(settings, &devices),
             What::Links(settings) => links::run(settings, &devices),
         };
         done.map_err(|error| error.to_string())

@@ -194,6 +194,7 @@ impl Found {
             warped: &self.warped,
             displacement_mm: &self.displacement_mm,
             determinants: &self.determinants,
+            controls: self.spline.as_ref().map(BsplineTransform::geometry),
         }
     }
 }
