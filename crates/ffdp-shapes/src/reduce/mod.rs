@@ -63,7 +63,11 @@ impl Task {
     ) -> Self {
         let program = match reduction {
             Reduction::Sum => Program::sum(&formula),
-            _ => Program::values(&formula),
+            // Of powers of two, which machines take.
+            Reduction::LogSumExp => {
+                Program::values(&formula.and_then(|_, f| f * std::f64::consts::LOG2_E))
+            }
+            Reduction::Nearest { .. } => Program::values(&formula),
         };
         Self { formula, reduction, program: Arc::new(program), rows, columns, ranges }
     }

@@ -134,7 +134,7 @@ impl<T: Lane> Fold<T> for Sums {
     }
 }
 
-/// The largest value so far, and the sum of exponentials relative to it.
+/// The largest value so far, and the sum of powers of two relative to it.
 struct Exponentials {
     largest: f64,
     sum: f64,
@@ -151,8 +151,8 @@ impl<T: Lane> Fold<T> for Exponentials {
         if largest == f64::NEG_INFINITY {
             return;
         }
-        self.sum = self.sum * (self.largest - largest).exp()
-            + block.sum_of_exponentials(columns.len(), largest);
+        self.sum = self.sum * (self.largest - largest).exp2()
+            + block.sum_of_powers(columns.len(), largest);
         self.largest = largest;
     }
 }
@@ -189,7 +189,7 @@ fn reduced<T: Lane>(task: &Task, inputs: &[FlexTensor; SLOTS]) -> FlexTensor {
             ended.into_iter().map(T::of).collect()
         }),
         Reduction::LogSumExp => folded::<T, Exponentials, T>(task, inputs, |_, e| {
-            vec![T::of(e.largest + e.sum.ln())]
+            vec![T::of((e.largest + e.sum.log2()) * std::f64::consts::LN_2)]
         }),
         Reduction::Nearest { .. } => unreachable!("places are no numbers"),
     };
