@@ -15,7 +15,8 @@
 //! # Map of the crate
 //! Arrows point down only (a test of the workspace, `tests/architecture.rs`, enforces it):
 //! ```text
-//! product                     kernel products as functions of tensors
+//! normalized                  bistochastic kernels
+//!   > product                 kernel products as functions of tensors
 //!   > kernel                  gaussian, laplacian, cauchy, energy, sums; with directions
 //!     > reduce                sums, log-sum-exp, neighbours of a formula: CPU, GPU, tape
 //!       > ranges              pairs of clusters that count
@@ -25,12 +26,14 @@
 
 pub mod formula;
 mod kernel;
+mod normalized;
 mod product;
 mod ranges;
 pub mod reduce;
 
 pub use formula::Formula;
 pub use kernel::{Directions, Kernel};
+pub use normalized::{Scaling, bistochastic_scaling, normalized_product};
 pub use product::{
     directed_product, kernel_product, kernel_product_of_widths, kernel_product_to_x,
 };

@@ -62,14 +62,11 @@ impl Task {
         ranges: Option<Arc<Ranges>>,
     ) -> Self {
         let program = match reduction {
-            Reduction::Sum => Program::sum(&formula),
-            // Of powers of two, which machines take.
-            Reduction::LogSumExp => {
-                Program::values(&formula.and_then(|_, f| f * std::f64::consts::LOG2_E))
-            }
-            Reduction::Nearest { .. } => Program::values(&formula),
+            Reduction::Sum => formula.sum_program(),
+            Reduction::LogSumExp => formula.powers_program(),
+            Reduction::Nearest { .. } => formula.values_program(),
         };
-        Self { formula, reduction, program: Arc::new(program), rows, columns, ranges }
+        Self { formula, reduction, program, rows, columns, ranges }
     }
 
     /// Of the result.
@@ -226,6 +223,6 @@ fn padded(tensors: &[Tensor<2>]) -> [Tensor<2>; SLOTS] {
     // Off the tape: a gradient for what fills up is never asked for.
     std::array::from_fn(|slot| match tensors.get(slot) {
         Some(tensor) => tensor.clone(),
-        None => tensors[0].clone().detach(),
+        None => tensors[0].clone().detach().set_require_grad(false),
     })
 }

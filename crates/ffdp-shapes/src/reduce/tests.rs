@@ -326,3 +326,83 @@ fn directions_multiply_the_kernel() {
         .collect();
     assert_close("varifold", &to_f64(product), &expected, EXACT);
 }
+
+/// f32 on both, but powers, roots and the order of sums of another machine.
+const GPU: f64 = 1e-5;
+
+/// Sums, a log-sum-exp and neighbours on `device`, the inputs exact in f32.
+fn everything(formula: &Formula, size: [usize; 2], device: &Device, dtype: DType) -> Vec<Vec<f64>> {
+    let round = |v: Vec<f64>| v.into_iter().map(|v| v as f32 as f64).collect::<Vec<f64>>();
+    let values = values_of(formula, size, 21).into_iter().map(round).zip(dims_of(formula, size));
+    let tensors: Vec<Tensor<2>> =
+        values.map(|(values, dims)| tensor(&values, dims, device, dtype)).collect();
+    let first = formula.and_then(|_, f| f.at(0));
+    let [n, m] = size;
+    let kept = vec![vec![0, 2], vec![1], vec![]];
+    let ranges = Ranges::new(vec![0, n / 3, n / 2, n], vec![0, m / 5, m / 2, m], kept);
+    let ranges = Arc::new(ranges);
+    vec![
+        to_f64(formula.sum(&tensors)),
+        to_f64(first.log_sum_exp(&tensors)),
+        to_f64(formula.sum_in_ranges(&tensors, &ranges)),
+    ]
+}
+
+#[test]
+fn gpu_agrees_with_cpu() {
+    for (device_name, device) in ffdp_kit::testing::gpu_devices() {
+        for (name, formula) in formulas() {
+            for size in [[1, 1], [130, 257], [20, 3001], [2500, 300]] {
+                let expected = everything(&formula, size, &Device::flex(), DType::F64);
+                let actual = everything(&formula, size, &device, DType::F32);
+                for (what, (actual, expected)) in ["sum", "log-sum-exp", "sum in ranges"]
+                    .into_iter()
+                    .zip(actual.iter().zip(&expected))
+                {
+                    let case = format!("{device_name} {name} {size:?}: {what}");
+                    let error = assert_close(&case, actual, expected, GPU);
+                    println!("{case} {error:.1e}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn gpu_finds_the_nearest() {
+    let (n, m, count) = (300, 900, 4);
+    let round = |v: Vec<f64>| v.into_iter().map(|v| v as f32 as f64).collect::<Vec<f64>>();
+    let (x, y) = (round(normal(n * 3, 1)), round(normal(m * 3, 2)));
+    let formula = Formula::new(|v| (v.rows(3) - v.columns(3)).norm2());
+    let found = |device: &Device| -> Vec<i64> {
+        let tensors = [(&x, n), (&y, m)].map(|(v, n)| tensor(v, [n, 3], device, DType::F32));
+        let places = formula.nearest(count, &tensors).into_data().convert::<i64>();
+        places.try_to_vec().expect("just converted")
+    };
+    for (name, device) in ffdp_kit::testing::gpu_devices() {
+        assert_eq!(found(&device), found(&Device::flex()), "{name}");
+    }
+}
+
+#[test]
+fn gpu_gradients_agree_with_cpu() {
+    let formula = Kernel::gaussian(0.8).formula(3, 3);
+    let to_x = formula.gradient(&[0]);
+    let run = |device: &Device, dtype| -> Vec<Vec<f64>> {
+        let device = device.clone().autodiff();
+        let values = values_of(&to_x, [300, 400], 3).into_iter().zip(dims_of(&to_x, [300, 400]));
+        let tensors: Vec<Tensor<2>> = values
+            .map(|(values, dims)| tensor(&values, dims, &device, dtype).require_grad())
+            .collect();
+        let result = to_x.sum(&tensors);
+        let loss = (result.clone() * result).sum();
+        let gradients = loss.backward();
+        tensors.iter().map(|t| to_f64(t.grad(&gradients).expect("all want one"))).collect()
+    };
+    for (name, device) in ffdp_kit::testing::gpu_devices() {
+        let (expected, actual) = (run(&Device::flex(), DType::F64), run(&device, DType::F32));
+        for (slot, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
+            assert_close(&format!("{name}: to {slot}"), actual, expected, GPU);
+        }
+    }
+}

@@ -11,8 +11,11 @@ use crate::reduce::Reduction;
 /// Units of a cube.
 pub const UNITS: u32 = 128;
 
-/// Columns whose values a log-sum-exp takes at once, to rescale its sum once.
+/// Columns whose values are taken at once: a log-sum-exp rescales its sum once for them, a sum saves tests of its loop.
 const TOGETHER: usize = 4;
+
+/// Steps of all rows of a unit up to which sums take several columns.
+const SHORT: usize = 200;
 
 /// Below all values, and a number: differences of it are numbers.
 const LOWEST: f32 = -1.0e37;
@@ -33,6 +36,16 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Columns whose values are taken at once.
+    fn together(&self) -> usize {
+        let short = self.code.program.pair.steps.len() * self.per_unit <= SHORT;
+        match self.reduction {
+            Reduction::Nearest { .. } => 1,
+            Reduction::Sum if !short => 1,
+            _ => TOGETHER,
+        }
+    }
+
     fn row_values(&self) -> usize {
         self.code.program.row.results.len()
     }
@@ -339,10 +352,7 @@ pub fn reduce_kernel(
             for k in 0..comptime!(per_unit * terms) {
                 partial[k] = 0.0f32;
             }
-            let together = comptime!(match plan.reduction {
-                Reduction::LogSumExp => TOGETHER,
-                _ => 1,
-            });
+            let together = comptime!(plan.together());
             let mut j = 0u32;
             while j + comptime!(together as u32) <= count {
                 absorb(

@@ -89,8 +89,12 @@ impl Launch {
         let rows_a_cube = per_unit * UNITS as usize;
         let tile = TILE.min(TILE_VECTORS / code.vectors()).max(1);
         let (table, cubes) = match &task.ranges {
-            Some(ranges) => table_of(ranges, rows_a_cube),
-            None => (vec![0], task.rows.div_ceil(rows_a_cube)),
+            Some(ranges) => {
+                let (table, cubes) = table_of(ranges, rows_a_cube);
+                (upload(like, &table), cubes)
+            }
+            // Not read.
+            None => (like.clone(), task.rows.div_ceil(rows_a_cube)),
         };
         let ranged = task.ranges.is_some();
         let mut plan = Plan {
@@ -116,7 +120,7 @@ impl Launch {
         let share = task.columns.div_ceil(shares).next_multiple_of(plan.tile);
         let shares = task.columns.div_ceil(share).max(1);
         plan.shared = shares > 1;
-        Self { plan, table: upload(like, &table), cubes, shares, share }
+        Self { plan, table, cubes, shares, share }
     }
 
     fn run(&self, task: &Task, inputs: &[CubeTensor], output: &CubeTensor, places: &CubeTensor) {
