@@ -149,7 +149,10 @@ fn main() {
     let (name, sizes, filters) = arguments();
     let device = device_of(&name);
     println!("kernel products, gaussian of width {WIDTH}, D = E = 3, f32, {name}");
-    println!("{:34} {:>9} {:>12} {:>10} {:>10} {:>10}", "", "N = M", "ms", "Gpairs/s", "of fwd", "extra MB");
+    println!(
+        "{:34} {:>9} {:>12} {:>10} {:>10} {:>10}",
+        "", "N = M", "ms", "Gpairs/s", "of fwd", "extra MB"
+    );
     for n in sizes {
         let all = tensors(n, &device);
         let pairs = (n as f64).powi(2);

@@ -224,7 +224,10 @@ impl Formula {
         assert!(known, "gradient to the variables {slots:?} of a formula of {count}");
         let role = self.variables[slots[0]].role;
         let same = slots.iter().all(|slot| self.variables[*slot].role == role);
-        assert!(same, "gradient to {slots:?}: variables of rows and of columns need a formula each");
+        assert!(
+            same,
+            "gradient to {slots:?}: variables of rows and of columns need a formula each"
+        );
         role
     }
 }

@@ -42,7 +42,8 @@ impl<B: ReduceOps> Vjp<B, SLOTS> for ReduceVjp {
         let mut gradients: [Option<FloatTensor<B>>; SLOTS] = [const { None }; SLOTS];
         for role in [Role::Row, Role::Column, Role::Parameter] {
             let of_role = |slot: &usize| formula.variables()[*slot].role == role;
-            let slots: Vec<usize> = (0..count).filter(|slot| needs[*slot]).filter(of_role).collect();
+            let slots: Vec<usize> =
+                (0..count).filter(|slot| needs[*slot]).filter(of_role).collect();
             if slots.is_empty() {
                 continue;
             }

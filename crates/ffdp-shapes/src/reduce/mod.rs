@@ -206,7 +206,10 @@ impl Formula {
             assert!(dims == expected, "formula: variable {slot} is {expected:?}, got {dims:?}");
         }
         if let Some(size) = ranges.as_ref().map(|ranges| ranges.size()) {
-            assert!(size == [rows, columns], "ranges of {size:?} for {rows} rows, {columns} columns");
+            assert!(
+                size == [rows, columns],
+                "ranges of {size:?} for {rows} rows, {columns} columns"
+            );
         }
         Task::new(self.clone(), reduction, [rows, columns], ranges)
     }

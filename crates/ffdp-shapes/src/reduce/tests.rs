@@ -247,9 +247,8 @@ fn the_nearest_columns_are_found() {
     let found = formula.nearest(count, &[cpu(&x, [n, 3]), cpu(&y, [m, 3])]);
     let found: Vec<f64> = found.into_data().convert::<f64>().try_to_vec().expect("converted");
     for (x, found) in x.chunks(3).zip(found.chunks(count)) {
-        let distance = |j: &usize| -> f64 {
-            x.iter().zip(&y[3 * j..]).map(|(x, y)| (x - y).powi(2)).sum()
-        };
+        let distance =
+            |j: &usize| -> f64 { x.iter().zip(&y[3 * j..]).map(|(x, y)| (x - y).powi(2)).sum() };
         let mut order: Vec<usize> = (0..m).collect();
         order.sort_by(|a, b| distance(a).total_cmp(&distance(b)));
         let found: Vec<usize> = found.iter().map(|j| *j as usize).collect();
@@ -306,7 +305,8 @@ fn a_kernel_without_width_is_refused() {
 #[test]
 fn directions_multiply_the_kernel() {
     let kernel = Kernel::gaussian(1.1);
-    let (x, y, a, b, w) = (normal(15, 1), normal(21, 2), normal(15, 3), normal(21, 4), normal(7, 5));
+    let (x, y, a, b, w) =
+        (normal(15, 1), normal(21, 2), normal(15, 3), normal(21, 4), normal(7, 5));
     let product = directed_product(
         &kernel,
         Directions::Squared,

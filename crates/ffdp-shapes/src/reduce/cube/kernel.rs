@@ -119,17 +119,14 @@ fn rows_of(
     stop: u32,
     #[comptime] plan: Plan,
 ) -> Sequence<f32> {
-    let nothing =
-        Known { rows: Sequence::new(), columns: Sequence::new(), sums: Sequence::new() };
+    let nothing = Known { rows: Sequence::new(), columns: Sequence::new(), sums: Sequence::new() };
     let mut rows = Sequence::<f32>::new();
     #[unroll]
     for r in 0..comptime!(plan.per_unit) {
         // Those beyond the end repeat the last.
         let row = min(first + comptime!(r as u32 * UNITS), stop - 1);
         let code = comptime!(plan.code.clone());
-        run(
-            a, b, c, d, e, f, g, h, row as usize, &nothing, &mut rows, code, Part::Row, 0usize,
-        );
+        run(a, b, c, d, e, f, g, h, row as usize, &nothing, &mut rows, code, Part::Row, 0usize);
     }
     rows
 }
@@ -291,8 +288,7 @@ pub fn reduce_kernel(
     }
     let own_row = first_row + UNIT_POS;
     let code = comptime!(plan.code.clone());
-    let row_values =
-        rows_of(a, b, c, d, e, f, g, h, own_row, stop_row, comptime!(plan.clone()));
+    let row_values = rows_of(a, b, c, d, e, f, g, h, own_row, stop_row, comptime!(plan.clone()));
 
     let mut tile =
         Shared::<[Vector<f32, Const<4>>]>::new_slice(comptime!(plan.tile * plan.code.vectors()));
@@ -326,14 +322,15 @@ pub fn reduce_kernel(
             sync_cube();
             let mut column = UNIT_POS;
             while column < count {
-                let nothing =
-                    Known { rows: Sequence::new(), columns: Sequence::new(), sums: Sequence::new() };
+                let nothing = Known {
+                    rows: Sequence::new(),
+                    columns: Sequence::new(),
+                    sums: Sequence::new(),
+                };
                 let mut handed = Sequence::<f32>::new();
                 let at = (start + column) as usize;
                 let code = comptime!(plan.code.clone());
-                run(
-                    a, b, c, d, e, f, g, h, at, &nothing, &mut handed, code, Part::Column, 0usize,
-                );
+                run(a, b, c, d, e, f, g, h, at, &nothing, &mut handed, code, Part::Column, 0usize);
                 #[unroll]
                 for v in 0..vectors {
                     let mut four = Vector::<f32, Const<4>>::new(0.0f32);
@@ -458,8 +455,20 @@ fn write(
         let mut ended = Sequence::<f32>::new();
         let code = comptime!(plan.code.clone());
         run(
-            dummy, dummy, dummy, dummy, dummy, dummy, dummy, dummy, 0usize, &known, &mut ended,
-            code, Part::End, first_row,
+            dummy,
+            dummy,
+            dummy,
+            dummy,
+            dummy,
+            dummy,
+            dummy,
+            dummy,
+            0usize,
+            &known,
+            &mut ended,
+            code,
+            Part::End,
+            first_row,
         );
         #[unroll]
         for k in 0..outputs {

@@ -49,9 +49,8 @@ fn rows_per_unit(code: &Code, reduction: Reduction, rows: usize) -> usize {
         Reduction::Nearest { .. } => return 1,
     };
     let one = program.row.results.len() + states;
-    let fits = |per_unit: usize| {
-        per_unit * one <= REGISTERS && rows >= per_unit * UNITS as usize * 16
-    };
+    let fits =
+        |per_unit: usize| per_unit * one <= REGISTERS && rows >= per_unit * UNITS as usize * 16;
     [4, 2].into_iter().find(|per_unit| fits(*per_unit)).unwrap_or(1)
 }
 
@@ -97,14 +96,8 @@ impl Launch {
             None => (like.clone(), task.rows.div_ceil(rows_a_cube)),
         };
         let ranged = task.ranges.is_some();
-        let mut plan = Plan {
-            code,
-            reduction: task.reduction,
-            per_unit,
-            tile,
-            ranged,
-            shared: false,
-        };
+        let mut plan =
+            Plan { code, reduction: task.reduction, per_unit, tile, ranged, shared: false };
         let can_share = !ranged && !matches!(task.reduction, Reduction::Nearest { .. });
         let hardware = &like.client.properties().hardware;
         let multiprocessors =

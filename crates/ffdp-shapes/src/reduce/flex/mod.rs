@@ -6,9 +6,9 @@ mod vector;
 
 use std::ops::Range;
 
+use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::{FloatTensor, IntTensor};
-use burn::backend::Flex;
 use burn::tensor::Bytes;
 use ffdp_kit::real::{by_dtype, elements, readable, tensor};
 use rayon::prelude::*;
@@ -102,7 +102,8 @@ fn folded<T: Lane, F: Fold<T>, R: Send>(
     end: impl Fn(&[f64], F) -> Vec<R> + Sync,
 ) -> Vec<R> {
     let inputs = inputs.each_ref().map(elements::<T>);
-    let dims: Vec<(Role, usize)> = task.formula.variables().iter().map(|v| (v.role, v.dim)).collect();
+    let dims: Vec<(Role, usize)> =
+        task.formula.variables().iter().map(|v| (v.role, v.dim)).collect();
     let tile = columns_of(task, &inputs, &dims);
     let parts = work(task).into_par_iter().map(|(rows, columns)| {
         let sums = task.reduction == Reduction::Sum;
@@ -198,7 +199,8 @@ fn reduced<T: Lane>(task: &Task, inputs: &[FlexTensor; SLOTS]) -> FlexTensor {
 
 fn nearest<T: Lane>(task: &Task, inputs: &[FlexTensor; SLOTS]) -> FlexTensor {
     let places = folded::<T, Smallest, i32>(task, inputs, |_, smallest| {
-        let mut places: Vec<i32> = smallest.found.iter().map(|(_, column)| *column as i32).collect();
+        let mut places: Vec<i32> =
+            smallest.found.iter().map(|(_, column)| *column as i32).collect();
         places.resize(smallest.count, -1);
         places
     });
