@@ -235,37 +235,49 @@ impl<T: Lane> Block<T> {
     }
 }
 
-/// `to[column] = f(column)`.
-#[inline(always)]
-fn fill<T>(to: &mut [T], f: impl Fn(usize) -> T) {
-    for (column, to) in to.iter_mut().enumerate() {
-        *to = f(column);
-    }
+// Loops as macros: a closure that is not inlined would be compiled without the machine's vectors.
+
+/// `to[j] = value` for every column `j`.
+macro_rules! fill {
+    ($to:ident, $j:ident => $value:expr) => {{
+        let mut $j = 0;
+        while $j < $to.len() {
+            $to[$j] = $value;
+            $j += 1;
+        }
+    }};
 }
 
-/// The sum of `f(column)`.
-#[inline(always)]
-fn sum<T: Lane>(len: usize, f: impl Fn(usize, T) -> T) -> T {
-    let mut lanes = [T::default(); LANES];
-    let whole = len / LANES * LANES;
-    let mut first = 0;
-    while first < whole {
-        for (lane, sum) in lanes.iter_mut().enumerate() {
-            *sum = f(first + lane, *sum);
+/// The sum over columns: `next` is the sum `s` with the term of column `j`.
+macro_rules! sum {
+    ($len:expr, $j:ident, $s:ident => $next:expr) => {{
+        let mut lanes = [T::default(); LANES];
+        let (mut first, len) = (0, $len);
+        while first + LANES <= len {
+            let mut lane = 0;
+            while lane < LANES {
+                let ($j, $s) = (first + lane, lanes[lane]);
+                lanes[lane] = $next;
+                lane += 1;
+            }
+            first += LANES;
         }
-        first += LANES;
-    }
-    for column in whole..len {
-        lanes[column - whole] = f(column, lanes[column - whole]);
-    }
-    let mut count = LANES;
-    while count > 1 {
-        count /= 2;
-        for lane in 0..count {
-            lanes[lane] = lanes[lane] + lanes[lane + count];
+        while first < len {
+            let ($j, $s) = (first, lanes[first % LANES]);
+            lanes[first % LANES] = $next;
+            first += 1;
         }
-    }
-    lanes[0]
+        let mut count = LANES;
+        while count > 1 {
+            count /= 2;
+            let mut lane = 0;
+            while lane < count {
+                lanes[lane] = lanes[lane] + lanes[lane + count];
+                lane += 1;
+            }
+        }
+        lanes[0]
+    }};
 }
 
 struct Run<'a, T> {
@@ -295,32 +307,32 @@ impl<T: Lane> Run<'_, T> {
         let to = &mut result[..self.len];
         match step {
             Step::MulAdd(a, b, c) => with!(a = value(a), b = value(b), c = value(c) =>
-                fill(to, |j| a.at(j).mul_add::<FUSED>(b.at(j), c.at(j)))),
+                fill!(to, j => a.at(j).mul_add::<FUSED>(b.at(j), c.at(j)))),
             Step::Plain(op) => match op {
                 Op::Constant(_) | Op::Load { .. } => unreachable!("pairs load nothing"),
-                Op::Neg(a) => with!(a = value(a) => fill(to, |j| -a.at(j))),
-                Op::Abs(a) => with!(a = value(a) => fill(to, |j| a.at(j).abs())),
-                Op::Sign(a) => with!(a = value(a) => fill(to, |j| a.at(j).sign())),
-                Op::Recip(a) => with!(a = value(a) => fill(to, |j| T::of(1.0) / a.at(j))),
-                Op::Exp2(a) => with!(a = value(a) => fill(to, |j| exp2::<T, FUSED>(a.at(j)))),
-                Op::Log2(a) => with!(a = value(a) => fill(to, |j| a.at(j).log2())),
-                Op::Sin(a) => with!(a = value(a) => fill(to, |j| a.at(j).sin())),
-                Op::Cos(a) => with!(a = value(a) => fill(to, |j| a.at(j).cos())),
-                Op::Sqrt(a) => with!(a = value(a) => fill(to, |j| a.at(j).root())),
+                Op::Neg(a) => with!(a = value(a) => fill!(to, j => -a.at(j))),
+                Op::Abs(a) => with!(a = value(a) => fill!(to, j => a.at(j).abs())),
+                Op::Sign(a) => with!(a = value(a) => fill!(to, j => a.at(j).sign())),
+                Op::Recip(a) => with!(a = value(a) => fill!(to, j => T::ONE / a.at(j))),
+                Op::Exp2(a) => with!(a = value(a) => fill!(to, j => exp2::<T, FUSED>(a.at(j)))),
+                Op::Log2(a) => with!(a = value(a) => fill!(to, j => a.at(j).log2())),
+                Op::Sin(a) => with!(a = value(a) => fill!(to, j => a.at(j).sin())),
+                Op::Cos(a) => with!(a = value(a) => fill!(to, j => a.at(j).cos())),
+                Op::Sqrt(a) => with!(a = value(a) => fill!(to, j => a.at(j).root())),
                 Op::InverseSqrt(a) => {
-                    with!(a = value(a) => fill(to, |j| a.at(j).inverse_root()))
+                    with!(a = value(a) => fill!(to, j => a.at(j).inverse_root()))
                 }
                 Op::Add(a, b) => {
-                    with!(a = value(a), b = value(b) => fill(to, |j| a.at(j) + b.at(j)))
+                    with!(a = value(a), b = value(b) => fill!(to, j => a.at(j) + b.at(j)))
                 }
                 Op::Sub(a, b) => {
-                    with!(a = value(a), b = value(b) => fill(to, |j| a.at(j) - b.at(j)))
+                    with!(a = value(a), b = value(b) => fill!(to, j => a.at(j) - b.at(j)))
                 }
                 Op::Mul(a, b) => {
-                    with!(a = value(a), b = value(b) => fill(to, |j| a.at(j) * b.at(j)))
+                    with!(a = value(a), b = value(b) => fill!(to, j => a.at(j) * b.at(j)))
                 }
                 Op::Max(a, b) => {
-                    with!(a = value(a), b = value(b) => fill(to, |j| a.at(j).larger(b.at(j))))
+                    with!(a = value(a), b = value(b) => fill!(to, j => a.at(j).larger(b.at(j))))
                 }
             },
         }
@@ -339,16 +351,16 @@ impl<T: Lane> Vectorised for Run<'_, T> {
         if !self.sums {
             let mut values = std::mem::take(&mut self.block.values);
             let to = &mut values[..self.len];
-            with!(a = self.value(self.block.results[0].0) => fill(to, |j| a.at(j)));
+            with!(a = self.value(self.block.results[0].0) => fill!(to, j => a.at(j)));
             self.block.values = values;
             return;
         }
         for k in 0..self.block.results.len() {
             let (a, b) = self.block.results[k];
             let total = match b {
-                None => with!(a = self.value(a) => sum(self.len, |j, s: T| s + a.at(j))),
+                None => with!(a = self.value(a) => sum!(self.len, j, s => s + a.at(j))),
                 Some(b) => with!(a = self.value(a), b = self.value(b) =>
-                    sum(self.len, |j, s: T| a.at(j).mul_add::<FUSED>(b.at(j), s))),
+                    sum!(self.len, j, s => a.at(j).mul_add::<FUSED>(b.at(j), s))),
             };
             self.block.sums[k] = total;
         }
@@ -362,15 +374,19 @@ impl<T: Lane> Vectorised for Largest<'_, T> {
 
     #[inline(always)]
     fn call<const FUSED: bool>(self) -> T {
-        let mut lanes = [T::of(f64::NEG_INFINITY); LANES];
-        let mut chunks = self.0.chunks_exact(LANES);
-        for chunk in &mut chunks {
-            for (lane, value) in lanes.iter_mut().zip(chunk) {
-                *lane = lane.larger(*value);
+        let values = self.0;
+        let mut lanes = [T::LOWEST; LANES];
+        let mut first = 0;
+        while first + LANES <= values.len() {
+            let mut lane = 0;
+            while lane < LANES {
+                lanes[lane] = lanes[lane].larger(values[first + lane]);
+                lane += 1;
             }
+            first += LANES;
         }
-        let rest = chunks.remainder().iter();
-        lanes.iter().chain(rest).fold(T::of(f64::NEG_INFINITY), |a, b| a.larger(*b))
+        let rest = values[first..].iter();
+        lanes.iter().chain(rest).fold(T::LOWEST, |a, b| a.larger(*b))
     }
 }
 
@@ -382,6 +398,6 @@ impl<T: Lane> Vectorised for Powers<'_, T> {
     #[inline(always)]
     fn call<const FUSED: bool>(self) -> T {
         let (values, largest) = (self.0, self.1);
-        sum(values.len(), |j, s: T| s + exp2::<T, FUSED>(values[j] - largest))
+        sum!(values.len(), j, s => s + exp2::<T, FUSED>(values[j] - largest))
     }
 }
