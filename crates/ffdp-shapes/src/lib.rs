@@ -1,0 +1,40 @@
+//! Kernel products with automatic derivatives on every backend, and what they are made for: shapes and transport.
+//!
+//! ```
+//! use burn::tensor::{Device, Distribution, Tensor};
+//! use ffdp_shapes::{Kernel, kernel_product};
+//!
+//! let device = Device::flex().autodiff();
+//! let x = Tensor::<2>::random([100, 3], Distribution::Default, &device).require_grad();
+//! let b = Tensor::<2>::random([100, 3], Distribution::Default, &device);
+//! let energy = (kernel_product(&Kernel::gaussian(0.2), x.clone(), x.clone(), b.clone()) * b).sum();
+//! let to_x = x.grad(&energy.backward());
+//! assert!(to_x.is_some());
+//! ```
+//!
+//! # Map of the crate
+//! Arrows point down only (a test of the workspace, `tests/architecture.rs`, enforces it):
+//! ```text
+//! normalized                  bistochastic kernels
+//!   > product                 kernel products as functions of tensors
+//!   > kernel                  gaussian, laplacian, cauchy, energy, sums; with directions
+//!     > reduce                sums, log-sum-exp, neighbours of a formula: CPU, GPU, tape
+//!       > ranges              pairs of clusters that count
+//!       > formula             expressions, their derivatives, the order of evaluation
+//! ```
+//! Read `formula/mod.rs` first, then `reduce/mod.rs`.
+
+pub mod formula;
+mod kernel;
+mod normalized;
+mod product;
+mod ranges;
+pub mod reduce;
+
+pub use formula::Formula;
+pub use kernel::{Directions, Kernel};
+pub use normalized::{Scaling, bistochastic_scaling, normalized_product};
+pub use product::{
+    directed_product, kernel_product, kernel_product_of_widths, kernel_product_to_x,
+};
+pub use ranges::Ranges;
