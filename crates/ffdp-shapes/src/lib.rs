@@ -15,6 +15,12 @@
 //! # Map of the crate
 //! Arrows point down only (a test of the workspace, `tests/architecture.rs`, enforces it):
 //! ```text
+//! lddmm                       geodesics of shapes: matching, regression, atlas; what their flow carries
+//!   > attachment              landmarks, currents, varifolds, transport: how unlike two shapes are
+//!     > sinkhorn              optimal transport with entropy
+//! files, surface              PLY, VTK, OBJ, STL, GIfTI; surfaces of label maps
+//!   > shape                   clouds, curves, meshes: areas, distances, self-intersections
+//! tensors                     positions as tensors
 //! product                     kernel products as functions of tensors
 //!   > kernel                  gaussian, laplacian, cauchy, energy, sums; with directions
 //!     > reduce                sums, log-sum-exp, neighbours of a formula: CPU, GPU, tape
@@ -23,11 +29,18 @@
 //! ```
 //! Read `formula/mod.rs` first, then `reduce/mod.rs`.
 
+pub mod attachment;
+pub mod files;
 pub mod formula;
 mod kernel;
+pub mod lddmm;
 mod product;
 mod ranges;
 pub mod reduce;
+pub mod shape;
+pub mod sinkhorn;
+mod surface;
+pub mod tensors;
 
 pub use formula::Formula;
 pub use kernel::{Directions, Kernel};
@@ -35,3 +48,7 @@ pub use product::{
     directed_product, kernel_product, kernel_product_of_widths, kernel_product_to_x,
 };
 pub use ranges::Ranges;
+pub use shape::{Cells, Position, Shape};
+pub use surface::{SurfaceSettings, label_surfaces};
+
+pub use ffdp_image::{Error, Result};
