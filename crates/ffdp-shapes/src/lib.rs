@@ -48,7 +48,7 @@ pub use product::{
     directed_product, kernel_product, kernel_product_of_widths, kernel_product_to_x,
 };
 pub use ranges::Ranges;
-pub use shape::{Cells, Position, Shape};
+pub use shape::{Cells, Position, Shape, ShapeTree};
 pub use surface::{SurfaceSettings, label_surfaces};
 
 pub use ffdp_image::{Error, Result};

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::shape::{Cells, Shape};
 use crate::sinkhorn::{Measure, SinkhornSettings, sinkhorn_divergence};
-use crate::tensors::{Place, column, to_tensor};
+use crate::tensors::{Place, to_tensor};
 use crate::{Directions, Kernel, directed_product, kernel_product};
 use cells::CellTensors;
 
@@ -201,12 +201,4 @@ pub fn advised_sigmas(shape: &Shape) -> Vec<f64> {
         sigmas.push(last / 2.0);
     }
     sigmas
-}
-
-/// Numbers for every point of a cloud, or cell: its weight.
-pub(crate) fn measure_of(shape: &Shape, place: Place) -> Measure {
-    let weights = shape.cell_measures();
-    let total: f64 = weights.iter().sum();
-    let weights: Vec<f64> = weights.iter().map(|w| w / total).collect();
-    Measure { points: to_tensor(&shape.cell_centres(), place), weights: column(&weights, place) }
 }

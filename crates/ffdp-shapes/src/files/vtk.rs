@@ -73,6 +73,11 @@ impl Cursor<'_> {
         Some(String::from_utf8_lossy(&rest[..length]).trim().to_string())
     }
 
+    fn skip_empty_lines(&mut self) {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        self.at += rest.iter().take_while(|b| b.is_ascii_whitespace()).count();
+    }
+
     /// Until an empty line.
     fn skip_paragraph(&mut self) {
         while self.line().is_some_and(|line| !line.is_empty()) {}
@@ -99,6 +104,7 @@ impl Cursor<'_> {
             Some(words) if words.first() == Some(&"OFFSETS") => {
                 let kind = words.get(1).copied().unwrap_or("vtktypeint64");
                 let offsets = self.numbers(first, kind, "offsets")?;
+                self.skip_empty_lines();
                 let connectivity = self.line().unwrap_or_default();
                 let kind = connectivity.strip_prefix("CONNECTIVITY").ok_or_else(|| {
                     Damage::new(format!("{what}: CONNECTIVITY must follow OFFSETS"), &connectivity)

@@ -85,9 +85,4 @@ impl Shape {
         }
         if indices.is_empty() { 0.0 } else { sum / indices.len() as f64 }
     }
-
-    /// How far every point has moved from where it was, in mm.
-    pub(crate) fn moved_mm(&self, from: &Self) -> Vec<f64> {
-        self.points.iter().zip(&from.points).map(|(&a, &b)| norm(sub(a, b))).collect()
-    }
 }

@@ -3,8 +3,8 @@
 //! Gibson 1998; of several labels as by Frisken 2022. Between eight neighbouring voxel centres lies a cell; a cell that
 //! sees several labels gets one vertex. Two voxels of different labels are parted by a quadrilateral of the four
 //! cells around them, so that neighbouring structures share their border exactly. Vertices are then drawn towards
-//! the mean of their neighbours, but never out of their cell: staircases vanish, and no border moves by more than half a
-//! voxel. `net.rs` finds vertices and quadrilaterals; this file makes shapes of them.
+//! the mean of their neighbours and back (Taubin 1995), never out of their cell: staircases vanish, volumes stay, and no
+//! border moves by more than half a voxel. `net.rs` finds vertices and quadrilaterals; this file makes shapes of them.
 
 mod net;
 #[cfg(test)]
@@ -21,7 +21,7 @@ use net::Net;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SurfaceSettings {
-    /// How often vertices are drawn towards the mean of their neighbours; 0 keeps the staircases.
+    /// How often vertices are drawn towards the mean of their neighbours and back; 0 keeps the staircases.
     pub smoothing: usize,
     /// How far each time: 0 not at all, 1 onto the mean.
     pub strength: f64,

@@ -23,6 +23,9 @@ pub(super) struct Quad {
 
 const NONE: u32 = u32::MAX;
 
+/// How much farther back than forth: waves longer than some ten voxels stay as they are.
+const BACK: f64 = 1.06;
+
 /// The part of a label map that holds the wanted labels, with background around it.
 struct Part {
     data: Vec<i32>,
@@ -174,25 +177,31 @@ impl Net {
         }
     }
 
-    /// Draws the vertices towards the mean of their neighbours, within their cells.
+    /// Draws the vertices towards the mean of their neighbours and back, within their cells: the second step undoes
+    /// what the first did to long waves, else structures would shrink (Taubin 1995).
     pub fn smooth(&mut self, settings: &SurfaceSettings) {
         for _ in 0..settings.smoothing {
-            let moved = |vertex: usize| {
-                let here = self.vertices[vertex];
-                let joined = self.neighbours[vertex].iter().filter(|&&n| n != NONE);
-                let (sum, count) = joined.fold(([0.0; 3], 0.0), |(sum, count), &n| {
-                    (add(sum, self.vertices[n as usize]), count + 1.0)
-                });
-                if count == 0.0 {
-                    return here;
-                }
-                std::array::from_fn(|c| {
-                    let there = here[c] + settings.strength * (sum[c] / count - here[c]);
-                    let centre = self.centres[vertex][c];
-                    there.clamp(centre - 0.5, centre + 0.5)
-                })
-            };
-            self.vertices = (0..self.vertices.len()).map(moved).collect();
+            self.draw(settings.strength);
+            self.draw(-BACK * settings.strength);
         }
+    }
+
+    fn draw(&mut self, strength: f64) {
+        let moved = |vertex: usize| {
+            let here = self.vertices[vertex];
+            let joined = self.neighbours[vertex].iter().filter(|&&n| n != NONE);
+            let (sum, count) = joined.fold(([0.0; 3], 0.0), |(sum, count), &n| {
+                (add(sum, self.vertices[n as usize]), count + 1.0)
+            });
+            if count == 0.0 {
+                return here;
+            }
+            std::array::from_fn(|c| {
+                let there = here[c] + strength * (sum[c] / count - here[c]);
+                let centre = self.centres[vertex][c];
+                there.clamp(centre - 0.5, centre + 0.5)
+            })
+        };
+        self.vertices = (0..self.vertices.len()).map(moved).collect();
     }
 }
