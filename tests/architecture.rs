@@ -98,6 +98,22 @@ const KIT: &[(&str, &[&str])] = &[
     ("tensor_cores", &[]),
 ];
 
+/// What the rooms of `ffdp-shapes` may import, besides themselves.
+const SHAPES: &[(&str, &[&str])] = &[
+    ("formula", &[]),
+    ("ranges", &[]),
+    ("reduce", &["formula", "ranges"]),
+    ("kernel", &["formula"]),
+    ("product", &["kernel", "formula", "reduce"]),
+    ("shape", &["error"]),
+    ("files", &["shape", "error"]),
+    ("surface", &["shape", "error"]),
+    ("tensors", &["shape", "error"]),
+    ("sinkhorn", &["tensors", "formula", "ranges", "reduce", "error"]),
+    ("attachment", &["sinkhorn", "shape", "tensors", "kernel", "product", "error"]),
+    ("lddmm", &["attachment", "shape", "tensors", "kernel", "product", "error"]),
+];
+
 /// Rooms for tests and benches: free to compare everything with everything.
 const FREE: [&str; 2] = ["testing", "baseline"];
 
@@ -176,7 +192,7 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
 type Map = (&'static str, Option<&'static str>, Arrows, &'static [&'static str]);
 type Arrows = &'static [(&'static str, &'static [&'static str])];
 
-const MAPS: [Map; 5] = [
+const MAPS: [Map; 6] = [
     ("ffdp-kit", None, KIT, &["vjp", "real", "launch"]),
     ("ffdp-image", None, IMAGES, &["error", "image", "io", "metrics", "synth"]),
     ("ffdp-burn", Some("ffdp_image::"), ARROWS, &["ops", "losses", "transform"]),
@@ -186,6 +202,7 @@ const MAPS: [Map; 5] = [
         NETWORKS,
         &["ops", "layers", "activations", "transmorph", "network"],
     ),
+    ("ffdp-shapes", None, SHAPES, &["formula", "reduce", "shape", "files", "lddmm"]),
     ("ffdp-train", None, TRAINING, &["settings", "data", "train", "predict"]),
 ];
 

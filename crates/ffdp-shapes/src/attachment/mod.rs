@@ -19,10 +19,11 @@ use burn::tensor::Tensor;
 use ffdp_image::{Error, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::kernel::{Directions, Kernel};
+use crate::product::{directed_product, kernel_product};
 use crate::shape::{Cells, Shape};
 use crate::sinkhorn::{Measure, SinkhornSettings, sinkhorn_divergence};
 use crate::tensors::{Place, to_tensor};
-use crate::{Directions, Kernel, directed_product, kernel_product};
 use cells::CellTensors;
 
 /// How shapes are compared.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::hamiltonian::{Hamiltonian, Metric};
 use super::path::{Path, Scheme};
 use super::settings::LddmmSettings;
-use crate::Kernel;
+use crate::kernel::Kernel;
 use crate::shape::{Position, Shape};
 use crate::tensors::{Place, to_points, to_tensor};
 

@@ -12,7 +12,8 @@
 use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-use crate::{Kernel, kernel_product, kernel_product_to_x};
+use crate::kernel::Kernel;
+use crate::product::{kernel_product, kernel_product_to_x};
 
 /// The metric of moving points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

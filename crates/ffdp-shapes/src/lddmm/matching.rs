@@ -7,7 +7,7 @@ use super::flow::Flow;
 use super::minimise::{MomentaSearch, Observer};
 use super::path::Path;
 use super::settings::LddmmSettings;
-use crate::attachment::Comparison;
+use crate::attachment::{Attachment, Comparison};
 use crate::shape::{Position, Shape, ShapeTree};
 use crate::tensors::{Place, number, to_points, to_tensor};
 
@@ -39,8 +39,14 @@ pub fn match_shapes(
     observe: Observer,
 ) -> Result<Match> {
     settings.validate()?;
-    let setting = Setting::new(source, settings, place);
-    let comparison = settings.attachment.between(source, target, place)?;
+    // Landmarks correspond point for point.
+    let side = match settings.attachment {
+        Attachment::Landmarks => 0.0,
+        _ => settings.coarsen_mm,
+    };
+    let (coarse, target) = (source.coarsened(side), &target.coarsened(side));
+    let setting = Setting::new(&coarse, settings, place);
+    let comparison = settings.attachment.between(&coarse, target, place)?;
     let term = Term::new(&comparison, &setting.x, target, settings)?;
     let momenta = setting.momenta(start, 1);
     let cost = |p: Tensor<2>| {
@@ -55,7 +61,7 @@ pub fn match_shapes(
     Ok(Match {
         energy: number(setting.energy(&p, settings))?,
         flow: Flow::new(settings, to_points(setting.q.clone())?, to_points(p)?),
-        shape: source.with_points(to_points(end)?)?,
+        shape: source.with_points(to_points(path.carry_to_end(to_tensor(&source.points, place)))?)?,
         costs,
         attachment: [before?, after?],
     })

@@ -5,9 +5,12 @@ use serde::{Deserialize, Serialize};
 
 use super::hamiltonian::{Hamiltonian, Metric};
 use super::path::Scheme;
-use crate::Kernel;
 use crate::attachment::Attachment;
+use crate::kernel::Kernel;
 use crate::shape::Shape;
+
+/// More cells are not needed to steer a few hundred control points.
+const ENOUGH_CELLS: usize = 2500;
 
 /// How shapes are deformed onto each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,6 +27,9 @@ pub struct LddmmSettings {
     pub fidelity: f64,
     /// Distance of control points in mm; 0 takes every point of the shape. Control points carry the momenta.
     pub control_spacing_mm: f64,
+    /// Shapes are compared with one point in each cube of this side, in mm; 0 with all of them. The whole source is
+    /// carried along.
+    pub coarsen_mm: f64,
     /// How paths are integrated.
     pub scheme: Scheme,
     /// Steps from t = 0 to 1.
@@ -41,9 +47,10 @@ impl LddmmSettings {
         let diameter = target.diameter();
         let sigmas_mm = vec![diameter / 6.0, diameter / 12.0];
         let control_spacing_mm = diameter / 16.0;
-        let sigmas = crate::attachment::advised_sigmas(target);
+        let coarsen_mm = target.side_for(ENOUGH_CELLS);
+        let sigmas = crate::attachment::advised_sigmas(&target.coarsened(coarsen_mm));
         let attachment = Attachment::Varifolds { sigmas_mm: sigmas, oriented: true };
-        Self { sigmas_mm, attachment, control_spacing_mm, ..Self::default() }
+        Self { sigmas_mm, attachment, control_spacing_mm, coarsen_mm, ..Self::default() }
     }
 
     /// Refuses what has no meaning.
@@ -62,9 +69,10 @@ impl LddmmSettings {
         if !positive(self.fidelity) {
             return refuse("the fidelity must be positive", &self.fidelity, "try 100");
         }
-        if !(self.control_spacing_mm >= 0.0 && self.control_spacing_mm.is_finite()) {
-            let what = "the distance of control points must not be negative";
-            return refuse(what, &self.control_spacing_mm, "0 takes every point");
+        let spacings = [self.control_spacing_mm, self.coarsen_mm];
+        if !spacings.iter().all(|v| *v >= 0.0 && v.is_finite()) {
+            let what = "the distance of control points and the side of cubes must not be negative";
+            return refuse(what, &spacings, "0 takes every point");
         }
         if self.steps == 0 || self.iterations == 0 {
             let counts = [self.steps, self.iterations];
@@ -91,6 +99,7 @@ impl Default for LddmmSettings {
             attachment: Attachment::Varifolds { sigmas_mm: vec![5.0, 2.5], oriented: true },
             fidelity: 100.0,
             control_spacing_mm: 3.0,
+            coarsen_mm: 0.0,
             scheme: Scheme::Rk2,
             steps: 6,
             iterations: 100,

@@ -3,6 +3,7 @@
 //! One type holds all three: points, and cells that join them. `measure.rs` has lengths, areas and volumes,
 //! `tree.rs` finds the nearest part of a surface, `distance.rs` and `crossings.rs` use it.
 
+mod coarsen;
 mod components;
 mod crossings;
 mod distance;

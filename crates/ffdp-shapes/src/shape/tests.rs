@@ -142,3 +142,17 @@ fn shapes_that_mean_nothing_are_refused() {
     let beyond = refused(Shape::mesh(vec![[0.0; 3]; 3], vec![[0, 1, 2], [0, 1, 3]]));
     assert!(beyond.contains("cell 1") && beyond.contains("got 3"), "{beyond}");
 }
+
+#[test]
+fn coarsened_surfaces_stay_closed_and_where_they_are() {
+    let sphere = Shape::sphere(10.0, 5);
+    let side = sphere.side_for(600);
+    let coarse = sphere.coarsened(side);
+    assert!((300..1200).contains(&coarse.cells.len()), "{}", coarse.cells.len());
+    assert_eq!(coarse.open_edges(), 0);
+    assert!((coarse.volume() / sphere.volume() - 1.0).abs() < 0.05);
+    // Chords of 2 mm lie 0.05 mm below the sphere, means of points in a cube as much again.
+    assert!(surface_distance(&sphere, &coarse).mean < 0.15);
+    assert_eq!(sphere.coarsened(0.0), sphere);
+    assert_eq!(sphere.side_for(1 << 20), 0.0);
+}

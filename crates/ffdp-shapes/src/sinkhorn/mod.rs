@@ -18,7 +18,7 @@ use burn::tensor::Tensor;
 use ffdp_image::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::Formula;
+use crate::formula::Formula;
 use crate::tensors::{column, number};
 
 /// The cost of moving a unit of mass by a distance.

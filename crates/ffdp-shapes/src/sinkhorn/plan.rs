@@ -3,7 +3,7 @@
 use burn::tensor::Tensor;
 
 use super::{Measure, SinkhornSettings, Transport, TransportCost};
-use crate::Formula;
+use crate::formula::Formula;
 use crate::tensors::column;
 
 impl Transport {

@@ -46,6 +46,9 @@ pub struct MethodArguments {
     /// Distance of control points in mm; 0 takes all points [default: a sixteenth of the diameter].
     #[arg(long, value_name = "MM")]
     control_spacing: Option<f64>,
+    /// Compare with one point in each cube of this side; 0 with all [default: what leaves 2500 cells].
+    #[arg(long, value_name = "MM")]
+    coarsen: Option<f64>,
     /// Weight of the comparison beside the energy of the deformation [default: 100].
     #[arg(long, value_name = "WEIGHT")]
     fidelity: Option<f64>,
@@ -83,8 +86,10 @@ impl MethodArguments {
             None if self.settings.is_none() => Some(Compare::Varifolds),
             how => how,
         };
+        settings.coarsen_mm = self.coarsen.unwrap_or(settings.coarsen_mm);
         if let Some(how) = how {
-            settings.attachment = self.attachment(how, target);
+            let coarse = target.coarsened(settings.coarsen_mm);
+            settings.attachment = self.attachment(how, &coarse);
         }
         if how == Some(Compare::Landmarks) && self.settings.is_none() {
             settings.control_spacing_mm = 0.0;
