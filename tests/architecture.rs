@@ -105,13 +105,14 @@ const SHAPES: &[(&str, &[&str])] = &[
     ("reduce", &["formula", "ranges"]),
     ("kernel", &["formula"]),
     ("product", &["kernel", "formula", "reduce"]),
+    ("normalized", &["kernel", "product"]),
     ("shape", &["error"]),
     ("files", &["shape", "error"]),
     ("surface", &["shape", "error"]),
     ("tensors", &["shape", "error"]),
     ("sinkhorn", &["tensors", "formula", "ranges", "reduce", "error"]),
     ("attachment", &["sinkhorn", "shape", "tensors", "kernel", "product", "error"]),
-    ("lddmm", &["attachment", "shape", "tensors", "kernel", "product", "error"]),
+    ("lddmm", &["attachment", "shape", "tensors", "normalized", "kernel", "product", "error"]),
 ];
 
 /// Rooms for tests and benches: free to compare everything with everything.

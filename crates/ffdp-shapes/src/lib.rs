@@ -15,6 +15,7 @@
 //! # Map of the crate
 //! Arrows point down only (a test of the workspace, `tests/architecture.rs`, enforces it):
 //! ```text
+<<<<<<< HEAD
 //! lddmm                       geodesics of shapes: matching, regression, atlas; what their flow carries
 //!   > attachment              landmarks, currents, varifolds, transport: how unlike two shapes are
 //!     > sinkhorn              optimal transport with entropy
@@ -22,6 +23,10 @@
 //!   > shape                   clouds, curves, meshes: areas, distances, self-intersections
 //! tensors                     positions as tensors
 //! product                     kernel products as functions of tensors
+=======
+//! normalized                  bistochastic kernels
+//!   > product                 kernel products as functions of tensors
+>>>>>>> shapes
 //!   > kernel                  gaussian, laplacian, cauchy, energy, sums; with directions
 //!     > reduce                sums, log-sum-exp, neighbours of a formula: CPU, GPU, tape
 //!       > ranges              pairs of clusters that count
@@ -34,6 +39,7 @@ pub mod files;
 pub mod formula;
 mod kernel;
 pub mod lddmm;
+mod normalized;
 mod product;
 mod ranges;
 pub mod reduce;
@@ -44,6 +50,7 @@ pub mod tensors;
 
 pub use formula::Formula;
 pub use kernel::{Directions, Kernel};
+pub use normalized::{Scaling, bistochastic_scaling, normalized_product};
 pub use product::{
     directed_product, kernel_product, kernel_product_of_widths, kernel_product_to_x,
 };

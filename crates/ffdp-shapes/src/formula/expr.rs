@@ -77,14 +77,17 @@ impl Expr {
         self.then(Op::Recip)
     }
 
+    /// The sine, of radians.
     pub fn sin(&self) -> Self {
         self.then(Op::Sin)
     }
 
+    /// The cosine, of radians.
     pub fn cos(&self) -> Self {
         self.then(Op::Cos)
     }
 
+    /// The absolute value; at 0 its derivative counts as 0.
     pub fn abs(&self) -> Self {
         self.then(Op::Abs)
     }
@@ -104,6 +107,7 @@ impl Expr {
         -(-self).max(&-other)
     }
 
+    /// `self^2`.
     pub fn square(&self) -> Self {
         self.with(self, Op::Mul)
     }

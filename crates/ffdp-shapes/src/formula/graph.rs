@@ -101,12 +101,6 @@ pub struct Graph {
     known: HashMap<Op<Id>, Id>,
 }
 
-impl PartialEq for Graph {
-    fn eq(&self, other: &Self) -> bool {
-        self.nodes == other.nodes
-    }
-}
-
 impl Graph {
     pub fn node(&self, id: Id) -> Op<Id> {
         self.nodes[id]

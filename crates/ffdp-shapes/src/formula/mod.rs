@@ -21,13 +21,16 @@ mod graph;
 pub(crate) mod program;
 
 use std::cell::RefCell;
+use std::collections::HashMap;
+use std::f64::consts::LOG2_E;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use graph::Graph;
 pub(crate) use graph::{Id, Op};
 
 pub use expr::{Expr, Vector};
+use program::Program;
 
 /// What a variable belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,12 +62,23 @@ pub struct Variable {
     pub dim: usize,
 }
 
-/// A function of rows, columns and parameters. See the [module](self).
-#[derive(Clone, Debug, PartialEq)]
+/// A function of rows, columns and parameters. See the [module](self). Clones share what was derived from it.
+#[derive(Clone, Debug)]
 pub struct Formula {
     graph: Arc<Graph>,
     variables: Vec<Variable>,
     outputs: Vec<Id>,
+    derived: Arc<Derived>,
+}
+
+/// What is derived from a formula once.
+#[derive(Debug, Default)]
+struct Derived {
+    sum: OnceLock<Arc<Program>>,
+    values: OnceLock<Arc<Program>>,
+    powers: OnceLock<Arc<Program>>,
+    relative: OnceLock<Formula>,
+    gradients: Mutex<HashMap<Vec<usize>, Formula>>,
 }
 
 /// Makes the variables of a formula.
@@ -105,8 +119,12 @@ impl Formula {
         let mut variables = Variables { graph: Default::default(), made: Vec::new() };
         let result: Vector = write(&mut variables).into();
         let outputs = result.components().iter().map(Expr::id).collect();
-        let graph = Arc::new(variables.graph.borrow().clone());
-        Self { graph, variables: variables.made, outputs }
+        let graph = variables.graph.borrow().clone();
+        Self::of(graph, variables.made, outputs)
+    }
+
+    fn of(graph: Graph, variables: Vec<Variable>, outputs: Vec<Id>) -> Self {
+        Self { graph: Arc::new(graph), variables, outputs, derived: Default::default() }
     }
 
     /// The variables, in the order of the tensors.
@@ -122,7 +140,8 @@ impl Formula {
     /// Rows for columns and columns for rows.
     pub fn transposed(&self) -> Self {
         let turned = |v: &Variable| Variable { role: v.role.transposed(), dim: v.dim };
-        Self { variables: self.variables.iter().map(turned).collect(), ..self.clone() }
+        let variables = self.variables.iter().map(turned).collect();
+        Self { variables, derived: Default::default(), ..self.clone() }
     }
 
     /// The formula that is written onto this one: it continues from the results, with more variables.
@@ -139,8 +158,8 @@ impl Formula {
         let mut variables = Variables { graph: graph.clone(), made: self.variables.clone() };
         let result: Vector = write(&mut variables, results).into();
         let outputs = result.components().iter().map(Expr::id).collect();
-        let graph = Arc::new(variables.graph.borrow().clone());
-        Self { graph, variables: variables.made, outputs }
+        let graph = variables.graph.borrow().clone();
+        Self::of(graph, variables.made, outputs)
     }
 
     /// The formula of the gradient: of `L = sum_i <e_i, sum_j F(x_i, y_j, p)>` to the variables `slots`, whose
@@ -151,6 +170,16 @@ impl Formula {
     /// # Panics
     /// If `slots` is empty, holds unknown variables, or rows together with columns.
     pub fn gradient(&self, slots: &[usize]) -> Self {
+        let known = || self.derived.gradients.lock().expect("nobody panics while it is held");
+        if let Some(gradient) = known().get(slots) {
+            return gradient.clone();
+        }
+        let gradient = self.differentiated(slots);
+        known().insert(slots.to_vec(), gradient.clone());
+        gradient
+    }
+
+    fn differentiated(&self, slots: &[usize]) -> Self {
         let role = self.role_of(slots);
         let scalar = self.and_then(|v, f| {
             let e = v.rows(f.components().len());
@@ -162,8 +191,30 @@ impl Formula {
         });
         let loads: Vec<Op<Id>> = loads.collect();
         let outputs = derivative::derivatives(&mut graph, scalar.outputs[0], &loads);
-        let formula = Self { graph: Arc::new(graph), outputs, variables: scalar.variables };
+        let formula = Self::of(graph, scalar.variables, outputs);
         if role == Role::Column { formula.transposed() } else { formula }
+    }
+
+    /// `exp(F - L_i)`, with a variable more for the rows' `L`: of which a log-sum-exp's gradient is the sum.
+    pub(crate) fn relative(&self) -> &Self {
+        let relative = || self.and_then(|v, f| (f.at(0) - v.rows(1).at(0)).exp());
+        self.derived.relative.get_or_init(relative)
+    }
+
+    /// The program that sums.
+    pub(crate) fn sum_program(&self) -> Arc<Program> {
+        self.derived.sum.get_or_init(|| Program::sum(self).into()).clone()
+    }
+
+    /// The program of the values.
+    pub(crate) fn values_program(&self) -> Arc<Program> {
+        self.derived.values.get_or_init(|| Program::values(self).into()).clone()
+    }
+
+    /// The program of the values as exponents of two, which machines take: `F log2 e`.
+    pub(crate) fn powers_program(&self) -> Arc<Program> {
+        let program = || Program::values(&self.and_then(|_, f| f * LOG2_E)).into();
+        self.derived.powers.get_or_init(program).clone()
     }
 
     /// What the variables belong to.
@@ -173,7 +224,10 @@ impl Formula {
         assert!(known, "gradient to the variables {slots:?} of a formula of {count}");
         let role = self.variables[slots[0]].role;
         let same = slots.iter().all(|slot| self.variables[*slot].role == role);
-        assert!(same, "gradient to {slots:?}: variables of rows and of columns need a formula each");
+        assert!(
+            same,
+            "gradient to {slots:?}: variables of rows and of columns need a formula each"
+        );
         role
     }
 }

@@ -230,7 +230,8 @@ impl<'a> Work<'a> {
         }
         // Sums are no steps: they are there.
         needed.retain(|id| !matches!(self.graph.node(*id), Op::Load { slot: SUMS, .. }));
-        let places: HashMap<Id, usize> = needed.iter().enumerate().map(|(k, id)| (*id, k)).collect();
+        let places: HashMap<Id, usize> =
+            needed.iter().enumerate().map(|(k, id)| (*id, k)).collect();
         let mut operand = |id: Id| match (self.graph.node(id), places.get(&id)) {
             (Op::Constant(bits), _) => Operand::Constant(bits),
             (Op::Load { slot: SUMS, component }, _) => Operand::Sum(component),

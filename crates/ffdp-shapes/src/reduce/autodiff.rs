@@ -35,14 +35,15 @@ impl<B: ReduceOps> Vjp<B, SLOTS> for ReduceVjp {
             None => task.formula.clone(),
             Some(output) => {
                 tensors.push(output);
-                task.formula.and_then(|v, f| (f.at(0) - v.rows(1).at(0)).exp())
+                task.formula.relative().clone()
             }
         };
         tensors.push(grad);
         let mut gradients: [Option<FloatTensor<B>>; SLOTS] = [const { None }; SLOTS];
         for role in [Role::Row, Role::Column, Role::Parameter] {
             let of_role = |slot: &usize| formula.variables()[*slot].role == role;
-            let slots: Vec<usize> = (0..count).filter(|slot| needs[*slot]).filter(of_role).collect();
+            let slots: Vec<usize> =
+                (0..count).filter(|slot| needs[*slot]).filter(of_role).collect();
             if slots.is_empty() {
                 continue;
             }

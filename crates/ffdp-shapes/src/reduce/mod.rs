@@ -62,10 +62,11 @@ impl Task {
         ranges: Option<Arc<Ranges>>,
     ) -> Self {
         let program = match reduction {
-            Reduction::Sum => Program::sum(&formula),
-            _ => Program::values(&formula),
+            Reduction::Sum => formula.sum_program(),
+            Reduction::LogSumExp => formula.powers_program(),
+            Reduction::Nearest { .. } => formula.values_program(),
         };
-        Self { formula, reduction, program: Arc::new(program), rows, columns, ranges }
+        Self { formula, reduction, program, rows, columns, ranges }
     }
 
     /// Of the result.
@@ -205,7 +206,10 @@ impl Formula {
             assert!(dims == expected, "formula: variable {slot} is {expected:?}, got {dims:?}");
         }
         if let Some(size) = ranges.as_ref().map(|ranges| ranges.size()) {
-            assert!(size == [rows, columns], "ranges of {size:?} for {rows} rows, {columns} columns");
+            assert!(
+                size == [rows, columns],
+                "ranges of {size:?} for {rows} rows, {columns} columns"
+            );
         }
         Task::new(self.clone(), reduction, [rows, columns], ranges)
     }
@@ -222,6 +226,6 @@ fn padded(tensors: &[Tensor<2>]) -> [Tensor<2>; SLOTS] {
     // Off the tape: a gradient for what fills up is never asked for.
     std::array::from_fn(|slot| match tensors.get(slot) {
         Some(tensor) => tensor.clone(),
-        None => tensors[0].clone().detach(),
+        None => tensors[0].clone().detach().set_require_grad(false),
     })
 }

@@ -106,7 +106,9 @@ impl Measure {
     }
 
     fn detached(&self) -> Self {
-        Self { points: self.points.clone().detach(), weights: self.weights.clone().detach() }
+        // Burn's `detach` keeps a leaf's wish for a gradient.
+        let still = |t: &Tensor<2>| t.clone().detach().set_require_grad(false);
+        Self { points: still(&self.points), weights: still(&self.weights) }
     }
 }
 

@@ -229,9 +229,9 @@ impl<T: Lane> Block<T> {
         dispatch(Largest(self.values(len))).wide()
     }
 
-    /// The sum of `exp(value - largest)`.
-    pub fn sum_of_exponentials(&self, len: usize, largest: f64) -> f64 {
-        dispatch(Exponentials(self.values(len), T::of(largest))).wide()
+    /// The sum of `2^(value - largest)`.
+    pub fn sum_of_powers(&self, len: usize, largest: f64) -> f64 {
+        dispatch(Powers(self.values(len), T::of(largest))).wide()
     }
 }
 
@@ -374,15 +374,14 @@ impl<T: Lane> Vectorised for Largest<'_, T> {
     }
 }
 
-struct Exponentials<'a, T>(&'a [T], T);
+struct Powers<'a, T>(&'a [T], T);
 
-impl<T: Lane> Vectorised for Exponentials<'_, T> {
+impl<T: Lane> Vectorised for Powers<'_, T> {
     type Output = T;
 
     #[inline(always)]
     fn call<const FUSED: bool>(self) -> T {
         let (values, largest) = (self.0, self.1);
-        let log2_e = T::of(std::f64::consts::LOG2_E);
-        sum(values.len(), |j, s: T| s + exp2::<T, FUSED>((values[j] - largest) * log2_e))
+        sum(values.len(), |j, s: T| s + exp2::<T, FUSED>(values[j] - largest))
     }
 }

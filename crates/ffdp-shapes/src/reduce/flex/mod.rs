@@ -6,9 +6,9 @@ mod vector;
 
 use std::ops::Range;
 
+use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::{FloatTensor, IntTensor};
-use burn::backend::Flex;
 use burn::tensor::Bytes;
 use ffdp_kit::real::{by_dtype, elements, readable, tensor};
 use rayon::prelude::*;
@@ -102,7 +102,8 @@ fn folded<T: Lane, F: Fold<T>, R: Send>(
     end: impl Fn(&[f64], F) -> Vec<R> + Sync,
 ) -> Vec<R> {
     let inputs = inputs.each_ref().map(elements::<T>);
-    let dims: Vec<(Role, usize)> = task.formula.variables().iter().map(|v| (v.role, v.dim)).collect();
+    let dims: Vec<(Role, usize)> =
+        task.formula.variables().iter().map(|v| (v.role, v.dim)).collect();
     let tile = columns_of(task, &inputs, &dims);
     let parts = work(task).into_par_iter().map(|(rows, columns)| {
         let sums = task.reduction == Reduction::Sum;
@@ -134,7 +135,7 @@ impl<T: Lane> Fold<T> for Sums {
     }
 }
 
-/// The largest value so far, and the sum of exponentials relative to it.
+/// The largest value so far, and the sum of powers of two relative to it.
 struct Exponentials {
     largest: f64,
     sum: f64,
@@ -151,8 +152,8 @@ impl<T: Lane> Fold<T> for Exponentials {
         if largest == f64::NEG_INFINITY {
             return;
         }
-        self.sum = self.sum * (self.largest - largest).exp()
-            + block.sum_of_exponentials(columns.len(), largest);
+        self.sum = self.sum * (self.largest - largest).exp2()
+            + block.sum_of_powers(columns.len(), largest);
         self.largest = largest;
     }
 }
@@ -189,7 +190,7 @@ fn reduced<T: Lane>(task: &Task, inputs: &[FlexTensor; SLOTS]) -> FlexTensor {
             ended.into_iter().map(T::of).collect()
         }),
         Reduction::LogSumExp => folded::<T, Exponentials, T>(task, inputs, |_, e| {
-            vec![T::of(e.largest + e.sum.ln())]
+            vec![T::of((e.largest + e.sum.log2()) * std::f64::consts::LN_2)]
         }),
         Reduction::Nearest { .. } => unreachable!("places are no numbers"),
     };
@@ -198,7 +199,8 @@ fn reduced<T: Lane>(task: &Task, inputs: &[FlexTensor; SLOTS]) -> FlexTensor {
 
 fn nearest<T: Lane>(task: &Task, inputs: &[FlexTensor; SLOTS]) -> FlexTensor {
     let places = folded::<T, Smallest, i32>(task, inputs, |_, smallest| {
-        let mut places: Vec<i32> = smallest.found.iter().map(|(_, column)| *column as i32).collect();
+        let mut places: Vec<i32> =
+            smallest.found.iter().map(|(_, column)| *column as i32).collect();
         places.resize(smallest.count, -1);
         places
     });
