@@ -15,18 +15,14 @@
 //! # Map of the crate
 //! Arrows point down only (a test of the workspace, `tests/architecture.rs`, enforces it):
 //! ```text
-<<<<<<< HEAD
 //! lddmm                       geodesics of shapes: matching, regression, atlas; what their flow carries
 //!   > attachment              landmarks, currents, varifolds, transport: how unlike two shapes are
 //!     > sinkhorn              optimal transport with entropy
 //! files, surface              PLY, VTK, OBJ, STL, GIfTI; surfaces of label maps
 //!   > shape                   clouds, curves, meshes: areas, distances, self-intersections
 //! tensors                     positions as tensors
-//! product                     kernel products as functions of tensors
-=======
 //! normalized                  bistochastic kernels
 //!   > product                 kernel products as functions of tensors
->>>>>>> shapes
 //!   > kernel                  gaussian, laplacian, cauchy, energy, sums; with directions
 //!     > reduce                sums, log-sum-exp, neighbours of a formula: CPU, GPU, tape
 //!       > ranges              pairs of clusters that count

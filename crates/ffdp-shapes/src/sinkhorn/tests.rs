@@ -38,14 +38,15 @@ fn on_a_line_the_sorted_points_are_matched() {
     };
     let pairs: Vec<f64> = sorted(&x).iter().zip(sorted(&y)).map(|(a, b)| (a - b).abs()).collect();
     let [a, b] = [&x, &y].map(|p| Measure::uniform(cloud(p)));
-    for (cost, exact) in [
-        (TransportCost::Distance, pairs.iter().sum::<f64>() / 40.0),
-        (TransportCost::HalfSquare, pairs.iter().map(|d| d * d / 2.0).sum::<f64>() / 40.0),
+    // Potentials of p = 1 follow more slowly, and debiasing leaves more of the blur.
+    for (cost, scaling, tolerance, exact) in [
+        (TransportCost::Distance, 0.99, 0.05, pairs.iter().sum::<f64>() / 40.0),
+        (TransportCost::HalfSquare, 0.95, 0.02, pairs.iter().map(|d| d * d / 2.0).sum::<f64>() / 40.0),
     ] {
         for debias in [false, true] {
-            let found = value(&a, &b, &sharp(cost, debias));
-            // The entropy's part is at most eps log 40.
-            assert!((found / exact - 1.0).abs() < 0.02, "{cost:?} {debias}: {found} {exact}");
+            let settings = SinkhornSettings { scaling, ..sharp(cost, debias) };
+            let found = value(&a, &b, &settings);
+            assert!((found / exact - 1.0).abs() < tolerance, "{cost:?} {debias}: {found} {exact}");
         }
     }
 }
