@@ -54,6 +54,7 @@ fn main() -> ExitCode {
         Command::Completions(request) => commands::completions::run(request, Arguments::command()),
         Command::Man => commands::man::run(Arguments::command()),
         Command::Bench(request) => commands::bench::run(request),
+        Command::Shape(request) => commands::shape::run(request),
         Command::Synth(request) => commands::synth::run(request),
         Command::Train(request) => commands::train::run_command(request),
         Command::Import(request) => commands::import::run(request),

@@ -15,6 +15,12 @@
 //! # Map of the crate
 //! Arrows point down only (a test of the workspace, `tests/architecture.rs`, enforces it):
 //! ```text
+//! lddmm                       geodesics of shapes: matching, regression, atlas; what their flow carries
+//!   > attachment              landmarks, currents, varifolds, transport: how unlike two shapes are
+//!     > sinkhorn              optimal transport with entropy
+//! files, surface              PLY, VTK, OBJ, STL, GIfTI; surfaces of label maps
+//!   > shape                   clouds, curves, meshes: areas, distances, self-intersections
+//! tensors                     positions as tensors
 //! normalized                  bistochastic kernels
 //!   > product                 kernel products as functions of tensors
 //!   > kernel                  gaussian, laplacian, cauchy, energy, sums; with directions
@@ -24,12 +30,19 @@
 //! ```
 //! Read `formula/mod.rs` first, then `reduce/mod.rs`.
 
+pub mod attachment;
+pub mod files;
 pub mod formula;
 mod kernel;
+pub mod lddmm;
 mod normalized;
 mod product;
 mod ranges;
 pub mod reduce;
+pub mod shape;
+pub mod sinkhorn;
+mod surface;
+pub mod tensors;
 
 pub use formula::Formula;
 pub use kernel::{Directions, Kernel};
@@ -38,3 +51,7 @@ pub use product::{
     directed_product, kernel_product, kernel_product_of_widths, kernel_product_to_x,
 };
 pub use ranges::Ranges;
+pub use shape::{Cells, Position, Shape, ShapeTree};
+pub use surface::{SurfaceSettings, label_surfaces};
+
+pub use ffdp_image::{Error, Result};
