@@ -82,6 +82,7 @@ struct Earlier {
     program: String,
     command: String,
     time: String,
+    state: Option<State>,
     request: BTreeMap<String, String>,
     files: Vec<String>,
 }
@@ -98,7 +99,7 @@ pub enum Existing {
 }
 
 /// A run's right to a folder.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Claim {
     folder: PathBuf,
     manifest: Manifest,
@@ -173,6 +174,16 @@ impl Claim {
             }
         }
         self.write(&self.manifest)
+    }
+
+    /// Whether the results of the very run that has this claim are there, complete.
+    pub fn is_done(&self) -> Outcome<bool> {
+        let there = Earlier::read(&self.folder)?;
+        Ok(there.is_some_and(|there| {
+            there.state == Some(State::Complete)
+                && there.is_of(&self.manifest)
+                && there.files.iter().all(|file| self.folder.join(file).exists())
+        }))
     }
 
     /// Bytes of what the earlier run has left.

@@ -28,7 +28,8 @@ fn runs_share_files_in_the_cache_directory() {
         fs::read(folder.path(&format!("{out}/warp.nii.gz"))).expect("written")
     };
     let first = displacement("first");
-    let kept = fs::read_dir(folder.path("cache/cubecl/default.kept")).expect("kept by the first run");
+    let kept =
+        fs::read_dir(folder.path("cache/cubecl/default.kept")).expect("kept by the first run");
     assert!(kept.count() > 0);
     assert_eq!(displacement("second"), first);
 }

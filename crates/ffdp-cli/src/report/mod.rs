@@ -16,5 +16,5 @@ pub mod slabs;
 pub mod slices;
 mod summary;
 
-pub use html::{html, html_of_slabs};
+pub use html::{STYLE, html, html_of_slabs};
 pub use summary::summary;

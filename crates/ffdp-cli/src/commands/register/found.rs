@@ -123,8 +123,8 @@ impl Found {
         let moving = &inputs.moving.geometry;
         let record = Record {
             run: Run::here(&request.mesh),
-            fixed: Input::of(&request.fixed, Some(fixed_hash), &fixed.geometry),
-            moving: Input::of(&request.moving, Some(moving_hash), moving),
+            fixed: Input::of(request.fixed(), Some(fixed_hash), &fixed.geometry),
+            moving: Input::of(request.moving(), Some(moving_hash), moving),
             outcome: self.outcome,
             advice: self.outcome.advice(),
             warnings,
