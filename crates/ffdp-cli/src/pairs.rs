@@ -29,20 +29,23 @@ impl Row {
         self.text(column).map(|file| self.folder.join(file))
     }
 
-    /// The files of a column that may name several, one after the other with semicolons between.
-    pub fn files(&self, column: &str) -> Vec<PathBuf> {
+    /// What a column names that may name several files, with semicolons between.
+    pub fn several(&self, column: &str) -> impl Iterator<Item = PathBuf> {
         let names = self.text(column).unwrap_or_default().split(';').map(str::trim);
-        names.filter(|name| !name.is_empty()).map(|name| self.folder.join(name)).collect()
+        names.filter(|name| !name.is_empty()).map(|name| self.folder.join(name))
     }
 
-    /// What a pair is called: by the column `name`, otherwise by the names of its files, `MOVING_to_FIXED`.
+    /// What a pair is called: by the column `name`, otherwise by its result or its files, `MOVING_to_FIXED`.
     fn name(&self) -> String {
         if let Some(name) = self.text("name") {
             return name.to_string();
         }
-        let stems =
-            ["moving", "image", "fixed"].map(|column| self.file(column).map(|file| stem(&file)));
-        stems.into_iter().flatten().collect::<Vec<_>>().join("_to_")
+        let naming: [&[&str]; 4] =
+            [&["output"], &["moving", "fixed"], &["moving_labels", "fixed_labels"], &["warp"]];
+        let stems = naming.into_iter().map(|columns| -> Vec<String> {
+            columns.iter().filter_map(|column| Some(stem(&self.file(column)?))).collect()
+        });
+        stems.into_iter().find(|stems| !stems.is_empty()).unwrap_or_default().join("_to_")
     }
 }
 

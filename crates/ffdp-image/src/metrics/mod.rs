@@ -5,7 +5,6 @@
 //! to the letter. Golden values come from independent implementations: `scripts/golden/metrics.py`.
 //! Read [`dice`](dice()) and [`jacobian`](jacobian()) first.
 
-mod cubic_spline;
 mod dice;
 mod distance_transform;
 mod inverse_consistency;

@@ -3,15 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use ffdp_burn::Error;
 use serde_json::Value;
 
 use super::args::RegisterArguments;
 use super::pair::{Case, Registrations};
-use crate::cohort::{Column, Ledger, run as run_cohort};
-use crate::failure::{Failure, Outcome};
-use crate::pairs;
-use crate::printer::Printer;
+use crate::cohort::{Cohort, Column, Pair};
+use crate::failure::Outcome;
 
 /// What the summary has of a pair.
 const COLUMNS: [Column; 13] = [
@@ -43,37 +40,27 @@ const COLUMNS: [Column; 13] = [
 /// # Errors
 /// When the list or the settings cannot be used, a device does not open, or a pair has failed.
 pub fn run(request: &RegisterArguments, list: &Path) -> Outcome<()> {
-    let printer = Printer::new(request.quiet, request.verbose);
-    let registrations = Registrations::new(request, request.mesh.each())?;
-    let rows = pairs::read_named(list, &["fixed", "moving"])?;
-    let folder = &request.output;
-    fs::create_dir_all(folder).map_err(|e| Error::io(folder, "create the output folder", e))?;
-    let names = rows.iter().map(|(name, _)| name.clone());
-    let mut ledger = Ledger::new("Registrations", &COLUMNS, names, printer);
-    let (mut cases, mut numbers) = (Vec::new(), Vec::new());
-    for (number, (name, row)) in rows.iter().enumerate() {
-        let request = request.of_pair(row, name);
-        let case = Case::new(request, &registrations, printer.of_pair(number));
-        match case.and_then(|case| Ok((metrics_if_done(&case)?, case))) {
-            Err(failure) => ledger.end(number, Err(failure)),
-            Ok((Some(metrics), _)) => ledger.kept(number, &metrics),
-            Ok((None, case)) => {
-                cases.push(case);
-                numbers.push(number);
-            }
-        }
-    }
-    printer.note(&format!("{} of {} pairs are to be registered", cases.len(), rows.len()));
-    let opened = run_cohort(&registrations, &cases, request.mesh.each().len(), |case, done| {
-        let metrics = done.and_then(|measures| {
-            serde_json::to_value(&measures).map_err(|reason| Failure::defect(reason.to_string()))
-        });
-        ledger.end(numbers[case], metrics);
-    });
-    ledger.write(folder, Some("report.html"))?;
-    ledger.print(request.json, request.quiet)?;
-    printer.note(&format!("results are in {}", folder.display()));
-    opened.and_then(|()| ledger.outcome())
+    let meshes = request.mesh.each();
+    let cohort = Cohort {
+        list,
+        required: &["fixed", "moving"],
+        title: "Registrations",
+        columns: &COLUMNS,
+        folder: Some(&request.output),
+        report: Some("report.html"),
+        devices: meshes.len(),
+        json: request.json,
+        quiet: request.quiet,
+        verbose: request.verbose,
+    };
+    let registrations = Registrations::new(request, meshes)?;
+    cohort.run(&registrations, |row, name, printer| {
+        let case = Case::new(request.of_pair(row, name), &registrations, printer)?;
+        Ok(match metrics_if_done(&case)? {
+            Some(metrics) => Pair::Kept(metrics),
+            None => Pair::Open(case),
+        })
+    })
 }
 
 /// The measures of a pair whose results are there; what cannot be read is done again.

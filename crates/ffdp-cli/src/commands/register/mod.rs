@@ -16,7 +16,7 @@ pub use self::args::RegisterArguments;
 pub use self::rehearsal::shortened;
 
 use self::pair::{Case, Registrations};
-use crate::cohort::run as run_cohort;
+use crate::cohort::run_one;
 use crate::failure::{Failure, Outcome};
 use crate::hosts::together;
 use crate::memory::{Plan, Sizes};
@@ -59,12 +59,7 @@ fn register_whole(request: &RegisterArguments) -> Outcome<()> {
     let printer = Printer::new(request.quiet, request.verbose);
     let registrations = Registrations::new(request, vec![request.mesh.clone()])?;
     let case = Case::new(request.clone(), &registrations, printer)?;
-    let mut done = None;
-    let opened = run_cohort(&registrations, &[case], 1, |_, ended| done = Some(ended));
-    let Some(ended) = done else {
-        return opened.and_then(|()| Err(Failure::defect("the registration did not end")));
-    };
-    let measures = ended?;
+    let measures = run_one(&registrations, case)?;
     printer.note(&format!("results are in {}", request.output.display()));
     match request.json {
         true => print_to_stdout(&pair::json(&measures)?),
