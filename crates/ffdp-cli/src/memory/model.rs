@@ -40,9 +40,9 @@ const HOST_FULL: u64 = 12;
 const HOST_FULL_WITH_DEVICE: u64 = 8;
 /// The moving image on the level, with what is sampled from it.
 const HOST_MOVING_LEVEL: u64 = 32;
-/// The result in all its forms (voxels, mm, determinants, inverse, warped and unwarped images) while it is
+/// The result in all its forms (voxels, determinants, inverse, warped and unwarped images) while it is
 /// measured, drawn and written, all at once.
-const HOST_RESULTS: u64 = 84;
+const HOST_RESULTS: u64 = 68;
 /// The same where nothing is deformed, with the compressor of one file.
 const HOST_AFFINE_RESULTS: u64 = 57;
 const HOST_MOVING: u64 = 2;
