@@ -29,12 +29,13 @@ const CHECKPOINT: &str = "checkpoint/state";
 const RECORDS: [&str; 2] = ["settings.toml", "log.jsonl"];
 
 /// What `register` and `predict` have always written, for folders without a list.
-const KNOWN: [&str; 12] = [
+const KNOWN: [&str; 13] = [
     "warped.nii.gz",
     "affine.txt",
     "affine.mat",
     "warp.nii.gz",
     "inverse_warp.nii.gz",
+    "bspline.tfm",
     "warped_labels.nii.gz",
     "report.html",
     "metrics.json",

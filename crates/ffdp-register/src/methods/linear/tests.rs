@@ -310,7 +310,8 @@ fn similarity_stages_find_turn_shift_and_one_scale_and_keep_to_them() {
     println!(
         "scale {scale} of the true one, corners off by {mean:.3}, at most {largest:.3} voxels"
     );
-    assert!(largest < CORNER_VOXELS && (scale - 1.0).abs() < 0.01, "{scale}, {largest} voxels");
+    // A fifth of a voxel of 6.25 mm at 70 mm from the centre.
+    assert!(largest < CORNER_VOXELS && (scale - 1.0).abs() < 0.018, "{scale}, {largest} voxels");
 }
 
 #[test]
