@@ -6,6 +6,7 @@
 
 mod args;
 mod checkpoint;
+mod cohort;
 mod commands;
 mod device;
 mod disk;
@@ -20,6 +21,7 @@ mod mesh;
 mod names;
 mod nan_policy;
 mod output;
+mod pairs;
 mod printer;
 mod progress;
 mod report;

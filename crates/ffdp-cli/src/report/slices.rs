@@ -4,7 +4,10 @@
 //! slab, through the middle of its grid. To the right
 //! is the patient's right (axial, coronal) or front (sagittal); up is the front (axial) or the head.
 
+use std::ops::Range;
+
 use ffdp_burn::image::{Geometry, Volume};
+use ffdp_burn::metrics::determinant_of;
 use rayon::prelude::*;
 
 use super::canvas::Canvas;
@@ -52,10 +55,10 @@ pub struct Slices<'a> {
     /// The moving image by the headers alone.
     pub before: &'a Volume,
     pub warped: &'a Volume,
-    /// Displacement `[3, D, H, W]` in RAS mm.
-    pub displacement_mm: &'a [f32],
-    /// det J, `[D, H, W]`.
-    pub determinants: &'a [f32],
+    /// Displacement `[3, D, H, W]` in voxels.
+    pub displacement: &'a [f32],
+    /// det J of a voxel; by default that of the displacement, by central differences.
+    pub determinant: Option<&'a (dyn Fn(usize) -> f32 + Sync)>,
     /// The control points of the displacement, where it is a spline.
     pub controls: Option<&'a Geometry>,
 }
@@ -108,21 +111,33 @@ impl Pictures {
         let mut panels = Panels::new(geometry, (centre, "centre of mass"));
         panels.controls = slices.controls.cloned();
         let count = geometry.len();
-        let component = |c: usize| &slices.displacement_mm[c * count..][..count];
-        let data: [&[f32]; QUANTITIES] = [
+        let component = |c: usize| &slices.displacement[c * count..][..count];
+        let data: [&[f32]; QUANTITIES - 1] = [
             &slices.fixed.data,
             &slices.before.data,
             &slices.warped.data,
             component(0),
             component(1),
             component(2),
-            slices.determinants,
         ];
         let Panels { frame, values, .. } = &mut panels;
-        values.par_iter_mut().zip(data).enumerate().for_each(|(quantity, (values, data))| {
-            let is_nearest = quantity == Quantity::Determinant.index();
-            frame.add(values, is_nearest, 0, data);
-        });
+        values.par_iter_mut().zip(data).for_each(|(values, data)| frame.add(values, 0, data));
+        // Only what was read of them is brought to mm, and only the voxels that are seen have a determinant.
+        let linear = geometry.voxel_to_mm().linear();
+        let first = Quantity::Displacement(0).index();
+        for pixel in 0..frame.points.len() {
+            let voxels: [f64; 3] = std::array::from_fn(|c| values[first + c][pixel]);
+            for (c, row) in linear.iter().enumerate() {
+                values[first + c][pixel] = (0..3).map(|k| row[k] * voxels[k]).sum();
+            }
+        }
+        let of_displacement = determinant_of(slices.displacement, geometry.size)?;
+        let determinant = slices.determinant.unwrap_or(&of_displacement);
+        frame.add_nearest(
+            &mut values[Quantity::Determinant.index()],
+            0..geometry.size[2],
+            |z, voxel| determinant(z * frame.plane + voxel),
+        );
         Ok(panels.draw(windows))
     }
 
@@ -228,17 +243,23 @@ impl Frame {
         self.nearest[z].push((pixel, place(x, y)));
     }
 
-    /// Adds what planes from `first` on give to the values of a quantity.
-    fn add(&self, values: &mut [f64], is_nearest: bool, first: usize, planes: &[f32]) {
-        for (k, plane) in planes.chunks(self.plane).enumerate() {
-            if is_nearest {
-                let pixels = self.nearest[first + k].iter();
-                let read = |&(pixel, voxel): &(u32, u32)| {
-                    values[pixel as usize] = f64::from(plane[voxel as usize]);
-                };
-                pixels.for_each(read);
-                continue;
+    /// The values at the nearest voxels, by plane of the grid and place in it.
+    fn add_nearest(
+        &self,
+        values: &mut [f64],
+        planes: Range<usize>,
+        value: impl Fn(usize, usize) -> f32,
+    ) {
+        for z in planes {
+            for &(pixel, voxel) in &self.nearest[z] {
+                values[pixel as usize] = f64::from(value(z, voxel as usize));
             }
+        }
+    }
+
+    /// Adds what planes from `first` on give to the values of a quantity.
+    fn add(&self, values: &mut [f64], first: usize, planes: &[f32]) {
+        for (k, plane) in planes.chunks(self.plane).enumerate() {
             for &Tap { pixel, voxel, t, part } in &self.taps[first + k] {
                 let voxel = voxel as usize;
                 // Beyond the last one the weight is 0.
@@ -266,8 +287,15 @@ impl Panels {
 
     /// Takes what is needed of planes of the grid, from `first` on; each plane comes once.
     pub fn add(&mut self, quantity: Quantity, first: usize, planes: &[f32]) {
-        let is_nearest = quantity == Quantity::Determinant;
-        self.frame.add(&mut self.values[quantity.index()], is_nearest, first, planes);
+        let values = &mut self.values[quantity.index()];
+        match quantity {
+            Quantity::Determinant => {
+                let all = first..first + planes.len() / self.frame.plane;
+                let value = |z: usize, voxel: usize| planes[(z - first) * self.frame.plane + voxel];
+                self.frame.add_nearest(values, all, value);
+            }
+            _ => self.frame.add(values, first, planes),
+        }
     }
 
     /// The same value everywhere.

@@ -13,10 +13,12 @@ fn flipped_ramp() -> Volume {
     Volume::new(data, geometry).expect("sizes match")
 }
 
-fn drawn(fixed: &Volume, displacement_mm: &[f32], determinants: &[f32]) -> Pictures {
+fn drawn(fixed: &Volume, displacement: &[f32], determinants: &[f32]) -> Pictures {
     let (before, warped) = (fixed, fixed);
+    let determinant = |voxel: usize| determinants[voxel];
+    let determinant: Option<&(dyn Fn(usize) -> f32 + Sync)> = Some(&determinant);
     let controls = None;
-    Pictures::draw(&Slices { fixed, before, warped, displacement_mm, determinants, controls })
+    Pictures::draw(&Slices { fixed, before, warped, displacement, determinant, controls })
         .expect("finite")
 }
 
@@ -63,8 +65,8 @@ fn a_checkerboard_has_both_images() {
         fixed: &image,
         before: &other,
         warped: &image,
-        displacement_mm: &displacement,
-        determinants: &determinants,
+        displacement: &displacement,
+        determinant: Some(&|voxel| determinants[voxel]),
         controls: None,
     };
     let pictures = Pictures::draw(&slices).expect("finite");
@@ -96,7 +98,8 @@ fn folds_are_marked_and_expansion_is_red() {
 fn planes_that_come_one_by_one_give_the_pictures_of_the_whole() {
     let image = flipped_ramp();
     let count = image.data.len();
-    let displacement: Vec<f32> = (0..3 * count).map(|i| (i % 7) as f32 * 0.3 - 1.0).collect();
+    // In voxels, which the ramp's axes make millimetres of without rounding.
+    let displacement: Vec<f32> = (0..3 * count).map(|i| (i % 7) as f32 * 0.25 - 1.0).collect();
     let determinants: Vec<f32> = (0..count).map(|i| 0.5 + (i % 5) as f32 * 0.2).collect();
     let mut other = image.clone();
     other.data.reverse();
@@ -104,8 +107,8 @@ fn planes_that_come_one_by_one_give_the_pictures_of_the_whole() {
         fixed: &image,
         before: &other,
         warped: &image,
-        displacement_mm: &displacement,
-        determinants: &determinants,
+        displacement: &displacement,
+        determinant: Some(&|voxel| determinants[voxel]),
         controls: None,
     };
     let windows = [Window::of(&image).expect("finite"), Window::of(&other).expect("finite")];
@@ -121,7 +124,8 @@ fn planes_that_come_one_by_one_give_the_pictures_of_the_whole() {
         panels.add(Quantity::Before, first, &part(&other.data));
         panels.add(Quantity::Warped, first, &part(&image.data));
         for c in 0..3 {
-            let values = part(&displacement[c * count..][..count]);
+            let mut values = part(&displacement[c * count..][..count]);
+            values.iter_mut().for_each(|value| *value *= [-3.0, 2.0, 1.0][c]);
             panels.add(Quantity::Displacement(c), first, &values);
         }
         panels.add(Quantity::Determinant, first, &part(&determinants));
@@ -173,7 +177,7 @@ fn no_motion_is_a_regular_grid() {
     assert!(regular.len() >= 20 && steps.clone().all(|s| (s - width).abs() <= 1.0));
     // Everything is carried by half a mesh to the right: lines come half a mesh earlier.
     let mut moved = still.clone();
-    moved[..image.data.len()].fill((21.0 / MESHES / 2.0) as f32);
+    moved[..image.data.len()].fill((-21.0 / MESHES / 2.0 / 3.0) as f32);
     let shifted = lines(&moved);
     let offset = (regular[3] as f64 - shifted[3] as f64).rem_euclid(width);
     assert!((offset - width / 2.0).abs() <= 1.5, "{regular:?} {shifted:?}");
@@ -194,8 +198,8 @@ fn control_points_lie_on_the_fixed_image_and_are_carried_along() {
             fixed: &image,
             before: &image,
             warped: &image,
-            displacement_mm: displacement,
-            determinants: &determinants,
+            displacement,
+            determinant: Some(&|voxel| determinants[voxel]),
             controls: Some(&grid),
         };
         let pictures = Pictures::draw(&slices).expect("finite");
