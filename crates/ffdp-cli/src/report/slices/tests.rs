@@ -216,7 +216,8 @@ fn control_points_lie_on_the_fixed_image_and_are_carried_along() {
     let far: Vec<_> = steps.iter().filter(|s| **s > 2).collect();
     assert!(!far.is_empty() && far.iter().all(|s| (**s as f64 - apart).abs() <= 2.0), "{steps:?}");
     let mut moved = still.clone();
-    moved[..image.data.len()].fill(2.0);
+    // 2 mm, in voxels of 3 mm along an axis that is turned round.
+    moved[..image.data.len()].fill(-2.0 / 3.0);
     let shifted = columns(&moved);
     let offset = shifted[0] as f64 - regular[0] as f64;
     assert!((offset - 2.0 / 21.0 * (PANEL - 1) as f64).abs() <= 2.0, "{regular:?} {shifted:?}");
