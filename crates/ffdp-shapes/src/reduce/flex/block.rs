@@ -70,16 +70,25 @@ enum Value<'a, T> {
     Same(T),
 }
 
-/// `$body` with `$name` as a [`Get`], whatever `$value` is.
+/// `$body` with `$name` as a [`Get`] of `$len` columns, whatever `$value` is: the compiler sees that nothing is read
+/// beyond.
 macro_rules! with {
-    ($($name:ident = $value:expr),+ => $body:expr) => { with!(@ [$($name = $value),+] $body) };
-    (@ [$name:ident = $value:expr $(, $more:ident = $rest:expr)*] $body:expr) => {
+    ($len:ident: $($name:ident = $value:expr),+ => $body:expr) => {
+        with!(@ $len [$($name = $value),+] $body)
+    };
+    (@ $len:ident [$name:ident = $value:expr $(, $more:ident = $rest:expr)*] $body:expr) => {
         match $value {
-            Value::Each($name) => with!(@ [$($more = $rest),*] $body),
-            Value::Same(same) => { let $name = Same(same); with!(@ [$($more = $rest),*] $body) }
+            Value::Each(each) => {
+                let $name = &each[..$len];
+                with!(@ $len [$($more = $rest),*] $body)
+            }
+            Value::Same(same) => {
+                let $name = Same(same);
+                with!(@ $len [$($more = $rest),*] $body)
+            }
         }
     };
-    (@ [] $body:expr) => { $body };
+    (@ $len:ident [] $body:expr) => { $body };
 }
 
 /// A step of the graph as it is done here.
@@ -296,35 +305,38 @@ impl<T: Lane> Run<'_, T> {
         let (step, register) = self.block.steps[index];
         let mut result = std::mem::take(&mut self.block.registers[register]);
         let value = |source| self.value(source);
-        let to = &mut result[..self.len];
+        let len = self.len;
+        let to = &mut result[..len];
         match step {
-            Step::MulAdd(a, b, c) => with!(a = value(a), b = value(b), c = value(c) =>
+            Step::MulAdd(a, b, c) => with!(len: a = value(a), b = value(b), c = value(c) =>
                 fill!(to, j => a.at(j).mul_add::<FUSED>(b.at(j), c.at(j)))),
             Step::Plain(op) => match op {
                 Op::Constant(_) | Op::Load { .. } => unreachable!("pairs load nothing"),
-                Op::Neg(a) => with!(a = value(a) => fill!(to, j => -a.at(j))),
-                Op::Abs(a) => with!(a = value(a) => fill!(to, j => a.at(j).abs())),
-                Op::Sign(a) => with!(a = value(a) => fill!(to, j => a.at(j).sign())),
-                Op::Recip(a) => with!(a = value(a) => fill!(to, j => T::ONE / a.at(j))),
-                Op::Exp2(a) => with!(a = value(a) => fill!(to, j => exp2::<T, FUSED>(a.at(j)))),
-                Op::Log2(a) => with!(a = value(a) => fill!(to, j => a.at(j).log2())),
-                Op::Sin(a) => with!(a = value(a) => fill!(to, j => a.at(j).sin())),
-                Op::Cos(a) => with!(a = value(a) => fill!(to, j => a.at(j).cos())),
-                Op::Sqrt(a) => with!(a = value(a) => fill!(to, j => a.at(j).root())),
+                Op::Neg(a) => with!(len: a = value(a) => fill!(to, j => -a.at(j))),
+                Op::Abs(a) => with!(len: a = value(a) => fill!(to, j => a.at(j).abs())),
+                Op::Sign(a) => with!(len: a = value(a) => fill!(to, j => a.at(j).sign())),
+                Op::Recip(a) => with!(len: a = value(a) => fill!(to, j => T::ONE / a.at(j))),
+                Op::Exp2(a) => {
+                    with!(len: a = value(a) => fill!(to, j => exp2::<T, FUSED>(a.at(j))))
+                }
+                Op::Log2(a) => with!(len: a = value(a) => fill!(to, j => a.at(j).log2())),
+                Op::Sin(a) => with!(len: a = value(a) => fill!(to, j => a.at(j).sin())),
+                Op::Cos(a) => with!(len: a = value(a) => fill!(to, j => a.at(j).cos())),
+                Op::Sqrt(a) => with!(len: a = value(a) => fill!(to, j => a.at(j).root())),
                 Op::InverseSqrt(a) => {
-                    with!(a = value(a) => fill!(to, j => a.at(j).inverse_root()))
+                    with!(len: a = value(a) => fill!(to, j => a.at(j).inverse_root()))
                 }
                 Op::Add(a, b) => {
-                    with!(a = value(a), b = value(b) => fill!(to, j => a.at(j) + b.at(j)))
+                    with!(len: a = value(a), b = value(b) => fill!(to, j => a.at(j) + b.at(j)))
                 }
                 Op::Sub(a, b) => {
-                    with!(a = value(a), b = value(b) => fill!(to, j => a.at(j) - b.at(j)))
+                    with!(len: a = value(a), b = value(b) => fill!(to, j => a.at(j) - b.at(j)))
                 }
                 Op::Mul(a, b) => {
-                    with!(a = value(a), b = value(b) => fill!(to, j => a.at(j) * b.at(j)))
+                    with!(len: a = value(a), b = value(b) => fill!(to, j => a.at(j) * b.at(j)))
                 }
                 Op::Max(a, b) => {
-                    with!(a = value(a), b = value(b) => fill!(to, j => a.at(j).larger(b.at(j))))
+                    with!(len: a = value(a), b = value(b) => fill!(to, j => a.at(j).larger(b.at(j))))
                 }
             },
         }
@@ -340,20 +352,20 @@ impl<T: Lane> Vectorised for Run<'_, T> {
         for index in 0..self.block.steps.len() {
             self.step::<FUSED>(index);
         }
-        let len = self.columns_in_block;
+        let (len, used) = (self.len, self.columns_in_block);
         let mut values = std::mem::take(&mut self.block.values);
         for k in 0..self.block.results.len() {
-            let to = &mut values[..self.len];
+            let to = &mut values[..len];
             match self.block.results[k] {
-                (a, None) => with!(a = self.value(a) => fill!(to, j => a.at(j))),
-                (a, Some(b)) => with!(a = self.value(a), b = self.value(b) =>
+                (a, None) => with!(len: a = self.value(a) => fill!(to, j => a.at(j))),
+                (a, Some(b)) => with!(len: a = self.value(a), b = self.value(b) =>
                     fill!(to, j => a.at(j) * b.at(j))),
             }
             if self.sums {
-                values[len..].fill(T::default());
+                values[used..].fill(T::default());
                 self.block.sums[k] = halved!(values, a, b => a + b);
             } else {
-                values[len..].fill(T::LOWEST);
+                values[used..].fill(T::LOWEST);
             }
         }
         self.block.values = values;
