@@ -85,6 +85,16 @@ const NETWORKS: &[(&str, &[&str])] = &[
     ("network", &["affine", "transmorph", "voxelmorph", "sharded", "ops", "parallel", "error"]),
 ];
 
+/// What the rooms of `ffdp-shapes` may import, besides themselves.
+const SHAPES: &[(&str, &[&str])] = &[
+    ("formula", &[]),
+    ("ranges", &[]),
+    ("reduce", &["formula", "ranges"]),
+    ("kernel", &["formula"]),
+    ("product", &["kernel", "formula"]),
+    ("normalized", &["product", "kernel"]),
+];
+
 /// What the rooms of `ffdp-kit` may import, besides themselves.
 const KIT: &[(&str, &[&str])] = &[
     ("vjp", &[]),
@@ -176,7 +186,7 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
 type Map = (&'static str, Option<&'static str>, Arrows, &'static [&'static str]);
 type Arrows = &'static [(&'static str, &'static [&'static str])];
 
-const MAPS: [Map; 5] = [
+const MAPS: [Map; 6] = [
     ("ffdp-kit", None, KIT, &["vjp", "real", "launch"]),
     ("ffdp-image", None, IMAGES, &["error", "image", "io", "metrics", "synth"]),
     ("ffdp-burn", Some("ffdp_image::"), ARROWS, &["ops", "losses", "transform"]),
@@ -186,6 +196,7 @@ const MAPS: [Map; 5] = [
         NETWORKS,
         &["ops", "layers", "activations", "transmorph", "network"],
     ),
+    ("ffdp-shapes", None, SHAPES, &["formula", "reduce", "kernel"]),
     ("ffdp-train", None, TRAINING, &["settings", "data", "train", "predict"]),
 ];
 
@@ -347,6 +358,7 @@ fn files_of_a_folder_do_not_lean_on_each_other() {
         "ffdp-parallel",
         "ffdp-register",
         "ffdp-nets",
+        "ffdp-shapes",
         "ffdp-train",
         "ffdp-cli",
     ];
