@@ -92,6 +92,16 @@ const NETWORKS: &[(&str, &[&str])] = &[
     ("network", &["affine", "transmorph", "voxelmorph", "sharded", "ops", "parallel", "error"]),
 ];
 
+/// What the rooms of `ffdp-shapes` may import, besides themselves.
+const SHAPES: &[(&str, &[&str])] = &[
+    ("formula", &[]),
+    ("ranges", &[]),
+    ("reduce", &["formula", "ranges"]),
+    ("kernel", &["formula"]),
+    ("product", &["kernel", "formula"]),
+    ("normalized", &["product", "kernel"]),
+];
+
 /// What the rooms of `ffdp-kit` may import, besides themselves.
 const KIT: &[(&str, &[&str])] = &[
     ("vjp", &[]),
@@ -372,6 +382,7 @@ fn files_of_a_folder_do_not_lean_on_each_other() {
         "ffdp-parallel",
         "ffdp-register",
         "ffdp-nets",
+        "ffdp-shapes",
         "ffdp-train",
         "ffdp-cli",
     ];
