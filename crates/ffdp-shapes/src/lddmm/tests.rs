@@ -160,7 +160,7 @@ fn settings(attachment: Attachment) -> LddmmSettings {
         sigmas_mm: vec![4.0, 2.0],
         attachment,
         control_spacing_mm: 2.0,
-        iterations: 60,
+        iterations: 40,
         fidelity: 1000.0,
         ..LddmmSettings::default()
     }
