@@ -21,6 +21,7 @@
 //! lines     all parameters in one piece
 //!
 //! smoothing, loss, label_dice, reductions, adam, resample    sharded operations made of these
+//! periodic/ operators of periodic volumes: differences, Fourier transforms, cubic splines
 //! deform/   iterations of deformable methods: greedy, SyN, velocities
 //! alignment an affine map's loss and gradient
 //! planner   how many shards a run needs       hosts/     several processes
@@ -48,6 +49,7 @@ mod lines;
 mod loss;
 mod on_each_device;
 mod overlap;
+mod periodic;
 mod planner;
 mod reductions;
 mod replicas;
@@ -67,9 +69,9 @@ pub use alignment::{Aligned, Outside, ShardedAlignment};
 pub use collective::{all_reduce, broadcast, reduce};
 pub use cuts::Cuts;
 pub use deform::{
-    BOUNDS_INTERVAL, ControlPoints, FieldModel, FieldVector, KEPT_BOUNDS_INTERVAL, ShardedDeform,
-    ShardedImages, ShardedObjective, ShardedState, SmoothSteps, SplineModel, SplinePenalties,
-    deform, spline_on_shard,
+    BOUNDS_INTERVAL, Compared, ControlPoints, DirectPair, FieldModel, FieldVector,
+    KEPT_BOUNDS_INTERVAL, ShardedComparison, ShardedDeform, ShardedImages, ShardedObjective,
+    ShardedState, SmoothSteps, SplineModel, SplinePenalties, deform, spline_on_shard,
 };
 pub use deform::{Team, maps, velocity, without_mask};
 pub use driver::order_allocations;
@@ -88,6 +90,7 @@ pub use device_mesh::DeviceMesh;
 pub use lending::{Loan, lent};
 pub use lines::{gradients_of_line, line_of_gradients};
 pub use loss::loss;
+pub use periodic::{Gap, PaddedGrid, PeriodicGrid, periodic_size};
 pub use planner::{DeformProblem, DeviceMemory, OffloadPlan, Plan, plan, plan_offloaded};
 pub use reductions::{joint_histogram_votes, max_norm, min_max};
 pub use replicas::Replicas;

@@ -8,13 +8,15 @@
 
 pub(super) mod deformable;
 mod ffd;
+pub mod gnk;
 mod greedy;
 pub(super) mod linear;
 mod own;
 mod svf;
 mod syn;
 
-pub use ffd::FfdSettings;
+pub use ffd::{FfdSettings, SplineGradient};
+pub use gnk::GnkSettings;
 pub use greedy::GreedySettings;
 pub(super) use own::find;
 pub use own::{Finding, Given, LevelImages, Method, OwnMethod, StageRun};
@@ -47,6 +49,8 @@ pub enum Stage {
     Svf(SvfSettings),
     /// Cubic B-splines on a grid of control points: free-form deformation.
     Ffd(FfdSettings),
+    /// The flow along a stationary velocity, by Gauss-Newton-Krylov steps.
+    Gnk(GnkSettings),
     /// A method that a program brings along. A file cannot name it.
     #[serde(skip)]
     Own(OwnMethod),
@@ -72,6 +76,10 @@ impl Stage {
                 Self::Ffd(FfdSettings::default()),
                 "Deformed by B-splines on a grid of control points",
             ),
+            (
+                Self::Gnk(GnkSettings::default()),
+                "Deformed along a stationary velocity by Gauss-Newton-Krylov steps, with the inverse",
+            ),
         ]
     }
 
@@ -85,6 +93,7 @@ impl Stage {
             Self::Syn(settings) => Listed::Fields(settings),
             Self::Svf(settings) => Listed::Fields(settings),
             Self::Ffd(settings) => Listed::Fields(settings),
+            Self::Gnk(settings) => Listed::Fields(settings),
             Self::Own(own) => Listed::Own(&*own.0),
         }
     }
@@ -97,6 +106,7 @@ impl Stage {
             Self::Syn(settings) => ListedMut::Fields(settings),
             Self::Svf(settings) => ListedMut::Fields(settings),
             Self::Ffd(settings) => ListedMut::Fields(settings),
+            Self::Gnk(settings) => ListedMut::Fields(settings),
             Self::Moments(_) | Self::Own(_) => ListedMut::Other,
         }
     }

@@ -49,7 +49,7 @@ impl Stage {
     /// The same stage with another optimiser; `None` where it has one of its own.
     pub fn with_optimizer(mut self, optimizer: OptimizerSettings) -> Option<Self> {
         let ListedMut::Fields(method) = self.listed_mut() else { return None };
-        *method.optimizer_mut() = optimizer;
+        *method.optimizer_mut()? = optimizer;
         Some(self)
     }
 

@@ -8,6 +8,7 @@
 mod control;
 mod level;
 mod method;
+mod splined;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +17,8 @@ use burn::tensor::{DType, Device};
 use control::Control;
 
 pub(crate) use control::ControlSettings;
-pub(crate) use method::FieldMethod;
+pub(crate) use level::Deformation;
+pub(crate) use method::{FieldMethod, LevelTask, smoothing};
 
 use crate::context::{Found, Run, Staged};
 use crate::fields::{Deformed, Fields};
@@ -155,10 +157,14 @@ impl Task<'_> {
         // Before there is a displacement of this size.
         let known = is_last.then(|| self.losses(run, &pair)).transpose()?;
         let fields = fields.map(|fields| fields.resampled(&self.grids[0], &pair.places));
-        let control = self.control(run);
+        let (fields, control) = (fields.transpose()?, self.control(run));
         let affine = &self.found.affine;
-        let mut deformation =
-            level::begin(self.kind, &pair, affine, fields.transpose()?, control.as_ref())?;
+        let place = [self.index, descent.levels.len()];
+        let task = LevelTask { pair: &pair, affine, fields, full: &run.grids[0], place };
+        let mut deformation = match self.kind.begin(&task) {
+            Some(begun) => begun?,
+            None => level::begin(self.kind, &pair, affine, task.fields, control.as_ref())?,
+        };
         let is_greedy = self.kind.method() == Method::Greedy;
         if is_last && is_greedy {
             // The blocks of the fixed image take its place.
