@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::PathBuf;
 
 use serde_json::Value;
 
@@ -19,11 +20,11 @@ struct Type {
 /// All types of these folders and files, by name.
 fn types(places: &[&str]) -> HashMap<String, Type> {
     let mut found = HashMap::new();
-    for place in places {
-        let inside = entries(place.as_ref());
-        let files = if inside.is_empty() { vec![place.into()] } else { inside };
-        for file in files.iter().filter(|file| file.extension().is_some_and(|e| e == "rs")) {
-            let text = fs::read_to_string(root().join(file)).expect("a source file can be read");
+    let mut places: Vec<PathBuf> = places.iter().map(PathBuf::from).collect();
+    while let Some(place) = places.pop() {
+        places.extend(entries(&place));
+        if place.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(root().join(&place)).expect("a source file can be read");
             read_types(&text, &mut found);
         }
     }
@@ -31,7 +32,7 @@ fn types(places: &[&str]) -> HashMap<String, Type> {
 }
 
 fn read_types(text: &str, found: &mut HashMap<String, Type>) {
-    let (mut docs, mut skipped, mut renamed) = (Vec::new(), false, "");
+    let (mut docs, mut skipped, mut renamed, mut own_name) = (Vec::new(), false, "", None);
     let mut open: Option<(String, Type, &str)> = None;
     for line in text.lines() {
         let trimmed = line.trim();
@@ -41,6 +42,9 @@ fn read_types(text: &str, found: &mut HashMap<String, Type>) {
         }
         if trimmed.starts_with("#[") {
             skipped |= trimmed.contains("serde(skip");
+            let quoted =
+                trimmed.split_once("serde(rename = \"").and_then(|(_, s)| s.split_once('"'));
+            own_name = quoted.map(|(name, _)| name.to_string()).or(own_name);
             for rule in ["snake_case", "lowercase", "kebab-case"] {
                 if trimmed.contains(&format!("rename_all = \"{rule}\"")) {
                     renamed = rule;
@@ -61,11 +65,12 @@ fn read_types(text: &str, found: &mut HashMap<String, Type>) {
         } else if let Some((_, kind, rule)) = open.as_mut().filter(|_| line.starts_with("    ")) {
             let member = member(trimmed, kind.is_enum, rule);
             if let Some([name, inner]) = member.filter(|_| !skipped && !docs.is_empty()) {
+                let name = own_name.take().unwrap_or(name);
                 kind.members.push([name, inner, plain(&docs.join(" "))]);
             }
         }
         if !trimmed.is_empty() {
-            (docs, skipped) = (Vec::new(), false);
+            (docs, skipped, own_name) = (Vec::new(), false, None);
         }
     }
 }
