@@ -97,7 +97,7 @@ fn member(line: &str, is_enum: bool, rule: &str) -> Option<[String; 2]> {
     Some([written, inner.trim_end_matches(')').to_string()])
 }
 
-/// Documentation without the addresses of its links, fit for a cell.
+/// Documentation without the addresses of its links, as sentences, fit for a cell.
 fn plain(docs: &str) -> String {
     let mut text = String::new();
     let mut rest = docs;
@@ -116,7 +116,11 @@ fn plain(docs: &str) -> String {
             rest = &rest[close.map_or(rest.len(), |(at, _)| at + 1)..];
         }
     }
-    (text + rest).replace('|', "\\|")
+    let mut text = (text + rest).replace('|', "\\|");
+    if text.ends_with(|last: char| !last.is_whitespace() && !".:!".contains(last)) {
+        text.push('.');
+    }
+    text
 }
 
 /// A value as a TOML file has it, on one line.
