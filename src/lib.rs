@@ -5,6 +5,7 @@ pub use ffdp_kit as kit;
 pub use ffdp_nets as nets;
 pub use ffdp_optim as optim;
 pub use ffdp_register as register;
+pub use ffdp_shapes as shapes;
 
 /// The fused operations: those of registration (`ffdp-burn`) and the layers of networks (`ffdp-nets`).
 pub mod ops {

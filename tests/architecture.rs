@@ -74,10 +74,17 @@ const NETWORKS: &[(&str, &[&str])] = &[
     ("ops", &[]),
     ("layers", &["ops"]),
     ("padding", &["layers"]),
+    ("spline_head", &["layers", "ops"]),
     ("activations", &["ops", "parallel"]),
     ("sharded", &["activations", "layers", "parallel", "error"]),
-    ("transmorph", &["sharded", "activations", "padding", "layers", "ops", "parallel", "error"]),
-    ("voxelmorph", &["sharded", "activations", "padding", "layers", "ops", "parallel", "error"]),
+    (
+        "transmorph",
+        &["spline_head", "sharded", "activations", "padding", "layers", "ops", "parallel", "error"],
+    ),
+    (
+        "voxelmorph",
+        &["spline_head", "sharded", "activations", "padding", "layers", "ops", "parallel", "error"],
+    ),
     (
         "affine",
         &["voxelmorph", "sharded", "activations", "padding", "layers", "ops", "parallel", "error"],
@@ -96,6 +103,23 @@ const KIT: &[(&str, &[&str])] = &[
     ("launch", &[]),
     ("march", &["launch"]),
     ("tensor_cores", &[]),
+];
+
+/// What the rooms of `ffdp-shapes` may import, besides themselves.
+const SHAPES: &[(&str, &[&str])] = &[
+    ("formula", &[]),
+    ("ranges", &[]),
+    ("reduce", &["formula", "ranges"]),
+    ("kernel", &["formula"]),
+    ("product", &["kernel", "formula", "reduce"]),
+    ("normalized", &["kernel", "product"]),
+    ("shape", &["error"]),
+    ("files", &["shape", "error"]),
+    ("surface", &["shape", "error"]),
+    ("tensors", &["shape", "error"]),
+    ("sinkhorn", &["tensors", "formula", "ranges", "reduce", "error"]),
+    ("attachment", &["sinkhorn", "shape", "tensors", "kernel", "product", "error"]),
+    ("lddmm", &["attachment", "shape", "tensors", "normalized", "kernel", "product", "error"]),
 ];
 
 /// Rooms for tests and benches: free to compare everything with everything.
@@ -176,7 +200,7 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
 type Map = (&'static str, Option<&'static str>, Arrows, &'static [&'static str]);
 type Arrows = &'static [(&'static str, &'static [&'static str])];
 
-const MAPS: [Map; 5] = [
+const MAPS: [Map; 6] = [
     ("ffdp-kit", None, KIT, &["vjp", "real", "launch"]),
     ("ffdp-image", None, IMAGES, &["error", "image", "io", "metrics", "synth"]),
     ("ffdp-burn", Some("ffdp_image::"), ARROWS, &["ops", "losses", "transform"]),
@@ -186,6 +210,7 @@ const MAPS: [Map; 5] = [
         NETWORKS,
         &["ops", "layers", "activations", "transmorph", "network"],
     ),
+    ("ffdp-shapes", None, SHAPES, &["formula", "reduce", "shape", "files", "lddmm"]),
     ("ffdp-train", None, TRAINING, &["settings", "data", "train", "predict"]),
 ];
 

@@ -13,6 +13,7 @@ use crate::commands::measure::MeasureArguments;
 use crate::commands::plan::PlanArguments;
 use crate::commands::predict::PredictArguments;
 use crate::commands::register::RegisterArguments;
+use crate::commands::shape::ShapeArguments;
 use crate::commands::synth::SynthArguments;
 use crate::commands::train::TrainCommand;
 
@@ -44,6 +45,8 @@ pub enum Command {
     Measure(MeasureArguments),
     /// Compare methods of registration: accuracy, time, memory.
     Bench(BenchArguments),
+    /// Surfaces, curves and point clouds: deform, average, compare, convert.
+    Shape(Box<ShapeArguments>),
     /// Make labelled images of any resolution, with known warps, from label maps or from nothing.
     Synth(SynthArguments),
     /// Train a network that registers: TransMorph, on your images or on synthetic brains.

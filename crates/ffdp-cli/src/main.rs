@@ -6,6 +6,7 @@
 
 mod args;
 mod checkpoint;
+mod cohort;
 mod commands;
 mod device;
 mod disk;
@@ -20,6 +21,7 @@ mod mesh;
 mod names;
 mod nan_policy;
 mod output;
+mod pairs;
 mod printer;
 mod progress;
 mod report;
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Completions(request) => commands::completions::run(request, Arguments::command()),
         Command::Man => commands::man::run(Arguments::command()),
         Command::Bench(request) => commands::bench::run(request),
+        Command::Shape(request) => commands::shape::run(request),
         Command::Synth(request) => commands::synth::run(request),
         Command::Train(request) => commands::train::run_command(request),
         Command::Import(request) => commands::import::run(request),

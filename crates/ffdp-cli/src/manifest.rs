@@ -29,12 +29,13 @@ const CHECKPOINT: &str = "checkpoint/state";
 const RECORDS: [&str; 2] = ["settings.toml", "log.jsonl"];
 
 /// What `register` and `predict` have always written, for folders without a list.
-const KNOWN: [&str; 12] = [
+const KNOWN: [&str; 13] = [
     "warped.nii.gz",
     "affine.txt",
     "affine.mat",
     "warp.nii.gz",
     "inverse_warp.nii.gz",
+    "bspline.tfm",
     "warped_labels.nii.gz",
     "report.html",
     "metrics.json",
@@ -82,6 +83,7 @@ struct Earlier {
     program: String,
     command: String,
     time: String,
+    state: Option<State>,
     request: BTreeMap<String, String>,
     files: Vec<String>,
 }
@@ -98,7 +100,7 @@ pub enum Existing {
 }
 
 /// A run's right to a folder.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Claim {
     folder: PathBuf,
     manifest: Manifest,
@@ -173,6 +175,16 @@ impl Claim {
             }
         }
         self.write(&self.manifest)
+    }
+
+    /// Whether the results of the very run that has this claim are there, complete.
+    pub fn is_done(&self) -> Outcome<bool> {
+        let there = Earlier::read(&self.folder)?;
+        Ok(there.is_some_and(|there| {
+            there.state == Some(State::Complete)
+                && there.is_of(&self.manifest)
+                && there.files.iter().all(|file| self.folder.join(file).exists())
+        }))
     }
 
     /// Bytes of what the earlier run has left.

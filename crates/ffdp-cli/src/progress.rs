@@ -26,7 +26,9 @@ const SILENCE: Duration = Duration::from_secs(10);
 impl ProgressPrinter {
     /// An observer that talks through `printer`.
     pub fn new(printer: Printer) -> Self {
-        let draw = std::io::stderr().is_terminal() && printer.verbosity() == Verbosity::Normal;
+        let draw = std::io::stderr().is_terminal()
+            && printer.verbosity() == Verbosity::Normal
+            && !printer.is_of_several();
         Self { printer, draw, bar: None, level: None, start: Instant::now(), said: Instant::now() }
     }
 

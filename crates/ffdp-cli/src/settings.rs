@@ -244,6 +244,14 @@ fn end_with(stages: &mut Vec<Stage>, name: &str) -> Outcome<()> {
     }
     let mut table = Table::from_iter([("transform".to_string(), Value::from(name))]);
     let deformable = stages.iter().position(|stage| !stage.is_linear());
+    if let Some(at) = follower(stages, name) {
+        // All linear maps are found with the same settings.
+        let replaced = Table::try_from(&stages[at]).map_err(defect)?;
+        table.extend(replaced.into_iter().filter(|(name, _)| name != "transform"));
+        stages.truncate(at);
+        stages.push(table.try_into().map_err(defect)?);
+        return Ok(());
+    }
     if is_linear(name) {
         return Err(Failure::user(
             format!("--transform {name}: the settings have no such stage"),
@@ -264,6 +272,16 @@ fn end_with(stages: &mut Vec<Stage>, name: &str) -> Outcome<()> {
     }
     stages.push(table.try_into().map_err(defect)?);
     Ok(())
+}
+
+/// The first stage that finds a linear map with more parameters than the one with this name, in whose place that can come.
+fn follower(stages: &[Stage], name: &str) -> Option<usize> {
+    let built_in = Stage::built_in();
+    let rank = |name: &str| {
+        built_in.iter().position(|(stage, _)| stage.name() == name && stage.is_linear())
+    };
+    let own = rank(name)?;
+    stages.iter().position(|stage| rank(stage.name()).is_some_and(|rank| rank > own))
 }
 
 /// The settings of the built-in stage with this name; nothing where there is none.
@@ -620,6 +638,7 @@ mod tests {
         let until = |name: &str| SettingsArguments { transform: Some(name.into()), ..default() };
         assert_eq!(names(default()), ["moments", "rigid", "affine", "greedy"]);
         assert_eq!(names(until("rigid")), ["moments", "rigid"]);
+        assert_eq!(names(until("similarity")), ["moments", "rigid", "similarity"]);
         assert_eq!(names(until("syn")), ["moments", "rigid", "affine", "syn"]);
         let aligned = |name: &str| SettingsArguments { aligned: true, ..until(name) };
         assert_eq!(names(aligned("svf")), ["svf"]);

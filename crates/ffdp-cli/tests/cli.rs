@@ -2,6 +2,8 @@
 
 #[path = "cli/apply.rs"]
 mod apply;
+#[path = "cli/cohort.rs"]
+mod cohort;
 #[path = "cli/folders.rs"]
 mod folders;
 #[path = "cli/linear.rs"]

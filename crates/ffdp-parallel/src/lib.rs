@@ -92,7 +92,9 @@ pub use lending::{Loan, lent};
 pub use lines::{gradients_of_line, line_of_gradients};
 pub use loss::loss;
 pub use periodic::{Gap, PaddedGrid, PeriodicGrid, periodic_size};
-pub use planner::{DeformProblem, DeviceMemory, OffloadPlan, Plan, plan, plan_offloaded};
+pub use planner::{
+    DeformProblem, DeviceMemory, OffloadPlan, Plan, page_bytes, plan, plan_offloaded,
+};
 pub use reductions::{joint_histogram_votes, max_norm, min_max};
 pub use replicas::Replicas;
 pub use resample::{level, resample, resample_displacement};

@@ -242,6 +242,15 @@ impl Room {
         }
     }
 
+    /// Whether some of a level with these grids rests in host memory.
+    ///
+    /// # Errors
+    /// As [`Room::places`].
+    pub(super) fn is_too_small_for(&self, problem: &DeformProblem) -> Result<bool> {
+        let Self::Device { bytes, .. } = self else { return Ok(false) };
+        Ok(split(problem, *bytes)?.exact.is_some())
+    }
+
     /// Where a level with these grids goes that is not shared with other processes.
     ///
     /// # Errors

@@ -68,7 +68,8 @@ impl ValueParserFactory for TransformChoice {
 }
 
 impl TransformChoice {
-    fn of(name: OsString) -> Result<Self, String> {
+    /// What `-t` is given.
+    pub fn of(name: OsString) -> Result<Self, String> {
         match name.to_str() {
             Some(text) => text.parse(),
             None => Ok(bracketed(&name).unwrap_or_else(|| Self {

@@ -14,5 +14,6 @@ pub mod measure;
 pub mod plan;
 pub mod predict;
 pub mod register;
+pub mod shape;
 pub mod synth;
 pub mod train;

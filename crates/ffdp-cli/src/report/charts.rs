@@ -28,9 +28,28 @@ pub fn convergence(stage: &StageReport, unit: &str) -> Option<String> {
     let mut svg = axes.frame(unit);
     let mut start = 0;
     for (index, level) in stage.levels.iter().enumerate() {
-        axes.level(&mut svg, index, start, &level.losses, level.shrink);
+        let name = format!("shrink {}", level.shrink);
+        axes.level(&mut svg, index, start, &level.losses, &name);
         start += level.losses.len();
     }
+    svg.push_str("</svg>");
+    Some(svg)
+}
+
+/// One curve of positive values, by their logarithm to base 10; `unit` names it.
+pub fn logarithmic(values: &[f64], unit: &str) -> Option<String> {
+    let logs: Vec<f64> = values.iter().filter(|v| **v > 0.0).map(|v| v.log10()).collect();
+    let low = logs.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if logs.is_empty() {
+        return None;
+    }
+    let axes = Axes {
+        x: Scale::new([0.0, logs.len() as f64], [MARGIN[0], WIDTH - MARGIN[2]]),
+        y: Scale::new(widened(low, high), [HEIGHT - MARGIN[3], MARGIN[1]]),
+    };
+    let mut svg = axes.frame(unit);
+    axes.level(&mut svg, 0, 0, &logs, "");
     svg.push_str("</svg>");
     Some(svg)
 }
@@ -82,7 +101,7 @@ impl Axes {
     }
 
     /// The curve of a level, with its name above and a line where it begins.
-    fn level(&self, svg: &mut String, index: usize, start: usize, losses: &[f64], shrink: f64) {
+    fn level(&self, svg: &mut String, index: usize, start: usize, losses: &[f64], name: &str) {
         if losses.is_empty() {
             return;
         }
@@ -105,7 +124,7 @@ impl Axes {
         }
         let _ = write!(
             svg,
-            "<text class=\"level\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">shrink {shrink}\
+            "<text class=\"level\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{name}\
              </text><polyline points=\"{}\"/>",
             (begin + end) / 2.0,
             top - 10.0,

@@ -2,7 +2,7 @@
 //!
 //! `measures.rs` is `metrics.json`; `html.rs` puts the page together from `sections.rs` (tables),
 //! `pictures.rs` (slices as figures), `charts.rs` (curves). `slices.rs` samples the images.
-//! `scatter.rs` is the plot of a comparison.
+//! `shapes.rs` is the page of a matching of shapes, whose pictures `surface.rs` draws. `scatter.rs` is the plot of a comparison.
 
 mod canvas;
 mod charts;
@@ -12,9 +12,11 @@ pub mod measures;
 mod pictures;
 pub mod scatter;
 mod sections;
+pub mod shapes;
 pub mod slabs;
 pub mod slices;
 mod summary;
+mod surface;
 
-pub use html::{html, html_of_slabs};
+pub use html::{STYLE, html, html_of_slabs};
 pub use summary::summary;

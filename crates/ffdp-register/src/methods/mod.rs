@@ -39,6 +39,8 @@ pub enum Stage {
     Moments(MomentsSettings),
     /// Turns and shifts.
     Rigid(LinearSettings),
+    /// Turns, shifts and one scale for all directions.
+    Similarity(LinearSettings),
     /// Turns, shifts, stretches and shears.
     Affine(LinearSettings),
     /// A displacement field by the compositive greedy method.
@@ -62,6 +64,10 @@ impl Stage {
         vec![
             (Self::Moments(MomentsSettings::default()), "Placed by centres and principal axes"),
             (Self::Rigid(LinearSettings::default()), "Turned and moved"),
+            (
+                Self::Similarity(LinearSettings::default()),
+                "Turned, moved and scaled alike in all directions",
+            ),
             (Self::Affine(LinearSettings::default()), "Turned, moved, scaled and sheared"),
             (Self::Greedy(GreedySettings::default()), "Deformed, one small step after the other"),
             (
@@ -88,6 +94,9 @@ impl Stage {
         match self {
             Self::Moments(settings) => Listed::Moments(settings),
             Self::Rigid(settings) => Listed::Linear("rigid", settings, linear::rigid),
+            Self::Similarity(settings) => {
+                Listed::Linear("similarity", settings, linear::similarity)
+            }
             Self::Affine(settings) => Listed::Linear("affine", settings, linear::affine),
             Self::Greedy(settings) => Listed::Fields(settings),
             Self::Syn(settings) => Listed::Fields(settings),
@@ -101,7 +110,9 @@ impl Stage {
     /// What of a method can be changed.
     pub(super) fn listed_mut(&mut self) -> ListedMut<'_> {
         match self {
-            Self::Rigid(settings) | Self::Affine(settings) => ListedMut::Linear(settings),
+            Self::Rigid(settings) | Self::Similarity(settings) | Self::Affine(settings) => {
+                ListedMut::Linear(settings)
+            }
             Self::Greedy(settings) => ListedMut::Fields(settings),
             Self::Syn(settings) => ListedMut::Fields(settings),
             Self::Svf(settings) => ListedMut::Fields(settings),

@@ -80,6 +80,8 @@ pub struct Given {
     pub masked: [bool; 2],
     /// Whether the images are cut: in shards, slab by slab, or over processes.
     pub parts: bool,
+    /// Whether some of the parts rest in host memory, as a device has no room for them.
+    pub at_rest: bool,
 }
 
 /// What a [`Method`] has found.

@@ -86,14 +86,7 @@ impl Stage {
         const LINEAR: u64 = 32;
         match self.listed() {
             Listed::Moments(_) | Listed::Linear(..) => LINEAR,
-            Listed::Fields(method) => {
-                /// A step with what it changed, and what a search has beside those that it keeps.
-                const VECTOR: u64 = 12;
-                let fields = if method.method() == DeformMethod::Syn { 2 } else { 1 };
-                let searched = |steps: usize| (2 * steps as u64 + 5) * fields * VECTOR;
-                let kept = method.kept_steps().map_or(0, searched);
-                method.host_bytes_per_voxel() + kept
-            }
+            Listed::Fields(method) => method.host_bytes_per_voxel() + self.kept_bytes_per_voxel(),
             Listed::Own(method) if method.is_linear() => LINEAR,
             Listed::Own(method) => method.host_bytes_per_voxel(),
         }
@@ -122,6 +115,15 @@ impl Stage {
             }
             Listed::Own(method) => method.device_bytes(grids, (channels, masked)),
         })
+    }
+
+    /// Those of them that an optimiser which searches takes.
+    fn kept_bytes_per_voxel(&self) -> u64 {
+        /// A step with what it changed, and what a search has beside those that it keeps.
+        const VECTOR: u64 = 12;
+        let Some(method) = self.fields() else { return 0 };
+        let fields = if method.method() == DeformMethod::Syn { 2 } else { 1 };
+        method.kept_steps().map_or(0, |steps| (2 * steps as u64 + 5) * fields * VECTOR)
     }
 
     /// Its name, as a file has it.
@@ -164,6 +166,9 @@ impl Stage {
     pub(crate) fn refuses(&self, given: &Given) -> Option<String> {
         match self.listed() {
             Listed::Own(method) => method.refuses(given),
+            Listed::Fields(method) if given.at_rest && method.keeps_shards_on_devices() => {
+                Some("all shards of a level stay on their devices".into())
+            }
             Listed::Moments(_) | Listed::Linear(..) | Listed::Fields(_) => None,
         }
     }

@@ -116,6 +116,7 @@ fn linear() -> Vec<(String, Stage)> {
             LinearSettings { levels: levels.clone(), similarity, ..LinearSettings::default() };
         [
             (format!("rigid, {label}"), Stage::Rigid(settings.clone())),
+            (format!("similarity, {label}"), Stage::Similarity(settings.clone())),
             (format!("affine, {label}"), Stage::Affine(settings)),
         ]
     };

@@ -18,6 +18,7 @@ use crate::ops::grid_sample::cube::{
 use crate::ops::information::Information;
 use crate::ops::joint_histogram::cube::Plan;
 use crate::ops::joint_histogram::cube::parzen::bin;
+use crate::ops::joint_histogram::{Binning, HistogramOptions, ParzenKernel};
 use crate::ops::launch::{
     Extent, address, assert_f32, buffer, empty, extent, kind, readable, upload, zeros,
 };
@@ -339,15 +340,11 @@ impl BsplineDifferencesOps for CubeBackend {
         let units = 1 << units.ilog2();
         let information = plan.information;
         let store = Store { bins: plan.bins as u32, band: band as u32, units, information };
-        let binning = super::super::joint_histogram::Binning {
-            options: super::super::HistogramOptions {
-                bins: plan.bins,
-                kernel: super::ParzenKernel::Delta,
-                ..Default::default()
-            },
-            weighted: false,
-        };
-        let bins = Plan { units, ..Plan::new(binning, 1, &field, (1, units)) };
+        let options =
+            HistogramOptions { bins: plan.bins, kernel: ParzenKernel::Delta, ..Default::default() };
+        let binning = Binning { options, weighted: false };
+        let mut bins = Plan::new(binning, 1, &field, (1, units));
+        bins.units = units;
         let controls = plan.lattice.controls();
         let cubes = bins.resident(bytes, &field).min(controls.iter().product());
         let beyond = if store.whole() { 1 } else { cubes * plan.bins * plan.bins };

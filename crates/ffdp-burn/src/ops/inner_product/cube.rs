@@ -11,47 +11,6 @@ use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, sum_in_tree,
 /// Cubes that share the fields: enough to fill the largest GPU, few enough for one cube to add what they found.
 const MOST_CUBES: usize = 2048;
 
-/// The sum of one product, and what it has lost.
-#[derive(CubeType, Clone, Copy)]
-struct Sum<N: Size> {
-    sum: Vector<f32, N>,
-    lost: Vector<f32, N>,
-}
-
-#[cube]
-fn none<N: Size>() -> Sum<N> {
-    Sum::<N> { sum: Vector::<f32, N>::new(0.0f32), lost: Vector::<f32, N>::new(0.0f32) }
-}
-
-/// Kahan: terms of both signs that may nearly cancel.
-#[cube]
-fn add<N: Size>(to: &mut Sum<N>, a: Vector<f32, N>, b: Vector<f32, N>) {
-    let term = a * b - to.lost;
-    let next = to.sum + term;
-    to.lost = (next - to.sum) - term;
-    to.sum = next;
-}
-
-/// `partials[k, cube]` of a sum over the lanes and units of the cube.
-#[cube]
-fn bring<N: Size>(
-    of: &Sum<N>,
-    tree: &mut Shared<[f32]>,
-    partials: &mut [f32],
-    k: u32,
-    #[comptime] lanes: usize,
-) {
-    let mut own = 0.0f32;
-    #[unroll]
-    for lane in 0..lanes {
-        own += of.sum.extract(lane);
-    }
-    let total = sum_in_tree(tree, own);
-    if UNIT_POS == 0 {
-        partials[(k * CUBE_COUNT_X + CUBE_POS_X) as usize] = total;
-    }
-}
-
 /// `partials[k, cube]`: the sum over the cube's stripe of `len` vectors, for the first `count` others.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn stripes_kernel<N: Size>(
@@ -68,49 +27,57 @@ fn stripes_kernel<N: Size>(
     #[comptime] count: usize,
 ) {
     let step = CUBE_COUNT_X as usize * UNITS as usize;
-    let mut s0 = none::<N>();
-    let mut s1 = none::<N>();
-    let mut s2 = none::<N>();
-    let mut s3 = none::<N>();
-    let mut s4 = none::<N>();
-    let mut s5 = none::<N>();
+    let mut sums = Array::<Vector<f32, N>>::new(count);
+    // Kahan: terms of both signs that may nearly cancel.
+    let mut lost = Array::<Vector<f32, N>>::new(count);
+    let mut others = Array::<Vector<f32, N>>::new(count);
+    #[unroll]
+    for k in 0..count {
+        sums[k] = Vector::<f32, N>::new(0.0f32);
+        lost[k] = Vector::<f32, N>::new(0.0f32);
+    }
     let mut i = CUBE_POS_X as usize * UNITS as usize + UNIT_POS as usize;
     while i < len {
         let own = a[i];
-        add(&mut s0, own, b0[i]);
+        others[0usize] = b0[i];
         if comptime!(count > 1) {
-            add(&mut s1, own, b1[i]);
+            others[1usize] = b1[i];
         }
         if comptime!(count > 2) {
-            add(&mut s2, own, b2[i]);
+            others[2usize] = b2[i];
         }
         if comptime!(count > 3) {
-            add(&mut s3, own, b3[i]);
+            others[3usize] = b3[i];
         }
         if comptime!(count > 4) {
-            add(&mut s4, own, b4[i]);
+            others[4usize] = b4[i];
         }
         if comptime!(count > 5) {
-            add(&mut s5, own, b5[i]);
+            others[5usize] = b5[i];
+        }
+        #[unroll]
+        for k in 0..count {
+            let term = own * others[k] - lost[k];
+            let sum = sums[k];
+            let next = sum + term;
+            lost[k] = (next - sum) - term;
+            sums[k] = next;
         }
         i += step;
     }
     let mut tree = Shared::<[f32]>::new_slice(256usize);
-    bring(&s0, &mut tree, partials, 0u32, lanes);
-    if comptime!(count > 1) {
-        bring(&s1, &mut tree, partials, 1u32, lanes);
-    }
-    if comptime!(count > 2) {
-        bring(&s2, &mut tree, partials, 2u32, lanes);
-    }
-    if comptime!(count > 3) {
-        bring(&s3, &mut tree, partials, 3u32, lanes);
-    }
-    if comptime!(count > 4) {
-        bring(&s4, &mut tree, partials, 4u32, lanes);
-    }
-    if comptime!(count > 5) {
-        bring(&s5, &mut tree, partials, 5u32, lanes);
+    #[unroll]
+    for k in 0..count {
+        let sum = sums[k];
+        let mut own = 0.0f32;
+        #[unroll]
+        for lane in 0..lanes {
+            own += sum.extract(lane);
+        }
+        let total = sum_in_tree(&mut tree, own);
+        if UNIT_POS == 0 {
+            partials[k * CUBE_COUNT_X as usize + CUBE_POS_X as usize] = total;
+        }
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) const TOGETHER: usize = 6;
 #[allow(clippy::too_many_arguments)] // Burn's macro wants every tensor spelled out.
 pub trait InnerProductOps: Backend {
     /// The sums of the products of `a` with the first `count` of the others, `[count]`.
-    #[fusion(dtype = a, shape = { let _ = (a, b0, b1, b2, b3, b4, b5); burn::tensor::Shape::from([count]) })]
+    #[fusion(dtype = a, shape = { let _ = (a, b0, b1, b2, b3, b4, b5); burn::tensor::Shape::from([*count]) })]
     fn inner_products_3d(
         a: FloatTensor<Self>,
         b0: FloatTensor<Self>,

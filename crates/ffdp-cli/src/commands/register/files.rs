@@ -132,9 +132,9 @@ impl RegisterArguments {
 
     /// What decides the results.
     fn identity(&self, settings: &str) -> Identity {
+        let images = [("fixed", self.fixed()), ("moving", self.moving())];
+        let images = images.map(|(name, file)| (name, place(file)));
         let files = [
-            ("fixed", Some(&self.fixed)),
-            ("moving", Some(&self.moving)),
             ("fixed_labels", self.fixed_labels.as_ref()),
             ("moving_labels", self.moving_labels.as_ref()),
             ("fixed_mask", self.fixed_mask.as_ref()),
@@ -155,7 +155,7 @@ impl RegisterArguments {
             ("slabs", self.slabs.then(String::new)),
         ];
         let others = others.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        files.chain(others).collect()
+        images.into_iter().chain(files).chain(others).collect()
     }
 }
 

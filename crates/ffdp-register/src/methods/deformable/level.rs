@@ -3,6 +3,7 @@
 use std::f64::consts::FRAC_1_SQRT_2;
 
 use super::control::Control;
+use super::deformation::Deformation;
 use super::method::{FieldMethod, smoothing, voxels};
 use super::splined;
 use crate::fields::Fields;
@@ -14,15 +15,6 @@ use ffdp_burn::image::{Affine, Physical};
 use ffdp_burn::transform::BsplineTransform;
 use ffdp_optim::{Direction, Lbfgs, Minimizer, Search, Steps};
 use ffdp_parallel::{FieldModel, Sharded, ShardedDeform, ShardedObjective, SmoothSteps};
-
-/// What improves the fields of a level.
-pub(crate) trait Deformation: Solver {
-    /// The loss of what was reached, without penalties.
-    fn loss(&mut self) -> Result<f64>;
-
-    /// The fields that were reached, and the spline that they are.
-    fn into_fields(self: Box<Self>) -> Result<(Vec<Sharded>, Option<BsplineTransform>)>;
-}
 
 /// A level of `kind` from `fields` on, or from rest; of its control points, where it has any.
 pub(super) fn begin(

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use super::control::ControlSettings;
-use super::level::Deformation;
+use super::deformation::Deformation;
 use crate::fields::{Deformed, Fields};
 use crate::pair::LevelPair;
 use crate::pyramid::finest_spacing_mm;
@@ -44,6 +44,11 @@ pub(crate) trait FieldMethod: Debug + Send + Sync {
     /// The control points that it searches; `None` of methods that improve a field voxel by voxel.
     fn control_points(&self) -> Option<ControlSettings> {
         None
+    }
+
+    /// Whether no shard of a level may rest in host memory. Not by default.
+    fn keeps_shards_on_devices(&self) -> bool {
+        false
     }
 
     /// What improves its fields on a level, of a method that has an optimiser of its own; `None` of those that follow

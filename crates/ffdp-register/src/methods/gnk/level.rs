@@ -11,7 +11,7 @@ use super::precondition::vector;
 use super::problem::{VelocityImages, VelocityProblem};
 use super::weights::{Regularizing, Search};
 use crate::level::Solver;
-use crate::methods::deformable::{Deformation, LevelTask, smoothing};
+use crate::methods::deformable::{Deformation, LevelTask, smoothing, stays};
 use crate::pair::LevelPair;
 use crate::report::NewtonStep;
 use ffdp_burn::error::{Error, Result};
@@ -135,10 +135,7 @@ fn check_places(pair: &LevelPair) -> Result<()> {
     if places.exact.is_none() && places.rest.devices() == places.work.devices() {
         return Ok(());
     }
-    let what = "gnk: all shards of a level stay on their devices, as each mode of a velocity depends on all voxels";
-    let given =
-        format_args!("a level of {:?} voxels, part of it in host memory", pair.grids[0].size);
-    Err(Error::invalid(what, given, "use more devices, a coarser last level, or greedy"))
+    Err(stays("gnk", pair.grids[0].size))
 }
 
 impl Solver for Level {

@@ -52,6 +52,7 @@ pub struct GnkSettings {
     pub continuation: bool,
     /// Bounds of the map's determinant: `beta` is then lowered beyond the one that is given for as long as they hold,
     /// on the last level, and raised until they do. Default: none are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub determinant: Option<DeterminantBounds>,
     /// Steps of time. Default 4; 8 for motions of a third of the image and more.
     pub time_steps: usize,
@@ -95,6 +96,9 @@ impl Default for GnkSettings {
 
 /// The gradient says when a level ends, not its losses: they rise where `beta` does.
 const BY_GRADIENT: ConvergenceSettings = ConvergenceSettings { window: usize::MAX, tolerance: 0.0 };
+
+/// What a voxel of the box takes beside the steps of time: velocity, gradient, system and preconditioner.
+const NUMBERS: usize = 74;
 
 /// Of the exponential that gives the map of a velocity: parts of a voxel for motions of a hundred.
 const SQUARINGS: usize = 7;
@@ -174,7 +178,18 @@ impl FieldMethod for GnkSettings {
     }
 
     fn host_bytes_per_voxel(&self) -> u64 {
-        4 * (74 + self.time_steps as u64)
+        // All of it is counted as steps that are kept.
+        0
+    }
+
+    /// As many as `74 + n` numbers a voxel are, `n` the steps of time (Brunn et al. 2020): the planner counts two
+    /// vectors for each, and five more.
+    fn kept_steps(&self) -> Option<usize> {
+        Some(((NUMBERS + self.time_steps).div_ceil(3) - 5).div_ceil(2))
+    }
+
+    fn keeps_shards_on_devices(&self) -> bool {
+        true
     }
 
     fn method(&self) -> Method {

@@ -146,9 +146,12 @@ impl Search {
         Ok(Self { plan, newton, options, reference, ended: false })
     }
 
-    /// Where it is.
+    /// What it has found: where it is, or before it has ended the best that kept its bounds.
     pub fn at(&self) -> &FieldVector {
-        self.newton.at()
+        match &self.plan.kept {
+            Some((_, velocity)) if !self.ended => velocity,
+            _ => self.newton.at(),
+        }
     }
 
     /// The loss where it is, per value that counts.

@@ -106,10 +106,10 @@ pub(in crate::ops) fn value_at<T: Float>(
     let mut value = 0.0f32;
     if in_cell(at, &space.input, interpolation, padding, cells) {
         let s = cell_sample(at, &space.input, padding);
-        value = interpolate(&read_cell(image, base, &space.input, &s, cells), &s);
+        value += interpolate(&read_cell(image, base, &space.input, &s, cells), &s);
     } else {
         let s = sample_at(at, &space.input, interpolation, padding);
-        value = interpolate(&read_corners(image, base, &space.input, &s), &s);
+        value += interpolate(&read_corners(image, base, &space.input, &s), &s);
     }
     value
 }

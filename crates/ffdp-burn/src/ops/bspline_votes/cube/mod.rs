@@ -165,8 +165,9 @@ impl Call {
             }
         };
         let store = Store { units: store.units.min(hardware.max_units_per_cube), ..store };
-        let units = Plan { units: store.units, ..*plan };
-        let resident = units.resident(store.bytes().max(4), totals);
+        let mut sized = *plan;
+        sized.units = store.units;
+        let resident = sized.resident(store.bytes().max(4), totals);
         let (tiles, count) = self.tiles(store.units, resident);
         unsafe {
             whole_kernel::launch_unchecked(

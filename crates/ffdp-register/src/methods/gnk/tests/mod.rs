@@ -9,7 +9,8 @@ use std::f64::consts::TAU;
 use std::sync::Arc;
 
 use super::{Flow, Preconditioner, VelocityImages, VelocityOptions, VelocityProblem};
-use ffdp_burn::losses::Mse;
+use ffdp_burn::losses::{Lncc, Mse, NormalizedMutualInformation, Similarity};
+use ffdp_burn::ops::{LnccFloor, LnccOptions};
 use ffdp_parallel::{DeviceMesh, FieldVector, PeriodicGrid, Sharded};
 
 /// A function of the points of `[0, 2 pi)^3` on `n` voxels an axis, cut as the grid is.

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 const POLE: f64 = -0.267_949_192_431_122_7;
 
 /// A spline through the samples of a grid.
-pub(super) struct CubicSpline {
+pub struct CubicSpline {
     coefficients: Vec<f64>,
     size: [usize; 3],
 }
@@ -31,6 +31,11 @@ impl CubicSpline {
         if (0..3).any(|i| !(0.0..=(self.size[i] - 1) as f64).contains(&p[i])) {
             return 0.0;
         }
+        self.read(p)
+    }
+
+    /// The value at a continuous voxel index, of samples that go on mirrored.
+    pub fn read(&self, p: [f64; 3]) -> f64 {
         let [x, y, z] = [0, 1, 2].map(|i| taps(p[i], self.size[i]));
         let mut value = 0.0;
         for (k, wz) in z {
@@ -58,7 +63,7 @@ fn taps(p: f64, count: usize) -> [(usize, f64); 4] {
 }
 
 /// An index of `count` samples that are mirrored about the outer ones.
-fn mirrored(index: i64, count: usize) -> usize {
+pub(super) fn mirrored(index: i64, count: usize) -> usize {
     let period = (2 * count as i64 - 2).max(1);
     let index = index.rem_euclid(period);
     index.min((period - index).rem_euclid(period)) as usize

@@ -1,0 +1,183 @@
+//! What `register` and `atlas` share: the deformation's settings by flags or by a file, and its progress.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use ffdp_shapes::Shape;
+use ffdp_shapes::attachment::{Attachment, advised_sigmas};
+use ffdp_shapes::lddmm::{Iteration, LddmmSettings, Metric, Scheme};
+use ffdp_shapes::shape::width_advice;
+use ffdp_shapes::sinkhorn::SinkhornSettings;
+
+use crate::failure::{Failure, Outcome};
+use crate::printer::Printer;
+
+/// How shapes are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Compare {
+    /// Point for point.
+    Landmarks,
+    /// Normals or directions; opposite ones cancel.
+    Currents,
+    /// Positions and directions; nothing cancels.
+    Varifolds,
+    /// The same without inside and outside.
+    UnorientedVarifolds,
+    /// Optimal transport of area or length.
+    Transport,
+}
+
+/// Flags of a deformation.
+#[derive(Debug, Args)]
+pub struct MethodArguments {
+    /// How shapes are compared [default: varifolds; landmarks for clouds of equal numbers].
+    #[arg(short, long, value_name = "HOW")]
+    attachment: Option<Compare>,
+    /// Widths (standard deviations) of the comparison in mm, comma separated; for transport, the blur
+    /// [default: from an eighth of the target's diameter down to twice its edges].
+    #[arg(long, value_name = "MM,..", value_delimiter = ',')]
+    data_sigma: Vec<f64>,
+    /// Widths of the deformation in mm, comma separated [default: a sixth and a twelfth of the
+    /// target's diameter].
+    #[arg(short, long, value_name = "MM,..", value_delimiter = ',')]
+    sigma: Vec<f64>,
+    /// Distance of control points in mm; 0 takes all points [default: a sixteenth of the diameter].
+    #[arg(long, value_name = "MM")]
+    control_spacing: Option<f64>,
+    /// Compare with one point in each cube of this side; 0 with all [default: what leaves 2500 cells].
+    #[arg(long, value_name = "MM")]
+    coarsen: Option<f64>,
+    /// Weight of the comparison beside the energy of the deformation [default: 100].
+    #[arg(long, value_name = "WEIGHT")]
+    fidelity: Option<f64>,
+    /// Kernels whose rows sum to 1, so that mass counts.
+    #[arg(long)]
+    normalised: bool,
+    /// Integrate by Runge and Kutta's rule of fourth order instead of the midpoint rule.
+    #[arg(long)]
+    rk4: bool,
+    /// Steps of the integration [default: 6].
+    #[arg(long, value_name = "N")]
+    steps: Option<usize>,
+    /// Iterations at most [default: 100].
+    #[arg(short, long, value_name = "N")]
+    iterations: Option<usize>,
+    /// Settings of an earlier run (settings.toml); flags go before.
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+}
+
+impl MethodArguments {
+    /// The settings for a target.
+    ///
+    /// # Errors
+    /// A file that is no settings, and numbers without meaning.
+    pub fn settings(&self, source: &Shape, target: &Shape) -> Outcome<LddmmSettings> {
+        let mut settings = match &self.settings {
+            Some(path) => read(path)?,
+            None => LddmmSettings::advised(target),
+        };
+        let clouds = source.cells.is_empty() && target.cells.is_empty();
+        let landmarks = clouds && source.points.len() == target.points.len();
+        let how = match self.attachment {
+            None if self.settings.is_none() && landmarks => Some(Compare::Landmarks),
+            None if self.settings.is_none() => Some(Compare::Varifolds),
+            how => how,
+        };
+        settings.coarsen_mm = self.coarsen.unwrap_or(settings.coarsen_mm);
+        if let Some(how) = how {
+            let coarse = target.coarsened(settings.coarsen_mm);
+            settings.attachment = self.attachment(how, &coarse);
+        }
+        if how == Some(Compare::Landmarks) && self.settings.is_none() {
+            settings.control_spacing_mm = 0.0;
+        }
+        if !self.sigma.is_empty() {
+            settings.sigmas_mm.clone_from(&self.sigma);
+        }
+        if self.normalised {
+            settings.metric = Metric::Normalised;
+        }
+        if self.rk4 {
+            settings.scheme = Scheme::Rk4;
+        }
+        settings.control_spacing_mm = self.control_spacing.unwrap_or(settings.control_spacing_mm);
+        settings.fidelity = self.fidelity.unwrap_or(settings.fidelity);
+        settings.steps = self.steps.unwrap_or(settings.steps);
+        settings.iterations = self.iterations.unwrap_or(settings.iterations);
+        settings.validate()?;
+        Ok(settings)
+    }
+
+    fn attachment(&self, how: Compare, target: &Shape) -> Attachment {
+        let given = !self.data_sigma.is_empty();
+        let sigmas_mm = if given { self.data_sigma.clone() } else { advised_sigmas(target) };
+        match how {
+            Compare::Landmarks => Attachment::Landmarks,
+            Compare::Currents => Attachment::Currents { sigmas_mm },
+            Compare::Varifolds => Attachment::Varifolds { sigmas_mm, oriented: true },
+            Compare::UnorientedVarifolds => Attachment::Varifolds { sigmas_mm, oriented: false },
+            Compare::Transport => {
+                let blur = sigmas_mm.iter().copied().fold(f64::INFINITY, f64::min) / 2.0;
+                let blur = if given { self.data_sigma[0] } else { blur };
+                Attachment::Transport(SinkhornSettings { blur, ..SinkhornSettings::default() })
+            }
+        }
+    }
+}
+
+fn read(path: &Path) -> Outcome<LddmmSettings> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| ffdp_burn::Error::io(path, "read", source))?;
+    toml::from_str(&text).map_err(|error| {
+        Failure::user(format!("{}: {error}", path.display()), "use the settings.toml of a run")
+    })
+}
+
+/// As a file.
+pub fn to_toml(settings: &LddmmSettings) -> Outcome<String> {
+    toml::to_string(settings).map_err(|error| Failure::defect(error.to_string()))
+}
+
+/// What should be looked at before a deformation: widths that do not go with the shapes.
+pub fn warnings(settings: &LddmmSettings, source: &Shape) -> Vec<String> {
+    let widest = settings.sigmas_mm.iter().copied().fold(0.0, f64::max);
+    let mut warnings: Vec<String> =
+        width_advice("deformation", widest, source).into_iter().map(|advice| advice.text).collect();
+    if let Attachment::Currents { sigmas_mm } | Attachment::Varifolds { sigmas_mm, .. } =
+        &settings.attachment
+    {
+        let finest = sigmas_mm.iter().copied().fold(f64::INFINITY, f64::min);
+        let advice = width_advice("comparison's smallest", finest, source);
+        warnings.extend(advice.map(|advice| advice.text));
+    }
+    warnings
+}
+
+/// Without -v, a line is written at most so often.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Talks of the iterations; `save` is called with each.
+pub fn watch<'a>(
+    printer: Printer,
+    iterations: usize,
+    mut save: impl FnMut(&Iteration) -> ControlFlow<()> + 'a,
+) -> impl FnMut(&Iteration) -> ControlFlow<()> + 'a {
+    let start = Instant::now();
+    let mut said = start;
+    move |iteration| {
+        let Iteration { number, cost, .. } = iteration;
+        let seconds = start.elapsed().as_secs_f64();
+        let line =
+            format!("iteration {number}/{iterations}: cost {cost:.6}, {:.2} s each", seconds / *number as f64);
+        if said.elapsed() >= SILENCE {
+            said = Instant::now();
+            printer.note(&line);
+        } else {
+            printer.detail(&line);
+        }
+        save(iteration)
+    }
+}

@@ -1,0 +1,206 @@
+//! `ffdp shape register`: one shape onto another.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use burn::tensor::{DType, Device};
+use clap::Args;
+use ffdp_burn::image::Geometry;
+use ffdp_burn::io::nifti::header;
+use ffdp_burn::transform::{Composite, Displacement, Step, write_transform};
+use ffdp_shapes::files::{read_shape, write_shape, write_shape_with};
+use ffdp_shapes::lddmm::{Direction, Flow, Iteration, LddmmSettings, Match, match_shapes};
+use ffdp_shapes::shape::{self_intersections, surface_distance};
+use ffdp_shapes::tensors::to_points;
+use ffdp_shapes::{Position, Shape, ShapeTree};
+use serde_json::json;
+
+use super::input::{SHAPE_HELP, ShapeInput};
+use super::method::{MethodArguments, to_toml, warnings, watch};
+use crate::device::DeviceChoice;
+use crate::failure::{Failure, Outcome};
+use crate::printer::{Printer, summarise};
+use crate::report::shapes::{ShapeReport, page};
+use crate::text::write_text;
+
+/// What lies in the folder of results.
+const RESULT_HELP: &str = "\
+The folder then holds matched.vtk (the source at the end, with the distance of every point), flow.json (the \
+deformation), settings.toml, metrics.json, report.html; with --reference also warp.nii.gz, which ffdp apply takes \
+to carry images and labels of the source onto that grid.";
+
+/// `ffdp shape register`.
+#[derive(Debug, Args)]
+#[command(after_help = RESULT_HELP, after_long_help = format!("{RESULT_HELP}\n\n{SHAPE_HELP}"))]
+pub struct RegisterShapes {
+    /// Target: a file, or LABELMAP:LABEL.
+    #[arg(short, long, value_name = "SHAPE")]
+    fixed: ShapeInput,
+    /// Source, which is deformed.
+    #[arg(short, long, value_name = "SHAPE")]
+    moving: ShapeInput,
+    /// Folder of the results.
+    #[arg(short, long, value_name = "FOLDER")]
+    output: PathBuf,
+    #[command(flatten)]
+    method: MethodArguments,
+    /// Image of the target: the deformation of its grid is written as warp.nii.gz.
+    #[arg(short, long, value_name = "IMAGE")]
+    reference: Option<PathBuf>,
+    /// Other shapes of the source that the deformation carries along, into the folder.
+    #[arg(long, value_name = "FILE")]
+    carry: Vec<PathBuf>,
+    /// Go on from momenta.json of an interrupted run in the same folder.
+    #[arg(long)]
+    resume: bool,
+    /// Where to compute; only what was compiled in is accepted.
+    #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
+    device: DeviceChoice,
+    /// Errors only.
+    #[arg(short, long)]
+    quiet: bool,
+    /// Every iteration.
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// Deforms, and writes what was found.
+pub fn run(request: &RegisterShapes) -> Outcome<()> {
+    let printer = Printer::new(request.quiet, request.verbose);
+    let (source, target) = (request.moving.read()?, request.fixed.read()?);
+    let settings = request.method.settings(&source, &target)?;
+    let grid = request.reference.as_deref().map(header).transpose()?.map(|h| h.geometry);
+    let carried: Vec<Shape> = request.carry.iter().map(read_shape).collect::<Result<_, _>>()?;
+    let folder = &request.output;
+    std::fs::create_dir_all(folder)
+        .map_err(|source| ffdp_burn::Error::io(folder, "create", source))?;
+    let warnings = warnings(&settings, &source);
+    warnings.iter().for_each(|text| printer.warning(text));
+    let device = request.device.open()?;
+    write_text(&folder.join("settings.toml"), &to_toml(&settings)?)?;
+
+    let kept = folder.join("momenta.json");
+    let start = if request.resume { Some(read_momenta(&kept)?) } else { None };
+    let begin = Instant::now();
+    let mut failed = None;
+    let save = |iteration: &Iteration| match keep(&kept, iteration) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(failure) => {
+            failed = Some(failure);
+            ControlFlow::Break(())
+        }
+    };
+    let mut observe = watch(printer, settings.iterations, save);
+    let place = (&device, DType::F32);
+    let found = match_shapes(&source, &target, &settings, place, start, &mut observe)?;
+    drop(observe);
+    if let Some(failure) = failed {
+        return Err(failure);
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    let results = Results { source: &source, target: &target, found: &found, seconds, device: &device };
+    results.write(request, &settings, &warnings, grid.as_ref())?;
+    for (shape, path) in carried.iter().zip(&request.carry) {
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        write_shape(folder.join(name), &found.flow.apply(shape)?)?;
+    }
+    // What was needed to go on is in flow.json.
+    let _ = std::fs::remove_file(&kept);
+    summarise(request.quiet, || results.summary(folder))
+}
+
+struct Results<'a> {
+    source: &'a Shape,
+    target: &'a Shape,
+    found: &'a Match,
+    seconds: f64,
+    device: &'a Device,
+}
+
+impl Results<'_> {
+    fn write(
+        &self,
+        request: &RegisterShapes,
+        settings: &LddmmSettings,
+        warnings: &[String],
+        grid: Option<&Geometry>,
+    ) -> Outcome<()> {
+        let (folder, found) = (&request.output, self.found);
+        let tree = ShapeTree::new(self.target);
+        let far: Vec<f64> = found.shape.points.iter().map(|&p| tree.nearest(p).1).collect();
+        write_shape_with(folder.join("matched.vtk"), &found.shape, &[("distance", &far)])?;
+        write_text(&folder.join("flow.json"), &json!(found.flow.saved()).to_string())?;
+        let [before, after] =
+            [self.source, &found.shape].map(|shape| surface_distance(shape, self.target));
+        let crossings = [self.source, &found.shape].map(self_intersections);
+        let metrics = json!({
+            "distance_mm": { "before": before, "after": after },
+            "attachment": { "before": found.attachment[0], "after": found.attachment[1] },
+            "energy_mm2": found.energy, "costs": found.costs, "seconds": self.seconds,
+            "self_intersections": { "before": crossings[0], "after": crossings[1] },
+            "control_points": found.flow.saved().momenta.len(), "warnings": warnings,
+        });
+        write_text(&folder.join("metrics.json"), &format!("{metrics:#}\n"))?;
+        let rows = [
+            ("points and cells", format!(
+                "source {} and {}, target {} and {}",
+                self.source.points.len(), self.source.cells.len(),
+                self.target.points.len(), self.target.cells.len()
+            )),
+            ("control points", found.flow.saved().momenta.len().to_string()),
+            ("iterations", format!("{} in {:.1} s", found.costs.len() - 1, self.seconds)),
+            ("comparison", format!("{:.4e} to {:.4e}", found.attachment[0], found.attachment[1])),
+            ("length of the path", format!("{:.2} mm", (2.0 * found.energy.max(0.0)).sqrt())),
+            ("self-intersections", format!("{} before, {} after", crossings[0], crossings[1])),
+        ];
+        let report = ShapeReport {
+            title: format!("{} to {}", request.moving.name(), request.fixed.name()),
+            shapes: [self.source, &found.shape],
+            target: self.target,
+            costs: &found.costs,
+            measures: rows.map(|(name, value)| (name.to_string(), value)).into(),
+            warnings,
+            settings: to_toml(settings)?,
+        };
+        write_text(&folder.join("report.html"), &page(&report)?)?;
+        if let Some(grid) = grid {
+            write_warp(&folder.join("warp.nii.gz"), &found.flow, grid, self.device)?;
+        }
+        Ok(())
+    }
+
+    fn summary(&self, folder: &Path) -> String {
+        let [before, after] =
+            [self.source, &self.found.shape].map(|shape| surface_distance(shape, self.target));
+        format!(
+            "surface distance {:.3} -> {:.3} mm (95th percentile {:.3} -> {:.3}, largest {:.3} -> {:.3}), \
+             {} iterations in {:.1} s\nresults in {}\n",
+            before.mean, after.mean, before.p95, after.p95, before.max, after.max,
+            self.found.costs.len() - 1, self.seconds, folder.display()
+        )
+    }
+}
+
+/// The map from the target's grid to the source, as images are sampled.
+fn write_warp(path: &Path, flow: &Flow, grid: &Geometry, device: &Device) -> Outcome<()> {
+    let mm = flow.displacement_mm(grid, Direction::Back, device)?;
+    let to_voxel = grid.mm_to_voxel();
+    let voxels: Vec<Position> = mm.iter().map(|&u| to_voxel.apply_vector(u)).collect();
+    let values = (0..3).flat_map(|c| voxels.iter().map(move |u| u[c] as f32)).collect();
+    let warp = Displacement::from_vec(values, grid.clone(), device)?;
+    Ok(write_transform(path, &Composite::new(vec![Step::Displacement(warp)]))?)
+}
+
+fn keep(path: &Path, iteration: &Iteration) -> Outcome<()> {
+    let momenta = to_points(iteration.momenta.clone())?;
+    write_text(path, &json!(momenta).to_string())
+}
+
+fn read_momenta(path: &Path) -> Outcome<Vec<Position>> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| ffdp_burn::Error::io(path, "read", source))?;
+    serde_json::from_str(&text).map_err(|error| {
+        Failure::user(format!("{}: {error}", path.display()), "start again without --resume")
+    })
+}

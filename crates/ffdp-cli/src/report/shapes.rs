@@ -1,0 +1,143 @@
+//! The page of a matching of shapes: the surfaces before and after, coloured by their distance to the target.
+
+use ffdp_shapes::shape::{SurfaceDistance, surface_distance};
+use ffdp_shapes::{Position, Shape, ShapeTree};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::charts;
+use super::colours::{Rgb, diverging};
+use super::html::STYLE;
+use super::surface::{VIEWS, draw};
+use crate::failure::Outcome;
+
+/// Pixels of a picture's longer side.
+const SIZE: usize = 300;
+
+/// Of shapes without a distance.
+const PLAIN: Rgb = [198, 204, 214];
+
+/// What is told of a matching.
+pub struct ShapeReport<'a> {
+    /// What was matched to what.
+    pub title: String,
+    /// The source before, and after.
+    pub shapes: [&'a Shape; 2],
+    /// What it was deformed to.
+    pub target: &'a Shape,
+    /// The cost before every iteration and at the end.
+    pub costs: &'a [f64],
+    /// Names and values of what was measured.
+    pub measures: Vec<(String, String)>,
+    /// What the user should look at.
+    pub warnings: &'a [String],
+    /// The settings, as their file.
+    pub settings: String,
+}
+
+/// Blue where the shapes agree, over white, to red at `most` millimetres and beyond.
+fn colours(shape: &Shape, target: &Shape, most: f64) -> Vec<Rgb> {
+    let tree = ShapeTree::new(target);
+    let colour = |&p: &Position| diverging(2.0 * tree.nearest(p).1 / most - 1.0);
+    shape.points.iter().map(colour).collect()
+}
+
+/// The page.
+///
+/// # Errors
+/// A picture that cannot be compressed: a defect.
+pub fn page(report: &ShapeReport) -> Outcome<String> {
+    let distances = report.shapes.map(|shape| surface_distance(shape, report.target));
+    let [before, after] = distances;
+    let better = after.mean < before.mean;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "Shapes: " (report.title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { main {
+                header {
+                    p.kicker { "Registration of shapes" }
+                    h1 { (report.title) }
+                    p.meta {
+                        @if better { span.verdict.good { "The shapes became more alike" } }
+                        @else { span.verdict.bad { "The shapes did not become more alike" } }
+                        " · ffdp " (env!("CARGO_PKG_VERSION"))
+                    }
+                }
+                div.headlines {
+                    (tile("mean distance", before.mean, after.mean))
+                    (tile("95th percentile", before.p95, after.p95))
+                    (tile("largest distance", before.max, after.max))
+                }
+                @if !report.warnings.is_empty() {
+                    section.notes {
+                        h2 { "To look at" }
+                        ul { @for text in report.warnings { li { (text) } } }
+                    }
+                }
+                (pictures(report, &before)?)
+                @if let Some(curve) = charts::logarithmic(report.costs, "log10 cost") {
+                    h2 { "Convergence" }
+                    (PreEscaped(curve))
+                }
+                h2 { "Measures" }
+                table.text { tbody {
+                    @for (name, value) in &report.measures { tr { th { (name) } td { (value) } } }
+                } }
+                details { summary { "Settings" } pre { (report.settings) } }
+            } }
+        }
+    };
+    Ok(page.into_string())
+}
+
+fn tile(name: &str, before: f64, after: f64) -> Markup {
+    html! {
+        div.tile {
+            p.name { (name) }
+            p.value { (format!("{after:.3} mm")) }
+            p.note { (format!("before {before:.3} mm")) }
+        }
+    }
+}
+
+fn pictures(report: &ShapeReport, before: &SurfaceDistance) -> Outcome<Markup> {
+    let most = before.p95.max(f64::MIN_POSITIVE);
+    let [source, matched] = report.shapes;
+    let plain = vec![PLAIN; report.target.points.len()];
+    let rows = [
+        ("before", source, colours(source, report.target, most)),
+        ("after", matched, colours(matched, report.target, most)),
+        ("target", report.target, plain),
+    ];
+    let bounds = [source, matched, report.target].map(Shape::bounds);
+    let corner = |k: usize, pick: fn(f64, f64) -> f64| -> Position {
+        std::array::from_fn(|c| bounds.iter().map(|b| b[k][c]).reduce(pick).expect("three"))
+    };
+    let bounds = [corner(0, f64::min), corner(1, f64::max)];
+    let mut drawn = Vec::new();
+    for (name, shape, colours) in &rows {
+        let urls = VIEWS.map(|view| draw(shape, colours, bounds, view, SIZE).data_url());
+        drawn.push((*name, urls.into_iter().collect::<Outcome<Vec<_>>>()?));
+    }
+    Ok(html! {
+        h2 { "Surfaces" }
+        figure {
+            table.slices {
+                thead { tr { th {} @for view in &VIEWS { th { (view.name) } } } }
+                tbody { @for (name, urls) in &drawn { tr {
+                    th { (name) }
+                    @for url in urls { td { img src=(url) alt=(name); } }
+                } } }
+            }
+            figcaption {
+                "Coloured by the distance to the target: blue 0, white " (format!("{:.2}", most / 2.0))
+                ", red " (format!("{most:.2}")) " mm and more."
+            }
+        }
+    })
+}

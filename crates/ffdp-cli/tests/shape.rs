@@ -1,0 +1,115 @@
+//! `ffdp shape` in a process.
+
+#[allow(dead_code)] // shared with the other commands' tests
+mod support;
+
+use ffdp_burn::image::{Geometry, LabelMap};
+use ffdp_burn::io::nifti::write_labels;
+use serde_json::Value;
+use support::{Folder, ffdp};
+
+/// An ellipsoid of label 3 in a map of 28^3 voxels, `long` voxels along x.
+fn ellipsoid(folder: &Folder, name: &str, long: f64) -> String {
+    let grid = Geometry::new([28; 3], [1.0; 3]).unwrap();
+    let label = |offset: usize| {
+        let [x, y, z] = grid.index_of(offset).map(|v| v as f64 - 13.5);
+        3 * i32::from((x / long).powi(2) + (y / 6.0).powi(2) + (z / 6.0).powi(2) < 1.0)
+    };
+    let labels = (0..grid.len()).map(label).collect();
+    let path = folder.path(name);
+    write_labels(&path, &LabelMap::new(labels, grid).unwrap()).unwrap();
+    path
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+#[test]
+fn surfaces_are_made_converted_compared_matched_and_applied() {
+    let folder = Folder::new();
+    let (fixed, moving) = (ellipsoid(&folder, "a.nii.gz", 10.0), ellipsoid(&folder, "b.nii.gz", 7.0));
+    let (vtk, ply) = (folder.path("a.vtk"), folder.path("a.ply"));
+    ffdp(&["shape", "convert", "-i", &format!("{fixed}:3"), "-o", &vtk]).succeeded();
+    ffdp(&["shape", "convert", "-i", &vtk, "-o", &ply, "--largest"]).succeeded();
+    let same = ffdp(&["shape", "distance", "-f", &ply, "-m", &format!("{fixed}:3"), "--json"]);
+    same.succeeded();
+    // Files hold f32.
+    assert!(json(&same.stdout)["distance_mm"]["max"].as_f64().unwrap() < 1e-5);
+
+    let out = folder.path("run");
+    let source = format!("{moving}:3");
+    let arguments = ["shape", "register", "-f", &ply, "-m", &source, "-o", &out, "-i", "30"];
+    let device = ["--device", "cpu", "-r", &fixed];
+    let run = ffdp(&[&arguments[..], &device].concat());
+    run.succeeded();
+    for name in ["matched.vtk", "flow.json", "settings.toml", "metrics.json", "report.html"] {
+        assert!(folder.has(&format!("run/{name}")), "{name}");
+    }
+    assert!(!folder.has("run/momenta.json"));
+    let metrics = json(&std::fs::read_to_string(folder.path("run/metrics.json")).unwrap());
+    let mean = |when: &str| metrics["distance_mm"][when]["mean"].as_f64().unwrap();
+    assert!(mean("before") > 0.7 && mean("after") < 0.2, "{metrics:#}");
+    assert_eq!(metrics["self_intersections"]["after"], 0);
+
+    // The image's labels follow.
+    let (warp, moved) = (folder.path("run/warp.nii.gz"), folder.path("moved.nii.gz"));
+    let apply = ["apply", "-i", &moving, "-r", &fixed, "-t", &warp, "-o", &moved];
+    ffdp(&[&apply[..], &["--interpolation", "nearest"]].concat()).succeeded();
+    let carried = format!("{moved}:3");
+    let apart = ffdp(&["shape", "distance", "-f", &ply, "-m", &carried, "--json"]);
+    apart.succeeded();
+    assert!(json(&apart.stdout)["distance_mm"]["mean"].as_f64().unwrap() < 0.4, "{}", apart.stdout);
+
+    // With the settings of a run, and from where it was interrupted.
+    let settings = folder.path("run/settings.toml");
+    let flow = json(&std::fs::read_to_string(folder.path("run/flow.json")).unwrap());
+    std::fs::write(folder.path("run/momenta.json"), flow["momenta"].to_string()).unwrap();
+    let again = ["-i", "2", "--settings", &settings, "--resume", "--device", "cpu", "-q"];
+    let run = ffdp(&[&arguments[..7], &again].concat());
+    run.succeeded();
+    let more = json(&std::fs::read_to_string(folder.path("run/metrics.json")).unwrap());
+    let (last, first) = (metrics["costs"].as_array().unwrap().last().unwrap(), &more["costs"][0]);
+    assert!((first.as_f64().unwrap() / last.as_f64().unwrap() - 1.0).abs() < 1e-2, "{first} {last}");
+}
+
+#[test]
+fn a_cohort_has_a_mean_shape() {
+    let folder = Folder::new();
+    let members = [6.0, 10.0].map(|long| {
+        let map = ellipsoid(&folder, &format!("{long}.nii.gz"), long);
+        format!("{map}:3")
+    });
+    let out = folder.path("atlas");
+    let atlas = ["shape", "atlas", &members[0], &members[1], "-o", &out, "-i", "25", "--device", "cpu"];
+    ffdp(&atlas).succeeded();
+    for name in ["template.vtk", "member_1.vtk", "member_2.vtk", "flow_2.json", "metrics.json"] {
+        assert!(folder.has(&format!("atlas/{name}")), "{name}");
+    }
+    let metrics = json(&std::fs::read_to_string(folder.path("atlas/metrics.json")).unwrap());
+    for member in metrics["distance_mm"].as_array().unwrap() {
+        assert!(member["mean"].as_f64().unwrap() < 0.4, "{metrics:#}");
+    }
+}
+
+#[test]
+fn what_is_no_shape_is_refused_with_a_way_out() {
+    let folder = Folder::new();
+    let map = ellipsoid(&folder, "a.nii.gz", 8.0);
+    let damaged = folder.path("a.ply");
+    std::fs::write(&damaged, "ply\nformat ascii 1.0\nelement vertex 9\nend_header\n").unwrap();
+    let out = folder.path("o.ply");
+    let labelled = |label: &str| format!("{map}:{label}");
+    for (input, part) in [
+        (map.clone(), "which label"),
+        (labelled("4"), "one of [3]"),
+        (labelled("x"), "integers"),
+        (damaged, "a.ply"),
+        (folder.path("missing.vtk"), "missing.vtk"),
+        (folder.path("a.xyz"), ".ply"),
+    ] {
+        let run = ffdp(&["shape", "convert", "-i", &input, "-o", &out]);
+        assert!(run.code == 1 && run.stderr.contains(part), "{input}: {}", run.stderr);
+        assert!(!folder.has("o.ply"));
+    }
+}

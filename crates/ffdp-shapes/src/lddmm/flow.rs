@@ -1,0 +1,161 @@
+//! A deformation of all of space, as it is kept and applied: in f64 on the CPU, or on a device.
+
+use burn::tensor::{DType, Device};
+use ffdp_image::image::Geometry;
+use ffdp_image::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use super::hamiltonian::{Hamiltonian, Metric};
+use super::path::{Path, Scheme};
+use super::settings::LddmmSettings;
+use crate::kernel::Kernel;
+use crate::shape::{Position, Shape};
+use crate::tensors::{Place, to_points, to_tensor};
+
+/// What a deformation is made of: enough to repeat it anywhere.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedFlow {
+    /// Standard deviations of the kernel, in mm.
+    pub sigmas_mm: Vec<f64>,
+    /// The metric.
+    pub metric: Metric,
+    /// The integration.
+    pub scheme: Scheme,
+    /// Its steps.
+    pub steps: usize,
+    /// Control points at t = 0, RAS mm.
+    pub control_points_mm: Vec<Position>,
+    /// Their momenta at t = 0.
+    pub momenta: Vec<Position>,
+}
+
+/// A deformation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flow {
+    saved: SavedFlow,
+}
+
+/// Points that are carried at once: a grid of millions would need all stages of all of them.
+const CHUNK: usize = 1 << 16;
+
+impl Flow {
+    pub(super) fn new(
+        settings: &LddmmSettings,
+        control_points_mm: Vec<Position>,
+        momenta: Vec<Position>,
+    ) -> Self {
+        let LddmmSettings { sigmas_mm, metric, scheme, steps, .. } = settings.clone();
+        Self { saved: SavedFlow { sigmas_mm, metric, scheme, steps, control_points_mm, momenta } }
+    }
+
+    /// A deformation as it was saved.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for widths that are not positive, no steps, numbers that are not finite, and momenta that do
+    /// not fit the points.
+    pub fn from_saved(saved: SavedFlow) -> Result<Self> {
+        let SavedFlow { sigmas_mm, steps, control_points_mm: q, momenta: p, .. } = &saved;
+        let finite = q.iter().chain(p).flatten().all(|v| v.is_finite());
+        let widths = !sigmas_mm.is_empty() && sigmas_mm.iter().all(|s| *s > 0.0 && s.is_finite());
+        if !(finite && widths && *steps > 0 && q.len() == p.len() && !q.is_empty()) {
+            let what = "a deformation needs positive widths and steps, and a finite momentum for every point";
+            let value = format!("{sigmas_mm:?}, {steps} steps, {} points, {} momenta", q.len(), p.len());
+            return Err(Error::invalid(what, value, "the file is damaged; compute it again"));
+        }
+        Ok(Self { saved })
+    }
+
+    /// To be saved.
+    pub fn saved(&self) -> &SavedFlow {
+        &self.saved
+    }
+
+    fn hamiltonian(&self) -> Hamiltonian {
+        let SavedFlow { sigmas_mm, metric, .. } = &self.saved;
+        Hamiltonian { kernel: Kernel::gaussians(sigmas_mm), metric: *metric }
+    }
+
+    fn path(&self, place: Place) -> Path {
+        let SavedFlow { scheme, steps, control_points_mm, momenta, .. } = &self.saved;
+        let state = [to_tensor(control_points_mm, place), to_tensor(momenta, place)];
+        Path::shoot(&self.hamiltonian(), state, *scheme, *steps, 1.0)
+    }
+
+    fn path_back(&self, place: Place) -> Path {
+        let end = self.path(place).end().clone();
+        let SavedFlow { scheme, steps, .. } = &self.saved;
+        Path::shoot(&self.hamiltonian(), end, *scheme, *steps, -1.0)
+    }
+
+    /// Where points go, RAS mm; computed in f64 on the CPU.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when they cannot be read back.
+    pub fn map_points(&self, points: &[Position]) -> Result<Vec<Position>> {
+        let place = (&Device::flex(), DType::F64);
+        carried(&self.path(place), points, place)
+    }
+
+    /// Where points come from: the inverse map, the same geodesic backwards.
+    ///
+    /// # Errors
+    /// As [`Flow::map_points`].
+    pub fn map_points_back(&self, points: &[Position]) -> Result<Vec<Position>> {
+        let place = (&Device::flex(), DType::F64);
+        carried(&self.path_back(place), points, place)
+    }
+
+    /// The shape at the end.
+    ///
+    /// # Errors
+    /// As [`Flow::map_points`].
+    pub fn apply(&self, shape: &Shape) -> Result<Shape> {
+        shape.with_points(self.map_points(&shape.points)?)
+    }
+
+    /// The displacements in mm from the voxels of a grid, in their order: for an image that is sampled through it,
+    /// `moved(x) = image(x + u(x))`. `Direction::Back` samples the source on the grid of the target.
+    ///
+    /// # Errors
+    /// As [`Flow::map_points`].
+    pub fn displacement_mm(
+        &self,
+        grid: &Geometry,
+        direction: Direction,
+        device: &Device,
+    ) -> Result<Vec<Position>> {
+        let place = (device, DType::F32);
+        let path = match direction {
+            Direction::Forward => self.path(place),
+            Direction::Back => self.path_back(place),
+        };
+        let to_mm = grid.voxel_to_mm();
+        let voxel = |offset: usize| to_mm.apply(grid.index_of(offset).map(|v| v as f64));
+        let mut displacement = Vec::with_capacity(grid.len());
+        for start in (0..grid.len()).step_by(CHUNK) {
+            let here: Vec<Position> =
+                (start..grid.len().min(start + CHUNK)).map(voxel).collect();
+            let there = carried(&path, &here, place)?;
+            displacement.extend(there.iter().zip(&here).map(|(&a, &b)| crate::shape::sub(a, b)));
+        }
+        Ok(displacement)
+    }
+}
+
+/// Which way a flow is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the source to the target.
+    Forward,
+    /// From the target to the source.
+    Back,
+}
+
+fn carried(path: &Path, points: &[Position], place: Place) -> Result<Vec<Position>> {
+    let mut all = Vec::with_capacity(points.len());
+    for chunk in points.chunks(CHUNK) {
+        all.extend(to_points(path.carry_to_end(to_tensor(chunk, place)))?);
+    }
+    Ok(all)
+}

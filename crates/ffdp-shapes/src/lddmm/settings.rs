@@ -1,0 +1,109 @@
+//! Every number of a deformation of shapes that can be chosen.
+
+use ffdp_image::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use super::hamiltonian::{Hamiltonian, Metric};
+use super::path::Scheme;
+use crate::attachment::Attachment;
+use crate::kernel::Kernel;
+use crate::shape::Shape;
+
+/// More cells are not needed to steer a few hundred control points.
+const ENOUGH_CELLS: usize = 2500;
+
+/// How shapes are deformed onto each other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LddmmSettings {
+    /// Standard deviations of the deformation's kernel in mm, a sum of gaussians: how far a point takes others along.
+    /// The first is the distance of control points.
+    pub sigmas_mm: Vec<f64>,
+    /// Classical or normalised kernels.
+    pub metric: Metric,
+    /// How unlike shapes are.
+    pub attachment: Attachment,
+    /// Weight of the attachment beside the energy, see the [module](super).
+    pub fidelity: f64,
+    /// Distance of control points in mm; 0 takes every point of the shape. Control points carry the momenta.
+    pub control_spacing_mm: f64,
+    /// Shapes are compared with one point in each cube of this side, in mm; 0 with all of them. The whole source is
+    /// carried along.
+    pub coarsen_mm: f64,
+    /// How paths are integrated.
+    pub scheme: Scheme,
+    /// Steps from t = 0 to 1.
+    pub steps: usize,
+    /// Iterations of L-BFGS at most.
+    pub iterations: usize,
+    /// The search ends when ten iterations have gained less than this part of the cost.
+    pub tolerance: f64,
+}
+
+impl LddmmSettings {
+    /// Settings that go with two shapes: kernels of a sixth and a twelfth of the target's diameter, control points at
+    /// the distance of the smaller one's width, varifolds from its size down to twice its edges.
+    pub fn advised(target: &Shape) -> Self {
+        let diameter = target.diameter();
+        let sigmas_mm = vec![diameter / 6.0, diameter / 12.0];
+        let control_spacing_mm = diameter / 16.0;
+        let coarsen_mm = target.side_for(ENOUGH_CELLS);
+        let sigmas = crate::attachment::advised_sigmas(&target.coarsened(coarsen_mm));
+        let attachment = Attachment::Varifolds { sigmas_mm: sigmas, oriented: true };
+        Self { sigmas_mm, attachment, control_spacing_mm, coarsen_mm, ..Self::default() }
+    }
+
+    /// Refuses what has no meaning.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] naming the number.
+    pub fn validate(&self) -> Result<()> {
+        let refuse = |what: &str, value: &dyn std::fmt::Debug, fix: &str| {
+            Err(Error::invalid(what, format_args!("{value:?}"), fix))
+        };
+        let positive = |v: f64| v > 0.0 && v.is_finite();
+        if self.sigmas_mm.is_empty() || !self.sigmas_mm.iter().all(|&s| positive(s)) {
+            let what = "the widths of a deformation must be positive (mm)";
+            return refuse(what, &self.sigmas_mm, "give at least one");
+        }
+        if !positive(self.fidelity) {
+            return refuse("the fidelity must be positive", &self.fidelity, "try 100");
+        }
+        let spacings = [self.control_spacing_mm, self.coarsen_mm];
+        if !spacings.iter().all(|v| *v >= 0.0 && v.is_finite()) {
+            let what = "the distance of control points and the side of cubes must not be negative";
+            return refuse(what, &spacings, "0 takes every point");
+        }
+        if self.steps == 0 || self.iterations == 0 {
+            let counts = [self.steps, self.iterations];
+            return refuse("steps and iterations must be positive", &counts, "try 6 and 100");
+        }
+        match &self.attachment {
+            Attachment::Transport(settings) => settings.validate(),
+            _ => Ok(()),
+        }
+    }
+
+    /// What points cost that move.
+    pub fn hamiltonian(&self) -> Hamiltonian {
+        Hamiltonian { kernel: Kernel::gaussians(&self.sigmas_mm), metric: self.metric }
+    }
+}
+
+impl Default for LddmmSettings {
+    /// For structures of a few centimetres.
+    fn default() -> Self {
+        Self {
+            sigmas_mm: vec![8.0, 4.0],
+            metric: Metric::Classical,
+            attachment: Attachment::Varifolds { sigmas_mm: vec![5.0, 2.5], oriented: true },
+            fidelity: 100.0,
+            control_spacing_mm: 3.0,
+            coarsen_mm: 0.0,
+            scheme: Scheme::Rk2,
+            steps: 6,
+            iterations: 100,
+            tolerance: 1e-4,
+        }
+    }
+}

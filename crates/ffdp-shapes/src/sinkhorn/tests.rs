@@ -1,0 +1,180 @@
+use burn::tensor::{DType, Device, Tensor};
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+use crate::tensors::to_tensor;
+
+fn random(count: usize, seed: u64) -> Vec<[f64; 3]> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    (0..count).map(|_| std::array::from_fn(|_| rng.random_range(0.0..1.0))).collect()
+}
+
+fn cloud(points: &[[f64; 3]]) -> Tensor<2> {
+    to_tensor(points, (&Device::flex(), DType::F64))
+}
+
+fn value(a: &Measure, b: &Measure, settings: &SinkhornSettings) -> f64 {
+    number(sinkhorn(a, b, settings).unwrap().value).unwrap()
+}
+
+/// Small enough that the entropy is none; slow enough that potentials follow.
+fn sharp(cost: TransportCost, debias: bool) -> SinkhornSettings {
+    SinkhornSettings { cost, blur: 2e-3, scaling: 0.95, debias, reach: None }
+}
+
+#[test]
+fn on_a_line_the_sorted_points_are_matched() {
+    let (mut x, mut y) = (random(40, 1), random(40, 2));
+    // On a line in space.
+    for p in x.iter_mut().chain(&mut y) {
+        *p = [p[0], 2.0 * p[0], -2.0 * p[0]];
+    }
+    let sorted = |p: &[[f64; 3]]| {
+        let mut along: Vec<f64> = p.iter().map(|p| 3.0 * p[0]).collect();
+        along.sort_by(f64::total_cmp);
+        along
+    };
+    let pairs: Vec<f64> = sorted(&x).iter().zip(sorted(&y)).map(|(a, b)| (a - b).abs()).collect();
+    let [a, b] = [&x, &y].map(|p| Measure::uniform(cloud(p)));
+    // Potentials of p = 1 follow more slowly, and debiasing leaves more of the blur.
+    for (cost, scaling, tolerance, exact) in [
+        (TransportCost::Distance, 0.99, 0.05, pairs.iter().sum::<f64>() / 40.0),
+        (TransportCost::HalfSquare, 0.95, 0.02, pairs.iter().map(|d| d * d / 2.0).sum::<f64>() / 40.0),
+    ] {
+        for debias in [false, true] {
+            let settings = SinkhornSettings { scaling, ..sharp(cost, debias) };
+            let found = value(&a, &b, &settings);
+            assert!((found / exact - 1.0).abs() < tolerance, "{cost:?} {debias}: {found} {exact}");
+        }
+    }
+}
+
+#[test]
+fn small_assignments_are_found() {
+    // Hungarian by exhaustion over all permutations of six.
+    let (x, y) = (random(6, 3), random(6, 4));
+    let c = |i: usize, j: usize| (0..3).map(|k| (x[i][k] - y[j][k]).powi(2)).sum::<f64>() / 2.0;
+    let mut best = (f64::INFINITY, Vec::new());
+    let mut order: Vec<usize> = (0..6).collect();
+    permutations(&mut order, 0, &mut |order| {
+        let sum: f64 = order.iter().enumerate().map(|(i, &j)| c(i, j)).sum();
+        if sum < best.0 {
+            best = (sum, order.to_vec());
+        }
+    });
+    let [a, b] = [&x, &y].map(|p| Measure::uniform(cloud(p)));
+    let settings = sharp(TransportCost::HalfSquare, false);
+    let transport = sinkhorn(&a, &b, &settings).unwrap();
+    let found = number(transport.value.clone()).unwrap();
+    assert!((found / (best.0 / 6.0) - 1.0).abs() < 1e-3, "{found} {}", best.0 / 6.0);
+    let carried = transport.carried(&a, &b, &settings, b.points.clone());
+    let carried = carried.try_into_vec_as::<f64>().unwrap();
+    for (i, &j) in best.1.iter().enumerate() {
+        for k in 0..3 {
+            assert!((carried[3 * i + k] - y[j][k]).abs() < 1e-3, "{i} goes to {j}");
+        }
+    }
+}
+
+fn permutations(order: &mut Vec<usize>, from: usize, see: &mut dyn FnMut(&[usize])) {
+    if from == order.len() {
+        return see(order);
+    }
+    for i in from..order.len() {
+        order.swap(from, i);
+        permutations(order, from + 1, see);
+        order.swap(from, i);
+    }
+}
+
+#[test]
+fn the_divergence_to_itself_is_nothing_however_blurred() {
+    let x = random(30, 5);
+    let mut shuffled = x.clone();
+    shuffled.shuffle(&mut ChaCha8Rng::seed_from_u64(6));
+    let [a, b] = [&x, &shuffled].map(|p| Measure::uniform(cloud(p)));
+    for reach in [None, Some(0.5)] {
+        let settings = SinkhornSettings { blur: 0.2, reach, ..SinkhornSettings::default() };
+        assert!(value(&a, &b, &settings).abs() < 1e-12);
+        let biased = SinkhornSettings { debias: false, ..settings };
+        assert!(value(&a, &b, &biased).abs() > 1e-4);
+    }
+}
+
+#[test]
+fn a_shift_costs_half_of_its_square() {
+    let x = random(50, 7);
+    let moved: Vec<_> = x.iter().map(|p| [p[0] + 0.3, p[1], p[2] - 0.4]).collect();
+    let [a, b] = [&x, &moved].map(|p| Measure::uniform(cloud(p)));
+    let settings = SinkhornSettings { scaling: 0.9, ..SinkhornSettings::default() };
+    let found = value(&a, &b, &settings);
+    assert!((found - 0.125).abs() < 1e-4, "{found}");
+}
+
+#[test]
+fn gradients_are_slopes_also_where_mass_may_vanish() {
+    let (x, y) = (random(12, 8), random(15, 9));
+    let b = Measure::uniform(cloud(&y));
+    for reach in [None, Some(0.4)] {
+        for cost in [TransportCost::HalfSquare, TransportCost::Distance] {
+            // Converged: many steps at a large blur.
+            let settings =
+                SinkhornSettings { cost, blur: 0.3, reach, scaling: 0.97, debias: true };
+            let points = cloud(&x).autodiff().require_grad();
+            let a = Measure { points: points.clone(), ..Measure::uniform(cloud(&x)) };
+            let gradients = sinkhorn_divergence(&a, &b, &settings).value.backward();
+            let gradient = points.grad(&gradients).unwrap().try_into_vec_as::<f64>().unwrap();
+            let largest = gradient.iter().fold(0.0_f64, |m, g| m.max(g.abs()));
+            for (i, c) in [(0, 0), (4, 1), (11, 2)] {
+                let shifted = |by: f64| {
+                    let mut x = x.clone();
+                    x[i][c] += by;
+                    value(&Measure::uniform(cloud(&x)), &b, &settings)
+                };
+                let slope = (shifted(1e-4) - shifted(-1e-4)) / 2e-4;
+                let error = (slope - gradient[3 * i + c]).abs();
+                // What is left of Sinkhorn's convergence.
+                assert!(error < 5e-3 * largest, "{reach:?} {cost:?}: {slope} {error} {largest}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_long_reach_is_balanced_and_a_short_one_forgets_what_is_far() {
+    let (x, y) = (random(20, 10), random(20, 11));
+    let [a, b] = [&x, &y].map(|p| Measure::uniform(cloud(p)));
+    let base = SinkhornSettings { scaling: 0.9, blur: 0.1, ..SinkhornSettings::default() };
+    let balanced = value(&a, &b, &base);
+    let long = value(&a, &b, &SinkhornSettings { reach: Some(300.0), ..base.clone() });
+    assert!((long / balanced - 1.0).abs() < 1e-3, "{long} {balanced}");
+    let far: Vec<_> = y.iter().map(|p| [p[0] + 100.0, p[1], p[2]]).collect();
+    let short = SinkhornSettings { reach: Some(0.5), ..base };
+    // The way down from a larger diameter leaves other potentials, by less than a thousandth.
+    let farther: Vec<_> = y.iter().map(|p| [p[0] + 200.0, p[1], p[2]]).collect();
+    let [far, farther] = [far, farther].map(|p| value(&a, &Measure::uniform(cloud(&p)), &short));
+    assert!((far / farther - 1.0).abs() < 1e-3, "{far} {farther}");
+}
+
+#[test]
+fn measures_that_cannot_be_transported_are_refused() {
+    let [a, b] = [random(5, 12), random(7, 13)].map(|p| Measure::uniform(cloud(&p)));
+    let heavy = Measure { weights: b.weights.clone() * 2.0, ..b.clone() };
+    let refused = |a, b, s: &SinkhornSettings| sinkhorn(a, b, s).unwrap_err().to_string();
+    let settings = SinkhornSettings::default();
+    assert!(refused(&a, &heavy, &settings).contains("equal masses"));
+    let reach = SinkhornSettings { reach: Some(1.0), ..settings.clone() };
+    assert!(sinkhorn(&a, &heavy, &reach).is_ok());
+    let negative = Measure { weights: -a.weights.clone(), ..a.clone() };
+    assert!(refused(&negative, &b, &settings).contains("positive"));
+    for wrong in [
+        SinkhornSettings { blur: 0.0, ..settings.clone() },
+        SinkhornSettings { blur: f64::NAN, ..settings.clone() },
+        SinkhornSettings { reach: Some(-1.0), ..settings.clone() },
+        SinkhornSettings { scaling: 1.0, ..settings.clone() },
+    ] {
+        assert!(sinkhorn(&a, &b, &wrong).is_err(), "{wrong:?}");
+    }
+}
