@@ -40,5 +40,6 @@ mod guide {
         register_in_rust "register-in-rust"
         own_loss "own-loss"
         own_method "own-method"
+        kernel_products "kernel-products"
     }
 }
