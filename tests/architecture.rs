@@ -92,16 +92,6 @@ const NETWORKS: &[(&str, &[&str])] = &[
     ("network", &["affine", "transmorph", "voxelmorph", "sharded", "ops", "parallel", "error"]),
 ];
 
-/// What the rooms of `ffdp-shapes` may import, besides themselves.
-const SHAPES: &[(&str, &[&str])] = &[
-    ("formula", &[]),
-    ("ranges", &[]),
-    ("reduce", &["formula", "ranges"]),
-    ("kernel", &["formula"]),
-    ("product", &["kernel", "formula"]),
-    ("normalized", &["product", "kernel"]),
-];
-
 /// What the rooms of `ffdp-kit` may import, besides themselves.
 const KIT: &[(&str, &[&str])] = &[
     ("vjp", &[]),

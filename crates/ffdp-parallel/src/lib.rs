@@ -2,9 +2,10 @@
 //! serial operations (FFDP paper, sections 4, D and I).
 //!
 //! One thread drives the devices of a mesh: operations on a GPU are enqueued, and `Tensor::to_device` moves
-//! what one shard needs of another. Devices with work of their own have a thread each (`on_each_device`). There is no second set of classes for a "distributed" run: the
-//! functions here have the names of the serial ones, call those on every shard and add what crosses
-//! the seams. A mesh of one *is* the serial program, to the bit; shards of one device are virtual.
+//! what one shard needs of another. Devices with work of their own have a thread each (`on_each_device`). There is no
+//! second set of classes for a "distributed" run: the functions here have the names of the serial ones, call those on
+//! every shard and add what crosses the seams. A mesh of one *is* the serial program, to the bit; shards of one device
+//! are virtual.
 //!
 //! # Map of the room
 //! ```text
@@ -26,7 +27,7 @@
 //! alignment an affine map's loss and gradient
 //! planner   how many shards a run needs       hosts/     several processes
 //! ```
-//! Read `sharded.rs` and `halo.rs`, then `ring/mod.rs`. `docs/scaling.md` counts what travels.
+//! Read `sharded.rs` and `halo.rs`, then `ring/mod.rs`. `docs/how-it-works.md` counts what travels.
 
 mod adam;
 mod ahead;
