@@ -18,7 +18,8 @@ use ffdp_shapes::{Shape, SurfaceSettings, label_surfaces};
 const LARGEST_MEAN_MM: f64 = 0.3;
 
 fn data(name: &str) -> Option<PathBuf> {
-    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")).join(name);
+    let path =
+        PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")).join(name);
     path.exists().then_some(path)
 }
 
@@ -132,7 +133,11 @@ fn landmarks_of_a_lung_guide_the_others() {
         a.iter().zip(&goal).map(apart).sum::<f64>() / a.len() as f64
     };
     let [before, after] = [error(&held), error(&found.flow.map_points(&held).unwrap())];
-    println!("lung 1: {} landmarks guide {} others, TRE {before:.2} -> {after:.2} mm", guides.points.len(), held.len());
+    println!(
+        "lung 1: {} landmarks guide {} others, TRE {before:.2} -> {after:.2} mm",
+        guides.points.len(),
+        held.len()
+    );
     // Half of what their neighbours explain.
     assert!(after < 0.5 * before, "{before} {after}");
 }
