@@ -209,8 +209,11 @@ fn joined(at: &[usize], separator: &str) -> String {
     at.iter().map(usize::to_string).collect::<Vec<_>>().join(separator)
 }
 
+/// Packs a chunk.
+type Pack<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
+
 /// Writes an image of axes (t, c, z, y, x) as Zarr 2 and OME-Zarr 0.4.
-fn write_two(folder: &Path, made: &Made, compressor: &Value, pack: &dyn Fn(&[u8]) -> Vec<u8>) {
+fn write_two(folder: &Path, made: &Made, compressor: &Value, pack: Pack) {
     let axes = json!([{"name": "t", "type": "time", "unit": "millisecond"}, {"name": "c", "type": "channel"},
         {"name": "z", "type": "space", "unit": "micrometer"}, {"name": "y", "type": "space", "unit": "micrometer"},
         {"name": "x", "type": "space", "unit": "micrometer"}]);
@@ -256,7 +259,7 @@ fn channels_times_units_and_chunks_of_zarr_2_are_read() {
         let chunk = [2, 1, 4, 5, 3].iter().map(|n| n + rng.random_range(0..3)).collect();
         let made = Made { shape: shape.clone(), chunk };
         let path = folder.path().join(format!("{k}.zarr"));
-        let pack: [&dyn Fn(&[u8]) -> Vec<u8>; 3] = [&<[u8]>::to_vec, &gzip, &zlib];
+        let pack: [Pack; 3] = [&<[u8]>::to_vec, &gzip, &zlib];
         write_two(&path, &made, compressor, pack[k]);
         let seen = header(&path).expect("readable");
         assert_eq!(seen.dims, [shape[4], shape[3], shape[2], shape[0], shape[1]]);

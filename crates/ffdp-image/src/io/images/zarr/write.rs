@@ -206,7 +206,7 @@ impl Level {
                 None => self.even = Some(plane.to_vec()),
             }
         }
-        if is_last || (z + 1) % self.chunk[2] == 0 {
+        if is_last || (z + 1).is_multiple_of(self.chunk[2]) {
             self.write_layer()?;
             self.layer.clear();
         }
