@@ -549,7 +549,7 @@ fn a_scale_of_another_tool_is_used_and_said() {
     assert!(read_stored_at(&path, 0).is_err(), "floats are no labels");
 }
 
-/// `scripts/golden/ome_zarr.py make`: zarr 3.1.3, numcodecs.
+/// `scripts/golden/zarr_images.py make`: zarr 3.1.3, numcodecs.
 #[test]
 fn every_codec_of_zarr_python_is_read() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/ome-zarr");

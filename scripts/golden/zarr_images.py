@@ -1,8 +1,8 @@
 """OME-Zarr as zarr-python and ome-zarr-py write and read it.
 
     python3 -m venv v && v/bin/pip install zarr==3.1.3 ome-zarr==0.12.2
-    v/bin/python scripts/golden/ome_zarr.py make                      # writes tests/golden/ome-zarr/*
-    v/bin/python scripts/golden/ome_zarr.py check target/release/ffdp # lets both read what ffdp writes
+    v/bin/python scripts/golden/zarr_images.py make                      # writes tests/golden/ome-zarr/*
+    v/bin/python scripts/golden/zarr_images.py check target/release/ffdp # lets both read what ffdp writes
 
 `make` writes small images whose voxel (z, y, x) has the value 100 z + 10 y + x, which
 `crates/ffdp-image/src/io/images/zarr/tests.rs` reads: every compressor in Zarr 2 and Zarr 3, shards, orders, types.
