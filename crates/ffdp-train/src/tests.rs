@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use burn::tensor::Device;
 use clap::Parser;
 use ffdp_burn::Result;
-use ffdp_burn::io::nifti::{write_labels, write_volume};
+use ffdp_burn::io::images::{write_labels, write_volume};
 use ffdp_burn::synth::{PhantomSettings, subject};
 
 use crate::arguments::TrainArguments;
