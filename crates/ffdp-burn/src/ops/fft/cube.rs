@@ -130,12 +130,12 @@ struct Values {
 }
 
 #[cube]
-fn plus(a: Complex, b: Complex) -> Complex {
+fn plus(a: &Complex, b: &Complex) -> Complex {
     Complex { re: a.re + b.re, im: a.im + b.im }
 }
 
 #[cube]
-fn minus(a: Complex, b: Complex) -> Complex {
+fn minus(a: &Complex, b: &Complex) -> Complex {
     Complex { re: a.re - b.re, im: a.im - b.im }
 }
 
@@ -179,16 +179,16 @@ struct Four {
 
 /// The transform of four numbers.
 #[cube]
-fn four(a: Complex, b: Complex, c: Complex, d: Complex, #[comptime] inverse: bool) -> Four {
+fn four(a: &Complex, b: &Complex, c: &Complex, d: &Complex, #[comptime] inverse: bool) -> Four {
     let even = plus(a, c);
     let odd = plus(b, d);
     let rest = minus(a, c);
     let quarter = turned(minus(b, d), comptime!(1u32), comptime!(4u32), inverse);
     Four {
-        a: plus(even, odd),
-        b: plus(rest, quarter),
-        c: minus(even, odd),
-        d: minus(rest, quarter),
+        a: plus(&even, &odd),
+        b: plus(&rest, &quarter),
+        c: minus(&even, &odd),
+        d: minus(&rest, &quarter),
     }
 }
 
@@ -201,47 +201,43 @@ fn butterfly(
     #[comptime] inverse: bool,
 ) {
     if comptime!(radix == 2) {
-        let (a, b) = (get(values, at), get(values, comptime!(at + 1)));
-        set(values, at, plus(a, b));
-        set(values, comptime!(at + 1), minus(a, b));
+        let x0 = get(values, at);
+        let x1 = get(values, comptime!(at + 1));
+        set(values, at, plus(&x0, &x1));
+        set(values, comptime!(at + 1), minus(&x0, &x1));
     } else if comptime!(radix == 4) {
-        let of = four(
-            get(values, at),
-            get(values, comptime!(at + 1)),
-            get(values, comptime!(at + 2)),
-            get(values, comptime!(at + 3)),
-            inverse,
-        );
+        let x0 = get(values, at);
+        let x1 = get(values, comptime!(at + 1));
+        let x2 = get(values, comptime!(at + 2));
+        let x3 = get(values, comptime!(at + 3));
+        let of = four(&x0, &x1, &x2, &x3, inverse);
         set(values, at, of.a);
         set(values, comptime!(at + 1), of.b);
         set(values, comptime!(at + 2), of.c);
         set(values, comptime!(at + 3), of.d);
     } else if comptime!(radix == 8) {
-        let even = four(
-            get(values, at),
-            get(values, comptime!(at + 2)),
-            get(values, comptime!(at + 4)),
-            get(values, comptime!(at + 6)),
-            inverse,
-        );
-        let odd = four(
-            get(values, comptime!(at + 1)),
-            get(values, comptime!(at + 3)),
-            get(values, comptime!(at + 5)),
-            get(values, comptime!(at + 7)),
-            inverse,
-        );
-        let b = turned(odd.b, comptime!(1u32), comptime!(8u32), inverse);
-        let c = turned(odd.c, comptime!(2u32), comptime!(8u32), inverse);
-        let d = turned(odd.d, comptime!(3u32), comptime!(8u32), inverse);
-        set(values, at, plus(even.a, odd.a));
-        set(values, comptime!(at + 1), plus(even.b, b));
-        set(values, comptime!(at + 2), plus(even.c, c));
-        set(values, comptime!(at + 3), plus(even.d, d));
-        set(values, comptime!(at + 4), minus(even.a, odd.a));
-        set(values, comptime!(at + 5), minus(even.b, b));
-        set(values, comptime!(at + 6), minus(even.c, c));
-        set(values, comptime!(at + 7), minus(even.d, d));
+        let x0 = get(values, at);
+        let x1 = get(values, comptime!(at + 1));
+        let x2 = get(values, comptime!(at + 2));
+        let x3 = get(values, comptime!(at + 3));
+        let x4 = get(values, comptime!(at + 4));
+        let x5 = get(values, comptime!(at + 5));
+        let x6 = get(values, comptime!(at + 6));
+        let x7 = get(values, comptime!(at + 7));
+        let even = four(&x0, &x2, &x4, &x6, inverse);
+        let odd = four(&x1, &x3, &x5, &x7, inverse);
+        let o0 = odd.a;
+        let o1 = turned(odd.b, comptime!(1u32), comptime!(8u32), inverse);
+        let o2 = turned(odd.c, comptime!(2u32), comptime!(8u32), inverse);
+        let o3 = turned(odd.d, comptime!(3u32), comptime!(8u32), inverse);
+        set(values, at, plus(&even.a, &o0));
+        set(values, comptime!(at + 1), plus(&even.b, &o1));
+        set(values, comptime!(at + 2), plus(&even.c, &o2));
+        set(values, comptime!(at + 3), plus(&even.d, &o3));
+        set(values, comptime!(at + 4), minus(&even.a, &o0));
+        set(values, comptime!(at + 5), minus(&even.b, &o1));
+        set(values, comptime!(at + 6), minus(&even.c, &o2));
+        set(values, comptime!(at + 7), minus(&even.d, &o3));
     } else {
         // By its definition.
         let mut new_re = Array::<f32>::new(comptime!(radix as usize));
