@@ -85,19 +85,6 @@ const NETWORKS: &[(&str, &[&str])] = &[
     ("network", &["affine", "transmorph", "voxelmorph", "sharded", "ops", "parallel", "error"]),
 ];
 
-/// What the rooms of `ffdp-kit` may import, besides themselves.
-const KIT: &[(&str, &[&str])] = &[
-    ("vjp", &[]),
-    ("half", &[]),
-    ("dense", &[]),
-    ("kernels", &[]),
-    // A macro of its own stands in the crate's root.
-    ("real", &["half", "__by_dtype"]),
-    ("launch", &[]),
-    ("march", &["launch"]),
-    ("tensor_cores", &[]),
-];
-
 /// What the rooms of `ffdp-shapes` may import, besides themselves.
 const SHAPES: &[(&str, &[&str])] = &[
     ("formula", &[]),
@@ -365,6 +352,7 @@ fn files_of_a_folder_do_not_lean_on_each_other() {
         "ffdp-parallel",
         "ffdp-register",
         "ffdp-nets",
+        "ffdp-shapes",
         "ffdp-train",
         "ffdp-cli",
     ];

@@ -60,15 +60,15 @@ fn gradients_are_those_of_finite_differences() {
     for shape in [Shape::sphere(1.0, 1), curve()] {
         for attachment in attachments() {
             let comparison = attachment.between(&shape, &moved(&shape, 0.4), place).unwrap();
-            let value = |points: &[Position]| {
-                number(comparison.loss(to_tensor(points, place))).unwrap()
-            };
+            let value =
+                |points: &[Position]| number(comparison.loss(to_tensor(points, place))).unwrap();
             let x = to_tensor(&shape.points, place).autodiff().require_grad();
             let gradients = comparison.loss(x.clone()).backward();
             let gradient = x.grad(&gradients).unwrap().try_into_vec_as::<f64>().unwrap();
             let largest = gradient.iter().fold(0.0_f64, |m, g| m.max(g.abs()));
             // The envelope theorem holds where Sinkhorn's iterations have converged.
-            let tolerance = if matches!(attachment, Attachment::Transport(_)) { 1e-4 } else { SLOPE };
+            let tolerance =
+                if matches!(attachment, Attachment::Transport(_)) { 1e-4 } else { SLOPE };
             for i in [0, 3, 5] {
                 for c in 0..3 {
                     let shifted = |by: f64| {

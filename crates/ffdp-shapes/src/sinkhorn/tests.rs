@@ -41,7 +41,12 @@ fn on_a_line_the_sorted_points_are_matched() {
     // Potentials of p = 1 follow more slowly, and debiasing leaves more of the blur.
     for (cost, scaling, tolerance, exact) in [
         (TransportCost::Distance, 0.99, 0.08, pairs.iter().sum::<f64>() / 40.0),
-        (TransportCost::HalfSquare, 0.95, 0.02, pairs.iter().map(|d| d * d / 2.0).sum::<f64>() / 40.0),
+        (
+            TransportCost::HalfSquare,
+            0.95,
+            0.02,
+            pairs.iter().map(|d| d * d / 2.0).sum::<f64>() / 40.0,
+        ),
     ] {
         for debias in [false, true] {
             let settings = SinkhornSettings { scaling, ..sharp(cost, debias) };
@@ -120,8 +125,14 @@ fn gradients_are_slopes_also_where_mass_may_vanish() {
     for reach in [None, Some(0.4)] {
         for cost in [TransportCost::HalfSquare, TransportCost::Distance] {
             // Converged: the envelope theorem holds at the optimum.
-            let settings =
-                SinkhornSettings { cost, blur: 0.3, reach, scaling: 0.8, at_blur: 200, debias: true };
+            let settings = SinkhornSettings {
+                cost,
+                blur: 0.3,
+                reach,
+                scaling: 0.8,
+                at_blur: 200,
+                debias: true,
+            };
             let points = cloud(&x).autodiff().require_grad();
             let a = Measure { points: points.clone(), ..Measure::uniform(cloud(&x)) };
             let gradients = sinkhorn_divergence(&a, &b, &settings).value.backward();

@@ -299,7 +299,7 @@ pub fn reduce_kernel(
     for k in 0..comptime!(per_unit * plan.states()) {
         let initial = comptime!(match plan.reduction {
             Reduction::LogSumExp if k % 2 == 0 => LOWEST,
-            Reduction::Nearest { .. } => f32::INFINITY,
+            Reduction::Nearest { .. } => f32::MAX,
             _ => 0.0,
         });
         states[k] = f32::new(initial);

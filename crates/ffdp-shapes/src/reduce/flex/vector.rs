@@ -15,10 +15,12 @@ pub trait Lane:
     + Div<Output = Self>
     + Neg<Output = Self>
 {
-    /// Terms of the series of `2^f`, `|f| <= 1/2`, up to the last digit.
-    const TERMS: usize;
+    const ONE: Self;
+    const LOWEST: Self;
+    /// Of `2^f`, `|f| <= 1/2`, up to the last digit.
+    const SERIES: &'static [Self];
     /// The smallest exponent, of which [`Lane::power_of_two`] is 0, and the largest, of infinity.
-    const EXPONENTS: [f64; 2];
+    const EXPONENTS: [Self; 2];
     /// `self b + c`, in one step where the machine has one.
     fn mul_add<const FUSED: bool>(self, b: Self, c: Self) -> Self;
     /// The nearest integer, and 2 to its power.
@@ -32,8 +34,8 @@ pub trait Lane:
     #[inline(always)]
     fn sign(self) -> Self {
         let zero = Self::default();
-        let up = if self > zero { Self::of(1.0) } else { zero };
-        if self < zero { Self::of(-1.0) } else { up }
+        let up = if self > zero { Self::ONE } else { zero };
+        if self < zero { -Self::ONE } else { up }
     }
 
     /// The larger; a `b` that is no number stays.
@@ -53,7 +55,7 @@ pub trait Lane:
     /// `self^-1/2`; 0 for what is not positive.
     #[inline(always)]
     fn inverse_root(self) -> Self {
-        let root = Self::of(1.0) / self.square_root();
+        let root = Self::ONE / self.square_root();
         if self <= Self::default() { Self::default() } else { root }
     }
 }
@@ -61,8 +63,19 @@ pub trait Lane:
 macro_rules! lane {
     ($t:ty, $bits:ty, $terms:literal, $mantissa:literal, $bias:literal) => {
         impl Lane for $t {
-            const TERMS: usize = $terms;
-            const EXPONENTS: [f64; 2] = [-$bias as f64, $bias as f64 + 1.0];
+            const ONE: Self = 1.0;
+            const LOWEST: Self = <$t>::NEG_INFINITY;
+            const SERIES: &'static [Self] = &{
+                // ln(2)^k / k!
+                let (mut series, mut term, mut k) = ([0.0; $terms], 1.0, 0);
+                while k < $terms {
+                    series[k] = term as $t;
+                    k += 1;
+                    term *= std::f64::consts::LN_2 / k as f64;
+                }
+                series
+            };
+            const EXPONENTS: [Self; 2] = [-($bias as $t), $bias as $t + 1.0];
 
             #[inline(always)]
             fn mul_add<const FUSED: bool>(self, b: Self, c: Self) -> Self {
@@ -103,29 +116,20 @@ macro_rules! lane {
 lane!(f32, u32, 8, 23, 127);
 lane!(f64, u64, 14, 52, 1023);
 
-/// `ln(2)^k / k!`.
-const SERIES: [f64; 14] = {
-    let mut series = [1.0; 14];
-    let mut k = 1;
-    while k < 14 {
-        series[k] = series[k - 1] * std::f64::consts::LN_2 / k as f64;
-        k += 1;
-    }
-    series
-};
-
 /// `2^t`.
 #[inline(always)]
 pub fn exp2<T: Lane, const FUSED: bool>(t: T) -> T {
-    let [low, high] = T::EXPONENTS.map(T::of);
+    let [low, high] = T::EXPONENTS;
     // In this order a `t` that is no number stays.
     let t = if t < low { low } else { t };
     let t = if t > high { high } else { t };
     let (whole, power) = t.power_of_two();
     let f = t - whole;
-    let mut sum = T::of(SERIES[T::TERMS - 1]);
-    for k in (0..T::TERMS - 1).rev() {
-        sum = sum.mul_add::<FUSED>(f, T::of(SERIES[k]));
+    let mut k = T::SERIES.len() - 1;
+    let mut sum = T::SERIES[k];
+    while k > 0 {
+        k -= 1;
+        sum = sum.mul_add::<FUSED>(f, T::SERIES[k]);
     }
     sum * power
 }
