@@ -102,6 +102,19 @@ const SHAPES: &[(&str, &[&str])] = &[
     ("lddmm", &["attachment", "shape", "tensors", "normalized", "kernel", "product", "error"]),
 ];
 
+/// What the rooms of `ffdp-kit` may import, besides themselves.
+const KIT: &[(&str, &[&str])] = &[
+    ("vjp", &[]),
+    ("half", &[]),
+    ("dense", &[]),
+    ("kernels", &[]),
+    // A macro of its own stands in the crate's root.
+    ("real", &["half", "__by_dtype"]),
+    ("launch", &[]),
+    ("march", &["launch"]),
+    ("tensor_cores", &[]),
+];
+
 /// Rooms for tests and benches: free to compare everything with everything.
 const FREE: [&str; 2] = ["testing", "baseline"];
 
