@@ -85,6 +85,19 @@ const NETWORKS: &[(&str, &[&str])] = &[
     ("network", &["affine", "transmorph", "voxelmorph", "sharded", "ops", "parallel", "error"]),
 ];
 
+/// What the rooms of `ffdp-kit` may import, besides themselves.
+const KIT: &[(&str, &[&str])] = &[
+    ("vjp", &[]),
+    ("half", &[]),
+    ("dense", &[]),
+    ("kernels", &[]),
+    // A macro of its own stands in the crate's root.
+    ("real", &["half", "__by_dtype"]),
+    ("launch", &[]),
+    ("march", &["launch"]),
+    ("tensor_cores", &[]),
+];
+
 /// What the rooms of `ffdp-shapes` may import, besides themselves.
 const SHAPES: &[(&str, &[&str])] = &[
     ("formula", &[]),
@@ -100,19 +113,6 @@ const SHAPES: &[(&str, &[&str])] = &[
     ("sinkhorn", &["tensors", "formula", "ranges", "reduce", "error"]),
     ("attachment", &["sinkhorn", "shape", "tensors", "kernel", "product", "error"]),
     ("lddmm", &["attachment", "shape", "tensors", "normalized", "kernel", "product", "error"]),
-];
-
-/// What the rooms of `ffdp-kit` may import, besides themselves.
-const KIT: &[(&str, &[&str])] = &[
-    ("vjp", &[]),
-    ("half", &[]),
-    ("dense", &[]),
-    ("kernels", &[]),
-    // A macro of its own stands in the crate's root.
-    ("real", &["half", "__by_dtype"]),
-    ("launch", &[]),
-    ("march", &["launch"]),
-    ("tensor_cores", &[]),
 ];
 
 /// Rooms for tests and benches: free to compare everything with everything.
