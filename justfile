@@ -22,6 +22,14 @@ test-cuda:
 bench *ARGS:
     cargo bench --bench ops -- {{ARGS}}
 
+# The tables of the documentation, from measurements and code.
+tables:
+    cargo run --example tables
+
+# The guide as a book in target/book; needs mdBook.
+guide: tables
+    scripts/guide
+
 # Format, lint, document: what CI checks beside the tests.
 check:
     cargo fmt --all --check

@@ -24,3 +24,22 @@ pub mod prelude {
     pub use ffdp_burn::prelude::*;
     pub use ffdp_nets::{Resolution, TransMorph, TransMorphConfig, Variant};
 }
+
+/// The programs of the guide: its pages are tests of the documentation.
+#[cfg(doctest)]
+mod guide {
+    macro_rules! pages {
+        ($($name:ident $page:literal)*) => {
+            $(
+                #[doc = include_str!(concat!("../docs/", $page, ".md"))]
+                mod $name {}
+            )*
+        };
+    }
+    pages! {
+        register_in_rust "register-in-rust"
+        own_loss "own-loss"
+        own_method "own-method"
+        kernel_products "kernel-products"
+    }
+}

@@ -74,10 +74,17 @@ const NETWORKS: &[(&str, &[&str])] = &[
     ("ops", &[]),
     ("layers", &["ops"]),
     ("padding", &["layers"]),
+    ("spline_head", &["layers", "ops"]),
     ("activations", &["ops", "parallel"]),
     ("sharded", &["activations", "layers", "parallel", "error"]),
-    ("transmorph", &["sharded", "activations", "padding", "layers", "ops", "parallel", "error"]),
-    ("voxelmorph", &["sharded", "activations", "padding", "layers", "ops", "parallel", "error"]),
+    (
+        "transmorph",
+        &["spline_head", "sharded", "activations", "padding", "layers", "ops", "parallel", "error"],
+    ),
+    (
+        "voxelmorph",
+        &["spline_head", "sharded", "activations", "padding", "layers", "ops", "parallel", "error"],
+    ),
     (
         "affine",
         &["voxelmorph", "sharded", "activations", "padding", "layers", "ops", "parallel", "error"],

@@ -137,6 +137,35 @@ def mutual_information(moved, fixed, bins=32, tiny=1e-10):
     return (entropy(joint) - entropy(joint.sum(2)) - entropy(joint.sum(1))).mean()
 
 
+SPACING = 5  # voxels between control points
+
+
+def control_points(size):
+    """How many cover an axis of so many voxels: one spacing before the first, and two cells more."""
+    return max(math.ceil((size - 1) / SPACING), 1) + 3
+
+
+def spline_field(controls, image):
+    """The field of control points: cubic B-splines as a transposed convolution an axis."""
+    m = torch.arange(4 * SPACING - 1, device=controls.device, dtype=controls.dtype)
+    t = ((m - (2 * SPACING - 1)) / SPACING).abs()
+    kernel = ((2 - t).clamp(min=0) ** 3 - 4 * (1 - t).clamp(min=0) ** 3) / 6
+    x = controls.reshape(-1, 1, *controls.shape[2:])
+    for axis, extent in enumerate(image.shape[2:]):
+        shape, stride = [1, 1, 1, 1, 1], [1, 1, 1]
+        shape[2 + axis], stride[axis] = len(m), SPACING
+        x = F.conv_transpose3d(x, kernel.reshape(shape), stride=stride)
+        # Control point k is centred at voxel (k - 1) SPACING.
+        x = x.narrow(2 + axis, 3 * SPACING - 1, extent)
+    return x.reshape(*controls.shape[:2], *image.shape[2:])
+
+
+def deformed_votes(controls, fixed, moving, bins=32):
+    """The joint distribution of a fixed image and of one that control points deform."""
+    moved = warp(moving, spline_field(controls, fixed))
+    return parzen(moved, bins) @ parzen(fixed, bins).transpose(1, 2) / moved[0].numel()
+
+
 def greedy(fixed, moving, steps=10):
     """Greedy iterations of LNCC w7 with Adam, each of the operations above and autograd's gradient."""
     field = torch.zeros(1, 3, *fixed.shape[2:], device=fixed.device, dtype=fixed.dtype)
@@ -169,6 +198,9 @@ CASES = [
     ("lncc w9", "torch separable", ["image*", "image"], (8, 12), lambda m, f: lncc(m, f, 9, True)),
     ("lncc w9", "torch conv3d", ["image*", "image"], (8, 12), lambda m, f: lncc(m, f, 9, False)),
     ("mi 32 bins", "torch parzen", ["image*", "image"], (8, 20), mutual_information),
+    ("field of control points", "torch transposed", ["controls*", "image"], (12, 24), spline_field),
+    ("votes of a deformed image, 32 bins", "torch", ["controls*", "image", "image"], (8, 40),
+     deformed_votes),
     ("mse", "torch", ["image*", "image"], (8, 12), lambda m, f: F.mse_loss(m, f)),
     ("10 greedy iterations, lncc w7", "torch", ["image", "image"], (800, 800), greedy),
 ]
@@ -177,6 +209,9 @@ CASES = [
 def make(kind, size, device, tracked):
     if kind == "image":
         x = torch.rand(1, 1, size, size, size, device=device)
+    elif kind == "controls":
+        n = control_points(size)
+        x = torch.rand(1, 3, n, n, n, device=device).mul_(3).sub_(1.5)
     elif kind == "field":
         x = torch.rand(1, 3, size, size, size, device=device).mul_(3).sub_(1.5)
     else:
@@ -292,6 +327,12 @@ def check(device):
     assert torch.autograd.gradcheck(warp, (small, field))
     other = torch.rand(1, 1, 3, 3, 3, **double)
     assert torch.autograd.gradcheck(lambda m: lncc(m, other, 3, True, 1e-2), (small,))
+    # Cubic B-splines reproduce linear fields.
+    places = (torch.arange(control_points(13), **double) - 1) * SPACING
+    n, voxels = len(places), torch.arange(13, **double)
+    ramp = (places * 0.3 - 1).reshape(1, 1, 1, 1, n).expand(1, 3, n, n, n)
+    splines = spline_field(ramp, torch.zeros(1, 1, 13, 13, 13, **double))
+    assert torch.allclose(splines[0, 1, 7, 3], voxels * 0.3 - 1)
     levels = (torch.arange(4, **double) + 0.5) / 4
     first, second = levels.repeat(4, 1), levels.repeat(4, 1).T
     # Levels at the centres of bins 2 to 5 of 8, every pair once: independent.

@@ -4,8 +4,9 @@
 //! ```text
 //! cargo bench --bench scaling -- iterate --size 64x64x64 --shards 1,2,4           on the CPU
 //! cargo bench --bench scaling --features cuda -- --device cuda --gpus 2 iterate --size 700x700x1400 --shards 2
-//! cargo bench --bench scaling --features cuda -- --device cuda register --size 1760x1760x1278 --shards 14
+//! cargo bench --bench scaling --features cuda -- --device cuda register --size 1760x1760x1278 --shards 16 --bf16
 //! cargo bench --bench scaling --features cuda -- --device cuda slabs --size 1024x1024x1024 --memory-gb 30
+//! cargo bench --bench scaling --features cuda -- --device cuda splines --size 512x512x296
 //! cargo bench --bench scaling --features cuda -- --device cuda links
 //! ```
 //! Sizes are x, y, z. The pair is made of a seed, slab by slab (`scene.rs`). Memory is what the pools hold
@@ -26,6 +27,7 @@ mod pictures;
 mod register;
 mod scene;
 mod slabs;
+mod splines;
 
 #[derive(Parser, Debug)]
 struct Cli {
@@ -53,6 +55,8 @@ enum What {
     Register(register::Settings),
     /// Registers the pair as `ffdp register --slabs` does: what the device has no room for rests in host memory.
     Slabs(slabs::Settings),
+    /// Times free-form deformation by mutual information, and its operations.
+    Splines(splines::Settings),
     /// Times journeys of tensors to host memory and between devices.
     Links(links::Settings),
 }
@@ -132,7 +136,15 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let run = cli.device.devices(cli.gpus).and_then(|devices| {
         println!("on {devices:?}");
-        if let Some(gb) = cli.page_gb {
+        let fit = match &cli.what {
+            // Memory of the host is not divided beforehand.
+            What::Register(settings) if cli.device != Backend::Cpu => {
+                Some(settings.fit(devices.len(), cli.page_gb).map_err(|error| error.to_string())?)
+            }
+            What::Register(settings) => Some(settings.as_asked()),
+            _ => None,
+        };
+        if let Some(gb) = fit.as_ref().map_or(cli.page_gb, |fit| fit.page_gb) {
             let values = (gb * 1e9 / 4.0) as usize;
             for device in &devices {
                 drop(burn::tensor::Tensor::<1>::empty([values], device));
@@ -142,8 +154,12 @@ fn main() -> ExitCode {
         }
         let done = match &cli.what {
             What::Iterate(settings) => iterate::run(settings, &devices),
-            What::Register(settings) => register::run(settings, &devices),
+            What::Register(settings) => {
+                let fit = fit.as_ref().expect("made above");
+                register::run(settings, fit, &devices)
+            }
             What::Slabs(settings) => slabs::run(settings, &devices),
+            What::Splines(settings) => splines::run(settings, &devices),
             What::Links(settings) => links::run(settings, &devices),
         };
         done.map_err(|error| error.to_string())

@@ -10,8 +10,8 @@ use ffdp::image::{Affine, Geometry, index_affine};
 use ffdp::losses::Lncc;
 use ffdp::ops::{DeformOptions, GridSampleOptions, LnccOptions};
 use ffdp::parallel::{
-    DeviceMesh, RingInputs, Sharded, ShardedDeform, ShardedImages, ShardedState, jacobian, level,
-    loss, resample_displacement, ring_sample,
+    Axis, DeformProblem, DeviceMesh, RingInputs, Sharded, ShardedDeform, ShardedImages,
+    ShardedState, jacobian, level, loss, page_bytes, resample_displacement, ring_sample,
 };
 use ffdp::register::{level_geometry, level_smoothing};
 use ffdp::{Error, Result};
@@ -37,22 +37,72 @@ pub struct Settings {
     /// Iterations of every level.
     #[arg(long, value_delimiter = ',', default_value = "250,100,100,100,50,20")]
     iterations: Vec<usize>,
-    /// Cut the moving image as well, even on one device.
+    /// Cut the moving image as well, even on one device; so is one that hardly fits.
     #[arg(long)]
     cut_moving: bool,
+    /// Memory of a GPU that is free, GB [what nvidia-smi says]
+    #[arg(long)]
+    memory_gb: Option<f64>,
     /// Folder for pictures of the central slice (PGM): both images, the moved one, and what is left between
     /// them before and after.
     #[arg(long)]
     pictures: Option<PathBuf>,
 }
 
-pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
+/// What is chosen before anything is made.
+pub struct Fit {
+    cut_moving: bool,
+    /// GB of the pools' pages.
+    pub page_gb: Option<f64>,
+}
+
+impl Settings {
+    /// Without a plan.
+    pub fn as_asked(&self) -> Fit {
+        Fit { cut_moving: self.cut_moving, page_gb: None }
+    }
+
+    /// Whether the registration fits onto so many GPUs, and how; said before it starts.
+    pub fn fit(&self, devices: usize, page_gb: Option<f64>) -> Result<Fit> {
+        let common = &self.common;
+        let dims = |[x, y, z]: [usize; 3]| [z, y, x];
+        let moving = dims(common.moving.unwrap_or(common.size));
+        let problem = DeformProblem::plain([dims(common.size), moving], Axis::Z, common.options());
+        let plan = problem.cut(devices, self.shards.max(devices))?;
+        let gb = |bytes: u64| bytes as f64 / 1e9;
+        let free = self.memory_gb.map(|gb| (gb * 1e9) as u64).or_else(free_bytes);
+        let needed = gb(plan.device_bytes);
+        let Some(free) = free else {
+            println!("planned: {needed:.1} GB a device; it is not known how much is free");
+            return Ok(Fit { cut_moving: self.cut_moving, page_gb });
+        };
+        let page = page_bytes(plan.device_bytes, free)?;
+        let page_gb = page_gb.or(page.map(gb));
+        let cut_moving = self.cut_moving || page.is_some();
+        let pages = page_gb.map_or("of the pools' choice".into(), |gb| format!("of {gb:.1} GB"));
+        println!(
+            "planned: {needed:.1} GB a device of {:.1} free; pages {pages}, moving image cut: {cut_moving}",
+            gb(free)
+        );
+        Ok(Fit { cut_moving, page_gb })
+    }
+}
+
+/// Of the GPU with the least.
+fn free_bytes() -> Option<u64> {
+    let arguments = ["--query-gpu=memory.free", "--format=csv,noheader,nounits"];
+    let said = std::process::Command::new("nvidia-smi").args(arguments).output().ok()?;
+    let said = String::from_utf8(said.stdout).ok()?;
+    said.lines().filter_map(|mib| mib.trim().parse::<u64>().ok()).min().map(|mib| mib << 20)
+}
+
+pub fn run(settings: &Settings, fit: &Fit, devices: &[Device]) -> Result<()> {
     let common = &settings.common;
     let fixed = Geometry::new(common.size, [1.0; 3])?;
     let moving = grid(&fixed, common.moving.unwrap_or(common.size))?;
     let mesh = DeviceMesh::new(devices, settings.shards.max(devices.len()))?;
     let one = DeviceMesh::one(&devices[0]);
-    let moving_mesh = if devices.len() > 1 || settings.cut_moving { &mesh } else { &one };
+    let moving_mesh = if devices.len() > 1 || fit.cut_moving { &mesh } else { &one };
     println!(
         "register {:?} moving {:?} bf16 {} shards {}",
         fixed.size,

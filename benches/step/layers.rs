@@ -127,7 +127,8 @@ impl Problem {
                 1
             }
         };
-        table.add("head", 1, self.volume(16, finest), |x| network.head.forward(x));
+        let whole = self.size.map(|extent| extent.next_multiple_of(32));
+        table.add("head", 1, self.volume(16, finest), |x| network.head.forward(x, whole));
     }
 
     /// Warp and terms of the loss.

@@ -6,6 +6,7 @@
 
 mod args;
 mod checkpoint;
+mod cohort;
 mod commands;
 mod device;
 mod disk;
@@ -20,6 +21,7 @@ mod mesh;
 mod names;
 mod nan_policy;
 mod output;
+mod pairs;
 mod printer;
 mod progress;
 mod report;
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
     let run = || match &arguments.command {
         Command::Register(request) => commands::register::run(request),
         Command::Apply(request) => commands::apply::run(request),
+        Command::Convert(request) => commands::convert::run(request),
         Command::Compose(request) => commands::compose::run(request),
         Command::Invert(request) => commands::invert::run(request),
         Command::Info(request) => commands::info::run(request),

@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
 use ffdp_burn::Error;
-use ffdp_burn::io::check_not_an_input;
+use ffdp_burn::io::{check_not_an_input, is_zarr_name};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Outcome};
@@ -29,12 +29,13 @@ const CHECKPOINT: &str = "checkpoint/state";
 const RECORDS: [&str; 2] = ["settings.toml", "log.jsonl"];
 
 /// What `register` and `predict` have always written, for folders without a list.
-const KNOWN: [&str; 12] = [
+const KNOWN: [&str; 13] = [
     "warped.nii.gz",
     "affine.txt",
     "affine.mat",
     "warp.nii.gz",
     "inverse_warp.nii.gz",
+    "bspline.tfm",
     "warped_labels.nii.gz",
     "report.html",
     "metrics.json",
@@ -82,6 +83,7 @@ struct Earlier {
     program: String,
     command: String,
     time: String,
+    state: Option<State>,
     request: BTreeMap<String, String>,
     files: Vec<String>,
 }
@@ -98,7 +100,7 @@ pub enum Existing {
 }
 
 /// A run's right to a folder.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Claim {
     folder: PathBuf,
     manifest: Manifest,
@@ -159,7 +161,7 @@ impl Claim {
         for file in self.earlier.iter().filter(|file| !kept.contains(file)) {
             let path = self.folder.join(file);
             remove_leftovers(&path);
-            match fs::remove_file(&path) {
+            match remove_result(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     return Err(Error::io(&path, "remove the earlier run's", error).into());
                 }
@@ -173,6 +175,16 @@ impl Claim {
             }
         }
         self.write(&self.manifest)
+    }
+
+    /// Whether the results of the very run that has this claim are there, complete.
+    pub fn is_done(&self) -> Outcome<bool> {
+        let there = Earlier::read(&self.folder)?;
+        Ok(there.is_some_and(|there| {
+            there.state == Some(State::Complete)
+                && there.is_of(&self.manifest)
+                && there.files.iter().all(|file| self.folder.join(file).exists())
+        }))
     }
 
     /// Bytes of what the earlier run has left.
@@ -286,6 +298,14 @@ fn refused(
             "choose another output folder, or remove that run's files first with --overwrite{resume}"
         ),
     )
+}
+
+/// Removes a file, or the folder that an OME-Zarr is.
+fn remove_result(path: &Path) -> std::io::Result<()> {
+    match is_zarr_name(path) && path.is_dir() {
+        true => fs::remove_dir_all(path),
+        false => fs::remove_file(path),
+    }
 }
 
 /// Whether it would be mistaken for a result of another run.

@@ -19,7 +19,7 @@ pub struct MeshArguments {
     #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
     device: DeviceChoice,
     /// Several devices that share the large levels of deformable stages, as cuda:0,cuda:1; the first also
-    /// does all that is not cut.
+    /// does all that is not cut. With --pairs each has pairs of its own.
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "device")]
     devices: Vec<DeviceChoice>,
     /// Parts into which deformable stages cut the images (of several processes: each its share of them); those of
@@ -45,6 +45,12 @@ impl MeshArguments {
         self.device_memory.is_some()
             || self.all().len() > 1
             || self.shards.is_some_and(|shards| shards > 1)
+    }
+
+    /// Every device for itself, as often as it is named: where each has pairs of its own.
+    pub fn each(&self) -> Vec<Self> {
+        let alone = |&device| Self { device, devices: Vec::new(), ..self.clone() };
+        self.all().iter().map(alone).collect()
     }
 
     /// Where one of several processes of a host computes, of which so many come before it: each that was given one

@@ -40,6 +40,12 @@ pub fn failure(failure: Failure) {
     }
 }
 
+/// Says why one of several pairs failed, in plain lines: what comes after it goes on.
+pub fn failure_line(pair: &str, failure: &Failure) {
+    let help = failure.help_text().map(|help| format!("\nhelp: {help}")).unwrap_or_default();
+    say(&format!("error: {pair}: {failure}{help}"));
+}
+
 /// A summary on stdout, where one is wanted: not with -q.
 pub fn summarise(quiet: bool, text: impl FnOnce() -> String) -> Outcome<()> {
     if quiet { Ok(()) } else { print_to_stdout(&text()) }
@@ -60,6 +66,8 @@ pub enum Verbosity {
 #[derive(Clone, Copy, Debug)]
 pub struct Printer {
     verbosity: Verbosity,
+    /// The number of the pair that it speaks of, from 1, where there are several.
+    pair: Option<usize>,
 }
 
 impl Printer {
@@ -70,7 +78,17 @@ impl Printer {
             (_, true) => Verbosity::Verbose,
             _ => Verbosity::Normal,
         };
-        Self { verbosity }
+        Self { verbosity, pair: None }
+    }
+
+    /// A printer of one of several pairs, by its number from 0: it names it, and says less.
+    pub fn of_pair(self, number: usize) -> Self {
+        Self { pair: Some(number + 1), ..self }
+    }
+
+    /// Whether there are several pairs.
+    pub fn is_of_several(&self) -> bool {
+        self.pair.is_some()
     }
 
     /// How much is said.
@@ -80,22 +98,27 @@ impl Printer {
 
     /// Something the user should look at.
     pub fn warning(&self, text: &str) {
-        if self.verbosity >= Verbosity::Normal {
-            say(&format!("warning: {text}"));
-        }
+        self.say_at(Verbosity::Normal, &format!("warning: {text}"));
     }
 
-    /// Something that is good to know.
+    /// Something that is good to know; of one of several pairs, for the curious.
     pub fn note(&self, text: &str) {
-        if self.verbosity >= Verbosity::Normal {
-            say(text);
-        }
+        let needed = if self.is_of_several() { Verbosity::Verbose } else { Verbosity::Normal };
+        self.say_at(needed, text);
     }
 
     /// Something for the curious.
     pub fn detail(&self, text: &str) {
-        if self.verbosity >= Verbosity::Verbose {
-            say(text);
+        self.say_at(Verbosity::Verbose, text);
+    }
+
+    fn say_at(&self, needed: Verbosity, text: &str) {
+        if self.verbosity < needed {
+            return;
+        }
+        match self.pair {
+            Some(number) => say(&format!("pair {number}: {text}")),
+            None => say(text),
         }
     }
 }

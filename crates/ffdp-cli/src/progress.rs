@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use ffdp_register::{LevelReport, LevelStart, Observer, Progress, Stop};
+use ffdp_register::{LevelReport, LevelStart, NewtonStep, Observer, Progress, Stop};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::printer::{Printer, Verbosity};
@@ -26,7 +26,9 @@ const SILENCE: Duration = Duration::from_secs(10);
 impl ProgressPrinter {
     /// An observer that talks through `printer`.
     pub fn new(printer: Printer) -> Self {
-        let draw = std::io::stderr().is_terminal() && printer.verbosity() == Verbosity::Normal;
+        let draw = std::io::stderr().is_terminal()
+            && printer.verbosity() == Verbosity::Normal
+            && !printer.is_of_several();
         Self { printer, draw, bar: None, level: None, start: Instant::now(), said: Instant::now() }
     }
 
@@ -74,6 +76,19 @@ impl Observer for ProgressPrinter {
             self.printer.detail(&line);
         }
         ControlFlow::Continue(())
+    }
+
+    fn newton_step(&mut self, step: &NewtonStep) {
+        let (count, left) = (step.krylov_iterations(), step.residuals.last());
+        self.printer.detail(&format!(
+            "{}: beta {:.1e}, loss {:.6}, gradient {:.1e}, {count} iterations to {:.1e}, step {}",
+            self.title(),
+            step.beta,
+            step.loss,
+            step.gradient,
+            left.copied().unwrap_or(1.0),
+            step.step.map_or("none".to_string(), |step| format!("{step:.3}")),
+        ));
     }
 
     fn level_finished(&mut self, level: &LevelReport) -> ControlFlow<()> {

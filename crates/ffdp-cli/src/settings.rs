@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
+use ffdp_register::gnk::{DeterminantBounds, Preconditioner};
 use ffdp_register::{LnccSettings, MiSettings, Preset, Settings, Similarity, Stage};
 use serde::Serialize;
 use toml::{Table, Value};
@@ -64,6 +65,22 @@ pub struct SettingsArguments {
     /// axis x, y, z; twice as much on the level before, and so on [default: 5].
     #[arg(long, value_name = "MM,..", value_delimiter = ',')]
     pub spacing_mm: Option<Vec<f64>>,
+    /// Weight of the velocity's roughness, of --transform gnk, for a box of volume (2 pi)^3; smaller for larger
+    /// deformations [default: 1e-2].
+    #[arg(long, value_name = "B")]
+    pub beta: Option<f64>,
+    /// Weight of its divergence, likewise; larger to keep volumes [default: 1e-4].
+    #[arg(long, value_name = "B")]
+    pub beta_div: Option<f64>,
+    /// Bounds of the map's determinant, of --transform gnk: the smallest --beta that keeps them is searched for.
+    #[arg(long, value_name = "LEAST,MOST", value_delimiter = ',')]
+    pub determinant: Option<Vec<f64>>,
+    /// Steps of time, of --transform gnk [default: 4].
+    #[arg(long, value_name = "N")]
+    pub time_steps: Option<u32>,
+    /// From which inverse the conjugate gradients of --transform gnk begin [default: 2l-inv-h0].
+    #[arg(long, value_enum)]
+    pub preconditioner: Option<PreconditionerChoice>,
     /// Smoothing of each gradient: fluid stiffness, in voxels of the level [default: 1].
     #[arg(long, value_name = "VOXELS")]
     pub sigma_grad: Option<f64>,
@@ -83,6 +100,30 @@ pub enum Metric {
     Mi,
     /// Normalised mutual information: two modalities that overlap in part.
     Nmi,
+}
+
+/// What the conjugate gradients of a Gauss-Newton step begin from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PreconditionerChoice {
+    /// The inverse of the regularisation.
+    #[value(name = "inv-a")]
+    InvA,
+    /// That of a velocity that does not move.
+    #[value(name = "inv-h0")]
+    InvH0,
+    /// The same on half the grid.
+    #[value(name = "2l-inv-h0")]
+    TwoLevelInvH0,
+}
+
+impl From<PreconditionerChoice> for Preconditioner {
+    fn from(choice: PreconditionerChoice) -> Self {
+        match choice {
+            PreconditionerChoice::InvA => Self::InvA,
+            PreconditionerChoice::InvH0 => Self::InvH0,
+            PreconditionerChoice::TwoLevelInvH0 => Self::TwoLevelInvH0,
+        }
+    }
 }
 
 /// What settings are for.
@@ -142,9 +183,23 @@ impl SettingsArguments {
         if let Some(spacing) = &self.spacing_mm {
             stages.set_spacing(spacing)?;
         }
-        stages.set("--lr", "learning_rate_voxels", self.lr)?;
-        stages.set("--sigma-grad", "sigma_gradient_voxels", self.sigma_grad)?;
-        stages.set("--sigma-warp", "sigma_warp_voxels", self.sigma_warp)?;
+        for (flag, entry, value) in [
+            ("--lr", "learning_rate_voxels", self.lr),
+            ("--sigma-grad", "sigma_gradient_voxels", self.sigma_grad),
+            ("--sigma-warp", "sigma_warp_voxels", self.sigma_warp),
+            ("--beta", "beta", self.beta),
+            ("--beta-div", "beta_div", self.beta_div),
+        ] {
+            stages.set(flag, entry, value.map(Value::Float))?;
+        }
+        stages.set("--time-steps", "time_steps", self.time_steps.map(Value::from))?;
+        if let Some(choice) = self.preconditioner {
+            let choice = as_value(&Preconditioner::from(choice))?;
+            stages.set("--preconditioner", "preconditioner", Some(choice))?;
+        }
+        if let Some(bounds) = &self.determinant {
+            stages.set_determinant(bounds)?;
+        }
         if self.deterministic {
             stages.set_deterministic();
         }
@@ -189,6 +244,14 @@ fn end_with(stages: &mut Vec<Stage>, name: &str) -> Outcome<()> {
     }
     let mut table = Table::from_iter([("transform".to_string(), Value::from(name))]);
     let deformable = stages.iter().position(|stage| !stage.is_linear());
+    if let Some(at) = follower(stages, name) {
+        // All linear maps are found with the same settings.
+        let replaced = Table::try_from(&stages[at]).map_err(defect)?;
+        table.extend(replaced.into_iter().filter(|(name, _)| name != "transform"));
+        stages.truncate(at);
+        stages.push(table.try_into().map_err(defect)?);
+        return Ok(());
+    }
     if is_linear(name) {
         return Err(Failure::user(
             format!("--transform {name}: the settings have no such stage"),
@@ -209,6 +272,16 @@ fn end_with(stages: &mut Vec<Stage>, name: &str) -> Outcome<()> {
     }
     stages.push(table.try_into().map_err(defect)?);
     Ok(())
+}
+
+/// The first stage that finds a linear map with more parameters than the one with this name, in whose place that can come.
+fn follower(stages: &[Stage], name: &str) -> Option<usize> {
+    let built_in = Stage::built_in();
+    let rank = |name: &str| {
+        built_in.iter().position(|(stage, _)| stage.name() == name && stage.is_linear())
+    };
+    let own = rank(name)?;
+    stages.iter().position(|stage| rank(stage.name()).is_some_and(|rank| rank > own))
 }
 
 /// The settings of the built-in stage with this name; nothing where there is none.
@@ -279,7 +352,7 @@ impl<'a> Stages<'a> {
     }
 
     /// Sets an entry in every stage that has it.
-    fn set(&mut self, flag: &str, entry: &str, value: Option<f64>) -> Outcome<()> {
+    fn set(&mut self, flag: &str, entry: &str, value: Option<Value>) -> Outcome<()> {
         let Some(value) = value else { return Ok(()) };
         let mut stages = self.0.iter_mut().filter_map(|stage| stage.get_mut(entry)).peekable();
         if stages.peek().is_none() {
@@ -288,7 +361,28 @@ impl<'a> Stages<'a> {
                 "leave it out, or add a deformable stage",
             ));
         }
-        stages.for_each(|stage| *stage = Value::Float(value));
+        stages.for_each(|stage| *stage = value.clone());
+        Ok(())
+    }
+
+    /// Bounds of the determinant, of the stages whose deformation knows them.
+    fn set_determinant(&mut self, given: &[f64]) -> Outcome<()> {
+        let &[least, most] = given else {
+            let what =
+                format!("--determinant {given:?} must be two numbers, the least and the most");
+            return Err(Failure::user(what, "for example --determinant 0.25,4"));
+        };
+        let bounds = as_value(&DeterminantBounds { least, most })?;
+        // An entry that is not set is none of the file's: that of the weight stands for it.
+        let stages = self.0.iter_mut().filter(|stage| stage.contains_key("beta"));
+        let mut stages = stages.peekable();
+        if stages.peek().is_none() {
+            let what = "--determinant is given, but no stage keeps its determinants within bounds";
+            return Err(Failure::user(what, "leave it out, or use --transform gnk"));
+        }
+        stages.for_each(|stage| {
+            stage.insert("determinant".to_string(), bounds.clone());
+        });
         Ok(())
     }
 
@@ -544,6 +638,7 @@ mod tests {
         let until = |name: &str| SettingsArguments { transform: Some(name.into()), ..default() };
         assert_eq!(names(default()), ["moments", "rigid", "affine", "greedy"]);
         assert_eq!(names(until("rigid")), ["moments", "rigid"]);
+        assert_eq!(names(until("similarity")), ["moments", "rigid", "similarity"]);
         assert_eq!(names(until("syn")), ["moments", "rigid", "affine", "syn"]);
         let aligned = |name: &str| SettingsArguments { aligned: true, ..until(name) };
         assert_eq!(names(aligned("svf")), ["svf"]);

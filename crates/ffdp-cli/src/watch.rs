@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use ffdp_register::{Checkpoint, LevelReport, LevelStart, Observer, Progress};
+use ffdp_register::{Checkpoint, LevelReport, LevelStart, NewtonStep, Observer, Progress};
 use serde_json::json;
 
 use crate::checkpoint::Keeper;
@@ -42,6 +42,11 @@ impl Observer for Watch<'_> {
                    "loss": loss}),
         );
         self.progress.losses_read(progress)
+    }
+
+    fn newton_step(&mut self, step: &NewtonStep) {
+        self.output.journal().event("newton", json!({"stage": self.stage + 1, "step": step}));
+        self.progress.newton_step(step);
     }
 
     fn level_finished(&mut self, level: &LevelReport) -> ControlFlow<()> {

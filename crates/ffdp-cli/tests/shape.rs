@@ -4,7 +4,7 @@
 mod support;
 
 use ffdp_burn::image::{Geometry, LabelMap};
-use ffdp_burn::io::nifti::write_labels;
+use ffdp_burn::io::images::write_labels;
 use serde_json::Value;
 use support::{Folder, ffdp};
 

@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ffdp_burn::image::{LabelMap, Volume};
-use ffdp_burn::io::nifti::{read_labels, read_volume, write_labels, write_volume};
+use ffdp_burn::io::images::{read_labels, read_volume, write_labels, write_volume};
 use serde_json::Value;
 use support::{Folder, ffdp, relative_difference, restored, write_pair};
 
@@ -128,6 +128,17 @@ fn a_trained_network_registers_files_of_any_grid() {
         serde_json::from_str::<Value>(&run.stdout).expect("--json prints JSON only")
     };
     let straight = predict("fixed", "straight", &[]);
+    // A list gives the same, beside a pair that fails.
+    fs::write(
+        path("pairs.csv"),
+        "fixed,moving,name\nabsent.nii,moving.nii.gz,no\nfixed.nii.gz,moving.nii.gz,yes\n",
+    )
+    .expect("writable");
+    let (list, out) = (path("pairs.csv"), path("list"));
+    let run = ffdp(&["predict", "--model", &model, "--pairs", &list, "--out", &out]);
+    assert!(run.code == 1 && run.stderr.contains("absent.nii"), "{}", run.stderr);
+    let warp = |out: &str| fs::read(path(&format!("{out}/warp.nii.gz"))).expect("written");
+    assert!(warp("list/yes") == warp("straight") && folder.has("list/index.html"));
     let metrics = predict("turned", "out", &["--refine", "20"]);
     let figure = |metrics: &Value, phase: usize, name: &str| {
         metrics["phases"][phase][name].as_f64().expect("a figure")

@@ -8,8 +8,9 @@ use cubecl::config::cache::CacheConfig;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 
 /// Compiled kernels stay on disk from now on: in the user's cache directory (`~/.cache/cubecl` on Linux), unless a
-/// `cubecl.toml` names another than CubeCL's default. They belong to one build of the program and one kind of device; where the
-/// file cannot be written, kernels are compiled as without.
+/// `cubecl.toml` names another than CubeCL's default. They belong to one build of the program and one kind of device; where
+/// nothing can be written, kernels are compiled as without. In this workspace they are files (`vendor/turso`), with the real `turso`
+/// a data base.
 ///
 /// Call it before the first GPU is opened: what is read by then stays.
 pub fn keep_kernels() {

@@ -30,6 +30,7 @@ pub mod network;
 pub mod ops;
 mod padding;
 mod sharded;
+mod spline_head;
 #[cfg(test)]
 mod tests;
 pub mod transmorph;

@@ -26,6 +26,7 @@ use crate::layers::initializer::WeightInit;
 use crate::layers::{Conv3d, MaxPool3d};
 use crate::ops::Precision;
 use crate::padding::{cropped, padded_pair};
+use crate::spline_head::{check_spacing, spline_flow};
 
 /// Levels of the U-Net; extents are padded to a multiple of `2^LEVELS`.
 const LEVELS: usize = 4;
@@ -51,6 +52,9 @@ pub struct VoxelMorphConfig {
     /// With `Some(steps)` the network predicts a stationary velocity, integrated by `steps`
     /// squarings (7 as published). Default: none.
     pub integration_steps: Option<usize>,
+    /// With `Some(spacing)` the head predicts control points of cubic B-splines so many voxels apart, a power of two from 2
+    /// to 16, in place of the flow at every voxel. Images in one piece only. Default: none.
+    pub control_spacing: Option<usize>,
     /// Of the products in the convolutions. Default: TF32 on GPUs with tensor cores, as PyTorch
     /// computes convolutions by default; f32 on all other devices.
     #[config(default = "Precision::TensorFloat")]
@@ -64,7 +68,7 @@ impl VoxelMorphConfig {
     /// Builds the network on `device`; the weights depend on the seed alone.
     ///
     /// # Panics
-    /// If a number of channels is 0.
+    /// If a number of channels is 0, or for control points at a spacing that is none.
     pub fn init(&self, device: &Device) -> VoxelMorph {
         VoxelMorph::new(self, device)
     }
@@ -106,10 +110,12 @@ pub struct VoxelMorph {
     /// Features to flow.
     pub head: Conv3d,
     integration_steps: Option<usize>,
+    control_spacing: Option<usize>,
 }
 
 impl VoxelMorph {
     fn new(config: &VoxelMorphConfig, device: &Device) -> Self {
+        check_spacing("VoxelMorph", config.control_spacing, 1);
         let init = &mut WeightInit::new(config.seed, device);
         let mut channels = 2;
         let mut unit = |channels: &mut usize, c_out: usize| {
@@ -125,7 +131,8 @@ impl VoxelMorph {
         }
         let last = config.last.iter().map(|&c| unit(&mut channels, c)).collect();
         let head = Conv3d::near_zero(channels, 3, HEAD_STD, config.precision, init);
-        Self { encoder, decoder, last, head, integration_steps: config.integration_steps }
+        let &VoxelMorphConfig { integration_steps, control_spacing, .. } = config;
+        Self { encoder, decoder, last, head, integration_steps, control_spacing }
     }
 
     /// The displacement that warps `moving` onto `fixed`.
@@ -158,6 +165,9 @@ impl VoxelMorph {
             x = Tensor::cat(vec![nearest_x2(unit.forward(x)), skip], 1);
         }
         let x = self.last.iter().fold(x, |x, unit| unit.forward(x));
+        if let Some(spacing) = self.control_spacing {
+            return spline_flow(&self.head, x, (1, spacing), [dims[2], dims[3], dims[4]]);
+        }
         cropped(self.head.forward(x), dims)
     }
 }

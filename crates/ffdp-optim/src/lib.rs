@@ -2,7 +2,8 @@
 //!
 //! A [`Space`] gives inner products and sums of its vectors, an [`Objective`] the loss and its gradient. A
 //! [`Minimizer`] goes downhill along directions that a [`Direction`] proposes ([`Bfgs`] for few numbers,
-//! [`Lbfgs`] for many, [`Steepest`] descent), as far as a line [`Search`] says. [`pcg`] solves the linear systems of Newton's method.
+//! [`Lbfgs`] for many, [`Steepest`] descent), as far as a line [`Search`] says. [`pcg`] solves the linear systems of
+//! Newton's method; [`GaussNewton`] goes along what it finds.
 //! A space and an optimiser that never met work together; nothing here knows of images or devices.
 //!
 //! ```
@@ -25,6 +26,7 @@
 mod bfgs;
 mod lbfgs;
 mod minimizer;
+mod newton;
 mod objective;
 mod pcg;
 mod search;
@@ -34,6 +36,7 @@ mod steepest;
 pub use bfgs::Bfgs;
 pub use lbfgs::Lbfgs;
 pub use minimizer::{Direction, Minimizer, Proposal, Steps};
+pub use newton::{Curved, GaussNewton, GaussNewtonOptions, GaussNewtonStep};
 pub use objective::{Objective, Point, objective};
 pub use pcg::{Solution, pcg};
 pub use search::Search;

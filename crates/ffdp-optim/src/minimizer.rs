@@ -142,8 +142,12 @@ impl<V: Space, D: Direction<V>> Minimizer<V, D> {
             };
             let shortest = steps.shortest / length;
             let line = |factor: f64| V::combine(&[(1.0, &self.at), (factor, &direction)]);
-            let mut evaluate = |factor: f64| objective.evaluate(&line(factor));
-            let found = self.search.along(here, (&direction, slope), shortest, &mut evaluate)?;
+            let wants_slope = self.search.curvature.is_some();
+            let mut evaluate = |factor: f64| match wants_slope {
+                true => objective.evaluate_along(&line(factor), &direction),
+                false => Ok((objective.evaluate(&line(factor))?, f64::NAN)),
+            };
+            let found = self.search.along(here, slope, shortest, &mut evaluate)?;
             if let Some((factor, there)) = found {
                 let step = direction.scaled(factor);
                 let change = V::combine(&[(1.0, &there.gradient), (-1.0, &here.gradient)]);

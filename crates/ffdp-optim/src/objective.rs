@@ -21,6 +21,16 @@ pub trait Objective<V: Space> {
     /// Where they cannot be computed or read. A point where the loss is not defined is no error: it is infinite there.
     fn evaluate(&mut self, at: &V) -> Result<Point<V>>;
 
+    /// The same, and the slope of the loss along a direction there. Whoever computes on a device can read both at once.
+    ///
+    /// # Errors
+    /// As [`Self::evaluate`].
+    fn evaluate_along(&mut self, at: &V, direction: &V) -> Result<(Point<V>, f64)> {
+        let there = self.evaluate(at)?;
+        let slope = V::dots(&[[&there.gradient, direction]])?[0];
+        Ok((there, slope))
+    }
+
     /// How long a step is, in the unit of [`Steps`](crate::Steps). Euclid's norm unless said otherwise.
     ///
     /// # Errors

@@ -39,8 +39,9 @@ impl Search {
         Self { sufficient: 1e-4, curvature: Some(0.9), trials: 12 }
     }
 
-    /// How far to go along `direction`, and what is there; `None` if nothing is gained. `evaluate` takes the factor
-    /// `a`, which begins with 1, and does not fall below `shortest`.
+    /// How far to go along a direction with this `slope`, and what is there; `None` if nothing is gained. `evaluate`
+    /// takes the factor `a`, which begins with 1 and does not fall below `shortest`, and says the slope there as well if
+    /// [`Self::curvature`] asks for it.
     ///
     /// Trials lie where the parabola through the last good point, its slope and the last bad point is lowest; a
     /// bracket is left by bisection where the slope asks for it.
@@ -50,9 +51,9 @@ impl Search {
     pub fn along<V: Space>(
         &self,
         here: &Point<V>,
-        (direction, slope): (&V, f64),
+        slope: f64,
         shortest: f64,
-        evaluate: &mut dyn FnMut(f64) -> Result<Point<V>>,
+        evaluate: &mut dyn FnMut(f64) -> Result<(Point<V>, f64)>,
     ) -> Result<Option<(f64, Point<V>)>> {
         // Nor for a slope that is no number.
         if slope.is_nan() || slope >= 0.0 {
@@ -65,7 +66,7 @@ impl Search {
             if factor < shortest {
                 break;
             }
-            let there = evaluate(factor)?;
+            let (there, slope_there) = evaluate(factor)?;
             let allowed = here.loss + self.sufficient * factor * slope;
             if there.loss.is_nan() || there.loss > allowed {
                 bad = Some(factor);
@@ -75,10 +76,7 @@ impl Search {
                 };
                 continue;
             }
-            let falls_on = match self.curvature {
-                Some(part) => V::dots(&[[&there.gradient, direction]])?[0] < part * slope,
-                None => false,
-            };
+            let falls_on = self.curvature.is_some_and(|part| slope_there < part * slope);
             if !falls_on {
                 return Ok(Some((factor, there)));
             }
@@ -104,11 +102,13 @@ mod tests {
         let at = |x: f64| Point { loss: (x - lowest).powi(2), gradient: [2.0 * (x - lowest)] };
         let mut evaluate = |x: f64| {
             trials += 1;
-            Ok(at(x))
+            let there = at(x);
+            let slope = there.gradient[0];
+            Ok((there, slope))
         };
         let here = at(0.0);
         let slope = here.gradient[0];
-        let found = search.along(&here, (&[1.0], slope), 1e-3, &mut evaluate).unwrap();
+        let found = search.along(&here, slope, 1e-3, &mut evaluate).unwrap();
         (found.map(|(factor, _)| factor), trials)
     }
 

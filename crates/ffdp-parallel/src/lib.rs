@@ -2,9 +2,10 @@
 //! serial operations (FFDP paper, sections 4, D and I).
 //!
 //! One thread drives the devices of a mesh: operations on a GPU are enqueued, and `Tensor::to_device` moves
-//! what one shard needs of another. Devices with work of their own have a thread each (`on_each_device`). There is no second set of classes for a "distributed" run: the
-//! functions here have the names of the serial ones, call those on every shard and add what crosses
-//! the seams. A mesh of one *is* the serial program, to the bit; shards of one device are virtual.
+//! what one shard needs of another. Devices with work of their own have a thread each (`on_each_device`). There is no
+//! second set of classes for a "distributed" run: the functions here have the names of the serial ones, call those on
+//! every shard and add what crosses the seams. A mesh of one *is* the serial program, to the bit; shards of one device
+//! are virtual.
 //!
 //! # Map of the room
 //! ```text
@@ -21,11 +22,12 @@
 //! lines     all parameters in one piece
 //!
 //! smoothing, loss, label_dice, reductions, adam, resample    sharded operations made of these
+//! periodic/ operators of periodic volumes: differences, Fourier transforms, cubic splines
 //! deform/   iterations of deformable methods: greedy, SyN, velocities
 //! alignment an affine map's loss and gradient
 //! planner   how many shards a run needs       hosts/     several processes
 //! ```
-//! Read `sharded.rs` and `halo.rs`, then `ring/mod.rs`. `docs/scaling.md` counts what travels.
+//! Read `sharded.rs` and `halo.rs`, then `ring/mod.rs`. `docs/how-it-works.md` counts what travels.
 
 mod adam;
 mod ahead;
@@ -48,6 +50,7 @@ mod lines;
 mod loss;
 mod on_each_device;
 mod overlap;
+mod periodic;
 mod planner;
 mod reductions;
 mod replicas;
@@ -67,9 +70,9 @@ pub use alignment::{Aligned, Outside, ShardedAlignment};
 pub use collective::{all_reduce, broadcast, reduce};
 pub use cuts::Cuts;
 pub use deform::{
-    BOUNDS_INTERVAL, ControlPoints, FieldModel, FieldVector, KEPT_BOUNDS_INTERVAL, ShardedDeform,
-    ShardedImages, ShardedObjective, ShardedState, SmoothSteps, SplineModel, SplinePenalties,
-    deform, spline_on_shard,
+    BOUNDS_INTERVAL, Compared, ControlPoints, DirectPair, FieldModel, FieldVector,
+    KEPT_BOUNDS_INTERVAL, ShardedComparison, ShardedDeform, ShardedImages, ShardedObjective,
+    ShardedState, SmoothSteps, SplineModel, SplinePenalties, deform, spline_on_shard,
 };
 pub use deform::{Team, maps, velocity, without_mask};
 pub use driver::order_allocations;
@@ -88,7 +91,10 @@ pub use device_mesh::DeviceMesh;
 pub use lending::{Loan, lent};
 pub use lines::{gradients_of_line, line_of_gradients};
 pub use loss::loss;
-pub use planner::{DeformProblem, DeviceMemory, OffloadPlan, Plan, plan, plan_offloaded};
+pub use periodic::{Gap, PaddedGrid, PeriodicGrid, periodic_size};
+pub use planner::{
+    DeformProblem, DeviceMemory, OffloadPlan, Plan, page_bytes, plan, plan_offloaded,
+};
 pub use reductions::{joint_histogram_votes, max_norm, min_max};
 pub use replicas::Replicas;
 pub use resample::{level, resample, resample_displacement};

@@ -99,6 +99,31 @@ pub fn plan(problem: &DeformProblem, devices: usize, memory: DeviceMemory) -> Re
     })
 }
 
+/// Of a GPU's memory, what the driver, the libraries and small buffers take.
+const BESIDE_PAGES: u64 = 4_000_000_000;
+/// Pages into which the rest is divided: CubeCL's pools allow a buffer a quarter of the memory, and the buffers of a level that goes whole
+/// are smaller than a sixth. Six of 24.4 GB fill an H200, where pools that choose pages by themselves end for want of memory.
+const PAGES: u64 = 6;
+
+/// The pages that the pools of a GPU should be made of, so that `needed` bytes of buffers fit into `free` ones; `None` where the pools may choose,
+/// because there is room for pages that nothing fills.
+///
+/// # Errors
+/// [`Error::TooLarge`] when they do not fit whatever the pages are.
+pub fn page_bytes(needed: u64, free: u64) -> Result<Option<u64>> {
+    let room = free.saturating_sub(BESIDE_PAGES);
+    if needed > room {
+        return Err(Error::TooLarge {
+            what: "a registration in shards that stay on their devices".to_string(),
+            needed_bytes: needed,
+            available_bytes: room,
+            fix: "use more devices, store the moments in bf16, or let shards rest in host memory"
+                .into(),
+        });
+    }
+    Ok((needed > free / 2).then_some(room / PAGES))
+}
+
 /// How a problem is cut on one device that does not hold all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OffloadPlan {
@@ -184,8 +209,11 @@ impl DeformProblem {
         }
     }
 
-    /// The problem in `shards` shards.
-    fn cut(&self, devices: usize, shards: usize) -> Result<Plan> {
+    /// The problem in `shards` shards, whether or not it fits.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there are more shards than planes.
+    pub fn cut(&self, devices: usize, shards: usize) -> Result<Plan> {
         let layout = Layout::balanced(self.fixed, self.axis, shards)?;
         let bytes = Bytes::new(self, &layout, devices);
         let (device_bytes, largest_buffer) = (bytes.device(), bytes.field_block());

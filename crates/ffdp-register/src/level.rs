@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::convergence::has_converged;
 use super::observer::Observer;
-use super::report::{LevelReport, LevelStart, Progress, Stop};
+use super::report::{LevelReport, LevelStart, NewtonStep, Progress, Stop};
 use super::settings::{ConvergenceSettings, LevelSettings};
 use ffdp_burn::error::{Error, Result};
 
@@ -17,6 +17,17 @@ pub trait Solver {
     /// # Errors
     /// [`Error::Device`] when losses cannot be read.
     fn iterate(&mut self, iterations: usize) -> Result<Vec<f64>>;
+
+    /// The steps of Gauss and Newton since it was asked last, by a method that solves a system for each. None by
+    /// default.
+    fn newton_steps(&mut self) -> Vec<NewtonStep> {
+        Vec::new()
+    }
+
+    /// Whether an iteration takes so long that its loss is read at once. Not by default.
+    fn is_slow(&self) -> bool {
+        false
+    }
 }
 
 /// What is said when level `index` of a stage begins, whose fixed image has `size` (x, y, z).
@@ -41,7 +52,8 @@ pub(super) fn run_level(
 ) -> Result<LevelReport> {
     let start = Instant::now();
     let &LevelStart { index, shrink, size, iterations, .. } = level;
-    let mut losses = Vec::with_capacity(iterations);
+    let (mut losses, mut newton) = (Vec::with_capacity(iterations), Vec::new());
+    let interval = if solver.is_slow() { 1 } else { interval };
     let mut stop = Stop::IterationsSpent;
     if observer.level_started(level).is_break() {
         stop = Stop::Cancelled;
@@ -51,6 +63,10 @@ pub(super) fn run_level(
         let read = solver.iterate(asked)?;
         let settled = read.len() < asked;
         losses.extend(read);
+        for step in solver.newton_steps() {
+            observer.newton_step(&step);
+            newton.push(step);
+        }
         let loss = *losses.last().expect("at least one iteration was done");
         check_finite_loss(loss)?;
         let progress = Progress { level: index, iteration: losses.len(), iterations, loss };
@@ -60,7 +76,8 @@ pub(super) fn run_level(
             stop = Stop::Converged;
         }
     }
-    let report = LevelReport { shrink, size, losses, stop, seconds: start.elapsed().as_secs_f64() };
+    let seconds = start.elapsed().as_secs_f64();
+    let report = LevelReport { shrink, size, losses, stop, seconds, newton };
     if observer.level_finished(&report).is_break() {
         return Ok(LevelReport { stop: Stop::Cancelled, ..report });
     }

@@ -61,7 +61,7 @@ pub use pyramid::{
     LevelImage, MINIMUM_AXIS_VOXELS, finest_spacing_mm, level_geometry, level_image,
     level_smoothing,
 };
-pub use report::{LevelReport, LevelStart, Progress, StageReport, Stop};
+pub use report::{LevelReport, LevelStart, NewtonStep, Progress, StageReport, Stop};
 pub use run::{Outcome, Registration, register, register_on, resume, resume_on};
 pub use schedule::{Preset, Settings, matrix};
 pub use settings::*;

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::checkpoint::Checkpoint;
-use super::report::{LevelReport, LevelStart, Progress};
+use super::report::{LevelReport, LevelStart, NewtonStep, Progress};
 
 /// Follows a registration. Every method has a default that does nothing; `Break` ends the run,
 /// which then returns what it has.
@@ -18,6 +18,9 @@ pub trait Observer {
     fn losses_read(&mut self, _progress: &Progress) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
+
+    /// A step of Gauss and Newton was gone, and the system solved that led to it.
+    fn newton_step(&mut self, _step: &NewtonStep) {}
 
     /// A level ended.
     fn level_finished(&mut self, _level: &LevelReport) -> ControlFlow<()> {

@@ -9,11 +9,15 @@ use super::prepare::placed;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{Affine, Geometry, Physical, Volume, Voxel, index_affine};
 use ffdp_burn::losses::{Mse, Similarity};
-use ffdp_burn::ops::{DeformOptions, Measure, Method, Optimizer, Penalties, Update, dense_zeros};
+use ffdp_burn::ops::{
+    DeformOptions, GaussianOptions, GridSampleOptions, Measure, Method, Optimizer, Padding,
+    Penalties, Update, dense_zeros, gaussian,
+};
 use ffdp_burn::transform::affine_tensor;
 use ffdp_parallel::{
-    Aligned, ExactMemory, FieldModel, Outside, Sharded, ShardedAlignment, ShardedDeform,
-    ShardedImages, ShardedObjective, ShardedState, without_mask,
+    Aligned, DisplacementBounds, ExactMemory, FieldModel, Holders, IndexMap, Outside, RingInputs,
+    RingSampler, Sharded, ShardedAlignment, ShardedDeform, ShardedImages, ShardedObjective,
+    ShardedState, reachable, without_mask,
 };
 
 /// They are let go of once a greedy stage is on its last level.
@@ -109,6 +113,31 @@ impl LevelPair {
         ShardedImages { fixed, moving, affine, masked: self.masked }
     }
 
+    /// Both images on the grid of the fixed one, the moving one as an affine map shows it; masks with them. Beyond the
+    /// moving image there is nothing.
+    pub fn on_fixed(&self, affine: &Affine<Physical, Physical>) -> Result<[Sharded; 2]> {
+        let [fixed, moving] = self.images();
+        let map = self.index_map(affine);
+        let seen =
+            read_through(moving, &self.places.team.moving, &map, &self.places, Padding::Zeros)?;
+        Ok([fixed.clone(), seen])
+    }
+
+    /// An image on the grid of the fixed one, convolved with a Gaussian.
+    pub fn smoothed(&self, image: &Sharded, kernel: &GaussianOptions) -> Result<Sharded> {
+        let Places { fixed: layout, work, team, .. } = &self.places;
+        let radius = kernel.radius(layout.axis().component());
+        let around = team.fixed.surround(image, radius)?;
+        let shard = |k: usize| {
+            let own = layout.planes(k);
+            let held = own.start.saturating_sub(radius)..(own.end + radius).min(layout.extent());
+            let smooth = gaussian(around.window(held.clone(), work.device(k)), kernel);
+            let first = own.start - held.start;
+            ffdp_parallel::narrow(smooth, layout.axis().dim(), first..first + own.len())
+        };
+        Ok(Sharded::new((0..layout.count()).map(shard).collect(), layout.clone()))
+    }
+
     /// The loss of `moving(A (x + w(x)))` against `fixed(x)`. `affine` is `A` in RAS mm, `warp` is `w` in voxels of the
     /// level, cut as its places say. What the map sends outside sees the background. Waits for the devices.
     pub fn loss(
@@ -178,6 +207,36 @@ impl LevelPair {
              brings them together",
         ))
     }
+}
+
+/// A volume of which `holders` have their parts, read on the fixed grid of `places` by a map of voxels.
+pub(super) fn read_through(
+    volume: &Sharded,
+    holders: &Holders,
+    map: &Affine<Voxel, Voxel>,
+    places: &Places,
+    padding: Padding,
+) -> Result<Sharded> {
+    let Places { fixed: layout, work, team, .. } = places;
+    let reach = IndexMap { affine: vec![*map.rows()], ..IndexMap::identity() };
+    let still = DisplacementBounds::NONE;
+    let planes = team.fixed.around(0, layout.extent());
+    let reached = |planes| reachable(layout, planes, volume.layout(), &reach, &still);
+    let wanted = planes.iter().map(reached).collect::<Vec<_>>();
+    let [_, channels, ..] = volume.dims();
+    let dtype = volume.shards()[0].dtype();
+    let Some(volume) = holders.fetch(volume, &wanted)? else {
+        let none = |k: usize| {
+            let [d, h, w] = layout.shard_size(k);
+            dense_zeros([1, channels, d, h, w], work.device(k), dtype)
+        };
+        return Ok(Sharded::new((0..layout.count()).map(none).collect(), layout.clone()));
+    };
+    let options = GridSampleOptions { padding, ..GridSampleOptions::default() };
+    let sampler = RingSampler::new((layout, work), volume.layout(), &reach, &[still], &options);
+    let affine = affine_tensor(map, work.device(0), dtype);
+    let inputs = RingInputs { moving: &volume, affine: Some(&affine), displacement: None };
+    Ok(sampler.sample(&inputs))
 }
 
 /// No step at all: what shows a displacement as it is.

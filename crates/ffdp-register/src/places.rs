@@ -63,6 +63,15 @@ const LINEAR_BYTES: u64 = 20;
 /// For each further channel and mask: of both images, and as they are compared.
 const LINEAR_MORE_BYTES: u64 = 12;
 
+/// Bytes of a device that a linear stage has at work; `channels` are those of each image, with its mask.
+pub(super) fn linear_bytes(grids: [&Geometry; 2], channels: [usize; 2]) -> u64 {
+    let of = |i: usize| {
+        let more = LINEAR_MORE_BYTES * (channels[i] as u64 - 1);
+        (LINEAR_BYTES + more) * grids[i].len() as u64
+    };
+    of(0) + of(1)
+}
+
 fn given(bytes: u64, [part, of]: [u64; 2]) -> u64 {
     bytes / of * part
 }
@@ -183,11 +192,7 @@ impl Room {
                 if shares { on_mesh(mesh, [fixed, moving]) } else { whole() }
             }
             Self::Device { device, bytes } => {
-                let of = |i: usize| {
-                    let more = LINEAR_MORE_BYTES * (channels[i] as u64 - 1);
-                    (LINEAR_BYTES + more) * grids[i].len() as u64
-                };
-                let shards = (of(0) + of(1)).div_ceil(given(*bytes, GIVEN)) as usize;
+                let shards = linear_bytes(grids, channels).div_ceil(given(*bytes, GIVEN)) as usize;
                 if shards <= 1 {
                     return Places::whole(device, [fixed, moving]);
                 }
@@ -235,6 +240,15 @@ impl Room {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// Whether some of a level with these grids rests in host memory.
+    ///
+    /// # Errors
+    /// As [`Room::places`].
+    pub(super) fn is_too_small_for(&self, problem: &DeformProblem) -> Result<bool> {
+        let Self::Device { bytes, .. } = self else { return Ok(false) };
+        Ok(split(problem, *bytes)?.exact.is_some())
     }
 
     /// Where a level with these grids goes that is not shared with other processes.

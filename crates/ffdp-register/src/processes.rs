@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::checkpoint::Checkpoint;
 use super::observer::Observer;
 use super::places::{Places, Room, SHARED_VOXELS};
-use super::report::{LevelReport, LevelStart, Progress};
+use super::report::{LevelReport, LevelStart, NewtonStep, Progress};
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::Geometry;
 use ffdp_parallel::{Axis, Cuts, DeviceMesh, Holders, Layout, Ranks, Sharded, Team, agree};
@@ -256,6 +256,10 @@ impl Observer for Together<'_> {
     fn losses_read(&mut self, progress: &Progress) -> ControlFlow<()> {
         let mine = self.observer.losses_read(progress);
         self.any(mine)
+    }
+
+    fn newton_step(&mut self, step: &NewtonStep) {
+        self.observer.newton_step(step);
     }
 
     fn level_finished(&mut self, level: &LevelReport) -> ControlFlow<()> {

@@ -45,6 +45,34 @@ pub struct LevelReport {
     pub stop: Stop,
     /// Time spent on it.
     pub seconds: f64,
+    /// Its steps, of a method that solves a system for each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub newton: Vec<NewtonStep>,
+}
+
+/// A step of Gauss and Newton's, and the system that it solved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NewtonStep {
+    /// The weight of the regularisation.
+    pub beta: f64,
+    /// The loss before it, regularisation and all, per value that counts.
+    pub loss: f64,
+    /// The norm of the gradient before it, as a part of that at rest.
+    pub gradient: f64,
+    /// What was left of its system before each iteration of conjugate gradients, and after the last, as a part of the
+    /// gradient.
+    pub residuals: Vec<f64>,
+    /// Iterations of systems within the preconditioner.
+    pub inner_iterations: usize,
+    /// The part of the step that was gone; `None` where none lowered the loss.
+    pub step: Option<f64>,
+}
+
+impl NewtonStep {
+    /// Iterations of its system.
+    pub fn krylov_iterations(&self) -> usize {
+        self.residuals.len() - 1
+    }
 }
 
 /// Why a level ended.

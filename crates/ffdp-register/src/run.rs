@@ -285,7 +285,8 @@ impl Run<'_> {
             Room::DeviceMesh(mesh) => mesh.count() > 1,
             Room::Device { .. } | Room::Ranks { .. } => true,
         };
-        let given = Given { channels, masked, parts };
+        // What rests is known of levels only; they are checked where they are placed.
+        let given = Given { channels, masked, parts, at_rest: false };
         let Some(reason) = stage.refuses(&given) else { return Ok(()) };
         let what = format!("the stage {} must be able to work with what it is given", stage.name());
         let given = format_args!("{given:?}, and {reason}");

@@ -4,6 +4,7 @@ mod bad_input;
 mod channels;
 mod devices;
 mod ffd;
+mod gnk;
 mod hosts;
 mod levels;
 mod masks;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use burn::tensor::{DType, Device};
 use ffdp_image::image::LabelMap;
-use ffdp_image::io::nifti::read_labels;
+use ffdp_image::io::images::read_labels;
 use ffdp_image::io::{LandmarkSpace, read_landmarks};
 use ffdp_shapes::attachment::Attachment;
 use ffdp_shapes::lddmm::{Iteration, LddmmSettings, match_shapes};

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use burn::tensor::Device;
 use clap::Parser;
 use ffdp_burn::Result;
-use ffdp_burn::io::nifti::{write_labels, write_volume};
+use ffdp_burn::io::images::{write_labels, write_volume};
 use ffdp_burn::synth::{PhantomSettings, subject};
 
 use crate::arguments::TrainArguments;
@@ -159,6 +159,7 @@ fn what_devices_cannot_share_is_refused() {
     for (share, flags, expected) in [
         (Share::Pairs, &[][..], "--batch must give each of the 2 devices a pair"),
         (Share::Volume, &["--baseline"], "--baseline cannot be computed in parts"),
+        (Share::Volume, &["--head", "bspline"], "--head bspline cannot be predicted in parts"),
     ] {
         let error = run_on(&short(&out, flags), &two(share)).expect_err(expected).to_string();
         assert!(error.contains(expected), "{error}");
@@ -311,4 +312,26 @@ fn voxelmorph_after_an_affine_network_is_trained_reported_and_loaded_again() {
     let [fixed, moving] = [1, 2].map(|seed| subject(&phantom, seed).expect("valid").image);
     let map = predictor.predict(&fixed, &moving).expect("a prediction");
     assert_eq!(map.steps().len(), 2, "the displacement, then the placement");
+}
+
+#[test]
+fn a_network_of_control_points_is_trained_and_loaded_again() {
+    let _alone = one_run_at_a_time();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().join("run");
+    let flags = ["--head", "bspline", "--control-spacing", "8", "--epochs", "3", "--loss", "mse"];
+    run(&short(&out, &flags)).expect("a run");
+    let validations = journal_of(&out)
+        .into_iter()
+        .filter(|record| record["split"] == "valid" && record["kind"] == "epoch");
+    let losses: Vec<f64> = validations.map(|record| journal::number(&record, "loss")).collect();
+    assert!(losses.len() >= 3 && losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
+    assert!(losses[0] != losses[losses.len() - 1], "the weights change: {losses:?}");
+    let device = Device::flex();
+    let run = RunFolder::new(&out);
+    let predictor = Predictor::load(&run, CheckpointChoice::Last, &device).expect("a network");
+    let phantom = PhantomSettings::with_size([32; 3]);
+    let [fixed, moving] = [1, 2].map(|seed| subject(&phantom, seed).expect("valid").image);
+    let map = predictor.predict(&fixed, &moving).expect("a prediction");
+    assert!(!map.steps().is_empty());
 }

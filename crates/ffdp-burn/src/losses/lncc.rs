@@ -5,7 +5,7 @@ use burn::backend::Dispatch;
 
 use super::similarity::{Pair, PairGradients, Similarity};
 use crate::ops::lncc::{LnccCall, LnccOps, lncc_sum, weighted_lncc_sum};
-use crate::ops::{GradientMode, LnccOptions, Measure, lncc};
+use crate::ops::{GaussianOptions, GradientMode, LnccFloor, LnccOptions, Measure, gaussian, lncc};
 
 /// Local normalised cross-correlation, `1 - mean(n)`; see [`lncc`](crate::ops::lncc()). In 0..1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -66,6 +66,40 @@ impl Similarity for Lncc {
         let sum = Tensor::<1>::from_dispatch(sum).neg();
         let given = |gradient, needed: bool| needed.then(|| Tensor::from_dispatch(gradient));
         (sum, [given(to_moved, needs[0]), given(to_fixed, needs[1])])
+    }
+
+    /// Of `|m / |m| - f / |f||^2`, which `1 - n` is about where images match, `m` and `f` less their means over a window:
+    /// each window adds `2 / |m|^2` to all of its values. With `<.>` means over a window, here of a Gaussian that is as
+    /// wide, and the floors of the options:
+    /// ```text
+    /// u <2 B / D>       B = <F^2> - <F>^2, C = <M^2> - <M>^2, D = B C + eps   (or 2 / (C + sqrt eps))
+    /// ```
+    fn curvature(&self, pair: &Pair) -> Option<Tensor<5>> {
+        let radius = self.reach_voxels() as f64;
+        // The variance of a box of this width.
+        let sigma = (((2.0 * radius + 1.0).powi(2) - 1.0) / 12.0).sqrt();
+        let window = GaussianOptions {
+            truncate: (radius - 0.5) / sigma,
+            ..GaussianOptions::isotropic(sigma)
+        };
+        let mean = |x: Tensor<5>| gaussian(x, &window);
+        let variance = |x: &Tensor<5>| {
+            let first = mean(x.clone());
+            (mean(x.clone() * x.clone()) - first.clone() * first).clamp_min(0.0)
+        };
+        let of_moved = variance(&pair.moved);
+        let slope = match self.0.floor {
+            LnccFloor::Common => of_moved.add_scalar(self.0.epsilon.sqrt()).recip(),
+            LnccFloor::Denominator => {
+                let of_fixed = variance(&pair.fixed);
+                of_fixed.clone() / (of_moved * of_fixed).add_scalar(self.0.epsilon)
+            }
+        };
+        let curvature = mean(slope).mul_scalar(2.0);
+        Some(match &pair.weights {
+            Some(weights) => curvature * weights.clone(),
+            None => curvature,
+        })
     }
 
     fn measure(&self) -> Option<Measure> {

@@ -56,6 +56,12 @@ impl Similarity for Mse {
         [needs[0].then_some(to_moved), to_fixed]
     }
 
+    /// Twice the weights.
+    fn curvature(&self, pair: &Pair) -> Option<Tensor<5>> {
+        let weights = pair.weights.clone().unwrap_or_else(|| pair.moved.ones_like());
+        Some(weights.mul_scalar(2.0))
+    }
+
     fn measure(&self) -> Option<Measure> {
         Some(Measure::SquaredDifference)
     }

@@ -85,6 +85,10 @@ pub fn normalized_mutual_information(joint: Tensor<3>) -> Tensor<1> {
 trait Informative {
     fn options(&self) -> &HistogramOptions;
     fn information(&self) -> Information;
+    /// What information is divided by, `[N, 1, 1]`, of joint distributions; `None` for nothing.
+    fn divisor(&self, _joint: Tensor<3>) -> Option<Tensor<3>> {
+        None
+    }
     fn measured(&self) -> Measure;
 }
 
@@ -109,6 +113,10 @@ impl Informative for NormalizedMutualInformation {
 
     fn information(&self) -> Information {
         Information::Normalized
+    }
+
+    fn divisor(&self, joint: Tensor<3>) -> Option<Tensor<3>> {
+        Some(Entropies::of(joint).joint)
     }
 
     fn measured(&self) -> Measure {
@@ -168,6 +176,12 @@ impl<T: Informative + Debug + Send + Sync> Similarity for T {
             needed.then(|| Tensor::<5>::from_dispatch(gradient).reshape(shape))
         };
         [given(to_moved, needs[0]), given(to_fixed, needs[1])]
+    }
+
+    fn nats(&self, total: &Tensor<1>, count: &Tensor<1>) -> Tensor<1> {
+        let votes = tables(total.clone(), self.options());
+        let sum = votes.clone().sum_dim(2).sum_dim(1).add_scalar(TINY);
+        self.divisor(votes / sum).map_or_else(|| count.ones_like(), Tensor::mean)
     }
 
     fn measure(&self) -> Option<Measure> {

@@ -142,6 +142,19 @@ pub trait Similarity: Debug + Send + Sync {
         (self.partial(pair), self.gradient(pair, slope, needs))
     }
 
+    /// About `count d^2 loss / d moved^2` of each value alone, not negative, with the weights: what Gauss and Newton's
+    /// method takes for the second derivative; right at least twice [`reach_voxels`](Self::reach_voxels) within the
+    /// ends of a part. `None` by default: the loss then counts as a log-likelihood, whose second derivative is
+    /// expected to be the mean square of its slope (Fisher's information), see [`nats`](Self::nats).
+    fn curvature(&self, _pair: &Pair) -> Option<Tensor<5>> {
+        None
+    }
+
+    /// How many nats of a log-likelihood a unit of the loss is, `[1]`. One by default.
+    fn nats(&self, _total: &Tensor<1>, count: &Tensor<1>) -> Tensor<1> {
+        count.ones_like()
+    }
+
     /// The same loss as the fused iterations of [`deform`](crate::ops::deform()) know it, if they do. `None` by
     /// default: the iterations then call the methods above.
     fn measure(&self) -> Option<Measure> {

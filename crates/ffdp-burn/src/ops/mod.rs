@@ -11,7 +11,10 @@ pub mod adam;
 pub mod bspline;
 pub mod bspline_at;
 pub mod bspline_bending;
+pub mod bspline_differences;
 pub mod bspline_volume;
+pub mod bspline_votes;
+pub mod combination;
 pub mod compose;
 pub mod cubic;
 pub mod deform;
@@ -50,19 +53,24 @@ pub use bspline::{
 };
 pub use bspline_at::bspline_at;
 pub use bspline_bending::{bspline_bending, bspline_bending_with_gradient};
+pub use bspline_differences::bspline_differences;
 pub use bspline_volume::{LEAST_DETERMINANT, bspline_volume, bspline_volume_with_gradient};
+pub use bspline_votes::{
+    Counting, VotesImages, VotesOptions, bspline_votes, bspline_votes_pull_back,
+};
+pub use combination::combination;
 pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
-pub use cubic::{cubic_coefficients, cubic_sample};
+pub use cubic::{cubic_coefficients, cubic_coefficients_along, cubic_sample, cubic_sample_from};
 pub use deform::{
     DeformImages, DeformOptions, DeformState, Measure, Method, Optimizer, Penalties, Update, deform,
 };
 pub use dense::dense_zeros;
 pub use differences::{periodic_divergence, periodic_gradient};
-pub use fft::{fft, inverse_fft, smooth_size};
+pub use fft::{Direction, fft, fft_lines, fft_rows, inverse_fft, inverse_fft_rows, smooth_size};
 pub use gaussian::{GaussianOptions, gaussian};
 pub use grid_sample::{Accumulation, GridSampleOptions, Interpolation, Padding, grid_sample, warp};
 pub use information::{Information, information_loss};
-pub use inner_product::inner_product;
+pub use inner_product::{inner_product, inner_products};
 pub use inverse::inverse;
 pub use jacobian::{jacobian, jacobian_penalty};
 pub use joint_histogram::{
@@ -72,4 +80,4 @@ pub use label_dice::{Denominator, LabelDiceOptions, label_dice};
 pub use lncc::{GradientMode, LnccFloor, LnccOptions, LnccWeights, lncc, weighted_lncc};
 pub use mse::mse;
 pub use regularity::{bending_energy, diffusion, total_variation};
-pub use spectral::{Symbol, spectral, spectral_resize};
+pub use spectral::{ModeBlock, Symbol, multiply_modes, spectral, spectral_resize};

@@ -6,7 +6,7 @@ use super::displacement::Displacement;
 use super::points::Points;
 use super::step::Step;
 use crate::error::{Error, Result};
-use crate::image::{Affine, Geometry, LabelMap, Physical, Volume};
+use crate::image::{Affine, Geometry, LabelMap, Physical, SmoothImage, SmoothKernel, Volume};
 use crate::ops::Interpolation;
 
 /// The map `phi = step_n o .. o step_1` from points of the fixed to points of the moving image: the
@@ -135,6 +135,25 @@ impl GridMap {
     pub fn warp(&self, moving: &Volume, how: Interpolation) -> Result<Volume> {
         let image = moving.to_tensor(self.points.device());
         Volume::from_tensor(self.points.image(image, &moving.geometry, how), self.grid.clone())
+    }
+
+    /// The image seen through the map as [`GridMap::warp`] gives it, read by a kernel that is smoother; on the host.
+    /// `outside` where the image is not.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn warp_smoothly(
+        &self,
+        moving: &Volume,
+        kernel: SmoothKernel,
+        outside: f32,
+    ) -> Result<Volume> {
+        let points = self.points.indices(&moving.geometry).try_into_vec_as::<f32>();
+        let points = points.map_err(|reason| Error::device("reading back positions", reason))?;
+        let count = self.grid.len();
+        let at = |i: usize| [0, 1, 2].map(|c| f64::from(points[c * count + i]));
+        let data = SmoothImage::new(moving, kernel).at_all(count, outside, at);
+        Volume::new(data, self.grid.clone())
     }
 
     /// As [`Composite::warp_labels`].

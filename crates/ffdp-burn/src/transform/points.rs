@@ -135,7 +135,7 @@ impl Points {
     }
 
     /// The points as continuous indices of `grid`, `[1, 3, D, H, W]`.
-    fn indices(&self, grid: &Geometry) -> Tensor<5> {
+    pub fn indices(&self, grid: &Geometry) -> Tensor<5> {
         let to_voxel = grid.mm_to_voxel();
         self.added_to(&self.affine.then(&to_voxel), &to_voxel)
     }

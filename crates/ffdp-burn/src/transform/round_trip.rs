@@ -73,6 +73,7 @@ fn statistics(vectors: &[f32], matrix: &Matrix3) -> [f64; 3] {
     let sum = |part: &[f32]| part.iter().map(|&length| f64::from(length)).sum::<f64>();
     let sums: Vec<f64> = lengths.par_chunks(PART).map(sum).collect();
     let rank = (0.95 * (count - 1) as f64).round() as usize;
-    let [p95, max] = [rank, count - 1].map(|rank| f64::from(ranks.value(rank)));
+    let found = ranks.values(&[rank, count - 1]);
+    let [p95, max] = [found[0], found[1]].map(f64::from);
     [sums.into_iter().sum::<f64>() / count as f64, p95, max]
 }

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use burn::tensor::Device;
 use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
-use ffdp_burn::image::{Geometry, LabelMap, Volume};
-use ffdp_burn::io::nifti::{
+use ffdp_burn::image::{Geometry, LabelMap, SmoothKernel, Volume};
+use ffdp_burn::io::images::{
     Header, IntegerForm, header, read_labels, read_labels_at, read_stored_at, read_volumes,
     write_integers, write_labels, write_volume, write_volumes,
 };
@@ -17,29 +18,35 @@ use ffdp_burn::transform::{Composite, GridMap};
 
 use super::chain::{ORDER_HELP, TransformChoice, chain, grid};
 use super::input::{Reading, image, settle_nan};
+use crate::cohort::{Cohort, Pair, Steps, run_one};
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};
 use crate::nan_policy::NanPolicy;
+use crate::pairs::Row;
 use crate::printer::Printer;
 
 const INTENT_LABELS: i32 = 1002;
 
 /// `ffdp apply`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_long_help = ORDER_HELP)]
 pub struct ApplyArguments {
-    /// Image or label map to warp, on the moving side (NIfTI); of a 4-D file, all volumes.
-    #[arg(short, long, value_name = "FILE", required_unless_present = "landmarks")]
+    /// Image or label map to warp, on the moving side (NIfTI, OME-Zarr, NRRD, MetaImage); of several volumes, all.
+    #[arg(short, long, value_name = "FILE", required_unless_present_any = ["landmarks", "pairs"])]
     pub image: Option<PathBuf>,
     /// Image whose grid the result gets [default: the grid of the first -t, a displacement].
     #[arg(short, long, value_name = "FILE")]
     pub reference: Option<PathBuf>,
     /// Transform; repeat it for a chain, in the order of antsApplyTransforms: warp, then affine.
-    #[arg(short, long, value_name = "FILE", required = true)]
+    #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
     pub transform: Vec<TransformChoice>,
-    /// Result: .nii or .nii.gz, or .csv or .fcsv for landmarks.
-    #[arg(short, long, value_name = "FILE")]
-    pub output: PathBuf,
+    /// Result: .nii, .nii.gz, .zarr, .nrrd or .mha, or .csv or .fcsv for landmarks.
+    #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
+    output: Option<PathBuf>,
+    /// Several images: a list (CSV) with the columns image, transform (several with semicolons between, in the order of -t),
+    /// output and, as needed, reference. The last ones are written while one is warped.
+    #[arg(long, value_name = "PAIRS.CSV", conflicts_with_all = ["image", "reference", "transform", "output", "landmarks"])]
+    pub pairs: Option<PathBuf>,
     /// How values are read between voxels.
     #[arg(long, value_enum, default_value_t = InterpolationChoice::Linear)]
     pub interpolation: InterpolationChoice,
@@ -74,6 +81,10 @@ pub struct ApplyArguments {
 pub enum InterpolationChoice {
     /// Weighted mean of the eight voxels around, as float32.
     Linear,
+    /// A cubic B-spline through the voxels: sharper than linear, and may swing a little beyond the values there are.
+    Cubic,
+    /// A sinc in a Lanczos window of three voxels to either side: sharper still, and swings more.
+    Sinc,
     /// The nearest voxel; integers stay what they are, in the same type.
     Nearest,
     /// For label maps: the label with most weight among the eight voxels around (smoother borders;
@@ -116,42 +127,135 @@ impl SpaceChoice {
     }
 }
 
-/// Warps what was asked for.
-pub fn run(request: &ApplyArguments) -> Outcome<()> {
-    let named = [&request.image, &request.reference, &request.landmarks];
-    let mut inputs: Vec<&Path> = named.into_iter().flatten().map(PathBuf::as_path).collect();
-    inputs.extend(request.transform.iter().flat_map(TransformChoice::paths));
-    check_not_an_input(&request.output, &inputs)?;
-    check_writable(&request.output)?;
-    let device = request.device.open()?;
-    let map = chain(&request.transform, &device)?;
-    let map = if request.inverse { map.inverse()? } else { map };
-    match (&request.landmarks, &request.image) {
-        (Some(landmarks), _) => warp_landmarks(request, landmarks, &map),
-        (None, Some(image)) => {
-            let grid = grid(request.reference.as_deref(), &map)?;
-            warp_image(request, image, &map.on_grid(&grid, &device))
-        }
-        (None, None) => unreachable!("clap demands one of them"),
+impl ApplyArguments {
+    /// Where the result goes.
+    fn output(&self) -> &Path {
+        self.output
+            .as_deref()
+            .expect("demanded where there is no list, and read from it where there is")
+    }
+
+    /// The request for one line of a list.
+    fn of_line(&self, row: &Row) -> Outcome<Self> {
+        let choice = |file: PathBuf| {
+            TransformChoice::of(file.into_os_string()).map_err(|reason| {
+                Failure::user(reason, "name files with semicolons between, as -t takes them")
+            })
+        };
+        Ok(Self {
+            image: row.file("image"),
+            reference: row.file("reference"),
+            transform: row.several("transform").map(choice).collect::<Outcome<_>>()?,
+            output: row.file("output"),
+            pairs: None,
+            ..self.clone()
+        })
     }
 }
 
-fn warp_image(request: &ApplyArguments, path: &Path, map: &GridMap) -> Outcome<()> {
+/// Warps what was asked for.
+pub fn run(request: &ApplyArguments) -> Outcome<()> {
+    let Some(list) = &request.pairs else {
+        return run_one(&Warpings { request }, request.clone());
+    };
+    let cohort = Cohort {
+        list,
+        required: &["image", "transform", "output"],
+        title: "Warped images",
+        columns: &[],
+        folder: None,
+        report: None,
+        devices: 1,
+        json: false,
+        quiet: false,
+        verbose: false,
+    };
+    cohort.run(&Warpings { request }, |row, _, _| Ok(Pair::Open(request.of_line(row)?)))
+}
+
+/// What is left to do with a result.
+type Writing = Box<dyn FnOnce() -> Outcome<()> + Send>;
+
+/// Images through transforms, on one device.
+struct Warpings<'a> {
+    request: &'a ApplyArguments,
+}
+
+impl Steps for Warpings<'_> {
+    type Pair = ApplyArguments;
+    type Device = Device;
+    type Read = ();
+    type Computed = Writing;
+    type Done = ();
+
+    fn open(&self, _: usize, _: &ApplyArguments) -> Outcome<Device> {
+        self.request.device.open()
+    }
+
+    fn host_bytes(&self, request: &ApplyArguments) -> u64 {
+        /// An image, what it becomes, and a displacement.
+        const OF_A_VOXEL: u64 = 32;
+        let files = [&request.image, &request.reference].into_iter().flatten();
+        let voxels = files.map(|file| header(file).map_or(0, |header| header.geometry.len()));
+        OF_A_VOXEL * voxels.max().unwrap_or(0) as u64
+    }
+
+    fn read(&self, request: &ApplyArguments) -> Outcome<()> {
+        let named = [&request.image, &request.reference, &request.landmarks];
+        let mut inputs: Vec<&Path> = named.into_iter().flatten().map(PathBuf::as_path).collect();
+        inputs.extend(request.transform.iter().flat_map(TransformChoice::paths));
+        check_not_an_input(request.output(), &inputs)?;
+        Ok(check_writable(request.output())?)
+    }
+
+    fn compute(&self, request: &ApplyArguments, (): (), device: &mut Device) -> Outcome<Writing> {
+        let map = chain(&request.transform, device)?;
+        let map = if request.inverse { map.inverse()? } else { map };
+        match (&request.landmarks, &request.image) {
+            (Some(landmarks), _) => warp_landmarks(request, landmarks, &map),
+            (None, Some(image)) => {
+                let grid = grid(request.reference.as_deref(), &map)?;
+                warp_image(request, image, &map.on_grid(&grid, device))
+            }
+            (None, None) => unreachable!("clap demands one of them"),
+        }
+    }
+
+    fn finish(&self, _: &ApplyArguments, write: Writing) -> Outcome<()> {
+        write()
+    }
+}
+
+fn warp_image(request: &ApplyArguments, path: &Path, map: &GridMap) -> Outcome<Writing> {
     let header = header(path)?;
     check_overlap(map, &header)?;
     let how = match request.interpolation {
-        InterpolationChoice::Linear => Interpolation::Linear,
+        InterpolationChoice::Linear | InterpolationChoice::Cubic | InterpolationChoice::Sinc => {
+            Interpolation::Linear
+        }
         InterpolationChoice::Nearest => Interpolation::Nearest,
         InterpolationChoice::Label => Interpolation::Label,
+    };
+    let smooth = match request.interpolation {
+        InterpolationChoice::Cubic => Some(SmoothKernel::Cubic),
+        InterpolationChoice::Sinc => Some(SmoothKernel::Lanczos),
+        _ => None,
     };
     let several = header.volumes() > 1 && request.volume.is_none();
     let stored = || IntegerForm::of_stored(&header).filter(|_| how == Interpolation::Nearest);
     let form = IntegerForm::of(&header).or_else(stored);
     // Of a background that the type does not hold, floats.
     let form = form.filter(|form| form.integer(request.background.into()).is_some());
-    let outside = Outside::of(request, map, (&header, form), how)?;
-    let output = &request.output;
-    match (how, form) {
+    let outside = match smooth {
+        Some(_) => Outside { background: request.background, integer: None, inside: None },
+        None => Outside::of(request, map, (&header, form), how)?,
+    };
+    let mixed = |image: &Volume| match smooth {
+        Some(kernel) => map.warp_smoothly(image, kernel, request.background),
+        None => Ok(outside.fill(map.warp(image, how)?)),
+    };
+    let output = request.output().to_path_buf();
+    Ok(match (how, form) {
         (Interpolation::Nearest, Some(form)) => {
             let warped = |labels: LabelMap| Ok(outside.fill_labels(map.warp_labels(&labels, how)?));
             let warped: Vec<LabelMap> = if several {
@@ -164,7 +268,7 @@ fn warp_image(request: &ApplyArguments, path: &Path, map: &GridMap) -> Outcome<(
             } else {
                 vec![warped(one_of_integers(request, path, &header)?)?]
             };
-            write_integers(output, &warped, form)?;
+            Box::new(move || Ok(write_integers(output, &warped, form)?))
         }
         (Interpolation::Label, form) => {
             let labels = one_of_integers(request, path, &header)?;
@@ -172,9 +276,9 @@ fn warp_image(request: &ApplyArguments, path: &Path, map: &GridMap) -> Outcome<(
             match form {
                 Some(form) => {
                     let form = IntegerForm { intent_code: INTENT_LABELS, ..form };
-                    write_integers(output, &[warped], form)?;
+                    Box::new(move || Ok(write_integers(output, &[warped], form)?))
                 }
-                None => write_labels(output, &warped)?,
+                None => Box::new(move || Ok(write_labels(output, &warped)?)),
             }
         }
         _ if several => {
@@ -183,17 +287,17 @@ fn warp_image(request: &ApplyArguments, path: &Path, map: &GridMap) -> Outcome<(
                 let name = format!("{}, volume {k}", path.display());
                 let warning = settle_nan(volume, &name, request.nan_policy)?;
                 warning.iter().for_each(|warning| Printer::new(false, false).warning(warning));
-                *volume = outside.fill(map.warp(volume, how)?);
+                *volume = mixed(volume)?;
             }
-            write_volumes(output, &volumes, header.time_step_seconds)?;
+            Box::new(move || Ok(write_volumes(output, &volumes, header.time_step_seconds)?))
         }
         _ => {
             let reading = Reading { volume: request.volume, nan_policy: request.nan_policy };
             let image = image(path, reading, Printer::new(false, false))?;
-            write_volume(output, &outside.fill(map.warp(&image, how)?))?;
+            let warped = mixed(&image)?;
+            Box::new(move || Ok(write_volume(output, &warped)?))
         }
-    }
-    Ok(())
+    })
 }
 
 /// The only volume, or that of --volume.
@@ -291,9 +395,10 @@ fn check_overlap(map: &GridMap, image: &Header) -> Outcome<()> {
     .into())
 }
 
-fn warp_landmarks(request: &ApplyArguments, path: &Path, map: &Composite) -> Outcome<()> {
+fn warp_landmarks(request: &ApplyArguments, path: &Path, map: &Composite) -> Outcome<Writing> {
     let from = request.landmark_space.read(request.reference.as_deref(), "--reference")?;
     let to = request.landmark_space.read(request.image.as_deref(), "--image")?;
     let points = map.map_points(&read_landmarks(path, &from)?)?;
-    Ok(write_landmarks(&request.output, &points, &to)?)
+    let output = request.output().to_path_buf();
+    Ok(Box::new(move || Ok(write_landmarks(&output, &points, &to)?)))
 }

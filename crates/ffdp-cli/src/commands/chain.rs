@@ -7,7 +7,7 @@ use std::str::FromStr;
 use burn::tensor::Device;
 use clap::builder::{OsStringValueParser, TryMapValueParser, TypedValueParser, ValueParserFactory};
 use ffdp_burn::image::Geometry;
-use ffdp_burn::io::nifti::header;
+use ffdp_burn::io::images::header;
 use ffdp_burn::io::read_flirt;
 use ffdp_burn::transform::{Composite, Step, read_transform};
 
@@ -68,7 +68,8 @@ impl ValueParserFactory for TransformChoice {
 }
 
 impl TransformChoice {
-    fn of(name: OsString) -> Result<Self, String> {
+    /// What `-t` is given.
+    pub fn of(name: OsString) -> Result<Self, String> {
         match name.to_str() {
             Some(text) => text.parse(),
             None => Ok(bracketed(&name).unwrap_or_else(|| Self {

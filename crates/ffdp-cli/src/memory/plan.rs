@@ -6,12 +6,11 @@ use std::path::Path;
 use ffdp_burn::Error;
 use ffdp_burn::image::Geometry;
 use ffdp_burn::io::available_memory_bytes;
-use ffdp_burn::io::nifti::header;
-use ffdp_burn::ops::MomentStorage;
-use ffdp_register::{Settings, Stage, finest_spacing_mm, level_geometry};
+use ffdp_burn::io::images::header;
+use ffdp_register::{Settings, finest_spacing_mm, level_geometry};
 use serde::Serialize;
 
-use super::model::{Kind, Voxels, device_bytes, host_bytes, results_bytes};
+use super::model::{Voxels, device_bytes, host_bytes, results_bytes};
 use crate::device::DeviceChoice;
 use crate::disk::{Forecast, Written};
 use crate::failure::{Failure, Outcome};
@@ -74,16 +73,19 @@ impl Plan {
         let mut levels = Vec::new();
         let mut last = Voxels { fixed, moving, level: 0, moving_level: 0 };
         for stage in &settings.stages {
-            let (kind, shrinks) = kind_and_shrinks(stage);
-            for shrink in shrinks {
-                let grid = level_geometry(&sizes.fixed, shrink * finest_mm, least);
-                let size = grid.map_or(sizes.fixed.size, |grid| grid.size);
-                let level = size.iter().product::<usize>() as u64;
-                let grid = level_geometry(&sizes.moving, shrink * finest_mm, least);
-                let moving_level = grid.map_or(moving, |grid| grid.len() as u64);
+            for shrink in stage.levels().iter().map(|level| level.shrink) {
+                let on_level = |grid: &Geometry| {
+                    level_geometry(grid, shrink * finest_mm, least).unwrap_or_else(|_| grid.clone())
+                };
+                let grids = [&sizes.fixed, &sizes.moving].map(on_level);
+                let size = grids[0].size;
+                let [level, moving_level] = grids.each_ref().map(|grid| grid.len() as u64);
                 let voxels = Voxels { fixed, moving, level, moving_level };
                 last = voxels;
-                let on_device = (device != DeviceChoice::Cpu).then(|| device_bytes(voxels, kind));
+                // Channels and masks are not in the headers of the two images.
+                let of_level = stage.device_bytes(grids.each_ref(), (1, [false; 2])).ok();
+                let of_level = of_level.filter(|_| device != DeviceChoice::Cpu);
+                let on_device = of_level.map(|bytes| device_bytes(voxels, bytes));
                 let host_bytes = host_bytes(voxels, stage.host_bytes_per_voxel(), device);
                 let stage = stage.name();
                 levels.push(LevelPlan { stage, shrink, size, host_bytes, device_bytes: on_device });
@@ -214,14 +216,6 @@ impl Plan {
         }
         text
     }
-}
-
-fn kind_and_shrinks(stage: &Stage) -> (Kind, Vec<f64>) {
-    let kind = match stage.is_linear() {
-        true => Kind::Linear,
-        false => Kind::Deformable { bf16: stage.moments() == Some(MomentStorage::Bf16) },
-    };
-    (kind, stage.levels().iter().map(|level| level.shrink).collect())
 }
 
 fn gigabytes(bytes: u64) -> String {

@@ -203,6 +203,7 @@ mod tests {
             losses: losses.to_vec(),
             stop: Stop::Converged,
             seconds: 1.0,
+            newton: Vec::new(),
         };
         let levels = losses.iter().map(level).collect();
         StageReport { transform: "greedy", levels, loss_after: 0.1, kept: true, seconds: 2.0 }

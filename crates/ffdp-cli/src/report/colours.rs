@@ -8,6 +8,9 @@ pub const FOLD: Rgb = [255, 0, 200];
 /// Of the lines of the deformed grid.
 pub const GRID: Rgb = [255, 210, 40];
 
+/// Of control points.
+pub const CONTROL: Rgb = [255, 80, 40];
+
 /// Black to white.
 pub fn gray(value: f64) -> Rgb {
     [byte(value); 3]

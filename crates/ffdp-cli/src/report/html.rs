@@ -10,7 +10,8 @@ use super::slices::Pictures;
 use crate::failure::Outcome;
 use ffdp_register::Outcome as Worth;
 
-pub(super) const STYLE: &str = include_str!("style.css");
+/// How all pages look.
+pub const STYLE: &str = include_str!("style.css");
 
 /// The page of a registration of whole images.
 ///

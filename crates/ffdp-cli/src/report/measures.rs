@@ -283,10 +283,15 @@ impl From<JacobianDistribution> for Distribution {
 }
 
 impl Lengths {
-    /// Of vectors `[3, D, H, W]` in mm.
-    pub fn of(vectors_mm: &[f32]) -> Self {
-        let count = vectors_mm.len() / 3;
-        let square = |i: usize| (0..3).map(|c| f64::from(vectors_mm[c * count + i]).powi(2)).sum();
+    /// Of vectors `[3, D, H, W]` in voxels of a grid.
+    pub fn of(vectors: &[f32], grid: &Geometry) -> Self {
+        let count = vectors.len() / 3;
+        let to_mm = grid.voxel_to_mm().linear().map(|row| row.map(|factor| factor as f32));
+        let square = |i: usize| {
+            let v = [0, 1, 2].map(|c| vectors[c * count + i]);
+            let mm = to_mm.map(|[a, b, c]| a * v[0] + b * v[1] + c * v[2]);
+            mm.iter().map(|&mm| f64::from(mm).powi(2)).sum()
+        };
         let part = |part: usize| {
             let voxels = part * PART..count.min((part + 1) * PART);
             voxels

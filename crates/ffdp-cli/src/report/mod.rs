@@ -18,5 +18,5 @@ pub mod slices;
 mod summary;
 mod surface;
 
-pub use html::{html, html_of_slabs};
+pub use html::{STYLE, html, html_of_slabs};
 pub use summary::summary;

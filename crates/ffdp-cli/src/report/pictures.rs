@@ -38,12 +38,21 @@ pub fn figures(pictures: &Pictures) -> Outcome<Markup> {
         &[(View::DifferenceBefore, "before"), (View::DifferenceAfter, "after")],
         html! { "Intensities of each image scaled to 0\u{2013}1; black is no difference, white 1." },
     )?;
+    let mut views =
+        vec![(View::Grid, "warped grid"), (View::LogJacobian, "change of volume, ln det J")];
+    if pictures.has_controls {
+        views.push((View::Controls, "control points on the fixed image"));
+    }
     let deformation = figure(
         pictures,
         "Deformation",
-        &[(View::Grid, "warped grid"), (View::LogJacobian, "change of volume, ln det J")],
+        &views,
         html! {
-            "The grid is regular in the moving image. " (legend(pictures.log_jacobian_range))
+            "The grid is regular in the moving image. "
+            @if pictures.has_controls {
+                "Control points lie regularly on the fixed image and are drawn where the displacement carries them. "
+            }
+            (legend(pictures.log_jacobian_range))
         },
     )?;
     Ok(html! {

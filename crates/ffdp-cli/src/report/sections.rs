@@ -6,7 +6,7 @@ use super::charts;
 use super::measures::{BeforeAfter, Input, Measures, Record};
 use crate::failure::Outcome;
 use crate::settings::{similarity_of, to_toml};
-use ffdp_register::Stop;
+use ffdp_register::{NewtonStep, StageReport, Stop};
 
 /// The few numbers one looks at first.
 pub fn headlines(measures: &Measures) -> Markup {
@@ -195,6 +195,40 @@ pub fn convergence(record: &Record) -> Markup {
                             td { (format!("{:.2} s", stage.seconds)) }
                             td {} td {}
                         } }
+                    }
+                    @if stage.levels.iter().any(|level| !level.newton.is_empty()) { (newton(stage)) }
+                }
+            }
+        }
+    }
+}
+
+/// The steps of Gauss and Newton, and the systems that they solved.
+fn newton(stage: &StageReport) -> Markup {
+    let residuals = |step: &NewtonStep| {
+        let each: Vec<String> =
+            step.residuals[1..].iter().map(|left| format!("{left:.3}")).collect();
+        each.join(" ")
+    };
+    html! {
+        table.numbers {
+            thead { tr {
+                th scope="col" { "shrink" } th scope="col" { "β" } th scope="col" { "loss" }
+                th scope="col" { "gradient" } th scope="col" { "step" }
+                th scope="col" { "within preconditioner" } th scope="col" { "residual after each iteration" }
+            } }
+            tbody {
+                @for level in &stage.levels {
+                    @for step in &level.newton {
+                        tr {
+                            td { (level.shrink) }
+                            td { (format!("{:.1e}", step.beta)) }
+                            td { (format!("{:.5}", step.loss)) }
+                            td { (format!("{:.3}", step.gradient)) }
+                            td { (step.step.map_or("none".to_string(), |step| format!("{step:.2}"))) }
+                            td { (step.inner_iterations) }
+                            td { (residuals(step)) }
+                        }
                     }
                 }
             }

@@ -4,12 +4,17 @@
 //! slab, through the middle of its grid. To the right
 //! is the patient's right (axial, coronal) or front (sagittal); up is the front (axial) or the head.
 
+use std::ops::Range;
+
 use ffdp_burn::image::{Geometry, Volume};
+use ffdp_burn::metrics::determinant_of;
 use rayon::prelude::*;
 
 use super::canvas::Canvas;
 use super::colours::{FOLD, GRID, Rgb, diverging, gray, heat};
 use crate::failure::Outcome;
+
+mod controls;
 
 /// Pixels along the longest side of the fixed image's box.
 const PANEL: usize = 300;
@@ -38,9 +43,11 @@ pub enum View {
     Grid,
     /// ln det J.
     LogJacobian,
+    /// The fixed image with the control points of a spline, each where it is carried to.
+    Controls,
 }
 
-const VIEWS: usize = 9;
+const VIEWS: usize = 10;
 
 /// The images of a report, all on the fixed grid.
 pub struct Slices<'a> {
@@ -48,10 +55,12 @@ pub struct Slices<'a> {
     /// The moving image by the headers alone.
     pub before: &'a Volume,
     pub warped: &'a Volume,
-    /// Displacement `[3, D, H, W]` in RAS mm.
-    pub displacement_mm: &'a [f32],
-    /// det J, `[D, H, W]`.
-    pub determinants: &'a [f32],
+    /// Displacement `[3, D, H, W]` in voxels.
+    pub displacement: &'a [f32],
+    /// det J of a voxel; by default that of the displacement, by central differences.
+    pub determinant: Option<&'a (dyn Fn(usize) -> f32 + Sync)>,
+    /// The control points of the displacement, where it is a spline.
+    pub controls: Option<&'a Geometry>,
 }
 
 /// What is looked up at every pixel.
@@ -86,6 +95,8 @@ pub struct Pictures {
     pub centre: &'static str,
     /// `ln det J` at the ends of the colours.
     pub log_jacobian_range: f64,
+    /// Whether there are control points to be seen.
+    pub has_controls: bool,
 }
 
 impl Pictures {
@@ -98,22 +109,35 @@ impl Pictures {
         let windows = [Window::of(slices.fixed)?, Window::of(slices.before)?];
         let centre = centre_of_mass_mm(slices.fixed, windows[0]);
         let mut panels = Panels::new(geometry, (centre, "centre of mass"));
+        panels.controls = slices.controls.cloned();
         let count = geometry.len();
-        let component = |c: usize| &slices.displacement_mm[c * count..][..count];
-        let data: [&[f32]; QUANTITIES] = [
+        let component = |c: usize| &slices.displacement[c * count..][..count];
+        let data: [&[f32]; QUANTITIES - 1] = [
             &slices.fixed.data,
             &slices.before.data,
             &slices.warped.data,
             component(0),
             component(1),
             component(2),
-            slices.determinants,
         ];
-        let Panels { frame, values } = &mut panels;
-        values.par_iter_mut().zip(data).enumerate().for_each(|(quantity, (values, data))| {
-            let is_nearest = quantity == Quantity::Determinant.index();
-            frame.add(values, is_nearest, 0, data);
-        });
+        let Panels { frame, values, .. } = &mut panels;
+        values.par_iter_mut().zip(data).for_each(|(values, data)| frame.add(values, 0, data));
+        // Only what was read of them is brought to mm, and only the voxels that are seen have a determinant.
+        let linear = geometry.voxel_to_mm().linear();
+        let first = Quantity::Displacement(0).index();
+        for pixel in 0..frame.points.len() {
+            let voxels: [f64; 3] = std::array::from_fn(|c| values[first + c][pixel]);
+            for (c, row) in linear.iter().enumerate() {
+                values[first + c][pixel] = (0..3).map(|k| row[k] * voxels[k]).sum();
+            }
+        }
+        let of_displacement = determinant_of(slices.displacement, geometry.size)?;
+        let determinant = slices.determinant.unwrap_or(&of_displacement);
+        frame.add_nearest(
+            &mut values[Quantity::Determinant.index()],
+            0..geometry.size[2],
+            |z, voxel| determinant(z * frame.plane + voxel),
+        );
         Ok(panels.draw(windows))
     }
 
@@ -128,6 +152,8 @@ pub struct Panels {
     frame: Frame,
     /// Of every quantity, by pixel.
     values: [Vec<f64>; QUANTITIES],
+    /// The control points of the displacement, where it is a spline.
+    pub controls: Option<Geometry>,
 }
 
 /// Where the pixels lie.
@@ -143,6 +169,7 @@ struct Frame {
     taps: Vec<Vec<Tap>>,
     nearest: Vec<Vec<(u32, u32)>>,
     mesh_mm: f64,
+    pixel_mm: f64,
     centre: &'static str,
 }
 
@@ -184,6 +211,7 @@ impl Frame {
             taps: (0..planes).map(|_| Vec::new()).collect(),
             nearest: vec![Vec::new(); planes],
             mesh_mm: longest / MESHES,
+            pixel_mm,
             centre: name,
         };
         let to_voxel = geometry.mm_to_voxel();
@@ -215,17 +243,23 @@ impl Frame {
         self.nearest[z].push((pixel, place(x, y)));
     }
 
-    /// Adds what planes from `first` on give to the values of a quantity.
-    fn add(&self, values: &mut [f64], is_nearest: bool, first: usize, planes: &[f32]) {
-        for (k, plane) in planes.chunks(self.plane).enumerate() {
-            if is_nearest {
-                let pixels = self.nearest[first + k].iter();
-                let read = |&(pixel, voxel): &(u32, u32)| {
-                    values[pixel as usize] = f64::from(plane[voxel as usize]);
-                };
-                pixels.for_each(read);
-                continue;
+    /// The values at the nearest voxels, by plane of the grid and place in it.
+    fn add_nearest(
+        &self,
+        values: &mut [f64],
+        planes: Range<usize>,
+        value: impl Fn(usize, usize) -> f32,
+    ) {
+        for z in planes {
+            for &(pixel, voxel) in &self.nearest[z] {
+                values[pixel as usize] = f64::from(value(z, voxel as usize));
             }
+        }
+    }
+
+    /// Adds what planes from `first` on give to the values of a quantity.
+    fn add(&self, values: &mut [f64], first: usize, planes: &[f32]) {
+        for (k, plane) in planes.chunks(self.plane).enumerate() {
             for &Tap { pixel, voxel, t, part } in &self.taps[first + k] {
                 let voxel = voxel as usize;
                 // Beyond the last one the weight is 0.
@@ -248,13 +282,20 @@ impl Panels {
     pub fn new(geometry: &Geometry, centre: ([f64; 3], &'static str)) -> Self {
         let frame = Frame::new(geometry, centre);
         let values = std::array::from_fn(|_| vec![0.0; frame.points.len()]);
-        Self { frame, values }
+        Self { frame, values, controls: None }
     }
 
     /// Takes what is needed of planes of the grid, from `first` on; each plane comes once.
     pub fn add(&mut self, quantity: Quantity, first: usize, planes: &[f32]) {
-        let is_nearest = quantity == Quantity::Determinant;
-        self.frame.add(&mut self.values[quantity.index()], is_nearest, first, planes);
+        let values = &mut self.values[quantity.index()];
+        match quantity {
+            Quantity::Determinant => {
+                let all = first..first + planes.len() / self.frame.plane;
+                let value = |z: usize, voxel: usize| planes[(z - first) * self.frame.plane + voxel];
+                self.frame.add_nearest(values, all, value);
+            }
+            _ => self.frame.add(values, first, planes),
+        }
     }
 
     /// The same value everywhere.
@@ -286,7 +327,8 @@ impl Panels {
             first += width * height;
             scene.views(PLANES[plane])
         });
-        Pictures { planes, centre: self.frame.centre, log_jacobian_range }
+        let has_controls = self.controls.is_some();
+        Pictures { planes, centre: self.frame.centre, log_jacobian_range, has_controls }
     }
 }
 
@@ -322,6 +364,9 @@ impl Scene<'_> {
                 }
             }
         }
+        if let Some(grid) = &self.panels.controls {
+            self.draw_controls(grid, axes, &mut views[View::Controls as usize]);
+        }
         views
     }
 
@@ -353,13 +398,14 @@ impl Scene<'_> {
             difference(warped),
             gray(0.7 * warped),
             volume,
+            gray(0.7 * fixed),
         ])
     }
 
     /// The mesh of the moving image's regular grid that a point is carried into.
     fn mesh(&self, at: [usize; 2], axes: [usize; 2]) -> Option<[i64; 2]> {
         let pixel = self.pixel(at)?;
-        let Panels { frame, values } = self.panels;
+        let Panels { frame, values, .. } = self.panels;
         Some(axes.map(|axis| {
             let shift = values[Quantity::Displacement(axis).index()][pixel];
             ((frame.points[pixel][axis] + shift) / frame.mesh_mm).floor() as i64
@@ -429,181 +475,4 @@ fn centre_of_mass_mm(image: &Volume, window: Window) -> [f64; 3] {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A ramp along RAS x on a grid that runs the other way, with a step of 3 mm.
-    fn flipped_ramp() -> Volume {
-        let direction = [[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
-        let geometry = Geometry::new([8, 9, 10], [3.0, 2.0, 1.0])
-            .and_then(|g| g.with_direction(direction))
-            .expect("valid");
-        let value = |offset: usize| 1.0 + (7 - geometry.index_of(offset)[0]) as f32;
-        let data = (0..geometry.len()).map(value).collect();
-        Volume::new(data, geometry).expect("sizes match")
-    }
-
-    fn drawn(fixed: &Volume, displacement_mm: &[f32], determinants: &[f32]) -> Pictures {
-        let (before, warped) = (fixed, fixed);
-        Pictures::draw(&Slices { fixed, before, warped, displacement_mm, determinants })
-            .expect("finite")
-    }
-
-    fn still(image: &Volume) -> (Vec<f32>, Vec<f32>) {
-        (vec![0.0; 3 * image.data.len()], vec![1.0; image.data.len()])
-    }
-
-    #[test]
-    fn right_is_right_whatever_the_voxel_order() {
-        let image = flipped_ramp();
-        let (displacement, determinants) = still(&image);
-        let pictures = drawn(&image, &displacement, &determinants);
-        let axial = pictures.get(0, View::Fixed);
-        let height = (16.0f64 / 21.0 * (PANEL - 1) as f64).round() as usize + 1;
-        assert_eq!((axial.width, axial.height), (PANEL, height));
-        let middle = axial.height / 2 * axial.width;
-        let line: Vec<u8> = (0..axial.width).map(|x| axial.pixels[middle + x][0]).collect();
-        assert!(line.is_sorted(), "brighter to the patient's right: {line:?}");
-        assert!(line[0] < 10 && line[axial.width - 1] > 245);
-    }
-
-    #[test]
-    fn equal_images_have_no_difference_and_a_seamless_checkerboard() {
-        let image = flipped_ramp();
-        let (displacement, determinants) = still(&image);
-        let pictures = drawn(&image, &displacement, &determinants);
-        for plane in 0..3 {
-            let black = &pictures.get(plane, View::DifferenceAfter).pixels;
-            assert!(black.iter().all(|pixel| *pixel == [0, 0, 0]));
-            let checks = &pictures.get(plane, View::ChecksBefore).pixels;
-            assert!(*checks == pictures.get(plane, View::Fixed).pixels);
-            let volume = &pictures.get(plane, View::LogJacobian).pixels;
-            assert!(volume.iter().all(|pixel| *pixel == diverging(0.0)));
-        }
-    }
-
-    #[test]
-    fn a_checkerboard_has_both_images() {
-        let image = flipped_ramp();
-        let (displacement, determinants) = still(&image);
-        let mut other = image.clone();
-        other.data.reverse();
-        let slices = Slices {
-            fixed: &image,
-            before: &other,
-            warped: &image,
-            displacement_mm: &displacement,
-            determinants: &determinants,
-        };
-        let pictures = Pictures::draw(&slices).expect("finite");
-        let [fixed, moving, checks] = [View::Fixed, View::Moving, View::ChecksBefore]
-            .map(|view| &pictures.get(0, view).pixels);
-        let same = |image: &[Rgb]| image.iter().zip(checks).filter(|(a, b)| a == b).count();
-        let count = checks.len();
-        for part in [same(fixed), same(moving)] {
-            // Half, but for the middle where the ramps cross and tiles that the border cuts.
-            assert!(part > count * 2 / 5 && part < count * 3 / 5, "{part} of {count}");
-        }
-    }
-
-    #[test]
-    fn folds_are_marked_and_expansion_is_red() {
-        let image = flipped_ramp();
-        let (displacement, mut determinants) = still(&image);
-        determinants.fill(2.0);
-        let pictures = drawn(&image, &displacement, &determinants);
-        assert_eq!(pictures.log_jacobian_range, 0.7);
-        let [r, _, b] = pictures.get(1, View::LogJacobian).pixels[0];
-        assert!(r > b);
-        determinants.fill(-0.1);
-        let pictures = drawn(&image, &displacement, &determinants);
-        assert!(pictures.get(1, View::LogJacobian).pixels.iter().all(|pixel| *pixel == FOLD));
-    }
-
-    #[test]
-    fn planes_that_come_one_by_one_give_the_pictures_of_the_whole() {
-        let image = flipped_ramp();
-        let count = image.data.len();
-        let displacement: Vec<f32> = (0..3 * count).map(|i| (i % 7) as f32 * 0.3 - 1.0).collect();
-        let determinants: Vec<f32> = (0..count).map(|i| 0.5 + (i % 5) as f32 * 0.2).collect();
-        let mut other = image.clone();
-        other.data.reverse();
-        let slices = Slices {
-            fixed: &image,
-            before: &other,
-            warped: &image,
-            displacement_mm: &displacement,
-            determinants: &determinants,
-        };
-        let windows = [Window::of(&image).expect("finite"), Window::of(&other).expect("finite")];
-        let whole = Pictures::draw(&slices).expect("finite");
-        let centre = centre_of_mass_mm(&image, windows[0]);
-        let mut panels = Panels::new(&image.geometry, (centre, "centre of mass"));
-        // Two planes, then one, and so on, of one quantity after the other.
-        let plane = 8 * 9;
-        for first in [0, 2, 3, 5, 6, 8, 9] {
-            let end = [2, 3, 5, 6, 8, 9, 10].into_iter().find(|end| *end > first).expect("it");
-            let part = |data: &[f32]| data[first * plane..end * plane].to_vec();
-            panels.add(Quantity::Fixed, first, &part(&image.data));
-            panels.add(Quantity::Before, first, &part(&other.data));
-            panels.add(Quantity::Warped, first, &part(&image.data));
-            for c in 0..3 {
-                let values = part(&displacement[c * count..][..count]);
-                panels.add(Quantity::Displacement(c), first, &values);
-            }
-            panels.add(Quantity::Determinant, first, &part(&determinants));
-        }
-        let parts = panels.draw(windows);
-        assert_eq!(parts.log_jacobian_range, whole.log_jacobian_range);
-        for (a, b) in parts.planes.iter().flatten().zip(whole.planes.iter().flatten()) {
-            assert!(a.pixels == b.pixels);
-        }
-    }
-
-    #[test]
-    fn panels_show_the_planes_through_their_centre() {
-        let geometry = Geometry::new([9, 9, 9], [2.0; 3]).expect("valid");
-        // Bright on the middle planes alone, each of another brightness.
-        for axis in 0..3 {
-            let value = |offset: usize| f32::from(u8::from(geometry.index_of(offset)[axis] == 4));
-            let data: Vec<f32> = (0..geometry.len()).map(value).collect();
-            let mut panels = Panels::new(&geometry, (geometry.center_mm(), "middle"));
-            for (z, plane) in data.chunks(81).enumerate() {
-                panels.add(Quantity::Fixed, z, plane);
-            }
-            panels.fill(Quantity::Determinant, 1.0);
-            let pictures = panels.finish();
-            for plane in 0..3 {
-                // Axial is across z, coronal across y, sagittal across x.
-                let all = pictures.get(plane, View::Fixed).pixels.iter().all(|p| *p == [255; 3]);
-                assert_eq!(all, plane == 2 - axis, "axis {axis}, plane {plane}");
-            }
-        }
-    }
-
-    #[test]
-    fn no_motion_is_a_regular_grid() {
-        let image = flipped_ramp();
-        let (still, determinants) = still(&image);
-        // The line of pixels that runs between two horizontal lines of the grid.
-        let lines = |displacement: &[f32]| -> Vec<usize> {
-            let pictures = drawn(&image, displacement, &determinants);
-            let panel = pictures.get(0, View::Grid);
-            let columns = |row: &[Rgb]| -> Vec<usize> {
-                (0..panel.width).filter(|&x| row[x] == GRID).collect()
-            };
-            let rows = panel.pixels.chunks(panel.width);
-            rows.map(columns).min_by_key(Vec::len).expect("the panel has rows")
-        };
-        let regular = lines(&still);
-        let width = PANEL as f64 / MESHES;
-        let steps = regular.windows(2).map(|pair| (pair[1] - pair[0]) as f64);
-        assert!(regular.len() >= 20 && steps.clone().all(|s| (s - width).abs() <= 1.0));
-        // Everything is carried by half a mesh to the right: lines come half a mesh earlier.
-        let mut moved = still.clone();
-        moved[..image.data.len()].fill((21.0 / MESHES / 2.0) as f32);
-        let shifted = lines(&moved);
-        let offset = (regular[3] as f64 - shifted[3] as f64).rem_euclid(width);
-        assert!((offset - width / 2.0).abs() <= 1.5, "{regular:?} {shifted:?}");
-    }
-}
+mod tests;

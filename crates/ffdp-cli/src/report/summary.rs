@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::measures::{Measures, Surfaces};
+use super::measures::{Measures, Seconds, Surfaces};
 
 /// The text that `register` prints to stdout.
 pub fn summary(measures: &Measures) -> String {
@@ -42,10 +42,13 @@ pub fn summary(measures: &Measures) -> String {
         let (p95, max) = (inverse.p95_voxels, inverse.max_voxels);
         line("error of the inverse", format!("95 % below {p95:.3} voxels, largest {max:.2}"));
     }
-    let seconds = &measures.record.seconds;
+    let Seconds { read, start, register, iterations, results, total } = measures.record.seconds;
     line(
         "time",
-        format!("{:.1} s, of which {:.1} s registration", seconds.total, seconds.register),
+        format!(
+            "{total:.2} s: files read {read:.2}, beside it the start {start:.2}; registration {register:.2}, of which \
+             iterations {iterations:.2}; results {results:.2}"
+        ),
     );
     text
 }

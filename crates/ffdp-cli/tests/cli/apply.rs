@@ -3,7 +3,7 @@
 use std::fs;
 
 use ffdp_burn::image::{Geometry, LabelMap, Volume};
-use ffdp_burn::io::nifti::{
+use ffdp_burn::io::images::{
     DataType, IntegerForm, header, read_labels, read_labels_at, read_stored_at, read_volume,
     write_integers, write_labels, write_volume,
 };
@@ -216,4 +216,24 @@ fn a_background_fills_what_the_image_does_not_reach() {
     let more = ["--interpolation", "label", "--background", "0.5"];
     let run = apply(&folder, "labels.nii", "moved.nii", &more);
     assert!(run.code == 1 && run.stderr.contains("0.5 is no label"), "{}", run.stderr);
+}
+
+#[test]
+fn cubic_and_sinc_interpolation_keep_samples_and_put_the_background_beyond() {
+    let folder = Folder::new();
+    let noise = |i: usize| ((i as f32 * 12.9).sin() * 437.5).fract();
+    let values: Vec<f32> = (0..grid().len()).map(noise).collect();
+    let image = Volume::new(values.clone(), grid()).expect("sizes match");
+    write_volume(folder.path("image.nii"), &image).expect("writable");
+    for interpolation in ["cubic", "sinc"] {
+        let more = ["--interpolation", interpolation, "--background", "-7.5"];
+        apply(&folder, "image.nii", "moved.nii", &more).succeeded();
+        let moved = read_volume(folder.path("moved.nii")).expect("written");
+        let expected = shifted(&values, -7.5);
+        let off = moved.data.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        // Positions are rounded in f32, values below 1 change by as much again.
+        assert!(off < 1e-5, "{interpolation}: {off}");
+    }
+    let refused = apply(&folder, "image.nii", "moved.nii", &["--interpolation", "quintic"]);
+    assert!(refused.code == 1 && refused.stderr.contains("cubic"), "{}", refused.stderr);
 }

@@ -6,6 +6,7 @@
 //! and a [`LabelMap`] integer labels. Everything a kernel needs is folded into index space by
 //! [`index_affine`] and [`index_linear`]. Read `space.rs` first, then `geometry.rs`.
 
+mod cubic_spline;
 mod geometry;
 mod index_space;
 mod labels;
@@ -13,12 +14,15 @@ mod moved_labels;
 mod placement;
 mod planes;
 mod ranks;
+mod smooth;
 mod space;
 mod volume;
 
 #[cfg(test)]
 mod tests;
 
+#[doc(hidden)]
+pub use cubic_spline::CubicSpline;
 pub use geometry::{Geometry, SAME_GRID_TOLERANCE_VOXELS, SPACING_LIMITS_MM};
 pub use index_space::{index_affine, index_linear};
 pub use labels::{LabelMap, label_ids};
@@ -30,6 +34,7 @@ pub use planes::Planes;
 pub use planes::{Counted, Statistics, check_finite, check_planes, runs, statistics};
 #[doc(hidden)]
 pub use ranks::Ranks;
+pub use smooth::{SmoothImage, SmoothKernel};
 pub use space::{Affine, MAX_CONDITION, Matrix3, Physical, Voxel};
 #[doc(hidden)]
 pub use volume::rescaled;

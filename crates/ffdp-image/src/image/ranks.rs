@@ -26,15 +26,35 @@ impl<'a> Ranks<'a> {
         self.counts.iter().sum()
     }
 
-    /// The value that stands at `rank` (from 0) in ascending order. Another sweep.
+    /// The values that stand at `ranks` (from 0) in ascending order. Another sweep, for all of them.
     ///
     /// # Panics
     /// If there are not so many.
-    pub fn value(&self, rank: usize) -> f32 {
-        let (found, left) = find(&self.counts, rank);
-        let in_bucket = |v: &f32| v.is_finite() && bucket(*v) == found;
-        let mut bucket: Vec<f32> = self.values.par_iter().copied().filter(in_bucket).collect();
-        *bucket.select_nth_unstable_by(left, f32::total_cmp).1
+    pub fn values(&self, ranks: &[usize]) -> Vec<f32> {
+        let places: Vec<(usize, usize)> =
+            ranks.iter().map(|&rank| find(&self.counts, rank)).collect();
+        let mut wanted: Vec<usize> = places.iter().map(|(bucket, _)| *bucket).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let none = || vec![Vec::new(); wanted.len()];
+        let part = |mut found: Vec<Vec<f32>>, part: &[f32]| {
+            for &v in part.iter().filter(|v| v.is_finite()) {
+                let here = bucket(v);
+                if let Some(place) = wanted.iter().position(|&bucket| bucket == here) {
+                    found[place].push(v);
+                }
+            }
+            found
+        };
+        let mut found = self.values.par_chunks(PART).fold(none, part).reduce(none, |mut a, b| {
+            a.iter_mut().zip(b).for_each(|(a, b)| a.extend(b));
+            a
+        });
+        let value = |(bucket, left): (usize, usize)| {
+            let place = wanted.binary_search(&bucket).expect("it is one of them");
+            *found[place].select_nth_unstable_by(left, f32::total_cmp).1
+        };
+        places.into_iter().map(value).collect()
     }
 }
 
@@ -193,8 +213,9 @@ mod tests {
         sorted.sort_unstable_by(f32::total_cmp);
         assert_eq!(ranks.count(), sorted.len());
         let last = sorted.len() - 1;
-        for rank in [0, 1, 17, last / 100, last / 2, last / 2 + 1, last - 1, last] {
-            assert_eq!(ranks.value(rank).to_bits(), sorted[rank].to_bits(), "{rank}");
+        let asked = [last, 0, 1, 17, last / 100, last / 2, last / 2 + 1, last - 1, last];
+        for (rank, value) in asked.into_iter().zip(ranks.values(&asked)) {
+            assert_eq!(value.to_bits(), sorted[rank].to_bits(), "{rank}");
         }
         assert_eq!(Ranks::of(&[]).count(), 0);
     }

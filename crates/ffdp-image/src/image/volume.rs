@@ -101,8 +101,10 @@ impl Volume {
             let what = "a volume must hold at least one finite voxel";
             return Err(Error::invalid(what, format_args!("none"), "check the file"));
         }
-        let (count, value) = (ranks.count(), |rank| ranks.value(rank));
-        Ok(percents.map(|percent| percentile(count, &value, percent)))
+        let count = ranks.count();
+        let around = percents.map(|percent| ranks_around(count, percent));
+        let found = ranks.values(around.as_flattened());
+        Ok(std::array::from_fn(|k| between(count, [found[2 * k], found[2 * k + 1]], percents[k])))
     }
 
     /// The volume rescaled so that the percentiles `low` and `high` become 0 and 1, clamped to
@@ -136,10 +138,19 @@ impl Volume {
 
 /// Between the values of the two ranks around it, of `count` values.
 pub(super) fn percentile(count: usize, value: &impl Fn(usize) -> f32, percent: f64) -> f32 {
+    between(count, ranks_around(count, percent).map(value), percent)
+}
+
+/// The ranks around a percentile.
+fn ranks_around(count: usize, percent: f64) -> [usize; 2] {
+    let below = (percent / 100.0 * (count - 1) as f64) as usize;
+    [below, (below + 1).min(count - 1)]
+}
+
+/// A percentile, from the values at the ranks around it.
+fn between(count: usize, values: [f32; 2], percent: f64) -> f32 {
     let rank = percent / 100.0 * (count - 1) as f64;
-    let below = rank as usize;
-    let above = (below + 1).min(count - 1);
-    let [below, above] = [below, above].map(|rank| f64::from(value(rank)));
+    let [below, above] = values.map(f64::from);
     (below + (above - below) * rank.fract()) as f32
 }
 

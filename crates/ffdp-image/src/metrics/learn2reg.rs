@@ -13,13 +13,13 @@
 
 use serde::Serialize;
 
-use super::cubic_spline::CubicSpline;
 use super::dice::dice_of;
 use super::jacobian::jacobian;
 use super::label_warp::nearest_labels;
 use super::surface::{DistanceUnit, surface_distances};
 use super::tre::{ErrorStatistics, tre};
 use crate::Result;
+use crate::image::CubicSpline;
 use crate::image::LabelMap;
 
 /// A registered pair, all on one grid.

@@ -5,7 +5,6 @@
 //! to the letter. Golden values come from independent implementations: `scripts/golden/metrics.py`.
 //! Read [`dice`](dice()) and [`jacobian`](jacobian()) first.
 
-mod cubic_spline;
 mod dice;
 mod distance_transform;
 mod inverse_consistency;
@@ -24,8 +23,8 @@ pub use dice::{DiceScores, LabelDice, OverlapCounts, dice, dice_of};
 pub use distance_transform::distance_transform;
 pub use inverse_consistency::{InverseConsistency, inverse_consistency};
 pub use jacobian::{
-    Difference, JacobianDistribution, JacobianReport, Regularity, jacobian, jacobian_determinants,
-    regularity,
+    Difference, JacobianDistribution, JacobianReport, Regularity, determinant_of, jacobian,
+    jacobian_determinants, regularity,
 };
 pub use label_warp::warp_labels;
 pub use learn2reg::{Learn2RegCase, Learn2RegLabel, Learn2RegReport, VoxelLandmarks, learn2reg};

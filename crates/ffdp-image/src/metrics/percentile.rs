@@ -10,14 +10,15 @@ pub(super) fn percentiles_of<const K: usize>(values: &[f32], percents: [f64; K])
         return percentiles(&mut values.to_vec(), percents);
     }
     let last = values.len() - 1;
-    percents.map(|percent| {
-        let rank = percent / 100.0 * last as f64;
-        let low = rank as usize;
-        let below = f64::from(ranks.value(low));
-        if rank == low as f64 {
-            return below;
-        }
-        below + rank.fract() * (f64::from(ranks.value(low + 1)) - below)
+    let rank = |percent: f64| percent / 100.0 * last as f64;
+    // The next one counts only where there is a fraction of it.
+    let around =
+        percents.map(|percent| [rank(percent) as usize, (rank(percent) as usize + 1).min(last)]);
+    let found = ranks.values(around.as_flattened());
+    std::array::from_fn(|k| {
+        let [below, above] = [f64::from(found[2 * k]), f64::from(found[2 * k + 1])];
+        let rank = rank(percents[k]);
+        if rank == rank.trunc() { below } else { below + rank.fract() * (above - below) }
     })
 }
 

@@ -3,6 +3,7 @@ use burn::tensor::Device;
 
 use super::TransMorph;
 use crate::ops::Precision;
+use crate::spline_head::check_spacing;
 
 /// Every extent of the network's input is padded to a multiple of this: patches of 4, then three
 /// halvings.
@@ -70,6 +71,16 @@ pub enum Resolution {
     Half,
 }
 
+impl Resolution {
+    /// Voxels of the image in one of the flow's grid, along each axis.
+    pub(super) fn voxels(self) -> usize {
+        match self {
+            Self::Full => 1,
+            Self::Half => 2,
+        }
+    }
+}
+
 /// Which TransMorph to build.
 ///
 /// ```
@@ -97,6 +108,9 @@ pub struct TransMorphConfig {
     /// With `Some(steps)` the network predicts a stationary velocity, integrated by `steps`
     /// squarings into a diffeomorphic displacement (7 as published). Default: none.
     pub integration_steps: Option<usize>,
+    /// With `Some(spacing)` the head predicts control points of cubic B-splines so many voxels apart, a power of two from 2
+    /// to 16, in place of the flow at every voxel. Images in one piece only. Default: none.
+    pub control_spacing: Option<usize>,
     /// Of the products in the decoder's convolutions and in the linear layers. Default: TF32 on GPUs with
     /// tensor cores, as PyTorch computes convolutions by default; f32 on all other devices.
     /// [`Precision::Single`] asks for f32 everywhere. Attention is in f32 either way, but of windows that do not
@@ -157,13 +171,14 @@ impl TransMorphConfig {
     /// Builds the network on `device`; the weights depend on the seed alone.
     ///
     /// # Panics
-    /// If a side of the window is 0, or `drop_path` lies outside `[0, 1)`.
+    /// If a side of the window is 0, `drop_path` lies outside `[0, 1)`, or control points have a spacing that is none.
     pub fn init(&self, device: &Device) -> TransMorph {
         assert!(
             self.window.iter().all(|&side| side > 0),
             "TransMorph: window sides must be at least 1, got {:?}",
             self.window
         );
+        check_spacing("TransMorph", self.control_spacing, self.resolution.voxels());
         TransMorph::new(self, device)
     }
 }

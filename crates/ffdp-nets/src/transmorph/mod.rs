@@ -104,6 +104,7 @@ impl TransMorph {
         let dims = moving.dims();
         let images = padded_pair("TransMorph", moving, fixed, config::SIZE_MULTIPLE);
         let stages = self.encoder.forward(images.clone());
-        cropped(self.head.forward(self.decoder.forward(images, stages)), dims)
+        let size = [dims[2], dims[3], dims[4]];
+        cropped(self.head.forward(self.decoder.forward(images, stages), size), dims)
     }
 }

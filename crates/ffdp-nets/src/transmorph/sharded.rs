@@ -29,6 +29,11 @@ impl TransMorph {
         fixed: &Sharded,
     ) -> Result<Sharded> {
         let layout = moving.layout();
+        assert!(
+            networks[0].head.control_spacing().is_none(),
+            "TransMorph: control points are predicted of images in one piece, not of {}",
+            layout.count()
+        );
         // Patches are not cut.
         let images = padded_pair("TransMorph", moving, fixed, (SIZE_MULTIPLE, PATCH));
         let stages = encode(&each(networks, |network| &network.encoder), &images);

@@ -26,6 +26,11 @@ impl VoxelMorph {
         fixed: &Sharded,
     ) -> Result<Sharded> {
         let layout = moving.layout();
+        assert!(
+            networks[0].control_spacing.is_none(),
+            "VoxelMorph: control points are predicted of images in one piece, not of {}",
+            layout.count()
+        );
         // Pooling finds its pairs at home.
         let mut x = padded_pair("VoxelMorph", moving, fixed, (1 << LEVELS, 2));
         let finest = x.cuts().clone();

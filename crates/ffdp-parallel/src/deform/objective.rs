@@ -15,10 +15,11 @@ use burn::tensor::TensorData;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::losses::Similarity;
 use ffdp_burn::ops::gaussian::{Direction, GaussianOps};
-use ffdp_burn::ops::{DeformOptions, GaussianOptions, inner_product};
+use ffdp_burn::ops::{DeformOptions, GaussianOptions, combination, inner_products};
 use ffdp_optim::{Objective, Point, Space};
 
 use super::compare::Comparison;
+use super::direct::DirectPair;
 use super::homes::Homes;
 use super::maps::{grid_of, longest};
 use super::problem::{Gradient, Problem};
@@ -40,6 +41,11 @@ pub struct FieldVector {
 }
 
 impl FieldVector {
+    /// Of fields of which each of `holders` has its planes.
+    pub fn new(fields: Vec<Sharded>, holders: Holders) -> Self {
+        Self { fields, holders }
+    }
+
     fn shards(&self) -> impl Iterator<Item = &Tensor<5>> {
         self.fields.iter().flat_map(Sharded::shards)
     }
@@ -58,14 +64,13 @@ impl Space for FieldVector {
     fn dots(pairs: &[[&Self; 2]]) -> Result<Vec<f64>> {
         let holders = &pairs.first().expect("something is asked for")[0].holders;
         // Every shard's for all pairs, where it rests.
-        let shards = pairs[0][0].shards().count();
-        let mut rows = vec![Vec::with_capacity(pairs.len()); shards];
+        let mut rows = vec![Vec::with_capacity(pairs.len()); pairs[0][0].shards().count()];
         for [a, b] in pairs {
             for (row, (a, b)) in rows.iter_mut().zip(a.shards().zip(b.shards())) {
-                row.push(inner_product(a.clone(), b.clone()));
+                row.push([a, b]);
             }
         }
-        let rows = rows.into_iter().map(|row| Tensor::cat(row, 0));
+        let rows = rows.iter().map(|row| inner_products(row));
         let total = holders.combine(reduce(rows, Reduction::Sum), Reduction::Sum)?;
         let read = total.try_into_vec_as::<f64>();
         read.map_err(|reason| Error::device("reading inner products", reason))
@@ -73,12 +78,8 @@ impl Space for FieldVector {
 
     fn combine(terms: &[(f64, &Self)]) -> Self {
         terms[0].1.map(|i, k, _| {
-            let term = |(a, x): &(f64, &Self)| {
-                let x = x.fields[i].shards()[k].clone();
-                if *a == 1.0 { x } else { x.mul_scalar(*a) }
-            };
-            let sum = terms.iter().filter(|(a, _)| *a != 0.0).map(term).reduce(Tensor::add);
-            sum.unwrap_or_else(|| terms[0].1.fields[i].shards()[k].zeros_like())
+            let shards = terms.iter().map(|(a, x)| (*a, &x.fields[i].shards()[k]));
+            combination(&shards.collect::<Vec<_>>())
         })
     }
 }
@@ -116,6 +117,26 @@ pub trait FieldModel {
 
     /// What the parameters themselves cost `[1]`, with its gradient; nothing by default.
     fn cost(&self, _: &Self::Parameters) -> Option<(Tensor<1>, Self::Parameters)> {
+        None
+    }
+
+    /// The loss of a pair `[1]` with its gradient, without the fields in memory; `None` where it takes them.
+    fn evaluate_directly(
+        &self,
+        _: &Self::Parameters,
+        _: &DirectPair,
+    ) -> Option<(Tensor<1>, Self::Parameters)> {
+        None
+    }
+
+    /// Voxels by which single parameters are displaced, where their gradient is to be that of finite differences.
+    fn differences(&self) -> Option<f64> {
+        None
+    }
+
+    /// Inner products that stay where they are computed, to be read with other numbers; `None` where they are not in one
+    /// place.
+    fn products(&self, _: &[[&Self::Parameters; 2]]) -> Option<Tensor<1>> {
         None
     }
 }
@@ -202,6 +223,16 @@ impl FieldModel for SmoothSteps {
 pub struct ShardedObjective<M> {
     problem: Problem,
     model: M,
+    /// The images as [`FieldModel::evaluate_directly`] takes them, where they are of that kind.
+    pub(super) direct: Option<DirectPair>,
+}
+
+/// What an evaluation leaves on the device: the loss, the count by which `gradient` is too large, and the cost of the
+/// parameters with its gradient.
+struct Evaluated<P> {
+    numbers: Vec<Tensor<1>>,
+    gradient: P,
+    of_cost: Option<P>,
 }
 
 impl<M: FieldModel> ShardedObjective<M> {
@@ -231,8 +262,21 @@ impl<M: FieldModel> ShardedObjective<M> {
             smooth_gradient: GaussianOptions::isotropic(0.0),
             ..*options
         };
+        let differences = model.differences();
+        let place = (mesh, &team);
+        let direct = DirectPair::of(&images, &comparison, &options, place, differences);
+        if differences.is_some() && direct.is_none() {
+            let what = "finite differences need mutual information of two whole images without masks on one device";
+            let help = "use gradient = \"analytic\", which works with everything";
+            return Err(Error::invalid(what, "other images, or another similarity", help));
+        }
         let problem = Problem::new(images, comparison, &options, &homes, team)?;
-        Ok(Self { problem, model })
+        Ok(Self { problem, model, direct })
+    }
+
+    /// Evaluates by way of the fields in memory, also where there is a shorter one.
+    pub fn by_fields(self) -> Self {
+        Self { direct: None, ..self }
     }
 
     /// What is searched.
@@ -252,8 +296,17 @@ impl<M: FieldModel> ShardedObjective<M> {
     }
 }
 
-impl<M: FieldModel> Objective<M::Parameters> for ShardedObjective<M> {
-    fn evaluate(&mut self, at: &M::Parameters) -> Result<Point<M::Parameters>> {
+impl<M: FieldModel> ShardedObjective<M> {
+    fn evaluated(&mut self, at: &M::Parameters) -> Result<Evaluated<M::Parameters>> {
+        let (cost, of_cost) = self.model.cost(at).unzip();
+        let direct = self.direct.as_ref();
+        if let Some((loss, gradient)) =
+            direct.and_then(|pair| self.model.evaluate_directly(at, pair))
+        {
+            let count = Tensor::ones_like(&loss);
+            let numbers = [loss, count].into_iter().chain(cost).collect();
+            return Ok(Evaluated { numbers, gradient, of_cost });
+        }
         let fields = self.model.fields(at)?;
         let layout = fields[0].layout().clone();
         let mut gradients: Vec<Vec<Tensor<5>>> = vec![Vec::new(); fields.len()];
@@ -264,16 +317,48 @@ impl<M: FieldModel> Objective<M::Parameters> for ShardedObjective<M> {
         };
         let none = vec![vec![None; layout.count()]; fields.len()];
         let rows = self.problem.see(&fields, none, Some(&mut take))?;
-        let mut numbers = self.problem.loss_and_count(reduce(rows, Reduction::Sum))?.to_vec();
+        let numbers = self.problem.loss_and_count(reduce(rows, Reduction::Sum))?;
         let gradients = gradients.into_iter().map(|shards| Sharded::new(shards, layout.clone()));
         let gradient = self.model.pull_back(at, gradients.collect())?;
-        let (cost, of_cost) = self.model.cost(at).unzip();
-        numbers.extend(cost);
+        Ok(Evaluated { numbers: numbers.into_iter().chain(cost).collect(), gradient, of_cost })
+    }
+}
+
+impl<P: Space> Evaluated<P> {
+    /// The point, and the slope from those along the gradient and along that of the cost.
+    fn read(self, slopes: Option<Tensor<1>>) -> Result<(Point<P>, f64)> {
+        let Self { mut numbers, gradient, of_cost } = self;
+        numbers.extend(slopes);
         let numbers = read_at_once(numbers)?;
         let mut terms = vec![(1.0 / numbers[1], &gradient)];
         terms.extend(of_cost.iter().map(|gradient| (1.0, gradient)));
-        let loss = numbers[0] + numbers.get(2).unwrap_or(&0.0);
-        Ok(Point { loss, gradient: Space::combine(&terms) })
+        let (cost, slopes) = numbers[2..].split_at(usize::from(of_cost.is_some()));
+        let slope = terms.iter().zip(slopes).map(|((factor, _), slope)| factor * slope).sum();
+        let loss = numbers[0] + cost.iter().sum::<f64>();
+        Ok((Point { loss, gradient: Space::combine(&terms) }, slope))
+    }
+}
+
+impl<M: FieldModel> Objective<M::Parameters> for ShardedObjective<M> {
+    fn evaluate(&mut self, at: &M::Parameters) -> Result<Point<M::Parameters>> {
+        let evaluated = self.evaluated(at)?;
+        Ok(evaluated.read(None)?.0)
+    }
+
+    fn evaluate_along(
+        &mut self,
+        at: &M::Parameters,
+        direction: &M::Parameters,
+    ) -> Result<(Point<M::Parameters>, f64)> {
+        let evaluated = self.evaluated(at)?;
+        let gradients = std::iter::once(&evaluated.gradient).chain(&evaluated.of_cost);
+        let pairs: Vec<_> = gradients.map(|gradient| [direction, gradient]).collect();
+        if let Some(slopes) = self.model.products(&pairs) {
+            return evaluated.read(Some(slopes));
+        }
+        let (there, _) = evaluated.read(None)?;
+        let slope = M::Parameters::dots(&[[&there.gradient, direction]])?[0];
+        Ok((there, slope))
     }
 
     fn length(&mut self, step: &M::Parameters) -> Result<f64> {

@@ -13,10 +13,11 @@ use burn::tensor::Device;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::ops::{
     ControlGrid, LEAST_DETERMINANT, bspline_bending_with_gradient, bspline_part, bspline_pull_back,
-    bspline_volume_with_gradient, inner_product,
+    bspline_volume_with_gradient, combination, inner_products,
 };
 use ffdp_optim::Space;
 
+use super::direct::DirectPair;
 use super::maps::grid_of;
 use super::objective::{FieldModel, scaled};
 use super::view::Grid;
@@ -34,18 +35,17 @@ pub struct ControlPoints(pub Tensor<5>);
 
 impl Space for ControlPoints {
     fn dots(pairs: &[[&Self; 2]]) -> Result<Vec<f64>> {
-        let dots = pairs.iter().map(|[a, b]| inner_product(a.0.clone(), b.0.clone())).collect();
-        let read = Tensor::cat(dots, 0).try_into_vec_as::<f64>();
+        let read = products(pairs).try_into_vec_as::<f64>();
         read.map_err(|reason| Error::device("reading inner products", reason))
     }
 
     fn combine(terms: &[(f64, &Self)]) -> Self {
-        let term = |(a, x): &(f64, &Self)| {
-            if *a == 1.0 { x.0.clone() } else { x.0.clone().mul_scalar(*a) }
-        };
-        let sum = terms.iter().filter(|(a, _)| *a != 0.0).map(term).reduce(Tensor::add);
-        Self(sum.unwrap_or_else(|| terms[0].1.0.zeros_like()))
+        Self(combination(&terms.iter().map(|(a, x)| (*a, &x.0)).collect::<Vec<_>>()))
     }
+}
+
+fn products(pairs: &[[&ControlPoints; 2]]) -> Tensor<1> {
+    inner_products(&pairs.iter().map(|[a, b]| [&a.0, &b.0]).collect::<Vec<_>>())
 }
 
 /// What the shape of a control grid's field costs: a weight each, 0 for none.
@@ -65,6 +65,7 @@ pub struct SplineModel {
     control: ControlGrid,
     voxel_mm: [f64; 3],
     penalties: SplinePenalties,
+    differences: Option<f64>,
 }
 
 impl SplineModel {
@@ -84,9 +85,15 @@ impl SplineModel {
         super::check_places(field, mesh);
         let grid = grid_of(field, mesh, holders);
         let begin = ControlPoints(to_device(coefficients, mesh.device(0)));
-        let mut model = Self { grid, start, begin, control, voxel_mm, penalties };
+        let mut model =
+            Self { grid, start, begin, control, voxel_mm, penalties, differences: None };
         model.begin = model.parameters(model.begin.0.clone());
         model
+    }
+
+    /// The gradient is that of differences, from control points displaced by so many voxels.
+    pub fn by_differences(self, step: Option<f64>) -> Self {
+        Self { differences: step, ..self }
     }
 
     /// What is searched, from coefficients in voxels of the grid.
@@ -172,6 +179,27 @@ impl FieldModel for SplineModel {
         let read = squared.try_into_vec_as::<f64>();
         let read = read.map_err(|reason| Error::device("reading the length of a step", reason))?;
         Ok(read[0].sqrt())
+    }
+
+    fn evaluate_directly(
+        &self,
+        w: &ControlPoints,
+        pair: &DirectPair,
+    ) -> Option<(Tensor<1>, ControlPoints)> {
+        if !self.is_alone() {
+            return None;
+        }
+        let (coefficients, control) = self.coefficients(w);
+        let (loss, gradient) = pair.evaluate(coefficients, &control);
+        Some((loss, ControlPoints(scaled(&gradient, steps(self.voxel_mm)))))
+    }
+
+    fn differences(&self) -> Option<f64> {
+        self.differences
+    }
+
+    fn products(&self, pairs: &[[&ControlPoints; 2]]) -> Option<Tensor<1>> {
+        Some(products(pairs))
     }
 
     fn cost(&self, w: &ControlPoints) -> Option<(Tensor<1>, ControlPoints)> {

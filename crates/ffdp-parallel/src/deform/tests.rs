@@ -105,3 +105,81 @@ fn a_velocity_leads_where_a_displacement_does() {
     assert!(off(&found[0], &values) <= 0.05, "{}", off(&found[0], &values));
     assert!(off(&found[0], &found[1]) <= 1e-9);
 }
+
+/// The same sums in f64 in another order; f32 samples, votes and pieces, relative to the largest entry.
+const DIRECT: [(DType, f64); 2] = [(DType::F64, 1e-9), (DType::F32, 1e-3)];
+
+#[test]
+fn information_of_splines_needs_no_dense_field() {
+    use super::compare::Comparison;
+    use super::direct::DirectPair;
+    use ffdp_burn::losses::{MutualInformation, NormalizedMutualInformation, Similarity};
+    use ffdp_burn::ops::{ControlGrid, DeformOptions, Penalties};
+    use ffdp_kit::testing::normal;
+    use ffdp_optim::Objective;
+
+    let devices = gpu_devices().into_iter().map(|(_, gpu)| (gpu, DIRECT[1]));
+    for (device, (dtype, tolerance)) in std::iter::once((Device::flex(), DIRECT[0])).chain(devices)
+    {
+        let pair = pair(&PhantomSettings::with_size([22, 21, 25]), 7).unwrap();
+        let layout = Layout::balanced([25, 21, 22], Axis::Z, 1).unwrap();
+        let mesh = DeviceMesh::new(std::slice::from_ref(&device), 1).unwrap();
+        let image = |volume: &ffdp_burn::image::Volume| {
+            Sharded::from_tensor(volume.to_tensor(&device).cast(dtype), &layout, &mesh)
+        };
+        let map = [0.98, 0.02, 0.0, 0.3, -0.01, 1.03, 0.0, -0.2, 0.0, 0.01, 0.99, 0.1];
+        let affine: Tensor<3> = tensor(&map, [1, 3, 4], &device, dtype);
+        let images = ShardedImages {
+            fixed: image(&pair.fixed.image),
+            moving: image(&pair.moving.image),
+            affine,
+            masked: [false; 2],
+        };
+        let (control, [d, h, w]) = ControlGrid::covering([25, 21, 22], [6.0, 5.0, 4.0]);
+        let random = |seed| {
+            let values: Vec<f64> = normal(3 * d * h * w, seed).iter().map(|v| 0.6 * v).collect();
+            tensor(&values, [1, 3, d, h, w], &device, dtype)
+        };
+        let still = Sharded::from_tensor(
+            Tensor::zeros([1, 3, 25, 21, 22], (&device, dtype)),
+            &layout,
+            &mesh,
+        );
+        let options = DeformOptions {
+            penalties: Penalties::default(),
+            displacement_scale: [[1.1, 0.0, 0.1], [0.0, 0.9, 0.0], [0.0, 0.1, 1.0]],
+            ..DeformOptions::greedy(Measure::SquaredDifference)
+        };
+        let similarities: [std::sync::Arc<dyn Similarity>; 2] = [
+            std::sync::Arc::new(MutualInformation::default()),
+            std::sync::Arc::new(NormalizedMutualInformation::default()),
+        ];
+        for similarity in similarities {
+            let penalties = SplinePenalties { bending: 0.3, volume: 0.05 };
+            let model = SplineModel::new(
+                (&still, None),
+                (random(1), control),
+                ([1.0, 2.0, 1.5], penalties),
+                &mesh,
+                &Holders::ALONE,
+            );
+            let (at, along) = (model.rest(), ControlPoints(random(2)));
+            let by = (similarity.clone(), &options);
+            let fields = ShardedObjective::in_team(images.clone(), model, by, &mesh, Team::ALONE);
+            let mut objective = fields.unwrap().by_fields();
+            let (expected, slope) = objective.evaluate_along(&at, &along).unwrap();
+            let comparison = Comparison { similarity, masked: [false; 2] };
+            objective.direct = DirectPair::anywhere(&images, &comparison, &options, (&mesh, None));
+            assert!(objective.direct.is_some());
+            let (found, slope_found) = objective.evaluate_along(&at, &along).unwrap();
+            let alone = objective.evaluate(&at).unwrap();
+            let label = format!("{device:?}");
+            assert!((found.loss - expected.loss).abs() < tolerance, "{label}");
+            assert_eq!(alone.loss, found.loss);
+            assert!((slope_found - slope).abs() < tolerance * slope.abs().max(1e-2), "{label}");
+            let [found, expected] = [found, expected].map(|point| to_f64(point.gradient.0));
+            let error = assert_close(&label, &found, &expected, tolerance);
+            println!("{label}: gradient {error:.1e}");
+        }
+    }
+}

@@ -44,6 +44,11 @@ impl Holders {
         self.0.as_ref().map_or(1, |(ranks, _)| ranks.count())
     }
 
+    /// The ranks and the planes of each; none where there is one process.
+    pub(crate) fn team(&self) -> Option<&(Arc<dyn Ranks>, Cuts)> {
+        self.0.as_ref()
+    }
+
     /// The planes that this rank wants of a volume of which it holds `volume`, where each rank knows the
     /// `wanted` of all. Its own are the same tensors; the others' are shards of their own, on the devices of the
     /// first and the last of `volume`. `None` where it wants none.
@@ -210,6 +215,17 @@ impl Holders {
         Ok(Tensor::from_data(data, (&device, dtype)))
     }
 
+    /// Numbers of all ranks combined one by one, the same bits on all of them.
+    ///
+    /// # Errors
+    /// [`Error::LostRank`].
+    pub fn combine_numbers(&self, mine: &[f64], reduction: Reduction) -> Result<Vec<f64>> {
+        match &self.0 {
+            None => Ok(mine.to_vec()),
+            Some((ranks, _)) => combine(ranks.as_ref(), mine, reduction),
+        }
+    }
+
     /// The bounds of all ranks together.
     ///
     /// # Errors
@@ -252,7 +268,12 @@ fn bytes_of(volume: &Sharded, planes: Range<usize>) -> Result<Vec<u8>> {
         to_device(piece, &Device::flex())
     };
     let pieces: Vec<Tensor<5>> = layout.overlaps(&planes).into_iter().map(piece).collect();
-    let data = join(pieces, layout.axis().dim()).try_into_data();
+    to_bytes(join(pieces, layout.axis().dim()))
+}
+
+/// A tensor, as it travels.
+pub(crate) fn to_bytes(tensor: Tensor<5>) -> Result<Vec<u8>> {
+    let data = tensor.try_into_data();
     let data = data.map_err(|reason| Error::device("reading planes for other ranks", reason))?;
     Ok(data.as_bytes().to_vec())
 }
@@ -264,7 +285,16 @@ fn tensor_of(
     bytes: Vec<u8>,
     device: &Device,
 ) -> Tensor<5> {
-    let (dims, dtype) = (dims(volume, planes), dtype(volume));
+    from_bytes(bytes, dims(volume, planes), dtype(volume), device)
+}
+
+/// A tensor of `dims`, as it came.
+pub(crate) fn from_bytes(
+    bytes: Vec<u8>,
+    dims: [usize; 5],
+    dtype: DType,
+    device: &Device,
+) -> Tensor<5> {
     // Burn may pad the rows of a tensor of several axes.
     let data = TensorData::from_bytes_vec(bytes, [dims.into_iter().product::<usize>()], dtype);
     Tensor::<1>::from_data(data, (device, dtype)).reshape(dims)

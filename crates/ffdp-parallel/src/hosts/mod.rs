@@ -20,6 +20,7 @@ mod ranks;
 mod threads;
 
 pub use holders::Holders;
+pub(crate) use holders::{from_bytes, to_bytes};
 #[cfg(feature = "mpi")]
 pub use mpi::{MpiRanks, SILENCE};
 pub use ranks::{Ranks, agree};

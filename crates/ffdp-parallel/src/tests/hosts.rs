@@ -13,7 +13,7 @@ use ffdp_burn::error::{Error, Result};
 use ffdp_burn::ops::{DeformImages, DeformOptions, LnccOptions, Measure};
 
 /// Runs `each` as every one of `count` ranks.
-fn in_ranks<T: Send>(count: usize, each: impl Fn(Arc<dyn Ranks>) -> T + Sync) -> Vec<T> {
+pub(super) fn in_ranks<T: Send>(count: usize, each: impl Fn(Arc<dyn Ranks>) -> T + Sync) -> Vec<T> {
     let each = &each;
     thread::scope(|scope| {
         let ranks = Threads::new(count).into_iter();
@@ -24,19 +24,19 @@ fn in_ranks<T: Send>(count: usize, each: impl Fn(Arc<dyn Ranks>) -> T + Sync) ->
 }
 
 /// Rank `rank` has so many shards of a layout.
-fn shards_of(shards: &[usize], rank: usize) -> Range<usize> {
+pub(super) fn shards_of(shards: &[usize], rank: usize) -> Range<usize> {
     let first = shards[..rank].iter().sum();
     first..first + shards[rank]
 }
 
 /// The planes of every rank that has so many shards of a layout.
-fn cuts_of(layout: &Layout, shards: &[usize]) -> Cuts {
+pub(super) fn cuts_of(layout: &Layout, shards: &[usize]) -> Cuts {
     let end = |rank: usize| layout.planes(shards_of(shards, rank).end - 1).end;
     Cuts::from_ends(std::iter::once(0).chain((0..shards.len()).map(end)).collect())
 }
 
 /// The part of a rank.
-fn part(whole: &Tensor<5>, layout: &Layout, shards: Range<usize>) -> Sharded {
+pub(super) fn part(whole: &Tensor<5>, layout: &Layout, shards: Range<usize>) -> Sharded {
     let parts = split(whole, layout).into_shards();
     Sharded::new(parts[shards.clone()].to_vec(), layout.part(shards))
 }

@@ -12,6 +12,7 @@ mod layouts;
 mod levels;
 mod losses;
 mod objective;
+mod periodic;
 mod planning;
 #[cfg(feature = "cube")]
 mod rest;

@@ -125,3 +125,19 @@ fn what_does_not_fit_rests_in_host_memory() {
     let error = plan_offloaded(&large, memory(voxels / 100)).unwrap_err();
     assert!(matches!(error, Error::TooLarge { .. }), "{error}");
 }
+
+/// `scaling register --size 1760x1760x1278 --shards 16 --bf16` ended out of memory on an H200 (150.1 GB free), whatever its pages were, and
+/// takes 22 s with pages of 24.4 GB and its moving image cut.
+#[test]
+fn a_registration_that_nearly_fills_a_gpu_is_given_pages_that_fill_it() {
+    let problem = problem([1278, 1760, 1760], MomentStorage::Bf16);
+    let needed = problem.cut(1, 16).expect("more planes than shards").device_bytes;
+    let free = 150_100_000_000;
+    let page = page_bytes(needed, free).expect("it fits").expect("it hardly fits");
+    assert!((24_300_000_000..24_500_000_000).contains(&page), "{page}");
+    let refused = page_bytes(needed, 85_000_000_000).expect_err("an H100");
+    assert!(refused.to_string().contains(&needed.to_string()), "{refused}");
+    let whole = problem.cut(1, 1).expect("one shard").device_bytes;
+    assert!(page_bytes(whole, free).is_err(), "its work does not fit beside its state");
+    assert_eq!(page_bytes(needed, 3 * needed).expect("it fits"), None);
+}

@@ -8,13 +8,15 @@
 
 pub(super) mod deformable;
 mod ffd;
+pub mod gnk;
 mod greedy;
 pub(super) mod linear;
 mod own;
 mod svf;
 mod syn;
 
-pub use ffd::FfdSettings;
+pub use ffd::{FfdSettings, SplineGradient};
+pub use gnk::GnkSettings;
 pub use greedy::GreedySettings;
 pub(super) use own::find;
 pub use own::{Finding, Given, LevelImages, Method, OwnMethod, StageRun};
@@ -37,6 +39,8 @@ pub enum Stage {
     Moments(MomentsSettings),
     /// Turns and shifts.
     Rigid(LinearSettings),
+    /// Turns, shifts and one scale for all directions.
+    Similarity(LinearSettings),
     /// Turns, shifts, stretches and shears.
     Affine(LinearSettings),
     /// A displacement field by the compositive greedy method.
@@ -47,6 +51,8 @@ pub enum Stage {
     Svf(SvfSettings),
     /// Cubic B-splines on a grid of control points: free-form deformation.
     Ffd(FfdSettings),
+    /// The flow along a stationary velocity, by Gauss-Newton-Krylov steps.
+    Gnk(GnkSettings),
     /// A method that a program brings along. A file cannot name it.
     #[serde(skip)]
     Own(OwnMethod),
@@ -58,6 +64,10 @@ impl Stage {
         vec![
             (Self::Moments(MomentsSettings::default()), "Placed by centres and principal axes"),
             (Self::Rigid(LinearSettings::default()), "Turned and moved"),
+            (
+                Self::Similarity(LinearSettings::default()),
+                "Turned, moved and scaled alike in all directions",
+            ),
             (Self::Affine(LinearSettings::default()), "Turned, moved, scaled and sheared"),
             (Self::Greedy(GreedySettings::default()), "Deformed, one small step after the other"),
             (
@@ -72,6 +82,10 @@ impl Stage {
                 Self::Ffd(FfdSettings::default()),
                 "Deformed by B-splines on a grid of control points",
             ),
+            (
+                Self::Gnk(GnkSettings::default()),
+                "Deformed along a stationary velocity by Gauss-Newton-Krylov steps, with the inverse",
+            ),
         ]
     }
 
@@ -80,11 +94,15 @@ impl Stage {
         match self {
             Self::Moments(settings) => Listed::Moments(settings),
             Self::Rigid(settings) => Listed::Linear("rigid", settings, linear::rigid),
+            Self::Similarity(settings) => {
+                Listed::Linear("similarity", settings, linear::similarity)
+            }
             Self::Affine(settings) => Listed::Linear("affine", settings, linear::affine),
             Self::Greedy(settings) => Listed::Fields(settings),
             Self::Syn(settings) => Listed::Fields(settings),
             Self::Svf(settings) => Listed::Fields(settings),
             Self::Ffd(settings) => Listed::Fields(settings),
+            Self::Gnk(settings) => Listed::Fields(settings),
             Self::Own(own) => Listed::Own(&*own.0),
         }
     }
@@ -92,11 +110,14 @@ impl Stage {
     /// What of a method can be changed.
     pub(super) fn listed_mut(&mut self) -> ListedMut<'_> {
         match self {
-            Self::Rigid(settings) | Self::Affine(settings) => ListedMut::Linear(settings),
+            Self::Rigid(settings) | Self::Similarity(settings) | Self::Affine(settings) => {
+                ListedMut::Linear(settings)
+            }
             Self::Greedy(settings) => ListedMut::Fields(settings),
             Self::Syn(settings) => ListedMut::Fields(settings),
             Self::Svf(settings) => ListedMut::Fields(settings),
             Self::Ffd(settings) => ListedMut::Fields(settings),
+            Self::Gnk(settings) => ListedMut::Fields(settings),
             Self::Moments(_) | Self::Own(_) => ListedMut::Other,
         }
     }

@@ -57,6 +57,14 @@ pub trait Method: Debug + Send + Sync {
         57
     }
 
+    /// Bytes of a device that a level takes at its peak, the images on its grids included: what the host takes on the
+    /// CPU, unless said otherwise.
+    fn device_bytes(&self, grids: [&Geometry; 2], (channels, masked): (usize, [bool; 2])) -> u64 {
+        const VALUE: u64 = 4;
+        let values = |i: usize| (channels + usize::from(masked[i])) as u64 * grids[i].len() as u64;
+        VALUE * (values(0) + values(1)) + self.host_bytes_per_voxel() * grids[0].len() as u64
+    }
+
     /// Why it cannot work with what it is given; `None` if it can. By default it refuses images in parts.
     fn refuses(&self, given: &Given) -> Option<String> {
         given.parts.then(|| "it has its images in one piece on one device".into())
@@ -72,6 +80,8 @@ pub struct Given {
     pub masked: [bool; 2],
     /// Whether the images are cut: in shards, slab by slab, or over processes.
     pub parts: bool,
+    /// Whether some of the parts rest in host memory, as a device has no room for them.
+    pub at_rest: bool,
 }
 
 /// What a [`Method`] has found.

@@ -99,8 +99,8 @@ impl FieldMethod for SvfSettings {
         &mut self.levels
     }
 
-    fn optimizer_mut(&mut self) -> &mut OptimizerSettings {
-        &mut self.optimizer
+    fn optimizer_mut(&mut self) -> Option<&mut OptimizerSettings> {
+        Some(&mut self.optimizer)
     }
 
     fn host_bytes_per_voxel(&self) -> u64 {

@@ -76,8 +76,8 @@ impl FieldMethod for SynSettings {
         &mut self.levels
     }
 
-    fn optimizer_mut(&mut self) -> &mut OptimizerSettings {
-        &mut self.optimizer
+    fn optimizer_mut(&mut self) -> Option<&mut OptimizerSettings> {
+        Some(&mut self.optimizer)
     }
 
     fn host_bytes_per_voxel(&self) -> u64 {

@@ -12,7 +12,8 @@ fn stages() -> Vec<(&'static str, Vec<(&'static str, Stage)>)> {
         let with = |(name, optimizer)| Some((name, stage.clone().with_optimizer(optimizer)?));
         let variants: Vec<_> = OptimizerSettings::ALL.into_iter().filter_map(with).collect();
         let name = stage.name();
-        (name, if variants.is_empty() { vec![("BFGS", stage)] } else { variants })
+        let own = if stage.is_linear() { "BFGS" } else { "Gauss-Newton with conjugate gradients" };
+        (name, if variants.is_empty() { vec![(own, stage)] } else { variants })
     };
     Stage::built_in().into_iter().map(each).collect()
 }
@@ -21,8 +22,8 @@ fn stages() -> Vec<(&'static str, Vec<(&'static str, Stage)>)> {
 /// what the methods say. All similarities, also one's own, work with all of them.
 pub fn matrix() -> String {
     let mut table = String::from(
-        "| method | optimisers | penalties | masks | channels | shards and devices | slab by slab, offloaded, processes |\n\
-         |---|---|---|---|---|---|---|\n",
+        "| method | optimisers | penalties | masks | channels | shards and devices | slab by slab, processes | offloaded |\n\
+         |---|---|---|---|---|---|---|---|\n",
     );
     for (name, variants) in stages() {
         let is_valid = |stage: &Stage| {
@@ -32,16 +33,21 @@ pub fn matrix() -> String {
         let optimizers: Vec<&str> = valid.map(|(optimizer, _)| *optimizer).collect();
         let stage = &variants[0].1;
         let says = |given: Given| if stage.refuses(&given).is_none() { "yes" } else { "no" };
-        let plain = Given { channels: 1, masked: [false; 2], parts: false };
-        let penalties = if stage.is_linear() { "none to pay" } else { "yes" };
+        let plain = Given { channels: 1, masked: [false; 2], parts: false, at_rest: false };
+        let penalties = match stage.fields() {
+            None => "none to pay",
+            Some(method) if method.keeps_shards_on_devices() => "`beta`, `beta_div`",
+            Some(_) => "yes",
+        };
         let _ = writeln!(
             table,
-            "| `{name}` | {} | {penalties} | {} | {} | {} | {} |",
+            "| `{name}` | {} | {penalties} | {} | {} | {} | {} | {} |",
             optimizers.join(", "),
             says(Given { masked: [true; 2], ..plain }),
             says(Given { channels: 2, ..plain }),
             says(Given { channels: 2, parts: true, ..plain }),
             says(Given { masked: [true; 2], parts: true, ..plain }),
+            says(Given { masked: [true; 2], parts: true, at_rest: true, ..plain }),
         );
     }
     table

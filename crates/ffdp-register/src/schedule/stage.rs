@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use crate::methods::deformable::FieldMethod;
 use crate::methods::{Given, Listed, ListedMut, Method, OwnMethod, Stage};
+use crate::places::linear_bytes;
 use crate::settings::{LevelSettings, OptimizerSettings};
 use ffdp_burn::error::Result;
+use ffdp_burn::image::Geometry;
 use ffdp_burn::ops::{Method as DeformMethod, MomentStorage};
+use ffdp_parallel::{DeviceMemory, plan};
 
 impl Stage {
     /// A method of your own.
@@ -46,7 +49,7 @@ impl Stage {
     /// The same stage with another optimiser; `None` where it has one of its own.
     pub fn with_optimizer(mut self, optimizer: OptimizerSettings) -> Option<Self> {
         let ListedMut::Fields(method) = self.listed_mut() else { return None };
-        *method.optimizer_mut() = optimizer;
+        *method.optimizer_mut()? = optimizer;
         Some(self)
     }
 
@@ -83,17 +86,44 @@ impl Stage {
         const LINEAR: u64 = 32;
         match self.listed() {
             Listed::Moments(_) | Listed::Linear(..) => LINEAR,
-            Listed::Fields(method) => {
-                /// A step with what it changed, and what a search has beside those that it keeps.
-                const VECTOR: u64 = 12;
-                let fields = if method.method() == DeformMethod::Syn { 2 } else { 1 };
-                let searched = |steps: usize| (2 * steps as u64 + 5) * fields * VECTOR;
-                let kept = method.kept_steps().map_or(0, searched);
-                method.host_bytes_per_voxel() + kept
-            }
+            Listed::Fields(method) => method.host_bytes_per_voxel() + self.kept_bytes_per_voxel(),
             Listed::Own(method) if method.is_linear() => LINEAR,
             Listed::Own(method) => method.host_bytes_per_voxel(),
         }
+    }
+
+    /// Bytes of a device that a level in one piece takes at its peak: the images on the grids of the level, fields with
+    /// the optimiser's state, and what is at work. `channels` are those of each image; `masked` says whether the fixed
+    /// and the moving image have a mask.
+    ///
+    /// # Errors
+    /// Where the level has no voxels.
+    pub fn device_bytes(
+        &self,
+        grids: [&Geometry; 2],
+        (channels, masked): (usize, [bool; 2]),
+    ) -> Result<u64> {
+        /// Any device holds it: only the bytes are asked for.
+        const ANY: DeviceMemory = DeviceMemory { bytes: u64::MAX, largest_buffer: u64::MAX };
+        let linear =
+            || linear_bytes(grids, masked.map(|is_masked| channels + usize::from(is_masked)));
+        Ok(match self.listed() {
+            Listed::Moments(_) | Listed::Linear(..) => linear(),
+            Listed::Own(method) if method.is_linear() => linear(),
+            Listed::Fields(method) => {
+                plan(&method.problem(grids, (channels, masked)), 1, ANY)?.device_bytes
+            }
+            Listed::Own(method) => method.device_bytes(grids, (channels, masked)),
+        })
+    }
+
+    /// Those of them that an optimiser which searches takes.
+    fn kept_bytes_per_voxel(&self) -> u64 {
+        /// A step with what it changed, and what a search has beside those that it keeps.
+        const VECTOR: u64 = 12;
+        let Some(method) = self.fields() else { return 0 };
+        let fields = if method.method() == DeformMethod::Syn { 2 } else { 1 };
+        method.kept_steps().map_or(0, |steps| (2 * steps as u64 + 5) * fields * VECTOR)
     }
 
     /// Its name, as a file has it.
@@ -136,6 +166,9 @@ impl Stage {
     pub(crate) fn refuses(&self, given: &Given) -> Option<String> {
         match self.listed() {
             Listed::Own(method) => method.refuses(given),
+            Listed::Fields(method) if given.at_rest && method.keeps_shards_on_devices() => {
+                Some("all shards of a level stay on their devices".into())
+            }
             Listed::Moments(_) | Listed::Linear(..) | Listed::Fields(_) => None,
         }
     }

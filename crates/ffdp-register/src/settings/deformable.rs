@@ -82,6 +82,13 @@ impl Default for AdamSettings {
     }
 }
 
+impl AdamSettings {
+    pub(crate) fn options(self) -> AdamOptions {
+        let Self { gradient_floor, moments: storage } = self;
+        AdamOptions { gradient_floor, storage, ..AdamOptions::default() }
+    }
+}
+
 impl Default for GaussNewtonSettings {
     fn default() -> Self {
         Self { damping: 1.0 }
@@ -106,11 +113,7 @@ impl OptimizerSettings {
     /// As the operation of whole iterations takes it; what else uses its gradients takes them as they are.
     pub(crate) fn first_order(self) -> Optimizer {
         match self {
-            Self::Adam(adam) => Optimizer::Adam(AdamOptions {
-                gradient_floor: adam.gradient_floor,
-                storage: adam.moments,
-                ..AdamOptions::default()
-            }),
+            Self::Adam(adam) => Optimizer::Adam(adam.options()),
             Self::GaussNewton(settings) => Optimizer::GaussNewton { damping: settings.damping },
             Self::Sgd | Self::Lbfgs(_) => Optimizer::Sgd,
         }

@@ -13,7 +13,7 @@ use ffdp_parallel::Outside;
 /// wide it is.
 pub(crate) const FOREGROUND: f64 = 0.1;
 
-/// Settings of a rigid (turns and shifts) or an affine stage.
+/// Settings of a rigid (turns and shifts), a similarity (one scale, too) or an affine stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LinearSettings {

@@ -15,9 +15,11 @@ use ffdp_burn::image::{
     Affine, Geometry, Physical, Planes, Voxel, check_planes, index_affine, index_linear, runs,
     upload,
 };
-use ffdp_burn::io::nifti::{DisplacementWriter, LabelWriter, VolumeWriter};
+use ffdp_burn::io::images::{DisplacementWriter, LabelWriter, VolumeWriter};
 use ffdp_burn::metrics::{DiceScores, OverlapCounts};
-use ffdp_burn::ops::{GridSampleOptions, Interpolation, Padding, grid_sample, jacobian};
+use ffdp_burn::ops::{
+    GridSampleOptions, Interpolation, Padding, bspline_part, grid_sample, jacobian,
+};
 use ffdp_burn::transform::{BsplineTransform, affine_tensor, map_vectors};
 use ffdp_parallel::{Axis, DeviceMesh, DisplacementBounds, Holders, ReadSampler, Sharded, narrow};
 
@@ -46,6 +48,8 @@ pub struct Warp {
     /// Who else has a part of it.
     pub(super) holders: Holders,
     pub(super) processes: Processes,
+    /// What it is exactly, also between the voxels of the level.
+    pub(super) spline: Option<BsplineTransform>,
 }
 
 /// What [`register_slabs`](super::register_slabs) found: the map `phi(x) = A (x + w(x))` from fixed to
@@ -88,9 +92,9 @@ pub struct Folding {
 impl Warp {
     /// The first of some fields, a displacement, of a registration of images on the grid `fixed`.
     pub(super) fn new(fields: Fields, fixed: &Geometry, processes: &Processes) -> Self {
-        let Fields { mut parts, geometry, work, holders, .. } = fields;
+        let Fields { mut parts, geometry, work, holders, spline } = fields;
         let (fixed, processes) = (fixed.clone(), processes.clone());
-        Self { field: parts.remove(0), geometry, fixed, work, holders, processes }
+        Self { field: parts.remove(0), geometry, fixed, work, holders, processes, spline }
     }
 
     /// Does something with runs of planes of the fixed grid, one after the other, on rank 0: `each(planes, w on them
@@ -110,7 +114,7 @@ impl Warp {
             // Where the shard is that they lie on, if it is here.
             let plane = planes.start * layout.extent() / extent;
             let k = layout.overlaps(&(plane..plane + 1)).first().map_or(0, |(k, _)| *k);
-            each(&planes, self.part(&field, &around, self.work.device(k)), around.start)?;
+            each(&planes, self.part(&field, &around, self.work.device(k))?, around.start)?;
         }
         Ok(())
     }
@@ -127,13 +131,19 @@ impl Warp {
 
     /// `w` on planes of the fixed grid, `[1, 3, n, H, W]` in its voxels, on a device; `field` has what lies under
     /// them.
-    fn part(&self, field: &Sharded, planes: &Range<usize>, device: &Device) -> Tensor<5> {
+    fn part(&self, field: &Sharded, planes: &Range<usize>, device: &Device) -> Result<Tensor<5>> {
+        let [_, h, w] = self.fixed.dims();
+        if let (Some(spline), true) = (&self.spline, self.geometry != self.fixed) {
+            let like = (device, field.shards()[0].dtype());
+            let (coefficients, control) = spline.control_grid(&self.fixed, like)?;
+            let (start, size) = ([planes.start, 0, 0], [planes.len(), h, w]);
+            return Ok(bspline_part(coefficients, &control, start, size));
+        }
         let (window, local) = self.window(planes);
         let field = field.window(window, device);
         if self.geometry == self.fixed {
-            return field;
+            return Ok(field);
         }
-        let [_, h, w] = self.fixed.dims();
         let options = GridSampleOptions {
             padding: Padding::Border,
             size: Some([planes.len(), h, w]),
@@ -141,7 +151,7 @@ impl Warp {
         };
         let affine = affine_tensor(&local, device, field.dtype());
         let field = grid_sample(field, Some(affine), None, &options);
-        map_vectors(field, &index_linear(&self.geometry, &self.fixed))
+        Ok(map_vectors(field, &index_linear(&self.geometry, &self.fixed)))
     }
 
     /// The vectors on planes of the fixed grid, in its voxels, in the order `[3, n, H, W]`; on all ranks.
@@ -154,7 +164,7 @@ impl Warp {
         let (window, _) = self.window(&planes);
         let field = self.holders.fetch(&self.field, &vec![window; self.holders.count()])?;
         let field = field.expect("all ranks want these planes");
-        read(self.part(&field, &planes, self.work.device(0)).flatten::<1>(0, 4))
+        read(self.part(&field, &planes, self.work.device(0))?.flatten::<1>(0, 4))
     }
 
     /// How the map folds, by central differences, and how far it reaches.
@@ -186,7 +196,7 @@ impl Warp {
     }
 
     /// Writes the displacement for ITK and ANTs, as
-    /// [`write_displacement`](ffdp_burn::io::nifti::write_displacement) does.
+    /// [`write_displacement`](ffdp_burn::io::images::write_displacement) does.
     ///
     /// # Errors
     /// Those of writing, and [`Error::Device`] when the field cannot be read back.

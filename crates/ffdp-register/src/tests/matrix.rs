@@ -90,7 +90,7 @@ fn deformable() -> Vec<(String, Stage)> {
                 levels: ffd_levels,
                 similarity: ffd_similarity,
                 spacing_mm: [40.0; 3],
-                // In place of Adam, which it does not take.
+                // Its own in place of Adam: few coefficients, each of which gathers rounding of a whole support.
                 optimizer: match is_plain {
                     true => FfdSettings::default().optimizer,
                     false => optimizer,
@@ -116,6 +116,7 @@ fn linear() -> Vec<(String, Stage)> {
             LinearSettings { levels: levels.clone(), similarity, ..LinearSettings::default() };
         [
             (format!("rigid, {label}"), Stage::Rigid(settings.clone())),
+            (format!("similarity, {label}"), Stage::Similarity(settings.clone())),
             (format!("affine, {label}"), Stage::Affine(settings)),
         ]
     };

@@ -47,6 +47,14 @@ pub struct Settings {
     #[arg(long, value_enum, default_value_t = NetworkArg::Transmorph)]
     pub network: NetworkArg,
 
+    /// What the network says of: the displacement of every voxel, or control points of B-splines
+    #[arg(long, value_enum, default_value_t = HeadArg::Dense)]
+    pub head: HeadArg,
+
+    /// Voxels between the control points of --head bspline: 2, 4, 8 or 16
+    #[arg(long, default_value_t = 4)]
+    pub control_spacing: usize,
+
     /// A second network aligns the images by an affine map first; both are trained together
     #[arg(long)]
     pub affine: bool,
@@ -160,6 +168,16 @@ pub enum NetworkArg {
     Voxelmorph,
 }
 
+/// `--head`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HeadArg {
+    /// The displacement of every voxel
+    Dense,
+    /// Control points of cubic B-splines (--control-spacing): smooth by themselves
+    Bspline,
+}
+
 /// `--variant`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -231,6 +249,10 @@ impl Settings {
             let what = "--learning-rate must lie in 0..1";
             return Err(Error::invalid(what, self.learning_rate, "2e-3 suits the tiny network"));
         }
+        if ![2, 4, 8, 16].contains(&self.control_spacing) {
+            let what = "--control-spacing must be 2, 4, 8 or 16 voxels";
+            return Err(Error::invalid(what, self.control_spacing, "4 is the default"));
+        }
         if !(0.0..1.0).contains(&self.drop_path) {
             let what = "--drop-path must lie in 0..1";
             return Err(Error::invalid(what, self.drop_path, "use 0 to switch it off"));
@@ -274,11 +296,17 @@ impl Settings {
         self.integrate.then_some(7)
     }
 
+    /// Voxels between control points, with `--head bspline`.
+    pub fn controls(&self) -> Option<usize> {
+        (self.head == HeadArg::Bspline).then_some(self.control_spacing)
+    }
+
     /// The network for images of `size` voxels (x, y, z).
     pub fn network(&self, size: [usize; 3]) -> NetworkConfig {
         let config = match self.network {
             NetworkArg::Transmorph => NetworkConfig::from(self.transmorph(size)),
             NetworkArg::Voxelmorph => VoxelMorphConfig::new()
+                .with_control_spacing(self.controls())
                 .with_integration_steps(self.squarings())
                 .with_seed(self.seed)
                 .into(),
@@ -300,6 +328,7 @@ impl Settings {
         };
         TransMorphConfig::new(variant)
             .with_resolution(resolution)
+            .with_control_spacing(self.controls())
             .with_drop_path(self.drop_path)
             .with_integration_steps(self.squarings())
             .with_seed(self.seed)

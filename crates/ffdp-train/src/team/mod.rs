@@ -26,7 +26,7 @@ use ffdp_burn::{Error, Result};
 pub use inference::Inference;
 pub use step::{Computed, Crew};
 
-use crate::settings::Settings;
+use crate::settings::{HeadArg, Settings};
 
 /// What the devices share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +87,13 @@ impl Team {
                 settings.batch,
                 format!("use --batch {devices}, or --share volume to cut every pair into parts"),
             )),
+            Share::Volume if devices > 1 && settings.head == HeadArg::Bspline => {
+                Err(Error::invalid(
+                    "--head bspline cannot be predicted in parts of a volume",
+                    "--share volume",
+                    "leave one of them out, or use --share pairs",
+                ))
+            }
             Share::Volume if devices > 1 && settings.baseline => Err(Error::invalid(
                 "--baseline cannot be computed in parts of a volume",
                 "--share volume",

@@ -11,21 +11,29 @@ use crate::ops::vjp::{Vjp, record};
 struct CoefficientsVjp;
 
 impl<B: CubicOps> Vjp<B, 1> for CoefficientsVjp {
-    type Saved = ();
+    type Saved = [bool; 3];
 
-    fn backward((): (), grad: FloatTensor<B>, _: [bool; 1]) -> [Option<FloatTensor<B>>; 1] {
-        [Some(B::cubic_coefficients_3d(grad))]
+    fn backward(
+        axes: [bool; 3],
+        grad: FloatTensor<B>,
+        _: [bool; 1],
+    ) -> [Option<FloatTensor<B>>; 1] {
+        [Some(B::cubic_coefficients_3d(grad, axes))]
     }
 }
 
 impl<B: CubicOps, C: CheckpointStrategy> CubicOps for Autodiff<B, C> {
-    fn cubic_coefficients_3d(volume: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn cubic_coefficients_3d(volume: FloatTensor<Self>, axes: [bool; 3]) -> FloatTensor<Self> {
         record::<B, C, _, 1>(CoefficientsVjp, [volume], |[volume], _| {
-            (B::cubic_coefficients_3d(volume), ())
+            (B::cubic_coefficients_3d(volume, axes), axes)
         })
     }
 
-    fn cubic_sample_3d(_: FloatTensor<Self>, _: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn cubic_sample_3d(
+        _: FloatTensor<Self>,
+        _: FloatTensor<Self>,
+        _: [usize; 3],
+    ) -> FloatTensor<Self> {
         panic!("cubic_sample: not differentiable; detach its inputs")
     }
 }

@@ -50,6 +50,8 @@ fn inverse_kernel(
 struct Around {
     at: Array<usize>,
     weight: Array<f32>,
+    /// Whether the four lie one after the other, not around the end of the axis.
+    in_line: bool,
 }
 
 /// Around voxel `p`, displaced by `u`: the whole voxels of `u` are counted apart, so that large volumes lose
@@ -66,24 +68,82 @@ fn around(p: u32, u: f32, n: u32, stride: usize) -> Around {
     weight[2] = comptime!(2.0f32 / 3.0) - s * s * (1.0f32 - 0.5f32 * s);
     weight[3] = t * t * t * comptime!(1.0f32 / 6.0);
     let size = i32::cast_from(n);
-    let first = i32::cast_from(p) + i32::cast_from(cell) - 1;
-    // Once around for what is left of a division.
-    let first = (first % size + size) % size;
-    #[unroll]
-    for tap in 0..4u32 {
-        let voxel = u32::cast_from(first + comptime!(tap as i32)) % n;
-        at[tap as usize] = voxel as usize * stride;
+    let mut first = i32::cast_from(p) + i32::cast_from(cell) - 1;
+    first = select(first < 0, first + size, first);
+    first = select(first >= size, first - size, first);
+    // Farther than once around.
+    if first < 0 || first >= size {
+        first = (first % size + size) % size;
     }
-    Around { at, weight }
+    let mut voxel = u32::cast_from(first);
+    let in_line = voxel + 3 < n;
+    #[unroll]
+    for tap in 0..4usize {
+        at[tap] = voxel as usize * stride;
+        voxel = select(voxel + 1 == n, 0u32, voxel + 1);
+    }
+    Around { at, weight, in_line }
 }
 
+/// The sums over the 64 coefficients around a position, of each channel, `len` elements apart.
+#[cube]
+fn sums(
+    coefficients: &[f32],
+    x: &Around,
+    y: &Around,
+    z: &Around,
+    first: usize,
+    len: usize,
+    #[comptime] channels: u32,
+    #[comptime] in_line: bool,
+) -> Array<f32> {
+    let mut sums = Array::<f32>::new(comptime!(channels as usize));
+    #[unroll]
+    for channel in 0..comptime!(channels as usize) {
+        sums[channel] = 0.0f32;
+    }
+    #[unroll]
+    for k in 0..4usize {
+        #[unroll]
+        for j in 0..4usize {
+            let weight = z.weight[k] * y.weight[j];
+            #[unroll]
+            for channel in 0..comptime!(channels as usize) {
+                let row = first + channel * len + z.at[k] + y.at[j];
+                let mut along = 0.0f32;
+                if comptime!(in_line) {
+                    // Constant distances cost no address.
+                    let start = row + x.at[0];
+                    #[unroll]
+                    for i in 0..4usize {
+                        along += x.weight[i] * coefficients[start + i];
+                    }
+                } else {
+                    #[unroll]
+                    for i in 0..4usize {
+                        along += x.weight[i] * coefficients[row + x.at[i]];
+                    }
+                }
+                sums[channel] += weight * along;
+            }
+        }
+    }
+    sums
+}
+
+/// `channels` of `groups` of them a volume: coefficients of `of` voxels at those of `size`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn sample_kernel(
     coefficients: &[f32],
     displacement: &[f32],
     output: &mut [f32],
+    of: Extent,
     size: Extent,
-    channels: u32,
+    origin_x: u32,
+    origin_y: u32,
+    origin_z: u32,
+    groups: u32,
+    #[comptime] channels: u32,
 ) {
     let x = ABSOLUTE_POS_X;
     let y = ABSOLUTE_POS_Y;
@@ -93,31 +153,32 @@ fn sample_kernel(
     if x >= size.w || y >= size.h || z >= size.d {
         terminate!();
     }
-    let row = size.w as usize;
-    let slice = row * size.h as usize;
-    let len = slice * size.d as usize;
-    let voxel = x as usize + y as usize * row + z as usize * slice;
-    let u = 3 * n * len + voxel;
-    let ax = around(x, displacement[u], size.w, 1usize);
-    let ay = around(y, displacement[u + len], size.h, row);
-    let az = around(z, displacement[u + 2 * len], size.d, slice);
-    for channel in 0..channels {
-        let first = (n * channels as usize + channel as usize) * len;
-        let mut sum = 0.0f32;
-        #[unroll]
-        for k in 0..4usize {
+    let row = of.w as usize;
+    let slice = row * of.h as usize;
+    let len = slice * of.d as usize;
+    let voxels = size.w as usize * size.h as usize * size.d as usize;
+    let voxel = (z as usize * size.h as usize + y as usize) * size.w as usize + x as usize;
+    let u = 3 * n * voxels + voxel;
+    let ax = around(origin_x + x, displacement[u], of.w, 1usize);
+    let ay = around(origin_y + y, displacement[u + voxels], of.h, row);
+    let az = around(origin_z + z, displacement[u + 2 * voxels], of.d, slice);
+    for group in 0..groups {
+        let volume = (n * groups as usize + group as usize) * comptime!(channels as usize);
+        let first = volume * len;
+        let to = volume * voxels + voxel;
+        if ax.in_line {
+            let sums = sums(coefficients, &ax, &ay, &az, first, len, channels, true);
             #[unroll]
-            for j in 0..4usize {
-                let line = first + az.at[k] + ay.at[j];
-                let mut along = 0.0f32;
-                #[unroll]
-                for i in 0..4usize {
-                    along += ax.weight[i] * coefficients[line + ax.at[i]];
-                }
-                sum += az.weight[k] * ay.weight[j] * along;
+            for channel in 0..comptime!(channels as usize) {
+                output[to + channel * voxels] = sums[channel];
+            }
+        } else {
+            let sums = sums(coefficients, &ax, &ay, &az, first, len, channels, false);
+            #[unroll]
+            for channel in 0..comptime!(channels as usize) {
+                output[to + channel * voxels] = sums[channel];
             }
         }
-        output[first + voxel] = sum;
     }
 }
 
@@ -151,22 +212,26 @@ fn along(data: &CubeTensor, axis: usize) -> CubeTensor {
 }
 
 impl CubicOps for CubeBackend {
-    fn cubic_coefficients_3d(volume: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn cubic_coefficients_3d(volume: FloatTensor<Self>, axes: [bool; 3]) -> FloatTensor<Self> {
         assert_f32("cubic_coefficients", &[&volume]);
         let volume = into_contiguous(volume);
         let dims = dims_of(volume.meta.shape());
-        let axes = [4, 3, 2].into_iter().filter(|&axis| dims[axis] > 1);
+        let axes = [4, 3, 2].into_iter().filter(|&axis| axes[axis - 2] && dims[axis] > 1);
         axes.fold(volume, |data, axis| along(&data, axis))
     }
 
     fn cubic_sample_3d(
         coefficients: FloatTensor<Self>,
         displacement: FloatTensor<Self>,
+        origin: [usize; 3],
     ) -> FloatTensor<Self> {
         assert_f32("cubic_sample", &[&coefficients, &displacement]);
         let [c, u] = [coefficients, displacement].map(into_contiguous);
-        let [n, channels, d, h, w] = dims_of(c.meta.shape());
+        let [n, channels, cd, ch, cw] = dims_of(c.meta.shape());
+        let [_, _, d, h, w] = dims_of(u.meta.shape());
         let output = empty(&c, [n, channels, d, h, w]);
+        // The components of a field share their addresses.
+        let together = if channels.is_multiple_of(3) { 3 } else { 1 };
         unsafe {
             sample_kernel::launch_unchecked(
                 &c.client,
@@ -176,8 +241,13 @@ impl CubicOps for CubeBackend {
                 buffer(&c),
                 buffer(&u),
                 buffer(&output),
+                extent([cd, ch, cw]),
                 extent([d, h, w]),
-                channels as u32,
+                origin[0] as u32,
+                origin[1] as u32,
+                origin[2] as u32,
+                (channels / together) as u32,
+                together as u32,
             );
         }
         output

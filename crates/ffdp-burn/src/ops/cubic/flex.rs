@@ -35,10 +35,10 @@ fn along(data: &[f64], size: [usize; 3], axis: usize) -> Vec<f64> {
     (0..data.len()).into_par_iter().map(value).collect()
 }
 
-fn coefficients<T: Real>(volume: &FlexTensor) -> FlexTensor {
+fn coefficients<T: Real>(volume: &FlexTensor, axes: [bool; 3]) -> FlexTensor {
     let size = extents(volume);
     let mut data: Vec<f64> = elements::<T>(volume).iter().map(|value| value.wide()).collect();
-    for axis in (0..3).filter(|&axis| size[axis] > 1) {
+    for axis in (0..3).filter(|&axis| axes[2 - axis] && size[axis] > 1) {
         data = along(&data, size, axis);
     }
     tensor(data.into_iter().map(T::of).collect::<Vec<T>>(), volume.layout().shape().clone())
@@ -58,24 +58,29 @@ fn around(q: f64, n: usize) -> [(usize, f64); 4] {
     [0, 1, 2, 3].map(|tap| (at(tap), weights[tap]))
 }
 
-fn sample<T: Real>(coefficients: &FlexTensor, displacement: &FlexTensor) -> FlexTensor {
-    let shape = coefficients.layout().shape();
-    let (size, channels) = (extents(coefficients), shape[1]);
-    let [w, h, _] = size;
-    let len = size.iter().product::<usize>();
+fn sample<T: Real>(
+    coefficients: &FlexTensor,
+    displacement: &FlexTensor,
+    origin: [usize; 3],
+) -> FlexTensor {
+    let (size, channels) = (extents(coefficients), coefficients.layout().shape()[1]);
+    let of = extents(displacement);
+    let [len, voxels] = [size, of].map(|size| size.iter().product::<usize>());
     let (c, u) = (elements::<T>(coefficients), elements::<T>(displacement));
     // A voxel after the other: all channels share its weights.
     let at = |place: usize, out: &mut [T]| {
-        let (n, voxel) = (place / len, place % len);
-        let p = [voxel % w, voxel / w % h, voxel / w / h];
-        let [x, y, z] =
-            [0, 1, 2].map(|a| around(p[a] as f64 + u[(3 * n + a) * len + voxel].wide(), size[a]));
+        let (n, voxel) = (place / voxels, place % voxels);
+        let p = [voxel % of[0], voxel / of[0] % of[1], voxel / of[0] / of[1]];
+        let [x, y, z] = [0, 1, 2].map(|a| {
+            let moved = u[(3 * n + a) * voxels + voxel].wide();
+            around((p[a] + origin[a]) as f64 + moved, size[a])
+        });
         for (channel, out) in out.iter_mut().enumerate() {
             let c = &c[(n * channels + channel) * len..][..len];
             let mut sum = 0.0;
             for (k, wz) in z {
                 for (j, wy) in y {
-                    let row = &c[(k * h + j) * w..][..w];
+                    let row = &c[(k * size[1] + j) * size[0]..][..size[0]];
                     let along: f64 = x.iter().map(|(i, wx)| wx * row[*i].wide()).sum();
                     sum += wz * wy * along;
                 }
@@ -83,30 +88,32 @@ fn sample<T: Real>(coefficients: &FlexTensor, displacement: &FlexTensor) -> Flex
             *out = T::of(sum);
         }
     };
-    let places = shape[0] * len;
-    let mut by_voxel = vec![T::of(0.0); places * channels];
+    let mut shape = displacement.layout().shape().clone();
+    shape[1] = channels;
+    let mut by_voxel = vec![T::of(0.0); shape.num_elements()];
     by_voxel.par_chunks_mut(channels).enumerate().for_each(|(place, out)| at(place, out));
     if channels == 1 {
-        return tensor(by_voxel, shape.clone());
+        return tensor(by_voxel, shape);
     }
     let planar = |element: usize| {
-        let (volume, voxel) = (element / len, element % len);
-        by_voxel[(volume / channels * len + voxel) * channels + volume % channels]
+        let (volume, voxel) = (element / voxels, element % voxels);
+        by_voxel[(volume / channels * voxels + voxel) * channels + volume % channels]
     };
-    tensor((0..by_voxel.len()).into_par_iter().map(planar).collect::<Vec<T>>(), shape.clone())
+    tensor((0..by_voxel.len()).into_par_iter().map(planar).collect::<Vec<T>>(), shape)
 }
 
 impl CubicOps for Flex {
-    fn cubic_coefficients_3d(volume: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn cubic_coefficients_3d(volume: FloatTensor<Self>, axes: [bool; 3]) -> FloatTensor<Self> {
         let volume = volume.to_contiguous();
-        by_dtype!("cubic_coefficients", volume.dtype(), coefficients(&volume))
+        by_dtype!("cubic_coefficients", volume.dtype(), coefficients(&volume, axes))
     }
 
     fn cubic_sample_3d(
         coefficients: FloatTensor<Self>,
         displacement: FloatTensor<Self>,
+        origin: [usize; 3],
     ) -> FloatTensor<Self> {
         let [c, u] = [coefficients, displacement].map(|t| t.to_contiguous());
-        by_dtype!("cubic_sample", c.dtype(), sample(&c, &u))
+        by_dtype!("cubic_sample", c.dtype(), sample(&c, &u, origin))
     }
 }

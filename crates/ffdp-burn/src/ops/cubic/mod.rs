@@ -33,15 +33,19 @@ pub(crate) fn inverse_taps(n: usize, reach: usize) -> Vec<f64> {
 /// Backend operations; `[N, C, D, H, W]`, displacements `[N, 3, D, H, W]`.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait CubicOps: Backend {
-    /// The coefficients of a volume.
+    /// The coefficients of a volume along those axes (D, H, W) that are asked for.
     #[fusion(dtype = volume, shape = volume)]
-    fn cubic_coefficients_3d(volume: FloatTensor<Self>) -> FloatTensor<Self>;
+    fn cubic_coefficients_3d(volume: FloatTensor<Self>, axes: [bool; 3]) -> FloatTensor<Self>;
 
-    /// The spline at `p + u(p)`.
-    #[fusion(dtype = coefficients, shape = { let _ = displacement; coefficients.clone() })]
+    /// The spline at `origin + p + u(p)`, `origin` (x, y, z).
+    #[fusion(
+        dtype = coefficients,
+        shape = { let mut shape = displacement.clone(); shape[1] = coefficients[1]; shape }
+    )]
     fn cubic_sample_3d(
         coefficients: FloatTensor<Self>,
         displacement: FloatTensor<Self>,
+        origin: [usize; 3],
     ) -> FloatTensor<Self>;
 }
 
@@ -57,10 +61,22 @@ pub trait CubicOps: Backend {
 /// # Panics
 /// If an axis is empty.
 pub fn cubic_coefficients(volume: Tensor<5>) -> Tensor<5> {
+    cubic_coefficients_along(volume, [true; 3])
+}
+
+/// [`cubic_coefficients`] along some axes (D, H, W): those of a volume are found axis by axis, in any order.
+/// Differentiable (first order).
+///
+/// # Shapes
+/// As [`cubic_coefficients`].
+///
+/// # Panics
+/// If an axis is empty.
+pub fn cubic_coefficients_along(volume: Tensor<5>, axes: [bool; 3]) -> Tensor<5> {
     let dims = volume.dims();
     assert!(!dims.contains(&0), "cubic_coefficients: an axis is empty, got {dims:?}");
     let volume = volume.into_dispatch();
-    Tensor::from_dispatch(<Dispatch as CubicOps>::cubic_coefficients_3d(volume))
+    Tensor::from_dispatch(<Dispatch as CubicOps>::cubic_coefficients_3d(volume, axes))
 }
 
 /// A periodic cubic B-spline at the displaced voxels `p + u(p)`. Not differentiable.
@@ -77,11 +93,34 @@ pub fn cubic_coefficients(volume: Tensor<5>) -> Tensor<5> {
 pub fn cubic_sample(coefficients: Tensor<5>, displacement: Tensor<5>) -> Tensor<5> {
     let (c, u) = (coefficients.dims(), displacement.dims());
     assert!(
-        u[1] == 3 && c[0] == u[0] && c[2..] == u[2..] && !c.contains(&0),
+        c[2..] == u[2..],
+        "cubic_sample: coefficients [N, C, D, H, W] need a displacement [N, 3, D, H, W], got {c:?} and {u:?}"
+    );
+    cubic_sample_from(coefficients, displacement, [0; 3])
+}
+
+/// [`cubic_sample`] of a part of the voxels: that of number `p` in the displacement is `origin + p` of the
+/// coefficients. Not differentiable.
+///
+/// # Shapes
+/// coefficients `[N, C, D', H', W']`, periodic; displacement `[N, 3, D, H, W]`; `origin` (x, y, z); result
+/// `[N, C, D, H, W]`.
+///
+/// # Panics
+/// As [`cubic_sample`], but for the sizes.
+pub fn cubic_sample_from(
+    coefficients: Tensor<5>,
+    displacement: Tensor<5>,
+    origin: [usize; 3],
+) -> Tensor<5> {
+    let (c, u) = (coefficients.dims(), displacement.dims());
+    assert!(
+        u[1] == 3 && c[0] == u[0] && !c.contains(&0) && !u.contains(&0),
         "cubic_sample: coefficients [N, C, D, H, W] need a displacement [N, 3, D, H, W], got {c:?} and {u:?}"
     );
     Tensor::from_dispatch(<Dispatch as CubicOps>::cubic_sample_3d(
         coefficients.into_dispatch(),
         displacement.into_dispatch(),
+        origin,
     ))
 }

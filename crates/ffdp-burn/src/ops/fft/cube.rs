@@ -12,7 +12,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{FftOps, dims_of, image_dims, radices, smooth_size, spectrum_dims};
+use super::{Direction, FftOps, dims_of, image_dims, radices, smooth_size, spectrum_dims};
 use crate::ops::launch::{UNITS, assert_f32, buffer, empty, upload, wide_address, writable};
 
 /// Stages of the longest line: 2^13.
@@ -403,7 +403,7 @@ fn modes_kernel(
 }
 
 /// What a transform along an axis of `n` takes on the device of `like`.
-fn plan(like: &CubeTensor, n: usize, rows: bool, inverse: bool) -> Plan {
+fn plan(like: &CubeTensor, n: usize, rows: bool, direction: Direction) -> Plan {
     let found = radices(n).unwrap_or_else(|| {
         panic!(
             "fft: on a GPU the length of an axis must be a product of 2, 3, 5 and 7, got {n}; \
@@ -421,7 +421,7 @@ fn plan(like: &CubeTensor, n: usize, rows: bool, inverse: bool) -> Plan {
     let mut radices = [0; STAGES];
     radices.iter_mut().zip(&found).for_each(|(to, from)| *to = *from as u32);
     let lines = lines.last().expect("one line fits") as u32;
-    Plan { n: n as u32, lines, radices, rows, inverse }
+    Plan { n: n as u32, lines, radices, rows, inverse: direction == Direction::Inverse }
 }
 
 /// `cos`, then `sin` of the parts of a circle.
@@ -437,13 +437,13 @@ fn cubes(plan: Plan, lines: usize, volumes: usize) -> CubeCount {
 }
 
 /// Transforms a spectrum along y, `axis` 3, or z, 2, in place.
-fn along(spectrum: &CubeTensor, axis: usize, inverse: bool) {
+fn along(spectrum: &CubeTensor, axis: usize, direction: Direction) {
     let [n, c, d, h, half] = dims_of(spectrum.meta.shape());
     let len = [d, h][axis - 2];
     if len == 1 {
         return;
     }
-    let plan = plan(spectrum, len, false, inverse);
+    let plan = plan(spectrum, len, false, direction);
     let (plane, inner) = (d * h * half, if axis == 2 { h * half } else { half });
     let lines = plane / len;
     unsafe {
@@ -462,12 +462,12 @@ fn along(spectrum: &CubeTensor, axis: usize, inverse: bool) {
     }
 }
 
-/// The modes of a contiguous volume.
-pub(crate) fn forward(image: &CubeTensor) -> CubeTensor {
+/// The modes of the rows of a contiguous volume.
+fn rows(image: &CubeTensor) -> CubeTensor {
     let dims = dims_of(image.meta.shape());
     let spectrum = empty(image, spectrum_dims(dims));
     let [n, c, d, h, w] = dims;
-    let plan = plan(image, w, true, false);
+    let plan = plan(image, w, true, Direction::Forward);
     let count = n * c * d * h;
     unsafe {
         real_rows_kernel::launch_unchecked(
@@ -483,19 +483,15 @@ pub(crate) fn forward(image: &CubeTensor) -> CubeTensor {
             plan,
         );
     }
-    along(&spectrum, 3, false);
-    along(&spectrum, 2, false);
     spectrum
 }
 
-/// The volume of a contiguous spectrum, which nothing else holds and which is spent.
-pub(crate) fn inverse(spectrum: &CubeTensor, width: usize) -> CubeTensor {
-    along(spectrum, 2, true);
-    along(spectrum, 3, true);
+/// The rows with these modes, times `scale`.
+fn inverse_rows(spectrum: &CubeTensor, width: usize, scale: f64) -> CubeTensor {
     let dims = image_dims(dims_of(spectrum.meta.shape()), width);
     let image = empty(spectrum, dims);
     let [n, c, d, h, w] = dims;
-    let plan = plan(spectrum, w, true, true);
+    let plan = plan(spectrum, w, true, Direction::Inverse);
     let count = n * c * d * h;
     unsafe {
         modes_kernel::launch_unchecked(
@@ -508,11 +504,27 @@ pub(crate) fn inverse(spectrum: &CubeTensor, width: usize) -> CubeTensor {
             buffer(&image),
             d * h,
             count,
-            (1.0 / (d * h * w) as f64) as f32,
+            scale as f32,
             plan,
         );
     }
     image
+}
+
+/// The modes of a contiguous volume.
+pub(crate) fn forward(image: &CubeTensor) -> CubeTensor {
+    let spectrum = rows(image);
+    along(&spectrum, 3, Direction::Forward);
+    along(&spectrum, 2, Direction::Forward);
+    spectrum
+}
+
+/// The volume of a contiguous spectrum, which nothing else holds and which is spent.
+pub(crate) fn inverse(spectrum: &CubeTensor, width: usize) -> CubeTensor {
+    along(spectrum, 2, Direction::Inverse);
+    along(spectrum, 3, Direction::Inverse);
+    let [_, _, d, h, _] = dims_of(spectrum.meta.shape());
+    inverse_rows(spectrum, width, 1.0 / (d * h * width) as f64)
 }
 
 impl FftOps for CubeBackend {
@@ -524,5 +536,30 @@ impl FftOps for CubeBackend {
     fn inverse_fft_3d(spectrum: FloatTensor<Self>, width: usize) -> FloatTensor<Self> {
         assert_f32("inverse_fft", &[&spectrum]);
         inverse(&writable(spectrum), width)
+    }
+
+    fn fft_rows_3d(image: FloatTensor<Self>) -> FloatTensor<Self> {
+        assert_f32("fft_rows", &[&image]);
+        rows(&into_contiguous(image))
+    }
+
+    fn inverse_fft_rows_3d(
+        spectrum: FloatTensor<Self>,
+        width: usize,
+        scale: f64,
+    ) -> FloatTensor<Self> {
+        assert_f32("inverse_fft_rows", &[&spectrum]);
+        inverse_rows(&into_contiguous(spectrum), width, scale)
+    }
+
+    fn fft_lines_3d(
+        spectrum: FloatTensor<Self>,
+        axis: usize,
+        direction: Direction,
+    ) -> FloatTensor<Self> {
+        assert_f32("fft_lines", &[&spectrum]);
+        let spectrum = writable(spectrum);
+        along(&spectrum, axis, direction);
+        spectrum
     }
 }

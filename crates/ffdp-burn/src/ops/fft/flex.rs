@@ -10,7 +10,7 @@ use realfft::num_complex::Complex;
 use realfft::{FftNum, RealFftPlanner};
 use rustfft::{Fft, FftDirection, FftPlanner};
 
-use super::{FftOps, dims_of, image_dims, spectrum_dims};
+use super::{Direction, FftOps, dims_of, image_dims, spectrum_dims};
 use crate::ops::real::{Real, by_dtype, elements, tensor};
 
 /// The sizes of a spectrum.
@@ -28,18 +28,24 @@ impl Modes {
     }
 }
 
-/// Transforms the columns of a slice `[h, half]`, one after the other.
-fn columns<T: FftNum>(slice: &mut [Complex<T>], half: usize, fft: &dyn Fft<T>) {
-    let zero = Complex::new(T::zero(), T::zero());
-    let mut column = vec![zero; fft.len()];
-    let mut scratch = vec![zero; fft.get_inplace_scratch_len()];
-    for x in 0..half {
-        let of = slice[x..].iter().step_by(half);
-        column.iter_mut().zip(of).for_each(|(to, from)| *to = *from);
-        fft.process_with_scratch(&mut column, &mut scratch);
-        let to = slice[x..].iter_mut().step_by(half);
-        to.zip(&column).for_each(|(to, from)| *to = *from);
+/// Transforms the columns of all slices `[h, half]`: lines along y.
+fn along_y<T: FftNum>(data: &mut [Complex<T>], modes: Modes, to: FftDirection) {
+    if modes.h == 1 {
+        return;
     }
+    let fft: Arc<dyn Fft<T>> = FftPlanner::new().plan_fft(modes.h, to);
+    let zero = Complex::new(T::zero(), T::zero());
+    let buffers = || (vec![zero; modes.h], vec![zero; fft.get_inplace_scratch_len()]);
+    let slices = data.par_chunks_mut(modes.plane());
+    slices.for_each_init(buffers, |(column, scratch), slice| {
+        for x in 0..modes.half {
+            let of = slice[x..].iter().step_by(modes.half);
+            column.iter_mut().zip(of).for_each(|(to, from)| *to = *from);
+            fft.process_with_scratch(column, scratch);
+            let to = slice[x..].iter_mut().step_by(modes.half);
+            to.zip(column.iter()).for_each(|(to, from)| *to = *from);
+        }
+    });
 }
 
 /// Transforms lines that lie one after the other.
@@ -67,77 +73,126 @@ fn along_z<T: FftNum>(data: Vec<Complex<T>>, modes: Modes, to: FftDirection) -> 
     transposed(&side_by_side, modes.d)
 }
 
-/// The modes of one volume `[D, H, W]`.
-fn forward_volume<T: Real + FftNum>(volume: &[T], modes: Modes, width: usize) -> Vec<Complex<T>> {
-    let rows = RealFftPlanner::new().plan_fft_forward(width);
-    let fft = FftPlanner::new().plan_fft_forward(modes.h);
-    let mut spectrum = vec![Complex::new(T::zero(), T::zero()); modes.d * modes.plane()];
-    let slices = spectrum.par_chunks_mut(modes.plane()).zip(volume.par_chunks(modes.h * width));
-    slices.for_each(|(to, from)| {
-        let (mut row, mut scratch) = (rows.make_input_vec(), rows.make_scratch_vec());
-        for (to, from) in to.chunks_mut(modes.half).zip(from.chunks(width)) {
+/// The modes of the rows of a volume.
+fn row_modes<T: Real + FftNum>(volume: &[T], width: usize) -> Vec<Complex<T>> {
+    let (fft, half) = (RealFftPlanner::new().plan_fft_forward(width), width / 2 + 1);
+    let mut spectrum = vec![Complex::new(T::zero(), T::zero()); volume.len() / width * half];
+    let rows = spectrum.par_chunks_mut(half).zip(volume.par_chunks(width));
+    rows.for_each_init(
+        || (fft.make_input_vec(), fft.make_scratch_vec()),
+        |(row, scratch), (to, from)| {
             row.copy_from_slice(from);
-            rows.process_with_scratch(&mut row, to, &mut scratch).expect("planned for the row");
-        }
-        columns(to, modes.half, &*fft);
-    });
-    along_z(spectrum, modes, FftDirection::Forward)
+            fft.process_with_scratch(row, to, scratch).expect("planned for the row");
+        },
+    );
+    spectrum
 }
 
-/// The volume of these modes, scaled.
-fn inverse_volume<T: Real + FftNum>(
-    spectrum: Vec<Complex<T>>,
-    modes: Modes,
-    width: usize,
-) -> Vec<T> {
-    let rows = RealFftPlanner::new().plan_fft_inverse(width);
-    let fft = FftPlanner::new().plan_fft_inverse(modes.h);
-    let scale = T::of(1.0 / (modes.d * modes.h * width) as f64);
-    let mut spectrum = along_z(spectrum, modes, FftDirection::Inverse);
-    let mut volume = vec![T::zero(); modes.d * modes.h * width];
-    let slices = volume.par_chunks_mut(modes.h * width).zip(spectrum.par_chunks_mut(modes.plane()));
-    slices.for_each(|(to, from)| {
-        columns(from, modes.half, &*fft);
-        let mut scratch = rows.make_scratch_vec();
-        for (to, from) in to.chunks_mut(width).zip(from.chunks_mut(modes.half)) {
+/// Rows of these modes, times `scale`.
+fn rows_of<T: Real + FftNum>(spectrum: &mut [Complex<T>], width: usize, scale: f64) -> Vec<T> {
+    let (fft, half) = (RealFftPlanner::new().plan_fft_inverse(width), width / 2 + 1);
+    let scale = T::of(scale);
+    let mut volume = vec![T::zero(); spectrum.len() / half * width];
+    let rows = volume.par_chunks_mut(width).zip(spectrum.par_chunks_mut(half));
+    rows.for_each_init(
+        || fft.make_scratch_vec(),
+        |scratch, (to, from)| {
             // Parts that the row of a real volume has not, beyond rounding.
             from[0].im = T::zero();
             if width.is_multiple_of(2) {
-                from[modes.half - 1].im = T::zero();
+                from[half - 1].im = T::zero();
             }
-            rows.process_with_scratch(from, to, &mut scratch).expect("planned for the row");
+            fft.process_with_scratch(from, to, scratch).expect("planned for the row");
             to.iter_mut().for_each(|value| *value = *value * scale);
-        }
-    });
+        },
+    );
     volume
 }
 
-pub(crate) fn forward<T: Real + FftNum>(image: &FlexTensor) -> FlexTensor {
+/// The parts of a spectrum, as tensors hold them.
+fn planar<T: Real + FftNum>(spectrum: &[Complex<T>]) -> impl Iterator<Item = T> + '_ {
+    spectrum.iter().map(|mode| mode.re).chain(spectrum.iter().map(|mode| mode.im))
+}
+
+/// From the parts of one.
+fn joined<T: Real + FftNum>(parts: &[T]) -> Vec<Complex<T>> {
+    let (re, im) = parts.split_at(parts.len() / 2);
+    re.iter().zip(im).map(|(re, im)| Complex::new(*re, *im)).collect()
+}
+
+/// The modes of real volumes, and what `then` makes of each.
+fn from_real<T: Real + FftNum>(
+    image: &FlexTensor,
+    then: impl Fn(Vec<Complex<T>>, Modes) -> Vec<Complex<T>>,
+) -> FlexTensor {
     let dims = dims_of(image.layout().shape());
     let to = spectrum_dims(dims);
     let [_, _, d, h, w] = dims;
     let modes = Modes { d, h, half: to[4] };
     let mut data = Vec::with_capacity(to.iter().product());
     for volume in elements::<T>(image).chunks(d * h * w) {
-        let spectrum = forward_volume(volume, modes, w);
-        data.extend(spectrum.iter().map(|mode| mode.re));
-        data.extend(spectrum.iter().map(|mode| mode.im));
+        data.extend(planar(&then(row_modes(volume, w), modes)));
     }
     tensor(data, to)
 }
 
-pub(crate) fn inverse<T: Real + FftNum>(spectrum: &FlexTensor, width: usize) -> FlexTensor {
+/// The way back.
+fn to_real<T: Real + FftNum>(
+    spectrum: &FlexTensor,
+    width: usize,
+    scale: f64,
+    first: impl Fn(Vec<Complex<T>>, Modes) -> Vec<Complex<T>>,
+) -> FlexTensor {
     let dims = dims_of(spectrum.layout().shape());
     let to = image_dims(dims, width);
     let [_, _, d, h, half] = dims;
     let modes = Modes { d, h, half };
     let mut data = Vec::with_capacity(to.iter().product());
-    for volume in elements::<T>(spectrum).chunks(2 * d * h * half) {
-        let (re, im) = volume.split_at(d * h * half);
-        let spectrum = re.iter().zip(im).map(|(re, im)| Complex::new(*re, *im)).collect();
-        data.extend(inverse_volume(spectrum, modes, width));
+    for parts in elements::<T>(spectrum).chunks(2 * d * modes.plane()) {
+        data.extend(rows_of(&mut first(joined(parts), modes), width, scale));
     }
     tensor(data, to)
+}
+
+pub(crate) fn forward<T: Real + FftNum>(image: &FlexTensor) -> FlexTensor {
+    from_real::<T>(image, |mut spectrum, modes| {
+        along_y(&mut spectrum, modes, FftDirection::Forward);
+        along_z(spectrum, modes, FftDirection::Forward)
+    })
+}
+
+pub(crate) fn inverse<T: Real + FftNum>(spectrum: &FlexTensor, width: usize) -> FlexTensor {
+    let [_, _, d, h, _] = dims_of(spectrum.layout().shape());
+    let scale = 1.0 / (d * h * width) as f64;
+    to_real::<T>(spectrum, width, scale, |spectrum, modes| {
+        let mut spectrum = along_z(spectrum, modes, FftDirection::Inverse);
+        along_y(&mut spectrum, modes, FftDirection::Inverse);
+        spectrum
+    })
+}
+
+fn along_axis<T: Real + FftNum>(
+    spectrum: &FlexTensor,
+    axis: usize,
+    direction: Direction,
+) -> FlexTensor {
+    let dims = dims_of(spectrum.layout().shape());
+    let modes = Modes { d: dims[2], h: dims[3], half: dims[4] };
+    let to = match direction {
+        Direction::Forward => FftDirection::Forward,
+        Direction::Inverse => FftDirection::Inverse,
+    };
+    let mut data = Vec::with_capacity(dims.iter().product());
+    for parts in elements::<T>(spectrum).chunks(2 * modes.d * modes.plane()) {
+        let mut volume = joined(parts);
+        if axis == 2 {
+            volume = along_z(volume, modes, to);
+        } else {
+            along_y(&mut volume, modes, to);
+        }
+        data.extend(planar(&volume));
+    }
+    tensor(data, dims)
 }
 
 impl FftOps for Flex {
@@ -150,4 +205,35 @@ impl FftOps for Flex {
         let spectrum = spectrum.to_contiguous();
         by_dtype!("inverse_fft", spectrum.dtype(), inverse(&spectrum, width))
     }
+
+    fn fft_rows_3d(image: FloatTensor<Self>) -> FloatTensor<Self> {
+        let image = image.to_contiguous();
+        by_dtype!("fft_rows", image.dtype(), modes_of_rows(&image))
+    }
+
+    fn inverse_fft_rows_3d(
+        spectrum: FloatTensor<Self>,
+        width: usize,
+        scale: f64,
+    ) -> FloatTensor<Self> {
+        let spectrum = spectrum.to_contiguous();
+        by_dtype!("inverse_fft_rows", spectrum.dtype(), rows_of_modes(&spectrum, width, scale))
+    }
+
+    fn fft_lines_3d(
+        spectrum: FloatTensor<Self>,
+        axis: usize,
+        direction: Direction,
+    ) -> FloatTensor<Self> {
+        let spectrum = spectrum.to_contiguous();
+        by_dtype!("fft_lines", spectrum.dtype(), along_axis(&spectrum, axis, direction))
+    }
+}
+
+fn modes_of_rows<T: Real + FftNum>(image: &FlexTensor) -> FlexTensor {
+    from_real::<T>(image, |spectrum, _| spectrum)
+}
+
+fn rows_of_modes<T: Real + FftNum>(spectrum: &FlexTensor, width: usize, scale: f64) -> FlexTensor {
+    to_real::<T>(spectrum, width, scale, |spectrum, _| spectrum)
 }

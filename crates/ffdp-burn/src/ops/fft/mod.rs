@@ -31,6 +31,35 @@ pub trait FftOps: Backend {
     /// The real volume of `width` voxels along x with these modes.
     #[fusion(dtype = spectrum, shape = burn::tensor::Shape::from(image_dims(dims_of(spectrum), *width)))]
     fn inverse_fft_3d(spectrum: FloatTensor<Self>, width: usize) -> FloatTensor<Self>;
+
+    /// The modes of rows.
+    #[fusion(dtype = image, shape = burn::tensor::Shape::from(spectrum_dims(dims_of(image))))]
+    fn fft_rows_3d(image: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// Real rows of `width` voxels with these modes, times `scale`.
+    #[fusion(dtype = spectrum, shape = burn::tensor::Shape::from(image_dims(dims_of(spectrum), *width)))]
+    fn inverse_fft_rows_3d(
+        spectrum: FloatTensor<Self>,
+        width: usize,
+        scale: f64,
+    ) -> FloatTensor<Self>;
+
+    /// Complex lines along y (axis 3) or z (axis 2), not scaled.
+    #[fusion(dtype = spectrum, shape = spectrum)]
+    fn fft_lines_3d(
+        spectrum: FloatTensor<Self>,
+        axis: usize,
+        direction: Direction,
+    ) -> FloatTensor<Self>;
+}
+
+/// Which way a transform goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// To the modes.
+    Forward,
+    /// From the modes.
+    Inverse,
 }
 
 /// The dimensions of a shape of five axes.
@@ -74,13 +103,62 @@ pub fn fft(image: Tensor<5>) -> Tensor<5> {
 /// # Panics
 /// As [`fft`], and if the width does not fit the spectrum.
 pub fn inverse_fft(spectrum: Tensor<5>, width: usize) -> Tensor<5> {
+    check_modes("inverse_fft", spectrum.dims(), width);
+    Tensor::from_dispatch(<Dispatch as FftOps>::inverse_fft_3d(spectrum.into_dispatch(), width))
+}
+
+/// The modes of the rows of real volumes, where no other axis is transformed: the first step of [`fft`], for volumes
+/// of which each device has a part. Not differentiable.
+///
+/// # Shapes
+/// image `[N, C, D, H, W]`; result `[N, 2 C, D, H, W / 2 + 1]`, as of [`fft`].
+///
+/// # Panics
+/// As [`fft`].
+pub fn fft_rows(image: Tensor<5>) -> Tensor<5> {
+    let dims = image.dims();
+    assert!(!dims.contains(&0), "fft_rows: an axis is empty, got {dims:?}");
+    Tensor::from_dispatch(<Dispatch as FftOps>::fft_rows_3d(image.into_dispatch()))
+}
+
+/// The real rows with these modes times `scale`: the last step of [`inverse_fft`], which scales by one over the
+/// number of voxels. Not differentiable.
+///
+/// # Shapes
+/// spectrum `[N, 2 C, D, H, width / 2 + 1]`; result `[N, C, D, H, width]`.
+///
+/// # Panics
+/// As [`inverse_fft`].
+pub fn inverse_fft_rows(spectrum: Tensor<5>, width: usize, scale: f64) -> Tensor<5> {
+    check_modes("inverse_fft_rows", spectrum.dims(), width);
+    let spectrum = spectrum.into_dispatch();
+    Tensor::from_dispatch(<Dispatch as FftOps>::inverse_fft_rows_3d(spectrum, width, scale))
+}
+
+/// The transform of a spectrum along y (`axis` 3) or z (2), not scaled either way. Not differentiable.
+///
+/// # Shapes
+/// spectrum and result `[N, 2 C, D, H, W / 2 + 1]`.
+///
+/// # Panics
+/// As [`fft`], and for another axis or an odd number of parts.
+pub fn fft_lines(spectrum: Tensor<5>, axis: usize, direction: Direction) -> Tensor<5> {
     let dims = spectrum.dims();
     assert!(
+        !dims.contains(&0) && dims[1].is_multiple_of(2) && (axis == 2 || axis == 3),
+        "fft_lines: a spectrum [N, 2 C, D, H, W / 2 + 1] along axis 2 or 3, got {dims:?} along {axis}"
+    );
+    let spectrum = spectrum.into_dispatch();
+    Tensor::from_dispatch(<Dispatch as FftOps>::fft_lines_3d(spectrum, axis, direction))
+}
+
+/// That a spectrum is one of `width` voxels along x.
+fn check_modes(op: &str, dims: [usize; 5], width: usize) {
+    assert!(
         !dims.contains(&0) && dims[1].is_multiple_of(2) && width > 0 && dims[4] == width / 2 + 1,
-        "inverse_fft: a width of {width} voxels needs a spectrum [N, 2 C, D, H, {}], got {dims:?}",
+        "{op}: a width of {width} voxels needs a spectrum [N, 2 C, D, H, {}], got {dims:?}",
         width / 2 + 1
     );
-    Tensor::from_dispatch(<Dispatch as FftOps>::inverse_fft_3d(spectrum.into_dispatch(), width))
 }
 
 /// The smallest product of 2, 3, 5 and 7 that is not below `size`, which is not 0.

@@ -37,6 +37,27 @@ fn sums_are_those_of_f64() {
 }
 
 #[test]
+fn many_are_what_they_are_one_by_one() {
+    let devices = gpu_devices().into_iter().map(|(_, device)| device);
+    for device in std::iter::once(Device::flex()).chain(devices) {
+        for shape in SHAPES {
+            let len = shape.iter().product();
+            let of = |seed| tensor(&normal(len, seed), shape, &device, DType::F32);
+            let fields: Vec<Tensor<5>> = (0..9).map(of).collect();
+            // Runs of nine, one and two pairs: more than one sweep takes, and fewer.
+            let mut pairs: Vec<_> = fields.iter().map(|b| [&fields[0], b]).collect();
+            pairs.extend([[&fields[1], &fields[2]], [&fields[3], &fields[0]]]);
+            pairs.push([&fields[3], &fields[3]]);
+            let together = to_f64(inner_products(&pairs));
+            for ([a, b], together) in pairs.into_iter().zip(together) {
+                let alone = to_f64(inner_product(a.clone(), b.clone()))[0];
+                assert_eq!(together, alone, "{device:?} {shape:?}");
+            }
+        }
+    }
+}
+
+#[test]
 #[should_panic(expected = "the shapes must be the same")]
 fn other_shapes_are_refused() {
     let of =

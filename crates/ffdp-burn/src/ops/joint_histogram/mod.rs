@@ -26,7 +26,7 @@ use burn::tensor::Shape;
 
 mod autodiff;
 #[cfg(feature = "cube")]
-mod cube;
+pub(in crate::ops) mod cube;
 mod flex;
 mod kernel;
 #[cfg(test)]

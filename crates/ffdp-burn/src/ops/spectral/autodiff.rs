@@ -4,7 +4,7 @@ use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
-use super::{SpectralOps, Symbol};
+use super::{ModeBlock, SpectralOps, Symbol};
 use crate::ops::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -31,5 +31,14 @@ impl<B: SpectralOps, C: CheckpointStrategy> SpectralOps for Autodiff<B, C> {
         record::<B, C, _, 1>(SpectralVjp, [field], |[field], _| {
             (B::spectral_3d(field, symbol, voxel_mm), (symbol, voxel_mm))
         })
+    }
+
+    fn multiply_modes_3d(
+        _: FloatTensor<Self>,
+        _: Symbol,
+        _: [f64; 3],
+        _: ModeBlock,
+    ) -> FloatTensor<Self> {
+        panic!("multiply_modes: not differentiable; detach its input, or use `spectral`")
     }
 }

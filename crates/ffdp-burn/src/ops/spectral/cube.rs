@@ -6,9 +6,9 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{SpectralOps, Symbol, wavenumbers};
+use super::{ModeBlock, SpectralOps, Symbol};
 use crate::ops::fft::{cube as fft, dims_of};
-use crate::ops::launch::{UNITS, assert_f32, buffer, upload, wide_address};
+use crate::ops::launch::{UNITS, assert_f32, buffer, upload, wide_address, writable};
 
 /// [`Symbol`] without its numbers, for which one kernel serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,29 +93,28 @@ fn symbol_kernel(
 }
 
 /// The tables of [`symbol_kernel`].
-fn waves(like: &CubeTensor, [d, h, w]: [usize; 3], voxel_mm: [f64; 3]) -> CubeTensor {
-    let [x, y, z] = [(w, w / 2 + 1, 0), (h, h, 1), (d, d, 2)]
-        .map(|(n, count, axis): (usize, usize, usize)| wavenumbers(n, count, voxel_mm[axis]));
+fn waves(modes: &CubeTensor, block: ModeBlock, voxel_mm: [f64; 3]) -> CubeTensor {
+    let [_, _, d, h, _] = dims_of(modes.meta.shape());
+    let [x, y, z] = block.wavenumbers([d, h], voxel_mm);
     let both = [0, 1].map(|which: usize| [&x[which], &y[which], &z[which]]);
     let table: Vec<f32> = both.iter().flatten().flat_map(|k| k.iter().map(|k| *k as f32)).collect();
-    upload(like, &table)
+    upload(modes, &table)
 }
 
-fn multiplied(field: &CubeTensor, symbol: Symbol, voxel_mm: [f64; 3]) -> CubeTensor {
-    let [n, c, d, h, w] = dims_of(field.meta.shape());
-    let spectrum = fft::forward(field);
-    let half = w / 2 + 1;
+/// Multiplies contiguous modes, which nothing else holds, in place.
+fn multiply(spectrum: &CubeTensor, symbol: Symbol, voxel_mm: [f64; 3], block: ModeBlock) {
+    let [n, parts, d, h, half] = dims_of(spectrum.meta.shape());
     let modes = d * h * half;
-    let (kind, [beta, gamma]) = parts(symbol);
-    let volumes = if kind == Kind::Smooth { n * c } else { n };
+    let (kind, [beta, gamma]) = self::parts(symbol);
+    let volumes = if kind == Kind::Smooth { n * parts / 2 } else { n };
     unsafe {
         symbol_kernel::launch_unchecked(
             &spectrum.client,
             CubeCount::Static(modes.div_ceil(UNITS as usize) as u32, volumes as u32, 1),
             CubeDim::new_1d(UNITS),
-            wide_address(&[&spectrum]),
-            buffer(&spectrum),
-            buffer(&waves(&spectrum, [d, h, w], voxel_mm)),
+            wide_address(&[spectrum]),
+            buffer(spectrum),
+            buffer(&waves(spectrum, block, voxel_mm)),
             modes,
             half,
             h,
@@ -125,6 +124,12 @@ fn multiplied(field: &CubeTensor, symbol: Symbol, voxel_mm: [f64; 3]) -> CubeTen
             kind,
         );
     }
+}
+
+fn multiplied(field: &CubeTensor, symbol: Symbol, voxel_mm: [f64; 3]) -> CubeTensor {
+    let [_, _, d, h, w] = dims_of(field.meta.shape());
+    let spectrum = fft::forward(field);
+    multiply(&spectrum, symbol, voxel_mm, ModeBlock::all([d, h, w]));
     fft::inverse(&spectrum, w)
 }
 
@@ -136,5 +141,17 @@ impl SpectralOps for CubeBackend {
     ) -> FloatTensor<Self> {
         assert_f32("spectral", &[&field]);
         multiplied(&into_contiguous(field), symbol, voxel_mm)
+    }
+
+    fn multiply_modes_3d(
+        modes: FloatTensor<Self>,
+        symbol: Symbol,
+        voxel_mm: [f64; 3],
+        block: ModeBlock,
+    ) -> FloatTensor<Self> {
+        assert_f32("multiply_modes", &[&modes]);
+        let modes = writable(modes);
+        multiply(&modes, symbol, voxel_mm, block);
+        modes
     }
 }

@@ -6,7 +6,7 @@ use burn::backend::tensor::FloatTensor;
 use rayon::prelude::*;
 use realfft::FftNum;
 
-use super::{SpectralOps, Symbol, wavenumbers};
+use super::{ModeBlock, SpectralOps, Symbol};
 use crate::ops::fft::{dims_of, flex};
 use crate::ops::real::{Real, by_dtype, elements, tensor};
 
@@ -17,11 +17,20 @@ fn multiplied<T: Real + FftNum>(
 ) -> FlexTensor {
     let [_, _, d, h, w] = dims_of(field.layout().shape());
     let spectrum = flex::forward::<T>(field);
-    let half = w / 2 + 1;
+    let spectrum = modes_multiplied::<T>(&spectrum, symbol, voxel_mm, ModeBlock::all([d, h, w]));
+    flex::inverse::<T>(&spectrum, w)
+}
+
+fn modes_multiplied<T: Real + FftNum>(
+    spectrum: &FlexTensor,
+    symbol: Symbol,
+    voxel_mm: [f64; 3],
+    block: ModeBlock,
+) -> FlexTensor {
+    let [_, _, d, h, half] = dims_of(spectrum.layout().shape());
     let modes = d * h * half;
-    let [x, y, z] = [(w, half, 0), (h, h, 1), (d, d, 2)]
-        .map(|(n, count, axis): (usize, usize, usize)| wavenumbers(n, count, voxel_mm[axis]));
-    let old = elements::<T>(&spectrum);
+    let [x, y, z] = block.wavenumbers([d, h], voxel_mm);
+    let old = elements::<T>(spectrum);
     // Both parts of every component of a mode are multiplied by the same real numbers.
     let value = |element: usize| {
         let (plane, mode) = (element / modes, element % modes);
@@ -40,7 +49,7 @@ fn multiplied<T: Real + FftNum>(
         T::of(a * of(channel) + b * k[channel - first] * along)
     };
     let data: Vec<T> = (0..old.len()).into_par_iter().map(value).collect();
-    flex::inverse::<T>(&tensor(data, spectrum.layout().shape().clone()), w)
+    tensor(data, spectrum.layout().shape().clone())
 }
 
 impl SpectralOps for Flex {
@@ -51,5 +60,16 @@ impl SpectralOps for Flex {
     ) -> FloatTensor<Self> {
         let field = field.to_contiguous();
         by_dtype!("spectral", field.dtype(), multiplied(&field, symbol, voxel_mm))
+    }
+
+    fn multiply_modes_3d(
+        modes: FloatTensor<Self>,
+        symbol: Symbol,
+        voxel_mm: [f64; 3],
+        block: ModeBlock,
+    ) -> FloatTensor<Self> {
+        let modes = modes.to_contiguous();
+        let (by, in_) = ((symbol, voxel_mm), block);
+        by_dtype!("multiply_modes", modes.dtype(), modes_multiplied(&modes, by.0, by.1, in_))
     }
 }

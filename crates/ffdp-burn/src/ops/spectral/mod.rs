@@ -13,6 +13,7 @@
 //! Brunn et al., Fast GPU 3D diffeomorphic image registration, 2021.
 
 use std::f64::consts::TAU;
+use std::ops::Range;
 
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
@@ -75,14 +76,14 @@ impl Symbol {
     }
 }
 
-/// The wavenumbers along an axis: of all modes, and of those that odd derivatives have. `count` of `n` modes.
-pub(crate) fn wavenumbers(n: usize, count: usize, voxel_mm: f64) -> [Vec<f64>; 2] {
+/// The wavenumbers of some of the `n` modes along an axis: of all, and of those that odd derivatives have.
+fn wavenumbers(n: usize, modes: Range<usize>, voxel_mm: f64) -> [Vec<f64>; 2] {
     let of = |mode: usize| {
         let signed = if 2 * mode > n { mode as f64 - n as f64 } else { mode as f64 };
         TAU * signed / (n as f64 * voxel_mm)
     };
     let odd = |mode: usize| if 2 * mode == n { 0.0 } else { of(mode) };
-    [(0..count).map(of).collect(), (0..count).map(odd).collect()]
+    [modes.clone().map(of).collect(), modes.map(odd).collect()]
 }
 
 /// Backend operation on volumes `[N, C, D, H, W]`.
@@ -95,6 +96,39 @@ pub trait SpectralOps: Backend {
         symbol: Symbol,
         voxel_mm: [f64; 3],
     ) -> FloatTensor<Self>;
+
+    /// Modes, multiplied; a block of them.
+    #[fusion(dtype = modes, shape = modes)]
+    fn multiply_modes_3d(
+        modes: FloatTensor<Self>,
+        symbol: Symbol,
+        voxel_mm: [f64; 3],
+        block: ModeBlock,
+    ) -> FloatTensor<Self>;
+}
+
+/// Which modes of a volume a tensor has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ModeBlock {
+    /// Voxels (D, H, W) of the volume.
+    pub size: [usize; 3],
+    /// The first mode along z and y; along x it has all.
+    pub first: [usize; 2],
+}
+
+impl ModeBlock {
+    /// All modes of a volume.
+    pub fn all(size: [usize; 3]) -> Self {
+        Self { size, first: [0; 2] }
+    }
+
+    /// The wavenumbers along x, y, z of a block of `[d, h]` lines: of all modes, and of those that odd derivatives have.
+    pub(crate) fn wavenumbers(self, [d, h]: [usize; 2], voxel_mm: [f64; 3]) -> [[Vec<f64>; 2]; 3] {
+        let [depth, height, width] = self.size;
+        let [z, y] = self.first;
+        [(width, 0..width / 2 + 1, 0), (height, y..y + h, 1), (depth, z..z + d, 2)]
+            .map(|(n, modes, axis)| wavenumbers(n, modes, voxel_mm[axis]))
+    }
 }
 
 /// The modes of a periodic volume multiplied by a symbol. Differentiable (first order).
@@ -110,15 +144,49 @@ pub trait SpectralOps: Backend {
 /// If there are not 3 components, a voxel or `beta` is not positive, `gamma` or `sigma_mm` is negative; on a GPU for
 /// lengths that [`fft`] refuses there.
 pub fn spectral(field: Tensor<5>, symbol: Symbol, voxel_mm: [f64; 3]) -> Tensor<5> {
-    let dims = field.dims();
-    assert!(!dims.contains(&0), "spectral: an axis is empty, got {dims:?}");
+    check("spectral", field.dims(), 1, symbol, voxel_mm);
+    let field = field.into_dispatch();
+    Tensor::from_dispatch(<Dispatch as SpectralOps>::spectral_3d(field, symbol, voxel_mm))
+}
+
+/// [`spectral`] in the middle: modes of a volume, or of a part of one, multiplied by a symbol. Not differentiable.
+///
+/// # Shapes
+/// modes `[N, 6, D, H, W / 2 + 1]` of a field, as [`fft`] gives them, any number of channels for [`Symbol::Smooth`];
+/// of those that `block` says. Result as the modes.
+///
+/// # Panics
+/// As [`spectral`], and if the modes are not in the block's volume.
+pub fn multiply_modes(
+    modes: Tensor<5>,
+    symbol: Symbol,
+    voxel_mm: [f64; 3],
+    block: ModeBlock,
+) -> Tensor<5> {
+    let dims = modes.dims();
+    check("multiply_modes", dims, 2, symbol, voxel_mm);
+    let ([depth, height, width], [z, y]) = (block.size, block.first);
     assert!(
-        !symbol.is_of_vectors() || dims[1] == 3,
-        "spectral: {symbol:?} takes a field [N, 3, D, H, W], got {dims:?}"
+        z + dims[2] <= depth && y + dims[3] <= height && dims[4] == width / 2 + 1,
+        "multiply_modes: {dims:?} are not modes of {block:?}"
     );
+    let modes = modes.into_dispatch();
+    Tensor::from_dispatch(<Dispatch as SpectralOps>::multiply_modes_3d(
+        modes, symbol, voxel_mm, block,
+    ))
+}
+
+/// `parts` of a channel.
+fn check(op: &str, dims: [usize; 5], parts: usize, symbol: Symbol, voxel_mm: [f64; 3]) {
+    assert!(!dims.contains(&0), "{op}: an axis is empty, got {dims:?}");
+    let fits = match symbol.is_of_vectors() {
+        true => dims[1] == 3 * parts,
+        false => dims[1].is_multiple_of(parts),
+    };
+    assert!(fits, "{op}: {symbol:?} takes a field [N, {}, D, H, W], got {dims:?}", 3 * parts);
     assert!(
         voxel_mm.iter().all(|mm| *mm > 0.0 && mm.is_finite()),
-        "spectral: voxels must have a positive size, got {voxel_mm:?} mm"
+        "{op}: voxels must have a positive size, got {voxel_mm:?} mm"
     );
     let is_valid = match symbol {
         Symbol::Regularizer { beta, gamma } | Symbol::InverseRegularizer { beta, gamma } => {
@@ -127,9 +195,7 @@ pub fn spectral(field: Tensor<5>, symbol: Symbol, voxel_mm: [f64; 3]) -> Tensor<
         Symbol::Smooth { sigma_mm } => sigma_mm >= 0.0,
         Symbol::Leray => true,
     };
-    assert!(is_valid, "spectral: beta must be positive, gamma and sigma not negative: {symbol:?}");
-    let field = field.into_dispatch();
-    Tensor::from_dispatch(<Dispatch as SpectralOps>::spectral_3d(field, symbol, voxel_mm))
+    assert!(is_valid, "{op}: beta must be positive, gamma and sigma not negative: {symbol:?}");
 }
 
 /// A periodic volume at another size, by the modes that both sizes have: the lowest, without half the sampling
@@ -159,8 +225,9 @@ pub fn spectral_resize(volume: Tensor<5>, size: [usize; 3]) -> Tensor<5> {
     inverse_fft(modes, size[2])
 }
 
-/// A spectrum of `old` modes along an axis with those of `new`.
-fn with_modes(modes: Tensor<5>, axis: usize, old: usize, new: usize) -> Tensor<5> {
+/// A spectrum of `old` voxels along an axis (2, 3 or 4) as one of `new`, not scaled: what [`spectral_resize`] does
+/// between the transforms. Along x there are `old / 2 + 1` modes, `new / 2 + 1` of the result.
+pub fn with_modes(modes: Tensor<5>, axis: usize, old: usize, new: usize) -> Tensor<5> {
     if old == new {
         return modes;
     }

@@ -10,14 +10,16 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
 use ffdp_burn::image::Volume;
-use ffdp_burn::io::nifti::write_volume;
+use ffdp_burn::io::images::{header, write_volume};
 use ffdp_burn::io::{check_not_an_input, check_writable};
 use ffdp_burn::metrics::{Difference, jacobian_determinants};
 
 use super::apply::SpaceChoice;
 use super::chain::TransformChoice;
+use crate::cohort::{Cohort, Column, Pair, Steps};
 use crate::failure::{Failure, Outcome};
 use crate::nan_policy::NanPolicy;
+use crate::pairs::Row;
 use crate::printer::{Printer, print_to_stdout};
 use inputs::Inputs;
 use report::Report;
@@ -40,10 +42,13 @@ volume in the fixed map.
 Exit code: 0 done, 1 the input or request cannot be worked with, 2 a defect.";
 
 /// `ffdp measure`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_long_help = HELP)]
 #[command(group(ArgGroup::new("what").required(true).multiple(true)
-    .args(["fixed", "fixed_labels", "warp", "landmarks"])))]
+    .args(["fixed", "fixed_labels", "warp", "landmarks", "pairs"])))]
+#[command(group(ArgGroup::new("images").multiple(true).args(["fixed", "pairs"])))]
+#[command(group(ArgGroup::new("label_maps").multiple(true).args(["fixed_labels", "pairs"])))]
+#[command(group(ArgGroup::new("warps").multiple(true).args(["warp", "pairs"])))]
 pub struct MeasureArguments {
     /// Image that stays (NIfTI, 3-D).
     #[arg(short, long, value_name = "FILE", requires = "moving")]
@@ -57,6 +62,11 @@ pub struct MeasureArguments {
     /// Labels that are compared with them.
     #[arg(long, value_name = "FILE", requires = "fixed_labels")]
     pub moving_labels: Option<PathBuf>,
+    /// Several pairs: a list (CSV) with any of the columns name, fixed, moving, fixed_labels, moving_labels, warp, inverse_warp,
+    /// mask. A table with a line for each, and their means.
+    #[arg(long, value_name = "PAIRS.CSV", conflicts_with_all = ["fixed", "moving", "fixed_labels", "moving_labels"])]
+    #[arg(conflicts_with_all = ["warp", "inverse_warp", "jacobian_out", "mask", "landmarks", "transform"])]
+    pub pairs: Option<PathBuf>,
     /// Displacement on the fixed grid (ITK: LPS mm, 5-D, intent 1007). The moving image and labels
     /// are seen through it.
     #[arg(short, long, value_name = "FILE")]
@@ -84,20 +94,20 @@ pub struct MeasureArguments {
     pub transform: Vec<TransformChoice>,
 
     /// The labels to measure, in this order [default: all of either map].
-    #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', requires = "fixed_labels")]
+    #[arg(long, value_name = "ID,ID,..", value_delimiter = ',', requires = "label_maps")]
     pub labels: Option<Vec<i32>>,
     /// Measure as the Learn2Reg challenge does: HD95 in voxels, SDlogJ of det J + 3. All files must be on
     /// one grid.
-    #[arg(long, requires = "warp", requires = "fixed_labels")]
+    #[arg(long, requires = "warps", requires = "label_maps")]
     pub learn2reg: bool,
     /// Voxels of the fixed grid that count for the similarity of images: those that are not 0.
     #[arg(long, value_name = "FILE", requires = "fixed")]
     pub mask: Option<PathBuf>,
     /// Width of the LNCC window in voxels; odd.
-    #[arg(long, value_name = "VOXELS", default_value_t = 7, requires = "fixed")]
+    #[arg(long, value_name = "VOXELS", default_value_t = 7, requires = "images")]
     pub window: usize,
     /// Bins of the joint histogram along each axis, 2 to 1024.
-    #[arg(long, value_name = "N", default_value_t = 32, requires = "fixed")]
+    #[arg(long, value_name = "N", default_value_t = 32, requires = "images")]
     pub bins: usize,
 
     /// Of an image file with several volumes, the one to use, from 0.
@@ -122,9 +132,102 @@ impl MeasureArguments {
     }
 }
 
+/// What the table of several pairs has.
+const COLUMNS: [Column; 7] = [
+    Column { name: "dice", pointer: "/labels/mean/dice", digits: Some(4) },
+    Column { name: "hd95_mm", pointer: "/labels/mean/hd95", digits: Some(3) },
+    Column { name: "assd_mm", pointer: "/labels/mean/assd", digits: Some(3) },
+    Column { name: "ncc", pointer: "/images/ncc", digits: Some(4) },
+    Column { name: "local_ncc", pointer: "/images/local_ncc", digits: Some(4) },
+    Column { name: "folds", pointer: "/jacobian/true_folds", digits: Some(0) },
+    Column { name: "sd_log_jacobian", pointer: "/jacobian/sd_log", digits: Some(4) },
+];
+
+/// All pairs of a list; each is what it would be alone.
+struct Measurements;
+
+impl Steps for Measurements {
+    type Pair = (MeasureArguments, Printer);
+    type Device = ();
+    type Read = Inputs;
+    type Computed = Report;
+    type Done = Report;
+
+    fn open(&self, _: usize, _: &Self::Pair) -> Outcome<()> {
+        Ok(())
+    }
+
+    fn host_bytes(&self, (request, _): &Self::Pair) -> u64 {
+        /// Images and labels of both sides, a displacement, and what is made of them.
+        const OF_A_VOXEL: u64 = 60;
+        let voxels = |path| header(path).map_or(0, |header| header.geometry.len() as u64);
+        let inputs = request.inputs().into_iter().map(voxels);
+        OF_A_VOXEL * inputs.max().unwrap_or(0)
+    }
+
+    fn read(&self, (request, printer): &Self::Pair) -> Outcome<Inputs> {
+        Inputs::read(request, *printer)
+    }
+
+    fn compute(&self, (request, _): &Self::Pair, inputs: Inputs, (): &mut ()) -> Outcome<Report> {
+        Report::of(request, &inputs)
+    }
+
+    fn finish(&self, (_, printer): &Self::Pair, report: Report) -> Outcome<Report> {
+        report.warnings().iter().for_each(|warning| printer.warning(warning));
+        Ok(report)
+    }
+}
+
+impl MeasureArguments {
+    /// The request for one pair of a list.
+    fn of_pair(&self, row: &Row) -> Outcome<Self> {
+        let file = |column| row.file(column);
+        let request = Self {
+            fixed: file("fixed"),
+            moving: file("moving"),
+            fixed_labels: file("fixed_labels"),
+            moving_labels: file("moving_labels"),
+            warp: file("warp"),
+            inverse_warp: file("inverse_warp"),
+            mask: file("mask"),
+            pairs: None,
+            ..self.clone()
+        };
+        let complete =
+            |one: &Option<PathBuf>, other: &Option<PathBuf>| one.is_some() == other.is_some();
+        let both = complete(&request.fixed, &request.moving)
+            && complete(&request.fixed_labels, &request.moving_labels);
+        match both && !request.inputs().is_empty() {
+            true => Ok(request),
+            false => Err(Failure::user(
+                "the line names one image or label map of two, or nothing that can be measured",
+                "fill in fixed and moving, fixed_labels and moving_labels, or warp",
+            )),
+        }
+    }
+}
+
 /// Measures and prints.
 pub fn run(request: &MeasureArguments) -> Outcome<()> {
     let printer = Printer::new(false, false);
+    if let Some(list) = &request.pairs {
+        let cohort = Cohort {
+            list,
+            required: &[],
+            title: "Measures",
+            columns: &COLUMNS,
+            folder: None,
+            report: None,
+            devices: 1,
+            json: request.json,
+            quiet: false,
+            verbose: false,
+        };
+        return cohort.run(&Measurements, |row, _, printer| {
+            Ok(Pair::Open((request.of_pair(row)?, printer)))
+        });
+    }
     if let Some(output) = &request.jacobian_out {
         check_not_an_input(output, &request.inputs())?;
         check_writable(output)?;

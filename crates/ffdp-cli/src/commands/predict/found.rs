@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use ffdp_burn::Error;
-use ffdp_burn::image::{LabelMap, Volume};
-use ffdp_burn::io::nifti::{write_displacement, write_labels, write_volume};
+use ffdp_burn::image::{Geometry, LabelMap, Volume};
+use ffdp_burn::io::images::{write_displacement, write_labels, write_volume};
 use ffdp_burn::io::{check_writable, write_atomically};
 use ffdp_burn::metrics::dice;
 use ffdp_burn::ops::Interpolation;
 use ffdp_burn::transform::{Composite, Displacement};
 use ffdp_train::Predictor;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{Inputs, PredictArguments};
 use crate::failure::Outcome;
@@ -57,6 +58,11 @@ impl Files {
         };
         let what = ("predict", request.identity());
         Claim::new(&self.folder, what, &self.all(), &request.inputs(), existing)
+    }
+
+    /// The measures that an earlier run has left.
+    pub fn read_metrics(&self) -> Option<Value> {
+        serde_json::from_slice(&fs::read(&self.metrics).ok()?).ok()
     }
 
     /// Makes the folder and tries whether every file can be written, before the work.
@@ -133,6 +139,7 @@ pub struct Found {
     warped: Volume,
     labels: Option<LabelMap>,
     values: Vec<f32>,
+    grid: Geometry,
     pub measures: Measures,
 }
 
@@ -156,28 +163,31 @@ impl Found {
             run: Run::here(&request.device),
             model: request.model.clone(),
             epoch: predictor.epoch,
-            fixed: request.fixed.clone(),
-            moving: request.moving.clone(),
+            fixed: request.fixed().to_path_buf(),
+            moving: request.moving().to_path_buf(),
             phases: phases.into_iter().map(measures).collect(),
             folds: Folds::of(&values, warp.geometry().size)?,
             seconds: seconds.into_iter().collect(),
         };
-        Ok(Self { warped, labels, values, measures })
+        Ok(Self { warped, labels, values, grid: warp.geometry().clone(), measures })
     }
 
     /// The images, the map and the measures.
-    pub fn write(&self, files: &Files, warp: &Displacement) -> Outcome<()> {
+    pub fn write(&self, files: &Files) -> Outcome<()> {
         write_volume(&files.warped, &self.warped)?;
-        write_displacement(&files.warp, &self.values, warp.geometry())?;
+        write_displacement(&files.warp, &self.values, &self.grid)?;
         if let Some(labels) = &self.labels {
             write_labels(&files.labels, labels)?;
         }
-        let json = self.json();
+        let json = self.measures.json();
         Ok(write_atomically(&files.metrics, |file| file.write_all(json.as_bytes()))?)
     }
+}
 
+impl Measures {
+    /// `metrics.json`.
     pub fn json(&self) -> String {
-        let json = serde_json::to_string_pretty(&self.measures);
+        let json = serde_json::to_string_pretty(self);
         format!("{}\n", json.expect("measures are plain values"))
     }
 }

@@ -11,19 +11,22 @@ use burn::tensor::Device;
 use clap::Args;
 use ffdp_burn::image::{LabelMap, Volume};
 use ffdp_burn::io::check_not_an_input;
+use ffdp_burn::io::images::header;
 use ffdp_burn::transform::{Composite, Step};
 use ffdp_train::predict::refine;
 use ffdp_train::settings::{Align, parse_size};
 use ffdp_train::{CheckpointChoice, Predictor, RunFolder};
 
 use super::input::{Reading, image, labels_on};
+use crate::cohort::{Cohort, Column, Pair, Steps, run_one};
 use crate::device::DeviceChoice;
 use crate::failure::Outcome;
-use crate::manifest::{Identity, place};
+use crate::manifest::{Claim, Identity, place};
 use crate::nan_policy::NanPolicy;
+use crate::pairs::Row;
 use crate::printer::{Printer, print_to_stdout, summarise};
 use crate::progress::ProgressPrinter;
-use found::{Files, Found, Phase, summary};
+use found::{Files, Found, Measures, Phase, summary};
 
 const HELP: &str = "\
 The images may have any size, spacing and orientation: they are brought onto a grid as the training had \
@@ -43,7 +46,7 @@ The same command again replaces its own results. A folder with results of anothe
 Exit code: 0 done, 1 the input or request cannot be worked with, 2 a defect.";
 
 /// `ffdp predict`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_long_help = HELP)]
 pub struct PredictArguments {
     /// Folder of a training (the --out of ffdp train)
@@ -53,11 +56,15 @@ pub struct PredictArguments {
     #[arg(long, value_name = "best|last|N", default_value_t = CheckpointChoice::Best)]
     pub checkpoint: CheckpointChoice,
     /// Image that stays (NIfTI, 3-D)
-    #[arg(short, long, value_name = "FILE")]
-    pub fixed: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
+    fixed: Option<PathBuf>,
     /// Image that is deformed
-    #[arg(short, long, value_name = "FILE")]
-    pub moving: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
+    moving: Option<PathBuf>,
+    /// Several pairs, as ffdp register takes them: a list (CSV) with the columns fixed, moving and, as needed, name, fixed_labels,
+    /// moving_labels. The results of a pair are in its own folder in --out, with summary.csv and index.html.
+    #[arg(long, value_name = "PAIRS.CSV", conflicts_with_all = ["fixed", "moving", "fixed_labels", "moving_labels"])]
+    pub pairs: Option<PathBuf>,
     /// Folder for the results
     #[arg(short, long, value_name = "DIR")]
     pub out: PathBuf,
@@ -99,18 +106,45 @@ pub struct PredictArguments {
 }
 
 impl PredictArguments {
+    /// The image that stays.
+    fn fixed(&self) -> &Path {
+        self.fixed
+            .as_deref()
+            .expect("demanded where there is no list, and read from it where there is")
+    }
+
+    /// The image that is deformed.
+    fn moving(&self) -> &Path {
+        self.moving
+            .as_deref()
+            .expect("demanded where there is no list, and read from it where there is")
+    }
+
+    /// The request for one pair of a list.
+    fn of_pair(&self, row: &Row, name: &str) -> Self {
+        Self {
+            fixed: row.file("fixed"),
+            moving: row.file("moving"),
+            pairs: None,
+            out: self.out.join(name),
+            fixed_labels: row.file("fixed_labels"),
+            moving_labels: row.file("moving_labels"),
+            ..self.clone()
+        }
+    }
+
     /// The images and labels that are read.
     fn inputs(&self) -> Vec<&Path> {
         let labels = [&self.fixed_labels, &self.moving_labels].into_iter().flatten();
-        [&self.fixed, &self.moving].into_iter().chain(labels).map(PathBuf::as_path).collect()
+        [self.fixed(), self.moving()].into_iter().chain(labels.map(PathBuf::as_path)).collect()
     }
 
     /// What decides the results.
     fn identity(&self) -> Identity {
         let files = [
             ("model", Some(&self.model)),
-            ("fixed", Some(&self.fixed)),
-            ("moving", Some(&self.moving)),
+            ("fixed", self.fixed.as_ref()),
+            ("moving", self.moving.as_ref()),
             ("fixed_labels", self.fixed_labels.as_ref()),
             ("moving_labels", self.moving_labels.as_ref()),
         ];
@@ -136,51 +170,143 @@ struct Inputs {
     moving_labels: Option<LabelMap>,
 }
 
+/// What the summary has of a pair.
+const COLUMNS: [Column; 6] = [
+    Column { name: "dice_before", pointer: "/phases/0/dice", digits: Some(4) },
+    Column { name: "dice", pointer: "/phases/1/dice", digits: Some(4) },
+    Column { name: "dice_refined", pointer: "/phases/2/dice", digits: Some(4) },
+    Column { name: "local_ncc", pointer: "/phases/1/local_ncc_foreground", digits: Some(4) },
+    Column { name: "folds", pointer: "/folds/voxels", digits: Some(0) },
+    Column { name: "predict_s", pointer: "/seconds/predict", digits: Some(2) },
+];
+
 /// Predicts, perhaps refines, writes and measures.
 pub fn run(request: &PredictArguments) -> Outcome<()> {
     let printer = Printer::new(request.quiet, false);
-    let files = Files::in_folder(&request.out);
-    let claim = files.claim(request)?;
-    let inputs = read(request, &files, printer)?;
-    let device = request.device.open()?;
-    let predictor = load(request, &device)?;
-    files.prepare()?;
+    if let Some(list) = &request.pairs {
+        let cohort = Cohort {
+            list,
+            required: &["fixed", "moving"],
+            title: "Predictions",
+            columns: &COLUMNS,
+            folder: Some(&request.out),
+            report: Some("metrics.json"),
+            devices: 1,
+            json: request.json,
+            quiet: request.quiet,
+            verbose: false,
+        };
+        return cohort.run(&Predictions { request }, |row, name, printer| {
+            let case = Case::new(request.of_pair(row, name), printer)?;
+            let metrics = case.claim.is_done()?.then(|| case.files.read_metrics()).flatten();
+            Ok(metrics.map_or_else(|| Pair::Open(case), Pair::Kept))
+        });
+    }
+    let measures = run_one(&Predictions { request }, Case::new(request.clone(), printer)?)?;
+    printer.note(&format!("results are in {}", request.out.display()));
+    match request.json {
+        true => print_to_stdout(&measures.json()),
+        false => summarise(request.quiet, || summary(&measures)),
+    }
+}
 
-    let Inputs { fixed, moving, .. } = &inputs;
+/// What all pairs have in common.
+struct Predictions<'a> {
+    request: &'a PredictArguments,
+}
+
+/// A pair that may be read.
+struct Case {
+    request: PredictArguments,
+    files: Files,
+    claim: Claim,
+    printer: Printer,
+}
+
+impl Case {
+    fn new(request: PredictArguments, printer: Printer) -> Outcome<Self> {
+        let files = Files::in_folder(&request.out);
+        let claim = files.claim(&request)?;
+        Ok(Self { request, files, claim, printer })
+    }
+}
+
+impl Steps for Predictions<'_> {
+    type Pair = Case;
+    type Device = (Device, Predictor);
+    type Read = Inputs;
+    type Computed = Found;
+    type Done = Measures;
+
+    fn open(&self, _: usize, _: &Case) -> Outcome<(Device, Predictor)> {
+        let device = self.request.device.open()?;
+        let predictor = load(self.request, &device)?;
+        Ok((device, predictor))
+    }
+
+    fn host_bytes(&self, case: &Case) -> u64 {
+        /// Images, their placements and the map in its forms.
+        const OF_A_VOXEL: u64 = 60;
+        let voxels = header(case.request.fixed()).map_or(0, |header| header.geometry.len());
+        OF_A_VOXEL * voxels as u64
+    }
+
+    fn read(&self, case: &Case) -> Outcome<Inputs> {
+        read(&case.request, &case.files, case.printer)
+    }
+
+    fn compute(
+        &self,
+        case: &Case,
+        inputs: Inputs,
+        (device, predictor): &mut (Device, Predictor),
+    ) -> Outcome<Found> {
+        let Case { request, files, printer, .. } = case;
+        files.prepare()?;
+        predicted(request, &inputs, (device, predictor), *printer)
+    }
+
+    fn finish(&self, case: &Case, found: Found) -> Outcome<Measures> {
+        case.claim.begin(&[])?;
+        found.write(&case.files)?;
+        case.claim.clone().complete()?;
+        Ok(found.measures)
+    }
+}
+
+fn predicted(
+    request: &PredictArguments,
+    inputs: &Inputs,
+    (device, predictor): (&Device, &Predictor),
+    printer: Printer,
+) -> Outcome<Found> {
+    let Inputs { fixed, moving, .. } = inputs;
     let clock = Instant::now();
     let placed = predictor.placement(fixed, moving);
     let predicted = predictor.predict(fixed, moving)?;
-    let warp = predicted.to_displacement(&fixed.geometry, &device);
+    let warp = predicted.to_displacement(&fixed.geometry, device);
     let mut seconds = vec![("predict", clock.elapsed().as_secs_f64())];
     let before = Composite::new(vec![Step::Affine(placed)]);
     let mut phases = vec![
-        Phase::of("before", &before, &inputs, &device)?,
-        Phase::of("predicted", &predicted, &inputs, &device)?,
+        Phase::of("before", &before, inputs, device)?,
+        Phase::of("predicted", &predicted, inputs, device)?,
     ];
     let mut whole = warp;
     if let Some(iterations) = request.refine {
         let clock = Instant::now();
         // The field alone, on the fixed grid: the engine keeps the placement apart.
         let field = Composite::new(predicted.steps()[..1].to_vec());
-        let start = field.to_displacement(&fixed.geometry, &device);
+        let start = field.to_displacement(&fixed.geometry, device);
         let mut progress = ProgressPrinter::new(printer);
         let images = [fixed, moving];
         let recipe = &predictor.settings;
-        let refined = refine(images, start, placed, iterations, recipe, &device, &mut progress)?;
+        let refined = refine(images, start, placed, iterations, recipe, device, &mut progress)?;
         seconds.push(("refine", clock.elapsed().as_secs_f64()));
         let map = refined.transform();
-        phases.push(Phase::of("refined", &map, &inputs, &device)?);
-        whole = map.to_displacement(&fixed.geometry, &device);
+        phases.push(Phase::of("refined", &map, inputs, device)?);
+        whole = map.to_displacement(&fixed.geometry, device);
     }
-    let found = Found::new(request, &predictor, phases, &whole, seconds)?;
-    claim.begin(&[])?;
-    found.write(&files, &whole)?;
-    claim.complete()?;
-    printer.note(&format!("results are in {}", request.out.display()));
-    match request.json {
-        true => print_to_stdout(&found.json()),
-        false => summarise(request.quiet, || summary(&found.measures)),
-    }
+    Found::new(request, predictor, phases, &whole, seconds)
 }
 
 fn load(request: &PredictArguments, device: &Device) -> Outcome<Predictor> {
@@ -196,7 +322,8 @@ fn load(request: &PredictArguments, device: &Device) -> Outcome<Predictor> {
 }
 
 fn read(request: &PredictArguments, files: &Files, printer: Printer) -> Outcome<Inputs> {
-    let PredictArguments { fixed, moving, fixed_labels, moving_labels, .. } = request;
+    let PredictArguments { fixed_labels, moving_labels, .. } = request;
+    let (fixed, moving) = (request.fixed(), request.moving());
     let paths = request.inputs();
     for file in files.all() {
         check_not_an_input(file, &paths)?;

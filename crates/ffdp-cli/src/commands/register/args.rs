@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
+use super::files::ImageFormat;
 use crate::commands::apply::SpaceChoice;
 use crate::failure::{Failure, Outcome};
 use crate::mesh::MeshArguments;
 use crate::nan_policy::NanPolicy;
+use crate::pairs::Row;
 use crate::settings::SettingsArguments;
 
 const HELP: &str = "\
@@ -35,18 +37,41 @@ The same command again replaces its own results. A folder with results of anothe
 settings or outputs) is refused; --overwrite removes that run's files, and no others. Earlier files go when \
 the first checkpoint or result is written: a run that is refused leaves them. A run that was killed goes on with its own arguments and --resume.
 
-Exit code: 0 done, 1 the input or request cannot be worked with, 2 a defect or the device failed.";
+With --pairs the results of a pair are in OUTPUT/NAME (the column name, or MOVING_to_FIXED), with a table of all \
+in summary.csv and index.html. Devices and kernels are made ready once; the next pairs are read and the last ones written while one is \
+registered. Each of several --devices takes pairs of its own (one named twice, two at a time). A pair that fails is \
+reported and the others go on. The same command again does what is missing: pairs whose results are complete are \
+left as they are.
+
+Exit code: 0 done, 1 the input or request cannot be worked with (with --pairs, of one pair at least), 2 a defect or the device failed.";
+
+/// What only one pair can have on the command line; of several, the list says it.
+const OF_ONE_PAIR: [&str; 8] = [
+    "fixed",
+    "moving",
+    "fixed_labels",
+    "moving_labels",
+    "fixed_mask",
+    "moving_mask",
+    "landmarks",
+    "plan",
+];
 
 /// `ffdp register`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_long_help = HELP)]
 pub struct RegisterArguments {
-    /// Image that stays (NIfTI, 3-D).
-    #[arg(short, long, value_name = "FILE")]
-    pub fixed: PathBuf,
-    /// Image that is deformed (NIfTI, 3-D); any grid that overlaps the fixed one in space.
-    #[arg(short, long, value_name = "FILE")]
-    pub moving: PathBuf,
+    /// Image that stays, 3-D: NIfTI, OME-Zarr (image.zarr, image.zarr#LEVEL,c=CHANNEL,t=TIME), NRRD or MetaImage.
+    #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
+    fixed: Option<PathBuf>,
+    /// Image that is deformed (as --fixed); any grid that overlaps the fixed one in space.
+    #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
+    moving: Option<PathBuf>,
+    /// Several pairs, one after the other: a list (CSV) whose first line names the columns fixed, moving and, as
+    /// needed, name, fixed_labels, moving_labels, fixed_mask, moving_mask, initial, fixed_landmarks, moving_landmarks.
+    /// The results of a pair are in its own folder in the output folder.
+    #[arg(long, value_name = "PAIRS.CSV", conflicts_with_all = OF_ONE_PAIR, conflicts_with = "slabs")]
+    pub pairs: Option<PathBuf>,
     /// Folder for the results; made if it does not exist.
     #[arg(short, long, value_name = "DIR")]
     pub output: PathBuf,
@@ -80,6 +105,10 @@ pub struct RegisterArguments {
     /// What the landmarks' numbers are.
     #[arg(long, value_enum, default_value_t = SpaceChoice::Ras, requires = "landmarks")]
     pub landmark_space: SpaceChoice,
+    /// How images and displacements are written: with ome-zarr, warped.zarr, warp.zarr and so on, each with its
+    /// pyramid.
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ImageFormat,
     /// Do without the inverse displacement and its error.
     #[arg(long)]
     pub no_inverse: bool,
@@ -135,6 +164,39 @@ pub struct RegisterArguments {
 }
 
 impl RegisterArguments {
+    /// The image that stays.
+    pub fn fixed(&self) -> &Path {
+        self.fixed
+            .as_deref()
+            .expect("demanded where there is no list, and read from it where there is")
+    }
+
+    /// The image that is deformed.
+    pub fn moving(&self) -> &Path {
+        self.moving
+            .as_deref()
+            .expect("demanded where there is no list, and read from it where there is")
+    }
+
+    /// The request for one pair of a list, with results in a folder of its own.
+    pub fn of_pair(&self, row: &Row, name: &str) -> Self {
+        let file = |column| row.file(column);
+        let landmarks = file("fixed_landmarks").zip(file("moving_landmarks"));
+        Self {
+            fixed: file("fixed"),
+            moving: file("moving"),
+            pairs: None,
+            output: self.output.join(name),
+            fixed_labels: file("fixed_labels"),
+            moving_labels: file("moving_labels"),
+            fixed_mask: file("fixed_mask"),
+            moving_mask: file("moving_mask"),
+            initial: file("initial").or_else(|| self.initial.clone()),
+            landmarks: landmarks.map(|(fixed, moving)| vec![fixed, moving]),
+            ..self.clone()
+        }
+    }
+
     /// The time between two checkpoints.
     pub fn checkpoint_interval(&self) -> Outcome<Duration> {
         Duration::try_from_secs_f64(self.checkpoint_every).map_err(|_| {
@@ -150,8 +212,8 @@ impl RegisterArguments {
         let masks = [&self.fixed_mask, &self.moving_mask];
         let optional = labels.into_iter().chain(masks).chain([&self.initial]).flatten();
         let landmarks = self.landmarks.iter().flatten();
-        let all = [&self.fixed, &self.moving].into_iter().chain(optional).chain(landmarks);
-        all.map(PathBuf::as_path).collect()
+        let all = optional.chain(landmarks).map(PathBuf::as_path);
+        [self.fixed(), self.moving()].into_iter().chain(all).collect()
     }
 
     /// Which of the fixed and the moving image has a mask.

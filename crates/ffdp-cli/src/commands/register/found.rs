@@ -3,18 +3,15 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use ffdp_burn::image::{Affine, Geometry, LabelMap, Physical, Volume};
-use ffdp_burn::io::nifti::{write_displacement, write_labels, write_volume};
+use ffdp_burn::image::{Affine, LabelMap, Physical, Volume};
+use ffdp_burn::io::images::{write_displacement, write_labels, write_volume};
 use ffdp_burn::io::write_affine;
-use ffdp_burn::metrics::{
-    Difference, TargetRegistrationError, jacobian_determinants, tre_of_mapped,
-};
+use ffdp_burn::metrics::{TargetRegistrationError, tre_of_mapped};
 use ffdp_burn::ops::Interpolation;
 use ffdp_burn::transform::{
     BsplineTransform, Composite, Displacement, RoundTrip, Step, write_transform,
 };
 use ffdp_register::{Outcome as Worth, Registration, Settings, StageReport};
-use rayon::prelude::*;
 
 use super::args::RegisterArguments;
 use super::files::Files;
@@ -41,10 +38,6 @@ pub struct Found {
     labels_after: Option<LabelMap>,
     /// `[3, D, H, W]` in voxels.
     displacement: Vec<f32>,
-    /// `[3, D, H, W]` in RAS mm.
-    displacement_mm: Vec<f32>,
-    /// det J by central differences, `[D, H, W]`.
-    determinants: Vec<f32>,
     /// The opposite of the displacement, `[3, D, H, W]` in voxels of the same grid, and its error.
     inverse: Option<(Vec<f32>, RoundTrip)>,
     landmarks: Option<TargetRegistrationError>,
@@ -81,8 +74,6 @@ impl Found {
             inverse: inverse(&result, !request.no_inverse, device)?,
             landmarks: landmarks.transpose()?,
             labels_after: labels(&result.transform())?,
-            displacement_mm: in_mm(&displacement, grid),
-            determinants: jacobian_determinants(&displacement, grid.size, Difference::Central)?,
             displacement,
             affine: result.affine,
             warped: result.warped,
@@ -111,7 +102,7 @@ impl Found {
                     || {
                         rayon::join(
                             || Folds::of(&self.displacement, fixed.geometry.size),
-                            || Lengths::of(&self.displacement_mm),
+                            || Lengths::of(&self.displacement, &fixed.geometry),
                         )
                     },
                 )
@@ -123,8 +114,8 @@ impl Found {
         let moving = &inputs.moving.geometry;
         let record = Record {
             run: Run::here(&request.mesh),
-            fixed: Input::of(&request.fixed, Some(fixed_hash), &fixed.geometry),
-            moving: Input::of(&request.moving, Some(moving_hash), moving),
+            fixed: Input::of(request.fixed(), Some(fixed_hash), &fixed.geometry),
+            moving: Input::of(request.moving(), Some(moving_hash), moving),
             outcome: self.outcome,
             advice: self.outcome.advice(),
             warnings,
@@ -192,8 +183,9 @@ impl Found {
             fixed: &inputs.fixed,
             before: &self.before,
             warped: &self.warped,
-            displacement_mm: &self.displacement_mm,
-            determinants: &self.determinants,
+            displacement: &self.displacement,
+            determinant: None,
+            controls: self.spline.as_ref().map(BsplineTransform::geometry),
         }
     }
 }
@@ -202,19 +194,6 @@ impl Found {
 pub fn write_spline(path: &Path, spline: Option<&BsplineTransform>) -> Outcome<()> {
     let Some(spline) = spline else { return Ok(()) };
     Ok(write_transform(path, &Composite::new(vec![Step::Bspline(spline.clone())]))?)
-}
-
-/// The vectors `[3, D, H, W]` of a grid, in RAS mm instead of voxels. On the host, where they are needed.
-fn in_mm(voxels: &[f32], grid: &Geometry) -> Vec<f32> {
-    let count = grid.len();
-    let mut mm = vec![0.0; 3 * count];
-    let [x, y, z] = [0, 1, 2].map(|c| &voxels[c * count..][..count]);
-    for (row, mm) in grid.voxel_to_mm().linear().iter().zip(mm.chunks_mut(count)) {
-        let [a, b, c] = row.map(|factor| factor as f32);
-        let component = |i: usize| a * x[i] + b * y[i] + c * z[i];
-        mm.par_iter_mut().enumerate().for_each(|(i, mm)| *mm = component(i));
-    }
-    mm
 }
 
 /// The inverse of the displacement, given by the method or computed, and how well it undoes it; none

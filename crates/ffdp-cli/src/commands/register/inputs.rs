@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::tensor::Device;
 use ffdp_burn::image::{Affine, LabelMap, Physical, Volume};
 use ffdp_burn::io::check_not_an_input;
-use ffdp_burn::io::nifti::header;
+use ffdp_burn::io::images::header;
 use ffdp_burn::transform::read_transform;
 
 use super::args::RegisterArguments;
@@ -51,8 +51,7 @@ impl Inputs {
             check_not_an_input(file, &inputs)?;
         }
         if !request.labels_as_images {
-            let RegisterArguments { fixed, moving, .. } = request;
-            [fixed, moving].into_iter().try_for_each(|path| check_is_no_label_map(path))?;
+            [request.fixed(), request.moving()].into_iter().try_for_each(check_is_no_label_map)?;
         }
         Ok(())
     }
@@ -64,8 +63,8 @@ impl Inputs {
         let side = |image, labels, mask| Side::read(image, labels, mask, reading);
         let RegisterArguments { fixed_labels, moving_labels, .. } = request;
         let (fixed, moving) = rayon::join(
-            || side(&request.fixed, fixed_labels.as_deref(), request.fixed_mask.as_deref()),
-            || side(&request.moving, moving_labels.as_deref(), request.moving_mask.as_deref()),
+            || side(request.fixed(), fixed_labels.as_deref(), request.fixed_mask.as_deref()),
+            || side(request.moving(), moving_labels.as_deref(), request.moving_mask.as_deref()),
         );
         let (fixed, moving) = (fixed?, moving?);
         let warnings = [fixed.warnings, moving.warnings].concat();

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ffdp_burn::image::{Affine, Geometry, Physical, Planes, runs};
 use ffdp_burn::io::check_not_an_input;
-use ffdp_burn::io::nifti::{PlaneReader, header};
+use ffdp_burn::io::images::{PlaneReader, header};
 use ffdp_burn::io::write_affine;
 use ffdp_burn::metrics::{DiceScores, Difference, jacobian_determinants};
 use ffdp_register::{
@@ -166,8 +166,8 @@ impl Ready {
             // In one piece: the launcher mixes what several processes say.
             say(&format!("{}: process {}", ranks.name(ranks.rank()), std::process::id()));
         }
-        let files = Files::in_folder(&request.output);
-        let paths = [&*request.fixed, &*request.moving];
+        let files = Files::in_folder(&request.output, request.format);
+        let paths = [request.fixed(), request.moving()];
         let masks = [&request.fixed_mask, &request.moving_mask].map(Option::as_deref);
         let labels = [&request.fixed_labels, &request.moving_labels].map(Option::as_deref);
         for file in files.all() {
@@ -279,7 +279,7 @@ impl Labels {
         files: [Option<&Path>; 2],
         grids: [&Geometry; 2],
     ) -> Outcome<Self> {
-        let images = [&request.fixed, &request.moving];
+        let images = [request.fixed(), request.moving()];
         let mut of_either = Vec::new();
         let mut open = |i: usize| -> Outcome<Option<(PlaneReader, Vec<i32>)>> {
             let Some(path) = files[i] else { return Ok(None) };
@@ -414,8 +414,8 @@ fn measures(
     SlabMeasures {
         record: Record {
             run: Run::here(&request.mesh),
-            fixed: Input::of(&request.fixed, None, &grids[0]),
-            moving: Input::of(&request.moving, None, &grids[1]),
+            fixed: Input::of(request.fixed(), None, &grids[0]),
+            moving: Input::of(request.moving(), None, &grids[1]),
             outcome: found.outcome,
             advice: found.outcome.advice(),
             warnings,

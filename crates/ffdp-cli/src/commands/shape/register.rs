@@ -7,7 +7,7 @@ use std::time::Instant;
 use burn::tensor::{DType, Device};
 use clap::Args;
 use ffdp_burn::image::Geometry;
-use ffdp_burn::io::nifti::header;
+use ffdp_burn::io::images::header;
 use ffdp_burn::transform::{Composite, Displacement, Step, write_transform};
 use ffdp_shapes::files::{read_shape, write_shape, write_shape_with};
 use ffdp_shapes::lddmm::{Direction, Flow, Iteration, LddmmSettings, Match, match_shapes};

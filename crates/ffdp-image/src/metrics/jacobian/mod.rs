@@ -92,6 +92,18 @@ pub fn jacobian_determinants(
     Ok(field.map(|sides| (sides.determinant(difference), false)).0)
 }
 
+/// det J at single voxels, by their place in memory: central differences, as [`jacobian_determinants`] has them.
+///
+/// # Errors
+/// As there.
+pub fn determinant_of(
+    displacement: &[f32],
+    size: [usize; 3],
+) -> Result<impl Fn(usize) -> f32 + Sync> {
+    let field = Field::new(displacement, size)?;
+    Ok(move |voxel| field.at(voxel).determinant(Difference::Central))
+}
+
 /// The report of a displacement `[3, D, H, W]` (voxels) on a grid of `size` (x, y, z). Memory: 4
 /// bytes per voxel beside the field.
 ///

@@ -40,6 +40,11 @@ impl<'a> Field<'a> {
         (values, count)
     }
 
+    /// The differences around a voxel.
+    pub fn at(&self, voxel: usize) -> OneSided {
+        self.row(voxel / self.size[0]).one_sided(voxel % self.size[0])
+    }
+
     /// A row of voxels along x, with its neighbours.
     fn row(&self, row: usize) -> Row<'a> {
         let [nx, ny, nz] = self.size;

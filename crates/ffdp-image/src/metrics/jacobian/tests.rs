@@ -80,3 +80,13 @@ fn nan_counts_as_a_fold_and_wrong_size_is_an_error() {
     assert!(jacobian(&field[1..], SIZE).is_err());
     assert!(jacobian(&[], [0, 4, 4]).is_err());
 }
+
+#[test]
+fn single_voxels_have_the_determinants_of_the_whole() {
+    let size = [5, 4, 3];
+    let field: Vec<f32> = (0..3 * 60).map(|i| ((i * i) % 17) as f32 * 0.07 - 0.5).collect();
+    let whole = jacobian_determinants(&field, size, Difference::Central).expect("of that size");
+    let single = determinant_of(&field, size).expect("of that size");
+    assert!((0..60).all(|voxel| single(voxel).to_bits() == whole[voxel].to_bits()));
+    assert!(determinant_of(&field[1..], size).is_err());
+}

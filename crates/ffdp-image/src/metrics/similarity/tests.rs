@@ -45,15 +45,20 @@ fn brute_force(f: &[f32], m: &[f32], window: usize) -> Vec<f64> {
 #[test]
 fn local_correlation_matches_its_definition() {
     let (f, m) = (image(1), image(2));
-    let mask: Vec<bool> = (0..COUNT).map(|i| i % 5 == 1).collect();
-    for window in [3, 5, 7] {
+    // Voxels everywhere, and in few rows of two planes: what lies between is not summed.
+    let scattered = (0..COUNT).map(|i| i % 5 == 1).collect();
+    let rows = (0..COUNT).map(|i| [5 * 72, 72 * 2 + 6 * 9 + 3, 72 * 2 + 7].contains(&i)).collect();
+    let masks: [Vec<bool>; 2] = [scattered, rows];
+    for (window, mask) in
+        [3, 5, 7].into_iter().flat_map(|w| masks.iter().map(move |mask| (w, mask)))
+    {
         let scores = brute_force(&f, &m, window);
         let got = local_ncc(&f, &m, SIZE, window, None).expect("valid");
         let expected = scores.iter().sum::<f64>() / COUNT as f64;
         assert!((got - expected).abs() < ROUNDING, "window {window}: {got} {expected}");
-        let got = local_ncc(&f, &m, SIZE, window, Some(&mask)).expect("valid");
+        let got = local_ncc(&f, &m, SIZE, window, Some(mask)).expect("valid");
         let chosen: Vec<f64> =
-            scores.iter().zip(&mask).filter(|(_, m)| **m).map(|(s, _)| *s).collect();
+            scores.iter().zip(mask).filter(|(_, m)| **m).map(|(s, _)| *s).collect();
         let expected = chosen.iter().sum::<f64>() / chosen.len() as f64;
         assert!((got - expected).abs() < ROUNDING, "masked {window}: {got} {expected}");
     }

@@ -36,14 +36,18 @@ impl Windows<'_> {
     ) -> f64 {
         let [nx, ny, nz] = self.size;
         let plane = |z: usize| {
-            let planes = self.along_y(&self.along_z(z));
             let (mut sum, mut count) = (0.0, 0u64);
+            let start_of = |y: usize| (z * ny + y) * nx;
+            let has_chosen = |y: &usize| (start_of(*y)..start_of(*y) + nx).any(&chosen);
+            let rows: Vec<usize> = (0..ny).filter(has_chosen).collect();
+            if rows.is_empty() {
+                return (sum, count);
+            }
+            // Background, of which images are full, is not summed.
+            let planes = self.along_y(&self.along_z(z, &self.around(&rows)), &rows);
             let mut row: [Vec<f64>; 5] = std::array::from_fn(|_| vec![0.0; nx]);
-            for y in 0..ny {
-                let start = (z * ny + y) * nx;
-                if !(start..start + nx).any(&chosen) {
-                    continue;
-                }
+            for y in rows {
+                let start = start_of(y);
                 self.along_x(&planes, y, &mut row);
                 let [f, m, ff, mm, fm] = &row;
                 for x in (0..nx).filter(|x| chosen(start + x)) {
@@ -58,31 +62,44 @@ impl Windows<'_> {
         sum / count as f64
     }
 
-    /// The products summed over the planes around `z`.
-    fn along_z(&self, z: usize) -> Planes {
-        let plane = self.size[0] * self.size[1];
+    /// The rows that the windows of these reach.
+    fn around(&self, rows: &[usize]) -> Vec<usize> {
+        let (radius, ny) = (self.weights.len() / 2, self.size[1]);
+        let mut reached = vec![false; ny];
+        for &y in rows {
+            reached[y.saturating_sub(radius)..(y + radius + 1).min(ny)].fill(true);
+        }
+        (0..ny).filter(|y| reached[*y]).collect()
+    }
+
+    /// The products of some rows summed over the planes around `z`.
+    fn along_z(&self, z: usize, rows: &[usize]) -> Planes {
+        let (nx, plane) = (self.size[0], self.size[0] * self.size[1]);
         let mut sums: Planes = std::array::from_fn(|_| vec![0.0; plane]);
         let [f, m, ff, mm, fm] = &mut sums;
         for (weight, z) in self.taps(z, self.size[2]) {
             let fixed = &self.fixed[z * plane..][..plane];
             let moved = &self.moved[z * plane..][..plane];
-            for i in 0..plane {
-                let (a, b) = (f64::from(fixed[i]), f64::from(moved[i]));
-                f[i] += weight * a;
-                m[i] += weight * b;
-                ff[i] += weight * (a * a);
-                mm[i] += weight * (b * b);
-                fm[i] += weight * (a * b);
+            for row in rows.iter().map(|y| y * nx..(y + 1) * nx) {
+                for i in row {
+                    let (a, b) = (f64::from(fixed[i]), f64::from(moved[i]));
+                    f[i] += weight * a;
+                    m[i] += weight * b;
+                    ff[i] += weight * (a * a);
+                    mm[i] += weight * (b * b);
+                    fm[i] += weight * (a * b);
+                }
             }
         }
         sums
     }
 
-    fn along_y(&self, planes: &Planes) -> Planes {
+    fn along_y(&self, planes: &Planes, rows: &[usize]) -> Planes {
         let [nx, ny, _] = self.size;
         std::array::from_fn(|k| {
             let mut sums = vec![0.0; nx * ny];
-            for (y, row) in sums.chunks_mut(nx).enumerate() {
+            for &y in rows {
+                let row = &mut sums[y * nx..][..nx];
                 for (weight, y) in self.taps(y, ny) {
                     let other = &planes[k][y * nx..][..nx];
                     row.iter_mut().zip(other).for_each(|(sum, v)| *sum += weight * v);

@@ -15,6 +15,8 @@ pub(crate) struct ControlSettings {
     /// On the last level, along (x, y, z).
     pub spacing_mm: [f64; 3],
     pub penalties: SplinePenalties,
+    /// Voxels by which control points are displaced, where their gradient is that of differences.
+    pub differences: Option<f64>,
 }
 
 /// Where the control points of a level lie: an extent (d, h, w) along the axes of the level's fixed grid.
@@ -23,6 +25,7 @@ pub(super) struct Control {
     pub grid: ControlGrid,
     pub extent: [usize; 3],
     pub penalties: SplinePenalties,
+    pub differences: Option<f64>,
 }
 
 /// Voxels by which grids may miss each other: what positions of some hundred voxels lose to rounding.
@@ -58,7 +61,8 @@ impl ControlSettings {
             origin_voxels: level.mm_to_voxel().apply(origin_mm),
             beyond: Beyond::default(),
         };
-        Control { grid, extent: [2, 1, 0].map(points), penalties: self.penalties }
+        let Self { penalties, differences, .. } = *self;
+        Control { grid, extent: [2, 1, 0].map(points), penalties, differences }
     }
 }
 

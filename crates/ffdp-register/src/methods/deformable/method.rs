@@ -3,11 +3,13 @@
 use std::fmt::Debug;
 
 use super::control::ControlSettings;
+use super::deformation::Deformation;
 use crate::fields::{Deformed, Fields};
+use crate::pair::LevelPair;
 use crate::pyramid::finest_spacing_mm;
 use crate::settings::{Descent, LevelSettings, OptimizerSettings};
 use ffdp_burn::error::Result;
-use ffdp_burn::image::{Affine, Geometry, Voxel};
+use ffdp_burn::image::{Affine, Geometry, Physical, Voxel};
 use ffdp_burn::ops::{DeformOptions, GaussianOptions, Measure, Method};
 use ffdp_parallel::{Axis, DeformProblem, Sharded};
 
@@ -22,8 +24,8 @@ pub(crate) trait FieldMethod: Debug + Send + Sync {
     /// Its levels, to be changed.
     fn levels_mut(&mut self) -> &mut Vec<LevelSettings>;
 
-    /// Its optimiser, to be changed.
-    fn optimizer_mut(&mut self) -> &mut OptimizerSettings;
+    /// Its optimiser, to be changed; `None` where it has one of its own.
+    fn optimizer_mut(&mut self) -> Option<&mut OptimizerSettings>;
 
     /// What its fields mean.
     fn method(&self) -> Method;
@@ -44,10 +46,34 @@ pub(crate) trait FieldMethod: Debug + Send + Sync {
         None
     }
 
+    /// Whether no shard of a level may rest in host memory. Not by default.
+    fn keeps_shards_on_devices(&self) -> bool {
+        false
+    }
+
+    /// What improves its fields on a level, of a method that has an optimiser of its own; `None` of those that follow
+    /// the gradient as their [`descent`](Self::descent) says.
+    fn begin(&self, _task: &LevelTask) -> Option<Result<Box<dyn Deformation>>> {
+        None
+    }
+
     /// Demands that all settings have a meaning.
     fn validate(&self) -> Result<()> {
         self.descent().validate()
     }
+}
+
+/// A level, for what improves its fields.
+pub(crate) struct LevelTask<'a> {
+    pub pair: &'a LevelPair,
+    /// What was found before the stage, RAS mm.
+    pub affine: &'a Affine<Physical, Physical>,
+    /// Where it begins; `None` at rest.
+    pub fields: Option<Fields>,
+    /// The grid of the fixed image itself.
+    pub full: &'a Geometry,
+    /// The index of the level, and their number.
+    pub place: [usize; 2],
 }
 
 impl dyn FieldMethod + '_ {
@@ -113,6 +139,6 @@ pub(super) fn voxels(grid: &Geometry, length: f64) -> [f64; 3] {
 }
 
 /// By a Gaussian, in voxels along the finest axis.
-pub(super) fn smoothing(grid: &Geometry, sigma: f64) -> GaussianOptions {
+pub(crate) fn smoothing(grid: &Geometry, sigma: f64) -> GaussianOptions {
     GaussianOptions { sigma_voxels: voxels(grid, sigma), ..GaussianOptions::isotropic(0.0) }
 }

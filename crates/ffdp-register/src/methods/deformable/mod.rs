@@ -6,8 +6,10 @@
 //! becomes of them), in as many shards as the level has (`../../fields.rs`); `level.rs` says how.
 
 mod control;
+mod deformation;
 mod level;
 mod method;
+mod splined;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,7 +18,8 @@ use burn::tensor::{DType, Device};
 use control::Control;
 
 pub(crate) use control::ControlSettings;
-pub(crate) use method::FieldMethod;
+pub(crate) use deformation::Deformation;
+pub(crate) use method::{FieldMethod, LevelTask, smoothing};
 
 use crate::context::{Found, Run, Staged};
 use crate::fields::{Deformed, Fields};
@@ -27,7 +30,7 @@ use crate::processes::Report;
 use crate::pyramid::level_grids;
 use crate::report::StageReport;
 use crate::report::{LevelReport, Stop};
-use ffdp_burn::error::Result;
+use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{Affine, Geometry};
 use ffdp_burn::losses::Similarity;
 use ffdp_burn::ops::Method;
@@ -87,8 +90,22 @@ pub(crate) fn check_room(
     // The finest, which takes the most, is the one to be told of.
     kind.descent().levels.iter().rev().try_for_each(|level| {
         let [fixed, moving] = &level_grids(grids, minimum_axis, level)?;
-        room.check_level(fixed.size, &kind.problem([fixed, moving], content))
+        let problem = kind.problem([fixed, moving], content);
+        room.check_level(fixed.size, &problem)?;
+        if kind.keeps_shards_on_devices() && room.is_too_small_for(&problem)? {
+            return Err(stays(kind.name(), fixed.size));
+        }
+        Ok(())
     })
+}
+
+/// A method that keeps its shards on devices was given one that has no room for them.
+pub(crate) fn stays(name: &str, size: [usize; 3]) -> Error {
+    let what = format!(
+        "all shards of a level of {name} must have room on their devices, as each mode depends on all voxels"
+    );
+    let given = format_args!("a level of {size:?} voxels, some of it in host memory");
+    Error::invalid(what, given, "use more devices, a coarser last level, or another method")
 }
 
 /// One level of a stage.
@@ -155,10 +172,14 @@ impl Task<'_> {
         // Before there is a displacement of this size.
         let known = is_last.then(|| self.losses(run, &pair)).transpose()?;
         let fields = fields.map(|fields| fields.resampled(&self.grids[0], &pair.places));
-        let control = self.control(run);
+        let (fields, control) = (fields.transpose()?, self.control(run));
         let affine = &self.found.affine;
-        let mut deformation =
-            level::begin(self.kind, &pair, affine, fields.transpose()?, control.as_ref())?;
+        let place = [self.index, descent.levels.len()];
+        let task = LevelTask { pair: &pair, affine, fields, full: &run.grids[0], place };
+        let mut deformation = match self.kind.begin(&task) {
+            Some(begun) => begun?,
+            None => level::begin(self.kind, &pair, affine, task.fields, control.as_ref())?,
+        };
         let is_greedy = self.kind.method() == Method::Greedy;
         if is_last && is_greedy {
             // The blocks of the fixed image take its place.

@@ -1,6 +1,7 @@
 //! Linear stages: where the moving image lies as a whole.
 //!
-//! [`moments`](moments()) makes the first guess, [`rigid`] and [`affine`] improve it over the levels. Every map is of physical space, so that grids, spacings and orientations play no part.
+//! [`moments`](moments()) makes the first guess, [`rigid`], [`similarity`] and [`affine`] improve it over the levels. Every map is of physical space, so
+//! that grids, spacings and orientations play no part.
 //! Read `motion.rs` first (what the parameters are), then `search.rs` (how they are found).
 
 mod affine;
@@ -10,6 +11,7 @@ mod moments;
 mod motion;
 mod rigid;
 mod search;
+mod similarity;
 
 #[cfg(test)]
 mod tests;
@@ -23,6 +25,7 @@ use mass::Mass;
 use motion::{Frame, Motion};
 use rigid::Rigid;
 use search::{Search, State};
+use similarity::Similar;
 
 use crate::context::{Found, Run, Staged};
 use crate::level::{level_start, run_level};
@@ -34,6 +37,11 @@ use ffdp_burn::error::Result;
 /// A rigid stage, from `found` on.
 pub(crate) fn rigid(run: &mut Run, settings: &LinearSettings, found: Found) -> Result<Staged> {
     linear::<Rigid, 6>(run, "rigid", settings, found)
+}
+
+/// A similarity stage, from `found` on.
+pub(crate) fn similarity(run: &mut Run, settings: &LinearSettings, found: Found) -> Result<Staged> {
+    linear::<Similar, 7>(run, "similarity", settings, found)
 }
 
 /// An affine stage, from `found` on.

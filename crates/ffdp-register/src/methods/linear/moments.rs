@@ -64,7 +64,8 @@ pub(crate) fn moments(run: &mut Run, settings: &MomentsSettings, found: Found) -
 
     let seconds = start.elapsed().as_secs_f64();
     let (shrink, size) = (level.shrink, fixed.geometry.size);
-    let mut level = LevelReport { shrink, size, losses: best.losses, stop, seconds };
+    let mut level =
+        LevelReport { shrink, size, losses: best.losses, stop, seconds, newton: Vec::new() };
     if run.observer.level_finished(&level).is_break() {
         level.stop = Stop::Cancelled;
     }

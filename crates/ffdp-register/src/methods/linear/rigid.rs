@@ -48,7 +48,7 @@ pub(super) fn rotation(v: [f64; 3]) -> Matrix3 {
 }
 
 /// `d exp([v]) / d v_i`.
-fn derivatives(v: [f64; 3]) -> [Matrix3; 3] {
+pub(super) fn derivatives(v: [f64; 3]) -> [Matrix3; 3] {
     let r = rotation(v);
     let square = v.iter().map(|v| v * v).sum::<f64>();
     std::array::from_fn(|i| {
@@ -83,6 +83,6 @@ fn apply(a: &Matrix3, v: [f64; 3]) -> [f64; 3] {
     a.map(|row| (0..3).map(|k| row[k] * v[k]).sum())
 }
 
-fn dot(a: &Matrix3, b: &Matrix3) -> f64 {
+pub(super) fn dot(a: &Matrix3, b: &Matrix3) -> f64 {
     a.iter().flatten().zip(b.iter().flatten()).map(|(a, b)| a * b).sum()
 }

@@ -9,6 +9,7 @@ use super::mass::Mass;
 use super::motion::{Frame, Map, Motion};
 use super::rigid::{Rigid, rotation};
 use super::search::State;
+use super::similarity::Similar;
 use crate::pair::LevelPair;
 use crate::places::Places;
 use crate::{
@@ -49,6 +50,9 @@ fn motions_have_the_derivatives_of_finite_differences() {
     check_motion::<Rigid, 6>([0.0; 6]);
     check_motion::<Rigid, 6>([12.0, -31.0, 8.0, 3.0, -4.0, 9.0]);
     check_motion::<Rigid, 6>([120.0, -91.0, 80.0, 3.0, -4.0, 9.0]);
+    check_motion::<Similar, 7>([0.0; 7]);
+    check_motion::<Similar, 7>([12.0, -31.0, 8.0, 3.0, -4.0, 9.0, 15.0]);
+    check_motion::<Similar, 7>([12.0, -31.0, 8.0, 3.0, -4.0, 9.0, -25.0]);
     check_motion::<General, 12>([0.0; 12]);
     check_motion::<General, 12>(std::array::from_fn(|i| 3.0 * i as f64 - 17.0));
 }
@@ -278,6 +282,36 @@ fn rigid_stages_stay_rigid_and_see_through_headers_that_do_not_meet() {
     let problem = Problem::new(&fixed, &moving);
     let refused = register(&problem, &without, &Device::flex(), &mut Silent);
     assert!(refused.expect_err("no overlap").to_string().contains("0.00 %"));
+}
+
+/// The last level has voxels of 6.25 mm, as those of [`CORNER_VOXELS`].
+#[test]
+fn similarity_stages_find_turn_shift_and_one_scale_and_keep_to_them() {
+    let (fixed, _, _) = trial(5, Modality::T1);
+    let head = Frame { centre_mm: [0.0, -16.0, 4.0], radius_mm: 70.0 };
+    let truth = Similar::map(&head, &[14.0, -9.0, 12.0, 6.0, -8.0, 5.0, 9.0]);
+    let back = Composite::new(vec![Step::Affine(truth.inverse().expect("regular"))]);
+    let grid = Geometry::new([88, 88, 88], [3.5; 3]).expect("valid");
+    let middle = grid.center_mm();
+    let grid = grid.with_origin(std::array::from_fn(|i| head.centre_mm[i] - middle[i]));
+    let moving = back.warp(&fixed, &grid.expect("finite"), &Device::flex()).expect("readable");
+    let similarity = || Stage::Similarity(LinearSettings::default());
+    let stages = vec![Stage::Moments(MomentsSettings::default()), similarity()];
+    let result = run(&fixed, &moving, &Settings { stages, ..Settings::default() });
+    let linear = result.affine.linear();
+    let gram: Matrix3 = std::array::from_fn(|i| {
+        std::array::from_fn(|j| (0..3).map(|k| linear[k][i] * linear[k][j]).sum())
+    });
+    let square = gram[0][0];
+    let off = (0..9).map(|k| (gram[k / 3][k % 3] - square * f64::from(u8::from(k % 4 == 0))).abs());
+    assert!(off.fold(0.0, f64::max) < 1e-12, "no shear, one scale: {linear:?}");
+    let scale = square.sqrt() / (9.0f64 / 70.0).exp();
+    let [mean, largest] = corner_error(&result.affine, &truth);
+    println!(
+        "scale {scale} of the true one, corners off by {mean:.3}, at most {largest:.3} voxels"
+    );
+    // A fifth of a voxel of 6.25 mm at 70 mm from the centre.
+    assert!(largest < CORNER_VOXELS && (scale - 1.0).abs() < 0.018, "{scale}, {largest} voxels");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The control grid on the GPU.
 //!
 //! `field.rs`: a unit marches along a column of the output and keeps what the four control planes around
-//! it say in registers (the paper's Eq. 10 and 11), so the dense field is written once and nothing else
+//! it say in registers (`column.rs`), so the dense field is written once and nothing else
 //! of its size exists. `transpose.rs`: one pass an axis, z first: the dense gradient is read once, and
 //! what is left is smaller by the spacing each time.
 
@@ -17,6 +17,7 @@ use super::{Axis, BsplineOps, Lattice};
 use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, extent, upload};
 
 pub(crate) mod banded;
+pub(crate) mod column;
 mod field;
 mod transpose;
 
@@ -25,7 +26,7 @@ mod transpose;
 const CUBES_WANTED: usize = 2112;
 
 /// Numbers of a position in a table: the first control point, then four weights.
-const ENTRY: usize = 5;
+pub(crate) const ENTRY: usize = 5;
 
 /// Per position the first control point (whole, so exact below 2^24) and the weights.
 fn table(axis: &Axis) -> impl Iterator<Item = f32> {
@@ -34,6 +35,16 @@ fn table(axis: &Axis) -> impl Iterator<Item = f32> {
         [taps.first as f64, a, b, c, d].map(|value| value as f32)
     };
     axis.taps().into_iter().flat_map(entry)
+}
+
+/// The tables of the three axes, one after the other.
+pub(crate) fn tables(lattice: &Lattice) -> Vec<f32> {
+    lattice.axes.iter().flat_map(table).collect()
+}
+
+/// The same, each followed by which positions see its control points.
+pub(crate) fn tables_and_ranges(lattice: &Lattice) -> Vec<f32> {
+    lattice.axes.iter().flat_map(|axis| table(axis).chain(ranges(axis))).collect()
 }
 
 /// Chunks of an axis of `len` that make a launch of `cubes` large enough, and the length of one.
@@ -50,7 +61,7 @@ fn forward(coefficients: &CubeTensor, lattice: &Lattice) -> CubeTensor {
     // The three components of a field share their tables.
     let together = if shape[1].is_multiple_of(3) { 3 } else { 1 };
     let groups = shape[0] * shape[1] / together;
-    let tables: Vec<f32> = lattice.axes.iter().flat_map(table).collect();
+    let tables = tables(lattice);
     let [x, y] = [w.div_ceil(32), h.div_ceil(8)];
     let (count, chunk) = chunks(d, SHORTEST, x * y * groups);
     let z = groups * count;

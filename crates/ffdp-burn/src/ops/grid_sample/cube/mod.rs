@@ -33,8 +33,9 @@ mod taps;
 mod voxel;
 
 pub(crate) use border::{pairs_border, read_border, sample_border};
-pub(crate) use corners::{interpolate, read_corners, slopes};
-pub(crate) use taps::{Cells, Point, Sample, Tap, sample_at, tap};
+pub(crate) use corners::{interpolate, read_cell, read_corners, slopes};
+pub(crate) use space::{Plan as SamplePlan, Space, SpaceLaunch, map_of, matrix, position};
+pub(crate) use taps::{Cells, Point, Sample, Tap, cell_sample, in_cell, sample_at, tap};
 pub(crate) use voxel::{
     COLUMNS, Voxel, above, column_of_unit, columns, inside, len, offset, offset_in, voxel_of_unit,
 };
@@ -45,7 +46,7 @@ use gradients::{HEIGHTS, to_affine_kernel, to_displacement_kernel};
 use pair::{PAIR, strides};
 use scatter::{BLOCK, UNITS_Z, scatter_kernel};
 use sink::{Sink, finish_kernel, largest_kernel};
-use space::{Plan, SpaceLaunch, matrix};
+use space::Plan;
 use voxel::blocks;
 
 /// Pairs of voxels that a unit samples one after the other in a large volume.

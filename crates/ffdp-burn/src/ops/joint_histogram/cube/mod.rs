@@ -27,10 +27,10 @@ use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty_f32, kind, re
 
 mod gradient;
 mod images;
-mod parzen;
-mod pieces;
+pub(in crate::ops) mod parzen;
+pub(in crate::ops) mod pieces;
 mod table;
-mod votes;
+pub(in crate::ops) mod votes;
 
 use gradient::gradient_kernel;
 use parzen::{Kernel, ShapeLaunch};
@@ -46,7 +46,7 @@ const PLACES: u32 = 27;
 /// f32 could hardly tell.
 const PLACES_EMPTIED: u32 = 24;
 /// Copies of the table, at most: the lanes of a warp, and the banks of shared memory.
-const COPIES: usize = 32;
+pub(in crate::ops) const COPIES: usize = 32;
 /// Shared memory that the copies or the polynomials may take, where there is so much, in bytes.
 const SHARED: usize = 160 << 10;
 const POLYNOMIALS: usize = 200 << 10;
@@ -57,27 +57,73 @@ const MULTIPROCESSORS: u32 = 16;
 
 /// What is fixed when a kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Plan {
-    kernel: Kernel,
-    bins: u32,
-    radius: u32,
-    hard: bool,
-    weighted: bool,
+pub(in crate::ops) struct Plan {
+    pub kernel: Kernel,
+    pub bins: u32,
+    pub radius: u32,
+    pub hard: bool,
+    pub weighted: bool,
     /// Copies of the table in shared memory; 0 if none fits.
-    copies: u32,
+    pub copies: u32,
     /// Rounds of four voxels a unit after which the copies are emptied; 0: words carry.
-    every: u32,
+    pub every: u32,
     /// Voxels in a vector: 4, or 1 where volumes do not divide.
-    width: u32,
-    units: u32,
+    pub width: u32,
+    pub units: u32,
 }
 
 impl Plan {
-    fn cells(&self) -> u32 {
+    /// For the device of `like`, with room for `most` copies of the table in shared memory, at most. A table that leaves
+    /// room for one cube only needs many units to keep a multiprocessor busy: `units`.
+    pub(in crate::ops) fn new(
+        Binning { options, weighted }: Binning,
+        width: u32,
+        like: &CubeTensor,
+        (most, units): (usize, u32),
+    ) -> Self {
+        let hardware = &like.client.properties().hardware;
+        let words = hardware.max_shared_memory_size.min(SHARED) / size_of::<u32>();
+        let room = (words / options.bins.pow(2)).saturating_sub(1).min(most);
+        let copies = if room > 0 { 1 << room.ilog2() } else { 0 };
+        let large = copies * options.bins.pow(2) * size_of::<u32>() > 48 << 10;
+        let units = if large { units } else { UNITS };
+        let mut plan = Self {
+            kernel: match options.kernel {
+                ParzenKernel::Delta => Kernel::Delta,
+                ParzenKernel::Linear => Kernel::Linear,
+                ParzenKernel::BSpline3 => Kernel::BSpline3,
+                ParzenKernel::Gaussian { .. } => Kernel::Gaussian,
+            },
+            bins: options.bins as u32,
+            radius: options.kernel.radius() as u32,
+            hard: options.is_hard(),
+            weighted,
+            copies: copies as u32,
+            every: 0,
+            width,
+            units: units.min(hardware.max_units_per_cube),
+        };
+        // Emptying costs as much as a round or two of votes. The many small shares of a Gaussian need
+        // the finer units.
+        let rounds = plan.capacity() * plan.copies / (4 * plan.units);
+        let empties = rounds >= 2 && !plan.counts() && plan.kernel != Kernel::Gaussian;
+        plan.every = if empties { rounds } else { 0 };
+        plan
+    }
+
+    /// Cubes with `bytes` of shared memory that run at once on the device of `like`.
+    pub(in crate::ops) fn resident(&self, bytes: usize, like: &CubeTensor) -> usize {
+        let (memory, units) = MULTIPROCESSOR;
+        let cubes = (memory / bytes).clamp(1, units / self.units as usize);
+        let hardware = &like.client.properties().hardware;
+        hardware.num_streaming_multiprocessors.unwrap_or(MULTIPROCESSORS) as usize * cubes
+    }
+
+    pub(in crate::ops) fn cells(&self) -> u32 {
         self.bins * self.bins
     }
 
-    fn inner(&self) -> u32 {
+    pub(in crate::ops) fn inner(&self) -> u32 {
         self.bins - 2 * self.radius
     }
 
@@ -90,7 +136,7 @@ impl Plan {
         self.hard && !self.weighted
     }
 
-    fn places(&self) -> u32 {
+    pub(in crate::ops) fn places(&self) -> u32 {
         match (self.counts(), self.every) {
             (true, _) => 0,
             (false, 0) => PLACES,
@@ -99,13 +145,13 @@ impl Plan {
     }
 
     /// Second words in shared memory, one at least.
-    fn carries(&self) -> u32 {
+    pub(in crate::ops) fn carries(&self) -> u32 {
         let carries = self.copies > 0 && self.every == 0 && !self.counts();
         if carries { self.cells() } else { 1 }
     }
 
     /// Cells that a unit empties.
-    fn own(&self) -> u32 {
+    pub(in crate::ops) fn own(&self) -> u32 {
         if self.copies > 0 { self.cells().div_ceil(self.units) } else { 1 }
     }
 
@@ -115,7 +161,7 @@ impl Plan {
     }
 
     /// Shared memory of the votes.
-    fn bytes(&self) -> usize {
+    pub(in crate::ops) fn bytes(&self) -> usize {
         (self.copies * self.cells() + self.carries()) as usize * size_of::<u32>()
     }
 
@@ -167,12 +213,7 @@ impl Call {
     }
 
     fn shape(&self) -> ShapeLaunch {
-        let kernel = self.binning.options.kernel;
-        let [rate, edge] = match kernel {
-            ParzenKernel::Gaussian { sigma_bins } => kernel.gaussian(sigma_bins),
-            _ => [0.0, 0.0],
-        };
-        ShapeLaunch::new(rate as f32, edge as f32)
+        shape_of(self.binning.options.kernel)
     }
 
     fn width(&self) -> u32 {
@@ -181,46 +222,13 @@ impl Call {
 
     /// With room for `most` copies of the table in shared memory, at most.
     fn plan(&self, most: usize) -> Plan {
-        let Binning { options, weighted } = self.binning;
-        let hardware = &self.a.client.properties().hardware;
-        let words = hardware.max_shared_memory_size.min(SHARED) / size_of::<u32>();
-        let room = (words / options.bins.pow(2)).saturating_sub(1).min(most);
-        let copies = if room > 0 { 1 << room.ilog2() } else { 0 };
-        // A table that leaves room for one cube only needs its units to keep a multiprocessor busy.
-        let large = copies * options.bins.pow(2) * size_of::<u32>() > 48 << 10;
-        let units = if large { 1024 } else { UNITS };
-        let mut plan = Plan {
-            kernel: match options.kernel {
-                ParzenKernel::Delta => Kernel::Delta,
-                ParzenKernel::Linear => Kernel::Linear,
-                ParzenKernel::BSpline3 => Kernel::BSpline3,
-                ParzenKernel::Gaussian { .. } => Kernel::Gaussian,
-            },
-            bins: options.bins as u32,
-            radius: options.kernel.radius() as u32,
-            hard: options.is_hard(),
-            weighted,
-            copies: copies as u32,
-            every: 0,
-            width: self.width(),
-            units: units.min(hardware.max_units_per_cube),
-        };
-        // Emptying costs as much as a round or two of votes. The many small shares of a Gaussian need
-        // the finer units.
-        let rounds = plan.capacity() * plan.copies / (4 * plan.units);
-        let empties = rounds >= 2 && !plan.counts() && plan.kernel != Kernel::Gaussian;
-        plan.every = if empties { rounds } else { 0 };
-        plan
+        Plan::new(self.binning, self.width(), &self.a, (most, 1024))
     }
 
     /// As many cubes of `plan` with `bytes` of shared memory as run at once: each begins and ends
     /// with a pass over its table.
     fn cubes(&self, plan: &Plan, bytes: usize) -> CubeCount {
-        let hardware = &self.a.client.properties().hardware;
-        let (memory, units) = MULTIPROCESSOR;
-        let resident = (memory / bytes).clamp(1, units / plan.units as usize);
-        let multiprocessors = hardware.num_streaming_multiprocessors.unwrap_or(MULTIPROCESSORS);
-        let wanted = (multiprocessors as usize * resident).div_ceil(self.batch());
+        let wanted = plan.resident(bytes, &self.a).div_ceil(self.batch());
         let work = self.voxels().div_ceil(4 * plan.units as usize);
         CubeCount::Static(work.clamp(1, wanted) as u32, self.batch() as u32, 1)
     }
@@ -247,24 +255,7 @@ impl Call {
                 self.kinds(),
             );
         }
-        let reach = match self.binning.options.mode {
-            HistogramMode::Exact => 0,
-            HistogramMode::Approximate => plan.radius.saturating_sub(1),
-        };
-        let output = empty_f32(&self.a, [self.batch() * cells]);
-        unsafe {
-            table_kernel::launch_unchecked(
-                &self.a.client,
-                CubeCount::Static(plan.cells().div_ceil(UNITS), self.batch() as u32, 1),
-                CubeDim::new_1d(UNITS),
-                buffer(&totals),
-                buffer(&output),
-                self.shape(),
-                plan,
-                reach,
-            );
-        }
-        dense(output, self.binning.table(self.a.meta.shape()))
+        table_of(&totals, self.batch(), &self.binning, plan)
     }
 
     fn gradients(&self, grad: &CubeTensor, needs: [bool; 2]) -> [CubeTensor; 2] {
@@ -289,13 +280,10 @@ impl Call {
     /// The gradients from polynomials, if the kernel has them and they fit into shared memory.
     fn pieces(&self, grad: &CubeTensor, [to_a, to_b]: [&CubeTensor; 2], needs: [bool; 2]) -> bool {
         let mut plan = self.plan(1);
-        let rows = if needs[1] { 4 } else { 3 };
-        let bytes = (plan.inner() as usize + 1).pow(2) * rows * 4 * size_of::<f32>();
-        let hardware = &self.a.client.properties().hardware;
-        let fits = bytes <= hardware.max_shared_memory_size.min(POLYNOMIALS);
-        if plan.kernel != Kernel::BSpline3 || !fits {
+        let Some(bytes) = polynomials(&plan, if needs[1] { 4 } else { 3 }, grad) else {
             return false;
-        }
+        };
+        let hardware = &self.a.client.properties().hardware;
         let units = if bytes > MULTIPROCESSOR.0 / 4 { 1024 } else { 512 };
         plan.units = units.min(hardware.max_units_per_cube);
         unsafe {
@@ -343,6 +331,50 @@ impl Call {
             );
         }
     }
+}
+
+/// Shared memory of the polynomials, `rows` a piece, if the kernel has them and they fit.
+pub(in crate::ops) fn polynomials(plan: &Plan, rows: usize, like: &CubeTensor) -> Option<usize> {
+    let bytes = (plan.inner() as usize + 1).pow(2) * rows * 4 * size_of::<f32>();
+    let most = like.client.properties().hardware.max_shared_memory_size.min(POLYNOMIALS);
+    (plan.kernel == Kernel::BSpline3 && bytes <= most).then_some(bytes)
+}
+
+/// The numbers of a kernel.
+pub(in crate::ops) fn shape_of(kernel: ParzenKernel) -> ShapeLaunch {
+    let [rate, edge] = match kernel {
+        ParzenKernel::Gaussian { sigma_bins } => kernel.gaussian(sigma_bins),
+        _ => [0.0, 0.0],
+    };
+    ShapeLaunch::new(rate as f32, edge as f32)
+}
+
+/// The votes `[batch, B, B]` from totals of two words a cell.
+pub(in crate::ops) fn table_of(
+    totals: &CubeTensor,
+    batch: usize,
+    binning: &Binning,
+    plan: Plan,
+) -> CubeTensor {
+    let Binning { options, .. } = binning;
+    let reach = match options.mode {
+        HistogramMode::Exact => 0,
+        HistogramMode::Approximate => plan.radius.saturating_sub(1),
+    };
+    let output = empty_f32(totals, [batch * plan.cells() as usize]);
+    unsafe {
+        table_kernel::launch_unchecked(
+            &totals.client,
+            CubeCount::Static(plan.cells().div_ceil(UNITS), batch as u32, 1),
+            CubeDim::new_1d(UNITS),
+            buffer(totals),
+            buffer(&output),
+            shape_of(options.kernel),
+            plan,
+            reach,
+        );
+    }
+    dense(output, [batch, options.bins, options.bins].into())
 }
 
 /// The same elements as a contiguous tensor of another shape.

@@ -6,7 +6,7 @@ use super::Plan;
 
 /// [`ParzenKernel`] without its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kernel {
+pub(in crate::ops) enum Kernel {
     Delta,
     Linear,
     BSpline3,
@@ -22,21 +22,21 @@ impl Kernel {
 
 /// The numbers of a kernel: those of [`ParzenKernel::gaussian`].
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
-pub(super) struct Shape {
+pub(in crate::ops) struct Shape {
     pub rate: f32,
     pub edge: f32,
 }
 
 /// Where an intensity lies: its first tap, and the fraction beyond the bin below it.
 #[derive(CubeType, Clone, Copy)]
-pub(super) struct Place {
+pub(in crate::ops) struct Place {
     pub first: u32,
     pub fraction: f32,
 }
 
 /// An intensity within the table: NaN counts as 0.
 #[cube]
-pub(super) fn clamped(intensity: f32) -> f32 {
+pub(in crate::ops) fn clamped(intensity: f32) -> f32 {
     min(select(intensity > 0.0f32, intensity, 0.0f32), 1.0f32)
 }
 
@@ -59,7 +59,7 @@ fn scaled(intensity: f32, #[comptime] plan: Plan) -> Sum {
 }
 
 #[cube]
-pub(super) fn place(intensity: f32, #[comptime] plan: Plan) -> Place {
+pub(in crate::ops) fn place(intensity: f32, #[comptime] plan: Plan) -> Place {
     let y = scaled(intensity, plan);
     let first = (y.high + y.low + 0.5f32).floor();
     let fraction = (y.high - first + 0.5f32) + y.low;
@@ -68,7 +68,7 @@ pub(super) fn place(intensity: f32, #[comptime] plan: Plan) -> Place {
 
 /// The bin that an intensity lies in.
 #[cube]
-pub(super) fn bin(intensity: f32, #[comptime] plan: Plan) -> u32 {
+pub(in crate::ops) fn bin(intensity: f32, #[comptime] plan: Plan) -> u32 {
     let y = scaled(intensity, plan);
     let below = (y.high + y.low).floor();
     // The sum may have been rounded up to the next bin.
@@ -78,7 +78,7 @@ pub(super) fn bin(intensity: f32, #[comptime] plan: Plan) -> u32 {
 
 /// The kernel at distance `t`, up to a factor; `outer`: beyond 1 (B-spline).
 #[cube]
-pub(super) fn value(
+pub(in crate::ops) fn value(
     t: f32,
     shape: &Shape,
     #[comptime] outer: bool,
@@ -126,7 +126,7 @@ fn slope(
 
 /// The shares of a vote over the taps, sum 1.
 #[cube]
-pub(super) fn shares(fraction: f32, shape: &Shape, #[comptime] plan: Plan) -> Array<f32> {
+pub(in crate::ops) fn shares(fraction: f32, shape: &Shape, #[comptime] plan: Plan) -> Array<f32> {
     let taps = comptime!(plan.taps());
     let mut weights = Array::<f32>::new(comptime!(taps as usize));
     let mut sum = 0.0f32;
@@ -150,7 +150,7 @@ pub(super) fn shares(fraction: f32, shape: &Shape, #[comptime] plan: Plan) -> Ar
 
 /// The derivatives of the shares by the intensity.
 #[cube]
-pub(super) fn slopes(
+pub(in crate::ops) fn slopes(
     intensity: f32,
     fraction: f32,
     shape: &Shape,

@@ -24,11 +24,11 @@ const PIECES: [[f32; 4]; 4] = [
     [0.0, 0.0, 0.0, 1.0 / 6.0],
 ];
 
-type Row = Vector<f32, Const<4>>;
+pub(in crate::ops) type Row = Vector<f32, Const<4>>;
 
 /// The rows `C[m, n, p, ..]` from power `skipped` of `f` on.
 #[cube]
-fn fill(
+pub(in crate::ops) fn fill(
     rows: &mut Shared<[Row]>,
     grad: &[f32],
     base: usize,
@@ -83,6 +83,27 @@ fn cubic(row: Row, g: f32) -> f32 {
 #[cube]
 fn slope(row: Row, g: f32) -> f32 {
     row.extract(1usize) + g * (2.0f32 * row.extract(2usize) + g * (3.0f32 * row.extract(3usize)))
+}
+
+/// `dq/df`, of the rows of the powers 1 to 3 of `f`.
+#[cube]
+fn steep_a(c1: Row, c2: Row, c3: Row, f: f32, g: f32) -> f32 {
+    cubic(c1, g) + f * (2.0f32 * cubic(c2, g) + f * (3.0f32 * cubic(c3, g)))
+}
+
+/// `dL/da` of a voxel, from rows that begin with the power 1 of `f`.
+#[cube]
+pub(in crate::ops) fn to_first(
+    rows: &Shared<[Row]>,
+    a: f32,
+    b: f32,
+    #[comptime] plan: Plan,
+) -> f32 {
+    let row = place(a, plan);
+    let column = place(b, plan);
+    let piece = ((row.first * comptime!(plan.inner() + 1) + column.first) * 3) as usize;
+    let (c1, c2, c3) = (rows[piece], rows[piece + 1], rows[piece + 2]);
+    moves(a, plan) * steep_a(c1, c2, c3, row.fraction, column.fraction)
 }
 
 /// How much bins move with an intensity: not at all where it was clamped.
@@ -141,9 +162,7 @@ pub(super) fn pieces_kernel<N: Size, A: Float, B: Float>(
                 scale = clamped(weight[k]);
             }
             if wants_a {
-                let steep =
-                    cubic(c1, g) + f * (2.0f32 * cubic(c2, g) + f * (3.0f32 * cubic(c3, g)));
-                output_a[k] = scale * moves(first[k], plan) * steep;
+                output_a[k] = scale * moves(first[k], plan) * steep_a(c1, c2, c3, f, g);
             }
             if wants_b {
                 let c0 = rows[piece];

@@ -44,7 +44,7 @@ fn split(vote: u32, shares: &Array<f32>, fraction: f32, #[comptime] plan: Plan) 
 
 /// The table of a cube: copies of the low words, lane by lane, and the carries.
 #[derive(CubeType)]
-struct Table {
+pub(in crate::ops) struct Table {
     low: Shared<[Atomic<u32>]>,
     high: Shared<[Atomic<u32>]>,
 }
@@ -58,7 +58,13 @@ fn overflows(before: u32, added: u32) -> bool {
 
 /// Adds to the two words of a cell of the totals.
 #[cube]
-fn add_to_totals(totals: &[Atomic<u32>], at: usize, low: u32, high: u32, #[comptime] cells: u32) {
+pub(in crate::ops) fn add_to_totals(
+    totals: &[Atomic<u32>],
+    at: usize,
+    low: u32,
+    high: u32,
+    #[comptime] cells: u32,
+) {
     let before = totals[at].fetch_add(low);
     let carry = high + select(overflows(before, low), 1u32, 0u32);
     if carry > 0 {
@@ -95,7 +101,7 @@ fn add(
 
 /// Adds a vote of a pair of intensities.
 #[cube]
-fn vote(
+pub(in crate::ops) fn vote(
     table: &Table,
     totals: &[Atomic<u32>],
     base: usize,
@@ -135,14 +141,14 @@ fn vote(
 
 /// The cells that a unit collects from the table of its cube: every `units`th, two words each.
 #[derive(CubeType)]
-struct Harvest {
+pub(in crate::ops) struct Harvest {
     low: Array<u32>,
     high: Array<u32>,
 }
 
 /// Empties the table into the harvests of the units. All units of the cube take part.
 #[cube]
-fn reap(table: &Table, harvest: &mut Harvest, #[comptime] plan: Plan) {
+pub(in crate::ops) fn reap(table: &Table, harvest: &mut Harvest, #[comptime] plan: Plan) {
     sync_cube();
     #[unroll]
     for own in 0..plan.own() {
@@ -169,20 +175,9 @@ fn reap(table: &Table, harvest: &mut Harvest, #[comptime] plan: Plan) {
     sync_cube();
 }
 
-/// Adds the voxels of one volume, `CUBE_POS_Y`, to its totals: a low and a high word a cell. The
-/// volume has `len` vectors.
-#[cube(launch_unchecked, address_type = "dynamic")]
-pub(super) fn votes_kernel<N: Size, A: Float, B: Float>(
-    a: &[Vector<A, N>],
-    b: &[Vector<B, N>],
-    weights: &[Vector<f32, N>],
-    totals: &[Atomic<u32>],
-    shape: Shape,
-    len: usize,
-    #[comptime] plan: Plan,
-    #[define(A, B)] _kinds: [ElemType; 2],
-) {
-    let cells = comptime!(plan.cells());
+/// The table of a cube, empty; all its units take part.
+#[cube]
+pub(in crate::ops) fn empty_table(#[comptime] plan: Plan) -> Table {
     let words = comptime!((plan.cells() * plan.copies).max(1));
     let carries = comptime!(plan.carries());
     let table = Table {
@@ -199,6 +194,12 @@ pub(super) fn votes_kernel<N: Size, A: Float, B: Float>(
         table.high[word as usize].store(0u32);
         word += comptime!(plan.units);
     }
+    sync_cube();
+    table
+}
+
+#[cube]
+pub(in crate::ops) fn no_harvest(#[comptime] plan: Plan) -> Harvest {
     let mut harvest = Harvest {
         low: Array::<u32>::new(comptime!(plan.own() as usize)),
         high: Array::<u32>::new(comptime!(plan.own() as usize)),
@@ -208,8 +209,46 @@ pub(super) fn votes_kernel<N: Size, A: Float, B: Float>(
         harvest.low[own as usize] = 0u32;
         harvest.high[own as usize] = 0u32;
     }
-    sync_cube();
+    harvest
+}
 
+/// Adds what a cube has counted to the totals that begin at `base`. All its units take part.
+#[cube]
+pub(in crate::ops) fn bring_in(
+    table: &Table,
+    harvest: &mut Harvest,
+    totals: &[Atomic<u32>],
+    base: usize,
+    #[comptime] plan: Plan,
+) {
+    if comptime!(plan.copies > 0) {
+        reap(table, harvest, plan);
+        #[unroll]
+        for own in 0..plan.own() {
+            let (low, high) = (harvest.low[own as usize], harvest.high[own as usize]);
+            if low > 0 || high > 0 {
+                let cell = UNIT_POS + comptime!(own * plan.units);
+                add_to_totals(totals, base + cell as usize, low, high, comptime!(plan.cells()));
+            }
+        }
+    }
+}
+
+/// Adds the voxels of one volume, `CUBE_POS_Y`, to its totals: a low and a high word a cell. The
+/// volume has `len` vectors.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(super) fn votes_kernel<N: Size, A: Float, B: Float>(
+    a: &[Vector<A, N>],
+    b: &[Vector<B, N>],
+    weights: &[Vector<f32, N>],
+    totals: &[Atomic<u32>],
+    shape: Shape,
+    len: usize,
+    #[comptime] plan: Plan,
+    #[define(A, B)] _kinds: [ElemType; 2],
+) {
+    let table = empty_table(plan);
+    let mut harvest = no_harvest(plan);
     let volume = CUBE_POS_Y as usize * len;
     let base = CUBE_POS_Y as usize * comptime!(2 * plan.cells() as usize);
     let step = CUBE_COUNT_X as usize * comptime!(plan.span() as usize);
@@ -261,15 +300,5 @@ pub(super) fn votes_kernel<N: Size, A: Float, B: Float>(
             }
         }
     }
-    if comptime!(plan.copies > 0) {
-        reap(&table, &mut harvest, plan);
-        #[unroll]
-        for own in 0..plan.own() {
-            let (low, high) = (harvest.low[own as usize], harvest.high[own as usize]);
-            if low > 0 || high > 0 {
-                let cell = UNIT_POS + comptime!(own * plan.units);
-                add_to_totals(totals, base + cell as usize, low, high, cells);
-            }
-        }
-    }
+    bring_in(&table, &mut harvest, totals, base, plan);
 }

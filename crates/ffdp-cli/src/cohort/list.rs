@@ -1,0 +1,98 @@
+//! A command for every line of a list.
+
+use std::fs;
+use std::path::Path;
+
+use ffdp_burn::Error;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::ledger::{Column, Ledger};
+use super::pipeline::{Steps, run};
+use crate::failure::{Failure, Outcome};
+use crate::pairs::{Row, read_named};
+use crate::printer::Printer;
+
+/// A list, and what becomes of its pairs.
+pub struct Cohort<'a> {
+    pub list: &'a Path,
+    /// Columns in which every line must name something.
+    pub required: &'a [&'a str],
+    pub title: &'static str,
+    pub columns: &'static [Column],
+    /// Where the table and the page go, beside the folders of the pairs, if they have some.
+    pub folder: Option<&'a Path>,
+    /// The file of a pair that the page links to.
+    pub report: Option<&'a str>,
+    pub devices: usize,
+    pub json: bool,
+    pub quiet: bool,
+    pub verbose: bool,
+}
+
+/// A pair before anything is read.
+pub enum Pair<P> {
+    /// Its results are there, with these metrics.
+    Kept(Value),
+    /// It is to be done.
+    Open(P),
+}
+
+impl Cohort<'_> {
+    /// Does the steps of all pairs. `pair` makes one of a line, its name, and a printer that speaks of it alone.
+    ///
+    /// # Errors
+    /// When the list cannot be used, a device does not open, or a pair has failed.
+    pub fn run<S: Steps<Done: Serialize>>(
+        &self,
+        steps: &S,
+        pair: impl Fn(&Row, &str, Printer) -> Outcome<Pair<S::Pair>>,
+    ) -> Outcome<()> {
+        let printer = Printer::new(self.quiet, self.verbose);
+        let rows = read_named(self.list, self.required)?;
+        if let Some(folder) = self.folder {
+            fs::create_dir_all(folder)
+                .map_err(|e| Error::io(folder, "create the output folder", e))?;
+        }
+        let names = rows.iter().map(|(name, _)| name.clone());
+        let mut ledger = Ledger::new(self.title, self.columns, names, printer);
+        let (mut pairs, mut numbers) = (Vec::new(), Vec::new());
+        for (number, (name, row)) in rows.iter().enumerate() {
+            match pair(row, name, printer.of_pair(number)) {
+                Err(failure) => ledger.end(number, Err(failure)),
+                Ok(Pair::Kept(metrics)) => ledger.kept(number, &metrics),
+                Ok(Pair::Open(pair)) => {
+                    pairs.push(pair);
+                    numbers.push(number);
+                }
+            }
+        }
+        printer.note(&format!("{} of {} pairs are to be done", pairs.len(), rows.len()));
+        let opened = run(steps, &pairs, self.devices, |pair, done| {
+            let metrics = done.and_then(|done| {
+                serde_json::to_value(&done).map_err(|reason| Failure::defect(reason.to_string()))
+            });
+            ledger.end(numbers[pair], metrics);
+        });
+        if let Some(folder) = self.folder {
+            ledger.write(folder, self.report)?;
+            printer.note(&format!("results are in {}", folder.display()));
+        }
+        ledger.print(self.json, self.quiet)?;
+        opened.and_then(|()| ledger.outcome())
+    }
+}
+
+/// Does the steps of one pair: a cohort of one.
+///
+/// # Errors
+/// Those of the pair, else of the device.
+pub fn run_one<S: Steps>(steps: &S, pair: S::Pair) -> Outcome<S::Done> {
+    let mut done = None;
+    let opened = run(steps, &[pair], 1, |_, ended| done = Some(ended));
+    match (done, opened) {
+        (Some(ended), _) => ended,
+        (None, Err(failure)) => Err(failure),
+        (None, Ok(())) => Err(Failure::defect("the pair did not end")),
+    }
+}

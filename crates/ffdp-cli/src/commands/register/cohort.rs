@@ -1,0 +1,73 @@
+//! `ffdp register --pairs`: the pairs of a list, each in its own folder.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::args::RegisterArguments;
+use super::pair::{Case, Registrations};
+use crate::cohort::{Cohort, Column, Pair};
+use crate::failure::Outcome;
+
+/// What the summary has of a pair.
+const COLUMNS: [Column; 13] = [
+    Column { name: "outcome", pointer: "/outcome", digits: Some(0) },
+    Column { name: "dice_before", pointer: "/dice/mean/before", digits: Some(4) },
+    Column { name: "dice", pointer: "/dice/mean/after", digits: Some(4) },
+    Column {
+        name: "local_ncc_before",
+        pointer: "/similarity/before/local_ncc_foreground",
+        digits: None,
+    },
+    Column {
+        name: "local_ncc",
+        pointer: "/similarity/after/local_ncc_foreground",
+        digits: Some(4),
+    },
+    Column { name: "folds", pointer: "/folds/voxels", digits: Some(0) },
+    Column { name: "displacement_mm", pointer: "/displacement_mm/mean", digits: Some(2) },
+    Column { name: "read_s", pointer: "/seconds/read", digits: None },
+    Column { name: "start_s", pointer: "/seconds/start", digits: None },
+    Column { name: "register_s", pointer: "/seconds/register", digits: Some(2) },
+    Column { name: "iterations_s", pointer: "/seconds/iterations", digits: None },
+    Column { name: "results_s", pointer: "/seconds/results", digits: Some(2) },
+    Column { name: "total_s", pointer: "/seconds/total", digits: Some(2) },
+];
+
+/// Registers the pairs of a list that are not done.
+///
+/// # Errors
+/// When the list or the settings cannot be used, a device does not open, or a pair has failed.
+pub fn run(request: &RegisterArguments, list: &Path) -> Outcome<()> {
+    let meshes = request.mesh.each();
+    let cohort = Cohort {
+        list,
+        required: &["fixed", "moving"],
+        title: "Registrations",
+        columns: &COLUMNS,
+        folder: Some(&request.output),
+        report: Some("report.html"),
+        devices: meshes.len(),
+        json: request.json,
+        quiet: request.quiet,
+        verbose: request.verbose,
+    };
+    let registrations = Registrations::new(request, meshes)?;
+    cohort.run(&registrations, |row, name, printer| {
+        let case = Case::new(request.of_pair(row, name), &registrations, printer)?;
+        Ok(match metrics_if_done(&case)? {
+            Some(metrics) => Pair::Kept(metrics),
+            None => Pair::Open(case),
+        })
+    })
+}
+
+/// The measures of a pair whose results are there; what cannot be read is done again.
+fn metrics_if_done(case: &Case) -> Outcome<Option<Value>> {
+    if !case.is_done()? {
+        return Ok(None);
+    }
+    let text = fs::read(&case.files.metrics).ok();
+    Ok(text.and_then(|text| serde_json::from_slice(&text).ok()))
+}

@@ -1,0 +1,229 @@
+//! Many pairs by one process: what each would be alone, whatever becomes of the others.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use ffdp_burn::io::images::{read_displacement, read_volume};
+use serde_json::Value;
+
+use crate::support::{Folder, Run, ffdp, write_pair};
+
+const LEVELS: [&str; 5] = ["--aligned", "--shrink", "2,1", "--iterations", "12,6"];
+const PAIRS: [&str; 3] = ["a", "b", "c"];
+
+/// Three pairs in folders of their own, with a list of them; the second is of another size.
+fn write_pairs(folder: &Folder) -> String {
+    let mut list = "fixed,moving,fixed_labels,moving_labels,name\n".to_string();
+    for (k, name) in PAIRS.iter().enumerate() {
+        fs::create_dir(folder.path(name)).expect("writable");
+        write_pair(folder, 20 + 4 * (k % 2), k as u64);
+        for file in ["fixed", "moving", "fixed_labels", "moving_labels"] {
+            let file = format!("{file}.nii.gz");
+            fs::rename(folder.path(&file), folder.path(&format!("{name}/{file}")))
+                .expect("written");
+            list += &format!("{name}/{file},");
+        }
+        list += &format!("{name}\n");
+    }
+    let path = folder.path("pairs.csv");
+    fs::write(&path, list).expect("writable");
+    path
+}
+
+fn register(list: &str, out: &str, more: &[&str]) -> Run {
+    ffdp(&[&["register", "--pairs", list, "-o", out], &LEVELS[..], more].concat())
+}
+
+/// The pair alone.
+fn alone(folder: &Folder, name: &str, out: &str) {
+    let file = |file: &str| folder.path(&format!("{name}/{file}.nii.gz"));
+    let (fixed, moving) = (file("fixed"), file("moving"));
+    let labels = [file("fixed_labels"), file("moving_labels")];
+    let labels = ["--fixed-labels", &labels[0], "--moving-labels", &labels[1]];
+    let images = ["register", "-f", &fixed, "-m", &moving, "-o", out];
+    ffdp(&[&images, &labels[..], &LEVELS].concat()).succeeded();
+}
+
+/// Every bit of the results of a pair.
+fn results(out: &str) -> (Vec<u32>, Vec<u32>, Vec<u8>, Vec<u8>, Value) {
+    let words = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect();
+    let path = |name: &str| format!("{out}/{name}");
+    let (field, _) = read_displacement(path("warp.nii.gz")).expect("ITK");
+    let warped = read_volume(path("warped.nii.gz")).expect("written");
+    let bytes = |name: &str| fs::read(path(name)).expect("written");
+    let metrics: Value = serde_json::from_slice(&bytes("metrics.json")).expect("JSON");
+    let measured = ["similarity", "folds", "dice", "inverse", "loss", "settings"];
+    let measured = measured.map(|name| metrics[name].clone());
+    let [affine, labels] = [bytes("affine.txt"), bytes("warped_labels.nii.gz")];
+    (words(field), words(warped.data), affine, labels, Value::from(measured.to_vec()))
+}
+
+#[test]
+fn a_cohort_gives_the_bits_of_separate_runs() {
+    let folder = Folder::new();
+    let list = write_pairs(&folder);
+    let (out, two) = (folder.path("out"), folder.path("two"));
+    let run = register(&list, &out, &[]);
+    run.succeeded();
+    // Two pairs at a time.
+    register(&list, &two, &["--devices", "cpu,cpu", "-q"]).succeeded();
+    for name in PAIRS {
+        let single = folder.path(&format!("single-{name}"));
+        alone(&folder, name, &single);
+        let expected = results(&single);
+        assert!(results(&format!("{out}/{name}")) == expected, "{name}");
+        assert!(results(&format!("{two}/{name}")) == expected, "{name}, two at a time");
+        assert!(run.stdout.contains(name) && run.stderr.contains("[3/3]"), "{}", run.stderr);
+    }
+    assert!(run.stdout.contains("mean"), "{}", run.stdout);
+    let csv = fs::read_to_string(format!("{out}/summary.csv")).expect("written");
+    assert_eq!(csv.lines().count(), 4, "{csv}");
+    assert!(csv.lines().skip(1).all(|line| line.contains(",done,improved,0.")), "{csv}");
+    let page = fs::read_to_string(format!("{out}/index.html")).expect("written");
+    assert!(PAIRS.iter().all(|name| page.contains(&format!("href=\"{name}/report.html\""))));
+}
+
+#[test]
+fn a_bad_pair_is_reported_and_the_others_are_registered() {
+    let folder = Folder::new();
+    let list = write_pairs(&folder);
+    let out = folder.path("out");
+    // One that the header tells, and one that only reading does.
+    fs::remove_file(folder.path("a/moving.nii.gz")).expect("there");
+    let broken = folder.path("b/fixed.nii.gz");
+    let bytes = fs::read(&broken).expect("there");
+    fs::write(&broken, &bytes[..bytes.len() / 2]).expect("writable");
+    let run = register(&list, &out, &["--json"]);
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    for words in ["a: ", "a/moving.nii.gz", "b: ", "b/fixed.nii.gz", "2 of 3 pairs failed: a, b"] {
+        assert!(run.stderr.contains(words), "no {words:?} in {}", run.stderr);
+    }
+    let rows: Value = serde_json::from_str(&run.stdout).expect("JSON only");
+    let status: Vec<&str> = (0..3).filter_map(|k| rows[k]["status"].as_str()).collect();
+    assert_eq!(status, ["failed", "failed", "done"]);
+    assert!(rows[0]["error"].as_str().is_some_and(|reason| reason.contains("a/moving.nii.gz")));
+    assert!(folder.has("out/c/report.html") && !folder.has("out/a/report.html"));
+    // Mended, the same command does those that are missing.
+    fs::write(&broken, bytes).expect("writable");
+    let run = register(&list, &out, &["--json"]);
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    let rows: Value = serde_json::from_str(&run.stdout).expect("JSON only");
+    assert_eq!((&rows[1]["status"], &rows[2]["status"]), (&"done".into(), &"kept".into()));
+    assert!(rows[2]["dice"].as_f64().is_some_and(|dice| dice > 0.0), "{rows}");
+}
+
+#[test]
+fn a_cohort_that_was_killed_does_what_is_missing() {
+    let folder = Folder::new();
+    let list = write_pairs(&folder);
+    let out = folder.path("out");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ffdp"))
+        .args(["register", "--pairs", &list, "-o", &out, "--device", "cpu"])
+        .args(LEVELS)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary starts");
+    let complete = |name: &str| {
+        let manifest = fs::read_to_string(folder.path(&format!("out/{name}/manifest.json")));
+        manifest.is_ok_and(|manifest| manifest.contains("\"complete\""))
+    };
+    while !PAIRS.iter().any(|name| complete(name)) && child.try_wait().expect("ours").is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    child.kill().expect("ours");
+    child.wait().expect("ours");
+    let done: Vec<&str> = PAIRS.into_iter().filter(|name| complete(name)).collect();
+    assert!(!done.is_empty() && done.len() < 3, "{done:?}");
+    let written = |name: &str| {
+        fs::metadata(folder.path(&format!("out/{name}/warp.nii.gz")))
+            .and_then(|data| data.modified())
+    };
+    let before: Vec<_> = done.iter().map(|name| written(name).expect("complete")).collect();
+    register(&list, &out, &["--resume", "-q"]).succeeded();
+    let after: Vec<_> = done.iter().map(|name| written(name).expect("complete")).collect();
+    assert_eq!(before, after, "what was complete is left as it was");
+    for name in PAIRS {
+        let single = folder.path(&format!("single-{name}"));
+        alone(&folder, name, &single);
+        assert!(results(&format!("{out}/{name}")) == results(&single), "{name}");
+    }
+    // Other settings are another run.
+    let run = register(&list, &out, &["--lr", "0.1"]);
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.contains("it differs in: settings"), "{}", run.stderr);
+}
+
+#[test]
+fn memory_does_not_grow_with_the_pairs() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 1);
+    let peak = |pairs: usize| {
+        let (list, out) = (folder.path("pairs.csv"), folder.path(&format!("out-{pairs}")));
+        let rows = (0..pairs).map(|k| format!("fixed.nii.gz,moving.nii.gz,{k}\n"));
+        let text = format!("fixed,moving,name\n{}", rows.collect::<String>());
+        fs::write(&list, text).expect("writable");
+        let levels = ["--aligned", "--shrink", "2", "--iterations", "3", "--no-inverse"];
+        let run = ffdp(&[&["register", "--pairs", &list, "-o", &out, "-q"], &levels[..]].concat());
+        run.succeeded();
+        // Of the process until the pair was written.
+        let of = |k: usize| {
+            let text = fs::read_to_string(format!("{out}/{k}/metrics.json")).expect("written");
+            let metrics: Value = serde_json::from_str(&text).expect("JSON");
+            metrics["peak_memory_bytes"].as_u64()
+        };
+        (0..pairs).filter_map(of).max()
+    };
+    let (Some(few), Some(many)) = (peak(4), peak(20)) else {
+        println!("skipped: this system does not say how much memory a process has had");
+        return;
+    };
+    println!("{few} and {many} bytes");
+    // Four pairs are under way at most. One holds some 3 MB when its results are made, 16 more would hold 50 MB.
+    assert!(many < few + few / 4, "{few} -> {many} bytes");
+}
+
+#[test]
+fn lists_are_applied_and_measured_as_each_line_would_be() {
+    let folder = Folder::new();
+    let list = write_pairs(&folder);
+    let out = folder.path("out");
+    register(&list, &out, &["-q"]).succeeded();
+    let [mut images, mut warps] = ["image,transform,output\n", "name,warp\n"].map(String::from);
+    for name in PAIRS {
+        let result = format!("out/{name}");
+        images +=
+            &format!("{name}/moving.nii.gz,{result}/warp.nii.gz; {result}/affine.txt,{name}.nii\n");
+        warps += &format!("{name},{result}/warp.nii.gz\n");
+    }
+    let (images_csv, warps_csv) = (folder.path("images.csv"), folder.path("warps.csv"));
+    fs::write(&images_csv, &images).expect("writable");
+    fs::write(&warps_csv, warps).expect("writable");
+    let run = ffdp(&["apply", "--pairs", &images_csv]);
+    run.succeeded();
+    for name in PAIRS {
+        let [image, single] = [format!("{name}/moving.nii.gz"), format!("{name}-alone.nii")];
+        let result = |file: &str| folder.path(&format!("out/{name}/{file}"));
+        let (image, single) = (folder.path(&image), folder.path(&single));
+        let (warp, affine) = (result("warp.nii.gz"), result("affine.txt"));
+        ffdp(&["apply", "-i", &image, "-t", &warp, "-t", &affine, "-o", &single]).succeeded();
+        let bytes = |path: &str| fs::read(path).expect("written");
+        assert!(bytes(&single) == bytes(&folder.path(&format!("{name}.nii"))), "{name}");
+    }
+    let run = ffdp(&["measure", "--pairs", &list, "--json"]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let rows: Value = serde_json::from_str(&run.stdout).expect("JSON only");
+    let file = |name: &str| folder.path(&format!("b/{name}.nii.gz"));
+    let (fixed, moving) = (file("fixed_labels"), file("moving_labels"));
+    let alone = ffdp(&["measure", "--fixed-labels", &fixed, "--moving-labels", &moving, "--json"]);
+    let alone: Value = serde_json::from_str(&alone.stdout).expect("JSON only");
+    assert!(rows[1]["dice"].is_f64() && rows[1]["ncc"].is_f64(), "{rows}");
+    assert_eq!(rows[1]["dice"], alone["labels"]["mean"]["dice"]);
+    let run = ffdp(&["measure", "--pairs", &warps_csv]);
+    run.succeeded();
+    assert!(run.stdout.contains("folds") && run.stdout.contains("mean"), "{}", run.stdout);
+    // A line that names half a pair is a bad pair.
+    fs::write(&warps_csv, "name,fixed,warp\nx,a/fixed.nii.gz,\n").expect("writable");
+    let run = ffdp(&["measure", "--pairs", &warps_csv]);
+    assert!(run.code == 1 && run.stderr.contains("1 of 1 pairs failed: x"), "{}", run.stderr);
+}

@@ -1,0 +1,146 @@
+//! How alike two volumes of one grid are, whatever their cuts: for methods that show the moving image themselves, by
+//! transport for example.
+
+use std::sync::Arc;
+
+use burn::Tensor;
+
+use super::block::Block;
+use super::compare::Comparison;
+use crate::device_mesh::DeviceMesh;
+use crate::exchange::Reduction;
+use crate::hosts::Holders;
+use crate::sharded::Sharded;
+use ffdp_burn::error::{Error, Result};
+use ffdp_burn::losses::{Pair, Similarity, counted};
+use ffdp_burn::ops::weights::total;
+
+/// A fixed image that others of its grid and cuts are compared with.
+pub struct ShardedComparison {
+    comparison: Comparison,
+    /// On the block of every shard, with its mask as last channel where it has one.
+    fixed: Vec<Tensor<5>>,
+    blocks: Vec<Block>,
+    mesh: DeviceMesh,
+    holders: Holders,
+}
+
+/// What a comparison has come to.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// The loss.
+    pub loss: f64,
+    /// How many values counted.
+    pub count: f64,
+    /// `count d loss / d moved`, without a mask's channel.
+    pub gradient: Sharded,
+    /// `count d^2 loss / d moved^2` about, of each value alone: not negative.
+    pub curvature: Option<Sharded>,
+}
+
+impl ShardedComparison {
+    /// Of `fixed`, whose shards are compared on the places of `mesh`; of several ranks, each has its planes. Images that
+    /// are `masked`, the fixed and the moved, have their mask as last channel.
+    ///
+    /// # Errors
+    /// [`Error::LostRank`], and [`Error::Device`] when planes cannot be read.
+    pub fn new(
+        similarity: Arc<dyn Similarity>,
+        (fixed, masked): (&Sharded, [bool; 2]),
+        mesh: &DeviceMesh,
+        holders: &Holders,
+    ) -> Result<Self> {
+        let comparison = Comparison { similarity, masked };
+        let width = comparison.reach();
+        let around = holders.surround(fixed, width)?;
+        let layout = fixed.layout();
+        let blocks: Vec<Block> =
+            (0..layout.count()).map(|k| Block::new(layout, k, width)).collect();
+        let places = blocks.iter().zip(mesh.devices());
+        let fixed =
+            places.map(|(block, device)| around.window(block.all.clone(), device)).collect();
+        Ok(Self { comparison, fixed, blocks, mesh: mesh.clone(), holders: holders.clone() })
+    }
+
+    /// The loss of `moved`, with its mask as last channel where it has one, and its gradient; with `curved`, the
+    /// curvature. Waits for the devices.
+    ///
+    /// # Errors
+    /// As [`ShardedComparison::new`].
+    pub fn compare(&self, moved: &Sharded, curved: bool) -> Result<Compared> {
+        let similarity = &self.comparison.similarity;
+        let pairs = self.pairs(moved)?;
+        let parts = pairs.iter().zip(&self.blocks).map(|(pair, block)| {
+            let parts =
+                vec![self.comparison.count(block, pair), self.comparison.partial(block, pair)];
+            Tensor::cat(parts, 0)
+        });
+        // On every shard's device.
+        let sums = self.holders.all_reduce(parts.collect(), Reduction::Sum)?;
+        let found = sums.iter().map(|sums| {
+            let count = counted(sums.clone().narrow(0, 0, 1));
+            let total = sums.clone().narrow(0, 1, sums.dims()[0] - 1);
+            (count, total)
+        });
+        let found: Vec<_> = found.collect();
+        let layout = moved.layout();
+        let mut gradients = Vec::with_capacity(pairs.len());
+        for ((pair, block), (count, total)) in pairs.iter().zip(&self.blocks).zip(&found) {
+            let slope = similarity.slope(total, count);
+            let [to_moved, _] = similarity.gradient(pair, &slope, [true, false]);
+            gradients.push(block.narrow(&to_moved.expect("it was asked for"), &block.own));
+        }
+        let curvature = match curved {
+            false => None,
+            true => Some(self.curvature(&pairs, &gradients, &found, layout)?),
+        };
+        let (count, total) = found.into_iter().next().expect("there is a shard");
+        let numbers = Tensor::cat(vec![similarity.finish(total, count.clone()), count], 0);
+        let numbers = numbers.try_into_vec_as::<f64>();
+        let numbers = numbers.map_err(|reason| Error::device("reading a loss", reason))?;
+        let gradient = Sharded::new(gradients, layout.clone());
+        Ok(Compared { loss: numbers[0], count: numbers[1], gradient, curvature })
+    }
+
+    /// Each similarity's own, or one number for all values: the Fisher information of the loss as a log-likelihood, the
+    /// mean square of its slope.
+    fn curvature(
+        &self,
+        pairs: &[Pair],
+        gradients: &[Tensor<5>],
+        found: &[(Tensor<1>, Tensor<1>)],
+        layout: &crate::layout::Layout,
+    ) -> Result<Sharded> {
+        let similarity = &self.comparison.similarity;
+        let own = pairs
+            .iter()
+            .zip(&self.blocks)
+            .map(|(pair, block)| Some(block.narrow(&similarity.curvature(pair)?, &block.own)));
+        if let Some(own) = own.collect::<Option<Vec<_>>>() {
+            return Ok(Sharded::new(own, layout.clone()));
+        }
+        let squares = gradients.iter().map(|gradient| total(gradient.clone() * gradient.clone()));
+        let squares = self.holders.all_reduce(squares.collect(), Reduction::Sum)?;
+        let of = |k: usize| {
+            let (count, total) = &found[k];
+            let mean = squares[k].clone() / count.clone() * similarity.nats(total, count);
+            let mean = mean.reshape([1, 1, 1, 1, 1]);
+            match &pairs[k].weights {
+                Some(weights) => self.blocks[k].narrow(weights, &self.blocks[k].own) * mean,
+                None => mean.expand(gradients[k].dims()),
+            }
+        };
+        Ok(Sharded::new((0..pairs.len()).map(of).collect(), layout.clone()))
+    }
+
+    /// Both images on the block of every shard.
+    fn pairs(&self, moved: &Sharded) -> Result<Vec<Pair>> {
+        let around = self.holders.surround(moved, self.comparison.reach())?;
+        let pair = |((block, fixed), device): ((&Block, &Tensor<5>), _)| {
+            let moved = around.window(block.all.clone(), device);
+            self.comparison.pair([moved, fixed.clone()], None)
+        };
+        let places = self.blocks.iter().zip(&self.fixed).zip(self.mesh.devices());
+        Ok(places.map(pair).collect())
+    }
+}

@@ -1,0 +1,15 @@
+//! What a level of a deformable method comes to, whatever improves it.
+
+use crate::level::Solver;
+use ffdp_burn::error::Result;
+use ffdp_burn::transform::BsplineTransform;
+use ffdp_parallel::Sharded;
+
+/// What improves the fields of a level.
+pub(crate) trait Deformation: Solver {
+    /// The loss of what was reached, without penalties.
+    fn loss(&mut self) -> Result<f64>;
+
+    /// The fields that were reached, and the spline that they are.
+    fn into_fields(self: Box<Self>) -> Result<(Vec<Sharded>, Option<BsplineTransform>)>;
+}

@@ -1,0 +1,177 @@
+//! A level of control points under way: whatever moves them, and the spline that they are in the end.
+
+use super::control::Control;
+use super::deformation::Deformation;
+use super::level::{LONGEST, SHORTEST};
+use super::method::FieldMethod;
+use crate::fields::Fields;
+use crate::level::Solver;
+use crate::pair::{LevelPair, read};
+use crate::settings::{LbfgsSettings, OptimizerSettings};
+use ffdp_burn::error::Result;
+use ffdp_burn::image::{Affine, Geometry, Physical};
+use ffdp_burn::ops::{AdamOptions, Moments, adam};
+use ffdp_burn::transform::BsplineTransform;
+use ffdp_optim::{Direction, Lbfgs, Minimizer, Objective as _, Point, Search, Steepest, Steps};
+use ffdp_parallel::{ControlPoints, FieldModel, Sharded, ShardedObjective, SplineModel};
+
+/// A level of control points, from the spline that `fields` are or beside what they are.
+pub(super) fn begin(
+    kind: &dyn FieldMethod,
+    (pair, affine): (&LevelPair, &Affine<Physical, Physical>),
+    fields: Option<Fields>,
+    control: &Control,
+) -> Result<Box<dyn Deformation>> {
+    let (descent, level) = (kind.descent(), &pair.grids[0]);
+    let (mesh, holders) = (&pair.places.work, &pair.places.team.fixed);
+    let still = pair.still();
+    let like = (mesh.device(0), still.shards()[0].dtype());
+    let spline = fields.as_ref().and_then(|fields| fields.spline.as_ref());
+    let same = spline.map(|spline| control.same_field(spline, level, like)).transpose()?.flatten();
+    let ended = spline.filter(|spline| same.is_some() && control.has(spline)).cloned();
+    let (coefficients, start) = match (same, fields) {
+        (Some(coefficients), _) => (coefficients, None),
+        (None, fields) => (control.still(like), fields.map(|mut fields| fields.parts.remove(0))),
+    };
+    let model = SplineModel::new(
+        (&still, start),
+        (coefficients, control.grid),
+        (level.spacing_mm, control.penalties),
+        mesh,
+        holders,
+    )
+    .by_differences(control.differences);
+    let options = kind.options(level, &pair.index_map(affine));
+    let rest = model.rest();
+    let objective = pair.objective(descent.similarity.loss(), affine, model, &options)?;
+    let first = descent.learning_rate_voxels;
+    let optimizer: Box<dyn Optimizer> = match descent.optimizer {
+        OptimizerSettings::Lbfgs(LbfgsSettings { history }) => {
+            let search = Minimizer::new(rest.clone(), Lbfgs::new(history), Search::wolfe());
+            let steps = Steps { first, longest: LONGEST * first, shortest: SHORTEST * first };
+            Box::new(LineSearch { search, steps })
+        }
+        OptimizerSettings::Sgd | OptimizerSettings::GaussNewton(_) => {
+            let search = Minimizer::new(rest.clone(), Steepest, Search::armijo());
+            let steps = Steps { first, longest: first, shortest: STEEPEST_SHORTEST * first };
+            Box::new(LineSearch { search, steps })
+        }
+        OptimizerSettings::Adam(settings) => Box::new(Adam {
+            at: rest.clone(),
+            moments: Moments::default(),
+            options: settings.options(),
+            step: first,
+        }),
+    };
+    // Nothing was found beyond what a run was ended with, until there is an iteration.
+    let reached = ended.map(|spline| (rest, spline));
+    Ok(Box::new(Splined { objective, optimizer, place: (level.clone(), control.clone()), reached }))
+}
+
+/// What moves control points.
+trait Optimizer {
+    /// Where they are.
+    fn at(&self) -> &ControlPoints;
+
+    /// Some steps, or fewer where nothing is gained: the loss before each.
+    fn iterate(&mut self, objective: &mut Objective, count: usize) -> Result<Vec<f64>>;
+}
+
+type Objective = ShardedObjective<SplineModel>;
+
+/// Steps along lines, each of which lowers the loss.
+struct LineSearch<D> {
+    search: Minimizer<ControlPoints, D>,
+    steps: Steps,
+}
+
+impl<D: Direction<ControlPoints>> Optimizer for LineSearch<D> {
+    fn at(&self) -> &ControlPoints {
+        self.search.at()
+    }
+
+    fn iterate(&mut self, objective: &mut Objective, count: usize) -> Result<Vec<f64>> {
+        self.search.iterate(objective, &self.steps, count)
+    }
+}
+
+/// Steps by the running moments of the gradient, as a field of voxels makes them: no coefficient moves farther than
+/// `step` voxels.
+struct Adam {
+    at: ControlPoints,
+    moments: Moments,
+    options: AdamOptions,
+    step: f64,
+}
+
+impl Optimizer for Adam {
+    fn at(&self) -> &ControlPoints {
+        &self.at
+    }
+
+    fn iterate(&mut self, objective: &mut Objective, count: usize) -> Result<Vec<f64>> {
+        let mut losses = Vec::with_capacity(count);
+        for _ in 0..count {
+            let Point { loss, gradient } = objective.evaluate(&self.at)?;
+            losses.push(loss);
+            let step = adam(gradient.0, &mut self.moments, &self.options);
+            let length = step.longest.clamp_min(1.0).reshape([1; 5]);
+            let moved = step.direction * length.recip().mul_scalar(self.step);
+            self.at = ControlPoints(self.at.0.clone() - moved);
+        }
+        Ok(losses)
+    }
+}
+
+/// A step of steepest descent that is given up (Ikeda et al. 2014).
+const STEEPEST_SHORTEST: f64 = 0.1;
+
+/// Control points that are searched, with their level.
+struct Splined {
+    objective: Objective,
+    optimizer: Box<dyn Optimizer>,
+    place: (Geometry, Control),
+    /// What was reached as a transform, and the parameters that are read from it: what goes on from a file is what goes
+    /// on from here, to the bit.
+    reached: Option<(ControlPoints, BsplineTransform)>,
+}
+
+impl Splined {
+    /// The parameters that were reached, and the transform that they are.
+    fn reached(&mut self) -> Result<(ControlPoints, Option<BsplineTransform>)> {
+        let (model, at) = (self.objective.model(), self.optimizer.at());
+        if !model.is_alone() {
+            return Ok((at.clone(), None));
+        }
+        if self.reached.is_none() {
+            let (level, control) = &self.place;
+            let (coefficients, _) = model.coefficients(at);
+            let like = (coefficients.device(), coefficients.dtype());
+            let spline = control.transform(coefficients, level)?;
+            let same = control.same_field(&spline, level, (&like.0, like.1))?;
+            let same = same.expect("it has these control points");
+            self.reached = Some((model.parameters(same), spline));
+        }
+        let (at, spline) = self.reached.clone().expect("just made");
+        Ok((at, Some(spline)))
+    }
+}
+
+impl Solver for Splined {
+    fn iterate(&mut self, iterations: usize) -> Result<Vec<f64>> {
+        self.reached = None;
+        self.optimizer.iterate(&mut self.objective, iterations)
+    }
+}
+
+impl Deformation for Splined {
+    fn loss(&mut self) -> Result<f64> {
+        let (at, _) = self.reached()?;
+        Ok(read(self.objective.loss(&at)?)?[0])
+    }
+
+    fn into_fields(mut self: Box<Self>) -> Result<(Vec<Sharded>, Option<BsplineTransform>)> {
+        let (at, spline) = self.reached()?;
+        Ok((self.objective.model().fields(&at)?, spline))
+    }
+}

@@ -1,0 +1,207 @@
+//! Gauss-Newton-Krylov: the velocity that carries the moving image onto the fixed one as the solution of a problem of
+//! control, found by second-order steps (CLAIRE; Mang et al. 2019, Brunn et al. 2020).
+//!
+//! ```text
+//! minimise over v    D(m(1)) + beta / 2 |grad v|^2 + beta_div / 2 (div v)^2,   d_t m + v . grad m = 0
+//! ```
+//! `flow.rs` transport along a velocity · `problem.rs` loss, gradient, Hessian · `precondition.rs` about its inverse ·
+//! `weights.rs` from a large `beta` to the one that is wanted · `level.rs` a level of a registration. Conjugate
+//! gradients and the line search are those of [`ffdp_optim`]. Lengths are in a unit in which the box of the fixed image
+//! has the volume of the paper's, `(2 pi)^3`: a `beta` means what it means there.
+
+mod flow;
+mod level;
+mod precondition;
+mod problem;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+pub use flow::Flow;
+pub use precondition::Preconditioner;
+pub use problem::{Seen, VelocityImages, VelocityOptions, VelocityProblem};
+pub use weights::{DeterminantBounds, Regularizing, minimize};
+
+use serde::{Deserialize, Serialize};
+
+use super::deformable::{Deformation, FieldMethod, LevelTask};
+use crate::fields::{Deformed, Fields};
+use crate::settings::{
+    ConvergenceSettings, Descent, LevelSettings, OptimizerSettings, Regularization, Similarity,
+    in_range,
+};
+use ffdp_burn::error::{Error, Result};
+use ffdp_burn::ops::{Accumulation, Method, Update};
+use ffdp_optim::GaussNewtonOptions;
+
+/// Gauss-Newton-Krylov registration: few exact steps where others take many short ones. The map is the flow along a
+/// stationary velocity, its inverse the flow back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GnkSettings {
+    /// The levels, coarse to fine, with steps of Gauss and Newton at most. Default: shrink 2, 1 with 50 each.
+    pub levels: Vec<LevelSettings>,
+    /// What is minimised. Default: the squared difference of the paper, for images of equal intensities.
+    pub similarity: Similarity,
+    /// Weight of the roughness `|grad v|^2`, for a box of volume `(2 pi)^3` and intensities of [0, 1]; default 1e-2
+    /// (Brunn et al. 2020). Smaller: larger deformations, more steps.
+    pub beta: f64,
+    /// Weight of `(div v)^2`, likewise; default 1e-4. Larger: volumes are kept.
+    pub beta_div: f64,
+    /// Whether the first level begins with `beta = 1` and comes to its own by tenths. Default true.
+    pub continuation: bool,
+    /// Bounds of the map's determinant: `beta` is then lowered beyond the one that is given for as long as they hold,
+    /// on the last level, and raised until they do. Default: none are asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub determinant: Option<DeterminantBounds>,
+    /// Steps of time. Default 4; 8 for motions of a third of the image and more.
+    pub time_steps: usize,
+    /// Of the conjugate gradients. Default `2l_inv_h0`.
+    pub preconditioner: Preconditioner,
+    /// The system within a preconditioner is solved to this part of the tolerance of that without. Default 1e-3; 1e-2
+    /// for noisy images.
+    pub inner_tolerance: f64,
+    /// A level ends where the gradient is this part of that at rest. Default 5e-2.
+    pub tolerance: f64,
+    /// Iterations of a system at most. Default 50.
+    pub krylov_iterations: usize,
+    /// Standard deviation of the smoothing of both images on each level, in voxels along its finest axis. Default 1:
+    /// derivatives are taken of them.
+    pub sigma_image_voxels: f64,
+    /// Voxels between the image and its next period, in which its borders blend into each other. Default 8; 0 for
+    /// images that are periodic.
+    pub gap_voxels: usize,
+}
+
+impl Default for GnkSettings {
+    fn default() -> Self {
+        let level = |shrink| LevelSettings { shrink, iterations: 50 };
+        Self {
+            levels: [2.0, 1.0].map(level).to_vec(),
+            similarity: Similarity::Mse,
+            beta: 1e-2,
+            beta_div: 1e-4,
+            continuation: true,
+            determinant: None,
+            time_steps: 4,
+            preconditioner: Preconditioner::default(),
+            inner_tolerance: 1e-3,
+            tolerance: 5e-2,
+            krylov_iterations: 50,
+            sigma_image_voxels: 1.0,
+            gap_voxels: 8,
+        }
+    }
+}
+
+/// The gradient says when a level ends, not its losses: they rise where `beta` does.
+const BY_GRADIENT: ConvergenceSettings = ConvergenceSettings { window: usize::MAX, tolerance: 0.0 };
+
+/// What a voxel of the box takes beside the steps of time: velocity, gradient, system and preconditioner.
+const NUMBERS: usize = 74;
+
+/// Of the exponential that gives the map of a velocity: parts of a voxel for motions of a hundred.
+const SQUARINGS: usize = 7;
+
+impl GnkSettings {
+    fn options(&self) -> VelocityOptions {
+        VelocityOptions {
+            beta: self.beta,
+            beta_div: self.beta_div,
+            steps: self.time_steps,
+            preconditioner: self.preconditioner,
+            inner_tolerance: self.inner_tolerance,
+        }
+    }
+
+    fn newton(&self) -> GaussNewtonOptions {
+        GaussNewtonOptions {
+            tolerance: self.tolerance,
+            krylov: self.krylov_iterations,
+            ..GaussNewtonOptions::default()
+        }
+    }
+}
+
+impl FieldMethod for GnkSettings {
+    fn name(&self) -> &'static str {
+        "gnk"
+    }
+
+    fn descent(&self) -> Descent<'_> {
+        Descent {
+            levels: &self.levels,
+            similarity: &self.similarity,
+            // A line search says how far a step goes.
+            learning_rate_voxels: 1.0,
+            optimizer: OptimizerSettings::Sgd,
+            update: Update::Additive,
+            sigma_gradient_voxels: 0.0,
+            sigma_field_voxels: 0.0,
+            sigma_field_name: "none",
+            regularization: Regularization::default(),
+            convergence: &BY_GRADIENT,
+        }
+    }
+
+    fn validate(&self) -> Result<()> {
+        self.descent().validate()?;
+        let weight = [f64::MIN_POSITIVE, 1e3];
+        in_range("beta", self.beta, weight, "1e-2 is the usual one")?;
+        in_range("beta_div", self.beta_div, [0.0, 1e3], "1e-4 is the usual one, 0 is off")?;
+        let part = [f64::MIN_POSITIVE, 1.0];
+        in_range("tolerance", self.tolerance, part, "5e-2 is the usual one")?;
+        in_range("inner_tolerance", self.inner_tolerance, part, "1e-3 is the usual one")?;
+        let sigma = self.sigma_image_voxels;
+        in_range("sigma_image_voxels", sigma, [0.0, 20.0], "1 is the usual one, 0 is off")?;
+        for (name, value, most, fix) in [
+            ("time_steps", self.time_steps, 64, "4 is the usual number"),
+            ("krylov_iterations", self.krylov_iterations, 1000, "50 is the usual number"),
+        ] {
+            if !(1..=most).contains(&value) {
+                let what = format!("{name} must lie in 1..{most}");
+                return Err(Error::invalid(what, value, fix));
+            }
+        }
+        if let Some(bounds) = &self.determinant {
+            bounds.validate()?;
+        }
+        Ok(())
+    }
+
+    fn levels_mut(&mut self) -> &mut Vec<LevelSettings> {
+        &mut self.levels
+    }
+
+    fn optimizer_mut(&mut self) -> Option<&mut OptimizerSettings> {
+        None
+    }
+
+    fn host_bytes_per_voxel(&self) -> u64 {
+        // All of it is counted as steps that are kept.
+        0
+    }
+
+    /// As many as `74 + n` numbers a voxel are, `n` the steps of time (Brunn et al. 2020): the planner counts two
+    /// vectors for each, and five more.
+    fn kept_steps(&self) -> Option<usize> {
+        Some(((NUMBERS + self.time_steps).div_ceil(3) - 5).div_ceil(2))
+    }
+
+    fn keeps_shards_on_devices(&self) -> bool {
+        true
+    }
+
+    fn method(&self) -> Method {
+        Method::Svf { squarings: SQUARINGS, accumulation: Accumulation::Fast }
+    }
+
+    /// With the velocity that was found before, or one that leads about where a displacement does.
+    fn start(&self, found: Option<&Deformed>) -> Result<Option<Fields>> {
+        found.map(|found| found.velocity(SQUARINGS)).transpose()
+    }
+
+    fn begin(&self, task: &LevelTask) -> Option<Result<Box<dyn Deformation>>> {
+        Some(level::begin(self, task))
+    }
+}
