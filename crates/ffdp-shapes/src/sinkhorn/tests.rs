@@ -40,11 +40,7 @@ fn on_a_line_the_sorted_points_are_matched() {
     let [a, b] = [&x, &y].map(|p| Measure::uniform(cloud(p)));
     // Potentials of p = 1 follow more slowly, and debiasing leaves more of the blur.
     for (cost, scaling, tolerance, exact) in [
-<<<<<<< HEAD
         (TransportCost::Distance, 0.99, 0.08, pairs.iter().sum::<f64>() / 40.0),
-=======
-        (TransportCost::Distance, 0.99, 0.05, pairs.iter().sum::<f64>() / 40.0),
->>>>>>> 355335d (tests: what is demanded of two gradients)
         (
             TransportCost::HalfSquare,
             0.95,
@@ -128,7 +124,6 @@ fn gradients_are_slopes_also_where_mass_may_vanish() {
     let b = Measure::uniform(cloud(&y));
     for reach in [None, Some(0.4)] {
         for cost in [TransportCost::HalfSquare, TransportCost::Distance] {
-<<<<<<< HEAD
             // Converged: the envelope theorem holds at the optimum.
             let settings = SinkhornSettings {
                 cost,
@@ -138,10 +133,6 @@ fn gradients_are_slopes_also_where_mass_may_vanish() {
                 at_blur: 200,
                 debias: true,
             };
-=======
-            // Converged: many steps at a large blur.
-            let settings = SinkhornSettings { cost, blur: 0.3, reach, scaling: 0.97, debias: true };
->>>>>>> 355335d (tests: what is demanded of two gradients)
             let points = cloud(&x).autodiff().require_grad();
             let a = Measure { points: points.clone(), ..Measure::uniform(cloud(&x)) };
             let gradients = sinkhorn_divergence(&a, &b, &settings).value.backward();
