@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{ArgAction, Args};
+use clap::{ArgAction, Args, ValueEnum};
 
-use super::files::ImageFormat;
 use crate::commands::apply::SpaceChoice;
 use crate::failure::{Failure, Outcome};
 use crate::mesh::MeshArguments;
@@ -219,5 +218,24 @@ impl RegisterArguments {
     /// Which of the fixed and the moving image has a mask.
     pub fn masked(&self) -> [bool; 2] {
         [self.fixed_mask.is_some(), self.moving_mask.is_some()]
+    }
+}
+
+/// How images are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ImageFormat {
+    /// NIfTI, compressed.
+    #[default]
+    Nifti,
+    /// OME-Zarr 0.5.
+    OmeZarr,
+}
+
+impl ImageFormat {
+    pub const fn ending(self) -> &'static str {
+        match self {
+            Self::Nifti => ".nii.gz",
+            Self::OmeZarr => ".zarr",
+        }
     }
 }

@@ -3,12 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum;
 use ffdp_burn::Error;
 use ffdp_burn::io::check_writable;
 use ffdp_register::{Settings, Stage};
 
-use super::args::RegisterArguments;
+use super::args::{ImageFormat, RegisterArguments};
 use crate::checkpoint::Place;
 use crate::disk::Written;
 use crate::failure::Outcome;
@@ -17,25 +16,6 @@ use crate::journal::Opening;
 use crate::manifest::{Claim, Existing, Identity, place};
 use crate::output::Records;
 use crate::settings::deforms;
-
-/// How images are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum ImageFormat {
-    /// NIfTI, compressed.
-    #[default]
-    Nifti,
-    /// OME-Zarr 0.5.
-    OmeZarr,
-}
-
-impl ImageFormat {
-    const fn ending(self) -> &'static str {
-        match self {
-            Self::Nifti => ".nii.gz",
-            Self::OmeZarr => ".zarr",
-        }
-    }
-}
 
 /// The files in the output folder.
 pub struct Files {

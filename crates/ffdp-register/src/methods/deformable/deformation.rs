@@ -13,3 +13,8 @@ pub(crate) trait Deformation: Solver {
     /// The fields that were reached, and the spline that they are.
     fn into_fields(self: Box<Self>) -> Result<(Vec<Sharded>, Option<BsplineTransform>)>;
 }
+
+/// Of the first step, the longest and the shortest that are tried: with the usual one a voxel, and a
+/// thousandth of it.
+pub(super) const LONGEST: f64 = 4.0;
+pub(super) const SHORTEST: f64 = 4e-3;

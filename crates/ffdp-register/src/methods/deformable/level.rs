@@ -3,7 +3,7 @@
 use std::f64::consts::FRAC_1_SQRT_2;
 
 use super::control::Control;
-use super::deformation::Deformation;
+use super::deformation::{Deformation, LONGEST, SHORTEST};
 use super::method::{FieldMethod, smoothing, voxels};
 use super::splined;
 use crate::fields::Fields;
@@ -66,11 +66,6 @@ impl Deformation for ShardedDeform {
         Ok((self.into_state().fields, None))
     }
 }
-
-/// Of the first step, the longest and the shortest that are tried: with the usual one a voxel, and a
-/// thousandth of it.
-pub(super) const LONGEST: f64 = 4.0;
-pub(super) const SHORTEST: f64 = 4e-3;
 
 /// Parameters of a model, and what searches them.
 struct Searched<M: FieldModel, D> {

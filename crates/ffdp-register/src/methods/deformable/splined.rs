@@ -1,8 +1,7 @@
 //! A level of control points under way: whatever moves them, and the spline that they are in the end.
 
 use super::control::Control;
-use super::deformation::Deformation;
-use super::level::{LONGEST, SHORTEST};
+use super::deformation::{Deformation, LONGEST, SHORTEST};
 use super::method::FieldMethod;
 use crate::fields::Fields;
 use crate::level::Solver;

@@ -7,7 +7,7 @@ use std::io;
 
 use flate2::read::ZlibDecoder;
 
-use super::codecs::{exactly, unpack_zstd};
+use super::unpack::{exactly, unpack_zstd};
 
 const HEADER: usize = 16;
 const SHUFFLED: u8 = 1;

@@ -6,6 +6,7 @@ use flate2::read::{MultiGzDecoder, ZlibDecoder};
 
 use super::super::data_type::Endian;
 use super::blosc;
+use super::unpack::{exactly, unpack_zstd};
 
 /// A step from a chunk to the bytes in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,25 +48,6 @@ impl Compressor {
             Self::Zstd => unpack_zstd(packed, expected),
             Self::Blosc => blosc::unpack(packed, expected),
         }
-    }
-}
-
-/// One Zstandard frame of `expected` bytes.
-pub(super) fn unpack_zstd(packed: &[u8], expected: usize) -> io::Result<Vec<u8>> {
-    let decoder = ruzstd::decoding::StreamingDecoder::new(packed).map_err(io::Error::other)?;
-    exactly(&mut { decoder }, expected)
-}
-
-/// All that a stream has, which must be so many bytes.
-pub(super) fn exactly(stream: &mut dyn Read, expected: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(expected);
-    stream.take(expected as u64 + 1).read_to_end(&mut bytes)?;
-    match bytes.len() == expected {
-        true => Ok(bytes),
-        false => Err(io::Error::other(format!(
-            "{} bytes are there, the chunk has {expected}",
-            if bytes.len() > expected { "more".to_string() } else { bytes.len().to_string() }
-        ))),
     }
 }
 

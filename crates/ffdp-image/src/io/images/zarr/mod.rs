@@ -16,6 +16,7 @@ mod codecs;
 mod ome;
 mod pyramid;
 mod read;
+mod unpack;
 mod write;
 
 #[cfg(test)]
