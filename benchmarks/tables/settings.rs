@@ -1,6 +1,6 @@
 //! The settings: their names and meaning from the source, their defaults from the values that a file is filled up with.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::PathBuf;
 
@@ -131,6 +131,8 @@ fn toml(value: &Value) -> String {
             format!("[{}]", values.iter().map(toml).collect::<Vec<_>>().join(", "))
         }
         Value::Object(entries) => {
+            // Whatever order the map keeps.
+            let entries: BTreeMap<_, _> = entries.iter().collect();
             let entries = entries.iter().map(|(name, value)| format!("{name} = {}", toml(value)));
             format!("{{ {} }}", entries.collect::<Vec<_>>().join(", "))
         }
