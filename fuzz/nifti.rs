@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ffdp_image::io::nifti::{
+use ffdp_image::io::images::{
     header, read_displacement, read_labels, read_slab, read_volume, read_volume_at, write_volume,
 };
 

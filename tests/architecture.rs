@@ -372,6 +372,7 @@ fn files_of_a_folder_do_not_lean_on_each_other() {
         "ffdp-parallel",
         "ffdp-register",
         "ffdp-nets",
+        "ffdp-shapes",
         "ffdp-train",
         "ffdp-cli",
     ];

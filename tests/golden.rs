@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use burn::tensor::Device;
 use ffdp::image::{Affine, Volume};
-use ffdp::io::nifti::{header, read_volume};
+use ffdp::io::images::{header, read_volume};
 use ffdp::io::{LandmarkSpace, read_landmarks};
 use ffdp::ops::Interpolation;
 use ffdp::transform::{Composite, Step, read_transform, write_transform};

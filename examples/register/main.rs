@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use ffdp::Result;
 use ffdp::image::Volume;
-use ffdp::io::nifti::{read_volume, write_volume};
+use ffdp::io::images::{read_volume, write_volume};
 use ffdp::register::{Preset, Problem, Registration, Settings, Silent, register};
 use ffdp::synth::{PhantomSettings, pair};
 use ffdp::transform::write_transform;

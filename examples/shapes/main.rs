@@ -52,7 +52,11 @@ fn main() -> Result<()> {
     // The flow is a map of all of space: a point inside goes along, and comes back.
     let inside = [[32.0, 16.0, 14.0]];
     let there = found.flow.map_points(&inside)?;
-    println!("the middle goes to {:.2?}, and back to {:.2?}", there[0], found.flow.map_points_back(&there)?[0]);
+    println!(
+        "the middle goes to {:.2?}, and back to {:.2?}",
+        there[0],
+        found.flow.map_points_back(&there)?[0]
+    );
 
     let tree = ShapeTree::new(&target);
     let distance: Vec<f64> = found.shape.points.iter().map(|&p| tree.nearest(p).1).collect();

@@ -18,7 +18,7 @@ import resource
 import subprocess
 import tempfile
 import time
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import nibabel
@@ -69,7 +69,7 @@ def compare(request: argparse.Namespace, folder: Path, pair: dict, method: str) 
     labels, jacobian = measures["labels"], measures["jacobian"]
     peak_gb, hours = cost["peak_memory_bytes"] / 1e9, cost["seconds"] / 3600
     row = key | {
-        "program": f"{METHODS[method][1]} {version(METHODS[method][1])}",
+        "program": version_of(METHODS[method][1]),
         "labels": len(labels["labels"]) - len(labels["absent"]),
         "dice": labels["mean"]["dice"],
         "inverse_volume_dice": labels["inverse_volume_dice"],
@@ -84,6 +84,15 @@ def compare(request: argparse.Namespace, folder: Path, pair: dict, method: str) 
     print(json.dumps(row), flush=True)
 
 
+def version_of(name: str) -> str:
+    """A Python package with its version, or what a program says of itself."""
+    try:
+        return f"{name} {version(name)}"
+    except PackageNotFoundError:
+        said = subprocess.run([name, "--version"], check=True, capture_output=True, text=True)
+        return said.stdout.strip()
+
+
 def stem(path: Path) -> str:
     return path.name.removesuffix(".gz").removesuffix(".nii")
 
@@ -91,6 +100,7 @@ def stem(path: Path) -> str:
 def in_own_process(threads: int, *arguments) -> dict:
     """Time and memory of a registration that has a process to itself."""
     os.environ["ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS"] = str(threads)
+    os.environ["OMP_NUM_THREADS"] = str(threads)
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=register, args=(sender, *arguments))
@@ -107,13 +117,14 @@ def in_own_process(threads: int, *arguments) -> dict:
 
 def register(sender, method: str, fixed: Path, moving: Path, warp: Path) -> None:
     seconds = METHODS[method][0](fixed, moving, warp)
-    # Processor time and memory are those of the whole process: imports, reading and writing included.
-    usage = resource.getrusage(resource.RUSAGE_SELF)
+    # Processor time and memory are those of the whole process: imports, reading and writing included. A program that
+    # it calls counts as well.
+    here, called = (resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     sender.send(
         {
             "seconds": seconds,
-            "cpu_seconds": usage.ru_utime + usage.ru_stime,
-            "peak_memory_bytes": usage.ru_maxrss * 1024,
+            "cpu_seconds": sum(u.ru_utime + u.ru_stime for u in (here, called)),
+            "peak_memory_bytes": max(here.ru_maxrss, called.ru_maxrss) * 1024,
         }
     )
 

@@ -6,6 +6,7 @@ use crate::commands::apply::ApplyArguments;
 use crate::commands::bench::BenchArguments;
 use crate::commands::completions::CompletionsArguments;
 use crate::commands::compose::ComposeArguments;
+use crate::commands::convert::ConvertArguments;
 use crate::commands::import::ImportArguments;
 use crate::commands::info::InfoArguments;
 use crate::commands::invert::InvertArguments;
@@ -37,9 +38,11 @@ pub enum Command {
     Apply(ApplyArguments),
     /// Make one transform of several.
     Compose(ComposeArguments),
+    /// Write an image in another format: NIfTI, OME-Zarr, NRRD, MetaImage.
+    Convert(ConvertArguments),
     /// Invert a transform and measure the error of the inverse.
     Invert(InvertArguments),
-    /// Explain a NIfTI file: grid, orientation, voxel type, values, what is unusual about it.
+    /// Explain an image file: grid, orientation, voxel type, values, what is unusual about it.
     Info(InfoArguments),
     /// Measure how well images, labels or a deformation agree.
     Measure(MeasureArguments),

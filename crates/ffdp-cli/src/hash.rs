@@ -5,18 +5,17 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use ffdp_burn::Error;
-use ffdp_burn::io::nifti::other_of_pair;
+use ffdp_burn::io::images::files;
 use sha2::{Digest, Sha256};
 
 use crate::failure::Outcome;
 
-/// The SHA-256 of a file, in hexadecimal, as `sha256sum` prints it; of a pair `.hdr/.img`, that of the named
-/// file followed by the other one.
+/// The SHA-256 of a file, in hexadecimal, as `sha256sum` prints it; of an image in several files (a pair `.hdr/.img`, a
+/// level of an OME-Zarr), that of all one after the other.
 pub fn sha256(path: &Path) -> Outcome<String> {
     let mut hash = Sha256::new();
-    add(path, &mut hash)?;
-    if let Some(other) = other_of_pair(path).filter(|other| other.exists()) {
-        add(&other, &mut hash)?;
+    for file in files(path)? {
+        add(&file, &mut hash)?;
     }
     Ok(hexadecimal(&hash.finalize()))
 }

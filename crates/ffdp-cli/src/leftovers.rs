@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Removes the temporary files that [`write_atomically`](ffdp_burn::io::write_atomically) left beside
+/// Removes the temporary files, and folders of an OME-Zarr, that [`write_atomically`](ffdp_burn::io::write_atomically) left beside
 /// `path` (`.NAME.*.part`) when its process was killed. What cannot be removed stays.
 pub fn remove_leftovers(path: &Path) {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return };
@@ -12,7 +12,8 @@ pub fn remove_leftovers(path: &Path) {
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.starts_with(&prefix) && name.ends_with(".part") {
-            let _ = fs::remove_file(entry.path());
+            let path = entry.path();
+            let _ = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
         }
     }
 }

@@ -48,6 +48,7 @@ fn main() -> ExitCode {
     let run = || match &arguments.command {
         Command::Register(request) => commands::register::run(request),
         Command::Apply(request) => commands::apply::run(request),
+        Command::Convert(request) => commands::convert::run(request),
         Command::Compose(request) => commands::compose::run(request),
         Command::Invert(request) => commands::invert::run(request),
         Command::Info(request) => commands::info::run(request),

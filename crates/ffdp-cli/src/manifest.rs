@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
 use ffdp_burn::Error;
-use ffdp_burn::io::check_not_an_input;
+use ffdp_burn::io::{check_not_an_input, is_zarr_name};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Outcome};
@@ -161,7 +161,7 @@ impl Claim {
         for file in self.earlier.iter().filter(|file| !kept.contains(file)) {
             let path = self.folder.join(file);
             remove_leftovers(&path);
-            match fs::remove_file(&path) {
+            match remove_result(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     return Err(Error::io(&path, "remove the earlier run's", error).into());
                 }
@@ -298,6 +298,14 @@ fn refused(
             "choose another output folder, or remove that run's files first with --overwrite{resume}"
         ),
     )
+}
+
+/// Removes a file, or the folder that an OME-Zarr is.
+fn remove_result(path: &Path) -> std::io::Result<()> {
+    match is_zarr_name(path) && path.is_dir() {
+        true => fs::remove_dir_all(path),
+        false => fs::remove_file(path),
+    }
 }
 
 /// Whether it would be mistaken for a result of another run.

@@ -24,11 +24,13 @@ mod support;
 #[path = "cli/talk.rs"]
 mod talk;
 mod transforms;
+#[path = "cli/zarr.rs"]
+mod zarr;
 
 use std::fs;
 
 use ffdp_burn::image::Volume;
-use ffdp_burn::io::nifti::{
+use ffdp_burn::io::images::{
     read_displacement, read_labels, read_volume, write_labels, write_volume,
 };
 use serde_json::Value;

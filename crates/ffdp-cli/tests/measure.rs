@@ -4,7 +4,7 @@
 mod support;
 
 use ffdp_burn::image::{Affine, LabelMap, Volume};
-use ffdp_burn::io::nifti::{read_volume, write_displacement, write_labels, write_volume};
+use ffdp_burn::io::images::{read_volume, write_displacement, write_labels, write_volume};
 use ffdp_burn::io::{LandmarkSpace, write_affine, write_landmarks};
 use ffdp_burn::synth::Pair;
 use serde_json::Value;

@@ -4,7 +4,7 @@
 mod support;
 
 use ffdp_burn::image::{Geometry, LabelMap};
-use ffdp_burn::io::nifti::write_labels;
+use ffdp_burn::io::images::write_labels;
 use serde_json::Value;
 use support::{Folder, ffdp};
 
@@ -28,7 +28,8 @@ fn json(text: &str) -> Value {
 #[test]
 fn surfaces_are_made_converted_compared_matched_and_applied() {
     let folder = Folder::new();
-    let (fixed, moving) = (ellipsoid(&folder, "a.nii.gz", 10.0), ellipsoid(&folder, "b.nii.gz", 7.0));
+    let (fixed, moving) =
+        (ellipsoid(&folder, "a.nii.gz", 10.0), ellipsoid(&folder, "b.nii.gz", 7.0));
     let (vtk, ply) = (folder.path("a.vtk"), folder.path("a.ply"));
     ffdp(&["shape", "convert", "-i", &format!("{fixed}:3"), "-o", &vtk]).succeeded();
     ffdp(&["shape", "convert", "-i", &vtk, "-o", &ply, "--largest"]).succeeded();
@@ -70,7 +71,10 @@ fn surfaces_are_made_converted_compared_matched_and_applied() {
     run.succeeded();
     let more = json(&std::fs::read_to_string(folder.path("run/metrics.json")).unwrap());
     let (last, first) = (metrics["costs"].as_array().unwrap().last().unwrap(), &more["costs"][0]);
-    assert!((first.as_f64().unwrap() / last.as_f64().unwrap() - 1.0).abs() < 1e-2, "{first} {last}");
+    assert!(
+        (first.as_f64().unwrap() / last.as_f64().unwrap() - 1.0).abs() < 1e-2,
+        "{first} {last}"
+    );
 }
 
 #[test]
@@ -81,7 +85,8 @@ fn a_cohort_has_a_mean_shape() {
         format!("{map}:3")
     });
     let out = folder.path("atlas");
-    let atlas = ["shape", "atlas", &members[0], &members[1], "-o", &out, "-i", "25", "--device", "cpu"];
+    let atlas =
+        ["shape", "atlas", &members[0], &members[1], "-o", &out, "-i", "25", "--device", "cpu"];
     ffdp(&atlas).succeeded();
     for name in ["template.vtk", "member_1.vtk", "member_2.vtk", "flow_2.json", "metrics.json"] {
         assert!(folder.has(&format!("atlas/{name}")), "{name}");

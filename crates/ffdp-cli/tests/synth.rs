@@ -6,7 +6,7 @@ mod support;
 use std::fs;
 
 use ffdp_burn::image::{Geometry, LabelMap, Volume};
-use ffdp_burn::io::nifti::{read_labels, read_volume, write_labels, write_volume};
+use ffdp_burn::io::images::{read_labels, read_volume, write_labels, write_volume};
 use ffdp_burn::metrics::dice;
 use ffdp_burn::synth::{PhantomSettings, subject};
 use serde_json::Value;

@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ffdp_burn::image::{LabelMap, Volume};
-use ffdp_burn::io::nifti::{read_labels, read_volume, write_labels, write_volume};
+use ffdp_burn::io::images::{read_labels, read_volume, write_labels, write_volume};
 use serde_json::Value;
 use support::{Folder, ffdp, relative_difference, restored, write_pair};
 

@@ -4,7 +4,7 @@
 //! cargo bench -p ffdp-shapes --bench products                                        the CPU: 1e3, 1e4
 //! cargo bench -p ffdp-shapes --bench products --features cuda -- --device cuda       1e4, 1e5, 1e6
 //! ```
-//! `ms` is the median; short rows are queued ten at a time, as `products.py`, the same in CUDA C++, PyTorch and KeOps,
+//! `--size 2e4,1e5` sets other sizes; other arguments choose rows by their names. `ms` is the median; short rows are queued ten at a time, as `products.py`, the same in CUDA C++, PyTorch and KeOps,
 //! does. `dense` is the product from Burn's own operations, which stores the matrix of all pairs.
 
 #[path = "../../../benches/support/memory.rs"]

@@ -9,7 +9,7 @@ use super::composite::Composite;
 use super::displacement::Displacement;
 use super::step::Step;
 use crate::error::{Error, Result};
-use crate::io::nifti::write_displacement;
+use crate::io::images::write_displacement;
 use crate::io::{
     TransformPart, is_composite_name, read_transform_file, write_affine, write_bspline,
     write_composite,

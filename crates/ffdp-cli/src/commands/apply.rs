@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
 use ffdp_burn::image::{Geometry, LabelMap, SmoothKernel, Volume};
-use ffdp_burn::io::nifti::{
+use ffdp_burn::io::images::{
     Header, IntegerForm, header, read_labels, read_labels_at, read_stored_at, read_volumes,
     write_integers, write_labels, write_volume, write_volumes,
 };
@@ -31,7 +31,7 @@ const INTENT_LABELS: i32 = 1002;
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = ORDER_HELP)]
 pub struct ApplyArguments {
-    /// Image or label map to warp, on the moving side (NIfTI); of a 4-D file, all volumes.
+    /// Image or label map to warp, on the moving side (NIfTI, OME-Zarr, NRRD, MetaImage); of several volumes, all.
     #[arg(short, long, value_name = "FILE", required_unless_present_any = ["landmarks", "pairs"])]
     pub image: Option<PathBuf>,
     /// Image whose grid the result gets [default: the grid of the first -t, a displacement].
@@ -40,7 +40,7 @@ pub struct ApplyArguments {
     /// Transform; repeat it for a chain, in the order of antsApplyTransforms: warp, then affine.
     #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
     pub transform: Vec<TransformChoice>,
-    /// Result: .nii or .nii.gz, or .csv or .fcsv for landmarks.
+    /// Result: .nii, .nii.gz, .zarr, .nrrd or .mha, or .csv or .fcsv for landmarks.
     #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
     output: Option<PathBuf>,
     /// Several images: a list (CSV) with the columns image, transform (several with semicolons between, in the order of -t),

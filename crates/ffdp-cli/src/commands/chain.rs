@@ -7,7 +7,7 @@ use std::str::FromStr;
 use burn::tensor::Device;
 use clap::builder::{OsStringValueParser, TryMapValueParser, TypedValueParser, ValueParserFactory};
 use ffdp_burn::image::Geometry;
-use ffdp_burn::io::nifti::header;
+use ffdp_burn::io::images::header;
 use ffdp_burn::io::read_flirt;
 use ffdp_burn::transform::{Composite, Step, read_transform};
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use clap::Args;
-use ffdp_burn::io::{check_not_an_input, check_writable, is_composite_name};
+use ffdp_burn::io::{check_not_an_input, check_writable, is_composite_name, is_zarr_name};
 use ffdp_burn::transform::{Composite, Step, write_transform};
 
 use super::chain::{ORDER_HELP, TransformChoice, chain, grid};
@@ -21,7 +21,7 @@ pub struct ComposeArguments {
     /// Image whose grid a displacement gets [default: the grid of the first -t, a displacement].
     #[arg(short, long, value_name = "FILE")]
     pub reference: Option<PathBuf>,
-    /// Result: one displacement (.nii, .nii.gz), a matrix (.txt, .tfm, .mat) if all are affine, or
+    /// Result: one displacement (.nii, .nii.gz, .zarr), a matrix (.txt, .tfm, .mat) if all are affine, or
     /// the chain part by part (.h5, a composite of ITK and ANTs).
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
@@ -68,5 +68,5 @@ fn stored(map: Composite, device: &Device) -> Composite {
 /// Whether the name is that of a displacement field.
 pub fn is_image(path: &Path) -> bool {
     let name = path.to_string_lossy().to_lowercase();
-    name.ends_with(".nii") || name.ends_with(".nii.gz")
+    name.ends_with(".nii") || name.ends_with(".nii.gz") || is_zarr_name(path)
 }

@@ -1,4 +1,4 @@
-//! `ffdp info`: what a NIfTI file holds.
+//! `ffdp info`: what an image file holds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ffdp_burn::image::Volume;
-use ffdp_burn::io::nifti::{DataType, Header, Version, header, read_labels_at, read_volume_at};
+use ffdp_burn::io::images::{
+    DataType, GeometrySource, Header, header, read_labels_at, read_volume_at,
+};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
@@ -22,7 +24,7 @@ const PERCENTS: [f64; 5] = [1.0, 25.0, 50.0, 75.0, 99.0];
 /// `ffdp info`.
 #[derive(Debug, Args)]
 pub struct InfoArguments {
-    /// NIfTI files.
+    /// Images: NIfTI, OME-Zarr (image.zarr, image.zarr#LEVEL,c=CHANNEL,t=TIME), NRRD, MetaImage.
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
     /// Of files with several volumes, the one whose values are described, from 0.
@@ -175,13 +177,13 @@ impl Info {
         let join = |values: &[f64]| {
             values.iter().map(|v| format!("{v:.6}")).map(|v| trim(&v)).collect::<Vec<_>>().join(" ")
         };
-        let version = match header.version {
-            Version::One => "NIfTI-1",
-            Version::Two => "NIfTI-2",
-        };
         line(
             "format",
-            format!("{version}, {} endian", format!("{:?}", header.endian).to_lowercase()),
+            format!(
+                "{}, {} endian",
+                header.format.name(),
+                format!("{:?}", header.endian).to_lowercase()
+            ),
         );
         let [x, y, z] = geometry.size;
         let several = match self.volumes {
@@ -200,7 +202,11 @@ impl Info {
             (slope, intercept) => format!("value = {slope} * stored + {intercept}"),
         };
         line("scaling", scaling);
-        for (name, form) in [("qform", &header.qform), ("sform", &header.sform)] {
+        let forms = match header.geometry_source {
+            GeometrySource::Metadata => Vec::new(),
+            _ => vec![("qform", &header.qform), ("sform", &header.sform)],
+        };
+        for (name, form) in forms {
             match form {
                 None => line(name, "not set".to_string()),
                 Some(form) => {

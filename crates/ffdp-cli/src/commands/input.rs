@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ffdp_burn::image::{Geometry, LabelMap, Volume};
-use ffdp_burn::io::nifti::{header, read_labels, read_volume, read_volume_at};
+use ffdp_burn::io::images::{header, read_labels, read_volume, read_volume_at};
 use ffdp_burn::io::{LandmarkSpace, read_landmarks};
 
 use crate::failure::{Failure, Outcome};

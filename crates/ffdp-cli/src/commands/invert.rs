@@ -26,7 +26,7 @@ pub struct InvertArguments {
     /// [default: the grid of the first -t, a displacement].
     #[arg(short, long, value_name = "FILE")]
     pub reference: Option<PathBuf>,
-    /// Result: a displacement (.nii, .nii.gz), or a matrix (.txt, .tfm, .mat) if all are affine.
+    /// Result: a displacement (.nii, .nii.gz, .zarr), or a matrix (.txt, .tfm, .mat) if all are affine.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     /// Print the error of the inverse as JSON.

@@ -5,6 +5,7 @@ pub mod bench;
 mod chain;
 pub mod completions;
 pub mod compose;
+pub mod convert;
 pub mod import;
 pub mod info;
 mod input;

@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
 use ffdp_burn::image::Geometry;
 use ffdp_burn::io::check_memory;
-use ffdp_burn::io::nifti::{LabelWriter, VolumeWriter, write_displacement};
+use ffdp_burn::io::images::{LabelWriter, VolumeWriter, write_displacement};
 use ffdp_burn::synth::{
     Diffeomorphism, IntensityTable, LabelField, Modality, Slab, Slabs, SubjectSource, WarpScale,
     WarpSettings, coarsen_image, coarsen_labels,

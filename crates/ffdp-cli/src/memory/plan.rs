@@ -6,7 +6,7 @@ use std::path::Path;
 use ffdp_burn::Error;
 use ffdp_burn::image::Geometry;
 use ffdp_burn::io::available_memory_bytes;
-use ffdp_burn::io::nifti::header;
+use ffdp_burn::io::images::header;
 use ffdp_register::{Settings, finest_spacing_mm, level_geometry};
 use serde::Serialize;
 

@@ -29,7 +29,13 @@ const MARGIN: f64 = 10.0;
 const DOT: f64 = 2.2;
 
 /// A shape with a colour for every point; the box says what is in the picture.
-pub fn draw(shape: &Shape, colours: &[Rgb], bounds: [Position; 2], view: View, size: usize) -> Canvas {
+pub fn draw(
+    shape: &Shape,
+    colours: &[Rgb],
+    bounds: [Position; 2],
+    view: View,
+    size: usize,
+) -> Canvas {
     let mut picture = Picture::new(bounds, view, size * FINER);
     let placed: Vec<Position> = shape.points.iter().map(|&p| picture.place(p)).collect();
     match &shape.cells {
@@ -72,7 +78,8 @@ impl Picture {
         ];
         let axes = [right, up, towards];
         let centre = std::array::from_fn(|c| (low[c] + high[c]) / 2.0);
-        let extent = |axis: Position| (0..3).map(|c| (axis[c] * (high[c] - low[c])).abs()).sum::<f64>();
+        let extent =
+            |axis: Position| (0..3).map(|c| (axis[c] * (high[c] - low[c])).abs()).sum::<f64>();
         let [wide, tall] = [extent(right), extent(up)];
         let scale = (size as f64 - 2.0 * MARGIN) / wide.max(tall).max(f64::MIN_POSITIVE);
         let pixels = |mm: f64| ((mm * scale + 2.0 * MARGIN) as usize).next_multiple_of(FINER);

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use ffdp_burn::image::Volume;
-use ffdp_burn::io::nifti::write_volume;
+use ffdp_burn::io::images::write_volume;
 use serde_json::Value;
 
 use crate::register;

@@ -3,7 +3,7 @@
 use std::fs;
 
 use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
-use ffdp_burn::io::nifti::{read_volume, write_volume};
+use ffdp_burn::io::images::{read_volume, write_volume};
 use ffdp_burn::io::{LandmarkSpace, read_transform_file, write_landmarks};
 use serde_json::Value;
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ffdp_burn::io::nifti::write_volume;
+use ffdp_burn::io::images::write_volume;
 use ffdp_burn::synth::{PhantomSettings, pair};
 use serde_json::Value;
 

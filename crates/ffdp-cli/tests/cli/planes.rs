@@ -3,7 +3,7 @@
 use std::fs;
 
 use ffdp_burn::image::{Geometry, Volume};
-use ffdp_burn::io::nifti::{read_displacement, read_volume, write_volume};
+use ffdp_burn::io::images::{read_displacement, read_volume, write_volume};
 use serde_json::Value;
 
 use crate::register_with;

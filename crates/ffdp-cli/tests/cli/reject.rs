@@ -6,7 +6,7 @@
 use std::fs::{self, File};
 
 use ffdp_burn::image::Volume;
-use ffdp_burn::io::nifti::{read_displacement, write_volume};
+use ffdp_burn::io::images::{read_displacement, write_volume};
 
 use crate::register;
 use crate::support::{Folder, ffdp, write_bad_files, write_pair};

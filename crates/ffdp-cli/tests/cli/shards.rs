@@ -3,7 +3,7 @@
 use std::fs;
 
 use ffdp_burn::image::{Geometry, LabelMap};
-use ffdp_burn::io::nifti::{
+use ffdp_burn::io::images::{
     VolumeWriter, read_displacement, read_labels, read_volume, write_labels,
 };
 use serde_json::Value;

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use ffdp_burn::image::{Geometry, Volume};
-use ffdp_burn::io::nifti::{write_labels, write_volume};
+use ffdp_burn::io::images::{write_labels, write_volume};
 use ffdp_burn::synth::{Pair, PhantomSettings, pair};
 
 /// A folder that is removed at the end.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use ffdp_burn::image::{Affine, LabelMap, Volume};
-use ffdp_burn::io::nifti::{
+use ffdp_burn::io::images::{
     header, read_displacement, read_labels, read_volume, read_volumes, write_labels, write_volume,
     write_volumes,
 };

@@ -4,8 +4,9 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use tempfile::{Builder, NamedTempFile};
+use tempfile::{Builder, NamedTempFile, TempDir};
 
+use super::zarr_name::{dataset_folder, holds_zarr, is_zarr_name};
 use crate::error::{Error, Result};
 
 /// Writes `path` through a temporary file in the same folder: write, fsync, rename.
@@ -67,12 +68,78 @@ impl Write for AtomicFile {
     }
 }
 
+/// A folder under a temporary name beside its final one; dropped before [`AtomicFolder::commit`], it leaves nothing.
+pub(super) struct AtomicFolder {
+    path: PathBuf,
+    temporary: TempDir,
+}
+
+impl AtomicFolder {
+    /// Of an OME-Zarr; an older one may be there.
+    pub fn create(path: &Path) -> Result<Self> {
+        let kind = match path.is_dir() {
+            _ if !path.exists() => None,
+            true if holds_zarr(path) => None,
+            true => Some(io::ErrorKind::IsADirectory),
+            false => Some(io::ErrorKind::AlreadyExists),
+        };
+        if let Some(kind) = kind {
+            return Err(Error::io(path, "create", kind.into()));
+        }
+        Ok(Self { path: path.to_path_buf(), temporary: temporary_folder(path, ".part")? })
+    }
+
+    /// Where its files are until then.
+    pub fn path(&self) -> &Path {
+        self.temporary.path()
+    }
+
+    /// Under the final name, in the place of an older folder.
+    pub fn commit(self) -> Result<()> {
+        let failed = |source| Error::io(&self.path, "rename into place", source);
+        // A folder cannot be renamed over another one: the old one goes first.
+        let old = self.path.exists().then(|| temporary_folder(&self.path, ".old.part"));
+        let old = old.transpose()?;
+        if let Some(old) = &old {
+            fs::rename(&self.path, old.path().join("old")).map_err(failed)?;
+        }
+        fs::rename(self.temporary.keep(), &self.path).map_err(failed)?;
+        if let Ok(folder) = File::open(folder_of(&self.path)) {
+            let _ = folder.sync_all();
+        }
+        Ok(())
+    }
+}
+
+fn temporary_folder(path: &Path, suffix: &str) -> Result<TempDir> {
+    let failed = |source| Error::io(path, "create", source);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let folder = Builder::new()
+        .prefix(&format!(".{name}."))
+        .suffix(suffix)
+        .tempdir_in(folder_of(path))
+        .map_err(failed)?;
+    // Temporary folders are private by default, results are as others that are made here.
+    #[cfg(unix)]
+    {
+        let plain = folder.path().join("plain");
+        fs::create_dir(&plain).map_err(failed)?;
+        let permissions = fs::metadata(&plain).map_err(failed)?.permissions();
+        fs::remove_dir(&plain).map_err(failed)?;
+        fs::set_permissions(folder.path(), permissions).map_err(failed)?;
+    }
+    Ok(folder)
+}
+
 /// Demands that a file can be created beside `path`: to be called before the work, not after.
 ///
 /// # Errors
 /// [`Error::Io`] when the folder is missing or may not be written to, or `path` is a folder.
 pub fn check_writable(path: &Path) -> Result<()> {
-    temporary_beside(path).map(drop)
+    match is_zarr_name(path) {
+        true => AtomicFolder::create(path).map(drop),
+        false => temporary_beside(path).map(drop),
+    }
 }
 
 /// Demands that writing `output` would not overwrite one of `inputs`, also not through a symbolic
@@ -117,7 +184,8 @@ fn folder_of(path: &Path) -> PathBuf {
 #[cfg(unix)]
 fn same_file(a: &Path, b: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
-    match (fs::metadata(a), fs::metadata(b)) {
+    // Of an image in an OME-Zarr, the folder.
+    match (fs::metadata(dataset_folder(a)), fs::metadata(dataset_folder(b))) {
         (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
         _ => false, // a file that does not exist cannot be overwritten
     }
@@ -125,7 +193,7 @@ fn same_file(a: &Path, b: &Path) -> bool {
 
 #[cfg(not(unix))]
 fn same_file(a: &Path, b: &Path) -> bool {
-    match (fs::canonicalize(a), fs::canonicalize(b)) {
+    match (fs::canonicalize(dataset_folder(a)), fs::canonicalize(dataset_folder(b))) {
         (Ok(a), Ok(b)) => a == b,
         _ => false,
     }

@@ -7,11 +7,12 @@
 mod atomic;
 mod disk;
 mod gzip;
+pub mod images;
 mod landmarks;
 mod lps;
 mod memory;
-pub mod nifti;
 mod transform_file;
+mod zarr_name;
 
 pub use atomic::{check_not_an_input, check_writable, write_atomically};
 pub use disk::{available_disk_bytes, check_disk};
@@ -21,3 +22,8 @@ pub use transform_file::{
     TransformPart, is_composite_name, read_flirt, read_transform_file, write_affine, write_bspline,
     write_composite,
 };
+pub use zarr_name::is_zarr_name;
+
+// The name that the room had while it knew one format.
+#[doc(hidden)]
+pub use images as nifti;

@@ -15,7 +15,7 @@ use ffdp_burn::image::{
     Affine, Geometry, Physical, Planes, Voxel, check_planes, index_affine, index_linear, runs,
     upload,
 };
-use ffdp_burn::io::nifti::{DisplacementWriter, LabelWriter, VolumeWriter};
+use ffdp_burn::io::images::{DisplacementWriter, LabelWriter, VolumeWriter};
 use ffdp_burn::metrics::{DiceScores, OverlapCounts};
 use ffdp_burn::ops::{
     GridSampleOptions, Interpolation, Padding, bspline_part, grid_sample, jacobian,
@@ -196,7 +196,7 @@ impl Warp {
     }
 
     /// Writes the displacement for ITK and ANTs, as
-    /// [`write_displacement`](ffdp_burn::io::nifti::write_displacement) does.
+    /// [`write_displacement`](ffdp_burn::io::images::write_displacement) does.
     ///
     /// # Errors
     /// Those of writing, and [`Error::Device`] when the field cannot be read back.

@@ -45,7 +45,8 @@ fn a_known_warp_is_found_and_unfolded() {
             result.loss_before, result.loss_after
         );
         for level in &result.stages[0].levels {
-            assert_eq!(level.losses.len(), level.newton.len());
+            // Of a level that begins where it ends, the loss alone.
+            assert!(level.newton.len() == level.losses.len() || level.losses.len() == 1);
             for step in &level.newton {
                 println!(
                     "  beta {:.0e} loss {:.5} gradient {:.3} krylov {} inner {} step {:?}",

@@ -15,7 +15,7 @@ use crate::{
 };
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::Volume;
-use ffdp_burn::io::nifti::{read_displacement, read_volume};
+use ffdp_burn::io::images::{read_displacement, read_volume};
 use ffdp_burn::synth::Pair;
 use ffdp_parallel::{DeviceMesh, Ranks, Threads};
 

@@ -9,7 +9,7 @@ use super::methods::inverse_consistency;
 use super::{found_on, mean_distance, warp};
 use crate::{GreedySettings, Preset, Problem, Settings, Stage, SvfSettings, SynSettings};
 use ffdp_burn::image::{Geometry, LabelMap, Volume};
-use ffdp_burn::io::nifti::{read_labels, read_volume};
+use ffdp_burn::io::images::{read_labels, read_volume};
 use ffdp_burn::metrics::{dice_of, jacobian};
 use ffdp_burn::ops::{Interpolation, Padding};
 use ffdp_burn::synth::{Diffeomorphism, WarpSettings};

@@ -11,7 +11,7 @@ use crate::{
 };
 use ffdp_burn::error::Error;
 use ffdp_burn::image::{Affine, Geometry, LabelMap, Planes, Volume, label_ids};
-use ffdp_burn::io::nifti::{
+use ffdp_burn::io::images::{
     PlaneReader, read_displacement, read_labels, read_volume, write_volume,
 };
 use ffdp_burn::metrics::dice;

@@ -120,7 +120,8 @@ impl Attachment {
             _ => {}
         }
         if let Self::Currents { sigmas_mm } | Self::Varifolds { sigmas_mm, .. } = self {
-            let right = !sigmas_mm.is_empty() && sigmas_mm.iter().all(|s| *s > 0.0 && s.is_finite());
+            let right =
+                !sigmas_mm.is_empty() && sigmas_mm.iter().all(|s| *s > 0.0 && s.is_finite());
             if !right {
                 let fix = "give at least one positive width in mm";
                 return Err(Error::invalid("widths must be positive", sigmas_mm, fix));
@@ -175,7 +176,8 @@ impl Comparison {
             };
             let unit = |n: &Tensor<2>, a: &Tensor<2>| n.clone() / a.clone();
             let (u, v) = (unit(n, a), unit(m, b));
-            let sums = directed_product(kernel, directions, [x.clone(), u], [y.clone(), v], b.clone());
+            let sums =
+                directed_product(kernel, directions, [x.clone(), u], [y.clone(), v], b.clone());
             (sums * a.clone()).sum()
         };
         match (&self.attachment, n, m) {

@@ -51,7 +51,9 @@ impl Array<'_> {
 
     fn dim(&self, name: &str) -> Result<usize, Damage> {
         let value = self.is(name);
-        value.parse().map_err(|_| Damage::new(format!("{name} must be a number"), format!("{value:?}")))
+        value
+            .parse()
+            .map_err(|_| Damage::new(format!("{name} must be a number"), format!("{value:?}")))
     }
 
     fn text(&self) -> &str {
@@ -81,8 +83,7 @@ impl Array<'_> {
 
     fn values(&self, file_bytes: usize) -> Result<Vec<f64>, Damage> {
         let packed = || {
-            let text: Vec<u8> =
-                self.text().bytes().filter(|b| !b.is_ascii_whitespace()).collect();
+            let text: Vec<u8> = self.text().bytes().filter(|b| !b.is_ascii_whitespace()).collect();
             let wrong = |error| Damage::new("data must be base64", error);
             STANDARD.decode(text).map_err(wrong)
         };

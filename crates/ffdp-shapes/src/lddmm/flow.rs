@@ -60,7 +60,8 @@ impl Flow {
         let widths = !sigmas_mm.is_empty() && sigmas_mm.iter().all(|s| *s > 0.0 && s.is_finite());
         if !(finite && widths && *steps > 0 && q.len() == p.len() && !q.is_empty()) {
             let what = "a deformation needs positive widths and steps, and a finite momentum for every point";
-            let value = format!("{sigmas_mm:?}, {steps} steps, {} points, {} momenta", q.len(), p.len());
+            let value =
+                format!("{sigmas_mm:?}, {steps} steps, {} points, {} momenta", q.len(), p.len());
             return Err(Error::invalid(what, value, "the file is damaged; compute it again"));
         }
         Ok(Self { saved })
@@ -134,8 +135,7 @@ impl Flow {
         let voxel = |offset: usize| to_mm.apply(grid.index_of(offset).map(|v| v as f64));
         let mut displacement = Vec::with_capacity(grid.len());
         for start in (0..grid.len()).step_by(CHUNK) {
-            let here: Vec<Position> =
-                (start..grid.len().min(start + CHUNK)).map(voxel).collect();
+            let here: Vec<Position> = (start..grid.len().min(start + CHUNK)).map(voxel).collect();
             let there = carried(&path, &here, place)?;
             displacement.extend(there.iter().zip(&here).map(|(&a, &b)| crate::shape::sub(a, b)));
         }

@@ -99,7 +99,8 @@ impl Hamiltonian {
             let force = to_x(p.clone(), p.clone());
             return (field.clone(), [field.at(q.clone()), force]);
         }
-        let (r, l) = (field.momenta.clone().narrow(1, 0, dim), field.momenta.clone().narrow(1, dim, 1));
+        let (r, l) =
+            (field.momenta.clone().narrow(1, 0, dim), field.momenta.clone().narrow(1, dim, 1));
         let kr = self.product(q, r.clone());
         let velocity = l.clone() * kr.clone();
         let w = self.resolve(q, &l, l.clone() * (p.clone() * kr).sum_dim(1));

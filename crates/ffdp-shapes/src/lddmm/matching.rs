@@ -61,7 +61,8 @@ pub fn match_shapes(
     Ok(Match {
         energy: number(setting.energy(&p, settings))?,
         flow: Flow::new(settings, to_points(setting.q.clone())?, to_points(p)?),
-        shape: source.with_points(to_points(path.carry_to_end(to_tensor(&source.points, place)))?)?,
+        shape: source
+            .with_points(to_points(path.carry_to_end(to_tensor(&source.points, place)))?)?,
         costs,
         attachment: [before?, after?],
     })

@@ -111,8 +111,7 @@ impl Path {
     /// Only where they are at the end.
     pub fn carry_to_end(&self, x: Tensor<2>) -> Tensor<2> {
         self.fields.iter().fold(x, |x, fields| {
-            let [next] =
-                self.scheme.step([x], self.h, |stage, [x]| [fields[stage].at(x.clone())]);
+            let [next] = self.scheme.step([x], self.h, |stage, [x]| [fields[stage].at(x.clone())]);
             next
         })
     }

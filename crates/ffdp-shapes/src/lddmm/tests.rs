@@ -126,7 +126,8 @@ fn clusters_move_like_one_point_or_like_all_of_theirs() {
         for d in [0.1, 0.8, 2.0] {
             // Corners of a regular simplex with edges d.
             let corner = |i: usize| -> Vec<f64> {
-                let table = [[1.0, 1.0, 1.0], [1.0, -1.0, -1.0], [-1.0, 1.0, -1.0], [-1.0, -1.0, 1.0]];
+                let table =
+                    [[1.0, 1.0, 1.0], [1.0, -1.0, -1.0], [-1.0, 1.0, -1.0], [-1.0, -1.0, 1.0]];
                 table[i].iter().map(|v| v * d / 8f64.sqrt()).collect()
             };
             let points: Vec<f64> = (0..n).flat_map(corner).collect();
@@ -149,7 +150,10 @@ fn clusters_move_like_one_point_or_like_all_of_theirs() {
                     Metric::Classical => n as f64 / (1.0 + (n as f64 - 1.0) * a),
                     Metric::Normalised => n as f64,
                 };
-                assert!((cost / expected - 1.0).abs() < 1e-6, "{metric:?} {n} {d}: {cost} {expected}");
+                assert!(
+                    (cost / expected - 1.0).abs() < 1e-6,
+                    "{metric:?} {n} {d}: {cost} {expected}"
+                );
             }
         }
     }
@@ -160,7 +164,7 @@ fn settings(attachment: Attachment) -> LddmmSettings {
         sigmas_mm: vec![4.0, 2.0],
         attachment,
         control_spacing_mm: 2.0,
-        iterations: 60,
+        iterations: 40,
         fidelity: 1000.0,
         ..LddmmSettings::default()
     }
@@ -232,7 +236,11 @@ fn landmarks_are_matched_in_both_metrics() {
         let place = (&device, DType::F64);
         let none = &mut |_: &Iteration| ControlFlow::Continue(());
         let found = match_shapes(&source, &target, &settings, place, None, none).unwrap();
-        assert!(found.attachment[1] < 1e-2 * found.attachment[0], "{metric:?} {:?}", found.attachment);
+        assert!(
+            found.attachment[1] < 1e-2 * found.attachment[0],
+            "{metric:?} {:?}",
+            found.attachment
+        );
         // Going on from what was found gains nothing any more.
         let start = Some(found.flow.saved().momenta.clone());
         let again = match_shapes(&source, &target, &settings, place, start, none).unwrap();

@@ -51,9 +51,8 @@ impl Shape {
 /// Cells of the new points that keep all their corners. Two with the same corners are the sides of what has collapsed.
 fn merged<const N: usize>(cells: &[[u32; N]], numbers: &[u32]) -> Vec<[u32; N]> {
     let renumbered = cells.iter().map(|cell| cell.map(|i| numbers[i as usize]));
-    let mut kept: Vec<[u32; N]> = renumbered
-        .filter(|cell| (1..N).all(|i| !cell[..i].contains(&cell[i])))
-        .collect();
+    let mut kept: Vec<[u32; N]> =
+        renumbered.filter(|cell| (1..N).all(|i| !cell[..i].contains(&cell[i]))).collect();
     let key = |cell: &[u32; N]| {
         let mut sorted = *cell;
         sorted.sort_unstable();

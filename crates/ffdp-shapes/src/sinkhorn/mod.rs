@@ -54,6 +54,9 @@ pub struct SinkhornSettings {
     /// Ratio of two successive lengths on the way from the diameter down to the blur, between 0 and 1; larger is slower
     /// and more precise.
     pub scaling: f64,
+    /// Updates at the blur itself, 1 at least. Potentials lag behind on the way down: more updates, or a larger scaling,
+    /// bring the value and its gradient closer to those of converged potentials.
+    pub at_blur: usize,
     /// Subtracts what the entropy adds: the divergence of a measure to itself is 0.
     pub debias: bool,
 }
@@ -62,7 +65,7 @@ impl Default for SinkhornSettings {
     /// GeomLoss's values, for points in a box of size 1.
     fn default() -> Self {
         let cost = TransportCost::HalfSquare;
-        Self { cost, blur: 0.05, reach: None, scaling: 0.5, debias: true }
+        Self { cost, blur: 0.05, reach: None, scaling: 0.5, at_blur: 1, debias: true }
     }
 }
 
@@ -82,6 +85,9 @@ impl SinkhornSettings {
             }
             Self { scaling, .. } if !(*scaling > 0.0 && *scaling < 1.0) => {
                 refuse("the scaling must lie between 0 and 1", *scaling, "try 0.5, or 0.9")
+            }
+            Self { at_blur: 0, .. } => {
+                Err(Error::invalid("updates at the blur must be positive", 0, "try 1, or 50"))
             }
             _ => Ok(()),
         }
@@ -270,5 +276,7 @@ fn schedule(measures: &[Measure; 2], settings: &SinkhornSettings) -> impl Iterat
     let (blur, scaling) = (settings.blur, settings.scaling);
     let on_the_way = move |step: usize| (diameter * scaling.powi(step as i32)).max(blur).powf(p);
     // The first one twice: it has no average.
-    std::iter::once(on_the_way(0)).chain((0..steps).map(on_the_way)).chain([blur.powf(p)])
+    std::iter::once(on_the_way(0))
+        .chain((0..steps).map(on_the_way))
+        .chain(std::iter::repeat_n(blur.powf(p), settings.at_blur))
 }

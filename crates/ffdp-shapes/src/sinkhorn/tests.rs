@@ -21,7 +21,7 @@ fn value(a: &Measure, b: &Measure, settings: &SinkhornSettings) -> f64 {
 
 /// Small enough that the entropy is none; slow enough that potentials follow.
 fn sharp(cost: TransportCost, debias: bool) -> SinkhornSettings {
-    SinkhornSettings { cost, blur: 2e-3, scaling: 0.95, debias, reach: None }
+    SinkhornSettings { cost, blur: 2e-3, scaling: 0.95, at_blur: 1, debias, reach: None }
 }
 
 #[test]
@@ -40,8 +40,13 @@ fn on_a_line_the_sorted_points_are_matched() {
     let [a, b] = [&x, &y].map(|p| Measure::uniform(cloud(p)));
     // Potentials of p = 1 follow more slowly, and debiasing leaves more of the blur.
     for (cost, scaling, tolerance, exact) in [
-        (TransportCost::Distance, 0.99, 0.05, pairs.iter().sum::<f64>() / 40.0),
-        (TransportCost::HalfSquare, 0.95, 0.02, pairs.iter().map(|d| d * d / 2.0).sum::<f64>() / 40.0),
+        (TransportCost::Distance, 0.99, 0.08, pairs.iter().sum::<f64>() / 40.0),
+        (
+            TransportCost::HalfSquare,
+            0.95,
+            0.02,
+            pairs.iter().map(|d| d * d / 2.0).sum::<f64>() / 40.0,
+        ),
     ] {
         for debias in [false, true] {
             let settings = SinkhornSettings { scaling, ..sharp(cost, debias) };
@@ -119,9 +124,15 @@ fn gradients_are_slopes_also_where_mass_may_vanish() {
     let b = Measure::uniform(cloud(&y));
     for reach in [None, Some(0.4)] {
         for cost in [TransportCost::HalfSquare, TransportCost::Distance] {
-            // Converged: many steps at a large blur.
-            let settings =
-                SinkhornSettings { cost, blur: 0.3, reach, scaling: 0.97, debias: true };
+            // Converged: the envelope theorem holds at the optimum.
+            let settings = SinkhornSettings {
+                cost,
+                blur: 0.3,
+                reach,
+                scaling: 0.8,
+                at_blur: 200,
+                debias: true,
+            };
             let points = cloud(&x).autodiff().require_grad();
             let a = Measure { points: points.clone(), ..Measure::uniform(cloud(&x)) };
             let gradients = sinkhorn_divergence(&a, &b, &settings).value.backward();
@@ -135,8 +146,8 @@ fn gradients_are_slopes_also_where_mass_may_vanish() {
                 };
                 let slope = (shifted(1e-4) - shifted(-1e-4)) / 2e-4;
                 let error = (slope - gradient[3 * i + c]).abs();
-                // What is left of Sinkhorn's convergence.
-                assert!(error < 5e-3 * largest, "{reach:?} {cost:?}: {slope} {error} {largest}");
+                // Differences of second order over 1e-4, and what is left of Sinkhorn's convergence.
+                assert!(error < 1e-4 * largest, "{reach:?} {cost:?}: {slope} {error} {largest}");
             }
         }
     }
@@ -174,6 +185,7 @@ fn measures_that_cannot_be_transported_are_refused() {
         SinkhornSettings { blur: f64::NAN, ..settings.clone() },
         SinkhornSettings { reach: Some(-1.0), ..settings.clone() },
         SinkhornSettings { scaling: 1.0, ..settings.clone() },
+        SinkhornSettings { at_blur: 0, ..settings.clone() },
     ] {
         assert!(sinkhorn(&a, &b, &wrong).is_err(), "{wrong:?}");
     }

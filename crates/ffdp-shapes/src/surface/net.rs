@@ -86,8 +86,7 @@ impl Net {
     /// `None` where no voxel has one of the labels.
     pub fn new(map: &LabelMap, ids: &[i32]) -> Option<Self> {
         let part = Part::new(map, ids)?;
-        let mut net =
-            Self { vertices: vec![], quads: vec![], centres: vec![], neighbours: vec![] };
+        let mut net = Self { vertices: vec![], quads: vec![], centres: vec![], neighbours: vec![] };
         let cells = net.place_vertices(&part);
         net.join(&part, &cells);
         net.part_voxels(&part, &cells);
@@ -105,7 +104,8 @@ impl Net {
             for corner in 0..8_usize {
                 for axis in (0..3).filter(|axis| corner >> axis & 1 == 0) {
                     if label(corner) != label(corner | 1 << axis) {
-                        let half = |c: usize| if c == axis { 0.5 } else { (corner >> c & 1) as f64 };
+                        let half =
+                            |c: usize| if c == axis { 0.5 } else { (corner >> c & 1) as f64 };
                         sum = add(sum, std::array::from_fn(half));
                         crossings += 1;
                     }

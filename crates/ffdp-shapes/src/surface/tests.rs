@@ -27,7 +27,8 @@ fn a_ball_of_voxels_has_the_surface_of_a_ball() {
     let surface = &label_surfaces(&labels, &[1], &SurfaceSettings::default()).unwrap()[0];
     assert_eq!(surface.open_edges(), 0);
     assert_eq!(self_intersections(surface), 0);
-    let [ideal_area, ideal_volume] = [4.0 * 100.0, 4.0 / 3.0 * 1000.0].map(|v| v * std::f64::consts::PI);
+    let [ideal_area, ideal_volume] =
+        [4.0 * 100.0, 4.0 / 3.0 * 1000.0].map(|v| v * std::f64::consts::PI);
     let (area, volume) = (surface.measure(), surface.volume());
     // Staircases would have an area of one and a half times the ball's; half a voxel is 5 % of the radius.
     assert!((area / ideal_area - 1.0).abs() < 0.05, "area {area}, {ideal_area}");

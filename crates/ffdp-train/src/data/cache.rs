@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ffdp_burn::Result;
-use ffdp_burn::io::nifti::{read_labels, read_volume};
+use ffdp_burn::io::images::{read_labels, read_volume};
 
 use super::in_file::in_file;
 use super::{Sample, Subject};

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ffdp_burn::image::{Affine, Geometry};
-use ffdp_burn::io::nifti::header;
+use ffdp_burn::io::images::header;
 use ffdp_burn::{Error, Result};
 
 use super::csv::Part;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ffdp_burn::io::nifti::header;
+use ffdp_burn::io::images::header;
 
 use crate::failure::{Failure, Outcome};
 use crate::pairs::{self, stem};

@@ -7,7 +7,7 @@ use std::time::Instant;
 use burn::tensor::Device;
 use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
-use ffdp_burn::io::nifti::header;
+use ffdp_burn::io::images::header;
 use ffdp_burn::ops::Interpolation;
 use ffdp_burn::transform::Composite;
 use ffdp_register::{Observer, Problem, Registration, Settings, Silent, register};

@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use ffdp_burn::Error;
 use ffdp_burn::image::{LabelMap, Volume};
-use ffdp_burn::io::nifti::{read_labels, read_volume};
+use ffdp_burn::io::images::{read_labels, read_volume};
 use ffdp_burn::metrics::{
     DistanceUnit, Regularity, dice_of, regularity, surface_distances, surface_mean,
 };

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use ffdp_burn::image::{Geometry, LabelMap, Volume};
-use ffdp_burn::io::nifti::{read_displacement, read_labels};
+use ffdp_burn::io::images::{read_displacement, read_labels};
 use ffdp_burn::transform::Displacement;
 
 use super::MeasureArguments;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
 use ffdp_burn::image::Volume;
-use ffdp_burn::io::nifti::{header, write_volume};
+use ffdp_burn::io::images::{header, write_volume};
 use ffdp_burn::io::{check_not_an_input, check_writable};
 use ffdp_burn::metrics::{Difference, jacobian_determinants};
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use ffdp_burn::Error;
 use ffdp_burn::image::{Geometry, LabelMap, Volume};
-use ffdp_burn::io::nifti::{write_displacement, write_labels, write_volume};
+use ffdp_burn::io::images::{write_displacement, write_labels, write_volume};
 use ffdp_burn::io::{check_writable, write_atomically};
 use ffdp_burn::metrics::dice;
 use ffdp_burn::ops::Interpolation;

@@ -11,7 +11,7 @@ use burn::tensor::Device;
 use clap::Args;
 use ffdp_burn::image::{LabelMap, Volume};
 use ffdp_burn::io::check_not_an_input;
-use ffdp_burn::io::nifti::header;
+use ffdp_burn::io::images::header;
 use ffdp_burn::transform::{Composite, Step};
 use ffdp_train::predict::refine;
 use ffdp_train::settings::{Align, parse_size};

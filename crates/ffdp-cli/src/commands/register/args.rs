@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
+use super::files::ImageFormat;
 use crate::commands::apply::SpaceChoice;
 use crate::failure::{Failure, Outcome};
 use crate::mesh::MeshArguments;
@@ -60,10 +61,10 @@ const OF_ONE_PAIR: [&str; 8] = [
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = HELP)]
 pub struct RegisterArguments {
-    /// Image that stays (NIfTI, 3-D).
+    /// Image that stays, 3-D: NIfTI, OME-Zarr (image.zarr, image.zarr#LEVEL,c=CHANNEL,t=TIME), NRRD or MetaImage.
     #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
     fixed: Option<PathBuf>,
-    /// Image that is deformed (NIfTI, 3-D); any grid that overlaps the fixed one in space.
+    /// Image that is deformed (as --fixed); any grid that overlaps the fixed one in space.
     #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
     moving: Option<PathBuf>,
     /// Several pairs, one after the other: a list (CSV) whose first line names the columns fixed, moving and, as
@@ -104,6 +105,10 @@ pub struct RegisterArguments {
     /// What the landmarks' numbers are.
     #[arg(long, value_enum, default_value_t = SpaceChoice::Ras, requires = "landmarks")]
     pub landmark_space: SpaceChoice,
+    /// How images and displacements are written: with ome-zarr, warped.zarr, warp.zarr and so on, each with its
+    /// pyramid.
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ImageFormat,
     /// Do without the inverse displacement and its error.
     #[arg(long)]
     pub no_inverse: bool,

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use ffdp_burn::Error;
 use ffdp_burn::io::check_writable;
 use ffdp_register::{Settings, Stage};
@@ -16,6 +17,25 @@ use crate::journal::Opening;
 use crate::manifest::{Claim, Existing, Identity, place};
 use crate::output::Records;
 use crate::settings::deforms;
+
+/// How images are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ImageFormat {
+    /// NIfTI, compressed.
+    #[default]
+    Nifti,
+    /// OME-Zarr 0.5.
+    OmeZarr,
+}
+
+impl ImageFormat {
+    const fn ending(self) -> &'static str {
+        match self {
+            Self::Nifti => ".nii.gz",
+            Self::OmeZarr => ".zarr",
+        }
+    }
+}
 
 /// The files in the output folder.
 pub struct Files {
@@ -36,16 +56,17 @@ pub struct Files {
 }
 
 impl Files {
-    pub fn in_folder(folder: &Path) -> Self {
+    pub fn in_folder(folder: &Path, format: ImageFormat) -> Self {
+        let image = |name: &str| folder.join(format!("{name}{}", format.ending()));
         Self {
             folder: folder.to_path_buf(),
-            warped: folder.join("warped.nii.gz"),
+            warped: image("warped"),
             affine: folder.join("affine.txt"),
             affine_mat: folder.join("affine.mat"),
-            warp: folder.join("warp.nii.gz"),
-            inverse: folder.join("inverse_warp.nii.gz"),
+            warp: image("warp"),
+            inverse: image("inverse_warp"),
             spline: folder.join("bspline.tfm"),
-            labels: folder.join("warped_labels.nii.gz"),
+            labels: image("warped_labels"),
             report: folder.join("report.html"),
             metrics: folder.join("metrics.json"),
             settings: folder.join("settings.toml"),
@@ -153,6 +174,7 @@ impl RegisterArguments {
             ("labels", self.labels.as_ref().map(|ids| format!("{ids:?}"))),
             ("no_inverse", self.no_inverse.then(String::new)),
             ("slabs", self.slabs.then(String::new)),
+            ("format", (self.format != ImageFormat::Nifti).then(|| format!("{:?}", self.format))),
         ];
         let others = others.into_iter().filter_map(|(name, value)| Some((name, value?)));
         images.into_iter().chain(files).chain(others).collect()

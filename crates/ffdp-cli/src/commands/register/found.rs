@@ -4,7 +4,7 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use ffdp_burn::image::{Affine, LabelMap, Physical, Volume};
-use ffdp_burn::io::nifti::{write_displacement, write_labels, write_volume};
+use ffdp_burn::io::images::{write_displacement, write_labels, write_volume};
 use ffdp_burn::io::write_affine;
 use ffdp_burn::metrics::{TargetRegistrationError, tre_of_mapped};
 use ffdp_burn::ops::Interpolation;

@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::tensor::Device;
 use ffdp_burn::image::{Affine, LabelMap, Physical, Volume};
 use ffdp_burn::io::check_not_an_input;
-use ffdp_burn::io::nifti::header;
+use ffdp_burn::io::images::header;
 use ffdp_burn::transform::read_transform;
 
 use super::args::RegisterArguments;

@@ -80,7 +80,7 @@ impl Case {
     /// When a result would overwrite an input, the folder holds results of another run, or an image is no image.
     pub fn new(request: RegisterArguments, all: &Registrations, printer: Printer) -> Outcome<Self> {
         let labels = request.moving_labels.is_some();
-        let files = Files::in_folder(&request.output);
+        let files = Files::in_folder(&request.output, request.format);
         Inputs::check(&request, &files)?;
         let claim = files.claim(&request, &all.toml, &request.inputs())?;
         let sizes = Sizes::of_files(request.fixed(), request.moving(), labels)?;

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ffdp_burn::image::{Affine, Geometry, Physical, Planes, runs};
 use ffdp_burn::io::check_not_an_input;
-use ffdp_burn::io::nifti::{PlaneReader, header};
+use ffdp_burn::io::images::{PlaneReader, header};
 use ffdp_burn::io::write_affine;
 use ffdp_burn::metrics::{DiceScores, Difference, jacobian_determinants};
 use ffdp_register::{
@@ -166,7 +166,7 @@ impl Ready {
             // In one piece: the launcher mixes what several processes say.
             say(&format!("{}: process {}", ranks.name(ranks.rank()), std::process::id()));
         }
-        let files = Files::in_folder(&request.output);
+        let files = Files::in_folder(&request.output, request.format);
         let paths = [request.fixed(), request.moving()];
         let masks = [&request.fixed_mask, &request.moving_mask].map(Option::as_deref);
         let labels = [&request.fixed_labels, &request.moving_labels].map(Option::as_deref);

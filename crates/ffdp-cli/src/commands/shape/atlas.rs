@@ -48,7 +48,8 @@ pub struct AtlasArguments {
 /// Computes it and writes everything.
 pub fn run(request: &AtlasArguments) -> Outcome<()> {
     let printer = Printer::new(request.quiet, request.verbose);
-    let members: Vec<Shape> = request.members.iter().map(ShapeInput::read).collect::<Outcome<_>>()?;
+    let members: Vec<Shape> =
+        request.members.iter().map(ShapeInput::read).collect::<Outcome<_>>()?;
     let template = request.template.as_ref().map(ShapeInput::read).transpose()?;
     let template = template.as_ref().unwrap_or(&members[0]);
     let settings = request.method.settings(template, &members[0])?;

@@ -170,8 +170,10 @@ pub fn watch<'a>(
     move |iteration| {
         let Iteration { number, cost, .. } = iteration;
         let seconds = start.elapsed().as_secs_f64();
-        let line =
-            format!("iteration {number}/{iterations}: cost {cost:.6}, {:.2} s each", seconds / *number as f64);
+        let line = format!(
+            "iteration {number}/{iterations}: cost {cost:.6}, {:.2} s each",
+            seconds / *number as f64
+        );
         if said.elapsed() >= SILENCE {
             said = Instant::now();
             printer.note(&line);

@@ -7,7 +7,7 @@ use std::time::Instant;
 use burn::tensor::{DType, Device};
 use clap::Args;
 use ffdp_burn::image::Geometry;
-use ffdp_burn::io::nifti::header;
+use ffdp_burn::io::images::header;
 use ffdp_burn::transform::{Composite, Displacement, Step, write_transform};
 use ffdp_shapes::files::{read_shape, write_shape, write_shape_with};
 use ffdp_shapes::lddmm::{Direction, Flow, Iteration, LddmmSettings, Match, match_shapes};
@@ -99,7 +99,8 @@ pub fn run(request: &RegisterShapes) -> Outcome<()> {
         return Err(failure);
     }
     let seconds = begin.elapsed().as_secs_f64();
-    let results = Results { source: &source, target: &target, found: &found, seconds, device: &device };
+    let results =
+        Results { source: &source, target: &target, found: &found, seconds, device: &device };
     results.write(request, &settings, &warnings, grid.as_ref())?;
     for (shape, path) in carried.iter().zip(&request.carry) {
         let name = path.file_name().unwrap_or(path.as_os_str());
@@ -143,11 +144,16 @@ impl Results<'_> {
         });
         write_text(&folder.join("metrics.json"), &format!("{metrics:#}\n"))?;
         let rows = [
-            ("points and cells", format!(
-                "source {} and {}, target {} and {}",
-                self.source.points.len(), self.source.cells.len(),
-                self.target.points.len(), self.target.cells.len()
-            )),
+            (
+                "points and cells",
+                format!(
+                    "source {} and {}, target {} and {}",
+                    self.source.points.len(),
+                    self.source.cells.len(),
+                    self.target.points.len(),
+                    self.target.cells.len()
+                ),
+            ),
             ("control points", found.flow.saved().momenta.len().to_string()),
             ("iterations", format!("{} in {:.1} s", found.costs.len() - 1, self.seconds)),
             ("comparison", format!("{:.4e} to {:.4e}", found.attachment[0], found.attachment[1])),
@@ -176,8 +182,15 @@ impl Results<'_> {
         format!(
             "surface distance {:.3} -> {:.3} mm (95th percentile {:.3} -> {:.3}, largest {:.3} -> {:.3}), \
              {} iterations in {:.1} s\nresults in {}\n",
-            before.mean, after.mean, before.p95, after.p95, before.max, after.max,
-            self.found.costs.len() - 1, self.seconds, folder.display()
+            before.mean,
+            after.mean,
+            before.p95,
+            after.p95,
+            before.max,
+            after.max,
+            self.found.costs.len() - 1,
+            self.seconds,
+            folder.display()
         )
     }
 }

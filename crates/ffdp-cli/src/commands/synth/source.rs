@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ffdp_burn::Error;
 use ffdp_burn::image::{Geometry, LabelMap};
 use ffdp_burn::io::check_memory;
-use ffdp_burn::io::nifti::{header, read_labels, read_volume};
+use ffdp_burn::io::images::{header, read_labels, read_volume};
 use ffdp_burn::synth::{
     Anatomy, IntensityTable, LabelField, Modality, PhantomSettings, SmoothLabels,
 };

@@ -107,7 +107,7 @@ fn real_landmarks_have_their_documented_distance() {
         ("l2r_LungCT_0001_0000", "l2r_LungCT_0001_0001", "l2r_LungCT_0001_0000", 81, 20.18),
     ] {
         let mask = folder.join(format!("{mask}_mask.nii.gz"));
-        let grid = crate::io::nifti::header(mask).expect("readable").geometry;
+        let grid = crate::io::images::header(mask).expect("readable").geometry;
         let space = LandmarkSpace::Voxel(grid);
         let points = |name: &str| {
             read_landmarks(folder.join(format!("{name}_landmarks.csv")), &space).expect(name)

@@ -10,8 +10,8 @@ use super::parts::{ItkTransform, TransformPart};
 use super::reject;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Matrix3, Physical, Voxel};
+use crate::io::images::lps_to_voxels;
 use crate::io::lps::{LPS_SIGNS, flip_both, flip_target};
-use crate::io::nifti::lps_to_voxels;
 
 const CONVERT: &str =
     "convert it with SimpleITK or ANTs: an affine transform or a displacement field";

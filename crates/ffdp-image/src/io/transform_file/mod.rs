@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | ITK text (`.txt`, `.tfm`), also with composites | yes | affine, cubic B-spline |
 //! | MATLAB v4 as ITK writes it (`.mat`, ANTs' `0GenericAffine.mat`) | yes | affine |
-//! | displacement field (`.nii`, `.nii.gz`) | yes | see [`write_displacement`](super::nifti::write_displacement) |
+//! | displacement field (`.nii`, `.nii.gz`, `.zarr`) | yes | see [`write_displacement`](super::images::write_displacement) |
 //! | ITK composite (`.h5`) | yes | yes |
 //! | a 3x4 or 4x4 matrix as text, RAS mm, fixed to moving | yes | no |
 //! | FSL FLIRT's matrix (`.mat`, text), with both images | [`read_flirt`] | no |
@@ -31,7 +31,8 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical};
 use crate::io::check_memory;
-use crate::io::nifti::read_displacement;
+use crate::io::images::read_displacement;
+use crate::io::zarr_name::is_named;
 
 pub use flirt::read_flirt;
 pub use parts::TransformPart;
@@ -49,7 +50,7 @@ const LARGEST_TEXT_BYTES: u64 = 1 << 30;
 pub fn read_transform_file(path: impl AsRef<Path>) -> Result<Vec<TransformPart>> {
     let path = path.as_ref();
     match Content::of(path)? {
-        Content::Nifti => {
+        Content::Image => {
             let (values, geometry) = read_displacement(path)?;
             Ok(vec![TransformPart::Displacement { values, geometry }])
         }
@@ -164,7 +165,7 @@ pub fn is_composite_name(path: impl AsRef<Path>) -> bool {
 /// What kind of file it is, by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Content {
-    Nifti,
+    Image,
     Hdf5,
     ItkText,
     Matlab,
@@ -174,6 +175,9 @@ enum Content {
 
 impl Content {
     fn of(path: &Path) -> Result<Self> {
+        if is_named(path) {
+            return Ok(Self::Image);
+        }
         let file = File::open(path).map_err(|source| Error::io(path, "open", source))?;
         let mut start = Vec::new();
         file.take(64).read_to_end(&mut start).map_err(|source| Error::io(path, "read", source))?;
@@ -185,10 +189,10 @@ impl Content {
         let is_nifti = |n: u32| [348, 540].contains(&n) || [348, 540].contains(&n.swap_bytes());
         let is_text = |b: &u8| b.is_ascii_graphic() || b.is_ascii_whitespace();
         match first {
-            _ if start.starts_with(&[0x1f, 0x8b]) => Self::Nifti,
+            _ if start.starts_with(&[0x1f, 0x8b]) => Self::Image,
             _ if start.starts_with(b"\x89HDF\r\n\x1a\n") => Self::Hdf5,
             _ if start.starts_with(text::MAGIC.as_bytes()) => Self::ItkText,
-            Some(n) if is_nifti(n) => Self::Nifti,
+            Some(n) if is_nifti(n) => Self::Image,
             Some(n) if matlab::is_type(n) => Self::Matlab,
             Some(_) if start.iter().all(is_text) => Self::Text,
             _ => Self::Unknown,

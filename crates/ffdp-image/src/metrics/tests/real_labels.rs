@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
-use crate::io::nifti::read_labels;
+use crate::io::images::read_labels;
 
 /// Distances are kept in f32.
 const F32_ROUNDING: f64 = 1e-6;

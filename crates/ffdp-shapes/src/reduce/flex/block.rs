@@ -12,8 +12,8 @@ pub use super::vector::Lane;
 /// Columns of a block: some ten registers stay in the first cache.
 pub const BLOCK: usize = 256;
 
-/// Sums that run side by side.
-const LANES: usize = 16;
+/// Loops run over a multiple of it: no columns are left over for single steps.
+const ROUND: usize = 64;
 
 /// Where a step finds its operands.
 #[derive(Clone, Copy, Debug)]
@@ -70,16 +70,25 @@ enum Value<'a, T> {
     Same(T),
 }
 
-/// `$body` with `$name` as a [`Get`], whatever `$value` is.
+/// `$body` with `$name` as a [`Get`] of `$len` columns, whatever `$value` is: the compiler sees that nothing is read
+/// beyond.
 macro_rules! with {
-    ($($name:ident = $value:expr),+ => $body:expr) => { with!(@ [$($name = $value),+] $body) };
-    (@ [$name:ident = $value:expr $(, $more:ident = $rest:expr)*] $body:expr) => {
+    ($len:ident: $($name:ident = $value:expr),+ => $body:expr) => {
+        with!(@ $len [$($name = $value),+] $body)
+    };
+    (@ $len:ident [$name:ident = $value:expr $(, $more:ident = $rest:expr)*] $body:expr) => {
         match $value {
-            Value::Each($name) => with!(@ [$($more = $rest),*] $body),
-            Value::Same(same) => { let $name = Same(same); with!(@ [$($more = $rest),*] $body) }
+            Value::Each(each) => {
+                let $name = &each[..$len];
+                with!(@ $len [$($more = $rest),*] $body)
+            }
+            Value::Same(same) => {
+                let $name = Same(same);
+                with!(@ $len [$($more = $rest),*] $body)
+            }
         }
     };
-    (@ [] $body:expr) => { $body };
+    (@ $len:ident [] $body:expr) => { $body };
 }
 
 /// A step of the graph as it is done here.
@@ -208,8 +217,11 @@ impl<T: Lane> Block<T> {
 
     /// Evaluates all pairs of a row and the block's columns, and sums the results or keeps the only one's values.
     pub fn run(&mut self, row: &[f64], tile: &[Vec<T>], block: &Range<usize>, sums: bool) {
-        let columns: Vec<&[T]> = tile.iter().map(|values| &values[block.clone()]).collect();
-        dispatch(Run { block: self, row, columns: &columns, len: block.len(), sums });
+        let len = block.len().next_multiple_of(ROUND);
+        let place = block.start..block.start + len;
+        let columns: Vec<&[T]> = tile.iter().map(|values| &values[place.clone()]).collect();
+        let columns_in_block = block.len();
+        dispatch(Run { block: self, row, columns: &columns, columns_in_block, len, sums });
     }
 
     /// Adds the sums of the results.
@@ -225,13 +237,13 @@ impl<T: Lane> Block<T> {
     }
 
     /// The largest value.
-    pub fn largest(&self, len: usize) -> f64 {
-        dispatch(Largest(self.values(len))).wide()
+    pub fn largest(&self) -> f64 {
+        dispatch(Largest(&self.values)).wide()
     }
 
     /// The sum of `2^(value - largest)`.
-    pub fn sum_of_powers(&self, len: usize, largest: f64) -> f64 {
-        dispatch(Powers(self.values(len), T::of(largest))).wide()
+    pub fn sum_of_powers(&self, largest: f64) -> f64 {
+        dispatch(Powers(&self.values, T::of(largest))).wide()
     }
 }
 
@@ -248,35 +260,22 @@ macro_rules! fill {
     }};
 }
 
-/// The sum over columns: `next` is the sum `s` with the term of column `j`.
-macro_rules! sum {
-    ($len:expr, $j:ident, $s:ident => $next:expr) => {{
-        let mut lanes = [T::default(); LANES];
-        let (mut first, len) = (0, $len);
-        while first + LANES <= len {
-            let mut lane = 0;
-            while lane < LANES {
-                let ($j, $s) = (first + lane, lanes[lane]);
-                lanes[lane] = $next;
-                lane += 1;
-            }
-            first += LANES;
-        }
-        while first < len {
-            let ($j, $s) = (first, lanes[first % LANES]);
-            lanes[first % LANES] = $next;
-            first += 1;
-        }
-        let mut count = LANES;
+/// All of a block's values in one, half to half: `a` and `b` become `$next`.
+macro_rules! halved {
+    ($values:expr, $a:ident, $b:ident => $next:expr) => {{
+        let mut count = BLOCK;
         while count > 1 {
             count /= 2;
-            let mut lane = 0;
-            while lane < count {
-                lanes[lane] = lanes[lane] + lanes[lane + count];
-                lane += 1;
+            let (low, high) = $values.split_at_mut(count);
+            let high = &high[..count];
+            let mut j = 0;
+            while j < count {
+                let ($a, $b) = (low[j], high[j]);
+                low[j] = $next;
+                j += 1;
             }
         }
-        lanes[0]
+        $values[0]
     }};
 }
 
@@ -284,6 +283,8 @@ struct Run<'a, T> {
     block: &'a mut Block<T>,
     row: &'a [f64],
     columns: &'a [&'a [T]],
+    /// Columns, and what they are rounded up to.
+    columns_in_block: usize,
     len: usize,
     sums: bool,
 }
@@ -304,35 +305,38 @@ impl<T: Lane> Run<'_, T> {
         let (step, register) = self.block.steps[index];
         let mut result = std::mem::take(&mut self.block.registers[register]);
         let value = |source| self.value(source);
-        let to = &mut result[..self.len];
+        let len = self.len;
+        let to = &mut result[..len];
         match step {
-            Step::MulAdd(a, b, c) => with!(a = value(a), b = value(b), c = value(c) =>
+            Step::MulAdd(a, b, c) => with!(len: a = value(a), b = value(b), c = value(c) =>
                 fill!(to, j => a.at(j).mul_add::<FUSED>(b.at(j), c.at(j)))),
             Step::Plain(op) => match op {
                 Op::Constant(_) | Op::Load { .. } => unreachable!("pairs load nothing"),
-                Op::Neg(a) => with!(a = value(a) => fill!(to, j => -a.at(j))),
-                Op::Abs(a) => with!(a = value(a) => fill!(to, j => a.at(j).abs())),
-                Op::Sign(a) => with!(a = value(a) => fill!(to, j => a.at(j).sign())),
-                Op::Recip(a) => with!(a = value(a) => fill!(to, j => T::ONE / a.at(j))),
-                Op::Exp2(a) => with!(a = value(a) => fill!(to, j => exp2::<T, FUSED>(a.at(j)))),
-                Op::Log2(a) => with!(a = value(a) => fill!(to, j => a.at(j).log2())),
-                Op::Sin(a) => with!(a = value(a) => fill!(to, j => a.at(j).sin())),
-                Op::Cos(a) => with!(a = value(a) => fill!(to, j => a.at(j).cos())),
-                Op::Sqrt(a) => with!(a = value(a) => fill!(to, j => a.at(j).root())),
+                Op::Neg(a) => with!(len: a = value(a) => fill!(to, j => -a.at(j))),
+                Op::Abs(a) => with!(len: a = value(a) => fill!(to, j => a.at(j).abs())),
+                Op::Sign(a) => with!(len: a = value(a) => fill!(to, j => a.at(j).sign())),
+                Op::Recip(a) => with!(len: a = value(a) => fill!(to, j => T::ONE / a.at(j))),
+                Op::Exp2(a) => {
+                    with!(len: a = value(a) => fill!(to, j => exp2::<T, FUSED>(a.at(j))))
+                }
+                Op::Log2(a) => with!(len: a = value(a) => fill!(to, j => a.at(j).log2())),
+                Op::Sin(a) => with!(len: a = value(a) => fill!(to, j => a.at(j).sin())),
+                Op::Cos(a) => with!(len: a = value(a) => fill!(to, j => a.at(j).cos())),
+                Op::Sqrt(a) => with!(len: a = value(a) => fill!(to, j => a.at(j).root())),
                 Op::InverseSqrt(a) => {
-                    with!(a = value(a) => fill!(to, j => a.at(j).inverse_root()))
+                    with!(len: a = value(a) => fill!(to, j => a.at(j).inverse_root()))
                 }
                 Op::Add(a, b) => {
-                    with!(a = value(a), b = value(b) => fill!(to, j => a.at(j) + b.at(j)))
+                    with!(len: a = value(a), b = value(b) => fill!(to, j => a.at(j) + b.at(j)))
                 }
                 Op::Sub(a, b) => {
-                    with!(a = value(a), b = value(b) => fill!(to, j => a.at(j) - b.at(j)))
+                    with!(len: a = value(a), b = value(b) => fill!(to, j => a.at(j) - b.at(j)))
                 }
                 Op::Mul(a, b) => {
-                    with!(a = value(a), b = value(b) => fill!(to, j => a.at(j) * b.at(j)))
+                    with!(len: a = value(a), b = value(b) => fill!(to, j => a.at(j) * b.at(j)))
                 }
                 Op::Max(a, b) => {
-                    with!(a = value(a), b = value(b) => fill!(to, j => a.at(j).larger(b.at(j))))
+                    with!(len: a = value(a), b = value(b) => fill!(to, j => a.at(j).larger(b.at(j))))
                 }
             },
         }
@@ -348,25 +352,27 @@ impl<T: Lane> Vectorised for Run<'_, T> {
         for index in 0..self.block.steps.len() {
             self.step::<FUSED>(index);
         }
-        if !self.sums {
-            let mut values = std::mem::take(&mut self.block.values);
-            let to = &mut values[..self.len];
-            with!(a = self.value(self.block.results[0].0) => fill!(to, j => a.at(j)));
-            self.block.values = values;
-            return;
-        }
+        let (len, used) = (self.len, self.columns_in_block);
+        let mut values = std::mem::take(&mut self.block.values);
         for k in 0..self.block.results.len() {
-            let (a, b) = self.block.results[k];
-            let total = match b {
-                None => with!(a = self.value(a) => sum!(self.len, j, s => s + a.at(j))),
-                Some(b) => with!(a = self.value(a), b = self.value(b) =>
-                    sum!(self.len, j, s => a.at(j).mul_add::<FUSED>(b.at(j), s))),
-            };
-            self.block.sums[k] = total;
+            let to = &mut values[..len];
+            match self.block.results[k] {
+                (a, None) => with!(len: a = self.value(a) => fill!(to, j => a.at(j))),
+                (a, Some(b)) => with!(len: a = self.value(a), b = self.value(b) =>
+                    fill!(to, j => a.at(j) * b.at(j))),
+            }
+            if self.sums {
+                values[used..].fill(T::default());
+                self.block.sums[k] = halved!(values, a, b => a + b);
+            } else {
+                values[used..].fill(T::LOWEST);
+            }
         }
+        self.block.values = values;
     }
 }
 
+/// Of a whole block, without what lies beyond its columns: that is minus infinity.
 struct Largest<'a, T>(&'a [T]);
 
 impl<T: Lane> Vectorised for Largest<'_, T> {
@@ -374,22 +380,13 @@ impl<T: Lane> Vectorised for Largest<'_, T> {
 
     #[inline(always)]
     fn call<const FUSED: bool>(self) -> T {
-        let values = self.0;
-        let mut lanes = [T::LOWEST; LANES];
-        let mut first = 0;
-        while first + LANES <= values.len() {
-            let mut lane = 0;
-            while lane < LANES {
-                lanes[lane] = lanes[lane].larger(values[first + lane]);
-                lane += 1;
-            }
-            first += LANES;
-        }
-        let rest = values[first..].iter();
-        lanes.iter().chain(rest).fold(T::LOWEST, |a, b| a.larger(*b))
+        let mut values = [T::LOWEST; BLOCK];
+        values.copy_from_slice(self.0);
+        halved!(values, a, b => a.larger(b))
     }
 }
 
+/// The sum of the powers of two of a block's values above `largest`.
 struct Powers<'a, T>(&'a [T], T);
 
 impl<T: Lane> Vectorised for Powers<'_, T> {
@@ -398,6 +395,9 @@ impl<T: Lane> Vectorised for Powers<'_, T> {
     #[inline(always)]
     fn call<const FUSED: bool>(self) -> T {
         let (values, largest) = (self.0, self.1);
-        sum!(values.len(), j, s => s + exp2::<T, FUSED>(values[j] - largest))
+        let mut powers = [T::default(); BLOCK];
+        let (values, to) = (&values[..BLOCK], &mut powers);
+        fill!(to, j => exp2::<T, FUSED>(values[j] - largest));
+        halved!(powers, a, b => a + b)
     }
 }

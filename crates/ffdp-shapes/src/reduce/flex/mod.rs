@@ -51,10 +51,10 @@ fn run_stage<T: Lane>(
     stage.results.iter().map(|operand| value(*operand, &own)).collect()
 }
 
-/// What the columns hand on, value by value: `[k][column]`.
+/// What the columns hand on, value by value: `[k][column]`; a block may read on behind the last.
 fn columns_of<T: Lane>(task: &Task, inputs: &[&[T]], dims: &[(Role, usize)]) -> Vec<Vec<T>> {
     let stage = &task.program.column;
-    let mut values = vec![vec![T::default(); task.columns]; stage.results.len()];
+    let mut values = vec![vec![T::default(); task.columns + BLOCK]; stage.results.len()];
     for column in 0..task.columns {
         let handed = run_stage(stage, inputs, dims, column, &[&[], &[]]);
         for (values, value) in values.iter_mut().zip(handed) {
@@ -146,14 +146,13 @@ impl<T: Lane> Fold<T> for Exponentials {
         Self { largest: f64::NEG_INFINITY, sum: 0.0 }
     }
 
-    fn add(&mut self, block: &Block<T>, columns: &Range<usize>) {
-        let largest = block.largest(columns.len()).max(self.largest);
+    fn add(&mut self, block: &Block<T>, _: &Range<usize>) {
+        let largest = block.largest().max(self.largest);
         // Of values that are all minus infinity, the sum stays 0.
         if largest == f64::NEG_INFINITY {
             return;
         }
-        self.sum = self.sum * (self.largest - largest).exp2()
-            + block.sum_of_powers(columns.len(), largest);
+        self.sum = self.sum * (self.largest - largest).exp2() + block.sum_of_powers(largest);
         self.largest = largest;
     }
 }

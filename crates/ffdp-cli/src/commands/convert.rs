@@ -1,0 +1,35 @@
+//! `ffdp convert`: an image or displacement in another format.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use ffdp_burn::io::images::convert;
+use ffdp_burn::io::{check_not_an_input, check_writable};
+
+use crate::failure::Outcome;
+use crate::printer::Printer;
+
+/// `ffdp convert`.
+#[derive(Debug, Args)]
+pub struct ConvertArguments {
+    /// Image or displacement: NIfTI, OME-Zarr (image.zarr, image.zarr#LEVEL,c=CHANNEL,t=TIME), NRRD, MetaImage.
+    #[arg(value_name = "FILE")]
+    pub input: PathBuf,
+    /// Result: .nii, .nii.gz, .zarr (OME-Zarr 0.5 with its pyramid), .nrrd or .mha. Voxels keep their type and values;
+    /// scaled ones become float32 where the format holds no scale.
+    #[arg(value_name = "RESULT")]
+    pub output: PathBuf,
+    /// Of several volumes the only one, from 0 [default: all].
+    #[arg(long, value_name = "K")]
+    pub volume: Option<usize>,
+}
+
+/// Writes the result, a piece at a time.
+pub fn run(request: &ConvertArguments) -> Outcome<()> {
+    check_not_an_input(&request.output, &[&request.input])?;
+    check_writable(&request.output)?;
+    let header = convert(&request.input, &request.output, request.volume)?;
+    let printer = Printer::new(false, false);
+    header.warnings.iter().for_each(|warning| printer.warning(warning));
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! An image from one format to another, a piece at a time, its values as they are stored.
+
+use std::path::Path;
+
+use super::data_type::{DataType, Endian};
+use super::displacement::{copy_displacement, is_displacement};
+use super::header::Header;
+use super::new_image::{Kind, NewImage};
+use super::open::open;
+use super::read::{Selection, for_each_chunk};
+use super::sink::Sink;
+use crate::error::Result;
+
+/// Writes the image of one file into another, whose name says the format; of several volumes all, or the one asked
+/// for. Voxels keep their type and values; scaled ones become float32 where the format holds no scale. A displacement
+/// stays one, its vectors as the new format has them: it is read whole. Of images, only a piece is in memory at a time.
+///
+/// # Errors
+/// Those of reading and writing; [`Error::Invalid`](crate::Error::Invalid) for several volumes in a format of one.
+pub fn convert(
+    from: impl AsRef<Path>,
+    to: impl AsRef<Path>,
+    volume: Option<usize>,
+) -> Result<Header> {
+    let (from, to) = (from.as_ref(), to.as_ref());
+    let (mut source, mut header) = open(from)?;
+    if is_displacement(&header) && volume.is_none() {
+        drop(source);
+        copy_displacement(from, to)?;
+        return Ok(header);
+    }
+    let count = header.volumes();
+    let (first, volumes) = match volume {
+        Some(_) if count > 1 => (Selection { volume, z: None }.resolve(&header, from)?.0, 1),
+        _ => (0, count),
+    };
+    let scale = [header.slope, header.intercept];
+    let mut image = NewImage {
+        volumes,
+        time_step_seconds: header.time_step_seconds,
+        scale,
+        ..NewImage::new(&header.geometry, header.data_type, Kind::of_intent(header.intent_code))
+    };
+    let keeps_scale = scale == [1.0, 0.0] || Sink::keeps_scale(to)?;
+    if !keeps_scale {
+        (image.data_type, image.scale) = (DataType::F32, [1.0, 0.0]);
+    }
+    let mut sink = Sink::create(to, &image)?;
+    let total = volumes * header.geometry.len();
+    if keeps_scale {
+        // Bytes as they are: f64 would round integers of 64 bits.
+        let width = header.data_type.bytes();
+        let endian = header.endian;
+        source.skip_to(header.vox_offset + first * width as u64)?;
+        let mut bytes = vec![0; (1 << 20) * width];
+        let mut left = total;
+        while left > 0 {
+            let now = left.min(1 << 20);
+            let bytes = &mut bytes[..now * width];
+            source.read_exact(bytes)?;
+            if endian == Endian::Big {
+                bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
+            }
+            sink.append(now, |out| out.write_all(bytes))?;
+            left -= now;
+        }
+    } else {
+        let mut bytes = Vec::new();
+        let mut failure = Ok(());
+        for_each_chunk(&mut source, &header, first, total, |values| {
+            bytes.clear();
+            values.iter().for_each(|v| bytes.extend_from_slice(&(*v as f32).to_le_bytes()));
+            if failure.is_ok() {
+                failure = sink.append(values.len(), |out| out.write_all(&bytes));
+            }
+        })?;
+        failure?;
+    }
+    source.finish(header.vox_offset + header.data_bytes())?;
+    sink.commit()?;
+    header.dims.truncate(if volumes == 1 { 3 } else { header.dims.len() });
+    Ok(header)
+}

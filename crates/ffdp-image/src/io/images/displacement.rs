@@ -1,0 +1,152 @@
+//! Displacement fields as ITK and ANTs keep them: 5-D NIfTI, vectors in LPS millimetres.
+//!
+//! Inside, a displacement is in voxels of its own grid, components (x, y, z). With `L` the linear
+//! part of the grid's voxel-to-mm map, the vector in RAS mm is `L u`; LPS turns the signs of x and
+//! y. The file has axes `[x, y, z, 1, 3]` with the component slowest, as `[3, D, H, W]` has it.
+//!
+//! In an OME-Zarr the vectors follow the axes of the file (RFC-5): components (z, y, x), each in mm along its axis.
+
+use std::path::Path;
+
+use super::data_type::DataType;
+use super::header::{Format, Header, INTENT_VECTOR};
+use super::new_image::{Kind, NewImage};
+use super::open::open;
+use super::read::{for_each_chunk, reserve};
+use super::refuse::reject;
+use super::sink::{write_image, write_numbers};
+use crate::error::{Error, Result};
+use crate::image::{Geometry, Matrix3};
+use crate::io::lps::{LPS_SIGNS, flip};
+use crate::io::zarr_name::is_zarr_name;
+
+/// Displacement vectors; by the standard, and as ITK reads them since 5.3, in RAS mm.
+const INTENT_DISPLACEMENT: i32 = 1006;
+
+/// Writes a displacement `[3, D, H, W]` (components x, y, z in voxels of `geometry`) for ITK and
+/// ANTs: float32, axes `[x, y, z, 1, 3]`, intent 1007, vectors in LPS mm.
+///
+/// # Errors
+/// As [`write_volume`](super::write_volume).
+pub fn write_displacement(
+    path: impl AsRef<Path>,
+    displacement: &[f32],
+    geometry: &Geometry,
+) -> Result<()> {
+    let voxels = geometry.len();
+    if displacement.len() != 3 * voxels {
+        let [d, h, w] = geometry.dims();
+        let what = format!("number of values of a displacement [3, {d}, {h}, {w}]");
+        let (expected, got) = (vec![3 * voxels], vec![displacement.len()]);
+        return Err(Error::Shape { what, expected, got });
+    }
+    let image = NewImage::new(geometry, DataType::F32, Kind::Displacement);
+    let linear = file_of_voxels(path.as_ref(), geometry);
+    let (ux, rest) = displacement.split_at(voxels);
+    let (uy, uz) = rest.split_at(voxels);
+    write_image(path.as_ref(), &image, |file| {
+        linear.iter().try_for_each(|[a, b, c]| {
+            let vectors = ux.iter().zip(uy).zip(uz).map(|((&x, &y), &z)| {
+                (a * f64::from(x) + b * f64::from(y) + c * f64::from(z)) as f32
+            });
+            write_numbers(file, vectors.map(f32::to_le_bytes))
+        })
+    })
+}
+
+/// From a vector in voxels to the components of a file: LPS mm, or what OME-Zarr has.
+pub(super) fn file_of_voxels(path: &Path, geometry: &Geometry) -> Matrix3 {
+    if is_zarr_name(path) {
+        let spacing = geometry.spacing_mm;
+        let part = |i: usize, j: usize| if i + j == 2 { spacing[j] } else { 0.0 };
+        return std::array::from_fn(|i| std::array::from_fn(|j| part(i, j)));
+    }
+    let linear = geometry.voxel_to_mm().linear();
+    std::array::from_fn(|i| linear[i].map(|v| v * LPS_SIGNS[i]))
+}
+
+/// Reads a displacement field into `[3, D, H, W]`: components x, y, z in voxels of the returned grid.
+///
+/// The intent says in which space the vectors are: 1007 (vectors: ITK, ANTs) LPS mm, 1006
+/// (displacement vectors) RAS mm, as ITK reads them.
+///
+/// # Errors
+/// As [`header()`](super::header()); [`Error::Nifti`] when the file has other axes than
+/// `[x, y, z, 1, 3]`, another intent, or vectors that are not finite.
+pub fn read_displacement(path: impl AsRef<Path>) -> Result<(Vec<f32>, Geometry)> {
+    let path = path.as_ref();
+    let (mut source, header) = open(path)?;
+    check_is_displacement(&header, path)?;
+    let geometry = header.geometry.clone();
+    let mut data: Vec<f32> = reserve(path, 3 * geometry.len())?;
+    for_each_chunk(&mut source, &header, 0, 3 * geometry.len(), |values| {
+        data.extend(values.iter().map(|&v| v as f32));
+    })?;
+    source.finish(header.vox_offset + header.data_bytes())?;
+    check_finite(&data, &geometry, path)?;
+    let linear = geometry.mm_to_voxel().linear();
+    match (header.format, header.intent_code) {
+        (Format::OmeZarr4 | Format::OmeZarr5, _) => {
+            let spacing = geometry.spacing_mm;
+            let part = |i: usize, j: usize| if i + j == 2 { 1.0 / spacing[i] } else { 0.0 };
+            let linear = std::array::from_fn(|i| std::array::from_fn(|j| part(i, j)));
+            to_voxels(&mut data, &linear);
+        }
+        (_, INTENT_DISPLACEMENT) => to_voxels(&mut data, &linear),
+        _ => lps_to_voxels(&mut data, &linear),
+    }
+    Ok((data, geometry))
+}
+
+/// Writes a displacement anew, its vectors as the other format has them.
+pub(super) fn copy_displacement(from: &Path, to: &Path) -> Result<()> {
+    let (displacement, geometry) = read_displacement(from)?;
+    write_displacement(to, &displacement, &geometry)
+}
+
+/// Whether a file says that it is one.
+pub(super) fn is_displacement(header: &Header) -> bool {
+    [INTENT_VECTOR, INTENT_DISPLACEMENT].contains(&header.intent_code)
+}
+
+fn check_is_displacement(header: &Header, path: &Path) -> Result<()> {
+    if header.dims.len() != 5 || header.dims[3..] != [1, 3] {
+        let what = "a displacement field has the axes [x, y, z, 1, 3]";
+        let fix = "convert it with ANTs or ITK tools";
+        return Err(reject(path, what, format!("{:?}", header.dims), fix));
+    }
+    if !is_displacement(header) {
+        let what =
+            "a displacement field has the intent 1007 (vectors, in LPS mm) or 1006 (in RAS mm)";
+        let fix = "set the intent 1007 if the vectors are displacements in LPS mm";
+        return Err(reject(path, what, header.intent_code.to_string(), fix));
+    }
+    Ok(())
+}
+
+fn check_finite(data: &[f32], geometry: &Geometry, path: &Path) -> Result<()> {
+    let Some(first) = data.iter().position(|v| !v.is_finite()) else { return Ok(()) };
+    let count = data.iter().filter(|v| !v.is_finite()).count();
+    let (component, voxel) = (first / geometry.len(), geometry.index_of(first % geometry.len()));
+    let value = format!(
+        "{count} NaN or infinite components, the first at voxel {voxel:?}, component {component}"
+    );
+    let what = "a displacement must be finite everywhere";
+    Err(reject(path, what, value, "compute the field again, or fill it"))
+}
+
+/// From LPS mm to voxels, in place; `linear` is the linear part of RAS mm to voxel.
+pub(in crate::io) fn lps_to_voxels(data: &mut [f32], linear: &Matrix3) {
+    to_voxels(data, &linear.map(flip));
+}
+
+/// `linear v` for all vectors, in place.
+fn to_voxels(data: &mut [f32], linear: &Matrix3) {
+    let (xs, rest) = data.split_at_mut(data.len() / 3);
+    let (ys, zs) = rest.split_at_mut(xs.len());
+    for ((x, y), z) in xs.iter_mut().zip(ys).zip(zs) {
+        let mm = [f64::from(*x), f64::from(*y), f64::from(*z)];
+        let [a, b, c] = linear.map(|row| row[0] * mm[0] + row[1] * mm[1] + row[2] * mm[2]);
+        (*x, *y, *z) = (a as f32, b as f32, c as f32);
+    }
+}

@@ -1,0 +1,148 @@
+//! What a file says of its image, whatever its format: the form that all readers share.
+
+use serde::Serialize;
+
+use super::data_type::{DataType, Endian};
+use crate::image::{Affine, Geometry, Physical, Voxel};
+
+/// Values that are labels.
+pub(super) const INTENT_LABEL: i32 = 1002;
+/// Vectors; ITK and ANTs keep displacements so, in LPS mm.
+pub(super) const INTENT_VECTOR: i32 = 1007;
+
+/// The formats of images that are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Format {
+    /// 348-byte header, sizes up to 32767, geometry in f32.
+    #[serde(rename = "NIfTI-1")]
+    Nifti1,
+    /// 540-byte header, 64-bit sizes, geometry in f64.
+    #[serde(rename = "NIfTI-2")]
+    Nifti2,
+    /// OME-Zarr up to 0.4: arrays of Zarr 2.
+    #[serde(rename = "OME-Zarr 0.4")]
+    OmeZarr4,
+    /// OME-Zarr from 0.5: arrays of Zarr 3.
+    #[serde(rename = "OME-Zarr 0.5")]
+    OmeZarr5,
+    /// Nearly raw raster data (`.nrrd`, `.nhdr`).
+    #[serde(rename = "NRRD")]
+    Nrrd,
+    /// ITK's MetaImage (`.mha`, `.mhd`).
+    #[serde(rename = "MetaImage")]
+    MetaImage,
+}
+
+impl Format {
+    /// What it is called.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nifti1 => "NIfTI-1",
+            Self::Nifti2 => "NIfTI-2",
+            Self::OmeZarr4 => "OME-Zarr 0.4",
+            Self::OmeZarr5 => "OME-Zarr 0.5",
+            Self::Nrrd => "NRRD",
+            Self::MetaImage => "MetaImage",
+        }
+    }
+}
+
+/// Where the geometry of a file came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GeometrySource {
+    /// NIfTI: the affine matrix (`sform_code > 0`), always preferred.
+    Sform,
+    /// NIfTI: quaternion, offset and spacing (`qform_code > 0`).
+    Qform,
+    /// NIfTI: spacing only: axes and origin are unknown and taken as RAS and 0.
+    Pixdim,
+    /// The one placement that the other formats have.
+    Metadata,
+}
+
+/// One of the two placements of a NIfTI header.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Form {
+    /// What it is aligned to: 1 scanner, 2 another image, 3 Talairach, 4 MNI 152, 5 a template.
+    pub code: i32,
+    /// From voxel index to RAS mm.
+    pub voxel_to_mm: Affine<Voxel, Physical>,
+}
+
+/// What a file says of its image, checked, in the words of NIfTI.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Header {
+    /// Format and version.
+    pub format: Format,
+    /// Byte order.
+    pub endian: Endian,
+    /// Sizes of all axes, x first; at least one, up to seven.
+    pub dims: Vec<usize>,
+    /// Type of the stored voxels.
+    pub data_type: DataType,
+    /// Position of the first voxel in the uncompressed data (of a pair, of the `.img`), in bytes.
+    pub vox_offset: u64,
+    /// Factor from stored to real values; a stored 0 means 1.
+    pub slope: f64,
+    /// Added after the factor; 0 where the stored factor is 0.
+    pub intercept: f64,
+    /// Distance of volumes along the fourth axis in seconds (repetition time); 0 where unknown. A file
+    /// that names no unit is taken to mean seconds.
+    pub time_step_seconds: f64,
+    /// What the values mean: 0 none, 1002 labels, 1007 vectors.
+    pub intent_code: i32,
+    /// Free text to the intent.
+    pub intent_name: String,
+    /// Free text.
+    pub description: String,
+    /// The placement by quaternion, when its code is positive.
+    pub qform: Option<Form>,
+    /// The placement by matrix, when its code is positive.
+    pub sform: Option<Form>,
+    /// The grid of the first three axes in RAS mm.
+    pub geometry: Geometry,
+    /// Which of the placements `geometry` is.
+    pub geometry_source: GeometrySource,
+    /// What is unusual and how it was read.
+    pub warnings: Vec<String>,
+}
+
+impl Header {
+    /// That of an image of another format than NIfTI.
+    pub(super) fn new(
+        format: Format,
+        data_type: DataType,
+        dims: Vec<usize>,
+        geometry: Geometry,
+    ) -> Self {
+        Self {
+            format,
+            endian: Endian::Little,
+            dims,
+            data_type,
+            vox_offset: 0,
+            slope: 1.0,
+            intercept: 0.0,
+            time_step_seconds: 0.0,
+            intent_code: 0,
+            intent_name: String::new(),
+            description: String::new(),
+            qform: None,
+            sform: None,
+            geometry,
+            geometry_source: GeometrySource::Metadata,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Number of volumes: the product of the sizes of all axes after the third.
+    pub fn volumes(&self) -> usize {
+        self.dims.iter().skip(3).product()
+    }
+
+    /// Bytes of all voxels.
+    pub fn data_bytes(&self) -> u64 {
+        self.dims.iter().product::<usize>() as u64 * self.data_type.bytes() as u64
+    }
+}

@@ -1,0 +1,188 @@
+//! MetaImage, ITK's own format (`.mha`, and `.mhd` with its data beside it): one scalar volume, raw or zlib.
+//!
+//! Source: ITK's MetaIO documentation, <https://itk.org/Wiki/MetaIO/Documentation>. Placement is in LPS mm:
+//! `TransformMatrix` has the direction of the first axis, then of the second, then of the third.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::data_type::{DataType, Endian};
+use super::header::{Format, Header};
+use super::new_image::NewImage;
+use super::nrrd::{check_one_volume, data_at};
+use super::source::{Packing, Source};
+use crate::error::{Error, Result};
+use crate::image::{Affine, Geometry};
+use crate::io::lps::LPS_SIGNS;
+
+/// A header is text of a few hundred bytes; more is no header.
+const LONGEST_HEADER: usize = 1 << 16;
+const REPAIR: &str = "repair the header, or convert the image to NIfTI";
+
+/// Whether a file is one: by its name, as the first field may be any.
+pub fn begins(path: &Path, start: &[u8]) -> bool {
+    let named = |end: &str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(end));
+    named("mha") || named("mhd") || start.starts_with(b"ObjectType")
+}
+
+fn refuse(path: &Path, what: &str, value: impl ToString) -> Error {
+    let (what, fix) = (what.to_string(), REPAIR.to_string());
+    Error::File { path: path.to_path_buf(), what, value: value.to_string(), fix }
+}
+
+/// The fields up to the one that is the last, and where the data begin.
+fn fields(path: &Path) -> Result<(Vec<(String, String)>, u64)> {
+    let failed = |source| Error::io(path, "read", source);
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.take(LONGEST_HEADER as u64).read_to_end(&mut bytes).map_err(failed)?;
+    let (mut fields, mut end) = (Vec::new(), 0);
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        end += line.len() as u64;
+        let line = String::from_utf8_lossy(line);
+        let Some((name, value)) = line.split_once('=') else { break };
+        fields.push((name.trim().to_string(), value.trim().to_string()));
+        if name.trim() == "ElementDataFile" {
+            return Ok((fields, end));
+        }
+    }
+    Err(refuse(path, "the header must end with ElementDataFile", "none"))
+}
+
+fn field<'a>(fields: &'a [(String, String)], names: &[&str]) -> Option<&'a str> {
+    let known = fields.iter().find(|(key, _)| names.contains(&key.as_str()));
+    known.map(|(_, value)| value.as_str())
+}
+
+/// The file with the data of a header that stands alone.
+pub fn data_file(path: &Path) -> Option<PathBuf> {
+    begins(path, b"").then(|| fields(path).ok()).flatten().and_then(|(fields, _)| {
+        let name = field(&fields, &["ElementDataFile"]).filter(|name| *name != "LOCAL");
+        name.map(|name| path.with_file_name(name))
+    })
+}
+
+/// Opens an image.
+pub fn open(path: &Path) -> Result<(Source, Header)> {
+    let (fields, end) = fields(path)?;
+    let of = |names: &[&str]| field(&fields, names);
+    let numbers = |names: &[&str]| -> Option<Vec<f64>> {
+        of(names).and_then(|text| text.split_whitespace().map(|word| word.parse().ok()).collect())
+    };
+    let name = of(&["ElementType"]).unwrap_or("");
+    let data_type =
+        data_type(name).ok_or_else(|| refuse(path, "voxels must be integers or floats", name))?;
+    if of(&["ElementNumberOfChannels"]).is_some_and(|channels| channels != "1") {
+        let value = of(&["ElementNumberOfChannels"]).unwrap_or("");
+        return Err(refuse(
+            path,
+            "the image must have one value a voxel",
+            format!("{value} channels"),
+        ));
+    }
+    let sizes = of(&["DimSize"]).unwrap_or("");
+    let dims: Option<Vec<usize>> =
+        sizes.split_whitespace().map(|n| n.parse().ok().filter(|n| *n > 0)).collect();
+    let dims = dims
+        .filter(|dims| dims.len() == 3)
+        .ok_or_else(|| refuse(path, "the image must have 3 axes", format!("DimSize {sizes}")))?;
+    let three = |names: &[&str], usual: [f64; 3]| -> Result<[f64; 3]> {
+        let Some(text) = of(names) else { return Ok(usual) };
+        let numbers = numbers(names).and_then(|numbers| <[f64; 3]>::try_from(numbers).ok());
+        numbers.ok_or_else(|| refuse(path, &format!("{} must be 3 numbers", names[0]), text))
+    };
+    let spacing = three(&["ElementSpacing", "ElementSize"], [1.0; 3])?;
+    let origin = three(&["Offset", "Position", "Origin"], [0.0; 3])?;
+    let axes = match of(&["TransformMatrix", "Orientation", "Rotation"]) {
+        None => vec![1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
+        Some(text) => numbers(&["TransformMatrix", "Orientation", "Rotation"])
+            .filter(|numbers| numbers.len() == 9)
+            .ok_or_else(|| refuse(path, "TransformMatrix must be 9 numbers", text))?,
+    };
+    let rows = std::array::from_fn(|i| {
+        let [x, y, z] = [0, 1, 2].map(|j| LPS_SIGNS[i] * axes[3 * j + i] * spacing[j]);
+        [x, y, z, LPS_SIGNS[i] * origin[i]]
+    });
+    let size = [dims[0], dims[1], dims[2]];
+    let at = |source| Error::InFile { path: path.to_path_buf(), source: Box::new(source) };
+    Geometry::new(size, spacing).map_err(at)?;
+    let geometry = Geometry::from_affine(size, Affine::from_rows(rows)).map_err(at)?;
+    let mut header = Header::new(Format::MetaImage, data_type, dims, geometry);
+    let is = |names: &[&str]| of(names).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    if is(&["BinaryDataByteOrderMSB", "ElementByteOrderMSB"]) {
+        header.endian = Endian::Big;
+    }
+    if of(&["BinaryData"]).is_some_and(|value| !value.eq_ignore_ascii_case("true")) {
+        return Err(refuse(path, "data must be binary", "BinaryData = False"));
+    }
+    let packing = if is(&["CompressedData"]) { Packing::Zlib } else { Packing::Plain };
+    let skip = of(&["HeaderSize"]).map_or(Some(0), |text| text.parse::<i64>().ok());
+    let (data, mut start) = match of(&["ElementDataFile"]) {
+        Some("LOCAL") => (path.to_path_buf(), end),
+        Some("LIST") => return Err(refuse(path, "data must be in one file", "LIST")),
+        Some(name) => (path.with_file_name(name), 0),
+        None => unreachable!("the header ends with it"),
+    };
+    start = match skip {
+        Some(0) => start,
+        // Where the data begin is where they must, so that they end with the file.
+        Some(-1) if packing == Packing::Plain => {
+            let length = std::fs::metadata(&data).map_err(|e| Error::io(&data, "open", e))?.len();
+            length.saturating_sub(header.data_bytes())
+        }
+        Some(skip) if skip > 0 => start + skip as u64,
+        _ => return Err(refuse(path, "HeaderSize must be -1 or more", "another")),
+    };
+    let source = data_at(&data, start, packing)?;
+    header.vox_offset = if packing == Packing::Plain { start } else { 0 };
+    source.check_length(header.vox_offset, header.data_bytes())?;
+    Ok((source, header))
+}
+
+const TYPES: [(&str, DataType); 10] = [
+    ("MET_UCHAR", DataType::U8),
+    ("MET_CHAR", DataType::I8),
+    ("MET_USHORT", DataType::U16),
+    ("MET_SHORT", DataType::I16),
+    ("MET_UINT", DataType::U32),
+    ("MET_INT", DataType::I32),
+    ("MET_ULONG_LONG", DataType::U64),
+    ("MET_LONG_LONG", DataType::I64),
+    ("MET_FLOAT", DataType::F32),
+    ("MET_DOUBLE", DataType::F64),
+];
+
+fn data_type(name: &str) -> Option<DataType> {
+    // As ITK writes them, `long` has 8 bytes.
+    let name = match name {
+        "MET_LONG" => "MET_LONG_LONG",
+        "MET_ULONG" => "MET_ULONG_LONG",
+        name => name,
+    };
+    TYPES.iter().find(|(known, _)| *known == name).map(|(_, data_type)| *data_type)
+}
+
+/// The header of a new image, with raw data after it.
+///
+/// # Errors
+/// [`Error::Invalid`] for what the format has no place for.
+pub fn header_of(image: &NewImage) -> Result<Vec<u8>> {
+    check_one_volume(image, "MetaImage")?;
+    let name = TYPES.iter().find(|(_, known)| *known == image.data_type).expect("all are listed").0;
+    let Geometry { size, spacing_mm, origin_mm, direction } = &image.geometry;
+    let join = |numbers: &[f64]| numbers.iter().map(f64::to_string).collect::<Vec<_>>().join(" ");
+    let axes: [[f64; 3]; 3] =
+        std::array::from_fn(|j| std::array::from_fn(|i| LPS_SIGNS[i] * direction[i][j]));
+    let origin: [f64; 3] = std::array::from_fn(|i| LPS_SIGNS[i] * origin_mm[i]);
+    let [x, y, z] = size;
+    let text = format!(
+        "ObjectType = Image\nNDims = 3\nBinaryData = True\nBinaryDataByteOrderMSB = False\n\
+         CompressedData = False\nTransformMatrix = {}\nOffset = {}\nCenterOfRotation = 0 0 0\n\
+         ElementSpacing = {}\nDimSize = {x} {y} {z}\nElementType = {name}\nElementDataFile = LOCAL\n",
+        join(axes.as_flattened()),
+        join(&origin),
+        join(spacing_mm)
+    );
+    Ok(text.into_bytes())
+}

@@ -1,0 +1,248 @@
+//! NRRD (`.nrrd`, and `.nhdr` with its data beside it): one scalar volume, raw or gzip.
+//!
+//! Source: the format's definition, <https://teem.sourceforge.net/nrrd/format.html>. The placement is by `space
+//! directions` and `space origin` in a space of patient axes, which becomes RAS; without, by `spacings`.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use super::data_type::{DataType, Endian};
+use super::header::{Format, Header, INTENT_LABEL};
+use super::new_image::{Kind, NewImage};
+use super::source::{Packing, Source};
+use crate::error::{Error, Result};
+use crate::image::{Affine, Geometry};
+use crate::io::lps::LPS_SIGNS;
+
+/// A header is text of a few hundred bytes; more is no header.
+const LONGEST_HEADER: usize = 1 << 20;
+const REPAIR: &str = "repair the header, or convert the image to NIfTI";
+
+/// Whether a file begins as one.
+pub fn begins(start: &[u8]) -> bool {
+    start.starts_with(b"NRRD000")
+}
+
+fn refuse(path: &Path, what: &str, value: impl ToString) -> Error {
+    let (what, fix) = (what.to_string(), REPAIR.to_string());
+    Error::File { path: path.to_path_buf(), what, value: value.to_string(), fix }
+}
+
+/// The text of the header up to its empty line, and where the data begin.
+fn text(path: &Path) -> Result<(String, u64)> {
+    let failed = |source| Error::io(path, "read", source);
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.take(LONGEST_HEADER as u64).read_to_end(&mut bytes).map_err(failed)?;
+    let ends = [&b"\n\n"[..], b"\r\n\r\n"].map(|end| {
+        bytes.windows(end.len()).position(|window| window == end).map(|at| at + end.len())
+    });
+    let end = ends.into_iter().flatten().min().unwrap_or(bytes.len());
+    let text = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    Ok((text, end as u64))
+}
+
+/// The value of a field; names of fields are compared without case.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let lines = text.lines().skip(1).filter(|line| !line.starts_with('#'));
+    let mut pairs = lines.filter_map(|line| line.split_once(": "));
+    pairs.find(|(key, _)| key.trim().eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+}
+
+/// The file with the data of a header that stands alone.
+pub fn data_file(path: &Path) -> Option<PathBuf> {
+    let (text, _) = text(path).ok()?;
+    let name = field(&text, "data file").or_else(|| field(&text, "datafile"));
+    name.filter(|_| begins(text.as_bytes())).map(|name| path.with_file_name(name))
+}
+
+/// Opens an image.
+pub fn open(path: &Path) -> Result<(Source, Header)> {
+    let (text, end) = text(path)?;
+    let need = |name: &str| {
+        field(&text, name)
+            .ok_or_else(|| refuse(path, &format!("the header must have {name}"), "none"))
+    };
+    let name = need("type")?;
+    let data_type =
+        data_type(name).ok_or_else(|| refuse(path, "voxels must be integers or floats", name))?;
+    let sizes = need("sizes")?;
+    let dims: Option<Vec<usize>> =
+        sizes.split_whitespace().map(|n| n.parse().ok().filter(|n| *n > 0)).collect();
+    let dims = dims.filter(|dims| (1..=3).contains(&dims.len())).ok_or_else(|| {
+        refuse(
+            path,
+            "the image must have 1 to 3 axes, of one value a voxel",
+            format!("sizes {sizes}"),
+        )
+    })?;
+    let kinds = field(&text, "kinds").unwrap_or("");
+    let is_image =
+        |kind: &str| ["domain", "space", "???", "none"].contains(&kind.to_lowercase().as_str());
+    if !kinds.split_whitespace().all(is_image) {
+        return Err(refuse(path, "all axes must be of space (kinds)", kinds));
+    }
+    let geometry = geometry(path, &text, &dims)?;
+    let mut header = Header::new(Format::Nrrd, data_type, dims, geometry);
+    header.endian = match field(&text, "endian") {
+        Some("big") => Endian::Big,
+        Some("little") => Endian::Little,
+        None if data_type.bytes() == 1 => Endian::Little,
+        other => return Err(refuse(path, "endian must be little or big", other.unwrap_or("none"))),
+    };
+    // A field of our own: NRRD says nothing of labels.
+    if text.lines().any(|line| line == LABELS) {
+        header.intent_code = INTENT_LABEL;
+    }
+    let packing = match need("encoding")?.to_lowercase().as_str() {
+        "raw" => Packing::Plain,
+        "gz" | "gzip" => Packing::Gzip,
+        other => return Err(refuse(path, "the encoding must be raw or gzip", other)),
+    };
+    if ["line skip", "lineskip", "byte skip", "byteskip"]
+        .iter()
+        .any(|name| field(&text, name).is_some_and(|value| value != "0"))
+    {
+        return Err(refuse(
+            path,
+            "data must begin at the start of their file",
+            "line or byte skip",
+        ));
+    }
+    let (data, start) = match data_file(path) {
+        Some(data) => (data, 0),
+        None => (path.to_path_buf(), end),
+    };
+    let source = data_at(&data, start, packing)?;
+    header.vox_offset = if packing == Packing::Plain { start } else { 0 };
+    source.check_length(header.vox_offset, header.data_bytes())?;
+    Ok((source, header))
+}
+
+/// A file from a byte on.
+pub fn data_at(path: &Path, start: u64, packing: Packing) -> Result<Source> {
+    let failed = |source| Error::io(path, "open", source);
+    let mut file = File::open(path).map_err(failed)?;
+    let length = file.metadata().map_err(failed)?.len();
+    file.seek(SeekFrom::Start(start)).map_err(failed)?;
+    Ok(Source::of_file(path, (file, length), packing))
+}
+
+const LABELS: &str = "ffdp:=labels";
+
+fn data_type(name: &str) -> Option<DataType> {
+    Some(match name {
+        "uchar" | "unsigned char" | "uint8" | "uint8_t" => DataType::U8,
+        "signed char" | "int8" | "int8_t" => DataType::I8,
+        "short" | "short int" | "signed short" | "signed short int" | "int16" | "int16_t" => {
+            DataType::I16
+        }
+        "ushort" | "unsigned short" | "unsigned short int" | "uint16" | "uint16_t" => DataType::U16,
+        "int" | "signed int" | "int32" | "int32_t" => DataType::I32,
+        "uint" | "unsigned int" | "uint32" | "uint32_t" => DataType::U32,
+        "longlong" | "long long" | "signed long long" | "int64" | "int64_t" => DataType::I64,
+        "ulonglong" | "unsigned long long" | "uint64" | "uint64_t" => DataType::U64,
+        "float" => DataType::F32,
+        "double" => DataType::F64,
+        _ => return None,
+    })
+}
+
+/// Numbers of a vector `(a,b,c)`.
+fn vector(text: &str) -> Option<[f64; 3]> {
+    let inner = text.trim().strip_prefix('(')?.strip_suffix(')')?;
+    let numbers: Option<Vec<f64>> = inner.split(',').map(|n| n.trim().parse().ok()).collect();
+    numbers?.try_into().ok()
+}
+
+fn geometry(path: &Path, text: &str, dims: &[usize]) -> Result<Geometry> {
+    let size = std::array::from_fn(|i| dims.get(i).copied().unwrap_or(1));
+    let at = |source| Error::InFile { path: path.to_path_buf(), source: Box::new(source) };
+    let Some(directions) = field(text, "space directions") else {
+        let spacings = field(text, "spacings").unwrap_or("1 1 1");
+        let mut spacing = [1.0; 3];
+        for (spacing, word) in spacing.iter_mut().zip(spacings.split_whitespace()) {
+            *spacing =
+                word.parse().map_err(|_| refuse(path, "spacings must be numbers", spacings))?;
+        }
+        return Geometry::new(size, spacing).map_err(at);
+    };
+    let space = field(text, "space").unwrap_or("");
+    let signs = match space.to_lowercase().as_str() {
+        "right-anterior-superior" | "ras" => [1.0, 1.0, 1.0],
+        "left-posterior-superior" | "lps" => LPS_SIGNS,
+        "left-anterior-superior" | "las" => [-1.0, 1.0, 1.0],
+        _ => {
+            let what = "the space must be right-anterior-superior, left-posterior-superior or left-anterior-superior";
+            return Err(refuse(path, what, format!("{space:?}")));
+        }
+    };
+    // Blanks may stand inside the parentheses.
+    let words = directions.split_inclusive(')').map(str::trim).filter(|word| !word.is_empty());
+    let columns: Option<Vec<[f64; 3]>> = words.map(vector).collect();
+    let origin = vector(field(text, "space origin").unwrap_or("(0,0,0)"));
+    let (Some(columns), Some(origin)) = (columns, origin) else {
+        return Err(refuse(
+            path,
+            "space directions and origin must be vectors of 3 numbers",
+            directions,
+        ));
+    };
+    if columns.len() != dims.len() || columns.len() != 3 {
+        return Err(refuse(path, "there must be a space direction for each of 3 axes", directions));
+    }
+    let rows = std::array::from_fn(|i| {
+        let [x, y, z] = [0, 1, 2].map(|j| signs[i] * columns[j][i]);
+        [x, y, z, signs[i] * origin[i]]
+    });
+    Geometry::from_affine(size, Affine::from_rows(rows)).map_err(at)
+}
+
+/// The header of a new image, with gzip data after it.
+///
+/// # Errors
+/// [`Error::Invalid`] for what the format has no place for.
+pub fn header_of(image: &NewImage) -> Result<Vec<u8>> {
+    check_one_volume(image, "NRRD")?;
+    let [x, y, z] = image.geometry.size;
+    let name = match image.data_type {
+        DataType::U8 => "uint8",
+        DataType::I8 => "int8",
+        DataType::U16 => "uint16",
+        DataType::I16 => "int16",
+        DataType::U32 => "uint32",
+        DataType::I32 => "int32",
+        DataType::U64 => "uint64",
+        DataType::I64 => "int64",
+        DataType::F32 => "float",
+        DataType::F64 => "double",
+    };
+    let rows = *image.geometry.voxel_to_mm().rows();
+    let column = |j: usize| {
+        let [a, b, c] = [0, 1, 2].map(|i| LPS_SIGNS[i] * rows[i][j]);
+        format!("({a},{b},{c})")
+    };
+    let labels = if image.kind == Kind::Labels { format!("{LABELS}\n") } else { String::new() };
+    let text = format!(
+        "NRRD0004\ntype: {name}\ndimension: 3\nspace: left-posterior-superior\nsizes: {x} {y} {z}\n\
+         space directions: {} {} {}\nkinds: domain domain domain\nendian: little\nencoding: gzip\n\
+         space origin: {}\n{labels}\n",
+        column(0),
+        column(1),
+        column(2),
+        column(3)
+    );
+    Ok(text.into_bytes())
+}
+
+/// Demands what formats of one volume hold.
+pub fn check_one_volume(image: &NewImage, format: &str) -> Result<()> {
+    let displacement = image.kind == Kind::Displacement;
+    if image.volumes == 1 && image.scale == [1.0, 0.0] && !displacement {
+        return Ok(());
+    }
+    let what = format!("{format} is written for one volume of values without slope and intercept");
+    let value = format!("{} volumes, scale {:?}", image.volumes, image.scale);
+    Err(Error::invalid(what, value, "write a .nii.gz file"))
+}

@@ -1,0 +1,56 @@
+//! The one way in: an image in a file or folder of any format, as its header and the stream of its voxels.
+
+use std::path::{Path, PathBuf};
+
+use super::header::Header;
+use super::source::{Source, other_of_pair};
+use super::{metaimage, nifti, nrrd, zarr};
+use crate::error::Result;
+use crate::io::zarr_name::is_named;
+
+/// Bytes that tell the formats of single files from each other.
+const KNOWN: usize = 16;
+
+/// Opens an image: OME-Zarr where the name (without `#..`) is a folder or ends in `.zarr`, else by content.
+pub(super) fn open(path: &Path) -> Result<(Source, Header)> {
+    if is_named(path) {
+        let (voxels, header) = zarr::open(path)?;
+        return Ok((Source::of_zarr(path, voxels), header));
+    }
+    let mut start = [0; KNOWN];
+    let known = Source::open(path)?.read_some(&mut start).unwrap_or(0);
+    let start = &start[..known];
+    if nrrd::begins(start) {
+        return nrrd::open(path);
+    }
+    if metaimage::begins(path, start) {
+        return metaimage::open(path);
+    }
+    let mut source = Source::open(path)?;
+    let header = nifti::read(&mut source)?;
+    Ok((source, header))
+}
+
+/// Reads and checks the header of an image; of a compressed file only the beginning is read.
+///
+/// # Errors
+/// [`Error::Io`](crate::Error::Io) when the file cannot be read, [`Error::Nifti`](crate::Error::Nifti),
+/// [`Error::File`](crate::Error::File) or [`Error::InFile`](crate::Error::InFile) when it is no image that can be
+/// read here.
+pub fn header(path: impl AsRef<Path>) -> Result<Header> {
+    Ok(open(path.as_ref())?.1)
+}
+
+/// The files that an image consists of, in a fixed order: of an OME-Zarr those of the level, of a pair both.
+///
+/// # Errors
+/// As [`header`].
+pub fn files(path: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
+    let path = path.as_ref();
+    if is_named(path) {
+        return zarr::files(path);
+    }
+    let other = other_of_pair(path).filter(|other| other.exists());
+    let other = other.or_else(|| nrrd::data_file(path)).or_else(|| metaimage::data_file(path));
+    Ok([path.to_path_buf()].into_iter().chain(other).collect())
+}

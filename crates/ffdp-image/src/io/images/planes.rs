@@ -1,0 +1,162 @@
+//! A file that stays open and is read plane by plane: what a registration of images that do not fit
+//! into memory reads.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::header::Header;
+use super::open::open;
+use super::read::{Selection, for_each_chunk, reserve};
+use super::source::Source;
+use crate::error::{Error, Result};
+use crate::image::{Geometry, MovedLabels, Planes, check_planes};
+
+/// The planes of a 3-D image in a file, rounded to f32 with slope and intercept applied.
+///
+/// Holds the planes of the last reading; those that the next one shares with it are not read again. A plain
+/// file is read where the planes are, and of an OME-Zarr the chunks that have them. A compressed one is streamed: planes that lie before those of the
+/// last reading take it from its beginning once more. Its checksum is compared when its last plane is
+/// read for the first time.
+pub struct PlaneReader {
+    path: PathBuf,
+    header: Header,
+    /// Position of the volume's first voxel among all.
+    first: u64,
+    /// Before the plane `next`; `None` where the file must be opened anew.
+    source: Option<Source>,
+    next: usize,
+    held: Range<usize>,
+    values: Vec<f32>,
+    is_sound: bool,
+    /// What values stand for: themselves but where they are labels.
+    labels: MovedLabels,
+}
+
+impl PlaneReader {
+    /// Opens a file; `volume` is the number of the volume, from 0, where there are several.
+    ///
+    /// # Errors
+    /// As [`read_volume_at`](super::read_volume_at).
+    pub fn open(path: impl AsRef<Path>, volume: Option<usize>) -> Result<Self> {
+        let (source, header) = open(path.as_ref())?;
+        let volume = volume.filter(|_| header.volumes() > 1);
+        let (first, _) = Selection { volume, z: None }.resolve(&header, path.as_ref())?;
+        let path = path.as_ref().to_path_buf();
+        let (source, values) = (Some(source), Vec::new());
+        let labels = MovedLabels::Themselves;
+        Ok(Self {
+            path,
+            header,
+            first,
+            source,
+            next: 0,
+            held: 0..0,
+            values,
+            is_sound: false,
+            labels,
+        })
+    }
+
+    /// Opens a label map and reads it once, for its labels: all but 0, ascending. Planes then have the labels, or, where
+    /// f32 would round one, their numbers ([`Planes::labels`]).
+    ///
+    /// # Errors
+    /// As [`PlaneReader::open`]; [`Error::NotLabels`] for values that are no integers of 32 bits.
+    pub fn open_labels(path: impl AsRef<Path>) -> Result<(Self, Vec<i32>)> {
+        let mut reader = Self::open(path, None)?;
+        let mut source = reader.source.take().expect("it was just opened");
+        let (geometry, mut ids) = (&reader.header.geometry, BTreeSet::new());
+        let (mut last, mut position, mut count, mut offender) = (0, 0, 0, None);
+        for_each_chunk(&mut source, &reader.header, reader.first, geometry.len(), |chunk| {
+            for &value in chunk {
+                let label = value as i32; // saturates, so that anything else compares unequal
+                if f64::from(label) != value {
+                    count += 1;
+                    offender.get_or_insert((position, value));
+                } else if label != last {
+                    // Labels come in runs.
+                    ids.insert(label);
+                    last = label;
+                }
+                position += 1;
+            }
+        })?;
+        source.finish(reader.header.vox_offset + reader.header.data_bytes())?;
+        if let Some((offset, value)) = offender {
+            let first = geometry.index_of(offset);
+            return Err(Error::NotLabels { path: reader.path, count, first, value });
+        }
+        ids.remove(&0);
+        let ids: Vec<i32> = ids.into_iter().collect();
+        reader.labels = MovedLabels::of(&ids)?;
+        reader.is_sound = true;
+        Ok((reader, ids))
+    }
+
+    /// What the file says of itself.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Lets go of the planes that are not in `z`, and appends those that are missing.
+    fn hold(&mut self, z: Range<usize>) -> Result<()> {
+        let [x, y, planes] = self.header.geometry.size;
+        let plane = x * y;
+        if !self.held.contains(&z.start) {
+            self.values.clear();
+            self.held = z.start..z.start;
+        }
+        self.values.drain(..(z.start - self.held.start) * plane);
+        self.values.truncate(z.len() * plane);
+        self.held = z.start..self.held.end.min(z.end);
+        let missing = z.end - self.held.end;
+        if missing == 0 {
+            return Ok(());
+        }
+        if self.values.capacity() < z.len() * plane {
+            let mut larger = reserve(&self.path, z.len() * plane)?;
+            larger.append(&mut self.values);
+            self.values = larger;
+        }
+        let mut source = match self.source.take() {
+            Some(source) if source.goes_back() || self.next <= self.held.end => source,
+            _ => open(&self.path)?.0,
+        };
+        let (first, values) = (self.first + (self.held.end * plane) as u64, &mut self.values);
+        let labels = &self.labels;
+        for_each_chunk(&mut source, &self.header, first, missing * plane, |chunk| match labels {
+            MovedLabels::Themselves => values.extend(chunk.iter().map(|&v| v as f32)),
+            numbered => values.extend(chunk.iter().map(|&v| numbered.number(v as i32))),
+        })?;
+        (self.held, self.next) = (z.clone(), z.end);
+        if z.end == planes && !self.is_sound {
+            source.finish(self.header.vox_offset + self.header.data_bytes())?;
+            self.is_sound = true;
+        } else {
+            self.source = Some(source);
+        }
+        Ok(())
+    }
+}
+
+impl Planes for PlaneReader {
+    fn geometry(&self) -> &Geometry {
+        &self.header.geometry
+    }
+
+    fn labels(&self) -> &MovedLabels {
+        &self.labels
+    }
+
+    fn read(&mut self, z: Range<usize>) -> Result<&[f32]> {
+        check_planes(&z, self.header.geometry.size[2])?;
+        if let Err(error) = self.hold(z) {
+            // What is held may end anywhere.
+            (self.held, self.source) = (0..0, None);
+            self.values.clear();
+            return Err(error);
+        }
+        Ok(&self.values)
+    }
+}

@@ -1,0 +1,358 @@
+//! What an array says of itself: shape, chunks, shards, type, and how chunks are packed.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::super::data_type::{DataType, Endian};
+use super::codecs::{Codec, Compressor};
+use crate::error::{Error, Result};
+
+/// An array of Zarr 2 or 3; sizes in the order of its axes.
+#[derive(Clone, Debug)]
+pub struct Array {
+    pub folder: PathBuf,
+    pub shape: Vec<usize>,
+    /// Of the smallest pieces that are packed by themselves.
+    pub chunk: Vec<usize>,
+    /// Of the files that hold several of them.
+    pub shard: Option<Shard>,
+    pub data_type: DataType,
+    /// One value, least significant byte first.
+    pub fill: Vec<u8>,
+    /// Applied to a chunk in this order when writing.
+    pub codecs: Vec<Codec>,
+    keys: Keys,
+}
+
+/// Chunks in one file, with an index.
+#[derive(Clone, Debug)]
+pub struct Shard {
+    pub shape: Vec<usize>,
+    pub index_at_end: bool,
+    pub index_has_checksum: bool,
+}
+
+/// How the file of a chunk is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Keys {
+    prefix: &'static str,
+    separator: char,
+}
+
+/// Refusals of one file.
+struct Refuse<'a>(&'a Path);
+
+impl Refuse<'_> {
+    fn because(&self, what: &str, value: impl ToString) -> Error {
+        Error::File {
+            path: self.0.to_path_buf(),
+            what: what.to_string(),
+            value: value.to_string(),
+            fix: "write the array anew with a common codec, for example zstd or blosc".to_string(),
+        }
+    }
+
+    fn damaged(&self, what: &str, value: impl ToString) -> Error {
+        Error::File {
+            path: self.0.to_path_buf(),
+            what: what.to_string(),
+            value: value.to_string(),
+            fix: "it is damaged: copy or download it again".to_string(),
+        }
+    }
+}
+
+/// A JSON file.
+pub fn read_json(path: &Path) -> Result<Value> {
+    let text = std::fs::read(path).map_err(|source| Error::io(path, "read", source))?;
+    serde_json::from_slice(&text)
+        .map_err(|reason| Refuse(path).damaged("the file must be JSON", format!("\"{reason}\"")))
+}
+
+impl Array {
+    /// The array in a folder.
+    ///
+    /// # Errors
+    /// [`Error::Io`] without metadata, [`Error::File`] for what cannot be read here.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let (three, two) = (folder.join("zarr.json"), folder.join(".zarray"));
+        match three.exists() || !two.exists() {
+            true => Self::version_three(folder, &read_json(&three)?, &Refuse(&three)),
+            false => Self::version_two(folder, &read_json(&two)?, &Refuse(&two)),
+        }
+    }
+
+    fn version_two(folder: &Path, json: &Value, refuse: &Refuse) -> Result<Self> {
+        if json["zarr_format"] != 2 {
+            return Err(refuse.because("zarr_format must be 2", &json["zarr_format"]));
+        }
+        let shape = sizes(&json["shape"], "shape", refuse)?;
+        let chunk = sizes(&json["chunks"], "chunks", refuse)?;
+        let type_name = json["dtype"].as_str().unwrap_or("");
+        let (endian, name) = match type_name.split_at_checked(1) {
+            Some((">", name)) => (Endian::Big, name),
+            Some(("<" | "|", name)) => (Endian::Little, name),
+            _ => (Endian::Little, ""),
+        };
+        let data_type = two_type(name)
+            .ok_or_else(|| refuse.because("voxels must be integers or floats", &json["dtype"]))?;
+        let mut codecs = Vec::new();
+        match json["order"].as_str() {
+            Some("C") => {}
+            Some("F") => codecs.push(Codec::Transpose((0..shape.len()).rev().collect())),
+            _ => return Err(refuse.because("order must be C or F", &json["order"])),
+        }
+        codecs.push(Codec::Bytes(endian));
+        if json["filters"].as_array().is_some_and(|filters| !filters.is_empty()) {
+            return Err(refuse.because("arrays with filters are not read", &json["filters"]));
+        }
+        let packed = &json["compressor"];
+        if !packed.is_null() {
+            let known = Compressor::named(packed["id"].as_str().unwrap_or(""));
+            let known = known.ok_or_else(|| refuse.because("the compressor is not known", packed));
+            codecs.push(Codec::Packed(known?));
+        }
+        let separator = match json.get("dimension_separator").and_then(Value::as_str) {
+            None | Some(".") => '.',
+            Some("/") => '/',
+            Some(other) => return Err(refuse.because("dimension_separator is . or /", other)),
+        };
+        let fill = fill(&json["fill_value"], data_type)
+            .ok_or_else(|| refuse.because("fill_value must be a number", &json["fill_value"]))?;
+        let keys = Keys { prefix: "", separator };
+        let folder = folder.to_path_buf();
+        Self { folder, shape, chunk, shard: None, data_type, fill, codecs, keys }.checked(refuse)
+    }
+
+    fn version_three(folder: &Path, json: &Value, refuse: &Refuse) -> Result<Self> {
+        if json["zarr_format"] != 3 || json["node_type"] != "array" {
+            let value = format!("{}, {}", json["zarr_format"], json["node_type"]);
+            return Err(refuse.because("zarr_format must be 3, node_type \"array\"", value));
+        }
+        let shape = sizes(&json["shape"], "shape", refuse)?;
+        let data_type = json["data_type"].as_str().and_then(three_type);
+        let data_type = data_type.ok_or_else(|| {
+            refuse.because("voxels must be integers or floats", &json["data_type"])
+        })?;
+        let grid = &json["chunk_grid"];
+        if grid["name"] != "regular" {
+            return Err(refuse.because("the chunk grid must be regular", grid));
+        }
+        let outer = sizes(&grid["configuration"]["chunk_shape"], "chunk_shape", refuse)?;
+        let fill = fill(&json["fill_value"], data_type)
+            .ok_or_else(|| refuse.because("fill_value must be a number", &json["fill_value"]))?;
+        if json["storage_transformers"].as_array().is_some_and(|some| !some.is_empty()) {
+            let value = &json["storage_transformers"];
+            return Err(refuse.because("storage transformers are not read", value));
+        }
+        let codecs = json["codecs"].as_array().map_or(&[][..], Vec::as_slice);
+        let (chunk, shard, codecs) = match codecs {
+            [sharding] if sharding["name"] == "sharding_indexed" => {
+                let settings = &sharding["configuration"];
+                let chunk = sizes(&settings["chunk_shape"], "chunk_shape", refuse)?;
+                let inner = settings["codecs"].as_array().map_or(&[][..], Vec::as_slice);
+                let shard = Shard::of(outer, settings, refuse)?;
+                (chunk, Some(shard), three_codecs(inner, shape.len(), refuse)?)
+            }
+            plain => (outer, None, three_codecs(plain, shape.len(), refuse)?),
+        };
+        let keys = keys(&json["chunk_key_encoding"])
+            .ok_or_else(|| refuse.because("chunk keys are not known", &json["chunk_key_encoding"]));
+        let folder = folder.to_path_buf();
+        Self { folder, shape, chunk, shard, data_type, fill, codecs, keys: keys? }.checked(refuse)
+    }
+
+    /// Demands sizes that fit each other and can be addressed, before anything of them is allocated.
+    fn checked(self, refuse: &Refuse) -> Result<Self> {
+        let axes = self.shape.len();
+        let shard = self.shard.as_ref().map(|shard| &shard.shape);
+        if self.chunk.len() != axes || shard.is_some_and(|shard| shard.len() != axes) {
+            return Err(refuse.damaged("chunks must have the axes of the array", axes));
+        }
+        let divides = |shard: &Vec<usize>| shard.iter().zip(&self.chunk).all(|(s, c)| s % c == 0);
+        if !shard.is_none_or(divides) {
+            let value = format!("{:?} in {shard:?}", self.chunk);
+            return Err(refuse.damaged("chunks must divide their shards", value));
+        }
+        let addressable = |shape: &[usize]| {
+            let start = self.data_type.bytes().max(4);
+            let bytes = shape.iter().try_fold(start, |n, &size| n.checked_mul(size));
+            bytes.is_some_and(|bytes| bytes <= isize::MAX as usize)
+        };
+        for shape in [Some(&self.shape), Some(&self.chunk), shard].into_iter().flatten() {
+            if !addressable(shape) {
+                let value = format!("{shape:?}");
+                return Err(refuse.damaged("the number of voxels must be addressable", value));
+            }
+        }
+        Ok(self)
+    }
+
+    /// Bytes of an unpacked chunk.
+    pub fn chunk_bytes(&self) -> usize {
+        self.chunk.iter().product::<usize>() * self.data_type.bytes()
+    }
+
+    /// The file of a chunk, or of a shard where there are some.
+    pub fn file(&self, at: &[usize]) -> PathBuf {
+        let separator = self.keys.separator.to_string();
+        let numbers: Vec<String> = at.iter().map(usize::to_string).collect();
+        let key = match (self.keys.prefix, numbers.join(&separator)) {
+            ("", key) => key,
+            (prefix, key) => format!("{prefix}{separator}{key}"),
+        };
+        self.folder.join(key)
+    }
+}
+
+impl Shard {
+    fn of(shape: Vec<usize>, settings: &Value, refuse: &Refuse) -> Result<Self> {
+        let codecs = settings["index_codecs"].as_array().map_or(&[][..], Vec::as_slice);
+        let little =
+            |codec: &Value| codec["name"] == "bytes" && codec["configuration"]["endian"] != "big";
+        let index_has_checksum = match codecs {
+            [bytes] if little(bytes) => false,
+            [bytes, check] if little(bytes) && check["name"] == "crc32c" => true,
+            _ => {
+                let what = "the index of a shard must be little endian, with crc32c or plain";
+                return Err(refuse.because(what, &settings["index_codecs"]));
+            }
+        };
+        let index_at_end = match settings.get("index_location").and_then(Value::as_str) {
+            None | Some("end") => true,
+            Some("start") => false,
+            Some(other) => return Err(refuse.because("index_location is start or end", other)),
+        };
+        Ok(Self { shape, index_at_end, index_has_checksum })
+    }
+}
+
+/// Positive sizes.
+fn sizes(value: &Value, name: &str, refuse: &Refuse) -> Result<Vec<usize>> {
+    let size = |value: &Value| usize::try_from(value.as_u64()?).ok().filter(|&size| size > 0);
+    let sizes: Option<Vec<usize>> =
+        value.as_array().and_then(|values| values.iter().map(size).collect());
+    sizes
+        .filter(|sizes| !sizes.is_empty())
+        .ok_or_else(|| refuse.damaged(&format!("{name} must be a list of positive sizes"), value))
+}
+
+fn two_type(name: &str) -> Option<DataType> {
+    Some(match name {
+        "u1" => DataType::U8,
+        "i1" => DataType::I8,
+        "u2" => DataType::U16,
+        "i2" => DataType::I16,
+        "u4" => DataType::U32,
+        "i4" => DataType::I32,
+        "u8" => DataType::U64,
+        "i8" => DataType::I64,
+        "f4" => DataType::F32,
+        "f8" => DataType::F64,
+        _ => return None,
+    })
+}
+
+/// Names of types in Zarr 3.
+const THREE: [(&str, DataType); 10] = [
+    ("uint8", DataType::U8),
+    ("int8", DataType::I8),
+    ("uint16", DataType::U16),
+    ("int16", DataType::I16),
+    ("uint32", DataType::U32),
+    ("int32", DataType::I32),
+    ("uint64", DataType::U64),
+    ("int64", DataType::I64),
+    ("float32", DataType::F32),
+    ("float64", DataType::F64),
+];
+
+fn three_type(name: &str) -> Option<DataType> {
+    THREE.iter().find(|(known, _)| *known == name).map(|(_, data_type)| *data_type)
+}
+
+/// The name of a type in Zarr 3.
+pub fn type_name(data_type: DataType) -> &'static str {
+    THREE.iter().find(|(_, known)| *known == data_type).expect("all types are listed").0
+}
+
+/// One value as bytes; 0 where none is given.
+fn fill(value: &Value, data_type: DataType) -> Option<Vec<u8>> {
+    let width = data_type.bytes();
+    if !data_type.is_integer() {
+        let number = match value {
+            Value::Null => 0.0,
+            Value::String(text) => match (text.as_str(), text.strip_prefix("0x")) {
+                ("NaN", _) => f64::NAN,
+                ("Infinity", _) => f64::INFINITY,
+                ("-Infinity", _) => f64::NEG_INFINITY,
+                (_, Some(digits)) => {
+                    let bits = u64::from_str_radix(digits, 16).ok()?;
+                    return Some(bits.to_le_bytes()[..width].to_vec());
+                }
+                _ => return None,
+            },
+            number => number.as_f64()?,
+        };
+        return Some(match data_type {
+            DataType::F32 => (number as f32).to_le_bytes().to_vec(),
+            _ => number.to_le_bytes().to_vec(),
+        });
+    }
+    let whole = |v: f64| (v.fract() == 0.0 && v.abs() < 2f64.powi(53)).then_some(v as i64);
+    let number = match value {
+        Value::Null | Value::Bool(false) => 0,
+        number => number
+            .as_i64()
+            .or_else(|| number.as_u64().map(|number| number as i64))
+            .or_else(|| number.as_f64().and_then(whole))?,
+    };
+    Some(number.to_le_bytes()[..width].to_vec())
+}
+
+fn keys(encoding: &Value) -> Option<Keys> {
+    let asked = encoding["configuration"]["separator"].as_str();
+    let (prefix, usual) = match encoding["name"].as_str()? {
+        "default" => ("c", "/"),
+        "v2" => ("", "."),
+        _ => return None,
+    };
+    let separator = match asked.unwrap_or(usual) {
+        "/" => '/',
+        "." => '.',
+        _ => return None,
+    };
+    Some(Keys { prefix, separator })
+}
+
+fn three_codecs(list: &[Value], axes: usize, refuse: &Refuse) -> Result<Vec<Codec>> {
+    let mut codecs = Vec::new();
+    for codec in list {
+        let name = codec["name"].as_str().unwrap_or("");
+        let is_bytes = codecs.iter().any(|codec| matches!(codec, Codec::Bytes(_)));
+        let known = match (name, is_bytes) {
+            ("transpose", false) => order(&codec["configuration"]["order"], axes),
+            ("bytes", false) => match codec["configuration"]["endian"].as_str() {
+                Some("big") => Some(Codec::Bytes(Endian::Big)),
+                _ => Some(Codec::Bytes(Endian::Little)),
+            },
+            ("crc32c", true) => Some(Codec::Checksum),
+            (_, true) => Compressor::named(name).map(Codec::Packed),
+            _ => None,
+        };
+        codecs.push(known.ok_or_else(|| refuse.because("the codec cannot be used here", codec))?);
+    }
+    match codecs.iter().any(|codec| matches!(codec, Codec::Bytes(_))) {
+        true => Ok(codecs),
+        false => Err(refuse.because("one of the codecs must be bytes", format!("{list:?}"))),
+    }
+}
+
+/// A permutation of the axes.
+fn order(value: &Value, axes: usize) -> Option<Codec> {
+    let number = |value: &Value| value.as_u64().map(|number| number as usize);
+    let order: Vec<usize> = value.as_array()?.iter().map(number).collect::<Option<_>>()?;
+    let all = (0..axes).all(|axis| order.contains(&axis));
+    (all && order.len() == axes).then_some(Codec::Transpose(order))
+}

@@ -1,0 +1,454 @@
+//! What the metadata of an OME-Zarr mean: axes by their type, units, and where each level lies.
+//!
+//! A position in the file is `scale * index + translation`, an axis each. Axes have no anatomy before RFC-4; where
+//! none is given, x grows to the left, y to the back and z upwards, as ITK reads such files. Lengths become mm here.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::array::read_json;
+use crate::error::{Error, Result};
+use crate::image::{Affine, Geometry, Matrix3};
+
+/// The group of attributes in which we keep what OME-NGFF has no place for.
+pub const OWN: &str = "ffdp";
+
+/// Placements that differ by less than this part of a voxel are the same; other tools write f32.
+const SAME: f64 = 1e-4;
+
+/// An image: its axes and levels.
+#[derive(Clone, Debug)]
+pub struct Multiscale {
+    /// The group's folder, and the file with its metadata.
+    folder: PathBuf,
+    pub file: PathBuf,
+    /// Whether the metadata are those of Zarr 3.
+    pub is_three: bool,
+    pub is_labels: bool,
+    pub axes: Vec<Axis>,
+    levels: Vec<Level>,
+    own: Option<Own>,
+    pub warnings: Vec<String>,
+}
+
+/// One axis of the arrays.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Axis {
+    pub name: String,
+    pub kind: Kind,
+    unit: Option<String>,
+    /// The column of a direction matrix, where the anatomy is known.
+    towards: Option<[f64; 3]>,
+}
+
+/// What an axis runs over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// x, y or z: 0, 1, 2.
+    Space(usize),
+    Time,
+    Channel,
+    /// Components of displacements (RFC-5).
+    Displacement,
+}
+
+#[derive(Clone, Debug)]
+struct Level {
+    path: String,
+    scale: Vec<f64>,
+    translation: Vec<f64>,
+}
+
+/// The grid of level 0 to the bit, as decimal numbers.
+#[derive(Clone, Debug, Deserialize, serde::Serialize)]
+pub struct Own {
+    pub spacing_mm: String,
+    pub origin_mm: String,
+    pub direction: String,
+}
+
+#[derive(Deserialize)]
+struct RawMultiscale {
+    #[serde(default)]
+    axes: Vec<RawAxis>,
+    #[serde(default)]
+    datasets: Vec<RawDataset>,
+    #[serde(default, rename = "coordinateTransformations")]
+    transformations: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+struct RawDataset {
+    path: String,
+    #[serde(default, rename = "coordinateTransformations")]
+    transformations: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RawAxis {
+    /// Version 0.3.
+    Name(String),
+    Full {
+        name: String,
+        r#type: Option<String>,
+        unit: Option<String>,
+        #[serde(alias = "anatomicalOrientation")]
+        orientation: Option<Value>,
+    },
+}
+
+/// A refusal of the metadata in a file.
+fn refuse(path: &Path, what: &str, value: impl ToString, fix: &str) -> Error {
+    let (what, fix) = (what.to_string(), fix.to_string());
+    Error::File { path: path.to_path_buf(), what, value: value.to_string(), fix }
+}
+
+const REPAIR: &str = "repair the metadata, or convert the image anew";
+
+impl Multiscale {
+    /// The image in a folder; of the layout that bioformats2raw writes, the first one.
+    ///
+    /// # Errors
+    /// [`Error::Io`] without such a folder, [`Error::File`] where it holds no image.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let (three, two) = (folder.join("zarr.json"), folder.join(".zattrs"));
+        if !folder.is_dir() {
+            let kind = match folder.exists() {
+                true => std::io::ErrorKind::NotADirectory,
+                false => std::io::ErrorKind::NotFound,
+            };
+            return Err(Error::io(folder, "open", kind.into()));
+        }
+        let (file, is_three) = match (three.exists(), two.exists()) {
+            (true, _) => (three, true),
+            (false, true) => (two, false),
+            (false, false) => {
+                let fix = "name the folder of an OME-Zarr image";
+                let value = "neither zarr.json nor .zattrs";
+                return Err(refuse(folder, "the folder must be an OME-Zarr", value, fix));
+            }
+        };
+        let json = read_json(&file)?;
+        let attributes = if is_three { &json["attributes"] } else { &json };
+        let ome = attributes.get("ome").unwrap_or(attributes);
+        let Some(first) = ome["multiscales"].as_array().and_then(|all| all.first()) else {
+            if !ome["bioformats2raw.layout"].is_null() {
+                let mut image = Self::open(&folder.join("0"))?;
+                image.warnings.push("the first image (0) of several is read".to_string());
+                return Ok(image);
+            }
+            let what = "the group must hold an image (multiscales)";
+            let fix = "name the folder of an image inside it, such as plate.zarr/A/1/0";
+            return Err(refuse(&file, what, "none", fix));
+        };
+        let raw = RawMultiscale::deserialize(first).map_err(|reason| {
+            refuse(&file, "multiscales must be as OME-NGFF has them", reason, REPAIR)
+        })?;
+        let own = attributes.get(OWN).and_then(|own| Own::deserialize(own).ok());
+        let is_labels = !ome["image-label"].is_null();
+        Self::of(folder, &file, raw, (is_three, is_labels, own))
+    }
+
+    fn of(
+        folder: &Path,
+        file: &Path,
+        raw: RawMultiscale,
+        (is_three, is_labels, own): (bool, bool, Option<Own>),
+    ) -> Result<Self> {
+        // Before 0.3 all arrays had five axes.
+        let names = || "tczyx".chars().map(|name| RawAxis::Name(name.to_string())).collect();
+        let raw_axes: Vec<RawAxis> = if raw.axes.is_empty() { names() } else { raw.axes };
+        let axes = axes(raw_axes).map_err(|value| {
+            let what = "the axes must be 1 to 3 of space, and at most one each of time and channel";
+            refuse(file, what, value, REPAIR)
+        })?;
+        let count = axes.len();
+        let failed = |value: String| {
+            let what = format!("a level must have a scale and translation of {count} axes");
+            refuse(file, &what, value, REPAIR)
+        };
+        let common = transformations(&raw.transformations, count).map_err(failed)?;
+        let mut levels = Vec::new();
+        for dataset in raw.datasets {
+            let (mut scale, mut translation) =
+                transformations(&dataset.transformations, count).map_err(failed)?;
+            for i in 0..count {
+                translation[i] = common.0[i] * translation[i] + common.1[i];
+                scale[i] *= common.0[i];
+            }
+            let inside = !dataset.path.split('/').any(|part| part == "..")
+                && !Path::new(&dataset.path).is_absolute();
+            if !inside {
+                return Err(refuse(file, "a level lies in the folder", dataset.path, REPAIR));
+            }
+            levels.push(Level { path: dataset.path, scale, translation });
+        }
+        if levels.is_empty() {
+            return Err(refuse(file, "an image has at least one level (datasets)", "none", REPAIR));
+        }
+        let (folder, file, warnings) = (folder.to_path_buf(), file.to_path_buf(), Vec::new());
+        Ok(Self { folder, file, is_three, is_labels, axes, levels, own, warnings })
+    }
+
+    pub fn levels(&self) -> usize {
+        self.levels.len()
+    }
+
+    /// The folder of a level's array.
+    pub fn array(&self, level: usize) -> PathBuf {
+        self.folder.join(&self.levels[level].path)
+    }
+
+    /// The axis of the arrays that is of a kind.
+    pub fn axis(&self, kind: Kind) -> Option<usize> {
+        self.axes.iter().position(|axis| axis.kind == kind)
+    }
+
+    /// Seconds between volumes.
+    pub fn time_step_seconds(&self, level: usize) -> f64 {
+        let Some(axis) = self.axis(Kind::Time) else { return 0.0 };
+        let factor = match self.axes[axis].unit.as_deref() {
+            Some("second") => 1.0,
+            Some("millisecond") => 1e-3,
+            Some("microsecond") => 1e-6,
+            Some("minute") => 60.0,
+            Some("hour") => 3600.0,
+            _ => return 0.0,
+        };
+        self.levels[level].scale[axis] * factor
+    }
+
+    /// The grid of a level whose array has this shape.
+    ///
+    /// # Errors
+    /// [`Error::InFile`] for scales that are no spacing.
+    pub fn geometry(&self, level: usize, shape: &[usize]) -> Result<(Geometry, Vec<String>)> {
+        let mut warnings = Vec::new();
+        let mut size = [1; 3];
+        let (mut spacing, mut start) = ([1.0; 3], [0.0; 3]);
+        // x to the left, y to the back, z upwards, in RAS.
+        let mut direction = [[-1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, 1.0]];
+        let placed = self.axes.iter().any(|axis| axis.towards.is_some());
+        for (i, axis) in self.axes.iter().enumerate() {
+            let Kind::Space(j) = axis.kind else { continue };
+            let mm = self.millimetres(axis, &mut warnings);
+            size[j] = shape[i];
+            spacing[j] = self.levels[level].scale[i] * mm;
+            start[j] = self.levels[level].translation[i] * mm;
+            if let Some(towards) = axis.towards {
+                (0..3).for_each(|row| direction[row][j] = towards[row]);
+            }
+        }
+        let own = self.own.as_ref().and_then(Own::numbers);
+        let own = own.filter(|own| self.agrees(own, &mut warnings));
+        if let Some((_, _, own)) = &own {
+            direction = *own;
+        } else if !placed {
+            warnings.retain(|warning| !warning.is_empty());
+        }
+        let linear = direction.map(|row| std::array::from_fn(|j| row[j] * spacing[j]));
+        let origin =
+            direction.map(|row| row.iter().zip(&start).map(|(part, start)| part * start).sum());
+        let at =
+            |source: Error| Error::InFile { path: self.array(level), source: Box::new(source) };
+        // Before columns are normalised, which would make negative scales positive.
+        let unplaced = Geometry::new(size, spacing).map_err(at)?;
+        let mut geometry =
+            Geometry::from_affine(size, Affine::from_parts(linear, origin)).map_err(at)?;
+        if let Some((spacing_mm, origin_mm, direction)) = own.filter(|_| level == 0) {
+            (geometry.spacing_mm, geometry.origin_mm) = (spacing_mm, origin_mm);
+            geometry.direction = direction;
+        } else {
+            geometry.spacing_mm = unplaced.spacing_mm;
+        }
+        Ok((geometry, warnings))
+    }
+
+    /// Whether our own placement is still that of level 0: another tool may have moved the image.
+    fn agrees(&self, own: &([f64; 3], [f64; 3], Matrix3), warnings: &mut Vec<String>) -> bool {
+        let (spacing, origin, direction) = own;
+        let level = &self.levels[0];
+        let agree = self.axes.iter().enumerate().all(|(i, axis)| {
+            let Kind::Space(j) = axis.kind else { return true };
+            let mm = self.millimetres(axis, &mut Vec::new());
+            let (scale, start) = (level.scale[i] * mm, level.translation[i] * mm);
+            (scale - spacing[j]).abs() <= SAME * spacing[j]
+                && (start - along(direction, origin, j)).abs() <= SAME * (spacing[j] + start.abs())
+        });
+        if !agree {
+            warnings.push(
+                "scale and translation were changed since ffdp wrote the image; they are used, without a direction"
+                    .to_string(),
+            );
+        }
+        agree
+    }
+
+    fn millimetres(&self, axis: &Axis, warnings: &mut Vec<String>) -> f64 {
+        let unit = axis.unit.as_deref().unwrap_or("");
+        match unit_in_mm(unit) {
+            Some(mm) => mm,
+            None => {
+                let name = &axis.name;
+                warnings.push(match unit {
+                    "" => format!("axis {name} has no unit; taken as millimetres"),
+                    other => {
+                        format!("unit {other} of axis {name} is unknown; taken as millimetres")
+                    }
+                });
+                1.0
+            }
+        }
+    }
+}
+
+/// The part of a position along column `j` of a direction: what the file's axis `j` says of it.
+pub fn along(direction: &Matrix3, position: &[f64; 3], j: usize) -> f64 {
+    let inverse = Affine::<(), ()>::from_parts(*direction, [0.0; 3]).inverse();
+    let linear = inverse.map_or(*direction, |inverse| inverse.linear());
+    linear[j].iter().zip(position).map(|(part, p)| part * p).sum()
+}
+
+impl Own {
+    pub fn of(geometry: &Geometry) -> Self {
+        let text =
+            |numbers: &[f64]| numbers.iter().map(f64::to_string).collect::<Vec<_>>().join(" ");
+        Self {
+            spacing_mm: text(&geometry.spacing_mm),
+            origin_mm: text(&geometry.origin_mm),
+            direction: text(geometry.direction.as_flattened()),
+        }
+    }
+
+    fn numbers(&self) -> Option<([f64; 3], [f64; 3], Matrix3)> {
+        let numbers = |text: &str| -> Option<Vec<f64>> {
+            let number = |word: &str| word.parse::<f64>().ok().filter(|number| number.is_finite());
+            text.split(' ').map(number).collect()
+        };
+        let three = |text: &str| <[f64; 3]>::try_from(numbers(text)?).ok();
+        let direction = numbers(&self.direction).filter(|numbers| numbers.len() == 9)?;
+        let direction: Matrix3 =
+            std::array::from_fn(|i| std::array::from_fn(|j| direction[3 * i + j]));
+        Some((three(&self.spacing_mm)?, three(&self.origin_mm)?, direction))
+    }
+}
+
+/// Axes with their kinds, or those that do not do.
+fn axes(raw: Vec<RawAxis>) -> std::result::Result<Vec<Axis>, String> {
+    let mut axes: Vec<(Axis, bool)> = Vec::new();
+    for axis in raw {
+        let (name, kind, unit, orientation) = match axis {
+            RawAxis::Name(name) => (name, None, None, None),
+            RawAxis::Full { name, r#type, unit, orientation } => (name, r#type, unit, orientation),
+        };
+        // By its name only where it has no type.
+        let by_name = match name.as_str() {
+            "x" | "y" | "z" => "space",
+            "t" => "time",
+            _ => "channel",
+        };
+        let (kind, is_space) = match kind.as_deref().unwrap_or(by_name) {
+            "space" => (Kind::Space(0), true),
+            "time" => (Kind::Time, false),
+            "displacement" => (Kind::Displacement, false),
+            _ => (Kind::Channel, false),
+        };
+        let towards = orientation
+            .as_ref()
+            .and_then(|value| towards(value["value"].as_str().or(value.as_str()).unwrap_or("")));
+        axes.push((Axis { name, kind, unit, towards }, is_space));
+    }
+    // x, y and z by name; other names in order, the last one x.
+    let spaces: Vec<usize> = (0..axes.len()).filter(|i| axes[*i].1).collect();
+    let named: Option<Vec<usize>> =
+        spaces.iter().map(|i| "xyz".find(&axes[*i].0.name.to_lowercase())).collect();
+    let in_order = (0..spaces.len()).rev().collect();
+    for (i, j) in spaces.iter().zip(named.unwrap_or(in_order)) {
+        axes[*i].0.kind = Kind::Space(j);
+    }
+    let axes: Vec<Axis> = axes.into_iter().map(|(axis, _)| axis).collect();
+    let twice = (1..axes.len()).any(|i| axes[..i].iter().any(|axis| axis.kind == axes[i].kind));
+    match (1..=3).contains(&spaces.len()) && !twice {
+        true => Ok(axes),
+        false => {
+            let list = axes.iter().map(|axis| format!("{} ({:?})", axis.name, axis.kind));
+            Err(list.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// The direction in RAS of an anatomical orientation of RFC-4.
+fn towards(value: &str) -> Option<[f64; 3]> {
+    Some(match value {
+        "left-to-right" => [1.0, 0.0, 0.0],
+        "right-to-left" => [-1.0, 0.0, 0.0],
+        "posterior-to-anterior" => [0.0, 1.0, 0.0],
+        "anterior-to-posterior" => [0.0, -1.0, 0.0],
+        "inferior-to-superior" => [0.0, 0.0, 1.0],
+        "superior-to-inferior" => [0.0, 0.0, -1.0],
+        _ => return None,
+    })
+}
+
+/// The orientation of RFC-4 of a column of a direction matrix; none where it is oblique.
+pub fn orientation(column: [f64; 3]) -> Option<&'static str> {
+    const NAMES: [[&str; 2]; 3] = [
+        ["right-to-left", "left-to-right"],
+        ["anterior-to-posterior", "posterior-to-anterior"],
+        ["superior-to-inferior", "inferior-to-superior"],
+    ];
+    let axis = (0..3).find(|i| (column[*i].abs() - 1.0).abs() < 1e-6)?;
+    Some(NAMES[axis][usize::from(column[axis] > 0.0)])
+}
+
+/// Scale and translation of a list; scales of 1 and no translation without any.
+fn transformations(
+    list: &[Value],
+    axes: usize,
+) -> std::result::Result<(Vec<f64>, Vec<f64>), String> {
+    let (mut scale, mut translation) = (vec![1.0; axes], vec![0.0; axes]);
+    for step in list {
+        let numbers = |name: &str| -> std::result::Result<Vec<f64>, String> {
+            let numbers =
+                step[name].as_array().map(|list| list.iter().map(Value::as_f64).collect());
+            let numbers: Option<Vec<f64>> = numbers.flatten();
+            numbers.filter(|numbers| numbers.len() == axes).ok_or_else(|| step.to_string())
+        };
+        match step["type"].as_str() {
+            Some("identity") => {}
+            Some("scale") => {
+                for (i, factor) in numbers("scale")?.into_iter().enumerate() {
+                    (scale[i], translation[i]) = (scale[i] * factor, translation[i] * factor);
+                }
+            }
+            Some("translation") => {
+                let shift = numbers("translation")?;
+                translation.iter_mut().zip(shift).for_each(|(all, shift)| *all += shift);
+            }
+            _ => return Err(step.to_string()),
+        }
+    }
+    Ok((scale, translation))
+}
+
+/// Millimetres in a unit of UDUNITS-2.
+fn unit_in_mm(unit: &str) -> Option<f64> {
+    Some(match unit.to_lowercase().as_str() {
+        "millimeter" | "millimetre" | "mm" => 1.0,
+        "micrometer" | "micrometre" | "micron" | "um" | "\u{b5}m" | "\u{3bc}m" => 1e-3,
+        "nanometer" | "nanometre" | "nm" => 1e-6,
+        "angstrom" => 1e-7,
+        "picometer" => 1e-9,
+        "centimeter" | "centimetre" | "cm" => 10.0,
+        "decimeter" => 100.0,
+        "meter" | "metre" | "m" => 1e3,
+        "kilometer" => 1e6,
+        "inch" => 25.4,
+        "foot" => 304.8,
+        "yard" => 914.4,
+        _ => return None,
+    })
+}

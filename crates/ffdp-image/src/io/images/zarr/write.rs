@@ -1,0 +1,346 @@
+//! Writing an OME-Zarr 0.5 plane by plane: a layer of shards is collected, packed and written, and the levels of the
+//! pyramid follow it.
+//!
+//! A shard is written once, by one thread, from the whole of what it holds. All of it appears under a temporary name
+//! beside the final one, which the folder gets when it is complete: what is killed leaves nothing that reads as an
+//! image.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+use serde_json::{Value, json};
+
+use super::super::data_type::DataType;
+use super::super::new_image::{Kind, NewImage};
+use super::array::type_name;
+use super::blosc;
+use super::codecs::crc32c;
+use super::ome::{OWN, Own, along, orientation};
+use super::pyramid::{Pooling, halved, pooled};
+use crate::error::{Error, Result};
+use crate::image::Geometry;
+use crate::io::atomic::AtomicFolder;
+
+/// Voxels of a chunk along x, y, z: few planes, so that few are held.
+const CHUNK: [usize; 3] = [128, 128, 32];
+/// Chunks of a shard along x and y; one along z.
+const CHUNKS_PER_SHARD: usize = 8;
+/// The pyramid ends with a level that is not larger.
+const SMALLEST_LEVEL: usize = 64;
+
+/// An image that grows by bytes, x fastest, volume after volume.
+pub struct ZarrSink {
+    path: PathBuf,
+    folder: AtomicFolder,
+    finest: Level,
+    /// Bytes of a plane that is not complete.
+    pending: Vec<u8>,
+    metadata: Value,
+}
+
+/// One level, and those below it.
+struct Level {
+    folder: PathBuf,
+    size: [usize; 3],
+    volumes: Option<usize>,
+    data_type: DataType,
+    pooling: Pooling,
+    chunk: [usize; 3],
+    /// Along x and y.
+    shard: [usize; 2],
+    /// Planes of the layer that is collected, and how many planes came before it, of all volumes.
+    layer: Vec<u8>,
+    planes: usize,
+    /// The first of two planes for the next level.
+    even: Option<Vec<u8>>,
+    next: Option<Box<Level>>,
+}
+
+impl ZarrSink {
+    /// Begins an image.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the folder cannot be made, [`Error::Invalid`] for scaled values.
+    pub fn create(path: &Path, image: &NewImage) -> Result<Self> {
+        if image.scale != [1.0, 0.0] {
+            let what = "an OME-Zarr holds values without slope and intercept";
+            return Err(Error::invalid(what, image.scale, "write a NIfTI file, or floats"));
+        }
+        let folder = AtomicFolder::create(path)?;
+        let pooling = match image.kind {
+            Kind::Labels => Pooling::Most,
+            _ => Pooling::Mean,
+        };
+        let mut sizes = vec![image.geometry.size];
+        while sizes[sizes.len() - 1].iter().any(|n| *n > SMALLEST_LEVEL) {
+            sizes.push(halved(sizes[sizes.len() - 1]));
+        }
+        let is_one = image.volumes == 1 && image.kind != Kind::Displacement;
+        let volumes = (!is_one).then_some(image.volumes);
+        let mut next = None;
+        for (k, size) in sizes.iter().enumerate().rev() {
+            let chunk: [usize; 3] = std::array::from_fn(|i| CHUNK[i].min(size[i]));
+            let shard = [0, 1].map(|i| chunk[i] * CHUNKS_PER_SHARD.min(size[i].div_ceil(chunk[i])));
+            next = Some(Box::new(Level {
+                folder: folder.path().join(k.to_string()),
+                size: *size,
+                volumes,
+                data_type: image.data_type,
+                pooling,
+                chunk,
+                shard,
+                layer: Vec::new(),
+                planes: 0,
+                even: None,
+                next,
+            }));
+        }
+        let finest = *next.expect("there is at least one level");
+        let mut level = Some(&finest);
+        while let Some(now) = level {
+            now.begin().map_err(|source| Error::io(path, "create", source))?;
+            level = now.next.as_deref();
+        }
+        let metadata = group(image, sizes.len());
+        let (path, pending) = (path.to_path_buf(), Vec::new());
+        Ok(Self { path, folder, finest, pending, metadata })
+    }
+
+    /// Writes what says that it is an image, and puts it in place.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when writing fails.
+    pub fn commit(self) -> Result<()> {
+        let failed = |source| Error::io(&self.path, "write", source);
+        write_json(&self.folder.path().join("zarr.json"), &self.metadata).map_err(failed)?;
+        self.folder.commit()
+    }
+}
+
+impl Write for ZarrSink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let plane = self.finest.plane_bytes();
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            if self.pending.is_empty() && rest.len() >= plane {
+                self.finest.push(&rest[..plane])?;
+                rest = &rest[plane..];
+                continue;
+            }
+            let (now, later) = rest.split_at(rest.len().min(plane - self.pending.len()));
+            self.pending.extend_from_slice(now);
+            rest = later;
+            if self.pending.len() == plane {
+                self.finest.push(&self.pending)?;
+                self.pending.clear();
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Level {
+    fn plane_bytes(&self) -> usize {
+        self.size[0] * self.size[1] * self.data_type.bytes()
+    }
+
+    /// The array's folder and metadata.
+    fn begin(&self) -> io::Result<()> {
+        fs::create_dir_all(&self.folder)?;
+        let axes = |inner: [usize; 3], volumes: usize| {
+            let [x, y, z] = inner;
+            let all = self.volumes.map(|_| volumes).into_iter().chain([z, y, x]);
+            all.collect::<Vec<usize>>()
+        };
+        let [x, y] = self.shard;
+        let width = self.data_type.bytes();
+        let mut bytes = json!({"name": "bytes"});
+        if width > 1 {
+            bytes["configuration"] = json!({"endian": "little"});
+        }
+        let blosc = json!({"name": "blosc", "configuration": {
+            "cname": "lz4", "clevel": 5, "shuffle": "shuffle", "typesize": width, "blocksize": 0}});
+        let mut names = vec!["z", "y", "x"];
+        if self.volumes.is_some() {
+            names.insert(0, "c");
+        }
+        let array = json!({
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": axes(self.size, self.volumes.unwrap_or(1)),
+            "data_type": type_name(self.data_type),
+            "chunk_grid": {"name": "regular", "configuration": {
+                "chunk_shape": axes([x, y, self.chunk[2]], 1)}},
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+            "fill_value": 0,
+            "codecs": [{"name": "sharding_indexed", "configuration": {
+                "chunk_shape": axes(self.chunk, 1),
+                "codecs": [bytes, blosc],
+                "index_codecs": [
+                    {"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
+                "index_location": "end"}}],
+            "dimension_names": names,
+            "attributes": {}
+        });
+        write_json(&self.folder.join("zarr.json"), &array)
+    }
+
+    /// Takes the next plane; hands every two of a volume on to the next level.
+    fn push(&mut self, plane: &[u8]) -> io::Result<()> {
+        self.layer.extend_from_slice(plane);
+        self.planes += 1;
+        let z = (self.planes - 1) % self.size[2];
+        let is_last = z + 1 == self.size[2];
+        if let Some(next) = &mut self.next {
+            let [x, y, _] = self.size;
+            let pool = |planes: &[&[u8]]| pooled(planes, [x, y], self.data_type, self.pooling);
+            match self.even.take() {
+                Some(even) => next.push(&pool(&[&even, plane]))?,
+                None if is_last => next.push(&pool(&[plane]))?,
+                None => self.even = Some(plane.to_vec()),
+            }
+        }
+        if is_last || (z + 1).is_multiple_of(self.chunk[2]) {
+            self.write_layer()?;
+            self.layer.clear();
+        }
+        Ok(())
+    }
+
+    /// Writes the shards of the planes that were collected, which are one layer of one volume.
+    fn write_layer(&self) -> io::Result<()> {
+        let (volume, z) = ((self.planes - 1) / self.size[2], (self.planes - 1) % self.size[2]);
+        let layer = z / self.chunk[2];
+        let mut folder = self.folder.join("c");
+        if self.volumes.is_some() {
+            folder.push(volume.to_string());
+        }
+        folder.push(layer.to_string());
+        let shards = |i: usize| self.size[i].div_ceil(self.shard[i]);
+        for sy in 0..shards(1) {
+            for sx in 0..shards(0) {
+                if let Some(shard) = self.shard(sx, sy) {
+                    let folder = folder.join(sy.to_string());
+                    fs::create_dir_all(&folder)?;
+                    let mut file = File::create(folder.join(sx.to_string()))?;
+                    shard.iter().try_for_each(|part| file.write_all(part))?;
+                    file.sync_all()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The chunks of a shard, packed, and their index; none where all voxels are 0.
+    fn shard(&self, sx: usize, sy: usize) -> Option<Vec<Vec<u8>>> {
+        let chunks = [0, 1].map(|i| self.shard[i] / self.chunk[i]);
+        let packed: Vec<Option<Vec<u8>>> = (0..chunks[0] * chunks[1])
+            .into_par_iter()
+            .map(|k| {
+                let x = sx * self.shard[0] + k % chunks[0] * self.chunk[0];
+                let y = sy * self.shard[1] + k / chunks[0] * self.chunk[1];
+                let chunk = self.chunk_at(x, y)?;
+                Some(blosc::pack(&chunk, self.data_type.bytes()))
+            })
+            .collect();
+        if packed.iter().all(Option::is_none) {
+            return None;
+        }
+        let (mut index, mut position) = (Vec::new(), 0u64);
+        for chunk in &packed {
+            let (start, length) = match chunk {
+                None => (u64::MAX, u64::MAX),
+                Some(chunk) => (position, chunk.len() as u64),
+            };
+            index.extend_from_slice(&start.to_le_bytes());
+            index.extend_from_slice(&length.to_le_bytes());
+            position += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
+        }
+        index.extend_from_slice(&crc32c(&index).to_le_bytes());
+        Some(packed.into_iter().flatten().chain([index]).collect())
+    }
+
+    /// The voxels of a chunk, 0 where it leaves the array; none where all are 0, as the fill value says.
+    fn chunk_at(&self, x: usize, y: usize) -> Option<Vec<u8>> {
+        let [nx, ny, _] = self.size;
+        if x >= nx || y >= ny {
+            return None;
+        }
+        let width = self.data_type.bytes();
+        let [cx, cy, cz] = self.chunk;
+        let mut chunk = vec![0; cx * cy * cz * width];
+        let columns = cx.min(nx - x) * width;
+        let mut is_empty = true;
+        for (z, plane) in self.layer.chunks_exact(self.plane_bytes()).enumerate() {
+            for row in 0..cy.min(ny - y) {
+                let from = &plane[((y + row) * nx + x) * width..][..columns];
+                is_empty = is_empty && from.iter().all(|byte| *byte == 0);
+                chunk[(z * cy + row) * cx * width..][..columns].copy_from_slice(from);
+            }
+        }
+        (!is_empty).then_some(chunk)
+    }
+}
+
+/// The metadata of the image.
+fn group(image: &NewImage, levels: usize) -> Value {
+    let grid = &image.geometry;
+    let space = ["x", "y", "z"];
+    let mut axes: Vec<Value> = (0..3).rev().map(|j| axis(space[j], grid, j)).collect();
+    let several = image.volumes > 1 || image.kind == Kind::Displacement;
+    let mut first = Vec::new();
+    if several {
+        let time = image.time_step_seconds;
+        let (axis, step) = match image.kind {
+            Kind::Displacement => (json!({"name": "c", "type": "displacement"}), 1.0),
+            _ if time > 0.0 => (json!({"name": "t", "type": "time", "unit": "second"}), time),
+            _ => (json!({"name": "c", "type": "channel"}), 1.0),
+        };
+        axes.insert(0, axis);
+        first.push(step);
+    }
+    let dataset = |level: usize| {
+        let factor = f64::from(1u32 << level);
+        let of = |number: &dyn Fn(usize) -> f64| (0..3).rev().map(number).collect::<Vec<f64>>();
+        let scale = of(&|j| grid.spacing_mm[j] * factor);
+        // The centre of the first block.
+        let start = of(&|j| {
+            along(&grid.direction, &grid.origin_mm, j) + grid.spacing_mm[j] * (factor - 1.0) / 2.0
+        });
+        let still = vec![0.0; first.len()];
+        let (scale, start) = ([first.clone(), scale].concat(), [still, start].concat());
+        json!({"path": level.to_string(), "coordinateTransformations": [
+            {"type": "scale", "scale": scale},
+            {"type": "translation", "translation": start}]})
+    };
+    let datasets: Vec<Value> = (0..levels).map(dataset).collect();
+    let multiscale = json!({"name": "image", "axes": axes, "datasets": datasets});
+    let mut ome = json!({"version": "0.5", "multiscales": [multiscale]});
+    if image.kind == Kind::Labels {
+        ome["image-label"] = json!({"version": "0.5"});
+    }
+    let own = serde_json::to_value(Own::of(grid)).expect("texts");
+    json!({"zarr_format": 3, "node_type": "group", "attributes": {"ome": ome, OWN: own}})
+}
+
+fn axis(name: &str, grid: &Geometry, j: usize) -> Value {
+    let mut axis = json!({"name": name, "type": "space", "unit": "millimeter"});
+    let column = std::array::from_fn(|row| grid.direction[row][j]);
+    if let Some(value) = orientation(column) {
+        axis["orientation"] = json!({"type": "anatomical", "value": value});
+    }
+    axis
+}
+
+fn write_json(path: &Path, value: &Value) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(&serde_json::to_vec_pretty(value).map_err(io::Error::other)?)?;
+    file.write_all(b"\n")?;
+    file.sync_all()
+}
