@@ -41,7 +41,7 @@ fn read_types(text: &str, found: &mut HashMap<String, Type>) {
             continue;
         }
         if trimmed.starts_with("#[") {
-            skipped |= trimmed.contains("serde(skip");
+            skipped |= trimmed.contains("serde(skip)");
             let quoted =
                 trimmed.split_once("serde(rename = \"").and_then(|(_, s)| s.split_once('"'));
             own_name = quoted.map(|(name, _)| name.to_string()).or(own_name);
@@ -157,16 +157,19 @@ impl Reference {
         Self { types: types(places), defaults: HashMap::new() }
     }
 
-    /// The struct whose fields are the entries of a value.
+    /// The struct whose fields are the entries of a value; an option may be left out there.
     fn struct_of(&self, value: &Value) -> Option<String> {
-        let entries: Vec<&String> =
-            value.as_object()?.keys().filter(|name| *name != "transform").collect();
+        let value = value.as_object()?;
+        let is_member =
+            |kind: &Type, entry: &str| kind.members.iter().any(|[name, ..]| name == entry);
         let fits = |kind: &Type| {
             !kind.is_enum
-                && kind.members.len() == entries.len()
-                && kind.members.iter().all(|[name, ..]| entries.contains(&name))
+                && value.keys().all(|entry| entry == "transform" || is_member(kind, entry))
+                && kind.members.iter().all(|[name, inner, _]| {
+                    inner.starts_with("Option<") || value.contains_key(name)
+                })
         };
-        let found = self.types.iter().find(|(_, kind)| fits(kind));
+        let found = self.types.iter().find(|(_, kind)| !kind.members.is_empty() && fits(kind));
         found.map(|(name, _)| name.clone())
     }
 
