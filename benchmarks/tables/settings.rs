@@ -18,8 +18,8 @@ struct Type {
 }
 
 /// All types of these folders and files, by name.
-fn types(places: &[&str]) -> HashMap<String, Type> {
-    let mut found = HashMap::new();
+fn types(places: &[&str]) -> BTreeMap<String, Type> {
+    let mut found = BTreeMap::new();
     let mut places: Vec<PathBuf> = places.iter().map(PathBuf::from).collect();
     while let Some(place) = places.pop() {
         places.extend(entries(&place));
@@ -31,7 +31,7 @@ fn types(places: &[&str]) -> HashMap<String, Type> {
     found
 }
 
-fn read_types(text: &str, found: &mut HashMap<String, Type>) {
+fn read_types(text: &str, found: &mut BTreeMap<String, Type>) {
     let (mut docs, mut skipped, mut renamed, mut own_name) = (Vec::new(), false, "", None);
     let mut open: Option<(String, Type, &str)> = None;
     for line in text.lines() {
@@ -147,7 +147,7 @@ fn value(settings: &impl serde::Serialize) -> Value {
 
 /// Tables of types, each followed by those that it mentions.
 struct Reference {
-    types: HashMap<String, Type>,
+    types: BTreeMap<String, Type>,
     /// What the values that a file is filled up with have for the entries of structs.
     defaults: HashMap<String, Value>,
 }
