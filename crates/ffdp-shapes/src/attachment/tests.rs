@@ -58,7 +58,8 @@ fn gradients_are_those_of_finite_differences() {
     let device = Device::flex();
     let place = (&device, DType::F64);
     for shape in [Shape::sphere(1.0, 1), curve()] {
-        for attachment in attachments() {
+        // Transport has its own test, in `sinkhorn`.
+        for attachment in attachments().into_iter().take(4) {
             let comparison = attachment.between(&shape, &moved(&shape, 0.4), place).unwrap();
             let value =
                 |points: &[Position]| number(comparison.loss(to_tensor(points, place))).unwrap();
@@ -66,9 +67,6 @@ fn gradients_are_those_of_finite_differences() {
             let gradients = comparison.loss(x.clone()).backward();
             let gradient = x.grad(&gradients).unwrap().try_into_vec_as::<f64>().unwrap();
             let largest = gradient.iter().fold(0.0_f64, |m, g| m.max(g.abs()));
-            // The envelope theorem holds where Sinkhorn's iterations have converged.
-            let tolerance =
-                if matches!(attachment, Attachment::Transport(_)) { 1e-4 } else { SLOPE };
             for i in [0, 3, 5] {
                 for c in 0..3 {
                     let shifted = |by: f64| {
@@ -78,7 +76,7 @@ fn gradients_are_those_of_finite_differences() {
                     };
                     let slope = (shifted(1e-5) - shifted(-1e-5)) / 2e-5;
                     let error = (slope - gradient[3 * i + c]).abs();
-                    assert!(error < tolerance * largest, "{attachment:?} {i} {c}: {slope} {error}");
+                    assert!(error < SLOPE * largest, "{attachment:?} {i} {c}: {slope} {error}");
                 }
             }
         }

@@ -76,7 +76,7 @@ impl Op<f64> {
             Op::Load { .. } => unreachable!("a variable has no value of its own"),
             Op::Neg(a) => -a,
             Op::Abs(a) => a.abs(),
-            Op::Sign(a) if a == 0.0 => 0.0,
+            Op::Sign(0.0) => 0.0,
             Op::Sign(a) => a.signum(),
             Op::Recip(a) => a.recip(),
             Op::Exp2(a) => a.exp2(),

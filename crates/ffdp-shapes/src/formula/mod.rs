@@ -144,6 +144,16 @@ impl Formula {
         Self { variables, derived: Default::default(), ..self.clone() }
     }
 
+    /// The formula of one column a row: what belonged to columns belongs to rows.
+    pub(crate) fn of_pairs(&self) -> Self {
+        let of_rows = |v: &Variable| match v.role {
+            Role::Column => Variable { role: Role::Row, dim: v.dim },
+            _ => *v,
+        };
+        let variables = self.variables.iter().map(of_rows).collect();
+        Self { variables, derived: Default::default(), ..self.clone() }
+    }
+
     /// The formula that is written onto this one: it continues from the results, with more variables.
     pub(crate) fn and_then<V: Into<Vector>>(
         &self,

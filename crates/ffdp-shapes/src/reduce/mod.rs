@@ -16,7 +16,7 @@ use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::{Int, Shape, Tensor};
 
 use crate::formula::program::Program;
-use crate::formula::{Formula, Role};
+use crate::formula::{Formula, Role, Variable};
 use crate::ranges::Ranges;
 
 mod autodiff;
@@ -170,6 +170,48 @@ impl Formula {
         let [a, b, c, d, e, f, g, h] = padded(tensors).map(Tensor::into_dispatch);
         let places = <Dispatch as ReduceOps>::reduce_nearest(a, b, c, d, e, f, g, h, task);
         Tensor::from_dispatch(places)
+    }
+
+    /// The smallest value of every row, and its column. The value is differentiable in all tensors (first order).
+    ///
+    /// # Shapes
+    /// As in [`Formula::nearest`]; results `[N, 1]`.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn min(&self, tensors: &[Tensor<2>]) -> (Tensor<2>, Tensor<2, Int>) {
+        let places = self.nearest(1, tensors);
+        let column: Tensor<1, Int> = places.clone().reshape([-1]);
+        let of_row = |(tensor, variable): (&Tensor<2>, &Variable)| match variable.role {
+            Role::Column => tensor.clone().select(0, column.clone()),
+            _ => tensor.clone(),
+        };
+        let pairs: Vec<Tensor<2>> = tensors.iter().zip(self.variables()).map(of_row).collect();
+        (self.of_pairs().sum(&pairs), places)
+    }
+
+    /// The largest value of every row, and its column; see [`Formula::min`].
+    ///
+    /// # Panics
+    /// As there.
+    pub fn max(&self, tensors: &[Tensor<2>]) -> (Tensor<2>, Tensor<2, Int>) {
+        let (value, places) = self.and_then(|_, f| -f).min(tensors);
+        (-value, places)
+    }
+
+    /// `sum_j exp(F) v_j / sum_j exp(F)`, without overflow: the mean of `values`, weighted by a softmax. Differentiable
+    /// in all tensors (first order).
+    ///
+    /// # Shapes
+    /// As in [`Formula::log_sum_exp`]; values `[M, E]`; result `[N, E]`.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn softmax_mean(&self, tensors: &[Tensor<2>], values: Tensor<2>) -> Tensor<2> {
+        let dim = values.dims()[1];
+        let weighted = self.relative().and_then(|v, weight| weight.at(0) * v.columns(dim));
+        let logs = self.log_sum_exp(tensors);
+        weighted.sum(&[tensors, &[logs, values]].concat())
     }
 
     fn reduce(

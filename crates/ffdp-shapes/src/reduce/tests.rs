@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use burn::tensor::{DType, Device, Tensor};
+use burn::tensor::{DType, Device, Int, Tensor};
 use ffdp_kit::testing::{assert_close, gradcheck, normal, tensor, to_f64, uniform};
 
 use crate::formula::Role;
@@ -254,6 +254,47 @@ fn the_nearest_columns_are_found() {
         let found: Vec<usize> = found.iter().map(|j| *j as usize).collect();
         assert_eq!(found, order[..count]);
     }
+}
+
+/// Of points that keep their nearest neighbours over the steps of the differences.
+fn distances() -> Formula {
+    Formula::new(|v| {
+        let (x, y, s) = (v.rows(2), v.columns(2), v.parameters(1));
+        (x - y).norm2() * s.at(0)
+    })
+}
+
+#[test]
+fn extremes_are_found_with_their_gradients() {
+    let formula = distances();
+    let tensors = [
+        cpu(&[0.0, 0.0, 5.0, 5.0], [2, 2]),
+        cpu(&[1.0, 0.0, 4.0, 5.0, 0.0, 2.0], [3, 2]),
+        cpu(&[2.0], [1, 1]),
+    ];
+    let places = |found: Tensor<2, Int>| -> Vec<i64> {
+        found.into_data().convert::<i64>().try_to_vec().expect("just converted")
+    };
+    let (smallest, nearest) = formula.min(&tensors);
+    assert_eq!((to_f64(smallest), places(nearest)), (vec![2.0, 2.0], vec![0, 1]));
+    let (largest, furthest) = formula.max(&tensors);
+    assert_eq!((to_f64(largest), places(furthest)), (vec![82.0, 82.0], vec![1, 0]));
+    check_gradients("smallest", &formula, [3, 5], |tensors| formula.min(tensors).0);
+    check_gradients("largest", &formula, [3, 5], |tensors| formula.max(tensors).0);
+}
+
+#[test]
+fn a_mean_weighted_by_a_softmax() {
+    let formula = distances();
+    // The values are one variable more.
+    let with_values = formula.and_then(|v, f| f.at(0) * v.columns(2));
+    let mean = |tensors: &[Tensor<2>]| formula.softmax_mean(&tensors[..3], tensors[3].clone());
+    check_gradients("softmax", &with_values, [3, 4], mean);
+    let tensors =
+        [cpu(&[0.0, 0.0], [1, 2]), cpu(&[30.0, 0.0, 0.0, 1.0], [2, 2]), cpu(&[2.0], [1, 1])];
+    let mean = formula.softmax_mean(&tensors, cpu(&[7.0, 8.0, 1.0, 2.0], [2, 2]));
+    // Of exponents of 1800, which f64 rounds to 2e-13.
+    assert_close("the far one", &to_f64(mean), &[7.0, 8.0], 1e-12);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Gibson 1998; of several labels as by Frisken 2022. Between eight neighbouring voxel centres lies a cell; a cell that
 //! sees several labels gets one vertex. Two voxels of different labels are parted by a quadrilateral of the four
 //! cells around them, so that neighbouring structures share their border exactly. Vertices are then drawn towards
-//! the mean of their neighbours and back (Taubin 1995), never out of their cell: staircases vanish, volumes stay, and no
+//! the mean of their neighbours and back (Taubin 1995), never out of their cell: staircases become lower, volumes stay, and no
 //! border moves by more than half a voxel. `net.rs` finds vertices and quadrilaterals; this file makes shapes of them.
 
 mod net;
@@ -28,7 +28,7 @@ pub struct SurfaceSettings {
 }
 
 impl Default for SurfaceSettings {
-    /// Staircases of one voxel are gone after about ten rounds.
+    /// Staircases are lower after twelve rounds; ridges and tips of single voxels stay, as no vertex leaves its cell.
     fn default() -> Self {
         Self { smoothing: 12, strength: 0.5 }
     }

@@ -1,4 +1,8 @@
-//! Cubic splines on the GPU: a unit a voxel; neighbours come from the caches.
+//! Cubic splines on the GPU.
+//!
+//! Coefficients: a unit solves for a run of voxels, up and down, in registers. It begins [`REACH`] voxels before and
+//! after them, where what is not known of the line has fallen below rounding. Lines along y and z lie side by side;
+//! rows are laid into shared memory for it. Sampling: a unit a voxel; neighbours come from the caches.
 
 use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
@@ -6,43 +10,138 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{CubicOps, inverse_taps};
+use super::{CubicOps, POLE};
 use crate::ops::fft::dims_of;
 use crate::ops::launch::{
-    CUBE, Extent, UNITS, assert_f32, buffer, cubes, empty, extent, upload, wide_address,
+    CUBE, Extent, UNITS, assert_f32, buffer, cubes, empty, extent, wide_address,
 };
 
-/// Neighbours at which `z^s` has fallen to the last digit of f32: `0.268^13 = 4e-8`.
-const REACH: usize = 13;
+/// Voxels after which `z^s` has fallen to the last digit of f32: `0.268^13 = 4e-8`.
+const REACH: u32 = 13;
 
-/// The inverse of `(1, 4, 1) / 6` along an axis of `n` voxels, `stride` elements apart.
+/// Voxels of a run: those that are read again for it are less than half of all.
+const RUN: u32 = 32;
+
+/// Voxels of a run along a row, and after how many of them shared memory has an unused word: units that read one run
+/// each then meet different banks.
+const RUN_OF_ROW: u32 = 16;
+
+/// Turns `values`, of [`REACH`] voxels, a run and [`REACH`] voxels, into coefficients; those of the run are right.
+///
+/// `c+(k) = s(k) + z c+(k - 1)`, `c-(k) = z (c-(k + 1) - c+(k))`, `c = 6 c-`. Both begin as if the line went on as it is.
+#[cube]
+fn solve(values: &mut Array<f32>, #[comptime] run: u32) {
+    let z = comptime!(POLE as f32);
+    let count = comptime!(run + 2 * REACH);
+    let mut last = values[0] * comptime!((1.0 / (1.0 - POLE)) as f32);
+    values[0] = last;
+    #[unroll]
+    for k in 1..count {
+        last = values[comptime!(k as usize)] + z * last;
+        values[comptime!(k as usize)] = last;
+    }
+    last *= comptime!((-POLE / (1.0 - POLE)) as f32);
+    #[unroll]
+    for back in 1..comptime!(run + REACH) {
+        let k = comptime!((count - 1 - back) as usize);
+        last = z * (last - values[k]);
+        values[k] = 6.0f32 * last;
+    }
+}
+
+/// Along an axis of `n` voxels, `inner` elements apart: cubes along x are the runs of a line, so that those that share
+/// voxels run together.
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn inverse_kernel(
+fn lines_kernel(
     data: &[f32],
-    taps: &[f32],
     output: &mut [f32],
-    n: usize,
-    stride: usize,
-    #[comptime] reach: u32,
+    n: u32,
+    inner: usize,
+    lines: usize,
+    #[comptime] run: u32,
 ) {
-    let cube = CUBE_POS_Y as usize * CUBE_COUNT_X as usize + CUBE_POS_X as usize;
-    let element = cube * CUBE_DIM_X as usize + UNIT_POS_X as usize;
-    if element >= output.len() {
+    let group = CUBE_POS_Z as usize * CUBE_COUNT_Y as usize + CUBE_POS_Y as usize;
+    let line = group * CUBE_DIM_X as usize + UNIT_POS_X as usize;
+    if line >= lines {
         terminate!();
     }
-    let at = element / stride % n;
-    let line = element - at * stride;
-    let mut sum = taps[0] * data[element];
+    let first = line / inner * inner * n as usize + line % inner;
+    let start = CUBE_POS_X * run;
+    let mut values = Array::<f32>::new(comptime!((run + 2 * REACH) as usize));
+    let mut at = (start + REACH * n - REACH) % n;
     #[unroll]
-    for s in 1..comptime!(reach + 1) {
-        let above = at + s as usize;
-        let above = select(above < n, above, above - n);
-        let below = at + n - s as usize;
-        let below = select(below < n, below, below - n);
-        // Half a period away both neighbours are one: its tap is halved.
-        sum += taps[s as usize] * (data[line + above * stride] + data[line + below * stride]);
+    for k in 0..comptime!(run + 2 * REACH) {
+        values[comptime!(k as usize)] = data[first + at as usize * inner];
+        at = select(at + 1 == n, 0u32, at + 1);
     }
-    output[element] = sum;
+    solve(&mut values, run);
+    #[unroll]
+    for k in 0..run {
+        if start + k < n {
+            output[first + (start + k) as usize * inner] = values[comptime!((k + REACH) as usize)];
+        }
+    }
+}
+
+/// Where a voxel of a row lies in shared memory.
+#[cube]
+fn word(row: u32, voxel: u32, #[comptime] pitch: u32) -> usize {
+    (row * pitch + voxel + voxel / RUN_OF_ROW) as usize
+}
+
+/// Along rows of `n` voxels, `rows` of `count` to a cube.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn rows_kernel(
+    data: &[f32],
+    output: &mut [f32],
+    count: usize,
+    #[comptime] n: u32,
+    #[comptime] rows: u32,
+    #[comptime] pitch: u32,
+) {
+    let mut shared = Shared::<[f32]>::new_slice(comptime!((rows * pitch) as usize));
+    let cube = CUBE_POS_Y as usize * CUBE_COUNT_X as usize + CUBE_POS_X as usize;
+    let first = cube * comptime!((rows * n) as usize);
+    let rounds = comptime!((rows * n).div_ceil(UNITS));
+    #[unroll]
+    for round in 0..rounds {
+        let id = UNIT_POS + comptime!(round * UNITS);
+        let from = first + id as usize;
+        if id < comptime!(rows * n) && from < count * comptime!(n as usize) {
+            shared[word(id / n, id % n, pitch)] = data[from];
+        }
+    }
+    sync_cube();
+    let runs = comptime!(n.div_ceil(RUN_OF_ROW));
+    let (row, start) = (UNIT_POS / runs, UNIT_POS % runs * RUN_OF_ROW);
+    let mut values = Array::<f32>::new(comptime!((RUN_OF_ROW + 2 * REACH) as usize));
+    if row < rows {
+        let mut at = (start + comptime!(REACH * n - REACH)) % n;
+        #[unroll]
+        for k in 0..comptime!(RUN_OF_ROW + 2 * REACH) {
+            values[comptime!(k as usize)] = shared[word(row, at, pitch)];
+            at = select(at + 1 == n, 0u32, at + 1);
+        }
+    }
+    sync_cube();
+    if row < rows {
+        solve(&mut values, RUN_OF_ROW);
+        #[unroll]
+        for k in 0..RUN_OF_ROW {
+            if start + k < n {
+                shared[word(row, start + k, pitch)] = values[comptime!((k + REACH) as usize)];
+            }
+        }
+    }
+    sync_cube();
+    #[unroll]
+    for round in 0..rounds {
+        let id = UNIT_POS + comptime!(round * UNITS);
+        let to = first + id as usize;
+        if id < comptime!(rows * n) && to < count * comptime!(n as usize) {
+            output[to] = shared[word(id / n, id % n, pitch)];
+        }
+    }
 }
 
 /// The four voxels around a position, `stride` elements apart, and their weights.
@@ -167,16 +266,16 @@ fn sample_kernel(
         let first = volume * len;
         let to = volume * voxels + voxel;
         if ax.in_line {
-            let sums = sums(coefficients, &ax, &ay, &az, first, len, channels, true);
+            let found = sums(coefficients, &ax, &ay, &az, first, len, channels, comptime!(true));
             #[unroll]
             for channel in 0..comptime!(channels as usize) {
-                output[to + channel * voxels] = sums[channel];
+                output[to + channel * voxels] = found[channel];
             }
         } else {
-            let sums = sums(coefficients, &ax, &ay, &az, first, len, channels, false);
+            let found = sums(coefficients, &ax, &ay, &az, first, len, channels, comptime!(false));
             #[unroll]
             for channel in 0..comptime!(channels as usize) {
-                output[to + channel * voxels] = sums[channel];
+                output[to + channel * voxels] = found[channel];
             }
         }
     }
@@ -185,27 +284,45 @@ fn sample_kernel(
 /// One axis of the coefficients; `axis` of a tensor of five.
 fn along(data: &CubeTensor, axis: usize) -> CubeTensor {
     let dims = dims_of(data.meta.shape());
-    let (n, stride) = (dims[axis], dims[axis + 1..].iter().product::<usize>());
-    let mut taps = inverse_taps(n, REACH);
-    let reach = taps.len() - 1;
-    if 2 * reach == n {
-        taps[reach] /= 2.0;
-    }
-    let taps: Vec<f32> = taps.iter().map(|tap| *tap as f32).collect();
+    let (n, inner) = (dims[axis], dims[axis + 1..].iter().product::<usize>());
+    let lines = dims.iter().product::<usize>() / n;
     let output = empty(data, dims);
-    let cubes = dims.iter().product::<usize>().div_ceil(UNITS as usize);
+    let pitch = n + n.div_ceil(RUN_OF_ROW as usize);
+    let words = data.client.properties().hardware.max_shared_memory_size / 4;
+    let rows = (UNITS as usize / n.div_ceil(RUN_OF_ROW as usize)).min(words / pitch);
+    if axis == 4 && rows > 0 {
+        let cubes = lines.div_ceil(rows);
+        unsafe {
+            rows_kernel::launch_unchecked(
+                &data.client,
+                CubeCount::Static(cubes.min(65535) as u32, cubes.div_ceil(65535) as u32, 1),
+                CubeDim::new_1d(UNITS),
+                wide_address(&[data]),
+                buffer(data),
+                buffer(&output),
+                lines,
+                n as u32,
+                rows as u32,
+                pitch as u32,
+            );
+        }
+        return output;
+    }
+    // Runs of nearly equal lengths.
+    let runs = n.div_ceil(RUN as usize);
+    let groups = lines.div_ceil(UNITS as usize);
     unsafe {
-        inverse_kernel::launch_unchecked(
+        lines_kernel::launch_unchecked(
             &data.client,
-            CubeCount::Static(cubes.min(65535) as u32, cubes.div_ceil(65535) as u32, 1),
+            CubeCount::Static(runs as u32, groups.min(65535) as u32, groups.div_ceil(65535) as u32),
             CubeDim::new_1d(UNITS),
             wide_address(&[data]),
             buffer(data),
-            buffer(&upload(data, &taps)),
             buffer(&output),
-            n,
-            stride,
-            reach as u32,
+            n as u32,
+            inner,
+            lines,
+            n.div_ceil(runs) as u32,
         );
     }
     output

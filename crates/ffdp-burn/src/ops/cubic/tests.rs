@@ -13,13 +13,15 @@ const F64_ROUNDING: f64 = 1e-13;
 /// voxels are rounded to 5e-7 and noise changes by more than 1 a voxel.
 const GPU: f64 = 1e-5;
 
-const DIMS: [[usize; 5]; 6] = [
+const DIMS: [[usize; 5]; 8] = [
     [1, 1, 5, 6, 7],
     [2, 3, 4, 1, 9],
     [1, 2, 1, 1, 1],
     [1, 1, 2, 3, 8],
     [1, 1, 30, 27, 26],
     [1, 1, 64, 4, 2],
+    [1, 1, 3, 70, 100],
+    [1, 1, 2, 3, 1000],
 ];
 
 fn random(dims: [usize; 5], device: &Device, dtype: DType) -> Tensor<5> {
@@ -87,6 +89,40 @@ fn finding_coefficients_is_its_own_gradient() {
     let right = to_f64((v.inner() * cubic_coefficients(w.clone())).sum())[0];
     assert!((left - right).abs() < 1e-10, "{left} {right}");
     assert_close("gradient", &gradient, &to_f64(cubic_coefficients(w)), F64_ROUNDING);
+}
+
+/// Voxels of a part, from voxel (z, y, x) on, by the coefficients of all.
+#[test]
+fn a_part_is_sampled_as_in_the_whole() {
+    let dims = [2, 3, 6, 7, 9];
+    for (first, size) in [([0, 0, 0], [6, 7, 9]), ([2, 0, 3], [3, 7, 4]), ([5, 6, 8], [1, 1, 1])] {
+        let mut devices = vec![("cpu".to_string(), Device::flex(), DType::F64, F64_ROUNDING)];
+        devices.extend(
+            gpu_devices()
+                .into_iter()
+                .map(|(name, device)| (name.to_string(), device, DType::F32, GPU)),
+        );
+        for (name, device, dtype, tolerance) in devices {
+            let coefficients = cubic_coefficients(random(dims, &device, dtype));
+            let u = displacement(dims, 3.0, &device, dtype);
+            let part =
+                |x: Tensor<5>| [0, 1, 2].iter().fold(x, |x, &a| x.narrow(a + 2, first[a], size[a]));
+            let [z, y, x] = first;
+            let actual = cubic_sample_from(coefficients.clone(), part(u.clone()), [x, y, z]);
+            let expected = part(cubic_sample(coefficients, u));
+            let label = format!("{name} {first:?} {size:?}");
+            assert_close(&label, &to_f64(actual), &to_f64(expected), tolerance);
+        }
+    }
+}
+
+#[test]
+fn axes_are_solved_in_any_order() {
+    let volume = random(DIMS[1], &Device::flex(), DType::F64);
+    let axes = [[false, true, false], [true, false, false], [false, false, true]];
+    let each = axes.into_iter().fold(volume.clone(), cubic_coefficients_along);
+    let expected = to_f64(cubic_coefficients(volume));
+    assert_close("axes", &to_f64(each), &expected, F64_ROUNDING);
 }
 
 #[test]

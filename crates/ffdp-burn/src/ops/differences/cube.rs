@@ -1,4 +1,5 @@
-//! Differences on the GPU: a unit a voxel; neighbours come from the caches.
+//! Differences on the GPU: a unit marches along z and keeps the nine planes around it in registers; neighbours along x
+//! and y come from the cache, at distances that are found once a column.
 
 use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
@@ -8,20 +9,71 @@ use cubecl::prelude::*;
 
 use super::{COEFFICIENTS, DifferencesOps};
 use crate::ops::fft::dims_of;
-use crate::ops::launch::{CUBE, Extent, assert_f32, buffer, cubes, empty, extent, wide_address};
+use crate::ops::launch::{Extent, assert_f32, buffer, empty, extent, wide_address};
 
-/// `h` times the derivative at number `at` of `n` of a line that begins at `line`.
+/// Columns of a cube along x and y: neighbours along y are mostly the cube's own.
+const UNITS_X: u32 = 32;
+const UNITS_Y: u32 = 8;
+
+/// Planes that a unit marches over; it reads eight more.
+const CHUNK: usize = 32;
+
+/// Planes of the difference to one side.
+const REACH: u32 = 4;
+
+/// Where the neighbours at `at + 1..=4`, then at `at - 1..=4`, of a circle of `n` lie, `stride` elements apart.
 #[cube]
-fn derivative(data: &[f32], line: usize, at: u32, n: u32, stride: usize) -> f32 {
+fn neighbours(at: u32, n: u32, stride: usize) -> Array<usize> {
+    let mut found = Array::<usize>::new(8usize);
+    #[unroll]
+    for s in 0..4u32 {
+        let above = (at + comptime!(s + 1)) % n;
+        let below = (at + n - comptime!(s + 1) % n) % n;
+        found[s as usize] = above as usize * stride;
+        found[comptime!((s + 4) as usize)] = below as usize * stride;
+    }
+    found
+}
+
+/// `h` times the derivative at a voxel of a line that begins at `line`.
+#[cube]
+fn along_line(data: &[f32], line: usize, around: &Array<usize>) -> f32 {
     let mut sum = 0.0f32;
     #[unroll]
     for s in 0..4u32 {
         let c = comptime!(COEFFICIENTS[s as usize] as f32);
-        let above = (at + comptime!(s + 1)) % n;
-        let below = (at + n - comptime!(s + 1) % n) % n;
-        sum += c * (data[line + above as usize * stride] - data[line + below as usize * stride]);
+        let above = data[line + around[s as usize]];
+        sum += c * (above - data[line + around[comptime!((s + 4) as usize)]]);
     }
     sum
+}
+
+/// `h` times the derivative at the middle of nine planes.
+#[cube]
+fn along_column(planes: &Array<f32>) -> f32 {
+    let mut sum = 0.0f32;
+    #[unroll]
+    for s in 0..4u32 {
+        let c = comptime!(COEFFICIENTS[s as usize] as f32);
+        sum += c * (planes[comptime!((5 + s) as usize)] - planes[comptime!((3 - s) as usize)]);
+    }
+    sum
+}
+
+/// The plane after `z` of a circle of `d`.
+#[cube]
+fn after(z: u32, d: u32) -> u32 {
+    select(z + 1 == d, 0u32, z + 1)
+}
+
+/// Moves all planes one place down and `new` to the top.
+#[cube]
+fn shift(planes: &mut Array<f32>, new: f32) {
+    #[unroll]
+    for i in 0..8usize {
+        planes[i] = planes[i + 1];
+    }
+    planes[8] = new;
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -29,27 +81,43 @@ fn gradient_kernel(
     image: &[f32],
     output: &mut [f32],
     size: Extent,
+    chunk: u32,
     per_x: f32,
     per_y: f32,
     per_z: f32,
 ) {
-    let x = ABSOLUTE_POS_X;
-    let y = ABSOLUTE_POS_Y;
-    let slices = size.d.div_ceil(CUBE_DIM_Z);
-    let z = CUBE_POS_Z % slices * CUBE_DIM_Z + UNIT_POS_Z;
-    let n = CUBE_POS_Z / slices;
-    if x >= size.w || y >= size.h || z >= size.d {
+    let x = CUBE_POS_X * UNITS_X + UNIT_POS_X;
+    let y = CUBE_POS_Y * UNITS_Y + UNIT_POS_Y;
+    if x >= size.w || y >= size.h {
         terminate!();
     }
+    let chunks = size.d.div_ceil(chunk);
+    let start = CUBE_POS_Z % chunks * chunk;
+    let stop = min(start + chunk, size.d);
     let row = size.w as usize;
     let slice = row * size.h as usize;
     let len = slice * size.d as usize;
-    let first = n as usize * len;
-    let (ax, ay, az) = (x as usize, y as usize * row, z as usize * slice);
-    let to = 3 * first + ax + ay + az;
-    output[to] = per_x * derivative(image, first + ay + az, x, size.w, 1usize);
-    output[to + len] = per_y * derivative(image, first + ax + az, y, size.h, row);
-    output[to + 2 * len] = per_z * derivative(image, first + ax + ay, z, size.d, slice);
+    let first = (CUBE_POS_Z / chunks) as usize * len;
+    let column = y as usize * row + x as usize;
+    let along_x = neighbours(x, size.w, 1usize);
+    let along_y = neighbours(y, size.h, row);
+    // A ring of nine planes, one short of those around the first.
+    let mut planes = Array::<f32>::new(9usize);
+    let mut next = (start + REACH * size.d - REACH) % size.d;
+    #[unroll]
+    for i in 0..8usize {
+        planes[i + 1] = image[first + column + next as usize * slice];
+        next = after(next, size.d);
+    }
+    for z in start..stop {
+        shift(&mut planes, image[first + column + next as usize * slice]);
+        next = after(next, size.d);
+        let plane = first + z as usize * slice;
+        let to = plane + 2 * first + column;
+        output[to] = per_x * along_line(image, plane + y as usize * row, &along_x);
+        output[to + len] = per_y * along_line(image, plane + x as usize, &along_y);
+        output[to + 2 * len] = per_z * along_column(&planes);
+    }
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -57,27 +125,56 @@ fn divergence_kernel(
     field: &[f32],
     output: &mut [f32],
     size: Extent,
+    chunk: u32,
     per_x: f32,
     per_y: f32,
     per_z: f32,
 ) {
-    let x = ABSOLUTE_POS_X;
-    let y = ABSOLUTE_POS_Y;
-    let slices = size.d.div_ceil(CUBE_DIM_Z);
-    let z = CUBE_POS_Z % slices * CUBE_DIM_Z + UNIT_POS_Z;
-    let n = CUBE_POS_Z / slices;
-    if x >= size.w || y >= size.h || z >= size.d {
+    let x = CUBE_POS_X * UNITS_X + UNIT_POS_X;
+    let y = CUBE_POS_Y * UNITS_Y + UNIT_POS_Y;
+    if x >= size.w || y >= size.h {
         terminate!();
     }
+    let chunks = size.d.div_ceil(chunk);
+    let start = CUBE_POS_Z % chunks * chunk;
+    let stop = min(start + chunk, size.d);
     let row = size.w as usize;
     let slice = row * size.h as usize;
     let len = slice * size.d as usize;
-    let first = 3 * n as usize * len;
-    let (ax, ay, az) = (x as usize, y as usize * row, z as usize * slice);
-    output[n as usize * len + ax + ay + az] = per_x
-        * derivative(field, first + ay + az, x, size.w, 1usize)
-        + per_y * derivative(field, first + len + ax + az, y, size.h, row)
-        + per_z * derivative(field, first + 2 * len + ax + ay, z, size.d, slice);
+    let volume = (CUBE_POS_Z / chunks) as usize * len;
+    let first = 3 * volume;
+    let column = y as usize * row + x as usize;
+    let along_x = neighbours(x, size.w, 1usize);
+    let along_y = neighbours(y, size.h, row);
+    let third = first + 2 * len + column;
+    // A ring of nine planes, one short of those around the first.
+    let mut planes = Array::<f32>::new(9usize);
+    let mut next = (start + REACH * size.d - REACH) % size.d;
+    #[unroll]
+    for i in 0..8usize {
+        planes[i + 1] = field[third + next as usize * slice];
+        next = after(next, size.d);
+    }
+    for z in start..stop {
+        shift(&mut planes, field[third + next as usize * slice]);
+        next = after(next, size.d);
+        let plane = z as usize * slice;
+        output[volume + plane + column] = per_x
+            * along_line(field, first + plane + y as usize * row, &along_x)
+            + per_y * along_line(field, first + len + plane + x as usize, &along_y)
+            + per_z * along_column(&planes);
+    }
+}
+
+/// The cubes for `n` volumes.
+fn cubes(n: usize, [d, h, w]: [usize; 3]) -> CubeCount {
+    let chunks = d.div_ceil(CHUNK);
+    let across = [w.div_ceil(UNITS_X as usize), h.div_ceil(UNITS_Y as usize)];
+    assert!(
+        n * chunks <= 65535 && across.iter().all(|cubes| *cubes <= 65535),
+        "differences: {n} volumes of {d}x{h}x{w} voxels are more than one launch takes; split the batch"
+    );
+    CubeCount::Static(across[0] as u32, across[1] as u32, (n * chunks) as u32)
 }
 
 /// One over the sizes.
@@ -100,12 +197,13 @@ impl DifferencesOps for CubeBackend {
         unsafe {
             gradient_kernel::launch_unchecked(
                 &image.client,
-                cubes("periodic_gradient", n, [d, h, w]),
-                CUBE.into(),
+                cubes(n, [d, h, w]),
+                CubeDim::new_2d(UNITS_X, UNITS_Y),
                 wide_address(&[&image, &output]),
                 buffer(&image),
                 buffer(&output),
                 extent([d, h, w]),
+                CHUNK as u32,
                 x,
                 y,
                 z,
@@ -123,12 +221,13 @@ impl DifferencesOps for CubeBackend {
         unsafe {
             divergence_kernel::launch_unchecked(
                 &field.client,
-                cubes("periodic_divergence", n, [d, h, w]),
-                CUBE.into(),
+                cubes(n, [d, h, w]),
+                CubeDim::new_2d(UNITS_X, UNITS_Y),
                 wide_address(&[&field, &output]),
                 buffer(&field),
                 buffer(&output),
                 extent([d, h, w]),
+                CHUNK as u32,
                 x,
                 y,
                 z,

@@ -14,7 +14,8 @@ const GPU: f64 = 1e-6;
 
 const VOXEL: [f64; 3] = [0.8, 1.5, 2.0];
 /// Axes shorter than the reach of the differences too.
-const SIZES: [[usize; 3]; 5] = [[9, 10, 11], [4, 5, 3], [1, 2, 8], [1, 1, 1], [17, 3, 40]];
+const SIZES: [[usize; 3]; 6] =
+    [[9, 10, 11], [4, 5, 3], [1, 2, 8], [1, 1, 1], [17, 3, 40], [70, 9, 33]];
 
 fn random([d, h, w]: [usize; 3], channels: usize, device: &Device, dtype: DType) -> Tensor<5> {
     tensor(&normal(2 * channels * d * h * w, 5), [2, channels, d, h, w], device, dtype)

@@ -73,7 +73,13 @@ fn gpu_agrees_with_cpu() {
     for (name, device) in gpu_devices() {
         let smooth =
             DIMS.into_iter().filter(|dims| dims[2..].iter().all(|n| radices(*n).is_some()));
-        for dims in smooth.chain([[1, 3, 30, 49, 64], [1, 1, 128, 3, 250], [1, 1, 14, 256, 512]]) {
+        for dims in smooth.chain([
+            [1, 3, 30, 49, 64],
+            [1, 1, 128, 3, 250],
+            [1, 1, 14, 256, 512],
+            [1, 1, 1024, 2, 105],
+            [2, 1, 5, 343, 96],
+        ]) {
             let expected = fft(random(dims, &Device::flex(), DType::F64));
             let image = random(dims, &device, DType::F32);
             let spectrum = fft(image.clone());
@@ -88,6 +94,35 @@ fn gpu_agrees_with_cpu() {
                 &to_f64(fft(random(dims, &device, DType::F32))),
                 0.0,
             );
+        }
+    }
+}
+
+/// [`fft`] and [`inverse_fft`], step by step.
+fn stepwise(image: Tensor<5>) -> [Tensor<5>; 2] {
+    let [_, _, d, h, w] = image.dims();
+    let along = |modes, axes: [usize; 2], to| {
+        axes.into_iter().fold(modes, |modes, axis| fft_lines(modes, axis, to))
+    };
+    let modes = along(fft_rows(image), [2, 3], Direction::Forward);
+    let back = along(modes.clone(), [3, 2], Direction::Inverse);
+    [modes, inverse_fft_rows(back, w, 1.0 / (d * h * w) as f64)]
+}
+
+#[test]
+fn steps_make_the_transform() {
+    for dims in DIMS {
+        let image = random(dims, &Device::flex(), DType::F64);
+        let expected = to_f64(fft(image.clone()));
+        let [modes, back] = stepwise(image.clone()).map(to_f64);
+        assert_close(&format!("{dims:?}"), &modes, &expected, F64_ROUNDING);
+        assert_close(&format!("{dims:?}"), &back, &to_f64(image), F64_ROUNDING);
+        for (name, device) in gpu_devices() {
+            if dims[2..].iter().all(|n| radices(*n).is_some()) {
+                let [on_gpu, back_on_gpu] = stepwise(random(dims, &device, DType::F32)).map(to_f64);
+                assert_close(&format!("{name} {dims:?}"), &on_gpu, &modes, GPU);
+                assert_close(&format!("{name} {dims:?}"), &back_on_gpu, &back, GPU);
+            }
         }
     }
 }

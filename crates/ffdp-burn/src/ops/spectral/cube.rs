@@ -94,8 +94,10 @@ fn symbol_kernel(
 
 /// The tables of [`symbol_kernel`].
 fn waves(modes: &CubeTensor, block: ModeBlock, voxel_mm: [f64; 3]) -> CubeTensor {
-    let [_, _, d, h, _] = dims_of(modes.meta.shape());
-    let [x, y, z] = block.wavenumbers([d, h], voxel_mm);
+    let [_, _, d, h, pitch] = dims_of(modes.meta.shape());
+    let [mut x, y, z] = block.wavenumbers([d, h], voxel_mm);
+    // What fills up rows may be anything.
+    x.iter_mut().for_each(|k| k.resize(pitch, 0.0));
     let both = [0, 1].map(|which: usize| [&x[which], &y[which], &z[which]]);
     let table: Vec<f32> = both.iter().flatten().flat_map(|k| k.iter().map(|k| *k as f32)).collect();
     upload(modes, &table)
@@ -128,7 +130,7 @@ fn multiply(spectrum: &CubeTensor, symbol: Symbol, voxel_mm: [f64; 3], block: Mo
 
 fn multiplied(field: &CubeTensor, symbol: Symbol, voxel_mm: [f64; 3]) -> CubeTensor {
     let [_, _, d, h, w] = dims_of(field.meta.shape());
-    let spectrum = fft::forward(field);
+    let spectrum = fft::forward(field, fft::pitch(w));
     multiply(&spectrum, symbol, voxel_mm, ModeBlock::all([d, h, w]));
     fft::inverse(&spectrum, w)
 }

@@ -71,7 +71,7 @@ type Work = (Range<usize>, Vec<Range<usize>>);
 fn work(task: &Task) -> Vec<Work> {
     let clusters: Vec<Work> = match &task.ranges {
         Some(ranges) => ranges.clusters().collect(),
-        None => vec![(0..task.rows, vec![0..task.columns])],
+        None => vec![(0..task.rows, std::iter::once(0..task.columns).collect())],
     };
     let chunks = |(rows, columns): Work| {
         let starts = rows.clone().step_by(ROWS);
