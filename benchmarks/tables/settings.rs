@@ -1,6 +1,6 @@
 //! The settings: their names and meaning from the source, their defaults from the values that a file is filled up with.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::PathBuf;
 
@@ -18,8 +18,8 @@ struct Type {
 }
 
 /// All types of these folders and files, by name.
-fn types(places: &[&str]) -> HashMap<String, Type> {
-    let mut found = HashMap::new();
+fn types(places: &[&str]) -> BTreeMap<String, Type> {
+    let mut found = BTreeMap::new();
     let mut places: Vec<PathBuf> = places.iter().map(PathBuf::from).collect();
     while let Some(place) = places.pop() {
         places.extend(entries(&place));
@@ -31,7 +31,7 @@ fn types(places: &[&str]) -> HashMap<String, Type> {
     found
 }
 
-fn read_types(text: &str, found: &mut HashMap<String, Type>) {
+fn read_types(text: &str, found: &mut BTreeMap<String, Type>) {
     let (mut docs, mut skipped, mut renamed, mut own_name) = (Vec::new(), false, "", None);
     let mut open: Option<(String, Type, &str)> = None;
     for line in text.lines() {
@@ -41,7 +41,7 @@ fn read_types(text: &str, found: &mut HashMap<String, Type>) {
             continue;
         }
         if trimmed.starts_with("#[") {
-            skipped |= trimmed.contains("serde(skip");
+            skipped |= trimmed.contains("serde(skip)");
             let quoted =
                 trimmed.split_once("serde(rename = \"").and_then(|(_, s)| s.split_once('"'));
             own_name = quoted.map(|(name, _)| name.to_string()).or(own_name);
@@ -131,6 +131,8 @@ fn toml(value: &Value) -> String {
             format!("[{}]", values.iter().map(toml).collect::<Vec<_>>().join(", "))
         }
         Value::Object(entries) => {
+            // Whatever order the map keeps.
+            let entries: BTreeMap<_, _> = entries.iter().collect();
             let entries = entries.iter().map(|(name, value)| format!("{name} = {}", toml(value)));
             format!("{{ {} }}", entries.collect::<Vec<_>>().join(", "))
         }
@@ -145,7 +147,7 @@ fn value(settings: &impl serde::Serialize) -> Value {
 
 /// Tables of types, each followed by those that it mentions.
 struct Reference {
-    types: HashMap<String, Type>,
+    types: BTreeMap<String, Type>,
     /// What the values that a file is filled up with have for the entries of structs.
     defaults: HashMap<String, Value>,
 }
@@ -155,16 +157,19 @@ impl Reference {
         Self { types: types(places), defaults: HashMap::new() }
     }
 
-    /// The struct whose fields are the entries of a value.
+    /// The struct whose fields are the entries of a value; an option may be left out there.
     fn struct_of(&self, value: &Value) -> Option<String> {
-        let entries: Vec<&String> =
-            value.as_object()?.keys().filter(|name| *name != "transform").collect();
+        let value = value.as_object()?;
+        let is_member =
+            |kind: &Type, entry: &str| kind.members.iter().any(|[name, ..]| name == entry);
         let fits = |kind: &Type| {
             !kind.is_enum
-                && kind.members.len() == entries.len()
-                && kind.members.iter().all(|[name, ..]| entries.contains(&name))
+                && value.keys().all(|entry| entry == "transform" || is_member(kind, entry))
+                && kind.members.iter().all(|[name, inner, _]| {
+                    inner.starts_with("Option<") || value.contains_key(name)
+                })
         };
-        let found = self.types.iter().find(|(_, kind)| fits(kind));
+        let found = self.types.iter().find(|(_, kind)| !kind.members.is_empty() && fits(kind));
         found.map(|(name, _)| name.clone())
     }
 

@@ -61,6 +61,7 @@ fn pages() -> Vec<PathBuf> {
 }
 
 /// Runs the blocks of a page; what went wrong.
+#[cfg_attr(any(not(unix), feature = "cuda", feature = "wgpu"), allow(dead_code))]
 fn run(page: &Path) -> Result<usize, String> {
     let text = fs::read_to_string(page).map_err(|error| error.to_string())?;
     let blocks: Vec<Block> = blocks(&text).into_iter().filter(|b| b.skipped.is_none()).collect();
@@ -96,7 +97,8 @@ fn run(page: &Path) -> Result<usize, String> {
     Ok(blocks.len())
 }
 
-#[cfg(unix)]
+// With a GPU compiled in, commands begin with it.
+#[cfg(all(unix, not(any(feature = "cuda", feature = "wgpu"))))]
 #[test]
 fn the_commands_of_the_guide_run() {
     let mut run_in_all = 0;
