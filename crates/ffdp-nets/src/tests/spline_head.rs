@@ -1,12 +1,12 @@
 //! Heads that predict control points, alone and in their networks.
 
 use burn::module::Param;
-use burn::tensor::{DType, Device};
+use burn::tensor::{DType, Device, Tensor};
 
 use crate::layers::Conv3d;
 use crate::layers::initializer::WeightInit;
 use crate::ops::Precision;
-use crate::spline_head::*;
+use crate::spline_head::spline_flow;
 use crate::{NetworkConfig, Resolution, TransMorphConfig, VoxelMorphConfig};
 use ffdp_kit::testing::{assert_close, tensor, to_f64, uniform};
 

@@ -1,6 +1,6 @@
 //! How a chunk is packed, and how it is unpacked to exactly the bytes that it must have.
 
-use std::io::{self, Read};
+use std::io;
 
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
 
