@@ -15,7 +15,8 @@ fn what_is_carried_along_a_velocity_comes_back_along_its_opposite() {
     let there = end(&v, &m).unwrap();
     let back = end(&v.map(Tensor::neg), &there).unwrap();
     let (moved, left) = (off(&there, &m), off(&back, &m));
-    assert!(moved > 0.1 && left < FORTH_AND_BACK, "{moved} {left}");
+    // A tenth of the image's norm.
+    assert!(moved > 0.05 && left < FORTH_AND_BACK, "{moved} {left}");
 }
 
 #[test]
@@ -156,12 +157,19 @@ fn preconditioners_are_symmetric_positive_and_near_the_inverse() {
 }
 
 #[test]
-fn the_determinant_of_a_velocity_is_positive_and_that_of_rest_one() {
+fn determinants_are_those_of_the_flow() {
     let grid = cube(32, 1);
     let mut problem = problem(&grid, DType::F32, 0.5, Preconditioner::InvA);
-    problem.evaluate(&problem.rest()).unwrap();
-    assert_eq!(problem.determinants().unwrap(), [1.0, 1.0]);
-    problem.evaluate(&vector(velocity(&grid, DType::F32, 0.5))).unwrap();
-    let [low, high] = problem.determinants().unwrap();
-    assert!(0.0 < low && low < 0.9 && 1.1 < high && high < 5.0, "{low} {high}");
+    let mut of = |v: Sharded| {
+        problem.evaluate(&vector(v)).unwrap();
+        problem.determinants().unwrap()
+    };
+    assert_eq!(of(volume(&grid, DType::F32, |_| [0.0; 3])), [1.0, 1.0]);
+    // Without divergence volumes stay; 32 voxels are some.
+    let [low, high] = of(velocity(&grid, DType::F32, 0.5));
+    assert!(low > 0.98 && high < 1.02, "{low} {high}");
+    // dx/dt = 0.3 sin x: e^0.3 along each axis where it parts, e^-0.3 where it meets.
+    let [low, high] = of(volume(&grid, DType::F32, |x| x.map(|x| 0.3 * x.sin())));
+    let [meets, parts] = [-0.9f64, 0.9].map(f64::exp);
+    assert!((low / meets - 1.0).abs() < 0.1 && (high / parts - 1.0).abs() < 0.1, "{low} {high}");
 }
