@@ -220,7 +220,7 @@ fn requests_that_cannot_work_are_refused_with_a_way_out() {
         (&["apply", "-t", &warp], &out, &["--image"]),
         (&["apply", "-i", &moving], &out, &["--transform"]),
         (&[&["apply", "-i", &moving], &chain_far[..]].concat(), &out, &["overlap by 0.00 %"]),
-        (&["apply", "-i", &moving, "-t", &warp, "--interpolation", "cubic"], &out, &["linear"]),
+        (&["apply", "-i", &moving, "-t", &warp, "--interpolation", "quintic"], &out, &["linear"]),
         (&["compose", "-t", &affine], &matrix, &[".mat", "xml"]),
         (&["compose", "-t", &warp], &matrix, &[".nii"]),
         (&["invert", "-t", &affine], &out, &["--reference"]),
