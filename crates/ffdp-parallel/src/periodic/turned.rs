@@ -92,7 +92,7 @@ impl PeriodicGrid {
         };
         let loans: Vec<_> = to.here.iter().zip(&to.devices).flat_map(lenders).collect();
         let mut lent = lent(parts, loans).into_iter();
-        let [before, after] = self.from_ranks(parts, whole, from, to)?;
+        let [before, after] = self.received(parts, whole, from, to)?;
         let places = to.here.iter().zip(&to.devices).map(|(planes, device)| {
             if planes.is_empty() {
                 return None;
@@ -111,7 +111,7 @@ impl PeriodicGrid {
     }
 
     /// What ranks of lower and of higher numbers have for this one's places, in host memory.
-    fn from_ranks(
+    fn received(
         &self,
         parts: &Parts,
         (dims, dtype): Whole,

@@ -25,8 +25,8 @@ pub fn read(bytes: &[u8]) -> Result<Content, Damage> {
     let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options).map_err(|error| xml(&error))?;
     let triples = |intent: &str| {
-        let arrays = document.descendants().filter(|node| node.has_tag_name("DataArray"));
-        let wanted = arrays.filter(|node| node.attribute("Intent") == Some(intent)).next_back();
+        let mut arrays = document.descendants().filter(|node| node.has_tag_name("DataArray"));
+        let wanted = arrays.rfind(|node| node.attribute("Intent") == Some(intent));
         wanted.map(|node| Array(node).triples(bytes.len())).transpose()
     };
     let points = triples("NIFTI_INTENT_POINTSET")?
