@@ -38,7 +38,7 @@ fn main() -> Result<()> {
 
     let settings = LddmmSettings { iterations: 60, ..LddmmSettings::advised(&target) };
     let mut observe = |iteration: &ffdp::shapes::lddmm::Iteration| {
-        if iteration.number % 10 == 0 {
+        if iteration.number.is_multiple_of(10) {
             println!("iteration {}: cost {:.4}", iteration.number, iteration.cost);
         }
         ControlFlow::Continue(())

@@ -125,11 +125,10 @@ impl Pictures {
         // Only what was read of them is brought to mm, and only the voxels that are seen have a determinant.
         let linear = geometry.voxel_to_mm().linear();
         let first = Quantity::Displacement(0).index();
-        for pixel in 0..frame.points.len() {
-            let voxels: [f64; 3] = std::array::from_fn(|c| values[first + c][pixel]);
-            for (c, row) in linear.iter().enumerate() {
-                values[first + c][pixel] = (0..3).map(|k| row[k] * voxels[k]).sum();
-            }
+        let [x, y, z, ..] = &mut values[first..] else { unreachable!("a displacement has three") };
+        for ((x, y), z) in x.iter_mut().zip(y).zip(z) {
+            let voxels = [*x, *y, *z];
+            [*x, *y, *z] = linear.map(|row| (0..3).map(|k| row[k] * voxels[k]).sum());
         }
         let of_displacement = determinant_of(slices.displacement, geometry.size)?;
         let determinant = slices.determinant.unwrap_or(&of_displacement);

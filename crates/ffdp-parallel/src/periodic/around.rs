@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn runs_go_around_the_period() {
-        assert_eq!(runs(2, 3, 7), [2..5]);
+        assert_eq!(runs(2, 3, 7), std::slice::from_ref(&(2..5)));
         assert_eq!(runs(-2, 4, 7), [5..7, 0..2]);
         assert_eq!(runs(5, 4, 7), [5..7, 0..2]);
         assert_eq!(runs(-3, 8, 2), [1..2, 0..2, 0..2, 0..2, 0..1]);

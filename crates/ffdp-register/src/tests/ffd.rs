@@ -124,7 +124,7 @@ fn finite_differences_of_what_they_cannot_count_are_refused() {
     let pair = pair_of(24, 3);
     let mask = Volume { data: vec![1.0; pair.fixed.image.data.len()], ..pair.fixed.image.clone() };
     let plain = Problem::new(&pair.fixed.image, &pair.moving.image);
-    let masked = Problem { fixed_mask: Some(&mask), ..plain.clone() };
+    let masked = Problem { fixed_mask: Some(&mask), ..plain };
     let of = |similarity| FfdSettings {
         levels: vec![level(1.0, 2)],
         spacing_mm: [20.0; 3],
@@ -138,7 +138,7 @@ fn finite_differences_of_what_they_cannot_count_are_refused() {
         let stages = vec![Stage::Ffd(of(similarity))];
         let settings = Settings { stages, ..Settings::default() };
         let refused = register(&problem, &settings, &Device::flex(), &mut Silent);
-        let message = refused.err().expect("it is refused").to_string();
+        let message = refused.expect_err("it is refused").to_string();
         assert!(message.contains("inite"), "{message}");
     }
 }

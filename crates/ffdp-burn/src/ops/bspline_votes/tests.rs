@@ -159,7 +159,7 @@ fn differences_agree() {
     let identity = VotesOptions::default().displacement_scale;
     for kernel in [ParzenKernel::BSpline3, ParzenKernel::Gaussian { sigma_bins: 0.7 }] {
         let options = VotesOptions { displacement_scale: identity, ..smooth(16, kernel) };
-        let outcomes = gradcheck(&["coefficients"], &[around.clone()], 1e-4, |x| {
+        let outcomes = gradcheck(&["coefficients"], std::slice::from_ref(&around), 1e-4, |x| {
             let (loss, gradient) = case.gradient(&options, (&Device::flex(), DType::F64), &x[0]);
             (loss, vec![gradient])
         });

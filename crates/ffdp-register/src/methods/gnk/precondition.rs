@@ -55,7 +55,7 @@ pub(super) struct InverseOptions {
 /// The inverse at a point.
 pub(super) enum Inverse {
     Regularizer(Symbol),
-    Still(Still),
+    Still(Box<Still>),
 }
 
 /// That of a velocity which does not move.
@@ -95,7 +95,8 @@ impl Inverse {
         }
         let beta = beta.max(LEAST_BETA);
         let (grid, iterations) = (solved_on, Cell::new(0));
-        Ok(Self::Still(Still { fine, grid, slopes, beta, beta_div, tolerance, iterations }))
+        let still = Still { fine, grid, slopes, beta, beta_div, tolerance, iterations };
+        Ok(Self::Still(Box::new(still)))
     }
 
     /// About `H^-1 r`, for a system that is solved to `forcing`.

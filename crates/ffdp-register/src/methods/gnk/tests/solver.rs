@@ -42,9 +42,12 @@ fn solve(
 const ALL: [Preconditioner; 3] =
     [Preconditioner::InvA, Preconditioner::InvH0, Preconditioner::TwoLevelInvH0];
 
+/// `beta` and `v0`.
+type Case = (f64, f64);
+
 /// Steps and iterations by weight, velocity and preconditioner: those of the specification, of a float64 prototype with
 /// spectral derivatives; but for the last, where that has 5/7, and one with the differences and splines of this room 7/10.
-const REFERENCE: [((f64, f64), [[usize; 2]; 3]); 3] = [
+const REFERENCE: [(Case, [[usize; 2]; 3]); 3] = [
     ((1e-2, 0.5), [[3, 4], [2, 2], [2, 3]]),
     ((1e-3, 0.5), [[3, 4], [2, 3], [2, 3]]),
     ((5e-4, 0.5), [[6, 10], [5, 7], [7, 10]]),
