@@ -10,7 +10,7 @@ use ffdp_burn::ops::inner_product;
 
 impl PeriodicGrid {
     /// `sum a b` over all values of two volumes `[N, C, D, H, W]` off the tape, the same bits on all ranks: sums of
-    /// shards by [`inner_product`], added in f64. Waits for the devices.
+    /// shards by [`inner_product`](inner_product()), added in f64. Waits for the devices.
     ///
     /// # Errors
     /// [`Invalid`](Error::Invalid) for different shapes or other cuts, [`Error::Device`] when a sum cannot be read,

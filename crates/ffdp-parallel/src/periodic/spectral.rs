@@ -13,14 +13,14 @@ use ffdp_burn::ops::{
 };
 
 impl PeriodicGrid {
-    /// [`spectral`] with the grid's voxel as `voxel_mm`: field `[N, 3, D, H, W]` (any number of channels for
+    /// [`spectral`](spectral()) with the grid's voxel as `voxel_mm`: field `[N, 3, D, H, W]` (any number of channels for
     /// [`Symbol::Smooth`]) to the same.
     ///
     /// # Errors
     /// [`Invalid`](Error::Invalid) for another shape or other cuts; those of [`Holders::fetch`](crate::Holders::fetch).
     ///
     /// # Panics
-    /// As [`spectral`].
+    /// As [`spectral`](spectral()).
     pub fn spectral(&self, field: &Sharded, symbol: Symbol) -> Result<Sharded> {
         let channels = if matches!(symbol, Symbol::Smooth { .. }) { None } else { Some(3) };
         self.check("spectral", field, channels)?;

@@ -3,7 +3,7 @@
 //! ```text
 //! y_p = sum_k a_k x_kp
 //! ```
-//! Up to [`TOGETHER`] terms in one launch: L-BFGS adds a dozen, which term by term are two operations each.
+//! Up to `TOGETHER` terms in one launch: L-BFGS adds a dozen, which term by term are two operations each.
 
 use burn::Tensor;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;

@@ -3,7 +3,7 @@
 //! ```text
 //! s_k = sum_p a_p b_kp
 //! ```
-//! Up to [`TOGETHER`] products of one field in one sweep over all, without a product in memory. Composed from a tensor
+//! Up to `TOGETHER` products of one field in one sweep over all, without a product in memory. Composed from a tensor
 //! library's operations (a product, then a sum an axis) one of them is seven launches; of small fields, such as control
 //! points, it is launches that take the time.
 
