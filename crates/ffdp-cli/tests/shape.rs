@@ -67,7 +67,7 @@ fn surfaces_are_made_converted_compared_matched_and_applied() {
     let flow = json(&std::fs::read_to_string(folder.path("run/flow.json")).unwrap());
     std::fs::write(folder.path("run/momenta.json"), flow["momenta"].to_string()).unwrap();
     let again = ["-i", "2", "--settings", &settings, "--resume", "--device", "cpu", "-q"];
-    let run = ffdp(&[&arguments[..7], &again].concat());
+    let run = ffdp(&[&arguments[..8], &again].concat());
     run.succeeded();
     let more = json(&std::fs::read_to_string(folder.path("run/metrics.json")).unwrap());
     let (last, first) = (metrics["costs"].as_array().unwrap().last().unwrap(), &more["costs"][0]);

@@ -1,9 +1,10 @@
 //! The mean shape of a cohort: a template, and a geodesic from it to every member.
 //!
 //! ```text
-//! cost = 1/K sum_k [H(q, p_k) / D^2 + fidelity A(template at t = 1 along p_k, member k) / A_k(start)]
+//! cost = 1/K sum_k [H(q, p_k) / D^2 + fidelity A(template at t = 1 along p_k, member k) / A(start)]
 //! template = start + k(start, q) s
 //! ```
+//! `A(start)` is the mean of what the start differs from the members by, `D` the largest diameter.
 //! The template moves by a smooth field `s` of the control points, not point by point: its triangles stay in order.
 
 use burn::tensor::Tensor;
@@ -11,7 +12,7 @@ use ffdp_image::{Error, Result};
 
 use super::flow::Flow;
 use super::hamiltonian::{Hamiltonian, Metric};
-use super::matching::{Setting, Term};
+use super::matching::{Setting, Terms};
 use super::minimise::Observer;
 use super::settings::LddmmSettings;
 use crate::shape::Shape;
@@ -49,11 +50,7 @@ pub fn atlas(
     let setting = Setting::new(start, settings, place);
     let compare = |member: &Shape| settings.attachment.between(start, member, place);
     let comparisons: Vec<_> = members.iter().map(compare).collect::<Result<_>>()?;
-    let terms: Vec<Term> = comparisons
-        .iter()
-        .zip(members)
-        .map(|(comparison, member)| Term::new(comparison, &setting.x, member, settings))
-        .collect::<Result<_>>()?;
+    let terms = Terms::new(&comparisons, &setting.x, members, settings)?;
     // The template's own field is that of the classical kernel.
     let smooth = Hamiltonian { metric: Metric::Classical, ..settings.hamiltonian() };
     let count = setting.q.dims()[0];
@@ -68,12 +65,11 @@ pub fn atlas(
     let cost = |all: Tensor<2>| {
         let mut blocks = all.split(count, 0).into_iter();
         let at = template(&blocks.next().expect("the template's field comes first"));
-        let part = |(term, p): (&Term, Tensor<2>)| {
-            let energy = settings.hamiltonian().energy(&at[0], &p);
-            term.of(carried(&at, &p)) + energy / term.diameter2
-        };
-        let sum = terms.iter().zip(blocks).map(part).reduce(Tensor::add);
-        sum.expect("two at least") / terms.len() as f64
+        let momenta: Vec<_> = blocks.collect();
+        let energies = momenta.iter().map(|p| settings.hamiltonian().energy(&at[0], p));
+        let energy = energies.reduce(Tensor::add).expect("two members at least");
+        let ends = momenta.iter().map(|p| carried(&at, p));
+        terms.of(ends) + energy / (terms.diameter2 * members.len() as f64)
     };
     let begin = setting.momenta(None, 1 + members.len());
     let (all, costs) = setting.search(&cost, settings).run(begin, observe)?;

@@ -47,11 +47,12 @@ pub fn match_shapes(
     let (coarse, target) = (source.coarsened(side), &target.coarsened(side));
     let setting = Setting::new(&coarse, settings, place);
     let comparison = settings.attachment.between(&coarse, target, place)?;
-    let term = Term::new(&comparison, &setting.x, target, settings)?;
+    let comparisons = std::slice::from_ref(&comparison);
+    let terms = Terms::new(comparisons, &setting.x, [target], settings)?;
     let momenta = setting.momenta(start, 1);
     let cost = |p: Tensor<2>| {
         let path = setting.path([setting.q.clone(), p.clone()], settings);
-        term.of(setting.end(&path)) + setting.energy(&p, settings) / term.diameter2
+        terms.of([setting.end(&path)]) + setting.energy(&p, settings) / terms.diameter2
     };
     let (p, costs) = setting.search(&cost, settings).run(momenta, observe)?;
     let path = setting.path([setting.q.clone(), p.clone()], settings);
@@ -146,32 +147,39 @@ impl Search<'_> {
     }
 }
 
-/// The attachment without a unit.
-pub(super) struct Term<'a> {
-    comparison: &'a Comparison,
+/// What is compared, without a unit: every attachment as a part of what their mean is before anything moves. A start that
+/// is one of the targets has nothing to gain there, so its own attachment could not be the unit.
+pub(super) struct Terms<'a> {
+    comparisons: &'a [Comparison],
     factor: f64,
-    /// Of the target, in mm^2.
+    /// Of the largest target, in mm^2.
     pub diameter2: f64,
 }
 
-impl<'a> Term<'a> {
+impl<'a> Terms<'a> {
     /// `before`: where the shape's points are at t = 0.
-    pub fn new(
-        comparison: &'a Comparison,
+    pub fn new<'t>(
+        comparisons: &'a [Comparison],
         before: &Tensor<2>,
-        target: &Shape,
+        targets: impl IntoIterator<Item = &'t Shape>,
         settings: &LddmmSettings,
     ) -> Result<Self> {
-        let before = number(comparison.loss(before.clone()))?;
+        let mut sum = 0.0;
+        for comparison in comparisons {
+            sum += number(comparison.loss(before.clone()))?;
+        }
         // Equal shapes: nothing to gain, and nothing to divide by.
-        let factor = if before > 0.0 { settings.fidelity / before } else { settings.fidelity };
-        let diameter = target.diameter();
+        let mean = if sum > 0.0 { sum / comparisons.len() as f64 } else { 1.0 };
+        let diameter = targets.into_iter().map(Shape::diameter).fold(0.0, f64::max);
         let diameter2 = if diameter > 0.0 { diameter * diameter } else { 1.0 };
-        Ok(Self { comparison, factor, diameter2 })
+        Ok(Self { comparisons, factor: settings.fidelity / mean, diameter2 })
     }
 
-    pub fn of(&self, points: Tensor<2>) -> Tensor<1> {
-        self.comparison.loss(points) * self.factor
+    /// The mean over the targets, of each with the points that belong to it.
+    pub fn of(&self, points: impl IntoIterator<Item = Tensor<2>>) -> Tensor<1> {
+        let parts = self.comparisons.iter().zip(points).map(|(target, x)| target.loss(x));
+        let sum = parts.reduce(Tensor::add).expect("one target at least");
+        sum * (self.factor / self.comparisons.len() as f64)
     }
 }
 

@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 use ffdp_image::{Error, Result};
 
 use super::flow::Flow;
-use super::matching::{Setting, Term};
+use super::matching::{Setting, Terms};
 use super::minimise::Observer;
 use super::settings::LddmmSettings;
 use crate::shape::Shape;
@@ -44,18 +44,13 @@ pub fn regression(
     let setting = Setting::new(baseline, settings, place);
     let compare = |(_, shape): &(f64, Shape)| settings.attachment.between(baseline, shape, place);
     let comparisons: Vec<_> = observations.iter().map(compare).collect::<Result<_>>()?;
-    let terms: Vec<Term> = comparisons
-        .iter()
-        .zip(observations)
-        .map(|(comparison, (_, shape))| Term::new(comparison, &setting.x, shape, settings))
-        .collect::<Result<_>>()?;
-    let diameter2 = terms[0].diameter2;
+    let shapes = observations.iter().map(|(_, shape)| shape);
+    let terms = Terms::new(&comparisons, &setting.x, shapes, settings)?;
     let cost = |p: Tensor<2>| {
         let path = setting.path([setting.q.clone(), p.clone()], settings);
         let places = setting.places(&path);
-        let part = |(term, time): (&Term, &f64)| term.of(places[step_of(*time)].clone());
-        let sum = terms.iter().zip(&times).map(part).reduce(Tensor::add).expect("one at least");
-        sum / terms.len() as f64 + setting.energy(&p, settings) / diameter2
+        let seen = times.iter().map(|time| places[step_of(*time)].clone());
+        terms.of(seen) + setting.energy(&p, settings) / terms.diameter2
     };
     let start = setting.momenta(None, 1);
     let (p, costs) = setting.search(&cost, settings).run(start, observe)?;
