@@ -198,7 +198,7 @@ impl DeformProblem {
 
     /// Displacements or velocities that are improved.
     fn fields(&self) -> u64 {
-        if self.options.method == Method::Syn { 2 } else { 1 }
+        self.options.method.fields() as u64
     }
 
     /// Fields that are kept during an iteration beside those: what was squared, and the gradient on its way back.

@@ -174,13 +174,15 @@ fn memory_does_not_grow_with_the_pairs() {
         };
         (0..pairs).filter_map(of).max()
     };
-    let (Some(few), Some(many)) = (peak(4), peak(20)) else {
+    let (Some(few), Some(many)) = (peak(12), peak(36)) else {
         println!("skipped: this system does not say how much memory a process has had");
         return;
     };
     println!("{few} and {many} bytes");
-    // Four pairs are under way at most. One holds some 3 MB when its results are made, 16 more would hold 50 MB.
-    assert!(many < few + few / 4, "{few} -> {many} bytes");
+    // Four pairs are under way at most. What the allocator keeps for its threads settles within some twenty pairs (89 MB
+    // after 4, 116 after 20, 123 after 30 and after 60). One pair holds some 3 MB when its results are made, so 24 more that
+    // were kept would be 72 MB.
+    assert!(many < few + 36_000_000, "{few} -> {many} bytes");
 }
 
 #[test]

@@ -230,7 +230,7 @@ impl ShardedDeform {
         team: Team,
     ) -> Result<Self> {
         let ShardedState { fields, moments } = state;
-        let expected = if options.method == Method::Syn { 2 } else { 1 };
+        let expected = options.method.fields();
         let found = fields.len();
         assert!(found == expected, "deform: {expected} fields are needed, got {found}");
         fields.iter().for_each(|field| images.fixed.check_layout(field));
@@ -340,6 +340,18 @@ impl ShardedDeform {
         }
     }
 
+    /// The fields that were reached; the moments are let go of first.
+    pub fn into_fields(self) -> Vec<Sharded> {
+        match self.0 {
+            Work::Whole(whole) => {
+                let Whole { state, options, .. } = *whole;
+                let DeformState { field, .. } = state.expect(PRESENT);
+                apart(&field, &options)
+            }
+            Work::Parts(parts) => parts.fields.expect(PRESENT),
+        }
+    }
+
     /// What was reached.
     pub fn into_state(self) -> ShardedState {
         match self.0 {
@@ -422,7 +434,7 @@ fn join_fields(mut fields: Vec<Tensor<5>>) -> Tensor<5> {
 
 /// The fields that the serial operation has in one tensor.
 fn apart(field: &Tensor<5>, options: &DeformOptions) -> Vec<Sharded> {
-    let count = if options.method == Method::Syn { 2 } else { 1 };
+    let count = options.method.fields();
     let batch = field.dims()[0] / count;
     let of = |i: usize| match count {
         1 => field.clone(),

@@ -52,7 +52,7 @@ pub(super) fn start(fixed: &Tensor<5>) -> Tensor<5> {
 
 /// Fields of a method: a displacement, a velocity, or two halves.
 pub(super) fn starts(images: &DeformImages, options: &DeformOptions) -> Vec<Tensor<5>> {
-    let count = if options.method == Method::Syn { 2 } else { 1 };
+    let count = options.method.fields();
     vec![start(&images.fixed); count]
 }
 

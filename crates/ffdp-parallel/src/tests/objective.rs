@@ -31,7 +31,7 @@ fn objective(
     shards: usize,
 ) -> ShardedObjective<SmoothSteps> {
     let layout = Layout::balanced(SIZE, Axis::Z, shards).unwrap();
-    let fields = if method == Method::Syn { 2 } else { 1 };
+    let fields = method.fields();
     // A start between voxels: linear interpolation has no derivative on them.
     let start = (0..fields).map(|i| {
         let values = uniform(3 * 9 * 12 * 10, 0.2, 0.4, 7);

@@ -79,14 +79,14 @@ fn information_finds_a_warp_of_two_modalities_too() {
     for similarity in
         [Similarity::Mi(MiSettings::default()), Similarity::Nmi(MiSettings::default())]
     {
-        let stage = Stage::Gnk(GnkSettings { similarity: similarity.clone(), ..settings() });
-        let result = found(&problem, stage);
+        // As smooth as two modalities need: with a tenth of it some voxels at the edge of the head fold.
+        let (like, beta) = (similarity.clone(), 1e-2);
+        let stage = GnkSettings { similarity: like, beta, ..settings() };
+        let result = found(&problem, Stage::Gnk(stage));
         let after = mean_error(&warp(&result).to_vec().expect("readable"), &pair);
         println!("{similarity:?}: {before:.3} -> {after:.3}");
         assert!(after < 0.75 * before, "{similarity:?}: {before} -> {after}");
-        // By mutual information 31 voxels of 110592 fold, at the edge of the head.
-        let folds = determinants(&result, [48; 3]).1;
-        assert!(folds <= 37, "{similarity:?}: {folds} folds");
+        assert_eq!(determinants(&result, [48; 3]).1, 0, "{similarity:?}");
     }
 }
 
@@ -96,8 +96,9 @@ fn shards_find_what_the_whole_finds() {
     const FIELD_VOXELS: f32 = 1e-3;
     let pair = pair_of(32, 3);
     let masks = half_heads(&pair);
-    for (similarity, masked) in [(Similarity::Mse, false), (lncc(), false), (Similarity::Mse, true)]
-    {
+    let cases: [(Similarity, bool, &[usize]); 3] =
+        [(Similarity::Mse, false, &[2, 3]), (lncc(), false, &[2]), (Similarity::Mse, true, &[3])];
+    for (similarity, masked, counts_of_shards) in cases {
         let problem = Problem {
             fixed_mask: masked.then_some(&masks[0]),
             moving_mask: masked.then_some(&masks[1]),
@@ -107,7 +108,7 @@ fn shards_find_what_the_whole_finds() {
         let whole = found(&problem, stage.clone());
         let field = warp(&whole).to_vec().expect("readable");
         assert!(field.iter().any(|u| u.abs() > 0.5), "it moves");
-        for shards in [2, 3] {
+        for &shards in counts_of_shards {
             let mesh = DeviceMesh::new(&[Device::flex()], shards).expect("a device and a shard");
             let settings = Settings { stages: vec![stage.clone()], ..Settings::default() };
             let cut = register_on(&mesh, &problem, &settings, &mut Silent).expect("good input");

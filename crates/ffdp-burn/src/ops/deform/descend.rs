@@ -2,8 +2,9 @@
 
 use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::{Shape, TensorData};
+use burn::tensor::{Shape, Slice, TensorData};
 
+use super::compare::Total;
 use super::views::Seen;
 use super::{DeformOptions, DeformPlan, Measure, Optimizer, Penalties, Update};
 use crate::ops::adam::{AdamConstants, AdamOps, AdamOptions, AdamPieces, Taken};
@@ -41,31 +42,81 @@ fn smooth<B: GaussianOps>(x: FloatTensor<B>, options: &GaussianOptions) -> Float
     }
 }
 
-/// The state after one more gradient, the `seen + 1`st; also the value with its penalties, `[1]`.
+impl<B: Descending> State<B> {
+    /// Of each of so many fields.
+    pub fn apart(self, fields: usize) -> Vec<Self> {
+        let mut states = vec![self];
+        if fields == 1 {
+            return states;
+        }
+        let Self { field, mean, square, power } = states.remove(0);
+        let batch = field.shape()[0];
+        // Placeholders, of an optimiser without moments, are those of every field.
+        let of = |x: FloatTensor<B>| -> Vec<FloatTensor<B>> {
+            let each = batch / fields;
+            let slice = |k| B::float_slice(x.clone(), &[Slice::from(k * each..(k + 1) * each)]);
+            match x.shape()[0] == batch {
+                true => (0..fields).map(slice).collect(),
+                false => vec![x; fields],
+            }
+        };
+        let [field, mean, square, power] = [field, mean, square, power].map(of);
+        let moments = mean.into_iter().zip(square).zip(power);
+        let state = |(field, ((mean, square), power))| Self { field, mean, square, power };
+        field.into_iter().zip(moments).map(state).collect()
+    }
+
+    /// The reverse of [`State::apart`].
+    pub fn joined(mut states: Vec<Self>) -> Self {
+        if states.len() == 1 {
+            return states.remove(0);
+        }
+        let (mut fields, mut means, mut squares, mut powers) = (vec![], vec![], vec![], vec![]);
+        for State { field, mean, square, power } in states {
+            fields.push(field);
+            means.push(mean);
+            squares.push(square);
+            powers.push(power);
+        }
+        let [field, mean, square, power] =
+            [fields, means, squares, powers].map(|parts| B::float_cat(parts, 0));
+        Self { field, mean, square, power }
+    }
+}
+
+/// The states of all fields after one more gradient of each, the `seen + 1`st; also the value with its penalties, `[1]`.
 pub(super) fn descend<B: Descending>(
     seen: Seen<B>,
-    state: State<B>,
+    states: Vec<State<B>>,
     plan: &DeformPlan,
     count: i32,
-) -> (FloatTensor<B>, State<B>) {
+) -> (FloatTensor<B>, Vec<State<B>>) {
     let options = &plan.options;
-    let Seen { value, gradient, slope, .. } = penalised::<B>(seen, &state.field, plan);
-    let gradient = match (options.optimizer, slope) {
-        (Optimizer::GaussNewton { damping }, Some(slope)) => {
-            over_slope::<B>(gradient, slope, damping)
-        }
-        _ => gradient,
-    };
-    let gradient = smooth::<B>(gradient, &options.smooth_gradient);
-    let state = match options.optimizer {
-        Optimizer::Adam(adam) => by_adam::<B>(gradient, state, options, &adam, count),
-        Optimizer::Sgd | Optimizer::GaussNewton { .. } => {
-            let longest = longest::<B>(&gradient);
-            let field = stepped::<B>(state.field, gradient, longest, options);
-            State { field, ..state }
-        }
-    };
-    (value, State { field: smooth::<B>(state.field, &options.smooth_field), ..state })
+    let Seen { mut value, total, gradients, slope } = seen;
+    let share = 1.0 / states.len() as f64;
+    let mut next = Vec::with_capacity(states.len());
+    for (state, gradient) in states.into_iter().zip(gradients) {
+        let cost = Cost { share, total: &total, plan };
+        let (worse, gradient) = cost.with(value, gradient, &state.field);
+        value = worse;
+        let gradient = match (options.optimizer, &slope) {
+            (Optimizer::GaussNewton { damping }, Some(slope)) => {
+                over_slope::<B>(gradient, slope.clone(), damping)
+            }
+            _ => gradient,
+        };
+        let gradient = smooth::<B>(gradient, &options.smooth_gradient);
+        let state = match options.optimizer {
+            Optimizer::Adam(adam) => by_adam::<B>(gradient, state, options, &adam, count),
+            Optimizer::Sgd | Optimizer::GaussNewton { .. } => {
+                let longest = longest::<B>(&gradient);
+                let field = stepped::<B>(state.field, gradient, longest, options);
+                State { field, ..state }
+            }
+        };
+        next.push(State { field: smooth::<B>(state.field, &options.smooth_field), ..state });
+    }
+    (value, next)
 }
 
 /// A step along Adam's direction, which is not stored if it is composed.
@@ -166,15 +217,32 @@ impl Penalties {
     }
 }
 
-/// What was seen, the value and the gradient worse by what the roughness of the field costs.
-fn penalised<B: Descending>(seen: Seen<B>, field: &FloatTensor<B>, plan: &DeformPlan) -> Seen<B> {
-    let worse = -plan.options.measure.sign();
-    plan.options.penalties.terms().fold(seen, |seen, (weight, kind)| {
-        let cost = B::roughness_3d(field.clone(), kind);
-        let per_value = plan.values as f64 * weight * worse;
-        let value = B::float_add(seen.value, B::float_mul_scalar(cost, per_value.into()));
-        let scale = B::float_mul_scalar(seen.total.tensor(field), (weight * worse).into());
-        let to_field = B::roughness_3d_backward(field.clone(), scale, kind);
-        Seen { value, gradient: B::float_add(seen.gradient, to_field), ..seen }
-    })
+/// What the roughness of a field costs.
+struct Cost<'a, B: Descending> {
+    /// Of the field in the mean over all fields.
+    share: f64,
+    total: &'a Total<B>,
+    plan: &'a DeformPlan,
+}
+
+impl<B: Descending> Cost<'_, B> {
+    /// The value and the gradient, worse by it.
+    fn with(
+        &self,
+        value: FloatTensor<B>,
+        gradient: FloatTensor<B>,
+        field: &FloatTensor<B>,
+    ) -> (FloatTensor<B>, FloatTensor<B>) {
+        let Self { share, total, plan } = self;
+        let worse = -plan.options.measure.sign() * share;
+        plan.options.penalties.terms().fold((value, gradient), |(value, gradient), term| {
+            let (weight, kind) = term;
+            let cost = B::roughness_3d(field.clone(), kind);
+            let per_value = plan.values as f64 * weight * worse;
+            let value = B::float_add(value, B::float_mul_scalar(cost, per_value.into()));
+            let scale = B::float_mul_scalar(total.tensor(field), (weight * worse).into());
+            let to_field = B::roughness_3d_backward(field.clone(), scale, kind);
+            (value, B::float_add(gradient, to_field))
+        })
+    }
 }

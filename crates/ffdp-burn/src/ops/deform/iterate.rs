@@ -21,17 +21,19 @@ fn dense<B: Backend>(image: FloatTensor<B>) -> FloatTensor<B> {
 /// All iterations of a plan: the measures before each of them, and the state after the last.
 fn iterate<B: Descending>(
     views: &Views<B>,
-    mut state: State<B>,
+    state: State<B>,
     plan: &DeformPlan,
 ) -> (FloatTensor<B>, State<B>) {
     let mut values = Vec::with_capacity(plan.iterations);
+    let mut states = state.apart(plan.options.method.fields());
     for count in (plan.seen + 1..).take(plan.iterations) {
-        let seen = views.see(&state.field, plan);
-        let (value, next) = descend::<B>(seen, state, plan, count);
+        let fields: Vec<_> = states.iter().map(|state| &state.field).collect();
+        let seen = views.see(&fields, plan);
+        let (value, next) = descend::<B>(seen, states, plan, count);
         values.push(value);
-        state = next;
+        states = next;
     }
-    (B::float_cat(values, 0), state)
+    (B::float_cat(values, 0), State::joined(states))
 }
 
 /// The same lines for each backend: the trait cannot have a default body, because Burn's own

@@ -233,8 +233,7 @@ fn check(images: &DeformImages, field: &Tensor<5>, options: &DeformOptions, iter
     let (fixed, moving) = (images.fixed.dims(), images.moving.dims());
     let (affine, field) = (images.affine.dims(), field.dims());
     assert!(iterations > 0, "deform: at least one iteration is needed");
-    let fields = if options.method == Method::Syn { 2 * fixed[0] } else { fixed[0] };
-    let expected = [fields, 3, fixed[2], fixed[3], fixed[4]];
+    let expected = [options.method.fields() * fixed[0], 3, fixed[2], fixed[3], fixed[4]];
     assert!(
         fixed[..2] == moving[..2] && field == expected,
         "deform: fixed {fixed:?} and moving {moving:?} must have one batch and the same channels, and \

@@ -64,6 +64,13 @@ pub enum Method {
     },
 }
 
+impl Method {
+    /// How many fields it finds.
+    pub fn fields(self) -> usize {
+        if self == Self::Syn { 2 } else { 1 }
+    }
+}
+
 /// How a gradient becomes a direction `d`. A step is `r d / l` with `l` the length of the longest
 /// vector of `d`.
 #[derive(Clone, Copy, Debug, PartialEq)]

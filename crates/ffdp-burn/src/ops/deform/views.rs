@@ -86,23 +86,24 @@ pub(super) struct Seen<B: Viewing> {
     pub value: FloatTensor<B>,
     /// How many values count.
     pub total: Total<B>,
-    /// The gradient of the measure to the field, times `total` over the number of values.
-    pub gradient: FloatTensor<B>,
-    /// `h` times the weights, where it was asked for.
+    /// The gradient of the measure to each field, times `total` over the number of values.
+    pub gradients: Vec<FloatTensor<B>>,
+    /// `h` times the weights, where it was asked for; the same for both halves.
     pub slope: Option<FloatTensor<B>>,
 }
 
 impl<B: Viewing> Views<B> {
-    /// The measure of what `field` shows, and its gradient.
-    pub fn see(&self, field: &FloatTensor<B>, plan: &DeformPlan) -> Seen<B> {
+    /// The measure of what the fields show, and its gradients: of one, or of the halves of SyN.
+    pub fn see(&self, fields: &[&FloatTensor<B>], plan: &DeformPlan) -> Seen<B> {
         match plan.options.method {
-            Method::Greedy => self.see_moving(field, plan),
-            Method::Syn => self.see_both(field, plan),
+            Method::Greedy => self.see_moving(fields[0], plan),
+            Method::Syn => self.see_both([fields[0], fields[1]], plan),
             Method::Svf { squarings, accumulation } => {
-                let flow = Flow::<B>::along(field, squarings);
-                let seen = self.see_moving(&flow.displacement, plan);
-                let gradient = flow.backwards(seen.gradient, accumulation);
-                Seen { gradient, ..seen }
+                let flow = Flow::<B>::along(fields[0], squarings);
+                let mut seen = self.see_moving(&flow.displacement, plan);
+                let gradient = seen.gradients.remove(0);
+                seen.gradients.push(flow.backwards(gradient, accumulation));
+                seen
             }
         }
     }
@@ -115,8 +116,8 @@ impl<B: Viewing> Views<B> {
         let pair = Compared::<B> { moved: self.moving.show(u), fixed: fixed.clone(), weights };
         let Measured { value, total, gradients: [to_moved, _] } =
             pair.measure(&plan.options.measure, [true, false]);
-        let gradient = self.moving.to_displacement(u, to_moved);
-        Seen { value, total, gradient, slope }
+        let gradients = vec![self.moving.to_displacement(u, to_moved)];
+        Seen { value, total, gradients, slope }
     }
 
     /// Both images through their halves.
@@ -124,26 +125,20 @@ impl<B: Viewing> Views<B> {
     /// A step that both halves share only renames the points in the middle: the map between the images
     /// stays. It is left out, or the halves would drift to where the images are alike already,
     /// stretching it, for that raises a mean over the points of the middle.
-    fn see_both(&self, halves: &FloatTensor<B>, plan: &DeformPlan) -> Seen<B> {
-        let batch = halves.shape()[0] / 2;
-        let half = |first| B::float_slice(halves.clone(), &[part(first, batch)]);
-        let (u1, u2) = (half(0), half(batch));
+    fn see_both(&self, [u1, u2]: [&FloatTensor<B>; 2], plan: &DeformPlan) -> Seen<B> {
         let Self { fixed, moving } = self;
-        let weights = product::<B>(fixed.show_mask(&u1), moving.show_mask(&u2));
-        let together = |a, b| B::float_cat(vec![a, b], 0);
-        let slope = plan.needs_slope().then(|| {
-            let both = B::float_add(fixed.slope(&u1), moving.slope(&u2));
-            let both = weighted::<B>(both, &weights);
-            together(both.clone(), both)
-        });
-        let pair = Compared::<B> { moved: moving.show(&u2), fixed: fixed.show(&u1), weights };
+        let weights = product::<B>(fixed.show_mask(u1), moving.show_mask(u2));
+        let slope = plan
+            .needs_slope()
+            .then(|| weighted::<B>(B::float_add(fixed.slope(u1), moving.slope(u2)), &weights));
+        let pair = Compared::<B> { moved: moving.show(u2), fixed: fixed.show(u1), weights };
         let Measured { value, total, gradients: [to_moved, to_fixed] } =
             pair.measure(&plan.options.measure, [true, true]);
-        let to_u1 = fixed.to_displacement(&u1, to_fixed);
-        let to_u2 = moving.to_displacement(&u2, to_moved);
+        let to_u1 = fixed.to_displacement(u1, to_fixed);
+        let to_u2 = moving.to_displacement(u2, to_moved);
         let apart = B::float_mul_scalar(B::float_sub(to_u1, to_u2), 0.5.into());
-        let gradient = together(apart.clone(), B::float_neg(apart));
-        Seen { value, total, gradient, slope }
+        let gradients = vec![apart.clone(), B::float_neg(apart)];
+        Seen { value, total, gradients, slope }
     }
 }
 

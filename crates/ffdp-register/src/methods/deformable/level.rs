@@ -63,7 +63,7 @@ impl Deformation for ShardedDeform {
     }
 
     fn into_fields(self: Box<Self>) -> Result<(Vec<Sharded>, Option<BsplineTransform>)> {
-        Ok((self.into_state().fields, None))
+        Ok((ShardedDeform::into_fields(*self), None))
     }
 }
 

@@ -79,7 +79,7 @@ pub(crate) struct LevelTask<'a> {
 impl dyn FieldMethod + '_ {
     /// Fields of one level.
     pub fn count(&self) -> usize {
-        if self.method() == Method::Syn { 2 } else { 1 }
+        self.method().fields()
     }
 
     /// The fields at rest, where `like` is.

@@ -14,7 +14,7 @@ fn every_measure_improves_with_every_method() {
             (Method::Syn, Update::Compositive),
             (svf(), Update::Additive),
         ] {
-            let fields = if method == Method::Syn { 2 } else { 1 };
+            let fields = method.fields();
             let setting = Setting { fields, ..Setting::of([12, 12, 12], 1) };
             let (images, start) = setting.problem(&Device::flex(), DType::F32);
             let options = DeformOptions { method, update, ..options(measure) };

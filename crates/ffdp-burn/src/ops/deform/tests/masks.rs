@@ -40,7 +40,7 @@ fn what_lies_outside_the_masks_does_not_count() {
     let size = [8, 9, 20];
     for measure in measures() {
         for method in [Method::Greedy, Method::Syn, svf()] {
-            let fields = if method == Method::Syn { 2 } else { 1 };
+            let fields = method.fields();
             let setting = Setting { fields, ..Setting::of(size, 1) };
             let run = |corrupt: bool| {
                 let (mut images, mut state) = setting.problem(&Device::flex(), DType::F64);

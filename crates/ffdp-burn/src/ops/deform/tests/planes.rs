@@ -7,7 +7,7 @@ use crate::testing::assert_close;
 fn a_plane_does_not_leave_itself() {
     for measure in measures() {
         for method in [Method::Greedy, Method::Syn, svf()] {
-            let fields = if method == Method::Syn { 2 } else { 1 };
+            let fields = method.fields();
             let setting = Setting { fields, ..Setting::of([1, 16, 15], 1) };
             let (images, mut state) = setting.problem(&Device::flex(), DType::F64);
             state.field = state.field.zeros_like();
