@@ -14,7 +14,7 @@ use ffdp_train::model::Registration;
 use ffdp_train::objective::{Objective, Terms};
 use ffdp_train::schedule::Polynomial;
 use ffdp_train::settings::{Loss, Settings};
-use ffdp_train::team::Crew;
+use ffdp_train::team::Learners;
 use ffdp_train::{AmsGrad, Share};
 use serde::Serialize;
 
@@ -76,7 +76,8 @@ pub fn measure(
     let model = Registration::new(config.init(&tracking[0]), Objective::new(&settings, None));
     let optimizer = AmsGrad::with_epsilon(1e-8).init();
     let schedule = ModuleLrScheduler::new(Polynomial::new(1e-4, steps, 1000));
-    let mut crew = Crew::new(Learner::new(model, optimizer, schedule), tracking.clone(), share);
+    let mut learners =
+        Learners::new(Learner::new(model, optimizer, schedule), tracking.clone(), share);
 
     let samples = [noise(size, "moving"), noise(size, "fixed")];
     let places = if share == Share::Pairs { &tracking[..] } else { &tracking[..1] };
@@ -96,7 +97,7 @@ pub fn measure(
     let (mut unread, mut between) = (Vec::new(), Vec::new());
     let (mut started, mut last, mut since) = (Instant::now(), Instant::now(), 0);
     for step in 0..WARM_UP + steps {
-        let computed = crew.step(items()).map_err(|error| error.to_string())?;
+        let computed = learners.step(items()).map_err(|error| error.to_string())?;
         unread.extend(computed.into_iter().map(|computed| computed.terms));
         since += 1;
         let warm = step + 1 == WARM_UP;

@@ -19,7 +19,7 @@ use ffdp_parallel::{DeviceMesh, ExactMemory, Layout, Sharded};
 
 /// What the stages have found so far.
 #[derive(Clone)]
-pub(super) struct Found {
+pub(super) struct Estimate {
     /// `A`.
     pub affine: Affine<Physical, Physical>,
     /// What comes before it, on the grid of the level that found it.
@@ -28,7 +28,7 @@ pub(super) struct Found {
 
 /// What a stage has come to.
 pub(super) struct Staged {
-    pub found: Found,
+    pub found: Estimate,
     pub report: StageReport,
     /// On its finest level: the loss of the affine map that it began with, and of that at the start of the run.
     pub loss_without: f64,

@@ -5,7 +5,7 @@ use burn::tensor::{DType, Device};
 use serde::Serialize;
 
 use super::checkpoint::Checkpoint;
-use super::context::{Found, Run, Sides, Staged};
+use super::context::{Estimate, Run, Sides, Staged};
 use super::fields::{Deformed, Fields};
 use super::level::check_finite_loss;
 use super::methods::deformable::deform;
@@ -182,7 +182,7 @@ pub fn resume_on(
         checkpoint,
     };
     let Ended { found, stages, loss_before, loss_after, outcome } = run.stages(settings)?;
-    let Found { affine, deformed } = found;
+    let Estimate { affine, deformed } = found;
     let FullGrid { warp, inverse, velocity, spline } = match &deformed {
         Some(deformed) => run.on_full_grid(deformed)?,
         None => FullGrid::default(),
@@ -219,7 +219,7 @@ struct FullGrid {
 
 /// What all stages have come to.
 pub(super) struct Ended {
-    pub found: Found,
+    pub found: Estimate,
     pub stages: Vec<StageReport>,
     pub loss_before: f64,
     pub loss_after: f64,
@@ -235,7 +235,7 @@ impl Run<'_> {
             return Err(Error::invalid(what, stages.len(), "start the run anew"));
         }
         let deformed = self.take_found(settings)?;
-        let mut found = Found { affine: self.checkpoint.affine, deformed };
+        let mut found = Estimate { affine: self.checkpoint.affine, deformed };
         let mut loss_before = f64::NAN;
         for stage in &settings.stages[stages.len()..] {
             let before = found.clone();
@@ -294,7 +294,7 @@ impl Run<'_> {
     }
 
     /// A linear stage, on rank 0; what it has found, on all.
-    fn linear(&mut self, stage: &Stage, found: Found) -> Result<Staged> {
+    fn linear(&mut self, stage: &Stage, found: Estimate) -> Result<Staged> {
         let processes = self.processes.clone();
         let deformed = found.deformed.clone();
         let told = processes.first_does(|| {
@@ -316,14 +316,14 @@ impl Run<'_> {
         let Report { levels, kept, .. } = told;
         let transform = stage.name();
         Ok(Staged {
-            found: Found { affine, deformed },
+            found: Estimate { affine, deformed },
             report: StageReport { transform, levels, loss_after, kept, seconds },
             loss_without,
             loss_before,
         })
     }
 
-    fn stage_done(&mut self, stages: &[StageReport], found: &Found) {
+    fn stage_done(&mut self, stages: &[StageReport], found: &Estimate) {
         let start = Checkpoint::start(found.affine);
         self.checkpoint = Checkpoint { stages: stages.to_vec(), ..start };
         // Of several processes none has all that was deformed.
@@ -353,7 +353,7 @@ impl Run<'_> {
 
 /// What a stage found, or what was there before it if that is more alike. Moments have tried the start
 /// themselves; a deformation that refines another one starts from it and is not judged.
-fn kept(stage: &Stage, before: Found, staged: &mut Staged) -> Result<Found> {
+fn kept(stage: &Stage, before: Estimate, staged: &mut Staged) -> Result<Estimate> {
     let refines = before.deformed.is_some();
     if matches!(stage, Stage::Moments(_))
         || refines

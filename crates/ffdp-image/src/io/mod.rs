@@ -23,7 +23,3 @@ pub use transform_file::{
     write_composite,
 };
 pub use zarr_name::is_zarr_name;
-
-// The name that the room had while it knew one format.
-#[doc(hidden)]
-pub use images as nifti;

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use deformable::FieldMethod;
 
-use super::context::{Found, Run, Staged};
+use super::context::{Estimate, Run, Staged};
 use super::settings::{LinearSettings, MomentsSettings};
 use ffdp_burn::error::Result;
 
@@ -124,7 +124,7 @@ impl Stage {
 }
 
 /// A linear stage: its settings, and what finds the map.
-type FindLinear = fn(&mut Run, &LinearSettings, Found) -> Result<Staged>;
+type FindLinear = fn(&mut Run, &LinearSettings, Estimate) -> Result<Staged>;
 
 /// A stage as the engine runs it.
 pub(super) enum Listed<'a> {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use burn::tensor::{Device, Tensor};
 
-use crate::context::{Found, Run, Staged};
+use crate::context::{Estimate, Run, Staged};
 use crate::fields::{Deformed, Fields};
 use crate::level::{Solver, level_start, run_level};
 use crate::pair::LevelPair;
@@ -106,7 +106,7 @@ impl PartialEq for OwnMethod {
 /// A stage under way: what was found before it, the images of its levels, and who watches.
 pub struct StageRun<'r, 'a> {
     run: &'r mut Run<'a>,
-    found: Found,
+    found: Estimate,
     name: &'static str,
     levels: Vec<LevelReport>,
 }
@@ -202,7 +202,7 @@ impl StageRun<'_, '_> {
 }
 
 /// A stage by a method that is no built-in one, on the first device.
-pub(crate) fn find(run: &mut Run, method: &dyn Method, found: Found) -> Result<Staged> {
+pub(crate) fn find(run: &mut Run, method: &dyn Method, found: Estimate) -> Result<Staged> {
     let start = Instant::now();
     let before = found.clone();
     let mut stage = StageRun { run, found, name: method.name(), levels: Vec::new() };
@@ -223,7 +223,7 @@ pub(crate) fn find(run: &mut Run, method: &dyn Method, found: Found) -> Result<S
     let seconds = start.elapsed().as_secs_f64();
     let transform = method.name();
     Ok(Staged {
-        found: Found { affine, deformed: fields.map(Deformed::greedy) },
+        found: Estimate { affine, deformed: fields.map(Deformed::greedy) },
         report: StageReport { transform, levels, loss_after, kept: true, seconds },
         loss_without,
         loss_before,

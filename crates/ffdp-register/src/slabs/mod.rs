@@ -16,7 +16,7 @@ pub use results::{Folding, SlabRegistration, Warp};
 use burn::tensor::{Device, Tensor};
 
 use super::checkpoint::Checkpoint;
-use super::context::{Found, Run, Sides};
+use super::context::{Estimate, Run, Sides};
 use super::fields::Deformed;
 use super::methods::Stage;
 use super::methods::deformable::check_room;
@@ -146,7 +146,7 @@ pub fn resume_slabs(
         checkpoint,
     };
     let Ended { found, stages, loss_before, loss_after, outcome } = run.stages(settings)?;
-    let Found { affine, deformed } = found;
+    let Estimate { affine, deformed } = found;
     let Run { grids: [fixed, _], room, processes, .. } = run;
     let warps = |deformed: Deformed| {
         let (warp, inverse) = deformed.maps()?;

@@ -10,7 +10,7 @@ use burn::train::{
 use super::Team;
 use super::inference::Inference;
 use super::read::{Numbers, Unread};
-use super::step::Crew;
+use super::step::Learners;
 use crate::data::Item;
 use crate::model::Registration;
 
@@ -33,7 +33,7 @@ type Events<'a> = (&'a mut SupervisedTrainingEventProcessor<Registration>, &'a I
 impl Steps {
     fn train(
         &self,
-        crew: &mut Crew,
+        learners: &mut Learners,
         loader: &TrainLoader<Registration>,
         (processor, interrupter): Events<'_>,
     ) {
@@ -64,12 +64,12 @@ impl Steps {
             if batch.is_empty() {
                 return tell(unread.read());
             }
-            let computed = match crew.step(batch) {
+            let computed = match learners.step(batch) {
                 Ok(computed) => computed,
                 Err(error) => return interrupter.fail(error),
             };
             for (computed, progress) in computed.into_iter().zip(progress) {
-                unread.push(computed, progress, crew.rate());
+                unread.push(computed, progress, learners.rate());
             }
             tell(unread.read_in_time());
             if interrupter.should_stop() {
@@ -115,7 +115,7 @@ impl SupervisedLearningStrategy<Registration> for Steps {
     ) -> (Registration, SupervisedTrainingEventProcessor<Registration>) {
         let devices: Vec<Device> =
             self.team.devices.iter().map(|device| device.clone().autodiff()).collect();
-        let mut crew = Crew::new(learner, devices, self.team.share);
+        let mut learners = Learners::new(learner, devices, self.team.share);
 
         let mut processor = components.event_processor;
         let (mut checkpointer, mut early) = (components.checkpointer, components.early_stopping);
@@ -125,7 +125,7 @@ impl SupervisedLearningStrategy<Registration> for Steps {
             let start = LearnerEvent::StartSplit { epoch_number: epoch, total_items };
             interrupter.fail_on_error(processor.process_train(start));
             let events = (&mut processor, &interrupter);
-            self.train(&mut crew, &training, events);
+            self.train(&mut learners, &training, events);
             interrupter.fail_on_error(processor.process_train(LearnerEvent::EndSplit(epoch)));
             if interrupter.should_stop() {
                 break;
@@ -133,7 +133,7 @@ impl SupervisedLearningStrategy<Registration> for Steps {
             let total_items = validation.num_items();
             let start = LearnerEvent::StartSplit { epoch_number: epoch, total_items };
             interrupter.fail_on_error(processor.process_valid(start));
-            Self::validate(&crew.inference(), &validation, (&mut processor, &interrupter));
+            Self::validate(&learners.inference(), &validation, (&mut processor, &interrupter));
             interrupter.fail_on_error(processor.process_valid(LearnerEvent::EndSplit(epoch)));
             interrupter.fail_on_error(processor.process_train(LearnerEvent::EndEpoch(epoch)));
             if checkpointer.is_some() || early.is_some() {
@@ -143,7 +143,7 @@ impl SupervisedLearningStrategy<Registration> for Steps {
                 break;
             }
             if let Some(checkpointer) = &mut checkpointer {
-                checkpointer.checkpoint(crew.learner(), epoch, &components.event_store);
+                checkpointer.checkpoint(learners.learner(), epoch, &components.event_store);
             }
             if let Some(early) = &mut early
                 && early.should_stop(epoch, &components.event_store)
@@ -151,6 +151,6 @@ impl SupervisedLearningStrategy<Registration> for Steps {
                 break;
             }
         }
-        (crew.learner().model(), processor)
+        (learners.learner().model(), processor)
     }
 }

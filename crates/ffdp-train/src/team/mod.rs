@@ -24,7 +24,7 @@ use burn::tensor::Device;
 use ffdp_burn::{Error, Result};
 
 pub use inference::Inference;
-pub use step::{Computed, Crew};
+pub use step::{Computed, Learners};
 
 use crate::settings::{HeadArg, Settings};
 

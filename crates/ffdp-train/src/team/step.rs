@@ -32,7 +32,7 @@ pub struct Computed {
 }
 
 /// The networks that are trained, all the same.
-pub struct Crew {
+pub struct Learners {
     /// On tape; the first holds what is saved and validated.
     devices: Vec<Device>,
     kind: Kind,
@@ -45,7 +45,7 @@ enum Kind {
     Volume { learner: Box<Learner<Registration>>, replicas: Replicas<Registration> },
 }
 
-impl Crew {
+impl Learners {
     /// `learner`, which moves to the first device, and as many more as are needed.
     pub fn new(mut learner: Learner<Registration>, devices: Vec<Device>, share: Share) -> Self {
         learner.fork(&devices[0]);

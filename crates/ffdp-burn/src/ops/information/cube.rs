@@ -34,7 +34,7 @@ struct Sums {
 
 /// What a table tells: all its votes, and entropies in nats.
 #[derive(CubeType, Clone, Copy)]
-struct Told {
+struct Measured {
     /// One over all votes; 0 for an empty table.
     unit: f32,
     mutual: f32,
@@ -64,7 +64,7 @@ fn slope(q: f32) -> f32 {
 
 /// Fills the marginals of the table at `base`, and measures it; every unit gets the answer.
 #[cube]
-fn measure(votes: &[f32], base: usize, sums: &mut Sums, #[comptime] plan: Plan) -> Told {
+fn measure(votes: &[f32], base: usize, sums: &mut Sums, #[comptime] plan: Plan) -> Measured {
     let (bins, cells) = comptime!((plan.bins, plan.cells()));
     sync_cube();
     let mut line = UNIT_POS;
@@ -105,7 +105,7 @@ fn measure(votes: &[f32], base: usize, sums: &mut Sums, #[comptime] plan: Plan) 
     }
     let apart = sum_in_tree(&mut sums.tree, apart);
     let joint = sum_in_tree(&mut sums.tree, joint);
-    Told { unit, mutual: apart - joint, joint }
+    Measured { unit, mutual: apart - joint, joint }
 }
 
 /// `output[0]`: the loss, averaged over the batch.
@@ -114,11 +114,11 @@ fn loss_kernel(votes: &[f32], output: &mut [f32], batch: u32, #[comptime] plan: 
     let mut sums = sums(plan);
     let mut score = 0.0f32;
     for n in 0..batch {
-        let told = measure(votes, (n * comptime!(plan.cells())) as usize, &mut sums, plan);
+        let measured = measure(votes, (n * comptime!(plan.cells())) as usize, &mut sums, plan);
         if comptime!(plan.measure == Information::Mutual) {
-            score += told.mutual;
+            score += measured.mutual;
         } else {
-            score += max(told.mutual, 0.0f32) / max(told.joint, comptime!(TINY as f32));
+            score += max(measured.mutual, 0.0f32) / max(measured.joint, comptime!(TINY as f32));
         }
     }
     if UNIT_POS == 0 {
@@ -133,14 +133,14 @@ fn loss_kernel(votes: &[f32], output: &mut [f32], batch: u32, #[comptime] plan: 
 
 /// `dloss/dp` of a cell with `p`, without the mean over the table.
 #[cube]
-fn steep(p: f32, cell: u32, told: &Told, sums: &Sums, #[comptime] plan: Plan) -> f32 {
-    let row = sums.rows[(cell / plan.bins) as usize] * told.unit;
-    let column = sums.columns[(cell % plan.bins) as usize] * told.unit;
+fn steep(p: f32, cell: u32, measured: &Measured, sums: &Sums, #[comptime] plan: Plan) -> f32 {
+    let row = sums.rows[(cell / plan.bins) as usize] * measured.unit;
+    let column = sums.columns[(cell % plan.bins) as usize] * measured.unit;
     let joint = slope(p);
     let mut steep = slope(row) + slope(column) - joint;
     if comptime!(plan.measure == Information::Normalized) {
         // d(-I / H) = -dI / H + I dH / H^2
-        steep = (steep - told.mutual / told.joint * joint) / told.joint;
+        steep = (steep - measured.mutual / measured.joint * joint) / measured.joint;
     }
     steep
 }
@@ -157,25 +157,25 @@ fn gradient_kernel(
     let cells = comptime!(plan.cells());
     let base = (CUBE_POS_X * cells) as usize;
     let mut sums = sums(plan);
-    let told = measure(votes, base, &mut sums, plan);
-    let mut scale = grad[0] * told.unit / f32::cast_from(batch);
+    let measured = measure(votes, base, &mut sums, plan);
+    let mut scale = grad[0] * measured.unit / f32::cast_from(batch);
     if comptime!(plan.measure == Information::Normalized) {
-        scale = select(told.joint < comptime!(TINY as f32), 0.0f32, scale);
+        scale = select(measured.joint < comptime!(TINY as f32), 0.0f32, scale);
     }
     let mut mean = 0.0f32;
     let mut cell = UNIT_POS;
     while cell < cells {
-        let p = votes[base + cell as usize] * told.unit;
+        let p = votes[base + cell as usize] * measured.unit;
         if p > 0.0f32 {
-            mean += p * steep(p, cell, &told, &sums, plan);
+            mean += p * steep(p, cell, &measured, &sums, plan);
         }
         cell += UNITS;
     }
     let mean = sum_in_tree(&mut sums.tree, mean);
     let mut cell = UNIT_POS;
     while cell < cells {
-        let p = votes[base + cell as usize] * told.unit;
-        let steep = steep(p, cell, &told, &sums, plan);
+        let p = votes[base + cell as usize] * measured.unit;
+        let steep = steep(p, cell, &measured, &sums, plan);
         output[base + cell as usize] = select(scale == 0.0f32, 0.0f32, scale * (steep - mean));
         cell += UNITS;
     }

@@ -13,7 +13,7 @@ use ffdp_burn::transform::Composite;
 use ffdp_register::{Observer, Problem, Registration, Settings, Silent, register};
 use ffdp_train::{CheckpointChoice, Predictor, RunFolder};
 
-use super::cost::{Cost, Found, Meter, measured};
+use super::cost::{Cost, Meter, MethodResult, measured};
 use super::method::Method;
 use super::pairs::{self, Pair};
 use super::results::{Key, Results, Row};
@@ -218,8 +218,9 @@ impl<'a> Bench<'a> {
         if self.is_cold(method, pair.spacing_mm) {
             find(images, &shortened(&settings), &self.device, &mut Silent)?;
         }
-        let work =
-            |meter: &mut Meter| find(images, &settings, &self.device, meter).map(Found::from);
+        let work = |meter: &mut Meter| {
+            find(images, &settings, &self.device, meter).map(MethodResult::from)
+        };
         let (map, cost) = measured(&self.device, work)?;
         Ok(Some((map, Some(cost))))
     }
@@ -269,12 +270,12 @@ fn predicted(
     images: &Images,
     size: [usize; 3],
     device: &Device,
-) -> Outcome<Found> {
+) -> Outcome<MethodResult> {
     let Images { fixed, moving, .. } = images;
     let map = match method {
         Method::Patches => network.predict_in_patches(fixed, moving, size)?,
         _ => network.predict_on(fixed, moving, size)?,
     };
     map.on_grid(&fixed.geometry, device).warp(moving, Interpolation::Linear)?;
-    Ok(Found { map, iteration_seconds: None })
+    Ok(MethodResult { map, iteration_seconds: None })
 }

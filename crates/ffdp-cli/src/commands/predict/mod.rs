@@ -2,7 +2,7 @@
 //!
 //! [`found`] is what is written and measured.
 
-mod found;
+mod results;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -26,7 +26,7 @@ use crate::nan_policy::NanPolicy;
 use crate::pairs::Row;
 use crate::printer::{Printer, print_to_stdout, summarise};
 use crate::progress::ProgressPrinter;
-use found::{Files, Found, Measures, Phase, summary};
+use results::{Files, Measures, Phase, Results, summary};
 
 const HELP: &str = "\
 The images may have any size, spacing and orientation: they are brought onto a grid as the training had \
@@ -235,7 +235,7 @@ impl Steps for Predictions<'_> {
     type Pair = Case;
     type Device = (Device, Predictor);
     type Read = Inputs;
-    type Computed = Found;
+    type Computed = Results;
     type Done = Measures;
 
     fn open(&self, _: usize, _: &Case) -> Outcome<(Device, Predictor)> {
@@ -260,13 +260,13 @@ impl Steps for Predictions<'_> {
         case: &Case,
         inputs: Inputs,
         (device, predictor): &mut (Device, Predictor),
-    ) -> Outcome<Found> {
+    ) -> Outcome<Results> {
         let Case { request, files, printer, .. } = case;
         files.prepare()?;
         predicted(request, &inputs, (device, predictor), *printer)
     }
 
-    fn finish(&self, case: &Case, found: Found) -> Outcome<Measures> {
+    fn finish(&self, case: &Case, found: Results) -> Outcome<Measures> {
         case.claim.begin(&[])?;
         found.write(&case.files)?;
         case.claim.clone().complete()?;
@@ -279,7 +279,7 @@ fn predicted(
     inputs: &Inputs,
     (device, predictor): (&Device, &Predictor),
     printer: Printer,
-) -> Outcome<Found> {
+) -> Outcome<Results> {
     let Inputs { fixed, moving, .. } = inputs;
     let clock = Instant::now();
     let placed = predictor.placement(fixed, moving);
@@ -306,7 +306,7 @@ fn predicted(
         phases.push(Phase::of("refined", &map, inputs, device)?);
         whole = map.to_displacement(&fixed.geometry, device);
     }
-    Found::new(request, predictor, phases, &whole, seconds)
+    Results::new(request, predictor, phases, &whole, seconds)
 }
 
 fn load(request: &PredictArguments, device: &Device) -> Outcome<Predictor> {

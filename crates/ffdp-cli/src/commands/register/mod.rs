@@ -6,10 +6,10 @@
 mod args;
 mod cohort;
 mod files;
-mod found;
 mod inputs;
 mod pair;
 mod rehearsal;
+mod results;
 mod slabs;
 
 pub use self::args::RegisterArguments;

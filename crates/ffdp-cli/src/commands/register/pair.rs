@@ -11,9 +11,9 @@ use serde_json::json;
 
 use super::args::RegisterArguments;
 use super::files::Files;
-use super::found::Found;
 use super::inputs::Inputs;
 use super::rehearsal::rehearse;
+use super::results::Results;
 use crate::checkpoint::{Identity, Keeper};
 use crate::cohort::Steps;
 use crate::device::DeviceChoice;
@@ -115,7 +115,7 @@ pub struct Read {
 
 /// A pair registered, on the host again.
 pub struct Registered {
-    found: Found,
+    found: Results,
     inputs: Inputs,
     output: OutputFolder,
     start: Instant,
@@ -249,7 +249,7 @@ impl Registrations {
     fn results(
         &self,
         case: &Case,
-        (found, inputs): (&Found, &Inputs),
+        (found, inputs): (&Results, &Inputs),
         output: &mut OutputFolder,
         (start, seconds): (Instant, Seconds),
     ) -> Outcome<Measures> {
@@ -324,7 +324,7 @@ impl Work<'_> {
         checkpoint: Option<Checkpoint>,
         identity: Identity,
         mesh: &DeviceMesh,
-    ) -> Outcome<Found> {
+    ) -> Outcome<Results> {
         let Case { request, files, printer, .. } = self.case;
         let keeper = Keeper::new(files.checkpoint.clone(), identity, self.all.interval, *printer);
         let stage = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.stages.len());
@@ -338,7 +338,7 @@ impl Work<'_> {
         }
         let levels = result.stages.iter().flat_map(|stage| &stage.levels);
         let iterations = levels.map(|level| level.seconds).sum();
-        let (found, results) = timed(|| Found::of(request, &self.inputs, result, mesh.device(0)));
+        let (found, results) = timed(|| Results::of(request, &self.inputs, result, mesh.device(0)));
         self.seconds = Seconds { register, iterations, results, ..self.seconds };
         found
     }

@@ -11,8 +11,8 @@ use ffdp_register::{Problem, Settings, Silent, register_on};
 use rayon::prelude::*;
 
 use super::args::RegisterArguments;
-use super::found::Found;
 use super::inputs::Inputs;
+use super::results::Results;
 use crate::failure::Outcome;
 use crate::memory::Sizes;
 
@@ -49,7 +49,7 @@ fn rehearsed(
         ..Problem::new(&inputs.fixed, &inputs.moving)
     };
     let result = register_on(mesh, &problem, &shortened(settings), &mut Silent)?;
-    Found::of(request, &inputs, result, mesh.device(0)).map(|_| ())
+    Results::of(request, &inputs, result, mesh.device(0)).map(|_| ())
 }
 
 /// The same with few iterations a level.

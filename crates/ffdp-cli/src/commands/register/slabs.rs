@@ -17,8 +17,8 @@ use serde_json::json;
 
 use super::args::RegisterArguments;
 use super::files::Files;
-use super::found::write_spline;
 use super::inputs::{check_is_no_label_map, initial};
+use super::results::write_spline;
 use crate::checkpoint::{Identity, Keeper};
 use crate::disk::Forecast;
 use crate::failure::{Failure, Outcome};

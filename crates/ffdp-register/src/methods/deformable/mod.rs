@@ -21,7 +21,7 @@ pub(crate) use control::ControlSettings;
 pub(crate) use deformation::Deformation;
 pub(crate) use method::{FieldMethod, LevelTask, smoothing};
 
-use crate::context::{Found, Run, Staged};
+use crate::context::{Estimate, Run, Staged};
 use crate::fields::{Deformed, Fields};
 use crate::level::{level_start, run_level};
 use crate::pair::LevelPair;
@@ -37,7 +37,7 @@ use ffdp_burn::ops::Method;
 use ffdp_burn::transform::BsplineTransform;
 
 /// A deformable stage, from `found` on; shared by all processes where its levels are large.
-pub(crate) fn deform(run: &mut Run, kind: &dyn FieldMethod, found: Found) -> Result<Staged> {
+pub(crate) fn deform(run: &mut Run, kind: &dyn FieldMethod, found: Estimate) -> Result<Staged> {
     let start = Instant::now();
     let (mut levels, carried) = run.take_resumed()?;
     let spent: f64 = levels.iter().map(|level| level.seconds).sum();
@@ -72,7 +72,7 @@ pub(crate) fn deform(run: &mut Run, kind: &dyn FieldMethod, found: Found) -> Res
     let transform = kind.name();
     let deformed = Some(Deformed { method: kind.method(), fields });
     Ok(Staged {
-        found: Found { affine: found.affine, deformed },
+        found: Estimate { affine: found.affine, deformed },
         report: StageReport { transform, levels, loss_after, kept: true, seconds },
         loss_without: loss_alone,
         loss_before,
@@ -114,7 +114,7 @@ struct Task<'a> {
     index: usize,
     grids: [Geometry; 2],
     /// Before the stage.
-    found: &'a Found,
+    found: &'a Estimate,
 }
 
 /// What a level has come to.

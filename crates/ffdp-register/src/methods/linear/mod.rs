@@ -27,7 +27,7 @@ use rigid::Rigid;
 use search::{Search, State};
 use similarity::Similar;
 
-use crate::context::{Found, Run, Staged};
+use crate::context::{Estimate, Run, Staged};
 use crate::level::{level_start, run_level};
 use crate::report::StageReport;
 use crate::report::Stop;
@@ -35,17 +35,21 @@ use crate::settings::{FOREGROUND, LinearSettings};
 use ffdp_burn::error::Result;
 
 /// A rigid stage, from `found` on.
-pub(crate) fn rigid(run: &mut Run, settings: &LinearSettings, found: Found) -> Result<Staged> {
+pub(crate) fn rigid(run: &mut Run, settings: &LinearSettings, found: Estimate) -> Result<Staged> {
     linear::<Rigid, 6>(run, "rigid", settings, found)
 }
 
 /// A similarity stage, from `found` on.
-pub(crate) fn similarity(run: &mut Run, settings: &LinearSettings, found: Found) -> Result<Staged> {
+pub(crate) fn similarity(
+    run: &mut Run,
+    settings: &LinearSettings,
+    found: Estimate,
+) -> Result<Staged> {
     linear::<Similar, 7>(run, "similarity", settings, found)
 }
 
 /// An affine stage, from `found` on.
-pub(crate) fn affine(run: &mut Run, settings: &LinearSettings, found: Found) -> Result<Staged> {
+pub(crate) fn affine(run: &mut Run, settings: &LinearSettings, found: Estimate) -> Result<Staged> {
     linear::<General, 12>(run, "affine", settings, found)
 }
 
@@ -53,7 +57,7 @@ fn linear<M: Motion<N>, const N: usize>(
     run: &mut Run,
     name: &'static str,
     settings: &LinearSettings,
-    found: Found,
+    found: Estimate,
 ) -> Result<Staged> {
     let start = Instant::now();
     let mut levels = Vec::with_capacity(settings.levels.len());
@@ -84,7 +88,7 @@ fn linear<M: Motion<N>, const N: usize>(
         let loss_before = aligned.loss(&run.initial)?;
         let seconds = start.elapsed().as_secs_f64();
         let report = StageReport { transform: name, levels, loss_after, kept: true, seconds };
-        let found = Found { affine, ..found };
+        let found = Estimate { affine, ..found };
         return Ok(Staged { found, report, loss_without, loss_before });
     }
     unreachable!("settings with no level do not validate")

@@ -15,7 +15,7 @@ use super::mass::Mass;
 use super::motion::{Frame, Map};
 use super::rigid::Rigid;
 use super::search::{Search, State};
-use crate::context::{Found, Run, Staged};
+use crate::context::{Estimate, Run, Staged};
 use crate::level::{Solver, level_start};
 use crate::pair::AlignedPair;
 use crate::prepare::{MINIMUM_OVERLAP_PERCENT, check_overlap};
@@ -26,7 +26,11 @@ use ffdp_burn::error::Result;
 use ffdp_burn::image::{Geometry, Matrix3};
 
 /// A moments stage, from `found` on.
-pub(crate) fn moments(run: &mut Run, settings: &MomentsSettings, found: Found) -> Result<Staged> {
+pub(crate) fn moments(
+    run: &mut Run,
+    settings: &MomentsSettings,
+    found: Estimate,
+) -> Result<Staged> {
     let start = Instant::now();
     let mut level = LevelSettings { shrink: settings.shrink, iterations: settings.refinement };
     let pair = run.whole_pair(&mut level)?;
@@ -78,7 +82,7 @@ pub(crate) fn moments(run: &mut Run, settings: &MomentsSettings, found: Found) -
     };
     let loss_without = aligned.loss(&found.affine)?;
     let loss_before = aligned.loss(&run.initial)?;
-    let found = Found { affine: best.map, ..found };
+    let found = Estimate { affine: best.map, ..found };
     Ok(Staged { found, report, loss_without, loss_before })
 }
 

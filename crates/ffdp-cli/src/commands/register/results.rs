@@ -23,7 +23,7 @@ use crate::report::measures::{
 use crate::report::slices::Slices;
 
 /// The result on the host, with everything that is written or measured.
-pub struct Found {
+pub struct Results {
     affine: Affine<Physical, Physical>,
     /// The moving image on the fixed grid.
     warped: Volume,
@@ -45,7 +45,7 @@ pub struct Found {
     spline: Option<BsplineTransform>,
 }
 
-impl Found {
+impl Results {
     /// Does the rest of what is done on the device, and reads everything back.
     pub fn of(
         request: &RegisterArguments,

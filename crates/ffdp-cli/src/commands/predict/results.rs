@@ -135,7 +135,7 @@ struct PhaseMeasures {
 }
 
 /// The result and its measures.
-pub struct Found {
+pub struct Results {
     warped: Volume,
     labels: Option<LabelMap>,
     values: Vec<f32>,
@@ -143,7 +143,7 @@ pub struct Found {
     pub measures: Measures,
 }
 
-impl Found {
+impl Results {
     /// The last phase is the result, `warp` its map on the fixed grid.
     pub fn new(
         request: &PredictArguments,
