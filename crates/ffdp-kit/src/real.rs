@@ -21,18 +21,22 @@ pub trait Real: Element + bytemuck::Pod + Send + Sync + Default {
 }
 
 impl Real for f32 {
+    #[inline]
     fn of(value: f64) -> Self {
         value as f32
     }
+    #[inline]
     fn wide(self) -> f64 {
         self as f64
     }
 }
 
 impl Real for f64 {
+    #[inline]
     fn of(value: f64) -> Self {
         value
     }
+    #[inline]
     fn wide(self) -> f64 {
         self
     }
@@ -40,9 +44,11 @@ impl Real for f64 {
 
 /// Storage only, where an op offers half the width: nothing is computed in it.
 impl Real for burn::tensor::bf16 {
+    #[inline]
     fn of(value: f64) -> Self {
         Self::from_f64(value)
     }
+    #[inline]
     fn wide(self) -> f64 {
         self.to_f64()
     }

@@ -1,45 +1,91 @@
-//! Cubic splines on the CPU: sums of neighbours and of 64 coefficients, in f64.
+//! Cubic splines on the CPU: a recursive filter along each axis, and sums of 64 coefficients, in f64.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use rayon::prelude::*;
 
-use super::{CubicOps, inverse_taps};
+use super::{CubicOps, POLE};
 use crate::ops::real::{Real, by_dtype, elements, tensor};
 
-/// Neighbours at which `z^s` has fallen below rounding in f64.
-const REACH: usize = 28;
+/// Lines that are filtered beside each other.
+const BESIDE: usize = 64;
 
 fn extents(tensor: &FlexTensor) -> [usize; 3] {
     let shape = tensor.layout().shape();
     [shape[4], shape[3], shape[2]]
 }
 
-/// The inverse of `(1, 4, 1) / 6` along an axis of a stack of volumes.
-fn along(data: &[f64], size: [usize; 3], axis: usize) -> Vec<f64> {
+/// The inverse of `(1, 4, 1) / 6` along the rows of a block, `beside` lines of a circle each: once forwards, once
+/// backwards (Unser et al. 1993).
+/// ```text
+/// f[k] = s[k] + z f[k - 1]        c[k] = z (c[k + 1] - f[k]),  6 of it        z = sqrt 3 - 2
+/// ```
+fn recursion(block: &mut [f64], beside: usize) {
+    let n = block.len() / beside;
+    let circle = 1.0 / (1.0 - POLE.powi(n as i32));
+    let mut before = vec![0.0; beside];
+    // What the whole circle gives to the first row, and later to the last.
+    let mut power = circle;
+    for k in 0..n {
+        let row = &block[(n - k) % n * beside..][..beside];
+        before.iter_mut().zip(row).for_each(|(sum, s)| *sum += power * s);
+        power *= POLE;
+    }
+    block[..beside].copy_from_slice(&before);
+    for k in 1..n {
+        let (done, rest) = block.split_at_mut(k * beside);
+        let (last, row) = (&done[(k - 1) * beside..], &mut rest[..beside]);
+        row.iter_mut().zip(last).for_each(|(s, f)| *s += POLE * f);
+    }
+    before.fill(0.0);
+    power = -POLE * circle;
+    for k in 0..n {
+        let row = &block[(n - 1 + k) % n * beside..][..beside];
+        before.iter_mut().zip(row).for_each(|(sum, f)| *sum += power * f);
+        power *= POLE;
+    }
+    block[(n - 1) * beside..].copy_from_slice(&before);
+    for k in (0..n - 1).rev() {
+        let (rest, done) = block.split_at_mut((k + 1) * beside);
+        let (row, next) = (&mut rest[k * beside..], &done[..beside]);
+        row.iter_mut().zip(next).for_each(|(f, c)| *f = POLE * (c - *f));
+    }
+    block.iter_mut().for_each(|c| *c *= 6.0);
+}
+
+/// The same along an axis of a stack of volumes.
+fn along(data: &mut [f64], size: [usize; 3], axis: usize) {
     let (n, stride) = (size[axis], size[..axis].iter().product::<usize>());
-    let taps = inverse_taps(n, REACH);
-    let value = |element: usize| {
-        let at = element / stride % n;
-        let line = element - at * stride;
-        let of = |i: usize| data[line + (if i < n { i } else { i - n }) * stride];
-        let pair = |(s, tap): (usize, &f64)| match s {
-            0 => tap * of(at),
-            // Half a period away both neighbours are one.
-            s if 2 * s == n => tap * of(at + s),
-            s => tap * (of(at + s) + of(at + n - s)),
-        };
-        taps.iter().enumerate().map(pair).sum()
-    };
-    (0..data.len()).into_par_iter().map(value).collect()
+    if stride == 1 {
+        data.par_chunks_mut(n).for_each(|line| recursion(line, 1));
+        return;
+    }
+    let blocks = stride.div_ceil(BESIDE);
+    let filtered: Vec<Vec<f64>> = (0..data.len() / (n * stride) * blocks)
+        .into_par_iter()
+        .map(|index| {
+            let (outer, first) = (index / blocks, index % blocks * BESIDE);
+            let beside = BESIDE.min(stride - first);
+            let row = |k: usize| &data[(outer * n + k) * stride + first..][..beside];
+            let mut block: Vec<f64> = (0..n).flat_map(row).copied().collect();
+            recursion(&mut block, beside);
+            block
+        })
+        .collect();
+    data.par_chunks_mut(stride).enumerate().for_each(|(place, row)| {
+        let (outer, k) = (place / n, place % n);
+        for (part, block) in row.chunks_mut(BESIDE).zip(&filtered[outer * blocks..]) {
+            part.copy_from_slice(&block[k * part.len()..][..part.len()]);
+        }
+    });
 }
 
 fn coefficients<T: Real>(volume: &FlexTensor, axes: [bool; 3]) -> FlexTensor {
     let size = extents(volume);
     let mut data: Vec<f64> = elements::<T>(volume).iter().map(|value| value.wide()).collect();
     for axis in (0..3).filter(|&axis| axes[2 - axis] && size[axis] > 1) {
-        data = along(&data, size, axis);
+        along(&mut data, size, axis);
     }
     tensor(data.into_iter().map(T::of).collect::<Vec<T>>(), volume.layout().shape().clone())
 }
@@ -54,7 +100,8 @@ fn around(q: f64, n: usize) -> [(usize, f64); 4] {
         2.0 / 3.0 - s * s * (1.0 - 0.5 * s),
         t * t * t / 6.0,
     ];
-    let at = |tap: usize| (cell as i64 + tap as i64 - 1).rem_euclid(n as i64) as usize;
+    let first = (cell as i64 - 1).rem_euclid(n as i64) as usize;
+    let at = |tap: usize| if first + tap < n { first + tap } else { (first + tap) % n };
     [0, 1, 2, 3].map(|tap| (at(tap), weights[tap]))
 }
 

@@ -5,7 +5,7 @@
 //! c           = the coefficients with which f passes through all voxels: f * (B * ..)^-1 along each axis
 //! ```
 //! The inverse of `B = (1, 4, 1) / 6` is `sqrt 3 z^|s|`, `z = sqrt 3 - 2`: as it falls by 3.7 a voxel, a sum of few
-//! neighbours has it to the last digit of f32, in parallel. Between voxels the error is of fourth order.
+//! neighbours has it to the last digit of f32, in parallel (GPU); the CPU takes the recursion that it comes from. Between voxels the error is of fourth order.
 //! Sources: Unser, Splines, a perfect fit for signal and image processing, 1999;
 //! Champagnat and Le Sant, Efficient cubic B-spline image interpolation on a GPU, 2012.
 
@@ -22,13 +22,6 @@ mod tests;
 
 /// `z = sqrt 3 - 2`.
 pub(crate) const POLE: f64 = -0.267_949_192_431_122_7;
-
-/// `z^|s|` around a period of `n` voxels: all of its images, times `sqrt 3`. Up to `reach` from the middle.
-pub(crate) fn inverse_taps(n: usize, reach: usize) -> Vec<f64> {
-    let around = 1.0 - POLE.powi(n as i32);
-    let tap = |s: usize| POLE.powi(s as i32) + POLE.powi((n - s) as i32);
-    (0..=reach.min(n / 2)).map(|s| 3f64.sqrt() * tap(s) / around).collect()
-}
 
 /// Backend operations; `[N, C, D, H, W]`, displacements `[N, 3, D, H, W]`.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
