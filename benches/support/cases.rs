@@ -597,7 +597,7 @@ fn greedy(t: &[Tensor<5>], measure: Measure, storage: MomentStorage) -> Tensor<5
     let state = DeformState { field, moments: Moments::default() };
     let optimizer = Optimizer::Adam(greedy_adam(storage));
     let options = DeformOptions { optimizer, ..DeformOptions::greedy(measure) };
-    ops::deform(&images, state, &options, STEPS).1.field
+    ops::deform(&images, vec![state], &options, STEPS).1.remove(0).field
 }
 
 /// The same from one op after the other, with autodiff, and LNCC.

@@ -150,9 +150,9 @@ mod tests {
                             ..AdamOptions::default()
                         });
                         let options = DeformOptions { optimizer, ..DeformOptions::greedy(measure) };
-                        let (values, state) = deform(&images, state, &options, 3);
+                        let (values, states) = deform(&images, vec![state], &options, 3);
                         assert_eq!(values.dtype(), DType::F32);
-                        [to_f64(values), to_f64(state.field)]
+                        [to_f64(values), to_f64(states[0].field.clone())]
                     };
                     let (actual, expected) = (run(&stored_f, &stored_m), run(&fixed, &moving));
                     for (actual, expected) in actual.iter().zip(&expected) {

@@ -110,6 +110,9 @@ fn flow(
 
 /// The displacement of `(id + outer) o (id + inner)`.
 fn after(grid: &Grid, outer: &Sharded, inner: &Sharded) -> Result<Sharded> {
+    if is_whole(grid) {
+        return Ok(outer.clone().zip_map(inner, compose));
+    }
     let width = reach(grid, inner)?;
     let both = outer.clone().zip_map(inner, |a, b| Tensor::cat(vec![a, b], 1));
     let both = grid.through(&both, width, |both| {
@@ -130,9 +133,14 @@ pub(super) fn longest(holders: &Holders, field: &Sharded) -> Result<f64> {
     Ok(read.map_err(|reason| Error::device("reading the length of a field", reason))?[0].sqrt())
 }
 
+/// Whether there is nothing around the only shard.
+fn is_whole(grid: &Grid) -> bool {
+    grid.layout.count() == 1 && !grid.holders.are_several()
+}
+
 /// Planes on either side that a displacement reaches, over all shards and ranks.
 fn reach(grid: &Grid, field: &Sharded) -> Result<usize> {
-    if grid.layout.count() == 1 && !grid.holders.are_several() {
+    if is_whole(grid) {
         return Ok(0);
     }
     let bounds = DisplacementBounds::read(field)?.into_iter();

@@ -60,8 +60,7 @@ use ffdp_burn::error::Result;
 use ffdp_burn::losses::{Pair, Similarity};
 use ffdp_burn::ops::weights::joint_weights;
 use ffdp_burn::ops::{
-    self, DeformImages, DeformOptions, DeformState, GridSampleOptions, Method, Moments, exp,
-    grid_sample,
+    self, DeformImages, DeformOptions, DeformState, GridSampleOptions, Method, exp, grid_sample,
 };
 use homes::Homes;
 pub use maps::{maps, velocity};
@@ -167,7 +166,7 @@ enum Work {
 
 struct Whole {
     images: DeformImages,
-    state: Option<DeformState>,
+    states: Option<Vec<DeformState>>,
     options: DeformOptions,
 }
 
@@ -278,14 +277,12 @@ impl ShardedDeform {
         moments: Vec<ShardedMoments>,
         options: &DeformOptions,
     ) -> Self {
-        let field = fields.into_iter().map(|field| field.into_shards().remove(0)).collect();
-        let moments: Vec<Moments> = moments
-            .into_iter()
-            .map(|moments| moments.shards.into_iter().next().unwrap_or_default())
-            .collect();
-        let moments = Moments::joined(moments);
-        let state = Some(DeformState { field: join_fields(field), moments });
-        Self(Work::Whole(Box::new(Whole { images, state, options: *options })))
+        let state = |(field, moments): (Sharded, ShardedMoments)| DeformState {
+            field: field.into_shards().remove(0),
+            moments: moments.shards.into_iter().next().unwrap_or_default(),
+        };
+        let states = Some(fields.into_iter().zip(moments).map(state).collect());
+        Self(Work::Whole(Box::new(Whole { images, states, options: *options })))
     }
 
     /// The loss before each of so many iterations, on the device of the first shard.
@@ -299,10 +296,10 @@ impl ShardedDeform {
         assert!(iterations > 0, "deform: at least one iteration is needed");
         match &mut self.0 {
             Work::Whole(whole) => {
-                let Whole { images, state, options } = whole.as_mut();
-                let before = state.take().expect(PRESENT);
+                let Whole { images, states, options } = whole.as_mut();
+                let before = states.take().expect(PRESENT);
                 let (measures, after) = ops::deform(images, before, options, iterations);
-                *state = Some(after);
+                *states = Some(after);
                 let values = images.fixed.shape().num_elements();
                 Ok(options.measure.loss(measures, values))
             }
@@ -317,8 +314,8 @@ impl ShardedDeform {
     pub fn loss(&mut self) -> Result<Tensor<1>> {
         match &mut self.0 {
             Work::Whole(whole) => {
-                let Whole { images, state, options } = whole.as_mut();
-                Ok(shown(images, &state.as_ref().expect(PRESENT).field, options))
+                let Whole { images, states, options } = whole.as_mut();
+                Ok(shown(images, states.as_ref().expect(PRESENT), options))
             }
             Work::Parts(parts) => {
                 let fields = parts.fields.clone().expect(PRESENT);
@@ -333,8 +330,8 @@ impl ShardedDeform {
     pub fn fields(&self) -> Vec<Sharded> {
         match &self.0 {
             Work::Whole(whole) => {
-                let Whole { state, options, .. } = whole.as_ref();
-                apart(&state.as_ref().expect(PRESENT).field, options)
+                let states = whole.states.iter().flatten();
+                states.map(|state| Sharded::whole(state.field.clone())).collect()
             }
             Work::Parts(parts) => parts.fields.clone().expect(PRESENT),
         }
@@ -344,9 +341,8 @@ impl ShardedDeform {
     pub fn into_fields(self) -> Vec<Sharded> {
         match self.0 {
             Work::Whole(whole) => {
-                let Whole { state, options, .. } = *whole;
-                let DeformState { field, .. } = state.expect(PRESENT);
-                apart(&field, &options)
+                let states = whole.states.expect(PRESENT).into_iter();
+                states.map(|state| Sharded::whole(state.field)).collect()
             }
             Work::Parts(parts) => parts.fields.expect(PRESENT),
         }
@@ -356,13 +352,13 @@ impl ShardedDeform {
     pub fn into_state(self) -> ShardedState {
         match self.0 {
             Work::Whole(whole) => {
-                let Whole { state, options, .. } = *whole;
-                let DeformState { field, moments } = state.expect(PRESENT);
-                let fields = apart(&field, &options);
-                drop(field);
-                let moments = moments.apart(fields.len()).into_iter();
-                let moments = moments.map(|moments| ShardedMoments { shards: vec![moments] });
-                ShardedState { fields, moments: moments.collect() }
+                let states = whole.states.expect(PRESENT).into_iter();
+                let (fields, moments) = states
+                    .map(|DeformState { field, moments }| {
+                        (Sharded::whole(field), ShardedMoments { shards: vec![moments] })
+                    })
+                    .unzip();
+                ShardedState { fields, moments }
             }
             Work::Parts(parts) => ShardedState {
                 fields: parts.fields.expect(PRESENT),
@@ -401,15 +397,14 @@ impl Parts {
     }
 }
 
-/// The loss of whole images as a field shows them, `[1]`.
-fn shown(images: &DeformImages, field: &Tensor<5>, options: &DeformOptions) -> Tensor<1> {
+/// The loss of whole images as fields show them, `[1]`.
+fn shown(images: &DeformImages, states: &[DeformState], options: &DeformOptions) -> Tensor<1> {
     let DeformImages { fixed, moving, affine, masks } = images;
     let scaled = GridSampleOptions {
         displacement_scale: options.displacement_scale,
         ..GridSampleOptions::default()
     };
-    let fields = apart(field, options);
-    let [first, last] = [&fields[0], &fields[fields.len() - 1]].map(|u| u.shards()[0].clone());
+    let [first, last] = [0, states.len() - 1].map(|k| states[k].field.clone());
     let u = match options.method {
         Method::Svf { squarings, .. } => exp(last, squarings),
         Method::Greedy | Method::Syn => last,
@@ -425,22 +420,6 @@ fn shown(images: &DeformImages, field: &Tensor<5>, options: &DeformOptions) -> T
     let weights = joint_weights(masks[0].as_ref().map(stays), masks[1].as_ref().map(moved));
     let similarity: Arc<dyn Similarity> = options.measure.into();
     similarity.loss_of(&Pair::weighted(moved(moving), stays(fixed), weights))
-}
-
-/// Halves as the serial operation takes them.
-fn join_fields(mut fields: Vec<Tensor<5>>) -> Tensor<5> {
-    if fields.len() == 1 { fields.remove(0) } else { Tensor::cat(fields, 0) }
-}
-
-/// The fields that the serial operation has in one tensor.
-fn apart(field: &Tensor<5>, options: &DeformOptions) -> Vec<Sharded> {
-    let count = options.method.fields();
-    let batch = field.dims()[0] / count;
-    let of = |i: usize| match count {
-        1 => field.clone(),
-        _ => field.clone().narrow(0, i * batch, batch),
-    };
-    (0..count).map(|i| Sharded::whole(of(i))).collect()
 }
 
 fn check_places(field: &Sharded, mesh: &DeviceMesh) {

@@ -36,7 +36,7 @@ fn the_moving_image_is_let_go_of_and_cut_out_of_what_is_kept() {
             masks: [None, None],
         };
         let state = DeformState { field: still.clone(), moments: Moments::default() };
-        let expected = to_f64(deform(&whole, state, &options, ITERATIONS).1.field);
+        let expected = to_f64(deform(&whole, vec![state], &options, ITERATIONS).1.remove(0).field);
 
         let layout = Layout::balanced([19, 11, 12], Axis::Z, devices.len()).unwrap();
         let mesh = DeviceMesh::new(&devices, devices.len()).unwrap();

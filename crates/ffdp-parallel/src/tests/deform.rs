@@ -62,11 +62,14 @@ pub(super) fn serial(
     options: &DeformOptions,
     iterations: usize,
 ) -> [Vec<f64>; 2] {
-    let field = Tensor::cat(starts(images, options), 0);
-    let state = DeformState { field, moments: Moments::default() };
-    let (measures, state) = ops::deform(images, state, options, iterations);
+    let state = |field| DeformState { field, moments: Moments::default() };
+    let states = starts(images, options).into_iter().map(state).collect();
+    let (measures, states) = ops::deform(images, states, options, iterations);
     let values = images.fixed.shape().num_elements();
-    [to_f64(options.measure.loss(measures, values)), to_f64(state.field)]
+    [
+        to_f64(options.measure.loss(measures, values)),
+        states.into_iter().flat_map(|state| to_f64(state.field)).collect(),
+    ]
 }
 
 /// Both images with their masks as another channel, and which has one.

@@ -89,42 +89,6 @@ impl Moments {
         self.values.as_ref()
     }
 
-    /// Those of several fields that have seen as many gradients, as of one batch.
-    pub fn joined(mut moments: Vec<Self>) -> Self {
-        if moments.len() == 1 {
-            return moments.remove(0);
-        }
-        let count = moments[0].count;
-        let (values, power): (Vec<_>, Vec<_>) =
-            moments.into_iter().map(|moments| (moments.values, moments.power)).unzip();
-        let values = values.into_iter().collect::<Option<Vec<_>>>().map(|values| {
-            let (mean, square) = values.into_iter().map(|[mean, square]| (mean, square)).unzip();
-            [Tensor::cat(mean, 0), Tensor::cat(square, 0)]
-        });
-        let power = power.into_iter().collect::<Option<Vec<_>>>();
-        Self { values, power: power.map(|power| Tensor::cat(power, 0)), count }
-    }
-
-    /// Those of each of so many fields of a batch.
-    pub fn apart(self, count: usize) -> Vec<Self> {
-        if count == 1 {
-            return vec![self];
-        }
-        let part = |i: usize| {
-            let of = |x: &Tensor<5>| {
-                let batch = x.dims()[0] / count;
-                x.clone().narrow(0, i * batch, batch)
-            };
-            let power = self.power.as_ref().map(|power| {
-                let batch = power.dims()[0] / count;
-                power.clone().narrow(0, i * batch, batch)
-            });
-            let values = self.values.as_ref().map(|values| values.each_ref().map(of));
-            Self { values, power, count: self.count }
-        };
-        (0..count).map(part).collect()
-    }
-
     /// Whether no gradient was seen.
     pub fn is_fresh(&self) -> bool {
         self.values.is_none()

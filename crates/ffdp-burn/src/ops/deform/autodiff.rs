@@ -4,7 +4,7 @@ use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
-use super::{DeformOps, DeformPlan};
+use super::{DeformOps, DeformPlan, FieldStates};
 
 impl<B: DeformOps, C: CheckpointStrategy> DeformOps for Autodiff<B, C> {
     fn deform_3d(
@@ -13,18 +13,9 @@ impl<B: DeformOps, C: CheckpointStrategy> DeformOps for Autodiff<B, C> {
         _: FloatTensor<Self>,
         _: FloatTensor<Self>,
         _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
+        _: FieldStates<Self>,
         _: DeformPlan,
-    ) -> (
-        FloatTensor<Self>,
-        FloatTensor<Self>,
-        FloatTensor<Self>,
-        FloatTensor<Self>,
-        FloatTensor<Self>,
-    ) {
+    ) -> (FloatTensor<Self>, FieldStates<Self>) {
         panic!("deform: iterations are not differentiable; take the images off the tape (`inner`)")
     }
 }

@@ -2,11 +2,11 @@
 
 use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
-use burn::tensor::{Shape, Slice, TensorData};
+use burn::tensor::{Shape, TensorData};
 
 use super::compare::Total;
 use super::views::Seen;
-use super::{DeformOptions, DeformPlan, Measure, Optimizer, Penalties, Update};
+use super::{DeformOptions, DeformPlan, FieldState, Measure, Optimizer, Penalties, Update};
 use crate::ops::adam::{AdamConstants, AdamOps, AdamOptions, AdamPieces, Taken};
 use crate::ops::gaussian::{Direction, GaussianOps, GaussianOptions};
 use crate::ops::grid_sample::Accumulation;
@@ -26,14 +26,6 @@ const NO_LENGTH: f64 = 1e-30;
 /// Differences in voxels above which the total variation counts lengths.
 const SMALL_DIFFERENCE: f64 = 1e-3;
 
-/// The field, and the moments of its gradient.
-pub(super) struct State<B: Descending> {
-    pub field: FloatTensor<B>,
-    pub mean: FloatTensor<B>,
-    pub square: FloatTensor<B>,
-    pub power: FloatTensor<B>,
-}
-
 /// The smoothed tensor.
 fn smooth<B: GaussianOps>(x: FloatTensor<B>, options: &GaussianOptions) -> FloatTensor<B> {
     match options.sigma_voxels {
@@ -42,55 +34,13 @@ fn smooth<B: GaussianOps>(x: FloatTensor<B>, options: &GaussianOptions) -> Float
     }
 }
 
-impl<B: Descending> State<B> {
-    /// Of each of so many fields.
-    pub fn apart(self, fields: usize) -> Vec<Self> {
-        let mut states = vec![self];
-        if fields == 1 {
-            return states;
-        }
-        let Self { field, mean, square, power } = states.remove(0);
-        let batch = field.shape()[0];
-        // Placeholders, of an optimiser without moments, are those of every field.
-        let of = |x: FloatTensor<B>| -> Vec<FloatTensor<B>> {
-            let each = batch / fields;
-            let slice = |k| B::float_slice(x.clone(), &[Slice::from(k * each..(k + 1) * each)]);
-            match x.shape()[0] == batch {
-                true => (0..fields).map(slice).collect(),
-                false => vec![x; fields],
-            }
-        };
-        let [field, mean, square, power] = [field, mean, square, power].map(of);
-        let moments = mean.into_iter().zip(square).zip(power);
-        let state = |(field, ((mean, square), power))| Self { field, mean, square, power };
-        field.into_iter().zip(moments).map(state).collect()
-    }
-
-    /// The reverse of [`State::apart`].
-    pub fn joined(mut states: Vec<Self>) -> Self {
-        if states.len() == 1 {
-            return states.remove(0);
-        }
-        let (mut fields, mut means, mut squares, mut powers) = (vec![], vec![], vec![], vec![]);
-        for State { field, mean, square, power } in states {
-            fields.push(field);
-            means.push(mean);
-            squares.push(square);
-            powers.push(power);
-        }
-        let [field, mean, square, power] =
-            [fields, means, squares, powers].map(|parts| B::float_cat(parts, 0));
-        Self { field, mean, square, power }
-    }
-}
-
 /// The states of all fields after one more gradient of each, the `seen + 1`st; also the value with its penalties, `[1]`.
 pub(super) fn descend<B: Descending>(
     seen: Seen<B>,
-    states: Vec<State<B>>,
+    states: Vec<FieldState<B>>,
     plan: &DeformPlan,
     count: i32,
-) -> (FloatTensor<B>, Vec<State<B>>) {
+) -> (FloatTensor<B>, Vec<FieldState<B>>) {
     let options = &plan.options;
     let Seen { mut value, total, gradients, slope } = seen;
     let share = 1.0 / states.len() as f64;
@@ -111,10 +61,10 @@ pub(super) fn descend<B: Descending>(
             Optimizer::Sgd | Optimizer::GaussNewton { .. } => {
                 let longest = longest::<B>(&gradient);
                 let field = stepped::<B>(state.field, gradient, longest, options);
-                State { field, ..state }
+                FieldState { field, ..state }
             }
         };
-        next.push(State { field: smooth::<B>(state.field, &options.smooth_field), ..state });
+        next.push(FieldState { field: smooth::<B>(state.field, &options.smooth_field), ..state });
     }
     (value, next)
 }
@@ -122,22 +72,22 @@ pub(super) fn descend<B: Descending>(
 /// A step along Adam's direction, which is not stored if it is composed.
 fn by_adam<B: Descending>(
     gradient: FloatTensor<B>,
-    state: State<B>,
+    state: FieldState<B>,
     options: &DeformOptions,
     adam: &AdamOptions,
     count: i32,
-) -> State<B> {
+) -> FieldState<B> {
     let constants = AdamConstants::new(adam, count);
-    let State { field, mean, square, power } = state;
+    let FieldState { field, mean, square, power } = state;
     if options.update == Update::Compositive {
         let taken = B::take_gradient(gradient, mean, square, power, constants);
         let field = B::compose_step(field, &taken, constants, options.rate());
         let Taken { mean, square, power, .. } = taken;
-        return State { field, mean, square, power };
+        return FieldState { field, mean, square, power };
     }
     let (direction, longest, mean, square, power) =
         B::adam_3d(gradient, mean, square, power, constants);
-    State { field: stepped::<B>(field, direction, longest, options), mean, square, power }
+    FieldState { field: stepped::<B>(field, direction, longest, options), mean, square, power }
 }
 
 impl DeformOptions {

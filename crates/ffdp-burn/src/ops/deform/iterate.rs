@@ -6,9 +6,9 @@ use burn::tensor::Shape;
 #[cfg(feature = "cube")]
 use burn_cubecl::CubeBackend;
 
-use super::descend::{Descending, State, descend};
+use super::descend::{Descending, descend};
 use super::views::{View, Views, identity};
-use super::{DeformOps, DeformPlan};
+use super::{DeformOps, DeformPlan, FieldStates};
 
 /// An image with its rows one after the other in memory: one copy for all iterations, where a kernel that is
 /// given padded rows makes one each time.
@@ -21,11 +21,11 @@ fn dense<B: Backend>(image: FloatTensor<B>) -> FloatTensor<B> {
 /// All iterations of a plan: the measures before each of them, and the state after the last.
 fn iterate<B: Descending>(
     views: &Views<B>,
-    state: State<B>,
+    states: FieldStates<B>,
     plan: &DeformPlan,
-) -> (FloatTensor<B>, State<B>) {
+) -> (FloatTensor<B>, FieldStates<B>) {
     let mut values = Vec::with_capacity(plan.iterations);
-    let mut states = state.apart(plan.options.method.fields());
+    let mut states = states.into_vec();
     for count in (plan.seen + 1..).take(plan.iterations) {
         let fields: Vec<_> = states.iter().map(|state| &state.field).collect();
         let seen = views.see(&fields, plan);
@@ -33,7 +33,7 @@ fn iterate<B: Descending>(
         values.push(value);
         states = next;
     }
-    (B::float_cat(values, 0), State::joined(states))
+    (B::float_cat(values, 0), FieldStates::new(states))
 }
 
 /// The same lines for each backend: the trait cannot have a default body, because Burn's own
@@ -47,24 +47,15 @@ macro_rules! implement {
                 affine: FloatTensor<Self>,
                 fixed_mask: FloatTensor<Self>,
                 moving_mask: FloatTensor<Self>,
-                field: FloatTensor<Self>,
-                mean: FloatTensor<Self>,
-                square: FloatTensor<Self>,
-                power: FloatTensor<Self>,
+                states: FieldStates<Self>,
                 plan: DeformPlan,
-            ) -> (
-                FloatTensor<Self>,
-                FloatTensor<Self>,
-                FloatTensor<Self>,
-                FloatTensor<Self>,
-                FloatTensor<Self>,
-            ) {
+            ) -> (FloatTensor<Self>, FieldStates<Self>) {
                 let [fixed_sampling, moving_sampling] = plan.sampling;
                 let [fixed_mask, moving_mask] =
                     [plan.masked[0].then_some(fixed_mask), plan.masked[1].then_some(moving_mask)]
                         .map(|mask| mask.map(dense::<Self>));
                 let fixed = View {
-                    affine: identity::<Self>(&field),
+                    affine: identity::<Self>(&affine),
                     image: dense::<Self>(fixed),
                     mask: fixed_mask,
                     sampling: fixed_sampling,
@@ -75,9 +66,7 @@ macro_rules! implement {
                     affine,
                     sampling: moving_sampling,
                 };
-                let state = State { field, mean, square, power };
-                let (values, state) = iterate::<Self>(&Views { fixed, moving }, state, &plan);
-                (values, state.field, state.mean, state.square, state.power)
+                iterate::<Self>(&Views { fixed, moving }, states, &plan)
             }
         }
     };

@@ -25,7 +25,7 @@
 
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, Dispatch, backend_extension};
+use burn::backend::{Backend, Dispatch, ExtensionType, backend_extension};
 use burn::tensor::{DType, Device};
 
 mod autodiff;
@@ -58,10 +58,10 @@ pub struct DeformImages {
     pub masks: [Option<Tensor<5>>; 2],
 }
 
-/// What changes from iteration to iteration.
+/// What changes from iteration to iteration, of each field.
 #[derive(Clone, Debug)]
 pub struct DeformState {
-    /// What the [`Method`] says: `[N, 3, D, H, W]`, for the halves of SyN `[2 N, 3, D, H, W]`.
+    /// What the [`Method`] says, `[N, 3, D, H, W]`.
     pub field: Tensor<5>,
     /// Of its gradient; untouched by an optimiser without.
     pub moments: Moments,
@@ -90,32 +90,60 @@ impl DeformPlan {
     }
 }
 
+/// A field and the moments of its gradient, as a backend has them: see [`AdamOps`](super::adam::AdamOps).
+#[derive(ExtensionType)]
+#[extension_type(fusion: cfg(feature = "cube"))]
+#[allow(missing_docs)] // The symbols of `adam`.
+pub struct FieldState<B: Backend> {
+    pub field: FloatTensor<B>,
+    pub mean: FloatTensor<B>,
+    pub square: FloatTensor<B>,
+    pub power: FloatTensor<B>,
+}
+
+/// Those of all fields of a [`Method`].
+#[derive(ExtensionType)]
+#[extension_type(fusion: cfg(feature = "cube"))]
+pub enum FieldStates<B: Backend> {
+    /// A displacement or a velocity.
+    One(#[extension_type] FieldState<B>),
+    /// The halves of SyN.
+    Two(#[extension_type] FieldState<B>, #[extension_type] FieldState<B>),
+}
+
+impl<B: Backend> FieldStates<B> {
+    fn new(mut states: Vec<FieldState<B>>) -> Self {
+        let last = states.pop().expect("a method has a field");
+        match states.pop() {
+            None => Self::One(last),
+            Some(first) => Self::Two(first, last),
+        }
+    }
+
+    fn into_vec(self) -> Vec<FieldState<B>> {
+        match self {
+            Self::One(state) => vec![state],
+            Self::Two(first, last) => vec![first, last],
+        }
+    }
+}
+
 /// Backend operation of the iterations. Shapes as in [`DeformImages`] and [`DeformState`]; the
 /// moments and the mean of the second, `[N]`, as in [`AdamOps`](super::adam::AdamOps).
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
-#[allow(clippy::type_complexity)] // Burn's macro wants the tuple spelled out.
 pub trait DeformOps: Backend {
-    /// The measures before each iteration `[iterations]`, and the new field, mean, mean square and
-    /// mean of the latter.
+    /// The measures before each iteration `[iterations]`, and the new states.
     #[fusion(meta = specs)]
+    #[allow(clippy::too_many_arguments)]
     fn deform_3d(
         fixed: FloatTensor<Self>,
         moving: FloatTensor<Self>,
         affine: FloatTensor<Self>,
         fixed_mask: FloatTensor<Self>,
         moving_mask: FloatTensor<Self>,
-        field: FloatTensor<Self>,
-        mean: FloatTensor<Self>,
-        square: FloatTensor<Self>,
-        power: FloatTensor<Self>,
+        #[extension_type] states: FieldStates<Self>,
         plan: DeformPlan,
-    ) -> (
-        FloatTensor<Self>,
-        FloatTensor<Self>,
-        FloatTensor<Self>,
-        FloatTensor<Self>,
-        FloatTensor<Self>,
-    );
+    ) -> (FloatTensor<Self>, FieldStates<Self>);
 }
 
 #[cfg(feature = "cube")]
@@ -131,63 +159,67 @@ fn specs(
     _affine: &TensorSpec,
     _fixed_mask: &TensorSpec,
     _moving_mask: &TensorSpec,
-    field: &TensorSpec,
-    mean: &TensorSpec,
-    square: &TensorSpec,
-    power: &TensorSpec,
+    states: &FieldStatesMetadata,
     plan: &DeformPlan,
-) -> (TensorSpec, TensorSpec, TensorSpec, TensorSpec, TensorSpec) {
+) -> (TensorSpec, FieldStatesMetadata) {
     let measures = TensorSpec::new([plan.iterations].into(), computed(fixed.dtype));
-    (measures, field.clone(), mean.clone(), square.clone(), power.clone())
+    (measures, states.clone())
 }
 
-/// Does `iterations` of a deformable registration. Returns the measure before each of them (worse by
-/// the penalties), `[iterations]`, on the device, and the state after the last. Not differentiable.
+/// Does `iterations` of a deformable registration; one state for each field of the [`Method`]. Returns the measure
+/// before each of them (worse by the penalties), `[iterations]`, on the device, and the states after the last. Not
+/// differentiable.
 ///
 /// # Panics
 /// If there is nothing to do, a tensor is on the autodiff tape, shapes do not fit each other, or
 /// an option has no meaning.
 pub fn deform(
     images: &DeformImages,
-    state: DeformState,
+    states: Vec<DeformState>,
     options: &DeformOptions,
     iterations: usize,
-) -> (Tensor<1>, DeformState) {
-    check(images, &state.field, options, iterations);
-    // Taken apart, so that the memory of each is free once the first iteration has read it.
-    let DeformState { field, mut moments } = state;
-    let (device, dtype) = (field.device(), field.dtype());
+) -> (Tensor<1>, Vec<DeformState>) {
+    check(images, &states, options, iterations);
     let adam = match &options.optimizer {
         Optimizer::Adam(adam) => Some(adam),
         Optimizer::Sgd | Optimizer::GaussNewton { .. } => None,
     };
-    let ([mean, square], power, seen) = match adam {
-        Some(adam) => moments.take(&field, adam),
-        None => no_moments(&device, dtype),
-    };
+    let mut plan = plan(images, &states[0].field, options, iterations);
+    // Taken apart, so that the memory of each is free once the first iteration has read it.
+    let (states, mut moments): (Vec<_>, Vec<_>) = states
+        .into_iter()
+        .map(|DeformState { field, mut moments }| {
+            let ([mean, square], power, seen) = match adam {
+                Some(adam) => moments.take(&field, adam),
+                None => no_moments(&field.device(), field.dtype()),
+            };
+            plan.seen = seen;
+            let [field, mean, square] = [field, mean, square].map(Tensor::into_dispatch);
+            (FieldState::<Dispatch> { field, mean, square, power: power.into_dispatch() }, moments)
+        })
+        .unzip();
     let mask = |mask: &Option<Tensor<5>>| {
         // A placeholder that nothing reads.
         mask.clone().unwrap_or_else(|| images.fixed.clone()).into_dispatch()
     };
-    let plan = plan(images, &field, options, seen, iterations);
-    let (measures, field, mean, square, power) = <Dispatch as DeformOps>::deform_3d(
+    let (measures, states) = <Dispatch as DeformOps>::deform_3d(
         images.fixed.clone().into_dispatch(),
         images.moving.clone().into_dispatch(),
         images.affine.clone().into_dispatch(),
         mask(&images.masks[0]),
         mask(&images.masks[1]),
-        field.into_dispatch(),
-        mean.into_dispatch(),
-        square.into_dispatch(),
-        power.into_dispatch(),
+        FieldStates::new(states),
         plan,
     );
-    if let Some(adam) = adam {
-        let values = [mean, square].map(Tensor::from_dispatch);
-        moments.put(values, Tensor::from_dispatch(power), iterations as i32, adam);
-    }
-    let field = Tensor::from_dispatch(field);
-    (Tensor::from_dispatch(measures), DeformState { field, moments })
+    let states = states.into_vec().into_iter().zip(&mut moments).map(|(state, moments)| {
+        let FieldState { field, mean, square, power } = state;
+        if let Some(adam) = adam {
+            let values = [mean, square].map(Tensor::from_dispatch);
+            moments.put(values, Tensor::from_dispatch(power), iterations as i32, adam);
+        }
+        DeformState { field: Tensor::from_dispatch(field), moments: std::mem::take(moments) }
+    });
+    (Tensor::from_dispatch(measures), states.collect())
 }
 
 /// Placeholders for an optimiser without moments.
@@ -200,7 +232,6 @@ fn plan(
     images: &DeformImages,
     field: &Tensor<5>,
     options: &DeformOptions,
-    seen: i32,
     iterations: usize,
 ) -> DeformPlan {
     let [_, _, d, h, w] = field.dims();
@@ -224,21 +255,30 @@ fn plan(
         sampling: [sampling(identity, false), sampling(options.displacement_scale, true)],
         masked: images.masks.each_ref().map(Option::is_some),
         values: images.fixed.shape().num_elements(),
-        seen,
+        seen: 0,
         iterations,
     }
 }
 
-fn check(images: &DeformImages, field: &Tensor<5>, options: &DeformOptions, iterations: usize) {
+fn check(
+    images: &DeformImages,
+    states: &[DeformState],
+    options: &DeformOptions,
+    iterations: usize,
+) {
     let (fixed, moving) = (images.fixed.dims(), images.moving.dims());
-    let (affine, field) = (images.affine.dims(), field.dims());
+    let affine = images.affine.dims();
     assert!(iterations > 0, "deform: at least one iteration is needed");
-    let expected = [options.method.fields() * fixed[0], 3, fixed[2], fixed[3], fixed[4]];
-    assert!(
-        fixed[..2] == moving[..2] && field == expected,
-        "deform: fixed {fixed:?} and moving {moving:?} must have one batch and the same channels, and \
-         the field be {expected:?}, got {field:?}"
-    );
+    let (count, found) = (options.method.fields(), states.len());
+    assert!(found == count, "deform: {count} fields are needed, got {found}");
+    let expected = [fixed[0], 3, fixed[2], fixed[3], fixed[4]];
+    for field in states.iter().map(|state| state.field.dims()) {
+        assert!(
+            fixed[..2] == moving[..2] && field == expected,
+            "deform: fixed {fixed:?} and moving {moving:?} must have one batch and the same channels, \
+             and the field be {expected:?}, got {field:?}"
+        );
+    }
     assert!(
         (affine[0] == 1 || affine[0] == fixed[0]) && affine[1..] == [3, 4],
         "deform: affine must be [1 or {}, 3, 4], got {affine:?}",

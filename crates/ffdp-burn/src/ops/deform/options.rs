@@ -50,8 +50,8 @@ impl Measure {
 pub enum Method {
     /// The field is a displacement `u`: `moved(p) = M(A p + t + S u(p))`.
     Greedy,
-    /// Two halves that meet in the middle (Avants et al. 2008). The field `[2 N, 3, D, H, W]` holds
-    /// `u_1` for the fixed image, then `u_2` for the moving one: `F(p + u_1(p))` is compared with
+    /// Two halves that meet in the middle (Avants et al. 2008): `u_1` for the fixed image, then
+    /// `u_2` for the moving one: `F(p + u_1(p))` is compared with
     /// `M(A p + t + S u_2(p))`, and the halves follow half the difference of their gradients, in opposite
     /// directions.
     Syn,

@@ -26,7 +26,7 @@ fn every_measure_improves_with_every_method() {
 }
 
 /// A ramp along x, against one that is 0.1 brighter everywhere: squares fall by moving along +x.
-fn ramps() -> (DeformImages, DeformState) {
+fn ramps() -> (DeformImages, Batch) {
     let ramp = |offset: f64| {
         let values: Vec<f64> = (0..216).map(|i| f64::from(i % 6) * 0.1 + offset).collect();
         tensor::<5>(&values, [1, 1, 6, 6, 6], &Device::flex(), DType::F64)
@@ -39,7 +39,7 @@ fn ramps() -> (DeformImages, DeformState) {
         masks: [None, None],
     };
     let field = Tensor::zeros([1, 3, 6, 6, 6], (&Device::flex(), DType::F64));
-    (images, DeformState { field, moments: Moments::default() })
+    (images, Batch { field, moments: vec![] })
 }
 
 fn one_step(optimizer: Optimizer) -> DeformOptions {
@@ -54,7 +54,7 @@ fn one_step(optimizer: Optimizer) -> DeformOptions {
 }
 
 /// The first step in the middle, where the other axes show nothing.
-fn middle(state: DeformState) -> Vec<f64> {
+fn middle(state: Batch) -> Vec<f64> {
     to_f64(state.field.slice([0..1, 0..3, 2..4, 2..4, 2..4]))
 }
 

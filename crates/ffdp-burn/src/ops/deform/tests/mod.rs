@@ -59,12 +59,38 @@ struct Setting {
     masked: [bool; 2],
 }
 
+/// Fields of a method in one batch, as [`composed`](reference::composed) has them: `[fields N, 3, D, H, W]`.
+#[derive(Clone)]
+struct Batch {
+    field: Tensor<5>,
+    /// Of each field.
+    moments: Vec<Moments>,
+}
+
+/// Iterations of such a batch.
+fn deform(
+    images: &DeformImages,
+    Batch { field, moments }: Batch,
+    options: &DeformOptions,
+    iterations: usize,
+) -> (Tensor<1>, Batch) {
+    let fields = field.chunk(options.method.fields(), 0).into_iter();
+    let mut moments = moments.into_iter();
+    let states = fields.map(|field| {
+        let moments = moments.next().unwrap_or_default();
+        DeformState { field, moments }
+    });
+    let (measures, states) = super::deform(images, states.collect(), options, iterations);
+    let (fields, moments) = states.into_iter().map(|state| (state.field, state.moments)).unzip();
+    (measures, Batch { field: Tensor::cat(fields, 0), moments })
+}
+
 impl Setting {
     fn of(size: [usize; 3], batch: usize) -> Self {
         Self { size, batch, channels: 1, fields: 1, masked: [false; 2] }
     }
 
-    fn problem(&self, device: &Device, dtype: DType) -> (DeformImages, DeformState) {
+    fn problem(&self, device: &Device, dtype: DType) -> (DeformImages, Batch) {
         let ([d, h, w], n, c) = (self.size, self.batch, self.channels);
         let map = [1.02, 0.03, 0.0, 0.4, -0.02, 0.97, 0.01, -0.3, 0.0, 0.02, 1.01, 0.6];
         let [fixed, moving] = [[n, c, d, h, w], [n, c, d + 2, h, w + 1]];
@@ -82,15 +108,10 @@ impl Setting {
         let n = self.fields * n;
         let field = uniform(n * 3 * d * h * w, -0.4, 0.4, 3);
         let field = tensor(&field, [n, 3, d, h, w], device, dtype);
-        (images, DeformState { field, moments: Moments::default() })
+        (images, Batch { field, moments: vec![] })
     }
 }
 
-fn problem(
-    size: [usize; 3],
-    batch: usize,
-    device: &Device,
-    dtype: DType,
-) -> (DeformImages, DeformState) {
+fn problem(size: [usize; 3], batch: usize, device: &Device, dtype: DType) -> (DeformImages, Batch) {
     Setting::of(size, batch).problem(device, dtype)
 }

@@ -78,10 +78,11 @@ impl Sight {
 /// One iteration: the measure before it, and the state after it.
 pub(super) fn composed(
     images: &DeformImages,
-    state: DeformState,
+    state: Batch,
     options: &DeformOptions,
-) -> (f64, DeformState) {
-    let DeformState { field, mut moments } = state;
+) -> (f64, Batch) {
+    let Batch { field, mut moments } = state;
+    let mut moments = moments.pop().unwrap_or_default();
     let (value, gradient, slope) = gradient(images, &field, options);
     let gradient = match options.optimizer {
         Optimizer::GaussNewton { damping } => {
@@ -114,7 +115,7 @@ pub(super) fn composed(
         Update::Compositive => compose(field, step),
         Update::Additive => field + step,
     };
-    (value, DeformState { field: gaussian(field, &options.smooth_field), moments })
+    (value, Batch { field: gaussian(field, &options.smooth_field), moments: vec![moments] })
 }
 
 /// The measure, its gradient times the part of the values that count, and the slope.
