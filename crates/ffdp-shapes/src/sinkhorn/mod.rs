@@ -55,7 +55,8 @@ pub struct SinkhornSettings {
     /// and more precise.
     pub scaling: f64,
     /// Updates at the blur itself, 1 at least. Potentials lag behind on the way down: more updates, or a larger scaling,
-    /// bring the value and its gradient closer to those of converged potentials.
+    /// bring the value and its gradient closer to those of converged potentials. The gradient is exact for those alone: in
+    /// the tests it is wrong by up to 10 % with 1, 0.1 % with 10, 1e-8 with 200.
     pub at_blur: usize,
     /// Subtracts what the entropy adds: the divergence of a measure to itself is 0.
     pub debias: bool,

@@ -118,38 +118,43 @@ fn a_shift_costs_half_of_its_square() {
     assert!((found - 0.125).abs() < 1e-4, "{found}");
 }
 
-#[test]
-#[ignore = "0.7 % off finite differences with one update at the blur; with 200 not yet seen"]
-fn gradients_are_slopes_also_where_mass_may_vanish() {
+/// The largest deviation of the gradient from central differences of the value, as a part of the largest slope.
+fn error_of_gradient(settings: &SinkhornSettings) -> f64 {
     let (x, y) = (random(12, 8), random(15, 9));
     let b = Measure::uniform(cloud(&y));
+    let points = cloud(&x).autodiff().require_grad();
+    let a = Measure { points: points.clone(), ..Measure::uniform(cloud(&x)) };
+    let gradients = sinkhorn_divergence(&a, &b, settings).value.backward();
+    let gradient = points.grad(&gradients).unwrap().try_into_vec_as::<f64>().unwrap();
+    let largest = gradient.iter().fold(0.0_f64, |m, g| m.max(g.abs()));
+    let error = |(i, c): (usize, usize)| {
+        let shifted = |by: f64| {
+            let mut x = x.clone();
+            x[i][c] += by;
+            value(&Measure::uniform(cloud(&x)), &b, settings)
+        };
+        let slope = (shifted(1e-4) - shifted(-1e-4)) / 2e-4;
+        (slope - gradient[3 * i + c]).abs() / largest
+    };
+    [(0, 0), (4, 1), (11, 2)].map(error).into_iter().fold(0.0, f64::max)
+}
+
+#[test]
+fn gradients_are_slopes_of_converged_potentials_also_where_mass_may_vanish() {
     for reach in [None, Some(0.4)] {
         for cost in [TransportCost::HalfSquare, TransportCost::Distance] {
-            // Converged: the envelope theorem holds at the optimum.
-            let settings = SinkhornSettings {
-                cost,
-                blur: 0.3,
-                reach,
-                scaling: 0.8,
-                at_blur: 200,
-                debias: true,
-            };
-            let points = cloud(&x).autodiff().require_grad();
-            let a = Measure { points: points.clone(), ..Measure::uniform(cloud(&x)) };
-            let gradients = sinkhorn_divergence(&a, &b, &settings).value.backward();
-            let gradient = points.grad(&gradients).unwrap().try_into_vec_as::<f64>().unwrap();
-            let largest = gradient.iter().fold(0.0_f64, |m, g| m.max(g.abs()));
-            for (i, c) in [(0, 0), (4, 1), (11, 2)] {
-                let shifted = |by: f64| {
-                    let mut x = x.clone();
-                    x[i][c] += by;
-                    value(&Measure::uniform(cloud(&x)), &b, &settings)
-                };
-                let slope = (shifted(1e-4) - shifted(-1e-4)) / 2e-4;
-                let error = (slope - gradient[3 * i + c]).abs();
-                // Differences of second order over 1e-4, and what is left of Sinkhorn's convergence.
-                assert!(error < 1e-4 * largest, "{reach:?} {cost:?}: {slope} {error} {largest}");
-            }
+            // The envelope theorem holds at the optimum. Before, the value depends on the points through the updates
+            // that are off the tape as well; that part falls with the distance from the optimum.
+            let [few, more, converged] = [1, 10, 200].map(|at_blur| {
+                let (blur, scaling) = (0.3, 0.8);
+                let debias = true;
+                let settings = SinkhornSettings { cost, blur, reach, scaling, at_blur, debias };
+                error_of_gradient(&settings)
+            });
+            assert!(few < 0.2, "{reach:?} {cost:?}: {few}");
+            assert!(more < few / 5.0, "{reach:?} {cost:?}: {few} {more}");
+            // Central differences over 1e-4 have an error of second order.
+            assert!(converged < 1e-6, "{reach:?} {cost:?}: {converged}");
         }
     }
 }
