@@ -3,8 +3,11 @@
 #[allow(dead_code)] // shared with the other commands' tests
 mod support;
 
-use ffdp_burn::image::{Geometry, LabelMap};
-use ffdp_burn::io::images::write_labels;
+use burn::tensor::Device;
+use ffdp_burn::image::{Affine, Geometry, LabelMap, Volume};
+use ffdp_burn::io::images::{read_volume, write_labels, write_volume};
+use ffdp_burn::transform::{Composite, Step, write_transform};
+use ffdp_shapes::lddmm::{Direction, Flow};
 use serde_json::Value;
 use support::{Folder, ffdp};
 
@@ -75,6 +78,77 @@ fn surfaces_are_made_converted_compared_matched_and_applied() {
         (first.as_f64().unwrap() / last.as_f64().unwrap() - 1.0).abs() < 1e-2,
         "{first} {last}"
     );
+}
+
+/// A deformation of two points near the middle of a grid of 24^3 voxels of 1 mm.
+const FLOW: &str = r#"{"sigmas_mm": [6.0], "metric": "classical", "scheme": "rk2", "steps": 8,
+    "control_points_mm": [[11.0, 12.0, 10.0], [15.0, 9.0, 12.0]], "momenta": [[2.0, -1.0, 0.5], [0.0, 1.5, 1.0]]}"#;
+
+#[test]
+fn a_flow_is_a_step_of_a_chain() {
+    let flow = Flow::from_saved(serde_json::from_str(FLOW).unwrap()).unwrap();
+    let turn =
+        Affine::from_rows([[0.9, -0.2, 0.0, 3.0], [0.2, 0.9, 0.1, -2.0], [0.0, 0.0, 1.0, 0.5]]);
+    let steps = vec![Step::Affine(turn), Step::Map(flow.as_map(Direction::Back))];
+    let chain = Composite::new(steps);
+    // Points: one after the other, and back.
+    let points = [[10.0, 11.0, 12.0], [3.0, 20.0, 8.0], [90.0, -40.0, 2.0]];
+    let mapped = chain.map_points(&points).unwrap();
+    let expected = flow.map_points_back(&points.map(|p| turn.apply(p))).unwrap();
+    let back = chain.inverse().unwrap().map_points(&mapped).unwrap();
+    let apart = |a: &[[f64; 3]], b: &[[f64; 3]]| {
+        let pairs = a.as_flattened().iter().zip(b.as_flattened());
+        pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+    };
+    assert!(apart(&mapped, &expected) < 1e-12, "{mapped:?} {expected:?}");
+    assert!(apart(&mapped, &points.map(|p| turn.apply(p))) > 0.5, "nothing moved");
+    // The way back is integrated by itself: an error of second order in the step.
+    assert!(apart(&back, &points) < 1e-2, "{back:?}");
+
+    // An image that is linear in mm has at each voxel the value of the point that the voxel is mapped to.
+    let grid = Geometry::new([24; 3], [1.0; 3]).unwrap();
+    let wide = Geometry::new([50; 3], [1.0; 3]).and_then(|g| g.with_origin([-12.0; 3])).unwrap();
+    let value = |[x, y, z]: [f64; 3]| 20.0 + 0.5 * x - 0.3 * y + 0.2 * z;
+    let at =
+        |grid: &Geometry, i: usize| grid.voxel_to_mm().apply(grid.index_of(i).map(|v| v as f64));
+    let image = (0..wide.len()).map(|i| value(at(&wide, i)) as f32).collect();
+    let image = Volume::new(image, wide).unwrap();
+    let voxels: Vec<[f64; 3]> = (0..grid.len()).map(|i| at(&grid, i)).collect();
+    let expected: Vec<f64> = chain.map_points(&voxels).unwrap().into_iter().map(value).collect();
+    let check = |warped: &Volume| {
+        let pairs = warped.data.iter().zip(&expected);
+        let error = pairs.map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
+        assert!(error < 1e-4, "{error}");
+    };
+    check(&chain.warp(&image, &grid, &Device::flex()).unwrap());
+
+    // The same by the command line: as a chain, and as one displacement.
+    let folder = Folder::new();
+    let [flow, affine, moving, reference, warp, moved] = [
+        "flow.json",
+        "turn.txt",
+        "moving.nii.gz",
+        "reference.nii.gz",
+        "warp.nii.gz",
+        "moved.nii.gz",
+    ]
+    .map(|name| folder.path(name));
+    std::fs::write(&flow, FLOW).unwrap();
+    write_transform(&affine, &Composite::new(vec![Step::Affine(turn)])).unwrap();
+    write_volume(&moving, &image).unwrap();
+    write_volume(&reference, &Volume::new(vec![0.0; grid.len()], grid).unwrap()).unwrap();
+    let chain = ["-r", &reference, "-t", &affine, "-t", &flow];
+    let apply = ["apply", "-i", &moving, "-o", &moved];
+    ffdp(&[&apply[..], &chain].concat()).succeeded();
+    check(&read_volume(&moved).unwrap());
+    ffdp(&[&["compose", "-o", &warp][..], &chain].concat()).succeeded();
+    ffdp(&[&apply[..], &["-r", &reference, "-t", &warp]].concat()).succeeded();
+    check(&read_volume(&moved).unwrap());
+
+    let wrong = folder.path("wrong.json");
+    std::fs::write(&wrong, "{}").unwrap();
+    let refused = ffdp(&["apply", "-i", &moving, "-o", &moved, "-r", &reference, "-t", &wrong]);
+    assert!(refused.code == 1 && refused.stderr.contains("flow.json"), "{}", refused.stderr);
 }
 
 #[test]

@@ -54,9 +54,14 @@ fn main() {
         if value < 1e-12 {
             break;
         }
-        // Half of Newton's step to a minimum of value 0.
+        // Newton's step to a root; at a minimum of value 0 it halves the distance.
         s = (s - value / to_scale).clamp(0.05, 2.0);
     }
     println!("scale {s:.5}, 0.3 was right");
     assert!((s - 0.3).abs() < 1e-3, "the fit ended at {s}");
+}
+
+#[test]
+fn the_scale_of_the_kernel_is_found() {
+    main();
 }

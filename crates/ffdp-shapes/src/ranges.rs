@@ -55,6 +55,19 @@ impl Ranges {
         [&self.rows, &self.columns].map(|bounds| *bounds.last().expect("starts with 0"))
     }
 
+    /// Pairs of a row and a column that are kept.
+    pub fn pairs(&self) -> usize {
+        let length = |bounds: &[usize], cluster: usize| bounds[cluster + 1] - bounds[cluster];
+        let columns =
+            |list: &Vec<usize>| list.iter().map(|&c| length(&self.columns, c)).sum::<usize>();
+        self.kept.iter().enumerate().map(|(r, list)| length(&self.rows, r) * columns(list)).sum()
+    }
+
+    /// The clusters of columns that a cluster of rows meets.
+    pub(crate) fn kept(&self, cluster: usize) -> &[usize] {
+        &self.kept[cluster]
+    }
+
     /// The rows of every cluster, and the columns that it meets, neighbours joined.
     pub fn clusters(&self) -> impl Iterator<Item = (Range<usize>, Vec<Range<usize>>)> + '_ {
         self.kept.iter().enumerate().map(|(cluster, list)| {

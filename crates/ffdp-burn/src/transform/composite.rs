@@ -49,6 +49,7 @@ impl Composite {
                 Step::Inverse(displacement) => Step::Displacement(displacement.clone()),
                 Step::Bspline(spline) => Step::InverseBspline(spline.clone()),
                 Step::InverseBspline(spline) => Step::Bspline(spline.clone()),
+                Step::Map(map) => Step::Map(map.inverse()),
             })
         };
         Ok(Self { steps: self.steps.iter().rev().map(inverse).collect::<Result<_>>()? })

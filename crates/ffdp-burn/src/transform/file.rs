@@ -77,10 +77,13 @@ fn part(step: &Step) -> Result<TransformPart> {
             let (coefficients, geometry) = (step.coefficients().to_vec(), step.geometry().clone());
             Ok(TransformPart::Bspline { coefficients, geometry })
         }
-        Step::Inverse(_) | Step::InverseBspline(_) => Err(Error::invalid(
-            "a file holds no inverse that is solved where it is needed",
-            format_args!("the inverse of a displacement"),
-            "make it a displacement on a grid first",
+        Step::Inverse(_) | Step::InverseBspline(_) | Step::Map(_) => Err(Error::invalid(
+            "a file holds no map that is computed where it is needed",
+            match step {
+                Step::Map(_) => "a flow",
+                _ => "the inverse of a displacement",
+            },
+            "make it a displacement on a grid first (.nii.gz)",
         )),
     }
 }

@@ -1,8 +1,8 @@
 //! What a registration finds: maps from the fixed to the moving image, and what they do to images.
 //!
 //! A [`Displacement`] lives on the fixed grid, in voxels; read `displacement.rs` first. A [`Composite`]
-//! is a chain of displacements, B-splines, affine maps and inverses of them in millimetres, evaluated in
-//! `points.rs`; [`read_transform`] and [`write_transform`] are files.
+//! is a chain of displacements, B-splines, affine maps, inverses of them and maps of other crates (`PointMap`) in
+//! millimetres, evaluated in `points.rs`; [`read_transform`] and [`write_transform`] are files.
 //! [`resample`] carries tensors from one grid to another through physical space.
 
 mod bspline;

@@ -80,6 +80,12 @@ impl Points {
                 let s = step.inverse_at(self.indices(step.geometry()));
                 self.moved(s)
             }
+            Step::Map(map) => {
+                let here = rows(self.positions());
+                let u = map.map(here.clone()) - here;
+                let [d, h, w] = self.size;
+                self.moved(u.transpose().reshape([1, 3, d, h, w]))
+            }
         }
     }
 
@@ -176,19 +182,28 @@ impl Points {
         }
     }
 
-    /// The points, in RAS mm and in order.
-    pub fn to_list(&self) -> Result<Vec<[f64; 3]>> {
+    /// The points, `[1, 3, D, H, W]` in RAS mm.
+    fn positions(&self) -> Tensor<5> {
         let mm = affine_field(&self.affine, self.size, &self.device, self.dtype);
-        let mm = match &self.displacement {
+        match &self.displacement {
             None => mm,
             Some(d) => mm + d.clone(),
-        };
-        let values = mm
+        }
+    }
+
+    /// The points, in RAS mm and in order.
+    pub fn to_list(&self) -> Result<Vec<[f64; 3]>> {
+        let values = rows(self.positions())
             .try_into_vec_as::<f64>()
             .map_err(|reason| Error::device("reading back points", reason))?;
-        let count = values.len() / 3;
-        Ok((0..count).map(|i| [0, 1, 2].map(|c| values[c * count + i])).collect())
+        Ok(values.as_chunks::<3>().0.to_vec())
     }
+}
+
+/// Vectors `[1, 3, D, H, W]` as `[D H W, 3]`.
+fn rows(vectors: Tensor<5>) -> Tensor<2> {
+    let [_, _, d, h, w] = vectors.dims();
+    vectors.reshape([3, d * h * w]).transpose()
 }
 
 /// `map p` for all elements `p` of an array of extent (D, H, W): `[1, 3, D, H, W]`.

@@ -1,8 +1,10 @@
 //! One step of a transform.
 
+use std::sync::Arc;
+
 use super::bspline::BsplineTransform;
 use super::displacement::Displacement;
-use crate::image::{Affine, Physical};
+use crate::image::{Affine, Physical, PointMap};
 
 /// One map of physical space.
 #[derive(Clone, Debug)]
@@ -18,4 +20,7 @@ pub enum Step {
     Bspline(BsplineTransform),
     /// `x -> z` with `z + u(z) = x`: the inverse of a cubic B-spline.
     InverseBspline(BsplineTransform),
+    /// A map of another crate, such as the flow of a shape (`ffdp_shapes::lddmm::Flow::as_map`), evaluated wherever it is
+    /// needed.
+    Map(Arc<dyn PointMap>),
 }

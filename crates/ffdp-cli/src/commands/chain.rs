@@ -10,6 +10,7 @@ use ffdp_burn::image::Geometry;
 use ffdp_burn::io::images::header;
 use ffdp_burn::io::read_flirt;
 use ffdp_burn::transform::{Composite, Step, read_transform};
+use ffdp_shapes::lddmm::{Direction, Flow};
 
 use crate::failure::{Failure, Outcome};
 
@@ -20,7 +21,7 @@ A point of the reference goes through them as they are given, the FIRST one firs
 registration (warp and affine): -t warp.nii.gz -t affine.txt
 
 Files are recognised by their content: ITK text (.txt, .tfm) and .mat, displacement fields (NIfTI), \
-composites (.h5), and a plain 4x4 matrix in RAS mm. All map points of the fixed to the moving image. \
+composites (.h5), and a plain 4x4 matrix in RAS mm; flows of ffdp shape by their name (.json). All map points of the fixed to the moving image. \
 -t [affine.txt,1] takes the inverse of that file; displacements are inverted, too. A matrix of FSL \
 FLIRT needs its two images: -t flirt:MATRIX,MOVING,FIXED";
 
@@ -48,6 +49,9 @@ impl TransformChoice {
 
     fn read(&self, device: &Device) -> Outcome<Composite> {
         let map = match &self.source {
+            Source::File(path) if is_flow_name(path) => {
+                Composite::new(vec![Step::Map(read_flow(path)?.as_map(Direction::Back))])
+            }
             Source::File(path) => read_transform(path, device)?,
             Source::Flirt { matrix, moving, fixed } => {
                 let [moving, fixed] = [header(moving)?.geometry, header(fixed)?.geometry];
@@ -121,6 +125,24 @@ impl FromStr for TransformChoice {
         };
         Ok(Self { source, inverted })
     }
+}
+
+/// Whether the name is that of a deformation of `ffdp shape register`.
+fn is_flow_name(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
+}
+
+/// A deformation as `ffdp shape register` writes it: from the source to the target.
+fn read_flow(path: &Path) -> Outcome<Flow> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| ffdp_burn::Error::io(path, "read", source))?;
+    let saved = serde_json::from_str(&text).map_err(|error| {
+        Failure::user(
+            format!("{}: no deformation of a shape: {error}", path.display()),
+            "give the flow.json of `ffdp shape register`",
+        )
+    })?;
+    Ok(Flow::from_saved(saved)?)
 }
 
 /// The map of all that were given: a point goes through the first one first.

@@ -60,7 +60,7 @@ fn stored(map: Composite, device: &Device) -> Composite {
             let inverse = Composite::new(vec![step.clone()]);
             Step::Displacement(inverse.to_displacement(spline.geometry(), device))
         }
-        Step::Affine(_) | Step::Displacement(_) | Step::Bspline(_) => step.clone(),
+        Step::Affine(_) | Step::Displacement(_) | Step::Bspline(_) | Step::Map(_) => step.clone(),
     };
     Composite::new(map.steps().iter().map(step).collect())
 }

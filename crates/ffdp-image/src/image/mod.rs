@@ -13,6 +13,7 @@ mod labels;
 mod moved_labels;
 mod placement;
 mod planes;
+mod point_map;
 mod ranks;
 mod smooth;
 mod space;
@@ -32,6 +33,7 @@ pub use moved_labels::labels_of;
 pub use planes::Planes;
 #[doc(hidden)]
 pub use planes::{Counted, Statistics, check_finite, check_planes, runs, statistics};
+pub use point_map::PointMap;
 #[doc(hidden)]
 pub use ranks::Ranks;
 pub use smooth::{SmoothImage, SmoothKernel};

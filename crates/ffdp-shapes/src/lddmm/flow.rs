@@ -1,7 +1,9 @@
 //! A deformation of all of space, as it is kept and applied: in f64 on the CPU, or on a device.
 
-use burn::tensor::{DType, Device};
-use ffdp_image::image::Geometry;
+use std::sync::Arc;
+
+use burn::tensor::{DType, Device, Tensor};
+use ffdp_image::image::{Geometry, PointMap};
 use ffdp_image::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -89,6 +91,13 @@ impl Flow {
         Path::shoot(&self.hamiltonian(), end, *scheme, *steps, -1.0)
     }
 
+    fn path_along(&self, direction: Direction, place: Place) -> Path {
+        match direction {
+            Direction::Forward => self.path(place),
+            Direction::Back => self.path_back(place),
+        }
+    }
+
     /// Where points go, RAS mm; computed in f64 on the CPU.
     ///
     /// # Errors
@@ -115,6 +124,12 @@ impl Flow {
         shape.with_points(self.map_points(&shape.points)?)
     }
 
+    /// The flow as a step of a transform (`ffdp_burn::transform::Step::Map`). A transform maps points of the fixed to
+    /// points of the moving image: [`Direction::Back`] carries images and labels of the source onto the target.
+    pub fn as_map(&self, direction: Direction) -> Arc<dyn PointMap> {
+        Arc::new(FlowMap { flow: self.clone(), direction })
+    }
+
     /// The displacements in mm from the voxels of a grid, in their order: for an image that is sampled through it,
     /// `moved(x) = image(x + u(x))`. `Direction::Back` samples the source on the grid of the target.
     ///
@@ -127,10 +142,7 @@ impl Flow {
         device: &Device,
     ) -> Result<Vec<Position>> {
         let place = (device, DType::F32);
-        let path = match direction {
-            Direction::Forward => self.path(place),
-            Direction::Back => self.path_back(place),
-        };
+        let path = self.path_along(direction, place);
         let to_mm = grid.voxel_to_mm();
         let voxel = |offset: usize| to_mm.apply(grid.index_of(offset).map(|v| v as f64));
         let mut displacement = Vec::with_capacity(grid.len());
@@ -150,6 +162,39 @@ pub enum Direction {
     Forward,
     /// From the target to the source.
     Back,
+}
+
+impl Direction {
+    fn opposite(self) -> Self {
+        match self {
+            Self::Forward => Self::Back,
+            Self::Back => Self::Forward,
+        }
+    }
+}
+
+/// A flow that is followed one way.
+#[derive(Clone, Debug)]
+struct FlowMap {
+    flow: Flow,
+    direction: Direction,
+}
+
+impl PointMap for FlowMap {
+    /// The path of the control points is computed again for every call: they are hundreds.
+    fn map(&self, points: Tensor<2>) -> Tensor<2> {
+        let (device, dtype) = (points.device(), points.dtype());
+        let path = self.flow.path_along(self.direction, (&device, dtype));
+        let count = points.dims()[0];
+        let chunks = (0..count).step_by(CHUNK).map(|start| {
+            path.carry_to_end(points.clone().narrow(0, start, CHUNK.min(count - start)))
+        });
+        Tensor::cat(chunks.collect(), 0)
+    }
+
+    fn inverse(&self) -> Arc<dyn PointMap> {
+        self.flow.as_map(self.direction.opposite())
+    }
 }
 
 fn carried(path: &Path, points: &[Position], place: Place) -> Result<Vec<Position>> {

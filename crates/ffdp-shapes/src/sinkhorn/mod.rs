@@ -7,92 +7,24 @@
 //! ```
 //! `eps = blur^p`, `rho = reach^p`. `eps` falls from the diameter's by `scaling^p` a step, potentials are updated at
 //! once and averaged; a last step without the average gives potentials whose gradients are those of the divergence
-//! (envelope theorem): none of the steps before is on the tape. Sources: Cuturi 2013; Schmitzer 2019; Feydy et al.
-//! 2019; Sejourne et al. 2019 (the unbalanced case).
+//! (envelope theorem): none of the steps before is on the tape. Read `descent.rs` (updates), then `clusters.rs` (several
+//! scales). Sources: Cuturi 2013; Schmitzer 2019; Feydy et al. 2019; Sejourne et al. 2019 (the unbalanced case); Feydy
+//! 2020, section 3.3 (several scales).
 
+mod clusters;
+mod descent;
 mod plan;
+mod settings;
 #[cfg(test)]
 mod tests;
 
 use burn::tensor::Tensor;
 use ffdp_image::{Error, Result};
-use serde::{Deserialize, Serialize};
 
-use crate::formula::Formula;
 use crate::tensors::{column, number};
-
-/// The cost of moving a unit of mass by a distance.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TransportCost {
-    /// `r`: p = 1.
-    Distance,
-    /// `r^2 / 2`: p = 2.
-    #[default]
-    HalfSquare,
-}
-
-impl TransportCost {
-    fn p(self) -> f64 {
-        match self {
-            Self::Distance => 1.0,
-            Self::HalfSquare => 2.0,
-        }
-    }
-}
-
-/// How transport is computed. Lengths are in the unit of the points.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SinkhornSettings {
-    /// The cost.
-    pub cost: TransportCost,
-    /// Details below this length are blurred.
-    pub blur: f64,
-    /// Mass is rather destroyed than carried further; none keeps all mass (balanced transport).
-    pub reach: Option<f64>,
-    /// Ratio of two successive lengths on the way from the diameter down to the blur, between 0 and 1; larger is slower
-    /// and more precise.
-    pub scaling: f64,
-    /// Updates at the blur itself, 1 at least. Potentials lag behind on the way down: more updates, or a larger scaling,
-    /// bring the value and its gradient closer to those of converged potentials.
-    pub at_blur: usize,
-    /// Subtracts what the entropy adds: the divergence of a measure to itself is 0.
-    pub debias: bool,
-}
-
-impl Default for SinkhornSettings {
-    /// GeomLoss's values, for points in a box of size 1.
-    fn default() -> Self {
-        let cost = TransportCost::HalfSquare;
-        Self { cost, blur: 0.05, reach: None, scaling: 0.5, at_blur: 1, debias: true }
-    }
-}
-
-impl SinkhornSettings {
-    /// Refuses what has no meaning.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for a blur or reach that is not positive and a scaling outside 0..1.
-    pub fn validate(&self) -> Result<()> {
-        let refuse = |what: &str, value: f64, fix: &str| Err(Error::invalid(what, value, fix));
-        match self {
-            Self { blur, .. } if !(*blur > 0.0 && blur.is_finite()) => {
-                refuse("the blur must be positive", *blur, "try a hundredth of the size")
-            }
-            Self { reach: Some(reach), .. } if !(*reach > 0.0 && reach.is_finite()) => {
-                refuse("the reach must be positive", *reach, "leave it out to keep all mass")
-            }
-            Self { scaling, .. } if !(*scaling > 0.0 && *scaling < 1.0) => {
-                refuse("the scaling must lie between 0 and 1", *scaling, "try 0.5, or 0.9")
-            }
-            Self { at_blur: 0, .. } => {
-                Err(Error::invalid("updates at the blur must be positive", 0, "try 1, or 50"))
-            }
-            _ => Ok(()),
-        }
-    }
-}
+use clusters::Clustering;
+use descent::{Clouds, Level, levels};
+pub use settings::{Multiscale, SinkhornSettings, TransportCost};
 
 /// Weighted points.
 #[derive(Clone, Debug)]
@@ -125,8 +57,8 @@ pub struct Transport {
     pub value: Tensor<1>,
     /// The dual potentials `f` of the first, `g` of the second measure, `[N, 1]` and `[M, 1]`.
     pub potentials: [Tensor<2>; 2],
-    /// Products with a matrix of all pairs that it took.
-    pub products: usize,
+    /// Products with a matrix of all pairs that it took; those of clusters count for their part.
+    pub products: f64,
 }
 
 /// Masses may differ by so much of their sum: they are sums in f32.
@@ -157,86 +89,78 @@ pub fn sinkhorn(a: &Measure, b: &Measure, settings: &SinkhornSettings) -> Result
     Ok(sinkhorn_divergence(a, b, settings))
 }
 
-/// One regularity `eps` and what marginals cost.
-#[derive(Clone, Copy)]
-struct Level {
-    eps: f64,
-    rho: Option<f64>,
-}
-
-impl Level {
-    fn damping(self) -> f64 {
-        self.rho.map_or(1.0, |rho| 1.0 / (1.0 + self.eps / rho))
-    }
-}
-
-/// `h_j - C(x_i, y_j) / eps` of variables x (rows), y (columns), h (columns), 1 / eps (parameter).
-fn exponent(cost: TransportCost, dim: usize) -> Formula {
-    Formula::new(|v| {
-        let (x, y, h) = (v.rows(dim), v.columns(dim), v.columns(1));
-        let inverse = v.parameters(1);
-        let c = match cost {
-            TransportCost::Distance => (&x - &y).norm(),
-            TransportCost::HalfSquare => (&x - &y).norm2() * 0.5,
-        };
-        h.at(0) - c * inverse.at(0)
-    })
-}
-
-/// `-d eps log sum_j exp(h_j - C_ij / eps)`.
-fn soft_minimum(
-    formula: &Formula,
-    level: Level,
-    x: &Tensor<2>,
-    y: &Tensor<2>,
-    h: Tensor<2>,
-) -> Tensor<2> {
-    let inverse = column(&[1.0 / level.eps], (&x.device(), x.dtype()));
-    let tensors = [x.clone(), y.clone(), h, inverse];
-    formula.log_sum_exp(&tensors) * (-level.damping() * level.eps)
-}
-
 /// As [`sinkhorn`], without a look at the masses.
 pub(crate) fn sinkhorn_divergence(
     a: &Measure,
     b: &Measure,
     settings: &SinkhornSettings,
 ) -> Transport {
-    let formula = exponent(settings.cost, a.points.dims()[1]);
     let still = [a.detached(), b.detached()];
-    let logs = [0, 1].map(|i| still[i].weights.clone().log());
-    let rho = settings.reach.map(|reach| reach.powf(settings.cost.p()));
-    let levels: Vec<Level> = schedule(&still, settings).map(|eps| Level { eps, rho }).collect();
-    let mut products = 0;
-    // Who is seen by whom: f of a by b, g of b by a; with debiasing each by itself.
-    let pairs: &[[usize; 2]] =
-        if settings.debias { &[[0, 1], [1, 0], [0, 0], [1, 1]] } else { &[[0, 1], [1, 0]] };
-    let mut potentials: Vec<Option<Tensor<2>>> = vec![None; pairs.len()];
-    // The potential that `[row, column]` is computed from belongs to `[column, row]`.
-    let partner = [1, 0, 2, 3];
-    let mut update = |potentials: &[Option<Tensor<2>>], level: Level, rows: &[&Tensor<2>; 2]| {
-        let new = pairs.iter().enumerate().map(|(k, [row, col])| {
-            let mut h = logs[*col].clone();
-            if let Some(potential) = &potentials[partner[k]] {
-                h = h + potential.clone() / level.eps;
-            }
-            products += 1;
-            soft_minimum(&formula, level, rows[*row], &still[*col].points, h)
-        });
-        new.collect::<Vec<_>>()
+    let clusters = settings.multiscale.as_ref().and_then(|multiscale| {
+        let [points, weights] = parts(&still);
+        Clustering::new(points, weights, multiscale, settings.cost)
+    });
+    let Some(clusters) = clusters else {
+        return descend([a, b], &still, settings, None);
     };
-    let rows = [&still[0].points, &still[1].points];
-    for (step, level) in levels.iter().enumerate() {
-        let new = update(&potentials, *level, &rows);
-        for (old, new) in potentials.iter_mut().zip(new) {
-            *old = Some(match old.take() {
-                Some(old) if step > 0 => (old + new) * 0.5,
-                _ => new,
-            });
+    let sorted = |k: usize, measure: &Measure| Measure {
+        points: clusters.sorted(k, measure.points.clone()),
+        weights: clusters.sorted(k, measure.weights.clone()),
+    };
+    let [a, b] = [sorted(0, a), sorted(1, b)];
+    let still = [a.detached(), b.detached()];
+    let transport = descend([&a, &b], &still, settings, Some(&clusters));
+    let [f, g] = transport.potentials;
+    Transport { potentials: [clusters.unsorted(0, f), clusters.unsorted(1, g)], ..transport }
+}
+
+/// Points and weights.
+fn parts(measures: &[Measure; 2]) -> [[&Tensor<2>; 2]; 2] {
+    [measures.each_ref().map(|m| &m.points), measures.each_ref().map(|m| &m.weights)]
+}
+
+/// Potentials from the diameter down to the blur, and the value. With clusters, measures are sorted by them.
+fn descend(
+    [a, b]: [&Measure; 2],
+    still: &[Measure; 2],
+    settings: &SinkhornSettings,
+    clusters: Option<&Clustering>,
+) -> Transport {
+    let [points, weights] = parts(still).map(|pair| pair.map(Clone::clone));
+    let fine = Clouds::new(settings, points, weights);
+    let levels = levels(fine.points(), settings);
+    let last = *levels.last().expect("ends with the blur");
+    let (mut potentials, mut ranges, mut products) = (Vec::new(), Vec::new(), 0.0);
+    let mut descent = &levels[..];
+    if let Some(clusters) = clusters {
+        let smallest = clusters.side.powf(settings.cost.p());
+        let blurred = levels.iter().take_while(|level| level.eps >= smallest).count();
+        let (above, below) = levels.split_at(blurred.min(levels.len() - settings.at_blur));
+        descent = below;
+        let place = (&still[0].points.device(), still[0].points.dtype());
+        let [[x, a], [y, b]] = [0, 1].map(|k| clusters.centres(k, place));
+        let coarse = Clouds::new(settings, [x, y], [a, b]);
+        for level in above {
+            products += coarse.work(coarse.points(), &fine, &[]);
+            potentials = coarse.step(potentials, *level, &[]);
+        }
+        if let Some(level) = above.last() {
+            products += coarse.work(fine.points(), &fine, &[]);
+            potentials = coarse.update(&potentials, *level, fine.points(), &[]);
         }
     }
-    let last = *levels.last().expect("ends with the blur");
-    let on_tape = update(&potentials, last, &[&a.points, &b.points]);
+    let narrowed = |potentials: &[Tensor<2>], level, ranges: Vec<_>| match clusters {
+        Some(clusters) => clusters.ranges(potentials, level, &ranges).unwrap_or(ranges),
+        None => ranges,
+    };
+    for level in descent {
+        ranges = narrowed(&potentials, *level, ranges);
+        products += fine.work(fine.points(), &fine, &ranges);
+        potentials = fine.step(potentials, *level, &ranges);
+    }
+    ranges = narrowed(&potentials, last, ranges);
+    products += fine.work(fine.points(), &fine, &ranges);
+    let on_tape = fine.update(&potentials, last, [&a.points, &b.points], &ranges);
     let value = value(&on_tape, [a, b], last);
     let [f, g] = [&on_tape[0], &on_tape[1]].map(|potential| potential.clone().detach());
     Transport { value, potentials: [f, g], products }
@@ -262,21 +186,4 @@ fn value(potentials: &[Tensor<2>], [a, b]: [&Measure; 2], Level { eps, rho }: Le
         (weighted * measure.weights.clone()).sum()
     };
     part(0, a) + part(1, b)
-}
-
-/// `eps` from the diameter of both measures together down to the blur.
-fn schedule(measures: &[Measure; 2], settings: &SinkhornSettings) -> impl Iterator<Item = f64> {
-    let p = settings.cost.p();
-    let all = Tensor::cat(measures.iter().map(|m| m.points.clone()).collect(), 0);
-    let extent = all.clone().max_dim(0) - all.min_dim(0);
-    // A diameter that cannot be read leaves the blur alone.
-    let diameter = number(extent.square().sum().sqrt()).unwrap_or(settings.blur);
-    let steps = (settings.blur / diameter).ln() / settings.scaling.ln();
-    let steps = if steps.is_finite() && steps > 0.0 { steps.ceil() as usize } else { 0 };
-    let (blur, scaling) = (settings.blur, settings.scaling);
-    let on_the_way = move |step: usize| (diameter * scaling.powi(step as i32)).max(blur).powf(p);
-    // The first one twice: it has no average.
-    std::iter::once(on_the_way(0))
-        .chain((0..steps).map(on_the_way))
-        .chain(std::iter::repeat_n(blur.powf(p), settings.at_blur))
 }

@@ -24,7 +24,7 @@ impl Transport {
         let place = (a.points.device(), a.points.dtype());
         let inverse = column(&[1.0 / eps], (&place.0, place.1));
         let h = b.weights.clone().log() + self.potentials[1].clone() / eps;
-        let exponent = super::exponent(settings.cost, dim);
+        let exponent = super::descent::exponent(settings.cost, dim);
         // The logarithm of each row's mass first: no exponential overflows.
         let tensors = [a.points.clone(), b.points.clone(), h.clone(), inverse.clone()];
         let total = exponent.log_sum_exp(&tensors);

@@ -57,7 +57,7 @@ fn plain(steps: &[Step], x: [f64; 3]) -> [f64; 3] {
     steps.iter().fold(x, |x, step| match step {
         Step::Affine(affine) => affine.apply(x),
         Step::Displacement(step) => displaced(step, x),
-        Step::Inverse(_) | Step::Bspline(_) | Step::InverseBspline(_) => {
+        Step::Inverse(_) | Step::Bspline(_) | Step::InverseBspline(_) | Step::Map(_) => {
             unreachable!("has tests of its own")
         }
     })

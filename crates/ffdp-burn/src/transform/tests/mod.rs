@@ -4,6 +4,7 @@ mod bspline;
 mod chains;
 mod files;
 mod inverse;
+mod maps;
 
 use burn::tensor::{DType, Device, Tensor};
 

@@ -28,7 +28,7 @@ use crate::text::write_text;
 const RESULT_HELP: &str = "\
 The folder then holds matched.vtk (the source at the end, with the distance of every point), flow.json (the \
 deformation), settings.toml, metrics.json, report.html; with --reference also warp.nii.gz, which ffdp apply takes \
-to carry images and labels of the source onto that grid.";
+to carry images and labels of the source onto that grid; it takes flow.json itself, too.";
 
 /// `ffdp shape register`.
 #[derive(Debug, Args)]

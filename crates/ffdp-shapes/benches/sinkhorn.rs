@@ -1,0 +1,144 @@
+//! Times a debiased Sinkhorn divergence with its gradient, over all pairs and on several scales: two clouds uniform in a
+//! cube of size 1, the second one squeezed and shifted, f32, scaling 0.5, one update at the blur.
+//!
+//! ```text
+//! cargo bench -p ffdp-shapes --bench sinkhorn -- --size 2e4                       the CPU
+//! cargo bench -p ffdp-shapes --bench sinkhorn --features cuda -- --device cuda    a GPU
+//! ```
+//! `--blur 0.02` sets another blur, `--cost distance` p = 1, `--surface` puts the points on spheres; `single` or `multi`
+//! chooses one row. `products` is the work in products with the matrix of all pairs; `CPU s` the processor time of all
+//! threads (Linux).
+
+use std::time::Instant;
+
+use burn::tensor::{Device, Distribution, Tensor};
+use ffdp_shapes::sinkhorn::{Measure, Multiscale, SinkhornSettings, TransportCost, sinkhorn};
+
+/// What is measured.
+struct Arguments {
+    device: String,
+    sizes: Vec<f64>,
+    blur: f64,
+    cost: TransportCost,
+    surface: bool,
+    rows: Vec<String>,
+}
+
+impl Arguments {
+    fn read() -> Self {
+        let mut found = Self {
+            device: "cpu".to_string(),
+            sizes: vec![2e4],
+            blur: 0.01,
+            cost: TransportCost::HalfSquare,
+            surface: false,
+            rows: Vec::new(),
+        };
+        let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
+        while let Some(argument) = arguments.next() {
+            let mut value =
+                || arguments.next().unwrap_or_else(|| panic!("{argument} wants a value"));
+            match argument.as_str() {
+                "--device" => found.device = value(),
+                "--size" => found.sizes = value().split(',').map(number).collect(),
+                "--blur" => found.blur = number(&value()),
+                "--cost" if value() == "distance" => found.cost = TransportCost::Distance,
+                "--surface" => found.surface = true,
+                row => found.rows.push(row.to_string()),
+            }
+        }
+        found
+    }
+
+    fn wants(&self, row: &str) -> bool {
+        self.rows.is_empty() || self.rows.iter().any(|wanted| wanted == row)
+    }
+}
+
+fn number(text: &str) -> f64 {
+    text.parse().unwrap_or_else(|_| panic!("a number is wanted, got {text}"))
+}
+
+fn device_of(name: &str) -> Device {
+    match name {
+        "cpu" => Device::flex(),
+        #[cfg(feature = "cuda")]
+        "cuda" => Device::cuda(0),
+        #[cfg(feature = "wgpu")]
+        "wgpu" => Device::wgpu(Default::default()),
+        other => panic!("no device {other} here: build with `--features {other}`"),
+    }
+}
+
+/// Two clouds of `count` points.
+fn clouds(count: usize, surface: bool, device: &Device) -> [Tensor<2>; 2] {
+    device.seed(1);
+    let mut cloud = || match surface {
+        false => Tensor::<2>::random([count, 3], Distribution::Uniform(0.0, 1.0), device),
+        true => {
+            let x = Tensor::<2>::random([count, 3], Distribution::Normal(0.0, 1.0), device);
+            let norm = x.clone().square().sum_dim(1).sqrt();
+            x / norm * 0.5 + 0.5
+        }
+    };
+    let squeezed = |x: Tensor<2>| {
+        let factors = Tensor::<2>::from_data([[0.7, 1.0, 1.1]], device);
+        x * factors + 0.1
+    };
+    [cloud(), squeezed(cloud())]
+}
+
+/// Seconds of processor time of this process; none where it is not known.
+fn processor_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // After the name in brackets; user and system time are fields 14 and 15, in hundredths.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |k: usize| fields.get(k)?.parse::<f64>().ok();
+    Some((ticks(11)? + ticks(12)?) / 100.0)
+}
+
+fn main() {
+    let arguments = Arguments::read();
+    let device = device_of(&arguments.device).autodiff();
+    let Arguments { blur, cost, surface, .. } = arguments;
+    println!(
+        "debiased Sinkhorn divergence with gradient, blur {blur}, {cost:?}, {}",
+        arguments.device
+    );
+    println!(
+        "{:8} {:>9} {:>9} {:>9} {:>10} {:>14}",
+        "", "N = M", "s", "CPU s", "products", "value"
+    );
+    for count in &arguments.sizes {
+        let [x, y] = clouds(*count as usize, surface, &device);
+        let mut gradients = Vec::new();
+        for (row, multiscale) in [("single", None), ("multi", Some(Multiscale::default()))] {
+            if !arguments.wants(row) {
+                continue;
+            }
+            let settings =
+                SinkhornSettings { blur, cost, multiscale, ..SinkhornSettings::default() };
+            let x = x.clone().detach().require_grad();
+            let (a, b) = (Measure::uniform(x.clone()), Measure::uniform(y.clone()));
+            let (start, used) = (Instant::now(), processor_seconds());
+            let transport = sinkhorn(&a, &b, &settings).expect("measures of equal mass");
+            let gradient = x.grad(&transport.value.backward()).expect("the points want one");
+            let value = transport.value.into_scalar::<f32>();
+            let gradient = gradient.into_data();
+            let seconds = start.elapsed().as_secs_f64();
+            let used = processor_seconds().zip(used).map_or(f64::NAN, |(now, then)| now - then);
+            let products = transport.products;
+            println!(
+                "{row:8} {count:>9} {seconds:>9.2} {used:>9.2} {products:>10.3} {value:>14.7}"
+            );
+            gradients.push(gradient.to_vec::<f32>().expect("f32"));
+        }
+        if let [single, multi] = &gradients[..] {
+            let norm =
+                |v: &mut dyn Iterator<Item = f32>| v.map(|v| f64::from(v).powi(2)).sum::<f64>();
+            let apart = norm(&mut single.iter().zip(multi).map(|(a, b)| a - b));
+            let part = (apart / norm(&mut single.iter().copied())).sqrt();
+            println!("gradients differ by {part:.1e} of their norm");
+        }
+    }
+}
