@@ -73,7 +73,7 @@ fn device_of(name: &str) -> Device {
 /// Two clouds of `count` points.
 fn clouds(count: usize, surface: bool, device: &Device) -> [Tensor<2>; 2] {
     device.seed(1);
-    let mut cloud = || match surface {
+    let cloud = || match surface {
         false => Tensor::<2>::random([count, 3], Distribution::Uniform(0.0, 1.0), device),
         true => {
             let x = Tensor::<2>::random([count, 3], Distribution::Normal(0.0, 1.0), device);
@@ -131,7 +131,7 @@ fn main() {
             println!(
                 "{row:8} {count:>9} {seconds:>9.2} {used:>9.2} {products:>10.3} {value:>14.7}"
             );
-            gradients.push(gradient.to_vec::<f32>().expect("f32"));
+            gradients.push(gradient.try_to_vec::<f32>().expect("f32"));
         }
         if let [single, multi] = &gradients[..] {
             let norm =
