@@ -31,7 +31,7 @@ pub struct Voxels {
 /// a deformation.
 const START: u64 = 43_000_000;
 const START_OF_RESULTS: u64 = 30_000_000;
-const START_OF_AFFINE_RESULTS: u64 = 50_000_000;
+const START_OF_AFFINE_RESULTS: u64 = 56_000_000;
 /// With the driver and the compiler of a device: 0.28 to 0.45 GB with CUDA 13 on an H200.
 const START_WITH_DEVICE: u64 = 350_000_000;
 /// An image as it was read, scaled, and as a tensor. Measured on the CPU.
