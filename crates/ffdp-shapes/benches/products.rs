@@ -7,12 +7,16 @@
 //! `--size 2e4,1e5` sets other sizes; other arguments choose rows by their names. `ms` is the median; short rows are queued ten at a time, as `products.py`, the same in CUDA C++, PyTorch and KeOps,
 //! does. `dense` is the product from Burn's own operations, which stores the matrix of all pairs; on a GPU only by name.
 
+#[path = "../../../benches/support/backend.rs"]
+mod backend;
 #[path = "../../../benches/support/memory.rs"]
 mod memory;
 
 use std::time::Instant;
 
+use backend::Backend;
 use burn::tensor::{Device, Distribution, Tensor};
+use clap::ValueEnum as _;
 use ffdp_shapes::{Formula, Kernel};
 
 #[global_allocator]
@@ -134,20 +138,10 @@ fn size(text: &str) -> usize {
     number as usize
 }
 
-fn device_of(name: &str) -> Device {
-    match name {
-        "cpu" => Device::flex(),
-        #[cfg(feature = "cuda")]
-        "cuda" => Device::cuda(0),
-        #[cfg(feature = "wgpu")]
-        "wgpu" => Device::wgpu(Default::default()),
-        other => panic!("no device {other} here: build with `--features {other}`"),
-    }
-}
-
 fn main() {
     let (name, sizes, filters) = arguments();
-    let device = device_of(&name);
+    let device =
+        Backend::from_str(&name, true).and_then(|b| b.device(0)).unwrap_or_else(|e| panic!("{e}"));
     println!("kernel products, gaussian of width {WIDTH}, D = E = 3, f32, {name}");
     println!(
         "{:34} {:>9} {:>12} {:>10} {:>10} {:>10}",

@@ -9,9 +9,14 @@
 //! chooses one row. `products` is the work in products with the matrix of all pairs; `CPU s` the processor time of all
 //! threads (Linux).
 
+#[path = "../../../benches/support/backend.rs"]
+mod backend;
+
 use std::time::Instant;
 
+use backend::Backend;
 use burn::tensor::{Device, Distribution, Tensor};
+use clap::ValueEnum as _;
 use ffdp_shapes::sinkhorn::{Measure, Multiscale, SinkhornSettings, TransportCost, sinkhorn};
 
 /// What is measured.
@@ -59,17 +64,6 @@ fn number(text: &str) -> f64 {
     text.parse().unwrap_or_else(|_| panic!("a number is wanted, got {text}"))
 }
 
-fn device_of(name: &str) -> Device {
-    match name {
-        "cpu" => Device::flex(),
-        #[cfg(feature = "cuda")]
-        "cuda" => Device::cuda(0),
-        #[cfg(feature = "wgpu")]
-        "wgpu" => Device::wgpu(Default::default()),
-        other => panic!("no device {other} here: build with `--features {other}`"),
-    }
-}
-
 /// Two clouds of `count` points.
 fn clouds(count: usize, surface: bool, device: &Device) -> [Tensor<2>; 2] {
     device.seed(1);
@@ -99,7 +93,10 @@ fn processor_seconds() -> Option<f64> {
 
 fn main() {
     let arguments = Arguments::read();
-    let device = device_of(&arguments.device).autodiff();
+    let device = Backend::from_str(&arguments.device, true)
+        .and_then(|b| b.device(0))
+        .unwrap_or_else(|e| panic!("{e}"))
+        .autodiff();
     let Arguments { blur, cost, surface, .. } = arguments;
     println!(
         "debiased Sinkhorn divergence with gradient, blur {blur}, {cost:?}, {}",

@@ -134,7 +134,6 @@ impl<B: Backend> FieldStates<B> {
 pub trait DeformOps: Backend {
     /// The measures before each iteration `[iterations]`, and the new states.
     #[fusion(meta = specs)]
-    #[allow(clippy::too_many_arguments)]
     fn deform_3d(
         fixed: FloatTensor<Self>,
         moving: FloatTensor<Self>,
