@@ -182,6 +182,8 @@ fn take(
         }
         word += units;
     }
+    // The first condition is decided when the kernel is compiled.
+    #[allow(clippy::collapsible_if)]
     if comptime!(!store.whole()) {
         if changes.beyond[0].load() > 0 {
             let mut cell = UNIT_POS;

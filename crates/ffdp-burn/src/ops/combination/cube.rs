@@ -41,19 +41,19 @@ fn combination_kernel<N: Size>(
     }
     let mut sum = x0[at] * Vector::<f32, N>::new(scales.a0);
     if comptime!(count > 1) {
-        sum = sum + x1[at] * Vector::<f32, N>::new(scales.a1);
+        sum += x1[at] * Vector::<f32, N>::new(scales.a1);
     }
     if comptime!(count > 2) {
-        sum = sum + x2[at] * Vector::<f32, N>::new(scales.a2);
+        sum += x2[at] * Vector::<f32, N>::new(scales.a2);
     }
     if comptime!(count > 3) {
-        sum = sum + x3[at] * Vector::<f32, N>::new(scales.a3);
+        sum += x3[at] * Vector::<f32, N>::new(scales.a3);
     }
     if comptime!(count > 4) {
-        sum = sum + x4[at] * Vector::<f32, N>::new(scales.a4);
+        sum += x4[at] * Vector::<f32, N>::new(scales.a4);
     }
     if comptime!(count > 5) {
-        sum = sum + x5[at] * Vector::<f32, N>::new(scales.a5);
+        sum += x5[at] * Vector::<f32, N>::new(scales.a5);
     }
     output[at] = sum;
 }

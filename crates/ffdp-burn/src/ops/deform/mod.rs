@@ -25,7 +25,7 @@
 
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, Dispatch, ExtensionType, backend_extension};
+use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::{DType, Device};
 
 mod autodiff;
@@ -33,11 +33,13 @@ mod compare;
 mod descend;
 mod iterate;
 mod options;
+mod state;
 #[cfg(test)]
 mod tests;
 mod views;
 
 pub use options::{DeformOptions, Measure, Method, Optimizer, Penalties, Update};
+pub use state::{FieldState, FieldStates};
 
 use super::adam::Moments;
 use super::grid_sample::{Accumulation, Interpolation, Padding, Sampling};
@@ -87,44 +89,6 @@ pub struct DeformPlan {
 impl DeformPlan {
     fn needs_slope(&self) -> bool {
         matches!(self.options.optimizer, Optimizer::GaussNewton { .. })
-    }
-}
-
-/// A field and the moments of its gradient, as a backend has them: see [`AdamOps`](super::adam::AdamOps).
-#[derive(ExtensionType)]
-#[extension_type(fusion: cfg(feature = "cube"))]
-#[allow(missing_docs)] // The symbols of `adam`.
-pub struct FieldState<B: Backend> {
-    pub field: FloatTensor<B>,
-    pub mean: FloatTensor<B>,
-    pub square: FloatTensor<B>,
-    pub power: FloatTensor<B>,
-}
-
-/// Those of all fields of a [`Method`].
-#[derive(ExtensionType)]
-#[extension_type(fusion: cfg(feature = "cube"))]
-pub enum FieldStates<B: Backend> {
-    /// A displacement or a velocity.
-    One(#[extension_type] FieldState<B>),
-    /// The halves of SyN.
-    Two(#[extension_type] FieldState<B>, #[extension_type] FieldState<B>),
-}
-
-impl<B: Backend> FieldStates<B> {
-    fn new(mut states: Vec<FieldState<B>>) -> Self {
-        let last = states.pop().expect("a method has a field");
-        match states.pop() {
-            None => Self::One(last),
-            Some(first) => Self::Two(first, last),
-        }
-    }
-
-    fn into_vec(self) -> Vec<FieldState<B>> {
-        match self {
-            Self::One(state) => vec![state],
-            Self::Two(first, last) => vec![first, last],
-        }
     }
 }
 

@@ -15,7 +15,7 @@
 //! ```
 //! local, over the `2R x 2R` cells of the voxel's support; 0 where `a` was clamped.
 //!
-//! A voxel touches `(2R)^2` cells, 16 with the B-spline. A GPU adds integers (one vote is `2^24`
+//! A voxel touches `(2R)^2` cells, 16 with the B-spline. A GPU adds integers (one vote is `2^23`
 //! units or more, split so that nothing is lost) into totals of two words: the sum depends on no order
 //! and overflows at no size. Extra memory: `O(B^2)`. Read `kernel.rs` next, to add a kernel.
 

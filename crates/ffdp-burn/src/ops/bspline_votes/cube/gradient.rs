@@ -3,7 +3,7 @@
 use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
-use super::march::{Tiles, march_of, own_map, position_at, shown_at, tasks};
+use super::march::{Tiles, ask, look, march_of, own_map, tasks};
 use crate::ops::grid_sample::cube::{SamplePlan, Space, len};
 use crate::ops::joint_histogram::cube::Plan;
 use crate::ops::joint_histogram::cube::pieces::{Row, fill, to_first};
@@ -22,6 +22,7 @@ pub(super) fn gradient_kernel<A: Float, B: Float>(
     space: Space,
     controls: Extent,
     tiles: Tiles,
+    #[comptime] ahead: u32,
     #[comptime] plan: Plan,
     #[comptime] sampling: SamplePlan,
     #[define(A, B)] _kinds: [ElemType; 2],
@@ -39,20 +40,34 @@ pub(super) fn gradient_kernel<A: Float, B: Float>(
         let mut march = march_of(coefficients, tables, size, &controls, &tiles, task);
         let area = size.h as usize * size.w as usize;
         let first = march.y as usize * size.w as usize + march.x as usize;
-        for z in march.start..march.stop {
-            let at =
-                position_at(&mut march, coefficients, tables, &map, &space, &controls, z, sampling);
-            if march.exists {
-                let voxel = first + z as usize * area;
-                let shown = shown_at(moving, &space, &at, sampling);
-                let stays = f32::cast_from(fixed[CUBE_POS_Y as usize * voxels + voxel]);
-                let g = to_first(&rows, shown.value, stays, plan);
-                let (x, y, w) = (g * shown.slope.x, g * shown.slope.y, g * shown.slope.z);
-                let sink = CUBE_POS_Y as usize * 3 * voxels + voxel;
-                output[sink] = s.xx * x + s.yx * y + s.zx * w;
-                output[sink + voxels] = s.xy * x + s.yy * y + s.zy * w;
-                output[sink + 2 * voxels] = s.xz * x + s.yz * y + s.zz * w;
+        let mut z = march.start;
+        while z < march.stop {
+            let asked = ask(
+                &mut march,
+                fixed,
+                moving,
+                coefficients,
+                tables,
+                &map,
+                &space,
+                &controls,
+                z,
+                ahead,
+                sampling,
+            );
+            #[unroll]
+            for k in 0..ahead {
+                if march.exists && z + k < march.stop {
+                    let shown = look(&asked, k);
+                    let g = to_first(&rows, shown.value, asked.fixed[k as usize], plan);
+                    let (x, y, w) = (g * shown.slope.x, g * shown.slope.y, g * shown.slope.z);
+                    let sink = CUBE_POS_Y as usize * 3 * voxels + first + (z + k) as usize * area;
+                    output[sink] = s.xx * x + s.yx * y + s.zx * w;
+                    output[sink + voxels] = s.xy * x + s.yy * y + s.zy * w;
+                    output[sink + 2 * voxels] = s.xz * x + s.yz * y + s.zz * w;
+                }
             }
+            z += ahead;
         }
         task += CUBE_COUNT_X;
     }

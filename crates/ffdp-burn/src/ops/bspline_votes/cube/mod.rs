@@ -31,12 +31,22 @@ use whole::{Store, whole_kernel};
 
 /// Units of a cube along x: a warp, for coalesced access.
 pub(in crate::ops) const WIDE: u32 = 32;
-/// Units of a cube whose table leaves room for one only: with more the compiler has too few registers for a march.
-const UNITS: u32 = 512;
+/// Units of a cube whose table leaves room for one only, and planes of a column that are under way together: what an
+/// H100 is fastest with.
+const SMOOTH: Work = Work { units: 1024, ahead: 2 };
+const WHOLE: Work = Work { units: 512, ahead: 4 };
+/// Of the gradient, which waits for shared memory instead.
+const GRADIENT: Work = Work { units: 512, ahead: 1 };
 /// Shared memory that whole votes may take.
 const SHARED: usize = 160 << 10;
 /// Planes of a chunk, at least: four control planes are read before the first of them.
 const SHORTEST: usize = 16;
+
+/// How a kernel is shared out.
+struct Work {
+    units: u32,
+    ahead: u32,
+}
 
 /// A call, with its operands made contiguous.
 struct Call {
@@ -116,7 +126,7 @@ impl Call {
     fn votes(&self) -> CubeTensor {
         let single = self.plan.binning.options.kernel == ParzenKernel::Delta;
         let copies = if single { 1 } else { COPIES };
-        let plan = Plan::new(self.plan.binning, 1, &self.coefficients, (copies, UNITS));
+        let plan = Plan::new(self.plan.binning, 1, &self.coefficients, (copies, SMOOTH.units));
         let totals = self.totals(&plan);
         if single {
             self.whole(&totals, &plan);
@@ -138,6 +148,7 @@ impl Call {
                     self.controls(),
                     shape_of(self.plan.binning.options.kernel),
                     tiles,
+                    SMOOTH.ahead,
                     plan,
                     self.sampling(),
                     self.kinds(),
@@ -157,11 +168,11 @@ impl Call {
         let store = match self.plan.counting {
             Counting::Global => Store { bins: plan.bins, band: 0, units: 256 },
             _ if bins * bins <= cells && self.plan.counting == Counting::Automatic => {
-                Store { bins: plan.bins, band: plan.bins, units: UNITS }
+                Store { bins: plan.bins, band: plan.bins, units: WHOLE.units }
             }
-            Counting::Automatic => Store { bins: plan.bins, band: band as u32, units: UNITS },
+            Counting::Automatic => Store { bins: plan.bins, band: band as u32, units: WHOLE.units },
             Counting::Band(wanted) => {
-                Store { bins: plan.bins, band: (band.min(wanted) & !1) as u32, units: UNITS }
+                Store { bins: plan.bins, band: (band.min(wanted) & !1) as u32, units: WHOLE.units }
             }
         };
         let store = Store { units: store.units.min(hardware.max_units_per_cube), ..store };
@@ -184,6 +195,7 @@ impl Call {
                 self.space(),
                 self.controls(),
                 tiles,
+                WHOLE.ahead,
                 store,
                 *plan,
                 self.sampling(),
@@ -194,9 +206,9 @@ impl Call {
 
     /// The gradient of the dense field; `None` where the table's polynomials do not fit.
     fn to_field(&self, grad: &CubeTensor) -> Option<CubeTensor> {
-        let mut plan = Plan::new(self.plan.binning, 1, grad, (1, UNITS));
+        let mut plan = Plan::new(self.plan.binning, 1, grad, (1, GRADIENT.units));
         let bytes = polynomials(&plan, 3, grad)?;
-        plan.units = 256;
+        plan.units = GRADIENT.units.min(grad.client.properties().hardware.max_units_per_cube);
         let [d, h, w] = self.plan.sampling.size;
         let output = empty(&self.coefficients, [self.batch(), 3, d, h, w]);
         let (tiles, count) = self.tiles(plan.units, plan.resident(bytes, grad));
@@ -216,6 +228,7 @@ impl Call {
                 self.space(),
                 self.controls(),
                 tiles,
+                GRADIENT.ahead,
                 plan,
                 self.sampling(),
                 self.kinds(),

@@ -3,8 +3,8 @@
 use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
-use super::march::{Tiles, march_of, own_map, position_at, tasks, value_at};
-use crate::ops::grid_sample::cube::{SamplePlan, Space, len};
+use super::march::{Tiles, ask, look, march_of, own_map, tasks};
+use crate::ops::grid_sample::cube::{SamplePlan, Space};
 use crate::ops::joint_histogram::cube::Plan;
 use crate::ops::joint_histogram::cube::parzen::Shape;
 use crate::ops::joint_histogram::cube::votes::{bring_in, empty_table, no_harvest, reap, vote};
@@ -23,6 +23,7 @@ pub(super) fn votes_kernel<A: Float, B: Float>(
     controls: Extent,
     shape: Shape,
     tiles: Tiles,
+    #[comptime] ahead: u32,
     #[comptime] plan: Plan,
     #[comptime] sampling: SamplePlan,
     #[define(A, B)] _kinds: [ElemType; 2],
@@ -30,28 +31,41 @@ pub(super) fn votes_kernel<A: Float, B: Float>(
     let table = empty_table(plan);
     let mut harvest = no_harvest(plan);
     let base = CUBE_POS_Y as usize * comptime!(2 * plan.cells() as usize);
-    let size = &space.output;
-    let volume = CUBE_POS_Y as usize * len(size);
     let map = own_map(affine, &space, sampling);
     let one = comptime!(1u32 << plan.places());
     let mut seen = 0u32;
     let mut task = CUBE_POS_X;
     while task < tasks(&tiles) {
-        let mut march = march_of(coefficients, tables, size, &controls, &tiles, task);
-        let area = size.h as usize * size.w as usize;
-        let first = volume + march.y as usize * size.w as usize + march.x as usize;
-        for z in march.start..march.stop {
-            let at =
-                position_at(&mut march, coefficients, tables, &map, &space, &controls, z, sampling);
-            if march.exists {
-                let shown = value_at(moving, &space, &at, sampling);
-                let stays = f32::cast_from(fixed[first + z as usize * area]);
-                let units = one.runtime();
-                vote(&table, totals, base, shown, stays, units, &shape, plan);
+        let mut march = march_of(coefficients, tables, &space.output, &controls, &tiles, task);
+        let mut z = march.start;
+        while z < march.stop {
+            let asked = ask(
+                &mut march,
+                fixed,
+                moving,
+                coefficients,
+                tables,
+                &map,
+                &space,
+                &controls,
+                z,
+                ahead,
+                sampling,
+            );
+            #[unroll]
+            for k in 0..ahead {
+                if march.exists && z + k < march.stop {
+                    let shown = look(&asked, k).value;
+                    let units = one.runtime();
+                    let stays = asked.fixed[k as usize];
+                    vote(&table, totals, base, shown, stays, units, &shape, plan);
+                }
             }
+            z += ahead;
             if comptime!(plan.every > 0) {
-                seen += 1u32;
-                if seen == comptime!(4 * plan.every) {
+                seen += ahead;
+                // The next planes must have room.
+                if seen > comptime!(4 * plan.every - ahead) {
                     seen = 0u32;
                     reap(&table, &mut harvest, plan);
                 }

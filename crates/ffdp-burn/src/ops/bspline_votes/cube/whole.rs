@@ -7,8 +7,8 @@
 use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
-use super::march::{Tiles, march_of, own_map, position_at, tasks, value_at};
-use crate::ops::grid_sample::cube::{SamplePlan, Space, len};
+use super::march::{Tiles, ask, look, march_of, own_map, tasks};
+use crate::ops::grid_sample::cube::{SamplePlan, Space};
 use crate::ops::joint_histogram::cube::Plan;
 use crate::ops::joint_histogram::cube::parzen::bin;
 use crate::ops::joint_histogram::cube::votes::add_to_totals;
@@ -100,6 +100,7 @@ pub(super) fn whole_kernel<A: Float, B: Float>(
     space: Space,
     controls: Extent,
     tiles: Tiles,
+    #[comptime] ahead: u32,
     #[comptime] store: Store,
     #[comptime] plan: Plan,
     #[comptime] sampling: SamplePlan,
@@ -114,8 +115,6 @@ pub(super) fn whole_kernel<A: Float, B: Float>(
     }
     sync_cube();
     let base = CUBE_POS_Y as usize * comptime!(2 * plan.cells() as usize);
-    let size = &space.output;
-    let volume = CUBE_POS_Y as usize * len(size);
     let map = own_map(affine, &space, sampling);
     let mut seen = 0u32;
     // The run of equal votes that is not yet added.
@@ -124,25 +123,40 @@ pub(super) fn whole_kernel<A: Float, B: Float>(
     let mut column = 0u32;
     let mut task = CUBE_POS_X;
     while task < tasks(&tiles) {
-        let mut march = march_of(coefficients, tables, size, &controls, &tiles, task);
-        let area = size.h as usize * size.w as usize;
-        let first = volume + march.y as usize * size.w as usize + march.x as usize;
-        for z in march.start..march.stop {
-            let at =
-                position_at(&mut march, coefficients, tables, &map, &space, &controls, z, sampling);
-            if march.exists {
-                let shown = bin(value_at(moving, &space, &at, sampling), plan);
-                let stays = bin(f32::cast_from(fixed[first + z as usize * area]), plan);
-                if run > 0 && (shown != row || stays != column) {
-                    add(&words, totals, base, row, column, run, store, cells);
-                    run = 0u32;
+        let mut march = march_of(coefficients, tables, &space.output, &controls, &tiles, task);
+        let mut z = march.start;
+        while z < march.stop {
+            let asked = ask(
+                &mut march,
+                fixed,
+                moving,
+                coefficients,
+                tables,
+                &map,
+                &space,
+                &controls,
+                z,
+                ahead,
+                sampling,
+            );
+            #[unroll]
+            for k in 0..ahead {
+                if march.exists && z + k < march.stop {
+                    let shown = bin(look(&asked, k).value, plan);
+                    let stays = bin(asked.fixed[k as usize], plan);
+                    if run > 0 && (shown != row || stays != column) {
+                        add(&words, totals, base, row, column, run, store, cells);
+                        run = 0u32;
+                    }
+                    row = shown;
+                    column = stays;
+                    run += 1u32;
                 }
-                row = shown;
-                column = stays;
-                run += 1u32;
             }
-            seen += 1u32;
-            if seen == PERIOD {
+            z += ahead;
+            seen += ahead;
+            // The next planes must have room.
+            if seen > comptime!(PERIOD - ahead) {
                 seen = 0u32;
                 if run > 0 {
                     add(&words, totals, base, row, column, run, store, cells);

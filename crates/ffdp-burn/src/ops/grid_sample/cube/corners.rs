@@ -49,10 +49,15 @@ pub(crate) fn pairs_of_cell(
     at: &Sample,
     #[comptime] cells: Cells,
 ) -> Array<usize> {
+    pairs_from(base + offset_of(at.x.low, at.y.low, at.z.low, size, cells.narrow), size)
+}
+
+/// The same from the lowest corner.
+#[cube]
+pub(crate) fn pairs_from(lowest: usize, size: &Extent) -> Array<usize> {
     let mut pairs = Array::<usize>::new(4usize);
     let row = size.w as usize;
     let plane = size.h as usize * row;
-    let lowest = base + offset_of(at.x.low, at.y.low, at.z.low, size, cells.narrow);
     pairs[0] = lowest;
     pairs[1] = lowest + row;
     pairs[2] = lowest + plane;

@@ -33,11 +33,12 @@ mod taps;
 mod voxel;
 
 pub(crate) use border::{pairs_border, read_border, sample_border};
-pub(crate) use corners::{interpolate, read_cell, read_corners, slopes};
+pub(crate) use corners::{interpolate, pairs_from, read_corners, read_pairs, slopes};
 pub(crate) use space::{Plan as SamplePlan, Space, SpaceLaunch, map_of, matrix, position};
-pub(crate) use taps::{Cells, Point, Sample, Tap, cell_sample, in_cell, sample_at, tap};
+pub(crate) use taps::{Cells, Point, Sample, Tap, below, sample_at, tap, tap_within};
 pub(crate) use voxel::{
-    COLUMNS, Voxel, above, column_of_unit, columns, inside, len, offset, offset_in, voxel_of_unit,
+    COLUMNS, Voxel, above, column_of_unit, columns, inside, len, offset, offset_in, offset_of,
+    voxel_of_unit,
 };
 
 use forward::forward_kernel;

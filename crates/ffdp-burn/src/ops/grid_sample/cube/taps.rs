@@ -209,14 +209,24 @@ fn cell_tap(coordinate: f32, size: u32, #[comptime] padding: Padding) -> Tap {
         low = min(at.floor(), last - 1.0);
         moves = select(coordinate > 0.0 && coordinate < last, 1.0f32, 0.0f32);
     }
-    let index = u32::reinterpret(i32::cast_from(low));
+    let mut tap = tap_within(at - low);
+    tap.low = u32::reinterpret(i32::cast_from(low));
+    tap.high = tap.low + 1;
+    tap.slope_low = -moves;
+    tap.slope_high = moves;
+    tap
+}
+
+/// A tap whose two voxels are read, by the fraction of the way from the lower to the upper one; without indices.
+#[cube]
+pub(crate) fn tap_within(fraction: f32) -> Tap {
     Tap {
-        low: index,
-        high: index + 1,
-        weight_low: 1.0 - (at - low),
-        weight_high: at - low,
-        slope_low: -moves,
-        slope_high: moves,
+        low: 0u32.runtime(),
+        high: 1u32.runtime(),
+        weight_low: 1.0 - fraction,
+        weight_high: fraction,
+        slope_low: (-1.0f32).runtime(),
+        slope_high: 1.0f32.runtime(),
         inside_low: true.runtime(),
         inside_high: true.runtime(),
     }

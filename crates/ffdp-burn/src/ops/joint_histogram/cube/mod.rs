@@ -1,6 +1,6 @@
 //! The joint histogram on the GPU: integer votes in shared memory, gradients by gathering.
 //!
-//! `votes_kernel` splits the vote of a voxel, `2^24` or `2^27` units, into integers that add up to it,
+//! `votes_kernel` splits the vote of a voxel, `2^23` or `2^27` units, into integers that add up to it,
 //! and adds them to a table in shared memory. Every cell is there in up to 32 copies, one for each lane of a
 //! warp and in a bank of its own: equal intensities side by side, as in any background, do not wait
 //! for each other. Before a word can overflow the units empty the table into registers of two words
@@ -42,9 +42,9 @@ use votes::votes_kernel;
 /// B-spline (1e-7 with the widest Gaussian); its row and its column lose less than one unit each, and
 /// the largest cell gains what the others lost.
 const PLACES: u32 = 27;
-/// Binary places in words that are emptied: 4e-7 for the largest cell, 3e-8 for the others, so that an
-/// f32 could hardly tell.
-const PLACES_EMPTIED: u32 = 24;
+/// Binary places in words that are emptied: 8e-7 for the largest cell, 6e-8 for the others, as an f32 has them; and
+/// a share of a vote is rounded by one addition (`votes.rs`).
+const PLACES_EMPTIED: u32 = 23;
 /// Copies of the table, at most: the lanes of a warp, and the banks of shared memory.
 pub(in crate::ops) const COPIES: usize = 32;
 /// Shared memory that the copies or the polynomials may take, where there is so much, in bytes.

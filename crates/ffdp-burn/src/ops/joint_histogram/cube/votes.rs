@@ -16,6 +16,7 @@ fn split(vote: u32, shares: &Array<f32>, fraction: f32, #[comptime] plan: Plan) 
     let taps = comptime!(plan.taps());
     let below = comptime!(plan.radius - 1);
     let spline = comptime!(plan.kernel == Kernel::BSpline3);
+    let small = comptime!(plan.kernel == Kernel::BSpline3 && plan.places() <= 23);
     let half = comptime!(if plan.kernel == Kernel::BSpline3 { 0.5f32 } else { 0.0f32 });
     let mut parts = Array::<u32>::new(comptime!(taps as usize));
     let whole = f32::cast_from(vote);
@@ -23,7 +24,14 @@ fn split(vote: u32, shares: &Array<f32>, fraction: f32, #[comptime] plan: Plan) 
     #[unroll]
     for tap in 0..taps {
         if comptime!(!(spline && tap == below)) {
-            let part = u32::cast_from(whole * shares[tap as usize] + half);
+            let mut part = 0u32;
+            if small {
+                // Adding 2^23 leaves the nearest integer in the low bits: cheaper than a conversion.
+                part += u32::reinterpret(whole * shares[tap as usize] + 8_388_608.0f32)
+                    - 0x4B00_0000u32;
+            } else {
+                part += u32::cast_from(whole * shares[tap as usize] + half);
+            }
             parts[tap as usize] = part;
             rest -= part;
         }
