@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use burn::Tensor;
 use burn::tensor::{DType, Device, TensorData};
+use clap::Parser;
 use ffdp_burn::Result;
 use ffdp_burn::losses::Mse;
 use ffdp_burn::ops::{
@@ -29,16 +30,28 @@ use ffdp_register::gnk::{
 /// Runs that take longer are not repeated.
 const PATIENCE_SECONDS: f64 = 20.0;
 
+#[path = "../../../benches/support/backend.rs"]
+mod backend;
+
+use backend::Backend;
+
+#[derive(Parser)]
+struct Arguments {
+    /// Voxels along each axis.
+    #[arg(long, default_value_t = 64)]
+    size: usize,
+    /// Where to run; a GPU must have been compiled in.
+    #[arg(long, value_enum, default_value_t = Backend::Cpu)]
+    device: Backend,
+    /// Given by `cargo bench`.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
-    let value = |name: &str| {
-        let at = arguments.iter().position(|a| a == name)?;
-        arguments.get(at + 1).map(String::as_str)
-    };
-    let size = value("--size").map_or(Ok(64), str::parse);
+    let Arguments { size, device, .. } = Arguments::parse();
     let run = || {
-        let size = size.map_err(|reason| format!("--size is a number of voxels: {reason}"))?;
-        let device = device(value("--device").unwrap_or("cpu"))?;
+        let device = device.device(0)?;
         println!("{size}^3 on {device:?}, f32");
         measure(size, &device).map_err(|error| error.to_string())
     };
@@ -48,19 +61,6 @@ fn main() -> ExitCode {
             eprintln!("error: {message}");
             ExitCode::FAILURE
         }
-    }
-}
-
-fn device(name: &str) -> std::result::Result<Device, String> {
-    match name {
-        "cpu" => Ok(Device::flex()),
-        #[cfg(feature = "cuda")]
-        "cuda" => Ok(Device::cuda(0)),
-        #[cfg(feature = "wgpu")]
-        "wgpu" => Ok(Device::wgpu(Default::default())),
-        other => Err(format!(
-            "this bench was built without {other}; cpu is there, cuda and wgpu are features"
-        )),
     }
 }
 
