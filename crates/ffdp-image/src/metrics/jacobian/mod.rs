@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::percentile::percentiles_of;
 use crate::Result;
-use sides::{Field, is_fold};
+use sides::{Field, OneSided, is_fold};
 
 /// Voxels that the deviation of ln det J leaves out at either end of an axis, as Learn2Reg does.
 const CROP: usize = 2;
@@ -89,7 +89,7 @@ pub fn jacobian_determinants(
     difference: Difference,
 ) -> Result<Vec<f32>> {
     let field = Field::new(displacement, size)?;
-    Ok(field.map(|sides| (sides.determinant(difference), false)).0)
+    Ok(determinants(&field, difference))
 }
 
 /// det J at single voxels, by their place in memory: central differences, as [`jacobian_determinants`] has them.
@@ -101,7 +101,7 @@ pub fn determinant_of(
     size: [usize; 3],
 ) -> Result<impl Fn(usize) -> f32 + Sync> {
     let field = Field::new(displacement, size)?;
-    Ok(move |voxel| field.at(voxel).determinant(Difference::Central))
+    Ok(move |voxel| field.determinant(voxel, Difference::Central))
 }
 
 /// The report of a displacement `[3, D, H, W]` (voxels) on a grid of `size` (x, y, z). Memory: 4
@@ -111,8 +111,7 @@ pub fn determinant_of(
 /// [`Error::Shape`](crate::Error::Shape) when the field is not of that size.
 pub fn jacobian(displacement: &[f32], size: [usize; 3]) -> Result<JacobianReport> {
     let field = Field::new(displacement, size)?;
-    let one_sided =
-        |difference| distribution(&field.map(|sides| (sides.determinant(difference), false)).0);
+    let one_sided = |difference| distribution(&determinants(&field, difference));
     let (forward, backward) = (one_sided(Difference::Forward), one_sided(Difference::Backward));
     let (central, Regularity { true_folds, true_fold_fraction, sd_log }) = central(&field, size);
     let sd_log_learn2reg = inner_deviation(&central, size, |det| (det + 3.0).clamp(1e-9, 1e9).ln());
@@ -136,11 +135,19 @@ pub fn regularity(displacement: &[f32], size: [usize; 3]) -> Result<Regularity> 
     Ok(central(&Field::new(displacement, size)?, size).1)
 }
 
+fn determinants(field: &Field, difference: Difference) -> Vec<f32> {
+    let row = |sides: &mut OneSided, values: &mut [f32]| {
+        sides.determinants(difference, values);
+        0
+    };
+    field.map(row).0
+}
+
 /// det J by central differences, and what is read from it.
 fn central(field: &Field, size: [usize; 3]) -> (Vec<f32>, Regularity) {
-    let (central, true_folds) = field.map(|sides| {
-        let determinant = sides.determinant(Difference::Central);
-        (determinant, is_fold(determinant) || sides.fold_at_a_corner())
+    let (central, true_folds) = field.map(|sides, central| {
+        sides.determinants(Difference::Central, central);
+        sides.folds(central)
     });
     let sd_log = inner_deviation(&central, size, |det| det.max(1e-9).ln());
     let true_fold_fraction = true_folds as f64 / field.len() as f64;

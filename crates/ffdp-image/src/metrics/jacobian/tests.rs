@@ -90,3 +90,58 @@ fn single_voxels_have_the_determinants_of_the_whole() {
     assert!((0..60).all(|voxel| single(voxel).to_bits() == whole[voxel].to_bits()));
     assert!(determinant_of(&field[1..], size).is_err());
 }
+
+/// The definition at one voxel: differences forward and backward by axis, each a vector of the components.
+fn sides(field: &[f32], size: [usize; 3], voxel: usize) -> [[[f64; 3]; 2]; 3] {
+    let count = size.iter().product::<usize>();
+    let place = [voxel % size[0], voxel / size[0] % size[1], voxel / size[0] / size[1]];
+    std::array::from_fn(|axis| {
+        let step = size[..axis].iter().product::<usize>();
+        let to_next = |from: usize| {
+            [0, 1, 2].map(|c| {
+                let u = |voxel: usize| f64::from(field[c * count + voxel]);
+                (if c == axis { 1.0 } else { 0.0 }) + (u(from + step) - u(from))
+            })
+        };
+        let still = [0, 1, 2].map(|c| if c == axis { 1.0 } else { 0.0 });
+        let (first, last) = (place[axis] == 0, place[axis] + 1 == size[axis]);
+        match (first, last) {
+            (true, true) => [still; 2],
+            (true, false) => [to_next(voxel); 2],
+            (false, true) => [to_next(voxel - step); 2],
+            (false, false) => [to_next(voxel), to_next(voxel - step)],
+        }
+    })
+}
+
+fn determinant([a, b, c]: [[f64; 3]; 3]) -> f32 {
+    let minor = |i: usize, j: usize| b[i] * c[j] - b[j] * c[i];
+    (a[0] * minor(1, 2) - a[1] * minor(0, 2) + a[2] * minor(0, 1)) as f32
+}
+
+#[test]
+fn every_voxel_has_what_the_definition_gives() {
+    for size in [[5, 4, 3], [1, 2, 3], [2, 1, 1], [1, 1, 1], [17, 3, 2]] {
+        let count = size.iter().product::<usize>();
+        let field: Vec<f32> =
+            (0..3 * count).map(|i| ((i * i * 31 + 7 * i) % 101) as f32 * 0.013 - 0.6).collect();
+        let mut folds = 0;
+        let mut expected = [const { Vec::new() }; 3];
+        for voxel in 0..count {
+            let [x, y, z] = sides(&field, size, voxel);
+            let middle = |[f, b]: [[f64; 3]; 2]| [0, 1, 2].map(|c| 0.5 * (f[c] + b[c]));
+            let central = determinant([x, y, z].map(middle));
+            let corners = (0..8).map(|k| determinant([x[k & 1], y[k >> 1 & 1], z[k >> 2]]));
+            folds += u64::from(corners.chain([central]).any(|det| det <= 0.0));
+            let all = [determinant([x[0], y[0], z[0]]), determinant([x[1], y[1], z[1]]), central];
+            expected.iter_mut().zip(all).for_each(|(values, det)| values.push(det.to_bits()));
+        }
+        for (difference, expected) in ALL.into_iter().zip(expected) {
+            let got = jacobian_determinants(&field, size, difference).expect("sizes match");
+            let got: Vec<u32> = got.into_iter().map(f32::to_bits).collect();
+            assert_eq!(got, expected, "{difference:?} {size:?}");
+        }
+        assert_eq!(regularity(&field, size).expect("sizes match").true_folds, folds, "{size:?}");
+        assert!(count < 24 || (folds > 0 && folds < count as u64), "{folds} of {size:?}");
+    }
+}
