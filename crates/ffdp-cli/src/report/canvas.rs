@@ -36,7 +36,7 @@ impl Canvas {
         let mut encoder = Encoder::new(&mut png, self.width as u32, self.height as u32);
         encoder.set_color(colour);
         encoder.set_depth(BitDepth::Eight);
-        encoder.set_compression(Compression::High);
+        encoder.set_compression(Compression::Fast);
         encoder.write_header().and_then(|mut writer| writer.write_image_data(&bytes)).map_err(
             |reason| {
                 let size = (self.width, self.height);
