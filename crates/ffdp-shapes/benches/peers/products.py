@@ -5,18 +5,27 @@
     python products.py --device cpu      KeOps (pip install numpy pykeops), on all cores
 
 "tiled" is the scheme of the KeOps paper: one thread a row, tiles of y and b in shared memory; the best of four block
-sizes, compiled through NVRTC (PyTorch 2.8 or later).
+sizes, compiled through NVRTC (PyTorch 2.8 or later). Its values are compared with those of PyTorch in f64, at every
+size: where they differ, the program ends with status 1 and prints no time for them.
 """
 
 import argparse
 import statistics
+import sys
 import time
 
 WIDTH = 0.1
+# c of exp(c r^2).
+FACTOR = -1 / WIDTH**2
+# Deviation of a kernel's values from PyTorch's, in parts of the largest: sums in f32 with the fast exp.
+TOLERANCE = 1e-4
+# Pairs that a comparison stores, in f64.
+COMPARED = 1e8
 
+# FACTOR becomes a literal: versions of PyTorch hand a Python float over as a float or as a double.
 SOURCE = r"""
 extern "C" __global__ void forward(const float* x, const float* y, const float* b, const float* e, float* out,
-                                   int n, int m, float c) {
+                                   int n, int m) {
     extern __shared__ float tile[];
     int i = blockIdx.x * blockDim.x + threadIdx.x, row = min(i, n - 1);
     float x0 = x[3 * row], x1 = x[3 * row + 1], x2 = x[3 * row + 2];
@@ -33,7 +42,7 @@ extern "C" __global__ void forward(const float* x, const float* y, const float* 
         for (int k = 0; k < count; k++) {
             const float* t = tile + 6 * k;
             float d0 = x0 - t[0], d1 = x1 - t[1], d2 = x2 - t[2];
-            float w = __expf(c * (d0 * d0 + d1 * d1 + d2 * d2));
+            float w = __expf(FACTOR * (d0 * d0 + d1 * d1 + d2 * d2));
             s0 += w * t[3]; s1 += w * t[4]; s2 += w * t[5];
         }
         __syncthreads();
@@ -42,7 +51,7 @@ extern "C" __global__ void forward(const float* x, const float* y, const float* 
 }
 
 extern "C" __global__ void to_x(const float* x, const float* y, const float* b, const float* e, float* out,
-                                int n, int m, float c) {
+                                int n, int m) {
     extern __shared__ float tile[];
     int i = blockIdx.x * blockDim.x + threadIdx.x, row = min(i, n - 1);
     float x0 = x[3 * row], x1 = x[3 * row + 1], x2 = x[3 * row + 2];
@@ -60,15 +69,15 @@ extern "C" __global__ void to_x(const float* x, const float* y, const float* b, 
         for (int k = 0; k < count; k++) {
             const float* t = tile + 6 * k;
             float d0 = x0 - t[0], d1 = x1 - t[1], d2 = x2 - t[2];
-            float w = __expf(c * (d0 * d0 + d1 * d1 + d2 * d2)) * (e0 * t[3] + e1 * t[4] + e2 * t[5]);
+            float w = __expf(FACTOR * (d0 * d0 + d1 * d1 + d2 * d2)) * (e0 * t[3] + e1 * t[4] + e2 * t[5]);
             s0 += w * d0; s1 += w * d1; s2 += w * d2;
         }
         __syncthreads();
     }
-    float f = 2 * c;
+    float f = 2 * FACTOR;
     if (i < n) { out[3 * i] = f * s0; out[3 * i + 1] = f * s1; out[3 * i + 2] = f * s2; }
 }
-"""
+""".replace("FACTOR", f"({FACTOR:.9e}f)")
 
 
 def line(name, n, ms):
@@ -91,19 +100,40 @@ def median_ms(run, sync, pairs):
 
 
 def tiled_kernels():
-    """Launchers by name: f(x, y, b, e, out, n, m, c, block)."""
+    """Launchers by name: f(x, y, b, e, out, n, m, block)."""
     import torch
 
     def launcher(name):
         kernel = torch.cuda._compile_kernel(SOURCE, name, nvcc_options=["--use_fast_math"])
 
-        def launch(x, y, b, e, out, n, m, c, block):
+        def launch(x, y, b, e, out, n, m, block):
             grid = ((n + block - 1) // block, 1, 1)
-            kernel(grid, (block, 1, 1), (x, y, b, e, out, n, m, c), shared_mem=24 * block)
+            kernel(grid, (block, 1, 1), (x, y, b, e, out, n, m), shared_mem=24 * block)
 
         return launch
 
     return {name: launcher(name) for name in ("forward", "to_x")}
+
+
+def dense(x, y, b):
+    import torch
+
+    return torch.exp(FACTOR * torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist") ** 2) @ b
+
+
+def dense_gradient(x, y, b, e):
+    import torch
+
+    x = x.detach().requires_grad_()
+    return torch.autograd.grad((dense(x, y, b) * e).sum(), x)[0]
+
+
+def compare(name, out, expected):
+    """Ends the program where a kernel computes something else; nan is something else."""
+    deviation = ((out - expected).abs().max() / expected.abs().max()).item()
+    if not deviation <= TOLERANCE:
+        sys.exit(f"{name}: values deviate from PyTorch's by {deviation:.1e} of the largest, more than {TOLERANCE:.0e}")
+    return deviation
 
 
 def cuda(sizes):
@@ -111,33 +141,29 @@ def cuda(sizes):
 
     print(torch.cuda.get_device_name(), "PyTorch", torch.__version__)
     kernels = tiled_kernels()
-    c = -1 / WIDTH**2
     for n in sizes:
         torch.manual_seed(0)
         x, y = (torch.rand(n, 3, device="cuda") for _ in range(2))
         b, e = (torch.randn(n, 3, device="cuda") for _ in range(2))
-
-        def dense(x):
-            return torch.exp(c * torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist") ** 2) @ b
-
+        # All rows, or as many, spread over all, as the matrix of pairs has room for.
+        rows = torch.linspace(0, n - 1, min(n, max(1, int(COMPARED / n))), device="cuda", dtype=torch.float64).long()
+        x64, y64, b64, e64 = x[rows].double(), y.double(), b.double(), e[rows].double()
+        expected = {"forward": dense(x64, y64, b64), "to_x": dense_gradient(x64, y64, b64, e64)}
         for name, launch in kernels.items():
-            best = None
+            best, worst = None, 0.0
             for block in (64, 128, 256, 512):
-                out = torch.empty(n, 3, device="cuda")
-                ms = median_ms(lambda: launch(x, y, b, e, out, n, n, c, block), torch.cuda.synchronize, n * n)
+                out = torch.full((n, 3), float("nan"), device="cuda")
+                ms = median_ms(lambda: launch(x, y, b, e, out, n, n, block), torch.cuda.synchronize, n * n)
+                deviation = compare(f"tiled CUDA C++, {name}, block {block}", out[rows].double(), expected[name])
+                worst = max(worst, deviation)
                 if best is None or ms < best[0]:
-                    best = (ms, block, out)
+                    best = (ms, block)
             line(f"tiled CUDA C++, {name}, block {best[1]}", n, best[0])
-            if n <= 10_000 and name == "forward":
-                print(f"    deviation from PyTorch {(dense(x) - best[2]).abs().max().item():.1e}")
+            print(f"    deviation from PyTorch {worst:.1e} of the largest value, {len(rows)} rows compared")
         if n <= 30_000:
-            line("PyTorch, dense", n, median_ms(lambda: dense(x), torch.cuda.synchronize, n * n))
-            z = x.clone().requires_grad_()
-
-            def gradient():
-                return torch.autograd.grad((dense(z) * e).sum(), z)
-
-            line("PyTorch, dense, with gradient to x", n, median_ms(gradient, torch.cuda.synchronize, n * n))
+            line("PyTorch, dense", n, median_ms(lambda: dense(x, y, b), torch.cuda.synchronize, n * n))
+            both = median_ms(lambda: dense_gradient(x, y, b, e), torch.cuda.synchronize, n * n)
+            line("PyTorch, dense, with gradient to x", n, both)
 
 
 def cpu(sizes):
@@ -159,7 +185,7 @@ def cpu(sizes):
     for n in sizes:
         x, y, h = (generator.random((n, d), dtype=numpy.float32) for d in (3, 3, 1))
         b, e, v = (generator.standard_normal((n, 3), dtype=numpy.float32) for _ in range(3))
-        c = numpy.array([-1 / WIDTH**2], dtype=numpy.float32)
+        c = numpy.array([FACTOR], dtype=numpy.float32)
         rows = [
             ("KeOps, forward", lambda: forward(x, y, b, c)),
             ("KeOps, gradient to x", lambda: to_x(x, y, b, c, e)),
