@@ -10,11 +10,13 @@
 //! `l(x) = 1 / sum_j k(x - q_j) l_j` is the velocity of the points at the points.
 
 use burn::tensor::Tensor;
+use ffdp_image::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::Kernel;
 use crate::normalized::bistochastic_scaling;
 use crate::product::{kernel_product, kernel_product_to_x};
+use crate::tensors::{to_points, to_tensor};
 
 /// The metric of moving points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,6 +110,33 @@ impl Hamiltonian {
         let e = Tensor::cat(vec![r.clone(), wl.clone(), l.clone()], 1);
         let b = Tensor::cat(vec![r, -l, -wl], 1);
         (field, [velocity, to_x(b, e)])
+    }
+
+    /// The matrix that takes momenta to velocities at points `[N, 3]`, row by row.
+    ///
+    /// # Errors
+    /// A device that cannot be read.
+    pub(super) fn matrix(&self, q: &Tensor<2>) -> Result<Vec<f64>> {
+        let count = q.dims()[0];
+        let place = (q.device(), q.dtype());
+        let mut matrix = vec![0.0; count * count];
+        // Three columns a product: those of other products have compiled kernels already.
+        for first in (0..count).step_by(3) {
+            let mut units = vec![[0.0; 3]; count];
+            let columns = first..count.min(first + 3);
+            columns.clone().for_each(|k| units[k][k - first] = 1.0);
+            let rows = to_points(self.product(q, to_tensor(&units, (&place.0, place.1))))?;
+            for (i, row) in rows.iter().enumerate() {
+                columns.clone().for_each(|k| matrix[i * count + k] = row[k - first]);
+            }
+        }
+        if self.metric == Metric::Normalised {
+            let weights = self.weights(q).try_into_vec_as::<f64>();
+            let l = weights.map_err(|reason| Error::device("reading back weights", reason))?;
+            let factors = l.iter().flat_map(|a| l.iter().map(move |b| a * b));
+            matrix.iter_mut().zip(factors).for_each(|(v, factor)| *v *= factor);
+        }
+        Ok(matrix)
     }
 
     fn product(&self, q: &Tensor<2>, b: Tensor<2>) -> Tensor<2> {

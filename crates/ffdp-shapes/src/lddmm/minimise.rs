@@ -6,6 +6,7 @@ use burn::tensor::Tensor;
 use ffdp_image::{Error, Result};
 use ffdp_optim::{Lbfgs, Minimizer, Objective, Point, Search, Steps};
 
+use super::coordinates::Coordinates;
 use super::hamiltonian::Hamiltonian;
 use crate::tensors::{TensorVector, number};
 
@@ -40,10 +41,25 @@ pub(super) struct MomentaSearch<'a> {
     pub tolerance: f64,
 }
 
-impl Objective<TensorVector> for &MomentaSearch<'_> {
+/// The cost of coordinates of momenta; of momenta themselves where there are none.
+struct Searched<'a> {
+    search: &'a MomentaSearch<'a>,
+    coordinates: Option<Coordinates>,
+}
+
+impl Searched<'_> {
+    fn momenta(&self, at: &TensorVector) -> Result<Tensor<2>> {
+        match &self.coordinates {
+            Some(coordinates) => coordinates.momenta(at.0.clone()),
+            None => Ok(at.0.clone()),
+        }
+    }
+}
+
+impl Objective<TensorVector> for Searched<'_> {
     fn evaluate(&mut self, at: &TensorVector) -> Result<Point<TensorVector>> {
-        let p = at.0.clone().autodiff().require_grad();
-        let cost = (self.cost)(p.clone());
+        let p = self.momenta(at)?.autodiff().require_grad();
+        let cost = (self.search.cost)(p.clone());
         let loss = number(cost.clone().inner())?;
         let gradients = cost.backward();
         let gradient = p.grad(&gradients).ok_or_else(|| {
@@ -51,15 +67,19 @@ impl Objective<TensorVector> for &MomentaSearch<'_> {
         })?;
         // Beyond all bounds the cost is no number: the line search must come back.
         let loss = if loss.is_finite() { loss } else { f64::INFINITY };
+        let gradient = match &self.coordinates {
+            Some(coordinates) => coordinates.gradient(gradient)?,
+            None => gradient,
+        };
         Ok(Point { loss, gradient: TensorVector(gradient) })
     }
 
     /// How far the fastest point moves, in mm.
     fn length(&mut self, step: &TensorVector) -> Result<f64> {
-        let count = self.q.dims()[0];
+        let MomentaSearch { q, hamiltonian, .. } = self.search;
         let mut longest = 0.0_f64;
-        for p in step.0.clone().split(count, 0) {
-            let v = self.hamiltonian.field(&self.q, &p).at(self.q.clone());
+        for p in self.momenta(step)?.split(q.dims()[0], 0) {
+            let v = hamiltonian.field(q, &p).at(q.clone());
             longest = longest.max(number(v.square().sum_dim(1).max().sqrt())?);
         }
         Ok(longest)
@@ -69,7 +89,12 @@ impl Objective<TensorVector> for &MomentaSearch<'_> {
 impl MomentaSearch<'_> {
     /// The best momenta, and the cost before every iteration and at the end.
     pub fn run(&self, start: Tensor<2>, observe: Observer) -> Result<(Tensor<2>, Vec<f64>)> {
-        let mut objective = self;
+        let coordinates = Coordinates::new(self.hamiltonian, &self.q)?;
+        let start = match &coordinates {
+            Some(coordinates) => coordinates.of(start)?,
+            None => start,
+        };
+        let mut objective = Searched { search: self, coordinates };
         let steps = Steps {
             first: 0.1 * self.width_mm,
             longest: self.width_mm,
@@ -84,7 +109,7 @@ impl MomentaSearch<'_> {
             }
             let cost = minimizer.here(&mut objective)?.loss;
             costs.push(cost);
-            let momenta = minimizer.at().0.clone();
+            let momenta = objective.momenta(minimizer.at())?;
             if observe(&Iteration { number, cost, momenta }).is_break() {
                 break;
             }
@@ -93,6 +118,6 @@ impl MomentaSearch<'_> {
                 break;
             }
         }
-        Ok((minimizer.at().0.clone(), costs))
+        Ok((objective.momenta(minimizer.at())?, costs))
     }
 }
