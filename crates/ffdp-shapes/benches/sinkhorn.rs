@@ -6,8 +6,10 @@
 //! cargo bench -p ffdp-shapes --bench sinkhorn --features cuda -- --device cuda    a GPU
 //! ```
 //! `--blur 0.02` sets another blur, `--cost distance` p = 1, `--surface` puts the points on spheres; `single` or `multi`
-//! chooses one row. `products` is the work in products with the matrix of all pairs; `CPU s` the processor time of all
-//! threads (Linux).
+//! chooses one row. Seconds: `first`, on a GPU, is a run of the same size that compiles the kernels, which depend on the
+//! size; then `value`, `gradient`, and `both`, of another run. `times` is `both` in times of one kernel product (gaussian,
+//! D = E = 3) of as many points, `products` the work in reductions of the matrix of all pairs; `CPU s` the processor time
+//! of all threads (Linux).
 
 #[path = "../../../benches/support/backend.rs"]
 mod backend;
@@ -18,6 +20,10 @@ use backend::Backend;
 use burn::tensor::{Device, Distribution, Tensor};
 use clap::ValueEnum as _;
 use ffdp_shapes::sinkhorn::{Measure, Multiscale, SinkhornSettings, TransportCost, sinkhorn};
+use ffdp_shapes::{Kernel, kernel_product};
+
+/// Pairs of a product that is timed on the CPU: of more, it is of some rows, and its time that of all in proportion.
+const PAIRS_ON_CPU: f64 = 1e9;
 
 /// What is measured.
 struct Arguments {
@@ -91,6 +97,52 @@ fn processor_seconds() -> Option<f64> {
     Some((ticks(11)? + ticks(12)?) / 100.0)
 }
 
+/// What a run took and found.
+struct Run {
+    value_seconds: f64,
+    gradient_seconds: f64,
+    products: f64,
+    value: f32,
+    gradient: Vec<f32>,
+}
+
+/// The divergence of two clouds and its gradient to the points of the first.
+fn run(x: &Tensor<2>, y: &Tensor<2>, settings: &SinkhornSettings) -> Run {
+    let x = x.clone().detach().require_grad();
+    let (a, b) = (Measure::uniform(x.clone()), Measure::uniform(y.clone()));
+    let start = Instant::now();
+    let transport = sinkhorn(&a, &b, settings).expect("measures of equal mass");
+    // Read: a device has finished what it was given.
+    let value = transport.value.clone().into_scalar::<f32>();
+    let value_seconds = start.elapsed().as_secs_f64();
+    let gradient = x.grad(&transport.value.backward()).expect("the points want one").into_data();
+    Run {
+        value_seconds,
+        gradient_seconds: start.elapsed().as_secs_f64() - value_seconds,
+        products: transport.products,
+        value,
+        gradient: gradient.try_to_vec::<f32>().expect("f32"),
+    }
+}
+
+/// Seconds of one kernel product of two clouds, the fastest of three.
+fn product_seconds(x: &Tensor<2>, y: &Tensor<2>, blur: f64, compiled: bool) -> f64 {
+    let [x, y] = [x, y].map(|points| points.clone().inner());
+    let count = x.dims()[0];
+    let rows = if compiled { count } else { count.min((PAIRS_ON_CPU / count as f64) as usize) };
+    let part = x.narrow(0, 0, rows);
+    let kernel = Kernel::gaussian(blur);
+    let once = || {
+        let start = Instant::now();
+        let sums = kernel_product(&kernel, part.clone(), y.clone(), y.clone());
+        sums.sum().into_scalar::<f32>();
+        start.elapsed().as_secs_f64()
+    };
+    once();
+    let fastest = (0..3).map(|_| once()).fold(f64::INFINITY, f64::min);
+    fastest * count as f64 / rows as f64
+}
+
 fn main() {
     let arguments = Arguments::read();
     let device = Backend::from_str(&arguments.device, true)
@@ -98,16 +150,18 @@ fn main() {
         .unwrap_or_else(|e| panic!("{e}"))
         .autodiff();
     let Arguments { blur, cost, surface, .. } = arguments;
+    let compiled = arguments.device != "cpu";
     println!(
         "debiased Sinkhorn divergence with gradient, blur {blur}, {cost:?}, {}",
         arguments.device
     );
     println!(
-        "{:8} {:>9} {:>9} {:>9} {:>10} {:>14}",
-        "", "N = M", "s", "CPU s", "products", "value"
+        "{:6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>9} {:>9} {:>14}",
+        "", "N = M", "first", "value", "gradient", "both", "times", "CPU s", "products", "value"
     );
     for count in &arguments.sizes {
         let [x, y] = clouds(*count as usize, surface, &device);
+        let product = product_seconds(&x, &y, blur, compiled);
         let mut gradients = Vec::new();
         for (row, multiscale) in [("single", None), ("multi", Some(Multiscale::default()))] {
             if !arguments.wants(row) {
@@ -115,21 +169,26 @@ fn main() {
             }
             let settings =
                 SinkhornSettings { blur, cost, multiscale, ..SinkhornSettings::default() };
-            let x = x.clone().detach().require_grad();
-            let (a, b) = (Measure::uniform(x.clone()), Measure::uniform(y.clone()));
-            let (start, used) = (Instant::now(), processor_seconds());
-            let transport = sinkhorn(&a, &b, &settings).expect("measures of equal mass");
-            let gradient = x.grad(&transport.value.backward()).expect("the points want one");
-            let value = transport.value.into_scalar::<f32>();
-            let gradient = gradient.into_data();
-            let seconds = start.elapsed().as_secs_f64();
+            let first = match compiled {
+                true => {
+                    let first = run(&x, &y, &settings);
+                    format!("{:.3}", first.value_seconds + first.gradient_seconds)
+                }
+                false => "-".to_string(),
+            };
+            let used = processor_seconds();
+            let found = run(&x, &y, &settings);
             let used = processor_seconds().zip(used).map_or(f64::NAN, |(now, then)| now - then);
-            let products = transport.products;
+            let Run { value_seconds, gradient_seconds, products, value, gradient } = found;
+            let both = value_seconds + gradient_seconds;
             println!(
-                "{row:8} {count:>9} {seconds:>9.2} {used:>9.2} {products:>10.3} {value:>14.7}"
+                "{row:6} {count:>9} {first:>9} {value_seconds:>9.3} {gradient_seconds:>9.3} {both:>9.3} {:>7.1} \
+                 {used:>9.2} {products:>9.3} {value:>14.7}",
+                both / product
             );
-            gradients.push(gradient.try_to_vec::<f32>().expect("f32"));
+            gradients.push(gradient);
         }
+        println!("one product {product:.4} s");
         if let [single, multi] = &gradients[..] {
             let norm =
                 |v: &mut dyn Iterator<Item = f32>| v.map(|v| f64::from(v).powi(2)).sum::<f64>();
