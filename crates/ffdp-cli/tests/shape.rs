@@ -192,3 +192,28 @@ fn what_is_no_shape_is_refused_with_a_way_out() {
         assert!(!folder.has("o.ply"));
     }
 }
+
+#[test]
+fn several_scales_are_of_transport_alone() {
+    let folder = Folder::new();
+    let (fixed, moving) =
+        (ellipsoid(&folder, "a.nii.gz", 8.0), ellipsoid(&folder, "b.nii.gz", 7.0));
+    let (fixed, moving) = (format!("{fixed}:3"), format!("{moving}:3"));
+    let register = |out: &str, more: &[&str]| {
+        let arguments = ["shape", "register", "-f", &fixed, "-m", &moving, "-o", out, "-i", "1"];
+        ffdp(&[&arguments[..], &["--device", "cpu", "--multiscale"], more].concat())
+    };
+    let out = folder.path("run");
+    let refused = register(&out, &["-a", "currents"]);
+    assert!(refused.code == 1 && refused.stderr.contains("-a transport"), "{}", refused.stderr);
+    assert!(!folder.has("run"));
+    register(&out, &["-a", "transport"]).succeeded();
+    let settings = folder.path("run/settings.toml");
+    let text = std::fs::read_to_string(&settings).unwrap();
+    assert!(text.contains("[attachment.multiscale]"), "{text}");
+    // Of a file that knows them, its own stay.
+    std::fs::write(&settings, text.replace("truncation = 5.0", "truncation = 7.0")).unwrap();
+    register(&folder.path("again"), &["--settings", &settings]).succeeded();
+    let text = std::fs::read_to_string(folder.path("again/settings.toml")).unwrap();
+    assert!(text.contains("truncation = 7.0"), "{text}");
+}

@@ -39,6 +39,9 @@ pub struct MethodArguments {
     /// [default: from an eighth of the target's diameter down to twice its edges].
     #[arg(long, value_name = "MM,..", value_delimiter = ',')]
     data_sigma: Vec<f64>,
+    /// Transport on several scales: clusters of points first; for many thousand cells. With `-a transport` only.
+    #[arg(long)]
+    multiscale: bool,
     /// Widths of the deformation in mm, comma separated [default: a sixth and a twelfth of the
     /// target's diameter].
     #[arg(short, long, value_name = "MM,..", value_delimiter = ',')]
@@ -90,6 +93,14 @@ impl MethodArguments {
         if let Some(how) = how {
             let coarse = target.coarsened(settings.coarsen_mm);
             settings.attachment = self.attachment(how, &coarse);
+        }
+        if self.multiscale {
+            let Attachment::Transport(transport) = &mut settings.attachment else {
+                let message =
+                    "--multiscale is of optimal transport, and another comparison is chosen";
+                return Err(Failure::user(message, "give -a transport, too"));
+            };
+            transport.multiscale.get_or_insert_default();
         }
         if how == Some(Compare::Landmarks) && self.settings.is_none() {
             settings.control_spacing_mm = 0.0;
