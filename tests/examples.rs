@@ -6,6 +6,8 @@ mod apply;
 mod custom_method;
 #[path = "../examples/custom_similarity/main.rs"]
 mod custom_similarity;
+#[path = "../examples/ffd/main.rs"]
+mod ffd;
 #[path = "../examples/register/main.rs"]
 mod register;
 #[path = "../examples/sharded/main.rs"]
@@ -83,6 +85,20 @@ fn three_shards_find_what_one_finds() {
     // f32 sums in another order, over 45 iterations.
     let off = apart(&one, &three);
     assert!(off < 1e-2, "{off} voxel apart");
+}
+
+#[test]
+fn control_points_found_between_two_contrasts_come_back_from_a_file() {
+    let brains = ffd::brains().expect("valid settings");
+    let found = ffd::run(&brains).expect("good input");
+    assert_eq!(found.outcome, Outcome::Improved);
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let phi = ffd::through_a_file(&found, &folder.path().join("bspline.tfm")).expect("writable");
+    let [before, after] = ffd::errors_mm(&brains, &phi).expect("points");
+    // Numbers in the file have 17 digits, and the dense field is f32: both move points alike.
+    let dense = ffd::errors_mm(&brains, &found.transform()).expect("points")[1];
+    assert!((after - dense).abs() < 0.05, "{after} and {dense} mm");
+    assert!(after < 0.6 * before, "{before} -> {after} mm");
 }
 
 #[test]
