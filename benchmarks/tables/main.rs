@@ -73,7 +73,7 @@ pub fn filled(page: &Path, text: &str) -> Result<String, String> {
 
 /// The table that a mark asks for; `None` of other comments.
 fn table(page: &Path, mark: &str) -> Option<Result<String, String>> {
-    let to_root = if page.parent() == Some(Path::new("")) { "" } else { "../" };
+    let to_root = &"../".repeat(page.components().count() - 1);
     let (kind, rest) = mark.split_once(": ").unwrap_or((mark, ""));
     match kind {
         "table" => Some(measurement::table(rest, to_root)),
