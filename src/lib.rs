@@ -39,6 +39,7 @@ mod guide {
     pages! {
         register_in_rust "register-in-rust"
         own_loss "own-loss"
+        own_op "own-op"
         own_method "own-method"
         kernel_products "kernel-products"
     }
