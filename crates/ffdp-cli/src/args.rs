@@ -36,13 +36,13 @@ pub enum Command {
     Plan(PlanArguments),
     /// Warp images, label maps or landmarks by transforms (ffdp, ANTs, ITK, FSL).
     Apply(ApplyArguments),
-    /// Make one transform of several.
+    /// Combine several transforms into one.
     Compose(ComposeArguments),
     /// Write an image in another format: NIfTI, OME-Zarr, NRRD, MetaImage.
     Convert(ConvertArguments),
     /// Invert a transform and measure the error of the inverse.
     Invert(InvertArguments),
-    /// Explain an image file: grid, orientation, voxel type, values, what is unusual about it.
+    /// Describe an image file: grid, orientation, voxel type, values, anything unusual.
     Info(InfoArguments),
     /// Measure how well images, labels or a deformation agree.
     Measure(MeasureArguments),
@@ -50,13 +50,13 @@ pub enum Command {
     Bench(BenchArguments),
     /// Surfaces, curves and point clouds: deform, average, compare, convert.
     Shape(Box<ShapeArguments>),
-    /// Make labelled images of any resolution, with known warps, from label maps or from nothing.
+    /// Make labelled images of any resolution, with known warps, from label maps or procedural brains.
     Synth(SynthArguments),
-    /// Train a network that registers: TransMorph, on your images or on synthetic brains.
+    /// Train a registration network (TransMorph, VoxelMorph) on your images or on synthetic brains.
     Train(Box<TrainCommand>),
     /// Register two images with a trained network.
     Predict(Box<PredictArguments>),
-    /// Take over the weights of a TransMorph that was trained in PyTorch.
+    /// Import the weights of a TransMorph that was trained in PyTorch.
     Import(ImportArguments),
     /// Print a completion script for a shell, to be put where the shell looks for them.
     Completions(CompletionsArguments),

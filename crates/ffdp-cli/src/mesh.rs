@@ -14,7 +14,7 @@ use crate::hosts::Hosts;
 /// The flags.
 #[derive(Clone, Debug, Args)]
 pub struct MeshArguments {
-    /// Where to compute; only what was compiled in is accepted. Of several processes on one host, the first has
+    /// Device to compute on; it must be compiled in. Of several processes on one host, the first has
     /// this GPU and the others the next ones, in turn.
     #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
     device: DeviceChoice,

@@ -9,6 +9,6 @@ pub enum NanPolicy {
     Error,
     /// Set them to zero.
     Zero,
-    /// Set them to zero, and let them not count in a registration.
+    /// Set them to zero, and ignore them in a registration.
     Mask,
 }

@@ -29,20 +29,20 @@ pub struct SettingsArguments {
     /// Two modalities: the same as --preset multimodal.
     #[arg(long, conflicts_with_all = ["settings", "preset"])]
     pub multimodal: bool,
-    /// What is found in the end [default: greedy]. The stages before it stay, those after it go.
+    /// The last stage [default: greedy]. Stages before it are kept, those after it are left out.
     #[arg(long, value_parser = transforms())]
     pub transform: Option<String>,
     /// The images are aligned already, up to a deformation: no moments, rigid and affine stages.
     #[arg(long)]
     pub aligned: bool,
-    /// How alike the images are [default: lncc]. Of the deformable stages; of the linear ones, which
-    /// use nmi, where nothing is deformed.
+    /// Similarity of the deformable stages [default: lncc]; without a deformable stage that of the linear
+    /// stages, which otherwise use nmi.
     #[arg(long, value_enum)]
     pub metric: Option<Metric>,
     /// Width of the LNCC window in voxels; odd, 3 to 21 [default: 7].
     #[arg(long, value_name = "VOXELS")]
     pub window: Option<usize>,
-    /// Distribute the intensities of the moving image as those of the fixed one, first: for --metric mse.
+    /// First match the histogram of the moving image to that of the fixed image; for --metric mse.
     #[arg(long)]
     pub match_histograms: bool,
     /// Iterations at most on each level of the last stage, coarse to fine: one number for each level of the
@@ -54,31 +54,31 @@ pub struct SettingsArguments {
     /// --iterations too [default: 4,2,1; fast 4,2; quality and multimodal 8,4,2,1].
     #[arg(long, value_name = "F,F,..", value_delimiter = ',')]
     pub shrink: Option<Vec<f64>>,
-    /// The same result, bit by bit, every time on the same device. Only svf on a GPU is otherwise free in
-    /// the order of its sums, and faster for it.
+    /// Give the same bits in every run on the same device. Only svf on a GPU needs this, and it is slower
+    /// with it.
     #[arg(long)]
     pub deterministic: bool,
-    /// Longest step of an iteration, in voxels of the level [default: 0.25, ffd 1]. Of deformable stages.
+    /// Longest step of an iteration of deformable stages, in voxels of the level [default: 0.25, ffd 1].
     #[arg(long, value_name = "VOXELS")]
     pub lr: Option<f64>,
-    /// Distance of the control points of --transform ffd on the last level, in mm: one number, or one for each
-    /// axis x, y, z; twice as much on the level before, and so on [default: 5].
+    /// For --transform ffd: distance of the control points on the last level, in mm; one number, or one for each
+    /// axis x, y, z. It doubles on each level before [default: 5].
     #[arg(long, value_name = "MM,..", value_delimiter = ',')]
     pub spacing_mm: Option<Vec<f64>>,
-    /// Weight of the velocity's roughness, of --transform gnk, for a box of volume (2 pi)^3; smaller for larger
-    /// deformations [default: 1e-2].
+    /// For --transform gnk: weight of the roughness of the velocity, in a box of volume (2 pi)^3. Smaller weights
+    /// allow larger deformations [default: 1e-2].
     #[arg(long, value_name = "B")]
     pub beta: Option<f64>,
-    /// Weight of its divergence, likewise; larger to keep volumes [default: 1e-4].
+    /// For --transform gnk: weight of the divergence of the velocity. Larger weights keep volumes [default: 1e-4].
     #[arg(long, value_name = "B")]
     pub beta_div: Option<f64>,
-    /// Bounds of the map's determinant, of --transform gnk: the smallest --beta that keeps them is searched for.
+    /// For --transform gnk: bounds of the determinant of the map. The smallest --beta that keeps them is searched.
     #[arg(long, value_name = "LEAST,MOST", value_delimiter = ',')]
     pub determinant: Option<Vec<f64>>,
-    /// Steps of time, of --transform gnk [default: 4].
+    /// For --transform gnk: time steps of the transport [default: 4].
     #[arg(long, value_name = "N")]
     pub time_steps: Option<u32>,
-    /// From which inverse the conjugate gradients of --transform gnk begin [default: 2l-inv-h0].
+    /// For --transform gnk: preconditioner of the conjugate gradients [default: 2l-inv-h0].
     #[arg(long, value_enum)]
     pub preconditioner: Option<PreconditionerChoice>,
     /// Smoothing of each gradient: fluid stiffness, in voxels of the level [default: 1].
@@ -105,13 +105,13 @@ pub enum Metric {
 /// What the conjugate gradients of a Gauss-Newton step begin from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PreconditionerChoice {
-    /// The inverse of the regularisation.
+    /// Inverse of the regularisation.
     #[value(name = "inv-a")]
     InvA,
-    /// That of a velocity that does not move.
+    /// Inverse of the Hessian at a velocity of zero.
     #[value(name = "inv-h0")]
     InvH0,
-    /// The same on half the grid.
+    /// The same on a grid of half the size.
     #[value(name = "2l-inv-h0")]
     TwoLevelInvH0,
 }
@@ -129,13 +129,13 @@ impl From<PreconditionerChoice> for Preconditioner {
 /// What settings are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PresetChoice {
-    /// A look: nothing at full resolution.
+    /// A quick look: nothing at full resolution.
     Fast,
     /// Two images of one modality.
     Default,
     /// More levels, twice the iterations.
     Quality,
-    /// Two modalities: deformed by mutual information, stiffly.
+    /// Two modalities: a stiff deformation by mutual information.
     Multimodal,
 }
 

@@ -61,17 +61,17 @@ pub struct ApplyArguments {
     /// to fixed points.
     #[arg(long, value_name = "FILE")]
     pub landmarks: Option<PathBuf>,
-    /// What the landmarks' numbers are, in the file and in the result: voxel indices (of --reference
+    /// Coordinates of the landmarks, in the file and in the result: voxel indices (of --reference
     /// in the file, of --image in the result), or mm. Slicer's .fcsv files say it themselves.
     #[arg(long, value_enum, default_value_t = SpaceChoice::Ras)]
     pub landmark_space: SpaceChoice,
     /// Of an image file with several volumes, the only one to warp, from 0.
     #[arg(long, value_name = "K")]
     pub volume: Option<usize>,
-    /// What to do about NaN and infinite voxels.
+    /// How NaN and infinite voxels are handled.
     #[arg(long, value_enum, default_value_t = NanPolicy::Error)]
     pub nan_policy: NanPolicy,
-    /// Where to compute; only what was compiled in is accepted.
+    /// Device to compute on; it must be compiled in.
     #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
     pub device: DeviceChoice,
 }

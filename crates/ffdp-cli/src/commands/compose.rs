@@ -25,7 +25,7 @@ pub struct ComposeArguments {
     /// the chain part by part (.h5, a composite of ITK and ANTs).
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Where to compute; only what was compiled in is accepted.
+    /// Device to compute on; it must be compiled in.
     #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
     pub device: DeviceChoice,
 }

@@ -19,7 +19,7 @@ scripts/safetensors_of.py makes one of a .pth file.
 PyTorch counts axes as the arrays had them in training, the first varying slowest; --size and --axes are \
 given in that order. --axes names the anatomical direction in which the index of each grows.
 
-Exit code: 0 done, 1 the input or request cannot be worked with, 2 a defect.";
+Exit code: 0 done, 1 an error in the input or the request, 2 a defect.";
 
 /// `ffdp import`.
 #[derive(Debug, Args)]

@@ -32,7 +32,7 @@ pub struct InvertArguments {
     /// Print the error of the inverse as JSON.
     #[arg(long)]
     pub json: bool,
-    /// Where to compute; only what was compiled in is accepted.
+    /// Device to compute on; it must be compiled in.
     #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
     pub device: DeviceChoice,
 }

@@ -1,4 +1,4 @@
-//! `ffdp synth`: labelled images of any resolution, from label maps or from nothing.
+//! `ffdp synth`: labelled images of any resolution, from label maps or procedural brains.
 //!
 //! Read [`run`] first; `synth/plan.rs` says which files and grids there will be,
 //! `synth/source.rs` where labels and statistics come from, `synth/manifest.rs` what is listed.
@@ -108,13 +108,13 @@ pub struct SynthArguments {
     /// names that data sets have).
     #[arg(long)]
     pub overwrite: bool,
-    /// Begin although the disk seems to be too small for the files.
+    /// Start even if the disk seems too small for the files.
     #[arg(long)]
     pub ignore_disk: bool,
     /// Print manifest.json to stdout.
     #[arg(long)]
     pub json: bool,
-    /// Say nothing but errors.
+    /// Print errors only.
     #[arg(short, long)]
     pub quiet: bool,
 }

@@ -24,7 +24,7 @@ The published recipe of TransMorph (days on a GPU):
 The folder --out then holds report.html, settings.toml, network.json, input.json, metrics.jsonl, \
 evaluation.json, checkpoint/ and pictures/; `ffdp predict --model` takes it.
 
-Exit code: 0 done, 1 the input or request cannot be worked with, 2 a defect.";
+Exit code: 0 done, 1 an error in the input or the request, 2 a defect.";
 
 /// `ffdp train`.
 #[derive(Debug, Args)]

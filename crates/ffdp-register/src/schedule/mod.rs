@@ -25,15 +25,15 @@ pub struct Settings {
     /// Percentiles of each image that become 0 and 1 before it is compared. Default 1 and 99.9:
     /// the background stays at 0 and a few hot voxels cannot flatten the contrast.
     pub intensity_percentiles: [f64; 2],
-    /// Whether the intensities of the moving image are first distributed as those of the fixed one, by
-    /// landmarks of their histograms. For images of one modality that are compared by `mse`; LNCC and
-    /// the information do not need it. Default false.
+    /// Whether the histogram of the moving image is first matched to that of the fixed image, by quantiles.
+    /// For images of one modality that are compared by `mse`; LNCC and mutual information do not need it.
+    /// Default false.
     pub match_histograms: bool,
     /// Iterations between two reads of the loss from the device. Default 10: every read waits for
     /// all work in flight.
     pub loss_interval: usize,
-    /// No axis of a level has fewer voxels than this (nor more than the image), 8 to 32. Default 16: below,
-    /// a brain is a blob.
+    /// No axis of a level has fewer voxels than this (nor more than the image), 8 to 32. Default 16:
+    /// smaller levels do not show the structure of a brain.
     pub minimum_axis_voxels: usize,
 }
 

@@ -77,7 +77,7 @@ pub struct MomentsSettings {
     pub refinement: usize,
     /// Intensities above this part of the image's largest are foreground. Default 0.1.
     pub foreground: f64,
-    /// By what candidates are judged. Default: normalised mutual information.
+    /// How candidates are compared. Default: normalised mutual information.
     pub similarity: Similarity,
     /// As [`LinearSettings::outside`].
     pub outside: Outside,

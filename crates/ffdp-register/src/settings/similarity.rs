@@ -73,10 +73,10 @@ impl MiSettings {
 pub struct LnccSettings {
     /// Width of the window in voxels of the level; odd, 3 to 21. Default 7 (FFDP paper).
     pub window: usize,
-    /// In intensity^4 of images scaled to 0..1. Default 1e-5 (VoxelMorph, FireANTs): regions with
-    /// less contrast than about 0.05 count less.
+    /// What keeps flat windows defined, in intensity^4 of images scaled to 0..1. Default 1e-5 (VoxelMorph,
+    /// FireANTs): regions with less contrast than about 0.05 count less.
     pub epsilon: f64,
-    /// Where it stands. Default `common`, so that equal images are left alone; `denominator` is that
+    /// Where `epsilon` is added. Default `common`, so that equal images are not moved; `denominator` is that
     /// of the FFDP paper.
     pub floor: LnccFloor,
 }

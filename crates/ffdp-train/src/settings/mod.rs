@@ -47,7 +47,7 @@ pub struct Settings {
     #[arg(long, value_enum, default_value_t = NetworkArg::Transmorph)]
     pub network: NetworkArg,
 
-    /// What the network says of: the displacement of every voxel, or control points of B-splines
+    /// What the network predicts: the displacement of every voxel, or control points of B-splines
     #[arg(long, value_enum, default_value_t = HeadArg::Dense)]
     pub head: HeadArg,
 

@@ -67,10 +67,10 @@ pub struct RegistrationArguments {
     /// The labels that count [default: all].
     #[arg(long, value_name = "ID,ID,..", value_delimiter = ',')]
     labels: Option<Vec<i32>>,
-    /// Where to compute; only what was compiled in is accepted.
+    /// Device to compute on; it must be compiled in.
     #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
     device: DeviceChoice,
-    /// Say nothing but errors.
+    /// Print errors only.
     #[arg(short, long)]
     quiet: bool,
 }

@@ -39,7 +39,7 @@ left out of the means; one that the warp has lost counts as a Dice of 0 and has 
 smallest 90 % of the surface distances (FFDP paper). InvDice weights each label by the inverse of its \
 volume in the fixed map.
 
-Exit code: 0 done, 1 the input or request cannot be worked with, 2 a defect.";
+Exit code: 0 done, 1 an error in the input or the request, 2 a defect.";
 
 /// `ffdp measure`.
 #[derive(Clone, Debug, Args)]
@@ -85,7 +85,7 @@ pub struct MeasureArguments {
     /// Corresponding landmarks of the fixed and the moving image (CSV, or Slicer's .fcsv).
     #[arg(long, value_names = ["FIXED", "MOVING"], num_args = 2)]
     pub landmarks: Option<Vec<PathBuf>>,
-    /// What the landmarks' numbers are; voxel indices are those of --fixed and --moving.
+    /// Coordinates of the landmarks; voxel indices are those of --fixed and --moving.
     #[arg(long, value_enum, default_value_t = SpaceChoice::Ras, requires = "landmarks")]
     pub landmark_space: SpaceChoice,
     /// Transform that the fixed landmarks are brought through; repeat it for a chain, as apply takes
@@ -113,7 +113,7 @@ pub struct MeasureArguments {
     /// Of an image file with several volumes, the one to use, from 0.
     #[arg(long, value_name = "K")]
     pub volume: Option<usize>,
-    /// What to do about NaN and infinite voxels.
+    /// How NaN and infinite voxels are handled.
     #[arg(long, value_enum, default_value_t = NanPolicy::Error)]
     pub nan_policy: NanPolicy,
     /// Print JSON instead of a table; null where a measure has no value.

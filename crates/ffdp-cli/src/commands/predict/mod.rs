@@ -38,12 +38,12 @@ The folder --out then holds
   warped_labels.nii.gz  with --moving-labels
   metrics.json          similarity, folds and, with labels of both images, Dice: before, predicted, and \
 refined
-  manifest.json         the files of this run, and what decides its results
+  manifest.json         the files of this run, and what determines its results
 
 The same command again replaces its own results. A folder with results of another run is refused; \
 --overwrite removes that run's files, and no others, once there is something to put in their place.
 
-Exit code: 0 done, 1 the input or request cannot be worked with, 2 a defect.";
+Exit code: 0 done, 1 an error in the input or the request, 2 a defect.";
 
 /// `ffdp predict`.
 #[derive(Clone, Debug, Args)]

@@ -13,36 +13,37 @@ use crate::pairs::Row;
 use crate::settings::SettingsArguments;
 
 const HELP: &str = "\
-The images are brought together by their moments, turned, scaled and sheared, and then deformed; \
---transform ends earlier or deforms in another way, --aligned begins with the deformation. Their \
-headers may differ in spacing, orientation, size and origin.
+The stages are moments, rigid, affine and a deformation. --transform chooses the last one, --aligned starts \
+with the deformation. The images may differ in spacing, orientation, size and origin.
 
 Written to the output folder:
   warped.nii.gz         the moving image on the fixed grid, in its own intensities
   affine.txt            the affine map (ITK, ANTs)
-  affine.mat            the same in ITK's other format, of which ANTs and ANTsPy take the inverse
+  affine.mat            the same in ITK's MATLAB format, which ANTs and ANTsPy can invert
   warp.nii.gz           the displacement before it (ITK, ANTs: LPS mm, 5-D, intent 1007)
-  inverse_warp.nii.gz   the opposite displacement (not with --no-inverse)
+  inverse_warp.nii.gz   the inverse displacement (not with --no-inverse)
   bspline.tfm           the same displacement as control points (ITK; with --transform ffd)
   warped_labels.nii.gz  the moving labels on the fixed grid (with --moving-labels)
-  report.html           everything at a glance: slices, the deformation, convergence, measures
+  report.html           slices, the deformation, convergence and measures on one page
   metrics.json          similarity, folds, Dice, losses, times, memory, settings
   settings.toml         all settings; --settings with it repeats the run
   log.jsonl             one JSON object per event, written as it happens
-  manifest.json         the files of this run, and what decides its results
-  checkpoint/           while the run is under way: what --resume goes on from
+  manifest.json         the files of this run, and what determines its results
+  checkpoint/           during the run: the state that --resume continues from
 
 The same command again replaces its own results. A folder with results of another run (other images, \
-settings or outputs) is refused; --overwrite removes that run's files, and no others. Earlier files go when \
-the first checkpoint or result is written: a run that is refused leaves them. A run that was killed goes on with its own arguments and --resume.
+settings or outputs) is refused; --overwrite removes the files of that run, and no others. Earlier files are removed when the first \
+checkpoint or result is written: a run that is refused leaves them. Repeat the arguments of a run that was killed with \
+--resume to continue it.
 
 With --pairs the results of a pair are in OUTPUT/NAME (the column name, or MOVING_to_FIXED), with a table of all \
-in summary.csv and index.html. Devices and kernels are made ready once; the next pairs are read and the last ones written while one is \
-registered. Each of several --devices takes pairs of its own (one named twice, two at a time). A pair that fails is \
-reported and the others go on. The same command again does what is missing: pairs whose results are complete are \
-left as they are.
+in summary.csv and index.html. Devices are opened and kernels compiled once. While one pair is registered, the next \
+is read and the last one written. Each of several --devices takes pairs of its own (a device named twice has two at a \
+time). A pair that fails is reported and the others continue. The same command again registers the pairs that are \
+not complete.
 
-Exit code: 0 done, 1 the input or request cannot be worked with (with --pairs, of one pair at least), 2 a defect or the device failed.";
+Exit code: 0 done, 1 an error in the input or the request (with --pairs, of at least one pair), 2 a defect or a \
+failure of the device.";
 
 /// What only one pair can have on the command line; of several, the list says it.
 const OF_ONE_PAIR: [&str; 8] = [
@@ -101,14 +102,14 @@ pub struct RegisterArguments {
     /// measured (CSV, or Slicer's .fcsv).
     #[arg(long, value_names = ["FIXED", "MOVING"], num_args = 2)]
     pub landmarks: Option<Vec<PathBuf>>,
-    /// What the landmarks' numbers are.
+    /// Coordinates of the landmarks.
     #[arg(long, value_enum, default_value_t = SpaceChoice::Ras, requires = "landmarks")]
     pub landmark_space: SpaceChoice,
     /// How images and displacements are written: with ome-zarr, warped.zarr, warp.zarr and so on, each with its
     /// pyramid.
     #[arg(long, value_enum, default_value_t)]
     pub format: ImageFormat,
-    /// Do without the inverse displacement and its error.
+    /// Do not compute the inverse displacement and its error.
     #[arg(long)]
     pub no_inverse: bool,
 
@@ -119,45 +120,45 @@ pub struct RegisterArguments {
     /// Of an image file with several volumes, the one to use, from 0.
     #[arg(long, value_name = "K")]
     pub volume: Option<usize>,
-    /// What to do about NaN and infinite voxels.
+    /// How NaN and infinite voxels are handled.
     #[arg(long, value_enum, default_value_t = NanPolicy::Error)]
     pub nan_policy: NanPolicy,
-    /// Take label maps (intent 1002) as images to be aligned.
+    /// Accept label maps (intent 1002) as images.
     #[arg(long)]
     pub labels_as_images: bool,
 
     /// Where to compute.
     #[command(flatten)]
     pub mesh: MeshArguments,
-    /// For images that do not fit into memory: read them, register and write slab by slab. With
-    /// --device-memory, what does not fit onto the device rests in host memory. The inverse where the
-    /// method gives it (syn, svf); of labels Dice, but no distances; checkpoints of one process.
+    /// For images that do not fit into memory: read, register and write them slab by slab. With --device-memory,
+    /// what does not fit on the device is kept in host memory. There is an inverse only where the method gives it
+    /// (syn, svf, gnk), Dice of labels but no distances, and checkpoints of one process only.
     #[arg(long, conflicts_with_all = ["landmarks", "plan"])]
     pub slabs: bool,
-    /// Go on from the checkpoint that an unfinished run with the same inputs and settings has left
-    /// in the output folder; start anew if there is none.
+    /// Continue from the checkpoint of an unfinished run with the same inputs and settings in the output
+    /// folder; start anew if there is none.
     #[arg(long)]
     pub resume: bool,
     /// Remove the files of another run from the output folder (those that its manifest.json lists, and the names
-    /// above), once there is something to put in their place.
+    /// above), when the first new file is written.
     #[arg(long, conflicts_with = "resume")]
     pub overwrite: bool,
-    /// Begin although the disk seems to be too small for the results.
+    /// Start even if the disk seems too small for the results.
     #[arg(long)]
     pub ignore_disk: bool,
-    /// Save a checkpoint after a level when at least so much time has passed since the last one.
+    /// Shortest time between two checkpoints, which are saved at the end of a level.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     pub checkpoint_every: f64,
-    /// Print the predicted memory and disk space, and do nothing.
+    /// Print the predicted memory and disk space, and do not register.
     #[arg(long)]
     pub plan: bool,
     /// Print metrics.json (with --plan, the plan) to stdout instead of a summary.
     #[arg(long)]
     pub json: bool,
-    /// Say nothing but errors; on stdout only what --json asks for.
+    /// Print errors only, and to stdout only what --json asks for.
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Say more: every loss that is read, the settings.
+    /// Print more: every loss that is read, and the settings.
     #[arg(short, long, action = ArgAction::SetTrue)]
     pub verbose: bool,
 }

@@ -34,7 +34,7 @@ pub struct AtlasArguments {
     output: PathBuf,
     #[command(flatten)]
     method: MethodArguments,
-    /// Where to compute; only what was compiled in is accepted.
+    /// Device to compute on; it must be compiled in.
     #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
     device: DeviceChoice,
     /// Errors only.

@@ -51,10 +51,10 @@ pub struct RegisterShapes {
     /// Other shapes of the source that the deformation carries along, into the folder.
     #[arg(long, value_name = "FILE")]
     carry: Vec<PathBuf>,
-    /// Go on from momenta.json of an interrupted run in the same folder.
+    /// Continue from momenta.json of an interrupted run in the same folder.
     #[arg(long)]
     resume: bool,
-    /// Where to compute; only what was compiled in is accepted.
+    /// Device to compute on; it must be compiled in.
     #[arg(long, value_name = "cpu|cuda[:I]|wgpu", default_value_t = DeviceChoice::best())]
     device: DeviceChoice,
     /// Errors only.

@@ -48,22 +48,22 @@ pub struct GnkSettings {
     pub beta: f64,
     /// Weight of `(div v)^2`, likewise; default 1e-4. Larger: volumes are kept.
     pub beta_div: f64,
-    /// Whether the first level begins with `beta = 1` and comes to its own by tenths. Default true.
+    /// Whether the first level starts with `beta = 1` and divides it by ten until `beta` is reached. Default true.
     pub continuation: bool,
-    /// Bounds of the map's determinant: `beta` is then lowered beyond the one that is given for as long as they hold,
-    /// on the last level, and raised until they do. Default: none are asked for.
+    /// Bounds of the determinant of the map. From `beta` on, the last level searches the smallest weight that keeps
+    /// them. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub determinant: Option<DeterminantBounds>,
     /// Steps of time. Default 4; 8 for motions of a third of the image and more.
     pub time_steps: usize,
-    /// Of the conjugate gradients. Default `2l_inv_h0`.
+    /// Preconditioner of the conjugate gradients. Default `2l_inv_h0`.
     pub preconditioner: Preconditioner,
-    /// The system within a preconditioner is solved to this part of the tolerance of that without. Default 1e-3; 1e-2
-    /// for noisy images.
+    /// Tolerance of the system within a preconditioner, relative to that of the system itself. Default 1e-3; 1e-2 for
+    /// noisy images.
     pub inner_tolerance: f64,
-    /// A level ends where the gradient is this part of that at rest. Default 5e-2.
+    /// A level ends when the gradient is this fraction of the gradient at a velocity of zero. Default 5e-2.
     pub tolerance: f64,
-    /// Iterations of a system at most. Default 50.
+    /// Most iterations for one system. Default 50.
     pub krylov_iterations: usize,
     /// Standard deviation of the smoothing of both images on each level, in voxels along its finest axis. Default 1:
     /// derivatives are taken of them.

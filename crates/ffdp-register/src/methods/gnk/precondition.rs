@@ -21,13 +21,13 @@ use ffdp_parallel::{FieldVector, PeriodicGrid, Sharded};
 /// Which inverse the conjugate gradients begin from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Preconditioner {
-    /// That of the regularisation.
+    /// Inverse of the regularisation.
     #[serde(rename = "inv_a")]
     InvA,
-    /// That of a velocity that does not move.
+    /// Inverse of the Hessian at a velocity of zero.
     #[serde(rename = "inv_h0")]
     InvH0,
-    /// The same, on half the grid.
+    /// The same, on a grid of half the size.
     #[default]
     #[serde(rename = "2l_inv_h0")]
     TwoLevelInvH0,
