@@ -36,12 +36,14 @@ impl<'a> Ranks<'a> {
         let mut wanted: Vec<usize> = places.iter().map(|(bucket, _)| *bucket).collect();
         wanted.sort_unstable();
         wanted.dedup();
+        // By bucket: its place among those that are wanted, and what no place is.
+        let mut place_of = vec![u32::MAX; BUCKETS];
+        (0..).zip(&wanted).for_each(|(place, &bucket)| place_of[bucket] = place);
         let none = || vec![Vec::new(); wanted.len()];
         let part = |mut found: Vec<Vec<f32>>, part: &[f32]| {
             for &v in part.iter().filter(|v| v.is_finite()) {
-                let here = bucket(v);
-                if let Some(place) = wanted.iter().position(|&bucket| bucket == here) {
-                    found[place].push(v);
+                if let Some(found) = found.get_mut(place_of[bucket(v)] as usize) {
+                    found.push(v);
                 }
             }
             found
