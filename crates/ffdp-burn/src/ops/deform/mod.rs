@@ -113,6 +113,9 @@ pub trait DeformOps: Backend {
 use burn::backend::fusion::custom::TensorSpec;
 
 #[cfg(feature = "cube")]
+use state::FieldStatesMetadata;
+
+#[cfg(feature = "cube")]
 use super::half::computed;
 
 #[cfg(feature = "cube")]
