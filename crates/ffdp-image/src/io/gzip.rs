@@ -1,10 +1,7 @@
 //! Gzip on all cores: blocks are compressed apart and joined into one ordinary member.
 //!
 //! Format: RFC 1951 and 1952. A block ends with a sync flush, which aligns it to a byte, so that
-//! the next one can follow; a last, empty block closes the stream. Where a search for what comes again does not pay, as
-//! in floats, bytes are only coded by how often they occur: see [`literals`].
-
-mod literals;
+//! the next one can follow; a last, empty block closes the stream.
 
 use std::io::{self, Write};
 
@@ -86,46 +83,20 @@ impl<W: Write> Write for ParallelGzip<W> {
 /// What a sync flush ends with: an empty stored block.
 const FLUSHED: [u8; 4] = [0, 0, 0xff, 0xff];
 
-/// Bytes of a block that are tried, in so many pieces of it.
-const TRIED: usize = 1 << 16;
-const PIECES: usize = 4;
-
 /// One block as a deflate stream that is not closed, and its checksum.
-fn deflate(block: &[u8], level: Compression) -> io::Result<(Vec<u8>, Crc)> {
-    let mut crc = Crc::new();
-    crc.update(block);
-    let bytes = match has_matches(block, level)? {
-        true => with_matches(block, level)?,
-        false => literals::deflate(block),
-    };
-    Ok((bytes, crc))
-}
-
-/// Whether a few pieces of a block become shorter by what comes again in them, by more than a fiftieth. Short blocks are
-/// not asked: little time is to be gained.
-fn has_matches(block: &[u8], level: Compression) -> io::Result<bool> {
-    if block.len() < 4 * TRIED {
-        return Ok(true);
-    }
-    let pieces = block.chunks(block.len().div_ceil(PIECES));
-    let tried: Vec<u8> =
-        pieces.flat_map(|piece| &piece[..piece.len().min(TRIED / PIECES)]).copied().collect();
-    let [with, without] = [8 * with_matches(&tried, level)?.len(), literals::bits(&tried)];
-    Ok(50 * with < 49 * without)
-}
-
-/// The usual way, with matches.
 ///
 /// It has room for all of it from the start: given less, and called again with more, miniz_oxide (0.9.1) may end a
 /// flush whose last bytes it still holds.
-fn with_matches(block: &[u8], level: Compression) -> io::Result<Vec<u8>> {
+fn deflate(block: &[u8], level: Compression) -> io::Result<(Vec<u8>, Crc)> {
+    let mut crc = Crc::new();
+    crc.update(block);
     let mut compressor = Compress::new(level, false);
     // What does not shrink is stored, with a few bytes for each 64 kB at most.
     let mut bytes = Vec::with_capacity(block.len() + block.len() / 8 + 1024);
     compressor.compress_vec(block, &mut bytes, FlushCompress::Sync)?;
     let whole = compressor.total_in() == block.len() as u64 && bytes.ends_with(&FLUSHED);
     match whole && bytes.len() < bytes.capacity() {
-        true => Ok(bytes),
+        true => Ok((bytes, crc)),
         false => Err(io::Error::other("gzip: deflate did not finish a block")),
     }
 }
@@ -178,29 +149,6 @@ mod tests {
             GzDecoder::new(whole.as_slice()).read_to_end(&mut back).expect("sound");
             assert!(back == data[..length], "{length} bytes");
         }
-    }
-
-    #[test]
-    fn floats_shrink_without_matches_and_come_back() {
-        // Of smooth floats only the upper bytes are no noise; zeros between them are taken by matches.
-        let floats: Vec<u8> = (0..3 * BLOCK / 4 + 5)
-            .flat_map(|i| ((i as f32 * 0.37).sin() * (i as f32 * 1e-4).cos()).to_le_bytes())
-            .collect();
-        let mut mixed = floats.clone();
-        mixed[BLOCK..2 * BLOCK].fill(0);
-        for data in [&floats, &mixed] {
-            let whole = compressed(&[data]);
-            let mut back = Vec::new();
-            GzDecoder::new(whole.as_slice()).read_to_end(&mut back).expect("sound");
-            assert!(back == *data);
-        }
-        let level = Compression::fast();
-        let blocks = [&floats[..BLOCK], &mixed[BLOCK..2 * BLOCK]];
-        assert_eq!(blocks.map(|block| has_matches(block, level).unwrap()), [false, true]);
-        let [alone, matched] =
-            [literals::deflate(blocks[0]), with_matches(blocks[0], level).unwrap()];
-        assert!(alone.len() <= matched.len(), "{} {}", alone.len(), matched.len());
-        assert!(alone.len() < BLOCK - BLOCK / 20, "{}", alone.len());
     }
 
     #[test]
