@@ -39,6 +39,9 @@ const WHOLE: Work = Work { units: 512, ahead: 4 };
 const GRADIENT: Work = Work { units: 512, ahead: 1 };
 /// Shared memory that whole votes may take.
 const SHARED: usize = 160 << 10;
+/// Shared memory of a GPU whose cubes have it to themselves: elsewhere other cubes work while one waits for what it has
+/// asked for, and a kernel of one plane is compiled sooner.
+const LARGE: usize = 64 << 10;
 /// Planes of a chunk, at least: four control planes are read before the first of them.
 const SHORTEST: usize = 16;
 
@@ -176,6 +179,7 @@ impl Call {
             }
         };
         let store = Store { units: store.units.min(hardware.max_units_per_cube), ..store };
+        let ahead = if hardware.max_shared_memory_size < LARGE { 1 } else { WHOLE.ahead };
         let mut sized = *plan;
         sized.units = store.units;
         let resident = sized.resident(store.bytes().max(4), totals);
@@ -195,7 +199,7 @@ impl Call {
                 self.space(),
                 self.controls(),
                 tiles,
-                WHOLE.ahead,
+                ahead,
                 store,
                 *plan,
                 self.sampling(),
