@@ -116,7 +116,7 @@ mod tests {
 
     use super::super::hamiltonian::Metric;
     use super::*;
-    use crate::Kernel;
+    use crate::kernel::Kernel;
     use crate::tensors::number;
 
     /// Sums of 30 terms in f64.
