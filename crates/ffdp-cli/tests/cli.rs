@@ -354,7 +354,7 @@ fn help_tells_what_is_missing_and_goes_to_stdout() {
         assert!(!run.stdout.is_empty() && run.stderr.is_empty(), "{arguments:?}");
     }
     let run = ffdp(&["register", "--help"]);
-    assert!(run.stdout.contains("--aligned begins with the deformation"), "{}", run.stdout);
+    assert!(run.stdout.contains("--aligned starts with the deformation"), "{}", run.stdout);
     assert_eq!(ffdp(&[]).code, 1, "no command");
 }
 
