@@ -77,6 +77,8 @@ fn the_log_tells_everything_in_order() {
     assert_eq!(names.first(), Some(&"start"));
     assert_eq!(names.last(), Some(&"end"));
     let mut kinds = names.clone();
+    // A slow machine saves a checkpoint on the way.
+    kinds.retain(|kind| *kind != "checkpoint");
     kinds.dedup();
     let expected =
         ["start", "stage", "level", "loss", "level_end", "level", "loss", "level_end", "end"];
