@@ -10,6 +10,8 @@ mod custom_similarity;
 mod ffd;
 #[path = "../examples/register/main.rs"]
 mod register;
+#[path = "../examples/shapes/main.rs"]
+mod shapes;
 #[path = "../examples/sharded/main.rs"]
 mod sharded;
 #[path = "../examples/training_loop/main.rs"]
@@ -109,4 +111,13 @@ fn a_loss_of_ones_own_trains_a_network() {
     let (first, last) = (mean(&losses[..4]), mean(&losses[20..]));
     // From 0.725 to 0.711 when this was written; seeded, so that half of it leaves room for rounding.
     assert!(last < first - 0.007, "{first} -> {last}");
+}
+
+#[test]
+fn one_shape_is_deformed_onto_another() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [before, after] = shapes::run(folder.path(), 10).expect("good input");
+    // 1.308 and 0.105 mm were measured; a fifth more.
+    assert!(before > 1.0 && after < 0.126, "{before} and {after} mm");
+    assert!(folder.path().join("matched.vtk").exists());
 }

@@ -5,7 +5,7 @@
 //! `ffdp shape register -f FOLDER/target.ply -m FOLDER/source.ply -o FOLDER/run`.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::Path;
 
 use burn::tensor::{DType, Device};
 use ffdp::Result;
@@ -29,14 +29,14 @@ fn structure(bend: f64) -> Result<Shape> {
     Ok(label_surfaces(&labels, &[1], &SurfaceSettings::default())?.remove(0))
 }
 
-fn main() -> Result<()> {
-    let folder = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "shapes-run".into()));
-    std::fs::create_dir_all(&folder).map_err(|e| ffdp::Error::io(&folder, "create", e))?;
+/// Writes the shapes into a folder; the mean distance of their surfaces in mm, before and after.
+pub fn run(folder: &Path, iterations: usize) -> Result<[f64; 2]> {
+    std::fs::create_dir_all(folder).map_err(|e| ffdp::Error::io(folder, "create", e))?;
     let (source, target) = (structure(0.0)?, structure(9.0)?);
     write_shape(folder.join("source.ply"), &source)?;
     write_shape(folder.join("target.ply"), &target)?;
 
-    let settings = LddmmSettings { iterations: 60, ..LddmmSettings::advised(&target) };
+    let settings = LddmmSettings { iterations, ..LddmmSettings::advised(&target) };
     let mut observe = |iteration: &ffdp::shapes::lddmm::Iteration| {
         if iteration.number.is_multiple_of(10) {
             println!("iteration {}: cost {:.4}", iteration.number, iteration.cost);
@@ -60,5 +60,12 @@ fn main() -> Result<()> {
 
     let tree = ShapeTree::new(&target);
     let distance: Vec<f64> = found.shape.points.iter().map(|&p| tree.nearest(p).1).collect();
-    write_shape_with(folder.join("matched.vtk"), &found.shape, &[("distance", &distance)])
+    write_shape_with(folder.join("matched.vtk"), &found.shape, &[("distance", &distance)])?;
+    Ok([before.mean, after.mean])
+}
+
+#[allow(dead_code)] // A test includes this file.
+fn main() -> Result<()> {
+    let folder = std::env::args().nth(1).unwrap_or_else(|| "shapes-run".into());
+    run(Path::new(&folder), 60).map(|_| ())
 }

@@ -5,8 +5,9 @@ use burn::tensor::{DType, Tensor};
 use super::*;
 use crate::testing::{assert_close, gpu_devices};
 
-/// Shares are rounded once (6e-8) and cut to 2^-27 of a vote.
-const GPU_VOTES: f64 = 1e-6;
+/// A cell gets what rounding to 2^-23 of a vote takes from 15 others, half a unit each at most: 9e-7; a weight as small
+/// as one of these images of one voxel counts in the same units.
+const GPU_VOTES: f64 = 2e-6;
 /// A cell of a wide Gaussian gets 0.05 of a vote at most, of which the 1e-7 that rounding down moves
 /// to the nearest cell is more.
 const GPU_WIDE: f64 = 5e-6;
