@@ -19,14 +19,33 @@ pub enum DeviceChoice {
     Wgpu,
 }
 
+/// The environment's choice for commands without `--device`.
+const VARIABLE: &str = "FFDP_DEVICE";
+
 impl DeviceChoice {
-    /// The fastest that was compiled in.
+    /// What commands take without `--device`: the one that `FFDP_DEVICE` names, or the fastest that was compiled in.
     pub fn best() -> Self {
-        match () {
+        let fastest = match () {
             () if cfg!(feature = "cuda") => Self::Cuda(0),
             () if cfg!(feature = "wgpu") => Self::Wgpu,
             () => Self::Cpu,
-        }
+        };
+        Self::of_environment().ok().flatten().unwrap_or(fastest)
+    }
+
+    /// The one that `FFDP_DEVICE` names.
+    ///
+    /// # Errors
+    /// If there is no such device in this build.
+    pub fn of_environment() -> Outcome<Option<Self>> {
+        let Some(name) = std::env::var_os(VARIABLE) else { return Ok(None) };
+        let name = name.to_string_lossy();
+        name.parse().map(Some).map_err(|reason| {
+            Failure::user(
+                format!("the variable {VARIABLE} is {name:?}: {reason}"),
+                "unset it, or set it to cpu",
+            )
+        })
     }
 
     /// That of one of several processes of a host, of which so many come before it: the next GPU for each, and the

@@ -37,6 +37,11 @@ use args::{Arguments, Command};
 use clap::{CommandFactory, Parser};
 
 fn main() -> ExitCode {
+    if let Err(failure) = device::DeviceChoice::of_environment() {
+        let code = failure.exit_code();
+        printer::failure(failure);
+        return ExitCode::from(code);
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {

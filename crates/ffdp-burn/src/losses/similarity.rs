@@ -121,7 +121,7 @@ pub trait Similarity: Debug + Send + Sync {
             fixed: track(&pair.fixed, needs[1]),
             weights: pair.weights.clone().map(Tensor::autodiff),
         };
-        let tape = (self.partial(&pair) * slope.clone().autodiff()).sum().backward();
+        let tape = (self.partial(&pair) * slope.clone().autodiff()).backward();
         let gradient = |image: &Tensor<5>, needed: bool| {
             let found = || image.grad(&tape).unwrap_or_else(|| image.clone().inner().zeros_like());
             needed.then(found)

@@ -4,6 +4,7 @@
 //! (`io/nifti/tests/reject.rs`, `gzip.rs`).
 
 use std::fs::{self, File};
+use std::process::Command;
 
 use ffdp_burn::image::Volume;
 use ffdp_burn::io::images::{read_displacement, write_volume};
@@ -188,4 +189,16 @@ fn what_does_not_fit_into_memory_is_refused_before_allocating() {
     let run = ffdp(&["plan", "-f", &huge, "-m", &huge]);
     run.succeeded();
     assert!(run.stdout.contains("does not fit"), "{}", run.stdout);
+}
+
+#[test]
+fn a_device_of_the_environment_that_is_not_there_is_refused() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ffdp"));
+    let output = command.args(["info", "a.nii"]).env("FFDP_DEVICE", "abacus").output();
+    let output = output.expect("the binary starts");
+    let talk = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{talk}");
+    for word in ["FFDP_DEVICE", "abacus", "cpu"] {
+        assert!(talk.contains(word), "no {word:?} in {talk}");
+    }
 }

@@ -37,18 +37,10 @@ impl Run {
     }
 }
 
-/// Runs the binary on the CPU, whatever was compiled in.
+/// Runs the binary, on the CPU whatever was compiled in.
 pub fn ffdp(arguments: &[&str]) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ffdp"));
-    command.args(arguments);
-    let computes = matches!(
-        arguments.first(),
-        Some(&"register" | &"apply" | &"plan" | &"compose" | &"invert" | &"train" | &"predict")
-    );
-    let asks = arguments.iter().any(|a| ["--device", "--devices", "--help"].contains(a));
-    if computes && !asks {
-        command.args(["--device", "cpu"]);
-    }
+    command.args(arguments).env("FFDP_DEVICE", "cpu");
     let output = command.output().expect("the binary starts");
     Run {
         code: output.status.code().expect("ended by itself"),

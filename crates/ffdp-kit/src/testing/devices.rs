@@ -1,29 +1,70 @@
 //! The GPUs that the suites run on.
 
 use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
+#[cfg(feature = "cube")]
+use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig, autotune::AutotuneLevel};
 
-/// One device for each GPU backend that was compiled in, by name.
+/// One device for each GPU backend that was compiled in and finds a device, by name.
 ///
-/// `FFDP_TEST_DEVICES` (for example `wgpu` or `cuda,wgpu`) restricts the choice where a backend is
-/// compiled in but the machine lacks it; `cuda:0,cuda:1` names GPUs for [`several_gpus`] as well. Without a
-/// GPU backend the list is empty, and tests that need one say that they skip.
+/// `FFDP_TEST_DEVICES` (for example `wgpu` or `cuda,wgpu`) restricts the choice, and demands that what it names is there;
+/// `cuda:0,cuda:1` names GPUs for [`several_gpus`] as well. Without a GPU the list is empty, and tests that need
+/// one say that they skip.
+///
+/// # Panics
+/// If a backend that `FFDP_TEST_DEVICES` names is compiled in and finds no device.
 pub fn gpu_devices() -> Vec<(&'static str, Device)> {
-    let wanted = std::env::var("FFDP_TEST_DEVICES").ok();
-    let mut devices: Vec<(&'static str, Device)> = Vec::new();
-    #[cfg(feature = "cuda")]
-    devices.push(("cuda", Device::cuda(0)));
-    #[cfg(feature = "wgpu")]
-    devices.push(("wgpu", Device::wgpu(Default::default())));
-    if let Some(wanted) = wanted {
+    static FOUND: OnceLock<Vec<(&'static str, Device)>> = OnceLock::new();
+    let devices = FOUND.get_or_init(|| {
+        #[cfg(feature = "cube")]
+        choose_without_peak_rates();
+        let wanted = std::env::var("FFDP_TEST_DEVICES").ok();
         let kind = |w: &str| w.trim().split(':').next().map(str::to_owned);
-        devices.retain(|(name, _)| wanted.split(',').any(|w| kind(w).as_deref() == Some(*name)));
-    }
+        let mut devices: Vec<(&'static str, Device)> = Vec::new();
+        #[cfg(feature = "cuda")]
+        devices.push(("cuda", Device::cuda(0)));
+        #[cfg(feature = "wgpu")]
+        devices.push(("wgpu", Device::wgpu(Default::default())));
+        match wanted {
+            Some(wanted) => {
+                devices.retain(|(name, _)| {
+                    wanted.split(',').any(|w| kind(w).as_deref() == Some(*name))
+                });
+                for (name, device) in &devices {
+                    assert!(
+                        works(device),
+                        "FFDP_TEST_DEVICES={wanted}, but {name} finds no device"
+                    );
+                }
+            }
+            None => devices.retain(|(_, device)| works(device)),
+        }
+        devices
+    });
     if devices.is_empty() {
-        skipped("no GPU backend compiled in and chosen (features `wgpu`, `cuda`)");
+        skipped("no GPU: none is here, or none compiled in (features `wgpu`, `cuda`) and chosen");
     }
-    devices
+    devices.clone()
+}
+
+/// Burn measures the peak rates of a device before it chooses among its kernels for a sum or a product, unless it is told
+/// to try all of them. Of a driver that computes on the processor that takes minutes. Which kernel wins does not matter
+/// here: each is tried once.
+#[cfg(feature = "cube")]
+fn choose_without_peak_rates() {
+    let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
+    config.autotune.level = AutotuneLevel::Full;
+    (config.autotune.bench.min_samples, config.autotune.bench.max_samples) = (1, 1);
+    CubeClRuntimeConfig::try_set(config);
+}
+
+/// Whether there is such a device: a backend panics when it is first asked and has none.
+fn works(device: &Device) -> bool {
+    let probe = || Tensor::<1>::ones([4], device).try_into_vec_as::<f32>();
+    matches!(catch_unwind(AssertUnwindSafe(probe)), Ok(Ok(ones)) if ones == [1.0; 4])
 }
 
 /// The GPUs that `FFDP_TEST_DEVICES` names by number (`cuda:0,cuda:1`), at least two; otherwise none, and

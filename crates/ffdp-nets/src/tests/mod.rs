@@ -327,7 +327,8 @@ fn without_bends(network: &mut TransMorph) {
 
 /// With products in f32: where TF32 rounds, a difference in the last bit of a factor may become one of 1e-3.
 fn parts_on_gpus_are_the_whole(gpus: &[Device], size: [usize; 3], shards: [usize; 2], on: &str) {
-    let small = VoxelMorphConfig::new().with_precision(Precision::Single);
+    let small = VoxelMorphConfig::new().with_encoder([3; 4]).with_decoder([4; 4]);
+    let small = small.with_last([4, 3, 3]).with_precision(Precision::Single);
     assert_parts_are_the_whole(network(small, &gpus[0]), gpus, size, &shards, on);
     let tiny = single(TransMorphConfig::tiny().with_resolution(Resolution::Full), size);
     assert_parts_are_the_whole(network(tiny, &gpus[0]), gpus, size, &shards, on);

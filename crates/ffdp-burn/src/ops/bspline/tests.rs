@@ -173,7 +173,7 @@ fn the_backward_pass_is_the_transpose() {
                 .require_grad();
             let u = apply(tracked.clone(), lattice);
             let on_tape = tensor(&random(size, 2), shape(size), &device, DType::F64);
-            let gradients = (u * on_tape).sum().backward();
+            let gradients = (u * on_tape).backward();
             let back = tracked.grad(&gradients).expect("it was tracked");
             let left = to_f64((apply(phi.clone(), lattice) * g).sum())[0];
             let right = to_f64((phi * back).sum())[0];
@@ -290,8 +290,7 @@ fn gpu_agrees_with_cpu() {
                     let device = device.clone().autodiff();
                     let phi = tensor::<5>(&phi, dims(controls), &device, dtype).require_grad();
                     let u = bspline(phi.clone(), &grid, size);
-                    let gradients =
-                        (u.clone() * tensor(&g, dims(size), &device, dtype)).sum().backward();
+                    let gradients = (u.clone() * tensor(&g, dims(size), &device, dtype)).backward();
                     let gradient = phi.grad(&gradients).expect("it was tracked");
                     (to_f64(u.inner()), to_f64(gradient))
                 };

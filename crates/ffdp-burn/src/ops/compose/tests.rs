@@ -328,10 +328,10 @@ fn gradients_with(accumulation: Accumulation, device: &Device, dtype: DType) -> 
     let weights = tensor(&normal(len, 40), size, &device, dtype);
     let (outer, inner) = (on(normal(len, 41)), on(off_lattice(len, 1.6, 42)));
     let composed = compose_with(outer.clone(), inner.clone(), &options);
-    let of_fields = (composed * weights.clone()).sum().backward();
+    let of_fields = (composed * weights.clone()).backward();
     // One squaring samples at half the velocity: off the lattice.
     let velocity = on(off_lattice(len, 1.6, 43).into_iter().map(|v| 2.0 * v).collect());
-    let of_velocity = (exp_with(velocity.clone(), 1, &options) * weights).sum().backward();
+    let of_velocity = (exp_with(velocity.clone(), 1, &options) * weights).backward();
     [
         to_f64(outer.grad(&of_fields).expect("outer")),
         to_f64(inner.grad(&of_fields).expect("inner")),
@@ -379,7 +379,7 @@ fn only_wanted_gradients_are_recorded() {
     let device = cpu().autodiff();
     let on = |seed| tensor(&uniform(180, -1., 1., seed), [1, 3, 3, 4, 5], &device, DType::F32);
     let (outer, inner): (Tensor<5>, Tensor<5>) = (on(30), on(31).require_grad());
-    let gradients = compose(outer.clone(), inner.clone()).sum().backward();
+    let gradients = compose(outer.clone(), inner.clone()).backward();
     assert!(outer.grad(&gradients).is_none());
     assert_eq!(inner.grad(&gradients).expect("inner wants one").dims(), [1, 3, 3, 4, 5]);
 }

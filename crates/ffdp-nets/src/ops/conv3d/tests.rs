@@ -79,7 +79,7 @@ fn evaluate(
     let weight: Tensor<5> = tensor(weight, [o, shape[1], k, k, k], &device, dtype).require_grad();
     let y = conv3d_with(x.clone(), weight.clone(), padding, precision);
     let r: Tensor<5> = tensor(r, y.dims(), &device, dtype);
-    let gradients = (y.clone() * r).sum().backward();
+    let gradients = (y.clone() * r).backward();
     Outcome {
         value: to_f64(y.inner()),
         to_x: to_f64(x.grad(&gradients).expect("x wants a gradient")),

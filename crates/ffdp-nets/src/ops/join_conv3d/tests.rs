@@ -43,7 +43,7 @@ fn evaluate(
     let r: Tensor<5> = tensor(r, doubled(o), &device, dtype);
     let y = op(x.clone(), skip.clone(), weight.clone());
     assert_eq!(y.dims(), doubled(o));
-    let gradients = (y.clone() * r).sum().backward();
+    let gradients = (y.clone() * r).backward();
     let to = |input: &Tensor<5>| to_f64(input.grad(&gradients).expect("every input is tracked"));
     [to_f64(y.inner()), to(&x), to(&skip), to(&weight)]
 }
@@ -92,7 +92,7 @@ fn inputs_without_gradient_are_left_alone() {
     let skip = Tensor::<5>::ones([1, 3, 4, 4, 4], &device);
     let weight = Tensor::<5>::ones([1, 5, 3, 3, 3], &device);
     let tracked = skip.clone().require_grad();
-    let gradients = joined(x.clone(), tracked.clone(), weight.clone()).sum().backward();
+    let gradients = joined(x.clone(), tracked.clone(), weight.clone()).backward();
     assert!(x.grad(&gradients).is_none() && weight.grad(&gradients).is_none());
     let to_skip = to_f64(tracked.grad(&gradients).expect("it is tracked"));
     // A corner is seen by 2^3 outputs, an inner voxel by 3^3.

@@ -22,7 +22,7 @@ fn evaluate(
     let table: Tensor<2> = tensor(table, [rows(window), heads], &device, dtype).require_grad();
     let bias = position_bias(table.clone(), window);
     let r: Tensor<3> = tensor(r, bias.dims(), &device, dtype);
-    let gradients = (bias.clone() * r).sum().backward();
+    let gradients = (bias.clone() * r).backward();
     [to_f64(bias.inner()), to_f64(table.grad(&gradients).expect("the table is tracked"))]
 }
 

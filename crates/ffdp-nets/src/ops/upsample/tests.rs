@@ -71,7 +71,7 @@ fn evaluate(
         }
     };
     let r: Tensor<5> = tensor(r, y.dims(), &device, dtype);
-    let gradients = (y.clone() * r).sum().backward();
+    let gradients = (y.clone() * r).backward();
     let to = |input: &Tensor<5>| to_f64(input.grad(&gradients).expect("every input is tracked"));
     [to_f64(y.inner()), to(&x), skip.as_ref().map_or(vec![], to)]
 }
@@ -136,7 +136,7 @@ fn gradients_agree_with_finite_differences() {
 fn each_voxel_gives_its_whole_weight() {
     // The weights of a voxel sum to 2 along each axis, the repeated border included.
     let x = Tensor::<5>::zeros([1, 2, 4, 3, 1], &Device::flex().autodiff()).require_grad();
-    let gradients = upsample_x2(x.clone()).sum().backward();
+    let gradients = upsample_x2(x.clone()).backward();
     let to_x: Vec<f32> = x.grad(&gradients).unwrap().into_data().try_to_vec().unwrap();
     assert!(to_x.iter().all(|g| *g == 8.0), "{to_x:?}");
 }

@@ -30,8 +30,8 @@ fn evaluate(cut: WindowCut, device: &Device) -> [Vec<f64>; 4] {
     let r: Tensor<3> = tensor(&r, windows.dims(), &device, DType::F32);
     let r = r.require_grad();
     let joined = join_windows(r.clone(), cut);
-    let back = (joined.clone() * tokens.clone().detach()).sum().backward();
-    let gradients = (windows.clone() * r.clone().detach()).sum().backward();
+    let back = (joined.clone() * tokens.clone().detach()).backward();
+    let gradients = (windows.clone() * r.clone().detach()).backward();
     let to_tokens = tokens.grad(&gradients).expect("the tokens want a gradient");
     let to_windows = r.grad(&back).expect("the windows want a gradient");
     [windows.inner(), to_windows]

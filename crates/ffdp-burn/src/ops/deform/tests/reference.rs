@@ -66,8 +66,7 @@ impl Sight {
     fn slope(&self, image: &Tensor<5>, u: &Tensor<5>) -> Tensor<5> {
         let of = |channel| {
             let tracked = u.clone().autodiff().require_grad();
-            let gradients =
-                self.of(&image.clone().narrow(1, channel, 1), &tracked).sum().backward();
+            let gradients = self.of(&image.clone().narrow(1, channel, 1), &tracked).backward();
             let slope = tracked.grad(&gradients).expect("tracked");
             (slope.clone() * slope).sum_dim(1)
         };

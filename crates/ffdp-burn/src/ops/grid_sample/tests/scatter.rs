@@ -50,7 +50,7 @@ fn gradient(
     // Linear in the image, so its values do not matter.
     let image = Tensor::<5>::zeros(images, (&device, dtype)).require_grad();
     let y = grid_sample(image.clone(), None, Some(tensor(field, volumes, &device, dtype)), options);
-    let gradients = (y * tensor(weights, images, &device, dtype)).sum().backward();
+    let gradients = (y * tensor(weights, images, &device, dtype)).backward();
     to_f64(image.grad(&gradients).expect("the image wants one"))
 }
 

@@ -26,7 +26,7 @@ fn piece(field: &Tensor<5>, z: Range<usize>, x: Range<usize>, padding: Padding) 
     let affine = tensor(&shift, [1, 3, 4], &device, DType::F64);
     let options = GridSampleOptions { padding, ..Default::default() };
     let samples = grid_sample(image.clone(), Some(affine), Some(field.clone()), &options);
-    let gradients = (samples.clone() * Tensor::from_inner(upstream)).sum().backward();
+    let gradients = (samples.clone() * Tensor::from_inner(upstream)).backward();
     let of = |t: &Tensor<5>| t.grad(&gradients).expect("both want a gradient");
     [samples.inner(), of(&image), of(&field)]
 }
