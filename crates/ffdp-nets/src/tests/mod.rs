@@ -282,7 +282,7 @@ fn branches_are_dropped_for_all_parts_alike() {
 #[test]
 fn a_gpu_holds_a_network_in_parts() {
     for (name, gpu) in gpu_devices() {
-        parts_on_gpus_are_the_whole(&[gpu.autodiff()], [32, 48, 32], [2, 3], name);
+        parts_on_gpus_are_the_whole(&[gpu.autodiff()], [16, 48, 16], &[2], name);
     }
 }
 
@@ -291,7 +291,7 @@ fn several_gpus_share_a_network() {
     let gpus: Vec<Device> = several_gpus().into_iter().map(Device::autodiff).collect();
     if !gpus.is_empty() {
         let shards = [gpus.len(), 2 * gpus.len()];
-        parts_on_gpus_are_the_whole(&gpus, [64, 96, 64], shards, &format!("{} GPUs", gpus.len()));
+        parts_on_gpus_are_the_whole(&gpus, [64, 96, 64], &shards, &format!("{} GPUs", gpus.len()));
     }
 }
 
@@ -326,12 +326,12 @@ fn without_bends(network: &mut TransMorph) {
 }
 
 /// With products in f32: where TF32 rounds, a difference in the last bit of a factor may become one of 1e-3.
-fn parts_on_gpus_are_the_whole(gpus: &[Device], size: [usize; 3], shards: [usize; 2], on: &str) {
+fn parts_on_gpus_are_the_whole(gpus: &[Device], size: [usize; 3], shards: &[usize], on: &str) {
     let small = VoxelMorphConfig::new().with_encoder([3; 4]).with_decoder([4; 4]);
     let small = small.with_last([4, 3, 3]).with_precision(Precision::Single);
-    assert_parts_are_the_whole(network(small, &gpus[0]), gpus, size, &shards, on);
+    assert_parts_are_the_whole(network(small, &gpus[0]), gpus, size, shards, on);
     let tiny = single(TransMorphConfig::tiny().with_resolution(Resolution::Full), size);
-    assert_parts_are_the_whole(network(tiny, &gpus[0]), gpus, size, &shards, on);
+    assert_parts_are_the_whole(network(tiny, &gpus[0]), gpus, size, shards, on);
 }
 
 fn single(config: TransMorphConfig, size: [usize; 3]) -> TransMorphConfig {

@@ -87,8 +87,8 @@ fn shards_find_what_every_method_finds_in_the_whole() {
             let (whole, name) = (found(&problem, stage.clone()), stage.name());
             let field = warp(&whole).to_vec().expect("readable");
             assert!(field.iter().any(|u| u.abs() > 1.0), "{name}: it moves");
-            // 34 planes, of which 3 and 4 shards get unequal parts; 17 on the coarse level.
-            for shards in [1, 2, 3, 4] {
+            // 34 planes, of which 4 shards get unequal parts; 17 on the coarse level. Three are in the matrix.
+            for shards in [2, 4] {
                 let settings = Settings { stages: vec![stage.clone()], ..Settings::default() };
                 let cut = register_on(&mesh(shards), &problem, &settings, &mut Silent);
                 let cut = cut.expect("good input");
