@@ -12,24 +12,13 @@ mod kept {
         register_slabs,
     };
     use ffdp::synth::{PhantomSettings, pair};
+    use ffdp_kit::testing::gpu_devices;
 
     const MB: u64 = 1_000_000;
     const SIZE: usize = 128;
     /// Images, field and moments at full size take 92 MB. A quarter of the limit is for what is not counted: mostly what
     /// was freed and goes back with the next allocation.
     const LIMIT: u64 = 72 * MB;
-
-    /// That which `FFDP_TEST_DEVICES` names first.
-    fn device() -> Option<Device> {
-        let wanted = std::env::var("FFDP_TEST_DEVICES").unwrap_or_default();
-        match wanted.split([',', ':']).next()? {
-            #[cfg(feature = "cuda")]
-            "cuda" => Some(Device::cuda(0)),
-            #[cfg(feature = "wgpu")]
-            "wgpu" => Some(Device::wgpu(Default::default())),
-            _ => None,
-        }
-    }
 
     /// The most that a device's pools have reserved while `run` ran, looked at all the time.
     fn most_reserved<T>(device: &Device, run: impl FnOnce() -> T) -> (u64, T) {
@@ -52,10 +41,7 @@ mod kept {
 
     #[test]
     fn a_device_holds_no_more_than_it_may() {
-        let Some(device) = device() else {
-            eprintln!("skipped: FFDP_TEST_DEVICES names no GPU backend that is compiled in");
-            return;
-        };
+        let Some((_, device)) = gpu_devices().into_iter().next() else { return };
         let settings = PhantomSettings::with_size([SIZE; 3]);
         let pair = pair(&settings, 3).expect("valid settings");
         let (mut fixed, mut moving) = (pair.fixed.image, pair.moving.image);

@@ -36,9 +36,9 @@ fn optimizers() -> [OptimizerSettings; 4] {
     OptimizerSettings::ALL.map(|(_, optimizer)| optimizer)
 }
 
-/// All deformable stages: the similarities with each method, and with one similarity each all else that can be set. For
-/// `parts` of images, masks and channels, without the optimisers and penalties that see fields alone.
-fn deformable(parts: bool) -> Vec<(String, Stage)> {
+/// All deformable stages: the similarities with each method, and with one similarity each all else that can be set. With
+/// `images_only`, for masks and channels, without the optimisers and penalties that see fields alone.
+fn deformable(images_only: bool) -> Vec<(String, Stage)> {
     let level = |shrink, iterations| LevelSettings { shrink, iterations };
     let rough = Regularization { diffusion: 0.05, bending: 2.0, total_variation: 0.01 };
     let none = Regularization::default();
@@ -52,7 +52,7 @@ fn deformable(parts: bool) -> Vec<(String, Stage)> {
             // The plain ones with all similarities; what else is set does not know which one it is.
             let is_plain = regularization == none && optimizer == OptimizerSettings::default();
             let sees_images = is_plain || (is_newton && regularization == none);
-            if (parts && !sees_images) || (!is_plain && similarity != Similarity::Mse) {
+            if (images_only && !sees_images) || (!is_plain && similarity != Similarity::Mse) {
                 continue;
             }
             let label = format!("{similarity:?}, {optimizer:?}, rough {freeform}");
