@@ -15,6 +15,8 @@ pub mod ops {
 
 /// Problems larger than one device: images and fields in shards (`ffdp-parallel`), activations in slabs (`ffdp-nets`).
 pub mod parallel {
+    #[cfg(feature = "mpi")]
+    pub use ffdp_mpi::{MpiRanks, SILENCE};
     pub use ffdp_nets::activations::{Run, Slabs};
     pub use ffdp_parallel::*;
 }

@@ -370,6 +370,7 @@ fn files_of_a_folder_do_not_lean_on_each_other() {
         "ffdp-image",
         "ffdp-burn",
         "ffdp-parallel",
+        "ffdp-mpi",
         "ffdp-register",
         "ffdp-nets",
         "ffdp-shapes",

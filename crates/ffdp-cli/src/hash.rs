@@ -1,17 +1,16 @@
 //! What a file held, in 64 letters.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
 use ffdp_burn::Error;
-use ffdp_burn::io::images::files;
+use ffdp_burn::io::images::{files, open_file};
 use sha2::{Digest, Sha256};
 
 use crate::failure::Outcome;
 
 /// The SHA-256 of a file, in hexadecimal, as `sha256sum` prints it; of an image in several files (a pair `.hdr/.img`, a
-/// level of an OME-Zarr), that of all one after the other.
+/// level of an OME-Zarr), that of all one after the other; of an OME-Zarr behind an address, that of its metadata.
 pub fn sha256(path: &Path) -> Outcome<String> {
     let mut hash = Sha256::new();
     for file in files(path)? {
@@ -21,7 +20,7 @@ pub fn sha256(path: &Path) -> Outcome<String> {
 }
 
 fn add(path: &Path, hash: &mut Sha256) -> Outcome<()> {
-    let added = File::open(path).and_then(|mut file| take(&mut file, hash));
+    let added = take(&mut open_file(path)?, hash);
     Ok(added.map_err(|source| Error::io(path, "read", source))?)
 }
 

@@ -81,7 +81,7 @@ pub fn together(command: impl FnOnce(&Hosts) -> Outcome<()>) -> Outcome<()> {
 pub fn together(command: impl FnOnce(&Hosts) -> Outcome<()>) -> Outcome<()> {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use ffdp_parallel::MpiRanks;
+    use ffdp_mpi::MpiRanks;
 
     let Some(ranks) = MpiRanks::join()? else { return command(&Hosts { ranks: None }) };
     let ranks = Arc::new(ranks);

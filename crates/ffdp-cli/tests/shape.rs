@@ -55,6 +55,11 @@ fn surfaces_are_made_converted_compared_matched_and_applied() {
     let mean = |when: &str| metrics["distance_mm"][when]["mean"].as_f64().unwrap();
     assert!(mean("before") > 0.7 && mean("after") < 0.2, "{metrics:#}");
     assert_eq!(metrics["self_intersections"]["after"], 0);
+    // The grid that the flow carries along changes its volumes, and does not fold.
+    assert_eq!(metrics["carried_grid"]["voxels"], 0);
+    let det = &metrics["carried_grid"]["jacobian_central"];
+    let (least, most) = (det["min"].as_f64().unwrap(), det["max"].as_f64().unwrap());
+    assert!(0.0 < least && least < 0.99 && most > 1.01, "{det}");
 
     // The image's labels follow.
     let (warp, moved) = (folder.path("run/warp.nii.gz"), folder.path("moved.nii.gz"));

@@ -3,6 +3,9 @@
 // The macros of CubeCL make items of their own, without documentation.
 #![allow(missing_docs)]
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
 use burn::tensor::{DType, Shape};
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
@@ -107,8 +110,48 @@ pub fn writable(tensor: CubeTensor) -> CubeTensor {
     shaped(line.copy(), shape)
 }
 
-/// A few constants, copied to the device of `like`.
+/// Constants on a device, as they were asked for.
+struct Constants {
+    bits: Vec<u32>,
+    tensor: CubeTensor,
+}
+
+/// Constants that a thread keeps on its devices, at most, and numbers of one that is kept.
+const KEPT: usize = 64;
+const KEPT_NUMBERS: usize = 1 << 14;
+
+thread_local! {
+    /// The last ones used last. Of the thread, as the stream is that they were sent on.
+    static CONSTANTS: RefCell<VecDeque<Constants>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// A few constants on the device of `like`, not to be written to. An iteration asks for the same weights and tables as
+/// the one before: they stay there, for a copy takes longer than a small kernel.
 pub fn upload(like: &CubeTensor, values: &[f32]) -> CubeTensor {
+    if values.len() > KEPT_NUMBERS {
+        return copied(like, values);
+    }
+    let is_same = |kept: &Constants| {
+        let bits = || values.iter().map(|value| value.to_bits());
+        let there = (&kept.tensor.device, kept.tensor.dtype) == (&like.device, like.dtype);
+        there && kept.bits.len() == values.len() && bits().eq(kept.bits.iter().copied())
+    };
+    CONSTANTS.with_borrow_mut(|all| {
+        let found = all.iter().position(is_same).and_then(|at| all.remove(at));
+        let constants = found.unwrap_or_else(|| {
+            let bits = values.iter().map(|value| value.to_bits()).collect();
+            Constants { bits, tensor: copied(like, values) }
+        });
+        let tensor = constants.tensor.clone();
+        all.push_back(constants);
+        if all.len() > KEPT {
+            all.pop_front();
+        }
+        tensor
+    })
+}
+
+fn copied(like: &CubeTensor, values: &[f32]) -> CubeTensor {
     let handle = like.client.create_from_slice(f32::as_bytes(values));
     let (client, device) = (like.client.clone(), like.device.clone());
     CubeTensor::new_contiguous(client, device, [values.len()].into(), handle, like.dtype)
@@ -171,6 +214,47 @@ pub fn sum_in_tree(tree: &mut Shared<[f32]>, value: f32) -> f32 {
         stride /= 2;
     }
     tree[0]
+}
+
+/// How many values of a unit [`sums_over_cube`] sums at once.
+pub const SUMS: u32 = 8;
+
+/// The sums over a cube's [`UNITS`] units of `values[first..first + SUMS]`, of which those from `end` on count as zero:
+/// unit `i` gets the sum of `values[first + i]`, units from [`SUMS`] on get zero. Three barriers in all, where
+/// [`sum_in_tree`] has ten for every sum. `room` has 9 x 256 numbers.
+#[cube]
+pub fn sums_over_cube(
+    room: &mut Shared<[f32]>,
+    values: &Array<f32>,
+    #[comptime] first: u32,
+    #[comptime] end: u32,
+) -> f32 {
+    sync_cube();
+    #[unroll]
+    for i in 0..SUMS {
+        let mut value = 0.0f32;
+        if comptime!(first + i < end) {
+            value = values[comptime!((first + i) as usize)];
+        }
+        room[(i * UNITS + UNIT_POS) as usize] = value;
+    }
+    sync_cube();
+    let (i, lane) = (UNIT_POS / 32, UNIT_POS % 32);
+    let mut part = 0.0f32;
+    #[unroll]
+    for j in 0..8u32 {
+        part += room[(i * UNITS + j * 32 + lane) as usize];
+    }
+    let parts = SUMS * UNITS;
+    room[(parts + lane * SUMS + i) as usize] = part;
+    sync_cube();
+    let mut sum = 0.0f32;
+    if UNIT_POS < SUMS {
+        for lane in 0..32u32 {
+            sum += room[(parts + lane * SUMS + UNIT_POS) as usize];
+        }
+    }
+    sum
 }
 
 /// The largest of the `value`s of a cube's [`UNITS`] units; every unit gets it.

@@ -48,6 +48,7 @@ mod layout;
 mod lending;
 mod lines;
 mod loss;
+mod numbers;
 mod on_each_device;
 mod overlap;
 mod periodic;
@@ -70,7 +71,7 @@ pub use alignment::{Aligned, Outside, ShardedAlignment};
 pub use collective::{all_reduce, broadcast, reduce};
 pub use cuts::Cuts;
 pub use deform::{
-    BOUNDS_INTERVAL, Compared, ControlPoints, DirectPair, FieldModel, FieldVector,
+    BOUNDS_INTERVAL, Compared, ControlPoints, Cost, DirectPair, FieldModel, FieldVector,
     KEPT_BOUNDS_INTERVAL, ShardedComparison, ShardedDeform, ShardedImages, ShardedObjective,
     ShardedState, SmoothSteps, SplineModel, SplinePenalties, deform, spline_on_shard,
 };
@@ -79,8 +80,6 @@ pub use driver::order_allocations;
 pub use exchange::Reduction;
 pub use halo::{Beyond, Haloed};
 pub use hosts::Holders;
-#[cfg(feature = "mpi")]
-pub use hosts::{MpiRanks, SILENCE};
 pub use hosts::{Ranks, Threads, agree};
 pub use label_dice::label_dice_loss;
 pub use layout::{Axis, Layout};

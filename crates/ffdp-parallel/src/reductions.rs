@@ -5,8 +5,8 @@ use burn::Tensor;
 use super::collective::reduce;
 use super::exchange::Reduction;
 use super::sharded::Sharded;
-use ffdp_burn::ops::HistogramOptions;
 use ffdp_burn::ops::joint_histogram::joint_votes;
+use ffdp_burn::ops::{HistogramOptions, longest_squared};
 
 /// The smallest and the largest value, `[1]` each.
 pub fn min_max(x: &Sharded) -> [Tensor<1>; 2] {
@@ -19,7 +19,7 @@ pub fn min_max(x: &Sharded) -> [Tensor<1>; 2] {
 
 /// The length of the longest vector of a field `[N, 3, D, H, W]`, over the batch, `[1]`.
 pub fn max_norm(field: &Sharded) -> Tensor<1> {
-    let longest = |u: &Tensor<5>| (u.clone() * u.clone()).sum_dim(1).max().sqrt();
+    let longest = |u: &Tensor<5>| longest_squared(u.clone()).sqrt();
     reduce(field.shards().iter().map(longest), Reduction::Max)
 }
 

@@ -66,11 +66,12 @@ pub use deform::{
 };
 pub use dense::dense_zeros;
 pub use differences::{periodic_divergence, periodic_gradient};
+pub use extremes::longest_squared;
 pub use fft::{Direction, fft, fft_lines, fft_rows, inverse_fft, inverse_fft_rows, smooth_size};
 pub use gaussian::{GaussianOptions, gaussian};
 pub use grid_sample::{Accumulation, GridSampleOptions, Interpolation, Padding, grid_sample, warp};
 pub use information::{Information, information_loss};
-pub use inner_product::{inner_product, inner_products};
+pub use inner_product::{InnerProducts, inner_product, inner_products};
 pub use inverse::inverse;
 pub use jacobian::{jacobian, jacobian_penalty};
 pub use joint_histogram::{

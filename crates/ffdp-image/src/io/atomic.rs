@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile, TempDir};
 
-use super::zarr_name::{dataset_folder, holds_zarr, is_zarr_name};
+use super::zarr_name::{address, dataset_folder, holds_zarr, is_zarr_name};
 use crate::error::{Error, Result};
 
 /// Writes `path` through a temporary file in the same folder: write, fsync, rename.
@@ -78,6 +78,7 @@ impl AtomicFolder {
     /// Of an OME-Zarr; an older one may be there.
     pub fn create(path: &Path) -> Result<Self> {
         let kind = match path.is_dir() {
+            _ if address(path).is_some() => Some(io::ErrorKind::ReadOnlyFilesystem),
             _ if !path.exists() => None,
             true if holds_zarr(path) => None,
             true => Some(io::ErrorKind::IsADirectory),

@@ -14,6 +14,11 @@ pub struct Choice {
     pub time: Option<usize>,
 }
 
+/// The address that a name is, `http://` or `https://`.
+pub fn address(path: &Path) -> Option<&str> {
+    path.to_str().filter(|name| name.starts_with("http://") || name.starts_with("https://"))
+}
+
 /// The folder and what follows the last `#`, if anything does. A name that exists as it is has no choice.
 fn split(path: &Path) -> (PathBuf, Option<String>) {
     let whole = || (path.to_path_buf(), None);
@@ -36,10 +41,10 @@ pub fn is_zarr_name(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("zarr"))
 }
 
-/// Whether a name means an OME-Zarr: a folder, or one that ends in `.zarr`, with or without a choice.
+/// Whether a name means an OME-Zarr: a folder, an address, or one that ends in `.zarr`, with or without a choice.
 pub fn is_named(path: &Path) -> bool {
     let folder = dataset_folder(path);
-    folder.is_dir() || is_zarr_name(&folder)
+    folder.is_dir() || is_zarr_name(&folder) || address(&folder).is_some()
 }
 
 /// Whether a folder is one of Zarr.

@@ -9,10 +9,11 @@ use crate::collective::reduce;
 use crate::device_mesh::DeviceMesh;
 use crate::exchange::Reduction;
 use crate::hosts::Holders;
+use crate::numbers::read_together;
 use crate::ring::DisplacementBounds;
 use crate::sharded::Sharded;
-use ffdp_burn::error::{Error, Result};
-use ffdp_burn::ops::{Accumulation, Method, compose, inverse};
+use ffdp_burn::error::Result;
+use ffdp_burn::ops::{Accumulation, Method, compose, inverse, longest_squared};
 
 /// Planes beyond the longest displacement that its inverse and a composition look at: the next voxel, and rounding.
 const MORE: f64 = 2.0;
@@ -126,11 +127,10 @@ fn after(grid: &Grid, outer: &Sharded, inner: &Sharded) -> Result<Sharded> {
 
 /// The length of the longest vector of all shards and ranks, in voxels.
 pub(super) fn longest(holders: &Holders, field: &Sharded) -> Result<f64> {
-    let of = |x: &Tensor<5>| (x.clone() * x.clone()).sum_dim(1).max().reshape([1]);
+    let of = |x: &Tensor<5>| longest_squared(x.clone());
     let longest = reduce(field.shards().iter().map(of), Reduction::Max);
     let longest = holders.combine(longest, Reduction::Max)?;
-    let read = longest.try_into_vec_as::<f64>();
-    Ok(read.map_err(|reason| Error::device("reading the length of a field", reason))?[0].sqrt())
+    Ok(read_together("the length of a field", vec![longest])?[0].sqrt())
 }
 
 /// Whether there is nothing around the only shard.

@@ -64,7 +64,7 @@ use ffdp_burn::ops::{
 };
 use homes::Homes;
 pub use maps::{maps, velocity};
-pub use objective::{FieldModel, FieldVector, ShardedObjective, SmoothSteps};
+pub use objective::{Cost, FieldModel, FieldVector, ShardedObjective, SmoothSteps};
 use problem::{Gradient, Problem};
 pub use sharded_comparison::{Compared, ShardedComparison};
 pub use spline::{ControlPoints, SplineModel, SplinePenalties, spline_on_shard};

@@ -15,7 +15,7 @@ use burn::tensor::TensorData;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::losses::Similarity;
 use ffdp_burn::ops::gaussian::{Direction, GaussianOps};
-use ffdp_burn::ops::{DeformOptions, GaussianOptions, combination, inner_products};
+use ffdp_burn::ops::{DeformOptions, GaussianOptions, InnerProducts, combination, inner_products};
 use ffdp_optim::{Objective, Point, Space};
 
 use super::compare::Comparison;
@@ -29,8 +29,8 @@ use crate::collective::reduce;
 use crate::device_mesh::DeviceMesh;
 use crate::exchange::Reduction;
 use crate::hosts::Holders;
+use crate::numbers::read_together;
 use crate::sharded::Sharded;
-use crate::transfer::to_device;
 
 /// Fields as one vector of a [`Space`]; of several ranks, each has its planes.
 #[derive(Clone, Debug)]
@@ -70,10 +70,15 @@ impl Space for FieldVector {
                 row.push([a, b]);
             }
         }
-        let rows = rows.iter().map(|row| inner_products(row));
-        let total = holders.combine(reduce(rows, Reduction::Sum), Reduction::Sum)?;
-        let read = total.try_into_vec_as::<f64>();
-        read.map_err(|reason| Error::device("reading inner products", reason))
+        let products: Vec<InnerProducts> = rows.iter().map(|row| inner_products(row)).collect();
+        let blocks = match &products[..] {
+            [whole] if !holders.are_several() => whole.blocks.clone(),
+            parts => {
+                let sum = reduce(parts.iter().map(InnerProducts::joined), Reduction::Sum);
+                vec![holders.combine(sum, Reduction::Sum)?]
+            }
+        };
+        Ok(products[0].of_pairs(&read_together("inner products", blocks)?))
     }
 
     fn combine(terms: &[(f64, &Self)]) -> Self {
@@ -115,9 +120,9 @@ pub trait FieldModel {
     /// As [`Self::fields`].
     fn length(&self, step: &Self::Parameters) -> Result<f64>;
 
-    /// What the parameters themselves cost `[1]`, with its gradient; nothing by default.
-    fn cost(&self, _: &Self::Parameters) -> Option<(Tensor<1>, Self::Parameters)> {
-        None
+    /// What the parameters themselves cost; nothing by default.
+    fn costs(&self, _: &Self::Parameters) -> Vec<Cost<Self::Parameters>> {
+        Vec::new()
     }
 
     /// The loss of a pair `[1]` with its gradient, without the fields in memory; `None` where it takes them.
@@ -136,9 +141,20 @@ pub trait FieldModel {
 
     /// Inner products that stay where they are computed, to be read with other numbers; `None` where they are not in one
     /// place.
-    fn products(&self, _: &[[&Self::Parameters; 2]]) -> Option<Tensor<1>> {
+    fn products(&self, _: &[[&Self::Parameters; 2]]) -> Option<InnerProducts> {
         None
     }
+}
+
+/// A term of the loss that is one of the parameters alone.
+#[derive(Clone, Debug)]
+pub struct Cost<P> {
+    /// By which value and gradient are multiplied.
+    pub weight: f64,
+    /// `[1]`.
+    pub value: Tensor<1>,
+    /// Of the value, to the parameters.
+    pub gradient: P,
 }
 
 /// Sums of smooth steps, see the head of this file.
@@ -227,12 +243,13 @@ pub struct ShardedObjective<M> {
     pub(super) direct: Option<DirectPair>,
 }
 
-/// What an evaluation leaves on the device: the loss, the count by which `gradient` is too large, and the cost of the
-/// parameters with its gradient.
+/// What an evaluation leaves on the device: the loss, the count by which `gradient` is too large (1 if there is none),
+/// and what the parameters cost.
 struct Evaluated<P> {
-    numbers: Vec<Tensor<1>>,
+    loss: Tensor<1>,
+    count: Option<Tensor<1>>,
     gradient: P,
-    of_cost: Option<P>,
+    costs: Vec<Cost<P>>,
 }
 
 impl<M: FieldModel> ShardedObjective<M> {
@@ -298,14 +315,12 @@ impl<M: FieldModel> ShardedObjective<M> {
 
 impl<M: FieldModel> ShardedObjective<M> {
     fn evaluated(&mut self, at: &M::Parameters) -> Result<Evaluated<M::Parameters>> {
-        let (cost, of_cost) = self.model.cost(at).unzip();
+        let costs = self.model.costs(at);
         let direct = self.direct.as_ref();
         if let Some((loss, gradient)) =
             direct.and_then(|pair| self.model.evaluate_directly(at, pair))
         {
-            let count = Tensor::ones_like(&loss);
-            let numbers = [loss, count].into_iter().chain(cost).collect();
-            return Ok(Evaluated { numbers, gradient, of_cost });
+            return Ok(Evaluated { loss, count: None, gradient, costs });
         }
         let fields = self.model.fields(at)?;
         let layout = fields[0].layout().clone();
@@ -317,24 +332,30 @@ impl<M: FieldModel> ShardedObjective<M> {
         };
         let none = vec![vec![None; layout.count()]; fields.len()];
         let rows = self.problem.see(&fields, none, Some(&mut take))?;
-        let numbers = self.problem.loss_and_count(reduce(rows, Reduction::Sum))?;
+        let [loss, count] = self.problem.loss_and_count(reduce(rows, Reduction::Sum))?;
         let gradients = gradients.into_iter().map(|shards| Sharded::new(shards, layout.clone()));
         let gradient = self.model.pull_back(at, gradients.collect())?;
-        Ok(Evaluated { numbers: numbers.into_iter().chain(cost).collect(), gradient, of_cost })
+        Ok(Evaluated { loss, count: Some(count), gradient, costs })
     }
 }
 
 impl<P: Space> Evaluated<P> {
-    /// The point, and the slope from those along the gradient and along that of the cost.
-    fn read(self, slopes: Option<Tensor<1>>) -> Result<(Point<P>, f64)> {
-        let Self { mut numbers, gradient, of_cost } = self;
-        numbers.extend(slopes);
-        let numbers = read_at_once(numbers)?;
-        let mut terms = vec![(1.0 / numbers[1], &gradient)];
-        terms.extend(of_cost.iter().map(|gradient| (1.0, gradient)));
-        let (cost, slopes) = numbers[2..].split_at(usize::from(of_cost.is_some()));
+    /// The point, and the slope from those along the gradient and along that of each cost.
+    fn read(self, slopes: Option<InnerProducts>) -> Result<(Point<P>, f64)> {
+        let Self { loss, count, gradient, costs } = self;
+        let costed = 1 + costs.len();
+        let mut numbers = vec![loss];
+        numbers.extend(costs.iter().map(|cost| cost.value.clone()));
+        numbers.extend(slopes.iter().flat_map(|slopes| slopes.blocks.clone()));
+        numbers.extend(count.clone());
+        let numbers = read_together("a loss", numbers)?;
+        let factor = count.map_or(1.0, |_| 1.0 / numbers[numbers.len() - 1]);
+        let mut terms = vec![(factor, &gradient)];
+        terms.extend(costs.iter().map(|cost| (cost.weight, &cost.gradient)));
+        let weighted = costs.iter().zip(&numbers[1..]).map(|(cost, value)| cost.weight * value);
+        let loss = numbers[0] + weighted.sum::<f64>();
+        let slopes = slopes.map_or(Vec::new(), |slopes| slopes.of_pairs(&numbers[costed..]));
         let slope = terms.iter().zip(slopes).map(|((factor, _), slope)| factor * slope).sum();
-        let loss = numbers[0] + cost.iter().sum::<f64>();
         Ok((Point { loss, gradient: Space::combine(&terms) }, slope))
     }
 }
@@ -351,7 +372,8 @@ impl<M: FieldModel> Objective<M::Parameters> for ShardedObjective<M> {
         direction: &M::Parameters,
     ) -> Result<(Point<M::Parameters>, f64)> {
         let evaluated = self.evaluated(at)?;
-        let gradients = std::iter::once(&evaluated.gradient).chain(&evaluated.of_cost);
+        let of_costs = evaluated.costs.iter().map(|cost| &cost.gradient);
+        let gradients = std::iter::once(&evaluated.gradient).chain(of_costs);
         let pairs: Vec<_> = gradients.map(|gradient| [direction, gradient]).collect();
         if let Some(slopes) = self.model.products(&pairs) {
             return evaluated.read(Some(slopes));
@@ -364,14 +386,6 @@ impl<M: FieldModel> Objective<M::Parameters> for ShardedObjective<M> {
     fn length(&mut self, step: &M::Parameters) -> Result<f64> {
         self.model.length(step)
     }
-}
-
-/// Numbers `[1]` each, read at once: every reading waits for the device.
-fn read_at_once(numbers: Vec<Tensor<1>>) -> Result<Vec<f64>> {
-    let device = numbers[0].device();
-    let numbers = numbers.into_iter().map(|number| to_device(number, &device)).collect();
-    let read = Tensor::cat(numbers, 0).try_into_vec_as::<f64>();
-    read.map_err(|reason| Error::device("reading a loss", reason))
 }
 
 /// Each component times its factor.

@@ -10,22 +10,23 @@
 
 use burn::Tensor;
 use burn::tensor::Device;
-use ffdp_burn::error::{Error, Result};
+use ffdp_burn::error::Result;
 use ffdp_burn::ops::{
-    ControlGrid, LEAST_DETERMINANT, bspline_bending_with_gradient, bspline_part, bspline_pull_back,
-    bspline_volume_with_gradient, combination, inner_products,
+    ControlGrid, InnerProducts, LEAST_DETERMINANT, bspline_bending_with_gradient, bspline_part,
+    bspline_pull_back, bspline_volume_with_gradient, combination, inner_products, longest_squared,
 };
 use ffdp_optim::Space;
 
 use super::direct::DirectPair;
 use super::maps::grid_of;
-use super::objective::{FieldModel, scaled};
+use super::objective::{Cost, FieldModel, scaled};
 use super::view::Grid;
 use crate::collective::reduce;
 use crate::device_mesh::DeviceMesh;
 use crate::exchange::Reduction;
 use crate::hosts::Holders;
 use crate::layout::Layout;
+use crate::numbers::read_together;
 use crate::sharded::Sharded;
 use crate::transfer::to_device;
 
@@ -35,8 +36,9 @@ pub struct ControlPoints(pub Tensor<5>);
 
 impl Space for ControlPoints {
     fn dots(pairs: &[[&Self; 2]]) -> Result<Vec<f64>> {
-        let read = products(pairs).try_into_vec_as::<f64>();
-        read.map_err(|reason| Error::device("reading inner products", reason))
+        let products = products(pairs);
+        let values = read_together("inner products", products.blocks.clone())?;
+        Ok(products.of_pairs(&values))
     }
 
     fn combine(terms: &[(f64, &Self)]) -> Self {
@@ -44,7 +46,7 @@ impl Space for ControlPoints {
     }
 }
 
-fn products(pairs: &[[&ControlPoints; 2]]) -> Tensor<1> {
+fn products(pairs: &[[&ControlPoints; 2]]) -> InnerProducts {
     inner_products(&pairs.iter().map(|[a, b]| [&a.0, &b.0]).collect::<Vec<_>>())
 }
 
@@ -175,10 +177,8 @@ impl FieldModel for SplineModel {
 
     /// The longest coefficient: no vector of the field is longer.
     fn length(&self, step: &ControlPoints) -> Result<f64> {
-        let squared = (step.0.clone() * step.0.clone()).sum_dim(1).max().reshape([1]);
-        let read = squared.try_into_vec_as::<f64>();
-        let read = read.map_err(|reason| Error::device("reading the length of a step", reason))?;
-        Ok(read[0].sqrt())
+        let squared = longest_squared(step.0.clone());
+        Ok(read_together("the length of a step", vec![squared])?[0].sqrt())
     }
 
     fn evaluate_directly(
@@ -198,26 +198,24 @@ impl FieldModel for SplineModel {
         self.differences
     }
 
-    fn products(&self, pairs: &[[&ControlPoints; 2]]) -> Option<Tensor<1>> {
+    fn products(&self, pairs: &[[&ControlPoints; 2]]) -> Option<InnerProducts> {
         Some(products(pairs))
     }
 
-    fn cost(&self, w: &ControlPoints) -> Option<(Tensor<1>, ControlPoints)> {
+    fn costs(&self, w: &ControlPoints) -> Vec<Cost<ControlPoints>> {
         let SplinePenalties { bending, volume } = self.penalties;
-        let (coefficients, control) = self.coefficients(w);
-        let voxel_mm = self.voxel_mm;
-        let bends = || bspline_bending_with_gradient(coefficients.clone(), &control, voxel_mm);
-        let least = LEAST_DETERMINANT;
-        let grows =
-            || bspline_volume_with_gradient(coefficients.clone(), &control, voxel_mm, least);
-        let weighted = |weight: f64, of: &dyn Fn() -> (Tensor<1>, Tensor<5>)| {
-            (weight > 0.0).then(|| {
-                let (cost, gradient) = of();
-                (cost.mul_scalar(weight), gradient.mul_scalar(weight))
-            })
+        let (phi, control) = self.coefficients(w);
+        let mm = self.voxel_mm;
+        let cost = |weight: f64, (value, gradient): (Tensor<1>, Tensor<5>)| {
+            let gradient = ControlPoints(scaled(&gradient, steps(mm)));
+            Cost { weight, value, gradient }
         };
-        let costs = [weighted(bending, &bends), weighted(volume, &grows)].into_iter().flatten();
-        let (cost, gradient) = costs.reduce(|a, b| (a.0 + b.0, a.1 + b.1))?;
-        Some((cost, ControlPoints(scaled(&gradient, steps(voxel_mm)))))
+        let bends = (bending > 0.0)
+            .then(|| cost(bending, bspline_bending_with_gradient(phi.clone(), &control, mm)));
+        let grows = (volume > 0.0).then(|| {
+            let least = LEAST_DETERMINANT;
+            cost(volume, bspline_volume_with_gradient(phi.clone(), &control, mm, least))
+        });
+        bends.into_iter().chain(grows).collect()
     }
 }

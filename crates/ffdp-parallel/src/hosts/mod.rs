@@ -11,17 +11,13 @@
 //! one process. With one process nothing is fetched or combined.
 //!
 //! [`Ranks`] is the transport: [`Threads`] of one process, by which it is tested, or the processes of MPI
-//! (`mpi/`, feature `mpi`). Nothing is enqueued across hosts: a device is waited for where its planes leave it.
+//! (the crate `ffdp-mpi`). Nothing is enqueued across hosts: a device is waited for where its planes leave it.
 
 mod holders;
-#[cfg(feature = "mpi")]
-mod mpi;
 mod ranks;
 mod threads;
 
 pub use holders::Holders;
 pub(crate) use holders::{from_bytes, to_bytes};
-#[cfg(feature = "mpi")]
-pub use mpi::{MpiRanks, SILENCE};
 pub use ranks::{Ranks, agree};
 pub use threads::Threads;

@@ -67,6 +67,60 @@ fn ends_kernel(partials: &[f32], ends: &mut [f32], columns: u32) {
     }
 }
 
+/// `partials[cube]`: the largest sum of the squares of `channels` components, of a stripe of all `batch` entries.
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn lengths_kernel<N: Size>(
+    field: &[Vector<f32, N>],
+    partials: &mut [f32],
+    batch: usize,
+    len: usize,
+    #[comptime] channels: usize,
+    #[comptime] lanes: usize,
+) {
+    let step = CUBE_COUNT_X as usize * UNITS as usize;
+    let mut most = Vector::<f32, N>::new(0.0f32);
+    for entry in 0..batch {
+        let mut i = CUBE_POS_X as usize * UNITS as usize + UNIT_POS as usize;
+        while i < len {
+            let mut squared = Vector::<f32, N>::new(0.0f32);
+            #[unroll]
+            for c in 0..channels {
+                let u = field[(entry * channels + c) * len + i];
+                squared += u * u;
+            }
+            most = max(most, squared);
+            i += step;
+        }
+    }
+    let mut own = 0.0f32;
+    #[unroll]
+    for lane in 0..lanes {
+        own = max(own, most.extract(lane));
+    }
+    let longest = max_over_cube(own);
+    if UNIT_POS == 0 {
+        partials[CUBE_POS_X as usize] = longest;
+    }
+}
+
+/// The largest of `partials`, none of which is negative; one cube.
+#[cube(launch_unchecked)]
+fn largest_kernel(partials: &[f32], largest: &mut [f32], columns: u32) {
+    let mut own = 0.0f32;
+    let mut k = UNIT_POS;
+    while k < columns {
+        own = max(own, partials[k as usize]);
+        k += UNITS;
+    }
+    let most = max_over_cube(own);
+    if UNIT_POS == 0 {
+        largest[0] = most;
+    }
+}
+
+/// Vectors that one cube goes through sooner than a second launch begins.
+const FOR_ONE_CUBE: usize = 16 * UNITS as usize;
+
 impl ExtremesOps for CubeBackend {
     fn extremes_3d(field: CubeTensor) -> CubeTensor {
         assert_f32("extremes", &[&field]);
@@ -102,5 +156,51 @@ impl ExtremesOps for CubeBackend {
             );
         }
         ends
+    }
+
+    fn longest_3d(field: CubeTensor) -> CubeTensor {
+        assert_f32("longest", &[&field]);
+        let field = into_contiguous(field);
+        let shape = field.meta.shape();
+        let (batch, channels) = (shape[0], shape[1]);
+        let len = shape.num_elements() / (batch * channels);
+        let lanes = if len.is_multiple_of(4) { 4 } else { 1 };
+        let vectors = len / lanes;
+        let columns = match vectors {
+            0..=FOR_ONE_CUBE => 1,
+            _ => vectors.div_ceil(UNITS as usize).min(MOST_CUBES),
+        };
+        let partials = empty(&field, [columns]);
+        let dim = CubeDim::new_1d(UNITS);
+        unsafe {
+            lengths_kernel::launch_unchecked(
+                &field.client,
+                CubeCount::Static(columns as u32, 1, 1),
+                dim,
+                address(&[&field]),
+                lanes,
+                buffer(&field),
+                buffer(&partials),
+                batch,
+                vectors,
+                channels,
+                lanes,
+            );
+        }
+        if columns == 1 {
+            return partials;
+        }
+        let longest = empty(&field, [1]);
+        unsafe {
+            largest_kernel::launch_unchecked(
+                &field.client,
+                CubeCount::Static(1, 1, 1),
+                dim,
+                buffer(&partials),
+                buffer(&longest),
+                columns as u32,
+            );
+        }
+        longest
     }
 }

@@ -52,3 +52,29 @@ fn what_is_no_number_says_nothing_of_other_components() {
         assert_eq!(ends[2..], [2.0, f64::INFINITY, -3.0, 2.0], "{name}");
     }
 }
+
+#[test]
+fn the_longest_vector_is_that_of_f64() {
+    // Three squares and two sums in f32: eps is 1.2e-7.
+    const F32: f64 = 4e-7;
+    for shape in FIELD_SHAPES.into_iter().chain([[2, 3, 5, 6, 7], [1, 3, 70, 90, 130]]) {
+        let values: Vec<f64> = normal(shape.iter().product(), 4);
+        let values: Vec<f64> = values.iter().map(|u| f64::from(*u as f32)).collect();
+        let (channels, len) = (shape[1], shape[2] * shape[3] * shape[4]);
+        let squared = |entry: &[f64], p: usize| -> f64 {
+            (0..channels).map(|c| entry[c * len + p].powi(2)).sum()
+        };
+        let entries = values.chunks(channels * len);
+        let all = entries.flat_map(|entry| (0..len).map(move |p| squared(entry, p)));
+        let expected = all.fold(0.0, f64::max);
+        let on =
+            |device: &Device, dtype| to_f64(longest_squared(tensor(&values, shape, device, dtype)));
+        let close = |found: &[f64], bound: f64| (found[0] - expected).abs() <= bound * expected;
+        let found = on(&Device::flex(), DType::F64);
+        assert!(found.len() == 1 && close(&found, 1e-15), "{shape:?}: {found:?} {expected}");
+        for (name, device) in gpu_devices() {
+            let found = on(&device, DType::F32);
+            assert!(close(&found, F32), "{shape:?} on {name}: {found:?} {expected}");
+        }
+    }
+}

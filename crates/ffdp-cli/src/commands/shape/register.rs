@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use burn::tensor::{DType, Device};
 use clap::Args;
-use ffdp_burn::image::Geometry;
+use ffdp_burn::image::{Affine, Geometry};
 use ffdp_burn::io::images::header;
 use ffdp_burn::transform::{Composite, Displacement, Step, write_transform};
 use ffdp_shapes::files::{read_shape, write_shape, write_shape_with};
@@ -21,8 +21,13 @@ use super::method::{MethodArguments, to_toml, warnings, watch};
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};
 use crate::printer::{Printer, summarise};
+use crate::report::measures::Folds;
 use crate::report::shapes::{ShapeReport, page};
 use crate::text::write_text;
+
+/// Cells of the carried grid along the longest side of the source, and around it.
+const GRID_CELLS: f64 = 24.0;
+const GRID_MARGIN: f64 = 4.0;
 
 /// What lies in the folder of results.
 const RESULT_HELP: &str = "\
@@ -135,11 +140,13 @@ impl Results<'_> {
         let [before, after] =
             [self.source, &found.shape].map(|shape| surface_distance(shape, self.target));
         let crossings = [self.source, &found.shape].map(self_intersections);
+        let carried = self.carried_grid()?;
         let metrics = json!({
             "distance_mm": { "before": before, "after": after },
             "attachment": { "before": found.attachment[0], "after": found.attachment[1] },
             "energy_mm2": found.energy, "costs": found.costs, "seconds": self.seconds,
             "self_intersections": { "before": crossings[0], "after": crossings[1] },
+            "carried_grid": carried,
             "control_points": found.flow.saved().momenta.len(), "warnings": warnings,
         });
         write_text(&folder.join("metrics.json"), &format!("{metrics:#}\n"))?;
@@ -159,6 +166,13 @@ impl Results<'_> {
             ("comparison", format!("{:.4e} to {:.4e}", found.attachment[0], found.attachment[1])),
             ("length of the path", format!("{:.2} mm", (2.0 * found.energy.max(0.0)).sqrt())),
             ("self-intersections", format!("{} before, {} after", crossings[0], crossings[1])),
+            (
+                "carried grid",
+                format!(
+                    "det J {:.3} to {:.3}, {} voxels folded",
+                    carried.jacobian_central.min, carried.jacobian_central.max, carried.voxels
+                ),
+            ),
         ];
         let report = ShapeReport {
             title: format!("{} to {}", request.moving.name(), request.fixed.name()),
@@ -174,6 +188,27 @@ impl Results<'_> {
             write_warp(&folder.join("warp.nii.gz"), &found.flow, grid, self.device)?;
         }
         Ok(())
+    }
+
+    /// What the flow does to a grid around the source, which it carries along.
+    fn carried_grid(&self) -> Outcome<Folds> {
+        let ends = |a: usize| {
+            let values = self.source.points.iter().map(|p| p[a]);
+            values.fold([f64::MAX, f64::MIN], |[low, high], v| [low.min(v), high.max(v)])
+        };
+        let ends = [ends(0), ends(1), ends(2)];
+        let longest = ends.iter().map(|[low, high]| high - low).fold(0.0, f64::max);
+        let spacing = if longest > 0.0 { longest / GRID_CELLS } else { 1.0 };
+        let start = ends.map(|[low, _]| low - GRID_MARGIN * spacing);
+        let size = ends.map(|[low, high]| {
+            ((high - low) / spacing + 2.0 * GRID_MARGIN).ceil() as usize + 1
+        });
+        let linear = [0, 1, 2].map(|i| std::array::from_fn(|j| if i == j { spacing } else { 0.0 }));
+        let grid = Geometry::from_affine(size, Affine::from_parts(linear, start))?;
+        let mm = self.found.flow.displacement_mm(&grid, Direction::Forward, self.device)?;
+        let values: Vec<f32> =
+            (0..3).flat_map(|c| mm.iter().map(move |u| (u[c] / spacing) as f32)).collect();
+        Ok(Folds::of(&values, size)?)
     }
 
     fn summary(&self, folder: &Path) -> String {

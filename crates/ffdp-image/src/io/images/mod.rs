@@ -1,5 +1,6 @@
 //! Images in files: NIfTI-1 and NIfTI-2 (`.nii`, `.nii.gz`; pairs `.hdr/.img` are read), OME-Zarr (`.zarr`), NRRD
-//! (`.nrrd`; `.nhdr` is read) and MetaImage (`.mha`; `.mhd` is read), read and written strictly.
+//! (`.nrrd`; `.nhdr` is read) and MetaImage (`.mha`; `.mhd` is read), read and written strictly. An OME-Zarr may lie
+//! behind an address (`http://`).
 //!
 //! A damaged or unsuitable file is refused with the value at fault, never read on a guess: gzip streams (also of
 //! several members) are read to their end with their checksums, lengths are compared with the header before anything is
@@ -42,7 +43,7 @@ pub(super) use displacement::lps_to_voxels;
 pub use displacement::{read_displacement, write_displacement};
 pub use header::{Form, Format, GeometrySource, Header};
 pub use integers::{IntegerForm, write_integers};
-pub use open::{files, header};
+pub use open::{files, header, open_file};
 pub use planes::PlaneReader;
 pub use read::{
     read_label_slab, read_labels, read_labels_at, read_slab, read_stored_at, read_volume,

@@ -1,11 +1,12 @@
 //! The one way in: an image in a file or folder of any format, as its header and the stream of its voxels.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::header::Header;
 use super::source::{Source, other_of_pair};
 use super::{metaimage, nifti, nrrd, zarr};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::io::zarr_name::is_named;
 
 /// Bytes that tell the formats of single files from each other.
@@ -41,7 +42,8 @@ pub fn header(path: impl AsRef<Path>) -> Result<Header> {
     Ok(open(path.as_ref())?.1)
 }
 
-/// The files that an image consists of, in a fixed order: of an OME-Zarr those of the level, of a pair both.
+/// The files that an image consists of, in a fixed order: of an OME-Zarr those of the level, of a pair both. Of an
+/// OME-Zarr behind an address the metadata alone, for nothing lists the chunks there.
 ///
 /// # Errors
 /// As [`header`].
@@ -53,4 +55,13 @@ pub fn files(path: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
     let other = other_of_pair(path).filter(|other| other.exists());
     let other = other.or_else(|| nrrd::data_file(path)).or_else(|| metaimage::data_file(path));
     Ok([path.to_path_buf()].into_iter().chain(other).collect())
+}
+
+/// One of the [`files`] of an image from its start, whether it is on a disk or behind an address.
+///
+/// # Errors
+/// [`Error::Io`](crate::Error::Io).
+pub fn open_file(path: impl AsRef<Path>) -> Result<Box<dyn Read>> {
+    let path = path.as_ref();
+    zarr::open_file(path).map_err(|source| Error::io(path, "read", source))
 }

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::super::data_type::{DataType, Endian};
 use super::codecs::{Codec, Compressor};
+use super::store;
 use crate::error::{Error, Result};
 
 /// An array of Zarr 2 or 3; sizes in the order of its axes.
@@ -65,7 +66,9 @@ impl Refuse<'_> {
 
 /// A JSON file.
 pub fn read_json(path: &Path) -> Result<Value> {
-    let text = std::fs::read(path).map_err(|source| Error::io(path, "read", source))?;
+    let failed = |source| Error::io(path, "read", source);
+    let text = store::read(path).map_err(failed)?;
+    let text = text.ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
     serde_json::from_slice(&text)
         .map_err(|reason| Refuse(path).damaged("the file must be JSON", format!("\"{reason}\"")))
 }
@@ -77,7 +80,9 @@ impl Array {
     /// [`Error::Io`] without metadata, [`Error::File`] for what cannot be read here.
     pub fn open(folder: &Path) -> Result<Self> {
         let (three, two) = (folder.join("zarr.json"), folder.join(".zarray"));
-        match three.exists() || !two.exists() {
+        let there =
+            |file: &Path| store::exists(file).map_err(|source| Error::io(file, "look for", source));
+        match there(&three)? || !there(&two)? {
             true => Self::version_three(folder, &read_json(&three)?, &Refuse(&three)),
             false => Self::version_two(folder, &read_json(&two)?, &Refuse(&two)),
         }

@@ -1,6 +1,6 @@
 //! OME-Zarr: images as microscopes store them, in chunks, with their pyramid.
 //!
-//! Read: OME-Zarr up to 0.5 in local folders, arrays of Zarr 2 and Zarr 3, sharded or not, whose chunks are packed by
+//! Read: OME-Zarr up to 0.5 in local folders or behind an address (HTTP), arrays of Zarr 2 and Zarr 3, sharded or not, whose chunks are packed by
 //! blosc (LZ4, Zstandard, zlib, BloscLZ), zstd, gzip or zlib. Written: OME-Zarr 0.5, sharded, blosc with LZ4.
 //!
 //! A thin Zarr of our own: the crate `zarrs` needs a C compiler and 43 packages, and switches on `preserve_order` of
@@ -16,11 +16,15 @@ mod codecs;
 mod ome;
 mod pyramid;
 mod read;
+mod store;
 mod unpack;
 mod write;
 
 #[cfg(test)]
+mod remote_tests;
+#[cfg(test)]
 mod tests;
 
 pub(super) use read::{Voxels, files, open};
+pub(super) use store::open as open_file;
 pub(super) use write::ZarrSink;

@@ -9,8 +9,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::array::read_json;
+use super::store;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Matrix3};
+use crate::io::zarr_name::address;
 
 /// The group of attributes in which we keep what OME-NGFF has no place for.
 pub const OWN: &str = "ffdp";
@@ -115,17 +117,19 @@ impl Multiscale {
     /// [`Error::Io`] without such a folder, [`Error::File`] where it holds no image.
     pub fn open(folder: &Path) -> Result<Self> {
         let (three, two) = (folder.join("zarr.json"), folder.join(".zattrs"));
-        if !folder.is_dir() {
+        if address(folder).is_none() && !folder.is_dir() {
             let kind = match folder.exists() {
                 true => std::io::ErrorKind::NotADirectory,
                 false => std::io::ErrorKind::NotFound,
             };
             return Err(Error::io(folder, "open", kind.into()));
         }
-        let (file, is_three) = match (three.exists(), two.exists()) {
-            (true, _) => (three, true),
-            (false, true) => (two, false),
-            (false, false) => {
+        let there =
+            |file: &Path| store::exists(file).map_err(|source| Error::io(file, "look for", source));
+        let (file, is_three) = match there(&three)? {
+            true => (three, true),
+            false if there(&two)? => (two, false),
+            false => {
                 let fix = "name the folder of an OME-Zarr image";
                 let value = "neither zarr.json nor .zattrs";
                 return Err(refuse(folder, "the folder must be an OME-Zarr", value, fix));

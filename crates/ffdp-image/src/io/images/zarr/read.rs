@@ -1,8 +1,7 @@
 //! The voxels of an OME-Zarr as one stream, x fastest, a layer of chunks unpacked at a time on all cores.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -13,9 +12,10 @@ use super::super::header::{Format, Header, INTENT_LABEL, INTENT_VECTOR};
 use super::array::{Array, Shard};
 use super::codecs::{crc32c, decode, strides};
 use super::ome::{Kind, Multiscale};
+use super::store;
 use crate::error::{Error, Result};
 use crate::io::check_memory;
-use crate::io::zarr_name::{Choice, parse};
+use crate::io::zarr_name::{Choice, address, parse};
 
 /// Unpacked planes that are held, at most, unless that is less than one: of deep chunks, a part of their depth.
 const HELD_BYTES: usize = 1 << 29;
@@ -94,11 +94,16 @@ pub fn open(path: &Path) -> Result<(Voxels, Header)> {
     Ok((voxels, header))
 }
 
-/// The files of the level that a name means, in a fixed order: the metadata, then the chunks that are there.
+/// The files of the level that a name means, in a fixed order: the metadata, then the chunks that are there. Behind an
+/// address, the metadata alone.
 pub fn files(path: &Path) -> Result<Vec<PathBuf>> {
     let (folder, choice) = parse(path)?;
     let image = Multiscale::open(&folder)?;
     let mut files = vec![image.file.clone()];
+    if address(path).is_some() {
+        // Nothing lists what a server has.
+        return Ok(files);
+    }
     if choice.level < image.levels() {
         collect(&image.array(choice.level), &mut files)?;
     }
@@ -347,7 +352,7 @@ impl Voxels {
         let (file, packed) = match &array.shard {
             None => {
                 let file = array.file(at);
-                let packed = std::fs::read(&file).map(Some).or_else(missing);
+                let packed = store::read(&file);
                 (file, packed)
             }
             Some(shard) => {
@@ -357,7 +362,7 @@ impl Voxels {
                     return Ok(None);
                 };
                 let file = array.file(&outer);
-                let packed = read_part(&file, start, length).map(Some);
+                let packed = store::read_part(&file, start, length).map(Some);
                 (file, packed)
             }
         };
@@ -385,40 +390,17 @@ fn failed(file: &Path, reason: io::Error) -> Error {
     }
 }
 
-/// A file that is not there is no error.
-fn missing<T>(reason: io::Error) -> io::Result<Option<T>> {
-    match reason.kind() {
-        ErrorKind::NotFound => Ok(None),
-        _ => Err(reason),
-    }
-}
-
-fn read_part(file: &Path, start: u64, length: u64) -> io::Result<Vec<u8>> {
-    let mut file = File::open(file)?;
-    // Before anything of that length is allocated.
-    if start.checked_add(length).is_none_or(|end| file.metadata().map_or(0, |m| m.len()) < end) {
-        return Err(io::Error::other("the shard is shorter than its index says"));
-    }
-    file.seek(SeekFrom::Start(start))?;
-    let mut bytes = vec![0; length as usize];
-    file.read_exact(&mut bytes)?;
-    Ok(bytes)
-}
-
 fn read_index(file: &Path, shard: &Shard, chunk: &[usize]) -> io::Result<Index> {
     let count: usize = shard.shape.iter().zip(chunk).map(|(shard, chunk)| shard / chunk).product();
     let length = 16 * count as u64 + if shard.index_has_checksum { 4 } else { 0 };
-    let there = match std::fs::metadata(file) {
-        Ok(metadata) => metadata.len(),
-        Err(reason) => return missing(reason),
-    };
+    let Some(there) = store::length(file)? else { return Ok(None) };
     let start = match shard.index_at_end {
         true => {
             there.checked_sub(length).ok_or_else(|| io::Error::other("the shard is truncated"))?
         }
         false => 0,
     };
-    let bytes = read_part(file, start, length)?;
+    let bytes = store::read_part(file, start, length)?;
     let (numbers, sum) = bytes.split_at(16 * count);
     if shard.index_has_checksum && crc32c(numbers).to_le_bytes() != sum {
         return Err(io::Error::other("the checksum of the shard's index does not match"));

@@ -10,7 +10,7 @@ use cubecl::prelude::*;
 
 use super::{Problem, assert_cubes, len, problem, size};
 use crate::ops::conv3d::output_shape;
-use crate::ops::launch::{UNITS, address, buffer, empty, sum_in_tree, sum_rows};
+use crate::ops::launch::{SUMS, UNITS, address, buffer, empty, sum_rows, sums_over_cube};
 
 /// Neighbouring voxels along x of one unit.
 const VOXELS: u32 = 4;
@@ -170,15 +170,16 @@ fn to_weight_kernel(
         }
     }
     let columns = CUBE_COUNT_Z as usize;
-    let mut tree = Shared::<[f32]>::new_slice(256usize);
+    let mut room = Shared::<[f32]>::new_slice(comptime!(9 * UNITS as usize));
     #[unroll]
-    for i in 0..block * taps {
-        let total = sum_in_tree(&mut tree, sums[i as usize]);
-        let output_channel = first_output + comptime!(i / taps);
-        if UNIT_POS == 0 && output_channel <= last {
-            let row = (output_channel * problem.channels + c) as usize * taps as usize
-                + comptime!((i % taps) as usize);
-            partials[row * columns + CUBE_POS_Z as usize] = total;
+    for group in 0..comptime!((block * taps).div_ceil(SUMS)) {
+        let first = comptime!(group * SUMS);
+        let total = sums_over_cube(&mut room, &sums, first, comptime!(block * taps));
+        let i = first + UNIT_POS;
+        let output_channel = first_output + i / taps;
+        if UNIT_POS < SUMS && i < block * taps && output_channel <= last {
+            let row = (output_channel * problem.channels + c) * taps + i % taps;
+            partials[row as usize * columns + CUBE_POS_Z as usize] = total;
         }
     }
 }

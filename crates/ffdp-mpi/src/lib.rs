@@ -1,9 +1,11 @@
-//! Ranks that are processes of MPI, on one host or many.
+//! Ranks that are processes of MPI, on one host or many: a transport of `ffdp-parallel`.
 //!
 //! One thread speaks MPI, and only that one (`speaker.rs`): what the others want to say or hear goes to it as a
 //! [`Job`]. While a job is under way, or none is, it tells the next rank that this one is alive, and listens to
 //! the one before (`watch.rs`). A rank that is silent for [`SILENCE`] ends the run everywhere, with its name; one
 //! that is killed is noticed by `mpirun` sooner.
+
+#![cfg(feature = "mpi")]
 
 mod speaker;
 mod watch;
@@ -12,8 +14,8 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use super::ranks::Ranks;
-use ffdp_burn::error::{Error, Result};
+use ffdp_image::error::{Error, Result};
+use ffdp_parallel::Ranks;
 use speaker::{Job, serve};
 pub use watch::SILENCE;
 
