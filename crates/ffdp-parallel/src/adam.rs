@@ -8,7 +8,7 @@ use super::collective::{all_reduce, broadcast, reduce};
 use super::exchange::Reduction;
 use super::sharded::Sharded;
 use ffdp_burn::ops::adam::{AdamConstants, AdamOps};
-use ffdp_burn::ops::{AdamOptions, Moments};
+use ffdp_burn::ops::{AdamOptions, Moments, sum_of_fields};
 
 /// The running moments of a sharded gradient; by default they have seen nothing.
 #[derive(Clone, Debug, Default)]
@@ -108,9 +108,8 @@ impl Powers {
     }
 }
 
-/// `mean g^2` of each field of a batch, `[N]`; two means, so that no sum is long.
+/// `mean g^2` of each field of a batch, `[N]`.
 fn mean_square(g: &Tensor<5>) -> Tensor<1> {
-    let [batch, c, d, h, w] = g.dims();
-    let planes = (g.clone() * g.clone()).reshape([batch * c * d, h * w]).mean_dim(1);
-    planes.reshape([batch, c * d]).mean_dim(1).reshape([batch])
+    let values = g.shape().num_elements() / g.dims()[0];
+    sum_of_fields(g.clone() * g.clone()).div_scalar(values as f64)
 }

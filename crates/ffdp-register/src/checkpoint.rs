@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use super::report::{LevelReport, StageReport};
 use ffdp_burn::error::{Error, Result};
-use ffdp_burn::image::{Affine, Geometry, Physical};
+use ffdp_burn::image::{Affine, Geometry, Physical, download};
 use ffdp_burn::transform::Displacement;
 use ffdp_parallel::{Axis, Layout, Sharded};
 
@@ -53,8 +53,7 @@ impl SavedField {
     /// [`Error::Device`] when they cannot be read back.
     pub fn planes(&self, z: Range<usize>) -> Result<Vec<f32>> {
         let planes = self.values.window(z, &Device::flex());
-        let values = planes.try_into_vec_as::<f32>();
-        values.map_err(|reason| Error::device("reading back a field", reason))
+        download(planes, "a field")
     }
 
     /// In which runs of planes a field on a grid is read and written.

@@ -8,7 +8,7 @@ use super::problem::Problem;
 use super::pyramid::MINIMUM_AXIS_VOXELS;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
-use ffdp_burn::ops::{GaussianOptions, gaussian};
+use ffdp_burn::ops::{GaussianOptions, gaussian, sum_of_channels};
 
 /// Least part of the fixed grid, in percent, that must lie inside the moving image.
 ///
@@ -243,9 +243,8 @@ fn inside(mask: &Tensor<5>) -> Tensor<5> {
 
 /// The mean of every channel inside the mask, `[1, C, 1, 1, 1]`.
 fn mean_inside(image: &Tensor<5>, mask: &Tensor<5>) -> Tensor<5> {
-    let in_planes = |x: Tensor<5>| x.sum_dim(4).sum_dim(3).sum_dim(2);
     let inside = inside(mask);
-    in_planes(image.clone() * inside.clone()) / in_planes(inside)
+    sum_of_channels(image.clone() * inside.clone()) / sum_of_channels(inside)
 }
 
 /// How an image goes on beyond its mask.

@@ -14,8 +14,8 @@ use std::fmt::Debug;
 
 use burn::Tensor;
 
-use crate::ops::Measure;
-use crate::ops::weights::{NO_WEIGHT, total};
+use crate::ops::weights::NO_WEIGHT;
+use crate::ops::{Measure, sum_of_all};
 
 /// Two images of one grid, or the same part of both.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ impl Pair {
     /// How many values count, `[1]`: all of them, or the sum of their weights.
     pub fn count(&self) -> Tensor<1> {
         match &self.weights {
-            Some(weights) => total(weights.clone()),
+            Some(weights) => sum_of_all(weights.clone()),
             None => {
                 let values = self.moved.shape().num_elements() as f64;
                 Tensor::full([1], values, (&self.moved.device(), self.moved.dtype()))

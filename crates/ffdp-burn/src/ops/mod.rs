@@ -21,6 +21,7 @@ pub mod deform;
 pub mod differences;
 pub mod extremes;
 pub mod fft;
+pub mod field_sum;
 pub mod gaussian;
 pub mod grid_sample;
 #[cfg(test)]
@@ -66,8 +67,9 @@ pub use deform::{
 };
 pub use dense::dense_zeros;
 pub use differences::{periodic_divergence, periodic_gradient};
-pub use extremes::longest_squared;
+pub use extremes::{extremes, longest_squared};
 pub use fft::{Direction, fft, fft_lines, fft_rows, inverse_fft, inverse_fft_rows, smooth_size};
+pub use field_sum::{sum_of_all, sum_of_channels, sum_of_fields};
 pub use gaussian::{GaussianOptions, gaussian};
 pub use grid_sample::{Accumulation, GridSampleOptions, Interpolation, Padding, grid_sample, warp};
 pub use information::{Information, information_loss};

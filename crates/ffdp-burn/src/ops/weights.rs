@@ -12,8 +12,3 @@ pub fn joint_weights(fixed: Option<Tensor<5>>, moved: Option<Tensor<5>>) -> Opti
         (fixed, moved) => fixed.or(moved),
     }
 }
-
-/// The sum of all values, `[1]`; of rows and planes first, so that no sum is long.
-pub fn total(x: Tensor<5>) -> Tensor<1> {
-    x.sum_dim(4).sum_dim(3).sum()
-}

@@ -5,8 +5,10 @@ use burn::tensor::Device;
 use super::displacement::Displacement;
 use super::points::Points;
 use super::step::Step;
-use crate::error::{Error, Result};
-use crate::image::{Affine, Geometry, LabelMap, Physical, SmoothImage, SmoothKernel, Volume};
+use crate::error::Result;
+use crate::image::{
+    Affine, Geometry, LabelMap, Physical, SmoothImage, SmoothKernel, Volume, download,
+};
 use crate::ops::Interpolation;
 
 /// The map `phi = step_n o .. o step_1` from points of the fixed to points of the moving image: the
@@ -149,8 +151,7 @@ impl GridMap {
         kernel: SmoothKernel,
         outside: f32,
     ) -> Result<Volume> {
-        let points = self.points.indices(&moving.geometry).try_into_vec_as::<f32>();
-        let points = points.map_err(|reason| Error::device("reading back positions", reason))?;
+        let points = download(self.points.indices(&moving.geometry), "positions")?;
         let count = self.grid.len();
         let at = |i: usize| [0, 1, 2].map(|c| f64::from(points[c * count + i]));
         let data = SmoothImage::new(moving, kernel).at_all(count, outside, at);
@@ -167,11 +168,8 @@ impl GridMap {
     pub fn warp_labels(&self, moving: &LabelMap, how: Interpolation) -> Result<LabelMap> {
         assert!(how != Interpolation::Linear, "warp_labels: a mean of labels is no label");
         let (labels, meaning) = moving.to_movable_tensor(self.points.device())?;
-        let values = self
-            .points
-            .image(labels, &moving.geometry, how)
-            .try_into_vec_as::<f32>()
-            .map_err(|reason| Error::device("reading back warped labels", reason))?;
+        let warped = self.points.image(labels, &moving.geometry, how);
+        let values = download(warped, "warped labels")?;
         LabelMap::new(meaning.labels(values), self.grid.clone())
     }
 

@@ -4,7 +4,9 @@ use burn::tensor::{DType, Device, Tensor};
 
 use super::resample::{affine_tensor, map_vectors, resample};
 use crate::error::{Error, Result};
-use crate::image::{Affine, Geometry, LabelMap, Volume, index_affine, index_linear, upload};
+use crate::image::{
+    Affine, Geometry, LabelMap, Volume, download, index_affine, index_linear, upload,
+};
 use crate::ops::{GridSampleOptions, Interpolation, Padding, grid_sample};
 
 /// The map `phi(p) = p + u(p)` from the fixed to the moving image, `u` in voxels of the fixed grid.
@@ -75,8 +77,7 @@ impl Displacement {
     /// # Errors
     /// [`Error::Device`] when they cannot be read.
     pub fn to_vec(&self) -> Result<Vec<f32>> {
-        let values = self.field.clone().try_into_vec_as::<f32>();
-        values.map_err(|reason| Error::device("reading back a displacement", reason))
+        download(self.field.clone(), "a displacement")
     }
 
     /// The vectors in RAS mm instead of voxels, `[1, 3, D, H, W]`.
@@ -128,9 +129,7 @@ impl Displacement {
         assert!(how != Interpolation::Linear, "warp_labels: a mean of labels is no label");
         let (labels, meaning) = moving.to_movable_tensor(&self.field.device())?;
         let warped = self.sample(labels, &moving.geometry, how);
-        let values = warped
-            .try_into_vec_as::<f32>()
-            .map_err(|reason| Error::device("reading back warped labels", reason))?;
+        let values = download(warped, "warped labels")?;
         LabelMap::new(meaning.labels(values), self.geometry.clone())
     }
 

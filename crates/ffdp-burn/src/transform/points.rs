@@ -7,7 +7,7 @@ use super::resample::{affine_tensor, map_vectors};
 use super::step::Step;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical, Voxel};
-use crate::ops::{GridSampleOptions, Interpolation, Padding, grid_sample, inverse};
+use crate::ops::{GridSampleOptions, Interpolation, Padding, grid_sample, inverse, sum_of_all};
 
 /// The points `B p + d(p)` for all elements `p` of an array: voxels of a grid, or a list.
 ///
@@ -155,9 +155,10 @@ impl Points {
             index.clone().greater_equal_elem(-0.5).bool_and(index.lower_equal_elem(last))
         });
         let inside = inside.reduce(Tensor::bool_and).expect("three axes");
-        let mean = inside.float().mean().try_into_vec_as::<f32>();
-        let mean = mean.map_err(|reason| Error::device("reading back an overlap", reason))?;
-        Ok(100.0 * f64::from(mean[0]))
+        let points = inside.shape().num_elements() as f64;
+        let count = sum_of_all(inside.float()).try_into_vec_as::<f32>();
+        let count = count.map_err(|reason| Error::device("reading back an overlap", reason))?;
+        Ok(100.0 * f64::from(count[0]) / points)
     }
 
     /// `G^-1 (B p + d(p)) - p`, in voxels of the grid `G` whose voxels the points were.

@@ -40,4 +40,4 @@ pub use smooth::{SmoothImage, SmoothKernel};
 pub use space::{Affine, MAX_CONDITION, Matrix3, Physical, Voxel};
 #[doc(hidden)]
 pub use volume::rescaled;
-pub use volume::{Volume, upload};
+pub use volume::{Volume, download, upload};

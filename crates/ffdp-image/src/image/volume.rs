@@ -19,6 +19,26 @@ pub fn upload(values: Vec<f32>, dims: [usize; 5], device: &Device) -> Tensor<5> 
     Tensor::<1>::from_data(TensorData::new(values, [count]), (device, DType::F32)).reshape(dims)
 }
 
+/// Values that one thread copies.
+const COPIED: usize = 1 << 18;
+
+/// The values of a tensor on the host, as f32. `what` is told in errors.
+///
+/// What a GPU has sent is copied by all cores: into memory that is fresh, one core copies some GB a second.
+///
+/// # Errors
+/// [`Error::Device`] when they cannot be read back.
+pub fn download<const D: usize>(tensor: Tensor<D>, what: &str) -> Result<Vec<f32>> {
+    let on_host = tensor.device() == Device::flex();
+    let failed = |reason: String| Error::device(format!("reading back {what}"), reason);
+    let data = tensor.try_into_data_as::<f32>().map_err(|reason| failed(reason.to_string()))?;
+    if on_host || data.num_elements() <= COPIED {
+        return data.try_into_vec::<f32>().map_err(|reason| failed(format!("{reason:?}")));
+    }
+    let values = data.as_slice::<f32>().map_err(|reason| failed(format!("{reason:?}")))?;
+    Ok(values.par_iter().with_min_len(COPIED).copied().collect())
+}
+
 /// Intensities on a grid: one f32 per voxel, x fastest, then y, then z.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Volume {
@@ -50,10 +70,7 @@ impl Volume {
     /// read back.
     pub fn from_tensor(tensor: Tensor<5>, geometry: Geometry) -> Result<Self> {
         check_shape("volume from a tensor", tensor.dims(), &geometry)?;
-        let data = tensor
-            .try_into_vec_as::<f32>()
-            .map_err(|reason| Error::device("reading back a volume", reason))?;
-        Self::new(data, geometry)
+        Self::new(download(tensor, "a volume")?, geometry)
     }
 
     /// Demands that every voxel be finite; `what` names the volume in the message.

@@ -7,7 +7,8 @@ use burn::tensor::{DType, Device};
 
 use super::block::Block;
 use ffdp_burn::losses::{Pair, PairGradients, Similarity};
-use ffdp_burn::ops::weights::{joint_weights, total};
+use ffdp_burn::ops::sum_of_all;
+use ffdp_burn::ops::weights::joint_weights;
 
 /// How blocks are compared.
 ///
@@ -53,7 +54,7 @@ impl Comparison {
     /// How many values of a block's own planes count.
     pub fn count(&self, block: &Block, pair: &Pair) -> Tensor<1> {
         match &pair.weights {
-            Some(weights) => total(block.narrow(weights, &block.own)),
+            Some(weights) => sum_of_all(block.narrow(weights, &block.own)),
             None => {
                 let [batch, channels, d, h, w] = pair.moved.dims();
                 let values = batch * channels * d * h * w / block.all.len() * block.own.len();

@@ -14,7 +14,7 @@ use crate::transfer::to_device;
 use ffdp_burn::error::Result;
 use ffdp_burn::ops::adam::AdamConstants;
 use ffdp_burn::ops::adam::part::AdamPartOps;
-use ffdp_burn::ops::{AdamOptions, GaussianOptions, Moments, Optimizer, Update};
+use ffdp_burn::ops::{AdamOptions, GaussianOptions, Moments, Optimizer, Update, longest_squared};
 
 /// What of a shard a gradient changes: its moments, if there were any.
 pub(super) type Carried = Option<[Tensor<5>; 2]>;
@@ -230,6 +230,10 @@ impl Descent {
 /// The length of the longest vector of each field of a batch, `[N]`.
 fn longest_vector(field: Tensor<5>) -> Tensor<1> {
     let batch = field.dims()[0];
-    let squares = (field.clone() * field).sum_dim(1);
-    squares.max_dim(4).max_dim(3).max_dim(2).reshape([batch]).sqrt()
+    let entries = (0..batch).map(|n| longest_squared(field.clone().narrow(0, n, 1)));
+    let squared = match batch {
+        1 => longest_squared(field),
+        _ => Tensor::cat(entries.collect(), 0),
+    };
+    squared.sqrt()
 }

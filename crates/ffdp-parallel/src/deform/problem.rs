@@ -17,7 +17,7 @@ use crate::ring::{BlockSampler, IndexMap, Keep};
 use crate::sharded::Sharded;
 use ffdp_burn::error::Result;
 use ffdp_burn::losses::counted;
-use ffdp_burn::ops::{DeformOptions, Method, Optimizer};
+use ffdp_burn::ops::{DeformOptions, Method, Optimizer, sum_of_fields};
 
 /// One pair of images, cut, and what is done with them.
 pub(super) struct Problem {
@@ -586,12 +586,6 @@ fn over_slope(g: Tensor<5>, h: Tensor<5>, mean: &Tensor<1>, damping: f64) -> Ten
     let batch = g.dims()[0];
     let floor = mean.clone().mul_scalar(damping).add_scalar(NO_SLOPE);
     g / (h + floor.reshape([batch, 1, 1, 1, 1])).mul_scalar(2.0)
-}
-
-/// The sum of each field of a batch, `[N]`; of rows and planes first, so that no sum is long.
-fn sum_of_fields(x: Tensor<5>) -> Tensor<1> {
-    let batch = x.dims()[0];
-    x.sum_dim(4).sum_dim(3).sum_dim(2).sum_dim(1).reshape([batch])
 }
 
 /// That the shards can be computed where the homes say.

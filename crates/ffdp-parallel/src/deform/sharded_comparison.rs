@@ -13,7 +13,7 @@ use crate::hosts::Holders;
 use crate::sharded::Sharded;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::losses::{Pair, Similarity, counted};
-use ffdp_burn::ops::weights::total;
+use ffdp_burn::ops::sum_of_all;
 
 /// A fixed image that others of its grid and cuts are compared with.
 pub struct ShardedComparison {
@@ -119,7 +119,8 @@ impl ShardedComparison {
         if let Some(own) = own.collect::<Option<Vec<_>>>() {
             return Ok(Sharded::new(own, layout.clone()));
         }
-        let squares = gradients.iter().map(|gradient| total(gradient.clone() * gradient.clone()));
+        let squares =
+            gradients.iter().map(|gradient| sum_of_all(gradient.clone() * gradient.clone()));
         let squares = self.holders.all_reduce(squares.collect(), Reduction::Sum)?;
         let of = |k: usize| {
             let (count, total) = &found[k];

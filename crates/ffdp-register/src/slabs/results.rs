@@ -18,7 +18,8 @@ use ffdp_burn::image::{
 use ffdp_burn::io::images::{DisplacementWriter, LabelWriter, VolumeWriter};
 use ffdp_burn::metrics::{DiceScores, OverlapCounts};
 use ffdp_burn::ops::{
-    GridSampleOptions, Interpolation, Padding, bspline_part, grid_sample, jacobian,
+    GridSampleOptions, Interpolation, Padding, bspline_part, extremes, grid_sample, jacobian,
+    longest_squared, sum_of_all,
 };
 use ffdp_burn::transform::{BsplineTransform, affine_tensor, map_vectors};
 use ffdp_parallel::{Axis, DeviceMesh, DisplacementBounds, Holders, ReadSampler, Sharded, narrow};
@@ -179,10 +180,9 @@ impl Warp {
             let own = |x: Tensor<5>| narrow(x, Axis::Z.dim(), first..first + planes.len());
             let determinants = own(jacobian(block.clone()));
             let mm = map_vectors(own(block), &linear);
-            let square = (mm.clone() * mm).sum_dim(1).max();
-            let folds = determinants.clone().lower_equal_elem(0.0).float();
-            let folds = folds.sum_dim(4).sum_dim(3).sum();
-            let numbers = Tensor::cat(vec![folds, determinants.min(), square], 0);
+            let folds = sum_of_all(determinants.clone().lower_equal_elem(0.0).float());
+            let smallest = extremes(determinants).narrow(2, 0, 1).reshape([1]);
+            let numbers = Tensor::cat(vec![folds, smallest, longest_squared(mm)], 0);
             let numbers = read(numbers)?;
             folding.folds += numbers[0] as u64;
             folding.smallest = folding.smallest.min(f64::from(numbers[1]));

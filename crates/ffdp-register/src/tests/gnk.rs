@@ -76,18 +76,14 @@ fn information_finds_a_warp_of_two_modalities_too() {
     moving.data.iter_mut().for_each(|v| *v = (*v / most) * (1.3 - *v / most));
     let problem = Problem::new(&pair.fixed.image, &moving);
     let before = mean_error(&vec![0.0; 3 * moving.data.len()], &pair);
-    for similarity in
-        [Similarity::Mi(MiSettings::default()), Similarity::Nmi(MiSettings::default())]
-    {
-        // As smooth as two modalities need: with a tenth of it some voxels at the edge of the head fold.
-        let (like, beta) = (similarity.clone(), 1e-2);
-        let stage = GnkSettings { similarity: like, beta, ..settings() };
-        let result = found(&problem, Stage::Gnk(stage));
-        let after = mean_error(&warp(&result).to_vec().expect("readable"), &pair);
-        println!("{similarity:?}: {before:.3} -> {after:.3}");
-        assert!(after < 0.75 * before, "{similarity:?}: {before} -> {after}");
-        assert_eq!(determinants(&result, [48; 3]).1, 0, "{similarity:?}");
-    }
+    // As smooth as two modalities need: with a tenth of it some voxels at the edge of the head fold.
+    let (similarity, beta) = (Similarity::Nmi(MiSettings::default()), 1e-2);
+    let stage = GnkSettings { similarity, beta, ..settings() };
+    let result = found(&problem, Stage::Gnk(stage));
+    let after = mean_error(&warp(&result).to_vec().expect("readable"), &pair);
+    println!("{before:.3} -> {after:.3}");
+    assert!(after < 0.75 * before, "{before} -> {after}");
+    assert_eq!(determinants(&result, [48; 3]).1, 0);
 }
 
 #[test]
@@ -96,7 +92,7 @@ fn shards_find_what_the_whole_finds() {
     const FIELD_VOXELS: f32 = 1e-3;
     let pair = pair_of(32, 3);
     let masks = half_heads(&pair);
-    let cases = [(Similarity::Mse, false, 2), (lncc(), false, 2), (Similarity::Mse, true, 3)];
+    let cases = [(lncc(), false, 2), (Similarity::Mse, true, 3)];
     for (similarity, masked, shards) in cases {
         let problem = Problem {
             fixed_mask: masked.then_some(&masks[0]),

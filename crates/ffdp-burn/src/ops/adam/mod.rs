@@ -28,7 +28,7 @@ use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::DType;
 use serde::{Deserialize, Serialize};
 
-use crate::ops::dense_zeros;
+use crate::ops::{dense_zeros, sum_of_fields};
 
 mod autodiff;
 #[cfg(feature = "cube")]
@@ -116,11 +116,9 @@ impl Moments {
         let [mean, square] = self.values.take().unwrap_or_else(|| Self::zeros(like, options));
         let power = match self.power.take() {
             Some(power) => power,
-            // Two means: no sum is long, whatever the size of the field.
             None if !fresh && options.gradient_floor > 0.0 => {
-                let [_, c, d, h, w] = square.dims();
-                let planes = square.clone().cast(dtype).reshape([batch * c * d, h * w]);
-                planes.mean_dim(1).reshape([batch, c * d]).mean_dim(1).reshape([batch])
+                let values = square.shape().num_elements() / batch;
+                sum_of_fields(square.clone().cast(dtype)).div_scalar(values as f64)
             }
             None => Tensor::zeros([batch], (&device, dtype)),
         };

@@ -3,7 +3,11 @@
 //! A GPU's kernels are compiled when they are first launched, which takes longer than everything else that a
 //! registration of small images does. Which ones there are depends on the sizes and the settings, not on the
 //! intensities: the made-up images have the grids of the real ones, and everything is done that will be done
-//! on the device, with few iterations.
+//! on the device, with few iterations. Where kernels are kept on disk (`persistence`), a run whose like was here before
+//! finds its own there, sooner than it could rehearse: then there is none.
+
+use std::fs;
+use std::path::PathBuf;
 
 use ffdp_burn::image::{Affine, Geometry, LabelMap, Volume};
 use ffdp_parallel::DeviceMesh;
@@ -13,7 +17,9 @@ use rayon::prelude::*;
 use super::args::RegisterArguments;
 use super::inputs::Inputs;
 use super::results::Results;
+use crate::device::DeviceChoice;
 use crate::failure::Outcome;
+use crate::hash::sha256_of;
 use crate::memory::Sizes;
 
 /// Iterations of a level: the second one starts from what the first has left, and their losses are
@@ -31,9 +37,35 @@ pub fn rehearse(
     sizes: &Sizes,
     mesh: &DeviceMesh,
 ) {
-    if sizes.fixed.len() + sizes.moving.len() <= MOST_VOXELS {
-        let _ = rehearsed(request, settings, sizes, mesh);
+    if sizes.fixed.len() + sizes.moving.len() > MOST_VOXELS {
+        return;
     }
+    let note = note_of(request, settings);
+    if note.as_ref().is_some_and(|note| note.exists()) {
+        return;
+    }
+    if let (Ok(()), Some(note)) = (rehearsed(request, settings, sizes, mesh), note) {
+        // Without it the next run rehearses again.
+        let _ = note.parent().map(fs::create_dir_all);
+        let _ = fs::write(note, "");
+    }
+}
+
+/// The file that says that kernels for such a run are kept: of this build of the program, on this device. What depends
+/// on sizes is compiled when it is met. `None` where nothing is kept.
+fn note_of(request: &RegisterArguments, settings: &Settings) -> Option<PathBuf> {
+    if cfg!(not(feature = "persistence")) || request.mesh.first() == DeviceChoice::Wgpu {
+        // Of wgpu the driver compiles, and keeps, or does not.
+        return None;
+    }
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
+    let program = std::env::current_exe().and_then(fs::metadata).ok()?;
+    let build = (program.len(), program.modified().ok()?);
+    let sides = [&request.fixed_labels, &request.moving_labels];
+    let given = (request.masked(), sides.map(Option::is_some), request.no_inverse);
+    let run = format!("{build:?} {} {settings:?} {given:?}", request.mesh);
+    Some(cache.join("ffdp/rehearsed").join(sha256_of(&run)))
 }
 
 fn rehearsed(

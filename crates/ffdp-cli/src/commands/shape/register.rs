@@ -200,9 +200,8 @@ impl Results<'_> {
         let longest = ends.iter().map(|[low, high]| high - low).fold(0.0, f64::max);
         let spacing = if longest > 0.0 { longest / GRID_CELLS } else { 1.0 };
         let start = ends.map(|[low, _]| low - GRID_MARGIN * spacing);
-        let size = ends.map(|[low, high]| {
-            ((high - low) / spacing + 2.0 * GRID_MARGIN).ceil() as usize + 1
-        });
+        let size = ends
+            .map(|[low, high]| ((high - low) / spacing + 2.0 * GRID_MARGIN).ceil() as usize + 1);
         let linear = [0, 1, 2].map(|i| std::array::from_fn(|j| if i == j { spacing } else { 0.0 }));
         let grid = Geometry::from_affine(size, Affine::from_parts(linear, start))?;
         let mm = self.found.flow.displacement_mm(&grid, Direction::Forward, self.device)?;
