@@ -15,6 +15,7 @@ pub mod bspline_differences;
 pub mod bspline_volume;
 pub mod bspline_votes;
 pub mod combination;
+pub mod component_dot;
 pub mod compose;
 pub mod cubic;
 pub mod deform;
@@ -60,6 +61,7 @@ pub use bspline_votes::{
     Counting, VotesImages, VotesOptions, bspline_votes, bspline_votes_pull_back,
 };
 pub use combination::combination;
+pub use component_dot::component_dot;
 pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
 pub use cubic::{cubic_coefficients, cubic_coefficients_along, cubic_sample, cubic_sample_from};
 pub use deform::{

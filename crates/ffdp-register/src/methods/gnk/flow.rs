@@ -14,6 +14,7 @@ use burn::Tensor;
 use burn::tensor::TensorData;
 
 use ffdp_burn::error::Result;
+use ffdp_burn::ops::combination;
 use ffdp_parallel::{DisplacementBounds, PeriodicGrid, Sharded};
 
 /// Characteristics of one step: where what arrives at the voxels comes from.
@@ -45,12 +46,9 @@ impl Flow {
         let voxels = by_component(velocity, grid.voxel().map(|h| dt / h));
         let spline = grid.coefficients(&voxels)?;
         let trace = |sign: f64| {
-            let first = voxels.clone().map(|v| if sign < 0.0 { v.neg() } else { v });
+            let first = sum(&[(sign, &voxels)]);
             let there = grid.sample(&spline, &first, &grid.bounds(&first)?)?;
-            let mean = |first: Tensor<5>, there: Tensor<5>| {
-                (first + there.mul_scalar(sign)).mul_scalar(0.5)
-            };
-            let displacement = first.zip_map(&there, mean);
+            let displacement = sum(&[(0.5, &first), (0.5 * sign, &there)]);
             let bounds = grid.bounds(&displacement)?;
             Ok(Trace { displacement, bounds })
         };
@@ -111,11 +109,11 @@ impl Flow {
     /// Those of the grid.
     pub fn displacement(&self) -> Result<Sharded> {
         let Trace { displacement, .. } = &self.traces[0];
-        let mut sum = displacement.clone();
+        let mut all = displacement.clone();
         for _ in 1..self.steps {
-            sum = self.ahead(&sum)?.zip_map(displacement, Tensor::add);
+            all = sum(&[(1.0, &self.ahead(&all)?), (1.0, displacement)]);
         }
-        Ok(sum)
+        Ok(all)
     }
 
     fn read(&self, volume: &Sharded, trace: usize) -> Result<Sharded> {
@@ -124,12 +122,22 @@ impl Flow {
     }
 }
 
+/// `sum_k a_k x_k` of volumes in the same shards. One kernel for all such sums: tensor operations beside each other
+/// become one that is compiled anew for every pattern of them.
+pub(super) fn sum(terms: &[(f64, &Sharded)]) -> Sharded {
+    let layout = terms[0].1.layout();
+    let shard = |k: usize| {
+        combination(&terms.iter().map(|(a, x)| (*a, &x.shards()[k])).collect::<Vec<_>>())
+    };
+    Sharded::new((0..layout.count()).map(shard).collect(), layout.clone())
+}
+
 /// Components (x, y, z) of a field times a factor each.
 pub(super) fn by_component(field: &Sharded, factors: [f64; 3]) -> Sharded {
+    if factors[1..].iter().all(|factor| *factor == factors[0]) {
+        return sum(&[(factors[0], field)]);
+    }
     field.clone().map(|field| {
-        if factors[1..].iter().all(|factor| *factor == factors[0]) {
-            return field.mul_scalar(factors[0]);
-        }
         let like = (&field.device(), field.dtype());
         let data = TensorData::new(factors.to_vec(), [1, 3, 1, 1, 1]).convert_dtype(like.1);
         field * Tensor::from_data(data, like)

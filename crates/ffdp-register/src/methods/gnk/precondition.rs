@@ -10,11 +10,11 @@
 
 use std::cell::Cell;
 
-use burn::Tensor;
 use serde::{Deserialize, Serialize};
 
+use super::flow::sum;
 use ffdp_burn::error::Result;
-use ffdp_burn::ops::Symbol;
+use ffdp_burn::ops::{Symbol, component_dot};
 use ffdp_optim::pcg;
 use ffdp_parallel::{FieldVector, PeriodicGrid, Sharded};
 
@@ -127,9 +127,9 @@ impl Still {
         // The low modes of what the inverse of the regulariser gives are those of the coarse grid.
         let smooth = self.fine.spectral(r, self.inverse())?;
         let low = self.fine.resize(&smooth, &self.grid)?;
-        let more = coarse.zip_map(&low, Tensor::sub);
+        let more = sum(&[(1.0, &coarse), (-1.0, &low)]);
         let more = self.grid.resize(&more, &self.fine)?;
-        Ok(smooth.zip_map(&more, Tensor::add))
+        Ok(sum(&[(1.0, &smooth), (1.0, &more)]))
     }
 
     fn inverse(&self) -> Symbol {
@@ -142,11 +142,12 @@ impl Still {
         let solution = pcg(
             &mut |x: &FieldVector| {
                 let x = &x.fields[0];
-                let mut sum = grid.spectral(x, regularizer)?;
-                for slope in &self.slopes {
-                    sum = sum.zip_map(&outer(slope, x), Tensor::add);
-                }
-                Ok(vector(sum, grid))
+                let outers: Vec<Sharded> =
+                    self.slopes.iter().map(|slope| outer(slope, x)).collect();
+                let stiff = grid.spectral(x, regularizer)?;
+                let terms: Vec<_> =
+                    std::iter::once(&stiff).chain(&outers).map(|term| (1.0, term)).collect();
+                Ok(vector(sum(&terms), grid))
             },
             &mut |r| Ok(vector(grid.spectral(&r.fields[0], self.inverse())?, grid)),
             &vector(r.clone(), grid),
@@ -162,7 +163,7 @@ impl Still {
 /// `q (q . x)`.
 fn outer(q: &Sharded, x: &Sharded) -> Sharded {
     q.clone().zip_map(x, |q, x| {
-        let along = (q.clone() * x).sum_dim(1);
+        let along = component_dot(q.clone(), x);
         q * along
     })
 }

@@ -16,11 +16,11 @@ use std::sync::Arc;
 
 use burn::Tensor;
 
-use super::flow::{Flow, by_component};
+use super::flow::{Flow, by_component, sum};
 use super::precondition::{Inverse, InverseOptions, Preconditioner, vector};
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::losses::Similarity;
-use ffdp_burn::ops::Symbol;
+use ffdp_burn::ops::{Symbol, component_dot};
 use ffdp_optim::{Curved, Objective, Point, Space};
 use ffdp_parallel::{FieldVector, PeriodicGrid, Reduction, Sharded, ShardedComparison, min_max};
 
@@ -202,30 +202,29 @@ impl VelocityProblem {
     fn force(&self, state: &State, at_end: Sharded) -> Result<Sharded> {
         let State { flow, path, .. } = state;
         let mut density = at_end;
-        let mut sum: Option<Sharded> = None;
+        let mut force: Option<Sharded> = None;
         for j in (0..path.len()).rev() {
             if j + 1 < path.len() {
                 density = flow.back(&density)?;
             }
             for c in 0..density.dims()[1] {
                 let slope = self.grid.gradient(&channel(&path[j], c))?;
-                let part = slope.zip_map(&channel(&density, c), |slope, density| {
-                    slope * density.mul_scalar(flow.weight(j))
-                });
-                sum = Some(match sum {
-                    None => part,
-                    Some(sum) => sum.zip_map(&part, Tensor::add),
+                let part = slope.zip_map(&channel(&density, c), Tensor::mul);
+                let part = (flow.weight(j), &part);
+                force = Some(match &force {
+                    None => sum(&[part]),
+                    Some(force) => sum(&[(1.0, force), part]),
                 });
             }
         }
-        Ok(sum.expect("there is an image"))
+        Ok(force.expect("there is an image"))
     }
 
     /// `x . grad m_j` of every channel.
     fn along(&self, x: &Sharded, m: &Sharded) -> Result<Sharded> {
         let part = |c: usize| {
             let slope = self.grid.gradient(&channel(m, c))?;
-            Ok(slope.zip_map(x, |slope, x| (slope * x).sum_dim(1)))
+            Ok(slope.zip_map(x, component_dot))
         };
         let mut channels = (0..m.dims()[1]).map(part).collect::<Result<Vec<_>>>()?;
         if channels.len() == 1 {
@@ -250,7 +249,7 @@ impl VelocityProblem {
         for c in 0..channels {
             let slope = self.grid.gradient(&channel(&self.moving, c))?;
             let steep = Sharded::new(
-                slope.shards().iter().map(|s| (s.clone() * s.clone()).sum_dim(1)).collect(),
+                slope.shards().iter().map(|s| component_dot(s.clone(), s.clone())).collect(),
                 slope.layout().clone(),
             );
             let curvature = channel(&curvature, c);
@@ -297,7 +296,7 @@ impl Objective<FieldVector> for VelocityProblem {
         };
         let moved = self.masked(path.last().expect("it begins"), mask.as_ref());
         let compared = self.comparison.compare(&moved, false)?;
-        let density = compared.gradient.map(|gradient| gradient.mul_scalar(-scale));
+        let density = sum(&[(-scale, &compared.gradient)]);
         let stiff = vector(self.grid.spectral(velocity, self.regularizer())?, &self.grid);
         let roughness = 0.5 * FieldVector::dots(&[[at, &stiff]])?[0];
         let seen = Seen { loss: compared.loss, count: compared.count, roughness };
@@ -319,21 +318,21 @@ impl Curved<FieldVector> for VelocityProblem {
         let x = &x.fields[0];
         let half = -0.5 / flow.steps() as f64;
         let mut w: Option<Sharded> = None;
-        let mut begins = self.along(x, &path[0])?.map(|f| f.mul_scalar(half));
+        let mut begins = self.along(x, &path[0])?;
         for m in &path[1..] {
-            let from = match w {
-                None => begins,
-                Some(w) => w.zip_map(&begins, Tensor::add),
+            let from = match &w {
+                None => sum(&[(half, &begins)]),
+                Some(w) => sum(&[(1.0, w), (half, &begins)]),
             };
             let there = flow.ahead(&from)?;
-            begins = self.along(x, m)?.map(|f| f.mul_scalar(half));
-            w = Some(there.zip_map(&begins, Tensor::add));
+            begins = self.along(x, m)?;
+            w = Some(sum(&[(1.0, &there), (half, &begins)]));
         }
         let w = w.expect("there is a step");
         let density = w.zip_map(curvature, |w, curvature| (w * curvature).neg());
         let force = self.force(state, density)?;
         let stiff = self.grid.spectral(x, self.regularizer())?;
-        Ok(vector(stiff.zip_map(&force, Tensor::add), &self.grid))
+        Ok(vector(sum(&[(1.0, &stiff), (1.0, &force)]), &self.grid))
     }
 
     fn precondition(&self, r: &FieldVector, forcing: f64) -> Result<FieldVector> {
@@ -347,7 +346,7 @@ impl Curved<FieldVector> for VelocityProblem {
         let masked = self.masked(moved, state.mask.as_ref());
         let curvature = self.comparison.compare(&masked, true)?.curvature;
         let scale = self.scale.expect(SEEN);
-        let curvature = curvature.expect("it was asked for").map(|h| h.mul_scalar(scale));
+        let curvature = sum(&[(scale, &curvature.expect("it was asked for"))]);
         let VelocityOptions { beta, beta_div, preconditioner, inner_tolerance, .. } = self.options;
         let options = InverseOptions { preconditioner, tolerance: inner_tolerance, beta, beta_div };
         let slopes = || {
