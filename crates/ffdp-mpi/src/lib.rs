@@ -1,8 +1,8 @@
 //! Ranks that are processes of MPI, on one host or many: a transport of `ffdp-parallel`.
 //!
 //! One thread speaks MPI, and only that one (`speaker.rs`): what the others want to say or hear goes to it as a
-//! [`Job`]. While a job is under way, or none is, it tells the next rank that this one is alive, and listens to
-//! the one before (`watch.rs`). A rank that is silent for [`SILENCE`] ends the run everywhere, with its name; one
+//! `Job`. While a job is under way, or none is, it tells the next rank that this one is alive, and listens to
+//! the one before (`watch.rs`). A rank that is silent for `SILENCE` ends the run everywhere, with its name; one
 //! that is killed is noticed by `mpirun` sooner.
 
 #![cfg(feature = "mpi")]

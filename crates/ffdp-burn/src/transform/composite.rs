@@ -42,7 +42,7 @@ impl Composite {
     /// `A o (id + w)`. Nothing is computed yet but the inverses of matrices: see [`Step::Inverse`].
     ///
     /// # Errors
-    /// [`Error::Singular`] for an affine map that cannot be inverted reliably.
+    /// [`Error::Singular`](crate::Error::Singular) for an affine map that cannot be inverted reliably.
     pub fn inverse(&self) -> Result<Self> {
         let inverse = |step: &Step| {
             Ok(match step {
@@ -81,7 +81,7 @@ impl Composite {
     /// The points (RAS mm) where `points` go; computed in f64 on the CPU.
     ///
     /// # Errors
-    /// [`Error::Device`] when a displacement cannot be read back from its device.
+    /// [`Error::Device`](crate::Error::Device) when a displacement cannot be read back from its device.
     pub fn map_points(&self, points: &[[f64; 3]]) -> Result<Vec<[f64; 3]>> {
         if points.is_empty() {
             return Ok(Vec::new());
@@ -93,7 +93,7 @@ impl Composite {
     /// many steps there are, zero outside the image.
     ///
     /// # Errors
-    /// [`Error::Device`] when the result cannot be read back.
+    /// [`Error::Device`](crate::Error::Device) when the result cannot be read back.
     pub fn warp(&self, moving: &Volume, grid: &Geometry, device: &Device) -> Result<Volume> {
         self.on_grid(grid, device).warp(moving, Interpolation::Linear)
     }
@@ -102,8 +102,8 @@ impl Composite {
     /// [`Interpolation::Label`]; background 0 outside.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for more than 2^24 labels beyond 2^24, [`Error::Device`] when the result cannot be read
-    /// back.
+    /// [`Error::Invalid`](crate::Error::Invalid) for more than 2^24 labels beyond 2^24,
+    /// [`Error::Device`](crate::Error::Device) when the result cannot be read back.
     ///
     /// # Panics
     /// If labels were to be mixed: linear interpolation.
@@ -134,7 +134,7 @@ impl GridMap {
     /// The image seen through the map, `moving(phi(x))`; zero outside the image.
     ///
     /// # Errors
-    /// [`Error::Device`] when the result cannot be read back.
+    /// [`Error::Device`](crate::Error::Device) when the result cannot be read back.
     pub fn warp(&self, moving: &Volume, how: Interpolation) -> Result<Volume> {
         let image = moving.to_tensor(self.points.device());
         Volume::from_tensor(self.points.image(image, &moving.geometry, how), self.grid.clone())
@@ -176,7 +176,7 @@ impl GridMap {
     /// Part of the grid, in percent, whose points the map takes into an image (voxel faces included).
     ///
     /// # Errors
-    /// [`Error::Device`] when it cannot be read back.
+    /// [`Error::Device`](crate::Error::Device) when it cannot be read back.
     pub fn percent_inside(&self, image: &Geometry) -> Result<f64> {
         self.points.percent_inside(image)
     }
