@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
-use burn::tensor::{DType, Shape};
+use burn::tensor::{DType, Shape, StreamId};
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::settings::Dim3;
@@ -121,7 +121,7 @@ const KEPT: usize = 64;
 const KEPT_NUMBERS: usize = 1 << 14;
 
 thread_local! {
-    /// The last ones used last. Of the thread, as the stream is that they were sent on.
+    /// The last ones used last.
     static CONSTANTS: RefCell<VecDeque<Constants>> = const { RefCell::new(VecDeque::new()) };
 }
 
@@ -134,7 +134,9 @@ pub fn upload(like: &CubeTensor, values: &[f32]) -> CubeTensor {
     let is_same = |kept: &Constants| {
         let bits = || values.iter().map(|value| value.to_bits());
         let there = (&kept.tensor.device, kept.tensor.dtype) == (&like.device, like.dtype);
-        there && kept.bits.len() == values.len() && bits().eq(kept.bits.iter().copied())
+        // Another stream would not always wait until they have arrived.
+        let in_order = kept.tensor.handle.stream == StreamId::current();
+        there && in_order && kept.bits.len() == values.len() && bits().eq(kept.bits.iter().copied())
     };
     CONSTANTS.with_borrow_mut(|all| {
         let found = all.iter().position(is_same).and_then(|at| all.remove(at));
