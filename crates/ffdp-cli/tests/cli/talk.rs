@@ -113,7 +113,8 @@ fn file_names_that_are_no_text_are_names_like_others() {
     }
     let out = named(b"out\xff");
     let run = |arguments: &[&OsStr]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_ffdp")).args(arguments).output();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ffdp"));
+        let output = command.args(arguments).env("FFDP_DEVICE", "cpu").output();
         let output = output.expect("the binary starts");
         let talk = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{arguments:?}: {talk}");
