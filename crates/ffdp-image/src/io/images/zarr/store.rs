@@ -70,7 +70,8 @@ pub fn length(path: &Path) -> io::Result<Option<u64>> {
 pub fn exists(path: &Path) -> io::Result<bool> {
     match address(path) {
         None => Ok(path.exists()),
-        Some(_) => Ok(length(path)?.is_some()),
+        // Not its length, which servers do not say of what they pack on the way.
+        Some(address) => Ok(patiently(address, |agent| agent.head(address).call())?.is_some()),
     }
 }
 
