@@ -218,6 +218,18 @@ pub fn sum_in_tree(tree: &mut Shared<[f32]>, value: f32) -> f32 {
     tree[0]
 }
 
+/// Vectors that one cube goes through sooner than a second launch begins.
+const FOR_ONE_CUBE: usize = 16 * UNITS as usize;
+
+/// How many cubes share `vectors`, a stripe each: as many as give every unit one, and `most` at most. Few vectors are
+/// those of one cube, so that nothing has to be joined by a second launch.
+pub fn stripes(vectors: usize, most: usize) -> usize {
+    match vectors {
+        0..=FOR_ONE_CUBE => 1,
+        _ => vectors.div_ceil(UNITS as usize).min(most),
+    }
+}
+
 /// How many values of a unit [`sums_over_cube`] sums at once.
 pub const SUMS: u32 = 8;
 

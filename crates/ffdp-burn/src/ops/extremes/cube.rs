@@ -6,7 +6,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::ExtremesOps;
-use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, max_over_cube};
+use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, max_over_cube, stripes};
 
 /// Cubes that share a component: enough to fill the largest GPU three components at a time, few enough for
 /// one cube to go through their results.
@@ -118,9 +118,6 @@ fn largest_kernel(partials: &[f32], largest: &mut [f32], columns: u32) {
     }
 }
 
-/// Vectors that one cube goes through sooner than a second launch begins.
-const FOR_ONE_CUBE: usize = 16 * UNITS as usize;
-
 impl ExtremesOps for CubeBackend {
     fn extremes_3d(field: CubeTensor) -> CubeTensor {
         assert_f32("extremes", &[&field]);
@@ -166,10 +163,7 @@ impl ExtremesOps for CubeBackend {
         let len = shape.num_elements() / (batch * channels);
         let lanes = if len.is_multiple_of(4) { 4 } else { 1 };
         let vectors = len / lanes;
-        let columns = match vectors {
-            0..=FOR_ONE_CUBE => 1,
-            _ => vectors.div_ceil(UNITS as usize).min(MOST_CUBES),
-        };
+        let columns = stripes(vectors, MOST_CUBES);
         let partials = empty(&field, [columns]);
         let dim = CubeDim::new_1d(UNITS);
         unsafe {

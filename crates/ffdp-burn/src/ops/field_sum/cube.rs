@@ -6,12 +6,12 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::FieldSumOps;
-use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, sum_over_cube, sum_rows};
+use crate::ops::launch::{
+    UNITS, address, assert_f32, buffer, empty, stripes, sum_over_cube, sum_rows,
+};
 
 /// Cubes that share a part: enough to fill the largest GPU, few enough for one cube to add what they found.
 const MOST_CUBES: usize = 2048;
-/// Vectors that one cube goes through sooner than a second launch begins.
-const FOR_ONE_CUBE: usize = 16 * UNITS as usize;
 
 /// `partials[part, cube]`: the sum over the cube's stripe of the `len` vectors of a part.
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -57,10 +57,7 @@ impl FieldSumOps for CubeBackend {
         let len = x.meta.shape().num_elements() / parts;
         let lanes = if len.is_multiple_of(4) { 4 } else { 1 };
         let vectors = len / lanes;
-        let columns = match vectors {
-            0..=FOR_ONE_CUBE => 1,
-            _ => vectors.div_ceil(UNITS as usize).min(MOST_CUBES),
-        };
+        let columns = stripes(vectors, MOST_CUBES);
         let partials = empty(&x, [parts * columns]);
         unsafe {
             stripes_kernel::launch_unchecked(

@@ -7,13 +7,11 @@ use cubecl::prelude::*;
 
 use super::InnerProductOps;
 use crate::ops::launch::{
-    SUMS, UNITS, address, assert_f32, buffer, empty, sum_rows, sums_over_cube,
+    SUMS, UNITS, address, assert_f32, buffer, empty, stripes, sum_rows, sums_over_cube,
 };
 
 /// Cubes that share the fields: enough to fill the largest GPU, few enough for one cube to add what they found.
 const MOST_CUBES: usize = 2048;
-/// Vectors that one cube goes through sooner than a second launch begins, which adds what several found.
-const FOR_ONE_CUBE: usize = 16 * UNITS as usize;
 
 /// `partials[i * rights + j, cube]`: the sum over the cube's stripe of the products of `a_i` and `b_j`, `len` vectors.
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -115,11 +113,7 @@ impl InnerProductOps for CubeBackend {
         let elements = a0.meta.shape().num_elements();
         let lanes = if elements.is_multiple_of(4) { 4 } else { 1 };
         let vectors = elements / lanes;
-        let cubes = if vectors <= FOR_ONE_CUBE {
-            1
-        } else {
-            vectors.div_ceil(UNITS as usize).min(MOST_CUBES)
-        };
+        let cubes = stripes(vectors, MOST_CUBES);
         let partials = empty(&a0, [lefts * rights * cubes]);
         unsafe {
             stripes_kernel::launch_unchecked(
