@@ -122,8 +122,8 @@ impl Flow {
     }
 }
 
-/// `sum_k a_k x_k` of volumes in the same shards. One kernel for all such sums: tensor operations beside each other
-/// become one that is compiled anew for every pattern of them.
+/// `sum_k a_k x_k` of volumes in the same shards. One kernel serves all such sums; Burn's fusion would compile one for
+/// each pattern of tensor operations.
 pub(super) fn sum(terms: &[(f64, &Sharded)]) -> Sharded {
     let layout = terms[0].1.layout();
     let shard = |k: usize| {
