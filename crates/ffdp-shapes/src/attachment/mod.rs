@@ -192,15 +192,15 @@ impl Comparison {
     }
 }
 
-/// Widths that lead from the size of an object down to its details: from an eighth of its diameter, halved until twice
-/// an edge; one at least.
+/// Widths that lead from the size of an object down to its details: from an eighth of its diameter, halved down to the
+/// length of its edges; one at least.
 pub fn advised_sigmas(shape: &Shape) -> Vec<f64> {
     let edge = match shape.cells.is_empty() {
         true => crate::shape::spacing(&shape.points).median,
         false => shape.mean_edge(),
     };
     let mut sigmas = vec![shape.diameter() / 8.0];
-    while let Some(last) = sigmas.last().filter(|last| **last >= 4.0 * edge && sigmas.len() < 4) {
+    while let Some(last) = sigmas.last().filter(|last| **last >= 2.0 * edge && sigmas.len() < 4) {
         sigmas.push(last / 2.0);
     }
     sigmas

@@ -41,12 +41,13 @@ pub struct LddmmSettings {
 }
 
 impl LddmmSettings {
-    /// Settings that go with two shapes: kernels of a sixth and a twelfth of the target's diameter, control points at
-    /// the distance of the smaller one's width, varifolds from its size down to twice its edges.
+    /// Settings that go with a target: kernels of a sixth of its diameter, but at most half of its thickness, and of half
+    /// of that; control points at three quarters of the narrower one's width; varifolds from its size down to its edges.
     pub fn advised(target: &Shape) -> Self {
-        let diameter = target.diameter();
-        let sigmas_mm = vec![diameter / 6.0, diameter / 12.0];
-        let control_spacing_mm = diameter / 16.0;
+        let thickness = target.thickness().unwrap_or(f64::INFINITY);
+        let widest = (target.diameter() / 6.0).min(thickness / 2.0);
+        let sigmas_mm = vec![widest, widest / 2.0];
+        let control_spacing_mm = 0.375 * widest;
         let coarsen_mm = target.side_for(ENOUGH_CELLS);
         let sigmas = crate::attachment::advised_sigmas(&target.coarsened(coarsen_mm));
         let attachment = Attachment::Varifolds { sigmas_mm: sigmas, oriented: true };

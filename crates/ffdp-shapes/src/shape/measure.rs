@@ -60,6 +60,14 @@ impl Shape {
         self.triangles().iter().map(part).sum()
     }
 
+    /// Diameter in mm of the sphere with as much volume for its area, `6 V / A`: of a long or flat body it says how thick
+    /// it is. None of what is not a closed surface.
+    pub fn thickness(&self) -> Option<f64> {
+        let closed = !self.triangles().is_empty() && self.open_edges() == 0;
+        let thickness = 6.0 * self.volume().abs() / self.measure();
+        (closed && thickness > 0.0).then_some(thickness)
+    }
+
     /// The edges that only one triangle has, or that two have in the same sense: none for a closed surface whose
     /// triangles all face one side.
     pub fn open_edges(&self) -> usize {

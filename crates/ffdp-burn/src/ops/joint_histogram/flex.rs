@@ -5,7 +5,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use rayon::prelude::*;
 
-use super::kernel::{Taps, bin, clamped};
+use super::kernel::{MOST_TAPS, Taps, bin, clamped, with_taps};
 use super::{Binning, HistogramMode, JointHistogramOps, ParzenKernel};
 use crate::ops::real::{Real, by_dtype, elements, readable, tensor};
 
@@ -25,11 +25,11 @@ fn weight_at<T: Real>(weights: Option<&[T]>, voxel: usize) -> f64 {
 }
 
 /// Adds a range of voxels to a table.
-fn vote<T: Real>(
+fn vote<T: Real, const N: usize>(
     table: &mut [f64],
     a: &[T],
     b: &[T],
-    weight: impl Fn(usize) -> f64,
+    weight: &dyn Fn(usize) -> f64,
     binning: &Binning,
 ) {
     let (options, inner) = (&binning.options, binning.options.inner_bins());
@@ -41,7 +41,7 @@ fn vote<T: Real>(
             table[row * options.bins + column] += vote;
             continue;
         }
-        let [a, b] = [a, b].map(|value| Taps::new(value.wide(), options.kernel, inner));
+        let [a, b] = [a, b].map(|value| Taps::<N>::new(value.wide(), options.kernel, inner));
         for (k, share) in a.weight[..a.count].iter().enumerate() {
             let row = &mut table[(a.first + k) * options.bins + b.first..][..b.count];
             row.iter_mut().zip(&b.weight).for_each(|(cell, w)| *cell += vote * share * w);
@@ -85,7 +85,7 @@ fn forward<T: Real>(
             .map(|(block, (a, b))| {
                 let mut table = vec![0.0; bins * bins];
                 let weight = |voxel| weight_at(weights, block * length + voxel);
-                vote(&mut table, a, b, weight, &binning);
+                with_taps!(binning.options.kernel, vote::<T>(&mut table, a, b, &weight, &binning));
                 table
             })
             .collect();
@@ -102,9 +102,9 @@ fn forward<T: Real>(
 }
 
 /// The gradients of one voxel to the two images, its weight left out.
-fn gradients<T: Real>(a: T, b: T, table: &[T], binning: &Binning) -> [f64; 2] {
+fn gradients<T: Real, const N: usize>(a: T, b: T, table: &[T], binning: &Binning) -> [f64; 2] {
     let (options, inner) = (&binning.options, binning.options.inner_bins());
-    let [a, b] = [a, b].map(|value| Taps::new(value.wide(), options.kernel, inner));
+    let [a, b] = [a, b].map(|value| Taps::<N>::new(value.wide(), options.kernel, inner));
     let mut to = [0.0; 2];
     for k in 0..a.count {
         let row = &table[(a.first + k) * options.bins + b.first..][..b.count];
@@ -116,6 +116,15 @@ fn gradients<T: Real>(a: T, b: T, table: &[T], binning: &Binning) -> [f64; 2] {
 }
 
 fn backward<T: Real>(
+    images: [&FlexTensor; 3],
+    grad: &FlexTensor,
+    binning: Binning,
+    needs: [bool; 2],
+) -> (FlexTensor, FlexTensor) {
+    with_taps!(binning.options.kernel, backward_of::<T>(images, grad, binning, needs))
+}
+
+fn backward_of<T: Real, const N: usize>(
     [a, b, weights]: [&FlexTensor; 3],
     grad: &FlexTensor,
     binning: Binning,
@@ -135,7 +144,7 @@ fn backward<T: Real>(
         let pairs = first.par_iter().zip(second).enumerate();
         let data = pairs.map(|(voxel, (a, b))| {
             let table = &grad[voxel / voxels * cells..][..cells];
-            T::of(weight_at(weights, voxel) * gradients(*a, *b, table, &binning)[input])
+            T::of(weight_at(weights, voxel) * gradients::<T, N>(*a, *b, table, &binning)[input])
         });
         tensor(data.collect(), shape.clone())
     };

@@ -100,17 +100,29 @@ impl ParzenKernel {
     }
 }
 
-/// The bins that an intensity votes for along one axis.
-pub(super) struct Taps {
+/// The bins that an intensity votes for along one axis, `N` at most.
+pub(super) struct Taps<const N: usize> {
     /// The first of them.
     pub first: usize,
     /// How many.
     pub count: usize,
     /// Their shares of the vote; sum 1.
-    pub weight: [f64; MOST_TAPS],
+    pub weight: [f64; N],
     /// The derivatives of the shares by the intensity.
-    pub slope: [f64; MOST_TAPS],
+    pub slope: [f64; N],
 }
+
+/// Calls a function with as many taps as a kernel has, where they are few: most kernels have two or four.
+macro_rules! with_taps {
+    ($kernel:expr, $function:ident::<$t:ty>($($argument:expr),*)) => {
+        match $kernel.radius() {
+            0 | 1 => $function::<$t, 2>($($argument),*),
+            2 => $function::<$t, 4>($($argument),*),
+            _ => $function::<$t, { MOST_TAPS }>($($argument),*),
+        }
+    };
+}
+pub(super) use with_taps;
 
 /// An intensity within the table: NaN counts as 0.
 pub(super) fn clamped(intensity: f64) -> f64 {
@@ -122,20 +134,23 @@ pub(super) fn bin(intensity: f64, radius: usize, inner: usize) -> usize {
     radius + ((clamped(intensity) * inner as f64) as usize).min(inner - 1)
 }
 
-impl Taps {
+impl<const N: usize> Taps<N> {
+    #[inline]
     pub(super) fn new(intensity: f64, kernel: ParzenKernel, inner: usize) -> Self {
-        let (mut weight, mut slope) = ([0.0; MOST_TAPS], [0.0; MOST_TAPS]);
+        let (mut weight, mut slope) = ([0.0; N], [0.0; N]);
         let radius = kernel.radius();
         if radius == 0 {
             weight[0] = 1.0;
             return Self { first: bin(intensity, 0, inner), count: 1, weight, slope };
         }
         let y = clamped(intensity) * inner as f64;
-        let first = (y + 0.5).floor();
+        // Not negative: the whole part, without a call.
+        let whole = (y + 0.5) as usize;
+        let first = whole as f64;
         // The fraction of x beyond the bin below it, which is tap number R - 1.
         let fraction = y - first + 0.5;
         let moves = f64::from((0.0..=1.0).contains(&intensity)) * inner as f64;
-        let count = 2 * radius;
+        let count = if N < MOST_TAPS { N } else { 2 * radius };
         for tap in 0..count {
             let t = tap as f64 + 1.0 - radius as f64 - fraction;
             weight[tap] = kernel.value(t);
@@ -149,6 +164,6 @@ impl Taps {
                 slope[tap] = slope[tap] / sum - weight[tap] * drift;
             }
         }
-        Self { first: first as usize, count, weight, slope }
+        Self { first: whole, count, weight, slope }
     }
 }

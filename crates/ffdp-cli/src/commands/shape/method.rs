@@ -14,6 +14,10 @@ use ffdp_shapes::sinkhorn::SinkhornSettings;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
 
+/// Iterations of transport at its final blur: with one its gradient misses the slope by some percent, and the search
+/// for the deformation ends early.
+const AT_BLUR: usize = 3;
+
 /// How shapes are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Compare {
@@ -36,17 +40,18 @@ pub struct MethodArguments {
     #[arg(short, long, value_name = "HOW")]
     attachment: Option<Compare>,
     /// Widths (standard deviations) of the comparison in mm, comma separated; for transport, the blur
-    /// [default: from an eighth of the target's diameter down to twice its edges].
+    /// [default: from an eighth of the target's diameter down to its edges].
     #[arg(long, value_name = "MM,..", value_delimiter = ',')]
     data_sigma: Vec<f64>,
     /// Transport on several scales: clusters of points first; for many thousand cells. With `-a transport` only.
     #[arg(long)]
     multiscale: bool,
-    /// Widths of the deformation in mm, comma separated [default: a sixth and a twelfth of the
-    /// target's diameter].
+    /// Widths of the deformation in mm, comma separated [default: a sixth of the target's diameter
+    /// or half of its thickness, which is less, and half of that].
     #[arg(short, long, value_name = "MM,..", value_delimiter = ',')]
     sigma: Vec<f64>,
-    /// Distance of control points in mm; 0 takes all points [default: a sixteenth of the diameter].
+    /// Distance of control points in mm; 0 takes all points [default: three quarters of the
+    /// narrower width].
     #[arg(long, value_name = "MM")]
     control_spacing: Option<f64>,
     /// Compare with one point in each cube of this side; 0 with all [default: what leaves 2500 cells].
@@ -133,7 +138,8 @@ impl MethodArguments {
             Compare::Transport => {
                 let blur = sigmas_mm.iter().copied().fold(f64::INFINITY, f64::min) / 2.0;
                 let blur = if given { self.data_sigma[0] } else { blur };
-                Attachment::Transport(SinkhornSettings { blur, ..SinkhornSettings::default() })
+                let at_blur = AT_BLUR;
+                Attachment::Transport(SinkhornSettings { blur, at_blur, ..Default::default() })
             }
         }
     }

@@ -25,9 +25,12 @@ use crate::report::measures::Folds;
 use crate::report::shapes::{ShapeReport, page};
 use crate::text::write_text;
 
-/// Cells of the carried grid along the longest side of the source, and around it.
-const GRID_CELLS: f64 = 24.0;
-const GRID_MARGIN: f64 = 4.0;
+/// Cells of the carried grid along the longest side of the source: at least, and at most.
+const GRID_CELLS: [f64; 2] = [24.0, 96.0];
+/// Cells of that grid in a width of the deformation: larger ones turn over where the map itself does not.
+const GRID_CELLS_PER_WIDTH: f64 = 4.0;
+/// What the grid goes beyond the source, as a part of its longest side.
+const GRID_MARGIN: f64 = 1.0 / 6.0;
 
 /// What lies in the folder of results.
 const RESULT_HELP: &str = "\
@@ -198,10 +201,15 @@ impl Results<'_> {
         };
         let ends = [ends(0), ends(1), ends(2)];
         let longest = ends.iter().map(|[low, high]| high - low).fold(0.0, f64::max);
-        let spacing = if longest > 0.0 { longest / GRID_CELLS } else { 1.0 };
-        let start = ends.map(|[low, _]| low - GRID_MARGIN * spacing);
-        let size = ends
-            .map(|[low, high]| ((high - low) / spacing + 2.0 * GRID_MARGIN).ceil() as usize + 1);
+        let longest = if longest > 0.0 { longest } else { 1.0 };
+        let widths = &self.found.flow.saved().sigmas_mm;
+        let narrowest = widths.iter().copied().fold(f64::INFINITY, f64::min);
+        let [most, least] = GRID_CELLS.map(|cells| longest / cells);
+        let spacing = (narrowest / GRID_CELLS_PER_WIDTH).clamp(least, most);
+        let margin = GRID_MARGIN * longest;
+        let start = ends.map(|[low, _]| low - margin);
+        let size =
+            ends.map(|[low, high]| ((high - low + 2.0 * margin) / spacing).ceil() as usize + 1);
         let linear = [0, 1, 2].map(|i| std::array::from_fn(|j| if i == j { spacing } else { 0.0 }));
         let grid = Geometry::from_affine(size, Affine::from_parts(linear, start))?;
         let mm = self.found.flow.displacement_mm(&grid, Direction::Forward, self.device)?;

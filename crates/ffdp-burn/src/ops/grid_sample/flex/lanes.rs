@@ -32,7 +32,8 @@ pub(super) struct Stretch {
 }
 
 impl<T: Real> Row<'_, T> {
-    /// The voxels from `x` on.
+    /// The voxels from `x` on. Inlined: a stretch is too large to be handed over.
+    #[inline(always)]
     pub(super) fn stretch(&self, x: usize) -> Stretch {
         let count = (self.sampling.size[2] - x).min(LANES);
         let mut at = [[0.0; LANES]; 3];
@@ -59,6 +60,7 @@ impl<T: Real> Row<'_, T> {
 }
 
 impl Stretch {
+    #[inline(always)]
     fn at(at: [Lanes; 3], count: usize, input: [usize; 3], sampling: Sampling) -> Self {
         let mut stretch = Self {
             at,
