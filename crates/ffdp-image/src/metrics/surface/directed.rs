@@ -3,7 +3,36 @@
 use rayon::prelude::*;
 
 use super::codes::{Codes, is_surface};
+use super::rows::Rows;
 use crate::metrics::distance_transform::Planes;
+
+/// Rows that may be looked at for every corner of a box: about what a map of all its distances costs. Surfaces that
+/// are farther apart get that map.
+const ROWS_PER_CORNER: usize = 16;
+
+/// The elements of one y.
+#[derive(Default)]
+struct Slice {
+    elements: Vec<(f32, u8)>,
+    /// x, z and code of those that are too far away to be looked for.
+    far: Vec<(usize, usize, u8)>,
+}
+
+impl Slice {
+    fn solve_far(&mut self, y: usize, planes: &Planes) {
+        let Self { elements, far } = self;
+        far.sort_unstable();
+        planes.solve_columns(
+            y,
+            |x| far.binary_search_by_key(&x, |&(x, ..)| x).is_ok(),
+            |x, column| {
+                let start = far.partition_point(|&(other, ..)| other < x);
+                let here = far[start..].iter().take_while(|&&(other, ..)| other == x);
+                elements.extend(here.map(|&(_, z, code)| (column[z].sqrt(), code)));
+            },
+        );
+    }
+}
 
 /// The elements of a surface, by their distance to the other one.
 pub(super) struct Directed {
@@ -21,32 +50,30 @@ impl Directed {
     /// From the surface `from` to the surface `to`; infinite if there is no `to`.
     pub fn between(from: &Codes, to: &Codes, spacing: [f64; 3], areas: &[f64; 256]) -> Self {
         let [nx, ny, nz] = from.size;
-        let planes = Planes::new(to.size, spacing, |offset| to.is_surface(offset));
-        let row = |y: usize| {
-            let mut wanted = vec![false; nx];
+        let rows = Rows::new(to, spacing);
+        let near = |y: usize| {
+            let mut left = ROWS_PER_CORNER * nx * nz;
+            let mut found = Slice::default();
             for z in 0..nz {
-                let codes = from.row(y, z).iter();
-                wanted
-                    .iter_mut()
-                    .zip(codes)
-                    .for_each(|(wanted, &code)| *wanted |= is_surface(code));
+                let codes = from.row(y, z).iter().enumerate();
+                for (x, &code) in codes.filter(|&(_, &code)| is_surface(code)) {
+                    match rows.squared_distance([x, y, z], &mut left) {
+                        Some(squared) => found.elements.push((squared.sqrt(), code)),
+                        None => found.far.push((x, z, code)),
+                    }
+                }
             }
-            let mut elements = Vec::new();
-            planes.solve_columns(
-                y,
-                |x| wanted[x],
-                |x, column| {
-                    let code = |z: usize| from.data[(z * ny + y) * nx + x];
-                    let surface = (0..nz).map(|z| (column[z].sqrt(), code(z)));
-                    elements.extend(surface.filter(|&(_, code)| is_surface(code)));
-                },
-            );
-            elements
+            found
         };
-        let rows: Vec<Vec<(f32, u8)>> = (0..ny).into_par_iter().map(row).collect();
-        drop(planes);
-        let mut elements = rows.concat();
-        elements.par_sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        let mut slices: Vec<Slice> = (0..ny).into_par_iter().map(near).collect();
+        drop(rows);
+        if slices.iter().any(|slice| !slice.far.is_empty()) {
+            let planes = Planes::new(to.size, spacing, |offset| to.is_surface(offset));
+            slices.par_iter_mut().enumerate().for_each(|(y, slice)| slice.solve_far(y, &planes));
+        }
+        let mut elements: Vec<(f32, u8)> =
+            slices.into_iter().flat_map(|slice| slice.elements).collect();
+        elements.par_sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let area = elements.iter().map(|&(_, code)| areas[usize::from(code)]).sum();
         let weighted = |&(distance, code)| f64::from(distance) * areas[usize::from(code)];
         let moment = elements.iter().map(weighted).sum();

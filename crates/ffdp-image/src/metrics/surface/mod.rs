@@ -18,6 +18,7 @@
 mod boxes;
 mod codes;
 mod directed;
+mod rows;
 mod surfel;
 #[cfg(test)]
 mod tests;

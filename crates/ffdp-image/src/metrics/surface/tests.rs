@@ -125,3 +125,33 @@ fn other_grids_and_shear_are_refused() {
     assert!(message.contains("right angles"), "{message}");
     assert!(surface_distances(&sheared, &sheared, &[1], DistanceUnit::Voxels).is_ok());
 }
+
+/// Surfaces near each other (rows) and far apart (the map of all distances), beside a search of all pairs.
+#[test]
+fn distances_are_those_to_the_nearest_element() {
+    let (size, spacing) = ([9, 70, 8], [1.0, 0.75, 2.0]);
+    // Rough plates, so that distances differ.
+    let plate = |at: usize| {
+        map(size, spacing, move |[x, y, z]| i32::from(y >= at && y < at + 2 + (3 * x + 5 * z) % 4))
+    };
+    let within = Box3 { low: [0; 3], high: size.map(|n| n - 1) };
+    let areas = surfel_areas(spacing);
+    for at in [3, 60] {
+        let [a, b] = [plate(0), plate(at)].map(|map| Codes::of(1, &map.data, size, within));
+        let points = |codes: &Codes| -> Vec<[f64; 3]> {
+            let [nx, ny, _] = codes.size;
+            let of = |i: usize| [i % nx, i / nx % ny, i / nx / ny].map(|v| v as f64);
+            (0..codes.data.len()).filter(|&i| codes.is_surface(i)).map(of).collect()
+        };
+        let (from, to) = (points(&a), points(&b));
+        let apart = |p: &[f64; 3], q: &[f64; 3]| -> f64 {
+            (0..3).map(|i| (spacing[i] * (p[i] - q[i])).powi(2)).sum::<f64>().sqrt()
+        };
+        let nearest = |p: &[f64; 3]| to.iter().map(|q| apart(p, q)).fold(f64::INFINITY, f64::min);
+        let expected = from.iter().map(nearest).fold(0.0, f64::max);
+        let mean = from.iter().map(nearest).sum::<f64>() / from.len() as f64;
+        let found = Directed::between(&a, &b, spacing, &areas);
+        assert!((found.percentile(100.0) - expected).abs() < 1e-5 * expected, "{at}");
+        assert!((found.mean_of_smallest(1.0) - mean).abs() < 1e-5 * mean, "{at}");
+    }
+}
