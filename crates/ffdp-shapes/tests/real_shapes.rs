@@ -8,7 +8,7 @@ use burn::tensor::{DType, Device};
 use ffdp_image::image::LabelMap;
 use ffdp_image::io::images::read_labels;
 use ffdp_image::io::{LandmarkSpace, read_landmarks};
-use ffdp_shapes::attachment::Attachment;
+use ffdp_shapes::attachment::{Attachment, advised_sigmas};
 use ffdp_shapes::lddmm::{Iteration, LddmmSettings, match_shapes};
 use ffdp_shapes::shape::{self_intersections, surface_distance};
 use ffdp_shapes::sinkhorn::SinkhornSettings;
@@ -37,9 +37,11 @@ fn pair(label: i32) -> Option<[Shape; 2]> {
     Some([surface(&maps[0]), surface(&maps[1])])
 }
 
-fn attachments() -> [(&'static str, Attachment); 3] {
-    let sigmas_mm = vec![5.0, 2.5];
-    let transport = SinkhornSettings { blur: 1.5, ..SinkhornSettings::default() };
+/// As `ffdp shape register` chooses them.
+fn attachments(target: &Shape, coarsen_mm: f64) -> [(&'static str, Attachment); 3] {
+    let sigmas_mm = advised_sigmas(&target.coarsened(coarsen_mm));
+    let blur = sigmas_mm.last().expect("one at least") / 2.0;
+    let transport = SinkhornSettings { blur, at_blur: 3, ..SinkhornSettings::default() };
     [
         ("varifolds", Attachment::Varifolds { sigmas_mm: sigmas_mm.clone(), oriented: true }),
         ("currents", Attachment::Currents { sigmas_mm }),
@@ -53,9 +55,9 @@ fn matched(name: &str, label: i32) {
         return eprintln!("skipped: no shared/data");
     };
     let advised = LddmmSettings::advised(&target);
-    for (how, attachment) in attachments() {
-        let settings =
-            LddmmSettings { attachment, iterations: 150, fidelity: 1000.0, ..advised.clone() };
+    for (how, attachment) in attachments(&target, advised.coarsen_mm) {
+        let fidelity = attachment.advised_fidelity();
+        let settings = LddmmSettings { attachment, fidelity, ..advised.clone() };
         let begin = Instant::now();
         let go_on = &mut |_: &Iteration| ControlFlow::Continue(());
         let place = (&Device::flex(), DType::F32);
@@ -84,13 +86,13 @@ fn matched(name: &str, label: i32) {
 }
 
 #[test]
-#[ignore = "minutes of processor time a comparison; the target of 0.3 mm has not been reached in a complete run yet"]
+#[ignore = "a minute or two of processor time for each comparison"]
 fn a_hippocampus_is_matched() {
     matched("left hippocampus", 17);
 }
 
 #[test]
-#[ignore = "minutes of processor time a comparison; the target of 0.3 mm has not been reached in a complete run yet"]
+#[ignore = "a minute or two of processor time for each comparison"]
 fn a_thalamus_is_matched() {
     matched("left thalamus", 10);
 }

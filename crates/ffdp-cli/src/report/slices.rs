@@ -106,7 +106,9 @@ impl Pictures {
     /// An image without a finite voxel.
     pub fn draw(slices: &Slices) -> Outcome<Self> {
         let geometry = &slices.fixed.geometry;
-        let windows = [Window::of(slices.fixed)?, Window::of(slices.before)?];
+        let (fixed, before) =
+            rayon::join(|| Window::of(slices.fixed), || Window::of(slices.before));
+        let windows = [fixed?, before?];
         let centre = centre_of_mass_mm(slices.fixed, windows[0]);
         let mut panels = Panels::new(geometry, (centre, "centre of mass"));
         panels.controls = slices.controls.cloned();
@@ -319,13 +321,16 @@ impl Panels {
 
     fn draw(self, windows: [Window; 2]) -> Pictures {
         let log_jacobian_range = log_jacobian_range(self.seen(Quantity::Determinant));
-        let mut first = 0;
-        let planes = std::array::from_fn(|plane| {
+        let draw = |plane: usize| {
+            let pixels = |[width, height]: [usize; 2]| width * height;
+            let first = self.frame.sizes[..plane].iter().copied().map(pixels).sum();
             let [width, height] = self.frame.sizes[plane];
             let scene = Scene { panels: &self, first, width, height, windows, log_jacobian_range };
-            first += width * height;
             scene.views(PLANES[plane])
-        });
+        };
+        let (axial, (coronal, sagittal)) =
+            rayon::join(|| draw(0), || rayon::join(|| draw(1), || draw(2)));
+        let planes = [axial, coronal, sagittal];
         let has_controls = self.controls.is_some();
         Pictures { planes, centre: self.frame.centre, log_jacobian_range, has_controls }
     }
@@ -460,13 +465,27 @@ fn log_jacobian_range(determinants: Vec<f64>) -> f64 {
 
 /// Centre of the scaled intensities; that of the grid when there are none.
 fn centre_of_mass_mm(image: &Volume, window: Window) -> [f64; 3] {
-    let (mut sum, mut weight) = ([0.0; 3], 0.0);
-    for (offset, &value) in image.data.iter().enumerate() {
-        let w = window.scale(f64::from(value));
-        let index = image.geometry.index_of(offset);
-        (0..3).for_each(|i| sum[i] += w * index[i] as f64);
-        weight += w;
-    }
+    let [nx, ny, _] = image.geometry.size;
+    let of_plane = |(z, plane): (usize, &[f32])| {
+        let mut sums = [0.0; 4];
+        for (y, row) in plane.chunks(nx).enumerate() {
+            let (mut moment, mut weight) = (0.0, 0.0);
+            for (x, &value) in row.iter().enumerate() {
+                let w = window.scale(f64::from(value));
+                moment += w * x as f64;
+                weight += w;
+            }
+            let of_row = [moment, weight * y as f64, weight * z as f64, weight];
+            sums.iter_mut().zip(of_row).for_each(|(sum, of_row)| *sum += of_row);
+        }
+        sums
+    };
+    // Added in order: the same bits on any number of threads.
+    let planes: Vec<[f64; 4]> = image.data.par_chunks(nx * ny).enumerate().map(of_plane).collect();
+    let [x, y, z, weight] = planes
+        .into_iter()
+        .fold([0.0; 4], |sum: [f64; 4], plane| std::array::from_fn(|i| sum[i] + plane[i]));
+    let sum = [x, y, z];
     match weight > 0.0 {
         true => image.geometry.voxel_to_mm().apply(sum.map(|s| s / weight)),
         false => image.geometry.center_mm(),

@@ -71,6 +71,16 @@ struct Target {
 }
 
 impl Attachment {
+    /// The weight of the comparison beside the energy with which structures of brains of 1 mm come nearer to each other
+    /// than 0.3 mm on average, and the space around them hardly folds. Landmarks are taken at their word.
+    pub fn advised_fidelity(&self) -> f64 {
+        match self {
+            Self::Landmarks => 100.0,
+            Self::Currents { .. } | Self::Transport(_) => 10.0,
+            Self::Varifolds { .. } => 4.0,
+        }
+    }
+
     /// The comparison of shapes with the cells of `source` to `target`.
     ///
     /// # Errors

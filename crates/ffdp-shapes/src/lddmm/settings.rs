@@ -51,7 +51,8 @@ impl LddmmSettings {
         let coarsen_mm = target.side_for(ENOUGH_CELLS);
         let sigmas = crate::attachment::advised_sigmas(&target.coarsened(coarsen_mm));
         let attachment = Attachment::Varifolds { sigmas_mm: sigmas, oriented: true };
-        Self { sigmas_mm, attachment, control_spacing_mm, coarsen_mm, ..Self::default() }
+        let fidelity = attachment.advised_fidelity();
+        Self { sigmas_mm, attachment, fidelity, control_spacing_mm, coarsen_mm, ..Self::default() }
     }
 
     /// Refuses what has no meaning.

@@ -57,7 +57,8 @@ pub struct MethodArguments {
     /// Compare with one point in each cube of this side; 0 with all [default: what leaves 2500 cells].
     #[arg(long, value_name = "MM")]
     coarsen: Option<f64>,
-    /// Weight of the comparison beside the energy of the deformation [default: 100].
+    /// Weight of the comparison beside the energy of the deformation [default: varifolds 4, landmarks 100,
+    /// others 10].
     #[arg(long, value_name = "WEIGHT")]
     fidelity: Option<f64>,
     /// Kernels whose rows sum to 1, so that mass counts.
@@ -98,6 +99,9 @@ impl MethodArguments {
         if let Some(how) = how {
             let coarse = target.coarsened(settings.coarsen_mm);
             settings.attachment = self.attachment(how, &coarse);
+            if self.settings.is_none() {
+                settings.fidelity = settings.attachment.advised_fidelity();
+            }
         }
         if self.multiscale {
             let Attachment::Transport(transport) = &mut settings.attachment else {
