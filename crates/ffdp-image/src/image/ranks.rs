@@ -26,7 +26,7 @@ impl<'a> Ranks<'a> {
         self.counts.iter().sum()
     }
 
-    /// The values that stand at `ranks` (from 0) in ascending order. Another sweep, for all of them.
+    /// The values that stand at `ranks` (from 0) in ascending order. Another sweep or two, for all of them.
     ///
     /// # Panics
     /// If there are not so many.
@@ -36,10 +36,30 @@ impl<'a> Ranks<'a> {
         let mut wanted: Vec<usize> = places.iter().map(|(bucket, _)| *bucket).collect();
         wanted.sort_unstable();
         wanted.dedup();
+        // Most voxels may share a bucket, as those of the background do: they are counted once more, not gathered.
+        let (many, few): (Vec<usize>, Vec<usize>) =
+            wanted.into_iter().partition(|&bucket| self.counts[bucket] > PART);
+        let mut counted = Buckets::of(many);
+        if !counted.wanted.is_empty() {
+            counted.add(self.values);
+        }
+        let mut gathered = self.gathered(&few);
+        let value = |place: (usize, usize)| match few.binary_search(&place.0) {
+            Ok(k) => *gathered[k].select_nth_unstable_by(place.1, f32::total_cmp).1,
+            Err(_) => counted.at(place),
+        };
+        places.into_iter().map(value).collect()
+    }
+
+    /// The values of some buckets.
+    fn gathered(&self, wanted: &[usize]) -> Vec<Vec<f32>> {
+        let none = || vec![Vec::new(); wanted.len()];
+        if wanted.is_empty() {
+            return none();
+        }
         // By bucket: its place among those that are wanted, and what no place is.
         let mut place_of = vec![u32::MAX; BUCKETS];
-        (0..).zip(&wanted).for_each(|(place, &bucket)| place_of[bucket] = place);
-        let none = || vec![Vec::new(); wanted.len()];
+        (0..).zip(wanted).for_each(|(place, &bucket)| place_of[bucket] = place);
         let part = |mut found: Vec<Vec<f32>>, part: &[f32]| {
             for &v in part.iter().filter(|v| v.is_finite()) {
                 if let Some(found) = found.get_mut(place_of[bucket(v)] as usize) {
@@ -48,15 +68,10 @@ impl<'a> Ranks<'a> {
             }
             found
         };
-        let mut found = self.values.par_chunks(PART).fold(none, part).reduce(none, |mut a, b| {
+        self.values.par_chunks(PART).fold(none, part).reduce(none, |mut a, b| {
             a.iter_mut().zip(b).for_each(|(a, b)| a.extend(b));
             a
-        });
-        let value = |(bucket, left): (usize, usize)| {
-            let place = wanted.binary_search(&bucket).expect("it is one of them");
-            *found[place].select_nth_unstable_by(left, f32::total_cmp).1
-        };
-        places.into_iter().map(value).collect()
+        })
     }
 }
 
@@ -122,6 +137,11 @@ impl Buckets {
         let mut wanted: Vec<usize> = ranks.map(|rank| counts.place(rank).0).collect();
         wanted.sort_unstable();
         wanted.dedup();
+        Self::of(wanted)
+    }
+
+    /// Those with these numbers, ascending.
+    fn of(wanted: Vec<usize>) -> Self {
         let counts = vec![0; BUCKETS * wanted.len()];
         Self { wanted, counts }
     }
@@ -143,7 +163,11 @@ impl Buckets {
     /// # Panics
     /// If it was not asked for, or other values were counted than before.
     pub fn value(&self, counts: &Counts, rank: usize) -> f32 {
-        let (bucket, left) = counts.place(rank);
+        self.at(counts.place(rank))
+    }
+
+    /// The value before which so many of a bucket come.
+    fn at(&self, (bucket, left): (usize, usize)) -> f32 {
         let place = self.wanted.binary_search(&bucket).expect("the rank was asked for");
         let (low, _) = find(&self.counts[BUCKETS * place..BUCKETS * (place + 1)], left);
         value((bucket << 16 | low) as u32)
@@ -210,12 +234,29 @@ mod tests {
             values[1000 * i] = odd;
         }
         values[20_000..60_000].fill(0.25);
+        // A bucket of more than is gathered, with two values in it.
+        let many = |k: usize| if k.is_multiple_of(3) { 0.5 } else { 0.5f32.next_up() };
+        values.extend((0..2 * PART).map(many));
         let ranks = Ranks::of(&values);
         let mut sorted: Vec<f32> = values.iter().copied().filter(|v| v.is_finite()).collect();
         sorted.sort_unstable_by(f32::total_cmp);
         assert_eq!(ranks.count(), sorted.len());
         let last = sorted.len() - 1;
-        let asked = [last, 0, 1, 17, last / 100, last / 2, last / 2 + 1, last - 1, last];
+        let first_half = sorted.partition_point(|v| *v < 0.5);
+        let asked = [
+            last,
+            0,
+            1,
+            17,
+            last / 100,
+            last / 2,
+            last / 2 + 1,
+            last - 1,
+            last,
+            first_half,
+            first_half + 2 * PART / 3 - 5,
+            first_half + 2 * PART / 3 + 5,
+        ];
         for (rank, value) in asked.into_iter().zip(ranks.values(&asked)) {
             assert_eq!(value.to_bits(), sorted[rank].to_bits(), "{rank}");
         }
