@@ -11,7 +11,6 @@ use ffdp_image::io::{LandmarkSpace, read_landmarks};
 use ffdp_shapes::attachment::{Attachment, advised_sigmas};
 use ffdp_shapes::lddmm::{Iteration, LddmmSettings, match_shapes};
 use ffdp_shapes::shape::{self_intersections, surface_distance};
-use ffdp_shapes::sinkhorn::SinkhornSettings;
 use ffdp_shapes::{Shape, SurfaceSettings, label_surfaces};
 
 /// A mean surface distance that a third of a voxel of the label maps explains.
@@ -40,12 +39,10 @@ fn pair(label: i32) -> Option<[Shape; 2]> {
 /// As `ffdp shape register` chooses them.
 fn attachments(target: &Shape, coarsen_mm: f64) -> [(&'static str, Attachment); 3] {
     let sigmas_mm = advised_sigmas(&target.coarsened(coarsen_mm));
-    let blur = sigmas_mm.last().expect("one at least") / 2.0;
-    let transport = SinkhornSettings { blur, at_blur: 3, ..SinkhornSettings::default() };
     [
         ("varifolds", Attachment::Varifolds { sigmas_mm: sigmas_mm.clone(), oriented: true }),
+        ("transport", Attachment::transport(&sigmas_mm)),
         ("currents", Attachment::Currents { sigmas_mm }),
-        ("transport", Attachment::Transport(transport)),
     ]
 }
 

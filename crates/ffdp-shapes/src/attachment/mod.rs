@@ -48,6 +48,10 @@ pub enum Attachment {
     Transport(SinkhornSettings),
 }
 
+/// Iterations of transport at its final blur: with one, the gradient misses the slope by some percent, and the search
+/// for a deformation ends early.
+const AT_BLUR: usize = 3;
+
 /// How far directions may differ in an oriented varifold: `exp(2 cos)`.
 const SPREAD: f64 = 0.5;
 
@@ -71,6 +75,17 @@ struct Target {
 }
 
 impl Attachment {
+    /// Transport that sees what gaussians of these widths see: blurred at half of the narrowest.
+    pub fn transport(sigmas_mm: &[f64]) -> Self {
+        let blur = sigmas_mm.iter().copied().fold(f64::INFINITY, f64::min) / 2.0;
+        Self::transport_blurred(blur)
+    }
+
+    /// Transport with a blur in mm, iterated there until a search for a deformation can trust its gradient.
+    pub fn transport_blurred(blur: f64) -> Self {
+        Self::Transport(SinkhornSettings { blur, at_blur: AT_BLUR, ..SinkhornSettings::default() })
+    }
+
     /// The weight of the comparison beside the energy with which structures of brains of 1 mm come nearer to each other
     /// than 0.3 mm on average, and the space around them hardly folds. Landmarks are taken at their word.
     pub fn advised_fidelity(&self) -> f64 {

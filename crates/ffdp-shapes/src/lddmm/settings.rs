@@ -17,7 +17,6 @@ const ENOUGH_CELLS: usize = 2500;
 #[serde(default, deny_unknown_fields)]
 pub struct LddmmSettings {
     /// Standard deviations of the deformation's kernel in mm, a sum of gaussians: how far a point takes others along.
-    /// The first is the distance of control points.
     pub sigmas_mm: Vec<f64>,
     /// Classical or normalised kernels.
     pub metric: Metric,
@@ -47,7 +46,7 @@ impl LddmmSettings {
         let thickness = target.thickness().unwrap_or(f64::INFINITY);
         let widest = (target.diameter() / 6.0).min(thickness / 2.0);
         let sigmas_mm = vec![widest, widest / 2.0];
-        let control_spacing_mm = 0.375 * widest;
+        let control_spacing_mm = 0.75 * sigmas_mm[1];
         let coarsen_mm = target.side_for(ENOUGH_CELLS);
         let sigmas = crate::attachment::advised_sigmas(&target.coarsened(coarsen_mm));
         let attachment = Attachment::Varifolds { sigmas_mm: sigmas, oriented: true };

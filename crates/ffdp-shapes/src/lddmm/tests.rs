@@ -305,3 +305,19 @@ fn damaged_flows_and_settings_are_refused() {
     let refused = LddmmSettings { fidelity: -1.0, ..LddmmSettings::default() }.validate();
     assert!(refused.unwrap_err().to_string().contains("fidelity"));
 }
+
+#[test]
+fn advised_widths_follow_the_thickness_of_a_long_body() {
+    let ball = Shape::sphere(10.0, 3);
+    let stretch = [[6.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
+    let long = ball.transformed(&Affine::from_parts(stretch, [0.0; 3]));
+    let [of_ball, of_long] = [&ball, &long].map(LddmmSettings::advised);
+    assert_eq!(of_ball.sigmas_mm[0], ball.diameter() / 6.0);
+    assert_eq!(of_long.sigmas_mm[0], long.thickness().unwrap() / 2.0);
+    assert!(of_long.sigmas_mm[0] < long.diameter() / 6.0);
+    for advised in [of_ball, of_long] {
+        assert_eq!(advised.sigmas_mm[1], advised.sigmas_mm[0] / 2.0);
+        assert!(advised.control_spacing_mm < advised.sigmas_mm[1]);
+        advised.validate().unwrap();
+    }
+}

@@ -135,6 +135,20 @@ fn spacing_is_the_distance_of_neighbours_and_widths_are_advised() {
 }
 
 #[test]
+fn thickness_is_the_diameter_of_a_sphere_and_of_nothing_open() {
+    let sphere = Shape::sphere(7.0, 5);
+    // Triangles of 64 by 64 edges lie within 0.1 % of the sphere.
+    assert!((sphere.thickness().unwrap() / 14.0 - 1.0).abs() < 1e-3, "{:?}", sphere.thickness());
+    let stretch = [[4.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
+    let long = sphere.transformed(&Affine::from_parts(stretch, [0.0; 3]));
+    // A long body is thicker than across by half at most (a cylinder's 6 V / A is 1.5 of its diameter).
+    assert!((14.0..21.0).contains(&long.thickness().unwrap()), "{:?}", long.thickness());
+    let open = Shape::mesh(sphere.points.clone(), sphere.triangles()[1..].to_vec()).unwrap();
+    assert_eq!(open.thickness(), None);
+    assert_eq!(Shape::cloud(vec![[0.0; 3]]).unwrap().thickness(), None);
+}
+
+#[test]
 fn shapes_that_mean_nothing_are_refused() {
     let refused = |shape: Result<Shape>| shape.unwrap_err().to_string();
     assert!(refused(Shape::cloud(vec![])).contains("must have points"));

@@ -9,14 +9,9 @@ use ffdp_shapes::Shape;
 use ffdp_shapes::attachment::{Attachment, advised_sigmas};
 use ffdp_shapes::lddmm::{Iteration, LddmmSettings, Metric, Scheme};
 use ffdp_shapes::shape::width_advice;
-use ffdp_shapes::sinkhorn::SinkhornSettings;
 
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
-
-/// Iterations of transport at its final blur: with one its gradient misses the slope by some percent, and the search
-/// for the deformation ends early.
-const AT_BLUR: usize = 3;
 
 /// How shapes are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -139,12 +134,8 @@ impl MethodArguments {
             Compare::Currents => Attachment::Currents { sigmas_mm },
             Compare::Varifolds => Attachment::Varifolds { sigmas_mm, oriented: true },
             Compare::UnorientedVarifolds => Attachment::Varifolds { sigmas_mm, oriented: false },
-            Compare::Transport => {
-                let blur = sigmas_mm.iter().copied().fold(f64::INFINITY, f64::min) / 2.0;
-                let blur = if given { self.data_sigma[0] } else { blur };
-                let at_blur = AT_BLUR;
-                Attachment::Transport(SinkhornSettings { blur, at_blur, ..Default::default() })
-            }
+            Compare::Transport if given => Attachment::transport_blurred(self.data_sigma[0]),
+            Compare::Transport => Attachment::transport(&sigmas_mm),
         }
     }
 }

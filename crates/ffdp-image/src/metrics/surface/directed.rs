@@ -6,8 +6,8 @@ use super::codes::{Codes, is_surface};
 use super::rows::Rows;
 use crate::metrics::distance_transform::Planes;
 
-/// Rows that may be looked at for every corner of a box: about what a map of all its distances costs. Surfaces that
-/// are farther apart get that map.
+/// Rows that may be looked at for every corner of a box. Surfaces farther apart get a map of all distances: what that
+/// costs does not grow with them.
 const ROWS_PER_CORNER: usize = 16;
 
 /// The elements of one y.
