@@ -35,7 +35,7 @@ pub struct MethodArguments {
     #[arg(short, long, value_name = "HOW")]
     attachment: Option<Compare>,
     /// Widths (standard deviations) of the comparison in mm, comma separated; for transport, the blur
-    /// [default: from an eighth of the target's diameter down to its edges].
+    /// [default: from an eighth of the target's diameter down to the edges that --coarsen leaves].
     #[arg(long, value_name = "MM,..", value_delimiter = ',')]
     data_sigma: Vec<f64>,
     /// Transport on several scales: clusters of points first; for many thousand cells. With `-a transport` only.
