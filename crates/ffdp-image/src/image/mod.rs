@@ -36,6 +36,7 @@ pub use planes::{Counted, Statistics, check_finite, check_planes, runs, statisti
 pub use point_map::PointMap;
 #[doc(hidden)]
 pub use ranks::Ranks;
+pub(crate) use ranks::{Buckets, Counts, between, ranks_around};
 pub use smooth::{SmoothImage, SmoothKernel};
 pub use space::{Affine, MAX_CONDITION, Matrix3, Physical, Voxel};
 #[doc(hidden)]

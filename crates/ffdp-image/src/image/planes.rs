@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use super::geometry::Geometry;
 use super::moved_labels::MovedLabels;
-use super::ranks::{Buckets, Counts};
-use super::volume::{Volume, percentile};
+use super::ranks::{Buckets, Counts, between, ranks_around};
+use super::volume::Volume;
 use crate::error::{Error, Result};
 
 /// An image whose planes (slices along z) are read a few at a time, best in ascending order.
@@ -144,15 +144,13 @@ pub fn statistics<const K: usize>(
     if counts.count() < seen {
         check_finite(name, counted.image)?;
     }
-    // Each percentile lies between two ranks.
-    let around = |percent: f64| {
-        let rank = (percent / 100.0 * (counts.count() - 1) as f64) as usize;
-        [rank, (rank + 1).min(counts.count() - 1)]
-    };
-    let mut buckets = Buckets::new(&counts, percents.iter().flat_map(|&percent| around(percent)));
+    let around = |&percent: &f64| ranks_around(counts.count(), percent);
+    let mut buckets = Buckets::new(&counts, percents.iter().flat_map(around));
     counted.sweep(|values| buckets.add(values))?;
-    let value = |rank| buckets.value(&counts, rank);
-    let percentiles = percents.map(|percent| percentile(counts.count(), &value, percent));
+    let percentiles = percents.map(|percent| {
+        let values = around(&percent).map(|rank| buckets.value(&counts, rank));
+        between(counts.count(), values, percent) as f32
+    });
     Ok(Statistics { extremes: counts.extremes(), percentiles })
 }
 

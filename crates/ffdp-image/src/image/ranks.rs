@@ -11,19 +11,20 @@ const PART: usize = 1 << 18;
 /// The finite values of a slice, counted in buckets that follow their order.
 pub struct Ranks<'a> {
     values: &'a [f32],
-    counts: Vec<usize>,
+    counts: Counts,
 }
 
 impl<'a> Ranks<'a> {
     /// One sweep, on all cores.
     pub fn of(values: &'a [f32]) -> Self {
-        let counts = counted(values, 1, |counts, v| counts[bucket(v)] += 1);
+        let mut counts = Counts::default();
+        counts.add(values);
         Self { values, counts }
     }
 
     /// How many values are finite.
     pub fn count(&self) -> usize {
-        self.counts.iter().sum()
+        self.counts.count()
     }
 
     /// The values that stand at `ranks` (from 0) in ascending order. Another sweep or two, for all of them.
@@ -32,13 +33,13 @@ impl<'a> Ranks<'a> {
     /// If there are not so many.
     pub fn values(&self, ranks: &[usize]) -> Vec<f32> {
         let places: Vec<(usize, usize)> =
-            ranks.iter().map(|&rank| find(&self.counts, rank)).collect();
+            ranks.iter().map(|&rank| self.counts.place(rank)).collect();
         let mut wanted: Vec<usize> = places.iter().map(|(bucket, _)| *bucket).collect();
         wanted.sort_unstable();
         wanted.dedup();
         // Most voxels may share a bucket, as those of the background do: they are counted once more, not gathered.
         let (many, few): (Vec<usize>, Vec<usize>) =
-            wanted.into_iter().partition(|&bucket| self.counts[bucket] > PART);
+            wanted.into_iter().partition(|&bucket| self.counts.buckets[bucket] > PART);
         let mut counted = Buckets::of(many);
         if !counted.wanted.is_empty() {
             counted.add(self.values);
@@ -77,29 +78,49 @@ impl<'a> Ranks<'a> {
 
 /// Finite values that come in parts, counted as those of [`Ranks`]: which bucket a rank lies in. What it
 /// is takes the values once more, see [`Buckets`].
-pub(super) struct Counts {
-    counts: Vec<usize>,
+#[derive(Clone)]
+pub(crate) struct Counts {
+    buckets: Vec<usize>,
     /// Of the values' bits in their order.
     extremes: [u32; 2],
 }
 
 impl Default for Counts {
     fn default() -> Self {
-        Self { counts: vec![0; BUCKETS], extremes: [u32::MAX, 0] }
+        Self { buckets: vec![0; BUCKETS], extremes: [u32::MAX, 0] }
     }
 }
 
 impl Counts {
     /// Counts a part, on all cores.
     pub fn add(&mut self, values: &[f32]) {
-        add(&mut self.counts, &Ranks::of(values).counts);
-        let part = |part: &[f32]| {
-            let finite = part.iter().filter(|v| v.is_finite()).map(|&v| ordered(v));
-            finite.fold([u32::MAX, 0], |[low, high], v| [low.min(v), high.max(v)])
+        // Each thread goes on with the counts that it has.
+        let part = |mut counts: Self, part: &[f32]| {
+            counts.add_here(part);
+            counts
         };
-        let wider = |a: [u32; 2], b: [u32; 2]| [a[0].min(b[0]), a[1].max(b[1])];
-        let here = values.par_chunks(PART).map(part).reduce(|| [u32::MAX, 0], wider);
-        self.extremes = wider(self.extremes, here);
+        let parts = values.par_chunks(PART).fold(Self::default, part);
+        self.join(&parts.reduce(Self::default, |mut a, b| {
+            a.join(&b);
+            a
+        }));
+    }
+
+    /// Counts a part, on this core.
+    pub fn add_here(&mut self, values: &[f32]) {
+        let [mut low, mut high] = self.extremes;
+        for v in values.iter().filter(|v| v.is_finite()).map(|&v| ordered(v)) {
+            self.buckets[(v >> 16) as usize] += 1;
+            (low, high) = (low.min(v), high.max(v));
+        }
+        self.extremes = [low, high];
+    }
+
+    /// Adds what was counted elsewhere.
+    pub fn join(&mut self, other: &Self) {
+        add(&mut self.buckets, &other.buckets);
+        let ([low, high], [other_low, other_high]) = (self.extremes, other.extremes);
+        self.extremes = [low.min(other_low), high.max(other_high)];
     }
 
     /// Smallest and largest value.
@@ -113,18 +134,19 @@ impl Counts {
 
     /// How many values were finite.
     pub fn count(&self) -> usize {
-        self.counts.iter().sum()
+        self.buckets.iter().sum()
     }
 
     /// The bucket of a rank, and how many of that bucket come before it.
     fn place(&self, rank: usize) -> (usize, usize) {
-        find(&self.counts, rank)
+        find(&self.buckets, rank)
     }
 }
 
 /// The values of a few buckets, counted one by one: a bucket has as many different ones as there are
 /// buckets.
-pub(super) struct Buckets {
+#[derive(Clone)]
+pub(crate) struct Buckets {
     /// Their numbers.
     wanted: Vec<usize>,
     /// Of each, by the lower half of a value's bits.
@@ -132,7 +154,7 @@ pub(super) struct Buckets {
 }
 
 impl Buckets {
-    /// Those in which the ranks lie.
+    /// Those in which the ranks lie, empty.
     pub fn new(counts: &Counts, ranks: impl Iterator<Item = usize>) -> Self {
         let mut wanted: Vec<usize> = ranks.map(|rank| counts.place(rank).0).collect();
         wanted.sort_unstable();
@@ -148,14 +170,31 @@ impl Buckets {
 
     /// Counts a part, on all cores.
     pub fn add(&mut self, values: &[f32]) {
-        let Self { wanted, counts } = self;
-        let here = counted(values, wanted.len(), |counts, v| {
-            let v = ordered(v);
-            if let Some(place) = wanted.iter().position(|&bucket| bucket == (v >> 16) as usize) {
-                counts[BUCKETS * place + (v & 0xffff) as usize] += 1;
-            }
+        let none = || Self::of(self.wanted.clone());
+        let part = |mut buckets: Self, part: &[f32]| {
+            buckets.add_here(part);
+            buckets
+        };
+        let here = values.par_chunks(PART).fold(none, part).reduce(none, |mut a, b| {
+            a.join(&b);
+            a
         });
-        add(counts, &here);
+        self.join(&here);
+    }
+
+    /// Counts a part, on this core.
+    pub fn add_here(&mut self, values: &[f32]) {
+        for v in values.iter().filter(|v| v.is_finite()).map(|&v| ordered(v)) {
+            let bucket = (v >> 16) as usize;
+            if let Some(place) = self.wanted.iter().position(|&wanted| wanted == bucket) {
+                self.counts[BUCKETS * place + (v & 0xffff) as usize] += 1;
+            }
+        }
+    }
+
+    /// Adds what was counted elsewhere of the same buckets.
+    pub fn join(&mut self, other: &Self) {
+        add(&mut self.counts, &other.counts);
     }
 
     /// The value at a rank that was asked for, once all parts were counted.
@@ -174,18 +213,17 @@ impl Buckets {
     }
 }
 
-/// So many times [`BUCKETS`] counts of the finite values, on all cores.
-fn counted(values: &[f32], times: usize, count: impl Fn(&mut [usize], f32) + Sync) -> Vec<usize> {
-    let none = || vec![0; BUCKETS * times];
-    let part = |mut counts: Vec<usize>, part: &[f32]| {
-        part.iter().filter(|v| v.is_finite()).for_each(|&v| count(&mut counts, v));
-        counts
-    };
-    // Each thread goes on with the counts that it has.
-    values.par_chunks(PART).fold(none, part).reduce(none, |mut a, b| {
-        add(&mut a, &b);
-        a
-    })
+/// The ranks around a percentile of so many values, numpy's default definition.
+pub(crate) fn ranks_around(count: usize, percent: f64) -> [usize; 2] {
+    let below = (percent / 100.0 * (count - 1) as f64) as usize;
+    [below, (below + 1).min(count - 1)]
+}
+
+/// A percentile of so many values, from the finite ones at the ranks around it.
+pub(crate) fn between(count: usize, values: [f32; 2], percent: f64) -> f64 {
+    let rank = percent / 100.0 * (count - 1) as f64;
+    let [below, above] = values.map(f64::from);
+    below + (above - below) * rank.fract()
 }
 
 fn add(all: &mut [usize], here: &[usize]) {

@@ -4,7 +4,7 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use rayon::prelude::*;
 
 use super::geometry::Geometry;
-use super::ranks::Ranks;
+use super::ranks::{Ranks, between, ranks_around};
 use crate::error::{Error, Result};
 
 /// An f32 tensor of `values` (x fastest) on `device`, its rows one after the other in memory.
@@ -121,7 +121,8 @@ impl Volume {
         let count = ranks.count();
         let around = percents.map(|percent| ranks_around(count, percent));
         let found = ranks.values(around.as_flattened());
-        Ok(std::array::from_fn(|k| between(count, [found[2 * k], found[2 * k + 1]], percents[k])))
+        let percentile = |k: usize| between(count, [found[2 * k], found[2 * k + 1]], percents[k]);
+        Ok(std::array::from_fn(|k| percentile(k) as f32))
     }
 
     /// The volume rescaled so that the percentiles `low` and `high` become 0 and 1, clamped to
@@ -151,24 +152,6 @@ impl Volume {
         let data = rescaled(&self.data, from, to);
         Self { data, geometry: self.geometry.clone() }
     }
-}
-
-/// Between the values of the two ranks around it, of `count` values.
-pub(super) fn percentile(count: usize, value: &impl Fn(usize) -> f32, percent: f64) -> f32 {
-    between(count, ranks_around(count, percent).map(value), percent)
-}
-
-/// The ranks around a percentile.
-fn ranks_around(count: usize, percent: f64) -> [usize; 2] {
-    let below = (percent / 100.0 * (count - 1) as f64) as usize;
-    [below, (below + 1).min(count - 1)]
-}
-
-/// A percentile, from the values at the ranks around it.
-fn between(count: usize, values: [f32; 2], percent: f64) -> f32 {
-    let rank = percent / 100.0 * (count - 1) as f64;
-    let [below, above] = values.map(f64::from);
-    (below + (above - below) * rank.fract()) as f32
 }
 
 /// Values with `from` and `to` at 0 and 1, clamped to [0, 1].

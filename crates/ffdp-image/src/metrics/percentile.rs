@@ -1,27 +1,5 @@
 //! Order statistics.
 
-use crate::image::Ranks;
-
-/// As [`percentiles`] of many values, on all cores and in place.
-pub(super) fn percentiles_of<const K: usize>(values: &[f32], percents: [f64; K]) -> [f64; K] {
-    let ranks = Ranks::of(values);
-    // Ranks are those of finite values alone.
-    if values.is_empty() || ranks.count() < values.len() {
-        return percentiles(&mut values.to_vec(), percents);
-    }
-    let last = values.len() - 1;
-    let rank = |percent: f64| percent / 100.0 * last as f64;
-    // The next one counts only where there is a fraction of it.
-    let around =
-        percents.map(|percent| [rank(percent) as usize, (rank(percent) as usize + 1).min(last)]);
-    let found = ranks.values(around.as_flattened());
-    std::array::from_fn(|k| {
-        let [below, above] = [f64::from(found[2 * k]), f64::from(found[2 * k + 1])];
-        let rank = rank(percents[k]);
-        if rank == rank.trunc() { below } else { below + rank.fract() * (above - below) }
-    })
-}
-
 /// Percentiles of unordered values, which are reordered in passing: linear interpolation between
 /// ranks, numpy's default. `percents` must ascend; NaN counts as larger than everything; NaN
 /// throughout when there are no values.
@@ -64,20 +42,5 @@ mod tests {
         assert!((low - 1.01).abs() < 1e-12 && middle == 1.5);
         assert_eq!(percentiles(&mut [7.0], [0.0, 33.0, 100.0]), [7.0; 3]);
         assert!(percentiles(&mut [0f64; 0], [50.0])[0].is_nan());
-    }
-
-    #[test]
-    fn many_values_have_the_percentiles_of_few() {
-        let values: Vec<f32> = (0..5000).map(|i| ((i * 7919) % 5003) as f32 - 2000.5).collect();
-        let percents = [0.0, 0.3, 1.0, 50.0, 99.0, 100.0];
-        let odd = |value: f32| {
-            let mut values = values.clone();
-            values[17] = value;
-            values
-        };
-        for values in [values.clone(), odd(f32::NAN), odd(f32::INFINITY), odd(-0.0), Vec::new()] {
-            let expected = percentiles(&mut values.clone(), percents).map(f64::to_bits);
-            assert_eq!(percentiles_of(&values, percents).map(f64::to_bits), expected);
-        }
     }
 }

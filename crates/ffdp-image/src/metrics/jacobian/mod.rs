@@ -1,15 +1,19 @@
 //! Jacobian determinant of `phi(p) = p + u(p)`: volume change and folds.
 
 mod sides;
+mod spread;
 #[cfg(test)]
 mod tests;
 
-use rayon::prelude::*;
+use std::ops::Range;
+
 use serde::Serialize;
 
-use super::percentile::percentiles_of;
+use super::percentile::percentiles;
 use crate::Result;
+use crate::image::{Buckets, Counts, between, ranks_around};
 use sides::{Field, OneSided, is_fold};
+use spread::Spread;
 
 /// Voxels that the deviation of ln det J leaves out at either end of an axis, as Learn2Reg does.
 const CROP: usize = 2;
@@ -104,21 +108,35 @@ pub fn determinant_of(
     Ok(move |voxel| field.determinant(voxel, Difference::Central))
 }
 
-/// The report of a displacement `[3, D, H, W]` (voxels) on a grid of `size` (x, y, z). Memory: 4
-/// bytes per voxel beside the field.
+/// The report of a displacement `[3, D, H, W]` (voxels) on a grid of `size` (x, y, z), in two sweeps over it. Memory:
+/// a few MB for each thread; 4 bytes per voxel beside the field where it is not finite.
 ///
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) when the field is not of that size.
 pub fn jacobian(displacement: &[f32], size: [usize; 3]) -> Result<JacobianReport> {
     let field = Field::new(displacement, size)?;
-    let one_sided = |difference| distribution(&determinants(&field, difference));
-    let (forward, backward) = (one_sided(Difference::Forward), one_sided(Difference::Backward));
-    let (central, Regularity { true_folds, true_fold_fraction, sd_log }) = central(&field, size);
-    let sd_log_learn2reg = inner_deviation(&central, size, |det| (det + 3.0).clamp(1e-9, 1e9).ln());
+    let new = || (Regular::default(), Default::default());
+    let found = field.sweep(new, |(regular, kinds): &mut (Regular, [Kind; 3]), sides, row| {
+        for (difference, kind) in DIFFERENCES.into_iter().zip(kinds) {
+            let values = sides.determinants(difference);
+            kind.add(values);
+            if difference == Difference::Central {
+                regular.add(&values.to_vec(), sides, inner(row, size));
+            }
+        }
+    });
+    let (regular, kinds): (Vec<Regular>, Vec<[Kind; 3]>) = found.into_iter().unzip();
+    let kinds = kinds.into_iter().reduce(|mut all, here| {
+        all.iter_mut().zip(here).for_each(|(all, here)| all.join(&here));
+        all
+    });
+    let [forward, backward, central] = distributions(&field, &kinds.unwrap_or_default());
+    let (Regularity { true_folds, true_fold_fraction, sd_log }, sd_log_learn2reg) =
+        Regular::joined(&regular, field.len());
     Ok(JacobianReport {
         forward,
         backward,
-        central: distribution(&central),
+        central,
         true_folds,
         true_fold_fraction,
         sd_log,
@@ -126,62 +144,131 @@ pub fn jacobian(displacement: &[f32], size: [usize; 3]) -> Result<JacobianReport
     })
 }
 
-/// Folds and spread alone, in one pass over the displacement and without the percentiles of
-/// [`jacobian()`]. Arguments and memory as there.
+/// Folds and spread alone, in one sweep over the displacement and without the percentiles of
+/// [`jacobian()`]. Arguments as there.
 ///
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) when the field is not of that size.
 pub fn regularity(displacement: &[f32], size: [usize; 3]) -> Result<Regularity> {
-    Ok(central(&Field::new(displacement, size)?, size).1)
-}
-
-fn determinants(field: &Field, difference: Difference) -> Vec<f32> {
-    let row = |sides: &mut OneSided, values: &mut [f32]| {
-        sides.determinants(difference, values);
-        0
-    };
-    field.map(row).0
-}
-
-/// det J by central differences, and what is read from it.
-fn central(field: &Field, size: [usize; 3]) -> (Vec<f32>, Regularity) {
-    let (central, true_folds) = field.map(|sides, central| {
-        sides.determinants(Difference::Central, central);
-        sides.folds(central)
+    let field = Field::new(displacement, size)?;
+    let found = field.sweep(Regular::default, |regular, sides, row| {
+        let central = sides.determinants(Difference::Central).to_vec();
+        regular.add(&central, sides, inner(row, size));
     });
-    let sd_log = inner_deviation(&central, size, |det| det.max(1e-9).ln());
-    let true_fold_fraction = true_folds as f64 / field.len() as f64;
-    (central, Regularity { true_folds, true_fold_fraction, sd_log })
+    Ok(Regular::joined(&found, field.len()).0)
 }
 
-fn distribution(determinants: &[f32]) -> JacobianDistribution {
-    let count = determinants.len();
-    let folds = determinants.par_iter().filter(|&&det| is_fold(det)).count() as u64;
-    let [min, p1, p50, p99, max] = percentiles_of(determinants, [0.0, 1.0, 50.0, 99.0, 100.0]);
-    JacobianDistribution {
-        min,
-        p1,
-        p50,
-        p99,
-        max,
-        folds,
-        fold_fraction: folds as f64 / count as f64,
+/// In the order in which a report has them.
+const DIFFERENCES: [Difference; 3] =
+    [Difference::Forward, Difference::Backward, Difference::Central];
+
+/// The voxels of a row that count for the deviation of ln det J; an axis that is too short is not cropped.
+fn inner(row: usize, size: [usize; 3]) -> Range<usize> {
+    let [x, y, z] = size.map(|n| if n > 2 * CROP { CROP..n - CROP } else { 0..n });
+    if y.contains(&(row % size[1])) && z.contains(&(row / size[1])) { x } else { 0..0 }
+}
+
+/// What one sweep finds of folds and spread, in some rows.
+#[derive(Default)]
+struct Regular {
+    true_folds: u64,
+    /// By row: of ln det J, and as Learn2Reg has it. Joined in the order of the rows: the same bits on any number of
+    /// threads.
+    logs: Vec<[Spread; 2]>,
+}
+
+impl Regular {
+    /// A row with its central determinants, some of which count for the deviation.
+    fn add(&mut self, central: &[f32], sides: &OneSided, inner: Range<usize>) {
+        self.true_folds += sides.folds(central);
+        if inner.is_empty() {
+            return;
+        }
+        let spread = |log: &dyn Fn(f64) -> f64| {
+            let logs = central[inner.clone()].iter().map(|&det| log(f64::from(det)));
+            Spread::of(&logs.collect::<Vec<f64>>())
+        };
+        let plain = spread(&|det| det.max(1e-9).ln());
+        self.logs.push([plain, spread(&|det| (det + 3.0).clamp(1e-9, 1e9).ln())]);
+    }
+
+    /// Of all `voxels`: the deviation as Learn2Reg has it beside the rest.
+    fn joined(parts: &[Self], voxels: usize) -> (Regularity, f64) {
+        let true_folds = parts.iter().map(|part| part.true_folds).sum();
+        let logs = parts.iter().flat_map(|part| &part.logs);
+        let [sd_log, sd_log_learn2reg] = logs
+            .fold([Spread::default(); 2], |[a, b], [c, d]| [a.join(*c), b.join(*d)])
+            .map(Spread::deviation);
+        let true_fold_fraction = true_folds as f64 / voxels as f64;
+        (Regularity { true_folds, true_fold_fraction, sd_log }, sd_log_learn2reg)
     }
 }
 
-/// Standard deviation (of the population) of `f(det)` over the voxels inside of [`CROP`]; an axis
-/// too short for that is not cropped.
-fn inner_deviation(determinants: &[f32], size: [usize; 3], f: impl Fn(f64) -> f64 + Sync) -> f64 {
-    let [x, y, z] = size.map(|n| if n > 2 * CROP { CROP..n - CROP } else { 0..n });
-    let count = (x.len() * y.len() * z.len()) as f64;
-    // Plane by plane, added in order: the same bits on any number of threads.
-    let sum = |term: &(dyn Fn(f64) -> f64 + Sync)| -> f64 {
-        let plane = |z: usize| -> f64 {
-            let rows = y.clone().map(|y| &determinants[(z * size[1] + y) * size[0]..][x.clone()]);
-            rows.flatten().map(|&det| term(f(f64::from(det)))).sum()
-        };
-        z.clone().into_par_iter().map(plane).collect::<Vec<f64>>().into_iter().sum()
+/// det J by one kind of difference, counted.
+#[derive(Default)]
+struct Kind {
+    counts: Counts,
+    folds: u64,
+}
+
+impl Kind {
+    fn add(&mut self, determinants: &[f32]) {
+        self.counts.add_here(determinants);
+        self.folds += determinants.iter().filter(|&&det| is_fold(det)).count() as u64;
+    }
+
+    fn join(&mut self, other: &Self) {
+        self.counts.join(&other.counts);
+        self.folds += other.folds;
+    }
+}
+
+/// Percentiles of a distribution between its extremes.
+const PERCENTS: [f64; 3] = [1.0, 50.0, 99.0];
+
+/// Of each of [`DIFFERENCES`]: what is at the ranks of the percentiles takes a second sweep.
+fn distributions(field: &Field, kinds: &[Kind; 3]) -> [JacobianDistribution; 3] {
+    let voxels = field.len();
+    // Finite values alone are counted.
+    let finite = |kind: &Kind| kind.counts.count() == voxels;
+    let around = PERCENTS.map(|percent| ranks_around(voxels, percent));
+    let none = || {
+        kinds.each_ref().map(|kind| {
+            finite(kind).then(|| Buckets::new(&kind.counts, around.into_iter().flatten()))
+        })
     };
-    let mean = sum(&|v| v) / count;
-    (sum(&|v| (v - mean).powi(2)) / count).sqrt()
+    let found = field.sweep(none, |buckets, sides, _| {
+        for (difference, buckets) in DIFFERENCES.into_iter().zip(buckets) {
+            let Some(buckets) = buckets else { continue };
+            buckets.add_here(sides.determinants(difference));
+        }
+    });
+    let joined = found.into_iter().reduce(|mut all, here| {
+        let pairs = all.iter_mut().flatten().zip(here.iter().flatten());
+        pairs.for_each(|(all, here)| all.join(here));
+        all
+    });
+    let joined = joined.unwrap_or_else(none);
+    std::array::from_fn(|k| {
+        let (kind, buckets) = (&kinds[k], &joined[k]);
+        let [min, p1, p50, p99, max] = match buckets {
+            Some(buckets) => {
+                let value = |rank: usize| buckets.value(&kind.counts, rank);
+                let of = |k: usize| between(voxels, around[k].map(value), PERCENTS[k]);
+                let [min, max] = kind.counts.extremes().map(f64::from);
+                [min, of(0), of(1), of(2), max]
+            }
+            None => {
+                let [p1, p50, p99] = PERCENTS;
+                let all = [0.0, p1, p50, p99, 100.0];
+                percentiles(&mut determinants(field, DIFFERENCES[k]), all)
+            }
+        };
+        let fold_fraction = kind.folds as f64 / voxels as f64;
+        JacobianDistribution { min, p1, p50, p99, max, folds: kind.folds, fold_fraction }
+    })
+}
+
+fn determinants(field: &Field, difference: Difference) -> Vec<f32> {
+    field.map(|sides, values| values.copy_from_slice(sides.determinants(difference)))
 }

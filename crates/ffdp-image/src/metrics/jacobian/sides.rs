@@ -8,6 +8,11 @@ use super::Difference;
 use crate::Result;
 use crate::metrics::warp::check_field;
 
+/// Parts of a sweep for each thread, so that none waits long for another.
+const PARTS: usize = 3;
+/// Voxels of a part at least.
+const LEAST: usize = 1 << 16;
+
 /// A displacement `[3, D, H, W]` with its grid.
 pub(super) struct Field<'a> {
     data: &'a [f32],
@@ -24,26 +29,46 @@ impl<'a> Field<'a> {
         self.size.iter().product()
     }
 
-    /// What `f` writes for every row of voxels, in memory order, and the sum of what it counts.
-    pub fn map(&self, f: impl Fn(&mut OneSided, &mut [f32]) -> u64 + Sync) -> (Vec<f32>, u64) {
+    /// What `f` writes for every row of voxels, in memory order.
+    pub fn map(&self, f: impl Fn(&mut OneSided, &mut [f32]) + Sync) -> Vec<f32> {
         let nx = self.size[0];
         let mut values = vec![0f32; self.len()];
         let rows = values.par_chunks_mut(nx).enumerate();
-        let count = rows.map_init(OneSided::default, |sides, (row, values)| {
+        rows.for_each_init(OneSided::default, |sides, (row, values)| {
             self.row(row).one_sided(0..nx, sides);
-            f(sides, values)
+            f(sides, values);
         });
-        let count = count.sum();
-        (values, count)
+        values
+    }
+
+    /// What `add` has gathered from some rows, begun with `new`, for all of them in memory order: the rows are shared
+    /// evenly among the threads, since each part may be large.
+    pub fn sweep<T: Send>(
+        &self,
+        new: impl Fn() -> T + Sync,
+        add: impl Fn(&mut T, &mut OneSided, usize) + Sync,
+    ) -> Vec<T> {
+        let [nx, ny, nz] = self.size;
+        let least = LEAST.div_ceil(nx);
+        let rows = (ny * nz).div_ceil(PARTS * rayon::current_num_threads()).max(least);
+        let parts = (0..ny * nz).into_par_iter().step_by(rows);
+        let part = |first: usize| {
+            let (mut found, mut sides) = (new(), OneSided::default());
+            for row in first..(first + rows).min(ny * nz) {
+                self.row(row).one_sided(0..nx, &mut sides);
+                add(&mut found, &mut sides, row);
+            }
+            found
+        };
+        parts.map(part).collect()
     }
 
     /// The determinant at a voxel.
     pub fn determinant(&self, voxel: usize, difference: Difference) -> f32 {
-        let (mut sides, mut value) = (OneSided::default(), [0.0]);
+        let mut sides = OneSided::default();
         let x = voxel % self.size[0];
         self.row(voxel / self.size[0]).one_sided(x..x + 1, &mut sides);
-        sides.determinants(difference, &mut value);
-        value[0]
+        sides.determinants(difference)[0]
     }
 
     /// A row of voxels along x, with its neighbours.
@@ -132,6 +157,8 @@ pub(super) struct OneSided {
     values: Vec<f64>,
     /// Differences by axis, component and voxel, made of both sides.
     mixed: Vec<f64>,
+    /// The determinants that were asked for last.
+    determinants: Vec<f32>,
 }
 
 impl OneSided {
@@ -147,13 +174,20 @@ impl OneSided {
     }
 
     /// The determinant at every voxel.
-    pub fn determinants(&mut self, difference: Difference, result: &mut [f32]) {
-        let side = match difference {
-            Difference::Forward => 0,
-            Difference::Backward => 1,
-            Difference::Central => return self.central(result),
-        };
-        determinants([0, 1, 2].map(|axis| self.along(axis, side)), result);
+    pub fn determinants(&mut self, difference: Difference) -> &[f32] {
+        let mut result = std::mem::take(&mut self.determinants);
+        result.resize(self.count, 0.0);
+        match difference {
+            Difference::Forward => {
+                determinants([0, 1, 2].map(|axis| self.along(axis, 0)), &mut result)
+            }
+            Difference::Backward => {
+                determinants([0, 1, 2].map(|axis| self.along(axis, 1)), &mut result)
+            }
+            Difference::Central => self.central(&mut result),
+        }
+        self.determinants = result;
+        &self.determinants
     }
 
     fn central(&mut self, result: &mut [f32]) {
