@@ -175,7 +175,7 @@ fn scaled_channels(
 fn side(channels: Vec<Volume>, mask: Option<&Volume>, device: &Device) -> Side {
     // Each is let go of when its tensor is there.
     let mut channels: Vec<Tensor<5>> =
-        channels.into_iter().map(|channel| channel.to_tensor(device)).collect();
+        channels.into_iter().map(|channel| channel.into_tensor(device)).collect();
     let image = match channels.len() {
         1 => channels.remove(0),
         _ => Tensor::cat(channels, 1),

@@ -21,6 +21,9 @@ pub fn upload(values: Vec<f32>, dims: [usize; 5], device: &Device) -> Tensor<5> 
 
 /// Values that one thread copies.
 const COPIED: usize = 1 << 18;
+/// Values that are read back at a time, 256 MB. A driver writes to memory that it has set up first, once for all reads of
+/// this size, which takes longer than reading.
+const READ: usize = 1 << 26;
 
 /// The values of a tensor on the host, as f32. `what` is told in errors.
 ///
@@ -31,12 +34,26 @@ const COPIED: usize = 1 << 18;
 pub fn download<const D: usize>(tensor: Tensor<D>, what: &str) -> Result<Vec<f32>> {
     let on_host = tensor.device() == Device::flex();
     let failed = |reason: String| Error::device(format!("reading back {what}"), reason);
-    let data = tensor.try_into_data_as::<f32>().map_err(|reason| failed(reason.to_string()))?;
-    if on_host || data.num_elements() <= COPIED {
-        return data.try_into_vec::<f32>().map_err(|reason| failed(format!("{reason:?}")));
+    let read = |tensor: Tensor<1>| {
+        tensor.try_into_data_as::<f32>().map_err(|reason| failed(reason.to_string()))
+    };
+    let count = tensor.shape().num_elements();
+    let tensor = tensor.reshape([count]);
+    if on_host || count <= COPIED {
+        return read(tensor)?.try_into_vec::<f32>().map_err(|reason| failed(format!("{reason:?}")));
     }
-    let values = data.as_slice::<f32>().map_err(|reason| failed(format!("{reason:?}")))?;
-    Ok(values.par_iter().with_min_len(COPIED).copied().collect())
+    let mut values = vec![0.0; count];
+    for (part, values) in values.chunks_mut(READ).enumerate() {
+        let part = match count > READ {
+            true => tensor.clone().narrow(0, part * READ, values.len()),
+            false => tensor.clone(),
+        };
+        let part = read(part)?;
+        let part = part.as_slice::<f32>().map_err(|reason| failed(format!("{reason:?}")))?;
+        let pieces = values.par_chunks_mut(COPIED).zip(part.par_chunks(COPIED));
+        pieces.for_each(|(values, part)| values.copy_from_slice(part));
+    }
+    Ok(values)
 }
 
 /// Intensities on a grid: one f32 per voxel, x fastest, then y, then z.
@@ -60,7 +77,13 @@ impl Volume {
 
     /// The voxels as an f32 tensor `[1, 1, D, H, W]` on `device`.
     pub fn to_tensor(&self, device: &Device) -> Tensor<5> {
-        upload(self.data.clone(), tensor_shape(&self.geometry), device)
+        let data = self.data.par_iter().with_min_len(COPIED).copied().collect();
+        upload(data, tensor_shape(&self.geometry), device)
+    }
+
+    /// The same without a copy on the host.
+    pub fn into_tensor(self, device: &Device) -> Tensor<5> {
+        upload(self.data, tensor_shape(&self.geometry), device)
     }
 
     /// The volume whose voxels are `tensor`, `[1, 1, D, H, W]`, of any float type.

@@ -1,7 +1,8 @@
 //! Gzip on all cores: blocks are compressed apart and joined into one ordinary member.
 //!
 //! Format: RFC 1951 and 1952. A block ends with a sync flush, which aligns it to a byte, so that
-//! the next one can follow; a last, empty block closes the stream.
+//! the next one can follow; a last, empty block closes the stream. A block that would hardly shrink, as those of
+//! displacements do, is stored as it is: compressing it takes most of the time and gains some percent.
 
 use std::io::{self, Write};
 
@@ -13,6 +14,13 @@ use rayon::prelude::*;
 const BLOCK: usize = 1 << 20;
 /// Blocks collected before they are compressed together.
 const BLOCKS: usize = 16;
+/// Pieces of a block that are compressed to see whether the whole is worth it, and their length.
+const SAMPLES: usize = 4;
+const SAMPLE: usize = 1 << 14;
+/// To what part of their length they have to shrink.
+const WORTH: f64 = 0.9;
+/// Most bytes that a stored block of deflate holds.
+const STORED: usize = 0xffff;
 
 /// Magic, deflate, no flags, no time, no extra flags, unknown system.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
@@ -51,11 +59,15 @@ impl<W: Write> ParallelGzip<W> {
     }
 
     fn compress_pending(&mut self) -> io::Result<()> {
-        let level = self.level;
-        let blocks: Vec<io::Result<(Vec<u8>, Crc)>> =
-            self.pending.par_chunks(BLOCK).map(|block| deflate(block, level)).collect();
-        for block in blocks {
-            let (bytes, crc) = block?;
+        let compressor = || Compress::new(self.level, false);
+        let blocks = self.pending.par_chunks(BLOCK);
+        let blocks = blocks.map_init(compressor, |compressor, block| {
+            let mut crc = Crc::new();
+            crc.update(block);
+            (packed(block, compressor), crc)
+        });
+        for (bytes, crc) in blocks.collect::<Vec<_>>() {
+            let bytes = bytes?;
             self.inner.write_all(&bytes)?;
             self.crc.combine(&crc);
         }
@@ -83,22 +95,46 @@ impl<W: Write> Write for ParallelGzip<W> {
 /// What a sync flush ends with: an empty stored block.
 const FLUSHED: [u8; 4] = [0, 0, 0xff, 0xff];
 
-/// One block as a deflate stream that is not closed, and its checksum.
+/// One block as a deflate stream that is not closed.
+fn packed(block: &[u8], compressor: &mut Compress) -> io::Result<Vec<u8>> {
+    if block.len() > 2 * SAMPLES * SAMPLE {
+        let apart = block.len() / SAMPLES;
+        let samples = (0..SAMPLES).flat_map(|k| &block[k * apart..][..SAMPLE]);
+        let samples: Vec<u8> = samples.copied().collect();
+        if deflated(&samples, compressor)?.len() as f64 > WORTH * samples.len() as f64 {
+            return Ok(stored(block));
+        }
+    }
+    deflated(block, compressor)
+}
+
+/// Compressed, to a sync flush.
 ///
 /// It has room for all of it from the start: given less, and called again with more, miniz_oxide (0.9.1) may end a
 /// flush whose last bytes it still holds.
-fn deflate(block: &[u8], level: Compression) -> io::Result<(Vec<u8>, Crc)> {
-    let mut crc = Crc::new();
-    crc.update(block);
-    let mut compressor = Compress::new(level, false);
+fn deflated(block: &[u8], compressor: &mut Compress) -> io::Result<Vec<u8>> {
+    compressor.reset();
     // What does not shrink is stored, with a few bytes for each 64 kB at most.
     let mut bytes = Vec::with_capacity(block.len() + block.len() / 8 + 1024);
     compressor.compress_vec(block, &mut bytes, FlushCompress::Sync)?;
     let whole = compressor.total_in() == block.len() as u64 && bytes.ends_with(&FLUSHED);
     match whole && bytes.len() < bytes.capacity() {
-        true => Ok((bytes, crc)),
+        true => Ok(bytes),
         false => Err(io::Error::other("gzip: deflate did not finish a block")),
     }
+}
+
+/// As it is: before each piece a byte that says so, its length, and that with all bits turned.
+fn stored(block: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(block.len() + 5 * block.len().div_ceil(STORED));
+    for piece in block.chunks(STORED) {
+        let length = piece.len() as u16;
+        bytes.push(0);
+        bytes.extend(length.to_le_bytes());
+        bytes.extend((!length).to_le_bytes());
+        bytes.extend_from_slice(piece);
+    }
+    bytes
 }
 
 #[cfg(test)]
@@ -131,6 +167,25 @@ mod tests {
                 assert!(back == data, "{length} bytes");
                 assert!(decoder.into_inner().is_empty(), "nothing follows the member");
             }
+        }
+    }
+
+    #[test]
+    fn what_hardly_shrinks_is_stored() {
+        // Bytes of which one in four is noise shrink; when three are, they hardly do.
+        let noise = |i: usize| (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (i as u64) << 7;
+        let noise = |i: usize| (noise(i).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 56) as u8;
+        for (noisy, shrinks) in [(1, true), (3, true), (4, false)] {
+            let byte = |i: usize| if i % 4 < noisy { noise(i) } else { 7 };
+            let data: Vec<u8> = (0..2 * BLOCK + 70_000).map(byte).collect();
+            let whole = compressed(&[&data]);
+            let mut back = Vec::new();
+            GzDecoder::new(whole.as_slice()).read_to_end(&mut back).expect("sound");
+            assert!(back == data, "{noisy}");
+            // The last block is too short for samples.
+            let least = data.len() as f64 * if shrinks { 0.0 } else { 1.0 };
+            let most = data.len() as f64 * if shrinks { 0.9 } else { 1.001 };
+            assert!((least..most).contains(&(whole.len() as f64)), "{noisy}: {}", whole.len());
         }
     }
 

@@ -46,10 +46,11 @@ pub fn write_displacement(
     let (uy, uz) = rest.split_at(voxels);
     write_image(path.as_ref(), &image, |file| {
         linear.iter().try_for_each(|[a, b, c]| {
-            let vectors = ux.iter().zip(uy).zip(uz).map(|((&x, &y), &z)| {
-                (a * f64::from(x) + b * f64::from(y) + c * f64::from(z)) as f32
-            });
-            write_numbers(file, vectors.map(f32::to_le_bytes))
+            let component = |i: usize| {
+                let [x, y, z] = [ux, uy, uz].map(|component| f64::from(component[i]));
+                (a * x + b * y + c * z) as f32
+            };
+            write_numbers(file, voxels, |i| component(i).to_le_bytes())
         })
     })
 }

@@ -118,12 +118,13 @@ pub fn write_integers(
 }
 
 fn write_stored(file: &mut dyn Write, values: &[i32], form: IntegerForm) -> io::Result<()> {
-    let stored = values.iter().map(|&value| i64::from(value) - i64::from(form.intercept));
+    let count = values.len();
+    let stored = |i: usize| i64::from(values[i]) - i64::from(form.intercept);
     match form.data_type.bytes() {
-        1 => write_numbers(file, stored.map(low::<1>)),
-        2 => write_numbers(file, stored.map(low::<2>)),
-        4 => write_numbers(file, stored.map(low::<4>)),
-        _ => write_numbers(file, stored.map(low::<8>)),
+        1 => write_numbers(file, count, |i| low::<1>(stored(i))),
+        2 => write_numbers(file, count, |i| low::<2>(stored(i))),
+        4 => write_numbers(file, count, |i| low::<4>(stored(i))),
+        _ => write_numbers(file, count, |i| low::<8>(stored(i))),
     }
 }
 

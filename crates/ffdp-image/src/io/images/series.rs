@@ -52,8 +52,8 @@ pub fn write_volumes(
         ..NewImage::new(&first.geometry, DataType::F32, Kind::Image)
     };
     write_image(path.as_ref(), &image, |file| {
-        volumes
-            .iter()
-            .try_for_each(|volume| write_numbers(file, volume.data.iter().map(|v| v.to_le_bytes())))
+        volumes.iter().try_for_each(|Volume { data, .. }| {
+            write_numbers(file, data.len(), |i| data[i].to_le_bytes())
+        })
     })
 }

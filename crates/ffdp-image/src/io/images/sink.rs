@@ -4,6 +4,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
+use rayon::prelude::*;
 
 use super::new_image::NewImage;
 use super::refuse::reject;
@@ -160,19 +161,25 @@ pub(super) fn write_image(
     sink.commit()
 }
 
-/// Writes numbers in blocks; calls through `dyn Write` are too slow for single numbers.
+/// Numbers that are turned into bytes together, on all cores.
+const BATCH: usize = 1 << 22;
+/// Those of one core at a time.
+const PART: usize = 1 << 16;
+
+/// Writes the bytes of so many numbers, each made by its index.
 pub(super) fn write_numbers<const N: usize>(
     file: &mut dyn Write,
-    numbers: impl Iterator<Item = [u8; N]>,
+    count: usize,
+    number: impl Fn(usize) -> [u8; N] + Sync,
 ) -> io::Result<()> {
-    const BLOCK: usize = 1 << 16;
-    let mut block = Vec::with_capacity(BLOCK + N);
-    for number in numbers {
-        block.extend_from_slice(&number);
-        if block.len() >= BLOCK {
-            file.write_all(&block)?;
-            block.clear();
-        }
+    let mut bytes = vec![[0; N]; count.min(BATCH)];
+    for first in (0..count).step_by(BATCH) {
+        let bytes = &mut bytes[..BATCH.min(count - first)];
+        bytes.par_chunks_mut(PART).enumerate().for_each(|(part, bytes)| {
+            let first = first + part * PART;
+            bytes.iter_mut().zip(first..).for_each(|(bytes, index)| *bytes = number(index));
+        });
+        file.write_all(bytes.as_flattened())?;
     }
-    file.write_all(&block)
+    Ok(())
 }

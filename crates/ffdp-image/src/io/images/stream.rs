@@ -28,8 +28,9 @@ impl VolumeWriter {
     /// # Errors
     /// [`Error::Io`] when writing fails, [`Error::Shape`] for more voxels than the image has.
     pub fn write(&mut self, voxels: &[f32]) -> Result<()> {
-        self.0
-            .append(voxels.len(), |out| write_numbers(out, voxels.iter().map(|v| v.to_le_bytes())))
+        self.0.append(voxels.len(), |out| {
+            write_numbers(out, voxels.len(), |i| voxels[i].to_le_bytes())
+        })
     }
 
     /// Puts the complete image in place. Without this call nothing is left behind.
@@ -88,7 +89,7 @@ impl DisplacementWriter {
                 terms.filter_map(|(part, values)| Some(part * f64::from(values.as_ref()?[p])));
             (terms.sum::<f64>() as f32).to_le_bytes()
         };
-        self.stream.append(count, |out| write_numbers(out, (0..count).map(value)))
+        self.stream.append(count, |out| write_numbers(out, count, value))
     }
 
     /// Puts the complete file in place. Without this call nothing is left behind.
@@ -130,11 +131,12 @@ impl LabelWriter {
             let what = format!("labels must fit {:?}, the type of those announced", self.data_type);
             return Err(Error::invalid(what, [low, high], "announce every label"));
         }
-        self.stream.append(labels.len(), |out| match self.data_type.bytes() {
+        let count = labels.len();
+        self.stream.append(count, |out| match self.data_type.bytes() {
             // Two's complement: the low bytes are the number in the narrower type.
-            1 => write_numbers(out, labels.iter().map(|v| (*v as u8).to_le_bytes())),
-            2 => write_numbers(out, labels.iter().map(|v| (*v as u16).to_le_bytes())),
-            _ => write_numbers(out, labels.iter().map(|v| v.to_le_bytes())),
+            1 => write_numbers(out, count, |i| (labels[i] as u8).to_le_bytes()),
+            2 => write_numbers(out, count, |i| (labels[i] as u16).to_le_bytes()),
+            _ => write_numbers(out, count, |i| labels[i].to_le_bytes()),
         })
     }
 

@@ -21,8 +21,9 @@ use crate::image::{Geometry, LabelMap, Volume};
 pub fn write_volume(path: impl AsRef<Path>, volume: &Volume) -> Result<()> {
     let image = NewImage::new(&volume.geometry, DataType::F32, Kind::Image);
     check_voxels(volume.data.len(), &volume.geometry)?;
+    let data = &volume.data;
     write_image(path.as_ref(), &image, |file| {
-        write_numbers(file, volume.data.iter().map(|v| v.to_le_bytes()))
+        write_numbers(file, data.len(), |i| data[i].to_le_bytes())
     })
 }
 
@@ -34,13 +35,13 @@ pub fn write_labels(path: impl AsRef<Path>, labels: &LabelMap) -> Result<()> {
     let data_type = smallest_type(&labels.data);
     let image = NewImage::new(&labels.geometry, data_type, Kind::Labels);
     check_voxels(labels.data.len(), &labels.geometry)?;
-    let data = || labels.data.iter();
+    let (data, count) = (&labels.data, labels.data.len());
     write_image(path.as_ref(), &image, |file| match data_type {
-        DataType::U8 => write_numbers(file, data().map(|&v| (v as u8).to_le_bytes())),
-        DataType::I8 => write_numbers(file, data().map(|&v| (v as i8).to_le_bytes())),
-        DataType::U16 => write_numbers(file, data().map(|&v| (v as u16).to_le_bytes())),
-        DataType::I16 => write_numbers(file, data().map(|&v| (v as i16).to_le_bytes())),
-        _ => write_numbers(file, data().map(|v| v.to_le_bytes())),
+        DataType::U8 => write_numbers(file, count, |i| (data[i] as u8).to_le_bytes()),
+        DataType::I8 => write_numbers(file, count, |i| (data[i] as i8).to_le_bytes()),
+        DataType::U16 => write_numbers(file, count, |i| (data[i] as u16).to_le_bytes()),
+        DataType::I16 => write_numbers(file, count, |i| (data[i] as i16).to_le_bytes()),
+        _ => write_numbers(file, count, |i| data[i].to_le_bytes()),
     })
 }
 
