@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ffdp_burn::Error;
 use ffdp_burn::io::images::{files, open_file};
@@ -12,16 +13,29 @@ use crate::failure::Outcome;
 /// The SHA-256 of a file, in hexadecimal, as `sha256sum` prints it; of an image in several files (a pair `.hdr/.img`, a
 /// level of an OME-Zarr), that of all one after the other; of an OME-Zarr behind an address, that of its metadata.
 pub fn sha256(path: &Path) -> Outcome<String> {
+    sha256_unless(&AtomicBool::new(false), path)
+}
+
+/// The same; of what was read by then, once it is told to `stop`.
+pub fn sha256_unless(stop: &AtomicBool, path: &Path) -> Outcome<String> {
     let mut hash = Sha256::new();
     for file in files(path)? {
-        add(&file, &mut hash)?;
+        let mut from = Unless { stop, from: open_file(&file)? };
+        take(&mut from, &mut hash).map_err(|source| Error::io(&file, "read", source))?;
     }
     Ok(hexadecimal(&hash.finalize()))
 }
 
-fn add(path: &Path, hash: &mut Sha256) -> Outcome<()> {
-    let added = take(&mut open_file(path)?, hash);
-    Ok(added.map_err(|source| Error::io(path, "read", source))?)
+/// Ends where its source does, or when it is told to.
+struct Unless<'a, R> {
+    stop: &'a AtomicBool,
+    from: R,
+}
+
+impl<R: Read> Read for Unless<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.stop.load(Ordering::Relaxed) { Ok(0) } else { self.from.read(buffer) }
+    }
 }
 
 /// Takes all that there is to read.
@@ -56,5 +70,17 @@ mod tests {
         // FIPS 180-2, appendix B.1.
         let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(sha256(&path).expect("readable"), expected);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_has_no_end_is_hashed_until_it_is_refused() {
+        let refused = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let hash = scope.spawn(|| sha256_unless(&refused, Path::new("/dev/zero")));
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            refused.store(true, Ordering::Relaxed);
+            assert!(hash.join().expect("no panic").is_ok());
+        });
     }
 }

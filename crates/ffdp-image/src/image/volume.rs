@@ -19,7 +19,7 @@ pub fn upload(values: Vec<f32>, dims: [usize; 5], device: &Device) -> Tensor<5> 
     Tensor::<1>::from_data(TensorData::new(values, [count]), (device, DType::F32)).reshape(dims)
 }
 
-/// Values that one thread copies.
+/// Values that one thread copies, or looks at, at a time.
 const COPIED: usize = 1 << 18;
 /// Values that are read back at a time, 256 MB. A driver writes to memory that it has set up first, once for all reads of
 /// this size, which takes longer than reading.
@@ -101,9 +101,13 @@ impl Volume {
     /// # Errors
     /// [`Error::NonFinite`] with the counts and the first index.
     pub fn check_finite(&self, what: &str) -> Result<()> {
-        let Some(first) = self.data.par_iter().position_first(|v| !v.is_finite()) else {
+        // Parts in a sweep each: one that ends at the first would look after every voxel whether it may go on.
+        let sound = |part: &[f32]| part.iter().fold(true, |sound, v| sound & v.is_finite());
+        let Some(part) = self.data.par_chunks(COPIED).position_first(|part| !sound(part)) else {
             return Ok(());
         };
+        let here = self.data[part * COPIED..].iter().position(|v| !v.is_finite());
+        let first = part * COPIED + here.expect("this part has one");
         let nan = self.data[first..].iter().filter(|v| v.is_nan()).count();
         let infinite = self.data[first..].iter().filter(|v| v.is_infinite()).count();
         let first = self.geometry.index_of(first);

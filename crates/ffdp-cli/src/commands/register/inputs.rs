@@ -1,6 +1,7 @@
 //! What a registration is given.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::Device;
 use ffdp_burn::image::{Affine, LabelMap, Physical, Volume};
@@ -14,7 +15,7 @@ use crate::commands::input::{
     Reading, image_and_warnings, label_ids, labels_on, landmark_pairs, weights,
 };
 use crate::failure::{Failure, Outcome};
-use crate::hash::sha256;
+use crate::hash::{sha256, sha256_unless};
 use crate::printer::Printer;
 
 /// The images and labels, read and checked.
@@ -111,11 +112,10 @@ impl Side {
         reading: Reading,
     ) -> Outcome<Self> {
         let read_labels = |labels| labels_on(labels, &header(image)?.geometry, image);
-        // A file is hashed after it was read: what is refused may be endless.
-        let ((image, labels), weights) = rayon::join(
+        let (((image, hash), labels), weights) = rayon::join(
             || {
                 rayon::join(
-                    || Ok::<_, Failure>((image_and_warnings(image, reading)?, sha256(image)?)),
+                    || read_and_hashed(image, || image_and_warnings(image, reading)),
                     || labels.map(read_labels).transpose(),
                 )
             },
@@ -124,11 +124,21 @@ impl Side {
                 Ok::<_, Failure>((weights, mask.map(sha256).transpose()?))
             },
         );
-        let ((image, warnings), hash) = image?;
+        let ((image, warnings), hash) = (image?, hash?);
         let labels = labels?;
         let (mask, mask_hash) = weights?;
         Ok(Self { image, labels, mask, hash, mask_hash, warnings })
     }
+}
+
+/// What `read` makes of a file, and beside it its hash; what is refused is not hashed to its end, which it may not have.
+fn read_and_hashed<T: Send>(
+    path: &Path,
+    read: impl FnOnce() -> Outcome<T> + Send,
+) -> (Outcome<T>, Outcome<String>) {
+    let refused = AtomicBool::new(false);
+    let read = || read().inspect_err(|_| refused.store(true, Ordering::Relaxed));
+    rayon::join(read, || sha256_unless(&refused, path))
 }
 
 /// The affine map to start from.

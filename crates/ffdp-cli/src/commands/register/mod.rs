@@ -16,6 +16,7 @@ pub use self::args::RegisterArguments;
 pub use self::rehearsal::shortened;
 
 use self::pair::{Case, Registrations};
+use self::rehearsal::help;
 use crate::cohort::run_one;
 use crate::failure::{Failure, Outcome};
 use crate::hosts::together;
@@ -56,6 +57,9 @@ fn predict(request: &RegisterArguments) -> Outcome<()> {
 
 /// Registers one pair whose images are read whole: a cohort of one.
 fn register_whole(request: &RegisterArguments) -> Outcome<()> {
+    if let Some(helped) = help(request) {
+        return helped;
+    }
     let printer = Printer::new(request.quiet, request.verbose);
     let registrations = Registrations::new(request, vec![request.mesh.clone()])?;
     let case = Case::new(request.clone(), &registrations, printer)?;

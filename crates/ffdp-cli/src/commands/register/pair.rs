@@ -39,6 +39,8 @@ pub struct Registrations {
     /// As settings.toml has them.
     toml: String,
     interval: Duration,
+    /// Of one pair, not of a list.
+    alone: bool,
     /// Where pairs are registered, each on one of them.
     meshes: Vec<MeshArguments>,
     /// Since the command began. Until the first pair is read its time counts.
@@ -53,7 +55,8 @@ impl Registrations {
         let start = Instant::now();
         let settings = request.settings.resolve()?;
         let (toml, interval) = (to_toml(&settings)?, request.checkpoint_interval()?);
-        Ok(Self { settings, toml, interval, meshes, start, begun: AtomicBool::new(false) })
+        let (alone, begun) = (request.pairs.is_none(), AtomicBool::new(false));
+        Ok(Self { settings, toml, interval, alone, meshes, start, begun })
     }
 
     /// When a pair began.
@@ -143,7 +146,10 @@ impl Steps for Registrations {
         let fits = plan.check_memory().is_ok() && plan.check_device_memory(free_bytes).is_ok();
         if first != DeviceChoice::Cpu && !arguments.cuts() && fits {
             printer.detail(&format!("{first} opened in {opened:.2} s"));
-            rehearse(request, &self.settings, sizes, &mesh);
+            // Each process that helps has what a registration has.
+            let needed = plan.device_peak_bytes.map(|bytes| 3 * bytes);
+            let room = needed.zip(free_bytes).is_some_and(|(needed, free)| needed < free);
+            rehearse(request, &self.settings, sizes, &mesh, room && self.alone);
         }
         let seconds = Some(clock.elapsed().as_secs_f64());
         Ok(Opened { mesh, arguments, free_bytes, seconds, grids: None })

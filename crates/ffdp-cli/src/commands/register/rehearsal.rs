@@ -3,15 +3,20 @@
 //! A GPU's kernels are compiled when they are first launched, which takes longer than everything else that a
 //! registration of small images does. Which ones there are depends on the sizes and the settings, not on the
 //! intensities: the made-up images have the grids of the real ones, and everything is done that will be done
-//! on the device, with few iterations. Where kernels are kept on disk (`persistence`), a run whose like was here before
+//! on the device, with few iterations. One process compiles one kernel at a time; so others begin with the
+//! deformation and with the results, and leave what they compile on disk. Where kernels are kept on disk (`persistence`), a run whose like was here before
 //! finds its own there, sooner than it could rehearse: then there is none.
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 
 use ffdp_burn::image::{Affine, Geometry, LabelMap, Volume};
+use ffdp_burn::transform::Displacement;
 use ffdp_parallel::DeviceMesh;
-use ffdp_register::{Problem, Settings, Silent, register_on};
+use ffdp_register::{
+    Outcome as Worth, Problem, Registration, Settings, Silent, Stage, register_on,
+};
 use rayon::prelude::*;
 
 use super::args::RegisterArguments;
@@ -21,6 +26,7 @@ use crate::device::DeviceChoice;
 use crate::failure::Outcome;
 use crate::hash::sha256_of;
 use crate::memory::Sizes;
+use crate::settings::deforms;
 
 /// Iterations of a level: the second one starts from what the first has left, and their losses are
 /// joined.
@@ -30,12 +36,14 @@ const ITERATIONS: usize = 2;
 const MOST_VOXELS: usize = 64 << 20;
 
 /// Does once what the registration of images with these grids will do on the device. Its result means
-/// nothing; nor does its failure, which the registration itself will report.
+/// nothing; nor does its failure, which the registration itself will report. Where it may be `helped` (a single pair, a
+/// device with room for several), other processes do parts of it meanwhile.
 pub fn rehearse(
     request: &RegisterArguments,
     settings: &Settings,
     sizes: &Sizes,
     mesh: &DeviceMesh,
+    helped: bool,
 ) {
     if sizes.fixed.len() + sizes.moving.len() > MOST_VOXELS {
         return;
@@ -44,10 +52,87 @@ pub fn rehearse(
     if note.as_ref().is_some_and(|note| note.exists()) {
         return;
     }
-    if let (Ok(()), Some(note)) = (rehearsed(request, settings, sizes, mesh), note) {
+    // Only where what they compile is kept.
+    let helpers = if helped && note.is_some() { Part::helpers(settings) } else { Vec::new() };
+    let rehearsed = Rehearsal::new(request, settings, sizes, mesh).and_then(|all| all.whole());
+    drop(helpers);
+    if let (Ok(()), Some(note)) = (rehearsed, note) {
         // Without it the next run rehearses again.
         let _ = note.parent().map(fs::create_dir_all);
         let _ = fs::write(note, "");
+    }
+}
+
+/// What another process rehearses, which begins elsewhere: what it has compiled is found when this one comes there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Part {
+    Deformation,
+    Results,
+}
+
+/// Names the part to a helper, which is the same program with the same arguments.
+const PART: &str = "FFDP_REHEARSAL";
+
+impl Part {
+    const ALL: [Self; 2] = [Self::Deformation, Self::Results];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Deformation => "deformation",
+            Self::Results => "results",
+        }
+    }
+
+    /// A process for each part of these settings that does not come first anyway.
+    fn helpers(settings: &Settings) -> Vec<Helper> {
+        let first_is_linear = settings.stages.first().is_some_and(Stage::is_linear);
+        let pays = |part: &Self| match part {
+            Self::Deformation => deforms(settings) && first_is_linear,
+            Self::Results => deforms(settings),
+        };
+        Self::ALL.into_iter().filter(pays).filter_map(Helper::start).collect()
+    }
+}
+
+/// A process that rehearses a part; it is ended with this.
+struct Helper(Child);
+
+impl Helper {
+    fn start(part: Part) -> Option<Self> {
+        let mut command = Command::new(std::env::current_exe().ok()?);
+        command.args(std::env::args_os().skip(1)).env(PART, part.name());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().ok().map(Self)
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        // Its memory on the device is needed now.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Does the part of a rehearsal that this process was started for, if it was.
+pub fn help(request: &RegisterArguments) -> Option<Outcome<()>> {
+    let name = std::env::var(PART).ok()?;
+    let part = Part::ALL.into_iter().find(|part| part.name() == name)?;
+    Some(part.rehearse(request))
+}
+
+impl Part {
+    fn rehearse(self, request: &RegisterArguments) -> Outcome<()> {
+        let settings = request.settings.resolve()?;
+        let labels = request.moving_labels.is_some();
+        let sizes = Sizes::of_files(request.fixed(), request.moving(), labels)?;
+        let sides = ([&sizes.fixed, &sizes.moving], request.masked());
+        let mesh = request.mesh.open(&settings, sides)?;
+        let rehearsal = Rehearsal::new(request, &settings, &sizes, &mesh)?;
+        match self {
+            Self::Deformation => rehearsal.stages(|stage| !stage.is_linear()).map(|_| ()),
+            Self::Results => rehearsal.results(rehearsal.made_up()),
+        }
     }
 }
 
@@ -68,20 +153,65 @@ fn note_of(request: &RegisterArguments, settings: &Settings) -> Option<PathBuf> 
     Some(cache.join("ffdp/rehearsed").join(sha256_of(&run)))
 }
 
-fn rehearsed(
-    request: &RegisterArguments,
-    settings: &Settings,
-    sizes: &Sizes,
-    mesh: &DeviceMesh,
-) -> Outcome<()> {
-    let inputs = Inputs::made_up(request, sizes)?;
-    let problem = Problem {
-        fixed_mask: inputs.fixed_mask.as_ref(),
-        moving_mask: inputs.moving_mask.as_ref(),
-        ..Problem::new(&inputs.fixed, &inputs.moving)
-    };
-    let result = register_on(mesh, &problem, &shortened(settings), &mut Silent)?;
-    Results::of(request, &inputs, result, mesh.device(0)).map(|_| ())
+/// Made-up images, and what is done with them.
+struct Rehearsal<'a> {
+    request: &'a RegisterArguments,
+    settings: &'a Settings,
+    inputs: Inputs,
+    mesh: &'a DeviceMesh,
+}
+
+impl<'a> Rehearsal<'a> {
+    fn new(
+        request: &'a RegisterArguments,
+        settings: &'a Settings,
+        sizes: &Sizes,
+        mesh: &'a DeviceMesh,
+    ) -> Outcome<Self> {
+        Ok(Self { request, settings, inputs: Inputs::made_up(request, sizes)?, mesh })
+    }
+
+    fn whole(&self) -> Outcome<()> {
+        let found = self.stages(|_| true)?;
+        // Stages that found nothing better are not kept: then the results lack what is made of a deformation.
+        let found = if found.warp.is_none() { self.made_up() } else { found };
+        self.results(found)
+    }
+
+    /// Some of the stages, with few iterations.
+    fn stages(&self, wanted: impl Fn(&Stage) -> bool) -> Outcome<Registration> {
+        let inputs = &self.inputs;
+        let problem = Problem {
+            fixed_mask: inputs.fixed_mask.as_ref(),
+            moving_mask: inputs.moving_mask.as_ref(),
+            ..Problem::new(&inputs.fixed, &inputs.moving)
+        };
+        let mut settings = shortened(self.settings);
+        settings.stages.retain(wanted);
+        Ok(register_on(self.mesh, &problem, &settings, &mut Silent)?)
+    }
+
+    /// What stages may have found: no displacement at all, as a deformation and its inverse where there are such.
+    fn made_up(&self) -> Registration {
+        let still = || Displacement::zero(self.inputs.fixed.geometry.clone(), self.mesh.device(0));
+        let gives_inverse = self.settings.stages.last().is_some_and(Stage::gives_inverse);
+        Registration {
+            affine: Affine::identity(),
+            warp: deforms(self.settings).then(still),
+            inverse: gives_inverse.then(still),
+            velocity: None,
+            spline: None,
+            warped: self.inputs.fixed.clone(),
+            stages: Vec::new(),
+            loss_before: 1.0,
+            loss_after: 0.0,
+            outcome: Worth::Improved,
+        }
+    }
+
+    fn results(&self, found: Registration) -> Outcome<()> {
+        Results::of(self.request, &self.inputs, found, self.mesh.device(0)).map(|_| ())
+    }
 }
 
 /// The same with few iterations a level.

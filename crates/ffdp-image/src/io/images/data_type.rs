@@ -1,5 +1,6 @@
 //! Voxel types and their decoding.
 
+use rayon::prelude::*;
 use serde::Serialize;
 
 /// Byte order of a file.
@@ -120,46 +121,69 @@ impl DataType {
         }
     }
 
-    /// Appends the voxels in `bytes` to `values`. Integers beyond 2^53 are rounded to f64.
-    pub(super) fn decode(self, endian: Endian, bytes: &[u8], values: &mut Vec<f64>) {
+    /// Hands the voxels in `bytes` to `values`. Integers beyond 2^53 are rounded to f64.
+    pub(super) fn decode(self, endian: Endian, bytes: &[u8], values: &mut impl Numbers) {
         match self {
-            DataType::U8 => values.extend(bytes.iter().map(|&b| f64::from(b))),
-            DataType::I8 => values.extend(bytes.iter().map(|&b| f64::from(b as i8))),
-            DataType::I16 => {
-                extend(endian, bytes, values, |b| f64::from(i16::from_le_bytes(b)));
-            }
-            DataType::U16 => {
-                extend(endian, bytes, values, |b| f64::from(u16::from_le_bytes(b)));
-            }
-            DataType::I32 => {
-                extend(endian, bytes, values, |b| f64::from(i32::from_le_bytes(b)));
-            }
-            DataType::U32 => {
-                extend(endian, bytes, values, |b| f64::from(u32::from_le_bytes(b)));
-            }
-            DataType::F32 => {
-                extend(endian, bytes, values, |b| f64::from(f32::from_le_bytes(b)));
-            }
-            DataType::F64 => extend(endian, bytes, values, f64::from_le_bytes),
-            DataType::I64 => extend(endian, bytes, values, |b| i64::from_le_bytes(b) as f64),
-            DataType::U64 => extend(endian, bytes, values, |b| u64::from_le_bytes(b) as f64),
+            DataType::U8 => values.take(bytes.as_chunks().0, |[b]| f64::from(b)),
+            DataType::I8 => values.take(bytes.as_chunks().0, |[b]| f64::from(b as i8)),
+            DataType::I16 => take(endian, bytes, values, |b| f64::from(i16::from_le_bytes(b))),
+            DataType::U16 => take(endian, bytes, values, |b| f64::from(u16::from_le_bytes(b))),
+            DataType::I32 => take(endian, bytes, values, |b| f64::from(i32::from_le_bytes(b))),
+            DataType::U32 => take(endian, bytes, values, |b| f64::from(u32::from_le_bytes(b))),
+            DataType::F32 => take(endian, bytes, values, |b| f64::from(f32::from_le_bytes(b))),
+            DataType::F64 => take(endian, bytes, values, f64::from_le_bytes),
+            DataType::I64 => take(endian, bytes, values, |b| i64::from_le_bytes(b) as f64),
+            DataType::U64 => take(endian, bytes, values, |b| u64::from_le_bytes(b) as f64),
         }
     }
 }
 
-fn extend<const N: usize>(
+fn take<const N: usize>(
     endian: Endian,
     bytes: &[u8],
-    values: &mut Vec<f64>,
-    number: impl Fn([u8; N]) -> f64,
+    values: &mut impl Numbers,
+    number: impl Fn([u8; N]) -> f64 + Sync,
 ) {
     let (chunks, _) = bytes.as_chunks::<N>();
     match endian {
-        Endian::Little => values.extend(chunks.iter().map(|&chunk| number(chunk))),
-        Endian::Big => values.extend(chunks.iter().map(|&chunk| {
-            let mut chunk = chunk;
+        Endian::Little => values.take(chunks, number),
+        Endian::Big => values.take(chunks, |mut chunk| {
             chunk.reverse();
             number(chunk)
-        })),
+        }),
+    }
+}
+
+/// Where decoded voxels go.
+pub(super) trait Numbers {
+    /// Appends the number of each chunk.
+    fn take<const N: usize>(&mut self, chunks: &[[u8; N]], number: impl Fn([u8; N]) -> f64 + Sync);
+}
+
+impl Numbers for Vec<f64> {
+    fn take<const N: usize>(&mut self, chunks: &[[u8; N]], number: impl Fn([u8; N]) -> f64 + Sync) {
+        self.extend(chunks.iter().map(|&chunk| number(chunk)));
+    }
+}
+
+/// Real values rounded to f32, decoded by all cores.
+pub(super) struct Floats<'a> {
+    pub data: &'a mut Vec<f32>,
+    pub slope: f64,
+    pub intercept: f64,
+}
+
+/// Numbers that one thread decodes at least.
+const DECODED: usize = 1 << 14;
+
+impl Numbers for Floats<'_> {
+    fn take<const N: usize>(&mut self, chunks: &[[u8; N]], number: impl Fn([u8; N]) -> f64 + Sync) {
+        let chunks = chunks.par_iter().with_min_len(DECODED);
+        match (self.slope, self.intercept) {
+            (1.0, 0.0) => self.data.par_extend(chunks.map(|&chunk| number(chunk) as f32)),
+            (slope, intercept) => self
+                .data
+                .par_extend(chunks.map(|&chunk| (number(chunk) * slope + intercept) as f32)),
+        }
     }
 }

@@ -12,7 +12,7 @@ use super::data_type::DataType;
 use super::header::{Format, Header, INTENT_VECTOR};
 use super::new_image::{Kind, NewImage};
 use super::open::open;
-use super::read::{for_each_chunk, reserve};
+use super::read::{read_floats, reserve};
 use super::refuse::reject;
 use super::sink::{write_image, write_numbers};
 use crate::error::{Error, Result};
@@ -80,9 +80,7 @@ pub fn read_displacement(path: impl AsRef<Path>) -> Result<(Vec<f32>, Geometry)>
     check_is_displacement(&header, path)?;
     let geometry = header.geometry.clone();
     let mut data: Vec<f32> = reserve(path, 3 * geometry.len())?;
-    for_each_chunk(&mut source, &header, 0, 3 * geometry.len(), |values| {
-        data.extend(values.iter().map(|&v| v as f32));
-    })?;
+    read_floats(&mut source, &header, 0, 3 * geometry.len(), &mut data)?;
     source.finish(header.vox_offset + header.data_bytes())?;
     check_finite(&data, &geometry, path)?;
     let linear = geometry.mm_to_voxel().linear();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::header::Header;
 use super::open::open;
-use super::read::{Selection, for_each_chunk, reserve};
+use super::read::{Selection, for_each_chunk, read_floats, reserve};
 use super::source::Source;
 use crate::error::{Error, Result};
 use crate::image::{Geometry, MovedLabels, Planes, check_planes};
@@ -124,11 +124,16 @@ impl PlaneReader {
             _ => open(&self.path)?.0,
         };
         let (first, values) = (self.first + (self.held.end * plane) as u64, &mut self.values);
-        let labels = &self.labels;
-        for_each_chunk(&mut source, &self.header, first, missing * plane, |chunk| match labels {
-            MovedLabels::Themselves => values.extend(chunk.iter().map(|&v| v as f32)),
-            numbered => values.extend(chunk.iter().map(|&v| numbered.number(v as i32))),
-        })?;
+        match &self.labels {
+            MovedLabels::Themselves => {
+                read_floats(&mut source, &self.header, first, missing * plane, values)?;
+            }
+            numbered => {
+                for_each_chunk(&mut source, &self.header, first, missing * plane, |labels| {
+                    values.extend(labels.iter().map(|&v| numbered.number(v as i32)));
+                })?
+            }
+        }
         (self.held, self.next) = (z.clone(), z.end);
         if z.end == planes && !self.is_sound {
             source.finish(self.header.vox_offset + self.header.data_bytes())?;

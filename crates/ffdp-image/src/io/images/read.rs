@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
+use super::data_type::Floats;
 use super::header::{Header, INTENT_VECTOR};
 use super::open::open;
 use super::refuse::reject;
@@ -13,6 +14,8 @@ use crate::io::check_memory;
 
 /// Voxels decoded at a time.
 const CHUNK: usize = 1 << 16;
+/// Voxels decoded at a time by all cores.
+const BATCH: usize = 1 << 22;
 
 /// Reads a 3-D image; real values (slope and intercept applied) are rounded to f32.
 ///
@@ -134,9 +137,7 @@ fn read_intensities(path: &Path, selection: &Selection) -> Result<Volume> {
     let [nx, ny, _] = header.geometry.size;
     let geometry = header.geometry.cropped([0, 0, z.start], [nx, ny, z.len()])?;
     let mut data = reserve(path, geometry.len())?;
-    for_each_chunk(&mut source, &header, first, geometry.len(), |values| {
-        data.extend(values.iter().map(|&v| v as f32));
-    })?;
+    read_floats(&mut source, &header, first, geometry.len(), &mut data)?;
     source.finish(header.vox_offset + header.data_bytes())?;
     Volume::new(data, geometry)
 }
@@ -189,6 +190,26 @@ pub(super) fn reserve<T>(path: &Path, voxels: usize) -> Result<Vec<T>> {
         fix: "downsample or crop it, or read it in slabs".to_string(),
     })?;
     Ok(data)
+}
+
+/// Appends `count` real values, from the one at position `first` on, rounded to f32.
+pub(super) fn read_floats(
+    source: &mut Source,
+    header: &Header,
+    first: u64,
+    count: usize,
+    data: &mut Vec<f32>,
+) -> Result<()> {
+    let width = header.data_type.bytes();
+    source.skip_to(header.vox_offset + first * width as u64)?;
+    let mut bytes = vec![0; width * BATCH.min(count)];
+    let mut values = Floats { data, slope: header.slope, intercept: header.intercept };
+    for start in (0..count).step_by(BATCH) {
+        let bytes = &mut bytes[..width * BATCH.min(count - start)];
+        source.read_exact(bytes)?;
+        header.data_type.decode(header.endian, bytes, &mut values);
+    }
+    Ok(())
 }
 
 /// Hands `count` real values, from the one at position `first` on, to `take` in order.

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::data_type::DataType;
 use super::new_image::{Kind, NewImage};
 use super::open::open;
-use super::read::{for_each_chunk, reserve};
+use super::read::{read_floats, reserve};
 use super::sink::{write_image, write_numbers};
 use crate::error::{Error, Result};
 use crate::image::Volume;
@@ -20,9 +20,7 @@ pub fn read_volumes(path: impl AsRef<Path>) -> Result<Vec<Volume>> {
     let voxels = header.geometry.len();
     let count = voxels * header.volumes();
     let mut data: Vec<f32> = reserve(path, count)?;
-    for_each_chunk(&mut source, &header, 0, count, |values| {
-        data.extend(values.iter().map(|&v| v as f32));
-    })?;
+    read_floats(&mut source, &header, 0, count, &mut data)?;
     source.finish(header.vox_offset + header.data_bytes())?;
     let volume = |data: &[f32]| Volume::new(data.to_vec(), header.geometry.clone());
     data.chunks(voxels).map(volume).collect()
