@@ -5,6 +5,7 @@
 //! One file per command in `commands/`; what they share is beside it.
 
 mod args;
+mod beside;
 mod checkpoint;
 mod cohort;
 mod commands;

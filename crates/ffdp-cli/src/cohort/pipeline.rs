@@ -13,12 +13,11 @@ use std::thread::{self, Scope};
 use ffdp_burn::io::available_memory_bytes;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+use crate::beside::STACK_BYTES;
 use crate::failure::{Failure, Outcome};
 
 /// Threads that write what a device has computed: measuring and compressing takes longer than a GPU needs for the next pair.
 const WRITERS: usize = 2;
-/// As the main thread of a process has it: kernels are expanded recursively.
-const STACK_BYTES: usize = 8 << 20;
 
 /// What is done with every pair.
 pub trait Steps: Sync {

@@ -13,6 +13,7 @@ use ffdp_register::{Outcome, Settings, StageReport};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use crate::beside::beside;
 use crate::names::{arguments, as_text};
 use crate::time::{unix_seconds, utc};
 
@@ -330,7 +331,7 @@ impl Overlap {
         // Both maps lie on the fixed grid: what is refused is a sheared one.
         let distances =
             |moved| surface_distances(fixed, moved, &ids, DistanceUnit::Millimetres).ok();
-        let (near, far) = rayon::join(|| distances(labels_before), || distances(labels_after));
+        let (near, far) = beside(|| distances(labels_before), || distances(labels_after));
         Ok(Self::new(&scores, near.zip(far)))
     }
 

@@ -12,6 +12,7 @@ use rayon::prelude::*;
 
 use super::canvas::Canvas;
 use super::colours::{FOLD, GRID, Rgb, diverging, gray, heat};
+use crate::beside::beside;
 use crate::failure::Outcome;
 
 mod controls;
@@ -106,8 +107,7 @@ impl Pictures {
     /// An image without a finite voxel.
     pub fn draw(slices: &Slices) -> Outcome<Self> {
         let geometry = &slices.fixed.geometry;
-        let (fixed, before) =
-            rayon::join(|| Window::of(slices.fixed), || Window::of(slices.before));
+        let (fixed, before) = beside(|| Window::of(slices.fixed), || Window::of(slices.before));
         let windows = [fixed?, before?];
         let centre = centre_of_mass_mm(slices.fixed, windows[0]);
         let mut panels = Panels::new(geometry, (centre, "centre of mass"));

@@ -11,6 +11,7 @@ use ffdp_burn::transform::read_transform;
 
 use super::args::RegisterArguments;
 use super::files::Files;
+use crate::beside::beside;
 use crate::commands::input::{
     Reading, image_and_warnings, label_ids, labels_on, landmark_pairs, weights,
 };
@@ -63,7 +64,7 @@ impl Inputs {
         let reading = Reading { volume: request.volume, nan_policy: request.nan_policy };
         let side = |image, labels, mask| Side::read(image, labels, mask, reading);
         let RegisterArguments { fixed_labels, moving_labels, .. } = request;
-        let (fixed, moving) = rayon::join(
+        let (fixed, moving) = beside(
             || side(request.fixed(), fixed_labels.as_deref(), request.fixed_mask.as_deref()),
             || side(request.moving(), moving_labels.as_deref(), request.moving_mask.as_deref()),
         );
@@ -112,9 +113,9 @@ impl Side {
         reading: Reading,
     ) -> Outcome<Self> {
         let read_labels = |labels| labels_on(labels, &header(image)?.geometry, image);
-        let (((image, hash), labels), weights) = rayon::join(
+        let (((image, hash), labels), weights) = beside(
             || {
-                rayon::join(
+                beside(
                     || read_and_hashed(image, || image_and_warnings(image, reading)),
                     || labels.map(read_labels).transpose(),
                 )
@@ -138,7 +139,7 @@ fn read_and_hashed<T: Send>(
 ) -> (Outcome<T>, Outcome<String>) {
     let refused = AtomicBool::new(false);
     let read = || read().inspect_err(|_| refused.store(true, Ordering::Relaxed));
-    rayon::join(read, || sha256_unless(&refused, path))
+    beside(read, || sha256_unless(&refused, path))
 }
 
 /// The affine map to start from.

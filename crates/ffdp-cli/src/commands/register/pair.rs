@@ -14,6 +14,7 @@ use super::files::Files;
 use super::inputs::Inputs;
 use super::rehearsal::rehearse;
 use super::results::Results;
+use crate::beside::beside;
 use crate::checkpoint::{Identity, Keeper};
 use crate::cohort::Steps;
 use crate::device::DeviceChoice;
@@ -262,9 +263,9 @@ impl Registrations {
         let Case { request, files, printer, .. } = case;
         let clock = Instant::now();
         output.begin()?;
-        let (((measures, measure), (written, write)), (pictures, draw)) = rayon::join(
+        let (((measures, measure), (written, write)), (pictures, draw)) = beside(
             || {
-                rayon::join(
+                beside(
                     || timed(|| found.measures(request, self.settings.clone(), inputs)),
                     || timed(|| found.write(files, inputs)),
                 )

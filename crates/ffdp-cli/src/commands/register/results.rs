@@ -16,6 +16,7 @@ use ffdp_register::{Outcome as Worth, Registration, Settings, StageReport};
 use super::args::RegisterArguments;
 use super::files::Files;
 use super::inputs::Inputs;
+use crate::beside::beside;
 use crate::failure::Outcome;
 use crate::report::measures::{
     BeforeAfter, Folds, Input, Lengths, Measures, Overlap, Record, Run, Seconds, Similarity,
@@ -94,13 +95,13 @@ impl Results {
     ) -> Outcome<Measures> {
         let fixed = &inputs.fixed;
         let similarity = |moved| Similarity::of(fixed, moved);
-        let ((before, after), (dice, (folds, displacement_mm))) = rayon::join(
-            || rayon::join(|| similarity(&self.before), || similarity(&self.warped)),
+        let ((before, after), (dice, (folds, displacement_mm))) = beside(
+            || beside(|| similarity(&self.before), || similarity(&self.warped)),
             || {
-                rayon::join(
+                beside(
                     || self.overlap(inputs),
                     || {
-                        rayon::join(
+                        beside(
                             || Folds::of(&self.displacement, fixed.geometry.size),
                             || Lengths::of(&self.displacement, &fixed.geometry),
                         )
@@ -157,19 +158,14 @@ impl Results {
         let warp = self.deforms.then_some(&self.displacement);
         let inverse = self.inverse.as_ref().map(|(inverse, _)| inverse);
         let labels = self.labels_after.as_ref();
-        let ((warped, labels), (warp, inverse)) = rayon::join(
+        let ((warped, labels), (warp, inverse)) = beside(
             || {
-                rayon::join(
+                beside(
                     || write_volume(&files.warped, &self.warped),
                     || labels.map_or(Ok(()), |labels| write_labels(&files.labels, labels)),
                 )
             },
-            || {
-                rayon::join(
-                    || displacement(&files.warp, warp),
-                    || displacement(&files.inverse, inverse),
-                )
-            },
+            || beside(|| displacement(&files.warp, warp), || displacement(&files.inverse, inverse)),
         );
         write_spline(&files.spline, self.spline.as_ref())?;
         write_affine(&files.affine, &self.affine)?;

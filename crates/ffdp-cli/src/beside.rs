@@ -1,0 +1,43 @@
+//! Two steps beside each other, each of which may take long.
+
+use std::panic::resume_unwind;
+use std::thread;
+
+/// Of a thread that does a step, as the main thread of a process has it: kernels are expanded recursively.
+pub const STACK_BYTES: usize = 8 << 20;
+
+/// Does both, the second in a thread of its own: a thread of rayon that waits for its part of a loop may take any step
+/// that waits as well, a whole file among them, before it goes on. In a pool of rayon, where pairs of a list are read and
+/// written, both are done by the pool.
+pub fn beside<A: Send, B: Send>(
+    first: impl FnOnce() -> A + Send,
+    second: impl FnOnce() -> B + Send,
+) -> (A, B) {
+    if rayon::current_thread_index().is_some() {
+        return rayon::join(first, second);
+    }
+    thread::scope(|scope| {
+        let second = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, second);
+        let second = second.expect("the system has threads to give, as for any parallel work");
+        let first = first();
+        (first, second.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    #[test]
+    fn both_are_done_at_the_same_time_and_a_panic_is_passed_on() {
+        let both = Barrier::new(2);
+        let pair = beside(|| (both.wait(), 1).1, || (both.wait(), 2).1);
+        assert_eq!(pair, (1, 2));
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("threads");
+        assert_eq!(pool.install(|| beside(|| 3, || 4)), (3, 4));
+        let failed =
+            std::panic::catch_unwind(|| beside(|| (), || -> () { panic!("expected by the test") }));
+        assert!(failed.is_err());
+    }
+}
