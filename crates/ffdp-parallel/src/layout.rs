@@ -101,7 +101,7 @@ impl Layout {
 
     /// The same volume with these shards alone, by their cuts.
     pub(super) fn with_cuts(&self, cuts: Vec<usize>) -> Self {
-        debug_assert!(cuts.len() > 1 && cuts.windows(2).all(|pair| pair[0] < pair[1]), "{cuts:?}");
+        assert!(cuts.len() > 1 && cuts.windows(2).all(|pair| pair[0] < pair[1]), "{cuts:?}");
         Self { cuts, ..self.clone() }
     }
 

@@ -7,7 +7,7 @@ use ffdp_burn::synth::{PhantomSettings, pair};
 use serde_json::Value;
 
 use crate::register;
-use crate::support::{Folder, Run, ffdp, write_pair};
+use crate::support::{Folder, Run, ffdp, ffdp_in, write_pair};
 
 /// A short run with labels, its folder and what it wrote.
 fn finished() -> (Folder, String) {
@@ -178,4 +178,18 @@ fn plans_are_near_the_peak_of_every_method_at_2_mm() {
 #[ignore = "minutes: all methods at 1.1 mm"]
 fn plans_are_near_the_peak_of_every_method_at_1_mm() {
     plans_are_near([160, 192, 160]);
+}
+
+/// On a GPU a first registration starts the program again for parts of its kernels (`register/rehearsal.rs`).
+#[test]
+fn a_process_that_helps_to_compile_does_its_part_and_writes_nothing() {
+    let folder = Folder::new();
+    write_pair(&folder, 24, 5);
+    let [fixed, moving, out] = ["fixed.nii.gz", "moving.nii.gz", "out"].map(|n| folder.path(n));
+    let request = ["register", "-f", &fixed, "-m", &moving, "-o", &out, "--transform", "syn"];
+    for part in ["results", "0", "1"] {
+        let run = ffdp_in(&[("FFDP_REHEARSAL", part)], &request);
+        run.succeeded();
+        assert!(run.stdout.is_empty() && !folder.has("out"), "{part}: {}", run.stdout);
+    }
 }

@@ -39,8 +39,13 @@ impl Run {
 
 /// Runs the binary, on the CPU whatever was compiled in.
 pub fn ffdp(arguments: &[&str]) -> Run {
+    ffdp_in(&[], arguments)
+}
+
+/// The same with more in its environment.
+pub fn ffdp_in(environment: &[(&str, &str)], arguments: &[&str]) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ffdp"));
-    command.args(arguments).env("FFDP_DEVICE", "cpu");
+    command.args(arguments).env("FFDP_DEVICE", "cpu").envs(environment.iter().copied());
     let output = command.output().expect("the binary starts");
     Run {
         code: output.status.code().expect("ended by itself"),

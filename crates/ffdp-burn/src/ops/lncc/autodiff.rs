@@ -36,7 +36,7 @@ impl<B: LnccOps, C: CheckpointStrategy> LnccOps for Autodiff<B, C> {
             if needs == [false, false] {
                 return (B::lncc_3d(moved, fixed, weights, call), [None, None]);
             }
-            debug_assert_eq!(moved.shape(), fixed.shape());
+            assert_eq!(moved.shape(), fixed.shape());
             let (sum, to_moved, to_fixed) =
                 B::lncc_3d_with_gradient(moved, fixed, weights, call, needs);
             (sum, [needs[0].then_some(to_moved), needs[1].then_some(to_fixed)])

@@ -147,10 +147,11 @@ impl Steps for Registrations {
         let fits = plan.check_memory().is_ok() && plan.check_device_memory(free_bytes).is_ok();
         if first != DeviceChoice::Cpu && !arguments.cuts() && fits {
             printer.detail(&format!("{first} opened in {opened:.2} s"));
-            // Each process that helps has what a registration has.
-            let needed = plan.device_peak_bytes.map(|bytes| 3 * bytes);
-            let room = needed.zip(free_bytes).is_some_and(|(needed, free)| needed < free);
-            rehearse(request, &self.settings, sizes, &mesh, room && self.alone);
+            // Each process that helps takes what a registration takes. Of a list they would do all of it.
+            let room = free_bytes.zip(plan.device_peak_bytes);
+            let room = room.map_or(1, |(free, needed)| free / needed.max(1)) as usize;
+            let helpers = if self.alone { room.saturating_sub(1) } else { 0 };
+            rehearse(request, &self.settings, sizes, &mesh, helpers);
         }
         let seconds = Some(clock.elapsed().as_secs_f64());
         Ok(Opened { mesh, arguments, free_bytes, seconds, grids: None })

@@ -3,13 +3,14 @@
 //! A GPU's kernels are compiled when they are first launched, which takes longer than everything else that a
 //! registration of small images does. Which ones there are depends on the sizes and the settings, not on the
 //! intensities: the made-up images have the grids of the real ones, and everything is done that will be done
-//! on the device, with few iterations. One process compiles one kernel at a time; so others begin with the
-//! deformation and with the results, and leave what they compile on disk. Where kernels are kept on disk (`persistence`), a run whose like was here before
-//! finds its own there, sooner than it could rehearse: then there is none.
+//! on the device, with few iterations. One process compiles one kernel at a time: others begin with the last levels and
+//! with the results meanwhile, and leave what they compile on disk. Where kernels are kept there (`persistence`), a run
+//! whose like was here before finds its own, sooner than it could rehearse: then there is none.
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::thread::available_parallelism;
 
 use ffdp_burn::image::{Affine, Geometry, LabelMap, Volume};
 use ffdp_burn::transform::Displacement;
@@ -36,14 +37,14 @@ const ITERATIONS: usize = 2;
 const MOST_VOXELS: usize = 64 << 20;
 
 /// Does once what the registration of images with these grids will do on the device. Its result means
-/// nothing; nor does its failure, which the registration itself will report. Where it may be `helped` (a single pair, a
-/// device with room for several), other processes do parts of it meanwhile.
+/// nothing; nor does its failure, which the registration itself will report. So many other processes at `most` do parts of
+/// it meanwhile.
 pub fn rehearse(
     request: &RegisterArguments,
     settings: &Settings,
     sizes: &Sizes,
     mesh: &DeviceMesh,
-    helped: bool,
+    most: usize,
 ) {
     if sizes.fixed.len() + sizes.moving.len() > MOST_VOXELS {
         return;
@@ -53,7 +54,10 @@ pub fn rehearse(
         return;
     }
     // Only where what they compile is kept.
-    let helpers = if helped && note.is_some() { Part::helpers(settings) } else { Vec::new() };
+    let parts = if note.is_some() { Part::of(settings) } else { Vec::new() };
+    let cores = available_parallelism().map_or(1, usize::from);
+    let most = most.min(cores / CORES);
+    let helpers: Vec<_> = parts.into_iter().take(most).filter_map(Helper::start).collect();
     let rehearsed = Rehearsal::new(request, settings, sizes, mesh).and_then(|all| all.whole());
     drop(helpers);
     if let (Ok(()), Some(note)) = (rehearsed, note) {
@@ -63,34 +67,44 @@ pub fn rehearse(
     }
 }
 
+/// Cores for each process that helps.
+const CORES: usize = 4;
+
 /// What another process rehearses, which begins elsewhere: what it has compiled is found when this one comes there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Part {
-    Deformation,
+    /// The inverse, the measures on the device, what is read back.
     Results,
+    /// A level of the last stage, from rest.
+    Level(usize),
 }
 
 /// Names the part to a helper, which is the same program with the same arguments.
 const PART: &str = "FFDP_REHEARSAL";
 
 impl Part {
-    const ALL: [Self; 2] = [Self::Deformation, Self::Results];
+    /// All that does not come first anyway, what comes last before the others.
+    fn of(settings: &Settings) -> Vec<Self> {
+        let Some(stage) = settings.stages.last().filter(|stage| !stage.is_linear()) else {
+            return Vec::new();
+        };
+        let first = usize::from(settings.stages.len() == 1);
+        let levels = (first..stage.levels().len()).rev().map(Self::Level);
+        [Self::Results].into_iter().chain(levels).collect()
+    }
 
-    fn name(self) -> &'static str {
+    fn name(self) -> String {
         match self {
-            Self::Deformation => "deformation",
-            Self::Results => "results",
+            Self::Results => "results".to_string(),
+            Self::Level(level) => level.to_string(),
         }
     }
 
-    /// A process for each part of these settings that does not come first anyway.
-    fn helpers(settings: &Settings) -> Vec<Helper> {
-        let first_is_linear = settings.stages.first().is_some_and(Stage::is_linear);
-        let pays = |part: &Self| match part {
-            Self::Deformation => deforms(settings) && first_is_linear,
-            Self::Results => deforms(settings),
-        };
-        Self::ALL.into_iter().filter(pays).filter_map(Helper::start).collect()
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "results" => Some(Self::Results),
+            level => level.parse().ok().map(Self::Level),
+        }
     }
 }
 
@@ -116,8 +130,7 @@ impl Drop for Helper {
 
 /// Does the part of a rehearsal that this process was started for, if it was.
 pub fn help(request: &RegisterArguments) -> Option<Outcome<()>> {
-    let name = std::env::var(PART).ok()?;
-    let part = Part::ALL.into_iter().find(|part| part.name() == name)?;
+    let part = Part::named(&std::env::var(PART).ok()?)?;
     Some(part.rehearse(request))
 }
 
@@ -130,8 +143,12 @@ impl Part {
         let mesh = request.mesh.open(&settings, sides)?;
         let rehearsal = Rehearsal::new(request, &settings, &sizes, &mesh)?;
         match self {
-            Self::Deformation => rehearsal.stages(|stage| !stage.is_linear()).map(|_| ()),
             Self::Results => rehearsal.results(rehearsal.made_up()),
+            Self::Level(level) => {
+                let last = settings.stages.last().expect("settings without stages do not resolve");
+                let levels = last.levels().get(level).into_iter().copied().collect();
+                rehearsal.stages(vec![last.clone().with_levels(levels)]).map(|_| ())
+            }
         }
     }
 }
@@ -172,22 +189,21 @@ impl<'a> Rehearsal<'a> {
     }
 
     fn whole(&self) -> Outcome<()> {
-        let found = self.stages(|_| true)?;
+        let found = self.stages(self.settings.stages.clone())?;
         // Stages that found nothing better are not kept: then the results lack what is made of a deformation.
         let found = if found.warp.is_none() { self.made_up() } else { found };
         self.results(found)
     }
 
-    /// Some of the stages, with few iterations.
-    fn stages(&self, wanted: impl Fn(&Stage) -> bool) -> Outcome<Registration> {
+    /// Stages with few iterations.
+    fn stages(&self, stages: Vec<Stage>) -> Outcome<Registration> {
         let inputs = &self.inputs;
         let problem = Problem {
             fixed_mask: inputs.fixed_mask.as_ref(),
             moving_mask: inputs.moving_mask.as_ref(),
             ..Problem::new(&inputs.fixed, &inputs.moving)
         };
-        let mut settings = shortened(self.settings);
-        settings.stages.retain(wanted);
+        let settings = shortened(&Settings { stages, ..self.settings.clone() });
         Ok(register_on(self.mesh, &problem, &settings, &mut Silent)?)
     }
 
@@ -270,6 +286,21 @@ fn blob(grid: &Geometry, radius: f32) -> Outcome<Volume> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_are_what_does_not_come_first_and_known_by_their_names() {
+        let settings = Settings::default();
+        let deformation = settings.stages.last().expect("there are some");
+        assert!(!deformation.is_linear() && settings.stages.len() > 1);
+        let parts = Part::of(&settings);
+        assert_eq!(parts.len(), 1 + deformation.levels().len());
+        assert!(parts.iter().all(|part| Part::named(&part.name()) == Some(*part)));
+        // The coarsest level of a stage that is alone comes first.
+        let alone = Settings { stages: vec![deformation.clone()], ..settings.clone() };
+        assert_eq!(Part::of(&alone).len(), deformation.levels().len());
+        let linear = settings.stages[..settings.stages.len() - 1].to_vec();
+        assert!(Part::of(&Settings { stages: linear, ..settings }).is_empty());
+    }
 
     #[test]
     fn blobs_have_an_inside_and_an_outside_on_volumes_and_planes() {

@@ -205,7 +205,7 @@ impl<'a> Tile<'a> {
 fn weighted_sum<'a>(terms: impl Iterator<Item = (f64, &'a [f64])>, sum: &mut [f64]) {
     let terms: Vec<(f64, &[f64])> = terms.collect();
     let (lanes, rest) = sum.as_chunks_mut::<LANES>();
-    debug_assert!(rest.is_empty(), "lines end with their lanes");
+    assert!(rest.is_empty(), "lines end with their lanes");
     for (place, sum) in lanes.iter_mut().enumerate() {
         let mut here = [0.0; LANES];
         for (weight, values) in &terms {
