@@ -5,6 +5,7 @@
 //! displacements do, is stored as it is: compressing it takes most of the time and gains some percent.
 
 use std::io::{self, Write};
+use std::thread;
 
 use flate2::{Compress, Compression, Crc, FlushCompress};
 use rayon::prelude::*;
@@ -32,17 +33,19 @@ pub struct ParallelGzip<W: Write> {
     inner: W,
     level: Compression,
     pending: Vec<u8>,
+    /// Blocks that are compressed; they are written beside the compression of the next ones.
+    packed: Vec<Vec<u8>>,
     crc: Crc,
 }
 
-impl<W: Write> ParallelGzip<W> {
+impl<W: Write + Send> ParallelGzip<W> {
     /// A stream into `inner`, whose header is written at once.
     ///
     /// # Errors
     /// Those of `inner`.
     pub fn new(mut inner: W, level: Compression) -> io::Result<Self> {
         inner.write_all(&HEADER)?;
-        Ok(Self { inner, level, pending: Vec::new(), crc: Crc::new() })
+        Ok(Self { inner, level, pending: Vec::new(), packed: Vec::new(), crc: Crc::new() })
     }
 
     /// Writes what is left, the end and the checksum; gives `inner` back.
@@ -51,6 +54,7 @@ impl<W: Write> ParallelGzip<W> {
     /// Those of `inner`.
     pub fn finish(mut self) -> io::Result<W> {
         self.compress_pending()?;
+        self.write_packed()?;
         self.inner.write_all(&LAST_BLOCK)?;
         self.inner.write_all(&self.crc.sum().to_le_bytes())?;
         // The length modulo 2^32, as the format has it.
@@ -64,19 +68,33 @@ impl<W: Write> ParallelGzip<W> {
         let blocks = blocks.map_init(compressor, |compressor, block| {
             let mut crc = Crc::new();
             crc.update(block);
-            (packed(block, compressor), crc)
+            (pack(block, compressor), crc)
         });
-        for (bytes, crc) in blocks.collect::<Vec<_>>() {
-            let bytes = bytes?;
-            self.inner.write_all(&bytes)?;
+        let (inner, packed) = (&mut self.inner, std::mem::take(&mut self.packed));
+        let (written, blocks) = thread::scope(|scope| {
+            let written = (!packed.is_empty()).then(|| scope.spawn(|| write_all(inner, &packed)));
+            let blocks: Vec<_> = blocks.collect();
+            (written.map(|thread| thread.join().expect("writers do not panic")), blocks)
+        });
+        written.transpose()?;
+        for (bytes, crc) in blocks {
+            self.packed.push(bytes?);
             self.crc.combine(&crc);
         }
         self.pending.clear();
         Ok(())
     }
+
+    fn write_packed(&mut self) -> io::Result<()> {
+        write_all(&mut self.inner, &std::mem::take(&mut self.packed))
+    }
 }
 
-impl<W: Write> Write for ParallelGzip<W> {
+fn write_all(to: &mut impl Write, blocks: &[Vec<u8>]) -> io::Result<()> {
+    blocks.iter().try_for_each(|block| to.write_all(block))
+}
+
+impl<W: Write + Send> Write for ParallelGzip<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.pending.extend_from_slice(bytes);
         if self.pending.len() >= BLOCK * BLOCKS {
@@ -88,6 +106,7 @@ impl<W: Write> Write for ParallelGzip<W> {
     /// Compresses and hands on what is pending; blocks become shorter by it.
     fn flush(&mut self) -> io::Result<()> {
         self.compress_pending()?;
+        self.write_packed()?;
         self.inner.flush()
     }
 }
@@ -96,7 +115,7 @@ impl<W: Write> Write for ParallelGzip<W> {
 const FLUSHED: [u8; 4] = [0, 0, 0xff, 0xff];
 
 /// One block as a deflate stream that is not closed.
-fn packed(block: &[u8], compressor: &mut Compress) -> io::Result<Vec<u8>> {
+fn pack(block: &[u8], compressor: &mut Compress) -> io::Result<Vec<u8>> {
     if block.len() > 2 * SAMPLES * SAMPLE {
         let apart = block.len() / SAMPLES;
         let samples = (0..SAMPLES).flat_map(|k| &block[k * apart..][..SAMPLE]);

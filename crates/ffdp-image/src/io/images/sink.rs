@@ -162,9 +162,9 @@ pub(super) fn write_image(
 }
 
 /// Numbers that are turned into bytes together, on all cores.
-const BATCH: usize = 1 << 22;
+const BATCH: usize = 1 << 20;
 /// Those of one core at a time.
-const PART: usize = 1 << 16;
+const PART: usize = 1 << 15;
 
 /// Writes the bytes of so many numbers, each made by its index.
 pub(super) fn write_numbers<const N: usize>(

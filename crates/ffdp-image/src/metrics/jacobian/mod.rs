@@ -109,14 +109,14 @@ pub fn determinant_of(
 }
 
 /// The report of a displacement `[3, D, H, W]` (voxels) on a grid of `size` (x, y, z), in two sweeps over it. Memory:
-/// a few MB for each thread; 4 bytes per voxel beside the field where it is not finite.
+/// some 10 MB for each thread; 4 bytes per voxel beside the field where it is not finite.
 ///
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) when the field is not of that size.
 pub fn jacobian(displacement: &[f32], size: [usize; 3]) -> Result<JacobianReport> {
     let field = Field::new(displacement, size)?;
-    let new = || (Regular::default(), Default::default());
-    let found = field.sweep(new, |(regular, kinds): &mut (Regular, [Kind; 3]), sides, row| {
+    let new = || (Regular::default(), <[Kind; 3]>::default());
+    let add = |(regular, kinds): &mut (Regular, [Kind; 3]), sides: &mut OneSided, row| {
         for (difference, kind) in DIFFERENCES.into_iter().zip(kinds) {
             let values = sides.determinants(difference);
             kind.add(values);
@@ -124,15 +124,14 @@ pub fn jacobian(displacement: &[f32], size: [usize; 3]) -> Result<JacobianReport
                 regular.add(&values.to_vec(), sides, inner(row, size));
             }
         }
+    };
+    let (regular, kinds) = field.sweep(new, add, |(regular, kinds), next| {
+        regular.join(next.0);
+        kinds.iter_mut().zip(next.1).for_each(|(kind, next)| kind.join(&next));
     });
-    let (regular, kinds): (Vec<Regular>, Vec<[Kind; 3]>) = found.into_iter().unzip();
-    let kinds = kinds.into_iter().reduce(|mut all, here| {
-        all.iter_mut().zip(here).for_each(|(all, here)| all.join(&here));
-        all
-    });
-    let [forward, backward, central] = distributions(&field, &kinds.unwrap_or_default());
+    let [forward, backward, central] = distributions(&field, &kinds);
     let (Regularity { true_folds, true_fold_fraction, sd_log }, sd_log_learn2reg) =
-        Regular::joined(&regular, field.len());
+        regular.read(field.len());
     Ok(JacobianReport {
         forward,
         backward,
@@ -151,11 +150,11 @@ pub fn jacobian(displacement: &[f32], size: [usize; 3]) -> Result<JacobianReport
 /// [`Error::Shape`](crate::Error::Shape) when the field is not of that size.
 pub fn regularity(displacement: &[f32], size: [usize; 3]) -> Result<Regularity> {
     let field = Field::new(displacement, size)?;
-    let found = field.sweep(Regular::default, |regular, sides, row| {
+    let add = |regular: &mut Regular, sides: &mut OneSided, row| {
         let central = sides.determinants(Difference::Central).to_vec();
         regular.add(&central, sides, inner(row, size));
-    });
-    Ok(Regular::joined(&found, field.len()).0)
+    };
+    Ok(field.sweep(Regular::default, add, Regular::join).read(field.len()).0)
 }
 
 /// In the order in which a report has them.
@@ -192,14 +191,21 @@ impl Regular {
         self.logs.push([plain, spread(&|det| (det + 3.0).clamp(1e-9, 1e9).ln())]);
     }
 
+    /// Adds the rows that follow.
+    fn join(&mut self, next: Self) {
+        self.true_folds += next.true_folds;
+        self.logs.extend(next.logs);
+    }
+
     /// Of all `voxels`: the deviation as Learn2Reg has it beside the rest.
-    fn joined(parts: &[Self], voxels: usize) -> (Regularity, f64) {
-        let true_folds = parts.iter().map(|part| part.true_folds).sum();
-        let logs = parts.iter().flat_map(|part| &part.logs);
-        let [sd_log, sd_log_learn2reg] = logs
+    fn read(&self, voxels: usize) -> (Regularity, f64) {
+        let [sd_log, sd_log_learn2reg] = self
+            .logs
+            .iter()
             .fold([Spread::default(); 2], |[a, b], [c, d]| [a.join(*c), b.join(*d)])
             .map(Spread::deviation);
-        let true_fold_fraction = true_folds as f64 / voxels as f64;
+        let (true_folds, true_fold_fraction) =
+            (self.true_folds, self.true_folds as f64 / voxels as f64);
         (Regularity { true_folds, true_fold_fraction, sd_log }, sd_log_learn2reg)
     }
 }
@@ -237,20 +243,18 @@ fn distributions(field: &Field, kinds: &[Kind; 3]) -> [JacobianDistribution; 3] 
             finite(kind).then(|| Buckets::new(&kind.counts, around.into_iter().flatten()))
         })
     };
-    let found = field.sweep(none, |buckets, sides, _| {
+    let add = |buckets: &mut [Option<Buckets>; 3], sides: &mut OneSided, _| {
         for (difference, buckets) in DIFFERENCES.into_iter().zip(buckets) {
             let Some(buckets) = buckets else { continue };
             buckets.add_here(sides.determinants(difference));
         }
+    };
+    let found = field.sweep(none, add, |buckets, next| {
+        let pairs = buckets.iter_mut().flatten().zip(next.iter().flatten());
+        pairs.for_each(|(buckets, next)| buckets.join(next));
     });
-    let joined = found.into_iter().reduce(|mut all, here| {
-        let pairs = all.iter_mut().flatten().zip(here.iter().flatten());
-        pairs.for_each(|(all, here)| all.join(here));
-        all
-    });
-    let joined = joined.unwrap_or_else(none);
     std::array::from_fn(|k| {
-        let (kind, buckets) = (&kinds[k], &joined[k]);
+        let (kind, buckets) = (&kinds[k], &found[k]);
         let [min, p1, p50, p99, max] = match buckets {
             Some(buckets) => {
                 let value = |rank: usize| buckets.value(&kind.counts, rank);

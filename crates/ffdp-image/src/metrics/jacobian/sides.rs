@@ -41,13 +41,14 @@ impl<'a> Field<'a> {
         values
     }
 
-    /// What `add` has gathered from some rows, begun with `new`, for all of them in memory order: the rows are shared
-    /// evenly among the threads, since each part may be large.
+    /// What `add` has gathered from all rows, begun with `new` for some of them at a time and joined in their order: each
+    /// thread has a few of these, which may be large.
     pub fn sweep<T: Send>(
         &self,
         new: impl Fn() -> T + Sync,
         add: impl Fn(&mut T, &mut OneSided, usize) + Sync,
-    ) -> Vec<T> {
+        join: impl Fn(&mut T, T) + Sync,
+    ) -> T {
         let [nx, ny, nz] = self.size;
         let least = LEAST.div_ceil(nx);
         let rows = (ny * nz).div_ceil(PARTS * rayon::current_num_threads()).max(least);
@@ -60,7 +61,11 @@ impl<'a> Field<'a> {
             }
             found
         };
-        parts.map(part).collect()
+        let joined = parts.map(part).reduce_with(|mut all, next| {
+            join(&mut all, next);
+            all
+        });
+        joined.unwrap_or_else(new)
     }
 
     /// The determinant at a voxel.
