@@ -162,7 +162,7 @@ pub(super) fn write_image(
 }
 
 /// Numbers that are turned into bytes together, on all cores.
-const BATCH: usize = 1 << 20;
+const BATCH: usize = 1 << 19;
 /// Those of one core at a time.
 const PART: usize = 1 << 15;
 

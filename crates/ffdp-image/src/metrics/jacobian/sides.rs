@@ -11,7 +11,7 @@ use crate::metrics::warp::check_field;
 /// Parts of a sweep for each thread, so that none waits long for another.
 const PARTS: usize = 3;
 /// Voxels of a part at least.
-const LEAST: usize = 1 << 16;
+const LEAST: usize = 1 << 19;
 
 /// A displacement `[3, D, H, W]` with its grid.
 pub(super) struct Field<'a> {
