@@ -104,7 +104,7 @@ impl FieldMethod for SvfSettings {
     }
 
     fn host_bytes_per_voxel(&self) -> u64 {
-        118
+        130
     }
 
     fn method(&self) -> Method {

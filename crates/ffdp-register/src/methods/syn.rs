@@ -81,7 +81,7 @@ impl FieldMethod for SynSettings {
     }
 
     fn host_bytes_per_voxel(&self) -> u64 {
-        105
+        97
     }
 
     fn method(&self) -> Method {
