@@ -15,7 +15,7 @@ use crate::io::check_memory;
 /// Voxels decoded at a time.
 const CHUNK: usize = 1 << 16;
 /// Voxels decoded at a time by all cores.
-const BATCH: usize = 1 << 22;
+const BATCH: usize = 1 << 20;
 
 /// Reads a 3-D image; real values (slope and intercept applied) are rounded to f32.
 ///

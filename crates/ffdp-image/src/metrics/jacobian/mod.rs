@@ -118,10 +118,10 @@ pub fn jacobian(displacement: &[f32], size: [usize; 3]) -> Result<JacobianReport
     let new = || (Regular::default(), <[Kind; 3]>::default());
     let add = |(regular, kinds): &mut (Regular, [Kind; 3]), sides: &mut OneSided, row| {
         for (difference, kind) in DIFFERENCES.into_iter().zip(kinds) {
-            let values = sides.determinants(difference);
-            kind.add(values);
+            let values = sides.determinants(difference).to_vec();
+            kind.add(&values);
             if difference == Difference::Central {
-                regular.add(&values.to_vec(), sides, inner(row, size));
+                regular.add(&values, sides, inner(row, size));
             }
         }
     };
