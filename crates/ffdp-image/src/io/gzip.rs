@@ -14,7 +14,7 @@ use rayon::prelude::*;
 /// in the size.
 const BLOCK: usize = 1 << 20;
 /// Blocks collected before they are compressed together.
-const BLOCKS: usize = 16;
+const BLOCKS: usize = 8;
 /// Pieces of a block that are compressed to see whether the whole is worth it, and their length.
 const SAMPLES: usize = 4;
 const SAMPLE: usize = 1 << 14;
