@@ -12,7 +12,7 @@ const MANY: usize = 4;
 /// Does both, the second in a thread of its own: a thread of rayon that waits for its part of a loop may take any step
 /// that waits as well, a whole file among them, before it goes on, and others have nothing left to do. In a pool of
 /// rayon, where pairs of a list are read and written, both are done by the pool; so they are on few cores, which have
-/// enough to do, since what a thread has let go of stays with it (a fifth more memory for a pair of 2 mm).
+/// enough to do, since what a thread has let go of stays with it (a fifth to a half more memory for a pair of 2 mm).
 pub fn beside<A: Send, B: Send>(
     first: impl FnOnce() -> A + Send,
     second: impl FnOnce() -> B + Send,

@@ -78,7 +78,6 @@ impl<'a> Ranks<'a> {
 
 /// Finite values that come in parts, counted as those of [`Ranks`]: which bucket a rank lies in. What it
 /// is takes the values once more, see [`Buckets`].
-#[derive(Clone)]
 pub(crate) struct Counts {
     buckets: Vec<usize>,
     /// Of the values' bits in their order.
@@ -145,7 +144,6 @@ impl Counts {
 
 /// The values of a few buckets, counted one by one: a bucket has as many different ones as there are
 /// buckets.
-#[derive(Clone)]
 pub(crate) struct Buckets {
     /// Their numbers.
     wanted: Vec<usize>,
