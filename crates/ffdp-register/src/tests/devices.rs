@@ -10,7 +10,7 @@ use crate::{
 use ffdp_burn::synth::Pair;
 use ffdp_kit::testing::gpu_devices;
 
-/// From moments to each deformation, on two levels: every kernel that a default registration uses.
+/// From moments to a deformation, and each other deformation alone, on two levels: every kernel that a default registration uses.
 fn every_stage() -> Vec<(&'static str, Settings)> {
     let level = |shrink, iterations| LevelSettings { shrink, iterations };
     let levels = vec![level(2.0, 20), level(1.0, 15)];
@@ -26,14 +26,13 @@ fn every_stage() -> Vec<(&'static str, Settings)> {
             Stage::Ffd(FfdSettings { levels, spacing_mm: [15.0; 3], ..FfdSettings::default() }),
         ),
     ];
-    deformations.map(|(name, stage)| (name, after_the_linear_ones(stage))).into()
-}
-
-fn after_the_linear_ones(stage: Stage) -> Settings {
-    let mut settings = Settings::default();
-    settings.stages.retain(Stage::is_linear);
-    settings.stages.push(stage);
-    settings
+    let linear = Settings::default().stages.into_iter().filter(Stage::is_linear);
+    let mut first = Some(linear.collect::<Vec<_>>());
+    let settings = |(name, stage)| {
+        let stages = first.take().into_iter().flatten().chain([stage]).collect();
+        (name, Settings { stages, ..Settings::default() })
+    };
+    deformations.map(settings).into()
 }
 
 /// Distances in voxels between what two registrations see at the voxels inside, ascending.
