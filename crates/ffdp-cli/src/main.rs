@@ -14,6 +14,7 @@ mod disk;
 mod failure;
 mod hash;
 mod hosts;
+mod huge_pages;
 mod journal;
 mod leftovers;
 mod manifest;
@@ -36,6 +37,9 @@ use std::process::ExitCode;
 
 use args::{Arguments, Command};
 use clap::{CommandFactory, Parser};
+
+#[global_allocator]
+static ALLOCATOR: huge_pages::HugePages = huge_pages::HugePages;
 
 fn main() -> ExitCode {
     if let Err(failure) = device::DeviceChoice::of_environment() {

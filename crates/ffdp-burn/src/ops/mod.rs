@@ -8,6 +8,7 @@
 //! order (x, y, z), in voxels of the field's own grid. See `docs/conventions.md`.
 
 pub mod adam;
+pub mod affine_field;
 pub mod bspline;
 pub mod bspline_at;
 pub mod bspline_bending;
@@ -50,6 +51,7 @@ pub(crate) use ffdp_kit::{launch, march};
 pub(crate) use ffdp_kit::{real, vjp};
 
 pub use adam::{AdamOptions, AdamStep, MomentStorage, Moments, adam};
+pub use affine_field::affine_field;
 pub use bspline::{
     Beyond, ControlGrid, Millimetres, bspline, bspline_part, bspline_pull_back, subdivide,
 };

@@ -7,7 +7,9 @@ use super::resample::{affine_tensor, map_vectors};
 use super::step::Step;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical, Voxel};
-use crate::ops::{GridSampleOptions, Interpolation, Padding, grid_sample, inverse, sum_of_all};
+use crate::ops::{
+    GridSampleOptions, Interpolation, Padding, affine_field, grid_sample, inverse, sum_of_all,
+};
 
 /// The points `B p + d(p)` for all elements `p` of an array: voxels of a grid, or a list.
 ///
@@ -69,7 +71,8 @@ impl Points {
             }
             Step::Inverse(step) => {
                 let grid = step.geometry();
-                let solution = inverse(self.field(step), Some(self.indices(grid)));
+                let points = (!self.are_voxels_of(grid)).then(|| self.indices(grid));
+                let solution = inverse(self.field(step), points);
                 self.moved(map_vectors(solution, &grid.voxel_to_mm().linear()))
             }
             Step::Bspline(step) => {
@@ -101,14 +104,15 @@ impl Points {
     fn read(&self, step: &Displacement) -> Tensor<5> {
         let grid = step.geometry();
         let field = self.field(step);
-        let here = self.displacement.is_none()
-            && self.affine == grid.voxel_to_mm()
-            && self.size == grid.dims();
-        let there = match here {
+        let there = match self.are_voxels_of(grid) {
             true => field,
             false => self.sample(field, grid, Interpolation::Linear, Padding::Border),
         };
         map_vectors(there, &grid.voxel_to_mm().linear())
+    }
+
+    fn are_voxels_of(&self, grid: &Geometry) -> bool {
+        self.displacement.is_none() && self.affine == grid.voxel_to_mm() && self.size == grid.dims()
     }
 
     /// `u` in voxels, where and as the points are computed.
@@ -176,20 +180,20 @@ impl Points {
         map: &Affine<Voxel, Voxel>,
         to_voxel: &Affine<Physical, Voxel>,
     ) -> Tensor<5> {
-        let straight = affine_field(map, self.size, &self.device, self.dtype);
-        match &self.displacement {
-            None => straight,
-            Some(d) => straight + map_vectors(d.clone(), &to_voxel.linear()),
-        }
+        affine_field(map.rows(), &to_voxel.linear(), self.displacements())
     }
 
     /// The points, `[1, 3, D, H, W]` in RAS mm.
     fn positions(&self) -> Tensor<5> {
-        let mm = affine_field(&self.affine, self.size, &self.device, self.dtype);
-        match &self.displacement {
-            None => mm,
-            Some(d) => mm + d.clone(),
-        }
+        let unchanged = Affine::<Physical, Physical>::identity().linear();
+        affine_field(self.affine.rows(), &unchanged, self.displacements())
+    }
+
+    /// `d`, also where nothing has displaced the points.
+    fn displacements(&self) -> Tensor<5> {
+        let [d, h, w] = self.size;
+        let none = || Tensor::zeros([1, 3, d, h, w], (&self.device, self.dtype));
+        self.displacement.clone().unwrap_or_else(none)
     }
 
     /// The points, in RAS mm and in order.
@@ -205,25 +209,4 @@ impl Points {
 fn rows(vectors: Tensor<5>) -> Tensor<2> {
     let [_, _, d, h, w] = vectors.dims();
     vectors.reshape([3, d * h * w]).transpose()
-}
-
-/// `map p` for all elements `p` of an array of extent (D, H, W): `[1, 3, D, H, W]`.
-fn affine_field<To>(
-    map: &Affine<Voxel, To>,
-    size: [usize; 3],
-    device: &Device,
-    dtype: DType,
-) -> Tensor<5> {
-    let [d, h, w] = size;
-    // One term per axis; they are added by broadcasting.
-    let term = |length: usize, shape: [usize; 5], value: &dyn Fn(f64) -> f64| {
-        let values: Vec<f64> = (0..length).map(|i| value(i as f64)).collect();
-        Tensor::<5>::from_data(TensorData::new(values, shape).convert_dtype(dtype), (device, dtype))
-    };
-    let component = |[x, y, z, t]: &[f64; 4]| {
-        term(w, [1, 1, 1, 1, w], &|i| x * i + t)
-            + term(h, [1, 1, 1, h, 1], &|i| y * i)
-            + term(d, [1, 1, d, 1, 1], &|i| z * i)
-    };
-    Tensor::cat(map.rows().iter().map(component).collect(), 1)
 }

@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use crate::image::{Affine, Geometry, Matrix3, Voxel, index_affine};
-use crate::ops::{GridSampleOptions, Interpolation, Padding, grid_sample};
+use crate::ops::{GridSampleOptions, Interpolation, Padding, affine_field, grid_sample};
 
 /// The values of `image` (on the grid `from`) at the voxel centres of the grid `to`.
 ///
@@ -40,21 +40,7 @@ pub fn resample(
 /// # Panics
 /// If the field has not 3 components.
 pub fn map_vectors(field: Tensor<5>, matrix: &Matrix3) -> Tensor<5> {
-    assert_eq!(field.dims()[1], 3, "map_vectors: a field has 3 components");
-    let off_diagonal = (0..9).filter(|k| k % 4 != 0).map(|k| matrix[k / 3][k % 3]);
-    if off_diagonal.into_iter().all(|factor| factor == 0.0) {
-        // Between grids with the same axes: one product, where the lines below need ten kernels.
-        let diagonal: Vec<f64> = (0..3).map(|i| matrix[i][i]).collect();
-        let diagonal = TensorData::new(diagonal, [1, 3, 1, 1, 1]).convert_dtype(field.dtype());
-        return field.clone() * Tensor::from_data(diagonal, (&field.device(), field.dtype()));
-    }
-    let components: [Tensor<5>; 3] = std::array::from_fn(|j| field.clone().narrow(1, j, 1));
-    let row = |row: &[f64; 3]| {
-        let terms = row.iter().zip(&components).filter(|(factor, _)| **factor != 0.0);
-        let scaled = terms.map(|(&factor, component)| component.clone().mul_scalar(factor));
-        scaled.reduce(Tensor::add).unwrap_or_else(|| components[0].zeros_like())
-    };
-    Tensor::cat(matrix.iter().map(row).collect(), 1)
+    affine_field(&[[0.0; 4]; 3], matrix, field)
 }
 
 /// `[1, 3, 4]`, the form in which the sampler takes an index map.

@@ -1,12 +1,14 @@
 //! How well an inverse undoes a map.
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use rayon::prelude::*;
 use serde::Serialize;
 
 use super::composite::Composite;
+use super::resample::map_vectors;
 use crate::error::Result;
-use crate::image::{Geometry, Matrix3, Ranks};
+use crate::image::{Geometry, Ranks, download};
+use crate::ops::component_dot;
 
 /// Lengths of `phi(phi^-1(x)) - x` over a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -38,10 +40,13 @@ impl Composite {
     ) -> Result<RoundTrip> {
         let between = between_voxels(grid)?;
         let there_and_back = inverse.clone().then(self.clone());
-        let error = there_and_back.to_displacement(&between, device).to_vec()?;
-        let [mean_mm, p95_mm, max_mm] = statistics(&error, &between.voxel_to_mm().linear());
-        let voxels = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
-        let [_, p95_voxels, max_voxels] = statistics(&error, &voxels);
+        let error = there_and_back.to_displacement(&between, device).into_field();
+        let voxels = statistics(&lengths(error.clone())?);
+        let mm = match spacing_everywhere(&between) {
+            Some(spacing) => voxels.map(|length| spacing * length),
+            None => statistics(&lengths(map_vectors(error, &between.voxel_to_mm().linear()))?),
+        };
+        let ([mean_mm, p95_mm, max_mm], [_, p95_voxels, max_voxels]) = (mm, voxels);
         Ok(RoundTrip { mean_mm, p95_mm, max_mm, p95_voxels, max_voxels })
     }
 }
@@ -53,20 +58,30 @@ fn between_voxels(grid: &Geometry) -> Result<Geometry> {
     grid.cropped([0; 3], grid.size.map(|n| n.max(2) - 1))?.with_origin(origin)
 }
 
-/// Vectors whose lengths are added by one thread: sums have the same bits on any number of threads.
+/// Largest cosine between two voxel axes that counts as a right angle, as rounded headers have it.
+const RIGHT_ANGLE: f64 = 1e-6;
+
+/// The spacing in mm, where it is the same in all directions.
+fn spacing_everywhere(grid: &Geometry) -> Option<f64> {
+    let [x, y, z] = grid.spacing_mm;
+    let column = |j: usize| grid.direction.map(|row| row[j]);
+    let cosine = |i, j| -> f64 { column(i).iter().zip(column(j)).map(|(a, b)| a * b).sum() };
+    let is_right =
+        [(0, 1), (0, 2), (1, 2)].into_iter().all(|(i, j)| cosine(i, j).abs() < RIGHT_ANGLE);
+    (is_right && x == y && y == z).then_some(x)
+}
+
+/// The lengths of vectors `[1, 3, D, H, W]`, in order; only they are read back.
+fn lengths(vectors: Tensor<5>) -> Result<Vec<f32>> {
+    download(component_dot(vectors.clone(), vectors).sqrt(), "lengths of displacements")
+}
+
+/// Lengths that are added by one thread: sums have the same bits on any number of threads.
 const PART: usize = 1 << 16;
 
-/// Mean, 95th percentile and maximum of the lengths of vectors `[3, ..]` after `matrix`; NaN if there is
-/// a vector that is not finite, whose length has no rank.
-fn statistics(vectors: &[f32], matrix: &Matrix3) -> [f64; 3] {
-    let count = vectors.len() / 3;
-    let length = |i: usize| {
-        let v: [f64; 3] = std::array::from_fn(|c| f64::from(vectors[c * count + i]));
-        let square = |row: &[f64; 3]| (row[0] * v[0] + row[1] * v[1] + row[2] * v[2]).powi(2);
-        matrix.iter().map(square).sum::<f64>().sqrt() as f32
-    };
-    let lengths: Vec<f32> = (0..count).into_par_iter().map(length).collect();
-    let ranks = Ranks::of(&lengths);
+/// Mean, 95th percentile and maximum; NaN if there is a length that is not finite, which has no rank.
+fn statistics(lengths: &[f32]) -> [f64; 3] {
+    let (count, ranks) = (lengths.len(), Ranks::of(lengths));
     if ranks.count() < count {
         return [f64::NAN; 3];
     }

@@ -1,6 +1,6 @@
 //! A volume of intensities.
 
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use burn::tensor::{AllocationProperty, DType, Device, Tensor, TensorData};
 use rayon::prelude::*;
 
 use super::geometry::Geometry;
@@ -16,11 +16,39 @@ use crate::error::{Error, Result};
 /// If there is not one value per voxel of `dims`, `[N, C, D, H, W]`.
 pub fn upload(values: Vec<f32>, dims: [usize; 5], device: &Device) -> Tensor<5> {
     let count = values.len();
-    Tensor::<1>::from_data(TensorData::new(values, [count]), (device, DType::F32)).reshape(dims)
+    let whole = |values| Tensor::from_data(TensorData::new(values, [count]), (device, DType::F32));
+    let tensor = sent_in_parts(&values, device).unwrap_or_else(|| whole(values));
+    tensor.reshape(dims)
+}
+
+/// Many values through memory that the device reads by itself, which all cores fill: from any other a driver copies
+/// them with one core. `None` where there are few, or no such memory.
+fn sent_in_parts(values: &[f32], device: &Device) -> Option<Tensor<1>> {
+    if *device == Device::flex() || !(SENT + 1..MOST_SENT).contains(&values.len()) {
+        return None;
+    }
+    let mut tensor = Tensor::empty([values.len()], (device, DType::F32));
+    for (k, part) in values.chunks(SENT).enumerate() {
+        // What a device sends lies in such memory: this is a way to ask for it.
+        let mut data =
+            Tensor::<1>::empty([part.len()], (device, DType::F32)).try_into_data().ok()?;
+        if data.bytes().property() != AllocationProperty::Pinned {
+            return None;
+        }
+        let filled = data.as_mut_slice::<f32>().ok()?.par_chunks_mut(COPIED);
+        filled.zip(part.par_chunks(COPIED)).for_each(|(to, from)| to.copy_from_slice(from));
+        let part = k * SENT..k * SENT + part.len();
+        tensor = tensor.slice_assign([part], Tensor::from_data(data, (device, DType::F32)));
+    }
+    Some(tensor)
 }
 
 /// Values that one thread copies, or looks at, at a time.
 const COPIED: usize = 1 << 18;
+/// Values that are sent at a time, 64 MB: smaller ones are no faster in parts.
+const SENT: usize = 1 << 24;
+/// Values that are not sent in parts any more: where Burn counts in 32 bits.
+const MOST_SENT: usize = 1 << 31;
 /// Values that are read back at a time, 256 MB. A driver writes to memory that it has set up first, once for all reads of
 /// this size, which takes longer than reading.
 const READ: usize = 1 << 26;
@@ -126,8 +154,13 @@ impl Volume {
 
     /// Smallest and largest finite voxel, `None` when there is none.
     pub fn min_max(&self) -> Option<(f32, f32)> {
-        let finite = self.data.par_iter().filter(|v| v.is_finite()).map(|&v| (v, v));
-        finite.reduce_with(|(low, high), (a, b)| (low.min(a), high.max(b)))
+        let wider = |(low, high): (f32, f32), (a, b): (f32, f32)| (low.min(a), high.max(b));
+        // Parts in a sweep each, of numbers and not of options.
+        let nothing = (f32::INFINITY, f32::NEG_INFINITY);
+        let own = |&v: &f32| if v.is_finite() { (v, v) } else { nothing };
+        let part = |part: &[f32]| part.iter().map(own).fold(nothing, wider);
+        let all = self.data.par_chunks(COPIED).map(part).reduce(|| nothing, wider);
+        (all != nothing).then_some(all)
     }
 
     /// Percentiles of the finite voxels, each in 0..=100, with linear interpolation between ranks

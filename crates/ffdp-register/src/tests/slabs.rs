@@ -156,7 +156,9 @@ fn slabs_find_what_the_whole_finds_inside_masks() {
     };
     let devices = devices();
     // On a GPU with both masks only.
-    let masks_of = |name: &str| if name == "cpu" { &[[true, false], [true, true]][..] } else { &[[true, true]] };
+    let masks_of = |name: &str| {
+        if name == "cpu" { &[[true, false], [true, true]][..] } else { &[[true, true]] }
+    };
     let all = devices.iter().flat_map(|d| masks_of(d.0).iter().map(move |masked| (d, *masked)));
     for ((device_name, device), masked) in all {
         let problem = Problem {

@@ -10,9 +10,9 @@ use burn::tensor::{DType, Device, Tensor};
 
 use super::{Displacement, map_vectors, resample};
 use crate::error::Error;
-use crate::image::{Geometry, LabelMap, Matrix3, Volume};
+use crate::image::{Geometry, LabelMap, Matrix3, Volume, download, upload};
 use crate::ops::{Interpolation, Padding};
-use crate::testing::{assert_close, normal, tensor, to_f64};
+use crate::testing::{assert_close, gpu_devices, normal, tensor, to_f64};
 
 /// Rounding of coordinates of some tens of voxels in f32, times intensities that grow by about one
 /// per voxel.
@@ -193,4 +193,16 @@ fn fields_that_do_not_fit_are_errors_with_both_shapes() {
         message.contains("[1, 3, 2, 3, 4]") && message.contains("[1, 3, 4, 3, 2]"),
         "{message}"
     );
+}
+
+/// More than is sent to a device at once.
+#[test]
+fn large_images_arrive_on_a_device_as_they_were() {
+    let dims = [1, 1, 65, 520, 512];
+    let values: Vec<f32> = (0..dims.iter().product()).map(|i: usize| (i % 8191) as f32).collect();
+    for (name, device) in gpu_devices() {
+        let sent = upload(values.clone(), dims, &device);
+        assert_eq!(sent.dims(), dims);
+        assert!(download(sent, "an image").expect("readable") == values, "{name}");
+    }
 }
