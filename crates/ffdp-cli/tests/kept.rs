@@ -33,3 +33,27 @@ fn runs_share_files_in_the_cache_directory() {
     assert!(kept.count() > 0);
     assert_eq!(displacement("second"), first);
 }
+
+/// On CUDA the first run rehearses, so that kernels are compiled while files are read; the second one finds them.
+#[test]
+fn a_second_run_does_not_rehearse() {
+    if !std::env::var("FFDP_TEST_DEVICES").is_ok_and(|devices| devices.contains("cuda")) {
+        ffdp_kit::testing::skipped("FFDP_TEST_DEVICES does not name cuda");
+        return;
+    }
+    let folder = Folder::new();
+    write_pair(&folder, 24, 5);
+    let rehearses = |out: &str| {
+        let run = Command::new(env!("CARGO_BIN_EXE_ffdp"))
+            .args(["register", "-f", &folder.path("fixed.nii.gz")])
+            .args(["-m", &folder.path("moving.nii.gz"), "-o", &folder.path(out)])
+            .args(["-v", "--device", "cuda", "--aligned", "--shrink", "2", "--iterations", "10"])
+            .env("XDG_CACHE_HOME", folder.path("cache"))
+            .output()
+            .expect("the binary starts");
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success(), "{said}");
+        said.contains("kernels compiled by a rehearsal")
+    };
+    assert_eq!(["first", "second"].map(rehearses), [true, false]);
+}

@@ -85,7 +85,7 @@ pub fn several_gpus() -> Vec<Device> {
 
 /// Says that the test that runs on this thread skips what needs a device. Test harnesses keep that to themselves: its
 /// name is also added to the file that `FFDP_SKIPPED_TESTS` names, if it names one, so that somebody can count.
-fn skipped(reason: &str) {
+pub fn skipped(reason: &str) {
     eprintln!("skipped: {reason}");
     let Some(file) = std::env::var_os("FFDP_SKIPPED_TESTS") else { return };
     let thread = std::thread::current();

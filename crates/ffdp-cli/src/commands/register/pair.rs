@@ -151,7 +151,11 @@ impl Steps for Registrations {
             let room = free_bytes.zip(plan.device_peak_bytes);
             let room = room.map_or(1, |(free, needed)| free / needed.max(1)) as usize;
             let helpers = if self.alone { room.saturating_sub(1) } else { 0 };
-            rehearse(request, &self.settings, sizes, &mesh, helpers);
+            let (rehearsed, took) =
+                timed(|| rehearse(request, &self.settings, sizes, &mesh, helpers));
+            if rehearsed {
+                printer.detail(&format!("kernels compiled by a rehearsal of {took:.2} s"));
+            }
         }
         let seconds = Some(clock.elapsed().as_secs_f64());
         Ok(Opened { mesh, arguments, free_bytes, seconds, grids: None })

@@ -38,20 +38,20 @@ const MOST_VOXELS: usize = 64 << 20;
 
 /// Does once what the registration of images with these grids will do on the device. Its result means
 /// nothing; nor does its failure, which the registration itself will report. So many other processes at `most` do parts of
-/// it meanwhile.
+/// it meanwhile. Whether there was anything to compile.
 pub fn rehearse(
     request: &RegisterArguments,
     settings: &Settings,
     sizes: &Sizes,
     mesh: &DeviceMesh,
     most: usize,
-) {
+) -> bool {
     if sizes.fixed.len() + sizes.moving.len() > MOST_VOXELS {
-        return;
+        return false;
     }
     let note = note_of(request, settings);
     if note.as_ref().is_some_and(|note| note.exists()) {
-        return;
+        return false;
     }
     // Only where what they compile is kept.
     let parts = if note.is_some() { Part::of(settings) } else { Vec::new() };
@@ -65,6 +65,7 @@ pub fn rehearse(
         let _ = note.parent().map(fs::create_dir_all);
         let _ = fs::write(note, "");
     }
+    true
 }
 
 /// Cores for each process that helps.
