@@ -48,3 +48,41 @@ unsafe impl GlobalAlloc for HugePages {
         unsafe { System.dealloc(block, layout) }
     }
 }
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use std::hint::black_box;
+
+    /// Kilobytes of large pages in the mapping that an address lies in.
+    fn large_pages_around(address: usize) -> Option<u64> {
+        let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
+        let mut lines = maps.lines().skip_while(|line| {
+            let ends = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let ends = ends.map(|(a, b)| [a, b].map(|end| usize::from_str_radix(end, 16)));
+            !matches!(ends, Some([Ok(a), Ok(b)]) if (a..b).contains(&address))
+        });
+        let line = lines.find(|line| line.starts_with("AnonHugePages:"))?;
+        line.split_whitespace().nth(1)?.parse().ok()
+    }
+
+    #[test]
+    fn images_lie_in_large_pages() {
+        let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        if !setting.is_ok_and(|setting| !setting.contains("[never]")) {
+            eprintln!("skipped: this system has no large pages");
+            return;
+        }
+        let bytes = 256 << 20;
+        let mut filled = black_box(vec![7u8; bytes]);
+        let mut zeros = black_box(vec![0u8; bytes]);
+        // Grown from what was there.
+        filled.resize(2 * bytes, 8);
+        zeros[bytes / 2] = 1;
+        assert_eq!([filled[0], filled[bytes - 1], filled[bytes]], [7, 7, 8]);
+        assert_eq!([zeros[0], zeros[bytes / 2], zeros[bytes - 1]], [0, 1, 0]);
+        let large = large_pages_around(filled.as_ptr() as usize + bytes).expect("it is mapped");
+        // A system short of memory gives what it has.
+        assert!(large > 0, "no large page of {} MB", 2 * bytes >> 20);
+    }
+}

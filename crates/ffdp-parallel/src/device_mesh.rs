@@ -11,7 +11,10 @@ use ffdp_burn::error::{Error, Result};
 /// tested as many, and how a field is split that would not fit into one allocation. One thread
 /// drives all devices; they work at the same time because a GPU's operations are enqueued.
 ///
-/// Verified: any number of shards on the CPU, on one GPU and on two H200s (`docs/scaling.md`).
+/// Nothing else may use these GPUs from the same process meanwhile: a kernel that is loaded for the first time while
+/// they wait for each other hangs (`exchange.rs`).
+///
+/// Verified: any number of shards on the CPU, on one GPU, on two H200s and on two H100s (`docs/scaling.md`).
 #[derive(Clone, Debug)]
 pub struct DeviceMesh {
     devices: Vec<Device>,

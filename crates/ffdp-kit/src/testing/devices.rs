@@ -69,6 +69,9 @@ fn works(device: &Device) -> bool {
 
 /// The GPUs that `FFDP_TEST_DEVICES` names by number (`cuda:0,cuda:1`), at least two; otherwise none, and
 /// the test says that it skips.
+///
+/// # Panics
+/// If other tests run beside this one: a kernel that one of them loads while GPUs wait for each other hangs both.
 pub fn several_gpus() -> Vec<Device> {
     let wanted = std::env::var("FFDP_TEST_DEVICES").unwrap_or_default();
     let numbers = wanted.split(',').filter_map(|name| name.trim().strip_prefix("cuda:"));
@@ -77,10 +80,19 @@ pub fn several_gpus() -> Vec<Device> {
         skipped("FFDP_TEST_DEVICES names no two GPUs, as cuda:0,cuda:1");
         return Vec::new();
     }
+    assert!(is_alone(), "tests on several GPUs must run alone: add `--test-threads 1`");
     #[cfg(feature = "cuda")]
     return numbers.into_iter().map(Device::cuda).collect();
     #[cfg(not(feature = "cuda"))]
     panic!("FFDP_TEST_DEVICES names GPUs, but the feature `cuda` is not compiled in");
+}
+
+/// Whether the harness was told to run one test at a time.
+fn is_alone() -> bool {
+    let arguments: Vec<String> = std::env::args().collect();
+    arguments.iter().any(|argument| argument == "--test-threads=1")
+        || arguments.windows(2).any(|pair| pair == ["--test-threads", "1"])
+        || std::env::var("RUST_TEST_THREADS").is_ok_and(|threads| threads == "1")
 }
 
 /// Says that the test that runs on this thread skips what needs a device. Test harnesses keep that to themselves: its
