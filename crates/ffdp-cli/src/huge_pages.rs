@@ -83,6 +83,6 @@ mod tests {
         assert_eq!([zeros[0], zeros[bytes / 2], zeros[bytes - 1]], [0, 1, 0]);
         let large = large_pages_around(filled.as_ptr() as usize + bytes).expect("it is mapped");
         // A system short of memory gives what it has.
-        assert!(large > 0, "no large page of {} MB", 2 * bytes >> 20);
+        assert!(large > 0, "no large page of {} MB", (2 * bytes) >> 20);
     }
 }
