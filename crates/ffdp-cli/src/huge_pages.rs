@@ -1,5 +1,6 @@
 //! Memory of whole images in pages of 2 MB: a volume of 2 GB is half a million pages of 4 kB, which the system hands out
-//! one by one (a registration at 0.5 mm on two cores spent 55 of 190 s of processor time there, and 33 with large pages).
+//! one by one: a registration at 0.5 mm on two cores spent 55 of 210 s of processor time in the system, and 32 with
+//! large pages.
 //!
 //! Linux gives large pages to what asks for them (`madvise`, the default of most distributions). Elsewhere this is the
 //! system's allocator.

@@ -47,7 +47,7 @@ fn sent_in_parts(values: &[f32], device: &Device) -> Option<Tensor<1>> {
 const COPIED: usize = 1 << 18;
 /// Values that are sent at a time, 64 MB: smaller ones are no faster in parts.
 const SENT: usize = 1 << 24;
-/// Values that are not sent in parts any more: where Burn counts in 32 bits.
+/// Values from which on they are sent as a whole: so many were never sent in parts.
 const MOST_SENT: usize = 1 << 31;
 /// Values that are read back at a time, 256 MB. A driver writes to memory that it has set up first, once for all reads of
 /// this size, which takes longer than reading.
