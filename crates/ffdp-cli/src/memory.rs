@@ -14,6 +14,15 @@ pub fn peak_memory_bytes() -> Option<u64> {
     kibibytes.checked_mul(1024)
 }
 
+/// Gives the system back what was freed: the allocator of glibc keeps some blocks of the size of an image.
+pub fn give_back_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: looks after memory that nobody holds.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Forgets the peak so far: from now on [`peak_memory_bytes`] is that of what comes. Where the system
 /// cannot (it is Linux that can), the peak stays that of the whole process.
 pub fn reset_peak_memory() {

@@ -41,10 +41,15 @@ impl Composite {
         let between = between_voxels(grid)?;
         let there_and_back = inverse.clone().then(self.clone());
         let error = there_and_back.to_displacement(&between, device).into_field();
-        let voxels = statistics(&lengths(error.clone())?);
-        let mm = match spacing_everywhere(&between) {
-            Some(spacing) => voxels.map(|length| spacing * length),
-            None => statistics(&lengths(map_vectors(error, &between.voxel_to_mm().linear()))?),
+        let (mm, voxels) = match spacing_everywhere(&between) {
+            Some(spacing) => {
+                let voxels = statistics(&lengths(error)?);
+                (voxels.map(|length| spacing * length), voxels)
+            }
+            None => {
+                let mm = map_vectors(error.clone(), &between.voxel_to_mm().linear());
+                (statistics(&lengths(mm)?), statistics(&lengths(error)?))
+            }
         };
         let ([mean_mm, p95_mm, max_mm], [_, p95_voxels, max_voxels]) = (mm, voxels);
         Ok(RoundTrip { mean_mm, p95_mm, max_mm, p95_voxels, max_voxels })
@@ -64,10 +69,7 @@ const RIGHT_ANGLE: f64 = 1e-6;
 /// The spacing in mm, where it is the same in all directions.
 fn spacing_everywhere(grid: &Geometry) -> Option<f64> {
     let [x, y, z] = grid.spacing_mm;
-    let column = |j: usize| grid.direction.map(|row| row[j]);
-    let cosine = |i, j| -> f64 { column(i).iter().zip(column(j)).map(|(a, b)| a * b).sum() };
-    let is_right =
-        [(0, 1), (0, 2), (1, 2)].into_iter().all(|(i, j)| cosine(i, j).abs() < RIGHT_ANGLE);
+    let is_right = grid.largest_cosine() < RIGHT_ANGLE;
     (is_right && x == y && y == z).then_some(x)
 }
 

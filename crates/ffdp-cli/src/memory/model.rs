@@ -46,8 +46,7 @@ const HOST_MOVING_LEVEL: u64 = 32;
 /// The result in all its forms (voxels, determinants, inverse, warped and unwarped images) while it is
 /// measured, drawn and written, all at once. Measured as 84, and 57 of what is not deformed, when there were a copy in mm and all
 /// determinants, 16 bytes: where the peak was by those alone, it is as much lower, so the middle is planned.
-/// Then 22 more: where the inverse is found and tried, 0.9 million voxels take 179 to 191 MB (2026-11-26).
-const HOST_RESULTS: u64 = 98;
+const HOST_RESULTS: u64 = 76;
 /// The same where nothing is deformed, with the compressor of one file.
 const HOST_AFFINE_RESULTS: u64 = 49;
 const HOST_MOVING: u64 = 2;

@@ -175,9 +175,9 @@ fn memory_does_not_grow_with_the_pairs() {
         return;
     };
     println!("{few} and {many} bytes");
-    // What the allocator keeps settles within some twenty pairs: of 250, 144 MB were seen after 2, 150 after 17, 161 after
-    // 70 and at the end. One pair holds some 3 MB when its results are made, so 39 more that were kept would be 117 MB.
-    assert!(many < few + 70_000_000, "{few} -> {many} bytes");
+    // 147 MB both, where what is freed is given back after each pair. One pair holds some 3 MB when its results are made, so
+    // 39 more that were kept would be 117 MB; glibc may keep half of that under load.
+    assert!(many < few + 60_000_000, "{few} -> {many} bytes");
 }
 
 #[test]

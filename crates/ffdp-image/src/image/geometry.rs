@@ -99,6 +99,13 @@ impl Geometry {
         [z, y, x]
     }
 
+    /// The largest cosine between two voxel axes, without its sign; 0 where all are at right angles.
+    pub fn largest_cosine(&self) -> f64 {
+        let column = |j: usize| self.direction.map(|row| row[j]);
+        let cosine = |(i, j)| -> f64 { column(i).iter().zip(column(j)).map(|(a, b)| a * b).sum() };
+        [(0, 1), (0, 2), (1, 2)].map(cosine).into_iter().fold(0.0, |m: f64, c| m.max(c.abs()))
+    }
+
     /// The map from voxel index to RAS mm.
     pub fn voxel_to_mm(&self) -> Affine<Voxel, Physical> {
         let linear = self.direction.map(|row| std::array::from_fn(|j| row[j] * self.spacing_mm[j]));

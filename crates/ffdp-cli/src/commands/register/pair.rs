@@ -21,7 +21,7 @@ use crate::device::DeviceChoice;
 use crate::disk::Forecast;
 use crate::failure::{Failure, Outcome};
 use crate::manifest::Claim;
-use crate::memory::{Plan, Sizes, peak_memory_bytes};
+use crate::memory::{Plan, Sizes, give_back_memory, peak_memory_bytes};
 use crate::mesh::MeshArguments;
 use crate::names::arguments;
 use crate::output::OutputFolder;
@@ -268,6 +268,7 @@ impl Registrations {
         let Case { request, files, printer, .. } = case;
         let clock = Instant::now();
         output.begin()?;
+        give_back_memory();
         let (((measures, measure), (written, write)), (pictures, draw)) = beside(
             || {
                 beside(

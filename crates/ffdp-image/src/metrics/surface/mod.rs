@@ -149,10 +149,7 @@ impl Pair<'_> {
 }
 
 fn check_orthogonal(geometry: &Geometry) -> Result<()> {
-    let column = |j: usize| geometry.direction.map(|row| row[j]);
-    let cosine = |(i, j)| -> f64 { column(i).iter().zip(column(j)).map(|(a, b)| a * b).sum() };
-    let largest =
-        [(0, 1), (0, 2), (1, 2)].map(cosine).into_iter().fold(0.0, |m: f64, c| m.max(c.abs()));
+    let largest = geometry.largest_cosine();
     if largest <= ORTHOGONAL {
         return Ok(());
     }
