@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ffdp_burn::Error;
 use ffdp_burn::image::{Affine, Geometry};
-use ffdp_burn::io::write_atomically;
+use ffdp_burn::io::{check_disk, write_atomically};
 use ffdp_register::{Checkpoint, LevelReport, SavedField, Settings, StageReport};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -105,6 +105,11 @@ impl Place {
     /// Inside the output folder.
     pub fn in_folder(output: &Path) -> Self {
         Self { folder: output.join("checkpoint") }
+    }
+
+    /// The output folder.
+    fn parent(&self) -> &Path {
+        self.folder.parent().unwrap_or(&self.folder)
     }
 
     /// What a run goes on from.
@@ -274,14 +279,22 @@ pub struct Keeper {
     place: Place,
     identity: Identity,
     interval: Duration,
+    /// Of the disk, for the results: a checkpoint does not take their room.
+    results_bytes: u64,
     last: Instant,
     printer: Printer,
 }
 
 impl Keeper {
-    /// Saves into `place`, when `interval` has passed since the last time or since now.
-    pub fn new(place: Place, identity: Identity, interval: Duration, printer: Printer) -> Self {
-        Self { place, identity, interval, last: Instant::now(), printer }
+    /// Saves into `place`, when `interval` has passed since the last time or since now, as long as that leaves the
+    /// disk room for results of about `results_bytes`.
+    pub fn new(
+        (place, identity): (Place, Identity),
+        interval: Duration,
+        results_bytes: u64,
+        printer: Printer,
+    ) -> Self {
+        Self { place, identity, interval, results_bytes, last: Instant::now(), printer }
     }
 
     /// Whether it is time to save.
@@ -292,11 +305,21 @@ impl Keeper {
     /// Saves it, where the folder is `ready` for it; says whether it was. What cannot be saved is no reason to end the
     /// run.
     pub fn keep(&mut self, ready: Outcome<()>, checkpoint: &Checkpoint) -> bool {
-        let saved = ready.and_then(|()| self.place.save(&self.identity, checkpoint));
+        let saved = ready.and_then(|()| {
+            let bytes = fields_bytes(checkpoint) + self.results_bytes;
+            check_disk("the checkpoint beside the results", self.place.parent(), bytes)?;
+            self.place.save(&self.identity, checkpoint)
+        });
         self.last = Instant::now();
         if let Err(reason) = &saved {
             self.printer.warning(&format!("no checkpoint was saved: {reason}"));
         }
         saved.is_ok()
     }
+}
+
+/// Bytes of the fields, which are nearly all of a checkpoint.
+fn fields_bytes(checkpoint: &Checkpoint) -> u64 {
+    let fields = checkpoint.found.iter().chain(&checkpoint.carried);
+    fields.map(|field| 12 * field.geometry().len() as u64).sum()
 }

@@ -11,7 +11,7 @@ use ffdp_parallel::{Ranks, agree};
 use crate::failure::{Failure, Outcome};
 
 /// This process among those that were started together.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Hosts {
     ranks: Option<Arc<dyn Ranks>>,
 }

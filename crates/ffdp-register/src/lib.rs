@@ -54,7 +54,7 @@ pub use checkpoint::{Checkpoint, SavedField};
 pub use level::Solver;
 pub use methods::*;
 pub use observer::{Observer, Silent};
-pub use places::Room;
+pub use places::{Room, Taken};
 pub use prepare::MINIMUM_OVERLAP_PERCENT;
 pub use problem::Problem;
 pub use pyramid::{

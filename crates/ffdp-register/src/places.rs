@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 
+use super::methods::Stage;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::Geometry;
 use ffdp_burn::io::available_memory_bytes;
 use ffdp_parallel::{
-    Axis, DeformProblem, DeviceMemory, DeviceMesh, Layout, Ranks, Team, plan, plan_offloaded,
+    Axis, DeformProblem, DeviceMemory, DeviceMesh, Layout, OffloadPlan, Ranks, Team, plan,
+    plan_offloaded,
 };
 
 /// Voxels from which several devices share a level. Less is done sooner by one: a level of 256x256x512
@@ -56,6 +58,19 @@ const LARGEST_REST: u64 = 10_000_000_000;
 /// Host memory for a byte that rests there, and for all that is read and sent beside.
 const ON_HOST: [u64; 2] = [11, 10];
 
+/// What a level of a stage takes in a [`Room`], by the model of the planner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Parts into which it is cut; of several processes, those of this one.
+    pub shards: usize,
+    /// Those that rest in host memory.
+    pub at_rest: usize,
+    /// Bytes of the fullest device.
+    pub device_bytes: u64,
+    /// Bytes of host memory for what rests there.
+    pub host_bytes: u64,
+}
+
 /// Bytes a voxel of both images that a linear stage has at work: the images, the moved one, how much each voxel
 /// counts, the gradient, the part of the moving image that travels, and what is made of ones to weigh it.
 const LINEAR_BYTES: u64 = 20;
@@ -87,6 +102,7 @@ struct Split {
     resident: usize,
     /// Where others come and go, what is given away.
     exact: Option<u64>,
+    device_bytes: u64,
     host_bytes: u64,
 }
 
@@ -97,13 +113,14 @@ struct Split {
 fn split(problem: &DeformProblem, bytes: u64) -> Result<Split> {
     let memory = |bytes: u64, of: u64| DeviceMemory { bytes, largest_buffer: of / LARGEST_PART };
     if let Ok(plan) = plan(problem, 1, memory(given(bytes, GIVEN), bytes)) {
-        let resident = plan.layout.count();
-        return Ok(Split { layout: plan.layout, resident, exact: None, host_bytes: 0 });
+        let (resident, device_bytes) = (plan.layout.count(), plan.device_bytes);
+        return Ok(Split { layout: plan.layout, resident, exact: None, device_bytes, host_bytes: 0 });
     }
     let planned = given_exactly(bytes);
     let plan = plan_offloaded(problem, memory(planned, bytes))?;
     let host_bytes = plan.host_bytes / ON_HOST[1] * ON_HOST[0];
-    Ok(Split { layout: plan.layout, resident: plan.resident, exact: Some(planned), host_bytes })
+    let OffloadPlan { layout, resident, device_bytes, .. } = plan;
+    Ok(Split { layout, resident, exact: Some(planned), device_bytes, host_bytes })
 }
 
 /// The cuts of a level.
@@ -216,6 +233,43 @@ impl Room {
                 })
             }
         }
+    }
+
+    /// What a level of a stage takes; `grids` are those of both images on the level, `content` the number of channels of
+    /// each and which of them have a mask.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`](ffdp_burn::Error::TooLarge) when a device cannot hold one shard at work.
+    pub fn takes(
+        &self,
+        stage: &Stage,
+        grids: [&Geometry; 2],
+        content: (usize, [bool; 2]),
+    ) -> Result<Taken> {
+        let Some(method) = stage.fields() else {
+            let (channels, masked) = content;
+            let channels = masked.map(|is_masked| channels + usize::from(is_masked));
+            let places = self.linear_places(grids, channels)?;
+            let shards = places.fixed.count();
+            let rests = |device: &Device| device != places.work.device(0);
+            let at_rest = (0..shards).filter(|k| rests(places.rest.device(*k))).count();
+            let device_bytes = stage.device_bytes(grids, content)? / shards as u64;
+            let images = grids.iter().zip(channels).map(|(grid, n)| 4 * (n * grid.len()) as u64);
+            let host_bytes = if at_rest > 0 { images.sum() } else { 0 };
+            return Ok(Taken { shards, at_rest, device_bytes, host_bytes });
+        };
+        let problem = method.problem(grids, content);
+        if let Self::Device { bytes, .. } = self {
+            let Split { layout, resident, device_bytes, host_bytes, .. } = split(&problem, *bytes)?;
+            let shards = layout.count();
+            return Ok(Taken { shards, at_rest: shards - resident, device_bytes, host_bytes });
+        }
+        let shards = self.places(&problem)?.fixed.count();
+        let places = self.devices();
+        let is_new = |k: &usize| !places[..*k].contains(&places[*k]);
+        let devices = (0..places.len()).filter(is_new).count().min(shards);
+        let device_bytes = problem.cut(devices, shards)?.device_bytes;
+        Ok(Taken { shards, at_rest: 0, device_bytes, host_bytes: 0 })
     }
 
     /// Demands that a level with these grids has room, on the device and in host memory; other rooms hold what they

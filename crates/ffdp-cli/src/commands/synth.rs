@@ -21,6 +21,7 @@ use ffdp_burn::synth::{
     WarpSettings, coarsen_image, coarsen_labels,
 };
 
+use crate::commands::register::ImageFormat;
 use crate::failure::{Failure, Outcome};
 use crate::manifest::{Identity, MANIFEST, place};
 use crate::printer::{Printer, print_to_stdout};
@@ -101,8 +102,11 @@ pub struct SynthArguments {
     /// Seed of the first subject; the next ones count on from it.
     #[arg(long, value_name = "S", default_value_t = 2025)]
     pub seed: u64,
+    /// How images, labels and warps are written; with ome-zarr each with its pyramid.
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ImageFormat,
     /// Write .nii instead of .nii.gz: larger, and slabs can be read without unpacking.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "format")]
     pub uncompressed: bool,
     /// Remove the files of another run from the folder first (those that its manifest.json lists, and the
     /// names that data sets have).
@@ -141,6 +145,7 @@ impl SynthArguments {
             ("smoothing", number(Some(self.smoothing))),
             ("seed", Some(self.seed.to_string())),
             ("uncompressed", self.uncompressed.then(String::new)),
+            ("format", (self.format != ImageFormat::Nifti).then(|| self.format.ending().to_string())),
         ];
         identity.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }

@@ -14,6 +14,8 @@
 //! that of one greedy run was 121 MB once and 145 another time. Noise shrinks less in files: 141 to 162 MB of a greedy run
 //! of `ffdp synth --spacing 2` where 132 are planned. Other similarities and masks were not measured and are counted by their tensors.
 
+use ffdp_burn::image::Geometry;
+
 use crate::device::DeviceChoice;
 
 /// Voxels of a problem on one level.
@@ -57,6 +59,12 @@ const HOST_GZIP: [u64; 2] = [114_000_000, 50];
 /// surfaces are measured, in addition.
 const HOST_LABELS: u64 = 18;
 
+/// Of a run of slabs, the voxels that are read, computed and written at a time, at least, and what each takes on its way.
+const SLAB_VOXELS: u64 = 1 << 22;
+const SLAB_PLANES: u64 = 32;
+const SLAB_FIXED: u64 = 15;
+const SLAB_MOVING: u64 = 15;
+
 /// A tensor of each image.
 const DEVICE_FULL: u64 = 4;
 
@@ -67,6 +75,21 @@ pub fn host_bytes(voxels: Voxels, per_voxel: u64, device: DeviceChoice) -> u64 {
         return START_WITH_DEVICE + HOST_FULL_WITH_DEVICE * (fixed + moving);
     }
     START + HOST_FULL * (fixed + moving) + per_voxel * level + HOST_MOVING_LEVEL * moving_level
+}
+
+/// What a level in one piece takes on the CPU that is read slab by slab: nothing of full size.
+pub fn slab_level_bytes(voxels: Voxels, per_voxel: u64) -> u64 {
+    per_voxel * voxels.level + HOST_MOVING_LEVEL * voxels.moving_level
+}
+
+/// Bytes of host memory of a registration of slabs that holds `held` of its level there, and beside it what is read and
+/// written at a time: results stay where they were found.
+pub fn slabs_bytes(held: u64, grids: [&Geometry; 2], device: DeviceChoice) -> u64 {
+    let start = if device == DeviceChoice::Cpu { START } else { START_WITH_DEVICE };
+    let plane = |grid: &Geometry| (grid.size[0] * grid.size[1]) as u64;
+    let piece = |grid: &Geometry| (grid.len() as u64).min(SLAB_VOXELS.max(SLAB_PLANES * plane(grid)));
+    let [fixed, moving] = grids.map(piece);
+    start + held + SLAB_FIXED * fixed + SLAB_MOVING * moving
 }
 
 /// Bytes of the memory of a device that is not the CPU, at the peak of a level that takes `of_level` of them. The

@@ -7,10 +7,12 @@ use ffdp_burn::Error;
 use ffdp_burn::image::Geometry;
 use ffdp_burn::io::available_memory_bytes;
 use ffdp_burn::io::images::header;
-use ffdp_register::{Settings, finest_spacing_mm, level_geometry};
+use ffdp_register::{Room, Settings, Stage, finest_spacing_mm, level_geometry};
 use serde::Serialize;
 
-use super::model::{Voxels, device_bytes, host_bytes, results_bytes};
+use super::model::{
+    Voxels, device_bytes, host_bytes, results_bytes, slab_level_bytes, slabs_bytes,
+};
 use crate::device::DeviceChoice;
 use crate::disk::{Forecast, Written};
 use crate::failure::{Failure, Outcome};
@@ -60,42 +62,112 @@ pub struct LevelPlan {
     pub shrink: f64,
     /// Of the fixed image, in voxels.
     pub size: [usize; 3],
+    /// Parts into which it is cut, and those of them that rest in host memory.
+    pub shards: usize,
+    pub shards_at_rest: usize,
     pub host_bytes: u64,
     pub device_bytes: Option<u64>,
 }
 
-impl Plan {
-    /// The plan of valid settings.
-    pub fn new(settings: &Settings, sizes: &Sizes, device: DeviceChoice) -> Self {
-        let [fixed, moving] = [&sizes.fixed, &sizes.moving].map(|grid| grid.len() as u64);
+/// A level of a stage, as far as headers tell.
+struct OnLevel<'a> {
+    stage: &'a Stage,
+    shrink: f64,
+    grids: [Geometry; 2],
+    voxels: Voxels,
+}
+
+/// All levels of all stages.
+struct Levels<'a>(Vec<OnLevel<'a>>);
+
+impl<'a> Levels<'a> {
+    fn new(settings: &'a Settings, sizes: &Sizes) -> Self {
+        let full = [&sizes.fixed, &sizes.moving];
+        let [fixed, moving] = full.map(|grid| grid.len() as u64);
         let finest_mm = finest_spacing_mm(&sizes.fixed);
         let least = settings.minimum_axis_voxels;
-        let mut levels = Vec::new();
-        let mut last = Voxels { fixed, moving, level: 0, moving_level: 0 };
-        for stage in &settings.stages {
-            for shrink in stage.levels().iter().map(|level| level.shrink) {
-                let on_level = |grid: &Geometry| {
+        let of_stage = |stage: &'a Stage| {
+            stage.levels().iter().map(move |level| {
+                let shrink = level.shrink;
+                let grids = full.map(|grid| {
                     level_geometry(grid, shrink * finest_mm, least).unwrap_or_else(|_| grid.clone())
-                };
-                let grids = [&sizes.fixed, &sizes.moving].map(on_level);
-                let size = grids[0].size;
+                });
                 let [level, moving_level] = grids.each_ref().map(|grid| grid.len() as u64);
-                let voxels = Voxels { fixed, moving, level, moving_level };
-                last = voxels;
-                // Channels and masks are not in the headers of the two images.
-                let of_level = stage.device_bytes(grids.each_ref(), (1, [false; 2])).ok();
-                let of_level = of_level.filter(|_| device != DeviceChoice::Cpu);
-                let on_device = of_level.map(|bytes| device_bytes(voxels, bytes));
-                let host_bytes = host_bytes(voxels, stage.host_bytes_per_voxel(), device);
-                let stage = stage.name();
-                levels.push(LevelPlan { stage, shrink, size, host_bytes, device_bytes: on_device });
-            }
+                OnLevel { stage, shrink, grids, voxels: Voxels { fixed, moving, level, moving_level } }
+            })
+        };
+        Self(settings.stages.iter().flat_map(of_stage).collect())
+    }
+
+    /// The voxels that a result is made of.
+    fn last(&self, sizes: &Sizes) -> Voxels {
+        let [fixed, moving] = [&sizes.fixed, &sizes.moving].map(|grid| grid.len() as u64);
+        let none = Voxels { fixed, moving, level: 0, moving_level: 0 };
+        self.0.last().map_or(none, |level| level.voxels)
+    }
+}
+
+impl Plan {
+    /// The plan of valid settings, of images that are held whole.
+    pub fn new(settings: &Settings, sizes: &Sizes, device: DeviceChoice) -> Self {
+        let levels = Levels::new(settings, sizes);
+        let mut planned = Vec::new();
+        for OnLevel { stage, shrink, grids, voxels } in &levels.0 {
+            // Channels and masks are not in the headers of the two images.
+            let of_level = stage.device_bytes(grids.each_ref(), (1, [false; 2])).ok();
+            let of_level = of_level.filter(|_| device != DeviceChoice::Cpu);
+            planned.push(LevelPlan {
+                stage: stage.name(),
+                shrink: *shrink,
+                size: grids[0].size,
+                shards: 1,
+                shards_at_rest: 0,
+                host_bytes: host_bytes(*voxels, stage.host_bytes_per_voxel(), device),
+                device_bytes: of_level.map(|bytes| device_bytes(*voxels, bytes)),
+            });
         }
         let deforms = deforms(settings);
-        let results_host_bytes = results_bytes(last, [deforms, sizes.labels], device);
+        let results = results_bytes(levels.last(sizes), [deforms, sizes.labels], device);
         let displacements = if deforms { 2 } else { 0 };
         let written = Written { displacements, labels: sizes.labels, checkpoint: true };
-        let disk = Forecast::of_registration(fixed, written);
+        Self::of(planned, results, Forecast::of_registration(sizes.fixed.len() as u64, written))
+    }
+
+    /// The plan of valid settings, of images that are read slab by slab in a room on that device; `masked` says which of
+    /// them has a mask.
+    ///
+    /// # Errors
+    /// Where a device cannot hold a shard at work.
+    pub fn of_slabs(
+        settings: &Settings,
+        (sizes, masked): (&Sizes, [bool; 2]),
+        (room, device): (&Room, DeviceChoice),
+        written: Written,
+    ) -> Outcome<Self> {
+        let levels = Levels::new(settings, sizes);
+        let mut planned = Vec::new();
+        for OnLevel { stage, shrink, grids, voxels } in &levels.0 {
+            let taken = room.takes(stage, grids.each_ref(), (1, masked))?;
+            let on_host = match (device, taken.shards) {
+                (DeviceChoice::Cpu, 1) => slab_level_bytes(*voxels, stage.host_bytes_per_voxel()),
+                (DeviceChoice::Cpu, _) => taken.device_bytes,
+                _ => 0,
+            };
+            let held = taken.host_bytes + on_host;
+            planned.push(LevelPlan {
+                stage: stage.name(),
+                shrink: *shrink,
+                size: grids[0].size,
+                shards: taken.shards,
+                shards_at_rest: taken.at_rest,
+                host_bytes: slabs_bytes(held, [&sizes.fixed, &sizes.moving], device),
+                device_bytes: (device != DeviceChoice::Cpu).then_some(taken.device_bytes),
+            });
+        }
+        Ok(Self::of(planned, 0, Forecast::of_registration(sizes.fixed.len() as u64, written)))
+    }
+
+    fn of(levels: Vec<LevelPlan>, results_host_bytes: u64, disk: Forecast) -> Self {
         let host = levels.iter().map(|level| level.host_bytes).max().unwrap_or(0);
         Self {
             host_peak_bytes: host.max(results_host_bytes),
@@ -161,6 +233,16 @@ impl Plan {
         }
     }
 
+    /// A line.
+    pub fn in_short(&self) -> String {
+        let device = self.device_peak_bytes.map(|bytes| format!(", of the device's {}", gigabytes(bytes)));
+        format!(
+            "takes about {} of host memory{}",
+            gigabytes(self.host_peak_bytes),
+            device.unwrap_or_default()
+        )
+    }
+
     /// To stdout, for people or as JSON.
     pub fn print(&self, json: bool) -> Outcome<()> {
         if json {
@@ -177,16 +259,23 @@ impl Plan {
         for level in &self.levels {
             let [x, y, z] = level.size;
             let device = level.device_bytes.map_or("-".to_string(), gigabytes);
+            let cuts = match (level.shards, level.shards_at_rest) {
+                (1, 0) => String::new(),
+                (shards, 0) => format!("  {shards} shards"),
+                (shards, at_rest) => format!("  {shards} shards, {at_rest} of them in host memory"),
+            };
             let _ = writeln!(
                 text,
-                "{:<12}{:<8}{:<17}{:>11}  {device:>13}",
+                "{:<12}{:<8}{:<17}{:>11}  {device:>13}{cuts}",
                 level.stage,
                 level.shrink,
                 format!("{x} x {y} x {z}"),
                 gigabytes(level.host_bytes),
             );
         }
-        let _ = writeln!(text, "{:<37}{:>11}", "results", gigabytes(self.results_host_bytes));
+        if self.results_host_bytes > 0 {
+            let _ = writeln!(text, "{:<37}{:>11}", "results", gigabytes(self.results_host_bytes));
+        }
         let available = match self.host_available_bytes {
             Some(bytes) => format!("{} are available", gigabytes(bytes)),
             None => "the system does not say how much is available".to_string(),

@@ -12,7 +12,7 @@ mod rehearsal;
 mod results;
 mod slabs;
 
-pub use self::args::RegisterArguments;
+pub use self::args::{ImageFormat, RegisterArguments};
 pub use self::rehearsal::shortened;
 
 use self::pair::{Case, Registrations};
@@ -27,7 +27,7 @@ use crate::report::summary;
 /// Registers a pair or several and writes the results, with the processes that were started together with this one.
 pub fn run(request: &RegisterArguments) -> Outcome<()> {
     if request.plan {
-        return predict(request);
+        return if request.slabs { slabs::predict(request) } else { predict(request) };
     }
     together(|hosts| match hosts.ranks() {
         None if request.slabs => slabs::run(request, hosts),

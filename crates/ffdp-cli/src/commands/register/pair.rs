@@ -339,12 +339,16 @@ impl Work<'_> {
         mesh: &DeviceMesh,
     ) -> Outcome<Results> {
         let Case { request, files, printer, .. } = self.case;
-        let keeper = Keeper::new(files.checkpoint.clone(), identity, self.all.interval, *printer);
+        let settings = &self.all.settings;
+        let voxels = self.case.sizes.fixed.len() as u64;
+        let results = Forecast::of_registration(voxels, request.written(settings)).expected;
+        let place = (files.checkpoint.clone(), identity);
+        let keeper = Keeper::new(place, self.all.interval, results, *printer);
         let stage = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.stages.len());
         let progress = ProgressPrinter::new(*printer);
         let mut watch = Watch { progress, output: &mut self.output, keeper: Some(keeper), stage };
         let (result, register) =
-            timed(|| registered(&self.inputs, &self.all.settings, mesh, checkpoint, &mut watch));
+            timed(|| registered(&self.inputs, settings, mesh, checkpoint, &mut watch));
         let result = result?;
         if let Some(advice) = result.outcome.advice() {
             printer.warning(advice);

@@ -24,7 +24,7 @@ use crate::disk::Forecast;
 use crate::failure::{Failure, Outcome};
 use crate::hash::sha256;
 use crate::hosts::Hosts;
-use crate::memory::peak_memory_bytes;
+use crate::memory::{Plan, Sizes, peak_memory_bytes};
 use crate::names::arguments;
 use crate::nan_policy::NanPolicy;
 use crate::output::OutputFolder;
@@ -47,6 +47,8 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     let mut labels = ready.labels;
     let (room, initial, mut output) = (ready.room, ready.initial, ready.output);
     let grids = [fixed.geometry().clone(), moving.geometry().clone()];
+    let results_bytes =
+        Forecast::of_registration(grids[0].len() as u64, request.written(&settings)).expected;
     let read = start.elapsed().as_secs_f64();
     let clock = Instant::now();
     let problem = SlabProblem {
@@ -61,9 +63,10 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
             let (keeper, checkpoint) = match ready.continued {
                 None => (None, None),
                 Some((identity, checkpoint)) => {
-                    let (place, interval) =
-                        (files.checkpoint.clone(), request.checkpoint_interval()?);
-                    (Some(Keeper::new(place, identity, interval, printer)), checkpoint)
+                    let place = (files.checkpoint.clone(), identity);
+                    let interval = request.checkpoint_interval()?;
+                    let keeper = Keeper::new(place, interval, results_bytes, printer);
+                    (Some(keeper), checkpoint)
                 }
             };
             let stage = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.stages.len());
@@ -83,18 +86,30 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     }
     let clock = Instant::now();
     hosts.agree(output.as_mut().map_or(Ok(()), OutputFolder::begin))?;
+    // They take minutes where images are large: what is done is told.
+    let mut step = Instant::now();
+    let mut done = |what: &str| {
+        printer.detail(&format!("{what}: {:.1} s", step.elapsed().as_secs_f64()));
+        step = Instant::now();
+    };
     let folding = found.warp.as_ref().map(|warp| warp.folding()).transpose()?;
+    done("folds");
     found.write_warped(&files.warped, &mut moving)?;
+    done("warped image");
     if let Some(warp) = &found.warp {
         warp.write(&files.warp)?;
+        done("displacement");
     }
     if let Some(inverse) = found.inverse.as_ref().filter(|_| !request.no_inverse) {
         inverse.write(&files.inverse)?;
+        done("inverse displacement");
     }
     let dice = labels.overlap(&found, &initial, &files.labels)?;
+    done("labels");
     let processes = processes(hosts, &found)?;
     let images = (&mut fixed, &mut moving);
     let pictures = pictures(&found, images, (&initial, &files.warped), hosts.is_first())?;
+    done("pictures");
     let Some(mut output) = output else { return Ok(()) };
     write_spline(&files.spline, found.spline.as_ref())?;
     write_affine(&files.affine, &found.affine)?;
@@ -128,6 +143,31 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     match request.json {
         true => print_to_stdout(&format!("{text}\n")),
         false => summarise(request.quiet, || summary(&measures)),
+    }
+}
+
+/// Prints what a run of one process would take.
+pub fn predict(request: &RegisterArguments) -> Outcome<()> {
+    let settings = request.settings.resolve()?;
+    let grids = [header(request.fixed())?.geometry, header(request.moving())?.geometry];
+    let sides = (grids.each_ref(), request.masked());
+    let room = request.mesh.room(&settings, sides, &Hosts::default())?;
+    let device = request.mesh.first();
+    request.slab_plan(&settings, &grids, &room)?.asking(device).print(request.json)
+}
+
+impl RegisterArguments {
+    /// What a run of one process takes in a room.
+    fn slab_plan(
+        &self,
+        settings: &Settings,
+        [fixed, moving]: &[Geometry; 2],
+        room: &Room,
+    ) -> Outcome<Plan> {
+        let labels = self.moving_labels.is_some();
+        let sizes = Sizes { fixed: fixed.clone(), moving: moving.clone(), labels };
+        let place = (room, self.mesh.first());
+        Plan::of_slabs(settings, (&sizes, self.masked()), place, self.written(settings))
     }
 }
 
@@ -199,6 +239,11 @@ impl Ready {
         let grids = images.each_ref().map(|image| image.geometry().clone());
         let room =
             request.mesh.room(&settings, ([&grids[0], &grids[1]], request.masked()), hosts)?;
+        if hosts.ranks().is_none() {
+            let plan = request.slab_plan(&settings, &grids, &room)?;
+            printer.note(&plan.in_short());
+            plan.check_memory()?;
+        }
         printer.detail(&format!("slab by slab on {}, settings {settings:?}", request.mesh));
         let initial = initial(request)?;
         let continued = match hosts.ranks() {

@@ -232,7 +232,7 @@ fn folder(spacing_mm: f64) -> String {
 impl SubjectFiles {
     fn new(request: &SynthArguments, subject: usize) -> Self {
         let name = format!("subject-{subject:03}");
-        let ending = if request.uncompressed { ".nii" } else { ".nii.gz" };
+        let ending = if request.uncompressed { ".nii" } else { request.format.ending() };
         let folders: Vec<String> = request.spacing.iter().map(|s| folder(*s)).collect();
         let file = |folder: &str, what: &str| {
             request.output.join(folder).join(format!("{name}{what}{ending}"))
