@@ -131,6 +131,8 @@ pub struct OffloadPlan {
     pub layout: Layout,
     /// The first so many shards stay on the device; the others rest in host memory.
     pub resident: usize,
+    /// Whether all of the moving image stays on the device as well.
+    pub moving_stays: bool,
     /// Bytes that the device needs, and the host, by the model of this file.
     pub device_bytes: u64,
     /// Bytes of the host.
@@ -141,13 +143,33 @@ pub struct OffloadPlan {
 /// in host memory, and each of its shards comes to the device when it is its turn. Shards are at least as
 /// thick as what is recomputed around them, where the problem allows it.
 ///
+/// A shard looks at as much of the moving image as turned and displaced planes reach, which is many times its own part:
+/// 1.6 degrees and 13 mm are 150 planes of 0.12 mm for the 19 of a shard. So that image stays on the device as a whole
+/// where one buffer may hold it.
+///
 /// # Errors
 /// [`Error::TooLarge`] when not even one shard at work fits, with the bytes of the best.
 pub fn plan_offloaded(problem: &DeformProblem, memory: DeviceMemory) -> Result<OffloadPlan> {
     if let Ok(Plan { layout, device_bytes, .. }) = plan(problem, 1, memory) {
-        let resident = layout.count();
-        return Ok(OffloadPlan { layout, resident, device_bytes, host_bytes: 0 });
+        let (resident, moving_stays) = (layout.count(), false);
+        return Ok(OffloadPlan { layout, resident, moving_stays, device_bytes, host_bytes: 0 });
     }
+    let moving_bytes = problem.moving_bytes();
+    if moving_bytes <= memory.largest_buffer && 2 * moving_bytes <= memory.bytes {
+        let beside = DeviceMemory { bytes: memory.bytes - moving_bytes, ..memory };
+        if let Ok(plan) = fullest(problem, beside, true) {
+            return Ok(OffloadPlan { device_bytes: plan.device_bytes + moving_bytes, ..plan });
+        }
+    }
+    fullest(problem, memory, false)
+}
+
+/// The cuts with which the most of a problem stays on one device beside the moving image, or with that.
+fn fullest(
+    problem: &DeformProblem,
+    memory: DeviceMemory,
+    moving_stays: bool,
+) -> Result<OffloadPlan> {
     let extent = problem.fixed[problem.axis.dim() - 2];
     let around = 2 * (problem.measure_halo() + problem.smoothing_halo());
     let mut best: Option<OffloadPlan> = None;
@@ -158,7 +180,7 @@ pub fn plan_offloaded(problem: &DeformProblem, memory: DeviceMemory) -> Result<O
         if best.is_some() && layout.thickest() < around {
             break;
         }
-        let bytes = Bytes::new(problem, &layout, 1);
+        let bytes = Bytes { moving_stays, ..Bytes::new(problem, &layout, 1) };
         least = least.min(bytes.visit());
         let room = memory.bytes.checked_sub(bytes.visit());
         let Some(room) = room.filter(|_| bytes.field_block() <= memory.largest_buffer) else {
@@ -169,7 +191,8 @@ pub fn plan_offloaded(problem: &DeformProblem, memory: DeviceMemory) -> Result<O
         if best.as_ref().is_none_or(fuller) {
             let [here, there] = [resident, shards - resident].map(|n| n as u64 * bytes.resting());
             let device_bytes = here + bytes.visit();
-            best = Some(OffloadPlan { layout, resident, device_bytes, host_bytes: there });
+            let host_bytes = there;
+            best = Some(OffloadPlan { layout, resident, moving_stays, device_bytes, host_bytes });
         }
     }
     best.ok_or_else(|| Error::TooLarge {
@@ -244,6 +267,8 @@ struct Bytes<'a> {
     cut: bool,
     /// Whether there is more than one device.
     several: bool,
+    /// Whether the moving image is counted elsewhere, as a whole.
+    moving_stays: bool,
     /// Planes of the thickest shard, and of the volume.
     thickest: u64,
     extent: u64,
@@ -261,6 +286,7 @@ impl<'a> Bytes<'a> {
             shards: layout.count().div_ceil(devices) as u64,
             cut: layout.count() > 1,
             several: devices > 1,
+            moving_stays: false,
             thickest,
             extent,
             plane: all / extent,
@@ -280,11 +306,17 @@ impl<'a> Bytes<'a> {
 
     /// Voxels of the moving image in that many of its thickest shards.
     fn moving_part(&self, shards: u64) -> u64 {
+        if self.moving_stays {
+            return 0;
+        }
         (self.moving * shards * self.thickest).div_ceil(self.extent).min(self.moving)
     }
 
     /// Voxels of the moving image that travel together: whole planes of its own grid.
     fn parcel(&self) -> u64 {
+        if self.moving_stays {
+            return 0;
+        }
         let extent = self.problem.moving[self.problem.axis.dim() - 2];
         let planes = [self.thickest, self.seen() / self.plane];
         let [shard, block] =

@@ -9,7 +9,7 @@ use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::Geometry;
 use ffdp_burn::io::available_memory_bytes;
 use ffdp_parallel::{
-    Axis, DeformProblem, DeviceMemory, DeviceMesh, Layout, OffloadPlan, Ranks, Team, plan,
+    Axis, DeformProblem, DeviceMemory, DeviceMesh, Layout, OffloadPlan, Plan, Ranks, Team, plan,
     plan_offloaded,
 };
 
@@ -100,6 +100,8 @@ struct Split {
     layout: Layout,
     /// The first so many shards stay on the device.
     resident: usize,
+    /// Whether the moving image stays there as a whole.
+    moving_stays: bool,
     /// Where others come and go, what is given away.
     exact: Option<u64>,
     device_bytes: u64,
@@ -113,14 +115,17 @@ struct Split {
 fn split(problem: &DeformProblem, bytes: u64) -> Result<Split> {
     let memory = |bytes: u64, of: u64| DeviceMemory { bytes, largest_buffer: of / LARGEST_PART };
     if let Ok(plan) = plan(problem, 1, memory(given(bytes, GIVEN), bytes)) {
-        let (resident, device_bytes) = (plan.layout.count(), plan.device_bytes);
-        return Ok(Split { layout: plan.layout, resident, exact: None, device_bytes, host_bytes: 0 });
+        let Plan { layout, device_bytes, .. } = plan;
+        let moving_stays = problem.moving_bytes() <= bytes / LARGEST_PART;
+        let (resident, exact, host_bytes) = (layout.count(), None, 0);
+        return Ok(Split { layout, resident, moving_stays, exact, device_bytes, host_bytes });
     }
     let planned = given_exactly(bytes);
     let plan = plan_offloaded(problem, memory(planned, bytes))?;
     let host_bytes = plan.host_bytes / ON_HOST[1] * ON_HOST[0];
-    let OffloadPlan { layout, resident, device_bytes, .. } = plan;
-    Ok(Split { layout, resident, exact: Some(planned), device_bytes, host_bytes })
+    let OffloadPlan { layout, resident, moving_stays, device_bytes, .. } = plan;
+    let exact = Some(planned);
+    Ok(Split { layout, resident, moving_stays, exact, device_bytes, host_bytes })
 }
 
 /// The cuts of a level.
@@ -324,7 +329,7 @@ impl Room {
             }
             Self::DeviceMesh(mesh) | Self::Ranks { mesh, .. } => on_mesh(mesh, [fixed, moving]),
             Self::Device { device, bytes } => {
-                let Split { layout, resident, exact, .. } = split(problem, *bytes)?;
+                let Split { layout, resident, moving_stays, exact, .. } = split(problem, *bytes)?;
                 let shards = layout.count();
                 if shards == 1 {
                     return whole(device);
@@ -336,16 +341,14 @@ impl Room {
                     DeviceMesh::of((0..count).map(place).collect())
                 };
                 let work = |count: usize| DeviceMesh::of(vec![device.clone(); count]);
-                let fits = problem.moving_bytes() <= bytes / LARGEST_PART;
-                let pieces = if resident == shards && fits { 1 } else { shards };
-                let pieces = pieces.min(moving[0]);
+                let pieces = if moving_stays { 1 } else { shards.min(moving[0]) };
                 Ok(Places {
                     moving: Layout::balanced(moving, Axis::Z, pieces)?,
                     fixed: layout,
                     work: work(shards),
                     rest: rest(shards),
                     moving_work: work(pieces),
-                    moving_rest: rest(pieces),
+                    moving_rest: if moving_stays { work(1) } else { rest(pieces) },
                     exact,
                     team: Team::ALONE,
                 })

@@ -145,7 +145,10 @@ impl SynthArguments {
             ("smoothing", number(Some(self.smoothing))),
             ("seed", Some(self.seed.to_string())),
             ("uncompressed", self.uncompressed.then(String::new)),
-            ("format", (self.format != ImageFormat::Nifti).then(|| self.format.ending().to_string())),
+            (
+                "format",
+                (self.format != ImageFormat::Nifti).then(|| self.format.ending().to_string()),
+            ),
         ];
         identity.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }

@@ -59,7 +59,10 @@ const HOST_GZIP: [u64; 2] = [114_000_000, 50];
 /// surfaces are measured, in addition.
 const HOST_LABELS: u64 = 18;
 
-/// Of a run of slabs, the voxels that are read, computed and written at a time, at least, and what each takes on its way.
+/// Of a run of slabs, what files and threads take beside, the voxels that are read, computed and written at a time, at
+/// least, and what each takes on its way. On the CPU, NIfTI and OME-Zarr of 320x384x448 and of 1200x1200x64 voxels: from 10 %
+/// less to 12 % more than the process's own peak.
+const SLAB_START: u64 = 30_000_000;
 const SLAB_VOXELS: u64 = 1 << 22;
 const SLAB_PLANES: u64 = 32;
 const SLAB_FIXED: u64 = 15;
@@ -87,9 +90,10 @@ pub fn slab_level_bytes(voxels: Voxels, per_voxel: u64) -> u64 {
 pub fn slabs_bytes(held: u64, grids: [&Geometry; 2], device: DeviceChoice) -> u64 {
     let start = if device == DeviceChoice::Cpu { START } else { START_WITH_DEVICE };
     let plane = |grid: &Geometry| (grid.size[0] * grid.size[1]) as u64;
-    let piece = |grid: &Geometry| (grid.len() as u64).min(SLAB_VOXELS.max(SLAB_PLANES * plane(grid)));
+    let piece =
+        |grid: &Geometry| (grid.len() as u64).min(SLAB_VOXELS.max(SLAB_PLANES * plane(grid)));
     let [fixed, moving] = grids.map(piece);
-    start + held + SLAB_FIXED * fixed + SLAB_MOVING * moving
+    start + SLAB_START + held + SLAB_FIXED * fixed + SLAB_MOVING * moving
 }
 
 /// Bytes of the memory of a device that is not the CPU, at the peak of a level that takes `of_level` of them. The

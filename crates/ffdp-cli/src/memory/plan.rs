@@ -93,7 +93,12 @@ impl<'a> Levels<'a> {
                     level_geometry(grid, shrink * finest_mm, least).unwrap_or_else(|_| grid.clone())
                 });
                 let [level, moving_level] = grids.each_ref().map(|grid| grid.len() as u64);
-                OnLevel { stage, shrink, grids, voxels: Voxels { fixed, moving, level, moving_level } }
+                OnLevel {
+                    stage,
+                    shrink,
+                    grids,
+                    voxels: Voxels { fixed, moving, level, moving_level },
+                }
             })
         };
         Self(settings.stages.iter().flat_map(of_stage).collect())
@@ -235,7 +240,8 @@ impl Plan {
 
     /// A line.
     pub fn in_short(&self) -> String {
-        let device = self.device_peak_bytes.map(|bytes| format!(", of the device's {}", gigabytes(bytes)));
+        let device =
+            self.device_peak_bytes.map(|bytes| format!(", of the device's {}", gigabytes(bytes)));
         format!(
             "takes about {} of host memory{}",
             gigabytes(self.host_peak_bytes),

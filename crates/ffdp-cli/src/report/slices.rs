@@ -286,6 +286,11 @@ impl Panels {
         Self { frame, values, controls: None }
     }
 
+    /// Whether pixels look at a plane: of large images most are between those that do.
+    pub fn look_at(&self, plane: usize) -> bool {
+        !self.frame.taps[plane].is_empty() || !self.frame.nearest[plane].is_empty()
+    }
+
     /// Takes what is needed of planes of the grid, from `first` on; each plane comes once.
     pub fn add(&mut self, quantity: Quantity, first: usize, planes: &[f32]) {
         let values = &mut self.values[quantity.index()];

@@ -42,6 +42,11 @@ pub(super) struct Parcel {
 }
 
 impl Parcel {
+    /// All planes that are looked at.
+    pub fn plain(planes: Range<usize>) -> Self {
+        Self { window: planes.clone(), planes, ends: Cut::Plain }
+    }
+
     /// Whether parcels precede and follow in the window.
     fn continues(&self) -> [bool; 2] {
         [self.planes.start > self.window.start, self.planes.end < self.window.end]

@@ -1,33 +1,42 @@
 //! Sampling an image that is read as it is needed: of a file, no more than the planes that a few planes of
-//! the fixed side reach.
+//! the fixed side reach. Those that the next ones reach as well stay where they are: turned planes reach many, and a
+//! file would be read again and again.
 
 use std::ops::Range;
 
 use burn::Tensor;
 use burn::tensor::Device;
 
-use super::parcel::{Cut, Parcel, local_affine};
+use super::parcel::{Parcel, local_affine};
 use super::route::{parcels, reachable, thickest_parcel};
 use super::{DisplacementBounds, IndexMap};
 use crate::layout::{Axis, Layout};
+use crate::sharded::{join, narrow};
 use ffdp_burn::error::Result;
 use ffdp_burn::image::{Affine, Voxel};
 use ffdp_burn::ops::{GridSampleOptions, Interpolation, grid_sample};
 use ffdp_burn::transform::affine_tensor;
+
+/// Of the planes that are reached, one part in this many is held beside them, of those before.
+const SPARE: usize = 8;
 
 /// How one grid lies in an image that is read, both cut along z.
 pub struct ReadSampler {
     fixed: Layout,
     /// Cut into as thick shards as may be read at once, halved.
     moving: Layout,
+    /// Planes that may be held.
+    most: usize,
+    /// Planes of the image, from those that were sampled last.
+    held: Option<(Range<usize>, Tensor<5>)>,
     affine: Affine<Voxel, Voxel>,
     map: IndexMap,
     options: GridSampleOptions,
 }
 
 impl ReadSampler {
-    /// For grids of `fixed` and `moving` (D, H, W) voxels, of which at most about `voxels` are read at
-    /// once, or, unless interpolation is linear, all that are reached. `affine` leads from the ones to the others,
+    /// For grids of `fixed` and `moving` (D, H, W) voxels, of which at most about `voxels` are held
+    /// at a time, or, unless interpolation is linear, all that are reached. `affine` leads from the ones to the others,
     /// and its linear part moves displacements.
     ///
     /// # Errors
@@ -49,6 +58,8 @@ impl ReadSampler {
         Ok(Self {
             fixed: Layout::balanced(fixed, Axis::Z, 1)?,
             moving: Layout::balanced(moving, Axis::Z, parts)?,
+            most: voxels / (h * w),
+            held: None,
             affine,
             map,
             options,
@@ -61,42 +72,84 @@ impl ReadSampler {
     /// # Errors
     /// Those of `read`.
     pub fn sample(
-        &self,
+        &mut self,
         planes: &Range<usize>,
         (field, bounds): (Option<&Tensor<5>>, &DisplacementBounds),
         device: &Device,
         mut read: impl FnMut(Range<usize>) -> Result<Tensor<5>>,
     ) -> Result<Tensor<5>> {
         let (fixed, moving) = (&self.fixed, &self.moving);
-        let parcels = match self.options.interpolation {
-            Interpolation::Linear => {
-                let options = (&self.options, thickest_parcel(moving.thickest()));
-                let mut parcels = parcels(fixed, planes, moving, &self.map, bounds, options);
-                // A file is read forward.
-                parcels.sort_by_key(|parcel| parcel.planes.start);
-                parcels
-            }
-            // Next to a cut, that of the nearest voxel is no sum of parts.
-            Interpolation::Nearest | Interpolation::Label => {
-                let window = reachable(fixed, planes, moving, &self.map, bounds);
-                vec![Parcel { planes: window.clone(), window, ends: Cut::Plain }]
-            }
-        };
-        let [_, h, w] = fixed.size();
-        let options = GridSampleOptions { size: Some([planes.len(), h, w]), ..self.options };
-        let origin = [0.0, 0.0, planes.start as f64];
+        let window = reachable(fixed, planes, moving, &self.map, bounds);
+        let is_linear = self.options.interpolation == Interpolation::Linear;
+        // Next to a cut, the nearest voxel is no sum of parts.
+        if window.len() <= self.most || !is_linear {
+            let (held, image) = self.hold(window, device, read)?;
+            return Ok(self.part(planes, &Parcel::plain(held), image, field));
+        }
+        self.held = None;
+        let options = (&self.options, thickest_parcel(moving.thickest()));
+        let mut parcels = parcels(fixed, planes, moving, &self.map, bounds, options);
+        // A file is read forward.
+        parcels.sort_by_key(|parcel| parcel.planes.start);
         let mut sum: Option<Tensor<5>> = None;
         for parcel in parcels {
-            let image = read(parcel.content())?;
-            let affine = affine_tensor(&self.affine, device, image.dtype());
-            let origins = [origin, parcel.origin(moving)];
-            let affine = local_affine(Some(&affine), &image, origins);
-            let part = grid_sample(image, affine, field.cloned(), &options);
+            let part = self.part(planes, &parcel, read(parcel.content())?, field);
             sum = Some(match sum {
                 Some(sum) => sum + part,
                 None => part,
             });
         }
         Ok(sum.expect("a route has at least one parcel"))
+    }
+
+    /// The planes of `window` and a few of those before; only what is missing is read.
+    fn hold(
+        &mut self,
+        window: Range<usize>,
+        device: &Device,
+        mut read: impl FnMut(Range<usize>) -> Result<Tensor<5>>,
+    ) -> Result<(Range<usize>, Tensor<5>)> {
+        let dim = Axis::Z.dim();
+        let joins = |held: &Range<usize>| held.start <= window.end && window.start <= held.end;
+        let held =
+            self.held.take().filter(|(held, image)| joins(held) && image.device() == *device);
+        let mut parts = Vec::new();
+        let mut all = window.clone();
+        match held {
+            None => parts.push(read(window)?),
+            Some((held, image)) => {
+                if window.start < held.start {
+                    parts.push(read(window.start..held.start)?);
+                }
+                let end = window.end.max(held.end);
+                // A few more: the next ones may reach a little further back.
+                let before = window.start.saturating_sub(window.len() / SPARE);
+                all = window.start.min(held.start.max(before))..end;
+                let first = all.start.max(held.start);
+                parts.push(narrow(image, dim, first - held.start..held.len()));
+                if held.end < window.end {
+                    parts.push(read(held.end..window.end)?);
+                }
+            }
+        }
+        let image = join(parts, dim);
+        self.held = Some((all.clone(), image.clone()));
+        Ok((all, image))
+    }
+
+    /// What a parcel, whose planes are `image`, shows on `planes` of the fixed side.
+    fn part(
+        &self,
+        planes: &Range<usize>,
+        parcel: &Parcel,
+        image: Tensor<5>,
+        field: Option<&Tensor<5>>,
+    ) -> Tensor<5> {
+        let [_, h, w] = self.fixed.size();
+        let options = GridSampleOptions { size: Some([planes.len(), h, w]), ..self.options };
+        let affine = affine_tensor(&self.affine, &image.device(), image.dtype());
+        let origins = [[0.0, 0.0, planes.start as f64], parcel.origin(&self.moving)];
+        let affine = local_affine(Some(&affine), &image, origins);
+        grid_sample(image, affine, field.cloned(), &options)
     }
 }

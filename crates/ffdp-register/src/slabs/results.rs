@@ -28,8 +28,9 @@ use ffdp_parallel::{Axis, DeviceMesh, DisplacementBounds, Holders, ReadSampler, 
 const PIECE: usize = 1 << 21;
 /// A piece reads the planes that it is displaced to: thin ones read the same again and again.
 const PIECE_PLANES: usize = 16;
-/// Voxels of the moving image that are held for them, about.
+/// Voxels of the moving image that are held for them, about, unless that is less than this part of it.
 const READ: usize = 1 << 24;
+const READ_PART: usize = 8;
 
 /// A displacement in shards, on the grid of the level that found it.
 ///
@@ -195,6 +196,31 @@ impl Warp {
         Ok(Folding { folds: folds as u64, smallest, longest_mm })
     }
 
+    /// Shows planes of the fixed grid that are `wanted`, one after the other, on rank 0: the Jacobian determinants of the
+    /// map, by central differences, and the displacement in mm, `[4, H, W]`.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when values cannot be read back.
+    pub fn show(
+        &self,
+        wanted: impl Fn(usize) -> bool,
+        mut each: impl FnMut(usize, &[f32]),
+    ) -> Result<()> {
+        let linear = self.fixed.voxel_to_mm().linear();
+        self.each_piece(1, |planes, block, first| {
+            if !planes.clone().any(&wanted) {
+                return Ok(());
+            }
+            let both = [jacobian(block.clone()), map_vectors(block, &linear)];
+            for plane in planes.clone().filter(|plane| wanted(*plane)) {
+                let at = plane - first..plane - first + 1;
+                let seen = both.iter().map(|x| narrow(x.clone(), Axis::Z.dim(), at.clone()));
+                each(plane, &values(Tensor::cat(seen.collect(), 1))?);
+            }
+            Ok(())
+        })
+    }
+
     /// Writes the displacement for ITK and ANTs, as
     /// [`write_displacement`](ffdp_burn::io::images::write_displacement) does.
     ///
@@ -223,14 +249,20 @@ impl Warp {
 
 impl SlabRegistration {
     /// The moving image on the fixed grid, in its own intensities, written as float32; `moving` is read
-    /// anew, as far as the map reaches.
+    /// anew, as far as the map reaches. `each` is shown what is written, run of planes by run of planes, on rank 0.
     ///
     /// # Errors
     /// Those of reading and writing, and [`Error::Device`] when values cannot be read back.
-    pub fn write_warped(&self, path: impl AsRef<Path>, moving: &mut dyn Planes) -> Result<()> {
+    pub fn write_warped(
+        &self,
+        path: impl AsRef<Path>,
+        moving: &mut dyn Planes,
+        mut each: impl FnMut(&Range<usize>, &[f32]),
+    ) -> Result<()> {
         let first = self.processes.is_first();
         let mut file = first.then(|| VolumeWriter::create(path, &self.fixed)).transpose()?;
-        self.each_piece(moving, Interpolation::Linear, |_, values| {
+        self.each_piece(moving, Interpolation::Linear, |planes, values| {
+            each(planes, &values);
             file.as_mut().expect("pieces come to rank 0, which has the file").write(&values)
         })?;
         file.map_or(Ok(()), VolumeWriter::finish)
@@ -286,8 +318,8 @@ impl SlabRegistration {
         Ok(Some(counts.dice().counting_lost(ids)))
     }
 
-    /// Shows runs of planes of the fixed grid, one after the other, with what is seen there of the moving image under an
-    /// affine map alone (RAS mm), in its own intensities; on rank 0, and nothing on the others.
+    /// Shows planes of the fixed grid that are `wanted`, one after the other, with what is seen there of the moving image
+    /// under an affine map alone (RAS mm), in its own intensities; on rank 0, and nothing on the others.
     ///
     /// # Errors
     /// Those of reading, and [`Error::Device`] when values cannot be read back.
@@ -295,16 +327,22 @@ impl SlabRegistration {
         &self,
         affine: &Affine<Physical, Physical>,
         moving: &mut dyn Planes,
-        mut each: impl FnMut(&Range<usize>, &[f32]),
+        wanted: impl Fn(usize) -> bool,
+        mut each: impl FnMut(usize, &[f32]),
     ) -> Result<()> {
         if !self.processes.is_first() {
             return Ok(());
         }
         let placed = Self { affine: *affine, warp: None, ..self.clone() };
-        placed.each_piece(moving, Interpolation::Linear, |planes, values| {
-            each(planes, &values);
-            Ok(())
-        })
+        let mut show = placed.shower(moving, Interpolation::Linear)?;
+        for planes in pieces(&self.fixed).filter(|planes| planes.clone().any(&wanted)) {
+            let seen = show(&planes, (None, &DisplacementBounds::NONE), &self.home)?;
+            for plane in planes.clone().filter(|plane| wanted(*plane)) {
+                let at = plane - planes.start;
+                each(plane, &values(narrow(seen.clone(), Axis::Z.dim(), at..at + 1))?);
+            }
+        }
+        Ok(())
     }
 
     /// Shows runs of planes of the fixed grid, on rank 0, with what is seen there of an image on the moving grid.
@@ -314,34 +352,44 @@ impl SlabRegistration {
         how: Interpolation,
         mut each: impl FnMut(&Range<usize>, Vec<f32>) -> Result<()>,
     ) -> Result<()> {
+        let mut show = self.shower(moving, how)?;
+        match &self.warp {
+            None if self.processes.is_first() => pieces(&self.fixed).try_for_each(|planes| {
+                let none = (None, &DisplacementBounds::NONE);
+                each(&planes, values(show(&planes, none, &self.home)?)?)
+            }),
+            None => Ok(()),
+            Some(warp) => warp.each_piece(0, |planes, part, _| {
+                let bounds = DisplacementBounds::read(&Sharded::whole(part.clone()))?[0];
+                each(planes, values(show(planes, (Some(&part), &bounds), &part.device())?)?)
+            }),
+        }
+    }
+
+    /// What shows the moving image on planes of the fixed grid under the affine map and a displacement on them, which
+    /// keeps within bounds. Planes are best asked for in order.
+    fn shower(
+        &self,
+        moving: &mut dyn Planes,
+        how: Interpolation,
+    ) -> Result<impl FnMut(&Range<usize>, Displaced, &Device) -> Result<Tensor<5>>> {
         let grid = moving.geometry().clone();
         let map = index_affine(&self.fixed, &grid, &self.affine);
-        let sampler = ReadSampler::new([self.fixed.dims(), grid.dims()], map, READ, how)?;
+        let most = READ.max(grid.len() / READ_PART);
+        let mut sampler = ReadSampler::new([self.fixed.dims(), grid.dims()], map, most, how)?;
         let [_, h, w] = grid.dims();
-        let mut show = |planes: &Range<usize>,
-                        field: Option<&Tensor<5>>,
-                        bounds: &DisplacementBounds,
-                        device: &Device| {
+        Ok(move |planes: &Range<usize>, displaced: Displaced, device: &Device| {
             let read_planes = |z: Range<usize>| {
                 let values = moving.read(z.clone())?.to_vec();
                 Ok(upload(values, [1, 1, z.len(), h, w], device))
             };
-            let seen = sampler.sample(planes, (field, bounds), device, read_planes)?;
-            each(planes, read(seen.flatten::<1>(0, 4))?)
-        };
-        match &self.warp {
-            None if self.processes.is_first() => {
-                let none = DisplacementBounds::NONE;
-                pieces(&self.fixed).try_for_each(|planes| show(&planes, None, &none, &self.home))
-            }
-            None => Ok(()),
-            Some(warp) => warp.each_piece(0, |planes, part, _| {
-                let bounds = DisplacementBounds::read(&Sharded::whole(part.clone()))?[0];
-                show(planes, Some(&part), &bounds, &part.device())
-            }),
-        }
+            sampler.sample(planes, displaced, device, read_planes)
+        })
     }
 }
+
+/// A displacement, if there is one, and its bounds.
+type Displaced<'a> = (Option<&'a Tensor<5>>, &'a DisplacementBounds);
 
 /// The labels on planes of a map.
 fn labels_on(map: &mut dyn Planes, planes: &Range<usize>) -> Result<Vec<i32>> {
@@ -352,6 +400,11 @@ fn labels_on(map: &mut dyn Planes, planes: &Range<usize>) -> Result<Vec<i32>> {
 /// Runs of planes that are computed and written one after the other.
 fn pieces(grid: &Geometry) -> impl Iterator<Item = Range<usize>> {
     runs(grid, PIECE.max(PIECE_PLANES * grid.size[0] * grid.size[1]))
+}
+
+/// The same of a part of a field or an image.
+fn values(part: Tensor<5>) -> Result<Vec<f32>> {
+    read(part.flatten::<1>(0, 4))
 }
 
 /// Values on the host.

@@ -4,14 +4,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use ffdp_burn::image::{Affine, Geometry, Physical, Planes, runs};
+use ffdp_burn::image::{Affine, Geometry, Physical, Planes};
 use ffdp_burn::io::check_not_an_input;
 use ffdp_burn::io::images::{PlaneReader, header};
 use ffdp_burn::io::write_affine;
-use ffdp_burn::metrics::{DiceScores, Difference, jacobian_determinants};
+use ffdp_burn::metrics::DiceScores;
 use ffdp_register::{
-    Checkpoint, Folding, Room, Settings, Silent, SlabProblem, SlabRegistration, Warp,
-    register_slabs, resume_slabs,
+    Checkpoint, Folding, Room, Settings, Silent, SlabProblem, SlabRegistration, register_slabs,
+    resume_slabs,
 };
 use serde_json::json;
 
@@ -94,7 +94,11 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     };
     let folding = found.warp.as_ref().map(|warp| warp.folding()).transpose()?;
     done("folds");
-    found.write_warped(&files.warped, &mut moving)?;
+    // What the report shows: planes through the middle of the fixed image, of what passes by.
+    let mut panels = Panels::new(&grids[0], (grids[0].center_mm(), "middle"));
+    found.write_warped(&files.warped, &mut moving, |planes, values| {
+        panels.add(Quantity::Warped, planes.start, values);
+    })?;
     done("warped image");
     if let Some(warp) = &found.warp {
         warp.write(&files.warp)?;
@@ -108,7 +112,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     done("labels");
     let processes = processes(hosts, &found)?;
     let images = (&mut fixed, &mut moving);
-    let pictures = pictures(&found, images, (&initial, &files.warped), hosts.is_first())?;
+    let pictures = pictures(panels, &found, images, &initial, hosts.is_first())?;
     done("pictures");
     let Some(mut output) = output else { return Ok(()) };
     write_spline(&files.spline, found.spline.as_ref())?;
@@ -376,60 +380,41 @@ impl Labels {
     }
 }
 
-/// What the report shows, on the first process: planes through the middle of the fixed image, as its planes, those of the
-/// moving image, of the warped one and of the displacement come along. All processes do it together.
+/// The pictures, on the first process, from panels that have seen the warped image: of the others only the planes are
+/// brought that pixels look at. All processes do it together.
 fn pictures(
+    mut panels: Panels,
     found: &SlabRegistration,
     (fixed, moving): (&mut PlaneReader, &mut PlaneReader),
-    (initial, warped): (&Affine<Physical, Physical>, &Path),
+    initial: &Affine<Physical, Physical>,
     is_first: bool,
 ) -> Outcome<Option<Pictures>> {
     let grid = fixed.geometry().clone();
-    let mut panels = Panels::new(&grid, (grid.center_mm(), "middle"));
+    let wanted: Vec<bool> = (0..grid.size[2]).map(|plane| panels.look_at(plane)).collect();
+    let wants = |plane: usize| wanted[plane];
     match &found.warp {
-        Some(warp) => add_displacement(&mut panels, warp, &grid)?,
+        Some(warp) => warp.show(wants, |plane, values| {
+            let of = [
+                Quantity::Determinant,
+                Quantity::Displacement(0),
+                Quantity::Displacement(1),
+                Quantity::Displacement(2),
+            ];
+            let values = values.chunks(grid.size[0] * grid.size[1]);
+            of.into_iter().zip(values).for_each(|(of, values)| panels.add(of, plane, values));
+        })?,
         None => panels.fill(Quantity::Determinant, 1.0),
     }
     if !is_first {
         return Ok(None);
     }
-    found.show_under(initial, moving, |planes, values| {
-        panels.add(Quantity::Before, planes.start, values);
+    found.show_under(initial, moving, wants, |plane, values| {
+        panels.add(Quantity::Before, plane, values);
     })?;
-    let mut warped = PlaneReader::open(warped, None)?;
-    for (quantity, image) in [(Quantity::Fixed, fixed), (Quantity::Warped, &mut warped)] {
-        for planes in runs(&grid, AT_ONCE) {
-            panels.add(quantity, planes.start, image.read(planes.clone())?);
-        }
+    for plane in (0..wanted.len()).filter(|plane| wants(*plane)) {
+        panels.add(Quantity::Fixed, plane, fixed.read(plane..plane + 1)?);
     }
     Ok(Some(panels.finish()))
-}
-
-/// Voxels of a displacement that are held at a time for the pictures, about.
-const AT_ONCE: usize = 1 << 19;
-
-/// The displacement in mm, and its determinants.
-fn add_displacement(panels: &mut Panels, warp: &Warp, grid: &Geometry) -> Outcome<()> {
-    let [x, y, extent] = grid.size;
-    let linear = grid.voxel_to_mm().linear();
-    for planes in runs(grid, AT_ONCE) {
-        // A difference looks one plane further.
-        let around = planes.start.saturating_sub(1)..(planes.end + 1).min(extent);
-        let vectors = warp.planes(around.clone())?;
-        let count = x * y * around.len();
-        let own = (planes.start - around.start) * x * y;
-        let own = own..own + planes.len() * x * y;
-        let size = [x, y, around.len()];
-        let determinants = jacobian_determinants(&vectors, size, Difference::Central)?;
-        panels.add(Quantity::Determinant, planes.start, &determinants[own.clone()]);
-        for (c, row) in linear.iter().enumerate() {
-            let part =
-                |i: usize| (0..3).map(|k| row[k] as f32 * vectors[k * count + i]).sum::<f32>();
-            let mm: Vec<f32> = own.clone().map(part).collect();
-            panels.add(Quantity::Displacement(c), planes.start, &mm);
-        }
-    }
-    Ok(())
 }
 
 /// All processes; none where one works alone.

@@ -228,7 +228,8 @@ impl Voxels {
             let chunk = self.array.chunk_bytes();
             check_memory(&format!("reading {}", self.path.display()), (bytes + chunk) as u64)?;
         }
-        values.clear();
+        values.truncate(bytes);
+        values.par_chunks_mut(plane).for_each(|plane| plane.fill(0));
         values.resize(bytes, 0);
         if self.array.fill.iter().any(|byte| *byte != 0) {
             let fill = &self.array.fill;

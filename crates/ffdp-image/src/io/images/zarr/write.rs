@@ -1,13 +1,17 @@
 //! Writing an OME-Zarr 0.5 plane by plane: a layer of shards is collected, packed and written, and the levels of the
 //! pyramid follow it.
 //!
-//! A shard is written once, by one thread, from the whole of what it holds. All of it appears under a temporary name
+//! A shard is written once, from the whole of what it holds. One thread packs and writes layers, on all cores, while
+//! the next planes come: both take as long where images are large. All of it appears under a temporary name
 //! beside the final one, which the folder gets when it is complete: what is killed leaves nothing that reads as an
 //! image.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
 
 use rayon::prelude::*;
 use serde_json::{Value, json};
@@ -33,6 +37,8 @@ const SMALLEST_LEVEL: usize = 64;
 /// An image that grows by bytes, x fastest, volume after volume.
 pub struct ZarrSink {
     path: PathBuf,
+    /// Before the folder: what is dropped first has written what it was given.
+    writer: Writer,
     folder: AtomicFolder,
     finest: Level,
     /// Bytes of a plane that is not complete.
@@ -40,16 +46,73 @@ pub struct ZarrSink {
     metadata: Value,
 }
 
-/// One level, and those below it.
-struct Level {
+/// The array of a level.
+struct Form {
     folder: PathBuf,
     size: [usize; 3],
     volumes: Option<usize>,
     data_type: DataType,
-    pooling: Pooling,
     chunk: [usize; 3],
     /// Along x and y.
     shard: [usize; 2],
+}
+
+/// Planes that are complete: the last of them is the one before `planes`, of all volumes.
+struct Layer {
+    form: Arc<Form>,
+    bytes: Vec<u8>,
+    planes: usize,
+}
+
+/// The thread that packs and writes layers.
+struct Writer {
+    layers: Option<SyncSender<Layer>>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Writer {
+    fn new() -> io::Result<Self> {
+        // One is written, and no other waits.
+        let (layers, given) = sync_channel::<Layer>(0);
+        let work = move || given.iter().try_for_each(|layer| layer.write());
+        let thread = std::thread::Builder::new().name("zarr".into()).spawn(work)?;
+        Ok(Self { layers: Some(layers), thread: Some(thread) })
+    }
+
+    /// Hands a layer on when the one before is written.
+    fn give(&mut self, layer: Layer) -> io::Result<()> {
+        let layers = self.layers.as_ref().ok_or_else(|| io::Error::other("writing has ended"))?;
+        match layers.send(layer) {
+            Ok(()) => Ok(()),
+            // It has ended with an error, which it tells once.
+            Err(_) => {
+                Err(self.end().err().unwrap_or_else(|| io::Error::other("writing has ended")))
+            }
+        }
+    }
+
+    /// Waits until all is written.
+    fn end(&mut self) -> io::Result<()> {
+        drop(self.layers.take());
+        match self.thread.take().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(result)) => result,
+            Some(Err(_)) => Err(io::Error::other("the thread that writes has panicked")),
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // Whoever wants to know has asked.
+        let _ = self.end();
+    }
+}
+
+/// One level, and those below it.
+struct Level {
+    form: Arc<Form>,
+    pooling: Pooling,
     /// Planes of the layer that is collected, and how many planes came before it, of all volumes.
     layer: Vec<u8>,
     planes: usize,
@@ -83,14 +146,18 @@ impl ZarrSink {
         for (k, size) in sizes.iter().enumerate().rev() {
             let chunk: [usize; 3] = std::array::from_fn(|i| CHUNK[i].min(size[i]));
             let shard = [0, 1].map(|i| chunk[i] * CHUNKS_PER_SHARD.min(size[i].div_ceil(chunk[i])));
-            next = Some(Box::new(Level {
+            let form = Form {
                 folder: folder.path().join(k.to_string()),
                 size: *size,
                 volumes,
                 data_type: image.data_type,
-                pooling,
                 chunk,
                 shard,
+            };
+            form.begin().map_err(|source| Error::io(path, "create", source))?;
+            next = Some(Box::new(Level {
+                form: Arc::new(form),
+                pooling,
                 layer: Vec::new(),
                 planes: 0,
                 even: None,
@@ -98,22 +165,20 @@ impl ZarrSink {
             }));
         }
         let finest = *next.expect("there is at least one level");
-        let mut level = Some(&finest);
-        while let Some(now) = level {
-            now.begin().map_err(|source| Error::io(path, "create", source))?;
-            level = now.next.as_deref();
-        }
+        let writer = Writer::new().map_err(|source| Error::io(path, "create", source))?;
         let metadata = group(image, sizes.len());
         let (path, pending) = (path.to_path_buf(), Vec::new());
-        Ok(Self { path, folder, finest, pending, metadata })
+        Ok(Self { path, writer, folder, finest, pending, metadata })
     }
 
     /// Writes what says that it is an image, and puts it in place.
     ///
     /// # Errors
     /// [`Error::Io`] when writing fails.
-    pub fn commit(self) -> Result<()> {
+    pub fn commit(mut self) -> Result<()> {
+        let ended = self.writer.end();
         let failed = |source| Error::io(&self.path, "write", source);
+        ended.map_err(failed)?;
         write_json(&self.folder.path().join("zarr.json"), &self.metadata).map_err(failed)?;
         self.folder.commit()
     }
@@ -121,11 +186,11 @@ impl ZarrSink {
 
 impl Write for ZarrSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let plane = self.finest.plane_bytes();
+        let plane = self.finest.form.plane_bytes();
         let mut rest = bytes;
         while !rest.is_empty() {
             if self.pending.is_empty() && rest.len() >= plane {
-                self.finest.push(&rest[..plane])?;
+                self.finest.push(&rest[..plane], &mut self.writer)?;
                 rest = &rest[plane..];
                 continue;
             }
@@ -133,7 +198,7 @@ impl Write for ZarrSink {
             self.pending.extend_from_slice(now);
             rest = later;
             if self.pending.len() == plane {
-                self.finest.push(&self.pending)?;
+                self.finest.push(&self.pending, &mut self.writer)?;
                 self.pending.clear();
             }
         }
@@ -145,7 +210,7 @@ impl Write for ZarrSink {
     }
 }
 
-impl Level {
+impl Form {
     fn plane_bytes(&self) -> usize {
         self.size[0] * self.size[1] * self.data_type.bytes()
     }
@@ -190,63 +255,69 @@ impl Level {
         });
         write_json(&self.folder.join("zarr.json"), &array)
     }
+}
 
-    /// Takes the next plane; hands every two of a volume on to the next level.
-    fn push(&mut self, plane: &[u8]) -> io::Result<()> {
+impl Level {
+    /// Takes the next plane; hands every two of a volume on to the next level, and layers to the writer.
+    fn push(&mut self, plane: &[u8], writer: &mut Writer) -> io::Result<()> {
+        if self.layer.capacity() == 0 {
+            self.layer.reserve_exact(self.form.plane_bytes() * self.form.chunk[2]);
+        }
         self.layer.extend_from_slice(plane);
         self.planes += 1;
-        let z = (self.planes - 1) % self.size[2];
-        let is_last = z + 1 == self.size[2];
+        let [x, y, planes] = self.form.size;
+        let z = (self.planes - 1) % planes;
+        let is_last = z + 1 == planes;
         if let Some(next) = &mut self.next {
-            let [x, y, _] = self.size;
-            let pool = |planes: &[&[u8]]| pooled(planes, [x, y], self.data_type, self.pooling);
+            let pool = |planes: &[&[u8]]| pooled(planes, [x, y], self.form.data_type, self.pooling);
             match self.even.take() {
-                Some(even) => next.push(&pool(&[&even, plane]))?,
-                None if is_last => next.push(&pool(&[plane]))?,
+                Some(even) => next.push(&pool(&[&even, plane]), writer)?,
+                None if is_last => next.push(&pool(&[plane]), writer)?,
                 None => self.even = Some(plane.to_vec()),
             }
         }
-        if is_last || (z + 1).is_multiple_of(self.chunk[2]) {
-            self.write_layer()?;
-            self.layer.clear();
+        if is_last || (z + 1).is_multiple_of(self.form.chunk[2]) {
+            let bytes = std::mem::take(&mut self.layer);
+            writer.give(Layer { form: self.form.clone(), bytes, planes: self.planes })?;
         }
         Ok(())
     }
+}
 
-    /// Writes the shards of the planes that were collected, which are one layer of one volume.
-    fn write_layer(&self) -> io::Result<()> {
-        let (volume, z) = ((self.planes - 1) / self.size[2], (self.planes - 1) % self.size[2]);
-        let layer = z / self.chunk[2];
-        let mut folder = self.folder.join("c");
-        if self.volumes.is_some() {
+impl Layer {
+    /// Packs and writes the shards, which are one layer of one volume.
+    fn write(&self) -> io::Result<()> {
+        let Form { folder, size, volumes, chunk, shard, .. } = &*self.form;
+        let (volume, z) = ((self.planes - 1) / size[2], (self.planes - 1) % size[2]);
+        let layer = z / chunk[2];
+        let mut folder = folder.join("c");
+        if volumes.is_some() {
             folder.push(volume.to_string());
         }
         folder.push(layer.to_string());
-        let shards = |i: usize| self.size[i].div_ceil(self.shard[i]);
-        for sy in 0..shards(1) {
-            for sx in 0..shards(0) {
-                if let Some(shard) = self.shard(sx, sy) {
-                    let folder = folder.join(sy.to_string());
-                    fs::create_dir_all(&folder)?;
-                    let mut file = File::create(folder.join(sx.to_string()))?;
-                    shard.iter().try_for_each(|part| file.write_all(part))?;
-                    file.sync_all()?;
-                }
-            }
-        }
-        Ok(())
+        let [nx, ny] = [0, 1].map(|i| size[i].div_ceil(shard[i]));
+        // The disk is waited for together.
+        (0..nx * ny).into_par_iter().try_for_each(|k| {
+            let (sx, sy) = (k % nx, k / nx);
+            let Some(shard) = self.shard(sx, sy) else { return Ok(()) };
+            let folder = folder.join(sy.to_string());
+            fs::create_dir_all(&folder)?;
+            let mut file = File::create(folder.join(sx.to_string()))?;
+            shard.iter().try_for_each(|part| file.write_all(part))?;
+            file.sync_all()
+        })
     }
 
     /// The chunks of a shard, packed, and their index; none where all voxels are 0.
     fn shard(&self, sx: usize, sy: usize) -> Option<Vec<Vec<u8>>> {
-        let chunks = [0, 1].map(|i| self.shard[i] / self.chunk[i]);
+        let chunks = [0, 1].map(|i| self.form.shard[i] / self.form.chunk[i]);
         let packed: Vec<Option<Vec<u8>>> = (0..chunks[0] * chunks[1])
             .into_par_iter()
             .map(|k| {
-                let x = sx * self.shard[0] + k % chunks[0] * self.chunk[0];
-                let y = sy * self.shard[1] + k / chunks[0] * self.chunk[1];
+                let x = sx * self.form.shard[0] + k % chunks[0] * self.form.chunk[0];
+                let y = sy * self.form.shard[1] + k / chunks[0] * self.form.chunk[1];
                 let chunk = self.chunk_at(x, y)?;
-                Some(blosc::pack(&chunk, self.data_type.bytes()))
+                Some(blosc::pack(&chunk, self.form.data_type.bytes()))
             })
             .collect();
         if packed.iter().all(Option::is_none) {
@@ -268,16 +339,16 @@ impl Level {
 
     /// The voxels of a chunk, 0 where it leaves the array; none where all are 0, as the fill value says.
     fn chunk_at(&self, x: usize, y: usize) -> Option<Vec<u8>> {
-        let [nx, ny, _] = self.size;
+        let [nx, ny, _] = self.form.size;
         if x >= nx || y >= ny {
             return None;
         }
-        let width = self.data_type.bytes();
-        let [cx, cy, cz] = self.chunk;
+        let width = self.form.data_type.bytes();
+        let [cx, cy, cz] = self.form.chunk;
         let mut chunk = vec![0; cx * cy * cz * width];
         let columns = cx.min(nx - x) * width;
         let mut is_empty = true;
-        for (z, plane) in self.layer.chunks_exact(self.plane_bytes()).enumerate() {
+        for (z, plane) in self.bytes.chunks_exact(self.form.plane_bytes()).enumerate() {
             for row in 0..cy.min(ny - y) {
                 let from = &plane[((y + row) * nx + x) * width..][..columns];
                 is_empty = is_empty && from.iter().all(|byte| *byte == 0);
