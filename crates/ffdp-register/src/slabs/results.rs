@@ -10,10 +10,10 @@ use crate::processes::Processes;
 use crate::report::StageReport;
 use crate::run::Outcome;
 use crate::source::window_of;
-use ffdp_burn::error::{Error, Result};
+use ffdp_burn::error::Result;
 use ffdp_burn::image::{
-    Affine, Geometry, Physical, Planes, Voxel, check_planes, index_affine, index_linear, runs,
-    upload,
+    Affine, Geometry, Physical, Planes, Voxel, check_planes, download, index_affine, index_linear,
+    runs, upload,
 };
 use ffdp_burn::io::images::{DisplacementWriter, LabelWriter, VolumeWriter};
 use ffdp_burn::metrics::{DiceScores, OverlapCounts};
@@ -166,7 +166,7 @@ impl Warp {
         let (window, _) = self.window(&planes);
         let field = self.holders.fetch(&self.field, &vec![window; self.holders.count()])?;
         let field = field.expect("all ranks want these planes");
-        read(self.part(&field, &planes, self.work.device(0))?.flatten::<1>(0, 4))
+        values(self.part(&field, &planes, self.work.device(0))?)
     }
 
     /// How the map folds, by central differences, and how far it reaches.
@@ -184,7 +184,7 @@ impl Warp {
             let folds = sum_of_all(determinants.clone().lower_equal_elem(0.0).float());
             let smallest = extremes(determinants).narrow(2, 0, 1).reshape([1]);
             let numbers = Tensor::cat(vec![folds, smallest, longest_squared(mm)], 0);
-            let numbers = read(numbers)?;
+            let numbers = values(numbers)?;
             folding.folds += numbers[0] as u64;
             folding.smallest = folding.smallest.min(f64::from(numbers[1]));
             folding.longest_mm = folding.longest_mm.max(f64::from(numbers[2]).sqrt());
@@ -236,8 +236,7 @@ impl Warp {
                 let component = |c: usize| -> Result<Option<Vec<f32>>> {
                     // One is needed to know how many there are.
                     let is_needed = row[c] != 0.0 || c == i;
-                    let values = is_needed.then(|| part.clone().narrow(1, c, 1));
-                    values.map(|values| read(values.flatten::<1>(0, 4))).transpose()
+                    is_needed.then(|| values(part.clone().narrow(1, c, 1))).transpose()
                 };
                 let components = [component(0)?, component(1)?, component(2)?];
                 file.write(i, components.each_ref().map(Option::as_deref))
@@ -402,12 +401,7 @@ fn pieces(grid: &Geometry) -> impl Iterator<Item = Range<usize>> {
     runs(grid, PIECE.max(PIECE_PLANES * grid.size[0] * grid.size[1]))
 }
 
-/// The same of a part of a field or an image.
-fn values(part: Tensor<5>) -> Result<Vec<f32>> {
-    read(part.flatten::<1>(0, 4))
-}
-
 /// Values on the host.
-fn read(values: Tensor<1>) -> Result<Vec<f32>> {
-    values.try_into_vec_as::<f32>().map_err(|reason| Error::device("reading a slab back", reason))
+fn values<const D: usize>(part: Tensor<D>) -> Result<Vec<f32>> {
+    download(part, "a slab")
 }

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
 use rayon::prelude::*;
@@ -41,8 +41,6 @@ pub struct ZarrSink {
     writer: Writer,
     folder: AtomicFolder,
     finest: Level,
-    /// Bytes of a plane that is not complete.
-    pending: Vec<u8>,
     metadata: Value,
 }
 
@@ -67,6 +65,8 @@ struct Layer {
 /// The thread that packs and writes layers.
 struct Writer {
     layers: Option<SyncSender<Layer>>,
+    /// Memory of those that are written.
+    written: Receiver<Vec<u8>>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -74,9 +74,28 @@ impl Writer {
     fn new() -> io::Result<Self> {
         // One is written, and no other waits.
         let (layers, given) = sync_channel::<Layer>(0);
-        let work = move || given.iter().try_for_each(|layer| layer.write());
+        let (empty, written) = channel();
+        let work = move || {
+            given.iter().try_for_each(|layer| {
+                layer.write()?;
+                // Nobody takes the last ones.
+                let _ = empty.send(layer.bytes);
+                Ok(())
+            })
+        };
         let thread = std::thread::Builder::new().name("zarr".into()).spawn(work)?;
-        Ok(Self { layers: Some(layers), thread: Some(thread) })
+        Ok(Self { layers: Some(layers), written, thread: Some(thread) })
+    }
+
+    /// Memory for so many bytes: that of a layer before, where it is as much.
+    fn empty(&self, bytes: usize) -> Vec<u8> {
+        match self.written.try_iter().find(|memory| memory.capacity() == bytes) {
+            Some(mut memory) => {
+                memory.clear();
+                memory
+            }
+            None => Vec::with_capacity(bytes),
+        }
     }
 
     /// Hands a layer on when the one before is written.
@@ -113,11 +132,9 @@ impl Drop for Writer {
 struct Level {
     form: Arc<Form>,
     pooling: Pooling,
-    /// Planes of the layer that is collected, and how many planes came before it, of all volumes.
+    /// The layer that is collected, and how many planes came before it, of all volumes.
     layer: Vec<u8>,
     planes: usize,
-    /// The first of two planes for the next level.
-    even: Option<Vec<u8>>,
     next: Option<Box<Level>>,
 }
 
@@ -160,15 +177,14 @@ impl ZarrSink {
                 pooling,
                 layer: Vec::new(),
                 planes: 0,
-                even: None,
                 next,
             }));
         }
         let finest = *next.expect("there is at least one level");
         let writer = Writer::new().map_err(|source| Error::io(path, "create", source))?;
         let metadata = group(image, sizes.len());
-        let (path, pending) = (path.to_path_buf(), Vec::new());
-        Ok(Self { path, writer, folder, finest, pending, metadata })
+        let path = path.to_path_buf();
+        Ok(Self { path, writer, folder, finest, metadata })
     }
 
     /// Writes what says that it is an image, and puts it in place.
@@ -186,22 +202,7 @@ impl ZarrSink {
 
 impl Write for ZarrSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let plane = self.finest.form.plane_bytes();
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            if self.pending.is_empty() && rest.len() >= plane {
-                self.finest.push(&rest[..plane], &mut self.writer)?;
-                rest = &rest[plane..];
-                continue;
-            }
-            let (now, later) = rest.split_at(rest.len().min(plane - self.pending.len()));
-            self.pending.extend_from_slice(now);
-            rest = later;
-            if self.pending.len() == plane {
-                self.finest.push(&self.pending, &mut self.writer)?;
-                self.pending.clear();
-            }
-        }
+        self.finest.take(bytes, &mut self.writer)?;
         Ok(bytes.len())
     }
 
@@ -258,27 +259,38 @@ impl Form {
 }
 
 impl Level {
-    /// Takes the next plane; hands every two of a volume on to the next level, and layers to the writer.
-    fn push(&mut self, plane: &[u8], writer: &mut Writer) -> io::Result<()> {
-        if self.layer.capacity() == 0 {
-            self.layer.reserve_exact(self.form.plane_bytes() * self.form.chunk[2]);
-        }
-        self.layer.extend_from_slice(plane);
-        self.planes += 1;
-        let [x, y, planes] = self.form.size;
-        let z = (self.planes - 1) % planes;
-        let is_last = z + 1 == planes;
-        if let Some(next) = &mut self.next {
-            let pool = |planes: &[&[u8]]| pooled(planes, [x, y], self.form.data_type, self.pooling);
-            match self.even.take() {
-                Some(even) => next.push(&pool(&[&even, plane]), writer)?,
-                None if is_last => next.push(&pool(&[plane]), writer)?,
-                None => self.even = Some(plane.to_vec()),
+    /// Takes what comes next; hands every two planes of a volume on to the next level, and layers to the writer.
+    fn take(&mut self, mut bytes: &[u8], writer: &mut Writer) -> io::Result<()> {
+        let (plane, [x, y, all]) = (self.form.plane_bytes(), self.form.size);
+        while !bytes.is_empty() {
+            // Of this layer, which may be the last one of a volume.
+            let z = self.planes % all;
+            let depth = self.form.chunk[2].min(all - z);
+            if self.layer.capacity() == 0 {
+                self.layer = writer.empty(plane * self.form.chunk[2]);
             }
-        }
-        if is_last || (z + 1).is_multiple_of(self.form.chunk[2]) {
-            let bytes = std::mem::take(&mut self.layer);
-            writer.give(Layer { form: self.form.clone(), bytes, planes: self.planes })?;
+            let before = self.layer.len() / plane;
+            let (now, later) = bytes.split_at(bytes.len().min(depth * plane - self.layer.len()));
+            self.layer.extend_from_slice(now);
+            bytes = later;
+            let complete = self.layer.len() / plane;
+            if let Some(next) = &mut self.next {
+                for k in before..complete {
+                    // A layer has an even number of planes, or is the last one.
+                    let is_last = z + k + 1 == all;
+                    if k % 2 == 1 || is_last {
+                        let pair = self.layer[k / 2 * 2 * plane..(k + 1) * plane].chunks(plane);
+                        let pair: Vec<&[u8]> = pair.collect();
+                        let (data_type, pooling) = (self.form.data_type, self.pooling);
+                        next.take(&pooled(&pair, [x, y], data_type, pooling), writer)?;
+                    }
+                }
+            }
+            if complete == depth {
+                self.planes += depth;
+                let bytes = std::mem::take(&mut self.layer);
+                writer.give(Layer { form: self.form.clone(), bytes, planes: self.planes })?;
+            }
         }
         Ok(())
     }
