@@ -323,3 +323,37 @@ fn fields_bytes(checkpoint: &Checkpoint) -> u64 {
     let fields = checkpoint.found.iter().chain(&checkpoint.carried);
     fields.map(|field| 12 * field.geometry().len() as u64).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_does_not_take_the_room_of_the_results() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = Place::in_folder(folder.path());
+        let identity = Identity {
+            ffdp_version: String::new(),
+            device: String::new(),
+            fixed_sha256: String::new(),
+            moving_sha256: String::new(),
+            masks_sha256: [None, None],
+            reading: String::new(),
+            settings: String::new(),
+        };
+        let reached = Checkpoint {
+            stages: Vec::new(),
+            affine: Affine::identity(),
+            found: Vec::new(),
+            levels: Vec::new(),
+            carried: Vec::new(),
+        };
+        for (results_bytes, kept) in [(u64::MAX / 2, false), (0, true)] {
+            let place = (place.clone(), identity.clone());
+            let printer = Printer::new(true, false);
+            let mut keeper = Keeper::new(place, Duration::ZERO, results_bytes, printer);
+            assert_eq!(keeper.keep(Ok(()), &reached), kept);
+            assert_eq!(folder.path().join("checkpoint/state").exists(), kept);
+        }
+    }
+}

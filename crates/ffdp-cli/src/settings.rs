@@ -10,7 +10,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
 use ffdp_register::gnk::{DeterminantBounds, Preconditioner};
-use ffdp_register::{LnccSettings, MiSettings, Preset, Settings, Similarity, Stage};
+use ffdp_register::{Preset, Settings, Similarity, Stage};
 use serde::Serialize;
 use toml::{Table, Value};
 
@@ -37,8 +37,8 @@ pub struct SettingsArguments {
     pub aligned: bool,
     /// Similarity of the deformable stages [default: lncc]; without a deformable stage that of the linear
     /// stages, which otherwise use nmi.
-    #[arg(long, value_enum)]
-    pub metric: Option<Metric>,
+    #[arg(long, value_parser = metrics())]
+    pub metric: Option<String>,
     /// Width of the LNCC window in voxels; odd, 3 to 21 [default: 7].
     #[arg(long, value_name = "VOXELS")]
     pub window: Option<usize>,
@@ -87,19 +87,6 @@ pub struct SettingsArguments {
     /// Smoothing of the displacement: elastic stiffness, in voxels of the level [default: 0.5].
     #[arg(long, value_name = "VOXELS")]
     pub sigma_warp: Option<f64>,
-}
-
-/// What is maximised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Metric {
-    /// Local normalised cross-correlation: one modality.
-    Lncc,
-    /// Mean squared difference: equal intensities.
-    Mse,
-    /// Mutual information: two modalities.
-    Mi,
-    /// Normalised mutual information: two modalities that overlap in part.
-    Nmi,
 }
 
 /// What the conjugate gradients of a Gauss-Newton step begin from.
@@ -174,7 +161,7 @@ impl SettingsArguments {
         settings.match_histograms |= self.match_histograms;
         let mut table = Table::try_from(&settings).map_err(defect)?;
         let mut stages = Stages::of(&mut table);
-        if let Some(metric) = self.metric {
+        if let Some(metric) = &self.metric {
             stages.set_metric(metric)?;
         }
         if let Some(window) = self.window {
@@ -217,6 +204,14 @@ fn transforms() -> PossibleValuesParser {
     let ends = Stage::built_in().into_iter().filter(|(stage, _)| !stage.levels().is_empty());
     PossibleValuesParser::new(
         ends.map(|(stage, about)| PossibleValue::new(stage.name()).help(about)),
+    )
+}
+
+/// What may be maximised.
+fn metrics() -> PossibleValuesParser {
+    let all = Similarity::built_in().into_iter();
+    PossibleValuesParser::new(
+        all.map(|(similarity, about)| PossibleValue::new(similarity.name()).help(about)),
     )
 }
 
@@ -413,16 +408,12 @@ impl<'a> Stages<'a> {
     }
 
     /// A stage that has the metric already keeps its settings.
-    fn set_metric(&mut self, metric: Metric) -> Outcome<()> {
-        let (name, similarity) = match metric {
-            Metric::Lncc => ("lncc", Similarity::Lncc(LnccSettings::default())),
-            Metric::Mse => ("mse", Similarity::Mse),
-            Metric::Mi => ("mi", Similarity::Mi(MiSettings::default())),
-            Metric::Nmi => ("nmi", Similarity::Nmi(MiSettings::default())),
-        };
-        let value = as_value(&similarity)?;
+    fn set_metric(&mut self, metric: &str) -> Outcome<()> {
+        let all = Similarity::built_in().into_iter().map(|(similarity, _)| similarity);
+        let named = all.into_iter().find(|similarity| similarity.name() == metric);
+        let value = as_value(&named.expect("the parser knows the names"))?;
         for similarity in self.similarities() {
-            if similarity.get(name).is_none() {
+            if similarity.get(metric).is_none() {
                 *similarity = value.clone();
             }
         }
@@ -555,9 +546,17 @@ mod tests {
     }
 
     #[test]
+    fn similarities_have_the_names_that_files_have() {
+        for (similarity, _) in Similarity::built_in() {
+            let value = as_value(&similarity).expect("it is written");
+            assert_eq!(name_of(&value), similarity.name());
+        }
+    }
+
+    #[test]
     fn flags_change_what_stages_have() {
         let arguments = SettingsArguments {
-            metric: Some(Metric::Mi),
+            metric: Some("mi".to_string()),
             lr: Some(0.125),
             iterations: Some(vec![3, 2, 1]),
             match_histograms: true,

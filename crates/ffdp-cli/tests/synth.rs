@@ -120,6 +120,33 @@ fn warps_in_files_carry_the_label_map_onto_the_subject() {
 }
 
 #[test]
+fn the_same_subjects_are_written_as_ome_zarr() {
+    let folder = Folder::new();
+    let [nifti, zarr] = ["nifti", "zarr"].map(|name| folder.path(name));
+    let common = ["-n", "2", "--spacing", "6", "--warp-spacing", "8", "--quiet"];
+    ffdp(&[&["synth", "-o", &nifti], &common[..]].concat()).succeeded();
+    ffdp(&[&["synth", "-o", &zarr, "--format", "ome-zarr"], &common[..]].concat()).succeeded();
+    for name in ["6mm/subject-000", "6mm/subject-001"] {
+        let image = |kind: &str, ending: &str| {
+            let path = folder.path(&format!("{kind}/{name}{ending}"));
+            read_volume(path).expect("readable").data
+        };
+        assert!(image("nifti", ".nii.gz") == image("zarr", ".zarr"), "{name}");
+        let labels = |kind: &str, ending: &str| {
+            let path = folder.path(&format!("{kind}/{name}_labels{ending}"));
+            read_labels(path).expect("readable").data
+        };
+        assert!(labels("nifti", ".nii.gz") == labels("zarr", ".zarr"), "{name}");
+    }
+    assert!(folder.has("zarr/warps/subject-001_inverse_warp.zarr/zarr.json"));
+    // Another format is another data set.
+    let again = ["synth", "-o", &zarr];
+    assert_eq!(ffdp(&[&again, &common[..]].concat()).code, 1);
+    ffdp(&[&again, &common[..], &["--overwrite"]].concat()).succeeded();
+    assert!(!folder.has("zarr/6mm/subject-000.zarr") && folder.has("zarr/6mm/subject-000.nii.gz"));
+}
+
+#[test]
 fn pairs_are_listed_as_the_transmorph_example_reads_them() {
     let folder = Folder::new();
     let out = folder.path("out");

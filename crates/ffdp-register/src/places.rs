@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 
-use super::methods::Stage;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::Geometry;
 use ffdp_burn::io::available_memory_bytes;
@@ -240,36 +239,36 @@ impl Room {
         }
     }
 
-    /// What a level of a stage takes; `grids` are those of both images on the level, `content` the number of channels of
-    /// each and which of them have a mask.
+    /// What a level takes in a linear stage, as [`Room::linear_places`].
     ///
     /// # Errors
-    /// [`Error::TooLarge`](ffdp_burn::Error::TooLarge) when a device cannot hold one shard at work.
-    pub fn takes(
+    /// As [`Room::linear_places`].
+    pub(super) fn takes_linear(
         &self,
-        stage: &Stage,
         grids: [&Geometry; 2],
-        content: (usize, [bool; 2]),
+        channels: [usize; 2],
     ) -> Result<Taken> {
-        let Some(method) = stage.fields() else {
-            let (channels, masked) = content;
-            let channels = masked.map(|is_masked| channels + usize::from(is_masked));
-            let places = self.linear_places(grids, channels)?;
-            let shards = places.fixed.count();
-            let rests = |device: &Device| device != places.work.device(0);
-            let at_rest = (0..shards).filter(|k| rests(places.rest.device(*k))).count();
-            let device_bytes = stage.device_bytes(grids, content)? / shards as u64;
-            let images = grids.iter().zip(channels).map(|(grid, n)| 4 * (n * grid.len()) as u64);
-            let host_bytes = if at_rest > 0 { images.sum() } else { 0 };
-            return Ok(Taken { shards, at_rest, device_bytes, host_bytes });
-        };
-        let problem = method.problem(grids, content);
+        let places = self.linear_places(grids, channels)?;
+        let shards = places.fixed.count();
+        let rests = |k: &usize| places.rest.device(*k) != places.work.device(*k);
+        let at_rest = (0..shards).filter(rests).count();
+        let device_bytes = linear_bytes(grids, channels) / shards as u64;
+        let images = grids.iter().zip(channels).map(|(grid, n)| 4 * (n * grid.len()) as u64);
+        let host_bytes = if at_rest > 0 { images.sum() } else { 0 };
+        Ok(Taken { shards, at_rest, device_bytes, host_bytes })
+    }
+
+    /// What a level of a deformable stage takes.
+    ///
+    /// # Errors
+    /// As [`Room::places`].
+    pub(super) fn takes(&self, problem: &DeformProblem) -> Result<Taken> {
         if let Self::Device { bytes, .. } = self {
-            let Split { layout, resident, device_bytes, host_bytes, .. } = split(&problem, *bytes)?;
+            let Split { layout, resident, device_bytes, host_bytes, .. } = split(problem, *bytes)?;
             let shards = layout.count();
             return Ok(Taken { shards, at_rest: shards - resident, device_bytes, host_bytes });
         }
-        let shards = self.places(&problem)?.fixed.count();
+        let shards = self.places(problem)?.fixed.count();
         let places = self.devices();
         let is_new = |k: &usize| !places[..*k].contains(&places[*k]);
         let devices = (0..places.len()).filter(is_new).count().min(shards);

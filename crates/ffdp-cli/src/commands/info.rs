@@ -1,14 +1,13 @@
-//! `ffdp info`: what an image file holds.
+//! `ffdp info`: what an image file holds. It is read twice, some planes at a time.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use ffdp_burn::image::Volume;
-use ffdp_burn::io::images::{
-    DataType, GeometrySource, Header, header, read_labels_at, read_volume_at,
-};
+use ffdp_burn::image::{Counted, Planes, finite_statistics};
+use ffdp_burn::io::images::{DataType, GeometrySource, Header, PlaneReader, read_labels_at};
+use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
@@ -99,45 +98,73 @@ struct Values {
 }
 
 impl Values {
-    fn of(volume: &Volume, header: &Header) -> Outcome<Self> {
-        let finite = || volume.data.iter().filter(|v| v.is_finite()).map(|&v| f64::from(v));
-        let count = finite().count();
-        let mean = (count > 0).then(|| finite().sum::<f64>() / count as f64);
-        let variance =
-            mean.map(|mean| finite().map(|v| (v - mean).powi(2)).sum::<f64>() / count as f64);
-        let percentiles = match count {
-            0 => Vec::new(),
-            _ => PERCENTS.into_iter().zip(volume.percentiles(PERCENTS)?).collect(),
-        };
+    fn of(image: &mut PlaneReader) -> Outcome<Self> {
+        let voxels = image.geometry().len();
+        let mut labels = Labels::of(image.header());
+        let (mut count, mut sum, mut squares) = (0, 0.0, 0.0);
+        let mut counted = Counted { image, mask: None };
+        let (finite, found) = finite_statistics(&mut counted, PERCENTS, |sweep, values| {
+            if sweep == 0 {
+                count += values.par_iter().filter(|v| v.is_finite()).count();
+                sum += summed(values, |v| v);
+                labels.add(values);
+            } else {
+                let mean = sum / count as f64;
+                squares += summed(values, |v| (v - mean).powi(2));
+            }
+        })?;
+        let of_finite = |sum: f64| found.is_some().then(|| sum / finite as f64);
+        let percentiles = found.map(|found| PERCENTS.into_iter().zip(found.percentiles).collect());
         Ok(Self {
-            voxels: volume.data.len(),
-            not_finite: volume.data.len() - count,
-            min: volume.min_max().map(|(min, _)| min),
-            max: volume.min_max().map(|(_, max)| max),
-            mean,
-            standard_deviation: variance.map(f64::sqrt),
-            percentiles,
-            labels: labels(volume, header),
+            voxels,
+            not_finite: voxels - finite,
+            min: found.map(|found| found.extremes[0]),
+            max: found.map(|found| found.extremes[1]),
+            mean: of_finite(sum),
+            standard_deviation: of_finite(squares).map(f64::sqrt),
+            percentiles: percentiles.unwrap_or_default(),
+            labels: labels.counts,
         })
     }
 }
 
+/// The sum over finite values, the same on any number of threads.
+fn summed(values: &[f32], of: impl Fn(f64) -> f64 + Sync) -> f64 {
+    let part = |part: &[f32]| -> f64 {
+        part.iter().filter(|v| v.is_finite()).map(|&v| of(f64::from(v))).sum()
+    };
+    let parts: Vec<f64> = values.par_chunks(1 << 14).map(part).collect();
+    parts.iter().sum()
+}
+
 /// The number of voxels of every value, if the file stores integers and they are few (or the header
 /// says that they are labels).
-fn labels(volume: &Volume, header: &Header) -> Option<BTreeMap<i64, usize>> {
-    let float = matches!(header.data_type, DataType::F32 | DataType::F64);
-    let declared = header.intent_code == INTENT_LABELS;
-    if (float && !declared) || volume.data.iter().any(|v| v.fract() != 0.0 || !v.is_finite()) {
-        return None;
+struct Labels {
+    declared: bool,
+    counts: Option<BTreeMap<i64, usize>>,
+}
+
+impl Labels {
+    fn of(header: &Header) -> Self {
+        let float = matches!(header.data_type, DataType::F32 | DataType::F64);
+        let declared = header.intent_code == INTENT_LABELS;
+        Self { declared, counts: (!float || declared).then(BTreeMap::new) }
     }
-    let mut counts = BTreeMap::new();
-    for run in volume.data.chunk_by(|a, b| a == b) {
-        *counts.entry(run[0] as i64).or_insert(0) += run.len();
-        if counts.len() > MOST_LABELS && !declared {
-            return None;
+
+    fn add(&mut self, values: &[f32]) {
+        let Some(counts) = &mut self.counts else { return };
+        let mut fits = !values.par_iter().any(|v| v.fract() != 0.0 || !v.is_finite());
+        for run in values.chunk_by(|a, b| a == b) {
+            if !fits {
+                break;
+            }
+            *counts.entry(run[0] as i64).or_insert(0) += run.len();
+            fits = self.declared || counts.len() <= MOST_LABELS;
+        }
+        if !fits {
+            self.counts = None;
         }
     }
-    Some(counts)
 }
 
 fn counts(labels: &[i32]) -> BTreeMap<i64, usize> {
@@ -150,11 +177,20 @@ fn counts(labels: &[i32]) -> BTreeMap<i64, usize> {
 
 impl Info {
     fn of(file: &Path, k: usize) -> Outcome<Self> {
-        let header = header(file)?;
-        let volume = read_volume_at(file, k)?;
-        let mut values = Values::of(&volume, &header)?;
+        let mut image = PlaneReader::open(file, Some(k))?;
+        // Of a file with one volume any number is that one.
+        let volumes = image.header().volumes();
+        if k >= volumes {
+            let what = "--volume must be less than the number of volumes";
+            let what = format!("{}: {what}, {volumes}, got {k}", file.display());
+            return Err(Failure::user(what, "choose a smaller one"));
+        }
+        let mut values = Values::of(&mut image)?;
+        let header = image.header().clone();
         // Beyond, f32 rounds integers: they are read again as what they are.
-        if values.labels.is_some() && volume.data.iter().any(|v| v.abs() > EXACT_IN_F32) {
+        let most =
+            values.min.into_iter().chain(values.max).fold(0.0f32, |most, v| most.max(v.abs()));
+        if values.labels.is_some() && most > EXACT_IN_F32 {
             values.labels = read_labels_at(file, k).ok().map(|labels| counts(&labels.data));
         }
         Ok(Self {

@@ -152,7 +152,7 @@ impl Plan {
         let levels = Levels::new(settings, sizes);
         let mut planned = Vec::new();
         for OnLevel { stage, shrink, grids, voxels } in &levels.0 {
-            let taken = room.takes(stage, grids.each_ref(), (1, masked))?;
+            let taken = stage.takes(room, grids.each_ref(), (1, masked))?;
             let on_host = match (device, taken.shards) {
                 (DeviceChoice::Cpu, 1) => slab_level_bytes(*voxels, stage.host_bytes_per_voxel()),
                 (DeviceChoice::Cpu, _) => taken.device_bytes,

@@ -32,7 +32,9 @@ pub use moved_labels::MovedLabels;
 pub use moved_labels::labels_of;
 pub use planes::Planes;
 #[doc(hidden)]
-pub use planes::{Counted, Statistics, check_finite, check_planes, runs, statistics};
+pub use planes::{
+    Counted, Statistics, check_finite, check_planes, finite_statistics, runs, statistics,
+};
 pub use point_map::PointMap;
 #[doc(hidden)]
 pub use ranks::Ranks;

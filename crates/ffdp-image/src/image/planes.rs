@@ -135,23 +135,47 @@ pub fn statistics<const K: usize>(
     counted: &mut Counted,
     percents: [f64; K],
 ) -> Result<Statistics<K>> {
-    let mut counts = Counts::default();
     let mut seen = 0;
-    counted.sweep(|values| {
-        counts.add(values);
-        seen += values.len();
+    let (finite, found) = finite_statistics(counted, percents, |sweep, values| match sweep {
+        0 => seen += values.len(),
+        _ => {}
     })?;
-    if counts.count() < seen {
+    if finite < seen {
         check_finite(name, counted.image)?;
     }
-    let around = |&percent: &f64| ranks_around(counts.count(), percent);
+    Ok(found.expect("an image has voxels"))
+}
+
+/// [`statistics`] of the finite voxels among those that count, how many they are, and nothing else where there are none.
+/// `see` is shown all that count in each sweep, 0 and 1.
+///
+/// # Errors
+/// Those of reading.
+pub fn finite_statistics<const K: usize>(
+    counted: &mut Counted,
+    percents: [f64; K],
+    mut see: impl FnMut(usize, &[f32]),
+) -> Result<(usize, Option<Statistics<K>>)> {
+    let mut counts = Counts::default();
+    counted.sweep(|values| {
+        counts.add(values);
+        see(0, values);
+    })?;
+    let finite = counts.count();
+    if finite == 0 {
+        return Ok((0, None));
+    }
+    let around = |&percent: &f64| ranks_around(finite, percent);
     let mut buckets = Buckets::new(&counts, percents.iter().flat_map(around));
-    counted.sweep(|values| buckets.add(values))?;
+    counted.sweep(|values| {
+        buckets.add(values);
+        see(1, values);
+    })?;
     let percentiles = percents.map(|percent| {
         let values = around(&percent).map(|rank| buckets.value(&counts, rank));
-        between(counts.count(), values, percent) as f32
+        between(finite, values, percent) as f32
     });
-    Ok(Statistics { extremes: counts.extremes(), percentiles })
+    Ok((finite, Some(Statistics { extremes: counts.extremes(), percentiles })))
 }
 
 #[cfg(test)]

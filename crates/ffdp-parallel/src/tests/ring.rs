@@ -237,6 +237,52 @@ fn what_a_thin_shard_samples_is_fetched_at_once() {
     assert_eq!(thickest_parcel_of_block(4, 4), 12);
 }
 
+/// Turned planes reach many of the image, and the next ones nearly the same: each is read once.
+#[test]
+fn planes_of_a_file_are_read_once_for_all_that_reach_them() {
+    let (fixed, moving) = ([24, 11, 9], [30, 10, 13]);
+    let layouts = [fixed, moving].map(|size| Layout::balanced(size, Axis::Z, 1).expect("planes"));
+    let problem = Problem::new((&layouts[0], &layouts[1]), MAP, 1.5, DType::F64);
+    let rows = [0, 4, 8].map(|i| [MAP[i], MAP[i + 1], MAP[i + 2], MAP[i + 3]]);
+    let map = ffdp_burn::image::Affine::from_rows(rows);
+    let [image, field] =
+        [&problem.image, &problem.field].map(|values| values.clone().narrow(0, 0, 1));
+    let bounds = DisplacementBounds::within([1.5; 3]);
+    for (planes_held, interpolation) in [
+        (30, Interpolation::Linear),
+        (30, Interpolation::Nearest),
+        // No window fits: parts of it are read again and added up.
+        (2, Interpolation::Linear),
+    ] {
+        let scale = map.linear();
+        let options =
+            GridSampleOptions { interpolation, displacement_scale: scale, ..Default::default() };
+        let options = GridSampleOptions { size: Some(fixed), ..options };
+        let whole =
+            grid_sample(image.clone(), Some(problem.affine.clone()), Some(field.clone()), &options);
+        let most = planes_held * moving[1] * moving[2];
+        let mut sampler =
+            ReadSampler::new([fixed, moving], map, most, interpolation).expect("planes");
+        let mut reads = vec![0; moving[0]];
+        let parts = (0..fixed[0]).step_by(3).map(|first| {
+            let own = field.clone().narrow(2, first, 3);
+            let read = |z: std::ops::Range<usize>| {
+                reads[z.clone()].iter_mut().for_each(|count| *count += 1);
+                Ok(image.clone().narrow(2, z.start, z.len()))
+            };
+            let displaced = (Some(&own), &bounds);
+            sampler.sample(&(first..first + 3), displaced, &Device::flex(), read).expect("read")
+        });
+        let parts = Tensor::cat(parts.collect(), 2);
+        assert_close("planes", &to_f64(parts), &to_f64(whole), 1e-12);
+        let most_read = reads.iter().max();
+        match planes_held {
+            30 => assert_eq!(most_read, Some(&1), "{reads:?}"),
+            _ => assert!(most_read > Some(&1), "{reads:?}"),
+        }
+    }
+}
+
 #[test]
 fn a_mesh_of_one_samples_serially() {
     let layout = Layout::balanced([9, 8, 7], Axis::Z, 1).unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::methods::deformable::FieldMethod;
 use crate::methods::{Given, Listed, ListedMut, Method, OwnMethod, Stage};
-use crate::places::linear_bytes;
+use crate::places::{Room, Taken, linear_bytes};
 use crate::settings::{LevelSettings, OptimizerSettings};
 use ffdp_burn::error::Result;
 use ffdp_burn::image::Geometry;
@@ -115,6 +115,25 @@ impl Stage {
             }
             Listed::Own(method) => method.device_bytes(grids, (channels, masked)),
         })
+    }
+
+    /// What a level takes where images are read slab by slab; `grids` are those of both images on the level, the rest as
+    /// for [`Stage::device_bytes`].
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`](ffdp_burn::Error::TooLarge) when a device cannot hold one shard at work.
+    pub fn takes(
+        &self,
+        room: &Room,
+        grids: [&Geometry; 2],
+        (channels, masked): (usize, [bool; 2]),
+    ) -> Result<Taken> {
+        match self.fields() {
+            Some(method) => room.takes(&method.problem(grids, (channels, masked))),
+            None => {
+                room.takes_linear(grids, masked.map(|is_masked| channels + usize::from(is_masked)))
+            }
+        }
     }
 
     /// Those of them that an optimiser which searches takes.

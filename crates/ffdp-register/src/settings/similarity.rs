@@ -39,6 +39,31 @@ impl PartialEq for OwnSimilarity {
 }
 
 impl Similarity {
+    /// All that a file can name, with their usual settings, and what each is for.
+    pub fn built_in() -> [(Self, &'static str); 4] {
+        let mi = MiSettings::default();
+        [
+            (
+                Self::Lncc(LnccSettings::default()),
+                "Local normalised cross-correlation: one modality",
+            ),
+            (Self::Mse, "Mean squared difference: equal intensities"),
+            (Self::Mi(mi), "Mutual information: two modalities"),
+            (Self::Nmi(mi), "Normalised mutual information: two modalities that overlap in part"),
+        ]
+    }
+
+    /// Its name, as a file has it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Lncc(_) => "lncc",
+            Self::Mse => "mse",
+            Self::Mi(_) => "mi",
+            Self::Nmi(_) => "nmi",
+            Self::Own(_) => "own",
+        }
+    }
+
     /// One of your own: it works wherever those of this crate do.
     pub fn own(similarity: impl losses::Similarity + 'static) -> Self {
         Self::Own(OwnSimilarity(Arc::new(similarity)))

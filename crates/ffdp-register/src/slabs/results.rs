@@ -25,9 +25,9 @@ use ffdp_burn::transform::{BsplineTransform, affine_tensor, map_vectors};
 use ffdp_parallel::{Axis, DeviceMesh, DisplacementBounds, Holders, ReadSampler, Sharded, narrow};
 
 /// Voxels that are computed and written at a time, unless that is fewer planes than the next number.
-const PIECE: usize = 1 << 21;
-/// A piece reads the planes that it is displaced to: thin ones read the same again and again.
-const PIECE_PLANES: usize = 16;
+const PIECE: usize = 1 << 20;
+/// With each piece the planes that are held for it are put together anew.
+const PIECE_PLANES: usize = 8;
 /// Voxels of the moving image that are held for them, about, unless that is less than this part of it.
 const READ: usize = 1 << 24;
 const READ_PART: usize = 8;

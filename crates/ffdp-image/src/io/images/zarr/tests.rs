@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use crate::image::{Affine, Geometry, LabelMap, Planes, Volume};
 use crate::io::images::{
-    DataType, Format, PlaneReader, convert, header, read_displacement, read_labels, read_slab,
-    read_stored_at, read_volume, read_volume_at, read_volumes, write_displacement, write_labels,
-    write_volume, write_volumes,
+    DataType, Format, PlaneReader, VolumeWriter, convert, header, read_displacement, read_labels,
+    read_slab, read_stored_at, read_volume, read_volume_at, read_volumes, write_displacement,
+    write_labels, write_volume, write_volumes,
 };
 
 /// A grid that no file but ours can place: oblique, anisotropic, sheared.
@@ -531,6 +531,25 @@ fn a_write_that_ends_early_leaves_nothing_and_the_old_image() {
     write(&other.join("notes.txt"), b"mine");
     assert!(crate::io::check_writable(&other).is_err() && write_volume(&other, &old).is_err());
     assert!(other.join("notes.txt").exists());
+}
+
+#[test]
+fn a_layer_that_cannot_be_written_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("image.zarr");
+    let geometry = Geometry::new([64, 64, 100], [1.0; 3]).expect("positive");
+    let mut writer = VolumeWriter::create(&path, &geometry).expect("writable");
+    // Where its first level was there is a file now.
+    let parts = fs::read_dir(folder.path()).expect("a folder").map(|part| part.expect("read"));
+    let level = parts.map(|part| part.path().join("0")).find(|level| level.is_dir());
+    let level = level.expect("the level has begun");
+    fs::remove_dir_all(&level).expect("removable");
+    fs::write(&level, "").expect("writable");
+    // The thread that writes meets it while planes come, or when they have.
+    let planes = vec![1.0; geometry.len()];
+    let ended = writer.write(&planes).and_then(|()| writer.finish());
+    assert!(message(ended).contains("image.zarr"));
+    assert!(!path.exists());
 }
 
 #[test]
