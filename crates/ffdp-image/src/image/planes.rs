@@ -136,9 +136,10 @@ pub fn statistics<const K: usize>(
     percents: [f64; K],
 ) -> Result<Statistics<K>> {
     let mut seen = 0;
-    let (finite, found) = finite_statistics(counted, percents, |sweep, values| match sweep {
-        0 => seen += values.len(),
-        _ => {}
+    let (finite, found) = finite_statistics(counted, percents, |sweep, values| {
+        if sweep == 0 {
+            seen += values.len();
+        }
     })?;
     if finite < seen {
         check_finite(name, counted.image)?;
