@@ -159,8 +159,8 @@ impl Warp {
     /// The vectors on planes of the fixed grid, in its voxels, in the order `[3, n, H, W]`; on all ranks.
     ///
     /// # Errors
-    /// [`Error::Device`] when they cannot be read back, [`Error::Invalid`] for planes that there are not,
-    /// [`Error::LostRank`].
+    /// [`Error::Device`](ffdp_burn::Error::Device) when they cannot be read back, [`Error::Invalid`](ffdp_burn::Error::Invalid) for planes that there are not,
+    /// [`Error::LostRank`](ffdp_burn::Error::LostRank).
     pub fn planes(&self, planes: Range<usize>) -> Result<Vec<f32>> {
         check_planes(&planes, self.fixed.size[2])?;
         let (window, _) = self.window(&planes);
@@ -172,7 +172,7 @@ impl Warp {
     /// How the map folds, by central differences, and how far it reaches.
     ///
     /// # Errors
-    /// [`Error::Device`] when numbers cannot be read back.
+    /// [`Error::Device`](ffdp_burn::Error::Device) when numbers cannot be read back.
     pub fn folding(&self) -> Result<Folding> {
         let linear = self.fixed.voxel_to_mm().linear();
         let mut folding = Folding { folds: 0, smallest: f64::INFINITY, longest_mm: 0.0 };
@@ -200,7 +200,7 @@ impl Warp {
     /// map, by central differences, and the displacement in mm, `[4, H, W]`.
     ///
     /// # Errors
-    /// [`Error::Device`] when values cannot be read back.
+    /// [`Error::Device`](ffdp_burn::Error::Device) when values cannot be read back.
     pub fn show(
         &self,
         wanted: impl Fn(usize) -> bool,
@@ -225,7 +225,7 @@ impl Warp {
     /// [`write_displacement`](ffdp_burn::io::images::write_displacement) does.
     ///
     /// # Errors
-    /// Those of writing, and [`Error::Device`] when the field cannot be read back.
+    /// Those of writing, and [`Error::Device`](ffdp_burn::Error::Device) when the field cannot be read back.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let first = self.processes.is_first();
         let mut file = first.then(|| DisplacementWriter::create(path, &self.fixed)).transpose()?;
@@ -251,7 +251,7 @@ impl SlabRegistration {
     /// anew, as far as the map reaches. `each` is shown what is written, run of planes by run of planes, on rank 0.
     ///
     /// # Errors
-    /// Those of reading and writing, and [`Error::Device`] when values cannot be read back.
+    /// Those of reading and writing, and [`Error::Device`](ffdp_burn::Error::Device) when values cannot be read back.
     pub fn write_warped(
         &self,
         path: impl AsRef<Path>,
@@ -272,7 +272,7 @@ impl SlabRegistration {
     /// ([`label_ids`](ffdp_burn::image::label_ids)); other ranks than 0 need none.
     ///
     /// # Errors
-    /// As [`SlabRegistration::write_warped`]; [`Error::Invalid`] for values that are no labels.
+    /// As [`SlabRegistration::write_warped`]; [`Error::Invalid`](ffdp_burn::Error::Invalid) for values that are no labels.
     pub fn write_warped_labels(
         &self,
         path: impl AsRef<Path>,
@@ -321,7 +321,7 @@ impl SlabRegistration {
     /// under an affine map alone (RAS mm), in its own intensities; on rank 0, and nothing on the others.
     ///
     /// # Errors
-    /// Those of reading, and [`Error::Device`] when values cannot be read back.
+    /// Those of reading, and [`Error::Device`](ffdp_burn::Error::Device) when values cannot be read back.
     pub fn show_under(
         &self,
         affine: &Affine<Physical, Physical>,
