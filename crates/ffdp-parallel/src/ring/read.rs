@@ -110,7 +110,7 @@ impl ReadSampler {
         mut read: impl FnMut(Range<usize>) -> Result<Tensor<5>>,
     ) -> Result<(Range<usize>, Tensor<5>)> {
         let dim = Axis::Z.dim();
-        let joins = |held: &Range<usize>| held.start <= window.end && window.start <= held.end;
+        let joins = |held: &Range<usize>| held.start < window.end && window.start < held.end;
         let held =
             self.held.take().filter(|(held, image)| joins(held) && image.device() == *device);
         let mut parts = Vec::new();

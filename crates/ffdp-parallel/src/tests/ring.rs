@@ -283,6 +283,36 @@ fn planes_of_a_file_are_read_once_for_all_that_reach_them() {
     }
 }
 
+/// Four planes of the image to one of the grid: the planes that one looks at end where those of the next begin.
+#[test]
+fn planes_of_a_file_that_only_touch_are_read_once() {
+    let (fixed, moving) = ([5, 4, 4], [20, 4, 4]);
+    let mut rows = [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 4.0, 0.0]];
+    let image = random(1, moving, [-1.0, 1.0], DType::F64, 3).narrow(1, 0, 1);
+    // Next to each other, and with planes between them that nobody looks at.
+    for shift in [0.0, 0.5] {
+        rows[2][3] = shift;
+        let map = ffdp_burn::image::Affine::from_rows(rows);
+        let affine = tensor(&rows.concat(), [1, 3, 4], &Device::flex(), DType::F64);
+        let options = GridSampleOptions { size: Some(fixed), ..Default::default() };
+        let whole = grid_sample(image.clone(), Some(affine), None, &options);
+        let linear = Interpolation::Linear;
+        let mut sampler = ReadSampler::new([fixed, moving], map, 1 << 10, linear).expect("planes");
+        let mut reads = vec![0; moving[0]];
+        let parts = (0..fixed[0]).map(|first| {
+            let read = |z: std::ops::Range<usize>| {
+                reads[z.clone()].iter_mut().for_each(|count| *count += 1);
+                Ok(image.clone().narrow(2, z.start, z.len()))
+            };
+            let none = (None, &DisplacementBounds::NONE);
+            sampler.sample(&(first..first + 1), none, &Device::flex(), read).expect("read")
+        });
+        let parts = Tensor::cat(parts.collect(), 2);
+        assert_close("planes", &to_f64(parts), &to_f64(whole), 1e-12);
+        assert_eq!(reads.iter().max(), Some(&1), "{reads:?}");
+    }
+}
+
 #[test]
 fn a_mesh_of_one_samples_serially() {
     let layout = Layout::balanced([9, 8, 7], Axis::Z, 1).unwrap();
