@@ -144,8 +144,8 @@ pub struct OffloadPlan {
 /// thick as what is recomputed around them, where the problem allows it.
 ///
 /// A shard looks at as much of the moving image as turned and displaced planes reach, which is many times its own part:
-/// 1.6 degrees and 13 mm are 150 planes of 0.12 mm for the 19 of a shard. So that image stays on the device as a whole
-/// where one buffer may hold it.
+/// one degree alone is 28 planes across 1600 voxels, where a shard has some 20. So that image stays on the device as a
+/// whole where one buffer may hold it.
 ///
 /// # Errors
 /// [`Error::TooLarge`] when not even one shard at work fits, with the bytes of the best.
