@@ -108,7 +108,7 @@ impl Place {
     }
 
     /// The output folder.
-    fn parent(&self) -> &Path {
+    fn output(&self) -> &Path {
         self.folder.parent().unwrap_or(&self.folder)
     }
 
@@ -307,7 +307,7 @@ impl Keeper {
     pub fn keep(&mut self, ready: Outcome<()>, checkpoint: &Checkpoint) -> bool {
         let saved = ready.and_then(|()| {
             let bytes = fields_bytes(checkpoint) + self.results_bytes;
-            check_disk("the checkpoint beside the results", self.place.parent(), bytes)?;
+            check_disk("the checkpoint beside the results", self.place.output(), bytes)?;
             self.place.save(&self.identity, checkpoint)
         });
         self.last = Instant::now();

@@ -38,8 +38,8 @@ impl Sizes {
 #[derive(Debug, Serialize)]
 pub struct Plan {
     pub levels: Vec<LevelPlan>,
-    /// Host memory while the result is measured and written.
-    pub results_host_bytes: u64,
+    /// Host memory while the result is measured and written; null slab by slab, where the levels count it.
+    pub results_host_bytes: Option<u64>,
     /// The largest of all.
     pub host_peak_bytes: u64,
     /// Free host memory; null where the system does not say.
@@ -135,7 +135,11 @@ impl Plan {
         let results = results_bytes(levels.last(sizes), [deforms, sizes.labels], device);
         let displacements = if deforms { 2 } else { 0 };
         let written = Written { displacements, labels: sizes.labels, checkpoint: true };
-        Self::of(planned, results, Forecast::of_registration(sizes.fixed.len() as u64, written))
+        Self::of(
+            planned,
+            Some(results),
+            Forecast::of_registration(sizes.fixed.len() as u64, written),
+        )
     }
 
     /// The plan of valid settings, of images that are read slab by slab in a room on that device; `masked` says which of
@@ -169,13 +173,13 @@ impl Plan {
                 device_bytes: (device != DeviceChoice::Cpu).then_some(taken.device_bytes),
             });
         }
-        Ok(Self::of(planned, 0, Forecast::of_registration(sizes.fixed.len() as u64, written)))
+        Ok(Self::of(planned, None, Forecast::of_registration(sizes.fixed.len() as u64, written)))
     }
 
-    fn of(levels: Vec<LevelPlan>, results_host_bytes: u64, disk: Forecast) -> Self {
+    fn of(levels: Vec<LevelPlan>, results_host_bytes: Option<u64>, disk: Forecast) -> Self {
         let host = levels.iter().map(|level| level.host_bytes).max().unwrap_or(0);
         Self {
-            host_peak_bytes: host.max(results_host_bytes),
+            host_peak_bytes: host.max(results_host_bytes.unwrap_or(0)),
             results_host_bytes,
             host_available_bytes: available_memory_bytes(),
             device_peak_bytes: levels.iter().filter_map(|level| level.device_bytes).max(),
@@ -201,11 +205,19 @@ impl Plan {
                     what: "the registration".to_string(),
                     needed_bytes: self.host_peak_bytes,
                     available_bytes,
-                    fix: format!(
-                        "crop or resample the fixed image to at most {percent:.0} % of its voxels, \
-                         close other programs, or use a machine with more memory (ffdp plan shows \
-                         every level)"
-                    ),
+                    fix: match self.results_host_bytes {
+                        Some(_) => format!(
+                            "crop or resample the fixed image to at most {percent:.0} % of its \
+                             voxels, close other programs, or use a machine with more memory (ffdp \
+                             plan shows every level)"
+                        ),
+                        None => {
+                            "give more of the device with --device-memory, store the moments in \
+                                 bf16, or end at a coarser level with --shrink (--plan shows every \
+                                 level)"
+                                .to_string()
+                        }
+                    },
                 }
                 .into())
             }
@@ -240,13 +252,9 @@ impl Plan {
 
     /// A line.
     pub fn in_short(&self) -> String {
-        let device =
-            self.device_peak_bytes.map(|bytes| format!(", of the device's {}", gigabytes(bytes)));
-        format!(
-            "takes about {} of host memory{}",
-            gigabytes(self.host_peak_bytes),
-            device.unwrap_or_default()
-        )
+        let on_device = |bytes| format!(" and {} of the device's", gigabytes(bytes));
+        let device = self.device_peak_bytes.map_or(String::new(), on_device);
+        format!("takes about {} of host memory{device}", gigabytes(self.host_peak_bytes))
     }
 
     /// To stdout, for people or as JSON.
@@ -279,8 +287,8 @@ impl Plan {
                 gigabytes(level.host_bytes),
             );
         }
-        if self.results_host_bytes > 0 {
-            let _ = writeln!(text, "{:<37}{:>11}", "results", gigabytes(self.results_host_bytes));
+        if let Some(bytes) = self.results_host_bytes {
+            let _ = writeln!(text, "{:<37}{:>11}", "results", gigabytes(bytes));
         }
         let available = match self.host_available_bytes {
             Some(bytes) => format!("{} are available", gigabytes(bytes)),
@@ -349,5 +357,7 @@ mod tests {
         let host = Plan { host_available_bytes: Some(plan.host_peak_bytes - 1), ..plan };
         let text = message(host.check_memory());
         assert!(text.contains(&host.host_peak_bytes.to_string()), "{text}");
+        let text = message(Plan { results_host_bytes: None, ..host }.check_memory());
+        assert!(text.contains("--shrink") && !text.contains("crop"), "{text}");
     }
 }
