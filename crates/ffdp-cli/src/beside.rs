@@ -9,6 +9,11 @@ pub const STACK_BYTES: usize = 8 << 20;
 /// Threads of the pool from which on steps have threads of their own.
 const MANY: usize = 4;
 
+/// Whether steps have threads of their own.
+pub fn has_many_cores() -> bool {
+    rayon::current_num_threads() >= MANY
+}
+
 /// Does both, the second in a thread of its own: a thread of rayon that waits for its part of a loop may take any step
 /// that waits as well, a whole file among them, before it goes on, and others have nothing left to do. In a pool of
 /// rayon, where pairs of a list are read and written, both are done by the pool; so they are on few cores, which have
@@ -17,7 +22,7 @@ pub fn beside<A: Send, B: Send>(
     first: impl FnOnce() -> A + Send,
     second: impl FnOnce() -> B + Send,
 ) -> (A, B) {
-    if rayon::current_thread_index().is_some() || rayon::current_num_threads() < MANY {
+    if rayon::current_thread_index().is_some() || !has_many_cores() {
         return rayon::join(first, second);
     }
     thread::scope(|scope| {

@@ -16,24 +16,52 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::failure::{Failure, Outcome};
-use crate::hash::take;
+use crate::hash::{Hash, take};
 use crate::leftovers::remove_leftovers;
 use crate::printer::Printer;
 
 /// What decides the result of a run: only a run with the same may go on from a checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Identity {
-    pub ffdp_version: String,
+struct Identity {
+    ffdp_version: String,
     /// As `--device` has it.
-    pub device: String,
-    pub fixed_sha256: String,
-    pub moving_sha256: String,
+    device: String,
+    fixed_sha256: String,
+    moving_sha256: String,
     /// Of the masks of both.
-    pub masks_sha256: [Option<String>; 2],
+    masks_sha256: [Option<String>; 2],
     /// How the images were read: volume and NaN policy.
-    pub reading: String,
+    reading: String,
     /// As settings.toml has them.
+    settings: String,
+}
+
+/// What an [`Identity`] is made of, while files are still being hashed.
+#[derive(Clone)]
+pub struct Identified {
+    pub device: String,
+    /// Of the fixed and the moving image.
+    pub images: [Hash; 2],
+    pub masks: [Option<Hash>; 2],
+    pub reading: String,
     pub settings: String,
+}
+
+impl Identified {
+    /// Waits for the hashes.
+    fn identity(&self) -> Outcome<Identity> {
+        let Self { device, images: [fixed, moving], masks: [of_fixed, of_moving], .. } = self;
+        let mask = |mask: &Option<Hash>| mask.as_ref().map(Hash::get).transpose();
+        Ok(Identity {
+            ffdp_version: env!("CARGO_PKG_VERSION").to_string(),
+            device: device.clone(),
+            fixed_sha256: fixed.get()?,
+            moving_sha256: moving.get()?,
+            masks_sha256: [mask(of_fixed)?, mask(of_moving)?],
+            reading: self.reading.clone(),
+            settings: self.settings.clone(),
+        })
+    }
 }
 
 impl Identity {
@@ -141,12 +169,12 @@ impl Place {
     pub fn start(
         &self,
         resume: bool,
-        (identity, settings): (&Identity, &Settings),
+        (run, settings): (&Identified, &Settings),
         printer: Printer,
     ) -> Outcome<Option<Checkpoint>> {
         match (resume, self.exists()) {
             (true, true) => {
-                let found = self.load(identity, settings)?;
+                let found = self.load(&run.identity()?, settings)?;
                 let (stages, levels) = (found.stages.len(), found.levels.len());
                 printer.note(&format!("going on after {stages} stages and {levels} levels"));
                 Ok(Some(found))
@@ -277,7 +305,7 @@ impl Place {
 /// Saves what a run reaches, not more often than is worth it.
 pub struct Keeper {
     place: Place,
-    identity: Identity,
+    run: Identified,
     interval: Duration,
     /// Of the disk, for the results: a checkpoint does not take their room.
     results_bytes: u64,
@@ -289,12 +317,12 @@ impl Keeper {
     /// Saves into `place`, when `interval` has passed since the last time or since now, as long as that leaves the
     /// disk room for results of about `results_bytes`.
     pub fn new(
-        (place, identity): (Place, Identity),
+        (place, run): (Place, Identified),
         interval: Duration,
         results_bytes: u64,
         printer: Printer,
     ) -> Self {
-        Self { place, identity, interval, results_bytes, last: Instant::now(), printer }
+        Self { place, run, interval, results_bytes, last: Instant::now(), printer }
     }
 
     /// Whether it is time to save.
@@ -308,7 +336,7 @@ impl Keeper {
         let saved = ready.and_then(|()| {
             let bytes = fields_bytes(checkpoint) + self.results_bytes;
             check_disk("the checkpoint beside the results", self.place.output(), bytes)?;
-            self.place.save(&self.identity, checkpoint)
+            self.place.save(&self.run.identity()?, checkpoint)
         });
         self.last = Instant::now();
         if let Err(reason) = &saved {
@@ -332,12 +360,12 @@ mod tests {
     fn a_checkpoint_does_not_take_the_room_of_the_results() {
         let folder = tempfile::tempdir().expect("a folder");
         let place = Place::in_folder(folder.path());
-        let identity = Identity {
-            ffdp_version: String::new(),
+        let image = folder.path().join("image");
+        fs::write(&image, "an image").expect("writable");
+        let run = Identified {
             device: String::new(),
-            fixed_sha256: String::new(),
-            moving_sha256: String::new(),
-            masks_sha256: [None, None],
+            images: [Hash::begin(&image), Hash::begin(&image)],
+            masks: [None, None],
             reading: String::new(),
             settings: String::new(),
         };
@@ -349,7 +377,7 @@ mod tests {
             carried: Vec::new(),
         };
         for (results_bytes, kept) in [(u64::MAX / 2, false), (0, true)] {
-            let place = (place.clone(), identity.clone());
+            let place = (place.clone(), run.clone());
             let printer = Printer::new(true, false);
             let mut keeper = Keeper::new(place, Duration::ZERO, results_bytes, printer);
             assert_eq!(keeper.keep(Ok(()), &reached), kept);

@@ -1,14 +1,71 @@
 //! What a file held, in 64 letters.
 
 use std::io::{self, Read};
-use std::path::Path;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
 
 use ffdp_burn::Error;
 use ffdp_burn::io::images::{files, open_file};
 use sha2::{Digest, Sha256};
 
+use crate::beside::has_many_cores;
 use crate::failure::Outcome;
+
+/// The SHA-256 of a file, worked on by a thread while others go on: a large file takes longer to hash than to read. Where
+/// cores are few, the work is done when it is asked for. When the last copy is dropped, the thread ends.
+#[derive(Clone)]
+pub struct Hash(Arc<Work>);
+
+struct Work {
+    path: PathBuf,
+    stop: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<Outcome<String>>>>,
+    /// `None` of a file that could not be read.
+    done: OnceLock<Option<String>>,
+}
+
+impl Hash {
+    /// Begins with a file, as [`sha256`] takes it.
+    pub fn begin(path: &Path) -> Self {
+        let Self(work) = Self::later(path);
+        if has_many_cores() {
+            let (until, file) = (work.stop.clone(), work.path.clone());
+            let thread = thread::Builder::new().spawn(move || sha256_unless(&until, &file));
+            *work.thread.lock().unwrap_or_else(PoisonError::into_inner) = thread.ok();
+        }
+        Self(work)
+    }
+
+    /// Does nothing until it is asked.
+    pub fn later(path: &Path) -> Self {
+        let (path, done) = (path.to_path_buf(), OnceLock::new());
+        Self(Arc::new(Work { path, stop: Arc::default(), thread: Mutex::default(), done }))
+    }
+
+    /// The hash; waits for it.
+    ///
+    /// # Errors
+    /// As [`sha256`].
+    pub fn get(&self) -> Outcome<String> {
+        let Work { path, thread, done, .. } = &*self.0;
+        let found = done.get_or_init(|| {
+            let thread = thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let joined = thread.map(|thread| thread.join().unwrap_or_else(|e| resume_unwind(e)));
+            joined.unwrap_or_else(|| sha256(path)).ok()
+        });
+        // What went wrong is found again.
+        found.clone().map_or_else(|| sha256(path), Ok)
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
 
 /// The SHA-256 of a file, in hexadecimal, as `sha256sum` prints it; of an image in several files (a pair `.hdr/.img`, a
 /// level of an OME-Zarr), that of all one after the other; of an OME-Zarr behind an address, that of its metadata.
@@ -17,7 +74,7 @@ pub fn sha256(path: &Path) -> Outcome<String> {
 }
 
 /// The same; of what was read by then, once it is told to `stop`.
-pub fn sha256_unless(stop: &AtomicBool, path: &Path) -> Outcome<String> {
+fn sha256_unless(stop: &AtomicBool, path: &Path) -> Outcome<String> {
     let mut hash = Sha256::new();
     for file in files(path)? {
         let mut from = Unless { stop, from: open_file(&file)? };
@@ -70,6 +127,11 @@ mod tests {
         // FIPS 180-2, appendix B.1.
         let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(sha256(&path).expect("readable"), expected);
+        assert_eq!(Hash::begin(&path).get().expect("readable"), expected);
+        let absent = Hash::begin(&folder.path().join("absent"));
+        let refused = absent.get().expect_err("it is not there").to_string();
+        assert!(refused.contains("absent"), "{refused}");
+        assert_eq!(absent.get().expect_err("still").to_string(), refused);
     }
 
     #[cfg(unix)]

@@ -24,7 +24,7 @@
 //! smoothing, loss, label_dice, reductions, adam, resample    sharded operations made of these
 //! periodic/ operators of periodic volumes: differences, Fourier transforms, cubic splines
 //! deform/   iterations of deformable methods: greedy, SyN, velocities
-//! alignment an affine map's loss and gradient
+//! alignment an affine map's loss and gradient          chain  images of any size through transforms
 //! planner   how many shards a run needs       hosts/     several processes
 //! ```
 //! Read `sharded.rs` and `halo.rs`, then `ring/mod.rs`. `docs/how-it-works.md` counts what travels.
@@ -32,6 +32,7 @@
 mod adam;
 mod ahead;
 mod alignment;
+mod chain;
 mod collective;
 mod cuts;
 mod deform;
@@ -68,6 +69,7 @@ mod window;
 
 pub use adam::{ShardedMoments, ShardedStep, adam};
 pub use alignment::{Aligned, Outside, ShardedAlignment};
+pub use chain::{PlaneChain, SeenImage};
 pub use collective::{all_reduce, broadcast, reduce};
 pub use cuts::Cuts;
 pub use deform::{

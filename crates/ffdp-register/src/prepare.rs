@@ -1,13 +1,14 @@
 //! What must hold before a registration starts, and the images as it compares them.
 
 use burn::tensor::{Device, Tensor};
-use rayon::prelude::*;
 
 use super::histogram::matched;
 use super::problem::Problem;
 use super::pyramid::MINIMUM_AXIS_VOXELS;
 use ffdp_burn::error::{Error, Result};
-use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
+use ffdp_burn::image::{
+    Affine, Counted, Geometry, Physical, Planes, Statistics, Volume, statistics,
+};
 use ffdp_burn::ops::{GaussianOptions, gaussian, sum_of_channels};
 
 /// Least part of the fixed grid, in percent, that must lie inside the moving image.
@@ -199,26 +200,25 @@ fn scaled(
     mask: Option<&Volume>,
     percentiles: [f64; 2],
 ) -> Result<Volume> {
-    // Percentiles and extremes pass over what is not finite.
-    let counted = mask.map(|mask| {
-        let pairs = volume.data.par_iter().zip(&mask.data);
-        let data = pairs.map(|(&v, &weight)| if weight > 0.0 { v } else { f32::NAN });
-        Volume { data: data.collect(), geometry: volume.geometry.clone() }
-    });
-    let counted = counted.as_ref().unwrap_or(volume);
-    let (min, max) = counted.min_max().unwrap_or_default();
-    let percentiles = || counted.percentiles(percentiles);
-    let [from, to] = intensity_range(name, [min, max], mask.is_some(), percentiles)?;
+    let (mut image, mut mask) = (volume, mask);
+    let mask = mask.as_mut().map(|mask| mask as &mut dyn Planes);
+    let mut counted = Counted { image: &mut image, mask };
+    let [from, to] = intensity_range(name, &mut counted, percentiles)?;
     Ok(volume.rescaled(from, to))
 }
 
-/// The intensities that become 0 and 1, of an image with these extremes and percentiles.
+/// The intensities that become 0 and 1: two sweeps.
+///
+/// # Errors
+/// [`Error::NonFinite`], [`Error::Invalid`] for a constant image, and those of reading.
 pub(super) fn intensity_range(
     name: &str,
-    [min, max]: [f32; 2],
-    is_masked: bool,
-    percentiles: impl FnOnce() -> Result<[f32; 2]>,
+    counted: &mut Counted,
+    percentiles: [f64; 2],
 ) -> Result<[f32; 2]> {
+    let is_masked = counted.mask.is_some();
+    let Statistics { extremes: [min, max], percentiles: [from, to] } =
+        statistics(name, counted, percentiles)?;
     if min == max {
         let (place, fix) = match is_masked {
             false => ("", "it holds nothing to align: check that it is the file you meant"),
@@ -233,7 +233,6 @@ pub(super) fn intensity_range(
             fix,
         ));
     }
-    let [from, to] = percentiles()?;
     Ok(if from < to { [from, to] } else { [min, max] })
 }
 

@@ -8,8 +8,7 @@ use super::prepare::{beyond_mask, channel_name, check_weights, continued, intens
 use super::pyramid::level_smoothing;
 use ffdp_burn::error::Result;
 use ffdp_burn::image::{
-    Affine, Counted, Geometry, Planes, Voxel, check_finite, index_affine, rescaled, statistics,
-    upload,
+    Affine, Counted, Geometry, Planes, Voxel, check_finite, index_affine, rescaled, upload,
 };
 use ffdp_burn::ops::{GridSampleOptions, Padding, gaussian, grid_sample};
 use ffdp_burn::transform::affine_tensor;
@@ -58,8 +57,7 @@ impl Scale {
             check_finite(name, counted.image)?;
         }
         let is_masked = counted.mask.is_some();
-        let found = statistics(name, counted, percentiles)?;
-        let range = intensity_range(name, found.extremes, is_masked, || Ok(found.percentiles))?;
+        let range = intensity_range(name, counted, percentiles)?;
         let mut scale = Self { range, mean: 0.0 };
         if is_masked {
             let (mut sum, mut count) = (0.0, 0);

@@ -1,14 +1,14 @@
 //! Transforms that are made of others, one after the other, in physical space.
 
-use burn::tensor::Device;
+use std::ops::Range;
+
+use burn::tensor::{Device, Tensor};
 
 use super::displacement::Displacement;
 use super::points::Points;
 use super::step::Step;
 use crate::error::Result;
-use crate::image::{
-    Affine, Geometry, LabelMap, Physical, SmoothImage, SmoothKernel, Volume, download,
-};
+use crate::image::{Affine, Geometry, LabelMap, Physical, SmoothImage, Volume, download};
 use crate::ops::Interpolation;
 
 /// The map `phi = step_n o .. o step_1` from points of the fixed to points of the moving image: the
@@ -30,6 +30,14 @@ impl Composite {
     /// The steps, the first applied first.
     pub fn steps(&self) -> &[Step] {
         &self.steps
+    }
+
+    /// The grid of the first step, if that is a displacement.
+    pub fn first_grid(&self) -> Option<&Geometry> {
+        match self.steps.first()? {
+            Step::Displacement(first) => Some(first.geometry()),
+            _ => None,
+        }
     }
 
     /// This map first, then `next`.
@@ -67,9 +75,7 @@ impl Composite {
 
     /// The map at all voxels of a grid, for several images.
     pub fn on_grid(&self, grid: &Geometry, device: &Device) -> GridMap {
-        let points = Points::of_grid(grid, device);
-        let points = self.steps.iter().fold(points, Points::then);
-        GridMap { grid: grid.clone(), points }
+        GridMap { grid: grid.clone(), points: Points::of_grid(grid, device) }.then(self)
     }
 
     /// The whole map as one displacement on a grid, whatever the steps: `phi(p) = p + u(p)` at its
@@ -131,6 +137,31 @@ impl GridMap {
         &self.grid
     }
 
+    /// Where it is evaluated.
+    pub fn device(&self) -> &Device {
+        self.points.device()
+    }
+
+    /// This map first, then `next`.
+    pub fn then(self, next: &Composite) -> Self {
+        let points = next.steps.iter().fold(self.points, Points::then);
+        Self { points, ..self }
+    }
+
+    /// The planes of an image on `image` that are read where it is seen through the map; empty where the map leads past
+    /// all of them.
+    ///
+    /// # Errors
+    /// [`Error::Device`](crate::Error::Device) when they cannot be read back.
+    pub fn planes_of(&self, image: &Geometry) -> Result<Range<usize>> {
+        self.points.planes(image)
+    }
+
+    /// Values on `grid` (`[1, C, D', H', W']`) seen through the map, `[1, C, D, H, W]`; zero outside.
+    pub fn sample(&self, values: Tensor<5>, grid: &Geometry, how: Interpolation) -> Tensor<5> {
+        self.points.image(values, grid, how)
+    }
+
     /// The image seen through the map, `moving(phi(x))`; zero outside the image.
     ///
     /// # Errors
@@ -140,22 +171,16 @@ impl GridMap {
         Volume::from_tensor(self.points.image(image, &moving.geometry, how), self.grid.clone())
     }
 
-    /// The image seen through the map as [`GridMap::warp`] gives it, read by a kernel that is smoother; on the host.
-    /// `outside` where the image is not.
+    /// The values of an image seen through the map as [`GridMap::warp`] gives them, read by a kernel that is smoother; on
+    /// the host. `outside` where the image is not.
     ///
     /// # Errors
     /// As there.
-    pub fn warp_smoothly(
-        &self,
-        moving: &Volume,
-        kernel: SmoothKernel,
-        outside: f32,
-    ) -> Result<Volume> {
-        let points = download(self.points.indices(&moving.geometry), "positions")?;
+    pub fn read_smoothly(&self, image: &SmoothImage, outside: f32) -> Result<Vec<f32>> {
+        let points = download(self.points.indices(image.geometry()), "positions")?;
         let count = self.grid.len();
         let at = |i: usize| [0, 1, 2].map(|c| f64::from(points[c * count + i]));
-        let data = SmoothImage::new(moving, kernel).at_all(count, outside, at);
-        Volume::new(data, self.grid.clone())
+        Ok(image.at_all(count, outside, at))
     }
 
     /// As [`Composite::warp_labels`].

@@ -1,14 +1,17 @@
 //! Points of physical space on their way through the steps of a transform.
 
+use std::ops::Range;
+
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use super::displacement::Displacement;
 use super::resample::{affine_tensor, map_vectors};
 use super::step::Step;
 use crate::error::{Error, Result};
-use crate::image::{Affine, Geometry, Physical, Voxel};
+use crate::image::{Affine, Geometry, Physical, Voxel, download};
 use crate::ops::{
-    GridSampleOptions, Interpolation, Padding, affine_field, grid_sample, inverse, sum_of_all,
+    GridSampleOptions, Interpolation, Padding, affine_field, extremes, grid_sample, inverse,
+    sum_of_all,
 };
 
 /// The points `B p + d(p)` for all elements `p` of an array: voxels of a grid, or a list.
@@ -148,6 +151,32 @@ impl Points {
     pub fn indices(&self, grid: &Geometry) -> Tensor<5> {
         let to_voxel = grid.mm_to_voxel();
         self.added_to(&self.affine.then(&to_voxel), &to_voxel)
+    }
+
+    /// The planes of a grid that are read for an image on it at the points, and one more on either side: positions are
+    /// rounded. Empty where all points lie before or behind it.
+    pub fn planes(&self, grid: &Geometry) -> Result<Range<usize>> {
+        let row = self.affine.then(&grid.mm_to_voxel()).rows()[2];
+        let [low, high] = match self.displacement {
+            None => {
+                let [d, h, w] = self.size.map(|n| (n - 1) as f64);
+                let ends = [row[0] * w, row[1] * h, row[2] * d];
+                let sum = |end: fn(f64, f64) -> f64| ends.iter().map(|&v| end(v, 0.0)).sum::<f64>();
+                [row[3] + sum(f64::min), row[3] + sum(f64::max)]
+            }
+            Some(_) => {
+                let z = extremes(self.indices(grid).narrow(1, 2, 1));
+                let ends = download(z, "the planes that a map reaches")?;
+                [ends[0].into(), ends[1].into()]
+            }
+        };
+        let count = grid.size[2];
+        if !(low.is_finite() && high.is_finite()) {
+            return Ok(0..count);
+        }
+        let [first, end] = [low.floor() - 1.0, high.floor() + 3.0];
+        let [first, end] = [first, end].map(|plane| plane.clamp(0.0, count as f64) as usize);
+        Ok(first..end)
     }
 
     /// Part of the points, in percent, that lie inside a grid, its outer voxel faces included.

@@ -10,6 +10,7 @@ use ffdp_burn::image::Geometry;
 use ffdp_burn::io::images::header;
 use ffdp_burn::io::read_flirt;
 use ffdp_burn::transform::{Composite, Step, read_transform};
+use ffdp_parallel::PlaneChain;
 use ffdp_shapes::lddmm::{Direction, Flow};
 
 use crate::failure::{Failure, Outcome};
@@ -151,11 +152,28 @@ pub fn chain(choices: &[TransformChoice], device: &Device) -> Outcome<Composite>
     choices.iter().try_fold(first, |map, choice| Ok(map.then(choice.read(device)?)))
 }
 
+/// The same for images of any size: displacement fields that are large stay in their files, unless the inverse is wanted.
+pub fn plane_chain(
+    choices: &[TransformChoice],
+    inverse: bool,
+    device: &Device,
+) -> Outcome<PlaneChain> {
+    if inverse {
+        return Ok(PlaneChain::default().then(chain(choices, device)?.inverse()?));
+    }
+    choices.iter().try_fold(PlaneChain::default(), |map, choice| match &choice.source {
+        Source::File(path) if !choice.inverted && !is_flow_name(path) => {
+            Ok(map.then_file(path, device)?)
+        }
+        _ => Ok(map.then(choice.read(device)?)),
+    })
+}
+
 /// The grid of `reference`, else that of the first transform, if it is a displacement.
-pub fn grid(reference: Option<&Path>, map: &Composite) -> Outcome<Geometry> {
-    match (reference, map.steps().first()) {
+pub fn grid(reference: Option<&Path>, first: Option<&Geometry>) -> Outcome<Geometry> {
+    match (reference, first) {
         (Some(path), _) => Ok(header(path)?.geometry),
-        (None, Some(Step::Displacement(first))) => Ok(first.geometry().clone()),
+        (None, Some(first)) => Ok(first.clone()),
         (None, _) => Err(Failure::user(
             "the grid of the result is not known: the first transform is no displacement",
             "name an image on that grid with --reference",

@@ -45,7 +45,7 @@ pub fn run(request: &ComposeArguments) -> Outcome<()> {
     if map.as_affine().is_some() && !is_image(output) {
         return Ok(write_transform(output, &map)?);
     }
-    let whole = map.to_displacement(&grid(reference.as_deref(), &map)?, &device);
+    let whole = map.to_displacement(&grid(reference.as_deref(), map.first_grid())?, &device);
     Ok(write_transform(output, &Composite::new(vec![Step::Displacement(whole)]))?)
 }
 

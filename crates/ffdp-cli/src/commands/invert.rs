@@ -50,7 +50,7 @@ pub fn run(request: &InvertArguments) -> Outcome<()> {
     if map.as_affine().is_some() && !is_image(output) {
         return Ok(write_transform(output, &inverse)?);
     }
-    let grid = grid(reference.as_deref(), &map)?;
+    let grid = grid(reference.as_deref(), map.first_grid())?;
     let stored = inverse.to_displacement(&grid, &device);
     let stored = Composite::new(vec![Step::Displacement(stored)]);
     write_transform(output, &stored)?;

@@ -33,7 +33,7 @@ pub use moved_labels::labels_of;
 pub use planes::Planes;
 #[doc(hidden)]
 pub use planes::{
-    Counted, Statistics, check_finite, check_planes, finite_statistics, runs, statistics,
+    Counted, OneOf, Statistics, check_finite, check_planes, finite_statistics, runs, statistics,
 };
 pub use point_map::PointMap;
 #[doc(hidden)]

@@ -20,9 +20,22 @@ pub trait Planes {
     /// [`Error::Invalid`] when the range is empty or leaves the image, and those of the file behind it.
     fn read(&mut self, z: Range<usize>) -> Result<&[f32]>;
 
+    /// All voxels, where they lie in memory.
+    fn all(&self) -> Option<&[f32]> {
+        None
+    }
+
     /// What the values of a label map stand for: the labels themselves, unless f32 would round them.
     fn labels(&self) -> &MovedLabels {
         &MovedLabels::Themselves
+    }
+}
+
+impl Volume {
+    fn planes(&self, z: Range<usize>) -> Result<&[f32]> {
+        let [x, y, planes] = self.geometry.size;
+        check_planes(&z, planes)?;
+        Ok(&self.data[z.start * x * y..z.end * x * y])
     }
 }
 
@@ -33,9 +46,55 @@ impl Planes for Volume {
     }
 
     fn read(&mut self, z: Range<usize>) -> Result<&[f32]> {
-        let [x, y, planes] = self.geometry.size;
-        check_planes(&z, planes)?;
-        Ok(&self.data[z.start * x * y..z.end * x * y])
+        self.planes(z)
+    }
+
+    fn all(&self) -> Option<&[f32]> {
+        Some(&self.data)
+    }
+}
+
+/// The same, of others.
+impl Planes for &Volume {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn read(&mut self, z: Range<usize>) -> Result<&[f32]> {
+        self.planes(z)
+    }
+
+    fn all(&self) -> Option<&[f32]> {
+        Some(&self.data)
+    }
+}
+
+/// One of several volumes that lie one after the other in a stack of planes.
+pub struct OneOf<'a> {
+    stack: &'a mut dyn Planes,
+    grid: Geometry,
+    first: usize,
+}
+
+impl<'a> OneOf<'a> {
+    /// The volume numbered `k`, from 0, of those on `grid`.
+    pub fn new(stack: &'a mut dyn Planes, grid: &Geometry, k: usize) -> Self {
+        Self { stack, grid: grid.clone(), first: k * grid.size[2] }
+    }
+}
+
+impl Planes for OneOf<'_> {
+    fn geometry(&self) -> &Geometry {
+        &self.grid
+    }
+
+    fn read(&mut self, z: Range<usize>) -> Result<&[f32]> {
+        check_planes(&z, self.grid.size[2])?;
+        self.stack.read(self.first + z.start..self.first + z.end)
+    }
+
+    fn labels(&self) -> &MovedLabels {
+        self.stack.labels()
     }
 }
 
@@ -81,6 +140,10 @@ impl Counted<'_> {
     /// # Errors
     /// Those of reading.
     pub fn sweep(&mut self, mut see: impl FnMut(&[f32])) -> Result<()> {
+        if let (Some(all), None) = (self.image.all(), &self.mask) {
+            see(all);
+            return Ok(());
+        }
         let geometry = self.image.geometry().clone();
         let mut inside = Vec::new();
         for run in runs(&geometry, SWEEP) {

@@ -1,5 +1,7 @@
 //! Values by their rank among many, without sorting or copying them: percentiles of large volumes.
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 
 /// Buckets by the upper half of a value's bits.
@@ -27,52 +29,14 @@ impl<'a> Ranks<'a> {
         self.counts.count()
     }
 
-    /// The values that stand at `ranks` (from 0) in ascending order. Another sweep or two, for all of them.
+    /// The values that stand at `ranks` (from 0) in ascending order. Another sweep, for all of them.
     ///
     /// # Panics
     /// If there are not so many.
     pub fn values(&self, ranks: &[usize]) -> Vec<f32> {
-        let places: Vec<(usize, usize)> =
-            ranks.iter().map(|&rank| self.counts.place(rank)).collect();
-        let mut wanted: Vec<usize> = places.iter().map(|(bucket, _)| *bucket).collect();
-        wanted.sort_unstable();
-        wanted.dedup();
-        // Most voxels may share a bucket, as those of the background do: they are counted once more, not gathered.
-        let (many, few): (Vec<usize>, Vec<usize>) =
-            wanted.into_iter().partition(|&bucket| self.counts.buckets[bucket] > PART);
-        let mut counted = Buckets::of(many);
-        if !counted.wanted.is_empty() {
-            counted.add(self.values);
-        }
-        let mut gathered = self.gathered(&few);
-        let value = |place: (usize, usize)| match few.binary_search(&place.0) {
-            Ok(k) => *gathered[k].select_nth_unstable_by(place.1, f32::total_cmp).1,
-            Err(_) => counted.at(place),
-        };
-        places.into_iter().map(value).collect()
-    }
-
-    /// The values of some buckets.
-    fn gathered(&self, wanted: &[usize]) -> Vec<Vec<f32>> {
-        let none = || vec![Vec::new(); wanted.len()];
-        if wanted.is_empty() {
-            return none();
-        }
-        // By bucket: its place among those that are wanted, and what no place is.
-        let mut place_of = vec![u32::MAX; BUCKETS];
-        (0..).zip(wanted).for_each(|(place, &bucket)| place_of[bucket] = place);
-        let part = |mut found: Vec<Vec<f32>>, part: &[f32]| {
-            for &v in part.iter().filter(|v| v.is_finite()) {
-                if let Some(found) = found.get_mut(place_of[bucket(v)] as usize) {
-                    found.push(v);
-                }
-            }
-            found
-        };
-        self.values.par_chunks(PART).fold(none, part).reduce(none, |mut a, b| {
-            a.iter_mut().zip(b).for_each(|(a, b)| a.extend(b));
-            a
-        })
+        let mut buckets = Buckets::new(&self.counts, ranks.iter().copied());
+        buckets.add(self.values);
+        ranks.iter().map(|&rank| buckets.value(&self.counts, rank)).collect()
     }
 }
 
@@ -147,6 +111,8 @@ impl Counts {
 pub(crate) struct Buckets {
     /// Their numbers.
     wanted: Vec<usize>,
+    /// Of each bucket there is its place among them, or how many they are.
+    places: Arc<[u8]>,
     /// Of each, by the lower half of a value's bits.
     counts: Vec<usize>,
 }
@@ -157,18 +123,22 @@ impl Buckets {
         let mut wanted: Vec<usize> = ranks.map(|rank| counts.place(rank).0).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        Self::of(wanted)
+        let none = u8::try_from(wanted.len()).expect("a few ranks are asked for");
+        let mut places = vec![none; BUCKETS];
+        wanted.iter().zip(0..).for_each(|(&bucket, place)| places[bucket] = place);
+        let counts = vec![0; BUCKETS * wanted.len()];
+        Self { wanted, places: places.into(), counts }
     }
 
-    /// Those with these numbers, ascending.
-    fn of(wanted: Vec<usize>) -> Self {
-        let counts = vec![0; BUCKETS * wanted.len()];
-        Self { wanted, counts }
+    /// The same, in which nothing is counted.
+    fn emptied(&self) -> Self {
+        let counts = vec![0; self.counts.len()];
+        Self { wanted: self.wanted.clone(), places: self.places.clone(), counts }
     }
 
     /// Counts a part, on all cores.
     pub fn add(&mut self, values: &[f32]) {
-        let none = || Self::of(self.wanted.clone());
+        let none = || self.emptied();
         let part = |mut buckets: Self, part: &[f32]| {
             buckets.add_here(part);
             buckets
@@ -182,9 +152,10 @@ impl Buckets {
 
     /// Counts a part, on this core.
     pub fn add_here(&mut self, values: &[f32]) {
-        for v in values.iter().filter(|v| v.is_finite()).map(|&v| ordered(v)) {
-            let bucket = (v >> 16) as usize;
-            if let Some(place) = self.wanted.iter().position(|&wanted| wanted == bucket) {
+        // What is not finite is in no bucket that has a rank.
+        for v in values.iter().map(|&v| ordered(v)) {
+            let place = usize::from(self.places[(v >> 16) as usize]);
+            if place < self.wanted.len() {
                 self.counts[BUCKETS * place + (v & 0xffff) as usize] += 1;
             }
         }
@@ -237,11 +208,6 @@ fn find(counts: &[usize], rank: usize) -> (usize, usize) {
         here
     });
     (found.expect("the rank is below the count"), left)
-}
-
-/// The upper bits of [`ordered`].
-fn bucket(value: f32) -> usize {
-    (ordered(value) >> 16) as usize
 }
 
 /// An integer that orders as the values do: negative ones are turned around.

@@ -5,6 +5,7 @@
 use rayon::prelude::*;
 
 use super::cubic_spline::CubicSpline;
+use super::geometry::Geometry;
 use super::volume::Volume;
 
 /// How an image is read between voxels.
@@ -20,33 +21,38 @@ pub enum SmoothKernel {
 const LANCZOS: usize = 3;
 
 /// An image that can be read anywhere. It goes on beyond its outer voxel centres mirrored about them.
-pub struct SmoothImage<'a> {
-    kernel: Kernel<'a>,
-    size: [usize; 3],
+pub struct SmoothImage {
+    kernel: Kernel,
+    geometry: Geometry,
 }
 
-enum Kernel<'a> {
+enum Kernel {
     Cubic(CubicSpline),
-    Lanczos(&'a [f32]),
+    Lanczos(Vec<f32>),
 }
 
-impl<'a> SmoothImage<'a> {
+impl SmoothImage {
     /// Of all voxels.
-    pub fn new(volume: &'a Volume, kernel: SmoothKernel) -> Self {
-        let size = volume.geometry.size;
+    pub fn new(Volume { data, geometry }: Volume, kernel: SmoothKernel) -> Self {
         let kernel = match kernel {
-            SmoothKernel::Cubic => Kernel::Cubic(CubicSpline::through(&volume.data, size)),
-            SmoothKernel::Lanczos => Kernel::Lanczos(&volume.data),
+            SmoothKernel::Cubic => Kernel::Cubic(CubicSpline::through(&data, geometry.size)),
+            SmoothKernel::Lanczos => Kernel::Lanczos(data),
         };
-        Self { kernel, size }
+        Self { kernel, geometry }
+    }
+
+    /// The grid of the voxels.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
     }
 
     /// The value at a continuous voxel index; `None` beyond the outer faces of the voxels.
     pub fn at(&self, p: [f64; 3]) -> Option<f64> {
-        let inside = |i: usize| (-0.5..=self.size[i] as f64 - 0.5).contains(&p[i]);
+        let size = self.geometry.size;
+        let inside = |i: usize| (-0.5..=size[i] as f64 - 0.5).contains(&p[i]);
         (0..3).all(inside).then(|| match &self.kernel {
             Kernel::Cubic(spline) => spline.read(p),
-            Kernel::Lanczos(data) => lanczos(data, self.size, p),
+            Kernel::Lanczos(data) => lanczos(data, size, p),
         })
     }
 
@@ -96,7 +102,6 @@ fn sinc(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::Geometry;
 
     fn image(size: [usize; 3], f: impl Fn([f64; 3]) -> f64) -> Volume {
         let grid = Geometry::new(size, [1.0, 2.0, 0.5]).expect("valid");
@@ -110,14 +115,14 @@ mod tests {
             image([7, 5, 6], |[x, y, z]| ((x * 12.9 + y * 78.2 + z * 37.7).sin() * 437.5).fract());
         let flat = image([7, 1, 6], |_| 3.25);
         for kernel in [SmoothKernel::Cubic, SmoothKernel::Lanczos] {
-            let smooth = SmoothImage::new(&noise, kernel);
+            let smooth = SmoothImage::new(noise.clone(), kernel);
             for (i, &value) in noise.data.iter().enumerate() {
                 let p = noise.geometry.index_of(i).map(|i| i as f64);
                 let error = (smooth.at(p).expect("inside") - f64::from(value)).abs();
                 // Values below 1, kept in f32.
                 assert!(error < 1e-6, "{kernel:?} {p:?}: {error}");
             }
-            let smooth = SmoothImage::new(&flat, kernel);
+            let smooth = SmoothImage::new(flat.clone(), kernel);
             for p in [[0.3, 0.0, 4.9], [-0.5, 0.5, 5.5], [6.49, -0.4, 0.0]] {
                 assert!((smooth.at(p).expect("inside") - 3.25).abs() < 1e-6, "{kernel:?} {p:?}");
             }
@@ -136,7 +141,7 @@ mod tests {
         };
         let image = image([20; 3], wave);
         let largest = |kernel: Option<SmoothKernel>| {
-            let smooth = SmoothImage::new(&image, kernel.unwrap_or(SmoothKernel::Cubic));
+            let smooth = SmoothImage::new(image.clone(), kernel.unwrap_or(SmoothKernel::Cubic));
             let mut most = 0.0f64;
             for i in 0..500 {
                 let p =

@@ -19,7 +19,7 @@ pub use disk::{available_disk_bytes, check_disk};
 pub use landmarks::{LandmarkSpace, read_landmarks, write_landmarks};
 pub use memory::{available_memory_bytes, check_memory};
 pub use transform_file::{
-    TransformPart, is_composite_name, read_flirt, read_transform_file, write_affine, write_bspline,
-    write_composite,
+    TransformPart, is_composite_name, open_displacement, read_flirt, read_transform_file,
+    write_affine, write_bspline, write_composite,
 };
 pub use zarr_name::is_zarr_name;

@@ -24,6 +24,7 @@ use burn::Tensor;
 
 mod backward;
 mod block;
+mod held;
 mod label;
 mod parcel;
 mod read;
@@ -31,6 +32,7 @@ mod route;
 
 pub use backward::{RingGradients, Wanted};
 pub(super) use block::{BlockSampler, Keep};
+pub use held::HeldPlanes;
 pub use read::ReadSampler;
 pub use route::reachable;
 pub(super) use route::thickest_parcel_of_block;

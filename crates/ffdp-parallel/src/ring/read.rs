@@ -7,18 +7,15 @@ use std::ops::Range;
 use burn::Tensor;
 use burn::tensor::Device;
 
+use super::held::HeldPlanes;
 use super::parcel::{Parcel, local_affine};
 use super::route::{parcels, reachable, thickest_parcel};
 use super::{DisplacementBounds, IndexMap};
 use crate::layout::{Axis, Layout};
-use crate::sharded::{join, narrow};
 use ffdp_burn::error::Result;
 use ffdp_burn::image::{Affine, Voxel};
 use ffdp_burn::ops::{GridSampleOptions, Interpolation, grid_sample};
 use ffdp_burn::transform::affine_tensor;
-
-/// Of the planes that are reached, one part in this many is held beside them, of those before.
-const SPARE: usize = 8;
 
 /// How one grid lies in an image that is read, both cut along z.
 pub struct ReadSampler {
@@ -28,7 +25,7 @@ pub struct ReadSampler {
     /// Planes that may be held.
     most: usize,
     /// Planes of the image, from those that were sampled last.
-    held: Option<(Range<usize>, Tensor<5>)>,
+    held: HeldPlanes,
     affine: Affine<Voxel, Voxel>,
     map: IndexMap,
     options: GridSampleOptions,
@@ -59,7 +56,7 @@ impl ReadSampler {
             fixed: Layout::balanced(fixed, Axis::Z, 1)?,
             moving: Layout::balanced(moving, Axis::Z, parts)?,
             most: voxels / (h * w),
-            held: None,
+            held: HeldPlanes::default(),
             affine,
             map,
             options,
@@ -83,10 +80,10 @@ impl ReadSampler {
         let is_linear = self.options.interpolation == Interpolation::Linear;
         // Next to a cut, the nearest voxel is no sum of parts.
         if window.len() <= self.most || !is_linear {
-            let (held, image) = self.hold(window, device, read)?;
+            let (held, image) = self.held.hold(window, device, read)?;
             return Ok(self.part(planes, &Parcel::plain(held), image, field));
         }
-        self.held = None;
+        self.held.clear();
         let options = (&self.options, thickest_parcel(moving.thickest()));
         let mut parcels = parcels(fixed, planes, moving, &self.map, bounds, options);
         // A file is read forward.
@@ -100,41 +97,6 @@ impl ReadSampler {
             });
         }
         Ok(sum.expect("a route has at least one parcel"))
-    }
-
-    /// The planes of `window` and a few of those before; only what is missing is read.
-    fn hold(
-        &mut self,
-        window: Range<usize>,
-        device: &Device,
-        mut read: impl FnMut(Range<usize>) -> Result<Tensor<5>>,
-    ) -> Result<(Range<usize>, Tensor<5>)> {
-        let dim = Axis::Z.dim();
-        let joins = |held: &Range<usize>| held.start < window.end && window.start < held.end;
-        let held =
-            self.held.take().filter(|(held, image)| joins(held) && image.device() == *device);
-        let mut parts = Vec::new();
-        let mut all = window.clone();
-        match held {
-            None => parts.push(read(window)?),
-            Some((held, image)) => {
-                if window.start < held.start {
-                    parts.push(read(window.start..held.start)?);
-                }
-                let end = window.end.max(held.end);
-                // A few more: the next ones may reach a little further back.
-                let before = window.start.saturating_sub(window.len() / SPARE);
-                all = window.start.min(held.start.max(before))..end;
-                let first = all.start.max(held.start);
-                parts.push(narrow(image, dim, first - held.start..held.len()));
-                if held.end < window.end {
-                    parts.push(read(held.end..window.end)?);
-                }
-            }
-        }
-        let image = join(parts, dim);
-        self.held = Some((all.clone(), image.clone()));
-        Ok((all, image))
     }
 
     /// What a parcel, whose planes are `image`, shows on `planes` of the fixed side.

@@ -5,6 +5,7 @@
 
 mod adam;
 mod alignment;
+mod chain;
 mod deform;
 mod halos;
 mod hosts;

@@ -1,7 +1,6 @@
 //! What a registration is given.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::Device;
 use ffdp_burn::image::{Affine, LabelMap, Physical, Volume};
@@ -16,7 +15,7 @@ use crate::commands::input::{
     Reading, image_and_warnings, label_ids, labels_on, landmark_pairs, weights,
 };
 use crate::failure::{Failure, Outcome};
-use crate::hash::{sha256, sha256_unless};
+use crate::hash::Hash;
 use crate::printer::Printer;
 
 /// The images and labels, read and checked.
@@ -35,9 +34,9 @@ pub struct Inputs {
     /// Of the fixed and the moving image, in RAS mm.
     pub landmarks: Option<[Vec<[f64; 3]>; 2]>,
     /// SHA-256 of the files of the fixed and the moving image.
-    pub hashes: [String; 2],
+    pub hashes: [Hash; 2],
     /// The same of their masks.
-    pub mask_hashes: [Option<String>; 2],
+    pub mask_hashes: [Option<Hash>; 2],
     /// What is unusual about the files.
     pub warnings: Vec<String>,
 }
@@ -99,8 +98,8 @@ struct Side {
     image: Volume,
     labels: Option<LabelMap>,
     mask: Option<Volume>,
-    hash: String,
-    mask_hash: Option<String>,
+    hash: Hash,
+    mask_hash: Option<Hash>,
     warnings: Vec<String>,
 }
 
@@ -113,33 +112,19 @@ impl Side {
         reading: Reading,
     ) -> Outcome<Self> {
         let read_labels = |labels| labels_on(labels, &header(image)?.geometry, image);
-        let (((image, hash), labels), weights) = beside(
+        let (hash, mask_hash) = (Hash::begin(image), mask.map(Hash::begin));
+        let ((read, labels), mask) = beside(
             || {
                 beside(
-                    || read_and_hashed(image, || image_and_warnings(image, reading)),
+                    || image_and_warnings(image, reading),
                     || labels.map(read_labels).transpose(),
                 )
             },
-            || {
-                let weights = weights(image, reading, mask)?;
-                Ok::<_, Failure>((weights, mask.map(sha256).transpose()?))
-            },
+            || weights(image, reading, mask),
         );
-        let ((image, warnings), hash) = (image?, hash?);
-        let labels = labels?;
-        let (mask, mask_hash) = weights?;
+        let ((image, warnings), labels, mask) = (read?, labels?, mask?);
         Ok(Self { image, labels, mask, hash, mask_hash, warnings })
     }
-}
-
-/// What `read` makes of a file, and beside it its hash; what is refused is not hashed to its end, which it may not have.
-fn read_and_hashed<T: Send>(
-    path: &Path,
-    read: impl FnOnce() -> Outcome<T> + Send,
-) -> (Outcome<T>, Outcome<String>) {
-    let refused = AtomicBool::new(false);
-    let read = || read().inspect_err(|_| refused.store(true, Ordering::Relaxed));
-    beside(read, || sha256_unless(&refused, path))
 }
 
 /// The affine map to start from.

@@ -15,7 +15,7 @@ use super::inputs::Inputs;
 use super::rehearsal::rehearse;
 use super::results::Results;
 use crate::beside::beside;
-use crate::checkpoint::{Identity, Keeper};
+use crate::checkpoint::{Identified, Keeper};
 use crate::cohort::Steps;
 use crate::device::DeviceChoice;
 use crate::disk::Forecast;
@@ -210,13 +210,13 @@ impl Steps for Registrations {
             shards => format!("{shards} shards"),
         };
         printer.detail(&format!("{mesh} on {}, settings {:?}", opened.arguments, self.settings));
-        let identity = self.identity(request, &inputs, &opened.arguments);
-        let of_run = (&identity, &self.settings);
-        let checkpoint = files.checkpoint.start(request.resume, of_run, *printer)?;
+        let run = self.identified(request, &inputs, &opened.arguments);
+        let checkpoint =
+            files.checkpoint.start(request.resume, (&run, &self.settings), *printer)?;
         let records = files.records(&self.toml, checkpoint.is_some());
         let output = OutputFolder::new(claim.clone(), records, *printer)?;
         let work = Work { all: self, case, inputs, output, start, seconds };
-        work.run(checkpoint, identity, &opened.mesh)
+        work.run(checkpoint, run, &opened.mesh)
     }
 
     /// Measures the result and writes the images, beside each other.
@@ -239,20 +239,17 @@ impl Steps for Registrations {
 
 impl Registrations {
     /// What decides the result.
-    fn identity(
+    fn identified(
         &self,
         request: &RegisterArguments,
         inputs: &Inputs,
         mesh: &MeshArguments,
-    ) -> Identity {
-        let [fixed_sha256, moving_sha256] = inputs.hashes.clone();
+    ) -> Identified {
         let RegisterArguments { volume, nan_policy, .. } = request;
-        Identity {
-            ffdp_version: env!("CARGO_PKG_VERSION").to_string(),
+        Identified {
             device: mesh.to_string(),
-            fixed_sha256,
-            moving_sha256,
-            masks_sha256: inputs.mask_hashes.clone(),
+            images: inputs.hashes.clone(),
+            masks: inputs.mask_hashes.clone(),
             reading: format!("volume {volume:?}, {nan_policy:?}, {:?}", inputs.initial),
             settings: self.toml.clone(),
         }
@@ -310,17 +307,15 @@ impl Work<'_> {
     fn run(
         mut self,
         checkpoint: Option<Checkpoint>,
-        identity: Identity,
+        identified: Identified,
         mesh: &DeviceMesh,
     ) -> Outcome<Registered> {
         self.output.journal().event(
             "start",
-            json!({"ffdp_version": identity.ffdp_version, "device": identity.device,
-                   "command": arguments(),
-                   "fixed_sha256": identity.fixed_sha256,
-                   "moving_sha256": identity.moving_sha256, "resumed": checkpoint.is_some()}),
+            json!({"ffdp_version": env!("CARGO_PKG_VERSION"), "device": identified.device,
+                   "command": arguments(), "resumed": checkpoint.is_some()}),
         );
-        match self.found(checkpoint, identity, mesh) {
+        match self.found(checkpoint, identified, mesh) {
             Ok(found) => {
                 let Self { inputs, output, start, seconds, .. } = self;
                 Ok(Registered { found, inputs, output, start, seconds })
@@ -335,14 +330,14 @@ impl Work<'_> {
     fn found(
         &mut self,
         checkpoint: Option<Checkpoint>,
-        identity: Identity,
+        identified: Identified,
         mesh: &DeviceMesh,
     ) -> Outcome<Results> {
         let Case { request, files, printer, .. } = self.case;
         let settings = &self.all.settings;
         let voxels = self.case.sizes.fixed.len() as u64;
         let results = Forecast::of_registration(voxels, request.written(settings)).expected;
-        let place = (files.checkpoint.clone(), identity);
+        let place = (files.checkpoint.clone(), identified);
         let keeper = Keeper::new(place, self.all.interval, results, *printer);
         let stage = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.stages.len());
         let progress = ProgressPrinter::new(*printer);

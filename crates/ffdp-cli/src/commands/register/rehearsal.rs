@@ -25,7 +25,7 @@ use super::inputs::Inputs;
 use super::results::Results;
 use crate::device::DeviceChoice;
 use crate::failure::Outcome;
-use crate::hash::sha256_of;
+use crate::hash::{Hash, sha256_of};
 use crate::memory::Sizes;
 use crate::settings::deforms;
 
@@ -263,7 +263,7 @@ impl Inputs {
             label_ids: None,
             initial: Affine::identity(),
             landmarks: None,
-            hashes: Default::default(),
+            hashes: [request.fixed(), request.moving()].map(Hash::later),
             mask_hashes: Default::default(),
             warnings: Vec::new(),
             fixed,

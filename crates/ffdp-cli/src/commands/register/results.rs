@@ -110,7 +110,7 @@ impl Results {
             },
         );
         let folds = folds?;
-        let [fixed_hash, moving_hash] = inputs.hashes.clone();
+        let [fixed_hash, moving_hash] = [inputs.hashes[0].get()?, inputs.hashes[1].get()?];
         let warnings = inputs.warnings.iter().cloned().chain(folds.advice()).collect();
         let moving = &inputs.moving.geometry;
         let record = Record {

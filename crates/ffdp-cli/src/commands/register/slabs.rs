@@ -19,10 +19,10 @@ use super::args::RegisterArguments;
 use super::files::Files;
 use super::inputs::{check_is_no_label_map, initial};
 use super::results::write_spline;
-use crate::checkpoint::{Identity, Keeper};
+use crate::checkpoint::{Identified, Keeper};
 use crate::disk::Forecast;
 use crate::failure::{Failure, Outcome};
-use crate::hash::sha256;
+use crate::hash::Hash;
 use crate::hosts::Hosts;
 use crate::memory::{Plan, Sizes, peak_memory_bytes};
 use crate::names::arguments;
@@ -62,8 +62,8 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
             let progress = ProgressPrinter::new(printer);
             let (keeper, checkpoint) = match ready.continued {
                 None => (None, None),
-                Some((identity, checkpoint)) => {
-                    let place = (files.checkpoint.clone(), identity);
+                Some((run, checkpoint)) => {
+                    let place = (files.checkpoint.clone(), run);
                     let interval = request.checkpoint_interval()?;
                     let keeper = Keeper::new(place, interval, results_bytes, printer);
                     (Some(keeper), checkpoint)
@@ -189,7 +189,7 @@ struct Ready {
     /// Of the first alone.
     output: Option<OutputFolder>,
     /// Of one process, what decides its result, and where it goes on from.
-    continued: Option<(Identity, Option<Checkpoint>)>,
+    continued: Option<(Identified, Option<Checkpoint>)>,
 }
 
 impl Ready {
@@ -257,19 +257,17 @@ impl Ready {
             }
             Some(_) => None,
             None => {
-                let mask = |path: &Option<PathBuf>| path.as_deref().map(sha256).transpose();
-                let identity = Identity {
-                    ffdp_version: env!("CARGO_PKG_VERSION").to_string(),
+                let mask = |path: &Option<PathBuf>| path.as_deref().map(Hash::begin);
+                let run = Identified {
                     device: request.mesh.to_string(),
-                    fixed_sha256: sha256(paths[0])?,
-                    moving_sha256: sha256(paths[1])?,
-                    masks_sha256: [mask(&request.fixed_mask)?, mask(&request.moving_mask)?],
+                    images: paths.map(Hash::begin),
+                    masks: [mask(&request.fixed_mask), mask(&request.moving_mask)],
                     reading: format!("slabs, volume {:?}, {initial:?}", request.volume),
                     settings: text.clone(),
                 };
-                let of_run = (&identity, &settings);
-                let checkpoint = files.checkpoint.start(request.resume, of_run, printer)?;
-                Some((identity, checkpoint))
+                let checkpoint =
+                    files.checkpoint.start(request.resume, (&run, &settings), printer)?;
+                Some((run, checkpoint))
             }
         };
         let resumed = continued.as_ref().is_some_and(|(_, checkpoint)| checkpoint.is_some());
@@ -334,7 +332,7 @@ impl Labels {
             let Some(path) = files[i] else { return Ok(None) };
             let what = format!("{} (labels of {})", path.display(), images[i].display());
             grids[i].check_same_grid(&header(path)?.geometry, &what)?;
-            let (labels, ids) = PlaneReader::open_labels(path)?;
+            let (labels, ids) = PlaneReader::open(path, None)?.with_labels()?;
             if ids.is_empty() {
                 let what = "the label map holds no label but background (0)";
                 let fix = "check that it is the file you meant";

@@ -6,17 +6,21 @@
 //!
 //! In an OME-Zarr the vectors follow the axes of the file (RFC-5): components (z, y, x), each in mm along its axis.
 
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
 
 use super::data_type::DataType;
 use super::header::{Format, Header, INTENT_VECTOR};
 use super::new_image::{Kind, NewImage};
 use super::open::open;
+use super::planes::PlaneReader;
 use super::read::{read_floats, reserve};
 use super::refuse::reject;
 use super::sink::{write_image, write_numbers};
 use crate::error::{Error, Result};
-use crate::image::{Geometry, Matrix3};
+use crate::image::{Geometry, Matrix3, Planes};
 use crate::io::lps::{LPS_SIGNS, flip};
 use crate::io::zarr_name::is_zarr_name;
 
@@ -82,19 +86,64 @@ pub fn read_displacement(path: impl AsRef<Path>) -> Result<(Vec<f32>, Geometry)>
     let mut data: Vec<f32> = reserve(path, 3 * geometry.len())?;
     read_floats(&mut source, &header, 0, 3 * geometry.len(), &mut data)?;
     source.finish(header.vox_offset + header.data_bytes())?;
-    check_finite(&data, &geometry, path)?;
-    let linear = geometry.mm_to_voxel().linear();
+    check_finite(&data, (&geometry, 0), path)?;
+    to_voxels(&mut data, &voxels_of_file(&header));
+    Ok((data, geometry))
+}
+
+/// From the components of a file to a vector in voxels.
+fn voxels_of_file(header: &Header) -> Matrix3 {
+    let linear = header.geometry.mm_to_voxel().linear();
     match (header.format, header.intent_code) {
         (Format::OmeZarr4 | Format::OmeZarr5, _) => {
-            let spacing = geometry.spacing_mm;
+            let spacing = header.geometry.spacing_mm;
             let part = |i: usize, j: usize| if i + j == 2 { 1.0 / spacing[i] } else { 0.0 };
-            let linear = std::array::from_fn(|i| std::array::from_fn(|j| part(i, j)));
-            to_voxels(&mut data, &linear);
+            std::array::from_fn(|i| std::array::from_fn(|j| part(i, j)))
         }
-        (_, INTENT_DISPLACEMENT) => to_voxels(&mut data, &linear),
-        _ => lps_to_voxels(&mut data, &linear),
+        (_, INTENT_DISPLACEMENT) => linear,
+        _ => linear.map(flip),
     }
-    Ok((data, geometry))
+}
+
+/// A displacement field in a file, read plane by plane, each of its components as [`PlaneReader`] reads an image.
+pub struct DisplacementReader {
+    path: PathBuf,
+    components: [PlaneReader; 3],
+    linear: Matrix3,
+}
+
+impl DisplacementReader {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// As [`read_displacement`], but for what is not read yet.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let header = open(path)?.1;
+        check_is_displacement(&header, path)?;
+        let component = |c: usize| PlaneReader::open(path, Some(c));
+        let components = [component(0)?, component(1)?, component(2)?];
+        Ok(Self { path: path.to_path_buf(), components, linear: voxels_of_file(&header) })
+    }
+
+    /// The grid.
+    pub fn geometry(&self) -> &Geometry {
+        self.components[0].geometry()
+    }
+
+    /// The vectors on the planes `z`, `[3, n, H, W]`: components x, y, z in voxels of the grid.
+    ///
+    /// # Errors
+    /// As [`read_displacement`]; [`Error::Invalid`] when the range is empty or leaves the grid.
+    pub fn read(&mut self, z: Range<usize>) -> Result<Vec<f32>> {
+        let mut data = Vec::new();
+        for component in &mut self.components {
+            data.extend_from_slice(component.read(z.clone())?);
+        }
+        check_finite(&data, (self.geometry(), z.start), &self.path)?;
+        to_voxels(&mut data, &self.linear);
+        Ok(data)
+    }
 }
 
 /// Writes a displacement anew, its vectors as the other format has them.
@@ -123,10 +172,18 @@ fn check_is_displacement(header: &Header, path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn check_finite(data: &[f32], geometry: &Geometry, path: &Path) -> Result<()> {
-    let Some(first) = data.iter().position(|v| !v.is_finite()) else { return Ok(()) };
+/// Of the vectors on planes of a grid, from one on.
+fn check_finite(data: &[f32], (grid, plane): (&Geometry, usize), path: &Path) -> Result<()> {
+    // A part at a time: rayon's position_first asks after every value.
+    let is_odd = |part: &[f32]| !part.iter().all(|v| v.is_finite());
+    if !data.par_chunks(PART).any(is_odd) {
+        return Ok(());
+    }
+    let first = data.iter().position(|v| !v.is_finite()).expect("a part holds one");
     let count = data.iter().filter(|v| !v.is_finite()).count();
-    let (component, voxel) = (first / geometry.len(), geometry.index_of(first % geometry.len()));
+    let (component, offset) = (first / (data.len() / 3), first % (data.len() / 3));
+    let mut voxel = grid.index_of(offset);
+    voxel[2] += plane;
     let value = format!(
         "{count} NaN or infinite components, the first at voxel {voxel:?}, component {component}"
     );
@@ -139,13 +196,19 @@ pub(in crate::io) fn lps_to_voxels(data: &mut [f32], linear: &Matrix3) {
     to_voxels(data, &linear.map(flip));
 }
 
+/// Vectors that a core turns at a time.
+const PART: usize = 1 << 16;
+
 /// `linear v` for all vectors, in place.
 fn to_voxels(data: &mut [f32], linear: &Matrix3) {
     let (xs, rest) = data.split_at_mut(data.len() / 3);
     let (ys, zs) = rest.split_at_mut(xs.len());
-    for ((x, y), z) in xs.iter_mut().zip(ys).zip(zs) {
-        let mm = [f64::from(*x), f64::from(*y), f64::from(*z)];
-        let [a, b, c] = linear.map(|row| row[0] * mm[0] + row[1] * mm[1] + row[2] * mm[2]);
-        (*x, *y, *z) = (a as f32, b as f32, c as f32);
-    }
+    let parts = xs.par_chunks_mut(PART).zip(ys.par_chunks_mut(PART)).zip(zs.par_chunks_mut(PART));
+    parts.for_each(|((xs, ys), zs)| {
+        for ((x, y), z) in xs.iter_mut().zip(ys).zip(zs) {
+            let mm = [f64::from(*x), f64::from(*y), f64::from(*z)];
+            let [a, b, c] = linear.map(|row| row[0] * mm[0] + row[1] * mm[1] + row[2] * mm[2]);
+            (*x, *y, *z) = (a as f32, b as f32, c as f32);
+        }
+    });
 }

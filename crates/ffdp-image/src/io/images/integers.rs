@@ -7,9 +7,9 @@ use std::path::Path;
 use super::data_type::DataType;
 use super::header::Header;
 use super::new_image::{Kind, NewImage};
-use super::sink::{write_image, write_numbers};
+use super::sink::{Sink, write_numbers};
 use crate::error::{Error, Result};
-use crate::image::LabelMap;
+use crate::image::{Geometry, LabelMap};
 
 /// How a file stores integers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -101,20 +101,63 @@ pub fn write_integers(
     };
     for volume in volumes {
         first.geometry.check_same_grid(&volume.geometry, "a volume of a series")?;
-        if let Some(value) = volume.data.iter().find(|value| !form.holds(**value)) {
-            let what = format!("values must fit the type {:?} of the file", form.data_type);
-            return Err(Error::invalid(what, value, "write them as floats"));
-        }
+        // Before anything is written.
+        check_fit(&volume.data, form)?;
     }
-    let image = NewImage {
-        volumes: count as usize,
-        time_step_seconds: form.time_step_seconds,
-        scale: form.scale.unwrap_or([1.0, form.intercept.into()]),
-        ..NewImage::new(&first.geometry, form.data_type, Kind::of_intent(form.intent_code))
-    };
-    write_image(path.as_ref(), &image, |file| {
-        volumes.iter().try_for_each(|volume| write_stored(file, &volume.data, form))
-    })
+    let mut writer = IntegerWriter::create(path, &first.geometry, count as usize, form)?;
+    volumes.iter().try_for_each(|volume| writer.write(&volume.data))?;
+    writer.finish()
+}
+
+/// Integers in a given form that grow by slices, volume after volume.
+pub struct IntegerWriter {
+    stream: Sink,
+    form: IntegerForm,
+}
+
+impl IntegerWriter {
+    /// Begins a file of so many volumes on a grid.
+    ///
+    /// # Errors
+    /// As [`write_volume`](super::write_volume).
+    pub fn create(
+        path: impl AsRef<Path>,
+        geometry: &Geometry,
+        volumes: usize,
+        form: IntegerForm,
+    ) -> Result<Self> {
+        let image = NewImage {
+            volumes,
+            time_step_seconds: form.time_step_seconds,
+            scale: form.scale.unwrap_or([1.0, form.intercept.into()]),
+            ..NewImage::new(geometry, form.data_type, Kind::of_intent(form.intent_code))
+        };
+        Ok(Self { stream: Sink::create(path.as_ref(), &image)?, form })
+    }
+
+    /// Appends values, x fastest.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a value that the type does not hold, [`Error::Io`] when writing fails, [`Error::Shape`] for
+    /// more values than the file has.
+    pub fn write(&mut self, values: &[i32]) -> Result<()> {
+        check_fit(values, self.form)?;
+        self.stream.append(values.len(), |out| write_stored(out, values, self.form))
+    }
+
+    /// Puts the complete file in place. Without this call nothing is left behind.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] when values are missing, [`Error::Io`] when writing fails.
+    pub fn finish(self) -> Result<()> {
+        self.stream.commit()
+    }
+}
+
+fn check_fit(values: &[i32], form: IntegerForm) -> Result<()> {
+    let Some(value) = values.iter().find(|value| !form.holds(**value)) else { return Ok(()) };
+    let what = format!("values must fit the type {:?} of the file", form.data_type);
+    Err(Error::invalid(what, value, "write them as floats"))
 }
 
 fn write_stored(file: &mut dyn Write, values: &[i32], form: IntegerForm) -> io::Result<()> {

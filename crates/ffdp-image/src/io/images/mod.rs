@@ -40,9 +40,9 @@ mod tests;
 pub use convert::convert;
 pub use data_type::{DataType, Endian};
 pub(super) use displacement::lps_to_voxels;
-pub use displacement::{read_displacement, write_displacement};
+pub use displacement::{DisplacementReader, read_displacement, write_displacement};
 pub use header::{Form, Format, GeometrySource, Header};
-pub use integers::{IntegerForm, write_integers};
+pub use integers::{IntegerForm, IntegerWriter, write_integers};
 pub use open::{files, header, open_file};
 pub use planes::PlaneReader;
 pub use read::{

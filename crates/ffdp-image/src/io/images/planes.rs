@@ -42,30 +42,51 @@ impl PlaneReader {
         let (source, header) = open(path.as_ref())?;
         let volume = volume.filter(|_| header.volumes() > 1);
         let (first, _) = Selection { volume, z: None }.resolve(&header, path.as_ref())?;
-        let path = path.as_ref().to_path_buf();
-        let (source, values) = (Some(source), Vec::new());
-        let labels = MovedLabels::Themselves;
-        Ok(Self {
-            path,
-            header,
-            first,
-            source,
-            next: 0,
-            held: 0..0,
-            values,
-            is_sound: false,
-            labels,
-        })
+        Ok(Self::new(path.as_ref(), (source, header), first))
     }
 
-    /// Opens a label map and reads it once, for its labels: all but 0, ascending. Planes then have the labels, or, where
-    /// f32 would round one, their numbers ([`Planes::labels`]).
+    /// Opens a file of one or more volumes as one stack of planes: those of the first volume, then those of the next.
     ///
     /// # Errors
-    /// As [`PlaneReader::open`]; [`Error::NotLabels`] for values that are no integers of 32 bits.
-    pub fn open_labels(path: impl AsRef<Path>) -> Result<(Self, Vec<i32>)> {
-        let mut reader = Self::open(path, None)?;
-        let mut source = reader.source.take().expect("it was just opened");
+    /// As [`header()`](super::header()).
+    pub fn open_all(path: impl AsRef<Path>) -> Result<Self> {
+        let (source, mut header) = open(path.as_ref())?;
+        let planes = header.geometry.size[2];
+        header.geometry.size[2] = planes * header.volumes();
+        Ok(Self::new(path.as_ref(), (source, header), 0))
+    }
+
+    fn new(path: &Path, (source, header): (Source, Header), first: u64) -> Self {
+        Self {
+            path: path.to_path_buf(),
+            header,
+            first,
+            source: Some(source),
+            next: 0,
+            held: 0..0,
+            values: Vec::new(),
+            is_sound: false,
+            labels: MovedLabels::Themselves,
+        }
+    }
+
+    /// The values as they are stored, without slope and intercept.
+    pub fn stored(mut self) -> Self {
+        (self.header.slope, self.header.intercept) = (1.0, 0.0);
+        self
+    }
+
+    /// Reads a label map that was just opened once, for its labels: all but 0, ascending. Planes then have the labels, or,
+    /// where f32 would round one, their numbers ([`Planes::labels`]).
+    ///
+    /// # Errors
+    /// Those of reading; [`Error::NotLabels`] for values that are no integers of 32 bits.
+    pub fn with_labels(self) -> Result<(Self, Vec<i32>)> {
+        let mut reader = self;
+        let mut source = match reader.source.take() {
+            Some(source) => source,
+            None => open(&reader.path)?.0,
+        };
         let (geometry, mut ids) = (&reader.header.geometry, BTreeSet::new());
         let (mut last, mut position, mut count, mut offender) = (0, 0, 0, None);
         for_each_chunk(&mut source, &reader.header, reader.first, geometry.len(), |chunk| {

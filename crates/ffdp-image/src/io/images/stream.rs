@@ -20,7 +20,21 @@ impl VolumeWriter {
     /// # Errors
     /// As [`write_volume`](super::write_volume).
     pub fn create(path: impl AsRef<Path>, geometry: &Geometry) -> Result<Self> {
-        Sink::create(path.as_ref(), &NewImage::new(geometry, DataType::F32, Kind::Image)).map(Self)
+        Self::create_series(path, geometry, (1, 0.0))
+    }
+
+    /// Begins so many images on a grid, so many seconds apart, one after the other.
+    ///
+    /// # Errors
+    /// As [`write_volumes`](super::write_volumes).
+    pub fn create_series(
+        path: impl AsRef<Path>,
+        geometry: &Geometry,
+        (volumes, time_step_seconds): (usize, f64),
+    ) -> Result<Self> {
+        let image = NewImage::new(geometry, DataType::F32, Kind::Image);
+        let image = NewImage { volumes, time_step_seconds, ..image };
+        Sink::create(path.as_ref(), &image).map(Self)
     }
 
     /// Appends voxels, x fastest.

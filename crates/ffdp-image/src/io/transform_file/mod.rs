@@ -31,7 +31,7 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical};
 use crate::io::check_memory;
-use crate::io::images::read_displacement;
+use crate::io::images::{DisplacementReader, read_displacement};
 use crate::io::zarr_name::is_named;
 
 pub use flirt::read_flirt;
@@ -66,6 +66,16 @@ pub fn read_transform_file(path: impl AsRef<Path>) -> Result<Vec<TransformPart>>
             "convert it with ANTs or SimpleITK",
         )),
     }
+}
+
+/// The displacement field in a file, to be read plane by plane; `None` for a transform of another kind.
+///
+/// # Errors
+/// [`Error::Io`] when the file cannot be read, and those of [`DisplacementReader::open`].
+pub fn open_displacement(path: impl AsRef<Path>) -> Result<Option<DisplacementReader>> {
+    let path = path.as_ref();
+    let is_field = Content::of(path)? == Content::Image;
+    is_field.then(|| DisplacementReader::open(path)).transpose()
 }
 
 /// Writes an affine map (RAS mm, fixed to moving) for ITK and ANTs: as MATLAB v4 when the name ends

@@ -1,8 +1,11 @@
 //! A file that is read plane by plane.
 
 use super::*;
-use crate::image::Planes;
-use crate::io::images::{PlaneReader, read_volume};
+use crate::image::{OneOf, Planes};
+use crate::io::images::{
+    DisplacementReader, PlaneReader, read_displacement, read_volume, read_volume_at,
+    write_displacement,
+};
 
 #[test]
 fn planes_are_those_of_the_whole_in_any_order() {
@@ -40,4 +43,68 @@ fn damage_shows_when_the_last_plane_is_read() {
     reader.read(0..3).unwrap();
     let text = reader.read(6..9).unwrap_err().to_string();
     assert!(text.contains("checksum"), "{text}");
+}
+
+#[test]
+fn several_volumes_are_one_stack_of_planes() {
+    let folder = Folder::new();
+    let mut raw = new_header(&sheared([4, 3, 5]), DataType::U8);
+    (raw.dim[0], raw.dim[4]) = (4, 3);
+    (raw.scl_slope, raw.scl_inter) = (0.5, 2.0);
+    let bytes = counting(&raw);
+    for bytes in [gzip(&bytes), bytes] {
+        let path = folder.file("series.nii", &bytes);
+        let mut stack = PlaneReader::open_all(&path).unwrap();
+        assert_eq!(stack.geometry().size, [4, 3, 15]);
+        let grid = sheared([4, 3, 5]);
+        for k in [0, 1, 2, 1] {
+            let whole = read_volume_at(&path, k).unwrap();
+            let mut volume = OneOf::new(&mut stack, &grid, k);
+            for z in [0..2, 1..5, 4..5] {
+                let planes = volume.read(z.clone()).unwrap();
+                assert_eq!(planes, &whole.data[12 * z.start..12 * z.end], "{k} {z:?}");
+            }
+            assert!(volume.read(4..6).is_err(), "the next volume is another");
+        }
+        let mut stored = PlaneReader::open(&path, Some(1)).unwrap().stored();
+        let whole = read_volume_at(&path, 1).unwrap();
+        let real = |v: &f32| 0.5 * v + 2.0;
+        assert!(stored.read(0..5).unwrap().iter().map(real).eq(whole.data));
+    }
+}
+
+#[test]
+fn planes_of_a_displacement_are_those_of_the_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let grid = sheared([6, 5, 7]);
+    let values: Vec<f32> = (0..3 * grid.len()).map(|i| (i * i % 97) as f32 * 0.125).collect();
+    for name in ["warp.nii", "warp.nii.gz", "warp.zarr"] {
+        let path = folder.path().join(name);
+        // OME-Zarr has no sheared axes.
+        let grid = match name {
+            "warp.zarr" => Geometry::new(grid.size, [1.0, 2.0, 0.5]).unwrap(),
+            _ => grid.clone(),
+        };
+        write_displacement(&path, &values, &grid).unwrap();
+        let (whole, geometry) = read_displacement(&path).unwrap();
+        let mut reader = DisplacementReader::open(&path).unwrap();
+        assert_eq!(reader.geometry(), &geometry);
+        for z in [0..3, 2..7, 6..7, 0..7, 1..2] {
+            let planes = reader.read(z.clone()).unwrap();
+            let of = |c: usize| &whole[30 * (7 * c + z.start)..30 * (7 * c + z.end)];
+            assert_eq!(planes, [of(0), of(1), of(2)].concat(), "{name} {z:?}");
+        }
+    }
+    let path = folder.path().join("odd.nii");
+    let mut odd = values.clone();
+    // Component 1 at voxel (2, 3, 4).
+    odd[grid.len() + 30 * 4 + 6 * 3 + 2] = f32::NAN;
+    write_displacement(&path, &odd, &grid).unwrap();
+    let mut reader = DisplacementReader::open(&path).unwrap();
+    assert!(reader.read(0..4).is_ok());
+    let whole = read_displacement(&path).unwrap_err().to_string();
+    // A turned vector has no component that is finite.
+    assert!(whole.contains("the first at voxel [2, 3, 4], component"), "{whole}");
+    let text = reader.read(3..6).unwrap_err().to_string();
+    assert!(text.contains("the first at voxel [2, 3, 4], component"), "{text}");
 }

@@ -1,31 +1,25 @@
 //! `ffdp apply`: images, label maps or landmarks through transforms.
 
+mod image;
+
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use clap::{Args, ValueEnum};
-use ffdp_burn::Error;
-use ffdp_burn::image::{Geometry, LabelMap, SmoothKernel, Volume};
-use ffdp_burn::io::images::{
-    Header, IntegerForm, header, read_labels, read_labels_at, read_stored_at, read_volumes,
-    write_integers, write_labels, write_volume, write_volumes,
-};
+use ffdp_burn::image::Geometry;
+use ffdp_burn::io::images::header;
 use ffdp_burn::io::{
     LandmarkSpace, check_not_an_input, check_writable, read_landmarks, write_landmarks,
 };
-use ffdp_burn::ops::Interpolation;
-use ffdp_burn::transform::{Composite, GridMap};
+use ffdp_burn::transform::Composite;
 
-use super::chain::{ORDER_HELP, TransformChoice, chain, grid};
-use super::input::{Reading, image, settle_nan};
+use self::image::warp_image;
+use super::chain::{ORDER_HELP, TransformChoice, chain, grid, plane_chain};
 use crate::cohort::{Cohort, Pair, Steps, run_one};
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};
 use crate::nan_policy::NanPolicy;
 use crate::pairs::Row;
-use crate::printer::Printer;
-
-const INTENT_LABELS: i32 = 1002;
 
 /// `ffdp apply`.
 #[derive(Clone, Debug, Args)]
@@ -173,7 +167,7 @@ pub fn run(request: &ApplyArguments) -> Outcome<()> {
     cohort.run(&Warpings { request }, |row, _, _| Ok(Pair::Open(request.of_line(row)?)))
 }
 
-/// What is left to do with a result.
+/// What is left to do with a result, beside the next one.
 type Writing = Box<dyn FnOnce() -> Outcome<()> + Send>;
 
 /// Images through transforms, on one device.
@@ -209,13 +203,16 @@ impl Steps for Warpings<'_> {
     }
 
     fn compute(&self, request: &ApplyArguments, (): (), device: &mut Device) -> Outcome<Writing> {
-        let map = chain(&request.transform, device)?;
-        let map = if request.inverse { map.inverse()? } else { map };
         match (&request.landmarks, &request.image) {
-            (Some(landmarks), _) => warp_landmarks(request, landmarks, &map),
+            (Some(landmarks), _) => {
+                let map = chain(&request.transform, device)?;
+                let map = if request.inverse { map.inverse()? } else { map };
+                warp_landmarks(request, landmarks, &map)
+            }
             (None, Some(image)) => {
-                let grid = grid(request.reference.as_deref(), &map)?;
-                warp_image(request, image, &map.on_grid(&grid, device))
+                let map = plane_chain(&request.transform, request.inverse, device)?;
+                let grid = grid(request.reference.as_deref(), map.first_grid())?;
+                warp_image(request, image, (map, &grid, device))
             }
             (None, None) => unreachable!("clap demands one of them"),
         }
@@ -224,175 +221,6 @@ impl Steps for Warpings<'_> {
     fn finish(&self, _: &ApplyArguments, write: Writing) -> Outcome<()> {
         write()
     }
-}
-
-fn warp_image(request: &ApplyArguments, path: &Path, map: &GridMap) -> Outcome<Writing> {
-    let header = header(path)?;
-    check_overlap(map, &header)?;
-    let how = match request.interpolation {
-        InterpolationChoice::Linear | InterpolationChoice::Cubic | InterpolationChoice::Sinc => {
-            Interpolation::Linear
-        }
-        InterpolationChoice::Nearest => Interpolation::Nearest,
-        InterpolationChoice::Label => Interpolation::Label,
-    };
-    let smooth = match request.interpolation {
-        InterpolationChoice::Cubic => Some(SmoothKernel::Cubic),
-        InterpolationChoice::Sinc => Some(SmoothKernel::Lanczos),
-        _ => None,
-    };
-    let several = header.volumes() > 1 && request.volume.is_none();
-    let stored = || IntegerForm::of_stored(&header).filter(|_| how == Interpolation::Nearest);
-    let form = IntegerForm::of(&header).or_else(stored);
-    // Of a background that the type does not hold, floats.
-    let form = form.filter(|form| form.integer(request.background.into()).is_some());
-    let outside = match smooth {
-        Some(_) => Outside { background: request.background, integer: None, inside: None },
-        None => Outside::of(request, map, (&header, form), how)?,
-    };
-    let mixed = |image: &Volume| match smooth {
-        Some(kernel) => map.warp_smoothly(image, kernel, request.background),
-        None => Ok(outside.fill(map.warp(image, how)?)),
-    };
-    let output = request.output().to_path_buf();
-    Ok(match (how, form) {
-        (Interpolation::Nearest, Some(form)) => {
-            let warped = |labels: LabelMap| Ok(outside.fill_labels(map.warp_labels(&labels, how)?));
-            let warped: Vec<LabelMap> = if several {
-                all_integers(path, &header, form)?
-                    .into_iter()
-                    .map(warped)
-                    .collect::<Outcome<_>>()?
-            } else if form.scale.is_some() {
-                vec![warped(read_stored_at(path, request.volume.unwrap_or(0))?)?]
-            } else {
-                vec![warped(one_of_integers(request, path, &header)?)?]
-            };
-            Box::new(move || Ok(write_integers(output, &warped, form)?))
-        }
-        (Interpolation::Label, form) => {
-            let labels = one_of_integers(request, path, &header)?;
-            let warped = outside.fill_labels(map.warp_labels(&labels, how)?);
-            match form {
-                Some(form) => {
-                    let form = IntegerForm { intent_code: INTENT_LABELS, ..form };
-                    Box::new(move || Ok(write_integers(output, &[warped], form)?))
-                }
-                None => Box::new(move || Ok(write_labels(output, &warped)?)),
-            }
-        }
-        _ if several => {
-            let mut volumes = read_volumes(path)?;
-            for (k, volume) in volumes.iter_mut().enumerate() {
-                let name = format!("{}, volume {k}", path.display());
-                let warning = settle_nan(volume, &name, request.nan_policy)?;
-                warning.iter().for_each(|warning| Printer::new(false, false).warning(warning));
-                *volume = mixed(volume)?;
-            }
-            Box::new(move || Ok(write_volumes(output, &volumes, header.time_step_seconds)?))
-        }
-        _ => {
-            let reading = Reading { volume: request.volume, nan_policy: request.nan_policy };
-            let image = image(path, reading, Printer::new(false, false))?;
-            let warped = mixed(&image)?;
-            Box::new(move || Ok(write_volume(output, &warped)?))
-        }
-    })
-}
-
-/// The only volume, or that of --volume.
-fn one_of_integers(request: &ApplyArguments, path: &Path, header: &Header) -> Outcome<LabelMap> {
-    Ok(match request.volume {
-        Some(k) if header.volumes() > 1 => read_labels_at(path, k)?,
-        _ => read_labels(path)?,
-    })
-}
-
-/// All volumes, in one pass where f32 holds their values.
-fn all_integers(path: &Path, header: &Header, form: IntegerForm) -> Outcome<Vec<LabelMap>> {
-    const EXACT_IN_F32: f64 = 8_388_608.0;
-    if form.scale.is_some() {
-        let volumes = 0..header.volumes();
-        return Ok(volumes.map(|k| read_stored_at(path, k)).collect::<Result<_, _>>()?);
-    }
-    if header.data_type.bytes() > 2 || header.intercept.abs() > EXACT_IN_F32 {
-        let volumes = 0..header.volumes();
-        return Ok(volumes.map(|k| read_labels_at(path, k)).collect::<Result<_, _>>()?);
-    }
-    let integers = |volume: Volume| {
-        LabelMap::new(volume.data.into_iter().map(|v| v as i32).collect(), volume.geometry)
-    };
-    Ok(read_volumes(path)?.into_iter().map(integers).collect::<Result<_, _>>()?)
-}
-
-/// What voxels get that the image does not reach.
-struct Outside {
-    background: f32,
-    /// The integer that stands for it; `None` where none does.
-    integer: Option<i32>,
-    /// How much of the image is in each voxel, 0..1; `None` where nothing is to be done: samplers give 0.
-    inside: Option<Vec<f32>>,
-}
-
-/// Weights of a sum are rounded: this near to 1 a voxel lies inside.
-const INSIDE: f32 = 1.0 - 1e-5;
-
-impl Outside {
-    fn of(
-        request: &ApplyArguments,
-        map: &GridMap,
-        (image, form): (&Header, Option<IntegerForm>),
-        how: Interpolation,
-    ) -> Outcome<Self> {
-        let background = request.background;
-        let whole = background.fract() == 0.0 && background.abs() < i32::MAX as f32;
-        let integer = match form {
-            Some(form) => form.integer(background.into()),
-            None => whole.then_some(background as i32),
-        };
-        if background == 0.0 && integer == Some(0) {
-            return Ok(Self { background, integer, inside: None });
-        }
-        let labels = how == Interpolation::Label;
-        if labels && !whole {
-            return Err(Failure::user(
-                format!("--background {background} is no label"),
-                "give an integer, or another --interpolation",
-            ));
-        }
-        let ones = Volume::new(vec![1.0; image.geometry.len()], image.geometry.clone())?;
-        let how = if labels { Interpolation::Nearest } else { how };
-        Ok(Self { background, integer, inside: Some(map.warp(&ones, how)?.data) })
-    }
-
-    fn fill(&self, mut volume: Volume) -> Volume {
-        let pairs = volume.data.iter_mut().zip(self.inside.iter().flatten());
-        for (value, &inside) in pairs.filter(|(_, inside)| **inside < INSIDE) {
-            *value += (1.0 - inside) * self.background;
-        }
-        volume
-    }
-
-    fn fill_labels(&self, mut labels: LabelMap) -> LabelMap {
-        let background = self.integer.expect("asked for, or refused, before");
-        let pairs = labels.data.iter_mut().zip(self.inside.iter().flatten());
-        pairs.filter(|(_, inside)| **inside == 0.0).for_each(|(label, _)| *label = background);
-        labels
-    }
-}
-
-fn check_overlap(map: &GridMap, image: &Header) -> Outcome<()> {
-    let overlap_percent = map.percent_inside(&image.geometry)?;
-    if overlap_percent > 0.0 {
-        return Ok(());
-    }
-    Err(Error::NoOverlap {
-        fixed_box_mm: map.grid().bounding_box_mm(),
-        moving_box_mm: image.geometry.bounding_box_mm(),
-        overlap_percent,
-        required_percent: 0.0,
-    }
-    .into())
 }
 
 fn warp_landmarks(request: &ApplyArguments, path: &Path, map: &Composite) -> Outcome<Writing> {
