@@ -17,6 +17,7 @@ mod ome;
 mod pyramid;
 mod read;
 mod store;
+mod trust;
 mod unpack;
 mod write;
 

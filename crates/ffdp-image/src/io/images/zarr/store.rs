@@ -12,8 +12,11 @@ use std::time::Duration;
 
 use ureq::Agent;
 use ureq::http::Response;
+#[cfg(feature = "https")]
+use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Body, Error as Http};
 
+use super::trust;
 use crate::io::zarr_name::address;
 
 /// A file, whole; `None` if it is not there.
@@ -100,7 +103,7 @@ fn get(address: &str, part: Option<(u64, u64)>) -> io::Result<Option<Vec<u8>>> {
     };
     let is_part = response.status() == 206;
     let body = response.body_mut().with_config().limit(u64::MAX).read_to_vec();
-    let mut bytes = body.map_err(|reason| failed(address, &reason))?;
+    let mut bytes = body.map_err(|reason| failed(&reason))?;
     if let (Some((start, length)), false) = (part, is_part) {
         // A server that sends the whole file whatever is asked for.
         let end = bytes.len().min(start.saturating_add(length) as usize);
@@ -114,18 +117,37 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Waits before another try.
 const WAITS: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(2)];
 
+/// What asks all servers, and why it must not ask those behind `https://`, if it must not.
+fn client() -> &'static (Agent, Option<String>) {
+    static CLIENT: OnceLock<(Agent, Option<String>)> = OnceLock::new();
+    CLIENT.get_or_init(|| {
+        let config = Agent::config_builder()
+            .timeout_connect(Some(PATIENCE))
+            .timeout_recv_response(Some(PATIENCE));
+        #[cfg(feature = "https")]
+        let (config, distrust) = {
+            let (roots, distrust) = match trust::roots(trust::file().as_deref()) {
+                Ok(roots) => (roots, None),
+                // Nobody is trusted then, were a server of `http://` to point to one of `https://`.
+                Err(reason) => (RootCerts::from([]), Some(reason)),
+            };
+            (config.tls_config(TlsConfig::builder().root_certs(roots).build()), distrust)
+        };
+        #[cfg(not(feature = "https"))]
+        let distrust = None;
+        (Agent::new_with_config(config.build()), distrust)
+    })
+}
+
 /// An answer; `None` if the file is not there, as servers of objects also say it (403).
 fn patiently(
     address: &str,
     ask: impl Fn(&Agent) -> Result<Response<Body>, Http>,
 ) -> io::Result<Option<Response<Body>>> {
-    static AGENT: OnceLock<Agent> = OnceLock::new();
-    let agent = AGENT.get_or_init(|| {
-        let config = Agent::config_builder()
-            .timeout_connect(Some(PATIENCE))
-            .timeout_recv_response(Some(PATIENCE));
-        Agent::new_with_config(config.build())
-    });
+    let (agent, distrust) = client();
+    if let Some(reason) = distrust.as_ref().filter(|_| address.starts_with("https://")) {
+        return Err(io::Error::new(ErrorKind::NotConnected, reason.as_str()));
+    }
     let mut waits = WAITS.into_iter();
     loop {
         let reason = match ask(agent) {
@@ -135,21 +157,24 @@ fn patiently(
         };
         let may_pass = match &reason {
             Http::StatusCode(status) => matches!(status, 408 | 429 | 500..),
-            Http::Io(_) | Http::Timeout(_) | Http::ConnectionFailed => true,
+            // What the other side of TLS says is wrong, as its certificate: so it will be the next time.
+            Http::Io(reason) => reason.kind() != ErrorKind::InvalidData,
+            Http::Timeout(_) | Http::ConnectionFailed => true,
             _ => false,
         };
         match waits.next().filter(|_| may_pass) {
             Some(wait) => sleep(wait),
-            None => return Err(failed(address, &reason)),
+            None => return Err(failed(&reason)),
         }
     }
 }
 
-fn failed(address: &str, reason: &Http) -> io::Error {
+/// Without the address, which the callers name as they name a file.
+fn failed(reason: &Http) -> io::Error {
     let help = match reason {
-        Http::TlsRequired => " (this program was built without the feature `https`)",
-        _ => "",
+        Http::TlsRequired => " (this program was built without the feature `https`)".to_string(),
+        reason => trust::help(reason).unwrap_or_default(),
     };
     // Not one of the kinds that mean a damaged file.
-    io::Error::new(ErrorKind::NotConnected, format!("{address}: {reason}{help}"))
+    io::Error::new(ErrorKind::NotConnected, format!("{reason}{help}"))
 }
