@@ -9,7 +9,7 @@ use burn::tensor::Device;
 
 use crate::ring::HeldPlanes;
 use ffdp_burn::error::Result;
-use ffdp_burn::image::{Geometry, MovedLabels, Planes, upload};
+use ffdp_burn::image::{Geometry, MovedLabels, Planes, upload, upload_each};
 use ffdp_burn::io::images::DisplacementReader;
 use ffdp_burn::io::open_displacement;
 use ffdp_burn::transform::{Composite, Displacement, GridMap, Step, read_transform};
@@ -150,8 +150,8 @@ impl<'a> SeenImage<'a> {
         let Self { planes, held } = self;
         let ([_, h, w], device) = (grid.dims(), map.device());
         let read = |z: Range<usize>| {
-            let values = planes.read(z.clone())?.to_vec();
-            Ok(upload(values, [1, 1, z.len(), h, w], device))
+            let dims = [1, 1, z.len(), h, w];
+            Ok(upload_each(planes.read(z)?, |value| value, dims, device))
         };
         let (z, values) = held.hold(window, device, read)?;
         Ok(Some((values, slab_of(&grid, &z)?)))

@@ -105,7 +105,7 @@ pub use ring::{
     DisplacementBounds, IndexMap, RingGradients, RingInputs, RingSampler, Wanted, compose, exp,
     ring_sample, warp,
 };
-pub use ring::{ReadSampler, reachable};
+pub use ring::{HeldPlanes, ReadSampler, reachable};
 pub use sharded::Sharded;
 #[doc(hidden)]
 pub use sharded::{JOIN_STEPS, join, narrow};

@@ -63,18 +63,34 @@ pub(super) fn prepare(
     if placed {
         check_overlap(&fixed[0].geometry, &moving[0].geometry, &problem.initial)?;
     }
-    let scaled = |name, channels, mask| scaled_channels(name, channels, mask, percentiles);
-    let (fixed, moving) = rayon::join(
-        || scaled("the fixed image", &fixed, fixed_mask),
-        || scaled("the moving image", &moving, moving_mask),
+    let ranges = |name: &str, channels: &[&Volume], mask| -> Result<Vec<[f32; 2]>> {
+        let of = |(index, volume): (usize, &&Volume)| {
+            let name = channel_name(name, index);
+            range_of(&name, volume, mask, percentiles)
+        };
+        channels.iter().enumerate().map(of).collect()
+    };
+    let (in_fixed, in_moving) = rayon::join(
+        || ranges("the fixed image", &fixed, fixed_mask),
+        || ranges("the moving image", &moving, moving_mask),
     );
-    let (fixed, mut moving) = (fixed?, moving?);
-    if match_histograms {
-        for (moving, fixed) in moving.iter_mut().zip(&fixed) {
-            *moving = matched((moving, moving_mask), (fixed, fixed_mask))?;
+    let (in_fixed, in_moving) = (in_fixed?, in_moving?);
+    let scaled = |volume: &Volume, range| volume.to_rescaled_tensor(range, device);
+    let of_fixed = fixed.iter().zip(&in_fixed).map(|(volume, range)| scaled(volume, *range));
+    let of_moving = (0..moving.len()).map(|i| {
+        if !match_histograms {
+            return Ok(scaled(moving[i], in_moving[i]));
         }
-    }
-    Ok([side(fixed, fixed_mask, device), side(moving, moving_mask, device)])
+        let [from, to] = in_moving[i];
+        let moving = moving[i].rescaled(from, to);
+        let [from, to] = in_fixed[i];
+        let fixed = fixed[i].rescaled(from, to);
+        Ok(matched((&moving, moving_mask), (&fixed, fixed_mask))?.into_tensor(device))
+    });
+    Ok([
+        side(of_fixed.collect(), fixed_mask, device),
+        side(of_moving.collect::<Result<_>>()?, moving_mask, device),
+    ])
 }
 
 /// That all channels are finite and lie on one grid.
@@ -159,24 +175,8 @@ pub(super) fn check_weights(name: &str, [low, high]: [f32; 2]) -> Result<()> {
     Ok(())
 }
 
-/// All channels of a side in 0..1.
-fn scaled_channels(
-    name: &str,
-    channels: &[&Volume],
-    mask: Option<&Volume>,
-    percentiles: [f64; 2],
-) -> Result<Vec<Volume>> {
-    let scaled = |(index, volume): (usize, &&Volume)| {
-        scaled(&channel_name(name, index), volume, mask, percentiles)
-    };
-    channels.iter().enumerate().map(scaled).collect()
-}
-
 /// One side, ready to be compared.
-fn side(channels: Vec<Volume>, mask: Option<&Volume>, device: &Device) -> Side {
-    // Each is let go of when its tensor is there.
-    let mut channels: Vec<Tensor<5>> =
-        channels.into_iter().map(|channel| channel.into_tensor(device)).collect();
+fn side(mut channels: Vec<Tensor<5>>, mask: Option<&Volume>, device: &Device) -> Side {
     let image = match channels.len() {
         1 => channels.remove(0),
         _ => Tensor::cat(channels, 1),
@@ -192,22 +192,19 @@ fn side(channels: Vec<Volume>, mask: Option<&Volume>, device: &Device) -> Side {
     Side { image, mask }
 }
 
-/// Percentiles of what counts to 0 and 1, clamped. An image whose percentiles coincide though it is
-/// not constant (a small object on a wide flat background) is scaled by its extremes instead.
-fn scaled(
+/// The intensities of a volume that become 0 and 1.
+fn range_of(
     name: &str,
-    volume: &Volume,
-    mask: Option<&Volume>,
+    mut volume: &Volume,
+    mut mask: Option<&Volume>,
     percentiles: [f64; 2],
-) -> Result<Volume> {
-    let (mut image, mut mask) = (volume, mask);
+) -> Result<[f32; 2]> {
     let mask = mask.as_mut().map(|mask| mask as &mut dyn Planes);
-    let mut counted = Counted { image: &mut image, mask };
-    let [from, to] = intensity_range(name, &mut counted, percentiles)?;
-    Ok(volume.rescaled(from, to))
+    intensity_range(name, &mut Counted { image: &mut volume, mask }, percentiles)
 }
 
-/// The intensities that become 0 and 1: two sweeps.
+/// The intensities that become 0 and 1: percentiles of those that count. An image whose percentiles coincide though it is
+/// not constant (a small object on a wide flat background) is scaled by its extremes instead. Takes two sweeps.
 ///
 /// # Errors
 /// [`Error::NonFinite`], [`Error::Invalid`] for a constant image, and those of reading.

@@ -8,11 +8,12 @@ use super::prepare::{beyond_mask, channel_name, check_weights, continued, intens
 use super::pyramid::level_smoothing;
 use ffdp_burn::error::Result;
 use ffdp_burn::image::{
-    Affine, Counted, Geometry, Planes, Voxel, check_finite, index_affine, rescaled, upload,
+    Affine, Counted, Geometry, Planes, Voxel, check_finite, index_affine, rescaled, rescaling,
+    upload_each,
 };
 use ffdp_burn::ops::{GridSampleOptions, Padding, gaussian, grid_sample};
 use ffdp_burn::transform::affine_tensor;
-use ffdp_parallel::{Axis, DeviceMesh, Layout, Sharded, join, park, put_away};
+use ffdp_parallel::{Axis, DeviceMesh, HeldPlanes, Layout, Sharded, join, narrow, park, put_away};
 
 /// Voxels of the image at full size that are brought to a device at a time, where smoothing asks for no
 /// more: 16 MB.
@@ -27,6 +28,8 @@ pub(super) struct Scaled<'a> {
     mask: Option<&'a mut dyn Planes>,
     /// Of each channel, once they are known.
     pub scales: Vec<Scale>,
+    /// Planes that were read for a level.
+    held: HeldPlanes,
 }
 
 /// What must be known of all of an image.
@@ -74,7 +77,7 @@ impl Scale {
 
 impl<'a> Scaled<'a> {
     pub fn new(channels: Vec<&'a mut dyn Planes>, mask: Option<&'a mut dyn Planes>) -> Self {
-        Self { channels, mask, scales: Vec::new() }
+        Self { channels, mask, scales: Vec::new(), held: HeldPlanes::default() }
     }
 
     /// Reads all channels for their [`Scale`]s. The names are those of the image and of its mask in messages.
@@ -102,33 +105,47 @@ impl<'a> Scaled<'a> {
         self.mask.is_some()
     }
 
-    /// Planes `[1, C, n, H, W]` of the image at full size, on a device; with a mask, that comes last.
-    fn tensor(&mut self, z: Range<usize>, device: &Device) -> Result<Tensor<5>> {
+    /// Planes `[1, C, n, H, W]` of the image at full size, on a device; with a mask, that comes last. Held are those that the
+    /// next planes `look_back` at.
+    fn tensor(&mut self, z: Range<usize>, look_back: bool, device: &Device) -> Result<Tensor<5>> {
         let [x, y, planes] = self.geometry().size;
-        let radius = match self.is_masked() {
-            true => beyond_mask().radius(Axis::Z.component()),
-            false => 0,
-        };
+        let is_masked = self.is_masked();
+        let radius = if is_masked { beyond_mask().radius(Axis::Z.component()) } else { 0 };
         let wider = z.start.saturating_sub(radius)..(z.end + radius).min(planes);
-        let dims = [1, 1, wider.len(), y, x];
-        let mut channels = Vec::with_capacity(self.channels.len() + 1);
-        for (channel, scale) in self.channels.iter_mut().zip(&self.scales) {
-            let [from, to] = scale.range;
-            let values = rescaled(channel.read(wider.clone())?, from, to);
-            channels.push(upload(values, dims, device));
-        }
-        if let Some(mask) = &mut self.mask {
-            let mask = upload(mask.read(wider.clone())?.to_vec(), dims, device);
-            for (channel, scale) in channels.iter_mut().zip(&self.scales) {
-                let mean = Tensor::full([1; 5], scale.mean, device);
-                *channel = continued(channel.clone(), &mask, mean);
+        let Self { channels, mask, scales, held } = self;
+        let mut read = |z: Range<usize>| {
+            let dims = [1, 1, z.len(), y, x];
+            let mut all = Vec::with_capacity(channels.len() + 1);
+            for (channel, scale) in channels.iter_mut().zip(&*scales) {
+                let values = channel.read(z.clone())?;
+                all.push(upload_each(values, rescaling(scale.range), dims, device));
             }
-            channels.push(mask);
+            if let Some(mask) = mask {
+                all.push(upload_each(mask.read(z)?, |weight| weight, dims, device));
+            }
+            Ok(match all.len() {
+                1 => all.remove(0),
+                _ => Tensor::cat(all, 1),
+            })
+        };
+        let (there, image) = match look_back {
+            true => held.hold(wider.clone(), device, read)?,
+            false => (wider.clone(), read(wider.clone())?),
+        };
+        let dim = Axis::Z.dim();
+        let image = narrow(image, dim, wider.start - there.start..wider.end - there.start);
+        if !is_masked {
+            return Ok(image);
         }
-        match channels.len() {
-            1 => Ok(channels.remove(0)),
-            _ => Ok(Tensor::cat(channels, 1).narrow(Axis::Z.dim(), z.start - wider.start, z.len())),
+        let count = scales.len();
+        let mask = image.clone().narrow(1, count, 1);
+        let mut channels: Vec<Tensor<5>> = Vec::with_capacity(count + 1);
+        for (k, scale) in scales.iter().enumerate() {
+            let mean = Tensor::full([1; 5], scale.mean, device);
+            channels.push(continued(image.clone().narrow(1, k, 1), &mask, mean));
         }
+        channels.push(mask);
+        Ok(Tensor::cat(channels, 1).narrow(dim, z.start - wider.start, z.len()))
     }
 
     /// The image on the grid of a level, its mask as another channel, cut into shards that are computed on the first
@@ -154,6 +171,7 @@ impl<'a> Scaled<'a> {
             }
             shards.push(park(join(pieces, Axis::Z.dim()), work.device(k)));
         }
+        self.held.clear();
         Ok(Sharded::new(shards, layout.clone()))
     }
 
@@ -183,7 +201,7 @@ impl<'a> Scaled<'a> {
     ) -> Result<Tensor<5>> {
         let full = self.geometry().clone();
         if *level == full {
-            return self.tensor(planes, device);
+            return self.tensor(planes, self.is_masked(), device);
         }
         let smoothing = level_smoothing(&full, level);
         let radius = smoothing.radius(Axis::Z.component());
@@ -192,7 +210,7 @@ impl<'a> Scaled<'a> {
         // What smoothing looks at on either side.
         let wider = window.start.saturating_sub(radius)..(window.end + radius).min(full.size[2]);
         let more = (window.start - wider.start) as f64;
-        let image = gaussian(self.tensor(wider, device)?, &smoothing);
+        let image = gaussian(self.tensor(wider, true, device)?, &smoothing);
         let mut rows = *map.rows();
         rows[2][3] += more;
         let map = affine_tensor(&Affine::from_rows(rows), device, image.dtype());

@@ -41,6 +41,6 @@ pub use ranks::Ranks;
 pub(crate) use ranks::{Buckets, Counts, between, ranks_around};
 pub use smooth::{SmoothImage, SmoothKernel};
 pub use space::{Affine, MAX_CONDITION, Matrix3, Physical, Voxel};
-#[doc(hidden)]
-pub use volume::rescaled;
 pub use volume::{Volume, download, upload};
+#[doc(hidden)]
+pub use volume::{rescaled, rescaling, upload_each};

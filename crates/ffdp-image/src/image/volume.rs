@@ -15,15 +15,37 @@ use crate::error::{Error, Result};
 /// # Panics
 /// If there is not one value per voxel of `dims`, `[N, C, D, H, W]`.
 pub fn upload(values: Vec<f32>, dims: [usize; 5], device: &Device) -> Tensor<5> {
+    let sent = sent_in_parts(&values, |v| v, device);
+    sent.unwrap_or_else(|| sent_whole(values, device)).reshape(dims)
+}
+
+/// The same of what becomes of values that stay where they are.
+///
+/// # Panics
+/// As [`upload`].
+pub fn upload_each(
+    values: &[f32],
+    value: impl Fn(f32) -> f32 + Sync,
+    dims: [usize; 5],
+    device: &Device,
+) -> Tensor<5> {
+    let copied = || values.par_iter().with_min_len(COPIED).map(|&v| value(v)).collect();
+    let sent = sent_in_parts(values, &value, device);
+    sent.unwrap_or_else(|| sent_whole(copied(), device)).reshape(dims)
+}
+
+fn sent_whole(values: Vec<f32>, device: &Device) -> Tensor<1> {
     let count = values.len();
-    let whole = |values| Tensor::from_data(TensorData::new(values, [count]), (device, DType::F32));
-    let tensor = sent_in_parts(&values, device).unwrap_or_else(|| whole(values));
-    tensor.reshape(dims)
+    Tensor::from_data(TensorData::new(values, [count]), (device, DType::F32))
 }
 
 /// Many values through memory that the device reads by itself, which all cores fill: from any other a driver copies
 /// them with one core. `None` where there are few, or no such memory.
-fn sent_in_parts(values: &[f32], device: &Device) -> Option<Tensor<1>> {
+fn sent_in_parts(
+    values: &[f32],
+    value: impl Fn(f32) -> f32 + Sync,
+    device: &Device,
+) -> Option<Tensor<1>> {
     if *device == Device::flex() || !(SENT + 1..MOST_SENT).contains(&values.len()) {
         return None;
     }
@@ -36,7 +58,9 @@ fn sent_in_parts(values: &[f32], device: &Device) -> Option<Tensor<1>> {
             return None;
         }
         let filled = data.as_mut_slice::<f32>().ok()?.par_chunks_mut(COPIED);
-        filled.zip(part.par_chunks(COPIED)).for_each(|(to, from)| to.copy_from_slice(from));
+        filled.zip(part.par_chunks(COPIED)).for_each(|(to, from)| {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = value(*from));
+        });
         let part = k * SENT..k * SENT + part.len();
         tensor = tensor.slice_assign([part], Tensor::from_data(data, (device, DType::F32)));
     }
@@ -105,11 +129,15 @@ impl Volume {
 
     /// The voxels as an f32 tensor `[1, 1, D, H, W]` on `device`.
     pub fn to_tensor(&self, device: &Device) -> Tensor<5> {
-        let data = self.data.par_iter().with_min_len(COPIED).copied().collect();
-        upload(data, tensor_shape(&self.geometry), device)
+        upload_each(&self.data, |v| v, tensor_shape(&self.geometry), device)
     }
 
-    /// The same without a copy on the host.
+    /// The same of the intensities with `from` and `to` at 0 and 1, clamped to [0, 1].
+    pub fn to_rescaled_tensor(&self, [from, to]: [f32; 2], device: &Device) -> Tensor<5> {
+        upload_each(&self.data, rescaling([from, to]), tensor_shape(&self.geometry), device)
+    }
+
+    /// As [`Volume::to_tensor`], without a copy on the host.
     pub fn into_tensor(self, device: &Device) -> Tensor<5> {
         upload(self.data, tensor_shape(&self.geometry), device)
     }
@@ -216,10 +244,15 @@ impl Volume {
 
 /// Values with `from` and `to` at 0 and 1, clamped to [0, 1].
 pub fn rescaled(values: &[f32], from: f32, to: f32) -> Vec<f32> {
+    let rescale = rescaling([from, to]);
+    values.par_iter().map(|&v| rescale(v)).collect()
+}
+
+/// What brings the intensities `from` and `to` to 0 and 1, clamped to [0, 1].
+pub fn rescaling([from, to]: [f32; 2]) -> impl Fn(f32) -> f32 + Sync {
     // In f64: the difference of two large f32 may overflow.
     let (from, range) = (f64::from(from), f64::from(to) - f64::from(from));
-    let rescale = |&v: &f32| ((f64::from(v) - from) / range).clamp(0.0, 1.0) as f32;
-    values.par_iter().map(rescale).collect()
+    move |v| ((f64::from(v) - from) / range).clamp(0.0, 1.0) as f32
 }
 
 /// `[1, 1, D, H, W]`.

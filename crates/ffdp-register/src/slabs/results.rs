@@ -13,7 +13,7 @@ use crate::source::window_of;
 use ffdp_burn::error::Result;
 use ffdp_burn::image::{
     Affine, Geometry, Physical, Planes, Voxel, check_planes, download, index_affine, index_linear,
-    runs, upload,
+    runs, upload_each,
 };
 use ffdp_burn::io::images::{DisplacementWriter, LabelWriter, VolumeWriter};
 use ffdp_burn::metrics::{DiceScores, OverlapCounts};
@@ -379,8 +379,8 @@ impl SlabRegistration {
         let [_, h, w] = grid.dims();
         Ok(move |planes: &Range<usize>, displaced: Displaced, device: &Device| {
             let read_planes = |z: Range<usize>| {
-                let values = moving.read(z.clone())?.to_vec();
-                Ok(upload(values, [1, 1, z.len(), h, w], device))
+                let dims = [1, 1, z.len(), h, w];
+                Ok(upload_each(moving.read(z)?, |value| value, dims, device))
             };
             sampler.sample(planes, displaced, device, read_planes)
         })

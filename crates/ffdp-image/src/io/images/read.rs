@@ -202,12 +202,12 @@ pub(super) fn read_floats(
 ) -> Result<()> {
     let width = header.data_type.bytes();
     source.skip_to(header.vox_offset + first * width as u64)?;
-    let mut bytes = vec![0; width * BATCH.min(count)];
+    let (mut buffer, mut left) = (Vec::new(), width * count);
     let mut values = Floats { data, slope: header.slope, intercept: header.intercept };
-    for start in (0..count).step_by(BATCH) {
-        let bytes = &mut bytes[..width * BATCH.min(count - start)];
-        source.read_exact(bytes)?;
+    while left > 0 {
+        let bytes = source.next(left.min(width * BATCH), &mut buffer)?;
         header.data_type.decode(header.endian, bytes, &mut values);
+        left -= bytes.len();
     }
     Ok(())
 }
@@ -222,20 +222,17 @@ pub(super) fn for_each_chunk(
 ) -> Result<()> {
     let width = header.data_type.bytes();
     source.skip_to(header.vox_offset + first * width as u64)?;
-    let mut bytes = vec![0; width * CHUNK.min(count)];
     let mut values = Vec::with_capacity(CHUNK.min(count));
-    let mut left = count;
+    let (mut buffer, mut left) = (Vec::new(), width * count);
     while left > 0 {
-        let now = left.min(CHUNK);
-        let bytes = &mut bytes[..now * width];
-        source.read_exact(bytes)?;
+        let bytes = source.next(left.min(width * CHUNK), &mut buffer)?;
+        left -= bytes.len();
         values.clear();
         header.data_type.decode(header.endian, bytes, &mut values);
         if (header.slope, header.intercept) != (1.0, 0.0) {
             values.iter_mut().for_each(|v| *v = *v * header.slope + header.intercept);
         }
         take(&values);
-        left -= now;
     }
     Ok(())
 }

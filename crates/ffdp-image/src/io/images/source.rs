@@ -174,6 +174,19 @@ impl Source {
         }
     }
 
+    /// The next `most` bytes, or the first of them that lie together in memory; of a file they are read into `buffer`.
+    pub fn next<'a>(&'a mut self, most: usize, buffer: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+        if !matches!(self.stream, Stream::Zarr(_)) {
+            buffer.resize(most, 0);
+            self.read_exact(buffer)?;
+            return Ok(buffer);
+        }
+        let Stream::Zarr(voxels) = &mut self.stream else { unreachable!("just seen") };
+        let bytes = voxels.bytes_at(self.position, most)?;
+        self.position += bytes.len() as u64;
+        Ok(bytes)
+    }
+
     /// Reads a compressed file to its end, so that its last checksum is compared; `end` is where
     /// the header says it is. Plain files have been measured already.
     pub fn finish(mut self, end: u64) -> Result<()> {
@@ -193,7 +206,13 @@ impl Source {
             Stream::Plain(file) => read_up_to(file, buffer),
             Stream::Compressed(decoder) => read_up_to(decoder, buffer),
             Stream::Zarr(voxels) => {
-                voxels.read_at(self.position, buffer)?;
+                let (mut position, mut rest) = (self.position, &mut *buffer);
+                while !rest.is_empty() {
+                    let bytes = voxels.bytes_at(position, rest.len())?;
+                    let (now, later) = rest.split_at_mut(bytes.len());
+                    now.copy_from_slice(bytes);
+                    (rest, position) = (later, position + now.len() as u64);
+                }
                 Ok(buffer.len())
             }
         };

@@ -1,9 +1,13 @@
-//! The voxels of an OME-Zarr as one stream, x fastest, a layer of chunks unpacked at a time on all cores.
+//! The voxels of an OME-Zarr as one stream, x fastest, a layer of chunks unpacked at a time on all cores; where there are
+//! many, while the layer before is used.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 
 use rayon::prelude::*;
 
@@ -22,8 +26,27 @@ const HELD_BYTES: usize = 1 << 29;
 /// Chunks that are unpacked beside each other, per core: enough that cores do not wait for the last one.
 const CHUNKS_PER_CORE: usize = 4;
 
+/// Cores from which on the next layer is unpacked while one is used.
+const MANY_CORES: usize = 4;
+
 /// An open level of an image.
 pub struct Voxels {
+    chunks: Arc<Chunks>,
+    held: Band,
+    /// The next one, where planes were asked for one after the other.
+    ahead: Option<Ahead>,
+    /// Memory that was held before.
+    empty: Vec<u8>,
+}
+
+/// A band that a thread unpacks: its volume and first plane.
+struct Ahead {
+    place: (usize, usize),
+    thread: JoinHandle<Result<Band>>,
+}
+
+/// Where the voxels are.
+struct Chunks {
     path: PathBuf,
     array: Array,
     /// The axes of x, y and z in the array.
@@ -31,9 +54,8 @@ pub struct Voxels {
     /// The other axes, those with one index chosen, and those over which volumes run, the first fastest.
     chosen: Vec<(usize, usize)>,
     volumes: Vec<usize>,
-    held: Band,
     /// Where the chunks of shards lie in their files.
-    indices: HashMap<Vec<usize>, Index>,
+    indices: Mutex<HashMap<Vec<usize>, Index>>,
 }
 
 /// Planes of one volume.
@@ -45,7 +67,7 @@ struct Band {
 }
 
 /// Position and length of the chunks of a shard; `None` for a shard that is not there.
-type Index = Option<Vec<Option<(u64, u64)>>>;
+type Index = Option<Arc<Vec<Option<(u64, u64)>>>>;
 
 /// Opens the image, level, channel and time that a name means.
 pub fn open(path: &Path) -> Result<(Voxels, Header)> {
@@ -68,19 +90,18 @@ pub fn open(path: &Path) -> Result<(Voxels, Header)> {
         return Err(refuse(what, format!("{:?}", array.shape), fix));
     }
     let (geometry, warnings) = image.geometry(choice.level, &array.shape)?;
-    let mut voxels = Voxels {
+    let mut chunks = Chunks {
         path: path.to_path_buf(),
         space: [0, 1, 2].map(|j| image.axis(Kind::Space(j))),
         chosen: Vec::new(),
         volumes: Vec::new(),
-        held: Band::default(),
-        indices: HashMap::new(),
+        indices: Mutex::default(),
         array,
     };
     let mut dims = geometry.size.to_vec();
-    let is_displacement = voxels.choose(&image, choice, &mut dims)?;
+    let is_displacement = chunks.choose(&image, choice, &mut dims)?;
     let format = if image.is_three { Format::OmeZarr5 } else { Format::OmeZarr4 };
-    let mut header = Header::new(format, voxels.array.data_type, dims, geometry);
+    let mut header = Header::new(format, chunks.array.data_type, dims, geometry);
     header.time_step_seconds = match header.volumes() {
         1 => 0.0,
         _ => image.time_step_seconds(choice.level),
@@ -91,7 +112,7 @@ pub fn open(path: &Path) -> Result<(Voxels, Header)> {
         _ => 0,
     };
     header.warnings = [image.warnings, warnings].concat();
-    Ok((voxels, header))
+    Ok((Voxels::new(chunks), header))
 }
 
 /// The files of the level that a name means, in a fixed order: the metadata, then the chunks that are there. Behind an
@@ -127,6 +148,49 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 }
 
 impl Voxels {
+    fn new(chunks: Chunks) -> Self {
+        let (chunks, held) = (Arc::new(chunks), Band::default());
+        Self { chunks, held, ahead: None, empty: Vec::new() }
+    }
+
+    /// Values, least significant byte first, from a position in the stream on: as many bytes as lie together, `most` at most.
+    pub fn bytes_at(&mut self, position: u64, most: usize) -> Result<&[u8]> {
+        let (plane, planes) = (self.chunks.plane_bytes(), self.chunks.size()[2]);
+        let position = position as usize;
+        let (volume, z) = (position / plane / planes, position / plane % planes);
+        if self.held.volume != volume || !self.held.planes.contains(&z) {
+            self.hold(volume, z)?;
+        }
+        let start = position - (volume * planes + self.held.planes.start) * plane;
+        let count = most.min(self.held.bytes.len() - start);
+        Ok(&self.held.bytes[start..start + count])
+    }
+
+    /// Unpacks the planes from `z` to the end of their layer of chunks, and has the next layer unpacked where these follow
+    /// those before.
+    fn hold(&mut self, volume: usize, z: usize) -> Result<()> {
+        let last = std::mem::take(&mut self.held);
+        let follows = (last.volume, last.planes.end) == (volume, z);
+        self.held = match self.ahead.take() {
+            Some(Ahead { place, thread }) if place == (volume, z) => {
+                self.empty = last.bytes;
+                thread.join().unwrap_or_else(|panic| resume_unwind(panic))?
+            }
+            _ => self.chunks.band(volume, z, last.bytes)?,
+        };
+        let next = self.held.planes.end;
+        let is_worth_it = follows && rayon::current_num_threads() >= MANY_CORES;
+        if is_worth_it && next < self.chunks.size()[2] {
+            let (chunks, memory) = (self.chunks.clone(), std::mem::take(&mut self.empty));
+            let work = move || chunks.band(volume, next, memory);
+            let thread = thread::Builder::new().name("zarr".into()).spawn(work).ok();
+            self.ahead = thread.map(|thread| Ahead { place: (volume, next), thread });
+        }
+        Ok(())
+    }
+}
+
+impl Chunks {
     /// Takes the chosen channel and time, or all of them as volumes, time fastest; whether components of
     /// displacements are among the axes.
     fn choose(
@@ -184,25 +248,6 @@ impl Voxels {
         x * y * self.array.data_type.bytes()
     }
 
-    /// Fills `bytes` with values, least significant byte first, from a position in the stream on.
-    pub fn read_at(&mut self, position: u64, bytes: &mut [u8]) -> Result<()> {
-        let plane = self.plane_bytes();
-        let planes = self.size()[2];
-        let (mut position, mut rest) = (position as usize, bytes);
-        while !rest.is_empty() {
-            let (volume, z) = (position / plane / planes, position / plane % planes);
-            if self.held.volume != volume || !self.held.planes.contains(&z) {
-                self.hold(volume, z)?;
-            }
-            let start = position - (volume * planes + self.held.planes.start) * plane;
-            let count = rest.len().min(self.held.bytes.len() - start);
-            let (now, later) = rest.split_at_mut(count);
-            now.copy_from_slice(&self.held.bytes[start..start + count]);
-            (rest, position) = (later, position + count);
-        }
-        Ok(())
-    }
-
     /// The index along every axis of the array of the first voxel of a volume.
     fn corner(&self, mut volume: usize) -> Vec<usize> {
         let mut corner = vec![0; self.array.shape.len()];
@@ -214,15 +259,15 @@ impl Voxels {
         corner
     }
 
-    /// Unpacks the planes from `z` to the end of their layer of chunks.
-    fn hold(&mut self, volume: usize, z: usize) -> Result<()> {
+    /// The planes from `z` to the end of their layer of chunks, unpacked, in memory that was held before.
+    fn band(&self, volume: usize, z: usize, memory: Vec<u8>) -> Result<Band> {
         let [_, _, planes] = self.size();
         let depth = self.space[2].map_or(1, |axis| self.array.chunk[axis]);
         let plane = self.plane_bytes();
         let most = (HELD_BYTES / plane).max(1);
         let end = (z / depth * depth).saturating_add(depth).min(planes).min(z + most);
         let bytes = plane * (end - z);
-        let mut values = std::mem::take(&mut self.held).bytes;
+        let mut values = memory;
         if values.capacity() < bytes {
             values = Vec::new();
             let chunk = self.array.chunk_bytes();
@@ -238,12 +283,11 @@ impl Voxels {
             });
         }
         self.fill(self.corner(volume), z..end, &mut values)?;
-        self.held = Band { volume, planes: z..end, bytes: values };
-        Ok(())
+        Ok(Band { volume, planes: z..end, bytes: values })
     }
 
     /// Copies the chunks of some planes into them.
-    fn fill(&mut self, corner: Vec<usize>, planes: Range<usize>, values: &mut [u8]) -> Result<()> {
+    fn fill(&self, corner: Vec<usize>, planes: Range<usize>, values: &mut [u8]) -> Result<()> {
         let [nx, ny, _] = self.size();
         let steps = |j: usize, n: usize| {
             let chunk = self.space[j].map_or(1, |axis| self.array.chunk[axis]);
@@ -268,17 +312,15 @@ impl Voxels {
         // No more beside each other than fits where chunks are large.
         let many = many.min(HELD_BYTES / self.array.chunk_bytes()).max(1);
         for places in places.chunks(many) {
-            for (at, _) in places {
-                self.know_index(at)?;
-            }
-            let this = &*self;
+            let located: Vec<_> =
+                places.iter().map(|(at, _)| self.located(at)).collect::<Result<_>>()?;
             let unpacked: Vec<Option<Vec<u8>>> =
-                places.par_iter().map(|(at, _)| this.chunk(at)).collect::<Result<_>>()?;
-            let plane_bytes = this.plane_bytes();
+                located.par_iter().map(|place| self.chunk(place)).collect::<Result<_>>()?;
+            let plane_bytes = self.plane_bytes();
             values.par_chunks_mut(plane_bytes).enumerate().for_each(|(i, plane)| {
                 for ((_, start), chunk) in places.iter().zip(&unpacked) {
                     if let Some(chunk) = chunk {
-                        this.copy(chunk, (&corner, planes.start + i), *start, plane);
+                        self.copy(chunk, (&corner, planes.start + i), *start, plane);
                     }
                 }
             });
@@ -329,50 +371,44 @@ impl Voxels {
         (outer, place)
     }
 
-    /// Reads the index of the shard of a chunk, unless it is known.
-    fn know_index(&mut self, at: &[usize]) -> Result<()> {
-        let Some(shard) = &self.array.shard else { return Ok(()) };
-        let (outer, _) = self.in_shard(shard, at);
-        if self.indices.contains_key(&outer) {
-            return Ok(());
-        }
+    /// Where a chunk lies: its file, and in a shard the part of it; `None` for one that is not there. The index of a shard is
+    /// read once for its layer.
+    fn located(&self, at: &[usize]) -> Result<Option<(PathBuf, Option<(u64, u64)>)>> {
+        let Some(shard) = &self.array.shard else { return Ok(Some((self.array.file(at), None))) };
+        let (outer, place) = self.in_shard(shard, at);
         let file = self.array.file(&outer);
-        let index = read_index(&file, shard, &self.array.chunk).map_err(|e| failed(&file, e))?;
-        // Only the shards of a layer are needed again.
-        let layer = self.space[2].map_or(0, |axis| outer[axis]);
-        if let Some(axis) = self.space[2] {
-            self.indices.retain(|outer, _| outer[axis] == layer);
-        }
-        self.indices.insert(outer, index);
-        Ok(())
+        let mut indices = self.indices.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = match indices.get(&outer) {
+            Some(known) => known.clone(),
+            None => {
+                let index = read_index(&file, shard, &self.array.chunk);
+                let index = index.map_err(|reason| failed(&file, reason))?;
+                // Of those before only the shards of this layer are needed again, and of the next one, which may be under way.
+                if let Some(axis) = self.space[2] {
+                    let layer = outer[axis];
+                    indices.retain(|outer, _| outer[axis].abs_diff(layer) <= 1);
+                }
+                indices.insert(outer, index.clone());
+                index
+            }
+        };
+        Ok(index.and_then(|index| index[place]).map(|part| (file, Some(part))))
     }
 
     /// A chunk, unpacked; `None` for one that is not there, whose voxels have the fill value.
-    fn chunk(&self, at: &[usize]) -> Result<Option<Vec<u8>>> {
+    fn chunk(&self, place: &Option<(PathBuf, Option<(u64, u64)>)>) -> Result<Option<Vec<u8>>> {
         let array = &self.array;
-        let (file, packed) = match &array.shard {
-            None => {
-                let file = array.file(at);
-                let packed = store::read(&file);
-                (file, packed)
-            }
-            Some(shard) => {
-                let (outer, place) = self.in_shard(shard, at);
-                let index = self.indices.get(&outer).and_then(Option::as_ref);
-                let Some((start, length)) = index.and_then(|index| index[place]) else {
-                    return Ok(None);
-                };
-                let file = array.file(&outer);
-                let packed = store::read_part(&file, start, length).map(Some);
-                (file, packed)
-            }
+        let Some((file, part)) = place else { return Ok(None) };
+        let packed = match part {
+            None => store::read(file),
+            Some((start, length)) => store::read_part(file, *start, *length).map(Some),
         };
         let width = DataType::bytes(array.data_type);
         let unpacked = packed.and_then(|packed| {
             let unpack = |packed| decode(&array.codecs, packed, array.chunk_bytes(), width);
             packed.map(unpack).transpose()
         });
-        unpacked.map_err(|reason| failed(&file, reason))
+        unpacked.map_err(|reason| failed(file, reason))
     }
 }
 
@@ -411,5 +447,5 @@ fn read_index(file: &Path, shard: &Shard, chunk: &[usize]) -> io::Result<Index> 
         (u64::MAX, u64::MAX) => None,
         place => Some(place),
     };
-    Ok(Some(numbers.chunks_exact(16).map(entry).collect()))
+    Ok(Some(Arc::new(numbers.chunks_exact(16).map(entry).collect())))
 }
