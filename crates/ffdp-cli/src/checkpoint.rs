@@ -1,22 +1,26 @@
 //! `checkpoint/state`: what a run has reached, on disk, for `--resume`.
 //!
-//! The file is a header in MessagePack (which keeps every bit of a float), the values of its
-//! fields as f32 in the order of the header and of the machine, and the SHA-256 of all this.
+//! The file is the length of a header, the header in MessagePack (which keeps every bit of a float) and its digest, then the
+//! values of its fields as f32 in the order of the header and of the machine, and their digest: the SHA-256 of those of
+//! blocks, which all cores make while the values are written.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, Read, Write};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ffdp_burn::Error;
 use ffdp_burn::image::{Affine, Geometry};
 use ffdp_burn::io::{check_disk, write_atomically};
 use ffdp_register::{Checkpoint, LevelReport, SavedField, Settings, StageReport};
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::failure::{Failure, Outcome};
-use crate::hash::{Hash, take};
+use crate::hash::Hash;
 use crate::leftovers::remove_leftovers;
 use crate::printer::Printer;
 
@@ -204,10 +208,28 @@ impl Place {
             let message = format!("{}: the checkpoint is damaged: {reason}", path.display());
             Failure::user(message, "run without --resume to start anew")
         };
-        self.check_digest(&damaged)?;
-        let mut file = BufReader::new(File::open(&path).map_err(failed)?);
+        let mut file = File::open(&path).map_err(failed)?;
+        let length = file.metadata().map_err(failed)?.len();
+        let mut read = |bytes: &mut [u8]| {
+            file.read_exact(bytes).map_err(|reason| match reason.kind() {
+                io::ErrorKind::UnexpectedEof => damaged("it is too short"),
+                _ => failed(reason).into(),
+            })
+        };
+        let mut header_length = [0; 8];
+        read(&mut header_length)?;
+        let header_length = u64::from_le_bytes(header_length);
+        if header_length > length {
+            return Err(damaged("it is too short"));
+        }
+        let (mut header, mut digest) = (vec![0; header_length as usize], [0; 32]);
+        read(&mut header)?;
+        read(&mut digest)?;
+        if Sha256::digest(&header).as_slice() != digest {
+            return Err(damaged("the checksum of its header does not match"));
+        }
         let header: Header =
-            rmp_serde::from_read(&mut file).map_err(|reason| damaged(&reason.to_string()))?;
+            rmp_serde::from_slice(&header).map_err(|reason| damaged(&reason.to_string()))?;
         let differences = identity.differences(&header.identity);
         if !differences.is_empty() {
             return Err(Failure::user(
@@ -220,13 +242,15 @@ impl Place {
                  start anew",
             ));
         }
+        let mut hash = Sha256::new();
         let mut field = |grid: Grid| {
             let geometry = Geometry::from(grid);
             let plane = 3 * geometry.size[0] * geometry.size[1];
             SavedField::read(geometry, |planes| {
                 let mut values = vec![0.0f32; plane * planes.len()];
                 let bytes = bytemuck::cast_slice_mut::<f32, u8>(&mut values);
-                file.read_exact(bytes).map_err(|_| damaged("values are missing"))?;
+                read(bytes)?;
+                digests(bytes).iter().for_each(|digest| hash.update(digest));
                 Ok::<_, Failure>(values)
             })
         };
@@ -235,6 +259,10 @@ impl Place {
         };
         let found = fields(header.found)?;
         let carried = fields(header.carried)?;
+        read(&mut digest)?;
+        if hash.finalize().as_slice() != digest {
+            return Err(damaged("its checksum does not match"));
+        }
         let named = |(saved, stage): (SavedStage, &ffdp_register::Stage)| {
             let SavedStage { levels, loss_after, kept, seconds } = saved;
             StageReport { transform: stage.name(), levels, loss_after, kept, seconds }
@@ -246,24 +274,6 @@ impl Place {
             levels: header.levels,
             carried,
         })
-    }
-
-    /// That the file ends with the digest of what comes before it. Nothing of it is kept.
-    fn check_digest(&self, damaged: &dyn Fn(&str) -> Failure) -> Outcome<()> {
-        let path = self.file();
-        let failed = |source| Error::io(&path, "read", source);
-        let file = File::open(&path).map_err(failed)?;
-        let length = file.metadata().map_err(failed)?.len();
-        let Some(content) = length.checked_sub(32) else { return Err(damaged("it is too short")) };
-        let mut file = BufReader::new(file);
-        let mut hash = Sha256::new();
-        take(&mut file.by_ref().take(content), &mut hash).map_err(failed)?;
-        let mut digest = [0; 32];
-        file.read_exact(&mut digest).map_err(failed)?;
-        match hash.finalize().as_slice() == digest {
-            true => Ok(()),
-            false => Err(damaged("its checksum does not match")),
-        }
     }
 
     fn save(&self, identity: &Identity, checkpoint: &Checkpoint) -> Outcome<()> {
@@ -285,21 +295,33 @@ impl Place {
         fs::create_dir_all(&self.folder)
             .map_err(|source| Error::io(&self.folder, "create", source))?;
         Ok(write_atomically(&self.file(), |file| {
+            file.write_all(&(header.len() as u64).to_le_bytes())?;
+            file.write_all(&header)?;
+            file.write_all(&Sha256::digest(&header))?;
             let mut hash = Sha256::new();
-            let mut put = |part: &[u8]| {
-                hash.update(part);
-                file.write_all(part)
-            };
-            put(&header)?;
             for field in checkpoint.found.iter().chain(&checkpoint.carried) {
                 for planes in SavedField::runs(field.geometry()) {
                     let values = field.planes(planes).map_err(io::Error::other)?;
-                    put(bytemuck::cast_slice(&values))?;
+                    let bytes: &[u8] = bytemuck::cast_slice(&values);
+                    let digests = thread::scope(|scope| {
+                        let made = scope.spawn(|| digests(bytes));
+                        file.write_all(bytes)?;
+                        Ok::<_, io::Error>(made.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                    })?;
+                    digests.iter().for_each(|digest| hash.update(digest));
                 }
             }
             file.write_all(&hash.finalize())
         })?)
     }
+}
+
+/// Bytes of a block with a digest of its own.
+const BLOCK: usize = 1 << 22;
+
+/// The SHA-256 of each block.
+fn digests(bytes: &[u8]) -> Vec<[u8; 32]> {
+    bytes.par_chunks(BLOCK).map(|block| Sha256::digest(block).into()).collect()
 }
 
 /// Saves what a run reaches, not more often than is worth it.

@@ -96,7 +96,7 @@ impl<R: Read> Read for Unless<'_, R> {
 }
 
 /// Takes all that there is to read.
-pub fn take(from: &mut dyn Read, hash: &mut Sha256) -> io::Result<()> {
+fn take(from: &mut dyn Read, hash: &mut Sha256) -> io::Result<()> {
     let mut block = vec![0; 1 << 20];
     loop {
         match from.read(&mut block)? {

@@ -40,7 +40,7 @@ pub(super) enum Sides<'a> {
     /// On the first device.
     Held(Box<[Side; 2]>),
     /// Where they are read from, slab by slab.
-    Read([Scaled<'a>; 2]),
+    Read(Box<[Scaled<'a>; 2]>),
 }
 
 /// Everything that stays the same during a run.
@@ -157,7 +157,8 @@ impl Run<'_> {
         let (_, masked) = self.content();
         let whole = places.are_whole();
         let images = match (&mut self.sides, whole) {
-            (Sides::Read([fixed, moving]), false) => {
+            (Sides::Read(sides), false) => {
+                let [fixed, moving] = &mut **sides;
                 let meshes = [&places.moving_work, &places.moving_rest];
                 let fixed = fixed.level(&grids[0], &places.fixed, [&places.work, &places.rest])?;
                 [fixed, moving.level(&grids[1], &places.moving, meshes)?]
@@ -202,7 +203,8 @@ impl Run<'_> {
                 };
                 [of(0), of(1)]
             }
-            Sides::Read([fixed, moving]) => {
+            Sides::Read(sides) => {
+                let [fixed, moving] = &mut **sides;
                 let one = DeviceMesh::one(&home);
                 let of = |side: &mut Scaled, grid: &Geometry| {
                     let layout = Layout::balanced(grid.dims(), Default::default(), 1)?;

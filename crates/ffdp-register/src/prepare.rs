@@ -51,8 +51,10 @@ pub(super) fn prepare(
     let channels = |side: usize| more_channels.iter().map(move |pair| pair[side]);
     let fixed = [fixed].into_iter().chain(channels(0)).collect::<Vec<_>>();
     let moving = [moving].into_iter().chain(channels(1)).collect::<Vec<_>>();
-    for (name, volumes) in [("the fixed image", &fixed), ("the moving image", &moving)] {
-        check_images(name, volumes)?;
+    for (name, volumes, mask) in
+        [("the fixed image", &fixed, fixed_mask), ("the moving image", &moving, moving_mask)]
+    {
+        check_images(name, volumes, mask.is_some())?;
     }
     check_sizes(&[&problem.fixed.geometry, &problem.moving.geometry])?;
     for (name, volume, mask) in
@@ -93,12 +95,14 @@ pub(super) fn prepare(
     ])
 }
 
-/// That all channels are finite and lie on one grid.
-fn check_images(name: &str, channels: &[&Volume]) -> Result<()> {
+/// That all channels lie on one grid, and are finite where a mask would hide what is not: their percentiles see the rest.
+fn check_images(name: &str, channels: &[&Volume], is_masked: bool) -> Result<()> {
     for (index, volume) in channels.iter().enumerate() {
         let name = channel_name(name, index);
         check_count(&name, volume)?;
-        volume.check_finite(&name)?;
+        if is_masked {
+            volume.check_finite(&name)?;
+        }
         channels[0].geometry.check_same_grid(&volume.geometry, &name)?;
     }
     Ok(())

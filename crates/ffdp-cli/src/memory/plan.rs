@@ -151,7 +151,7 @@ impl Plan {
         settings: &Settings,
         (sizes, masked): (&Sizes, [bool; 2]),
         (room, device): (&Room, DeviceChoice),
-        written: Written,
+        disk: Forecast,
     ) -> Outcome<Self> {
         let levels = Levels::new(settings, sizes);
         let mut planned = Vec::new();
@@ -173,7 +173,7 @@ impl Plan {
                 device_bytes: (device != DeviceChoice::Cpu).then_some(taken.device_bytes),
             });
         }
-        Ok(Self::of(planned, None, Forecast::of_registration(sizes.fixed.len() as u64, written)))
+        Ok(Self::of(planned, None, disk))
     }
 
     fn of(levels: Vec<LevelPlan>, results_host_bytes: Option<u64>, disk: Forecast) -> Self {

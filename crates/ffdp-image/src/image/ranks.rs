@@ -72,10 +72,13 @@ impl Counts {
     /// Counts a part, on this core.
     pub fn add_here(&mut self, values: &[f32]) {
         let [mut low, mut high] = self.extremes;
-        for v in values.iter().filter(|v| v.is_finite()).map(|&v| ordered(v)) {
-            self.buckets[(v >> 16) as usize] += 1;
-            (low, high) = (low.min(v), high.max(v));
-        }
+        each_run(values, |v, count| {
+            if v.is_finite() {
+                let v = ordered(v);
+                self.buckets[(v >> 16) as usize] += count;
+                (low, high) = (low.min(v), high.max(v));
+            }
+        });
         self.extremes = [low, high];
     }
 
@@ -153,12 +156,13 @@ impl Buckets {
     /// Counts a part, on this core.
     pub fn add_here(&mut self, values: &[f32]) {
         // What is not finite is in no bucket that has a rank.
-        for v in values.iter().map(|&v| ordered(v)) {
+        each_run(values, |v, count| {
+            let v = ordered(v);
             let place = usize::from(self.places[(v >> 16) as usize]);
             if place < self.wanted.len() {
-                self.counts[BUCKETS * place + (v & 0xffff) as usize] += 1;
+                self.counts[BUCKETS * place + (v & 0xffff) as usize] += count;
             }
-        }
+        });
     }
 
     /// Adds what was counted elsewhere of the same buckets.
@@ -208,6 +212,22 @@ fn find(counts: &[usize], rank: usize) -> (usize, usize) {
         here
     });
     (found.expect("the rank is below the count"), left)
+}
+
+/// Values beside each other that are counted as one where all are the same, as in a background.
+const RUN: usize = 16;
+
+/// Each value, and how often it comes.
+fn each_run(values: &[f32], mut count: impl FnMut(f32, usize)) {
+    let (runs, rest) = values.as_chunks::<RUN>();
+    for run in runs {
+        let first = run[0].to_bits();
+        match run.iter().fold(0, |other, v| other | (v.to_bits() ^ first)) {
+            0 => count(run[0], RUN),
+            _ => run.iter().for_each(|&v| count(v, 1)),
+        }
+    }
+    rest.iter().for_each(|&v| count(v, 1));
 }
 
 /// An integer that orders as the values do: negative ones are turned around.

@@ -251,8 +251,8 @@ pub fn rescaled(values: &[f32], from: f32, to: f32) -> Vec<f32> {
 /// What brings the intensities `from` and `to` to 0 and 1, clamped to [0, 1].
 pub fn rescaling([from, to]: [f32; 2]) -> impl Fn(f32) -> f32 + Sync {
     // In f64: the difference of two large f32 may overflow.
-    let (from, range) = (f64::from(from), f64::from(to) - f64::from(from));
-    move |v| ((f64::from(v) - from) / range).clamp(0.0, 1.0) as f32
+    let (from, scale) = (f64::from(from), (f64::from(to) - f64::from(from)).recip());
+    move |v| ((f64::from(v) - from) * scale).clamp(0.0, 1.0) as f32
 }
 
 /// `[1, 1, D, H, W]`.

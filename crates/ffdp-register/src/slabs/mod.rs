@@ -132,7 +132,7 @@ pub fn resume_slabs(
     let mut scales: Vec<Scale> = scales.collect();
     moving.scales = scales.split_off(content.0);
     fixed.scales = scales;
-    let sides = Sides::Read([fixed, moving]);
+    let sides = Sides::Read(Box::new([fixed, moving]));
     let mut run = Run {
         grids,
         sides,

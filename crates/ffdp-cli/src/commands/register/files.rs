@@ -4,12 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ffdp_burn::Error;
+use ffdp_burn::image::Geometry;
 use ffdp_burn::io::check_writable;
 use ffdp_register::{Settings, Stage};
 
 use super::args::{ImageFormat, RegisterArguments};
 use crate::checkpoint::Place;
-use crate::disk::Written;
+use crate::disk::{Forecast, Written};
 use crate::failure::Outcome;
 use crate::hash::sha256_of;
 use crate::journal::Opening;
@@ -119,8 +120,8 @@ impl Files {
 }
 
 impl RegisterArguments {
-    /// What will be written, by size.
-    pub fn written(&self, settings: &Settings) -> Written {
+    /// What will be written, on the grid of the fixed image.
+    pub fn forecast(&self, fixed: &Geometry, settings: &Settings) -> Forecast {
         // Slab by slab nothing is inverted: methods give it or not.
         let inverted = !self.slabs || settings.stages.last().is_some_and(Stage::gives_inverse);
         let displacements = match (deforms(settings), !self.no_inverse && inverted) {
@@ -128,7 +129,9 @@ impl RegisterArguments {
             (true, false) => 1,
             (true, true) => 2,
         };
-        Written { displacements, labels: self.moving_labels.is_some(), checkpoint: true }
+        let labels = self.moving_labels.is_some();
+        let written = Written { displacements, labels, checkpoint: true };
+        Forecast::of_registration(fixed.len() as u64, written)
     }
 
     /// What decides the results.

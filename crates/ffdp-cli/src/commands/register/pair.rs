@@ -18,7 +18,6 @@ use crate::beside::beside;
 use crate::checkpoint::{Identified, Keeper};
 use crate::cohort::Steps;
 use crate::device::DeviceChoice;
-use crate::disk::Forecast;
 use crate::failure::{Failure, Outcome};
 use crate::manifest::Claim;
 use crate::memory::{Plan, Sizes, give_back_memory, peak_memory_bytes};
@@ -172,8 +171,7 @@ impl Steps for Registrations {
         let inputs = inputs?;
         files.prepare()?;
         plan.check_memory()?;
-        let written = request.written(&self.settings);
-        Forecast::of_registration(sizes.fixed.len() as u64, written).check(
+        request.forecast(&sizes.fixed, &self.settings).check(
             ("the results of the registration", &files.folder),
             claim.earlier_bytes(),
             request.ignore_disk,
@@ -276,10 +274,11 @@ impl Registrations {
             || timed(|| Pictures::draw(&found.slices(inputs))),
         );
         written?;
-        let device = seconds.results;
+        let (fields, device) = (found.fields_seconds, seconds.results);
         printer.detail(&format!(
-            "inverse found and results read back in {device:.2} s; then, beside each other, measures \
-             {measure:.2} s, files {write:.2} s, pictures {draw:.2} s"
+            "inverse found and displacements read back in {fields:.2} s, with what the report shows in \
+             {device:.2} s; then, beside each other, measures {measure:.2} s, files {write:.2} s, \
+             pictures {draw:.2} s"
         ));
         let mut measures = measures?;
         let results = seconds.results + clock.elapsed().as_secs_f64();
@@ -335,8 +334,7 @@ impl Work<'_> {
     ) -> Outcome<Results> {
         let Case { request, files, printer, .. } = self.case;
         let settings = &self.all.settings;
-        let voxels = self.case.sizes.fixed.len() as u64;
-        let results = Forecast::of_registration(voxels, request.written(settings)).expected;
+        let results = request.forecast(&self.case.sizes.fixed, settings).expected;
         let place = (files.checkpoint.clone(), identified);
         let keeper = Keeper::new(place, self.all.interval, results, *printer);
         let stage = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.stages.len());

@@ -1,6 +1,7 @@
 //! The result on the host: measured, and written.
 
 use std::path::Path;
+use std::time::Instant;
 
 use burn::tensor::Device;
 use ffdp_burn::image::{Affine, LabelMap, Physical, Volume};
@@ -25,6 +26,8 @@ use crate::report::slices::Slices;
 
 /// The result on the host, with everything that is written or measured.
 pub struct Results {
+    /// What it took until displacements were on the host.
+    pub fields_seconds: f64,
     affine: Affine<Physical, Physical>,
     /// The moving image on the fixed grid.
     warped: Volume,
@@ -68,11 +71,23 @@ impl Results {
         let landmarks = inputs.landmarks.as_ref().map(|[fixed, moving]| {
             tre_of_mapped(fixed, &result.transform().map_points(fixed)?, moving)
         });
+        // What is written comes first.
+        let clock = Instant::now();
         let displacement = warp.to_vec()?;
+        let wanted = result.warp.as_ref().filter(|_| !request.no_inverse);
+        let undone = wanted.map(|warp| inverse(&result, warp, device)).transpose()?;
+        let inverse = undone.as_ref().map(Displacement::to_vec).transpose()?;
+        let fields_seconds = clock.elapsed().as_secs_f64();
+        let error = |undone: &Displacement| {
+            alone(&warp).round_trip(&alone(undone), warp.geometry(), device)
+        };
+        let inverse = inverse.zip(undone.as_ref().map(error).transpose()?);
+        drop(undone);
         Ok(Self {
+            fields_seconds,
             before: start.warp(&inputs.moving, grid, device)?,
             labels_before: labels(&start)?,
-            inverse: inverse(&result, !request.no_inverse, device)?,
+            inverse,
             landmarks: landmarks.transpose()?,
             labels_after: labels(&result.transform())?,
             displacement,
@@ -192,21 +207,14 @@ pub fn write_spline(path: &Path, spline: Option<&BsplineTransform>) -> Outcome<(
     Ok(write_transform(path, &Composite::new(vec![Step::Bspline(spline.clone())]))?)
 }
 
-/// The inverse of the displacement, given by the method or computed, and how well it undoes it; none
-/// where it is not `wanted`.
-fn inverse(
-    result: &Registration,
-    wanted: bool,
-    device: &Device,
-) -> Outcome<Option<(Vec<f32>, RoundTrip)>> {
-    let Some(warp) = result.warp.as_ref().filter(|_| wanted) else { return Ok(None) };
-    let grid = warp.geometry();
-    let forth = Composite::new(vec![Step::Displacement(warp.clone())]);
-    let inverse = match &result.inverse {
+/// The inverse of the displacement, given by the method or computed.
+fn inverse(result: &Registration, warp: &Displacement, device: &Device) -> Outcome<Displacement> {
+    Ok(match &result.inverse {
         Some(inverse) => inverse.clone(),
-        None => forth.inverse()?.to_displacement(grid, device),
-    };
-    let back = Composite::new(vec![Step::Displacement(inverse.clone())]);
-    let error = forth.round_trip(&back, grid, device)?;
-    Ok(Some((inverse.to_vec()?, error)))
+        None => alone(warp).inverse()?.to_displacement(warp.geometry(), device),
+    })
+}
+
+fn alone(displacement: &Displacement) -> Composite {
+    Composite::new(vec![Step::Displacement(displacement.clone())])
 }

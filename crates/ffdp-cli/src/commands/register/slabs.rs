@@ -20,7 +20,6 @@ use super::files::Files;
 use super::inputs::{check_is_no_label_map, initial};
 use super::results::write_spline;
 use crate::checkpoint::{Identified, Keeper};
-use crate::disk::Forecast;
 use crate::failure::{Failure, Outcome};
 use crate::hash::Hash;
 use crate::hosts::Hosts;
@@ -47,8 +46,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     let mut labels = ready.labels;
     let (room, initial, mut output) = (ready.room, ready.initial, ready.output);
     let grids = [fixed.geometry().clone(), moving.geometry().clone()];
-    let results_bytes =
-        Forecast::of_registration(grids[0].len() as u64, request.written(&settings)).expected;
+    let results_bytes = request.forecast(&grids[0], &settings).expected;
     let read = start.elapsed().as_secs_f64();
     let clock = Instant::now();
     let problem = SlabProblem {
@@ -171,7 +169,7 @@ impl RegisterArguments {
         let labels = self.moving_labels.is_some();
         let sizes = Sizes { fixed: fixed.clone(), moving: moving.clone(), labels };
         let place = (room, self.mesh.first());
-        Plan::of_slabs(settings, (&sizes, self.masked()), place, self.written(settings))
+        Plan::of_slabs(settings, (&sizes, self.masked()), place, self.forecast(fixed, settings))
     }
 }
 
@@ -273,8 +271,7 @@ impl Ready {
         let resumed = continued.as_ref().is_some_and(|(_, checkpoint)| checkpoint.is_some());
         let output = claim.map(|claim| {
             files.prepare()?;
-            let voxels = grids[0].len() as u64;
-            Forecast::of_registration(voxels, request.written(&settings)).check(
+            request.forecast(&grids[0], &settings).check(
                 ("the results of the registration", &files.folder),
                 claim.earlier_bytes(),
                 request.ignore_disk,

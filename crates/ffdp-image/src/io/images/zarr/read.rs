@@ -29,6 +29,12 @@ const CHUNKS_PER_CORE: usize = 4;
 /// Cores from which on the next layer is unpacked while one is used.
 const MANY_CORES: usize = 4;
 
+/// A chunk: its file, and position and length in it where that is a shard.
+struct Located {
+    file: PathBuf,
+    part: Option<(u64, u64)>,
+}
+
 /// An open level of an image.
 pub struct Voxels {
     chunks: Arc<Chunks>,
@@ -371,10 +377,11 @@ impl Chunks {
         (outer, place)
     }
 
-    /// Where a chunk lies: its file, and in a shard the part of it; `None` for one that is not there. The index of a shard is
-    /// read once for its layer.
-    fn located(&self, at: &[usize]) -> Result<Option<(PathBuf, Option<(u64, u64)>)>> {
-        let Some(shard) = &self.array.shard else { return Ok(Some((self.array.file(at), None))) };
+    /// Where a chunk lies; `None` for one that is not there. The index of a shard is read once for its layer.
+    fn located(&self, at: &[usize]) -> Result<Option<Located>> {
+        let Some(shard) = &self.array.shard else {
+            return Ok(Some(Located { file: self.array.file(at), part: None }));
+        };
         let (outer, place) = self.in_shard(shard, at);
         let file = self.array.file(&outer);
         let mut indices = self.indices.lock().unwrap_or_else(PoisonError::into_inner);
@@ -392,13 +399,13 @@ impl Chunks {
                 index
             }
         };
-        Ok(index.and_then(|index| index[place]).map(|part| (file, Some(part))))
+        Ok(index.and_then(|index| index[place]).map(|part| Located { file, part: Some(part) }))
     }
 
     /// A chunk, unpacked; `None` for one that is not there, whose voxels have the fill value.
-    fn chunk(&self, place: &Option<(PathBuf, Option<(u64, u64)>)>) -> Result<Option<Vec<u8>>> {
+    fn chunk(&self, place: &Option<Located>) -> Result<Option<Vec<u8>>> {
         let array = &self.array;
-        let Some((file, part)) = place else { return Ok(None) };
+        let Some(Located { file, part }) = place else { return Ok(None) };
         let packed = match part {
             None => store::read(file),
             Some((start, length)) => store::read_part(file, *start, *length).map(Some),
