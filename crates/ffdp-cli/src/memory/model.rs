@@ -67,6 +67,8 @@ const SLAB_VOXELS: u64 = 1 << 22;
 const SLAB_PLANES: u64 = 32;
 const SLAB_FIXED: u64 = 15;
 const SLAB_MOVING: u64 = 15;
+/// What is pinned for transfers, and the layers of files that are unpacked ahead: 0.5 to 0.8 GB of 667x800x933 voxels.
+const SLAB_WITH_DEVICE: u64 = 1_000_000_000;
 
 /// A tensor of each image.
 const DEVICE_FULL: u64 = 4;
@@ -88,7 +90,10 @@ pub fn slab_level_bytes(voxels: Voxels, per_voxel: u64) -> u64 {
 /// Bytes of host memory of a registration of slabs that holds `held` of its level there, and beside it what is read and
 /// written at a time: results stay where they were found.
 pub fn slabs_bytes(held: u64, grids: [&Geometry; 2], device: DeviceChoice) -> u64 {
-    let start = if device == DeviceChoice::Cpu { START } else { START_WITH_DEVICE };
+    let start = match device {
+        DeviceChoice::Cpu => START,
+        _ => START_WITH_DEVICE + SLAB_WITH_DEVICE,
+    };
     let plane = |grid: &Geometry| (grid.size[0] * grid.size[1]) as u64;
     let piece =
         |grid: &Geometry| (grid.len() as u64).min(SLAB_VOXELS.max(SLAB_PLANES * plane(grid)));
