@@ -104,7 +104,7 @@ pub fn weights(path: &Path, reading: Reading, mask: Option<&Path>) -> Outcome<Op
 }
 
 /// Treats NaN and infinite voxels as asked; a warning where some were set to 0.
-pub fn settle_nan(volume: &mut Volume, name: &str, policy: NanPolicy) -> Outcome<Option<String>> {
+fn settle_nan(volume: &mut Volume, name: &str, policy: NanPolicy) -> Outcome<Option<String>> {
     if policy == NanPolicy::Error {
         volume.check_finite(name)?;
         return Ok(None);

@@ -26,7 +26,7 @@ use crate::printer::Printer;
 const INTENT_LABELS: i32 = 1002;
 
 /// Voxels of the result that are computed and written at a time, unless that is fewer planes than the next number.
-const PIECE: usize = 1 << 23;
+pub const PIECE: usize = 1 << 23;
 /// With each piece the planes that are held for it are put together anew.
 const PIECE_PLANES: usize = 8;
 
@@ -495,6 +495,7 @@ mod tests {
         };
         assert_eq!(settled(NanPolicy::Zero), Ok(2));
         let refused = settled(NanPolicy::Error).expect_err("not finite");
-        assert!(refused.contains("[2, 1, 2]") && refused.contains('2'), "{refused}");
+        let told = "2 NaN and 0 infinite voxels, the first at voxel (x, y, z) = [2, 1, 2]";
+        assert!(refused.contains(told), "{refused}");
     }
 }

@@ -13,7 +13,7 @@ use ffdp_burn::io::{
 };
 use ffdp_burn::transform::Composite;
 
-use self::image::warp_image;
+use self::image::{PIECE, warp_image};
 use super::chain::{ORDER_HELP, TransformChoice, chain, grid, plane_chain};
 use crate::cohort::{Cohort, Pair, Steps, run_one};
 use crate::device::DeviceChoice;
@@ -187,11 +187,13 @@ impl Steps for Warpings<'_> {
     }
 
     fn host_bytes(&self, request: &ApplyArguments) -> u64 {
-        /// An image, what it becomes, and a displacement.
-        const OF_A_VOXEL: u64 = 32;
-        let files = [&request.image, &request.reference].into_iter().flatten();
-        let voxels = files.map(|file| header(file).map_or(0, |header| header.geometry.len()));
-        OF_A_VOXEL * voxels.max().unwrap_or(0) as u64
+        /// Of a voxel of a piece, its displacements and what is sampled, on the CPU; of the image, all that may be looked at.
+        const OF_A_PIECE: usize = 64;
+        const OF_THE_IMAGE: usize = 4;
+        let voxels = |file: &PathBuf| header(file).map_or(0, |header| header.geometry.len());
+        let [image, grid] =
+            [&request.image, &request.reference].map(|file| file.as_ref().map_or(0, voxels));
+        (OF_A_PIECE * image.max(grid).min(PIECE) + OF_THE_IMAGE * image) as u64
     }
 
     fn read(&self, request: &ApplyArguments) -> Outcome<()> {
