@@ -1,6 +1,7 @@
 //! Images that are read plane by plane, of which no more than a slab need be in memory, and what must be
 //! known of all of their voxels.
 
+use std::borrow::Borrow;
 use std::ops::Range;
 
 use super::geometry::Geometry;
@@ -31,41 +32,21 @@ pub trait Planes {
     }
 }
 
-impl Volume {
-    fn planes(&self, z: Range<usize>) -> Result<&[f32]> {
-        let [x, y, planes] = self.geometry.size;
+/// The whole image lies in memory: a volume, or a reference to one.
+impl<V: Borrow<Volume>> Planes for V {
+    fn geometry(&self) -> &Geometry {
+        &self.borrow().geometry
+    }
+
+    fn read(&mut self, z: Range<usize>) -> Result<&[f32]> {
+        let Volume { data, geometry } = (*self).borrow();
+        let [x, y, planes] = geometry.size;
         check_planes(&z, planes)?;
-        Ok(&self.data[z.start * x * y..z.end * x * y])
-    }
-}
-
-/// The whole image lies in memory.
-impl Planes for Volume {
-    fn geometry(&self) -> &Geometry {
-        &self.geometry
-    }
-
-    fn read(&mut self, z: Range<usize>) -> Result<&[f32]> {
-        self.planes(z)
+        Ok(&data[z.start * x * y..z.end * x * y])
     }
 
     fn all(&self) -> Option<&[f32]> {
-        Some(&self.data)
-    }
-}
-
-/// The same, of others.
-impl Planes for &Volume {
-    fn geometry(&self) -> &Geometry {
-        &self.geometry
-    }
-
-    fn read(&mut self, z: Range<usize>) -> Result<&[f32]> {
-        self.planes(z)
-    }
-
-    fn all(&self) -> Option<&[f32]> {
-        Some(&self.data)
+        Some(&self.borrow().data)
     }
 }
 

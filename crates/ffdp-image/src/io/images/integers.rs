@@ -101,8 +101,6 @@ pub fn write_integers(
     };
     for volume in volumes {
         first.geometry.check_same_grid(&volume.geometry, "a volume of a series")?;
-        // Before anything is written.
-        check_fit(&volume.data, form)?;
     }
     let mut writer = IntegerWriter::create(path, &first.geometry, count as usize, form)?;
     volumes.iter().try_for_each(|volume| writer.write(&volume.data))?;
@@ -141,8 +139,12 @@ impl IntegerWriter {
     /// [`Error::Invalid`] for a value that the type does not hold, [`Error::Io`] when writing fails, [`Error::Shape`] for
     /// more values than the file has.
     pub fn write(&mut self, values: &[i32]) -> Result<()> {
-        check_fit(values, self.form)?;
-        self.stream.append(values.len(), |out| write_stored(out, values, self.form))
+        let form = self.form;
+        if let Some(value) = values.iter().find(|value| !form.holds(**value)) {
+            let what = format!("values must fit the type {:?} of the file", form.data_type);
+            return Err(Error::invalid(what, value, "write them as floats"));
+        }
+        self.stream.append(values.len(), |out| write_stored(out, values, form))
     }
 
     /// Puts the complete file in place. Without this call nothing is left behind.
@@ -152,12 +154,6 @@ impl IntegerWriter {
     pub fn finish(self) -> Result<()> {
         self.stream.commit()
     }
-}
-
-fn check_fit(values: &[i32], form: IntegerForm) -> Result<()> {
-    let Some(value) = values.iter().find(|value| !form.holds(**value)) else { return Ok(()) };
-    let what = format!("values must fit the type {:?} of the file", form.data_type);
-    Err(Error::invalid(what, value, "write them as floats"))
 }
 
 fn write_stored(file: &mut dyn Write, values: &[i32], form: IntegerForm) -> io::Result<()> {
