@@ -100,7 +100,7 @@ struct Header {
 struct SavedStage {
     levels: Vec<LevelReport>,
     loss_after: f64,
-    kept: bool,
+    undone: Option<ffdp_register::Undone>,
     seconds: f64,
 }
 
@@ -264,8 +264,8 @@ impl Place {
             return Err(damaged("its checksum does not match"));
         }
         let named = |(saved, stage): (SavedStage, &ffdp_register::Stage)| {
-            let SavedStage { levels, loss_after, kept, seconds } = saved;
-            StageReport { transform: stage.name(), levels, loss_after, kept, seconds }
+            let SavedStage { levels, loss_after, undone, seconds } = saved;
+            StageReport { transform: stage.name(), levels, loss_after, undone, seconds }
         };
         Ok(Checkpoint {
             stages: header.stages.into_iter().zip(&settings.stages).map(named).collect(),
@@ -279,8 +279,8 @@ impl Place {
     fn save(&self, identity: &Identity, checkpoint: &Checkpoint) -> Outcome<()> {
         let grid = |field: &SavedField| Grid::from(field.geometry());
         let saved = |stage: &StageReport| {
-            let StageReport { levels, loss_after, kept, seconds, .. } = stage.clone();
-            SavedStage { levels, loss_after, kept, seconds }
+            let StageReport { levels, loss_after, undone, seconds, .. } = stage.clone();
+            SavedStage { levels, loss_after, undone, seconds }
         };
         let header = Header {
             identity: identity.clone(),

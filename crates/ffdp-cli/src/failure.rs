@@ -5,6 +5,11 @@ use std::path::Path;
 use ffdp_burn::Error;
 use miette::Diagnostic;
 
+/// Exit codes.
+const USER: u8 = 1;
+const OURS: u8 = 2;
+const RESULT: u8 = 3;
+
 /// A failure as it is shown to the user.
 #[derive(Debug, thiserror::Error, Diagnostic)]
 #[error("{message}")]
@@ -13,7 +18,8 @@ pub struct Failure {
     message: String,
     #[help]
     help: Option<String>,
-    ours: bool,
+    /// As a process exits with it.
+    code: u8,
     /// Whether all processes of a run know of it.
     of_all: bool,
 }
@@ -21,16 +27,21 @@ pub struct Failure {
 impl Failure {
     /// A request that cannot be worked with.
     pub fn user(message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { message: message.into(), help: Some(help.into()), ours: false, of_all: false }
+        Self { message: message.into(), help: Some(help.into()), code: USER, of_all: false }
     }
 
     /// Something that must not happen.
     pub fn defect(message: impl Into<String>) -> Self {
         let help = Some("please report this".to_string());
-        Self { message: message.into(), help, ours: true, of_all: false }
+        Self { message: message.into(), help, code: OURS, of_all: false }
     }
 
-    /// The text that tells how to mend it.
+    /// A result that failed, though all went well.
+    pub fn result(message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { code: RESULT, ..Self::user(message, help) }
+    }
+
+    /// The text that says how to mend it.
     pub fn help_text(&self) -> Option<&str> {
         self.help.as_deref()
     }
@@ -60,9 +71,9 @@ impl Failure {
         self
     }
 
-    /// 1 for the user's fault, 2 for ours or the device's.
+    /// 1 for the user's fault, 2 for ours or the device's, 3 for a result that failed.
     pub fn exit_code(&self) -> u8 {
-        if self.ours { 2 } else { 1 }
+        self.code
     }
 }
 
@@ -86,7 +97,7 @@ impl From<Error> for Failure {
             Error::NoOverlap { fixed_box_mm, moving_box_mm, overlap_percent, required_percent } => {
                 (
                     format!(
-                        "fixed and moving overlap by {overlap_percent:.2} % of the fixed image, at \
+                        "fixed and moving overlap by {overlap_percent:.2} % of the smaller image, at \
                      least {required_percent} % is needed: fixed spans {fixed_box_mm:.1?} mm, \
                      moving spans {moving_box_mm:.1?} mm (RAS, low and high corner)"
                     ),
@@ -100,7 +111,8 @@ impl From<Error> for Failure {
             Error::InFile { path, source } => return Self::from(*source).about(&path),
             other => split(&other.to_string()),
         };
-        Self { message, help, ours, of_all }
+        let code = if ours { OURS } else { USER };
+        Self { message, help, code, of_all }
     }
 }
 

@@ -1,7 +1,8 @@
 //! `ffdp`: registration of 3-D images on the command line.
 //!
 //! parse > run > exit code. Data goes to stdout, talk to stderr. Exit codes: 0 all is well,
-//! 1 the input or the request cannot be worked with, 2 a defect of this program or the device.
+//! 1 the input or the request cannot be worked with, 2 a defect of this program or the device, 3 (with --strict) a
+//! registration that failed.
 //! One file per command in `commands/`; what they share is beside it.
 
 mod args;

@@ -50,8 +50,8 @@ pub struct SettingsArguments {
     /// 200,200,100,50].
     #[arg(long, value_name = "N,N,..", value_delimiter = ',')]
     pub iterations: Option<Vec<usize>>,
-    /// Shrink factor of each level of the last stage, coarse to fine; another number of them needs
-    /// --iterations too [default: 4,2,1; fast 4,2; quality and multimodal 8,4,2,1].
+    /// Shrink factor of each level of the last stage, coarse to fine [default: 4,2,1; fast 4,2; quality and multimodal
+    /// 8,4,2,1; linear stages by the resolution of the images].
     #[arg(long, value_name = "F,F,..", value_delimiter = ',')]
     pub shrink: Option<Vec<f64>>,
     /// Give the same bits in every run on the same device. Only svf on a GPU needs this, and it is slower
@@ -201,7 +201,8 @@ impl SettingsArguments {
 
 /// What a registration may end with: all methods that work on levels.
 fn transforms() -> PossibleValuesParser {
-    let ends = Stage::built_in().into_iter().filter(|(stage, _)| !stage.levels().is_empty());
+    let ends =
+        Stage::built_in().into_iter().filter(|(stage, _)| !matches!(stage, Stage::Moments(_)));
     PossibleValuesParser::new(
         ends.map(|(stage, about)| PossibleValue::new(stage.name()).help(about)),
     )
@@ -459,7 +460,7 @@ impl<'a> Stages<'a> {
         };
         let iterations: Vec<Value> = match iterations {
             Some(iterations) => iterations.iter().map(as_value).collect::<Outcome<_>>()?,
-            None => column("iterations"),
+            None => usual_iterations(column("iterations"), shrinks.len()),
         };
         if shrinks.len() != iterations.len() {
             return Err(refused_levels(given, &shrinks, &iterations));
@@ -475,7 +476,21 @@ impl<'a> Stages<'a> {
     }
 }
 
-/// Lists of different lengths, of which the user has `given` the shrink factors, the iterations, or both.
+/// Iterations of so many levels, where those of the settings have `known`: the last of them for the finest level, and
+/// before the first of them the same again. A linear stage that leaves its levels to the images has fewer the finer.
+fn usual_iterations(known: Vec<Value>, count: usize) -> Vec<Value> {
+    /// As the engine has them.
+    const LINEAR: [i64; 4] = [60, 40, 20, 10];
+    match (known.first(), known.len()) {
+        (Some(first), have) => {
+            let more = std::iter::repeat_n(first.clone(), count.saturating_sub(have));
+            more.chain(known[have.saturating_sub(count)..].iter().cloned()).collect()
+        }
+        (None, _) => (0..count).map(|k| Value::Integer(LINEAR[k.min(3)])).collect(),
+    }
+}
+
+/// Lists of different lengths: with both flags, or of --iterations alone.
 fn refused_levels(given: [bool; 2], shrinks: &[Value], iterations: &[Value]) -> Failure {
     // 4, as a user writes it, in place of the 4.0 of a file.
     let number = |value: &Value| match value {
@@ -486,32 +501,19 @@ fn refused_levels(given: [bool; 2], shrinks: &[Value], iterations: &[Value]) -> 
     let counted = |flag: &str, values: &[Value]| {
         format!("{flag} {} is for {} levels", list(values), values.len())
     };
-    let levels = |values: &[Value]| values.len();
-    let (message, count, other) = match given {
-        [false, _] => (
-            format!(
-                "{}; the last stage of the settings has {}, with shrink factors {}",
-                counted("--iterations", iterations),
-                levels(shrinks),
-                list(shrinks)
-            ),
-            levels(shrinks),
+    let (iterations, count) = (counted("--iterations", iterations), shrinks.len());
+    let (message, other) = match (given[0], count) {
+        (true, _) => (format!("{}, {iterations}", counted("--shrink", shrinks)), "as many to both"),
+        (false, 0) => (
+            format!("{iterations}; those of the last stage are chosen by the images"),
             "--shrink with as many as --iterations",
         ),
-        [true, false] => (
+        (false, _) => (
             format!(
-                "{}; the last stage of the settings has {}, with iterations {}",
-                counted("--shrink", shrinks),
-                levels(iterations),
-                list(iterations)
+                "{iterations}; the last stage of the settings has {count}, with shrink factors {}",
+                list(shrinks)
             ),
-            levels(iterations),
-            "--iterations with as many as --shrink",
-        ),
-        [true, true] => (
-            format!("{}, {}", counted("--shrink", shrinks), counted("--iterations", iterations)),
-            levels(shrinks),
-            "as many to both",
+            "--shrink with as many as --iterations",
         ),
     };
     Failure::user(
@@ -594,10 +596,6 @@ mod tests {
                 ["--iterations 2,2,2 is for 3 levels", "has 4", "8,4,2,1", "4 numbers"],
             ),
             (
-                refused(false, &[2.0], &[]),
-                ["--shrink 2 is for 1 levels", "has 3", "200,100,50", "3 numbers"],
-            ),
-            (
                 refused(false, &[4.0, 2.0, 1.0], &[40, 30]),
                 [
                     "--shrink 4,2,1 is for 3",
@@ -616,7 +614,7 @@ mod tests {
     #[test]
     fn every_method_of_the_engine_can_be_asked_for() {
         for (stage, _) in Stage::built_in() {
-            if stage.levels().is_empty() {
+            if matches!(stage, Stage::Moments(_)) {
                 continue;
             }
             let transform = Some(stage.name().to_string());

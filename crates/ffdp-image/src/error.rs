@@ -149,7 +149,7 @@ pub enum Error {
 
     /// Two images do not overlap enough in physical space.
     #[error(
-        "fixed and moving overlap by {overlap_percent:.2} % of the fixed image, at least \
+        "fixed and moving overlap by {overlap_percent:.2} % of the smaller image, at least \
          {required_percent} % is needed; fixed spans {fixed_box_mm:.1?} mm, moving spans \
          {moving_box_mm:.1?} mm (RAS, low and high corner): check the headers, or start from an \
          initial transform that aligns the centres"
@@ -159,7 +159,7 @@ pub enum Error {
         fixed_box_mm: [[f64; 3]; 2],
         /// Low and high corner of the moving image, RAS mm.
         moving_box_mm: [[f64; 3]; 2],
-        /// Part of the fixed grid that lies inside the moving grid.
+        /// Part of the smaller grid that lies inside the larger one.
         overlap_percent: f64,
         /// The least that was asked for.
         required_percent: f64,

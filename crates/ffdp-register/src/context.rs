@@ -3,6 +3,7 @@
 use burn::tensor::Tensor;
 
 use super::checkpoint::Checkpoint;
+use super::coverage::Coverage;
 use super::fields::{Deformed, Fields};
 use super::observer::Observer;
 use super::pair::LevelPair;
@@ -48,6 +49,8 @@ pub(super) struct Run<'a> {
     /// Of the fixed and the moving image.
     pub grids: [Geometry; 2],
     pub sides: Sides<'a>,
+    /// Which of them get a mask, as far as their grids reach.
+    pub coverage: Coverage,
     /// Small levels of both in one piece, by their spacing in mm: stages share them.
     pub levels: Vec<(f64, [Tensor<5>; 2])>,
     /// Iterations between two reads of the loss.
@@ -105,14 +108,16 @@ impl Run<'_> {
 
     /// Channels of an image without its mask, and which images have one.
     pub fn content(&self) -> (usize, [bool; 2]) {
-        match &self.sides {
+        let (channels, given) = match &self.sides {
             Sides::Held(sides) => {
                 let masked = sides.each_ref().map(|side| side.mask.is_some());
                 // With weights, windows hold only what there is: this plane, no zeros around it.
                 (sides[0].image.dims()[1], [masked[0] || self.is_plane(), masked[1]])
             }
             Sides::Read(sides) => (sides[0].scales.len(), sides.each_ref().map(Scaled::is_masked)),
-        }
+        };
+        let covered = self.coverage.masks();
+        (channels, [0, 1].map(|i| given[i] || covered[i]))
     }
 
     fn is_plane(&self) -> bool {
@@ -196,10 +201,9 @@ impl Run<'_> {
                         Some(mask) => Some(at(mask)),
                         None => masked[i].then(|| image.clone().narrow(1, 0, 1).ones_like()),
                     };
-                    match mask {
-                        None => image,
-                        Some(mask) => Tensor::cat(vec![image, mask], 1),
-                    }
+                    let Some(mask) = mask else { return image };
+                    let mask = self.coverage.limit(i, mask, &grids[i], 0..grids[i].size[2]);
+                    Tensor::cat(vec![image, mask], 1)
                 };
                 [of(0), of(1)]
             }

@@ -28,6 +28,7 @@
 mod checkpoint;
 mod context;
 mod convergence;
+mod coverage;
 mod fields;
 mod histogram;
 mod level;
@@ -46,11 +47,13 @@ mod settings;
 mod shards;
 mod slabs;
 mod source;
+mod verdict;
 
 #[cfg(test)]
 mod tests;
 
 pub use checkpoint::{Checkpoint, SavedField};
+pub use coverage::{background, ends_inside};
 pub use level::Solver;
 pub use methods::*;
 pub use observer::{Observer, Silent};
@@ -61,9 +64,10 @@ pub use pyramid::{
     LevelImage, MINIMUM_AXIS_VOXELS, finest_spacing_mm, level_geometry, level_image,
     level_smoothing,
 };
-pub use report::{LevelReport, LevelStart, NewtonStep, Progress, StageReport, Stop};
+pub use report::{LevelReport, LevelStart, NewtonStep, Progress, StageReport, Stop, Undone};
 pub use run::{Outcome, Registration, register, register_on, resume, resume_on};
 pub use schedule::{Preset, Settings, matrix};
 pub use settings::*;
 pub use shards::shards_needed;
 pub use slabs::{Folding, SlabProblem, SlabRegistration, Warp, register_slabs, resume_slabs};
+pub use verdict::{Assessment, Evidence, MOST_INVERSE_ERROR_VOXELS, Verdict};

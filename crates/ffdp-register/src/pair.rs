@@ -57,12 +57,12 @@ impl LevelPair {
         self.images = None;
     }
 
-    /// Part of the fixed grid, in percent, that `affine` (RAS mm) sends into the moving image; 0 for
-    /// a map that collapses space.
+    /// Part of the smaller image, in percent, that lies inside the other as `affine` (RAS mm) places them; 0 for a map
+    /// that collapses space.
     pub fn overlap_percent(&self, affine: &Affine<Physical, Physical>) -> f64 {
         let [fixed, moving] = &self.grids;
         let placed = placed(moving, affine);
-        placed.map_or(0.0, |placed| fixed.overlap_percent(&placed))
+        placed.map_or(0.0, |placed| fixed.overlap_of_smaller_percent(&placed))
     }
 
     /// From voxels of the fixed to those of the moving image; `affine` is in RAS mm. Planes lie on

@@ -2,6 +2,7 @@
 
 use burn::tensor::{Device, Tensor};
 
+use super::coverage::ends_inside;
 use super::histogram::matched;
 use super::problem::Problem;
 use super::pyramid::MINIMUM_AXIS_VOXELS;
@@ -11,7 +12,7 @@ use ffdp_burn::image::{
 };
 use ffdp_burn::ops::{GaussianOptions, gaussian, sum_of_channels};
 
-/// Least part of the fixed grid, in percent, that must lie inside the moving image.
+/// Least part of the smaller of the two images, in percent, that must lie inside the other.
 ///
 /// With less, the deformation would be invented rather than found.
 pub const MINIMUM_OVERLAP_PERCENT: f64 = 10.0;
@@ -28,6 +29,8 @@ pub(super) struct Side {
     pub image: Tensor<5>,
     /// Weights in 0..1, `[1, 1, D, H, W]`.
     pub mask: Option<Tensor<5>>,
+    /// As [`ends_inside`] says, of any of its channels.
+    pub ends_inside: bool,
 }
 
 /// How intensities are compared.
@@ -90,8 +93,8 @@ pub(super) fn prepare(
         Ok(matched((&moving, moving_mask), (&fixed, fixed_mask))?.into_tensor(device))
     });
     Ok([
-        side(of_fixed.collect(), fixed_mask, device),
-        side(of_moving.collect::<Result<_>>()?, moving_mask, device),
+        side((of_fixed.collect(), any_ends_inside(&fixed)?), fixed_mask, device),
+        side((of_moving.collect::<Result<_>>()?, any_ends_inside(&moving)?), moving_mask, device),
     ])
 }
 
@@ -179,8 +182,17 @@ pub(super) fn check_weights(name: &str, [low, high]: [f32; 2]) -> Result<()> {
     Ok(())
 }
 
+/// Whether one of the channels [`ends_inside`].
+fn any_ends_inside(channels: &[&Volume]) -> Result<bool> {
+    channels.iter().try_fold(false, |found, channel| Ok(found || ends_inside(&mut &**channel)?))
+}
+
 /// One side, ready to be compared.
-fn side(mut channels: Vec<Tensor<5>>, mask: Option<&Volume>, device: &Device) -> Side {
+fn side(
+    (mut channels, ends_inside): (Vec<Tensor<5>>, bool),
+    mask: Option<&Volume>,
+    device: &Device,
+) -> Side {
     let image = match channels.len() {
         1 => channels.remove(0),
         _ => Tensor::cat(channels, 1),
@@ -193,7 +205,7 @@ fn side(mut channels: Vec<Tensor<5>>, mask: Option<&Volume>, device: &Device) ->
             continued(image, mask, mean)
         }
     };
-    Side { image, mask }
+    Side { image, mask, ends_inside }
 }
 
 /// The intensities of a volume that become 0 and 1.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::checkpoint::Checkpoint;
 use super::observer::Observer;
 use super::places::{Places, Room, SHARED_VOXELS};
-use super::report::{LevelReport, LevelStart, NewtonStep, Progress};
+use super::report::{LevelReport, LevelStart, NewtonStep, Progress, Undone};
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::Geometry;
 use ffdp_parallel::{Axis, Cuts, DeviceMesh, Holders, Layout, Ranks, Sharded, Team, agree};
@@ -37,12 +37,12 @@ pub(super) struct Report {
     /// As bits: text rounds.
     numbers: Vec<u64>,
     pub levels: Vec<LevelReport>,
-    pub kept: bool,
+    pub undone: Option<Undone>,
 }
 
 impl Report {
-    pub fn new(numbers: &[f64], levels: Vec<LevelReport>, kept: bool) -> Self {
-        Self { numbers: numbers.iter().map(|number| number.to_bits()).collect(), levels, kept }
+    pub fn new(numbers: &[f64], levels: Vec<LevelReport>, undone: Option<Undone>) -> Self {
+        Self { numbers: numbers.iter().map(|number| number.to_bits()).collect(), levels, undone }
     }
 
     pub fn numbers(&self) -> Vec<f64> {

@@ -87,6 +87,31 @@ pub enum Stop {
     Cancelled,
 }
 
+/// Why the result of a stage is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Undone {
+    /// It makes the images less alike, on the finest level of the stage.
+    LessAlike,
+    /// It stretches space as far as it may: the measure does not hold the object.
+    AtBound,
+    /// The images share hardly more information than in wrong placements.
+    Uninformative,
+}
+
+impl Undone {
+    /// For people, after the name of the stage.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::LessAlike => "made the images less alike",
+            Self::Uninformative => {
+                "found hardly more in common than in wrong placements: the images share no information to align them by"
+            }
+            Self::AtBound => "stretched space to its bound, which means that it lost the object",
+        }
+    }
+}
+
 /// How a stage went.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StageReport {
@@ -96,9 +121,8 @@ pub struct StageReport {
     pub levels: Vec<LevelReport>,
     /// The loss of its finest level at its end.
     pub loss_after: f64,
-    /// Whether its result was kept: a stage that makes that loss worse is undone, and the next one
-    /// starts where it did.
-    pub kept: bool,
+    /// Why its result was left out, if it was: the next stage then starts where this one did.
+    pub undone: Option<Undone>,
     /// Time spent on it.
     pub seconds: f64,
 }

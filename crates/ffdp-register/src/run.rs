@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::checkpoint::Checkpoint;
 use super::context::{Estimate, Run, Sides, Staged};
+use super::coverage::Coverage;
 use super::fields::{Deformed, Fields};
 use super::level::check_finite_loss;
 use super::methods::deformable::deform;
@@ -16,7 +17,7 @@ use super::places::{Places, Room};
 use super::prepare::{check_overlap, prepare};
 use super::problem::Problem;
 use super::processes::{Processes, Report};
-use super::report::{StageReport, Stop};
+use super::report::{StageReport, Stop, Undone};
 use super::schedule::Settings;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
@@ -165,13 +166,16 @@ pub fn resume_on(
     check_planes(&mesh, &problem.fixed.geometry)?;
     mesh.devices().iter().try_for_each(|device| check_moment_storage(settings, device))?;
     settings.validate()?;
+    let settings = &settings.for_images(&problem.fixed.geometry);
     // Moments bring the images together; the overlap is checked after them.
     let placed = !matches!(settings.stages.first(), Some(Stage::Moments(_)));
     let sides = prepare(problem, placed, settings.intensities(), mesh.device(0))?;
     let grids = [&problem.fixed.geometry, &problem.moving.geometry].map(Geometry::clone);
+    let coverage = Coverage::new(sides.each_ref().map(|side| side.ends_inside), settings);
     let mut run = Run {
         grids,
         sides: Sides::Held(Box::new(sides)),
+        coverage,
         levels: Vec::new(),
         loss_interval: settings.loss_interval,
         minimum_axis: settings.minimum_axis_voxels,
@@ -307,17 +311,17 @@ impl Run<'_> {
             let Staged { found, report, loss_without, loss_before } = staged;
             let losses = vec![report.loss_after, loss_without, loss_before, report.seconds];
             let numbers = [found.affine.rows().concat(), losses].concat();
-            Ok(Report::new(&numbers, report.levels, report.kept))
+            Ok(Report::new(&numbers, report.levels, report.undone))
         })?;
         let numbers = told.numbers();
         let row = |first: usize| [0, 1, 2, 3].map(|column| numbers[first + column]);
         let affine = Affine::from_rows([row(0), row(4), row(8)]);
         let [loss_after, loss_without, loss_before, seconds] = row(12);
-        let Report { levels, kept, .. } = told;
+        let Report { levels, undone, .. } = told;
         let transform = stage.name();
         Ok(Staged {
             found: Estimate { affine, deformed },
-            report: StageReport { transform, levels, loss_after, kept, seconds },
+            report: StageReport { transform, levels, loss_after, undone, seconds },
             loss_without,
             loss_before,
         })
@@ -351,18 +355,19 @@ impl Run<'_> {
     }
 }
 
-/// What a stage found, or what was there before it if that is more alike. Moments have tried the start
-/// themselves; a deformation that refines another one starts from it and is not judged.
+/// What a stage found, or what was there before it if that is more alike or the stage ended at its bounds. Moments have
+/// tried the start themselves; a deformation that refines another one starts from it and is not judged.
 fn kept(stage: &Stage, before: Estimate, staged: &mut Staged) -> Result<Estimate> {
     let refines = before.deformed.is_some();
-    if matches!(stage, Stage::Moments(_))
-        || refines
-        || staged.report.loss_after <= staged.loss_without
-    {
+    if matches!(stage, Stage::Moments(_)) || refines {
+        return Ok(staged.found.clone());
+    }
+    if staged.report.undone.is_none() && staged.report.loss_after <= staged.loss_without {
         return Ok(staged.found.clone());
     }
     check_finite_loss(staged.report.loss_after)?;
-    (staged.report.kept, staged.report.loss_after) = (false, staged.loss_without);
+    staged.report.undone.get_or_insert(Undone::LessAlike);
+    staged.report.loss_after = staged.loss_without;
     Ok(before)
 }
 

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use burn::tensor::{Device, Tensor};
 
+use super::coverage::Coverage;
 use super::prepare::{beyond_mask, channel_name, check_weights, continued, intensity_range};
 use super::pyramid::level_smoothing;
 use ffdp_burn::error::Result;
@@ -28,6 +29,8 @@ pub(super) struct Scaled<'a> {
     mask: Option<&'a mut dyn Planes>,
     /// Of each channel, once they are known.
     pub scales: Vec<Scale>,
+    /// What of it counts, and whether it is the fixed image (0) or the moving one (1).
+    pub coverage: Option<(Coverage, usize)>,
     /// Planes that were read for a level.
     held: HeldPlanes,
 }
@@ -77,7 +80,7 @@ impl Scale {
 
 impl<'a> Scaled<'a> {
     pub fn new(channels: Vec<&'a mut dyn Planes>, mask: Option<&'a mut dyn Planes>) -> Self {
-        Self { channels, mask, scales: Vec::new(), held: HeldPlanes::default() }
+        Self { channels, mask, scales: Vec::new(), coverage: None, held: HeldPlanes::default() }
     }
 
     /// Reads all channels for their [`Scale`]s. The names are those of the image and of its mask in messages.
@@ -112,7 +115,7 @@ impl<'a> Scaled<'a> {
         let is_masked = self.is_masked();
         let radius = if is_masked { beyond_mask().radius(Axis::Z.component()) } else { 0 };
         let wider = z.start.saturating_sub(radius)..(z.end + radius).min(planes);
-        let Self { channels, mask, scales, held } = self;
+        let Self { channels, mask, scales, held, .. } = self;
         let mut read = |z: Range<usize>| {
             let dims = [1, 1, z.len(), y, x];
             let mut all = Vec::with_capacity(channels.len() + 1);
@@ -165,14 +168,28 @@ impl<'a> Scaled<'a> {
             // At full size there is nothing to compute: no way round by the device.
             let is_read = *level == *self.geometry() && !self.is_masked();
             let device = if is_read { rest.device(k) } else { work.device(k) };
-            for piece in self.pieces(level, planes) {
-                let piece = self.piece(level, piece, device)?;
+            for planes in self.pieces(level, planes) {
+                let piece = self.piece(level, planes.clone(), device)?;
+                let piece = self.weighted(piece, level, planes);
                 pieces.push(put_away(piece, rest.device(k)));
             }
             shards.push(park(join(pieces, Axis::Z.dim()), work.device(k)));
         }
         self.held.clear();
         Ok(Sharded::new(shards, layout.clone()))
+    }
+
+    /// Planes of a level with their weights as last channel, where there are any.
+    fn weighted(&self, piece: Tensor<5>, level: &Geometry, planes: Range<usize>) -> Tensor<5> {
+        let Some((coverage, side)) = self.coverage else { return piece };
+        let channels = self.scales.len();
+        let mask = match (self.is_masked(), coverage.masks()[side]) {
+            (true, _) => piece.clone().narrow(1, channels, 1),
+            (false, true) => piece.clone().narrow(1, 0, 1).ones_like(),
+            (false, false) => return piece,
+        };
+        let mask = coverage.limit(side, mask, level, planes);
+        Tensor::cat(vec![piece.narrow(1, 0, channels), mask], 1)
     }
 
     /// Runs of a level's planes, each with the planes of the image that it reaches small enough for a device.

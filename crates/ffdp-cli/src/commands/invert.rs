@@ -8,12 +8,11 @@ use ffdp_burn::transform::{Composite, RoundTrip, Step, write_transform};
 
 use super::chain::{ORDER_HELP, TransformChoice, chain, grid};
 use super::compose::is_image;
+use ffdp_register::MOST_INVERSE_ERROR_VOXELS;
+
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};
 use crate::printer::{Printer, print_to_stdout};
-
-/// Beyond this 95th percentile an inverse is not good enough to be used.
-const LARGEST_P95_VOXELS: f64 = 0.5;
 
 /// `ffdp invert`.
 #[derive(Debug, Args)]
@@ -58,9 +57,9 @@ pub fn run(request: &InvertArguments) -> Outcome<()> {
 }
 
 fn report(error: &RoundTrip, json: bool) -> Outcome<()> {
-    if error.p95_voxels > LARGEST_P95_VOXELS {
+    if error.p95_voxels > MOST_INVERSE_ERROR_VOXELS {
         Printer::new(false, false).warning(&format!(
-            "the inverse is off by more than {LARGEST_P95_VOXELS} voxels at over 5 % of the points: \
+            "the inverse is off by more than {MOST_INVERSE_ERROR_VOXELS} voxels at over 5 % of the points: \
              the transform folds there, or the grid is too coarse or does not cover it"
         ));
     }

@@ -115,6 +115,7 @@ impl<'a> Levels<'a> {
 impl Plan {
     /// The plan of valid settings, of images that are held whole.
     pub fn new(settings: &Settings, sizes: &Sizes, device: DeviceChoice) -> Self {
+        let settings = &settings.for_images(&sizes.fixed);
         let levels = Levels::new(settings, sizes);
         let mut planned = Vec::new();
         for OnLevel { stage, shrink, grids, voxels } in &levels.0 {
@@ -153,6 +154,7 @@ impl Plan {
         (room, device): (&Room, DeviceChoice),
         disk: Forecast,
     ) -> Outcome<Self> {
+        let settings = &settings.for_images(&sizes.fixed);
         let levels = Levels::new(settings, sizes);
         let mut planned = Vec::new();
         for OnLevel { stage, shrink, grids, voxels } in &levels.0 {

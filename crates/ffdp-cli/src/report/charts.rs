@@ -206,7 +206,7 @@ mod tests {
             newton: Vec::new(),
         };
         let levels = losses.iter().map(level).collect();
-        StageReport { transform: "greedy", levels, loss_after: 0.1, kept: true, seconds: 2.0 }
+        StageReport { transform: "greedy", levels, loss_after: 0.1, undone: None, seconds: 2.0 }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::sections;
 use super::slabs::{self, SlabMeasures};
 use super::slices::Pictures;
 use crate::failure::Outcome;
-use ffdp_register::Outcome as Worth;
+use ffdp_register::Verdict;
 
 /// How all pages look.
 pub const STYLE: &str = include_str!("style.css");
@@ -64,10 +64,10 @@ fn page(
 }
 
 fn heading(record: &Record, title: &str) -> Markup {
-    let (class, verdict) = match record.outcome {
-        Worth::Improved => ("good", "The images became more alike"),
-        Worth::NotImproved => ("bad", "The images did not become more alike"),
-        Worth::Cancelled => ("bad", "Ended early"),
+    let (class, verdict) = match record.assessment.verdict {
+        Verdict::Aligned => ("good", "Aligned"),
+        Verdict::Doubtful => ("doubtful", "Doubtful"),
+        Verdict::Failed => ("bad", "Failed"),
     };
     markup! {
         header {
@@ -83,8 +83,7 @@ fn heading(record: &Record, title: &str) -> Markup {
 }
 
 fn warnings(record: &Record) -> Markup {
-    let advice = record.advice.map(str::to_string);
-    let all: Vec<String> = advice.into_iter().chain(record.warnings.iter().cloned()).collect();
+    let all: Vec<&String> = record.assessment.reasons.iter().chain(&record.warnings).collect();
     markup! {
         @if !all.is_empty() {
             section.notes {

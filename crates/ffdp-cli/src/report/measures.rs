@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use ffdp_burn::image::{Geometry, LabelMap, Volume};
+use ffdp_burn::image::{Affine, Geometry, LabelMap, Physical, Volume};
 use ffdp_burn::metrics::{
-    DiceScores, DistanceUnit, JacobianDistribution, LabelSurface, TargetRegistrationError, dice,
-    dice_of, jacobian, local_ncc, ncc, surface_distances, surface_mean,
+    Coverage, DiceScores, DistanceUnit, JacobianDistribution, LabelSurface,
+    TargetRegistrationError, dice, dice_of, foreground, information, jacobian, local_ncc, ncc,
+    surface_distances, surface_mean,
 };
 use ffdp_burn::transform::RoundTrip;
-use ffdp_register::{Outcome, Settings, StageReport};
+use ffdp_register::{Assessment, Settings, StageReport};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -30,15 +31,20 @@ pub struct Record {
     pub run: Run,
     pub fixed: Input,
     pub moving: Input,
-    pub outcome: Outcome,
-    /// What to do when the outcome is not good.
-    pub advice: Option<&'static str>,
-    /// What is unusual about the inputs or the result.
+    /// What the result is worth, and what speaks against it.
+    #[serde(flatten)]
+    pub assessment: Assessment,
+    /// What is unusual about the inputs.
     pub warnings: Vec<String>,
+    /// Part of the smaller image that lies inside the other, in percent.
+    pub overlap_percent: BeforeAfter<f64>,
     /// What was optimised, on the finest level: lower is better.
     pub loss: BeforeAfter<f64>,
     /// The affine map from fixed to moving, RAS mm.
     pub affine: [[f64; 4]; 3],
+    /// Its determinant, and by how much it stretches at most and at least.
+    pub affine_determinant: f64,
+    pub affine_singular_values: [f64; 3],
     /// With labels of both images.
     pub dice: Option<Overlap>,
     pub stages: Vec<StageReport>,
@@ -55,7 +61,9 @@ pub struct Measures {
     pub record: Record,
     pub similarity: BeforeAfter<Similarity>,
     pub folds: Folds,
-    /// Of the deformation, without the affine map.
+    /// How far points move, from where the headers place them: by the whole map.
+    pub motion_mm: Lengths,
+    /// Of it, the deformation alone.
     pub displacement_mm: Lengths,
     /// How well the inverse displacement undoes the displacement, where one is written.
     pub inverse: Option<RoundTrip>,
@@ -103,17 +111,21 @@ pub struct BeforeAfter<T> {
     pub after: T,
 }
 
-/// How alike two images are, at full resolution; 1 is best.
+/// How alike two images are, at full resolution, over the voxels that both cover; 1 is best. Null where there are none.
 #[derive(Debug, Serialize)]
 pub struct Similarity {
-    /// Pearson's correlation of all voxels.
+    /// Pearson's correlation.
     pub ncc: f64,
+    /// The same over the object alone: a tenth of the fixed image's range above its least value.
+    pub ncc_object: f64,
     /// Mean squared local correlation in windows of 7^3 voxels, over the voxels above the fixed
     /// image's lowest value; flat windows count as 0.
     pub local_ncc_foreground: f64,
+    /// Mutual information as a part of the joint entropy, 32 bins: 0..1.
+    pub nmi: f64,
 }
 
-/// Volume change and folds of the deformation: det J of `p + u(p)`.
+/// Volume change and folds of the whole map: det J of `p + u(p)` times the determinant of the affine map.
 #[derive(Debug, Serialize)]
 pub struct Folds {
     /// Voxels that fold in any of the nine difference stencils.
@@ -142,7 +154,7 @@ pub struct Distribution {
     pub folded_percent: f64,
 }
 
-/// Lengths of the displacement vectors in mm.
+/// Lengths of vectors over the fixed grid, in mm.
 #[derive(Debug, Serialize)]
 pub struct Lengths {
     pub mean: f64,
@@ -230,68 +242,97 @@ impl Input {
     }
 }
 
+/// Which voxels of the fixed image can be compared: those that a map sends into the moving image.
+pub struct Compared {
+    inside: Vec<bool>,
+    /// With the window around them.
+    windows: Vec<bool>,
+}
+
+impl Compared {
+    /// Of a map that is known.
+    pub fn of(coverage: &Coverage) -> Self {
+        let reach = (LOCAL_NCC_WINDOW / 2) as f64;
+        Self { inside: coverage.inside(0.0), windows: coverage.inside(reach) }
+    }
+
+    /// Of ones on the moving grid, as a map shows them.
+    pub fn of_ones(shown: &Volume) -> Self {
+        /// Sums of interpolation weights are rounded.
+        const INSIDE: f32 = 1.0 - 1e-4;
+        let inside: Vec<bool> = shown.data.par_iter().map(|&one| one >= INSIDE).collect();
+        Self { windows: inside.clone(), inside }
+    }
+}
+
 impl Similarity {
     /// The similarity of a moving image, resampled on the fixed grid, to the fixed one.
-    pub fn of(fixed: &Volume, moved: &Volume) -> ffdp_burn::Result<Self> {
-        let background = fixed.min_max().map_or(0.0, |(min, _)| min);
-        let foreground: Vec<bool> = fixed.data.par_iter().map(|&v| v > background).collect();
+    pub fn of(fixed: &Volume, moved: &Volume, compared: &Compared) -> ffdp_burn::Result<Self> {
+        /// Part of the range above which there is the object.
+        const OBJECT: f32 = 0.1;
+        const BINS: usize = 32;
+        let [low, high] = fixed.percentiles([0.0, 99.9])?;
+        let object = low + OBJECT * (high - low);
         let size = fixed.geometry.size;
-        let mask = Some(&foreground[..]);
-        Ok(Self {
-            ncc: ncc(&fixed.data, &moved.data)?,
-            local_ncc_foreground: local_ncc(
-                &fixed.data,
-                &moved.data,
-                size,
-                LOCAL_NCC_WINDOW,
-                mask,
-            )?,
-        })
+        let mut windows = foreground(&fixed.data);
+        windows.par_iter_mut().zip(&compared.windows).for_each(|(one, other)| *one &= other);
+        let pick = |image: &Volume, holds: &(dyn Fn(usize) -> bool + Sync)| -> Vec<f32> {
+            let voxels = (0..image.data.len()).into_par_iter();
+            voxels.filter(|&i| holds(i)).map(|i| image.data[i]).collect()
+        };
+        let correlation = |holds: &(dyn Fn(usize) -> bool + Sync)| {
+            let (fixed, moved) = (pick(fixed, holds), pick(moved, holds));
+            let shared = if fixed.is_empty() { f64::NAN } else { ncc(&fixed, &moved)? };
+            Ok::<_, ffdp_burn::Error>((shared, fixed, moved))
+        };
+        let (ncc, inside_fixed, inside_moved) = correlation(&|i| compared.inside[i])?;
+        let nmi = match inside_fixed.is_empty() {
+            true => f64::NAN,
+            false => information(&inside_fixed, &inside_moved, BINS)?.normalized() - 1.0,
+        };
+        drop((inside_fixed, inside_moved));
+        let (ncc_object, ..) = correlation(&|i| compared.inside[i] && fixed.data[i] > object)?;
+        let local = local_ncc(&fixed.data, &moved.data, size, LOCAL_NCC_WINDOW, Some(&windows))?;
+        Ok(Self { ncc, ncc_object, local_ncc_foreground: local, nmi })
     }
 }
 
 impl Folds {
-    /// Of a displacement `[3, D, H, W]` in voxels on a grid of `size` (x, y, z).
-    pub fn of(displacement: &[f32], size: [usize; 3]) -> ffdp_burn::Result<Self> {
+    /// Of a displacement `[3, D, H, W]` in voxels on a grid of `size` (x, y, z), after which an affine map changes all
+    /// volumes by `determinant`.
+    pub fn of(displacement: &[f32], size: [usize; 3], determinant: f64) -> ffdp_burn::Result<Self> {
         let report = jacobian(displacement, size)?;
+        let whole = |d: JacobianDistribution| Distribution {
+            min: determinant * d.min,
+            p1: determinant * d.p1,
+            median: determinant * d.p50,
+            p99: determinant * d.p99,
+            max: determinant * d.max,
+            folded_percent: 100.0 * d.fold_fraction,
+        };
         Ok(Self {
             voxels: report.true_folds,
             percent: 100.0 * report.true_fold_fraction,
-            jacobian_central: report.central.into(),
-            jacobian_forward: report.forward.into(),
-            jacobian_backward: report.backward.into(),
+            jacobian_central: whole(report.central),
+            jacobian_forward: whole(report.forward),
+            jacobian_backward: whole(report.backward),
             sd_log_jacobian: report.sd_log,
         })
-    }
-
-    /// What to do about folds, if there are any.
-    pub fn advice(&self) -> Option<String> {
-        let Self { voxels, percent, .. } = self;
-        (*voxels > 0).then(|| {
-            format!(
-                "the deformation folds at {voxels} voxels ({percent:.4} %): where that matters, \
-                 make it stiffer (--sigma-warp, --sigma-grad) or its steps shorter (--lr)"
-            )
-        })
-    }
-}
-
-impl From<JacobianDistribution> for Distribution {
-    fn from(d: JacobianDistribution) -> Self {
-        let folded_percent = 100.0 * d.fold_fraction;
-        Self { min: d.min, p1: d.p1, median: d.p50, p99: d.p99, max: d.max, folded_percent }
     }
 }
 
 impl Lengths {
-    /// Of vectors `[3, D, H, W]` in voxels of a grid.
-    pub fn of(vectors: &[f32], grid: &Geometry) -> Self {
+    /// Of the motion `A (p + u(p)) - p` of points: `u` `[3, D, H, W]` in voxels of a grid, `A` in RAS mm.
+    pub fn of(vectors: &[f32], grid: &Geometry, affine: &Affine<Physical, Physical>) -> Self {
         let count = vectors.len() / 3;
-        let to_mm = grid.voxel_to_mm().linear().map(|row| row.map(|factor| factor as f32));
+        let to_mm = grid.voxel_to_mm();
+        let moved = to_mm.then(affine);
+        let [x, y, _] = grid.size;
         let square = |i: usize| {
-            let v = [0, 1, 2].map(|c| vectors[c * count + i]);
-            let mm = to_mm.map(|[a, b, c]| a * v[0] + b * v[1] + c * v[2]);
-            mm.iter().map(|&mm| f64::from(mm).powi(2)).sum()
+            let p = [i % x, i / x % y, i / (x * y)].map(|v| v as f64);
+            let q = std::array::from_fn(|c| p[c] + f64::from(vectors[c * count + i]));
+            let (from, to) = (to_mm.apply(p), moved.apply(q));
+            (0..3).map(|c| (to[c] - from[c]).powi(2)).sum()
         };
         let part = |part: usize| {
             let voxels = part * PART..count.min((part + 1) * PART);

@@ -19,4 +19,4 @@ mod summary;
 mod surface;
 
 pub use html::{STYLE, html, html_of_slabs};
-pub use summary::summary;
+pub use summary::{summary, verdict};

@@ -6,6 +6,7 @@ use super::charts;
 use super::measures::{BeforeAfter, Input, Measures, Record};
 use crate::failure::Outcome;
 use crate::settings::{similarity_of, to_toml};
+use ffdp_burn::metrics::ErrorStatistics;
 use ffdp_register::{NewtonStep, StageReport, Stop};
 
 /// The few numbers one looks at first.
@@ -15,7 +16,7 @@ pub fn headlines(measures: &Measures) -> Markup {
     let local = [before.local_ncc_foreground, after.local_ncc_foreground];
     html! {
         section.headlines {
-            (tile("Local correlation", &format!("{:.3}", local[1]), &format!("from {:.3}", local[0])))
+            (tile("Local correlation²", &format!("{:.3}", local[1]), &format!("from {:.3}", local[0])))
             @if let Some(dice) = &measures.record.dice {
                 (tile("Mean Dice", &format!("{:.3}", dice.mean.after),
                       &format!("from {:.3}", dice.mean.before)))
@@ -24,8 +25,13 @@ pub fn headlines(measures: &Measures) -> Markup {
             }
             (tile("Folded voxels", &measures.folds.voxels.to_string(),
                   &format!("{:.4} % of the grid", measures.folds.percent)))
-            (tile("Displacement", &format!("{:.2} mm", measures.displacement_mm.mean),
-                  &format!("largest {:.1} mm", measures.displacement_mm.max)))
+            @if let Some(tre) = &measures.landmarks_mm {
+                (tile("Landmarks", &format!("{:.2} mm", tre.after.mean),
+                      &format!("apart, from {:.2} mm", tre.before.mean)))
+            }
+            (tile("Motion", &format!("{:.2} mm", measures.motion_mm.mean),
+                  &format!("largest {:.1} mm; deformation {:.2} mm", measures.motion_mm.max,
+                           measures.displacement_mm.mean)))
             (tile("Time", &format!("{:.1} s", measures.record.seconds.total),
                   &format!("{:.1} s of it registration", measures.record.seconds.register)))
         }
@@ -52,15 +58,20 @@ pub fn measures(measures: &Measures) -> Markup {
                 caption { "Similarity" }
                 thead { tr { th {} th scope="col" { "before" } th scope="col" { "after" } } }
                 tbody {
-                    (row("Correlation of all voxels", before.ncc, after.ncc))
+                    (row("Correlation of the voxels that both images cover", before.ncc, after.ncc))
+                    (row("The same within the object", before.ncc_object, after.ncc_object))
                     (row("Mean squared local correlation, windows of 7³ voxels, foreground",
                          before.local_ncc_foreground, after.local_ncc_foreground))
+                    (row("Normalised mutual information, 0 to 1", before.nmi, after.nmi))
+                    (row("Overlap of the images, part of the smaller one",
+                         measures.record.overlap_percent.before / 100.0,
+                         measures.record.overlap_percent.after / 100.0))
                     (row("Loss that was minimised, last level", measures.record.loss.before,
                          measures.record.loss.after))
                 }
             }
             table.numbers {
-                caption { "Change of volume: determinant of the Jacobian, by kind of difference" }
+                caption { "Change of volume by the whole map: determinant of the Jacobian, by kind of difference" }
                 thead { tr {
                     th {}
                     @for name in ["min", "1 %", "median", "99 %", "max", "≤ 0"] {
@@ -84,6 +95,50 @@ pub fn measures(measures: &Measures) -> Markup {
                 (format!("{:.4}", folds.percent)) " %). Standard deviation of ln det J: "
                 (format!("{:.4}", folds.sd_log_jacobian)) "."
             }
+            (landmarks(measures))
+            (affine(&measures.record))
+        }
+    }
+}
+
+/// The distances of corresponding landmarks.
+fn landmarks(measures: &Measures) -> Markup {
+    let Some(tre) = &measures.landmarks_mm else { return html! {} };
+    let cells = |of: &ErrorStatistics| [of.mean, of.median, of.p95, of.max];
+    html! {
+        table.numbers {
+            caption { "Distances of " (tre.errors_mm.len()) " corresponding landmarks, mm" }
+            thead { tr {
+                th {}
+                @for name in ["mean", "median", "95 %", "max"] { th scope="col" { (name) } }
+            } }
+            tbody {
+                @for (name, of) in [("before", &tre.before), ("after", &tre.after)] {
+                    tr {
+                        th scope="row" { (name) }
+                        @for value in cells(of) { td { (format!("{value:.3}")) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The affine map, with its space.
+pub(super) fn affine(record: &Record) -> Markup {
+    let [most, _, least] = record.affine_singular_values;
+    html! {
+        table.numbers {
+            caption { "Affine map from points of the fixed to points of the moving image, RAS mm" }
+            tbody {
+                @for row in &record.affine {
+                    tr { @for value in row { td { (format!("{value:.5}")) } } }
+                }
+            }
+        }
+        p.note {
+            "It changes volumes by " (format!("{:.4}", record.affine_determinant))
+            " and stretches by " (format!("{least:.3}")) " to " (format!("{most:.3}")) "."
         }
     }
 }
@@ -191,7 +246,10 @@ pub fn convergence(record: &Record) -> Markup {
                         tbody { @for level in &stage.levels { (level_row(level)) } }
                         tfoot { tr {
                             th scope="row" colspan="3" { "after the stage" }
-                            td { (format!("{:.5}", stage.loss_after)) }
+                            td {
+                                (format!("{:.5}", stage.loss_after))
+                                @if let Some(why) = stage.undone { " (left out: it " (why.reason()) ")" }
+                            }
                             td { (format!("{:.2} s", stage.seconds)) }
                             td {} td {}
                         } }

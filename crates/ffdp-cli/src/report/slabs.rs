@@ -4,7 +4,8 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::measures::{BeforeAfter, Overlap, Record, Seconds};
-use super::sections::{row, tile};
+use super::sections::{affine, row, tile};
+use super::summary::verdict;
 
 /// `metrics.json`.
 #[derive(Debug, Serialize)]
@@ -70,6 +71,7 @@ pub fn measures(measures: &SlabMeasures) -> Markup {
                     (format!("{least:.4}")) "."
                 }
             }
+            (affine(&measures.record))
             p.note { "Slab by slab: measures that take whole images are not among them." }
         }
     }
@@ -78,7 +80,8 @@ pub fn measures(measures: &SlabMeasures) -> Markup {
 /// The text that `register` prints to stdout.
 pub fn summary(measures: &SlabMeasures) -> String {
     let Record { loss: BeforeAfter { before, after }, dice, seconds, .. } = &measures.record;
-    let mut text = format!("loss                  {before:.5} -> {after:.5}\n");
+    let mut text = verdict(&measures.record.assessment);
+    text += &format!("loss                  {before:.5} -> {after:.5}\n");
     if let Some(Overlap { mean: BeforeAfter { before, after }, .. }) = dice {
         text += &format!("mean Dice             {before:.4} -> {after:.4}\n");
     }

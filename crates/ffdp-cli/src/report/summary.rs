@@ -2,11 +2,24 @@
 
 use std::fmt::Write;
 
+use ffdp_register::{Assessment, Verdict};
+
 use super::measures::{Measures, Seconds, Surfaces};
+
+/// The verdict, and a line for each thing that speaks against the result.
+pub fn verdict(assessment: &Assessment) -> String {
+    let name = match assessment.verdict {
+        Verdict::Aligned => "aligned",
+        Verdict::Doubtful => "doubtful",
+        Verdict::Failed => "failed",
+    };
+    let reasons = assessment.reasons.iter().map(|reason| format!("  - {reason}\n"));
+    format!("{:<22}{name}\n", "verdict") + &reasons.collect::<String>()
+}
 
 /// The text that `register` prints to stdout.
 pub fn summary(measures: &Measures) -> String {
-    let mut text = String::new();
+    let mut text = verdict(&measures.record.assessment);
     let mut line = |name: &str, value: String| {
         let _ = writeln!(text, "{name:<22}{value}");
     };
@@ -14,7 +27,7 @@ pub fn summary(measures: &Measures) -> String {
     let (before, after) = (&similarity.before, &similarity.after);
     line("correlation", format!("{:.4} -> {:.4}", before.ncc, after.ncc));
     let (local, after) = (before.local_ncc_foreground, after.local_ncc_foreground);
-    line("local correlation", format!("{local:.4} -> {after:.4} (7^3 windows, foreground)"));
+    line("local correlation^2", format!("{local:.4} -> {after:.4} (7^3 windows, foreground)"));
     if let Some(dice) = &measures.record.dice {
         let present = dice.labels.iter().filter(|label| label.after.is_some()).count();
         let (before, after) = (dice.mean.before, dice.mean.after);
@@ -32,15 +45,24 @@ pub fn summary(measures: &Measures) -> String {
         let (before, after, count) = (tre.before.mean, tre.after.mean, tre.errors_mm.len());
         line("landmarks", format!("mean {before:.2} -> {after:.2} mm ({count} pairs)"));
     }
-    let lengths = &measures.displacement_mm;
-    line("displacement", format!("mean {:.2} mm, largest {:.2} mm", lengths.mean, lengths.max));
+    let (whole, part) = (&measures.motion_mm, &measures.displacement_mm);
+    line(
+        "motion",
+        format!(
+            "mean {:.2} mm, largest {:.2} mm; of it the deformation {:.2} and {:.2} mm",
+            whole.mean, whole.max, part.mean, part.max
+        ),
+    );
     let folds = &measures.folds;
     let det = &folds.jacobian_central;
     line("det J", format!("{:.3} .. {:.3}, median {:.3}", det.min, det.max, det.median));
     line("folds", format!("{} voxels ({:.4} %)", folds.voxels, folds.percent));
     if let Some(inverse) = &measures.inverse {
-        let (p95, max) = (inverse.p95_voxels, inverse.max_voxels);
-        line("error of the inverse", format!("95 % below {p95:.3} voxels, largest {max:.2}"));
+        let (mm, p95, max) = (inverse.p95_mm, inverse.p95_voxels, inverse.max_voxels);
+        line(
+            "error of the inverse",
+            format!("95 % below {p95:.3} voxels ({mm:.3} mm), largest {max:.2} voxels"),
+        );
     }
     let Seconds { read, start, register, iterations, results, total } = measures.record.seconds;
     line(

@@ -7,6 +7,7 @@
 //! [`index_affine`] and [`index_linear`]. Read `space.rs` first, then `geometry.rs`.
 
 mod cubic_spline;
+mod eigen;
 mod geometry;
 mod index_space;
 mod labels;
@@ -24,6 +25,7 @@ mod tests;
 
 #[doc(hidden)]
 pub use cubic_spline::CubicSpline;
+pub use eigen::symmetric_eigen;
 pub use geometry::{Geometry, SAME_GRID_TOLERANCE_VOXELS, SPACING_LIMITS_MM};
 pub use index_space::{index_affine, index_linear};
 pub use labels::{LabelMap, label_ids};

@@ -86,13 +86,22 @@ impl Geometry {
         100.0 * hits as f64 / counts.iter().product::<usize>() as f64
     }
 
-    /// Demands that more than nothing and at least `required_percent` of this (fixed) grid lie
-    /// inside `moving`; apply an initial transform to `moving` first.
+    /// Part of the smaller of the two grids, by volume, that lies inside the other, in percent.
+    pub fn overlap_of_smaller_percent(&self, other: &Self) -> f64 {
+        let volume = |grid: &Self| grid.voxel_to_mm().determinant().abs() * grid.len() as f64;
+        match volume(self) <= volume(other) {
+            true => self.overlap_percent(other),
+            false => other.overlap_percent(self),
+        }
+    }
+
+    /// Demands that more than nothing and at least `required_percent` of the smaller of this (fixed) and the `moving`
+    /// grid lie inside the other; apply an initial transform to `moving` first.
     ///
     /// # Errors
     /// [`Error::NoOverlap`] with both boxes.
     pub fn check_overlap(&self, moving: &Self, required_percent: f64) -> Result<()> {
-        let overlap_percent = self.overlap_percent(moving);
+        let overlap_percent = self.overlap_of_smaller_percent(moving);
         if overlap_percent > 0.0 && overlap_percent >= required_percent {
             return Ok(());
         }

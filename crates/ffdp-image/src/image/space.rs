@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 
 use serde::{Serialize, Serializer};
 
+use super::eigen::symmetric_eigen;
 use crate::error::{Error, Result};
 
 /// Continuous voxel index (x, y, z); integers are voxel centres, x is fastest in memory.
@@ -108,8 +109,13 @@ impl<From, To> Affine<From, To> {
             return f64::INFINITY;
         }
         // 1 / smallest singular value = largest one of the inverse = of adjugate / determinant.
-        let condition = norm3(&linear) * norm3(&adjugate3(&linear)) / determinant;
+        let condition = singular3(&linear)[0] * singular3(&adjugate3(&linear))[0] / determinant;
         if condition.is_nan() { f64::INFINITY } else { condition }
+    }
+
+    /// Singular values of the linear part, the largest first: by how much the map stretches at most and at least.
+    pub fn singular_values(&self) -> [f64; 3] {
+        singular3(&self.linear())
     }
 
     /// Determinant of the linear part: the change of volume, negative when the map reflects.
@@ -175,22 +181,14 @@ fn adjugate3(m: &Matrix3) -> Matrix3 {
     std::array::from_fn(|i| std::array::from_fn(|j| cofactor(j, i)))
 }
 
-/// Largest singular value, from the largest eigenvalue of `m^T m` in closed form
-/// (Smith 1961, "Eigenvalues of a symmetric 3 x 3 matrix").
-fn norm3(m: &Matrix3) -> f64 {
+/// Singular values, the largest first: roots of the eigenvalues of `m^T m`.
+fn singular3(m: &Matrix3) -> [f64; 3] {
     let scale = m.iter().flatten().fold(0.0f64, |largest, v| largest.max(v.abs()));
     if scale == 0.0 {
-        return 0.0;
+        return [0.0; 3];
     }
     let m = m.map(|row| row.map(|v| v / scale));
     let transposed: Matrix3 = std::array::from_fn(|i| std::array::from_fn(|j| m[j][i]));
-    let mut gram = product3(&transposed, &m);
-    let q = (gram[0][0] + gram[1][1] + gram[2][2]) / 3.0;
-    (0..3).for_each(|i| gram[i][i] -= q);
-    let p = (gram.iter().flatten().map(|v| v * v).sum::<f64>() / 6.0).sqrt();
-    if p == 0.0 {
-        return scale * q.sqrt();
-    }
-    let r = determinant3(&gram.map(|row| row.map(|v| v / p))) / 2.0;
-    scale * (q + 2.0 * p * (r.clamp(-1.0, 1.0).acos() / 3.0).cos()).sqrt()
+    let (values, _) = symmetric_eigen(&product3(&transposed, &m));
+    values.map(|value| scale * value.max(0.0).sqrt())
 }

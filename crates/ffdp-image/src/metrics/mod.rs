@@ -5,6 +5,7 @@
 //! to the letter. Golden values come from independent implementations: `scripts/golden/metrics.py`.
 //! Read [`dice`](dice()) and [`jacobian`](jacobian()) first.
 
+mod coverage;
 mod dice;
 mod distance_transform;
 mod inverse_consistency;
@@ -19,6 +20,7 @@ mod tests;
 mod tre;
 mod warp;
 
+pub use coverage::Coverage;
 pub use dice::{DiceScores, LabelDice, OverlapCounts, dice, dice_of};
 pub use distance_transform::distance_transform;
 pub use inverse_consistency::{InverseConsistency, inverse_consistency};
@@ -29,7 +31,8 @@ pub use jacobian::{
 pub use label_warp::warp_labels;
 pub use learn2reg::{Learn2RegCase, Learn2RegLabel, Learn2RegReport, VoxelLandmarks, learn2reg};
 pub use similarity::{
-    Information, SSIM_WINDOW, information, local_ncc, mean_squared_error, ncc, psnr, ssim,
+    Information, SSIM_WINDOW, foreground, information, local_ncc, mean_squared_error, ncc, psnr,
+    ssim,
 };
 pub use surface::{DistanceUnit, LabelSurface, surface_distances, surface_mean};
 pub use tre::{ErrorStatistics, TargetRegistrationError, tre, tre_of_mapped};

@@ -224,7 +224,7 @@ pub(crate) fn find(run: &mut Run, method: &dyn Method, found: Estimate) -> Resul
     let transform = method.name();
     Ok(Staged {
         found: Estimate { affine, deformed: fields.map(Deformed::greedy) },
-        report: StageReport { transform, levels, loss_after, kept: true, seconds },
+        report: StageReport { transform, levels, loss_after, undone: None, seconds },
         loss_without,
         loss_before,
     })

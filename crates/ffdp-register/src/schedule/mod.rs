@@ -9,10 +9,12 @@ pub use preset::Preset;
 
 use serde::{Deserialize, Serialize};
 
-use super::methods::Stage;
+use super::methods::{ListedMut, Stage};
 use super::prepare::Intensities;
 use super::pyramid::MINIMUM_AXIS_VOXELS;
+use super::settings::Followed;
 use ffdp_burn::error::{Error, Result};
+use ffdp_burn::image::Geometry;
 
 /// What a registration does. Readable from a file: missing entries take their defaults, unknown
 /// ones are errors.
@@ -44,6 +46,22 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The same with the levels of linear stages that are left to the images, for a fixed image on this grid.
+    pub fn for_images(&self, fixed: &Geometry) -> Self {
+        let mut settings = self.clone();
+        for (index, stage) in settings.stages.iter_mut().enumerate() {
+            let followed = match self.stages.get(index + 1) {
+                None => Followed::ByNothing,
+                Some(next) if next.is_linear() => Followed::ByLinear,
+                Some(_) => Followed::ByDeformation,
+            };
+            if let ListedMut::Linear(linear) = stage.listed_mut() {
+                linear.levels = linear.levels_for(fixed, followed);
+            }
+        }
+        settings
+    }
+
     pub(super) fn intensities(&self) -> Intensities {
         let (percentiles, match_histograms) = (self.intensity_percentiles, self.match_histograms);
         Intensities { percentiles, match_histograms }

@@ -18,8 +18,8 @@ pub enum Preset {
     /// Two images of one modality.
     #[default]
     Default,
-    /// As `default`, with a coarser level more for what lies far off, twice the iterations, and the affine
-    /// map at full resolution.
+    /// As `default`, with a coarser level more for what lies far off, twice the iterations, and linear results at
+    /// twice the resolution.
     Quality,
     /// Images of different modalities: deformed by mutual information, stiffly. The same tissue is not
     /// equally bright everywhere, so that a field that is free to do so makes the images tell more of each
@@ -36,21 +36,15 @@ impl Settings {
         let levels = |list: &[(f64, usize)]| -> Vec<LevelSettings> {
             list.iter().map(|&(shrink, iterations)| LevelSettings { shrink, iterations }).collect()
         };
-        // Rigid only has to come close enough for the affine stage, which turns as well.
-        let rigid =
-            LinearSettings { levels: levels(&[(8.0, 60), (4.0, 40)]), ..LinearSettings::default() };
-        let (affine, greedy) = (LinearSettings::default(), GreedySettings::default());
-        let (affine, greedy) = match preset {
-            Preset::Default => (affine, greedy),
+        let (linear, greedy) = (LinearSettings::default(), GreedySettings::default());
+        let (linear, greedy) = match preset {
+            Preset::Default => (linear, greedy),
             Preset::Fast => (
-                LinearSettings { levels: rigid.levels.clone(), ..affine },
+                LinearSettings { fine_voxels: 80, ..linear },
                 GreedySettings { levels: levels(&[(4.0, 100), (2.0, 50)]), ..greedy },
             ),
             Preset::Quality => (
-                LinearSettings {
-                    levels: levels(&[(8.0, 60), (4.0, 40), (2.0, 20), (1.0, 10)]),
-                    ..affine
-                },
+                LinearSettings { fine_voxels: 320, ..linear },
                 GreedySettings {
                     levels: levels(&[(8.0, 400), (4.0, 400), (2.0, 200), (1.0, 100)]),
                     ..greedy
@@ -66,14 +60,14 @@ impl Settings {
                     levels: levels(&[(8.0, 200), (4.0, 200), (2.0, 100), (1.0, 50)]),
                     ..greedy
                 };
-                (affine, stiff)
+                (linear, stiff)
             }
         };
         Self {
             stages: vec![
                 Stage::Moments(MomentsSettings::default()),
-                Stage::Rigid(rigid),
-                Stage::Affine(affine),
+                Stage::Rigid(linear.clone()),
+                Stage::Affine(linear),
                 Stage::Greedy(greedy),
             ],
             intensity_percentiles: [1.0, 99.9],

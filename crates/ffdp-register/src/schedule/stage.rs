@@ -70,6 +70,11 @@ impl Stage {
         levels.for_each(|level| level.iterations = level.iterations.min(iterations));
     }
 
+    /// Whether it may find a mirror image.
+    pub fn may_mirror(&self) -> bool {
+        matches!(self, Self::Moments(moments) if moments.reflections)
+    }
+
     /// Whether it gives the inverse of what it has found.
     pub fn gives_inverse(&self) -> bool {
         self.fields().is_some_and(|method| method.method() != DeformMethod::Greedy)

@@ -3,10 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ConvergenceSettings, LevelSettings, MiSettings, Similarity, in_range, validate_levels,
-    validate_shrink,
+    ConvergenceSettings, LARGEST_SHRINK, LevelSettings, MiSettings, Similarity, in_range,
+    validate_levels, validate_shrink,
 };
+use crate::pyramid::finest_spacing_mm;
 use ffdp_burn::error::Result;
+use ffdp_burn::image::Geometry;
 use ffdp_parallel::Outside;
 
 /// Intensities above this part of an image's largest are the object; the rest is background, however
@@ -17,10 +19,16 @@ pub(crate) const FOREGROUND: f64 = 0.1;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LinearSettings {
-    /// The levels, coarse to fine. Default: shrink 8, 4, 2 with at most 60, 40, 20 iterations, most
-    /// of which are not needed: the search ends where steps become shorter than 0.01 voxels. The full
-    /// resolution would refine the map by hundredths of a voxel and take eight times as long.
+    /// The levels, coarse to fine. Empty, the default: by the images, see [`LinearSettings::levels_for`].
     pub levels: Vec<LevelSettings>,
+    /// Voxels along the longest axis of the fixed image with which the last level is fine enough, where the levels are
+    /// those of the images and nothing is found after the stage. Default 160: 1.4 mm for a head.
+    pub fine_voxels: usize,
+    /// How far the stage may stretch or shrink space, relative to what was found before it: singular values lie in
+    /// `1 / stretch..stretch`. Default 2. A stage that ends at this bound has lost the object, and is undone.
+    pub stretch: f64,
+    /// Part of the overlap of the two images at the start of the stage that is kept. Default 0.5.
+    pub overlap: f64,
     /// What is maximised. Default: normalised mutual information, which suits one modality and
     /// several and does not reward overlap as such. Heads turned by up to 30 degrees were found with it
     /// as often as with plain mutual information, with two thirds of the error at the border.
@@ -85,9 +93,11 @@ pub struct MomentsSettings {
 
 impl Default for LinearSettings {
     fn default() -> Self {
-        let level = |(shrink, iterations)| LevelSettings { shrink, iterations };
         Self {
-            levels: [(8.0, 60), (4.0, 40), (2.0, 20)].map(level).to_vec(),
+            levels: Vec::new(),
+            fine_voxels: 160,
+            stretch: 2.0,
+            overlap: 0.5,
             similarity: Similarity::Nmi(MiSettings::default()),
             outside: Outside::Ignored,
             convergence: ConvergenceSettings::default(),
@@ -110,9 +120,55 @@ impl Default for MomentsSettings {
     }
 }
 
+/// What comes after a linear stage, which decides how fine it has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Followed {
+    /// A linear stage with more parameters: it only has to be brought into reach.
+    ByLinear,
+    /// A deformation, which moves what is left.
+    ByDeformation,
+    /// Nothing: its result is the answer.
+    ByNothing,
+}
+
 impl LinearSettings {
+    /// The levels of a stage on images whose fixed one has this grid: those that are set, or by what comes after it.
+    ///
+    /// Before another linear stage shrink 8 and 4, before a deformation 8, 4 and 2. The last stage of all ends at full
+    /// resolution or, for larger images, where the longest axis has [`fine_voxels`](Self::fine_voxels), on levels of 8,
+    /// 4, 2 and 1 times those voxels. At most 60, 40, 20 and 10 iterations, most of which are not needed: a level ends
+    /// where steps become shorter than 0.01 voxels.
+    pub(crate) fn levels_for(&self, fixed: &Geometry, followed: Followed) -> Vec<LevelSettings> {
+        const ITERATIONS: [usize; 4] = [60, 40, 20, 10];
+        if !self.levels.is_empty() {
+            return self.levels.clone();
+        }
+        let extent = |i: usize| fixed.size[i] as f64 * fixed.spacing_mm[i];
+        let longest_mm = (0..3).filter(|&i| fixed.size[i] > 1).map(extent).fold(0.0, f64::max);
+        let fine_mm = longest_mm / self.fine_voxels as f64;
+        let (finest, count) = match followed {
+            Followed::ByLinear => (4.0, 2),
+            Followed::ByDeformation => (2.0, 3),
+            Followed::ByNothing => {
+                // Headers round their spacings.
+                let finest = (100.0 * fine_mm / finest_spacing_mm(fixed)).round() / 100.0;
+                (finest.max(1.0), 4)
+            }
+        };
+        let level = |(k, iterations)| LevelSettings {
+            shrink: f64::min(finest * f64::from(1 << (count - 1 - k)), LARGEST_SHRINK),
+            iterations,
+        };
+        (0..count).zip(ITERATIONS).map(level).collect()
+    }
+
     pub(crate) fn validate(&self) -> Result<()> {
-        validate_levels(&self.levels)?;
+        if !self.levels.is_empty() {
+            validate_levels(&self.levels)?;
+        }
+        in_range("fine_voxels", self.fine_voxels as f64, [16.0, 1e6], "160 is the usual number")?;
+        in_range("stretch", self.stretch, [1.0, 100.0], "2 is the usual one")?;
+        in_range("overlap", self.overlap, [0.0, 1.0], "0.5 is the usual one")?;
         self.similarity.validate()?;
         self.convergence.validate()
     }

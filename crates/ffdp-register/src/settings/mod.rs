@@ -9,7 +9,7 @@ pub(super) use deformable::Descent;
 pub use deformable::{
     AdamSettings, GaussNewtonSettings, LbfgsSettings, OptimizerSettings, Regularization,
 };
-pub(super) use linear::FOREGROUND;
+pub(super) use linear::{FOREGROUND, Followed};
 pub use linear::{LinearSettings, MomentsCentre, MomentsOrder, MomentsSettings};
 pub use similarity::{LnccSettings, MiSettings, OwnSimilarity, Similarity};
 
@@ -44,7 +44,7 @@ impl Default for ConvergenceSettings {
     }
 }
 
-/// Shrink factors beyond this are slips of the pen.
+/// Shrink factors beyond this are typing errors.
 const LARGEST_SHRINK: f64 = 64.0;
 
 impl ConvergenceSettings {

@@ -17,6 +17,7 @@ use burn::tensor::{Device, Tensor};
 
 use super::checkpoint::Checkpoint;
 use super::context::{Estimate, Run, Sides};
+use super::coverage::{Coverage, ends_inside};
 use super::fields::Deformed;
 use super::methods::Stage;
 use super::methods::deformable::check_room;
@@ -98,11 +99,25 @@ pub fn resume_slabs(
     room: &Room,
     observer: &mut dyn Observer,
 ) -> Result<SlabRegistration> {
-    let SlabProblem { fixed, moving, fixed_mask, moving_mask, more_channels, initial } = problem;
+    let SlabProblem { fixed, moving, fixed_mask, moving_mask, mut more_channels, initial } =
+        problem;
     let room = room.inner();
     let processes = Processes::of(&room)?;
     let grids = [fixed.geometry().clone(), moving.geometry().clone()];
-    let content = (1 + more_channels.len(), [fixed_mask.is_some(), moving_mask.is_some()]);
+    let settings = &settings.for_images(&grids[0]);
+    let ending = processes.first_does(|| {
+        let mut ends = [ends_inside(fixed)?, ends_inside(moving)?];
+        for pair in &mut more_channels {
+            for (ends, channel) in ends.iter_mut().zip(pair) {
+                *ends = *ends || ends_inside(*channel)?;
+            }
+        }
+        Ok(Report::new(&ends.map(|ends| f64::from(u8::from(ends))), Vec::new(), None))
+    })?;
+    let coverage = Coverage::new([0, 1].map(|i| ending.numbers()[i] != 0.0), settings);
+    let covered = coverage.masks();
+    let masked = [fixed_mask.is_some() || covered[0], moving_mask.is_some() || covered[1]];
+    let content = (1 + more_channels.len(), masked);
     let checked = check((&grids, content), settings, &room, &initial);
     processes.agree(checked)?;
     let same = processes.check_same_task(&(&grids, content, settings));
@@ -125,17 +140,19 @@ pub fn resume_slabs(
         let scales = fixed.scales.iter().chain(&moving.scales);
         let numbers = scales.flat_map(|Scale { range: [from, to], mean }| [*from, *to, *mean]);
         let numbers: Vec<f64> = numbers.map(f64::from).collect();
-        Ok(Report::new(&numbers, Vec::new(), true))
+        Ok(Report::new(&numbers, Vec::new(), None))
     })?;
     let told: Vec<f32> = told.numbers().iter().map(|number| *number as f32).collect();
     let scales = told.chunks(3).map(|told| Scale { range: [told[0], told[1]], mean: told[2] });
     let mut scales: Vec<Scale> = scales.collect();
     moving.scales = scales.split_off(content.0);
     fixed.scales = scales;
+    (fixed.coverage, moving.coverage) = (Some((coverage, 0)), Some((coverage, 1)));
     let sides = Sides::Read(Box::new([fixed, moving]));
     let mut run = Run {
         grids,
         sides,
+        coverage,
         levels: Vec::new(),
         loss_interval: settings.loss_interval,
         minimum_axis: settings.minimum_axis_voxels,

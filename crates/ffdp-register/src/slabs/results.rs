@@ -246,21 +246,49 @@ impl Warp {
     }
 }
 
+/// An image whose values are shifted by a constant.
+struct Shifted<'a> {
+    planes: &'a mut dyn Planes,
+    by: f32,
+    values: Vec<f32>,
+}
+
+impl Planes for Shifted<'_> {
+    fn geometry(&self) -> &Geometry {
+        self.planes.geometry()
+    }
+
+    fn read(&mut self, z: Range<usize>) -> Result<&[f32]> {
+        let Self { planes, by, values } = self;
+        let read = planes.read(z)?;
+        if *by == 0.0 {
+            return Ok(read);
+        }
+        values.clear();
+        values.extend(read.iter().map(|value| value + *by));
+        Ok(values)
+    }
+}
+
 impl SlabRegistration {
-    /// The moving image on the fixed grid, in its own intensities, written as float32; `moving` is read
-    /// anew, as far as the map reaches. `each` is shown what is written, run of planes by run of planes, on rank 0.
+    /// The moving image on the fixed grid, in its own intensities and `beyond` where it does not reach, written as
+    /// float32; `moving` is read anew, as far as the map reaches. `each` is shown what is written, run of planes by run
+    /// of planes, on rank 0.
     ///
     /// # Errors
     /// Those of reading and writing, and [`Error::Device`](ffdp_burn::Error::Device) when values cannot be read back.
     pub fn write_warped(
         &self,
         path: impl AsRef<Path>,
-        moving: &mut dyn Planes,
+        (moving, beyond): (&mut dyn Planes, f32),
         mut each: impl FnMut(&Range<usize>, &[f32]),
     ) -> Result<()> {
         let first = self.processes.is_first();
         let mut file = first.then(|| VolumeWriter::create(path, &self.fixed)).transpose()?;
-        self.each_piece(moving, Interpolation::Linear, |planes, values| {
+        // Samplers read 0 beyond an image.
+        let mut shifted = Shifted { planes: moving, by: -beyond, values: Vec::new() };
+        self.each_piece(&mut shifted, Interpolation::Linear, |planes, mut values| {
+            values.iter_mut().for_each(|value| *value += beyond);
             each(planes, &values);
             file.as_mut().expect("pieces come to rank 0, which has the file").write(&values)
         })?;

@@ -315,7 +315,7 @@ fn files_of_slabs_are_those_of_the_whole() {
     let slabs = SlabProblem::new(&mut fixed, &mut moving, initial);
     let (_, room) = rooms(&Device::flex(), 32u64.pow(3)).remove(3);
     let cut = register_slabs(slabs, &only(short()), &room, &mut Silent).expect("good input");
-    cut.write_warped(path("warped.nii.gz"), &mut moving, |_, _| ()).expect("writable");
+    cut.write_warped(path("warped.nii.gz"), (&mut moving, 0.0), |_, _| ()).expect("writable");
     let warped = read_volume(path("warped.nii.gz")).expect("it was written");
     assert_eq!(warped.geometry, whole.warped.geometry);
     let (low, high) = whole.warped.min_max().expect("finite");

@@ -171,7 +171,8 @@ struct Inputs {
 }
 
 /// What the summary has of a pair.
-const COLUMNS: [Column; 6] = [
+const COLUMNS: [Column; 7] = [
+    Column { name: "verdict", pointer: "/verdict", digits: Some(0) },
     Column { name: "dice_before", pointer: "/phases/0/dice", digits: Some(4) },
     Column { name: "dice", pointer: "/phases/1/dice", digits: Some(4) },
     Column { name: "dice_refined", pointer: "/phases/2/dice", digits: Some(4) },
@@ -270,6 +271,8 @@ impl Steps for Predictions<'_> {
         case.claim.begin(&[])?;
         found.write(&case.files)?;
         case.claim.clone().complete()?;
+        let reasons = &found.measures.assessment.reasons;
+        reasons.iter().for_each(|reason| case.printer.warning(reason));
         Ok(found.measures)
     }
 }

@@ -12,6 +12,7 @@ use ffdp_burn::io::{check_writable, write_atomically};
 use ffdp_burn::metrics::dice;
 use ffdp_burn::ops::Interpolation;
 use ffdp_burn::transform::{Composite, Displacement};
+use ffdp_register::{Assessment, Evidence};
 use ffdp_train::Predictor;
 use serde::Serialize;
 use serde_json::Value;
@@ -20,7 +21,8 @@ use super::{Inputs, PredictArguments};
 use crate::failure::Outcome;
 use crate::manifest::{Claim, Existing};
 use crate::names::as_text;
-use crate::report::measures::{Folds, Run, Similarity};
+use crate::report::measures::{Compared, Folds, Run, Similarity};
+use crate::report::verdict;
 
 /// The files in the output folder.
 pub struct Files {
@@ -101,7 +103,11 @@ impl Phase {
             }
             _ => None,
         };
-        Ok(Self { name, similarity: Similarity::of(&inputs.fixed, &warped)?, warped, labels, dice })
+        let moving = &inputs.moving;
+        let ones = Volume::new(vec![1.0; moving.data.len()], moving.geometry.clone())?;
+        let compared = Compared::of_ones(&map.warp(&ones, Interpolation::Linear)?);
+        let similarity = Similarity::of(&inputs.fixed, &warped, &compared)?;
+        Ok(Self { name, similarity, warped, labels, dice })
     }
 }
 
@@ -122,6 +128,9 @@ pub struct Measures {
     phases: Vec<PhaseMeasures>,
     /// Of the written displacement.
     folds: Folds,
+    /// What the result is worth, and what speaks against it.
+    #[serde(flatten)]
+    pub assessment: Assessment,
     seconds: std::collections::BTreeMap<&'static str, f64>,
 }
 
@@ -159,6 +168,19 @@ impl Results {
             let Phase { name, similarity, dice, .. } = phase;
             PhaseMeasures { name, similarity, dice }
         };
+        // The placement is part of the map.
+        let folds = Folds::of(&values, warp.geometry().size, 1.0)?;
+        let (first, last) = (&phases[0], &phases[phases.len() - 1]);
+        let evidence = Evidence {
+            similarity: Some([
+                first.similarity.local_ncc_foreground,
+                last.similarity.local_ncc_foreground,
+            ]),
+            folds_percent: Some(folds.percent),
+            dice: first.dice.zip(last.dice).map(|(before, after)| [before, after]),
+            ..Evidence::default()
+        };
+        let assessment = evidence.assess();
         let measures = Measures {
             run: Run::here(&request.device),
             model: request.model.clone(),
@@ -166,7 +188,8 @@ impl Results {
             fixed: request.fixed().to_path_buf(),
             moving: request.moving().to_path_buf(),
             phases: phases.into_iter().map(measures).collect(),
-            folds: Folds::of(&values, warp.geometry().size)?,
+            folds,
+            assessment,
             seconds: seconds.into_iter().collect(),
         };
         Ok(Self { warped, labels, values, grid: warp.geometry().clone(), measures })
@@ -194,9 +217,10 @@ impl Measures {
 
 /// The measures for people.
 pub fn summary(measures: &Measures) -> String {
-    let mut text = format!("{:10}  {:>8}  {:>8}  {:>8}\n", "", "NCC", "LNCC", "Dice");
+    let mut text = verdict(&measures.assessment);
+    text += &format!("{:10}  {:>8}  {:>8}  {:>8}\n", "", "NCC", "local^2", "Dice");
     for phase in &measures.phases {
-        let Similarity { ncc, local_ncc_foreground } = phase.similarity;
+        let Similarity { ncc, local_ncc_foreground, .. } = phase.similarity;
         let dice = phase.dice.map_or("-".to_string(), |dice| format!("{dice:.4}"));
         text += &format!("{:10}  {ncc:8.4}  {local_ncc_foreground:8.4}  {dice:>8}\n", phase.name);
     }

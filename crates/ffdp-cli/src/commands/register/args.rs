@@ -42,8 +42,11 @@ is read and the last one written. Each of several --devices takes pairs of its o
 time). A pair that fails is reported and the others continue. The same command again registers the pairs that are \
 not complete.
 
+Every run ends with a verdict, in the summary, the report and metrics.json: aligned, doubtful (with what speaks \
+against it) or failed (worse than before by labels or landmarks, a map that mirrors or collapses space, a lost overlap).
+
 Exit code: 0 done, 1 an error in the input or the request (with --pairs, of at least one pair), 2 a defect or a \
-failure of the device.";
+failure of the device, 3 with --strict: a registration failed.";
 
 /// What only one pair can have on the command line; of several, the list says it.
 const OF_ONE_PAIR: [&str; 8] = [
@@ -109,6 +112,13 @@ pub struct RegisterArguments {
     /// pyramid.
     #[arg(long, value_enum, default_value_t)]
     pub format: ImageFormat,
+    /// Intensity of the warped image where the moving image does not reach [default: 0, or what the border of the moving
+    /// image shows where that is not dark: air in CT, white around a stained section].
+    #[arg(long, value_name = "VALUE", allow_hyphen_values = true)]
+    pub background: Option<f32>,
+    /// Exit with 3 when the verdict is that the registration failed; all results are written.
+    #[arg(long)]
+    pub strict: bool,
     /// Do not compute the inverse displacement and its error.
     #[arg(long)]
     pub no_inverse: bool,

@@ -11,8 +11,8 @@ use crate::cohort::{Cohort, Column, Pair};
 use crate::failure::Outcome;
 
 /// What the summary has of a pair.
-const COLUMNS: [Column; 13] = [
-    Column { name: "outcome", pointer: "/outcome", digits: Some(0) },
+const COLUMNS: [Column; 15] = [
+    Column { name: "verdict", pointer: "/verdict", digits: Some(0) },
     Column { name: "dice_before", pointer: "/dice/mean/before", digits: Some(4) },
     Column { name: "dice", pointer: "/dice/mean/after", digits: Some(4) },
     Column {
@@ -26,7 +26,9 @@ const COLUMNS: [Column; 13] = [
         digits: Some(4),
     },
     Column { name: "folds", pointer: "/folds/voxels", digits: Some(0) },
+    Column { name: "motion_mm", pointer: "/motion_mm/mean", digits: Some(2) },
     Column { name: "displacement_mm", pointer: "/displacement_mm/mean", digits: Some(2) },
+    Column { name: "landmarks_mm", pointer: "/landmarks_mm/after/mean", digits: Some(2) },
     Column { name: "read_s", pointer: "/seconds/read", digits: None },
     Column { name: "start_s", pointer: "/seconds/start", digits: None },
     Column { name: "register_s", pointer: "/seconds/register", digits: Some(2) },

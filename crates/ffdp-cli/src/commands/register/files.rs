@@ -156,6 +156,7 @@ impl RegisterArguments {
             ("nan_policy", Some(format!("{:?}", self.nan_policy))),
             ("labels", self.labels.as_ref().map(|ids| format!("{ids:?}"))),
             ("no_inverse", self.no_inverse.then(String::new)),
+            ("background", self.background.map(|value| value.to_string())),
             ("slabs", self.slabs.then(String::new)),
             ("format", (self.format != ImageFormat::Nifti).then(|| format!("{:?}", self.format))),
         ];

@@ -15,6 +15,8 @@ mod slabs;
 pub use self::args::{ImageFormat, RegisterArguments};
 pub use self::rehearsal::shortened;
 
+use ffdp_register::{Assessment, Verdict};
+
 use self::pair::{Case, Registrations};
 use self::rehearsal::help;
 use crate::cohort::run_one;
@@ -68,5 +70,17 @@ fn register_whole(request: &RegisterArguments) -> Outcome<()> {
     match request.json {
         true => print_to_stdout(&pair::json(&measures)?),
         false => summarise(request.quiet, || summary(&measures)),
+    }?;
+    strictly(request, &measures.record.assessment)
+}
+
+/// With --strict a result that failed is a failure of the command.
+fn strictly(request: &RegisterArguments, assessment: &Assessment) -> Outcome<()> {
+    match assessment.verdict {
+        Verdict::Failed if request.strict => Err(Failure::result(
+            format!("the registration failed: {}", assessment.reasons.join("; ")),
+            format!("the results and a report are in {}", request.output.display()),
+        )),
+        _ => Ok(()),
     }
 }

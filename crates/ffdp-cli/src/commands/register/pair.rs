@@ -150,8 +150,8 @@ impl Steps for Registrations {
             let room = free_bytes.zip(plan.device_peak_bytes);
             let room = room.map_or(1, |(free, needed)| free / needed.max(1)) as usize;
             let helpers = if self.alone { room.saturating_sub(1) } else { 0 };
-            let (rehearsed, took) =
-                timed(|| rehearse(request, &self.settings, sizes, &mesh, helpers));
+            let settings = self.settings.for_images(&sizes.fixed);
+            let (rehearsed, took) = timed(|| rehearse(request, &settings, sizes, &mesh, helpers));
             if rehearsed {
                 printer.detail(&format!("kernels compiled by a rehearsal of {took:.2} s"));
             }
@@ -224,7 +224,8 @@ impl Steps for Registrations {
         match &done {
             Ok(measures) => output.journal().event(
                 "end",
-                json!({"outcome": measures.record.outcome, "loss": measures.record.loss,
+                json!({"verdict": measures.record.assessment.verdict,
+                       "reasons": measures.record.assessment.reasons, "loss": measures.record.loss,
                        "peak_memory_bytes": measures.record.peak_memory_bytes}),
             ),
             Err(failure) => failed(&mut output, failure),
@@ -288,6 +289,7 @@ impl Registrations {
         write_text(&files.report, &html(&measures, &pictures?)?)?;
         write_text(&files.metrics, &json(&measures)?)?;
         files.checkpoint.clear()?;
+        measures.record.assessment.reasons.iter().for_each(|reason| printer.warning(reason));
         Ok(measures)
     }
 }
@@ -343,9 +345,6 @@ impl Work<'_> {
         let (result, register) =
             timed(|| registered(&self.inputs, settings, mesh, checkpoint, &mut watch));
         let result = result?;
-        if let Some(advice) = result.outcome.advice() {
-            printer.warning(advice);
-        }
         let levels = result.stages.iter().flat_map(|stage| &stage.levels);
         let iterations = levels.map(|level| level.seconds).sum();
         let (found, results) = timed(|| Results::of(request, &self.inputs, result, mesh.device(0)));

@@ -137,9 +137,9 @@ pub fn help(request: &RegisterArguments) -> Option<Outcome<()>> {
 
 impl Part {
     fn rehearse(self, request: &RegisterArguments) -> Outcome<()> {
-        let settings = request.settings.resolve()?;
         let labels = request.moving_labels.is_some();
         let sizes = Sizes::of_files(request.fixed(), request.moving(), labels)?;
+        let settings = request.settings.resolve()?.for_images(&sizes.fixed);
         let sides = ([&sizes.fixed, &sizes.moving], request.masked());
         let mesh = request.mesh.open(&settings, sides)?;
         let rehearsal = Rehearsal::new(request, &settings, &sizes, &mesh)?;

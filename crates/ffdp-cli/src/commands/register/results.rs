@@ -4,25 +4,30 @@ use std::path::Path;
 use std::time::Instant;
 
 use burn::tensor::Device;
-use ffdp_burn::image::{Affine, LabelMap, Physical, Volume};
+use ffdp_burn::image::{Affine, Geometry, LabelMap, Physical, Volume};
 use ffdp_burn::io::images::{write_displacement, write_labels, write_volume};
 use ffdp_burn::io::write_affine;
-use ffdp_burn::metrics::{TargetRegistrationError, tre_of_mapped};
+use ffdp_burn::metrics::{Coverage, TargetRegistrationError, tre_of_mapped};
 use ffdp_burn::ops::Interpolation;
 use ffdp_burn::transform::{
     BsplineTransform, Composite, Displacement, RoundTrip, Step, write_transform,
 };
-use ffdp_register::{Outcome as Worth, Registration, Settings, StageReport};
+use ffdp_register::{
+    Evidence, MOST_INVERSE_ERROR_VOXELS, Registration, Settings, Stage, StageReport, background,
+    finest_spacing_mm,
+};
 
 use super::args::RegisterArguments;
 use super::files::Files;
 use super::inputs::Inputs;
 use crate::beside::beside;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::report::measures::{
-    BeforeAfter, Folds, Input, Lengths, Measures, Overlap, Record, Run, Seconds, Similarity,
+    BeforeAfter, Compared, Folds, Input, Lengths, Measures, Overlap, Record, Run, Seconds,
+    Similarity,
 };
 use crate::report::slices::Slices;
+use crate::settings::similarity_of;
 
 /// The result on the host, with everything that is written or measured.
 pub struct Results {
@@ -31,7 +36,6 @@ pub struct Results {
     affine: Affine<Physical, Physical>,
     /// The moving image on the fixed grid.
     warped: Volume,
-    outcome: Worth,
     stages: Vec<StageReport>,
     loss: BeforeAfter<f64>,
     /// Whether there is more than an affine map.
@@ -76,24 +80,33 @@ impl Results {
         let displacement = warp.to_vec()?;
         let wanted = result.warp.as_ref().filter(|_| !request.no_inverse);
         let undone = wanted.map(|warp| inverse(&result, warp, device)).transpose()?;
-        let inverse = undone.as_ref().map(Displacement::to_vec).transpose()?;
-        let fields_seconds = clock.elapsed().as_secs_f64();
-        let error = |undone: &Displacement| {
-            alone(&warp).round_trip(&alone(undone), warp.geometry(), device)
+        let inverse = match undone {
+            None => None,
+            Some((inverse, error)) => Some((inverse.to_vec()?, error)),
         };
-        let inverse = inverse.zip(undone.as_ref().map(error).transpose()?);
-        drop(undone);
+        let fields_seconds = clock.elapsed().as_secs_f64();
+        let labels_after = labels(&result.transform())?;
+        let (mut before, mut warped) = (start.warp(&inputs.moving, grid, device)?, result.warped);
+        let beyond = match request.background {
+            Some(value) => value,
+            None => background(&mut &inputs.moving)?,
+        };
+        if beyond != 0.0 {
+            let grids = [grid, &inputs.moving.geometry];
+            Coverage::new(grids, &inputs.initial, None).fill(&mut before.data, beyond);
+            let deformed = Some(&displacement[..]);
+            Coverage::new(grids, &result.affine, deformed).fill(&mut warped.data, beyond);
+        }
         Ok(Self {
             fields_seconds,
-            before: start.warp(&inputs.moving, grid, device)?,
+            before,
             labels_before: labels(&start)?,
             inverse,
             landmarks: landmarks.transpose()?,
-            labels_after: labels(&result.transform())?,
+            labels_after,
             displacement,
             affine: result.affine,
-            warped: result.warped,
-            outcome: result.outcome,
+            warped,
             stages: result.stages,
             loss: BeforeAfter { before: result.loss_before, after: result.loss_after },
             deforms: result.warp.is_some(),
@@ -108,36 +121,76 @@ impl Results {
         settings: Settings,
         inputs: &Inputs,
     ) -> Outcome<Measures> {
-        let fixed = &inputs.fixed;
-        let similarity = |moved| Similarity::of(fixed, moved);
-        let ((before, after), (dice, (folds, displacement_mm))) = beside(
-            || beside(|| similarity(&self.before), || similarity(&self.warped)),
+        let (fixed, moving) = (&inputs.fixed, &inputs.moving.geometry);
+        let grids = [&fixed.geometry, moving];
+        let similarity = |moved, affine, displacement| {
+            let coverage = Coverage::new(grids, affine, displacement);
+            Similarity::of(fixed, moved, &Compared::of(&coverage))
+        };
+        let determinant = self.affine.determinant();
+        let still = Affine::identity();
+        let ((before, after), (dice, (folds, (displacement_mm, motion_mm)))) = beside(
+            || {
+                beside(
+                    || similarity(&self.before, &inputs.initial, None),
+                    || similarity(&self.warped, &self.affine, Some(&self.displacement)),
+                )
+            },
             || {
                 beside(
                     || self.overlap(inputs),
                     || {
+                        let size = fixed.geometry.size;
+                        let lengths =
+                            |affine| Lengths::of(&self.displacement, &fixed.geometry, affine);
                         beside(
-                            || Folds::of(&self.displacement, fixed.geometry.size),
-                            || Lengths::of(&self.displacement, &fixed.geometry),
+                            || Folds::of(&self.displacement, size, determinant),
+                            || (lengths(&still), lengths(&self.affine)),
                         )
                     },
                 )
             },
         );
-        let folds = folds?;
+        let (before, after, folds, dice) = (before?, after?, folds?, dice?);
+        let overlap = |affine: &Affine<_, _>| overlap_percent(grids, affine);
+        let overlap_percent =
+            BeforeAfter { before: overlap(&inputs.initial), after: overlap(&self.affine) };
+        let pair = |values: &BeforeAfter<f64>| [values.before, values.after];
+        let last = settings.stages.iter().rev().find(|stage| !stage.is_linear());
+        let one_contrast = last.is_some_and(compares_intensities);
+        let shown = |similarity: &Similarity| match last.is_none_or(compares_intensities) {
+            true => similarity.local_ncc_foreground,
+            false => similarity.nmi,
+        };
+        let evidence = Evidence {
+            stages: &self.stages,
+            loss: Some(pair(&self.loss)),
+            similarity: (!before.ncc.is_nan()).then(|| [shown(&before), shown(&after)]),
+            contrast: one_contrast.then_some(after.ncc_object),
+            overlap_percent: Some(pair(&overlap_percent)),
+            affine: Some(inputs.initial.inverse()?.then(&self.affine)),
+            may_mirror: settings.stages.iter().any(Stage::may_mirror),
+            folds_percent: Some(folds.percent),
+            inverse_p95_voxels: self.inverse.as_ref().map(|(_, error)| error.p95_voxels),
+            dice: dice.as_ref().map(|dice| pair(&dice.mean)),
+            hd95_mm: dice.as_ref().and_then(|dice| Some(pair(&dice.surfaces.as_ref()?.hd95_mm))),
+            landmarks_mm: self.landmarks.as_ref().map(|tre| [tre.before.mean, tre.after.mean]),
+            voxel_mm: finest_spacing_mm(&fixed.geometry),
+        };
+        let assessment = evidence.assess();
         let [fixed_hash, moving_hash] = [inputs.hashes[0].get()?, inputs.hashes[1].get()?];
-        let warnings = inputs.warnings.iter().cloned().chain(folds.advice()).collect();
-        let moving = &inputs.moving.geometry;
         let record = Record {
             run: Run::here(&request.mesh),
             fixed: Input::of(request.fixed(), Some(fixed_hash), &fixed.geometry),
             moving: Input::of(request.moving(), Some(moving_hash), moving),
-            outcome: self.outcome,
-            advice: self.outcome.advice(),
-            warnings,
+            assessment,
+            warnings: inputs.warnings.clone(),
+            overlap_percent,
             loss: self.loss,
             affine: *self.affine.rows(),
-            dice: dice?,
+            affine_determinant: determinant,
+            affine_singular_values: self.affine.singular_values(),
+            dice,
             stages: self.stages.clone(),
             settings,
             seconds: Seconds::default(),
@@ -145,8 +198,9 @@ impl Results {
         };
         Ok(Measures {
             record,
-            similarity: BeforeAfter { before: before?, after: after? },
+            similarity: BeforeAfter { before, after },
             folds,
+            motion_mm,
             displacement_mm,
             inverse: self.inverse.as_ref().map(|(_, error)| *error),
             landmarks_mm: self.landmarks.clone(),
@@ -201,17 +255,49 @@ impl Results {
     }
 }
 
+/// Part of the smaller image, in percent, that lies inside the other as `affine` places them.
+pub fn overlap_percent(
+    [fixed, moving]: [&Geometry; 2],
+    affine: &Affine<Physical, Physical>,
+) -> f64 {
+    let placed = affine
+        .inverse()
+        .and_then(|back| Geometry::from_affine(moving.size, moving.voxel_to_mm().then(&back)));
+    placed.map_or(0.0, |placed| fixed.overlap_of_smaller_percent(&placed))
+}
+
+/// Whether a deformation compares intensities as they are, which two contrasts do not allow.
+fn compares_intensities(stage: &Stage) -> bool {
+    !matches!(similarity_of(stage).as_deref(), Some("mi" | "nmi") | None)
+}
+
 /// A spline, where there is one, as ITK has it.
 pub fn write_spline(path: &Path, spline: Option<&BsplineTransform>) -> Outcome<()> {
     let Some(spline) = spline else { return Ok(()) };
     Ok(write_transform(path, &Composite::new(vec![Step::Bspline(spline.clone())]))?)
 }
 
-/// The inverse of the displacement, given by the method or computed.
-fn inverse(result: &Registration, warp: &Displacement, device: &Device) -> Outcome<Displacement> {
-    Ok(match &result.inverse {
-        Some(inverse) => inverse.clone(),
-        None => alone(warp).inverse()?.to_displacement(warp.geometry(), device),
+/// The inverse of the displacement and its error: that of the method or, where there is none or it is off by more than
+/// `ffdp invert` allows, solved for.
+fn inverse(
+    result: &Registration,
+    warp: &Displacement,
+    device: &Device,
+) -> Outcome<(Displacement, RoundTrip)> {
+    let error =
+        |undone: &Displacement| alone(warp).round_trip(&alone(undone), warp.geometry(), device);
+    let given = result.inverse.as_ref().map(|inverse| Ok::<_, Failure>((inverse, error(inverse)?)));
+    let given = given.transpose()?;
+    if let Some((inverse, error)) = given
+        && error.p95_voxels <= MOST_INVERSE_ERROR_VOXELS
+    {
+        return Ok((inverse.clone(), error));
+    }
+    let solved = alone(warp).inverse()?.to_displacement(warp.geometry(), device);
+    let found = error(&solved)?;
+    Ok(match given {
+        Some((inverse, error)) if error.p95_voxels < found.p95_voxels => (inverse.clone(), error),
+        _ => (solved, found),
     })
 }
 

@@ -10,15 +10,16 @@ use ffdp_burn::io::images::{PlaneReader, header};
 use ffdp_burn::io::write_affine;
 use ffdp_burn::metrics::DiceScores;
 use ffdp_register::{
-    Checkpoint, Folding, Room, Settings, Silent, SlabProblem, SlabRegistration, register_slabs,
-    resume_slabs,
+    Checkpoint, Evidence, Folding, Room, Settings, Silent, SlabProblem, SlabRegistration, Stage,
+    background, finest_spacing_mm, register_slabs, resume_slabs,
 };
 use serde_json::json;
 
 use super::args::RegisterArguments;
 use super::files::Files;
 use super::inputs::{check_is_no_label_map, initial};
-use super::results::write_spline;
+use super::results::{overlap_percent, write_spline};
+use super::strictly;
 use crate::checkpoint::{Identified, Keeper};
 use crate::failure::{Failure, Outcome};
 use crate::hash::Hash;
@@ -79,9 +80,6 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
         }
     };
     let register = clock.elapsed().as_secs_f64();
-    if let Some(advice) = found.outcome.advice() {
-        printer.warning(advice);
-    }
     let clock = Instant::now();
     hosts.agree(output.as_mut().map_or(Ok(()), OutputFolder::begin))?;
     // They take minutes where images are large: what is done is told.
@@ -94,7 +92,11 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     done("folds");
     // What the report shows: planes through the middle of the fixed image, of what passes by.
     let mut panels = Panels::new(&grids[0], (grids[0].center_mm(), "middle"));
-    found.write_warped(&files.warped, &mut moving, |planes, values| {
+    let beyond = match request.background {
+        Some(value) => value,
+        None => background(&mut moving)?,
+    };
+    found.write_warped(&files.warped, (&mut moving, beyond), |planes, values| {
         panels.add(Quantity::Warped, planes.start, values);
     })?;
     done("warped image");
@@ -126,8 +128,9 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
         results: clock.elapsed().as_secs_f64(),
         total: start.elapsed().as_secs_f64(),
     };
-    let known = (grids, warnings, processes);
-    let measures = measures(request, settings, (&found, folding, dice), known, seconds);
+    let found_all = (&found, folding, dice);
+    let placed = (&grids, &initial);
+    let measures = measures(request, settings, found_all, placed, (warnings, processes), seconds);
     let text = serde_json::to_string_pretty(&measures)
         .map_err(|reason| Failure::defect(reason.to_string()))?;
     write_text(&files.metrics, &format!("{text}\n"))?;
@@ -136,16 +139,19 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     }
     output.journal().event(
         "end",
-        json!({"outcome": measures.record.outcome, "loss": measures.record.loss,
+        json!({"verdict": measures.record.assessment.verdict,
+               "reasons": measures.record.assessment.reasons, "loss": measures.record.loss,
                "peak_memory_bytes": measures.record.peak_memory_bytes}),
     );
     files.checkpoint.clear()?;
     output.complete()?;
+    measures.record.assessment.reasons.iter().for_each(|reason| printer.warning(reason));
     printer.note(&format!("results are in {}", request.output.display()));
     match request.json {
         true => print_to_stdout(&format!("{text}\n")),
         false => summarise(request.quiet, || summary(&measures)),
-    }
+    }?;
+    strictly(request, &measures.record.assessment)
 }
 
 /// Prints what a run of one process would take.
@@ -433,19 +439,38 @@ fn measures(
     request: &RegisterArguments,
     settings: Settings,
     (found, folding, dice): (&SlabRegistration, Option<Folding>, Option<Overlap>),
-    (grids, warnings, processes): ([Geometry; 2], Vec<String>, Vec<Process>),
+    (grids, initial): (&[Geometry; 2], &Affine<Physical, Physical>),
+    (warnings, processes): (Vec<String>, Vec<Process>),
     seconds: Seconds,
 ) -> SlabMeasures {
+    let pair = |values: &BeforeAfter<f64>| [values.before, values.after];
+    let overlap = |affine: &Affine<_, _>| overlap_percent([&grids[0], &grids[1]], affine);
+    let overlap_percent = BeforeAfter { before: overlap(initial), after: overlap(&found.affine) };
+    let folds_percent = folding.map(|folding| 100.0 * folding.folds as f64 / grids[0].len() as f64);
+    let start = initial.inverse().unwrap_or(Affine::identity());
+    let evidence = Evidence {
+        stages: &found.stages,
+        loss: Some([found.loss_before, found.loss_after]),
+        overlap_percent: Some(pair(&overlap_percent)),
+        affine: Some(start.then(&found.affine)),
+        may_mirror: settings.stages.iter().any(Stage::may_mirror),
+        folds_percent,
+        dice: dice.as_ref().map(|dice| pair(&dice.mean)),
+        voxel_mm: finest_spacing_mm(&grids[0]),
+        ..Evidence::default()
+    };
     SlabMeasures {
         record: Record {
             run: Run::here(&request.mesh),
             fixed: Input::of(request.fixed(), None, &grids[0]),
             moving: Input::of(request.moving(), None, &grids[1]),
-            outcome: found.outcome,
-            advice: found.outcome.advice(),
+            assessment: evidence.assess(),
             warnings,
+            overlap_percent,
             loss: BeforeAfter { before: found.loss_before, after: found.loss_after },
             affine: *found.affine.rows(),
+            affine_determinant: found.affine.determinant(),
+            affine_singular_values: found.affine.singular_values(),
             dice,
             stages: found.stages.clone(),
             settings,

@@ -215,7 +215,7 @@ impl Results<'_> {
         let mm = self.found.flow.displacement_mm(&grid, Direction::Forward, self.device)?;
         let values: Vec<f32> =
             (0..3).flat_map(|c| mm.iter().map(move |u| (u[c] / spacing) as f32)).collect();
-        Ok(Folds::of(&values, size)?)
+        Ok(Folds::of(&values, size, 1.0)?)
     }
 
     fn summary(&self, folder: &Path) -> String {

@@ -16,7 +16,13 @@ use crate::{Error, Result};
 pub use information::{Information, information};
 pub use local::{SSIM_WINDOW, local_ncc, ssim};
 
-const CHUNK: usize = 1 << 16;
+pub(super) const CHUNK: usize = 1 << 16;
+
+/// Which voxels lie above the lowest value of an image: those over which local correlation is reported.
+pub fn foreground(image: &[f32]) -> Vec<bool> {
+    let lowest = image.par_iter().copied().reduce(|| f32::INFINITY, f32::min);
+    image.par_iter().map(|&v| v > lowest).collect()
+}
 
 /// Pearson's correlation of two images, -1..1; NaN when either is constant.
 ///

@@ -73,7 +73,7 @@ pub(crate) fn deform(run: &mut Run, kind: &dyn FieldMethod, found: Estimate) -> 
     let deformed = Some(Deformed { method: kind.method(), fields });
     Ok(Staged {
         found: Estimate { affine: found.affine, deformed },
-        report: StageReport { transform, levels, loss_after, kept: true, seconds },
+        report: StageReport { transform, levels, loss_after, undone: None, seconds },
         loss_without: loss_alone,
         loss_before,
     })
@@ -247,7 +247,7 @@ impl Task<'_> {
             mine = Some(reached.fields);
             let losses = reached.losses.map_or(vec![f64::NAN; 3], Vec::from);
             let numbers = [losses, coefficients.unwrap_or_default()].concat();
-            Ok(Report::new(&numbers, reached.report.into_iter().collect(), true))
+            Ok(Report::new(&numbers, reached.report.into_iter().collect(), None))
         })?;
         let of_level = (self.kind.count(), &self.grids[0]);
         let mut fields = Fields::of_first(&processes, mine, of_level, &home)?;

@@ -5,7 +5,7 @@
 //! Read `motion.rs` first (what the parameters are), then `search.rs` (how they are found).
 
 mod affine;
-mod eigen;
+mod information;
 mod mass;
 mod moments;
 mod motion;
@@ -21,16 +21,16 @@ use std::time::Instant;
 pub(crate) use moments::moments;
 
 use affine::General;
+use information::is_informative;
 use mass::Mass;
 use motion::{Frame, Motion};
 use rigid::Rigid;
-use search::{Search, State};
+use search::{Bounds, Search, State};
 use similarity::Similar;
 
 use crate::context::{Estimate, Run, Staged};
 use crate::level::{level_start, run_level};
-use crate::report::StageReport;
-use crate::report::Stop;
+use crate::report::{StageReport, Stop, Undone};
 use crate::settings::{FOREGROUND, LinearSettings};
 use ffdp_burn::error::Result;
 
@@ -74,7 +74,8 @@ fn linear<M: Motion<N>, const N: usize>(
         let pair = run.pair(grids, places)?;
         let aligned = pair.alignment(similarity.clone(), settings.outside);
         let level = level_start(name, index, &settings.levels, pair.grids[0].size);
-        let mut search = Search::<M, N>::new(&aligned, frame, found.affine, state);
+        let bounds = Bounds::of(settings, &aligned, &found.affine);
+        let mut search = Search::<M, N>::new(&aligned, (frame, bounds), found.affine, state);
         let (convergence, interval) = (&settings.convergence, run.loss_interval);
         let report = run_level(&level, &mut search, convergence, interval, run.observer)?;
         let ends = index + 1 == settings.levels.len() || report.stop == Stop::Cancelled;
@@ -87,7 +88,16 @@ fn linear<M: Motion<N>, const N: usize>(
         let loss_without = aligned.loss(&found.affine)?;
         let loss_before = aligned.loss(&run.initial)?;
         let seconds = start.elapsed().as_secs_f64();
-        let report = StageReport { transform: name, levels, loss_after, kept: true, seconds };
+        let undone = match bounds.hold(&search.motion()) {
+            true => Some(Undone::AtBound),
+            false
+                if similarity.may_ignore_outside() && !is_informative(&pair, &frame, &affine)? =>
+            {
+                Some(Undone::Uninformative)
+            }
+            false => None,
+        };
+        let report = StageReport { transform: name, levels, loss_after, undone, seconds };
         let found = Estimate { affine, ..found };
         return Ok(Staged { found, report, loss_without, loss_before });
     }

@@ -11,17 +11,19 @@
 use std::time::Instant;
 
 use super::affine::General;
+use super::information::is_informative;
 use super::mass::Mass;
 use super::motion::{Frame, Map};
 use super::rigid::Rigid;
-use super::search::{Search, State};
+use super::search::{Bounds, Search, State};
 use crate::context::{Estimate, Run, Staged};
 use crate::level::{Solver, level_start};
 use crate::pair::AlignedPair;
 use crate::prepare::{MINIMUM_OVERLAP_PERCENT, check_overlap};
-use crate::report::StageReport;
-use crate::report::{LevelReport, Stop};
-use crate::settings::{LevelSettings, MomentsCentre, MomentsOrder, MomentsSettings};
+use crate::report::{LevelReport, StageReport, Stop, Undone};
+use crate::settings::{
+    LevelSettings, LinearSettings, MomentsCentre, MomentsOrder, MomentsSettings,
+};
 use ffdp_burn::error::Result;
 use ffdp_burn::image::{Geometry, Matrix3};
 
@@ -66,6 +68,13 @@ pub(crate) fn moments(
         unreachable!("a candidate that overlaps was tried")
     };
 
+    let (map, undone) = match settings.similarity.loss().may_ignore_outside()
+        && aligned.pair.overlap_percent(&found.affine) >= MINIMUM_OVERLAP_PERCENT
+        && !is_informative(&pair, &frame, &best.map)?
+    {
+        true => (found.affine, Some(Undone::Uninformative)),
+        false => (best.map, None),
+    };
     let seconds = start.elapsed().as_secs_f64();
     let (shrink, size) = (level.shrink, fixed.geometry.size);
     let mut level =
@@ -73,16 +82,16 @@ pub(crate) fn moments(
     if run.observer.level_finished(&level).is_break() {
         level.stop = Stop::Cancelled;
     }
+    let loss_without = aligned.loss(&found.affine)?;
+    let loss_before = aligned.loss(&run.initial)?;
     let report = StageReport {
         transform: "moments",
         levels: vec![level],
-        loss_after: best.loss,
-        kept: true,
+        loss_after: if undone.is_some() { loss_without } else { best.loss },
+        undone,
         seconds,
     };
-    let loss_without = aligned.loss(&found.affine)?;
-    let loss_before = aligned.loss(&run.initial)?;
-    let found = Estimate { affine: best.map, ..found };
+    let found = Estimate { affine: map, ..found };
     Ok(Staged { found, report, loss_without, loss_before })
 }
 
@@ -107,10 +116,12 @@ impl Placement {
         if aligned.pair.overlap_percent(&candidate) < MINIMUM_OVERLAP_PERCENT {
             return Ok(None);
         }
-        let mut search = Search::<Rigid, 6>::new(aligned, frame, candidate, State::default());
+        let bounds = Bounds::of(&LinearSettings::default(), aligned, &candidate);
+        let setup = (frame, bounds);
+        let mut search = Search::<Rigid, 6>::new(aligned, setup, candidate, State::default());
         let losses = search.iterate(iterations)?;
         let (map, loss) = (search.map(), search.loss()?);
-        let mut further = Search::<General, 12>::new(aligned, frame, map, State::default());
+        let mut further = Search::<General, 12>::new(aligned, setup, map, State::default());
         further.iterate(iterations)?;
         Ok(Some(Self { map, loss, promise: further.loss()?, losses }))
     }

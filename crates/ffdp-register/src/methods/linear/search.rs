@@ -14,6 +14,7 @@ use crate::level::Solver;
 use crate::pair::AlignedPair;
 use crate::prepare::MINIMUM_OVERLAP_PERCENT;
 use crate::pyramid::finest_spacing_mm;
+use crate::settings::LinearSettings;
 
 /// Steps are at most this long, in voxels of the level where the object ends: about the reach of the
 /// gradient of a smoothed image.
@@ -42,9 +43,45 @@ pub(super) struct Search<'a, M, const N: usize> {
     minimizer: Minimizer<[f64; N], Bfgs<N>>,
 }
 
+/// Placements that are never taken: their loss is infinite.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Singular values of the motion lie in `1 / stretch..stretch`, and it mirrors nothing.
+    pub stretch: f64,
+    /// Least overlap of the images, in percent of the smaller one.
+    pub overlap_percent: f64,
+}
+
+/// A stage whose stretch comes this near to its bound, as a part of the bound's logarithm, has ended there.
+const AT_BOUND: f64 = 0.95;
+
+impl Bounds {
+    /// Of a stage that begins at `start`: as much as the settings allow, but for an overlap that was less already.
+    pub fn of(settings: &LinearSettings, aligned: &AlignedPair, start: &Map) -> Self {
+        let there = aligned.pair.overlap_percent(start);
+        let least = f64::max(settings.overlap * there, MINIMUM_OVERLAP_PERCENT);
+        Self { stretch: settings.stretch, overlap_percent: least.min(there) }
+    }
+
+    fn allow(&self, motion: &Map) -> bool {
+        let [most, _, least] = motion.singular_values();
+        // A rotation is rounded.
+        const ROUNDING: f64 = 1e-9;
+        let stretch = self.stretch + ROUNDING;
+        most <= stretch && least >= 1.0 / stretch && motion.determinant() > 0.0
+    }
+
+    /// Whether a motion was held back by the bound of its stretch.
+    pub fn hold(&self, motion: &Map) -> bool {
+        let [most, _, least] = motion.singular_values();
+        f64::max(most.ln(), -least.ln()) > AT_BOUND * self.stretch.ln() && self.stretch > 1.0
+    }
+}
+
 /// What a placement of the moving image costs.
 struct Placement<'a, M> {
     aligned: &'a AlignedPair<'a>,
+    bounds: Bounds,
     frame: Frame,
     /// The placement found before; the motion comes first, then this.
     start: Map,
@@ -52,11 +89,12 @@ struct Placement<'a, M> {
 }
 
 impl<M: Motion<N>, const N: usize> Objective<[f64; N]> for Placement<'_, M> {
-    /// Maps that lose the images from sight are infinitely bad.
+    /// Maps out of bounds are infinitely bad.
     fn evaluate(&mut self, at: &[f64; N]) -> Result<Point<[f64; N]>> {
         let motion = M::map(&self.frame, at);
         let map = motion.then(&self.start);
-        if self.aligned.pair.overlap_percent(&map) < MINIMUM_OVERLAP_PERCENT {
+        let lost = || self.aligned.pair.overlap_percent(&map) < self.bounds.overlap_percent;
+        if !self.bounds.allow(&motion) || lost() {
             return Ok(Point { loss: f64::INFINITY, gradient: [0.0; N] });
         }
         let (loss, to_map) = self.aligned.gradient(&map)?;
@@ -71,14 +109,24 @@ impl<M: Motion<N>, const N: usize> Objective<[f64; N]> for Placement<'_, M> {
 
 impl<'a, M: Motion<N>, const N: usize> Search<'a, M, N> {
     /// A search from `state` on.
-    pub fn new(aligned: &'a AlignedPair<'a>, frame: Frame, start: Map, state: State<N>) -> Self {
-        let placement = Placement { aligned, frame, start, motion: PhantomData };
+    pub fn new(
+        aligned: &'a AlignedPair<'a>,
+        (frame, bounds): (Frame, Bounds),
+        start: Map,
+        state: State<N>,
+    ) -> Self {
+        let placement = Placement { aligned, bounds, frame, start, motion: PhantomData };
         Self { placement, minimizer: Minimizer::new(state.at, state.valley, Line::armijo()) }
+    }
+
+    /// The motion it has come to.
+    pub fn motion(&self) -> Map {
+        M::map(&self.placement.frame, self.minimizer.at())
     }
 
     /// The placement it has come to.
     pub fn map(&self) -> Map {
-        M::map(&self.placement.frame, self.minimizer.at()).then(&self.placement.start)
+        self.motion().then(&self.placement.start)
     }
 
     /// The loss of that placement.

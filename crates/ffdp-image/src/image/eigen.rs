@@ -1,12 +1,12 @@
 //! Eigenvalues of a symmetric matrix, by Jacobi's rotations (Golub and Van Loan, section 8.5).
 
-use ffdp_burn::image::Matrix3;
+use super::space::Matrix3;
 
 /// Each sweep squares the error: four or five are enough in f64.
 const SWEEPS: usize = 12;
 
 /// Eigenvalues in descending order, and the unit eigenvectors as the columns of a matrix.
-pub(super) fn symmetric_eigen(matrix: &Matrix3) -> ([f64; 3], Matrix3) {
+pub fn symmetric_eigen(matrix: &Matrix3) -> ([f64; 3], Matrix3) {
     let mut a = *matrix;
     let mut v = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
     for _ in 0..SWEEPS {
@@ -39,7 +39,6 @@ fn rotate(a: &mut Matrix3, v: &mut Matrix3, p: usize, q: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ffdp_burn::image::Matrix3;
 
     #[test]
     fn vectors_are_orthonormal_and_rebuild_the_matrix() {

@@ -1,0 +1,125 @@
+//! Which voxels of a fixed image a map sends into the moving image: only these can be compared.
+
+use rayon::prelude::*;
+
+use super::similarity::CHUNK;
+use crate::image::{Affine, Geometry, Physical, Voxel, index_affine};
+
+/// Positions are rounded: this near to the outermost voxel centres they lie inside (voxels).
+const ROUNDING: f64 = 1e-3;
+
+/// The map `x -> A (x + u(x))` from voxels of the fixed to voxels of the moving grid.
+pub struct Coverage<'a> {
+    map: Affine<Voxel, Voxel>,
+    displacement: Option<&'a [f32]>,
+    fixed: [usize; 3],
+    moving: [usize; 3],
+}
+
+impl<'a> Coverage<'a> {
+    /// Of `affine` (RAS mm) after a displacement `[3, D, H, W]` in voxels of the fixed grid. Planes lie on each other,
+    /// whatever their headers say of z.
+    pub fn new(
+        [fixed, moving]: [&Geometry; 2],
+        affine: &Affine<Physical, Physical>,
+        displacement: Option<&'a [f32]>,
+    ) -> Self {
+        let map = index_affine(fixed, moving, affine);
+        let map = match moving.size[2] {
+            1 => Affine::from_rows([map.rows()[0], map.rows()[1], [0.0; 4]]),
+            _ => map,
+        };
+        Self { map, displacement, fixed: fixed.size, moving: moving.size }
+    }
+
+    /// Where a fixed voxel comes from, in voxels of the moving grid.
+    fn position(&self, offset: usize) -> [f64; 3] {
+        let [x, y, _] = self.fixed;
+        let voxel = [offset % x, offset / x % y, offset / (x * y)].map(|v| v as f64);
+        let count = self.fixed.iter().product::<usize>();
+        let at = |i: usize| match self.displacement {
+            None => voxel[i],
+            Some(u) => voxel[i] + f64::from(u[i * count + offset]),
+        };
+        self.map.apply([at(0), at(1), at(2)])
+    }
+
+    /// Which fixed voxels lie inside the moving image, at least so many fixed voxels from its border.
+    pub fn inside(&self, margin: f64) -> Vec<bool> {
+        let rows = self.map.rows();
+        let margins: [f64; 3] = std::array::from_fn(|i| match self.moving[i] {
+            1 => 0.0,
+            _ => margin * rows[i][..3].iter().map(|v| v * v).sum::<f64>().sqrt(),
+        });
+        let holds = |offset: usize| {
+            let q = self.position(offset);
+            (0..3).all(|i| {
+                let last = self.moving[i] as f64 - 1.0;
+                (margins[i] - ROUNDING..=last - margins[i] + ROUNDING).contains(&q[i])
+            })
+        };
+        (0..self.fixed.iter().product()).into_par_iter().map(holds).collect()
+    }
+
+    /// Adds to values that were read with 0 outside what a `background` there would have added.
+    pub fn fill(&self, values: &mut [f32], background: f32) {
+        values.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, values)| {
+            for (i, value) in values.iter_mut().enumerate() {
+                let q = self.position(chunk * CHUNK + i);
+                // How much of the trilinear weights lies inside.
+                let weight =
+                    |i: usize| (q[i] + 1.0).min(self.moving[i] as f64 - q[i]).clamp(0.0, 1.0);
+                let inside = weight(0) * weight(1) * weight(2);
+                if inside < 1.0 {
+                    *value += (1.0 - inside) as f32 * background;
+                }
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grid(size: [usize; 3]) -> Geometry {
+        Geometry::new(size, [1.0; 3]).expect("positive")
+    }
+
+    #[test]
+    fn voxels_beyond_the_moving_image_are_not_inside_and_get_the_background() {
+        let (fixed, moving) = (grid([6, 4, 3]), grid([4, 4, 3]));
+        let shift = Affine::from_parts(
+            [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+            [-0.5, 0.0, 0.0],
+        );
+        let coverage = Coverage::new([&fixed, &moving], &shift, None);
+        let inside = coverage.inside(0.0);
+        // x comes from x - 0.5: voxels 1 to 3 lie between 0 and 3.
+        for (offset, inside) in inside.iter().enumerate() {
+            assert_eq!(*inside, (1..4).contains(&(offset % 6)), "{offset}");
+        }
+        let mut values = vec![0.0f32; 72];
+        coverage.fill(&mut values, -1000.0);
+        for (offset, value) in values.into_iter().enumerate() {
+            let expected = [-500.0, 0.0, 0.0, 0.0, -500.0, -1000.0][offset % 6];
+            assert_eq!(value, expected, "{offset}");
+        }
+        let margin = coverage.inside(1.0);
+        assert!(
+            (0..72)
+                .all(|i| margin[i] == (i % 6 == 2 && (1..3).contains(&(i / 6 % 4)) && i / 24 == 1))
+        );
+    }
+
+    #[test]
+    fn a_displacement_comes_before_the_affine_map_and_planes_lie_on_each_other() {
+        let plane = grid([5, 5, 1]);
+        let mut lifted = plane.clone();
+        lifted.origin_mm[2] = 40.0;
+        let mut u = vec![0.0f32; 75];
+        u[..25].fill(2.0);
+        let inside = Coverage::new([&plane, &lifted], &Affine::identity(), Some(&u)).inside(0.0);
+        assert!(inside.iter().enumerate().all(|(i, inside)| *inside == (i % 5 < 3)));
+    }
+}

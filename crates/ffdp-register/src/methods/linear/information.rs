@@ -1,0 +1,84 @@
+//! Whether two images tell anything of each other.
+//!
+//! Mutual information is never zero: of a few thousand voxels of air, speckle or noise some placement shows more than
+//! others, and a search finds it. So a weak result is compared with placements that are surely wrong: turned by 25 to 45
+//! degrees about the object, and moved by half its radius. Pairs of one patient's contrasts share a tenth of their
+//! entropy and more; with as much noise as lets them share a thirtieth, still four times as much as wrong placements do.
+//! MR and ultrasound of a prostate share less than a tenth, and twice as much (docs/registration.md).
+
+use std::f64::consts::{PI, TAU};
+use std::sync::Arc;
+
+use super::motion::{Frame, Map};
+use super::rigid::rotation;
+use crate::pair::LevelPair;
+use ffdp_burn::error::Result;
+use ffdp_burn::losses::{NormalizedMutualInformation, Similarity};
+use ffdp_parallel::Outside;
+
+/// Part of the joint entropy that two images share which needs no comparison.
+const ENOUGH: f64 = 0.1;
+/// How many times as much as wrong placements a result shows.
+const TIMES: f64 = 3.0;
+/// Wrong placements.
+const PLACEMENTS: usize = 16;
+/// A placement with less of the overlap of the result shows other parts of the images.
+const OVERLAP: f64 = 0.5;
+
+/// Whether the images show more of each other under `map` than under wrong maps.
+pub(super) fn is_informative(pair: &LevelPair, frame: &Frame, map: &Map) -> Result<bool> {
+    let similarity: Arc<dyn Similarity> = Arc::new(NormalizedMutualInformation::default());
+    let aligned = pair.alignment(similarity, Outside::Ignored);
+    let shared = |map: &Map| Ok::<_, ffdp_burn::Error>(1.0 - aligned.loss(map)?);
+    let found = shared(map)?;
+    if found >= ENOUGH {
+        return Ok(true);
+    }
+    let least = OVERLAP * pair.overlap_percent(map);
+    let wrong = (0..PLACEMENTS).map(|k| misplacement(frame, k).then(map));
+    let wrong: Vec<Map> = wrong.filter(|map| pair.overlap_percent(map) >= least).collect();
+    if wrong.is_empty() {
+        return Ok(true);
+    }
+    let sum = wrong.iter().map(shared).sum::<Result<f64>>()?;
+    Ok(found >= TIMES * sum / wrong.len() as f64)
+}
+
+/// The wrong motion numbered `k`: axes and directions are spread evenly over the sphere.
+fn misplacement(frame: &Frame, k: usize) -> Map {
+    let part = (k as f64 + 0.5) / PLACEMENTS as f64;
+    // Points of a spiral, an irrational turn apart (Fibonacci's sphere).
+    let on_sphere = |part: f64, turn: f64| {
+        let (z, angle) = (1.0 - 2.0 * part, TAU * turn);
+        let radius = (1.0 - z * z).sqrt();
+        [radius * angle.cos(), radius * angle.sin(), z]
+    };
+    let golden = (5.0f64.sqrt() - 1.0) / 2.0;
+    let axis = on_sphere(part, k as f64 * golden);
+    let direction = on_sphere((part + 0.5).fract(), k as f64 * golden * golden);
+    let angle = (25.0 + 20.0 * (k as f64 * golden).fract()) * PI / 180.0;
+    let shift = direction.map(|v| v * frame.radius_mm / 2.0);
+    frame.about_centre(rotation(axis.map(|v| v * angle)), shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misplacements_turn_and_move_as_far_as_they_should_and_are_all_others() {
+        let frame = Frame { centre_mm: [3.0, -5.0, 8.0], radius_mm: 60.0 };
+        let all: Vec<Map> = (0..PLACEMENTS).map(|k| misplacement(&frame, k)).collect();
+        for (k, map) in all.iter().enumerate() {
+            let linear = map.linear();
+            let trace: f64 = (0..3).map(|i| linear[i][i]).sum();
+            let degrees = ((trace - 1.0) / 2.0).acos() * 180.0 / PI;
+            assert!((24.9..45.1).contains(&degrees), "{k}: {degrees}");
+            let moved = map.apply(frame.centre_mm);
+            let shift: f64 =
+                (0..3).map(|i| (moved[i] - frame.centre_mm[i]).powi(2)).sum::<f64>().sqrt();
+            assert!((shift - 30.0).abs() < 1e-9, "{k}: {shift}");
+            assert!(all[..k].iter().all(|other| other != map), "{k}");
+        }
+    }
+}
