@@ -26,8 +26,8 @@ pub struct SettingsArguments {
     /// Settings to start from, by what they are for [default: default].
     #[arg(long, value_enum, conflicts_with = "settings")]
     pub preset: Option<PresetChoice>,
-    /// Two modalities: the same as --preset multimodal.
-    #[arg(long, conflicts_with_all = ["settings", "preset"])]
+    /// Two modalities: as --preset multimodal; with another preset that, on the levels of the other.
+    #[arg(long, conflicts_with = "settings")]
     pub multimodal: bool,
     /// The last stage [default: greedy]. Stages before it are kept, those after it are left out.
     #[arg(long, value_parser = transforms())]
@@ -36,7 +36,7 @@ pub struct SettingsArguments {
     #[arg(long)]
     pub aligned: bool,
     /// Similarity of the deformable stages [default: lncc]; without a deformable stage that of the linear
-    /// stages, which otherwise use nmi.
+    /// stages, which otherwise use nmi. With mi or nmi greedy, syn and svf are as stiff as with --multimodal.
     #[arg(long, value_parser = metrics())]
     pub metric: Option<String>,
     /// Width of the LNCC window in voxels; odd, 3 to 21 [default: 7].
@@ -114,11 +114,12 @@ impl From<PreconditionerChoice> for Preconditioner {
 }
 
 /// What settings are for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum PresetChoice {
     /// A quick look: nothing at full resolution.
     Fast,
     /// Two images of one modality.
+    #[default]
     Default,
     /// More levels, twice the iterations.
     Quality,
@@ -140,11 +141,9 @@ impl From<PresetChoice> for Preset {
 impl SettingsArguments {
     /// The settings of the file, or the default ones, with what the flags change.
     pub fn resolve(&self) -> Outcome<Settings> {
-        let preset = self.preset.or(self.multimodal.then_some(PresetChoice::Multimodal));
-        let mut settings = match (&self.settings, preset) {
-            (Some(path), _) => read(path)?,
-            (None, Some(preset)) => Settings::preset(preset.into()),
-            (None, None) => Settings::default(),
+        let mut settings = match &self.settings {
+            Some(path) => read(path)?,
+            None => self.preset(),
         };
         if let Some(transform) = &self.transform {
             end_with(&mut settings.stages, transform)?;
@@ -196,6 +195,33 @@ impl SettingsArguments {
         let settings: Settings = table.try_into().map_err(defect)?;
         settings.validate()?;
         Ok(settings)
+    }
+}
+
+impl SettingsArguments {
+    /// The settings that flags change, where there is no file.
+    fn preset(&self) -> Settings {
+        let preset = self.preset.unwrap_or_default();
+        // Information rewards whatever explains differences of brightness: a field of voxels has to be stiff.
+        let informed = matches!(self.metric.as_deref(), Some("mi" | "nmi"))
+            && self
+                .transform
+                .as_deref()
+                .is_none_or(|name| ["greedy", "syn", "svf"].contains(&name));
+        let chosen = Settings::preset(preset.into());
+        if !self.multimodal && !informed || preset == PresetChoice::Multimodal {
+            return chosen;
+        }
+        let stiff = Settings::preset(Preset::Multimodal);
+        if self.preset.is_none() {
+            return stiff;
+        }
+        let levels = |(stage, chosen): (Stage, &Stage)| match stage.is_linear() {
+            true => chosen.clone(),
+            false => stage.with_levels(chosen.levels().to_vec()),
+        };
+        let stages = stiff.stages.into_iter().zip(&chosen.stages).map(levels).collect();
+        Settings { stages, ..stiff }
     }
 }
 

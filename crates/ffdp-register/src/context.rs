@@ -10,7 +10,7 @@ use super::pair::LevelPair;
 use super::places::{Places, Room};
 use super::prepare::Side;
 use super::processes::Processes;
-use super::pyramid::{finest_spacing_mm, level_grids, on_level};
+use super::pyramid::{finest_spacing_mm, level_grids, on_level, plane_axis};
 use super::report::{LevelReport, StageReport};
 use super::settings::LevelSettings;
 use super::source::Scaled;
@@ -121,7 +121,7 @@ impl Run<'_> {
     }
 
     fn is_plane(&self) -> bool {
-        self.grids[0].size[2] == 1
+        plane_axis(&self.grids[0]).is_some()
     }
 
     /// Where a linear stage has a level.

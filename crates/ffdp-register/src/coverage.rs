@@ -11,6 +11,7 @@ use std::ops::Range;
 use burn::tensor::{Device, Tensor, TensorData};
 
 use super::methods::Stage;
+use super::prepare::AIR;
 use super::schedule::Settings;
 use super::settings::FOREGROUND;
 use ffdp_burn::error::Result;
@@ -76,14 +77,19 @@ impl Border {
             let rim = (0..values.len()).filter(at_rim).map(|i| values[i]);
             rims.extend(rim.filter(finite));
         }
+        let least = all.iter().copied().fold(f32::INFINITY, f32::min);
+        if least < AIR && all.iter().any(|value| *value > least) {
+            // The padding of a CT is no part of its range.
+            all.retain(|value| *value > least);
+        }
         let ranks = Ranks::of(&all);
         let planes = count as f64 / looked_at as f64;
         let Some(last) = ranks.count().checked_sub(1) else {
             return Ok(Self { low: 0.0, high: 0.0, least: 0.0, ends, rims, planes });
         };
         let rank = |percent: f64| (percent / 100.0 * last as f64) as usize;
-        let found = ranks.values(&[0, rank(1.0), rank(99.9)]);
-        Ok(Self { least: found[0], low: found[1], high: found[2], ends, rims, planes })
+        let found = ranks.values(&[rank(1.0), rank(99.9)]);
+        Ok(Self { least, low: found[0], high: found[1], ends, rims, planes })
     }
 
     fn ends_inside(&self) -> bool {

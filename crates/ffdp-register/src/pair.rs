@@ -6,12 +6,15 @@ use burn::tensor::{DType, Tensor};
 
 use super::places::Places;
 use super::prepare::placed;
+use super::pyramid::plane_axis;
+use super::settings::FOREGROUND;
 use ffdp_burn::error::{Error, Result};
-use ffdp_burn::image::{Affine, Geometry, Physical, Volume, Voxel, index_affine};
+use ffdp_burn::image::{Affine, Geometry, Physical, Volume, Voxel, download, index_affine};
 use ffdp_burn::losses::{Mse, Similarity};
+use ffdp_burn::metrics::ncc;
 use ffdp_burn::ops::{
     DeformOptions, GaussianOptions, GridSampleOptions, Measure, Method, Optimizer, Padding,
-    Penalties, Update, dense_zeros, gaussian,
+    Penalties, Update, dense_zeros, gaussian, grid_sample,
 };
 use ffdp_burn::transform::affine_tensor;
 use ffdp_parallel::{
@@ -189,6 +192,26 @@ impl LevelPair {
         Ok([of(fixed, &self.grids[0])?, of(moving, &self.grids[1])?])
     }
 
+    /// Pearson's correlation of the first channels where the fixed image is above its background and the moving one is
+    /// there, placed by `affine`; 1 where either is constant. The images are in one piece.
+    pub fn contrast(&self, affine: &Affine<Physical, Physical>) -> Result<f64> {
+        let [(fixed, _), (moving, _)] = self.whole();
+        let map = affine_tensor(&self.index_map(affine), &fixed.device(), fixed.dtype());
+        let [_, _, d, h, w] = fixed.dims();
+        let options = GridSampleOptions { size: Some([d, h, w]), ..GridSampleOptions::default() };
+        let seen = |image: Tensor<5>| grid_sample(image, Some(map.clone()), None, &options);
+        let moving = moving.narrow(1, 0, 1);
+        let inside = seen(moving.ones_like());
+        let [fixed, moved, inside] = [fixed.narrow(1, 0, 1), seen(moving), inside]
+            .map(|image| download(image, "a coarse level"));
+        let (fixed, moved, inside) = (fixed?, moved?, inside?);
+        let counts = |i: &usize| f64::from(fixed[*i]) > FOREGROUND && inside[*i] > 0.5;
+        let object: Vec<usize> = (0..fixed.len()).filter(counts).collect();
+        let pick = |image: &[f32]| object.iter().map(|&i| image[i]).collect::<Vec<f32>>();
+        let correlation = ncc(&pick(&fixed), &pick(&moved))?;
+        Ok(if correlation.is_nan() { 1.0 } else { correlation })
+    }
+
     /// Demands that some voxel count in both images, placed by `affine`.
     pub fn check_weights(&self, affine: &Affine<Physical, Physical>) -> Result<()> {
         // Other ranks may have the rest of the images.
@@ -273,16 +296,17 @@ impl AlignedPair<'_> {
 }
 
 /// From voxels of the fixed to those of the moving grid; `affine` is in RAS mm. Planes lie on each other,
-/// whatever their headers say of z.
+/// whatever their headers say of the axis across them.
 pub(super) fn index_map(
     [fixed, moving]: [&Geometry; 2],
     affine: &Affine<Physical, Physical>,
 ) -> Affine<Voxel, Voxel> {
     let map = index_affine(fixed, moving, affine);
-    match moving.size[2] {
-        1 => Affine::from_rows([map.rows()[0], map.rows()[1], [0.0; 4]]),
-        _ => map,
+    let mut rows = *map.rows();
+    if let Some(across) = plane_axis(moving) {
+        rows[across] = [0.0; 4];
     }
+    Affine::from_rows(rows)
 }
 
 /// The gradient to the rows of the map of physical space from that to the rows of the map of voxels.
@@ -291,13 +315,13 @@ pub(super) fn index_map(
 fn to_physical([fixed, moving]: [&Geometry; 2], to_map: &[[f64; 4]; 3]) -> [[f64; 4]; 3] {
     let f = *fixed.voxel_to_mm().rows();
     let back = moving.mm_to_voxel().linear();
-    // Planes lie on each other, wherever the map sends them along z.
-    let rows = if moving.size[2] == 1 { 2 } else { 3 };
+    // Planes lie on each other, wherever the map sends them across.
+    let across = plane_axis(moving);
     // dL/dK F^T, its last column that of the translations.
     let right: [[f64; 4]; 3] = std::array::from_fn(|i| {
         let row = &to_map[i];
         std::array::from_fn(|j| match j {
-            _ if i >= rows => 0.0,
+            _ if Some(i) == across => 0.0,
             3 => row[3],
             _ => (0..4).map(|k| row[k] * f[j][k]).sum(),
         })

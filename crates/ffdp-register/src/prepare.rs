@@ -5,7 +5,8 @@ use burn::tensor::{Device, Tensor};
 use super::coverage::ends_inside;
 use super::histogram::matched;
 use super::problem::Problem;
-use super::pyramid::MINIMUM_AXIS_VOXELS;
+use super::pyramid::{MINIMUM_AXIS_VOXELS, plane_axis};
+use super::schedule::Settings;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{
     Affine, Counted, Geometry, Physical, Planes, Statistics, Volume, statistics,
@@ -16,6 +17,9 @@ use ffdp_burn::ops::{GaussianOptions, gaussian, sum_of_channels};
 ///
 /// With less, the deformation would be invented rather than found.
 pub const MINIMUM_OVERLAP_PERCENT: f64 = 10.0;
+
+/// Fewest voxels along an axis of an image that is moved as a whole: a slab of two slices.
+const MINIMUM_LINEAR_AXIS_VOXELS: usize = 2;
 
 /// Standard deviation in voxels with which an image goes on beyond its mask: as far as the coarsest
 /// usual level and the interpolation look.
@@ -47,9 +51,10 @@ pub(super) struct Intensities {
 pub(super) fn prepare(
     problem: &Problem,
     placed: bool,
-    Intensities { percentiles, match_histograms }: Intensities,
+    settings: &Settings,
     device: &Device,
 ) -> Result<[Side; 2]> {
+    let Intensities { percentiles, match_histograms } = settings.intensities();
     let &Problem { fixed, moving, fixed_mask, moving_mask, more_channels, .. } = problem;
     let channels = |side: usize| more_channels.iter().map(move |pair| pair[side]);
     let fixed = [fixed].into_iter().chain(channels(0)).collect::<Vec<_>>();
@@ -59,7 +64,7 @@ pub(super) fn prepare(
     {
         check_images(name, volumes, mask.is_some())?;
     }
-    check_sizes(&[&problem.fixed.geometry, &problem.moving.geometry])?;
+    check_sizes(&[&problem.fixed.geometry, &problem.moving.geometry], settings)?;
     for (name, volume, mask) in
         [("the fixed mask", fixed[0], fixed_mask), ("the moving mask", moving[0], moving_mask)]
     {
@@ -126,29 +131,44 @@ fn check_count(name: &str, volume: &Volume) -> Result<()> {
     Err(Error::Shape { what, expected: vec![expected], got: vec![got] })
 }
 
-/// Volumes of a least size, or two planes of it.
-pub(super) fn check_sizes(grids: &[impl std::borrow::Borrow<Geometry>; 2]) -> Result<()> {
-    let sizes = grids.each_ref().map(|grid| grid.borrow().size);
-    let planes = sizes.map(|size| size[2] == 1);
+/// Volumes of a least size, or two planes of it, across the same axis. A deformation needs more voxels than a stage that
+/// moves the image as a whole.
+pub(super) fn check_sizes(
+    grids: &[impl std::borrow::Borrow<Geometry>; 2],
+    settings: &Settings,
+) -> Result<()> {
+    let grids = grids.each_ref().map(|grid| grid.borrow());
+    let sizes = grids.map(|grid| grid.size);
+    let planes = grids.map(plane_axis);
     if planes[0] != planes[1] {
         return Err(Error::invalid(
-            "the fixed and the moving image must both be volumes, or both one plane",
+            "the fixed and the moving image must both be volumes, or both one plane across the same axis",
             sizes,
             "take the plane of the volume that corresponds to the other image",
         ));
     }
+    let deforms = settings.stages.iter().any(|stage| !stage.is_linear());
+    let least = if deforms { MINIMUM_AXIS_VOXELS } else { MINIMUM_LINEAR_AXIS_VOXELS };
     for (name, size) in [("the fixed image", sizes[0]), ("the moving image", sizes[1])] {
-        let axes = if planes[0] { &size[..2] } else { &size[..] };
-        if axes.iter().all(|&n| n >= MINIMUM_AXIS_VOXELS) {
+        let wide = (0..3).filter(|&i| size[i] >= MINIMUM_AXIS_VOXELS).count();
+        let enough = (0..3).all(|i| size[i] >= least || planes[0] == Some(i));
+        if enough && wide >= 2 {
             continue;
         }
+        let (what, fix) = match deforms {
+            true => (
+                "",
+                "use linear stages alone (--transform rigid), or pad or resample a thin slab first",
+            ),
+            false => (" along two axes", "use an image with more voxels"),
+        };
         return Err(Error::invalid(
             format!(
-                "{name} must have at least {MINIMUM_AXIS_VOXELS} voxels along x, y and z, or along \
-                 x and y and one along z"
+                "{name} must have at least {MINIMUM_AXIS_VOXELS} voxels along x, y and z{what}, or along two of them \
+                 and one along the third"
             ),
             size,
-            "pad or resample a thin slab first, or take one plane of each image",
+            fix,
         ));
     }
     Ok(())
@@ -216,7 +236,7 @@ fn range_of(
     percentiles: [f64; 2],
 ) -> Result<[f32; 2]> {
     let mask = mask.as_mut().map(|mask| mask as &mut dyn Planes);
-    intensity_range(name, &mut Counted { image: &mut volume, mask }, percentiles)
+    intensity_range(name, &mut Counted { image: &mut volume, mask, above: None }, percentiles)
 }
 
 /// The intensities that become 0 and 1: percentiles of those that count. An image whose percentiles coincide though it is
@@ -230,8 +250,9 @@ pub(super) fn intensity_range(
     percentiles: [f64; 2],
 ) -> Result<[f32; 2]> {
     let is_masked = counted.mask.is_some();
+    let whole = statistics(name, counted, percentiles)?;
     let Statistics { extremes: [min, max], percentiles: [from, to] } =
-        statistics(name, counted, percentiles)?;
+        without_padding(name, counted, percentiles, whole)?;
     if min == max {
         let (place, fix) = match is_masked {
             false => ("", "it holds nothing to align: check that it is the file you meant"),
@@ -247,6 +268,38 @@ pub(super) fn intensity_range(
         ));
     }
     Ok(if from < to { [from, to] } else { [min, max] })
+}
+
+/// No tissue has less, in Hounsfield units.
+pub(super) const AIR: f32 = -1024.0;
+/// Part of the voxels of which padding is at least.
+const PADDED: f64 = 0.005;
+
+/// The statistics without the padding of a CT: one value below that of air, in many voxels, which scanners write outside
+/// their field of view. It then counts as the least value of what they saw, so that its edge is none. Takes three more
+/// sweeps of such an image, and none of others.
+fn without_padding(
+    name: &str,
+    counted: &mut Counted,
+    percentiles: [f64; 2],
+    whole: Statistics<2>,
+) -> Result<Statistics<2>> {
+    let padding = whole.extremes[0];
+    if padding >= AIR {
+        return Ok(whole);
+    }
+    let (mut equal, mut all) = (0, 0);
+    counted.sweep(|values| {
+        all += values.len();
+        equal += values.iter().filter(|value| **value == padding).count();
+    })?;
+    if equal == all || (equal as f64) < PADDED * all as f64 {
+        return Ok(whole);
+    }
+    counted.above = Some(padding);
+    let found = statistics(name, counted, percentiles);
+    counted.above = None;
+    found
 }
 
 fn inside(mask: &Tensor<5>) -> Tensor<5> {

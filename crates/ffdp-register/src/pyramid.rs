@@ -27,6 +27,11 @@ pub struct LevelImage {
     pub geometry: Geometry,
 }
 
+/// The axis along which a grid is a single plane; `None` of a volume.
+pub(super) fn plane_axis(grid: &Geometry) -> Option<usize> {
+    (0..3).rev().find(|&axis| grid.size[axis] == 1)
+}
+
 /// The smallest voxel spacing of a grid, in mm; an axis of one voxel does not count.
 pub fn finest_spacing_mm(geometry: &Geometry) -> f64 {
     let axes = geometry.spacing_mm.into_iter().zip(geometry.size);

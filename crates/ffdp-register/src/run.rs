@@ -9,7 +9,7 @@ use super::context::{Estimate, Run, Sides, Staged};
 use super::coverage::Coverage;
 use super::fields::{Deformed, Fields};
 use super::level::check_finite_loss;
-use super::methods::deformable::deform;
+use super::methods::deformable::{FieldMethod, deform};
 use super::methods::linear::moments;
 use super::methods::{Given, Listed, Stage, find};
 use super::observer::Observer;
@@ -17,8 +17,10 @@ use super::places::{Places, Room};
 use super::prepare::{check_overlap, prepare};
 use super::problem::Problem;
 use super::processes::{Processes, Report};
+use super::pyramid::plane_axis;
 use super::report::{StageReport, Stop, Undone};
 use super::schedule::Settings;
+use super::settings::{LevelSettings, Similarity};
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
 use ffdp_burn::ops::{Method, MomentStorage};
@@ -49,6 +51,9 @@ pub struct Registration {
     pub loss_before: f64,
     /// The same with the result.
     pub loss_after: f64,
+    /// How the intensities of both images go together where the first deformation begins: Pearson's correlation within
+    /// the object, on a coarse level; `None` where none compares intensities.
+    pub contrast: Option<f64>,
     /// Whether it is worth anything.
     pub outcome: Outcome,
 }
@@ -169,7 +174,7 @@ pub fn resume_on(
     let settings = &settings.for_images(&problem.fixed.geometry);
     // Moments bring the images together; the overlap is checked after them.
     let placed = !matches!(settings.stages.first(), Some(Stage::Moments(_)));
-    let sides = prepare(problem, placed, settings.intensities(), mesh.device(0))?;
+    let sides = prepare(problem, placed, settings, mesh.device(0))?;
     let grids = [&problem.fixed.geometry, &problem.moving.geometry].map(Geometry::clone);
     let coverage = Coverage::new(sides.each_ref().map(|side| side.ends_inside), settings);
     let mut run = Run {
@@ -185,7 +190,8 @@ pub fn resume_on(
         observer,
         checkpoint,
     };
-    let Ended { found, stages, loss_before, loss_after, outcome } = run.stages(settings)?;
+    let Ended { found, stages, loss_before, loss_after, contrast, outcome } =
+        run.stages(settings)?;
     let Estimate { affine, deformed } = found;
     let FullGrid { warp, inverse, velocity, spline } = match &deformed {
         Some(deformed) => run.on_full_grid(deformed)?,
@@ -207,6 +213,7 @@ pub fn resume_on(
         stages,
         loss_before,
         loss_after,
+        contrast,
         outcome,
     })
 }
@@ -227,6 +234,7 @@ pub(super) struct Ended {
     pub stages: Vec<StageReport>,
     pub loss_before: f64,
     pub loss_after: f64,
+    pub contrast: Option<f64>,
     pub outcome: Outcome,
 }
 
@@ -240,10 +248,13 @@ impl Run<'_> {
         }
         let deformed = self.take_found(settings)?;
         let mut found = Estimate { affine: self.checkpoint.affine, deformed };
-        let mut loss_before = f64::NAN;
+        let (mut loss_before, mut contrast) = (f64::NAN, None);
         for stage in &settings.stages[stages.len()..] {
             let before = found.clone();
             self.check_given(stage)?;
+            if contrast.is_none() && stage.fields().is_some_and(compares_intensities) {
+                contrast = Some(self.contrast(&found.affine)?);
+            }
             let mut staged = match stage.listed() {
                 Listed::Fields(method) => deform(self, method, found)?,
                 Listed::Own(method) if !method.is_linear() => find(self, method, found)?,
@@ -265,7 +276,7 @@ impl Run<'_> {
         let loss_after = stages.last().expect("settings with no stage do not validate").loss_after;
         check_finite_loss(loss_after)?;
         let outcome = Outcome::of(&stages, [loss_before, loss_after]);
-        Ok(Ended { found, stages, loss_before, loss_after, outcome })
+        Ok(Ended { found, stages, loss_before, loss_after, contrast, outcome })
     }
 
     /// What the stages that have ended found, by the method of the last of them that deforms; a displacement where a run
@@ -327,6 +338,19 @@ impl Run<'_> {
         })
     }
 
+    /// How intensities go together under an affine map, on a coarse level; on all ranks.
+    fn contrast(&mut self, affine: &Affine<Physical, Physical>) -> Result<f64> {
+        /// That of the moments.
+        const SHRINK: f64 = 8.0;
+        let processes = self.processes.clone();
+        let report = processes.first_does(|| {
+            let mut level = LevelSettings { shrink: SHRINK, iterations: 0 };
+            let contrast = self.whole_pair(&mut level)?.contrast(affine)?;
+            Ok(Report::new(&[contrast], Vec::new(), None))
+        })?;
+        Ok(report.numbers()[0])
+    }
+
     fn stage_done(&mut self, stages: &[StageReport], found: &Estimate) {
         let start = Checkpoint::start(found.affine);
         self.checkpoint = Checkpoint { stages: stages.to_vec(), ..start };
@@ -355,6 +379,11 @@ impl Run<'_> {
     }
 }
 
+/// Whether a deformation compares intensities as they are, which two contrasts do not allow.
+fn compares_intensities(method: &dyn FieldMethod) -> bool {
+    matches!(method.descent().similarity, Similarity::Lncc(_) | Similarity::Mse)
+}
+
 /// What a stage found, or what was there before it if that is more alike or the stage ended at its bounds. Moments have
 /// tried the start themselves; a deformation that refines another one starts from it and is not judged.
 fn kept(stage: &Stage, before: Estimate, staged: &mut Staged) -> Result<Estimate> {
@@ -373,11 +402,11 @@ fn kept(stage: &Stage, before: Estimate, staged: &mut Staged) -> Result<Estimate
 
 /// Demands that volumes which are to be cut have several planes.
 pub(super) fn check_planes(mesh: &DeviceMesh, fixed: &Geometry) -> Result<()> {
-    if mesh.count() == 1 || fixed.size[2] > 1 {
+    if mesh.count() == 1 || plane_axis(fixed).is_none() {
         return Ok(());
     }
     let what = "in several shards images have several planes";
-    Err(Error::invalid(what, fixed.size[2], "use one device and one shard"))
+    Err(Error::invalid(what, fixed.size, "use one device and one shard"))
 }
 
 pub(super) fn check_moment_storage(settings: &Settings, device: &Device) -> Result<()> {

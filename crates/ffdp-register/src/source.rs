@@ -94,7 +94,7 @@ impl<'a> Scaled<'a> {
             let name = channel_name(name, index);
             geometry.check_same_grid(channel.geometry(), &name)?;
             let mask = self.mask.as_mut().map(|mask| &mut **mask as &mut dyn Planes);
-            let mut counted = Counted { image: &mut **channel, mask };
+            let mut counted = Counted { image: &mut **channel, mask, above: None };
             self.scales.push(Scale::of([&name, mask_name], &mut counted, percentiles)?);
         }
         Ok(())

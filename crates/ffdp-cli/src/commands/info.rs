@@ -102,7 +102,7 @@ impl Values {
         let voxels = image.geometry().len();
         let mut labels = Labels::of(image.header());
         let (mut count, mut sum, mut squares) = (0, 0.0, 0.0);
-        let mut counted = Counted { image, mask: None };
+        let mut counted = Counted { image, mask: None, above: None };
         let (finite, found) = finite_statistics(&mut counted, PERCENTS, |sweep, values| {
             if sweep == 0 {
                 count += values.par_iter().filter(|v| v.is_finite()).count();

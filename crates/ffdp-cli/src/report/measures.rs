@@ -116,8 +116,6 @@ pub struct BeforeAfter<T> {
 pub struct Similarity {
     /// Pearson's correlation.
     pub ncc: f64,
-    /// The same over the object alone: a tenth of the fixed image's range above its least value.
-    pub ncc_object: f64,
     /// Mean squared local correlation in windows of 7^3 voxels, over the voxels above the fixed
     /// image's lowest value; flat windows count as 0.
     pub local_ncc_foreground: f64,
@@ -268,32 +266,23 @@ impl Compared {
 impl Similarity {
     /// The similarity of a moving image, resampled on the fixed grid, to the fixed one.
     pub fn of(fixed: &Volume, moved: &Volume, compared: &Compared) -> ffdp_burn::Result<Self> {
-        /// Part of the range above which there is the object.
-        const OBJECT: f32 = 0.1;
         const BINS: usize = 32;
-        let [low, high] = fixed.percentiles([0.0, 99.9])?;
-        let object = low + OBJECT * (high - low);
         let size = fixed.geometry.size;
         let mut windows = foreground(&fixed.data);
         windows.par_iter_mut().zip(&compared.windows).for_each(|(one, other)| *one &= other);
-        let pick = |image: &Volume, holds: &(dyn Fn(usize) -> bool + Sync)| -> Vec<f32> {
-            let voxels = (0..image.data.len()).into_par_iter();
-            voxels.filter(|&i| holds(i)).map(|i| image.data[i]).collect()
+        let pick = |image: &Volume| -> Vec<f32> {
+            let voxels = image.data.par_iter().zip(&compared.inside);
+            voxels.filter(|(_, inside)| **inside).map(|(value, _)| *value).collect()
         };
-        let correlation = |holds: &(dyn Fn(usize) -> bool + Sync)| {
-            let (fixed, moved) = (pick(fixed, holds), pick(moved, holds));
-            let shared = if fixed.is_empty() { f64::NAN } else { ncc(&fixed, &moved)? };
-            Ok::<_, ffdp_burn::Error>((shared, fixed, moved))
+        let (ncc, nmi) = match (pick(fixed), pick(moved)) {
+            (fixed, _) if fixed.is_empty() => (f64::NAN, f64::NAN),
+            (fixed, moved) => {
+                let shared = information(&fixed, &moved, BINS)?;
+                (ncc(&fixed, &moved)?, shared.normalized() - 1.0)
+            }
         };
-        let (ncc, inside_fixed, inside_moved) = correlation(&|i| compared.inside[i])?;
-        let nmi = match inside_fixed.is_empty() {
-            true => f64::NAN,
-            false => information(&inside_fixed, &inside_moved, BINS)?.normalized() - 1.0,
-        };
-        drop((inside_fixed, inside_moved));
-        let (ncc_object, ..) = correlation(&|i| compared.inside[i] && fixed.data[i] > object)?;
         let local = local_ncc(&fixed.data, &moved.data, size, LOCAL_NCC_WINDOW, Some(&windows))?;
-        Ok(Self { ncc, ncc_object, local_ncc_foreground: local, nmi })
+        Ok(Self { ncc, local_ncc_foreground: local, nmi })
     }
 }
 

@@ -59,7 +59,6 @@ pub fn measures(measures: &Measures) -> Markup {
                 thead { tr { th {} th scope="col" { "before" } th scope="col" { "after" } } }
                 tbody {
                     (row("Correlation of the voxels that both images cover", before.ncc, after.ncc))
-                    (row("The same within the object", before.ncc_object, after.ncc_object))
                     (row("Mean squared local correlation, windows of 7³ voxels, foreground",
                          before.local_ncc_foreground, after.local_ncc_foreground))
                     (row("Normalised mutual information, 0 to 1", before.nmi, after.nmi))

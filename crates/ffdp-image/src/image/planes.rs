@@ -113,6 +113,8 @@ pub struct Counted<'a> {
     pub image: &'a mut dyn Planes,
     /// Its weights.
     pub mask: Option<&'a mut dyn Planes>,
+    /// Only values above this one count, where it is given.
+    pub above: Option<f32>,
 }
 
 impl Counted<'_> {
@@ -121,22 +123,31 @@ impl Counted<'_> {
     /// # Errors
     /// Those of reading.
     pub fn sweep(&mut self, mut see: impl FnMut(&[f32])) -> Result<()> {
-        if let (Some(all), None) = (self.image.all(), &self.mask) {
+        if let (Some(all), None, None) = (self.image.all(), &self.mask, self.above) {
             see(all);
             return Ok(());
         }
         let geometry = self.image.geometry().clone();
+        let least = self.above.unwrap_or(f32::NEG_INFINITY);
         let mut inside = Vec::new();
         for run in runs(&geometry, SWEEP) {
             let values = self.image.read(run.clone())?;
-            let Some(mask) = &mut self.mask else {
-                see(values);
-                continue;
-            };
-            let weights = mask.read(run)?;
             inside.clear();
-            let counts = |pair: &(&f32, &f32)| *pair.1 > 0.0;
-            inside.extend(values.iter().zip(weights).filter(counts).map(|(value, _)| *value));
+            match (&mut self.mask, self.above) {
+                (None, None) => {
+                    see(values);
+                    continue;
+                }
+                (None, Some(_)) => inside.extend(values.iter().filter(|value| **value > least)),
+                (Some(mask), above) => {
+                    let pairs = values.iter().zip(mask.read(run)?);
+                    // What is no number is counted, to be refused.
+                    let counts = |(value, weight): &(&f32, &f32)| {
+                        **weight > 0.0 && (above.is_none() || **value > least)
+                    };
+                    inside.extend(pairs.filter(counts).map(|(value, _)| *value));
+                }
+            }
             see(&inside);
         }
         Ok(())
@@ -240,7 +251,7 @@ mod tests {
         volume.data[5_000..15_000].fill(0.125);
         volume.data[7] = -0.0;
         for percents in [[1.0, 99.9], [0.0, 100.0], [33.3, 50.0]] {
-            let mut all = Counted { image: &mut volume, mask: None };
+            let mut all = Counted { image: &mut volume, mask: None, above: None };
             let found = statistics("it", &mut all, percents).expect("finite");
             let expected = volume.percentiles(percents).expect("finite");
             assert_eq!(found.percentiles.map(f32::to_bits), expected.map(f32::to_bits));
@@ -254,7 +265,7 @@ mod tests {
         let mut volume = volume([5, 4, 3]);
         (volume.data[33], volume.data[47], volume.data[59]) = (f32::NAN, f32::INFINITY, f32::NAN);
         let expected = volume.check_finite("it").expect_err("it is not").to_string();
-        let mut all = Counted { image: &mut volume, mask: None };
+        let mut all = Counted { image: &mut volume, mask: None, above: None };
         let error = statistics("it", &mut all, [1.0]).expect_err("it is not");
         assert_eq!(error.to_string(), expected);
     }

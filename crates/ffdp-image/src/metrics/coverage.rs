@@ -18,17 +18,17 @@ pub struct Coverage<'a> {
 
 impl<'a> Coverage<'a> {
     /// Of `affine` (RAS mm) after a displacement `[3, D, H, W]` in voxels of the fixed grid. Planes lie on each other,
-    /// whatever their headers say of z.
+    /// whatever their headers say of the axis across them.
     pub fn new(
         [fixed, moving]: [&Geometry; 2],
         affine: &Affine<Physical, Physical>,
         displacement: Option<&'a [f32]>,
     ) -> Self {
         let map = index_affine(fixed, moving, affine);
-        let map = match moving.size[2] {
-            1 => Affine::from_rows([map.rows()[0], map.rows()[1], [0.0; 4]]),
-            _ => map,
-        };
+        let mut rows = *map.rows();
+        let across = (0..3).filter(|&i| fixed.size[i] == 1 && moving.size[i] == 1);
+        across.for_each(|axis| rows[axis] = [0.0; 4]);
+        let map = Affine::from_rows(rows);
         Self { map, displacement, fixed: fixed.size, moving: moving.size }
     }
 

@@ -25,6 +25,7 @@ use super::observer::Observer;
 use super::places::Room;
 use super::prepare::{check_overlap, check_sizes};
 use super::processes::{Processes, Report};
+use super::pyramid::plane_axis;
 use super::run::{self, Ended};
 use super::schedule::Settings;
 use super::source::{Scale, Scaled};
@@ -162,7 +163,8 @@ pub fn resume_slabs(
         observer,
         checkpoint,
     };
-    let Ended { found, stages, loss_before, loss_after, outcome } = run.stages(settings)?;
+    let Ended { found, stages, loss_before, loss_after, contrast, outcome } =
+        run.stages(settings)?;
     let Estimate { affine, deformed } = found;
     let Run { grids: [fixed, _], room, processes, .. } = run;
     let warps = |deformed: Deformed| {
@@ -184,6 +186,7 @@ pub fn resume_slabs(
         stages,
         loss_before,
         loss_after,
+        contrast,
         outcome,
         fixed,
         home,
@@ -208,12 +211,12 @@ fn check(
     initial: &Affine<Physical, Physical>,
 ) -> Result<()> {
     settings.validate()?;
-    check_sizes(grids)?;
+    check_sizes(grids, settings)?;
     let refuse = |what: &str, value: &dyn std::fmt::Debug| {
         let fix = "register the images whole";
         Err(Error::invalid(format!("slab by slab {what}"), value, fix))
     };
-    if grids[0].size[2] == 1 {
+    if plane_axis(&grids[0]).is_some() {
         return refuse("images have several planes", &grids[0].size);
     }
     if settings.match_histograms {

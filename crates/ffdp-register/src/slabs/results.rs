@@ -72,6 +72,8 @@ pub struct SlabRegistration {
     pub loss_before: f64,
     /// The same with the result.
     pub loss_after: f64,
+    /// As in [`Registration`](crate::Registration).
+    pub contrast: Option<f64>,
     /// Whether it is worth anything.
     pub outcome: Outcome,
     /// Of the fixed image.

@@ -222,6 +222,7 @@ impl<'a> Rehearsal<'a> {
             stages: Vec::new(),
             loss_before: 1.0,
             loss_after: 0.0,
+            contrast: None,
             outcome: Worth::Improved,
         }
     }

@@ -38,6 +38,7 @@ pub struct Results {
     warped: Volume,
     stages: Vec<StageReport>,
     loss: BeforeAfter<f64>,
+    contrast: Option<f64>,
     /// Whether there is more than an affine map.
     deforms: bool,
     /// The moving image on the fixed grid as it was placed at the start.
@@ -108,6 +109,7 @@ impl Results {
             affine: result.affine,
             warped,
             stages: result.stages,
+            contrast: result.contrast,
             loss: BeforeAfter { before: result.loss_before, after: result.loss_after },
             deforms: result.warp.is_some(),
             spline: result.spline,
@@ -157,7 +159,6 @@ impl Results {
             BeforeAfter { before: overlap(&inputs.initial), after: overlap(&self.affine) };
         let pair = |values: &BeforeAfter<f64>| [values.before, values.after];
         let last = settings.stages.iter().rev().find(|stage| !stage.is_linear());
-        let one_contrast = last.is_some_and(compares_intensities);
         let shown = |similarity: &Similarity| match last.is_none_or(compares_intensities) {
             true => similarity.local_ncc_foreground,
             false => similarity.nmi,
@@ -166,7 +167,7 @@ impl Results {
             stages: &self.stages,
             loss: Some(pair(&self.loss)),
             similarity: (!before.ncc.is_nan()).then(|| [shown(&before), shown(&after)]),
-            contrast: one_contrast.then_some(after.ncc_object),
+            contrast: self.contrast,
             overlap_percent: Some(pair(&overlap_percent)),
             affine: Some(inputs.initial.inverse()?.then(&self.affine)),
             may_mirror: settings.stages.iter().any(Stage::may_mirror),

@@ -451,6 +451,7 @@ fn measures(
     let evidence = Evidence {
         stages: &found.stages,
         loss: Some([found.loss_before, found.loss_after]),
+        contrast: found.contrast,
         overlap_percent: Some(pair(&overlap_percent)),
         affine: Some(start.then(&found.affine)),
         may_mirror: settings.stages.iter().any(Stage::may_mirror),

@@ -20,6 +20,7 @@ use crate::context::{Estimate, Run, Staged};
 use crate::level::{Solver, level_start};
 use crate::pair::AlignedPair;
 use crate::prepare::{MINIMUM_OVERLAP_PERCENT, check_overlap};
+use crate::pyramid::plane_axis;
 use crate::report::{LevelReport, StageReport, Stop, Undone};
 use crate::settings::{
     LevelSettings, LinearSettings, MomentsCentre, MomentsOrder, MomentsSettings,
@@ -155,10 +156,10 @@ fn candidates(
 /// Whether `map` does not turn a plane over: what would be seen from behind is a mirror image. Always
 /// so for volumes.
 fn keeps_planes(map: &Map, fixed: &Geometry, moving: &Geometry) -> bool {
-    let normal = |geometry: &Geometry| geometry.direction.map(|row| row[2]);
+    let Some(across) = plane_axis(fixed) else { return true };
+    let normal = |geometry: &Geometry| geometry.direction.map(|row| row[across]);
     let turned = map.apply_vector(normal(fixed));
-    let along: f64 = turned.iter().zip(normal(moving)).map(|(a, b)| a * b).sum();
-    fixed.size[2] > 1 || along > 0.0
+    turned.iter().zip(normal(moving)).map(|(a, b)| a * b).sum::<f64>() > 0.0
 }
 
 /// The initial placement, moved so that the centres meet.
