@@ -108,7 +108,10 @@ impl Backend {
             #[cfg(feature = "cuda")]
             Self::Cuda => Ok((0..count).map(Device::cuda).collect()),
             #[cfg(feature = "wgpu")]
-            Self::Wgpu => Ok(vec![Device::wgpu(Default::default())]),
+            Self::Wgpu => {
+                let device = ffdp::kit::wgpu_device(Default::default());
+                device.map(|device| vec![device]).map_err(|none| none.to_string())
+            }
             #[allow(unreachable_patterns)]
             missing => Err(format!("this binary was built without {missing:?}")),
         }
