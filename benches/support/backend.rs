@@ -28,7 +28,7 @@ impl Backend {
                     0 => Default::default(),
                     index => burn::tensor::DeviceKind::DiscreteGpu(index),
                 };
-                ffdp::kit::wgpu_device(kind).map_err(|none| none.to_string())
+                ffdp_kit::wgpu_device(kind).map_err(|none| none.to_string())
             }
             #[allow(unreachable_patterns)]
             missing => {

@@ -146,7 +146,9 @@ mod tests {
         let message = refused.downcast_ref::<String>().expect("a message");
         assert!(message.contains("OpenGL") && message.contains("install"), "{message}");
         assert_counts(&on(WgpuBackend::Vulkan));
-        // Whatever this machine has.
+        // Whatever this machine has; what wgpu chooses by itself, as for a program that says `Device::wgpu`.
+        let automatic = std::panic::catch_unwind(|| assert_counts(&on(WgpuBackend::Auto)));
+        assert_eq!(automatic.is_ok(), automatic_counts());
         let has_one = APIS.into_iter().any(|api| on(WgpuBackend::Auto).on(api).is_ok());
         let found = wgpu_device(DeviceKind::DefaultDevice);
         assert_eq!(found.is_ok(), has_one, "{found:?}");

@@ -30,14 +30,15 @@ pub fn gpu_devices() -> Vec<(&'static str, Device)> {
             if wanted.as_ref().is_some_and(|wanted| !is_named(wanted)) {
                 continue;
             }
-            match device.and_then(|device| works(&device).then_some(device).ok_or_else(String::new))
-            {
+            match device.and_then(|device| {
+                works(&device).then_some(device).ok_or("it does not work".to_string())
+            }) {
                 Ok(device) => devices.push((name, device)),
                 Err(reason) => {
                     let wanted = wanted.as_deref().unwrap_or_default();
                     assert!(
                         wanted.is_empty(),
-                        "FFDP_TEST_DEVICES={wanted}, but {name} finds no device {reason}"
+                        "FFDP_TEST_DEVICES={wanted}, but {name} finds no device: {reason}"
                     );
                     absent += &format!("; {reason}");
                 }
