@@ -34,7 +34,7 @@ use step::{CASES, Problem};
 
 /// Benchmarks training steps of TransMorph.
 #[derive(Parser, Debug)]
-struct Args {
+pub struct Args {
     /// Only cases whose name contains this text.
     filter: Option<String>,
     /// Where to run.

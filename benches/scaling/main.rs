@@ -20,6 +20,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ffdp::ops::{
     AdamOptions, DeformOptions, LnccFloor, LnccOptions, Measure, MomentStorage, Optimizer,
 };
+use ffdp::parallel::DeviceMesh;
 
 mod iterate;
 mod links;
@@ -29,8 +30,9 @@ mod scene;
 mod slabs;
 mod splines;
 
+/// Times sharded registration.
 #[derive(Parser, Debug)]
-struct Cli {
+pub struct Cli {
     /// Where to compute.
     #[arg(long, value_enum, default_value_t = Backend::Cpu)]
     device: Backend,
@@ -108,7 +110,10 @@ impl Backend {
             #[cfg(feature = "cuda")]
             Self::Cuda => Ok((0..count).map(Device::cuda).collect()),
             #[cfg(feature = "wgpu")]
-            Self::Wgpu => Ok(vec![Device::wgpu(Default::default())]),
+            Self::Wgpu => {
+                let device = ffdp_kit::wgpu_device(Default::default());
+                device.map(|device| vec![device]).map_err(|none| none.to_string())
+            }
             #[allow(unreachable_patterns)]
             missing => Err(format!("this binary was built without {missing:?}")),
         }
@@ -136,6 +141,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let run = cli.device.devices(cli.gpus).and_then(|devices| {
         println!("on {devices:?}");
+        // Connected GPUs hold the memory of their connections: what is free afterwards can be divided.
+        DeviceMesh::new(&devices, devices.len()).map_err(|error| error.to_string())?;
         let fit = match &cli.what {
             // Memory of the host is not divided beforehand.
             What::Register(settings) if cli.device != Backend::Cpu => {

@@ -23,10 +23,13 @@ impl Backend {
             #[cfg(feature = "cuda")]
             Self::Cuda => Ok(Device::cuda(index)),
             #[cfg(feature = "wgpu")]
-            Self::Wgpu => Ok(Device::wgpu(match index {
-                0 => Default::default(),
-                index => burn::tensor::DeviceKind::DiscreteGpu(index),
-            })),
+            Self::Wgpu => {
+                let kind = match index {
+                    0 => Default::default(),
+                    index => burn::tensor::DeviceKind::DiscreteGpu(index),
+                };
+                ffdp_kit::wgpu_device(kind).map_err(|none| none.to_string())
+            }
             #[allow(unreachable_patterns)]
             missing => {
                 let name = format!("{missing:?}").to_lowercase();

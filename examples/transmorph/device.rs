@@ -38,7 +38,8 @@ fn cuda(index: usize) -> Result<Device> {
 
 #[cfg(feature = "wgpu")]
 fn wgpu() -> Result<Device> {
-    Ok(Device::wgpu(burn::tensor::DeviceKind::DefaultDevice))
+    let none = |reason: ffdp::kit::NoAdapter| Error::invalid(reason.found(), "wgpu", reason.fix());
+    ffdp::kit::wgpu_device(Default::default()).map_err(none)
 }
 
 #[cfg(not(feature = "wgpu"))]

@@ -24,7 +24,7 @@ use ffdp_train::{Dataset, Run, Team, TrainArguments, evaluate, pictures, report}
 /// files.
 #[derive(Parser)]
 #[command(name = "transmorph")]
-struct Arguments {
+pub struct Arguments {
     #[command(flatten)]
     train: TrainArguments,
 

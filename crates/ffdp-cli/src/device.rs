@@ -15,7 +15,7 @@ pub enum DeviceChoice {
     Cpu,
     /// The CUDA device with this number.
     Cuda(usize),
-    /// The default device of wgpu (Vulkan, Metal, DirectX).
+    /// The default device of wgpu (Vulkan, Metal, DirectX 12, WebGPU).
     Wgpu,
 }
 
@@ -85,7 +85,7 @@ impl DeviceChoice {
             #[cfg(feature = "cuda")]
             Self::Cuda(index) => Device::cuda(index),
             #[cfg(feature = "wgpu")]
-            Self::Wgpu => Device::wgpu(Default::default()),
+            Self::Wgpu => open_wgpu()?,
             #[allow(unreachable_patterns)] // with every feature, nothing is left
             other => unreachable!("{other} was refused when the command line was read"),
         };
@@ -116,6 +116,16 @@ impl DeviceChoice {
 fn configure() {
     #[cfg(feature = "persistence")]
     ffdp_burn::ops::keep_kernels();
+}
+
+/// An adapter on which kernels compute what they should.
+#[cfg(feature = "wgpu")]
+fn open_wgpu() -> Outcome<Device> {
+    let found = ffdp_burn::ops::wgpu_device(Default::default());
+    found.map_err(|none| {
+        let message = format!("the device wgpu could not be opened: {}", none.found());
+        Failure::user(message, format!("{}: --device cpu", none.fix()))
+    })
 }
 
 /// GPU `first + before` of `count`, counted in a ring; `first` where it is not known how many there are, or where

@@ -10,6 +10,7 @@ use ffdp_register::{Room, Settings, shards_needed};
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};
 use crate::hosts::Hosts;
+use crate::memory::{Plan, Sizes};
 
 /// The flags.
 #[derive(Clone, Debug, Args)]
@@ -93,7 +94,8 @@ impl MeshArguments {
     /// Opens the devices and counts the shards.
     ///
     /// # Errors
-    /// When a device does not open or is named twice, or no number of shards is possible.
+    /// When a device does not open or is named twice, no number of shards is possible, or several devices have no room
+    /// for a level.
     pub fn open(&self, settings: &Settings, sides: Sides) -> Outcome<DeviceMesh> {
         let all = self.all();
         if let Some((_, again)) =
@@ -110,7 +112,15 @@ impl MeshArguments {
             (None, None) => all.len(),
         };
         let devices = all.iter().map(|device| device.open()).collect::<Outcome<Vec<_>>>()?;
-        Ok(DeviceMesh::new(&devices, shards)?)
+        let mesh = DeviceMesh::new(&devices, shards)?;
+        // After they were connected, which takes memory as well.
+        let free = all.iter().filter_map(|device| device.free_memory_bytes()).min();
+        if let Some(free) = free.filter(|_| all.len() > 1) {
+            let ([fixed, moving], masked) = sides;
+            let sizes = Sizes { fixed: fixed.clone(), moving: moving.clone(), labels: false };
+            Plan::check_mesh(settings, (&sizes, masked), &mesh, free)?;
+        }
+        Ok(mesh)
     }
 }
 

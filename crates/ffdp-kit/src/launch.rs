@@ -160,7 +160,12 @@ fn copied(like: &CubeTensor, values: &[f32]) -> CubeTensor {
 }
 
 /// The elements of a contiguous tensor as a kernel argument.
+///
+/// # Panics
+/// On a device of OpenGL, where kernels compute wrong values.
 pub fn buffer(tensor: &CubeTensor) -> BufferArg {
+    #[cfg(feature = "wgpu")]
+    crate::adapters::assert_counts(&tensor.device);
     tensor.clone().into_buffer_arg()
 }
 

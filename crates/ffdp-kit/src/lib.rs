@@ -10,6 +10,7 @@
 //! | [`dense`] | new tensors without gaps | |
 //! | `launch` | buffers, grids of cubes and deterministic sums of CubeCL kernels | `cube` |
 //! | `march` | kernels that walk through a volume plane by plane | `cube` |
+//! | `wgpu_device` | the device of wgpu, on an adapter on which kernels compute what they should | `wgpu` |
 //! | `tensor_cores` | products of small matrices in TF32 | `cube` |
 //! | `keep_kernels` | compiled kernels on disk | `persistence` |
 //! | `testing` | finite differences, comparison, devices, seeded tensors | `testing` |
@@ -31,6 +32,8 @@
 //!
 //! `docs/own-op.md` of the repository is the whole of an operation for the CPU in one file, which the tests run.
 
+#[cfg(feature = "wgpu")]
+mod adapters;
 pub mod dense;
 pub mod half;
 #[cfg(feature = "persistence")]
@@ -46,6 +49,8 @@ pub mod tensor_cores;
 pub mod testing;
 pub mod vjp;
 
+#[cfg(feature = "wgpu")]
+pub use adapters::{NoAdapter, wgpu_device};
 pub use dense::dense_zeros;
 #[cfg(feature = "persistence")]
 pub use kernels::keep_kernels;

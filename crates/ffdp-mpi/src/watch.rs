@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ffdp_parallel::Silence;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, Destination, Source};
 
@@ -15,9 +16,6 @@ const BEAT: Duration = Duration::from_secs(2);
 
 /// How often the watch looks, where nothing else is done.
 const LOOK: Duration = Duration::from_millis(250);
-
-/// Who did not look for so long was itself stopped or suspended, and says nothing about others.
-const AWAY: Duration = Duration::from_secs(6);
 
 /// Exit code where another rank is lost.
 const LOST: i32 = 2;
@@ -32,8 +30,7 @@ pub(super) struct Watch {
     next: i32,
     before: i32,
     told: Instant,
-    heard: Instant,
-    looked: Instant,
+    before_is: Silence,
 }
 
 impl Watch {
@@ -41,7 +38,7 @@ impl Watch {
         let (rank, count) = (world.rank(), world.size());
         let now = Instant::now();
         let (next, before) = ((rank + 1) % count, (rank + count - 1) % count);
-        Self { hosts, next, before, told: now, heard: now, looked: now }
+        Self { hosts, next, before, told: now, before_is: Silence::new(SILENCE, now) }
     }
 
     /// How long nothing need be looked at.
@@ -53,7 +50,7 @@ impl Watch {
     pub fn wait(&mut self, world: &SimpleCommunicator, mut is_done: impl FnMut() -> bool) {
         let start = Instant::now();
         while !is_done() {
-            if self.looked.elapsed() >= LOOK {
+            if self.before_is.looked().elapsed() >= LOOK {
                 self.keep(world);
             }
             pause(start);
@@ -63,10 +60,6 @@ impl Watch {
     /// Tells and listens; ends all processes if a rank is lost.
     pub fn keep(&mut self, world: &SimpleCommunicator) {
         let now = Instant::now();
-        if now - self.looked > AWAY {
-            self.heard = now;
-        }
-        self.looked = now;
         if now - self.told >= BEAT {
             self.told = now;
             // A byte is on its way at once, whether the other listens or not.
@@ -75,9 +68,9 @@ impl Watch {
         let before = world.process_at_rank(self.before);
         while before.immediate_probe_with_tag(ALIVE).is_some() {
             let _: (u8, _) = before.receive_with_tag(ALIVE);
-            self.heard = now;
+            self.before_is.heard(now);
         }
-        if now - self.heard > SILENCE {
+        if self.before_is.is_too_long(now) {
             let (rank, count) = (self.before, self.hosts.len());
             eprintln!(
                 "error: rank {rank} of {count} on {} is lost: nothing was heard of it for {} s",

@@ -11,6 +11,7 @@ use burn::tensor::Device;
 use super::exchange::{self, Reduction};
 use super::joined::are_joined;
 use super::transfer::to_device;
+use ffdp_burn::error::Result;
 
 /// The values of all shards combined, on the device of the first. Differentiable.
 ///
@@ -38,11 +39,22 @@ pub fn broadcast<const D: usize>(value: &Tensor<D>, devices: &[Device]) -> Vec<T
 /// The values of all shards combined, for every shard on its own device. Differentiable.
 ///
 /// # Panics
-/// As [`reduce`].
+/// As [`reduce`], and where a device could not compute its values: the others would wait for it.
 pub fn all_reduce<const D: usize>(values: Vec<Tensor<D>>, reduction: Reduction) -> Vec<Tensor<D>> {
+    try_all_reduce(values, reduction).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// [`all_reduce`].
+///
+/// # Errors
+/// [`Error::Device`](ffdp_burn::Error::Device) where a device could not compute its values.
+pub(super) fn try_all_reduce<const D: usize>(
+    values: Vec<Tensor<D>>,
+    reduction: Reduction,
+) -> Result<Vec<Tensor<D>>> {
     let devices: Vec<Device> = values.iter().map(Tensor::device).collect();
     if are_joined(&devices) {
         return exchange::combine(values, reduction);
     }
-    broadcast(&reduce(values, reduction), &devices)
+    Ok(broadcast(&reduce(values, reduction), &devices))
 }

@@ -2,6 +2,7 @@
 
 use burn::tensor::Device;
 
+use super::exchange::connect;
 use super::layout::{Axis, Layout};
 use ffdp_burn::error::{Error, Result};
 
@@ -28,8 +29,11 @@ impl DeviceMesh {
 
     /// `shards` shards over the given devices, in blocks, so that most neighbours share a device.
     ///
+    /// Several GPUs are connected here, which takes some of their memory: what is free afterwards is free for shards.
+    ///
     /// # Errors
-    /// [`Error::Invalid`] when there is no device, or fewer shards than devices.
+    /// [`Error::Invalid`] when there is no device, or fewer shards than devices; [`Error::Device`] where GPUs cannot
+    /// be connected.
     pub fn new(devices: &[Device], shards: usize) -> Result<Self> {
         if devices.is_empty() || shards < devices.len() {
             return Err(Error::invalid(
@@ -41,6 +45,7 @@ impl DeviceMesh {
                 "use fewer devices or more shards",
             ));
         }
+        connect(devices)?;
         let device = |k: usize| devices[k * devices.len() / shards].clone();
         Ok(Self { devices: (0..shards).map(device).collect() })
     }

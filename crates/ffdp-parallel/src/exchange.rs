@@ -25,17 +25,25 @@
 //! that, two H200s hung (a network's tape, 22 November 2026; both threads were loading, one device ran the sum and the
 //! other had not begun it). So the host does wait for the first sums of a process, and for those that a [`WaitForSums`]
 //! sees: the first iterations of a problem.
+//!
+//! **A device that cannot join a sum is found before the others begin it**: where memory has run out on one of them, none
+//! begins ([`launch_checked`]). NCCL allocates memory of its own when a group of devices, or a way to send among them, is
+//! used for the first time: that happens before their memory is given away ([`connect`]). What still does not proceed ends
+//! the process (`watch.rs`).
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use burn::Tensor;
 use burn::tensor::Device;
 use burn::tensor::distributed::{CollectiveTensor, ReduceOperation, all_reduce};
 
-use super::joined::{are_joined, distinct, launch};
+use super::joined::{are_joined, distinct, launch, launch_checked};
 use super::transfer::to_device;
+use super::watch::{Ticket, watched};
+use ffdp_burn::error::Result;
 
 /// How values are combined, element by element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,27 +98,76 @@ impl Drop for WaitForSums {
     }
 }
 
+/// The numbers of elements of sums for which NCCL may choose another way.
+const WAYS: [usize; 3] = [1, 1 << 16, 1 << 22];
+
+/// Has joined devices form their first sums, once in a process: for these NCCL connects them and allocates its own
+/// memory, before theirs is full of shards.
+///
+/// # Errors
+/// [`Error::Device`](ffdp_burn::Error::Device) where one cannot.
+pub(super) fn connect(devices: &[Device]) -> Result<()> {
+    static CONNECTED: Mutex<Vec<Vec<Device>>> = Mutex::new(Vec::new());
+    let places: Vec<Device> = distinct(devices).into_iter().map(Device::inner).collect();
+    let mut connected = CONNECTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !are_joined(&places) || connected.contains(&places) {
+        return Ok(());
+    }
+    let _waiting = WaitForSums::when(true);
+    // Those of all, and of neighbours, which swap planes.
+    let neighbours = places.windows(2).filter(|_| places.len() > 2);
+    for group in std::iter::once(&places[..]).chain(neighbours) {
+        for values in WAYS {
+            let zeros = group.iter().map(|place| Tensor::zeros([values], place));
+            drop(sums(zeros.collect())?);
+        }
+    }
+    places.iter().for_each(Device::memory_cleanup);
+    connected.push(places);
+    Ok(())
+}
+
+/// A sum on its way.
+pub(super) struct Sum {
+    parts: Vec<CollectiveTensor<1>>,
+    devices: Vec<Device>,
+    ticket: Ticket,
+}
+
+impl Sum {
+    /// On each device, for what is enqueued from now on.
+    fn resolve(self) -> Vec<Tensor<1>> {
+        let sums = self.parts.into_iter().map(CollectiveTensor::resolve).collect();
+        self.ticket.ends_after(&self.devices);
+        sums
+    }
+}
+
 /// The sum of tensors of one size, on different devices, on each of these; launched.
-fn launch_sum(group: Vec<Tensor<1>>) -> Vec<CollectiveTensor<1>> {
+///
+/// # Errors
+/// [`Error::Device`](ffdp_burn::Error::Device) where one of them was not computed.
+fn launch_sum(group: Vec<Tensor<1>>) -> Result<Sum> {
     let devices: Vec<Device> = group.iter().map(Tensor::device).collect();
+    let ticket = watched("a sum", &devices);
     // Formed in place: in a tensor of its own.
     let group: Vec<_> = group.into_iter().map(|part| part.mul_scalar(1.0)).collect();
-    launch(&devices);
+    launch_checked(&group)?;
     let sum = |part| all_reduce(part, ReduceOperation::Sum, devices.clone());
-    let sums: Vec<_> = group.into_iter().map(sum).collect();
+    let parts: Vec<_> = group.into_iter().map(sum).collect();
     launch(&devices);
     let first = SUMS.fetch_add(1, Ordering::Relaxed) < FIRST_SUMS;
     if first || CAREFUL.get() {
-        sums.iter().for_each(|sum| drop(sum.clone().resolve()));
+        parts.iter().for_each(|sum| drop(sum.clone().resolve()));
         // A failure shows where numbers are read.
         devices.iter().for_each(|device| drop(device.sync()));
     }
-    sums
+    Ok(Sum { parts, devices, ticket })
 }
 
 /// The same, for what is enqueued from now on.
-fn sums(group: Vec<Tensor<1>>) -> Vec<Tensor<1>> {
-    launch_sum(group).into_iter().map(CollectiveTensor::resolve).collect()
+fn sums(group: Vec<Tensor<1>>) -> Result<Vec<Tensor<1>>> {
+    launch_sum(group).map(Sum::resolve)
 }
 
 /// Planes on their way between two devices, while these do something else.
@@ -118,37 +175,39 @@ pub(super) enum Swap {
     /// They had to be waited for.
     Done(Vec<[Tensor<5>; 2]>),
     /// The sum of each pair and the shapes of its tensors.
-    Launched(Vec<(Vec<CollectiveTensor<1>>, [[usize; 5]; 2])>),
+    Launched(Vec<(Sum, [[usize; 5]; 2])>),
 }
 
 impl Swap {
     /// Sends each tensor of a pair to the device of the other; these differ.
-    pub fn begin(pairs: Vec<[Tensor<5>; 2]>) -> Self {
+    ///
+    /// # Errors
+    /// [`Error::Device`](ffdp_burn::Error::Device) where one of them was not computed.
+    pub fn begin(pairs: Vec<[Tensor<5>; 2]>) -> Result<Self> {
         let joined = |pair: &[Tensor<5>; 2]| are_joined(&pair.each_ref().map(Tensor::device));
         if !pairs.iter().all(joined) {
             let across = |[a, b]: [Tensor<5>; 2]| {
                 let [here, there] = [a.device(), b.device()];
                 [to_device(b, &here), to_device(a, &there)]
             };
-            return Self::Done(pairs.into_iter().map(across).collect());
+            return Ok(Self::Done(pairs.into_iter().map(across).collect()));
         }
         let shapes = pairs.iter().map(|pair| pair.each_ref().map(Tensor::dims));
         let shapes: Vec<[[usize; 5]; 2]> = shapes.collect();
         let mut groups: Vec<_> = pairs.into_iter().map(side_by_side).enumerate().collect();
         // Every other pair along a row of devices has no device in common with the next.
         groups.sort_by_key(|(i, _)| i % 2);
-        let mut sums: Vec<_> =
-            groups.into_iter().map(|(i, group)| (i, launch_sum(group))).collect();
+        let begun = groups.into_iter().map(|(i, group)| Ok((i, launch_sum(group)?)));
+        let mut sums: Vec<_> = begun.collect::<Result<_>>()?;
         sums.sort_by_key(|(i, _)| *i);
-        Self::Launched(sums.into_iter().map(|(_, sums)| sums).zip(shapes).collect())
+        Ok(Self::Launched(sums.into_iter().map(|(_, sum)| sum).zip(shapes).collect()))
     }
 
     /// For each pair the second tensor on the device of the first, and the first on that of the second.
     pub fn finish(self) -> Vec<[Tensor<5>; 2]> {
-        let apart = |(sums, [first, second]): (Vec<CollectiveTensor<1>>, [[usize; 5]; 2])| {
+        let apart = |(sum, [first, second]): (Sum, [[usize; 5]; 2])| {
             let [a, b] = [first, second].map(|dims| dims.into_iter().product::<usize>());
-            let sums: Vec<Tensor<1>> = sums.into_iter().map(CollectiveTensor::resolve).collect();
-            let [here, there] = <[_; 2]>::try_from(sums).expect("a pair gives two sums");
+            let [here, there] = <[_; 2]>::try_from(sum.resolve()).expect("a pair gives two sums");
             [here.narrow(0, a, b).reshape(second), there.narrow(0, 0, a).reshape(first)]
         };
         match self {
@@ -173,10 +232,13 @@ fn side_by_side([a, b]: [Tensor<5>; 2]) -> Vec<Tensor<1>> {
 }
 
 /// The values of all shards combined, for every shard on its own device; their devices are joined.
+///
+/// # Errors
+/// [`Error::Device`](ffdp_burn::Error::Device) where some were not computed.
 pub(super) fn combine<const D: usize>(
     values: Vec<Tensor<D>>,
     reduction: Reduction,
-) -> Vec<Tensor<D>> {
+) -> Result<Vec<Tensor<D>>> {
     let devices: Vec<Device> = values.iter().map(Tensor::device).collect();
     let places = distinct(&devices);
     let dims = values[0].dims();
@@ -189,18 +251,18 @@ pub(super) fn combine<const D: usize>(
         })
         .collect();
     let totals = match reduction {
-        Reduction::Sum => sums(parts),
-        Reduction::Max | Reduction::Min => extremes(parts, reduction),
+        Reduction::Sum => sums(parts)?,
+        Reduction::Max | Reduction::Min => extremes(parts, reduction)?,
     };
     let total = |device: &Device| {
         let place = places.iter().position(|place| place == device);
         totals[place.expect("it is one of the places")].clone().reshape(dims)
     };
-    devices.iter().map(total).collect()
+    Ok(devices.iter().map(total).collect())
 }
 
 /// A row for every device, filled by a sum; then each device has them all.
-fn extremes(parts: Vec<Tensor<1>>, reduction: Reduction) -> Vec<Tensor<1>> {
+fn extremes(parts: Vec<Tensor<1>>, reduction: Reduction) -> Result<Vec<Tensor<1>>> {
     let (rows, values) = (parts.len(), parts[0].dims()[0]);
     let table = |(row, part): (usize, Tensor<1>)| {
         let zeros =
@@ -210,10 +272,10 @@ fn extremes(parts: Vec<Tensor<1>>, reduction: Reduction) -> Vec<Tensor<1>> {
         let [before, after] = around;
         Tensor::cat([before, Some(part.clone()), after].into_iter().flatten().collect(), 0)
     };
-    let tables = sums(parts.into_iter().enumerate().map(table).collect());
+    let tables = sums(parts.into_iter().enumerate().map(table).collect())?;
     let extreme = |table: Tensor<1>| {
         let rows = (0..rows).map(|row| table.clone().narrow(0, row * values, values));
         rows.reduce(|a, b| reduction.combine(a, b)).expect("there is a device")
     };
-    tables.into_iter().map(extreme).collect()
+    Ok(tables.into_iter().map(extreme).collect())
 }

@@ -17,6 +17,7 @@
 //! exchange  the same without a wait          joined      devices that can do that
 //! rest      to host memory and back          ahead       what goes back before it is its turn
 //! driver    CUDA's memory beside CubeCL      host        what tensors hold in host memory
+//! watch     what ends a wait without end
 //! on_each_device  a thread for each          lending     of parts, planes to others and back
 //! cuts      planes of every place            replicas    weights on every device
 //! lines     all parameters in one piece
@@ -65,6 +66,7 @@ mod smoothing;
 mod tests;
 mod transfer;
 mod travel;
+mod watch;
 mod window;
 
 pub use adam::{ShardedMoments, ShardedStep, adam};
@@ -114,3 +116,4 @@ pub use smoothing::{
 };
 #[doc(hidden)]
 pub use travel::deepened;
+pub use watch::Silence;

@@ -14,8 +14,9 @@ use burn::backend::Dispatch;
 use burn::tensor::{Device, Int};
 
 use super::ahead::joined_ahead;
-use super::joined::are_joined;
+use super::joined::{are_joined, check};
 use super::travel::{TravelOps, send_all, wait_for_all};
+use super::watch::watched;
 
 /// The tensor on a device; itself where it is there already. Differentiable; its gradient travels in the
 /// same way (`travel.rs`).
@@ -61,7 +62,12 @@ pub(super) fn labels_to_devices(labels: Vec<(Tensor<5, Int>, Device)>) -> Vec<Te
     });
     let leaving: Vec<_> = leaving.collect();
     let waited_for: Vec<_> = ends.iter().map(|device| device.as_dispatch().clone()).collect();
+    let ticket = (!ends.is_empty()).then(|| watched("a transfer", &ends));
     wait_for_all::<Dispatch>(&waited_for);
+    for (labels, _) in leaving.iter().filter(|(_, journey)| journey.is_some()) {
+        // As in `travel.rs`.
+        check(&labels.clone().into_dispatch()).unwrap_or_else(|error| panic!("{error}"));
+    }
     let arrived = leaving.iter().map(|(labels, journey)| match journey {
         Some((dims, to)) => labels.clone().to_device(to).reshape(*dims),
         None => labels.clone(),
@@ -70,6 +76,7 @@ pub(super) fn labels_to_devices(labels: Vec<(Tensor<5, Int>, Device)>) -> Vec<Te
     // What was sent lives until then. A failure shows where numbers are read.
     let receivers = leaving.iter().filter_map(|(_, journey)| journey.as_ref());
     receivers.for_each(|(_, to)| drop(to.sync()));
+    drop(ticket);
     arrived
 }
 

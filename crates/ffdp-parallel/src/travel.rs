@@ -24,6 +24,8 @@ use burn::tensor::{Shape, StreamId};
 #[cfg(feature = "cube")]
 use burn_cubecl::CubeBackend;
 
+use super::joined::check;
+use super::watch::watched;
 use ffdp_kit::vjp::{Vjp, record};
 
 /// The journey, for tensors on the tape.
@@ -39,6 +41,10 @@ pub trait TravelOps: Backend {
 }
 
 /// Tensors on other devices, all sent at once; those that are there already are themselves.
+///
+/// # Panics
+/// Where one of them was not computed, as when memory has run out: CubeCL (0.11.3) does not send it then, and the receiver
+/// would wait for it for ever.
 pub(super) fn send_all<B: Backend>(
     tensors: Vec<(FloatTensor<B>, B::Device)>,
 ) -> Vec<FloatTensor<B>> {
@@ -63,7 +69,11 @@ pub(super) fn send_all<B: Backend>(
             (line, Some((shape, to)))
         })
         .collect();
+    let ticket = (!receivers.is_empty()).then(|| watched("a transfer", &ends));
     wait_for_all::<B>(&ends);
+    for (line, _) in lines.iter().filter(|(_, journey)| journey.is_some()) {
+        check(line).unwrap_or_else(|error| panic!("{error}"));
+    }
     let sent = lines.iter().map(|(line, journey)| match journey {
         Some((_, to)) => B::float_to_device(line.clone(), to),
         None => line.clone(),
@@ -71,6 +81,7 @@ pub(super) fn send_all<B: Backend>(
     let sent: Vec<_> = sent.collect();
     // What comes is little: a thread each would take longer. A failure shows where numbers are read.
     receivers.iter().for_each(|device| drop(B::sync(device)));
+    drop(ticket);
     let arrived = sent.into_iter().zip(lines).map(|(sent, (_, journey))| match journey {
         Some((shape, _)) => B::float_reshape(sent, shape),
         None => sent,

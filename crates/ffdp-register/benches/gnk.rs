@@ -35,8 +35,9 @@ mod backend;
 
 use backend::Backend;
 
+/// Times Gauss-Newton-Krylov steps.
 #[derive(Parser)]
-struct Arguments {
+pub struct Arguments {
     /// Voxels along each axis.
     #[arg(long, default_value_t = 64)]
     size: usize,

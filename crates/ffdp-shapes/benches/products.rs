@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use backend::Backend;
 use burn::tensor::{Device, Distribution, Tensor};
-use clap::ValueEnum as _;
+use clap::Parser;
 use ffdp_shapes::{Formula, Kernel};
 
 #[global_allocator]
@@ -115,34 +115,37 @@ fn dense(t: &[Tensor<2>]) -> Tensor<2> {
     r2.mul_scalar(-1.0 / (WIDTH * WIDTH)).exp().matmul(t[2].clone())
 }
 
-/// `--device` and sizes.
-fn arguments() -> (String, Vec<usize>, Vec<String>) {
-    let (mut device, mut sizes, mut filters) = ("cpu".to_string(), Vec::new(), Vec::new());
-    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
-    while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().unwrap_or_else(|| panic!("{argument} wants a value"));
-        match argument.as_str() {
-            "--device" => device = value(),
-            "--size" => sizes = value().split(',').map(size).collect(),
-            filter => filters.push(filter.to_string()),
-        }
-    }
-    if sizes.is_empty() {
-        sizes = if device == "cpu" { vec![1000, 10_000] } else { vec![10_000, 100_000, 1_000_000] };
-    }
-    (device, sizes, filters)
+/// What is measured.
+#[derive(Parser)]
+pub struct Arguments {
+    /// Only rows whose name contains one of these texts.
+    filters: Vec<String>,
+    /// Where to run; a GPU must have been compiled in.
+    #[arg(long, value_enum, default_value_t = Backend::Cpu)]
+    device: Backend,
+    /// Numbers of points [CPU: 1e3,1e4; GPU: 1e4,1e5,1e6]
+    #[arg(long, value_delimiter = ',')]
+    size: Vec<f64>,
+    /// Given by `cargo bench`.
+    #[arg(long, hide = true)]
+    bench: bool,
 }
 
-fn size(text: &str) -> usize {
-    let number: f64 = text.parse().unwrap_or_else(|_| panic!("--size takes numbers, got {text}"));
-    number as usize
+impl Arguments {
+    fn sizes(&self) -> Vec<usize> {
+        match (&self.size[..], self.device) {
+            ([], Backend::Cpu) => vec![1000, 10_000],
+            ([], _) => vec![10_000, 100_000, 1_000_000],
+            (given, _) => given.iter().map(|size| *size as usize).collect(),
+        }
+    }
 }
 
 fn main() {
-    let (name, sizes, filters) = arguments();
-    let device =
-        Backend::from_str(&name, true).and_then(|b| b.device(0)).unwrap_or_else(|e| panic!("{e}"));
-    println!("kernel products, gaussian of width {WIDTH}, D = E = 3, f32, {name}");
+    let arguments = Arguments::parse();
+    let (sizes, filters) = (arguments.sizes(), &arguments.filters);
+    let device = arguments.device.device(0).unwrap_or_else(|reason| panic!("{reason}"));
+    println!("kernel products, gaussian of width {WIDTH}, D = E = 3, f32, {:?}", arguments.device);
     println!(
         "{:34} {:>9} {:>12} {:>10} {:>10} {:>10}",
         "", "N = M", "ms", "Gpairs/s", "of fwd", "extra MB"
@@ -171,7 +174,7 @@ fn main() {
         }
         // On a GPU Burn first tries kernels for the matrix, a minute and more: there it is asked for by name.
         let asked = filters.iter().any(|filter| "dense".contains(filter.as_str()));
-        if pairs <= DENSE && (asked || filters.is_empty() && name == "cpu") {
+        if pairs <= DENSE && (asked || filters.is_empty() && arguments.device == Backend::Cpu) {
             let (ms, extra) = measure(&device, pairs, || dense(&all));
             line("dense, of Burn's operations", ms, forward, extra);
         }

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use backend::Backend;
 use burn::tensor::{Device, Distribution, Tensor};
-use clap::ValueEnum as _;
+use clap::{Parser, ValueEnum};
 use ffdp_shapes::sinkhorn::{Measure, Multiscale, SinkhornSettings, TransportCost, sinkhorn};
 use ffdp_shapes::{Kernel, kernel_product};
 
@@ -26,48 +26,59 @@ use ffdp_shapes::{Kernel, kernel_product};
 const PAIRS_ON_CPU: f64 = 1e9;
 
 /// What is measured.
-struct Arguments {
-    device: String,
-    sizes: Vec<f64>,
+#[derive(Parser)]
+pub struct Arguments {
+    /// Only these rows.
+    rows: Vec<Row>,
+    /// Where to run; a GPU must have been compiled in.
+    #[arg(long, value_enum, default_value_t = Backend::Cpu)]
+    device: Backend,
+    /// Numbers of points.
+    #[arg(long, value_delimiter = ',', default_value = "2e4")]
+    size: Vec<f64>,
+    /// The blur.
+    #[arg(long, default_value_t = 0.01)]
     blur: f64,
-    cost: TransportCost,
+    /// What a journey costs.
+    #[arg(long, value_enum, default_value_t = Cost::HalfSquare)]
+    cost: Cost,
+    /// Points on spheres, not in cubes.
+    #[arg(long)]
     surface: bool,
-    rows: Vec<String>,
+    /// Given by `cargo bench`.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// How the work is divided.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Row {
+    /// Over all pairs.
+    Single,
+    /// On several scales.
+    Multi,
+}
+
+/// `--cost`
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Cost {
+    /// p = 2.
+    HalfSquare,
+    /// p = 1.
+    Distance,
 }
 
 impl Arguments {
-    fn read() -> Self {
-        let mut found = Self {
-            device: "cpu".to_string(),
-            sizes: vec![2e4],
-            blur: 0.01,
-            cost: TransportCost::HalfSquare,
-            surface: false,
-            rows: Vec::new(),
-        };
-        let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
-        while let Some(argument) = arguments.next() {
-            let mut value =
-                || arguments.next().unwrap_or_else(|| panic!("{argument} wants a value"));
-            match argument.as_str() {
-                "--device" => found.device = value(),
-                "--size" => found.sizes = value().split(',').map(number).collect(),
-                "--blur" => found.blur = number(&value()),
-                "--cost" if value() == "distance" => found.cost = TransportCost::Distance,
-                "--surface" => found.surface = true,
-                row => found.rows.push(row.to_string()),
-            }
+    fn wants(&self, row: Row) -> bool {
+        self.rows.is_empty() || self.rows.contains(&row)
+    }
+
+    fn cost(&self) -> TransportCost {
+        match self.cost {
+            Cost::HalfSquare => TransportCost::HalfSquare,
+            Cost::Distance => TransportCost::Distance,
         }
-        found
     }
-
-    fn wants(&self, row: &str) -> bool {
-        self.rows.is_empty() || self.rows.iter().any(|wanted| wanted == row)
-    }
-}
-
-fn number(text: &str) -> f64 {
-    text.parse().unwrap_or_else(|_| panic!("a number is wanted, got {text}"))
 }
 
 /// Two clouds of `count` points.
@@ -144,26 +155,21 @@ fn product_seconds(x: &Tensor<2>, y: &Tensor<2>, blur: f64, compiled: bool) -> f
 }
 
 fn main() {
-    let arguments = Arguments::read();
-    let device = Backend::from_str(&arguments.device, true)
-        .and_then(|b| b.device(0))
-        .unwrap_or_else(|e| panic!("{e}"))
-        .autodiff();
-    let Arguments { blur, cost, surface, .. } = arguments;
-    let compiled = arguments.device != "cpu";
-    println!(
-        "debiased Sinkhorn divergence with gradient, blur {blur}, {cost:?}, {}",
-        arguments.device
-    );
+    let arguments = Arguments::parse();
+    let backend = arguments.device;
+    let device = backend.device(0).unwrap_or_else(|reason| panic!("{reason}")).autodiff();
+    let (cost, compiled) = (arguments.cost(), backend != Backend::Cpu);
+    let Arguments { blur, surface, .. } = arguments;
+    println!("debiased Sinkhorn divergence with gradient, blur {blur}, {cost:?}, {backend:?}");
     println!(
         "{:6} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>9} {:>9} {:>14}",
         "", "N = M", "first", "value", "gradient", "both", "times", "CPU s", "products", "value"
     );
-    for count in &arguments.sizes {
+    for count in &arguments.size {
         let [x, y] = clouds(*count as usize, surface, &device);
         let product = product_seconds(&x, &y, blur, compiled);
         let mut gradients = Vec::new();
-        for (row, multiscale) in [("single", None), ("multi", Some(Multiscale::default()))] {
+        for (row, multiscale) in [(Row::Single, None), (Row::Multi, Some(Multiscale::default()))] {
             if !arguments.wants(row) {
                 continue;
             }
@@ -182,8 +188,9 @@ fn main() {
             let Run { value_seconds, gradient_seconds, products, value, gradient } = found;
             let both = value_seconds + gradient_seconds;
             println!(
-                "{row:6} {count:>9} {first:>9} {value_seconds:>9.3} {gradient_seconds:>9.3} {both:>9.3} {:>7.1} \
+                "{:6} {count:>9} {first:>9} {value_seconds:>9.3} {gradient_seconds:>9.3} {both:>9.3} {:>7.1} \
                  {used:>9.2} {products:>9.3} {value:>14.7}",
+                format!("{row:?}").to_lowercase(),
                 both / product
             );
             gradients.push(gradient);

@@ -46,6 +46,8 @@ pub mod weights;
 pub use ffdp_kit::dense;
 #[cfg(feature = "persistence")]
 pub use ffdp_kit::keep_kernels;
+#[cfg(feature = "wgpu")]
+pub use ffdp_kit::{NoAdapter, wgpu_device};
 #[cfg(feature = "cube")]
 pub(crate) use ffdp_kit::{launch, march};
 pub(crate) use ffdp_kit::{real, vjp};

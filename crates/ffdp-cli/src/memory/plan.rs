@@ -7,6 +7,7 @@ use ffdp_burn::Error;
 use ffdp_burn::image::Geometry;
 use ffdp_burn::io::available_memory_bytes;
 use ffdp_burn::io::images::header;
+use ffdp_parallel::{DeviceMesh, page_bytes};
 use ffdp_register::{Room, Settings, Stage, finest_spacing_mm, level_geometry};
 use serde::Serialize;
 
@@ -178,6 +179,25 @@ impl Plan {
         Ok(Self::of(planned, None, disk))
     }
 
+    /// Demands that every level has room on each of several devices, of which the fullest has so much free: with what is
+    /// kept for others, since a device that has none left keeps the others waiting.
+    ///
+    /// # Errors
+    /// When a level does not fit, with the figures.
+    pub fn check_mesh(
+        settings: &Settings,
+        (sizes, masked): (&Sizes, [bool; 2]),
+        mesh: &DeviceMesh,
+        free_bytes: u64,
+    ) -> Outcome<()> {
+        let room = Room::DeviceMesh(mesh.clone());
+        for OnLevel { stage, grids, .. } in &Levels::new(settings, sizes).0 {
+            let taken = stage.takes(&room, grids.each_ref(), (1, masked))?;
+            page_bytes(taken.device_bytes, free_bytes)?;
+        }
+        Ok(())
+    }
+
     fn of(levels: Vec<LevelPlan>, results_host_bytes: Option<u64>, disk: Forecast) -> Self {
         let host = levels.iter().map(|level| level.host_bytes).max().unwrap_or(0);
         Self {
@@ -329,6 +349,8 @@ fn gigabytes(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use burn::tensor::Device;
+
     use super::*;
 
     /// A pair of 64^3 voxels on the first CUDA device, whatever this machine has.
@@ -341,6 +363,24 @@ mod tests {
     fn message(checked: Outcome<()>) -> String {
         let failure = checked.expect_err("it does not fit");
         format!("{failure}, {}", failure.help_text().unwrap_or_default())
+    }
+
+    #[test]
+    fn a_plan_that_would_fill_several_devices_is_refused_with_the_figures() {
+        // Two places of a processor, as two GPUs of 80 GB would be: the head of the FFDP paper.
+        let grid = || Geometry::new([1760, 1760, 1278], [0.1; 3]).expect("valid");
+        let sizes = Sizes { fixed: grid(), moving: grid(), labels: false };
+        let mesh = DeviceMesh::of(vec![Device::flex(); 16]);
+        let settings = Settings::default();
+        let check = |gb: f64| {
+            let free = (gb * 1e9) as u64;
+            Plan::check_mesh(&settings, (&sizes, [false; 2]), &mesh, free)
+        };
+        let text = message(check(85.0));
+        for word in ["85.0 GB", "are kept for the driver", "more devices"] {
+            assert!(text.contains(word), "no {word:?} in {text}");
+        }
+        check(1000.0).expect("there is room for all");
     }
 
     #[test]

@@ -17,37 +17,54 @@ use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig, autotune::AutotuneLevel
 /// # Panics
 /// If a backend that `FFDP_TEST_DEVICES` names is compiled in and finds no device.
 pub fn gpu_devices() -> Vec<(&'static str, Device)> {
-    static FOUND: OnceLock<Vec<(&'static str, Device)>> = OnceLock::new();
-    let devices = FOUND.get_or_init(|| {
+    static FOUND: OnceLock<(Vec<(&'static str, Device)>, String)> = OnceLock::new();
+    let (devices, absent) = FOUND.get_or_init(|| {
         #[cfg(feature = "cube")]
         choose_without_peak_rates();
         let wanted = std::env::var("FFDP_TEST_DEVICES").ok();
         let kind = |w: &str| w.trim().split(':').next().map(str::to_owned);
-        let mut devices: Vec<(&'static str, Device)> = Vec::new();
-        #[cfg(feature = "cuda")]
-        devices.push(("cuda", Device::cuda(0)));
-        #[cfg(feature = "wgpu")]
-        devices.push(("wgpu", Device::wgpu(Default::default())));
-        match wanted {
-            Some(wanted) => {
-                devices.retain(|(name, _)| {
-                    wanted.split(',').any(|w| kind(w).as_deref() == Some(*name))
-                });
-                for (name, device) in &devices {
+        let (mut devices, mut absent) = (Vec::new(), String::new());
+        for (name, device) in backends() {
+            let is_named =
+                |wanted: &String| wanted.split(',').any(|w| kind(w).as_deref() == Some(name));
+            if wanted.as_ref().is_some_and(|wanted| !is_named(wanted)) {
+                continue;
+            }
+            match device.and_then(|device| {
+                works(&device).then_some(device).ok_or("it does not work".to_string())
+            }) {
+                Ok(device) => devices.push((name, device)),
+                Err(reason) => {
+                    let wanted = wanted.as_deref().unwrap_or_default();
                     assert!(
-                        works(device),
-                        "FFDP_TEST_DEVICES={wanted}, but {name} finds no device"
+                        wanted.is_empty(),
+                        "FFDP_TEST_DEVICES={wanted}, but {name} finds no device: {reason}"
                     );
+                    absent += &format!("; {reason}");
                 }
             }
-            None => devices.retain(|(_, device)| works(device)),
         }
-        devices
+        (devices, absent)
     });
     if devices.is_empty() {
-        skipped("no GPU: none is here, or none compiled in (features `wgpu`, `cuda`) and chosen");
+        skipped(&format!(
+            "{NO_GPU}: none is here, or none compiled in (features `wgpu`, `cuda`) and chosen{absent}"
+        ));
     }
     devices.clone()
+}
+
+/// How the reason begins for which a test skips that a GPU would have run; `.ci/run` looks for it.
+const NO_GPU: &str = "no GPU";
+
+/// The device of every GPU backend that was compiled in, or why there is none.
+fn backends() -> Vec<(&'static str, Result<Device, String>)> {
+    vec![
+        #[cfg(feature = "cuda")]
+        ("cuda", Ok(Device::cuda(0))),
+        #[cfg(feature = "wgpu")]
+        ("wgpu", crate::wgpu_device(Default::default()).map_err(|reason| reason.to_string())),
+    ]
 }
 
 /// Burn measures the peak rates of a device before it chooses among its kernels for a sum or a product, unless it is told

@@ -204,7 +204,8 @@ impl Problem {
         let of_pieces = flow.is_none();
         let (grid, homes) = (&self.grid, &self.grid.homes);
         let count = grid.layout.count();
-        let crossings: Vec<Crossing> = displaced.iter().map(|field| self.send(field)).collect();
+        let crossings = displaced.iter().map(|field| self.send(field));
+        let crossings: Vec<Crossing> = crossings.collect::<Result<_>>()?;
         let around: Vec<Sharded> = displaced
             .iter()
             .map(|field| grid.holders.surround(field, grid.width))
@@ -526,7 +527,7 @@ impl Problem {
     }
 
     /// Sends what the blocks need of a field that another device holds.
-    fn send(&self, field: &Sharded) -> Crossing {
+    fn send(&self, field: &Sharded) -> Result<Crossing> {
         let Grid { layout, homes, width, .. } = &self.grid;
         let thinnest = layout.all_planes().map(|planes| planes.len()).min();
         // Blocks around thin shards reach further than to the next.

@@ -12,6 +12,7 @@ use crate::device_mesh::DeviceMesh;
 use crate::exchange::Swap;
 use crate::layout::Axis;
 use crate::sharded::{join, narrow};
+use ffdp_burn::error::Result;
 use ffdp_burn::ops::{GaussianOptions, gaussian};
 
 /// The seams between two devices, by the shard below each.
@@ -28,14 +29,22 @@ pub(super) struct Crossing {
 
 impl Crossing {
     /// Sends the `width` planes on either side of each seam; the shards have as many.
-    pub fn send(shards: &[&Tensor<5>], seams: Vec<usize>, axis: Axis, width: usize) -> Self {
+    ///
+    /// # Errors
+    /// [`Error::Device`](ffdp_burn::Error::Device) where some were not computed.
+    pub fn send(
+        shards: &[&Tensor<5>],
+        seams: Vec<usize>,
+        axis: Axis,
+        width: usize,
+    ) -> Result<Self> {
         let ends = seams.iter().map(|&k| {
             let [below, above] = [k, k + 1].map(|k| shards[k].clone());
             let planes = below.dims()[axis.dim()];
             [narrow(below, axis.dim(), planes - width..planes), narrow(above, axis.dim(), 0..width)]
         });
-        let swap = Swap::begin(ends.collect());
-        Self { shards: shards.len(), seams, swap }
+        let swap = Swap::begin(ends.collect())?;
+        Ok(Self { shards: shards.len(), seams, swap })
     }
 
     /// What came, for every shard.

@@ -19,6 +19,9 @@ use ffdp_burn::ops::{Update, compose, gaussian};
 #[derive(Clone)]
 struct Part(Vec<Tensor<5>>);
 
+/// Of a shard, what is moved with planes from below and from above that lie elsewhere.
+type Ends = [Option<Part>; 2];
+
 impl Descent {
     /// Where it rests.
     fn part(&self, k: usize, field: Tensor<5>) -> Part {
@@ -94,7 +97,7 @@ impl Descent {
         match thinnest {
             Some(planes) if planes >= 2 * self.reach() => {
                 let beyond = self.beyond(&displacement, holders)?;
-                Ok(self.step_in_place(displacement, longest, beyond))
+                self.step_in_place(displacement, longest, beyond)
             }
             _ => self.step_in_blocks(displacement, longest, holders),
         }
@@ -154,10 +157,10 @@ impl Descent {
         displacement: Sharded,
         longest: &[Tensor<1>],
         beyond: [Option<Part>; 2],
-    ) -> Sharded {
+    ) -> Result<Sharded> {
         let (reach, count, dim) = (self.reach(), self.layout.count(), self.layout.axis().dim());
         let outside = beyond.each_ref().map(Option::is_some);
-        let (crossing, ends) = self.send(displacement.shards(), outside);
+        let (crossing, ends) = self.send(displacement.shards(), outside)?;
         let near = |k: usize| k + 1 < count && self.homes.device(k) == self.homes.device(k + 1);
         let mut shards: Vec<Option<Tensor<5>>> =
             displacement.into_shards().into_iter().map(Some).collect();
@@ -197,7 +200,7 @@ impl Descent {
             let there = below.as_ref().map_or(0, |below| below.0[0].dims()[dim]);
             self.with_ends(moved, [patch(below, lowest, there), patch(highest, above, reach)])
         });
-        Sharded::new(next.collect(), self.layout.clone())
+        Ok(Sharded::new(next.collect(), self.layout.clone()))
     }
 
     /// The next displacement with other planes at its ends.
@@ -217,11 +220,7 @@ impl Descent {
     /// Sends the `reach` planes on either side of the seams between devices; of every shard, also the
     /// planes that are moved with what comes from below and from above: from another device, or from `outside`
     /// all shards here.
-    fn send(
-        &self,
-        shards: &[Tensor<5>],
-        outside: [bool; 2],
-    ) -> (Vec<Crossing>, Vec<[Option<Part>; 2]>) {
+    fn send(&self, shards: &[Tensor<5>], outside: [bool; 2]) -> Result<(Vec<Crossing>, Vec<Ends>)> {
         let seams = far_seams(&self.homes.mesh);
         let parts = shards.iter().enumerate();
         let parts: Vec<Part> = parts.map(|(k, field)| self.part(k, field.clone())).collect();
@@ -229,7 +228,7 @@ impl Descent {
             let shards: Vec<&Tensor<5>> = parts.iter().map(|part| &part.0[which]).collect();
             Crossing::send(&shards, seams.clone(), self.layout.axis(), self.reach())
         };
-        let crossing = (0..parts[0].0.len()).map(of).collect();
+        let crossing = (0..parts[0].0.len()).map(of).collect::<Result<_>>()?;
         let last = parts.len() - 1;
         let ends = parts.into_iter().enumerate().map(|(k, part)| {
             let far = match k {
@@ -240,7 +239,7 @@ impl Descent {
             let far = seams.contains(&k) || k == last && outside[1];
             [below, far.then(|| self.highest(part))]
         });
-        (crossing, ends.collect())
+        Ok((crossing, ends.collect()))
     }
 
     fn planes(&self, tensor: &Tensor<5>, planes: Range<usize>) -> Tensor<5> {

@@ -7,7 +7,7 @@ use burn::Tensor;
 use burn::tensor::{DType, Device, TensorData};
 
 use super::ranks::{Ranks, combine};
-use crate::collective::{all_reduce, broadcast, reduce};
+use crate::collective::{broadcast, reduce, try_all_reduce};
 use crate::cuts::Cuts;
 use crate::exchange::Reduction;
 use crate::layout::Layout;
@@ -190,7 +190,7 @@ impl Holders {
         reduction: Reduction,
     ) -> Result<Vec<Tensor<D>>> {
         if !self.are_several() {
-            return Ok(all_reduce(values, reduction));
+            return try_all_reduce(values, reduction);
         }
         let devices: Vec<Device> = values.iter().map(Tensor::device).collect();
         let total = self.combine(reduce(values, reduction), reduction)?;

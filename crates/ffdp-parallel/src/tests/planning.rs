@@ -144,3 +144,20 @@ fn a_registration_that_nearly_fills_a_gpu_is_given_pages_that_fill_it() {
     assert!(page_bytes(whole, free).is_err(), "its work does not fit beside its state");
     assert_eq!(page_bytes(needed, 3 * needed).expect("it fits"), None);
 }
+
+/// `scaling --gpus 2 register --size 1760x1760x1278 --bf16 --shards 16` planned 80.3 GB of 85.0 that were free on each of two
+/// H100s, and went on for ever when the memory of one of them was full.
+#[test]
+fn a_registration_that_would_fill_two_gpus_is_refused_with_the_figures() {
+    let problem = problem([1278, 1760, 1760], MomentStorage::Bf16);
+    let needed = |shards| problem.cut(2, shards).expect("more planes than shards").device_bytes;
+    assert_eq!(needed(16) / 100_000_000, 803);
+    let free = 85_000_000_000;
+    let refused = page_bytes(needed(16), free).expect_err("it nearly fills them").to_string();
+    for word in ["85.0 GB", &needed(16).to_string(), "76950000000", "more devices"] {
+        assert!(refused.contains(word), "{word}: {refused}");
+    }
+    // Nor would more shards help; on two H200s there is room.
+    assert!((17..200).all(|each| page_bytes(needed(2 * each), free).is_err()));
+    assert!(page_bytes(needed(16), 150_100_000_000).is_ok());
+}
