@@ -256,11 +256,16 @@ impl Compared {
 
     /// Of ones on the moving grid, as a map shows them.
     pub fn of_ones(shown: &Volume) -> Self {
-        /// Sums of interpolation weights are rounded.
-        const INSIDE: f32 = 1.0 - 1e-4;
-        let inside: Vec<bool> = shown.data.par_iter().map(|&one| one >= INSIDE).collect();
+        let inside = shows_all(shown);
         Self { windows: inside.clone(), inside }
     }
+}
+
+/// Where ones on the moving grid, as a map shows them, are whole.
+pub fn shows_all(shown: &Volume) -> Vec<bool> {
+    /// Sums of interpolation weights are rounded.
+    const INSIDE: f32 = 1.0 - 1e-4;
+    shown.data.par_iter().map(|&one| one >= INSIDE).collect()
 }
 
 impl Similarity {

@@ -78,7 +78,7 @@ fn a_cohort_gives_the_bits_of_separate_runs() {
     assert!(run.stdout.contains("mean"), "{}", run.stdout);
     let csv = fs::read_to_string(format!("{out}/summary.csv")).expect("written");
     assert_eq!(csv.lines().count(), 4, "{csv}");
-    assert!(csv.lines().skip(1).all(|line| line.contains(",done,improved,0.")), "{csv}");
+    assert!(csv.lines().skip(1).all(|line| line.contains(",done,aligned,0.")), "{csv}");
     let page = fs::read_to_string(format!("{out}/index.html")).expect("written");
     assert!(PAIRS.iter().all(|name| page.contains(&format!("href=\"{name}/report.html\""))));
 }

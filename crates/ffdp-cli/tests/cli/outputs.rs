@@ -87,7 +87,7 @@ fn the_log_tells_everything_in_order() {
     assert!(seconds.len() == events.len() && seconds.is_sorted());
     let losses: Vec<f64> = events.iter().filter_map(|event| event["loss"].as_f64()).collect();
     assert!(losses.len() >= 4 && losses.iter().all(|loss| loss.is_finite()));
-    assert_eq!(events[events.len() - 1]["outcome"], "improved");
+    assert_eq!(events[events.len() - 1]["verdict"], "aligned");
     let time = events[0]["time"].as_str().expect("a time");
     assert!(time.starts_with("20") && time.ends_with('Z'), "{time}");
 }

@@ -13,6 +13,7 @@ use crate::commands::input::{Reading, image, landmark_pairs};
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
+use crate::report::measures::shows_all;
 
 /// A displacement `[3, D, H, W]` in voxels of its grid.
 pub struct Field {
@@ -31,6 +32,8 @@ pub struct Inputs {
     pub warp: Option<Field>,
     pub inverse_warp: Option<Field>,
     pub mask: Option<Vec<bool>>,
+    /// Which voxels the moving image covers, where it was brought onto the fixed grid.
+    pub covered: Option<Vec<bool>>,
     pub landmarks: Option<Landmarks>,
 }
 
@@ -69,12 +72,17 @@ impl Inputs {
         let device = DeviceChoice::Cpu.open()?;
         let placement = Placement::new(request, warp.as_ref(), &device)?;
 
-        let mut images = None;
+        let (mut images, mut covered) = (None, None);
         if let (Some(fixed_path), Some(moving_path)) = (&request.fixed, &request.moving) {
             let (fixed, moving) = (read_image(fixed_path)?, read_image(moving_path)?);
             placement.check_fixed(&fixed.geometry, fixed_path)?;
             let moved = match placement.map(&fixed.geometry, &moving.geometry, moving_path)? {
-                Some(map) => map.warp(&moving)?,
+                Some(map) => {
+                    let shown = map.warp(&moving)?;
+                    let ones = Volume::new(vec![1.0; moving.data.len()], moving.geometry)?;
+                    covered = Some(shows_all(&map.warp(&ones)?));
+                    shown
+                }
                 None => moving,
             };
             images = Some([fixed, moved]);
@@ -101,7 +109,7 @@ impl Inputs {
             _ => None,
         };
         let landmarks = Landmarks::read(request, &device)?;
-        Ok(Self { images, labels, moving_labels, warp, inverse_warp, mask, landmarks })
+        Ok(Self { images, labels, moving_labels, warp, inverse_warp, mask, covered, landmarks })
     }
 }
 

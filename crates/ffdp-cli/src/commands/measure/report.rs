@@ -4,7 +4,7 @@ use ffdp_burn::image::{LabelMap, Volume};
 use ffdp_burn::metrics::{
     DiceScores, DistanceUnit, InverseConsistency, JacobianReport, LabelDice, LabelSurface,
     Learn2RegCase, Learn2RegReport, SSIM_WINDOW, TargetRegistrationError, Warp, dice_of,
-    information, inverse_consistency, jacobian, learn2reg, local_ncc, mean_squared_error, ncc,
+    foreground, information, inverse_consistency, jacobian, learn2reg, local_ncc, mean_squared_error, ncc,
     psnr, ssim, surface_distances, surface_mean, tre_of_mapped,
 };
 use serde::Serialize;
@@ -37,7 +37,8 @@ pub struct Images {
     pub voxels: usize,
     /// Pearson's correlation; null when an image is constant.
     pub ncc: f64,
-    /// Mean squared local correlation; flat windows count as 0.
+    /// Mean squared local correlation over the mask or, without one, over the voxels above the fixed image's lowest
+    /// value; flat windows count as 0.
     pub local_ncc: f64,
     /// Width of its window in voxels.
     pub window: usize,
@@ -152,8 +153,18 @@ impl Images {
         let size = fixed.geometry.size;
         let (low, high) = fixed.min_max().unwrap_or((0.0, 0.0));
         let range = f64::from(high) - f64::from(low);
-        let mask = inputs.mask.as_deref();
-        let local_ncc = local_ncc(&fixed.data, &moved.data, size, window, mask)?;
+        let within = |mask: Option<Vec<bool>>| match (mask, &inputs.covered) {
+            (Some(mask), Some(covered)) => {
+                Some(mask.iter().zip(covered).map(|(&a, &b)| a && b).collect::<Vec<_>>())
+            }
+            (mask, covered) => mask.or_else(|| covered.clone()),
+        };
+        // As a registration reports it.
+        let object = inputs.mask.clone().unwrap_or_else(|| foreground(&fixed.data));
+        let object = within(Some(object));
+        let local_ncc = local_ncc(&fixed.data, &moved.data, size, window, object.as_deref())?;
+        let mask = within(inputs.mask.clone());
+        let mask = mask.as_deref();
         let ssim = || ssim(&fixed.data, &moved.data, size, range, mask);
         let ssim = size.iter().all(|&n| n >= SSIM_WINDOW).then(ssim).transpose()?;
         let chosen = |image: &Volume| match mask {

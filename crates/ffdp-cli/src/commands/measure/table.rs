@@ -35,7 +35,10 @@ fn images(images: &Images) -> String {
     let mut text = format!("similarity of images ({} voxels)\n", images.voxels);
     let mut line = |name: &str, value: String| line(&mut text, name, value);
     line("NCC", number(images.ncc));
-    line("LNCC", format!("{} ({}^3 windows)", number(images.local_ncc), images.window));
+    line(
+        "local correlation^2",
+        format!("{} ({}^3 windows, foreground or mask)", number(images.local_ncc), images.window),
+    );
     let bins = format!("{0} x {0} bins", images.bins);
     line("MI", format!("{} nats ({bins})", number(images.mutual_information)));
     line("NMI", number(images.normalized_mutual_information));
