@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use ffdp_burn::io::csv_line;
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, Outcome};
@@ -139,7 +140,7 @@ impl Ledger {
     pub(super) fn csv(&self) -> String {
         let heading = self.columns.iter().map(|column| column.name.to_string());
         let heading = ["name", "status"].map(String::from).into_iter().chain(heading);
-        let mut text = line(heading.chain(["error".to_string()]));
+        let mut text = csv_line(heading.chain(["error".to_string()]));
         for entry in &self.entries {
             let values = entry.values.iter().map(|value| match value {
                 Value::Null => String::new(),
@@ -147,7 +148,7 @@ impl Ledger {
                 other => other.to_string(),
             });
             let fields = [entry.name.clone(), entry.status.name().to_string()].into_iter();
-            text += &line(fields.chain(values).chain([entry.reason.clone().unwrap_or_default()]));
+            text += &csv_line(fields.chain(values).chain([entry.reason.clone().unwrap_or_default()]));
         }
         text
     }
@@ -227,15 +228,6 @@ fn shown(value: &Value, digits: usize) -> Option<String> {
         Value::Number(number) if number.is_u64() => Some(number.to_string()),
         other => other.as_f64().map(|number| format!("{number:.digits$}")),
     }
-}
-
-/// Fields with commas between, in quotes where they need them (RFC 4180).
-fn line(fields: impl Iterator<Item = String>) -> String {
-    let quoted = fields.map(|field| match field.contains([',', '"', '\n']) {
-        true => format!("\"{}\"", field.replace('"', "\"\"")),
-        false => field,
-    });
-    quoted.collect::<Vec<_>>().join(",") + "\n"
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ pub fn read_shape(path: impl AsRef<Path>) -> Result<Shape> {
     let path = path.as_ref();
     let Kind { extension, .. } = kind(path)?;
     if LANDMARKS.contains(&extension) {
-        return Shape::cloud(read_landmarks(path, &LandmarkSpace::Ras)?);
+        return Shape::cloud(read_landmarks(path, &LandmarkSpace::OfFile)?);
     }
     let bytes = std::fs::read(path).map_err(|source| Error::io(path, "read", source))?;
     let read = unpacked(&bytes).and_then(|bytes| parse(&bytes, extension, path));

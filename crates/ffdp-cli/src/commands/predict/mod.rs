@@ -10,7 +10,7 @@ use std::time::Instant;
 use burn::tensor::Device;
 use clap::Args;
 use ffdp_burn::image::{LabelMap, Volume};
-use ffdp_burn::io::check_not_an_input;
+use ffdp_burn::io::{FileRow, check_not_an_input};
 use ffdp_burn::io::images::header;
 use ffdp_burn::transform::{Composite, Step};
 use ffdp_train::predict::refine;
@@ -23,7 +23,6 @@ use crate::device::DeviceChoice;
 use crate::failure::Outcome;
 use crate::manifest::{Claim, Identity, place};
 use crate::nan_policy::NanPolicy;
-use crate::pairs::Row;
 use crate::printer::{Printer, print_to_stdout, summarise};
 use crate::progress::ProgressPrinter;
 use results::{Files, Measures, Phase, Results, summary};
@@ -121,7 +120,7 @@ impl PredictArguments {
     }
 
     /// The request for one pair of a list.
-    fn of_pair(&self, row: &Row, name: &str) -> Self {
+    fn of_pair(&self, row: &FileRow, name: &str) -> Self {
         Self {
             fixed: row.file("fixed"),
             moving: row.file("moving"),
