@@ -26,7 +26,11 @@ fn name(row: &FileRow) -> String {
 ///
 /// # Errors
 /// As [`FileList::read`], and for names that are the same or cannot be those of folders.
-pub fn read_named(list: &Path, required: &[&str], printer: Printer) -> Outcome<Vec<(String, FileRow)>> {
+pub fn read_named(
+    list: &Path,
+    required: &[&str],
+    printer: Printer,
+) -> Outcome<Vec<(String, FileRow)>> {
     let FileList { rows, ignored } = FileList::read(list, required)?;
     if !ignored.is_empty() {
         let (list, ignored) = (list.display(), ignored.join(", "));

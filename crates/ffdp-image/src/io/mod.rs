@@ -12,6 +12,7 @@ mod landmarks;
 mod lps;
 mod memory;
 mod table;
+mod toml_file;
 mod transform_file;
 mod words;
 mod zarr_name;
@@ -21,6 +22,7 @@ pub use disk::{available_disk_bytes, check_disk};
 pub use landmarks::{LandmarkSpace, LandmarkTable, read_landmarks, write_landmarks};
 pub use memory::{available_memory_bytes, check_memory};
 pub use table::{FileList, FileRow, LIST_COLUMNS, csv_line, csv_records};
+pub use toml_file::read_toml;
 pub use transform_file::{
     TransformPart, is_composite_name, open_displacement, read_flirt, read_transform_file,
     write_affine, write_bspline, write_composite,

@@ -81,8 +81,10 @@ impl FileList {
         let (columns, ignored) = columns(&header, required)?;
         let row = |(line, record): (u64, StringRecord)| {
             if record.len() != columns.len() {
-                let what = format!("line {line}: {} fields are needed, one a column", columns.len());
-                let fix = "leave a field empty between its commas; put a field with a comma in quotes";
+                let what =
+                    format!("line {line}: {} fields are needed, one a column", columns.len());
+                let fix =
+                    "leave a field empty between its commas; put a field with a comma in quotes";
                 return Err(Error::invalid(what, record.iter().collect::<Vec<_>>().join(","), fix));
             }
             let fields = columns.iter().zip(&record).filter(|(_, field)| !field.is_empty());
@@ -171,7 +173,11 @@ pub(crate) fn separated(text: &[u8], delimiter: u8) -> Result<Vec<(u64, StringRe
     let record = |record: csv::Result<StringRecord>| {
         let record = record.map_err(|error| {
             let line = error.position().map_or(0, csv::Position::line);
-            Error::invalid(format!("line {line}: a list must be text (UTF-8)"), error.to_string(), FORM)
+            Error::invalid(
+                format!("line {line}: a list must be text (UTF-8)"),
+                error.to_string(),
+                FORM,
+            )
         })?;
         Ok((number(&record), record))
     };
@@ -234,7 +240,10 @@ mod tests {
             ("# nothing\n\n", ["must not be empty", ""]),
             ("fixed,moving\n", ["at least one line", ""]),
             ("fixed,moving,fixed_lables\na,b,c\n", ["fixed_lables", "did you mean fixed_labels?"]),
-            ("fixed,moving,Moving Labels\na,b,c\n", ["moving labels", "did you mean moving_labels?"]),
+            (
+                "fixed,moving,Moving Labels\na,b,c\n",
+                ["moving labels", "did you mean moving_labels?"],
+            ),
             ("fixed,moving,fixed\na,b,c\n", ["a name of its own", "fixed"]),
             ("fixed,part\na,b\n", ["no column moving", ""]),
             ("fixed,moving\na,b\na\n", ["line 3: 2 fields", ""]),

@@ -132,7 +132,8 @@ impl Array<'_> {
             }
             "ExternalFileBinary" => self.decode(&self.external(rows)?),
             other => {
-                let rule = "Encoding must be ASCII, Base64Binary, GZipBase64Binary or ExternalFileBinary";
+                let rule =
+                    "Encoding must be ASCII, Base64Binary, GZipBase64Binary or ExternalFileBinary";
                 Err(Damage::new(rule, format!("{other:?}")))
             }
         }

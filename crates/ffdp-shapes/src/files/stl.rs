@@ -56,8 +56,9 @@ fn read_text(bytes: &[u8]) -> Result<Facets, Damage> {
     let text = String::from_utf8_lossy(bytes);
     let (mut corners, mut title, mut open) = (Vec::new(), String::new(), 0);
     for (number, line) in (1..).zip(text.lines()) {
-        let wrong =
-            |rule: &str| Damage::new(format!("line {number}: {rule}"), format!("{:?}", line.trim()));
+        let wrong = |rule: &str| {
+            Damage::new(format!("line {number}: {rule}"), format!("{:?}", line.trim()))
+        };
         let mut words = line.split_whitespace();
         match words.next().unwrap_or_default().to_ascii_lowercase().as_str() {
             "solid" => {
@@ -95,7 +96,8 @@ fn merged(corners: &[Position]) -> (Vec<Position>, Vec<[u32; 3]>) {
             points.len() as u32 - 1
         })
     };
-    let triangles = corners.as_chunks::<3>().0.iter().map(|triangle| triangle.each_ref().map(&mut index));
+    let triangles =
+        corners.as_chunks::<3>().0.iter().map(|triangle| triangle.each_ref().map(&mut index));
     let triangles = triangles.collect();
     (points, triangles)
 }

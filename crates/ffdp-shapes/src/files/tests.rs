@@ -154,7 +154,9 @@ fn text_stl_keeps_every_solid() {
 fn text_stl_is_known_in_any_case_and_whatever_its_name() {
     let facets = HALVES.map(facet).concat();
     let text = format!("solid exported facet by facet\n{facets}endsolid\n");
-    for text in [text.to_uppercase().replace("EXPORTED", "Exported"), text.clone(), format!("\r\n{text}")] {
+    for text in
+        [text.to_uppercase().replace("EXPORTED", "Exported"), text.clone(), format!("\r\n{text}")]
+    {
         assert_eq!(read_as(text.as_bytes(), "stl").unwrap(), square(), "{text}");
     }
     for (text, part) in [
@@ -184,7 +186,8 @@ fn meshes_of_slicer_in_lps_are_turned_to_ras() {
     let shape = square();
     let mut binary = written(&shape, "stl");
     binary[..27].copy_from_slice(b"3D Slicer output. SPACE=LPS");
-    let text = format!("solid 3D Slicer output. SPACE=LPS\n{}endsolid\n", HALVES.map(facet).concat());
+    let text =
+        format!("solid 3D Slicer output. SPACE=LPS\n{}endsolid\n", HALVES.map(facet).concat());
     let vertices = "v 0 0 0\nv 1 0 0\nv 1 1 0\nv 0 1 0\n";
     let obj = format!("# 3D Slicer output. SPACE=LPS\n\nmtllib a.mtl\n{vertices}f 1 2 3 4\n");
     let points = "POINTS 4 float\n0 0 0 1 0 0 1 1 0 0 1 0\nPOLYGONS 1 5\n4 0 1 2 3\n";
@@ -255,7 +258,9 @@ fn vtk_has_fields_before_points_and_words_in_any_case() {
         METADATA\nINFORMATION 0\n\nids 2 2 vtkIdType\n1 2 3 4\n";
     let text = format!("{head}{field}{body}");
     assert_eq!(read_as(text.as_bytes(), "vtk").unwrap(), square());
-    let lower = format!("{head}{body}").to_lowercase().replace("vtk datafile version", "vtk DataFile Version");
+    let lower = format!("{head}{body}")
+        .to_lowercase()
+        .replace("vtk datafile version", "vtk DataFile Version");
     assert_eq!(read_as(lower.as_bytes(), "vtk").unwrap(), square());
     // Binary, with words of which the lengths come first: one byte that begins with 11, two that begin with 10.
     let mut bytes = head.replace("ASCII", "BINARY").into_bytes();
@@ -287,7 +292,11 @@ fn packed_meshes_are_read_and_written() {
         let path = folder.path().join(name);
         write_shape(&path, &sphere).unwrap();
         assert!(is_gzip(&std::fs::read(&path).unwrap()), "{name}");
-        assert_eq!(read_shape(&path).unwrap().triangles().len(), sphere.triangles().len(), "{name}");
+        assert_eq!(
+            read_shape(&path).unwrap().triangles().len(),
+            sphere.triangles().len(),
+            "{name}"
+        );
         let bytes = std::fs::read(&path).unwrap();
         std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
         let message = read_shape(&path).unwrap_err().to_string();
@@ -306,10 +315,8 @@ fn gifti_of(types: [&str; 2], attributes: &str, data: [String; 2]) -> String {
              ArrayIndexingOrder=\"RowMajorOrder\" {attributes}><Data>{data}</Data></DataArray>"
         )
     };
-    let arrays = [
-        array("POINTSET", types[0], 4, &data[0]),
-        array("TRIANGLE", types[1], 2, &data[1]),
-    ];
+    let arrays =
+        [array("POINTSET", types[0], 4, &data[0]), array("TRIANGLE", types[1], 2, &data[1])];
     format!("<GIFTI>{}</GIFTI>", arrays.concat())
 }
 
@@ -337,7 +344,8 @@ fn gifti_of_other_programs_is_read() {
     let text = gifti_of(["FLOAT32", "INT32"], packed, [gzip(&singles), gzip(&ints)]);
     assert_eq!(read_as(text.as_bytes(), "gii").unwrap(), shape, "gzip in place of zlib");
 
-    let latin = format!("<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?>{text}").replace("<GIFTI>", "<GIFTI><!-- J\u{fc}rgen -->");
+    let latin = format!("<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?>{text}")
+        .replace("<GIFTI>", "<GIFTI><!-- J\u{fc}rgen -->");
     let latin: Vec<u8> = latin.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
     assert_eq!(read_as(&latin, "gii").unwrap(), shape, "Latin-1");
     assert!(refusal(latin[43..].to_vec(), "gii").contains("XML"), "no encoding is named");
@@ -354,17 +362,25 @@ fn gifti_data_may_lie_in_another_file_of_the_folder() {
     shape.triangles().as_flattened().iter().for_each(|i| data.extend((*i as i32).to_le_bytes()));
     std::fs::write(folder.path().join("a.dat"), &data).unwrap();
     let file = |name: &str, second: usize| {
-        let external = format!("Encoding=\"ExternalFileBinary\" Endian=\"LittleEndian\" ExternalFileName=\"{name}\"");
+        let external = format!(
+            "Encoding=\"ExternalFileBinary\" Endian=\"LittleEndian\" ExternalFileName=\"{name}\""
+        );
         let text = gifti_of(["FLOAT32", "INT32"], &external, [String::new(), String::new()]);
         let (first, rest) = text.split_once("ExternalFileName").unwrap();
-        let rest = rest.replace("ExternalFileName", &format!("ExternalFileOffset=\"{second}\" ExternalFileName"));
-        std::fs::write(&path, format!("{first}ExternalFileOffset=\"0\" ExternalFileName{rest}")).unwrap();
+        let rest = rest.replace(
+            "ExternalFileName",
+            &format!("ExternalFileOffset=\"{second}\" ExternalFileName"),
+        );
+        std::fs::write(&path, format!("{first}ExternalFileOffset=\"0\" ExternalFileName{rest}"))
+            .unwrap();
         read_shape(&path)
     };
     assert_eq!(file("a.dat", start).unwrap(), shape);
-    for (name, second, part) in
-        [("a.dat", start + 4, "a.dat"), ("../a.dat", start, "same folder"), ("b.dat", start, "b.dat")]
-    {
+    for (name, second, part) in [
+        ("a.dat", start + 4, "a.dat"),
+        ("../a.dat", start, "same folder"),
+        ("b.dat", start, "b.dat"),
+    ] {
         let message = file(name, second).unwrap_err().to_string();
         assert!(message.contains(part), "{message}");
     }

@@ -49,7 +49,8 @@ pub fn read(bytes: &[u8]) -> Result<Content, Damage> {
             ["METADATA"] => file.skip_paragraph(),
             ["POINT_DATA" | "CELL_DATA", ..] => break,
             _ => {
-                let known = "a section must be POINTS, POLYGONS, TRIANGLE_STRIPS, LINES, VERTICES or data";
+                let known =
+                    "a section must be POINTS, POLYGONS, TRIANGLE_STRIPS, LINES, VERTICES or data";
                 return Err(Damage::new(known, line.chars().take(80).collect::<String>()));
             }
         }

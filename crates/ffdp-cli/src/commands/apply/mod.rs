@@ -8,9 +8,7 @@ use burn::tensor::Device;
 use clap::{Args, ValueEnum};
 use ffdp_burn::image::Geometry;
 use ffdp_burn::io::images::header;
-use ffdp_burn::io::{
-    FileRow,     LandmarkSpace, LandmarkTable, check_not_an_input, check_writable,
-};
+use ffdp_burn::io::{FileRow, LandmarkSpace, LandmarkTable, check_not_an_input, check_writable};
 use ffdp_burn::transform::Composite;
 
 use self::image::{PIECE, warp_image};
@@ -30,14 +28,15 @@ pub struct ApplyArguments {
     /// Image whose grid the result gets [default: the grid of the first -t, a displacement].
     #[arg(short, long, value_name = "FILE")]
     pub reference: Option<PathBuf>,
-    /// Transform; repeat it for a chain, in the order of antsApplyTransforms: warp, then affine.
-    #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
+    /// Transform; repeat it for a chain, in the order of antsApplyTransforms: warp, then affine. Without one, the image is
+    /// resampled onto the grid of --reference.
+    #[arg(short, long, value_name = "FILE")]
     pub transform: Vec<TransformChoice>,
     /// Result: .nii, .nii.gz, .zarr, .nrrd or .mha, or .csv, .fcsv or .mrk.json for landmarks.
     #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
     output: Option<PathBuf>,
-    /// Several images: a list (CSV) with the columns image, transform (several with semicolons between, in the order of -t),
-    /// output and, as needed, reference. The last ones are written while one is warped.
+    /// Several images: a list (CSV) with the columns image, output and, as needed, reference and transform (several with semicolons between, in the order of -t).
+    /// The last ones are written while one is warped.
     #[arg(long, value_name = "PAIRS.CSV", conflicts_with_all = ["image", "reference", "transform", "output", "landmarks"])]
     pub pairs: Option<PathBuf>,
     /// How values are read between voxels.
@@ -158,7 +157,7 @@ pub fn run(request: &ApplyArguments) -> Outcome<()> {
     };
     let cohort = Cohort {
         list,
-        required: &["image", "transform", "output"],
+        required: &["image", "output"],
         title: "Warped images",
         columns: &[],
         folder: None,

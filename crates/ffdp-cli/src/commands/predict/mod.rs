@@ -10,8 +10,8 @@ use std::time::Instant;
 use burn::tensor::Device;
 use clap::Args;
 use ffdp_burn::image::{LabelMap, Volume};
-use ffdp_burn::io::{FileRow, check_not_an_input};
 use ffdp_burn::io::images::header;
+use ffdp_burn::io::{FileRow, check_not_an_input};
 use ffdp_burn::transform::{Composite, Step};
 use ffdp_train::predict::refine;
 use ffdp_train::settings::{Align, parse_size};
@@ -20,6 +20,7 @@ use ffdp_train::{CheckpointChoice, Predictor, RunFolder};
 use super::input::{Reading, image, labels_on};
 use crate::cohort::{Cohort, Column, Pair, Steps, run_one};
 use crate::device::DeviceChoice;
+use crate::disk::{Forecast, Written};
 use crate::failure::Outcome;
 use crate::manifest::{Claim, Identity, place};
 use crate::nan_policy::NanPolicy;
@@ -251,6 +252,11 @@ impl Steps for Predictions<'_> {
     }
 
     fn read(&self, case: &Case) -> Outcome<Inputs> {
+        let voxels = header(case.request.fixed())?.geometry.len() as u64;
+        let labels = case.request.moving_labels.is_some();
+        let written = Written { displacements: 1, labels, checkpoint: false };
+        Forecast::of_registration(voxels, written)
+            .check_file("the results of the prediction", &case.request.out.join("warp.nii.gz"))?;
         read(&case.request, &case.files, case.printer)
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::table::{Kind, LandmarkTable};
+use super::table::LandmarkTable;
 use super::{LandmarkSpace, elastix, reject, slicer};
 use crate::error::{Error, Result};
 use crate::io::table::separated;
@@ -89,7 +89,12 @@ fn number(field: &str, separator: u8) -> Option<f64> {
     }
 }
 
-fn of_lines(path: &Path, lines: Lines, separator: u8, space: &LandmarkSpace) -> Result<LandmarkTable> {
+fn of_lines(
+    path: &Path,
+    lines: Lines,
+    separator: u8,
+    space: &LandmarkSpace,
+) -> Result<LandmarkTable> {
     let mut lines = lines.into_iter().peekable();
     let Some((line, first)) = lines.peek().cloned() else {
         return Ok(LandmarkTable::of_points(Vec::new()));
@@ -146,7 +151,8 @@ fn by_header(
         return Err(needs_grid(path, "the columns i, j, k are voxel indices"));
     }
     let ants = ["x", "y", "z", "t"];
-    let is_ants = first.len() >= 4 && first.iter().zip(ants).all(|(a, b)| a.eq_ignore_ascii_case(b));
+    let is_ants =
+        first.len() >= 4 && first.iter().zip(ants).all(|(a, b)| a.eq_ignore_ascii_case(b));
     Ok(if is_ants { LandmarkSpace::Lps } else { LandmarkSpace::Ras })
 }
 

@@ -16,7 +16,20 @@ pub const FCSV: &str = "# Markups fiducial file";
 
 /// The columns of an `.fcsv`, in their order.
 const COLUMNS: [&str; 14] = [
-    "id", "x", "y", "z", "ow", "ox", "oy", "oz", "vis", "sel", "lock", "label", "desc", "associatedNodeID",
+    "id",
+    "x",
+    "y",
+    "z",
+    "ow",
+    "ox",
+    "oy",
+    "oz",
+    "vis",
+    "sel",
+    "lock",
+    "label",
+    "desc",
+    "associatedNodeID",
 ];
 const AT: [usize; 3] = [1, 2, 3];
 
@@ -88,7 +101,8 @@ pub fn read_markups(path: &Path, bytes: &[u8]) -> Result<LandmarkTable> {
         let numbers = point["position"].as_array().into_iter().flatten().map(Value::as_f64);
         let position: Option<Vec<f64>> = numbers.collect();
         let position = position.and_then(|numbers| <[f64; 3]>::try_from(numbers).ok());
-        let defined = ["defined", ""].contains(&point["positionStatus"].as_str().unwrap_or_default());
+        let defined =
+            ["defined", ""].contains(&point["positionStatus"].as_str().unwrap_or_default());
         let Some(position) = position.filter(|_| defined) else {
             let what = "every control point must have a position";
             let value = format!("{} without", point.get("label").map(said).unwrap_or_default());
@@ -98,7 +112,12 @@ pub fn read_markups(path: &Path, bytes: &[u8]) -> Result<LandmarkTable> {
         let field = |name: &str| point.get(name).map(said).unwrap_or_default();
         table.rows.push(TEXTS.map(field).to_vec());
     }
-    Ok(LandmarkTable { space, columns: TEXTS.map(String::from).to_vec(), kind: Kind::Markups(file), ..table })
+    Ok(LandmarkTable {
+        space,
+        columns: TEXTS.map(String::from).to_vec(),
+        kind: Kind::Markups(file),
+        ..table
+    })
 }
 
 /// What a control point says of itself in words.
@@ -119,7 +138,10 @@ fn written(table: &LandmarkTable, space: &LandmarkSpace) -> Result<(&'static str
 /// The text of an `.fcsv`.
 pub fn fcsv(table: &LandmarkTable, space: &LandmarkSpace) -> Result<String> {
     let (space, points) = written(table, space)?;
-    let mut text = format!("{FCSV} version = 4.11\n# CoordinateSystem = {space}\n# columns = {}\n", COLUMNS.join(","));
+    let mut text = format!(
+        "{FCSV} version = 4.11\n# CoordinateSystem = {space}\n# columns = {}\n",
+        COLUMNS.join(",")
+    );
     for (number, (point, row)) in (1..).zip(points.iter().zip(&table.rows)) {
         let own = |names: &[&str], usual: String| {
             let field = table.column(names).and_then(|at| row.get(at));
@@ -154,9 +176,8 @@ pub fn markups(table: &LandmarkTable, space: &LandmarkSpace) -> Result<String> {
 
 fn new_markups(table: &LandmarkTable) -> Value {
     let point = |(number, row): (usize, &Vec<String>)| {
-        let own = |names: &[&str], usual: String| {
-            table.column(names).map_or(usual, |at| row[at].clone())
-        };
+        let own =
+            |names: &[&str], usual: String| table.column(names).map_or(usual, |at| row[at].clone());
         json!({
             "id": own(&["id"], number.to_string()),
             "label": own(&["label", "name"], format!("F-{number}")),

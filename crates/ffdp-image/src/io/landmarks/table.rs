@@ -93,7 +93,8 @@ impl LandmarkTable {
 
     fn csv(&self, space: &LandmarkSpace) -> Result<String> {
         let is_voxel = |space: &LandmarkSpace| matches!(space, LandmarkSpace::Voxel(_));
-        let usual = if is_voxel(space) { ["i", "j", "k"] } else { ["x", "y", "z"] }.map(String::from);
+        let usual =
+            if is_voxel(space) { ["i", "j", "k"] } else { ["x", "y", "z"] }.map(String::from);
         let same = is_voxel(space) == is_voxel(&self.space);
         let names = self.coordinates.clone().filter(|_| same).unwrap_or(usual);
         let timed = self.column(&["t"]).is_none() && *space == LandmarkSpace::Lps;

@@ -111,7 +111,10 @@ fn points_of_ants_are_lps_by_their_header() {
     assert_eq!(written(&table, "out.csv", &LandmarkSpace::OfFile), text);
     // Who says otherwise is believed.
     let path = folder.path().join("points.csv");
-    assert_eq!(read_landmarks(&path, &LandmarkSpace::Ras).unwrap(), [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);
+    assert_eq!(
+        read_landmarks(&path, &LandmarkSpace::Ras).unwrap(),
+        [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+    );
     // Other columns, or another order, are not those of ANTs.
     for header in ["x,y,z\n", "x,y,z,label\n", "t,x,y,z\n"] {
         let (_folder, table) = table_of("points.csv", &format!("{header}1,1,1,1\n"));
@@ -159,7 +162,10 @@ fn fiducials_of_slicer_keep_their_space_and_their_words() {
     assert_eq!(read_landmarks(path, &LandmarkSpace::Ras).unwrap(), [[1.0, 2.0, 3.0]]);
     let csv = written(&table, "out.csv", &LandmarkSpace::Ras);
     assert!(csv.starts_with("x,y,z,id,ow,"), "{csv}");
-    assert!(csv.contains("\n1,2,3,vtkMRMLMarkupsFiducialNode_0,0,") && csv.contains(",AC,"), "{csv}");
+    assert!(
+        csv.contains("\n1,2,3,vtkMRMLMarkupsFiducialNode_0,0,") && csv.contains(",AC,"),
+        "{csv}"
+    );
 }
 
 #[test]
@@ -174,7 +180,10 @@ fn markups_of_slicer_are_read_and_written() {
         serde_json::from_str(&written(&moved, "o.mrk.json", &LandmarkSpace::OfFile)).unwrap();
     let list = &out["markups"][0];
     assert_eq!(list["controlPoints"][0]["position"], serde_json::json!([-1.5, -2.0, 3.0]));
-    assert_eq!((&list["coordinateSystem"], &list["display"]["opacity"]), (&"LPS".into(), &0.5.into()));
+    assert_eq!(
+        (&list["coordinateSystem"], &list["display"]["opacity"]),
+        (&"LPS".into(), &0.5.into())
+    );
     assert_eq!(list["controlPoints"][1]["label"], "PC");
     let csv = written(&moved, "o.csv", &LandmarkSpace::Ras);
     assert_eq!(csv, "x,y,z,id,label,description\n1.5,2,3,1,AC,\n4,5,6,2,PC,\n");
@@ -182,7 +191,10 @@ fn markups_of_slicer_are_read_and_written() {
     let (_folder, table) = table_of("points.csv", "name,x,y,z\nAC,1,2,3\n");
     let new = written(&table, "o.mrk.json", &LandmarkSpace::Lps);
     let (_folder, again) = table_of("o.mrk.json", &new);
-    assert_eq!((again.points.as_slice(), again.rows[0][1].as_str()), (&[[1.0, 2.0, 3.0]][..], "AC"));
+    assert_eq!(
+        (again.points.as_slice(), again.rows[0][1].as_str()),
+        (&[[1.0, 2.0, 3.0]][..], "AC")
+    );
 }
 
 #[test]

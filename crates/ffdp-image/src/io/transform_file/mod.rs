@@ -205,7 +205,9 @@ impl Content {
         match first {
             _ if start.starts_with(&[0x1f, 0x8b]) => Self::Image,
             _ if start.starts_with(b"\x89HDF\r\n\x1a\n") => Self::Hdf5,
-            _ if text::STARTS.iter().any(|word| start.starts_with(word.as_bytes())) => Self::ItkText,
+            _ if text::STARTS.iter().any(|word| start.starts_with(word.as_bytes())) => {
+                Self::ItkText
+            }
             Some(n) if is_nifti(n) => Self::Image,
             Some(n) if matlab::is_type(n) => Self::Matlab,
             Some(_) if start.iter().all(is_text) => Self::Text,
