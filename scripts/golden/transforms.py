@@ -192,6 +192,8 @@ def kinds():
     yield "Similarity3DTransform", sitk.Similarity3DTransform(), [*versor, *shift, 1.3], center
     yield "ScaleVersor3DTransform", sitk.ScaleVersor3DTransform(), [*versor, *shift, *scale], center
     yield "ScaleSkewVersor3DTransform", sitk.ScaleSkewVersor3DTransform(), [*versor, *shift, *scale, *skew], center
+    composed = [*versor, *shift, *scale, 0.05, -0.03, 0.02]
+    yield "ComposeScaleSkewVersor3DTransform", sitk.ComposeScaleSkewVersor3DTransform(), composed, center
     yield "ScaleTransform", sitk.ScaleTransform(3), scale, center
     yield "TranslationTransform", sitk.TranslationTransform(3), shift, []
     yield "IdentityTransform", sitk.Transform(), [], []

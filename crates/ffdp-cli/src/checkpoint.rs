@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 
 use crate::failure::{Failure, Outcome};
 use crate::hash::Hash;
+use crate::interrupt::at_interrupt;
 use crate::leftovers::remove_leftovers;
 use crate::printer::Printer;
 
@@ -161,6 +162,7 @@ impl Place {
             fs::remove_file(self.file()).map_err(failed)?;
         }
         remove_leftovers(&self.file());
+        at_interrupt(None);
         // Only ours: a folder that holds something else, or is not there, stays as it is.
         let _ = fs::remove_dir(&self.folder);
         Ok(())
@@ -344,6 +346,9 @@ impl Keeper {
         results_bytes: u64,
         printer: Printer,
     ) -> Self {
+        at_interrupt(Some(
+            "interrupted before the first checkpoint (--checkpoint-every SECONDS): the same command begins anew",
+        ));
         Self { place, run, interval, results_bytes, last: Instant::now(), printer }
     }
 
@@ -361,8 +366,13 @@ impl Keeper {
             self.place.save(&self.run.identity()?, checkpoint)
         });
         self.last = Instant::now();
-        if let Err(reason) = &saved {
-            self.printer.warning(&format!("no checkpoint was saved: {reason}"));
+        match &saved {
+            Ok(()) => at_interrupt(Some(
+                "interrupted: a checkpoint is kept; the same command with --resume goes on from it",
+            )),
+            Err(reason) => {
+                self.printer.warning(&format!("no checkpoint was saved: {reason}"));
+            }
         }
         saved.is_ok()
     }

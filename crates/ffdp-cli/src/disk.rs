@@ -1,7 +1,8 @@
 //! Whether the results of a run fit onto the disk, asked before the work.
 //!
 //! How far files shrink is not known before. What is expected is what was measured; where that might not fit, it is
-//! said. What is refused is a run that does not fit even if every voxel is the same.
+//! said. A registration is refused where half of it does not fit, and a single file where it would not fit even if every
+//! voxel were the same.
 
 use std::path::Path;
 
@@ -15,7 +16,9 @@ use crate::printer::Printer;
 /// 0.41 to 0.85.
 const OF_A_DISPLACEMENT: f64 = 0.9;
 const OF_AN_IMAGE: f64 = 0.63;
-/// The same where all voxels are the same.
+/// Emptier images shrink further; displacements fill the whole image.
+const LEAST_OF_EXPECTED: f64 = 0.5;
+/// What is left of images whose voxels are all the same.
 const LEAST_OF_ANY: f64 = 0.001;
 /// Settings, log and measures, and the pictures of the report: 1.1 to 1.4 MB at 2 mm.
 const BESIDE: u64 = 1_250_000;
@@ -54,7 +57,7 @@ impl Forecast {
         let checkpoint = if checkpoint { DISPLACEMENT * voxels } else { 0 };
         let shrunk = OF_AN_IMAGE * (IMAGE * voxels) as f64 + OF_A_DISPLACEMENT * fields as f64;
         Self {
-            least: least_of(IMAGE * voxels + fields) + LEAST_BESIDE,
+            least: (LEAST_OF_EXPECTED * shrunk) as u64 + LEAST_BESIDE,
             expected: shrunk as u64 + BESIDE,
             most: images + fields + checkpoint + MOST_BESIDE,
         }
@@ -64,6 +67,35 @@ impl Forecast {
     pub fn of_images(voxels: u64, more: u64) -> Self {
         let expected = (OF_AN_IMAGE * (IMAGE * voxels) as f64) as u64 + more;
         Self { least: least_of(IMAGE * voxels), expected, most: 2 * IMAGE * voxels + more }
+    }
+
+    /// Of a file with so many bytes of voxels, which its name says are packed or not.
+    pub fn of_file(output: &Path, bytes: u64) -> Self {
+        let name = output.to_string_lossy().to_lowercase();
+        match [".nii", ".mha", ".mhd"].iter().any(|end| name.ends_with(end)) {
+            true => Self { least: bytes, expected: bytes, most: bytes },
+            false => {
+                let expected = (OF_AN_IMAGE * bytes as f64) as u64;
+                Self { least: least_of(bytes), expected, most: bytes }
+            }
+        }
+    }
+
+    /// Of a displacement of so many voxels in a file.
+    pub fn of_displacement(output: &Path, voxels: usize) -> Self {
+        Self::of_file(output, DISPLACEMENT * voxels as u64)
+    }
+
+    /// Compares it with what is free for the file `output`, for commands that cannot be made to try it all the same.
+    ///
+    /// # Errors
+    /// When even the least does not fit.
+    pub fn check_file(&self, what: &str, output: &Path) -> Outcome<()> {
+        let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        self.check((what, folder), 0, false, Printer::new(false, false)).map_err(|failure| {
+            failure.with_help("free some space, or choose a folder on another disk")
+        })
     }
 
     /// Compares it with what is free in an existing folder once `freed_bytes` of earlier results are removed.
@@ -77,7 +109,10 @@ impl Forecast {
         ignored: bool,
         printer: Printer,
     ) -> Outcome<()> {
-        let Some(free) = available_disk_bytes(folder) else { return Ok(()) };
+        // A folder that is still to be made lies on the disk of the one around it.
+        let mut there = folder.ancestors().filter(|folder| !folder.as_os_str().is_empty());
+        let there = there.find(|folder| folder.exists()).unwrap_or(Path::new("."));
+        let Some(free) = available_disk_bytes(there) else { return Ok(()) };
         match self.compare(free.saturating_add(freed_bytes)) {
             Fit::Fits => Ok(()),
             Fit::Not { needed_bytes, available_bytes } if !ignored => Err(Error::TooLarge {
@@ -146,9 +181,9 @@ mod tests {
         let written = 7_600_000;
         let Forecast { least, expected, most } = forecast();
         assert!(expected.abs_diff(written) * 5 < written, "{expected}");
-        // Two images that are the same need no displacement: zeros, of which nearly nothing is left.
-        assert!(least < 40_000 && written < most, "{least} {most}");
-        for free in [12_000_000, 2_000_000, 60_000] {
+        // Half of it would have to be the same everywhere.
+        assert!(least < written * 6 / 10 && written < most, "{least} {most}");
+        for free in [12_000_000, 6_000_000, 4_000_000] {
             assert!(matches!(forecast().compare(free), Fit::Perhaps { .. }), "{free}");
         }
         assert_eq!(forecast().compare(most), Fit::Fits);
@@ -164,6 +199,21 @@ mod tests {
         assert_eq!(of(2, false, false) - of(1, false, false), 12 << 20);
         assert_eq!(of(0, true, false) - of(0, false, false), 4 << 20);
         assert_eq!(of(1, false, true) - of(1, false, false), 12 << 20);
+    }
+
+    #[test]
+    fn a_disk_too_small_is_found_before_the_work() {
+        // Displacements of 0.88 to 0.93 of their size do not fit into a third of it.
+        for free in [60_000, 1_000_000, 2_500_000] {
+            assert!(matches!(forecast().compare(free), Fit::Not { .. }), "{free}");
+        }
+        // What is not packed has its size.
+        let file = |name: &str| Forecast::of_file(Path::new(name), 1_000_000);
+        assert!(matches!(file("a.nii").compare(999_999), Fit::Not { .. }));
+        assert_eq!(file("A.MHA").compare(1_000_000), Fit::Fits);
+        assert!(matches!(file("a.nii.gz").compare(999_999), Fit::Perhaps { .. }));
+        assert!(matches!(file("a.zarr").compare(999), Fit::Not { .. }));
+        assert_eq!(Forecast::of_displacement(Path::new("w.nii"), 10).least, 120);
     }
 
     #[test]

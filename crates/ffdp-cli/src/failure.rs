@@ -22,18 +22,36 @@ pub struct Failure {
     code: u8,
     /// Whether all processes of a run know of it.
     of_all: bool,
+    /// Whether results of other inputs or settings are in the way.
+    outdated: bool,
 }
 
 impl Failure {
     /// A request that cannot be worked with.
     pub fn user(message: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { message: message.into(), help: Some(help.into()), code: USER, of_all: false }
+        Self {
+            message: message.into(),
+            help: Some(help.into()),
+            code: USER,
+            of_all: false,
+            outdated: false,
+        }
+    }
+
+    /// Results of other inputs or settings that must not be replaced unasked.
+    pub fn outdated(message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { outdated: true, ..Self::user(message, help) }
+    }
+
+    /// Whether there are results, of other inputs or settings.
+    pub fn is_outdated(&self) -> bool {
+        self.outdated
     }
 
     /// Something that must not happen.
     pub fn defect(message: impl Into<String>) -> Self {
         let help = Some("please report this".to_string());
-        Self { message: message.into(), help, code: OURS, of_all: false }
+        Self { message: message.into(), help, code: OURS, of_all: false, outdated: false }
     }
 
     /// A result that failed, though all went well.
@@ -112,7 +130,7 @@ impl From<Error> for Failure {
             other => split(&other.to_string()),
         };
         let code = if ours { OURS } else { USER };
-        Self { message, help, code, of_all }
+        Self { message, help, code, of_all, outdated: false }
     }
 }
 

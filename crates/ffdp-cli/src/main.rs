@@ -16,6 +16,7 @@ mod failure;
 mod hash;
 mod hosts;
 mod huge_pages;
+mod interrupt;
 mod journal;
 mod leftovers;
 mod manifest;
@@ -32,15 +33,23 @@ mod settings;
 mod text;
 mod time;
 mod watch;
+mod words;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use args::{Arguments, Command};
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 
 #[global_allocator]
 static ALLOCATOR: huge_pages::HugePages = huge_pages::HugePages;
+
+/// What the user asks for; words of a choice in any case.
+fn arguments() -> Result<Arguments, clap::Error> {
+    let mut command = words::in_any_case(Arguments::command());
+    let found = command.try_get_matches_from_mut(std::env::args_os())?;
+    Arguments::from_arg_matches(&found).map_err(|error| error.format(&mut command))
+}
 
 fn main() -> ExitCode {
     if let Err(failure) = device::DeviceChoice::of_environment() {
@@ -48,7 +57,7 @@ fn main() -> ExitCode {
         printer::failure(failure);
         return ExitCode::from(code);
     }
-    let arguments = match Arguments::try_parse() {
+    let arguments = match arguments() {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version go to stdout and are no failure; clap would exit with 2 otherwise.

@@ -136,9 +136,14 @@ impl Claim {
             listed.into_iter().filter(|file| folder.join(file).exists()).collect();
         let unlisted = known.iter().any(|file| !listed.contains(file) && is_result(file));
         let earlier: BTreeSet<String> = listed.into_iter().chain(known).collect();
+        // A run that ended early has left nothing that is worth keeping, unless it can be gone on with.
+        let abandoned = there.as_ref().is_some_and(|there| {
+            there.state == Some(State::Unfinished) && there.command == command
+        });
+        let abandoned = abandoned && !unlisted && !earlier.contains(CHECKPOINT);
         let repeated = !unlisted && there.as_ref().is_some_and(|there| there.is_of(&manifest));
         let resumed = existing == Existing::Resume && earlier.contains(CHECKPOINT);
-        let allowed = repeated || resumed || existing == Existing::Overwrite;
+        let allowed = repeated || abandoned || resumed || existing == Existing::Overwrite;
         if !allowed && earlier.iter().any(|file| is_result(file)) {
             return Err(refused(folder, there.as_ref(), &manifest, &earlier));
         }
@@ -270,34 +275,45 @@ fn refused(
     new: &Manifest,
     files: &BTreeSet<String>,
 ) -> Failure {
-    let whose = match there {
-        Some(there) if !there.files.is_empty() && there.command == new.command => {
-            let differences = there.differences(&new.request).join(", ");
-            let differences = if differences.is_empty() { "files" } else { &differences };
-            format!(
-                "another run (ffdp {}, {}; it differs in: {differences})",
-                there.command, there.time
-            )
-        }
-        Some(there) if !there.files.is_empty() => {
-            format!("another run (ffdp {}, {})", there.command, there.time)
-        }
-        _ => {
-            let some: Vec<&str> =
-                files.iter().filter(|file| is_result(file)).take(3).map(String::as_str).collect();
-            format!("another run ({}), without a list of its files", some.join(", "))
-        }
-    };
     let resume = match files.contains(CHECKPOINT) {
         true => ", or go on with that run: its own arguments and --resume",
         false => "",
     };
-    Failure::user(
-        format!("{}: this folder holds the results of {whose}", folder.display()),
-        format!(
-            "choose another output folder, or remove that run's files first with --overwrite{resume}"
+    let folder = folder.display();
+    let help = format!(
+        "add --overwrite to run it again in their place, or choose another output folder{resume}"
+    );
+    match there.filter(|there| !there.files.is_empty()) {
+        Some(Earlier { command, time, .. }) if command == new.command => {
+            let differences =
+                there.map(|there| there.differences(&new.request)).unwrap_or_default();
+            let other = match &differences[..] {
+                [] => "with other files".to_string(),
+                all => format!("with other {}", all.join(", ")),
+            };
+            Failure::outdated(
+                format!("{folder}: the results here are of an earlier run ({time}) {other}"),
+                help,
+            )
+        }
+        Some(Earlier { command, time, .. }) => Failure::user(
+            format!(
+                "{folder}: this folder holds the results of another run (ffdp {command}, {time})"
+            ),
+            help,
         ),
-    )
+        None => {
+            let some: Vec<&str> =
+                files.iter().filter(|file| is_result(file)).take(3).map(String::as_str).collect();
+            let some = some.join(", ");
+            Failure::user(
+                format!(
+                    "{folder}: this folder holds results of another run ({some}), without a list of its files"
+                ),
+                help,
+            )
+        }
+    }
 }
 
 /// Removes a file, or the folder that an OME-Zarr is.
@@ -374,7 +390,7 @@ mod tests {
         run(folder, "a", Existing::Refuse).expect("the same");
         for existing in [Existing::Refuse, Existing::Resume] {
             let refused = run(folder, "b", existing).expect_err("another run");
-            assert!(refused.to_string().contains("it differs in: settings"), "{refused}");
+            assert!(refused.to_string().contains("with other settings"), "{refused}");
             assert!(refused.help_text().is_some_and(|help| help.contains("--overwrite")));
         }
         let content = fs::read_to_string(folder.join("warped.nii.gz")).expect("still there");
@@ -383,7 +399,7 @@ mod tests {
         // A result that nobody has listed would be taken for one of this run.
         fs::write(folder.join("warp.nii.gz"), "of others").expect("writable");
         let refused = run(folder, "b", Existing::Refuse).expect_err("one too many");
-        assert!(refused.to_string().contains("it differs in: files"), "{refused}");
+        assert!(refused.to_string().contains("with other files"), "{refused}");
         run(folder, "b", Existing::Overwrite).expect("it was asked for");
         assert!(!folder.join("warp.nii.gz").exists());
     }

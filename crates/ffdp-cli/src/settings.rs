@@ -3,18 +3,18 @@
 //! Flags change entries by their name in whatever stages have them, so that a new kind of stage
 //! needs nothing here.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
-use ffdp_burn::Error;
+use ffdp_burn::io::read_toml;
 use ffdp_register::gnk::{DeterminantBounds, Preconditioner};
 use ffdp_register::{Preset, Settings, Similarity, Stage};
 use serde::Serialize;
 use toml::{Table, Value};
 
 use crate::failure::{Failure, Outcome};
+use crate::words::{Numbers, Other, Words};
 
 /// The flags that choose what is done.
 #[derive(Clone, Debug, Default, Args)]
@@ -48,12 +48,12 @@ pub struct SettingsArguments {
     /// Iterations at most on each level of the last stage, coarse to fine: one number for each level of the
     /// settings, or of --shrink [default: 200,100,50; fast 100,50; quality 400,400,200,100; multimodal
     /// 200,200,100,50].
-    #[arg(long, value_name = "N,N,..", value_delimiter = ',')]
-    pub iterations: Option<Vec<usize>>,
+    #[arg(long, value_name = "N,N,..")]
+    pub iterations: Option<Numbers<usize>>,
     /// Shrink factor of each level of the last stage, coarse to fine [default: 4,2,1; fast 4,2; quality and multimodal
     /// 8,4,2,1; linear stages by the resolution of the images].
-    #[arg(long, value_name = "F,F,..", value_delimiter = ',')]
-    pub shrink: Option<Vec<f64>>,
+    #[arg(long, value_name = "F,F,..")]
+    pub shrink: Option<Numbers<f64>>,
     /// Give the same bits in every run on the same device. Only svf on a GPU needs this, and it is slower
     /// with it.
     #[arg(long)]
@@ -226,21 +226,54 @@ impl SettingsArguments {
 }
 
 /// What a registration may end with: all methods that work on levels.
-fn transforms() -> PossibleValuesParser {
+fn transforms() -> Words {
     let ends =
         Stage::built_in().into_iter().filter(|(stage, _)| !matches!(stage, Stage::Moments(_)));
-    PossibleValuesParser::new(
-        ends.map(|(stage, about)| PossibleValue::new(stage.name()).help(about)),
-    )
+    let ends = ends.map(|(stage, about)| PossibleValue::new(stage.name()).help(about));
+    Words::new(ends, &OTHER_TRANSFORMS)
 }
 
+/// What ANTs and elastix call transforms, in lower case.
+const OTHER_TRANSFORMS: [Other; 14] = [
+    Other::same("bspline", "ffd"),
+    Other::same("b-spline", "ffd"),
+    Other::same("bsplinetransform", "ffd"),
+    Other::same("eulertransform", "rigid"),
+    Other::same("similaritytransform", "similarity"),
+    Other::same("affinetransform", "affine"),
+    Other::near("translation", "rigid"),
+    Other::near("translationtransform", "rigid"),
+    Other::near("bsplinesyn", "syn"),
+    Other::near("exponential", "svf"),
+    Other::near("timevaryingvelocityfield", "svf"),
+    Other::near("gaussiandisplacementfield", "greedy"),
+    Other::near("demons", "greedy"),
+    Other::near("claire", "gnk"),
+];
+
 /// What may be maximised.
-fn metrics() -> PossibleValuesParser {
+fn metrics() -> Words {
     let all = Similarity::built_in().into_iter();
-    PossibleValuesParser::new(
-        all.map(|(similarity, about)| PossibleValue::new(similarity.name()).help(about)),
-    )
+    let all = all.map(|(similarity, about)| PossibleValue::new(similarity.name()).help(about));
+    Words::new(all, &OTHER_METRICS)
 }
+
+/// What ANTs and elastix call measures, in lower case. ANTs' CC is that of a window.
+const OTHER_METRICS: [Other; 13] = [
+    Other::same("cc", "lncc"),
+    Other::same("meansquares", "mse"),
+    Other::same("advancedmeansquares", "mse"),
+    Other::same("ssd", "mse"),
+    Other::same("mattes", "mi"),
+    Other::same("advancedmattesmutualinformation", "mi"),
+    Other::same("normalizedmutualinformation", "nmi"),
+    Other::near("ncc", "lncc"),
+    Other::near("gc", "lncc"),
+    Other::near("globalcorrelation", "lncc"),
+    Other::near("advancednormalizedcorrelation", "lncc"),
+    Other::near("demons", "mse"),
+    Other::near("mind", "nmi"),
+];
 
 /// Whether the built-in stage with this name moves the image as a whole.
 fn is_linear(name: &str) -> bool {
@@ -328,31 +361,10 @@ fn defect(reason: impl std::fmt::Display) -> Failure {
 }
 
 fn read(path: &Path) -> Outcome<Settings> {
-    let text = fs::read_to_string(path).map_err(|source| Error::io(path, "read", source))?;
-    let settings: Settings = toml::from_str(&text).map_err(|error| {
-        let line = line_of(&text, &error);
-        let message = format!("{}, line {line}: {}", path.display(), error.message());
-        let help = "entries have the names of settings.toml, which every run writes";
-        Failure::user(message, help)
-    })?;
+    let names = "entries have the names of settings.toml, which every run writes";
+    let settings: Settings = read_toml(path, names)?;
     settings.validate().map_err(|error| Failure::from(error).about(path))?;
     Ok(settings)
-}
-
-/// The line that is at fault, from 1. An unknown entry of a stage is reported for the whole stage:
-/// its line is looked for.
-fn line_of(text: &str, error: &toml::de::Error) -> usize {
-    let start = error.span().map_or(0, |span| span.start);
-    let from = text[..start].matches('\n').count();
-    let unknown = error.message().strip_prefix("unknown field `");
-    let is_key = |line: &str| {
-        let name = unknown.and_then(|rest| rest.split('`').next());
-        name.is_some_and(|name| {
-            line.trim_start().starts_with(name) || line.contains(&format!(".{name}"))
-        })
-    };
-    let found = text.lines().skip(from).position(is_key);
-    1 + found.map_or(from, |further| from + further)
 }
 
 /// The stages of settings, as tables.
@@ -586,7 +598,7 @@ mod tests {
         let arguments = SettingsArguments {
             metric: Some("mi".to_string()),
             lr: Some(0.125),
-            iterations: Some(vec![3, 2, 1]),
+            iterations: Some(Numbers(vec![3, 2, 1])),
             match_histograms: true,
             ..SettingsArguments::default()
         };
@@ -609,8 +621,8 @@ mod tests {
             let list = |given: bool| given.then_some(());
             let arguments = SettingsArguments {
                 multimodal,
-                shrink: list(!shrink.is_empty()).map(|()| shrink.to_vec()),
-                iterations: list(!iterations.is_empty()).map(|()| iterations.to_vec()),
+                shrink: list(!shrink.is_empty()).map(|()| Numbers(shrink.to_vec())),
+                iterations: list(!iterations.is_empty()).map(|()| Numbers(iterations.to_vec())),
                 ..SettingsArguments::default()
             };
             let failure = arguments.resolve().expect_err("lists of other lengths");

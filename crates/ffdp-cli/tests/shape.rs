@@ -222,3 +222,35 @@ fn several_scales_are_of_transport_alone() {
     let text = std::fs::read_to_string(folder.path("again/settings.toml")).unwrap();
     assert!(text.contains("truncation = 7.0"), "{text}");
 }
+
+#[test]
+fn a_single_point_needs_widths_and_torn_landmarks_are_named() {
+    let folder = Folder::new();
+    let file = |name: &str, text: &str| {
+        std::fs::write(folder.path(name), text).unwrap();
+        folder.path(name)
+    };
+    let (one, other) = (file("a.csv", "x,y,z\n1,2,3\n"), file("b.csv", "x,y,z\n4,2,3\n"));
+    let out = folder.path("out");
+    let register = |fixed: &str, moving: &str, more: &[&str]| {
+        let device = ["-o", &out, "--device", "cpu", "-i", "20"];
+        ffdp(&[&["shape", "register", "-f", fixed, "-m", moving], &device[..], more].concat())
+    };
+    let run = register(&one, &other, &[]);
+    assert!(run.code == 1 && run.stderr.contains("the target is a single point"), "{}", run.stderr);
+    assert!(run.stderr.contains("--sigma"), "{}", run.stderr);
+    register(&one, &other, &["-s", "10"]).succeeded();
+    let run = register(&one, &other, &["-s", "10", "-a", "transport"]);
+    assert!(run.code == 1 && run.stderr.contains("--data-sigma"), "{}", run.stderr);
+    let same = file("same.csv", "x,y,z\n1,2,3\n1,2,3\n");
+    let run = register(&same, &same, &[]);
+    assert!(run.stderr.contains("all 2 points of the target are the same"), "{}", run.stderr);
+
+    let source = file("s.csv", "x,y,z\n0,0,0\n9,0,0\n0,0,0\n");
+    let target = file("t.csv", "x,y,z\n1,0,0\n9,0,0\n1,0,4\n");
+    let run = register(&target, &source, &[]);
+    run.succeeded();
+    let words =
+        "landmarks 1 and 3 of the source are one point, and must go to points 4.00 mm apart";
+    assert!(run.stderr.contains(words), "{}", run.stderr);
+}

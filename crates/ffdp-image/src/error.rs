@@ -131,8 +131,9 @@ pub enum Error {
 
     /// Two images that must share a voxel grid do not.
     #[error(
-        "{what} is on another grid: sizes {expected_size:?} and {got_size:?}, largest corner \
-         distance {distance_voxels:.3} voxels (accepted {tolerance_voxels}); resample it first"
+        "{what} is on another grid: sizes {expected_size:?} and {got_size:?}{}; resample it first: \
+         ffdp apply -i IMAGE -r REFERENCE -o RESULT",
+        corners(*distance_voxels, *tolerance_voxels)
     )]
     Grid {
         /// Which image.
@@ -204,6 +205,16 @@ pub enum Error {
         /// What it said.
         message: String,
     },
+}
+
+/// How far corners are from each other, where both grids have as many voxels.
+fn corners(distance_voxels: f64, tolerance_voxels: f64) -> String {
+    match distance_voxels.is_finite() {
+        true => format!(
+            ", largest corner distance {distance_voxels:.3} voxels (accepted {tolerance_voxels})"
+        ),
+        false => String::new(),
+    }
 }
 
 impl Error {

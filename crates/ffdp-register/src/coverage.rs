@@ -194,9 +194,9 @@ mod tests {
             ("a bright background", [40, 44, 48], 15.0, [0.2, 1.0], true),
             ("a ball that is cut", [40, 44, 48], 23.0, [1.0, 0.0], true),
             (
-                "more planes than are looked at, cut at the ends",
+                "more planes than are looked at, cut at the sides",
                 [40, 44, 90],
-                80.0,
+                40.0,
                 [1.0, 0.0],
                 true,
             ),

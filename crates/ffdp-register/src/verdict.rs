@@ -160,7 +160,7 @@ impl Evidence<'_> {
     fn stretched(&self) -> Option<String> {
         let [most, _, least] = self.affine?.singular_values();
         let stretched = most > STRETCHED || least < 1.0 / STRETCHED;
-        stretched.then(|| {
+        (stretched && self.space().is_none()).then(|| {
             format!("the affine map stretches space by {least:.2} to {most:.2}: is that anatomy?")
         })
     }

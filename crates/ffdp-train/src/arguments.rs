@@ -1,10 +1,10 @@
 //! What a command line says about a run: the recipe as flags on top of a file, and the folder.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
+use ffdp_burn::io::read_toml;
 use ffdp_burn::{Error, Result};
 use toml::{Table, Value};
 
@@ -105,14 +105,7 @@ impl Recipe {
 /// # Errors
 /// A file that cannot be read, with the line of the first entry that is not understood.
 pub fn read(path: &Path) -> Result<Settings> {
-    let text = fs::read_to_string(path).map_err(|error| Error::io(path, "read", error))?;
-    toml::from_str(&text).map_err(|error| {
-        let start = error.span().map_or(0, |span| span.start);
-        let line = 1 + text[..start].matches('\n').count();
-        let what = format!("{} line {line}: {}", path.display(), error.message());
-        let value = text.lines().nth(line - 1).unwrap_or_default().to_string();
-        Error::invalid(what, value, "entries have the names of the settings.toml of a run")
-    })
+    read_toml(path, "entries have the names of the settings.toml of a run")
 }
 
 /// The settings as the text of a file.

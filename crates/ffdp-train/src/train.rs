@@ -9,6 +9,7 @@ use burn::tensor::Device;
 use burn::train::renderer::MetricsRenderer;
 use burn::train::renderer::tui::TuiMetricsRendererWrapper;
 use burn::train::{Interrupter, Learner, SupervisedTraining, TrainingStrategy};
+use ffdp_burn::io::check_disk;
 use ffdp_burn::{Error, Result};
 
 use crate::checkpoint::{self, AtomicCheckpointer, Criterion, Keep, PARTS, Patience, Scores};
@@ -28,6 +29,9 @@ use crate::team::Team;
 /// Adam's epsilon. Burn's default of 1e-5 would swallow the gradients of a mean over hundreds of
 /// thousands of voxels.
 const ADAM_EPSILON: f64 = 1e-8;
+
+/// Numbers of a checkpoint for each parameter: itself, and the three moments of AMSGrad.
+const CHECKPOINT_NUMBERS: u64 = 4;
 
 /// A trained network and how long it took.
 #[derive(Debug)]
@@ -71,6 +75,11 @@ pub fn train_on(run: &Run, dataset: &Dataset, team: &Team) -> Result<Trained> {
     let objective = Objective::new(settings, dataset.evaluated_labels.as_deref());
     let model = Registration::new(config.init(&tracking), objective);
     let parameters = model.num_params();
+    // The last two and the best ones stay, and a new one is saved before another goes.
+    let checkpoints = settings.keep.min(settings.epochs) + 3;
+    let bytes =
+        checkpoints as u64 * CHECKPOINT_NUMBERS * size_of::<f32>() as u64 * parameters as u64;
+    check_disk("the checkpoints of the training", folder.root(), bytes)?;
 
     let tracked: Vec<Device> =
         team.of_pairs().iter().map(|device| device.clone().autodiff()).collect();

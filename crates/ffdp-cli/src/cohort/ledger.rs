@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use ffdp_burn::io::csv_line;
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, Outcome};
@@ -23,6 +24,8 @@ enum Status {
     Done,
     /// Its results were there.
     Kept,
+    /// Its results are of other inputs or settings, and are kept until they are to be replaced.
+    Outdated,
     Failed,
 }
 
@@ -31,6 +34,7 @@ impl Status {
         match self {
             Self::Done => "done",
             Self::Kept => "kept",
+            Self::Outdated => "outdated",
             Self::Failed => "failed",
         }
     }
@@ -99,6 +103,9 @@ impl Ledger {
                 failure_line(&format!("[{ended}/{of}] {}", entry.name), &failure);
                 let help = failure.help_text().map(|help| format!("; {help}")).unwrap_or_default();
                 entry.reason = Some(format!("{failure}{help}"));
+                if failure.is_outdated() {
+                    entry.status = Status::Outdated;
+                }
             }
         }
     }
@@ -123,13 +130,30 @@ impl Ledger {
     /// When a pair has failed.
     pub fn outcome(&self) -> Outcome<()> {
         let of = self.entries.len();
-        let failed = self.entries.iter().filter(|entry| entry.status == Status::Failed);
-        let failed: Vec<&str> = failed.map(|entry| entry.name.as_str()).collect();
-        if failed.is_empty() {
+        let with = |status: Status| -> Vec<&str> {
+            let all = self.entries.iter().filter(|entry| entry.status == status);
+            all.map(|entry| entry.name.as_str()).collect()
+        };
+        let [failed, outdated] = [Status::Failed, Status::Outdated].map(with);
+        let mut parts = Vec::new();
+        if !failed.is_empty() {
+            let names = failed.join(", ");
+            parts.push(format!("{} of {of} pairs failed: {names}", failed.len()));
+        }
+        if !outdated.is_empty() {
+            let (count, names) = (outdated.len(), outdated.join(", "));
+            parts.push(format!(
+                "{count} of {of} pairs have results of other inputs or settings: {names}"
+            ));
+        }
+        if parts.is_empty() {
             return Ok(());
         }
-        let what = format!("{} of {of} pairs failed: {}", failed.len(), failed.join(", "));
-        let help = "the reasons are above; the same command again does these alone";
+        let help = match outdated.is_empty() {
+            true => "the reasons are above; the same command again does these alone",
+            false => "the reasons are above; the same command with --overwrite does these alone",
+        };
+        let what = parts.join("; ");
         Err(match self.ours {
             true => Failure::defect(what).with_help(help),
             false => Failure::user(what, help),
@@ -139,7 +163,7 @@ impl Ledger {
     pub(super) fn csv(&self) -> String {
         let heading = self.columns.iter().map(|column| column.name.to_string());
         let heading = ["name", "status"].map(String::from).into_iter().chain(heading);
-        let mut text = line(heading.chain(["error".to_string()]));
+        let mut text = csv_line(heading.chain(["error".to_string()]));
         for entry in &self.entries {
             let values = entry.values.iter().map(|value| match value {
                 Value::Null => String::new(),
@@ -147,7 +171,8 @@ impl Ledger {
                 other => other.to_string(),
             });
             let fields = [entry.name.clone(), entry.status.name().to_string()].into_iter();
-            text += &line(fields.chain(values).chain([entry.reason.clone().unwrap_or_default()]));
+            text +=
+                &csv_line(fields.chain(values).chain([entry.reason.clone().unwrap_or_default()]));
         }
         text
     }
@@ -229,15 +254,6 @@ fn shown(value: &Value, digits: usize) -> Option<String> {
     }
 }
 
-/// Fields with commas between, in quotes where they need them (RFC 4180).
-fn line(fields: impl Iterator<Item = String>) -> String {
-    let quoted = fields.map(|field| match field.contains([',', '"', '\n']) {
-        true => format!("\"{}\"", field.replace('"', "\"\"")),
-        false => field,
-    });
-    quoted.collect::<Vec<_>>().join(",") + "\n"
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,8 +282,18 @@ mod tests {
         assert_eq!(heading, ["pair", "status", "dice", "folds"]);
         assert_eq!(rows[4], ["mean", "", "0.625", "3"]);
         assert_eq!(rows[0], ["a", "kept", "0.750", "-"]);
-        let failure = ledger.outcome().expect_err("two failed");
-        assert!(failure.to_string().contains("2 of 4 pairs failed: b, d"), "{failure}");
+        ledger.end(
+            3,
+            Err(Failure::outdated("of an earlier run with other fixed_mask", "add --overwrite")),
+        );
+        assert!(ledger.csv().contains("\nd,outdated,,,,of an earlier run"), "{}", ledger.csv());
+        let failure = ledger.outcome().expect_err("one failed, one is of other inputs");
+        assert!(
+            failure.to_string().contains(
+                "1 of 4 pairs failed: b; 1 of 4 pairs have results of other inputs or settings: d"
+            ),
+            "{failure}"
+        );
         assert_eq!(failure.exit_code(), 1);
         let json: Value = serde_json::from_str(&ledger.json().expect("plain")).expect("JSON");
         assert_eq!(json[2]["seconds"], 1.5);

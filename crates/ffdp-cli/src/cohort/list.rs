@@ -4,13 +4,14 @@ use std::fs;
 use std::path::Path;
 
 use ffdp_burn::Error;
+use ffdp_burn::io::FileRow;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::ledger::{Column, Ledger};
 use super::pipeline::{Steps, run};
 use crate::failure::{Failure, Outcome};
-use crate::pairs::{Row, read_named};
+use crate::pairs::read_named;
 use crate::printer::Printer;
 
 /// A list, and what becomes of its pairs.
@@ -46,10 +47,10 @@ impl Cohort<'_> {
     pub fn run<S: Steps<Done: Serialize>>(
         &self,
         steps: &S,
-        pair: impl Fn(&Row, &str, Printer) -> Outcome<Pair<S::Pair>>,
+        pair: impl Fn(&FileRow, &str, Printer) -> Outcome<Pair<S::Pair>>,
     ) -> Outcome<()> {
         let printer = Printer::new(self.quiet, self.verbose);
-        let rows = read_named(self.list, self.required)?;
+        let rows = read_named(self.list, self.required, printer)?;
         if let Some(folder) = self.folder {
             fs::create_dir_all(folder)
                 .map_err(|e| Error::io(folder, "create the output folder", e))?;

@@ -175,7 +175,7 @@ pub fn grid(reference: Option<&Path>, first: Option<&Geometry>) -> Outcome<Geome
         (Some(path), _) => Ok(header(path)?.geometry),
         (None, Some(first)) => Ok(first.clone()),
         (None, _) => Err(Failure::user(
-            "the grid of the result is not known: the first transform is no displacement",
+            "the grid of the result is not known: no displacement comes first",
             "name an image on that grid with --reference",
         )),
     }

@@ -9,6 +9,7 @@ use ffdp_burn::transform::{Composite, Step, write_transform};
 
 use super::chain::{ORDER_HELP, TransformChoice, chain, grid};
 use crate::device::DeviceChoice;
+use crate::disk::Forecast;
 use crate::failure::Outcome;
 
 /// `ffdp compose`.
@@ -45,7 +46,9 @@ pub fn run(request: &ComposeArguments) -> Outcome<()> {
     if map.as_affine().is_some() && !is_image(output) {
         return Ok(write_transform(output, &map)?);
     }
-    let whole = map.to_displacement(&grid(reference.as_deref(), map.first_grid())?, &device);
+    let grid = grid(reference.as_deref(), map.first_grid())?;
+    Forecast::of_displacement(output, grid.len()).check_file("the displacement", output)?;
+    let whole = map.to_displacement(&grid, &device);
     Ok(write_transform(output, &Composite::new(vec![Step::Displacement(whole)]))?)
 }
 

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ffdp_burn::io::images::convert;
+use ffdp_burn::io::images::{convert, header};
 use ffdp_burn::io::{check_not_an_input, check_writable};
 
+use crate::disk::Forecast;
 use crate::failure::Outcome;
 use crate::printer::Printer;
 
@@ -28,6 +29,10 @@ pub struct ConvertArguments {
 pub fn run(request: &ConvertArguments) -> Outcome<()> {
     check_not_an_input(&request.output, &[&request.input])?;
     check_writable(&request.output)?;
+    let from = header(&request.input)?;
+    let volumes = if request.volume.is_some() { 1 } else { from.volumes() };
+    let bytes = from.data_type.bytes() * volumes * from.geometry.len();
+    Forecast::of_file(&request.output, bytes as u64).check_file("the result", &request.output)?;
     let header = convert(&request.input, &request.output, request.volume)?;
     let printer = Printer::new(false, false);
     header.warnings.iter().for_each(|warning| printer.warning(warning));

@@ -11,6 +11,7 @@ use super::compose::is_image;
 use ffdp_register::MOST_INVERSE_ERROR_VOXELS;
 
 use crate::device::DeviceChoice;
+use crate::disk::Forecast;
 use crate::failure::{Failure, Outcome};
 use crate::printer::{Printer, print_to_stdout};
 
@@ -50,6 +51,7 @@ pub fn run(request: &InvertArguments) -> Outcome<()> {
         return Ok(write_transform(output, &inverse)?);
     }
     let grid = grid(reference.as_deref(), map.first_grid())?;
+    Forecast::of_displacement(output, grid.len()).check_file("the inverse", output)?;
     let stored = inverse.to_displacement(&grid, &device);
     let stored = Composite::new(vec![Step::Displacement(stored)]);
     write_transform(output, &stored)?;

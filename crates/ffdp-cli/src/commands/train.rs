@@ -6,6 +6,7 @@ use ffdp_train::{Share, Team, TrainArguments, run_on};
 
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};
+use crate::interrupt::of_command;
 use crate::printer::{print_to_stdout, say};
 
 const HELP: &str = "\
@@ -79,6 +80,9 @@ impl TrainCommand {
 /// Trains, and prints how well the network registers pairs that it has not seen.
 pub fn run_command(request: &TrainCommand) -> Outcome<()> {
     let team = request.team()?;
+    of_command(
+        "interrupted: epochs that are done are kept; the same command with --resume goes on after the last one",
+    );
     if request.devices.first().unwrap_or(&request.device) != &DeviceChoice::Cpu {
         say(
             "the first step compiles the kernels, about half a minute on a GPU that has not seen them",

@@ -237,3 +237,50 @@ fn cubic_and_sinc_interpolation_keep_samples_and_put_the_background_beyond() {
     let refused = apply(&folder, "image.nii", "moved.nii", &["--interpolation", "quintic"]);
     assert!(refused.code == 1 && refused.stderr.contains("cubic"), "{}", refused.stderr);
 }
+
+#[test]
+fn an_image_without_a_transform_is_resampled() {
+    let folder = Folder::new();
+    let values: Vec<f32> = (0..grid().len()).map(|i| i as f32).collect();
+    let image = Volume::new(values.clone(), grid()).expect("sizes match");
+    write_volume(folder.path("image.nii.gz"), &image).expect("writable");
+    // One voxel further along x, and fewer of them.
+    let other =
+        Geometry::new([4, 5, 4], [2.0; 3]).and_then(|grid| grid.with_origin([2.0, 0.0, 0.0]));
+    let other = other.expect("valid");
+    let blank = Volume::new(vec![0.0; other.len()], other.clone()).expect("sizes match");
+    write_volume(folder.path("grid.nii.gz"), &blank).expect("writable");
+    let [image, grid, out] = ["image.nii.gz", "grid.nii.gz", "out.nii.gz"].map(|n| folder.path(n));
+    ffdp(&["apply", "-i", &image, "-r", &grid, "-o", &out]).succeeded();
+    let resampled = read_volume(&out).expect("written");
+    let expected: Vec<f32> = (0..other.len())
+        .map(|offset| {
+            let [x, y, z] = other.index_of(offset);
+            values[x + 1 + SIZE[0] * (y + SIZE[1] * z)]
+        })
+        .collect();
+    assert_eq!(resampled.data, expected);
+    // Without a grid there is nothing to do.
+    let run = ffdp(&["apply", "-i", &image, "-o", &out]);
+    assert!(run.code == 1 && run.stderr.contains("--reference"), "{}", run.stderr);
+}
+
+#[test]
+fn landmarks_keep_their_columns_and_their_space() {
+    let folder = Folder::new();
+    let (shift, points, out) = (write_shift(&folder), folder.path("p.csv"), folder.path("o.csv"));
+    let map = |text: &str, more: &[&str]| {
+        fs::write(&points, text).expect("writable");
+        ffdp(&[&["apply", "--landmarks", &points, "-t", &shift, "-o", &out], more].concat())
+            .succeeded();
+        fs::read_to_string(&out).expect("written")
+    };
+    // The shift is by 4 mm along x in RAS: -4 in LPS, in which ANTs has its points.
+    assert_eq!(map("x,y,z,t,label\n1,2,3,0,7\n", &[]), "x,y,z,t,label\n-3,2,3,0,7\n");
+    assert_eq!(
+        map("x,y,z,t,label\n1,2,3,0,7\n", &["--landmark-space", "RAS"]),
+        "x,y,z,t,label\n5,2,3,0,7\n"
+    );
+    let text = "name,X,Y,Z,note\n\"left, upper\",1,2,3,a\n";
+    assert_eq!(map(text, &[]), "X,Y,Z,name,note\n5,2,3,\"left, upper\",a\n");
+}

@@ -151,7 +151,7 @@ fn a_cohort_that_was_killed_does_what_is_missing() {
     // Other settings are another run.
     let run = register(&list, &out, &["--lr", "0.1"]);
     assert_eq!(run.code, 1);
-    assert!(run.stderr.contains("it differs in: settings"), "{}", run.stderr);
+    assert!(run.stderr.contains("with other settings"), "{}", run.stderr);
 }
 
 #[test]
@@ -223,4 +223,48 @@ fn lists_are_applied_and_measured_as_each_line_would_be() {
     fs::write(&warps_csv, "name,fixed,warp\nx,a/fixed.nii.gz,\n").expect("writable");
     let run = ffdp(&["measure", "--pairs", &warps_csv]);
     assert!(run.code == 1 && run.stderr.contains("1 of 1 pairs failed: x"), "{}", run.stderr);
+}
+
+#[test]
+fn a_pair_whose_files_have_changed_is_outdated_and_one_that_failed_is_done_again() {
+    let folder = Folder::new();
+    let list = write_pairs(&folder);
+    let out = folder.path("out");
+    let text = fs::read_to_string(&list).expect("written");
+    // The second pair names a file that is not there, the third has no labels yet.
+    let without = "c/fixed_labels.nii.gz,c/moving_labels.nii.gz";
+    let wrong = text.replace("b/moving.nii.gz", "b/movin.nii.gz").replace(without, ",");
+    fs::write(&list, wrong).expect("writable");
+    let run = register(&list, &out, &["-q"]);
+    assert!(run.code == 1 && run.stderr.contains("1 of 3 pairs failed: b"), "{}", run.stderr);
+
+    fs::write(&list, &text).expect("writable");
+    let run = register(&list, &out, &["-q"]);
+    assert_eq!(run.code, 1);
+    for words in ["with other fixed_labels, moving_labels", "--overwrite"] {
+        assert!(run.stderr.contains(words), "{words}: {}", run.stderr);
+    }
+    assert!(!run.stderr.contains("failed: "), "{}", run.stderr);
+    let status = || {
+        let csv = fs::read_to_string(format!("{out}/summary.csv")).expect("written");
+        let second = |line: &str| line.split(',').nth(1).map(str::to_string);
+        csv.lines().skip(1).filter_map(second).collect::<Vec<_>>()
+    };
+    assert_eq!(status(), ["kept", "done", "outdated"]);
+    register(&list, &out, &["-q", "--overwrite"]).succeeded();
+    assert_eq!(status(), ["kept", "kept", "done"]);
+}
+
+#[test]
+fn a_list_with_a_mistyped_column_is_refused_before_anything_is_read() {
+    let folder = Folder::new();
+    let list = folder.path("pairs.csv");
+    fs::write(&list, "fixed,moving,fixed_lables\na.nii,b.nii,c.nii\n").expect("writable");
+    for command in
+        [&["register", "-o", "out", "--pairs", &list][..], &["measure", "--pairs", &list]]
+    {
+        let run = ffdp(command);
+        assert_eq!(run.code, 1, "{command:?}");
+        assert!(run.stderr.contains("did you mean fixed_labels?"), "{}", run.stderr);
+    }
 }

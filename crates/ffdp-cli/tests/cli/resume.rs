@@ -196,3 +196,30 @@ fn files(folder: &Folder) -> Vec<Option<Vec<u8>>> {
     let names = ["affine.txt", "warp.nii.gz", "inverse_warp.nii.gz", "warped.nii.gz"];
     names.map(|name| fs::read(folder.path(&format!("out/{name}"))).ok()).into()
 }
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_says_how_to_go_on() {
+    let folder = Folder::new();
+    write_pair(&folder, 32, 4);
+    let [fixed, moving, out] = ["fixed.nii.gz", "moving.nii.gz", "out"].map(|n| folder.path(n));
+    let child = Command::new(env!("CARGO_BIN_EXE_ffdp"))
+        .args(["register", "-f", &fixed, "-m", &moving, "-o", &out, "--device", "cpu", "-q"])
+        .args(["--aligned", "--shrink", "4,2,1", "--iterations", "30,3000,3000"])
+        .args(["--checkpoint-every", "0"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let start = Instant::now();
+    while !folder.has("out/checkpoint/state") && start.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // The file appears just before the text is ready.
+    std::thread::sleep(Duration::from_millis(200));
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(sent.expect("kill").success());
+    let ended = child.wait_with_output().expect("our child");
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && stderr.contains("with --resume goes on"), "{stderr}");
+}

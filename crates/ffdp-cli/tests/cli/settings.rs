@@ -117,3 +117,25 @@ fn settings_that_cannot_work_are_refused_with_their_line() {
     assert_eq!(run.code, 1);
     assert!(run.stderr.contains("none.toml") && run.stderr.contains("No such file"));
 }
+
+#[test]
+fn words_of_ants_and_of_other_case_are_understood() {
+    let folder = Folder::new();
+    write_pair(&folder, 16, 1);
+    let flags = ["--transform", "SyN", "--metric", "CC", "--shrink", "2x1", "--iterations", "3x2"];
+    register(&folder, "fixed.nii.gz", "moving.nii.gz", "out", &flags).succeeded();
+    let text = fs::read_to_string(folder.path("out/settings.toml")).expect("written");
+    for entry in ["transform = \"syn\"", "lncc", "iterations = 3", "shrink = 2.0"] {
+        assert!(text.contains(entry), "{entry}: {text}");
+    }
+    let words = [
+        (["--metric", "NCC"], "\'lncc\'"),
+        (["--transform", "demons"], "\'greedy\'"),
+        (["--transform", "BSplineSyN[0.1,26,0,3]"], "\'syn\'"),
+        (["--iterations", "[100x50,1e-6,10]"], "100,50"),
+    ];
+    for (flags, word) in words {
+        let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", "o", &flags);
+        assert!(run.code == 1 && run.stderr.contains(word), "{flags:?}: {}", run.stderr);
+    }
+}

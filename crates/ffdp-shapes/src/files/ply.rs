@@ -6,7 +6,7 @@ use std::io::Cursor;
 use ply_rs_bw::parser::Parser;
 use ply_rs_bw::ply::{DefaultElement, Ply, Property};
 
-use super::{Content, Damage, Scalars, cells_of, fan, to_ras};
+use super::{Content, Damage, Scalars, cells_of, fan, strip, to_ras};
 use crate::shape::{Cells, Shape};
 
 pub fn read(bytes: &[u8]) -> Result<Content, Damage> {
@@ -24,11 +24,23 @@ pub fn read(bytes: &[u8]) -> Result<Content, Damage> {
     }
     let mut triangles = Vec::new();
     for (i, face) in elements(&ply, "face").iter().enumerate() {
-        let list = ["vertex_indices", "vertex_index"].iter().find_map(|name| face.get(*name));
-        let corners = list.and_then(indices).ok_or_else(|| {
+        let corners = corners(face).and_then(indices).ok_or_else(|| {
             Damage::new(format!("face {i} must list indices of vertices"), "none, or negative ones")
         })?;
         triangles.extend(fan(&corners));
+    }
+    for (i, strips) in elements(&ply, "tristrips").iter().enumerate() {
+        let list = corners(strips).and_then(integers).ok_or_else(|| {
+            Damage::new(format!("tristrips {i} must list indices of vertices"), "none")
+        })?;
+        // Any negative number begins another strip.
+        for one in list.split(|index| *index < 0) {
+            let one: Option<Vec<u32>> = one.iter().map(|&i| i.try_into().ok()).collect();
+            let one = one.ok_or_else(|| {
+                Damage::new(format!("tristrips {i}: indices have 32 bits"), "larger ones")
+            })?;
+            triangles.extend(strip(&one));
+        }
     }
     let mut edges = Vec::new();
     for (i, edge) in elements(&ply, "edge").iter().enumerate() {
@@ -65,9 +77,14 @@ fn index(property: &Property) -> Option<u32> {
     (value >= 0.0 && value.fract() == 0.0 && value <= u32::MAX.into()).then_some(value as u32)
 }
 
-fn indices(property: &Property) -> Option<Vec<u32>> {
-    fn all<T: Copy + TryInto<u32>>(list: &[T]) -> Option<Vec<u32>> {
-        list.iter().map(|&v| v.try_into().ok()).collect()
+/// The list of vertices of a face, or of strips of faces.
+fn corners(element: &DefaultElement) -> Option<&Property> {
+    ["vertex_indices", "vertex_index"].iter().find_map(|name| element.get(*name))
+}
+
+fn integers(property: &Property) -> Option<Vec<i64>> {
+    fn all<T: Copy + Into<i64>>(list: &[T]) -> Option<Vec<i64>> {
+        Some(list.iter().map(|&v| v.into()).collect())
     }
     match property {
         Property::ListChar(list) => all(list),
@@ -78,6 +95,10 @@ fn indices(property: &Property) -> Option<Vec<u32>> {
         Property::ListUInt(list) => all(list),
         _ => None,
     }
+}
+
+fn indices(property: &Property) -> Option<Vec<u32>> {
+    integers(property)?.into_iter().map(|v| v.try_into().ok()).collect()
 }
 
 pub fn bytes(shape: &Shape, scalars: &[Scalars]) -> Vec<u8> {

@@ -1,12 +1,13 @@
 //! Legacy VTK polydata: a few lines of text, then numbers as text or as big-endian binary.
 //!
-//! Read by hand: `vtkio` is large, and only points and cells are wanted. Sections: `POINTS`, `POLYGONS`, `LINES`,
-//! `VERTICES`; cells as counts followed by indices, or (since version 5.1) as `OFFSETS` and `CONNECTIVITY`. Data of
-//! points and cells after them are skipped.
+//! Read by hand: `vtkio` is large, and only points and cells are wanted. Sections: `POINTS`, `POLYGONS`,
+//! `TRIANGLE_STRIPS`, `LINES`, `VERTICES`; cells as counts followed by indices, or (since version 5.1) as `OFFSETS` and
+//! `CONNECTIVITY`. Words are known in any case. Of `FIELD` data an array `SPACE` of Slicer's counts; data of points and
+//! cells at the end are skipped.
 
 use std::fmt::Write;
 
-use super::{Content, Damage, Scalars, cells_of, fan, pieces, to_ras};
+use super::{Content, Damage, Scalars, cells_of, fan, pieces, strip, to_ras};
 use crate::shape::{Cells, Position, Shape};
 
 pub fn read(bytes: &[u8]) -> Result<Content, Damage> {
@@ -15,47 +16,46 @@ pub fn read(bytes: &[u8]) -> Result<Content, Damage> {
     if !magic.starts_with("# vtk DataFile") {
         return Err(Damage::new("the first line must be \"# vtk DataFile Version ..\"", magic));
     }
-    let title = file.line().unwrap_or_default();
-    file.binary = match file.line().as_deref().map(str::trim) {
-        Some("ASCII") => false,
-        Some("BINARY") => true,
-        other => {
-            return Err(Damage::new(
-                "the third line must be ASCII or BINARY",
-                other.unwrap_or("none"),
-            ));
-        }
+    let mut says = file.line().unwrap_or_default();
+    let format = file.line().unwrap_or_else(|| "none".into());
+    file.binary = match format.to_uppercase().as_str() {
+        "ASCII" => false,
+        "BINARY" => true,
+        _ => return Err(Damage::new("the third line must be ASCII or BINARY", format)),
     };
     let (mut points, mut triangles, mut edges) = (Vec::new(), Vec::new(), Vec::new());
     while let Some(line) = file.line() {
-        let words: Vec<&str> = line.split_whitespace().collect();
+        let upper = line.to_uppercase();
+        let words: Vec<&str> = upper.split_whitespace().collect();
         match words[..] {
             [] => {}
             ["DATASET", "POLYDATA"] => {}
-            ["DATASET", other] => {
-                return Err(Damage::new("the data set must be POLYDATA", other));
-            }
+            ["DATASET", ..] => return Err(Damage::new("the data set must be POLYDATA", line)),
             ["POINTS", count, kind] => points = file.points(count, kind)?,
             ["POLYGONS", first, second] => {
-                for polygon in file.cells("POLYGONS", first, second)? {
-                    triangles.extend(fan(&polygon));
-                }
+                let cells = file.cells("POLYGONS", first, second)?;
+                triangles.extend(cells.iter().flat_map(|cell| fan(cell)));
+            }
+            ["TRIANGLE_STRIPS", first, second] => {
+                let cells = file.cells("TRIANGLE_STRIPS", first, second)?;
+                triangles.extend(cells.iter().flat_map(|cell| strip(cell)));
             }
             ["LINES", first, second] => {
-                for line in file.cells("LINES", first, second)? {
-                    edges.extend(pieces(&line));
-                }
+                let cells = file.cells("LINES", first, second)?;
+                edges.extend(cells.iter().flat_map(|cell| pieces(cell)));
             }
             ["VERTICES", first, second] => drop(file.cells("VERTICES", first, second)?),
+            ["FIELD", _, count] => says += &file.field(count)?,
             ["METADATA"] => file.skip_paragraph(),
-            ["POINT_DATA" | "CELL_DATA" | "FIELD", ..] => break,
+            ["POINT_DATA" | "CELL_DATA", ..] => break,
             _ => {
-                let known = "a section must be POINTS, POLYGONS, LINES, VERTICES or data";
+                let known =
+                    "a section must be POINTS, POLYGONS, TRIANGLE_STRIPS, LINES, VERTICES or data";
                 return Err(Damage::new(known, line.chars().take(80).collect::<String>()));
             }
         }
     }
-    to_ras(&mut points, &title);
+    to_ras(&mut points, &says);
     Ok((points, cells_of(triangles, edges)))
 }
 
@@ -96,24 +96,20 @@ impl Cursor<'_> {
             parsed(second, &format!("{what}: a number"))?,
         ];
         let start = self.at;
-        let lists = match self
-            .line()
-            .as_deref()
-            .map(|line| line.split_whitespace().collect::<Vec<_>>())
-        {
-            Some(words) if words.first() == Some(&"OFFSETS") => {
-                let kind = words.get(1).copied().unwrap_or("vtktypeint64");
+        let heading = self.line().unwrap_or_default();
+        let lists = match after_word(&heading, "OFFSETS") {
+            Some(kind) => {
                 let offsets = self.numbers(first, kind, "offsets")?;
                 self.skip_empty_lines();
                 let connectivity = self.line().unwrap_or_default();
-                let kind = connectivity.strip_prefix("CONNECTIVITY").ok_or_else(|| {
+                let kind = after_word(&connectivity, "CONNECTIVITY").ok_or_else(|| {
                     Damage::new(format!("{what}: CONNECTIVITY must follow OFFSETS"), &connectivity)
                 })?;
-                let indices = self.numbers(second, kind.trim(), "connectivity")?;
+                let indices = self.numbers(second, kind, "connectivity")?;
                 let cell = |pair: &[f64]| indices.get(pair[0] as usize..pair[1] as usize);
                 offsets.windows(2).map(|p| cell(p).map(<[f64]>::to_vec)).collect::<Option<Vec<_>>>()
             }
-            _ => {
+            None => {
                 self.at = start;
                 let numbers = self.numbers(second, "int", "cells")?;
                 let mut rest = &numbers[..];
@@ -150,20 +146,8 @@ impl Cursor<'_> {
             }
             return Ok(numbers);
         }
-        type Decode = fn(&[u8]) -> f64;
-        let (size, decode): (usize, Decode) = match kind.to_lowercase().as_str() {
-            "float" => (4, |b| f32::from_be_bytes(b.try_into().expect("four")).into()),
-            "double" => (8, |b| f64::from_be_bytes(b.try_into().expect("eight"))),
-            "int" | "vtktypeint32" => {
-                (4, |b| i32::from_be_bytes(b.try_into().expect("four")).into())
-            }
-            "vtktypeint64" | "long" | "vtkidtype" => {
-                (8, |b| i64::from_be_bytes(b.try_into().expect("eight")) as f64)
-            }
-            other => {
-                let rule = format!("the type of {what} must be float, double, int or vtktypeint64");
-                return Err(Damage::new(rule, other));
-            }
+        let Some((size, decode)) = decoder(kind) else {
+            return Err(Damage::new(format!("the type of {what} must be a number of VTK"), kind));
         };
         if left / size < count {
             return Err(short(left / size));
@@ -171,6 +155,58 @@ impl Cursor<'_> {
         let data = &self.bytes[self.at..self.at + size * count];
         self.at += size * count;
         Ok(data.chunks_exact(size).map(decode).collect())
+    }
+
+    /// Arrays of field data; what an array SPACE of words says, as a title would.
+    fn field(&mut self, count: &str) -> Result<String, Damage> {
+        let count: usize = parsed(count, "the number of arrays")?;
+        let (mut says, mut done) = (String::new(), 0);
+        while done < count {
+            self.skip_empty_lines();
+            let heading = self.line().unwrap_or_default();
+            if heading.eq_ignore_ascii_case("METADATA") {
+                self.skip_paragraph();
+                continue;
+            }
+            done += 1;
+            let words: Vec<&str> = heading.split_whitespace().collect();
+            let [name, components, tuples, kind] = words[..] else {
+                let rule = "an array of a FIELD has a name, two numbers and a type";
+                return Err(Damage::new(rule, heading));
+            };
+            let sizes: [usize; 2] = [
+                parsed(components, "the number of components")?,
+                parsed(tuples, "the number of tuples")?,
+            ];
+            let numbers = sizes[0].saturating_mul(sizes[1]);
+            if kind.eq_ignore_ascii_case("string") {
+                for _ in 0..numbers {
+                    let text = self.string().ok_or_else(|| {
+                        Damage::new(format!("{name}: {numbers} words are announced"), "fewer")
+                    })?;
+                    if name == "SPACE" {
+                        says += &format!(" SPACE={text}");
+                    }
+                }
+            } else {
+                self.numbers(numbers, kind, name)?;
+            }
+        }
+        Ok(says)
+    }
+
+    /// A line of text; in a binary file bytes after their number, which has 1, 2, 4 or 8 bytes by its two highest bits.
+    fn string(&mut self) -> Option<String> {
+        if !self.binary {
+            return self.line();
+        }
+        let rest = self.bytes.get(self.at..)?;
+        let size = 8 >> (rest.first()? >> 6);
+        let number = rest.get(..size)?.iter().fold(0, |sum, &b| sum << 8 | u64::from(b));
+        let length = usize::try_from(number & (u64::MAX >> (66 - 8 * size))).ok()?;
+        let text = rest.get(size..)?.get(..length)?;
+        self.at += size + length;
+        Some(String::from_utf8_lossy(text).into_owned())
     }
 
     fn word(&mut self) -> Option<String> {
@@ -181,6 +217,38 @@ impl Cursor<'_> {
         self.at += end;
         Some(String::from_utf8_lossy(&rest[start..end]).into_owned())
     }
+}
+
+/// What follows the first word of a line, if it is this one, in any case.
+fn after_word<'a>(line: &'a str, word: &str) -> Option<&'a str> {
+    let (first, rest) = line.split_at_checked(word.len())?;
+    first.eq_ignore_ascii_case(word).then(|| rest.trim())
+}
+
+/// A number from its bytes, the highest first.
+type Decode = fn(&[u8]) -> f64;
+
+/// Bytes of a type, and how they are read.
+fn decoder(kind: &str) -> Option<(usize, Decode)> {
+    macro_rules! number {
+        ($type:ty) => {
+            (size_of::<$type>(), |b| <$type>::from_be_bytes(b.try_into().expect("as many")) as f64)
+        };
+    }
+    Some(match kind.to_lowercase().as_str() {
+        "float" => number!(f32),
+        "double" => number!(f64),
+        "char" | "signed_char" | "vtktypeint8" => number!(i8),
+        "unsigned_char" | "vtktypeuint8" => number!(u8),
+        "short" | "vtktypeint16" => number!(i16),
+        "unsigned_short" | "vtktypeuint16" => number!(u16),
+        // VTK writes its type of indices as int.
+        "int" | "vtktypeint32" | "vtkidtype" => number!(i32),
+        "unsigned_int" | "vtktypeuint32" => number!(u32),
+        "long" | "vtktypeint64" => number!(i64),
+        "unsigned_long" | "vtktypeuint64" => number!(u64),
+        _ => return None,
+    })
 }
 
 fn parsed<T: std::str::FromStr>(word: &str, what: &str) -> Result<T, Damage> {

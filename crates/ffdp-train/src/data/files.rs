@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use ffdp_burn::image::{Affine, Geometry};
 use ffdp_burn::io::images::header;
+use ffdp_burn::io::{FileList, csv_records};
 use ffdp_burn::{Error, Result};
 
-use super::csv::Part;
 use super::in_file::in_file;
 use super::prepare::placement;
-use super::{Dataset, Pair, Preparation, Subject, Training, images, pairs};
+use super::{Dataset, Pair, Part, Preparation, Subject, Training, images, pairs};
 use crate::settings::Settings;
 
 /// Least part of the fixed grid that the moving grid must cover.
@@ -26,11 +26,14 @@ pub fn open(settings: &Settings, path: &Path) -> Result<Dataset> {
     let pair_list = folder.join("pairs.csv");
     let image_list = if path.is_dir() { folder.join("images.csv") } else { path.to_path_buf() };
     let parts = if path.is_dir() && pair_list.exists() {
-        let pairs = pairs::parse(&read(&pair_list)?, folder);
-        Parts::of_pairs(pairs.map_err(in_file(&pair_list))?).map_err(in_file(&pair_list))
+        let list = FileList::read(&pair_list, &pairs::REQUIRED)?;
+        pairs::of_list(&list).and_then(Parts::of_pairs).map_err(in_file(&pair_list))
     } else if image_list.exists() {
-        let subjects = images::parse(&read(&image_list)?, folder).map_err(in_file(&image_list))?;
-        Parts::of_images(subjects, settings).map_err(in_file(&image_list))
+        let list = FileList::read(&image_list, &images::REQUIRED)?;
+        let subjects = images::of_list(&list);
+        subjects
+            .and_then(|subjects| Parts::of_images(subjects, settings))
+            .map_err(in_file(&image_list))
     } else {
         let subjects = images::in_folder(folder, settings.hold_out)?;
         Parts::of_images(subjects, settings).map_err(in_file(folder))
@@ -51,10 +54,6 @@ pub fn open(settings: &Settings, path: &Path) -> Result<Dataset> {
         axes: grid.axis_codes(),
         origin: path.display().to_string(),
     })
-}
-
-fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|error| Error::io(path, "read", error))
 }
 
 /// What is trained on and what is looked at.
@@ -179,17 +178,16 @@ fn read_labels(folder: &Path) -> Result<Option<Vec<i32>>> {
     if !path.exists() {
         return Ok(None);
     }
-    let text = read(&path)?;
-    let first_field = |line: &str| line.split(',').next().unwrap_or("").trim().to_string();
-    let fields = text.lines().map(first_field).filter(|field| !field.is_empty()).enumerate();
+    let text = std::fs::read(&path).map_err(|error| Error::io(&path, "read", error))?;
     let mut ids = Vec::new();
-    for (number, field) in fields {
-        match field.parse::<i32>() {
+    for (number, (line, fields)) in csv_records(&text).map_err(in_file(&path))?.iter().enumerate() {
+        match fields[0].parse::<i32>() {
             Ok(id) => ids.push(id),
             Err(_) if number == 0 => {}
             Err(_) => {
-                let what = format!("{}: a label id must be an integer", path.display());
-                return Err(Error::invalid(what, field, "write one id a line"));
+                let what = format!("line {line}: a label id must be an integer");
+                let error = Error::invalid(what, &fields[0], "write one id a line");
+                return Err(in_file(&path)(error));
             }
         }
     }

@@ -2,27 +2,24 @@
 
 use std::path::{Path, PathBuf};
 
+use ffdp_burn::io::{FileList, FileRow};
 use ffdp_burn::{Error, Result};
 
-use super::csv::{Columns, Part, lines};
-use super::{Pair, Subject};
+use super::{Pair, Part, Subject};
 
-const COLUMNS: Columns = Columns {
-    known: &["image", "labels", "part"],
-    needed: &["image"],
-    example: "image,labels,part",
-};
+/// Columns in which every line must name something.
+pub const REQUIRED: [&str; 1] = ["image"];
 
-/// The images that a text lists, and what each is used for.
+/// The images of a list, and what each is used for.
 ///
 /// # Errors
 /// A line that cannot be understood, by its number.
-pub fn parse(text: &str, folder: &Path) -> Result<Vec<(Subject, Part)>> {
-    let subject = |line: super::csv::Line| {
-        let image = line.needed_file("image")?;
-        Ok((Subject::Files { image, labels: line.file("labels") }, line.part()?))
+pub fn of_list(list: &FileList) -> Result<Vec<(Subject, Part)>> {
+    let subject = |row: &FileRow| {
+        let image = row.file(REQUIRED[0]).expect("the list has none without");
+        Ok((Subject::Files { image, labels: row.file("labels") }, Part::of(row)?))
     };
-    lines(text, folder, &COLUMNS)?.into_iter().map(subject).collect()
+    list.rows.iter().map(subject).collect()
 }
 
 /// The NIfTI files of `folder` (of its `images/`, if there is one) by name, each with the file of the

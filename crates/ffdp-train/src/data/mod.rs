@@ -7,7 +7,6 @@
 
 mod augment;
 mod cache;
-mod csv;
 mod files;
 mod images;
 mod in_file;
@@ -15,6 +14,7 @@ mod loader;
 mod on_device;
 mod order;
 mod pairs;
+mod part;
 mod prefetch;
 mod prepare;
 mod sample;
@@ -29,6 +29,7 @@ pub use augment::Draw;
 pub use cache::INTENSITY_PERCENTILES;
 pub use loader::{Item, Loader};
 pub use on_device::{OnDevice, Tensors};
+pub use part::Part;
 pub use prepare::{Preparation, image_on, placement};
 pub use sample::Sample;
 

@@ -1,43 +1,45 @@
 //! `pairs.csv`: which two images are registered.
 
-use std::path::Path;
-
 use ffdp_burn::Result;
+use ffdp_burn::io::{FileList, FileRow};
 
-use super::csv::{Columns, Part, lines};
-use super::{Pair, Subject};
+use super::{Pair, Part, Subject};
 
-const COLUMNS: Columns = Columns {
-    known: &["fixed", "moving", "fixed_labels", "moving_labels", "part"],
-    needed: &["fixed", "moving"],
-    example: "fixed,moving,fixed_labels,moving_labels",
-};
+/// Columns in which every line must name something.
+pub const REQUIRED: [&str; 2] = ["fixed", "moving"];
 
-/// The pairs that a text lists, and what each is used for.
+/// The pairs of a list, and what each is used for.
 ///
 /// # Errors
 /// A line that cannot be understood, by its number.
-pub fn parse(text: &str, folder: &Path) -> Result<Vec<(Pair, Part)>> {
-    let pair = |line: super::csv::Line| {
-        let (fixed_labels, moving_labels) = (line.file("fixed_labels"), line.file("moving_labels"));
-        if fixed_labels.is_some() != moving_labels.is_some() {
-            return Err(line.error(
-                "labels must be given for both images or for neither",
-                "Dice compares two label maps",
-            ));
-        }
-        let subject = |column, labels| {
-            Ok::<_, ffdp_burn::Error>(Subject::Files { image: line.needed_file(column)?, labels })
-        };
-        let fixed = subject("fixed", fixed_labels)?;
-        Ok((Pair { fixed, moving: subject("moving", moving_labels)? }, line.part()?))
+pub fn of_list(list: &FileList) -> Result<Vec<(Pair, Part)>> {
+    list.rows.iter().map(pair).collect()
+}
+
+fn pair(row: &FileRow) -> Result<(Pair, Part)> {
+    let labels = ["fixed_labels", "moving_labels"].map(|column| row.file(column));
+    if labels[0].is_some() != labels[1].is_some() {
+        let what = "labels must be given for both images or for neither";
+        return Err(row.error(what, "Dice compares two label maps"));
+    }
+    let images = REQUIRED.map(|column| row.file(column).expect("the list has none without"));
+    let ([fixed, moving], [fixed_labels, moving_labels]) = (images, labels);
+    let pair = Pair {
+        fixed: Subject::Files { image: fixed, labels: fixed_labels },
+        moving: Subject::Files { image: moving, labels: moving_labels },
     };
-    lines(text, folder, &COLUMNS)?.into_iter().map(pair).collect()
+    Ok((pair, Part::of(row)?))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    fn parse(text: &str, folder: &Path) -> Result<Vec<(Pair, Part)>> {
+        of_list(&FileList::parse(text.as_bytes(), folder, &REQUIRED)?)
+    }
 
     fn files(subject: &Subject) -> (&Path, Option<&Path>) {
         match subject {
@@ -68,10 +70,11 @@ mod tests {
             ("", "must not be empty"),
             ("fixed,moving\n", "at least one line"),
             ("fixed,movin\na,b\n", "movin"),
-            ("fixed\na\n", "columns [\"fixed\", \"moving\"]"),
+            ("fixed\na\n", "no column moving"),
             ("fixed,moving\na,b\na\n", "line 3: 2 fields"),
             ("fixed,moving\na,\n", "line 2: moving must name a file"),
             ("fixed,moving,part\na,b,tests\n", "line 2: part"),
+            ("fixed,moving,fixed_lables\na,b,c\n", "did you mean fixed_labels?"),
             ("fixed,moving,fixed_labels,moving_labels\na,b,c,\n", "line 2: labels"),
         ] {
             let error = parse(text, Path::new("")).expect_err(text).to_string();

@@ -19,6 +19,7 @@ use ffdp_parallel::{PlaneChain, SeenImage};
 use rayon::prelude::*;
 
 use super::{ApplyArguments, InterpolationChoice, Writing};
+use crate::disk::Forecast;
 use crate::failure::{Failure, Outcome};
 use crate::nan_policy::NanPolicy;
 use crate::printer::Printer;
@@ -52,6 +53,9 @@ fn in_pieces(
     let named = |warning: &String| format!("{}: {warning}", path.display());
     header.warnings.iter().for_each(|warning| warn(&named(warning)));
     let result = Resulting::of(request, &header)?;
+    let bytes = if result.form.is_some() { header.data_type.bytes() } else { size_of::<f32>() };
+    let bytes = bytes as u64 * result.volumes as u64 * grid.len() as u64;
+    Forecast::of_file(request.output(), bytes).check_file("the result", request.output())?;
     let (mut stack, ids) = result.open(request, path, &header)?;
     let mut writer = result.writer(request, (grid, &header), &ids)?;
     let (mut evaluated, mut is_met, mut computed) = (None, false, None);

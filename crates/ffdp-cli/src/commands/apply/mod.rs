@@ -8,9 +8,7 @@ use burn::tensor::Device;
 use clap::{Args, ValueEnum};
 use ffdp_burn::image::Geometry;
 use ffdp_burn::io::images::header;
-use ffdp_burn::io::{
-    LandmarkSpace, check_not_an_input, check_writable, read_landmarks, write_landmarks,
-};
+use ffdp_burn::io::{FileRow, LandmarkSpace, LandmarkTable, check_not_an_input, check_writable};
 use ffdp_burn::transform::Composite;
 
 use self::image::{PIECE, warp_image};
@@ -19,7 +17,6 @@ use crate::cohort::{Cohort, Pair, Steps, run_one};
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};
 use crate::nan_policy::NanPolicy;
-use crate::pairs::Row;
 
 /// `ffdp apply`.
 #[derive(Clone, Debug, Args)]
@@ -31,14 +28,15 @@ pub struct ApplyArguments {
     /// Image whose grid the result gets [default: the grid of the first -t, a displacement].
     #[arg(short, long, value_name = "FILE")]
     pub reference: Option<PathBuf>,
-    /// Transform; repeat it for a chain, in the order of antsApplyTransforms: warp, then affine.
-    #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
+    /// Transform; repeat it for a chain, in the order of antsApplyTransforms: warp, then affine. Without one, the image is
+    /// resampled onto the grid of --reference.
+    #[arg(short, long, value_name = "FILE")]
     pub transform: Vec<TransformChoice>,
-    /// Result: .nii, .nii.gz, .zarr, .nrrd or .mha, or .csv or .fcsv for landmarks.
+    /// Result: .nii, .nii.gz, .zarr, .nrrd or .mha, or .csv, .fcsv or .mrk.json for landmarks.
     #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
     output: Option<PathBuf>,
-    /// Several images: a list (CSV) with the columns image, transform (several with semicolons between, in the order of -t),
-    /// output and, as needed, reference. The last ones are written while one is warped.
+    /// Several images: a list (CSV) with the columns image, output and, as needed, reference and transform (several with semicolons between, in the order of -t).
+    /// The last ones are written while one is warped.
     #[arg(long, value_name = "PAIRS.CSV", conflicts_with_all = ["image", "reference", "transform", "output", "landmarks"])]
     pub pairs: Option<PathBuf>,
     /// How values are read between voxels.
@@ -52,12 +50,12 @@ pub struct ApplyArguments {
     #[arg(long)]
     pub inverse: bool,
     /// Landmarks to map in place of an image: from fixed to moving points, with --inverse from moving
-    /// to fixed points.
+    /// to fixed points. CSV, Slicer's .fcsv and .mrk.json, elastix; other columns stay as they are.
     #[arg(long, value_name = "FILE")]
     pub landmarks: Option<PathBuf>,
     /// Coordinates of the landmarks, in the file and in the result: voxel indices (of --reference
-    /// in the file, of --image in the result), or mm. Slicer's .fcsv files say it themselves.
-    #[arg(long, value_enum, default_value_t = SpaceChoice::Ras)]
+    /// in the file, of --image in the result), or mm. Slicer's files say it themselves.
+    #[arg(long, value_enum, default_value_t = SpaceChoice::File)]
     pub landmark_space: SpaceChoice,
     /// Of an image file with several volumes, the only one to warp, from 0.
     #[arg(long, value_name = "K")]
@@ -89,6 +87,9 @@ pub enum InterpolationChoice {
 /// What landmarks are given in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SpaceChoice {
+    /// What the file says: LPS mm for points of ANTs (columns x,y,z,t,..) and elastix, for Slicer what its head has;
+    /// otherwise RAS mm.
+    File,
     /// Voxel indices from 0.
     Voxel,
     /// RAS mm.
@@ -106,6 +107,7 @@ impl SpaceChoice {
                 format!("landmarks in voxels need the grid of {flag}"),
                 format!("name the image whose voxels they are with {flag}"),
             )),
+            (Self::File, _) => Ok(LandmarkSpace::OfFile),
             (Self::Ras, _) => Ok(LandmarkSpace::Ras),
             (Self::Lps, _) => Ok(LandmarkSpace::Lps),
         }
@@ -115,6 +117,7 @@ impl SpaceChoice {
     pub fn of(self, grid: &Geometry) -> LandmarkSpace {
         match self {
             Self::Voxel => LandmarkSpace::Voxel(grid.clone()),
+            Self::File => LandmarkSpace::OfFile,
             Self::Ras => LandmarkSpace::Ras,
             Self::Lps => LandmarkSpace::Lps,
         }
@@ -130,7 +133,7 @@ impl ApplyArguments {
     }
 
     /// The request for one line of a list.
-    fn of_line(&self, row: &Row) -> Outcome<Self> {
+    fn of_line(&self, row: &FileRow) -> Outcome<Self> {
         let choice = |file: PathBuf| {
             TransformChoice::of(file.into_os_string()).map_err(|reason| {
                 Failure::user(reason, "name files with semicolons between, as -t takes them")
@@ -154,7 +157,7 @@ pub fn run(request: &ApplyArguments) -> Outcome<()> {
     };
     let cohort = Cohort {
         list,
-        required: &["image", "transform", "output"],
+        required: &["image", "output"],
         title: "Warped images",
         columns: &[],
         folder: None,
@@ -228,7 +231,8 @@ impl Steps for Warpings<'_> {
 fn warp_landmarks(request: &ApplyArguments, path: &Path, map: &Composite) -> Outcome<Writing> {
     let from = request.landmark_space.read(request.reference.as_deref(), "--reference")?;
     let to = request.landmark_space.read(request.image.as_deref(), "--image")?;
-    let points = map.map_points(&read_landmarks(path, &from)?)?;
-    let output = request.output().to_path_buf();
-    Ok(Box::new(move || Ok(write_landmarks(&output, &points, &to)?)))
+    let table = LandmarkTable::read(path, &from)?;
+    let points = map.map_points(&table.points)?;
+    let (table, output) = (table.with_points(points), request.output().to_path_buf());
+    Ok(Box::new(move || Ok(table.write(&output, &to)?)))
 }

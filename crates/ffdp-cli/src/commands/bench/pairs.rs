@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use ffdp_burn::io::FileList;
 use ffdp_burn::io::images::header;
 
 use crate::failure::{Failure, Outcome};
-use crate::pairs::{self, stem};
+use crate::pairs::stem;
 
 /// Two images with labels.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ const COLUMNS: [&str; 4] = ["fixed", "moving", "fixed_labels", "moving_labels"];
 pub fn read(lists: &[PathBuf]) -> Outcome<Vec<Pair>> {
     let mut pairs = Vec::new();
     for list in lists {
-        for row in pairs::read(list, &COLUMNS)? {
+        for row in FileList::read(list, &COLUMNS)?.rows {
             let files = COLUMNS.map(|column| row.file(column).expect("each of them was demanded"));
             let [fixed, moving, fixed_labels, moving_labels] = files;
             let spacing_mm = header(&fixed)?.geometry.spacing_mm;

@@ -3,12 +3,11 @@
 //! The list grows row by row, so that a comparison can be interrupted; other programs append rows of
 //! the same form (`scripts/peers`).
 
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use ffdp_burn::Error;
-use ffdp_burn::io::write_atomically;
+use ffdp_burn::io::{csv_line, write_atomically};
 use serde::{Deserialize, Serialize};
 
 use super::cost::Cost;
@@ -142,17 +141,36 @@ impl Results {
 
     /// The rows as a table of comma-separated values; an empty field for null.
     pub fn csv(&self) -> String {
-        let mut text = "pair,spacing_mm,method,device,program,labels,dice,inverse_volume_dice,\
-                        hd90_cumulative_mm,folds,fold_fraction,sd_log_jacobian,seconds,iteration_seconds,\
-                        cpu_seconds,peak_memory_bytes,gb_hours\n"
-            .to_string();
+        let mut text = csv_line([
+            "pair",
+            "spacing_mm",
+            "method",
+            "device",
+            "program",
+            "labels",
+            "dice",
+            "inverse_volume_dice",
+            "hd90_cumulative_mm",
+            "folds",
+            "fold_fraction",
+            "sd_log_jacobian",
+            "seconds",
+            "iteration_seconds",
+            "cpu_seconds",
+            "peak_memory_bytes",
+            "gb_hours",
+        ]);
+        let number = |value: Option<f64>| value.map_or(String::new(), |v| v.to_string());
+        let count = |value: Option<u64>| value.map_or(String::new(), |v| v.to_string());
         for row in &self.rows {
-            let Row { pair, spacing_mm, method, device, program, labels, dice, .. } = row;
-            let texts = [pair, method, device, program].map(|text| quoted(text));
-            let [pair, method, device, program] = texts;
-            let number = |value: Option<f64>| value.map_or(String::new(), |v| v.to_string());
-            let count = |value: Option<u64>| value.map_or(String::new(), |v| v.to_string());
-            let rest = [
+            text += &csv_line([
+                row.pair.clone(),
+                row.spacing_mm.to_string(),
+                row.method.clone(),
+                row.device.clone(),
+                row.program.clone(),
+                row.labels.to_string(),
+                row.dice.to_string(),
                 row.inverse_volume_dice.to_string(),
                 number(row.hd90_cumulative_mm),
                 count(row.folds),
@@ -163,22 +181,9 @@ impl Results {
                 number(row.cpu_seconds),
                 count(row.peak_memory_bytes),
                 number(row.gb_hours),
-            ];
-            let rest = rest.join(",");
-            let _ = writeln!(
-                text,
-                "{pair},{spacing_mm},{method},{device},{program},{labels},{dice},{rest}"
-            );
+            ]);
         }
         text
-    }
-}
-
-/// A field that may hold commas (RFC 4180).
-fn quoted(text: &str) -> String {
-    match text.contains([',', '"', '\n']) {
-        true => format!("\"{}\"", text.replace('"', "\"\"")),
-        false => text.to_string(),
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::{ArgGroup, Args};
 use ffdp_burn::image::Volume;
 use ffdp_burn::io::images::{header, write_volume};
-use ffdp_burn::io::{check_not_an_input, check_writable};
+use ffdp_burn::io::{FileRow, check_not_an_input, check_writable};
 use ffdp_burn::metrics::{Difference, jacobian_determinants};
 
 use super::apply::SpaceChoice;
@@ -19,7 +19,6 @@ use super::chain::TransformChoice;
 use crate::cohort::{Cohort, Column, Pair, Steps};
 use crate::failure::{Failure, Outcome};
 use crate::nan_policy::NanPolicy;
-use crate::pairs::Row;
 use crate::printer::{Printer, print_to_stdout};
 use inputs::Inputs;
 use report::Report;
@@ -86,7 +85,7 @@ pub struct MeasureArguments {
     #[arg(long, value_names = ["FIXED", "MOVING"], num_args = 2)]
     pub landmarks: Option<Vec<PathBuf>>,
     /// Coordinates of the landmarks; voxel indices are those of --fixed and --moving.
-    #[arg(long, value_enum, default_value_t = SpaceChoice::Ras, requires = "landmarks")]
+    #[arg(long, value_enum, default_value_t = SpaceChoice::File, requires = "landmarks")]
     pub landmark_space: SpaceChoice,
     /// Transform that the fixed landmarks are brought through; repeat it for a chain, as apply takes
     /// it: warp, then affine.
@@ -181,7 +180,7 @@ impl Steps for Measurements {
 
 impl MeasureArguments {
     /// The request for one pair of a list.
-    fn of_pair(&self, row: &Row) -> Outcome<Self> {
+    fn of_pair(&self, row: &FileRow) -> Outcome<Self> {
         let file = |column| row.file(column);
         let request = Self {
             fixed: file("fixed"),

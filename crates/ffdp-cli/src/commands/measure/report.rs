@@ -4,8 +4,8 @@ use ffdp_burn::image::{LabelMap, Volume};
 use ffdp_burn::metrics::{
     DiceScores, DistanceUnit, InverseConsistency, JacobianReport, LabelDice, LabelSurface,
     Learn2RegCase, Learn2RegReport, SSIM_WINDOW, TargetRegistrationError, Warp, dice_of,
-    foreground, information, inverse_consistency, jacobian, learn2reg, local_ncc, mean_squared_error, ncc,
-    psnr, ssim, surface_distances, surface_mean, tre_of_mapped,
+    foreground, information, inverse_consistency, jacobian, learn2reg, local_ncc,
+    mean_squared_error, ncc, psnr, ssim, surface_distances, surface_mean, tre_of_mapped,
 };
 use serde::Serialize;
 

@@ -10,8 +10,8 @@ use std::time::Instant;
 use burn::tensor::Device;
 use clap::Args;
 use ffdp_burn::image::{LabelMap, Volume};
-use ffdp_burn::io::check_not_an_input;
 use ffdp_burn::io::images::header;
+use ffdp_burn::io::{FileRow, check_not_an_input};
 use ffdp_burn::transform::{Composite, Step};
 use ffdp_train::predict::refine;
 use ffdp_train::settings::{Align, parse_size};
@@ -20,10 +20,10 @@ use ffdp_train::{CheckpointChoice, Predictor, RunFolder};
 use super::input::{Reading, image, labels_on};
 use crate::cohort::{Cohort, Column, Pair, Steps, run_one};
 use crate::device::DeviceChoice;
+use crate::disk::{Forecast, Written};
 use crate::failure::Outcome;
 use crate::manifest::{Claim, Identity, place};
 use crate::nan_policy::NanPolicy;
-use crate::pairs::Row;
 use crate::printer::{Printer, print_to_stdout, summarise};
 use crate::progress::ProgressPrinter;
 use results::{Files, Measures, Phase, Results, summary};
@@ -121,7 +121,7 @@ impl PredictArguments {
     }
 
     /// The request for one pair of a list.
-    fn of_pair(&self, row: &Row, name: &str) -> Self {
+    fn of_pair(&self, row: &FileRow, name: &str) -> Self {
         Self {
             fixed: row.file("fixed"),
             moving: row.file("moving"),
@@ -253,6 +253,11 @@ impl Steps for Predictions<'_> {
     }
 
     fn read(&self, case: &Case) -> Outcome<Inputs> {
+        let voxels = header(case.request.fixed())?.geometry.len() as u64;
+        let labels = case.request.moving_labels.is_some();
+        let written = Written { displacements: 1, labels, checkpoint: false };
+        Forecast::of_registration(voxels, written)
+            .check_file("the results of the prediction", &case.request.out.join("warp.nii.gz"))?;
         read(&case.request, &case.files, case.printer)
     }
 

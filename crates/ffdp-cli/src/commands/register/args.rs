@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
+use ffdp_burn::io::FileRow;
 
 use crate::commands::apply::SpaceChoice;
 use crate::failure::{Failure, Outcome};
 use crate::mesh::MeshArguments;
 use crate::nan_policy::NanPolicy;
-use crate::pairs::Row;
 use crate::settings::SettingsArguments;
 
 const HELP: &str = "\
@@ -106,7 +106,7 @@ pub struct RegisterArguments {
     #[arg(long, value_names = ["FIXED", "MOVING"], num_args = 2)]
     pub landmarks: Option<Vec<PathBuf>>,
     /// Coordinates of the landmarks.
-    #[arg(long, value_enum, default_value_t = SpaceChoice::Ras, requires = "landmarks")]
+    #[arg(long, value_enum, default_value_t = SpaceChoice::File, requires = "landmarks")]
     pub landmark_space: SpaceChoice,
     /// How images and displacements are written: with ome-zarr, warped.zarr, warp.zarr and so on, each with its
     /// pyramid.
@@ -189,7 +189,7 @@ impl RegisterArguments {
     }
 
     /// The request for one pair of a list, with results in a folder of its own.
-    pub fn of_pair(&self, row: &Row, name: &str) -> Self {
+    pub fn of_pair(&self, row: &FileRow, name: &str) -> Self {
         let file = |column| row.file(column);
         let landmarks = file("fixed_landmarks").zip(file("moving_landmarks"));
         Self {

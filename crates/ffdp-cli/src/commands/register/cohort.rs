@@ -9,6 +9,7 @@ use super::args::RegisterArguments;
 use super::pair::{Case, Registrations};
 use crate::cohort::{Cohort, Column, Pair};
 use crate::failure::Outcome;
+use crate::interrupt::of_command;
 
 /// What the summary has of a pair.
 const COLUMNS: [Column; 15] = [
@@ -56,6 +57,9 @@ pub fn run(request: &RegisterArguments, list: &Path) -> Outcome<()> {
         verbose: request.verbose,
     };
     let registrations = Registrations::new(request, meshes)?;
+    of_command(
+        "interrupted: pairs that are done stay; the same command goes on with the others, with --resume also inside a pair",
+    );
     cohort.run(&registrations, |row, name, printer| {
         let case = Case::new(request.of_pair(row, name), &registrations, printer)?;
         Ok(match metrics_if_done(&case)? {

@@ -56,7 +56,7 @@ pub fn run(request: &AtlasArguments) -> Outcome<()> {
     let folder = &request.output;
     std::fs::create_dir_all(folder)
         .map_err(|source| ffdp_burn::Error::io(folder, "create", source))?;
-    warnings(&settings, template).iter().for_each(|text| printer.warning(text));
+    warnings(&settings, template, &members[0]).iter().for_each(|text| printer.warning(text));
     let device = request.device.open()?;
     write_text(&folder.join("settings.toml"), &to_toml(&settings)?)?;
     let begin = Instant::now();

@@ -1,14 +1,16 @@
 //! What `register` and `atlas` share: the deformation's settings by flags or by a file, and its progress.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use ffdp_shapes::Shape;
+use ffdp_burn::io::read_toml;
 use ffdp_shapes::attachment::{Attachment, advised_sigmas};
 use ffdp_shapes::lddmm::{Iteration, LddmmSettings, Metric, Scheme};
 use ffdp_shapes::shape::width_advice;
+use ffdp_shapes::{Position, Shape};
 
 use crate::failure::{Failure, Outcome};
 use crate::printer::Printer;
@@ -79,8 +81,9 @@ impl MethodArguments {
     /// # Errors
     /// A file that is no settings, and numbers without meaning.
     pub fn settings(&self, source: &Shape, target: &Shape) -> Outcome<LddmmSettings> {
+        self.check_extent(source, target)?;
         let mut settings = match &self.settings {
-            Some(path) => read(path)?,
+            Some(path) => read_toml(path, "use the settings.toml of a run")?,
             None => LddmmSettings::advised(target),
         };
         let clouds = source.cells.is_empty() && target.cells.is_empty();
@@ -126,6 +129,26 @@ impl MethodArguments {
         Ok(settings)
     }
 
+    /// Widths follow from the size of the target, which a single point does not have.
+    fn check_extent(&self, source: &Shape, target: &Shape) -> Outcome<()> {
+        let clouds = source.cells.is_empty() && target.cells.is_empty();
+        let pairs = clouds && source.points.len() == target.points.len();
+        let by_widths = self.attachment.map_or(!pairs, |how| how != Compare::Landmarks);
+        let given = !self.sigma.is_empty() && !(by_widths && self.data_sigma.is_empty());
+        if self.settings.is_some() || given || target.diameter() > 0.0 {
+            return Ok(());
+        }
+        let what = match target.points.len() {
+            1 => "the target is a single point".to_string(),
+            count => format!("all {count} points of the target are the same"),
+        };
+        let flags = if by_widths { "--sigma and --data-sigma" } else { "--sigma" };
+        Err(Failure::user(
+            format!("{what}: no width of the deformation follows from its size"),
+            format!("give the widths in mm with {flags}, or a shape of several points"),
+        ))
+    }
+
     fn attachment(&self, how: Compare, target: &Shape) -> Attachment {
         let given = !self.data_sigma.is_empty();
         let sigmas_mm = if given { self.data_sigma.clone() } else { advised_sigmas(target) };
@@ -140,21 +163,13 @@ impl MethodArguments {
     }
 }
 
-fn read(path: &Path) -> Outcome<LddmmSettings> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| ffdp_burn::Error::io(path, "read", source))?;
-    toml::from_str(&text).map_err(|error| {
-        Failure::user(format!("{}: {error}", path.display()), "use the settings.toml of a run")
-    })
-}
-
 /// As a file.
 pub fn to_toml(settings: &LddmmSettings) -> Outcome<String> {
     toml::to_string(settings).map_err(|error| Failure::defect(error.to_string()))
 }
 
 /// What should be looked at before a deformation: widths that do not go with the shapes.
-pub fn warnings(settings: &LddmmSettings, source: &Shape) -> Vec<String> {
+pub fn warnings(settings: &LddmmSettings, source: &Shape, target: &Shape) -> Vec<String> {
     let widest = settings.sigmas_mm.iter().copied().fold(0.0, f64::max);
     let mut warnings: Vec<String> =
         width_advice("deformation", widest, source).into_iter().map(|advice| advice.text).collect();
@@ -165,7 +180,32 @@ pub fn warnings(settings: &LddmmSettings, source: &Shape) -> Vec<String> {
         let advice = width_advice("comparison's smallest", finest, source);
         warnings.extend(advice.map(|advice| advice.text));
     }
+    if matches!(settings.attachment, Attachment::Landmarks) {
+        warnings.extend(torn_landmarks(&source.points, &target.points));
+    }
     warnings
+}
+
+/// Landmarks at one place that must go to several.
+fn torn_landmarks(source: &[Position], target: &[Position]) -> Option<String> {
+    let mut seen: HashMap<[u64; 3], usize> = HashMap::new();
+    let mut torn = source.iter().zip(target).enumerate().filter_map(|(i, (point, goal))| {
+        let first = *seen.entry(point.map(|v| (v + 0.0).to_bits())).or_insert(i);
+        (target[first] != *goal).then_some((first, i))
+    });
+    let (first, second) = torn.next()?;
+    let others = match torn.count() {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    let [a, b] = [target[first], target[second]];
+    let mm = a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
+    Some(format!(
+        "landmarks {} and {} of the source are one point, and must go to points {mm:.2} mm apart{others}: no smooth \
+         map does that, the result lies between",
+        first + 1,
+        second + 1
+    ))
 }
 
 /// Without -v, a line is written at most so often.

@@ -83,7 +83,7 @@ pub fn run(request: &RegisterShapes) -> Outcome<()> {
     let folder = &request.output;
     std::fs::create_dir_all(folder)
         .map_err(|source| ffdp_burn::Error::io(folder, "create", source))?;
-    let warnings = warnings(&settings, &source);
+    let warnings = warnings(&settings, &source, &target);
     warnings.iter().for_each(|text| printer.warning(text));
     let device = request.device.open()?;
     write_text(&folder.join("settings.toml"), &to_toml(&settings)?)?;

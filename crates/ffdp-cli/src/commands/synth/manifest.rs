@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use ffdp_burn::io::csv_line;
 use ffdp_burn::synth::WarpSettings;
 use serde::Serialize;
 
@@ -109,7 +110,7 @@ pub fn write_pairs(subjects: &[SubjectEntry], output: &Path) -> Outcome<()> {
             let file = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or(path).to_string();
             let [moving, fixed] = [&pair[0].images[index], &pair[1].images[index]];
             let line = [&fixed.image, &moving.image, &fixed.labels, &moving.labels];
-            text += &format!("{},{part}\n", line.map(|path| file(path)).join(","));
+            text += &csv_line(line.map(|path| file(path)).into_iter().chain([part.to_string()]));
         }
         let folder = Path::new(&first.images[index].image).parent().unwrap_or(Path::new(""));
         write_text(&output.join(folder).join("pairs.csv"), &text)?;

@@ -1,28 +1,36 @@
-//! Landmarks: lists of points as CSV and as 3D Slicer's fiducials.
+//! Landmarks: lists of points as CSV, of 3D Slicer (`.fcsv`, `.mrk.json`) and of elastix.
 //!
-//! A CSV file does not say in which space its points are, so the caller does ([`LandmarkSpace`]):
-//! voxel indices (Learn2Reg, DIR-Lab), RAS mm, or LPS mm (ANTs' `antsApplyTransformsToPoints`, with
-//! the header `x,y,z,t`). A Slicer file (`.fcsv`) says it itself. Read `read.rs` first.
+//! | file | space |
+//! |---|---|
+//! | CSV, columns `x,y,z` or three without names | RAS mm, unless the caller says otherwise |
+//! | CSV whose header begins with `x,y,z,t`: points of ANTs (`antsApplyTransformsToPoints`) | LPS mm, likewise |
+//! | elastix, first line `point` | LPS mm, likewise |
+//! | CSV, columns `i,j,k`; elastix, first line `index` | voxel indices: the caller gives the grid |
+//! | `.fcsv`, `.mrk.json` | what the file says, whatever the caller |
+//!
+//! A [`LandmarkTable`] keeps what else a file says of its points (labels, weights). Read `table.rs` first.
 
+mod elastix;
 mod read;
-mod write;
+mod slicer;
+mod table;
 
 #[cfg(test)]
 mod tests;
 
-use crate::error::Result;
+use std::path::Path;
+
+use crate::error::{Error, Result};
 use crate::image::Geometry;
 use crate::io::lps::flip;
 
-pub use read::read_landmarks;
-pub use write::write_landmarks;
-
-/// The first words of a Slicer file.
-const SLICER: &str = "# Markups fiducial file";
+pub use table::LandmarkTable;
 
 /// What the numbers of a landmark file mean.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LandmarkSpace {
+    /// What the file says of itself, by the table of this module.
+    OfFile,
     /// Continuous voxel indices (i, j, k) of this grid, from 0, x fastest.
     Voxel(Geometry),
     /// RAS mm: NIfTI, FreeSurfer, this crate.
@@ -32,11 +40,11 @@ pub enum LandmarkSpace {
 }
 
 impl LandmarkSpace {
-    /// A point of this space in RAS mm.
+    /// A point of this space in RAS mm; of a file that says nothing, the point itself.
     pub fn to_ras(&self, point: [f64; 3]) -> [f64; 3] {
         match self {
             Self::Voxel(grid) => grid.voxel_to_mm().apply(point),
-            Self::Ras => point,
+            Self::Ras | Self::OfFile => point,
             Self::Lps => flip(point),
         }
     }
@@ -45,7 +53,7 @@ impl LandmarkSpace {
     pub fn of_ras(&self, point: [f64; 3]) -> [f64; 3] {
         match self {
             Self::Voxel(grid) => grid.mm_to_voxel().apply(point),
-            Self::Ras => point,
+            Self::Ras | Self::OfFile => point,
             Self::Lps => flip(point),
         }
     }
@@ -60,4 +68,29 @@ fn in_space(points: &[[f64; 3]], space: &LandmarkSpace) -> Result<Vec<[f64; 3]>>
         }
         _ => points.iter().map(|&p| space.of_ras(p)).collect(),
     })
+}
+
+/// The points of a file in RAS mm, in its order.
+///
+/// # Errors
+/// As [`LandmarkTable::read`].
+pub fn read_landmarks(path: impl AsRef<Path>, space: &LandmarkSpace) -> Result<Vec<[f64; 3]>> {
+    Ok(LandmarkTable::read(path, space)?.points)
+}
+
+/// Writes points in RAS mm in a space, as [`LandmarkTable::write`] does.
+///
+/// # Errors
+/// [`Error::Io`] when writing fails.
+pub fn write_landmarks(
+    path: impl AsRef<Path>,
+    points: &[[f64; 3]],
+    space: &LandmarkSpace,
+) -> Result<()> {
+    LandmarkTable::of_points(points.to_vec()).write(path, space)
+}
+
+fn reject(path: &Path, what: impl Into<String>, value: &str, fix: &str) -> Error {
+    let value = format!("{:?}", value.chars().take(80).collect::<String>());
+    Error::File { path: path.to_path_buf(), what: what.into(), value, fix: fix.to_string() }
 }

@@ -2,98 +2,161 @@
 
 use std::path::Path;
 
-use super::{LandmarkSpace, SLICER};
+use super::table::LandmarkTable;
+use super::{LandmarkSpace, elastix, reject, slicer};
 use crate::error::{Error, Result};
+use crate::io::table::separated;
 
 const FIX: &str =
     "give three numbers a line, or a header line that names the columns x, y, z or i, j, k";
 
-/// Reads landmarks as points in RAS mm, in the order of the file.
-///
-/// CSV with commas, semicolons, tabs or blanks: three columns, or any with a header line that names
-/// `x`, `y`, `z` or `i`, `j`, `k`; lines that start with `#` and empty lines are skipped. A Slicer file
-/// is known by its first line; its coordinate system counts, not `space`.
-///
-/// # Errors
-/// [`Error::Io`] when the file cannot be read, [`Error::File`] with the line's number for a line of
-/// other columns or a coordinate that is no finite number, and for a file without any landmark.
-pub fn read_landmarks(path: impl AsRef<Path>, space: &LandmarkSpace) -> Result<Vec<[f64; 3]>> {
-    let path = path.as_ref();
-    let text = std::fs::read_to_string(path).map_err(|source| Error::io(path, "read", source))?;
-    let slicer = text.starts_with(SLICER);
-    let space = if slicer { slicer_space(path, &text)? } else { space.clone() };
-    let mut columns = slicer.then_some([1, 2, 3]);
-    let mut points = Vec::new();
-    for (number, line) in (1..).zip(text.lines()) {
-        let line = line.trim().trim_start_matches('\u{feff}');
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let wrong = |what: &str| reject(path, format!("line {number}: {what}"), line, FIX);
-        let cells = cells(line);
-        let Some(columns) = columns else {
-            let (named, is_header) = first_line(&cells);
-            columns = Some(named.ok_or_else(|| wrong("landmarks have three coordinates"))?);
-            if !is_header {
-                points.push(
-                    point(&cells, [0, 1, 2]).ok_or_else(|| wrong("coordinates must be finite"))?,
-                );
-            }
-            continue;
-        };
-        let point = point(&cells, columns);
-        points.push(point.ok_or_else(|| wrong("the coordinates must be finite numbers"))?);
-    }
-    if points.is_empty() {
-        return Err(reject(path, "a landmark file must hold a landmark".into(), "none", FIX));
-    }
-    Ok(points.into_iter().map(|point| space.to_ras(point)).collect())
-}
-
-fn cells(line: &str) -> Vec<&str> {
-    let separator = [',', ';', '\t'].into_iter().find(|&s| line.contains(s));
-    match separator {
-        Some(separator) => {
-            line.split(separator).map(|cell| cell.trim().trim_matches('"')).collect()
-        }
-        None => line.split_whitespace().collect(),
-    }
-}
-
-/// The columns of the coordinates by the first line, and whether that line is a header.
-fn first_line(cells: &[&str]) -> (Option<[usize; 3]>, bool) {
-    if cells.iter().all(|cell| cell.parse::<f64>().is_ok()) {
-        return ((cells.len() == 3).then_some([0, 1, 2]), false);
-    }
-    let column = |name: &str| cells.iter().position(|cell| cell.eq_ignore_ascii_case(name));
-    let named = |[x, y, z]: [&str; 3]| Some([column(x)?, column(y)?, column(z)?]);
-    (named(["x", "y", "z"]).or_else(|| named(["i", "j", "k"])), true)
-}
-
-fn point(cells: &[&str], columns: [usize; 3]) -> Option<[f64; 3]> {
-    let coordinate =
-        |column: usize| cells.get(column)?.parse().ok().filter(|v: &f64| v.is_finite());
-    let [x, y, z] = columns.map(coordinate);
-    Some([x?, y?, z?])
-}
-
-/// `# CoordinateSystem = LPS`; older files have 0 for RAS and 1 for LPS. Without it, RAS.
-fn slicer_space(path: &Path, text: &str) -> Result<LandmarkSpace> {
-    let named = |line: &str| {
-        let (key, value) = line.strip_prefix('#')?.split_once('=')?;
-        (key.trim() == "CoordinateSystem").then(|| value.trim().to_string())
+pub(super) fn read(path: &Path, space: &LandmarkSpace) -> Result<LandmarkTable> {
+    let bytes = std::fs::read(path).map_err(|source| Error::io(path, "read", source))?;
+    let in_file = |source| Error::InFile { path: path.into(), source: Box::new(source) };
+    let table = if bytes.starts_with(slicer::FCSV.as_bytes()) {
+        slicer::read_fcsv(path, &text(path, &bytes)?)?
+    } else if bytes.trim_ascii_start().starts_with(b"{") {
+        slicer::read_markups(path, &bytes)?
+    } else if let Some(word) = elastix::first_word(&bytes) {
+        elastix::read(path, &text(path, &bytes)?, word, space)?
+    } else {
+        let (lines, separator) = lines(&bytes).map_err(in_file)?;
+        of_lines(path, lines, separator, space)?
     };
-    match text.lines().find_map(named).as_deref() {
-        None | Some("0" | "RAS") => Ok(LandmarkSpace::Ras),
-        Some("1" | "LPS") => Ok(LandmarkSpace::Lps),
-        Some(other) => {
-            let what = "CoordinateSystem must be RAS (0) or LPS (1)".to_string();
-            Err(reject(path, what, other, "save the fiducials in RAS or LPS"))
-        }
+    match table.points.is_empty() {
+        true => Err(reject(path, "a landmark file must hold a landmark", "none", FIX)),
+        false => Ok(table),
     }
 }
 
-fn reject(path: &Path, what: String, value: &str, fix: &str) -> Error {
-    let value = format!("{:?}", value.chars().take(80).collect::<String>());
-    Error::File { path: path.to_path_buf(), what, value, fix: fix.to_string() }
+fn text<'a>(path: &Path, bytes: &'a [u8]) -> Result<std::borrow::Cow<'a, str>> {
+    let what = |at: usize| format!("bytes that are none after {at}");
+    std::str::from_utf8(bytes).map(Into::into).map_err(|error| {
+        let value = what(error.valid_up_to());
+        reject(path, "a landmark file must be text (UTF-8)", &value, "save it again as UTF-8")
+    })
+}
+
+/// Lines with their numbers and fields.
+pub(super) type Lines = Vec<(u64, Vec<String>)>;
+
+/// The fields of all lines by the first separator that gives the first line coordinates, blanks if none does; a comma
+/// may be part of numbers, so that it comes after the semicolon.
+fn lines(bytes: &[u8]) -> Result<(Lines, u8)> {
+    for separator in *b";,\t" {
+        let records = separated(bytes, separator)?;
+        let lines: Lines = records
+            .iter()
+            .map(|(line, record)| (*line, record.iter().map(str::to_string).collect()))
+            .collect();
+        if lines.first().is_some_and(|(_, first)| Header::of(first, separator).is_some()) {
+            return Ok((lines, separator));
+        }
+    }
+    // Quotes, comments and empty lines are gone, a line is one field.
+    let whole = separated(bytes, 0)?;
+    let words = |line: &str| line.split_whitespace().map(str::to_string).collect();
+    Ok((whole.iter().map(|(number, line)| (*number, words(&line[0]))).collect(), b' '))
+}
+
+/// What the first line says.
+struct Header {
+    /// Columns of the coordinates.
+    at: [usize; 3],
+    /// Whether it names them.
+    named: bool,
+}
+
+impl Header {
+    /// `None` for a line that neither names coordinates nor is three numbers.
+    fn of(first: &[String], separator: u8) -> Option<Self> {
+        if first.iter().all(|field| number(field, separator).is_some()) {
+            return (first.len() == 3).then_some(Self { at: [0, 1, 2], named: false });
+        }
+        let column = |name: &str| first.iter().position(|field| field.eq_ignore_ascii_case(name));
+        let all = |[x, y, z]: [&str; 3]| Some([column(x)?, column(y)?, column(z)?]);
+        let at = all(["x", "y", "z"]).or_else(|| all(["i", "j", "k"]))?;
+        Some(Self { at, named: true })
+    }
+}
+
+/// A number; with a comma before its decimals where that separates no fields.
+fn number(field: &str, separator: u8) -> Option<f64> {
+    let is_decimal = separator != b',' && field.matches(',').count() == 1 && !field.contains('.');
+    match is_decimal {
+        true => field.replace(',', ".").parse().ok(),
+        false => field.parse().ok(),
+    }
+}
+
+fn of_lines(
+    path: &Path,
+    lines: Lines,
+    separator: u8,
+    space: &LandmarkSpace,
+) -> Result<LandmarkTable> {
+    let mut lines = lines.into_iter().peekable();
+    let Some((line, first)) = lines.peek().cloned() else {
+        return Ok(LandmarkTable::of_points(Vec::new()));
+    };
+    let Some(Header { at, named }) = Header::of(&first, separator) else {
+        let what = format!("line {line}: landmarks have three coordinates");
+        return Err(reject(path, what, &first.join(","), FIX));
+    };
+    let mut table = LandmarkTable::of_points(Vec::new());
+    if named {
+        lines.next();
+        table.coordinates = Some(at.map(|column| first[column].clone()));
+        table.columns = others(&first, at);
+    }
+    table.space = by_header(path, table.coordinates.as_ref(), &first, space)?;
+    for (line, fields) in lines {
+        let value = |column: usize| {
+            fields.get(column).and_then(|field| number(field, separator)).filter(|v| v.is_finite())
+        };
+        let [Some(x), Some(y), Some(z)] = at.map(value) else {
+            let what = format!("line {line}: the coordinates must be finite numbers");
+            return Err(reject(path, what, &fields.join(","), FIX));
+        };
+        let mut row = others(&fields, at);
+        if !named && !row.is_empty() {
+            let what = format!("line {line}: landmarks have three coordinates");
+            return Err(reject(path, what, &fields.join(","), FIX));
+        }
+        row.resize(table.columns.len().max(row.len()), String::new());
+        table.points.push(table.space.to_ras([x, y, z]));
+        table.rows.push(row);
+    }
+    Ok(table)
+}
+
+/// The fields of all columns but those of the coordinates.
+pub(super) fn others(fields: &[String], at: [usize; 3]) -> Vec<String> {
+    let others = fields.iter().enumerate().filter(|(column, _)| !at.contains(column));
+    others.map(|(_, field)| field.clone()).collect()
+}
+
+/// The space that is asked for, or else what the names of the columns say.
+fn by_header(
+    path: &Path,
+    coordinates: Option<&[String; 3]>,
+    first: &[String],
+    space: &LandmarkSpace,
+) -> Result<LandmarkSpace> {
+    if *space != LandmarkSpace::OfFile {
+        return Ok(space.clone());
+    }
+    let Some([x, _, _]) = coordinates else { return Ok(LandmarkSpace::Ras) };
+    if x.eq_ignore_ascii_case("i") {
+        return Err(needs_grid(path, "the columns i, j, k are voxel indices"));
+    }
+    let ants = ["x", "y", "z", "t"];
+    let is_ants =
+        first.len() >= 4 && first.iter().zip(ants).all(|(a, b)| a.eq_ignore_ascii_case(b));
+    Ok(if is_ants { LandmarkSpace::Lps } else { LandmarkSpace::Ras })
+}
+
+pub(super) fn needs_grid(path: &Path, what: &str) -> Error {
+    let fix = "name the grid: --landmark-space voxel with the image whose voxels they are, or ras or lps if they are mm";
+    reject(path, what, "no grid", fix)
 }

@@ -30,7 +30,8 @@ pub(super) fn parts(transforms: Vec<ItkTransform>, path: &Path) -> Result<Vec<Tr
     }
     if simple.is_empty() || (!composite && simple.len() > 1) {
         let what = "a transform file must hold one transform, or a composite of some";
-        let fix = "store the transforms in files of their own";
+        let fix = "store the transforms in files of their own; of a list with one for each volume give that of the \
+                   volume, with --volume";
         return Err(reject(path, what, format!("{} transforms", simple.len()), fix));
     }
     simple.into_iter().rev().map(|transform| part(transform, path)).collect()
@@ -67,7 +68,11 @@ fn split_name(name: &str) -> [&str; 2] {
 
 /// The map in LPS mm.
 fn affine(kind: &str, itk: &ItkTransform, path: &Path) -> Result<Affine<Physical, Physical>> {
-    let count = |parameters, fixed: &[usize]| counts(itk, parameters, fixed, path);
+    // Without a centre it is the origin, as ITK has it.
+    let centred = !itk.fixed_parameters.is_empty();
+    let count = |parameters, fixed: &[usize]| {
+        counts(itk, parameters, if centred { fixed } else { &[0] }, path)
+    };
     let p = itk.parameters.as_slice();
     let vector = |from: usize| [p[from], p[from + 1], p[from + 2]];
     let (matrix, translation) = match kind {
@@ -106,6 +111,12 @@ fn affine(kind: &str, itk: &ItkTransform, path: &Path) -> Result<Affine<Physical
             let [x, y, z] = less_unit(vector(6));
             let skew = [[x[0], p[9], p[10]], [p[11], y[1], p[12]], [p[13], p[14], z[2]]];
             (plus(versor(vector(0), path)?, skew), vector(3))
+        }
+        "ComposeScaleSkewVersor3DTransform" => {
+            count(12, &[3])?;
+            let scales = plus(UNIT, less_unit(vector(6)));
+            let skew = [[1.0, p[9], p[10]], [0.0, 1.0, p[11]], [0.0, 0.0, 1.0]];
+            (product(&versor(vector(0), path)?, &product(&scales, &skew)), vector(3))
         }
         "ScaleTransform" => {
             count(3, &[0, 3])?;

@@ -6,6 +6,10 @@ use super::{extension, reject};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Physical};
 
+/// How far the last row may be from 0 0 0 1: FSL multiplies matrices in f32, each product rounds by up to 1.2e-7, and
+/// chains of some tens of them are written with 8 to 10 digits (1.00000012). A projection is far beyond it.
+const LAST_ROW: f64 = 1e-5;
+
 const FIX: &str = "give four numbers a line, in three or four lines, the fourth 0 0 0 1";
 
 /// The map of a matrix in RAS mm.
@@ -39,7 +43,9 @@ pub(super) fn parse<From, To>(path: &Path, text: &str) -> Result<Affine<From, To
         };
         rows.push(row);
     }
-    let last_is_unit = rows.get(3).is_none_or(|row| *row == [0.0, 0.0, 0.0, 1.0]);
+    let unit = [0.0, 0.0, 0.0, 1.0];
+    let near = |row: &[f64; 4]| row.iter().zip(unit).all(|(v, unit)| (v - unit).abs() <= LAST_ROW);
+    let last_is_unit = rows.get(3).is_none_or(near);
     if !(rows.len() == 3 || rows.len() == 4) || !last_is_unit {
         let what = "a matrix has three rows, or four of which the last is 0 0 0 1";
         return Err(reject(path, what, format!("{} rows, {rows:?}", rows.len()), FIX));

@@ -37,6 +37,9 @@ use crate::io::zarr_name::is_named;
 pub use flirt::read_flirt;
 pub use parts::TransformPart;
 
+/// What some editors put before a text.
+const BYTE_ORDER_MARK: &str = "\u{feff}";
+
 /// Files of matrices are small; anything larger is none.
 const LARGEST_TEXT_BYTES: u64 = 1 << 30;
 
@@ -195,13 +198,16 @@ impl Content {
     }
 
     fn of_bytes(start: &[u8]) -> Self {
+        let start = start.strip_prefix(BYTE_ORDER_MARK.as_bytes()).unwrap_or(start);
         let first = start.first_chunk().copied().map(u32::from_le_bytes);
         let is_nifti = |n: u32| [348, 540].contains(&n) || [348, 540].contains(&n.swap_bytes());
         let is_text = |b: &u8| b.is_ascii_graphic() || b.is_ascii_whitespace();
         match first {
             _ if start.starts_with(&[0x1f, 0x8b]) => Self::Image,
             _ if start.starts_with(b"\x89HDF\r\n\x1a\n") => Self::Hdf5,
-            _ if start.starts_with(text::MAGIC.as_bytes()) => Self::ItkText,
+            _ if text::STARTS.iter().any(|word| start.starts_with(word.as_bytes())) => {
+                Self::ItkText
+            }
             Some(n) if is_nifti(n) => Self::Image,
             Some(n) if matlab::is_type(n) => Self::Matlab,
             Some(_) if start.iter().all(is_text) => Self::Text,
@@ -221,10 +227,11 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn read_text(path: &Path) -> Result<String> {
-    String::from_utf8(read_bytes(path)?).map_err(|error| {
+    let text = String::from_utf8(read_bytes(path)?).map_err(|error| {
         let value = format!("other bytes after {}", error.utf8_error().valid_up_to());
         reject(path, "a text file must be UTF-8", value, "it is damaged: copy it again")
-    })
+    })?;
+    Ok(text.strip_prefix(BYTE_ORDER_MARK).map(str::to_string).unwrap_or(text))
 }
 
 /// The end of the name, in lower case.

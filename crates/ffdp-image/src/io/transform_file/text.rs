@@ -18,6 +18,9 @@ use crate::io::write_atomically;
 
 pub(super) const MAGIC: &str = "#Insight Transform File";
 
+/// With what a file may begin: the first line is missing in those of some programs.
+pub(super) const STARTS: [&str; 3] = [MAGIC, "#Transform", "Transform:"];
+
 const DAMAGED: &str = "it is damaged or was edited: write it again";
 
 /// The transforms in the order of the file.

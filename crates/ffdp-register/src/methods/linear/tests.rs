@@ -344,10 +344,17 @@ fn stages_and_settings_without_meaning_are_refused() {
         (stages(vec![moments(&|s| s.similarity = few_bins.clone())]), ["bins", "4"]),
         (
             stages(vec![Stage::Rigid(LinearSettings {
-                levels: vec![],
+                stretch: 0.5,
                 ..LinearSettings::default()
             })]),
-            ["at least one level", "[]"],
+            ["stretch", "0.5"],
+        ),
+        (
+            stages(vec![Stage::Rigid(LinearSettings {
+                overlap: 1.5,
+                ..LinearSettings::default()
+            })]),
+            ["overlap", "1.5"],
         ),
         (Settings { minimum_axis_voxels: 4, ..Settings::default() }, ["minimum_axis_voxels", "4"]),
     ] {

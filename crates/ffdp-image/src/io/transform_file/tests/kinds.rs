@@ -59,6 +59,37 @@ fn plain_matrices_are_ras_from_fixed_to_moving() {
 }
 
 #[test]
+fn texts_of_itk_need_no_title_no_centre_and_no_plain_start() {
+    let folder = Folder::new();
+    let whole = itk_text("AffineTransform_double_3_3", "1 0 0 0 1 0 0 0 1 5 6 7", "0 0 0");
+    let untitled = whole.split_once('\n').expect("lines").1.to_string();
+    for text in [
+        whole.replace("FixedParameters: 0 0 0", "FixedParameters:"),
+        whole.replace("FixedParameters: 0 0 0\n", ""),
+        format!("\u{feff}{whole}"),
+        untitled.clone(),
+        untitled.replace("#Transform 0\n", ""),
+        whole.replace('\n', "\r\n").replace("5 6 7", "5e0 6.0E+00 +7"),
+    ] {
+        let map = affine(&folder.file("transform.tfm", &text));
+        assert_eq!(map.translation(), [-5.0, -6.0, 7.0], "{text:?}");
+    }
+}
+
+#[test]
+fn matrices_rounded_by_fsl_are_read_and_projections_refused() {
+    let folder = Folder::new();
+    let of = |last: &str| folder.file("matrix.txt", format!("1 0 0 3\n0 1 0 4\n0 0 1 5\n{last}\n"));
+    for last in ["0 0 0 1.00000012", "1e-7 0 -0 0.99999988", "0 0 0 1"] {
+        assert_eq!(affine(&of(last)).translation(), [3.0, 4.0, 5.0], "{last}");
+    }
+    for last in ["0 0 0 1.001", "0.01 0 0 1"] {
+        let message = read_transform_file(of(last)).expect_err(last).to_string();
+        assert!(message.contains("the last is 0 0 0 1"), "{message}");
+    }
+}
+
+#[test]
 fn flirt_matrices_need_their_two_images() {
     // Moving: right-handed, so that FSL reverses its x axis. Fixed: left-handed.
     let moving = Geometry::new([10, 8, 6], [2.0, 1.0, 1.0]).expect("valid");
