@@ -141,7 +141,7 @@ mod tests {
         let path = folder.path().join("recipe.toml");
         let text =
             "loss = \"mi\"\nepochs = 7\nseed = 3\n[augmentation]\nnoise = 0.1\ngamma = 0.2\n";
-        fs::write(&path, text).expect("writable");
+        std::fs::write(&path, text).expect("writable");
         // 0.02 and 13 are given, though 13 is the default.
         let flags = recipe(&["--augment-noise", "0.02", "--epochs", "13", "--variant", "small"]);
         let settings = flags.resolve(Some(&path)).expect("valid");
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!((settings.epochs, settings.variant), (13, VariantArg::Small), "from the flags");
         assert_eq!((settings.augmentation.noise, settings.augmentation.gamma), (0.02, 0.2));
         assert_eq!(settings.window, Settings::default().window, "the default");
-        fs::write(&path, to_toml(&settings)).expect("writable");
+        std::fs::write(&path, to_toml(&settings)).expect("writable");
         assert_eq!(recipe(&[]).resolve(Some(&path)).expect("valid"), settings);
     }
 
@@ -157,7 +157,7 @@ mod tests {
     fn unknown_entries_are_named_with_their_line() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("recipe.toml");
-        fs::write(&path, "epochs = 7\nlearning_rat = 1e-3\n").expect("writable");
+        std::fs::write(&path, "epochs = 7\nlearning_rat = 1e-3\n").expect("writable");
         let error = recipe(&[]).resolve(Some(&path)).expect_err("a slip").to_string();
         assert!(error.contains("line 2") && error.contains("learning_rat"), "{error}");
     }

@@ -6,8 +6,11 @@ use ffdp_burn::io::FileRow;
 /// What an image or a pair is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
+    /// To train with.
     Train,
+    /// To choose the best epoch with.
     Validation,
+    /// To measure the result with.
     Test,
 }
 
