@@ -31,6 +31,7 @@ mod series;
 mod sink;
 mod source;
 mod stream;
+mod units;
 mod write;
 mod zarr;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::header::Header;
 use super::open::open;
-use super::read::{Selection, for_each_chunk, read_floats, reserve};
+use super::read::{Selection, for_each_chunk, read_floats, refuse_vectors, reserve};
 use super::source::Source;
 use crate::error::{Error, Result};
 use crate::image::{Geometry, MovedLabels, Planes, check_planes};
@@ -51,9 +51,17 @@ impl PlaneReader {
     /// As [`header()`](super::header()).
     pub fn open_all(path: impl AsRef<Path>) -> Result<Self> {
         let (source, mut header) = open(path.as_ref())?;
+        refuse_vectors(&header, path.as_ref())?;
         let planes = header.geometry.size[2];
         header.geometry.size[2] = planes * header.volumes();
         Ok(Self::new(path.as_ref(), (source, header), 0))
+    }
+
+    /// Opens a field whose components lie together: a row has three values a voxel.
+    pub(super) fn open_interleaved(path: &Path) -> Result<Self> {
+        let (source, mut header) = open(path)?;
+        header.geometry.size[0] *= 3;
+        Ok(Self::new(path, (source, header), 0))
     }
 
     fn new(path: &Path, (source, header): (Source, Header), first: u64) -> Self {
