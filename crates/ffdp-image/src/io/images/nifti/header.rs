@@ -92,7 +92,7 @@ fn interpret(raw: &RawHeader, path: &Path) -> Result<Header> {
 }
 
 fn not_nifti(path: &Path, reason: NotNifti) -> Error {
-    let what = "the file must be a NIfTI-1 or NIfTI-2";
+    let what = "the image must be a NIfTI-1, NIfTI-2, OME-Zarr, NRRD or MetaImage";
     match reason {
         NotNifti::Truncated => reject(
             path,
