@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ffdp_burn::io::images::convert;
+use ffdp_burn::io::images::{convert, unreadable_by_itk};
 use ffdp_burn::io::{check_not_an_input, check_writable};
 
 use crate::failure::Outcome;
@@ -30,6 +30,7 @@ pub fn run(request: &ConvertArguments) -> Outcome<()> {
     check_writable(&request.output)?;
     let header = convert(&request.input, &request.output, request.volume)?;
     let printer = Printer::new(false, false);
-    header.warnings.iter().for_each(|warning| printer.warning(warning));
+    let shear = unreadable_by_itk(&request.output, &header.geometry);
+    header.warnings.iter().chain(&shear).for_each(|warning| printer.warning(warning));
     Ok(())
 }

@@ -54,4 +54,4 @@ pub use read::{
 };
 pub use series::{read_volumes, write_volumes};
 pub use stream::{DisplacementWriter, LabelWriter, VolumeWriter};
-pub use write::{write_labels, write_volume};
+pub use write::{unreadable_by_itk, write_labels, write_volume};
