@@ -62,7 +62,7 @@ pub enum Error {
     /// A value (setting, geometry, argument) is outside what has a meaning.
     #[error("{what}, got {value}; {fix}")]
     Invalid {
-        /// The rule that was broken: "spacing must lie in 1e-6..1e6 mm".
+        /// The rule that was broken: "spacing must lie in 1e-9..1e6 mm".
         what: String,
         /// The offending value.
         value: String,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ffdp_burn::io::images::{convert, header};
+use ffdp_burn::io::images::{convert, header, unreadable_by_itk};
 use ffdp_burn::io::{check_not_an_input, check_writable};
 
 use crate::disk::Forecast;
@@ -35,6 +35,7 @@ pub fn run(request: &ConvertArguments) -> Outcome<()> {
     Forecast::of_file(&request.output, bytes as u64).check_file("the result", &request.output)?;
     let header = convert(&request.input, &request.output, request.volume)?;
     let printer = Printer::new(false, false);
-    header.warnings.iter().for_each(|warning| printer.warning(warning));
+    let shear = unreadable_by_itk(&request.output, &header.geometry);
+    header.warnings.iter().chain(&shear).for_each(|warning| printer.warning(warning));
     Ok(())
 }

@@ -6,10 +6,10 @@ use super::space::{Affine, MAX_CONDITION, Matrix3, Physical, Voxel};
 use crate::error::{Error, Result};
 
 /// Smallest and largest accepted voxel spacing in mm; anything else is a damaged header.
-pub const SPACING_LIMITS_MM: [f64; 2] = [1e-6, 1e6];
+pub const SPACING_LIMITS_MM: [f64; 2] = [1e-9, 1e6];
 
 /// Grids whose corners differ by less than this many voxels count as the same grid.
-pub const SAME_GRID_TOLERANCE_VOXELS: f64 = 1e-3;
+pub const SAME_GRID_TOLERANCE_VOXELS: f64 = 0.05;
 
 /// How far a column of a direction matrix may be from unit length: headers hold few digits.
 const UNIT_TOLERANCE: f64 = 1e-4;
@@ -195,7 +195,7 @@ impl Geometry {
         if spacing_mm.iter().all(|s| (low..=high).contains(s)) {
             return Ok(());
         }
-        let what = "spacing must be positive, finite and within 1e-6..1e6 mm";
+        let what = "spacing must be positive, finite and within 1e-9..1e6 mm";
         Err(Error::invalid(what, spacing_mm, "repair the header or set the spacing by hand"))
     }
 }

@@ -50,8 +50,8 @@ fn senseless_grids_are_refused_with_the_value() {
         ([5; 3], [1.0, -2.0, 1.0], "-2.0"),
         ([5; 3], [f64::NAN, 1.0, 1.0], "NaN"),
         ([5; 3], [f64::INFINITY, 1.0, 1.0], "inf"),
-        ([5; 3], [1.0, 1.0, 0.9e-6], "1e-6..1e6"),
-        ([5; 3], [1.1e6, 1.0, 1.0], "1e-6..1e6"),
+        ([5; 3], [1.0, 1.0, 0.9e-9], "1e-9..1e6"),
+        ([5; 3], [1.1e6, 1.0, 1.0], "1e-9..1e6"),
     ];
     for (size, spacing, expected) in cases {
         let error = Geometry::new(size, spacing).unwrap_err().to_string();
@@ -81,8 +81,10 @@ fn sameness_is_measured_at_the_corners_in_voxels() {
     assert!((grid.grid_distance_voxels(&shifted) - 0.01).abs() < ROUNDING);
     assert!(grid.same_grid(&shifted, 0.011) && !grid.same_grid(&shifted, 0.009));
     assert!(grid.check_same_grid(&grid, "mask").is_ok());
-    let error = grid.check_same_grid(&shifted, "mask").unwrap_err().to_string();
-    assert!(error.starts_with("mask is on another grid") && error.contains("0.010"), "{error}");
+    assert!(grid.check_same_grid(&shifted, "mask").is_ok(), "headers are rounded");
+    let far = grid.clone().with_origin(grid.voxel_to_mm().apply([0.06, 0.0, 0.0])).unwrap();
+    let error = grid.check_same_grid(&far, "mask").unwrap_err().to_string();
+    assert!(error.starts_with("mask is on another grid") && error.contains("0.060"), "{error}");
     // A spacing off by 1 % moves the far corner of axis y by 6 * 0.01 voxels.
     let mut stretched = grid.clone();
     stretched.spacing_mm[1] *= 1.01;

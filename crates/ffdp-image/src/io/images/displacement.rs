@@ -72,12 +72,12 @@ pub(super) fn file_of_voxels(path: &Path, geometry: &Geometry) -> Matrix3 {
 
 /// Reads a displacement field into `[3, D, H, W]`: components x, y, z in voxels of the returned grid.
 ///
-/// The intent says in which space the vectors are: 1007 (vectors: ITK, ANTs) LPS mm, 1006
-/// (displacement vectors) RAS mm, as ITK reads them.
+/// The intent says in which space the vectors are: 1007 (vectors: ITK, ANTs) and none LPS mm, 1006
+/// (displacement vectors) RAS mm, as ITK reads them. In NRRD and MetaImage, whose components lie together, LPS mm.
 ///
 /// # Errors
 /// As [`header()`](super::header()); [`Error::Nifti`] when the file has other axes than
-/// `[x, y, z, 1, 3]`, another intent, or vectors that are not finite.
+/// `[x, y, z, 1, 3]` or `[x, y, z, 3]`, another intent, or vectors that are not finite.
 pub fn read_displacement(path: impl AsRef<Path>) -> Result<(Vec<f32>, Geometry)> {
     let path = path.as_ref();
     let (mut source, header) = open(path)?;
@@ -86,9 +86,22 @@ pub fn read_displacement(path: impl AsRef<Path>) -> Result<(Vec<f32>, Geometry)>
     let mut data: Vec<f32> = reserve(path, 3 * geometry.len())?;
     read_floats(&mut source, &header, 0, 3 * geometry.len(), &mut data)?;
     source.finish(header.vox_offset + header.data_bytes())?;
+    if header.is_interleaved {
+        let mut planar: Vec<f32> = reserve(path, data.len())?;
+        append_planar(&data, &mut planar);
+        data = planar;
+    }
     check_finite(&data, (&geometry, 0), path)?;
     to_voxels(&mut data, &voxels_of_file(&header));
     Ok((data, geometry))
+}
+
+/// Appends the first components of all vectors, then the second, then the third.
+fn append_planar(vectors: &[f32], data: &mut Vec<f32>) {
+    let (vectors, _) = vectors.as_chunks::<3>();
+    for component in 0..3 {
+        data.par_extend(vectors.par_iter().with_min_len(PART).map(|vector| vector[component]));
+    }
 }
 
 /// From the components of a file to a vector in voxels.
@@ -108,8 +121,15 @@ fn voxels_of_file(header: &Header) -> Matrix3 {
 /// A displacement field in a file, read plane by plane, each of its components as [`PlaneReader`] reads an image.
 pub struct DisplacementReader {
     path: PathBuf,
-    components: [PlaneReader; 3],
+    geometry: Geometry,
+    components: Components,
     linear: Matrix3,
+}
+
+/// How the components of vectors lie in a file.
+enum Components {
+    Planar(Box<[PlaneReader; 3]>),
+    Interleaved(Box<PlaneReader>),
 }
 
 impl DisplacementReader {
@@ -122,13 +142,17 @@ impl DisplacementReader {
         let header = open(path)?.1;
         check_is_displacement(&header, path)?;
         let component = |c: usize| PlaneReader::open(path, Some(c));
-        let components = [component(0)?, component(1)?, component(2)?];
-        Ok(Self { path: path.to_path_buf(), components, linear: voxels_of_file(&header) })
+        let components = match header.is_interleaved {
+            true => Components::Interleaved(Box::new(PlaneReader::open_interleaved(path)?)),
+            false => Components::Planar(Box::new([component(0)?, component(1)?, component(2)?])),
+        };
+        let linear = voxels_of_file(&header);
+        Ok(Self { path: path.to_path_buf(), geometry: header.geometry, components, linear })
     }
 
     /// The grid.
     pub fn geometry(&self) -> &Geometry {
-        self.components[0].geometry()
+        &self.geometry
     }
 
     /// The vectors on the planes `z`, `[3, n, H, W]`: components x, y, z in voxels of the grid.
@@ -138,10 +162,15 @@ impl DisplacementReader {
     pub fn read(&mut self, z: Range<usize>) -> Result<Vec<f32>> {
         let [x, y, _] = self.geometry().size;
         let mut data: Vec<f32> = reserve(&self.path, 3 * x * y * z.len())?;
-        for component in &mut self.components {
+        match &mut self.components {
             // On all cores: into memory that is fresh, one copies some GB a second.
-            let values = component.read(z.clone())?.par_iter().with_min_len(PART);
-            data.par_extend(values.copied());
+            Components::Planar(components) => {
+                for component in components.iter_mut() {
+                    let values = component.read(z.clone())?.par_iter().with_min_len(PART);
+                    data.par_extend(values.copied());
+                }
+            }
+            Components::Interleaved(reader) => append_planar(reader.read(z.clone())?, &mut data),
         }
         check_finite(&data, (self.geometry(), z.start), &self.path)?;
         to_voxels(&mut data, &self.linear);
@@ -160,15 +189,16 @@ pub(super) fn is_displacement(header: &Header) -> bool {
     [INTENT_VECTOR, INTENT_DISPLACEMENT].contains(&header.intent_code)
 }
 
+/// Demands three components a voxel. A field without an intent is one all the same where it is given as a transform;
+/// of another intent it is not, as the fields of FSL, which are in its own coordinates.
 fn check_is_displacement(header: &Header, path: &Path) -> Result<()> {
-    if header.dims.len() != 5 || header.dims[3..] != [1, 3] {
-        let what = "a displacement field has the axes [x, y, z, 1, 3]";
-        let fix = "convert it with ANTs or ITK tools";
+    if !matches!(header.dims[..], [_, _, _, 1, 3] | [_, _, _, 3]) {
+        let what = "a displacement field has the axes [x, y, z, 1, 3] or [x, y, z, 3]";
+        let fix = "pass a transform, or write the field with ANTs or ITK";
         return Err(reject(path, what, format!("{:?}", header.dims), fix));
     }
-    if !is_displacement(header) {
-        let what =
-            "a displacement field has the intent 1007 (vectors, in LPS mm) or 1006 (in RAS mm)";
+    if header.intent_code != 0 && !is_displacement(header) {
+        let what = "a displacement field has the intent 1007 (vectors, in LPS mm), 1006 (in RAS mm) or none (as 1007)";
         let fix = "set the intent 1007 if the vectors are displacements in LPS mm";
         return Err(reject(path, what, header.intent_code.to_string(), fix));
     }

@@ -104,6 +104,9 @@ pub struct Header {
     pub geometry: Geometry,
     /// Which of the placements `geometry` is.
     pub geometry_source: GeometrySource,
+    /// Whether the components of a voxel's vector lie together, and not those of all voxels.
+    #[serde(skip)]
+    pub(super) is_interleaved: bool,
     /// What is unusual and how it was read.
     pub warnings: Vec<String>,
 }
@@ -132,8 +135,17 @@ impl Header {
             sform: None,
             geometry,
             geometry_source: GeometrySource::Metadata,
+            is_interleaved: false,
             warnings: Vec::new(),
         }
+    }
+
+    /// Makes it that of a field of vectors whose components lie together, as ITK has it: in LPS mm.
+    pub(super) fn set_vectors(&mut self) {
+        self.dims.resize(3, 1);
+        self.dims.extend([1, 3]);
+        self.intent_code = INTENT_VECTOR;
+        self.is_interleaved = true;
     }
 
     /// Number of volumes: the product of the sizes of all axes after the third.

@@ -14,7 +14,7 @@ use crate::image::{Geometry, LabelMap};
 /// How a file stores integers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IntegerForm {
-    /// Type of the stored values, an integer.
+    /// Type of the stored values, an integer, or float64 whose values are integers.
     pub data_type: DataType,
     /// Added to the stored values.
     pub intercept: i32,
@@ -35,6 +35,18 @@ impl IntegerForm {
         (header.data_type.is_integer() && whole).then_some(Self {
             data_type: header.data_type,
             intercept,
+            scale: None,
+            intent_code: header.intent_code,
+            time_step_seconds: header.time_step_seconds,
+        })
+    }
+
+    /// That of a file of float64, where its values are integers: they stay in that type.
+    pub fn of_doubles(header: &Header) -> Option<Self> {
+        let is_plain = header.data_type == DataType::F64 && header.slope == 1.0;
+        (is_plain && header.intercept == 0.0).then_some(Self {
+            data_type: header.data_type,
+            intercept: 0,
             scale: None,
             intent_code: header.intent_code,
             time_step_seconds: header.time_step_seconds,
@@ -79,7 +91,8 @@ impl IntegerForm {
             DataType::I32 => i32::MIN.into()..=i32::MAX.into(),
             DataType::U64 => 0..=i64::MAX,
             DataType::I64 => i64::MIN..=i64::MAX,
-            DataType::F32 | DataType::F64 => return false,
+            DataType::F64 => -(1 << 53)..=1 << 53,
+            DataType::F32 => return false,
         };
         range.contains(&stored)
     }
@@ -139,12 +152,28 @@ impl IntegerWriter {
     /// [`Error::Invalid`] for a value that the type does not hold, [`Error::Io`] when writing fails, [`Error::Shape`] for
     /// more values than the file has.
     pub fn write(&mut self, values: &[i32]) -> Result<()> {
+        self.write_each(values.len(), |i| values[i].into())
+    }
+
+    /// Appends values by their places in a list, as [`PlaneReader::with_values`](super::PlaneReader::with_values) has it.
+    ///
+    /// # Errors
+    /// As [`IntegerWriter::write`].
+    ///
+    /// # Panics
+    /// For a place beyond the list.
+    pub fn write_listed(&mut self, places: &[i32], list: &[i64]) -> Result<()> {
+        self.write_each(places.len(), |i| list[places[i] as usize])
+    }
+
+    fn write_each(&mut self, count: usize, value: impl Fn(usize) -> i64 + Sync) -> Result<()> {
         let form = self.form;
-        if let Some(value) = values.iter().find(|value| !form.holds(**value)) {
+        let stored = |i: usize| value(i) - i64::from(form.intercept);
+        if let Some(value) = (0..count).find(|i| !form.fits(stored(*i))).map(&value) {
             let what = format!("values must fit the type {:?} of the file", form.data_type);
             return Err(Error::invalid(what, value, "write them as floats"));
         }
-        self.stream.append(values.len(), |out| write_stored(out, values, form))
+        self.stream.append(count, |out| write_stored(out, count, stored, form))
     }
 
     /// Puts the complete file in place. Without this call nothing is left behind.
@@ -156,13 +185,17 @@ impl IntegerWriter {
     }
 }
 
-fn write_stored(file: &mut dyn Write, values: &[i32], form: IntegerForm) -> io::Result<()> {
-    let count = values.len();
-    let stored = |i: usize| i64::from(values[i]) - i64::from(form.intercept);
-    match form.data_type.bytes() {
-        1 => write_numbers(file, count, |i| low::<1>(stored(i))),
-        2 => write_numbers(file, count, |i| low::<2>(stored(i))),
-        4 => write_numbers(file, count, |i| low::<4>(stored(i))),
+fn write_stored(
+    file: &mut dyn Write,
+    count: usize,
+    stored: impl Fn(usize) -> i64 + Sync,
+    form: IntegerForm,
+) -> io::Result<()> {
+    match (form.data_type, form.data_type.bytes()) {
+        (DataType::F64, _) => write_numbers(file, count, |i| (stored(i) as f64).to_le_bytes()),
+        (_, 1) => write_numbers(file, count, |i| low::<1>(stored(i))),
+        (_, 2) => write_numbers(file, count, |i| low::<2>(stored(i))),
+        (_, 4) => write_numbers(file, count, |i| low::<4>(stored(i))),
         _ => write_numbers(file, count, |i| low::<8>(stored(i))),
     }
 }

@@ -73,42 +73,60 @@ pub fn open(path: &Path) -> Result<(Source, Header)> {
     let name = of(&["ElementType"]).unwrap_or("");
     let data_type =
         data_type(name).ok_or_else(|| refuse(path, "voxels must be integers or floats", name))?;
-    if of(&["ElementNumberOfChannels"]).is_some_and(|channels| channels != "1") {
-        let value = of(&["ElementNumberOfChannels"]).unwrap_or("");
-        return Err(refuse(
-            path,
-            "the image must have one value a voxel",
-            format!("{value} channels"),
-        ));
-    }
+    let is_field = match of(&["ElementNumberOfChannels"]) {
+        None | Some("1") => false,
+        Some("3") if !data_type.is_integer() => true,
+        Some(channels) => {
+            let what = "the image must have one value a voxel, or three floats for a displacement";
+            return Err(refuse(path, what, format!("{channels} channels")));
+        }
+    };
     let sizes = of(&["DimSize"]).unwrap_or("");
     let dims: Option<Vec<usize>> =
         sizes.split_whitespace().map(|n| n.parse().ok().filter(|n| *n > 0)).collect();
-    let dims = dims
-        .filter(|dims| dims.len() == 3)
-        .ok_or_else(|| refuse(path, "the image must have 3 axes", format!("DimSize {sizes}")))?;
-    let three = |names: &[&str], usual: [f64; 3]| -> Result<[f64; 3]> {
+    let dims = dims.filter(|dims| [2, 3].contains(&dims.len())).ok_or_else(|| {
+        refuse(path, "the image must have 2 or 3 axes", format!("DimSize {sizes}"))
+    })?;
+    let axes = dims.len();
+    // Of one field the numbers of two or three axes, those of the third as usual.
+    let padded = |name: &str, names: &[&str], usual: [f64; 3]| -> Result<[f64; 3]> {
         let Some(text) = of(names) else { return Ok(usual) };
-        let numbers = numbers(names).and_then(|numbers| <[f64; 3]>::try_from(numbers).ok());
-        numbers.ok_or_else(|| refuse(path, &format!("{} must be 3 numbers", names[0]), text))
+        let known = numbers(names).filter(|numbers| numbers.len() == axes);
+        let known =
+            known.ok_or_else(|| refuse(path, &format!("{name} must be {axes} numbers"), text))?;
+        Ok(std::array::from_fn(|i| known.get(i).copied().unwrap_or(usual[i])))
     };
-    let spacing = three(&["ElementSpacing", "ElementSize"], [1.0; 3])?;
-    let origin = three(&["Offset", "Position", "Origin"], [0.0; 3])?;
-    let axes = match of(&["TransformMatrix", "Orientation", "Rotation"]) {
-        None => vec![1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
-        Some(text) => numbers(&["TransformMatrix", "Orientation", "Rotation"])
-            .filter(|numbers| numbers.len() == 9)
-            .ok_or_else(|| refuse(path, "TransformMatrix must be 9 numbers", text))?,
+    // The size of a voxel may be less than the distance of two, and stand before it.
+    let thickness = padded("ElementSize", &["ElementSize"], [1.0; 3])?;
+    let spacing = padded("ElementSpacing", &["ElementSpacing"], thickness)?;
+    let origin = padded("Offset", &["Offset", "Position", "Origin"], [0.0; 3])?;
+    let names = ["TransformMatrix", "Orientation", "Rotation"];
+    let matrix = match of(&names) {
+        None => [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
+        Some(text) => {
+            let known = numbers(&names).filter(|numbers| numbers.len() == axes * axes);
+            let known = known.ok_or_else(|| {
+                refuse(path, &format!("TransformMatrix must be {} numbers", axes * axes), text)
+            })?;
+            let part = |i: usize, j: usize| match i.max(j) < axes {
+                true => known[axes * i + j],
+                false => f64::from(u8::from(i == j)),
+            };
+            std::array::from_fn(|k| part(k / 3, k % 3))
+        }
     };
     let rows = std::array::from_fn(|i| {
-        let [x, y, z] = [0, 1, 2].map(|j| LPS_SIGNS[i] * axes[3 * j + i] * spacing[j]);
+        let [x, y, z] = [0, 1, 2].map(|j| LPS_SIGNS[i] * matrix[3 * j + i] * spacing[j]);
         [x, y, z, LPS_SIGNS[i] * origin[i]]
     });
-    let size = [dims[0], dims[1], dims[2]];
+    let size = std::array::from_fn(|i| dims.get(i).copied().unwrap_or(1));
     let at = |source| Error::InFile { path: path.to_path_buf(), source: Box::new(source) };
     Geometry::new(size, spacing).map_err(at)?;
     let geometry = Geometry::from_affine(size, Affine::from_rows(rows)).map_err(at)?;
     let mut header = Header::new(Format::MetaImage, data_type, dims, geometry);
+    if is_field {
+        header.set_vectors();
+    }
     let is = |names: &[&str]| of(names).is_some_and(|value| value.eq_ignore_ascii_case("true"));
     if is(&["BinaryDataByteOrderMSB", "ElementByteOrderMSB"]) {
         header.endian = Endian::Big;
@@ -120,7 +138,9 @@ pub fn open(path: &Path) -> Result<(Source, Header)> {
     let skip = of(&["HeaderSize"]).map_or(Some(0), |text| text.parse::<i64>().ok());
     let (data, mut start) = match of(&["ElementDataFile"]) {
         Some("LOCAL") => (path.to_path_buf(), end),
-        Some("LIST") => return Err(refuse(path, "data must be in one file", "LIST")),
+        Some(list) if list.starts_with("LIST") || list.contains('%') => {
+            return Err(refuse(path, "data must be in one file (ElementDataFile)", list));
+        }
         Some(name) => (path.with_file_name(name), 0),
         None => unreachable!("the header ends with it"),
     };
@@ -136,7 +156,8 @@ pub fn open(path: &Path) -> Result<(Source, Header)> {
     };
     let source = data_at(&data, start, packing)?;
     header.vox_offset = if packing == Packing::Plain { start } else { 0 };
-    source.check_length(header.vox_offset, header.data_bytes())?;
+    let warning = source.check_length(header.vox_offset, header.data_bytes())?;
+    header.warnings.extend(warning);
     Ok((source, header))
 }
 
@@ -154,10 +175,10 @@ const TYPES: [(&str, DataType); 10] = [
 ];
 
 fn data_type(name: &str) -> Option<DataType> {
-    // As ITK writes them, `long` has 8 bytes.
-    let name = match name {
-        "MET_LONG" => "MET_LONG_LONG",
-        "MET_ULONG" => "MET_ULONG_LONG",
+    // In MetaIO `long` has 4 bytes on every machine; a type `_ARRAY` is the same with channels.
+    let name = match name.strip_suffix("_ARRAY").unwrap_or(name) {
+        "MET_LONG" => "MET_INT",
+        "MET_ULONG" => "MET_UINT",
         name => name,
     };
     TYPES.iter().find(|(known, _)| *known == name).map(|(_, data_type)| *data_type)

@@ -4,7 +4,7 @@
 //!
 //! A damaged or unsuitable file is refused with the value at fault, never read on a guess: gzip streams (also of
 //! several members) are read to their end with their checksums, lengths are compared with the header before anything is
-//! allocated, and bytes after the last voxel are an error. What is unusual but clear is read and noted in
+//! allocated. What is unusual but clear is read and noted in
 //! [`Header::warnings`]; nothing is printed here.
 //!
 //! Every format is a [`Header`] and one stream of voxels, x fastest, so data goes to `[1, 1, D, H, W]` tensors as it
@@ -17,6 +17,7 @@
 mod convert;
 mod data_type;
 mod displacement;
+mod foreign;
 mod header;
 mod integers;
 mod metaimage;
@@ -31,6 +32,7 @@ mod series;
 mod sink;
 mod source;
 mod stream;
+mod units;
 mod write;
 mod zarr;
 
@@ -43,6 +45,7 @@ pub(super) use displacement::lps_to_voxels;
 pub use displacement::{DisplacementReader, read_displacement, write_displacement};
 pub use header::{Form, Format, GeometrySource, Header};
 pub use integers::{IntegerForm, IntegerWriter, write_integers};
+pub(super) use open::is_text_headed;
 pub use open::{files, header, open_file};
 pub use planes::PlaneReader;
 pub use read::{
@@ -51,4 +54,4 @@ pub use read::{
 };
 pub use series::{read_volumes, write_volumes};
 pub use stream::{DisplacementWriter, LabelWriter, VolumeWriter};
-pub use write::{write_labels, write_volume};
+pub use write::{unreadable_by_itk, write_labels, write_volume};

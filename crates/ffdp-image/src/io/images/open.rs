@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::header::Header;
 use super::source::{Source, other_of_pair};
-use super::{metaimage, nifti, nrrd, zarr};
+use super::{foreign, metaimage, nifti, nrrd, zarr};
 use crate::error::{Error, Result};
 use crate::io::zarr_name::is_named;
 
@@ -14,6 +14,7 @@ const KNOWN: usize = 16;
 
 /// Opens an image: OME-Zarr where the name (without `#..`) is a folder or ends in `.zarr`, else by content.
 pub(super) fn open(path: &Path) -> Result<(Source, Header)> {
+    foreign::check(path)?;
     if is_named(path) {
         let (voxels, header) = zarr::open(path)?;
         return Ok((Source::of_zarr(path, voxels), header));
@@ -30,6 +31,11 @@ pub(super) fn open(path: &Path) -> Result<(Source, Header)> {
     let mut source = Source::open(path)?;
     let header = nifti::read(&mut source)?;
     Ok((source, header))
+}
+
+/// Whether a file that begins so is an image whose header is text: NRRD or MetaImage.
+pub(in crate::io) fn is_text_headed(path: &Path, start: &[u8]) -> bool {
+    nrrd::begins(start) || metaimage::begins(path, start)
 }
 
 /// Reads and checks the header of an image; of a compressed file only the beginning is read.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::header::Header;
 use super::open::open;
-use super::read::{Selection, for_each_chunk, read_floats, reserve};
+use super::read::{Selection, for_each_chunk, read_floats, refuse_vectors, reserve};
 use super::source::Source;
 use crate::error::{Error, Result};
 use crate::image::{Geometry, MovedLabels, Planes, check_planes};
@@ -31,7 +31,14 @@ pub struct PlaneReader {
     is_sound: bool,
     /// What values stand for: themselves but where they are labels.
     labels: MovedLabels,
+    /// Where planes have places of values in place of them: the values, ascending, without 0, whose place is 0.
+    listed: Option<Vec<i64>>,
 }
+
+/// Integers up to this magnitude are exact in f64.
+const EXACT_IN_F64: f64 = 9_007_199_254_740_992.0;
+/// So many different values have places that are exact in f32.
+const MOST_LISTED: usize = (1 << 24) - 2;
 
 impl PlaneReader {
     /// Opens a file; `volume` is the number of the volume, from 0, where there are several.
@@ -51,9 +58,17 @@ impl PlaneReader {
     /// As [`header()`](super::header()).
     pub fn open_all(path: impl AsRef<Path>) -> Result<Self> {
         let (source, mut header) = open(path.as_ref())?;
+        refuse_vectors(&header, path.as_ref())?;
         let planes = header.geometry.size[2];
         header.geometry.size[2] = planes * header.volumes();
         Ok(Self::new(path.as_ref(), (source, header), 0))
+    }
+
+    /// Opens a field whose components lie together: a row has three values a voxel.
+    pub(super) fn open_interleaved(path: &Path) -> Result<Self> {
+        let (source, mut header) = open(path)?;
+        header.geometry.size[0] *= 3;
+        Ok(Self::new(path, (source, header), 0))
     }
 
     fn new(path: &Path, (source, header): (Source, Header), first: u64) -> Self {
@@ -67,6 +82,7 @@ impl PlaneReader {
             values: Vec::new(),
             is_sound: false,
             labels: MovedLabels::Themselves,
+            listed: None,
         }
     }
 
@@ -115,6 +131,49 @@ impl PlaneReader {
         Ok((reader, ids))
     }
 
+    /// Reads an image of integers that was just opened once, for its values, exact up to 2^53 in magnitude. Planes then have
+    /// the places of values in the list that is returned, whose first is 0. `None` where a value is no such integer, or
+    /// they are too many.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn with_values(self) -> Result<Option<(Self, Vec<i64>)>> {
+        let mut reader = self;
+        let mut source = match reader.source.take() {
+            Some(source) => source,
+            None => open(&reader.path)?.0,
+        };
+        let (count, mut values) = (reader.header.geometry.len(), BTreeSet::new());
+        let (mut last, mut are_exact) = (0.0, true);
+        for_each_chunk(&mut source, &reader.header, reader.first, count, |chunk| {
+            for &value in chunk {
+                // Values come in runs; NaN is none.
+                if value == last {
+                    continue;
+                }
+                are_exact = are_exact
+                    && value.fract() == 0.0
+                    && value.abs() < EXACT_IN_F64
+                    && values.len() <= MOST_LISTED;
+                if !are_exact {
+                    return;
+                }
+                values.insert(value as i64);
+                last = value;
+            }
+        })?;
+        source.finish(reader.header.vox_offset + reader.header.data_bytes())?;
+        if !are_exact {
+            return Ok(None);
+        }
+        values.remove(&0);
+        let values: Vec<i64> = values.into_iter().collect();
+        let all = [&[0], &values[..]].concat();
+        reader.listed = Some(values);
+        reader.is_sound = true;
+        Ok(Some((reader, all)))
+    }
+
     /// What the file says of itself.
     pub fn header(&self) -> &Header {
         &self.header
@@ -145,14 +204,27 @@ impl PlaneReader {
             _ => open(&self.path)?.0,
         };
         let (first, values) = (self.first + (self.held.end * plane) as u64, &mut self.values);
-        match &self.labels {
-            MovedLabels::Themselves => {
+        let of_chunks = |source: &mut Source, place: &dyn Fn(f64) -> f32, values: &mut Vec<f32>| {
+            for_each_chunk(source, &self.header, first, missing * plane, |chunk| {
+                values.extend(chunk.iter().map(|&value| place(value)));
+            })
+        };
+        match (&self.listed, &self.labels) {
+            (Some(listed), _) => {
+                let place = |value: f64| match value == 0.0 {
+                    true => 0.0,
+                    false => {
+                        let place = listed.binary_search(&(value as i64));
+                        (place.expect("every value was listed") + 1) as f32
+                    }
+                };
+                of_chunks(&mut source, &place, values)?;
+            }
+            (None, MovedLabels::Themselves) => {
                 read_floats(&mut source, &self.header, first, missing * plane, values)?;
             }
-            numbered => {
-                for_each_chunk(&mut source, &self.header, first, missing * plane, |labels| {
-                    values.extend(labels.iter().map(|&v| numbered.number(v as i32)));
-                })?
+            (None, numbered) => {
+                of_chunks(&mut source, &|label| numbered.number(label as i32), values)?;
             }
         }
         (self.held, self.next) = (z.clone(), z.end);

@@ -110,6 +110,7 @@ impl Selection {
 
     fn volume(&self, header: &Header, path: &Path) -> Result<usize> {
         let volumes = header.volumes();
+        refuse_vectors(header, path)?;
         match self.volume {
             Some(k) if k < volumes => Ok(k),
             Some(k) => {
@@ -129,6 +130,16 @@ impl Selection {
             }
         }
     }
+}
+
+/// Demands that the values of a volume lie together.
+pub(super) fn refuse_vectors(header: &Header, path: &Path) -> Result<()> {
+    if !header.is_interleaved {
+        return Ok(());
+    }
+    let value = format!("vectors of size {:?}", header.dims);
+    let fix = "pass a displacement field as a transform (-t)";
+    Err(reject(path, "an image of one value a voxel is needed", value, fix))
 }
 
 fn read_intensities(path: &Path, selection: &Selection) -> Result<Volume> {

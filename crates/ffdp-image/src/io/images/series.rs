@@ -5,7 +5,7 @@ use std::path::Path;
 use super::data_type::DataType;
 use super::new_image::{Kind, NewImage};
 use super::open::open;
-use super::read::{read_floats, reserve};
+use super::read::{read_floats, refuse_vectors, reserve};
 use super::sink::{write_image, write_numbers};
 use crate::error::{Error, Result};
 use crate::image::Volume;
@@ -17,6 +17,7 @@ use crate::image::Volume;
 pub fn read_volumes(path: impl AsRef<Path>) -> Result<Vec<Volume>> {
     let path = path.as_ref();
     let (mut source, header) = open(path)?;
+    refuse_vectors(&header, path)?;
     let voxels = header.geometry.len();
     let count = voxels * header.volumes();
     let mut data: Vec<f32> = reserve(path, count)?;

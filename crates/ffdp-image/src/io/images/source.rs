@@ -118,8 +118,9 @@ impl Source {
     }
 
     /// Compares the length that the header asks for with that of the file, before anything of
-    /// that length is allocated. Exact for plain files, an upper bound for compressed ones.
-    pub fn check_length(&self, vox_offset: u64, data: u64) -> Result<()> {
+    /// that length is allocated. Exact for plain files, an upper bound for compressed ones. Bytes that follow the voxels
+    /// are a warning; of a compressed file they show by the length at its end, that of its last member.
+    pub fn check_length(&self, vox_offset: u64, data: u64) -> Result<Option<String>> {
         let needed = vox_offset.saturating_add(data);
         let there = self.file_bytes;
         let demand = format!("the header asks for {needed} bytes ({data} of voxels)");
@@ -128,13 +129,33 @@ impl Source {
                 let what = format!("the file is truncated: {demand}");
                 Err(reject(&self.path, &what, format!("{there}"), DAMAGED))
             }
-            Stream::Plain(_) if there > needed => Err(self.trailing(&demand, there)),
+            Stream::Plain(_) if there > needed => Ok(Some(trailing(there - needed))),
             Stream::Compressed(_) if needed > there.saturating_mul(LARGEST_EXPANSION) => {
                 let what = format!("the compressed file cannot hold the voxels: {demand}");
                 Err(reject(&self.path, &what, format!("a file of {there} bytes"), DAMAGED))
             }
-            _ => Ok(()),
+            Stream::Compressed(_) => {
+                let unpacked = self.last_length().filter(|length| *length > needed);
+                Ok(unpacked.map(|length| trailing(length - needed)))
+            }
+            _ => Ok(None),
         }
+    }
+
+    /// What the last four bytes of a gzip file say: the length of its last member, modulo 2^32. `None` where it is no
+    /// such file, or the length cannot be told from one that is 2^32 larger.
+    fn last_length(&self) -> Option<u64> {
+        let mut file = File::open(&self.path).ok()?;
+        let mut start = [0; 2];
+        file.read_exact(&mut start).ok()?;
+        let could_be_larger = self.file_bytes > u64::from(u32::MAX) / LARGEST_EXPANSION;
+        if start != GZIP_MAGIC || could_be_larger && self.file_bytes > u64::from(u32::MAX) {
+            return None;
+        }
+        file.seek(SeekFrom::End(-4)).ok()?;
+        let mut length = [0; 4];
+        file.read_exact(&mut length).ok()?;
+        Some(u32::from_le_bytes(length).into())
     }
 
     /// Whether what lies before the position can be read without opening the file once more.
@@ -194,10 +215,9 @@ impl Source {
             return Ok(());
         }
         self.skip_to(end)?;
-        match self.read_some(&mut [0; 1])? {
-            0 => Ok(()),
-            _ => Err(self.trailing(&format!("the header asks for {end} bytes"), end + 1)),
-        }
+        let Stream::Compressed(decoder) = &mut self.stream else { return Ok(()) };
+        let rest = io::copy(decoder, &mut io::sink());
+        rest.map(drop).map_err(|source| self.failed(source))
     }
 
     /// Fills `buffer` as far as there is anything.
@@ -245,13 +265,10 @@ impl Source {
         let what = format!("the file is truncated: the header asks for at least {wanted} bytes");
         reject(&self.path, &what, format!("{}", self.position), DAMAGED)
     }
+}
 
-    fn trailing(&self, demand: &str, there: u64) -> Error {
-        let what = format!("nothing may follow the last voxel: {demand}");
-        let least = if matches!(self.stream, Stream::Plain(_)) { "" } else { "at least " };
-        let fix = "the header is wrong or the file was appended to: write it anew";
-        reject(&self.path, &what, format!("{least}{there}"), fix)
-    }
+fn trailing(bytes: u64) -> String {
+    format!("{bytes} bytes follow the last voxel; they are ignored")
 }
 
 /// Fills `buffer` as far as the stream goes.

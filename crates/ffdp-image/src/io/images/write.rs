@@ -70,3 +70,21 @@ fn check_voxels(got: usize, geometry: &Geometry) -> Result<()> {
     let what = format!("number of voxels of size {:?}", geometry.size);
     Err(Error::Shape { what, expected: vec![geometry.len()], got: vec![got] })
 }
+
+/// Cosine of two voxel axes beyond which ITK 5.4 refuses a NIfTI whose placement is an sform alone: it reads 1e-4, not 3e-4.
+const ITK_COSINE: f64 = 1e-4;
+
+/// A warning for a NIfTI of this name on a grid with shear, which ITK refuses, and with it ANTs and 3D Slicer.
+pub fn unreadable_by_itk(path: impl AsRef<Path>, geometry: &Geometry) -> Option<String> {
+    let path = path.as_ref();
+    let name = path.file_name()?.to_string_lossy().to_lowercase();
+    let is_nifti = name.ends_with(".nii") || name.ends_with(".nii.gz");
+    let cosine = geometry.largest_cosine();
+    (is_nifti && cosine > ITK_COSINE).then(|| {
+        format!(
+            "{}: the axes of the grid are not at right angles (cosine {cosine:.4}); ITK, ANTs and 3D Slicer refuse such \
+             a NIfTI: use a reference without shear for them",
+            path.display()
+        )
+    })
+}

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | ITK text (`.txt`, `.tfm`), also with composites | yes | affine, cubic B-spline |
 //! | MATLAB v4 as ITK writes it (`.mat`, ANTs' `0GenericAffine.mat`) | yes | affine |
-//! | displacement field (`.nii`, `.nii.gz`, `.zarr`) | yes | see [`write_displacement`](super::images::write_displacement) |
+//! | displacement field (`.nii`, `.nii.gz`, `.zarr`; read: `.nrrd`, `.mha`) | yes | see [`write_displacement`](super::images::write_displacement) |
 //! | ITK composite (`.h5`) | yes | yes |
 //! | a 3x4 or 4x4 matrix as text, RAS mm, fixed to moving | yes | no |
 //! | FSL FLIRT's matrix (`.mat`, text), with both images | [`read_flirt`] | no |
@@ -31,7 +31,7 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical};
 use crate::io::check_memory;
-use crate::io::images::{DisplacementReader, read_displacement};
+use crate::io::images::{DisplacementReader, is_text_headed, read_displacement};
 use crate::io::zarr_name::is_named;
 
 pub use flirt::read_flirt;
@@ -63,7 +63,7 @@ pub fn read_transform_file(path: impl AsRef<Path>) -> Result<Vec<TransformPart>>
         Content::Text => Ok(vec![TransformPart::Affine(matrix::read(path, &read_text(path)?)?)]),
         Content::Unknown => Err(reject(
             path,
-            "a transform must be an ITK text or .mat file, a displacement field (NIfTI), a \
+            "a transform must be an ITK text or .mat file, a displacement field (NIfTI, NRRD, MetaImage, OME-Zarr), a \
              composite .h5 or a 4x4 matrix",
             "a file of another kind",
             "convert it with ANTs or SimpleITK",
@@ -194,6 +194,9 @@ impl Content {
         let file = File::open(path).map_err(|source| Error::io(path, "open", source))?;
         let mut start = Vec::new();
         file.take(64).read_to_end(&mut start).map_err(|source| Error::io(path, "read", source))?;
+        if is_text_headed(path, &start) {
+            return Ok(Self::Image);
+        }
         Ok(Self::of_bytes(&start))
     }
 
@@ -229,7 +232,8 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>> {
 fn read_text(path: &Path) -> Result<String> {
     let text = String::from_utf8(read_bytes(path)?).map_err(|error| {
         let value = format!("other bytes after {}", error.utf8_error().valid_up_to());
-        reject(path, "a text file must be UTF-8", value, "it is damaged: copy it again")
+        let fix = "it is damaged, or of a kind that is not read: copy it again, or convert it";
+        reject(path, "a text file must be UTF-8", value, fix)
     })?;
     Ok(text.strip_prefix(BYTE_ORDER_MARK).map(str::to_string).unwrap_or(text))
 }

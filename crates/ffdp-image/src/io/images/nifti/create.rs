@@ -4,13 +4,16 @@ use super::super::data_type::{DataType, Endian};
 use super::super::new_image::{Kind, NewImage};
 use super::layout::{RawHeader, Version};
 use super::orientation::rotation_to_quaternion;
-use crate::image::{Affine, Geometry, Matrix3, SAME_GRID_TOLERANCE_VOXELS};
+use crate::image::{Affine, Geometry, Matrix3};
 
 /// The largest size of an axis in NIfTI-1.
 const LARGEST_DIM_ONE: i64 = i16::MAX as i64;
 
 /// Axes closer than this to orthonormal are those of a rotation; f32 headers round to about 1e-7.
 const ORTHONORMAL_TOLERANCE: f64 = 1e-5;
+
+/// The placement of a NIfTI-1 is off by no more voxels than this at a corner.
+const ROUNDING_VOXELS: f64 = 1e-3;
 
 const MILLIMETRES: i32 = 2;
 const MILLIMETRES_AND_SECONDS: i32 = 2 | 8;
@@ -70,7 +73,7 @@ pub fn new_header(geometry: &Geometry, data_type: DataType) -> RawHeader {
 fn fits_f32(geometry: &Geometry) -> bool {
     let rounded = geometry.voxel_to_mm().rows().map(|row| row.map(|v| f64::from(v as f32)));
     Geometry::from_affine(geometry.size, Affine::from_rows(rounded))
-        .is_ok_and(|rounded| geometry.same_grid(&rounded, SAME_GRID_TOLERANCE_VOXELS))
+        .is_ok_and(|rounded| geometry.same_grid(&rounded, ROUNDING_VOXELS))
 }
 
 /// Orthonormal axes as a rotation and the sign of the third axis; `None` with shear.

@@ -27,11 +27,12 @@ const SPACING_TOLERANCE: f64 = 1e-3;
 pub fn read(source: &mut Source) -> Result<Header> {
     let bytes = read_header_bytes(source)?;
     let raw = RawHeader::parse(&bytes).map_err(|reason| not_nifti(source.path(), reason))?;
-    let header = interpret(&raw, source.path())?;
+    let mut header = interpret(&raw, source.path())?;
     if raw.pair {
         source.go_on_in_image()?;
     }
-    source.check_length(header.vox_offset, header.data_bytes())?;
+    let warning = source.check_length(header.vox_offset, header.data_bytes())?;
+    header.warnings.extend(warning);
     Ok(header)
 }
 
@@ -61,11 +62,11 @@ fn interpret(raw: &RawHeader, path: &Path) -> Result<Header> {
         let (bitpix, code) = (raw.bitpix, raw.datatype);
         warnings.push(format!("bitpix {bitpix} contradicts datatype {code}; datatype is used"));
     }
-    let dims = check_dims(raw, data_type, path)?;
-    let (slope, intercept) = check_scaling(raw, path)?;
+    let dims = check_dims(raw, data_type, path, &mut warnings)?;
+    let (slope, intercept) = check_scaling(raw, path, &mut warnings)?;
     let vox_offset = check_vox_offset(raw, path, &mut warnings)?;
-    let placement = Placement::of(raw, &dims, &mut warnings);
-    placement.check_pixdim(&dims, path)?;
+    let mut placement = Placement::of(raw, &dims, &mut warnings);
+    placement.check_pixdim(&dims, path, &mut warnings)?;
     let (geometry, geometry_source) = placement
         .geometry(&mut warnings)
         .map_err(|source| Error::InFile { path: path.into(), source: source.into() })?;
@@ -85,12 +86,13 @@ fn interpret(raw: &RawHeader, path: &Path) -> Result<Header> {
         sform: placement.sform,
         geometry,
         geometry_source,
+        is_interleaved: false,
         warnings,
     })
 }
 
 fn not_nifti(path: &Path, reason: NotNifti) -> Error {
-    let what = "the file must be a NIfTI-1 or NIfTI-2";
+    let what = "the image must be a NIfTI-1, NIfTI-2, OME-Zarr, NRRD or MetaImage";
     match reason {
         NotNifti::Truncated => reject(
             path,
@@ -110,13 +112,24 @@ fn not_nifti(path: &Path, reason: NotNifti) -> Error {
 }
 
 /// Sizes of all axes; their product, in bytes of the file and of f32 values, can be addressed.
-fn check_dims(raw: &RawHeader, data_type: DataType, path: &Path) -> Result<Vec<usize>> {
+///
+/// As in niftilib, 0 along an axis after the third is 1.
+fn check_dims(
+    raw: &RawHeader,
+    data_type: DataType,
+    path: &Path,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<usize>> {
     let rank = raw.dim[0];
     if !(1..=7).contains(&rank) {
         let value = format!("dim[0] = {rank}");
         return Err(reject(path, "an image has 1 to 7 axes", value, "repair the header"));
     }
-    let stored = &raw.dim[1..=rank as usize];
+    let mut stored = raw.dim[1..=rank as usize].to_vec();
+    for (i, size) in stored.iter_mut().enumerate().skip(3).filter(|(_, size)| **size == 0) {
+        warnings.push(format!("dim[{}] is 0; taken as 1", i + 1));
+        *size = 1;
+    }
     let dims: Vec<usize> =
         stored.iter().filter_map(|&d| usize::try_from(d).ok().filter(|&d| d > 0)).collect();
     if dims.len() != stored.len() {
@@ -134,14 +147,22 @@ fn check_dims(raw: &RawHeader, data_type: DataType, path: &Path) -> Result<Vec<u
     Ok(dims)
 }
 
-fn check_scaling(raw: &RawHeader, path: &Path) -> Result<(f64, f64)> {
+/// Slope and intercept; a slope of 0 or of no number means values as they are stored.
+fn check_scaling(raw: &RawHeader, path: &Path, warnings: &mut Vec<String>) -> Result<(f64, f64)> {
     let (slope, intercept) = (raw.scl_slope, raw.scl_inter);
-    if !slope.is_finite() || !intercept.is_finite() {
-        let what = "scl_slope and scl_inter must be finite";
-        let value = format!("{slope} and {intercept}");
-        return Err(reject(path, what, value, "set them to 1 and 0 if the data is not scaled"));
+    if slope == 0.0 {
+        return Ok((1.0, 0.0));
     }
-    Ok(if slope == 0.0 { (1.0, 0.0) } else { (slope, intercept) })
+    if !slope.is_finite() {
+        warnings.push(format!("scl_slope is {slope}; values are taken as stored, not scaled"));
+        return Ok((1.0, 0.0));
+    }
+    if !intercept.is_finite() {
+        let what = "scl_inter must be finite where scl_slope is";
+        let fix = "set it to 0 if nothing is to be added";
+        return Err(reject(path, what, format!("{slope} and {intercept}"), fix));
+    }
+    Ok((slope, intercept))
 }
 
 fn check_vox_offset(raw: &RawHeader, path: &Path, warnings: &mut Vec<String>) -> Result<u64> {
@@ -163,6 +184,8 @@ fn check_vox_offset(raw: &RawHeader, path: &Path, warnings: &mut Vec<String>) ->
 struct Placement {
     size: [usize; 3],
     pixdim_mm: [f64; 3],
+    /// Whether the spacing was of no use, which has been said.
+    is_pixdim_odd: bool,
     qform: Option<Form>,
     sform: Option<Form>,
 }
@@ -174,7 +197,8 @@ impl Placement {
         // The spacing of an axis that is not there means nothing; many writers leave it 0.
         let spacing = |i: usize| if i < dims.len() { raw.pixdim[i + 1] * scale } else { 1.0 };
         let pixdim_mm = std::array::from_fn(spacing);
-        let [dx, dy, dz] = pixdim_mm;
+        // As niftilib: the sign of a spacing has no meaning, and 0 is 1.
+        let [dx, dy, dz] = pixdim_mm.map(|s: f64| if s == 0.0 { 1.0 } else { s.abs() });
         let offset = raw.qoffset.map(|v| v * scale);
         let quaternion_squared: f64 = raw.quatern.iter().map(|v| v * v).sum();
         if raw.qform_code > 0 && quaternion_squared > 1.001 {
@@ -184,21 +208,49 @@ impl Placement {
             code: raw.qform_code,
             voxel_to_mm: qform_to_affine(raw.quatern, offset, [raw.pixdim[0], dx, dy, dz]),
         });
-        let sform = (raw.sform_code > 0).then(|| Form {
+        let is_zero = raw.srow.iter().all(|row| row[..3].iter().all(|v| *v == 0.0));
+        if raw.sform_code > 0 && is_zero {
+            warnings.push("the sform is set, but zero; it counts as none".to_string());
+        }
+        let sform = (raw.sform_code > 0 && !is_zero).then(|| Form {
             code: raw.sform_code,
             voxel_to_mm: Affine::from_rows(raw.srow.map(|row| row.map(|v| v * scale))),
         });
-        Self { size, pixdim_mm, qform, sform }
+        Self { size, pixdim_mm, is_pixdim_odd: false, qform, sform }
     }
 
-    fn check_pixdim(&self, dims: &[usize], path: &Path) -> Result<()> {
+    /// Demands spacings, unless a form makes up for them: the sform has its own, and the qform needs no more than their size.
+    fn check_pixdim(
+        &mut self,
+        dims: &[usize],
+        path: &Path,
+        warnings: &mut Vec<String>,
+    ) -> Result<()> {
         let [low, high] = SPACING_LIMITS_MM;
-        let spacing = &self.pixdim_mm[..dims.len().min(3)];
-        if spacing.iter().all(|s| (low..=high).contains(s)) {
+        let spacing = self.pixdim_mm[..dims.len().min(3)].to_vec();
+        let is_sound = |s: &f64| (low..=high).contains(s);
+        if spacing.iter().all(is_sound) {
             return Ok(());
         }
-        let what = "spacing (pixdim) must be positive, finite and within 1e-6..1e6 mm";
-        Err(reject(path, what, format!("{spacing:?}"), "repair the header"))
+        let sound_without_sign = spacing.iter().all(|s| *s == 0.0 || is_sound(&s.abs()));
+        match (&self.sform, &self.qform) {
+            (Some(_), _) => {
+                let text = "is not positive and finite; the placement is that of the sform";
+                warnings.push(format!("spacing (pixdim) {spacing:?} {text}"));
+                // What such a qform says of the size of voxels means nothing.
+                self.qform = None;
+            }
+            (None, Some(_)) if sound_without_sign => {
+                let text = "is not positive; the qform is used with sizes without a sign, 1 mm in place of 0";
+                warnings.push(format!("spacing (pixdim) {spacing:?} {text}"));
+            }
+            _ => {
+                let what = "spacing (pixdim) must be positive, finite and within 1e-9..1e6 mm";
+                return Err(reject(path, what, format!("{spacing:?}"), "repair the header"));
+            }
+        }
+        self.is_pixdim_odd = true;
+        Ok(())
     }
 
     /// The sform if there is one, else the qform, else the spacing alone.
@@ -208,7 +260,7 @@ impl Placement {
                 let used = Geometry::from_affine(self.size, sform.voxel_to_mm)?;
                 if let Some(qform) = qform {
                     self.compare_forms(&used, qform.voxel_to_mm, warnings);
-                } else {
+                } else if !self.is_pixdim_odd {
                     self.compare_spacing(&used, warnings);
                 }
                 Ok((used, GeometrySource::Sform))

@@ -102,7 +102,7 @@ fn other_files_are_no_displacement() {
     };
     for (rank, tail, shown) in [
         (3, [1, 1], "got [3, 2, 2];"),
-        (4, [3, 1], "got [3, 2, 2, 3];"),
+        (4, [2, 1], "got [3, 2, 2, 2];"),
         (5, [2, 3], "got [3, 2, 2, 2, 3];"),
         (5, [1, 2], "got [3, 2, 2, 1, 2];"),
     ] {
@@ -110,11 +110,28 @@ fn other_files_are_no_displacement() {
         let text = message(&path, read_displacement(&path));
         assert!(text.contains("[x, y, z, 1, 3]") && text.contains(shown), "{text}");
     }
-    let path = vectors(5, [1, 3], 0);
+    // FSL's own fields.
+    let path = vectors(5, [1, 3], 2006);
     assert!(message(&path, read_displacement(&path)).contains("intent 1007"));
     let path = vectors(5, [1, 3], 1007);
     assert!(read_displacement(&path).is_ok());
     assert!(message(&path, read_volume(&path)).contains("displacement field as a transform"));
+}
+
+#[test]
+fn fields_without_the_intent_or_with_four_axes_are_read_as_those_of_itk() {
+    let folder = Folder::new();
+    let field = |rank: i64, tail: [i64; 2], intent: i32| {
+        let mut raw = raw(DataType::U8);
+        raw.dim[0] = rank;
+        raw.dim[4..6].copy_from_slice(&tail);
+        raw.intent_code = intent;
+        read_displacement(folder.file("vectors.nii", &counting(&raw))).unwrap()
+    };
+    let expected = field(5, [1, 3], 1007);
+    assert_eq!(field(5, [1, 3], 0), expected);
+    assert_eq!(field(4, [3, 1], 0), expected);
+    assert_eq!(field(4, [3, 1], 1007), expected);
 }
 
 #[test]

@@ -12,7 +12,9 @@ mod real_files;
 mod reject;
 mod round_trip;
 mod slabs;
+mod sound;
 mod stream;
+mod text_headers;
 mod write;
 
 use std::fs;

@@ -3,8 +3,8 @@
 use super::*;
 use crate::image::{OneOf, Planes};
 use crate::io::images::{
-    DisplacementReader, PlaneReader, read_displacement, read_volume, read_volume_at,
-    write_displacement,
+    DisplacementReader, IntegerForm, IntegerWriter, PlaneReader, read_displacement, read_volume,
+    read_volume_at, write_displacement,
 };
 
 #[test]
@@ -107,4 +107,42 @@ fn planes_of_a_displacement_are_those_of_the_whole() {
     assert!(whole.contains("the first at voxel [2, 3, 4], component"), "{whole}");
     let text = reader.read(3..6).unwrap_err().to_string();
     assert!(text.contains("the first at voxel [2, 3, 4], component"), "{text}");
+}
+
+#[test]
+fn integers_of_every_type_are_listed_exactly() {
+    let folder = Folder::new();
+    let large = [614_454_277.0, 3_000_000_007.0, 9_007_199_254_740_991.0];
+    for (data_type, values) in [
+        (DataType::U32, &large[..2]),
+        (DataType::U64, &large[..]),
+        (DataType::I64, &[-5.0, 614_454_277.0, 4e15]),
+        (DataType::F64, &[-5.0, 614_454_277.0, 9_007_199_254_740_991.0]),
+    ] {
+        let voxels: Vec<f64> = (0..12).map(|i| *values.get(i % 5).unwrap_or(&0.0)).collect();
+        let bytes = file_bytes(&raw(data_type), &encode(&voxels, data_type, Endian::Little));
+        let path = folder.file("labels.nii", &bytes);
+        let reader = PlaneReader::open(&path, None).unwrap();
+        let (mut reader, list) = reader.with_values().unwrap().expect("integers");
+        let places = reader.read(0..2).unwrap();
+        let read: Vec<f64> = places.iter().map(|place| list[*place as usize] as f64).collect();
+        assert_eq!((list[0], read), (0, voxels.clone()), "{data_type:?}");
+        // And written in the type that they came in.
+        let places: Vec<i32> = places.iter().map(|place| *place as i32).collect();
+        let header = crate::io::images::header(&path).unwrap();
+        let form = IntegerForm::of(&header).or_else(|| IntegerForm::of_doubles(&header)).unwrap();
+        let written = folder.path("written.nii");
+        let mut writer = IntegerWriter::create(&written, &header.geometry, 1, form).unwrap();
+        writer.write_listed(&places, &list).unwrap();
+        writer.finish().unwrap();
+        let stored = std::fs::read(&written).unwrap();
+        assert_eq!(stored[352..], encode(&voxels, data_type, Endian::Little), "{data_type:?}");
+    }
+    for odd in [0.5, f64::NAN, 1e16] {
+        let voxels: Vec<f64> = (0..12).map(|i| if i == 7 { odd } else { 1.0 }).collect();
+        let bytes =
+            file_bytes(&raw(DataType::F64), &encode(&voxels, DataType::F64, Endian::Little));
+        let reader = PlaneReader::open(folder.file("odd.nii", &bytes), None).unwrap();
+        assert!(reader.with_values().unwrap().is_none(), "{odd}");
+    }
 }

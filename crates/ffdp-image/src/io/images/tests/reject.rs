@@ -9,6 +9,11 @@ fn refused(change: impl Fn(&mut RawHeader)) -> String {
     refused_in(Version::One, change)
 }
 
+/// Without a placement but the spacing.
+fn only_pixdim(header: &mut RawHeader) {
+    (header.sform_code, header.qform_code) = (0, 0);
+}
+
 fn refused_in(version: Version, change: impl Fn(&mut RawHeader)) -> String {
     let folder = Folder::new();
     let sound = converted(raw(DataType::U8), version, Endian::Little);
@@ -33,7 +38,6 @@ fn assert_says(text: &str, parts: &[&str]) {
 #[test]
 fn scaling_that_is_not_finite() {
     for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-        assert_says(&refused(|h| h.scl_slope = value), &["scl_slope", "finite", "set them to 1"]);
         assert_says(&refused(|h| h.scl_inter = value), &["scl_inter", "finite"]);
     }
 }
@@ -83,19 +87,22 @@ fn spacing_that_has_no_meaning() {
         (-1.0, "-1.0"),
         (f64::NAN, "NaN"),
         (f64::INFINITY, "inf"),
-        (1e-7, "e-7"),
+        (1e-10, "e-10"),
         (2e6, "2000000.0"),
     ] {
         for axis in 1..=3 {
-            let text = refused(|h| h.pixdim[axis] = value);
-            assert_says(&text, &["spacing (pixdim)", "1e-6..1e6", shown]);
+            let text = refused(|h| {
+                only_pixdim(h);
+                h.pixdim[axis] = value;
+            });
+            assert_says(&text, &["spacing (pixdim)", "1e-9..1e6", shown]);
         }
     }
 }
 
 #[test]
 fn a_singular_or_senseless_matrix() {
-    assert_says(&refused(|h| h.srow = [[0.0; 4]; 3]), &["spacing must be positive"]);
+    assert_says(&refused(|h| h.srow[0] = [0.0; 4]), &["singular"]);
     assert_says(&refused(|h| h.srow[2] = h.srow[1]), &["singular", "exceeds 1e6"]);
     assert_says(&refused(|h| h.srow[1][3] = f64::NAN), &["origin", "finite"]);
     assert_says(&refused(|h| h.srow[1][1] = f64::NAN), &["spacing must be"]);
@@ -170,13 +177,11 @@ fn labels_given_as_intensities() {
 }
 
 #[test]
-fn bytes_missing_or_left_over() {
+fn bytes_missing() {
     let folder = Folder::new();
     let bytes = counting(&raw(DataType::U8));
     let path = folder.file("short.nii", &bytes[..363]);
     assert_says(&message(&path, header(&path)), &["truncated", "asks for 364", "got 363"]);
-    let path = folder.file("long.nii", &[&bytes[..], b"?"].concat());
-    assert_says(&message(&path, header(&path)), &["nothing may follow", "364", "got 365"]);
 }
 
 #[test]
@@ -191,10 +196,10 @@ fn files_of_other_kinds() {
     let cases: [(&[u8], &[&str]); 6] = [
         (b"", &["complete NIfTI header"]),
         (&sound[..347], &["complete NIfTI header", "truncated"]),
-        (b"# a text file with more than a few bytes in it", &["NIfTI-1 or NIfTI-2", "23, 20"]),
+        (b"# a text file with more than a few bytes in it", &["NRRD", "23, 20"]),
         (&with_magic(b"ni1\0"), &[".hdr/.img pair", "end in .hdr"]),
         (&with_magic(b"\0\0\0\0"), &["Analyze 7.5"]),
-        (&[0; 1000], &["NIfTI-1 or NIfTI-2", "00, 00, 00, 00"]),
+        (&[0; 1000], &["NIfTI-1, NIfTI-2, OME-Zarr", "00, 00, 00, 00"]),
     ];
     for (bytes, parts) in cases {
         let path = folder.file("other.nii", bytes);

@@ -162,3 +162,20 @@ fn failures_leave_the_old_file() {
     let missing = folder.path("no/such/folder/a.nii");
     assert!(message(&missing, write_volume(&missing, &ramp(sheared([1; 3])))).contains("create"));
 }
+
+#[test]
+fn a_sheared_nifti_is_said_to_be_unreadable_by_itk() {
+    use crate::io::images::unreadable_by_itk;
+    let with_shear = |shear: f64| {
+        let rows = [[2.0, 2.0 * shear, 0.0, 0.0], [0.0, 2.0, 0.0, 0.0], [0.0, 0.0, 2.0, 0.0]];
+        Geometry::from_affine([5; 3], Affine::from_rows(rows)).unwrap()
+    };
+    // SimpleITK 2.5 reads the first three, and refuses the others.
+    for (shear, is_refused) in
+        [(0.0, false), (1e-5, false), (0.9e-4, false), (3e-4, true), (5e-3, true)]
+    {
+        let warning = unreadable_by_itk("warp.nii.gz", &with_shear(shear));
+        assert_eq!(warning.is_some(), is_refused, "{shear}: {warning:?}");
+    }
+    assert!(unreadable_by_itk("warp.mha", &with_shear(0.1)).is_none());
+}

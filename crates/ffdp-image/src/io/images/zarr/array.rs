@@ -8,6 +8,7 @@ use super::super::data_type::{DataType, Endian};
 use super::codecs::{Codec, Compressor};
 use super::store;
 use crate::error::{Error, Result};
+use crate::io::zarr_name::address;
 
 /// An array of Zarr 2 or 3; sizes in the order of its axes.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub struct Array {
     /// Of the files that hold several of them.
     pub shard: Option<Shard>,
     pub data_type: DataType,
+    /// Whether values are stored as float16; they are widened to `data_type`, float32, when a chunk is unpacked.
+    pub is_half: bool,
     /// One value, least significant byte first.
     pub fill: Vec<u8>,
     /// Applied to a chunk in this order when writing.
@@ -102,6 +105,7 @@ impl Array {
         };
         let data_type = two_type(name)
             .ok_or_else(|| refuse.because("voxels must be integers or floats", &json["dtype"]))?;
+        let is_half = name == "f2";
         let mut codecs = Vec::new();
         match json["order"].as_str() {
             Some("C") => {}
@@ -123,11 +127,12 @@ impl Array {
             Some("/") => '/',
             Some(other) => return Err(refuse.because("dimension_separator is . or /", other)),
         };
-        let fill = fill(&json["fill_value"], data_type)
+        let fill = fill(&json["fill_value"], data_type, is_half)
             .ok_or_else(|| refuse.because("fill_value must be a number", &json["fill_value"]))?;
         let keys = Keys { prefix: "", separator };
         let folder = folder.to_path_buf();
-        Self { folder, shape, chunk, shard: None, data_type, fill, codecs, keys }.checked(refuse)
+        let shard = None;
+        Self { folder, shape, chunk, shard, data_type, is_half, fill, codecs, keys }.checked(refuse)
     }
 
     fn version_three(folder: &Path, json: &Value, refuse: &Refuse) -> Result<Self> {
@@ -136,6 +141,7 @@ impl Array {
             return Err(refuse.because("zarr_format must be 3, node_type \"array\"", value));
         }
         let shape = sizes(&json["shape"], "shape", refuse)?;
+        let is_half = json["data_type"] == "float16";
         let data_type = json["data_type"].as_str().and_then(three_type);
         let data_type = data_type.ok_or_else(|| {
             refuse.because("voxels must be integers or floats", &json["data_type"])
@@ -145,7 +151,7 @@ impl Array {
             return Err(refuse.because("the chunk grid must be regular", grid));
         }
         let outer = sizes(&grid["configuration"]["chunk_shape"], "chunk_shape", refuse)?;
-        let fill = fill(&json["fill_value"], data_type)
+        let fill = fill(&json["fill_value"], data_type, is_half)
             .ok_or_else(|| refuse.because("fill_value must be a number", &json["fill_value"]))?;
         if json["storage_transformers"].as_array().is_some_and(|some| !some.is_empty()) {
             let value = &json["storage_transformers"];
@@ -165,7 +171,8 @@ impl Array {
         let keys = keys(&json["chunk_key_encoding"])
             .ok_or_else(|| refuse.because("chunk keys are not known", &json["chunk_key_encoding"]));
         let folder = folder.to_path_buf();
-        Self { folder, shape, chunk, shard, data_type, fill, codecs, keys: keys? }.checked(refuse)
+        let keys = keys?;
+        Self { folder, shape, chunk, shard, data_type, is_half, fill, codecs, keys }.checked(refuse)
     }
 
     /// Demands sizes that fit each other and can be addressed, before anything of them is allocated.
@@ -199,6 +206,60 @@ impl Array {
         self.chunk.iter().product::<usize>() * self.data_type.bytes()
     }
 
+    /// An unpacked chunk as values of the array's type.
+    pub fn widened(&self, chunk: Vec<u8>) -> Vec<u8> {
+        match self.is_half {
+            false => chunk,
+            true => {
+                let halves = chunk.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b));
+                halves.flat_map(|bits| half(bits).to_le_bytes()).collect()
+            }
+        }
+    }
+
+    /// Bytes of a chunk and of one of its values before they are widened.
+    pub fn stored_bytes(&self) -> (usize, usize) {
+        let part = if self.is_half { 2 } else { 1 };
+        (self.chunk_bytes() / part, self.data_type.bytes() / part)
+    }
+
+    /// Demands that a chunk is where the metadata say, in a folder any, behind an address, which nothing lists, the first,
+    /// unless the other separator finds it neither.
+    ///
+    /// # Errors
+    /// [`Error::File`] with the path that was looked for.
+    pub fn check_chunks(&self) -> Result<()> {
+        let corner = vec![0; self.shape.len()];
+        let first = self.file(&corner);
+        let is_there =
+            |file: &Path| store::exists(file).map_err(|source| Error::io(file, "look for", source));
+        let separator = if self.keys.separator == '/' { '.' } else { '/' };
+        let other = Self { keys: Keys { separator, ..self.keys.clone() }, ..self.clone() };
+        let is_remote = address(&self.folder).is_some();
+        if is_there(&first)? || !is_remote && self.keys.any_in(&self.folder, corner.len()) {
+            return Ok(());
+        }
+        let at_other = match is_remote {
+            true => is_there(&other.file(&corner))?,
+            false => other.keys.any_in(&self.folder, corner.len()),
+        };
+        let (value, fix) = match (at_other, is_remote) {
+            (true, _) => (
+                format!("none, but chunks named with {separator:?}"),
+                format!(
+                    "set the separator of chunks (dimension_separator in Zarr 2) to {separator:?}"
+                ),
+            ),
+            (false, true) => return Ok(()),
+            (false, false) => (
+                format!("no chunk at all, the first one looked for is {}", first.display()),
+                "copy the whole folder; of an image of zeros alone, write the chunks".to_string(),
+            ),
+        };
+        let what = format!("chunks must be there, as {}", first.display());
+        Err(Error::File { path: self.folder.clone(), what, value, fix })
+    }
+
     /// The file of a chunk, or of a shard where there are some.
     pub fn file(&self, at: &[usize]) -> PathBuf {
         let separator = self.keys.separator.to_string();
@@ -209,6 +270,50 @@ impl Array {
         };
         self.folder.join(key)
     }
+}
+
+impl Keys {
+    /// Whether a folder has the file of a chunk of so many axes; the first one found is enough.
+    fn any_in(&self, folder: &Path, axes: usize) -> bool {
+        let is_number = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit());
+        if self.separator == '/' {
+            let folder = folder.join(self.prefix);
+            return numbered(&folder, axes, &is_number);
+        }
+        let is_chunk = |name: &str| {
+            let name = match self.prefix {
+                "" => Some(name),
+                prefix => name.strip_prefix(prefix).and_then(|name| name.strip_prefix('.')),
+            };
+            name.is_some_and(|name| {
+                name.split('.').count() == axes && name.split('.').all(is_number)
+            })
+        };
+        numbered(folder, 1, &is_chunk)
+    }
+}
+
+/// Whether names that do lead so many folders deep to a file.
+fn numbered(folder: &Path, depth: usize, does: &impl Fn(&str) -> bool) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    let mut entries =
+        entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(does));
+    entries.any(|entry| match depth {
+        1 => entry.path().is_file(),
+        _ => numbered(&entry.path(), depth - 1, does),
+    })
+}
+
+/// A float16 (IEEE 754 binary16) of these bits.
+fn half(bits: u16) -> f32 {
+    let (exponent, fraction) = (i32::from(bits >> 10 & 31), f32::from(bits & 1023));
+    let size = match exponent {
+        0 => fraction * 2f32.powi(-24),
+        31 if fraction == 0.0 => f32::INFINITY,
+        31 => f32::NAN,
+        _ => (1024.0 + fraction) * 2f32.powi(exponent - 25),
+    };
+    if bits >> 15 == 1 { -size } else { size }
 }
 
 impl Shard {
@@ -245,7 +350,8 @@ fn sizes(value: &Value, name: &str, refuse: &Refuse) -> Result<Vec<usize>> {
 
 fn two_type(name: &str) -> Option<DataType> {
     Some(match name {
-        "u1" => DataType::U8,
+        // Of one byte, 0 or 1.
+        "b1" | "u1" => DataType::U8,
         "i1" => DataType::I8,
         "u2" => DataType::U16,
         "i2" => DataType::I16,
@@ -253,7 +359,7 @@ fn two_type(name: &str) -> Option<DataType> {
         "i4" => DataType::I32,
         "u8" => DataType::U64,
         "i8" => DataType::I64,
-        "f4" => DataType::F32,
+        "f2" | "f4" => DataType::F32,
         "f8" => DataType::F64,
         _ => return None,
     })
@@ -274,6 +380,11 @@ const THREE: [(&str, DataType); 10] = [
 ];
 
 fn three_type(name: &str) -> Option<DataType> {
+    let name = match name {
+        "bool" => "uint8",
+        "float16" => "float32",
+        name => name,
+    };
     THREE.iter().find(|(known, _)| *known == name).map(|(_, data_type)| *data_type)
 }
 
@@ -283,7 +394,7 @@ pub fn type_name(data_type: DataType) -> &'static str {
 }
 
 /// One value as bytes; 0 where none is given.
-fn fill(value: &Value, data_type: DataType) -> Option<Vec<u8>> {
+fn fill(value: &Value, data_type: DataType, is_half: bool) -> Option<Vec<u8>> {
     let width = data_type.bytes();
     if !data_type.is_integer() {
         let number = match value {
@@ -294,6 +405,9 @@ fn fill(value: &Value, data_type: DataType) -> Option<Vec<u8>> {
                 ("-Infinity", _) => f64::NEG_INFINITY,
                 (_, Some(digits)) => {
                     let bits = u64::from_str_radix(digits, 16).ok()?;
+                    if is_half {
+                        return Some(half(bits as u16).to_le_bytes().to_vec());
+                    }
                     return Some(bits.to_le_bytes()[..width].to_vec());
                 }
                 _ => return None,
@@ -308,6 +422,7 @@ fn fill(value: &Value, data_type: DataType) -> Option<Vec<u8>> {
     let whole = |v: f64| (v.fract() == 0.0 && v.abs() < 2f64.powi(53)).then_some(v as i64);
     let number = match value {
         Value::Null | Value::Bool(false) => 0,
+        Value::Bool(true) => 1,
         number => number
             .as_i64()
             .or_else(|| number.as_u64().map(|number| number as i64))

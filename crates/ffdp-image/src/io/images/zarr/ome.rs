@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::super::units::unit_in_mm;
 use super::array::read_json;
 use super::store;
 use crate::error::{Error, Result};
@@ -436,23 +437,4 @@ fn transformations(
         }
     }
     Ok((scale, translation))
-}
-
-/// Millimetres in a unit of UDUNITS-2.
-fn unit_in_mm(unit: &str) -> Option<f64> {
-    Some(match unit.to_lowercase().as_str() {
-        "millimeter" | "millimetre" | "mm" => 1.0,
-        "micrometer" | "micrometre" | "micron" | "um" | "\u{b5}m" | "\u{3bc}m" => 1e-3,
-        "nanometer" | "nanometre" | "nm" => 1e-6,
-        "angstrom" => 1e-7,
-        "picometer" => 1e-9,
-        "centimeter" | "centimetre" | "cm" => 10.0,
-        "decimeter" => 100.0,
-        "meter" | "metre" | "m" => 1e3,
-        "kilometer" => 1e6,
-        "inch" => 25.4,
-        "foot" => 304.8,
-        "yard" => 914.4,
-        _ => return None,
-    })
 }

@@ -11,7 +11,6 @@ use std::thread::{self, JoinHandle};
 
 use rayon::prelude::*;
 
-use super::super::data_type::DataType;
 use super::super::header::{Format, Header, INTENT_LABEL, INTENT_VECTOR};
 use super::array::{Array, Shard};
 use super::codecs::{crc32c, decode, strides};
@@ -95,6 +94,7 @@ pub fn open(path: &Path) -> Result<(Voxels, Header)> {
         let fix = "repair the metadata, or convert the image anew";
         return Err(refuse(what, format!("{:?}", array.shape), fix));
     }
+    array.check_chunks()?;
     let (geometry, warnings) = image.geometry(choice.level, &array.shape)?;
     let mut chunks = Chunks {
         path: path.to_path_buf(),
@@ -410,9 +410,11 @@ impl Chunks {
             None => store::read(file),
             Some((start, length)) => store::read_part(file, *start, *length).map(Some),
         };
-        let width = DataType::bytes(array.data_type);
+        let (bytes, width) = array.stored_bytes();
         let unpacked = packed.and_then(|packed| {
-            let unpack = |packed| decode(&array.codecs, packed, array.chunk_bytes(), width);
+            let unpack = |packed| {
+                decode(&array.codecs, packed, bytes, width).map(|chunk| array.widened(chunk))
+            };
             packed.map(unpack).transpose()
         });
         unpacked.map_err(|reason| failed(file, reason))

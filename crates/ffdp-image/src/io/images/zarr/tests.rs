@@ -590,3 +590,98 @@ fn every_codec_of_zarr_python_is_read() {
     }
     assert_eq!(count, 24);
 }
+
+/// A Zarr 2 image of 2 x 3 x 4 voxels in one chunk, with these metadata and the chunk under a name.
+fn one_chunk(folder: &Path, metadata: &Value, chunk: Option<(&str, &[u8])>) -> PathBuf {
+    let path = folder.join("one.zarr");
+    let _ = fs::remove_dir_all(&path);
+    let axes = json!([{"name": "z", "type": "space"}, {"name": "y", "type": "space"}, {"name": "x", "type": "space"}]);
+    let scale = json!([{"type": "scale", "scale": [1.0, 1.0, 1.0]}]);
+    let datasets = json!([{"path": "0", "coordinateTransformations": scale}]);
+    let image = json!([{"version": "0.4", "axes": axes, "datasets": datasets}]);
+    write_text(&path.join(".zgroup"), &json!({"zarr_format": 2}));
+    write_text(&path.join(".zattrs"), &json!({"multiscales": image}));
+    let mut array = json!({"zarr_format": 2, "shape": [2, 3, 4], "chunks": [2, 3, 4], "dtype": "|u1",
+        "compressor": null, "fill_value": 0, "order": "C", "filters": null});
+    for (name, value) in metadata.as_object().expect("an object") {
+        array[name] = value.clone();
+    }
+    write_text(&path.join("0/.zarray"), &array);
+    if let Some((name, bytes)) = chunk {
+        write(&path.join("0").join(name), bytes);
+    }
+    path
+}
+
+#[test]
+fn an_array_of_which_no_chunk_is_found_is_refused_with_the_path_and_the_other_separator() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let voxels: Vec<u8> = (0..24).collect();
+    let nested = json!({"dimension_separator": "/"});
+    for (metadata, name) in [(&json!({}), "0.0.0"), (&nested, "0/0/0")] {
+        let path = one_chunk(folder.path(), metadata, Some((name, &voxels)));
+        assert_eq!(read_volume(path).expect("sound").data[23], 23.0);
+    }
+    let first =
+        |name: &str| format!("as {}", folder.path().join("one.zarr/0").join(name).display());
+    for (metadata, name, looked_for, other) in [
+        (&json!({}), "0/0/0", "0.0.0", "chunks named with '/'"),
+        (&nested, "0.0.0", "0/0/0", "chunks named with '.'"),
+    ] {
+        let path = one_chunk(folder.path(), metadata, Some((name, &voxels)));
+        let text = message(read_volume(&path));
+        assert!(text.contains(&first(looked_for)) && text.contains(other), "{text}");
+        assert_eq!(message(header(&path)), text);
+        let text = message(read_volume(one_chunk(folder.path(), metadata, None)));
+        assert!(text.contains(&first(looked_for)) && text.contains("no chunk at all"), "{text}");
+    }
+    // Chunks that are not there have the fill value where any is.
+    let halves = json!({"chunks": [1, 3, 4], "fill_value": 9});
+    let path = one_chunk(folder.path(), &halves, Some(("1.0.0", &voxels[..12])));
+    assert_eq!(read_volume(path).expect("sparse").data[..13], [&[9.0; 12][..], &[0.0]].concat());
+    // An image of zeros that we write is one.
+    let path = folder.path().join("zeros.zarr");
+    let zeros = Volume::new(vec![0.0; 64 * 64 * 70], oblique([64, 64, 70])).expect("fits");
+    write_volume(&path, &zeros).expect("writable");
+    assert_eq!(read_volume(&path).expect("readable"), zeros);
+}
+
+#[test]
+fn booleans_and_half_floats_are_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let booleans: Vec<u8> = (0..24).map(|i| u8::from(i % 5 == 0)).collect();
+    let metadata = json!({"dtype": "|b1", "fill_value": false});
+    let path = one_chunk(folder.path(), &metadata, Some(("0.0.0", &booleans)));
+    assert_eq!(header(&path).expect("readable").data_type, DataType::U8);
+    assert!(
+        read_labels(&path)
+            .expect("labels")
+            .data
+            .iter()
+            .zip(&booleans)
+            .all(|(a, b)| *a == i32::from(*b))
+    );
+    // Bits and values as numpy has them: zero, the smallest, the largest subnormal, the smallest normal, one and more.
+    let known: [(u16, f32); 8] = [
+        (0x0000, 0.0),
+        (0x0001, 5.960_464_5e-8),
+        (0x03FF, 6.097_555e-5),
+        (0x0400, 6.103_515_6e-5),
+        (0x3C00, 1.0),
+        (0xC500, -5.0),
+        (0x7BFF, 65504.0),
+        (0x7C00, f32::INFINITY),
+    ];
+    for big in [false, true] {
+        let bytes = (0..24).map(|i| known[i % 8].0);
+        let bytes: Vec<u8> =
+            bytes.flat_map(|b| if big { b.to_be_bytes() } else { b.to_le_bytes() }).collect();
+        let metadata = json!({"dtype": if big { ">f2" } else { "<f2" }, "fill_value": 0.0});
+        let path = one_chunk(folder.path(), &metadata, Some(("0.0.0", &bytes)));
+        let read = read_volume(&path).expect("readable").data;
+        assert!(read.iter().enumerate().all(|(i, value)| *value == known[i % 8].1), "{read:?}");
+    }
+    let metadata = json!({"dtype": "<f2", "chunks": [1, 3, 4], "fill_value": 1.5});
+    let path = one_chunk(folder.path(), &metadata, Some(("0.0.0", &[0; 24])));
+    assert_eq!(read_volume(path).expect("readable").data[12..], [1.5; 12]);
+}

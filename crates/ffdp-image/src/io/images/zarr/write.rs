@@ -311,7 +311,12 @@ impl Layer {
         // The disk is waited for together.
         (0..nx * ny).into_par_iter().try_for_each(|k| {
             let (sx, sy) = (k % nx, k / nx);
-            let Some(shard) = self.shard(sx, sy) else { return Ok(()) };
+            // The first is always there, empty or not: an array without any is refused, as one whose files are lost.
+            let is_first = (volume, layer, k) == (0, 0, 0);
+            let Some(shard) = self.shard(sx, sy).or_else(|| is_first.then(|| self.empty_shard()))
+            else {
+                return Ok(());
+            };
             let folder = folder.join(sy.to_string());
             fs::create_dir_all(&folder)?;
             let mut file = File::create(folder.join(sx.to_string()))?;
@@ -335,18 +340,13 @@ impl Layer {
         if packed.iter().all(Option::is_none) {
             return None;
         }
-        let (mut index, mut position) = (Vec::new(), 0u64);
-        for chunk in &packed {
-            let (start, length) = match chunk {
-                None => (u64::MAX, u64::MAX),
-                Some(chunk) => (position, chunk.len() as u64),
-            };
-            index.extend_from_slice(&start.to_le_bytes());
-            index.extend_from_slice(&length.to_le_bytes());
-            position += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
-        }
-        index.extend_from_slice(&crc32c(&index).to_le_bytes());
-        Some(packed.into_iter().flatten().chain([index]).collect())
+        Some(with_index(packed))
+    }
+
+    /// A shard of no chunks.
+    fn empty_shard(&self) -> Vec<Vec<u8>> {
+        let chunks = [0, 1].map(|i| self.form.shard[i] / self.form.chunk[i]);
+        with_index(vec![None; chunks[0] * chunks[1]])
     }
 
     /// The voxels of a chunk, 0 where it leaves the array; none where all are 0, as the fill value says.
@@ -369,6 +369,22 @@ impl Layer {
         }
         (!is_empty).then_some(chunk)
     }
+}
+
+/// Packed chunks, and after them where each of them lies.
+fn with_index(packed: Vec<Option<Vec<u8>>>) -> Vec<Vec<u8>> {
+    let (mut index, mut position) = (Vec::new(), 0u64);
+    for chunk in &packed {
+        let (start, length) = match chunk {
+            None => (u64::MAX, u64::MAX),
+            Some(chunk) => (position, chunk.len() as u64),
+        };
+        index.extend_from_slice(&start.to_le_bytes());
+        index.extend_from_slice(&length.to_le_bytes());
+        position += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
+    }
+    index.extend_from_slice(&crc32c(&index).to_le_bytes());
+    packed.into_iter().flatten().chain([index]).collect()
 }
 
 /// The metadata of the image.

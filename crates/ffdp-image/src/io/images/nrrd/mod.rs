@@ -12,8 +12,11 @@ use super::header::{Format, Header, INTENT_LABEL};
 use super::new_image::{Kind, NewImage};
 use super::source::{Packing, Source};
 use crate::error::{Error, Result};
-use crate::image::{Affine, Geometry};
 use crate::io::lps::LPS_SIGNS;
+
+mod placement;
+
+use placement::Axes;
 
 /// A header is text of a few hundred bytes; more is no header.
 const LONGEST_HEADER: usize = 1 << 20;
@@ -67,24 +70,27 @@ pub fn open(path: &Path) -> Result<(Source, Header)> {
     let name = need("type")?;
     let data_type =
         data_type(name).ok_or_else(|| refuse(path, "voxels must be integers or floats", name))?;
-    let sizes = need("sizes")?;
-    let dims: Option<Vec<usize>> =
-        sizes.split_whitespace().map(|n| n.parse().ok().filter(|n| *n > 0)).collect();
-    let dims = dims.filter(|dims| (1..=3).contains(&dims.len())).ok_or_else(|| {
-        refuse(
-            path,
-            "the image must have 1 to 3 axes, of one value a voxel",
-            format!("sizes {sizes}"),
-        )
-    })?;
-    let kinds = field(&text, "kinds").unwrap_or("");
-    let is_image =
-        |kind: &str| ["domain", "space", "???", "none"].contains(&kind.to_lowercase().as_str());
-    if !kinds.split_whitespace().all(is_image) {
-        return Err(refuse(path, "all axes must be of space (kinds)", kinds));
+    need("sizes")?;
+    let axes = Axes::of(path, &text)?;
+    let (geometry, warnings) = axes.geometry(path, &text)?;
+    let mut header = Header::new(Format::Nrrd, data_type, axes.size, geometry);
+    header.warnings = warnings;
+    match axes.other {
+        None | Some((1, _)) => {}
+        Some((3, true)) if !data_type.is_integer() => header.set_vectors(),
+        Some((3, false)) if field(&text, "kinds").is_some_and(|kinds| kinds.contains("vector")) => {
+            header.set_vectors();
+            header.is_interleaved = false;
+        }
+        Some((volumes, false)) => {
+            header.dims.resize(3, 1);
+            header.dims.push(volumes);
+        }
+        Some((values, true)) => {
+            let what = "the image must have one value a voxel, or three floats for a displacement";
+            return Err(refuse(path, what, format!("{values} values")));
+        }
     }
-    let geometry = geometry(path, &text, &dims)?;
-    let mut header = Header::new(Format::Nrrd, data_type, dims, geometry);
     header.endian = match field(&text, "endian") {
         Some("big") => Endian::Big,
         Some("little") => Endian::Little,
@@ -100,23 +106,36 @@ pub fn open(path: &Path) -> Result<(Source, Header)> {
         "gz" | "gzip" => Packing::Gzip,
         other => return Err(refuse(path, "the encoding must be raw or gzip", other)),
     };
-    if ["line skip", "lineskip", "byte skip", "byteskip"]
-        .iter()
-        .any(|name| field(&text, name).is_some_and(|value| value != "0"))
-    {
-        return Err(refuse(
-            path,
-            "data must begin at the start of their file",
-            "line or byte skip",
-        ));
+    if ["line skip", "lineskip"].iter().any(|name| field(&text, name).is_some_and(|v| v != "0")) {
+        return Err(refuse(path, "data must not begin after lines of text", "line skip"));
     }
     let (data, start) = match data_file(path) {
         Some(data) => (data, 0),
         None => (path.to_path_buf(), end),
     };
+    let named = field(&text, "data file").or_else(|| field(&text, "datafile")).unwrap_or("");
+    if (named.starts_with("LIST") || named.contains('%')) && !data.exists() {
+        let value = format!("data file: {named}");
+        let fix =
+            "join the slices, for example with 3D Slicer or SimpleITK, and save the image as NIfTI";
+        let what = "data must be in one file, not one for each slice".to_string();
+        return Err(Error::File { path: path.into(), what, value, fix: fix.to_string() });
+    }
+    let skip = field(&text, "byte skip").or_else(|| field(&text, "byteskip")).unwrap_or("0");
+    let start = match (skip.parse::<i64>(), packing) {
+        (Ok(0), _) => start,
+        // Where the data begin is where they must, so that they end with the file.
+        (Ok(-1), Packing::Plain) => {
+            let length = std::fs::metadata(&data).map_err(|e| Error::io(&data, "open", e))?.len();
+            length.saturating_sub(header.data_bytes())
+        }
+        (Ok(skip), Packing::Plain) if skip > 0 => start + skip as u64,
+        _ => return Err(refuse(path, "byte skip must be -1 or more, of raw data", skip)),
+    };
     let source = data_at(&data, start, packing)?;
     header.vox_offset = if packing == Packing::Plain { start } else { 0 };
-    source.check_length(header.vox_offset, header.data_bytes())?;
+    let warning = source.check_length(header.vox_offset, header.data_bytes())?;
+    header.warnings.extend(warning);
     Ok((source, header))
 }
 
@@ -147,56 +166,6 @@ fn data_type(name: &str) -> Option<DataType> {
         "double" => DataType::F64,
         _ => return None,
     })
-}
-
-/// Numbers of a vector `(a,b,c)`.
-fn vector(text: &str) -> Option<[f64; 3]> {
-    let inner = text.trim().strip_prefix('(')?.strip_suffix(')')?;
-    let numbers: Option<Vec<f64>> = inner.split(',').map(|n| n.trim().parse().ok()).collect();
-    numbers?.try_into().ok()
-}
-
-fn geometry(path: &Path, text: &str, dims: &[usize]) -> Result<Geometry> {
-    let size = std::array::from_fn(|i| dims.get(i).copied().unwrap_or(1));
-    let at = |source| Error::InFile { path: path.to_path_buf(), source: Box::new(source) };
-    let Some(directions) = field(text, "space directions") else {
-        let spacings = field(text, "spacings").unwrap_or("1 1 1");
-        let mut spacing = [1.0; 3];
-        for (spacing, word) in spacing.iter_mut().zip(spacings.split_whitespace()) {
-            *spacing =
-                word.parse().map_err(|_| refuse(path, "spacings must be numbers", spacings))?;
-        }
-        return Geometry::new(size, spacing).map_err(at);
-    };
-    let space = field(text, "space").unwrap_or("");
-    let signs = match space.to_lowercase().as_str() {
-        "right-anterior-superior" | "ras" => [1.0, 1.0, 1.0],
-        "left-posterior-superior" | "lps" => LPS_SIGNS,
-        "left-anterior-superior" | "las" => [-1.0, 1.0, 1.0],
-        _ => {
-            let what = "the space must be right-anterior-superior, left-posterior-superior or left-anterior-superior";
-            return Err(refuse(path, what, format!("{space:?}")));
-        }
-    };
-    // Blanks may stand inside the parentheses.
-    let words = directions.split_inclusive(')').map(str::trim).filter(|word| !word.is_empty());
-    let columns: Option<Vec<[f64; 3]>> = words.map(vector).collect();
-    let origin = vector(field(text, "space origin").unwrap_or("(0,0,0)"));
-    let (Some(columns), Some(origin)) = (columns, origin) else {
-        return Err(refuse(
-            path,
-            "space directions and origin must be vectors of 3 numbers",
-            directions,
-        ));
-    };
-    if columns.len() != dims.len() || columns.len() != 3 {
-        return Err(refuse(path, "there must be a space direction for each of 3 axes", directions));
-    }
-    let rows = std::array::from_fn(|i| {
-        let [x, y, z] = [0, 1, 2].map(|j| signs[i] * columns[j][i]);
-        [x, y, z, signs[i] * origin[i]]
-    });
-    Geometry::from_affine(size, Affine::from_rows(rows)).map_err(at)
 }
 
 /// The header of a new image, with gzip data after it.
