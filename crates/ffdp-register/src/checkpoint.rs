@@ -102,6 +102,12 @@ fn parts(geometry: &Geometry) -> Layout {
 }
 
 impl Checkpoint {
+    /// The time that its levels took.
+    pub fn seconds(&self) -> f64 {
+        let levels = self.stages.iter().flat_map(|stage| &stage.levels).chain(&self.levels);
+        levels.map(|level| level.seconds).sum()
+    }
+
     /// Nothing was done yet.
     pub(super) fn start(initial: Affine<Physical, Physical>) -> Self {
         let (found, carried) = (Vec::new(), Vec::new());

@@ -340,13 +340,15 @@ impl Work<'_> {
         let place = (files.checkpoint.clone(), identified);
         let keeper = Keeper::new(place, self.all.interval, results, *printer);
         let stage = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.stages.len());
+        // What an earlier run took is no part of this one's time.
+        let earlier = checkpoint.as_ref().map_or(0.0, Checkpoint::seconds);
         let progress = ProgressPrinter::new(*printer);
         let mut watch = Watch { progress, output: &mut self.output, keeper: Some(keeper), stage };
         let (result, register) =
             timed(|| registered(&self.inputs, settings, mesh, checkpoint, &mut watch));
         let result = result?;
         let levels = result.stages.iter().flat_map(|stage| &stage.levels);
-        let iterations = levels.map(|level| level.seconds).sum();
+        let iterations = levels.map(|level| level.seconds).sum::<f64>() - earlier;
         let (found, results) = timed(|| Results::of(request, &self.inputs, result, mesh.device(0)));
         self.seconds = Seconds { register, iterations, results, ..self.seconds };
         found

@@ -47,6 +47,8 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
     let mut labels = ready.labels;
     let (room, initial, mut output) = (ready.room, ready.initial, ready.output);
     let grids = [fixed.geometry().clone(), moving.geometry().clone()];
+    // What an earlier run took is no part of this one.
+    let mut earlier = 0.0;
     let results_bytes = request.forecast(&grids[0], &settings).expected;
     let read = start.elapsed().as_secs_f64();
     let clock = Instant::now();
@@ -69,6 +71,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
                 }
             };
             let stage = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.stages.len());
+            earlier = checkpoint.as_ref().map_or(0.0, Checkpoint::seconds);
             let mut watch = Watch { progress, output, keeper, stage };
             let found = match checkpoint {
                 None => register_slabs(problem, &settings, &room, &mut watch),
@@ -124,7 +127,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
         // The device is opened before the images are.
         start: 0.0,
         register,
-        iterations: levels.map(|level| level.seconds).sum(),
+        iterations: levels.map(|level| level.seconds).sum::<f64>() - earlier,
         results: clock.elapsed().as_secs_f64(),
         total: start.elapsed().as_secs_f64(),
     };
