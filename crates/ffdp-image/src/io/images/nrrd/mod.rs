@@ -88,7 +88,9 @@ pub fn open(path: &Path) -> Result<(Source, Header)> {
         }
         Some((values, true)) => {
             let what = "the image must have one value a voxel, or three floats for a displacement";
-            return Err(refuse(path, what, format!("{values} values")));
+            let (what, value) = (what.to_string(), format!("{values} values"));
+            let fix = "of a .seg.nrrd with layers, export a label map from 3D Slicer; else convert it to NIfTI";
+            return Err(Error::File { path: path.into(), what, value, fix: fix.to_string() });
         }
     }
     header.endian = match field(&text, "endian") {
