@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::tensor::Device;
 use ffdp_burn::image::{Affine, LabelMap, Physical, Volume};
 use ffdp_burn::io::check_not_an_input;
-use ffdp_burn::io::images::header;
+use ffdp_burn::io::images::{header, unreadable_by_itk};
 use ffdp_burn::transform::read_transform;
 
 use super::args::RegisterArguments;
@@ -68,7 +68,9 @@ impl Inputs {
             || side(request.moving(), moving_labels.as_deref(), request.moving_mask.as_deref()),
         );
         let (fixed, moving) = (fixed?, moving?);
-        let warnings = [fixed.warnings, moving.warnings].concat();
+        let warp = Files::in_folder(&request.output, request.format).warp;
+        let sheared = unreadable_by_itk(&warp, &fixed.image.geometry);
+        let warnings = [fixed.warnings, moving.warnings, sheared.into_iter().collect()].concat();
         warnings.iter().for_each(|warning| printer.warning(warning));
         let label_ids = match (&fixed.labels, &moving.labels, &request.labels) {
             (Some(fixed), Some(moving), Some(asked)) => {
