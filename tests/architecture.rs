@@ -100,7 +100,8 @@ const KIT: &[(&str, &[&str])] = &[
     ("kernels", &[]),
     // A macro of its own stands in the crate's root.
     ("real", &["half", "__by_dtype"]),
-    ("launch", &[]),
+    ("adapters", &[]),
+    ("launch", &["adapters"]),
     ("march", &["launch"]),
     ("tensor_cores", &[]),
 ];

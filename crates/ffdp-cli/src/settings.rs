@@ -213,7 +213,7 @@ impl SettingsArguments {
             return chosen;
         }
         let stiff = Settings::preset(Preset::Multimodal);
-        if self.preset.is_none() {
+        if self.preset.is_none() && self.multimodal {
             return stiff;
         }
         let levels = |(stage, chosen): (Stage, &Stage)| match stage.is_linear() {

@@ -10,14 +10,12 @@ use std::ops::Range;
 
 use burn::tensor::{Device, Tensor, TensorData};
 
-use super::methods::Stage;
-use super::prepare::AIR;
-use super::schedule::Settings;
 use super::settings::FOREGROUND;
 use ffdp_burn::error::Result;
 use ffdp_burn::image::{Geometry, Planes, Ranks};
-use ffdp_burn::ops::Method;
 
+/// No tissue has less, in Hounsfield units.
+pub(super) const AIR: f32 = -1024.0;
 /// Planes that are looked at, the first and the last among them.
 const PLANES: usize = 32;
 /// Part of the border that may lie above the background: an ear or a nose that touches it.
@@ -123,9 +121,9 @@ pub(super) struct Coverage {
 }
 
 impl Coverage {
-    pub fn new(ends_inside: [bool; 2], settings: &Settings) -> Self {
-        let halves = |stage: &Stage| stage.fields().is_some_and(|by| by.method() == Method::Syn);
-        Self { ends_inside, displaced: [settings.stages.iter().any(halves), true] }
+    /// Of images that end inside, and a fixed one that is displaced as well or not.
+    pub fn new(ends_inside: [bool; 2], displaces_fixed: bool) -> Self {
+        Self { ends_inside, displaced: [displaces_fixed, true] }
     }
 
     /// Which of the fixed and the moving image get a mask for their grid's sake.

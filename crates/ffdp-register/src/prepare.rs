@@ -2,11 +2,10 @@
 
 use burn::tensor::{Device, Tensor};
 
-use super::coverage::ends_inside;
+use super::coverage::{AIR, ends_inside};
 use super::histogram::matched;
 use super::problem::Problem;
 use super::pyramid::{MINIMUM_AXIS_VOXELS, plane_axis};
-use super::schedule::Settings;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{
     Affine, Counted, Geometry, Physical, Planes, Statistics, Volume, statistics,
@@ -51,10 +50,9 @@ pub(super) struct Intensities {
 pub(super) fn prepare(
     problem: &Problem,
     placed: bool,
-    settings: &Settings,
+    (Intensities { percentiles, match_histograms }, deforms): (Intensities, bool),
     device: &Device,
 ) -> Result<[Side; 2]> {
-    let Intensities { percentiles, match_histograms } = settings.intensities();
     let &Problem { fixed, moving, fixed_mask, moving_mask, more_channels, .. } = problem;
     let channels = |side: usize| more_channels.iter().map(move |pair| pair[side]);
     let fixed = [fixed].into_iter().chain(channels(0)).collect::<Vec<_>>();
@@ -64,7 +62,7 @@ pub(super) fn prepare(
     {
         check_images(name, volumes, mask.is_some())?;
     }
-    check_sizes(&[&problem.fixed.geometry, &problem.moving.geometry], settings)?;
+    check_sizes(&[&problem.fixed.geometry, &problem.moving.geometry], deforms)?;
     for (name, volume, mask) in
         [("the fixed mask", fixed[0], fixed_mask), ("the moving mask", moving[0], moving_mask)]
     {
@@ -135,7 +133,7 @@ fn check_count(name: &str, volume: &Volume) -> Result<()> {
 /// moves the image as a whole.
 pub(super) fn check_sizes(
     grids: &[impl std::borrow::Borrow<Geometry>; 2],
-    settings: &Settings,
+    deforms: bool,
 ) -> Result<()> {
     let grids = grids.each_ref().map(|grid| grid.borrow());
     let sizes = grids.map(|grid| grid.size);
@@ -147,7 +145,6 @@ pub(super) fn check_sizes(
             "take the plane of the volume that corresponds to the other image",
         ));
     }
-    let deforms = settings.stages.iter().any(|stage| !stage.is_linear());
     let least = if deforms { MINIMUM_AXIS_VOXELS } else { MINIMUM_LINEAR_AXIS_VOXELS };
     for (name, size) in [("the fixed image", sizes[0]), ("the moving image", sizes[1])] {
         let wide = (0..3).filter(|&i| size[i] >= MINIMUM_AXIS_VOXELS).count();
@@ -270,8 +267,6 @@ pub(super) fn intensity_range(
     Ok(if from < to { [from, to] } else { [min, max] })
 }
 
-/// No tissue has less, in Hounsfield units.
-pub(super) const AIR: f32 = -1024.0;
 /// Part of the voxels of which padding is at least.
 const PADDED: f64 = 0.005;
 

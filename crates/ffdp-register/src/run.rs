@@ -174,9 +174,11 @@ pub fn resume_on(
     let settings = &settings.for_images(&problem.fixed.geometry);
     // Moments bring the images together; the overlap is checked after them.
     let placed = !matches!(settings.stages.first(), Some(Stage::Moments(_)));
-    let sides = prepare(problem, placed, settings, mesh.device(0))?;
+    let compared = (settings.intensities(), settings.deforms());
+    let sides = prepare(problem, placed, compared, mesh.device(0))?;
     let grids = [&problem.fixed.geometry, &problem.moving.geometry].map(Geometry::clone);
-    let coverage = Coverage::new(sides.each_ref().map(|side| side.ends_inside), settings);
+    let ends_inside = sides.each_ref().map(|side| side.ends_inside);
+    let coverage = Coverage::new(ends_inside, settings.displaces_fixed());
     let mut run = Run {
         grids,
         sides: Sides::Held(Box::new(sides)),

@@ -1,12 +1,13 @@
 //! Eigenvalues of a symmetric matrix, by Jacobi's rotations (Golub and Van Loan, section 8.5).
 
-use super::space::Matrix3;
+/// `[row][column]`.
+type Matrix = [[f64; 3]; 3];
 
 /// Each sweep squares the error: four or five are enough in f64.
 const SWEEPS: usize = 12;
 
 /// Eigenvalues in descending order, and the unit eigenvectors as the columns of a matrix.
-pub fn symmetric_eigen(matrix: &Matrix3) -> ([f64; 3], Matrix3) {
+pub fn symmetric_eigen(matrix: &Matrix) -> ([f64; 3], Matrix) {
     let mut a = *matrix;
     let mut v = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]];
     for _ in 0..SWEEPS {
@@ -22,7 +23,7 @@ pub fn symmetric_eigen(matrix: &Matrix3) -> ([f64; 3], Matrix3) {
 }
 
 /// `a <- J^T a J` with `a[p][q] = 0` afterwards, and `v <- v J`.
-fn rotate(a: &mut Matrix3, v: &mut Matrix3, p: usize, q: usize) {
+fn rotate(a: &mut Matrix, v: &mut Matrix, p: usize, q: usize) {
     let theta = (a[q][q] - a[p][p]) / (2.0 * a[p][q]);
     let t = theta.signum() / (theta.abs() + theta.hypot(1.0));
     let c = 1.0 / t.hypot(1.0);
@@ -42,7 +43,7 @@ mod tests {
 
     #[test]
     fn vectors_are_orthonormal_and_rebuild_the_matrix() {
-        let cases: [Matrix3; 4] = [
+        let cases: [Matrix; 4] = [
             [[4.0, 1.0, -2.0], [1.0, 3.0, 0.5], [-2.0, 0.5, 7.0]],
             [[2.0, 0.0, 0.0], [0.0, 5.0, 0.0], [0.0, 0.0, 3.0]],
             [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]],

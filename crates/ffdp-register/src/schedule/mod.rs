@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use super::methods::{ListedMut, Stage};
 use super::prepare::Intensities;
-use super::pyramid::MINIMUM_AXIS_VOXELS;
+use super::pyramid::{MINIMUM_AXIS_VOXELS, finest_spacing_mm};
 use super::settings::Followed;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::Geometry;
+use ffdp_burn::ops::Method;
 
 /// What a registration does. Readable from a file: missing entries take their defaults, unknown
 /// ones are errors.
@@ -49,6 +50,9 @@ impl Settings {
     /// The same with the levels of linear stages that are left to the images, for a fixed image on this grid.
     pub fn for_images(&self, fixed: &Geometry) -> Self {
         let mut settings = self.clone();
+        let extent = |i: usize| fixed.size[i] as f64 * fixed.spacing_mm[i];
+        let longest_mm = (0..3).filter(|&i| fixed.size[i] > 1).map(extent).fold(0.0, f64::max);
+        let longest_voxels = longest_mm / finest_spacing_mm(fixed);
         for (index, stage) in settings.stages.iter_mut().enumerate() {
             let followed = match self.stages.get(index + 1) {
                 None => Followed::ByNothing,
@@ -56,10 +60,21 @@ impl Settings {
                 Some(_) => Followed::ByDeformation,
             };
             if let ListedMut::Linear(linear) = stage.listed_mut() {
-                linear.levels = linear.levels_for(fixed, followed);
+                linear.levels = linear.levels_for(longest_voxels, followed);
             }
         }
         settings
+    }
+
+    /// Whether a stage deforms.
+    pub(super) fn deforms(&self) -> bool {
+        self.stages.iter().any(|stage| !stage.is_linear())
+    }
+
+    /// Whether a stage displaces the fixed image as well.
+    pub(super) fn displaces_fixed(&self) -> bool {
+        let halves = |stage: &Stage| stage.fields().is_some_and(|by| by.method() == Method::Syn);
+        self.stages.iter().any(halves)
     }
 
     pub(super) fn intensities(&self) -> Intensities {

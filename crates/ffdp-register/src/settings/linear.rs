@@ -6,9 +6,7 @@ use super::{
     ConvergenceSettings, LARGEST_SHRINK, LevelSettings, MiSettings, Similarity, in_range,
     validate_levels, validate_shrink,
 };
-use crate::pyramid::finest_spacing_mm;
 use ffdp_burn::error::Result;
-use ffdp_burn::image::Geometry;
 use ffdp_parallel::Outside;
 
 /// Intensities above this part of an image's largest are the object; the rest is background, however
@@ -19,7 +17,10 @@ pub(crate) const FOREGROUND: f64 = 0.1;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LinearSettings {
-    /// The levels, coarse to fine. Empty, the default: by the images, see [`LinearSettings::levels_for`].
+    /// The levels, coarse to fine. Empty, the default: by the images. Before another linear stage shrink 8 and 4, before
+    /// a deformation 8, 4 and 2. The last stage of all ends at full resolution or, for larger images, where the longest
+    /// axis has `fine_voxels`, on levels of 8, 4, 2 and 1 times those voxels. At most 60, 40, 20 and 10 iterations, most
+    /// of which are not needed: a level ends where steps become shorter than 0.01 voxels.
     pub levels: Vec<LevelSettings>,
     /// Voxels along the longest axis of the fixed image with which the last level is fine enough, where the levels are
     /// those of the images and nothing is found after the stage. Default 160: 1.4 mm for a head.
@@ -36,7 +37,8 @@ pub struct LinearSettings {
     /// What fixed voxels count that see nothing of the moving image. Default `ignored`: joint histograms
     /// leave them out, as images that end inside the object need it (an echo-planar image with the top of
     /// the brain cut off came 2 mm closer to its reference). LNCC and MSE take them as background all
-    /// the same: with fewer voxels to compare, the least squares are those of air.
+    /// the same, if the moving image fades into its background: with fewer voxels to compare, the least squares are
+    /// those of air. Beyond any other image nothing counts, whatever this says.
     pub outside: Outside,
     /// When a level ends before its iterations are spent.
     pub convergence: ConvergenceSettings,
@@ -132,26 +134,25 @@ pub(crate) enum Followed {
 }
 
 impl LinearSettings {
-    /// The levels of a stage on images whose fixed one has this grid: those that are set, or by what comes after it.
+    /// The levels of a stage on images whose longest axis has so many of the finest voxels: those that are set, or by
+    /// what comes after it.
     ///
     /// Before another linear stage shrink 8 and 4, before a deformation 8, 4 and 2. The last stage of all ends at full
     /// resolution or, for larger images, where the longest axis has [`fine_voxels`](Self::fine_voxels), on levels of 8,
     /// 4, 2 and 1 times those voxels. At most 60, 40, 20 and 10 iterations, most of which are not needed: a level ends
     /// where steps become shorter than 0.01 voxels.
-    pub(crate) fn levels_for(&self, fixed: &Geometry, followed: Followed) -> Vec<LevelSettings> {
+    pub(crate) fn levels_for(&self, longest_voxels: f64, followed: Followed) -> Vec<LevelSettings> {
         const ITERATIONS: [usize; 4] = [60, 40, 20, 10];
         if !self.levels.is_empty() {
             return self.levels.clone();
         }
-        let extent = |i: usize| fixed.size[i] as f64 * fixed.spacing_mm[i];
-        let longest_mm = (0..3).filter(|&i| fixed.size[i] > 1).map(extent).fold(0.0, f64::max);
-        let fine_mm = longest_mm / self.fine_voxels as f64;
+        let fine = longest_voxels / self.fine_voxels as f64;
         let (finest, count) = match followed {
             Followed::ByLinear => (4.0, 2),
             Followed::ByDeformation => (2.0, 3),
             Followed::ByNothing => {
                 // Headers round their spacings.
-                let finest = (100.0 * fine_mm / finest_spacing_mm(fixed)).round() / 100.0;
+                let finest = (100.0 * fine).round() / 100.0;
                 (finest.max(1.0), 4)
             }
         };

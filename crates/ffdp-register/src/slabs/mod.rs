@@ -118,7 +118,8 @@ pub fn resume_slabs(
         }
         Ok(Report::new(&ends.map(|ends| f64::from(u8::from(ends))), Vec::new(), None))
     })?;
-    let coverage = Coverage::new([0, 1].map(|i| ending.numbers()[i] != 0.0), settings);
+    let coverage =
+        Coverage::new([0, 1].map(|i| ending.numbers()[i] != 0.0), settings.displaces_fixed());
     let covered = coverage.masks();
     let masked = [fixed_mask.is_some() || covered[0], moving_mask.is_some() || covered[1]];
     let content = (1 + more_channels.len(), masked);
@@ -217,7 +218,7 @@ fn check(
     initial: &Affine<Physical, Physical>,
 ) -> Result<()> {
     settings.validate()?;
-    check_sizes(grids, settings)?;
+    check_sizes(grids, settings.deforms())?;
     let refuse = |what: &str, value: &dyn std::fmt::Debug| {
         let fix = "register the images whole";
         Err(Error::invalid(format!("slab by slab {what}"), value, fix))

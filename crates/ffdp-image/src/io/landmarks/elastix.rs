@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use super::read::needs_grid;
-use super::table::{Kind, LandmarkTable};
+use super::table::{Kind, LandmarkTable, needs_grid};
 use super::{LandmarkSpace, reject};
 use crate::error::Result;
 

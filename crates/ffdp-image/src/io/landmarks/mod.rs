@@ -11,6 +11,7 @@
 //! A [`LandmarkTable`] keeps what else a file says of its points (labels, weights). Read `table.rs` first.
 
 mod elastix;
+mod files;
 mod read;
 mod slicer;
 mod table;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::table::LandmarkTable;
+use super::table::{LandmarkTable, needs_grid, others};
 use super::{LandmarkSpace, elastix, reject, slicer};
 use crate::error::{Error, Result};
 use crate::io::table::separated;
@@ -130,12 +130,6 @@ fn of_lines(
     Ok(table)
 }
 
-/// The fields of all columns but those of the coordinates.
-pub(super) fn others(fields: &[String], at: [usize; 3]) -> Vec<String> {
-    let others = fields.iter().enumerate().filter(|(column, _)| !at.contains(column));
-    others.map(|(_, field)| field.clone()).collect()
-}
-
 /// The space that is asked for, or else what the names of the columns say.
 fn by_header(
     path: &Path,
@@ -154,9 +148,4 @@ fn by_header(
     let is_ants =
         first.len() >= 4 && first.iter().zip(ants).all(|(a, b)| a.eq_ignore_ascii_case(b));
     Ok(if is_ants { LandmarkSpace::Lps } else { LandmarkSpace::Ras })
-}
-
-pub(super) fn needs_grid(path: &Path, what: &str) -> Error {
-    let fix = "name the grid: --landmark-space voxel with the image whose voxels they are, or ras or lps if they are mm";
-    reject(path, what, "no grid", fix)
 }

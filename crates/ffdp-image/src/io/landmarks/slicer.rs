@@ -4,8 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::read::others;
-use super::table::{Kind, LandmarkTable};
+use super::table::{Kind, LandmarkTable, others};
 use super::{LandmarkSpace, in_space, reject};
 use crate::error::{Error, Result};
 use crate::io::csv_line;
