@@ -241,7 +241,7 @@ fn requests_that_cannot_work_are_refused_with_a_way_out() {
         (f, f, "o", &["--lr", "0"], &["learning rate", "got 0"]),
         (f, f, "o", &["--sigma-warp=-1"], &["sigma_warp_voxels", "got -1"]),
         (f, f, "o", &["--iterations", "0,0"], &["iterations"]),
-        (f, f, "o", &["--metric", "ssd"], &["ssd", "lncc"]),
+        (f, f, "o", &["--metric", "ssim"], &["ssim", "lncc"]),
         (f, f, "o", &["--device", "tpu"], &["tpu", "cpu"]),
         (f, f, "o", &["--frobnicate"], &["--frobnicate"]),
         (f, f, "text.nii", &[], &["text.nii", "create"]),

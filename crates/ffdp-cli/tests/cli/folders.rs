@@ -58,7 +58,7 @@ fn a_folder_never_mixes_the_results_of_two_runs() {
     // Without labels, without an inverse, with other settings, of another image.
     let refused = |run: crate::Run, word: &str| {
         assert_eq!(run.code, 1, "{word}: {}", run.stderr);
-        for word in [word, "another run", "--overwrite"] {
+        for word in [word, "an earlier run", "--overwrite"] {
             assert!(run.stderr.contains(word), "no {word:?} in {}", run.stderr);
         }
         assert_eq!(files(&out).len(), names.len() + 1, "{word}: nothing is touched");

@@ -218,7 +218,7 @@ fn requests_that_cannot_work_are_refused_with_a_way_out() {
         (&["apply", "-i", &moving, "-t", &flirt], &out, &["FLIRT", "flirt:MATRIX,MOVING,FIXED"]),
         (&["apply", "-i", &moving, "-t", "[a.txt,2]"], &out, &["0 or 1"]),
         (&["apply", "-t", &warp], &out, &["--image"]),
-        (&["apply", "-i", &moving], &out, &["--transform"]),
+        (&["apply", "-i", &moving], &out, &["--reference"]),
         (&[&["apply", "-i", &moving], &chain_far[..]].concat(), &out, &["overlap by 0.00 %"]),
         (&["apply", "-i", &moving, "-t", &warp, "--interpolation", "quintic"], &out, &["linear"]),
         (&["compose", "-t", &affine], &matrix, &[".mat", "xml"]),
