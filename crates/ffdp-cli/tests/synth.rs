@@ -254,7 +254,7 @@ fn one_subject_leaves_no_second_one_of_an_earlier_data_set() {
     assert!(of_two.iter().all(|name| has(name)));
     let run = synth(&["-n", "1"]);
     assert_eq!(run.code, 1);
-    for word in ["another run (ffdp synth", "subjects", "--overwrite"] {
+    for word in ["an earlier run", "subjects", "--overwrite"] {
         assert!(run.stderr.contains(word), "no {word:?} in {}", run.stderr);
     }
     synth(&["-n", "2"]).succeeded();

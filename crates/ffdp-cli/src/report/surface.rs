@@ -81,7 +81,11 @@ impl Picture {
         let extent =
             |axis: Position| (0..3).map(|c| (axis[c] * (high[c] - low[c])).abs()).sum::<f64>();
         let [wide, tall] = [extent(right), extent(up)];
-        let scale = (size as f64 - 2.0 * MARGIN) / wide.max(tall).max(f64::MIN_POSITIVE);
+        // A single point has no extent.
+        let scale = match wide.max(tall) {
+            0.0 => 1.0,
+            extent => (size as f64 - 2.0 * MARGIN) / extent,
+        };
         let pixels = |mm: f64| ((mm * scale + 2.0 * MARGIN) as usize).next_multiple_of(FINER);
         let (width, height) = (pixels(wide), pixels(tall));
         let canvas = Canvas::new(width, height, [255; 3]);
