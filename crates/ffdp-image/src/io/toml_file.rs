@@ -195,6 +195,7 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(tag = "transform", rename_all = "lowercase")]
+    #[allow(dead_code, reason = "read for the errors alone")]
     enum Stage {
         Rigid(Numbers),
         Greedy(Numbers),

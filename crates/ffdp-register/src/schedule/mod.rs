@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::methods::{ListedMut, Stage};
 use super::prepare::Intensities;
 use super::pyramid::{MINIMUM_AXIS_VOXELS, finest_spacing_mm};
-use super::settings::Followed;
+use super::settings::Next;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::Geometry;
 use ffdp_burn::ops::Method;
@@ -54,13 +54,13 @@ impl Settings {
         let longest_mm = (0..3).filter(|&i| fixed.size[i] > 1).map(extent).fold(0.0, f64::max);
         let longest_voxels = longest_mm / finest_spacing_mm(fixed);
         for (index, stage) in settings.stages.iter_mut().enumerate() {
-            let followed = match self.stages.get(index + 1) {
-                None => Followed::ByNothing,
-                Some(next) if next.is_linear() => Followed::ByLinear,
-                Some(_) => Followed::ByDeformation,
+            let next = match self.stages.get(index + 1) {
+                None => Next::Nothing,
+                Some(stage) if stage.is_linear() => Next::Linear,
+                Some(_) => Next::Deformation,
             };
             if let ListedMut::Linear(linear) = stage.listed_mut() {
-                linear.levels = linear.levels_for(longest_voxels, followed);
+                linear.levels = linear.levels_for(longest_voxels, next);
             }
         }
         settings

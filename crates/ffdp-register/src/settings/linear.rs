@@ -124,13 +124,13 @@ impl Default for MomentsSettings {
 
 /// What comes after a linear stage, which decides how fine it has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Followed {
+pub(crate) enum Next {
     /// A linear stage with more parameters: it only has to be brought into reach.
-    ByLinear,
+    Linear,
     /// A deformation, which moves what is left.
-    ByDeformation,
+    Deformation,
     /// Nothing: its result is the answer.
-    ByNothing,
+    Nothing,
 }
 
 impl LinearSettings {
@@ -141,16 +141,16 @@ impl LinearSettings {
     /// resolution or, for larger images, where the longest axis has [`fine_voxels`](Self::fine_voxels), on levels of 8,
     /// 4, 2 and 1 times those voxels. At most 60, 40, 20 and 10 iterations, most of which are not needed: a level ends
     /// where steps become shorter than 0.01 voxels.
-    pub(crate) fn levels_for(&self, longest_voxels: f64, followed: Followed) -> Vec<LevelSettings> {
+    pub(crate) fn levels_for(&self, longest_voxels: f64, next: Next) -> Vec<LevelSettings> {
         const ITERATIONS: [usize; 4] = [60, 40, 20, 10];
         if !self.levels.is_empty() {
             return self.levels.clone();
         }
         let fine = longest_voxels / self.fine_voxels as f64;
-        let (finest, count) = match followed {
-            Followed::ByLinear => (4.0, 2),
-            Followed::ByDeformation => (2.0, 3),
-            Followed::ByNothing => {
+        let (finest, count) = match next {
+            Next::Linear => (4.0, 2),
+            Next::Deformation => (2.0, 3),
+            Next::Nothing => {
                 // Headers round their spacings.
                 let finest = (100.0 * fine).round() / 100.0;
                 (finest.max(1.0), 4)

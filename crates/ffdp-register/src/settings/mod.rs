@@ -9,7 +9,7 @@ pub(super) use deformable::Descent;
 pub use deformable::{
     AdamSettings, GaussNewtonSettings, LbfgsSettings, OptimizerSettings, Regularization,
 };
-pub(super) use linear::{FOREGROUND, Followed};
+pub(super) use linear::{FOREGROUND, Next};
 pub use linear::{LinearSettings, MomentsCentre, MomentsOrder, MomentsSettings};
 pub use similarity::{LnccSettings, MiSettings, OwnSimilarity, Similarity};
 

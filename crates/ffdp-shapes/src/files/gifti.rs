@@ -63,6 +63,9 @@ struct Array<'a> {
     folder: &'a Path,
 }
 
+/// Bytes of a value, and what they are as a number.
+type Decoder = (usize, fn(&[u8; 8]) -> f64);
+
 impl Array<'_> {
     fn is(&self, name: &str) -> &str {
         self.node.attribute(name).unwrap_or_default()
@@ -172,7 +175,7 @@ impl Array<'_> {
         Ok(bytes.chunks_exact(size).map(number).collect())
     }
     /// Bytes of a number, and what it is by its bytes, the lowest first.
-    fn decoder(&self) -> Result<(usize, fn(&[u8; 8]) -> f64), Damage> {
+    fn decoder(&self) -> Result<Decoder, Damage> {
         macro_rules! number {
             ($type:ty) => {
                 Ok((size_of::<$type>(), |b| {
