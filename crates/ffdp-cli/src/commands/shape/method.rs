@@ -134,8 +134,8 @@ impl MethodArguments {
         let clouds = source.cells.is_empty() && target.cells.is_empty();
         let pairs = clouds && source.points.len() == target.points.len();
         let by_widths = self.attachment.map_or(!pairs, |how| how != Compare::Landmarks);
-        let given = !self.sigma.is_empty() && !(by_widths && self.data_sigma.is_empty());
-        if self.settings.is_some() || given || target.diameter() > 0.0 {
+        let missing = self.sigma.is_empty() || by_widths && self.data_sigma.is_empty();
+        if self.settings.is_some() || !missing || target.diameter() > 0.0 {
             return Ok(());
         }
         let what = match target.points.len() {
