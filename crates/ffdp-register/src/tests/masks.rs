@@ -122,7 +122,7 @@ fn masks_that_cannot_be_used_are_refused() {
     nan.data[17] = f32::NAN;
     let shifted = {
         let [x, y, z] = fixed.geometry.origin_mm;
-        let geometry = fixed.geometry.clone().with_origin([x + 0.5, y, z]).expect("valid");
+        let geometry = fixed.geometry.clone().with_origin([x + 1.5, y, z]).expect("valid");
         Volume::new(vec![1.0; count], geometry).expect("fits")
     };
     // One voxel has one value.
