@@ -362,9 +362,22 @@ fn defect(reason: impl std::fmt::Display) -> Failure {
 
 fn read(path: &Path) -> Outcome<Settings> {
     let names = "entries have the names of settings.toml, which every run writes";
-    let settings: Settings = read_toml(path, names)?;
+    let settings: Settings = read_toml(path, names).map_err(|error| {
+        let meant = word_of_others(&error.to_string());
+        let failure = Failure::from(error);
+        match meant {
+            Some(word) => failure.with_help(format!("did you mean `{word}`?")),
+            None => failure,
+        }
+    })?;
     settings.validate().map_err(|error| Failure::from(error).about(path))?;
     Ok(settings)
+}
+
+/// The word here for one of ANTs or elastix that a file has in its place.
+fn word_of_others(message: &str) -> Option<&'static str> {
+    let unknown = message.split_once("unknown variant `")?.1.split('`').next()?.to_lowercase();
+    OTHER_TRANSFORMS.iter().chain(&OTHER_METRICS).find_map(|other| other.meaning(&unknown))
 }
 
 /// The stages of settings, as tables.

@@ -22,6 +22,11 @@ impl Other {
         Self { word, here, same: true }
     }
 
+    /// The word here, if this is the other one.
+    pub fn meaning(&self, word: &str) -> Option<&'static str> {
+        (self.word == word).then_some(self.here)
+    }
+
     pub const fn near(word: &'static str, here: &'static str) -> Self {
         Self { word, here, same: false }
     }

@@ -217,7 +217,7 @@ fn an_interrupted_run_says_how_to_go_on() {
     }
     // The file appears just before the text is ready.
     std::thread::sleep(Duration::from_millis(200));
-    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
     assert!(sent.expect("kill").success());
     let ended = child.wait_with_output().expect("our child");
     let stderr = String::from_utf8_lossy(&ended.stderr);

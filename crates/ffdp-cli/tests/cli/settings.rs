@@ -138,4 +138,13 @@ fn words_of_ants_and_of_other_case_are_understood() {
         let run = register(&folder, "fixed.nii.gz", "moving.nii.gz", "o", &flags);
         assert!(run.code == 1 && run.stderr.contains(word), "{flags:?}: {}", run.stderr);
     }
+    // In a file as on the command line.
+    let settings = folder.path("bad.toml");
+    for (old, new, meant) in [("\"syn\"", "\"BSpline\"", "ffd"), ("\"syn\"", "\"SyN\"", "syn")] {
+        fs::write(&settings, text.replace(old, new)).expect("writable");
+        let flags = ["--settings", &settings];
+        let run = register_with(&folder, "fixed.nii.gz", "moving.nii.gz", "o", &flags);
+        let tip = format!("did you mean `{meant}`?");
+        assert!(run.code == 1 && run.stderr.contains(&tip), "{new}: {}", run.stderr);
+    }
 }

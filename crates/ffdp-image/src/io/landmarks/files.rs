@@ -24,28 +24,31 @@ impl LandmarkTable {
         read::read(path.as_ref(), space)
     }
 
-    /// Writes the points in a space ([`LandmarkSpace::OfFile`]: that of the file that was read), by the name as `.fcsv`
-    /// or `.mrk.json` of Slicer, and otherwise as the text of elastix if it was one, or as CSV: three columns with the
-    /// names that they had (`i,j,k` for voxels, `x,y,z` for mm; for LPS followed by a column `t`, as ANTs wants it),
-    /// then all others as they were.
+    /// Writes the points in a space, by the name as `.fcsv` or `.mrk.json` of Slicer, and otherwise as the text of
+    /// elastix if it was one, or as CSV: three columns with the names that they had (`i,j,k` for voxels, `x,y,z` for
+    /// mm; for LPS followed by a column `t`, as ANTs wants it), then all others as they were.
+    ///
+    /// [`LandmarkSpace::OfFile`] is the space of the file that was read; for a CSV made of a file of Slicer or elastix
+    /// RAS, as a CSV has it by default.
     ///
     /// # Errors
     /// [`Error::Io`](crate::Error::Io) when writing fails.
     pub fn write(&self, path: impl AsRef<Path>, space: &LandmarkSpace) -> Result<()> {
         let path = path.as_ref();
         let name = path.to_string_lossy().to_lowercase();
+        let (fcsv, markups) = (name.ends_with(".fcsv"), name.ends_with(".mrk.json"));
+        let elastix = self.kind == Kind::Elastix && name.ends_with(".txt");
         let space = match space {
+            LandmarkSpace::OfFile if fcsv || markups || elastix => &self.space,
+            LandmarkSpace::OfFile if self.kind != Kind::Table => &LandmarkSpace::Ras,
             LandmarkSpace::OfFile => &self.space,
             other => other,
         };
-        let text = if name.ends_with(".fcsv") {
-            slicer::fcsv(self, space)?
-        } else if name.ends_with(".mrk.json") {
-            slicer::markups(self, space)?
-        } else if self.kind == Kind::Elastix && name.ends_with(".txt") {
-            elastix::text(&in_space(&self.points, space)?, space)
-        } else {
-            self.csv(space)?
+        let text = match () {
+            () if fcsv => slicer::fcsv(self, space)?,
+            () if markups => slicer::markups(self, space)?,
+            () if elastix => elastix::text(&in_space(&self.points, space)?, space),
+            () => self.csv(space)?,
         };
         write_atomically(path, |file| file.write_all(text.as_bytes()))
     }

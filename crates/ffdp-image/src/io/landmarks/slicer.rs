@@ -81,7 +81,7 @@ pub fn read_fcsv(path: &Path, text: &str) -> Result<LandmarkTable> {
     columns.resize(columns.len().max(AT.len() + 1), String::new());
     let columns = others(&columns, AT);
     table.rows.iter_mut().for_each(|row| row.resize(columns.len(), String::new()));
-    Ok(LandmarkTable { space, columns, ..table })
+    Ok(LandmarkTable { space, columns, kind: Kind::Fiducials, ..table })
 }
 
 pub fn read_markups(path: &Path, bytes: &[u8]) -> Result<LandmarkTable> {

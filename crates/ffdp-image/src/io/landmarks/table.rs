@@ -26,6 +26,8 @@ pub struct LandmarkTable {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind {
     Table,
+    /// A `.fcsv`.
+    Fiducials,
     /// All of a `.mrk.json`.
     Markups(serde_json::Value),
     /// elastix: a word, the number of points, a point a line.

@@ -160,7 +160,7 @@ fn fiducials_of_slicer_keep_their_space_and_their_words() {
     // The file says it, whatever is asked for.
     let path = folder.path().join("points.fcsv");
     assert_eq!(read_landmarks(path, &LandmarkSpace::Ras).unwrap(), [[1.0, 2.0, 3.0]]);
-    let csv = written(&table, "out.csv", &LandmarkSpace::Ras);
+    let csv = written(&table, "out.csv", &LandmarkSpace::OfFile);
     assert!(csv.starts_with("x,y,z,id,ow,"), "{csv}");
     assert!(
         csv.contains("\n1,2,3,vtkMRMLMarkupsFiducialNode_0,0,") && csv.contains(",AC,"),
@@ -185,7 +185,7 @@ fn markups_of_slicer_are_read_and_written() {
         (&"LPS".into(), &0.5.into())
     );
     assert_eq!(list["controlPoints"][1]["label"], "PC");
-    let csv = written(&moved, "o.csv", &LandmarkSpace::Ras);
+    let csv = written(&moved, "o.csv", &LandmarkSpace::OfFile);
     assert_eq!(csv, "x,y,z,id,label,description\n1.5,2,3,1,AC,\n4,5,6,2,PC,\n");
     // From another file, too.
     let (_folder, table) = table_of("points.csv", "name,x,y,z\nAC,1,2,3\n");
@@ -203,7 +203,7 @@ fn points_of_elastix_are_read_and_written() {
     let (folder, table) = table_of("points.txt", text);
     assert_eq!(table.points, [[-1.0, -2.0, 3.0], [-4.0, -5.0, 6.5]]);
     assert_eq!(written(&table, "out.txt", &LandmarkSpace::OfFile), text);
-    assert_eq!(written(&table, "out.csv", &LandmarkSpace::Ras), "x,y,z\n-1,-2,3\n-4,-5,6.5\n");
+    assert_eq!(written(&table, "out.csv", &LandmarkSpace::OfFile), "x,y,z\n-1,-2,3\n-4,-5,6.5\n");
     let path = folder.path().join("points.txt");
     fs::write(&path, text.replace("point", "index")).expect("writable");
     let voxel = LandmarkSpace::Voxel(grid());
