@@ -50,9 +50,10 @@ fn fields(path: &Path) -> Result<(Vec<(String, String)>, u64)> {
     Err(refuse(path, "the header must end with ElementDataFile", "none"))
 }
 
+/// The value of the first of some names that is there, wherever it stands: older names give way, as in ITK.
 fn field<'a>(fields: &'a [(String, String)], names: &[&str]) -> Option<&'a str> {
-    let known = fields.iter().find(|(key, _)| names.contains(&key.as_str()));
-    known.map(|(_, value)| value.as_str())
+    let of = |name: &&str| fields.iter().find(|(key, _)| key == name);
+    names.iter().find_map(of).map(|(_, value)| value.as_str())
 }
 
 /// The file with the data of a header that stands alone.
@@ -154,6 +155,9 @@ pub fn open(path: &Path) -> Result<(Source, Header)> {
         Some(skip) if skip > 0 => start + skip as u64,
         _ => return Err(refuse(path, "HeaderSize must be -1 or more", "another")),
     };
+    if packing == Packing::Plain {
+        check_long(path, &data, name, [start, header.data_bytes()])?;
+    }
     let source = data_at(&data, start, packing)?;
     header.vox_offset = if packing == Packing::Plain { start } else { 0 };
     let warning = source.check_length(header.vox_offset, header.data_bytes())?;
@@ -182,6 +186,19 @@ fn data_type(name: &str) -> Option<DataType> {
         name => name,
     };
     TYPES.iter().find(|(known, _)| *known == name).map(|(_, data_type)| *data_type)
+}
+
+/// Refuses `long` voxels of 8 bytes, as programs other than ITK write them: half of them would be read.
+fn check_long(path: &Path, data: &Path, name: &str, [start, voxels]: [u64; 2]) -> Result<()> {
+    let length = std::fs::metadata(data).map_err(|e| Error::io(data, "open", e))?.len();
+    let is_long = ["MET_LONG", "MET_ULONG"].contains(&name);
+    if !is_long || length < start + 2 * voxels {
+        return Ok(());
+    }
+    let what = "a voxel of MET_LONG or MET_ULONG must have 4 bytes, as in ITK".to_string();
+    let value = format!("{} bytes where {voxels} are expected", length - start);
+    let fix = "if its voxels have 8 bytes, write MET_LONG_LONG or MET_ULONG_LONG in the header";
+    Err(Error::File { path: path.into(), what, value, fix: fix.to_string() })
 }
 
 /// The header of a new image, with raw data after it.

@@ -73,14 +73,17 @@ pub fn open(path: &Path) -> Result<(Source, Header)> {
     need("sizes")?;
     let axes = Axes::of(path, &text)?;
     let (geometry, warnings) = axes.geometry(path, &text)?;
-    let mut header = Header::new(Format::Nrrd, data_type, axes.size, geometry);
+    let mut header = Header::new(Format::Nrrd, data_type, axes.size.clone(), geometry);
     header.warnings = warnings;
     match axes.other {
         None | Some((1, _)) => {}
-        Some((3, true)) if !data_type.is_integer() => header.set_vectors(),
+        Some((3, true)) if !data_type.is_integer() && !axes.is_colour => {
+            header.set_vectors();
+            header.slope = axes.unit_mm;
+        }
         Some((3, false)) if field(&text, "kinds").is_some_and(|kinds| kinds.contains("vector")) => {
             header.set_vectors();
-            header.is_interleaved = false;
+            (header.is_interleaved, header.slope) = (false, axes.unit_mm);
         }
         Some((volumes, false)) => {
             header.dims.resize(3, 1);

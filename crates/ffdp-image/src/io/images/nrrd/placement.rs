@@ -14,6 +14,10 @@ pub struct Axes {
     pub size: Vec<usize>,
     /// Another axis, as that of a vector's components: its size, and whether it is the fastest.
     pub other: Option<(usize, bool)>,
+    /// Whether the other axis has colours.
+    pub is_colour: bool,
+    /// Millimetres in the unit of the first axis, which is that of vectors too.
+    pub unit_mm: f64,
     /// The numbers of the axes of space.
     space: Vec<usize>,
 }
@@ -51,7 +55,13 @@ impl Axes {
             return Err(wrong());
         }
         let size = space.iter().map(|axis| dims[*axis]).collect();
-        Ok(Self { size, other, space })
+        let is_colour = kinds.iter().any(|kind| kind.ends_with("-color"));
+        let unit = match directions {
+            Some(_) => quoted(field(text, "space units").unwrap_or("")).first().copied(),
+            None => quoted(field(text, "units").unwrap_or("")).get(space[0]).copied(),
+        };
+        let unit_mm = unit.and_then(unit_in_mm).unwrap_or(1.0);
+        Ok(Self { size, other, is_colour, unit_mm, space })
     }
 
     /// The numbers of a field for each axis of space; `None` for an axis that has none.

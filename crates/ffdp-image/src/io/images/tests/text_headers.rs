@@ -160,3 +160,56 @@ fn fields_of_metaimage_and_nrrd_are_vectors_in_lps_mm() {
         assert!(matches!(&parts[..], [crate::io::TransformPart::Displacement { .. }]));
     }
 }
+
+#[test]
+fn the_offset_of_a_metaimage_comes_before_older_names_wherever_it_stands() {
+    // As SimpleITK 2.5 reads them: (4, 5, 6) along the axes of LPS, in both orders.
+    let folder = Folder::new();
+    let old = "Position = 1 2 3\nOrientation = -1 0 0 0 1 0 0 0 1";
+    let new = "Offset = 4 5 6\nTransformMatrix = 1 0 0 0 1 0 0 0 1";
+    for fields in [format!("{old}\n{new}"), format!("{new}\n{old}")] {
+        let fields = format!(
+            "NDims = 3\nDimSize = 4 3 2\nElementSpacing = 2 3 4\n{fields}\nElementType = MET_UCHAR"
+        );
+        let path = meta(&folder, &fields, &[0; 24]);
+        assert_rows(&header(path).unwrap(), at(-4.0, -5.0, 6.0), &fields);
+    }
+}
+
+#[test]
+fn a_long_of_eight_bytes_is_refused_and_not_read_by_halves() {
+    let folder = Folder::new();
+    let wide: Vec<u8> = (0..24i64).flat_map(i64::to_le_bytes).collect();
+    for name in ["MET_LONG", "MET_ULONG"] {
+        let fields = format!("NDims = 3\nDimSize = 4 3 2\nElementType = {name}");
+        let path = meta(&folder, &fields, &wide);
+        assert!(message(&path, read_volume(&path)).contains("MET_LONG_LONG"), "{name}");
+    }
+}
+
+#[test]
+fn vectors_of_a_nrrd_in_micrometres_are_as_long_as_its_grid_says() {
+    let folder = Folder::new();
+    let vectors: Vec<u8> =
+        (0..24).flat_map(|_| [2000f32, 6000.0, -4000.0]).flat_map(f32::to_le_bytes).collect();
+    let file = |name: &str, kind: &str, bytes: &[u8]| {
+        let text = format!(
+            "NRRD0005\ntype: float\ndimension: 4\nsizes: 3 4 3 2\nkinds: {kind} domain domain domain\n\
+             endian: little\nencoding: raw\nspace: left-posterior-superior\n\
+             space directions: none (2000,0,0) (0,3000,0) (0,0,4000)\nspace units: \"um\" \"um\" \"um\"\n\n"
+        );
+        folder.file(name, &[text.as_bytes(), bytes].concat())
+    };
+    let (field, grid) = read_displacement(file("um.nrrd", "vector", &vectors)).unwrap();
+    assert_eq!(grid.spacing_mm, [2.0, 3.0, 4.0]);
+    for (component, expected) in [1.0, 2.0, -1.0].into_iter().enumerate() {
+        assert!(
+            // The relative rounding of three products in f32.
+            (field[24 * component] - expected).abs() < 1e-6,
+            "{component}: {}",
+            field[24 * component]
+        );
+    }
+    let path = file("rgb.nrrd", "RGB-color", &vectors);
+    assert!(message(&path, read_displacement(&path)).contains("one value a voxel"));
+}
