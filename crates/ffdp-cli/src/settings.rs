@@ -9,7 +9,7 @@ use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use ffdp_burn::io::read_toml;
 use ffdp_register::gnk::{DeterminantBounds, Preconditioner};
-use ffdp_register::{Preset, Settings, Similarity, Stage};
+use ffdp_register::{LinearSettings, Preset, Settings, Similarity, Stage};
 use serde::Serialize;
 use toml::{Table, Value};
 
@@ -530,14 +530,16 @@ impl<'a> Stages<'a> {
 /// Iterations of so many levels, where those of the settings have `known`: the last of them for the finest level, and
 /// before the first of them the same again. A linear stage that leaves its levels to the images has fewer the finer.
 fn usual_iterations(known: Vec<Value>, count: usize) -> Vec<Value> {
-    /// As the engine has them.
-    const LINEAR: [i64; 4] = [60, 40, 20, 10];
     match (known.first(), known.len()) {
         (Some(first), have) => {
             let more = std::iter::repeat_n(first.clone(), count.saturating_sub(have));
             more.chain(known[have.saturating_sub(count)..].iter().cloned()).collect()
         }
-        (None, _) => (0..count).map(|k| Value::Integer(LINEAR[k.min(3)])).collect(),
+        (None, _) => {
+            let linear = LinearSettings::ITERATIONS;
+            let of_level = |k: usize| Value::from(linear[k.min(linear.len() - 1)] as i64);
+            (0..count).map(of_level).collect()
+        }
     }
 }
 

@@ -24,6 +24,8 @@ mod support;
 #[path = "cli/talk.rs"]
 mod talk;
 mod transforms;
+#[path = "cli/verdict.rs"]
+mod verdict;
 #[path = "cli/zarr.rs"]
 mod zarr;
 

@@ -1,8 +1,9 @@
 //! Which adapters of wgpu count: those of Vulkan, Metal, DirectX 12 and WebGPU.
 //!
 //! Where a machine has none of them, wgpu (30.0) falls back to OpenGL. Kernels compute wrong values there without an
-//! error: with Mesa's llvmpipe 22.3 the cubic splines are off by more than their largest value, and other kernels wait
-//! for ever. So a device of OpenGL is refused where it is opened ([`wgpu_device`]) and where a kernel is launched on it.
+//! error: with Mesa's llvmpipe 22.3 the cubic splines are off by more than their largest value, and other kernels were
+//! seen to wait without end. So a device of OpenGL is refused where it is opened ([`wgpu_device`]) and where a kernel is
+//! launched on it.
 
 use std::error::Error;
 use std::fmt;

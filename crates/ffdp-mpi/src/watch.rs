@@ -29,7 +29,7 @@ pub(super) struct Watch {
     hosts: Vec<String>,
     next: i32,
     before: i32,
-    told: Instant,
+    beaten: Instant,
     before_is: Silence,
 }
 
@@ -38,7 +38,7 @@ impl Watch {
         let (rank, count) = (world.rank(), world.size());
         let now = Instant::now();
         let (next, before) = ((rank + 1) % count, (rank + count - 1) % count);
-        Self { hosts, next, before, told: now, before_is: Silence::new(SILENCE, now) }
+        Self { hosts, next, before, beaten: now, before_is: Silence::new(SILENCE, now) }
     }
 
     /// How long nothing need be looked at.
@@ -60,8 +60,8 @@ impl Watch {
     /// Tells and listens; ends all processes if a rank is lost.
     pub fn keep(&mut self, world: &SimpleCommunicator) {
         let now = Instant::now();
-        if now - self.told >= BEAT {
-            self.told = now;
+        if now - self.beaten >= BEAT {
+            self.beaten = now;
             // A byte is on its way at once, whether the other listens or not.
             world.process_at_rank(self.next).send_with_tag(&0u8, ALIVE);
         }

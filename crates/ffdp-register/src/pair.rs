@@ -5,7 +5,6 @@ use std::sync::Arc;
 use burn::tensor::{DType, Tensor};
 
 use super::places::Places;
-use super::prepare::placed;
 use super::pyramid::plane_axis;
 use super::settings::FOREGROUND;
 use ffdp_burn::error::{Error, Result};
@@ -64,7 +63,7 @@ impl LevelPair {
     /// that collapses space.
     pub fn overlap_percent(&self, affine: &Affine<Physical, Physical>) -> f64 {
         let [fixed, moving] = &self.grids;
-        let placed = placed(moving, affine);
+        let placed = moving.placed_by(affine);
         placed.map_or(0.0, |placed| fixed.overlap_of_smaller_percent(&placed))
     }
 

@@ -329,11 +329,5 @@ pub(super) fn check_overlap(
     moving: &Geometry,
     affine: &Affine<Physical, Physical>,
 ) -> Result<()> {
-    fixed.check_overlap(&placed(moving, affine)?, MINIMUM_OVERLAP_PERCENT)
-}
-
-/// The moving grid where `affine` puts it in the space of the fixed image.
-pub(super) fn placed(moving: &Geometry, affine: &Affine<Physical, Physical>) -> Result<Geometry> {
-    let voxel_to_mm = moving.voxel_to_mm().then(&affine.inverse()?);
-    Geometry::from_affine(moving.size, voxel_to_mm)
+    fixed.check_overlap(&moving.placed_by(affine)?, MINIMUM_OVERLAP_PERCENT)
 }

@@ -9,7 +9,7 @@ use super::context::{Estimate, Run, Sides, Staged};
 use super::coverage::Coverage;
 use super::fields::{Deformed, Fields};
 use super::level::check_finite_loss;
-use super::methods::deformable::{FieldMethod, deform};
+use super::methods::deformable::deform;
 use super::methods::linear::moments;
 use super::methods::{Given, Listed, Stage, find};
 use super::observer::Observer;
@@ -20,7 +20,7 @@ use super::processes::{Processes, Report};
 use super::pyramid::plane_axis;
 use super::report::{StageReport, Stop, Undone};
 use super::schedule::Settings;
-use super::settings::{LevelSettings, Similarity};
+use super::settings::LevelSettings;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
 use ffdp_burn::ops::{Method, MomentStorage};
@@ -254,7 +254,7 @@ impl Run<'_> {
         for stage in &settings.stages[stages.len()..] {
             let before = found.clone();
             self.check_given(stage)?;
-            if contrast.is_none() && stage.fields().is_some_and(compares_intensities) {
+            if contrast.is_none() && !stage.is_linear() && stage.compares_intensities() {
                 contrast = Some(self.contrast(&found.affine)?);
             }
             let mut staged = match stage.listed() {
@@ -379,11 +379,6 @@ impl Run<'_> {
         let [inverse, velocity] = [inverse, velocity].map(|fields| fields.map(whole).transpose());
         Ok(FullGrid { warp: Some(whole(warp)?), inverse: inverse?, velocity: velocity?, spline })
     }
-}
-
-/// Whether a deformation compares intensities as they are, which two contrasts do not allow.
-fn compares_intensities(method: &dyn FieldMethod) -> bool {
-    matches!(method.descent().similarity, Similarity::Lncc(_) | Similarity::Mse)
 }
 
 /// What a stage found, or what was there before it if that is more alike or the stage ended at its bounds. Moments have

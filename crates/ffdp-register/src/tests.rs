@@ -17,12 +17,16 @@ mod recovery;
 mod resume;
 mod shards;
 mod slabs;
+mod trust;
+
+use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 
 use ffdp_burn::image::{Geometry, Volume};
 use ffdp_burn::synth::{Pair, PhantomSettings, pair};
 use ffdp_burn::transform::Displacement;
+use ffdp_kit::testing::skipped;
 
 use super::{
     GreedySettings, LevelSettings, Problem, Registration, Settings, Silent, Stage, SvfSettings,
@@ -102,6 +106,16 @@ fn mean_distance(a: &[f32], b: &[f32], inside: impl Fn(usize) -> bool) -> f64 {
         n += 1.0;
     }
     sum / n
+}
+
+/// The folder of real images, if it is there.
+fn data() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    if !folder.is_dir() {
+        skipped(&format!("no real images in {}", folder.display()));
+        return None;
+    }
+    Some(folder)
 }
 
 /// A smooth object, so that images exist without the phantom.

@@ -6,6 +6,7 @@
 
 use serde::Serialize;
 
+use super::prepare::MINIMUM_OVERLAP_PERCENT;
 use super::report::{StageReport, Stop};
 use ffdp_burn::image::{Affine, Physical};
 
@@ -69,9 +70,8 @@ const SIMILARITY: f64 = 0.02;
 const COLLAPSED: f64 = 2.5;
 /// Stretches of another animal, or of a wrong header.
 const STRETCHED: f64 = 1.5;
-/// Part of the overlap that must be left, and the least in percent.
+/// Part of the overlap that must be left.
 const OVERLAP: f64 = 0.5;
-const LEAST_OVERLAP_PERCENT: f64 = 10.0;
 /// Folds that a map may have, in percent of the voxels.
 const FOLDS_PERCENT: f64 = 0.1;
 /// The gate of an inverse: the 95th percentile of its error, in voxels.
@@ -137,7 +137,7 @@ impl Evidence<'_> {
 
     fn overlap(&self) -> Option<String> {
         let [before, after] = self.overlap_percent?;
-        let lost = after < LEAST_OVERLAP_PERCENT || after < OVERLAP * before;
+        let lost = after < MINIMUM_OVERLAP_PERCENT || after < OVERLAP * before;
         lost.then(|| format!("the images lost their overlap: {before:.0} % -> {after:.0} %"))
     }
 

@@ -111,6 +111,13 @@ pub struct BeforeAfter<T> {
     pub after: T,
 }
 
+impl BeforeAfter<f64> {
+    /// Both.
+    pub fn pair(self) -> [f64; 2] {
+        [self.before, self.after]
+    }
+}
+
 /// How alike two images are, at full resolution, over the voxels that both cover; 1 is best. Null where there are none.
 #[derive(Debug, Serialize)]
 pub struct Similarity {

@@ -1,6 +1,7 @@
 //! How grids lie to each other in space: boxes, overlap, sameness, anatomical axes.
 
 use super::geometry::{Geometry, SAME_GRID_TOLERANCE_VOXELS};
+use super::space::{Affine, Physical};
 use crate::error::{Error, Result};
 
 /// Sample points per axis when the overlap of two grids is measured.
@@ -84,6 +85,14 @@ impl Geometry {
             }
         }
         100.0 * hits as f64 / counts.iter().product::<usize>() as f64
+    }
+
+    /// This (moving) grid where a map from points of a fixed image to its own puts it in the fixed image's space.
+    ///
+    /// # Errors
+    /// [`Error::Singular`] for a map that collapses space.
+    pub fn placed_by(&self, affine: &Affine<Physical, Physical>) -> Result<Self> {
+        Self::from_affine(self.size, self.voxel_to_mm().then(&affine.inverse()?))
     }
 
     /// Part of the smaller of the two grids, by volume, that lies inside the other, in percent.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::methods::deformable::FieldMethod;
 use crate::methods::{Given, Listed, ListedMut, Method, OwnMethod, Stage};
 use crate::places::{Room, Taken, linear_bytes};
-use crate::settings::{LevelSettings, OptimizerSettings};
+use crate::settings::{LevelSettings, OptimizerSettings, Similarity};
 use ffdp_burn::error::Result;
 use ffdp_burn::image::Geometry;
 use ffdp_burn::ops::{Method as DeformMethod, MomentStorage};
@@ -68,6 +68,17 @@ impl Stage {
         }
         let levels = self.levels_mut().iter_mut();
         levels.for_each(|level| level.iterations = level.iterations.min(iterations));
+    }
+
+    /// Whether it compares intensities as they are, which two contrasts do not allow; of moments and methods of one's
+    /// own that is not known.
+    pub fn compares_intensities(&self) -> bool {
+        let similarity = match self.listed() {
+            Listed::Linear(_, settings, _) => &settings.similarity,
+            Listed::Fields(method) => method.descent().similarity,
+            Listed::Moments(_) | Listed::Own(_) => return false,
+        };
+        matches!(similarity, Similarity::Lncc(_) | Similarity::Mse)
     }
 
     /// Whether it may find a mirror image.

@@ -134,6 +134,9 @@ pub(crate) enum Next {
 }
 
 impl LinearSettings {
+    /// Iterations at most of levels that are left to the images, the coarsest first.
+    pub const ITERATIONS: [usize; 4] = [60, 40, 20, 10];
+
     /// The levels of a stage on images whose longest axis has so many of the finest voxels: those that are set, or by
     /// what comes after it.
     ///
@@ -142,7 +145,6 @@ impl LinearSettings {
     /// 4, 2 and 1 times those voxels. At most 60, 40, 20 and 10 iterations, most of which are not needed: a level ends
     /// where steps become shorter than 0.01 voxels.
     pub(crate) fn levels_for(&self, longest_voxels: f64, next: Next) -> Vec<LevelSettings> {
-        const ITERATIONS: [usize; 4] = [60, 40, 20, 10];
         if !self.levels.is_empty() {
             return self.levels.clone();
         }
@@ -160,7 +162,7 @@ impl LinearSettings {
             shrink: f64::min(finest * f64::from(1 << (count - 1 - k)), LARGEST_SHRINK),
             iterations,
         };
-        (0..count).zip(ITERATIONS).map(level).collect()
+        (0..count).zip(Self::ITERATIONS).map(level).collect()
     }
 
     pub(crate) fn validate(&self) -> Result<()> {

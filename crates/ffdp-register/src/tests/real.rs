@@ -1,12 +1,11 @@
 //! Real brains: minutes on a CPU, so they run when asked for (`--ignored`).
 
-use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use burn::tensor::Device;
 
 use super::methods::inverse_consistency;
-use super::{found_on, mean_distance, warp};
+use super::{data, found_on, mean_distance, warp};
 use crate::{GreedySettings, Preset, Problem, Settings, Stage, SvfSettings, SynSettings};
 use ffdp_burn::image::{Geometry, LabelMap, Volume};
 use ffdp_burn::io::images::{read_labels, read_volume};
@@ -15,16 +14,6 @@ use ffdp_burn::ops::{Interpolation, Padding};
 use ffdp_burn::synth::{Diffeomorphism, WarpSettings};
 use ffdp_burn::transform::{Composite, Displacement, Step, resample};
 use ffdp_kit::testing::gpu_devices;
-
-/// The folder of real images, if it is there.
-fn data() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    if !folder.is_dir() {
-        println!("skipped: no real images in {}", folder.display());
-        return None;
-    }
-    Some(folder)
-}
 
 /// The GPU under test, if there is one, else the CPU.
 fn device() -> Device {

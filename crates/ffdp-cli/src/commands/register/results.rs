@@ -27,7 +27,6 @@ use crate::report::measures::{
     Similarity,
 };
 use crate::report::slices::Slices;
-use crate::settings::similarity_of;
 
 /// The result on the host, with everything that is written or measured.
 pub struct Results {
@@ -154,30 +153,15 @@ impl Results {
             },
         );
         let (before, after, folds, dice) = (before?, after?, folds?, dice?);
-        let overlap = |affine: &Affine<_, _>| overlap_percent(grids, affine);
-        let overlap_percent =
-            BeforeAfter { before: overlap(&inputs.initial), after: overlap(&self.affine) };
-        let pair = |values: &BeforeAfter<f64>| [values.before, values.after];
-        let last = settings.stages.iter().rev().find(|stage| !stage.is_linear());
-        let shown = |similarity: &Similarity| match last.is_none_or(compares_intensities) {
-            true => similarity.local_ncc_foreground,
-            false => similarity.nmi,
-        };
-        let evidence = Evidence {
-            stages: &self.stages,
-            loss: Some(pair(&self.loss)),
-            similarity: (!before.ncc.is_nan()).then(|| [shown(&before), shown(&after)]),
-            contrast: self.contrast,
-            overlap_percent: Some(pair(&overlap_percent)),
-            affine: Some(inputs.initial.inverse()?.then(&self.affine)),
-            may_mirror: settings.stages.iter().any(Stage::may_mirror),
-            folds_percent: Some(folds.percent),
-            inverse_p95_voxels: self.inverse.as_ref().map(|(_, error)| error.p95_voxels),
-            dice: dice.as_ref().map(|dice| pair(&dice.mean)),
-            hd95_mm: dice.as_ref().and_then(|dice| Some(pair(&dice.surfaces.as_ref()?.hd95_mm))),
-            landmarks_mm: self.landmarks.as_ref().map(|tre| [tre.before.mean, tre.after.mean]),
-            voxel_mm: finest_spacing_mm(&fixed.geometry),
-        };
+        let overlap_percent = overlaps(grids, [&inputs.initial, &self.affine]);
+        let similarity = BeforeAfter { before, after };
+        let mut evidence = self.evidence(&settings, inputs)?;
+        evidence.similarity = shown(&similarity, &settings);
+        evidence.overlap_percent = Some(overlap_percent.pair());
+        evidence.folds_percent = Some(folds.percent);
+        evidence.dice = dice.as_ref().map(|dice| dice.mean.pair());
+        evidence.hd95_mm =
+            dice.as_ref().and_then(|dice| Some(dice.surfaces.as_ref()?.hd95_mm.pair()));
         let assessment = evidence.assess();
         let [fixed_hash, moving_hash] = [inputs.hashes[0].get()?, inputs.hashes[1].get()?];
         let record = Record {
@@ -199,12 +183,27 @@ impl Results {
         };
         Ok(Measures {
             record,
-            similarity: BeforeAfter { before, after },
+            similarity,
             folds,
             motion_mm,
             displacement_mm,
             inverse: self.inverse.as_ref().map(|(_, error)| *error),
             landmarks_mm: self.landmarks.clone(),
+        })
+    }
+
+    /// What is known of the result without measuring it.
+    fn evidence(&self, settings: &Settings, inputs: &Inputs) -> Outcome<Evidence<'_>> {
+        Ok(Evidence {
+            stages: &self.stages,
+            loss: Some(self.loss.pair()),
+            contrast: self.contrast,
+            affine: Some(inputs.initial.inverse()?.then(&self.affine)),
+            may_mirror: settings.stages.iter().any(Stage::may_mirror),
+            inverse_p95_voxels: self.inverse.as_ref().map(|(_, error)| error.p95_voxels),
+            landmarks_mm: self.landmarks.as_ref().map(|tre| [tre.before.mean, tre.after.mean]),
+            voxel_mm: finest_spacing_mm(&inputs.fixed.geometry),
+            ..Evidence::default()
         })
     }
 
@@ -256,20 +255,29 @@ impl Results {
     }
 }
 
-/// Part of the smaller image, in percent, that lies inside the other as `affine` places them.
-pub fn overlap_percent(
-    [fixed, moving]: [&Geometry; 2],
-    affine: &Affine<Physical, Physical>,
-) -> f64 {
-    let placed = affine
-        .inverse()
-        .and_then(|back| Geometry::from_affine(moving.size, moving.voxel_to_mm().then(&back)));
-    placed.map_or(0.0, |placed| fixed.overlap_of_smaller_percent(&placed))
+/// How alike the images are before and after, by what the last stage compares: local correlation of one contrast,
+/// information of two. Unknown where they did not meet before.
+fn shown(similarity: &BeforeAfter<Similarity>, settings: &Settings) -> Option<[f64; 2]> {
+    let one_contrast = settings.stages.last().is_some_and(Stage::compares_intensities);
+    let of = |similarity: &Similarity| match one_contrast {
+        true => similarity.local_ncc_foreground,
+        false => similarity.nmi,
+    };
+    let BeforeAfter { before, after } = similarity;
+    (!before.ncc.is_nan()).then(|| [of(before), of(after)])
 }
 
-/// Whether a deformation compares intensities as they are, which two contrasts do not allow.
-fn compares_intensities(stage: &Stage) -> bool {
-    !matches!(similarity_of(stage).as_deref(), Some("mi" | "nmi") | None)
+/// Part of the smaller image, in percent, that lies inside the other: as the images are placed at the start, and with the
+/// result.
+pub fn overlaps(
+    [fixed, moving]: [&Geometry; 2],
+    [initial, found]: [&Affine<Physical, Physical>; 2],
+) -> BeforeAfter<f64> {
+    let percent = |affine| {
+        let placed = moving.placed_by(affine);
+        placed.map_or(0.0, |placed| fixed.overlap_of_smaller_percent(&placed))
+    };
+    BeforeAfter { before: percent(initial), after: percent(found) }
 }
 
 /// A spline, where there is one, as ITK has it.

@@ -18,7 +18,7 @@ use serde_json::json;
 use super::args::RegisterArguments;
 use super::files::Files;
 use super::inputs::{check_is_no_label_map, initial};
-use super::results::{overlap_percent, write_spline};
+use super::results::{overlaps, write_spline};
 use super::strictly;
 use crate::checkpoint::{Identified, Keeper};
 use crate::failure::{Failure, Outcome};
@@ -446,20 +446,18 @@ fn measures(
     (warnings, processes): (Vec<String>, Vec<Process>),
     seconds: Seconds,
 ) -> SlabMeasures {
-    let pair = |values: &BeforeAfter<f64>| [values.before, values.after];
-    let overlap = |affine: &Affine<_, _>| overlap_percent([&grids[0], &grids[1]], affine);
-    let overlap_percent = BeforeAfter { before: overlap(initial), after: overlap(&found.affine) };
+    let overlap_percent = overlaps([&grids[0], &grids[1]], [initial, &found.affine]);
     let folds_percent = folding.map(|folding| 100.0 * folding.folds as f64 / grids[0].len() as f64);
     let start = initial.inverse().unwrap_or(Affine::identity());
     let evidence = Evidence {
         stages: &found.stages,
         loss: Some([found.loss_before, found.loss_after]),
         contrast: found.contrast,
-        overlap_percent: Some(pair(&overlap_percent)),
+        overlap_percent: Some(overlap_percent.pair()),
         affine: Some(start.then(&found.affine)),
         may_mirror: settings.stages.iter().any(Stage::may_mirror),
         folds_percent,
-        dice: dice.as_ref().map(|dice| pair(&dice.mean)),
+        dice: dice.as_ref().map(|dice| dice.mean.pair()),
         voxel_mm: finest_spacing_mm(&grids[0]),
         ..Evidence::default()
     };

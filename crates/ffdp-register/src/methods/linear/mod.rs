@@ -64,6 +64,8 @@ fn linear<M: Motion<N>, const N: usize>(
     let mut state = State::<N>::default();
     let mut frame = None;
     let similarity = settings.similarity.loss();
+    // Noise hides on fine levels what coarse ones share.
+    let mut informative = !similarity.may_ignore_outside();
     for (index, level) in settings.levels.iter().enumerate() {
         let frame = match frame {
             Some(frame) => frame,
@@ -80,6 +82,7 @@ fn linear<M: Motion<N>, const N: usize>(
         let report = run_level(&level, &mut search, convergence, interval, run.observer)?;
         let ends = index + 1 == settings.levels.len() || report.stop == Stop::Cancelled;
         levels.push(report);
+        informative = informative || is_informative(&pair, &frame, &search.map())?;
         if !ends {
             state = search.into_state();
             continue;
@@ -90,11 +93,7 @@ fn linear<M: Motion<N>, const N: usize>(
         let seconds = start.elapsed().as_secs_f64();
         let undone = match bounds.hold(&search.motion()) {
             true => Some(Undone::AtBound),
-            false
-                if similarity.may_ignore_outside() && !is_informative(&pair, &frame, &affine)? =>
-            {
-                Some(Undone::Uninformative)
-            }
+            false if !informative => Some(Undone::Uninformative),
             false => None,
         };
         let report = StageReport { transform: name, levels, loss_after, undone, seconds };
