@@ -16,7 +16,7 @@ mod kept {
 
     const MB: u64 = 1_000_000;
     const SIZE: usize = 128;
-    /// Images, field and moments at full size take 92 MB. A quarter of the limit is for what is not counted: mostly what
+    /// Images, field and moments at full size take 92 MB. A third of the limit is for what is not counted: mostly what
     /// was freed and goes back with the next allocation.
     const LIMIT: u64 = 72 * MB;
 

@@ -46,9 +46,10 @@ pub enum Room {
 /// hand out pages that these do not fill.
 const GIVEN: [u64; 2] = [5, 8];
 
-/// The same where shards come and go, and each buffer is an allocation of its own: the rest is for what is
-/// small and not counted, and for what an operation allocates within itself.
-const GIVEN_EXACTLY: [u64; 2] = [3, 4];
+/// The same where shards come and go, and each buffer is an allocation of its own: the rest is for what is small and not
+/// counted, for what an operation allocates within itself, and for what was freed and waits for the driver, which is
+/// more the busier the machine (`tests/offload.rs`: of 48 MB planned 10 to 20 beyond them).
+const GIVEN_EXACTLY: [u64; 2] = [2, 3];
 
 /// That rest is no larger than this: it does not grow with the memory (of 4 GB 0.5 to 1.3 were taken beyond what
 /// was planned, of 63 GB nothing).

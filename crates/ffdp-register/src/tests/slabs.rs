@@ -46,7 +46,7 @@ fn rooms(device: &Device, voxels: u64) -> Vec<(&'static str, Room)> {
 fn masked_rooms(device: &Device, voxels: u64) -> Vec<(&'static str, Room)> {
     let mut rooms = rooms(device, voxels);
     rooms.truncate(3);
-    rooms.push(("a small device", Room::Device { device: device.clone(), bytes: 104 * voxels }));
+    rooms.push(("a small device", Room::Device { device: device.clone(), bytes: 117 * voxels }));
     rooms
 }
 
