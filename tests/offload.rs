@@ -8,7 +8,7 @@ mod kept {
 
     use burn::tensor::Device;
     use ffdp::register::{
-        GreedySettings, LevelSettings, Problem, Room, Settings, Silent, SlabProblem, Stage,
+        GreedySettings, LevelSettings, Placement, Problem, Settings, Silent, SlabProblem, Stage,
         register_slabs,
     };
     use ffdp::synth::{PhantomSettings, pair};
@@ -50,10 +50,10 @@ mod kept {
         let levels = vec![level(4.0, 4), level(2.0, 2), level(1.0, 2)];
         let greedy = GreedySettings { levels, ..GreedySettings::default() };
         let settings = Settings { stages: vec![Stage::Greedy(greedy)], ..Settings::default() };
-        let room = Room::Device { device: device.clone(), bytes: LIMIT };
+        let placement = Placement::Device { device: device.clone(), bytes: LIMIT };
         let (most, found) = most_reserved(&device, || {
             let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
-            register_slabs(problem, &settings, &room, &mut Silent).expect("good input")
+            register_slabs(problem, &settings, &placement, &mut Silent).expect("good input")
         });
         let field = found.warp.expect("the stage was deformable").field;
         let shards = field.layout().count();

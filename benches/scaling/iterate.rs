@@ -13,7 +13,7 @@ use ffdp::parallel::{
 };
 use ffdp::{Error, Result};
 
-use super::scene::{Scene, Side, grid, layout, sent, still};
+use super::scene::{Scene, Side, grid, layout, sent, zero_displacement};
 use super::{Common, memory};
 
 #[derive(Args, Clone, Debug)]
@@ -137,8 +137,8 @@ fn offloaded(
         let shard = dense_zeros([1, 3, planes.len(), h, w], device, DType::F32);
         sent(shard, home)
     };
-    let still = plan.layout.all_planes().zip(&rest).map(zeros).collect();
-    let displacement = Sharded::new(still, plan.layout.clone());
+    let zero_displacement = plan.layout.all_planes().zip(&rest).map(zeros).collect();
+    let displacement = Sharded::new(zero_displacement, plan.layout.clone());
     let state = ShardedState::new(vec![displacement]);
     let mut deform = ShardedDeform::new(images, state, &options, &work)?;
     println!("made in {:.1} s, GB {}", clock.elapsed().as_secs_f64(), memory_of(device));
@@ -170,7 +170,7 @@ fn measure(
         false => Vec::new(),
     };
     let (images, options) = pair(settings, &mesh, [fixed, moving])?;
-    let displacement = still(&layout, &mesh)?;
+    let displacement = zero_displacement(&layout, &mesh)?;
     devices.iter().for_each(Device::memory_cleanup);
     let state = ShardedState::new(vec![displacement]);
     let mut work = ShardedDeform::new(images, state, &options, &mesh)?;

@@ -18,7 +18,7 @@ use ffdp::{Error, Result};
 
 use super::iterate::{affine, images, numbers, wait};
 use super::pictures::{middle, write};
-use super::scene::{Scene, grid, layout, sent, still};
+use super::scene::{Scene, grid, layout, sent, zero_displacement};
 use super::{Common, memory};
 
 #[derive(Args, Clone, Debug)]
@@ -140,7 +140,7 @@ pub fn run(settings: &Settings, fit: &Fit, devices: &[Device]) -> Result<()> {
         let on_level = level_images(&full, [&fixed, &moving], &grids, [here, moving_mesh])?;
         let displacement = match found.take() {
             Some((field, from)) => resample_displacement(&field, [&from, &grids[0]], here)?,
-            None => still(&layout(&grids[0], here)?, here)?,
+            None => zero_displacement(&layout(&grids[0], here)?, here)?,
         };
         let options = DeformOptions {
             displacement_scale: index_affine(&grids[0], &grids[1], &Affine::identity()).linear(),

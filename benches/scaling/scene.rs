@@ -166,7 +166,7 @@ pub fn grid(full: &Geometry, size: [usize; 3]) -> Result<Geometry> {
 }
 
 /// No displacement, cut along z.
-pub fn still(layout: &Layout, mesh: &DeviceMesh) -> Result<Sharded> {
+pub fn zero_displacement(layout: &Layout, mesh: &DeviceMesh) -> Result<Sharded> {
     let [_, h, w] = layout.size();
     Sharded::build(layout, mesh, |planes, device| {
         Ok(dense_zeros([1, 3, planes.len(), h, w], device, DType::F32))

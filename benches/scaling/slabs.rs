@@ -12,7 +12,7 @@ use ffdp::ops::{MomentStorage, Optimizer};
 use ffdp::parallel::order_allocations;
 use ffdp::register::{
     AdamSettings, GreedySettings, LevelReport, LevelSettings, LevelStart, Observer,
-    OptimizerSettings, Progress, Room, SlabProblem, Stage, Warp, register_slabs,
+    OptimizerSettings, Placement, Progress, SlabProblem, Stage, Warp, register_slabs,
 };
 use ffdp::{Error, Result};
 
@@ -65,11 +65,12 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
         loss_interval: 1,
         ..ffdp::register::Settings::default()
     };
-    let room = Room::Device { device: device.clone(), bytes: (settings.memory_gb * 1e9) as u64 };
+    let placement =
+        Placement::Device { device: device.clone(), bytes: (settings.memory_gb * 1e9) as u64 };
     let clock = Instant::now();
-    let mut told = Told { start: clock, last: clock, device };
+    let mut reporter = Reporter { start: clock, last: clock, device };
     let problem = SlabProblem::new(&mut of_fixed, &mut of_moving, Affine::identity());
-    let found = register_slabs(problem, &all, &room, &mut told)?;
+    let found = register_slabs(problem, &all, &placement, &mut reporter)?;
     let (before, after) = (found.loss_before, found.loss_after);
     let seconds = clock.elapsed().as_secs_f64();
     println!("registration {seconds:.1} s, loss {before:.6} -> {after:.6}, {:?}", found.outcome);
@@ -123,13 +124,13 @@ impl Planes for Read<'_> {
 }
 
 /// Prints when levels begin and end, and how long iterations took.
-struct Told<'a> {
+struct Reporter<'a> {
     start: Instant,
     last: Instant,
     device: &'a Device,
 }
 
-impl Told<'_> {
+impl Reporter<'_> {
     fn say(&self, what: &str) {
         let (at, held) =
             (self.start.elapsed().as_secs_f64(), memory(std::slice::from_ref(self.device)));
@@ -137,7 +138,7 @@ impl Told<'_> {
     }
 }
 
-impl Observer for Told<'_> {
+impl Observer for Reporter<'_> {
     fn level_started(&mut self, level: &LevelStart) -> ControlFlow<()> {
         self.say(&format!("shrink {} {:?}: read", level.shrink, level.size));
         self.last = Instant::now();

@@ -190,7 +190,7 @@ impl Reference {
             false => "| entry | default | meaning |\n|---|---|---|\n",
         };
         for [member, inner, docs] in &kind.members {
-            let see = match self.inner(inner) {
+            let link = match self.inner(inner) {
                 Some(inner) => format!(" See [`{inner}`](#{}).", inner.to_lowercase()),
                 None => String::new(),
             };
@@ -198,9 +198,9 @@ impl Reference {
             // Stages have tables of their own.
             let default = default.filter(|_| inner != "Vec<Stage>");
             text += &match (kind.is_enum, default.map(toml).filter(|text| !text.is_empty())) {
-                (true, _) => format!("| `{member}` | {docs}{see} |\n"),
-                (false, None) => format!("| `{member}` | | {docs}{see} |\n"),
-                (false, Some(default)) => format!("| `{member}` | `{default}` | {docs}{see} |\n"),
+                (true, _) => format!("| `{member}` | {docs}{link} |\n"),
+                (false, None) => format!("| `{member}` | | {docs}{link} |\n"),
+                (false, Some(default)) => format!("| `{member}` | `{default}` | {docs}{link} |\n"),
             };
         }
         text

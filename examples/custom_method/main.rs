@@ -12,7 +12,7 @@ use burn::tensor::{Device, Tensor};
 use ffdp::image::{Affine, Physical};
 use ffdp::ops::{GaussianOptions, GridSampleOptions, gaussian, grid_sample};
 use ffdp::register::{
-    ConvergenceSettings, Finding, LevelImages, LevelSettings, Method, Problem, Registration,
+    ConvergenceSettings, LevelImages, LevelSettings, Method, MethodResult, Problem, Registration,
     Settings, Silent, Similarity, Solver, Stage, StageRun, Stop, register,
 };
 use ffdp::synth::{PhantomSettings, pair};
@@ -80,7 +80,7 @@ impl Method for Demons {
         &Similarity::Mse
     }
 
-    fn find(&self, stage: &mut StageRun) -> Result<Finding> {
+    fn find(&self, stage: &mut StageRun) -> Result<MethodResult> {
         let affine: Affine<Physical, Physical> = stage.affine();
         let mut found = stage.displacement()?;
         for (index, level) in self.levels.iter().enumerate() {
@@ -111,7 +111,7 @@ impl Method for Demons {
                 break;
             }
         }
-        Ok(Finding { affine, displacement: found })
+        Ok(MethodResult { affine, displacement: found })
     }
 }
 

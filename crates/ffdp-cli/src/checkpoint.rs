@@ -19,7 +19,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::hash::Hash;
 use crate::interrupt::at_interrupt;
 use crate::leftovers::remove_leftovers;
@@ -54,7 +54,7 @@ pub struct Identified {
 
 impl Identified {
     /// Waits for the hashes.
-    fn identity(&self) -> Outcome<Identity> {
+    fn identity(&self) -> Result<Identity> {
         let Self { device, images: [fixed, moving], masks: [of_fixed, of_moving], .. } = self;
         let mask = |mask: &Option<Hash>| mask.as_ref().map(Hash::get).transpose();
         Ok(Identity {
@@ -156,7 +156,7 @@ impl Place {
     }
 
     /// Removes what is there: the run is complete, or begins anew.
-    pub fn clear(&self) -> Outcome<()> {
+    pub fn clear(&self) -> Result<()> {
         let failed = |source| Error::io(&self.folder, "remove", source);
         if self.exists() {
             fs::remove_file(self.file()).map_err(failed)?;
@@ -177,7 +177,7 @@ impl Place {
         resume: bool,
         (run, settings): (&Identified, &Settings),
         printer: Printer,
-    ) -> Outcome<Option<Checkpoint>> {
+    ) -> Result<Option<Checkpoint>> {
         match (resume, self.exists()) {
             (true, true) => {
                 let found = self.load(&run.identity()?, settings)?;
@@ -203,7 +203,7 @@ impl Place {
     ///
     /// # Errors
     /// When the file is damaged, or of a run with other inputs or settings.
-    fn load(&self, identity: &Identity, settings: &Settings) -> Outcome<Checkpoint> {
+    fn load(&self, identity: &Identity, settings: &Settings) -> Result<Checkpoint> {
         let path = self.file();
         let failed = |source| Error::io(&path, "read", source);
         let damaged = |reason: &str| {
@@ -256,7 +256,7 @@ impl Place {
                 Ok::<_, Failure>(values)
             })
         };
-        let mut fields = |grids: Vec<Grid>| -> Outcome<Vec<SavedField>> {
+        let mut fields = |grids: Vec<Grid>| -> Result<Vec<SavedField>> {
             grids.into_iter().map(&mut field).collect()
         };
         let found = fields(header.found)?;
@@ -278,7 +278,7 @@ impl Place {
         })
     }
 
-    fn save(&self, identity: &Identity, checkpoint: &Checkpoint) -> Outcome<()> {
+    fn save(&self, identity: &Identity, checkpoint: &Checkpoint) -> Result<()> {
         let grid = |field: &SavedField| Grid::from(field.geometry());
         let saved = |stage: &StageReport| {
             let StageReport { levels, loss_after, undone, seconds, .. } = stage.clone();
@@ -359,7 +359,7 @@ impl Keeper {
 
     /// Saves it, where the folder is `ready` for it; says whether it was. What cannot be saved is no reason to end the
     /// run.
-    pub fn keep(&mut self, ready: Outcome<()>, checkpoint: &Checkpoint) -> bool {
+    pub fn keep(&mut self, ready: Result<()>, checkpoint: &Checkpoint) -> bool {
         let saved = ready.and_then(|()| {
             let bytes = fields_bytes(checkpoint) + self.results_bytes;
             check_disk("the checkpoint beside the results", self.place.output(), bytes)?;

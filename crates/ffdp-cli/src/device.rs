@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use burn::tensor::{Device, Tensor};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 
 /// A device by name. All names are known, but only those compiled in can be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl DeviceChoice {
     ///
     /// # Errors
     /// If there is no such device in this build.
-    pub fn of_environment() -> Outcome<Option<Self>> {
+    pub fn of_environment() -> Result<Option<Self>> {
         let Some(name) = std::env::var_os(VARIABLE) else { return Ok(None) };
         let name = name.to_string_lossy();
         name.parse().map(Some).map_err(|reason| {
@@ -61,7 +61,7 @@ impl DeviceChoice {
     ///
     /// # Errors
     /// As [`DeviceChoice::open`].
-    pub fn open_short_of_memory(self) -> Outcome<Device> {
+    pub fn open_short_of_memory(self) -> Result<Device> {
         configure();
         ffdp_parallel::order_allocations();
         self.open()
@@ -71,7 +71,7 @@ impl DeviceChoice {
     ///
     /// # Errors
     /// When the device is not there or does not work, with what the driver said on stderr.
-    pub fn open(self) -> Outcome<Device> {
+    pub fn open(self) -> Result<Device> {
         configure();
         let device = match self {
             Self::Cpu => Device::flex(),
@@ -120,7 +120,7 @@ fn configure() {
 
 /// An adapter on which kernels compute what they should.
 #[cfg(feature = "wgpu")]
-fn open_wgpu() -> Outcome<Device> {
+fn open_wgpu() -> Result<Device> {
     let found = ffdp_burn::ops::wgpu_device(Default::default());
     found.map_err(|none| {
         let message = format!("the device wgpu could not be opened: {}", none.found());

@@ -9,7 +9,7 @@ use std::path::Path;
 use ffdp_burn::Error;
 use ffdp_burn::io::available_disk_bytes;
 
-use crate::failure::Outcome;
+use crate::failure::Result;
 use crate::printer::Printer;
 
 /// Parts of their size that compressed files keep. Five pairs at 2 mm: displacements 0.88 to 0.93, warped images
@@ -90,7 +90,7 @@ impl Forecast {
     ///
     /// # Errors
     /// When even the least does not fit.
-    pub fn check_file(&self, what: &str, output: &Path) -> Outcome<()> {
+    pub fn check_file(&self, what: &str, output: &Path) -> Result<()> {
         let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         self.check((what, folder), 0, false, Printer::new(false, false)).map_err(|failure| {
@@ -108,7 +108,7 @@ impl Forecast {
         freed_bytes: u64,
         ignored: bool,
         printer: Printer,
-    ) -> Outcome<()> {
+    ) -> Result<()> {
         // A folder that is still to be made lies on the disk of the one around it.
         let mut there = folder.ancestors().filter(|folder| !folder.as_os_str().is_empty());
         let there = there.find(|folder| folder.exists()).unwrap_or(Path::new("."));

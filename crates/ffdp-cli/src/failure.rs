@@ -143,4 +143,4 @@ fn split(message: &str) -> (String, Option<String>) {
 }
 
 /// A result whose error is shown to the user.
-pub type Outcome<T> = std::result::Result<T, Failure>;
+pub type Result<T, E = Failure> = std::result::Result<T, E>;

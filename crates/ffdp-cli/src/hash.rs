@@ -12,7 +12,7 @@ use ffdp_burn::io::images::{files, open_file};
 use sha2::{Digest, Sha256};
 
 use crate::beside::has_many_cores;
-use crate::failure::Outcome;
+use crate::failure::Result;
 
 /// The SHA-256 of a file, worked on by a thread while others go on: a large file takes longer to hash than to read. Where
 /// cores are few, the work is done when it is asked for. When the last copy is dropped, the thread ends.
@@ -22,7 +22,7 @@ pub struct Hash(Arc<Work>);
 struct Work {
     path: PathBuf,
     stop: Arc<AtomicBool>,
-    thread: Mutex<Option<JoinHandle<Outcome<String>>>>,
+    thread: Mutex<Option<JoinHandle<Result<String>>>>,
     /// `None` of a file that could not be read.
     done: OnceLock<Option<String>>,
 }
@@ -49,7 +49,7 @@ impl Hash {
     ///
     /// # Errors
     /// As [`sha256`].
-    pub fn get(&self) -> Outcome<String> {
+    pub fn get(&self) -> Result<String> {
         let Work { path, thread, done, .. } = &*self.0;
         let found = done.get_or_init(|| {
             let thread = thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -69,12 +69,12 @@ impl Drop for Work {
 
 /// The SHA-256 of a file, in hexadecimal, as `sha256sum` prints it; of an image in several files (a pair `.hdr/.img`, a
 /// level of an OME-Zarr), that of all one after the other; of an OME-Zarr behind an address, that of its metadata.
-pub fn sha256(path: &Path) -> Outcome<String> {
+pub fn sha256(path: &Path) -> Result<String> {
     sha256_unless(&AtomicBool::new(false), path)
 }
 
 /// The same; of what was read by then, once it is told to `stop`.
-fn sha256_unless(stop: &AtomicBool, path: &Path) -> Outcome<String> {
+fn sha256_unless(stop: &AtomicBool, path: &Path) -> Result<String> {
     let mut hash = Sha256::new();
     for file in files(path)? {
         let mut from = Unless { stop, from: open_file(&file)? };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ffdp_parallel::{Ranks, agree};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 
 /// This process among those that were started together.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,7 @@ impl Hosts {
     ///
     /// # Errors
     /// That of the first process that has one, on all of them.
-    pub fn agree<T>(&self, mine: Outcome<T>) -> Outcome<T> {
+    pub fn agree<T>(&self, mine: Result<T>) -> Result<T> {
         match &self.ranks {
             Some(ranks) => {
                 Ok(agree(ranks.as_ref(), mine.map_err(|failure| WithHelp(failure).to_string()))?)
@@ -44,7 +44,7 @@ impl Hosts {
     ///
     /// # Errors
     /// When one is lost.
-    pub fn all_gather(&self, numbers: &[f64]) -> Outcome<Vec<f64>> {
+    pub fn all_gather(&self, numbers: &[f64]) -> Result<Vec<f64>> {
         match &self.ranks {
             Some(ranks) => Ok(ranks.all_gather(numbers)?),
             None => Ok(numbers.to_vec()),
@@ -69,7 +69,7 @@ impl Display for WithHelp {
 /// # Errors
 /// Those of the command where this process is alone; others end here.
 #[cfg(not(feature = "mpi"))]
-pub fn together(command: impl FnOnce(&Hosts) -> Outcome<()>) -> Outcome<()> {
+pub fn together(command: impl FnOnce(&Hosts) -> Result<()>) -> Result<()> {
     command(&Hosts { ranks: None })
 }
 
@@ -78,7 +78,7 @@ pub fn together(command: impl FnOnce(&Hosts) -> Outcome<()>) -> Outcome<()> {
 /// # Errors
 /// Those of the command where this process is alone; others end here.
 #[cfg(feature = "mpi")]
-pub fn together(command: impl FnOnce(&Hosts) -> Outcome<()>) -> Outcome<()> {
+pub fn together(command: impl FnOnce(&Hosts) -> Result<()>) -> Result<()> {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use ffdp_mpi::MpiRanks;

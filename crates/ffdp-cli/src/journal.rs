@@ -8,7 +8,7 @@ use std::time::Instant;
 use ffdp_burn::Error;
 use serde_json::{Value, json};
 
-use crate::failure::Outcome;
+use crate::failure::Result;
 use crate::printer::Printer;
 use crate::time::{unix_seconds, utc};
 
@@ -38,7 +38,7 @@ impl Journal {
     }
 
     /// Opens the file, and writes what has happened so far.
-    pub fn open(&mut self, path: &Path, opening: Opening) -> Outcome<()> {
+    pub fn open(&mut self, path: &Path, opening: Opening) -> Result<()> {
         let mut options = OpenOptions::new();
         match opening {
             Opening::Anew => options.write(true).truncate(true),

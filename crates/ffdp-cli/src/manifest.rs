@@ -14,7 +14,7 @@ use ffdp_burn::Error;
 use ffdp_burn::io::{check_not_an_input, is_zarr_name};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::leftovers::remove_leftovers;
 use crate::text::write_text;
 use crate::time::{unix_seconds, utc};
@@ -120,7 +120,7 @@ impl Claim {
         files: &[&Path],
         inputs: &[&Path],
         existing: Existing,
-    ) -> Outcome<Self> {
+    ) -> Result<Self> {
         let manifest = Manifest {
             program: concat!("ffdp ", env!("CARGO_PKG_VERSION")),
             command,
@@ -160,7 +160,7 @@ impl Claim {
     }
 
     /// Removes what the earlier run has left, but the files in `kept`, and says that this one is under way.
-    pub fn begin(&self, kept: &[&Path]) -> Outcome<()> {
+    pub fn begin(&self, kept: &[&Path]) -> Result<()> {
         let kept: Vec<String> = kept.iter().map(|file| relative(&self.folder, file)).collect();
         remove_leftovers(&self.folder.join(MANIFEST));
         for file in self.earlier.iter().filter(|file| !kept.contains(file)) {
@@ -183,7 +183,7 @@ impl Claim {
     }
 
     /// Whether the results of the very run that has this claim are there, complete.
-    pub fn is_done(&self) -> Outcome<bool> {
+    pub fn is_done(&self) -> Result<bool> {
         let there = Earlier::read(&self.folder)?;
         Ok(there.is_some_and(|there| {
             there.state == Some(State::Complete)
@@ -200,7 +200,7 @@ impl Claim {
     }
 
     /// Says that the run is complete, and which files it has written.
-    pub fn complete(self) -> Outcome<()> {
+    pub fn complete(self) -> Result<()> {
         self.write(&self.completed())
     }
 
@@ -212,7 +212,7 @@ impl Claim {
         manifest
     }
 
-    fn write(&self, manifest: &Manifest) -> Outcome<()> {
+    fn write(&self, manifest: &Manifest) -> Result<()> {
         let json = serde_json::to_string_pretty(manifest)
             .map_err(|reason| Failure::defect(reason.to_string()))?;
         write_text(&self.folder.join(MANIFEST), &format!("{json}\n"))
@@ -221,7 +221,7 @@ impl Claim {
 
 impl Earlier {
     /// `None` where there is none.
-    fn read(folder: &Path) -> Outcome<Option<Self>> {
+    fn read(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(MANIFEST);
         let text = match fs::read(&path) {
             Ok(text) => text,
@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     /// A claim of a run that is known by `settings`.
-    fn claim(folder: &Path, settings: &str, existing: Existing) -> Outcome<Claim> {
+    fn claim(folder: &Path, settings: &str, existing: Existing) -> Result<Claim> {
         let request = Identity::from([("settings", settings.to_string())]);
         let files = ["warp.nii.gz", "warped.nii.gz", "settings.toml"].map(|name| folder.join(name));
         let files = files.each_ref().map(PathBuf::as_path);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     /// A run that writes the warped image alone.
-    fn run(folder: &Path, settings: &str, existing: Existing) -> Outcome<()> {
+    fn run(folder: &Path, settings: &str, existing: Existing) -> Result<()> {
         let claim = claim(folder, settings, existing)?;
         claim.begin(&[])?;
         for name in ["warped.nii.gz", "settings.toml"] {

@@ -5,10 +5,10 @@ use std::fmt;
 use clap::Args;
 use ffdp_burn::image::Geometry;
 use ffdp_parallel::DeviceMesh;
-use ffdp_register::{Room, Settings, shards_needed};
+use ffdp_register::{Placement, Settings, shards_needed};
 
 use crate::device::DeviceChoice;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::hosts::Hosts;
 use crate::memory::{Plan, Sizes};
 
@@ -71,7 +71,7 @@ impl MeshArguments {
     ///
     /// # Errors
     /// As [`MeshArguments::open`]; a limit of memory for several processes.
-    pub fn room(&self, settings: &Settings, sides: Sides, hosts: &Hosts) -> Outcome<Room> {
+    pub fn placement(&self, settings: &Settings, sides: Sides, hosts: &Hosts) -> Result<Placement> {
         if let Some(ranks) = hosts.ranks() {
             if self.device_memory.is_some() {
                 return Err(Failure::user(
@@ -80,14 +80,17 @@ impl MeshArguments {
                 ));
             }
             let here = self.of_process(ranks.before_on_host());
-            return Ok(Room::Ranks { mesh: here.open(settings, sides)?, ranks: ranks.clone() });
+            return Ok(Placement::Ranks {
+                mesh: here.open(settings, sides)?,
+                ranks: ranks.clone(),
+            });
         }
         match (self.all(), self.device_memory) {
             ([one], Some(gb)) => {
                 let device = one.open_short_of_memory()?;
-                Ok(Room::Device { device, bytes: bytes(gb)? })
+                Ok(Placement::Device { device, bytes: bytes(gb)? })
             }
-            _ => Ok(Room::DeviceMesh(self.open(settings, sides)?)),
+            _ => Ok(Placement::DeviceMesh(self.open(settings, sides)?)),
         }
     }
 
@@ -96,7 +99,7 @@ impl MeshArguments {
     /// # Errors
     /// When a device does not open or is named twice, no number of shards is possible, or several devices have no room
     /// for a level.
-    pub fn open(&self, settings: &Settings, sides: Sides) -> Outcome<DeviceMesh> {
+    pub fn open(&self, settings: &Settings, sides: Sides) -> Result<DeviceMesh> {
         let all = self.all();
         if let Some((_, again)) =
             all.iter().enumerate().find(|(k, device)| all[..*k].contains(device))
@@ -111,7 +114,7 @@ impl MeshArguments {
             (None, Some(gb)) => shards_needed(settings, sides, all.len(), bytes(gb)?)?,
             (None, None) => all.len(),
         };
-        let devices = all.iter().map(|device| device.open()).collect::<Outcome<Vec<_>>>()?;
+        let devices = all.iter().map(|device| device.open()).collect::<Result<Vec<_>>>()?;
         let mesh = DeviceMesh::new(&devices, shards)?;
         // After they were connected, which takes memory as well.
         let free = all.iter().filter_map(|device| device.free_memory_bytes()).min();
@@ -124,7 +127,7 @@ impl MeshArguments {
     }
 }
 
-fn bytes(gb: f64) -> Outcome<u64> {
+fn bytes(gb: f64) -> Result<u64> {
     match gb > 0.0 && gb.is_finite() {
         true => Ok((gb * 1e9) as u64),
         false => Err(Failure::user(

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::failure::Outcome;
+use crate::failure::Result;
 use crate::journal::{Journal, Opening};
 use crate::leftovers::remove_leftovers;
 use crate::manifest::Claim;
@@ -39,7 +39,7 @@ impl OutputFolder {
     ///
     /// # Errors
     /// When the files about the run cannot be written.
-    pub fn new(claim: Claim, records: Records, printer: Printer) -> Outcome<Self> {
+    pub fn new(claim: Claim, records: Records, printer: Printer) -> Result<Self> {
         let kept: Vec<&Path> = records.kept.iter().map(PathBuf::as_path).collect();
         let at_once = claim.removes_nothing(&kept);
         let mut folder = Self { claim, journal: Journal::new(printer), records, begun: false };
@@ -59,7 +59,7 @@ impl OutputFolder {
     ///
     /// # Errors
     /// When a file cannot be removed or written.
-    pub fn begin(&mut self) -> Outcome<()> {
+    pub fn begin(&mut self) -> Result<()> {
         if self.begun {
             return Ok(());
         }
@@ -74,7 +74,7 @@ impl OutputFolder {
     }
 
     /// Says that the run is complete.
-    pub fn complete(self) -> Outcome<()> {
+    pub fn complete(self) -> Result<()> {
         self.claim.complete()
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Component, Path};
 
 use ffdp_burn::io::{FileList, FileRow};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::printer::Printer;
 
 /// What a pair is called: by the column `name`, otherwise by its result or its files, `MOVING_to_FIXED`.
@@ -30,7 +30,7 @@ pub fn read_named(
     list: &Path,
     required: &[&str],
     printer: Printer,
-) -> Outcome<Vec<(String, FileRow)>> {
+) -> Result<Vec<(String, FileRow)>> {
     let FileList { rows, ignored } = FileList::read(list, required)?;
     if !ignored.is_empty() {
         let (list, ignored) = (list.display(), ignored.join(", "));

@@ -5,15 +5,15 @@ use std::path::Path;
 
 use ffdp_burn::Error;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 
 /// Writes a result. A reader that has closed its end (`| head`) is no failure.
-pub fn print_to_stdout(text: &str) -> Outcome<()> {
+pub fn print_to_stdout(text: &str) -> Result<()> {
     print_bytes_to_stdout(text.as_bytes())
 }
 
 /// Writes a result that is made as bytes.
-pub fn print_bytes_to_stdout(bytes: &[u8]) -> Outcome<()> {
+pub fn print_bytes_to_stdout(bytes: &[u8]) -> Result<()> {
     match std::io::stdout().write_all(bytes) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(Error::io(Path::new("stdout"), "write to", error).into())
@@ -47,7 +47,7 @@ pub fn failure_line(pair: &str, failure: &Failure) {
 }
 
 /// A summary on stdout, where one is wanted: not with -q.
-pub fn summarise(quiet: bool, text: impl FnOnce() -> String) -> Outcome<()> {
+pub fn summarise(quiet: bool, text: impl FnOnce() -> String) -> Result<()> {
     if quiet { Ok(()) } else { print_to_stdout(&text()) }
 }
 

@@ -13,7 +13,7 @@ use ffdp_register::{LinearSettings, Preset, Settings, Similarity, Stage};
 use serde::Serialize;
 use toml::{Table, Value};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::words::{Numbers, Other, Words};
 
 /// The flags that choose what is done.
@@ -140,7 +140,7 @@ impl From<PresetChoice> for Preset {
 
 impl SettingsArguments {
     /// The settings of the file, or the default ones, with what the flags change.
-    pub fn resolve(&self) -> Outcome<Settings> {
+    pub fn resolve(&self) -> Result<Settings> {
         let mut settings = match &self.settings {
             Some(path) => read(path)?,
             None => self.preset(),
@@ -292,7 +292,7 @@ const TAKEN_OVER_IF_SET: [&str; 2] = ["regularization", "sigma_gradient_voxels"]
 
 /// Leaves out what comes after the stage with this name, or puts it in the place of another deformation, of which it
 /// takes the entries [`TAKEN_OVER`] that it has itself.
-fn end_with(stages: &mut Vec<Stage>, name: &str) -> Outcome<()> {
+fn end_with(stages: &mut Vec<Stage>, name: &str) -> Result<()> {
     if let Some(at) = stages.iter().position(|stage| stage.name() == name) {
         stages.truncate(at + 1);
         return Ok(());
@@ -340,13 +340,13 @@ fn follower(stages: &[Stage], name: &str) -> Option<usize> {
 }
 
 /// The settings of the built-in stage with this name; nothing where there is none.
-fn by_default(name: &str) -> Outcome<Table> {
+fn by_default(name: &str) -> Result<Table> {
     let stage = Stage::built_in().into_iter().find(|(stage, _)| stage.name() == name);
     stage.map_or(Ok(Table::new()), |(stage, _)| Table::try_from(&stage).map_err(defect))
 }
 
 /// The settings as a file that [`SettingsArguments::settings`] can be given.
-pub fn to_toml(settings: &Settings) -> Outcome<String> {
+pub fn to_toml(settings: &Settings) -> Result<String> {
     toml::to_string_pretty(settings).map_err(defect)
 }
 
@@ -360,7 +360,7 @@ fn defect(reason: impl std::fmt::Display) -> Failure {
     Failure::defect(format!("settings could not be converted: {reason}"))
 }
 
-fn read(path: &Path) -> Outcome<Settings> {
+fn read(path: &Path) -> Result<Settings> {
     let names = "entries have the names of settings.toml, which every run writes";
     let settings: Settings = read_toml(path, names).map_err(|error| {
         let meant = word_of_others(&error.to_string());
@@ -399,7 +399,7 @@ impl<'a> Stages<'a> {
     }
 
     /// Sets an entry in every stage that has it.
-    fn set(&mut self, flag: &str, entry: &str, value: Option<Value>) -> Outcome<()> {
+    fn set(&mut self, flag: &str, entry: &str, value: Option<Value>) -> Result<()> {
         let Some(value) = value else { return Ok(()) };
         let mut stages = self.0.iter_mut().filter_map(|stage| stage.get_mut(entry)).peekable();
         if stages.peek().is_none() {
@@ -413,7 +413,7 @@ impl<'a> Stages<'a> {
     }
 
     /// Bounds of the determinant, of the stages whose deformation knows them.
-    fn set_determinant(&mut self, given: &[f64]) -> Outcome<()> {
+    fn set_determinant(&mut self, given: &[f64]) -> Result<()> {
         let &[least, most] = given else {
             let what =
                 format!("--determinant {given:?} must be two numbers, the least and the most");
@@ -434,7 +434,7 @@ impl<'a> Stages<'a> {
     }
 
     /// Places control points, of stages that have them.
-    fn set_spacing(&mut self, given: &[f64]) -> Outcome<()> {
+    fn set_spacing(&mut self, given: &[f64]) -> Result<()> {
         let spacing: [f64; 3] = match given {
             [all] => [*all; 3],
             _ => given.try_into().map_err(|_| {
@@ -460,7 +460,7 @@ impl<'a> Stages<'a> {
     }
 
     /// A stage that has the metric already keeps its settings.
-    fn set_metric(&mut self, metric: &str) -> Outcome<()> {
+    fn set_metric(&mut self, metric: &str) -> Result<()> {
         let all = Similarity::built_in().into_iter().map(|(similarity, _)| similarity);
         let named = all.into_iter().find(|similarity| similarity.name() == metric);
         let value = as_value(&named.expect("the parser knows the names"))?;
@@ -472,7 +472,7 @@ impl<'a> Stages<'a> {
         Ok(())
     }
 
-    fn set_window(&mut self, window: usize) -> Outcome<()> {
+    fn set_window(&mut self, window: usize) -> Result<()> {
         let mut similarities = self.similarities().peekable();
         let metric = similarities.peek().map(|similarity| name_of(similarity));
         let mut windows = similarities
@@ -493,7 +493,7 @@ impl<'a> Stages<'a> {
     }
 
     /// New levels for the last stage; what is not given stays as it was.
-    fn set_levels(&mut self, shrinks: Option<&[f64]>, iterations: Option<&[usize]>) -> Outcome<()> {
+    fn set_levels(&mut self, shrinks: Option<&[f64]>, iterations: Option<&[usize]>) -> Result<()> {
         let levels = self.0.last_mut().and_then(|stage| stage.get_mut("levels")?.as_array_mut());
         let Some(levels) = levels else {
             return Err(Failure::user(
@@ -510,7 +510,7 @@ impl<'a> Stages<'a> {
             None => column("shrink"),
         };
         let iterations: Vec<Value> = match iterations {
-            Some(iterations) => iterations.iter().map(as_value).collect::<Outcome<_>>()?,
+            Some(iterations) => iterations.iter().map(as_value).collect::<Result<_>>()?,
             None => usual_iterations(column("iterations"), shrinks.len()),
         };
         if shrinks.len() != iterations.len() {
@@ -577,7 +577,7 @@ fn refused_levels(given: [bool; 2], shrinks: &[Value], iterations: &[Value]) -> 
     )
 }
 
-fn as_value(value: &impl Serialize) -> Outcome<Value> {
+fn as_value(value: &impl Serialize) -> Result<Value> {
     Value::try_from(value).map_err(defect)
 }
 

@@ -87,22 +87,28 @@ fn processes_write_what_one_writes() {
         let out = format!("of_{count}");
         let run = ended(mpirun(&[(count, arguments(&out))]));
         run.succeeded();
-        let (shared, warped, told) = read(&out);
+        let (shared, warped, reported) = read(&out);
         let off = field.iter().zip(&shared).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
-        println!("{count} processes: {off:.1e} mm; {}", told["processes"]);
+        println!("{count} processes: {off:.1e} mm; {}", reported["processes"]);
         assert!(off <= FIELD_MM, "{count}: {off} mm");
         let off = relative_difference(&warped, &image);
         assert!(off <= WARPED, "{count}: {off} of the range");
         // Each held its part.
         let part = |rank: usize| serde_json::json!([rank * 64 / count, (rank + 1) * 64 / count]);
         for rank in 0..count {
-            assert_eq!(told["processes"][rank]["planes"], part(rank), "{}", told["processes"]);
+            assert_eq!(
+                reported["processes"][rank]["planes"],
+                part(rank),
+                "{}",
+                reported["processes"]
+            );
         }
-        assert!(told["processes"][count].is_null(), "{}", told["processes"]);
-        assert_eq!(told["folds"], metrics["folds"], "{count}");
+        assert!(reported["processes"][count].is_null(), "{}", reported["processes"]);
+        assert_eq!(reported["folds"], metrics["folds"], "{count}");
         for which in ["before", "after"] {
-            let dice = |told: &Value| told["dice"]["mean"][which].as_f64().expect("a number");
-            let [one, all] = [dice(&metrics), dice(&told)];
+            let dice =
+                |reported: &Value| reported["dice"]["mean"][which].as_f64().expect("a number");
+            let [one, all] = [dice(&metrics), dice(&reported)];
             // Labels of voxels that rounding moves past the middle between two.
             assert!(one > 0.1 && (one - all).abs() < 1e-3, "{count}: {which} {one} {all}");
         }

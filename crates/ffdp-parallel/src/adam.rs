@@ -45,18 +45,18 @@ pub fn adam(gradient: Sharded, moments: &mut ShardedMoments, options: &AdamOptio
     let before: Vec<Tensor<1>> = taken.iter().map(|(_, power, _)| power.clone()).collect();
     let powers = match count > 1 && options.gradient_floor > 0.0 {
         true => Powers::new(&gradient, before, options),
-        false => Powers { told: before, after: None },
+        false => Powers { corrected: before, after: None },
     };
     let (mut directions, mut longest) = (Vec::with_capacity(count), Vec::with_capacity(count));
     let layout = gradient.layout().clone();
-    let shards = gradient.into_shards().into_iter().zip(taken).zip(powers.told);
-    for (k, ((shard, (values, _, seen)), told)) in shards.enumerate() {
+    let shards = gradient.into_shards().into_iter().zip(taken).zip(powers.corrected);
+    for (k, ((shard, (values, _, seen)), corrected)) in shards.enumerate() {
         let [mean, square] = values.map(Tensor::into_dispatch);
         let (direction, length, mean, square, power) = <Dispatch as AdamOps>::adam_3d(
             shard.into_dispatch(),
             mean,
             square,
-            told.into_dispatch(),
+            corrected.into_dispatch(),
             AdamConstants::new(options, seen + 1),
         );
         let power = match &powers.after {
@@ -81,7 +81,7 @@ pub fn adam(gradient: Sharded, moments: &mut ShardedMoments, options: &AdamOptio
 /// ```
 struct Powers {
     /// What each shard is told, `[N]`.
-    told: Vec<Tensor<1>>,
+    corrected: Vec<Tensor<1>>,
     /// The mean after the gradient, on every shard's device; `None`: that of the shard.
     after: Option<Vec<Tensor<1>>>,
 }
@@ -102,9 +102,10 @@ impl Powers {
             (before.mul_scalar(b2) + fresh.clone()).mul_scalar(part(k))
         });
         let after = broadcast(&reduce(shares, Reduction::Sum), gradient.mesh().devices());
-        let told = after.iter().zip(fresh);
-        let told = told.map(|(after, fresh)| (after.clone() - fresh).mul_scalar(1.0 / b2));
-        Self { told: told.collect(), after: Some(after) }
+        let corrected = after.iter().zip(fresh);
+        let corrected =
+            corrected.map(|(after, fresh)| (after.clone() - fresh).mul_scalar(1.0 / b2));
+        Self { corrected: corrected.collect(), after: Some(after) }
     }
 }
 

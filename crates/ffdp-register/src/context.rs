@@ -7,7 +7,7 @@ use super::coverage::Coverage;
 use super::fields::{Deformed, Fields};
 use super::observer::Observer;
 use super::pair::LevelPair;
-use super::places::{Places, Room};
+use super::places::{Placement, Places};
 use super::prepare::Side;
 use super::processes::Processes;
 use super::pyramid::{finest_spacing_mm, level_grids, on_level, plane_axis};
@@ -28,7 +28,7 @@ pub(super) struct Estimate {
 }
 
 /// What a stage has come to.
-pub(super) struct Staged {
+pub(super) struct StageResult {
     pub found: Estimate,
     pub report: StageReport,
     /// On its finest level: the loss of the affine map that it began with, and of that at the start of the run.
@@ -58,7 +58,7 @@ pub(super) struct Run<'a> {
     /// No axis of a level has fewer voxels.
     pub minimum_axis: usize,
     /// Where levels go.
-    pub room: Room,
+    pub placement: Placement,
     /// Who shares them.
     pub processes: Processes,
     /// The affine map at the start.
@@ -84,7 +84,7 @@ impl Run<'_> {
     pub fn take_resumed(&mut self) -> Result<(Vec<LevelReport>, Option<Fields>)> {
         let carried = std::mem::take(&mut self.checkpoint.carried);
         let fields =
-            Fields::restored(carried, self.room.home(), matches!(self.sides, Sides::Held(_)));
+            Fields::restored(carried, self.placement.home(), matches!(self.sides, Sides::Held(_)));
         Ok((std::mem::take(&mut self.checkpoint.levels), fields?))
     }
 
@@ -128,7 +128,7 @@ impl Run<'_> {
     pub fn linear_places(&self, grids: &[Geometry; 2]) -> Result<Places> {
         let (channels, masked) = self.content();
         let channels = masked.map(|masked| channels + usize::from(masked));
-        self.room.linear_places(grids.each_ref(), channels)
+        self.placement.linear_places(grids.each_ref(), channels)
     }
 
     /// The images of a linear stage's level in one piece; of a coarser level where that has no room.
@@ -149,7 +149,7 @@ impl Run<'_> {
         if matches!(self.sides, Sides::Held(_)) {
             return Ok(());
         }
-        self.room.devices().iter().try_for_each(|device| {
+        self.placement.devices().iter().try_for_each(|device| {
             device.sync().map_err(|reason| Error::device("waiting for a level", reason))?;
             device.memory_cleanup();
             Ok(())
@@ -158,7 +158,7 @@ impl Run<'_> {
 
     /// The images on the grids of a level, where `places` say.
     pub fn pair(&mut self, grids: [Geometry; 2], places: Places) -> Result<LevelPair> {
-        let exact = places.exact.map(|planned| ExactMemory::on(self.room.home(), planned));
+        let exact = places.exact.map(|planned| ExactMemory::on(self.placement.home(), planned));
         let (_, masked) = self.content();
         let whole = places.are_whole();
         let images = match (&mut self.sides, whole) {
@@ -190,7 +190,7 @@ impl Run<'_> {
         if let Some((_, images)) = known {
             return Ok(images.clone());
         }
-        let home = self.room.home().clone();
+        let home = self.placement.home().clone();
         let (_, masked) = self.content();
         let images = match &mut self.sides {
             Sides::Held(sides) => {

@@ -57,7 +57,7 @@ pub use coverage::{background, ends_inside};
 pub use level::Solver;
 pub use methods::*;
 pub use observer::{Observer, Silent};
-pub use places::{Room, Taken};
+pub use places::{LevelMemory, Placement};
 pub use prepare::MINIMUM_OVERLAP_PERCENT;
 pub use problem::Problem;
 pub use pyramid::{

@@ -151,15 +151,15 @@ impl LevelPair {
         if warp.is_none() && !self.places.team.fixed.are_several() {
             return self.alignment(similarity.clone(), Outside::Background).loss(affine);
         }
-        let warp = warp.unwrap_or_else(|| self.still());
+        let warp = warp.unwrap_or_else(|| self.zero_displacement());
         let map = self.index_map(affine);
         let mut shown =
-            self.deform(similarity.clone(), affine, vec![warp], &still(map.linear()))?;
+            self.deform(similarity.clone(), affine, vec![warp], &without_steps(map.linear()))?;
         Ok(read(shown.loss()?)?[0])
     }
 
     /// No displacement.
-    pub fn still(&self) -> Sharded {
+    pub fn zero_displacement(&self) -> Sharded {
         let Places { fixed, rest, .. } = &self.places;
         let shard = |k: usize| {
             let [d, h, w] = fixed.shard_size(k);
@@ -262,7 +262,7 @@ pub(super) fn read_through(
 }
 
 /// No step at all: what shows a displacement as it is.
-fn still(displacement_scale: [[f64; 3]; 3]) -> DeformOptions {
+fn without_steps(displacement_scale: [[f64; 3]; 3]) -> DeformOptions {
     DeformOptions {
         method: Method::Greedy,
         displacement_scale,

@@ -21,7 +21,7 @@ pub(super) const LARGEST_PART: u64 = 4;
 
 /// What a registration of slabs may take.
 #[derive(Clone, Debug)]
-pub enum Room {
+pub enum Placement {
     /// One shard for each place of a mesh; all stay there.
     DeviceMesh(DeviceMesh),
     /// One device with so many bytes, as many shards as they ask for. Those that do not fit rest in host memory,
@@ -58,9 +58,9 @@ const LARGEST_REST: u64 = 10_000_000_000;
 /// Host memory for a byte that rests there, and for all that is read and sent beside.
 const ON_HOST: [u64; 2] = [11, 10];
 
-/// What a level of a stage takes in a [`Room`], by the model of the planner.
+/// What a level of a stage takes in a [`Placement`], by the model of the planner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct LevelMemory {
     /// Parts into which it is cut; of several processes, those of this one.
     pub shards: usize,
     /// Those that rest in host memory.
@@ -168,7 +168,7 @@ impl Places {
     }
 }
 
-impl Room {
+impl Placement {
     /// Where everything is that is not cut.
     pub(super) fn home(&self) -> &Device {
         match self {
@@ -200,7 +200,7 @@ impl Room {
     /// not hold it; its shards then rest in host memory. `channels` are those of each image, with its mask.
     ///
     /// # Errors
-    /// As [`Room::places`].
+    /// As [`Placement::places`].
     pub(super) fn linear_places(
         &self,
         grids: [&Geometry; 2],
@@ -240,15 +240,15 @@ impl Room {
         }
     }
 
-    /// What a level takes in a linear stage, as [`Room::linear_places`].
+    /// What a level takes in a linear stage, as [`Placement::linear_places`].
     ///
     /// # Errors
-    /// As [`Room::linear_places`].
+    /// As [`Placement::linear_places`].
     pub(super) fn takes_linear(
         &self,
         grids: [&Geometry; 2],
         channels: [usize; 2],
-    ) -> Result<Taken> {
+    ) -> Result<LevelMemory> {
         let places = self.linear_places(grids, channels)?;
         let shards = places.fixed.count();
         let rests = |k: &usize| places.rest.device(*k) != places.work.device(*k);
@@ -256,25 +256,30 @@ impl Room {
         let device_bytes = linear_bytes(grids, channels) / shards as u64;
         let images = grids.iter().zip(channels).map(|(grid, n)| 4 * (n * grid.len()) as u64);
         let host_bytes = if at_rest > 0 { images.sum() } else { 0 };
-        Ok(Taken { shards, at_rest, device_bytes, host_bytes })
+        Ok(LevelMemory { shards, at_rest, device_bytes, host_bytes })
     }
 
     /// What a level of a deformable stage takes.
     ///
     /// # Errors
-    /// As [`Room::places`].
-    pub(super) fn takes(&self, problem: &DeformProblem) -> Result<Taken> {
+    /// As [`Placement::places`].
+    pub(super) fn takes(&self, problem: &DeformProblem) -> Result<LevelMemory> {
         if let Self::Device { bytes, .. } = self {
             let Split { layout, resident, device_bytes, host_bytes, .. } = split(problem, *bytes)?;
             let shards = layout.count();
-            return Ok(Taken { shards, at_rest: shards - resident, device_bytes, host_bytes });
+            return Ok(LevelMemory {
+                shards,
+                at_rest: shards - resident,
+                device_bytes,
+                host_bytes,
+            });
         }
         let shards = self.places(problem)?.fixed.count();
         let places = self.devices();
         let is_new = |k: &usize| !places[..*k].contains(&places[*k]);
         let devices = (0..places.len()).filter(is_new).count().min(shards);
         let device_bytes = problem.cut(devices, shards)?.device_bytes;
-        Ok(Taken { shards, at_rest: 0, device_bytes, host_bytes: 0 })
+        Ok(LevelMemory { shards, at_rest: 0, device_bytes, host_bytes: 0 })
     }
 
     /// Demands that a level with these grids has room, on the device and in host memory; other rooms hold what they
@@ -304,7 +309,7 @@ impl Room {
     /// Whether some of a level with these grids rests in host memory.
     ///
     /// # Errors
-    /// As [`Room::places`].
+    /// As [`Placement::places`].
     pub(super) fn is_too_small_for(&self, problem: &DeformProblem) -> Result<bool> {
         let Self::Device { bytes, .. } = self else { return Ok(false) };
         Ok(split(problem, *bytes)?.exact.is_some())

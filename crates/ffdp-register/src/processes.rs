@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::checkpoint::Checkpoint;
 use super::observer::Observer;
-use super::places::{Places, Room, SHARED_VOXELS};
+use super::places::{Placement, Places, SHARED_VOXELS};
 use super::report::{LevelReport, LevelStart, NewtonStep, Progress, Undone};
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::Geometry;
@@ -60,8 +60,8 @@ impl Processes {
     ///
     /// # Errors
     /// [`Error::LostRank`].
-    pub fn of(room: &Room) -> Result<Self> {
-        let Room::Ranks { mesh, ranks } = room else {
+    pub fn of(placement: &Placement) -> Result<Self> {
+        let Placement::Ranks { mesh, ranks } = placement else {
             return Ok(Self::alone());
         };
         let shards = ranks.all_gather(&[mesh.count() as f64])?;
@@ -113,8 +113,10 @@ impl Processes {
     ///
     /// # Errors
     /// Those of cutting it.
-    pub fn places(&self, room: &Room, grids: [&Geometry; 2]) -> Result<Option<Places>> {
-        let (Some(ranks), Room::Ranks { mesh, .. }) = (&self.ranks, room) else { return Ok(None) };
+    pub fn places(&self, placement: &Placement, grids: [&Geometry; 2]) -> Result<Option<Places>> {
+        let (Some(ranks), Placement::Ranks { mesh, .. }) = (&self.ranks, placement) else {
+            return Ok(None);
+        };
         let [fixed, moving] = grids.map(Geometry::dims);
         let total = self.shards.iter().sum::<usize>();
         let is_slow = *mesh.device(0) == Device::flex();
@@ -160,7 +162,7 @@ impl Processes {
     ///
     /// # Errors
     /// Those of `work`, [`Error::LostRank`].
-    pub fn first_does(&self, work: impl FnOnce() -> Result<Report>) -> Result<Report> {
+    pub fn run_on_root(&self, work: impl FnOnce() -> Result<Report>) -> Result<Report> {
         let Some(ranks) = &self.ranks else { return work() };
         let mine = agree(ranks.as_ref(), self.is_first().then(work).transpose())?;
         let unread = |reason: serde_json::Error| Error::device("telling other ranks", reason);

@@ -5,15 +5,15 @@ use burn::tensor::{DType, Device};
 use serde::Serialize;
 
 use super::checkpoint::Checkpoint;
-use super::context::{Estimate, Run, Sides, Staged};
+use super::context::{Estimate, Run, Sides, StageResult};
 use super::coverage::Coverage;
 use super::fields::{Deformed, Fields};
 use super::level::check_finite_loss;
 use super::methods::deformable::deform;
 use super::methods::linear::moments;
-use super::methods::{Given, Listed, Stage, find};
+use super::methods::{Listed, Stage, StageInputs, find};
 use super::observer::Observer;
-use super::places::{Places, Room};
+use super::places::{Placement, Places};
 use super::prepare::{check_overlap, prepare};
 use super::problem::Problem;
 use super::processes::{Processes, Report};
@@ -186,13 +186,13 @@ pub fn resume_on(
         levels: Vec::new(),
         loss_interval: settings.loss_interval,
         minimum_axis: settings.minimum_axis_voxels,
-        room: Room::DeviceMesh(mesh.clone()),
+        placement: Placement::DeviceMesh(mesh.clone()),
         processes: Processes::alone(),
         initial: problem.initial,
         observer,
         checkpoint,
     };
-    let Ended { found, stages, loss_before, loss_after, contrast, outcome } =
+    let StagesResult { found, stages, loss_before, loss_after, contrast, outcome } =
         run.stages(settings)?;
     let Estimate { affine, deformed } = found;
     let FullGrid { warp, inverse, velocity, spline } = match &deformed {
@@ -231,7 +231,7 @@ struct FullGrid {
 }
 
 /// What all stages have come to.
-pub(super) struct Ended {
+pub(super) struct StagesResult {
     pub found: Estimate,
     pub stages: Vec<StageReport>,
     pub loss_before: f64,
@@ -242,7 +242,7 @@ pub(super) struct Ended {
 
 impl Run<'_> {
     /// All stages that the checkpoint has not done.
-    pub fn stages(&mut self, settings: &Settings) -> Result<Ended> {
+    pub fn stages(&mut self, settings: &Settings) -> Result<StagesResult> {
         let mut stages = self.checkpoint.stages.clone();
         if stages.len() >= settings.stages.len() {
             let what = "a checkpoint must belong to the settings: it has as many stages or more";
@@ -278,7 +278,7 @@ impl Run<'_> {
         let loss_after = stages.last().expect("settings with no stage do not validate").loss_after;
         check_finite_loss(loss_after)?;
         let outcome = Outcome::of(&stages, [loss_before, loss_after]);
-        Ok(Ended { found, stages, loss_before, loss_after, contrast, outcome })
+        Ok(StagesResult { found, stages, loss_before, loss_after, contrast, outcome })
     }
 
     /// What the stages that have ended found, by the method of the last of them that deforms; a displacement where a run
@@ -286,7 +286,7 @@ impl Run<'_> {
     fn take_found(&mut self, settings: &Settings) -> Result<Option<Deformed>> {
         let whole = matches!(self.sides, Sides::Held(_));
         let found = std::mem::take(&mut self.checkpoint.found);
-        let Some(fields) = Fields::restored(found, self.room.home(), whole)? else {
+        let Some(fields) = Fields::restored(found, self.placement.home(), whole)? else {
             return Ok(None);
         };
         let stages = settings.stages[..self.checkpoint.stages.len()].iter().rev();
@@ -298,12 +298,12 @@ impl Run<'_> {
     /// Demands that a stage can work with what it is given.
     fn check_given(&self, stage: &Stage) -> Result<()> {
         let (channels, masked) = self.content();
-        let parts = match &self.room {
-            Room::DeviceMesh(mesh) => mesh.count() > 1,
-            Room::Device { .. } | Room::Ranks { .. } => true,
+        let parts = match &self.placement {
+            Placement::DeviceMesh(mesh) => mesh.count() > 1,
+            Placement::Device { .. } | Placement::Ranks { .. } => true,
         };
         // What rests is known of levels only; they are checked where they are placed.
-        let given = Given { channels, masked, parts, at_rest: false };
+        let given = StageInputs { channels, masked, parts, at_rest: false };
         let Some(reason) = stage.refuses(&given) else { return Ok(()) };
         let what = format!("the stage {} must be able to work with what it is given", stage.name());
         let given = format_args!("{given:?}, and {reason}");
@@ -311,28 +311,28 @@ impl Run<'_> {
     }
 
     /// A linear stage, on rank 0; what it has found, on all.
-    fn linear(&mut self, stage: &Stage, found: Estimate) -> Result<Staged> {
+    fn linear(&mut self, stage: &Stage, found: Estimate) -> Result<StageResult> {
         let processes = self.processes.clone();
         let deformed = found.deformed.clone();
-        let told = processes.first_does(|| {
+        let report = processes.run_on_root(|| {
             let staged = match stage.listed() {
                 Listed::Moments(settings) => moments(self, settings, found)?,
                 Listed::Linear(_, settings, find) => find(self, settings, found)?,
                 Listed::Own(method) => find(self, method, found)?,
                 Listed::Fields(_) => unreachable!("methods of fields are no linear ones"),
             };
-            let Staged { found, report, loss_without, loss_before } = staged;
+            let StageResult { found, report, loss_without, loss_before } = staged;
             let losses = vec![report.loss_after, loss_without, loss_before, report.seconds];
             let numbers = [found.affine.rows().concat(), losses].concat();
             Ok(Report::new(&numbers, report.levels, report.undone))
         })?;
-        let numbers = told.numbers();
+        let numbers = report.numbers();
         let row = |first: usize| [0, 1, 2, 3].map(|column| numbers[first + column]);
         let affine = Affine::from_rows([row(0), row(4), row(8)]);
         let [loss_after, loss_without, loss_before, seconds] = row(12);
-        let Report { levels, undone, .. } = told;
+        let Report { levels, undone, .. } = report;
         let transform = stage.name();
-        Ok(Staged {
+        Ok(StageResult {
             found: Estimate { affine, deformed },
             report: StageReport { transform, levels, loss_after, undone, seconds },
             loss_without,
@@ -345,7 +345,7 @@ impl Run<'_> {
         /// That of the moments.
         const SHRINK: f64 = 8.0;
         let processes = self.processes.clone();
-        let report = processes.first_does(|| {
+        let report = processes.run_on_root(|| {
             let mut level = LevelSettings { shrink: SHRINK, iterations: 0 };
             let contrast = self.whole_pair(&mut level)?.contrast(affine)?;
             Ok(Report::new(&[contrast], Vec::new(), None))
@@ -369,7 +369,7 @@ impl Run<'_> {
     /// What was deformed, on the grid of the fixed image.
     fn on_full_grid(&self, deformed: &Deformed) -> Result<FullGrid> {
         let [fixed, moving] = self.grids.each_ref().map(Geometry::dims);
-        let places = Places::whole(self.room.home(), [fixed, moving])?;
+        let places = Places::whole(self.placement.home(), [fixed, moving])?;
         let fields = deformed.fields.clone().resampled(&self.grids[0], &places)?;
         let deformed = Deformed { method: deformed.method, fields };
         let (warp, inverse) = deformed.maps()?;
@@ -383,7 +383,7 @@ impl Run<'_> {
 
 /// What a stage found, or what was there before it if that is more alike or the stage ended at its bounds. Moments have
 /// tried the start themselves; a deformation that refines another one starts from it and is not judged.
-fn kept(stage: &Stage, before: Estimate, staged: &mut Staged) -> Result<Estimate> {
+fn kept(stage: &Stage, before: Estimate, staged: &mut StageResult) -> Result<Estimate> {
     let refines = before.deformed.is_some();
     if matches!(stage, Stage::Moments(_)) || refines {
         return Ok(staged.found.clone());

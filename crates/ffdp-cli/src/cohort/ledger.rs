@@ -5,7 +5,7 @@ use std::fmt::Write;
 use ffdp_burn::io::csv_line;
 use serde_json::{Map, Value, json};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::printer::{Printer, failure_line, print_to_stdout, summarise};
 
 /// A number of a pair, by where its `metrics.json` has it.
@@ -82,7 +82,7 @@ impl Ledger {
     }
 
     /// A pair that is done, with its metrics, or has failed.
-    pub fn end(&mut self, number: usize, done: Outcome<Value>) {
+    pub fn end(&mut self, number: usize, done: Result<Value>) {
         match done {
             Ok(metrics) => {
                 self.enter(number, Status::Done, &metrics);
@@ -119,7 +119,7 @@ impl Ledger {
     }
 
     /// To stdout, for people or as JSON.
-    pub fn print(&self, json: bool, quiet: bool) -> Outcome<()> {
+    pub fn print(&self, json: bool, quiet: bool) -> Result<()> {
         match json {
             true => print_to_stdout(&self.json()?),
             false => summarise(quiet, || self.table()),
@@ -128,7 +128,7 @@ impl Ledger {
 
     /// # Errors
     /// When a pair has failed.
-    pub fn outcome(&self) -> Outcome<()> {
+    pub fn outcome(&self) -> Result<()> {
         let of = self.entries.len();
         let with = |status: Status| -> Vec<&str> {
             let all = self.entries.iter().filter(|entry| entry.status == status);
@@ -177,7 +177,7 @@ impl Ledger {
         text
     }
 
-    fn json(&self) -> Outcome<String> {
+    fn json(&self) -> Result<String> {
         let object = |entry: &Entry| {
             let mut object = Map::new();
             object.insert("name".to_string(), json!(entry.name));

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::ledger::{Column, Ledger};
 use super::pipeline::{Steps, run};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::pairs::read_named;
 use crate::printer::Printer;
 
@@ -47,8 +47,8 @@ impl Cohort<'_> {
     pub fn run<S: Steps<Done: Serialize>>(
         &self,
         steps: &S,
-        pair: impl Fn(&FileRow, &str, Printer) -> Outcome<Pair<S::Pair>>,
-    ) -> Outcome<()> {
+        pair: impl Fn(&FileRow, &str, Printer) -> Result<Pair<S::Pair>>,
+    ) -> Result<()> {
         let printer = Printer::new(self.quiet, self.verbose);
         let rows = read_named(self.list, self.required, printer)?;
         if let Some(folder) = self.folder {
@@ -88,7 +88,7 @@ impl Cohort<'_> {
 ///
 /// # Errors
 /// Those of the pair, else of the device.
-pub fn run_one<S: Steps>(steps: &S, pair: S::Pair) -> Outcome<S::Done> {
+pub fn run_one<S: Steps>(steps: &S, pair: S::Pair) -> Result<S::Done> {
     let mut done = None;
     let opened = run(steps, &[pair], 1, |_, ended| done = Some(ended));
     match (done, opened) {

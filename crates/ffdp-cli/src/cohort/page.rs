@@ -5,14 +5,14 @@ use std::path::Path;
 use maud::{DOCTYPE, PreEscaped, html};
 
 use super::ledger::Ledger;
-use crate::failure::Outcome;
+use crate::failure::Result;
 use crate::report::STYLE;
 use crate::text::write_text;
 
 impl Ledger {
     /// Writes the table and the page into a folder, in which the results of a pair may have a `report` in a folder of
     /// its name.
-    pub fn write(&self, folder: &Path, report: Option<&str>) -> Outcome<()> {
+    pub fn write(&self, folder: &Path, report: Option<&str>) -> Result<()> {
         write_text(&folder.join("summary.csv"), &self.csv())?;
         write_text(&folder.join("index.html"), &page(self, folder, report))
     }

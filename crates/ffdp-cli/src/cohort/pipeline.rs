@@ -14,7 +14,7 @@ use ffdp_burn::io::available_memory_bytes;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::beside::STACK_BYTES;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 
 /// Threads that write what a device has computed: measuring and compressing takes longer than a GPU needs for the next pair.
 const WRITERS: usize = 2;
@@ -29,20 +29,20 @@ pub trait Steps: Sync {
     type Done: Send;
 
     /// Opens the device with this number, before its first pair, which may be the one that is given. Beside it pairs are read.
-    fn open(&self, device: usize, pair: &Self::Pair) -> Outcome<Self::Device>;
+    fn open(&self, device: usize, pair: &Self::Pair) -> Result<Self::Device>;
     /// Host memory that a pair takes, at its peak.
     fn host_bytes(&self, pair: &Self::Pair) -> u64;
     /// What is done on the host before a device is needed.
-    fn read(&self, pair: &Self::Pair) -> Outcome<Self::Read>;
+    fn read(&self, pair: &Self::Pair) -> Result<Self::Read>;
     /// What is done on the device.
     fn compute(
         &self,
         pair: &Self::Pair,
         read: Self::Read,
         device: &mut Self::Device,
-    ) -> Outcome<Self::Computed>;
+    ) -> Result<Self::Computed>;
     /// What is done on the host when the device is no longer needed.
-    fn finish(&self, pair: &Self::Pair, computed: Self::Computed) -> Outcome<Self::Done>;
+    fn finish(&self, pair: &Self::Pair, computed: Self::Computed) -> Result<Self::Done>;
 }
 
 /// Does all steps of all pairs on so many devices, and says of each pair how it ended, in the order in which they end.
@@ -54,8 +54,8 @@ pub fn run<S: Steps>(
     steps: &S,
     pairs: &[S::Pair],
     devices: usize,
-    ended: impl FnMut(usize, Outcome<S::Done>) + Send,
-) -> Outcome<()> {
+    ended: impl FnMut(usize, Result<S::Done>) + Send,
+) -> Result<()> {
     let Some(first) = pairs.first() else { return Ok(()) };
     let devices = devices.min(pairs.len());
     let line = Line {
@@ -107,7 +107,7 @@ struct Line<'a, S: Steps> {
 }
 
 /// A pair by its number, with what a step has made of it.
-type Handed<T> = (usize, Outcome<T>);
+type Handed<T> = (usize, Result<T>);
 
 impl<S: Steps> Line<'_, S> {
     fn reads(&self, to_devices: &SyncSender<Handed<S::Read>>) {
@@ -146,7 +146,7 @@ impl<S: Steps> Line<'_, S> {
     fn writes(
         &self,
         computed: &Mutex<Receiver<Handed<S::Computed>>>,
-        ended: &Mutex<impl FnMut(usize, Outcome<S::Done>)>,
+        ended: &Mutex<impl FnMut(usize, Result<S::Done>)>,
     ) {
         loop {
             let Ok((number, computed)) = lock(computed).recv() else { return };
@@ -169,7 +169,7 @@ struct Pools {
 }
 
 impl Pools {
-    fn new() -> Outcome<Self> {
+    fn new() -> Result<Self> {
         let pool = || {
             let built = ThreadPoolBuilder::new().num_threads(rayon::current_num_threads()).build();
             built.map_err(|reason| {
@@ -215,7 +215,7 @@ impl Memory {
 }
 
 /// A panic is the failure of its pair; its message is on stderr already.
-fn caught<T>(step: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+fn caught<T>(step: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|_| {
         Err(Failure::defect("this is a defect of ffdp, with the message above")
             .with_help("please report it with that message"))
@@ -262,7 +262,7 @@ mod tests {
         type Computed = Held<'a>;
         type Done = (u32, thread::ThreadId);
 
-        fn open(&self, device: usize, _: &u32) -> Outcome<usize> {
+        fn open(&self, device: usize, _: &u32) -> Result<usize> {
             match self.no_device && device == 1 {
                 true => Err(Failure::user("no such device", "use another")),
                 false => Ok(device),
@@ -273,7 +273,7 @@ mod tests {
             self.bytes
         }
 
-        fn read(&self, &pair: &u32) -> Outcome<Held<'a>> {
+        fn read(&self, &pair: &u32) -> Result<Held<'a>> {
             let alive = self.alive.fetch_add(1, Ordering::SeqCst) + 1;
             self.most.fetch_max(alive, Ordering::SeqCst);
             let held = Held(self, pair);
@@ -284,7 +284,7 @@ mod tests {
             }
         }
 
-        fn compute(&self, &pair: &u32, read: Held<'a>, _: &mut usize) -> Outcome<Held<'a>> {
+        fn compute(&self, &pair: &u32, read: Held<'a>, _: &mut usize) -> Result<Held<'a>> {
             assert_eq!(read.1, pair);
             match pair % 10 {
                 5 => panic!("while computing (expected by the test)"),
@@ -292,7 +292,7 @@ mod tests {
             }
         }
 
-        fn finish(&self, &pair: &u32, computed: Held<'a>) -> Outcome<(u32, thread::ThreadId)> {
+        fn finish(&self, &pair: &u32, computed: Held<'a>) -> Result<(u32, thread::ThreadId)> {
             thread::sleep(Duration::from_millis(1));
             match pair % 10 {
                 6 => Err(Failure::user("the disk is full", "empty it")),

@@ -13,7 +13,7 @@ use ffdp_burn::transform::{Composite, Step, read_transform};
 use ffdp_parallel::PlaneChain;
 use ffdp_shapes::lddmm::{Direction, Flow};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 
 /// What the help of every command with `-t` says.
 pub const ORDER_HELP: &str = "\
@@ -48,7 +48,7 @@ impl TransformChoice {
         }
     }
 
-    fn read(&self, device: &Device) -> Outcome<Composite> {
+    fn read(&self, device: &Device) -> Result<Composite> {
         let map = match &self.source {
             Source::File(path) if is_flow_name(path) => {
                 Composite::new(vec![Step::Map(read_flow(path)?.as_map(Direction::Back))])
@@ -134,7 +134,7 @@ fn is_flow_name(path: &Path) -> bool {
 }
 
 /// A deformation as `ffdp shape register` writes it: from the source to the target.
-fn read_flow(path: &Path) -> Outcome<Flow> {
+fn read_flow(path: &Path) -> Result<Flow> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| ffdp_burn::Error::io(path, "read", source))?;
     let saved = serde_json::from_str(&text).map_err(|error| {
@@ -147,7 +147,7 @@ fn read_flow(path: &Path) -> Outcome<Flow> {
 }
 
 /// The map of all that were given: a point goes through the first one first.
-pub fn chain(choices: &[TransformChoice], device: &Device) -> Outcome<Composite> {
+pub fn chain(choices: &[TransformChoice], device: &Device) -> Result<Composite> {
     let first = Composite::default();
     choices.iter().try_fold(first, |map, choice| Ok(map.then(choice.read(device)?)))
 }
@@ -157,7 +157,7 @@ pub fn plane_chain(
     choices: &[TransformChoice],
     inverse: bool,
     device: &Device,
-) -> Outcome<PlaneChain> {
+) -> Result<PlaneChain> {
     if inverse {
         return Ok(PlaneChain::default().then(chain(choices, device)?.inverse()?));
     }
@@ -170,7 +170,7 @@ pub fn plane_chain(
 }
 
 /// The grid of `reference`, else that of the first transform, if it is a displacement.
-pub fn grid(reference: Option<&Path>, first: Option<&Geometry>) -> Outcome<Geometry> {
+pub fn grid(reference: Option<&Path>, first: Option<&Geometry>) -> Result<Geometry> {
     match (reference, first) {
         (Some(path), _) => Ok(header(path)?.geometry),
         (None, Some(first)) => Ok(first.clone()),

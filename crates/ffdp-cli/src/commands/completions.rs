@@ -3,7 +3,7 @@
 use clap::{Args, Command};
 use clap_complete::{Shell, generate};
 
-use crate::failure::Outcome;
+use crate::failure::Result;
 use crate::printer::print_bytes_to_stdout;
 
 /// `ffdp completions`.
@@ -15,7 +15,7 @@ pub struct CompletionsArguments {
 }
 
 /// Prints the script.
-pub fn run(request: &CompletionsArguments, mut command: Command) -> Outcome<()> {
+pub fn run(request: &CompletionsArguments, mut command: Command) -> Result<()> {
     let mut script = Vec::new();
     generate(request.shell, &mut command, "ffdp", &mut script);
     print_bytes_to_stdout(&script)

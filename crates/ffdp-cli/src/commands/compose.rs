@@ -10,7 +10,7 @@ use ffdp_burn::transform::{Composite, Step, write_transform};
 use super::chain::{ORDER_HELP, TransformChoice, chain, grid};
 use crate::device::DeviceChoice;
 use crate::disk::Forecast;
-use crate::failure::Outcome;
+use crate::failure::Result;
 
 /// `ffdp compose`.
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ pub struct ComposeArguments {
 }
 
 /// Writes the whole chain as one file.
-pub fn run(request: &ComposeArguments) -> Outcome<()> {
+pub fn run(request: &ComposeArguments) -> Result<()> {
     let ComposeArguments { transform, reference, output, .. } = request;
     let mut inputs: Vec<&Path> = reference.iter().map(PathBuf::as_path).collect();
     inputs.extend(transform.iter().flat_map(TransformChoice::paths));

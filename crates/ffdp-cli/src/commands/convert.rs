@@ -7,7 +7,7 @@ use ffdp_burn::io::images::{convert, header, unreadable_by_itk};
 use ffdp_burn::io::{check_not_an_input, check_writable};
 
 use crate::disk::Forecast;
-use crate::failure::Outcome;
+use crate::failure::Result;
 use crate::printer::Printer;
 
 /// `ffdp convert`.
@@ -26,7 +26,7 @@ pub struct ConvertArguments {
 }
 
 /// Writes the result, a piece at a time.
-pub fn run(request: &ConvertArguments) -> Outcome<()> {
+pub fn run(request: &ConvertArguments) -> Result<()> {
     check_not_an_input(&request.output, &[&request.input])?;
     check_writable(&request.output)?;
     let from = header(&request.input)?;

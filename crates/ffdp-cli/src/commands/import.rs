@@ -9,7 +9,7 @@ use ffdp_train::import::import;
 use ffdp_train::input::{GridCompat, InputGrid};
 use ffdp_train::settings::{Align, ResolutionArg, VariantArg, parse_size};
 
-use crate::failure::Outcome;
+use crate::failure::Result;
 use crate::printer::say;
 
 const HELP: &str = "\
@@ -55,7 +55,7 @@ pub struct ImportArguments {
 }
 
 /// Reads the weights and writes the folder.
-pub fn run(request: &ImportArguments) -> Outcome<()> {
+pub fn run(request: &ImportArguments) -> Result<()> {
     let mut size = parse_size(&request.size)?;
     size.reverse();
     let ImportArguments { variant, resolution, integrate, align, compat, .. } = *request;

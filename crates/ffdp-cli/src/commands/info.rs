@@ -10,7 +10,7 @@ use ffdp_burn::io::images::{DataType, GeometrySource, Header, PlaneReader, read_
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::printer::{self, print_to_stdout};
 
 /// A file with at most this many different integers is described as labels.
@@ -35,7 +35,7 @@ pub struct InfoArguments {
 }
 
 /// Prints the description of every file. One that cannot be read does not hinder the others.
-pub fn run(request: &InfoArguments) -> Outcome<()> {
+pub fn run(request: &InfoArguments) -> Result<()> {
     if let [file] = &request.files[..] {
         let info = Info::of(file, request.volume)?;
         return print_to_stdout(&if request.json { json(&info)? } else { info.text() });
@@ -61,7 +61,7 @@ pub fn run(request: &InfoArguments) -> Outcome<()> {
     Err(Failure::user(format!("{failures} of {all} files could not be described"), "see above"))
 }
 
-fn json(value: &impl Serialize) -> Outcome<String> {
+fn json(value: &impl Serialize) -> Result<String> {
     let json = serde_json::to_string_pretty(value);
     let json = json.map_err(|reason| Failure::user(reason.to_string(), "report this"))?;
     Ok(format!("{json}\n"))
@@ -98,7 +98,7 @@ struct Values {
 }
 
 impl Values {
-    fn of(image: &mut PlaneReader) -> Outcome<Self> {
+    fn of(image: &mut PlaneReader) -> Result<Self> {
         let voxels = image.geometry().len();
         let mut labels = Labels::of(image.header());
         let (mut count, mut sum, mut squares) = (0, 0.0, 0.0);
@@ -176,7 +176,7 @@ fn counts(labels: &[i32]) -> BTreeMap<i64, usize> {
 }
 
 impl Info {
-    fn of(file: &Path, k: usize) -> Outcome<Self> {
+    fn of(file: &Path, k: usize) -> Result<Self> {
         let mut image = PlaneReader::open(file, Some(k))?;
         // Of a file with one volume any number is that one.
         let volumes = image.header().volumes();

@@ -6,7 +6,7 @@ use ffdp_burn::image::{Geometry, LabelMap, Volume};
 use ffdp_burn::io::images::{header, read_labels, read_volume, read_volume_at};
 use ffdp_burn::io::{LandmarkSpace, read_landmarks};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::nan_policy::NanPolicy;
 use crate::printer::Printer;
 
@@ -19,7 +19,7 @@ pub struct Reading {
 }
 
 /// The labels that `--labels` asked for, or all of either map in ascending order.
-pub fn label_ids([fixed, moving]: [&LabelMap; 2], asked: Option<&[i32]>) -> Outcome<Vec<i32>> {
+pub fn label_ids([fixed, moving]: [&LabelMap; 2], asked: Option<&[i32]>) -> Result<Vec<i32>> {
     let (in_fixed, in_moving) = (fixed.ids(), moving.ids());
     let Some(asked) = asked else {
         let mut ids = [in_fixed, in_moving].concat();
@@ -42,7 +42,7 @@ pub fn label_ids([fixed, moving]: [&LabelMap; 2], asked: Option<&[i32]>) -> Outc
 pub fn landmark_pairs(
     [first, second]: [&Path; 2],
     spaces: [LandmarkSpace; 2],
-) -> Outcome<[Vec<[f64; 3]>; 2]> {
+) -> Result<[Vec<[f64; 3]>; 2]> {
     let lists = [read_landmarks(first, &spaces[0])?, read_landmarks(second, &spaces[1])?];
     let [a, b] = lists.each_ref().map(Vec::len);
     if a != b || a == 0 {
@@ -55,21 +55,21 @@ pub fn landmark_pairs(
 }
 
 /// The image of a file; what is unusual about the file is said, NaN treated as asked.
-pub fn image(path: &Path, reading: Reading, printer: Printer) -> Outcome<Volume> {
+pub fn image(path: &Path, reading: Reading, printer: Printer) -> Result<Volume> {
     let (volume, warnings) = image_and_warnings(path, reading)?;
     warnings.iter().for_each(|warning| printer.warning(warning));
     Ok(volume)
 }
 
 /// The image of a file, NaN treated as asked, and what is unusual about the file.
-pub fn image_and_warnings(path: &Path, reading: Reading) -> Outcome<(Volume, Vec<String>)> {
+pub fn image_and_warnings(path: &Path, reading: Reading) -> Result<(Volume, Vec<String>)> {
     let (mut volume, mut warnings) = stored(path, reading.volume)?;
     warnings.extend(settle_nan(&mut volume, &path.display().to_string(), reading.nan_policy)?);
     Ok((volume, warnings))
 }
 
 /// The image as it is stored, and what is unusual about the file.
-fn stored(path: &Path, volume: Option<usize>) -> Outcome<(Volume, Vec<String>)> {
+fn stored(path: &Path, volume: Option<usize>) -> Result<(Volume, Vec<String>)> {
     let header = header(path)?;
     let warnings =
         header.warnings.iter().map(|warning| format!("{}: {warning}", path.display())).collect();
@@ -82,7 +82,7 @@ fn stored(path: &Path, volume: Option<usize>) -> Outcome<(Volume, Vec<String>)> 
 
 /// How much each voxel of the image in a file counts: the weights in `mask`, none where
 /// [`NanPolicy::Mask`] says so; `None` if all count.
-pub fn weights(path: &Path, reading: Reading, mask: Option<&Path>) -> Outcome<Option<Volume>> {
+pub fn weights(path: &Path, reading: Reading, mask: Option<&Path>) -> Result<Option<Volume>> {
     let mask = mask.map(read_volume).transpose()?;
     if reading.nan_policy != NanPolicy::Mask {
         return Ok(mask);
@@ -104,7 +104,7 @@ pub fn weights(path: &Path, reading: Reading, mask: Option<&Path>) -> Outcome<Op
 }
 
 /// Treats NaN and infinite voxels as asked; a warning where some were set to 0.
-fn settle_nan(volume: &mut Volume, name: &str, policy: NanPolicy) -> Outcome<Option<String>> {
+fn settle_nan(volume: &mut Volume, name: &str, policy: NanPolicy) -> Result<Option<String>> {
     if policy == NanPolicy::Error {
         volume.check_finite(name)?;
         return Ok(None);
@@ -114,7 +114,7 @@ fn settle_nan(volume: &mut Volume, name: &str, policy: NanPolicy) -> Outcome<Opt
 }
 
 /// The labels of a file, which must lie on the grid of an image.
-pub fn labels_on(path: &Path, grid: &Geometry, image_path: &Path) -> Outcome<LabelMap> {
+pub fn labels_on(path: &Path, grid: &Geometry, image_path: &Path) -> Result<LabelMap> {
     let labels = read_labels(path)?;
     let what = format!("{} (labels of {})", path.display(), image_path.display());
     grid.check_same_grid(&labels.geometry, &what)?;

@@ -12,7 +12,7 @@ use ffdp_register::MOST_INVERSE_ERROR_VOXELS;
 
 use crate::device::DeviceChoice;
 use crate::disk::Forecast;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::printer::{Printer, print_to_stdout};
 
 /// `ffdp invert`.
@@ -38,7 +38,7 @@ pub struct InvertArguments {
 }
 
 /// Writes the inverse and prints its error.
-pub fn run(request: &InvertArguments) -> Outcome<()> {
+pub fn run(request: &InvertArguments) -> Result<()> {
     let InvertArguments { transform, reference, output, .. } = request;
     let mut inputs: Vec<&Path> = reference.iter().map(PathBuf::as_path).collect();
     inputs.extend(transform.iter().flat_map(TransformChoice::paths));
@@ -58,7 +58,7 @@ pub fn run(request: &InvertArguments) -> Outcome<()> {
     report(&map.round_trip(&stored, &grid, &device)?, request.json)
 }
 
-fn report(error: &RoundTrip, json: bool) -> Outcome<()> {
+fn report(error: &RoundTrip, json: bool) -> Result<()> {
     if error.p95_voxels > MOST_INVERSE_ERROR_VOXELS {
         Printer::new(false, false).warning(&format!(
             "the inverse is off by more than {MOST_INVERSE_ERROR_VOXELS} voxels at over 5 % of the points: \

@@ -3,11 +3,11 @@
 use clap::Command;
 use clap_mangen::Man;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::printer::print_bytes_to_stdout;
 
 /// Prints the page.
-pub fn run(mut command: Command) -> Outcome<()> {
+pub fn run(mut command: Command) -> Result<()> {
     let mut page = Vec::new();
     command.build();
     let failed = |reason| Failure::defect(format!("writing the manual page: {reason}"));

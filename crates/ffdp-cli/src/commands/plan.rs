@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::device::DeviceChoice;
-use crate::failure::Outcome;
+use crate::failure::Result;
 use crate::memory::{Plan, Sizes};
 use crate::settings::SettingsArguments;
 
@@ -33,7 +33,7 @@ pub struct PlanArguments {
 }
 
 /// Prints the plan.
-pub fn run(request: &PlanArguments) -> Outcome<()> {
+pub fn run(request: &PlanArguments) -> Result<()> {
     let sizes = Sizes::of_files(&request.fixed, &request.moving, request.labels)?;
     let device = request.device;
     Plan::new(&request.settings.resolve()?, &sizes, device).asking(device).print(request.json)

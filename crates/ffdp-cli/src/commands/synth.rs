@@ -22,7 +22,7 @@ use ffdp_burn::synth::{
 };
 
 use crate::commands::register::ImageFormat;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::manifest::{Identity, MANIFEST, place};
 use crate::printer::{Printer, print_to_stdout};
 use crate::text::write_text;
@@ -182,7 +182,7 @@ const DEFAULT_WARP_MM: f64 = 3.2;
 const LEAST_KNOTS_MM: f64 = 8.0;
 
 /// Makes subjects and writes them.
-pub fn run(request: &SynthArguments) -> Outcome<()> {
+pub fn run(request: &SynthArguments) -> Result<()> {
     let printer = Printer::new(request.quiet, false);
     let sources = Sources::resolve(request)?;
     let plan = Plan::new(request, &sources)?;
@@ -259,7 +259,7 @@ fn warp_settings(
     (rms_mm != 0.0).then_some(WarpSettings { scales })
 }
 
-fn write_warps(warp: &Diffeomorphism, files: &SubjectFiles, grid: &Geometry) -> Outcome<()> {
+fn write_warps(warp: &Diffeomorphism, files: &SubjectFiles, grid: &Geometry) -> Result<()> {
     write_displacement(&files.warp, &warp.displacement_voxels(grid), grid)?;
     write_displacement(&files.inverse_warp, &warp.inverse_displacement_voxels(grid), grid)?;
     Ok(())
@@ -287,17 +287,17 @@ fn write_images(
     smoothing_voxels: f64,
     files: &SubjectFiles,
     grids: &plan::ImageGrids,
-) -> Outcome<()> {
+) -> Result<()> {
     let ids = content.field.ids();
     // Outside the label map is background, which may not occur in it.
     let ids: Vec<i32> = ids.into_iter().chain([0]).collect();
-    let open = |(index, &factor): (usize, &usize)| -> Outcome<Output> {
+    let open = |(index, &factor): (usize, &usize)| -> Result<Output> {
         let grid = &grids.of_factor[index];
         let image = VolumeWriter::create(&files.images[index], grid)?;
         Ok(Output { factor, image, labels: LabelWriter::create(&files.labels[index], grid, &ids)? })
     };
     let mut outputs: Vec<Output> =
-        grids.factors.iter().enumerate().map(open).collect::<Outcome<_>>()?;
+        grids.factors.iter().enumerate().map(open).collect::<Result<_>>()?;
     let source = SubjectSource {
         field: content.field,
         warp: content.warp,
@@ -325,12 +325,12 @@ fn write_images(
     Ok(())
 }
 
-fn to_json<T: serde::Serialize>(value: &T) -> Outcome<String> {
+fn to_json<T: serde::Serialize>(value: &T) -> Result<String> {
     let json = serde_json::to_string_pretty(value);
     json.map(|json| json + "\n").map_err(|e| Failure::user(e.to_string(), "report this"))
 }
 
 /// Makes a folder and those above it.
-fn make_folder(folder: &std::path::Path) -> Outcome<()> {
+fn make_folder(folder: &std::path::Path) -> Result<()> {
     fs::create_dir_all(folder).map_err(|error| Error::io(folder, "create", error).into())
 }

@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use ffdp_train::{Share, Team, TrainArguments, run_on};
 
 use crate::device::DeviceChoice;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::interrupt::of_command;
 use crate::printer::{print_to_stdout, say};
 
@@ -55,7 +55,7 @@ pub enum ShareArg {
 }
 
 impl TrainCommand {
-    fn team(&self) -> Outcome<Team> {
+    fn team(&self) -> Result<Team> {
         let all = match &self.devices[..] {
             [] => std::slice::from_ref(&self.device),
             several => several,
@@ -68,7 +68,7 @@ impl TrainCommand {
                 "name other devices, or one with --batch",
             ));
         }
-        let devices = all.iter().map(|device| device.open()).collect::<Outcome<Vec<_>>>()?;
+        let devices = all.iter().map(|device| device.open()).collect::<Result<Vec<_>>>()?;
         let share = match self.share {
             ShareArg::Pairs => Share::Pairs,
             ShareArg::Volume => Share::Volume,
@@ -78,7 +78,7 @@ impl TrainCommand {
 }
 
 /// Trains, and prints how well the network registers pairs that it has not seen.
-pub fn run_command(request: &TrainCommand) -> Outcome<()> {
+pub fn run_command(request: &TrainCommand) -> Result<()> {
     let team = request.team()?;
     of_command(
         "interrupted: epochs that are done are kept; the same command with --resume goes on after the last one",

@@ -8,7 +8,7 @@ use ffdp_burn::image::Geometry;
 use ffdp_burn::io::available_memory_bytes;
 use ffdp_burn::io::images::header;
 use ffdp_parallel::{DeviceMesh, page_bytes};
-use ffdp_register::{Room, Settings, Stage, finest_spacing_mm, level_geometry};
+use ffdp_register::{Placement, Settings, Stage, finest_spacing_mm, level_geometry};
 use serde::Serialize;
 
 use super::model::{
@@ -16,7 +16,7 @@ use super::model::{
 };
 use crate::device::DeviceChoice;
 use crate::disk::{Forecast, Written};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::printer::print_to_stdout;
 use crate::settings::deforms;
 
@@ -30,7 +30,7 @@ pub struct Sizes {
 
 impl Sizes {
     /// From the headers of two files.
-    pub fn of_files(fixed: &Path, moving: &Path, labels: bool) -> Outcome<Self> {
+    pub fn of_files(fixed: &Path, moving: &Path, labels: bool) -> Result<Self> {
         Ok(Self { fixed: header(fixed)?.geometry, moving: header(moving)?.geometry, labels })
     }
 }
@@ -152,14 +152,14 @@ impl Plan {
     pub fn of_slabs(
         settings: &Settings,
         (sizes, masked): (&Sizes, [bool; 2]),
-        (room, device): (&Room, DeviceChoice),
+        (placement, device): (&Placement, DeviceChoice),
         disk: Forecast,
-    ) -> Outcome<Self> {
+    ) -> Result<Self> {
         let settings = &settings.for_images(&sizes.fixed);
         let levels = Levels::new(settings, sizes);
         let mut planned = Vec::new();
         for OnLevel { stage, shrink, grids, voxels } in &levels.0 {
-            let taken = stage.takes(room, grids.each_ref(), (1, masked))?;
+            let taken = stage.takes(placement, grids.each_ref(), (1, masked))?;
             let on_host = match (device, taken.shards) {
                 (DeviceChoice::Cpu, 1) => slab_level_bytes(*voxels, stage.host_bytes_per_voxel()),
                 (DeviceChoice::Cpu, _) => taken.device_bytes,
@@ -189,10 +189,10 @@ impl Plan {
         (sizes, masked): (&Sizes, [bool; 2]),
         mesh: &DeviceMesh,
         free_bytes: u64,
-    ) -> Outcome<()> {
-        let room = Room::DeviceMesh(mesh.clone());
+    ) -> Result<()> {
+        let placement = Placement::DeviceMesh(mesh.clone());
         for OnLevel { stage, grids, .. } in &Levels::new(settings, sizes).0 {
-            let taken = stage.takes(&room, grids.each_ref(), (1, masked))?;
+            let taken = stage.takes(&placement, grids.each_ref(), (1, masked))?;
             page_bytes(taken.device_bytes, free_bytes)?;
         }
         Ok(())
@@ -219,7 +219,7 @@ impl Plan {
 
     /// # Errors
     /// When the host's memory is too small, with what to change.
-    pub fn check_memory(&self) -> Outcome<()> {
+    pub fn check_memory(&self) -> Result<()> {
         match self.host_available_bytes {
             Some(available_bytes) if self.host_peak_bytes > available_bytes => {
                 let percent = 100.0 * (available_bytes as f64 / self.host_peak_bytes as f64);
@@ -251,7 +251,7 @@ impl Plan {
     ///
     /// # Errors
     /// When the memory of the device is too small, with what to change.
-    pub fn check_device_memory(&self, available_bytes: Option<u64>) -> Outcome<()> {
+    pub fn check_device_memory(&self, available_bytes: Option<u64>) -> Result<()> {
         match (self.device_peak_bytes, available_bytes) {
             (Some(needed_bytes), Some(available_bytes)) if needed_bytes > available_bytes => {
                 let gb = available_bytes as f64 / 1e9;
@@ -280,7 +280,7 @@ impl Plan {
     }
 
     /// To stdout, for people or as JSON.
-    pub fn print(&self, json: bool) -> Outcome<()> {
+    pub fn print(&self, json: bool) -> Result<()> {
         if json {
             let json = serde_json::to_string_pretty(self);
             let json = json.map_err(|reason| Failure::defect(reason.to_string()))?;
@@ -360,7 +360,7 @@ mod tests {
         Plan::new(&Settings::default(), &sizes, DeviceChoice::Cuda(0))
     }
 
-    fn message(checked: Outcome<()>) -> String {
+    fn message(checked: Result<()>) -> String {
         let failure = checked.expect_err("it does not fit");
         format!("{failure}, {}", failure.help_text().unwrap_or_default())
     }

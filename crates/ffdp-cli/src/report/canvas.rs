@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use png::{BitDepth, ColorType, Compression, Encoder};
 
 use super::colours::Rgb;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 
 /// Pixels from the top left.
 pub struct Canvas {
@@ -21,12 +21,12 @@ impl Canvas {
     }
 
     /// The picture as the address of an image: a PNG inside.
-    pub fn data_url(&self) -> Outcome<String> {
+    pub fn data_url(&self) -> Result<String> {
         Ok(format!("data:image/png;base64,{}", STANDARD.encode(self.png()?)))
     }
 
     /// Gray pictures take a third of the space.
-    fn png(&self) -> Outcome<Vec<u8>> {
+    fn png(&self) -> Result<Vec<u8>> {
         let gray = self.pixels.iter().all(|[r, g, b]| r == g && g == b);
         let (colour, bytes): (_, Vec<u8>) = match gray {
             true => (ColorType::Grayscale, self.pixels.iter().map(|pixel| pixel[0]).collect()),

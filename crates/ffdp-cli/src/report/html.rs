@@ -7,7 +7,7 @@ use super::pictures;
 use super::sections;
 use super::slabs::{self, SlabMeasures};
 use super::slices::Pictures;
-use crate::failure::Outcome;
+use crate::failure::Result;
 use ffdp_register::Verdict;
 
 /// How all pages look.
@@ -17,7 +17,7 @@ pub const STYLE: &str = include_str!("style.css");
 ///
 /// # Errors
 /// A picture that cannot be compressed: a defect.
-pub fn html(measures: &Measures, pictures: &Pictures) -> Outcome<String> {
+pub fn html(measures: &Measures, pictures: &Pictures) -> Result<String> {
     let (headlines, tables) = (sections::headlines(measures), sections::measures(measures));
     page(&measures.record, (headlines, tables), pictures)
 }
@@ -26,7 +26,7 @@ pub fn html(measures: &Measures, pictures: &Pictures) -> Outcome<String> {
 ///
 /// # Errors
 /// As [`html`].
-pub fn html_of_slabs(measures: &SlabMeasures, pictures: &Pictures) -> Outcome<String> {
+pub fn html_of_slabs(measures: &SlabMeasures, pictures: &Pictures) -> Result<String> {
     page(&measures.record, (slabs::headlines(measures), slabs::measures(measures)), pictures)
 }
 
@@ -34,7 +34,7 @@ fn page(
     record: &Record,
     (headlines, tables): (Markup, Markup),
     pictures: &Pictures,
-) -> Outcome<String> {
+) -> Result<String> {
     let title = format!("{} to {}", name(&record.moving.path), name(&record.fixed.path));
     let page = markup! {
         (DOCTYPE)

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::colours::{FOLD, diverging};
 use super::slices::{Pictures, View};
-use crate::failure::Outcome;
+use crate::failure::Result;
 
 /// Planes with the directions at the left, right, top and bottom of their pictures.
 const PLANES: [(&str, [&str; 4]); 3] = [
@@ -15,7 +15,7 @@ const PLANES: [(&str, [&str; 4]); 3] = [
 ];
 
 /// All figures.
-pub fn figures(pictures: &Pictures) -> Outcome<Markup> {
+pub fn figures(pictures: &Pictures) -> Result<Markup> {
     let images = figure(
         pictures,
         "Images",
@@ -74,13 +74,13 @@ fn figure(
     title: &str,
     views: &[(View, &str)],
     caption: Markup,
-) -> Outcome<Markup> {
+) -> Result<Markup> {
     // Compressing takes the time.
     let shown: Vec<_> = (0..PLANES.len())
         .flat_map(|plane| views.iter().map(move |(view, _)| (plane, *view)))
         .collect();
     let urls = shown.par_iter().map(|&(plane, view)| pictures.get(plane, view).data_url());
-    let mut urls = urls.collect::<Outcome<Vec<String>>>()?.into_iter();
+    let mut urls = urls.collect::<Result<Vec<String>>>()?.into_iter();
     let mut rows = Vec::with_capacity(PLANES.len());
     for (index, (plane, directions)) in PLANES.into_iter().enumerate() {
         let mut cells = Vec::with_capacity(views.len());

@@ -4,7 +4,7 @@ use maud::{Markup, PreEscaped, html};
 
 use super::charts;
 use super::measures::{BeforeAfter, Input, Measures, Record};
-use crate::failure::Outcome;
+use crate::failure::Result;
 use crate::settings::{similarity_of, to_toml};
 use ffdp_burn::metrics::ErrorStatistics;
 use ffdp_register::{NewtonStep, StageReport, Stop};
@@ -373,7 +373,7 @@ pub fn inputs(record: &Record) -> Markup {
 }
 
 /// How it was run, and all settings.
-pub fn run(record: &Record) -> Outcome<Markup> {
+pub fn run(record: &Record) -> Result<Markup> {
     let run = &record.run;
     let seconds = &record.seconds;
     let memory = match record.peak_memory_bytes {

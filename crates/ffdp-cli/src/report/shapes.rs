@@ -8,7 +8,7 @@ use super::charts;
 use super::colours::{Rgb, diverging};
 use super::html::STYLE;
 use super::surface::{VIEWS, draw};
-use crate::failure::Outcome;
+use crate::failure::Result;
 
 /// Pixels of a picture's longer side.
 const SIZE: usize = 300;
@@ -45,7 +45,7 @@ fn colours(shape: &Shape, target: &Shape, most: f64) -> Vec<Rgb> {
 ///
 /// # Errors
 /// A picture that cannot be compressed: a defect.
-pub fn page(report: &ShapeReport) -> Outcome<String> {
+pub fn page(report: &ShapeReport) -> Result<String> {
     let distances = report.shapes.map(|shape| surface_distance(shape, report.target));
     let [before, after] = distances;
     let better = after.mean < before.mean;
@@ -105,7 +105,7 @@ fn tile(name: &str, before: f64, after: f64) -> Markup {
     }
 }
 
-fn pictures(report: &ShapeReport, before: &SurfaceDistance) -> Outcome<Markup> {
+fn pictures(report: &ShapeReport, before: &SurfaceDistance) -> Result<Markup> {
     let most = before.p95.max(f64::MIN_POSITIVE);
     let [source, matched] = report.shapes;
     let plain = vec![PLAIN; report.target.points.len()];
@@ -122,7 +122,7 @@ fn pictures(report: &ShapeReport, before: &SurfaceDistance) -> Outcome<Markup> {
     let mut drawn = Vec::new();
     for (name, shape, colours) in &rows {
         let urls = VIEWS.map(|view| draw(shape, colours, bounds, view, SIZE).data_url());
-        drawn.push((*name, urls.into_iter().collect::<Outcome<Vec<_>>>()?));
+        drawn.push((*name, urls.into_iter().collect::<Result<Vec<_>>>()?));
     }
     Ok(html! {
         h2 { "Surfaces" }

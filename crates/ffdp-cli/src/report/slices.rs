@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use super::canvas::Canvas;
 use super::colours::{FOLD, GRID, Rgb, diverging, gray, heat};
 use crate::beside::beside;
-use crate::failure::Outcome;
+use crate::failure::Result;
 
 mod controls;
 
@@ -105,7 +105,7 @@ impl Pictures {
     ///
     /// # Errors
     /// An image without a finite voxel.
-    pub fn draw(slices: &Slices) -> Outcome<Self> {
+    pub fn draw(slices: &Slices) -> Result<Self> {
         let geometry = &slices.fixed.geometry;
         let (fixed, before) = beside(|| Window::of(slices.fixed), || Window::of(slices.before));
         let windows = [fixed?, before?];
@@ -430,7 +430,7 @@ struct Window {
 }
 
 impl Window {
-    fn of(image: &Volume) -> Outcome<Self> {
+    fn of(image: &Volume) -> Result<Self> {
         let [mut low, mut high] = image.percentiles([1.0, 99.9])?;
         if low >= high {
             (low, high) = image.min_max().unwrap_or((0.0, 1.0));

@@ -118,10 +118,10 @@ fn inverses_are_written_with_their_error() {
     assert!(grid.same_grid(&header(&warp).expect("golden").geometry, 1e-3));
 
     let moving = golden("moving.nii.gz");
-    let told = run(&["invert", "-r", &moving, "-o", &whole], &chain());
-    told.succeeded();
+    let inverted = run(&["invert", "-r", &moving, "-o", &whole], &chain());
+    inverted.succeeded();
     for word in ["95th percent", "largest", "voxels"] {
-        assert!(told.stdout.contains(word), "{}", told.stdout);
+        assert!(inverted.stdout.contains(word), "{}", inverted.stdout);
     }
     // Landmarks: there, and back through the file.
     let [there, back] = ["there.csv", "back.csv"].map(|name| folder.path(name));

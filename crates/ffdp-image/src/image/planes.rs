@@ -122,9 +122,9 @@ impl Counted<'_> {
     ///
     /// # Errors
     /// Those of reading.
-    pub fn sweep(&mut self, mut see: impl FnMut(&[f32])) -> Result<()> {
+    pub fn sweep(&mut self, mut visit: impl FnMut(&[f32])) -> Result<()> {
         if let (Some(all), None, None) = (self.image.all(), &self.mask, self.above) {
-            see(all);
+            visit(all);
             return Ok(());
         }
         let geometry = self.image.geometry().clone();
@@ -135,7 +135,7 @@ impl Counted<'_> {
             inside.clear();
             match (&mut self.mask, self.above) {
                 (None, None) => {
-                    see(values);
+                    visit(values);
                     continue;
                 }
                 (None, Some(_)) => inside.extend(values.iter().filter(|value| **value > least)),
@@ -148,7 +148,7 @@ impl Counted<'_> {
                     inside.extend(pairs.filter(counts).map(|(value, _)| *value));
                 }
             }
-            see(&inside);
+            visit(&inside);
         }
         Ok(())
     }
@@ -203,19 +203,19 @@ pub fn statistics<const K: usize>(
 }
 
 /// [`statistics`] of the finite voxels among those that count, how many they are, and nothing else where there are none.
-/// `see` is shown all that count in each sweep, 0 and 1.
+/// `visit` is shown all that count in each sweep, 0 and 1.
 ///
 /// # Errors
 /// Those of reading.
 pub fn finite_statistics<const K: usize>(
     counted: &mut Counted,
     percents: [f64; K],
-    mut see: impl FnMut(usize, &[f32]),
+    mut visit: impl FnMut(usize, &[f32]),
 ) -> Result<(usize, Option<Statistics<K>>)> {
     let mut counts = Counts::default();
     counted.sweep(|values| {
         counts.add(values);
-        see(0, values);
+        visit(0, values);
     })?;
     let finite = counts.count();
     if finite == 0 {
@@ -225,7 +225,7 @@ pub fn finite_statistics<const K: usize>(
     let mut buckets = Buckets::new(&counts, percents.iter().flat_map(around));
     counted.sweep(|values| {
         buckets.add(values);
-        see(1, values);
+        visit(1, values);
     })?;
     let percentiles = percents.map(|percent| {
         let values = around(&percent).map(|rank| buckets.value(&counts, rank));

@@ -121,12 +121,12 @@ mod tests {
                 [(Device::flex(), "b0 b1 w0 b2 w1 w2"), (device, "b0 w0 b1 w1 b2 w2")]
             {
                 let homes = Homes::new(&mesh, DeviceMesh::new(&[rest], 3).unwrap());
-                let told = std::cell::RefCell::new(Vec::new());
-                let tell = |what: &str, k: usize| told.borrow_mut().push(format!("{what}{k}"));
-                for (k, ()) in homes.in_turn(|k| tell("b", k)) {
-                    tell("w", k);
+                let calls = std::cell::RefCell::new(Vec::new());
+                let record = |what: &str, k: usize| calls.borrow_mut().push(format!("{what}{k}"));
+                for (k, ()) in homes.in_turn(|k| record("b", k)) {
+                    record("w", k);
                 }
-                assert_eq!(told.borrow().join(" "), wanted, "{name}");
+                assert_eq!(calls.borrow().join(" "), wanted, "{name}");
             }
         }
     }

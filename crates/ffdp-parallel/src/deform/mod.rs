@@ -320,7 +320,7 @@ impl ShardedDeform {
             Work::Parts(parts) => {
                 let fields = parts.fields.clone().expect(PRESENT);
                 let none = vec![vec![None; fields[0].layout().count()]; fields.len()];
-                let values = parts.problem.see(&fields, none, None)?;
+                let values = parts.problem.evaluate(&fields, none, None)?;
                 parts.problem.losses(reduce(values, Reduction::Sum), 1, false)
             }
         }
@@ -381,7 +381,7 @@ impl Parts {
                 let Gradient { shard, field, values, carried } = gradient;
                 shares[field].push(descents[field].take(shard, values, carried));
             };
-            let rows = self.problem.see(&fields, moments, Some(&mut take))?;
+            let rows = self.problem.evaluate(&fields, moments, Some(&mut take))?;
             let holders = &self.problem.grid.holders;
             let steps = fields.into_iter().zip(&mut self.descents).zip(shares);
             let next = steps.map(|((field, descent), shares)| {

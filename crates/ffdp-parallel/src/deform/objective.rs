@@ -308,7 +308,7 @@ impl<M: FieldModel> ShardedObjective<M> {
     pub fn loss(&mut self, parameters: &M::Parameters) -> Result<Tensor<1>> {
         let fields = self.model.fields(parameters)?;
         let none = vec![vec![None; fields[0].layout().count()]; fields.len()];
-        let values = self.problem.see(&fields, none, None)?;
+        let values = self.problem.evaluate(&fields, none, None)?;
         self.problem.losses(reduce(values, Reduction::Sum), 1, false)
     }
 }
@@ -331,7 +331,7 @@ impl<M: FieldModel> ShardedObjective<M> {
             gradients[field].push(homes.put_away(shard, values));
         };
         let none = vec![vec![None; layout.count()]; fields.len()];
-        let rows = self.problem.see(&fields, none, Some(&mut take))?;
+        let rows = self.problem.evaluate(&fields, none, Some(&mut take))?;
         let [loss, count] = self.problem.loss_and_count(reduce(rows, Reduction::Sum))?;
         let gradients = gradients.into_iter().map(|shards| Sharded::new(shards, layout.clone()));
         let gradient = self.model.pull_back(at, gradients.collect())?;

@@ -67,7 +67,7 @@ enum FixedVisit {
 }
 
 /// What is known of all voxels before the gradient of any.
-struct Known {
+struct GlobalSums {
     /// `count d loss / d sums`, on the device of every shard.
     slopes: Vec<Tensor<1>>,
     /// How many values count, likewise, where penalties are weighed against them.
@@ -102,7 +102,8 @@ impl Problem {
         let ShardedImages { fixed, moving, affine, .. } = images;
         let (layout, mesh) = (fixed.layout().clone(), &homes.mesh);
         check_places(&fixed, homes);
-        let map = IndexMap::read(Some(&affine), options.displacement_scale)?.still(layout.size());
+        let map = IndexMap::read(Some(&affine), options.displacement_scale)?
+            .without_flat_axes(layout.size());
         // Many shards on one device mean that memory is short. Several devices would wait for what they
         // do not keep.
         let keep = match mesh.is_virtual() && !mesh.has_several_devices() {
@@ -129,7 +130,7 @@ impl Problem {
         };
         let fixed = match is_syn {
             true => {
-                let map = IndexMap::identity().still(layout.size());
+                let map = IndexMap::identity().without_flat_axes(layout.size());
                 Fixed::Shown(Box::new(View::new(fixed, map, keep, team.fixed)))
             }
             false => {
@@ -184,7 +185,7 @@ impl Problem {
 
     /// The parts of each shard in the loss, for [`Problem::losses`]; each on its shard's device. With `take`, the
     /// gradient of each shard to each field goes there, and with it what is carried along to be changed.
-    pub fn see(
+    pub fn evaluate(
         &mut self,
         fields: &[Sharded],
         mut carried: Vec<Vec<Carried>>,
@@ -219,7 +220,7 @@ impl Problem {
         let mut shown: Vec<Option<Tensor<5>>> =
             (0..count).map(|k| is_alone.then(|| own_moved(k))).collect();
         let came: Vec<Vec<Neighbours>> = crossings.into_iter().map(Crossing::receive).collect();
-        let known = self.beforehand(&displaced, [&around, fields], &came, &shown)?;
+        let known = self.global_pass(&displaced, [&around, fields], &came, &shown)?;
         let slope = known.slope.as_ref();
         let needs = [matches!(self.fixed, Fixed::Shown(_)), true].map(|n| n && take.is_some());
         let bring = |k: usize| {
@@ -335,7 +336,7 @@ impl Problem {
         flow: Flow,
         to_u: Option<Sharded>,
         velocity: &Sharded,
-        (known, mut carried): (&Known, Vec<Vec<Carried>>),
+        (known, mut carried): (&GlobalSums, Vec<Vec<Carried>>),
         (rows, take): (&mut [Vec<Tensor<1>>], Option<Take>),
     ) -> Result<()> {
         let (grid, homes) = (&self.grid, &self.grid.homes);
@@ -403,13 +404,13 @@ impl Problem {
     }
 
     /// What must be known of all voxels first: in a pass of its own, if any of it must.
-    fn beforehand(
+    fn global_pass(
         &self,
         displaced: &[Sharded],
         [around, fields]: [&[Sharded]; 2],
         came: &[Vec<Neighbours>],
         shown: &[Option<Tensor<5>>],
-    ) -> Result<Known> {
+    ) -> Result<GlobalSums> {
         let similarity = &self.comparison.similarity;
         let (is_mean, costs) = (similarity.is_mean(), !self.cost.is_none());
         let counts = costs || !is_mean;
@@ -426,7 +427,7 @@ impl Problem {
                 places().map(|k| one(k).mul_scalar(values)).collect()
             });
             let slopes = self.mean_slopes.clone();
-            return Ok(Known { slopes, counts, slope: None, loss: None });
+            return Ok(GlobalSums { slopes, counts, slope: None, loss: None });
         }
         // Without windows there is nothing to see around a shard.
         let width = if is_mean || self.comparison.reach() == 0 { 0 } else { self.grid.width };
@@ -485,7 +486,7 @@ impl Problem {
                 (pairs.map(|(sum, count)| similarity.slope(sum, count)).collect(), Some(loss))
             }
         };
-        Ok(Known { slopes, counts: counts.then_some(found), slope, loss })
+        Ok(GlobalSums { slopes, counts: counts.then_some(found), slope, loss })
     }
 
     /// Values of the whole fixed image, without its mask.

@@ -68,7 +68,7 @@ impl IndexMap {
     }
 
     /// The map where nothing moves along an axis of one voxel of a volume of `size` (D, H, W).
-    pub fn still(self, [d, h, w]: [usize; 3]) -> Self {
+    pub fn without_flat_axes(self, [d, h, w]: [usize; 3]) -> Self {
         let moves = [w, h, d].map(|voxels| f64::from(u8::from(voxels > 1)));
         let scale = self.scale.map(|row| [0, 1, 2].map(|axis| row[axis] * moves[axis]));
         Self { scale, ..self }

@@ -81,16 +81,16 @@ fn numbers_are_combined_in_the_order_of_the_ranks() {
         let bounds =
             DisplacementBounds([[-rank, 1.0], [rank, rank + 1.0], [f64::NEG_INFINITY, 2.0]]);
         let bounds = holders.union(bounds).unwrap();
-        let told = ranks.broadcast(vec![ranks.rank() as u8 + 7; 3]).unwrap();
-        ([of(Reduction::Sum), of(Reduction::Max), of(Reduction::Min)], bounds, told)
+        let received = ranks.broadcast(vec![ranks.rank() as u8 + 7; 3]).unwrap();
+        ([of(Reduction::Sum), of(Reduction::Max), of(Reduction::Min)], bounds, received)
     });
-    for ([sum, max, min], bounds, told) in found {
+    for ([sum, max, min], bounds, received) in found {
         assert_eq!(sum, [((0.1 + 1.1) + 2.1) + 3.1, -6.0]);
         assert_eq!(max, [3.1, 0.0]);
         assert_eq!(min, [0.1, -3.0]);
         let expected = [[-3.0, 1.0], [0.0, 4.0], [f64::NEG_INFINITY, 2.0]];
         assert_eq!(bounds, DisplacementBounds(expected));
-        assert_eq!(told, [7; 3]);
+        assert_eq!(received, [7; 3]);
     }
 }
 
@@ -123,23 +123,23 @@ fn on_ranks(
         let by = (options.measure.into(), options);
         let mut deform = ShardedDeform::in_team(images, state, by, &mesh, team)?;
         let first = iterations / 3;
-        let mut told = to_f64(deform.iterate(first)?);
-        told.extend(to_f64(deform.iterate(iterations - first)?));
-        told.extend(to_f64(deform.loss()?));
+        let mut losses = to_f64(deform.iterate(first)?);
+        losses.extend(to_f64(deform.iterate(iterations - first)?));
+        losses.extend(to_f64(deform.loss()?));
         let fields = deform.into_state().fields.into_iter();
-        Ok((told, fields.map(Sharded::into_shards).collect::<Vec<_>>()))
+        Ok((losses, fields.map(Sharded::into_shards).collect::<Vec<_>>()))
     });
     let parts: Vec<_> = parts.into_iter().map(|part| part.expect("nobody is lost")).collect();
-    for (told, _) in &parts {
-        assert_eq!(*told, parts[0].0, "all ranks are told the same");
+    for (losses, _) in &parts {
+        assert_eq!(*losses, parts[0].0, "all ranks are told the same");
     }
-    let mut told = parts[0].0.clone();
-    told.pop();
+    let mut losses = parts[0].0.clone();
+    losses.pop();
     let of = |i: usize| {
         let all = parts.iter().flat_map(|(_, fields)| fields[i].clone()).collect();
         whole(&Sharded::new(all, fixed.clone()))
     };
-    [told, to_f64(Tensor::cat((0..parts[0].1.len()).map(of).collect(), 0))]
+    [losses, to_f64(Tensor::cat((0..parts[0].1.len()).map(of).collect(), 0))]
 }
 
 #[test]

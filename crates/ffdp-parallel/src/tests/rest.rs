@@ -91,23 +91,23 @@ fn iterations_of_shards_at_rest_are_those_of_shards_that_stay() {
                     let state = ShardedState::new(vec![field]);
                     let options = options(measure);
                     let mut deform = ShardedDeform::new(images, state, &options, &mesh).unwrap();
-                    let told = to_f64(deform.iterate(10).unwrap());
+                    let losses = to_f64(deform.iterate(10).unwrap());
                     let field = deform.into_state().fields.remove(0).into_shards().into_iter();
-                    (told, field.flat_map(to_f64).collect::<Vec<_>>())
+                    (losses, field.flat_map(to_f64).collect::<Vec<_>>())
                 };
-                let (told, stayed) = run(&device);
-                let (heard, found) = run(&Device::flex());
+                let (losses, stayed) = run(&device);
+                let (resting_losses, found) = run(&Device::flex());
                 let (error, label) = (largest_difference(&found, &stayed), format!("{measure:?}"));
                 println!("{name} {label} {cuts:?}: {error:.1e} voxel");
                 // Histograms are sums in any order.
-                let told_apart = matches!(
+                let is_histogram = matches!(
                     measure,
                     Measure::MutualInformation(_) | Measure::NormalizedMutualInformation(_)
                 );
-                let most = if told_apart { FIELD_VOXELS } else { 0.0 };
+                let most = if is_histogram { FIELD_VOXELS } else { 0.0 };
                 assert!(error <= most, "{name} {label} {cuts:?}: {error:.1e} voxel");
                 assert!(stayed.iter().any(|u| u.abs() > 0.5), "{name} {label}: nothing moved");
-                assert_close(&label, &heard, &told, F32_ROUNDING);
+                assert_close(&label, &resting_losses, &losses, F32_ROUNDING);
             }
         }
     }

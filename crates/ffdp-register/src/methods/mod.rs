@@ -19,7 +19,7 @@ pub use ffd::{FfdSettings, SplineGradient};
 pub use gnk::GnkSettings;
 pub use greedy::GreedySettings;
 pub(super) use own::find;
-pub use own::{Finding, Given, LevelImages, Method, OwnMethod, StageRun};
+pub use own::{LevelImages, Method, MethodResult, OwnMethod, StageInputs, StageRun};
 pub use svf::SvfSettings;
 pub use syn::SynSettings;
 
@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use deformable::FieldMethod;
 
-use super::context::{Estimate, Run, Staged};
+use super::context::{Estimate, Run, StageResult};
 use super::settings::{LinearSettings, MomentsSettings};
 use ffdp_burn::error::Result;
 
@@ -124,7 +124,7 @@ impl Stage {
 }
 
 /// A linear stage: its settings, and what finds the map.
-type FindLinear = fn(&mut Run, &LinearSettings, Estimate) -> Result<Staged>;
+type FindLinear = fn(&mut Run, &LinearSettings, Estimate) -> Result<StageResult>;
 
 /// A stage as the engine runs it.
 pub(super) enum Listed<'a> {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use burn::tensor::{Device, Tensor};
 
-use crate::context::{Estimate, Run, Staged};
+use crate::context::{Estimate, Run, StageResult};
 use crate::fields::{Deformed, Fields};
 use crate::level::{Solver, level_start, run_level};
 use crate::pair::LevelPair;
@@ -38,7 +38,7 @@ pub trait Method: Debug + Send + Sync {
     ///
     /// # Errors
     /// Those of the images and of the device.
-    fn find(&self, stage: &mut StageRun) -> Result<Finding>;
+    fn find(&self, stage: &mut StageRun) -> Result<MethodResult>;
 
     /// # Errors
     /// [`Error::Invalid`] naming the first setting that has no meaning.
@@ -66,14 +66,14 @@ pub trait Method: Debug + Send + Sync {
     }
 
     /// Why it cannot work with what it is given; `None` if it can. By default it refuses images in parts.
-    fn refuses(&self, given: &Given) -> Option<String> {
+    fn refuses(&self, given: &StageInputs) -> Option<String> {
         given.parts.then(|| "it has its images in one piece on one device".into())
     }
 }
 
 /// What a stage is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Given {
+pub struct StageInputs {
     /// Channels of each image.
     pub channels: usize,
     /// Whether the fixed and the moving image have a mask.
@@ -86,7 +86,7 @@ pub struct Given {
 
 /// What a [`Method`] has found.
 #[derive(Clone, Debug)]
-pub struct Finding {
+pub struct MethodResult {
     /// From points of the fixed to points of the moving image, RAS mm; applied after the displacement.
     pub affine: Affine<Physical, Physical>,
     /// `w` on the grid of any level; `None` without.
@@ -165,7 +165,7 @@ impl StageRun<'_, '_> {
 
     /// Where the images are.
     pub fn device(&self) -> Device {
-        self.run.room.home().clone()
+        self.run.placement.home().clone()
     }
 
     /// The images on a level.
@@ -174,7 +174,8 @@ impl StageRun<'_, '_> {
     /// Those of the device.
     pub fn images(&mut self, level: &LevelSettings) -> Result<LevelImages> {
         let grids = self.run.level_grids(level)?;
-        let places = Places::whole(self.run.room.home(), grids.each_ref().map(Geometry::dims))?;
+        let places =
+            Places::whole(self.run.placement.home(), grids.each_ref().map(Geometry::dims))?;
         let pair = self.run.pair(grids, places)?;
         let [(fixed, fixed_mask), (moving, moving_mask)] = pair.whole();
         Ok(LevelImages { fixed, moving, masks: [fixed_mask, moving_mask], pair })
@@ -202,11 +203,11 @@ impl StageRun<'_, '_> {
 }
 
 /// A stage by a method that is no built-in one, on the first device.
-pub(crate) fn find(run: &mut Run, method: &dyn Method, found: Estimate) -> Result<Staged> {
+pub(crate) fn find(run: &mut Run, method: &dyn Method, found: Estimate) -> Result<StageResult> {
     let start = Instant::now();
     let before = found.clone();
     let mut stage = StageRun { run, found, name: method.name(), levels: Vec::new() };
-    let Finding { affine, displacement } = method.find(&mut stage)?;
+    let MethodResult { affine, displacement } = method.find(&mut stage)?;
     let Some(last) = method.levels().last() else {
         let what = "a method needs at least one level";
         return Err(Error::invalid(what, method.name(), "let it name the levels it works on"));
@@ -222,7 +223,7 @@ pub(crate) fn find(run: &mut Run, method: &dyn Method, found: Estimate) -> Resul
     let fields = displacement.map(Fields::whole);
     let seconds = start.elapsed().as_secs_f64();
     let transform = method.name();
-    Ok(Staged {
+    Ok(StageResult {
         found: Estimate { affine, deformed: fields.map(Deformed::greedy) },
         report: StageReport { transform, levels, loss_after, undone: None, seconds },
         loss_without,

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::Settings;
-use crate::methods::{Given, Stage};
+use crate::methods::{Stage, StageInputs};
 use crate::settings::OptimizerSettings;
 
 /// Every built-in method with each optimiser.
@@ -32,8 +32,8 @@ pub fn matrix() -> String {
         let valid = variants.iter().filter(|(_, stage)| is_valid(stage));
         let optimizers: Vec<&str> = valid.map(|(optimizer, _)| *optimizer).collect();
         let stage = &variants[0].1;
-        let says = |given: Given| if stage.refuses(&given).is_none() { "yes" } else { "no" };
-        let plain = Given { channels: 1, masked: [false; 2], parts: false, at_rest: false };
+        let says = |given: StageInputs| if stage.refuses(&given).is_none() { "yes" } else { "no" };
+        let plain = StageInputs { channels: 1, masked: [false; 2], parts: false, at_rest: false };
         let penalties = match stage.fields() {
             None => "none to pay",
             Some(method) if method.keeps_shards_on_devices() => "`beta`, `beta_div`",
@@ -43,11 +43,11 @@ pub fn matrix() -> String {
             table,
             "| `{name}` | {} | {penalties} | {} | {} | {} | {} | {} |",
             optimizers.join(", "),
-            says(Given { masked: [true; 2], ..plain }),
-            says(Given { channels: 2, ..plain }),
-            says(Given { channels: 2, parts: true, ..plain }),
-            says(Given { masked: [true; 2], parts: true, ..plain }),
-            says(Given { masked: [true; 2], parts: true, at_rest: true, ..plain }),
+            says(StageInputs { masked: [true; 2], ..plain }),
+            says(StageInputs { channels: 2, ..plain }),
+            says(StageInputs { channels: 2, parts: true, ..plain }),
+            says(StageInputs { masked: [true; 2], parts: true, ..plain }),
+            says(StageInputs { masked: [true; 2], parts: true, at_rest: true, ..plain }),
         );
     }
     table

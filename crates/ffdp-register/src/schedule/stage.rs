@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::methods::deformable::FieldMethod;
-use crate::methods::{Given, Listed, ListedMut, Method, OwnMethod, Stage};
-use crate::places::{Room, Taken, linear_bytes};
+use crate::methods::{Listed, ListedMut, Method, OwnMethod, Stage, StageInputs};
+use crate::places::{LevelMemory, Placement, linear_bytes};
 use crate::settings::{LevelSettings, OptimizerSettings, Similarity};
 use ffdp_burn::error::Result;
 use ffdp_burn::image::Geometry;
@@ -140,15 +140,14 @@ impl Stage {
     /// [`Error::TooLarge`](ffdp_burn::Error::TooLarge) when a device cannot hold one shard at work.
     pub fn takes(
         &self,
-        room: &Room,
+        placement: &Placement,
         grids: [&Geometry; 2],
         (channels, masked): (usize, [bool; 2]),
-    ) -> Result<Taken> {
+    ) -> Result<LevelMemory> {
         match self.fields() {
-            Some(method) => room.takes(&method.problem(grids, (channels, masked))),
-            None => {
-                room.takes_linear(grids, masked.map(|is_masked| channels + usize::from(is_masked)))
-            }
+            Some(method) => placement.takes(&method.problem(grids, (channels, masked))),
+            None => placement
+                .takes_linear(grids, masked.map(|is_masked| channels + usize::from(is_masked))),
         }
     }
 
@@ -198,7 +197,7 @@ impl Stage {
     }
 
     /// Why it cannot do what it is given, in its own words; `None` if it can.
-    pub(crate) fn refuses(&self, given: &Given) -> Option<String> {
+    pub(crate) fn refuses(&self, given: &StageInputs) -> Option<String> {
         match self.listed() {
             Listed::Own(method) => method.refuses(given),
             Listed::Fields(method) if given.at_rest && method.keeps_shards_on_devices() => {

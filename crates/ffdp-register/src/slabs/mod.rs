@@ -2,7 +2,7 @@
 //!
 //! Images are read slab by slab ([`Planes`]: a file, or a volume), each level straight onto the shards that
 //! a mesh has for it, smoothed and sampled on the way: nothing of full size exists but the finest level itself,
-//! in shards, and these may rest in host memory ([`Room`]). Results stay in shards, and are written slab by
+//! in shards, and these may rest in host memory ([`Placement`]). Results stay in shards, and are written slab by
 //! slab (`result.rs`). The stages are those of [`register`](crate::register()), with its code:
 //! linear ones see their levels whole on the first device where that has room for them and nobody shares
 //! them, greedy ones cut theirs.
@@ -20,13 +20,13 @@ use super::context::{Estimate, Run, Sides};
 use super::coverage::{Coverage, ends_inside};
 use super::fields::Deformed;
 use super::methods::Stage;
-use super::methods::deformable::check_room;
+use super::methods::deformable::check_placement;
 use super::observer::Observer;
-use super::places::Room;
+use super::places::Placement;
 use super::prepare::{check_overlap, check_sizes};
 use super::processes::{Processes, Report};
 use super::pyramid::plane_axis;
-use super::run::{self, Ended};
+use super::run::{self, StagesResult};
 use super::schedule::Settings;
 use super::source::{Scale, Scaled};
 use ffdp_burn::error::{Error, Result};
@@ -61,12 +61,12 @@ impl<'a> SlabProblem<'a> {
     }
 }
 
-/// [`register`](crate::register()) of images that are read slab by slab, in the memory of `room`. The result is that of
-/// the whole images but for rounding.
+/// [`register`](crate::register()) of images that are read slab by slab, in the memory of `placement`. The result is
+/// that of the whole images but for rounding.
 ///
-/// Of [`Room::Ranks`] every process calls this with the same arguments, and later what writes the results, at the same
-/// time; greedy levels with planes enough are shared, rank 0 does the rest and writes. An error is that of all, unless
-/// it happens in a shared level: then those that wait for the rank find it lost.
+/// Of [`Placement::Ranks`] every process calls this with the same arguments, and later what writes the results, at the
+/// same time; greedy levels with planes enough are shared, rank 0 does the rest and writes. An error is that of all,
+/// unless it happens in a shared level: then those that wait for the rank find it lost.
 ///
 /// Each image is read twice for its percentiles (one with a mask four times) and once for every level; small levels
 /// are kept. A compressed file is decompressed as often. Images with masks are whole on one device in linear stages.
@@ -81,11 +81,11 @@ impl<'a> SlabProblem<'a> {
 pub fn register_slabs(
     problem: SlabProblem,
     settings: &Settings,
-    room: &Room,
+    placement: &Placement,
     observer: &mut dyn Observer,
 ) -> Result<SlabRegistration> {
     let start = Checkpoint::start(problem.initial);
-    resume_slabs(start, problem, settings, room, observer)
+    resume_slabs(start, problem, settings, placement, observer)
 }
 
 /// [`register_slabs`], continued from what an earlier run of one process with the same arguments has
@@ -97,19 +97,19 @@ pub fn resume_slabs(
     checkpoint: Checkpoint,
     problem: SlabProblem,
     settings: &Settings,
-    room: &Room,
+    placement: &Placement,
     observer: &mut dyn Observer,
 ) -> Result<SlabRegistration> {
     let SlabProblem { fixed, moving, fixed_mask, moving_mask, mut more_channels, initial } =
         problem;
-    let room = room.inner();
-    let processes = Processes::of(&room)?;
+    let placement = placement.inner();
+    let processes = Processes::of(&placement)?;
     let grids = [fixed.geometry().clone(), moving.geometry().clone()];
     let settings = &settings.for_images(&grids[0]);
     let given = (1 + more_channels.len(), [fixed_mask.is_some(), moving_mask.is_some()]);
-    let checked = check((&grids, given), settings, &room, &initial);
+    let checked = check((&grids, given), settings, &placement, &initial);
     processes.agree(checked)?;
-    let ending = processes.first_does(|| {
+    let ending = processes.run_on_root(|| {
         let mut ends = [ends_inside(fixed)?, ends_inside(moving)?];
         for pair in &mut more_channels {
             for (ends, channel) in ends.iter_mut().zip(pair) {
@@ -125,14 +125,14 @@ pub fn resume_slabs(
     let content = (1 + more_channels.len(), masked);
     if content != given {
         // Their masks take room as well.
-        let checked = check((&grids, content), settings, &room, &initial);
+        let checked = check((&grids, content), settings, &placement, &initial);
         processes.agree(checked)?;
     }
     let same = processes.check_same_task(&(&grids, content, settings));
     processes.agree(same)?;
     let percentiles = settings.intensity_percentiles;
-    if matches!(room, Room::Device { .. }) {
-        prove(room.home())?;
+    if matches!(placement, Placement::Device { .. }) {
+        warm_up(placement.home())?;
     }
     let (mut of_fixed, mut of_moving): (Vec<&mut dyn Planes>, Vec<&mut dyn Planes>) =
         (vec![fixed], vec![moving]);
@@ -142,7 +142,7 @@ pub fn resume_slabs(
     }
     let mut fixed = Scaled::new(of_fixed, fixed_mask.map(|mask| mask as &mut dyn Planes));
     let mut moving = Scaled::new(of_moving, moving_mask.map(|mask| mask as &mut dyn Planes));
-    let told = processes.first_does(|| {
+    let report = processes.run_on_root(|| {
         fixed.measure(["the fixed image", "the fixed mask"], percentiles)?;
         moving.measure(["the moving image", "the moving mask"], percentiles)?;
         let scales = fixed.scales.iter().chain(&moving.scales);
@@ -150,8 +150,9 @@ pub fn resume_slabs(
         let numbers: Vec<f64> = numbers.map(f64::from).collect();
         Ok(Report::new(&numbers, Vec::new(), None))
     })?;
-    let told: Vec<f32> = told.numbers().iter().map(|number| *number as f32).collect();
-    let scales = told.chunks(3).map(|told| Scale { range: [told[0], told[1]], mean: told[2] });
+    let numbers: Vec<f32> = report.numbers().iter().map(|number| *number as f32).collect();
+    let scales =
+        numbers.chunks(3).map(|scale| Scale { range: [scale[0], scale[1]], mean: scale[2] });
     let mut scales: Vec<Scale> = scales.collect();
     moving.scales = scales.split_off(content.0);
     fixed.scales = scales;
@@ -164,16 +165,16 @@ pub fn resume_slabs(
         levels: Vec::new(),
         loss_interval: settings.loss_interval,
         minimum_axis: settings.minimum_axis_voxels,
-        room,
+        placement,
         processes,
         initial,
         observer,
         checkpoint,
     };
-    let Ended { found, stages, loss_before, loss_after, contrast, outcome } =
+    let StagesResult { found, stages, loss_before, loss_after, contrast, outcome } =
         run.stages(settings)?;
     let Estimate { affine, deformed } = found;
-    let Run { grids: [fixed, _], room, processes, .. } = run;
+    let Run { grids: [fixed, _], placement, processes, .. } = run;
     let warps = |deformed: Deformed| {
         let (warp, inverse) = deformed.maps()?;
         let warp_of = |fields| Warp::new(fields, &fixed, &processes);
@@ -184,7 +185,7 @@ pub fn resume_slabs(
         Some((warp, inverse, spline)) => (Some(warp), inverse, spline),
         None => (None, None, None),
     };
-    let home = room.home().clone();
+    let home = placement.home().clone();
     Ok(SlabRegistration {
         affine,
         warp,
@@ -203,7 +204,7 @@ pub fn resume_slabs(
 
 /// A first reduction on a device. Before it CubeCL measures how fast the memory is (autotuning), with 2 GiB of
 /// it: which is to happen while nothing else is there.
-fn prove(device: &Device) -> Result<()> {
+fn warm_up(device: &Device) -> Result<()> {
     let small = Tensor::zeros([1, 3, 8, 64, 64], device);
     DisplacementBounds::read(&Sharded::whole(small))?;
     device.memory_cleanup();
@@ -214,7 +215,7 @@ fn prove(device: &Device) -> Result<()> {
 fn check(
     (grids, content): (&[Geometry; 2], (usize, [bool; 2])),
     settings: &Settings,
-    room: &Room,
+    placement: &Placement,
     initial: &Affine<Physical, Physical>,
 ) -> Result<()> {
     settings.validate()?;
@@ -229,9 +230,12 @@ fn check(
     if settings.match_histograms {
         return refuse("histograms are not matched", &settings.match_histograms);
     }
-    room.devices().iter().try_for_each(|device| run::check_moment_storage(settings, device))?;
+    placement
+        .devices()
+        .iter()
+        .try_for_each(|device| run::check_moment_storage(settings, device))?;
     for method in settings.stages.iter().filter_map(Stage::fields) {
-        check_room(room, method, (grids, content), settings.minimum_axis_voxels)?;
+        check_placement(placement, method, (grids, content), settings.minimum_axis_voxels)?;
     }
     match settings.stages.first() {
         Some(Stage::Moments(_)) => Ok(()),

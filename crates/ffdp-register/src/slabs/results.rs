@@ -363,7 +363,7 @@ impl SlabRegistration {
             return Ok(());
         }
         let placed = Self { affine: *affine, warp: None, ..self.clone() };
-        let mut show = placed.shower(moving, Interpolation::Linear)?;
+        let mut show = placed.plane_sampler(moving, Interpolation::Linear)?;
         for planes in pieces(&self.fixed).filter(|planes| planes.clone().any(&wanted)) {
             let seen = show(&planes, (None, &DisplacementBounds::NONE), &self.home)?;
             for plane in planes.clone().filter(|plane| wanted(*plane)) {
@@ -381,7 +381,7 @@ impl SlabRegistration {
         how: Interpolation,
         mut each: impl FnMut(&Range<usize>, Vec<f32>) -> Result<()>,
     ) -> Result<()> {
-        let mut show = self.shower(moving, how)?;
+        let mut show = self.plane_sampler(moving, how)?;
         match &self.warp {
             None if self.processes.is_first() => pieces(&self.fixed).try_for_each(|planes| {
                 let none = (None, &DisplacementBounds::NONE);
@@ -397,7 +397,7 @@ impl SlabRegistration {
 
     /// What shows the moving image on planes of the fixed grid under the affine map and a displacement on them, which
     /// keeps within bounds. Planes are best asked for in order.
-    fn shower(
+    fn plane_sampler(
         &self,
         moving: &mut dyn Planes,
         how: Interpolation,

@@ -10,8 +10,8 @@ use burn::tensor::Device;
 use super::slabs::{FIELD_VOXELS, LOSS, WARPED, furthest};
 use super::{only, pair_of};
 use crate::{
-    Folding, GreedySettings, LevelSettings, Observer, Outcome, Preset, Problem, Progress, Room,
-    Settings, Silent, SlabProblem, SlabRegistration, Stage, register_slabs,
+    Folding, GreedySettings, LevelSettings, Observer, Outcome, Placement, Preset, Problem,
+    Progress, Settings, Silent, SlabProblem, SlabRegistration, Stage, register_slabs,
 };
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::Volume;
@@ -26,7 +26,7 @@ fn few() -> GreedySettings {
 }
 
 /// What each of several ranks is given: its images, its settings, its shards, its observer.
-struct Given<'a> {
+struct RankInputs<'a> {
     pair: &'a Pair,
     moving: Option<Volume>,
     settings: Settings,
@@ -34,7 +34,7 @@ struct Given<'a> {
     observer: Box<dyn Observer>,
 }
 
-impl<'a> Given<'a> {
+impl<'a> RankInputs<'a> {
     fn new(pair: &'a Pair, settings: &Settings, shards: usize) -> Self {
         let (settings, observer) = (settings.clone(), Box::new(Silent));
         Self { pair, moving: None, settings, shards, observer }
@@ -56,7 +56,7 @@ struct Got {
 /// Registers as every rank; what is written goes to `folder`.
 fn in_ranks<'a>(
     count: usize,
-    given: impl Fn(usize) -> Given<'a> + Sync,
+    given: impl Fn(usize) -> RankInputs<'a> + Sync,
     folder: Option<&Path>,
 ) -> Vec<Result<Got>> {
     let given = &given;
@@ -70,7 +70,7 @@ fn in_ranks<'a>(
 
 fn one_of<'a>(
     ranks: Arc<dyn Ranks>,
-    given: &(impl Fn(usize) -> Given<'a> + Sync),
+    given: &(impl Fn(usize) -> RankInputs<'a> + Sync),
     folder: Option<&Path>,
 ) -> Result<Got> {
     let mut given = given(ranks.rank());
@@ -78,8 +78,8 @@ fn one_of<'a>(
     let (mut fixed, mut moving) = given.problem();
     let initial = Problem::new(&fixed, &moving).initial;
     let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
-    let room = Room::Ranks { mesh, ranks };
-    let found = register_slabs(problem, &given.settings, &room, given.observer.as_mut())?;
+    let placement = Placement::Ranks { mesh, ranks };
+    let found = register_slabs(problem, &given.settings, &placement, given.observer.as_mut())?;
     let warp = found.warp.as_ref().expect("the stage was deformable");
     let (field, folding) = (warp.planes(0..warp.fixed.size[2])?, warp.folding()?);
     if let Some(folder) = folder {
@@ -94,8 +94,8 @@ fn alone(pair: &Pair, settings: &Settings, folder: &Path) -> Got {
     let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
     let initial = Problem::new(&fixed, &moving).initial;
     let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
-    let room = Room::DeviceMesh(DeviceMesh::one(&Device::flex()));
-    let found = register_slabs(problem, settings, &room, &mut Silent).expect("good input");
+    let placement = Placement::DeviceMesh(DeviceMesh::one(&Device::flex()));
+    let found = register_slabs(problem, settings, &placement, &mut Silent).expect("good input");
     let warp = found.warp.as_ref().expect("the stage was deformable");
     let field = warp.planes(0..warp.fixed.size[2]).expect("readable");
     let folding = warp.folding().expect("readable");
@@ -109,7 +109,7 @@ fn compare(label: &str, pair: &Pair, settings: &Settings, shards: &[usize], boun
     let folders = [0, 1].map(|_| tempfile::tempdir().expect("a folder"));
     let one = alone(pair, settings, folders[0].path());
     assert!(one.field.iter().any(|u| u.abs() > 0.5), "{label}: it does not move");
-    let given = |rank: usize| Given::new(pair, settings, shards[rank]);
+    let given = |rank: usize| RankInputs::new(pair, settings, shards[rank]);
     let label = format!("{label} on {shards:?}");
     for got in in_ranks(shards.len(), given, Some(folders[1].path())) {
         let got = got.expect("good input");
@@ -188,7 +188,7 @@ fn who_has_enough_ends_it_for_all() {
     let fine = GreedySettings { levels: vec![level], ..GreedySettings::default() };
     let settings = Settings { loss_interval: 4, ..only(fine) };
     let given = |rank: usize| {
-        let mut given = Given::new(&pair, &settings, 1);
+        let mut given = RankInputs::new(&pair, &settings, 1);
         if rank == 1 {
             given.observer = Box::new(Impatient);
         }
@@ -202,7 +202,7 @@ fn who_has_enough_ends_it_for_all() {
 }
 
 /// The message of every rank.
-fn refused<'a>(count: usize, given: impl Fn(usize) -> Given<'a> + Sync) -> Vec<String> {
+fn refused<'a>(count: usize, given: impl Fn(usize) -> RankInputs<'a> + Sync) -> Vec<String> {
     let found = in_ranks(count, given, None).into_iter();
     found
         .map(|got| match got {
@@ -224,17 +224,20 @@ fn what_processes_cannot_do_is_refused_on_all_of_them() {
         }
     };
     let matched = Settings { match_histograms: true, ..only(few()) };
-    says(refused(2, |_| Given::new(&pair, &matched, 1)), &["every rank: ", "histograms"]);
+    says(refused(2, |_| RankInputs::new(&pair, &matched, 1)), &["every rank: ", "histograms"]);
     // Rank 0 looks at the intensities.
     let bad = |rank: usize| {
         let mut moving = pair.moving.image.clone();
         moving.data[99] = f32::NAN;
-        Given { moving: (rank == 0).then_some(moving), ..Given::new(&pair, &only(few()), 1) }
+        RankInputs {
+            moving: (rank == 0).then_some(moving),
+            ..RankInputs::new(&pair, &only(few()), 1)
+        }
     };
     says(refused(3, bad), &["rank 0 of 3", "the moving image", "NaN"]);
     let other = |rank: usize| match rank {
-        2 => Given::new(&pair, &Settings { loss_interval: 7, ..only(few()) }, 1),
-        _ => Given::new(&pair, &only(few()), 1),
+        2 => RankInputs::new(&pair, &Settings { loss_interval: 7, ..only(few()) }, 1),
+        _ => RankInputs::new(&pair, &only(few()), 1),
     };
     says(refused(3, other), &["rank 2 of 3", "same settings"]);
 }

@@ -9,8 +9,8 @@ use burn::tensor::Device;
 use super::{half_heads, pair_of, warp};
 use crate::{
     FfdSettings, GreedySettings, LevelSettings, LinearSettings, MiSettings, OptimizerSettings,
-    Problem, Regularization, Room, Settings, Silent, Similarity, SlabProblem, SlabRegistration,
-    Stage, SvfSettings, SynSettings, register, register_on, register_slabs,
+    Placement, Problem, Regularization, Settings, Silent, Similarity, SlabProblem,
+    SlabRegistration, Stage, SvfSettings, SynSettings, register, register_on, register_slabs,
 };
 use ffdp_burn::image::{Planes, Volume};
 use ffdp_burn::synth::Pair;
@@ -212,7 +212,7 @@ impl Images<'_> {
         }
     }
 
-    fn in_room(&self, stage: &Stage, room: &Room) -> Got {
+    fn placed(&self, stage: &Stage, placement: &Placement) -> Got {
         let (mut fixed, mut moving) =
             (self.pair.fixed.image.clone(), self.pair.moving.image.clone());
         let mut masks = self.masks.cloned();
@@ -231,7 +231,7 @@ impl Images<'_> {
             ..SlabProblem::new(&mut fixed, &mut moving, initial)
         };
         let settings = settings(stage);
-        let found = register_slabs(problem, &settings, room, &mut Silent).expect("good input");
+        let found = register_slabs(problem, &settings, placement, &mut Silent).expect("good input");
         Got::of_slabs(&found)
     }
 
@@ -240,7 +240,7 @@ impl Images<'_> {
             let rank = |ranks: Threads| {
                 let ranks: Arc<dyn Ranks> = Arc::new(ranks);
                 let mesh = DeviceMesh::new(&[Device::flex()], 1).expect("a shard");
-                self.in_room(stage, &Room::Ranks { mesh, ranks })
+                self.placed(stage, &Placement::Ranks { mesh, ranks })
             };
             let threads = Threads::new(2).into_iter();
             let threads: Vec<_> = threads.map(|ranks| scope.spawn(move || rank(ranks))).collect();
@@ -266,7 +266,7 @@ fn every_cell_finds_what_whole_images_find() {
                 assert!(field.iter().any(|u| u.abs() > 0.1), "{}", label("it moves"));
             }
             images.on_mesh(&stage, 3).check(&label("three shards"), &whole);
-            let device = |per_voxel: u64| Room::Device {
+            let device = |per_voxel: u64| Placement::Device {
                 device: Device::flex(),
                 bytes: per_voxel * (SIZE as u64).pow(3),
             };
@@ -277,14 +277,14 @@ fn every_cell_finds_what_whole_images_find() {
                 (Stage::Svf(_), _) => 260,
                 _ => 150,
             };
-            for (place, room) in [
+            for (place, placement) in [
                 (
                     "slabs",
-                    Room::DeviceMesh(DeviceMesh::new(&[Device::flex()], 3).expect("a shard")),
+                    Placement::DeviceMesh(DeviceMesh::new(&[Device::flex()], 3).expect("a shard")),
                 ),
                 ("offloaded", device(offloaded)),
             ] {
-                images.in_room(&stage, &room).check(&label(place), &whole);
+                images.placed(&stage, &placement).check(&label(place), &whole);
             }
             for got in images.on_ranks(&stage) {
                 got.check(&label("ranks"), &whole);

@@ -214,9 +214,9 @@ fn observers_are_told_every_interval_and_can_end_the_run() {
     let problem = Problem::new(fixed, moving);
     let mut recorder = Recorder::default();
     let result = register(&problem, &settings, &Device::flex(), &mut recorder).expect("good");
-    let told: Vec<(usize, usize)> =
+    let reported: Vec<(usize, usize)> =
         recorder.losses.iter().map(|p| (p.level, p.iteration)).collect();
-    assert_eq!(told, [(0, 10), (0, 20), (0, 25), (1, 4)]);
+    assert_eq!(reported, [(0, 10), (0, 20), (0, 25), (1, 4)]);
     assert_eq!(recorder.starts[0].size, [16; 3]);
     assert_eq!(result.stages[0].levels[0].losses.len(), 25);
     assert!(result.stages[0].levels[0].losses[24] < result.stages[0].levels[0].losses[0]);

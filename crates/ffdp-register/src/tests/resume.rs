@@ -5,7 +5,7 @@ use burn::tensor::Device;
 use super::pair_of;
 use crate::{
     Checkpoint, FfdSettings, GreedySettings, LevelSettings, LinearSettings, MomentsSettings,
-    Observer, Problem, Registration, Room, SavedField, Settings, Silent, SlabProblem, Stage,
+    Observer, Placement, Problem, Registration, SavedField, Settings, Silent, SlabProblem, Stage,
     SvfSettings, SynSettings, register, register_slabs, resume, resume_slabs,
 };
 use ffdp_parallel::DeviceMesh;
@@ -100,15 +100,15 @@ fn stages_of_one_kind_are_continued_to_the_same_bits() {
 #[test]
 fn a_run_slab_by_slab_is_continued_to_the_same_bits() {
     let pair = pair_of(32, 6);
-    let room = Room::DeviceMesh(DeviceMesh::new(&[Device::flex()], 3).expect("a shard"));
+    let placement = Placement::DeviceMesh(DeviceMesh::new(&[Device::flex()], 3).expect("a shard"));
     for settings in every_kind().into_iter().chain(the_same_twice()) {
         let run = |checkpoint: Option<Checkpoint>, observer: &mut dyn Observer| {
             let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
             let initial = Problem::new(&pair.fixed.image, &pair.moving.image).initial;
             let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
             let found = match checkpoint {
-                None => register_slabs(problem, &settings, &room, observer),
-                Some(reached) => resume_slabs(reached, problem, &settings, &room, observer),
+                None => register_slabs(problem, &settings, &placement, observer),
+                Some(reached) => resume_slabs(reached, problem, &settings, &placement, observer),
             };
             let found = found.expect("good input");
             let warp = found.warp.as_ref().expect("deformable");

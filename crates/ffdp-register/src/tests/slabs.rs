@@ -5,8 +5,8 @@ use burn::tensor::Device;
 use super::{found, found_on, half_heads, only, pair_of, short, warp};
 use crate::source::{Scale, Scaled};
 use crate::{
-    FfdSettings, GreedySettings, LevelSettings, LinearSettings, Preset, Problem, Registration,
-    Room, Settings, Silent, SlabProblem, SlabRegistration, Stage, level_geometry, register,
+    FfdSettings, GreedySettings, LevelSettings, LinearSettings, Placement, Preset, Problem,
+    Registration, Settings, Silent, SlabProblem, SlabRegistration, Stage, level_geometry, register,
     register_slabs,
 };
 use ffdp_burn::error::Error;
@@ -30,12 +30,13 @@ const GPU_LOSS: f64 = 1e-3;
 /// Of warped intensities, as a part of their range: positions 1e-3 voxel apart across the steepest edge.
 pub(super) const WARPED: f32 = 2e-3;
 
-fn rooms(device: &Device, voxels: u64) -> Vec<(&'static str, Room)> {
+fn placements(device: &Device, voxels: u64) -> Vec<(&'static str, Placement)> {
     let mesh = |shards| DeviceMesh::new(std::slice::from_ref(device), shards).expect("a shard");
-    let device = |per_voxel| Room::Device { device: device.clone(), bytes: per_voxel * voxels };
+    let device =
+        |per_voxel| Placement::Device { device: device.clone(), bytes: per_voxel * voxels };
     vec![
-        ("whole", Room::DeviceMesh(mesh(1))),
-        ("three shards", Room::DeviceMesh(mesh(3))),
+        ("whole", Placement::DeviceMesh(mesh(1))),
+        ("three shards", Placement::DeviceMesh(mesh(3))),
         ("a large device", device(400)),
         // 44 bytes a voxel rest: a device of 56, of which the planner gives 35 away, holds a part of them.
         ("a small device", device(56)),
@@ -43,11 +44,14 @@ fn rooms(device: &Device, voxels: u64) -> Vec<(&'static str, Room)> {
 }
 
 /// The same where a voxel also has two weights at rest, and linear stages have all at work.
-fn masked_rooms(device: &Device, voxels: u64) -> Vec<(&'static str, Room)> {
-    let mut rooms = rooms(device, voxels);
-    rooms.truncate(3);
-    rooms.push(("a small device", Room::Device { device: device.clone(), bytes: 117 * voxels }));
-    rooms
+fn masked_placements(device: &Device, voxels: u64) -> Vec<(&'static str, Placement)> {
+    let mut placements = placements(device, voxels);
+    placements.truncate(3);
+    placements.push((
+        "a small device",
+        Placement::Device { device: device.clone(), bytes: 117 * voxels },
+    ));
+    placements
 }
 
 /// The CPU, and each GPU, on which only what is cut is run: where nothing is, it runs the same kernels.
@@ -55,15 +59,15 @@ fn devices() -> Vec<(&'static str, Device)> {
     [("cpu", Device::flex())].into_iter().chain(gpu_devices()).collect()
 }
 
-fn is_run(device: &str, room: &str) -> bool {
-    device == "cpu" || ["three shards", "a small device"].contains(&room)
+fn is_run(device: &str, placement: &str) -> bool {
+    device == "cpu" || ["three shards", "a small device"].contains(&placement)
 }
 
-fn slabs(pair: &Pair, settings: &Settings, room: &Room) -> SlabRegistration {
+fn slabs(pair: &Pair, settings: &Settings, placement: &Placement) -> SlabRegistration {
     let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
     let initial = Problem::new(&pair.fixed.image, &pair.moving.image).initial;
     let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
-    register_slabs(problem, settings, room, &mut Silent).expect("good input")
+    register_slabs(problem, settings, placement, &mut Silent).expect("good input")
 }
 
 pub(super) fn furthest(a: &[f32], b: &[f32]) -> f32 {
@@ -106,11 +110,11 @@ fn slabs_find_what_the_whole_finds() {
         let whole = found_on(&device, &problem, Stage::Greedy(short()));
         let expected = warp(&whole).to_vec().expect("readable");
         assert!(expected.iter().any(|u| u.abs() > 1.0), "it moves");
-        for (name, room) in rooms(&device, 32u64.pow(3)) {
+        for (name, placement) in placements(&device, 32u64.pow(3)) {
             if !is_run(device_name, name) {
                 continue;
             }
-            let cut = slabs(&pair, &only(short()), &room);
+            let cut = slabs(&pair, &only(short()), &placement);
             let label = format!("{device_name}, {name}");
             compare(&label, device_name, (&expected, &whole), &cut);
         }
@@ -130,8 +134,8 @@ fn splines_of_slabs_are_exact_between_the_voxels_of_the_last_level() {
         ..FfdSettings::default()
     };
     let settings = Settings { stages: vec![Stage::Ffd(ffd)], ..Settings::default() };
-    for (name, room) in rooms(&Device::flex(), 32u64.pow(3)).into_iter().take(2) {
-        let cut = slabs(&pair, &settings, &room);
+    for (name, placement) in placements(&Device::flex(), 32u64.pow(3)).into_iter().take(2) {
+        let cut = slabs(&pair, &settings, &placement);
         let spline = cut.spline.clone().expect("it began from rest");
         let fixed = &pair.fixed.image.geometry;
         let like = (&Device::flex(), burn::tensor::DType::F32);
@@ -168,7 +172,7 @@ fn slabs_find_what_the_whole_finds_inside_masks() {
         };
         let whole = register(&problem, &settings, device, &mut Silent).expect("good input");
         let expected = warp(&whole).to_vec().expect("readable");
-        for (name, room) in masked_rooms(device, 32u64.pow(3)) {
+        for (name, placement) in masked_placements(device, 32u64.pow(3)) {
             if !is_run(device_name, name) {
                 continue;
             }
@@ -179,7 +183,8 @@ fn slabs_find_what_the_whole_finds_inside_masks() {
                 moving_mask: masked[1].then_some(&mut moving_mask as &mut dyn Planes),
                 ..SlabProblem::new(&mut fixed, &mut moving, problem.initial)
             };
-            let cut = register_slabs(slabs, &settings, &room, &mut Silent).expect("good input");
+            let cut =
+                register_slabs(slabs, &settings, &placement, &mut Silent).expect("good input");
             let label = format!("{device_name}, {name}, masks {masked:?}");
             compare(&label, device_name, (&expected, &whole), &cut);
         }
@@ -213,8 +218,8 @@ fn a_mask_that_is_none_is_refused_by_slabs_as_by_the_whole() {
             moving_mask: Some(&mut mask),
             ..SlabProblem::new(&mut fixed, &mut moving, problem.initial)
         };
-        let room = Room::DeviceMesh(DeviceMesh::one(&Device::flex()));
-        let error = register_slabs(slabs, &settings, &room, &mut Silent).expect_err(word);
+        let placement = Placement::DeviceMesh(DeviceMesh::one(&Device::flex()));
+        let error = register_slabs(slabs, &settings, &placement, &mut Silent).expect_err(word);
         assert!(error.to_string().contains(word), "no {word:?} in {error}");
         assert_eq!(error.to_string(), whole);
     }
@@ -235,8 +240,8 @@ fn a_linear_stage_of_images_with_masks_is_cut_where_a_device_is_small() {
             fixed_mask: Some(&mut mask),
             ..SlabProblem::new(&mut fixed, &mut moving, initial)
         };
-        let room = Room::Device { device: Device::flex(), bytes };
-        register_slabs(slabs, &settings, &room, &mut Silent).expect("good input")
+        let placement = Placement::Device { device: Device::flex(), bytes };
+        register_slabs(slabs, &settings, &placement, &mut Silent).expect("good input")
     };
     let voxels = 32u64.pow(3);
     let [whole, cut] = [1000, 30].map(|per_voxel| on(per_voxel * voxels));
@@ -255,8 +260,8 @@ fn all_stages_of_a_preset_find_what_they_find_in_whole_images() {
     // Ends at half the resolution: the displacement is carried to that of the image.
     let settings = Settings::preset(Preset::Fast);
     let whole = register(&problem, &settings, &Device::flex(), &mut Silent).expect("good input");
-    for (name, room) in rooms(&Device::flex(), 40u64.pow(3)) {
-        let cut = slabs(&pair, &settings, &room);
+    for (name, placement) in placements(&Device::flex(), 40u64.pow(3)) {
+        let cut = slabs(&pair, &settings, &placement);
         let [a, b] = [&whole.affine, &cut.affine].map(|affine| affine.rows().concat());
         let off = a.iter().zip(&b).fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
         // The search ends where the loss no longer changes in f32.
@@ -285,8 +290,8 @@ fn a_linear_stage_in_shards_finds_what_it_finds_in_whole_images() {
     for (name, device) in devices() {
         let whole = register(&problem, &settings, &device, &mut Silent).expect("good input");
         // 40 bytes a voxel are at work at full size: of these, three shards have room for a third.
-        let room = Room::Device { device, bytes: 30 * 32u64.pow(3) };
-        let cut = slabs(&pair, &settings, &room);
+        let placement = Placement::Device { device, bytes: 30 * 32u64.pow(3) };
+        let cut = slabs(&pair, &settings, &placement);
         let [a, b] = [&whole.affine, &cut.affine].map(|affine| affine.rows().concat());
         let off = a.iter().zip(&b).fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
         let moved = a.iter().zip(problem.initial.rows().concat());
@@ -314,8 +319,8 @@ fn files_of_slabs_are_those_of_the_whole() {
     let (mut fixed, mut moving) = (open("fixed.nii.gz"), open("moving.nii"));
     let initial = problem.initial;
     let slabs = SlabProblem::new(&mut fixed, &mut moving, initial);
-    let (_, room) = rooms(&Device::flex(), 32u64.pow(3)).remove(3);
-    let cut = register_slabs(slabs, &only(short()), &room, &mut Silent).expect("good input");
+    let (_, placement) = placements(&Device::flex(), 32u64.pow(3)).remove(3);
+    let cut = register_slabs(slabs, &only(short()), &placement, &mut Silent).expect("good input");
     cut.write_warped(path("warped.nii.gz"), (&mut moving, 0.0), |_, _| ()).expect("writable");
     let warped = read_volume(path("warped.nii.gz")).expect("it was written");
     assert_eq!(warped.geometry, whole.warped.geometry);
@@ -366,8 +371,8 @@ fn labels_of_slabs_are_those_of_the_whole() {
     let [mut fixed, mut moving] = [&pair.fixed.labels, &pair.moving.labels].map(as_volume);
     let ids = label_ids(&mut moving).expect("labels");
     assert_eq!(ids, pair.moving.labels.ids());
-    let (_, room) = rooms(&Device::flex(), 140u64.pow(3)).remove(0);
-    let cut = slabs(&pair, &only(greedy.clone()), &room);
+    let (_, placement) = placements(&Device::flex(), 140u64.pow(3)).remove(0);
+    let cut = slabs(&pair, &only(greedy.clone()), &placement);
     let after = cut.write_warped_labels(&file, (&mut moving, &ids), Some(&mut fixed));
     let after = after.expect("labels").expect("both were given");
     let got = read_labels(&file).expect("it was written");
@@ -434,8 +439,8 @@ fn what_slabs_cannot_do_is_refused_by_name() {
         let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
         let initial = Problem::new(&pair.fixed.image, &pair.moving.image).initial;
         let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
-        let room = Room::DeviceMesh(DeviceMesh::one(&Device::flex()));
-        let error = register_slabs(problem, &settings, &room, &mut Silent).expect_err(word);
+        let placement = Placement::DeviceMesh(DeviceMesh::one(&Device::flex()));
+        let error = register_slabs(problem, &settings, &placement, &mut Silent).expect_err(word);
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
         assert!(error.to_string().contains(word), "no {word:?} in {error}");
     };
@@ -448,8 +453,9 @@ fn a_device_too_small_for_one_shard_is_refused_with_both_numbers() {
     let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
     let initial = Problem::new(&pair.fixed.image, &pair.moving.image).initial;
     let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
-    let room = Room::Device { device: Device::flex(), bytes: 4 * 32u64.pow(3) };
-    let error = register_slabs(problem, &only(short()), &room, &mut Silent).expect_err("too small");
+    let placement = Placement::Device { device: Device::flex(), bytes: 4 * 32u64.pow(3) };
+    let error =
+        register_slabs(problem, &only(short()), &placement, &mut Silent).expect_err("too small");
     assert!(matches!(error, Error::TooLarge { .. }), "{error}");
 }
 
@@ -472,8 +478,9 @@ fn what_rests_must_have_room_in_host_memory_before_anything_is_read() {
     let grid = Geometry::new([20_000, 2000, 20_000], [1.0; 3]).expect("a grid");
     let (mut fixed, mut moving) = (Unread(grid.clone()), Unread(grid));
     let problem = SlabProblem::new(&mut fixed, &mut moving, Affine::identity());
-    let room = Room::Device { device: Device::flex(), bytes: 160_000_000_000 };
-    let error = register_slabs(problem, &only(short()), &room, &mut Silent).expect_err("too large");
+    let placement = Placement::Device { device: Device::flex(), bytes: 160_000_000_000 };
+    let error =
+        register_slabs(problem, &only(short()), &placement, &mut Silent).expect_err("too large");
     let Error::TooLarge { what, needed_bytes, available_bytes, .. } = &error else {
         panic!("{error}")
     };

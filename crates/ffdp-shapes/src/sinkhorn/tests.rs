@@ -91,13 +91,13 @@ fn small_assignments_are_found() {
     }
 }
 
-fn permutations(order: &mut Vec<usize>, from: usize, see: &mut dyn FnMut(&[usize])) {
+fn permutations(order: &mut Vec<usize>, from: usize, visit: &mut dyn FnMut(&[usize])) {
     if from == order.len() {
-        return see(order);
+        return visit(order);
     }
     for i in from..order.len() {
         order.swap(from, i);
-        permutations(order, from + 1, see);
+        permutations(order, from + 1, visit);
         order.swap(from, i);
     }
 }

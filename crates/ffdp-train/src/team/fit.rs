@@ -40,7 +40,7 @@ impl Steps {
         let mut items = loader.iter();
         let mut unread = Unread::on(self.team.first());
         let mut iteration = 0;
-        let mut tell = |numbers: Vec<Numbers>| {
+        let mut report = |numbers: Vec<Numbers>| {
             for Numbers { measured, progress, rate } in numbers {
                 iteration += 1;
                 let item = TrainingItem::new(measured, progress, Some(iteration), Some(rate));
@@ -62,7 +62,7 @@ impl Steps {
                 }
             }
             if batch.is_empty() {
-                return tell(unread.read());
+                return report(unread.read());
             }
             let computed = match learners.step(batch) {
                 Ok(computed) => computed,
@@ -71,7 +71,7 @@ impl Steps {
             for (computed, progress) in computed.into_iter().zip(progress) {
                 unread.push(computed, progress, learners.rate());
             }
-            tell(unread.read_in_time());
+            report(unread.read_in_time());
             if interrupter.should_stop() {
                 return;
             }

@@ -6,7 +6,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, bf16};
 use rayon::prelude::*;
 
-use super::{AdamConstants, AdamOps, AdamPieces, Taken};
+use super::{AdamConstants, AdamOps, AdamPieces, UpdatedMoments};
 use crate::ops::compose::ComposeOps;
 use crate::ops::grid_sample::Accumulation;
 use crate::ops::real::{Real, by_dtype, elements, tensor};
@@ -62,7 +62,7 @@ fn longest<M: Real>(mean: &[M], square: &[M], constants: &AdamConstants, floor: 
 fn take<T: Real, M: Real>(
     [grad, mean, square, power]: [&FlexTensor; 4],
     constants: &AdamConstants,
-) -> Taken<Flex> {
+) -> UpdatedMoments<Flex> {
     let shape = grad.layout().shape().clone();
     let grad = elements::<T>(grad);
     let (mut mean, mut square) = (elements::<M>(mean).to_vec(), elements::<M>(square).to_vec());
@@ -77,7 +77,7 @@ fn take<T: Real, M: Real>(
         lengths.push(T::of(longest(m, v, constants, constants.floor(power))));
         powers.push(T::of(power));
     }
-    Taken {
+    UpdatedMoments {
         mean: tensor(mean, shape.clone()),
         square: tensor(square, shape),
         power: tensor(powers, [batch]),
@@ -105,7 +105,7 @@ pub(super) fn take_part(
 ) -> (FlexTensor, FlexTensor, FlexTensor) {
     let inputs = inputs.map(|tensor| tensor.to_contiguous());
     let (of_grad, of_mean) = (inputs[0].dtype(), inputs[1].dtype());
-    let Taken { mean, square, power, .. } =
+    let UpdatedMoments { mean, square, power, .. } =
         by_dtypes!(of_grad, of_mean, take(inputs.each_ref(), constants));
     (mean, square, power)
 }
@@ -160,7 +160,7 @@ fn longest_of<T: Real, M: Real>(
 
 /// The direction, each field times `scale(n, component)`.
 fn direction<T: Real, M: Real>(
-    taken: &Taken<Flex>,
+    taken: &UpdatedMoments<Flex>,
     constants: &AdamConstants,
     scale: impl Fn(usize, usize) -> f64,
 ) -> FlexTensor {
@@ -180,7 +180,7 @@ fn direction<T: Real, M: Real>(
 }
 
 fn step<T: Real, M: Real>(
-    taken: &Taken<Flex>,
+    taken: &UpdatedMoments<Flex>,
     constants: &AdamConstants,
     rate: [f64; 3],
 ) -> FlexTensor {
@@ -195,7 +195,7 @@ impl AdamPieces for Flex {
         square: FloatTensor<Self>,
         power: FloatTensor<Self>,
         constants: AdamConstants,
-    ) -> Taken<Self> {
+    ) -> UpdatedMoments<Self> {
         let inputs = [grad, mean, square, power].map(|tensor| tensor.to_contiguous());
         let (of_grad, of_mean) = (inputs[0].dtype(), inputs[1].dtype());
         by_dtypes!(of_grad, of_mean, take(inputs.each_ref(), &constants))
@@ -203,7 +203,7 @@ impl AdamPieces for Flex {
 
     fn compose_step(
         field: FloatTensor<Self>,
-        taken: &Taken<Self>,
+        taken: &UpdatedMoments<Self>,
         constants: AdamConstants,
         rate: [f64; 3],
     ) -> FloatTensor<Self> {

@@ -172,7 +172,7 @@ impl AdamConstants {
 }
 
 /// The moments of a field after a gradient, and what its direction needs.
-pub struct Taken<B: Backend> {
+pub struct UpdatedMoments<B: Backend> {
     /// `m`, `[N, 3, D, H, W]`.
     pub mean: FloatTensor<B>,
     /// `v`, `[N, 3, D, H, W]`.
@@ -193,13 +193,13 @@ pub trait AdamPieces: Backend {
         square: FloatTensor<Self>,
         power: FloatTensor<Self>,
         constants: AdamConstants,
-    ) -> Taken<Self>;
+    ) -> UpdatedMoments<Self>;
 
     /// `s(p) + u(p + s(p))`, the field after the step `s = rate d / max(longest, 1)`, with the
     /// direction `d` of `taken` and `rate` along (x, y, z).
     fn compose_step(
         field: FloatTensor<Self>,
-        taken: &Taken<Self>,
+        taken: &UpdatedMoments<Self>,
         constants: AdamConstants,
         rate: [f64; 3],
     ) -> FloatTensor<Self>;

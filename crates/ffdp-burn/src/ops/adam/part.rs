@@ -19,7 +19,7 @@ use burn::backend::{Backend, Flex, backend_extension};
 #[cfg(feature = "cube")]
 use burn_cubecl::CubeBackend;
 
-use super::{AdamConstants, AdamPieces, Taken};
+use super::{AdamConstants, AdamPieces, UpdatedMoments};
 
 /// Backend operations on parts; fields and moments `[N, 3, D, H, W]`, numbers `[N]`.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
@@ -139,7 +139,7 @@ macro_rules! implement {
                 constants: AdamConstants,
                 rate: [f64; 3],
             ) -> FloatTensor<Self> {
-                let taken = Taken { mean, square, power, longest };
+                let taken = UpdatedMoments { mean, square, power, longest };
                 Self::compose_step(field, &taken, constants, rate)
             }
         }

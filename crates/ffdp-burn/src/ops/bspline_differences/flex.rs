@@ -83,9 +83,9 @@ fn differences<T: Real>(
     let shape = moving.layout().shape();
     let input = [shape[2], shape[3], shape[4]];
     let known: Vec<f64> = elements::<T>(known).iter().map(|v| v.wide()).collect();
-    let (map, told) = known.split_at(MAP);
-    let (entropies, told) = told.split_at(ENTROPIES);
-    let (rows, cells) = told.split_at(bins);
+    let (map, statistics) = known.split_at(MAP);
+    let (entropies, counts) = statistics.split_at(ENTROPIES);
+    let (rows, cells) = counts.split_at(bins);
     let [fixed, moving, moved, field] = [fixed, moving, moved, field].map(elements::<T>);
     let [_, h, w] = sampling.size;
     let voxels = fixed.len();

@@ -129,8 +129,8 @@ pub fn bspline_differences(
     };
     let moved = grid_sample(moving.clone(), Some(affine.clone()), Some(field.clone()), &sampling);
     let votes = joint_votes(moved.clone(), fixed.clone(), None, &options.histogram);
-    let (loss, told) = told(votes, (d * h * w) as f64, information);
-    let known = Tensor::cat(vec![affine.reshape([MAP]), told], 0);
+    let (loss, statistics) = vote_statistics(votes, (d * h * w) as f64, information);
+    let known = Tensor::cat(vec![affine.reshape([MAP]), statistics], 0);
     let sampling = votes_plan.sampling;
     let plan = DifferencesPlan { lattice: votes_plan.lattice, sampling, bins, step, information };
     let gradient = <Dispatch as BsplineDifferencesOps>::bspline_differences_3d(
@@ -145,7 +145,11 @@ pub fn bspline_differences(
 }
 
 /// The loss of votes `[1, B, B]`, and what is known of them: entropies, rows, cells.
-fn told(votes: Tensor<3>, voxels: f64, information: Information) -> (Tensor<1>, Tensor<1>) {
+fn vote_statistics(
+    votes: Tensor<3>,
+    voxels: f64,
+    information: Information,
+) -> (Tensor<1>, Tensor<1>) {
     let bins = votes.dims()[1];
     let entropy = |n: Tensor<1>| {
         let p = n.mul_scalar(1.0 / voxels);

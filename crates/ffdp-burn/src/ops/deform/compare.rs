@@ -82,15 +82,15 @@ impl<B: Comparing> Compared<B> {
                 (as_mean(sum), gradients)
             }
             Measure::MutualInformation(options) => {
-                let told = Information::Mutual;
+                let kind = Information::Mutual;
                 let (loss, gradients) =
-                    information::<B>(images, weights, (*options, told), &total, needs);
+                    information::<B>(images, weights, (*options, kind), &total, needs);
                 (B::float_mul_scalar(loss, (-values).into()), gradients)
             }
             Measure::NormalizedMutualInformation(options) => {
-                let told = Information::Normalized;
+                let kind = Information::Normalized;
                 let (loss, gradients) =
-                    information::<B>(images, weights, (*options, told), &total, needs);
+                    information::<B>(images, weights, (*options, kind), &total, needs);
                 let value = B::float_mul_scalar(loss, (-values).into());
                 (B::float_add_scalar(value, values.into()), gradients)
             }
@@ -139,7 +139,7 @@ fn squared_difference<B: Comparing>(
 fn information<B: Comparing>(
     images: [FloatTensor<B>; 2],
     weights: Option<FloatTensor<B>>,
-    (options, told): (HistogramOptions, Information),
+    (options, kind): (HistogramOptions, Information),
     total: &Total<B>,
     needs: [bool; 2],
 ) -> Valued<B> {
@@ -150,12 +150,12 @@ fn information<B: Comparing>(
     let [moved, fixed] = images.map(apart);
     let weights = weights.map_or_else(|| fixed.clone(), apart);
     let votes = B::joint_histogram_3d(moved.clone(), fixed.clone(), weights.clone(), binning);
-    let loss = B::information_loss(votes.clone(), told);
+    let loss = B::information_loss(votes.clone(), kind);
     let opposite = match total {
         Total::All(values) => full::<B>(-values, &votes),
         Total::Weights(total) => B::float_neg(total.clone()),
     };
-    let to_votes = B::information_loss_backward(votes, opposite, told);
+    let to_votes = B::information_loss_backward(votes, opposite, kind);
     let (to_moved, to_fixed) =
         B::joint_histogram_3d_backward(moved, fixed, weights, to_votes, binning, needs);
     let together = |gradient: FloatTensor<B>, needed: bool| match needed {

@@ -7,7 +7,7 @@ use burn::tensor::{Shape, TensorData};
 use super::compare::Total;
 use super::views::Seen;
 use super::{DeformOptions, DeformPlan, FieldState, Measure, Optimizer, Penalties, Update};
-use crate::ops::adam::{AdamConstants, AdamOps, AdamOptions, AdamPieces, Taken};
+use crate::ops::adam::{AdamConstants, AdamOps, AdamOptions, AdamPieces, UpdatedMoments};
 use crate::ops::gaussian::{Direction, GaussianOps, GaussianOptions};
 use crate::ops::grid_sample::Accumulation;
 use crate::ops::regularity::{RegularityOps, Roughness};
@@ -82,7 +82,7 @@ fn by_adam<B: Descending>(
     if options.update == Update::Compositive {
         let taken = B::take_gradient(gradient, mean, square, power, constants);
         let field = B::compose_step(field, &taken, constants, options.rate());
-        let Taken { mean, square, power, .. } = taken;
+        let UpdatedMoments { mean, square, power, .. } = taken;
         return FieldState { field, mean, square, power };
     }
     let (direction, longest, mean, square, power) =

@@ -28,7 +28,7 @@ fn iterate<B: Descending>(
     let mut states = states.into_vec();
     for count in (plan.seen + 1..).take(plan.iterations) {
         let fields: Vec<_> = states.iter().map(|state| &state.field).collect();
-        let seen = views.see(&fields, plan);
+        let seen = views.evaluate(&fields, plan);
         let (value, next) = descend::<B>(seen, states, plan, count);
         values.push(value);
         states = next;

@@ -94,13 +94,13 @@ pub(super) struct Seen<B: Viewing> {
 
 impl<B: Viewing> Views<B> {
     /// The measure of what the fields show, and its gradients: of one, or of the halves of SyN.
-    pub fn see(&self, fields: &[&FloatTensor<B>], plan: &DeformPlan) -> Seen<B> {
+    pub fn evaluate(&self, fields: &[&FloatTensor<B>], plan: &DeformPlan) -> Seen<B> {
         match plan.options.method {
-            Method::Greedy => self.see_moving(fields[0], plan),
-            Method::Syn => self.see_both([fields[0], fields[1]], plan),
+            Method::Greedy => self.evaluate_moving(fields[0], plan),
+            Method::Syn => self.evaluate_both([fields[0], fields[1]], plan),
             Method::Svf { squarings, accumulation } => {
                 let flow = Flow::<B>::along(fields[0], squarings);
-                let mut seen = self.see_moving(&flow.displacement, plan);
+                let mut seen = self.evaluate_moving(&flow.displacement, plan);
                 let gradient = seen.gradients.remove(0);
                 seen.gradients.push(flow.backwards(gradient, accumulation));
                 seen
@@ -109,7 +109,7 @@ impl<B: Viewing> Views<B> {
     }
 
     /// The moving image through `u`, beside the fixed one as it is.
-    fn see_moving(&self, u: &FloatTensor<B>, plan: &DeformPlan) -> Seen<B> {
+    fn evaluate_moving(&self, u: &FloatTensor<B>, plan: &DeformPlan) -> Seen<B> {
         let View { image: fixed, mask, .. } = &self.fixed;
         let weights = product::<B>(mask.clone(), self.moving.show_mask(u));
         let slope = plan.needs_slope().then(|| weighted::<B>(self.moving.slope(u), &weights));
@@ -125,7 +125,7 @@ impl<B: Viewing> Views<B> {
     /// A step that both halves share only renames the points in the middle: the map between the images
     /// stays. It is left out, or the halves would drift to where the images are alike already,
     /// stretching it, for that raises a mean over the points of the middle.
-    fn see_both(&self, [u1, u2]: [&FloatTensor<B>; 2], plan: &DeformPlan) -> Seen<B> {
+    fn evaluate_both(&self, [u1, u2]: [&FloatTensor<B>; 2], plan: &DeformPlan) -> Seen<B> {
         let Self { fixed, moving } = self;
         let weights = product::<B>(fixed.show_mask(u1), moving.show_mask(u2));
         let slope = plan

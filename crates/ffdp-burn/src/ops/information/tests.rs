@@ -93,12 +93,12 @@ fn tables_that_tell_nothing_have_finite_gradients() {
         (0..64).map(|cell| f64::from((cell / 8 + 1) * (cell % 8 + 2))).collect();
     for (name, device) in devices {
         for measure in MEASURES {
-            for (table, told) in
+            for (table, expected) in
                 [(vec![0.0; 64], 0.0), (one_cell.clone(), 0.0), (product.clone(), 0.0)]
             {
                 let (loss, gradient) = evaluate(&table, [1, 8], measure, &device, DType::F32);
                 let unrelated = match measure {
-                    Information::Mutual => told,
+                    Information::Mutual => expected,
                     Information::Normalized => 3.0,
                 };
                 assert!((loss - unrelated).abs() < 1e-5, "{name} {measure:?}: {loss}");

@@ -21,7 +21,7 @@ use rayon::prelude::*;
 
 use super::{ApplyArguments, InterpolationChoice, Writing};
 use crate::disk::Forecast;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::nan_policy::NanPolicy;
 use crate::printer::Printer;
 
@@ -38,7 +38,7 @@ pub fn warp_image(
     request: &ApplyArguments,
     path: &Path,
     (map, grid, device): (PlaneChain, &Geometry, &Device),
-) -> Outcome<Writing> {
+) -> Result<Writing> {
     let [x, y, _] = grid.size;
     let pieces: Vec<Range<usize>> = runs(grid, PIECE.max(PIECE_PLANES * x * y)).collect();
     in_pieces(request, path, (map, grid, device), &pieces)
@@ -49,7 +49,7 @@ fn in_pieces(
     path: &Path,
     (mut map, grid, device): (PlaneChain, &Geometry, &Device),
     pieces: &[Range<usize>],
-) -> Outcome<Writing> {
+) -> Result<Writing> {
     let header = header(path)?;
     let named = |warning: &String| format!("{}: {warning}", path.display());
     header.warnings.iter().for_each(|warning| warn(&named(warning)));
@@ -86,7 +86,7 @@ fn in_pieces(
             }
         }
         drop(reading);
-        settled.tell();
+        settled.warn_of_replaced();
     }
     if !is_met {
         return Err(Error::NoOverlap {
@@ -118,7 +118,7 @@ const LARGE_STEPS: f64 = 0.15;
 
 /// Whether an image seems to have labels: it says so, or has integers, few, in regions with borders that are no slopes.
 /// Two values or one, as of a mask, count where no intent contradicts.
-fn looks_like_labels(path: &Path, header: &Header) -> Outcome<bool> {
+fn looks_like_labels(path: &Path, header: &Header) -> Result<bool> {
     if header.intent_code == INTENT_LABELS {
         return Ok(true);
     }
@@ -176,7 +176,7 @@ struct Outside {
 const INSIDE: f32 = 1.0 - 1e-5;
 
 impl Resulting {
-    fn of(request: &ApplyArguments, header: &Header) -> Outcome<Self> {
+    fn of(request: &ApplyArguments, header: &Header) -> Result<Self> {
         let (how, smooth) = match request.interpolation {
             InterpolationChoice::Linear => (Interpolation::Linear, None),
             InterpolationChoice::Cubic => (Interpolation::Linear, Some(SmoothKernel::Cubic)),
@@ -224,7 +224,7 @@ impl Resulting {
         request: &ApplyArguments,
         path: &Path,
         header: &Header,
-    ) -> Outcome<(PlaneReader, Met)> {
+    ) -> Result<(PlaneReader, Met)> {
         /// Beyond, f32 does not have all integers.
         const EXACT: f64 = 8_388_608.0;
         let open = || match request.volume {
@@ -253,7 +253,7 @@ impl Resulting {
         &mut self,
         planes: PlaneReader,
         header: &Header,
-    ) -> Outcome<Option<(PlaneReader, Vec<i64>)>> {
+    ) -> Result<Option<(PlaneReader, Vec<i64>)>> {
         let is_wide = matches!(header.data_type, DataType::U32 | DataType::I64 | DataType::U64);
         let form = match (self.form, self.how) {
             (Some(form), _) if is_wide && form.scale.is_none() => Some(form),
@@ -286,7 +286,7 @@ impl Resulting {
         request: &ApplyArguments,
         (grid, header): (&Geometry, &Header),
         met: Met,
-    ) -> Outcome<Writer> {
+    ) -> Result<Writer> {
         let path = request.output();
         let ids = match (met, self.form) {
             (Met::List(list), Some(form)) => {
@@ -317,7 +317,7 @@ impl Resulting {
     }
 
     /// How a volume is looked at.
-    fn reading<'a, 'b>(&self, planes: &'a mut Settled<'b>) -> Outcome<Seen<'a>>
+    fn reading<'a, 'b>(&self, planes: &'a mut Settled<'b>) -> Result<Seen<'a>>
     where
         'b: 'a,
     {
@@ -330,7 +330,7 @@ impl Resulting {
     }
 
     /// What a map sees of a volume.
-    fn piece(&self, seen: &mut Seen, map: &GridMap) -> Outcome<Values> {
+    fn piece(&self, seen: &mut Seen, map: &GridMap) -> Result<Values> {
         let planes = match seen {
             Seen::Planes(planes) => planes,
             Seen::Whole(image) => {
@@ -414,7 +414,7 @@ enum Writer {
 }
 
 impl Writer {
-    fn write(&mut self, values: Values) -> Outcome<()> {
+    fn write(&mut self, values: Values) -> Result<()> {
         match (self, values) {
             (Self::Floats(file), Values::Floats(values)) => file.write(&values)?,
             (Self::Integers(file), Values::Integers(values)) => file.write(&values)?,
@@ -427,7 +427,7 @@ impl Writer {
         Ok(())
     }
 
-    fn finish(self) -> Outcome<()> {
+    fn finish(self) -> Result<()> {
         Ok(match self {
             Self::Floats(file) => file.finish(),
             Self::Integers(file) | Self::Listed(file, _) => file.finish(),
@@ -455,7 +455,7 @@ impl<'a> Settled<'a> {
     }
 
     /// Says what was replaced.
-    fn tell(self) {
+    fn warn_of_replaced(self) {
         if self.replaced > 0 {
             let (name, count) = (self.name, self.replaced);
             warn(&format!("{name}: {count} NaN or infinite voxels were set to 0"));
@@ -640,7 +640,7 @@ mod tests {
         };
         assert_eq!(settled(NanPolicy::Zero), Ok(2));
         let refused = settled(NanPolicy::Error).expect_err("not finite");
-        let told = "2 NaN and 0 infinite voxels, the first at voxel (x, y, z) = [2, 1, 2]";
-        assert!(refused.contains(told), "{refused}");
+        let position = "2 NaN and 0 infinite voxels, the first at voxel (x, y, z) = [2, 1, 2]";
+        assert!(refused.contains(position), "{refused}");
     }
 }

@@ -15,7 +15,7 @@ use self::image::{PIECE, warp_image};
 use super::chain::{ORDER_HELP, TransformChoice, chain, grid, plane_chain};
 use crate::cohort::{Cohort, Pair, Steps, run_one};
 use crate::device::DeviceChoice;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::nan_policy::NanPolicy;
 
 /// `ffdp apply`.
@@ -100,7 +100,7 @@ pub enum SpaceChoice {
 
 impl SpaceChoice {
     /// The space of landmarks of the image in a file that `flag` names; only voxels need it.
-    pub fn read(self, image: Option<&Path>, flag: &str) -> Outcome<LandmarkSpace> {
+    pub fn read(self, image: Option<&Path>, flag: &str) -> Result<LandmarkSpace> {
         match (self, image) {
             (Self::Voxel, Some(image)) => Ok(LandmarkSpace::Voxel(header(image)?.geometry)),
             (Self::Voxel, None) => Err(Failure::user(
@@ -133,7 +133,7 @@ impl ApplyArguments {
     }
 
     /// The request for one line of a list.
-    fn of_line(&self, row: &FileRow) -> Outcome<Self> {
+    fn of_line(&self, row: &FileRow) -> Result<Self> {
         let choice = |file: PathBuf| {
             TransformChoice::of(file.into_os_string()).map_err(|reason| {
                 Failure::user(reason, "name files with semicolons between, as -t takes them")
@@ -142,7 +142,7 @@ impl ApplyArguments {
         Ok(Self {
             image: row.file("image"),
             reference: row.file("reference"),
-            transform: row.several("transform").map(choice).collect::<Outcome<_>>()?,
+            transform: row.several("transform").map(choice).collect::<Result<_>>()?,
             output: row.file("output"),
             pairs: None,
             ..self.clone()
@@ -151,7 +151,7 @@ impl ApplyArguments {
 }
 
 /// Warps what was asked for.
-pub fn run(request: &ApplyArguments) -> Outcome<()> {
+pub fn run(request: &ApplyArguments) -> Result<()> {
     let Some(list) = &request.pairs else {
         return run_one(&Warpings { request }, request.clone());
     };
@@ -171,7 +171,7 @@ pub fn run(request: &ApplyArguments) -> Outcome<()> {
 }
 
 /// What is left to do with a result, beside the next one.
-type Writing = Box<dyn FnOnce() -> Outcome<()> + Send>;
+type Writing = Box<dyn FnOnce() -> Result<()> + Send>;
 
 /// Images through transforms, on one device.
 struct Warpings<'a> {
@@ -185,7 +185,7 @@ impl Steps for Warpings<'_> {
     type Computed = Writing;
     type Done = ();
 
-    fn open(&self, _: usize, _: &ApplyArguments) -> Outcome<Device> {
+    fn open(&self, _: usize, _: &ApplyArguments) -> Result<Device> {
         self.request.device.open()
     }
 
@@ -199,7 +199,7 @@ impl Steps for Warpings<'_> {
         (OF_A_PIECE * image.max(grid).min(PIECE) + OF_THE_IMAGE * image) as u64
     }
 
-    fn read(&self, request: &ApplyArguments) -> Outcome<()> {
+    fn read(&self, request: &ApplyArguments) -> Result<()> {
         let named = [&request.image, &request.reference, &request.landmarks];
         let mut inputs: Vec<&Path> = named.into_iter().flatten().map(PathBuf::as_path).collect();
         inputs.extend(request.transform.iter().flat_map(TransformChoice::paths));
@@ -207,7 +207,7 @@ impl Steps for Warpings<'_> {
         Ok(check_writable(request.output())?)
     }
 
-    fn compute(&self, request: &ApplyArguments, (): (), device: &mut Device) -> Outcome<Writing> {
+    fn compute(&self, request: &ApplyArguments, (): (), device: &mut Device) -> Result<Writing> {
         match (&request.landmarks, &request.image) {
             (Some(landmarks), _) => {
                 let map = chain(&request.transform, device)?;
@@ -223,12 +223,12 @@ impl Steps for Warpings<'_> {
         }
     }
 
-    fn finish(&self, _: &ApplyArguments, write: Writing) -> Outcome<()> {
+    fn finish(&self, _: &ApplyArguments, write: Writing) -> Result<()> {
         write()
     }
 }
 
-fn warp_landmarks(request: &ApplyArguments, path: &Path, map: &Composite) -> Outcome<Writing> {
+fn warp_landmarks(request: &ApplyArguments, path: &Path, map: &Composite) -> Result<Writing> {
     let from = request.landmark_space.read(request.reference.as_deref(), "--reference")?;
     let to = request.landmark_space.read(request.image.as_deref(), "--image")?;
     let table = LandmarkTable::read(path, &from)?;

@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use ffdp_burn::transform::Composite;
 use ffdp_register::{LevelReport, LevelStart, Observer, Progress, Registration};
 
-use crate::failure::Outcome;
+use crate::failure::Result;
 use crate::memory::{peak_memory_bytes, reset_peak_memory};
 use crate::time::process_cpu_seconds;
 
@@ -25,13 +25,13 @@ pub struct Cost {
 }
 
 /// What a method found.
-pub struct MethodResult {
+pub struct TimedTransform {
     pub map: Composite,
     /// As [`Cost`] has it.
     pub iteration_seconds: Option<f64>,
 }
 
-impl From<Registration> for MethodResult {
+impl From<Registration> for TimedTransform {
     fn from(found: Registration) -> Self {
         let levels = found.stages.iter().flat_map(|stage| &stage.levels);
         let iteration_seconds = Some(levels.map(|level| level.seconds).sum());
@@ -42,13 +42,13 @@ impl From<Registration> for MethodResult {
 /// Registers, and says what it took.
 pub fn measured(
     device: &Device,
-    register: impl FnOnce(&mut Meter) -> Outcome<MethodResult>,
-) -> Outcome<(Composite, Cost)> {
+    register: impl FnOnce(&mut Meter) -> Result<TimedTransform>,
+) -> Result<(Composite, Cost)> {
     device.memory_cleanup();
     reset_peak_memory();
     let mut meter = Meter { device, pool_peak: None };
     let (start, cpu_start) = (Instant::now(), process_cpu_seconds());
-    let MethodResult { map, iteration_seconds } = register(&mut meter)?;
+    let TimedTransform { map, iteration_seconds } = register(&mut meter)?;
     let seconds = start.elapsed().as_secs_f64();
     meter.look();
     let cost = match meter.pool_peak {

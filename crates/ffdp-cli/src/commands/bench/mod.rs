@@ -11,7 +11,7 @@ mod tables;
 
 use clap::{Args, Subcommand};
 
-use crate::failure::Outcome;
+use crate::failure::Result;
 use registration::RegistrationArguments;
 
 /// `ffdp bench`.
@@ -29,7 +29,7 @@ enum BenchCommand {
 }
 
 /// Compares.
-pub fn run(request: &BenchArguments) -> Outcome<()> {
+pub fn run(request: &BenchArguments) -> Result<()> {
     match &request.command {
         BenchCommand::Registration(request) => registration::run(request),
     }

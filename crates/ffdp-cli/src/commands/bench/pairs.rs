@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use ffdp_burn::io::FileList;
 use ffdp_burn::io::images::header;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::pairs::stem;
 
 /// Two images with labels.
@@ -24,7 +24,7 @@ pub struct Pair {
 const COLUMNS: [&str; 4] = ["fixed", "moving", "fixed_labels", "moving_labels"];
 
 /// The pairs of all lists, coarse to fine.
-pub fn read(lists: &[PathBuf]) -> Outcome<Vec<Pair>> {
+pub fn read(lists: &[PathBuf]) -> Result<Vec<Pair>> {
     let mut pairs = Vec::new();
     for list in lists {
         for row in FileList::read(list, &COLUMNS)?.rows {

@@ -13,7 +13,7 @@ use ffdp_burn::transform::Composite;
 use ffdp_register::{Observer, Problem, Registration, Settings, Silent, register};
 use ffdp_train::{CheckpointChoice, Predictor, RunFolder};
 
-use super::cost::{Cost, Meter, MethodResult, measured};
+use super::cost::{Cost, Meter, TimedTransform, measured};
 use super::method::Method;
 use super::pairs::{self, Pair};
 use super::results::{Key, Results, Row};
@@ -21,7 +21,7 @@ use super::scores::{Images, Scores};
 use super::{plots, tables};
 use crate::commands::register::shortened;
 use crate::device::DeviceChoice;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::memory::{Plan, Sizes};
 use crate::printer::{Printer, summarise};
 use crate::text::write_text;
@@ -76,7 +76,7 @@ pub struct RegistrationArguments {
 }
 
 /// Compares, and writes what there is.
-pub fn run(request: &RegistrationArguments) -> Outcome<()> {
+pub fn run(request: &RegistrationArguments) -> Result<()> {
     let pairs = pairs::read(&request.pairs)?;
     let learnt = request.methods.iter().flatten().find(|method| method.is_learnt());
     if let (Some(method), None) = (learnt, &request.model) {
@@ -132,7 +132,7 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     /// Adds the rows of a pair that are missing.
-    fn pair(&mut self, pair: &'a Pair) -> Outcome<()> {
+    fn pair(&mut self, pair: &'a Pair) -> Result<()> {
         let missing = self.missing(pair);
         if missing.is_empty() {
             return Ok(());
@@ -197,7 +197,7 @@ impl<'a> Bench<'a> {
         method: Method,
         pair: &'a Pair,
         images: &Images,
-    ) -> Outcome<Option<(Composite, Option<Cost>)>> {
+    ) -> Result<Option<(Composite, Option<Cost>)>> {
         if method.is_learnt() {
             return Ok(Some(self.predict(method, pair, images)?));
         }
@@ -219,7 +219,7 @@ impl<'a> Bench<'a> {
             find(images, &shortened(&settings), &self.device, &mut Silent)?;
         }
         let work = |meter: &mut Meter| {
-            find(images, &settings, &self.device, meter).map(MethodResult::from)
+            find(images, &settings, &self.device, meter).map(TimedTransform::from)
         };
         let (map, cost) = measured(&self.device, work)?;
         Ok(Some((map, Some(cost))))
@@ -231,7 +231,7 @@ impl<'a> Bench<'a> {
         method: Method,
         pair: &'a Pair,
         images: &Images,
-    ) -> Outcome<(Composite, Option<Cost>)> {
+    ) -> Result<(Composite, Option<Cost>)> {
         let is_cold = self.is_cold(method, pair.spacing_mm);
         let network = self.network.as_ref().expect("without one its methods are not listed");
         let size = network.size(&header(&self.coarsest(pair).fixed)?.geometry)?;
@@ -258,7 +258,7 @@ fn find(
     settings: &Settings,
     device: &Device,
     observer: &mut dyn Observer,
-) -> Outcome<Registration> {
+) -> Result<Registration> {
     let problem = Problem::new(&images.fixed, &images.moving);
     Ok(register(&problem, settings, device, observer)?)
 }
@@ -270,12 +270,12 @@ fn predicted(
     images: &Images,
     size: [usize; 3],
     device: &Device,
-) -> Outcome<MethodResult> {
+) -> Result<TimedTransform> {
     let Images { fixed, moving, .. } = images;
     let map = match method {
         Method::Patches => network.predict_in_patches(fixed, moving, size)?,
         _ => network.predict_on(fixed, moving, size)?,
     };
     map.on_grid(&fixed.geometry, device).warp(moving, Interpolation::Linear)?;
-    Ok(MethodResult { map, iteration_seconds: None })
+    Ok(TimedTransform { map, iteration_seconds: None })
 }

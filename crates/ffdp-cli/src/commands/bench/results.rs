@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cost::Cost;
 use super::scores::Scores;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 
 /// One registration. Null where there is nothing to measure, or no way to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -94,7 +94,7 @@ pub struct Results {
 
 impl Results {
     /// Reads what an earlier run has left in the folder, if anything.
-    pub fn open(folder: &Path) -> Outcome<Self> {
+    pub fn open(folder: &Path) -> Result<Self> {
         let path = folder.join("results.json");
         if !path.exists() {
             return Ok(Self { path, rows: Vec::new() });
@@ -118,7 +118,7 @@ impl Results {
     }
 
     /// Adds a row and writes the list, whole or not at all. Rows of a pair must count the same labels.
-    pub fn push(&mut self, row: Row) -> Outcome<()> {
+    pub fn push(&mut self, row: Row) -> Result<()> {
         let same = |other: &&Row| other.pair == row.pair && other.spacing_mm == row.spacing_mm;
         if let Some(other) = self.rows.iter().find(same).filter(|other| other.labels != row.labels)
         {

@@ -12,7 +12,7 @@ use ffdp_burn::transform::Composite;
 
 use super::pairs::Pair;
 use crate::commands::input::label_ids;
-use crate::failure::Outcome;
+use crate::failure::Result;
 
 /// A pair in host memory.
 pub struct Images {
@@ -24,7 +24,7 @@ pub struct Images {
 
 impl Images {
     /// Reads a pair. Labels must lie on the grids of their images.
-    pub fn read(pair: &Pair) -> Outcome<Self> {
+    pub fn read(pair: &Pair) -> Result<Self> {
         let [fixed, moving] = [read_volume(&pair.fixed)?, read_volume(&pair.moving)?];
         for (image, path) in [(&fixed, &pair.fixed), (&moving, &pair.moving)] {
             image.check_finite(&path.display().to_string())?;
@@ -41,7 +41,7 @@ impl Images {
     }
 
     /// The labels asked for, or all of either map, in ascending order.
-    pub fn ids(&self, asked: Option<&[i32]>) -> Outcome<Vec<i32>> {
+    pub fn ids(&self, asked: Option<&[i32]>) -> Result<Vec<i32>> {
         label_ids([&self.fixed_labels, &self.moving_labels], asked)
     }
 }
@@ -66,14 +66,14 @@ impl Scores {
         images: &Images,
         ids: &[i32],
         device: &Device,
-    ) -> Outcome<Self> {
+    ) -> Result<Self> {
         let Images { fixed_labels: fixed, moving_labels: moving, .. } = images;
         let map = map.on_grid(&fixed.geometry, device);
         let moved = map.warp_labels(moving, Interpolation::Nearest)?;
         let present = moving.ids();
         let dice = dice_of(&fixed.data, &moved.data, ids)?.counting_lost(&present);
         let surfaces = surface_distances(fixed, &moved, ids, DistanceUnit::Millimetres)?;
-        let regularity = deforms.then(|| -> Outcome<Regularity> {
+        let regularity = deforms.then(|| -> Result<Regularity> {
             Ok(regularity(&map.displacement().to_vec()?, fixed.geometry.size)?)
         });
         let labels = dice.labels.iter().filter(|label| !label.dice.is_nan()).count();

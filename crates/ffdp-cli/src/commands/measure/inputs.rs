@@ -11,7 +11,7 @@ use super::MeasureArguments;
 use crate::commands::chain::chain;
 use crate::commands::input::{Reading, image, landmark_pairs};
 use crate::device::DeviceChoice;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::printer::Printer;
 use crate::report::measures::shows_all;
 
@@ -46,7 +46,7 @@ pub struct Landmarks {
 }
 
 impl Landmarks {
-    fn read(request: &MeasureArguments, device: &Device) -> Outcome<Option<Self>> {
+    fn read(request: &MeasureArguments, device: &Device) -> Result<Option<Self>> {
         let Some([fixed, moving]) = request.landmarks.as_deref() else { return Ok(None) };
         let space = request.landmark_space;
         let spaces = [
@@ -60,17 +60,17 @@ impl Landmarks {
 }
 
 impl Inputs {
-    pub fn read(request: &MeasureArguments, printer: Printer) -> Outcome<Self> {
+    pub fn read(request: &MeasureArguments, printer: Printer) -> Result<Self> {
         let reading = Reading { volume: request.volume, nan_policy: request.nan_policy };
         let read_image = |path: &Path| image(path, reading, printer);
-        let field = |path: &Path| -> Outcome<Field> {
+        let field = |path: &Path| -> Result<Field> {
             let (values, geometry) = read_displacement(path)?;
             Ok(Field { values, geometry })
         };
         let warp = request.warp.as_deref().map(field).transpose()?;
         let inverse_warp = request.inverse_warp.as_deref().map(field).transpose()?;
         let device = DeviceChoice::Cpu.open()?;
-        let placement = Placement::new(request, warp.as_ref(), &device)?;
+        let placement = MovingOnFixed::new(request, warp.as_ref(), &device)?;
 
         let (mut images, mut covered) = (None, None);
         if let (Some(fixed_path), Some(moving_path)) = (&request.fixed, &request.moving) {
@@ -114,19 +114,19 @@ impl Inputs {
 }
 
 /// How the moving side comes onto the fixed grid.
-struct Placement<'a> {
+struct MovingOnFixed<'a> {
     warp: Option<Displacement>,
     warp_path: &'a Path,
     resample: bool,
     device: &'a Device,
 }
 
-impl<'a> Placement<'a> {
+impl<'a> MovingOnFixed<'a> {
     fn new(
         request: &'a MeasureArguments,
         warp: Option<&Field>,
         device: &'a Device,
-    ) -> Outcome<Self> {
+    ) -> Result<Self> {
         let needed = request.fixed.is_some() || request.fixed_labels.is_some();
         let map = |field: &Field| {
             Displacement::from_vec(field.values.clone(), field.geometry.clone(), device)
@@ -137,7 +137,7 @@ impl<'a> Placement<'a> {
     }
 
     /// A warp belongs to a fixed grid.
-    fn check_fixed(&self, fixed: &Geometry, path: &Path) -> Outcome<()> {
+    fn check_fixed(&self, fixed: &Geometry, path: &Path) -> Result<()> {
         if let Some(warp) = &self.warp {
             let what = format!("{} (warp of {})", self.warp_path.display(), path.display());
             fixed.check_same_grid(warp.geometry(), &what)?;
@@ -151,7 +151,7 @@ impl<'a> Placement<'a> {
         fixed: &Geometry,
         moving: &Geometry,
         moving_path: &Path,
-    ) -> Outcome<Option<Displacement>> {
+    ) -> Result<Option<Displacement>> {
         if let Some(warp) = &self.warp {
             fixed.check_overlap(moving, 0.0)?;
             return Ok(Some(warp.clone()));
@@ -172,7 +172,7 @@ impl<'a> Placement<'a> {
 }
 
 /// The labels of a file, at least one besides background.
-fn labels_of(path: &Path) -> Outcome<LabelMap> {
+fn labels_of(path: &Path) -> Result<LabelMap> {
     let labels = read_labels(path)?;
     if labels.data.iter().any(|&label| label != 0) {
         return Ok(labels);
@@ -183,7 +183,7 @@ fn labels_of(path: &Path) -> Outcome<LabelMap> {
     ))
 }
 
-fn mask(path: &Path, fixed: &Volume) -> Outcome<Vec<bool>> {
+fn mask(path: &Path, fixed: &Volume) -> Result<Vec<bool>> {
     let mask = read_labels(path)?;
     fixed.geometry.check_same_grid(&mask.geometry, &format!("{} (mask)", path.display()))?;
     let mask: Vec<bool> = mask.data.into_iter().map(|label| label != 0).collect();

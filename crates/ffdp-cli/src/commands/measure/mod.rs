@@ -17,7 +17,7 @@ use ffdp_burn::metrics::{Difference, jacobian_determinants};
 use super::apply::SpaceChoice;
 use super::chain::TransformChoice;
 use crate::cohort::{Cohort, Column, Pair, Steps};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::nan_policy::NanPolicy;
 use crate::printer::{Printer, print_to_stdout};
 use inputs::Inputs;
@@ -152,7 +152,7 @@ impl Steps for Measurements {
     type Computed = Report;
     type Done = Report;
 
-    fn open(&self, _: usize, _: &Self::Pair) -> Outcome<()> {
+    fn open(&self, _: usize, _: &Self::Pair) -> Result<()> {
         Ok(())
     }
 
@@ -164,15 +164,15 @@ impl Steps for Measurements {
         OF_A_VOXEL * inputs.max().unwrap_or(0)
     }
 
-    fn read(&self, (request, printer): &Self::Pair) -> Outcome<Inputs> {
+    fn read(&self, (request, printer): &Self::Pair) -> Result<Inputs> {
         Inputs::read(request, *printer)
     }
 
-    fn compute(&self, (request, _): &Self::Pair, inputs: Inputs, (): &mut ()) -> Outcome<Report> {
+    fn compute(&self, (request, _): &Self::Pair, inputs: Inputs, (): &mut ()) -> Result<Report> {
         Report::of(request, &inputs)
     }
 
-    fn finish(&self, (_, printer): &Self::Pair, report: Report) -> Outcome<Report> {
+    fn finish(&self, (_, printer): &Self::Pair, report: Report) -> Result<Report> {
         report.warnings().iter().for_each(|warning| printer.warning(warning));
         Ok(report)
     }
@@ -180,7 +180,7 @@ impl Steps for Measurements {
 
 impl MeasureArguments {
     /// The request for one pair of a list.
-    fn of_pair(&self, row: &FileRow) -> Outcome<Self> {
+    fn of_pair(&self, row: &FileRow) -> Result<Self> {
         let file = |column| row.file(column);
         let request = Self {
             fixed: file("fixed"),
@@ -208,7 +208,7 @@ impl MeasureArguments {
 }
 
 /// Measures and prints.
-pub fn run(request: &MeasureArguments) -> Outcome<()> {
+pub fn run(request: &MeasureArguments) -> Result<()> {
     let printer = Printer::new(false, false);
     if let Some(list) = &request.pairs {
         let cohort = Cohort {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::MeasureArguments;
 use super::inputs::Inputs;
 use crate::commands::input::label_ids;
-use crate::failure::Outcome;
+use crate::failure::Result;
 use crate::names::arguments;
 
 /// Everything that was measured; a part is missing when its files were not given.
@@ -90,7 +90,7 @@ pub struct Label {
 }
 
 impl Report {
-    pub fn of(request: &MeasureArguments, inputs: &Inputs) -> Outcome<Self> {
+    pub fn of(request: &MeasureArguments, inputs: &Inputs) -> Result<Self> {
         let images = match &inputs.images {
             Some([fixed, moved]) => Some(Images::of(request, inputs, fixed, moved)?),
             None => None,
@@ -148,7 +148,7 @@ impl Images {
         inputs: &Inputs,
         fixed: &Volume,
         moved: &Volume,
-    ) -> Outcome<Self> {
+    ) -> Result<Self> {
         let (window, bins) = (request.window, request.bins);
         let size = fixed.geometry.size;
         let (low, high) = fixed.min_max().unwrap_or((0.0, 0.0));
@@ -198,7 +198,7 @@ impl Labels {
         inputs: &Inputs,
         fixed: &LabelMap,
         moved: &LabelMap,
-    ) -> Outcome<Self> {
+    ) -> Result<Self> {
         let moving = inputs.moving_labels.as_ref().unwrap_or(moved);
         let ids = label_ids([fixed, moving], request.labels.as_deref())?;
         let dice = dice_of(&fixed.data, &moved.data, &ids)?.counting_lost(&moving.ids());

@@ -21,7 +21,7 @@ use super::input::{Reading, image, labels_on};
 use crate::cohort::{Cohort, Column, Pair, Steps, run_one};
 use crate::device::DeviceChoice;
 use crate::disk::{Forecast, Written};
-use crate::failure::Outcome;
+use crate::failure::Result;
 use crate::manifest::{Claim, Identity, place};
 use crate::nan_policy::NanPolicy;
 use crate::printer::{Printer, print_to_stdout, summarise};
@@ -182,7 +182,7 @@ const COLUMNS: [Column; 7] = [
 ];
 
 /// Predicts, perhaps refines, writes and measures.
-pub fn run(request: &PredictArguments) -> Outcome<()> {
+pub fn run(request: &PredictArguments) -> Result<()> {
     let printer = Printer::new(request.quiet, false);
     if let Some(list) = &request.pairs {
         let cohort = Cohort {
@@ -225,7 +225,7 @@ struct Case {
 }
 
 impl Case {
-    fn new(request: PredictArguments, printer: Printer) -> Outcome<Self> {
+    fn new(request: PredictArguments, printer: Printer) -> Result<Self> {
         let files = Files::in_folder(&request.out);
         let claim = files.claim(&request)?;
         Ok(Self { request, files, claim, printer })
@@ -239,7 +239,7 @@ impl Steps for Predictions<'_> {
     type Computed = Results;
     type Done = Measures;
 
-    fn open(&self, _: usize, _: &Case) -> Outcome<(Device, Predictor)> {
+    fn open(&self, _: usize, _: &Case) -> Result<(Device, Predictor)> {
         let device = self.request.device.open()?;
         let predictor = load(self.request, &device)?;
         Ok((device, predictor))
@@ -252,7 +252,7 @@ impl Steps for Predictions<'_> {
         OF_A_VOXEL * voxels as u64
     }
 
-    fn read(&self, case: &Case) -> Outcome<Inputs> {
+    fn read(&self, case: &Case) -> Result<Inputs> {
         let voxels = header(case.request.fixed())?.geometry.len() as u64;
         let labels = case.request.moving_labels.is_some();
         let written = Written { displacements: 1, labels, checkpoint: false };
@@ -266,13 +266,13 @@ impl Steps for Predictions<'_> {
         case: &Case,
         inputs: Inputs,
         (device, predictor): &mut (Device, Predictor),
-    ) -> Outcome<Results> {
+    ) -> Result<Results> {
         let Case { request, files, printer, .. } = case;
         files.prepare()?;
         predicted(request, &inputs, (device, predictor), *printer)
     }
 
-    fn finish(&self, case: &Case, found: Results) -> Outcome<Measures> {
+    fn finish(&self, case: &Case, found: Results) -> Result<Measures> {
         case.claim.begin(&[])?;
         found.write(&case.files)?;
         case.claim.clone().complete()?;
@@ -287,7 +287,7 @@ fn predicted(
     inputs: &Inputs,
     (device, predictor): (&Device, &Predictor),
     printer: Printer,
-) -> Outcome<Results> {
+) -> Result<Results> {
     let Inputs { fixed, moving, .. } = inputs;
     let clock = Instant::now();
     let placed = predictor.placement(fixed, moving);
@@ -317,7 +317,7 @@ fn predicted(
     Results::new(request, predictor, phases, &whole, seconds)
 }
 
-fn load(request: &PredictArguments, device: &Device) -> Outcome<Predictor> {
+fn load(request: &PredictArguments, device: &Device) -> Result<Predictor> {
     let run = RunFolder::new(&request.model);
     let mut predictor = Predictor::load(&run, request.checkpoint, device)?;
     if let Some(size) = &request.size {
@@ -329,7 +329,7 @@ fn load(request: &PredictArguments, device: &Device) -> Outcome<Predictor> {
     Ok(predictor)
 }
 
-fn read(request: &PredictArguments, files: &Files, printer: Printer) -> Outcome<Inputs> {
+fn read(request: &PredictArguments, files: &Files, printer: Printer) -> Result<Inputs> {
     let PredictArguments { fixed_labels, moving_labels, .. } = request;
     let (fixed, moving) = (request.fixed(), request.moving());
     let paths = request.inputs();

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Inputs, PredictArguments};
-use crate::failure::Outcome;
+use crate::failure::Result;
 use crate::manifest::{Claim, Existing};
 use crate::names::as_text;
 use crate::report::measures::{Compared, Folds, Run, Similarity};
@@ -53,7 +53,7 @@ impl Files {
     ///
     /// # Errors
     /// When the folder holds results of another run, and the request does not allow for it.
-    pub fn claim(&self, request: &PredictArguments) -> Outcome<Claim> {
+    pub fn claim(&self, request: &PredictArguments) -> Result<Claim> {
         let existing = match request.overwrite {
             true => Existing::Overwrite,
             false => Existing::Refuse,
@@ -68,7 +68,7 @@ impl Files {
     }
 
     /// Makes the folder and tries whether every file can be written, before the work.
-    pub fn prepare(&self) -> Outcome<()> {
+    pub fn prepare(&self) -> Result<()> {
         fs::create_dir_all(&self.folder)
             .map_err(|source| Error::io(&self.folder, "create the output folder", source))?;
         self.all().into_iter().try_for_each(|file| Ok(check_writable(file)?))
@@ -91,7 +91,7 @@ impl Phase {
         map: &Composite,
         inputs: &Inputs,
         device: &Device,
-    ) -> Outcome<Self> {
+    ) -> Result<Self> {
         let map = map.on_grid(&inputs.fixed.geometry, device);
         let warped = map.warp(&inputs.moving, Interpolation::Linear)?;
         let moving_labels = inputs.moving_labels.as_ref();
@@ -160,7 +160,7 @@ impl Results {
         mut phases: Vec<Phase>,
         warp: &Displacement,
         seconds: Vec<(&'static str, f64)>,
-    ) -> Outcome<Self> {
+    ) -> Result<Self> {
         let values = warp.to_vec()?;
         let last = phases.last_mut().expect("there is a prediction");
         let (warped, labels) = (last.warped.clone(), last.labels.take());
@@ -196,7 +196,7 @@ impl Results {
     }
 
     /// The images, the map and the measures.
-    pub fn write(&self, files: &Files) -> Outcome<()> {
+    pub fn write(&self, files: &Files) -> Result<()> {
         write_volume(&files.warped, &self.warped)?;
         write_displacement(&files.warp, &self.values, &self.grid)?;
         if let Some(labels) = &self.labels {

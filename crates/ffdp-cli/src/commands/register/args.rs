@@ -7,7 +7,7 @@ use clap::{ArgAction, Args, ValueEnum};
 use ffdp_burn::io::FileRow;
 
 use crate::commands::apply::SpaceChoice;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::mesh::MeshArguments;
 use crate::nan_policy::NanPolicy;
 use crate::settings::SettingsArguments;
@@ -208,7 +208,7 @@ impl RegisterArguments {
     }
 
     /// The time between two checkpoints.
-    pub fn checkpoint_interval(&self) -> Outcome<Duration> {
+    pub fn checkpoint_interval(&self) -> Result<Duration> {
         Duration::try_from_secs_f64(self.checkpoint_every).map_err(|_| {
             let value = self.checkpoint_every;
             let what = format!("--checkpoint-every must be a time, got {value}");

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::args::RegisterArguments;
 use super::pair::{Case, Registrations};
 use crate::cohort::{Cohort, Column, Pair};
-use crate::failure::Outcome;
+use crate::failure::Result;
 use crate::interrupt::of_command;
 
 /// What the summary has of a pair.
@@ -42,7 +42,7 @@ const COLUMNS: [Column; 15] = [
 ///
 /// # Errors
 /// When the list or the settings cannot be used, a device does not open, or a pair has failed.
-pub fn run(request: &RegisterArguments, list: &Path) -> Outcome<()> {
+pub fn run(request: &RegisterArguments, list: &Path) -> Result<()> {
     let meshes = request.mesh.each();
     let cohort = Cohort {
         list,
@@ -70,7 +70,7 @@ pub fn run(request: &RegisterArguments, list: &Path) -> Outcome<()> {
 }
 
 /// The measures of a pair whose results are there; what cannot be read is done again.
-fn metrics_if_done(case: &Case) -> Outcome<Option<Value>> {
+fn metrics_if_done(case: &Case) -> Result<Option<Value>> {
     if !case.is_done()? {
         return Ok(None);
     }

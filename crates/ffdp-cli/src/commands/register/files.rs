@@ -11,7 +11,7 @@ use ffdp_register::{Settings, Stage};
 use super::args::{ImageFormat, RegisterArguments};
 use crate::checkpoint::Place;
 use crate::disk::{Forecast, Written};
-use crate::failure::Outcome;
+use crate::failure::Result;
 use crate::hash::sha256_of;
 use crate::journal::Opening;
 use crate::manifest::{Claim, Existing, Identity, place};
@@ -74,7 +74,7 @@ impl Files {
     }
 
     /// Makes the folder and tries whether every file can be written, before the work.
-    pub fn prepare(&self) -> Outcome<()> {
+    pub fn prepare(&self) -> Result<()> {
         fs::create_dir_all(&self.folder)
             .map_err(|source| Error::io(&self.folder, "create the output folder", source))?;
         self.all().into_iter().try_for_each(|file| Ok(check_writable(file)?))
@@ -106,7 +106,7 @@ impl Files {
         request: &RegisterArguments,
         settings: &str,
         inputs: &[&Path],
-    ) -> Outcome<Claim> {
+    ) -> Result<Claim> {
         let existing = match (request.overwrite, request.resume) {
             (true, _) => Existing::Overwrite,
             (_, true) => Existing::Resume,

@@ -14,7 +14,7 @@ use crate::beside::beside;
 use crate::commands::input::{
     Reading, image_and_warnings, label_ids, labels_on, landmark_pairs, weights,
 };
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::hash::Hash;
 use crate::printer::Printer;
 
@@ -46,7 +46,7 @@ impl Inputs {
     ///
     /// # Errors
     /// When a result would overwrite an input, or an image is a label map.
-    pub fn check(request: &RegisterArguments, files: &Files) -> Outcome<()> {
+    pub fn check(request: &RegisterArguments, files: &Files) -> Result<()> {
         let inputs = request.inputs();
         for file in files.all() {
             check_not_an_input(file, &inputs)?;
@@ -59,7 +59,7 @@ impl Inputs {
 
     /// # Errors
     /// When a file cannot be used.
-    pub fn read(request: &RegisterArguments, printer: Printer) -> Outcome<Self> {
+    pub fn read(request: &RegisterArguments, printer: Printer) -> Result<Self> {
         let reading = Reading { volume: request.volume, nan_policy: request.nan_policy };
         let side = |image, labels, mask| Side::read(image, labels, mask, reading);
         let RegisterArguments { fixed_labels, moving_labels, .. } = request;
@@ -112,7 +112,7 @@ impl Side {
         labels: Option<&Path>,
         mask: Option<&Path>,
         reading: Reading,
-    ) -> Outcome<Self> {
+    ) -> Result<Self> {
         let read_labels = |labels| labels_on(labels, &header(image)?.geometry, image);
         let (hash, mask_hash) = (Hash::begin(image), mask.map(Hash::begin));
         let ((read, labels), mask) = beside(
@@ -130,7 +130,7 @@ impl Side {
 }
 
 /// The affine map to start from.
-pub(super) fn initial(request: &RegisterArguments) -> Outcome<Affine<Physical, Physical>> {
+pub(super) fn initial(request: &RegisterArguments) -> Result<Affine<Physical, Physical>> {
     let Some(path) = &request.initial else { return Ok(Affine::identity()) };
     read_transform(path, &Device::flex())?.as_affine().ok_or_else(|| {
         Failure::user(
@@ -144,14 +144,14 @@ pub(super) fn initial(request: &RegisterArguments) -> Outcome<Affine<Physical, P
 fn landmarks_of(
     request: &RegisterArguments,
     images: [&Volume; 2],
-) -> Outcome<Option<[Vec<[f64; 3]>; 2]>> {
+) -> Result<Option<[Vec<[f64; 3]>; 2]>> {
     let Some([fixed, moving]) = request.landmarks.as_deref() else { return Ok(None) };
     let spaces = images.map(|image| request.landmark_space.of(&image.geometry));
     landmark_pairs([fixed, moving], spaces).map(Some)
 }
 
 /// Mixed labels are no labels: a map given as an image is most likely a slip.
-pub(super) fn check_is_no_label_map(path: &Path) -> Outcome<()> {
+pub(super) fn check_is_no_label_map(path: &Path) -> Result<()> {
     const INTENT_LABELS: i32 = 1002;
     if header(path)?.intent_code != INTENT_LABELS {
         return Ok(());

@@ -20,14 +20,14 @@ use ffdp_register::{Assessment, Verdict};
 use self::pair::{Case, Registrations};
 use self::rehearsal::help;
 use crate::cohort::run_one;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::hosts::together;
 use crate::memory::{Plan, Sizes};
 use crate::printer::{Printer, print_to_stdout, summarise};
 use crate::report::summary;
 
 /// Registers a pair or several and writes the results, with the processes that were started together with this one.
-pub fn run(request: &RegisterArguments) -> Outcome<()> {
+pub fn run(request: &RegisterArguments) -> Result<()> {
     if request.plan {
         return if request.slabs { slabs::predict(request) } else { predict(request) };
     }
@@ -49,7 +49,7 @@ pub fn run(request: &RegisterArguments) -> Outcome<()> {
 }
 
 /// Prints what a run would take.
-fn predict(request: &RegisterArguments) -> Outcome<()> {
+fn predict(request: &RegisterArguments) -> Result<()> {
     let settings = request.settings.resolve()?;
     let labels = request.moving_labels.is_some();
     let sizes = Sizes::of_files(request.fixed(), request.moving(), labels)?;
@@ -58,7 +58,7 @@ fn predict(request: &RegisterArguments) -> Outcome<()> {
 }
 
 /// Registers one pair whose images are read whole: a cohort of one.
-fn register_whole(request: &RegisterArguments) -> Outcome<()> {
+fn register_whole(request: &RegisterArguments) -> Result<()> {
     if let Some(helped) = help(request) {
         return helped;
     }
@@ -75,7 +75,7 @@ fn register_whole(request: &RegisterArguments) -> Outcome<()> {
 }
 
 /// With --strict a result that failed is a failure of the command.
-fn strictly(request: &RegisterArguments, assessment: &Assessment) -> Outcome<()> {
+fn strictly(request: &RegisterArguments, assessment: &Assessment) -> Result<()> {
     match assessment.verdict {
         Verdict::Failed if request.strict => Err(Failure::result(
             format!("the registration failed: {}", assessment.reasons.join("; ")),

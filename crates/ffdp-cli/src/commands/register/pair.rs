@@ -18,7 +18,7 @@ use crate::beside::beside;
 use crate::checkpoint::{Identified, Keeper};
 use crate::cohort::Steps;
 use crate::device::DeviceChoice;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::manifest::Claim;
 use crate::memory::{Plan, Sizes, give_back_memory, peak_memory_bytes};
 use crate::mesh::MeshArguments;
@@ -51,7 +51,7 @@ pub struct Registrations {
 impl Registrations {
     /// # Errors
     /// When the settings cannot be used.
-    pub fn new(request: &RegisterArguments, meshes: Vec<MeshArguments>) -> Outcome<Self> {
+    pub fn new(request: &RegisterArguments, meshes: Vec<MeshArguments>) -> Result<Self> {
         let start = Instant::now();
         let settings = request.settings.resolve()?;
         let (toml, interval) = (to_toml(&settings)?, request.checkpoint_interval()?);
@@ -81,7 +81,7 @@ pub struct Case {
 impl Case {
     /// # Errors
     /// When a result would overwrite an input, the folder holds results of another run, or an image is no image.
-    pub fn new(request: RegisterArguments, all: &Registrations, printer: Printer) -> Outcome<Self> {
+    pub fn new(request: RegisterArguments, all: &Registrations, printer: Printer) -> Result<Self> {
         let labels = request.moving_labels.is_some();
         let files = Files::in_folder(&request.output, request.format);
         Inputs::check(&request, &files)?;
@@ -92,7 +92,7 @@ impl Case {
     }
 
     /// Whether its results are there.
-    pub fn is_done(&self) -> Outcome<bool> {
+    pub fn is_done(&self) -> Result<bool> {
         self.claim.is_done()
     }
 }
@@ -134,7 +134,7 @@ impl Steps for Registrations {
     type Done = Measures;
 
     /// Opens the device, asks for its memory, and has the kernels compiled.
-    fn open(&self, device: usize, case: &Case) -> Outcome<Opened> {
+    fn open(&self, device: usize, case: &Case) -> Result<Opened> {
         let Case { request, sizes, plan, printer, .. } = case;
         let clock = Instant::now();
         let arguments = self.meshes[device].clone();
@@ -164,7 +164,7 @@ impl Steps for Registrations {
         case.plan.host_peak_bytes
     }
 
-    fn read(&self, case: &Case) -> Outcome<Read> {
+    fn read(&self, case: &Case) -> Result<Read> {
         let start = self.clock();
         let Case { request, files, printer, sizes, plan, claim } = case;
         let (inputs, seconds) = timed(|| Inputs::read(request, *printer));
@@ -180,7 +180,7 @@ impl Steps for Registrations {
         Ok(Read { inputs, start, seconds })
     }
 
-    fn compute(&self, case: &Case, read: Read, opened: &mut Opened) -> Outcome<Registered> {
+    fn compute(&self, case: &Case, read: Read, opened: &mut Opened) -> Result<Registered> {
         let Case { request, files, printer, sizes, plan, claim } = case;
         let Read { inputs, start, seconds: read } = read;
         if !opened.arguments.cuts() {
@@ -218,7 +218,7 @@ impl Steps for Registrations {
     }
 
     /// Measures the result and writes the images, beside each other.
-    fn finish(&self, case: &Case, registered: Registered) -> Outcome<Measures> {
+    fn finish(&self, case: &Case, registered: Registered) -> Result<Measures> {
         let Registered { found, inputs, mut output, start, seconds } = registered;
         let done = self.results(case, (&found, &inputs), &mut output, (start, seconds));
         match &done {
@@ -260,7 +260,7 @@ impl Registrations {
         (found, inputs): (&Results, &Inputs),
         output: &mut OutputFolder,
         (start, seconds): (Instant, Seconds),
-    ) -> Outcome<Measures> {
+    ) -> Result<Measures> {
         let Case { request, files, printer, .. } = case;
         let clock = Instant::now();
         output.begin()?;
@@ -310,7 +310,7 @@ impl Work<'_> {
         checkpoint: Option<Checkpoint>,
         identified: Identified,
         mesh: &DeviceMesh,
-    ) -> Outcome<Registered> {
+    ) -> Result<Registered> {
         self.output.journal().event(
             "start",
             json!({"ffdp_version": env!("CARGO_PKG_VERSION"), "device": identified.device,
@@ -333,7 +333,7 @@ impl Work<'_> {
         checkpoint: Option<Checkpoint>,
         identified: Identified,
         mesh: &DeviceMesh,
-    ) -> Outcome<Results> {
+    ) -> Result<Results> {
         let Case { request, files, printer, .. } = self.case;
         let settings = &self.all.settings;
         let results = request.forecast(&self.case.sizes.fixed, settings).expected;
@@ -361,7 +361,7 @@ fn registered(
     mesh: &DeviceMesh,
     checkpoint: Option<Checkpoint>,
     watch: &mut Watch,
-) -> Outcome<Registration> {
+) -> Result<Registration> {
     let Inputs { fixed, moving, fixed_mask, moving_mask, initial, .. } = inputs;
     let (fixed_mask, moving_mask) = (fixed_mask.as_ref(), moving_mask.as_ref());
     let problem =
@@ -384,7 +384,7 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
 }
 
 /// `metrics.json`.
-pub fn json(measures: &Measures) -> Outcome<String> {
+pub fn json(measures: &Measures) -> Result<String> {
     let json = serde_json::to_string_pretty(measures);
     let mut json = json.map_err(|reason| Failure::defect(reason.to_string()))?;
     json.push('\n');

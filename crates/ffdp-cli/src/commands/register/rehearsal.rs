@@ -15,16 +15,14 @@ use std::thread::available_parallelism;
 use ffdp_burn::image::{Affine, Geometry, LabelMap, Volume};
 use ffdp_burn::transform::Displacement;
 use ffdp_parallel::DeviceMesh;
-use ffdp_register::{
-    Outcome as Worth, Problem, Registration, Settings, Silent, Stage, register_on,
-};
+use ffdp_register::{Outcome, Problem, Registration, Settings, Silent, Stage, register_on};
 use rayon::prelude::*;
 
 use super::args::RegisterArguments;
 use super::inputs::Inputs;
 use super::results::Results;
 use crate::device::DeviceChoice;
-use crate::failure::Outcome;
+use crate::failure::Result;
 use crate::hash::{Hash, sha256_of};
 use crate::memory::Sizes;
 use crate::settings::deforms;
@@ -130,13 +128,13 @@ impl Drop for Helper {
 }
 
 /// Does the part of a rehearsal that this process was started for, if it was.
-pub fn help(request: &RegisterArguments) -> Option<Outcome<()>> {
+pub fn help(request: &RegisterArguments) -> Option<Result<()>> {
     let part = Part::named(&std::env::var(PART).ok()?)?;
     Some(part.rehearse(request))
 }
 
 impl Part {
-    fn rehearse(self, request: &RegisterArguments) -> Outcome<()> {
+    fn rehearse(self, request: &RegisterArguments) -> Result<()> {
         let labels = request.moving_labels.is_some();
         let sizes = Sizes::of_files(request.fixed(), request.moving(), labels)?;
         let settings = request.settings.resolve()?.for_images(&sizes.fixed);
@@ -185,11 +183,11 @@ impl<'a> Rehearsal<'a> {
         settings: &'a Settings,
         sizes: &Sizes,
         mesh: &'a DeviceMesh,
-    ) -> Outcome<Self> {
+    ) -> Result<Self> {
         Ok(Self { request, settings, inputs: Inputs::made_up(request, sizes)?, mesh })
     }
 
-    fn whole(&self) -> Outcome<()> {
+    fn whole(&self) -> Result<()> {
         let found = self.stages(self.settings.stages.clone())?;
         // Stages that found nothing better are not kept: then the results lack what is made of a deformation.
         let found = if found.warp.is_none() { self.made_up() } else { found };
@@ -197,7 +195,7 @@ impl<'a> Rehearsal<'a> {
     }
 
     /// Stages with few iterations.
-    fn stages(&self, stages: Vec<Stage>) -> Outcome<Registration> {
+    fn stages(&self, stages: Vec<Stage>) -> Result<Registration> {
         let inputs = &self.inputs;
         let problem = Problem {
             fixed_mask: inputs.fixed_mask.as_ref(),
@@ -223,11 +221,11 @@ impl<'a> Rehearsal<'a> {
             loss_before: 1.0,
             loss_after: 0.0,
             contrast: None,
-            outcome: Worth::Improved,
+            outcome: Outcome::Improved,
         }
     }
 
-    fn results(&self, found: Registration) -> Outcome<()> {
+    fn results(&self, found: Registration) -> Result<()> {
         Results::of(self.request, &self.inputs, found, self.mesh.device(0)).map(|_| ())
     }
 }
@@ -243,7 +241,7 @@ pub fn shortened(settings: &Settings) -> Settings {
 
 impl Inputs {
     /// Blobs on the grids of a request, with labels and masks where it has them.
-    fn made_up(request: &RegisterArguments, sizes: &Sizes) -> Outcome<Self> {
+    fn made_up(request: &RegisterArguments, sizes: &Sizes) -> Result<Self> {
         let [fixed, moving] = [blob(&sizes.fixed, 0.5)?, blob(&sizes.moving, 0.52)?];
         let labels = |image: &Volume, wanted: bool| {
             let inside = |&value: &f32| i32::from(value > 0.5);
@@ -274,7 +272,7 @@ impl Inputs {
 }
 
 /// `max(0, 1 - r^2)`, the radius a part of each axis.
-fn blob(grid: &Geometry, radius: f32) -> Outcome<Volume> {
+fn blob(grid: &Geometry, radius: f32) -> Result<Volume> {
     let value = |offset: usize| {
         let index = grid.index_of(offset);
         let part = |i: usize| (index[i] as f32 + 0.5) / grid.size[i] as f32 - 0.5;

@@ -21,7 +21,7 @@ use super::args::RegisterArguments;
 use super::files::Files;
 use super::inputs::Inputs;
 use crate::beside::beside;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::report::measures::{
     BeforeAfter, Compared, Folds, Input, Lengths, Measures, Overlap, Record, Run, Seconds,
     Similarity,
@@ -60,7 +60,7 @@ impl Results {
         inputs: &Inputs,
         result: Registration,
         device: &Device,
-    ) -> Outcome<Self> {
+    ) -> Result<Self> {
         let grid = &inputs.fixed.geometry;
         let labels = |through: &Composite| {
             let labels = inputs.moving_labels.as_ref();
@@ -121,7 +121,7 @@ impl Results {
         request: &RegisterArguments,
         settings: Settings,
         inputs: &Inputs,
-    ) -> Outcome<Measures> {
+    ) -> Result<Measures> {
         let (fixed, moving) = (&inputs.fixed, &inputs.moving.geometry);
         let grids = [&fixed.geometry, moving];
         let similarity = |moved, affine, displacement| {
@@ -193,7 +193,7 @@ impl Results {
     }
 
     /// What is known of the result without measuring it.
-    fn evidence(&self, settings: &Settings, inputs: &Inputs) -> Outcome<Evidence<'_>> {
+    fn evidence(&self, settings: &Settings, inputs: &Inputs) -> Result<Evidence<'_>> {
         Ok(Evidence {
             stages: &self.stages,
             loss: Some(self.loss.pair()),
@@ -219,7 +219,7 @@ impl Results {
     }
 
     /// The images, the transform and the labels, beside each other.
-    pub fn write(&self, files: &Files, inputs: &Inputs) -> Outcome<()> {
+    pub fn write(&self, files: &Files, inputs: &Inputs) -> Result<()> {
         let geometry = &inputs.fixed.geometry;
         let displacement = |path, field: Option<&Vec<f32>>| {
             field.map_or(Ok(()), |field| write_displacement(path, field, geometry))
@@ -281,7 +281,7 @@ pub fn overlaps(
 }
 
 /// A spline, where there is one, as ITK has it.
-pub fn write_spline(path: &Path, spline: Option<&BsplineTransform>) -> Outcome<()> {
+pub fn write_spline(path: &Path, spline: Option<&BsplineTransform>) -> Result<()> {
     let Some(spline) = spline else { return Ok(()) };
     Ok(write_transform(path, &Composite::new(vec![Step::Bspline(spline.clone())]))?)
 }
@@ -292,7 +292,7 @@ fn inverse(
     result: &Registration,
     warp: &Displacement,
     device: &Device,
-) -> Outcome<(Displacement, RoundTrip)> {
+) -> Result<(Displacement, RoundTrip)> {
     let error =
         |undone: &Displacement| alone(warp).round_trip(&alone(undone), warp.geometry(), device);
     let given = result.inverse.as_ref().map(|inverse| Ok::<_, Failure>((inverse, error(inverse)?)));

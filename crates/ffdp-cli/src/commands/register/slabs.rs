@@ -10,8 +10,8 @@ use ffdp_burn::io::images::{PlaneReader, header};
 use ffdp_burn::io::write_affine;
 use ffdp_burn::metrics::DiceScores;
 use ffdp_register::{
-    Checkpoint, Evidence, Folding, Room, Settings, Silent, SlabProblem, SlabRegistration, Stage,
-    background, finest_spacing_mm, register_slabs, resume_slabs,
+    Checkpoint, Evidence, Folding, Placement, Settings, Silent, SlabProblem, SlabRegistration,
+    Stage, background, finest_spacing_mm, register_slabs, resume_slabs,
 };
 use serde_json::json;
 
@@ -21,7 +21,7 @@ use super::inputs::{check_is_no_label_map, initial};
 use super::results::{overlaps, write_spline};
 use super::strictly;
 use crate::checkpoint::{Identified, Keeper};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::hash::Hash;
 use crate::hosts::Hosts;
 use crate::memory::{Plan, Sizes, peak_memory_bytes};
@@ -39,13 +39,13 @@ use crate::text::write_text;
 use crate::watch::Watch;
 
 /// Registers a pair and writes the results; of several processes each does its part, and the first writes.
-pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
+pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Result<()> {
     let start = Instant::now();
     let ready = hosts.agree(Ready::new(request, hosts))?;
     let Ready { settings, printer, files, images: [mut fixed, mut moving], .. } = ready;
     let (warnings, [mut fixed_mask, mut moving_mask]) = (ready.warnings, ready.masks);
     let mut labels = ready.labels;
-    let (room, initial, mut output) = (ready.room, ready.initial, ready.output);
+    let (placement, initial, mut output) = (ready.placement, ready.initial, ready.output);
     let grids = [fixed.geometry().clone(), moving.geometry().clone()];
     // What an earlier run took is no part of this one.
     let mut earlier = 0.0;
@@ -58,7 +58,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
         ..SlabProblem::new(&mut fixed, &mut moving, initial)
     };
     let found = match &mut output {
-        None => register_slabs(problem, &settings, &room, &mut Silent)?,
+        None => register_slabs(problem, &settings, &placement, &mut Silent)?,
         Some(output) => {
             let progress = ProgressPrinter::new(printer);
             let (keeper, checkpoint) = match ready.continued {
@@ -74,8 +74,10 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
             earlier = checkpoint.as_ref().map_or(0.0, Checkpoint::seconds);
             let mut watch = Watch { progress, output, keeper, stage };
             let found = match checkpoint {
-                None => register_slabs(problem, &settings, &room, &mut watch),
-                Some(checkpoint) => resume_slabs(checkpoint, problem, &settings, &room, &mut watch),
+                None => register_slabs(problem, &settings, &placement, &mut watch),
+                Some(checkpoint) => {
+                    resume_slabs(checkpoint, problem, &settings, &placement, &mut watch)
+                }
             };
             found.inspect_err(|failure| {
                 watch.output.journal().event("failed", json!({"reason": failure.to_string()}));
@@ -158,13 +160,13 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Outcome<()> {
 }
 
 /// Prints what a run of one process would take.
-pub fn predict(request: &RegisterArguments) -> Outcome<()> {
+pub fn predict(request: &RegisterArguments) -> Result<()> {
     let settings = request.settings.resolve()?;
     let grids = [header(request.fixed())?.geometry, header(request.moving())?.geometry];
     let sides = (grids.each_ref(), request.masked());
-    let room = request.mesh.room(&settings, sides, &Hosts::default())?;
+    let placement = request.mesh.placement(&settings, sides, &Hosts::default())?;
     let device = request.mesh.first();
-    request.slab_plan(&settings, &grids, &room)?.asking(device).print(request.json)
+    request.slab_plan(&settings, &grids, &placement)?.asking(device).print(request.json)
 }
 
 impl RegisterArguments {
@@ -173,11 +175,11 @@ impl RegisterArguments {
         &self,
         settings: &Settings,
         [fixed, moving]: &[Geometry; 2],
-        room: &Room,
-    ) -> Outcome<Plan> {
+        placement: &Placement,
+    ) -> Result<Plan> {
         let labels = self.moving_labels.is_some();
         let sizes = Sizes { fixed: fixed.clone(), moving: moving.clone(), labels };
-        let place = (room, self.mesh.first());
+        let place = (placement, self.mesh.first());
         Plan::of_slabs(settings, (&sizes, self.masked()), place, self.forecast(fixed, settings))
     }
 }
@@ -192,7 +194,7 @@ struct Ready {
     labels: Labels,
     warnings: Vec<String>,
     initial: Affine<Physical, Physical>,
-    room: Room,
+    placement: Placement,
     /// Of the first alone.
     output: Option<OutputFolder>,
     /// Of one process, what decides its result, and where it goes on from.
@@ -200,7 +202,7 @@ struct Ready {
 }
 
 impl Ready {
-    fn new(request: &RegisterArguments, hosts: &Hosts) -> Outcome<Self> {
+    fn new(request: &RegisterArguments, hosts: &Hosts) -> Result<Self> {
         let settings = request.settings.resolve()?;
         if request.nan_policy != NanPolicy::Error {
             return Err(Failure::user(
@@ -248,10 +250,10 @@ impl Ready {
         let warnings = [named(paths[0], &images[0]), named(paths[1], &images[1])].concat();
         warnings.iter().for_each(|warning| printer.warning(warning));
         let grids = images.each_ref().map(|image| image.geometry().clone());
-        let room =
-            request.mesh.room(&settings, ([&grids[0], &grids[1]], request.masked()), hosts)?;
+        let placement =
+            request.mesh.placement(&settings, ([&grids[0], &grids[1]], request.masked()), hosts)?;
         if hosts.ranks().is_none() {
-            let plan = request.slab_plan(&settings, &grids, &room)?;
+            let plan = request.slab_plan(&settings, &grids, &placement)?;
             printer.note(&plan.in_short());
             plan.check_memory()?;
         }
@@ -306,7 +308,7 @@ impl Ready {
             labels,
             warnings,
             initial,
-            room,
+            placement,
             output,
             continued,
         })
@@ -331,10 +333,10 @@ impl Labels {
         request: &RegisterArguments,
         files: [Option<&Path>; 2],
         grids: [&Geometry; 2],
-    ) -> Outcome<Self> {
+    ) -> Result<Self> {
         let images = [request.fixed(), request.moving()];
         let mut of_either = Vec::new();
-        let mut open = |i: usize| -> Outcome<Option<(PlaneReader, Vec<i32>)>> {
+        let mut open = |i: usize| -> Result<Option<(PlaneReader, Vec<i32>)>> {
             let Some(path) = files[i] else { return Ok(None) };
             let what = format!("{} (labels of {})", path.display(), images[i].display());
             grids[i].check_same_grid(&header(path)?.geometry, &what)?;
@@ -365,7 +367,7 @@ impl Labels {
         found: &SlabRegistration,
         initial: &Affine<Physical, Physical>,
         file: &Path,
-    ) -> Outcome<Option<Overlap>> {
+    ) -> Result<Option<Overlap>> {
         // Each rank has its part in what is written, and rank 0 the file.
         let Some(moving) = &mut self.moving else { return Ok(None) };
         let before = match &mut self.fixed {
@@ -392,7 +394,7 @@ fn pictures(
     (fixed, moving): (&mut PlaneReader, &mut PlaneReader),
     initial: &Affine<Physical, Physical>,
     is_first: bool,
-) -> Outcome<Option<Pictures>> {
+) -> Result<Option<Pictures>> {
     let grid = fixed.geometry().clone();
     let wanted: Vec<bool> = (0..grid.size[2]).map(|plane| panels.look_at(plane)).collect();
     let wants = |plane: usize| wanted[plane];
@@ -422,7 +424,7 @@ fn pictures(
 }
 
 /// All processes; none where one works alone.
-fn processes(hosts: &Hosts, found: &SlabRegistration) -> Outcome<Vec<Process>> {
+fn processes(hosts: &Hosts, found: &SlabRegistration) -> Result<Vec<Process>> {
     let Some(ranks) = hosts.ranks() else { return Ok(Vec::new()) };
     let planes = found.warp.as_ref().map_or(0..0, |warp| warp.field.layout().held());
     let numbers = [planes.start as u64, planes.end as u64, peak_memory_bytes().unwrap_or(0)];

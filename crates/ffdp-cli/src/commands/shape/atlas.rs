@@ -15,7 +15,7 @@ use serde_json::json;
 use super::input::{SHAPE_HELP, ShapeInput};
 use super::method::{MethodArguments, to_toml, warnings, watch};
 use crate::device::DeviceChoice;
-use crate::failure::Outcome;
+use crate::failure::Result;
 use crate::printer::{Printer, summarise};
 use crate::text::write_text;
 
@@ -46,10 +46,10 @@ pub struct AtlasArguments {
 }
 
 /// Computes it and writes everything.
-pub fn run(request: &AtlasArguments) -> Outcome<()> {
+pub fn run(request: &AtlasArguments) -> Result<()> {
     let printer = Printer::new(request.quiet, request.verbose);
     let members: Vec<Shape> =
-        request.members.iter().map(ShapeInput::read).collect::<Outcome<_>>()?;
+        request.members.iter().map(ShapeInput::read).collect::<Result<_>>()?;
     let template = request.template.as_ref().map(ShapeInput::read).transpose()?;
     let template = template.as_ref().unwrap_or(&members[0]);
     let settings = request.method.settings(template, &members[0])?;

@@ -7,7 +7,7 @@ use ffdp_burn::io::{check_not_an_input, check_writable};
 use ffdp_shapes::files::write_shape;
 
 use super::input::{SHAPE_HELP, ShapeInput};
-use crate::failure::Outcome;
+use crate::failure::Result;
 use crate::printer::summarise;
 
 /// `ffdp shape convert`.
@@ -29,7 +29,7 @@ pub struct ConvertArguments {
 }
 
 /// Reads and writes.
-pub fn run(request: &ConvertArguments) -> Outcome<()> {
+pub fn run(request: &ConvertArguments) -> Result<()> {
     let ConvertArguments { input, output, .. } = request;
     check_not_an_input(output, &[&input.path])?;
     check_writable(output)?;

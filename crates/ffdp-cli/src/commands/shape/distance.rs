@@ -10,7 +10,7 @@ use ffdp_shapes::{Shape, ShapeTree};
 use serde_json::{Value, json};
 
 use super::input::{SHAPE_HELP, ShapeInput};
-use crate::failure::Outcome;
+use crate::failure::Result;
 use crate::printer::print_to_stdout;
 
 /// `ffdp shape distance`.
@@ -44,7 +44,7 @@ pub fn describe(shape: &Shape) -> Value {
 }
 
 /// Measures and prints.
-pub fn run(request: &DistanceArguments) -> Outcome<()> {
+pub fn run(request: &DistanceArguments) -> Result<()> {
     if let Some(output) = &request.output {
         check_not_an_input(output, &[&request.fixed.path, &request.moving.path])?;
         check_writable(output)?;

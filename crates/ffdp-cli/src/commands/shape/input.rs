@@ -8,7 +8,7 @@ use ffdp_burn::io::images::read_labels;
 use ffdp_shapes::files::read_shape;
 use ffdp_shapes::{Shape, SurfaceSettings, label_surfaces};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 
 /// How a shape is given, for the help of the commands.
 pub const SHAPE_HELP: &str = "\
@@ -42,7 +42,7 @@ impl ShapeInput {
     ///
     /// # Errors
     /// A file that is damaged, a label that is not there, a label map without a label.
-    pub fn read(&self) -> Outcome<Shape> {
+    pub fn read(&self) -> Result<Shape> {
         let name = self.path.to_string_lossy();
         let Some(labels) = &self.labels else {
             if name.ends_with(".nii") || name.ends_with(".nii.gz") {

@@ -12,7 +12,7 @@ use ffdp_shapes::lddmm::{Iteration, LddmmSettings, Metric, Scheme};
 use ffdp_shapes::shape::width_advice;
 use ffdp_shapes::{Position, Shape};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::printer::Printer;
 
 /// How shapes are compared.
@@ -80,7 +80,7 @@ impl MethodArguments {
     ///
     /// # Errors
     /// A file that is no settings, and numbers without meaning.
-    pub fn settings(&self, source: &Shape, target: &Shape) -> Outcome<LddmmSettings> {
+    pub fn settings(&self, source: &Shape, target: &Shape) -> Result<LddmmSettings> {
         self.check_extent(source, target)?;
         let mut settings = match &self.settings {
             Some(path) => read_toml(path, "use the settings.toml of a run")?,
@@ -130,7 +130,7 @@ impl MethodArguments {
     }
 
     /// Widths follow from the size of the target, which a single point does not have.
-    fn check_extent(&self, source: &Shape, target: &Shape) -> Outcome<()> {
+    fn check_extent(&self, source: &Shape, target: &Shape) -> Result<()> {
         let clouds = source.cells.is_empty() && target.cells.is_empty();
         let pairs = clouds && source.points.len() == target.points.len();
         let by_widths = self.attachment.map_or(!pairs, |how| how != Compare::Landmarks);
@@ -164,7 +164,7 @@ impl MethodArguments {
 }
 
 /// As a file.
-pub fn to_toml(settings: &LddmmSettings) -> Outcome<String> {
+pub fn to_toml(settings: &LddmmSettings) -> Result<String> {
     toml::to_string(settings).map_err(|error| Failure::defect(error.to_string()))
 }
 

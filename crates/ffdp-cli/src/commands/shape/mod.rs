@@ -9,7 +9,7 @@ mod register;
 
 use clap::{Args, Subcommand};
 
-use crate::failure::Outcome;
+use crate::failure::Result;
 
 /// `ffdp shape`.
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ enum ShapeCommand {
 }
 
 /// Does what is asked for.
-pub fn run(request: &ShapeArguments) -> Outcome<()> {
+pub fn run(request: &ShapeArguments) -> Result<()> {
     match &request.command {
         ShapeCommand::Register(request) => register::run(request),
         ShapeCommand::Atlas(request) => atlas::run(request),

@@ -19,7 +19,7 @@ use serde_json::json;
 use super::input::{SHAPE_HELP, ShapeInput};
 use super::method::{MethodArguments, to_toml, warnings, watch};
 use crate::device::DeviceChoice;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::printer::{Printer, summarise};
 use crate::report::measures::Folds;
 use crate::report::shapes::{ShapeReport, page};
@@ -74,7 +74,7 @@ pub struct RegisterShapes {
 }
 
 /// Deforms, and writes what was found.
-pub fn run(request: &RegisterShapes) -> Outcome<()> {
+pub fn run(request: &RegisterShapes) -> Result<()> {
     let printer = Printer::new(request.quiet, request.verbose);
     let (source, target) = (request.moving.read()?, request.fixed.read()?);
     let settings = request.method.settings(&source, &target)?;
@@ -134,7 +134,7 @@ impl Results<'_> {
         settings: &LddmmSettings,
         warnings: &[String],
         grid: Option<&Geometry>,
-    ) -> Outcome<()> {
+    ) -> Result<()> {
         let (folder, found) = (&request.output, self.found);
         let tree = ShapeTree::new(self.target);
         let far: Vec<f64> = found.shape.points.iter().map(|&p| tree.nearest(p).1).collect();
@@ -194,7 +194,7 @@ impl Results<'_> {
     }
 
     /// What the flow does to a grid around the source, which it carries along.
-    fn carried_grid(&self) -> Outcome<Folds> {
+    fn carried_grid(&self) -> Result<Folds> {
         let ends = |a: usize| {
             let values = self.source.points.iter().map(|p| p[a]);
             values.fold([f64::MAX, f64::MIN], |[low, high], v| [low.min(v), high.max(v)])
@@ -238,7 +238,7 @@ impl Results<'_> {
 }
 
 /// The map from the target's grid to the source, as images are sampled.
-fn write_warp(path: &Path, flow: &Flow, grid: &Geometry, device: &Device) -> Outcome<()> {
+fn write_warp(path: &Path, flow: &Flow, grid: &Geometry, device: &Device) -> Result<()> {
     let mm = flow.displacement_mm(grid, Direction::Back, device)?;
     let to_voxel = grid.mm_to_voxel();
     let voxels: Vec<Position> = mm.iter().map(|&u| to_voxel.apply_vector(u)).collect();
@@ -247,12 +247,12 @@ fn write_warp(path: &Path, flow: &Flow, grid: &Geometry, device: &Device) -> Out
     Ok(write_transform(path, &Composite::new(vec![Step::Displacement(warp)]))?)
 }
 
-fn keep(path: &Path, iteration: &Iteration) -> Outcome<()> {
+fn keep(path: &Path, iteration: &Iteration) -> Result<()> {
     let momenta = to_points(iteration.momenta.clone())?;
     write_text(path, &json!(momenta).to_string())
 }
 
-fn read_momenta(path: &Path) -> Outcome<Vec<Position>> {
+fn read_momenta(path: &Path) -> Result<Vec<Position>> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| ffdp_burn::Error::io(path, "read", source))?;
     serde_json::from_str(&text).map_err(|error| {

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::SynthArguments;
 use super::plan::SubjectFiles;
-use crate::failure::Outcome;
+use crate::failure::Result;
 use crate::manifest::Manifest as RunManifest;
 use crate::text::write_text;
 
@@ -98,7 +98,7 @@ impl Manifest {
 
 /// Writes the list of pairs of every resolution: subjects 0 and 1, 2 and 3, and so on, so that
 /// none is in two parts. One subject alone makes no pair, and no list.
-pub fn write_pairs(subjects: &[SubjectEntry], output: &Path) -> Outcome<()> {
+pub fn write_pairs(subjects: &[SubjectEntry], output: &Path) -> Result<()> {
     let Some(first) = subjects.first().filter(|_| subjects.len() > 1) else {
         return Ok(());
     };

@@ -9,7 +9,7 @@ use ffdp_burn::io::{check_not_an_input, check_writable};
 use super::source::Sources;
 use super::{SynthArguments, make_folder};
 use crate::disk::Forecast;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 use crate::manifest::{Claim, Existing, MANIFEST};
 
 /// Slices of the finest grid that are computed at a time, at least.
@@ -64,7 +64,7 @@ pub struct SubjectFiles {
 }
 
 impl Plan {
-    pub fn new(request: &SynthArguments, sources: &Sources) -> Outcome<Self> {
+    pub fn new(request: &SynthArguments, sources: &Sources) -> Result<Self> {
         let subjects = request.subjects.unwrap_or(request.labels.len());
         let subjects =
             if request.labels.is_empty() && request.subjects.is_none() { 2 } else { subjects };
@@ -92,7 +92,7 @@ impl Plan {
         let warped = subjects > request.labels.len();
         let grids =
             sources.geometries.iter().map(|field_of_view| Grids::new(request, field_of_view));
-        let grids = grids.collect::<Outcome<Vec<_>>>()?;
+        let grids = grids.collect::<Result<Vec<_>>>()?;
         let files = (0..subjects).map(|k| SubjectFiles::new(request, k)).collect();
         let spacings = request.spacing.iter().map(|s| request.output.join(folder(*s)));
         let folders = spacings.chain([request.output.join("warps")]).collect();
@@ -104,7 +104,7 @@ impl Plan {
     /// # Errors
     /// When an output is an input, or the folder holds another data set or results and the request does not
     /// allow for it.
-    pub fn claim(&self, request: &SynthArguments) -> Outcome<Claim> {
+    pub fn claim(&self, request: &SynthArguments) -> Result<Claim> {
         let inputs = request.labels.iter().chain(&request.image).chain(&request.statistics);
         let inputs: Vec<&Path> = inputs.map(PathBuf::as_path).collect();
         let statistics = request.output.join("statistics.json");
@@ -127,7 +127,7 @@ impl Plan {
     }
 
     /// Makes the folders and tries whether files can be written there, before the work.
-    pub fn make_folders(&self) -> Outcome<()> {
+    pub fn make_folders(&self) -> Result<()> {
         for folder in &self.folders {
             make_folder(folder)?;
             check_writable(&folder.join("probe"))?;
@@ -161,7 +161,7 @@ impl Plan {
 }
 
 impl Grids {
-    fn new(request: &SynthArguments, field_of_view: &Geometry) -> Outcome<Self> {
+    fn new(request: &SynthArguments, field_of_view: &Geometry) -> Result<Self> {
         let images = ImageGrids::new(&request.spacing, field_of_view)?;
         let coarsest = field_of_view.spacing_mm.iter().copied().fold(0.0, f64::max);
         let finest = images.finest.spacing_mm[0];
@@ -177,10 +177,9 @@ impl Grids {
 }
 
 impl ImageGrids {
-    fn new(spacings: &[f64], field_of_view: &Geometry) -> Outcome<Self> {
+    fn new(spacings: &[f64], field_of_view: &Geometry) -> Result<Self> {
         let finest_mm = spacings.iter().copied().fold(f64::INFINITY, f64::min);
-        let factors =
-            spacings.iter().map(|s| factor(*s, finest_mm)).collect::<Outcome<Vec<_>>>()?;
+        let factors = spacings.iter().map(|s| factor(*s, finest_mm)).collect::<Result<Vec<_>>>()?;
         let common = factors.iter().copied().fold(1, least_common_multiple);
         if common > LARGEST_FACTOR {
             return Err(Failure::user(
@@ -197,7 +196,7 @@ impl ImageGrids {
 
 /// The grid of a spacing along the axes of another one and around the same centre, of the same
 /// extent as far as a multiple of `block` voxels allows.
-fn grid(field_of_view: &Geometry, spacing_mm: f64, block: usize) -> Outcome<Geometry> {
+fn grid(field_of_view: &Geometry, spacing_mm: f64, block: usize) -> Result<Geometry> {
     let size = [0, 1, 2].map(|axis| {
         let extent = field_of_view.size[axis] as f64 * field_of_view.spacing_mm[axis];
         // Saturates where there is no such number of voxels; `Geometry` then refuses the size.
@@ -208,7 +207,7 @@ fn grid(field_of_view: &Geometry, spacing_mm: f64, block: usize) -> Outcome<Geom
     Ok(placed.with_origin([0, 1, 2].map(|axis| to[axis] - from[axis]))?)
 }
 
-fn factor(spacing_mm: f64, finest_mm: f64) -> Outcome<usize> {
+fn factor(spacing_mm: f64, finest_mm: f64) -> Result<usize> {
     let ratio = spacing_mm / finest_mm;
     let whole = ratio.round();
     if whole >= 1.0 && (ratio - whole).abs() <= MULTIPLE_TOLERANCE * whole {

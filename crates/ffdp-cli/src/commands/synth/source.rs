@@ -11,7 +11,7 @@ use ffdp_burn::synth::{
 };
 
 use super::SynthArguments;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Result};
 
 /// Field of view of the procedural brain: voxels of 1 mm, divisible by 16; the head fits in.
 const PHANTOM_SIZE: [usize; 3] = [160, 208, 176];
@@ -35,7 +35,7 @@ pub struct Source {
 
 impl Sources {
     /// Reads the headers and finds the statistics.
-    pub fn resolve(request: &SynthArguments) -> Outcome<Self> {
+    pub fn resolve(request: &SynthArguments) -> Result<Self> {
         let maps = request.labels.clone();
         let geometries = if maps.is_empty() {
             vec![phantom_geometry()?]
@@ -57,7 +57,7 @@ impl Sources {
     }
 
     /// Makes a source ready.
-    pub fn load(&self, index: usize) -> Outcome<Source> {
+    pub fn load(&self, index: usize) -> Result<Source> {
         let Some(path) = self.maps.get(index) else {
             return Ok(Source { field: Box::new(Anatomy::default()), box_mm: Anatomy::BOX_MM });
         };
@@ -68,12 +68,12 @@ impl Sources {
     }
 
     /// Demands that a source can be used, before anything is made of another one.
-    pub fn check(&self, index: usize) -> Outcome<()> {
+    pub fn check(&self, index: usize) -> Result<()> {
         self.maps.get(index).map_or(Ok(()), |path| self.read(path).map(drop))
     }
 
     /// A label map, and the box around what it labels.
-    fn read(&self, path: &Path) -> Outcome<(LabelMap, [[f64; 3]; 2])> {
+    fn read(&self, path: &Path) -> Result<(LabelMap, [[f64; 3]; 2])> {
         let labels = read_labels(path)?;
         let in_file = |error| Failure::from(error).about(path);
         self.table.check_covers(&labels.ids()).map_err(in_file)?;
@@ -87,7 +87,7 @@ impl Sources {
 }
 
 /// The statistics, and what they are.
-fn table(request: &SynthArguments) -> Outcome<(IntensityTable, String)> {
+fn table(request: &SynthArguments) -> Result<(IntensityTable, String)> {
     if let Some(path) = &request.statistics {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io(path, "read", e))?;
         let table = serde_json::from_str(&text).map_err(|reason| {

@@ -68,7 +68,7 @@ impl ControlSettings {
 
 impl Control {
     /// At rest.
-    pub fn still(&self, (device, dtype): (&Device, DType)) -> Tensor<5> {
+    pub fn zero_coefficients(&self, (device, dtype): (&Device, DType)) -> Tensor<5> {
         let [d, h, w] = self.extent;
         Tensor::zeros([1, 3, d, h, w], (device, dtype))
     }

@@ -28,7 +28,8 @@ pub(super) fn begin(
     if let Some(control) = control {
         return splined::begin(kind, (pair, affine), fields, control);
     }
-    let fields = fields.map_or_else(|| kind.still(&pair.still()), |fields| fields.parts);
+    let fields =
+        fields.map_or_else(|| kind.zero_fields(&pair.zero_displacement()), |fields| fields.parts);
     let options = kind.options(grid, &pair.index_map(affine));
     let similarity = descent.similarity.loss();
     let OptimizerSettings::Lbfgs(settings) = descent.optimizer else {

@@ -83,7 +83,7 @@ impl dyn FieldMethod + '_ {
     }
 
     /// The fields at rest, where `like` is.
-    pub fn still(&self, like: &Sharded) -> Vec<Sharded> {
+    pub fn zero_fields(&self, like: &Sharded) -> Vec<Sharded> {
         vec![like.clone(); self.count()]
     }
 

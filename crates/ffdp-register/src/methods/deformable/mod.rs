@@ -21,11 +21,11 @@ pub(crate) use control::ControlSettings;
 pub(crate) use deformation::Deformation;
 pub(crate) use method::{FieldMethod, LevelTask, smoothing};
 
-use crate::context::{Estimate, Run, Staged};
+use crate::context::{Estimate, Run, StageResult};
 use crate::fields::{Deformed, Fields};
 use crate::level::{level_start, run_level};
 use crate::pair::LevelPair;
-use crate::places::{Places, Room};
+use crate::places::{Placement, Places};
 use crate::processes::Report;
 use crate::pyramid::level_grids;
 use crate::report::StageReport;
@@ -37,7 +37,11 @@ use ffdp_burn::ops::Method;
 use ffdp_burn::transform::BsplineTransform;
 
 /// A deformable stage, from `found` on; shared by all processes where its levels are large.
-pub(crate) fn deform(run: &mut Run, kind: &dyn FieldMethod, found: Estimate) -> Result<Staged> {
+pub(crate) fn deform(
+    run: &mut Run,
+    kind: &dyn FieldMethod,
+    found: Estimate,
+) -> Result<StageResult> {
     let start = Instant::now();
     let (mut levels, carried) = run.take_resumed()?;
     let spent: f64 = levels.iter().map(|level| level.seconds).sum();
@@ -71,7 +75,7 @@ pub(crate) fn deform(run: &mut Run, kind: &dyn FieldMethod, found: Estimate) -> 
     let seconds = spent + start.elapsed().as_secs_f64();
     let transform = kind.name();
     let deformed = Some(Deformed { method: kind.method(), fields });
-    Ok(Staged {
+    Ok(StageResult {
         found: Estimate { affine: found.affine, deformed },
         report: StageReport { transform, levels, loss_after, undone: None, seconds },
         loss_without: loss_alone,
@@ -81,8 +85,8 @@ pub(crate) fn deform(run: &mut Run, kind: &dyn FieldMethod, found: Estimate) -> 
 
 /// Demands that the levels of a stage have room, before anything is computed. `content` is what
 /// [`Run::content`] says.
-pub(crate) fn check_room(
-    room: &Room,
+pub(crate) fn check_placement(
+    placement: &Placement,
     kind: &dyn FieldMethod,
     (grids, content): (&[Geometry; 2], (usize, [bool; 2])),
     minimum_axis: usize,
@@ -91,8 +95,8 @@ pub(crate) fn check_room(
     kind.descent().levels.iter().rev().try_for_each(|level| {
         let [fixed, moving] = &level_grids(grids, minimum_axis, level)?;
         let problem = kind.problem([fixed, moving], content);
-        room.check_level(fixed.size, &problem)?;
-        if kind.keeps_shards_on_devices() && room.is_too_small_for(&problem)? {
+        placement.check_level(fixed.size, &problem)?;
+        if kind.keeps_shards_on_devices() && placement.is_too_small_for(&problem)? {
             return Err(stays(kind.name(), fixed.size));
         }
         Ok(())
@@ -131,10 +135,10 @@ impl Task<'_> {
         let grids = self.grids.each_ref();
         let problem = self.kind.problem(grids, run.content());
         if !run.processes.is_several() {
-            let places = run.room.places(&problem)?;
+            let places = run.placement.places(&problem)?;
             return self.on(run, places, fields, done);
         }
-        match run.processes.places(&run.room, grids)? {
+        match run.processes.places(&run.placement, grids)? {
             Some(places) => self.on(run, places, fields, done),
             None => self.on_first(run, fields, done),
         }
@@ -237,10 +241,10 @@ impl Task<'_> {
         let processes = run.processes.clone();
         let fields = fields.map(|fields| fields.on_first(&processes)).transpose()?.flatten();
         let mut mine = None;
-        let home = run.room.home().clone();
-        let told = processes.first_does(|| {
+        let home = run.placement.home().clone();
+        let report = processes.run_on_root(|| {
             let problem = self.kind.problem(self.grids.each_ref(), run.content());
-            let places = run.room.places(&problem)?;
+            let places = run.placement.places(&problem)?;
             let reached = run.alone(|run| self.on(run, places, fields, done))?;
             let spline = reached.fields.spline.as_ref();
             let coefficients = spline.map(|spline| spline.coefficients().to_vec());
@@ -251,15 +255,15 @@ impl Task<'_> {
         })?;
         let of_level = (self.kind.count(), &self.grids[0]);
         let mut fields = Fields::of_first(&processes, mine, of_level, &home)?;
-        let numbers = told.numbers();
+        let numbers = report.numbers();
         let (losses, coefficients) = numbers.split_at(3);
         if let (Some(control), false) = (self.control(run), coefficients.is_empty()) {
-            let still = control.still((&Device::flex(), DType::F32));
+            let still = control.zero_coefficients((&Device::flex(), DType::F32));
             let geometry = control.transform(still, &self.grids[0])?.geometry().clone();
             fields.spline = Some(BsplineTransform::new(coefficients.to_vec(), geometry)?);
         }
         // Not a number where the stage goes on.
         let losses = <[f64; 3]>::try_from(losses).ok().filter(|losses| !losses[0].is_nan());
-        Ok(Reached { fields, report: told.levels.into_iter().next(), losses })
+        Ok(Reached { fields, report: report.levels.into_iter().next(), losses })
     }
 }

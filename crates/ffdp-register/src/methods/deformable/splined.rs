@@ -23,14 +23,16 @@ pub(super) fn begin(
 ) -> Result<Box<dyn Deformation>> {
     let (descent, level) = (kind.descent(), &pair.grids[0]);
     let (mesh, holders) = (&pair.places.work, &pair.places.team.fixed);
-    let still = pair.still();
+    let still = pair.zero_displacement();
     let like = (mesh.device(0), still.shards()[0].dtype());
     let spline = fields.as_ref().and_then(|fields| fields.spline.as_ref());
     let same = spline.map(|spline| control.same_field(spline, level, like)).transpose()?.flatten();
     let ended = spline.filter(|spline| same.is_some() && control.has(spline)).cloned();
     let (coefficients, start) = match (same, fields) {
         (Some(coefficients), _) => (coefficients, None),
-        (None, fields) => (control.still(like), fields.map(|mut fields| fields.parts.remove(0))),
+        (None, fields) => {
+            (control.zero_coefficients(like), fields.map(|mut fields| fields.parts.remove(0)))
+        }
     };
     let model = SplineModel::new(
         (&still, start),

@@ -28,14 +28,18 @@ use rigid::Rigid;
 use search::{Bounds, Search, State};
 use similarity::Similar;
 
-use crate::context::{Estimate, Run, Staged};
+use crate::context::{Estimate, Run, StageResult};
 use crate::level::{level_start, run_level};
 use crate::report::{StageReport, Stop, Undone};
 use crate::settings::{FOREGROUND, LinearSettings};
 use ffdp_burn::error::Result;
 
 /// A rigid stage, from `found` on.
-pub(crate) fn rigid(run: &mut Run, settings: &LinearSettings, found: Estimate) -> Result<Staged> {
+pub(crate) fn rigid(
+    run: &mut Run,
+    settings: &LinearSettings,
+    found: Estimate,
+) -> Result<StageResult> {
     linear::<Rigid, 6>(run, "rigid", settings, found)
 }
 
@@ -44,12 +48,16 @@ pub(crate) fn similarity(
     run: &mut Run,
     settings: &LinearSettings,
     found: Estimate,
-) -> Result<Staged> {
+) -> Result<StageResult> {
     linear::<Similar, 7>(run, "similarity", settings, found)
 }
 
 /// An affine stage, from `found` on.
-pub(crate) fn affine(run: &mut Run, settings: &LinearSettings, found: Estimate) -> Result<Staged> {
+pub(crate) fn affine(
+    run: &mut Run,
+    settings: &LinearSettings,
+    found: Estimate,
+) -> Result<StageResult> {
     linear::<General, 12>(run, "affine", settings, found)
 }
 
@@ -58,7 +66,7 @@ fn linear<M: Motion<N>, const N: usize>(
     name: &'static str,
     settings: &LinearSettings,
     found: Estimate,
-) -> Result<Staged> {
+) -> Result<StageResult> {
     let start = Instant::now();
     let mut levels = Vec::with_capacity(settings.levels.len());
     let mut state = State::<N>::default();
@@ -98,7 +106,7 @@ fn linear<M: Motion<N>, const N: usize>(
         };
         let report = StageReport { transform: name, levels, loss_after, undone, seconds };
         let found = Estimate { affine, ..found };
-        return Ok(Staged { found, report, loss_without, loss_before });
+        return Ok(StageResult { found, report, loss_without, loss_before });
     }
     unreachable!("settings with no level do not validate")
 }

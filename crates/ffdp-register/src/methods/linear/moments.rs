@@ -16,7 +16,7 @@ use super::mass::Mass;
 use super::motion::{Frame, Map};
 use super::rigid::Rigid;
 use super::search::{Bounds, Search, State};
-use crate::context::{Estimate, Run, Staged};
+use crate::context::{Estimate, Run, StageResult};
 use crate::level::{Solver, level_start};
 use crate::pair::AlignedPair;
 use crate::prepare::{MINIMUM_OVERLAP_PERCENT, check_overlap};
@@ -33,7 +33,7 @@ pub(crate) fn moments(
     run: &mut Run,
     settings: &MomentsSettings,
     found: Estimate,
-) -> Result<Staged> {
+) -> Result<StageResult> {
     let start = Instant::now();
     let mut level = LevelSettings { shrink: settings.shrink, iterations: settings.refinement };
     let pair = run.whole_pair(&mut level)?;
@@ -51,11 +51,11 @@ pub(crate) fn moments(
         MomentsCentre::Mass => masses.map(|mass| mass.centre_mm),
         MomentsCentre::Frame => [&fixed, &moving].map(|image| image.geometry.center_mm()),
     };
-    let mut best: Option<Placement> = None;
+    let mut best: Option<RefinedCandidate> = None;
     let mut candidates = candidates(settings, &found.affine, centres, &masses);
     candidates.retain(|map| keeps_planes(map, &fixed.geometry, &moving.geometry));
     for candidate in candidates {
-        let tried = Placement::refined(&aligned, frame, candidate, settings.refinement)?;
+        let tried = RefinedCandidate::refined(&aligned, frame, candidate, settings.refinement)?;
         if let Some(tried) = tried
             && best.as_ref().is_none_or(|best| tried.promise < best.promise)
         {
@@ -93,11 +93,11 @@ pub(crate) fn moments(
         seconds,
     };
     let found = Estimate { affine: map, ..found };
-    Ok(Staged { found, report, loss_without, loss_before })
+    Ok(StageResult { found, report, loss_without, loss_before })
 }
 
 /// A candidate after its improvement.
-struct Placement {
+struct RefinedCandidate {
     map: Map,
     /// Its own loss.
     loss: f64,
@@ -106,7 +106,7 @@ struct Placement {
     losses: Vec<f64>,
 }
 
-impl Placement {
+impl RefinedCandidate {
     /// `None` where the images hardly meet.
     fn refined(
         aligned: &AlignedPair,

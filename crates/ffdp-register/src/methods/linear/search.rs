@@ -39,7 +39,7 @@ impl<const N: usize> Default for State<N> {
 
 /// The search on one level.
 pub(super) struct Search<'a, M, const N: usize> {
-    placement: Placement<'a, M>,
+    objective: LinearObjective<'a, M>,
     minimizer: Minimizer<[f64; N], Bfgs<N>>,
 }
 
@@ -79,7 +79,7 @@ impl Bounds {
 }
 
 /// What a placement of the moving image costs.
-struct Placement<'a, M> {
+struct LinearObjective<'a, M> {
     aligned: &'a AlignedPair<'a>,
     bounds: Bounds,
     frame: Frame,
@@ -88,7 +88,7 @@ struct Placement<'a, M> {
     motion: PhantomData<M>,
 }
 
-impl<M: Motion<N>, const N: usize> Objective<[f64; N]> for Placement<'_, M> {
+impl<M: Motion<N>, const N: usize> Objective<[f64; N]> for LinearObjective<'_, M> {
     /// Maps out of bounds are infinitely bad.
     fn evaluate(&mut self, at: &[f64; N]) -> Result<Point<[f64; N]>> {
         let motion = M::map(&self.frame, at);
@@ -115,23 +115,23 @@ impl<'a, M: Motion<N>, const N: usize> Search<'a, M, N> {
         start: Map,
         state: State<N>,
     ) -> Self {
-        let placement = Placement { aligned, bounds, frame, start, motion: PhantomData };
-        Self { placement, minimizer: Minimizer::new(state.at, state.valley, Line::armijo()) }
+        let objective = LinearObjective { aligned, bounds, frame, start, motion: PhantomData };
+        Self { objective, minimizer: Minimizer::new(state.at, state.valley, Line::armijo()) }
     }
 
     /// The motion it has come to.
     pub fn motion(&self) -> Map {
-        M::map(&self.placement.frame, self.minimizer.at())
+        M::map(&self.objective.frame, self.minimizer.at())
     }
 
     /// The placement it has come to.
     pub fn map(&self) -> Map {
-        self.motion().then(&self.placement.start)
+        self.motion().then(&self.objective.start)
     }
 
     /// The loss of that placement.
     pub fn loss(&mut self) -> Result<f64> {
-        Ok(self.minimizer.here(&mut self.placement)?.loss)
+        Ok(self.minimizer.here(&mut self.objective)?.loss)
     }
 
     /// What it has come to.
@@ -144,12 +144,12 @@ impl<'a, M: Motion<N>, const N: usize> Search<'a, M, N> {
 impl<M: Motion<N>, const N: usize> Solver for Search<'_, M, N> {
     fn iterate(&mut self, iterations: usize) -> Result<Vec<f64>> {
         // The finest spacing of the level along which something moves.
-        let voxel_mm = finest_spacing_mm(&self.placement.aligned.pair.grids[0]);
+        let voxel_mm = finest_spacing_mm(&self.objective.aligned.pair.grids[0]);
         let steps = Steps {
             first: FIRST_STEP_VOXELS * voxel_mm,
             longest: LONGEST_STEP_VOXELS * voxel_mm,
             shortest: SHORTEST_STEP_VOXELS * voxel_mm,
         };
-        self.minimizer.iterate(&mut self.placement, &steps, iterations)
+        self.minimizer.iterate(&mut self.objective, &steps, iterations)
     }
 }

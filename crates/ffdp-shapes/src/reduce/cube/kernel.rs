@@ -5,7 +5,7 @@
 
 use cubecl::prelude::*;
 
-use super::stage::{Code, Known, Part, log2, power_of_two, run};
+use super::stage::{Code, PairValues, Part, log2, power_of_two, run};
 use crate::reduce::Reduction;
 
 /// Units of a cube.
@@ -119,7 +119,8 @@ fn rows_of(
     stop: u32,
     #[comptime] plan: Plan,
 ) -> Sequence<f32> {
-    let nothing = Known { rows: Sequence::new(), columns: Sequence::new(), sums: Sequence::new() };
+    let nothing =
+        PairValues { rows: Sequence::new(), columns: Sequence::new(), sums: Sequence::new() };
     let mut rows = Sequence::<f32>::new();
     #[unroll]
     for r in 0..comptime!(plan.per_unit) {
@@ -166,12 +167,12 @@ fn absorb(
     #[comptime] count: usize,
     #[comptime] plan: Plan,
 ) {
-    let mut all = Sequence::<Known>::new();
+    let mut all = Sequence::<PairValues>::new();
     #[unroll]
     for j in 0..count {
         let mut columns = Sequence::<f32>::new();
         columns_at(tile, first + comptime!(j as u32), &mut columns, comptime!(plan.clone()));
-        all.push(Known { rows: rows.clone(), columns, sums: Sequence::new() });
+        all.push(PairValues { rows: rows.clone(), columns, sums: Sequence::new() });
     }
     #[unroll]
     for r in 0..comptime!(plan.per_unit) {
@@ -322,7 +323,7 @@ pub fn reduce_kernel(
             sync_cube();
             let mut column = UNIT_POS;
             while column < count {
-                let nothing = Known {
+                let nothing = PairValues {
                     rows: Sequence::new(),
                     columns: Sequence::new(),
                     sums: Sequence::new(),
@@ -451,7 +452,7 @@ fn write(
         for k in 0..comptime!(plan.code.terms()) {
             sums.push(states[comptime!(2 * k)]);
         }
-        let known = Known { rows: row_values.clone(), columns: Sequence::new(), sums };
+        let known = PairValues { rows: row_values.clone(), columns: Sequence::new(), sums };
         let mut ended = Sequence::<f32>::new();
         let code = comptime!(plan.code.clone());
         run(

@@ -82,7 +82,7 @@ fn place(operand: Operand) -> usize {
 
 /// The values that the pair stage finds: those of a row start at `row_start`.
 #[derive(CubeType)]
-pub struct Known {
+pub struct PairValues {
     pub rows: Sequence<f32>,
     pub columns: Sequence<f32>,
     pub sums: Sequence<f32>,
@@ -91,7 +91,7 @@ pub struct Known {
 #[cube]
 fn value(
     own: &Sequence<f32>,
-    known: &Known,
+    known: &PairValues,
     #[comptime] operand: Operand,
     #[comptime] first_row: usize,
 ) -> f32 {
@@ -249,7 +249,7 @@ pub fn run(
     g: &[f32],
     h: &[f32],
     index: usize,
-    known: &Known,
+    known: &PairValues,
     results: &mut Sequence<f32>,
     #[comptime] code: Code,
     #[comptime] part: Part,

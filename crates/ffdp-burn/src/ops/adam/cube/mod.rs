@@ -16,7 +16,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{AdamConstants, AdamOps, AdamPieces, Taken};
+use super::{AdamConstants, AdamOps, AdamPieces, UpdatedMoments};
 use crate::ops::launch::{
     UNITS, address, assert_f32, buffer, empty, max_over_cube, sum_over_cube, writable,
 };
@@ -286,7 +286,7 @@ fn take(
     [grad, mean, square, power]: [CubeTensor; 4],
     constants: &AdamConstants,
     stores_direction: bool,
-) -> (Taken<CubeBackend>, CubeTensor) {
+) -> (UpdatedMoments<CubeBackend>, CubeTensor) {
     assert_f32("adam", &[&grad, &power]);
     assert_moments(&mean, &square);
     let (grad, power) = (into_contiguous(grad), into_contiguous(power));
@@ -352,7 +352,7 @@ fn take(
             floored,
         );
     }
-    (Taken { mean, square, power: new_power, longest }, direction)
+    (UpdatedMoments { mean, square, power: new_power, longest }, direction)
 }
 
 impl AdamPieces for CubeBackend {
@@ -362,13 +362,13 @@ impl AdamPieces for CubeBackend {
         square: FloatTensor<Self>,
         power: FloatTensor<Self>,
         constants: AdamConstants,
-    ) -> Taken<Self> {
+    ) -> UpdatedMoments<Self> {
         take([grad, mean, square, power], &constants, false).0
     }
 
     fn compose_step(
         field: FloatTensor<Self>,
-        taken: &Taken<Self>,
+        taken: &UpdatedMoments<Self>,
         constants: AdamConstants,
         rate: [f64; 3],
     ) -> FloatTensor<Self> {

@@ -8,7 +8,7 @@ use cubecl::ir::settings::Dim3;
 use cubecl::prelude::*;
 
 use super::{Constants, floor_of};
-use crate::ops::adam::{AdamConstants, Taken};
+use crate::ops::adam::{AdamConstants, UpdatedMoments};
 use crate::ops::grid_sample::cube::{
     Cells, Point, inside, interpolate, len, offset_in, pairs_border, read_border, sample_border,
     voxel_of_unit,
@@ -77,7 +77,7 @@ fn compose_kernel<M: Float>(
 /// The field after the step that `taken` proposes.
 pub(super) fn compose(
     field: CubeTensor,
-    taken: &Taken<burn_cubecl::CubeBackend>,
+    taken: &UpdatedMoments<burn_cubecl::CubeBackend>,
     constants: &AdamConstants,
     rate: [f64; 3],
 ) -> CubeTensor {

@@ -47,13 +47,13 @@ pub(super) fn forward<T: Real>(s: &Sampler<'_, T>, batch: usize) -> Vec<T> {
     output
 }
 
-/// `sum_c g_c grad I_c` along the row (n, z, y), in image voxels (x, y, z), told to `tell` stretch by
+/// `sum_c g_c grad I_c` along the row (n, z, y), in image voxels (x, y, z), told to `visit` stretch by
 /// stretch, with the first x of each.
 fn index_gradients<T: Real>(
     s: &Sampler<'_, T>,
     grad: &[T],
     [n, z, y]: [usize; 3],
-    mut tell: impl FnMut(usize, &Stretch, &[Lanes; 3]),
+    mut visit: impl FnMut(usize, &Stretch, &[Lanes; 3]),
 ) {
     let [d, h, w] = s.sampling.size;
     let places = s.row(n, y, z);
@@ -65,7 +65,7 @@ fn index_gradients<T: Real>(
             let g = widened(&grad(c)[x..x + stretch.count]);
             stretch.add_slopes(s.channel(n, c), &g, &mut sums);
         }
-        tell(x, &stretch, &sums);
+        visit(x, &stretch, &sums);
     }
 }
 

@@ -72,11 +72,11 @@ fn for_each_row<T: Real>(
     s: &Sampler<'_, T>,
     n: usize,
     planes: std::ops::Range<usize>,
-    mut tell: impl FnMut(usize, &Row<'_, T>),
+    mut visit: impl FnMut(usize, &Row<'_, T>),
 ) {
     let [_, h, w] = s.sampling.size;
     for (z, y) in planes.flat_map(|z| (0..h).map(move |y| (z, y))) {
-        tell((z * h + y) * w, &s.row(n, y, z));
+        visit((z * h + y) * w, &s.row(n, y, z));
     }
 }
 

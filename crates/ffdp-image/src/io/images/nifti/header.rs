@@ -65,7 +65,7 @@ fn interpret(raw: &RawHeader, path: &Path) -> Result<Header> {
     let dims = check_dims(raw, data_type, path, &mut warnings)?;
     let (slope, intercept) = check_scaling(raw, path, &mut warnings)?;
     let vox_offset = check_vox_offset(raw, path, &mut warnings)?;
-    let mut placement = Placement::of(raw, &dims, &mut warnings);
+    let mut placement = Orientation::of(raw, &dims, &mut warnings);
     placement.check_pixdim(&dims, path, &mut warnings)?;
     let (geometry, geometry_source) = placement
         .geometry(&mut warnings)
@@ -181,7 +181,7 @@ fn check_vox_offset(raw: &RawHeader, path: &Path, warnings: &mut Vec<String>) ->
 }
 
 /// The two forms and the spacing of a header, in mm.
-struct Placement {
+struct Orientation {
     size: [usize; 3],
     pixdim_mm: [f64; 3],
     /// Whether the spacing was of no use, which has been said.
@@ -190,7 +190,7 @@ struct Placement {
     sform: Option<Form>,
 }
 
-impl Placement {
+impl Orientation {
     fn of(raw: &RawHeader, dims: &[usize], warnings: &mut Vec<String>) -> Self {
         let scale = unit_in_mm(raw.xyzt_units, warnings);
         let size = std::array::from_fn(|i| dims.get(i).copied().unwrap_or(1));

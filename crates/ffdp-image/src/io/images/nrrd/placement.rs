@@ -96,7 +96,7 @@ impl Axes {
         text: &str,
         directions: &str,
         warnings: &mut Vec<String>,
-    ) -> Result<Placement> {
+    ) -> Result<AxesInSpace> {
         let signs = signs(path, text, warnings)?;
         let words = words(directions);
         let columns: Option<Vec<[f64; 3]>> =
@@ -123,7 +123,7 @@ impl Axes {
         path: &Path,
         text: &str,
         warnings: &mut Vec<String>,
-    ) -> Result<Placement> {
+    ) -> Result<AxesInSpace> {
         let signs =
             if field(text, "space").is_some() { signs(path, text, warnings)? } else { LPS_SIGNS };
         let of = |name: &str, other: &str| match field(text, name) {
@@ -156,7 +156,7 @@ impl Axes {
 }
 
 /// Columns and origin in the space of the file, and the signs that turn it to RAS.
-type Placement = (Vec<[f64; 3]>, [f64; 3], [f64; 3]);
+type AxesInSpace = (Vec<[f64; 3]>, [f64; 3], [f64; 3]);
 
 /// Signs that turn a space to RAS. ITK takes a space without a name, and those that name no patient, as LPS.
 fn signs(path: &Path, text: &str, warnings: &mut Vec<String>) -> Result<[f64; 3]> {

@@ -103,7 +103,7 @@ impl Array {
             Some(("<" | "|", name)) => (Endian::Little, name),
             _ => (Endian::Little, ""),
         };
-        let data_type = two_type(name)
+        let data_type = parse_v2_type(name)
             .ok_or_else(|| refuse.because("voxels must be integers or floats", &json["dtype"]))?;
         let is_half = name == "f2";
         let mut codecs = Vec::new();
@@ -142,7 +142,7 @@ impl Array {
         }
         let shape = sizes(&json["shape"], "shape", refuse)?;
         let is_half = json["data_type"] == "float16";
-        let data_type = json["data_type"].as_str().and_then(three_type);
+        let data_type = json["data_type"].as_str().and_then(parse_v3_type);
         let data_type = data_type.ok_or_else(|| {
             refuse.because("voxels must be integers or floats", &json["data_type"])
         })?;
@@ -348,7 +348,7 @@ fn sizes(value: &Value, name: &str, refuse: &Refuse) -> Result<Vec<usize>> {
         .ok_or_else(|| refuse.damaged(&format!("{name} must be a list of positive sizes"), value))
 }
 
-fn two_type(name: &str) -> Option<DataType> {
+fn parse_v2_type(name: &str) -> Option<DataType> {
     Some(match name {
         // Of one byte, 0 or 1.
         "b1" | "u1" => DataType::U8,
@@ -366,7 +366,7 @@ fn two_type(name: &str) -> Option<DataType> {
 }
 
 /// Names of types in Zarr 3.
-const THREE: [(&str, DataType); 10] = [
+const V3_TYPES: [(&str, DataType); 10] = [
     ("uint8", DataType::U8),
     ("int8", DataType::I8),
     ("uint16", DataType::U16),
@@ -379,18 +379,18 @@ const THREE: [(&str, DataType); 10] = [
     ("float64", DataType::F64),
 ];
 
-fn three_type(name: &str) -> Option<DataType> {
+fn parse_v3_type(name: &str) -> Option<DataType> {
     let name = match name {
         "bool" => "uint8",
         "float16" => "float32",
         name => name,
     };
-    THREE.iter().find(|(known, _)| *known == name).map(|(_, data_type)| *data_type)
+    V3_TYPES.iter().find(|(known, _)| *known == name).map(|(_, data_type)| *data_type)
 }
 
 /// The name of a type in Zarr 3.
 pub fn type_name(data_type: DataType) -> &'static str {
-    THREE.iter().find(|(_, known)| *known == data_type).expect("all types are listed").0
+    V3_TYPES.iter().find(|(_, known)| *known == data_type).expect("all types are listed").0
 }
 
 /// One value as bytes; 0 where none is given.

@@ -28,7 +28,7 @@ pub struct Multiscale {
     folder: PathBuf,
     pub file: PathBuf,
     /// Whether the metadata are those of Zarr 3.
-    pub is_three: bool,
+    pub is_v3: bool,
     pub is_labels: bool,
     pub axes: Vec<Axis>,
     levels: Vec<Level>,
@@ -117,7 +117,7 @@ impl Multiscale {
     /// # Errors
     /// [`Error::Io`] without such a folder, [`Error::File`] where it holds no image.
     pub fn open(folder: &Path) -> Result<Self> {
-        let (three, two) = (folder.join("zarr.json"), folder.join(".zattrs"));
+        let (v3_file, v2_file) = (folder.join("zarr.json"), folder.join(".zattrs"));
         if address(folder).is_none() && !folder.is_dir() {
             let kind = match folder.exists() {
                 true => std::io::ErrorKind::NotADirectory,
@@ -127,9 +127,9 @@ impl Multiscale {
         }
         let there =
             |file: &Path| store::exists(file).map_err(|source| Error::io(file, "look for", source));
-        let (file, is_three) = match there(&three)? {
-            true => (three, true),
-            false if there(&two)? => (two, false),
+        let (file, is_v3) = match there(&v3_file)? {
+            true => (v3_file, true),
+            false if there(&v2_file)? => (v2_file, false),
             false => {
                 let fix = "name the folder of an OME-Zarr image";
                 let value = "neither zarr.json nor .zattrs";
@@ -137,7 +137,7 @@ impl Multiscale {
             }
         };
         let json = read_json(&file)?;
-        let attributes = if is_three { &json["attributes"] } else { &json };
+        let attributes = if is_v3 { &json["attributes"] } else { &json };
         let ome = attributes.get("ome").unwrap_or(attributes);
         let Some(first) = ome["multiscales"].as_array().and_then(|all| all.first()) else {
             if !ome["bioformats2raw.layout"].is_null() {
@@ -154,14 +154,14 @@ impl Multiscale {
         })?;
         let own = attributes.get(OWN).and_then(|own| Own::deserialize(own).ok());
         let is_labels = !ome["image-label"].is_null();
-        Self::of(folder, &file, raw, (is_three, is_labels, own))
+        Self::of(folder, &file, raw, (is_v3, is_labels, own))
     }
 
     fn of(
         folder: &Path,
         file: &Path,
         raw: RawMultiscale,
-        (is_three, is_labels, own): (bool, bool, Option<Own>),
+        (is_v3, is_labels, own): (bool, bool, Option<Own>),
     ) -> Result<Self> {
         // Before 0.3 all arrays had five axes.
         let names = || "tczyx".chars().map(|name| RawAxis::Name(name.to_string())).collect();
@@ -195,7 +195,7 @@ impl Multiscale {
             return Err(refuse(file, "an image has at least one level (datasets)", "none", REPAIR));
         }
         let (folder, file, warnings) = (folder.to_path_buf(), file.to_path_buf(), Vec::new());
-        Ok(Self { folder, file, is_three, is_labels, axes, levels, own, warnings })
+        Ok(Self { folder, file, is_v3, is_labels, axes, levels, own, warnings })
     }
 
     pub fn levels(&self) -> usize {
@@ -333,11 +333,11 @@ impl Own {
             let number = |word: &str| word.parse::<f64>().ok().filter(|number| number.is_finite());
             text.split(' ').map(number).collect()
         };
-        let three = |text: &str| <[f64; 3]>::try_from(numbers(text)?).ok();
+        let triple = |text: &str| <[f64; 3]>::try_from(numbers(text)?).ok();
         let direction = numbers(&self.direction).filter(|numbers| numbers.len() == 9)?;
         let direction: Matrix3 =
             std::array::from_fn(|i| std::array::from_fn(|j| direction[3 * i + j]));
-        Some((three(&self.spacing_mm)?, three(&self.origin_mm)?, direction))
+        Some((triple(&self.spacing_mm)?, triple(&self.origin_mm)?, direction))
     }
 }
 

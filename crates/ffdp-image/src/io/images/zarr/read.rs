@@ -106,7 +106,7 @@ pub fn open(path: &Path) -> Result<(Voxels, Header)> {
     };
     let mut dims = geometry.size.to_vec();
     let is_displacement = chunks.choose(&image, choice, &mut dims)?;
-    let format = if image.is_three { Format::OmeZarr5 } else { Format::OmeZarr4 };
+    let format = if image.is_v3 { Format::OmeZarr5 } else { Format::OmeZarr4 };
     let mut header = Header::new(format, chunks.array.data_type, dims, geometry);
     header.time_step_seconds = match header.volumes() {
         1 => 0.0,
