@@ -67,7 +67,7 @@ pub struct Args {
     /// Write the tables to this file as well.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Passed by `cargo bench`; of no account.
+    /// Passed by `cargo bench`; ignored.
     #[arg(long, hide = true)]
     bench: bool,
 }

@@ -1,10 +1,10 @@
-//! The rooms of a crate import downwards only, as the map in its `lib.rs` says. Between crates Cargo sees to it.
+//! The modules of a crate import downwards only, as the map in its `lib.rs` says. Between crates Cargo sees to it.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What the rooms of `ffdp-train` may import, besides themselves.
+/// What the modules of `ffdp-train` may import, besides themselves.
 const TRAINING: &[(&str, &[&str])] = &[
     ("settings", &[]),
     ("folder", &[]),
@@ -51,7 +51,7 @@ const TRAINING: &[(&str, &[&str])] = &[
     ("import", &["arguments", "checkpoint", "folder", "input", "model", "objective", "settings"]),
 ];
 
-/// What the rooms of `ffdp-image` may import, besides themselves.
+/// What the modules of `ffdp-image` may import, besides themselves.
 const IMAGES: &[(&str, &[&str])] = &[
     ("error", &[]),
     ("image", &["error"]),
@@ -61,7 +61,7 @@ const IMAGES: &[(&str, &[&str])] = &[
     ("synth", &["image", "error"]),
 ];
 
-/// What the rooms of `ffdp-burn` may import, besides themselves; those of `ffdp-image` stand in its root.
+/// What the modules of `ffdp-burn` may import, besides themselves; those of `ffdp-image` stand in its root.
 const ARROWS: &[(&str, &[&str])] = &[
     ("ops", &["error"]),
     ("losses", &["ops", "image", "error"]),
@@ -69,7 +69,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("transform", &["io", "ops", "image", "error"]),
 ];
 
-/// What the rooms of `ffdp-nets` may import, besides themselves; those of `ffdp-burn` are named likewise.
+/// What the modules of `ffdp-nets` may import, besides themselves; those of `ffdp-burn` are named likewise.
 const NETWORKS: &[(&str, &[&str])] = &[
     ("ops", &[]),
     ("layers", &["ops"]),
@@ -92,7 +92,7 @@ const NETWORKS: &[(&str, &[&str])] = &[
     ("network", &["affine", "transmorph", "voxelmorph", "sharded", "ops", "parallel", "error"]),
 ];
 
-/// What the rooms of `ffdp-kit` may import, besides themselves.
+/// What the modules of `ffdp-kit` may import, besides themselves.
 const KIT: &[(&str, &[&str])] = &[
     ("vjp", &[]),
     ("half", &[]),
@@ -106,7 +106,7 @@ const KIT: &[(&str, &[&str])] = &[
     ("tensor_cores", &[]),
 ];
 
-/// What the rooms of `ffdp-shapes` may import, besides themselves.
+/// What the modules of `ffdp-shapes` may import, besides themselves.
 const SHAPES: &[(&str, &[&str])] = &[
     ("formula", &[]),
     ("ranges", &[]),
@@ -123,11 +123,11 @@ const SHAPES: &[(&str, &[&str])] = &[
     ("lddmm", &["attachment", "shape", "tensors", "normalized", "kernel", "product", "error"]),
 ];
 
-/// Rooms for tests and benches: free to compare everything with everything.
+/// Modules for tests and benches: free to compare everything with everything.
 const FREE: [&str; 2] = ["testing", "baseline"];
 
-/// The names at the root of the crate that are a room's.
-fn room_of(name: &str) -> &str {
+/// The names at the root of the crate that are a module's.
+fn module_of(name: &str) -> &str {
     match name {
         "Error" | "Result" => "error",
         other => other,
@@ -197,7 +197,7 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A crate, the crate below it whose rooms stand on its map too, the map, and rooms that must have been seen.
+/// A crate, the crate below it whose modules stand on its map too, the map, and modules that must have been seen.
 type Map = (&'static str, Option<&'static str>, Arrows, &'static [&'static str]);
 type Arrows = &'static [(&'static str, &'static [&'static str])];
 
@@ -216,7 +216,7 @@ const MAPS: [Map; 6] = [
 ];
 
 #[test]
-fn rooms_import_downwards_only() {
+fn modules_import_downwards_only() {
     MAPS.iter().for_each(check);
 }
 
@@ -232,36 +232,37 @@ fn check((name, below, arrows, some): &Map) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
     let mut violations = Vec::new();
     let mut seen = BTreeSet::new();
-    let on_map = |import: &String| arrows.iter().any(|(room, _)| room == import);
+    let on_map = |import: &String| arrows.iter().any(|(module, _)| module == import);
     for path in rust_files(&source) {
         let relative = path.strip_prefix(&source).expect("found below it");
-        let room = relative.components().next().expect("a file").as_os_str().to_string_lossy();
-        let room = room.trim_end_matches(".rs");
-        if room == "lib" || FREE.contains(&room) || is_test(relative) {
+        let module = relative.components().next().expect("a file").as_os_str().to_string_lossy();
+        let module = module.trim_end_matches(".rs");
+        if module == "lib" || FREE.contains(&module) || is_test(relative) {
             continue;
         }
-        let Some((_, allowed)) = arrows.iter().find(|(name, _)| *name == room) else {
-            violations.push(format!("{}: the room {room} is not on the map", relative.display()));
+        let Some((_, allowed)) = arrows.iter().find(|(name, _)| *name == module) else {
+            violations
+                .push(format!("{}: the module {module} is not on the map", relative.display()));
             continue;
         };
-        seen.insert(room.to_string());
+        seen.insert(module.to_string());
         let text = fs::read_to_string(&path).expect("source files are UTF-8");
         let up = way_up(relative);
-        // In an inline module the same way leads elsewhere: there it names no room.
+        // In an inline module the same way leads elsewhere: there it names no module.
         let by_super = imports(&text, &[&up]).into_iter().filter(|import| on_map(import));
         let roots: Vec<&str> = std::iter::once("crate::").chain(*below).collect();
         for import in imports(&text, &roots).into_iter().chain(by_super) {
-            let target = room_of(&import);
+            let target = module_of(&import);
             // Inline test modules take their tools from `testing`.
-            if target != room && target != "testing" && !allowed.contains(&target) {
-                violations.push(format!("{}: {room} imports {target}", relative.display()));
+            if target != module && target != "testing" && !allowed.contains(&target) {
+                violations.push(format!("{}: {module} imports {target}", relative.display()));
             }
         }
     }
     assert!(violations.is_empty(), "arrows that do not point down:\n{}", violations.join("\n"));
     // Guards the walk itself: an empty folder would pass.
-    for room in *some {
-        assert!(seen.contains(*room), "no file of {room} was found in {}", source.display());
+    for module in *some {
+        assert!(seen.contains(*module), "no file of {module} was found in {}", source.display());
     }
 }
 
@@ -278,7 +279,7 @@ fn imports_are_read_from_every_form_of_path() {
     let found = imports(source, &["crate::"]);
     assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), expected);
     let source = "use super::super::ops::mse; use super::own; use below::{losses, io::nifti};";
-    let found = imports(source, &[&way_up(Path::new("room/file.rs")), "below::"]);
+    let found = imports(source, &[&way_up(Path::new("module/file.rs")), "below::"]);
     assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), ["io", "losses", "ops"]);
 }
 

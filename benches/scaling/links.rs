@@ -16,7 +16,7 @@ pub struct Settings {
     /// Sizes of the tensor, MB.
     #[arg(long, value_delimiter = ',', default_value = "16,128,512,1024")]
     mb: Vec<usize>,
-    /// Journeys there and back.
+    /// Transfers there and back.
     #[arg(long, default_value_t = 6)]
     rounds: usize,
 }

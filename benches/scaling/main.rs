@@ -44,7 +44,7 @@ pub struct Cli {
     page_gb: Option<f64>,
     #[command(subcommand)]
     what: What,
-    /// Passed by `cargo bench`; of no account.
+    /// Passed by `cargo bench`; ignored.
     #[arg(long, hide = true, global = true)]
     bench: bool,
 }
@@ -59,7 +59,7 @@ enum What {
     Slabs(slabs::Settings),
     /// Times free-form deformation by mutual information, and its operations.
     Splines(splines::Settings),
-    /// Times journeys of tensors to host memory and between devices.
+    /// Times transfers of tensors to host memory and between devices.
     Links(links::Settings),
 }
 
@@ -144,7 +144,7 @@ fn main() -> ExitCode {
         // Connected GPUs hold the memory of their connections: what is free afterwards can be divided.
         DeviceMesh::new(&devices, devices.len()).map_err(|error| error.to_string())?;
         let fit = match &cli.what {
-            // Memory of the host is not divided beforehand.
+            // Memory of the host is not divided in advance.
             What::Register(settings) if cli.device != Backend::Cpu => {
                 Some(settings.fit(devices.len(), cli.page_gb).map_err(|error| error.to_string())?)
             }

@@ -39,7 +39,7 @@ pub struct Args {
     /// Write the table to this file as well.
     #[arg(long)]
     pub json: Option<PathBuf>,
-    /// Passed by `cargo bench`; of no account.
+    /// Passed by `cargo bench`; ignored.
     #[arg(long, hide = true)]
     bench: bool,
 }

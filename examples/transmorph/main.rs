@@ -8,7 +8,7 @@
 //! downloaded. See `README.md` for all settings and for real images; `ffdp train` is the same on the
 //! command line of the tool, and `ffdp predict` registers with what was trained.
 //!
-//! [`train`] is a run written out with the rooms of the crate `ffdp-train`; read its `objective.rs`
+//! [`train`] is a run written out with the modules of the crate `ffdp-train`; read its `objective.rs`
 //! (what is minimised) and `model.rs` (what a training step is) next.
 
 mod device;

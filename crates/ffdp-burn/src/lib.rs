@@ -8,7 +8,7 @@
 //!   > ops               fused kernels with hand-derived gradients
 //! ffdp-image            volumes, files, metrics, phantoms: `image`, `io`, `metrics`, `synth`, `error`
 //! ```
-//! Read `ops/grid_sample/mod.rs` first: every other op is a room of the same shape.
+//! Read `ops/grid_sample/mod.rs` first: every other op is a module of the same shape.
 
 pub mod baseline;
 pub mod losses;

@@ -362,7 +362,7 @@ impl Keeper {
     pub fn keep(&mut self, ready: Result<()>, checkpoint: &Checkpoint) -> bool {
         let saved = ready.and_then(|()| {
             let bytes = fields_bytes(checkpoint) + self.results_bytes;
-            check_disk("the checkpoint beside the results", self.place.output(), bytes)?;
+            check_disk("the checkpoint next to the results", self.place.output(), bytes)?;
             self.place.save(&self.run.identity()?, checkpoint)
         });
         self.last = Instant::now();
@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_checkpoint_does_not_take_the_room_of_the_results() {
+    fn a_checkpoint_does_not_take_the_disk_space_of_the_results() {
         let folder = tempfile::tempdir().expect("a folder");
         let place = Place::in_folder(folder.path());
         let image = folder.path().join("image");

@@ -112,7 +112,7 @@ impl DeviceChoice {
     }
 }
 
-/// What GPUs are told before the first is opened; later it has no effect.
+/// Settings of GPUs, given before the first is opened; later they have no effect.
 fn configure() {
     #[cfg(feature = "persistence")]
     ffdp_burn::ops::keep_kernels();

@@ -21,9 +21,9 @@ const LEAST_OF_EXPECTED: f64 = 0.5;
 /// What is left of images whose voxels are all the same.
 const LEAST_OF_ANY: f64 = 0.001;
 /// Settings, log and measures, and the pictures of the report: 1.1 to 1.4 MB at 2 mm.
-const BESIDE: u64 = 1_250_000;
-const LEAST_BESIDE: u64 = 20_000;
-const MOST_BESIDE: u64 = 8_000_000;
+const OTHER_FILES: u64 = 1_250_000;
+const LEAST_OTHER_FILES: u64 = 20_000;
+const MOST_OTHER_FILES: u64 = 8_000_000;
 
 /// Bytes of voxels, and of vectors.
 const IMAGE: u64 = 4;
@@ -38,7 +38,7 @@ pub struct Forecast {
     pub most: u64,
 }
 
-/// What a registration writes beside its warped image.
+/// What a registration writes besides its warped image.
 #[derive(Clone, Copy, Debug)]
 pub struct Written {
     /// Displacements: forth and back.
@@ -57,9 +57,9 @@ impl Forecast {
         let checkpoint = if checkpoint { DISPLACEMENT * voxels } else { 0 };
         let shrunk = OF_AN_IMAGE * (IMAGE * voxels) as f64 + OF_A_DISPLACEMENT * fields as f64;
         Self {
-            least: (LEAST_OF_EXPECTED * shrunk) as u64 + LEAST_BESIDE,
-            expected: shrunk as u64 + BESIDE,
-            most: images + fields + checkpoint + MOST_BESIDE,
+            least: (LEAST_OF_EXPECTED * shrunk) as u64 + LEAST_OTHER_FILES,
+            expected: shrunk as u64 + OTHER_FILES,
+            most: images + fields + checkpoint + MOST_OTHER_FILES,
         }
     }
 

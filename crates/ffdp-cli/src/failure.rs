@@ -64,7 +64,7 @@ impl Failure {
         self.help.as_deref()
     }
 
-    /// The same failure, told of which of the user's files it is about.
+    /// The same failure, with the user's file that it is about.
     pub fn about(mut self, path: &Path) -> Self {
         self.message = format!("{}: {}", path.display(), self.message);
         self
@@ -76,7 +76,7 @@ impl Failure {
         self.of_all
     }
 
-    /// The same failure, told of which process it is.
+    /// The same failure, with the process in which it happened.
     #[cfg(feature = "mpi")]
     pub fn on_rank(mut self, name: &str) -> Self {
         self.message = format!("{name}: {}", self.message);

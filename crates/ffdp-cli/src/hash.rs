@@ -11,8 +11,8 @@ use ffdp_burn::Error;
 use ffdp_burn::io::images::{files, open_file};
 use sha2::{Digest, Sha256};
 
-use crate::beside::has_many_cores;
 use crate::failure::Result;
+use crate::in_parallel::has_many_cores;
 
 /// The SHA-256 of a file, worked on by a thread while others go on: a large file takes longer to hash than to read. Where
 /// cores are few, the work is done when it is asked for. When the last copy is dropped, the thread ends.
@@ -73,7 +73,7 @@ pub fn sha256(path: &Path) -> Result<String> {
     sha256_unless(&AtomicBool::new(false), path)
 }
 
-/// The same; of what was read by then, once it is told to `stop`.
+/// The same; of what was read by then, once `stop` is set.
 fn sha256_unless(stop: &AtomicBool, path: &Path) -> Result<String> {
     let mut hash = Sha256::new();
     for file in files(path)? {
@@ -83,7 +83,7 @@ fn sha256_unless(stop: &AtomicBool, path: &Path) -> Result<String> {
     Ok(hexadecimal(&hash.finalize()))
 }
 
-/// Ends where its source does, or when it is told to.
+/// Ends where its source does, or when it is stopped.
 struct Unless<'a, R> {
     stop: &'a AtomicBool,
     from: R,

@@ -20,7 +20,7 @@ fn ask(block: *mut u8, len: usize) {
         const PAGE: usize = 4096;
         let skipped = block.align_offset(PAGE);
         // SAFETY: whole pages within the block that was just allocated; the advice changes no byte of them, and what the
-        // system answers is of no account.
+        // system answers is ignored.
         unsafe { libc::madvise(block.add(skipped).cast(), len - skipped, libc::MADV_HUGEPAGE) };
     }
 }

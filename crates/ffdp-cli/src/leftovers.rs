@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-/// Removes the temporary files, and folders of an OME-Zarr, that [`write_atomically`](ffdp_burn::io::write_atomically) left beside
-/// `path` (`.NAME.*.part`) when its process was killed. What cannot be removed stays.
+/// Removes the temporary files, and folders of an OME-Zarr, that [`write_atomically`](ffdp_burn::io::write_atomically)
+/// left next to `path` (`.NAME.*.part`) when its process was killed. What cannot be removed stays.
 pub fn remove_leftovers(path: &Path) {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return };
     let prefix = format!(".{}.", name.to_string_lossy());

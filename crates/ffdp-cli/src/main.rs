@@ -3,10 +3,9 @@
 //! parse > run > exit code. Data goes to stdout, talk to stderr. Exit codes: 0 all is well,
 //! 1 the input or the request cannot be worked with, 2 a defect of this program or the device, 3 (with --strict) a
 //! registration that failed.
-//! One file per command in `commands/`; what they share is beside it.
+//! One file per command in `commands/`; what they share is next to it.
 
 mod args;
-mod beside;
 mod checkpoint;
 mod cohort;
 mod commands;
@@ -16,6 +15,7 @@ mod failure;
 mod hash;
 mod hosts;
 mod huge_pages;
+mod in_parallel;
 mod interrupt;
 mod journal;
 mod leftovers;

@@ -153,7 +153,7 @@ impl Claim {
         Ok(Self { folder: folder.to_path_buf(), manifest, earlier })
     }
 
-    /// Whether [`Claim::begin`] would remove no result of an earlier run, beside those in `kept`.
+    /// Whether [`Claim::begin`] would remove no result of an earlier run, except those in `kept`.
     pub fn removes_nothing(&self, kept: &[&Path]) -> bool {
         let kept: Vec<String> = kept.iter().map(|file| relative(&self.folder, file)).collect();
         self.earlier.iter().all(|file| kept.contains(file) || !is_result(file))

@@ -21,7 +21,7 @@ fn name(row: &FileRow) -> String {
     stems.into_iter().find(|stems| !stems.is_empty()).unwrap_or_default().join("_to_")
 }
 
-/// The lines of a list, in each of which the `required` columns name something, with names that tell them apart and can be
+/// The lines of a list, in each of which the `required` columns name something, with names that differ and can be
 /// those of folders.
 ///
 /// # Errors
@@ -47,7 +47,7 @@ pub fn read_named(
             (false, _) => format!("line {line}: {name:?} cannot be the name of a folder"),
             _ => format!("line {line}: two pairs are both {name}"),
         };
-        Err(Failure::user(what, "tell pairs apart with a column `name`").about(list))
+        Err(Failure::user(what, "distinguish pairs by a column `name`").about(list))
     });
     named.collect()
 }

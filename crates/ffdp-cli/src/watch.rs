@@ -9,7 +9,7 @@ use crate::checkpoint::Keeper;
 use crate::output::OutputFolder;
 use crate::progress::ProgressPrinter;
 
-/// Tells each of them what the registration tells.
+/// Passes the events of the registration to each of them.
 pub struct Watch<'a> {
     pub progress: ProgressPrinter,
     pub output: &'a mut OutputFolder,

@@ -348,7 +348,7 @@ fn info_refuses_files_that_are_none() {
 }
 
 #[test]
-fn help_tells_what_is_missing_and_goes_to_stdout() {
+fn help_says_what_is_missing_and_goes_to_stdout() {
     for arguments in [&["--help"][..], &["register", "--help"], &["--version"]] {
         let run = ffdp(arguments);
         run.succeeded();

@@ -248,5 +248,5 @@ fn a_rank_that_is_killed_ends_the_others() {
 
 #[test]
 fn a_rank_that_falls_silent_ends_the_others() {
-    loses("-STOP", &["rank 1 of 3 on ", "is lost", "nothing was heard of it for 20 s"]);
+    loses("-STOP", &["rank 1 of 3 on ", "is lost", "nothing was received from it for 20 s"]);
 }

@@ -142,7 +142,7 @@ fn a_mask_limits_the_voxels_of_images() {
 }
 
 #[test]
-fn lost_and_absent_labels_are_told_and_counted() {
+fn lost_and_absent_labels_are_reported_and_counted() {
     let folder = Folder::new();
     let pair = pair(&folder);
     let geometry = &pair.fixed.image.geometry;

@@ -56,9 +56,9 @@ fn a_label_map_with_its_image_becomes_finer_images_of_the_same_subject() {
     ffdp(&arguments).succeeded();
     for (spacing, size) in [("1.5", [112, 132, 112]), ("3", [56, 66, 56]), ("6", [28, 33, 28])] {
         let file = |what: &str| folder.path(&format!("out/{spacing}mm/subject-000{what}.nii.gz"));
-        let (fine, painted) = (read_labels(file("_labels")), read_volume(file("")));
-        let (fine, painted) = (fine.expect("readable"), painted.expect("readable"));
-        assert_eq!(fine.geometry, painted.geometry);
+        let (fine, image) = (read_labels(file("_labels")), read_volume(file("")));
+        let (fine, image) = (fine.expect("readable"), image.expect("readable"));
+        assert_eq!(fine.geometry, image.geometry);
         assert_eq!(fine.geometry.size, size);
         let asked: f64 = spacing.parse().expect("a number");
         assert!(fine.geometry.spacing_mm.iter().all(|s| (s - asked).abs() < 1e-5));
@@ -69,7 +69,7 @@ fn a_label_map_with_its_image_becomes_finer_images_of_the_same_subject() {
         };
         let ratio = volume(&fine) / volume(&labels);
         assert!((ratio - 1.0).abs() < 0.02, "{spacing} mm: volume {ratio}");
-        let background = painted.data.iter().zip(&fine.data).filter(|(_, l)| **l == 0);
+        let background = image.data.iter().zip(&fine.data).filter(|(_, l)| **l == 0);
         let bright = background.clone().filter(|(v, _)| **v > 0.3).count();
         assert!(bright < background.count() / 20, "{spacing} mm: background is dark");
     }

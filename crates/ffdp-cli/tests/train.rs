@@ -128,7 +128,7 @@ fn a_trained_network_registers_files_of_any_grid() {
         serde_json::from_str::<Value>(&run.stdout).expect("--json prints JSON only")
     };
     let straight = predict("fixed", "straight", &[]);
-    // A list gives the same, beside a pair that fails.
+    // A list gives the same, next to a pair that fails.
     fs::write(
         path("pairs.csv"),
         "fixed,moving,name\nabsent.nii,moving.nii.gz,no\nfixed.nii.gz,moving.nii.gz,yes\n",

@@ -34,8 +34,8 @@ extendedKeyUsage = serverAuth
 subjectAltName = IP:127.0.0.1, DNS:localhost
 ";
 
-/// Arguments: the folder, the file to which each connection adds a line, and for TLS the certificate and its key. Tells
-/// its port, and ends with its input.
+/// Arguments: the folder, the file to which each connection adds a line, and for TLS the certificate and its key.
+/// Prints its port, and ends with its input.
 const SERVER: &str = r#"
 import functools, http.server, ssl, sys, threading
 
@@ -85,7 +85,7 @@ impl Server {
         let mut line = String::new();
         let output = process.stdout.take().expect("piped");
         BufReader::new(output).read_line(&mut line).expect("readable");
-        let port = line.trim().parse().expect("the server tells its port");
+        let port = line.trim().parse().expect("the server prints its port");
         Self { process, port, log }
     }
 

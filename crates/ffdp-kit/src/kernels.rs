@@ -2,7 +2,7 @@
 //!
 //! A GPU's kernels are compiled when they are first used, in every process anew: some 60 for a registration, 110 for
 //! a training. CubeCL (0.11.3) can keep what it compiled, and which of several kernels it found the fastest, in a file
-//! that processes share, if it is told to before the first device is opened.
+//! that processes share, if that is set before the first device is opened.
 
 use cubecl::config::cache::CacheConfig;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};

@@ -49,7 +49,7 @@ pub fn cubes(op: &str, batch: usize, [d, h, w]: [usize; 3]) -> CubeCount {
     CubeCount::Static(x as u32, y as u32, z as u32)
 }
 
-/// A new contiguous tensor beside `like`, of the same type, not initialised.
+/// A new contiguous tensor on the device of `like`, of the same type, not initialised.
 pub fn empty(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     let (client, device) = (like.client.clone(), like.device.clone());
     empty_device_contiguous_dtype(client, device, shape.into(), like.dtype)
@@ -85,7 +85,7 @@ pub fn kind(image: &CubeTensor) -> ElemType {
     })
 }
 
-/// A new contiguous tensor of zeros beside `like`.
+/// A new contiguous tensor of zeros on the device of `like`.
 pub fn zeros(like: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     use burn::backend::ops::FloatTensorOps;
     // Burn may pad the rows of a new tensor of several axes (CUDA); one of one axis is dense.
@@ -174,7 +174,7 @@ pub fn address(tensors: &[&CubeTensor]) -> AddressType {
     tensors.iter().map(|t| t.required_address_type()).max().unwrap_or_default()
 }
 
-/// [`address`] for kernels that read around anywhere: 64 bits where the device has them. A compiler cannot tell
+/// [`address`] for kernels that read around anywhere: 64 bits where the device has them. A compiler cannot know
 /// whether the sum of two indices of 32 bits overflows, and computes every address anew; those of 64 bits
 /// share what they have in common, and a constant distance costs nothing.
 pub fn wide_address(tensors: &[&CubeTensor]) -> AddressType {

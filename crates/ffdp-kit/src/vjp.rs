@@ -21,7 +21,7 @@ pub trait Vjp<B: Backend, const N: usize>: Send + Debug + Copy + 'static {
 
     /// The gradients of the inputs, from `grad`, that of the output.
     ///
-    /// `needs[i]` tells whether input `i` wants a gradient; the answer for the others is ignored.
+    /// `needs[i]` is whether input `i` wants a gradient; the answer for the others is ignored.
     fn backward(
         saved: Self::Saved,
         grad: FloatTensor<B>,
@@ -78,7 +78,7 @@ impl<B: Backend, V: Vjp<B, N>, const N: usize> Backward<B, N> for Rule<V, N> {
 
 /// Runs `forward` on the plain tensors and records `rule` for the backward pass.
 ///
-/// `forward` is told which inputs want a gradient, and returns the output and what to save.
+/// `forward` is given which inputs want a gradient, and returns the output and what to save.
 ///
 /// # Panics
 /// In the backward pass, if the rule leaves a gradient out that is needed.
@@ -102,7 +102,7 @@ where
     }
 }
 
-/// A gradient that goes beside the tape, which gives its two ends their order alone: steps that look at parts of
+/// A gradient that bypasses the tape, which gives its two ends their order alone: steps that look at parts of
 /// a tensor [put](OffTape::put) theirs somewhere, and the tensor's owner, whom the tape reaches after all of them,
 /// [takes](OffTape::take) their sum from there.
 pub trait OffTape<B: Backend>: Send + Debug + Copy + 'static {

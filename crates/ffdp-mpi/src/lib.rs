@@ -1,7 +1,7 @@
 //! Ranks that are processes of MPI, on one host or many: a transport of `ffdp-parallel`.
 //!
 //! One thread speaks MPI, and only that one (`speaker.rs`): what the others want to say or hear goes to it as a
-//! `Job`. While a job is under way, or none is, it tells the next rank that this one is alive, and listens to
+//! `Job`. While a job is under way, or none is, it reports to the next rank that this one is alive, and listens to
 //! the one before (`watch.rs`). A rank that is silent for `SILENCE` ends the run everywhere, with its name; one
 //! that is killed is noticed by `mpirun` sooner.
 
@@ -81,7 +81,7 @@ impl MpiRanks {
 
 impl Drop for MpiRanks {
     fn drop(&mut self) {
-        // After `leave` nobody is there to be told.
+        // After `leave` nobody is there to be notified.
         let _ = self.ask(|answer| Job::Abort(ENDED_EARLY, answer));
     }
 }

@@ -39,7 +39,7 @@ const NAME: usize = 256;
 /// Tag of planes; beats of the watch have another.
 const PLANES: i32 = 1;
 
-/// Joins MPI, says hello and does jobs until it is told to leave, or that nobody is there to leave.
+/// Joins MPI, says hello and does jobs until it is asked to leave, or that nobody is there to leave.
 pub(super) fn serve(jobs: &Receiver<Job>, hello: &Sender<Hello>) {
     // Others may compute meanwhile, but only this thread talks.
     let Some((universe, _)) = mpi::initialize_with_threading(Threading::Funneled) else { return };

@@ -1,4 +1,4 @@
-//! Who is still there: every rank tells the next one, in a ring, and listens to the one before.
+//! Who is still there: every rank reports to the next one, in a ring, and listens to the one before.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use ffdp_parallel::Silence;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, Destination, Source};
 
-/// A rank that was not heard of for so long is lost. Beats come from a thread that does not compute, so that a
+/// A rank that has sent nothing for so long is lost. Beats come from a thread that does not compute, so that a
 /// busy machine delays them by far less.
 pub const SILENCE: Duration = Duration::from_secs(20);
 
@@ -57,7 +57,7 @@ impl Watch {
         }
     }
 
-    /// Tells and listens; ends all processes if a rank is lost.
+    /// Reports and listens; ends all processes if a rank is lost.
     pub fn keep(&mut self, world: &SimpleCommunicator) {
         let now = Instant::now();
         if now - self.beaten >= BEAT {
@@ -73,7 +73,7 @@ impl Watch {
         if self.before_is.is_too_long(now) {
             let (rank, count) = (self.before, self.hosts.len());
             eprintln!(
-                "error: rank {rank} of {count} on {} is lost: nothing was heard of it for {} s",
+                "error: rank {rank} of {count} on {} is lost: nothing was received from it for {} s",
                 self.hosts[rank as usize],
                 SILENCE.as_secs()
             );

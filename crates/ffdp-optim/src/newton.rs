@@ -30,7 +30,7 @@ pub trait Curved<V: Space>: Objective<V> {
     /// Where it cannot be computed.
     fn precondition(&self, r: &V, tolerance: f64) -> Result<V>;
 
-    /// Told before the systems of a point are solved: for what their preconditioner needs.
+    /// Called before the systems of a point are solved: for what their preconditioner needs.
     ///
     /// # Errors
     /// Where it cannot be computed.

@@ -75,12 +75,12 @@ pub fn adam(gradient: Sharded, moments: &mut ShardedMoments, options: &AdamOptio
 /// The mean of `v` over the field, of which the direction's floor is made.
 ///
 /// The operation on a shard computes it as `b2 before + (1 - b2) mean g^2` with the mean of its own
-/// `g`. To make it arrive at the mean of the whole field, it is told
+/// `g`. To make it arrive at the mean of the whole field, it is given
 /// ```text
 /// before = (after - (1 - b2) mean_shard g^2) / b2,      after = mean_field v
 /// ```
 struct Powers {
-    /// What each shard is told, `[N]`.
+    /// What each shard is given, `[N]`.
     corrected: Vec<Tensor<1>>,
     /// The mean after the gradient, on every shard's device; `None`: that of the shard.
     after: Option<Vec<Tensor<1>>>,

@@ -1,5 +1,5 @@
-//! What is sent to a CUDA device ahead of its use: on a stream of its own, beside what the device computes and beside
-//! what is read from it.
+//! What is sent to a CUDA device ahead of its use: on a stream of its own, concurrently with what the device computes
+//! and what is read from it.
 //!
 //! Whoever brings something for later does so within [`bring_ahead`], with the functions that everybody uses: what
 //! rests in host memory (`rest.rs`) is then only noted, and sent when all of it is known. It is there after

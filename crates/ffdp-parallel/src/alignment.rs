@@ -1,5 +1,5 @@
-//! How alike an affine map makes two sharded images, and in which direction of its twelve numbers they become
-//! more alike. Images in one piece are one shard.
+//! The similarity of two sharded images under an affine map, and its gradient to the twelve numbers of the map.
+//! Images in one piece are one shard.
 //!
 //! ```text
 //! for each shard     moved = M(A p + t)                                             ring/

@@ -104,7 +104,7 @@ impl Stored {
         Ok(first..planes.end.max(first + 1))
     }
 
-    /// The field on some planes, and on those beside them that are there, unless `only` these are wanted.
+    /// The field on some planes, and on the neighbouring ones that exist, unless `only` these are wanted.
     fn on(&mut self, window: Range<usize>, only: bool, device: &Device) -> Result<Displacement> {
         let Self { field, held } = self;
         let grid = field.geometry().clone();

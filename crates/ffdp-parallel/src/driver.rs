@@ -1,4 +1,4 @@
-//! What is asked of CUDA's driver beside CubeCL, where the memory of a device is short.
+//! What is asked of CUDA's driver directly, bypassing CubeCL, where the memory of a device is short.
 
 #[cfg(feature = "cuda")]
 pub(super) use cuda::{context_of, keep_freed};

@@ -1,7 +1,7 @@
 //! What devices give each other in every iteration, ordered on the devices themselves: the host waits
 //! for none of them.
 //!
-//! CubeCL (0.11.3) moves data between GPUs through NCCL, on a stream beside that of a device's
+//! CubeCL (0.11.3) moves data between GPUs through NCCL, on another stream than that of a device's
 //! computations. A tensor that travels alone (`Tensor::to_device`) is not ordered with everything that the
 //! computations do: it may be written where they still read what was there before, and be overwritten
 //! before it was read; `transfer.rs` therefore waits for whole devices. A sum over devices (`all_reduce`)

@@ -1,6 +1,6 @@
 //! Where a volume is cut: its size, the axis of the cuts, and the cuts themselves.
 //!
-//! Pure arithmetic on the host: every other file of the room asks it which planes belong to whom.
+//! Pure arithmetic on the host: every other file of the crate asks it which planes belong to whom.
 
 use std::ops::Range;
 

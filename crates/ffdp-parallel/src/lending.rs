@@ -8,7 +8,7 @@
 //! layer waits twice, whatever the number of places. A lender's gradient is put together in place. By the tape
 //! alone each plane's would be a volume of zeros with that plane in it, and a sum.
 //!
-//! For this the gradients go beside the tape ([`OffTape`]): it reaches a lender after all that borrow from it,
+//! For this the gradients bypass the tape ([`OffTape`]): it reaches a lender after all that borrow from it,
 //! because they are deeper. Lenders of the same volume should be equally deep, since the first that is reached
 //! calls in what is there for all of them.
 

@@ -7,7 +7,7 @@
 //! every shard and add what crosses the seams. A mesh of one *is* the serial program, to the bit; shards of one device
 //! are virtual.
 //!
-//! # Map of the room
+//! # Map of the crate
 //! ```text
 //! layout    where a volume is cut            device_mesh which device holds which shard
 //! sharded   a tensor for every shard         window      planes, wherever they lie, and back
@@ -16,7 +16,7 @@
 //! transfer  tensors between devices          travel      the same on the tape
 //! exchange  the same without a wait          joined      devices that can do that
 //! rest      to host memory and back          ahead       what goes back before it is its turn
-//! driver    CUDA's memory beside CubeCL      host        what tensors hold in host memory
+//! driver    CUDA's memory, past CubeCL      host        what tensors hold in host memory
 //! watch     what ends a wait without end
 //! on_each_device  a thread for each          lending     of parts, planes to others and back
 //! cuts      planes of every place            replicas    weights on every device

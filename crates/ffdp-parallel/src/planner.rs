@@ -5,7 +5,7 @@
 //! ```text
 //! state    fixed 4, moving 4, displacement 12, moments 24 (bf16: 12)
 //! kept     unless all shards are on one device: of the fixed blocks what is around the shards, 4, and
-//!          the parts of the moving image 4 (its shards are let go of where the parts hold all of them,
+//!          the parts of the moving image 4 (its shards are released where the parts hold all of them,
 //!          `Problem::release`; that is not known before, so both are counted)
 //! work     a parcel of the moving image 4 (`ring/route.rs` says how many planes), and the larger of
 //!          the moved image in pieces and joined 8, the fixed block 4, a gradient 4
@@ -100,7 +100,7 @@ pub fn plan(problem: &DeformProblem, devices: usize, memory: DeviceMemory) -> Re
 }
 
 /// Of a GPU's memory, what the driver, the libraries and small buffers take.
-const BESIDE_PAGES: u64 = 4_000_000_000;
+const OTHER_MEMORY: u64 = 4_000_000_000;
 /// Of the rest, the part that buffers may take: they do not fill pages to the end. With 93 % (135.8 GB of 146.1) an H200
 /// finished; with 99 % (80.3 of 81.0) on each of two H100s an allocation failed on one, and the other waited.
 const FILLED: [u64; 2] = [95, 100];
@@ -114,14 +114,14 @@ const PAGES: u64 = 6;
 /// # Errors
 /// [`Error::TooLarge`] when they do not fit whatever the pages are.
 pub fn page_bytes(needed: u64, free: u64) -> Result<Option<u64>> {
-    let room = free.saturating_sub(BESIDE_PAGES);
+    let room = free.saturating_sub(OTHER_MEMORY);
     let filled = room / FILLED[1] * FILLED[0];
     if needed > filled {
-        let [free, beside] = [free, free - filled].map(|bytes| bytes as f64 / 1e9);
+        let [free, remaining] = [free, free - filled].map(|bytes| bytes as f64 / 1e9);
         return Err(Error::TooLarge {
             what: format!(
-                "a registration in shards that stay on their devices (of {free:.1} GB that are free on each, {beside:.1} \
-                 GB are kept for the driver, for other libraries and for what pages of memory lose)"
+                "a registration in shards that stay on their devices (of {free:.1} GB that are free on each, \
+                 {remaining:.1} GB are kept for the driver, for other libraries and for what pages of memory lose)"
             ),
             needed_bytes: needed,
             available_bytes: filled,
@@ -164,15 +164,15 @@ pub fn plan_offloaded(problem: &DeformProblem, memory: DeviceMemory) -> Result<O
     }
     let moving_bytes = problem.moving_bytes();
     if moving_bytes <= memory.largest_buffer && 2 * moving_bytes <= memory.bytes {
-        let beside = DeviceMemory { bytes: memory.bytes - moving_bytes, ..memory };
-        if let Ok(plan) = fullest(problem, beside, true) {
+        let remaining = DeviceMemory { bytes: memory.bytes - moving_bytes, ..memory };
+        if let Ok(plan) = fullest(problem, remaining, true) {
             return Ok(OffloadPlan { device_bytes: plan.device_bytes + moving_bytes, ..plan });
         }
     }
     fullest(problem, memory, false)
 }
 
-/// The cuts with which the most of a problem stays on one device beside the moving image, or with that.
+/// The cuts with which the most of a problem stays on one device next to the moving image, or with that.
 fn fullest(
     problem: &DeformProblem,
     memory: DeviceMemory,
@@ -232,7 +232,7 @@ impl DeformProblem {
         self.options.method.fields() as u64
     }
 
-    /// Fields that are kept during an iteration beside those: what was squared, and the gradient on its way back.
+    /// Fields that are kept during an iteration besides those: what was squared, and the gradient on its way back.
     fn squared(&self) -> u64 {
         match self.options.method {
             Method::Svf { squarings, .. } => squarings as u64 + 2,

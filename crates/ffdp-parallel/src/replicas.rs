@@ -47,7 +47,7 @@ impl<M: Module> Replicas<M> {
     }
 
     /// Waits for all devices, and so for the sums of a step: before something is computed for the first time, whose
-    /// kernels would be loaded beside them (`travel.rs`).
+    /// kernels would be loaded concurrently (`travel.rs`).
     pub fn wait(&self) {
         let devices: Vec<_> =
             self.devices.iter().map(|device| device.as_dispatch().clone()).collect();

@@ -8,7 +8,7 @@
 //!
 //! Every thread has a stream of its own for what it sends and computes, with pools whose pages are as large as the largest
 //! buffer so far. [`ExactMemory`] gives every buffer an allocation of its own size instead: what a device holds is then
-//! what is in use. Only what is sent ahead goes beside that stream (`ahead.rs`).
+//! what is in use. Only what is sent ahead uses another stream (`ahead.rs`).
 
 use burn::Tensor;
 use burn::tensor::Device;
@@ -20,7 +20,7 @@ use super::transfer::to_device;
 /// The tensor to where it rests: read at once if that is host memory, otherwise as any other that travels.
 ///
 /// Waits for its device; one that is in the middle of sums with others must not be asked, for those might not
-/// have been told of the sum.
+/// have received the sum.
 pub fn put_away(tensor: Tensor<5>, device: &Device) -> Tensor<5> {
     #[cfg(feature = "cube")]
     if gpu::is_read(&tensor.device(), device) {
@@ -48,9 +48,9 @@ pub fn park(tensor: Tensor<5>, device: &Device) -> Tensor<5> {
 /// driver has them back when they are free.
 ///
 /// Asking it takes a part of a millisecond, less after [`order_allocations`](super::order_allocations): this is for
-/// shards that come and go, whose journeys take longer. (CubeCL's keeping of free buffers for the next of the same size
-/// took more memory than pages do: 40 GB for 32 with 700^3 voxels on a GPU, because the sizes of an iteration differ by
-/// a few planes. The driver makes other sizes of what is free.)
+/// shards that come and go, whose transfers take longer. (CubeCL's keeping of free buffers for the next of the same
+/// size took more memory than pages do: 40 GB for 32 with 700^3 voxels on a GPU, because the sizes of an iteration
+/// differ by a few planes. The driver makes other sizes of what is free.)
 #[must_use]
 #[derive(Debug)]
 pub struct ExactMemory {

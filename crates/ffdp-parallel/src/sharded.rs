@@ -14,7 +14,7 @@ use ffdp_burn::error::Result;
 /// An image `[N, C, D, H, W]` or a field `[N, 3, D, H, W]`, cut along one axis.
 ///
 /// Nothing of full size exists unless [`Sharded::gather`] is called. With one shard every operation
-/// of this room is the serial one on that tensor.
+/// of this crate is the serial one on that tensor.
 #[derive(Clone, Debug)]
 pub struct Sharded {
     shards: Vec<Tensor<5>>,

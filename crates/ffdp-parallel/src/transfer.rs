@@ -30,10 +30,10 @@ pub(crate) fn to_device<const D: usize>(tensor: Tensor<D>, device: &Device) -> T
         return arrived;
     }
     if joined && tensor.device().is_autodiff() {
-        return journey(tensor, device);
+        return travel(tensor, device);
     }
     let dims = tensor.dims();
-    // Dense and ours, so that nothing else is made for the journey and freed too early.
+    // Dense and ours, so that nothing else is made for the transfer and freed too early.
     let line: Tensor<1> = tensor.reshape([dims.into_iter().product::<usize>()]);
     if !joined {
         return line.to_device(device).reshape(dims);
@@ -64,24 +64,24 @@ pub(super) fn labels_to_devices(labels: Vec<(Tensor<5, Int>, Device)>) -> Vec<Te
     let waited_for: Vec<_> = ends.iter().map(|device| device.as_dispatch().clone()).collect();
     let ticket = (!ends.is_empty()).then(|| watched("a transfer", &ends));
     wait_for_all::<Dispatch>(&waited_for);
-    for (labels, _) in leaving.iter().filter(|(_, journey)| journey.is_some()) {
+    for (labels, _) in leaving.iter().filter(|(_, target)| target.is_some()) {
         // As in `travel.rs`.
         check(&labels.clone().into_dispatch()).unwrap_or_else(|error| panic!("{error}"));
     }
-    let arrived = leaving.iter().map(|(labels, journey)| match journey {
+    let arrived = leaving.iter().map(|(labels, target)| match target {
         Some((dims, to)) => labels.clone().to_device(to).reshape(*dims),
         None => labels.clone(),
     });
     let arrived = arrived.collect();
     // What was sent lives until then. A failure shows where numbers are read.
-    let receivers = leaving.iter().filter_map(|(_, journey)| journey.as_ref());
+    let receivers = leaving.iter().filter_map(|(_, target)| target.as_ref());
     receivers.for_each(|(_, to)| drop(to.sync()));
     drop(ticket);
     arrived
 }
 
 /// A step of the tape.
-fn journey<const D: usize>(tensor: Tensor<D>, device: &Device) -> Tensor<D> {
+fn travel<const D: usize>(tensor: Tensor<D>, device: &Device) -> Tensor<D> {
     let there = device.clone().inner().autodiff();
     let place = Tensor::<1>::zeros([1], (&there, tensor.dtype()));
     let (tensor, place) = (tensor.into_dispatch(), place.into_dispatch());

@@ -1,9 +1,9 @@
 //! A tensor that goes to another device on the tape, and its gradient that comes back.
 //!
 //! Burn's own `to_device` is differentiable, but sends the gradient without the waits that `transfer.rs`
-//! tells of. Here both directions have them: for both ends before, and for the receiver after.
+//! describes. Here both directions have them: for both ends before, and for the receiver after.
 //!
-//! So two devices work side by side only if what they do *between* two journeys is enqueued on both, and
+//! So two devices work side by side only if what they do *between* two transfers is enqueued on both, and
 //! what can go together should: [`send_all`]. In the forward pass that is the callers' order
 //! (`slabs` of `ffdp-nets`: first everything travels, then every place computes). In the backward pass it is the
 //! tape's, which goes from the deepest nodes to the shallowest: parts of a volume should be equally deep, and
@@ -12,7 +12,7 @@
 //! Why not as the sums of `exchange.rs`, which the host does not wait for: a kernel that is used for the first
 //! time is loaded, and on two H200s loading on both devices waited for a sum that one of them ran and the other
 //! did not begin (22 November 2026, stacks of all threads). A registration knows its kernels after an
-//! iteration; what a network's tape meets for the first time is not known beforehand.
+//! iteration; what a network's tape meets for the first time is not known in advance.
 
 use std::thread;
 
@@ -28,7 +28,7 @@ use super::joined::check;
 use super::watch::watched;
 use ffdp_kit::vjp::{Vjp, record};
 
-/// The journey, for tensors on the tape.
+/// The transfer, for tensors on the tape.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait TravelOps: Backend {
     /// `x` on the device of `place`, whose values do not matter.
@@ -44,7 +44,7 @@ pub trait TravelOps: Backend {
 ///
 /// # Panics
 /// Where one of them was not computed, as when memory has run out: CubeCL (0.11.3) does not send it then, and the receiver
-/// would wait for it for ever.
+/// would deadlock.
 pub(super) fn send_all<B: Backend>(
     tensors: Vec<(FloatTensor<B>, B::Device)>,
 ) -> Vec<FloatTensor<B>> {
@@ -64,17 +64,17 @@ pub(super) fn send_all<B: Backend>(
             note(&mut ends, &from);
             note(&mut ends, &to);
             note(&mut receivers, &to);
-            // A line is dense, so that nothing else is made for the journey and freed too early.
+            // A line is dense, so that nothing else is made for the transfer and freed too early.
             let line = B::float_reshape(x, Shape::from([shape.num_elements()]));
             (line, Some((shape, to)))
         })
         .collect();
     let ticket = (!receivers.is_empty()).then(|| watched("a transfer", &ends));
     wait_for_all::<B>(&ends);
-    for (line, _) in lines.iter().filter(|(_, journey)| journey.is_some()) {
+    for (line, _) in lines.iter().filter(|(_, target)| target.is_some()) {
         check(line).unwrap_or_else(|error| panic!("{error}"));
     }
-    let sent = lines.iter().map(|(line, journey)| match journey {
+    let sent = lines.iter().map(|(line, target)| match target {
         Some((_, to)) => B::float_to_device(line.clone(), to),
         None => line.clone(),
     });
@@ -82,7 +82,7 @@ pub(super) fn send_all<B: Backend>(
     // What comes is little: a thread each would take longer. A failure shows where numbers are read.
     receivers.iter().for_each(|device| drop(B::sync(device)));
     drop(ticket);
-    let arrived = sent.into_iter().zip(lines).map(|(sent, (_, journey))| match journey {
+    let arrived = sent.into_iter().zip(lines).map(|(sent, (_, target))| match target {
         Some((shape, _)) => B::float_reshape(sent, shape),
         None => sent,
     });

@@ -1,4 +1,4 @@
-//! What ends a run in which devices wait for each other for ever.
+//! What ends a run whose devices deadlock.
 //!
 //! A sum over devices runs on each of them until all have joined it. If one cannot (NCCL has no memory left for its own
 //! buffers, a driver call of one waits for a kernel of another), the others wait without an error, and so does the host

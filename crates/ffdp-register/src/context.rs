@@ -88,7 +88,7 @@ impl Run<'_> {
         Ok((std::mem::take(&mut self.checkpoint.levels), fields?))
     }
 
-    /// Tells the observer that the stage under way can be continued after `levels` with `fields`; not of several
+    /// Notifies the observer that the stage under way can be continued after `levels` with `fields`; not of several
     /// processes, none of which has all of them.
     pub fn level_done(&mut self, levels: &[LevelReport], fields: &Fields) {
         if self.processes.is_several() {
@@ -97,7 +97,7 @@ impl Run<'_> {
         self.checkpoint.levels = levels.to_vec();
         self.checkpoint.carried = fields.saved();
         self.observer.reached(&self.checkpoint);
-        // Let go of the fields: what is shared cannot be changed in place.
+        // Release the fields: what is shared cannot be changed in place.
         self.checkpoint.carried.clear();
     }
 

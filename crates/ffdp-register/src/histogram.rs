@@ -18,7 +18,7 @@ const PERCENTS: [f64; 7] = [12.5, 25.0, 37.5, 50.0, 62.5, 75.0, 87.5];
 /// scaled to [0, 1] and not constant where they count; voxels of weight 0 do not.
 ///
 /// # Errors
-/// None beside those of [`Volume::percentiles`], which need an image without a voxel that counts.
+/// None besides those of [`Volume::percentiles`], which need an image without a voxel that counts.
 pub(super) fn matched(
     (moving, moving_mask): (&Volume, Option<&Volume>),
     (fixed, fixed_mask): (&Volume, Option<&Volume>),

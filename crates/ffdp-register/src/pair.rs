@@ -22,8 +22,8 @@ use ffdp_parallel::{
     ShardedState, reachable, without_mask,
 };
 
-/// They are let go of once a greedy stage is on its last level.
-const IMAGES: &str = "nobody asks for the images of a level after they were let go of";
+/// They are released once a greedy stage is on its last level.
+const IMAGES: &str = "nobody asks for the images of a level after they were released";
 
 /// Two images on one level.
 pub(super) struct LevelPair {
@@ -54,7 +54,7 @@ impl LevelPair {
         self.images.as_ref().expect(IMAGES)
     }
 
-    /// Lets go of the images: what was made of them takes their place.
+    /// Releases the images: what was made of them takes their place.
     pub fn release(&mut self) {
         self.images = None;
     }

@@ -55,7 +55,7 @@ const GIVEN_EXACTLY: [u64; 2] = [2, 3];
 /// was planned, of 63 GB nothing).
 const LARGEST_REST: u64 = 10_000_000_000;
 
-/// Host memory for a byte that rests there, and for all that is read and sent beside.
+/// Host memory for a byte that rests there, and for all that is read and sent meanwhile.
 const ON_HOST: [u64; 2] = [11, 10];
 
 /// What a level of a stage takes in a [`Placement`], by the model of the planner.
@@ -282,8 +282,8 @@ impl Placement {
         Ok(LevelMemory { shards, at_rest: 0, device_bytes, host_bytes: 0 })
     }
 
-    /// Demands that a level with these grids has room, on the device and in host memory; other rooms hold what they
-    /// are given.
+    /// Demands that a level with these grids has room, on the device and in host memory; other placements hold what
+    /// they are given.
     ///
     /// # Errors
     /// [`Error::TooLarge`].

@@ -1,7 +1,7 @@
 //! The processes that share a registration of slabs: who does what, and how the others learn of it.
 //!
 //! Greedy levels with planes enough are shared: every rank has its part of them and runs the same iterations. All
-//! else, linear stages and small levels, is done by rank 0 alone, and told to the others.
+//! else, linear stages and small levels, is done by rank 0 alone, and broadcast to the others.
 
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -31,7 +31,7 @@ pub(super) struct Processes {
     shards: Vec<usize>,
 }
 
-/// What rank 0 tells of what it has done alone.
+/// What rank 0 broadcasts of what it has done alone.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Report {
     /// As bits: text rounds.
@@ -56,7 +56,7 @@ impl Processes {
         Self { ranks: None, shards: Vec::new() }
     }
 
-    /// Those of a room.
+    /// Those of a placement.
     ///
     /// # Errors
     /// [`Error::LostRank`].

@@ -1,4 +1,4 @@
-//! What is told of levels and stages.
+//! What is reported of levels and stages.
 
 use serde::{Deserialize, Serialize};
 

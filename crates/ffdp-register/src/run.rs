@@ -70,7 +70,7 @@ impl Registration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The images are more alike than before.
+    /// The similarity is better than before.
     Improved,
     /// They are not: the result should not be used.
     NotImproved,
@@ -94,7 +94,7 @@ impl Outcome {
         match self {
             Self::Improved => None,
             Self::NotImproved => Some(
-                "the images did not become more alike: check that they show the same anatomy, that \
+                "the images are not aligned: check that they show the same anatomy, that \
                  linear stages come before the deformation (or that an initial transform places \
                  it), and that the metric suits them (mse needs equal intensities)",
             ),
@@ -381,8 +381,8 @@ impl Run<'_> {
     }
 }
 
-/// What a stage found, or what was there before it if that is more alike or the stage ended at its bounds. Moments have
-/// tried the start themselves; a deformation that refines another one starts from it and is not judged.
+/// What a stage found, or what was there before it if that aligns them better or the stage ended at its bounds. Moments
+/// have tried the start themselves; a deformation that refines another one starts from it and is not judged.
 fn kept(stage: &Stage, before: Estimate, staged: &mut StageResult) -> Result<Estimate> {
     let refines = before.deformed.is_some();
     if matches!(stage, Stage::Moments(_)) || refines {

@@ -179,8 +179,8 @@ impl Evidence<'_> {
         let [before, after] = self.loss?;
         let alike = self.similarity.is_some_and(|[_, after]| after > ALIKE);
         (after >= before && !alike).then(|| {
-            "nothing made the images more alike: check that they show the same anatomy, that an initial transform \
-             or linear stages place them, and that the metric suits them"
+            "the similarity of the images did not improve: check that they show the same anatomy, that an \
+             initial transform or linear stages place them, and that the metric suits them"
                 .to_string()
         })
     }
@@ -280,7 +280,7 @@ mod tests {
             (Evidence { overlap_percent: Some([0.0, 4.0]), ..good() }, Failed, "overlap"),
             (Evidence { hd95_mm: Some([3.65, 11.4]), ..good() }, Doubtful, "HD95"),
             (Evidence { similarity: Some([0.29, 0.235]), ..good() }, Doubtful, "less alike"),
-            (Evidence { loss: Some([0.5, 0.5]), ..good() }, Doubtful, "nothing made"),
+            (Evidence { loss: Some([0.5, 0.5]), ..good() }, Doubtful, "did not improve"),
             (Evidence { contrast: Some(-0.4), ..good() }, Doubtful, "--multimodal"),
             (Evidence { folds_percent: Some(10.8), ..good() }, Doubtful, "10.80 %"),
             (Evidence { inverse_p95_voxels: Some(0.8), ..good() }, Doubtful, "0.80 voxels"),

@@ -39,7 +39,7 @@ pub struct Arguments {
     /// The blur.
     #[arg(long, default_value_t = 0.01)]
     blur: f64,
-    /// What a journey costs.
+    /// Cost of moving a unit of mass.
     #[arg(long, value_enum, default_value_t = Cost::HalfSquare)]
     cost: Cost,
     /// Points on spheres, not in cubes.

@@ -5,7 +5,7 @@ use burn::tensor::{Tensor, TensorData};
 use crate::formula::Formula;
 use crate::kernel::{Directions, Kernel};
 
-/// `[1, W]`, beside `like`.
+/// `[1, W]`, on the device of `like`.
 pub(crate) fn parameters(values: &[f64], like: &Tensor<2>) -> Tensor<2> {
     let data = TensorData::new(values.to_vec(), [1, values.len()]).convert_dtype(like.dtype());
     Tensor::from_data(data, (&like.device(), like.dtype()))

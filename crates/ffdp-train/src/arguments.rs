@@ -158,7 +158,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("recipe.toml");
         std::fs::write(&path, "epochs = 7\nlearning_rat = 1e-3\n").expect("writable");
-        let error = recipe(&[]).resolve(Some(&path)).expect_err("a slip").to_string();
+        let error = recipe(&[]).resolve(Some(&path)).expect_err("a typing error").to_string();
         assert!(error.contains("line 2") && error.contains("learning_rat"), "{error}");
     }
 }

@@ -14,7 +14,7 @@
 //!   > data                   images, pairs, their order, augmentation, prefetching
 //!       > arguments > settings, folder, stderr
 //! ```
-//! `ffdp train` and `cargo run --example transmorph` are two doors to the same rooms. A run lives in
+//! `ffdp train` and `cargo run --example transmorph` are two entrances to the same modules. A run lives in
 //! a folder ([`RunFolder`]) which holds everything that is needed to continue it or to predict with
 //! it: settings, network, checkpoints, journal, pictures.
 

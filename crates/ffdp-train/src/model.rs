@@ -78,7 +78,7 @@ impl InferenceStep for Registration {
 }
 
 impl Registration {
-    /// What a validation tells: the terms at once, and later what is found on the host from the displacement
+    /// Results of a validation: the terms at once, and later what is found on the host from the displacement
     /// `[3, D, H, W]` and, for a picture, the moved image.
     pub fn validated(
         &self,

@@ -28,7 +28,7 @@ fn run(arguments: &TrainArguments) -> Result<Finished> {
 /// A short run of few, small pairs, with random draws within the network.
 const SHORT: [&str; 7] = ["--size", "32", "--pairs", "2", "--drop-path", "0.2", "--plain"];
 
-/// Dropped branches are drawn from Burn's generator, of which a process has one: runs beside each
+/// Dropped branches are drawn from Burn's generator, of which a process has one: runs concurrent with each
 /// other would take each other's numbers.
 fn one_run_at_a_time() -> MutexGuard<'static, ()> {
     static RUNNING: Mutex<()> = Mutex::new(());

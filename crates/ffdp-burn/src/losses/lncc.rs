@@ -44,7 +44,7 @@ impl Similarity for Lncc {
         self.partial_and_gradient(pair, slope, needs).1
     }
 
-    /// `slope` is -1 everywhere, which the kernel is told.
+    /// `slope` is -1 everywhere, which the kernel is given.
     fn partial_and_gradient(
         &self,
         pair: &Pair,
@@ -108,7 +108,7 @@ impl Similarity for Lncc {
 
     fn loss_of(&self, pair: &Pair) -> Tensor<1> {
         match &pair.weights {
-            // The kernel is told the number of values.
+            // The kernel is given the number of values.
             None => lncc(pair.moved.clone(), pair.fixed.clone(), &self.0),
             Some(_) => self.finish(self.partial(pair), super::counted(pair.count())),
         }

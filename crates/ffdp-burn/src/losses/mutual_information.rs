@@ -20,7 +20,7 @@ use crate::ops::{HistogramOptions, Information, Measure, information_loss};
 /// ```text
 /// loss = -I(A; B) = H(A, B) - H(A) - H(B)          H(p) = -sum p log p
 /// ```
-/// 0 for unrelated images, down to `-log B` (-3.5 with 32 bins) where one image tells the other. A
+/// 0 for unrelated images, down to `-log B` (-3.5 with 32 bins) where one image determines the other. A
 /// finite image shows a little more than it should: about `B^2 / 2 n` nats for `n` voxels of noise.
 /// Images of one channel, scaled to [0, 1]; see [`joint_histogram`](crate::ops::joint_histogram()).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -31,7 +31,7 @@ pub struct MutualInformation(pub HistogramOptions);
 /// ```text
 /// loss = 1 - I(A; B) / H(A, B) = 2 - (H(A) + H(B)) / H(A, B)
 /// ```
-/// In 0..1: 0 where each image tells the other (reached with [`ParzenKernel::Delta`] only: a wider
+/// In 0..1: 0 where each image determines the other (reached with [`ParzenKernel::Delta`] only: a wider
 /// kernel blurs the table), 1 for unrelated images and for constant ones. Unlike mutual information
 /// it does not grow with the overlap of the images alone.
 ///
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_tells_its_entropy_about_itself() {
+    fn an_image_has_its_entropy_as_information_about_itself() {
         // 1, 2, 3 and 6 of 12 voxels in bins 0, 2, 4 and 7 of 8.
         let counts = [(0.05, 1), (0.3, 2), (0.55, 3), (0.99, 6)];
         let image: Vec<f64> =
@@ -263,7 +263,7 @@ mod tests {
             .map(|(_, count)| f64::from(*count as u32) / 12.0)
             .map(|p| -p * p.ln())
             .sum();
-        // Any relabelling of the intensities tells as much.
+        // Any relabelling of the intensities has the same information.
         let relabelled: Vec<f64> = image.iter().map(|v| (1.3 * v + 0.2) % 1.0).collect();
         let [mi, nmi] = losses(delta(8));
         for other in [&image, &relabelled] {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn independent_noise_tells_nothing() {
+    fn independent_noise_has_no_mutual_information() {
         let shape = [1, 1, 40, 50, 50];
         let (a, b) = (uniform(100_000, 0.0, 1.0, 1), uniform(100_000, 0.0, 1.0, 2));
         let [mi, nmi] = losses(delta(16));

@@ -1,6 +1,6 @@
 //! The fused operations: tensors in, tensors out, each with a hand-derived backward pass.
 //!
-//! One room per op, and every room has the same shape; read `grid_sample/mod.rs` first:
+//! One module per op, and every module has the same shape; read `grid_sample/mod.rs` first:
 //! `mod.rs` formula, public function and backend trait · `flex.rs` the CPU (also the oracle) ·
 //! `cube.rs` the GPU (CUDA, Vulkan, Metal, WebGPU) · `autodiff.rs` the chain rule · `tests.rs`.
 //!

@@ -21,7 +21,7 @@ pub struct Cohort<'a> {
     pub required: &'a [&'a str],
     pub title: &'static str,
     pub columns: &'static [Column],
-    /// Where the table and the page go, beside the folders of the pairs, if they have some.
+    /// Where the table and the page go, next to the folders of the pairs, if they have some.
     pub folder: Option<&'a Path>,
     /// The file of a pair that the page links to.
     pub report: Option<&'a str>,

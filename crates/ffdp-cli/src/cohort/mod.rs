@@ -1,7 +1,7 @@
 //! Many pairs in one process, on one device or several. One pair is a cohort of one ([`run_one`]).
 //!
-//! [`Steps`] is what a command does with a pair; the steps of several pairs run beside each other (`pipeline`). [`Cohort`] takes pairs from
-//! a list; `ledger` says how each of them ended, `page` leaves a table and a page over all.
+//! [`Steps`] is what a command does with a pair; the steps of several pairs run concurrently (`pipeline`). [`Cohort`]
+//! takes pairs from a list; `ledger` says how each of them ended, `page` leaves a table and a page over all.
 
 mod ledger;
 mod list;

@@ -1,8 +1,8 @@
 //! The next pairs are read and the last ones written while one is computed.
 //!
-//! Every device has a thread, which opens it and computes on it (a thread's memory on a device is its own). Beside it one thread
-//! reads ahead, and two write what is done. Nothing waits between them: a pair that was read waits in its thread until a
-//! device is free, so that what is in memory does not grow with the number of pairs.
+//! Every device has a thread, which opens it and computes on it (a thread's memory on a device is its own).
+//! Concurrently one thread reads ahead, and two write what is done. Nothing waits between them: a pair that was read
+//! waits in its thread until a device is free, so that what is in memory does not grow with the number of pairs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,8 +13,8 @@ use std::thread::{self, Scope};
 use ffdp_burn::io::available_memory_bytes;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::beside::STACK_BYTES;
 use crate::failure::{Failure, Result};
+use crate::in_parallel::STACK_BYTES;
 
 /// Threads that write what a device has computed: measuring and compressing takes longer than a GPU needs for the next pair.
 const WRITERS: usize = 2;
@@ -28,7 +28,8 @@ pub trait Steps: Sync {
     type Computed: Send;
     type Done: Send;
 
-    /// Opens the device with this number, before its first pair, which may be the one that is given. Beside it pairs are read.
+    /// Opens the device with this number, before its first pair, which may be the one that is given. Meanwhile pairs
+    /// are read.
     fn open(&self, device: usize, pair: &Self::Pair) -> Result<Self::Device>;
     /// Host memory that a pair takes, at its peak.
     fn host_bytes(&self, pair: &Self::Pair) -> u64;
@@ -48,8 +49,8 @@ pub trait Steps: Sync {
 /// Does all steps of all pairs on so many devices, and says of each pair how it ended, in the order in which they end.
 ///
 /// # Errors
-/// When a device cannot be opened; pairs that were not begun by then are not done. A pair that fails, or panics, is told to
-/// `ended`.
+/// When a device cannot be opened; pairs that were not begun by then are not done. A pair that fails, or panics, is
+/// reported to `ended`.
 pub fn run<S: Steps>(
     steps: &S,
     pairs: &[S::Pair],
@@ -162,7 +163,7 @@ impl<S: Steps> Line<'_, S> {
     }
 }
 
-/// Threads of their own for what is done beside a computation: in one pool it would wait until a file is unpacked.
+/// Threads of their own for what is done during a computation: in one pool it would wait until a file is unpacked.
 struct Pools {
     reading: ThreadPool,
     writing: ThreadPool,
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_or_panics_in_any_step_is_told_and_the_others_go_on() {
+    fn what_fails_or_panics_in_any_step_is_reported_and_the_others_go_on() {
         let pairs: Vec<u32> = (0..30).collect();
         for devices in [1, 3] {
             let counted = Counted::default();

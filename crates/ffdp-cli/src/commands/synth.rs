@@ -32,7 +32,7 @@ use source::Sources;
 
 const SYNTH_HELP: &str = "\
 Labels become a smooth function of position, are seen through the subject's own warp, sampled on \
-the finest grid, and painted: every voxel is a draw from its label's normal distribution, smoothed \
+the finest grid, and given intensities: every voxel is a draw from its label's normal distribution, smoothed \
 by 0.75 voxel (section K.1 of the FFDP paper). Coarser grids are block means (images) and \
 majorities (labels) of the finest.
 
@@ -96,7 +96,7 @@ pub struct SynthArguments {
     /// deviations within the label.
     #[arg(long, value_name = "FACTOR", default_value_t = 0.0)]
     pub variation: f64,
-    /// Smoothing after painting, voxels of the finest grid.
+    /// Smoothing of the intensities, voxels of the finest grid.
     #[arg(long, value_name = "VOXELS", default_value_t = 0.75)]
     pub smoothing: f64,
     /// Seed of the first subject; the next ones count on from it.

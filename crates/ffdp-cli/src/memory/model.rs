@@ -32,8 +32,8 @@ pub struct Voxels {
 /// What the kernels of GPUs add to the program where they are compiled in, used or not: the median of 18 runs of all methods
 /// at 2 mm on the CPU, whose peaks were from 15 MB below to 25 MB above plans without it.
 const KERNELS: u64 = if cfg!(any(feature = "cuda", feature = "wgpu")) { 13_000_000 } else { 0 };
-/// Program, threads and what they allocate for themselves, beside the images of a level, of a result, and of one without
-/// a deformation.
+/// Program, threads and what they allocate for themselves, besides the images of a level, of a result, and of one
+/// without a deformation.
 const START: u64 = 43_000_000 + KERNELS;
 const START_OF_RESULTS: u64 = 30_000_000 + KERNELS;
 const START_OF_AFFINE_RESULTS: u64 = 56_000_000 + KERNELS;
@@ -59,9 +59,9 @@ const HOST_GZIP: [u64; 2] = [114_000_000, 50];
 /// surfaces are measured, in addition.
 const HOST_LABELS: u64 = 18;
 
-/// Of a run of slabs, what files and threads take beside, the voxels that are read, computed and written at a time, at
-/// least, and what each takes on its way. On the CPU, NIfTI and OME-Zarr of 320x384x448 and NIfTI of 416^3 voxels: from as much as
-/// the process's own peak to a fifth more.
+/// Of a run of slabs, what files and threads take in addition, the voxels that are read, computed and written at a
+/// time, at least, and what each takes on its way. On the CPU, NIfTI and OME-Zarr of 320x384x448 and NIfTI of 416^3
+/// voxels: from as much as the process's own peak to a fifth more.
 const SLAB_START: u64 = 10_000_000;
 const SLAB_VOXELS: u64 = 1 << 22;
 const SLAB_PLANES: u64 = 32;
@@ -87,7 +87,7 @@ pub fn slab_level_bytes(voxels: Voxels, per_voxel: u64) -> u64 {
     per_voxel * voxels.level + HOST_MOVING_LEVEL * voxels.moving_level
 }
 
-/// Bytes of host memory of a registration of slabs that holds `held` of its level there, and beside it what is read and
+/// Bytes of host memory of a registration of slabs that holds `held` of its level there, and also what is read and
 /// written at a time: results stay where they were found.
 pub fn slabs_bytes(held: u64, grids: [&Geometry; 2], device: DeviceChoice) -> u64 {
     let start = match device {
@@ -104,8 +104,8 @@ pub fn slabs_bytes(held: u64, grids: [&Geometry; 2], device: DeviceChoice) -> u6
 /// Bytes of the memory of a device that is not the CPU, at the peak of a level that takes `of_level` of them. The
 /// images of the finest level are those of full size.
 pub fn device_bytes(voxels: Voxels, of_level: u64) -> u64 {
-    let beside = |full: u64, level: u64| if level < full { DEVICE_FULL * full } else { 0 };
-    beside(voxels.fixed, voxels.level) + beside(voxels.moving, voxels.moving_level) + of_level
+    let full_side = |full: u64, level: u64| if level < full { DEVICE_FULL * full } else { 0 };
+    full_side(voxels.fixed, voxels.level) + full_side(voxels.moving, voxels.moving_level) + of_level
 }
 
 /// Bytes of host memory while the result is measured and written, which has a deformation or has none.

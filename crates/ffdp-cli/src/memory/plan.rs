@@ -70,7 +70,7 @@ pub struct LevelPlan {
     pub device_bytes: Option<u64>,
 }
 
-/// A level of a stage, as far as headers tell.
+/// A level of a stage, as far as headers show.
 struct OnLevel<'a> {
     stage: &'a Stage,
     shrink: f64,
@@ -144,8 +144,8 @@ impl Plan {
         )
     }
 
-    /// The plan of valid settings, of images that are read slab by slab in a room on that device; `masked` says which of
-    /// them has a mask.
+    /// The plan of valid settings, of images that are read slab by slab in a placement on that device; `masked` says
+    /// which of them has a mask.
     ///
     /// # Errors
     /// Where a device cannot hold a shard at work.

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_is_white_and_the_ends_are_told_apart() {
+    fn the_middle_is_white_and_the_ends_differ() {
         assert_eq!(diverging(0.0), [247; 3]);
         let ([r, _, b], [red, _, blue]) = (diverging(-1.0), diverging(1.0));
         assert!(b > r && red > blue);

@@ -14,7 +14,7 @@ use ffdp_register::{Assessment, Settings, StageReport};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::beside::beside;
+use crate::in_parallel::in_parallel;
 use crate::names::{arguments, as_text};
 use crate::time::{unix_seconds, utc};
 
@@ -204,7 +204,7 @@ pub struct LabelOverlap {
 pub struct Seconds {
     /// Reading and checking the inputs.
     pub read: f64,
-    /// Beside it: opening the device and, on a GPU, compiling the kernels. What is not compiled by then
+    /// In parallel: opening the device and, on a GPU, compiling the kernels. What is not compiled by then
     /// is compiled in the registration.
     pub start: f64,
     /// From the images in host memory to the warped image in host memory.
@@ -373,7 +373,7 @@ impl Overlap {
         // Both maps lie on the fixed grid: what is refused is a sheared one.
         let distances =
             |moved| surface_distances(fixed, moved, &ids, DistanceUnit::Millimetres).ok();
-        let (near, far) = beside(|| distances(labels_before), || distances(labels_after));
+        let (near, far) = in_parallel(|| distances(labels_before), || distances(labels_after));
         Ok(Self::new(&scores, near.zip(far)))
     }
 

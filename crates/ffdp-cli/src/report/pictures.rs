@@ -28,7 +28,7 @@ pub fn figures(pictures: &Pictures) -> Result<Markup> {
     )?;
     let checks = figure(
         pictures,
-        "Fixed and moving in turn",
+        "Checkerboard of fixed and moving",
         &[(View::ChecksBefore, "before"), (View::ChecksAfter, "after")],
         html! { "Edges that run on from square to square are aligned." },
     )?;

@@ -8,9 +8,9 @@ const WIDTH: f64 = 780.0;
 const HEIGHT: f64 = 400.0;
 /// Left, top, right, bottom of what is around the points.
 const MARGIN: [f64; 4] = [62.0, 16.0, 290.0, 48.0];
-/// From the right end of the axis to the names of the series: room for the text beside a point.
-const BESIDE: f64 = 55.0;
-/// Told apart by those who do not see all colours (Okabe and Ito).
+/// From the right end of the axis to the names of the series: space for the text next to a point.
+const TEXT_WIDTH: f64 = 55.0;
+/// Distinguishable by colour-blind readers (Okabe and Ito).
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#b5a800"];
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.rule{stroke:#e3e6ea}.axis{stroke:#9aa5b1}\
@@ -20,7 +20,7 @@ const STYLE: &str = "text{font:12px sans-serif;fill:#333}.rule{stroke:#e3e6ea}.a
 /// Points of one colour, joined in their order.
 pub struct Series {
     pub name: String,
-    /// x (above 0), y, and what is written beside the point.
+    /// x (above 0), y, and what is written next to the point.
     pub points: Vec<(f64, f64, String)>,
 }
 
@@ -115,7 +115,7 @@ fn draw(svg: &mut String, series: &Series, colour: &str, index: usize, x: &Scale
             escaped(&point.2)
         );
     }
-    let (left, row) = (WIDTH - MARGIN[2] + BESIDE, MARGIN[1] + 14.0 + 19.0 * index as f64);
+    let (left, row) = (WIDTH - MARGIN[2] + TEXT_WIDTH, MARGIN[1] + 14.0 + 19.0 * index as f64);
     let _ = write!(
         svg,
         "<circle cx=\"{left:.1}\" cy=\"{:.1}\" r=\"4\" fill=\"{colour}\"/>\

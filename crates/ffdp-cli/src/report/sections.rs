@@ -391,7 +391,7 @@ pub fn run(record: &Record) -> Result<Markup> {
                     (run.device) ", " (run.threads) " CPU threads"
                 } }
                 tr { th scope="row" { "time" } td {
-                    (format!("{:.2} s: read {:.2} (beside it, start of the device {:.2}), register \
+                    (format!("{:.2} s: read {:.2} (in parallel, device start-up {:.2}), register \
                               {:.2} (of which iterations {:.2}), measure and write {:.2}",
                              seconds.total, seconds.read, seconds.start, seconds.register,
                              seconds.iterations, seconds.results))

@@ -16,7 +16,7 @@ const SIZE: usize = 300;
 /// Of shapes without a distance.
 const PLAIN: Rgb = [198, 204, 214];
 
-/// What is told of a matching.
+/// What is reported of a matching.
 pub struct ShapeReport<'a> {
     /// What was matched to what.
     pub title: String,
@@ -63,8 +63,8 @@ pub fn page(report: &ShapeReport) -> Result<String> {
                     p.kicker { "Registration of shapes" }
                     h1 { (report.title) }
                     p.meta {
-                        @if better { span.verdict.good { "The shapes became more alike" } }
-                        @else { span.verdict.bad { "The shapes did not become more alike" } }
+                        @if better { span.verdict.good { "Aligned" } }
+                        @else { span.verdict.bad { "Not aligned" } }
                         " · ffdp " (env!("CARGO_PKG_VERSION"))
                     }
                 }

@@ -12,8 +12,8 @@ use rayon::prelude::*;
 
 use super::canvas::Canvas;
 use super::colours::{FOLD, GRID, Rgb, diverging, gray, heat};
-use crate::beside::beside;
 use crate::failure::Result;
+use crate::in_parallel::in_parallel;
 
 mod controls;
 
@@ -26,7 +26,7 @@ const CHECKS: f64 = 9.0;
 const OUTSIDE: Rgb = [255; 3];
 /// RAS axes along which a plane's pixels run: to the right, up.
 const PLANES: [[usize; 2]; 3] = [[0, 1], [0, 2], [1, 2]];
-/// Range of ln det J that is always told apart, and the largest that is shown.
+/// Range of ln det J that always has colours of its own, and the largest that is shown.
 const LOG_JACOBIAN_RANGE: [f64; 2] = [0.1, 1.5];
 
 /// What there is to see of a plane, in the order of the canvases.
@@ -107,7 +107,8 @@ impl Pictures {
     /// An image without a finite voxel.
     pub fn draw(slices: &Slices) -> Result<Self> {
         let geometry = &slices.fixed.geometry;
-        let (fixed, before) = beside(|| Window::of(slices.fixed), || Window::of(slices.before));
+        let (fixed, before) =
+            in_parallel(|| Window::of(slices.fixed), || Window::of(slices.before));
         let windows = [fixed?, before?];
         let centre = centre_of_mass_mm(slices.fixed, windows[0]);
         let mut panels = Panels::new(geometry, (centre, "centre of mass"));

@@ -68,8 +68,8 @@ pub fn summary(measures: &Measures) -> String {
     line(
         "time",
         format!(
-            "{total:.2} s: files read {read:.2}, beside it the start {start:.2}; registration {register:.2}, of which \
-             iterations {iterations:.2}; results {results:.2}"
+            "{total:.2} s: files read {read:.2}, device start-up in parallel {start:.2}; registration {register:.2}, \
+             of which iterations {iterations:.2}; results {results:.2}"
         ),
     );
     text

@@ -88,7 +88,7 @@ fn a_bad_pair_is_reported_and_the_others_are_registered() {
     let folder = Folder::new();
     let list = write_pairs(&folder);
     let out = folder.path("out");
-    // One that the header tells, and one that only reading does.
+    // One that the header shows, and one that only reading does.
     fs::remove_file(folder.path("a/moving.nii.gz")).expect("there");
     let broken = folder.path("b/fixed.nii.gz");
     let bytes = fs::read(&broken).expect("there");

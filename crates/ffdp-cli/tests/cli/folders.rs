@@ -106,7 +106,7 @@ fn a_rigid_run_leaves_no_warp_of_an_earlier_one() {
 }
 
 #[test]
-fn predict_does_not_write_beside_the_results_of_register() {
+fn predict_does_not_write_next_to_the_results_of_register() {
     let folder = Folder::new();
     write_pair(&folder, 32, 3);
     let [fixed, moving, out] = ["fixed.nii.gz", "moving.nii.gz", "out"].map(|n| folder.path(n));

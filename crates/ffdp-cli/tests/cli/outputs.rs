@@ -68,7 +68,7 @@ fn names_of_files_cannot_break_the_page() {
 }
 
 #[test]
-fn the_log_tells_everything_in_order() {
+fn the_log_has_every_event_in_order() {
     let (folder, _) = finished();
     let log = fs::read_to_string(folder.path("out/log.jsonl")).expect("written");
     let events: Vec<Value> =
@@ -120,7 +120,7 @@ fn the_measures_have_what_a_user_is_promised() {
 }
 
 /// How far a plan may be off the peak of the process, as a part of it, in the nearest of [`RUNS`]. Results are measured, drawn
-/// and written beside each other, and what waits for a core is held: the peak of a greedy run was 117 to 146 MB on one
+/// and written in parallel, and what waits for a core is held: the peak of a greedy run was 117 to 146 MB on one
 /// pair, one of SyN 162 to 179. Too little may end a run, too much does not.
 const PLAN: [f64; 2] = [-0.1, 0.25];
 const RUNS: usize = 3;

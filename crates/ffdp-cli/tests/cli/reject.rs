@@ -1,6 +1,6 @@
 //! Inputs that are refused, through the binary: one line each, with the message a user sees.
 //!
-//! What a header or a stream can have wrong in detail is tested beside the reader
+//! What a header or a stream can have wrong in detail is tested next to the reader
 //! (`io/nifti/tests/reject.rs`, `gzip.rs`).
 
 use std::fs::{self, File};

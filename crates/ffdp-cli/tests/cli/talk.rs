@@ -9,7 +9,7 @@ use crate::register;
 use crate::support::{Folder, ffdp, write_pair};
 
 #[test]
-fn a_plan_tells_every_level_and_does_nothing() {
+fn a_plan_lists_every_level_and_does_nothing() {
     let folder = Folder::new();
     write_pair(&folder, 32, 3);
     let [fixed, moving, out] = ["fixed.nii.gz", "moving.nii.gz", "out"].map(|n| folder.path(n));
@@ -171,7 +171,7 @@ fn quiet_prints_nothing_unless_data_was_asked_for() {
 }
 
 #[test]
-fn help_tells_what_hd95_is_and_how_many_levels_there_are() {
+fn help_says_what_hd95_is_and_how_many_levels_there_are() {
     let help = ffdp(&["measure", "--help"]).stdout;
     assert!(help.contains("surface elements"), "{help}");
     let help = ffdp(&["register", "--help"]).stdout;

@@ -56,7 +56,7 @@ fn a_pair_from_ome_zarr_is_registered_as_from_nifti_to_the_bit() {
 }
 
 #[test]
-fn info_and_convert_tell_levels_channels_and_formats() {
+fn info_and_convert_report_levels_channels_and_formats() {
     let folder = Folder::new();
     let pair = write_pair(&folder, 72, 5);
     convert(&folder, &["fixed", "fixed_labels"]);

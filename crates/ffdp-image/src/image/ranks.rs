@@ -214,7 +214,7 @@ fn find(counts: &[usize], rank: usize) -> (usize, usize) {
     (found.expect("the rank is below the count"), left)
 }
 
-/// Values beside each other that are counted as one where all are the same, as in a background.
+/// Consecutive values that are counted as one where all are the same, as in a background.
 const RUN: usize = 16;
 
 /// Each value, and how often it comes.

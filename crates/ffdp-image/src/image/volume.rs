@@ -77,7 +77,7 @@ const MOST_SENT: usize = 1 << 31;
 /// this size, which takes longer than reading.
 const READ: usize = 1 << 26;
 
-/// The values of a tensor on the host, as f32. `what` is told in errors.
+/// The values of a tensor on the host, as f32. `what` is named in errors.
 ///
 /// What a GPU has sent is copied by all cores: into memory that is fresh, one core copies some GB a second.
 ///

@@ -20,7 +20,7 @@ pub fn write_atomically(
     path: &Path,
     content: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
 ) -> Result<()> {
-    let temporary = temporary_beside(path)?;
+    let temporary = temporary_next_to(path)?;
     let mut writer = BufWriter::with_capacity(1 << 20, temporary.as_file());
     content(&mut writer)
         .and_then(|()| writer.flush())
@@ -40,7 +40,7 @@ fn put_in_place(temporary: NamedTempFile, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A file under a temporary name beside its final one; dropped before [`AtomicFile::commit`], it
+/// A file under a temporary name next to its final one; dropped before [`AtomicFile::commit`], it
 /// leaves nothing.
 pub(super) struct AtomicFile {
     path: PathBuf,
@@ -49,7 +49,7 @@ pub(super) struct AtomicFile {
 
 impl AtomicFile {
     pub fn create(path: &Path) -> Result<Self> {
-        Ok(Self { path: path.to_path_buf(), temporary: temporary_beside(path)? })
+        Ok(Self { path: path.to_path_buf(), temporary: temporary_next_to(path)? })
     }
 
     /// To disk, then under the final name, whose old content is replaced.
@@ -68,7 +68,7 @@ impl Write for AtomicFile {
     }
 }
 
-/// A folder under a temporary name beside its final one; dropped before [`AtomicFolder::commit`], it leaves nothing.
+/// A folder under a temporary name next to its final one; dropped before [`AtomicFolder::commit`], it leaves nothing.
 pub(super) struct AtomicFolder {
     path: PathBuf,
     temporary: TempDir,
@@ -132,14 +132,14 @@ fn temporary_folder(path: &Path, suffix: &str) -> Result<TempDir> {
     Ok(folder)
 }
 
-/// Demands that a file can be created beside `path`: to be called before the work, not after.
+/// Demands that a file can be created next to `path`: to be called before the work, not after.
 ///
 /// # Errors
 /// [`Error::Io`] when the folder is missing or may not be written to, or `path` is a folder.
 pub fn check_writable(path: &Path) -> Result<()> {
     match is_zarr_name(path) {
         true => AtomicFolder::create(path).map(drop),
-        false => temporary_beside(path).map(drop),
+        false => temporary_next_to(path).map(drop),
     }
 }
 
@@ -159,7 +159,7 @@ pub fn check_not_an_input(output: &Path, inputs: &[&Path]) -> Result<()> {
     }
 }
 
-fn temporary_beside(path: &Path) -> Result<NamedTempFile> {
+fn temporary_next_to(path: &Path) -> Result<NamedTempFile> {
     if path.is_dir() {
         return Err(Error::io(path, "create", io::ErrorKind::IsADirectory.into()));
     }

@@ -33,7 +33,7 @@ pub struct ParallelGzip<W: Write> {
     inner: W,
     level: Compression,
     pending: Vec<u8>,
-    /// Blocks that are compressed; they are written beside the compression of the next ones.
+    /// Blocks that are compressed; they are written while the next ones are compressed.
     packed: Vec<Vec<u8>>,
     crc: Crc,
 }

@@ -1,4 +1,4 @@
-//! Intensity painting: per-label statistics, smoothing, bias field and noise.
+//! Synthetic intensities: per-label statistics, smoothing, bias field and noise.
 //!
 //! Algorithm 6 of the FFDP paper draws each voxel from its label's normal distribution, leaves
 //! the background at zero and smooths by 0.75 voxel; a multiplicative bias field and the
@@ -9,20 +9,24 @@ use rayon::prelude::*;
 
 use super::head::HEAD_MM;
 use super::intensity_table::IntensityTable;
-use super::painting::{Smoother, texture};
 use super::phantom::PhantomSettings;
 use super::random::{Stream, generator};
 use super::spline::{Lattice, SplineField};
+use super::texture::{Smoother, texture};
 use crate::Result;
 use crate::image::{LabelMap, Volume};
 
 /// An image of a label map, intensities in 0..1, in the modality of the settings.
 ///
-/// Labels that are no [`Structure`](super::Structure) are painted as background.
+/// Labels that are no [`Structure`](super::Structure) have the intensities of background.
 ///
 /// # Errors
 /// Settings that do not validate.
-pub fn paint(labels: &LabelMap, settings: &PhantomSettings, seed: u64) -> Result<Volume> {
+pub fn sample_intensities(
+    labels: &LabelMap,
+    settings: &PhantomSettings,
+    seed: u64,
+) -> Result<Volume> {
     settings.validate()?;
     let [nx, ny, nz] = labels.geometry.size;
     let mut table = IntensityTable::of_phantom(settings.modality);

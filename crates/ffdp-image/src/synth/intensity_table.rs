@@ -29,7 +29,7 @@ pub struct LabelStatistics {
     pub sd: f64,
 }
 
-/// Statistics of every label but background (0), which is painted as 0.
+/// Statistics of every label but background (0), which has intensity 0.
 ///
 /// As JSON: `{"labels": {"2": {"mean": 0.8, "sd": 0.05}, ..}}`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -70,7 +70,7 @@ impl IntensityTable {
         Self { labels: Structure::ALL.into_iter().map(entry).collect() }
     }
 
-    /// The table of FreeSurfer's subcortical segmentation (aseg): each id painted as the tissue of
+    /// The table of FreeSurfer's subcortical segmentation (aseg): each id with the intensities of the tissue of
     /// the phantom that it is most like.
     pub fn of_aseg(modality: Modality) -> Self {
         let entry = |id: i32| aseg_structure(id).map(|s| (id, statistics(s, modality)));

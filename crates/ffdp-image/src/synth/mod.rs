@@ -4,7 +4,7 @@
 //! statistics, smoothing. In place of a data set's label maps stands an anatomy that is a
 //! continuous function of position ([`Anatomy`]), so a subject is the same at every size and
 //! spacing, and its warps are exact. Read [`subject`] first, then [`pair`]. Given label maps become such
-//! functions too ([`SmoothLabels`]), are painted by an [`IntensityTable`] and streamed in [`Slabs`].
+//! functions too ([`SmoothLabels`]), get intensities from an [`IntensityTable`] and are streamed in [`Slabs`].
 //!
 //! ```
 //! use ffdp_image::synth::{PhantomSettings, pair};
@@ -22,7 +22,6 @@ mod intensities;
 mod intensity_table;
 mod label_field;
 mod modality;
-mod painting;
 mod pair;
 mod phantom;
 mod random;
@@ -33,11 +32,12 @@ mod structure;
 mod subject;
 #[cfg(test)]
 mod tests;
+mod texture;
 mod warp;
 
 pub use anatomy::Anatomy;
 pub use coarsen::{coarsen_image, coarsen_labels};
-pub use intensities::paint;
+pub use intensities::sample_intensities;
 pub use intensity_table::{IntensityTable, LabelStatistics};
 pub use label_field::{LabelField, label_slices};
 pub use modality::Modality;

@@ -1,6 +1,6 @@
 //! Two images of one subject, one of them deformed by a known warp.
 
-use super::intensities::paint;
+use super::intensities::sample_intensities;
 use super::phantom::PhantomSettings;
 use super::random::Stream;
 use super::subject::{Subject, subject, warped_anatomy};
@@ -40,6 +40,6 @@ pub fn pair(settings: &PhantomSettings, seed: u64) -> Result<Pair> {
     let settings = PhantomSettings { modality, ..settings.clone() };
     // Far from the seeds of neighbouring subjects.
     let noise_seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let image = paint(&labels, &settings, noise_seed)?;
+    let image = sample_intensities(&labels, &settings, noise_seed)?;
     Ok(Pair { fixed: Subject { image, labels }, moving, displacement, inverse_displacement })
 }

@@ -24,7 +24,7 @@ pub struct PhantomSettings {
     pub fixed_modality: Option<Modality>,
     /// Factor on the per-label standard deviations of the tissue texture. Default 1.
     pub texture: f64,
-    /// Sigma of the smoothing after painting, voxels. Default 0.75, as Algorithm 6 of the paper.
+    /// Sigma of the smoothing of the intensities, voxels. Default 0.75, as Algorithm 6 of the paper.
     pub smoothing_voxels: f64,
     /// Standard deviation of the scanner's noise in the brain, intensities being in 0..1.
     /// Default 0.012, about 1.5 % of white matter.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::intensity_table::IntensityTable;
 use super::label_field::{LabelField, label_slices};
-use super::painting::{Smoother, texture};
+use super::texture::{Smoother, texture};
 use super::warp::Diffeomorphism;
 use crate::image::Geometry;
 use crate::{Error, Result};
@@ -19,7 +19,7 @@ pub struct SubjectSource<'a> {
     pub table: &'a IntensityTable,
     /// Grid of the subject.
     pub geometry: Geometry,
-    /// Sigma of the smoothing after painting, voxels; 0.75 in the FFDP paper.
+    /// Sigma of the smoothing of the intensities, voxels; 0.75 in the FFDP paper.
     pub smoothing_voxels: f64,
     /// Seed of the texture.
     pub seed: u64,
@@ -63,7 +63,7 @@ impl<'a> Slabs<'a> {
             return Err(Error::invalid(what, thickness, "use 32"));
         }
         if !(0.0..=10.0).contains(&source.smoothing_voxels) {
-            let what = "smoothing after painting must lie in 0..10 voxels";
+            let what = "the smoothing of intensities must lie in 0..10 voxels";
             return Err(Error::invalid(what, source.smoothing_voxels, "use 0.75, or 0 for none"));
         }
         source.table.check_covers(&source.field.ids())?;

@@ -3,14 +3,14 @@
 use rayon::prelude::*;
 
 use super::anatomy::Anatomy;
-use super::intensities::paint;
+use super::intensities::sample_intensities;
 use super::phantom::PhantomSettings;
 use super::structure::Structure;
 use super::warp::Diffeomorphism;
 use crate::Result;
 use crate::image::{Geometry, LabelMap, Volume};
 
-/// An image with the label map it was painted from, on one grid.
+/// An image with the label map whose intensities it has, on one grid.
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// Intensities in 0..1, background 0.
@@ -19,7 +19,7 @@ pub struct Subject {
     pub labels: LabelMap,
 }
 
-/// The subject of a seed: one anatomy, warped by a diffeomorphism of its own, painted with noise
+/// The subject of a seed: one anatomy, warped by a diffeomorphism of its own, with intensities and noise
 /// of its own.
 ///
 /// The labels are the continuous anatomy at warped positions, so nothing is interpolated, and
@@ -32,7 +32,7 @@ pub fn subject(settings: &PhantomSettings, seed: u64) -> Result<Subject> {
     settings.validate()?;
     let warp = Diffeomorphism::random(&settings.warp, seed)?;
     let labels = warped_anatomy(settings.geometry()?, |p| warp.apply(p))?;
-    Ok(Subject { image: paint(&labels, settings, seed)?, labels })
+    Ok(Subject { image: sample_intensities(&labels, settings, seed)?, labels })
 }
 
 /// The anatomy at `map(p)` for every voxel centre p (mm).

@@ -67,9 +67,9 @@ fn backends() -> Vec<(&'static str, Result<Device, String>)> {
     ]
 }
 
-/// Burn measures the peak rates of a device before it chooses among its kernels for a sum or a product, unless it is told
-/// to try all of them. Of a driver that computes on the processor that takes minutes. Which kernel wins does not matter
-/// here: each is tried once.
+/// Burn measures the peak rates of a device before it chooses among its kernels for a sum or a product, unless it is
+/// set to try all of them. Of a driver that computes on the processor that takes minutes. Which kernel wins does not
+/// matter here: each is tried once.
 #[cfg(feature = "cube")]
 fn choose_without_peak_rates() {
     let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
@@ -88,7 +88,8 @@ fn works(device: &Device) -> bool {
 /// the test says that it skips.
 ///
 /// # Panics
-/// If other tests run beside this one: a kernel that one of them loads while GPUs wait for each other hangs both.
+/// If other tests run concurrently with this one: a kernel that one of them loads while GPUs wait for each other hangs
+/// both.
 pub fn several_gpus() -> Vec<Device> {
     let wanted = std::env::var("FFDP_TEST_DEVICES").unwrap_or_default();
     let numbers = wanted.split(',').filter_map(|name| name.trim().strip_prefix("cuda:"));
@@ -104,7 +105,7 @@ pub fn several_gpus() -> Vec<Device> {
     panic!("FFDP_TEST_DEVICES names GPUs, but the feature `cuda` is not compiled in");
 }
 
-/// Whether the harness was told to run one test at a time.
+/// Whether the harness runs one test at a time.
 fn is_alone() -> bool {
     let arguments: Vec<String> = std::env::args().collect();
     arguments.iter().any(|argument| argument == "--test-threads=1")

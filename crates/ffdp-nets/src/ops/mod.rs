@@ -1,4 +1,4 @@
-//! The fused layers of networks: rooms of the shape that those of `ffdp_burn::ops` have.
+//! The fused layers of networks: modules of the shape that those of `ffdp_burn::ops` have.
 //!
 //! `mod.rs` formula, public function and backend trait · `flex.rs` the CPU (also the oracle) · `cube.rs` the GPU ·
 //! `autodiff.rs` the chain rule · `tests.rs`. Read `mean_pool/mod.rs` first. Volumes are `[N, C, D, H, W]`, tokens

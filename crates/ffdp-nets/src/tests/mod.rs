@@ -35,7 +35,7 @@ struct Step {
 }
 
 impl Step {
-    /// Asserts that it is `other`, and tells how near.
+    /// Asserts that it is `other`, and prints how near.
     fn assert_is(&self, other: &Self, case: &str, tolerance: f64) {
         let (error, name) = self.error(other);
         println!("{case}: {error:.1e} ({name})");

@@ -130,7 +130,7 @@ fn influence(windows: Windows, changed: impl Fn([usize; 3]) -> bool) -> Vec<([us
     let run = |tokens| windows.reverse(attention.forward(windows.partition(tokens), &context));
     let difference = (run(tokens.clone() + noise) - run(tokens)).abs().sum_dim(4);
     let difference: Vec<f32> = difference.into_data().try_to_vec().unwrap();
-    // exp(-100) is zero beside any other weight in f32, so masked tokens change nothing at all.
+    // exp(-100) is zero relative to any other weight in f32, so masked tokens change nothing at all.
     positions.into_iter().zip(difference.into_iter().map(|d| d > 0.0)).collect()
 }
 

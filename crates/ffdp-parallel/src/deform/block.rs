@@ -136,11 +136,11 @@ impl Pieces {
 
     /// Piece by piece with another on the same planes.
     pub fn zip(self, other: Self, each: impl Fn(Tensor<5>, Tensor<5>) -> Tensor<5>) -> Self {
-        let beside = |a: Option<Tensor<5>>, b: Option<Tensor<5>>| Some(each(a?, b?));
+        let neighbours = |a: Option<Tensor<5>>, b: Option<Tensor<5>>| Some(each(a?, b?));
         Self {
-            below: beside(self.below, other.below),
+            below: neighbours(self.below, other.below),
             own: each(self.own, other.own),
-            above: beside(self.above, other.above),
+            above: neighbours(self.above, other.above),
         }
     }
 
@@ -185,14 +185,14 @@ impl Pieces {
             }
             sampler.gradient(planes.start, &field, block.narrow(to_moved, planes))
         };
-        let beside = |i: usize, field: &Option<Tensor<5>>| {
+        let neighbours = |i: usize, field: &Option<Tensor<5>>| {
             let field = field.as_ref().filter(|_| !wanted[i].is_empty());
             field.map(|field| piece(i, field))
         };
         Self {
-            below: beside(0, &self.below),
+            below: neighbours(0, &self.below),
             own: piece(1, &self.own),
-            above: beside(2, &self.above),
+            above: neighbours(2, &self.above),
         }
     }
 }

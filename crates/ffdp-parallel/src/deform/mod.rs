@@ -337,7 +337,7 @@ impl ShardedDeform {
         }
     }
 
-    /// The fields that were reached; the moments are let go of first.
+    /// The fields that were reached; the moments are released first.
     pub fn into_fields(self) -> Vec<Sharded> {
         match self.0 {
             Work::Whole(whole) => {

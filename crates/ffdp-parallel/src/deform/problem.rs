@@ -31,7 +31,7 @@ pub(super) struct Problem {
     cost: Cost,
     /// `count d loss / d sums` of a mean, on the device of every shard.
     mean_slopes: Vec<Tensor<1>>,
-    /// How many values counted when the images were seen last, where that had to be known beforehand.
+    /// How many values counted when the images were seen last, where that had to be known first.
     counted: Option<Tensor<1>>,
 }
 

@@ -49,16 +49,16 @@ impl Crossing {
 
     /// What came, for every shard.
     pub fn receive(self) -> Vec<Neighbours> {
-        let mut beside: Vec<Neighbours> = (0..self.shards).map(|_| [None, None]).collect();
+        let mut neighbours: Vec<Neighbours> = (0..self.shards).map(|_| [None, None]).collect();
         for (&k, [above, below]) in self.seams.iter().zip(self.swap.finish()) {
-            beside[k][1] = Some(above);
-            beside[k + 1][0] = Some(below);
+            neighbours[k][1] = Some(above);
+            neighbours[k + 1][0] = Some(below);
         }
-        beside
+        neighbours
     }
 }
 
-/// The own planes smoothed by a kernel of `radius` planes; the pieces beside them have as many, or
+/// The own planes smoothed by a kernel of `radius` planes; the neighbouring pieces have as many, or
 /// what there is.
 pub(super) fn smooth_own(
     pieces: Pieces,

@@ -103,7 +103,7 @@ impl Descent {
         }
     }
 
-    /// What the step of all shards is made of beside the field, where it rests.
+    /// What the step of all shards is made of besides the field, where it rests.
     fn states(&self) -> Vec<Sharded> {
         let mut of_shards: Vec<_> =
             (0..self.layout.count()).map(|k| self.state(k).into_iter()).collect();
@@ -121,8 +121,8 @@ impl Descent {
             return Ok([None, None]);
         }
         let volumes = [vec![displacement.clone()], self.states()].concat();
-        let beside = volumes.iter().map(|volume| holders.neighbours(volume, self.reach()));
-        let [below, above] = sides(beside.collect::<Result<_>>()?);
+        let neighbours = volumes.iter().map(|volume| holders.neighbours(volume, self.reach()));
+        let [below, above] = sides(neighbours.collect::<Result<_>>()?);
         Ok([part_of(below), part_of(above)])
     }
 
@@ -269,8 +269,8 @@ impl Descent {
 }
 
 /// Of every tensor of a part what lies below and above: all that is below, and all above.
-fn sides(beside: Vec<Neighbours>) -> [Vec<Option<Tensor<5>>>; 2] {
-    let (below, above) = beside.into_iter().map(|[below, above]| (below, above)).unzip();
+fn sides(neighbours: Vec<Neighbours>) -> [Vec<Option<Tensor<5>>>; 2] {
+    let (below, above) = neighbours.into_iter().map(|[below, above]| (below, above)).unzip();
     [below, above]
 }
 

@@ -15,7 +15,7 @@ const ITERATIONS: usize = KEPT_BOUNDS_INTERVAL + 2;
 const ROUNDING: [(DType, f64); 2] = [(DType::F64, 1e-8), (DType::F32, 1e-3)];
 
 #[test]
-fn the_moving_image_is_let_go_of_and_cut_out_of_what_is_kept() {
+fn the_moving_image_is_released_and_cut_out_of_what_is_kept() {
     let cpu = Device::flex();
     // Over two devices, one of which may be the CPU, and on one.
     let mixed = gpu_devices().into_iter().map(|(_, gpu)| vec![gpu, Device::flex()]);

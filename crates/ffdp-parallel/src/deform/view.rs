@@ -18,8 +18,8 @@ use ffdp_burn::error::Result;
 pub const BOUNDS_INTERVAL: usize = 10;
 
 /// The same where planes that travelled are kept: a reading empties the queues of all devices, and 10
-/// planes more on either side are little beside a shard. As many again are fetched, so that most readings find that
-/// what is kept reaches far enough.
+/// planes more on either side are little relative to a shard. As many again are fetched, so that most readings find
+/// that what is kept reaches far enough.
 pub const KEPT_BOUNDS_INTERVAL: usize = 40;
 
 /// After samplers were made for the first time, when nothing is displaced, and for the second.
@@ -198,7 +198,7 @@ impl View {
         self.image.as_ref().expect("samplers are made of an image that is there")
     }
 
-    /// Lets go of the image if samplers on the devices of its shards keep all of it: their planes, which are a
+    /// Releases the image if samplers on the devices of its shards keep all of it: their planes, which are a
     /// few more than those of the shards, take its place until they are fetched anew.
     fn release(&mut self, grid: &Grid) {
         let image = self.image();
@@ -214,14 +214,14 @@ impl View {
         }
     }
 
-    /// Cuts the image out of what samplers keep, if it was let go of.
+    /// Cuts the image out of what samplers keep, if it was released.
     fn recover(&mut self) {
         if self.image.is_some() {
             return;
         }
         let shard = |(k, sampler): (usize, &BlockSampler)| {
             let planes = self.layout.planes(k);
-            sampler.kept_planes(&planes).expect("it was let go of because they are kept")
+            sampler.kept_planes(&planes).expect("it was released because they are kept")
         };
         let shards = self.samplers.iter().enumerate().map(shard).collect();
         self.image = Some(Sharded::new(shards, self.layout.clone()));

@@ -7,7 +7,7 @@
 //!                                 all, so that each also knows what the others ask of it
 //! numbers     Holders::combine    sums, extremes and histograms, in the order of the ranks: the same bits on all
 //! ```
-//! Planes that were fetched are shards beside a rank's own, after which halos, seams and samplers are those of
+//! Planes that were fetched are shards next to a rank's own, after which halos, seams and samplers are those of
 //! one process. With one process nothing is fetched or combined.
 //!
 //! [`Ranks`] is the transport: [`Threads`] of one process, by which it is tested, or the processes of MPI

@@ -82,7 +82,7 @@ pub(super) fn combine(ranks: &dyn Ranks, mine: &[f64], reduction: Reduction) -> 
 }
 
 /// What every rank has to say before it goes on with the others: nothing, or why it cannot. If one cannot, none does,
-/// and all are told the same.
+/// and all receive the same.
 ///
 /// # Errors
 /// [`Error::OnRank`], on all ranks, with the message of the first that has one; [`Error::LostRank`].

@@ -78,7 +78,7 @@ impl PeriodicGrid {
 
     /// Modes of a volume, and from modes a volume of the grid `to`, scaled by the voxels of this one.
     ///
-    /// In between, `of_planes` has modes along x and the axis that it is told, of some planes of the line axis;
+    /// In between, `of_planes` has modes along x and the axis that it is given, of some planes of the line axis;
     /// `of_lines` has all modes, of some lines, and their first mode along z and y.
     ///
     /// Rows along x are transformed first: a volume that is cut along x is turned for that, before and after.

@@ -78,7 +78,7 @@ impl BlockSampler {
         Some(narrow(kept, self.layout.axis().dim(), planes.start - first..planes.end - first))
     }
 
-    /// Lets go of the image: what is kept is all that is read.
+    /// Releases the image: what is kept is all that is read.
     pub fn release(&mut self) {
         if self.kept.is_some() {
             self.moving = None;
@@ -86,7 +86,7 @@ impl BlockSampler {
     }
 
     fn fetch(&self, parcel: &Parcel) -> Tensor<5> {
-        let moving = self.moving.as_ref().expect("an image is let go of where its planes are kept");
+        let moving = self.moving.as_ref().expect("an image is released where its planes are kept");
         parcel.fetch(moving, &self.device)
     }
 

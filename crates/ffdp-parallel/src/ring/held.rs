@@ -9,7 +9,7 @@ use crate::layout::Axis;
 use crate::sharded::{join, narrow};
 use ffdp_burn::error::Result;
 
-/// Of the planes that are asked for, one part in this many is held beside them, of those before.
+/// Of the planes that are asked for, one part in this many is held in addition, of those before.
 const SPARE: usize = 8;
 
 /// The planes that were asked for last: those that the next ones share with them are not read again.
@@ -55,7 +55,7 @@ impl HeldPlanes {
         Ok((all, image))
     }
 
-    /// Lets go of all planes.
+    /// Releases all planes.
     pub fn clear(&mut self) {
         self.0 = None;
     }

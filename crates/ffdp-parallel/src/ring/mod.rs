@@ -58,7 +58,7 @@ pub struct RingInputs<'a> {
     pub displacement: Option<&'a Sharded>,
 }
 
-/// A planned journey of an image to the shards that sample it: valid for as long as the affine map
+/// A planned transfer of an image to the shards that sample it: valid for as long as the affine map
 /// and the displacement keep within the bounds that it was planned for.
 #[derive(Clone, Debug)]
 pub struct RingSampler {

@@ -131,7 +131,7 @@ fn on_ranks(
     });
     let parts: Vec<_> = parts.into_iter().map(|part| part.expect("nobody is lost")).collect();
     for (losses, _) in &parts {
-        assert_eq!(*losses, parts[0].0, "all ranks are told the same");
+        assert_eq!(*losses, parts[0].0, "all ranks receive the same");
     }
     let mut losses = parts[0].0.clone();
     losses.pop();

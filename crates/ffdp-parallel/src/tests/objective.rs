@@ -67,7 +67,7 @@ fn of_model<M: FieldModel>(
     ShardedObjective::in_team(images, model, loss, &mesh(layout), Team::ALONE).unwrap()
 }
 
-/// Control points, beside a start between voxels, with what they cost.
+/// Control points, and a start between voxels, with what they cost.
 fn splines(
     images: &DeformImages,
     measure: Measure,

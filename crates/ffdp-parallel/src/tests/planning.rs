@@ -111,7 +111,7 @@ fn what_does_not_fit_rests_in_host_memory() {
         assert!(plan.device_bytes <= given, "{part}: {plan:?}");
         let shards = plan.layout.count();
         assert!(plan.resident < shards, "{part}: {} of {shards} stay", plan.resident);
-        // The moving image stays where half of the memory is left beside it, and one buffer may hold it.
+        // The moving image stays where half of the memory is left next to it, and one buffer may hold it.
         assert_eq!(plan.moving_stays, part < 3, "{part}: {plan:?}");
         // What stays and what rests is all, but for the rounding of uneven shards.
         let each = if plan.moving_stays { 40 } else { 44 };
@@ -141,12 +141,12 @@ fn a_registration_that_nearly_fills_a_gpu_is_given_pages_that_fill_it() {
     let refused = page_bytes(needed, 85_000_000_000).expect_err("an H100");
     assert!(refused.to_string().contains(&needed.to_string()), "{refused}");
     let whole = problem.cut(1, 1).expect("one shard").device_bytes;
-    assert!(page_bytes(whole, free).is_err(), "its work does not fit beside its state");
+    assert!(page_bytes(whole, free).is_err(), "its work does not fit next to its state");
     assert_eq!(page_bytes(needed, 3 * needed).expect("it fits"), None);
 }
 
 /// `scaling --gpus 2 register --size 1760x1760x1278 --bf16 --shards 16` planned 80.3 GB of 85.0 that were free on each of two
-/// H100s, and went on for ever when the memory of one of them was full.
+/// H100s, and did not end when the memory of one of them was full.
 #[test]
 fn a_registration_that_would_fill_two_gpus_is_refused_with_the_figures() {
     let problem = problem([1278, 1760, 1760], MomentStorage::Bf16);

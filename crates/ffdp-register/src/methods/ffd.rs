@@ -72,7 +72,7 @@ impl Default for FfdSettings {
     }
 }
 
-/// Control points farther apart are slips of the pen.
+/// Control points farther apart are taken for typing errors.
 const LARGEST_SPACING_MM: f64 = 1e3;
 const LARGEST_WEIGHT: f64 = 1e6;
 /// Far enough for many voxels of a support to change their bins, which is all that differences see.

@@ -1,4 +1,4 @@
-//! The methods: each a room or a file of its own, and a line in each part of the list below,
+//! The methods: each a folder or a file of its own, and a line in each part of the list below,
 //! [`Stage`]. No other file knows how many there are.
 //!
 //! A method that moves the image as a whole lies in `linear/`; one that improves fields voxel by voxel says which

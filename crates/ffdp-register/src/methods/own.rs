@@ -22,7 +22,7 @@ use ffdp_parallel::Sharded;
 /// A way to find a transform that a program brings along, as a stage of a registration:
 /// [`Stage::own`](crate::Stage::own).
 ///
-/// It has its images in one piece on one device. What it finds is kept if it makes the images more alike, by
+/// It has its images in one piece on one device. What it finds is kept if it improves the alignment of the images, by
 /// [`Method::similarity`], than the affine map alone.
 pub trait Method: Debug + Send + Sync {
     /// Its name, as reports have it.

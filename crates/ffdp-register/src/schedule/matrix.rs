@@ -35,7 +35,7 @@ pub fn matrix() -> String {
         let says = |given: StageInputs| if stage.refuses(&given).is_none() { "yes" } else { "no" };
         let plain = StageInputs { channels: 1, masked: [false; 2], parts: false, at_rest: false };
         let penalties = match stage.fields() {
-            None => "none to pay",
+            None => "not applicable",
             Some(method) if method.keeps_shards_on_devices() => "`beta`, `beta_div`",
             Some(_) => "yes",
         };

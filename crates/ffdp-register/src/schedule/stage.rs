@@ -153,7 +153,7 @@ impl Stage {
 
     /// Those of them that an optimiser which searches takes.
     fn kept_bytes_per_voxel(&self) -> u64 {
-        /// A step with what it changed, and what a search has beside those that it keeps.
+        /// A step with what it changed, and what a search has besides those that it keeps.
         const VECTOR: u64 = 12;
         let Some(method) = self.fields() else { return 0 };
         let fields = if method.method() == DeformMethod::Syn { 2 } else { 1 };

@@ -54,7 +54,7 @@ pub struct LbfgsSettings {
     pub history: usize,
 }
 
-/// What roughness of the field costs, beside the dissimilarity: a weight each. All 0 by default:
+/// What roughness of the field costs, in addition to the dissimilarity: a weight each. All 0 by default:
 /// smoothing regularises. Convergence and the losses of a level include the cost; a registration's loss
 /// before and after does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -162,7 +162,7 @@ pub(crate) struct Descent<'a> {
     pub convergence: &'a ConvergenceSettings,
 }
 
-/// Steps, smoothing and weights beyond this are slips of the pen.
+/// Steps, smoothing and weights beyond this are taken for typing errors.
 const LARGEST_STEP_VOXELS: f64 = 10.0;
 const LARGEST_SIGMA_VOXELS: f64 = 20.0;
 const LARGEST_WEIGHT: f64 = 1e6;

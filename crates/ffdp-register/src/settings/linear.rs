@@ -70,7 +70,7 @@ pub enum MomentsCentre {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MomentsSettings {
-    /// Which moments. Default `second`: the axes are tried in all four ways to turn them, beside
+    /// Which moments. Default `second`: the axes are tried in all four ways to turn them, besides
     /// the centres alone and the placement by the headers.
     pub order: MomentsOrder,
     /// What is brought together. Default `mass`.

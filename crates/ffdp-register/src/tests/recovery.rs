@@ -181,7 +181,7 @@ fn equal_images_are_left_alone() {
     assert!(drift > 0.01 && drift < 0.15, "{drift}");
 }
 
-/// Records what it is told and ends the run after some iterations.
+/// Records the events that it is given and ends the run after some iterations.
 #[derive(Default)]
 struct Recorder {
     starts: Vec<LevelStart>,
@@ -205,7 +205,7 @@ impl Observer for Recorder {
 }
 
 #[test]
-fn observers_are_told_every_interval_and_can_end_the_run() {
+fn observers_are_called_every_interval_and_can_end_the_run() {
     let pair = pair_of(32, 3);
     let (fixed, moving) = (&pair.fixed.image, &pair.moving.image);
     let level = |shrink, iterations| LevelSettings { shrink, iterations };

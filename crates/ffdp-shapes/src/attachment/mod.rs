@@ -41,7 +41,7 @@ pub enum Attachment {
     Varifolds {
         /// Standard deviations of the gaussians that are added, in mm.
         sigmas_mm: Vec<f64>,
-        /// Whether inside and outside, to and fro, are told apart.
+        /// Whether inside and outside, to and fro, are distinguished.
         oriented: bool,
     },
     /// Optimal transport of area or length.
@@ -86,8 +86,8 @@ impl Attachment {
         Self::Transport(SinkhornSettings { blur, at_blur: AT_BLUR, ..SinkhornSettings::default() })
     }
 
-    /// The weight of the comparison beside the energy with which structures of brains of 1 mm come nearer to each other
-    /// than 0.3 mm on average, and the space around them hardly folds. Landmarks are taken at their word.
+    /// The weight of the comparison relative to the energy, with which structures of brains of 1 mm come nearer to each
+    /// other than 0.3 mm on average, and the space around them hardly folds. Landmarks are taken at their word.
     pub fn advised_fidelity(&self) -> f64 {
         match self {
             Self::Landmarks => 100.0,

@@ -34,7 +34,7 @@ use ffdp_image::{Error, Result};
 
 use crate::shape::{Cells, Position, Shape};
 
-/// Numbers for every point, written beside a shape (PLY and VTK).
+/// Numbers for every point, written with a shape (PLY and VTK).
 pub type Scalars<'a> = (&'a str, &'a [f64]);
 
 /// Names of files that shapes are read from and written to.
@@ -215,7 +215,7 @@ fn pieces(points: &[u32]) -> impl Iterator<Item = [u32; 2]> + '_ {
     points.windows(2).map(|pair| [pair[0], pair[1]])
 }
 
-/// Surfaces come first: files hold lines and single points beside them for display.
+/// Surfaces come first: files hold lines and single points with them for display.
 fn cells_of(triangles: Vec<[u32; 3]>, edges: Vec<[u32; 2]>) -> Cells {
     match () {
         () if !triangles.is_empty() => Cells::Triangles(triangles),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::graph::{Graph, Id, Op};
 
-/// The derivatives of the node `of`, with respect to what `wanted` tells, as nodes of the same graph.
+/// The derivatives of the node `of`, with respect to what `wanted` selects, as nodes of the same graph.
 pub fn derivatives(graph: &mut Graph, of: Id, wanted: &[Op<Id>]) -> Vec<Id> {
     let one = graph.constant(1.0);
     // Operands come before what uses them: the largest index is complete.

@@ -36,7 +36,7 @@ impl Expr {
         Self::new(&self.graph, op(self.id, other.id))
     }
 
-    /// A number beside this expression.
+    /// A constant in the graph of this expression.
     pub fn number(&self, value: f64) -> Self {
         let id = self.graph.borrow_mut().constant(value);
         Self { graph: self.graph.clone(), id }

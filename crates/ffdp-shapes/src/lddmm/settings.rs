@@ -22,7 +22,7 @@ pub struct LddmmSettings {
     pub metric: Metric,
     /// How unlike shapes are.
     pub attachment: Attachment,
-    /// Weight of the attachment beside the energy, see the [module](super).
+    /// Weight of the attachment relative to the energy, see the [module](super).
     pub fidelity: f64,
     /// Distance of control points in mm; 0 takes every point of the shape. Control points carry the momenta.
     pub control_spacing_mm: f64,

@@ -256,7 +256,7 @@ impl Formula {
         Task::new(self.clone(), reduction, [rows, columns], ranges)
     }
 
-    /// Rows or columns of the tensors; 1 where no variable tells.
+    /// Rows or columns of the tensors; 1 where no variable has any.
     fn count(&self, role: Role, tensors: &[Tensor<2>]) -> usize {
         let slot = self.variables().iter().position(|variable| variable.role == role);
         slot.map_or(1, |slot| tensors[slot].dims()[0])

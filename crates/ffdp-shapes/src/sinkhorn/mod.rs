@@ -45,8 +45,8 @@ impl Measure {
 
     fn detached(&self) -> Self {
         // Burn's `detach` keeps a leaf's wish for a gradient.
-        let still = |t: &Tensor<2>| t.clone().detach().set_require_grad(false);
-        Self { points: still(&self.points), weights: still(&self.weights) }
+        let detach = |t: &Tensor<2>| t.clone().detach().set_require_grad(false);
+        Self { points: detach(&self.points), weights: detach(&self.weights) }
     }
 }
 

@@ -49,7 +49,7 @@ impl Draw {
     /// then what is drawn for `image`, about the same middle.
     ///
     /// # Errors
-    /// A grid whose axes cannot be told apart.
+    /// A grid whose axes are interchangeable.
     pub fn map(&self, image: &ImageDraw, grid: &Geometry) -> Result<Affine<Physical, Physical>> {
         let linear_map = |linear| Affine::<Physical, Physical>::from_parts(linear, [0.0; 3]);
         let sign = |i: usize| if self.flips[i] { -1.0 } else { 1.0 };

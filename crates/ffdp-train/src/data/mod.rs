@@ -138,7 +138,7 @@ impl Dataset {
             return Err(Error::invalid(
                 "--dice-weight: every training pair must have labels",
                 settings.dice_weight,
-                "list the label maps beside the images, or leave the flag out",
+                "list the label maps next to the images, or leave the flag out",
             ));
         }
         Ok(dataset)

@@ -24,7 +24,7 @@ pub struct Preparation {
     /// What is random.
     pub augmentation: Augmentation,
     cache: Cache,
-    /// Images are prepared beside the training, so always on the CPU.
+    /// Images are prepared concurrently with the training, so always on the CPU.
     device: Device,
 }
 

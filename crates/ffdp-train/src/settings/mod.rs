@@ -118,7 +118,7 @@ pub struct Settings {
     #[arg(long, value_name = "EPOCHS")]
     pub patience: Option<usize>,
 
-    /// How many of the best checkpoints are kept beside the last two
+    /// How many of the best checkpoints are kept besides the last two
     #[arg(long, default_value_t = 1)]
     pub keep: usize,
 

@@ -10,7 +10,7 @@
 //! pairs of which nothing is learnt.
 //!
 //! Why not the strategies of Burn's `Learner`: they read the loss of every step before they enqueue the next,
-//! sum the gradients in the order in which threads are done, divide the epoch among the devices beforehand, and
+//! sum the gradients in the order in which threads are done, divide the epoch among the devices in advance, and
 //! move tensors between GPUs without the order that `ffdp_parallel` takes care of. Everything else, the
 //! checkpoints too, is Burn's.
 

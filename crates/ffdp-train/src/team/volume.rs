@@ -27,7 +27,7 @@ pub fn step(
     Ok((replicas.gradients(gradients), terms))
 }
 
-/// What a validation tells of a pair; models and devices do not track gradients.
+/// What a validation finds of a pair; models and devices do not track gradients.
 pub fn validate(models: &[Registration], devices: &[Device], item: Item) -> Result<Measured> {
     let started = Instant::now();
     let parts = predicted(&models.iter().collect::<Vec<_>>(), devices, images(&item))?;

@@ -12,7 +12,7 @@
 //!
 //! One sweep takes the gradient in and gives the direction, although `rms` must be known before its
 //! first division: the mean of `v` follows the same recursion as `v`, `mean v <- b2 mean v +
-//! (1 - b2) mean g^2`, so one number a field is kept beside the moments, and a sum of squares (left
+//! (1 - b2) mean g^2`, so one number a field is kept with the moments, and a sum of squares (left
 //! out where `kappa` is 0) is all that goes before. The moments are updated in place when nothing
 //! else holds them. An optimiser's step is not part of a loss, so it is not differentiable.
 //!

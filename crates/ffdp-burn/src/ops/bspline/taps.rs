@@ -12,7 +12,7 @@ pub enum Beyond {
 }
 
 /// Spacings by which a position may miss the border of the grid and yet lie on it: far more than
-/// rounding of f64, far less than anyone could want to tell apart.
+/// rounding of f64, far less than any difference that matters.
 pub(super) const ON_BORDER: f64 = 1e-9;
 
 /// What the weights of an axis are.

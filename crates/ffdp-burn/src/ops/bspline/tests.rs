@@ -114,7 +114,7 @@ fn the_weights_of_a_covered_voxel_sum_to_one_and_their_slopes_to_zero() {
 
 #[test]
 fn a_single_coefficient_is_the_basis_function() {
-    // B(0) = 2/3 at its centre, B(1) = 1/6 beside it, on a grid of one voxel a spacing.
+    // B(0) = 2/3 at its centre, B(1) = 1/6 one voxel away, on a grid of one voxel a spacing.
     let grid =
         ControlGrid { spacing_voxels: [1.0; 3], origin_voxels: [0.0; 3], beyond: Beyond::Fade };
     let mut data = vec![0.0; 3 * 125];

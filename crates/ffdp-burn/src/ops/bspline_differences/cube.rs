@@ -27,7 +27,7 @@ use crate::ops::launch::{
 const UNITS: [u32; 2] = [1024, 256];
 /// Shared memory that the table may take, and what must be left of it for rows and sums.
 const SHARED: usize = 208 << 10;
-const BESIDE: usize = 8 << 10;
+const OTHER_SHARED: usize = 8 << 10;
 
 /// What is fixed when the kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -333,10 +333,10 @@ impl BsplineDifferencesOps for CubeBackend {
         let [fixed, moving] = [fixed, moving].map(|i| readable("bspline_differences", i));
         let [moved, field, known] = [moved, field, known].map(into_contiguous);
         let hardware = field.client.properties().hardware.clone();
-        let room = hardware.max_shared_memory_size.min(SHARED).saturating_sub(BESIDE) / 4;
+        let room = hardware.max_shared_memory_size.min(SHARED).saturating_sub(OTHER_SHARED) / 4;
         let band = (room / plan.bins).min(plan.bins);
         let band = if band < plan.bins { band & !1 } else { band };
-        let bytes = 4 * plan.bins * band + BESIDE;
+        let bytes = 4 * plan.bins * band + OTHER_SHARED;
         let units = if bytes > 48 << 10 { UNITS[0] } else { UNITS[1] };
         let units = units.min(hardware.max_units_per_cube);
         let units = 1 << units.ilog2();
@@ -386,7 +386,7 @@ impl BsplineDifferencesOps for CubeBackend {
                     displaced: true,
                     single: true,
                     cells: Cells::of(&moving, plan.sampling.size),
-                    beside: false,
+                    pairs_along_x: false,
                 },
                 [kind(&moving), kind(&fixed)],
             );

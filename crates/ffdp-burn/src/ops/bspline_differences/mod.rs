@@ -162,7 +162,7 @@ fn vote_statistics(
     let joint = entropy(cells.clone());
     let loss = match information {
         Information::Mutual => joint.clone() - apart.clone(),
-        // Constant images tell nothing, and have no entropy to divide by.
+        // Constant images have no information, and no entropy to divide by.
         Information::Normalized => (apart.clone() - joint.clone()) / joint.clone().clamp_min(1e-10),
     };
     let loss =

@@ -78,7 +78,7 @@ fn whole(bins: usize) -> VotesOptions {
 }
 
 #[test]
-fn the_support_alone_tells_what_the_whole_histogram_tells() {
+fn the_support_alone_gives_what_the_whole_histogram_gives() {
     let pair = pair([12, 13, 15], 5.0);
     let (device, dtype) = (Device::flex(), DType::F64);
     for (bins, information) in [(256, Information::Normalized), (32, Information::Mutual)] {

@@ -18,7 +18,7 @@
 //! With [`ParzenKernel::Delta`](super::ParzenKernel::Delta) a voxel has one vote, as in the paper, and a GPU keeps the table
 //! of a cube in shared memory at 16 bits a cell: all of it where it fits (128 kB with 256 bins), else the band
 //! `|moving - fixed| <= W / 2` around the diagonal. A vote beyond the band goes to global memory by itself: there is
-//! nothing to choose beforehand, and the result is the same. A cell that reaches half of what it can hold is flushed
+//! nothing to choose in advance, and the result is the same. A cell that reaches half of what it can hold is flushed
 //! alone. The paper's 8 bits and its choice of one of two kernels by a test of the whole table were for 48 kB.
 
 use burn::Tensor;

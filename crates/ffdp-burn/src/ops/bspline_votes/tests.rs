@@ -225,7 +225,7 @@ fn all_ways_to_count_agree_to_the_bit() {
 }
 
 /// Images that lie on each other, so that samples are exact.
-fn still(size: [usize; 3], images: [Vec<f64>; 2]) -> Case {
+fn unmoved(size: [usize; 3], images: [Vec<f64>; 2]) -> Case {
     let mut case = case(1, size, size, [6.0; 3]);
     case.images = images.map(single);
     case.affine = IDENTITY;
@@ -247,9 +247,9 @@ fn one_voxel_beyond_the_band_changes_nothing_but_where_it_is_counted() {
     let noise = uniform(len, -0.05, 0.05, 6);
     let mut moving: Vec<f64> =
         fixed.iter().zip(noise).map(|(f, n)| (f + n).clamp(0.0, 1.0)).collect();
-    let near = still(size, [fixed.clone(), moving.clone()]);
+    let near = unmoved(size, [fixed.clone(), moving.clone()]);
     moving[4711] = (fixed[4711] + 0.5) % 1.0;
-    let beyond = still(size, [fixed, moving]);
+    let beyond = unmoved(size, [fixed, moving]);
     let expected = [&near, &beyond]
         .map(|case| case.votes(&whole(256, Counting::Global), &Device::flex(), DType::F64));
     assert_eq!(expected[0].iter().zip(&expected[1]).filter(|(a, b)| a != b).count(), 2);
@@ -274,7 +274,7 @@ fn constant_images_have_all_votes_in_one_cell() {
     let len: usize = size.iter().product();
     for (name, device, dtype) in devices() {
         for (value, cell) in [(0.5, 128), (0.503_906_25, 129)] {
-            let case = still(size, [vec![0.5; len], vec![value; len]]);
+            let case = unmoved(size, [vec![0.5; len], vec![value; len]]);
             for counting in COUNTINGS {
                 let votes = case.votes(&whole(256, counting), &device, dtype);
                 let full: Vec<_> = votes.iter().enumerate().filter(|(_, v)| **v > 0.0).collect();

@@ -8,47 +8,47 @@ use rayon::prelude::*;
 use super::{CubicOps, POLE};
 use crate::ops::real::{Real, by_dtype, elements, tensor};
 
-/// Lines that are filtered beside each other.
-const BESIDE: usize = 64;
+/// Lines that are filtered together.
+const TOGETHER: usize = 64;
 
 fn extents(tensor: &FlexTensor) -> [usize; 3] {
     let shape = tensor.layout().shape();
     [shape[4], shape[3], shape[2]]
 }
 
-/// The inverse of `(1, 4, 1) / 6` along the rows of a block, `beside` lines of a circle each: once forwards, once
+/// The inverse of `(1, 4, 1) / 6` along the rows of a block, `together` lines of a circle each: once forwards, once
 /// backwards (Unser et al. 1993).
 /// ```text
 /// f[k] = s[k] + z f[k - 1]        c[k] = z (c[k + 1] - f[k]),  6 of it        z = sqrt 3 - 2
 /// ```
-fn recursion(block: &mut [f64], beside: usize) {
-    let n = block.len() / beside;
+fn recursion(block: &mut [f64], together: usize) {
+    let n = block.len() / together;
     let circle = 1.0 / (1.0 - POLE.powi(n as i32));
-    let mut before = vec![0.0; beside];
+    let mut before = vec![0.0; together];
     // What the whole circle gives to the first row, and later to the last.
     let mut power = circle;
     for k in 0..n {
-        let row = &block[(n - k) % n * beside..][..beside];
+        let row = &block[(n - k) % n * together..][..together];
         before.iter_mut().zip(row).for_each(|(sum, s)| *sum += power * s);
         power *= POLE;
     }
-    block[..beside].copy_from_slice(&before);
+    block[..together].copy_from_slice(&before);
     for k in 1..n {
-        let (done, rest) = block.split_at_mut(k * beside);
-        let (last, row) = (&done[(k - 1) * beside..], &mut rest[..beside]);
+        let (done, rest) = block.split_at_mut(k * together);
+        let (last, row) = (&done[(k - 1) * together..], &mut rest[..together]);
         row.iter_mut().zip(last).for_each(|(s, f)| *s += POLE * f);
     }
     before.fill(0.0);
     power = -POLE * circle;
     for k in 0..n {
-        let row = &block[(n - 1 + k) % n * beside..][..beside];
+        let row = &block[(n - 1 + k) % n * together..][..together];
         before.iter_mut().zip(row).for_each(|(sum, f)| *sum += power * f);
         power *= POLE;
     }
-    block[(n - 1) * beside..].copy_from_slice(&before);
+    block[(n - 1) * together..].copy_from_slice(&before);
     for k in (0..n - 1).rev() {
-        let (rest, done) = block.split_at_mut((k + 1) * beside);
-        let (row, next) = (&mut rest[k * beside..], &done[..beside]);
+        let (rest, done) = block.split_at_mut((k + 1) * together);
+        let (row, next) = (&mut rest[k * together..], &done[..together]);
         row.iter_mut().zip(next).for_each(|(f, c)| *f = POLE * (c - *f));
     }
     block.iter_mut().for_each(|c| *c *= 6.0);
@@ -61,21 +61,21 @@ fn along(data: &mut [f64], size: [usize; 3], axis: usize) {
         data.par_chunks_mut(n).for_each(|line| recursion(line, 1));
         return;
     }
-    let blocks = stride.div_ceil(BESIDE);
+    let blocks = stride.div_ceil(TOGETHER);
     let filtered: Vec<Vec<f64>> = (0..data.len() / (n * stride) * blocks)
         .into_par_iter()
         .map(|index| {
-            let (outer, first) = (index / blocks, index % blocks * BESIDE);
-            let beside = BESIDE.min(stride - first);
-            let row = |k: usize| &data[(outer * n + k) * stride + first..][..beside];
+            let (outer, first) = (index / blocks, index % blocks * TOGETHER);
+            let together = TOGETHER.min(stride - first);
+            let row = |k: usize| &data[(outer * n + k) * stride + first..][..together];
             let mut block: Vec<f64> = (0..n).flat_map(row).copied().collect();
-            recursion(&mut block, beside);
+            recursion(&mut block, together);
             block
         })
         .collect();
     data.par_chunks_mut(stride).enumerate().for_each(|(place, row)| {
         let (outer, k) = (place / n, place % n);
-        for (part, block) in row.chunks_mut(BESIDE).zip(&filtered[outer * blocks..]) {
+        for (part, block) in row.chunks_mut(TOGETHER).zip(&filtered[outer * blocks..]) {
             part.copy_from_slice(&block[k * part.len()..][..part.len()]);
         }
     });

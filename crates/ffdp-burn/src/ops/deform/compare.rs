@@ -33,7 +33,7 @@ pub(super) enum Total<B: Comparing> {
 }
 
 impl<B: Comparing> Total<B> {
-    /// `[1]`, beside `like`.
+    /// `[1]`, on the device of `like`.
     pub fn tensor(&self, like: &FloatTensor<B>) -> FloatTensor<B> {
         match self {
             Self::All(values) => full::<B>(*values, like),
@@ -173,7 +173,7 @@ fn sum_in_planes<B: Comparing>(x: FloatTensor<B>) -> FloatTensor<B> {
     B::float_sum(B::float_sum_dim(B::float_reshape(x, planes), 1))
 }
 
-/// One number beside `like`, `[1]`.
+/// One number on the device of `like`, `[1]`.
 fn full<B: Comparing>(value: f64, like: &FloatTensor<B>) -> FloatTensor<B> {
     B::float_full(Shape::from([1]), value.into(), &like.device(), like.dtype().into())
 }

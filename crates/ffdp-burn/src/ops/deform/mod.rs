@@ -203,13 +203,13 @@ fn plan(
     let [_, _, d, h, w] = field.dims();
     // `u` has no effect along an axis of one voxel: its column is 0, and so is its gradient.
     let moves = [w, h, d].map(|voxels| voxels > 1);
-    let still = |scale: [[f64; 3]; 3]| {
+    let without_flat_axes = |scale: [[f64; 3]; 3]| {
         scale.map(|row| std::array::from_fn(|axis| if moves[axis] { row[axis] } else { 0.0 }))
     };
     let sampling = |scale, has_affine| Sampling {
         interpolation: Interpolation::Linear,
         padding: Padding::Zeros,
-        scale: still(scale),
+        scale: without_flat_axes(scale),
         size: [d, h, w],
         has_affine,
         has_displacement: true,
@@ -289,7 +289,7 @@ fn check_options(options: &DeformOptions) {
                 && options.update == Update::Additive
                 && !matches!(options.optimizer, Optimizer::GaussNewton { .. }),
             "deform: velocities are added, after at most 30 squarings, and the slope of the image \
-             tells nothing of them, got {options:?}"
+             does not depend on them, got {options:?}"
         );
     }
 }

@@ -108,7 +108,7 @@ impl<B: Viewing> Views<B> {
         }
     }
 
-    /// The moving image through `u`, beside the fixed one as it is.
+    /// The moving image through `u`, compared with the fixed one as it is.
     fn evaluate_moving(&self, u: &FloatTensor<B>, plan: &DeformPlan) -> Seen<B> {
         let View { image: fixed, mask, .. } = &self.fixed;
         let weights = product::<B>(mask.clone(), self.moving.show_mask(u));

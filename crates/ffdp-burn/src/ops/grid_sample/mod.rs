@@ -14,7 +14,7 @@
 //! dL/d[A|t] = sum_p g(p) grad I(x_p) [p 1]^T          tree reduction
 //! dL/dI    = scatter of g(p) over the eight corners   only when wanted; see cube/scatter.rs
 //! ```
-//! Extra memory: none beyond the results. This is the model room: the other ops follow its shape.
+//! Extra memory: none beyond the results. This is the model: the other ops follow its shape.
 
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;

@@ -32,7 +32,7 @@ struct Sums {
     tree: Shared<[f32]>,
 }
 
-/// What a table tells: all its votes, and entropies in nats.
+/// Statistics of a table: all its votes, and entropies in nats.
 #[derive(CubeType, Clone, Copy)]
 struct Measured {
     /// One over all votes; 0 for an empty table.

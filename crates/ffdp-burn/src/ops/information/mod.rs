@@ -1,4 +1,4 @@
-//! How much a joint table of two images tells: the loss on top of
+//! Mutual information of a joint table of two images: the loss on top of
 //! [`joint_votes`](crate::ops::joint_histogram::joint_votes), value and gradient in one small pass each.
 //!
 //! ```text
@@ -12,7 +12,7 @@
 //! dloss/dh = (D - <D, p>) / sum h
 //! ```
 //! The arithmetic is small, its launches are not: composed from a tensor library's operations it takes
-//! longer than the histogram of 128^3 voxels. One cube does all of it. An empty table tells nothing,
+//! longer than the histogram of 128^3 voxels. One cube does all of it. An empty table has no information,
 //! and has no gradient; nor has a table with one cell under the normalised loss, whose `H` is 0.
 
 use burn::Tensor;
@@ -31,7 +31,7 @@ mod tests;
 /// entropy changes by at most this times the number of cells (1e-7 with 32 bins).
 pub(crate) const TINY: f64 = 1e-10;
 
-/// What is told.
+/// Which measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Information {
     /// `-I`, in nats.
@@ -56,7 +56,7 @@ pub trait InformationOps: Backend {
     ) -> FloatTensor<Self>;
 }
 
-/// The loss of the votes of a batch, `[1]`; smaller the more the images tell of each other.
+/// The loss of the votes of a batch, `[1]`; smaller the more information the images share.
 /// Differentiable (first order).
 ///
 /// # Shapes

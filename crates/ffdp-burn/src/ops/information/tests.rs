@@ -84,7 +84,7 @@ fn gradients_agree_with_finite_differences() {
 }
 
 #[test]
-fn tables_that_tell_nothing_have_finite_gradients() {
+fn tables_without_information_have_finite_gradients() {
     let mut devices = gpu_devices();
     devices.push(("cpu", Device::flex()));
     let mut one_cell = vec![0.0; 64];

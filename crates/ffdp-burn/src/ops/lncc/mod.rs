@@ -124,7 +124,7 @@ pub struct LnccCall {
     pub options: LnccOptions,
     /// Whether the weights are an image or an ignored placeholder.
     pub weighted: bool,
-    /// What the sum and its gradients are multiplied by. A loss that is told its factor here has an
+    /// What the sum and its gradients are multiplied by. A loss that is given its factor here has an
     /// upstream gradient of 1 and need not pass over its gradients again.
     pub factor: f64,
 }

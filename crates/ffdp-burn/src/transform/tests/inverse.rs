@@ -148,7 +148,7 @@ fn translations_have_exact_inverses_everywhere() {
 }
 
 #[test]
-fn folds_leave_an_error_that_is_told_and_nothing_infinite() {
+fn folds_leave_an_error_that_is_reported_and_nothing_infinite() {
     let geometry = grid([16, 12, 10], [1.0; 3], [0.0; 3], rotated(0.0));
     let values = normal(3 * geometry.len(), 2).into_iter().map(|v| 2.0 * v as f32).collect();
     let step = Displacement::from_vec(values, geometry.clone(), &Device::flex()).expect("fits");

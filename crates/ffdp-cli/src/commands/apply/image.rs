@@ -580,7 +580,7 @@ mod tests {
                 assert!(beyond > 100, "{beyond} voxels lie outside");
                 let apart = expected.iter().zip(&got).map(|(a, b)| (a - b).abs());
                 if image == "floats.nii.gz" && how != "nearest" {
-                    // Positions near 16 are rounded to 1e-6 of a voxel; values of up to 20 lie beside each other.
+                    // Positions near 16 are rounded to 1e-6 of a voxel; neighbouring values differ by up to 20.
                     assert!(apart.fold(0.0, f32::max) < 1e-4, "{image} {how} {background}");
                 } else {
                     // In the middle between two voxels the other one may be the nearest.

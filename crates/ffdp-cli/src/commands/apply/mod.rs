@@ -170,7 +170,7 @@ pub fn run(request: &ApplyArguments) -> Result<()> {
     cohort.run(&Warpings { request }, |row, _, _| Ok(Pair::Open(request.of_line(row)?)))
 }
 
-/// What is left to do with a result, beside the next one.
+/// What is left to do with a result, in parallel with the next one.
 type Writing = Box<dyn FnOnce() -> Result<()> + Send>;
 
 /// Images through transforms, on one device.

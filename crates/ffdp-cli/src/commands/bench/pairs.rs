@@ -48,7 +48,7 @@ pub fn read(lists: &[PathBuf]) -> Result<Vec<Pair>> {
                     "two pairs at {} mm are both {}: {one} and {two}",
                     pair.spacing_mm, pair.name
                 ),
-                "rows are told apart by the names of the image files: name them differently",
+                "rows are identified by the names of the image files: name them differently",
             ));
         }
     }

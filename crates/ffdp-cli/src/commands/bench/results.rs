@@ -43,7 +43,7 @@ pub struct Row {
     pub gb_hours: Option<f64>,
 }
 
-/// What tells rows apart.
+/// What identifies a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Key<'a> {
     pub pair: &'a str,
@@ -222,7 +222,7 @@ pub mod tests {
         assert_eq!(again.rows(), results.rows());
         assert!(again.has(first.key()));
         let other_labels = Row { labels: 2, ..row("a to b", 1.0, "other", 0.5) };
-        let refused = results.push(other_labels).expect_err("2 labels beside 3").to_string();
+        let refused = results.push(other_labels).expect_err("2 labels and 3").to_string();
         assert!(refused.contains("count 3 labels, the new one 2"), "{refused}");
         assert!(!again.has(Key { spacing_mm: 0.25, ..first.key() }));
         let csv = again.csv();

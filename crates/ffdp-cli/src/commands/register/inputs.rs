@@ -10,12 +10,12 @@ use ffdp_burn::transform::read_transform;
 
 use super::args::RegisterArguments;
 use super::files::Files;
-use crate::beside::beside;
 use crate::commands::input::{
     Reading, image_and_warnings, label_ids, labels_on, landmark_pairs, weights,
 };
 use crate::failure::{Failure, Result};
 use crate::hash::Hash;
+use crate::in_parallel::in_parallel;
 use crate::printer::Printer;
 
 /// The images and labels, read and checked.
@@ -42,7 +42,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Refuses what names and headers tell, before anything is read.
+    /// Refuses what can be seen from names and headers, before anything is read.
     ///
     /// # Errors
     /// When a result would overwrite an input, or an image is a label map.
@@ -63,7 +63,7 @@ impl Inputs {
         let reading = Reading { volume: request.volume, nan_policy: request.nan_policy };
         let side = |image, labels, mask| Side::read(image, labels, mask, reading);
         let RegisterArguments { fixed_labels, moving_labels, .. } = request;
-        let (fixed, moving) = beside(
+        let (fixed, moving) = in_parallel(
             || side(request.fixed(), fixed_labels.as_deref(), request.fixed_mask.as_deref()),
             || side(request.moving(), moving_labels.as_deref(), request.moving_mask.as_deref()),
         );
@@ -115,9 +115,9 @@ impl Side {
     ) -> Result<Self> {
         let read_labels = |labels| labels_on(labels, &header(image)?.geometry, image);
         let (hash, mask_hash) = (Hash::begin(image), mask.map(Hash::begin));
-        let ((read, labels), mask) = beside(
+        let ((read, labels), mask) = in_parallel(
             || {
-                beside(
+                in_parallel(
                     || image_and_warnings(image, reading),
                     || labels.map(read_labels).transpose(),
                 )
@@ -150,7 +150,7 @@ fn landmarks_of(
     landmark_pairs([fixed, moving], spaces).map(Some)
 }
 
-/// Mixed labels are no labels: a map given as an image is most likely a slip.
+/// Mixed labels are no labels: a map given as an image is most likely a mistake.
 pub(super) fn check_is_no_label_map(path: &Path) -> Result<()> {
     const INTENT_LABELS: i32 = 1002;
     if header(path)?.intent_code != INTENT_LABELS {

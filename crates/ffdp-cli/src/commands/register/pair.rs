@@ -14,11 +14,11 @@ use super::files::Files;
 use super::inputs::Inputs;
 use super::rehearsal::rehearse;
 use super::results::Results;
-use crate::beside::beside;
 use crate::checkpoint::{Identified, Keeper};
 use crate::cohort::Steps;
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};
+use crate::in_parallel::in_parallel;
 use crate::manifest::Claim;
 use crate::memory::{Plan, Sizes, give_back_memory, peak_memory_bytes};
 use crate::mesh::MeshArguments;
@@ -68,7 +68,7 @@ impl Registrations {
     }
 }
 
-/// A pair that may be registered, as far as names and headers tell.
+/// A pair that may be registered, as far as names and headers show.
 pub struct Case {
     pub request: RegisterArguments,
     pub files: Files,
@@ -199,7 +199,7 @@ impl Steps for Registrations {
         let opening = opened.seconds.take();
         if let Some(opening) = opening {
             printer.detail(&format!(
-                "inputs read in {read:.2} s; beside it, device and kernels ready after {opening:.2} s"
+                "inputs read in {read:.2} s; device start-up, in parallel, {opening:.2} s"
             ));
         }
         let seconds = Seconds { read, start: opening.unwrap_or(0.0), ..Seconds::default() };
@@ -217,7 +217,7 @@ impl Steps for Registrations {
         work.run(checkpoint, run, &opened.mesh)
     }
 
-    /// Measures the result and writes the images, beside each other.
+    /// Measures the result and writes the images, in parallel.
     fn finish(&self, case: &Case, registered: Registered) -> Result<Measures> {
         let Registered { found, inputs, mut output, start, seconds } = registered;
         let done = self.results(case, (&found, &inputs), &mut output, (start, seconds));
@@ -265,9 +265,9 @@ impl Registrations {
         let clock = Instant::now();
         output.begin()?;
         give_back_memory();
-        let (((measures, measure), (written, write)), (pictures, draw)) = beside(
+        let (((measures, measure), (written, write)), (pictures, draw)) = in_parallel(
             || {
-                beside(
+                in_parallel(
                     || timed(|| found.measures(request, self.settings.clone(), inputs)),
                     || timed(|| found.write(files, inputs)),
                 )
@@ -278,7 +278,7 @@ impl Registrations {
         let (fields, device) = (found.fields_seconds, seconds.results);
         printer.detail(&format!(
             "inverse found and displacements read back in {fields:.2} s, with what the report shows in \
-             {device:.2} s; then, beside each other, measures {measure:.2} s, files {write:.2} s, \
+             {device:.2} s; then, in parallel, measures {measure:.2} s, files {write:.2} s, \
              pictures {draw:.2} s"
         ));
         let mut measures = measures?;

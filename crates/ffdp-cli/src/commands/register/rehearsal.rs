@@ -4,8 +4,8 @@
 //! registration of small images does. Which ones there are depends on the sizes and the settings, not on the
 //! intensities: the made-up images have the grids of the real ones, and everything is done that will be done
 //! on the device, with few iterations. One process compiles one kernel at a time: others begin with the last levels and
-//! with the results meanwhile, and leave what they compile on disk. Where kernels are kept there (`persistence`), a run
-//! whose like was here before finds its own, sooner than it could rehearse: then there is none.
+//! with the results meanwhile, and leave what they compile on disk. Where kernels are kept there (`persistence`), a
+//! repeated run finds its own, sooner than it could rehearse: then there is none.
 
 use std::fs;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ use crate::settings::deforms;
 /// joined.
 const ITERATIONS: usize = 2;
 /// Voxels of both images up to which a rehearsal pays: beyond, its work on the host is no longer small
-/// beside the compilation.
+/// while kernels are compiled.
 const MOST_VOXELS: usize = 64 << 20;
 
 /// Does once what the registration of images with these grids will do on the device. Its result means

@@ -20,8 +20,8 @@ use ffdp_register::{
 use super::args::RegisterArguments;
 use super::files::Files;
 use super::inputs::Inputs;
-use crate::beside::beside;
 use crate::failure::{Failure, Result};
+use crate::in_parallel::in_parallel;
 use crate::report::measures::{
     BeforeAfter, Compared, Folds, Input, Lengths, Measures, Overlap, Record, Run, Seconds,
     Similarity,
@@ -115,7 +115,7 @@ impl Results {
         })
     }
 
-    /// Everything that is known about the run but the times. The measures are taken beside each other.
+    /// Everything that is known about the run but the times. The measures are taken in parallel.
     pub fn measures(
         &self,
         request: &RegisterArguments,
@@ -130,21 +130,21 @@ impl Results {
         };
         let determinant = self.affine.determinant();
         let still = Affine::identity();
-        let ((before, after), (dice, (folds, (displacement_mm, motion_mm)))) = beside(
+        let ((before, after), (dice, (folds, (displacement_mm, motion_mm)))) = in_parallel(
             || {
-                beside(
+                in_parallel(
                     || similarity(&self.before, &inputs.initial, None),
                     || similarity(&self.warped, &self.affine, Some(&self.displacement)),
                 )
             },
             || {
-                beside(
+                in_parallel(
                     || self.overlap(inputs),
                     || {
                         let size = fixed.geometry.size;
                         let lengths =
                             |affine| Lengths::of(&self.displacement, &fixed.geometry, affine);
-                        beside(
+                        in_parallel(
                             || Folds::of(&self.displacement, size, determinant),
                             || (lengths(&still), lengths(&self.affine)),
                         )
@@ -218,7 +218,7 @@ impl Results {
         }
     }
 
-    /// The images, the transform and the labels, beside each other.
+    /// The images, the transform and the labels, in parallel.
     pub fn write(&self, files: &Files, inputs: &Inputs) -> Result<()> {
         let geometry = &inputs.fixed.geometry;
         let displacement = |path, field: Option<&Vec<f32>>| {
@@ -227,14 +227,19 @@ impl Results {
         let warp = self.deforms.then_some(&self.displacement);
         let inverse = self.inverse.as_ref().map(|(inverse, _)| inverse);
         let labels = self.labels_after.as_ref();
-        let ((warped, labels), (warp, inverse)) = beside(
+        let ((warped, labels), (warp, inverse)) = in_parallel(
             || {
-                beside(
+                in_parallel(
                     || write_volume(&files.warped, &self.warped),
                     || labels.map_or(Ok(()), |labels| write_labels(&files.labels, labels)),
                 )
             },
-            || beside(|| displacement(&files.warp, warp), || displacement(&files.inverse, inverse)),
+            || {
+                in_parallel(
+                    || displacement(&files.warp, warp),
+                    || displacement(&files.inverse, inverse),
+                )
+            },
         );
         write_spline(&files.spline, self.spline.as_ref())?;
         write_affine(&files.affine, &self.affine)?;

@@ -87,7 +87,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Result<()> {
     let register = clock.elapsed().as_secs_f64();
     let clock = Instant::now();
     hosts.agree(output.as_mut().map_or(Ok(()), OutputFolder::begin))?;
-    // They take minutes where images are large: what is done is told.
+    // They take minutes where images are large: progress is reported.
     let mut step = Instant::now();
     let mut done = |what: &str| {
         printer.detail(&format!("{what}: {:.1} s", step.elapsed().as_secs_f64()));
@@ -170,7 +170,7 @@ pub fn predict(request: &RegisterArguments) -> Result<()> {
 }
 
 impl RegisterArguments {
-    /// What a run of one process takes in a room.
+    /// What a run of one process takes in a placement.
     fn slab_plan(
         &self,
         settings: &Settings,

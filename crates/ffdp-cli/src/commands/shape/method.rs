@@ -54,7 +54,7 @@ pub struct MethodArguments {
     /// Compare with one point in each cube of this side; 0 with all [default: what leaves 2500 cells].
     #[arg(long, value_name = "MM")]
     coarsen: Option<f64>,
-    /// Weight of the comparison beside the energy of the deformation [default: varifolds 4, landmarks 100,
+    /// Weight of the comparison relative to the energy of the deformation [default: varifolds 4, landmarks 100,
     /// others 10].
     #[arg(long, value_name = "WEIGHT")]
     fidelity: Option<f64>,

@@ -14,7 +14,7 @@ use crate::manifest::{Claim, Existing, MANIFEST};
 
 /// Slices of the finest grid that are computed at a time, at least.
 const SLAB: usize = 16;
-/// Slices that the smoothing after painting looks ahead and back: 4 deviations of 0.75 voxel.
+/// Slices that the smoothing of the intensities looks ahead and back: 4 deviations of 0.75 voxel.
 const LOOK: usize = 6;
 /// Coarser grids are whole multiples of the finest within this part of it.
 const MULTIPLE_TOLERANCE: f64 = 1e-6;
@@ -22,7 +22,7 @@ const MULTIPLE_TOLERANCE: f64 = 1e-6;
 const LARGEST_FACTOR: usize = 64;
 /// Beyond this a label's contrast means nothing any more.
 const LARGEST_VARIATION: f64 = 10.0;
-/// Voxels; the same bound as that of painting.
+/// Voxels; the same bound as that of the smoothing of intensities.
 const MOST_SMOOTHING: f64 = 10.0;
 
 /// All files and grids of a run.

@@ -22,14 +22,14 @@ fn drawn(fixed: &Volume, displacement: &[f32], determinants: &[f32]) -> Pictures
         .expect("finite")
 }
 
-fn still(image: &Volume) -> (Vec<f32>, Vec<f32>) {
+fn zero_displacement(image: &Volume) -> (Vec<f32>, Vec<f32>) {
     (vec![0.0; 3 * image.data.len()], vec![1.0; image.data.len()])
 }
 
 #[test]
 fn right_is_right_whatever_the_voxel_order() {
     let image = flipped_ramp();
-    let (displacement, determinants) = still(&image);
+    let (displacement, determinants) = zero_displacement(&image);
     let pictures = drawn(&image, &displacement, &determinants);
     let axial = pictures.get(0, View::Fixed);
     let height = (16.0f64 / 21.0 * (PANEL - 1) as f64).round() as usize + 1;
@@ -43,7 +43,7 @@ fn right_is_right_whatever_the_voxel_order() {
 #[test]
 fn equal_images_have_no_difference_and_a_seamless_checkerboard() {
     let image = flipped_ramp();
-    let (displacement, determinants) = still(&image);
+    let (displacement, determinants) = zero_displacement(&image);
     let pictures = drawn(&image, &displacement, &determinants);
     for plane in 0..3 {
         let black = &pictures.get(plane, View::DifferenceAfter).pixels;
@@ -58,7 +58,7 @@ fn equal_images_have_no_difference_and_a_seamless_checkerboard() {
 #[test]
 fn a_checkerboard_has_both_images() {
     let image = flipped_ramp();
-    let (displacement, determinants) = still(&image);
+    let (displacement, determinants) = zero_displacement(&image);
     let mut other = image.clone();
     other.data.reverse();
     let slices = Slices {
@@ -83,7 +83,7 @@ fn a_checkerboard_has_both_images() {
 #[test]
 fn folds_are_marked_and_expansion_is_red() {
     let image = flipped_ramp();
-    let (displacement, mut determinants) = still(&image);
+    let (displacement, mut determinants) = zero_displacement(&image);
     determinants.fill(2.0);
     let pictures = drawn(&image, &displacement, &determinants);
     assert_eq!(pictures.log_jacobian_range, 0.7);
@@ -161,7 +161,7 @@ fn panels_show_the_planes_through_their_centre() {
 #[test]
 fn no_motion_is_a_regular_grid() {
     let image = flipped_ramp();
-    let (still, determinants) = still(&image);
+    let (still, determinants) = zero_displacement(&image);
     // The line of pixels that runs between two horizontal lines of the grid.
     let lines = |displacement: &[f32]| -> Vec<usize> {
         let pictures = drawn(&image, displacement, &determinants);
@@ -186,7 +186,7 @@ fn no_motion_is_a_regular_grid() {
 #[test]
 fn control_points_lie_on_the_fixed_image_and_are_carried_along() {
     let image = flipped_ramp();
-    let (still, determinants) = still(&image);
+    let (still, determinants) = zero_displacement(&image);
     // Control points 7 mm apart, along the same axes as the voxels.
     let spacing = [7.0; 3];
     let grid = Geometry::new([6, 6, 6], spacing)

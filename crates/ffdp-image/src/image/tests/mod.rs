@@ -1,4 +1,4 @@
-//! Tests of the room, one file per idea.
+//! Tests of the module, one file per idea.
 
 mod geometry;
 mod space;

@@ -1,4 +1,4 @@
-//! MetaImage, ITK's own format (`.mha`, and `.mhd` with its data beside it): one scalar volume, raw or zlib.
+//! MetaImage, ITK's own format (`.mha`, and `.mhd` with its data next to it): one scalar volume, raw or zlib.
 //!
 //! Source: ITK's MetaIO documentation, <https://itk.org/Wiki/MetaIO/Documentation>. Placement is in LPS mm:
 //! `TransformMatrix` has the direction of the first axis, then of the second, then of the third.

@@ -11,7 +11,7 @@
 //! is; what reads or writes volumes, labels, planes and displacements knows no format. Physical space is RAS+ mm, except
 //! for displacement fields, whose vectors ITK and ANTs keep in LPS; see [`write_displacement`].
 //!
-//! Sources: the official headers `nifti1.h` (2007) and `nifti2.h` (2011); the others stand in their rooms.
+//! Sources: the official headers `nifti1.h` (2007) and `nifti2.h` (2011); the others stand in their modules.
 //! Read `header.rs` first, then `open.rs` (the one way in) and `sink.rs` (the one way out).
 
 mod convert;

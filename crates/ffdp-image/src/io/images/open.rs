@@ -9,7 +9,7 @@ use super::{foreign, metaimage, nifti, nrrd, zarr};
 use crate::error::{Error, Result};
 use crate::io::zarr_name::is_named;
 
-/// Bytes that tell the formats of single files from each other.
+/// Bytes by which the formats of single files are distinguished.
 const KNOWN: usize = 16;
 
 /// Opens an image: OME-Zarr where the name (without `#..`) is a folder or ends in `.zarr`, else by content.

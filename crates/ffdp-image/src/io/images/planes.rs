@@ -179,7 +179,7 @@ impl PlaneReader {
         &self.header
     }
 
-    /// Lets go of the planes that are not in `z`, and appends those that are missing.
+    /// Releases the planes that are not in `z`, and appends those that are missing.
     fn hold(&mut self, z: Range<usize>) -> Result<()> {
         let [x, y, planes] = self.header.geometry.size;
         let plane = x * y;

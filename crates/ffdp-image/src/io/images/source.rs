@@ -43,7 +43,7 @@ pub(super) enum Packing {
     Zlib,
 }
 
-/// The file of a pair that has the other end, existing if any is: `.img` or `.img.gz` beside `.hdr` or
+/// The file of a pair that has the other end, existing if any is: `.img` or `.img.gz` next to `.hdr` or
 /// `.hdr.gz`, and the other way round. `None` where the name does not end in `own`.
 fn counterpart(path: &Path, own: &str, other: &str) -> Option<PathBuf> {
     let ends_in = |path: &Path, end: &str| {
@@ -58,7 +58,7 @@ fn counterpart(path: &Path, own: &str, other: &str) -> Option<PathBuf> {
     Some(names.find(|name| name.exists()).unwrap_or_else(|| plain.with_extension(other)))
 }
 
-/// The other file where an image is a pair: `.img` beside `.hdr`, or the other way round.
+/// The other file where an image is a pair: `.img` next to `.hdr`, or the other way round.
 pub fn other_of_pair(path: &Path) -> Option<PathBuf> {
     counterpart(path, "hdr", "img").or_else(|| counterpart(path, "img", "hdr"))
 }
@@ -143,7 +143,7 @@ impl Source {
     }
 
     /// What the last four bytes of a gzip file say: the length of its last member, modulo 2^32. `None` where it is no
-    /// such file, or the length cannot be told from one that is 2^32 larger.
+    /// such file, or the length cannot be distinguished from one that is 2^32 larger.
     fn last_length(&self) -> Option<u64> {
         let mut file = File::open(&self.path).ok()?;
         let mut start = [0; 2];

@@ -10,7 +10,7 @@
 //! | FSL FLIRT's matrix (`.mat`, text), with both images | [`read_flirt`] | no |
 //!
 //! ITK keeps transforms in LPS mm and lists of them so that the last is applied first; here all is
-//! RAS mm, the first part applied first. This room knows files and matrices; what a part does to an
+//! RAS mm, the first part applied first. This module knows files and matrices; what a part does to an
 //! image is `transform`'s. Read `parts.rs` first.
 
 mod flirt;

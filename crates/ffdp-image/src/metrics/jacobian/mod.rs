@@ -109,7 +109,7 @@ pub fn determinant_of(
 }
 
 /// The report of a displacement `[3, D, H, W]` (voxels) on a grid of `size` (x, y, z), in two sweeps over it. Memory:
-/// some 10 MB for each thread; 4 bytes per voxel beside the field where it is not finite.
+/// some 10 MB for each thread; 4 bytes per voxel besides the field where it is not finite.
 ///
 /// # Errors
 /// [`Error::Shape`](crate::Error::Shape) when the field is not of that size.
@@ -197,7 +197,7 @@ impl Regular {
         self.logs.extend(next.logs);
     }
 
-    /// Of all `voxels`: the deviation as Learn2Reg has it beside the rest.
+    /// Of all `voxels`: the deviation as Learn2Reg has it with the rest.
     fn read(&self, voxels: usize) -> (Regularity, f64) {
         let [sd_log, sd_log_learn2reg] = self
             .logs

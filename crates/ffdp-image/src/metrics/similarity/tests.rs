@@ -90,7 +90,7 @@ fn errors_and_information_of_small_images_by_hand() {
     assert!((shared.fixed - entropy(&[0.5, 0.5])).abs() < ROUNDING);
     assert!((shared.moved - entropy(&[0.25, 0.75])).abs() < ROUNDING);
     assert!((shared.joint - entropy(&[0.25, 0.25, 0.5])).abs() < ROUNDING);
-    // An image tells everything about itself, a constant one nothing.
+    // An image has full information about itself, a constant one none.
     let own = information(&f, &f, 8).expect("valid");
     assert!((own.mutual() - 2f64.ln()).abs() < ROUNDING);
     assert!((own.normalized() - 2.0).abs() < ROUNDING);

@@ -37,11 +37,11 @@ impl Rows {
         let [sx, sy, sz] = self.spacing;
         let square = |spacing: f64, steps: usize| (spacing * steps as f64).powi(2);
         let mut best = f64::INFINITY;
-        let mut look = |y: usize, z: usize, beside: f64| {
-            if beside < best {
+        let mut look = |y: usize, z: usize, across: f64| {
+            if across < best {
                 let steps = self.steps[(z * ny + y) * nx + x];
                 if steps != NONE {
-                    best = best.min(square(sx, steps as usize) + beside);
+                    best = best.min(square(sx, steps as usize) + across);
                 }
             }
             best
@@ -56,7 +56,7 @@ impl Rows {
                 // Whole sides far along z, the two ends elsewhere.
                 let first = if dz == ring { 0 } else { ring };
                 for dy in first..=ring {
-                    let beside = square(sy, dy) + square(sz, dz);
+                    let across = square(sy, dy) + square(sz, dz);
                     for (y, z) in [
                         (y.checked_sub(dy), z.checked_sub(dz)),
                         (y.checked_sub(dy), Some(z + dz)),
@@ -67,7 +67,7 @@ impl Rows {
                             && y < ny
                             && z < nz
                         {
-                            look(y, z, beside);
+                            look(y, z, across);
                         }
                     }
                 }

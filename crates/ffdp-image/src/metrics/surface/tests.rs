@@ -126,7 +126,7 @@ fn other_grids_and_shear_are_refused() {
     assert!(surface_distances(&sheared, &sheared, &[1], DistanceUnit::Voxels).is_ok());
 }
 
-/// Surfaces near each other (rows) and far apart (the map of all distances), beside a search of all pairs.
+/// Surfaces near each other (rows) and far apart (the map of all distances), compared with a search of all pairs.
 #[test]
 fn distances_are_those_to_the_nearest_element() {
     let (size, spacing) = ([9, 70, 8], [1.0, 0.75, 2.0]);

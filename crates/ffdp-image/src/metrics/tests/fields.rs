@@ -1,4 +1,4 @@
-//! Jacobian statistics, inverse consistency and landmark errors, beside numpy 1.26.4, scipy 1.13.1
+//! Jacobian statistics, inverse consistency and landmark errors, compared with numpy 1.26.4, scipy 1.13.1
 //! and SimpleITK 2.5.7.
 
 use super::inputs::{field, grid, landmarks, smooth_field};

@@ -1,4 +1,4 @@
-//! Similarities beside scipy 1.13.1 and scikit-image 0.24.0.
+//! Similarities compared with scipy 1.13.1 and scikit-image 0.24.0.
 
 use super::inputs::images;
 use super::*;

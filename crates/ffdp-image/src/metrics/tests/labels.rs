@@ -1,4 +1,4 @@
-//! Surface distances, the distance transform and Learn2Reg's evaluation, beside `surface-distance`
+//! Surface distances, the distance transform and Learn2Reg's evaluation, compared with `surface-distance`
 //! 0.1 (DeepMind) and scipy 1.13.1.
 
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! The labels of a real pair of brains beside the repository, where they are present.
+//! The labels of a real pair of brains next to the repository, where they are present.
 
 use std::fs;
 use std::path::Path;

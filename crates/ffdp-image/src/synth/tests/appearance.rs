@@ -59,8 +59,8 @@ fn intensities_lie_in_zero_to_one_and_far_background_is_zero() {
         smoothing_voxels: 0.0,
         ..default_size()
     };
-    let painted = paint(&subject.labels, &clean, 0).expect("valid");
-    for (value, &id) in painted.data.iter().zip(&subject.labels.data) {
+    let image = sample_intensities(&subject.labels, &clean, 0).expect("valid");
+    for (value, &id) in image.data.iter().zip(&subject.labels.data) {
         let expected = Structure::from_id(id).map_or(0.0, |s| Modality::T1.statistics(s).0);
         assert!((f64::from(*value) - expected).abs() < 1e-6, "label {id}: {value}");
     }
@@ -78,7 +78,7 @@ fn noise_is_independent_between_the_images_of_a_pair() {
     let pair = pair(&still, 2).expect("valid");
     assert_eq!(pair.fixed.labels, pair.moving.labels);
     let clean = PhantomSettings { noise: 0.0, ..still };
-    let clean = paint(&pair.moving.labels, &clean, 0).expect("valid");
+    let clean = sample_intensities(&pair.moving.labels, &clean, 0).expect("valid");
     let brain = clean.data.iter().zip(&pair.moving.labels.data);
     let keep: Vec<bool> = brain.map(|(v, &id)| id != 0 && (0.2..0.9).contains(v)).collect();
     let residual = |image: &Volume| -> Vec<f32> {

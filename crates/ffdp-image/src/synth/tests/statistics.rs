@@ -58,10 +58,10 @@ fn images_are_pooled_by_voxels() {
 }
 
 #[test]
-fn a_painted_brain_gives_its_table_back() {
+fn a_synthetic_brain_gives_its_table_back() {
     let labels = subject(&PhantomSettings::with_size([96; 3]), 2).expect("valid").labels;
     let table = IntensityTable::of_phantom(Modality::T2);
-    let image = paint_raw(&labels, &table);
+    let image = raw_intensities(&labels, &table);
     let got = IntensityTable::estimate([(&image, &labels)]).expect("labelled");
     for (id, truth) in &table.labels {
         let voxels = labels.data.iter().filter(|label| *label == id).count() as f64;
@@ -72,9 +72,9 @@ fn a_painted_brain_gives_its_table_back() {
 }
 
 /// The texture alone.
-fn paint_raw(labels: &LabelMap, table: &IntensityTable) -> Volume {
+fn raw_intensities(labels: &LabelMap, table: &IntensityTable) -> Volume {
     let [nx, ny, _] = labels.geometry.size;
-    let data = super::super::painting::texture(&labels.data, nx * ny, 0, table, 3);
+    let data = super::super::texture::texture(&labels.data, nx * ny, 0, table, 3);
     Volume::new(data, labels.geometry.clone()).expect("sizes match")
 }
 

@@ -104,7 +104,7 @@ fn the_gradient_ignores_offset_and_scale() {
 fn a_large_offset_costs_no_digits() {
     let shape = [1, 1, 20, 24, 28];
     let [x, r] = inputs(shape);
-    // 512 is exact in f32 beside these values rounded to 1/4096.
+    // 512 is exact in f32 with these values rounded to 1/4096.
     let x: Vec<f64> = x.iter().map(|x| (x * 4096.0).round() / 4096.0).collect();
     let far: Vec<f64> = x.iter().map(|x| x + 512.0).collect();
     let options = InstanceNormOptions::default();

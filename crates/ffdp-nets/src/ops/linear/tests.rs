@@ -11,7 +11,7 @@ const FINITE_DIFFERENCES: f64 = 1e-6;
 /// largest sum is several deviations.
 const ROUNDED_FACTORS: f64 = 1e-3;
 /// Sums of up to 6720 products in f32, in slices of 256 or more: relative to their largest 7e-7 at most through Vulkan
-/// on Mesa. The error function of GELU may add what [`ACTIVATED`] tells of.
+/// on Mesa. The error function of GELU may add what [`ACTIVATED`] describes.
 const SINGLE: f64 = 3e-6;
 /// The error function of a GPU may be a polynomial of error 1.5e-7; sums of f32.
 const ACTIVATED: f64 = 3e-6;

@@ -91,7 +91,7 @@ pub(crate) fn check_placement(
     (grids, content): (&[Geometry; 2], (usize, [bool; 2])),
     minimum_axis: usize,
 ) -> Result<()> {
-    // The finest, which takes the most, is the one to be told of.
+    // The finest, which takes the most, is the one to be reported.
     kind.descent().levels.iter().rev().try_for_each(|level| {
         let [fixed, moving] = &level_grids(grids, minimum_axis, level)?;
         let problem = kind.problem([fixed, moving], content);

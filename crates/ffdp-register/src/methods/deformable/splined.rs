@@ -14,7 +14,7 @@ use ffdp_burn::transform::BsplineTransform;
 use ffdp_optim::{Direction, Lbfgs, Minimizer, Objective as _, Point, Search, Steepest, Steps};
 use ffdp_parallel::{ControlPoints, FieldModel, Sharded, ShardedObjective, SplineModel};
 
-/// A level of control points, from the spline that `fields` are or beside what they are.
+/// A level of control points, from the spline that `fields` are, or on top of what they are.
 pub(super) fn begin(
     kind: &dyn FieldMethod,
     (pair, affine): (&LevelPair, &Affine<Physical, Physical>),

@@ -97,7 +97,7 @@ impl Default for GnkSettings {
 /// The gradient says when a level ends, not its losses: they rise where `beta` does.
 const BY_GRADIENT: ConvergenceSettings = ConvergenceSettings { window: usize::MAX, tolerance: 0.0 };
 
-/// What a voxel of the box takes beside the steps of time: velocity, gradient, system and preconditioner.
+/// What a voxel of the box takes besides the steps of time: velocity, gradient, system and preconditioner.
 const NUMBERS: usize = 74;
 
 /// Of the exponential that gives the map of a velocity: parts of a voxel for motions of a hundred.

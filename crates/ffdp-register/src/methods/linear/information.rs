@@ -1,4 +1,4 @@
-//! Whether two images tell anything of each other.
+//! Whether two images have information about each other.
 //!
 //! Mutual information is never zero: of a few thousand voxels of air, speckle or noise some placement shows more than
 //! others, and a search finds it. So a weak result is compared with placements that are surely wrong: turned by 25 to 45

@@ -30,7 +30,7 @@ const TILE_VECTORS: usize = 1024;
 /// Cubes that a multiprocessor works through, so that the last ones do not idle.
 const CUBES_A_MULTIPROCESSOR: usize = 12;
 
-/// Where a device does not tell.
+/// Where a device does not report it.
 const MULTIPROCESSORS: usize = 16;
 
 /// Numbers that shares may hand on: bounds the memory.

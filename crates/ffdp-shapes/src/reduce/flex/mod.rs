@@ -21,7 +21,7 @@ use crate::formula::{Op, Role};
 /// Rows that share a pass over the columns.
 const ROWS: usize = 32;
 
-/// The values that a stage hands on, for one row or column; `index` tells which.
+/// The values that a stage hands on, for one row or column; `index` says which.
 fn run_stage<T: Lane>(
     stage: &Stage,
     inputs: &[&[T]],

@@ -166,7 +166,7 @@ pub(in crate::ops) struct Asked {
 }
 
 /// Asks for both images at planes `z .. z + count` of the march; at its last plane in place of those above it, and at the
-/// last column in place of those beside the image.
+/// last column in place of those outside the image.
 #[cube]
 pub(in crate::ops) fn ask<A: Float, B: Float>(
     march: &mut March,

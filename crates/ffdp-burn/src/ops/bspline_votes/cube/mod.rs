@@ -105,7 +105,7 @@ impl Call {
             displaced: true,
             single: true,
             cells: Cells::of(&self.moving, self.plan.sampling.size),
-            beside: false,
+            pairs_along_x: false,
         }
     }
 

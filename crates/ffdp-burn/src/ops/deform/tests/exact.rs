@@ -1,4 +1,4 @@
-//! Steps that can be told by hand, and what is refused.
+//! Steps that can be computed by hand, and what is refused.
 
 use super::*;
 use crate::losses::{self, Similarity as _};

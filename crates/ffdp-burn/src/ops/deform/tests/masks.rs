@@ -3,7 +3,7 @@
 use super::*;
 
 /// LNCC reads an image relative to its mean, to which what is masked still belongs: rounding of f64
-/// beside variances that are a thousandth of it, over three steps.
+/// against variances that are a thousandth of it, over three steps.
 const OTHER_CENTRE: f64 = 1e-9;
 
 /// The first voxels along x count.

@@ -82,7 +82,7 @@ fn write_pair<N: Size>(
     #[comptime] plan: Plan,
 ) {
     let mut vector = Vector::<f32, N>::new(lower);
-    if comptime!(plan.beside) {
+    if comptime!(plan.pairs_along_x) {
         vector.insert(1usize, upper);
         output[below / comptime!(PAIR as usize)] = vector;
     } else {

@@ -107,7 +107,7 @@ impl Call {
             displaced: has_displacement,
             single: self.image.meta.shape()[1] == 1,
             cells: Cells::of(&self.image, self.sampling.size),
-            beside: !has_displacement && self.sampling.size[2].is_multiple_of(PAIR as usize),
+            pairs_along_x: !has_displacement && self.sampling.size[2].is_multiple_of(PAIR as usize),
         }
     }
 

@@ -26,7 +26,7 @@ pub(super) struct Pair {
 
 /// The voxels of a unit and the next along x, of a pair and the next along z.
 pub(super) fn strides(plan: Plan) -> [u32; 2] {
-    if plan.beside { [PAIR, 1] } else { [1, PAIR] }
+    if plan.pairs_along_x { [PAIR, 1] } else { [1, PAIR] }
 }
 
 /// The lowest of the voxels of this unit, which owns a column of `pairs` pairs.
@@ -37,7 +37,7 @@ pub(super) fn first_of_unit(size: &Extent, pairs: u32, #[comptime] plan: Plan) -
     Voxel { n: column.n, x: column.x * along_x, y: column.y, z: column.z }
 }
 
-/// `lower`, which exists, and its neighbour above, or beside along x, where rows have an even length.
+/// `lower`, which exists, and its neighbour above, or the next along x, where rows have an even length.
 #[cube]
 pub(super) fn pair(
     displacement: &[f32],
@@ -46,7 +46,8 @@ pub(super) fn pair(
     lower: &Voxel,
     #[comptime] plan: Plan,
 ) -> Pair {
-    let (along_x, along_z) = comptime!(if plan.beside { (1u32, 0u32) } else { (0u32, 1u32) });
+    let (along_x, along_z) =
+        comptime!(if plan.pairs_along_x { (1u32, 0u32) } else { (0u32, 1u32) });
     let upper = Voxel { n: lower.n, x: lower.x + along_x, y: lower.y, z: lower.z + along_z };
     let both = inside(&upper, &space.output);
     let u = displacement_at(displacement, space, lower, plan);

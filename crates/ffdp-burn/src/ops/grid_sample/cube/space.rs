@@ -27,7 +27,7 @@ pub(crate) fn matrix(rows: [[f64; 3]; 3]) -> MatrixLaunch {
     MatrixLaunch::new(x[0], x[1], x[2], y[0], y[1], y[2], z[0], z[1], z[2])
 }
 
-/// The sizes and the matrix `S` that every kernel of this room takes.
+/// The sizes and the matrix `S` that every kernel of this module takes.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(crate) struct Space {
     pub input: Extent,
@@ -52,7 +52,7 @@ pub(crate) struct Plan {
     /// Of the image.
     pub cells: Cells,
     /// Whether the two voxels of a pair lie along x, and are read and written as one vector; else along z.
-    pub beside: bool,
+    pub pairs_along_x: bool,
 }
 
 /// The channels, a constant where there is one: the compiler then drops the loop over them.

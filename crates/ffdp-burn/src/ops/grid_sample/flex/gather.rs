@@ -47,7 +47,7 @@ pub(super) fn forward<T: Real>(s: &Sampler<'_, T>, batch: usize) -> Vec<T> {
     output
 }
 
-/// `sum_c g_c grad I_c` along the row (n, z, y), in image voxels (x, y, z), told to `visit` stretch by
+/// `sum_c g_c grad I_c` along the row (n, z, y), in image voxels (x, y, z), passed to `visit` stretch by
 /// stretch, with the first x of each.
 fn index_gradients<T: Real>(
     s: &Sampler<'_, T>,

@@ -1,7 +1,7 @@
 //! Samples of a stretch of neighbouring voxels, step by step: each step is a loop over arrays of fixed
 //! length, which the compiler turns into vector instructions. Only reading the image goes voxel by voxel.
 //!
-//! All lanes are treated as if they lay in a [`Cell`](super::place::Cell); those that do not are told, and
+//! All lanes are treated as if they lay in a [`Cell`](super::place::Cell); those that do not are given, and
 //! are done again in the general way ([`Place`]).
 
 use super::place::Place;

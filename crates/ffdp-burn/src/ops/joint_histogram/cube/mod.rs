@@ -52,7 +52,7 @@ const SHARED: usize = 160 << 10;
 const POLYNOMIALS: usize = 200 << 10;
 /// Shared memory that a multiprocessor divides among its cubes, and its units, on a large GPU.
 const MULTIPROCESSOR: (usize, usize) = (220 << 10, 2048);
-/// Multiprocessors where the device does not tell.
+/// Multiprocessors where the device does not report them.
 const MULTIPROCESSORS: u32 = 16;
 
 /// What is fixed when a kernel is compiled.

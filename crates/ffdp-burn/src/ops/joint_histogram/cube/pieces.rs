@@ -1,7 +1,7 @@
 //! The gradients of the B-spline from its polynomial pieces.
 //!
 //! While an intensity moves between two bins, `f` beyond the lower, the kernel is a cubic, and so is
-//! what the `4 x 4` cells of a voxel tell, along either axis:
+//! what the `4 x 4` cells of a voxel give, along either axis:
 //! ```text
 //! q(f, g) = sum_(i, j) grad[m + i, n + j] k_i(f) k_j(g) = sum_(p, q) C[m, n, p, q] f^p g^q
 //! dL/da = (B - 2R) dq/df        dL/db = (B - 2R) dq/dg

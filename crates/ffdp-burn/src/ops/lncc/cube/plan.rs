@@ -1,4 +1,4 @@
-//! What a launch is told: the plan of a call, the planes it works on, and how they are shared out.
+//! Arguments of a launch: the plan of a call, the planes it works on, and how they are shared out.
 
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::features::Plane;

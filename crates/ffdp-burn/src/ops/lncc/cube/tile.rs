@@ -26,7 +26,7 @@ pub(super) const SPAN: u32 = 4;
 pub(super) const LANES: u32 = 16;
 /// Columns of a tile, margins included.
 pub(super) const WIDTH: u32 = SPAN * LANES;
-/// Largest index into shared memory. Told of it, the compiler sees that adding a constant does not
+/// Largest index into shared memory. Given it, the compiler sees that adding a constant does not
 /// overflow, and adds it in the load or store itself.
 pub(super) const LAST_WORD: u32 = (1 << 16) - 1;
 /// Registers of a multiprocessor, and how many a unit needs besides those for the planes it holds; of

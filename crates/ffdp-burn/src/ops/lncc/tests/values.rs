@@ -87,7 +87,7 @@ fn proportional_images_match_perfectly() {
 
 #[test]
 fn a_linear_relation_matches_perfectly_inside() {
-    // At the border an offset is not shared by the zeros outside; inside it is of no account.
+    // At the border an offset is not shared by the zeros outside; inside it has no effect.
     let size = [10, 10, 10];
     let fixed = normal(1000, 5);
     let moved: Vec<f64> = fixed.iter().map(|f| 2.0 - 3.0 * f).collect();

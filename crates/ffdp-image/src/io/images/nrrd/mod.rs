@@ -1,4 +1,4 @@
-//! NRRD (`.nrrd`, and `.nhdr` with its data beside it): one scalar volume, raw or gzip.
+//! NRRD (`.nrrd`, and `.nhdr` with its data next to it): one scalar volume, raw or gzip.
 //!
 //! Source: the format's definition, <https://teem.sourceforge.net/nrrd/format.html>. The placement is by `space
 //! directions` and `space origin` in a space of patient axes, which becomes RAS; without, by `spacings`.

@@ -1,4 +1,4 @@
-//! Tests of the room, one file per idea; files are built byte by byte here.
+//! Tests of the module, one file per idea; files are built byte by byte here.
 
 mod displacement;
 mod golden;

@@ -87,7 +87,7 @@ fn the_sform_decides_and_disagreement_is_reported() {
 }
 
 #[test]
-fn a_senseless_qform_beside_a_sound_sform_is_a_disagreement() {
+fn a_senseless_qform_and_a_sound_sform_are_a_disagreement() {
     let mut raw = raw(DataType::U8);
     raw.qform_code = 1;
     raw.quatern = [f64::NAN; 3];

@@ -1,4 +1,4 @@
-//! Real images beside the repository, where they are present.
+//! Real images next to the repository, where they are present.
 
 use std::collections::BTreeSet;
 

@@ -198,7 +198,7 @@ fn series_come_back_with_their_time_step() {
 }
 
 #[test]
-fn time_steps_are_told_in_seconds() {
+fn time_steps_are_reported_in_seconds() {
     let folder = Folder::new();
     // Units of the fourth axis: none, seconds, milliseconds, microseconds.
     for (unit, stored, seconds) in [(0, 2.0, 2.0), (8, 2.0, 2.0), (16, 720.0, 0.72), (24, 5e5, 0.5)]

@@ -116,7 +116,7 @@ fn unpack_blosclz(packed: &[u8], out: &mut [u8]) -> io::Result<()> {
     let mut input = packed.iter().copied();
     let mut next = || input.next().map(usize::from);
     let mut done = 0;
-    // The first byte tells the format in its upper bits.
+    // The first byte holds the format in its upper bits.
     let mut control = next().ok_or_else(truncated)? & 31;
     loop {
         if control < 32 {

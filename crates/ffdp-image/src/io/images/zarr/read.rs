@@ -22,7 +22,7 @@ use crate::io::zarr_name::{Choice, address, parse};
 
 /// Unpacked planes that are held, at most, unless that is less than one: of deep chunks, a part of their depth.
 const HELD_BYTES: usize = 1 << 29;
-/// Chunks that are unpacked beside each other, per core: enough that cores do not wait for the last one.
+/// Chunks that are unpacked in parallel, per core: enough that cores do not wait for the last one.
 const CHUNKS_PER_CORE: usize = 4;
 
 /// Cores from which on the next layer is unpacked while one is used.
@@ -315,7 +315,7 @@ impl Chunks {
             }
         }
         let many = CHUNKS_PER_CORE * rayon::current_num_threads();
-        // No more beside each other than fits where chunks are large.
+        // No more in parallel than fits where chunks are large.
         let many = many.min(HELD_BYTES / self.array.chunk_bytes()).max(1);
         for places in places.chunks(many) {
             let located: Vec<_> =

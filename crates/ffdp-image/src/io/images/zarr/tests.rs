@@ -62,7 +62,7 @@ fn images_of_any_size_come_back_to_the_bit() {
         let header = header(&path).expect("readable");
         assert_eq!((header.format, header.data_type), (Format::OmeZarr5, DataType::F32));
     }
-    // The folder was replaced each time, and nothing is left beside it.
+    // The folder was replaced each time, and nothing is left next to it.
     assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
 }
 
@@ -534,7 +534,7 @@ fn a_write_that_ends_early_leaves_nothing_and_the_old_image() {
 }
 
 #[test]
-fn a_layer_that_cannot_be_written_is_told() {
+fn a_layer_that_cannot_be_written_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("image.zarr");
     let geometry = Geometry::new([64, 64, 100], [1.0; 3]).expect("positive");

@@ -3,7 +3,7 @@
 //!
 //! A shard is written once, from the whole of what it holds. One thread packs and writes layers, on all cores, while
 //! the next planes come: both take as long where images are large. All of it appears under a temporary name
-//! beside the final one, which the folder gets when it is complete: what is killed leaves nothing that reads as an
+//! next to the final one, which the folder gets when it is complete: what is killed leaves nothing that reads as an
 //! image.
 
 use std::fs::{self, File};
@@ -103,7 +103,7 @@ impl Writer {
         let layers = self.layers.as_ref().ok_or_else(|| io::Error::other("writing has ended"))?;
         match layers.send(layer) {
             Ok(()) => Ok(()),
-            // It has ended with an error, which it tells once.
+            // It has ended with an error, which it reports once.
             Err(_) => {
                 Err(self.end().err().unwrap_or_else(|| io::Error::other("writing has ended")))
             }

@@ -46,7 +46,8 @@ const ALL: [Preconditioner; 3] =
 type Case = (f64, f64);
 
 /// Steps and iterations by weight, velocity and preconditioner: those of the specification, of a float64 prototype with
-/// spectral derivatives; but for the last, where that has 5/7, and one with the differences and splines of this room 7/10.
+/// spectral derivatives; but for the last, where that has 5/7, and one with the differences and splines of this module
+/// 7/10.
 const REFERENCE: [(Case, [[usize; 2]; 3]); 3] = [
     ((1e-2, 0.5), [[3, 4], [2, 2], [2, 3]]),
     ((1e-3, 0.5), [[3, 4], [2, 3], [2, 3]]),

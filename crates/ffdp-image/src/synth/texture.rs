@@ -1,4 +1,4 @@
-//! Texture and smoothing, slice by slice: the parts of painting that need no whole volume.
+//! Texture and smoothing, slice by slice: the parts of synthesis that need no whole volume.
 //!
 //! Every slice has a random generator of its own and every voxel's sum one order, so results
 //! depend neither on threads nor on how a volume is cut into slabs.

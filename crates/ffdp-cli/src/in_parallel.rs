@@ -1,4 +1,4 @@
-//! Two steps beside each other, each of which may take long.
+//! Two steps in parallel, each of which may take long.
 
 use std::panic::resume_unwind;
 use std::thread;
@@ -17,8 +17,8 @@ pub fn has_many_cores() -> bool {
 /// Does both, the second in a thread of its own: a thread of rayon that waits for its part of a loop may take any step
 /// that waits as well, a whole file among them, before it goes on, and others have nothing left to do. In a pool of
 /// rayon, where pairs of a list are read and written, both are done by the pool; so they are on few cores, which have
-/// enough to do, since what a thread has let go of stays with it (a fifth to a half more memory for a pair of 2 mm).
-pub fn beside<A: Send, B: Send>(
+/// enough to do, since what a thread has released stays with it (a fifth to a half more memory for a pair of 2 mm).
+pub fn in_parallel<A: Send, B: Send>(
     first: impl FnOnce() -> A + Send,
     second: impl FnOnce() -> B + Send,
 ) -> (A, B) {
@@ -39,10 +39,10 @@ mod tests {
 
     #[test]
     fn both_are_done_and_a_panic_is_passed_on() {
-        assert_eq!(beside(|| 1, || 2), (1, 2));
+        assert_eq!(in_parallel(|| 1, || 2), (1, 2));
         let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("threads");
-        assert_eq!(pool.install(|| beside(|| 3, || 4)), (3, 4));
+        assert_eq!(pool.install(|| in_parallel(|| 3, || 4)), (3, 4));
         let failing = || -> () { panic!("expected by the test") };
-        assert!(std::panic::catch_unwind(|| beside(|| (), failing)).is_err());
+        assert!(std::panic::catch_unwind(|| in_parallel(|| (), failing)).is_err());
     }
 }
