@@ -17,7 +17,7 @@ pub mod ops {
 pub mod parallel {
     #[cfg(feature = "mpi")]
     pub use ffdp_mpi::{MpiRanks, SILENCE};
-    pub use ffdp_nets::activations::{Run, Slabs};
+    pub use ffdp_nets::activations::{PlaneRun, Slabs};
     pub use ffdp_parallel::*;
 }
 

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 use ffdp::Result;
-use ffdp_train::{Dataset, Run, Team, TrainArguments, evaluate, pictures, report};
+use ffdp_train::{Dataset, Team, TrainArguments, TrainingRun, evaluate, pictures, report};
 
 /// Train TransMorph to register pairs of 3-D images, on synthetic brains or on your own NIfTI
 /// files.
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
 fn train(arguments: &Arguments) -> Result<()> {
     let device = device::parse(&arguments.device)?;
     // The recipe: defaults, a settings file, flags. Then the images: files are checked, not read.
-    let run = Run::open(&arguments.train)?;
+    let run = TrainingRun::open(&arguments.train)?;
     let dataset = Dataset::open(&run.settings)?;
     run.prepare()?;
     eprintln!("{}", dataset.summary());

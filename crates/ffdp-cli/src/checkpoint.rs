@@ -130,11 +130,11 @@ impl From<Grid> for Geometry {
 
 /// The folder of a run's checkpoint.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct CheckpointFolder {
     folder: PathBuf,
 }
 
-impl Place {
+impl CheckpointFolder {
     /// Inside the output folder.
     pub fn in_folder(output: &Path) -> Self {
         Self { folder: output.join("checkpoint") }
@@ -171,7 +171,7 @@ impl Place {
     /// Where a run goes on from, if it is to `resume` and there is something; `None` to start anew.
     ///
     /// # Errors
-    /// As [`Place::load`].
+    /// As [`CheckpointFolder::load`].
     pub fn start(
         &self,
         resume: bool,
@@ -328,7 +328,7 @@ fn digests(bytes: &[u8]) -> Vec<[u8; 32]> {
 
 /// Saves what a run reaches, not more often than is worth it.
 pub struct Keeper {
-    place: Place,
+    place: CheckpointFolder,
     run: Identified,
     interval: Duration,
     /// Of the disk, for the results: a checkpoint does not take their room.
@@ -341,7 +341,7 @@ impl Keeper {
     /// Saves into `place`, when `interval` has passed since the last time or since now, as long as that leaves the
     /// disk room for results of about `results_bytes`.
     pub fn new(
-        (place, run): (Place, Identified),
+        (place, run): (CheckpointFolder, Identified),
         interval: Duration,
         results_bytes: u64,
         printer: Printer,
@@ -391,7 +391,7 @@ mod tests {
     #[test]
     fn a_checkpoint_does_not_take_the_disk_space_of_the_results() {
         let folder = tempfile::tempdir().expect("a folder");
-        let place = Place::in_folder(folder.path());
+        let place = CheckpointFolder::in_folder(folder.path());
         let image = folder.path().join("image");
         fs::write(&image, "an image").expect("writable");
         let run = Identified {

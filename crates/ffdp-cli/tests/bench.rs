@@ -6,7 +6,7 @@ mod support;
 use std::fs;
 
 use serde_json::Value;
-use support::{Folder, Run, ffdp};
+use support::{Folder, ProcessOutput, ffdp};
 
 /// Two warped brains of 4 mm and 8 mm.
 fn subjects(folder: &Folder) {
@@ -14,7 +14,7 @@ fn subjects(folder: &Folder) {
     ffdp(&["synth", "-o", &output, "-n", "2", "--spacing", "4", "8", "-q"]).succeeded();
 }
 
-fn bench(folder: &Folder, more: &[&str]) -> Run {
+fn bench(folder: &Folder, more: &[&str]) -> ProcessOutput {
     let [coarse, fine] = ["data/8mm/pairs.csv", "data/4mm/pairs.csv"].map(|name| folder.path(name));
     let output = folder.path("out");
     let command = ["bench", "registration", &fine, &coarse, "-o", &output, "--device", "cpu"];

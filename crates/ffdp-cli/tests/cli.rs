@@ -36,7 +36,7 @@ use ffdp_burn::io::images::{
     read_displacement, read_labels, read_volume, write_labels, write_volume,
 };
 use serde_json::Value;
-use support::{Folder, Run, ffdp, mean_error, relative_difference, restored, write_pair};
+use support::{Folder, ProcessOutput, ffdp, mean_error, relative_difference, restored, write_pair};
 
 /// Two levels with few iterations: seconds on one core for 48^3 voxels.
 const SHORT: [&str; 4] = ["--shrink", "2,1", "--iterations", "40,30"];
@@ -47,14 +47,20 @@ const FILE_ROUNDING: f64 = 1e-4;
 /// Rounding of coordinates is 1e-6 voxels; it may grow over iterations where gradients nearly vanish.
 const STORAGE_ROUNDING_VOXELS: f32 = 1e-4;
 
-fn register_with(folder: &Folder, fixed: &str, moving: &str, out: &str, more: &[&str]) -> Run {
+fn register_with(
+    folder: &Folder,
+    fixed: &str,
+    moving: &str,
+    out: &str,
+    more: &[&str],
+) -> ProcessOutput {
     let [fixed, moving, out] = [fixed, moving, out].map(|name| folder.path(name));
     let arguments = ["register", "-f", &fixed, "-m", &moving, "-o", &out];
     ffdp(&[&arguments, more].concat())
 }
 
 /// With [`SHORT`], unless `more` has levels of its own.
-fn register(folder: &Folder, fixed: &str, moving: &str, out: &str, more: &[&str]) -> Run {
+fn register(folder: &Folder, fixed: &str, moving: &str, out: &str, more: &[&str]) -> ProcessOutput {
     let levels = SHORT.chunks(2).filter(|flag| !more.contains(&flag[0])).flatten().copied();
     let more: Vec<&str> = levels.chain(more.iter().copied()).chain(["--aligned"]).collect();
     register_with(folder, fixed, moving, out, &more)

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use ffdp_burn::io::images::{read_displacement, read_volume};
 use serde_json::Value;
-use support::{Folder, Run, ffdp, relative_difference, write_masks, write_pair};
+use support::{Folder, ProcessOutput, ffdp, relative_difference, write_masks, write_pair};
 
 /// The library's bound on the field of a shared registration, here in mm: voxels of the pair are 4 mm at most.
 const FIELD_MM: f32 = 4e-3;
@@ -54,9 +54,9 @@ fn mpirun(processes: &[(usize, Vec<String>)]) -> Command {
     command
 }
 
-fn ended(mut command: Command) -> Run {
+fn ended(mut command: Command) -> ProcessOutput {
     let output = command.output().expect("mpirun is installed: Debian has it in openmpi-bin");
-    Run {
+    ProcessOutput {
         code: output.status.code().expect("ended by itself"),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),

@@ -8,7 +8,7 @@ use ffdp_burn::io::images::{read_volume, write_displacement, write_labels, write
 use ffdp_burn::io::{LandmarkSpace, write_affine, write_landmarks};
 use ffdp_burn::synth::Pair;
 use serde_json::Value;
-use support::{Folder, Run, ffdp, on_coarser_grid, write_pair};
+use support::{Folder, ProcessOutput, ffdp, on_coarser_grid, write_pair};
 
 /// A pair of 32^3 voxels with its warp and the inverse.
 fn pair(folder: &Folder) -> Pair {
@@ -23,7 +23,7 @@ fn pair(folder: &Folder) -> Pair {
 }
 
 /// Arguments that end in `.nii.gz` are files of the folder.
-fn measure(folder: &Folder, arguments: &[&str]) -> Run {
+fn measure(folder: &Folder, arguments: &[&str]) -> ProcessOutput {
     let path = |argument: &&str| match argument.ends_with(".nii.gz") {
         true => folder.path(argument),
         false => argument.to_string(),
@@ -33,7 +33,7 @@ fn measure(folder: &Folder, arguments: &[&str]) -> Run {
     ffdp(&[&["measure"], &arguments[..]].concat())
 }
 
-fn json(run: &Run) -> Value {
+fn json(run: &ProcessOutput) -> Value {
     run.succeeded();
     serde_json::from_str(&run.stdout).expect("--json prints JSON only")
 }

@@ -17,7 +17,7 @@ use burn::tensor::Tensor;
 use ffdp_burn::Result;
 use ffdp_parallel::{Cuts, Layout, Sharded, exp, narrow};
 
-use crate::activations::{Run, Slabs};
+use crate::activations::{PlaneRun, Slabs};
 use crate::layers::{Conv3d, append_zeros};
 
 /// A part of the network of every place.
@@ -57,7 +57,7 @@ pub(crate) fn padded_pair(
     let windows = |image: &Slabs| {
         image.fetch_one(&cuts, |_, planes| {
             let inside = planes.start.min(extent)..planes.end.min(extent);
-            vec![Run::Planes(inside.clone()), Run::Zeros(planes.len() - inside.len())]
+            vec![PlaneRun::Planes(inside.clone()), PlaneRun::Zeros(planes.len() - inside.len())]
         })
     };
     let pairs = windows(&moving).into_iter().zip(windows(&fixed)).collect();
@@ -74,7 +74,8 @@ pub(crate) fn padded_pair(
 /// A flow without the voxels that were appended, cut as `layout` says.
 pub(crate) fn cropped(flow: &Slabs, layout: &Layout) -> Sharded {
     let dim = layout.axis().dim();
-    let parts = flow.fetch_one(&Cuts::of(layout), |_, planes| vec![Run::Planes(planes.clone())]);
+    let parts =
+        flow.fetch_one(&Cuts::of(layout), |_, planes| vec![PlaneRun::Planes(planes.clone())]);
     let shards = parts.into_iter().map(|part| {
         let others = (2..5).filter(|axis| *axis != dim);
         others.fold(part, |part, axis| narrow(part, axis, 0..layout.size()[axis - 2]))

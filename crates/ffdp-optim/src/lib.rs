@@ -2,12 +2,12 @@
 //!
 //! A [`Space`] gives inner products and sums of its vectors, an [`Objective`] the loss and its gradient. A
 //! [`Minimizer`] goes downhill along directions that a [`Direction`] proposes ([`Bfgs`] for few numbers,
-//! [`Lbfgs`] for many, [`Steepest`] descent), as far as a line [`Search`] says. [`pcg`] solves the linear systems of
+//! [`Lbfgs`] for many, [`Steepest`] descent), as far as a [`LineSearch`] says. [`pcg`] solves the linear systems of
 //! Newton's method; [`GaussNewton`] goes along what it finds.
 //! A space and an optimiser that never met work together; nothing here knows of images or devices.
 //!
 //! ```
-//! use ffdp_optim::{Lbfgs, Minimizer, Point, Search, Steps, objective};
+//! use ffdp_optim::{Lbfgs, LineSearch, Minimizer, Point, Steps, objective};
 //!
 //! // Rosenbrock's valley.
 //! let mut valley = objective(|&[x, y]: &[f64; 2]| {
@@ -16,7 +16,7 @@
 //!     Ok(Point { loss: a * a + 100.0 * b * b, gradient })
 //! });
 //! let steps = Steps { first: 0.1, longest: 1.0, shortest: 1e-9 };
-//! let mut minimizer = Minimizer::new([-1.2, 1.0], Lbfgs::new(5), Search::wolfe());
+//! let mut minimizer = Minimizer::new([-1.2, 1.0], Lbfgs::new(5), LineSearch::wolfe());
 //! minimizer.iterate(&mut valley, &steps, 100)?;
 //! assert!(minimizer.at().iter().all(|x| (x - 1.0).abs() < 1e-6));
 //! # Ok::<(), ffdp_image::Error>(())
@@ -39,6 +39,6 @@ pub use minimizer::{Direction, Minimizer, Proposal, Steps};
 pub use newton::{Curved, GaussNewton, GaussNewtonOptions, GaussNewtonStep};
 pub use objective::{Objective, Point, objective};
 pub use pcg::{Solution, pcg};
-pub use search::Search;
+pub use search::LineSearch;
 pub use space::Space;
 pub use steepest::Steepest;

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use ffdp_image::Result;
 
 use crate::objective::{Objective, Point};
-use crate::search::Search;
+use crate::search::LineSearch;
 use crate::space::Space;
 
 /// What proposes directions: an estimate of the inverse `H` of the Hessian, or a solver.
@@ -53,7 +53,7 @@ pub struct Minimizer<V, D> {
     /// At `at`; `None` before it was asked for.
     here: Option<Point<V>>,
     direction: D,
-    search: Search,
+    search: LineSearch,
     /// No step gains anything any more.
     settled: bool,
     space: PhantomData<V>,
@@ -61,7 +61,7 @@ pub struct Minimizer<V, D> {
 
 impl<V: Space, D: Direction<V>> Minimizer<V, D> {
     /// A search from a point on. A `direction` that has learnt elsewhere goes on with that.
-    pub fn new(at: V, direction: D, search: Search) -> Self {
+    pub fn new(at: V, direction: D, search: LineSearch) -> Self {
         Self { at, here: None, direction, search, settled: false, space: PhantomData }
     }
 

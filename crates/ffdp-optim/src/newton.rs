@@ -12,7 +12,7 @@ use ffdp_image::Result;
 
 use crate::objective::{Objective, Point};
 use crate::pcg::pcg;
-use crate::search::Search;
+use crate::search::LineSearch;
 use crate::space::Space;
 
 /// An objective that knows how its gradient changes.
@@ -49,7 +49,7 @@ pub struct GaussNewtonOptions {
     /// Iterations of a system at most.
     pub krylov: usize,
     /// Of the line.
-    pub search: Search,
+    pub search: LineSearch,
     /// The shortest part of a step that is tried.
     pub shortest: f64,
 }
@@ -57,7 +57,13 @@ pub struct GaussNewtonOptions {
 impl Default for GaussNewtonOptions {
     /// Those of Brunn et al. 2021: 5e-2, 0.5, 50, Armijo's condition.
     fn default() -> Self {
-        Self { tolerance: 5e-2, forcing: 0.5, krylov: 50, search: Search::armijo(), shortest: 1e-3 }
+        Self {
+            tolerance: 5e-2,
+            forcing: 0.5,
+            krylov: 50,
+            search: LineSearch::armijo(),
+            shortest: 1e-3,
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::space::Space;
 /// g(x + a d)^T d >= c2 g^T d               (Wolfe, with it: the step shows that the loss is convex along it)
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Search {
+pub struct LineSearch {
     /// `c1`: the part of the promised gain that a step must bring.
     pub sufficient: f64,
     /// `c2`; `None` asks for the first condition alone.
@@ -28,7 +28,7 @@ const SHRINK: [f64; 2] = [0.1, 0.5];
 /// A trial beyond which the loss still falls is followed by one so much further.
 const GROW: f64 = 2.0;
 
-impl Search {
+impl LineSearch {
     /// Armijo's condition alone.
     pub fn armijo() -> Self {
         Self { sufficient: 1e-4, curvature: None, trials: 6 }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     /// `f(x) = (x - lowest)^2` from 0 along 1.
-    fn search(search: Search, lowest: f64) -> (Option<f64>, usize) {
+    fn search(search: LineSearch, lowest: f64) -> (Option<f64>, usize) {
         let mut trials = 0;
         let at = |x: f64| Point { loss: (x - lowest).powi(2), gradient: [2.0 * (x - lowest)] };
         let mut evaluate = |x: f64| {
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_parabola_is_left_at_its_lowest_point() {
         // The first trial overshoots threefold: the parabola says where to go.
-        let (found, trials) = search(Search::armijo(), 0.3);
+        let (found, trials) = search(LineSearch::armijo(), 0.3);
         assert!((found.unwrap() - 0.3).abs() < 1e-12, "{found:?}");
         assert_eq!(trials, 2);
     }
@@ -123,19 +123,19 @@ mod tests {
     #[test]
     fn a_step_too_short_to_learn_from_grows_with_wolfe_only() {
         // The lowest point is 40 steps away: one step leaves 0.975 of the slope, four 0.9, eight 0.8.
-        assert_eq!(search(Search::armijo(), 40.0), (Some(1.0), 1));
-        assert_eq!(search(Search::wolfe(), 40.0), (Some(4.0), 3));
+        assert_eq!(search(LineSearch::armijo(), 40.0), (Some(1.0), 1));
+        assert_eq!(search(LineSearch::wolfe(), 40.0), (Some(4.0), 3));
     }
 
     #[test]
     fn uphill_nothing_is_tried() {
-        assert_eq!(search(Search::wolfe(), -1.0), (None, 0));
+        assert_eq!(search(LineSearch::wolfe(), -1.0), (None, 0));
     }
 
     #[test]
     fn steps_shorter_than_the_shortest_are_not_tried() {
         // A tenth of a tenth of a tenth: the fourth would be 1e-3 x 0.1.
-        let (found, trials) = search(Search { trials: 50, ..Search::armijo() }, 1e-5);
+        let (found, trials) = search(LineSearch { trials: 50, ..LineSearch::armijo() }, 1e-5);
         assert_eq!((found, trials), (None, 4));
     }
 }

@@ -26,14 +26,14 @@ impl<V: Space> Direction<V> for Steepest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Minimizer, Point, Search, Steps, objective};
+    use crate::{LineSearch, Minimizer, Point, Steps, objective};
 
     #[test]
     fn steps_are_halved_until_a_tenth_does_not_help() {
         // 0.3 from the lowest point: a step of 1 goes beyond it, one of a quarter ends near it.
         let mut bowl = objective(|&[x]: &[f64; 1]| Ok(Point { loss: x * x, gradient: [2.0 * x] }));
         let steps = Steps { first: 1.0, longest: 1.0, shortest: 0.1 };
-        let mut minimizer = Minimizer::new([0.3], Steepest, Search::armijo());
+        let mut minimizer = Minimizer::new([0.3], Steepest, LineSearch::armijo());
         let losses = minimizer.iterate(&mut bowl, &steps, 50).expect("no device");
         assert!(losses.is_sorted_by(|a, b| a > b) && losses.len() < 50, "{losses:?}");
         assert!(minimizer.at()[0].abs() < 0.1, "{:?}", minimizer.at());

@@ -116,7 +116,7 @@ impl ShardedAlignment {
         let data = TensorData::new(rows.concat(), [1, 3, 4]).convert_dtype(like.1);
         let affine = Tensor::from_data(data, like);
         let inputs = RingInputs { moving: &self.moving, affine: Some(&affine), displacement: None };
-        let seen = Seen { alignment: self, sampler, inputs };
+        let seen = MappedImages { alignment: self, sampler, inputs };
         let moved = (0..layout.count()).map(|k| {
             let shard = seen.sampler.sample_shard(k, &seen.inputs);
             put_away(shard, &self.fixed.shards()[k].device())
@@ -133,13 +133,13 @@ struct Evaluated {
 }
 
 /// The images under one map.
-struct Seen<'a> {
+struct MappedImages<'a> {
     alignment: &'a ShardedAlignment,
     sampler: RingSampler,
     inputs: RingInputs<'a>,
 }
 
-impl Seen<'_> {
+impl MappedImages<'_> {
     /// What is compared on the block of shard `k`.
     fn pair(&self, k: usize, block: &Block, moved: &Sharded) -> Pair {
         let ShardedAlignment { fixed, comparison, outside, mesh, .. } = self.alignment;

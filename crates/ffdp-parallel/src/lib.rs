@@ -88,7 +88,7 @@ pub use hosts::{Ranks, Threads, agree};
 pub use label_dice::label_dice_loss;
 pub use layout::{Axis, Layout};
 pub use on_each_device::on_each_device;
-// Activations of networks travel as fields do: `slabs` of `ffdp-nets`.
+// Activations of networks travel as fields do: `activations` of `ffdp-nets`.
 pub use device_mesh::DeviceMesh;
 #[doc(hidden)]
 pub use lending::{Loan, lent};

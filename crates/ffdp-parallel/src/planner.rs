@@ -6,7 +6,7 @@
 //! state    fixed 4, moving 4, displacement 12, moments 24 (bf16: 12)
 //! kept     unless all shards are on one device: of the fixed blocks what is around the shards, 4, and
 //!          the parts of the moving image 4 (its shards are released where the parts hold all of them,
-//!          `Problem::release`; that is not known before, so both are counted)
+//!          `View::release`; that is not known before, so both are counted)
 //! work     a parcel of the moving image 4 (`ring/route.rs` says how many planes), and the larger of
 //!          the moved image in pieces and joined 8, the fixed block 4, a gradient 4
 //!          that gradient 4, the one to the field 12, smoothed 12
@@ -23,7 +23,9 @@ use super::layout::{Axis, Layout};
 use super::ring::thickest_parcel_of_block;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::losses::Similarity;
-use ffdp_burn::ops::{DeformOptions, GaussianOptions, Method, MomentStorage, Optimizer, Penalties};
+use ffdp_burn::ops::{
+    DeformMethod, DeformOptions, GaussianOptions, MomentStorage, Optimizer, Penalties,
+};
 
 /// Bytes of an intensity, and of a displacement, in f32.
 const VALUE: u64 = 4;
@@ -235,8 +237,8 @@ impl DeformProblem {
     /// Fields that are kept during an iteration besides those: what was squared, and the gradient on its way back.
     fn squared(&self) -> u64 {
         match self.options.method {
-            Method::Svf { squarings, .. } => squarings as u64 + 2,
-            Method::Greedy | Method::Syn => 0,
+            DeformMethod::Svf { squarings, .. } => squarings as u64 + 2,
+            DeformMethod::Greedy | DeformMethod::Syn => 0,
         }
     }
 

@@ -5,7 +5,7 @@
 //!
 //! So two devices work side by side only if what they do *between* two transfers is enqueued on both, and
 //! what can go together should: [`send_all`]. In the forward pass that is the callers' order
-//! (`slabs` of `ffdp-nets`: first everything travels, then every place computes). In the backward pass it is the
+//! (`activations` of `ffdp-nets`: first everything travels, then every place computes). In the backward pass it is the
 //! tape's, which goes from the deepest nodes to the shallowest: parts of a volume should be equally deep, and
 //! [`deepened`] makes up for what one of them was spared.
 //!

@@ -7,7 +7,7 @@ use super::places::Places;
 use super::processes::Processes;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{Affine, Geometry, index_affine, index_linear, upload};
-use ffdp_burn::ops::{Accumulation, GridSampleOptions, Method, Padding};
+use ffdp_burn::ops::{Accumulation, DeformMethod, GridSampleOptions, Padding};
 use ffdp_burn::transform::{BsplineTransform, Displacement, affine_tensor, map_vectors};
 use ffdp_parallel::{
     Axis, DeviceMesh, DisplacementBounds, Holders, IndexMap, Layout, RingInputs, RingSampler,
@@ -205,19 +205,19 @@ impl Fields {
 /// What deformable stages have found: fields, and what they mean.
 #[derive(Clone, Debug)]
 pub(super) struct Deformed {
-    pub method: Method,
+    pub method: DeformMethod,
     pub fields: Fields,
 }
 
 impl Deformed {
     /// A displacement.
     pub fn greedy(fields: Fields) -> Self {
-        Self { method: Method::Greedy, fields }
+        Self { method: DeformMethod::Greedy, fields }
     }
 
     /// `w` and, where the method gives it, its inverse, in the fields' shards.
     pub fn maps(&self) -> Result<(Fields, Option<Fields>)> {
-        if self.method == Method::Greedy {
+        if self.method == DeformMethod::Greedy {
             return Ok((self.fields.clone(), None));
         }
         let Fields { parts, work, holders, .. } = &self.fields;
@@ -230,7 +230,7 @@ impl Deformed {
 impl Deformed {
     /// A velocity whose flow is this displacement, or about it where there is none.
     pub fn velocity(&self, squarings: usize) -> Result<Fields> {
-        if let Method::Svf { .. } = self.method {
+        if let DeformMethod::Svf { .. } = self.method {
             return Ok(self.fields.clone());
         }
         let (w, _) = self.maps()?;

@@ -12,7 +12,7 @@ use ffdp_burn::image::{Affine, Geometry, Physical, Volume, Voxel, download, inde
 use ffdp_burn::losses::{Mse, Similarity};
 use ffdp_burn::metrics::ncc;
 use ffdp_burn::ops::{
-    DeformOptions, GaussianOptions, GridSampleOptions, Measure, Method, Optimizer, Padding,
+    DeformMethod, DeformOptions, GaussianOptions, GridSampleOptions, Measure, Optimizer, Padding,
     Penalties, Update, dense_zeros, gaussian, grid_sample,
 };
 use ffdp_burn::transform::affine_tensor;
@@ -264,7 +264,7 @@ pub(super) fn read_through(
 /// No step at all: what shows a displacement as it is.
 fn without_steps(displacement_scale: [[f64; 3]; 3]) -> DeformOptions {
     DeformOptions {
-        method: Method::Greedy,
+        method: DeformMethod::Greedy,
         displacement_scale,
         optimizer: Optimizer::Sgd,
         update: Update::Additive,

@@ -23,7 +23,7 @@ use super::schedule::Settings;
 use super::settings::LevelSettings;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
-use ffdp_burn::ops::{Method, MomentStorage};
+use ffdp_burn::ops::{DeformMethod, MomentStorage};
 use ffdp_burn::transform::{BsplineTransform, Composite, Displacement, Step};
 use ffdp_parallel::DeviceMesh;
 
@@ -292,7 +292,7 @@ impl Run<'_> {
         let stages = settings.stages[..self.checkpoint.stages.len()].iter().rev();
         let method = stages.filter(|stage| !stage.is_linear()).map(Stage::fields);
         let method = method.flatten().map(|stage| stage.method()).next();
-        Ok(Some(Deformed { method: method.unwrap_or(Method::Greedy), fields }))
+        Ok(Some(Deformed { method: method.unwrap_or(DeformMethod::Greedy), fields }))
     }
 
     /// Demands that a stage can work with what it is given.
@@ -374,7 +374,8 @@ impl Run<'_> {
         let deformed = Deformed { method: deformed.method, fields };
         let (warp, inverse) = deformed.maps()?;
         let spline = warp.spline.clone();
-        let velocity = matches!(deformed.method, Method::Svf { .. }).then_some(deformed.fields);
+        let velocity =
+            matches!(deformed.method, DeformMethod::Svf { .. }).then_some(deformed.fields);
         let whole = |fields: Fields| Ok::<_, Error>(fields.gathered()?.remove(0));
         let [inverse, velocity] = [inverse, velocity].map(|fields| fields.map(whole).transpose());
         Ok(FullGrid { warp: Some(whole(warp)?), inverse: inverse?, velocity: velocity?, spline })

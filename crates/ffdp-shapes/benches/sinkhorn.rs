@@ -109,7 +109,7 @@ fn processor_seconds() -> Option<f64> {
 }
 
 /// What a run took and found.
-struct Run {
+struct Timing {
     value_seconds: f64,
     gradient_seconds: f64,
     products: f64,
@@ -118,7 +118,7 @@ struct Run {
 }
 
 /// The divergence of two clouds and its gradient to the points of the first.
-fn run(x: &Tensor<2>, y: &Tensor<2>, settings: &SinkhornSettings) -> Run {
+fn run(x: &Tensor<2>, y: &Tensor<2>, settings: &SinkhornSettings) -> Timing {
     let x = x.clone().detach().require_grad();
     let (a, b) = (Measure::uniform(x.clone()), Measure::uniform(y.clone()));
     let start = Instant::now();
@@ -127,7 +127,7 @@ fn run(x: &Tensor<2>, y: &Tensor<2>, settings: &SinkhornSettings) -> Run {
     let value = transport.value.clone().into_scalar::<f32>();
     let value_seconds = start.elapsed().as_secs_f64();
     let gradient = x.grad(&transport.value.backward()).expect("the points want one").into_data();
-    Run {
+    Timing {
         value_seconds,
         gradient_seconds: start.elapsed().as_secs_f64() - value_seconds,
         products: transport.products,
@@ -185,7 +185,7 @@ fn main() {
             let used = processor_seconds();
             let found = run(&x, &y, &settings);
             let used = processor_seconds().zip(used).map_or(f64::NAN, |(now, then)| now - then);
-            let Run { value_seconds, gradient_seconds, products, value, gradient } = found;
+            let Timing { value_seconds, gradient_seconds, products, value, gradient } = found;
             let both = value_seconds + gradient_seconds;
             println!(
                 "{:6} {count:>9} {first:>9} {value_seconds:>9.3} {gradient_seconds:>9.3} {both:>9.3} {:>7.1} \

@@ -7,16 +7,16 @@ use ffdp_optim::Space;
 use crate::shape::Position;
 
 /// Where tensors lie, and how precise they are.
-pub type Place<'a> = (&'a Device, DType);
+pub type TensorOptions<'a> = (&'a Device, DType);
 
 /// Positions as `[N, 3]`.
-pub fn to_tensor(points: &[Position], (device, dtype): Place) -> Tensor<2> {
+pub fn to_tensor(points: &[Position], (device, dtype): TensorOptions) -> Tensor<2> {
     let data = TensorData::new(points.as_flattened().to_vec(), [points.len(), 3]);
     Tensor::from_data(data.convert_dtype(dtype), (device, dtype))
 }
 
 /// Numbers as `[N, 1]`.
-pub fn column(values: &[f64], (device, dtype): Place) -> Tensor<2> {
+pub fn column(values: &[f64], (device, dtype): TensorOptions) -> Tensor<2> {
     let data = TensorData::new(values.to_vec(), [values.len(), 1]);
     Tensor::from_data(data.convert_dtype(dtype), (device, dtype))
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::data::{Dataset, Prepared};
 use crate::folder::write_text;
 use crate::pictures;
-use crate::run::Run;
+use crate::run::TrainingRun;
 use crate::settings::Settings;
 use crate::team::Inference;
 
@@ -55,7 +55,7 @@ pub struct Means {
 ///
 /// # Errors
 /// Files that cannot be written and failures of the device.
-pub fn evaluate(run: &Run, dataset: &Dataset, inference: &Inference) -> Result<Evaluation> {
+pub fn evaluate(run: &TrainingRun, dataset: &Dataset, inference: &Inference) -> Result<Evaluation> {
     let score = |(index, pair)| {
         let path = run.folder.pictures().join(format!("pair-{}.png", index + 1));
         let pair = dataset.preparation.prepare(pair, None)?;

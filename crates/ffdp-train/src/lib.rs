@@ -49,7 +49,7 @@ pub use evaluate::{Evaluation, evaluate};
 pub use folder::RunFolder;
 pub use optimizer::AmsGrad;
 pub use predict::{CheckpointChoice, Predictor};
-pub use run::Run;
+pub use run::TrainingRun;
 pub use settings::Settings;
 pub use team::{Share, Team};
 pub use train::{Trained, train, train_on};
@@ -79,7 +79,7 @@ pub fn run(arguments: &TrainArguments, device: &Device) -> Result<Finished> {
 /// # Errors
 /// As [`run()`], and devices that cannot train so.
 pub fn run_on(arguments: &TrainArguments, team: &Team) -> Result<Finished> {
-    let run = Run::open(arguments)?;
+    let run = TrainingRun::open(arguments)?;
     team.check(&run.settings)?;
     let dataset = Dataset::open(&run.settings)?;
     run.prepare()?;

@@ -14,7 +14,7 @@ const CHANGEABLE: [&str; 5] = ["epochs", "patience", "keep", "workers", "cache_m
 
 /// A run that is about to start or to continue.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct TrainingRun {
     /// The recipe.
     pub settings: Settings,
     /// Where everything is written.
@@ -25,7 +25,7 @@ pub struct Run {
     pub plain: bool,
 }
 
-impl Run {
+impl TrainingRun {
     /// Settles the recipe and, with `--resume`, where to continue. Nothing is written yet.
     ///
     /// # Errors

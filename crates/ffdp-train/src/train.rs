@@ -21,7 +21,7 @@ use crate::model::Registration;
 use crate::objective::Objective;
 use crate::optimizer::AmsGrad;
 use crate::progress::PlainLines;
-use crate::run::Run;
+use crate::run::TrainingRun;
 use crate::schedule::Polynomial;
 use crate::settings::Settings;
 use crate::team::Team;
@@ -52,7 +52,7 @@ pub struct Trained {
 ///
 /// # Errors
 /// Files that cannot be written, and failures of the device or of a checkpoint.
-pub fn train(run: &Run, dataset: &Dataset, device: &Device) -> Result<Trained> {
+pub fn train(run: &TrainingRun, dataset: &Dataset, device: &Device) -> Result<Trained> {
     train_on(run, dataset, &Team::one(device))
 }
 
@@ -60,11 +60,11 @@ pub fn train(run: &Run, dataset: &Dataset, device: &Device) -> Result<Trained> {
 ///
 /// # Errors
 /// As [`train`], and devices that cannot train so.
-pub fn train_on(run: &Run, dataset: &Dataset, team: &Team) -> Result<Trained> {
+pub fn train_on(run: &TrainingRun, dataset: &Dataset, team: &Team) -> Result<Trained> {
     let started = Instant::now();
     team.check(&run.settings)?;
     let device = team.first();
-    let Run { settings, folder, done, .. } = run;
+    let TrainingRun { settings, folder, done, .. } = run;
     let (settings, done) = (settings, *done);
     let tracking = device.clone().autodiff();
     let config = settings.network(dataset.size);
@@ -178,7 +178,7 @@ fn measured(
 }
 
 /// Burn's dashboard on a terminal, plain lines in a pipe.
-fn renderer(run: &Run, interrupter: &Interrupter) -> Box<dyn MetricsRenderer> {
+fn renderer(run: &TrainingRun, interrupter: &Interrupter) -> Box<dyn MetricsRenderer> {
     if std::io::stdout().is_terminal() && !run.plain {
         let checkpoint = (run.done > 0).then_some(run.done);
         return Box::new(TuiMetricsRendererWrapper::new(interrupter.clone(), checkpoint));

@@ -69,7 +69,8 @@ pub use component_dot::component_dot;
 pub use compose::{ComposeOptions, compose, compose_with, exp, exp_with};
 pub use cubic::{cubic_coefficients, cubic_coefficients_along, cubic_sample, cubic_sample_from};
 pub use deform::{
-    DeformImages, DeformOptions, DeformState, Measure, Method, Optimizer, Penalties, Update, deform,
+    DeformImages, DeformMethod, DeformOptions, DeformState, Measure, Optimizer, Penalties, Update,
+    deform,
 };
 pub use dense::dense_zeros;
 pub use differences::{periodic_divergence, periodic_gradient};

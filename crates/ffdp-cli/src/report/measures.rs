@@ -28,7 +28,7 @@ const LOCAL_NCC_WINDOW: usize = 7;
 #[derive(Debug, Serialize)]
 pub struct Record {
     #[serde(flatten)]
-    pub run: Run,
+    pub run: Provenance,
     pub fixed: Input,
     pub moving: Input,
     /// What the result is worth, and what speaks against it.
@@ -59,7 +59,7 @@ pub struct Record {
 pub struct Measures {
     #[serde(flatten)]
     pub record: Record,
-    pub similarity: BeforeAfter<Similarity>,
+    pub similarity: BeforeAfter<SimilarityMeasures>,
     pub folds: Folds,
     /// How far points move, from where the headers place them: by the whole map.
     pub motion_mm: Lengths,
@@ -73,7 +73,7 @@ pub struct Measures {
 
 /// What ran where.
 #[derive(Debug, Serialize)]
-pub struct Run {
+pub struct Provenance {
     pub ffdp_version: &'static str,
     /// The arguments of the command.
     pub command: Vec<String>,
@@ -120,7 +120,7 @@ impl BeforeAfter<f64> {
 
 /// How alike two images are, at full resolution, over the voxels that both cover; 1 is best. Null where there are none.
 #[derive(Debug, Serialize)]
-pub struct Similarity {
+pub struct SimilarityMeasures {
     /// Pearson's correlation.
     pub ncc: f64,
     /// Mean squared local correlation in windows of 7^3 voxels, over the voxels above the fixed
@@ -217,7 +217,7 @@ pub struct Seconds {
     pub total: f64,
 }
 
-impl Run {
+impl Provenance {
     /// This process, now.
     pub fn here(device: &impl std::fmt::Display) -> Self {
         use std::env::consts::{ARCH, OS};
@@ -275,7 +275,7 @@ pub fn shows_all(shown: &Volume) -> Vec<bool> {
     shown.data.par_iter().map(|&one| one >= INSIDE).collect()
 }
 
-impl Similarity {
+impl SimilarityMeasures {
     /// The similarity of a moving image, resampled on the fixed grid, to the fixed one.
     pub fn of(fixed: &Volume, moved: &Volume, compared: &Compared) -> ffdp_burn::Result<Self> {
         const BINS: usize = 32;

@@ -10,7 +10,7 @@ use ffdp_burn::io::images::{
 use serde_json::Value;
 
 use crate::register;
-use crate::support::{Folder, Run, ffdp, write_pair};
+use crate::support::{Folder, ProcessOutput, ffdp, write_pair};
 
 const SIZE: [usize; 3] = [6, 5, 4];
 
@@ -35,7 +35,7 @@ fn shifted<T: Copy>(values: &[T], outside: T) -> Vec<T> {
     (0..geometry.len()).map(value).collect()
 }
 
-fn apply(folder: &Folder, image: &str, output: &str, more: &[&str]) -> Run {
+fn apply(folder: &Folder, image: &str, output: &str, more: &[&str]) -> ProcessOutput {
     let [image, output] = [image, output].map(|name| folder.path(name));
     let shift = write_shift(folder);
     ffdp(&[&["apply", "-i", &image, "-r", &image, "-t", &shift, "-o", &output], more].concat())

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use ffdp_burn::io::images::{read_displacement, read_volume};
 use serde_json::Value;
 
-use crate::support::{Folder, Run, ffdp, write_pair};
+use crate::support::{Folder, ProcessOutput, ffdp, write_pair};
 
 const LEVELS: [&str; 5] = ["--aligned", "--shrink", "2,1", "--iterations", "12,6"];
 const PAIRS: [&str; 3] = ["a", "b", "c"];
@@ -30,7 +30,7 @@ fn write_pairs(folder: &Folder) -> String {
     path
 }
 
-fn register(list: &str, out: &str, more: &[&str]) -> Run {
+fn register(list: &str, out: &str, more: &[&str]) -> ProcessOutput {
     ffdp(&[&["register", "--pairs", list, "-o", out], &LEVELS[..], more].concat())
 }
 

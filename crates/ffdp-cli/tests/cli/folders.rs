@@ -56,7 +56,7 @@ fn a_folder_never_mixes_the_results_of_two_runs() {
     fs::write(folder.path("out/notes.txt"), "of the user").expect("writable");
 
     // Without labels, without an inverse, with other settings, of another image.
-    let refused = |run: crate::Run, word: &str| {
+    let refused = |run: crate::ProcessOutput, word: &str| {
         assert_eq!(run.code, 1, "{word}: {}", run.stderr);
         for word in [word, "an earlier run", "--overwrite"] {
             assert!(run.stderr.contains(word), "no {word:?} in {}", run.stderr);

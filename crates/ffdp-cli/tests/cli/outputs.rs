@@ -7,7 +7,7 @@ use ffdp_burn::synth::{PhantomSettings, pair};
 use serde_json::Value;
 
 use crate::register;
-use crate::support::{Folder, Run, ffdp, ffdp_in, write_pair};
+use crate::support::{Folder, ProcessOutput, ffdp, ffdp_in, write_pair};
 
 /// A short run with labels, its folder and what it wrote.
 fn finished() -> (Folder, String) {
@@ -143,7 +143,7 @@ fn plans_are_near(size: [usize; 3]) {
     ] {
         let flags = [&["-f", &fixed, "-m", &moving, "--json", "--transform", kind], &levels[..]];
         let flags = flags.concat();
-        let json = |run: Run| -> Value {
+        let json = |run: ProcessOutput| -> Value {
             run.succeeded();
             serde_json::from_str(&run.stdout).expect("JSON")
         };

@@ -1,7 +1,7 @@
 //! Inputs that are refused, through the binary: one line each, with the message a user sees.
 //!
 //! What a header or a stream can have wrong in detail is tested next to the reader
-//! (`io/nifti/tests/reject.rs`, `gzip.rs`).
+//! (`io/images/tests/reject.rs` and `io/gzip.rs` of `ffdp-image`).
 
 use std::fs::{self, File};
 use std::process::Command;

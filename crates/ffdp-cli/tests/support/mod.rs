@@ -25,29 +25,29 @@ impl Folder {
 }
 
 /// What a process left behind.
-pub struct Run {
+pub struct ProcessOutput {
     pub code: i32,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Run {
+impl ProcessOutput {
     pub fn succeeded(&self) {
         assert_eq!(self.code, 0, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
     }
 }
 
 /// Runs the binary, on the CPU whatever was compiled in.
-pub fn ffdp(arguments: &[&str]) -> Run {
+pub fn ffdp(arguments: &[&str]) -> ProcessOutput {
     ffdp_in(&[], arguments)
 }
 
 /// The same with more in its environment.
-pub fn ffdp_in(environment: &[(&str, &str)], arguments: &[&str]) -> Run {
+pub fn ffdp_in(environment: &[(&str, &str)], arguments: &[&str]) -> ProcessOutput {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ffdp"));
     command.args(arguments).env("FFDP_DEVICE", "cpu").envs(environment.iter().copied());
     let output = command.output().expect("the binary starts");
-    Run {
+    ProcessOutput {
         code: output.status.code().expect("ended by itself"),
         stdout: String::from_utf8(output.stdout).expect("UTF-8"),
         stderr: String::from_utf8(output.stderr).expect("UTF-8"),

@@ -13,7 +13,7 @@ use ffdp_burn::io::{
 };
 use serde_json::Value;
 
-use crate::support::{Folder, Run, ffdp, relative_difference};
+use crate::support::{Folder, ProcessOutput, ffdp, relative_difference};
 
 /// Vectors of a file are f32 mm; images are interpolated at positions that differ by as much.
 const FILE_ROUNDING: f64 = 1e-4;
@@ -28,7 +28,7 @@ fn chain() -> [String; 4] {
     ["-t".into(), golden("warp.nii.gz"), "-t".into(), golden("affine.txt")]
 }
 
-fn run(arguments: &[&str], more: &[String]) -> Run {
+fn run(arguments: &[&str], more: &[String]) -> ProcessOutput {
     let more: Vec<&str> = more.iter().map(String::as_str).collect();
     ffdp(&[arguments, &more].concat())
 }

@@ -90,10 +90,10 @@ fn next_step(
     fails: &impl Fn(&Table) -> Option<String>,
 ) -> Option<Step> {
     match at(table, path)? {
-        Place::List(list) => {
+        Container::List(list) => {
             let all = list.clone();
             for count in 1..=all.len() {
-                if let Some(Place::List(list)) = at(table, path) {
+                if let Some(Container::List(list)) = at(table, path) {
                     *list = all[..count].to_vec();
                 }
                 if fails(table).as_deref() == Some(message) {
@@ -102,11 +102,11 @@ fn next_step(
             }
             None
         }
-        Place::Entries(entries) => {
+        Container::Entries(entries) => {
             let keys: Vec<String> = entries.keys().cloned().collect();
             let without = |key: &String| {
                 let mut table = table.clone();
-                if let Some(Place::Entries(entries)) = at(&mut table, path) {
+                if let Some(Container::Entries(entries)) = at(&mut table, path) {
                     entries.remove(key);
                 }
                 fails(&table)
@@ -124,14 +124,14 @@ fn next_step(
     }
 }
 
-enum Place<'a> {
+enum Container<'a> {
     Entries(&'a mut Table),
     List(&'a mut Vec<Value>),
 }
 
 /// What a path leads to, if it has parts.
-fn at<'a>(table: &'a mut Table, path: &[Step]) -> Option<Place<'a>> {
-    let Some((first, rest)) = path.split_first() else { return Some(Place::Entries(table)) };
+fn at<'a>(table: &'a mut Table, path: &[Step]) -> Option<Container<'a>> {
+    let Some((first, rest)) = path.split_first() else { return Some(Container::Entries(table)) };
     let Step::Key(key) = first else { return None };
     let mut value = table.get_mut(key)?;
     for step in rest {
@@ -141,8 +141,8 @@ fn at<'a>(table: &'a mut Table, path: &[Step]) -> Option<Place<'a>> {
         };
     }
     match value {
-        Value::Table(entries) => Some(Place::Entries(entries)),
-        Value::Array(list) => Some(Place::List(list)),
+        Value::Table(entries) => Some(Container::Entries(entries)),
+        Value::Array(list) => Some(Container::List(list)),
         _ => None,
     }
 }

@@ -14,14 +14,14 @@ use super::Slabs;
 
 /// Planes that a window is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Run {
+pub enum PlaneRun {
     /// Those of the whole.
     Planes(Range<usize>),
     /// So many of zeros.
     Zeros(usize),
 }
 
-impl Run {
+impl PlaneRun {
     fn is_empty(&self) -> bool {
         match self {
             Self::Planes(planes) => planes.is_empty(),
@@ -38,7 +38,7 @@ impl Slabs {
     pub fn fetch<const W: usize>(
         &self,
         cuts: &Cuts,
-        windows: impl Fn(usize, &Range<usize>) -> [Vec<Run>; W],
+        windows: impl Fn(usize, &Range<usize>) -> [Vec<PlaneRun>; W],
     ) -> Vec<[Tensor<5>; W]> {
         let places = (0..cuts.places()).filter(|k| !cuts.planes(*k).is_empty());
         let asked: Vec<_> = places
@@ -51,17 +51,17 @@ impl Slabs {
         let runs =
             asked.iter().flat_map(|(k, windows)| windows.iter().flatten().map(|run| (*k, run)));
         let loans = runs.flat_map(|(k, run)| match run {
-            Run::Planes(window) => self.loans(window, k),
-            Run::Zeros(_) => Vec::new(),
+            PlaneRun::Planes(window) => self.loans(window, k),
+            PlaneRun::Zeros(_) => Vec::new(),
         });
         let mut planes = self.lent(loans.collect()).into_iter();
         let fetched = asked.into_iter().map(|(k, windows)| {
             windows.map(|runs| {
                 let pieces = runs.iter().flat_map(|run| match run {
-                    Run::Planes(window) => {
+                    PlaneRun::Planes(window) => {
                         planes.by_ref().take(self.loans(window, k).len()).collect()
                     }
-                    Run::Zeros(count) => vec![self.zeros(*count, k)],
+                    PlaneRun::Zeros(count) => vec![self.zeros(*count, k)],
                 });
                 self.joined(pieces.collect())
             })
@@ -76,7 +76,7 @@ impl Slabs {
     pub fn fetch_one(
         &self,
         cuts: &Cuts,
-        window: impl Fn(usize, &Range<usize>) -> Vec<Run>,
+        window: impl Fn(usize, &Range<usize>) -> Vec<PlaneRun>,
     ) -> Vec<Tensor<5>> {
         let fetched = self.fetch(cuts, |k, planes| [window(k, planes)]);
         fetched.into_iter().map(|[window]| window).collect()

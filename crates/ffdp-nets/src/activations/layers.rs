@@ -8,7 +8,7 @@ use burn::Tensor;
 
 use ffdp_parallel::{Cuts, DeviceMesh, narrow};
 
-use super::{Run, Slabs};
+use super::{PlaneRun, Slabs};
 use crate::ops::{
     InstanceNormOptions, Precision, conv3d_between, conv3d_with, instance_norm,
     instance_norm_in_parts, mean_pool,
@@ -41,8 +41,8 @@ impl Slabs {
             let reach = weight(k).dims()[2] / 2;
             let below = planes.start.saturating_sub(reach)..planes.start;
             let above = planes.end..(planes.end + reach).min(extent);
-            let [less, more] = [&below, &above].map(|there| Run::Zeros(reach - there.len()));
-            let [below, own, above] = [below, planes.clone(), above].map(Run::Planes);
+            let [less, more] = [&below, &above].map(|there| PlaneRun::Zeros(reach - there.len()));
+            let [below, own, above] = [below, planes.clone(), above].map(PlaneRun::Planes);
             [vec![less, below], vec![own], vec![above, more]]
         });
         self.made_of(&self.cuts, windows, |k, _, [low, own, high]| {
@@ -81,7 +81,7 @@ impl Slabs {
         };
         self.through(
             cuts,
-            |planes| vec![Run::Planes(looks(planes))],
+            |planes| vec![PlaneRun::Planes(looks(planes))],
             |_, planes, window| {
                 let first = planes.start - looks(&planes).start / 2;
                 narrow(mean_pool(window), self.dim, first..first + planes.len())
@@ -101,7 +101,11 @@ impl Slabs {
     ) -> Self {
         let extent = self.cuts.extent();
         let pairs = |planes: &Range<usize>| 2 * planes.start..(2 * planes.end).min(extent);
-        self.through(cuts, |planes| vec![Run::Planes(pairs(planes))], |k, _, pairs| layer(k, pairs))
+        self.through(
+            cuts,
+            |planes| vec![PlaneRun::Planes(pairs(planes))],
+            |k, _, pairs| layer(k, pairs),
+        )
     }
 
     /// `layer(place, planes, runs of this volume)` for the planes of `cuts`, which `runs(planes)` are looked at
@@ -112,7 +116,7 @@ impl Slabs {
     pub fn through(
         &self,
         cuts: &Cuts,
-        runs: impl Fn(&Range<usize>) -> Vec<Run>,
+        runs: impl Fn(&Range<usize>) -> Vec<PlaneRun>,
         layer: impl FnMut(usize, Range<usize>, Tensor<5>) -> Tensor<5>,
     ) -> Self {
         let fetched = self.fetch_one(cuts, |_, planes| runs(planes));
@@ -152,7 +156,7 @@ impl Slabs {
         let looks = |planes: &Range<usize>| Self::halved(planes, extent);
         self.through(
             cuts,
-            |planes| vec![Run::Planes(looks(planes))],
+            |planes| vec![PlaneRun::Planes(looks(planes))],
             |_, planes, window| {
                 let first = planes.start - 2 * looks(&planes).start;
                 narrow(double(window), self.dim, first..first + planes.len())
@@ -175,6 +179,6 @@ fn of_all(numbers: Vec<Tensor<3>>, cuts: &Cuts, mesh: &DeviceMesh) -> Vec<Tensor
     let mut numbers = numbers.into_iter().map(|numbers| numbers.unsqueeze_dims::<5>(&[1, 2]));
     let next = |_, _| numbers.next().expect("one for each that has planes");
     let volume = Slabs::build((&cuts, mesh), 0, next);
-    let fetched = volume.fetch_one(&cuts, |_, _| vec![Run::Planes(0..all)]);
+    let fetched = volume.fetch_one(&cuts, |_, _| vec![PlaneRun::Planes(0..all)]);
     fetched.into_iter().map(|numbers| numbers.squeeze_dims(&[1, 2])).collect()
 }

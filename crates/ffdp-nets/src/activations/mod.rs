@@ -15,7 +15,7 @@ mod layers;
 #[cfg(test)]
 mod tests;
 
-pub use fetch::Run;
+pub use fetch::PlaneRun;
 
 use std::ops::Range;
 
@@ -110,7 +110,7 @@ impl Slabs {
         if *cuts == self.cuts {
             return self.clone();
         }
-        self.through(cuts, |planes| vec![Run::Planes(planes.clone())], |_, _, window| window)
+        self.through(cuts, |planes| vec![PlaneRun::Planes(planes.clone())], |_, _, window| window)
     }
 
     /// Every part through `layer(place, part)`, which looks at its own plane only. A part that nothing else holds is

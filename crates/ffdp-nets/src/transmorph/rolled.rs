@@ -17,7 +17,7 @@ use super::attention::WindowContext;
 use super::window::Windows;
 use ffdp_parallel::Cuts;
 
-use crate::activations::{Run, Slabs};
+use crate::activations::{PlaneRun, Slabs};
 
 /// One kind of windows (aligned or shifted) of a stage in parts.
 pub(super) struct RolledWindows {
@@ -76,14 +76,14 @@ impl RolledWindows {
                 wrapped.start + back..wrapped.end + back,
                 others.start - self.shift..others.end - self.shift,
             ];
-            runs.map(Run::Planes).to_vec()
+            runs.map(PlaneRun::Planes).to_vec()
         };
         rolled.through(tokens.cuts(), rolled_of, |_, _, planes| planes)
     }
 }
 
 /// The tokens of rolled planes, in order.
-fn unrolled(planes: &Range<usize>, [padded, shift, extent]: [usize; 3]) -> Vec<Run> {
+fn unrolled(planes: &Range<usize>, [padded, shift, extent]: [usize; 3]) -> Vec<PlaneRun> {
     let back = padded - shift;
     // Rolled planes before `back` hold the tokens from `shift` on, the others those before.
     let before = planes.start.min(back) + shift..planes.end.min(back) + shift;
@@ -91,7 +91,7 @@ fn unrolled(planes: &Range<usize>, [padded, shift, extent]: [usize; 3]) -> Vec<R
     let runs = [before, wrapped].into_iter().flat_map(|tokens| {
         let inside = tokens.start.min(extent)..tokens.end.min(extent);
         let beyond = tokens.len() - inside.len();
-        [Run::Planes(inside), Run::Zeros(beyond)]
+        [PlaneRun::Planes(inside), PlaneRun::Zeros(beyond)]
     });
     runs.collect()
 }

@@ -7,7 +7,7 @@ use burn::tensor::Tensor;
 use super::config::{PATCH, Resolution, SIZE_MULTIPLE};
 use super::rolled::RolledWindows;
 use super::{Decoder, DecoderBlock, Encoder, FlowHead, Stage, SwinBlock, TransMorph, Windows};
-use crate::activations::{Run, Slabs};
+use crate::activations::{PlaneRun, Slabs};
 use crate::layers::Conv3dRelu;
 use crate::layers::fused::normalise;
 use crate::ops::{upsample_conv3d, upsample_x2};
@@ -49,7 +49,8 @@ fn encode(encoders: &[&Encoder], images: &Slabs) -> Vec<Slabs> {
     let (dim, finest) = (images.dim() - 1, images.cuts());
     let patches = finest.at(PATCH);
     let of_patches = |planes: &Range<usize>| PATCH * planes.start..PATCH * planes.end;
-    let volumes = images.fetch_one(&patches, |_, planes| vec![Run::Planes(of_patches(planes))]);
+    let volumes =
+        images.fetch_one(&patches, |_, planes| vec![PlaneRun::Planes(of_patches(planes))]);
     let mut volumes = volumes.into_iter();
     let mut tokens = Slabs::build((&patches, images.mesh()), dim, |k, _| {
         let volume = volumes.next().expect("one for each that has patches");
@@ -166,7 +167,7 @@ fn up(x: &Slabs, skip: &Slabs, blocks: &[&DecoderBlock]) -> Slabs {
     let looks = |planes: &Range<usize>| Slabs::halved(&Slabs::widened(planes, fine), coarse);
     let of_x = x.through(
         cuts,
-        |planes| vec![Run::Planes(looks(planes))],
+        |planes| vec![PlaneRun::Planes(looks(planes))],
         |k, planes, window| {
             let first = planes.start - 2 * looks(&planes).start;
             let planes = first..first + planes.len();

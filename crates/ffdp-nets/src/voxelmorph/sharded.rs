@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::leaky_relu;
 
 use super::{ConvUnit, LEVELS, SLOPE, VoxelMorph, nearest_x2};
-use crate::activations::{Run, Slabs};
+use crate::activations::{PlaneRun, Slabs};
 use crate::layers::MaxPool3d;
 use crate::sharded::{conv3d, cropped, each, integrated, padded_pair};
 use ffdp_burn::Result;
@@ -66,7 +66,7 @@ fn joined_unit(x: &Slabs, skip: &Slabs, units: &[&ConvUnit]) -> Slabs {
     let coarse = |planes: &Range<usize>| planes.start / 2..planes.end.div_ceil(2);
     let doubled = x.through(
         cuts,
-        |planes| vec![Run::Planes(coarse(planes))],
+        |planes| vec![PlaneRun::Planes(coarse(planes))],
         |_, planes, window| {
             let first = planes.start - 2 * coarse(&planes).start;
             narrow(nearest_x2(window), skip.dim(), first..first + planes.len())

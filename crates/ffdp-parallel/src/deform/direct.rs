@@ -9,7 +9,7 @@ use burn::Tensor;
 use burn::tensor::Device;
 use ffdp_burn::losses::Similarity;
 use ffdp_burn::ops::{
-    ControlGrid, DeformOptions, HistogramOptions, Information, Measure, Method, ParzenKernel,
+    ControlGrid, DeformMethod, DeformOptions, HistogramOptions, Information, Measure, ParzenKernel,
     Penalties, VotesImages, VotesOptions, bspline_differences, bspline_votes,
     bspline_votes_pull_back,
 };
@@ -71,7 +71,7 @@ impl DirectPair {
         let has_gradient = histogram.kernel == ParzenKernel::BSpline3 || differences.is_some();
         let plain = has_gradient
             && *masked == [false; 2]
-            && options.method == Method::Greedy
+            && options.method == DeformMethod::Greedy
             && options.penalties == Penalties::default();
         if !plain || mesh.count() != 1 {
             return None;

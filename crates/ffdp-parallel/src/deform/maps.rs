@@ -1,4 +1,4 @@
-//! What map the fields of a method mean, on shards: see [`Method`].
+//! What map the fields of a method mean, on shards: see [`DeformMethod`].
 
 use burn::Tensor;
 
@@ -13,7 +13,7 @@ use crate::numbers::read_together;
 use crate::ring::DisplacementBounds;
 use crate::sharded::Sharded;
 use ffdp_burn::error::Result;
-use ffdp_burn::ops::{Accumulation, Method, compose, inverse, longest_squared};
+use ffdp_burn::ops::{Accumulation, DeformMethod, compose, inverse, longest_squared};
 
 /// Planes beyond the longest displacement that its inverse and a composition look at: the next voxel, and rounding.
 const MORE: f64 = 2.0;
@@ -25,7 +25,7 @@ const MORE: f64 = 2.0;
 /// [`Error::Device`](ffdp_burn::Error::Device) when bounds cannot be read, and
 /// [`Error::LostRank`](ffdp_burn::Error::LostRank).
 pub fn maps(
-    method: Method,
+    method: DeformMethod,
     fields: &[Sharded],
     mesh: &DeviceMesh,
     holders: &Holders,
@@ -33,13 +33,13 @@ pub fn maps(
     let first = &fields[0];
     let grid = grid_of(first, mesh, holders);
     match method {
-        Method::Greedy => Ok((first.clone(), None)),
-        Method::Svf { squarings, accumulation } => {
+        DeformMethod::Greedy => Ok((first.clone(), None)),
+        DeformMethod::Svf { squarings, accumulation } => {
             let flow = |velocity: &Sharded| flow(&grid, velocity, (squarings, accumulation));
             let back = grid.through(first, 0, Tensor::neg)?;
             Ok((flow(first)?, Some(flow(&back)?)))
         }
-        Method::Syn => {
+        DeformMethod::Syn => {
             let [u1, u2] = [&fields[0], &fields[1]];
             let back = |half: &Sharded| {
                 let width = reach(&grid, half)?;
@@ -59,8 +59,8 @@ const REST_VOXELS: f64 = 0.01;
 /// ```text
 /// v <- w;    v <- v + r,  r = exp(-v) o (id + w) - id      until r is small, or grows
 /// ```
-/// Places as in [`maps`]; `squarings` and `accumulation` are those of [`Method::Svf`]. Where no velocity leads, `r`
-/// stays: the best is given, with the length of its longest vector, in voxels.
+/// Places as in [`maps`]; `squarings` and `accumulation` are those of [`DeformMethod::Svf`]. Where no velocity leads,
+/// `r` stays: the best is given, with the length of its longest vector, in voxels.
 ///
 /// # Errors
 /// As [`maps`].

@@ -60,7 +60,8 @@ use ffdp_burn::error::Result;
 use ffdp_burn::losses::{Pair, Similarity};
 use ffdp_burn::ops::weights::joint_weights;
 use ffdp_burn::ops::{
-    self, DeformImages, DeformOptions, DeformState, GridSampleOptions, Method, exp, grid_sample,
+    self, DeformImages, DeformMethod, DeformOptions, DeformState, GridSampleOptions, exp,
+    grid_sample,
 };
 use homes::Homes;
 pub use maps::{maps, velocity};
@@ -118,7 +119,7 @@ impl Team {
 /// What changes from iteration to iteration.
 #[derive(Clone, Debug)]
 pub struct ShardedState {
-    /// A displacement, a velocity, or the halves for the fixed and the moving image, as the [`Method`] says;
+    /// A displacement, a velocity, or the halves for the fixed and the moving image, as the [`DeformMethod`] says;
     /// `[N, 3, D, H, W]` each, cut as the fixed image.
     pub fields: Vec<Sharded>,
     /// Of the gradient to each; untouched by an optimiser without.
@@ -406,16 +407,16 @@ fn shown(images: &DeformImages, states: &[DeformState], options: &DeformOptions)
     };
     let [first, last] = [0, states.len() - 1].map(|k| states[k].field.clone());
     let u = match options.method {
-        Method::Svf { squarings, .. } => exp(last, squarings),
-        Method::Greedy | Method::Syn => last,
+        DeformMethod::Svf { squarings, .. } => exp(last, squarings),
+        DeformMethod::Greedy | DeformMethod::Syn => last,
     };
     let moved =
         |x: &Tensor<5>| grid_sample(x.clone(), Some(affine.clone()), Some(u.clone()), &scaled);
     let stays = |x: &Tensor<5>| match options.method {
-        Method::Syn => {
+        DeformMethod::Syn => {
             grid_sample(x.clone(), None, Some(first.clone()), &GridSampleOptions::default())
         }
-        Method::Greedy | Method::Svf { .. } => x.clone(),
+        DeformMethod::Greedy | DeformMethod::Svf { .. } => x.clone(),
     };
     let weights = joint_weights(masks[0].as_ref().map(stays), masks[1].as_ref().map(moved));
     let similarity: Arc<dyn Similarity> = options.measure.into();

@@ -17,7 +17,7 @@ use crate::ring::{BlockSampler, IndexMap, Keep};
 use crate::sharded::Sharded;
 use ffdp_burn::error::Result;
 use ffdp_burn::losses::counted;
-use ffdp_burn::ops::{DeformOptions, Method, Optimizer, sum_of_fields};
+use ffdp_burn::ops::{DeformMethod, DeformOptions, Optimizer, sum_of_fields};
 
 /// One pair of images, cut, and what is done with them.
 pub(super) struct Problem {
@@ -111,9 +111,9 @@ impl Problem {
             false => Keep::Planes,
         };
         let (is_syn, squarings) = match options.method {
-            Method::Greedy => (false, None),
-            Method::Syn => (true, None),
-            Method::Svf { squarings, accumulation } => {
+            DeformMethod::Greedy => (false, None),
+            DeformMethod::Syn => (true, None),
+            DeformMethod::Svf { squarings, accumulation } => {
                 (false, Some(Squarings::new(squarings, accumulation)))
             }
         };

@@ -1,4 +1,4 @@
-//! What is kept between two readings of bounds. Results: `parallel/tests/deform.rs`.
+//! What is kept between two readings of bounds. Results: `tests/deform.rs` of the crate.
 
 use burn::tensor::{DType, Device};
 
@@ -91,7 +91,7 @@ fn a_velocity_leads_where_a_displacement_does() {
     let found = [1, 3].map(|shards| {
         let layout = crate::Layout::balanced(size, crate::Axis::Z, shards).unwrap();
         let mesh = crate::DeviceMesh::new(std::slice::from_ref(&device), shards).unwrap();
-        let method = Method::Svf { squarings: by.0, accumulation: by.1 };
+        let method = DeformMethod::Svf { squarings: by.0, accumulation: by.1 };
         let v = Sharded::from_tensor(v.clone(), &layout, &mesh);
         let (w, _) = maps(method, &[v], &mesh, &Holders::ALONE).unwrap();
         let (found, rest) = velocity(&w, by, &mesh, &Holders::ALONE).unwrap();

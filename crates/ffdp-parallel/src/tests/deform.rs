@@ -4,8 +4,8 @@ use super::*;
 use ffdp_burn::image::Volume;
 use ffdp_burn::losses;
 use ffdp_burn::ops::{
-    self, Accumulation, AdamOptions, DeformImages, DeformOptions, DeformState, HistogramOptions,
-    LnccOptions, Measure, Method, Moments, Optimizer, Penalties, Update,
+    self, Accumulation, AdamOptions, DeformImages, DeformMethod, DeformOptions, DeformState,
+    HistogramOptions, LnccOptions, Measure, Moments, Optimizer, Penalties, Update,
 };
 use ffdp_burn::synth::{PhantomSettings, pair};
 use ffdp_kit::testing::{gpu_devices, several_gpus};
@@ -312,11 +312,11 @@ pub(super) fn variants() -> Vec<(&'static str, DeformOptions)> {
     let newton = Optimizer::GaussNewton { damping: 1.0 };
     let rough = Penalties { diffusion: 0.3, bending: 0.2, total_variation: 0.05 };
     let svf = DeformOptions {
-        method: Method::Svf { squarings: 4, accumulation: Accumulation::Reproducible },
+        method: DeformMethod::Svf { squarings: 4, accumulation: Accumulation::Reproducible },
         update: Update::Additive,
         ..greedy
     };
-    let syn = DeformOptions { method: Method::Syn, ..greedy };
+    let syn = DeformOptions { method: DeformMethod::Syn, ..greedy };
     vec![
         ("greedy, sgd", DeformOptions { optimizer: Optimizer::Sgd, ..greedy }),
         ("greedy, gauss newton", DeformOptions { optimizer: newton, ..greedy }),

@@ -3,10 +3,10 @@
 use super::deform::{phantoms, with_masks};
 use super::*;
 use ffdp_burn::ops::{
-    Accumulation, ControlGrid, DeformImages, DeformOptions, GaussianOptions, HistogramOptions,
-    LnccOptions, Measure, Method, Penalties,
+    Accumulation, ControlGrid, DeformImages, DeformMethod, DeformOptions, GaussianOptions,
+    HistogramOptions, LnccOptions, Measure, Penalties,
 };
-use ffdp_optim::{Lbfgs, Minimizer, Objective, Point, Search, Space, Steps};
+use ffdp_optim::{Lbfgs, LineSearch, Minimizer, Objective, Point, Space, Steps};
 
 const SIZE: [usize; 3] = [9, 12, 10];
 
@@ -27,7 +27,7 @@ fn with_weights() -> DeformImages {
 fn objective(
     images: &DeformImages,
     measure: Measure,
-    method: Method,
+    method: DeformMethod,
     shards: usize,
 ) -> ShardedObjective<SmoothSteps> {
     let layout = Layout::balanced(SIZE, Axis::Z, shards).unwrap();
@@ -47,7 +47,7 @@ fn objective(
 
 fn of_model<M: FieldModel>(
     images: &DeformImages,
-    (measure, method): (Measure, Method),
+    (measure, method): (Measure, DeformMethod),
     layout: &Layout,
     model: M,
 ) -> ShardedObjective<M> {
@@ -88,7 +88,7 @@ fn splines(
         &mesh(&layout),
         &Team::ALONE.fixed,
     );
-    of_model(images, (measure, Method::Greedy), &layout, model)
+    of_model(images, (measure, DeformMethod::Greedy), &layout, model)
 }
 
 #[test]
@@ -125,9 +125,9 @@ fn control_points_in_shards_have_the_gradient_of_the_whole() {
     }
 }
 
-fn methods() -> [Method; 3] {
-    let svf = Method::Svf { squarings: 3, accumulation: Accumulation::Reproducible };
-    [Method::Greedy, Method::Syn, svf]
+fn methods() -> [DeformMethod; 3] {
+    let svf = DeformMethod::Svf { squarings: 3, accumulation: Accumulation::Reproducible };
+    [DeformMethod::Greedy, DeformMethod::Syn, svf]
 }
 
 fn measures() -> [Measure; 3] {
@@ -184,7 +184,7 @@ fn shards_are_searched_as_the_whole() {
                 let mut objective = objective(&images, measure, method, shards);
                 let steps = Steps { first: 0.25, longest: 1.0, shortest: 1e-3 };
                 let mut search =
-                    Minimizer::new(objective.model().rest(), Lbfgs::new(4), Search::wolfe());
+                    Minimizer::new(objective.model().rest(), Lbfgs::new(4), LineSearch::wolfe());
                 let before = search.here(&mut objective).unwrap().loss;
                 for _ in 0..6 {
                     assert!(search.step(&mut objective, &steps).unwrap(), "{method:?} {measure:?}");

@@ -9,7 +9,7 @@ use crate::settings::{
     Regularization, Similarity, default_levels, in_range,
 };
 use ffdp_burn::error::{Error, Result};
-use ffdp_burn::ops::{Method, Update};
+use ffdp_burn::ops::{DeformMethod, Update};
 use ffdp_parallel::SplinePenalties;
 
 /// Hierarchical free-form deformation (Rueckert et al. 1999; Ikeda et al. 2014): a displacement of cubic B-splines.
@@ -135,8 +135,8 @@ impl FieldMethod for FfdSettings {
         60
     }
 
-    fn method(&self) -> Method {
-        Method::Greedy
+    fn method(&self) -> DeformMethod {
+        DeformMethod::Greedy
     }
 
     fn start(&self, found: Option<&Deformed>) -> Result<Option<Fields>> {

@@ -9,7 +9,7 @@ use crate::settings::{
     Similarity, default_levels,
 };
 use ffdp_burn::error::Result;
-use ffdp_burn::ops::{Method, Update};
+use ffdp_burn::ops::{DeformMethod, Update};
 
 /// The greedy method: one displacement follows its gradient; see [`ops::deform`](ffdp_burn::ops::deform()).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,8 +90,8 @@ impl FieldMethod for GreedySettings {
         50
     }
 
-    fn method(&self) -> Method {
-        Method::Greedy
+    fn method(&self) -> DeformMethod {
+        DeformMethod::Greedy
     }
 
     fn start(&self, found: Option<&Deformed>) -> Result<Option<Fields>> {

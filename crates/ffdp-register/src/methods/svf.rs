@@ -9,7 +9,7 @@ use crate::settings::{
     Similarity, default_levels,
 };
 use ffdp_burn::error::{Error, Result};
-use ffdp_burn::ops::{Accumulation, Method, Update};
+use ffdp_burn::ops::{Accumulation, DeformMethod, Update};
 
 /// A stationary velocity field (Arsigny et al. 2006; DARTEL, Ashburner 2007): the map is the flow along
 /// it for unit time, its inverse the flow back.
@@ -107,12 +107,12 @@ impl FieldMethod for SvfSettings {
         130
     }
 
-    fn method(&self) -> Method {
+    fn method(&self) -> DeformMethod {
         let accumulation = match self.deterministic {
             true => Accumulation::Reproducible,
             false => Accumulation::Fast,
         };
-        Method::Svf { squarings: self.squarings, accumulation }
+        DeformMethod::Svf { squarings: self.squarings, accumulation }
     }
 
     /// With the velocity that was found before, or one that leads about where a displacement does.

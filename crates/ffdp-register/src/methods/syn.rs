@@ -9,7 +9,7 @@ use crate::settings::{
     Similarity, default_levels,
 };
 use ffdp_burn::error::Result;
-use ffdp_burn::ops::{Method, Update};
+use ffdp_burn::ops::{DeformMethod, Update};
 
 /// Symmetric normalisation (Avants et al. 2008): fixed and moving image are each deformed half of the
 /// way, and the halves are put together; the inverse comes with the result.
@@ -84,14 +84,14 @@ impl FieldMethod for SynSettings {
         97
     }
 
-    fn method(&self) -> Method {
-        Method::Syn
+    fn method(&self) -> DeformMethod {
+        DeformMethod::Syn
     }
 
     /// With the halves that were found before; of another method, one half takes all of the displacement.
     fn start(&self, found: Option<&Deformed>) -> Result<Option<Fields>> {
         let Some(found) = found else { return Ok(None) };
-        if found.method == Method::Syn {
+        if found.method == DeformMethod::Syn {
             return Ok(Some(found.fields.clone()));
         }
         let (w, _) = found.maps()?;

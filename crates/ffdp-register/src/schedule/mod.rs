@@ -15,7 +15,7 @@ use super::pyramid::{MINIMUM_AXIS_VOXELS, finest_spacing_mm};
 use super::settings::Next;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::Geometry;
-use ffdp_burn::ops::Method;
+use ffdp_burn::ops::DeformMethod;
 
 /// What a registration does. Readable from a file: missing entries take their defaults, unknown
 /// ones are errors.
@@ -73,7 +73,8 @@ impl Settings {
 
     /// Whether a stage displaces the fixed image as well.
     pub(super) fn displaces_fixed(&self) -> bool {
-        let halves = |stage: &Stage| stage.fields().is_some_and(|by| by.method() == Method::Syn);
+        let halves =
+            |stage: &Stage| stage.fields().is_some_and(|by| by.method() == DeformMethod::Syn);
         self.stages.iter().any(halves)
     }
 

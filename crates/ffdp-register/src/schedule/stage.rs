@@ -8,7 +8,7 @@ use crate::places::{LevelMemory, Placement, linear_bytes};
 use crate::settings::{LevelSettings, OptimizerSettings, Similarity};
 use ffdp_burn::error::Result;
 use ffdp_burn::image::Geometry;
-use ffdp_burn::ops::{Method as DeformMethod, MomentStorage};
+use ffdp_burn::ops::{DeformMethod, MomentStorage};
 use ffdp_parallel::{DeviceMemory, plan};
 
 impl Stage {

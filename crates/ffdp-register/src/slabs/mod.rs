@@ -3,7 +3,7 @@
 //! Images are read slab by slab ([`Planes`]: a file, or a volume), each level straight onto the shards that
 //! a mesh has for it, smoothed and sampled on the way: nothing of full size exists but the finest level itself,
 //! in shards, and these may rest in host memory ([`Placement`]). Results stay in shards, and are written slab by
-//! slab (`result.rs`). The stages are those of [`register`](crate::register()), with its code:
+//! slab (`results.rs`). The stages are those of [`register`](crate::register()), with its code:
 //! linear ones see their levels whole on the first device where that has room for them and nobody shares
 //! them, greedy ones cut theirs.
 //!

@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Int, Tensor, TensorData};
 
 use crate::shape::{Cells, Shape};
-use crate::tensors::Place;
+use crate::tensors::TensorOptions;
 
 /// Which points the cells of a shape join.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ pub(super) struct CellTensors {
 const SMALLEST: f64 = 1e-12;
 
 impl CellTensors {
-    pub fn new(shape: &Shape, (device, _): Place) -> Self {
+    pub fn new(shape: &Shape, (device, _): TensorOptions) -> Self {
         let (indices, corners) = shape.cells.indices();
         let count = if matches!(shape.cells, Cells::None) { 0 } else { corners };
         let corner = |k: usize| {

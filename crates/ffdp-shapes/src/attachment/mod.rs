@@ -23,7 +23,7 @@ use crate::kernel::{Directions, Kernel};
 use crate::product::{directed_product, kernel_product};
 use crate::shape::{Cells, Shape};
 use crate::sinkhorn::{Measure, SinkhornSettings, sinkhorn_divergence};
-use crate::tensors::{Place, to_tensor};
+use crate::tensors::{TensorOptions, to_tensor};
 use cells::CellTensors;
 
 /// How shapes are compared.
@@ -101,7 +101,12 @@ impl Attachment {
     /// # Errors
     /// [`Error::Invalid`] where the shapes cannot be compared so: landmarks of different numbers, currents of clouds,
     /// curves with surfaces, widths that are not positive, cells without any area.
-    pub fn between(&self, source: &Shape, target: &Shape, place: Place) -> Result<Comparison> {
+    pub fn between(
+        &self,
+        source: &Shape,
+        target: &Shape,
+        place: TensorOptions,
+    ) -> Result<Comparison> {
         self.check(source, target)?;
         let kernel = match self {
             Self::Currents { sigmas_mm } | Self::Varifolds { sigmas_mm, .. } => {

@@ -16,7 +16,7 @@ use super::matching::{Setting, Terms};
 use super::minimise::Observer;
 use super::settings::LddmmSettings;
 use crate::shape::Shape;
-use crate::tensors::{Place, to_points};
+use crate::tensors::{TensorOptions, to_points};
 
 /// What was found of a cohort.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub fn atlas(
     start: &Shape,
     members: &[Shape],
     settings: &LddmmSettings,
-    place: Place,
+    place: TensorOptions,
     observe: Observer,
 ) -> Result<Atlas> {
     settings.validate()?;

@@ -12,7 +12,7 @@ use super::path::{Path, Scheme};
 use super::settings::LddmmSettings;
 use crate::kernel::Kernel;
 use crate::shape::{Position, Shape};
-use crate::tensors::{Place, to_points, to_tensor};
+use crate::tensors::{TensorOptions, to_points, to_tensor};
 
 /// What a deformation is made of: enough to repeat it anywhere.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,19 +79,19 @@ impl Flow {
         Hamiltonian { kernel: Kernel::gaussians(sigmas_mm), metric: *metric }
     }
 
-    fn path(&self, place: Place) -> Path {
+    fn path(&self, place: TensorOptions) -> Path {
         let SavedFlow { scheme, steps, control_points_mm, momenta, .. } = &self.saved;
         let state = [to_tensor(control_points_mm, place), to_tensor(momenta, place)];
         Path::shoot(&self.hamiltonian(), state, *scheme, *steps, 1.0)
     }
 
-    fn path_back(&self, place: Place) -> Path {
+    fn path_back(&self, place: TensorOptions) -> Path {
         let end = self.path(place).end().clone();
         let SavedFlow { scheme, steps, .. } = &self.saved;
         Path::shoot(&self.hamiltonian(), end, *scheme, *steps, -1.0)
     }
 
-    fn path_along(&self, direction: Direction, place: Place) -> Path {
+    fn path_along(&self, direction: Direction, place: TensorOptions) -> Path {
         match direction {
             Direction::Forward => self.path(place),
             Direction::Back => self.path_back(place),
@@ -197,7 +197,7 @@ impl PointMap for FlowMap {
     }
 }
 
-fn carried(path: &Path, points: &[Position], place: Place) -> Result<Vec<Position>> {
+fn carried(path: &Path, points: &[Position], place: TensorOptions) -> Result<Vec<Position>> {
     let mut all = Vec::with_capacity(points.len());
     for chunk in points.chunks(CHUNK) {
         all.extend(to_points(path.carry_to_end(to_tensor(chunk, place)))?);

@@ -9,7 +9,7 @@ use super::path::Path;
 use super::settings::LddmmSettings;
 use crate::attachment::{Attachment, Comparison};
 use crate::shape::{Position, Shape, ShapeTree};
-use crate::tensors::{Place, number, to_points, to_tensor};
+use crate::tensors::{TensorOptions, number, to_points, to_tensor};
 
 /// What a matching found.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub fn match_shapes(
     source: &Shape,
     target: &Shape,
     settings: &LddmmSettings,
-    place: Place,
+    place: TensorOptions,
     start: Option<Vec<Position>>,
     observe: Observer,
 ) -> Result<Match> {
@@ -80,7 +80,7 @@ pub(super) struct Setting {
 }
 
 impl Setting {
-    pub fn new(source: &Shape, settings: &LddmmSettings, place: Place) -> Self {
+    pub fn new(source: &Shape, settings: &LddmmSettings, place: TensorOptions) -> Self {
         let control = control_points(source, settings.control_spacing_mm);
         let all = control.len() == source.points.len();
         Self { q: to_tensor(&control, place), x: to_tensor(&source.points, place), all }
@@ -124,19 +124,19 @@ impl Setting {
         &self,
         cost: &'a dyn Fn(Tensor<2>) -> Tensor<1>,
         settings: &'a LddmmSettings,
-    ) -> Search<'a> {
-        Search { cost, settings, q: self.q.clone() }
+    ) -> MatchingSearch<'a> {
+        MatchingSearch { cost, settings, q: self.q.clone() }
     }
 }
 
 /// A search that is about to be run.
-pub(super) struct Search<'a> {
+pub(super) struct MatchingSearch<'a> {
     cost: &'a dyn Fn(Tensor<2>) -> Tensor<1>,
     settings: &'a LddmmSettings,
     q: Tensor<2>,
 }
 
-impl Search<'_> {
+impl MatchingSearch<'_> {
     pub fn run(self, start: Tensor<2>, observe: Observer) -> Result<(Tensor<2>, Vec<f64>)> {
         let hamiltonian = self.settings.hamiltonian();
         let (iterations, tolerance) = (self.settings.iterations, self.settings.tolerance);

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use burn::tensor::Tensor;
 use ffdp_image::{Error, Result};
-use ffdp_optim::{Lbfgs, Minimizer, Objective, Point, Search, Steps};
+use ffdp_optim::{Lbfgs, LineSearch, Minimizer, Objective, Point, Steps};
 
 use super::coordinates::Coordinates;
 use super::hamiltonian::Hamiltonian;
@@ -100,7 +100,7 @@ impl MomentaSearch<'_> {
             longest: self.width_mm,
             shortest: 1e-6 * self.width_mm,
         };
-        let search = Search::wolfe();
+        let search = LineSearch::wolfe();
         let mut minimizer = Minimizer::new(TensorVector(start), Lbfgs::new(HISTORY), search);
         let mut costs = vec![minimizer.here(&mut objective)?.loss];
         for number in 1..=self.iterations {

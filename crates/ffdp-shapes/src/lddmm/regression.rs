@@ -8,7 +8,7 @@ use super::matching::{Setting, Terms};
 use super::minimise::Observer;
 use super::settings::LddmmSettings;
 use crate::shape::Shape;
-use crate::tensors::{Place, to_points};
+use crate::tensors::{TensorOptions, to_points};
 
 /// What a regression found.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub fn regression(
     baseline: &Shape,
     observations: &[(f64, Shape)],
     settings: &LddmmSettings,
-    place: Place,
+    place: TensorOptions,
     observe: Observer,
 ) -> Result<Regression> {
     settings.validate()?;

@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use super::descent::{Level, PAIRS, PARTNER};
 use super::settings::{Multiscale, TransportCost};
 use crate::ranges::Ranges;
-use crate::tensors::Place;
+use crate::tensors::TensorOptions;
 
 /// Steps from one side to the next smaller one, in search of a number of clusters.
 const SMALLER: f64 = std::f64::consts::FRAC_1_SQRT_2;
@@ -188,7 +188,7 @@ impl Clustering {
     }
 
     /// Centres of mass `[K, D]` and masses `[K, 1]` of cloud `k`.
-    pub fn centres(&self, k: usize, (device, dtype): Place) -> [Tensor<2>; 2] {
+    pub fn centres(&self, k: usize, (device, dtype): TensorOptions) -> [Tensor<2>; 2] {
         let cloud = &self.clouds[k];
         let tensor = |values: &[f64], width| {
             let data = TensorData::new(values.to_vec(), [cloud.count(), width]);

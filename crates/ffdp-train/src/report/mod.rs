@@ -11,7 +11,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use crate::arguments::to_toml;
 use crate::evaluate::{Evaluation, PairScores};
 use crate::folder::write_text;
-use crate::run::Run;
+use crate::run::TrainingRun;
 use crate::train::Trained;
 
 const STYLE: &str = include_str!("style.css");
@@ -26,12 +26,12 @@ const SHOWN_PAIRS: usize = 6;
 ///
 /// # Errors
 /// A picture that cannot be read, a page that cannot be written.
-pub fn write(run: &Run, trained: &Trained, evaluation: &Evaluation) -> Result<()> {
+pub fn write(run: &TrainingRun, trained: &Trained, evaluation: &Evaluation) -> Result<()> {
     let page = page(run, trained, evaluation)?;
     write_text(&run.folder.report(), &page.into_string())
 }
 
-fn page(run: &Run, trained: &Trained, evaluation: &Evaluation) -> Result<Markup> {
+fn page(run: &TrainingRun, trained: &Trained, evaluation: &Evaluation) -> Result<Markup> {
     let pictures = run.folder.pictures();
     let title = match &run.settings.data {
         Some(data) => data.display().to_string(),

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::{BsplineDifferencesOps, DifferencesPlan, ENTROPIES, MAP};
 use crate::ops::bspline::Axis;
-use crate::ops::grid_sample::flex::Place;
+use crate::ops::grid_sample::flex::SamplePosition;
 use crate::ops::grid_sample::{Interpolation, Padding};
 use crate::ops::information::Information;
 use crate::ops::real::{Real, by_dtype, elements, tensor};
@@ -110,7 +110,8 @@ fn differences<T: Real>(
                             mapped + s[0] * u[0] + s[1] * u[1] + s[2] * u[2]
                         });
                         let before = bin(moved[voxel].wide(), bins);
-                        let place = Place::of(at, input, Interpolation::Linear, Padding::Zeros);
+                        let place =
+                            SamplePosition::of(at, input, Interpolation::Linear, Padding::Zeros);
                         let shown = place.value(moving, input, Interpolation::Linear);
                         let after = bin(shown, bins);
                         if before != after {

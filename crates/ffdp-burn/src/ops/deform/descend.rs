@@ -5,7 +5,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::tensor::{Shape, TensorData};
 
 use super::compare::Total;
-use super::views::Seen;
+use super::views::FieldEvaluation;
 use super::{DeformOptions, DeformPlan, FieldState, Measure, Optimizer, Penalties, Update};
 use crate::ops::adam::{AdamConstants, AdamOps, AdamOptions, AdamPieces, UpdatedMoments};
 use crate::ops::gaussian::{Direction, GaussianOps, GaussianOptions};
@@ -36,13 +36,13 @@ fn smooth<B: GaussianOps>(x: FloatTensor<B>, options: &GaussianOptions) -> Float
 
 /// The states of all fields after one more gradient of each, the `seen + 1`st; also the value with its penalties, `[1]`.
 pub(super) fn descend<B: Descending>(
-    seen: Seen<B>,
+    seen: FieldEvaluation<B>,
     states: Vec<FieldState<B>>,
     plan: &DeformPlan,
     count: i32,
 ) -> (FloatTensor<B>, Vec<FieldState<B>>) {
     let options = &plan.options;
-    let Seen { mut value, total, gradients, slope } = seen;
+    let FieldEvaluation { mut value, total, gradients, slope } = seen;
     let share = 1.0 / states.len() as f64;
     let mut next = Vec::with_capacity(states.len());
     for (state, gradient) in states.into_iter().zip(gradients) {

@@ -11,7 +11,7 @@
 //! The composition, in place of a sum, keeps the map invertible: each step is a small deformation of
 //! its own.
 //!
-//! That is greedy registration; `options.rs` says what else a field may stand for ([`Method`]), how else
+//! That is greedy registration; `options.rs` says what else a field may stand for ([`DeformMethod`]), how else
 //! it may step ([`Optimizer`], [`Update`]) and what its roughness costs ([`Penalties`]). With masks
 //! a voxel counts as much as its weight in the fixed image times that of the moving image where the
 //! voxel is shown; the weights are taken as constant.
@@ -38,7 +38,7 @@ mod state;
 mod tests;
 mod views;
 
-pub use options::{DeformOptions, Measure, Method, Optimizer, Penalties, Update};
+pub use options::{DeformMethod, DeformOptions, Measure, Optimizer, Penalties, Update};
 pub use state::{FieldState, FieldStates};
 
 use super::adam::Moments;
@@ -63,7 +63,7 @@ pub struct DeformImages {
 /// What changes from iteration to iteration, of each field.
 #[derive(Clone, Debug)]
 pub struct DeformState {
-    /// What the [`Method`] says, `[N, 3, D, H, W]`.
+    /// What the [`DeformMethod`] says, `[N, 3, D, H, W]`.
     pub field: Tensor<5>,
     /// Of its gradient; untouched by an optimiser without.
     pub moments: Moments,
@@ -132,9 +132,9 @@ fn specs(
     (measures, states.clone())
 }
 
-/// Does `iterations` of a deformable registration; one state for each field of the [`Method`]. Returns the measure
-/// before each of them (worse by the penalties), `[iterations]`, on the device, and the states after the last. Not
-/// differentiable.
+/// Does `iterations` of a deformable registration; one state for each field of the [`DeformMethod`]. Returns the
+/// measure before each of them (worse by the penalties), `[iterations]`, on the device, and the states after the last.
+/// Not differentiable.
 ///
 /// # Panics
 /// If there is nothing to do, a tensor is on the autodiff tape, shapes do not fit each other, or
@@ -283,7 +283,7 @@ fn check_options(options: &DeformOptions) {
         let positive = damping > 0.0 && damping.is_finite();
         assert!(positive, "deform: the damping must be positive and finite, got {damping}");
     }
-    if let Method::Svf { squarings, .. } = options.method {
+    if let DeformMethod::Svf { squarings, .. } = options.method {
         assert!(
             squarings <= 30
                 && options.update == Update::Additive

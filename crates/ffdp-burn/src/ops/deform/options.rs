@@ -47,7 +47,7 @@ impl Measure {
 
 /// Which map a field stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub enum DeformMethod {
     /// The field is a displacement `u`: `moved(p) = M(A p + t + S u(p))`.
     Greedy,
     /// Two halves that meet in the middle (Avants et al. 2008): `u_1` for the fixed image, then
@@ -64,7 +64,7 @@ pub enum Method {
     },
 }
 
-impl Method {
+impl DeformMethod {
     /// How many fields it finds.
     pub fn fields(self) -> usize {
         if self == Self::Syn { 2 } else { 1 }
@@ -116,7 +116,7 @@ pub struct Penalties {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeformOptions {
     /// Which map the field stands for.
-    pub method: Method,
+    pub method: DeformMethod,
     /// What is improved.
     pub measure: Measure,
     /// `S`, rows and columns in (x, y, z); see
@@ -142,7 +142,7 @@ impl DeformOptions {
     /// smoothed by 1 voxel and the displacement by a half, Adam with a floor of 0.1.
     pub fn greedy(measure: Measure) -> Self {
         Self {
-            method: Method::Greedy,
+            method: DeformMethod::Greedy,
             measure,
             displacement_scale: [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
             step_voxels: [0.25; 3],

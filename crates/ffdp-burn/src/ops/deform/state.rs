@@ -17,7 +17,7 @@ pub struct FieldState<B: Backend> {
     pub power: FloatTensor<B>,
 }
 
-/// Those of all fields of a [`Method`](super::Method).
+/// Those of all fields of a [`DeformMethod`](super::DeformMethod).
 #[derive(ExtensionType)]
 #[extension_type(fusion: cfg(feature = "cube"))]
 pub enum FieldStates<B: Backend> {

@@ -5,7 +5,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::tensor::{Shape, Slice, TensorData};
 
 use super::compare::{Compared, Comparing, Measured, Total};
-use super::{DeformPlan, Method};
+use super::{DeformMethod, DeformPlan};
 use crate::ops::compose::ComposeOps;
 use crate::ops::grid_sample::{Accumulation, GridSampleOps, Sampling};
 
@@ -81,7 +81,7 @@ pub(super) struct Views<B: Viewing> {
 }
 
 /// What a field shows.
-pub(super) struct Seen<B: Viewing> {
+pub(super) struct FieldEvaluation<B: Viewing> {
     /// The measure, `[1]`.
     pub value: FloatTensor<B>,
     /// How many values count.
@@ -94,11 +94,11 @@ pub(super) struct Seen<B: Viewing> {
 
 impl<B: Viewing> Views<B> {
     /// The measure of what the fields show, and its gradients: of one, or of the halves of SyN.
-    pub fn evaluate(&self, fields: &[&FloatTensor<B>], plan: &DeformPlan) -> Seen<B> {
+    pub fn evaluate(&self, fields: &[&FloatTensor<B>], plan: &DeformPlan) -> FieldEvaluation<B> {
         match plan.options.method {
-            Method::Greedy => self.evaluate_moving(fields[0], plan),
-            Method::Syn => self.evaluate_both([fields[0], fields[1]], plan),
-            Method::Svf { squarings, accumulation } => {
+            DeformMethod::Greedy => self.evaluate_moving(fields[0], plan),
+            DeformMethod::Syn => self.evaluate_both([fields[0], fields[1]], plan),
+            DeformMethod::Svf { squarings, accumulation } => {
                 let flow = Flow::<B>::along(fields[0], squarings);
                 let mut seen = self.evaluate_moving(&flow.displacement, plan);
                 let gradient = seen.gradients.remove(0);
@@ -109,7 +109,7 @@ impl<B: Viewing> Views<B> {
     }
 
     /// The moving image through `u`, compared with the fixed one as it is.
-    fn evaluate_moving(&self, u: &FloatTensor<B>, plan: &DeformPlan) -> Seen<B> {
+    fn evaluate_moving(&self, u: &FloatTensor<B>, plan: &DeformPlan) -> FieldEvaluation<B> {
         let View { image: fixed, mask, .. } = &self.fixed;
         let weights = product::<B>(mask.clone(), self.moving.show_mask(u));
         let slope = plan.needs_slope().then(|| weighted::<B>(self.moving.slope(u), &weights));
@@ -117,7 +117,7 @@ impl<B: Viewing> Views<B> {
         let Measured { value, total, gradients: [to_moved, _] } =
             pair.measure(&plan.options.measure, [true, false]);
         let gradients = vec![self.moving.to_displacement(u, to_moved)];
-        Seen { value, total, gradients, slope }
+        FieldEvaluation { value, total, gradients, slope }
     }
 
     /// Both images through their halves.
@@ -125,7 +125,11 @@ impl<B: Viewing> Views<B> {
     /// A step that both halves share only renames the points in the middle: the map between the images
     /// stays. It is left out, or the halves would drift to where the images are alike already,
     /// stretching it, for that raises a mean over the points of the middle.
-    fn evaluate_both(&self, [u1, u2]: [&FloatTensor<B>; 2], plan: &DeformPlan) -> Seen<B> {
+    fn evaluate_both(
+        &self,
+        [u1, u2]: [&FloatTensor<B>; 2],
+        plan: &DeformPlan,
+    ) -> FieldEvaluation<B> {
         let Self { fixed, moving } = self;
         let weights = product::<B>(fixed.show_mask(u1), moving.show_mask(u2));
         let slope = plan
@@ -138,7 +142,7 @@ impl<B: Viewing> Views<B> {
         let to_u2 = moving.to_displacement(u2, to_moved);
         let apart = B::float_mul_scalar(B::float_sub(to_u1, to_u2), 0.5.into());
         let gradients = vec![apart.clone(), B::float_neg(apart)];
-        Seen { value, total, gradients, slope }
+        FieldEvaluation { value, total, gradients, slope }
     }
 }
 

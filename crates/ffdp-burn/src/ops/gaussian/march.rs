@@ -1,4 +1,4 @@
-//! Smoothing by a small kernel in one march along z (see `ops/march.rs`): every voxel is read and
+//! Smoothing by a small kernel in one march along z (see `march.rs` of `ffdp-kit`): every voxel is read and
 //! written once.
 //!
 //! Where x allows it a unit owns four neighbours along x, a cell, as one vector: fewer and wider

@@ -9,7 +9,7 @@ use super::{
     FIXED_POINT_ITERATIONS, InverseOps, LEAST_DETERMINANT, LONGEST_STEP_VOXELS, NEWTON_ITERATIONS,
     tolerance_voxels,
 };
-use crate::ops::grid_sample::flex::Place;
+use crate::ops::grid_sample::flex::SamplePosition;
 use crate::ops::grid_sample::{Interpolation, Padding};
 use crate::ops::real::{Real, by_dtype, elements, tensor};
 
@@ -29,8 +29,8 @@ struct Field<'a, T> {
 }
 
 impl<T: Real> Field<'_, T> {
-    fn place(&self, at: Vector) -> Place {
-        Place::of(at, self.size, Interpolation::Linear, Padding::Border)
+    fn place(&self, at: Vector) -> SamplePosition {
+        SamplePosition::of(at, self.size, Interpolation::Linear, Padding::Border)
     }
 
     /// `f(s) = s + u(y + s)`.

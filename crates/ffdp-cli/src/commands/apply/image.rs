@@ -317,23 +317,23 @@ impl Resulting {
     }
 
     /// How a volume is looked at.
-    fn reading<'a, 'b>(&self, planes: &'a mut Settled<'b>) -> Result<Seen<'a>>
+    fn reading<'a, 'b>(&self, planes: &'a mut Settled<'b>) -> Result<InputVolume<'a>>
     where
         'b: 'a,
     {
         let Some(kernel) = self.smooth else {
-            return Ok(Seen::Planes(Box::new(SeenImage::new(planes))));
+            return Ok(InputVolume::Planes(Box::new(SeenImage::new(planes))));
         };
         let grid = planes.geometry().clone();
         let values = planes.read(0..grid.size[2])?.to_vec();
-        Ok(Seen::Whole(Box::new(SmoothImage::new(Volume::new(values, grid)?, kernel))))
+        Ok(InputVolume::Whole(Box::new(SmoothImage::new(Volume::new(values, grid)?, kernel))))
     }
 
     /// What a map sees of a volume.
-    fn piece(&self, seen: &mut Seen, map: &GridMap) -> Result<Values> {
+    fn piece(&self, seen: &mut InputVolume, map: &GridMap) -> Result<Values> {
         let planes = match seen {
-            Seen::Planes(planes) => planes,
-            Seen::Whole(image) => {
+            InputVolume::Planes(planes) => planes,
+            InputVolume::Whole(image) => {
                 return Ok(Values::Floats(map.read_smoothly(image, self.outside.background)?));
             }
         };
@@ -392,7 +392,7 @@ enum Met {
 }
 
 /// A volume as it is looked at.
-enum Seen<'a> {
+enum InputVolume<'a> {
     Planes(Box<SeenImage<'a>>),
     /// What a kernel reads everywhere of, or filters, is there whole.
     Whole(Box<SmoothImage>),

@@ -12,7 +12,7 @@ use super::tables::REFERENCE;
 
 /// A way to register a pair whose images are aligned up to a deformation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub enum BenchMethod {
     /// As the headers place the images.
     Identity,
     /// Moments, rigid, affine, down to 2 mm.
@@ -38,15 +38,15 @@ const LARGEST_SHRINK: f64 = 64.0;
 const LINEAR_UNIT_MM: f64 = 1.0;
 
 /// All of them, with what each is.
-static ALL: LazyLock<Vec<Method>> = LazyLock::new(|| {
+static ALL: LazyLock<Vec<BenchMethod>> = LazyLock::new(|| {
     let stages = Stage::built_in().into_iter().filter(|(stage, _)| !stage.is_linear());
-    let stages = stages.map(|(stage, _)| Method::Stage(stage.name()));
-    let before = [Method::Identity, Method::Affine].into_iter();
-    let after = [Method::Upsampled, Method::Network, Method::Patches];
+    let stages = stages.map(|(stage, _)| BenchMethod::Stage(stage.name()));
+    let before = [BenchMethod::Identity, BenchMethod::Affine].into_iter();
+    let after = [BenchMethod::Upsampled, BenchMethod::Network, BenchMethod::Patches];
     before.chain(stages).chain(after).collect()
 });
 
-impl ValueEnum for Method {
+impl ValueEnum for BenchMethod {
     fn value_variants<'a>() -> &'a [Self] {
         &ALL
     }
@@ -82,7 +82,7 @@ fn stage(name: &str) -> Option<Stage> {
     Stage::built_in().into_iter().map(|(stage, _)| stage).find(|stage| stage.name() == name)
 }
 
-impl Method {
+impl BenchMethod {
     /// The settings of the engine at a spacing; `None` where it does nothing.
     pub fn settings(self, spacing_mm: f64) -> Option<Settings> {
         let name = match self {
@@ -107,7 +107,7 @@ impl Method {
 }
 
 /// As tables name it.
-impl fmt::Display for Method {
+impl fmt::Display for BenchMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Identity => "identity",
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn settings_are_valid_at_any_resolution() {
-        for method in Method::value_variants() {
+        for method in BenchMethod::value_variants() {
             for spacing_mm in [0.01, 0.25, 0.9, 1.0, 3.0] {
                 if let Some(settings) = method.settings(spacing_mm) {
                     for settings in [shortened(&settings), settings] {

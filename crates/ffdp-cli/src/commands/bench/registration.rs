@@ -14,7 +14,7 @@ use ffdp_register::{Observer, Problem, Registration, Settings, Silent, register}
 use ffdp_train::{CheckpointChoice, Predictor, RunFolder};
 
 use super::cost::{Cost, Meter, TimedTransform, measured};
-use super::method::Method;
+use super::method::BenchMethod;
 use super::pairs::{self, Pair};
 use super::results::{Key, Results, Row};
 use super::scores::{Images, Scores};
@@ -60,7 +60,7 @@ pub struct RegistrationArguments {
     output: PathBuf,
     /// What is compared [default: all].
     #[arg(long, value_enum, value_name = "METHOD,METHOD,..", value_delimiter = ',')]
-    methods: Option<Vec<Method>>,
+    methods: Option<Vec<BenchMethod>>,
     /// A trained network (the folder of `ffdp train`), for the methods `network` and `patches`.
     #[arg(long, value_name = "RUN")]
     model: Option<PathBuf>,
@@ -127,7 +127,7 @@ struct Bench<'a> {
     pairs: &'a [Pair],
     results: Results,
     /// Methods and spacings whose kernels are compiled.
-    warm: Vec<(Method, f64)>,
+    warm: Vec<(BenchMethod, f64)>,
 }
 
 impl<'a> Bench<'a> {
@@ -151,21 +151,21 @@ impl<'a> Bench<'a> {
     }
 
     /// The methods of the rows of a pair that are missing, and their names in the tables.
-    fn missing(&self, pair: &'a Pair) -> Vec<(Method, String)> {
+    fn missing(&self, pair: &'a Pair) -> Vec<(BenchMethod, String)> {
         let coarsest_mm = self.coarsest(pair).spacing_mm;
         let finer = coarsest_mm != pair.spacing_mm;
-        let asked = self.request.methods.as_deref().unwrap_or(Method::value_variants());
+        let asked = self.request.methods.as_deref().unwrap_or(BenchMethod::value_variants());
         let named = asked.iter().filter_map(|&method| {
             let name = match (method, &self.network) {
                 // The coarsest resolution has nothing to be upsampled from, and is one patch.
-                (Method::Upsampled | Method::Patches, _) if !finer => return None,
-                (Method::Upsampled, _) => format!("greedy at {coarsest_mm} mm, upsampled"),
-                (Method::Network | Method::Patches, None) => return None,
-                (Method::Network, Some(network)) => match finer {
+                (BenchMethod::Upsampled | BenchMethod::Patches, _) if !finer => return None,
+                (BenchMethod::Upsampled, _) => format!("greedy at {coarsest_mm} mm, upsampled"),
+                (BenchMethod::Network | BenchMethod::Patches, None) => return None,
+                (BenchMethod::Network, Some(network)) => match finer {
                     true => format!("{} on the whole image, upsampled", network.name()),
                     false => network.name().to_string(),
                 },
-                (Method::Patches, Some(network)) => format!("{} in patches", network.name()),
+                (BenchMethod::Patches, Some(network)) => format!("{} in patches", network.name()),
                 _ => method.to_string(),
             };
             Some((method, name))
@@ -194,14 +194,14 @@ impl<'a> Bench<'a> {
     /// The map that a method finds, and its cost; nothing where the memory is too small.
     fn register(
         &mut self,
-        method: Method,
+        method: BenchMethod,
         pair: &'a Pair,
         images: &Images,
     ) -> Result<Option<(Composite, Option<Cost>)>> {
         if method.is_learnt() {
             return Ok(Some(self.predict(method, pair, images)?));
         }
-        let coarse = (method == Method::Upsampled).then(|| self.coarsest(pair));
+        let coarse = (method == BenchMethod::Upsampled).then(|| self.coarsest(pair));
         let read = coarse.map(Images::read).transpose()?;
         let (pair, images) = (coarse.unwrap_or(pair), read.as_ref().unwrap_or(images));
         let Some(settings) = method.settings(pair.spacing_mm) else {
@@ -228,7 +228,7 @@ impl<'a> Bench<'a> {
     /// The map that the network predicts, and its cost.
     fn predict(
         &mut self,
-        method: Method,
+        method: BenchMethod,
         pair: &'a Pair,
         images: &Images,
     ) -> Result<(Composite, Option<Cost>)> {
@@ -244,7 +244,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Whether a method has kernels to compile for this resolution; asked once, since it is then run.
-    fn is_cold(&mut self, method: Method, spacing_mm: f64) -> bool {
+    fn is_cold(&mut self, method: BenchMethod, spacing_mm: f64) -> bool {
         if self.request.device == DeviceChoice::Cpu || self.warm.contains(&(method, spacing_mm)) {
             return false;
         }
@@ -266,14 +266,14 @@ fn find(
 /// What a network predicts, and the warped image read back, as a registration ends.
 fn predicted(
     network: &Predictor,
-    method: Method,
+    method: BenchMethod,
     images: &Images,
     size: [usize; 3],
     device: &Device,
 ) -> Result<TimedTransform> {
     let Images { fixed, moving, .. } = images;
     let map = match method {
-        Method::Patches => network.predict_in_patches(fixed, moving, size)?,
+        BenchMethod::Patches => network.predict_in_patches(fixed, moving, size)?,
         _ => network.predict_on(fixed, moving, size)?,
     };
     map.on_grid(&fixed.geometry, device).warp(moving, Interpolation::Linear)?;

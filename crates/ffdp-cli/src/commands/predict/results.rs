@@ -21,7 +21,7 @@ use super::{Inputs, PredictArguments};
 use crate::failure::Result;
 use crate::manifest::{Claim, Existing};
 use crate::names::as_text;
-use crate::report::measures::{Compared, Folds, Run, Similarity};
+use crate::report::measures::{Compared, Folds, Provenance, SimilarityMeasures};
 use crate::report::verdict;
 
 /// The files in the output folder.
@@ -80,7 +80,7 @@ pub struct Phase {
     name: &'static str,
     warped: Volume,
     labels: Option<LabelMap>,
-    similarity: Similarity,
+    similarity: SimilarityMeasures,
     dice: Option<f64>,
 }
 
@@ -106,7 +106,7 @@ impl Phase {
         let moving = &inputs.moving;
         let ones = Volume::new(vec![1.0; moving.data.len()], moving.geometry.clone())?;
         let compared = Compared::of_ones(&map.warp(&ones, Interpolation::Linear)?);
-        let similarity = Similarity::of(&inputs.fixed, &warped, &compared)?;
+        let similarity = SimilarityMeasures::of(&inputs.fixed, &warped, &compared)?;
         Ok(Self { name, similarity, warped, labels, dice })
     }
 }
@@ -115,7 +115,7 @@ impl Phase {
 #[derive(Serialize)]
 pub struct Measures {
     #[serde(flatten)]
-    run: Run,
+    run: Provenance,
     #[serde(serialize_with = "as_text")]
     model: PathBuf,
     /// The epoch whose weights were used.
@@ -138,7 +138,7 @@ pub struct Measures {
 struct PhaseMeasures {
     name: &'static str,
     #[serde(flatten)]
-    similarity: Similarity,
+    similarity: SimilarityMeasures,
     /// Mean over the labels of both images; lost labels count 0.
     dice: Option<f64>,
 }
@@ -182,7 +182,7 @@ impl Results {
         };
         let assessment = evidence.assess();
         let measures = Measures {
-            run: Run::here(&request.device),
+            run: Provenance::here(&request.device),
             model: request.model.clone(),
             epoch: predictor.epoch,
             fixed: request.fixed().to_path_buf(),
@@ -220,7 +220,7 @@ pub fn summary(measures: &Measures) -> String {
     let mut text = verdict(&measures.assessment);
     text += &format!("{:10}  {:>8}  {:>8}  {:>8}\n", "", "NCC", "local^2", "Dice");
     for phase in &measures.phases {
-        let Similarity { ncc, local_ncc_foreground, .. } = phase.similarity;
+        let SimilarityMeasures { ncc, local_ncc_foreground, .. } = phase.similarity;
         let dice = phase.dice.map_or("-".to_string(), |dice| format!("{dice:.4}"));
         text += &format!("{:10}  {ncc:8.4}  {local_ncc_foreground:8.4}  {dice:>8}\n", phase.name);
     }

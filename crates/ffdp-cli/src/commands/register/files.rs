@@ -9,7 +9,7 @@ use ffdp_burn::io::check_writable;
 use ffdp_register::{Settings, Stage};
 
 use super::args::{ImageFormat, RegisterArguments};
-use crate::checkpoint::Place;
+use crate::checkpoint::CheckpointFolder;
 use crate::disk::{Forecast, Written};
 use crate::failure::Result;
 use crate::hash::sha256_of;
@@ -33,7 +33,7 @@ pub struct Files {
     pub metrics: PathBuf,
     pub settings: PathBuf,
     pub log: PathBuf,
-    pub checkpoint: Place,
+    pub checkpoint: CheckpointFolder,
 }
 
 impl Files {
@@ -52,7 +52,7 @@ impl Files {
             metrics: folder.join("metrics.json"),
             settings: folder.join("settings.toml"),
             log: folder.join("log.jsonl"),
-            checkpoint: Place::in_folder(folder),
+            checkpoint: CheckpointFolder::in_folder(folder),
         }
     }
 

@@ -23,8 +23,8 @@ use super::inputs::Inputs;
 use crate::failure::{Failure, Result};
 use crate::in_parallel::in_parallel;
 use crate::report::measures::{
-    BeforeAfter, Compared, Folds, Input, Lengths, Measures, Overlap, Record, Run, Seconds,
-    Similarity,
+    BeforeAfter, Compared, Folds, Input, Lengths, Measures, Overlap, Provenance, Record, Seconds,
+    SimilarityMeasures,
 };
 use crate::report::slices::Slices;
 
@@ -126,7 +126,7 @@ impl Results {
         let grids = [&fixed.geometry, moving];
         let similarity = |moved, affine, displacement| {
             let coverage = Coverage::new(grids, affine, displacement);
-            Similarity::of(fixed, moved, &Compared::of(&coverage))
+            SimilarityMeasures::of(fixed, moved, &Compared::of(&coverage))
         };
         let determinant = self.affine.determinant();
         let still = Affine::identity();
@@ -165,7 +165,7 @@ impl Results {
         let assessment = evidence.assess();
         let [fixed_hash, moving_hash] = [inputs.hashes[0].get()?, inputs.hashes[1].get()?];
         let record = Record {
-            run: Run::here(&request.mesh),
+            run: Provenance::here(&request.mesh),
             fixed: Input::of(request.fixed(), Some(fixed_hash), &fixed.geometry),
             moving: Input::of(request.moving(), Some(moving_hash), moving),
             assessment,
@@ -262,9 +262,9 @@ impl Results {
 
 /// How alike the images are before and after, by what the last stage compares: local correlation of one contrast,
 /// information of two. Unknown where they did not meet before.
-fn shown(similarity: &BeforeAfter<Similarity>, settings: &Settings) -> Option<[f64; 2]> {
+fn shown(similarity: &BeforeAfter<SimilarityMeasures>, settings: &Settings) -> Option<[f64; 2]> {
     let one_contrast = settings.stages.last().is_some_and(Stage::compares_intensities);
-    let of = |similarity: &Similarity| match one_contrast {
+    let of = |similarity: &SimilarityMeasures| match one_contrast {
         true => similarity.local_ncc_foreground,
         false => similarity.nmi,
     };

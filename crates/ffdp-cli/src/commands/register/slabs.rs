@@ -31,7 +31,7 @@ use crate::output::OutputFolder;
 use crate::printer::{Printer, print_to_stdout, say, summarise};
 use crate::progress::ProgressPrinter;
 use crate::report::html_of_slabs;
-use crate::report::measures::{BeforeAfter, Input, Overlap, Record, Run, Seconds};
+use crate::report::measures::{BeforeAfter, Input, Overlap, Provenance, Record, Seconds};
 use crate::report::slabs::{Process, SlabMeasures, summary};
 use crate::report::slices::{Panels, Pictures, Quantity};
 use crate::settings::to_toml;
@@ -465,7 +465,7 @@ fn measures(
     };
     SlabMeasures {
         record: Record {
-            run: Run::here(&request.mesh),
+            run: Provenance::here(&request.mesh),
             fixed: Input::of(request.fixed(), None, &grids[0]),
             moving: Input::of(request.moving(), None, &grids[1]),
             assessment: evidence.assess(),

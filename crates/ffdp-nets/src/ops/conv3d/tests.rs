@@ -32,7 +32,7 @@ const TENSOR_SUMS: f64 = 2e-5;
 /// largest sum is several deviations.
 const ROUNDED_FACTORS: f64 = 1e-3;
 
-struct Outcome {
+struct ValueAndGradients {
     value: Vec<f64>,
     to_x: Vec<f64>,
     to_weight: Vec<f64>,
@@ -42,7 +42,7 @@ struct Outcome {
 fn by_definition(
     (shape, o, k, padding): ([usize; 5], usize, usize, [usize; 3]),
     [x, weight, r]: [&[f64]; 3],
-) -> Outcome {
+) -> ValueAndGradients {
     let [n, c, d, h, w] = shape;
     let [od, oh, ow]: [usize; 3] = std::array::from_fn(|a| [d, h, w][a] + 2 * padding[a] + 1 - k);
     let mut value = vec![0.0; n * o * od * oh * ow];
@@ -64,7 +64,7 @@ fn by_definition(
             }
         }
     }
-    Outcome { value, to_x, to_weight }
+    ValueAndGradients { value, to_x, to_weight }
 }
 
 fn evaluate(
@@ -73,14 +73,14 @@ fn evaluate(
     device: &Device,
     dtype: DType,
     precision: Precision,
-) -> Outcome {
+) -> ValueAndGradients {
     let device = device.clone().autodiff();
     let x: Tensor<5> = tensor(x, shape, &device, dtype).require_grad();
     let weight: Tensor<5> = tensor(weight, [o, shape[1], k, k, k], &device, dtype).require_grad();
     let y = conv3d_with(x.clone(), weight.clone(), padding, precision);
     let r: Tensor<5> = tensor(r, y.dims(), &device, dtype);
     let gradients = (y.clone() * r).backward();
-    Outcome {
+    ValueAndGradients {
         value: to_f64(y.inner()),
         to_x: to_f64(x.grad(&gradients).expect("x wants a gradient")),
         to_weight: to_f64(weight.grad(&gradients).expect("the weight wants a gradient")),
@@ -93,7 +93,7 @@ fn inputs((shape, o, k, padding): ([usize; 5], usize, usize, [usize; 3])) -> [Ve
     [x, normal(o * shape[1] * k.pow(3), 2), normal(shape[0] * o * out, 3)]
 }
 
-fn compare(label: &str, actual: &Outcome, expected: &Outcome, tolerance: f64) {
+fn compare(label: &str, actual: &ValueAndGradients, expected: &ValueAndGradients, tolerance: f64) {
     assert_close(&format!("{label}: value"), &actual.value, &expected.value, tolerance);
     assert_close(&format!("{label}: to x"), &actual.to_x, &expected.to_x, tolerance);
     let (actual, expected) = (&actual.to_weight, &expected.to_weight);

@@ -11,7 +11,7 @@ use crate::ops::launch::{CUBE, Extent, address, assert_f32, buffer, cubes, empty
 
 /// Where a unit is: its voxel, and its channel of all samples.
 #[derive(CubeType, Clone, Copy)]
-struct Place {
+struct UnitPosition {
     x: u32,
     y: u32,
     z: u32,
@@ -19,9 +19,9 @@ struct Place {
 }
 
 #[cube]
-fn place(size: &Extent) -> Place {
+fn place(size: &Extent) -> UnitPosition {
     let slabs = size.d.div_ceil(CUBE_DIM_Z);
-    Place {
+    UnitPosition {
         x: ABSOLUTE_POS_X,
         y: ABSOLUTE_POS_Y,
         z: CUBE_POS_Z % slabs * CUBE_DIM_Z + UNIT_POS_Z,

@@ -13,7 +13,7 @@ use crate::settings::OptimizerSettings;
 use ffdp_burn::error::Result;
 use ffdp_burn::image::{Affine, Physical};
 use ffdp_burn::transform::BsplineTransform;
-use ffdp_optim::{Direction, Lbfgs, Minimizer, Search, Steps};
+use ffdp_optim::{Direction, Lbfgs, LineSearch, Minimizer, Steps};
 use ffdp_parallel::{FieldModel, Sharded, ShardedDeform, ShardedObjective, SmoothSteps};
 
 /// A level of `kind` from `fields` on, or from rest; of its control points, where it has any.
@@ -42,7 +42,7 @@ pub(super) fn begin(
     let model = SmoothSteps::new(fields, of_steps, mesh, holders);
     let direction = Lbfgs::new(settings.history);
     Ok(Box::new(Searched {
-        search: Minimizer::new(model.rest(), direction, Search::wolfe()),
+        search: Minimizer::new(model.rest(), direction, LineSearch::wolfe()),
         objective: pair.objective(similarity, affine, model, &options)?,
         steps: Steps {
             first: descent.learning_rate_voxels,

@@ -10,7 +10,7 @@ use crate::pyramid::finest_spacing_mm;
 use crate::settings::{Descent, LevelSettings, OptimizerSettings};
 use ffdp_burn::error::Result;
 use ffdp_burn::image::{Affine, Geometry, Physical, Voxel};
-use ffdp_burn::ops::{DeformOptions, GaussianOptions, Measure, Method};
+use ffdp_burn::ops::{DeformMethod, DeformOptions, GaussianOptions, Measure};
 use ffdp_parallel::{Axis, DeformProblem, Sharded};
 
 /// A method that improves one or several fields by the iterations of [`ops::deform`](ffdp_burn::ops::deform()).
@@ -28,7 +28,7 @@ pub(crate) trait FieldMethod: Debug + Send + Sync {
     fn optimizer_mut(&mut self) -> Option<&mut OptimizerSettings>;
 
     /// What its fields mean.
-    fn method(&self) -> Method;
+    fn method(&self) -> DeformMethod;
 
     /// The fields that go on from what was found before; `None` from rest.
     fn start(&self, found: Option<&Deformed>) -> Result<Option<Fields>>;

@@ -33,7 +33,7 @@ use crate::report::{LevelReport, Stop};
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{Affine, Geometry};
 use ffdp_burn::losses::Similarity;
-use ffdp_burn::ops::Method;
+use ffdp_burn::ops::DeformMethod;
 use ffdp_burn::transform::BsplineTransform;
 
 /// A deformable stage, from `found` on; shared by all processes where its levels are large.
@@ -184,7 +184,7 @@ impl Task<'_> {
             Some(begun) => begun?,
             None => level::begin(self.kind, &pair, affine, task.fields, control.as_ref())?,
         };
-        let is_greedy = self.kind.method() == Method::Greedy;
+        let is_greedy = self.kind.method() == DeformMethod::Greedy;
         if is_last && is_greedy {
             // The blocks of the fixed image take its place.
             pair.release();

@@ -11,7 +11,7 @@ use ffdp_burn::error::Result;
 use ffdp_burn::image::{Affine, Geometry, Physical};
 use ffdp_burn::ops::{AdamOptions, Moments, adam};
 use ffdp_burn::transform::BsplineTransform;
-use ffdp_optim::{Direction, Lbfgs, Minimizer, Objective as _, Point, Search, Steepest, Steps};
+use ffdp_optim::{Direction, Lbfgs, LineSearch, Minimizer, Objective as _, Point, Steepest, Steps};
 use ffdp_parallel::{ControlPoints, FieldModel, Sharded, ShardedObjective, SplineModel};
 
 /// A level of control points, from the spline that `fields` are, or on top of what they are.
@@ -48,14 +48,14 @@ pub(super) fn begin(
     let first = descent.learning_rate_voxels;
     let optimizer: Box<dyn Optimizer> = match descent.optimizer {
         OptimizerSettings::Lbfgs(LbfgsSettings { history }) => {
-            let search = Minimizer::new(rest.clone(), Lbfgs::new(history), Search::wolfe());
+            let search = Minimizer::new(rest.clone(), Lbfgs::new(history), LineSearch::wolfe());
             let steps = Steps { first, longest: LONGEST * first, shortest: SHORTEST * first };
-            Box::new(LineSearch { search, steps })
+            Box::new(SplineSearch { search, steps })
         }
         OptimizerSettings::Sgd | OptimizerSettings::GaussNewton(_) => {
-            let search = Minimizer::new(rest.clone(), Steepest, Search::armijo());
+            let search = Minimizer::new(rest.clone(), Steepest, LineSearch::armijo());
             let steps = Steps { first, longest: first, shortest: STEEPEST_SHORTEST * first };
-            Box::new(LineSearch { search, steps })
+            Box::new(SplineSearch { search, steps })
         }
         OptimizerSettings::Adam(settings) => Box::new(Adam {
             at: rest.clone(),
@@ -81,12 +81,12 @@ trait Optimizer {
 type Objective = ShardedObjective<SplineModel>;
 
 /// Steps along lines, each of which lowers the loss.
-struct LineSearch<D> {
+struct SplineSearch<D> {
     search: Minimizer<ControlPoints, D>,
     steps: Steps,
 }
 
-impl<D: Direction<ControlPoints>> Optimizer for LineSearch<D> {
+impl<D: Direction<ControlPoints>> Optimizer for SplineSearch<D> {
     fn at(&self) -> &ControlPoints {
         self.search.at()
     }

@@ -9,7 +9,7 @@ use super::GnkSettings;
 use super::flow::by_component;
 use super::precondition::vector;
 use super::problem::{VelocityImages, VelocityProblem};
-use super::weights::{Regularizing, Search};
+use super::weights::{Regularizing, WeightSearch};
 use crate::level::Solver;
 use crate::methods::deformable::{Deformation, LevelTask, smoothing, stays};
 use crate::pair::LevelPair;
@@ -22,7 +22,7 @@ use ffdp_parallel::{FieldVector, Gap, PaddedGrid, Sharded};
 /// A level under way.
 struct Level {
     problem: VelocityProblem,
-    search: Search,
+    search: WeightSearch,
     padded: PaddedGrid,
     /// From the velocity that is searched to that of the engine.
     to_voxels: [f64; 3],
@@ -64,7 +64,7 @@ pub(super) fn begin(settings: &GnkSettings, task: &LevelTask) -> Result<Box<dyn 
         beta: settings.beta,
         bounds: settings.determinant.filter(|_| index + 1 == count),
     };
-    let search = Search::new(&mut problem, start, regularizing, settings.newton())?;
+    let search = WeightSearch::new(&mut problem, start, regularizing, settings.newton())?;
     Ok(Box::new(Level { problem, search, padded, to_voxels, gone: Vec::new(), begun: false }))
 }
 

@@ -19,7 +19,7 @@ mod weights;
 
 pub use flow::Flow;
 pub use precondition::Preconditioner;
-pub use problem::{Seen, VelocityImages, VelocityOptions, VelocityProblem};
+pub use problem::{VelocityImages, VelocityLoss, VelocityOptions, VelocityProblem};
 pub use weights::{DeterminantBounds, Regularizing, minimize};
 
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ use crate::settings::{
     in_range,
 };
 use ffdp_burn::error::{Error, Result};
-use ffdp_burn::ops::{Accumulation, Method, Update};
+use ffdp_burn::ops::{Accumulation, DeformMethod, Update};
 use ffdp_optim::GaussNewtonOptions;
 
 /// Gauss-Newton-Krylov registration: few exact steps where others take many short ones. The map is the flow along a
@@ -192,8 +192,8 @@ impl FieldMethod for GnkSettings {
         true
     }
 
-    fn method(&self) -> Method {
-        Method::Svf { squarings: SQUARINGS, accumulation: Accumulation::Fast }
+    fn method(&self) -> DeformMethod {
+        DeformMethod::Svf { squarings: SQUARINGS, accumulation: Accumulation::Fast }
     }
 
     /// With the velocity that was found before, or one that leads about where a displacement does.

@@ -70,14 +70,14 @@ struct State {
     path: Vec<Sharded>,
     /// That of the moving image at the end.
     mask: Option<Sharded>,
-    seen: Seen,
+    seen: VelocityLoss,
     /// `h` and the preconditioner, once a system is to be solved.
     system: Option<(Sharded, Inverse)>,
 }
 
 /// What a velocity has come to.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Seen {
+pub struct VelocityLoss {
     /// The dissimilarity as the similarity has it, a mean.
     pub loss: f64,
     /// How many values counted.
@@ -160,7 +160,7 @@ impl VelocityProblem {
     }
 
     /// What the velocity that was evaluated last has come to.
-    pub fn seen(&self) -> Option<Seen> {
+    pub fn seen(&self) -> Option<VelocityLoss> {
         self.state.as_ref().map(|state| state.seen)
     }
 
@@ -299,7 +299,7 @@ impl Objective<FieldVector> for VelocityProblem {
         let density = sum(&[(-scale, &compared.gradient)]);
         let stiff = vector(self.grid.spectral(velocity, self.regularizer())?, &self.grid);
         let roughness = 0.5 * FieldVector::dots(&[[at, &stiff]])?[0];
-        let seen = Seen { loss: compared.loss, count: compared.count, roughness };
+        let seen = VelocityLoss { loss: compared.loss, count: compared.count, roughness };
         let state = State { flow, path, mask, seen, system: None };
         let force = vector(self.force(&state, density)?, &self.grid);
         let gradient = FieldVector::combine(&[(1.0, &stiff), (1.0, &force)]);

@@ -58,7 +58,7 @@ const MOST_BETA: f64 = 10.0;
 const HALVINGS: usize = 3;
 
 /// A search under way, over one `beta` after the other.
-pub(super) struct Search {
+pub(super) struct WeightSearch {
     plan: Plan,
     newton: GaussNewton<FieldVector>,
     options: GaussNewtonOptions,
@@ -121,7 +121,7 @@ impl Plan {
     }
 }
 
-impl Search {
+impl WeightSearch {
     /// From a velocity on, or from rest.
     ///
     /// # Errors
@@ -226,7 +226,7 @@ pub fn minimize(
     options: GaussNewtonOptions,
     steps: usize,
 ) -> Result<(FieldVector, Vec<NewtonStep>)> {
-    let mut search = Search::new(problem, start, regularizing, options)?;
+    let mut search = WeightSearch::new(problem, start, regularizing, options)?;
     let mut gone = Vec::new();
     while gone.len() < steps {
         let Some(step) = search.step(problem)? else { break };

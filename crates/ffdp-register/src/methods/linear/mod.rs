@@ -25,7 +25,7 @@ use information::is_informative;
 use mass::Mass;
 use motion::{Frame, Motion};
 use rigid::Rigid;
-use search::{Bounds, Search, State};
+use search::{Bounds, LinearSearch, State};
 use similarity::Similar;
 
 use crate::context::{Estimate, Run, StageResult};
@@ -85,7 +85,7 @@ fn linear<M: Motion<N>, const N: usize>(
         let aligned = pair.alignment(similarity.clone(), settings.outside);
         let level = level_start(name, index, &settings.levels, pair.grids[0].size);
         let bounds = Bounds::of(settings, &aligned, &found.affine);
-        let mut search = Search::<M, N>::new(&aligned, (frame, bounds), found.affine, state);
+        let mut search = LinearSearch::<M, N>::new(&aligned, (frame, bounds), found.affine, state);
         let (convergence, interval) = (&settings.convergence, run.loss_interval);
         let report = run_level(&level, &mut search, convergence, interval, run.observer)?;
         let ends = index + 1 == settings.levels.len() || report.stop == Stop::Cancelled;

@@ -15,7 +15,7 @@ use super::information::is_informative;
 use super::mass::Mass;
 use super::motion::{Frame, Map};
 use super::rigid::Rigid;
-use super::search::{Bounds, Search, State};
+use super::search::{Bounds, LinearSearch, State};
 use crate::context::{Estimate, Run, StageResult};
 use crate::level::{Solver, level_start};
 use crate::pair::AlignedPair;
@@ -119,10 +119,10 @@ impl RefinedCandidate {
         }
         let bounds = Bounds::of(&LinearSettings::default(), aligned, &candidate);
         let setup = (frame, bounds);
-        let mut search = Search::<Rigid, 6>::new(aligned, setup, candidate, State::default());
+        let mut search = LinearSearch::<Rigid, 6>::new(aligned, setup, candidate, State::default());
         let losses = search.iterate(iterations)?;
         let (map, loss) = (search.map(), search.loss()?);
-        let mut further = Search::<General, 12>::new(aligned, setup, map, State::default());
+        let mut further = LinearSearch::<General, 12>::new(aligned, setup, map, State::default());
         further.iterate(iterations)?;
         Ok(Some(Self { map, loss, promise: further.loss()?, losses }))
     }

@@ -7,7 +7,7 @@
 use std::marker::PhantomData;
 
 use ffdp_burn::error::Result;
-use ffdp_optim::{Bfgs, Minimizer, Objective, Point, Search as Line, Steps};
+use ffdp_optim::{Bfgs, LineSearch, Minimizer, Objective, Point, Steps};
 
 use super::motion::{Frame, Map, Motion};
 use crate::level::Solver;
@@ -38,7 +38,7 @@ impl<const N: usize> Default for State<N> {
 }
 
 /// The search on one level.
-pub(super) struct Search<'a, M, const N: usize> {
+pub(super) struct LinearSearch<'a, M, const N: usize> {
     objective: LinearObjective<'a, M>,
     minimizer: Minimizer<[f64; N], Bfgs<N>>,
 }
@@ -107,7 +107,7 @@ impl<M: Motion<N>, const N: usize> Objective<[f64; N]> for LinearObjective<'_, M
     }
 }
 
-impl<'a, M: Motion<N>, const N: usize> Search<'a, M, N> {
+impl<'a, M: Motion<N>, const N: usize> LinearSearch<'a, M, N> {
     /// A search from `state` on.
     pub fn new(
         aligned: &'a AlignedPair<'a>,
@@ -116,7 +116,7 @@ impl<'a, M: Motion<N>, const N: usize> Search<'a, M, N> {
         state: State<N>,
     ) -> Self {
         let objective = LinearObjective { aligned, bounds, frame, start, motion: PhantomData };
-        Self { objective, minimizer: Minimizer::new(state.at, state.valley, Line::armijo()) }
+        Self { objective, minimizer: Minimizer::new(state.at, state.valley, LineSearch::armijo()) }
     }
 
     /// The motion it has come to.
@@ -141,7 +141,7 @@ impl<'a, M: Motion<N>, const N: usize> Search<'a, M, N> {
     }
 }
 
-impl<M: Motion<N>, const N: usize> Solver for Search<'_, M, N> {
+impl<M: Motion<N>, const N: usize> Solver for LinearSearch<'_, M, N> {
     fn iterate(&mut self, iterations: usize) -> Result<Vec<f64>> {
         // The finest spacing of the level along which something moves.
         let voxel_mm = finest_spacing_mm(&self.objective.aligned.pair.grids[0]);

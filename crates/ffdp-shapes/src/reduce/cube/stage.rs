@@ -80,7 +80,7 @@ fn place(operand: Operand) -> usize {
     }
 }
 
-/// The values that the pair stage finds: those of a row start at `row_start`.
+/// The values that the pair stage finds: those of a row start at `first_row`.
 #[derive(CubeType)]
 pub struct PairValues {
     pub rows: Sequence<f32>,

@@ -221,7 +221,7 @@ impl<T: Lane> Block<T> {
         let place = block.start..block.start + len;
         let columns: Vec<&[T]> = tile.iter().map(|values| &values[place.clone()]).collect();
         let columns_in_block = block.len();
-        dispatch(Run { block: self, row, columns: &columns, columns_in_block, len, sums });
+        dispatch(RowPass { block: self, row, columns: &columns, columns_in_block, len, sums });
     }
 
     /// Adds the sums of the results.
@@ -279,7 +279,7 @@ macro_rules! halved {
     }};
 }
 
-struct Run<'a, T> {
+struct RowPass<'a, T> {
     block: &'a mut Block<T>,
     row: &'a [f64],
     columns: &'a [&'a [T]],
@@ -289,7 +289,7 @@ struct Run<'a, T> {
     sums: bool,
 }
 
-impl<T: Lane> Run<'_, T> {
+impl<T: Lane> RowPass<'_, T> {
     #[inline(always)]
     fn value(&self, source: Source) -> Value<'_, T> {
         match source {
@@ -344,7 +344,7 @@ impl<T: Lane> Run<'_, T> {
     }
 }
 
-impl<T: Lane> Vectorised for Run<'_, T> {
+impl<T: Lane> Vectorised for RowPass<'_, T> {
     type Output = ();
 
     #[inline(always)]

@@ -17,7 +17,7 @@ fn cases() -> Vec<(Setting, DeformOptions)> {
         cases.push((masked([true, true]), options(measure)));
         cases.push((
             Setting { fields: 2, channels: 2, ..masked([true, true]) },
-            DeformOptions { method: Method::Syn, ..options(measure) },
+            DeformOptions { method: DeformMethod::Syn, ..options(measure) },
         ));
         cases.push((
             Setting { channels: 3, ..masked([false, true]) },
@@ -34,7 +34,7 @@ fn cases() -> Vec<(Setting, DeformOptions)> {
         ));
         cases.push((
             Setting { fields: 2, ..plain(size, 2) },
-            DeformOptions { optimizer, method: Method::Syn, ..options(measure) },
+            DeformOptions { optimizer, method: DeformMethod::Syn, ..options(measure) },
         ));
         let penalties = Penalties { diffusion: 0.3, bending: 0.05, total_variation: 0.1 };
         cases.push((
@@ -99,8 +99,8 @@ fn growth(options: &DeformOptions) -> [f64; 2] {
     let information =
         matches!(measure, Measure::MutualInformation(_) | Measure::NormalizedMutualInformation(_));
     match method {
-        Method::Svf { .. } if information => [4.0, 50.0],
-        Method::Svf { .. } => [4.0, 1.0],
+        DeformMethod::Svf { .. } if information => [4.0, 50.0],
+        DeformMethod::Svf { .. } => [4.0, 1.0],
         _ => [1.0, 1.0],
     }
 }

@@ -9,9 +9,9 @@ use crate::testing::assert_close;
 fn every_measure_improves_with_every_method() {
     for measure in measures() {
         for (method, update) in [
-            (Method::Greedy, Update::Compositive),
-            (Method::Greedy, Update::Additive),
-            (Method::Syn, Update::Compositive),
+            (DeformMethod::Greedy, Update::Compositive),
+            (DeformMethod::Greedy, Update::Additive),
+            (DeformMethod::Syn, Update::Compositive),
             (svf(), Update::Additive),
         ] {
             let fields = method.fields();
@@ -130,7 +130,8 @@ fn a_field_of_another_size_is_refused() {
 #[should_panic(expected = "2 fields are needed, got 1")]
 fn syn_needs_two_halves() {
     let (images, state) = problem([8, 8, 8], 1, &Device::flex(), DType::F32);
-    let options = DeformOptions { method: Method::Syn, ..options(Measure::SquaredDifference) };
+    let options =
+        DeformOptions { method: DeformMethod::Syn, ..options(Measure::SquaredDifference) };
     deform(&images, state, &options, 1);
 }
 

@@ -14,7 +14,7 @@ fn left_half(size: [usize; 3], width: usize, dtype: DType) -> Tensor<5> {
 }
 
 /// No smoothing, so that a gradient stays where it arises.
-fn unsmoothed(method: Method, measure: Measure) -> DeformOptions {
+fn unsmoothed(method: DeformMethod, measure: Measure) -> DeformOptions {
     let off = GaussianOptions::isotropic(0.0);
     let update = if method == svf() { Update::Additive } else { Update::Compositive };
     DeformOptions { method, update, smooth_gradient: off, smooth_field: off, ..options(measure) }
@@ -27,7 +27,7 @@ fn nothing_moves_outside_the_fixed_mask() {
         let (mut images, mut state) = problem(size, 1, &Device::flex(), DType::F64);
         state.field = state.field.zeros_like();
         images.masks[0] = Some(left_half(size, 10, DType::F64));
-        let field = deform(&images, state, &unsmoothed(Method::Greedy, measure), 3).1.field;
+        let field = deform(&images, state, &unsmoothed(DeformMethod::Greedy, measure), 3).1.field;
         let [inside, outside] =
             [0, 10].map(|x| to_f64(field.clone().narrow(4, x, 10).abs().max())[0]);
         assert_eq!(outside, 0.0, "{measure:?}");
@@ -39,7 +39,7 @@ fn nothing_moves_outside_the_fixed_mask() {
 fn what_lies_outside_the_masks_does_not_count() {
     let size = [8, 9, 20];
     for measure in measures() {
-        for method in [Method::Greedy, Method::Syn, svf()] {
+        for method in [DeformMethod::Greedy, DeformMethod::Syn, svf()] {
             let fields = method.fields();
             let setting = Setting { fields, ..Setting::of(size, 1) };
             let run = |corrupt: bool| {
@@ -80,7 +80,7 @@ fn masks_that_do_not_meet_measure_nothing_and_move_nothing() {
             Some(left_half(size, 6, DType::F64)),
             Some(left_half([10, 9, 21], 12, DType::F64).neg().add_scalar(1.0)),
         ];
-        let (values, state) = deform(&images, state, &unsmoothed(Method::Greedy, measure), 2);
+        let (values, state) = deform(&images, state, &unsmoothed(DeformMethod::Greedy, measure), 2);
         assert_eq!(to_f64(values), [0.0; 2], "{measure:?}");
         assert!(to_f64(state.field).iter().all(|u| *u == 0.0), "{measure:?}");
     }

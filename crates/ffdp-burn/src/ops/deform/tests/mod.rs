@@ -29,8 +29,8 @@ fn options(measure: Measure) -> DeformOptions {
     }
 }
 
-fn svf() -> Method {
-    Method::Svf { squarings: 4, accumulation: Accumulation::Reproducible }
+fn svf() -> DeformMethod {
+    DeformMethod::Svf { squarings: 4, accumulation: Accumulation::Reproducible }
 }
 
 fn measures() -> [Measure; 4] {

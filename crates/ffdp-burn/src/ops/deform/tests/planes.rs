@@ -6,7 +6,7 @@ use crate::testing::assert_close;
 #[test]
 fn a_plane_does_not_leave_itself() {
     for measure in measures() {
-        for method in [Method::Greedy, Method::Syn, svf()] {
+        for method in [DeformMethod::Greedy, DeformMethod::Syn, svf()] {
             let fields = method.fields();
             let setting = Setting { fields, ..Setting::of([1, 16, 15], 1) };
             let (images, mut state) = setting.problem(&Device::flex(), DType::F64);

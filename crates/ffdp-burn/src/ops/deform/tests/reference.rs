@@ -130,11 +130,11 @@ fn gradient(
     let still = Sight { map: None, scale: identity };
     let to_moving = Sight { map: Some(affine.clone()), scale: options.displacement_scale };
     let [u1, u2] = match options.method {
-        Method::Greedy => [tracked.clone().zeros_like(), tracked.clone()],
-        Method::Svf { squarings, .. } => {
+        DeformMethod::Greedy => [tracked.clone().zeros_like(), tracked.clone()],
+        DeformMethod::Svf { squarings, .. } => {
             [tracked.clone().zeros_like(), exp(tracked.clone(), squarings)]
         }
-        Method::Syn => [tracked.clone().narrow(0, 0, n), tracked.clone().narrow(0, n, n)],
+        DeformMethod::Syn => [tracked.clone().narrow(0, 0, n), tracked.clone().narrow(0, n, n)],
     };
     let weights = match (fixed_mask, moving_mask) {
         (None, None) => None,
@@ -159,7 +159,7 @@ fn gradient(
     let [to_measure, to_rough] = [measure, rough]
         .map(|part| tracked.grad(&part.backward()).expect("both depend on the field"));
     let to_measure = match options.method {
-        Method::Syn => {
+        DeformMethod::Syn => {
             let [a, b] = [0, n].map(|half| to_measure.clone().narrow(0, half, n));
             let apart = (a - b).mul_scalar(0.5);
             Tensor::cat(vec![apart.clone(), apart.neg()], 0)
@@ -178,7 +178,7 @@ fn gradient(
         };
         let [a, b] = slopes.map(weigh);
         match options.method {
-            Method::Syn => Tensor::cat(vec![a.clone() + b.clone(), a + b], 0),
+            DeformMethod::Syn => Tensor::cat(vec![a.clone() + b.clone(), a + b], 0),
             _ => b,
         }
     } else {

@@ -2,9 +2,9 @@
 //! length, which the compiler turns into vector instructions. Only reading the image goes voxel by voxel.
 //!
 //! All lanes are treated as if they lay in a [`Cell`](super::place::Cell); those that do not are given, and
-//! are done again in the general way ([`Place`]).
+//! are done again in the general way ([`SamplePosition`]).
 
-use super::place::Place;
+use super::place::SamplePosition;
 use super::{Row, Sampling};
 use crate::ops::grid_sample::Interpolation;
 use crate::ops::real::Real;
@@ -99,12 +99,12 @@ impl Stretch {
     }
 
     /// The samples that lie in no cell, and where they lie.
-    pub(super) fn others(&self) -> impl Iterator<Item = (usize, Place)> {
+    pub(super) fn others(&self) -> impl Iterator<Item = (usize, SamplePosition)> {
         let lanes = (0..self.count).filter(|j| !self.in_cell[*j]);
         lanes.map(|j| {
             let Sampling { interpolation, padding, .. } = self.sampling;
             let at = self.at.map(|at| at[j]);
-            (j, Place::of(at, self.input, interpolation, padding))
+            (j, SamplePosition::of(at, self.input, interpolation, padding))
         })
     }
 

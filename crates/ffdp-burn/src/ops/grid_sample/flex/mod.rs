@@ -19,7 +19,7 @@ use super::{GridSampleOps, Sampling};
 use crate::ops::real::{Real, by_dtype, elements, readable, tensor};
 
 use gather::{forward, to_affine, to_displacement};
-pub(crate) use place::{Place, Tap};
+pub(crate) use place::{SamplePosition, Tap};
 use scatter::to_image;
 
 /// The inputs, borrowed, with everything needed to place a sample.

@@ -168,14 +168,14 @@ fn mix(a: f64, b: f64, t: f64) -> f64 {
 }
 
 /// Where a sample is taken.
-pub(crate) enum Place {
+pub(crate) enum SamplePosition {
     /// Between eight voxels of the image.
     Inside(Cell),
     /// Anywhere.
     Anywhere(Taps),
 }
 
-impl Place {
+impl SamplePosition {
     /// The place of a coordinate (x, y, z) in an image of extent (D, H, W).
     #[inline]
     pub fn of(

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::gather::widened;
 use super::lanes::LANES;
-use super::place::Place;
+use super::place::SamplePosition;
 use super::{Row, Sampler};
 use crate::ops::real::Real;
 
@@ -117,8 +117,8 @@ fn sums_of<T: Real>(s: &Sampler<'_, T>, n: usize, slab: &Slab, grad: &[T]) -> Ve
 }
 
 /// Adds `g` to the corners of a sample anywhere; those outside have no weight.
-fn add(sums: &mut [f64], start: usize, extent: [usize; 3], place: &Place, g: f64) {
-    let Place::Anywhere(at) = place else {
+fn add(sums: &mut [f64], start: usize, extent: [usize; 3], place: &SamplePosition, g: f64) {
+    let SamplePosition::Anywhere(at) = place else {
         unreachable!("a sample in a cell is one of its stretch's");
     };
     let [_, h, w] = extent;

@@ -152,7 +152,7 @@ impl Case {
     }
 
     /// The loss `sum(y * weights)` and the gradients of image, affine and displacement.
-    fn evaluate(&self, inputs: &[Vec<f64>], device: &Device, dtype: DType) -> Outcome {
+    fn evaluate(&self, inputs: &[Vec<f64>], device: &Device, dtype: DType) -> ValueAndGradients {
         let device = device.clone().autodiff();
         let ([d, h, w], [di, hi, wi]) = (self.output, self.input);
         let shape = [self.batch, self.channels, di, hi, wi];
@@ -173,7 +173,7 @@ impl Case {
         let weights = tensor(&normal(shape.iter().product(), 22), shape, &device, dtype);
         let loss = (y.clone() * weights).sum();
         let gradients = loss.backward();
-        Outcome {
+        ValueAndGradients {
             output: to_f64(y.inner()),
             loss: to_f64(loss.inner())[0],
             gradients: vec![
@@ -185,7 +185,7 @@ impl Case {
     }
 }
 
-struct Outcome {
+struct ValueAndGradients {
     output: Vec<f64>,
     loss: f64,
     gradients: Vec<Vec<f64>>,

@@ -1,5 +1,5 @@
 //! The Jacobian determinant on the GPU: one march along z for the value, one for the gradient (see
-//! `ops/march.rs`).
+//! `march.rs` of `ffdp-kit`).
 
 use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;

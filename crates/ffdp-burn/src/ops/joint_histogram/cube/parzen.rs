@@ -29,7 +29,7 @@ pub(in crate::ops) struct Shape {
 
 /// Where an intensity lies: its first tap, and the fraction beyond the bin below it.
 #[derive(CubeType, Clone, Copy)]
-pub(in crate::ops) struct Place {
+pub(in crate::ops) struct BinPosition {
     pub first: u32,
     pub fraction: f32,
 }
@@ -59,11 +59,11 @@ fn scaled(intensity: f32, #[comptime] plan: Plan) -> Sum {
 }
 
 #[cube]
-pub(in crate::ops) fn place(intensity: f32, #[comptime] plan: Plan) -> Place {
+pub(in crate::ops) fn place(intensity: f32, #[comptime] plan: Plan) -> BinPosition {
     let y = scaled(intensity, plan);
     let first = (y.high + y.low + 0.5f32).floor();
     let fraction = (y.high - first + 0.5f32) + y.low;
-    Place { first: min(u32::cast_from(first), comptime!(plan.inner())), fraction }
+    BinPosition { first: min(u32::cast_from(first), comptime!(plan.inner())), fraction }
 }
 
 /// The bin that an intensity lies in.

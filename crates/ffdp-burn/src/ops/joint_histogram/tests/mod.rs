@@ -101,7 +101,7 @@ fn direct(a: &[f64], b: &[f64], weights: &[f64], bins: usize, kernel: ParzenKern
 }
 
 /// Votes, their sum weighted at random, and its gradients to both images.
-struct Outcome {
+struct ValueAndGradients {
     votes: Vec<f64>,
     loss: f64,
     gradients: Vec<Vec<f64>>,
@@ -114,7 +114,7 @@ fn evaluate(
     options: &HistogramOptions,
     device: &Device,
     dtype: DType,
-) -> Outcome {
+) -> ValueAndGradients {
     let device = device.clone().autodiff();
     let [a, b] =
         [a, b].map(|image| -> Tensor<5> { tensor(image, shape, &device, dtype).require_grad() });
@@ -127,9 +127,9 @@ fn evaluate(
     let gradients = loss.backward();
     let of = |t: &Tensor<5>| to_f64(t.grad(&gradients).expect("both want a gradient"));
     let loss = to_f64(loss.inner())[0];
-    Outcome { votes: to_f64(votes.inner()), loss, gradients: vec![of(&a), of(&b)] }
+    ValueAndGradients { votes: to_f64(votes.inner()), loss, gradients: vec![of(&a), of(&b)] }
 }
 
-fn on_cpu(images: [&[f64]; 2], shape: [usize; 5], options: &HistogramOptions) -> Outcome {
+fn on_cpu(images: [&[f64]; 2], shape: [usize; 5], options: &HistogramOptions) -> ValueAndGradients {
     evaluate(images, None, shape, options, &cpu(), DType::F64)
 }

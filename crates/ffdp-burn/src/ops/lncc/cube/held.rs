@@ -8,7 +8,7 @@ use crate::ops::launch::Extent;
 
 /// The columns that a unit holds.
 #[derive(CubeType)]
-pub(super) struct Place {
+pub(super) struct HeldColumns {
     /// Of the first column; may lie outside the image.
     x: i32,
     /// Of the first column in its plane.
@@ -18,13 +18,13 @@ pub(super) struct Place {
 }
 
 #[cube]
-pub(super) fn place(size: &Extent, march: &March, #[comptime] tile: Tile) -> Place {
+pub(super) fn place(size: &Extent, march: &March, #[comptime] tile: Tile) -> HeldColumns {
     let x = (march.x * comptime!(tile.columns()) + UNIT_POS % LANES * SPAN) as i32
         - comptime!(tile.outside() as i32);
     let y = (march.y * comptime!(tile.height()) + UNIT_POS / LANES) as i32
         - comptime!(tile.radius as i32);
     let width = size.w as i32;
-    Place { x, offset: y * width + x, row_exists: y >= 0 && y < size.h as i32, width }
+    HeldColumns { x, offset: y * width + x, row_exists: y >= 0 && y < size.h as i32, width }
 }
 
 /// Loads the unit's columns of the plane that begins at `base` as plane `slot` of those held; zeros
@@ -35,7 +35,7 @@ pub(super) fn fetch<T: Float, N: Size>(
     source: &[Vector<T, N>],
     base: usize,
     inside: bool,
-    place: &Place,
+    place: &HeldColumns,
     held: &mut Array<f32>,
     #[comptime] slot: u32,
     #[comptime] vector: u32,

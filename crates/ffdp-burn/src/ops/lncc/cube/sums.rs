@@ -3,7 +3,7 @@
 
 use cubecl::prelude::*;
 
-use super::tile::{LANES, LAST_WORD, Run, SPAN, Tile, WIDTH, slot};
+use super::tile::{LANES, LAST_WORD, SPAN, Tile, WIDTH, WindowRun, slot};
 
 /// Sums over `count` neighbouring windows of `values`, which begin at the first window's first value;
 /// to `sums[first..]`.
@@ -245,7 +245,7 @@ pub(super) fn sum_rows(
 #[cube]
 pub(super) fn sum_column(
     shared: &Shared<[f32]>,
-    run: &Run,
+    run: &WindowRun,
     buffer: u32,
     sums: &mut Array<f32>,
     #[comptime] k: u32,

@@ -238,7 +238,7 @@ pub(super) fn slots() -> Array<u32> {
 
 /// The windows along y that a unit sums: [`Tile::run`] of one column of one plane of the step.
 #[derive(CubeType)]
-pub(super) struct Run {
+pub(super) struct WindowRun {
     /// Its first value in shared memory, and the value after, up to whole rows.
     pub even: u32,
     pub odd: u32,
@@ -264,7 +264,7 @@ pub(super) struct March {
 }
 
 #[cube]
-pub(super) fn run(size: &Extent, march: &March, #[comptime] tile: Tile) -> Run {
+pub(super) fn run(size: &Extent, march: &March, #[comptime] tile: Tile) -> WindowRun {
     let group = UNIT_POS / WIDTH;
     let plane = group % comptime!(tile.planes);
     let row = group / comptime!(tile.planes) * comptime!(tile.run());
@@ -286,7 +286,7 @@ pub(super) fn run(size: &Extent, march: &March, #[comptime] tile: Tile) -> Run {
     let start = plane * comptime!(tile.plane_len());
     let even = start + slot(row, j, lane);
     let odd = start + slot(row + 1, j, lane) - WIDTH;
-    Run { even, odd, offset: y * size.w + x, count, plane }
+    WindowRun { even, odd, offset: y * size.w + x, count, plane }
 }
 
 /// Which lanes on either side lie in the same row of the tile: 1, else 0; those `d` lanes further left

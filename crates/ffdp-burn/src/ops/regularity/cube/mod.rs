@@ -1,4 +1,4 @@
-//! Roughness on the GPU: one march along z for the value, one for the gradient (see `ops/march.rs`).
+//! Roughness on the GPU: one march along z for the value, one for the gradient (see `march.rs` of `ffdp-kit`).
 //!
 //! The gradient is computed anew in the backward pass. Stored by the forward pass instead, to be
 //! scaled later, it would cost 12 bytes a voxel of traffic more (48 for both passes, not 36), and a
