@@ -109,7 +109,7 @@ fn a_loss_of_ones_own_trains_a_network() {
     let mean = |steps: &[f32]| steps.iter().sum::<f32>() / steps.len() as f32;
     // The same four pairs at the beginning and at the end.
     let (first, last) = (mean(&losses[..4]), mean(&losses[20..]));
-    // From 0.725 to 0.711 when this was written; seeded, so that half of it leaves room for rounding.
+    // From 0.725 to 0.711; seeded, and half of it leaves room for rounding.
     assert!(last < first - 0.007, "{first} -> {last}");
 }
 

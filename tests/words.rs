@@ -49,6 +49,9 @@ const NAMES: &[(&str, &str)] = &[
     ("still(", "zero_displacement"),
 ];
 
+/// Names of types that mean one thing each: at most one type of all crates has them.
+const TYPES: &[&str] = &["Similarity", "Method", "Outcome", "Seen", "Search", "Run", "Place"];
+
 /// The one file that may have all of them: the lists above.
 const THIS: &str = "tests/words.rs";
 
@@ -154,11 +157,29 @@ fn hits(text: &str, is_rust: bool) -> Vec<(usize, &'static str, &'static str)> {
     hits
 }
 
+/// All sources of the workspace.
+fn sources() -> Vec<PathBuf> {
+    let folders = ["src", "crates", "examples", "benches", "benchmarks", "tests"];
+    folders.iter().flat_map(|folder| files(&root().join(folder), "rs")).collect()
+}
+
+#[test]
+fn names_of_types_mean_one_thing() {
+    for name in TYPES {
+        let kinds =
+            ["struct", "enum", "trait", "type", "union"].map(|kind| format!("{kind} {name}"));
+        let defines = |path: &PathBuf| {
+            let code = code(&fs::read_to_string(path).expect("sources are UTF-8"));
+            code.lines().any(|line| kinds.iter().any(|definition| has_name(line, definition)))
+        };
+        let found: Vec<PathBuf> = sources().into_iter().filter(defines).collect();
+        assert!(found.len() <= 1, "several types are called {name}: {found:?}");
+    }
+}
+
 #[test]
 fn words_of_the_field_are_used() {
-    let folders = ["src", "crates", "examples", "benches", "benchmarks", "tests"];
-    let mut all: Vec<PathBuf> =
-        folders.iter().flat_map(|folder| files(&root().join(folder), "rs")).collect();
+    let mut all = sources();
     all.extend(files(&root().join("docs"), "md"));
     all.push(root().join("README.md"));
     // Guards the walk itself: an empty list would pass.

@@ -2,7 +2,7 @@
 
 use burn::module::Param;
 use burn::tensor::{Device, Distribution, Tensor};
-use ffdp::losses::{Lncc, MutualInformation, Similarity, diffusion};
+use ffdp::losses::{Lncc, MutualInformation, SimilarityLoss, diffusion};
 use ffdp::nets::TransMorph;
 use ffdp::nets::layers::Conv3dRelu;
 use ffdp::nets::layers::fused::normalise;

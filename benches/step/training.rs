@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Distribution, Int, Tensor};
-use ffdp::losses::{Lncc, MutualInformation, Similarity, diffusion, label_dice_loss};
+use ffdp::losses::{Lncc, MutualInformation, SimilarityLoss, diffusion, label_dice_loss};
 use ffdp::nets::{Resolution, TransMorph, TransMorphConfig, Variant};
 use ffdp::ops;
 use ffdp_train::AmsGrad;
@@ -193,7 +193,7 @@ impl Problem {
         let [moving, fixed] = self.images.clone().map(|image| image.autodiff());
         let displacement = network.forward(moving.clone(), fixed.clone());
         let moved = ops::warp(moving, displacement.clone());
-        let similarity: &dyn Similarity = if case.mutual_information {
+        let similarity: &dyn SimilarityLoss = if case.mutual_information {
             &MutualInformation::default()
         } else {
             &Lncc::transmorph()

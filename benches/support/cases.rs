@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, Int, Tensor};
 use ffdp::baseline::{self, BoxFilter};
-use ffdp::losses::{MutualInformation, Similarity};
+use ffdp::losses::{MutualInformation, SimilarityLoss};
 use ffdp::ops::{
     self, Accumulation, AdamOptions, ComposeOptions, DeformImages, DeformOptions, DeformState,
     GaussianOptions, GradientMode, GridSampleOptions, HistogramMode, HistogramOptions,

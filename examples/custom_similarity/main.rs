@@ -12,7 +12,7 @@
 
 use burn::tensor::{Device, Tensor};
 use ffdp::Result;
-use ffdp::losses::{Pair, Similarity};
+use ffdp::losses::{Pair, SimilarityLoss};
 use ffdp::parallel::DeviceMesh;
 use ffdp::register::{
     self, GreedySettings, LevelSettings, Problem, Registration, Settings, Silent, Stage,
@@ -36,7 +36,7 @@ fn differences(image: &Tensor<5>) -> [Tensor<5>; 3] {
     [[0, 0, 1], [0, 1, 0], [1, 0, 0]].map(|step| part(step) - part([0; 3]))
 }
 
-impl Similarity for GradientFields {
+impl SimilarityLoss for GradientFields {
     fn partial(&self, pair: &Pair) -> Tensor<1> {
         let (m, f) = (differences(&pair.moved), differences(&pair.fixed));
         let dot = |a: &[Tensor<5>; 3], b: &[Tensor<5>; 3]| {

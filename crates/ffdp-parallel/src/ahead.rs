@@ -7,8 +7,8 @@
 //!
 //! CubeCL (0.11.3) has streams of its own, one for each `StreamId`, but its computations would not wait for another of
 //! them: buffers that are allocated one by one (`ExactMemory`) carry no mark of when they were written, and
-//! displacements of 786^3 voxels ended in NaN (23 November 2026). Also who sends a second large value there waits for
-//! the first. So CubeCL gives the memory, and the driver is asked to copy.
+//! computations that read them too early end in NaN. Sending a second large value there waits for the first. So CubeCL
+//! gives the memory, and the driver is asked to copy.
 
 use burn::Tensor;
 use burn::tensor::Device;

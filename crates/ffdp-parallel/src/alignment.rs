@@ -25,7 +25,7 @@ use super::ring::{DisplacementBounds, IndexMap, RingInputs, RingSampler};
 use super::sharded::Sharded;
 use super::transfer::to_device;
 use ffdp_burn::error::{Error, Result};
-use ffdp_burn::losses::{Pair, Similarity, counted};
+use ffdp_burn::losses::{Pair, SimilarityLoss, counted};
 use ffdp_burn::ops::{GridSampleOptions, Padding};
 
 /// What a voxel counts that the map sends outside the moving image.
@@ -64,7 +64,7 @@ impl ShardedAlignment {
     pub fn new(
         [fixed, moving]: [Sharded; 2],
         masked: [bool; 2],
-        (similarity, outside): (Arc<dyn Similarity>, Outside),
+        (similarity, outside): (Arc<dyn SimilarityLoss>, Outside),
         mesh: &DeviceMesh,
     ) -> Self {
         let (shards, places) = (fixed.layout().count(), mesh.count());

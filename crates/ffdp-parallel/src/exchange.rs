@@ -21,10 +21,10 @@
 //! else and need not be copied. Sums of several groups of devices follow
 //! each other in the same order on every device.
 //!
-//! **What comes after a sum may be used for the first time as well**, and be loaded while the sum is under way. With
-//! that, two H200s hung (a network's tape, 22 November 2026; both threads were loading, one device ran the sum and the
-//! other had not begun it). So the host does wait for the first sums of a process, and for those that a [`WaitForSums`]
-//! sees: the first iterations of a problem.
+//! **What comes after a sum may be used for the first time as well**, and be loaded while the sum is under way.
+//! That is a deadlock as well: both threads load, one device runs the sum, and the other has not begun it. So the host
+//! does wait for the first sums of a process, and for those that a [`WaitForSums`] sees: the first iterations of a
+//! problem.
 //!
 //! **A device that cannot join a sum is found before the others begin it**: where memory has run out on one of them, none
 //! begins ([`launch_checked`]). NCCL allocates memory of its own when a group of devices, or a way to send among them, is

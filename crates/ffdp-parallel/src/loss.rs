@@ -4,14 +4,14 @@ use burn::Tensor;
 
 use super::overlap::sum_of_blocks;
 use super::sharded::Sharded;
-use ffdp_burn::losses::{Pair, Similarity, counted};
+use ffdp_burn::losses::{Pair, SimilarityLoss, counted};
 
 /// The loss of sharded images, `[1]` on the device of the first shard: the serial one, whatever the
 /// cuts. Windows that reach over a seam are whole and counted once. Differentiable in both images.
 ///
 /// # Panics
 /// If shapes or cuts differ.
-pub fn loss(similarity: &dyn Similarity, moved: &Sharded, fixed: &Sharded) -> Tensor<1> {
+pub fn loss(similarity: &dyn SimilarityLoss, moved: &Sharded, fixed: &Sharded) -> Tensor<1> {
     if let ([moved], [fixed]) = (moved.shards(), fixed.shards()) {
         return similarity.loss(moved.clone(), fixed.clone());
     }

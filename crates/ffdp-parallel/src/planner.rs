@@ -22,7 +22,7 @@ use std::sync::Arc;
 use super::layout::{Axis, Layout};
 use super::ring::thickest_parcel_of_block;
 use ffdp_burn::error::{Error, Result};
-use ffdp_burn::losses::Similarity;
+use ffdp_burn::losses::SimilarityLoss;
 use ffdp_burn::ops::{
     DeformMethod, DeformOptions, GaussianOptions, MomentStorage, Optimizer, Penalties,
 };
@@ -217,7 +217,7 @@ fn fullest(
 impl DeformProblem {
     /// Two images of this extent (D, H, W) of one channel without masks, compared by what the options measure.
     pub fn plain([fixed, moving]: [[usize; 3]; 2], axis: Axis, options: DeformOptions) -> Self {
-        let similarity: Arc<dyn Similarity> = options.measure.into();
+        let similarity: Arc<dyn SimilarityLoss> = options.measure.into();
         let reach_voxels = similarity.reach_voxels();
         let (channels, masked, kept_steps) = (1, [false; 2], None);
         Self { fixed, moving, channels, masked, axis, reach_voxels, options, kept_steps }

@@ -3,7 +3,7 @@
 //! CubeCL (0.11.3) sends and receives on a stream of its own, and orders it with the computations of the
 //! two devices in two places only: the sender's data must be ready, and the receiver's later work waits.
 //! What the receiver's memory was used for before may still be under way, and the sender's may be given
-//! to something else before it was read. Displacements found on two GPUs were wrong without any wait. So a
+//! to something else before it was read. Without any wait displacements found on two GPUs are wrong. So a
 //! transfer waits for the receiver, and what is sent lives until it has arrived. It waits for the sender as well:
 //! a kernel that is loaded there for the first time would wait for the receiver, which waits for the sender. What
 //! travels in every iteration takes another way (`exchange.rs`). To and from host memory there is no second stream, and

@@ -10,9 +10,9 @@
 //! [`deepened`] makes up for what one of them was spared.
 //!
 //! Why not as the sums of `exchange.rs`, which the host does not wait for: a kernel that is used for the first
-//! time is loaded, and on two H200s loading on both devices waited for a sum that one of them ran and the other
-//! did not begin (22 November 2026, stacks of all threads). A registration knows its kernels after an
-//! iteration; what a network's tape meets for the first time is not known in advance.
+//! time is loaded, and loading on both devices waits for a sum that one of them runs and the other does not begin. A
+//! registration knows its kernels after an iteration; what a network's tape meets for the first time is not known in
+//! advance.
 
 use std::thread;
 

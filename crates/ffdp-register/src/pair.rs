@@ -9,7 +9,7 @@ use super::pyramid::plane_axis;
 use super::settings::FOREGROUND;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{Affine, Geometry, Physical, Volume, Voxel, download, index_affine};
-use ffdp_burn::losses::{Mse, Similarity};
+use ffdp_burn::losses::{Mse, SimilarityLoss};
 use ffdp_burn::metrics::ncc;
 use ffdp_burn::ops::{
     DeformMethod, DeformOptions, GaussianOptions, GridSampleOptions, Measure, Optimizer, Padding,
@@ -74,7 +74,11 @@ impl LevelPair {
     }
 
     /// The images as an affine map between them is judged. One process has all of them.
-    pub fn alignment(&self, similarity: Arc<dyn Similarity>, outside: Outside) -> AlignedPair<'_> {
+    pub fn alignment(
+        &self,
+        similarity: Arc<dyn SimilarityLoss>,
+        outside: Outside,
+    ) -> AlignedPair<'_> {
         let outside = if similarity.may_ignore_outside() { outside } else { Outside::Background };
         let (images, mesh) = (self.images().clone(), &self.places.work);
         let alignment = ShardedAlignment::new(images, self.masked, (similarity, outside), mesh);
@@ -84,7 +88,7 @@ impl LevelPair {
     /// Iterations from `fields` on that improve `similarity`; other processes of the team do the same with their parts.
     pub fn deform(
         &self,
-        similarity: Arc<dyn Similarity>,
+        similarity: Arc<dyn SimilarityLoss>,
         affine: &Affine<Physical, Physical>,
         fields: Vec<Sharded>,
         options: &DeformOptions,
@@ -97,7 +101,7 @@ impl LevelPair {
     /// The same as a function that an optimiser searches, see [`ShardedObjective::in_team`].
     pub fn objective<M: FieldModel>(
         &self,
-        similarity: Arc<dyn Similarity>,
+        similarity: Arc<dyn SimilarityLoss>,
         affine: &Affine<Physical, Physical>,
         model: M,
         options: &DeformOptions,
@@ -144,7 +148,7 @@ impl LevelPair {
     /// level, cut as its places say. What the map sends outside sees the background. Waits for the devices.
     pub fn loss(
         &self,
-        similarity: &Arc<dyn Similarity>,
+        similarity: &Arc<dyn SimilarityLoss>,
         affine: &Affine<Physical, Physical>,
         warp: Option<Sharded>,
     ) -> Result<f64> {

@@ -8,7 +8,7 @@ use ffdp_burn::Result;
 use ffdp_burn::baseline;
 use ffdp_burn::image::LabelMap;
 use ffdp_burn::losses::{
-    Lncc, Mse, MutualInformation, Similarity, bending_energy, diffusion, label_dice_loss,
+    Lncc, Mse, MutualInformation, SimilarityLoss, bending_energy, diffusion, label_dice_loss,
     memberships, soft_dice,
 };
 use ffdp_burn::metrics::{DiceScores, dice, dice_of, warp_labels};
@@ -34,7 +34,7 @@ pub struct Objective {
 #[derive(Clone, Debug)]
 pub enum Operations {
     /// The fused operations, with their hand-derived gradients.
-    Fused(Arc<dyn Similarity>),
+    Fused(Arc<dyn SimilarityLoss>),
     /// Burn's own tensor operations and its autodiff, as one would write them without this
     /// library; the same values at more time and memory.
     Baseline {

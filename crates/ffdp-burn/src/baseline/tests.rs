@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device, Tensor};
 
 use super::BoxFilter;
-use crate::losses::{MutualInformation, Similarity};
+use crate::losses::{MutualInformation, SimilarityLoss};
 use crate::ops::{
     self, GaussianOptions, GridSampleOptions, HistogramOptions, LnccOptions, Padding, ParzenKernel,
 };

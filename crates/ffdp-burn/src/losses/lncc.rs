@@ -3,7 +3,7 @@
 use burn::Tensor;
 use burn::backend::Dispatch;
 
-use super::similarity::{Pair, PairGradients, Similarity};
+use super::similarity::{Pair, PairGradients, SimilarityLoss};
 use crate::ops::lncc::{LnccCall, LnccOps, lncc_sum, weighted_lncc_sum};
 use crate::ops::{GaussianOptions, GradientMode, LnccFloor, LnccOptions, Measure, gaussian, lncc};
 
@@ -18,7 +18,7 @@ impl Lncc {
     }
 }
 
-impl Similarity for Lncc {
+impl SimilarityLoss for Lncc {
     /// `sum u n`.
     fn partial(&self, pair: &Pair) -> Tensor<1> {
         let Pair { moved, fixed, weights } = pair.clone();

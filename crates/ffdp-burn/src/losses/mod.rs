@@ -1,6 +1,6 @@
 //! What a registration minimises: how unlike two images are, and how rough a displacement is.
 //!
-//! A [`Similarity`] is *partial, sum, finish*: partial sums of parts of an image add up to those of
+//! A [`SimilarityLoss`] is *partial, sum, finish*: partial sums of parts of an image add up to those of
 //! the whole, so serial and sharded losses are the same code. Each has a file of its own. [`diffusion`] is the usual
 //! regulariser, and [`label_dice_loss`] trains with labels ([`soft_dice`] with memberships). Read
 //! `similarity.rs` first.
@@ -24,10 +24,10 @@ pub use mutual_information::{
     MutualInformation, NormalizedMutualInformation, mutual_information,
     normalized_mutual_information,
 };
-pub use similarity::{Pair, PairGradients, Similarity, counted};
+pub use similarity::{Pair, PairGradients, SimilarityLoss, counted};
 
 /// The loss of what the fused iterations improve.
-impl From<Measure> for Arc<dyn Similarity> {
+impl From<Measure> for Arc<dyn SimilarityLoss> {
     fn from(measure: Measure) -> Self {
         match measure {
             Measure::Lncc(options) => Arc::new(Lncc(options)),

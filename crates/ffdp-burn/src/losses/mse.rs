@@ -3,7 +3,7 @@
 use burn::Tensor;
 use burn::backend::Dispatch;
 
-use super::similarity::{Pair, PairGradients, Similarity};
+use super::similarity::{Pair, PairGradients, SimilarityLoss};
 use crate::ops::Measure;
 use crate::ops::mse::{MseOps, squared_difference_sum};
 
@@ -22,7 +22,7 @@ fn rooted(pair: &Pair) -> ([Tensor<5>; 2], Option<Tensor<5>>) {
     ([times(&pair.moved), times(&pair.fixed)], root)
 }
 
-impl Similarity for Mse {
+impl SimilarityLoss for Mse {
     /// `sum u (moved - fixed)^2`.
     fn partial(&self, pair: &Pair) -> Tensor<1> {
         let ([moved, fixed], _) = rooted(pair);

@@ -10,7 +10,7 @@ use std::fmt::Debug;
 use burn::Tensor;
 use burn::backend::Dispatch;
 
-use super::similarity::{Pair, PairGradients, Similarity};
+use super::similarity::{Pair, PairGradients, SimilarityLoss};
 use crate::ops::information::{InformationOps, TINY};
 use crate::ops::joint_histogram::{Binning, JointHistogramOps, joint_votes};
 use crate::ops::{HistogramOptions, Information, Measure, information_loss};
@@ -137,7 +137,7 @@ fn tables(votes: Tensor<1>, options: &HistogramOptions) -> Tensor<3> {
     votes.reshape([batch, bins, bins])
 }
 
-impl<T: Informative + Debug + Send + Sync> Similarity for T {
+impl<T: Informative + Debug + Send + Sync> SimilarityLoss for T {
     /// The votes of every channel's table, `[N C B B]`.
     fn partial(&self, pair: &Pair) -> Tensor<1> {
         let weights = pair.weights.as_ref().map(apart);
@@ -218,13 +218,13 @@ mod tests {
         HistogramOptions { bins, kernel: ParzenKernel::Delta, ..Default::default() }
     }
 
-    fn losses(options: HistogramOptions) -> [Box<dyn Similarity>; 2] {
+    fn losses(options: HistogramOptions) -> [Box<dyn SimilarityLoss>; 2] {
         [Box::new(MutualInformation(options)), Box::new(NormalizedMutualInformation(options))]
     }
 
     /// Loss and gradients to moved and fixed.
     fn evaluate(
-        similarity: &dyn Similarity,
+        similarity: &dyn SimilarityLoss,
         images: [&[f64]; 2],
         shape: [usize; 5],
         device: &Device,
@@ -240,7 +240,7 @@ mod tests {
         (to_f64(loss.inner())[0], vec![of(&moved), of(&fixed)])
     }
 
-    fn loss(similarity: &dyn Similarity, images: [&[f64]; 2], shape: [usize; 5]) -> f64 {
+    fn loss(similarity: &dyn SimilarityLoss, images: [&[f64]; 2], shape: [usize; 5]) -> f64 {
         evaluate(similarity, images, shape, &Device::flex(), DType::F64).0
     }
 

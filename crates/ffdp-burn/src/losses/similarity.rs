@@ -8,7 +8,7 @@
 //! their weights where there are any, and no gradient reaches it.
 //!
 //! A similarity of one's own states `partial` and `finish` by tensor operations; Burn's tape then gives its
-//! gradient. Those of this crate override [`Similarity::gradient`] by fused kernels.
+//! gradient. Those of this crate override [`SimilarityLoss::gradient`] by fused kernels.
 
 use std::fmt::Debug;
 
@@ -65,7 +65,7 @@ pub type PairGradients = [Option<Tensor<5>>; 2];
 /// ```
 /// A part may be a whole image, a shard, a slab of a file or what another process holds. The first two methods are
 /// enough; the others say what makes it faster.
-pub trait Similarity: Debug + Send + Sync {
+pub trait SimilarityLoss: Debug + Send + Sync {
     /// The sums that add up over the parts of an image, `[K]`. Differentiable in both images (first order).
     ///
     /// # Panics
@@ -132,7 +132,7 @@ pub trait Similarity: Debug + Send + Sync {
     /// [`partial`](Self::partial) and [`gradient`](Self::gradient), for a kernel that gives both at once.
     ///
     /// # Panics
-    /// As [`Similarity::gradient`].
+    /// As [`SimilarityLoss::gradient`].
     fn partial_and_gradient(
         &self,
         pair: &Pair,
@@ -164,7 +164,7 @@ pub trait Similarity: Debug + Send + Sync {
     /// The loss of whole images, `[1]`. Differentiable.
     ///
     /// # Panics
-    /// As [`Similarity::partial`].
+    /// As [`SimilarityLoss::partial`].
     fn loss_of(&self, pair: &Pair) -> Tensor<1> {
         self.finish(self.partial(pair), counted(pair.count()))
     }
@@ -172,7 +172,7 @@ pub trait Similarity: Debug + Send + Sync {
     /// [`loss_of`](Self::loss_of) images `[N, C, D, H, W]` whose values all count the same.
     ///
     /// # Panics
-    /// As [`Similarity::partial`].
+    /// As [`SimilarityLoss::partial`].
     fn loss(&self, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
         self.loss_of(&Pair::new(moved, fixed))
     }

@@ -16,7 +16,7 @@ const F64_ROUNDING: f64 = 1e-12;
 #[derive(Debug)]
 struct ByTape<S>(S);
 
-impl<S: Similarity> Similarity for ByTape<S> {
+impl<S: SimilarityLoss> SimilarityLoss for ByTape<S> {
     fn partial(&self, pair: &Pair) -> Tensor<1> {
         self.0.partial(pair)
     }
@@ -38,7 +38,7 @@ fn image(seed: u64, dtype: DType) -> Tensor<5> {
 }
 
 /// The same loss with and without its kernels.
-fn cases() -> Vec<(Box<dyn Similarity>, Box<dyn Similarity>)> {
+fn cases() -> Vec<(Box<dyn SimilarityLoss>, Box<dyn SimilarityLoss>)> {
     let window = LnccOptions { window: 5, ..LnccOptions::default() };
     let common = LnccOptions { floor: LnccFloor::Common, ..window };
     let bins = HistogramOptions { bins: 16, ..HistogramOptions::default() };
@@ -58,7 +58,7 @@ fn cases() -> Vec<(Box<dyn Similarity>, Box<dyn Similarity>)> {
 fn a_loss_is_that_of_its_operation() {
     let (a, b) = (image(1, DType::F32), image(2, DType::F32));
     let options = LnccOptions { window: 5, ..LnccOptions::default() };
-    let cases: [(&dyn Similarity, f64); 2] = [
+    let cases: [(&dyn SimilarityLoss, f64); 2] = [
         (&Lncc(options), to_f64(lncc(a.clone(), b.clone(), &options))[0]),
         (&Mse, to_f64(mse(a.clone(), b.clone()))[0]),
     ];
@@ -74,7 +74,7 @@ fn a_loss_is_that_of_its_operation() {
 fn partial_sums_of_batches_add_up() {
     // A batch is two volumes; windows do not reach from one into the other.
     let (a, b) = (image(1, DType::F32), image(2, DType::F32));
-    for similarity in [&Lncc::transmorph() as &dyn Similarity, &Mse] {
+    for similarity in [&Lncc::transmorph() as &dyn SimilarityLoss, &Mse] {
         let of = |moved: &Tensor<5>, fixed: &Tensor<5>| {
             similarity.partial(&Pair::new(moved.clone(), fixed.clone()))
         };

@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn what_shrinks_to_half_comes_back() {
-        // Where the room for a block was half of it, three in a hundred of these lengths lost their ends.
+        // With room for half a block, three in a hundred of these lengths lose their ends.
         let mixed = |i: usize| {
             let noise = (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
             let noise = (noise ^ (noise >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

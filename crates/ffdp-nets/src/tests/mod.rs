@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use super::transmorph::Decoder;
 use super::*;
 use crate::ops::Precision;
-use ffdp_burn::losses::{Lncc, Similarity, diffusion};
+use ffdp_burn::losses::{Lncc, SimilarityLoss, diffusion};
 use ffdp_burn::ops::{LnccOptions, compose, warp};
 use ffdp_kit::testing::{gpu_devices, max_relative_error, several_gpus, tensor, to_f64, uniform};
 use ffdp_parallel::{Axis, DeviceMesh, DisplacementBounds, Layout, Replicas, Sharded};

@@ -6,7 +6,7 @@ use burn::Tensor;
 use burn::tensor::{DType, Device};
 
 use super::block::Block;
-use ffdp_burn::losses::{Pair, PairGradients, Similarity};
+use ffdp_burn::losses::{Pair, PairGradients, SimilarityLoss};
 use ffdp_burn::ops::sum_of_all;
 use ffdp_burn::ops::weights::joint_weights;
 
@@ -16,7 +16,7 @@ use ffdp_burn::ops::weights::joint_weights;
 /// other. A voxel counts as much as both masks say, and the gradient takes that as a constant.
 #[derive(Clone)]
 pub(crate) struct Comparison {
-    pub similarity: Arc<dyn Similarity>,
+    pub similarity: Arc<dyn SimilarityLoss>,
     /// Whether the fixed and the moving image have one.
     pub masked: [bool; 2],
 }
@@ -69,8 +69,8 @@ impl Comparison {
         self.once(block, pair, self.similarity.partial(pair))
     }
 
-    /// The part of a block in the sums, for a [mean](Similarity::is_mean), and the gradients that are needed, right at
-    /// least `reach` planes within the block's ends.
+    /// The part of a block in the sums, for a [mean](SimilarityLoss::is_mean), and the gradients that are needed, right
+    /// at least `reach` planes within the block's ends.
     pub fn compare(
         &self,
         block: &Block,

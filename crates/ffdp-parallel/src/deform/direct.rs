@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use burn::Tensor;
 use burn::tensor::Device;
-use ffdp_burn::losses::Similarity;
+use ffdp_burn::losses::SimilarityLoss;
 use ffdp_burn::ops::{
     ControlGrid, DeformMethod, DeformOptions, HistogramOptions, Information, Measure, ParzenKernel,
     Penalties, VotesImages, VotesOptions, bspline_differences, bspline_votes,
@@ -22,7 +22,7 @@ use crate::device_mesh::DeviceMesh;
 pub struct DirectPair {
     images: VotesImages,
     options: VotesOptions,
-    similarity: Arc<dyn Similarity>,
+    similarity: Arc<dyn SimilarityLoss>,
     information: Information,
     /// By how many voxels control points are displaced, where differences are asked for.
     differences: Option<f64>,

@@ -57,7 +57,7 @@ pub use compare::without_mask;
 use descend::{Descent, Rule};
 pub use direct::DirectPair;
 use ffdp_burn::error::Result;
-use ffdp_burn::losses::{Pair, Similarity};
+use ffdp_burn::losses::{Pair, SimilarityLoss};
 use ffdp_burn::ops::weights::joint_weights;
 use ffdp_burn::ops::{
     self, DeformImages, DeformMethod, DeformOptions, DeformState, GridSampleOptions, exp,
@@ -208,7 +208,7 @@ impl ShardedDeform {
     /// # Panics
     /// As [`ShardedDeform::new`].
     pub fn by(
-        similarity: Arc<dyn Similarity>,
+        similarity: Arc<dyn SimilarityLoss>,
         images: ShardedImages,
         state: ShardedState,
         options: &DeformOptions,
@@ -225,7 +225,7 @@ impl ShardedDeform {
     pub fn in_team(
         images: ShardedImages,
         state: ShardedState,
-        (similarity, options): (Arc<dyn Similarity>, &DeformOptions),
+        (similarity, options): (Arc<dyn SimilarityLoss>, &DeformOptions),
         mesh: &DeviceMesh,
         team: Team,
     ) -> Result<Self> {
@@ -251,7 +251,7 @@ impl ShardedDeform {
     fn in_parts(
         images: ShardedImages,
         ShardedState { fields, moments }: ShardedState,
-        (similarity, options): (Arc<dyn Similarity>, &DeformOptions),
+        (similarity, options): (Arc<dyn SimilarityLoss>, &DeformOptions),
         mesh: &DeviceMesh,
         team: Team,
     ) -> Result<Parts> {
@@ -419,7 +419,7 @@ fn shown(images: &DeformImages, states: &[DeformState], options: &DeformOptions)
         DeformMethod::Greedy | DeformMethod::Svf { .. } => x.clone(),
     };
     let weights = joint_weights(masks[0].as_ref().map(stays), masks[1].as_ref().map(moved));
-    let similarity: Arc<dyn Similarity> = options.measure.into();
+    let similarity: Arc<dyn SimilarityLoss> = options.measure.into();
     similarity.loss_of(&Pair::weighted(moved(moving), stays(fixed), weights))
 }
 

@@ -13,7 +13,7 @@ use burn::Tensor;
 use burn::backend::Dispatch;
 use burn::tensor::TensorData;
 use ffdp_burn::error::{Error, Result};
-use ffdp_burn::losses::Similarity;
+use ffdp_burn::losses::SimilarityLoss;
 use ffdp_burn::ops::gaussian::{Direction, GaussianOps};
 use ffdp_burn::ops::{DeformOptions, GaussianOptions, InnerProducts, combination, inner_products};
 use ffdp_optim::{Objective, Point, Space};
@@ -264,7 +264,7 @@ impl<M: FieldModel> ShardedObjective<M> {
     pub fn in_team(
         images: ShardedImages,
         model: M,
-        (similarity, options): (Arc<dyn Similarity>, &DeformOptions),
+        (similarity, options): (Arc<dyn SimilarityLoss>, &DeformOptions),
         mesh: &DeviceMesh,
         team: Team,
     ) -> Result<Self> {

@@ -12,7 +12,7 @@ use crate::exchange::Reduction;
 use crate::hosts::Holders;
 use crate::sharded::Sharded;
 use ffdp_burn::error::{Error, Result};
-use ffdp_burn::losses::{Pair, Similarity, counted};
+use ffdp_burn::losses::{Pair, SimilarityLoss, counted};
 use ffdp_burn::ops::sum_of_all;
 
 /// A fixed image that others of its grid and cuts are compared with.
@@ -45,7 +45,7 @@ impl ShardedComparison {
     /// # Errors
     /// [`Error::LostRank`], and [`Error::Device`] when planes cannot be read.
     pub fn new(
-        similarity: Arc<dyn Similarity>,
+        similarity: Arc<dyn SimilarityLoss>,
         (fixed, masked): (&Sharded, [bool; 2]),
         mesh: &DeviceMesh,
         holders: &Holders,

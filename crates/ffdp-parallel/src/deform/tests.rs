@@ -113,7 +113,7 @@ const DIRECT: [(DType, f64); 2] = [(DType::F64, 1e-9), (DType::F32, 1e-3)];
 fn information_of_splines_needs_no_dense_field() {
     use super::compare::Comparison;
     use super::direct::DirectPair;
-    use ffdp_burn::losses::{MutualInformation, NormalizedMutualInformation, Similarity};
+    use ffdp_burn::losses::{MutualInformation, NormalizedMutualInformation, SimilarityLoss};
     use ffdp_burn::ops::{ControlGrid, DeformOptions, Penalties};
     use ffdp_kit::testing::normal;
     use ffdp_optim::Objective;
@@ -150,7 +150,7 @@ fn information_of_splines_needs_no_dense_field() {
             displacement_scale: [[1.1, 0.0, 0.1], [0.0, 0.9, 0.0], [0.0, 0.1, 1.0]],
             ..DeformOptions::greedy(Measure::SquaredDifference)
         };
-        let similarities: [std::sync::Arc<dyn Similarity>; 2] = [
+        let similarities: [std::sync::Arc<dyn SimilarityLoss>; 2] = [
             std::sync::Arc::new(MutualInformation::default()),
             std::sync::Arc::new(NormalizedMutualInformation::default()),
         ];

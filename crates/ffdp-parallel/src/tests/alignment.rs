@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use ffdp_burn::losses::{self, Pair, Similarity};
+use ffdp_burn::losses::{self, Pair, SimilarityLoss};
 use ffdp_burn::ops::{GridSampleOptions, HistogramOptions, LnccOptions, Padding, grid_sample};
 
 const MOVING: [usize; 3] = [14, 11, 16];
@@ -16,7 +16,7 @@ const MAP: [[f64; 4]; 3] = [
     [0.070_532_9, -0.040_871_1, 1.080_364_7, 1.610_957_3],
 ];
 
-fn similarities() -> Vec<Arc<dyn Similarity>> {
+fn similarities() -> Vec<Arc<dyn SimilarityLoss>> {
     let bins = HistogramOptions::default();
     vec![
         Arc::new(losses::MutualInformation(bins)),
@@ -30,7 +30,7 @@ fn similarities() -> Vec<Arc<dyn Similarity>> {
 fn by_tape(
     [fixed, moving]: [&Tensor<5>; 2],
     masks: [Option<&Tensor<5>>; 2],
-    similarity: &dyn Similarity,
+    similarity: &dyn SimilarityLoss,
     outside: Outside,
 ) -> Vec<f64> {
     let (dtype, [_, _, d, h, w]) = (fixed.dtype(), fixed.dims());

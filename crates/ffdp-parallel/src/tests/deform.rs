@@ -425,7 +425,7 @@ fn a_similarity_of_ones_own_is_iterated_as_the_fused_one() {
     #[derive(Debug)]
     struct Own(losses::Lncc);
 
-    impl losses::Similarity for Own {
+    impl losses::SimilarityLoss for Own {
         fn partial(&self, pair: &losses::Pair) -> Tensor<1> {
             self.0.partial(pair)
         }

@@ -4,7 +4,7 @@ use burn::tensor::{Int, TensorData};
 
 use super::*;
 use ffdp_burn::losses::{
-    self, Lncc, Mse, MutualInformation, NormalizedMutualInformation, Similarity,
+    self, Lncc, Mse, MutualInformation, NormalizedMutualInformation, SimilarityLoss,
 };
 use ffdp_burn::ops::{
     GradientMode, HistogramMode, HistogramOptions, LnccOptions, LnccWeights, joint_histogram,
@@ -18,7 +18,7 @@ const GPU_OVERLAP: f64 = 1e-5;
 /// Differences of scores and of weights.
 const GPU_GRADIENT: f64 = 1e-4;
 
-fn similarities() -> Vec<Box<dyn Similarity>> {
+fn similarities() -> Vec<Box<dyn SimilarityLoss>> {
     let lncc = LnccOptions { window: 5, ..LnccOptions::default() };
     let bell = LnccWeights::Gaussian { sigma_voxels: 1.2 };
     let histogram = HistogramOptions { bins: 16, ..HistogramOptions::default() };

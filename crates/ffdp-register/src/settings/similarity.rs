@@ -30,7 +30,7 @@ pub enum Similarity {
 
 /// A similarity that a program brings along. Equal to itself alone.
 #[derive(Clone, Debug)]
-pub struct OwnSimilarity(pub Arc<dyn losses::Similarity>);
+pub struct OwnSimilarity(pub Arc<dyn losses::SimilarityLoss>);
 
 impl PartialEq for OwnSimilarity {
     fn eq(&self, other: &Self) -> bool {
@@ -65,12 +65,12 @@ impl Similarity {
     }
 
     /// One of your own: it works wherever those of this crate do.
-    pub fn own(similarity: impl losses::Similarity + 'static) -> Self {
+    pub fn own(similarity: impl losses::SimilarityLoss + 'static) -> Self {
         Self::Own(OwnSimilarity(Arc::new(similarity)))
     }
 
     /// What is compared.
-    pub fn loss(&self) -> Arc<dyn losses::Similarity> {
+    pub fn loss(&self) -> Arc<dyn losses::SimilarityLoss> {
         match self {
             Self::Lncc(LnccSettings { window, epsilon, floor }) => Arc::new(Lncc(LnccOptions {
                 window: *window,

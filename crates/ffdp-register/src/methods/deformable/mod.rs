@@ -32,7 +32,7 @@ use crate::report::StageReport;
 use crate::report::{LevelReport, Stop};
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::image::{Affine, Geometry};
-use ffdp_burn::losses::Similarity;
+use ffdp_burn::losses::SimilarityLoss;
 use ffdp_burn::ops::DeformMethod;
 use ffdp_burn::transform::BsplineTransform;
 
@@ -150,7 +150,7 @@ impl Task<'_> {
         Some(self.kind.control_points()?.on(&run.grids[0], &self.grids[0], place))
     }
 
-    fn similarity(&self) -> Arc<dyn Similarity> {
+    fn similarity(&self) -> Arc<dyn SimilarityLoss> {
         self.kind.descent().similarity.loss()
     }
 

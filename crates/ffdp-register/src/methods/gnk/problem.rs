@@ -19,7 +19,7 @@ use burn::Tensor;
 use super::flow::{Flow, by_component, sum};
 use super::precondition::{Inverse, InverseOptions, Preconditioner, vector};
 use ffdp_burn::error::{Error, Result};
-use ffdp_burn::losses::Similarity;
+use ffdp_burn::losses::SimilarityLoss;
 use ffdp_burn::ops::{Symbol, component_dot};
 use ffdp_optim::{Curved, Objective, Point, Space};
 use ffdp_parallel::{FieldVector, PeriodicGrid, Reduction, Sharded, ShardedComparison, min_max};
@@ -93,7 +93,7 @@ impl VelocityProblem {
     /// [`Error::LostRank`], and [`Error::Device`] when planes cannot be read.
     pub fn new(
         grid: PeriodicGrid,
-        similarity: Arc<dyn Similarity>,
+        similarity: Arc<dyn SimilarityLoss>,
         images: VelocityImages,
         options: VelocityOptions,
     ) -> Result<Self> {

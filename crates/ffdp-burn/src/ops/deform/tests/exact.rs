@@ -1,7 +1,7 @@
 //! Steps that can be computed by hand, and what is refused.
 
 use super::*;
-use crate::losses::{self, Similarity as _};
+use crate::losses::{self, SimilarityLoss as _};
 use crate::ops::{GridSampleOptions, MomentStorage, adam, grid_sample};
 use crate::testing::assert_close;
 

@@ -1,7 +1,7 @@
 //! One iteration of every kind, composed of the public operations.
 
 use super::*;
-use crate::losses::{self, MutualInformation, NormalizedMutualInformation, Similarity as _};
+use crate::losses::{self, MutualInformation, NormalizedMutualInformation, SimilarityLoss as _};
 use crate::ops::{
     AdamStep, GridSampleOptions, adam, compose, exp, grid_sample, mse, weighted_lncc,
 };

@@ -48,7 +48,7 @@ fn fields(grid: &PeriodicGrid, dtype: DType) -> [FieldVector; 2] {
 /// At a point that is neither rest nor the solution.
 fn somewhere(
     n: usize,
-    similarity: Arc<dyn Similarity>,
+    similarity: Arc<dyn SimilarityLoss>,
     dtype: DType,
 ) -> (VelocityProblem, FieldVector) {
     let grid = cube(n, 1);
@@ -81,7 +81,7 @@ fn the_gradient_of_other_similarities_is_that_of_finite_differences() {
     // As above at 32^3; of windows and histograms, whose slopes vary more from voxel to voxel.
     const LEFT: f64 = 5e-3;
     let lncc = Lncc(LnccOptions { floor: LnccFloor::Common, ..LnccOptions::default() });
-    let all: [Arc<dyn Similarity>; 2] =
+    let all: [Arc<dyn SimilarityLoss>; 2] =
         [Arc::new(lncc), Arc::new(NormalizedMutualInformation::default())];
     for similarity in all {
         let name = format!("{similarity:?}");
