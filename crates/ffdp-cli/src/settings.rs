@@ -203,7 +203,8 @@ impl SettingsArguments {
     fn preset(&self) -> Settings {
         let preset = self.preset.unwrap_or_default();
         // Information rewards whatever explains differences of brightness: a field of voxels has to be stiff.
-        let informed = matches!(self.metric.as_deref(), Some("mi" | "nmi"))
+        let metric = self.metric.as_deref().and_then(Similarity::named);
+        let informed = metric.is_some_and(|metric| !metric.loss().compares_intensities())
             && self
                 .transform
                 .as_deref()
@@ -461,9 +462,8 @@ impl<'a> Stages<'a> {
 
     /// A stage that has the metric already keeps its settings.
     fn set_metric(&mut self, metric: &str) -> Outcome<()> {
-        let all = Similarity::built_in().into_iter().map(|(similarity, _)| similarity);
-        let named = all.into_iter().find(|similarity| similarity.name() == metric);
-        let value = as_value(&named.expect("the parser knows the names"))?;
+        let named = Similarity::named(metric).expect("the parser knows the names");
+        let value = as_value(&named)?;
         for similarity in self.similarities() {
             if similarity.get(metric).is_none() {
                 *similarity = value.clone();

@@ -114,8 +114,8 @@ impl FieldMethod for FfdSettings {
             }
             OptimizerSettings::Lbfgs(_) | OptimizerSettings::Sgd | OptimizerSettings::Adam(_) => {}
         }
-        let counts = matches!(self.similarity, Similarity::Mi(_) | Similarity::Nmi(_));
-        if self.gradient == SplineGradient::FiniteDifferences && !counts {
+        let information = self.similarity.loss().measure().and_then(|m| m.information());
+        if self.gradient == SplineGradient::FiniteDifferences && information.is_none() {
             let what = "gradient = \"finite_differences\" is of mutual information";
             return Err(Error::invalid(what, &self.similarity, "use nmi or mi"));
         }

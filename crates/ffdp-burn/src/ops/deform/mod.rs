@@ -38,12 +38,12 @@ mod state;
 mod tests;
 mod views;
 
-pub use options::{DeformOptions, Measure, Method, Optimizer, Penalties, Update};
+pub use compare::Measure;
+pub use options::{DeformOptions, Method, Optimizer, Penalties, Update};
 pub use state::{FieldState, FieldStates};
 
 use super::adam::Moments;
 use super::grid_sample::{Accumulation, Interpolation, Padding, Sampling};
-use super::lncc::LnccOptions;
 
 /// The images of a registration.
 #[derive(Clone, Debug)]
@@ -259,17 +259,7 @@ fn check(
 }
 
 fn check_options(options: &DeformOptions) {
-    match options.measure {
-        Measure::Lncc(LnccOptions { window, epsilon, .. }) => assert!(
-            window % 2 == 1 && (3..=21).contains(&window) && epsilon > 0.0 && epsilon.is_finite(),
-            "deform: the window of LNCC must be odd and within 3..=21 and its epsilon positive, got \
-             {window} and {epsilon}"
-        ),
-        Measure::SquaredDifference => {}
-        Measure::MutualInformation(options) | Measure::NormalizedMutualInformation(options) => {
-            options.check();
-        }
-    }
+    options.measure.check();
     let smoothing = [options.smooth_gradient, options.smooth_field];
     let sigmas = smoothing.iter().flat_map(|smooth| smooth.sigma_voxels);
     let Penalties { diffusion, bending, total_variation } = options.penalties;
