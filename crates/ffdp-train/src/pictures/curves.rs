@@ -5,7 +5,6 @@ use ffdp_burn::Result;
 use super::canvas::{Canvas, Color};
 use crate::folder::RunFolder;
 use crate::journal::{self, Record, number};
-use crate::settings::Loss;
 
 const PAPER: Color = [255, 255, 255];
 const INK: Color = [40, 40, 40];
@@ -37,7 +36,7 @@ struct Chart {
 ///
 /// # Errors
 /// A journal that cannot be read or a picture that cannot be written.
-pub fn draw(folder: &RunFolder, similarity: Loss, mean_dice: Option<[f64; 2]>) -> Result<()> {
+pub fn draw(folder: &RunFolder, similarity: &str, mean_dice: Option<[f64; 2]>) -> Result<()> {
     let records = journal::read(&folder.journal())?;
     let has = |record: &Record, key: &str, value: &str| record.get(key).is_some_and(|v| v == value);
     let of = |kind: &'static str, split: &'static str| {
@@ -68,7 +67,7 @@ pub fn draw(folder: &RunFolder, similarity: Loss, mean_dice: Option<[f64; 2]>) -
         curve("validation", "epoch", "valid", "loss", VALIDATION, 3),
     ];
     let half = SIZE[0] / 2;
-    let name = format!("loss ({similarity:?})");
+    let name = format!("loss ({similarity})");
     for (index, (title, curves)) in
         [(name, loss), ("mean Dice".into(), dice)].into_iter().enumerate()
     {
