@@ -8,12 +8,13 @@ use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::tensor::{Device, Distribution, Tensor};
 use burn::train::Learner;
 use ffdp::image::{Geometry, LabelMap, Volume};
+use ffdp::losses::similarities::{LnccSettings, MiSettings, Similarity};
 use ffdp::nets::NetworkConfig;
 use ffdp_train::data::{Item, OnDevice, Prepared, Sample};
 use ffdp_train::model::Registration;
 use ffdp_train::objective::{Objective, Terms};
 use ffdp_train::schedule::Polynomial;
-use ffdp_train::settings::{Loss, Settings};
+use ffdp_train::settings::Settings;
 use ffdp_train::team::Learners;
 use ffdp_train::{AmsGrad, Share};
 use serde::Serialize;
@@ -66,7 +67,10 @@ pub fn measure(
     steps: usize,
 ) -> Result<SharedFigures, String> {
     let settings = Settings {
-        loss: if case.mutual_information { Loss::Mi } else { Loss::Lncc },
+        loss: match case.mutual_information {
+            true => Similarity::Mi(MiSettings::default()),
+            false => Similarity::Lncc(LnccSettings::transmorph()),
+        },
         smoothness: Some(1.0),
         dice_weight: if case.dice { 1.0 } else { 0.0 },
         ..Settings::default()

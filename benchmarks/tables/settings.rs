@@ -213,14 +213,15 @@ impl Reference {
         self.types.contains_key(kind).then_some(kind)
     }
 
-    /// The tables of a type and of all that it mentions.
-    fn tables(&self, first: &str) -> String {
+    /// The tables of a type and of all that it mentions, but for what is `described` above it.
+    fn tables(&self, first: &str, described: &[&str]) -> String {
         let (mut names, mut text) = (vec![first.to_string()], String::new());
         let mut at = 0;
         while let Some(name) = names.get(at).cloned() {
             text += &self.table(&name);
             for [_, kind, _] in &self.types[&name].members {
                 match self.inner(kind) {
+                    Some(inner) if described.contains(&inner) => {}
                     Some(inner) if !names.iter().any(|n| n == inner) => names.push(inner.into()),
                     _ => {}
                 }
@@ -237,6 +238,7 @@ pub fn of_a_registration() -> String {
         "crates/ffdp-register/src/settings",
         "crates/ffdp-register/src/methods",
         "crates/ffdp-register/src/schedule/mod.rs",
+        "crates/ffdp-burn/src/losses/similarities",
         "crates/ffdp-burn/src/ops/adam/mod.rs",
         "crates/ffdp-burn/src/ops/lncc/mod.rs",
         "crates/ffdp-parallel/src/alignment.rs",
@@ -244,11 +246,16 @@ pub fn of_a_registration() -> String {
     let reference = reference.with(&value(&ffdp::register::Settings::default()));
     let stages = ffdp::register::Stage::built_in().into_iter();
     let reference = stages.fold(reference, |all, (stage, _)| all.with(&value(&stage)));
-    reference.tables("Settings")
+    reference.tables("Settings", &[])
 }
 
 /// Those of `ffdp train --settings`.
 pub fn of_a_training() -> String {
-    let reference = Reference::new(&["crates/ffdp-train/src/settings"]);
-    reference.with(&value(&ffdp_train::settings::Settings::default())).tables("Settings")
+    let reference = Reference::new(&[
+        "crates/ffdp-train/src/settings",
+        "crates/ffdp-burn/src/losses/similarities",
+    ]);
+    let defaults = value(&ffdp_train::settings::Settings::default());
+    // A stage has it, too.
+    reference.with(&defaults).tables("Settings", &["Similarity"])
 }

@@ -69,7 +69,7 @@ fn train(arguments: &Arguments) -> Result<()> {
     // Pairs that were not trained on: overlap, folds, a picture each.
     let inference = Team::one(&device).inference(trained.model.clone())?;
     let evaluation = evaluate(&run, &dataset, &inference)?;
-    pictures::curves::draw(&run.folder, run.settings.loss, evaluation.mean_dice())?;
+    pictures::curves::draw(&run.folder, run.settings.loss.name(), evaluation.mean_dice())?;
     report::write(&run, &trained, &evaluation)?;
     println!("{}", evaluation.table());
     println!("{}", trained.table());

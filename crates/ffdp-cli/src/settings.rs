@@ -5,7 +5,6 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use ffdp_burn::io::read_toml;
 use ffdp_register::gnk::{DeterminantBounds, Preconditioner};
@@ -203,7 +202,8 @@ impl SettingsArguments {
     fn preset(&self) -> Settings {
         let preset = self.preset.unwrap_or_default();
         // Information rewards whatever explains differences of brightness: a field of voxels has to be stiff.
-        let informed = matches!(self.metric.as_deref(), Some("mi" | "nmi"))
+        let metric = self.metric.as_deref().and_then(Similarity::named);
+        let informed = metric.is_some_and(|metric| !metric.loss().compares_intensities())
             && self
                 .transform
                 .as_deref()
@@ -229,8 +229,7 @@ impl SettingsArguments {
 fn transforms() -> Words {
     let ends =
         Stage::built_in().into_iter().filter(|(stage, _)| !matches!(stage, Stage::Moments(_)));
-    let ends = ends.map(|(stage, about)| PossibleValue::new(stage.name()).help(about));
-    Words::new(ends, &OTHER_TRANSFORMS)
+    Words::new(ends.map(|(stage, about)| (stage.name(), about)), &OTHER_TRANSFORMS)
 }
 
 /// What ANTs and elastix call transforms, in lower case.
@@ -253,8 +252,7 @@ const OTHER_TRANSFORMS: [Other; 14] = [
 
 /// What may be maximised.
 fn metrics() -> Words {
-    let all = Similarity::built_in().into_iter();
-    let all = all.map(|(similarity, about)| PossibleValue::new(similarity.name()).help(about));
+    let all = Similarity::built_in().map(|(similarity, about)| (similarity.name(), about));
     Words::new(all, &OTHER_METRICS)
 }
 
@@ -398,17 +396,24 @@ impl<'a> Stages<'a> {
         meant.filter_map(|stage| stage.get_mut("similarity"))
     }
 
+    /// The stages that have an entry, for a flag that changes it; at least one.
+    fn having(&mut self, entry: &str, flag: &str, fix: &str) -> Result<Vec<&mut Table>> {
+        let stages = self.0.iter_mut().filter(|stage| stage.contains_key(entry));
+        let stages: Vec<_> = stages.map(|stage| &mut **stage).collect();
+        if stages.is_empty() {
+            let what = format!("{flag} is given, but no stage has {entry}");
+            return Err(Failure::user(what, fix));
+        }
+        Ok(stages)
+    }
+
     /// Sets an entry in every stage that has it.
     fn set(&mut self, flag: &str, entry: &str, value: Option<Value>) -> Result<()> {
         let Some(value) = value else { return Ok(()) };
-        let mut stages = self.0.iter_mut().filter_map(|stage| stage.get_mut(entry)).peekable();
-        if stages.peek().is_none() {
-            return Err(Failure::user(
-                format!("{flag} {value} is given, but no stage has {entry}"),
-                "leave it out, or add a deformable stage",
-            ));
+        let fix = "leave it out, or add a deformable stage";
+        for stage in self.having(entry, &format!("{flag} {value}"), fix)? {
+            stage.insert(entry.to_string(), value.clone());
         }
-        stages.for_each(|stage| *stage = value.clone());
         Ok(())
     }
 
@@ -421,15 +426,10 @@ impl<'a> Stages<'a> {
         };
         let bounds = as_value(&DeterminantBounds { least, most })?;
         // An entry that is not set is none of the file's: that of the weight stands for it.
-        let stages = self.0.iter_mut().filter(|stage| stage.contains_key("beta"));
-        let mut stages = stages.peekable();
-        if stages.peek().is_none() {
-            let what = "--determinant is given, but no stage keeps its determinants within bounds";
-            return Err(Failure::user(what, "leave it out, or use --transform gnk"));
-        }
-        stages.for_each(|stage| {
+        let fix = "leave it out, or use --transform gnk, which keeps determinants within bounds";
+        for stage in self.having("beta", "--determinant", fix)? {
             stage.insert("determinant".to_string(), bounds.clone());
-        });
+        }
         Ok(())
     }
 
@@ -442,14 +442,11 @@ impl<'a> Stages<'a> {
                 Failure::user(what, "for example --spacing-mm 5")
             })?,
         };
-        let mut stages =
-            self.0.iter_mut().filter_map(|stage| stage.get_mut("spacing_mm")).peekable();
-        if stages.peek().is_none() {
-            let what = "--spacing-mm is given, but no stage has control points";
-            return Err(Failure::user(what, "leave it out, or use --transform ffd"));
-        }
         let spacing = as_value(&spacing)?;
-        stages.for_each(|entry| *entry = spacing.clone());
+        let fix = "leave it out, or use --transform ffd, which has control points";
+        for stage in self.having("spacing_mm", "--spacing-mm", fix)? {
+            stage.insert("spacing_mm".to_string(), spacing.clone());
+        }
         Ok(())
     }
 
@@ -461,9 +458,8 @@ impl<'a> Stages<'a> {
 
     /// A stage that has the metric already keeps its settings.
     fn set_metric(&mut self, metric: &str) -> Result<()> {
-        let all = Similarity::built_in().into_iter().map(|(similarity, _)| similarity);
-        let named = all.into_iter().find(|similarity| similarity.name() == metric);
-        let value = as_value(&named.expect("the parser knows the names"))?;
+        let named = Similarity::named(metric).expect("the parser knows the names");
+        let value = as_value(&named)?;
         for similarity in self.similarities() {
             if similarity.get(metric).is_none() {
                 *similarity = value.clone();
@@ -475,9 +471,7 @@ impl<'a> Stages<'a> {
     fn set_window(&mut self, window: usize) -> Result<()> {
         let mut similarities = self.similarities().peekable();
         let metric = similarities.peek().map(|similarity| name_of(similarity));
-        let mut windows = similarities
-            .filter_map(|similarity| similarity.get_mut("lncc")?.as_table_mut())
-            .peekable();
+        let mut windows = similarities.filter_map(window_of).peekable();
         if windows.peek().is_none() {
             let metric = metric.unwrap_or_default();
             return Err(Failure::user(
@@ -486,9 +480,7 @@ impl<'a> Stages<'a> {
             ));
         }
         let window = as_value(&window)?;
-        windows.for_each(|lncc| {
-            lncc.insert("window".to_string(), window.clone());
-        });
+        windows.for_each(|own| *own = window.clone());
         Ok(())
     }
 
@@ -579,6 +571,11 @@ fn refused_levels(given: [bool; 2], shrinks: &[Value], iterations: &[Value]) -> 
 
 fn as_value(value: &impl Serialize) -> Result<Value> {
     Value::try_from(value).map_err(defect)
+}
+
+/// The window of a similarity, if it has one: its settings are the only entry of its table.
+fn window_of(similarity: &mut Value) -> Option<&mut Value> {
+    similarity.as_table_mut()?.iter_mut().find_map(|(_, settings)| settings.get_mut("window"))
 }
 
 /// The name of a similarity: `"mse"`, or the key of `{ lncc = { .. } }`.

@@ -79,8 +79,12 @@ impl Recipe {
             return Err(Error::invalid(what, data.display(), "rename it, or name it by a link"));
         }
         if !self.given.is_empty() {
-            let mut table = table(&settings);
-            self.override_in(&mut table, &self::table(&self.flags));
+            let (mut table, mut flags) = (table(&settings), self::table(&self.flags));
+            // A loss that the file has keeps its settings there.
+            if settings.loss.name() == self.flags.loss.name() {
+                flags.remove("loss");
+            }
+            self.override_in(&mut table, &flags);
             settings = table.try_into().expect("both tables are settings");
         }
         settings.validate()?;
@@ -90,10 +94,10 @@ impl Recipe {
     fn override_in(&self, base: &mut Table, flags: &Table) {
         for (name, value) in flags {
             match (base.get_mut(name), value) {
-                (Some(Value::Table(inner)), Value::Table(flags)) => self.override_in(inner, flags),
                 _ if self.given.contains(name) => {
                     base.insert(name.clone(), value.clone());
                 }
+                (Some(Value::Table(inner)), Value::Table(flags)) => self.override_in(inner, flags),
                 _ => {}
             }
         }
@@ -123,7 +127,9 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::settings::{Loss, VariantArg};
+    use ffdp_burn::losses::similarities::{LnccSettings, MiSettings, Similarity};
+
+    use crate::settings::VariantArg;
 
     #[derive(Parser)]
     struct Flags {
@@ -145,7 +151,11 @@ mod tests {
         // 0.02 and 13 are given, though 13 is the default.
         let flags = recipe(&["--augment-noise", "0.02", "--epochs", "13", "--variant", "small"]);
         let settings = flags.resolve(Some(&path)).expect("valid");
-        assert_eq!((settings.loss, settings.seed), (Loss::Mi, 3), "from the file");
+        assert_eq!(
+            (&settings.loss, settings.seed),
+            (&Similarity::Mi(MiSettings::default()), 3),
+            "from the file"
+        );
         assert_eq!((settings.epochs, settings.variant), (13, VariantArg::Small), "from the flags");
         assert_eq!((settings.augmentation.noise, settings.augmentation.gamma), (0.02, 0.2));
         assert_eq!(settings.window, Settings::default().window, "the default");
@@ -160,5 +170,78 @@ mod tests {
         std::fs::write(&path, "epochs = 7\nlearning_rat = 1e-3\n").expect("writable");
         let error = recipe(&[]).resolve(Some(&path)).expect_err("a typing error").to_string();
         assert!(error.contains("line 2") && error.contains("learning_rat"), "{error}");
+    }
+
+    /// What a run of version 0.1 wrote, with another loss and window.
+    fn of_an_earlier_run(loss: &str, window: usize) -> String {
+        format!(
+            "loss = \"{loss}\"\nwindow = {window}\nregularizer = \"diffusion\"\ndice_weight = 0.0\n\
+             integrate = false\nnetwork = \"transmorph\"\nhead = \"dense\"\ncontrol_spacing = 4\n\
+             affine = false\nvariant = \"tiny\"\nresolution = \"half\"\nepochs = 13\nseed = 0\n\
+             batch = 1\nlearning_rate = 0.003\ndrop_path = 0.0\nalign = \"headers\"\nhold_out = 0\n\
+             keep = 1\nworkers = 2\ncache_mib = 2048\nbaseline = false\n\n[augmentation]\n\
+             flips = false\nrotation = 0.0\nscaling = 0.0\nshift = 0.0\ngamma = 0.0\n\
+             brightness = 0.0\nnoise = 0.0\n"
+        )
+    }
+
+    fn resolved(text: &str, flags: &[&str]) -> Result<Settings> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("recipe.toml");
+        std::fs::write(&path, text).expect("writable");
+        recipe(flags).resolve(Some(&path))
+    }
+
+    fn lncc(window: usize) -> Similarity {
+        Similarity::Lncc(LnccSettings { window, ..LnccSettings::transmorph() })
+    }
+
+    #[test]
+    fn settings_of_earlier_runs_are_read() {
+        let mi = Similarity::Mi(MiSettings::default());
+        // What each was trained with, and the window of the correlation that was reported.
+        for (name, window, loss) in
+            [("lncc", 9, lncc(9)), ("lncc", 7, lncc(7)), ("mse", 9, Similarity::Mse), ("mi", 5, mi)]
+        {
+            let text = of_an_earlier_run(name, window);
+            let settings = resolved(&text, &[]).expect("valid");
+            assert_eq!((&settings.loss, settings.reported_window()), (&loss, window), "{name}");
+            let others = Settings { loss, window: settings.window, ..Settings::default() };
+            assert_eq!(settings, others, "{name}");
+            // As it is written now, and with the flags that it was started with.
+            assert_eq!(resolved(&to_toml(&settings), &[]).expect("valid"), settings);
+            let flags = ["--loss", name, "--window", &window.to_string()];
+            assert_eq!(resolved(&text, &flags).expect("valid"), settings);
+        }
+    }
+
+    #[test]
+    fn a_loss_is_what_a_stage_has_or_a_name() {
+        let nmi = |bins| Similarity::Nmi(MiSettings { bins });
+        let stage = Similarity::Lncc(LnccSettings { window: 5, ..LnccSettings::default() });
+        for (text, flags, loss) in [
+            ("", &[][..], lncc(9)),
+            ("[loss.lncc]\nwindow = 5\n", &[], stage.clone()),
+            ("[loss.lncc]\nwindow = 5\n", &["--loss", "lncc"], stage),
+            ("[loss.lncc]\nwindow = 5\n", &["--loss", "nmi", "--bins", "64"], nmi(64)),
+            ("loss = \"nmi\"\n", &[], nmi(32)),
+            ("loss = \"nmi\"\nbins = 48\n", &[], nmi(48)),
+            ("loss = { nmi = { bins = 48 } }\n", &["--bins", "16"], nmi(16)),
+            ("loss = { nmi = { bins = 48 } }\n", &["--epochs", "3"], nmi(48)),
+            ("loss = \"mse\"\n", &["--loss", "lncc", "--window", "7"], lncc(7)),
+        ] {
+            let settings = resolved(text, flags).expect("valid");
+            assert_eq!(settings.loss, loss, "{text}{flags:?}");
+            assert_eq!(resolved(&to_toml(&settings), &[]).expect("valid"), settings);
+        }
+        for (text, flags, expected) in [
+            ("loss = \"ncc\"\n", &[][..], "unknown loss `ncc`, expected one of lncc, mse, mi, nmi"),
+            ("loss = { lncc = { windw = 5 } }\n", &[], "windw"),
+            ("loss = { nmi = { bins = 4 } }\n", &[], "8..256"),
+            ("", &["--bins", "16"], "--bins is given, but the loss lncc has none"),
+        ] {
+            let error = resolved(text, flags).expect_err(expected).to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 }

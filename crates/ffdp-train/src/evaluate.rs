@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use ffdp_burn::Result;
+use ffdp_burn::io::write_text;
 use ffdp_burn::metrics::{local_ncc, regularity};
 use serde::Serialize;
 
 use crate::data::{Dataset, Prepared};
-use crate::folder::write_text;
 use crate::pictures;
 use crate::run::TrainingRun;
 use crate::settings::Settings;
@@ -84,8 +84,8 @@ fn score(
     let before = mean(&vec![0.0; prediction.displacement.len()])?;
     let after = mean(&prediction.displacement)?;
     let foreground: Vec<bool> = fixed.data.iter().map(|&value| value > 0.0).collect();
-    let lncc =
-        |moved: &[f32]| local_ncc(&fixed.data, moved, size, settings.window, Some(&foreground));
+    let window = settings.reported_window();
+    let lncc = |moved: &[f32]| local_ncc(&fixed.data, moved, size, window, Some(&foreground));
     let report = regularity(&prediction.displacement, size)?;
     pictures::slices::draw(picture, pair, &prediction.moved, &prediction.displacement)?;
     Ok(PairScores {

@@ -87,7 +87,7 @@ pub fn run_on(arguments: &TrainArguments, team: &Team) -> Result<Finished> {
     let trained = train_on(&run, &dataset, team)?;
     let inference = team.inference(trained.model.clone())?;
     let evaluation = evaluate(&run, &dataset, &inference)?;
-    pictures::curves::draw(&run.folder, run.settings.loss, evaluation.mean_dice())?;
+    pictures::curves::draw(&run.folder, run.settings.loss.name(), evaluation.mean_dice())?;
     report::write(&run, &trained, &evaluation)?;
     Ok(Finished { trained, evaluation })
 }

@@ -8,16 +8,15 @@ use ffdp_burn::Result;
 use ffdp_burn::baseline;
 use ffdp_burn::image::LabelMap;
 use ffdp_burn::losses::{
-    Lncc, Mse, MutualInformation, SimilarityLoss, bending_energy, diffusion, label_dice_loss,
-    memberships, soft_dice,
+    SimilarityLoss, bending_energy, diffusion, label_dice_loss, memberships, soft_dice,
 };
 use ffdp_burn::metrics::{DiceScores, dice, dice_of, warp_labels};
-use ffdp_burn::ops::{self, HistogramOptions, LnccOptions};
+use ffdp_burn::ops;
 use ffdp_nets::{Deformation, Network};
 use ffdp_parallel::{DisplacementBounds, Sharded};
 
 use crate::data::{Item, Prepared};
-use crate::settings::{Loss, Regularizer, Settings};
+use crate::settings::{Regularizer, Settings};
 
 /// The objective of a run.
 #[derive(Clone, Debug)]
@@ -38,10 +37,8 @@ pub enum Operations {
     /// Burn's own tensor operations and its autodiff, as one would write them without this
     /// library; the same values at more time and memory.
     Baseline {
-        /// The similarity.
-        loss: Loss,
-        /// Its window.
-        lncc: LnccOptions,
+        /// What is composed.
+        similarity: Arc<dyn SimilarityLoss>,
         /// Squarings, with `--integrate`.
         squarings: Option<usize>,
     },
@@ -105,15 +102,11 @@ impl Terms {
 
 impl Operations {
     fn new(settings: &Settings) -> Self {
-        let lncc = LnccOptions { window: settings.window, ..LnccOptions::default() };
-        if settings.baseline {
-            return Self::Baseline { loss: settings.loss, lncc, squarings: settings.squarings() };
+        let similarity = settings.loss.loss();
+        match settings.baseline {
+            true => Self::Baseline { similarity, squarings: settings.squarings() },
+            false => Self::Fused(similarity),
         }
-        Self::Fused(match settings.loss {
-            Loss::Lncc => Arc::new(Lncc(lncc)),
-            Loss::Mse => Arc::new(Mse),
-            Loss::Mi => Arc::new(MutualInformation::default()),
-        })
     }
 
     /// What the network predicts for a pair.
@@ -179,12 +172,8 @@ impl Operations {
     fn similarity(&self, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
         match self {
             Self::Fused(similarity) => similarity.loss(moved, fixed),
-            Self::Baseline { loss: Loss::Mse, .. } => baseline::mse(moved, fixed),
-            Self::Baseline { loss: Loss::Mi, .. } => {
-                baseline::mutual_information(moved, fixed, &HistogramOptions::default())
-            }
-            Self::Baseline { loss: Loss::Lncc, lncc, .. } => {
-                baseline::lncc(moved, fixed, lncc, baseline::BoxFilter::Separable)
+            Self::Baseline { similarity, .. } => {
+                baseline::similarity(similarity.as_ref(), moved, fixed)
             }
         }
     }
@@ -292,5 +281,46 @@ impl Objective {
             None => dice(&fixed.data, &moved.data),
         };
         scores.map(|scores| Some(scores.counting_lost(&pair.moving.ids)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ffdp_burn::losses::{Mse, Pair, similarities};
+
+    use super::*;
+
+    /// The sum of squares: one's own, without kernels.
+    #[derive(Debug)]
+    struct Squares;
+
+    impl SimilarityLoss for Squares {
+        fn partial(&self, pair: &Pair) -> Tensor<1> {
+            Mse.partial(pair)
+        }
+
+        fn finish(&self, total: Tensor<1>, _count: Tensor<1>) -> Tensor<1> {
+            total
+        }
+
+        fn usual_gain(&self) -> f64 {
+            20.0
+        }
+    }
+
+    #[test]
+    fn a_loss_of_ones_own_is_trained_and_weighed() {
+        let loss = similarities::Similarity::own(Squares);
+        let settings = Settings { loss, ..Settings::default() };
+        let error = settings.validate().expect_err("no file can name it").to_string();
+        assert!(error.contains("settings.toml cannot name"), "{error}");
+        for baseline in [false, true] {
+            let objective = Objective::new(&Settings { baseline, ..settings.clone() }, None);
+            assert_eq!(objective.weight, 20.0);
+            let device = Device::flex();
+            let [a, b] = [1.0, 3.0].map(|v| Tensor::<5>::full([1, 1, 2, 3, 4], v, &device));
+            let value = objective.operations.similarity(a, b).into_scalar::<f32>();
+            assert_eq!(value, 96.0);
+        }
     }
 }

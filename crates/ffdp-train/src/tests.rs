@@ -9,6 +9,7 @@ use burn::tensor::Device;
 use clap::Parser;
 use ffdp_burn::Result;
 use ffdp_burn::io::images::{write_labels, write_volume};
+use ffdp_burn::losses::similarities::{LnccSettings, Similarity};
 use ffdp_burn::synth::{PhantomSettings, subject};
 
 use crate::arguments::TrainArguments;
@@ -173,7 +174,7 @@ fn baseline_and_fused_operations_train_alike() {
     // Rounding of f32 means over 32^3 voxels, grown by Adam's first steps, which have the size of
     // the learning rate whatever the gradient's: a small one keeps them comparable. Measured: 4e-5.
     const TOLERANCE: f64 = 2e-4;
-    for loss in ["lncc", "mse", "mi"] {
+    for loss in Similarity::built_in().map(|(similarity, _)| similarity.name()) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let losses = ["fused", "baseline"].map(|name| {
             let out = folder.path().join(name);
@@ -211,6 +212,29 @@ fn a_run_is_not_overwritten_nor_resumed_with_other_settings() {
         let error = run(&short(&out, more)).expect_err(expected).to_string();
         assert!(error.contains(expected), "{error}");
     }
+}
+
+#[test]
+fn a_run_of_an_earlier_version_predicts_and_is_continued() {
+    let _alone = one_run_at_a_time();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().join("run");
+    run(&short(&out, &["--epochs", "1", "--window", "7"])).expect("a new run");
+    let path = out.join("settings.toml");
+    let text = std::fs::read_to_string(&path).expect("the run saved its settings");
+    let mut settings: toml::Table = text.parse().expect("TOML");
+    let loss = settings.insert("loss".into(), "lncc".into()).expect("it is there");
+    assert_eq!(loss["lncc"]["window"].as_integer(), Some(7), "{text}");
+    settings.insert("window".into(), 7.into());
+    std::fs::write(&path, settings.to_string()).expect("writable");
+    let (run_folder, device) = (RunFolder::new(&out), Device::flex());
+    let predictor = Predictor::load(&run_folder, CheckpointChoice::Best, &device);
+    let loss = predictor.expect("a network").settings.loss;
+    assert_eq!(loss, Similarity::Lncc(LnccSettings { window: 7, ..LnccSettings::transmorph() }));
+    run(&short(&out, &["--epochs", "2", "--resume", "--window", "7"])).expect("it goes on");
+    let other = run(&short(&out, &["--epochs", "3", "--resume", "--loss", "nmi"]));
+    let error = other.expect_err("another loss").to_string();
+    assert!(error.contains("started with --loss { lncc"), "{error}");
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod lncc;
 mod mse;
 mod mutual_information;
 mod regularity;
+mod similarity;
 #[cfg(test)]
 mod tests;
 
@@ -23,5 +24,6 @@ pub use grid_sample::{grid_sample, warp};
 pub use label_dice::label_dice;
 pub use lncc::{BoxFilter, lncc};
 pub use mse::mse;
-pub use mutual_information::{joint_histogram, mutual_information};
+pub use mutual_information::{joint_histogram, mutual_information, normalized_mutual_information};
 pub use regularity::{bending_energy, diffusion, jacobian, jacobian_penalty, total_variation};
+pub use similarity::similarity;

@@ -70,3 +70,19 @@ pub fn mutual_information(
 ) -> Tensor<1> {
     losses::mutual_information(joint_histogram(moved, fixed, options)).mean().neg()
 }
+
+/// One minus the normalised mutual information; see [`losses::NormalizedMutualInformation`].
+///
+/// # Shapes
+/// As [`mutual_information`].
+///
+/// # Panics
+/// As [`joint_histogram`].
+pub fn normalized_mutual_information(
+    moved: Tensor<5>,
+    fixed: Tensor<5>,
+    options: &HistogramOptions,
+) -> Tensor<1> {
+    let joint = joint_histogram(moved, fixed, options);
+    losses::normalized_mutual_information(joint).mean().neg().add_scalar(1.0)
+}

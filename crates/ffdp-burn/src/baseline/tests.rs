@@ -1,9 +1,11 @@
 //! The baseline and the fused operations agree, in value and in every gradient.
 
+use std::sync::Arc;
+
 use burn::tensor::{DType, Device, Tensor};
 
 use super::BoxFilter;
-use crate::losses::{MutualInformation, SimilarityLoss};
+use crate::losses::{MutualInformation, Pair, SimilarityLoss, similarities};
 use crate::ops::{
     self, GaussianOptions, GridSampleOptions, HistogramOptions, LnccOptions, Padding, ParzenKernel,
 };
@@ -177,6 +179,36 @@ fn mse_agrees() {
     let fused = |t: Inputs| scalar(ops::mse(t[0].clone(), t[1].clone()));
     let baseline = |t: Inputs| scalar(super::mse(t[0].clone(), t[1].clone()));
     agree("mse", &inputs, fused, baseline);
+}
+
+/// Also one that no kernel knows.
+#[test]
+fn every_similarity_agrees() {
+    let shape = [2, 1, 6, 7, 8];
+    let image = |seed| (shape, uniform(shape.iter().product(), 0.05, 0.95, seed));
+    let inputs = [image(15), image(16)];
+    let built_in =
+        similarities::Similarity::built_in().into_iter().map(|(chosen, _)| chosen.loss());
+    for similarity in built_in.chain([Arc::new(Absolute) as Arc<dyn SimilarityLoss>]) {
+        let fused = |t: Inputs| scalar(similarity.loss(t[0].clone(), t[1].clone()));
+        let baseline =
+            |t: Inputs| scalar(super::similarity(&*similarity, t[0].clone(), t[1].clone()));
+        agree(&format!("{similarity:?}"), &inputs, fused, baseline);
+    }
+}
+
+/// The mean absolute difference.
+#[derive(Debug)]
+struct Absolute;
+
+impl SimilarityLoss for Absolute {
+    fn partial(&self, pair: &Pair) -> Tensor<1> {
+        (pair.moved.clone() - pair.fixed.clone()).abs().sum()
+    }
+
+    fn finish(&self, total: Tensor<1>, count: Tensor<1>) -> Tensor<1> {
+        total / count
+    }
 }
 
 #[test]

@@ -98,6 +98,18 @@ pub trait SimilarityLoss: Debug + Send + Sync {
         false
     }
 
+    /// Whether equal tissue is expected to have equal intensities, or intensities that are linear in each other within
+    /// a window: no two modalities have. No by default.
+    fn compares_intensities(&self) -> bool {
+        false
+    }
+
+    /// About by how much the loss falls when two images in 0..1 are registered: penalties that have no weight of their
+    /// own are weighed by it. 0.5 by default.
+    fn usual_gain(&self) -> f64 {
+        0.5
+    }
+
     /// `count d loss / d total`, `[K]`. By default by Burn's tape.
     fn slope(&self, total: &Tensor<1>, count: &Tensor<1>) -> Tensor<1> {
         let tracked = total.clone().autodiff().require_grad();

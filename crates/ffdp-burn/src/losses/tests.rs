@@ -4,7 +4,8 @@
 use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
-use crate::ops::{HistogramOptions, LnccFloor, LnccOptions, lncc, mse};
+use crate::ops::{HistogramOptions, LnccFloor, LnccOptions, Measure, lncc, mse};
+use crate::synth::PhantomSettings;
 use crate::testing::{assert_close, tensor, to_f64, uniform};
 
 /// f32 sums of a few hundred terms of order 1, taken in another order.
@@ -158,5 +159,56 @@ fn without_weight_losses_are_finite() {
     for (similarity, _) in cases() {
         let loss = to_f64(similarity.loss_of(&pair))[0];
         assert!(loss.is_finite(), "{similarity:?}: {loss}");
+    }
+}
+
+#[test]
+fn what_a_file_names_is_what_is_chosen() {
+    for (chosen, _) in similarities::Similarity::built_in() {
+        let name = chosen.name();
+        let written = serde_json::to_value(&chosen).expect("it is written");
+        let key = written.as_object().and_then(|table| table.keys().next().map(String::as_str));
+        assert_eq!(key.or(written.as_str()), Some(name));
+        let read: similarities::Similarity = serde_json::from_value(written).expect("and read");
+        assert_eq!(similarities::Similarity::named(name), Some(read));
+        assert!(chosen.validate().is_ok(), "{name}");
+    }
+    assert_eq!(similarities::Similarity::named("own"), None);
+}
+
+#[test]
+fn settings_reach_the_kernels() {
+    let mut lncc = similarities::Similarity::Lncc(LnccSettings::default());
+    *lncc.window_mut().expect("it has a window") = 11;
+    let options = LnccOptions { window: 11, floor: LnccFloor::Common, ..LnccOptions::default() };
+    assert_eq!(lncc.loss().measure(), Some(Measure::Lncc(options)));
+    assert!(lncc.bins_mut().is_none());
+    for name in ["mi", "nmi"] {
+        let mut chosen = similarities::Similarity::named(name).expect("it is built in");
+        *chosen.bins_mut().expect("it has bins") = 40;
+        let (options, _) = chosen.loss().measure().and_then(|m| m.information()).expect("votes");
+        assert_eq!(options, HistogramOptions { bins: 40, ..HistogramOptions::default() });
+        *chosen.bins_mut().expect("it has bins") = 4;
+        let error = chosen.validate().expect_err("too few").to_string();
+        assert!(error.contains("8..256") && chosen.window_mut().is_none(), "{error}");
+    }
+}
+
+/// The known answer is a registration: a loss falls by about as much as it says, and so penalties are weighed alike.
+#[test]
+fn a_loss_gains_about_what_it_says() {
+    let device = Device::flex();
+    let pair = crate::synth::pair(&PhantomSettings::with_size([48; 3]), 3).expect("valid");
+    let [d, h, w] = pair.fixed.image.geometry.dims();
+    let [fixed, moving] = [&pair.fixed, &pair.moving].map(|s| s.image.to_tensor(&device));
+    let answer = Tensor::<1>::from_floats(&pair.displacement[..], &device);
+    let moved = crate::ops::warp(moving.clone(), answer.reshape([1, 3, d, h, w]));
+    for (chosen, _) in similarities::Similarity::built_in() {
+        let loss = chosen.loss();
+        let of = |image: &Tensor<5>| to_f64(loss.loss(image.clone(), fixed.clone()))[0];
+        let gain = of(&moving) - of(&moved);
+        println!("{}: gains {gain:.4}, says {}", chosen.name(), loss.usual_gain());
+        let part = gain / loss.usual_gain();
+        assert!((0.25..4.0).contains(&part), "{}: {gain}", chosen.name());
     }
 }

@@ -8,12 +8,12 @@ use std::ops::Range;
 
 use ffdp_burn::image::{Geometry, Volume};
 use ffdp_burn::metrics::determinant_of;
+use ffdp_train::pictures::{Canvas, Rgb};
 use rayon::prelude::*;
 
-use super::canvas::Canvas;
-use super::colours::{FOLD, GRID, Rgb, diverging, gray, heat};
-use crate::failure::Result;
+use super::colours::{FOLD, GRID, diverging, gray, heat};
 use crate::in_parallel::in_parallel;
+use crate::failure::Result;
 
 mod controls;
 

@@ -9,9 +9,8 @@ use burn::Tensor;
 use burn::tensor::Device;
 use ffdp_burn::losses::SimilarityLoss;
 use ffdp_burn::ops::{
-    ControlGrid, DeformMethod, DeformOptions, HistogramOptions, Information, Measure, ParzenKernel,
-    Penalties, VotesImages, VotesOptions, bspline_differences, bspline_votes,
-    bspline_votes_pull_back,
+    ControlGrid, DeformOptions, HistogramOptions, Information, DeformMethod, ParzenKernel, Penalties,
+    VotesImages, VotesOptions, bspline_differences, bspline_votes, bspline_votes_pull_back,
 };
 
 use super::compare::Comparison;
@@ -53,11 +52,7 @@ impl DirectPair {
         options: &DeformOptions,
         (mesh, differences): (&DeviceMesh, Option<f64>),
     ) -> Option<Self> {
-        let (mut histogram, information) = match comparison.similarity.measure()? {
-            Measure::MutualInformation(options) => (options, Information::Mutual),
-            Measure::NormalizedMutualInformation(options) => (options, Information::Normalized),
-            Measure::Lncc(_) | Measure::SquaredDifference => return None,
-        };
+        let (mut histogram, information) = comparison.similarity.measure()?.information()?;
         if differences.is_some() {
             let kernel = ParzenKernel::Delta;
             histogram = HistogramOptions { kernel, ..histogram };

@@ -107,15 +107,12 @@ impl FieldMethod for FfdSettings {
         }
         let weights = [0.0, LARGEST_WEIGHT];
         in_range("the weight of the volume", self.volume, weights, "0 is off, 0.1 is usual")?;
-        match self.optimizer {
-            OptimizerSettings::GaussNewton(_) => {
-                let what = "the slope of the image is that of voxels, not of control points";
-                return Err(Error::invalid(what, self.optimizer, "use lbfgs, sgd or adam"));
-            }
-            OptimizerSettings::Lbfgs(_) | OptimizerSettings::Sgd | OptimizerSettings::Adam(_) => {}
+        if self.optimizer.needs_slope() {
+            let what = "the slope of the image is that of voxels, not of control points";
+            return Err(Error::invalid(what, self.optimizer, "use lbfgs, sgd or adam"));
         }
-        let counts = matches!(self.similarity, Similarity::Mi(_) | Similarity::Nmi(_));
-        if self.gradient == SplineGradient::FiniteDifferences && !counts {
+        let information = self.similarity.loss().measure().and_then(|m| m.information());
+        if self.gradient == SplineGradient::FiniteDifferences && information.is_none() {
             let what = "gradient = \"finite_differences\" is of mutual information";
             return Err(Error::invalid(what, &self.similarity, "use nmi or mi"));
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::methods::deformable::FieldMethod;
 use crate::methods::{Listed, ListedMut, Method, OwnMethod, Stage, StageInputs};
 use crate::places::{LevelMemory, Placement, linear_bytes};
-use crate::settings::{LevelSettings, OptimizerSettings, Similarity};
+use crate::settings::{LevelSettings, OptimizerSettings};
 use ffdp_burn::error::Result;
 use ffdp_burn::image::Geometry;
 use ffdp_burn::ops::{DeformMethod, MomentStorage};
@@ -78,7 +78,7 @@ impl Stage {
             Listed::Fields(method) => method.descent().similarity,
             Listed::Moments(_) | Listed::Own(_) => return false,
         };
-        matches!(similarity, Similarity::Lncc(_) | Similarity::Mse)
+        similarity.loss().compares_intensities()
     }
 
     /// Whether it may find a mirror image.

@@ -3,15 +3,14 @@
 
 mod deformable;
 mod linear;
-mod similarity;
 
 pub(super) use deformable::Descent;
 pub use deformable::{
     AdamSettings, GaussNewtonSettings, LbfgsSettings, OptimizerSettings, Regularization,
 };
+pub use ffdp_burn::losses::similarities::{LnccSettings, MiSettings, OwnSimilarity, Similarity};
 pub(super) use linear::{FOREGROUND, Next};
 pub use linear::{LinearSettings, MomentsCentre, MomentsOrder, MomentsSettings};
-pub use similarity::{LnccSettings, MiSettings, OwnSimilarity, Similarity};
 
 use serde::{Deserialize, Serialize};
 

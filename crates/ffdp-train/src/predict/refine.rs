@@ -3,14 +3,13 @@
 use burn::tensor::Device;
 use ffdp_burn::Result;
 use ffdp_burn::image::{Affine, Physical, Volume};
-use ffdp_burn::ops::LnccOptions;
 use ffdp_burn::transform::Displacement;
 use ffdp_register::{
-    Checkpoint, GreedySettings, LevelSettings, LnccSettings, MiSettings, Observer, Problem,
-    Registration, Settings as Engine, Similarity, Stage, resume,
+    Checkpoint, GreedySettings, LevelSettings, Observer, Problem, Registration, Settings as Engine,
+    Stage, resume,
 };
 
-use crate::settings::{Loss, Settings};
+use crate::settings::Settings;
 
 /// At most `iterations` of the greedy method at the fixed image's full resolution, from `start` (on
 /// its grid, before `placed`), with the similarity that was trained.
@@ -26,18 +25,9 @@ pub fn refine(
     device: &Device,
     observer: &mut dyn Observer,
 ) -> Result<Registration> {
-    let similarity = match recipe.loss {
-        // The floor that the loss has, not the engine's own.
-        Loss::Lncc => Similarity::Lncc(LnccSettings {
-            window: recipe.window,
-            floor: LnccOptions::default().floor,
-            ..LnccSettings::default()
-        }),
-        Loss::Mse => Similarity::Mse,
-        Loss::Mi => Similarity::Mi(MiSettings::default()),
-    };
     let levels = vec![LevelSettings { shrink: 1.0, iterations }];
-    let greedy = GreedySettings { levels, similarity, ..GreedySettings::default() };
+    let greedy =
+        GreedySettings { levels, similarity: recipe.loss.clone(), ..GreedySettings::default() };
     let settings = Engine { stages: vec![Stage::Greedy(greedy)], ..Engine::default() };
     let problem = Problem { initial: placed, ..Problem::new(fixed, moving) };
     let reached = Checkpoint {

@@ -2,36 +2,45 @@
 //! same names.
 
 mod augmentation;
+mod loss;
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use ffdp_burn::losses::similarities::{LnccSettings, Similarity};
 use ffdp_burn::{Error, Result};
 use ffdp_nets::{
     AffineNetConfig, NetworkConfig, Resolution, TransMorphConfig, Variant, VoxelMorphConfig,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use augmentation::Augmentation;
 
 /// Everything that decides the numbers of a run. Readable from a file: missing entries take their
 /// defaults, unknown ones are errors.
 #[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, remote = "Self")]
 pub struct Settings {
-    /// Similarity that is trained
-    #[arg(long, value_enum, default_value_t = Loss::Lncc)]
-    pub loss: Loss,
+    /// Similarity that is trained; in a file a name, or what a stage of a registration has
+    #[arg(long, value_parser = loss::parser(), default_value = "lncc")]
+    #[serde(deserialize_with = "loss::read")]
+    pub loss: Similarity,
 
-    /// Side of LNCC's window in voxels, odd
-    #[arg(long, default_value_t = 9)]
-    pub window: usize,
+    /// Side of LNCC's window in voxels, odd [default: 9]. With another loss, that of the local correlation
+    /// which is reported
+    #[arg(long)]
+    pub window: Option<usize>,
+
+    /// Bins of mutual information, 8 to 256 [default: 32]
+    #[arg(long)]
+    pub bins: Option<usize>,
 
     /// What keeps the displacement smooth
     #[arg(long, value_enum, default_value_t = Regularizer::Diffusion)]
     pub regularizer: Regularizer,
 
-    /// Weight of the smoothness term [default: 0.5 for lncc and mi, 0.01 for mse]
+    /// Weight of the smoothness term [default: about what the loss gains, such as 0.5 for lncc and 0.01 for
+    /// mse]
     #[arg(long)]
     pub smoothness: Option<f64>,
 
@@ -136,18 +145,6 @@ pub struct Settings {
     pub baseline: bool,
 }
 
-/// `--loss`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Loss {
-    /// Local normalised cross-correlation, 1 - mean(n)
-    Lncc,
-    /// Mean squared difference
-    Mse,
-    /// Negative mutual information, for two modalities
-    Mi,
-}
-
 /// `--regularizer`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -223,14 +220,38 @@ impl Default for Settings {
     }
 }
 
+/// By what `remote = "Self"` derives: functions in place of the traits.
+impl Serialize for Settings {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, to)
+    }
+}
+
+/// Files of earlier versions have the window beside the name of the loss, and flags are read as files are.
+impl<'de> Deserialize<'de> for Settings {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::deserialize(from).map(Self::gathered)
+    }
+}
+
 impl Settings {
     /// # Errors
     /// The first setting whose value has no meaning, with a way out.
     pub fn validate(&self) -> Result<()> {
-        if self.window.is_multiple_of(2) || !(3..=21).contains(&self.window) {
+        let window = self.reported_window();
+        if window.is_multiple_of(2) || !(3..=21).contains(&window) {
             let what = "--window must be odd and lie in 3..=21 voxels";
-            return Err(Error::invalid(what, self.window, "use 9 (TransMorph) or 7 (ANTs)"));
+            return Err(Error::invalid(what, window, "use 9 (TransMorph) or 7 (ANTs)"));
         }
+        if let Some(bins) = self.bins {
+            let what = format!("--bins is given, but the loss {} has none", self.loss.name());
+            return Err(Error::invalid(what, bins, "leave it out, or use --loss mi or nmi"));
+        }
+        if let Similarity::Own(own) = &self.loss {
+            let what = "settings.toml cannot name a loss of one's own";
+            return Err(Error::invalid(what, own, "train with Objective in a loop of your own"));
+        }
+        self.loss.validate()?;
         let at_least_one = [
             ("--epochs", Some(self.epochs)),
             ("--pairs", self.pairs),
@@ -273,14 +294,28 @@ impl Settings {
         self.image_size().map(|_| ())
     }
 
-    /// Weight of the smoothness term. LNCC's loss is about 0.5, mutual information grows by about
-    /// as much, and the squared difference of images in 0..1 is about 0.01 before registration,
-    /// hence the different scales.
+    /// Weight of the smoothness term: what the similarities gain differs by its size.
     pub fn smoothness_weight(&self) -> f64 {
-        self.smoothness.unwrap_or(match self.loss {
-            Loss::Lncc | Loss::Mi => 0.5,
-            Loss::Mse => 0.01,
-        })
+        self.smoothness.unwrap_or_else(|| self.loss.loss().usual_gain())
+    }
+
+    /// Side of the window of the local correlation that is reported, in voxels: that of the loss if it has one.
+    pub fn reported_window(&self) -> usize {
+        let of_loss = self.loss.clone().window_mut().copied();
+        of_loss.or(self.window).unwrap_or(LnccSettings::transmorph().window)
+    }
+
+    /// With `window` and `bins` in the loss, where it has them: all of it is in one place.
+    fn gathered(mut self) -> Self {
+        if let (Some(window), Some(own)) = (self.window, self.loss.window_mut()) {
+            *own = window;
+            self.window = None;
+        }
+        if let (Some(bins), Some(own)) = (self.bins, self.loss.bins_mut()) {
+            *own = bins;
+            self.bins = None;
+        }
+        self
     }
 
     /// The size asked for, (x, y, z); `None` means the default of the data.

@@ -108,7 +108,7 @@ fn train(name: &str, golden: &Value, device: &Device) -> Vec<f64> {
     let (case, size) = (&golden["curves"][name], size(golden));
     let rate = golden["rate"].as_f64().expect("a number");
     let settings = Settings { dice_weight: 1.0, smoothness: Some(0.5), ..Settings::default() };
-    assert_eq!(settings.window, 9);
+    assert_eq!(settings.reported_window(), 9);
     let samples = [sample(size, |place| place), sample(size, shifted)];
     let on_device = OnDevice::new(device, true, 1 << 30);
     let tracking = device.clone().autodiff();

@@ -1,15 +1,81 @@
-//! A measure of two images with its gradients to them, off the tape.
+//! The measures of two images that have fused kernels, with their gradients to both, off the tape. No other file of
+//! the iterations knows how many there are.
 
+use burn::Tensor;
 use burn::backend::TensorMetadata;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::Shape;
 
-use super::Measure;
 use crate::ops::information::{Information, InformationOps};
 use crate::ops::joint_histogram::{Binning, HistogramOptions, JointHistogramOps};
 use crate::ops::lncc::{LnccCall, LnccOps, LnccOptions};
 use crate::ops::mse::MseOps;
 use crate::ops::weights::NO_WEIGHT;
+
+/// How alike two images are, times the number of their values, so that it adds up over parts of an
+/// image. With weights the mean is the weighted one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Measure {
+    /// `sum n` of [`lncc`](crate::ops::lncc()): upwards.
+    Lncc(LnccOptions),
+    /// `sum (moved - fixed)^2`: downwards.
+    SquaredDifference,
+    /// The mutual information in nats, the mean of those of the channels: upwards.
+    MutualInformation(HistogramOptions),
+    /// The mutual information as a part of the joint entropy, the mean over the channels: upwards.
+    NormalizedMutualInformation(HistogramOptions),
+}
+
+impl Measure {
+    /// The loss that measures stand for, over so many values: `1 - mean n` for LNCC, the mean for squared differences,
+    /// the negative information, one minus the normalised one.
+    pub fn loss(&self, measures: Tensor<1>, values: usize) -> Tensor<1> {
+        let mean = measures.mul_scalar(1.0 / values as f64);
+        match self {
+            Self::Lncc(_) | Self::NormalizedMutualInformation(_) => mean.neg().add_scalar(1.0),
+            Self::SquaredDifference => mean,
+            Self::MutualInformation(_) => mean.neg(),
+        }
+    }
+
+    /// The sign of a step along the gradient.
+    pub fn sign(&self) -> f64 {
+        match self {
+            Self::SquaredDifference => -1.0,
+            Self::Lncc(_) | Self::MutualInformation(_) | Self::NormalizedMutualInformation(_) => {
+                1.0
+            }
+        }
+    }
+
+    /// The table of votes that it is the information of, and which information; `None` for what is a mean over voxels.
+    pub fn information(&self) -> Option<(HistogramOptions, Information)> {
+        match self {
+            Self::MutualInformation(options) => Some((*options, Information::Mutual)),
+            Self::NormalizedMutualInformation(options) => Some((*options, Information::Normalized)),
+            Self::Lncc(_) | Self::SquaredDifference => None,
+        }
+    }
+
+    /// # Panics
+    /// For options that have no meaning.
+    pub(super) fn check(&self) {
+        match self {
+            Self::Lncc(LnccOptions { window, epsilon, .. }) => assert!(
+                window % 2 == 1
+                    && (3..=21).contains(window)
+                    && *epsilon > 0.0
+                    && epsilon.is_finite(),
+                "deform: the window of LNCC must be odd and within 3..=21 and its epsilon positive, \
+                 got {window} and {epsilon}"
+            ),
+            Self::SquaredDifference => {}
+            Self::MutualInformation(options) | Self::NormalizedMutualInformation(options) => {
+                options.check();
+            }
+        }
+    }
+}
 
 /// The backends that know every measure.
 pub(super) trait Comparing: LnccOps + MseOps + JointHistogramOps + InformationOps {}
@@ -82,15 +148,13 @@ impl<B: Comparing> Compared<B> {
                 (as_mean(sum), gradients)
             }
             Measure::MutualInformation(options) => {
-                let kind = Information::Mutual;
-                let (loss, gradients) =
-                    information::<B>(images, weights, (*options, kind), &total, needs);
+                let which = (*options, Information::Mutual);
+                let (loss, gradients) = information::<B>(images, weights, which, &total, needs);
                 (B::float_mul_scalar(loss, (-values).into()), gradients)
             }
             Measure::NormalizedMutualInformation(options) => {
-                let kind = Information::Normalized;
-                let (loss, gradients) =
-                    information::<B>(images, weights, (*options, kind), &total, needs);
+                let which = (*options, Information::Normalized);
+                let (loss, gradients) = information::<B>(images, weights, which, &total, needs);
                 let value = B::float_mul_scalar(loss, (-values).into());
                 (B::float_add_scalar(value, values.into()), gradients)
             }

@@ -38,12 +38,12 @@ mod state;
 mod tests;
 mod views;
 
-pub use options::{DeformMethod, DeformOptions, Measure, Optimizer, Penalties, Update};
+pub use compare::Measure;
+pub use options::{DeformMethod, DeformOptions, Optimizer, Penalties, Update};
 pub use state::{FieldState, FieldStates};
 
 use super::adam::Moments;
 use super::grid_sample::{Accumulation, Interpolation, Padding, Sampling};
-use super::lncc::LnccOptions;
 
 /// The images of a registration.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ pub struct DeformPlan {
 
 impl DeformPlan {
     fn needs_slope(&self) -> bool {
-        matches!(self.options.optimizer, Optimizer::GaussNewton { .. })
+        self.options.optimizer.slope_damping().is_some()
     }
 }
 
@@ -146,16 +146,13 @@ pub fn deform(
     iterations: usize,
 ) -> (Tensor<1>, Vec<DeformState>) {
     check(images, &states, options, iterations);
-    let adam = match &options.optimizer {
-        Optimizer::Adam(adam) => Some(adam),
-        Optimizer::Sgd | Optimizer::GaussNewton { .. } => None,
-    };
+    let adam = options.optimizer.adam();
     let mut plan = plan(images, &states[0].field, options, iterations);
     // Taken apart, so that the memory of each is free once the first iteration has read it.
     let (states, mut moments): (Vec<_>, Vec<_>) = states
         .into_iter()
         .map(|DeformState { field, mut moments }| {
-            let ([mean, square], power, seen) = match adam {
+            let ([mean, square], power, seen) = match &adam {
                 Some(adam) => moments.take(&field, adam),
                 None => no_moments(&field.device(), field.dtype()),
             };
@@ -181,7 +178,7 @@ pub fn deform(
         let FieldState { field, mean, square, power } = state;
         if let Some(adam) = adam {
             let values = [mean, square].map(Tensor::from_dispatch);
-            moments.put(values, Tensor::from_dispatch(power), iterations as i32, adam);
+            moments.put(values, Tensor::from_dispatch(power), iterations as i32, &adam);
         }
         DeformState { field: Tensor::from_dispatch(field), moments: std::mem::take(moments) }
     });
@@ -259,17 +256,7 @@ fn check(
 }
 
 fn check_options(options: &DeformOptions) {
-    match options.measure {
-        Measure::Lncc(LnccOptions { window, epsilon, .. }) => assert!(
-            window % 2 == 1 && (3..=21).contains(&window) && epsilon > 0.0 && epsilon.is_finite(),
-            "deform: the window of LNCC must be odd and within 3..=21 and its epsilon positive, got \
-             {window} and {epsilon}"
-        ),
-        Measure::SquaredDifference => {}
-        Measure::MutualInformation(options) | Measure::NormalizedMutualInformation(options) => {
-            options.check();
-        }
-    }
+    options.measure.check();
     let smoothing = [options.smooth_gradient, options.smooth_field];
     let sigmas = smoothing.iter().flat_map(|smooth| smooth.sigma_voxels);
     let Penalties { diffusion, bending, total_variation } = options.penalties;
@@ -279,7 +266,7 @@ fn check_options(options: &DeformOptions) {
         numbers.all(|number| number.is_finite() && number >= 0.0),
         "deform: steps, standard deviations and penalties must be finite and >= 0, got {options:?}"
     );
-    if let Optimizer::GaussNewton { damping } = options.optimizer {
+    if let Some(damping) = options.optimizer.slope_damping() {
         let positive = damping > 0.0 && damping.is_finite();
         assert!(positive, "deform: the damping must be positive and finite, got {damping}");
     }
@@ -287,7 +274,7 @@ fn check_options(options: &DeformOptions) {
         assert!(
             squarings <= 30
                 && options.update == Update::Additive
-                && !matches!(options.optimizer, Optimizer::GaussNewton { .. }),
+                && options.optimizer.slope_damping().is_none(),
             "deform: velocities are added, after at most 30 squarings, and the slope of the image \
              does not depend on them, got {options:?}"
         );

@@ -1,49 +1,9 @@
 //! What iterations improve, what kind of map they improve, and how they step.
 
-use burn::Tensor;
-
+use super::Measure;
 use crate::ops::adam::AdamOptions;
 use crate::ops::gaussian::GaussianOptions;
 use crate::ops::grid_sample::Accumulation;
-use crate::ops::joint_histogram::HistogramOptions;
-use crate::ops::lncc::LnccOptions;
-
-/// How alike two images are, times the number of their values, so that it adds up over parts of an
-/// image. With weights the mean is the weighted one.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Measure {
-    /// `sum n` of [`lncc`](crate::ops::lncc()): upwards.
-    Lncc(LnccOptions),
-    /// `sum (moved - fixed)^2`: downwards.
-    SquaredDifference,
-    /// The mutual information in nats, the mean of those of the channels: upwards.
-    MutualInformation(HistogramOptions),
-    /// The mutual information as a part of the joint entropy, the mean over the channels: upwards.
-    NormalizedMutualInformation(HistogramOptions),
-}
-
-impl Measure {
-    /// The loss that measures stand for, over so many values: `1 - mean n` for LNCC, the mean for squared differences,
-    /// the negative information, one minus the normalised one.
-    pub fn loss(&self, measures: Tensor<1>, values: usize) -> Tensor<1> {
-        let mean = measures.mul_scalar(1.0 / values as f64);
-        match self {
-            Self::Lncc(_) | Self::NormalizedMutualInformation(_) => mean.neg().add_scalar(1.0),
-            Self::SquaredDifference => mean,
-            Self::MutualInformation(_) => mean.neg(),
-        }
-    }
-
-    /// The sign of a step along the gradient.
-    pub fn sign(&self) -> f64 {
-        match self {
-            Self::SquaredDifference => -1.0,
-            Self::Lncc(_) | Self::MutualInformation(_) | Self::NormalizedMutualInformation(_) => {
-                1.0
-            }
-        }
-    }
-}
 
 /// Which map a field stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +48,35 @@ pub enum Optimizer {
         /// Positive.
         damping: f64,
     },
+}
+
+/// What iterations ask of any optimiser.
+impl Optimizer {
+    /// How it keeps moments of its gradients, if it does.
+    pub fn adam(&self) -> Option<AdamOptions> {
+        match self {
+            Self::Adam(options) => Some(*options),
+            Self::Sgd | Self::GaussNewton { .. } => None,
+        }
+    }
+
+    /// The damping with which it divides by the slope of the image, if it does.
+    pub fn slope_damping(&self) -> Option<f64> {
+        match self {
+            Self::GaussNewton { damping } => Some(*damping),
+            Self::Adam(_) | Self::Sgd => None,
+        }
+    }
+
+    /// Whether a direction has a length of its own, or only points somewhere; that of Gauss and Newton has one for
+    /// least squares.
+    pub fn has_length(&self, is_least_squares: bool) -> bool {
+        match self {
+            Self::Adam(_) => true,
+            Self::Sgd => false,
+            Self::GaussNewton { .. } => is_least_squares,
+        }
+    }
 }
 
 /// How a step enters a displacement.

@@ -36,7 +36,7 @@ fn svf() -> DeformMethod {
 fn measures() -> [Measure; 4] {
     let bins = HistogramOptions { bins: 16, ..HistogramOptions::default() };
     [
-        Measure::Lncc(LnccOptions { window: 5, ..LnccOptions::default() }),
+        Measure::Lncc(crate::ops::LnccOptions { window: 5, ..Default::default() }),
         Measure::SquaredDifference,
         Measure::MutualInformation(bins),
         Measure::NormalizedMutualInformation(bins),

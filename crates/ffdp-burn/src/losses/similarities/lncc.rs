@@ -2,10 +2,12 @@
 
 use burn::Tensor;
 use burn::backend::Dispatch;
+use serde::{Deserialize, Serialize};
 
-use super::similarity::{Pair, PairGradients, SimilarityLoss};
+use crate::error::{Error, Result};
+use crate::losses::{Pair, PairGradients, SimilarityLoss, counted};
 use crate::ops::lncc::{LnccCall, LnccOps, lncc_sum, weighted_lncc_sum};
-use crate::ops::{GaussianOptions, GradientMode, LnccFloor, LnccOptions, Measure, gaussian, lncc};
+use crate::ops::{GaussianOptions, LnccFloor, LnccOptions, Measure, gaussian, lncc};
 
 /// Local normalised cross-correlation, `1 - mean(n)`; see [`lncc`](crate::ops::lncc()). In 0..1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -14,7 +16,7 @@ pub struct Lncc(pub LnccOptions);
 impl Lncc {
     /// TransMorph's training loss: window 9, exact gradient.
     pub fn transmorph() -> Self {
-        Self(LnccOptions { window: 9, gradient: GradientMode::Exact, ..LnccOptions::default() })
+        Self(LnccSettings::transmorph().options())
     }
 }
 
@@ -37,6 +39,10 @@ impl SimilarityLoss for Lncc {
     }
 
     fn is_mean(&self) -> bool {
+        true
+    }
+
+    fn compares_intensities(&self) -> bool {
         true
     }
 
@@ -110,7 +116,52 @@ impl SimilarityLoss for Lncc {
         match &pair.weights {
             // The kernel is given the number of values.
             None => lncc(pair.moved.clone(), pair.fixed.clone(), &self.0),
-            Some(_) => self.finish(self.partial(pair), super::counted(pair.count())),
+            Some(_) => self.finish(self.partial(pair), counted(pair.count())),
         }
+    }
+}
+
+/// Settings of the local correlation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LnccSettings {
+    /// Width of the window in voxels of the level; odd, 3 to 21. Default 7 (FFDP paper).
+    pub window: usize,
+    /// What keeps flat windows defined, in intensity^4 of images scaled to 0..1. Default 1e-5 (VoxelMorph,
+    /// FireANTs): regions with less contrast than about 0.05 count less.
+    pub epsilon: f64,
+    /// Where `epsilon` is added. Default `common`, so that equal images are not moved; `denominator` is that
+    /// of the FFDP paper.
+    pub floor: LnccFloor,
+}
+
+impl Default for LnccSettings {
+    fn default() -> Self {
+        Self { window: 7, epsilon: 1e-5, floor: LnccFloor::Common }
+    }
+}
+
+impl LnccSettings {
+    /// Those of TransMorph's training: window 9, `epsilon` added to the denominator.
+    pub fn transmorph() -> Self {
+        Self { window: 9, floor: LnccFloor::Denominator, ..Self::default() }
+    }
+
+    pub(super) fn options(self) -> LnccOptions {
+        let Self { window, epsilon, floor } = self;
+        LnccOptions { window, epsilon, floor, ..LnccOptions::default() }
+    }
+
+    pub(super) fn validate(self) -> Result<()> {
+        if self.window.is_multiple_of(2) || !(3..=21).contains(&self.window) {
+            let what = "the window of LNCC must be odd and within 3..21 voxels";
+            return Err(Error::invalid(what, self.window, "use, for example, 5, 7 or 9"));
+        }
+        // NaN lies in no range.
+        if !(f64::MIN_POSITIVE..=1.0).contains(&self.epsilon) {
+            let what = "the epsilon of LNCC must be above 0 and at most 1";
+            return Err(Error::invalid(what, self.epsilon, "1e-5 is the usual one"));
+        }
+        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use burn::Tensor;
 use burn::backend::Dispatch;
 
-use super::similarity::{Pair, PairGradients, SimilarityLoss};
+use crate::losses::{Pair, PairGradients, SimilarityLoss};
 use crate::ops::Measure;
 use crate::ops::mse::{MseOps, squared_difference_sum};
 
@@ -39,6 +39,14 @@ impl SimilarityLoss for Mse {
 
     fn is_least_squares(&self) -> bool {
         true
+    }
+
+    fn compares_intensities(&self) -> bool {
+        true
+    }
+
+    fn usual_gain(&self) -> f64 {
+        0.01
     }
 
     /// `slope` is 1 everywhere.

@@ -9,8 +9,10 @@ use std::fmt::Debug;
 
 use burn::Tensor;
 use burn::backend::Dispatch;
+use serde::{Deserialize, Serialize};
 
-use super::similarity::{Pair, PairGradients, SimilarityLoss};
+use crate::error::{Error, Result};
+use crate::losses::{Pair, PairGradients, SimilarityLoss};
 use crate::ops::information::{InformationOps, TINY};
 use crate::ops::joint_histogram::{Binning, JointHistogramOps, joint_votes};
 use crate::ops::{HistogramOptions, Information, Measure, information_loss};
@@ -38,6 +40,35 @@ pub struct MutualInformation(pub HistogramOptions);
 /// [`ParzenKernel::Delta`]: crate::ops::ParzenKernel::Delta
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct NormalizedMutualInformation(pub HistogramOptions);
+
+/// Settings of the mutual information.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MiSettings {
+    /// Bins of each image's intensities, 8 to 256, spread by the cubic B-spline. Default 32 (FFDP
+    /// paper).
+    pub bins: usize,
+}
+
+impl Default for MiSettings {
+    fn default() -> Self {
+        Self { bins: 32 }
+    }
+}
+
+impl MiSettings {
+    pub(super) fn options(self) -> HistogramOptions {
+        HistogramOptions { bins: self.bins, ..HistogramOptions::default() }
+    }
+
+    pub(super) fn validate(self) -> Result<()> {
+        if (8..=256).contains(&self.bins) {
+            return Ok(());
+        }
+        let what = "the bins of mutual information must lie in 8..256";
+        Err(Error::invalid(what, self.bins, "32 is the usual number"))
+    }
+}
 
 /// The entropies `H(A)`, `H(B)`, `H(A, B)` of joint distributions, in nats.
 struct Entropies {
@@ -90,6 +121,7 @@ trait Informative {
         None
     }
     fn measured(&self) -> Measure;
+    fn gain(&self) -> f64;
 }
 
 impl Informative for MutualInformation {
@@ -103,6 +135,10 @@ impl Informative for MutualInformation {
 
     fn measured(&self) -> Measure {
         Measure::MutualInformation(self.0)
+    }
+
+    fn gain(&self) -> f64 {
+        0.5
     }
 }
 
@@ -121,6 +157,11 @@ impl Informative for NormalizedMutualInformation {
 
     fn measured(&self) -> Measure {
         Measure::NormalizedMutualInformation(self.0)
+    }
+
+    /// That of mutual information over a joint entropy of about five nats.
+    fn gain(&self) -> f64 {
+        0.1
     }
 }
 
@@ -151,6 +192,10 @@ impl<T: Informative + Debug + Send + Sync> SimilarityLoss for T {
 
     fn may_ignore_outside(&self) -> bool {
         true
+    }
+
+    fn usual_gain(&self) -> f64 {
+        self.gain()
     }
 
     fn slope(&self, total: &Tensor<1>, count: &Tensor<1>) -> Tensor<1> {

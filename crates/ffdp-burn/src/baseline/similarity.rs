@@ -1,0 +1,26 @@
+//! Any similarity, composed.
+
+use burn::Tensor;
+
+use super::{BoxFilter, lncc, mse, mutual_information, normalized_mutual_information};
+use crate::losses::SimilarityLoss;
+use crate::ops::Measure;
+
+/// The loss of a similarity; one without fused kernels is composed as it is.
+///
+/// # Shapes
+/// moved, fixed `[N, C, D, H, W]`, of one channel for information; result `[1]`.
+///
+/// # Panics
+/// As [`joint_histogram`](super::joint_histogram), for information.
+pub fn similarity(similarity: &dyn SimilarityLoss, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
+    match similarity.measure() {
+        Some(Measure::Lncc(options)) => lncc(moved, fixed, &options, BoxFilter::Separable),
+        Some(Measure::SquaredDifference) => mse(moved, fixed),
+        Some(Measure::MutualInformation(options)) => mutual_information(moved, fixed, &options),
+        Some(Measure::NormalizedMutualInformation(options)) => {
+            normalized_mutual_information(moved, fixed, &options)
+        }
+        None => similarity.loss(moved, fixed),
+    }
+}

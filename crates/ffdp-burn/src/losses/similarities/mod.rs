@@ -1,0 +1,143 @@
+//! The built-in similarities: each a file of its own, and a line in each part of the list below, [`Similarity`].
+//! No other file knows how many there are.
+//!
+//! [`Similarity`] is what a user chooses: a value of a settings file or of a flag, which a stage of a registration, a
+//! shard, a rank and a training read alike. What it compares with is a [`losses::SimilarityLoss`].
+
+mod lncc;
+mod mse;
+mod mutual_information;
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::losses;
+use crate::ops::Measure;
+pub use lncc::{Lncc, LnccSettings};
+pub use mse::Mse;
+pub use mutual_information::{
+    MiSettings, MutualInformation, NormalizedMutualInformation, mutual_information,
+    normalized_mutual_information,
+};
+
+/// How alike the warped moving and the fixed image are.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Similarity {
+    /// Local normalised cross-correlation; see [`ops::lncc`](crate::ops::lncc()).
+    Lncc(LnccSettings),
+    /// Mean squared difference, for images of the same intensities.
+    Mse,
+    /// Mutual information, for images of different modalities; see
+    /// [`losses::MutualInformation`](MutualInformation).
+    Mi(MiSettings),
+    /// The same in relation to the joint entropy, so that it does not grow with the overlap alone; see
+    /// [`losses::NormalizedMutualInformation`](NormalizedMutualInformation).
+    Nmi(MiSettings),
+    /// One of your own. A file cannot name it.
+    #[serde(skip)]
+    Own(OwnSimilarity),
+}
+
+impl Similarity {
+    /// All that a file can name, with their usual settings, and what each is for.
+    pub fn built_in() -> [(Self, &'static str); 4] {
+        let mi = MiSettings::default();
+        [
+            (
+                Self::Lncc(LnccSettings::default()),
+                "Local normalised cross-correlation: one modality",
+            ),
+            (Self::Mse, "Mean squared difference: equal intensities"),
+            (Self::Mi(mi), "Mutual information: two modalities"),
+            (Self::Nmi(mi), "Normalised mutual information: two modalities that overlap in part"),
+        ]
+    }
+
+    /// The built-in one of a name, with its usual settings; `None` where there is none.
+    pub fn named(name: &str) -> Option<Self> {
+        let mut all = Self::built_in().into_iter().map(|(similarity, _)| similarity);
+        all.find(|similarity| similarity.name() == name)
+    }
+
+    /// Its name, as a file has it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Lncc(_) => "lncc",
+            Self::Mse => "mse",
+            Self::Mi(_) => "mi",
+            Self::Nmi(_) => "nmi",
+            Self::Own(_) => "own",
+        }
+    }
+
+    /// One of your own: it works wherever those of this crate do.
+    pub fn own(similarity: impl losses::SimilarityLoss + 'static) -> Self {
+        Self::Own(OwnSimilarity(Arc::new(similarity)))
+    }
+
+    /// What is compared.
+    pub fn loss(&self) -> Arc<dyn losses::SimilarityLoss> {
+        match self {
+            Self::Lncc(settings) => Arc::new(Lncc(settings.options())),
+            Self::Mse => Arc::new(Mse),
+            Self::Mi(settings) => Arc::new(MutualInformation(settings.options())),
+            Self::Nmi(settings) => Arc::new(NormalizedMutualInformation(settings.options())),
+            Self::Own(own) => own.0.clone(),
+        }
+    }
+
+    /// The side of its window in voxels, where it has one.
+    pub fn window_mut(&mut self) -> Option<&mut usize> {
+        match self {
+            Self::Lncc(settings) => Some(&mut settings.window),
+            _ => None,
+        }
+    }
+
+    /// The bins of its histograms, where it has any.
+    pub fn bins_mut(&mut self) -> Option<&mut usize> {
+        match self {
+            Self::Mi(settings) | Self::Nmi(settings) => Some(&mut settings.bins),
+            _ => None,
+        }
+    }
+
+    /// That its settings have a meaning.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) for the first that has none, with a way out.
+    pub fn validate(&self) -> Result<()> {
+        match self {
+            Self::Lncc(settings) => settings.validate(),
+            Self::Mi(settings) | Self::Nmi(settings) => settings.validate(),
+            Self::Mse | Self::Own(_) => Ok(()),
+        }
+    }
+}
+
+/// The loss of what the fused iterations improve.
+impl From<Measure> for Arc<dyn losses::SimilarityLoss> {
+    fn from(measure: Measure) -> Self {
+        match measure {
+            Measure::Lncc(options) => Arc::new(Lncc(options)),
+            Measure::SquaredDifference => Arc::new(Mse),
+            Measure::MutualInformation(options) => Arc::new(MutualInformation(options)),
+            Measure::NormalizedMutualInformation(options) => {
+                Arc::new(NormalizedMutualInformation(options))
+            }
+        }
+    }
+}
+
+/// A similarity that a program brings along. Equal to itself alone.
+#[derive(Clone, Debug)]
+pub struct OwnSimilarity(pub Arc<dyn losses::SimilarityLoss>);
+
+impl PartialEq for OwnSimilarity {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
