@@ -62,6 +62,7 @@ use ffdp_burn::ops::weights::joint_weights;
 use ffdp_burn::ops::{
     self, DeformImages, DeformOptions, DeformState, GridSampleOptions, Method, exp, grid_sample,
 };
+pub(super) use flow::WINDOWS;
 use homes::Homes;
 pub use maps::{maps, velocity};
 pub use objective::{Cost, FieldModel, FieldVector, ShardedObjective, SmoothSteps};
