@@ -19,6 +19,7 @@
 
 use std::sync::Arc;
 
+use super::deform::WINDOWS;
 use super::layout::{Axis, Layout};
 use super::ring::thickest_parcel_of_block;
 use ffdp_burn::error::{Error, Result};
@@ -364,7 +365,10 @@ impl<'a> Bytes<'a> {
 
     /// Of all fields with their state, a voxel.
     fn state_of_fields(&self) -> u64 {
-        self.problem.fields() * (VECTOR + self.moments()) + self.problem.squared() * VECTOR
+        // What is squared has planes around it.
+        let [part, of] = if self.cut { WINDOWS } else { [1, 1] };
+        let squared = (self.problem.squared() * VECTOR * part).div_ceil(of);
+        self.problem.fields() * (VECTOR + self.moments()) + squared
     }
 
     /// The state of the thickest shard.

@@ -88,18 +88,29 @@ impl Block {
     /// The moving image on the own planes, as `own` displaces them; what is on those around them means
     /// nothing yet.
     pub fn show_own(&self, own: &Tensor<5>, sampler: &BlockSampler) -> Tensor<5> {
-        let margins = [self.own.start - self.all.start, self.all.end - self.own.end];
         if self.axis == Axis::Z {
+            let margins = [self.own.start - self.all.start, self.all.end - self.own.end];
             return sampler.sample_between(self.own.start, own, margins);
         }
-        let moved = sampler.sample(self.own.start, own);
-        let zeros = |planes: usize| {
-            let mut dims = moved.dims();
-            dims[self.axis.dim()] = planes;
-            (planes > 0).then(|| Tensor::zeros(dims, (&moved.device(), moved.dtype())))
+        self.padded(sampler.sample(self.own.start, own))
+    }
+
+    /// What is on the own planes, with zeros on those around them.
+    pub fn padded(&self, own: Tensor<5>) -> Tensor<5> {
+        let zeros = |planes: Range<usize>| {
+            let mut dims = own.dims();
+            dims[self.axis.dim()] = planes.len();
+            (!planes.is_empty()).then(|| Tensor::zeros(dims, (&own.device(), own.dtype())))
         };
-        let [low, high] = margins.map(zeros);
-        join([low, Some(moved.clone()), high].into_iter().flatten().collect(), self.axis.dim())
+        let [below, _, above] = self.pieces();
+        let [below, above] = [below, above].map(zeros);
+        join([below, Some(own), above].into_iter().flatten().collect(), self.axis.dim())
+    }
+
+    /// The planes below the own ones, and those above, where there are any.
+    pub fn margins(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let [below, _, above] = self.pieces();
+        [below, above].into_iter().filter(|planes| !planes.is_empty())
     }
 
     fn pieces(&self) -> [Range<usize>; 3] {

@@ -4,22 +4,36 @@
 //! u_0 = v / 2^k,   u_{i+1} = u_i o u_i                          u = u_k = exp(v) - id
 //! dL/du_i = adjoint of one squaring of dL/du_{i+1},   dL/dv = dL/du_0 / 2^k
 //! ```
-//! A shard with as many planes around it as a displacement is long is squared as a whole is; what that says
-//! of planes around it is added to their owners on the way back. All `u_i` are kept in between, where shards
-//! rest.
+//! A shard with as many planes around it as the displacements of several squarings are long together is squared so often
+//! as a whole is; what that says of planes around it is added to their owners on the way back. So shards exchange
+//! planes once for a group of squarings, which are as many as make the windows a little larger than the shards. (With an
+//! exchange for each squaring, two GPUs took twice as long as one: not for what they sent, but because every window is
+//! a copy of its shard.) All `u_i` are kept in between, where shards rest.
+
+use std::ops::Range;
 
 use burn::Tensor;
 use burn::backend::Dispatch;
+use burn::tensor::Device;
 
 use super::view::{BOUNDS_INTERVAL, Grid};
+use crate::device_mesh::DeviceMesh;
+use crate::layout::Layout;
 use crate::ring::DisplacementBounds;
-use crate::sharded::{Sharded, join};
+use crate::sharded::Sharded;
 use ffdp_burn::error::Result;
 use ffdp_burn::ops::compose::ComposeOps;
 use ffdp_burn::ops::grid_sample::Accumulation;
 
-/// Planes beyond the longest displacement: the next voxel, and rounding.
-const MORE: f64 = 2.0;
+/// What positions of some thousand voxels lose to rounding, in voxels.
+const ROUNDING: f64 = 1e-3;
+
+/// Planes on either side of a shard that a group of squarings may look at, as a part of its own: its windows are a
+/// quarter larger than the shards at most. A squaring that looks further is a group of its own.
+const AROUND: usize = 8;
+
+/// How much larger than shards the windows of a group are at most.
+pub const WINDOWS: [u64; 2] = [AROUND as u64 + 2, AROUND as u64];
 
 /// How a velocity is squared, and how far it reaches.
 pub(super) struct Squarings {
@@ -30,11 +44,21 @@ pub(super) struct Squarings {
     good_for: usize,
 }
 
-/// What was squared, in order, and what became of it.
+/// What was squared, and what became of it.
 pub(super) struct Flow {
-    fields: Vec<Sharded>,
+    groups: Vec<Squared>,
     /// `exp(v) - id`.
     pub displacement: Sharded,
+}
+
+/// A group of squarings that was done.
+struct Squared {
+    /// Planes on either side that the group looks at.
+    width: usize,
+    /// Of every shard what was squared, in order, on its planes and those around it.
+    fields: Vec<Vec<Tensor<5>>>,
+    /// How the planes were cut of which the windows were made, and where they are.
+    around: (Layout, DeviceMesh),
 }
 
 impl Squarings {
@@ -60,11 +84,31 @@ impl Squarings {
         Ok(())
     }
 
-    /// Planes on either side that squaring `i` looks at.
+    /// Planes on either side that squaring `i` looks at: those between which it interpolates.
     fn width(&self, grid: &Grid, i: usize) -> usize {
         let [low, high] = self.bounds.0[grid.layout.axis().component()];
         let longest = low.abs().max(high.abs()) * self.first_part() * (1u64 << i) as f64;
-        (longest + MORE).ceil() as usize
+        (longest + ROUNDING).floor() as usize + 1
+    }
+
+    /// Squarings between which nothing is exchanged, each group with the planes on either side that it looks at. All
+    /// ranks have the same.
+    fn groups(&self, grid: &Grid) -> Vec<(Range<usize>, usize)> {
+        if grid.is_whole() {
+            return vec![(0..self.count, 0)];
+        }
+        let most = grid.thinnest() / AROUND;
+        let mut groups: Vec<(Range<usize>, usize)> = Vec::new();
+        for i in 0..self.count {
+            let width = self.width(grid, i);
+            match groups.last_mut() {
+                Some((group, around)) if *around + width <= most => {
+                    (group.end, *around) = (i + 1, *around + width);
+                }
+                _ => groups.push((i..i + 1, width)),
+            }
+        }
+        groups
     }
 
     /// The flow for unit time.
@@ -72,65 +116,125 @@ impl Squarings {
         self.plan(grid, velocity)?;
         let part = self.first_part();
         let mut displacement = grid.through(velocity, 0, |v| v.mul_scalar(part))?;
-        let mut fields = Vec::with_capacity(self.count);
-        for i in 0..self.count {
-            let accumulation = self.accumulation;
-            let squared = grid.through(&displacement, self.width(grid, i), |field| {
+        let mut groups = Vec::new();
+        for (group, width) in self.groups(grid) {
+            let around = grid.holders.surround(&displacement, width)?;
+            let cut = (around.layout().clone(), around.mesh());
+            let mut fields = vec![Vec::with_capacity(group.len()); grid.layout.count()];
+            let mut square = |k: usize, field: Tensor<5>| {
+                fields[k].push(grid.homes.put_away(k, field.clone()));
                 let field = field.into_dispatch();
-                Tensor::from_dispatch(<Dispatch as ComposeOps>::square_3d(field, accumulation))
-            })?;
-            fields.push(std::mem::replace(&mut displacement, squared));
+                let squared = <Dispatch as ComposeOps>::square_3d(field, self.accumulation);
+                Tensor::from_dispatch(squared)
+            };
+            displacement = grid.through_around(&around, width, |k, field| {
+                group.clone().fold(field, |field, _| square(k, field))
+            });
+            groups.push(Squared { width, fields, around: cut });
         }
-        Ok(Flow { fields, displacement })
+        Ok(Flow { groups, displacement })
     }
 
     /// From the gradient of the displacement to that of the velocity.
     pub fn backwards(&self, grid: &Grid, flow: Flow, gradient: Sharded) -> Result<Sharded> {
-        let mut gradient = gradient;
-        for (i, field) in flow.fields.into_iter().enumerate().rev() {
-            gradient = self.back(grid, &field, &gradient, self.width(grid, i))?;
-        }
+        let back = |gradient, group| self.back(grid, group, gradient);
+        let gradient = flow.groups.into_iter().rev().try_fold(gradient, back)?;
         let part = self.first_part();
         grid.through(&gradient, 0, |g| g.mul_scalar(part))
     }
 
-    /// The adjoint of one squaring.
-    fn back(
-        &self,
-        grid: &Grid,
-        field: &Sharded,
-        gradient: &Sharded,
-        width: usize,
-    ) -> Result<Sharded> {
-        let around = grid.holders.surround(field, width)?;
-        let mut sum: Option<Sharded> = None;
-        for k in 0..grid.layout.count() {
+    /// The adjoint of a group: what the own planes of each shard owe to the planes of its window, added up.
+    fn back(&self, grid: &Grid, group: Squared, gradient: Sharded) -> Result<Sharded> {
+        let Squared { width, fields, around: (layout, places) } = group;
+        let (mut own, mut margins) = (Vec::new(), Vec::new());
+        for (k, fields) in fields.into_iter().enumerate() {
             let block = grid.block(k).within(width);
-            let device = grid.homes.device(k);
-            let own = grid.homes.bring(k, gradient.shards()[k].clone());
-            let zeros = |planes: usize| {
-                let mut dims = own.dims();
-                dims[block.axis.dim()] = planes;
-                (planes > 0).then(|| Tensor::zeros(dims, (device, own.dtype())))
+            let there = grid.homes.bring(k, gradient.shards()[k].clone());
+            let back = |gradient: Tensor<5>, field: Tensor<5>| {
+                Tensor::from_dispatch(<Dispatch as ComposeOps>::square_3d_backward(
+                    grid.homes.bring(k, field).into_dispatch(),
+                    gradient.into_dispatch(),
+                    self.accumulation,
+                ))
             };
-            let [low, high] =
-                [block.own.start - block.all.start, block.all.end - block.own.end].map(zeros);
-            let pieces = [low, Some(own.clone()), high].into_iter().flatten().collect();
-            let to_field = <Dispatch as ComposeOps>::square_3d_backward(
-                around.window(block.all.clone(), device).into_dispatch(),
-                join(pieces, block.axis.dim()).into_dispatch(),
-                self.accumulation,
-            );
-            let to_field = Tensor::from_dispatch(to_field);
-            if grid.layout.count() == 1 && !grid.holders.are_several() {
-                return Ok(Sharded::new(vec![to_field], grid.layout.clone()));
+            let there = fields.into_iter().rev().fold(block.padded(there), back);
+            own.push(grid.homes.put_away(k, block.narrow(&there, &block.own)));
+            for planes in block.margins() {
+                margins
+                    .push((planes.clone(), grid.homes.put_away(k, block.narrow(&there, &planes))));
             }
-            let before = sum.unwrap_or_else(|| around.clone().map(|shard| shard.zeros_like()));
-            sum = Some(before.add_window(block.all.clone(), &to_field));
             grid.homes.settle(k);
         }
-        let sum = sum.expect("there is a shard");
+        let sum = surrounded(own, &grid.layout, (&layout, &places));
+        let add = |sum: Sharded, (planes, values)| sum.add_window(planes, &values);
+        let sum = margins.into_iter().fold(sum, add);
         let planes = grid.holders.around(width, grid.layout.extent());
         grid.holders.give_back(sum, &planes, &grid.layout)
+    }
+}
+
+/// Shards in the cuts of what surrounds them, with zeros on the planes of others.
+fn surrounded(
+    own: Vec<Tensor<5>>,
+    cut: &Layout,
+    (around, places): (&Layout, &DeviceMesh),
+) -> Sharded {
+    let (mut like, mut own) = (own[0].dims(), own.into_iter());
+    let dtype = own.as_slice()[0].dtype();
+    let held = cut.held();
+    let piece = |(planes, device): (Range<usize>, &Device)| {
+        if held.start <= planes.start && planes.end <= held.end {
+            return own.next().expect("its own planes are cut as before");
+        }
+        like[cut.axis().dim()] = planes.len();
+        Tensor::zeros(like, (device, dtype))
+    };
+    let shards = around.all_planes().zip(places.devices()).map(piece).collect();
+    Sharded::new(shards, around.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::DType;
+
+    use super::super::maps::grid_of;
+    use super::*;
+    use crate::hosts::Holders;
+    use crate::layout::Axis;
+    use ffdp_kit::testing::{assert_close, normal, tensor, to_f64};
+
+    /// The same sums in f64 in another order.
+    const ROUNDED: f64 = 1e-12;
+
+    #[test]
+    fn groups_of_squarings_are_those_of_the_whole() {
+        let (size, device) = ([48, 5, 6], Device::flex());
+        let field = |longest: f64, seed| {
+            let values = normal(3 * size.iter().product::<usize>(), seed);
+            let most = values.iter().fold(0.0f64, |most, v| most.max(v.abs()));
+            let values: Vec<f64> = values.iter().map(|v| longest / most * v).collect();
+            tensor::<5>(&values, [1, 3, size[0], size[1], size[2]], &device, DType::F64)
+        };
+        // Of 24 planes three on either side; squarings of short displacements look at one.
+        for (longest, expected) in [(0.9, vec![3, 3]), (5.0, vec![3, 1, 1, 1])] {
+            let (velocity, gradient) = (field(longest, 1), field(1.0, 2));
+            let [whole, cut] = [1, 2].map(|shards| {
+                let layout = Layout::balanced(size, Axis::Z, shards).expect("enough planes");
+                let mesh = DeviceMesh::new(std::slice::from_ref(&device), shards).expect("a shard");
+                let cut = |x: &Tensor<5>| Sharded::from_tensor(x.clone(), &layout, &mesh);
+                let grid = grid_of(&cut(&velocity), &mesh, &Holders::ALONE);
+                let mut squarings = Squarings::new(6, Accumulation::Reproducible);
+                let flow = squarings.along(&grid, &cut(&velocity)).expect("readable");
+                let groups: Vec<usize> = flow.groups.iter().map(|g| g.fields[0].len()).collect();
+                assert_eq!(groups, if shards == 1 { vec![6] } else { expected.clone() });
+                let there = to_f64(flow.displacement.gather(&device));
+                let back = squarings.backwards(&grid, flow, cut(&gradient)).expect("readable");
+                [there, to_f64(back.gather(&device))]
+            });
+            for (what, (cut, whole)) in ["flow", "gradient"].into_iter().zip(cut.iter().zip(&whole))
+            {
+                assert_close(&format!("{what}, {longest} voxels"), cut, whole, ROUNDED);
+            }
+        }
     }
 }

@@ -111,7 +111,7 @@ fn flow(
 
 /// The displacement of `(id + outer) o (id + inner)`.
 fn after(grid: &Grid, outer: &Sharded, inner: &Sharded) -> Result<Sharded> {
-    if is_whole(grid) {
+    if grid.is_whole() {
         return Ok(outer.clone().zip_map(inner, compose));
     }
     let width = reach(grid, inner)?;
@@ -133,14 +133,9 @@ pub(super) fn longest(holders: &Holders, field: &Sharded) -> Result<f64> {
     Ok(read_together("the length of a field", vec![longest])?[0].sqrt())
 }
 
-/// Whether there is nothing around the only shard.
-fn is_whole(grid: &Grid) -> bool {
-    grid.layout.count() == 1 && !grid.holders.are_several()
-}
-
 /// Planes on either side that a displacement reaches, over all shards and ranks.
 fn reach(grid: &Grid, field: &Sharded) -> Result<usize> {
-    if is_whole(grid) {
+    if grid.is_whole() {
         return Ok(0);
     }
     let bounds = DisplacementBounds::read(field)?.into_iter();

@@ -63,6 +63,7 @@ use ffdp_burn::ops::{
     self, DeformImages, DeformMethod, DeformOptions, DeformState, GridSampleOptions, exp,
     grid_sample,
 };
+pub(super) use flow::WINDOWS;
 use homes::Homes;
 pub use maps::{maps, velocity};
 pub use objective::{Cost, FieldModel, FieldVector, ShardedObjective, SmoothSteps};

@@ -1,6 +1,8 @@
 //! An image as a displacement shows it on the blocks of all shards: who must send which planes, for as long as the
 //! displacement keeps within its bounds.
 
+use std::ops::Range;
+
 use burn::Tensor;
 use burn::tensor::DType;
 
@@ -49,15 +51,45 @@ impl Grid {
         mut each: impl FnMut(Tensor<5>) -> Tensor<5>,
     ) -> Result<Sharded> {
         let around = self.holders.surround(volume, width)?;
+        Ok(self.through_around(&around, width, |_, there| each(there)))
+    }
+
+    /// The same of a volume that has the planes around, by an operation that is given the number of the shard as well.
+    pub fn through_around(
+        &self,
+        around: &Sharded,
+        width: usize,
+        mut each: impl FnMut(usize, Tensor<5>) -> Tensor<5>,
+    ) -> Sharded {
         let shard = |k: usize| {
             let block = self.block(k).within(width);
-            let there = each(around.window(block.all.clone(), self.homes.device(k)));
+            let there = each(k, around.window(block.all.clone(), self.homes.device(k)));
             let own = self.homes.put_away(k, block.narrow(&there, &block.own));
             self.homes.settle(k);
             own
         };
         let shards = (0..self.layout.count()).map(shard).collect();
-        Ok(Sharded::new(shards, self.layout.clone()))
+        Sharded::new(shards, self.layout.clone())
+    }
+
+    /// Whether there is nothing around the only shard.
+    pub fn is_whole(&self) -> bool {
+        self.layout.count() == 1 && !self.holders.are_several()
+    }
+
+    /// Planes of the thinnest part: of shards in one process, of ranks where there are several, which know no more of
+    /// each other.
+    pub fn thinnest(&self) -> usize {
+        let ranks = self.holders.around(0, self.layout.extent()).into_iter();
+        let shards = self.layout.all_planes();
+        let least = |planes: &mut dyn Iterator<Item = Range<usize>>| {
+            planes.map(|planes| planes.len()).filter(|planes| *planes > 0).min()
+        };
+        let parts = match self.holders.are_several() {
+            true => least(&mut ranks.into_iter()),
+            false => least(&mut shards.into_iter()),
+        };
+        parts.expect("a volume has planes")
     }
 
     /// The block of shard `k`.
