@@ -27,7 +27,7 @@ pub(super) struct Estimate {
     pub deformed: Option<Deformed>,
 }
 
-/// What a stage has come to.
+/// The result of a stage.
 pub(super) struct StageResult {
     pub found: Estimate,
     pub report: StageReport,

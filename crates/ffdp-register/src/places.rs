@@ -19,7 +19,7 @@ pub(super) const SHARED_VOXELS: usize = 64 << 20;
 /// CubeCL's pools allow buffers of at most this part of a device's memory.
 pub(super) const LARGEST_PART: u64 = 4;
 
-/// What a registration of slabs may take.
+/// Where the shards of a registration are computed and kept: devices, and host memory.
 #[derive(Clone, Debug)]
 pub enum Placement {
     /// One shard for each place of a mesh; all stay there.
@@ -58,7 +58,7 @@ const LARGEST_REST: u64 = 10_000_000_000;
 /// Host memory for a byte that rests there, and for all that is read and sent meanwhile.
 const ON_HOST: [u64; 2] = [11, 10];
 
-/// What a level of a stage takes in a [`Placement`], by the model of the planner.
+/// Memory of a level of a stage in a [`Placement`], by the model of the planner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelMemory {
     /// Parts into which it is cut; of several processes, those of this one.

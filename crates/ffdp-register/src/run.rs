@@ -230,7 +230,7 @@ struct FullGrid {
     spline: Option<BsplineTransform>,
 }
 
-/// What all stages have come to.
+/// The result of all stages.
 pub(super) struct StagesResult {
     pub found: Estimate,
     pub stages: Vec<StageReport>,

@@ -1,6 +1,7 @@
 //! Training: Burn's `Learner` with our data, metrics and checkpoints.
 
 use std::io::IsTerminal;
+use std::path::Path;
 use std::time::Instant;
 
 use burn::module::Module;
@@ -64,8 +65,7 @@ pub fn train_on(run: &TrainingRun, dataset: &Dataset, team: &Team) -> Result<Tra
     let started = Instant::now();
     team.check(&run.settings)?;
     let device = team.first();
-    let TrainingRun { settings, folder, done, .. } = run;
-    let (settings, done) = (settings, *done);
+    let TrainingRun { settings, folder, .. } = run;
     let tracking = device.clone().autodiff();
     let config = settings.network(dataset.size);
     let network_file = folder.network();
@@ -81,6 +81,45 @@ pub fn train_on(run: &TrainingRun, dataset: &Dataset, team: &Team) -> Result<Tra
         checkpoints as u64 * CHECKPOINT_NUMBERS * size_of::<f32>() as u64 * parameters as u64;
     check_disk("the checkpoints of the training", folder.root(), bytes)?;
 
+    let training = supervised(run, dataset, team)?;
+    let optimizer = AmsGrad::with_epsilon(ADAM_EPSILON).init();
+    let schedule = ModuleLrScheduler::new(Polynomial::new(
+        settings.learning_rate,
+        dataset.steps_per_epoch().div_ceil(settings.batch),
+        settings.epochs,
+    ));
+    let steps = std::sync::Arc::new(team.steps(settings.batch));
+    let training = training.with_training_strategy(TrainingStrategy::Custom(steps));
+    let result = training.launch(Learner::new(model, optimizer, schedule));
+    // Leaves the dashboard and gives the terminal back.
+    drop(result.renderer);
+    if let Some(error) = result.error {
+        return Err(Error::device("training", error));
+    }
+    if let Some(stop) = result.interrupted {
+        let reason = stop.reason.unwrap_or_else(|| "stopped by the user".into());
+        crate::stderr::say(&format!("training ended early: {reason}; continue it with --resume"));
+    }
+    let timed = seconds_of_steps(&folder.journal())?;
+    let epoch = checkpoint::best_weights(folder)?;
+    Ok(Trained {
+        model: checkpoint::load_weights(folder, epoch, result.model)?,
+        epoch,
+        seconds: started.elapsed().as_secs_f64(),
+        seconds_per_step: timed.get(timed.len() / 2).copied().unwrap_or(f64::NAN),
+        steps: timed.len(),
+        parameters,
+    })
+}
+
+/// The training by Burn, with what it reads, logs and saves, and what it ends by.
+fn supervised(
+    run: &TrainingRun,
+    dataset: &Dataset,
+    team: &Team,
+) -> Result<SupervisedTraining<Registration>> {
+    let TrainingRun { settings, folder, done, .. } = run;
+    let (done, device) = (*done, team.first());
     let tracked: Vec<Device> =
         team.of_pairs().iter().map(|device| device.clone().autodiff()).collect();
     let training = Loader::training(dataset, settings, done + 1, &tracked);
@@ -113,26 +152,12 @@ pub fn train_on(run: &TrainingRun, dataset: &Dataset, team: &Team) -> Result<Tra
     if done > 0 {
         training = training.checkpoint(done);
     }
+    Ok(training)
+}
 
-    let optimizer = AmsGrad::with_epsilon(ADAM_EPSILON).init();
-    let schedule = ModuleLrScheduler::new(Polynomial::new(
-        settings.learning_rate,
-        dataset.steps_per_epoch().div_ceil(settings.batch),
-        settings.epochs,
-    ));
-    let steps = std::sync::Arc::new(team.steps(settings.batch));
-    let training = training.with_training_strategy(TrainingStrategy::Custom(steps));
-    let result = training.launch(Learner::new(model, optimizer, schedule));
-    // Leaves the dashboard and gives the terminal back.
-    drop(result.renderer);
-    if let Some(error) = result.error {
-        return Err(Error::device("training", error));
-    }
-    if let Some(stop) = result.interrupted {
-        let reason = stop.reason.unwrap_or_else(|| "stopped by the user".into());
-        crate::stderr::say(&format!("training ended early: {reason}; continue it with --resume"));
-    }
-    let records = journal::read(&journal_file)?;
+/// How long each step took, from the shortest to the longest.
+fn seconds_of_steps(journal_file: &Path) -> Result<Vec<f64>> {
+    let records = journal::read(journal_file)?;
     let mut timed: Vec<f64> = records
         .iter()
         .filter(|record| record.get("kind").is_some_and(|kind| kind == "step"))
@@ -140,15 +165,7 @@ pub fn train_on(run: &TrainingRun, dataset: &Dataset, team: &Team) -> Result<Tra
         .filter(|seconds| seconds.is_finite())
         .collect();
     timed.sort_by(f64::total_cmp);
-    let epoch = checkpoint::best_weights(folder)?;
-    Ok(Trained {
-        model: checkpoint::load_weights(folder, epoch, result.model)?,
-        epoch,
-        seconds: started.elapsed().as_secs_f64(),
-        seconds_per_step: timed.get(timed.len() / 2).copied().unwrap_or(f64::NAN),
-        steps: timed.len(),
-        parameters,
-    })
+    Ok(timed)
 }
 
 /// The numbers that are logged and shown.

@@ -66,7 +66,7 @@ enum FixedVisit {
     Shown(Box<Side>),
 }
 
-/// What is known of all voxels before the gradient of any.
+/// Sums over all voxels, and what follows from them, that the gradient of each voxel needs.
 struct GlobalSums {
     /// `count d loss / d sums`, on the device of every shard.
     slopes: Vec<Tensor<1>>,
@@ -401,7 +401,7 @@ impl Problem {
         Visit { block, moving, fixed, carried }
     }
 
-    /// What must be known of all voxels first: in a pass of its own, if any of it must.
+    /// The sums over all voxels: in a pass of its own, if the similarity or the optimiser needs one.
     fn global_pass(
         &self,
         displaced: &[Sharded],

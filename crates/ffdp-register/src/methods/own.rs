@@ -71,7 +71,7 @@ pub trait Method: Debug + Send + Sync {
     }
 }
 
-/// What a stage is given.
+/// The inputs of a stage, as far as a method may have to refuse them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StageInputs {
     /// Channels of each image.
@@ -84,7 +84,7 @@ pub struct StageInputs {
     pub at_rest: bool,
 }
 
-/// What a [`Method`] has found.
+/// The transform that a [`Method`] has found.
 #[derive(Clone, Debug)]
 pub struct MethodResult {
     /// From points of the fixed to points of the moving image, RAS mm; applied after the displacement.

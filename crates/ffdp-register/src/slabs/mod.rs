@@ -109,17 +109,8 @@ pub fn resume_slabs(
     let given = (1 + more_channels.len(), [fixed_mask.is_some(), moving_mask.is_some()]);
     let checked = check((&grids, given), settings, &placement, &initial);
     processes.agree(checked)?;
-    let ending = processes.run_on_root(|| {
-        let mut ends = [ends_inside(fixed)?, ends_inside(moving)?];
-        for pair in &mut more_channels {
-            for (ends, channel) in ends.iter_mut().zip(pair) {
-                *ends = *ends || ends_inside(*channel)?;
-            }
-        }
-        Ok(Report::new(&ends.map(|ends| f64::from(u8::from(ends))), Vec::new(), None))
-    })?;
-    let coverage =
-        Coverage::new([0, 1].map(|i| ending.numbers()[i] != 0.0), settings.displaces_fixed());
+    let images: [&mut dyn Planes; 2] = [&mut *fixed, &mut *moving];
+    let coverage = coverage_of(&processes, images, &mut more_channels, settings.displaces_fixed())?;
     let covered = coverage.masks();
     let masked = [fixed_mask.is_some() || covered[0], moving_mask.is_some() || covered[1]];
     let content = (1 + more_channels.len(), masked);
@@ -130,7 +121,6 @@ pub fn resume_slabs(
     }
     let same = processes.check_same_task(&(&grids, content, settings));
     processes.agree(same)?;
-    let percentiles = settings.intensity_percentiles;
     if matches!(placement, Placement::Device { .. }) {
         warm_up(placement.home())?;
     }
@@ -142,20 +132,7 @@ pub fn resume_slabs(
     }
     let mut fixed = Scaled::new(of_fixed, fixed_mask.map(|mask| mask as &mut dyn Planes));
     let mut moving = Scaled::new(of_moving, moving_mask.map(|mask| mask as &mut dyn Planes));
-    let report = processes.run_on_root(|| {
-        fixed.measure(["the fixed image", "the fixed mask"], percentiles)?;
-        moving.measure(["the moving image", "the moving mask"], percentiles)?;
-        let scales = fixed.scales.iter().chain(&moving.scales);
-        let numbers = scales.flat_map(|Scale { range: [from, to], mean }| [*from, *to, *mean]);
-        let numbers: Vec<f64> = numbers.map(f64::from).collect();
-        Ok(Report::new(&numbers, Vec::new(), None))
-    })?;
-    let numbers: Vec<f32> = report.numbers().iter().map(|number| *number as f32).collect();
-    let scales =
-        numbers.chunks(3).map(|scale| Scale { range: [scale[0], scale[1]], mean: scale[2] });
-    let mut scales: Vec<Scale> = scales.collect();
-    moving.scales = scales.split_off(content.0);
-    fixed.scales = scales;
+    measure(&processes, [&mut fixed, &mut moving], settings.intensity_percentiles)?;
     (fixed.coverage, moving.coverage) = (Some((coverage, 0)), Some((coverage, 1)));
     let sides = Sides::Read(Box::new([fixed, moving]));
     let mut run = Run {
@@ -171,8 +148,56 @@ pub fn resume_slabs(
         observer,
         checkpoint,
     };
-    let StagesResult { found, stages, loss_before, loss_after, contrast, outcome } =
-        run.stages(settings)?;
+    let result = run.stages(settings)?;
+    registration(run, result)
+}
+
+/// Which images get a mask because they end within what they show; rank 0 reads them.
+fn coverage_of(
+    processes: &Processes,
+    [fixed, moving]: [&mut dyn Planes; 2],
+    more_channels: &mut [[&mut dyn Planes; 2]],
+    displaces_fixed: bool,
+) -> Result<Coverage> {
+    let report = processes.run_on_root(|| {
+        let mut ends = [ends_inside(fixed)?, ends_inside(moving)?];
+        for pair in more_channels.iter_mut() {
+            for (ends, channel) in ends.iter_mut().zip(pair) {
+                *ends = *ends || ends_inside(*channel)?;
+            }
+        }
+        Ok(Report::new(&ends.map(|ends| f64::from(u8::from(ends))), Vec::new(), None))
+    })?;
+    let ends = report.numbers();
+    Ok(Coverage::new([0, 1].map(|i| ends[i] != 0.0), displaces_fixed))
+}
+
+/// The scales of the channels of both images; rank 0 reads them.
+fn measure(
+    processes: &Processes,
+    [fixed, moving]: [&mut Scaled; 2],
+    percentiles: [f64; 2],
+) -> Result<()> {
+    let report = processes.run_on_root(|| {
+        fixed.measure(["the fixed image", "the fixed mask"], percentiles)?;
+        moving.measure(["the moving image", "the moving mask"], percentiles)?;
+        let scales = fixed.scales.iter().chain(&moving.scales);
+        let numbers = scales.flat_map(|Scale { range: [from, to], mean }| [*from, *to, *mean]);
+        let numbers: Vec<f64> = numbers.map(f64::from).collect();
+        Ok(Report::new(&numbers, Vec::new(), None))
+    })?;
+    let numbers: Vec<f32> = report.numbers().iter().map(|number| *number as f32).collect();
+    let scales =
+        numbers.chunks(3).map(|scale| Scale { range: [scale[0], scale[1]], mean: scale[2] });
+    let mut scales: Vec<Scale> = scales.collect();
+    moving.scales = scales.split_off(scales.len() / 2);
+    fixed.scales = scales;
+    Ok(())
+}
+
+/// What a run has come to, whose stages have ended.
+fn registration(run: Run, result: StagesResult) -> Result<SlabRegistration> {
+    let StagesResult { found, stages, loss_before, loss_after, contrast, outcome } = result;
     let Estimate { affine, deformed } = found;
     let Run { grids: [fixed, _], placement, processes, .. } = run;
     let warps = |deformed: Deformed| {

@@ -80,7 +80,7 @@ pub(super) struct Views<B: Viewing> {
     pub moving: View<B>,
 }
 
-/// What a field shows.
+/// The measure of the images under a field, and its gradients.
 pub(super) struct FieldEvaluation<B: Viewing> {
     /// The measure, `[1]`.
     pub value: FloatTensor<B>,

@@ -75,7 +75,7 @@ struct State {
     system: Option<(Sharded, Inverse)>,
 }
 
-/// What a velocity has come to.
+/// The loss of a velocity, and its parts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VelocityLoss {
     /// The dissimilarity as the similarity has it, a mean.
