@@ -396,22 +396,21 @@ impl<'a> Stages<'a> {
         meant.filter_map(|stage| stage.get_mut("similarity"))
     }
 
-    /// The stages that have an entry, for a flag that changes it; at least one.
-    fn having(&mut self, entry: &str, flag: &str, fix: &str) -> Result<Vec<&mut Table>> {
+    /// The stages that have an entry; what is wrong and the way out where none has.
+    fn having(&mut self, entry: &str, wrong: &str, fix: &str) -> Result<Vec<&mut Table>> {
         let stages = self.0.iter_mut().filter(|stage| stage.contains_key(entry));
         let stages: Vec<_> = stages.map(|stage| &mut **stage).collect();
-        if stages.is_empty() {
-            let what = format!("{flag} is given, but no stage has {entry}");
-            return Err(Failure::user(what, fix));
+        match stages.is_empty() {
+            true => Err(Failure::user(wrong, fix)),
+            false => Ok(stages),
         }
-        Ok(stages)
     }
 
     /// Sets an entry in every stage that has it.
     fn set(&mut self, flag: &str, entry: &str, value: Option<Value>) -> Result<()> {
         let Some(value) = value else { return Ok(()) };
-        let fix = "leave it out, or add a deformable stage";
-        for stage in self.having(entry, &format!("{flag} {value}"), fix)? {
+        let wrong = format!("{flag} {value} is given, but no stage has {entry}");
+        for stage in self.having(entry, &wrong, "leave it out, or add a deformable stage")? {
             stage.insert(entry.to_string(), value.clone());
         }
         Ok(())
@@ -426,8 +425,8 @@ impl<'a> Stages<'a> {
         };
         let bounds = as_value(&DeterminantBounds { least, most })?;
         // An entry that is not set is none of the file's: that of the weight stands for it.
-        let fix = "leave it out, or use --transform gnk, which keeps determinants within bounds";
-        for stage in self.having("beta", "--determinant", fix)? {
+        let wrong = "--determinant is given, but no stage keeps its determinants within bounds";
+        for stage in self.having("beta", wrong, "leave it out, or use --transform gnk")? {
             stage.insert("determinant".to_string(), bounds.clone());
         }
         Ok(())
@@ -443,8 +442,8 @@ impl<'a> Stages<'a> {
             })?,
         };
         let spacing = as_value(&spacing)?;
-        let fix = "leave it out, or use --transform ffd, which has control points";
-        for stage in self.having("spacing_mm", "--spacing-mm", fix)? {
+        let wrong = "--spacing-mm is given, but no stage has control points";
+        for stage in self.having("spacing_mm", wrong, "leave it out, or use --transform ffd")? {
             stage.insert("spacing_mm".to_string(), spacing.clone());
         }
         Ok(())

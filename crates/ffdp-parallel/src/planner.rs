@@ -24,7 +24,7 @@ use super::layout::{Axis, Layout};
 use super::ring::thickest_parcel_of_block;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::losses::SimilarityLoss;
-use ffdp_burn::ops::{DeformOptions, GaussianOptions, DeformMethod, MomentStorage, Penalties};
+use ffdp_burn::ops::{DeformMethod, DeformOptions, GaussianOptions, MomentStorage, Penalties};
 
 /// Bytes of an intensity, and of a displacement, in f32.
 const VALUE: u64 = 4;

@@ -13,7 +13,11 @@ use crate::ops::Measure;
 ///
 /// # Panics
 /// As [`joint_histogram`](super::joint_histogram), for information.
-pub fn similarity(similarity: &dyn SimilarityLoss, moved: Tensor<5>, fixed: Tensor<5>) -> Tensor<1> {
+pub fn similarity(
+    similarity: &dyn SimilarityLoss,
+    moved: Tensor<5>,
+    fixed: Tensor<5>,
+) -> Tensor<1> {
     match similarity.measure() {
         Some(Measure::Lncc(options)) => lncc(moved, fixed, &options, BoxFilter::Separable),
         Some(Measure::SquaredDifference) => mse(moved, fixed),

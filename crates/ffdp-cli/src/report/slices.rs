@@ -12,8 +12,8 @@ use ffdp_train::pictures::{Canvas, Rgb};
 use rayon::prelude::*;
 
 use super::colours::{FOLD, GRID, diverging, gray, heat};
-use crate::in_parallel::in_parallel;
 use crate::failure::Result;
+use crate::in_parallel::in_parallel;
 
 mod controls;
 

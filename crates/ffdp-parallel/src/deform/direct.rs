@@ -9,8 +9,9 @@ use burn::Tensor;
 use burn::tensor::Device;
 use ffdp_burn::losses::SimilarityLoss;
 use ffdp_burn::ops::{
-    ControlGrid, DeformOptions, HistogramOptions, Information, DeformMethod, ParzenKernel, Penalties,
-    VotesImages, VotesOptions, bspline_differences, bspline_votes, bspline_votes_pull_back,
+    ControlGrid, DeformMethod, DeformOptions, HistogramOptions, Information, ParzenKernel,
+    Penalties, VotesImages, VotesOptions, bspline_differences, bspline_votes,
+    bspline_votes_pull_back,
 };
 
 use super::compare::Comparison;

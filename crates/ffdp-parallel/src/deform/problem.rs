@@ -17,7 +17,7 @@ use crate::ring::{BlockSampler, IndexMap, Keep};
 use crate::sharded::Sharded;
 use ffdp_burn::error::Result;
 use ffdp_burn::losses::counted;
-use ffdp_burn::ops::{DeformOptions, DeformMethod, sum_of_fields};
+use ffdp_burn::ops::{DeformMethod, DeformOptions, sum_of_fields};
 
 /// One pair of images, cut, and what is done with them.
 pub(super) struct Problem {
