@@ -43,7 +43,7 @@ const TRAINING: &[(&str, &[&str])] = &[
     ),
     ("team", &["data", "metrics", "model", "objective", "settings"]),
     ("evaluate", &["data", "folder", "pictures", "run", "settings", "team"]),
-    ("report", &["arguments", "evaluate", "folder", "run", "train"]),
+    ("report", &["arguments", "evaluate", "folder", "pictures", "run", "train"]),
     (
         "predict",
         &["arguments", "checkpoint", "data", "folder", "input", "model", "objective", "settings"],

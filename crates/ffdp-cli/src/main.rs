@@ -30,7 +30,6 @@ mod printer;
 mod progress;
 mod report;
 mod settings;
-mod text;
 mod time;
 mod watch;
 mod words;

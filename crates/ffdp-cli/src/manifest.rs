@@ -11,12 +11,11 @@ use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
 use ffdp_burn::Error;
-use ffdp_burn::io::{check_not_an_input, is_zarr_name};
+use ffdp_burn::io::{check_not_an_input, is_zarr_name, write_text};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Outcome};
 use crate::leftovers::remove_leftovers;
-use crate::text::write_text;
 use crate::time::{unix_seconds, utc};
 
 /// The name of the file.
@@ -215,7 +214,7 @@ impl Claim {
     fn write(&self, manifest: &Manifest) -> Outcome<()> {
         let json = serde_json::to_string_pretty(manifest)
             .map_err(|reason| Failure::defect(reason.to_string()))?;
-        write_text(&self.folder.join(MANIFEST), &format!("{json}\n"))
+        Ok(write_text(&self.folder.join(MANIFEST), &format!("{json}\n"))?)
     }
 }
 

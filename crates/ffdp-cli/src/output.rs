@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use ffdp_burn::io::write_text;
+
 use crate::failure::Outcome;
 use crate::journal::{Journal, Opening};
 use crate::leftovers::remove_leftovers;
 use crate::manifest::Claim;
 use crate::printer::Printer;
-use crate::text::write_text;
 
 /// What a run writes about itself before it has results: settings, log and manifest.
 ///

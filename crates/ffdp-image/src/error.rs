@@ -232,6 +232,11 @@ impl Error {
         Self::Io { path: path.to_path_buf(), action, source }
     }
 
+    /// Makes of an error an [`Error::InFile`] on `path`.
+    pub fn in_file(path: &Path) -> impl Fn(Self) -> Self {
+        move |source| Self::InFile { path: path.to_path_buf(), source: Box::new(source) }
+    }
+
     /// An [`Error::Device`] from a backend's error.
     pub fn device(action: impl Into<String>, reason: impl std::fmt::Display) -> Self {
         Self::Device { action: action.into(), reason: reason.to_string() }

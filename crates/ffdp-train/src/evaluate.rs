@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use ffdp_burn::Result;
+use ffdp_burn::io::write_text;
 use ffdp_burn::metrics::{local_ncc, regularity};
 use serde::Serialize;
 
 use crate::data::{Dataset, Prepared};
-use crate::folder::write_text;
 use crate::pictures;
 use crate::run::Run;
 use crate::settings::Settings;

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ffdp_burn::io::write_atomically;
 use ffdp_burn::{Error, Result};
 
 /// The files of a run.
@@ -71,13 +70,4 @@ impl RunFolder {
         let pictures = self.pictures();
         fs::create_dir_all(&pictures).map_err(|error| Error::io(&pictures, "create", error))
     }
-}
-
-/// A text file, whole or not at all.
-///
-/// # Errors
-/// A file that cannot be written.
-pub fn write_text(path: &Path, text: &str) -> Result<()> {
-    use std::io::Write;
-    write_atomically(path, |file| file.write_all(text.as_bytes()))
 }

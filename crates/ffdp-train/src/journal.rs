@@ -15,10 +15,9 @@ use std::path::{Path, PathBuf};
 use burn::train::logger::MetricLogger;
 use burn::train::metric::store::{EpochSummary, MetricsUpdate, Split};
 use burn::train::metric::{MetricDefinition, MetricId, NumericEntry};
+use ffdp_burn::io::write_text;
 use ffdp_burn::{Error, Result};
 use serde_json::{Map, Value};
-
-use crate::folder::write_text;
 
 /// One line of the journal.
 pub type Record = Map<String, Value>;

@@ -2,11 +2,12 @@
 
 use std::fs;
 
+use ffdp_burn::io::write_text;
 use ffdp_burn::{Error, Result};
 
 use crate::arguments::{self, TrainArguments};
 use crate::checkpoint;
-use crate::folder::{RunFolder, write_text};
+use crate::folder::RunFolder;
 use crate::settings::Settings;
 
 /// Settings that a resumed run may change: how long, and what does not touch the numbers.

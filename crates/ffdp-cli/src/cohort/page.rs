@@ -2,19 +2,20 @@
 
 use std::path::Path;
 
-use maud::{DOCTYPE, PreEscaped, html};
+use ffdp_burn::io::write_text;
+use ffdp_train::report::document;
+use maud::html;
 
 use super::ledger::Ledger;
 use crate::failure::Outcome;
 use crate::report::STYLE;
-use crate::text::write_text;
 
 impl Ledger {
     /// Writes the table and the page into a folder, in which the results of a pair may have a `report` in a folder of
     /// its name.
     pub fn write(&self, folder: &Path, report: Option<&str>) -> Outcome<()> {
         write_text(&folder.join("summary.csv"), &self.csv())?;
-        write_text(&folder.join("index.html"), &page(self, folder, report))
+        Ok(write_text(&folder.join("index.html"), &page(self, folder, report))?)
     }
 }
 
@@ -36,48 +37,37 @@ fn page(ledger: &Ledger, folder: &Path, report: Option<&str>) -> String {
         Some(format!("{address}/{there}"))
     };
     let failed = ledger.entries.iter().filter(|entry| entry.reason.is_some()).count();
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (ledger.title) }
-                style { (PreEscaped(STYLE)) }
+    let content = html! {
+        header {
+            h1 { (ledger.title) }
+            p.meta { (ledger.entries.len()) " pairs, " (failed) " failed" }
+        }
+        table.numbers {
+            thead { tr { @for name in &heading { th scope="col" { (name) } } } }
+            tbody {
+                @for row in &rows {
+                    tr {
+                        th scope="row" {
+                            @match link(&row[0]) {
+                                Some(address) => a href=(address) { (row[0]) },
+                                None => (row[0]),
+                            }
+                        }
+                        @for cell in &row[1..] { td { (cell) } }
+                    }
+                }
             }
-            body { main {
-                header {
-                    h1 { (ledger.title) }
-                    p.meta { (ledger.entries.len()) " pairs, " (failed) " failed" }
-                }
-                table.numbers {
-                    thead { tr { @for name in &heading { th scope="col" { (name) } } } }
-                    tbody {
-                        @for row in &rows {
-                            tr {
-                                th scope="row" {
-                                    @match link(&row[0]) {
-                                        Some(address) => a href=(address) { (row[0]) },
-                                        None => (row[0]),
-                                    }
-                                }
-                                @for cell in &row[1..] { td { (cell) } }
-                            }
-                        }
+        }
+        @if failed > 0 {
+            section.notes {
+                h2 { "Failed" }
+                ul {
+                    @for entry in &ledger.entries {
+                        @if let Some(reason) = &entry.reason { li { (entry.name) ": " (reason) } }
                     }
                 }
-                @if failed > 0 {
-                    section.notes {
-                        h2 { "Failed" }
-                        ul {
-                            @for entry in &ledger.entries {
-                                @if let Some(reason) = &entry.reason { li { (entry.name) ": " (reason) } }
-                            }
-                        }
-                    }
-                }
-            } }
+            }
         }
     };
-    page.into_string()
+    document(ledger.title, STYLE, &content)
 }

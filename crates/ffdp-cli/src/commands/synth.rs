@@ -14,8 +14,8 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
 use ffdp_burn::image::Geometry;
-use ffdp_burn::io::check_memory;
 use ffdp_burn::io::images::{LabelWriter, VolumeWriter, write_displacement};
+use ffdp_burn::io::{check_memory, write_text};
 use ffdp_burn::synth::{
     Diffeomorphism, IntensityTable, LabelField, Modality, Slab, Slabs, SubjectSource, WarpScale,
     WarpSettings, coarsen_image, coarsen_labels,
@@ -25,7 +25,6 @@ use crate::commands::register::ImageFormat;
 use crate::failure::{Failure, Outcome};
 use crate::manifest::{Identity, MANIFEST, place};
 use crate::printer::{Printer, print_to_stdout};
-use crate::text::write_text;
 use manifest::{Manifest, SubjectEntry, write_pairs};
 use plan::{Plan, SubjectFiles};
 use source::Sources;

@@ -3,13 +3,12 @@
 use std::fmt::Write;
 
 use ffdp_register::StageReport;
+use ffdp_train::pictures::Scale;
 
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 230.0;
 /// Left, top, right, bottom of what is around the curves.
 const MARGIN: [f64; 4] = [66.0, 26.0, 14.0, 42.0];
-/// Lines with numbers along an axis, about.
-const TICKS: f64 = 5.0;
 
 /// The losses of a stage, level after level; `unit` names the loss. A level without iterations is
 /// left out; a stage without any has no curve.
@@ -137,43 +136,6 @@ impl Axes {
     }
 }
 
-/// From values to positions.
-pub(super) struct Scale {
-    values: [f64; 2],
-    positions: [f64; 2],
-}
-
-impl Scale {
-    pub fn new(values: [f64; 2], positions: [f64; 2]) -> Self {
-        Self { values, positions }
-    }
-
-    pub fn values(&self) -> [f64; 2] {
-        self.values
-    }
-
-    pub fn place(&self, value: f64) -> f64 {
-        let [from, to] = self.values;
-        let [begin, end] = self.positions;
-        begin + (value - from) / (to - from) * (end - begin)
-    }
-
-    /// Round numbers inside the range.
-    pub fn ticks(&self) -> Vec<f64> {
-        let [from, to] = self.values;
-        let step = round_step((to - from) / TICKS);
-        let first = (from / step).ceil() as i64;
-        let last = (to / step).floor() as i64;
-        (first..=last).map(|i| i as f64 * step).collect()
-    }
-}
-
-/// 1, 2 or 5 times a power of ten, at least `least`.
-fn round_step(least: f64) -> f64 {
-    let power = 10f64.powf(least.log10().floor());
-    [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|s| *s >= least).unwrap_or(least)
-}
-
 /// The range with some air; a constant gets a range of its own.
 pub(super) fn widened(low: f64, high: f64) -> [f64; 2] {
     let air = match high > low {
@@ -207,19 +169,6 @@ mod tests {
         };
         let levels = losses.iter().map(level).collect();
         StageReport { transform: "greedy", levels, loss_after: 0.1, undone: None, seconds: 2.0 }
-    }
-
-    #[test]
-    fn ticks_are_round_and_inside() {
-        for (range, expected) in [
-            ([0.0, 100.0], vec![0.0, 20.0, 40.0, 60.0, 80.0, 100.0]),
-            ([0.312, 0.398], vec![0.32, 0.34, 0.36, 0.38]),
-            ([-3.0, 1.0], vec![-3.0, -2.0, -1.0, 0.0, 1.0]),
-        ] {
-            let ticks = Scale::new(range, [0.0, 1.0]).ticks();
-            let near = ticks.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-9);
-            assert!(near && ticks.len() == expected.len(), "{range:?}: {ticks:?}");
-        }
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! From numbers to colours.
 
-/// Red, green, blue.
-pub type Rgb = [u8; 3];
+use ffdp_train::pictures::Rgb;
 
 /// Of a voxel that folds.
 pub const FOLD: Rgb = [255, 0, 200];

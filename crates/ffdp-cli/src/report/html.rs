@@ -1,6 +1,7 @@
 //! `report.html`: one page, everything in it, nothing loaded from elsewhere.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html as markup};
+use ffdp_train::report::document;
+use maud::{Markup, html as markup};
 
 use super::measures::{Measures, Record};
 use super::pictures;
@@ -16,7 +17,7 @@ pub const STYLE: &str = include_str!("style.css");
 /// The page of a registration of whole images.
 ///
 /// # Errors
-/// A picture that cannot be compressed: a defect.
+/// Settings that cannot be written: a defect.
 pub fn html(measures: &Measures, pictures: &Pictures) -> Outcome<String> {
     let (headlines, tables) = (sections::headlines(measures), sections::measures(measures));
     page(&measures.record, (headlines, tables), pictures)
@@ -36,31 +37,18 @@ fn page(
     pictures: &Pictures,
 ) -> Outcome<String> {
     let title = format!("{} to {}", name(&record.moving.path), name(&record.fixed.path));
-    let page = markup! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "Registration of " (title) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                main {
-                    (heading(record, &title))
-                    (headlines)
-                    (warnings(record))
-                    (pictures::figures(pictures)?)
-                    (tables)
-                    (sections::overlap(record))
-                    (sections::convergence(record))
-                    (sections::inputs(record))
-                    (sections::run(record)?)
-                }
-            }
-        }
+    let content = markup! {
+        (heading(record, &title))
+        (headlines)
+        (warnings(record))
+        (pictures::figures(pictures))
+        (tables)
+        (sections::overlap(record))
+        (sections::convergence(record))
+        (sections::inputs(record))
+        (sections::run(record)?)
     };
-    Ok(page.into_string())
+    Ok(document(&format!("Registration of {title}"), STYLE, &content))
 }
 
 fn heading(record: &Record, title: &str) -> Markup {

@@ -4,7 +4,6 @@
 //! `pictures.rs` (slices as figures), `charts.rs` (curves). `slices.rs` samples the images.
 //! `shapes.rs` is the page of a matching of shapes, whose pictures `surface.rs` draws. `scatter.rs` is the plot of a comparison.
 
-mod canvas;
 mod charts;
 mod colours;
 mod html;

@@ -5,7 +5,6 @@ use rayon::prelude::*;
 
 use super::colours::{FOLD, diverging};
 use super::slices::{Pictures, View};
-use crate::failure::Outcome;
 
 /// Planes with the directions at the left, right, top and bottom of their pictures.
 const PLANES: [(&str, [&str; 4]); 3] = [
@@ -15,7 +14,7 @@ const PLANES: [(&str, [&str; 4]); 3] = [
 ];
 
 /// All figures.
-pub fn figures(pictures: &Pictures) -> Outcome<Markup> {
+pub fn figures(pictures: &Pictures) -> Markup {
     let images = figure(
         pictures,
         "Images",
@@ -25,19 +24,19 @@ pub fn figures(pictures: &Pictures) -> Outcome<Markup> {
             (View::Warped, "moving, registered"),
         ],
         html! {},
-    )?;
+    );
     let checks = figure(
         pictures,
         "Fixed and moving in turn",
         &[(View::ChecksBefore, "before"), (View::ChecksAfter, "after")],
         html! { "Edges that run on from square to square are aligned." },
-    )?;
+    );
     let differences = figure(
         pictures,
         "Absolute difference",
         &[(View::DifferenceBefore, "before"), (View::DifferenceAfter, "after")],
         html! { "Intensities of each image scaled to 0\u{2013}1; black is no difference, white 1." },
-    )?;
+    );
     let mut views =
         vec![(View::Grid, "warped grid"), (View::LogJacobian, "change of volume, ln det J")];
     if pictures.has_controls {
@@ -54,8 +53,8 @@ pub fn figures(pictures: &Pictures) -> Outcome<Markup> {
             }
             (legend(pictures.log_jacobian_range))
         },
-    )?;
-    Ok(html! {
+    );
+    html! {
         section {
             h2 { "Slices" }
             p.note {
@@ -66,21 +65,16 @@ pub fn figures(pictures: &Pictures) -> Outcome<Markup> {
             div.pair { (checks) (differences) }
             (deformation)
         }
-    })
+    }
 }
 
-fn figure(
-    pictures: &Pictures,
-    title: &str,
-    views: &[(View, &str)],
-    caption: Markup,
-) -> Outcome<Markup> {
+fn figure(pictures: &Pictures, title: &str, views: &[(View, &str)], caption: Markup) -> Markup {
     // Compressing takes the time.
     let shown: Vec<_> = (0..PLANES.len())
         .flat_map(|plane| views.iter().map(move |(view, _)| (plane, *view)))
         .collect();
     let urls = shown.par_iter().map(|&(plane, view)| pictures.get(plane, view).data_url());
-    let mut urls = urls.collect::<Outcome<Vec<String>>>()?.into_iter();
+    let mut urls = urls.collect::<Vec<String>>().into_iter();
     let mut rows = Vec::with_capacity(PLANES.len());
     for (index, (plane, directions)) in PLANES.into_iter().enumerate() {
         let mut cells = Vec::with_capacity(views.len());
@@ -101,7 +95,7 @@ fn figure(
         }
         rows.push(html! { tr { th scope="row" { (plane) } @for cell in cells { (cell) } } });
     }
-    Ok(html! {
+    html! {
         figure {
             table.slices {
                 caption { (title) }
@@ -110,7 +104,7 @@ fn figure(
             }
             figcaption { (caption) }
         }
-    })
+    }
 }
 
 /// The colours of ln det J from `-range` to `range`, with what they mean.

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::charts::{Scale, number, widened};
+use ffdp_train::pictures::Scale;
+
+use super::charts::{number, widened};
 
 const WIDTH: f64 = 780.0;
 const HEIGHT: f64 = 400.0;

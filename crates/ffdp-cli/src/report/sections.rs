@@ -8,6 +8,7 @@ use crate::failure::Outcome;
 use crate::settings::{similarity_of, to_toml};
 use ffdp_burn::metrics::ErrorStatistics;
 use ffdp_register::{NewtonStep, StageReport, Stop};
+use ffdp_train::report::tile;
 
 /// The few numbers one looks at first.
 pub fn headlines(measures: &Measures) -> Markup {
@@ -36,10 +37,6 @@ pub fn headlines(measures: &Measures) -> Markup {
                   &format!("{:.1} s of it registration", measures.record.seconds.register)))
         }
     }
-}
-
-pub(super) fn tile(name: &str, value: &str, note: &str) -> Markup {
-    html! { div.tile { p.name { (name) } p.value { (value) } p.note { (note) } } }
 }
 
 /// Similarity before and after, and the Jacobian.

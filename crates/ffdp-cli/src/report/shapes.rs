@@ -2,13 +2,14 @@
 
 use ffdp_shapes::shape::{SurfaceDistance, surface_distance};
 use ffdp_shapes::{Position, Shape, ShapeTree};
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use ffdp_train::pictures::Rgb;
+use ffdp_train::report::{document, tile};
+use maud::{Markup, PreEscaped, html};
 
 use super::charts;
-use super::colours::{Rgb, diverging};
+use super::colours::diverging;
 use super::html::STYLE;
 use super::surface::{VIEWS, draw};
-use crate::failure::Outcome;
 
 /// Pixels of a picture's longer side.
 const SIZE: usize = 300;
@@ -42,70 +43,50 @@ fn colours(shape: &Shape, target: &Shape, most: f64) -> Vec<Rgb> {
 }
 
 /// The page.
-///
-/// # Errors
-/// A picture that cannot be compressed: a defect.
-pub fn page(report: &ShapeReport) -> Outcome<String> {
+pub fn page(report: &ShapeReport) -> String {
     let distances = report.shapes.map(|shape| surface_distance(shape, report.target));
     let [before, after] = distances;
     let better = after.mean < before.mean;
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "Shapes: " (report.title) }
-                style { (PreEscaped(STYLE)) }
+    let content = html! {
+        header {
+            p.kicker { "Registration of shapes" }
+            h1 { (report.title) }
+            p.meta {
+                @if better { span.verdict.good { "The shapes became more alike" } }
+                @else { span.verdict.bad { "The shapes did not become more alike" } }
+                " · ffdp " (env!("CARGO_PKG_VERSION"))
             }
-            body { main {
-                header {
-                    p.kicker { "Registration of shapes" }
-                    h1 { (report.title) }
-                    p.meta {
-                        @if better { span.verdict.good { "The shapes became more alike" } }
-                        @else { span.verdict.bad { "The shapes did not become more alike" } }
-                        " · ffdp " (env!("CARGO_PKG_VERSION"))
-                    }
-                }
-                div.headlines {
-                    (tile("mean distance", before.mean, after.mean))
-                    (tile("95th percentile", before.p95, after.p95))
-                    (tile("largest distance", before.max, after.max))
-                }
-                @if !report.warnings.is_empty() {
-                    section.notes {
-                        h2 { "To look at" }
-                        ul { @for text in report.warnings { li { (text) } } }
-                    }
-                }
-                (pictures(report, &before)?)
-                @if let Some(curve) = charts::logarithmic(report.costs, "log10 cost") {
-                    h2 { "Convergence" }
-                    (PreEscaped(curve))
-                }
-                h2 { "Measures" }
-                table.text { tbody {
-                    @for (name, value) in &report.measures { tr { th { (name) } td { (value) } } }
-                } }
-                details { summary { "Settings" } pre { (report.settings) } }
-            } }
         }
+        div.headlines {
+            (distance("mean distance", before.mean, after.mean))
+            (distance("95th percentile", before.p95, after.p95))
+            (distance("largest distance", before.max, after.max))
+        }
+        @if !report.warnings.is_empty() {
+            section.notes {
+                h2 { "To look at" }
+                ul { @for text in report.warnings { li { (text) } } }
+            }
+        }
+        (pictures(report, &before))
+        @if let Some(curve) = charts::logarithmic(report.costs, "log10 cost") {
+            h2 { "Convergence" }
+            (PreEscaped(curve))
+        }
+        h2 { "Measures" }
+        table.text { tbody {
+            @for (name, value) in &report.measures { tr { th { (name) } td { (value) } } }
+        } }
+        details { summary { "Settings" } pre { (report.settings) } }
     };
-    Ok(page.into_string())
+    document(&format!("Shapes: {}", report.title), STYLE, &content)
 }
 
-fn tile(name: &str, before: f64, after: f64) -> Markup {
-    html! {
-        div.tile {
-            p.name { (name) }
-            p.value { (format!("{after:.3} mm")) }
-            p.note { (format!("before {before:.3} mm")) }
-        }
-    }
+fn distance(name: &str, before: f64, after: f64) -> Markup {
+    tile(name, &format!("{after:.3} mm"), &format!("before {before:.3} mm"))
 }
 
-fn pictures(report: &ShapeReport, before: &SurfaceDistance) -> Outcome<Markup> {
+fn pictures(report: &ShapeReport, before: &SurfaceDistance) -> Markup {
     let most = before.p95.max(f64::MIN_POSITIVE);
     let [source, matched] = report.shapes;
     let plain = vec![PLAIN; report.target.points.len()];
@@ -119,12 +100,10 @@ fn pictures(report: &ShapeReport, before: &SurfaceDistance) -> Outcome<Markup> {
         std::array::from_fn(|c| bounds.iter().map(|b| b[k][c]).reduce(pick).expect("three"))
     };
     let bounds = [corner(0, f64::min), corner(1, f64::max)];
-    let mut drawn = Vec::new();
-    for (name, shape, colours) in &rows {
-        let urls = VIEWS.map(|view| draw(shape, colours, bounds, view, SIZE).data_url());
-        drawn.push((*name, urls.into_iter().collect::<Outcome<Vec<_>>>()?));
-    }
-    Ok(html! {
+    let drawn = rows.map(|(name, shape, colours)| {
+        (name, VIEWS.map(|view| draw(shape, &colours, bounds, view, SIZE).data_url()))
+    });
+    html! {
         h2 { "Surfaces" }
         figure {
             table.slices {
@@ -139,5 +118,5 @@ fn pictures(report: &ShapeReport, before: &SurfaceDistance) -> Outcome<Markup> {
                 ", red " (format!("{most:.2}")) " mm and more."
             }
         }
-    })
+    }
 }

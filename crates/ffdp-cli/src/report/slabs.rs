@@ -1,10 +1,11 @@
 //! What is known of a registration slab by slab: no measure of it takes a whole image.
 
+use ffdp_train::report::tile;
 use maud::{Markup, html};
 use serde::Serialize;
 
 use super::measures::{BeforeAfter, Overlap, Record, Seconds};
-use super::sections::{affine, row, tile};
+use super::sections::{affine, row};
 use super::summary::verdict;
 
 /// `metrics.json`.

@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use ffdp_burn::image::{Geometry, Volume};
 use ffdp_burn::metrics::determinant_of;
+use ffdp_train::pictures::{Canvas, Rgb};
 use rayon::prelude::*;
 
-use super::canvas::Canvas;
-use super::colours::{FOLD, GRID, Rgb, diverging, gray, heat};
+use super::colours::{FOLD, GRID, diverging, gray, heat};
 use crate::beside::beside;
 use crate::failure::Outcome;
 

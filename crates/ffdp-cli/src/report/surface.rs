@@ -1,9 +1,7 @@
 //! Shapes drawn from several sides: a small rasteriser with a depth buffer.
 
 use ffdp_shapes::{Cells, Position, Shape};
-
-use super::canvas::Canvas;
-use super::colours::Rgb;
+use ffdp_train::pictures::{Canvas, Rgb};
 
 /// From where a shape is seen: the axes that run to the right and up; what lies against their cross product is far.
 #[derive(Clone, Copy)]

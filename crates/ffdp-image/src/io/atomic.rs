@@ -29,6 +29,14 @@ pub fn write_atomically(
     put_in_place(temporary, path)
 }
 
+/// Writes a text as [`write_atomically`] does.
+///
+/// # Errors
+/// As [`write_atomically`].
+pub fn write_text(path: &Path, text: &str) -> Result<()> {
+    write_atomically(path, |file| file.write_all(text.as_bytes()))
+}
+
 fn put_in_place(temporary: NamedTempFile, path: &Path) -> Result<()> {
     temporary.as_file().sync_all().map_err(|source| Error::io(path, "flush to disk", source))?;
     temporary.persist(path).map_err(|failed| Error::io(path, "rename into place", failed.error))?;

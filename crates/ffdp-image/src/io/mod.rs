@@ -17,7 +17,7 @@ mod transform_file;
 mod words;
 mod zarr_name;
 
-pub use atomic::{check_not_an_input, check_writable, write_atomically};
+pub use atomic::{check_not_an_input, check_writable, write_atomically, write_text};
 pub use disk::{available_disk_bytes, check_disk};
 pub use landmarks::{LandmarkSpace, LandmarkTable, read_landmarks, write_landmarks};
 pub use memory::{available_memory_bytes, check_memory};

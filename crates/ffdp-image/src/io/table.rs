@@ -66,7 +66,7 @@ impl FileList {
         let path = path.as_ref();
         let text = std::fs::read(path).map_err(|source| Error::io(path, "read", source))?;
         Self::parse(&text, path.parent().unwrap_or(Path::new("")), required)
-            .map_err(|source| Error::InFile { path: path.into(), source: Box::new(source) })
+            .map_err(Error::in_file(path))
     }
 
     /// The same of a text whose files are relative to `folder`.

@@ -61,8 +61,7 @@ pub fn read_shape(path: impl AsRef<Path>) -> Result<Shape> {
     let bytes = std::fs::read(path).map_err(|source| Error::io(path, "read", source))?;
     let read = unpacked(&bytes).and_then(|bytes| parse(&bytes, extension, path));
     let (points, cells) = read.map_err(|damage| damage.at(path))?;
-    let in_file = |source| Error::InFile { path: path.to_path_buf(), source: Box::new(source) };
-    Shape::new(points, cells).map_err(in_file)
+    Shape::new(points, cells).map_err(Error::in_file(path))
 }
 
 fn parse(bytes: &[u8], extension: &str, path: &Path) -> Result<Content, Damage> {

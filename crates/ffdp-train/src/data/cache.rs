@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ffdp_burn::Result;
 use ffdp_burn::io::images::{read_labels, read_volume};
+use ffdp_burn::{Error, Result};
 
-use super::in_file::in_file;
 use super::{Sample, Subject};
 
 /// Percentiles that become 0 and 1.
@@ -61,12 +60,12 @@ impl Cache {
 /// An image scaled to 0..1, and its labels.
 fn read(path: &Path, labels: Option<&Path>) -> Result<Sample> {
     let [low, high] = INTENSITY_PERCENTILES;
-    let image = read_volume(path)?.normalized(low, high).map_err(in_file(path))?;
+    let image = read_volume(path)?.normalized(low, high).map_err(Error::in_file(path))?;
     let labels = labels.map(|path| {
         let labels = read_labels(path)?;
         let same = image.geometry.check_same_grid(&labels.geometry, "the label map");
-        same.map_err(in_file(path))?;
-        Ok::<_, ffdp_burn::Error>(labels)
+        same.map_err(Error::in_file(path))?;
+        Ok::<_, Error>(labels)
     });
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_string();
     Ok(Sample::new(name, image, labels.transpose()?))

@@ -8,7 +8,6 @@ use ffdp_burn::io::images::header;
 use ffdp_burn::io::{FileList, csv_records};
 use ffdp_burn::{Error, Result};
 
-use super::in_file::in_file;
 use super::prepare::placement;
 use super::{Dataset, Pair, Part, Preparation, Subject, Training, images, pairs};
 use crate::settings::Settings;
@@ -27,16 +26,16 @@ pub fn open(settings: &Settings, path: &Path) -> Result<Dataset> {
     let image_list = if path.is_dir() { folder.join("images.csv") } else { path.to_path_buf() };
     let parts = if path.is_dir() && pair_list.exists() {
         let list = FileList::read(&pair_list, &pairs::REQUIRED)?;
-        pairs::of_list(&list).and_then(Parts::of_pairs).map_err(in_file(&pair_list))
+        pairs::of_list(&list).and_then(Parts::of_pairs).map_err(Error::in_file(&pair_list))
     } else if image_list.exists() {
         let list = FileList::read(&image_list, &images::REQUIRED)?;
         let subjects = images::of_list(&list);
         subjects
             .and_then(|subjects| Parts::of_images(subjects, settings))
-            .map_err(in_file(&image_list))
+            .map_err(Error::in_file(&image_list))
     } else {
         let subjects = images::in_folder(folder, settings.hold_out)?;
-        Parts::of_images(subjects, settings).map_err(in_file(folder))
+        Parts::of_images(subjects, settings).map_err(Error::in_file(folder))
     }?;
     let preparation = Preparation::new(settings)?;
     parts.check(&preparation)?;
@@ -150,7 +149,7 @@ impl Parts {
             let placed = moving.voxel_to_mm().then(&placed);
             Geometry::from_affine(moving.size, Affine::from_rows(*placed.rows()))
                 .and_then(|moving| fixed.check_overlap(&moving, REQUIRED_OVERLAP_PERCENT))
-                .map_err(in_file(image))?;
+                .map_err(Error::in_file(image))?;
         }
         Ok(())
     }
@@ -164,7 +163,7 @@ fn geometries(pair: &Pair) -> Result<(Geometry, Geometry)> {
             let geometry = header(image)?.geometry;
             if let Some(labels) = labels {
                 let same = geometry.check_same_grid(&header(labels)?.geometry, "the label map");
-                same.map_err(in_file(labels))?;
+                same.map_err(Error::in_file(labels))?;
             }
             Ok::<_, Error>(geometry)
         }
@@ -180,14 +179,16 @@ fn read_labels(folder: &Path) -> Result<Option<Vec<i32>>> {
     }
     let text = std::fs::read(&path).map_err(|error| Error::io(&path, "read", error))?;
     let mut ids = Vec::new();
-    for (number, (line, fields)) in csv_records(&text).map_err(in_file(&path))?.iter().enumerate() {
+    for (number, (line, fields)) in
+        csv_records(&text).map_err(Error::in_file(&path))?.iter().enumerate()
+    {
         match fields[0].parse::<i32>() {
             Ok(id) => ids.push(id),
             Err(_) if number == 0 => {}
             Err(_) => {
                 let what = format!("line {line}: a label id must be an integer");
                 let error = Error::invalid(what, &fields[0], "write one id a line");
-                return Err(in_file(&path)(error));
+                return Err(Error::in_file(&path)(error));
             }
         }
     }

@@ -9,7 +9,6 @@ mod augment;
 mod cache;
 mod files;
 mod images;
-mod in_file;
 mod loader;
 mod on_device;
 mod order;

@@ -15,13 +15,14 @@ use std::path::Path;
 use burn::config::Config;
 use burn::module::Module;
 use burn::tensor::Device;
+use ffdp_burn::io::write_text;
 use ffdp_burn::{Error, Result};
 use ffdp_nets::{Deformation, Network, NetworkConfig, TransMorph};
 use safetensors::SafeTensors;
 
 use crate::arguments::to_toml;
 use crate::checkpoint::save_weights;
-use crate::folder::{RunFolder, write_text};
+use crate::folder::RunFolder;
 use crate::input::InputGrid;
 use crate::model::Registration;
 use crate::objective::Objective;

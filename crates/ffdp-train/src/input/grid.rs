@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use ffdp_burn::image::{Affine, Geometry};
+use ffdp_burn::io::write_text;
 use ffdp_burn::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::GridCompat;
 use crate::data::Dataset;
-use crate::folder::write_text;
 
 /// How the training had its images; saved with a run as `input.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,24 +2,25 @@
 
 use ffdp_burn::Result;
 
-use super::canvas::{Canvas, Color};
+use super::canvas::{Canvas, Rgb};
+use super::scale::{Scale, round_step};
 use crate::folder::RunFolder;
 use crate::journal::{self, Record, number};
 
-const PAPER: Color = [255, 255, 255];
-const INK: Color = [40, 40, 40];
-const RULE: Color = [225, 225, 225];
-const STEPS: Color = [190, 205, 225];
-const TRAINING: Color = [30, 90, 180];
-const VALIDATION: Color = [215, 95, 20];
-const REFERENCE: Color = [130, 130, 130];
+const PAPER: Rgb = [255, 255, 255];
+const INK: Rgb = [40, 40, 40];
+const RULE: Rgb = [225, 225, 225];
+const STEPS: Rgb = [190, 205, 225];
+const TRAINING: Rgb = [30, 90, 180];
+const VALIDATION: Rgb = [215, 95, 20];
+const REFERENCE: Rgb = [130, 130, 130];
 const SIZE: [usize; 2] = [1200, 480];
 
 /// One line of a chart.
 struct Curve {
     name: &'static str,
     points: Vec<[f64; 2]>,
-    color: Color,
+    color: Rgb,
     width: usize,
 }
 
@@ -91,27 +92,29 @@ impl Chart {
         }
         let step = round_step((high - low).max(1e-6) / 5.0);
         let (low, high) = ((low / step).floor() * step, (high / step).ceil() * step);
-        let x = |v: f64| left as f64 + v / epochs * (right - left) as f64;
-        let y = |v: f64| bottom as f64 - (v - low) / (high - low) * (bottom - top) as f64;
+        let [x, y] = [
+            Scale::new([0.0, epochs], [left as f64, right as f64]),
+            Scale::new([low, high], [bottom as f64, top as f64]),
+        ];
         let decimals = (-step.log10().floor()).max(0.0) as usize;
         for i in 0..=((high - low) / step).round() as usize {
             let value = low + i as f64 * step;
-            canvas.line([left as f64, y(value)], [right as f64, y(value)], 1, RULE);
+            canvas.line([left as f64, y.place(value)], [right as f64, y.place(value)], 1, RULE);
             let text = format!("{value:.decimals$}");
             let start = left.saturating_sub(10 + Canvas::text_width(&text, 2));
-            canvas.text(start, y(value) as usize - 7, &text, 2, INK);
+            canvas.text(start, y.place(value) as usize - 7, &text, 2, INK);
         }
         let every = round_step(epochs / 8.0).max(1.0);
         for i in 0..=(epochs / every) as usize {
             let epoch = i as f64 * every;
             let text = format!("{epoch}");
-            let start = x(epoch) as usize - Canvas::text_width(&text, 2) / 2;
+            let start = x.place(epoch) as usize - Canvas::text_width(&text, 2) / 2;
             canvas.text(start, bottom + 10, &text, 2, INK);
         }
         canvas.text((left + right) / 2 - 36, bottom + 32, "epoch", 2, INK);
         canvas.line([left as f64, bottom as f64], [right as f64, bottom as f64], 1, INK);
         for curve in &self.curves {
-            let place = |point: [f64; 2]| [x(point[0]), y(point[1])];
+            let place = |point: [f64; 2]| [x.place(point[0]), y.place(point[1])];
             for two in curve.points.windows(2) {
                 canvas.line(place(two[0]), place(two[1]), curve.width, curve.color);
             }
@@ -126,12 +129,4 @@ impl Chart {
             start += 20 + Canvas::text_width(curve.name, 1) + 20;
         }
     }
-}
-
-/// The next of 1, 2, 5, 10, .. times a power of ten.
-fn round_step(step: f64) -> f64 {
-    let power = 10f64.powf(step.log10().floor());
-    let mantissa = step / power;
-    let round = [1.0, 2.0, 5.0].into_iter().find(|r| mantissa <= r + 1e-9).unwrap_or(10.0);
-    round * power
 }

@@ -5,14 +5,14 @@ use std::path::Path;
 use ffdp_burn::Result;
 use ffdp_burn::image::LabelMap;
 
-use super::canvas::{Canvas, Color};
+use super::canvas::{Canvas, Rgb};
 use super::plane::{self, Plane};
 use crate::data::Prepared;
 
-const BACKGROUND: Color = [24, 24, 28];
-const INK: Color = [230, 230, 230];
-const CONTOUR: Color = [255, 200, 40];
-const GRID: Color = [120, 200, 255];
+const BACKGROUND: Rgb = [24, 24, 28];
+const INK: Rgb = [230, 230, 230];
+const CONTOUR: Rgb = [255, 200, 40];
+const GRID: Rgb = [120, 200, 255];
 /// Wanted width of a panel, pixels.
 const PANEL: usize = 224;
 const MARGIN: usize = 8;

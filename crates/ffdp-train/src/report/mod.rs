@@ -3,14 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use ffdp_burn::io::write_text;
 use ffdp_burn::{Error, Result};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::arguments::to_toml;
 use crate::evaluate::{Evaluation, PairScores};
-use crate::folder::write_text;
+use crate::pictures::data_url;
 use crate::run::Run;
 use crate::train::Trained;
 
@@ -27,11 +26,32 @@ const SHOWN_PAIRS: usize = 6;
 /// # Errors
 /// A picture that cannot be read, a page that cannot be written.
 pub fn write(run: &Run, trained: &Trained, evaluation: &Evaluation) -> Result<()> {
-    let page = page(run, trained, evaluation)?;
-    write_text(&run.folder.report(), &page.into_string())
+    write_text(&run.folder.report(), &page(run, trained, evaluation)?)
 }
 
-fn page(run: &Run, trained: &Trained, evaluation: &Evaluation) -> Result<Markup> {
+/// A page that loads nothing from elsewhere, as HTML: its title, how it looks (CSS), and what it shows.
+pub fn document(title: &str, style: &str, content: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) }
+                style { (PreEscaped(style)) }
+            }
+            body { main { (content) } }
+        }
+    };
+    page.into_string()
+}
+
+/// A figure in large digits, with its name above and a note below.
+pub fn tile(name: &str, value: &str, note: &str) -> Markup {
+    html! { div.tile { p.name { (name) } p.value { (value) } p.note { (note) } } }
+}
+
+fn page(run: &Run, trained: &Trained, evaluation: &Evaluation) -> Result<String> {
     let pictures = run.folder.pictures();
     let title = match &run.settings.data {
         Some(data) => data.display().to_string(),
@@ -48,36 +68,26 @@ fn page(run: &Run, trained: &Trained, evaluation: &Evaluation) -> Result<Markup>
     let pairs: Vec<Markup> = (evaluation.pairs.iter().enumerate().take(SHOWN_PAIRS))
         .map(|(index, pair)| figure(&pictures.join(format!("pair-{}.png", index + 1)), &pair.name))
         .collect::<Result<_>>()?;
-    Ok(html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { "Training on " (title) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body { main {
-                p.kicker { "Training of a registration network" }
-                h1 { (title) }
-                (headlines(trained, evaluation))
-                h2 { "Learning curves" }
-                (curves)
-                h2 { @if evaluation.held_out { "Held-out pairs" } @else { "Training pairs (nothing was held out)" } }
-                (scores(evaluation))
-                @for pair in &pairs { (pair) }
-                @if !epochs.is_empty() {
-                    h2 { "A validation pair while the network learns" }
-                    @for epoch in &epochs { (epoch) }
-                }
-                h2 { "The run" }
-                pre { (trained.table()) }
-                h3 { "settings.toml" }
-                p.note { "ffdp train --settings with this file repeats the run." }
-                pre { (to_toml(&run.settings)) }
-            } }
+    let content = html! {
+        p.kicker { "Training of a registration network" }
+        h1 { (title) }
+        (headlines(trained, evaluation))
+        h2 { "Learning curves" }
+        (curves)
+        h2 { @if evaluation.held_out { "Held-out pairs" } @else { "Training pairs (nothing was held out)" } }
+        (scores(evaluation))
+        @for pair in &pairs { (pair) }
+        @if !epochs.is_empty() {
+            h2 { "A validation pair while the network learns" }
+            @for epoch in &epochs { (epoch) }
         }
-    })
+        h2 { "The run" }
+        pre { (trained.table()) }
+        h3 { "settings.toml" }
+        p.note { "ffdp train --settings with this file repeats the run." }
+        pre { (to_toml(&run.settings)) }
+    };
+    Ok(document(&format!("Training on {title}"), STYLE, &content))
 }
 
 fn headlines(trained: &Trained, evaluation: &Evaluation) -> Markup {
@@ -96,10 +106,6 @@ fn headlines(trained: &Trained, evaluation: &Evaluation) -> Markup {
             (tile("Step", &format!("{:.3} s", trained.seconds_per_step), &format!("{} steps", trained.steps)))
         }
     }
-}
-
-fn tile(name: &str, value: &str, note: &str) -> Markup {
-    html! { div.tile { p.name { (name) } p.value { (value) } p.note { (note) } } }
 }
 
 fn scores(evaluation: &Evaluation) -> Markup {
@@ -157,8 +163,7 @@ fn caption(path: &Path) -> String {
 
 fn figure(path: &Path, caption: &str) -> Result<Markup> {
     let bytes = fs::read(path).map_err(|error| Error::io(path, "read", error))?;
-    let source = format!("data:image/png;base64,{}", STANDARD.encode(bytes));
-    Ok(html! { figure { img src=(source) alt=(caption); figcaption { (caption) } } })
+    Ok(html! { figure { img src=(data_url(&bytes)) alt=(caption); figcaption { (caption) } } })
 }
 
 #[cfg(test)]

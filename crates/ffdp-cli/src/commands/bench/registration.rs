@@ -8,6 +8,7 @@ use burn::tensor::Device;
 use clap::{Args, ValueEnum};
 use ffdp_burn::Error;
 use ffdp_burn::io::images::header;
+use ffdp_burn::io::write_text;
 use ffdp_burn::ops::Interpolation;
 use ffdp_burn::transform::Composite;
 use ffdp_register::{Observer, Problem, Registration, Settings, Silent, register};
@@ -24,7 +25,6 @@ use crate::device::DeviceChoice;
 use crate::failure::{Failure, Outcome};
 use crate::memory::{Plan, Sizes};
 use crate::printer::{Printer, summarise};
-use crate::text::write_text;
 
 const HELP: &str = "\
 The pairs must be aligned up to a deformation: but for `affine`, methods start from the headers. Their \

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ffdp_burn::image::Geometry;
+use ffdp_burn::io::write_text;
 use ffdp_parallel::DeviceMesh;
 use ffdp_register::{Checkpoint, Problem, Registration, Settings, register_on, resume_on};
 use serde_json::json;
@@ -30,7 +31,6 @@ use crate::report::html;
 use crate::report::measures::{Measures, Seconds};
 use crate::report::slices::Pictures;
 use crate::settings::to_toml;
-use crate::text::write_text;
 use crate::watch::Watch;
 
 /// What all pairs have in common.

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use ffdp_burn::image::{Affine, Geometry, Physical, Planes};
-use ffdp_burn::io::check_not_an_input;
 use ffdp_burn::io::images::{PlaneReader, header};
 use ffdp_burn::io::write_affine;
+use ffdp_burn::io::{check_not_an_input, write_text};
 use ffdp_burn::metrics::DiceScores;
 use ffdp_register::{
     Checkpoint, Evidence, Folding, Room, Settings, Silent, SlabProblem, SlabRegistration, Stage,
@@ -35,7 +35,6 @@ use crate::report::measures::{BeforeAfter, Input, Overlap, Record, Run, Seconds}
 use crate::report::slabs::{Process, SlabMeasures, summary};
 use crate::report::slices::{Panels, Pictures, Quantity};
 use crate::settings::to_toml;
-use crate::text::write_text;
 use crate::watch::Watch;
 
 /// Registers a pair and writes the results; of several processes each does its part, and the first writes.

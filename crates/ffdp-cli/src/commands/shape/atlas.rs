@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use burn::tensor::DType;
 use clap::Args;
+use ffdp_burn::io::write_text;
 use ffdp_shapes::Shape;
 use ffdp_shapes::files::write_shape;
 use ffdp_shapes::lddmm::{Iteration, atlas};
@@ -17,7 +18,6 @@ use super::method::{MethodArguments, to_toml, warnings, watch};
 use crate::device::DeviceChoice;
 use crate::failure::Outcome;
 use crate::printer::{Printer, summarise};
-use crate::text::write_text;
 
 /// `ffdp shape atlas`.
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@ use burn::tensor::{DType, Device};
 use clap::Args;
 use ffdp_burn::image::{Affine, Geometry};
 use ffdp_burn::io::images::header;
+use ffdp_burn::io::write_text;
 use ffdp_burn::transform::{Composite, Displacement, Step, write_transform};
 use ffdp_shapes::files::{read_shape, write_shape, write_shape_with};
 use ffdp_shapes::lddmm::{Direction, Flow, Iteration, LddmmSettings, Match, match_shapes};
@@ -23,7 +24,6 @@ use crate::failure::{Failure, Outcome};
 use crate::printer::{Printer, summarise};
 use crate::report::measures::Folds;
 use crate::report::shapes::{ShapeReport, page};
-use crate::text::write_text;
 
 /// Cells of the carried grid along the longest side of the source: at least, and at most.
 const GRID_CELLS: [f64; 2] = [24.0, 96.0];
@@ -186,7 +186,7 @@ impl Results<'_> {
             warnings,
             settings: to_toml(settings)?,
         };
-        write_text(&folder.join("report.html"), &page(&report)?)?;
+        write_text(&folder.join("report.html"), &page(&report))?;
         if let Some(grid) = grid {
             write_warp(&folder.join("warp.nii.gz"), &found.flow, grid, self.device)?;
         }
@@ -249,7 +249,7 @@ fn write_warp(path: &Path, flow: &Flow, grid: &Geometry, device: &Device) -> Out
 
 fn keep(path: &Path, iteration: &Iteration) -> Outcome<()> {
     let momenta = to_points(iteration.momenta.clone())?;
-    write_text(path, &json!(momenta).to_string())
+    Ok(write_text(path, &json!(momenta).to_string())?)
 }
 
 fn read_momenta(path: &Path) -> Outcome<Vec<Position>> {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ffdp_burn::io::csv_line;
+use ffdp_burn::io::{csv_line, write_text};
 use ffdp_burn::synth::WarpSettings;
 use serde::Serialize;
 
@@ -10,7 +10,6 @@ use super::SynthArguments;
 use super::plan::SubjectFiles;
 use crate::failure::Outcome;
 use crate::manifest::Manifest as RunManifest;
-use crate::text::write_text;
 
 /// One in this many pairs is for validation and one for the test, at least one each.
 const HELD_OUT: usize = 10;

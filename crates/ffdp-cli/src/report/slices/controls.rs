@@ -2,13 +2,13 @@
 //! displacement carries it, and a dot at every point.
 
 use ffdp_burn::image::Geometry;
+use ffdp_train::pictures::Canvas;
 
 use super::{Quantity, Scene};
-use crate::report::canvas::Canvas;
-use crate::report::colours::{CONTROL, GRID, Rgb};
+use crate::report::colours::{CONTROL, GRID};
 
-/// Pixels around a control point, on either side.
-const DOT: i64 = 1;
+/// Width of a control point in pixels, odd.
+const DOT: usize = 3;
 
 impl Scene<'_> {
     /// Draws the control points of `grid` that lie between the pixels of this plane, whose pixels run along `axes`.
@@ -31,7 +31,7 @@ impl Scene<'_> {
                     continue;
                 };
                 if is_line {
-                    stroke(canvas, from, to);
+                    canvas.line(from, to, 1, GRID);
                 }
             }
             if lines == [true; 2] {
@@ -39,9 +39,7 @@ impl Scene<'_> {
             }
         }
         for [x, y] in dots {
-            for (dx, dy) in (-DOT..=DOT).flat_map(|dy| (-DOT..=DOT).map(move |dx| (dx, dy))) {
-                set(canvas, [x + dx as f64, y + dy as f64], CONTROL);
-            }
+            canvas.line([x, y], [x, y], DOT, CONTROL);
         }
     }
 
@@ -53,21 +51,5 @@ impl Scene<'_> {
             values[pixel] / self.panels.frame.pixel_mm
         };
         Some([x as f64 + shift(right), y as f64 - shift(up)])
-    }
-}
-
-/// A line of pixels.
-fn stroke(canvas: &mut Canvas, from: [f64; 2], to: [f64; 2]) {
-    let steps = (0..2).map(|i| (to[i] - from[i]).abs()).fold(1.0, f64::max).ceil() as usize;
-    for step in 0..=steps {
-        let t = step as f64 / steps as f64;
-        set(canvas, [0, 1].map(|i| from[i] + t * (to[i] - from[i])), GRID);
-    }
-}
-
-fn set(canvas: &mut Canvas, at: [f64; 2], colour: Rgb) {
-    let [x, y] = at.map(f64::round);
-    if x >= 0.0 && y >= 0.0 && x < canvas.width as f64 && y < canvas.height as f64 {
-        canvas.pixels[y as usize * canvas.width + x as usize] = colour;
     }
 }

@@ -121,8 +121,8 @@ pub fn open(path: &Path) -> Result<(Source, Header)> {
         [x, y, z, LPS_SIGNS[i] * origin[i]]
     });
     let size = std::array::from_fn(|i| dims.get(i).copied().unwrap_or(1));
-    let at = |source| Error::InFile { path: path.to_path_buf(), source: Box::new(source) };
-    Geometry::new(size, spacing).map_err(at)?;
+    let at = Error::in_file(path);
+    Geometry::new(size, spacing).map_err(&at)?;
     let geometry = Geometry::from_affine(size, Affine::from_rows(rows)).map_err(at)?;
     let mut header = Header::new(Format::MetaImage, data_type, dims, geometry);
     if is_field {

@@ -12,7 +12,6 @@ const FIX: &str =
 
 pub(super) fn read(path: &Path, space: &LandmarkSpace) -> Result<LandmarkTable> {
     let bytes = std::fs::read(path).map_err(|source| Error::io(path, "read", source))?;
-    let in_file = |source| Error::InFile { path: path.into(), source: Box::new(source) };
     let table = if bytes.starts_with(slicer::FCSV.as_bytes()) {
         slicer::read_fcsv(path, &text(path, &bytes)?)?
     } else if bytes.trim_ascii_start().starts_with(b"{") {
@@ -20,7 +19,7 @@ pub(super) fn read(path: &Path, space: &LandmarkSpace) -> Result<LandmarkTable> 
     } else if let Some(word) = elastix::first_word(&bytes) {
         elastix::read(path, &text(path, &bytes)?, word, space)?
     } else {
-        let (lines, separator) = lines(&bytes).map_err(in_file)?;
+        let (lines, separator) = lines(&bytes).map_err(Error::in_file(path))?;
         of_lines(path, lines, separator, space)?
     };
     match table.points.is_empty() {

@@ -61,9 +61,8 @@ pub fn read_fcsv(path: &Path, text: &str) -> Result<LandmarkTable> {
         Some(names) => names.split(',').map(|name| name.trim().to_string()).collect(),
         None => COLUMNS.map(String::from).to_vec(),
     };
-    let in_file = |source| Error::InFile { path: path.into(), source: Box::new(source) };
     let mut table = LandmarkTable::of_points(Vec::new());
-    for (line, record) in separated(text.as_bytes(), b',').map_err(in_file)? {
+    for (line, record) in separated(text.as_bytes(), b',').map_err(Error::in_file(path))? {
         let number = |at: usize| record.get(at)?.parse().ok().filter(|v: &f64| v.is_finite());
         let [Some(x), Some(y), Some(z)] = AT.map(number) else {
             let what = format!("line {line}: the coordinates must be finite numbers");

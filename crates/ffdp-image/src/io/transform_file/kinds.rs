@@ -48,15 +48,14 @@ fn part(transform: ItkTransform, path: &Path) -> Result<TransformPart> {
         let what = format!("the parameters of {} must be finite", transform.name);
         return Err(reject(path, &what, value, DAMAGED));
     }
-    let in_file = |source: Error| Error::InFile { path: path.into(), source: source.into() };
     if kind == "DisplacementFieldTransform" {
-        return displacement(&transform, path, in_file);
+        return displacement(&transform, path);
     }
     if kind == "BSplineTransform" {
-        return bspline(&transform, path, in_file);
+        return bspline(&transform, path);
     }
     let map = affine(kind, &transform, path)?;
-    map.inverse().map_err(in_file)?;
+    map.inverse().map_err(Error::in_file(path))?;
     Ok(TransformPart::Affine(flip_both(&map)))
 }
 
@@ -175,12 +174,8 @@ fn from_displacement(values: &[f32], geometry: &Geometry) -> ItkTransform {
 }
 
 /// Size, origin, spacing and direction in the fixed parameters; one LPS vector in mm per voxel.
-fn displacement(
-    itk: &ItkTransform,
-    path: &Path,
-    in_file: impl Fn(Error) -> Error,
-) -> Result<TransformPart> {
-    let geometry = grid(itk, "a displacement field", path, in_file)?;
+fn displacement(itk: &ItkTransform, path: &Path) -> Result<TransformPart> {
+    let geometry = grid(itk, "a displacement field", path)?;
     let [nx, ny, nz] = geometry.size;
     let voxels = geometry.len();
     if itk.parameters.len() != 3 * voxels {
@@ -207,12 +202,8 @@ pub(super) fn from_bspline(coefficients: &[f64], geometry: &Geometry) -> ItkTran
 
 /// Size, origin, spacing and direction of the control grid in the fixed parameters; all x components of its
 /// LPS vectors in mm, then y, then z.
-fn bspline(
-    itk: &ItkTransform,
-    path: &Path,
-    in_file: impl Fn(Error) -> Error,
-) -> Result<TransformPart> {
-    let geometry = grid(itk, "a B-spline", path, in_file)?;
+fn bspline(itk: &ItkTransform, path: &Path) -> Result<TransformPart> {
+    let geometry = grid(itk, "a B-spline", path)?;
     let [nx, ny, nz] = geometry.size;
     let points = geometry.len();
     if itk.parameters.len() != 3 * points || geometry.size.iter().any(|n| *n < 4) {
@@ -238,12 +229,7 @@ fn fixed_of(geometry: &Geometry) -> Vec<f64> {
 }
 
 /// The grid in the fixed parameters.
-fn grid(
-    itk: &ItkTransform,
-    kind: &str,
-    path: &Path,
-    in_file: impl Fn(Error) -> Error,
-) -> Result<Geometry> {
+fn grid(itk: &ItkTransform, kind: &str, path: &Path) -> Result<Geometry> {
     let f = itk.fixed_parameters.as_slice();
     counts(itk, itk.parameters.len(), &[18], path)?;
     let count = |v: f64| (v >= 1.0 && v.fract() == 0.0 && v < 1e9).then_some(v as usize);
@@ -253,7 +239,7 @@ fn grid(
     };
     let matrix = std::array::from_fn(|i| std::array::from_fn(|j| f[9 + 3 * i + j] * f[6 + j]));
     let to_lps = Affine::<Voxel, Physical>::from_parts(matrix, [f[3], f[4], f[5]]);
-    Geometry::from_affine([nx, ny, nz], flip_target(&to_lps)).map_err(in_file)
+    Geometry::from_affine([nx, ny, nz], flip_target(&to_lps)).map_err(Error::in_file(path))
 }
 
 fn counts(itk: &ItkTransform, parameters: usize, fixed: &[usize], path: &Path) -> Result<()> {

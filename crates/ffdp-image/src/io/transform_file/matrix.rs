@@ -51,6 +51,6 @@ pub(super) fn parse<From, To>(path: &Path, text: &str) -> Result<Affine<From, To
         return Err(reject(path, what, format!("{} rows, {rows:?}", rows.len()), FIX));
     }
     let map = Affine::from_rows([rows[0], rows[1], rows[2]]);
-    map.inverse().map_err(|source| Error::InFile { path: path.into(), source: source.into() })?;
+    map.inverse().map_err(Error::in_file(path))?;
     Ok(map)
 }

@@ -67,9 +67,8 @@ fn interpret(raw: &RawHeader, path: &Path) -> Result<Header> {
     let vox_offset = check_vox_offset(raw, path, &mut warnings)?;
     let mut placement = Placement::of(raw, &dims, &mut warnings);
     placement.check_pixdim(&dims, path, &mut warnings)?;
-    let (geometry, geometry_source) = placement
-        .geometry(&mut warnings)
-        .map_err(|source| Error::InFile { path: path.into(), source: source.into() })?;
+    let (geometry, geometry_source) =
+        placement.geometry(&mut warnings).map_err(Error::in_file(path))?;
     Ok(Header {
         format: raw.version.format(),
         endian: raw.endian,

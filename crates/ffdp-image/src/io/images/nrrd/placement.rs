@@ -79,14 +79,14 @@ impl Axes {
             Some(directions) => self.by_directions(path, text, directions, &mut warnings)?,
             None => self.by_spacings(path, text, &mut warnings)?,
         };
-        let at = |source| Error::InFile { path: path.to_path_buf(), source: Box::new(source) };
         let size = std::array::from_fn(|i| self.size.get(i).copied().unwrap_or(1));
         let columns = completed(columns);
         let rows = std::array::from_fn(|i| {
             let [x, y, z] = [0, 1, 2].map(|j| signs[i] * columns[j][i]);
             [x, y, z, signs[i] * origin[i]]
         });
-        let geometry = Geometry::from_affine(size, Affine::from_rows(rows)).map_err(at)?;
+        let geometry =
+            Geometry::from_affine(size, Affine::from_rows(rows)).map_err(Error::in_file(path))?;
         Ok((geometry, warnings))
     }
 

@@ -257,10 +257,10 @@ impl Multiscale {
         let linear = direction.map(|row| std::array::from_fn(|j| row[j] * spacing[j]));
         let origin =
             direction.map(|row| row.iter().zip(&start).map(|(part, start)| part * start).sum());
-        let at =
-            |source: Error| Error::InFile { path: self.array(level), source: Box::new(source) };
+        let array = self.array(level);
+        let at = Error::in_file(&array);
         // Before columns are normalised, which would make negative scales positive.
-        let unplaced = Geometry::new(size, spacing).map_err(at)?;
+        let unplaced = Geometry::new(size, spacing).map_err(&at)?;
         let mut geometry =
             Geometry::from_affine(size, Affine::from_parts(linear, origin)).map_err(at)?;
         if let Some((spacing_mm, origin_mm, direction)) = own.filter(|_| level == 0) {
