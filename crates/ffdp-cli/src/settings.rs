@@ -5,7 +5,6 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use ffdp_burn::io::read_toml;
 use ffdp_register::gnk::{DeterminantBounds, Preconditioner};
@@ -230,8 +229,7 @@ impl SettingsArguments {
 fn transforms() -> Words {
     let ends =
         Stage::built_in().into_iter().filter(|(stage, _)| !matches!(stage, Stage::Moments(_)));
-    let ends = ends.map(|(stage, about)| PossibleValue::new(stage.name()).help(about));
-    Words::new(ends, &OTHER_TRANSFORMS)
+    Words::new(ends.map(|(stage, about)| (stage.name(), about)), &OTHER_TRANSFORMS)
 }
 
 /// What ANTs and elastix call transforms, in lower case.
@@ -254,8 +252,7 @@ const OTHER_TRANSFORMS: [Other; 14] = [
 
 /// What may be maximised.
 fn metrics() -> Words {
-    let all = Similarity::built_in().into_iter();
-    let all = all.map(|(similarity, about)| PossibleValue::new(similarity.name()).help(about));
+    let all = Similarity::built_in().map(|(similarity, about)| (similarity.name(), about));
     Words::new(all, &OTHER_METRICS)
 }
 
@@ -399,17 +396,23 @@ impl<'a> Stages<'a> {
         meant.filter_map(|stage| stage.get_mut("similarity"))
     }
 
+    /// The stages that have an entry; what is wrong and the way out where none has.
+    fn having(&mut self, entry: &str, wrong: &str, fix: &str) -> Outcome<Vec<&mut Table>> {
+        let stages = self.0.iter_mut().filter(|stage| stage.contains_key(entry));
+        let stages: Vec<_> = stages.map(|stage| &mut **stage).collect();
+        match stages.is_empty() {
+            true => Err(Failure::user(wrong, fix)),
+            false => Ok(stages),
+        }
+    }
+
     /// Sets an entry in every stage that has it.
     fn set(&mut self, flag: &str, entry: &str, value: Option<Value>) -> Outcome<()> {
         let Some(value) = value else { return Ok(()) };
-        let mut stages = self.0.iter_mut().filter_map(|stage| stage.get_mut(entry)).peekable();
-        if stages.peek().is_none() {
-            return Err(Failure::user(
-                format!("{flag} {value} is given, but no stage has {entry}"),
-                "leave it out, or add a deformable stage",
-            ));
+        let wrong = format!("{flag} {value} is given, but no stage has {entry}");
+        for stage in self.having(entry, &wrong, "leave it out, or add a deformable stage")? {
+            stage.insert(entry.to_string(), value.clone());
         }
-        stages.for_each(|stage| *stage = value.clone());
         Ok(())
     }
 
@@ -422,15 +425,10 @@ impl<'a> Stages<'a> {
         };
         let bounds = as_value(&DeterminantBounds { least, most })?;
         // An entry that is not set is none of the file's: that of the weight stands for it.
-        let stages = self.0.iter_mut().filter(|stage| stage.contains_key("beta"));
-        let mut stages = stages.peekable();
-        if stages.peek().is_none() {
-            let what = "--determinant is given, but no stage keeps its determinants within bounds";
-            return Err(Failure::user(what, "leave it out, or use --transform gnk"));
-        }
-        stages.for_each(|stage| {
+        let wrong = "--determinant is given, but no stage keeps its determinants within bounds";
+        for stage in self.having("beta", wrong, "leave it out, or use --transform gnk")? {
             stage.insert("determinant".to_string(), bounds.clone());
-        });
+        }
         Ok(())
     }
 
@@ -443,14 +441,11 @@ impl<'a> Stages<'a> {
                 Failure::user(what, "for example --spacing-mm 5")
             })?,
         };
-        let mut stages =
-            self.0.iter_mut().filter_map(|stage| stage.get_mut("spacing_mm")).peekable();
-        if stages.peek().is_none() {
-            let what = "--spacing-mm is given, but no stage has control points";
-            return Err(Failure::user(what, "leave it out, or use --transform ffd"));
-        }
         let spacing = as_value(&spacing)?;
-        stages.for_each(|entry| *entry = spacing.clone());
+        let wrong = "--spacing-mm is given, but no stage has control points";
+        for stage in self.having("spacing_mm", wrong, "leave it out, or use --transform ffd")? {
+            stage.insert("spacing_mm".to_string(), spacing.clone());
+        }
         Ok(())
     }
 
@@ -475,9 +470,7 @@ impl<'a> Stages<'a> {
     fn set_window(&mut self, window: usize) -> Outcome<()> {
         let mut similarities = self.similarities().peekable();
         let metric = similarities.peek().map(|similarity| name_of(similarity));
-        let mut windows = similarities
-            .filter_map(|similarity| similarity.get_mut("lncc")?.as_table_mut())
-            .peekable();
+        let mut windows = similarities.filter_map(window_of).peekable();
         if windows.peek().is_none() {
             let metric = metric.unwrap_or_default();
             return Err(Failure::user(
@@ -486,9 +479,7 @@ impl<'a> Stages<'a> {
             ));
         }
         let window = as_value(&window)?;
-        windows.for_each(|lncc| {
-            lncc.insert("window".to_string(), window.clone());
-        });
+        windows.for_each(|own| *own = window.clone());
         Ok(())
     }
 
@@ -579,6 +570,11 @@ fn refused_levels(given: [bool; 2], shrinks: &[Value], iterations: &[Value]) -> 
 
 fn as_value(value: &impl Serialize) -> Outcome<Value> {
     Value::try_from(value).map_err(defect)
+}
+
+/// The window of a similarity, if it has one: its settings are the only entry of its table.
+fn window_of(similarity: &mut Value) -> Option<&mut Value> {
+    similarity.as_table_mut()?.iter_mut().find_map(|(_, settings)| settings.get_mut("window"))
 }
 
 /// The name of a similarity: `"mse"`, or the key of `{ lncc = { .. } }`.

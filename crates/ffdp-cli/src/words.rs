@@ -40,8 +40,13 @@ pub struct Words {
 }
 
 impl Words {
-    pub fn new(words: impl IntoIterator<Item = PossibleValue>, others: &'static [Other]) -> Self {
-        Self { words: words.into_iter().collect(), others }
+    /// Words with what each is for.
+    pub fn new(
+        words: impl IntoIterator<Item = (&'static str, &'static str)>,
+        others: &'static [Other],
+    ) -> Self {
+        let words = words.into_iter().map(|(word, about)| PossibleValue::new(word).help(about));
+        Self { words: words.collect(), others }
     }
 
     /// The word that is meant, and whether without doubt.
@@ -147,7 +152,7 @@ mod tests {
     const OTHERS: [Other; 2] = [Other::same("cc", "lncc"), Other::near("demons", "mse")];
 
     fn parse(value: &str) -> Result<String, String> {
-        let words = Words::new(["lncc", "mse", "syn"].map(PossibleValue::new), &OTHERS);
+        let words = Words::new(["lncc", "mse", "syn"].map(|word| (word, "")), &OTHERS);
         let command = Command::new("test").arg(Arg::new("word").value_parser(words));
         let found = command.try_get_matches_from(["test", value]);
         found
