@@ -23,7 +23,7 @@ use super::layout::{Axis, Layout};
 use super::ring::thickest_parcel_of_block;
 use ffdp_burn::error::{Error, Result};
 use ffdp_burn::losses::Similarity;
-use ffdp_burn::ops::{DeformOptions, GaussianOptions, Method, MomentStorage, Optimizer, Penalties};
+use ffdp_burn::ops::{DeformOptions, GaussianOptions, Method, MomentStorage, Penalties};
 
 /// Bytes of an intensity, and of a displacement, in f32.
 const VALUE: u64 = 4;
@@ -356,12 +356,9 @@ impl<'a> Bytes<'a> {
             // Steps with what they changed; where the search is and a trial, their gradients, the direction.
             return (2 * steps as u64 + 5) * VECTOR;
         }
-        match self.problem.options.optimizer {
-            Optimizer::Adam(adam) => match adam.storage {
-                MomentStorage::Full => 2 * VECTOR,
-                MomentStorage::Bf16 => VECTOR,
-            },
-            Optimizer::Sgd | Optimizer::GaussNewton { .. } => VECTOR,
+        match self.problem.options.optimizer.adam().map(|adam| adam.storage) {
+            Some(MomentStorage::Full) => 2 * VECTOR,
+            Some(MomentStorage::Bf16) | None => VECTOR,
         }
     }
 

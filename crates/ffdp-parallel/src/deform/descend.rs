@@ -33,21 +33,14 @@ pub(super) struct Rule {
 
 impl Rule {
     pub fn adam(&self) -> Option<AdamOptions> {
-        match self.optimizer {
-            Optimizer::Adam(adam) => Some(adam),
-            Optimizer::Sgd | Optimizer::GaussNewton { .. } => None,
-        }
+        self.optimizer.adam()
     }
 
     /// Lengths of directions below this make full steps.
     pub fn shortest(&self) -> f64 {
         /// Keeps a division by the length of a step defined where there is no step.
         const NO_LENGTH: f64 = 1e-30;
-        match self.optimizer {
-            Optimizer::Adam(_) => 1.0,
-            Optimizer::GaussNewton { .. } if self.is_least_squares => 1.0,
-            Optimizer::Sgd | Optimizer::GaussNewton { .. } => NO_LENGTH,
-        }
+        if self.optimizer.has_length(self.is_least_squares) { 1.0 } else { NO_LENGTH }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::ring::{BlockSampler, IndexMap, Keep};
 use crate::sharded::Sharded;
 use ffdp_burn::error::Result;
 use ffdp_burn::losses::counted;
-use ffdp_burn::ops::{DeformOptions, Method, Optimizer, sum_of_fields};
+use ffdp_burn::ops::{DeformOptions, Method, sum_of_fields};
 
 /// One pair of images, cut, and what is done with them.
 pub(super) struct Problem {
@@ -298,9 +298,7 @@ impl Problem {
                 });
                 both = both_costly.collect();
             }
-            if let (Some(slope), Optimizer::GaussNewton { damping }) =
-                (slope, self.options.optimizer)
-            {
+            if let (Some(slope), Some(damping)) = (slope, self.options.optimizer.slope_damping()) {
                 let mut steep = self.steepness(&moving, 1, [&block, &inner], &weights);
                 if let FixedVisit::Shown(fixed) = &fixed {
                     let fixed = self.steepness(fixed, 0, [&block, &inner], &weights);
@@ -413,7 +411,7 @@ impl Problem {
         let similarity = &self.comparison.similarity;
         let (is_mean, costs) = (similarity.is_mean(), !self.cost.is_none());
         let counts = costs || !is_mean;
-        let slopes = matches!(self.options.optimizer, Optimizer::GaussNewton { .. });
+        let slopes = self.options.optimizer.slope_damping().is_some();
         let first = &fields[0].shards()[0];
         let (batch, dtype) = (first.dims()[0], first.dtype());
         let homes = &self.grid.homes;

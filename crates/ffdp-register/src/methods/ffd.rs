@@ -107,12 +107,9 @@ impl FieldMethod for FfdSettings {
         }
         let weights = [0.0, LARGEST_WEIGHT];
         in_range("the weight of the volume", self.volume, weights, "0 is off, 0.1 is usual")?;
-        match self.optimizer {
-            OptimizerSettings::GaussNewton(_) => {
-                let what = "the slope of the image is that of voxels, not of control points";
-                return Err(Error::invalid(what, self.optimizer, "use lbfgs, sgd or adam"));
-            }
-            OptimizerSettings::Lbfgs(_) | OptimizerSettings::Sgd | OptimizerSettings::Adam(_) => {}
+        if self.optimizer.needs_slope() {
+            let what = "the slope of the image is that of voxels, not of control points";
+            return Err(Error::invalid(what, self.optimizer, "use lbfgs, sgd or adam"));
         }
         let information = self.similarity.loss().measure().and_then(|m| m.information());
         if self.gradient == SplineGradient::FiniteDifferences && information.is_none() {

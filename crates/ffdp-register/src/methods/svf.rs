@@ -88,7 +88,7 @@ impl FieldMethod for SvfSettings {
             let what = "the squarings of a velocity's exponential must lie in 1..12";
             return Err(Error::invalid(what, self.squarings, "6 is the usual number"));
         }
-        if let OptimizerSettings::GaussNewton(_) = self.optimizer {
+        if self.optimizer.needs_slope() {
             let what = "velocities have no step of Gauss and Newton";
             return Err(Error::invalid(what, self.optimizer, "use adam or sgd, or greedy or syn"));
         }

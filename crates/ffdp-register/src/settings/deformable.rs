@@ -121,9 +121,26 @@ impl OptimizerSettings {
 
     /// How the moments of gradients are kept, where there are any.
     pub(crate) fn moments(self) -> Option<MomentStorage> {
+        self.first_order().adam().map(|adam| adam.storage)
+    }
+
+    /// Whether it divides by the slope of the image at a voxel, which velocities and control points do not have.
+    pub(crate) fn needs_slope(self) -> bool {
+        self.first_order().slope_damping().is_some()
+    }
+
+    fn validate(self) -> Result<()> {
         match self {
-            Self::Adam(adam) => Some(adam.moments),
-            Self::Sgd | Self::GaussNewton(_) | Self::Lbfgs(_) => None,
+            Self::Adam(AdamSettings { gradient_floor, .. }) => {
+                in_range("gradient_floor", gradient_floor, [0.0, 100.0], "0.1 is the usual one")
+            }
+            Self::Sgd => Ok(()),
+            Self::GaussNewton(GaussNewtonSettings { damping }) => {
+                in_range("damping", damping, [f64::MIN_POSITIVE, 1e6], "1 is the usual one")
+            }
+            Self::Lbfgs(LbfgsSettings { history }) => {
+                in_range("history", history as f64, [1.0, 100.0], "5 to 10 are usual")
+            }
         }
     }
 
@@ -177,18 +194,7 @@ impl Descent<'_> {
             [f64::MIN_POSITIVE, LARGEST_STEP_VOXELS],
             "0.25 is the usual one",
         )?;
-        match self.optimizer {
-            OptimizerSettings::Adam(AdamSettings { gradient_floor, .. }) => {
-                in_range("gradient_floor", gradient_floor, [0.0, 100.0], "0.1 is the usual one")?;
-            }
-            OptimizerSettings::Sgd => {}
-            OptimizerSettings::GaussNewton(GaussNewtonSettings { damping }) => {
-                in_range("damping", damping, [f64::MIN_POSITIVE, 1e6], "1 is the usual one")?;
-            }
-            OptimizerSettings::Lbfgs(LbfgsSettings { history }) => {
-                in_range("history", history as f64, [1.0, 100.0], "5 to 10 are usual")?;
-            }
-        }
+        self.optimizer.validate()?;
         let sigmas = [0.0, LARGEST_SIGMA_VOXELS];
         let gradient = "sigma_gradient_voxels";
         in_range(gradient, self.sigma_gradient_voxels, sigmas, "1 is the usual one, 0 is off")?;

@@ -6,7 +6,7 @@ use burn::tensor::{Shape, TensorData};
 
 use super::compare::Total;
 use super::views::Seen;
-use super::{DeformOptions, DeformPlan, FieldState, Measure, Optimizer, Penalties, Update};
+use super::{DeformOptions, DeformPlan, FieldState, Measure, Penalties, Update};
 use crate::ops::adam::{AdamConstants, AdamOps, AdamOptions, AdamPieces, Taken};
 use crate::ops::gaussian::{Direction, GaussianOps, GaussianOptions};
 use crate::ops::grid_sample::Accumulation;
@@ -49,16 +49,14 @@ pub(super) fn descend<B: Descending>(
         let cost = Cost { share, total: &total, plan };
         let (worse, gradient) = cost.with(value, gradient, &state.field);
         value = worse;
-        let gradient = match (options.optimizer, &slope) {
-            (Optimizer::GaussNewton { damping }, Some(slope)) => {
-                over_slope::<B>(gradient, slope.clone(), damping)
-            }
+        let gradient = match (options.optimizer.slope_damping(), &slope) {
+            (Some(damping), Some(slope)) => over_slope::<B>(gradient, slope.clone(), damping),
             _ => gradient,
         };
         let gradient = smooth::<B>(gradient, &options.smooth_gradient);
-        let state = match options.optimizer {
-            Optimizer::Adam(adam) => by_adam::<B>(gradient, state, options, &adam, count),
-            Optimizer::Sgd | Optimizer::GaussNewton { .. } => {
+        let state = match options.optimizer.adam() {
+            Some(adam) => by_adam::<B>(gradient, state, options, &adam, count),
+            None => {
                 let longest = longest::<B>(&gradient);
                 let field = stepped::<B>(state.field, gradient, longest, options);
                 FieldState { field, ..state }
@@ -98,11 +96,7 @@ impl DeformOptions {
 
     /// Whether a direction has a length of its own, or only points somewhere.
     fn has_length(&self) -> bool {
-        match self.optimizer {
-            Optimizer::Adam(_) => true,
-            Optimizer::Sgd => false,
-            Optimizer::GaussNewton { .. } => self.measure == Measure::SquaredDifference,
-        }
+        self.optimizer.has_length(self.measure == Measure::SquaredDifference)
     }
 }
 

@@ -88,7 +88,7 @@ pub struct DeformPlan {
 
 impl DeformPlan {
     fn needs_slope(&self) -> bool {
-        matches!(self.options.optimizer, Optimizer::GaussNewton { .. })
+        self.options.optimizer.slope_damping().is_some()
     }
 }
 
@@ -146,16 +146,13 @@ pub fn deform(
     iterations: usize,
 ) -> (Tensor<1>, Vec<DeformState>) {
     check(images, &states, options, iterations);
-    let adam = match &options.optimizer {
-        Optimizer::Adam(adam) => Some(adam),
-        Optimizer::Sgd | Optimizer::GaussNewton { .. } => None,
-    };
+    let adam = options.optimizer.adam();
     let mut plan = plan(images, &states[0].field, options, iterations);
     // Taken apart, so that the memory of each is free once the first iteration has read it.
     let (states, mut moments): (Vec<_>, Vec<_>) = states
         .into_iter()
         .map(|DeformState { field, mut moments }| {
-            let ([mean, square], power, seen) = match adam {
+            let ([mean, square], power, seen) = match &adam {
                 Some(adam) => moments.take(&field, adam),
                 None => no_moments(&field.device(), field.dtype()),
             };
@@ -181,7 +178,7 @@ pub fn deform(
         let FieldState { field, mean, square, power } = state;
         if let Some(adam) = adam {
             let values = [mean, square].map(Tensor::from_dispatch);
-            moments.put(values, Tensor::from_dispatch(power), iterations as i32, adam);
+            moments.put(values, Tensor::from_dispatch(power), iterations as i32, &adam);
         }
         DeformState { field: Tensor::from_dispatch(field), moments: std::mem::take(moments) }
     });
@@ -269,7 +266,7 @@ fn check_options(options: &DeformOptions) {
         numbers.all(|number| number.is_finite() && number >= 0.0),
         "deform: steps, standard deviations and penalties must be finite and >= 0, got {options:?}"
     );
-    if let Optimizer::GaussNewton { damping } = options.optimizer {
+    if let Some(damping) = options.optimizer.slope_damping() {
         let positive = damping > 0.0 && damping.is_finite();
         assert!(positive, "deform: the damping must be positive and finite, got {damping}");
     }
@@ -277,7 +274,7 @@ fn check_options(options: &DeformOptions) {
         assert!(
             squarings <= 30
                 && options.update == Update::Additive
-                && !matches!(options.optimizer, Optimizer::GaussNewton { .. }),
+                && options.optimizer.slope_damping().is_none(),
             "deform: velocities are added, after at most 30 squarings, and the slope of the image \
              tells nothing of them, got {options:?}"
         );

@@ -50,6 +50,35 @@ pub enum Optimizer {
     },
 }
 
+/// What iterations ask of any optimiser.
+impl Optimizer {
+    /// How it keeps moments of its gradients, if it does.
+    pub fn adam(&self) -> Option<AdamOptions> {
+        match self {
+            Self::Adam(options) => Some(*options),
+            Self::Sgd | Self::GaussNewton { .. } => None,
+        }
+    }
+
+    /// The damping with which it divides by the slope of the image, if it does.
+    pub fn slope_damping(&self) -> Option<f64> {
+        match self {
+            Self::GaussNewton { damping } => Some(*damping),
+            Self::Adam(_) | Self::Sgd => None,
+        }
+    }
+
+    /// Whether a direction has a length of its own, or only points somewhere; that of Gauss and Newton has one for
+    /// least squares.
+    pub fn has_length(&self, is_least_squares: bool) -> bool {
+        match self {
+            Self::Adam(_) => true,
+            Self::Sgd => false,
+            Self::GaussNewton { .. } => is_least_squares,
+        }
+    }
+}
+
 /// How a step enters a displacement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Update {

@@ -9,7 +9,6 @@ use super::splined;
 use crate::fields::Fields;
 use crate::level::Solver;
 use crate::pair::{LevelPair, read};
-use crate::settings::OptimizerSettings;
 use ffdp_burn::error::Result;
 use ffdp_burn::image::{Affine, Physical};
 use ffdp_burn::transform::BsplineTransform;
@@ -31,7 +30,7 @@ pub(super) fn begin(
     let fields = fields.map_or_else(|| kind.still(&pair.still()), |fields| fields.parts);
     let options = kind.options(grid, &pair.index_map(affine));
     let similarity = descent.similarity.loss();
-    let OptimizerSettings::Lbfgs(settings) = descent.optimizer else {
+    let Some(history) = descent.optimizer.kept_steps() else {
         return Ok(Box::new(pair.deform(similarity, affine, fields, &options)?));
     };
     // A step is smoothed twice, as a gradient and as a displacement.
@@ -39,7 +38,7 @@ pub(super) fn begin(
     let of_steps = (smoothing(grid, sigma), voxels(grid, 1.0));
     let (mesh, holders) = (&pair.places.work, &pair.places.team.fixed);
     let model = SmoothSteps::new(fields, of_steps, mesh, holders);
-    let direction = Lbfgs::new(settings.history);
+    let direction = Lbfgs::new(history);
     Ok(Box::new(Searched {
         search: Minimizer::new(model.rest(), direction, Search::wolfe()),
         objective: pair.objective(similarity, affine, model, &options)?,
