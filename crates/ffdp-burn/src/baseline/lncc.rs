@@ -5,7 +5,7 @@ use burn::tensor::TensorData;
 use burn::tensor::module::conv3d;
 use burn::tensor::ops::ConvOptions;
 
-use crate::ops::{GradientMode, LnccOptions};
+use crate::ops::{GradientMode, LnccFloor, LnccOptions};
 
 /// How the means of the windows are taken.
 ///
@@ -64,7 +64,13 @@ pub fn lncc(
     let a = fm - f.clone() * m.clone();
     let b = (ff - f.clone() * f).clamp_min(0.0);
     let c = (mm - m.clone() * m).clamp_min(0.0);
-    let n = a.clone() * a / (b * c).add_scalar(options.epsilon);
+    let n = match options.floor {
+        LnccFloor::Denominator => a.clone() * a / (b * c).add_scalar(options.epsilon),
+        LnccFloor::Common => {
+            let e = options.epsilon.sqrt();
+            a.add_scalar(e).powi_scalar(2) / (b.add_scalar(e) * c.add_scalar(e))
+        }
+    };
     n.mean().neg().add_scalar(1.0)
 }
 

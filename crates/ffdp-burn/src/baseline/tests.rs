@@ -7,7 +7,8 @@ use burn::tensor::{DType, Device, Tensor};
 use super::BoxFilter;
 use crate::losses::{MutualInformation, Pair, SimilarityLoss, similarities};
 use crate::ops::{
-    self, GaussianOptions, GridSampleOptions, HistogramOptions, LnccOptions, Padding, ParzenKernel,
+    self, GaussianOptions, GridSampleOptions, HistogramOptions, LnccFloor, LnccOptions, Padding,
+    ParzenKernel,
 };
 use crate::testing::{assert_close, normal, tensor, to_f64, uniform};
 
@@ -135,15 +136,18 @@ fn composition_and_exponential_agree() {
 }
 
 #[test]
-fn lncc_agrees_with_both_filters() {
+fn lncc_agrees_with_both_filters_and_floors() {
+    let cells = [BoxFilter::Conv3d, BoxFilter::Separable]
+        .map(|filter| [LnccFloor::Denominator, LnccFloor::Common].map(|floor| (filter, floor)));
     for (shape, window) in [([2, 2, 5, 6, 7], 3), ([1, 1, 9, 8, 10], 7), ([1, 1, 3, 4, 2], 9)] {
-        for filter in [BoxFilter::Conv3d, BoxFilter::Separable] {
-            let options = LnccOptions { window, epsilon: 1e-3, ..Default::default() };
+        for (filter, floor) in cells.into_iter().flatten() {
+            let options = LnccOptions { window, epsilon: 1e-3, floor, ..Default::default() };
             let inputs = [random(shape, 8), random(shape, 9)];
             let fused = |t: Inputs| scalar(ops::lncc(t[0].clone(), t[1].clone(), &options));
             let baseline =
                 |t: Inputs| scalar(super::lncc(t[0].clone(), t[1].clone(), &options, filter));
-            agree(&format!("lncc {shape:?} window {window} {filter:?}"), &inputs, fused, baseline);
+            let label = format!("lncc {shape:?} window {window} {filter:?} {floor:?}");
+            agree(&label, &inputs, fused, baseline);
         }
     }
 }

@@ -227,7 +227,7 @@ impl Serialize for Settings {
     }
 }
 
-/// Files of earlier versions have the window beside the name of the loss, and flags are read as files are.
+/// Files of earlier versions have the window next to the name of the loss, and flags are read as files are.
 impl<'de> Deserialize<'de> for Settings {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Self::deserialize(from).map(Self::gathered)
