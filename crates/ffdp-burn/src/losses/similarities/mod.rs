@@ -31,10 +31,10 @@ pub enum Similarity {
     /// Mean squared difference, for images of the same intensities.
     Mse,
     /// Mutual information, for images of different modalities; see
-    /// [`losses::MutualInformation`](MutualInformation).
+    /// [`MutualInformation`].
     Mi(MiSettings),
     /// The same in relation to the joint entropy, so that it does not grow with the overlap alone; see
-    /// [`losses::NormalizedMutualInformation`](NormalizedMutualInformation).
+    /// [`NormalizedMutualInformation`].
     Nmi(MiSettings),
     /// One of your own. A file cannot name it.
     #[serde(skip)]
