@@ -6,9 +6,9 @@
 //! ```
 //! A shard with as many planes around it as the displacements of several squarings are long together is squared so often
 //! as a whole is; what that says of planes around it is added to their owners on the way back. So shards exchange
-//! planes once for a group of squarings, which are as many as make the windows a little larger than the shards. (With an
-//! exchange for each squaring, two GPUs took twice as long as one: not for what they sent, but because every window is
-//! a copy of its shard.) All `u_i` are kept in between, where shards rest.
+//! planes once for a group of squarings, which are as many as make the windows a little larger than the shards: an
+//! exchange for each squaring would also copy every shard into its window each time. All `u_i` are kept in between,
+//! where shards rest.
 
 use std::ops::Range;
 
