@@ -32,7 +32,7 @@ const ROUNDING: f64 = 1e-3;
 /// quarter larger than the shards at most. A squaring that looks further is a group of its own.
 const AROUND: usize = 8;
 
-/// How much larger than shards the windows of a group are at most.
+/// How much larger than shards the windows of a group are, but for a squaring that looks further than that.
 pub const WINDOWS: [u64; 2] = [AROUND as u64 + 2, AROUND as u64];
 
 /// How a velocity is squared, and how far it reaches.
