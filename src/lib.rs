@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
-pub use ffdp_burn::{Error, Result, baseline, error, image, io, losses, metrics, synth, transform};
+pub use ffdp_burn::{baseline, losses, transform};
+pub use ffdp_image::{Error, Result, error, image, io, metrics, synth};
 pub use ffdp_kit as kit;
 pub use ffdp_nets as nets;
 pub use ffdp_optim as optim;
@@ -10,6 +11,7 @@ pub use ffdp_shapes as shapes;
 /// The fused operations: those of registration (`ffdp-burn`) and the layers of networks (`ffdp-nets`).
 pub mod ops {
     pub use ffdp_burn::ops::*;
+    pub use ffdp_kit::dense_zeros;
     pub use ffdp_nets::ops::*;
 }
 

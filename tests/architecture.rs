@@ -61,15 +61,15 @@ const IMAGES: &[(&str, &[&str])] = &[
     ("synth", &["image", "error"]),
 ];
 
-/// What the modules of `ffdp-burn` may import, besides themselves; those of `ffdp-image` stand in its root.
+/// What the modules of `ffdp-burn` may import, besides themselves, and of `ffdp-image`. (A transform is read from files,
+/// whose matrices and fields it turns into steps.)
 const ARROWS: &[(&str, &[&str])] = &[
     ("ops", &["error"]),
     ("losses", &["ops", "image", "error"]),
-    // A transform is read from files, whose matrices and fields it turns into steps.
     ("transform", &["io", "ops", "image", "error"]),
 ];
 
-/// What the modules of `ffdp-nets` may import, besides themselves; those of `ffdp-burn` are named likewise.
+/// What the modules of `ffdp-nets` may import, besides themselves, and of `ffdp-image`.
 const NETWORKS: &[(&str, &[&str])] = &[
     ("ops", &[]),
     ("layers", &["ops"]),
@@ -197,22 +197,17 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A crate, the crate below it whose modules stand on its map too, the map, and modules that must have been seen.
-type Map = (&'static str, Option<&'static str>, Arrows, &'static [&'static str]);
+/// A crate, whether the modules of `ffdp-image` stand on its map too, the map, and modules that must have been seen.
+type Map = (&'static str, bool, Arrows, &'static [&'static str]);
 type Arrows = &'static [(&'static str, &'static [&'static str])];
 
 const MAPS: [Map; 6] = [
-    ("ffdp-kit", None, KIT, &["vjp", "real", "launch"]),
-    ("ffdp-image", None, IMAGES, &["error", "image", "io", "metrics", "synth"]),
-    ("ffdp-burn", Some("ffdp_image::"), ARROWS, &["ops", "losses", "transform"]),
-    (
-        "ffdp-nets",
-        Some("ffdp_burn::"),
-        NETWORKS,
-        &["ops", "layers", "activations", "transmorph", "network"],
-    ),
-    ("ffdp-shapes", None, SHAPES, &["formula", "reduce", "shape", "files", "lddmm"]),
-    ("ffdp-train", None, TRAINING, &["settings", "data", "train", "predict"]),
+    ("ffdp-kit", false, KIT, &["vjp", "real", "launch"]),
+    ("ffdp-image", false, IMAGES, &["error", "image", "io", "metrics", "synth"]),
+    ("ffdp-burn", true, ARROWS, &["ops", "losses", "transform"]),
+    ("ffdp-nets", true, NETWORKS, &["ops", "layers", "activations", "transmorph", "network"]),
+    ("ffdp-shapes", true, SHAPES, &["formula", "reduce", "shape", "files", "lddmm"]),
+    ("ffdp-train", false, TRAINING, &["settings", "data", "train", "predict"]),
 ];
 
 #[test]
@@ -227,7 +222,7 @@ fn way_up(relative: &Path) -> String {
     "super::".repeat(depth)
 }
 
-fn check((name, below, arrows, some): &Map) {
+fn check((name, images, arrows, some): &Map) {
     let source = format!("crates/{name}/src");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
     let mut violations = Vec::new();
@@ -250,7 +245,8 @@ fn check((name, below, arrows, some): &Map) {
         let up = way_up(relative);
         // In an inline module the same way leads elsewhere: there it names no module.
         let by_super = imports(&text, &[&up]).into_iter().filter(|import| on_map(import));
-        let roots: Vec<&str> = std::iter::once("crate::").chain(*below).collect();
+        let below = images.then_some("ffdp_image::");
+        let roots: Vec<&str> = std::iter::once("crate::").chain(below).collect();
         for import in imports(&text, &roots).into_iter().chain(by_super) {
             let target = module_of(&import);
             // Inline test modules take their tools from `testing`.
@@ -264,6 +260,24 @@ fn check((name, below, arrows, some): &Map) {
     for module in *some {
         assert!(seen.contains(*module), "no file of {module} was found in {}", source.display());
     }
+}
+
+/// Only the facade passes on what lives in another crate: an import names the crate where a thing is.
+#[test]
+fn crates_pass_on_no_names_of_other_crates() {
+    /// What a program that brings a stage along needs next to its settings.
+    const ALLOWED: [&str; 1] = ["ffdp_burn::losses::similarities"];
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates");
+    let mut passed_on = Vec::new();
+    for path in rust_files(&crates) {
+        let text = fs::read_to_string(&path).expect("source files are UTF-8");
+        let lines = text.lines().filter(|line| line.starts_with("pub"));
+        let uses = lines.filter_map(|line| line.split_once(" use ")).map(|(_, path)| path);
+        let others = uses.filter(|path| path.starts_with("ffdp_"));
+        let others = others.filter(|path| !ALLOWED.iter().any(|allowed| path.starts_with(allowed)));
+        passed_on.extend(others.map(|names| format!("{}: {names}", path.display())));
+    }
+    assert!(passed_on.is_empty(), "names of other crates that are passed on:\n{passed_on:#?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use ffdp::{Error, Result};
 /// Another name, or a GPU that this build has no code for.
 pub fn parse(name: &str) -> Result<Device> {
     #[cfg(feature = "persistence")]
-    ffdp::ops::keep_kernels();
+    ffdp::kit::keep_kernels();
     let (kind, index) = match name.split_once(':') {
         Some((kind, index)) => (kind, index.parse::<usize>().ok()),
         None => (name, Some(0)),

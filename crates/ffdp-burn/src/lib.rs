@@ -15,13 +15,8 @@ pub mod losses;
 pub mod ops;
 pub mod transform;
 
-pub use ffdp_image::{Error, Result, error, image, io, metrics, synth};
-#[cfg(any(test, feature = "testing"))]
-pub use ffdp_kit::testing;
-
 /// The names that most programs need.
 pub mod prelude {
-    pub use crate::image::{Geometry, LabelMap, Volume};
     pub use crate::losses::*;
     pub use crate::ops::{
         GaussianOptions, GradientMode, GridSampleOptions, HistogramMode, HistogramOptions,
@@ -29,5 +24,6 @@ pub mod prelude {
         grid_sample, jacobian, joint_histogram, label_dice, lncc, mse, warp,
         weighted_joint_histogram, weighted_lncc,
     };
-    pub use crate::{Error, Result};
+    pub use ffdp_image::image::{Geometry, LabelMap, Volume};
+    pub use ffdp_image::{Error, Result};
 }

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ffdp_burn::Error;
-use ffdp_burn::image::{Affine, Geometry};
-use ffdp_burn::io::{check_disk, write_atomically};
+use ffdp_image::Error;
+use ffdp_image::image::{Affine, Geometry};
+use ffdp_image::io::{check_disk, write_atomically};
 use ffdp_register::{Checkpoint, LevelReport, SavedField, Settings, StageReport};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};

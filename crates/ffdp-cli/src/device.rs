@@ -115,13 +115,13 @@ impl DeviceChoice {
 /// Settings of GPUs, given before the first is opened; later they have no effect.
 fn configure() {
     #[cfg(feature = "persistence")]
-    ffdp_burn::ops::keep_kernels();
+    ffdp_kit::keep_kernels();
 }
 
 /// An adapter on which kernels compute what they should.
 #[cfg(feature = "wgpu")]
 fn open_wgpu() -> Result<Device> {
-    let found = ffdp_burn::ops::wgpu_device(Default::default());
+    let found = ffdp_kit::wgpu_device(Default::default());
     found.map_err(|none| {
         let message = format!("the device wgpu could not be opened: {}", none.found());
         Failure::user(message, format!("{}: --device cpu", none.fix()))

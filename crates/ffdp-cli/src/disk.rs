@@ -6,8 +6,8 @@
 
 use std::path::Path;
 
-use ffdp_burn::Error;
-use ffdp_burn::io::available_disk_bytes;
+use ffdp_image::Error;
+use ffdp_image::io::available_disk_bytes;
 
 use crate::failure::Result;
 use crate::printer::Printer;

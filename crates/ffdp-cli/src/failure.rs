@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ffdp_burn::Error;
+use ffdp_image::Error;
 use miette::Diagnostic;
 
 /// Exit codes.

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use ffdp_burn::Error;
-use ffdp_burn::io::images::{files, open_file};
+use ffdp_image::Error;
+use ffdp_image::io::images::{files, open_file};
 use sha2::{Digest, Sha256};
 
 use crate::failure::Result;

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
-use ffdp_burn::Error;
+use ffdp_image::Error;
 use serde_json::{Value, json};
 
 use crate::failure::Result;

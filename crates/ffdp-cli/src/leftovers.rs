@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Removes the temporary files, and folders of an OME-Zarr, that [`write_atomically`](ffdp_burn::io::write_atomically)
+/// Removes the temporary files, and folders of an OME-Zarr, that [`write_atomically`](ffdp_image::io::write_atomically)
 /// left next to `path` (`.NAME.*.part`) when its process was killed. What cannot be removed stays.
 pub fn remove_leftovers(path: &Path) {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return };
@@ -27,7 +27,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("warp.nii.gz");
         // What a process that is killed in the middle of a write leaves.
-        let written = ffdp_burn::io::write_atomically(&path, |_| {
+        let written = ffdp_image::io::write_atomically(&path, |_| {
             for entry in fs::read_dir(folder.path())?.flatten() {
                 let name = entry.file_name().to_string_lossy().replace(".part", "x.part");
                 fs::copy(entry.path(), folder.path().join(name))?;

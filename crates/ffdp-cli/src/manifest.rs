@@ -10,8 +10,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
-use ffdp_burn::Error;
-use ffdp_burn::io::{check_not_an_input, is_zarr_name, write_text};
+use ffdp_image::Error;
+use ffdp_image::io::{check_not_an_input, is_zarr_name, write_text};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use clap::Args;
-use ffdp_burn::image::Geometry;
+use ffdp_image::image::Geometry;
 use ffdp_parallel::DeviceMesh;
 use ffdp_register::{Placement, Settings, shards_needed};
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ffdp_burn::io::write_text;
+use ffdp_image::io::write_text;
 
 use crate::failure::Result;
 use crate::journal::{Journal, Opening};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
-use ffdp_burn::io::{FileList, FileRow};
+use ffdp_image::io::{FileList, FileRow};
 
 use crate::failure::{Failure, Result};
 use crate::printer::Printer;

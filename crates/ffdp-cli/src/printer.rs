@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
-use ffdp_burn::Error;
+use ffdp_image::Error;
 
 use crate::failure::{Failure, Result};
 

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use ffdp_burn::io::read_toml;
+use ffdp_image::io::read_toml;
 use ffdp_register::gnk::{DeterminantBounds, Preconditioner};
 use ffdp_register::{LinearSettings, Preset, Settings, Similarity, Stage};
 use serde::Serialize;

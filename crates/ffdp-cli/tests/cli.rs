@@ -31,8 +31,8 @@ mod zarr;
 
 use std::fs;
 
-use ffdp_burn::image::Volume;
-use ffdp_burn::io::images::{
+use ffdp_image::image::Volume;
+use ffdp_image::io::images::{
     read_displacement, read_labels, read_volume, write_labels, write_volume,
 };
 use serde_json::Value;

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ffdp_burn::io::images::{read_displacement, read_volume};
+use ffdp_image::io::images::{read_displacement, read_volume};
 use serde_json::Value;
 use support::{Folder, ProcessOutput, ffdp, relative_difference, write_masks, write_pair};
 

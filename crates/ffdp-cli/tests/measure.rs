@@ -3,10 +3,10 @@
 #[allow(dead_code)] // shared with the other commands' tests
 mod support;
 
-use ffdp_burn::image::{Affine, LabelMap, Volume};
-use ffdp_burn::io::images::{read_volume, write_displacement, write_labels, write_volume};
-use ffdp_burn::io::{LandmarkSpace, write_affine, write_landmarks};
-use ffdp_burn::synth::Pair;
+use ffdp_image::image::{Affine, LabelMap, Volume};
+use ffdp_image::io::images::{read_volume, write_displacement, write_labels, write_volume};
+use ffdp_image::io::{LandmarkSpace, write_affine, write_landmarks};
+use ffdp_image::synth::Pair;
 use serde_json::Value;
 use support::{Folder, ProcessOutput, ffdp, on_coarser_grid, write_pair};
 

@@ -4,9 +4,9 @@
 mod support;
 
 use burn::tensor::Device;
-use ffdp_burn::image::{Affine, Geometry, LabelMap, Volume};
-use ffdp_burn::io::images::{read_volume, write_labels, write_volume};
 use ffdp_burn::transform::{Composite, Step, write_transform};
+use ffdp_image::image::{Affine, Geometry, LabelMap, Volume};
+use ffdp_image::io::images::{read_volume, write_labels, write_volume};
 use ffdp_shapes::lddmm::{Direction, Flow};
 use serde_json::Value;
 use support::{Folder, ffdp};

@@ -5,10 +5,10 @@ mod support;
 
 use std::fs;
 
-use ffdp_burn::image::{Geometry, LabelMap, Volume};
-use ffdp_burn::io::images::{read_labels, read_volume, write_labels, write_volume};
-use ffdp_burn::metrics::dice;
-use ffdp_burn::synth::{PhantomSettings, subject};
+use ffdp_image::image::{Geometry, LabelMap, Volume};
+use ffdp_image::io::images::{read_labels, read_volume, write_labels, write_volume};
+use ffdp_image::metrics::dice;
+use ffdp_image::synth::{PhantomSettings, subject};
 use serde_json::Value;
 use support::{Folder, ffdp};
 

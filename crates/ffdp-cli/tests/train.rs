@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ffdp_burn::image::{LabelMap, Volume};
-use ffdp_burn::io::images::{read_labels, read_volume, write_labels, write_volume};
+use ffdp_image::image::{LabelMap, Volume};
+use ffdp_image::io::images::{read_labels, read_volume, write_labels, write_volume};
 use serde_json::Value;
 use support::{Folder, ffdp, relative_difference, restored, write_pair};
 

@@ -14,7 +14,7 @@
 //! sum of two. VoxelMorph keeps what it doubles.
 
 use burn::tensor::Tensor;
-use ffdp_burn::Result;
+use ffdp_image::Result;
 use ffdp_parallel::{Cuts, Layout, Sharded, exp, narrow};
 
 use crate::activations::{PlaneRun, Slabs};

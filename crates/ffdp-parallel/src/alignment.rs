@@ -24,9 +24,9 @@ use super::rest::put_away;
 use super::ring::{DisplacementBounds, IndexMap, RingInputs, RingSampler};
 use super::sharded::Sharded;
 use super::transfer::to_device;
-use ffdp_burn::error::{Error, Result};
 use ffdp_burn::losses::{Pair, SimilarityLoss, counted};
 use ffdp_burn::ops::{GridSampleOptions, Padding};
+use ffdp_image::error::{Error, Result};
 
 /// What a voxel counts that the map sends outside the moving image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

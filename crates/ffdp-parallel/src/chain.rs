@@ -8,11 +8,11 @@ use burn::Tensor;
 use burn::tensor::Device;
 
 use crate::ring::HeldPlanes;
-use ffdp_burn::error::Result;
-use ffdp_burn::image::{Geometry, MovedLabels, Planes, upload, upload_each};
-use ffdp_burn::io::images::DisplacementReader;
-use ffdp_burn::io::open_displacement;
 use ffdp_burn::transform::{Composite, Displacement, GridMap, Step, read_transform};
+use ffdp_image::error::Result;
+use ffdp_image::image::{Geometry, MovedLabels, Planes, upload, upload_each};
+use ffdp_image::io::images::DisplacementReader;
+use ffdp_image::io::open_displacement;
 
 /// Displacement fields of more voxels stay in their files: 100 MB.
 const LARGE: usize = 1 << 23;
@@ -71,8 +71,8 @@ impl PlaneChain {
     /// The map at the voxels of the planes `z` of a grid, best asked for in ascending order.
     ///
     /// # Errors
-    /// [`Error::Invalid`](ffdp_burn::Error::Invalid) when the range is empty or leaves the grid, those of reading, and
-    /// [`Error::Device`](ffdp_burn::Error::Device) when what it reaches cannot be read back.
+    /// [`Error::Invalid`](ffdp_image::Error::Invalid) when the range is empty or leaves the grid, those of reading, and
+    /// [`Error::Device`](ffdp_image::Error::Device) when what it reaches cannot be read back.
     pub fn on_planes(
         &mut self,
         grid: &Geometry,
@@ -140,7 +140,7 @@ impl<'a> SeenImage<'a> {
     /// leads past it.
     ///
     /// # Errors
-    /// Those of reading, and [`Error::Device`](ffdp_burn::Error::Device) when what the map reaches cannot be read back.
+    /// Those of reading, and [`Error::Device`](ffdp_image::Error::Device) when what the map reaches cannot be read back.
     pub fn through(&mut self, map: &GridMap) -> Result<Option<(Tensor<5>, Geometry)>> {
         let grid = self.planes.geometry().clone();
         let window = map.planes_of(&grid)?;

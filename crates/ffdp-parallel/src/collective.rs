@@ -11,7 +11,7 @@ use burn::tensor::Device;
 use super::exchange::{self, Reduction};
 use super::joined::are_joined;
 use super::transfer::to_device;
-use ffdp_burn::error::Result;
+use ffdp_image::error::Result;
 
 /// The values of all shards combined, on the device of the first. Differentiable.
 ///
@@ -47,7 +47,7 @@ pub fn all_reduce<const D: usize>(values: Vec<Tensor<D>>, reduction: Reduction) 
 /// [`all_reduce`].
 ///
 /// # Errors
-/// [`Error::Device`](ffdp_burn::Error::Device) where a device could not compute its values.
+/// [`Error::Device`](ffdp_image::Error::Device) where a device could not compute its values.
 pub(super) fn try_all_reduce<const D: usize>(
     values: Vec<Tensor<D>>,
     reduction: Reduction,

@@ -4,7 +4,7 @@ use burn::tensor::Device;
 
 use super::exchange::connect;
 use super::layout::{Axis, Layout};
-use ffdp_burn::error::{Error, Result};
+use ffdp_image::error::{Error, Result};
 
 /// The device of every shard, in the order of the shards; neighbours hold neighbouring planes.
 ///

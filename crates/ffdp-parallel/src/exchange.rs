@@ -43,7 +43,7 @@ use burn::tensor::distributed::{CollectiveTensor, ReduceOperation, all_reduce};
 use super::joined::{are_joined, distinct, launch, launch_checked};
 use super::transfer::to_device;
 use super::watch::{Ticket, watched};
-use ffdp_burn::error::Result;
+use ffdp_image::error::Result;
 
 /// How values are combined, element by element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -105,7 +105,7 @@ const WAYS: [usize; 3] = [1, 1 << 16, 1 << 22];
 /// memory, before theirs is full of shards.
 ///
 /// # Errors
-/// [`Error::Device`](ffdp_burn::Error::Device) where one cannot.
+/// [`Error::Device`](ffdp_image::Error::Device) where one cannot.
 pub(super) fn connect(devices: &[Device]) -> Result<()> {
     static CONNECTED: Mutex<Vec<Vec<Device>>> = Mutex::new(Vec::new());
     let places: Vec<Device> = distinct(devices).into_iter().map(Device::inner).collect();
@@ -146,7 +146,7 @@ impl Sum {
 /// The sum of tensors of one size, on different devices, on each of these; launched.
 ///
 /// # Errors
-/// [`Error::Device`](ffdp_burn::Error::Device) where one of them was not computed.
+/// [`Error::Device`](ffdp_image::Error::Device) where one of them was not computed.
 fn launch_sum(group: Vec<Tensor<1>>) -> Result<Sum> {
     let devices: Vec<Device> = group.iter().map(Tensor::device).collect();
     let ticket = watched("a sum", &devices);
@@ -182,7 +182,7 @@ impl Swap {
     /// Sends each tensor of a pair to the device of the other; these differ.
     ///
     /// # Errors
-    /// [`Error::Device`](ffdp_burn::Error::Device) where one of them was not computed.
+    /// [`Error::Device`](ffdp_image::Error::Device) where one of them was not computed.
     pub fn begin(pairs: Vec<[Tensor<5>; 2]>) -> Result<Self> {
         let joined = |pair: &[Tensor<5>; 2]| are_joined(&pair.each_ref().map(Tensor::device));
         if !pairs.iter().all(joined) {
@@ -234,7 +234,7 @@ fn side_by_side([a, b]: [Tensor<5>; 2]) -> Vec<Tensor<1>> {
 /// The values of all shards combined, for every shard on its own device; their devices are joined.
 ///
 /// # Errors
-/// [`Error::Device`](ffdp_burn::Error::Device) where some were not computed.
+/// [`Error::Device`](ffdp_image::Error::Device) where some were not computed.
 pub(super) fn combine<const D: usize>(
     values: Vec<Tensor<D>>,
     reduction: Reduction,

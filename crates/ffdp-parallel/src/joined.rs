@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use burn::Tensor;
 use burn::tensor::Device;
-use ffdp_burn::error::Result;
+use ffdp_image::error::Result;
 
 /// Whether these are several devices whose sums are formed without the host: CUDA's, with NCCL.
 pub(super) fn are_joined(devices: &[Device]) -> bool {
@@ -55,7 +55,7 @@ pub(super) fn launch_checked(parts: &[Tensor<1>]) -> Result<()> {
 /// transfers as well, and leaves the others waiting for it.
 ///
 /// # Errors
-/// [`Error::Device`](ffdp_burn::Error::Device) with the device and what CubeCL says.
+/// [`Error::Device`](ffdp_image::Error::Device) with the device and what CubeCL says.
 pub(super) fn check<T: Any>(tensor: &T) -> Result<()> {
     #[cfg(feature = "cube")]
     gpu::check(tensor)?;
@@ -118,7 +118,7 @@ mod gpu {
     use cubecl::future::block_on;
 
     use super::{Fence, cube};
-    use ffdp_burn::error::{Error, Result};
+    use ffdp_image::error::{Error, Result};
 
     type Lazy = FusionTensor<FusionCubeRuntime>;
 

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use ffdp_burn::error::{Error, Result};
+use ffdp_image::error::{Error, Result};
 
 /// The axis along which a volume is cut into shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

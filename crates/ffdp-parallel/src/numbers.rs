@@ -2,7 +2,7 @@
 
 use burn::Tensor;
 use burn::tensor::Transaction;
-use ffdp_burn::error::{Error, Result};
+use ffdp_image::error::{Error, Result};
 
 use super::transfer::to_device;
 

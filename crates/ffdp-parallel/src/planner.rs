@@ -22,9 +22,9 @@ use std::sync::Arc;
 use super::deform::WINDOWS;
 use super::layout::{Axis, Layout};
 use super::ring::thickest_parcel_of_block;
-use ffdp_burn::error::{Error, Result};
 use ffdp_burn::losses::SimilarityLoss;
 use ffdp_burn::ops::{DeformMethod, DeformOptions, GaussianOptions, MomentStorage, Penalties};
+use ffdp_image::error::{Error, Result};
 
 /// Bytes of an intensity, and of a displacement, in f32.
 const VALUE: u64 = 4;

@@ -4,10 +4,10 @@ use super::device_mesh::DeviceMesh;
 use super::ring::{DisplacementBounds, IndexMap, RingInputs, RingSampler};
 use super::sharded::Sharded;
 use super::smoothing::gaussian;
-use ffdp_burn::error::Result;
-use ffdp_burn::image::{Affine, Geometry, index_affine, index_linear};
 use ffdp_burn::ops::{GaussianOptions, GridSampleOptions, Interpolation, Padding};
 use ffdp_burn::transform::{affine_tensor, map_vectors};
+use ffdp_image::error::Result;
+use ffdp_image::image::{Affine, Geometry, index_affine, index_linear};
 
 /// The values of a sharded image (on the grid `from`) at the voxel centres of the grid `to`, cut for
 /// `mesh` along the image's axis: [`transform::resample`](ffdp_burn::transform::resample()), position by
@@ -17,7 +17,7 @@ use ffdp_burn::transform::{affine_tensor, map_vectors};
 /// image `[N, C, D, H, W]` of `from`; result `[N, C, D', H', W']` of `to`.
 ///
 /// # Errors
-/// [`Error::Invalid`](ffdp_burn::Error::Invalid) when `to` has no planes to cut.
+/// [`Error::Invalid`](ffdp_image::Error::Invalid) when `to` has no planes to cut.
 ///
 /// # Panics
 /// If the image is not of the size of `from`.

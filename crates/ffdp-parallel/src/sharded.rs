@@ -9,7 +9,7 @@ use super::device_mesh::DeviceMesh;
 use super::layout::{Axis, Layout};
 use super::rest::put_away;
 use super::transfer::to_device;
-use ffdp_burn::error::Result;
+use ffdp_image::error::Result;
 
 /// An image `[N, C, D, H, W]` or a field `[N, 3, D, H, W]`, cut along one axis.
 ///

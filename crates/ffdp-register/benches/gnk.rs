@@ -15,12 +15,12 @@ use std::time::Instant;
 use burn::Tensor;
 use burn::tensor::{DType, Device, TensorData};
 use clap::Parser;
-use ffdp_burn::Result;
 use ffdp_burn::losses::Mse;
 use ffdp_burn::ops::{
     cubic_coefficients, cubic_sample, fft, inverse_fft, periodic_divergence, periodic_gradient,
     warp,
 };
+use ffdp_image::Result;
 use ffdp_optim::{GaussNewtonOptions, Objective};
 use ffdp_parallel::{DeviceMesh, PeriodicGrid, Sharded};
 use ffdp_register::gnk::{

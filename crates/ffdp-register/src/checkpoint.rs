@@ -5,9 +5,9 @@ use std::ops::Range;
 use burn::tensor::{Device, Tensor, TensorData};
 
 use super::report::{LevelReport, StageReport};
-use ffdp_burn::error::{Error, Result};
-use ffdp_burn::image::{Affine, Geometry, Physical, download};
 use ffdp_burn::transform::Displacement;
+use ffdp_image::error::{Error, Result};
+use ffdp_image::image::{Affine, Geometry, Physical, download};
 use ffdp_parallel::{Axis, Layout, Sharded};
 
 /// What a run has reached; with the same problem, settings and device, [`resume`](super::resume)

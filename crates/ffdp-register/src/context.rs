@@ -14,8 +14,8 @@ use super::pyramid::{finest_spacing_mm, level_grids, on_level, plane_axis};
 use super::report::{LevelReport, StageReport};
 use super::settings::LevelSettings;
 use super::source::Scaled;
-use ffdp_burn::error::{Error, Result};
-use ffdp_burn::image::{Affine, Geometry, Physical};
+use ffdp_image::error::{Error, Result};
+use ffdp_image::image::{Affine, Geometry, Physical};
 use ffdp_parallel::{DeviceMesh, ExactMemory, Layout, Sharded};
 
 /// What the stages have found so far.

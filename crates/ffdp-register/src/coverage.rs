@@ -11,8 +11,8 @@ use std::ops::Range;
 use burn::tensor::{Device, Tensor, TensorData};
 
 use super::settings::FOREGROUND;
-use ffdp_burn::error::Result;
-use ffdp_burn::image::{Geometry, Planes, Ranks};
+use ffdp_image::error::Result;
+use ffdp_image::image::{Geometry, Planes, Ranks};
 
 /// No tissue has less, in Hounsfield units.
 pub(super) const AIR: f32 = -1024.0;
@@ -168,7 +168,7 @@ fn edge(axis: usize, voxels: usize, part: Range<usize>, device: &Device) -> Tens
 
 #[cfg(test)]
 mod tests {
-    use ffdp_burn::image::Volume;
+    use ffdp_image::image::Volume;
 
     use super::*;
 

@@ -5,10 +5,10 @@ use burn::tensor::{DType, Device};
 use super::checkpoint::SavedField;
 use super::places::Places;
 use super::processes::Processes;
-use ffdp_burn::error::{Error, Result};
-use ffdp_burn::image::{Affine, Geometry, index_affine, index_linear, upload};
 use ffdp_burn::ops::{Accumulation, DeformMethod, GridSampleOptions, Padding};
 use ffdp_burn::transform::{BsplineTransform, Displacement, affine_tensor, map_vectors};
+use ffdp_image::error::{Error, Result};
+use ffdp_image::image::{Affine, Geometry, index_affine, index_linear, upload};
 use ffdp_parallel::{
     Axis, DeviceMesh, DisplacementBounds, Holders, IndexMap, Layout, RingInputs, RingSampler,
     Sharded, maps, put_away, reachable, spline_on_shard, velocity,
@@ -54,7 +54,7 @@ impl Fields {
     /// From a checkpoint, to be computed on `home`: in one piece there, or where they lie. `None` of none.
     ///
     /// # Errors
-    /// [`Error::Device`](ffdp_burn::error::Error::Device) when the coefficients of a spline cannot be read.
+    /// [`Error::Device`](ffdp_image::error::Error::Device) when the coefficients of a spline cannot be read.
     pub fn restored(
         mut saved: Vec<SavedField>,
         home: &Device,

@@ -8,8 +8,8 @@
 //! A landmark of the moving image becomes that of the fixed one; in between, the map is linear. What is
 //! above the mean is taken for the object: the size of the background then does not matter.
 
-use ffdp_burn::error::Result;
-use ffdp_burn::image::Volume;
+use ffdp_image::error::Result;
+use ffdp_image::image::Volume;
 
 /// Of the voxels above the mean.
 const PERCENTS: [f64; 7] = [12.5, 25.0, 37.5, 50.0, 62.5, 75.0, 87.5];
@@ -57,7 +57,7 @@ fn mapped(value: f64, from: &[f64], to: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ffdp_burn::image::Geometry;
+    use ffdp_image::image::Geometry;
 
     /// Two f32 roundings of numbers up to 1, and an interpolation between ranks.
     const ROUNDING: f32 = 1e-5;

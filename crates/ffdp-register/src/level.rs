@@ -7,7 +7,7 @@ use super::convergence::has_converged;
 use super::observer::Observer;
 use super::report::{LevelReport, LevelStart, NewtonStep, Progress, Stop};
 use super::settings::{ConvergenceSettings, LevelSettings};
-use ffdp_burn::error::{Error, Result};
+use ffdp_image::error::{Error, Result};
 
 /// Something that can be improved by iterations on one level.
 pub trait Solver {

@@ -1,6 +1,6 @@
 //! The engine: multi-resolution registration of two volumes, in stages.
 //!
-//! [`register`] takes a [`Problem`] (a fixed and a moving [`Volume`](ffdp_burn::image::Volume), each on
+//! [`register`] takes a [`Problem`] (a fixed and a moving [`Volume`](ffdp_image::image::Volume), each on
 //! its own grid) and finds the [`Composite`](ffdp_burn::transform::Composite) transform that carries the
 //! moving image onto the fixed one. Start reading at `run.rs`: a run is a list of stages, a stage
 //! a list of levels (`level.rs`), a level the iterations of a solver (`methods/`);
@@ -10,7 +10,7 @@
 //! use ffdp_register::{
 //!     GreedySettings, LevelSettings, Problem, Settings, Silent, Stage, register,
 //! };
-//! use ffdp_burn::synth::{PhantomSettings, pair};
+//! use ffdp_image::synth::{PhantomSettings, pair};
 //! use burn::tensor::Device;
 //!
 //! let pair = pair(&PhantomSettings::with_size([24, 24, 24]), 7)?;
@@ -22,7 +22,7 @@
 //! let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
 //! let result = register(&problem, &settings, &Device::flex(), &mut Silent)?;
 //! assert!(result.loss_after < result.loss_before);
-//! # Ok::<(), ffdp_burn::Error>(())
+//! # Ok::<(), ffdp_image::Error>(())
 //! ```
 
 mod checkpoint;

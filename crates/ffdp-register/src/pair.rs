@@ -7,15 +7,16 @@ use burn::tensor::{DType, Tensor};
 use super::places::Places;
 use super::pyramid::plane_axis;
 use super::settings::FOREGROUND;
-use ffdp_burn::error::{Error, Result};
-use ffdp_burn::image::{Affine, Geometry, Physical, Volume, Voxel, download, index_affine};
 use ffdp_burn::losses::{Mse, SimilarityLoss};
-use ffdp_burn::metrics::ncc;
 use ffdp_burn::ops::{
     DeformMethod, DeformOptions, GaussianOptions, GridSampleOptions, Measure, Optimizer, Padding,
-    Penalties, Update, dense_zeros, gaussian, grid_sample,
+    Penalties, Update, gaussian, grid_sample,
 };
 use ffdp_burn::transform::affine_tensor;
+use ffdp_image::error::{Error, Result};
+use ffdp_image::image::{Affine, Geometry, Physical, Volume, Voxel, download, index_affine};
+use ffdp_image::metrics::ncc;
+use ffdp_kit::dense_zeros;
 use ffdp_parallel::{
     Aligned, DisplacementBounds, ExactMemory, FieldModel, Holders, IndexMap, Outside, RingInputs,
     RingSampler, Sharded, ShardedAlignment, ShardedDeform, ShardedImages, ShardedObjective,

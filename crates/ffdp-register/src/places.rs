@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 
-use ffdp_burn::error::{Error, Result};
-use ffdp_burn::image::Geometry;
-use ffdp_burn::io::available_memory_bytes;
+use ffdp_image::error::{Error, Result};
+use ffdp_image::image::Geometry;
+use ffdp_image::io::available_memory_bytes;
 use ffdp_parallel::{
     Axis, DeformProblem, DeviceMemory, DeviceMesh, Layout, OffloadPlan, Plan, Ranks, Team, plan,
     plan_offloaded,
@@ -318,7 +318,7 @@ impl Placement {
     /// Where a level with these grids goes that is not shared with other processes.
     ///
     /// # Errors
-    /// [`Error::TooLarge`](ffdp_burn::Error::TooLarge) when the device cannot hold one shard at work.
+    /// [`Error::TooLarge`](ffdp_image::Error::TooLarge) when the device cannot hold one shard at work.
     pub(super) fn places(&self, problem: &DeformProblem) -> Result<Places> {
         let &DeformProblem { fixed, moving, .. } = problem;
         let whole = |home: &Device| Places::whole(home, [fixed, moving]);

@@ -6,11 +6,11 @@ use super::coverage::{AIR, ends_inside};
 use super::histogram::matched;
 use super::problem::Problem;
 use super::pyramid::{MINIMUM_AXIS_VOXELS, plane_axis};
-use ffdp_burn::error::{Error, Result};
-use ffdp_burn::image::{
+use ffdp_burn::ops::{GaussianOptions, gaussian, sum_of_channels};
+use ffdp_image::error::{Error, Result};
+use ffdp_image::image::{
     Affine, Counted, Geometry, Physical, Planes, Statistics, Volume, statistics,
 };
-use ffdp_burn::ops::{GaussianOptions, gaussian, sum_of_channels};
 
 /// Least part of the smaller of the two images, in percent, that must lie inside the other.
 ///

@@ -1,6 +1,6 @@
 //! What is registered: two images, what of them counts, and where the search starts.
 
-use ffdp_burn::image::{Affine, Physical, Volume};
+use ffdp_image::image::{Affine, Physical, Volume};
 
 /// Two images, each on its own grid, and what is known about them.
 #[derive(Clone, Copy, Debug)]

@@ -15,8 +15,8 @@ use super::checkpoint::Checkpoint;
 use super::observer::Observer;
 use super::places::{Placement, Places, SHARED_VOXELS};
 use super::report::{LevelReport, LevelStart, NewtonStep, Progress, Undone};
-use ffdp_burn::error::{Error, Result};
-use ffdp_burn::image::Geometry;
+use ffdp_image::error::{Error, Result};
+use ffdp_image::image::Geometry;
 use ffdp_parallel::{Axis, Cuts, DeviceMesh, Holders, Layout, Ranks, Sharded, Team, agree};
 
 /// Planes of each shard, on the average, from which a level is shared. Comparing a shard by LNCC computes some 18
@@ -195,7 +195,7 @@ impl Processes {
         };
         let bytes = ranks.broadcast(bytemuck::cast_slice(&values).to_vec())?;
         let values: Vec<f32> = bytemuck::pod_collect_to_vec(&bytes);
-        Ok(ffdp_burn::image::upload(values, [1, 3, d, h, w], device))
+        Ok(ffdp_image::image::upload(values, [1, 3, d, h, w], device))
     }
 
     /// Numbers of rank 0, on all ranks.

@@ -7,10 +7,10 @@
 use burn::tensor::Tensor;
 
 use super::settings::LevelSettings;
-use ffdp_burn::error::Result;
-use ffdp_burn::image::Geometry;
 use ffdp_burn::ops::{GaussianOptions, Interpolation, Padding, gaussian};
 use ffdp_burn::transform::resample;
+use ffdp_image::error::Result;
+use ffdp_image::image::Geometry;
 
 /// Fewest voxels along an axis of an image that is registered.
 pub const MINIMUM_AXIS_VOXELS: usize = 8;
@@ -45,7 +45,7 @@ pub fn finest_spacing_mm(geometry: &Geometry) -> f64 {
 /// and the number of voxels is whole, hence the "about".
 ///
 /// # Errors
-/// [`Error::Invalid`](ffdp_burn::Error::Invalid) when `spacing_mm` is not a positive number.
+/// [`Error::Invalid`](ffdp_image::Error::Invalid) when `spacing_mm` is not a positive number.
 pub fn level_geometry(full: &Geometry, spacing_mm: f64, minimum_axis: usize) -> Result<Geometry> {
     let size = std::array::from_fn(|i| {
         let extent_mm = full.size[i] as f64 * full.spacing_mm[i];

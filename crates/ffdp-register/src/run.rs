@@ -21,10 +21,10 @@ use super::pyramid::plane_axis;
 use super::report::{StageReport, Stop, Undone};
 use super::schedule::Settings;
 use super::settings::LevelSettings;
-use ffdp_burn::error::{Error, Result};
-use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
 use ffdp_burn::ops::{DeformMethod, MomentStorage};
 use ffdp_burn::transform::{BsplineTransform, Composite, Displacement, Step};
+use ffdp_image::error::{Error, Result};
+use ffdp_image::image::{Affine, Geometry, Physical, Volume};
 use ffdp_parallel::DeviceMesh;
 
 /// What a registration found: the map `phi(x) = A (x + w(x))` from fixed to moving.

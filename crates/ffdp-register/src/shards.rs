@@ -3,8 +3,8 @@
 use super::places::LARGEST_PART;
 use super::pyramid::{finest_spacing_mm, level_geometry};
 use super::schedule::Settings;
-use ffdp_burn::error::Result;
-use ffdp_burn::image::Geometry;
+use ffdp_image::error::Result;
+use ffdp_image::image::Geometry;
 use ffdp_parallel::{DeviceMemory, plan};
 
 /// Bytes a voxel of both images, and of their masks, that the first device holds whole, and of the field that a level
@@ -17,7 +17,7 @@ const FIELD_BYTES: u64 = 12;
 /// has a mask.
 ///
 /// # Errors
-/// [`Error::TooLarge`](ffdp_burn::Error::TooLarge) when no number of shards makes a stage fit.
+/// [`Error::TooLarge`](ffdp_image::Error::TooLarge) when no number of shards makes a stage fit.
 pub fn shards_needed(
     settings: &Settings,
     (grids, masked): ([&Geometry; 2], [bool; 2]),

@@ -7,13 +7,13 @@ use burn::tensor::{Device, Tensor};
 use super::coverage::Coverage;
 use super::prepare::{beyond_mask, channel_name, check_weights, continued, intensity_range};
 use super::pyramid::level_smoothing;
-use ffdp_burn::error::Result;
-use ffdp_burn::image::{
+use ffdp_burn::ops::{GridSampleOptions, Padding, gaussian, grid_sample};
+use ffdp_burn::transform::affine_tensor;
+use ffdp_image::error::Result;
+use ffdp_image::image::{
     Affine, Counted, Geometry, Planes, Voxel, check_finite, index_affine, rescaled, rescaling,
     upload_each,
 };
-use ffdp_burn::ops::{GridSampleOptions, Padding, gaussian, grid_sample};
-use ffdp_burn::transform::affine_tensor;
 use ffdp_parallel::{Axis, DeviceMesh, HeldPlanes, Layout, Sharded, join, narrow, park, put_away};
 
 /// Voxels of the image at full size that are brought to a device at a time, where smoothing asks for no
@@ -49,8 +49,8 @@ impl Scale {
     /// image and of its mask in messages.
     ///
     /// # Errors
-    /// [`Error::NonFinite`](ffdp_burn::Error::NonFinite) for voxels that are no numbers,
-    /// [`Error::Invalid`](ffdp_burn::Error::Invalid) for a constant image or a mask that is none, and those of reading.
+    /// [`Error::NonFinite`](ffdp_image::Error::NonFinite) for voxels that are no numbers,
+    /// [`Error::Invalid`](ffdp_image::Error::Invalid) for a constant image or a mask that is none, and those of reading.
     fn of(
         [name, mask_name]: [&str; 2],
         counted: &mut Counted,
@@ -86,7 +86,7 @@ impl<'a> Scaled<'a> {
     /// Reads all channels for their [`Scale`]s. The names are those of the image and of its mask in messages.
     ///
     /// # Errors
-    /// As [`Scale::of`]; [`Error::Shape`](ffdp_burn::Error::Shape) and others for channels on different grids.
+    /// As [`Scale::of`]; [`Error::Shape`](ffdp_image::Error::Shape) and others for channels on different grids.
     pub fn measure(&mut self, [name, mask_name]: [&str; 2], percentiles: [f64; 2]) -> Result<()> {
         let geometry = self.geometry().clone();
         self.scales.clear();

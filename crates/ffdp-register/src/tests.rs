@@ -23,9 +23,9 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 
-use ffdp_burn::image::{Geometry, Volume};
-use ffdp_burn::synth::{Pair, PhantomSettings, pair};
 use ffdp_burn::transform::Displacement;
+use ffdp_image::image::{Geometry, Volume};
+use ffdp_image::synth::{Pair, PhantomSettings, pair};
 use ffdp_kit::testing::skipped;
 
 use super::{

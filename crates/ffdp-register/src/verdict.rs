@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::prepare::MINIMUM_OVERLAP_PERCENT;
 use super::report::{StageReport, Stop};
-use ffdp_burn::image::{Affine, Physical};
+use ffdp_image::image::{Affine, Physical};
 
 /// What a result is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -53,5 +53,3 @@ pub use product::{
 pub use ranges::Ranges;
 pub use shape::{Cells, Position, Shape, ShapeTree};
 pub use surface::{SurfaceSettings, label_surfaces};
-
-pub use ffdp_image::{Error, Result};

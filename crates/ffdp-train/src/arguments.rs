@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use ffdp_burn::io::read_toml;
-use ffdp_burn::{Error, Result};
+use ffdp_image::io::read_toml;
+use ffdp_image::{Error, Result};
 use toml::{Table, Value};
 
 use crate::settings::Settings;

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use ffdp_burn::Result;
-use ffdp_burn::io::write_text;
-use ffdp_burn::metrics::{local_ncc, regularity};
+use ffdp_image::Result;
+use ffdp_image::io::write_text;
+use ffdp_image::metrics::{local_ncc, regularity};
 use serde::Serialize;
 
 use crate::data::{Dataset, Prepared};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ffdp_burn::{Error, Result};
+use ffdp_image::{Error, Result};
 
 /// The files of a run.
 #[derive(Clone, Debug)]

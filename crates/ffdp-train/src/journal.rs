@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use burn::train::logger::MetricLogger;
 use burn::train::metric::store::{EpochSummary, MetricsUpdate, Split};
 use burn::train::metric::{MetricDefinition, MetricId, NumericEntry};
-use ffdp_burn::io::write_text;
-use ffdp_burn::{Error, Result};
+use ffdp_image::io::write_text;
+use ffdp_image::{Error, Result};
 use serde_json::{Map, Value};
 
 /// One line of the journal.

@@ -55,7 +55,7 @@ pub use team::{Share, Team};
 pub use train::{Trained, train, train_on};
 
 use burn::tensor::Device;
-use ffdp_burn::Result;
+use ffdp_image::Result;
 
 /// What a run found.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use std::time::Instant;
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::train::{InferenceStep, TrainOutput, TrainStep};
-use ffdp_burn::metrics::regularity;
-use ffdp_burn::{Error, Result};
+use ffdp_image::metrics::regularity;
+use ffdp_image::{Error, Result};
 use ffdp_nets::Network;
 
 use crate::data::Item;

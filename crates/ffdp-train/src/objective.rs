@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use burn::tensor::{Device, Int, Tensor};
-use ffdp_burn::Result;
 use ffdp_burn::baseline;
-use ffdp_burn::image::LabelMap;
 use ffdp_burn::losses::{
     SimilarityLoss, bending_energy, diffusion, label_dice_loss, memberships, soft_dice,
 };
-use ffdp_burn::metrics::{DiceScores, dice, dice_of, warp_labels};
 use ffdp_burn::ops;
+use ffdp_image::Result;
+use ffdp_image::image::LabelMap;
+use ffdp_image::metrics::{DiceScores, dice, dice_of, warp_labels};
 use ffdp_nets::{Deformation, Network};
 use ffdp_parallel::{DisplacementBounds, Sharded};
 

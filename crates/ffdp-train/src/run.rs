@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use ffdp_burn::io::write_text;
-use ffdp_burn::{Error, Result};
+use ffdp_image::io::write_text;
+use ffdp_image::{Error, Result};
 
 use crate::arguments::{self, TrainArguments};
 use crate::checkpoint;

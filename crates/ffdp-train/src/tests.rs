@@ -7,10 +7,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::tensor::Device;
 use clap::Parser;
-use ffdp_burn::Result;
-use ffdp_burn::io::images::{write_labels, write_volume};
 use ffdp_burn::losses::similarities::{LnccSettings, Similarity};
-use ffdp_burn::synth::{PhantomSettings, subject};
+use ffdp_image::Result;
+use ffdp_image::io::images::{write_labels, write_volume};
+use ffdp_image::synth::{PhantomSettings, subject};
 
 use crate::arguments::TrainArguments;
 use crate::journal::{self, Record};

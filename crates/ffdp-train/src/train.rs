@@ -10,8 +10,8 @@ use burn::tensor::Device;
 use burn::train::renderer::MetricsRenderer;
 use burn::train::renderer::tui::TuiMetricsRendererWrapper;
 use burn::train::{Interrupter, Learner, SupervisedTraining, TrainingStrategy};
-use ffdp_burn::io::check_disk;
-use ffdp_burn::{Error, Result};
+use ffdp_image::io::check_disk;
+use ffdp_image::{Error, Result};
 
 use crate::checkpoint::{self, AtomicCheckpointer, Criterion, Keep, PARTS, Patience, Scores};
 use crate::data::{Dataset, Loader};

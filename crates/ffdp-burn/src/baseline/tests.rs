@@ -10,7 +10,7 @@ use crate::ops::{
     self, GaussianOptions, GridSampleOptions, HistogramOptions, LnccFloor, LnccOptions, Padding,
     ParzenKernel,
 };
-use crate::testing::{assert_close, normal, tensor, to_f64, uniform};
+use ffdp_kit::testing::{assert_close, normal, tensor, to_f64, uniform};
 
 /// The same f64 sums in another order, through a dozen operations; measured below 2e-15.
 const ROUNDING: f64 = 1e-13;

@@ -5,8 +5,8 @@ use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
 use crate::ops::{HistogramOptions, LnccFloor, LnccOptions, Measure, lncc, mse};
-use crate::synth::PhantomSettings;
-use crate::testing::{assert_close, tensor, to_f64, uniform};
+use ffdp_image::synth::PhantomSettings;
+use ffdp_kit::testing::{assert_close, tensor, to_f64, uniform};
 
 /// f32 sums of a few hundred terms of order 1, taken in another order.
 const F32_ROUNDING: f64 = 1e-5;
@@ -198,7 +198,7 @@ fn settings_reach_the_kernels() {
 #[test]
 fn a_loss_gains_about_what_it_says() {
     let device = Device::flex();
-    let pair = crate::synth::pair(&PhantomSettings::with_size([48; 3]), 3).expect("valid");
+    let pair = ffdp_image::synth::pair(&PhantomSettings::with_size([48; 3]), 3).expect("valid");
     let [d, h, w] = pair.fixed.image.geometry.dims();
     let [fixed, moving] = [&pair.fixed, &pair.moving].map(|s| s.image.to_tensor(&device));
     let answer = Tensor::<1>::from_floats(&pair.displacement[..], &device);

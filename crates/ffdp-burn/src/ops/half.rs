@@ -1,7 +1,5 @@
 //! Images in half precision: the ops against the widened images.
 
-pub(crate) use ffdp_kit::half::computed;
-
 #[cfg(test)]
 mod tests {
     use burn::tensor::{DType, Device, Tensor};
@@ -11,7 +9,7 @@ mod tests {
         HistogramOptions, LnccOptions, Measure, Moments, ParzenKernel, deform, grid_sample,
         joint_histogram, lncc, mse,
     };
-    use crate::testing::{assert_close, gpu_devices, tensor, to_f64, uniform};
+    use ffdp_kit::testing::{assert_close, gpu_devices, tensor, to_f64, uniform};
 
     /// Widening is exact, and what follows is the same arithmetic; only what a compiler contracts may differ.
     const SAME: f64 = 2e-6;

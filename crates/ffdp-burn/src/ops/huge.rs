@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::lncc::lncc_sum;
 use super::*;
-use crate::testing::gpu_devices;
+use ffdp_kit::testing::gpu_devices;
 
 /// 2,159,976,000 voxels; whole rows of four values.
 const SIZE: [usize; 3] = [1300, 1290, 1288];

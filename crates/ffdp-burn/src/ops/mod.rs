@@ -39,18 +39,9 @@ pub mod mse;
 pub mod regularity;
 pub mod spectral;
 
-pub(crate) mod half;
+#[cfg(test)]
+mod half;
 pub mod weights;
-
-// What every op is made of.
-pub use ffdp_kit::dense;
-#[cfg(feature = "persistence")]
-pub use ffdp_kit::keep_kernels;
-#[cfg(feature = "wgpu")]
-pub use ffdp_kit::{NoAdapter, wgpu_device};
-#[cfg(feature = "cube")]
-pub(crate) use ffdp_kit::{launch, march};
-pub(crate) use ffdp_kit::{real, vjp};
 
 pub use adam::{AdamOptions, AdamStep, MomentStorage, Moments, adam};
 pub use affine_field::affine_field;
@@ -72,7 +63,6 @@ pub use deform::{
     DeformImages, DeformMethod, DeformOptions, DeformState, Measure, Optimizer, Penalties, Update,
     deform,
 };
-pub use dense::dense_zeros;
 pub use differences::{periodic_divergence, periodic_gradient};
 pub use extremes::{extremes, longest_squared};
 pub use fft::{Direction, fft, fft_lines, fft_rows, inverse_fft, inverse_fft_rows, smooth_size};

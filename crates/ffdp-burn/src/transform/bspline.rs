@@ -3,9 +3,9 @@
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
 use super::resample::map_vectors;
-use crate::error::{Error, Result};
-use crate::image::Geometry;
 use crate::ops::{Beyond, ControlGrid, bspline, bspline_at, inverse};
+use ffdp_image::error::{Error, Result};
+use ffdp_image::image::Geometry;
 
 /// The map `x -> x + u(x)` with `u` a cubic B-spline on a control grid of any place and direction, in RAS mm.
 ///

@@ -7,9 +7,9 @@ use burn::tensor::{Device, Tensor};
 use super::displacement::Displacement;
 use super::points::Points;
 use super::step::Step;
-use crate::error::Result;
-use crate::image::{Affine, Geometry, LabelMap, Physical, SmoothImage, Volume, download};
 use crate::ops::Interpolation;
+use ffdp_image::error::Result;
+use ffdp_image::image::{Affine, Geometry, LabelMap, Physical, SmoothImage, Volume, download};
 
 /// The map `phi = step_n o .. o step_1` from points of the fixed to points of the moving image: the
 /// first step is applied first.
@@ -50,7 +50,7 @@ impl Composite {
     /// `A o (id + w)`. Nothing is computed yet but the inverses of matrices: see [`Step::Inverse`].
     ///
     /// # Errors
-    /// [`Error::Singular`](crate::Error::Singular) for an affine map that cannot be inverted reliably.
+    /// [`Error::Singular`](ffdp_image::Error::Singular) for an affine map that cannot be inverted reliably.
     pub fn inverse(&self) -> Result<Self> {
         let inverse = |step: &Step| {
             Ok(match step {
@@ -87,7 +87,7 @@ impl Composite {
     /// The points (RAS mm) where `points` go; computed in f64 on the CPU.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) when a displacement cannot be read back from its device.
+    /// [`Error::Device`](ffdp_image::Error::Device) when a displacement cannot be read back from its device.
     pub fn map_points(&self, points: &[[f64; 3]]) -> Result<Vec<[f64; 3]>> {
         if points.is_empty() {
             return Ok(Vec::new());
@@ -99,7 +99,7 @@ impl Composite {
     /// many steps there are, zero outside the image.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) when the result cannot be read back.
+    /// [`Error::Device`](ffdp_image::Error::Device) when the result cannot be read back.
     pub fn warp(&self, moving: &Volume, grid: &Geometry, device: &Device) -> Result<Volume> {
         self.on_grid(grid, device).warp(moving, Interpolation::Linear)
     }
@@ -108,8 +108,8 @@ impl Composite {
     /// [`Interpolation::Label`]; background 0 outside.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for more than 2^24 labels beyond 2^24,
-    /// [`Error::Device`](crate::Error::Device) when the result cannot be read back.
+    /// [`Error::Invalid`](ffdp_image::Error::Invalid) for more than 2^24 labels beyond 2^24,
+    /// [`Error::Device`](ffdp_image::Error::Device) when the result cannot be read back.
     ///
     /// # Panics
     /// If labels were to be mixed: linear interpolation.
@@ -152,7 +152,7 @@ impl GridMap {
     /// all of them.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) when they cannot be read back.
+    /// [`Error::Device`](ffdp_image::Error::Device) when they cannot be read back.
     pub fn planes_of(&self, image: &Geometry) -> Result<Range<usize>> {
         self.points.planes(image)
     }
@@ -165,7 +165,7 @@ impl GridMap {
     /// The image seen through the map, `moving(phi(x))`; zero outside the image.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) when the result cannot be read back.
+    /// [`Error::Device`](ffdp_image::Error::Device) when the result cannot be read back.
     pub fn warp(&self, moving: &Volume, how: Interpolation) -> Result<Volume> {
         let image = moving.to_tensor(self.points.device());
         Volume::from_tensor(self.points.image(image, &moving.geometry, how), self.grid.clone())
@@ -201,7 +201,7 @@ impl GridMap {
     /// Part of the grid, in percent, whose points the map takes into an image (voxel faces included).
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) when it cannot be read back.
+    /// [`Error::Device`](ffdp_image::Error::Device) when it cannot be read back.
     pub fn percent_inside(&self, image: &Geometry) -> Result<f64> {
         self.points.percent_inside(image)
     }

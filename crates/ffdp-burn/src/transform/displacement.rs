@@ -3,11 +3,11 @@
 use burn::tensor::{DType, Device, Tensor};
 
 use super::resample::{affine_tensor, map_vectors, resample};
-use crate::error::{Error, Result};
-use crate::image::{
+use crate::ops::{GridSampleOptions, Interpolation, Padding, grid_sample};
+use ffdp_image::error::{Error, Result};
+use ffdp_image::image::{
     Affine, Geometry, LabelMap, Volume, download, index_affine, index_linear, upload,
 };
-use crate::ops::{GridSampleOptions, Interpolation, Padding, grid_sample};
 
 /// The map `phi(p) = p + u(p)` from the fixed to the moving image, `u` in voxels of the fixed grid.
 ///

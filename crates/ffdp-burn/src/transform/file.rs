@@ -8,9 +8,9 @@ use super::bspline::BsplineTransform;
 use super::composite::Composite;
 use super::displacement::Displacement;
 use super::step::Step;
-use crate::error::{Error, Result};
-use crate::io::images::write_displacement;
-use crate::io::{
+use ffdp_image::error::{Error, Result};
+use ffdp_image::io::images::write_displacement;
+use ffdp_image::io::{
     TransformPart, is_composite_name, read_transform_file, write_affine, write_bspline,
     write_composite,
 };

@@ -7,12 +7,12 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use super::displacement::Displacement;
 use super::resample::{affine_tensor, map_vectors};
 use super::step::Step;
-use crate::error::{Error, Result};
-use crate::image::{Affine, Geometry, Physical, Voxel, download};
 use crate::ops::{
     GridSampleOptions, Interpolation, Padding, affine_field, extremes, grid_sample, inverse,
     sum_of_all,
 };
+use ffdp_image::error::{Error, Result};
+use ffdp_image::image::{Affine, Geometry, Physical, Voxel, download};
 
 /// The points `B p + d(p)` for all elements `p` of an array: voxels of a grid, or a list.
 ///

@@ -2,8 +2,8 @@
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
 
-use crate::image::{Affine, Geometry, Matrix3, Voxel, index_affine};
 use crate::ops::{GridSampleOptions, Interpolation, Padding, affine_field, grid_sample};
+use ffdp_image::image::{Affine, Geometry, Matrix3, Voxel, index_affine};
 
 /// The values of `image` (on the grid `from`) at the voxel centres of the grid `to`.
 ///

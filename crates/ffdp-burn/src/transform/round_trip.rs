@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::composite::Composite;
 use super::resample::map_vectors;
-use crate::error::Result;
-use crate::image::{Geometry, Ranks, download};
 use crate::ops::component_dot;
+use ffdp_image::error::Result;
+use ffdp_image::image::{Geometry, Ranks, download};
 
 /// Lengths of `phi(phi^-1(x)) - x` over a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -31,7 +31,7 @@ impl Composite {
     /// worst.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) when the result cannot be read back.
+    /// [`Error::Device`](ffdp_image::Error::Device) when the result cannot be read back.
     pub fn round_trip(
         &self,
         inverse: &Self,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::bspline::BsplineTransform;
 use super::displacement::Displacement;
-use crate::image::{Affine, Physical, PointMap};
+use ffdp_image::image::{Affine, Physical, PointMap};
 
 /// One map of physical space.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use ffdp_burn::io::csv_line;
+use ffdp_image::io::csv_line;
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, Result};

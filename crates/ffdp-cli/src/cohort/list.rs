@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use ffdp_burn::Error;
-use ffdp_burn::io::FileRow;
+use ffdp_image::Error;
+use ffdp_image::io::FileRow;
 use serde::Serialize;
 use serde_json::Value;
 

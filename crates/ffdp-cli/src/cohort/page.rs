@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ffdp_burn::io::write_text;
+use ffdp_image::io::write_text;
 use ffdp_train::report::document;
 use maud::html;
 

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
 
-use ffdp_burn::io::available_memory_bytes;
+use ffdp_image::io::available_memory_bytes;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::failure::{Failure, Result};

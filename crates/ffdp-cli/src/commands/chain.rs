@@ -6,10 +6,10 @@ use std::str::FromStr;
 
 use burn::tensor::Device;
 use clap::builder::{OsStringValueParser, TryMapValueParser, TypedValueParser, ValueParserFactory};
-use ffdp_burn::image::Geometry;
-use ffdp_burn::io::images::header;
-use ffdp_burn::io::read_flirt;
 use ffdp_burn::transform::{Composite, Step, read_transform};
+use ffdp_image::image::Geometry;
+use ffdp_image::io::images::header;
+use ffdp_image::io::read_flirt;
 use ffdp_parallel::PlaneChain;
 use ffdp_shapes::lddmm::{Direction, Flow};
 
@@ -136,7 +136,7 @@ fn is_flow_name(path: &Path) -> bool {
 /// A deformation as `ffdp shape register` writes it: from the source to the target.
 fn read_flow(path: &Path) -> Result<Flow> {
     let text = std::fs::read_to_string(path)
-        .map_err(|source| ffdp_burn::Error::io(path, "read", source))?;
+        .map_err(|source| ffdp_image::Error::io(path, "read", source))?;
     let saved = serde_json::from_str(&text).map_err(|error| {
         Failure::user(
             format!("{}: no deformation of a shape: {error}", path.display()),

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use clap::Args;
-use ffdp_burn::io::{check_not_an_input, check_writable, is_composite_name, is_zarr_name};
 use ffdp_burn::transform::{Composite, Step, write_transform};
+use ffdp_image::io::{check_not_an_input, check_writable, is_composite_name, is_zarr_name};
 
 use super::chain::{ORDER_HELP, TransformChoice, chain, grid};
 use crate::device::DeviceChoice;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ffdp_burn::io::images::{convert, header, unreadable_by_itk};
-use ffdp_burn::io::{check_not_an_input, check_writable};
+use ffdp_image::io::images::{convert, header, unreadable_by_itk};
+use ffdp_image::io::{check_not_an_input, check_writable};
 
 use crate::disk::Forecast;
 use crate::failure::Result;

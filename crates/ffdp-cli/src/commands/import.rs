@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ffdp_burn::Error;
+use ffdp_image::Error;
 use ffdp_train::Settings;
 use ffdp_train::import::import;
 use ffdp_train::input::{GridCompat, InputGrid};

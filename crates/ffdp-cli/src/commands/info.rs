@@ -5,8 +5,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use ffdp_burn::image::{Counted, Planes, finite_statistics};
-use ffdp_burn::io::images::{DataType, GeometrySource, Header, PlaneReader, read_labels_at};
+use ffdp_image::image::{Counted, Planes, finite_statistics};
+use ffdp_image::io::images::{DataType, GeometrySource, Header, PlaneReader, read_labels_at};
 use rayon::prelude::*;
 use serde::Serialize;
 

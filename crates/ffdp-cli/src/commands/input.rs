@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use ffdp_burn::image::{Geometry, LabelMap, Volume};
-use ffdp_burn::io::images::{header, read_labels, read_volume, read_volume_at};
-use ffdp_burn::io::{LandmarkSpace, read_landmarks};
+use ffdp_image::image::{Geometry, LabelMap, Volume};
+use ffdp_image::io::images::{header, read_labels, read_volume, read_volume_at};
+use ffdp_image::io::{LandmarkSpace, read_landmarks};
 
 use crate::failure::{Failure, Result};
 use crate::nan_policy::NanPolicy;

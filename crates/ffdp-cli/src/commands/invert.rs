@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use ffdp_burn::io::{check_not_an_input, check_writable};
 use ffdp_burn::transform::{Composite, RoundTrip, Step, write_transform};
+use ffdp_image::io::{check_not_an_input, check_writable};
 
 use super::chain::{ORDER_HELP, TransformChoice, chain, grid};
 use super::compose::is_image;

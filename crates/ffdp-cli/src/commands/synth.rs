@@ -12,11 +12,11 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
-use ffdp_burn::Error;
-use ffdp_burn::image::Geometry;
-use ffdp_burn::io::images::{LabelWriter, VolumeWriter, write_displacement};
-use ffdp_burn::io::{check_memory, write_text};
-use ffdp_burn::synth::{
+use ffdp_image::Error;
+use ffdp_image::image::Geometry;
+use ffdp_image::io::images::{LabelWriter, VolumeWriter, write_displacement};
+use ffdp_image::io::{check_memory, write_text};
+use ffdp_image::synth::{
     Diffeomorphism, IntensityTable, LabelField, Modality, Slab, Slabs, SubjectSource, WarpScale,
     WarpSettings, coarsen_image, coarsen_labels,
 };

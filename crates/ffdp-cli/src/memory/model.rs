@@ -14,7 +14,7 @@
 //! that of one greedy run was 121 MB once and 145 another time. Noise shrinks less in files: 141 to 162 MB of a greedy run
 //! of `ffdp synth --spacing 2` where 132 are planned. Other similarities and masks were not measured and are counted by their tensors.
 
-use ffdp_burn::image::Geometry;
+use ffdp_image::image::Geometry;
 
 use crate::device::DeviceChoice;
 

@@ -3,10 +3,10 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use ffdp_burn::Error;
-use ffdp_burn::image::Geometry;
-use ffdp_burn::io::available_memory_bytes;
-use ffdp_burn::io::images::header;
+use ffdp_image::Error;
+use ffdp_image::image::Geometry;
+use ffdp_image::io::available_memory_bytes;
+use ffdp_image::io::images::header;
 use ffdp_parallel::{DeviceMesh, page_bytes};
 use ffdp_register::{Placement, Settings, Stage, finest_spacing_mm, level_geometry};
 use serde::Serialize;

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use ffdp_burn::image::{Affine, Geometry, LabelMap, Physical, Volume};
-use ffdp_burn::metrics::{
+use ffdp_burn::transform::RoundTrip;
+use ffdp_image::image::{Affine, Geometry, LabelMap, Physical, Volume};
+use ffdp_image::metrics::{
     Coverage, DiceScores, DistanceUnit, JacobianDistribution, LabelSurface,
     TargetRegistrationError, dice, dice_of, foreground, information, jacobian, local_ncc, ncc,
     surface_distances, surface_mean,
 };
-use ffdp_burn::transform::RoundTrip;
 use ffdp_register::{Assessment, Settings, StageReport};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -277,7 +277,7 @@ pub fn shows_all(shown: &Volume) -> Vec<bool> {
 
 impl SimilarityMeasures {
     /// The similarity of a moving image, resampled on the fixed grid, to the fixed one.
-    pub fn of(fixed: &Volume, moved: &Volume, compared: &Compared) -> ffdp_burn::Result<Self> {
+    pub fn of(fixed: &Volume, moved: &Volume, compared: &Compared) -> ffdp_image::Result<Self> {
         const BINS: usize = 32;
         let size = fixed.geometry.size;
         let mut windows = foreground(&fixed.data);
@@ -301,7 +301,11 @@ impl SimilarityMeasures {
 impl Folds {
     /// Of a displacement `[3, D, H, W]` in voxels on a grid of `size` (x, y, z), after which an affine map changes all
     /// volumes by `determinant`.
-    pub fn of(displacement: &[f32], size: [usize; 3], determinant: f64) -> ffdp_burn::Result<Self> {
+    pub fn of(
+        displacement: &[f32],
+        size: [usize; 3],
+        determinant: f64,
+    ) -> ffdp_image::Result<Self> {
         let report = jacobian(displacement, size)?;
         let whole = |d: JacobianDistribution| Distribution {
             min: determinant * d.min,
@@ -358,14 +362,14 @@ impl Overlap {
         moving: &LabelMap,
         [before, after]: [&LabelMap; 2],
         asked: Option<&[i32]>,
-    ) -> ffdp_burn::Result<Self> {
+    ) -> ffdp_image::Result<Self> {
         let present = moving.ids();
         let score = |moved: &LabelMap| {
             let scores = match asked {
                 Some(ids) => dice_of(&fixed.data, &moved.data, ids)?,
                 None => dice(&fixed.data, &moved.data)?,
             };
-            Ok::<_, ffdp_burn::Error>(scores.counting_lost(&present))
+            Ok::<_, ffdp_image::Error>(scores.counting_lost(&present))
         };
         let (labels_before, labels_after) = (before, after);
         let scores = [score(before)?, score(after)?];

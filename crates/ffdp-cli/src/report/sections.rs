@@ -6,7 +6,7 @@ use super::charts;
 use super::measures::{BeforeAfter, Input, Measures, Record};
 use crate::failure::Result;
 use crate::settings::{similarity_of, to_toml};
-use ffdp_burn::metrics::ErrorStatistics;
+use ffdp_image::metrics::ErrorStatistics;
 use ffdp_register::{NewtonStep, StageReport, Stop};
 use ffdp_train::report::tile;
 

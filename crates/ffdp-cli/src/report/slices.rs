@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use ffdp_burn::image::{Geometry, Volume};
-use ffdp_burn::metrics::determinant_of;
+use ffdp_image::image::{Geometry, Volume};
+use ffdp_image::metrics::determinant_of;
 use ffdp_train::pictures::{Canvas, Rgb};
 use rayon::prelude::*;
 

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use ffdp_burn::image::{Geometry, LabelMap, Volume};
-use ffdp_burn::io::images::{
+use ffdp_image::image::{Geometry, LabelMap, Volume};
+use ffdp_image::io::images::{
     DataType, IntegerForm, header, read_labels, read_labels_at, read_stored_at, read_volume,
     write_integers, write_labels, write_volume,
 };

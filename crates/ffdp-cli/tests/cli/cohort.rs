@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use ffdp_burn::io::images::{read_displacement, read_volume};
+use ffdp_image::io::images::{read_displacement, read_volume};
 use serde_json::Value;
 
 use crate::support::{Folder, ProcessOutput, ffdp, write_pair};

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use ffdp_burn::image::Volume;
-use ffdp_burn::io::images::write_volume;
+use ffdp_image::image::Volume;
+use ffdp_image::io::images::write_volume;
 use serde_json::Value;
 
 use crate::register;

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
-use ffdp_burn::io::images::{read_volume, write_volume};
-use ffdp_burn::io::{LandmarkSpace, read_transform_file, write_landmarks};
+use ffdp_image::image::{Affine, Geometry, Physical, Volume};
+use ffdp_image::io::images::{read_volume, write_volume};
+use ffdp_image::io::{LandmarkSpace, read_transform_file, write_landmarks};
 use serde_json::Value;
 
 use crate::support::{Folder, ffdp, relative_difference, write_pair};

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use ffdp_burn::io::images::write_volume;
-use ffdp_burn::synth::{PhantomSettings, pair};
+use ffdp_image::io::images::write_volume;
+use ffdp_image::synth::{PhantomSettings, pair};
 use serde_json::Value;
 
 use crate::register;

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use ffdp_burn::image::{Geometry, Volume};
-use ffdp_burn::io::images::{read_displacement, read_volume, write_volume};
+use ffdp_image::image::{Geometry, Volume};
+use ffdp_image::io::images::{read_displacement, read_volume, write_volume};
 use serde_json::Value;
 
 use crate::register_with;

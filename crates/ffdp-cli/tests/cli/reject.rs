@@ -6,8 +6,8 @@
 use std::fs::{self, File};
 use std::process::Command;
 
-use ffdp_burn::image::Volume;
-use ffdp_burn::io::images::{read_displacement, write_volume};
+use ffdp_image::image::Volume;
+use ffdp_image::io::images::{read_displacement, write_volume};
 
 use crate::register;
 use crate::support::{Folder, ffdp, write_bad_files, write_pair};

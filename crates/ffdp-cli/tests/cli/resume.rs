@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ffdp_burn::io::images::{read_displacement, read_volume};
+use ffdp_image::io::images::{read_displacement, read_volume};
 
 use crate::register_with;
 use crate::support::{Folder, write_pair};
@@ -63,7 +63,7 @@ fn a_killed_run_goes_on_to_the_same_bits() {
     for entry in fs::read_dir(folder.path("out")).expect("made").flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.ends_with(".nii.gz") && !name.starts_with('.') {
-            assert!(ffdp_burn::io::images::header(entry.path()).is_ok(), "{name}");
+            assert!(ffdp_image::io::images::header(entry.path()).is_ok(), "{name}");
         }
     }
     let more = [&LEVELS[..], &["--resume", "--checkpoint-every", "0"]].concat();

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ffdp_burn::io::images::read_displacement;
+use ffdp_image::io::images::read_displacement;
 
 use crate::support::{Folder, write_pair};
 use crate::{register, register_with};

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use ffdp_burn::image::{Geometry, LabelMap};
-use ffdp_burn::io::images::{
+use ffdp_image::image::{Geometry, LabelMap};
+use ffdp_image::io::images::{
     VolumeWriter, read_displacement, read_labels, read_volume, write_labels,
 };
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! Images in OME-Zarr, through the binary.
 
-use ffdp_burn::io::images::{header, read_displacement, read_labels, read_volume};
+use ffdp_image::io::images::{header, read_displacement, read_labels, read_volume};
 
 use crate::register;
 use crate::support::{Folder, ffdp, write_pair};

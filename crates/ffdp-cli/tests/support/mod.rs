@@ -3,9 +3,9 @@
 use std::fs;
 use std::process::Command;
 
-use ffdp_burn::image::{Geometry, Volume};
-use ffdp_burn::io::images::{write_labels, write_volume};
-use ffdp_burn::synth::{Pair, PhantomSettings, pair};
+use ffdp_image::image::{Geometry, Volume};
+use ffdp_image::io::images::{write_labels, write_volume};
+use ffdp_image::synth::{Pair, PhantomSettings, pair};
 
 /// A folder that is removed at the end.
 pub struct Folder(tempfile::TempDir);

@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use ffdp_burn::image::{Affine, LabelMap, Volume};
-use ffdp_burn::io::images::{
+use ffdp_image::image::{Affine, LabelMap, Volume};
+use ffdp_image::io::images::{
     header, read_displacement, read_labels, read_volume, read_volumes, write_labels, write_volume,
     write_volumes,
 };
-use ffdp_burn::io::{
+use ffdp_image::io::{
     LandmarkSpace, TransformPart, read_landmarks, read_transform_file, write_affine,
 };
 use serde_json::Value;

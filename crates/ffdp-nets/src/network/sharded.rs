@@ -1,6 +1,6 @@
 //! The networks on a mesh; read `sharded.rs` of the crate first.
 
-use ffdp_burn::Result;
+use ffdp_image::Result;
 use ffdp_parallel::{DisplacementBounds, Sharded, compose, warp};
 
 use super::{Deformation, Network};
@@ -14,7 +14,7 @@ impl Network {
     /// ([`Replicas`](ffdp_parallel::Replicas)). Differentiable.
     ///
     /// # Errors
-    /// [`Error::Device`](ffdp_burn::Error::Device) when bounds of a displacement or of a velocity cannot be read.
+    /// [`Error::Device`](ffdp_image::Error::Device) when bounds of a displacement or of a velocity cannot be read.
     ///
     /// # Panics
     /// If the images are cut differently, have more than one channel, or have other shards than `networks`.

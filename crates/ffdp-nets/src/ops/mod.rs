@@ -19,11 +19,6 @@ pub mod windows;
 
 pub(crate) mod precision;
 
-// What every op is made of.
-#[cfg(feature = "cube")]
-pub(crate) use ffdp_kit::{launch, tensor_cores};
-pub(crate) use ffdp_kit::{real, vjp};
-
 pub use amsgrad::{AmsGradMoments, AmsGradOptions, amsgrad};
 pub use conv3d::between::conv3d_between;
 pub use conv3d::{conv3d, conv3d_with};

@@ -12,7 +12,7 @@ use crate::layers::Conv3dRelu;
 use crate::layers::fused::normalise;
 use crate::ops::{upsample_conv3d, upsample_x2};
 use crate::sharded::{conv3d, cropped, each, integrated, padded_pair};
-use ffdp_burn::Result;
+use ffdp_image::Result;
 use ffdp_parallel::{Cuts, DeviceMesh, Sharded, broadcast};
 
 impl TransMorph {

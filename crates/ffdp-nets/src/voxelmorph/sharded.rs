@@ -9,7 +9,7 @@ use super::{ConvUnit, LEVELS, SLOPE, VoxelMorph, nearest_x2};
 use crate::activations::{PlaneRun, Slabs};
 use crate::layers::MaxPool3d;
 use crate::sharded::{conv3d, cropped, each, integrated, padded_pair};
-use ffdp_burn::Result;
+use ffdp_image::Result;
 use ffdp_parallel::{Sharded, narrow};
 
 impl VoxelMorph {

@@ -11,10 +11,10 @@ use crate::hosts::Holders;
 use crate::layout::Layout;
 use crate::sharded::Sharded;
 use crate::transfer::to_device;
-use ffdp_burn::error::Result;
 use ffdp_burn::ops::adam::AdamConstants;
 use ffdp_burn::ops::adam::part::AdamPartOps;
 use ffdp_burn::ops::{AdamOptions, GaussianOptions, Moments, Optimizer, Update, longest_squared};
+use ffdp_image::error::Result;
 
 /// What of a shard a gradient changes: its moments, if there were any.
 pub(super) type Carried = Option<[Tensor<5>; 2]>;

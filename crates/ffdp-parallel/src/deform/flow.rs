@@ -21,9 +21,9 @@ use crate::device_mesh::DeviceMesh;
 use crate::layout::Layout;
 use crate::ring::DisplacementBounds;
 use crate::sharded::Sharded;
-use ffdp_burn::error::Result;
 use ffdp_burn::ops::compose::ComposeOps;
 use ffdp_burn::ops::grid_sample::Accumulation;
+use ffdp_image::error::Result;
 
 /// What positions of some thousand voxels lose to rounding, in voxels.
 const ROUNDING: f64 = 1e-3;

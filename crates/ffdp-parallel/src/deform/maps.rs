@@ -12,8 +12,8 @@ use crate::hosts::Holders;
 use crate::numbers::read_together;
 use crate::ring::DisplacementBounds;
 use crate::sharded::Sharded;
-use ffdp_burn::error::Result;
 use ffdp_burn::ops::{Accumulation, DeformMethod, compose, inverse, longest_squared};
+use ffdp_image::error::Result;
 
 /// Planes beyond the longest displacement that its inverse and a composition look at: the next voxel, and rounding.
 const MORE: f64 = 2.0;
@@ -22,8 +22,8 @@ const MORE: f64 = 2.0;
 /// each rests where the fields do. Other ranks do the same with their parts.
 ///
 /// # Errors
-/// [`Error::Device`](ffdp_burn::Error::Device) when bounds cannot be read, and
-/// [`Error::LostRank`](ffdp_burn::Error::LostRank).
+/// [`Error::Device`](ffdp_image::Error::Device) when bounds cannot be read, and
+/// [`Error::LostRank`](ffdp_image::Error::LostRank).
 pub fn maps(
     method: DeformMethod,
     fields: &[Sharded],

@@ -56,13 +56,13 @@ pub(super) use compare::Comparison;
 pub use compare::without_mask;
 use descend::{Descent, Rule};
 pub use direct::DirectPair;
-use ffdp_burn::error::Result;
 use ffdp_burn::losses::{Pair, SimilarityLoss};
 use ffdp_burn::ops::weights::joint_weights;
 use ffdp_burn::ops::{
     self, DeformImages, DeformMethod, DeformOptions, DeformState, GridSampleOptions, exp,
     grid_sample,
 };
+use ffdp_image::error::Result;
 pub(super) use flow::WINDOWS;
 use homes::Homes;
 pub use maps::{maps, velocity};
@@ -140,7 +140,7 @@ impl ShardedState {
 /// again and again keeps a [`ShardedDeform`].
 ///
 /// # Errors
-/// [`Error::Device`](ffdp_burn::Error::Device) when bounds cannot be read.
+/// [`Error::Device`](ffdp_image::Error::Device) when bounds cannot be read.
 ///
 /// # Panics
 /// As the serial operation, or if the fields and the fixed image are cut differently.
@@ -222,7 +222,7 @@ impl ShardedDeform {
     /// time. The losses are those of the whole.
     ///
     /// # Errors
-    /// As [`ShardedDeform::new`], and [`Error::LostRank`](ffdp_burn::Error::LostRank) from here on.
+    /// As [`ShardedDeform::new`], and [`Error::LostRank`](ffdp_image::Error::LostRank) from here on.
     pub fn in_team(
         images: ShardedImages,
         state: ShardedState,

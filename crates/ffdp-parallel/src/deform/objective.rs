@@ -12,10 +12,10 @@ use std::sync::Arc;
 use burn::Tensor;
 use burn::backend::Dispatch;
 use burn::tensor::TensorData;
-use ffdp_burn::error::{Error, Result};
 use ffdp_burn::losses::SimilarityLoss;
 use ffdp_burn::ops::gaussian::{Direction, GaussianOps};
 use ffdp_burn::ops::{DeformOptions, GaussianOptions, InnerProducts, combination, inner_products};
+use ffdp_image::error::{Error, Result};
 use ffdp_optim::{Objective, Point, Space};
 
 use super::compare::Comparison;

@@ -15,9 +15,9 @@ use super::{ShardedImages, Team};
 use crate::exchange::Reduction;
 use crate::ring::{BlockSampler, IndexMap, Keep};
 use crate::sharded::Sharded;
-use ffdp_burn::error::Result;
 use ffdp_burn::losses::counted;
 use ffdp_burn::ops::{DeformMethod, DeformOptions, sum_of_fields};
+use ffdp_image::error::Result;
 
 /// One pair of images, cut, and what is done with them.
 pub(super) struct Problem {

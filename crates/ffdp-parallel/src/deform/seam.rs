@@ -12,8 +12,8 @@ use crate::device_mesh::DeviceMesh;
 use crate::exchange::Swap;
 use crate::layout::Axis;
 use crate::sharded::{join, narrow};
-use ffdp_burn::error::Result;
 use ffdp_burn::ops::{GaussianOptions, gaussian};
+use ffdp_image::error::Result;
 
 /// The seams between two devices, by the shard below each.
 pub(super) fn far_seams(mesh: &DeviceMesh) -> Vec<usize> {
@@ -31,7 +31,7 @@ impl Crossing {
     /// Sends the `width` planes on either side of each seam; the shards have as many.
     ///
     /// # Errors
-    /// [`Error::Device`](ffdp_burn::Error::Device) where some were not computed.
+    /// [`Error::Device`](ffdp_image::Error::Device) where some were not computed.
     pub fn send(
         shards: &[&Tensor<5>],
         seams: Vec<usize>,

@@ -11,9 +11,9 @@ use crate::device_mesh::DeviceMesh;
 use crate::exchange::Reduction;
 use crate::hosts::Holders;
 use crate::sharded::Sharded;
-use ffdp_burn::error::{Error, Result};
 use ffdp_burn::losses::{Pair, SimilarityLoss, counted};
 use ffdp_burn::ops::sum_of_all;
+use ffdp_image::error::{Error, Result};
 
 /// A fixed image that others of its grid and cuts are compared with.
 pub struct ShardedComparison {

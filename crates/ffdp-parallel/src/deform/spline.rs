@@ -10,11 +10,11 @@
 
 use burn::Tensor;
 use burn::tensor::Device;
-use ffdp_burn::error::Result;
 use ffdp_burn::ops::{
     ControlGrid, InnerProducts, LEAST_DETERMINANT, bspline_bending_with_gradient, bspline_part,
     bspline_pull_back, bspline_volume_with_gradient, combination, inner_products, longest_squared,
 };
+use ffdp_image::error::Result;
 use ffdp_optim::Space;
 
 use super::direct::DirectPair;

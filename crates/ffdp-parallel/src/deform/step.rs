@@ -11,9 +11,9 @@ use super::descend::Descent;
 use super::seam::{Crossing, far_seams};
 use crate::hosts::Holders;
 use crate::sharded::{Sharded, join, narrow};
-use ffdp_burn::error::Result;
 use ffdp_burn::ops::adam::part::AdamPartOps;
 use ffdp_burn::ops::{Update, compose, gaussian};
+use ffdp_image::error::Result;
 
 /// What moves one shard: its part of everything that a step needs, the field first.
 #[derive(Clone)]

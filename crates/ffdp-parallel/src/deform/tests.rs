@@ -6,7 +6,7 @@ use super::*;
 use crate::layout::{Axis, Layout};
 use crate::ring::DisplacementBounds;
 use ffdp_burn::ops::{DeformState, Measure, Moments, deform};
-use ffdp_burn::synth::{PhantomSettings, pair};
+use ffdp_image::synth::{PhantomSettings, pair};
 use ffdp_kit::testing::{assert_close, gpu_devices, tensor, to_f64};
 
 /// Bounds are read again in the first iteration after as many as they were good for.
@@ -22,7 +22,7 @@ fn the_moving_image_is_released_and_cut_out_of_what_is_kept() {
     for devices in std::iter::once(vec![cpu.clone()]).chain(mixed) {
         let (dtype, tolerance) = ROUNDING[devices.len() - 1];
         let pair = pair(&PhantomSettings::with_size([12, 11, 19]), 5).unwrap();
-        let image = |volume: &ffdp_burn::image::Volume| volume.to_tensor(&cpu).cast(dtype);
+        let image = |volume: &ffdp_image::image::Volume| volume.to_tensor(&cpu).cast(dtype);
         let (fixed, moving) = (image(&pair.fixed.image), image(&pair.moving.image));
         let identity = [1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0];
         let affine: Tensor<3> = tensor(&identity, [1, 3, 4], &cpu, dtype);
@@ -124,7 +124,7 @@ fn information_of_splines_needs_no_dense_field() {
         let pair = pair(&PhantomSettings::with_size([22, 21, 25]), 7).unwrap();
         let layout = Layout::balanced([25, 21, 22], Axis::Z, 1).unwrap();
         let mesh = DeviceMesh::new(std::slice::from_ref(&device), 1).unwrap();
-        let image = |volume: &ffdp_burn::image::Volume| {
+        let image = |volume: &ffdp_image::image::Volume| {
             Sharded::from_tensor(volume.to_tensor(&device).cast(dtype), &layout, &mesh)
         };
         let map = [0.98, 0.02, 0.0, 0.3, -0.01, 1.03, 0.0, -0.2, 0.0, 0.01, 0.99, 0.1];

@@ -12,7 +12,7 @@ use crate::hosts::Holders;
 use crate::layout::Layout;
 use crate::ring::{BlockSampler, DisplacementBounds, IndexMap, Keep, reachable};
 use crate::sharded::Sharded;
-use ffdp_burn::error::Result;
+use ffdp_image::error::Result;
 
 /// Iterations between two readings of a displacement's bounds, where planes of the image travel in every
 /// iteration. With steps of a quarter of a voxel the bounds loosen by 2.5 voxels: as many planes

@@ -14,7 +14,7 @@ use crate::layout::Layout;
 use crate::ring::DisplacementBounds;
 use crate::sharded::{Sharded, join, narrow};
 use crate::transfer::to_device;
-use ffdp_burn::error::{Error, Result};
+use ffdp_image::error::{Error, Result};
 
 /// The ranks that hold a volume, and the planes of each.
 #[derive(Clone, Debug)]

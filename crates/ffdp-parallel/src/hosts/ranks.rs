@@ -3,7 +3,7 @@
 use std::fmt::{Debug, Display};
 
 use super::super::exchange::Reduction;
-use ffdp_burn::error::{Error, Result};
+use ffdp_image::error::{Error, Result};
 
 /// A process among those that share a run: `rank` of `count`, from 0.
 ///

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::ranks::Ranks;
-use ffdp_burn::error::{Error, Result};
+use ffdp_image::error::{Error, Result};
 
 /// How long a thread may be silent.
 const PATIENCE: Duration = Duration::from_secs(300);

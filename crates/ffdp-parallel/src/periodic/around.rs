@@ -11,7 +11,7 @@ use burn::Tensor;
 
 use super::PeriodicGrid;
 use crate::sharded::{Sharded, join, narrow};
-use ffdp_burn::error::Result;
+use ffdp_image::error::Result;
 
 impl PeriodicGrid {
     /// Every shard with `below` and `above` planes more, in any number: they may go around several times. All that

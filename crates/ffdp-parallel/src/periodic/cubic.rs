@@ -6,10 +6,10 @@ use burn::tensor::DType;
 use super::PeriodicGrid;
 use crate::ring::DisplacementBounds;
 use crate::sharded::Sharded;
-use ffdp_burn::error::Result;
 use ffdp_burn::ops::{
     cubic_coefficients, cubic_coefficients_along, cubic_sample, cubic_sample_from,
 };
+use ffdp_image::error::Result;
 
 /// Planes after which `z^s`, `z = sqrt 3 - 2`, of the inverse of the spline has fallen below rounding. A halo of them
 /// costs less than to turn the volume (`turned.rs`) unless shards are thinner, and then it goes around.
@@ -23,7 +23,7 @@ impl PeriodicGrid {
     /// [`cubic_coefficients`] of a volume `[N, C, D, H, W]`, for [`PeriodicGrid::sample`].
     ///
     /// # Errors
-    /// [`Invalid`](ffdp_burn::Error::Invalid) for other cuts; those of [`Holders::fetch`](crate::Holders::fetch).
+    /// [`Invalid`](ffdp_image::Error::Invalid) for other cuts; those of [`Holders::fetch`](crate::Holders::fetch).
     pub fn coefficients(&self, volume: &Sharded) -> Result<Sharded> {
         self.check("coefficients", volume, None)?;
         if self.is_whole() {
@@ -42,7 +42,7 @@ impl PeriodicGrid {
     /// where the grid is whole.
     ///
     /// # Errors
-    /// As [`PeriodicGrid::gradient`], and [`Error::Device`](ffdp_burn::Error::Device) when they cannot be read.
+    /// As [`PeriodicGrid::gradient`], and [`Error::Device`](ffdp_image::Error::Device) when they cannot be read.
     pub fn bounds(&self, displacement: &Sharded) -> Result<DisplacementBounds> {
         self.check("bounds", displacement, Some(3))?;
         if self.is_whole() {

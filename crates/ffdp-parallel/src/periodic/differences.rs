@@ -4,8 +4,8 @@ use burn::Tensor;
 
 use super::PeriodicGrid;
 use crate::sharded::Sharded;
-use ffdp_burn::error::Result;
 use ffdp_burn::ops::{periodic_divergence, periodic_gradient};
+use ffdp_image::error::Result;
 
 /// Planes to either side that a difference of eighth order looks at.
 const REACH: usize = 4;
@@ -15,7 +15,7 @@ impl PeriodicGrid {
     /// components (x, y, z).
     ///
     /// # Errors
-    /// [`Invalid`](ffdp_burn::Error::Invalid) for another shape or other cuts; those of
+    /// [`Invalid`](ffdp_image::Error::Invalid) for another shape or other cuts; those of
     /// [`Holders::fetch`](crate::Holders::fetch).
     pub fn gradient(&self, image: &Sharded) -> Result<Sharded> {
         self.check("gradient", image, Some(1))?;

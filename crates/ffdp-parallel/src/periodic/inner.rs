@@ -5,8 +5,8 @@ use burn::Tensor;
 use super::PeriodicGrid;
 use crate::exchange::Reduction;
 use crate::sharded::Sharded;
-use ffdp_burn::error::{Error, Result};
 use ffdp_burn::ops::inner_product;
+use ffdp_image::error::{Error, Result};
 
 impl PeriodicGrid {
     /// `sum a b` over all values of two volumes `[N, C, D, H, W]` off the tape, the same bits on all ranks: sums of

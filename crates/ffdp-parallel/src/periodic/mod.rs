@@ -19,7 +19,7 @@ use super::device_mesh::DeviceMesh;
 use super::hosts::Holders;
 use super::layout::{Axis, Layout};
 use super::sharded::Sharded;
-use ffdp_burn::error::{Error, Result};
+use ffdp_image::error::{Error, Result};
 
 mod around;
 mod cubic;

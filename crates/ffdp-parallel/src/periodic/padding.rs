@@ -16,8 +16,8 @@ use crate::device_mesh::DeviceMesh;
 use crate::hosts::Holders;
 use crate::layout::Layout;
 use crate::sharded::{Sharded, join, narrow};
-use ffdp_burn::error::Result;
 use ffdp_burn::ops::smooth_size;
+use ffdp_image::error::Result;
 
 /// A volume's place in a periodic box.
 #[derive(Clone, Debug)]

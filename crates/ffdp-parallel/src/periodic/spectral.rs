@@ -5,12 +5,12 @@ use burn::Tensor;
 use super::PeriodicGrid;
 use super::turned::{Cutting, Parts};
 use crate::sharded::Sharded;
-use ffdp_burn::error::{Error, Result};
 use ffdp_burn::ops::spectral::with_modes;
 use ffdp_burn::ops::{
     Direction, ModeBlock, Symbol, fft_lines, fft_rows, inverse_fft_rows, multiply_modes, spectral,
     spectral_resize,
 };
+use ffdp_image::error::{Error, Result};
 
 impl PeriodicGrid {
     /// [`spectral`](spectral()) with the grid's voxel as `voxel_mm`: field `[N, 3, D, H, W]` (any number of channels for

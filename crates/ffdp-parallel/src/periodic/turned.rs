@@ -17,7 +17,7 @@ use crate::hosts::{from_bytes, to_bytes};
 use crate::lending::{Loan, lent};
 use crate::sharded::{join, narrow};
 use crate::transfer::to_device;
-use ffdp_burn::error::Result;
+use ffdp_image::error::Result;
 
 /// Parts of a volume by place; none where a place has no planes.
 pub(super) type Parts = Vec<Option<Tensor<5>>>;

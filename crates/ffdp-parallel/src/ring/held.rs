@@ -7,7 +7,7 @@ use burn::tensor::Device;
 
 use crate::layout::Axis;
 use crate::sharded::{join, narrow};
-use ffdp_burn::error::Result;
+use ffdp_image::error::Result;
 
 /// Of the planes that are asked for, one part in this many is held in addition, of those before.
 const SPARE: usize = 8;

@@ -42,8 +42,8 @@ use super::device_mesh::DeviceMesh;
 use super::layout::Layout;
 use super::sharded::Sharded;
 use super::transfer::to_device;
-use ffdp_burn::error::Result;
 use ffdp_burn::ops::{self, GridSampleOptions, Interpolation, Padding, grid_sample};
+use ffdp_image::error::Result;
 use parcel::{Parcel, local_affine};
 use route::{parcels, thickest_parcel};
 
@@ -192,7 +192,7 @@ impl RingSampler {
 /// As [`RingSampler::sample`].
 ///
 /// # Errors
-/// [`Error::Device`](ffdp_burn::Error::Device) when the bounds cannot be read.
+/// [`Error::Device`](ffdp_image::Error::Device) when the bounds cannot be read.
 ///
 /// # Panics
 /// As [`RingSampler::sample`].
@@ -245,7 +245,7 @@ pub fn compose(outer: &Sharded, inner: &Sharded, bounds: &[DisplacementBounds]) 
 /// double with every squaring. Differentiable.
 ///
 /// # Errors
-/// [`Error::Device`](ffdp_burn::Error::Device) when the bounds cannot be read.
+/// [`Error::Device`](ffdp_image::Error::Device) when the bounds cannot be read.
 ///
 /// # Panics
 /// If the field has not 3 components, or `steps` is above 30.

@@ -12,10 +12,10 @@ use super::parcel::{Parcel, local_affine};
 use super::route::{parcels, reachable, thickest_parcel};
 use super::{DisplacementBounds, IndexMap};
 use crate::layout::{Axis, Layout};
-use ffdp_burn::error::Result;
-use ffdp_burn::image::{Affine, Voxel};
 use ffdp_burn::ops::{GridSampleOptions, Interpolation, grid_sample};
 use ffdp_burn::transform::affine_tensor;
+use ffdp_image::error::Result;
+use ffdp_image::image::{Affine, Voxel};
 
 /// How one grid lies in an image that is read, both cut along z.
 pub struct ReadSampler {
@@ -37,7 +37,7 @@ impl ReadSampler {
     /// and its linear part moves displacements.
     ///
     /// # Errors
-    /// [`Error::Invalid`](ffdp_burn::Error::Invalid) for a grid without planes.
+    /// [`Error::Invalid`](ffdp_image::Error::Invalid) for a grid without planes.
     pub fn new(
         [fixed, moving]: [[usize; 3]; 2],
         affine: Affine<Voxel, Voxel>,

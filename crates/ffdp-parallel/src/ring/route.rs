@@ -8,9 +8,9 @@ use burn::Tensor;
 use super::parcel::{Cut, Parcel};
 use crate::layout::Layout;
 use crate::sharded::Sharded;
-use ffdp_burn::error::{Error, Result};
 use ffdp_burn::ops::extremes::extremes;
 use ffdp_burn::ops::{GridSampleOptions, Interpolation, Padding};
+use ffdp_image::error::{Error, Result};
 
 /// Planes on either side of the reachable ones that are taken along: positions are computed in f32
 /// on a GPU, and may be off by far less than one voxel.

@@ -1,11 +1,11 @@
 //! A chain evaluated a few planes at a time, its displacement fields and the image in files, against the whole.
 
 use super::*;
-use ffdp_burn::error::Result;
-use ffdp_burn::image::{Affine, Geometry, Physical, Planes, Volume};
-use ffdp_burn::io::images::{DisplacementReader, write_displacement};
 use ffdp_burn::ops::{GaussianOptions, Interpolation, gaussian};
 use ffdp_burn::transform::{Composite, Displacement, Step};
+use ffdp_image::error::Result;
+use ffdp_image::image::{Affine, Geometry, Physical, Planes, Volume};
+use ffdp_image::io::images::{DisplacementReader, write_displacement};
 
 /// Counts the planes that are read.
 struct Counted<'a>(&'a mut Volume, usize);
@@ -107,7 +107,7 @@ fn a_small_file_is_read_and_an_affine_map_knows_what_it_reaches() {
     let grid = Geometry::new([8, 9, 10], [1.0; 3]).expect("valid");
     let path = folder.path().join("affine.txt");
     let map = turn(0.0, [0.0, 0.0, 3.0]);
-    ffdp_burn::io::write_affine(&path, &map).expect("writable");
+    ffdp_image::io::write_affine(&path, &map).expect("writable");
     let device = Device::flex();
     let mut chain = PlaneChain::default().then_file(&path, &device).expect("readable");
     assert_eq!(chain.first_grid(), None);

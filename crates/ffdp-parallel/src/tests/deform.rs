@@ -1,13 +1,13 @@
 //! A deformable level on a mesh ends where the serial one ends, whatever its method, similarity and optimiser.
 
 use super::*;
-use ffdp_burn::image::Volume;
 use ffdp_burn::losses;
 use ffdp_burn::ops::{
     self, Accumulation, AdamOptions, DeformImages, DeformMethod, DeformOptions, DeformState,
     HistogramOptions, LnccOptions, Measure, Moments, Optimizer, Penalties, Update,
 };
-use ffdp_burn::synth::{PhantomSettings, pair};
+use ffdp_image::image::Volume;
+use ffdp_image::synth::{PhantomSettings, pair};
 use ffdp_kit::testing::{gpu_devices, several_gpus};
 
 /// The bound on a registration's field, in voxels.

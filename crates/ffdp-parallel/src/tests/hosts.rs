@@ -9,8 +9,8 @@ use super::deform::{
     phantoms, serial, start, starts, with_masks,
 };
 use super::*;
-use ffdp_burn::error::{Error, Result};
 use ffdp_burn::ops::{DeformImages, DeformOptions, LnccOptions, Measure};
+use ffdp_image::error::{Error, Result};
 
 /// Runs `each` as every one of `count` ranks.
 pub(super) fn in_ranks<T: Send>(count: usize, each: impl Fn(Arc<dyn Ranks>) -> T + Sync) -> Vec<T> {

@@ -1,7 +1,7 @@
 //! Cuts and meshes.
 
 use super::*;
-use ffdp_burn::Error;
+use ffdp_image::Error;
 
 const SIZE: [usize; 3] = [11, 5, 7];
 

@@ -1,9 +1,9 @@
 //! Images and displacements carried to other grids.
 
 use super::*;
-use ffdp_burn::image::Geometry;
 use ffdp_burn::ops::{Interpolation, Padding};
 use ffdp_burn::transform::{self, Displacement};
+use ffdp_image::image::Geometry;
 
 fn geometry(layout: &Layout) -> Geometry {
     let [d, h, w] = layout.size();

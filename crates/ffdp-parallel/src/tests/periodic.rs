@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use super::hosts::{cuts_of, in_ranks, part, shards_of};
 use super::*;
-use ffdp_burn::error::Result;
 use ffdp_burn::ops::{
     Symbol, cubic_coefficients, cubic_sample, inner_product, periodic_divergence,
     periodic_gradient, spectral, spectral_resize,
 };
+use ffdp_image::error::Result;
 
 const VOXEL: [f64; 3] = [0.8, 1.5, 2.0];
 

@@ -1,8 +1,8 @@
 //! The planner's arithmetic, and what it refuses.
 
 use super::*;
-use ffdp_burn::Error;
 use ffdp_burn::ops::{AdamOptions, DeformOptions, LnccOptions, Measure, MomentStorage, Optimizer};
+use ffdp_image::Error;
 
 const GIB: u64 = 1 << 30;
 

@@ -244,7 +244,7 @@ fn planes_of_a_file_are_read_once_for_all_that_reach_them() {
     let layouts = [fixed, moving].map(|size| Layout::balanced(size, Axis::Z, 1).expect("planes"));
     let problem = Problem::new((&layouts[0], &layouts[1]), MAP, 1.5, DType::F64);
     let rows = [0, 4, 8].map(|i| [MAP[i], MAP[i + 1], MAP[i + 2], MAP[i + 3]]);
-    let map = ffdp_burn::image::Affine::from_rows(rows);
+    let map = ffdp_image::image::Affine::from_rows(rows);
     let [image, field] =
         [&problem.image, &problem.field].map(|values| values.clone().narrow(0, 0, 1));
     let bounds = DisplacementBounds::within([1.5; 3]);
@@ -292,7 +292,7 @@ fn planes_of_a_file_that_only_touch_are_read_once() {
     // Next to each other, and with planes between them that nobody looks at.
     for shift in [0.0, 0.5] {
         rows[2][3] = shift;
-        let map = ffdp_burn::image::Affine::from_rows(rows);
+        let map = ffdp_image::image::Affine::from_rows(rows);
         let affine = tensor(&rows.concat(), [1, 3, 4], &Device::flex(), DType::F64);
         let options = GridSampleOptions { size: Some(fixed), ..Default::default() };
         let whole = grid_sample(image.clone(), Some(affine), None, &options);

@@ -8,8 +8,8 @@ use crate::settings::{
     ConvergenceSettings, Descent, LbfgsSettings, LevelSettings, MiSettings, OptimizerSettings,
     Regularization, Similarity, default_levels, in_range,
 };
-use ffdp_burn::error::{Error, Result};
 use ffdp_burn::ops::{DeformMethod, Update};
+use ffdp_image::error::{Error, Result};
 use ffdp_parallel::SplinePenalties;
 
 /// Hierarchical free-form deformation (Rueckert et al. 1999; Ikeda et al. 2014): a displacement of cubic B-splines.

@@ -8,8 +8,8 @@ use crate::settings::{
     ConvergenceSettings, Descent, LevelSettings, LnccSettings, OptimizerSettings, Regularization,
     Similarity, default_levels,
 };
-use ffdp_burn::error::Result;
 use ffdp_burn::ops::{DeformMethod, Update};
+use ffdp_image::error::Result;
 
 /// The greedy method: one displacement follows its gradient; see [`ops::deform`](ffdp_burn::ops::deform()).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -29,7 +29,7 @@ use deformable::FieldMethod;
 
 use super::context::{Estimate, Run, StageResult};
 use super::settings::{LinearSettings, MomentsSettings};
-use ffdp_burn::error::Result;
+use ffdp_image::error::Result;
 
 /// One kind of transform, and how it is found. In a file, the entry `transform` names the kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

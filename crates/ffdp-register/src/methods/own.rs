@@ -14,9 +14,9 @@ use crate::places::Places;
 use crate::report::StageReport;
 use crate::report::{LevelReport, Stop};
 use crate::settings::{ConvergenceSettings, LevelSettings, Similarity};
-use ffdp_burn::error::{Error, Result};
-use ffdp_burn::image::{Affine, Geometry, Physical, Voxel};
 use ffdp_burn::transform::Displacement;
+use ffdp_image::error::{Error, Result};
+use ffdp_image::image::{Affine, Geometry, Physical, Voxel};
 use ffdp_parallel::Sharded;
 
 /// A way to find a transform that a program brings along, as a stage of a registration:

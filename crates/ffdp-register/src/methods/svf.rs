@@ -8,8 +8,8 @@ use crate::settings::{
     ConvergenceSettings, Descent, LevelSettings, LnccSettings, OptimizerSettings, Regularization,
     Similarity, default_levels,
 };
-use ffdp_burn::error::{Error, Result};
 use ffdp_burn::ops::{Accumulation, DeformMethod, Update};
+use ffdp_image::error::{Error, Result};
 
 /// A stationary velocity field (Arsigny et al. 2006; DARTEL, Ashburner 2007): the map is the flow along
 /// it for unit time, its inverse the flow back.

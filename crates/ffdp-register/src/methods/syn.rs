@@ -8,8 +8,8 @@ use crate::settings::{
     ConvergenceSettings, Descent, LevelSettings, LnccSettings, OptimizerSettings, Regularization,
     Similarity, default_levels,
 };
-use ffdp_burn::error::Result;
 use ffdp_burn::ops::{DeformMethod, Update};
+use ffdp_image::error::Result;
 
 /// Symmetric normalisation (Avants et al. 2008): fixed and moving image are each deformed half of the
 /// way, and the halves are put together; the inverse comes with the result.

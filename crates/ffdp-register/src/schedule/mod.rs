@@ -13,9 +13,9 @@ use super::methods::{ListedMut, Stage};
 use super::prepare::Intensities;
 use super::pyramid::{MINIMUM_AXIS_VOXELS, finest_spacing_mm};
 use super::settings::Next;
-use ffdp_burn::error::{Error, Result};
-use ffdp_burn::image::Geometry;
 use ffdp_burn::ops::DeformMethod;
+use ffdp_image::error::{Error, Result};
+use ffdp_image::image::Geometry;
 
 /// What a registration does. Readable from a file: missing entries take their defaults, unknown
 /// ones are errors.

@@ -6,9 +6,9 @@ use crate::methods::deformable::FieldMethod;
 use crate::methods::{Listed, ListedMut, Method, OwnMethod, Stage, StageInputs};
 use crate::places::{LevelMemory, Placement, linear_bytes};
 use crate::settings::{LevelSettings, OptimizerSettings};
-use ffdp_burn::error::Result;
-use ffdp_burn::image::Geometry;
 use ffdp_burn::ops::{DeformMethod, MomentStorage};
+use ffdp_image::error::Result;
+use ffdp_image::image::Geometry;
 use ffdp_parallel::{DeviceMemory, plan};
 
 impl Stage {
@@ -137,7 +137,7 @@ impl Stage {
     /// for [`Stage::device_bytes`].
     ///
     /// # Errors
-    /// [`Error::TooLarge`](ffdp_burn::Error::TooLarge) when a device cannot hold one shard at work.
+    /// [`Error::TooLarge`](ffdp_image::Error::TooLarge) when a device cannot hold one shard at work.
     pub fn takes(
         &self,
         placement: &Placement,

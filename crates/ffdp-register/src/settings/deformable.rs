@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{ConvergenceSettings, LevelSettings, Similarity, in_range, validate_levels};
-use ffdp_burn::error::Result;
 use ffdp_burn::ops::{AdamOptions, MomentStorage, Optimizer, Penalties, Update};
+use ffdp_image::error::Result;
 
 /// How a gradient becomes a step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use super::{
     ConvergenceSettings, LARGEST_SHRINK, LevelSettings, MiSettings, Similarity, in_range,
     validate_levels, validate_shrink,
 };
-use ffdp_burn::error::Result;
+use ffdp_image::error::Result;
 use ffdp_parallel::Outside;
 
 /// Intensities above this part of an image's largest are the object; the rest is background, however

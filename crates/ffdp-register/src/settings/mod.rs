@@ -14,7 +14,7 @@ pub use linear::{LinearSettings, MomentsCentre, MomentsOrder, MomentsSettings};
 
 use serde::{Deserialize, Serialize};
 
-use ffdp_burn::error::{Error, Result};
+use ffdp_image::error::{Error, Result};
 
 /// One level of the pyramid.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

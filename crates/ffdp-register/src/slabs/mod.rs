@@ -29,8 +29,8 @@ use super::pyramid::plane_axis;
 use super::run::{self, StagesResult};
 use super::schedule::Settings;
 use super::source::{Scale, Scaled};
-use ffdp_burn::error::{Error, Result};
-use ffdp_burn::image::{Affine, Geometry, Physical, Planes};
+use ffdp_image::error::{Error, Result};
+use ffdp_image::image::{Affine, Geometry, Physical, Planes};
 use ffdp_parallel::{DisplacementBounds, Sharded};
 
 /// Two images that are read as they are needed, and where the search starts.

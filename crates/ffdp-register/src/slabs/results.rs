@@ -10,18 +10,18 @@ use crate::processes::Processes;
 use crate::report::StageReport;
 use crate::run::Outcome;
 use crate::source::window_of;
-use ffdp_burn::error::Result;
-use ffdp_burn::image::{
-    Affine, Geometry, Physical, Planes, Voxel, check_planes, download, index_affine, index_linear,
-    runs, upload_each,
-};
-use ffdp_burn::io::images::{DisplacementWriter, LabelWriter, VolumeWriter};
-use ffdp_burn::metrics::{DiceScores, OverlapCounts};
 use ffdp_burn::ops::{
     GridSampleOptions, Interpolation, Padding, bspline_part, extremes, grid_sample, jacobian,
     longest_squared, sum_of_all,
 };
 use ffdp_burn::transform::{BsplineTransform, affine_tensor, map_vectors};
+use ffdp_image::error::Result;
+use ffdp_image::image::{
+    Affine, Geometry, Physical, Planes, Voxel, check_planes, download, index_affine, index_linear,
+    runs, upload_each,
+};
+use ffdp_image::io::images::{DisplacementWriter, LabelWriter, VolumeWriter};
+use ffdp_image::metrics::{DiceScores, OverlapCounts};
 use ffdp_parallel::{Axis, DeviceMesh, DisplacementBounds, Holders, ReadSampler, Sharded, narrow};
 
 /// Voxels that are computed and written at a time, unless that is fewer planes than the next number.
@@ -161,8 +161,8 @@ impl Warp {
     /// The vectors on planes of the fixed grid, in its voxels, in the order `[3, n, H, W]`; on all ranks.
     ///
     /// # Errors
-    /// [`Error::Device`](ffdp_burn::Error::Device) when they cannot be read back, [`Error::Invalid`](ffdp_burn::Error::Invalid) for planes that there are not,
-    /// [`Error::LostRank`](ffdp_burn::Error::LostRank).
+    /// [`Error::Device`](ffdp_image::Error::Device) when they cannot be read back, [`Error::Invalid`](ffdp_image::Error::Invalid) for planes that there are not,
+    /// [`Error::LostRank`](ffdp_image::Error::LostRank).
     pub fn planes(&self, planes: Range<usize>) -> Result<Vec<f32>> {
         check_planes(&planes, self.fixed.size[2])?;
         let (window, _) = self.window(&planes);
@@ -174,7 +174,7 @@ impl Warp {
     /// How the map folds, by central differences, and how far it reaches.
     ///
     /// # Errors
-    /// [`Error::Device`](ffdp_burn::Error::Device) when numbers cannot be read back.
+    /// [`Error::Device`](ffdp_image::Error::Device) when numbers cannot be read back.
     pub fn folding(&self) -> Result<Folding> {
         let linear = self.fixed.voxel_to_mm().linear();
         let mut folding = Folding { folds: 0, smallest: f64::INFINITY, longest_mm: 0.0 };
@@ -202,7 +202,7 @@ impl Warp {
     /// map, by central differences, and the displacement in mm, `[4, H, W]`.
     ///
     /// # Errors
-    /// [`Error::Device`](ffdp_burn::Error::Device) when values cannot be read back.
+    /// [`Error::Device`](ffdp_image::Error::Device) when values cannot be read back.
     pub fn show(
         &self,
         wanted: impl Fn(usize) -> bool,
@@ -224,10 +224,10 @@ impl Warp {
     }
 
     /// Writes the displacement for ITK and ANTs, as
-    /// [`write_displacement`](ffdp_burn::io::images::write_displacement) does.
+    /// [`write_displacement`](ffdp_image::io::images::write_displacement) does.
     ///
     /// # Errors
-    /// Those of writing, and [`Error::Device`](ffdp_burn::Error::Device) when the field cannot be read back.
+    /// Those of writing, and [`Error::Device`](ffdp_image::Error::Device) when the field cannot be read back.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
         let first = self.processes.is_first();
         let mut file = first.then(|| DisplacementWriter::create(path, &self.fixed)).transpose()?;
@@ -278,7 +278,7 @@ impl SlabRegistration {
     /// of planes, on rank 0.
     ///
     /// # Errors
-    /// Those of reading and writing, and [`Error::Device`](ffdp_burn::Error::Device) when values cannot be read back.
+    /// Those of reading and writing, and [`Error::Device`](ffdp_image::Error::Device) when values cannot be read back.
     pub fn write_warped(
         &self,
         path: impl AsRef<Path>,
@@ -299,10 +299,10 @@ impl SlabRegistration {
 
     /// Labels on the moving grid, seen on the fixed one and written: each voxel gets the label of the nearest. Returns
     /// their overlap with `fixed` labels, if there are any; on rank 0. `ids` are all of the moving ones
-    /// ([`label_ids`](ffdp_burn::image::label_ids)); other ranks than 0 need none.
+    /// ([`label_ids`](ffdp_image::image::label_ids)); other ranks than 0 need none.
     ///
     /// # Errors
-    /// As [`SlabRegistration::write_warped`]; [`Error::Invalid`](ffdp_burn::Error::Invalid) for values that are no labels.
+    /// As [`SlabRegistration::write_warped`]; [`Error::Invalid`](ffdp_image::Error::Invalid) for values that are no labels.
     pub fn write_warped_labels(
         &self,
         path: impl AsRef<Path>,
@@ -351,7 +351,7 @@ impl SlabRegistration {
     /// under an affine map alone (RAS mm), in its own intensities; on rank 0, and nothing on the others.
     ///
     /// # Errors
-    /// Those of reading, and [`Error::Device`](ffdp_burn::Error::Device) when values cannot be read back.
+    /// Those of reading, and [`Error::Device`](ffdp_image::Error::Device) when values cannot be read back.
     pub fn show_under(
         &self,
         affine: &Affine<Physical, Physical>,

@@ -8,7 +8,7 @@ use crate::{
     LnccSettings, MiSettings, OptimizerSettings, Problem, Regularization, Settings, Silent,
     Similarity, Stage, SvfSettings, SynSettings, register,
 };
-use ffdp_burn::image::{Geometry, Volume};
+use ffdp_image::image::{Geometry, Volume};
 
 fn good() -> Volume {
     let geometry = Geometry::new([12, 12, 12], [1.0; 3]).expect("valid");

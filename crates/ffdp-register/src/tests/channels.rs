@@ -4,7 +4,7 @@ use burn::tensor::Device;
 
 use super::{found, mean_error, methods, only, pair_of, short, warp};
 use crate::{GreedySettings, LevelSettings, MiSettings, Problem, Silent, Similarity, register};
-use ffdp_burn::image::Volume;
+use ffdp_image::image::Volume;
 
 /// The image where `keep` says so along x, 0 elsewhere.
 fn part(image: &Volume, keep: impl Fn(usize) -> bool) -> Volume {

@@ -7,7 +7,7 @@ use crate::{
     FfdSettings, GreedySettings, LevelSettings, MiSettings, Problem, Registration, Settings,
     Silent, Similarity, Stage, SvfSettings, SynSettings, register,
 };
-use ffdp_burn::synth::Pair;
+use ffdp_image::synth::Pair;
 use ffdp_kit::testing::gpu_devices;
 
 /// From moments to a deformation, and each other deformation alone, on two levels: every kernel that a default registration uses.

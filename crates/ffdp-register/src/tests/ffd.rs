@@ -7,10 +7,10 @@ use crate::{
     AdamSettings, FfdSettings, GreedySettings, LevelSettings, OptimizerSettings, Problem,
     Registration, Settings, Silent, Similarity, SplineGradient, Stage, register,
 };
-use ffdp_burn::image::{Volume, upload};
-use ffdp_burn::metrics::jacobian;
-use ffdp_burn::synth::{PhantomSettings, subject};
 use ffdp_burn::transform::{Composite, Displacement, Step};
+use ffdp_image::image::{Volume, upload};
+use ffdp_image::metrics::jacobian;
+use ffdp_image::synth::{PhantomSettings, subject};
 
 /// Of what was measured: rounding decides which of several similar minima is found.
 const MORE: f64 = 1.2;

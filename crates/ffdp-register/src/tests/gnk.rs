@@ -8,7 +8,7 @@ use crate::{
     GnkSettings, GreedySettings, LevelSettings, LnccSettings, MiSettings, Outcome, Problem,
     Registration, Settings, Silent, Similarity, Stage, register, register_on,
 };
-use ffdp_burn::metrics::{dice, jacobian};
+use ffdp_image::metrics::{dice, jacobian};
 use ffdp_parallel::DeviceMesh;
 
 /// Two levels, as few steps as they take.
@@ -170,13 +170,13 @@ fn bounds_of_the_determinant_are_kept() {
 #[test]
 fn planes_are_registered() {
     let pair = pair_of(48, 3);
-    let plane = |image: &ffdp_burn::image::Volume| {
+    let plane = |image: &ffdp_image::image::Volume| {
         let [x, y, _] = image.geometry.size;
         let middle = 24 * x * y;
         let geometry =
-            ffdp_burn::image::Geometry::new([x, y, 1], image.geometry.spacing_mm).expect("valid");
+            ffdp_image::image::Geometry::new([x, y, 1], image.geometry.spacing_mm).expect("valid");
         let data = image.data[middle..middle + x * y].to_vec();
-        ffdp_burn::image::Volume::new(data, geometry).expect("one value a voxel")
+        ffdp_image::image::Volume::new(data, geometry).expect("one value a voxel")
     };
     let [fixed, moving] = [&pair.fixed.image, &pair.moving.image].map(plane);
     let result = found(&Problem::new(&fixed, &moving), Stage::Gnk(settings()));

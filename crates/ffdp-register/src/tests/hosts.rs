@@ -13,10 +13,10 @@ use crate::{
     Folding, GreedySettings, LevelSettings, Observer, Outcome, Placement, Preset, Problem,
     Progress, Settings, Silent, SlabProblem, SlabRegistration, Stage, register_slabs,
 };
-use ffdp_burn::error::{Error, Result};
-use ffdp_burn::image::Volume;
-use ffdp_burn::io::images::{read_displacement, read_volume};
-use ffdp_burn::synth::Pair;
+use ffdp_image::error::{Error, Result};
+use ffdp_image::image::Volume;
+use ffdp_image::io::images::{read_displacement, read_volume};
+use ffdp_image::synth::Pair;
 use ffdp_parallel::{DeviceMesh, Ranks, Threads};
 
 /// Levels of which the coarse one is done by rank 0 and the fine one is shared.

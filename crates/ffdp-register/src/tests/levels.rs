@@ -4,8 +4,8 @@ use burn::tensor::{DType, Device};
 
 use super::blob;
 use crate::{level_geometry, level_image};
-use ffdp_burn::image::{Geometry, Volume};
 use ffdp_burn::ops::GaussianOptions;
+use ffdp_image::image::{Geometry, Volume};
 use ffdp_kit::testing::{assert_close, tensor, to_f64, uniform};
 use ffdp_parallel::{Axis, DeviceMesh, Layout, Sharded, level};
 

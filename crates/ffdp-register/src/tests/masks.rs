@@ -4,8 +4,8 @@ use burn::tensor::Device;
 
 use super::{found, mean_distance, methods, only, pair_of, short, warp};
 use crate::{GreedySettings, LevelSettings, MiSettings, Problem, Silent, Similarity, register};
-use ffdp_burn::image::{Geometry, Volume};
-use ffdp_burn::synth::Pair;
+use ffdp_image::image::{Geometry, Volume};
+use ffdp_image::synth::Pair;
 
 /// 0 in a box of voxels, 1 elsewhere.
 fn all_but(geometry: &Geometry, [low, high]: [[usize; 3]; 2]) -> Volume {

@@ -12,8 +12,8 @@ use crate::{
     Placement, Problem, Regularization, Settings, Silent, Similarity, SlabProblem,
     SlabRegistration, Stage, SvfSettings, SynSettings, register, register_on, register_slabs,
 };
-use ffdp_burn::image::{Planes, Volume};
-use ffdp_burn::synth::Pair;
+use ffdp_image::image::{Planes, Volume};
+use ffdp_image::synth::Pair;
 use ffdp_parallel::{DeviceMesh, Ranks, Threads};
 
 /// Of a field in voxels: f32 sums in another order, over four iterations on each of two levels.

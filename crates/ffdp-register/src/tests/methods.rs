@@ -2,9 +2,9 @@
 
 use super::{found, mean_error, methods, pair_of, short, warp};
 use crate::{LevelSettings, Outcome, Problem, Registration, Stage, SvfSettings};
-use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
-use ffdp_burn::metrics::jacobian;
 use ffdp_burn::ops::compose;
+use ffdp_image::image::{Affine, Geometry, Physical, Volume};
+use ffdp_image::metrics::jacobian;
 use ffdp_kit::testing::to_f64;
 
 /// What a field that maps points back onto themselves is allowed at the 95th percentile, in voxels.

@@ -7,9 +7,9 @@ use crate::{
     GreedySettings, LevelSettings, OptimizerSettings, Problem, Regularization, Settings, Silent,
     Similarity, Stage, SvfSettings, SynSettings, register,
 };
-use ffdp_burn::image::Volume;
 use ffdp_burn::losses;
-use ffdp_burn::metrics::jacobian;
+use ffdp_image::image::Volume;
+use ffdp_image::metrics::jacobian;
 use ffdp_kit::testing::to_f64;
 
 #[test]

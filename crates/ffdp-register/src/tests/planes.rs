@@ -4,10 +4,10 @@ use burn::tensor::Device;
 
 use super::{found, mean_distance, methods, only, short, warp};
 use crate::{GreedySettings, LevelSettings, MiSettings, Problem, Silent, Similarity, register};
-use ffdp_burn::image::{Geometry, Volume};
-use ffdp_burn::metrics::jacobian;
-use ffdp_burn::synth::{PhantomSettings, subject};
 use ffdp_burn::transform::Displacement;
+use ffdp_image::image::{Geometry, Volume};
+use ffdp_image::metrics::jacobian;
+use ffdp_image::synth::{PhantomSettings, subject};
 
 const SIZE: [usize; 3] = [64, 64, 1];
 

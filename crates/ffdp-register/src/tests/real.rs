@@ -7,12 +7,12 @@ use burn::tensor::Device;
 use super::methods::inverse_consistency;
 use super::{data, found_on, mean_distance, warp};
 use crate::{GreedySettings, Preset, Problem, Settings, Stage, SvfSettings, SynSettings};
-use ffdp_burn::image::{Geometry, LabelMap, Volume};
-use ffdp_burn::io::images::{read_labels, read_volume};
-use ffdp_burn::metrics::{dice_of, jacobian};
 use ffdp_burn::ops::{Interpolation, Padding};
-use ffdp_burn::synth::{Diffeomorphism, WarpSettings};
 use ffdp_burn::transform::{Composite, Displacement, Step, resample};
+use ffdp_image::image::{Geometry, LabelMap, Volume};
+use ffdp_image::io::images::{read_labels, read_volume};
+use ffdp_image::metrics::{dice_of, jacobian};
+use ffdp_image::synth::{Diffeomorphism, WarpSettings};
 use ffdp_kit::testing::gpu_devices;
 
 /// The GPU under test, if there is one, else the CPU.

@@ -9,10 +9,10 @@ use crate::{
     GreedySettings, LevelSettings, LevelStart, LnccSettings, MiSettings, Observer, Outcome,
     Problem, Progress, Registration, Similarity, Stage, Stop, register,
 };
-use ffdp_burn::image::{Geometry, Volume};
-use ffdp_burn::metrics::{dice, jacobian, warp_labels};
 use ffdp_burn::ops::LnccFloor;
-use ffdp_burn::synth::{Modality, PhantomSettings, subject};
+use ffdp_image::image::{Geometry, Volume};
+use ffdp_image::metrics::{dice, jacobian, warp_labels};
+use ffdp_image::synth::{Modality, PhantomSettings, subject};
 
 fn run(fixed: &Volume, moving: &Volume, settings: &GreedySettings) -> Registration {
     found(&Problem::new(fixed, moving), Stage::Greedy(settings.clone()))
@@ -251,7 +251,7 @@ fn a_known_warp_is_found_across_modalities() {
         fixed_modality: Some(Modality::T2),
         ..PhantomSettings::with_size([48; 3])
     };
-    let pair = ffdp_burn::synth::pair(&settings, 3).expect("valid settings");
+    let pair = ffdp_image::synth::pair(&settings, 3).expect("valid settings");
     let count = pair.fixed.image.data.len();
     let before = mean_error(&vec![0.0; 3 * count], &pair);
     let after = |similarity| {

@@ -120,7 +120,7 @@ fn a_run_slab_by_slab_is_continued_to_the_same_bits() {
         let whole = run(None, &mut keeper);
         // As from a file.
         let stored = |field: &SavedField| {
-            SavedField::read::<ffdp_burn::Error>(field.geometry().clone(), |z| field.planes(z))
+            SavedField::read::<ffdp_image::Error>(field.geometry().clone(), |z| field.planes(z))
         };
         assert!(keeper.0.iter().any(|point| !point.carried.is_empty()));
         for mut reached in keeper.0 {

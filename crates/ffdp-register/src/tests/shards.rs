@@ -7,10 +7,10 @@ use crate::{
     AdamSettings, GreedySettings, LevelSettings, OptimizerSettings, Problem, Settings, Silent,
     Similarity, Stage, register_on, shards_needed,
 };
-use ffdp_burn::error::Error;
-use ffdp_burn::image::{Geometry, Volume};
 use ffdp_burn::ops::MomentStorage;
 use ffdp_burn::transform::Displacement;
+use ffdp_image::error::Error;
+use ffdp_image::image::{Geometry, Volume};
 use ffdp_parallel::DeviceMesh;
 
 /// The bound on a registration's field, in voxels.

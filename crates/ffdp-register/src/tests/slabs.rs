@@ -9,15 +9,15 @@ use crate::{
     Registration, Settings, Silent, SlabProblem, SlabRegistration, Stage, level_geometry, register,
     register_slabs,
 };
-use ffdp_burn::error::Error;
-use ffdp_burn::image::{Affine, Geometry, LabelMap, Planes, Volume, label_ids};
-use ffdp_burn::io::images::{
+use ffdp_burn::ops::{Interpolation, jacobian};
+use ffdp_burn::transform::{Composite, Displacement, Step};
+use ffdp_image::error::Error;
+use ffdp_image::image::{Affine, Geometry, LabelMap, Planes, Volume, label_ids};
+use ffdp_image::io::images::{
     PlaneReader, read_displacement, read_labels, read_volume, write_volume,
 };
-use ffdp_burn::metrics::dice;
-use ffdp_burn::ops::{Interpolation, jacobian};
-use ffdp_burn::synth::Pair;
-use ffdp_burn::transform::{Composite, Displacement, Step};
+use ffdp_image::metrics::dice;
+use ffdp_image::synth::Pair;
 use ffdp_kit::testing::gpu_devices;
 use ffdp_parallel::{Axis, DeviceMesh, Layout};
 
@@ -404,11 +404,11 @@ struct Watched<'a> {
 }
 
 impl Planes for Watched<'_> {
-    fn geometry(&self) -> &ffdp_burn::image::Geometry {
+    fn geometry(&self) -> &ffdp_image::image::Geometry {
         &self.volume.geometry
     }
 
-    fn read(&mut self, z: std::ops::Range<usize>) -> ffdp_burn::Result<&[f32]> {
+    fn read(&mut self, z: std::ops::Range<usize>) -> ffdp_image::Result<&[f32]> {
         self.most = self.most.max(z.len());
         self.volume.read(z)
     }
@@ -417,7 +417,7 @@ impl Planes for Watched<'_> {
 #[test]
 fn no_more_planes_are_read_at_once_than_smoothing_asks_for() {
     // As large in its planes that a run has a few of them: 2^22 voxels are 16 planes of 512 x 512.
-    let geometry = ffdp_burn::image::Geometry::new([512, 512, 60], [1.0; 3]).expect("positive");
+    let geometry = ffdp_image::image::Geometry::new([512, 512, 60], [1.0; 3]).expect("positive");
     let data = (0..geometry.len()).map(|i| (i % 251) as f32).collect();
     let mut volume = Volume::new(data, geometry.clone()).expect("one value for each voxel");
     let mut watched = Watched { volume: &mut volume, most: 0 };
@@ -467,7 +467,7 @@ impl Planes for Unread {
         &self.0
     }
 
-    fn read(&mut self, z: std::ops::Range<usize>) -> ffdp_burn::Result<&[f32]> {
+    fn read(&mut self, z: std::ops::Range<usize>) -> ffdp_image::Result<&[f32]> {
         panic!("planes {z:?} were read")
     }
 }

@@ -8,8 +8,8 @@ use crate::{
     FfdSettings, GreedySettings, LinearSettings, MomentsSettings, Outcome, Problem, Registration,
     Settings, Silent, Similarity, Stage, Undone, ends_inside, register,
 };
-use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
-use ffdp_burn::io::images::read_volume;
+use ffdp_image::image::{Affine, Geometry, Physical, Volume};
+use ffdp_image::io::images::read_volume;
 use ffdp_kit::testing::{normal, uniform};
 
 /// An ellipsoid of 30 mm with blobs in it and no symmetry, as a function of RAS mm: 0 outside.

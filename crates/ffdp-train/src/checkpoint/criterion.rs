@@ -1,6 +1,6 @@
 //! By which number an epoch is the best one.
 
-use ffdp_burn::Result;
+use ffdp_image::Result;
 
 use crate::data::{Dataset, Pair};
 use crate::folder::RunFolder;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use burn::module::Module;
 use burn::store::ModuleRecord;
 use burn::train::checkpoint::{Checkpoint, Checkpointer, CheckpointerError, FileCheckpointer};
-use ffdp_burn::{Error, Result};
+use ffdp_image::{Error, Result};
 
 pub use criterion::{Criterion, ranked_in};
 pub use keep::{Keep, Patience, Scores};

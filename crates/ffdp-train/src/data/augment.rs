@@ -4,8 +4,8 @@
 //! that image and labels are interpolated once, by the same map. Mirroring is the same for both
 //! images of a pair; everything else is drawn for each image by itself.
 
-use ffdp_burn::Result;
-use ffdp_burn::image::{Affine, Geometry, Matrix3, Physical};
+use ffdp_image::Result;
+use ffdp_image::image::{Affine, Geometry, Matrix3, Physical};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ffdp_burn::io::images::{read_labels, read_volume};
-use ffdp_burn::{Error, Result};
+use ffdp_image::io::images::{read_labels, read_volume};
+use ffdp_image::{Error, Result};
 
 use super::{Sample, Subject};
 

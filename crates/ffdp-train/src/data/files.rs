@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ffdp_burn::image::{Affine, Geometry};
-use ffdp_burn::io::images::header;
-use ffdp_burn::io::{FileList, csv_records};
-use ffdp_burn::{Error, Result};
+use ffdp_image::image::{Affine, Geometry};
+use ffdp_image::io::images::header;
+use ffdp_image::io::{FileList, csv_records};
+use ffdp_image::{Error, Result};
 
 use super::prepare::placement;
 use super::{Dataset, Pair, Part, Preparation, Subject, Training, images, pairs};

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use ffdp_burn::io::{FileList, FileRow};
-use ffdp_burn::{Error, Result};
+use ffdp_image::io::{FileList, FileRow};
+use ffdp_image::{Error, Result};
 
 use super::{Pair, Part, Subject};
 

@@ -22,7 +22,7 @@ mod synthetic;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ffdp_burn::{Error, Result};
+use ffdp_image::{Error, Result};
 
 pub use augment::Draw;
 pub use cache::INTENSITY_PERCENTILES;

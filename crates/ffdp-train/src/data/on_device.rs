@@ -78,7 +78,7 @@ impl OnDevice {
 
 #[cfg(test)]
 mod tests {
-    use ffdp_burn::image::{Geometry, LabelMap, Volume};
+    use ffdp_image::image::{Geometry, LabelMap, Volume};
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! `pairs.csv`: which two images are registered.
 
-use ffdp_burn::Result;
-use ffdp_burn::io::{FileList, FileRow};
+use ffdp_image::Result;
+use ffdp_image::io::{FileList, FileRow};
 
 use super::{Pair, Part, Subject};
 

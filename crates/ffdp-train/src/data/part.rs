@@ -1,7 +1,7 @@
 //! What the lines of a list are used for.
 
-use ffdp_burn::Result;
-use ffdp_burn::io::FileRow;
+use ffdp_image::Result;
+use ffdp_image::io::FileRow;
 
 /// What an image or a pair is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
-use ffdp_burn::{Error, Result};
+use ffdp_image::{Error, Result};
 
 use super::order::Task;
 use super::{Preparation, Prepared};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use ffdp_burn::Result;
-use ffdp_burn::image::{Affine, Geometry, LabelMap, Physical, Volume, index_affine};
 use ffdp_burn::ops::{GaussianOptions, Interpolation, gaussian};
 use ffdp_burn::transform::{Composite, Step};
+use ffdp_image::Result;
+use ffdp_image::image::{Affine, Geometry, LabelMap, Physical, Volume, index_affine};
 
 use super::augment::ImageDraw;
 use super::cache::Cache;

@@ -1,6 +1,6 @@
 //! An image with its labels on the host.
 
-use ffdp_burn::image::{LabelMap, Volume};
+use ffdp_image::image::{LabelMap, Volume};
 
 /// An image in 0..1, perhaps with labels on its grid.
 #[derive(Clone, Debug)]

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ffdp_burn::Result;
-use ffdp_burn::synth::{PhantomSettings, subject};
+use ffdp_image::Result;
+use ffdp_image::synth::{PhantomSettings, subject};
 
 use super::{Dataset, Pair, Preparation, Sample, Subject, Training};
 use crate::settings::Settings;

@@ -15,8 +15,8 @@ use std::path::Path;
 use burn::config::Config;
 use burn::module::Module;
 use burn::tensor::Device;
-use ffdp_burn::io::write_text;
-use ffdp_burn::{Error, Result};
+use ffdp_image::io::write_text;
+use ffdp_image::{Error, Result};
 use ffdp_nets::{Deformation, Network, NetworkConfig, TransMorph};
 use safetensors::SafeTensors;
 

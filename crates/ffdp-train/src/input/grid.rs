@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use ffdp_burn::image::{Affine, Geometry};
-use ffdp_burn::io::write_text;
-use ffdp_burn::{Error, Result};
+use ffdp_image::image::{Affine, Geometry};
+use ffdp_image::io::write_text;
+use ffdp_image::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::GridCompat;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ffdp_burn::{Error, Result};
+use ffdp_image::{Error, Result};
 use png::{BitDepth, ColorType, Compression, Encoder};
 
 use super::font;

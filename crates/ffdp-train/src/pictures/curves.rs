@@ -1,6 +1,6 @@
 //! Learning curves from the journal.
 
-use ffdp_burn::Result;
+use ffdp_image::Result;
 
 use super::canvas::{Canvas, Rgb};
 use super::scale::{Scale, round_step};

@@ -1,6 +1,6 @@
 //! Planes through a volume, as a radiologist hangs them: front or top upwards.
 
-use ffdp_burn::image::Geometry;
+use ffdp_image::image::Geometry;
 
 /// A plane in the middle of a grid, and how it lies on a picture.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use ffdp_burn::Result;
-use ffdp_burn::image::LabelMap;
+use ffdp_image::Result;
+use ffdp_image::image::LabelMap;
 
 use super::canvas::{Canvas, Rgb};
 use super::plane::{self, Plane};

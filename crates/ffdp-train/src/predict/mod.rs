@@ -13,9 +13,9 @@ use std::str::FromStr;
 
 use burn::config::Config;
 use burn::tensor::{Device, Tensor};
-use ffdp_burn::image::{Affine, Geometry, Physical, Volume};
 use ffdp_burn::transform::{Composite, Displacement, Step};
-use ffdp_burn::{Error, Result};
+use ffdp_image::image::{Affine, Geometry, Physical, Volume};
+use ffdp_image::{Error, Result};
 use ffdp_nets::{Deformation, Network, NetworkConfig};
 
 pub use refine::refine;

@@ -5,9 +5,9 @@
 //! `ffdp bench registration` compares this with a prediction for the whole image on the training's grid.
 
 use burn::tensor::{Device, Tensor, TensorData};
-use ffdp_burn::image::Volume;
 use ffdp_burn::transform::{Composite, Displacement, Step};
-use ffdp_burn::{Error, Result};
+use ffdp_image::image::Volume;
+use ffdp_image::{Error, Result};
 
 use super::Predictor;
 use crate::input::InputGrid;

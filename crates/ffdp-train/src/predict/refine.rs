@@ -1,9 +1,9 @@
 //! Instance optimisation: the registration engine goes on from a predicted field.
 
 use burn::tensor::Device;
-use ffdp_burn::Result;
-use ffdp_burn::image::{Affine, Physical, Volume};
 use ffdp_burn::transform::Displacement;
+use ffdp_image::Result;
+use ffdp_image::image::{Affine, Physical, Volume};
 use ffdp_register::{
     Checkpoint, GreedySettings, LevelSettings, Observer, Problem, Registration, Settings as Engine,
     Stage, resume,

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ffdp_burn::io::write_text;
-use ffdp_burn::{Error, Result};
+use ffdp_image::io::write_text;
+use ffdp_image::{Error, Result};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::arguments::to_toml;

@@ -1,7 +1,7 @@
 //! How much training images are changed at random.
 
 use clap::Args;
-use ffdp_burn::{Error, Result};
+use ffdp_image::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// How much images are changed. Every amount is the largest one; 0 changes nothing.

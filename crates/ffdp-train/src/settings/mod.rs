@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use ffdp_burn::losses::similarities::{LnccSettings, Similarity};
-use ffdp_burn::{Error, Result};
+use ffdp_image::{Error, Result};
 use ffdp_nets::{
     AffineNetConfig, NetworkConfig, Resolution, TransMorphConfig, Variant, VoxelMorphConfig,
 };

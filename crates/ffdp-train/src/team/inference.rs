@@ -3,7 +3,7 @@
 use burn::data::dataset::DatasetError;
 use burn::tensor::{Device, Tensor};
 use burn::train::InferenceStep;
-use ffdp_burn::Result;
+use ffdp_image::Result;
 use ffdp_parallel::{DeviceMesh, Replicas};
 
 use super::{Share, Team, volume};

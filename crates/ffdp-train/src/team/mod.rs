@@ -21,7 +21,7 @@ mod step;
 mod volume;
 
 use burn::tensor::Device;
-use ffdp_burn::{Error, Result};
+use ffdp_image::{Error, Result};
 
 pub use inference::Inference;
 pub use step::{Computed, Learners};

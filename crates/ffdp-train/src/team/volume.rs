@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor};
-use ffdp_burn::{Error, Result};
+use ffdp_image::{Error, Result};
 use ffdp_nets::Network;
 use ffdp_parallel::{Axis, DeviceMesh, DisplacementBounds, Replicas, Sharded, warp};
 

@@ -8,7 +8,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor, TensorData};
 use burn::train::TrainStep;
 use burn::train::metric::Adaptor;
-use ffdp_burn::image::{Geometry, LabelMap, Volume};
+use ffdp_image::image::{Geometry, LabelMap, Volume};
 use ffdp_nets::{Deformation, Network, Resolution, VoxelMorphConfig};
 use serde_json::Value;
 

@@ -4,10 +4,10 @@ use burn::Tensor;
 use burn::backend::Dispatch;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
 use crate::losses::{Pair, PairGradients, SimilarityLoss, counted};
 use crate::ops::lncc::{LnccCall, LnccOps, lncc_sum, weighted_lncc_sum};
 use crate::ops::{GaussianOptions, LnccFloor, LnccOptions, Measure, gaussian, lncc};
+use ffdp_image::error::{Error, Result};
 
 /// Local normalised cross-correlation, `1 - mean(n)`; see [`lncc`](crate::ops::lncc()). In 0..1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
 use crate::losses;
 use crate::ops::Measure;
+use ffdp_image::error::Result;
 pub use lncc::{Lncc, LnccSettings};
 pub use mse::Mse;
 pub use mutual_information::{
@@ -108,7 +108,7 @@ impl Similarity {
     /// That its settings have a meaning.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for the first that has none, with a way out.
+    /// [`Error::Invalid`](ffdp_image::Error::Invalid) for the first that has none, with a way out.
     pub fn validate(&self) -> Result<()> {
         match self {
             Self::Lncc(settings) => settings.validate(),

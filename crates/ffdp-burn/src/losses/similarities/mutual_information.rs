@@ -11,11 +11,11 @@ use burn::Tensor;
 use burn::backend::Dispatch;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
 use crate::losses::{Pair, PairGradients, SimilarityLoss};
 use crate::ops::information::{InformationOps, TINY};
 use crate::ops::joint_histogram::{Binning, JointHistogramOps, joint_votes};
 use crate::ops::{HistogramOptions, Information, Measure, information_loss};
+use ffdp_image::error::{Error, Result};
 
 /// Negative mutual information in nats, averaged over the batch (Mattes et al. 2001).
 ///
@@ -244,7 +244,7 @@ mod tests {
 
     use super::*;
     use crate::ops::{HistogramMode, ParzenKernel, joint_histogram};
-    use crate::testing::{assert_close, gpu_devices, gradcheck, tensor, to_f64, uniform};
+    use ffdp_kit::testing::{assert_close, gpu_devices, gradcheck, tensor, to_f64, uniform};
 
     /// f64 sums of at most a thousand terms in another order.
     const ROUNDING: f64 = 1e-12;

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::{AdamConstants, AdamOps, AdamPieces, UpdatedMoments};
 use crate::ops::compose::ComposeOps;
 use crate::ops::grid_sample::Accumulation;
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 /// Elements of one task; fixed, so that sums do not depend on the threads.
 const BLOCK: usize = 1 << 16;

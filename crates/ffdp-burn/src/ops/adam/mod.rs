@@ -28,7 +28,8 @@ use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::DType;
 use serde::{Deserialize, Serialize};
 
-use crate::ops::{dense_zeros, sum_of_fields};
+use crate::ops::sum_of_fields;
+use ffdp_kit::dense_zeros;
 
 mod autodiff;
 #[cfg(feature = "cube")]

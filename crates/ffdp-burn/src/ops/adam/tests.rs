@@ -4,7 +4,7 @@ use burn::tensor::{DType, Device, Tensor};
 
 use super::part::AdamPartOps;
 use super::*;
-use crate::testing::{assert_close, gpu_devices, normal, tensor, to_f64};
+use ffdp_kit::testing::{assert_close, gpu_devices, normal, tensor, to_f64};
 
 /// The same f64 operations in another order.
 const F64_ROUNDING: f64 = 1e-13;

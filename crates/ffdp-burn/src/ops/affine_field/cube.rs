@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 
 use super::{AffineFieldOps, Maps};
 use crate::ops::grid_sample::cube::{COLUMNS, column_of_unit, columns, inside, len, offset};
-use crate::ops::launch::{Extent, address, assert_f32, buffer, empty, extent};
+use ffdp_kit::launch::{Extent, address, assert_f32, buffer, empty, extent};
 
 /// A row of `[A|t]` and of `M`.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]

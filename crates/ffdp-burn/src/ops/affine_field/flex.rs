@@ -6,7 +6,7 @@ use burn::backend::tensor::FloatTensor;
 use rayon::prelude::*;
 
 use super::{AffineFieldOps, Maps};
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 fn mapped<T: Real>(field: &FlexTensor, maps: &Maps) -> FlexTensor {
     let [batch, _, d, h, w] = std::array::from_fn(|axis| field.layout().shape()[axis]);

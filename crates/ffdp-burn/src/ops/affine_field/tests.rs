@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device};
 
 use super::*;
-use crate::testing::{
+use ffdp_kit::testing::{
     FIELD_SHAPES, assert_close, gpu_devices, gradcheck, normal, tensor, to_f64, value_and_gradient,
 };
 

@@ -7,7 +7,7 @@ use burn::tensor::Shape;
 use rayon::prelude::*;
 
 use super::{Axis, BsplineOps, Lattice};
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 /// For each element of the output along an axis: which elements of the input, with which weights.
 pub(crate) type Rows = Vec<Vec<(usize, f64)>>;

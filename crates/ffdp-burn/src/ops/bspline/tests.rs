@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
-use crate::testing::{assert_close, gpu_devices, gradcheck, normal, tensor, to_f64};
+use ffdp_kit::testing::{assert_close, gpu_devices, gradcheck, normal, tensor, to_f64};
 
 /// Sums of 64 products in f64.
 const F64_ROUNDING: f64 = 1e-13;

@@ -6,7 +6,7 @@ use burn_cubecl::kernel::into_contiguous;
 use cubecl::prelude::*;
 
 use super::{Beyond, BsplineAtOps};
-use crate::ops::launch::{Extent, UNITS, address, assert_f32, buffer, empty, extent};
+use ffdp_kit::launch::{Extent, UNITS, address, assert_f32, buffer, empty, extent};
 
 /// The four control points around an index, `stride` elements apart, and their weights, 0 for those
 /// that do not exist.

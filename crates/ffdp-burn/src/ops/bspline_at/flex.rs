@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::{Beyond, BsplineAtOps};
 use crate::ops::bspline::taps_at;
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 fn run<T: Real>(coefficients: &FlexTensor, indices: &FlexTensor, beyond: Beyond) -> FlexTensor {
     let controls = coefficients.layout().shape();

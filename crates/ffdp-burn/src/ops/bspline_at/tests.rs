@@ -4,7 +4,7 @@ use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
 use crate::ops::{ControlGrid, bspline};
-use crate::testing::{assert_close, gpu_devices, normal, tensor, to_f64, uniform};
+use ffdp_kit::testing::{assert_close, gpu_devices, normal, tensor, to_f64, uniform};
 
 /// Sums of 64 products in f64, in another order.
 const F64_ROUNDING: f64 = 1e-12;

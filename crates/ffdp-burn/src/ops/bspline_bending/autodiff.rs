@@ -5,7 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::{BsplineBendingOps, Millimetres};
-use crate::ops::vjp::{KnownGradient, record};
+use ffdp_kit::vjp::{KnownGradient, record};
 
 impl<B: BsplineBendingOps, C: CheckpointStrategy> BsplineBendingOps for Autodiff<B, C> {
     fn bspline_bending_3d(coefficients: FloatTensor<Self>, mm: Millimetres) -> FloatTensor<Self> {

@@ -11,7 +11,7 @@ use cubecl::prelude::*;
 
 use super::{BsplineBendingOps, Millimetres, REACH, gram, terms};
 use crate::ops::bspline::cube::banded::{Line, Pass, banded};
-use crate::ops::launch::{
+use ffdp_kit::launch::{
     UNITS, address, assert_f32, buffer, empty, sum_over_cube, sum_rows, upload,
 };
 

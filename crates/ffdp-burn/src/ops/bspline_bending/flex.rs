@@ -6,7 +6,7 @@ use burn::backend::tensor::FloatTensor;
 
 use super::{Band, BsplineBendingOps, Millimetres, REACH, gram, terms};
 use crate::ops::bspline::flex::{Rows, pass};
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 /// The entries of a banded matrix that exist.
 fn rows(bands: Vec<Band>) -> Rows {

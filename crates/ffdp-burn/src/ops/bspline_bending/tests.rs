@@ -4,7 +4,7 @@ use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
 use crate::ops::{bending_energy, bspline, subdivide};
-use crate::testing::{assert_close, gpu_devices, gradcheck, normal, tensor, to_f64};
+use ffdp_kit::testing::{assert_close, gpu_devices, gradcheck, normal, tensor, to_f64};
 
 /// Sums of some hundred products in f64, of terms that partly cancel.
 const F64_ROUNDING: f64 = 1e-11;

@@ -19,7 +19,7 @@ use crate::ops::information::Information;
 use crate::ops::joint_histogram::cube::Plan;
 use crate::ops::joint_histogram::cube::parzen::bin;
 use crate::ops::joint_histogram::{Binning, HistogramOptions, ParzenKernel};
-use crate::ops::launch::{
+use ffdp_kit::launch::{
     Extent, address, assert_f32, buffer, empty, extent, kind, readable, upload, zeros,
 };
 

@@ -9,7 +9,7 @@ use crate::ops::bspline::Axis;
 use crate::ops::grid_sample::flex::SamplePosition;
 use crate::ops::grid_sample::{Interpolation, Padding};
 use crate::ops::information::Information;
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 /// `eta(n + m) - eta(n)` of counts.
 fn change(n: f64, m: f64) -> f64 {

@@ -4,7 +4,7 @@ use burn::tensor::{DType, Device};
 
 use super::*;
 use crate::ops::{HistogramOptions, VotesOptions, bspline_votes, information_loss};
-use crate::testing::{assert_close, gpu_devices, normal, tensor, to_f64};
+use ffdp_kit::testing::{assert_close, gpu_devices, normal, tensor, to_f64};
 
 /// The same counts, entropies from sums of other terms: f64. The loss has a `tiny` in its logarithms, 1e-10 a cell.
 const ROUNDING: f64 = 1e-4;

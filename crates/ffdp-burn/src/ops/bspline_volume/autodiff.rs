@@ -5,7 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::{BsplineVolumeOps, Millimetres};
-use crate::ops::vjp::{KnownGradient, record};
+use ffdp_kit::vjp::{KnownGradient, record};
 
 impl<B: BsplineVolumeOps, C: CheckpointStrategy> BsplineVolumeOps for Autodiff<B, C> {
     fn bspline_volume_3d(

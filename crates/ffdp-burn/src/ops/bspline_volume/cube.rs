@@ -9,7 +9,7 @@ use cubecl::prelude::*;
 
 use super::{BsplineVolumeOps, Millimetres, POINTS, points, weights};
 use crate::ops::bspline::cube::banded::{Line, Pass, banded};
-use crate::ops::launch::{
+use ffdp_kit::launch::{
     Extent, UNITS, address, assert_f32, buffer, empty, extent, sum_over_cube, sum_rows, upload,
 };
 

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::{BsplineVolumeOps, Millimetres, POINTS, points, weights};
 use crate::ops::bspline::flex::{Rows, pass};
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 fn cross(a: [f64; 3], b: [f64; 3]) -> [f64; 3] {
     [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]

@@ -4,7 +4,7 @@ use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
 use crate::ops::{Beyond, subdivide};
-use crate::testing::{assert_close, gpu_devices, gradcheck, normal, tensor, to_f64};
+use ffdp_kit::testing::{assert_close, gpu_devices, gradcheck, normal, tensor, to_f64};
 
 /// Products of three numbers and a logarithm in f64.
 const F64_ROUNDING: f64 = 1e-12;

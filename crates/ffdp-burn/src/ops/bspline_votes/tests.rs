@@ -6,7 +6,7 @@ use super::*;
 use crate::ops::{
     GridSampleOptions, Information, ParzenKernel, bspline, grid_sample, information_loss,
 };
-use crate::testing::{assert_close, gpu_devices, gradcheck, normal, tensor, to_f64, uniform};
+use ffdp_kit::testing::{assert_close, gpu_devices, gradcheck, normal, tensor, to_f64, uniform};
 
 /// Of a smooth function of samples in f64, over steps of 1e-4.
 const FINITE_DIFFERENCES: f64 = 1e-6;

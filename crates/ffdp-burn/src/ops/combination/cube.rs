@@ -6,7 +6,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{CombinationOps, Factors};
-use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty};
+use ffdp_kit::launch::{UNITS, address, assert_f32, buffer, empty};
 
 /// The factors; those beyond the last term are 0 and not looked at.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]

@@ -6,7 +6,7 @@ use burn::tensor::Shape;
 use rayon::prelude::*;
 
 use super::{CombinationOps, Factors};
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 fn sum<T: Real>(terms: &[FlexTensor], factors: &Factors, shape: Shape) -> FlexTensor {
     let terms: Vec<&[T]> = terms.iter().map(elements::<T>).collect();

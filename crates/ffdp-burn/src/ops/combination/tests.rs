@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device};
 
 use super::*;
-use crate::testing::{assert_close, gpu_devices, normal, tensor, to_f64};
+use ffdp_kit::testing::{assert_close, gpu_devices, normal, tensor, to_f64};
 
 /// A dozen products and sums in f32, relative to the largest entry.
 const F32: f64 = 1e-6;

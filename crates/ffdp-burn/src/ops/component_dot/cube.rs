@@ -6,7 +6,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::ComponentDotOps;
-use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty};
+use ffdp_kit::launch::{UNITS, address, assert_f32, buffer, empty};
 
 /// `output[n, p] = sum_c a[n, c, p] b[n, c, p]`; components of `len` vectors, `count` vectors of the result.
 #[cube(launch_unchecked, address_type = "dynamic")]

@@ -6,7 +6,7 @@ use burn::backend::tensor::FloatTensor;
 
 use super::ComposeOps;
 use crate::ops::grid_sample::Accumulation;
-use crate::ops::vjp::{Vjp, record};
+use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
 struct ComposeVjp;

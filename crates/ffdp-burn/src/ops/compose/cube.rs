@@ -13,7 +13,7 @@ use crate::ops::grid_sample::cube::{
     interpolate, len, offset_in, pairs_border, read_border, sample_border, slopes,
 };
 use crate::ops::grid_sample::{Accumulation, Interpolation, Padding, Sampling};
-use crate::ops::launch::{Extent, assert_f32, buffer, empty, extent, wide_address, zeros};
+use ffdp_kit::launch::{Extent, assert_f32, buffer, empty, extent, wide_address, zeros};
 
 /// Voxels of a unit that are sampled together: their displacements are on their way before the first is waited
 /// for. More would take registers, and fewer units would hide less of the time to memory.

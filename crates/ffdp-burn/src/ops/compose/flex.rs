@@ -7,7 +7,7 @@ use burn::backend::tensor::FloatTensor;
 
 use super::ComposeOps;
 use crate::ops::grid_sample::{Accumulation, GridSampleOps, Interpolation, Padding, Sampling};
-use crate::ops::real::{Real, by_dtype, tensor};
+use ffdp_kit::real::{Real, by_dtype, tensor};
 
 /// Sampling of `outer` at `p + v(p)`, continued with its border values.
 fn sampling(inner: &FlexTensor) -> Sampling {

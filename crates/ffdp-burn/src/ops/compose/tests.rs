@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
-use crate::testing::{
+use ffdp_kit::testing::{
     assert_close, gpu_devices, gradcheck, max_relative_error, normal, tensor, to_f64, uniform,
 };
 

@@ -12,7 +12,7 @@ use cubecl::prelude::*;
 
 use super::{CubicOps, POLE};
 use crate::ops::fft::dims_of;
-use crate::ops::launch::{
+use ffdp_kit::launch::{
     CUBE, Extent, UNITS, assert_f32, buffer, cubes, empty, extent, wide_address,
 };
 

@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
-use crate::testing::{assert_close, field, gpu_devices, normal, tensor, to_f64};
+use ffdp_kit::testing::{assert_close, field, gpu_devices, normal, tensor, to_f64};
 
 /// Sums of some dozens of products in f64, and the end of the inverse at 28 neighbours.
 const F64_ROUNDING: f64 = 1e-13;

@@ -116,7 +116,7 @@ use burn::backend::fusion::custom::TensorSpec;
 use state::FieldStatesMetadata;
 
 #[cfg(feature = "cube")]
-use super::half::computed;
+use ffdp_kit::half::computed;
 
 #[cfg(feature = "cube")]
 fn specs(

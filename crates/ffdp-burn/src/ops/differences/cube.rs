@@ -9,7 +9,7 @@ use cubecl::prelude::*;
 
 use super::{COEFFICIENTS, DifferencesOps};
 use crate::ops::fft::dims_of;
-use crate::ops::launch::{Extent, assert_f32, buffer, empty, extent, wide_address};
+use ffdp_kit::launch::{Extent, assert_f32, buffer, empty, extent, wide_address};
 
 /// Columns of a cube along x and y: neighbours along y are mostly the cube's own.
 const UNITS_X: u32 = 32;

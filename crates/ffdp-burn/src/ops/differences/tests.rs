@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
-use crate::testing::{assert_close, field, gpu_devices, normal, tensor, to_f64};
+use ffdp_kit::testing::{assert_close, field, gpu_devices, normal, tensor, to_f64};
 
 /// Sums of 24 products in f64.
 const F64_ROUNDING: f64 = 1e-13;

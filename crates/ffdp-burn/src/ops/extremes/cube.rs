@@ -6,7 +6,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::ExtremesOps;
-use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, max_over_cube, stripes};
+use ffdp_kit::launch::{UNITS, address, assert_f32, buffer, empty, max_over_cube, stripes};
 
 /// Cubes that share a component: enough to fill the largest GPU three components at a time, few enough for
 /// one cube to go through their results.

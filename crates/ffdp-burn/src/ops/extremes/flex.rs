@@ -5,7 +5,7 @@ use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
 
 use super::ExtremesOps;
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 /// Values that a task goes through.
 const CHUNK: usize = 1 << 16;

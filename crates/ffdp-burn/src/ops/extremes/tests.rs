@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
-use crate::testing::{FIELD_SHAPES, gpu_devices, normal, tensor, to_f64};
+use ffdp_kit::testing::{FIELD_SHAPES, gpu_devices, normal, tensor, to_f64};
 
 fn expected(values: &[f64], components: usize) -> Vec<f64> {
     let ends = values.chunks(values.len() / components).flat_map(|component| {

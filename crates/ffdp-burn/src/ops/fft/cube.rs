@@ -17,7 +17,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{Direction, FftOps, dims_of, image_dims, radices, smooth_size, spectrum_dims};
-use crate::ops::launch::{assert_f32, buffer, empty, upload, wide_address, writable};
+use ffdp_kit::launch::{assert_f32, buffer, empty, upload, wide_address, writable};
 
 /// Stages of the longest line: 2^13.
 const STAGES: usize = 13;

@@ -11,7 +11,7 @@ use realfft::{FftNum, RealFftPlanner};
 use rustfft::{Fft, FftDirection, FftPlanner};
 
 use super::{Direction, FftOps, dims_of, image_dims, spectrum_dims};
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 /// The sizes of a spectrum.
 #[derive(Clone, Copy)]

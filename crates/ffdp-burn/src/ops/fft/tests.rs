@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
-use crate::testing::{assert_close, gpu_devices, normal, tensor, to_f64};
+use ffdp_kit::testing::{assert_close, gpu_devices, normal, tensor, to_f64};
 
 /// Sums of some hundreds of numbers in f64.
 const F64_ROUNDING: f64 = 1e-13;

@@ -6,7 +6,7 @@ use burn::backend::{Autodiff, TensorMetadata};
 use burn::tensor::Shape;
 
 use super::FieldSumOps;
-use crate::ops::vjp::{Vjp, record};
+use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
 struct PartSumsVjp;

@@ -6,7 +6,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::FieldSumOps;
-use crate::ops::launch::{
+use ffdp_kit::launch::{
     UNITS, address, assert_f32, buffer, empty, stripes, sum_over_cube, sum_rows,
 };
 

@@ -5,7 +5,7 @@ use burn::backend::flex::FlexTensor;
 use rayon::prelude::*;
 
 use super::FieldSumOps;
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 /// Values that a task goes through: pieces of a fixed size, so that the sum does not depend on the threads.
 const CHUNK: usize = 1 << 14;

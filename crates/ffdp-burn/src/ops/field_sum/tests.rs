@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device};
 
 use super::*;
-use crate::testing::{gpu_devices, normal, tensor, to_f64};
+use ffdp_kit::testing::{gpu_devices, normal, tensor, to_f64};
 
 /// One vector and more a unit, one cube and more, parts that are no whole vectors.
 const SHAPES: [[usize; 5]; 4] =

@@ -9,7 +9,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{Direction, GaussianOps, GaussianOptions, march};
-use crate::ops::launch::{CUBE, Extent, address, assert_f32, buffer, cubes, empty, extent, upload};
+use ffdp_kit::launch::{CUBE, Extent, address, assert_f32, buffer, cubes, empty, extent, upload};
 
 /// `1 / (K 1)` at a position of an axis, from the [`table`].
 #[cube]

@@ -6,7 +6,7 @@ use burn::backend::tensor::FloatTensor;
 use rayon::prelude::*;
 
 use super::{Direction, GaussianOps, GaussianOptions};
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 /// `K 1` along an axis of `len` voxels.
 fn norms(half: &[f64], len: usize) -> Vec<f64> {

@@ -10,8 +10,8 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::Direction;
-use crate::ops::launch::{Extent, UNITS, address, buffer, empty, extent};
-use crate::ops::march::{Column, Tile, clamped, column, grid};
+use ffdp_kit::launch::{Extent, UNITS, address, buffer, empty, extent};
+use ffdp_kit::march::{Column, Tile, clamped, column, grid};
 
 /// Largest radius of the march: bounds registers and shared memory.
 pub(super) const LARGEST_RADIUS: usize = 8;

@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
-use crate::testing::{assert_close, gpu_devices, gradcheck, normal, tensor, to_f64};
+use ffdp_kit::testing::{assert_close, gpu_devices, gradcheck, normal, tensor, to_f64};
 
 /// Sums of at most a few hundred f64 products of numbers below 10.
 const ROUNDING: f64 = 1e-13;

@@ -6,7 +6,7 @@ use burn::backend::tensor::FloatTensor;
 
 use super::block::GridSampleBlockOps;
 use super::{GridSampleOps, Sampling};
-use crate::ops::vjp::{Vjp, record};
+use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
 struct GridSampleVjp;

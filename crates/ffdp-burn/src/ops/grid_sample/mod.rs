@@ -21,7 +21,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
 use burn::tensor::{Shape, TensorData};
 
-use super::half::computed;
+use ffdp_kit::half::computed;
 
 mod autodiff;
 pub mod block;

@@ -9,7 +9,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{Information, InformationOps, TINY};
-use crate::ops::launch::{UNITS, assert_f32, buffer, empty, sum_in_tree};
+use ffdp_kit::launch::{UNITS, assert_f32, buffer, empty, sum_in_tree};
 
 /// What is fixed when a kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,7 +5,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 
 use super::{Information, InformationOps, TINY};
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 /// A joint distribution and its marginals.
 struct Distribution {

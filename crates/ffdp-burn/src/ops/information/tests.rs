@@ -4,7 +4,7 @@ use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
 use crate::losses::{mutual_information, normalized_mutual_information};
-use crate::testing::{assert_close, gpu_devices, gradcheck, tensor, to_f64, uniform};
+use ffdp_kit::testing::{assert_close, gpu_devices, gradcheck, tensor, to_f64, uniform};
 
 const MEASURES: [Information; 2] = [Information::Mutual, Information::Normalized];
 

@@ -6,7 +6,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::InnerProductOps;
-use crate::ops::launch::{
+use ffdp_kit::launch::{
     SUMS, UNITS, address, assert_f32, buffer, empty, stripes, sum_rows, sums_over_cube,
 };
 

@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device};
 
 use super::*;
-use crate::testing::{gpu_devices, normal, tensor, to_f64};
+use ffdp_kit::testing::{gpu_devices, normal, tensor, to_f64};
 
 const SHAPES: [[usize; 5]; 3] = [[1, 3, 7, 9, 11], [2, 3, 4, 8, 16], [1, 3, 60, 64, 65]];
 /// Products and partial sums in f32, of the sum of sizes: eps / 2 is 6e-8.

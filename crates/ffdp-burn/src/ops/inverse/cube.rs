@@ -16,7 +16,7 @@ use crate::ops::grid_sample::cube::{
     sample_at, slopes,
 };
 use crate::ops::grid_sample::{Interpolation, Padding};
-use crate::ops::launch::{Extent, address, assert_f32, buffer, empty, extent};
+use ffdp_kit::launch::{Extent, address, assert_f32, buffer, empty, extent};
 
 /// The components of `f`, and the rows of its Jacobian.
 const F: usize = 3;

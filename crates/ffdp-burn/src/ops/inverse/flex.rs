@@ -11,7 +11,7 @@ use super::{
 };
 use crate::ops::grid_sample::flex::SamplePosition;
 use crate::ops::grid_sample::{Interpolation, Padding};
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 type Vector = [f64; 3];
 

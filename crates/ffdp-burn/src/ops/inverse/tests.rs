@@ -4,7 +4,7 @@ use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
 use crate::ops::{GaussianOptions, GridSampleOptions, Padding, compose, gaussian, grid_sample};
-use crate::testing::{assert_close, gpu_devices, normal, tensor, to_f64, uniform};
+use ffdp_kit::testing::{assert_close, gpu_devices, normal, tensor, to_f64, uniform};
 
 const SIZE: [usize; 3] = [14, 18, 20];
 

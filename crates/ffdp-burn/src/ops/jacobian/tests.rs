@@ -4,8 +4,8 @@ use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
 use crate::baseline;
-use crate::metrics::{Difference, jacobian_determinants};
-use crate::testing::{
+use ffdp_image::metrics::{Difference, jacobian_determinants};
+use ffdp_kit::testing::{
     FIELD_SHAPES, assert_close, field, gpu_devices, gradcheck, normal, tensor, to_f64,
     value_and_gradient,
 };

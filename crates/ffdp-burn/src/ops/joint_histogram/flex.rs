@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::kernel::{MOST_TAPS, Taps, bin, clamped, with_taps};
 use super::{Binning, HistogramMode, JointHistogramOps, ParzenKernel};
-use crate::ops::real::{Real, by_dtype, elements, readable, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, readable, tensor};
 
 /// Blocks of a volume, at most: bounds the tables in flight. Their number does not depend on the
 /// threads, nor does the result.

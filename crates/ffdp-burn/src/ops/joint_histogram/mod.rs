@@ -145,7 +145,7 @@ pub trait JointHistogramOps: Backend {
 use burn::backend::fusion::custom::TensorSpec;
 
 #[cfg(feature = "cube")]
-use super::half::computed;
+use ffdp_kit::half::computed;
 
 #[cfg(feature = "cube")]
 fn gradient_specs(

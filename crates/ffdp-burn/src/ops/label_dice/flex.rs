@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::{Denominator, LabelDiceOps, LabelTable};
 use crate::ops::grid_sample::flex::Tap;
 use crate::ops::grid_sample::{Interpolation, Padding};
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 /// The column of a label that does not count.
 const NONE: usize = usize::MAX;

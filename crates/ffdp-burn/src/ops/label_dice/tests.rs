@@ -6,7 +6,7 @@ use super::*;
 use crate::baseline;
 use crate::losses::{memberships, soft_dice};
 use crate::ops::warp;
-use crate::testing::{assert_close, gpu_devices, gradcheck, tensor, to_f64, uniform};
+use ffdp_kit::testing::{assert_close, gpu_devices, gradcheck, tensor, to_f64, uniform};
 
 /// Rounding of the scores over a step of 1e-6, against gradients of about 1e-2.
 const FINITE_DIFFERENCES: f64 = 1e-7;

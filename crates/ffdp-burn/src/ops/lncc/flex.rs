@@ -15,7 +15,7 @@ use burn::tensor::Shape;
 use rayon::prelude::*;
 
 use super::{GradientMode, LnccCall, LnccOps, LnccOptions, LnccWeights, gaussian_weights};
-use crate::ops::real::{Real, by_dtype, elements, readable, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, readable, tensor};
 
 /// Planes of `f64`, one per quantity.
 type Planes = Vec<Vec<f64>>;

@@ -165,7 +165,7 @@ pub trait LnccOps: Backend {
 use burn::backend::fusion::custom::TensorSpec;
 
 #[cfg(feature = "cube")]
-use super::half::computed;
+use ffdp_kit::half::computed;
 
 #[cfg(feature = "cube")]
 fn gradient_specs(

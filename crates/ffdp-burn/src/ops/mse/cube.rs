@@ -8,7 +8,7 @@ use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
 use super::MseOps;
-use crate::ops::launch::{
+use ffdp_kit::launch::{
     UNITS, address, assert_f32, buffer, empty_f32, kind, readable, sum_over_cube, sum_rows,
 };
 

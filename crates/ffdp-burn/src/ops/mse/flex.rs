@@ -6,7 +6,7 @@ use burn::backend::tensor::FloatTensor;
 use rayon::prelude::*;
 
 use super::MseOps;
-use crate::ops::real::{Real, by_dtype, elements, readable, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, readable, tensor};
 
 /// Elements summed by one task; fixed, so that the sum does not depend on the threads.
 const BLOCK: usize = 1 << 16;

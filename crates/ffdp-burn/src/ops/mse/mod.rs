@@ -10,7 +10,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
 
 #[cfg(feature = "cube")]
-use super::half::computed;
+use ffdp_kit::half::computed;
 
 mod autodiff;
 #[cfg(feature = "cube")]

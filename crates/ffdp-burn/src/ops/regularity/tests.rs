@@ -4,7 +4,7 @@ use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
 use crate::baseline;
-use crate::testing::{
+use ffdp_kit::testing::{
     FIELD_SHAPES, assert_close, field, gpu_devices, gradcheck, normal, tensor, to_f64,
     value_and_gradient,
 };

@@ -8,7 +8,7 @@ use cubecl::prelude::*;
 
 use super::{ModeBlock, SpectralOps, Symbol};
 use crate::ops::fft::{cube as fft, dims_of};
-use crate::ops::launch::{UNITS, assert_f32, buffer, upload, wide_address, writable};
+use ffdp_kit::launch::{UNITS, assert_f32, buffer, upload, wide_address, writable};
 
 /// [`Symbol`] without its numbers, for which one kernel serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -8,7 +8,7 @@ use realfft::FftNum;
 
 use super::{ModeBlock, SpectralOps, Symbol};
 use crate::ops::fft::{dims_of, flex};
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 fn multiplied<T: Real + FftNum>(
     field: &FlexTensor,

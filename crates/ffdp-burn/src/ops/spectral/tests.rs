@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
-use crate::testing::{assert_close, field, gpu_devices, normal, tensor, to_f64};
+use ffdp_kit::testing::{assert_close, field, gpu_devices, normal, tensor, to_f64};
 
 /// Sums of hundreds of numbers in f64, times wavenumbers squared.
 const F64_ROUNDING: f64 = 1e-12;

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use burn::tensor::{DType, Device};
 
 use super::{grid, rotated};
-use crate::io::{LandmarkSpace, read_landmarks};
 use crate::ops::{ControlGrid, bspline};
-use crate::testing::{assert_close, normal, tensor, to_f64};
 use crate::transform::{
     BsplineTransform, Composite, Displacement, Step, read_transform, write_transform,
 };
+use ffdp_image::io::{LandmarkSpace, read_landmarks};
+use ffdp_kit::testing::{assert_close, normal, tensor, to_f64};
 
 /// Sums of 64 products of some mm in f64; numbers in the files have 17 digits.
 const POINT_TOLERANCE_MM: f64 = 1e-5;

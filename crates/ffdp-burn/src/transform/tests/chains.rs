@@ -3,10 +3,10 @@
 use burn::tensor::Device;
 
 use super::{F32_ROUNDING, flipped, grid, grids, ramp, rotated, wide};
-use crate::image::{Affine, Geometry, LabelMap, Physical, Volume};
 use crate::ops::Interpolation;
-use crate::testing::{assert_close, normal, to_f64};
 use crate::transform::{Composite, Displacement, Step};
+use ffdp_image::image::{Affine, Geometry, LabelMap, Physical, Volume};
+use ffdp_kit::testing::{assert_close, normal, to_f64};
 
 /// Coordinates of some tens of voxels in f32, through fields that change by about a voxel per voxel.
 const CHAIN_ROUNDING_VOXELS: f64 = 2e-5;

@@ -3,9 +3,9 @@
 use burn::tensor::Device;
 
 use super::grids;
-use crate::image::Affine;
-use crate::testing::normal;
 use crate::transform::{Composite, Displacement, Step, read_transform, write_transform};
+use ffdp_image::image::Affine;
+use ffdp_kit::testing::normal;
 
 #[test]
 fn affine_maps_and_displacements_come_back() {

@@ -3,11 +3,11 @@
 use burn::tensor::{DType, Device, Tensor};
 
 use super::{grid, rotated};
-use crate::image::{Affine, Geometry};
-use crate::metrics::jacobian;
 use crate::ops::{GaussianOptions, exp, gaussian};
-use crate::testing::{normal, tensor};
 use crate::transform::{Composite, Displacement, Step};
+use ffdp_image::image::{Affine, Geometry};
+use ffdp_image::metrics::jacobian;
+use ffdp_kit::testing::{normal, tensor};
 
 fn oblique() -> Geometry {
     grid([34, 30, 26], [1.0, 1.2, 2.0], [-20.0, -10.0, -18.0], rotated(25.0))

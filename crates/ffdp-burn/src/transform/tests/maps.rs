@@ -5,9 +5,9 @@ use std::sync::Arc;
 use burn::tensor::{Device, Tensor};
 
 use super::{grid, grids, ramp, rotated, wide};
-use crate::image::{Affine, Physical, PointMap};
-use crate::testing::assert_close;
 use crate::transform::{Composite, Step, write_transform};
+use ffdp_image::image::{Affine, Physical, PointMap};
+use ffdp_kit::testing::assert_close;
 
 /// Intensities of some tens in f32, at points computed in f32.
 const ROUNDING: f64 = 1e-5;

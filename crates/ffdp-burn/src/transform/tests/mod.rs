@@ -9,10 +9,10 @@ mod maps;
 use burn::tensor::{DType, Device, Tensor};
 
 use super::{Displacement, map_vectors, resample};
-use crate::error::Error;
-use crate::image::{Geometry, LabelMap, Matrix3, Volume, download, upload};
 use crate::ops::{Interpolation, Padding};
-use crate::testing::{assert_close, gpu_devices, normal, tensor, to_f64};
+use ffdp_image::error::Error;
+use ffdp_image::image::{Geometry, LabelMap, Matrix3, Volume, download, upload};
+use ffdp_kit::testing::{assert_close, gpu_devices, normal, tensor, to_f64};
 
 /// Rounding of coordinates of some tens of voxels in f32, times intensities that grow by about one
 /// per voxel.

@@ -6,16 +6,16 @@ use std::path::Path;
 
 use burn::Tensor;
 use burn::tensor::Device;
-use ffdp_burn::Error;
-use ffdp_burn::image::{
+use ffdp_burn::ops::Interpolation;
+use ffdp_burn::transform::GridMap;
+use ffdp_image::Error;
+use ffdp_image::image::{
     Geometry, OneOf, Planes, SmoothImage, SmoothKernel, Volume, check_finite, download, runs,
 };
-use ffdp_burn::io::images::{
+use ffdp_image::io::images::{
     DataType, Header, IntegerForm, IntegerWriter, LabelWriter, PlaneReader, VolumeWriter, header,
     unreadable_by_itk,
 };
-use ffdp_burn::ops::Interpolation;
-use ffdp_burn::transform::GridMap;
 use ffdp_parallel::{PlaneChain, SeenImage};
 use rayon::prelude::*;
 
@@ -468,7 +468,7 @@ impl Planes for Settled<'_> {
         self.planes.geometry()
     }
 
-    fn read(&mut self, z: Range<usize>) -> ffdp_burn::Result<&[f32]> {
+    fn read(&mut self, z: Range<usize>) -> ffdp_image::Result<&[f32]> {
         /// Values that a core looks at at a time.
         const PART: usize = 1 << 16;
         let finite = |part: &[f32]| part.iter().all(|value| value.is_finite());
@@ -489,7 +489,7 @@ impl Planes for Settled<'_> {
         Ok(&self.values)
     }
 
-    fn labels(&self) -> &ffdp_burn::image::MovedLabels {
+    fn labels(&self) -> &ffdp_image::image::MovedLabels {
         self.planes.labels()
     }
 }
@@ -500,9 +500,9 @@ mod tests {
     use crate::commands::chain::TransformChoice;
     use crate::device::DeviceChoice;
     use clap::Parser;
-    use ffdp_burn::image::LabelMap;
-    use ffdp_burn::io::images::{read_volumes, write_displacement, write_integers, write_volumes};
-    use ffdp_burn::io::open_displacement;
+    use ffdp_image::image::LabelMap;
+    use ffdp_image::io::images::{read_volumes, write_displacement, write_integers, write_volumes};
+    use ffdp_image::io::open_displacement;
 
     #[derive(Parser)]
     struct Command {
@@ -532,7 +532,7 @@ mod tests {
             LabelMap::new((0..grid.len()).map(value).collect(), grid.clone()).expect("fits")
         };
         let form = IntegerForm {
-            data_type: ffdp_burn::io::images::DataType::I32,
+            data_type: ffdp_image::io::images::DataType::I32,
             intercept: 0,
             scale: None,
             intent_code: 1002,

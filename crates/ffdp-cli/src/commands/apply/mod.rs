@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use clap::{Args, ValueEnum};
-use ffdp_burn::image::Geometry;
-use ffdp_burn::io::images::header;
-use ffdp_burn::io::{FileRow, LandmarkSpace, LandmarkTable, check_not_an_input, check_writable};
 use ffdp_burn::transform::Composite;
+use ffdp_image::image::Geometry;
+use ffdp_image::io::images::header;
+use ffdp_image::io::{FileRow, LandmarkSpace, LandmarkTable, check_not_an_input, check_writable};
 
 use self::image::{PIECE, warp_image};
 use super::chain::{ORDER_HELP, TransformChoice, chain, grid, plane_chain};

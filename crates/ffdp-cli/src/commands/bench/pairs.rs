@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use ffdp_burn::io::FileList;
-use ffdp_burn::io::images::header;
+use ffdp_image::io::FileList;
+use ffdp_image::io::images::header;
 
 use crate::failure::{Failure, Result};
 use crate::pairs::stem;

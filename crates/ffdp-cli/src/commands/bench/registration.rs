@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 use clap::{Args, ValueEnum};
-use ffdp_burn::Error;
-use ffdp_burn::io::images::header;
-use ffdp_burn::io::write_text;
 use ffdp_burn::ops::Interpolation;
 use ffdp_burn::transform::Composite;
+use ffdp_image::Error;
+use ffdp_image::io::images::header;
+use ffdp_image::io::write_text;
 use ffdp_register::{Observer, Problem, Registration, Settings, Silent, register};
 use ffdp_train::{CheckpointChoice, Predictor, RunFolder};
 

@@ -6,8 +6,8 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use ffdp_burn::Error;
-use ffdp_burn::io::{csv_line, write_atomically};
+use ffdp_image::Error;
+use ffdp_image::io::{csv_line, write_atomically};
 use serde::{Deserialize, Serialize};
 
 use super::cost::Cost;

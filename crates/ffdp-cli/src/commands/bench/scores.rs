@@ -1,14 +1,14 @@
 //! How good a map between the images of a pair is, by their labels and by the map itself.
 
 use burn::tensor::Device;
-use ffdp_burn::Error;
-use ffdp_burn::image::{LabelMap, Volume};
-use ffdp_burn::io::images::{read_labels, read_volume};
-use ffdp_burn::metrics::{
-    DistanceUnit, Regularity, dice_of, regularity, surface_distances, surface_mean,
-};
 use ffdp_burn::ops::Interpolation;
 use ffdp_burn::transform::Composite;
+use ffdp_image::Error;
+use ffdp_image::image::{LabelMap, Volume};
+use ffdp_image::io::images::{read_labels, read_volume};
+use ffdp_image::metrics::{
+    DistanceUnit, Regularity, dice_of, regularity, surface_distances, surface_mean,
+};
 
 use super::pairs::Pair;
 use crate::commands::input::label_ids;

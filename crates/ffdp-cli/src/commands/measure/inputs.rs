@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use ffdp_burn::image::{Geometry, LabelMap, Volume};
-use ffdp_burn::io::images::{read_displacement, read_labels};
 use ffdp_burn::transform::Displacement;
+use ffdp_image::image::{Geometry, LabelMap, Volume};
+use ffdp_image::io::images::{read_displacement, read_labels};
 
 use super::MeasureArguments;
 use crate::commands::chain::chain;

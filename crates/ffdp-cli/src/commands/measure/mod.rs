@@ -9,10 +9,10 @@ mod table;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
-use ffdp_burn::image::Volume;
-use ffdp_burn::io::images::{header, write_volume};
-use ffdp_burn::io::{FileRow, check_not_an_input, check_writable};
-use ffdp_burn::metrics::{Difference, jacobian_determinants};
+use ffdp_image::image::Volume;
+use ffdp_image::io::images::{header, write_volume};
+use ffdp_image::io::{FileRow, check_not_an_input, check_writable};
+use ffdp_image::metrics::{Difference, jacobian_determinants};
 
 use super::apply::SpaceChoice;
 use super::chain::TransformChoice;

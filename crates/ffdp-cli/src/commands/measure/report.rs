@@ -1,7 +1,7 @@
 //! The measures, as `--json` prints them.
 
-use ffdp_burn::image::{LabelMap, Volume};
-use ffdp_burn::metrics::{
+use ffdp_image::image::{LabelMap, Volume};
+use ffdp_image::metrics::{
     DiceScores, DistanceUnit, InverseConsistency, JacobianReport, LabelDice, LabelSurface,
     Learn2RegCase, Learn2RegReport, SSIM_WINDOW, TargetRegistrationError, Warp, dice_of,
     foreground, information, inverse_consistency, jacobian, learn2reg, local_ncc,

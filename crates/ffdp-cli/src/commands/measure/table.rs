@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use ffdp_burn::metrics::{
+use ffdp_image::metrics::{
     InverseConsistency, JacobianReport, Learn2RegReport, TargetRegistrationError,
 };
 

@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 use clap::Args;
-use ffdp_burn::image::{LabelMap, Volume};
-use ffdp_burn::io::images::header;
-use ffdp_burn::io::{FileRow, check_not_an_input};
 use ffdp_burn::transform::{Composite, Step};
+use ffdp_image::image::{LabelMap, Volume};
+use ffdp_image::io::images::header;
+use ffdp_image::io::{FileRow, check_not_an_input};
 use ffdp_train::predict::refine;
 use ffdp_train::settings::{Align, parse_size};
 use ffdp_train::{CheckpointChoice, Predictor, RunFolder};

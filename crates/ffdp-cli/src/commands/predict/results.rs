@@ -5,13 +5,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use ffdp_burn::Error;
-use ffdp_burn::image::{Geometry, LabelMap, Volume};
-use ffdp_burn::io::images::{write_displacement, write_labels, write_volume};
-use ffdp_burn::io::{check_writable, write_atomically};
-use ffdp_burn::metrics::dice;
 use ffdp_burn::ops::Interpolation;
 use ffdp_burn::transform::{Composite, Displacement};
+use ffdp_image::Error;
+use ffdp_image::image::{Geometry, LabelMap, Volume};
+use ffdp_image::io::images::{write_displacement, write_labels, write_volume};
+use ffdp_image::io::{check_writable, write_atomically};
+use ffdp_image::metrics::dice;
 use ffdp_register::{Assessment, Evidence};
 use ffdp_train::Predictor;
 use serde::Serialize;

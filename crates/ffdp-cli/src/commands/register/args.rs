@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
-use ffdp_burn::io::FileRow;
+use ffdp_image::io::FileRow;
 
 use crate::commands::apply::SpaceChoice;
 use crate::failure::{Failure, Result};

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ffdp_burn::Error;
-use ffdp_burn::image::Geometry;
-use ffdp_burn::io::check_writable;
+use ffdp_image::Error;
+use ffdp_image::image::Geometry;
+use ffdp_image::io::check_writable;
 use ffdp_register::{Settings, Stage};
 
 use super::args::{ImageFormat, RegisterArguments};

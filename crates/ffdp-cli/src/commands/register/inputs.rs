@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use ffdp_burn::image::{Affine, LabelMap, Physical, Volume};
-use ffdp_burn::io::check_not_an_input;
-use ffdp_burn::io::images::{header, unreadable_by_itk};
 use ffdp_burn::transform::read_transform;
+use ffdp_image::image::{Affine, LabelMap, Physical, Volume};
+use ffdp_image::io::check_not_an_input;
+use ffdp_image::io::images::{header, unreadable_by_itk};
 
 use super::args::RegisterArguments;
 use super::files::Files;

@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ffdp_burn::image::Geometry;
-use ffdp_burn::io::write_text;
+use ffdp_image::image::Geometry;
+use ffdp_image::io::write_text;
 use ffdp_parallel::DeviceMesh;
 use ffdp_register::{Checkpoint, Problem, Registration, Settings, register_on, resume_on};
 use serde_json::json;

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::available_parallelism;
 
-use ffdp_burn::image::{Affine, Geometry, LabelMap, Volume};
 use ffdp_burn::transform::Displacement;
+use ffdp_image::image::{Affine, Geometry, LabelMap, Volume};
 use ffdp_parallel::DeviceMesh;
 use ffdp_register::{Outcome, Problem, Registration, Settings, Silent, Stage, register_on};
 use rayon::prelude::*;

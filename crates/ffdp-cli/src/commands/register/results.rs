@@ -4,14 +4,14 @@ use std::path::Path;
 use std::time::Instant;
 
 use burn::tensor::Device;
-use ffdp_burn::image::{Affine, Geometry, LabelMap, Physical, Volume};
-use ffdp_burn::io::images::{write_displacement, write_labels, write_volume};
-use ffdp_burn::io::write_affine;
-use ffdp_burn::metrics::{Coverage, TargetRegistrationError, tre_of_mapped};
 use ffdp_burn::ops::Interpolation;
 use ffdp_burn::transform::{
     BsplineTransform, Composite, Displacement, RoundTrip, Step, write_transform,
 };
+use ffdp_image::image::{Affine, Geometry, LabelMap, Physical, Volume};
+use ffdp_image::io::images::{write_displacement, write_labels, write_volume};
+use ffdp_image::io::write_affine;
+use ffdp_image::metrics::{Coverage, TargetRegistrationError, tre_of_mapped};
 use ffdp_register::{
     Evidence, MOST_INVERSE_ERROR_VOXELS, Registration, Settings, Stage, StageReport, background,
     finest_spacing_mm,
@@ -207,7 +207,7 @@ impl Results {
         })
     }
 
-    fn overlap(&self, inputs: &Inputs) -> ffdp_burn::Result<Option<Overlap>> {
+    fn overlap(&self, inputs: &Inputs) -> ffdp_image::Result<Option<Overlap>> {
         let labels = (&inputs.fixed_labels, &inputs.moving_labels);
         match (labels, &self.labels_before, &self.labels_after) {
             ((Some(fixed), Some(moving)), Some(before), Some(after)) => {
@@ -244,7 +244,7 @@ impl Results {
         write_spline(&files.spline, self.spline.as_ref())?;
         write_affine(&files.affine, &self.affine)?;
         write_affine(&files.affine_mat, &self.affine)?;
-        Ok([warped, labels, warp, inverse].into_iter().collect::<ffdp_burn::Result<()>>()?)
+        Ok([warped, labels, warp, inverse].into_iter().collect::<ffdp_image::Result<()>>()?)
     }
 
     /// What the report shows.

@@ -4,11 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use ffdp_burn::image::{Affine, Geometry, Physical, Planes};
-use ffdp_burn::io::images::{PlaneReader, header};
-use ffdp_burn::io::write_affine;
-use ffdp_burn::io::{check_not_an_input, write_text};
-use ffdp_burn::metrics::DiceScores;
+use ffdp_image::image::{Affine, Geometry, Physical, Planes};
+use ffdp_image::io::images::{PlaneReader, header};
+use ffdp_image::io::write_affine;
+use ffdp_image::io::{check_not_an_input, write_text};
+use ffdp_image::metrics::DiceScores;
 use ffdp_register::{
     Checkpoint, Evidence, Folding, Placement, Settings, Silent, SlabProblem, SlabRegistration,
     Stage, background, finest_spacing_mm, register_slabs, resume_slabs,

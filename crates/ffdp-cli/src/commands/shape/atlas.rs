@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use burn::tensor::DType;
 use clap::Args;
-use ffdp_burn::io::write_text;
+use ffdp_image::io::write_text;
 use ffdp_shapes::Shape;
 use ffdp_shapes::files::write_shape;
 use ffdp_shapes::lddmm::{Iteration, atlas};
@@ -55,7 +55,7 @@ pub fn run(request: &AtlasArguments) -> Result<()> {
     let settings = request.method.settings(template, &members[0])?;
     let folder = &request.output;
     std::fs::create_dir_all(folder)
-        .map_err(|source| ffdp_burn::Error::io(folder, "create", source))?;
+        .map_err(|source| ffdp_image::Error::io(folder, "create", source))?;
     warnings(&settings, template, &members[0]).iter().for_each(|text| printer.warning(text));
     let device = request.device.open()?;
     write_text(&folder.join("settings.toml"), &to_toml(&settings)?)?;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ffdp_burn::io::{check_not_an_input, check_writable};
+use ffdp_image::io::{check_not_an_input, check_writable};
 use ffdp_shapes::files::write_shape;
 
 use super::input::{SHAPE_HELP, ShapeInput};

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use ffdp_burn::io::images::read_labels;
+use ffdp_image::io::images::read_labels;
 use ffdp_shapes::files::read_shape;
 use ffdp_shapes::{Shape, SurfaceSettings, label_surfaces};
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use ffdp_burn::io::read_toml;
+use ffdp_image::io::read_toml;
 use ffdp_shapes::attachment::{Attachment, advised_sigmas};
 use ffdp_shapes::lddmm::{Iteration, LddmmSettings, Metric, Scheme};
 use ffdp_shapes::shape::width_advice;

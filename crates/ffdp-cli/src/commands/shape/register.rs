@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use burn::tensor::{DType, Device};
 use clap::Args;
-use ffdp_burn::image::{Affine, Geometry};
-use ffdp_burn::io::images::header;
-use ffdp_burn::io::write_text;
 use ffdp_burn::transform::{Composite, Displacement, Step, write_transform};
+use ffdp_image::image::{Affine, Geometry};
+use ffdp_image::io::images::header;
+use ffdp_image::io::write_text;
 use ffdp_shapes::files::{read_shape, write_shape, write_shape_with};
 use ffdp_shapes::lddmm::{Direction, Flow, Iteration, LddmmSettings, Match, match_shapes};
 use ffdp_shapes::shape::{self_intersections, surface_distance};
@@ -82,7 +82,7 @@ pub fn run(request: &RegisterShapes) -> Result<()> {
     let carried: Vec<Shape> = request.carry.iter().map(read_shape).collect::<Result<_, _>>()?;
     let folder = &request.output;
     std::fs::create_dir_all(folder)
-        .map_err(|source| ffdp_burn::Error::io(folder, "create", source))?;
+        .map_err(|source| ffdp_image::Error::io(folder, "create", source))?;
     let warnings = warnings(&settings, &source, &target);
     warnings.iter().for_each(|text| printer.warning(text));
     let device = request.device.open()?;
@@ -254,7 +254,7 @@ fn keep(path: &Path, iteration: &Iteration) -> Result<()> {
 
 fn read_momenta(path: &Path) -> Result<Vec<Position>> {
     let text = std::fs::read_to_string(path)
-        .map_err(|source| ffdp_burn::Error::io(path, "read", source))?;
+        .map_err(|source| ffdp_image::Error::io(path, "read", source))?;
     serde_json::from_str(&text).map_err(|error| {
         Failure::user(format!("{}: {error}", path.display()), "start again without --resume")
     })

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use ffdp_burn::io::{csv_line, write_text};
-use ffdp_burn::synth::WarpSettings;
+use ffdp_image::io::{csv_line, write_text};
+use ffdp_image::synth::WarpSettings;
 use serde::Serialize;
 
 use super::SynthArguments;

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use ffdp_burn::Error;
-use ffdp_burn::image::Geometry;
-use ffdp_burn::io::{check_not_an_input, check_writable};
+use ffdp_image::Error;
+use ffdp_image::image::Geometry;
+use ffdp_image::io::{check_not_an_input, check_writable};
 
 use super::source::Sources;
 use super::{SynthArguments, make_folder};

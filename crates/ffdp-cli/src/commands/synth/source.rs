@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use ffdp_burn::Error;
-use ffdp_burn::image::{Geometry, LabelMap};
-use ffdp_burn::io::check_memory;
-use ffdp_burn::io::images::{header, read_labels, read_volume};
-use ffdp_burn::synth::{
+use ffdp_image::Error;
+use ffdp_image::image::{Geometry, LabelMap};
+use ffdp_image::io::check_memory;
+use ffdp_image::io::images::{header, read_labels, read_volume};
+use ffdp_image::synth::{
     Anatomy, IntensityTable, LabelField, Modality, PhantomSettings, SmoothLabels,
 };
 

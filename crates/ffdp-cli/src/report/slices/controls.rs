@@ -1,7 +1,7 @@
 //! The control points of a spline over the fixed image: the lines between them, each pixel of a line where the
 //! displacement carries it, and a dot at every point.
 
-use ffdp_burn::image::Geometry;
+use ffdp_image::image::Geometry;
 use ffdp_train::pictures::Canvas;
 
 use super::{Quantity, Scene};

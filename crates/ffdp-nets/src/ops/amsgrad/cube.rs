@@ -5,7 +5,7 @@ use burn_cubecl::CubeBackend;
 use cubecl::prelude::*;
 
 use super::{AmsGradConstants, AmsGradOps};
-use crate::ops::launch::{UNITS, address, assert_f32, buffer, writable};
+use ffdp_kit::launch::{UNITS, address, assert_f32, buffer, writable};
 
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 struct Constants {

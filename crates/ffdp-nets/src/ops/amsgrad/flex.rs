@@ -5,7 +5,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 
 use super::{AmsGradConstants, AmsGradOps};
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 fn step<T: Real>(
     tensors: &[FlexTensor; 5],

@@ -6,7 +6,7 @@ use burn::backend::tensor::FloatTensor;
 
 use super::{Conv3dOps, mirrored, mirrored_padding};
 use crate::ops::precision::Precision;
-use crate::ops::vjp::{Vjp, record};
+use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
 struct Conv3dVjp;

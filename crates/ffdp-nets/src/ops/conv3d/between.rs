@@ -19,7 +19,7 @@ use burn_cubecl::CubeBackend;
 
 use super::{Conv3dOps, mirrored, mirrored_padding};
 use crate::ops::precision::Precision;
-use crate::ops::vjp::{Vjp, record};
+use ffdp_kit::vjp::{Vjp, record};
 
 /// Backend operation of the convolution between planes; shapes as in [`conv3d_between`].
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]

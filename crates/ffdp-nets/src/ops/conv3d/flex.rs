@@ -15,7 +15,7 @@ use super::lanes::{Avx2, Avx512};
 use super::lanes::{LANES, Lanes};
 use super::{Conv3dOps, burn_conv3d, burn_conv3d_to_weight};
 use crate::ops::precision::Precision;
-use crate::ops::real::{elements, tensor};
+use ffdp_kit::real::{elements, tensor};
 
 /// Taps along an axis.
 const K: usize = 3;

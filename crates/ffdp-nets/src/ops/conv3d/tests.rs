@@ -120,13 +120,13 @@ fn every_instruction_set_agrees() {
     let expected = by_definition(case, [&x, &weight, &r]);
     let single = |v: &[f64]| v.iter().map(|&v| v as f32).collect::<Vec<f32>>();
     let (x, weight, r) = (single(&x), single(&weight), single(&r));
-    let x = crate::ops::real::tensor(x, shape);
-    let weight = crate::ops::real::tensor(weight, [o, 3, 3, 3, 3]);
-    let r = crate::ops::real::tensor(r, [1, o, 4, 5, 21]);
+    let x = ffdp_kit::real::tensor(x, shape);
+    let weight = ffdp_kit::real::tensor(weight, [o, 3, 3, 3, 3]);
+    let r = ffdp_kit::real::tensor(r, [1, o, 4, 5, 21]);
     let sets = flex::available();
     println!("{} instruction sets", sets.len());
     for (name, kernels) in sets {
-        let wide = |t| crate::ops::real::elements::<f32>(&t).iter().map(|&v| v as f64).collect();
+        let wide = |t| ffdp_kit::real::elements::<f32>(&t).iter().map(|&v| v as f64).collect();
         let value: Vec<f64> = wide(flex::forward(&kernels, &x, &weight, [1; 3]));
         let to_weight: Vec<f64> = wide(flex::to_weight(&kernels, &x, &weight, &r, [1; 3]));
         assert_close(name, &value, &expected.value, SINGLE);

@@ -11,7 +11,7 @@ use cubecl::prelude::*;
 
 use super::part::InstanceNormPartOps;
 use super::{InstanceNormOps, InstanceNormOptions};
-use crate::ops::launch::{
+use ffdp_kit::launch::{
     UNITS, address, assert_f32, buffer, empty, sum_in_tree, sum_over_cube, sum_rows,
 };
 

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::part::InstanceNormPartOps;
 use super::{InstanceNormOps, InstanceNormOptions};
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 /// Elements summed by one task; fixed, so that a sum does not depend on the threads.
 const BLOCK: usize = 1 << 14;

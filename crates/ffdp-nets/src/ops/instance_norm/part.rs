@@ -19,7 +19,7 @@ use burn::backend::{Autodiff, Backend, Dispatch, TensorMetadata, backend_extensi
 use burn::tensor::Shape;
 
 use super::InstanceNormOptions;
-use crate::ops::vjp::{Vjp, record};
+use ffdp_kit::vjp::{Vjp, record};
 
 /// Backend operations on a part `[N, C, D, H, W]`; pairs of numbers of its channels `[2, N C]`. They know no
 /// tape: that is [`InstanceNormTapeOps`].

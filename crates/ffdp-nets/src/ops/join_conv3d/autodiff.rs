@@ -11,7 +11,7 @@ use super::{JoinConv3dOps, PADDING};
 use crate::ops::conv3d::{Conv3dOps, mirrored};
 use crate::ops::precision::Precision;
 use crate::ops::upsample::UpsampleOps;
-use crate::ops::vjp::{Vjp, record};
+use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JoinConv3dVjp;

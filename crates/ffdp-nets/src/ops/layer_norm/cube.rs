@@ -7,7 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::LayerNormOps;
-use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, sum_columns};
+use ffdp_kit::launch::{UNITS, address, assert_f32, buffer, empty, sum_columns};
 
 /// Cubes of the backward kernel: eight for each of some 130 multiprocessors.
 const CUBES_WANTED: usize = 1056;

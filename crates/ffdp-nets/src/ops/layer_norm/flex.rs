@@ -6,7 +6,7 @@ use burn::backend::tensor::FloatTensor;
 use rayon::prelude::*;
 
 use super::LayerNormOps;
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 /// Tokens of one task; fixed, so that a sum does not depend on the threads.
 const BLOCK: usize = 1024;

@@ -7,7 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{MeanPoolOps, pooled_shape, resized};
-use crate::ops::launch::{CUBE, Extent, address, assert_f32, buffer, cubes, empty, extent};
+use ffdp_kit::launch::{CUBE, Extent, address, assert_f32, buffer, cubes, empty, extent};
 
 /// The start of the channel of this unit's z in volumes of extents `size`.
 #[cube]

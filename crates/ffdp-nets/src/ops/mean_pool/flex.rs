@@ -5,7 +5,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 
 use super::{MeanPoolOps, pooled_shape, resized};
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 /// Sums of three around every second entry of the middle axis of `[outer, n, inner]`.
 fn halved(x: &[f64], n: usize, inner: usize) -> Vec<f64> {

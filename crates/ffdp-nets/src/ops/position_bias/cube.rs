@@ -7,7 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{PositionBiasOps, bias_shape, table_shape};
-use crate::ops::launch::{Extent, UNITS, address, assert_f32, buffer, empty, extent};
+use ffdp_kit::launch::{Extent, UNITS, address, assert_f32, buffer, empty, extent};
 
 /// The number of this unit.
 #[cube]

@@ -5,7 +5,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 
 use super::{PositionBiasOps, bias_shape, rows, table_shape};
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 /// The row of each pair of tokens, queries first.
 fn row_of_pairs(window: [usize; 3]) -> Vec<usize> {

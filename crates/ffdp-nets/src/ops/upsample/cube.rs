@@ -7,7 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{UpsampleOps, halved_shape, joined_shape};
-use crate::ops::launch::{CUBE, Extent, address, assert_f32, buffer, cubes, empty, extent};
+use ffdp_kit::launch::{CUBE, Extent, address, assert_f32, buffer, cubes, empty, extent};
 
 /// Where a unit is: its voxel, and its channel of all samples.
 #[derive(CubeType, Clone, Copy)]

@@ -6,7 +6,7 @@ use burn::backend::tensor::FloatTensor;
 use rayon::prelude::*;
 
 use super::{UpsampleOps, halved_shape, joined_shape};
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 /// Doubles the middle axis of `[outer, n, inner]`.
 fn doubled<T: Real>(x: &[T], n: usize, inner: usize) -> Vec<T> {

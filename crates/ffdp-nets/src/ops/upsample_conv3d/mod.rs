@@ -23,7 +23,7 @@ use super::conv3d::between::{joined, planes};
 use super::conv3d::{Conv3dOps, mirrored};
 use super::precision::Precision;
 use super::upsample::UpsampleOps;
-use super::vjp::{Vjp, record};
+use ffdp_kit::vjp::{Vjp, record};
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{WindowCut, WindowOps};
-use crate::ops::launch::{Extent, UNITS, address, assert_f32, buffer, empty, extent};
+use ffdp_kit::launch::{Extent, UNITS, address, assert_f32, buffer, empty, extent};
 
 /// The cut, with the number of windows along each axis.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]

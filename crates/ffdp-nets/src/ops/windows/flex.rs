@@ -5,7 +5,7 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 
 use super::{WindowCut, WindowOps};
-use crate::ops::real::{Real, by_dtype, elements, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, tensor};
 
 impl WindowCut {
     /// For each token of each window of a sample, its number in the grid; none in the padding.

@@ -3,10 +3,10 @@
 use burn::Tensor;
 use burn::tensor::{DType, Device};
 
-use ffdp_burn::error::Result;
-use ffdp_burn::image::Geometry;
 use ffdp_burn::ops::{Beyond, ControlGrid, subdivide};
 use ffdp_burn::transform::BsplineTransform;
+use ffdp_image::error::Result;
+use ffdp_image::image::Geometry;
 use ffdp_parallel::SplinePenalties;
 
 /// Control points as a method wants them.

@@ -1,8 +1,8 @@
 //! What a level of a deformable method comes to, whatever improves it.
 
 use crate::level::Solver;
-use ffdp_burn::error::Result;
 use ffdp_burn::transform::BsplineTransform;
+use ffdp_image::error::Result;
 use ffdp_parallel::Sharded;
 
 /// What improves the fields of a level.

@@ -9,9 +9,9 @@ use super::splined;
 use crate::fields::Fields;
 use crate::level::Solver;
 use crate::pair::{LevelPair, read};
-use ffdp_burn::error::Result;
-use ffdp_burn::image::{Affine, Physical};
 use ffdp_burn::transform::BsplineTransform;
+use ffdp_image::error::Result;
+use ffdp_image::image::{Affine, Physical};
 use ffdp_optim::{Direction, Lbfgs, LineSearch, Minimizer, Steps};
 use ffdp_parallel::{FieldModel, Sharded, ShardedDeform, ShardedObjective, SmoothSteps};
 

@@ -8,9 +8,9 @@ use crate::fields::{Deformed, Fields};
 use crate::pair::LevelPair;
 use crate::pyramid::finest_spacing_mm;
 use crate::settings::{Descent, LevelSettings, OptimizerSettings};
-use ffdp_burn::error::Result;
-use ffdp_burn::image::{Affine, Geometry, Physical, Voxel};
 use ffdp_burn::ops::{DeformMethod, DeformOptions, GaussianOptions, Measure};
+use ffdp_image::error::Result;
+use ffdp_image::image::{Affine, Geometry, Physical, Voxel};
 use ffdp_parallel::{Axis, DeformProblem, Sharded};
 
 /// A method that improves one or several fields by the iterations of [`ops::deform`](ffdp_burn::ops::deform()).

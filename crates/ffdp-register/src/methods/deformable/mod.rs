@@ -30,11 +30,11 @@ use crate::processes::Report;
 use crate::pyramid::level_grids;
 use crate::report::StageReport;
 use crate::report::{LevelReport, Stop};
-use ffdp_burn::error::{Error, Result};
-use ffdp_burn::image::{Affine, Geometry};
 use ffdp_burn::losses::SimilarityLoss;
 use ffdp_burn::ops::DeformMethod;
 use ffdp_burn::transform::BsplineTransform;
+use ffdp_image::error::{Error, Result};
+use ffdp_image::image::{Affine, Geometry};
 
 /// A deformable stage, from `found` on; shared by all processes where its levels are large.
 pub(crate) fn deform(

@@ -7,10 +7,10 @@ use crate::fields::Fields;
 use crate::level::Solver;
 use crate::pair::{LevelPair, read};
 use crate::settings::{LbfgsSettings, OptimizerSettings};
-use ffdp_burn::error::Result;
-use ffdp_burn::image::{Affine, Geometry, Physical};
 use ffdp_burn::ops::{AdamOptions, Moments, adam};
 use ffdp_burn::transform::BsplineTransform;
+use ffdp_image::error::Result;
+use ffdp_image::image::{Affine, Geometry, Physical};
 use ffdp_optim::{Direction, Lbfgs, LineSearch, Minimizer, Objective as _, Point, Steepest, Steps};
 use ffdp_parallel::{ControlPoints, FieldModel, Sharded, ShardedObjective, SplineModel};
 

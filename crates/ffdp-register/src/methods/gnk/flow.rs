@@ -13,8 +13,8 @@
 use burn::Tensor;
 use burn::tensor::TensorData;
 
-use ffdp_burn::error::Result;
 use ffdp_burn::ops::combination;
+use ffdp_image::error::Result;
 use ffdp_parallel::{DisplacementBounds, PeriodicGrid, Sharded};
 
 /// Characteristics of one step: where what arrives at the voxels comes from.

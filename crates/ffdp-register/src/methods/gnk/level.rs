@@ -14,9 +14,9 @@ use crate::level::Solver;
 use crate::methods::deformable::{Deformation, LevelTask, smoothing, stays};
 use crate::pair::LevelPair;
 use crate::report::NewtonStep;
-use ffdp_burn::error::{Error, Result};
-use ffdp_burn::image::{Affine, Geometry, Physical};
 use ffdp_burn::transform::BsplineTransform;
+use ffdp_image::error::{Error, Result};
+use ffdp_image::image::{Affine, Geometry, Physical};
 use ffdp_parallel::{FieldVector, Gap, PaddedGrid, Sharded};
 
 /// A level under way.

@@ -30,8 +30,8 @@ use crate::settings::{
     ConvergenceSettings, Descent, LevelSettings, OptimizerSettings, Regularization, Similarity,
     in_range,
 };
-use ffdp_burn::error::{Error, Result};
 use ffdp_burn::ops::{Accumulation, DeformMethod, Update};
+use ffdp_image::error::{Error, Result};
 use ffdp_optim::GaussNewtonOptions;
 
 /// Gauss-Newton-Krylov registration: few exact steps where others take many short ones. The map is the flow along a

@@ -13,8 +13,8 @@ use std::cell::Cell;
 use serde::{Deserialize, Serialize};
 
 use super::flow::sum;
-use ffdp_burn::error::Result;
 use ffdp_burn::ops::{Symbol, component_dot};
+use ffdp_image::error::Result;
 use ffdp_optim::pcg;
 use ffdp_parallel::{FieldVector, PeriodicGrid, Sharded};
 

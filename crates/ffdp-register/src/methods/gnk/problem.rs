@@ -18,9 +18,9 @@ use burn::Tensor;
 
 use super::flow::{Flow, by_component, sum};
 use super::precondition::{Inverse, InverseOptions, Preconditioner, vector};
-use ffdp_burn::error::{Error, Result};
 use ffdp_burn::losses::SimilarityLoss;
 use ffdp_burn::ops::{Symbol, component_dot};
+use ffdp_image::error::{Error, Result};
 use ffdp_optim::{Curved, Objective, Point, Space};
 use ffdp_parallel::{FieldVector, PeriodicGrid, Reduction, Sharded, ShardedComparison, min_max};
 

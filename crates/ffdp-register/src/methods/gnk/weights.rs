@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::problem::VelocityProblem;
 use crate::report::NewtonStep;
-use ffdp_burn::error::{Error, Result};
+use ffdp_image::error::{Error, Result};
 use ffdp_optim::{GaussNewton, GaussNewtonOptions, Space};
 use ffdp_parallel::FieldVector;
 

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use super::motion::{Frame, Map};
 use super::rigid::rotation;
 use crate::pair::LevelPair;
-use ffdp_burn::error::Result;
 use ffdp_burn::losses::{NormalizedMutualInformation, SimilarityLoss};
+use ffdp_image::error::Result;
 use ffdp_parallel::Outside;
 
 /// Part of the joint entropy that two images share which needs no comparison.
@@ -35,7 +35,7 @@ const OVERLAP: f64 = 0.5;
 pub(super) fn is_informative(pair: &LevelPair, frame: &Frame, map: &Map) -> Result<bool> {
     let similarity: Arc<dyn SimilarityLoss> = Arc::new(NormalizedMutualInformation::default());
     let aligned = pair.alignment(similarity, Outside::Ignored);
-    let shared = |map: &Map| Ok::<_, ffdp_burn::Error>(1.0 - aligned.loss(map)?);
+    let shared = |map: &Map| Ok::<_, ffdp_image::Error>(1.0 - aligned.loss(map)?);
     let found = shared(map)?;
     if found >= ENOUGH {
         return Ok(true);

@@ -6,7 +6,7 @@
 //! `x` voxel centres in RAS mm, so that flipped, oblique and anisotropic grids make no difference ·
 //! `m` the intensity where it is foreground, else 0.
 
-use ffdp_burn::image::{Matrix3, Volume, symmetric_eigen};
+use ffdp_image::image::{Matrix3, Volume, symmetric_eigen};
 
 /// Moments of an image's foreground.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -32,7 +32,7 @@ use crate::context::{Estimate, Run, StageResult};
 use crate::level::{level_start, run_level};
 use crate::report::{StageReport, Stop, Undone};
 use crate::settings::{FOREGROUND, LinearSettings};
-use ffdp_burn::error::Result;
+use ffdp_image::error::Result;
 
 /// A rigid stage, from `found` on.
 pub(crate) fn rigid(

@@ -25,8 +25,8 @@ use crate::report::{LevelReport, StageReport, Stop, Undone};
 use crate::settings::{
     LevelSettings, LinearSettings, MomentsCentre, MomentsOrder, MomentsSettings,
 };
-use ffdp_burn::error::Result;
-use ffdp_burn::image::{Geometry, Matrix3};
+use ffdp_image::error::Result;
+use ffdp_image::image::{Geometry, Matrix3};
 
 /// A moments stage, from `found` on.
 pub(crate) fn moments(

@@ -5,7 +5,7 @@
 //! whether it is a translation, an angle or a stretch. So one step length suits all of them, and the
 //! second derivatives of a loss are of one size.
 
-use ffdp_burn::image::{Affine, Matrix3, Physical};
+use ffdp_image::image::{Affine, Matrix3, Physical};
 
 /// A map of physical space.
 pub(super) type Map = Affine<Physical, Physical>;

@@ -10,7 +10,7 @@
 //! exponential coordinates"). `[v]` the matrix of `v x`.
 
 use super::motion::{Frame, Map, Motion};
-use ffdp_burn::image::Matrix3;
+use ffdp_image::image::Matrix3;
 
 /// Turns and shifts: `w` and `t` in mm.
 pub(super) struct Rigid;

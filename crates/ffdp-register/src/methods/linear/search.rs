@@ -6,7 +6,7 @@
 
 use std::marker::PhantomData;
 
-use ffdp_burn::error::Result;
+use ffdp_image::error::Result;
 use ffdp_optim::{Bfgs, LineSearch, Minimizer, Objective, Point, Steps};
 
 use super::motion::{Frame, Map, Motion};

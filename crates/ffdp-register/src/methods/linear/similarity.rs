@@ -5,7 +5,7 @@
 
 use super::motion::{Frame, Map, Motion};
 use super::rigid::{derivatives, dot, rotation};
-use ffdp_burn::image::Matrix3;
+use ffdp_image::image::Matrix3;
 
 /// Turns, shifts and one stretch: `w`, `t` and `s` in mm.
 pub(super) struct Similar;

@@ -16,9 +16,9 @@ use crate::{
     GreedySettings, LinearSettings, LnccSettings, MiSettings, MomentsSettings, Outcome, Preset,
     Problem, Registration, Settings, Silent, Similarity, Stage, register,
 };
-use ffdp_burn::image::{Geometry, Matrix3, Volume};
-use ffdp_burn::synth::{Modality, PhantomSettings, subject};
 use ffdp_burn::transform::{Composite, Step};
+use ffdp_image::image::{Geometry, Matrix3, Volume};
+use ffdp_image::synth::{Modality, PhantomSettings, subject};
 use ffdp_kit::testing::gradcheck;
 use ffdp_parallel::{Outside, Sharded};
 

@@ -17,7 +17,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{AdamConstants, AdamOps, AdamPieces, UpdatedMoments};
-use crate::ops::launch::{
+use ffdp_kit::launch::{
     UNITS, address, assert_f32, buffer, empty, max_over_cube, sum_over_cube, writable,
 };
 

@@ -11,7 +11,7 @@ use super::{
     sweep_kernel,
 };
 use crate::ops::adam::AdamConstants;
-use crate::ops::launch::{
+use ffdp_kit::launch::{
     UNITS, address, assert_f32, buffer, empty, max_over_cube, sum_over_cube, writable,
 };
 

@@ -13,7 +13,7 @@ use crate::ops::grid_sample::cube::{
     Cells, Point, inside, interpolate, len, offset_in, pairs_border, read_border, sample_border,
     voxel_of_unit,
 };
-use crate::ops::launch::{Extent, assert_f32, buffer, empty, extent, wide_address};
+use ffdp_kit::launch::{Extent, assert_f32, buffer, empty, extent, wide_address};
 
 /// Units of a cube: one plane, so that the corners of its voxels share as many lines as they can.
 const TILE: Dim3 = Dim3::new_3d(32, 8, 1);

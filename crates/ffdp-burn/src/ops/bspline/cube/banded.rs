@@ -4,7 +4,7 @@
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::ops::launch::{UNITS, address, buffer, empty};
+use ffdp_kit::launch::{UNITS, address, buffer, empty};
 
 /// What a pass does to each line: row `k` of a matrix begins at element `step k - before` of a line, and has `window`
 /// entries. Term `[from, to]` multiplies field `from` of the input and is added to field `to` of the output; every term

@@ -4,7 +4,7 @@
 use cubecl::prelude::*;
 
 use super::ENTRY;
-use crate::ops::launch::Extent;
+use ffdp_kit::launch::Extent;
 
 /// The four control points around a position along x or y: where they lie, and their weights.
 #[derive(CubeType)]

@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use super::column::{column_at, component, march_to};
-use crate::ops::launch::Extent;
+use ffdp_kit::launch::Extent;
 
 /// `together` components of `chunk` voxels of a column.
 #[cube(launch_unchecked, address_type = "dynamic")]

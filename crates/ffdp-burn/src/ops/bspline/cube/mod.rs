@@ -14,7 +14,7 @@ use cubecl::prelude::*;
 use self::field::field_kernel;
 use self::transpose::{along_lines_kernel, march_kernel};
 use super::{Axis, BsplineOps, Lattice};
-use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, extent, upload};
+use ffdp_kit::launch::{UNITS, address, assert_f32, buffer, empty, extent, upload};
 
 pub(crate) mod banded;
 pub(crate) mod column;

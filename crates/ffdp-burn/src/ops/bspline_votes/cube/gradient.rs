@@ -7,7 +7,7 @@ use super::march::{Tiles, ask, look, march_of, own_map, tasks};
 use crate::ops::grid_sample::cube::{SamplePlan, Space, len};
 use crate::ops::joint_histogram::cube::Plan;
 use crate::ops::joint_histogram::cube::pieces::{Row, fill, to_first};
-use crate::ops::launch::Extent;
+use ffdp_kit::launch::Extent;
 
 /// `S^T grad M dL/dM` at every voxel of volume `CUBE_POS_Y`.
 #[cube(launch_unchecked, address_type = "dynamic")]

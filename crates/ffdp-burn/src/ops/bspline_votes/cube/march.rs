@@ -8,7 +8,7 @@ use crate::ops::grid_sample::cube::{
     Point, Sample, SamplePlan, Space, Voxel, below, interpolate, len, map_of, offset_of,
     pairs_from, position, read_pairs, slopes, tap_within,
 };
-use crate::ops::launch::Extent;
+use ffdp_kit::launch::Extent;
 
 /// How columns are shared out: tiles of a cube's units along x and y, each in `chunks` of `chunk` planes.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]

@@ -15,7 +15,7 @@ use crate::ops::bspline::cube::tables;
 use crate::ops::grid_sample::cube::{Cells, SamplePlan, SpaceLaunch, matrix};
 use crate::ops::joint_histogram::ParzenKernel;
 use crate::ops::joint_histogram::cube::{COPIES, Plan, polynomials, shape_of, table_of};
-use crate::ops::launch::{
+use ffdp_kit::launch::{
     ExtentLaunch, address, assert_f32, buffer, empty, extent, kind, readable, upload, zeros,
 };
 

@@ -8,7 +8,7 @@ use crate::ops::grid_sample::cube::{SamplePlan, Space};
 use crate::ops::joint_histogram::cube::Plan;
 use crate::ops::joint_histogram::cube::parzen::Shape;
 use crate::ops::joint_histogram::cube::votes::{bring_in, empty_table, no_harvest, reap, vote};
-use crate::ops::launch::Extent;
+use ffdp_kit::launch::Extent;
 
 /// Adds the voxels of volume `CUBE_POS_Y` to its totals.
 #[cube(launch_unchecked, address_type = "dynamic")]

@@ -12,7 +12,7 @@ use crate::ops::grid_sample::cube::{SamplePlan, Space};
 use crate::ops::joint_histogram::cube::Plan;
 use crate::ops::joint_histogram::cube::parzen::bin;
 use crate::ops::joint_histogram::cube::votes::add_to_totals;
-use crate::ops::launch::Extent;
+use ffdp_kit::launch::Extent;
 
 /// Half of what a cell holds.
 const HALF: u32 = 1 << 15;

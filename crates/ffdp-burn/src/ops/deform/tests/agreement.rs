@@ -2,7 +2,7 @@
 
 use super::reference::composed;
 use super::*;
-use crate::testing::{assert_close, gpu_devices};
+use ffdp_kit::testing::{assert_close, gpu_devices};
 
 /// Every measure, method, optimiser and update, with masks, channels and penalties.
 fn cases() -> Vec<(Setting, DeformOptions)> {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::losses::{self, SimilarityLoss as _};
 use crate::ops::{GridSampleOptions, MomentStorage, adam, grid_sample};
-use crate::testing::assert_close;
+use ffdp_kit::testing::assert_close;
 
 #[test]
 fn every_measure_improves_with_every_method() {

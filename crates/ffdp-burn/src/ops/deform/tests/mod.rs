@@ -10,7 +10,7 @@ use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
 use crate::ops::{AdamOptions, GaussianOptions, HistogramOptions, gaussian};
-use crate::testing::{tensor, to_f64, uniform};
+use ffdp_kit::testing::{tensor, to_f64, uniform};
 
 /// The same f64 operations in another order, over ten iterations.
 const F64_ROUNDING: f64 = 1e-12;

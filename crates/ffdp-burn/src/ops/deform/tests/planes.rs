@@ -1,7 +1,7 @@
 //! Images of one plane: two-dimensional registration.
 
 use super::*;
-use crate::testing::assert_close;
+use ffdp_kit::testing::assert_close;
 
 #[test]
 fn a_plane_does_not_leave_itself() {

@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use super::corners::{pairs_of_cell, read_corners, read_pairs};
 use super::taps::{Cells, Point, Sample, cell_sample, sample_at};
 use crate::ops::grid_sample::{Interpolation, Padding};
-use crate::ops::launch::Extent;
+use ffdp_kit::launch::Extent;
 
 /// Where a position falls; in a cell wherever it is, if there are any.
 #[cube]

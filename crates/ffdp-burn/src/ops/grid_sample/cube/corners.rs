@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::taps::{Cells, Point, Sample, side};
 use super::voxel::offset_of;
-use crate::ops::launch::Extent;
+use ffdp_kit::launch::Extent;
 
 /// Reads the corners of a sample in the channel that begins at `base`; x fastest, then y, then z.
 #[cube]

@@ -9,7 +9,7 @@ use super::space::{Plan, Space, channels, map_of};
 use super::taps::{Point, sample_at};
 use super::voxel::{above, inside, len, offset_in};
 use crate::ops::grid_sample::Interpolation;
-use crate::ops::launch::Extent;
+use ffdp_kit::launch::Extent;
 
 /// A unit samples a column of `pairs` pairs; `first` element of a channel of the output, of `channel_len`
 /// elements, that is sampled.

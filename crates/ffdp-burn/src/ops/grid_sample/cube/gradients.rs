@@ -9,7 +9,7 @@ use super::reduce::sums_of_units;
 use super::space::{Plan, Space, channels, displacement_at, map_of, position};
 use super::taps::{Point, sample_at};
 use super::voxel::{COLUMNS, Voxel, above, column_of_unit, inside, len, offset_in};
-use crate::ops::launch::{Extent, UNITS};
+use ffdp_kit::launch::{Extent, UNITS};
 
 /// Voxels of a unit in the gradient of the map: the first that leaves [`ENOUGH`] cubes, else the
 /// last. Tall columns keep the partial sums few, low ones keep a GPU busy.

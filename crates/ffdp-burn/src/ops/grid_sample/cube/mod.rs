@@ -15,7 +15,7 @@ use cubecl::prelude::*;
 
 use super::block::GridSampleBlockOps;
 use super::{Accumulation, GridSampleOps, Sampling};
-use crate::ops::launch::{
+use ffdp_kit::launch::{
     UNITS, address, assert_f32, buffer, empty, extent, kind, readable, sum_rows, wide_address,
     zeros,
 };

@@ -6,7 +6,7 @@ use cubecl::prelude::*;
 use super::space::{Plan, Space, displacement_at, position};
 use super::taps::{Point, Sample, cell_sample, in_cell};
 use super::voxel::{Voxel, column_of_unit, inside};
-use crate::ops::launch::Extent;
+use ffdp_kit::launch::Extent;
 
 /// Voxels of a pair.
 pub(super) const PAIR: u32 = 2;

@@ -16,7 +16,7 @@ use super::sink::{BITS, Sink, add, exponent, is_finite, power_of_two, size_of, w
 use super::space::{Plan, Space, channels, displacement_at, map_of, position};
 use super::taps::{Below, Point, Sample, below, sample_at};
 use super::voxel::{Voxel, above, inside, len, offset};
-use crate::ops::launch::{Extent, UNITS};
+use ffdp_kit::launch::{Extent, UNITS};
 
 /// Voxels of a block along x, y, z: 1024 of them, as [`BITS`] has it.
 pub(super) const BLOCK: [u32; 3] = [16, 8, 8];

@@ -7,7 +7,7 @@
 
 use cubecl::prelude::*;
 
-use crate::ops::launch::max_over_cube;
+use ffdp_kit::launch::max_over_cube;
 
 /// Where contributions end up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

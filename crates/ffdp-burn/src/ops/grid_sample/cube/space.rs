@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use super::taps::{Cells, Point};
 use super::voxel::{Voxel, len, offset_in};
 use crate::ops::grid_sample::{Interpolation, Padding};
-use crate::ops::launch::Extent;
+use ffdp_kit::launch::Extent;
 
 /// A 3x3 matrix, row by row.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]

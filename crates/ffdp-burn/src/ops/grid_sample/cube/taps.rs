@@ -4,7 +4,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::ops::grid_sample::{Interpolation, Padding};
-use crate::ops::launch::Extent;
+use ffdp_kit::launch::Extent;
 
 /// The voxel below a coordinate and the fraction of the way to the next one.
 #[derive(CubeType, Clone, Copy)]

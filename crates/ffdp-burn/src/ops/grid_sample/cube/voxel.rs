@@ -3,7 +3,7 @@
 use cubecl::ir::settings::Dim3;
 use cubecl::prelude::*;
 
-use crate::ops::launch::Extent;
+use ffdp_kit::launch::Extent;
 
 /// Units of a cube where a unit owns a column of voxels along z.
 pub(crate) const COLUMNS: Dim3 = Dim3::new_2d(32, 8);
@@ -17,7 +17,7 @@ pub(crate) struct Voxel {
     pub z: u32,
 }
 
-/// The voxel of this unit on a grid launched with [`cubes`](crate::ops::launch::cubes).
+/// The voxel of this unit on a grid launched with [`cubes`](ffdp_kit::launch::cubes).
 #[cube]
 pub(crate) fn voxel_of_unit(size: &Extent) -> Voxel {
     let tiles = size.d.div_ceil(CUBE_DIM_Z);

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::Sampler;
 use super::lanes::{LANES, Lanes, Stretch};
-use crate::ops::real::Real;
+use ffdp_kit::real::Real;
 
 /// The rows of a tensor `[N, C, D, H, W]`: for every (n, z, y) the row of each channel.
 fn rows<T>(tensor: &mut [T], channels: usize, [d, h, w]: [usize; 3]) -> Vec<Vec<&mut [T]>> {

@@ -7,7 +7,7 @@
 use super::place::SamplePosition;
 use super::{Row, Sampling};
 use crate::ops::grid_sample::Interpolation;
-use crate::ops::real::Real;
+use ffdp_kit::real::Real;
 
 /// Voxels of a stretch.
 pub(super) const LANES: usize = 32;

@@ -16,7 +16,7 @@ use burn::backend::tensor::FloatTensor;
 
 use super::block::GridSampleBlockOps;
 use super::{GridSampleOps, Sampling};
-use crate::ops::real::{Real, by_dtype, elements, readable, tensor};
+use ffdp_kit::real::{Real, by_dtype, elements, readable, tensor};
 
 use gather::{forward, to_affine, to_displacement};
 pub(crate) use place::{SamplePosition, Tap};

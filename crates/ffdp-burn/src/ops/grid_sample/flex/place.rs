@@ -4,7 +4,7 @@
 //! read without a thought of borders. The rest, and labels, take the general way by [`Tap`]s.
 
 use crate::ops::grid_sample::{Interpolation, Padding};
-use crate::ops::real::Real;
+use ffdp_kit::real::Real;
 
 /// The two voxels along one axis between which a coordinate lies.
 #[derive(Clone, Copy)]

@@ -10,7 +10,7 @@ use super::gather::widened;
 use super::lanes::LANES;
 use super::place::SamplePosition;
 use super::{Row, Sampler};
-use crate::ops::real::Real;
+use ffdp_kit::real::Real;
 
 /// Output planes of a slab.
 const PLANES: usize = 16;

@@ -11,8 +11,8 @@
 use cubecl::prelude::*;
 
 use super::matrix::{COMPONENTS, component, cross, dot, per_distance, row};
-use crate::ops::launch::{Extent, UNITS};
-use crate::ops::march::{Tile, column, load, neighbours, plane, rows, shift};
+use ffdp_kit::launch::{Extent, UNITS};
+use ffdp_kit::march::{Tile, column, load, neighbours, plane, rows, shift};
 
 /// A column and a row on either side pass on what they have, and are written by other cubes.
 pub(super) const TILE: Tile = Tile { units_x: 32, rows: 2, margin: 1, row_margin: 1 };

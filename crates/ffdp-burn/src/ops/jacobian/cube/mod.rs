@@ -10,8 +10,8 @@ use cubecl::prelude::*;
 use self::gradient::{HingeLaunch, gradient_kernel};
 use self::value::determinant_kernel;
 use super::{Determinant, JacobianOps};
-use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, extent, sum_rows};
-use crate::ops::march::grid;
+use ffdp_kit::launch::{UNITS, address, assert_f32, buffer, empty, extent, sum_rows};
+use ffdp_kit::march::grid;
 
 mod gradient;
 mod matrix;

@@ -3,8 +3,8 @@
 use cubecl::prelude::*;
 
 use super::matrix::{COMPONENTS, cross, dot, per_distance, row};
-use crate::ops::launch::{Extent, sum_over_cube};
-use crate::ops::march::{Tile, column, load, neighbours, plane, rows, shift};
+use ffdp_kit::launch::{Extent, sum_over_cube};
+use ffdp_kit::march::{Tile, column, load, neighbours, plane, rows, shift};
 
 /// Neighbours along x are read again, so no margin.
 pub(super) const TILE: Tile = Tile { units_x: 64, rows: 4, margin: 0, row_margin: 0 };

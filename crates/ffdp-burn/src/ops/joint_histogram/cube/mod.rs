@@ -23,7 +23,7 @@ use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
 use super::{Binning, HistogramMode, JointHistogramOps, ParzenKernel};
-use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty_f32, kind, readable, zeros};
+use ffdp_kit::launch::{UNITS, address, assert_f32, buffer, empty_f32, kind, readable, zeros};
 
 mod gradient;
 mod images;

@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Tensor};
 
 use super::*;
-use crate::testing::{assert_close, gpu_devices};
+use ffdp_kit::testing::{assert_close, gpu_devices};
 
 /// A cell gets what rounding to 2^-23 of a vote takes from 15 others, half a unit each at most: 9e-7; a weight as small
 /// as one of these images of one voxel counts in the same units.

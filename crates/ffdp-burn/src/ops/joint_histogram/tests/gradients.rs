@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Tensor};
 
 use super::*;
-use crate::testing::{assert_close, gradcheck};
+use ffdp_kit::testing::{assert_close, gradcheck};
 
 /// Step in intensity, at most 0.02 bins: no kink within it.
 const STEP: f64 = 1e-4;

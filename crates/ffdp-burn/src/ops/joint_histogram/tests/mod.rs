@@ -4,7 +4,7 @@
 use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
-use crate::testing::{normal, tensor, to_f64, uniform};
+use ffdp_kit::testing::{normal, tensor, to_f64, uniform};
 
 mod devices;
 mod gradients;

@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Tensor};
 
 use super::*;
-use crate::testing::assert_close;
+use ffdp_kit::testing::assert_close;
 
 /// Truncated powers of up to 4^3, whose sum is of order 1: hundreds of times the rounding of f64.
 const TRUNCATED_POWERS: f64 = 1e-12;
@@ -119,7 +119,7 @@ fn exchanging_the_images_transposes_the_table() {
 
 #[test]
 fn marginals_belong_to_one_image() {
-    let mut devices = crate::testing::gpu_devices();
+    let mut devices = ffdp_kit::testing::gpu_devices();
     devices.push(("cpu", cpu()));
     for (name, device) in devices {
         for kernel in KERNELS {

@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use super::{Plan, Sizes};
 use crate::ops::grid_sample::cube::{Sample, Tap, Voxel, len, offset, tap};
 use crate::ops::grid_sample::{Interpolation, Padding};
-use crate::ops::launch::{Extent, UNITS};
+use ffdp_kit::launch::{Extent, UNITS};
 
 /// The columns of all labels from the smallest id to the largest, where these are close together; that
 /// of a label that does not count is the number of labels. `ids` holds the ascending ids, then their

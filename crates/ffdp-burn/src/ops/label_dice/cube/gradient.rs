@@ -6,7 +6,7 @@ use super::corners::{column_of, lookup, membership, read_corners, sample, side};
 use super::{Plan, Sizes};
 use crate::ops::grid_sample::cube::{Sample, Tap, inside, len, offset, voxel_of_unit};
 use crate::ops::label_dice::Denominator;
-use crate::ops::launch::UNITS;
+use ffdp_kit::launch::UNITS;
 
 /// `dL/dw_c`, the factor of every corner: `alpha_k [fixed = k] + beta_k 2 a_k` of its label.
 #[cube]

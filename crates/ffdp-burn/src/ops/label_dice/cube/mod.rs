@@ -16,9 +16,7 @@ use cubecl::ir::settings::Dim3;
 use cubecl::prelude::*;
 
 use super::{Denominator, LabelDiceOps, LabelTable};
-use crate::ops::launch::{
-    CUBE, Extent, address, assert_f32, buffer, cubes, empty, extent, sum_rows,
-};
+use ffdp_kit::launch::{CUBE, Extent, address, assert_f32, buffer, cubes, empty, extent, sum_rows};
 
 mod corners;
 mod gradient;

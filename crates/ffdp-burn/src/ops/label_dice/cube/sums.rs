@@ -6,7 +6,7 @@ use super::corners::{column_of, lookup, membership, read_corners, sample};
 use super::{COLUMN, Plan, Sizes};
 use crate::ops::grid_sample::cube::{Voxel, inside, len, offset};
 use crate::ops::label_dice::Denominator;
-use crate::ops::launch::UNITS;
+use ffdp_kit::launch::UNITS;
 
 /// One, in fixed point: 32 x 256 memberships of up to one add up to 2^31 in a cube.
 const ONE: f32 = 262_144.0;

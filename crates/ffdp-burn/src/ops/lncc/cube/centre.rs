@@ -5,7 +5,7 @@ use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
 use super::volumes;
-use crate::ops::launch::{Extent, UNITS, address, buffer, empty_f32, extent, kind, sum_over_cube};
+use ffdp_kit::launch::{Extent, UNITS, address, buffer, empty_f32, extent, kind, sum_over_cube};
 
 /// Mean of at most 4096 voxels spread over each volume: the constant that images are read
 /// relative to. One cube a volume, first those of the moved image.

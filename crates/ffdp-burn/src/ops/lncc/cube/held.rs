@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::tile::March;
 use super::tile::{LANES, SPAN, Tile};
-use crate::ops::launch::Extent;
+use ffdp_kit::launch::Extent;
 
 /// The columns that a unit holds.
 #[derive(CubeType)]

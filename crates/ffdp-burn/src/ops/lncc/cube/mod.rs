@@ -12,9 +12,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{LnccCall, LnccOps, LnccOptions};
-use crate::ops::launch::{
-    address, assert_f32, buffer, empty_f32, extent, kind, readable, sum_rows,
-};
+use ffdp_kit::launch::{address, assert_f32, buffer, empty_f32, extent, kind, readable, sum_rows};
 
 mod centre;
 mod gradient;

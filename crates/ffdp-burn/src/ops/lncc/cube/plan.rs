@@ -5,8 +5,8 @@ use cubecl::ir::features::Plane;
 use cubecl::prelude::*;
 
 use super::tile::{LANES, March, SPAN, Tile};
-use crate::ops::launch::Extent;
 use crate::ops::lncc::{GradientMode, LnccOptions};
+use ffdp_kit::launch::Extent;
 
 /// What is fixed when a kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

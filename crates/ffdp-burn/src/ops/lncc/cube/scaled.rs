@@ -6,7 +6,7 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::ops::launch::{UNITS, address, buffer};
+use ffdp_kit::launch::{UNITS, address, buffer};
 
 /// Enough to keep a large GPU busy, few enough that to start them in vain takes no time.
 const CUBES: u32 = 2048;

@@ -17,8 +17,8 @@
 use cubecl::ir::HardwareProperties;
 use cubecl::prelude::*;
 
-use crate::ops::launch::Extent;
 use crate::ops::lncc::{LnccWeights, gaussian_weights};
+use ffdp_kit::launch::Extent;
 
 /// Columns that a unit holds, neighbours along x.
 pub(super) const SPAN: u32 = 4;

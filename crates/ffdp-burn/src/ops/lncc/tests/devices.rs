@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Tensor};
 
 use super::*;
-use crate::testing::{assert_close, gpu_devices};
+use ffdp_kit::testing::{assert_close, gpu_devices};
 
 /// Windows are differences of sums of f32 products: a few 1e-7 of the second moments, several
 /// times that of a variance, averaged over many voxels in the value.

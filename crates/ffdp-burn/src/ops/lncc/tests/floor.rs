@@ -1,7 +1,7 @@
 //! The floor common to both images: its formula, its gradients, and what it is for.
 
 use super::*;
-use crate::testing::{assert_close, gpu_devices, gradcheck};
+use ffdp_kit::testing::{assert_close, gpu_devices, gradcheck};
 
 /// f32 sums of `n`, which is 1 wherever images match.
 const GPU: f64 = 2e-6;

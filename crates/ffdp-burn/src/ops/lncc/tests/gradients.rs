@@ -1,7 +1,7 @@
 //! The gradients: finite differences, the approximate formula, chunks of planes.
 
 use super::*;
-use crate::testing::{assert_close, gradcheck, max_relative_error};
+use ffdp_kit::testing::{assert_close, gradcheck, max_relative_error};
 
 /// Smooth in the intensities: Richardson differences with step 1e-3 reach about 4e-10.
 const FINITE_DIFFERENCES: f64 = 1e-8;

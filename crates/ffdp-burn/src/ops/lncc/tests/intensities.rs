@@ -3,7 +3,7 @@
 use burn::tensor::DType;
 
 use super::*;
-use crate::testing::{assert_close, uniform};
+use ffdp_kit::testing::{assert_close, uniform};
 
 #[test]
 fn flat_images_are_unrelated_and_give_no_gradient() {

@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
-use crate::testing::{normal, tensor, to_f64};
+use ffdp_kit::testing::{normal, tensor, to_f64};
 
 mod devices;
 mod floor;

@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Tensor};
 
 use super::*;
-use crate::testing::assert_close;
+use ffdp_kit::testing::assert_close;
 
 #[test]
 fn the_value_equals_direct_window_sums() {

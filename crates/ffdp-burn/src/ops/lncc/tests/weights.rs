@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Tensor};
 
 use super::*;
-use crate::testing::{assert_close, gpu_devices, gradcheck, uniform};
+use ffdp_kit::testing::{assert_close, gpu_devices, gradcheck, uniform};
 
 /// Loss and gradients to moved and fixed.
 fn evaluate_weighted(

@@ -12,8 +12,8 @@
 use cubecl::prelude::*;
 
 use super::{Numbers, between_neighbours};
-use crate::ops::launch::Extent;
-use crate::ops::march::{Tile, column, load, neighbours, plane, rows, shift};
+use ffdp_kit::launch::Extent;
+use ffdp_kit::march::{Tile, column, load, neighbours, plane, rows, shift};
 
 /// Neighbours along x are read again, so no margin.
 pub(super) const DIFFUSION: Tile = Tile { units_x: 64, rows: 4, margin: 0, row_margin: 0 };

@@ -14,10 +14,8 @@ use self::gradient::{bending_kernel, diffusion_kernel};
 use self::value::value_kernel;
 use self::variation::variation_kernel;
 use super::{RegularityOps, Roughness};
-use crate::ops::launch::{
-    ExtentLaunch, UNITS, address, assert_f32, buffer, empty, extent, sum_rows,
-};
-use crate::ops::march::{Grid, Tile, grid};
+use ffdp_kit::launch::{ExtentLaunch, UNITS, address, assert_f32, buffer, empty, extent, sum_rows};
+use ffdp_kit::march::{Grid, Tile, grid};
 
 mod gradient;
 mod value;

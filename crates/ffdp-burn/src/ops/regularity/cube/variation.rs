@@ -8,8 +8,8 @@
 use cubecl::prelude::*;
 
 use super::Numbers;
-use crate::ops::launch::Extent;
-use crate::ops::march::{Tile, column, load, neighbours, plane, rows, shift};
+use ffdp_kit::launch::Extent;
+use ffdp_kit::march::{Tile, column, load, neighbours, plane, rows, shift};
 
 /// Each unit takes the difference that its left neighbour passes on.
 pub(super) const TILE: Tile = Tile { units_x: 64, rows: 2, margin: 1, row_margin: 0 };

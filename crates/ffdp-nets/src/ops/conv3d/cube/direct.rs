@@ -10,7 +10,7 @@ use cubecl::prelude::*;
 
 use super::{Problem, assert_cubes, len, problem, size};
 use crate::ops::conv3d::output_shape;
-use crate::ops::launch::{SUMS, UNITS, address, buffer, empty, sum_rows, sums_over_cube};
+use ffdp_kit::launch::{SUMS, UNITS, address, buffer, empty, sum_rows, sums_over_cube};
 
 /// Neighbouring voxels along x of one unit.
 const VOXELS: u32 = 4;

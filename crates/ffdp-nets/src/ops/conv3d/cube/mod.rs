@@ -10,8 +10,8 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{Conv3dOps, burn_conv3d, burn_conv3d_to_weight};
-use crate::ops::launch::{Extent, assert_f32, extent};
 use crate::ops::precision::Precision;
+use ffdp_kit::launch::{Extent, assert_f32, extent};
 
 mod direct;
 mod tensor_cores;

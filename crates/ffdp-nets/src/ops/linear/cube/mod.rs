@@ -9,8 +9,8 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{Activation, LinearOps};
-use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, sum_columns};
 use crate::ops::precision::Precision;
+use ffdp_kit::launch::{UNITS, address, assert_f32, buffer, empty, sum_columns};
 
 mod product;
 

@@ -9,9 +9,9 @@
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::ops::launch::{UNITS, address, buffer, empty, sum_columns};
 use crate::ops::precision::Precision;
-use crate::ops::tensor_cores::{LANES, Left, Right, Sums, add_product, available, rounded};
+use ffdp_kit::launch::{UNITS, address, buffer, empty, sum_columns};
+use ffdp_kit::tensor_cores::{LANES, Left, Right, Sums, add_product, available, rounded};
 
 /// Rows of a tile.
 const ROWS: u32 = 128;

@@ -2,8 +2,8 @@
 
 use cubecl::prelude::*;
 
-use crate::ops::launch::UNITS;
 use crate::ops::window_attention::APART;
+use ffdp_kit::launch::UNITS;
 
 /// A number for each of four rows.
 pub(super) type Four = Vector<f32, Const<4>>;

@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use super::block::*;
 // CubeCL has a trait of this name.
 use super::block::Size;
-use crate::ops::launch::UNITS;
+use ffdp_kit::launch::UNITS;
 
 /// `y` and `l` of the rows of the blocks `CUBE_POS_Y`, `CUBE_POS_Y + CUBE_COUNT_Y`, ..
 #[cube(launch_unchecked, address_type = "dynamic")]

@@ -14,7 +14,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{WindowAttentionOps, compose, result_shape};
-use crate::ops::launch::{UNITS, address, assert_f32, buffer, empty, sum_columns};
+use ffdp_kit::launch::{UNITS, address, assert_f32, buffer, empty, sum_columns};
 
 mod block;
 mod kernels;

@@ -7,8 +7,8 @@ use cubecl::prelude::*;
 use super::super::{Problem, ProblemLaunch, assert_cubes, len, problem, size};
 use super::{INPUTS, ROWS, TAPS};
 use crate::ops::conv3d::output_shape;
-use crate::ops::launch::{UNITS, address, buffer, empty};
-use crate::ops::tensor_cores::{LANES, Left, Right, Sums, add_product, rounded};
+use ffdp_kit::launch::{UNITS, address, buffer, empty};
+use ffdp_kit::tensor_cores::{LANES, Left, Right, Sums, add_product, rounded};
 
 /// Output voxels of a cube; a plane has four rows of eight.
 const TILE: [u32; 3] = [4, 8, 16];

@@ -6,12 +6,12 @@
 //! ```
 //! A cube keeps eight channels of a tile of voxels and of its rim in shared memory. A tap of the
 //! kernel is then an offset into it: nothing is unrolled in memory, and a fragment that was read for
-//! one row of voxels serves three taps along y. Fragments are those of [`crate::ops::tensor_cores`].
+//! one row of voxels serves three taps along y. Fragments are those of [`ffdp_kit::tensor_cores`].
 //! Strides of channels in shared memory are such that the 32 lanes read 32 different banks.
 
 use burn_cubecl::tensor::CubeTensor;
 
-use crate::ops::tensor_cores::available;
+use ffdp_kit::tensor_cores::available;
 
 mod forward;
 mod to_weight;

@@ -6,8 +6,8 @@ use cubecl::prelude::*;
 
 use super::super::{Problem, assert_cubes, len, problem, size};
 use super::{INPUTS, ROWS, TAPS};
-use crate::ops::launch::{address, buffer, empty, sum_columns};
-use crate::ops::tensor_cores::{LANES, Left, Right, Sums, add_product, rounded};
+use ffdp_kit::launch::{address, buffer, empty, sum_columns};
+use ffdp_kit::tensor_cores::{LANES, Left, Right, Sums, add_product, rounded};
 
 /// Voxels of the gradient in shared memory; a plane has a slice, and the nine taps of one `kz`.
 const TILE: [u32; 3] = [4, 4, 16];
