@@ -7,10 +7,7 @@ mod kept {
     use std::time::Duration;
 
     use burn::tensor::Device;
-    use ffdp::register::{
-        GreedySettings, LevelSettings, Placement, Problem, Settings, Silent, SlabProblem, Stage,
-        register_slabs,
-    };
+    use ffdp::register::{GreedySettings, LevelSettings, Placement, Register, Settings, Stage};
     use ffdp::synth::{PhantomSettings, pair};
     use ffdp_kit::testing::gpu_devices;
 
@@ -45,15 +42,14 @@ mod kept {
         let settings = PhantomSettings::with_size([SIZE; 3]);
         let pair = pair(&settings, 3).expect("valid settings");
         let (mut fixed, mut moving) = (pair.fixed.image, pair.moving.image);
-        let initial = Problem::new(&fixed, &moving).initial;
         let level = |shrink, iterations| LevelSettings { shrink, iterations };
         let levels = vec![level(4.0, 4), level(2.0, 2), level(1.0, 2)];
         let greedy = GreedySettings { levels, ..GreedySettings::default() };
         let settings = Settings { stages: vec![Stage::Greedy(greedy)], ..Settings::default() };
         let placement = Placement::Device { device: device.clone(), bytes: LIMIT };
         let (most, found) = most_reserved(&device, || {
-            let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
-            register_slabs(problem, &settings, &placement, &mut Silent).expect("good input")
+            let registration = Register::new(&mut fixed, &mut moving).settings(&settings);
+            registration.on(&placement).run().expect("good input")
         });
         let field = found.warp.expect("the stage was deformable").field;
         let shards = field.layout().count();

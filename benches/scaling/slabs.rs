@@ -7,12 +7,12 @@ use std::time::Instant;
 
 use burn::tensor::{Device, Tensor};
 use clap::Args;
-use ffdp::image::{Affine, Geometry, Planes};
+use ffdp::image::{Geometry, Planes};
 use ffdp::ops::{MomentStorage, Optimizer};
 use ffdp::parallel::order_allocations;
 use ffdp::register::{
     AdamSettings, GreedySettings, LevelReport, LevelSettings, LevelStart, Observer,
-    OptimizerSettings, Placement, Progress, SlabProblem, Stage, Warp, register_slabs,
+    OptimizerSettings, Placement, Progress, Register, Stage, Warp,
 };
 use ffdp::{Error, Result};
 
@@ -69,8 +69,8 @@ pub fn run(settings: &Settings, devices: &[Device]) -> Result<()> {
         Placement::Device { device: device.clone(), bytes: (settings.memory_gb * 1e9) as u64 };
     let clock = Instant::now();
     let mut reporter = Reporter { start: clock, last: clock, device };
-    let problem = SlabProblem::new(&mut of_fixed, &mut of_moving, Affine::identity());
-    let found = register_slabs(problem, &all, &placement, &mut reporter)?;
+    let registration = Register::new(&mut of_fixed, &mut of_moving).settings(&all).on(&placement);
+    let found = registration.observer(&mut reporter).run()?;
     let (before, after) = (found.loss_before, found.loss_after);
     let seconds = clock.elapsed().as_secs_f64();
     println!("registration {seconds:.1} s, loss {before:.6} -> {after:.6}, {:?}", found.outcome);

@@ -22,8 +22,8 @@ use ffdp::ops::{
 };
 use ffdp::parallel::DeviceMesh;
 use ffdp::register::{
-    ConvergenceSettings, FfdSettings, LevelSettings, MiSettings, OptimizerSettings, Problem,
-    Settings as Registering, Silent, Similarity, SplineGradient, Stage, register,
+    ConvergenceSettings, FfdSettings, LevelSettings, MiSettings, OptimizerSettings, Register,
+    Settings as Registering, Similarity, SplineGradient, Stage,
 };
 use ffdp::{Error, Result};
 
@@ -111,7 +111,7 @@ fn registration(
     let stages = vec![Stage::Ffd(ffd)];
     let settings = Registering { stages, ..Registering::default() };
     let start = Instant::now();
-    let result = register(&Problem::new(fixed, moving), &settings, device, &mut Silent)?;
+    let result = Register::new(fixed, moving).settings(&settings).on(device).run()?;
     let all = start.elapsed().as_secs_f64();
     println!("\n{gradient:?}, {optimizer:?}, {bins} bins");
     println!(

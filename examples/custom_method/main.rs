@@ -8,12 +8,12 @@
 //!
 //! `cargo run --example custom_method`
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 use ffdp::image::{Affine, Physical};
 use ffdp::ops::{GaussianOptions, GridSampleOptions, gaussian, grid_sample};
 use ffdp::register::{
-    ConvergenceSettings, LevelImages, LevelSettings, Method, MethodResult, Problem, Registration,
-    Settings, Silent, Similarity, Solver, Stage, StageRun, Stop, register,
+    ConvergenceSettings, LevelImages, LevelSettings, Method, MethodResult, Register, Registration,
+    Settings, Similarity, Solver, Stage, StageRun, Stop,
 };
 use ffdp::synth::{PhantomSettings, pair};
 use ffdp::transform::Displacement;
@@ -126,8 +126,7 @@ pub fn run() -> Result<Registration> {
         .to_vec();
     let stage = Stage::own(Demons { levels, sigma_voxels: 1.0 });
     let settings = Settings { stages: vec![stage], ..Settings::default() };
-    let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
-    register(&problem, &settings, &Device::flex(), &mut Silent)
+    Register::new(&pair.fixed.image, &pair.moving.image).settings(&settings).run()
 }
 
 #[allow(dead_code)] // A test includes this file.

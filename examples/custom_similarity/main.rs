@@ -15,8 +15,7 @@ use ffdp::Result;
 use ffdp::losses::{Pair, SimilarityLoss};
 use ffdp::parallel::DeviceMesh;
 use ffdp::register::{
-    self, GreedySettings, LevelSettings, Problem, Registration, Settings, Silent, Stage,
-    register_on,
+    self, GreedySettings, LevelSettings, Register, Registration, Settings, Stage,
 };
 use ffdp::synth::{PhantomSettings, pair};
 
@@ -91,7 +90,7 @@ pub fn run(shards: usize) -> Result<Registration> {
     };
     let settings = Settings { stages: vec![Stage::Greedy(greedy)], ..Settings::default() };
     let mesh = DeviceMesh::new(&[Device::flex()], shards)?;
-    register_on(&mesh, &Problem::new(&pair.fixed.image, &moving), &settings, &mut Silent)
+    Register::new(&pair.fixed.image, &moving).settings(&settings).on(&mesh).run()
 }
 
 #[allow(dead_code)] // A test includes this file.

@@ -10,9 +10,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use ffdp::Result;
 use ffdp::io::images::write_volume;
-use ffdp::register::{
-    FfdSettings, LevelSettings, Problem, Registration, Settings, Silent, Stage, register,
-};
+use ffdp::register::{FfdSettings, LevelSettings, Register, Registration, Settings, Stage};
 use ffdp::synth::{Modality, Pair, PhantomSettings, pair};
 use ffdp::transform::{Composite, Step, read_transform, write_transform};
 
@@ -41,8 +39,7 @@ pub fn run(brains: &Pair) -> Result<Registration> {
         ..FfdSettings::default()
     };
     let settings = Settings { stages: vec![Stage::Ffd(stage)], ..Settings::default() };
-    let problem = Problem::new(&brains.fixed.image, &brains.moving.image);
-    register(&problem, &settings, &Device::flex(), &mut Silent)
+    Register::new(&brains.fixed.image, &brains.moving.image).settings(&settings).run()
 }
 
 /// Writes the control points as `ffdp register` does, and reads them back.
@@ -50,8 +47,9 @@ pub fn run(brains: &Pair) -> Result<Registration> {
 /// # Errors
 /// A file that cannot be written.
 pub fn through_a_file(found: &Registration, path: &Path) -> Result<Composite> {
-    let spline = found.spline.clone().expect("the only deformable stage is a free-form one");
-    write_transform(path, &Composite::new(vec![Step::Bspline(spline)]))?;
+    let spline = found.exact().and_then(|exact| exact.step());
+    let spline = spline.expect("the only deformable stage is a free-form one");
+    write_transform(path, &Composite::new(vec![spline]))?;
     read_transform(path, &Device::flex())
 }
 

@@ -4,11 +4,10 @@
 
 use std::path::{Path, PathBuf};
 
-use burn::tensor::Device;
 use ffdp::Result;
 use ffdp::image::Volume;
 use ffdp::io::images::{read_volume, write_volume};
-use ffdp::register::{Preset, Problem, Registration, Settings, Silent, register};
+use ffdp::register::{Preset, Register, Registration, Settings};
 use ffdp::synth::{PhantomSettings, pair};
 use ffdp::transform::write_transform;
 
@@ -17,17 +16,16 @@ use ffdp::transform::write_transform;
 /// # Errors
 /// Those of a registration.
 pub fn run(fixed: &Volume, moving: &Volume, preset: Preset) -> Result<Registration> {
-    let problem = Problem::new(fixed, moving);
-    register(&problem, &Settings::preset(preset), &Device::flex(), &mut Silent)
+    Register::new(fixed, moving).settings(&Settings::preset(preset)).run()
 }
 
 /// Writes what was found as `ffdp register` does.
 ///
 /// # Errors
 /// Files that cannot be written.
-pub fn write(found: &Registration, folder: &Path) -> Result<()> {
-    write_volume(folder.join("warped.nii.gz"), &found.warped)?;
-    write_transform(folder.join("transform.h5"), &found.transform())
+pub fn write(found: &Registration, moving: &Volume, folder: &Path) -> Result<()> {
+    write_volume(folder.join("warped.nii.gz"), &found.warped(moving)?)?;
+    write_transform(folder.join("transform.h5"), &found.transform()?)
 }
 
 /// Two synthetic brains.
@@ -55,7 +53,7 @@ fn main() -> Result<()> {
     if let Some(advice) = found.outcome.advice() {
         println!("{advice}");
     }
-    write(&found, &folder)?;
+    write(&found, &moving, &folder)?;
     println!("wrote warped.nii.gz and transform.h5 into {}", folder.display());
     Ok(())
 }

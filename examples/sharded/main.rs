@@ -6,9 +6,7 @@
 use burn::tensor::Device;
 use ffdp::Result;
 use ffdp::parallel::DeviceMesh;
-use ffdp::register::{
-    GreedySettings, LevelSettings, Problem, Registration, Settings, Silent, Stage, register_on,
-};
+use ffdp::register::{GreedySettings, LevelSettings, Register, Registration, Settings, Stage};
 use ffdp::synth::{PhantomSettings, pair};
 
 /// Registers two synthetic brains in so many shards. `[Device::cuda(0), Device::cuda(1)]` in place of one device shares
@@ -24,7 +22,7 @@ pub fn run(shards: usize) -> Result<Registration> {
     let greedy = GreedySettings { levels, ..GreedySettings::default() };
     let settings = Settings { stages: vec![Stage::Greedy(greedy)], ..Settings::default() };
     let mesh = DeviceMesh::new(&[Device::flex()], shards)?;
-    register_on(&mesh, &Problem::new(&pair.fixed.image, &pair.moving.image), &settings, &mut Silent)
+    Register::new(&pair.fixed.image, &pair.moving.image).settings(&settings).on(&mesh).run()
 }
 
 #[allow(dead_code)] // A test includes this file.

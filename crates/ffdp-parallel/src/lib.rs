@@ -79,7 +79,7 @@ pub use deform::{
     KEPT_BOUNDS_INTERVAL, ShardedComparison, ShardedDeform, ShardedImages, ShardedObjective,
     ShardedState, SmoothSteps, SplineModel, SplinePenalties, deform, spline_on_shard,
 };
-pub use deform::{Team, maps, velocity, without_mask};
+pub use deform::{Team, flow_of_velocity, map_of_halves, velocity, without_mask};
 pub use driver::order_allocations;
 pub use exchange::Reduction;
 pub use halo::{Beyond, Haloed};

@@ -10,7 +10,7 @@ use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry, Physical, download};
 use ffdp_parallel::{Axis, Layout, Sharded};
 
-/// What a run has reached; with the same problem, settings and device, [`resume`](super::resume)
+/// What a run has reached; with the same problem, settings and device, [`Register::resume`](super::Register::resume)
 /// goes on from here to the same bits.
 ///
 /// Stages that have ended are known by what they found. Of the stage under way, the levels that have
@@ -42,6 +42,41 @@ pub struct SavedField {
 const PART: usize = 1 << 22;
 
 impl SavedField {
+    pub(super) fn new(values: Sharded, geometry: Geometry) -> Self {
+        Self { values, geometry }
+    }
+
+    /// Three numbers for each of the points of a grid, `[1, 3, D, H, W]`.
+    pub fn whole(values: Tensor<5>, geometry: Geometry) -> Self {
+        Self::new(Sharded::whole(values), geometry)
+    }
+
+    /// As numbers, to be sent: size, spacing, origin, direction, then the values.
+    ///
+    /// # Errors
+    /// As [`SavedField::planes`].
+    pub(super) fn numbers(&self) -> Result<Vec<f64>> {
+        let Geometry { size, spacing_mm, origin_mm, direction } = &self.geometry;
+        let values = self.planes(0..size[2])?.into_iter().map(f64::from).collect();
+        let grid = [size.map(|n| n as f64), *spacing_mm, *origin_mm].concat();
+        Ok([grid, direction.concat(), values].concat())
+    }
+
+    /// The opposite.
+    ///
+    /// # Errors
+    /// Where the numbers are those of no grid.
+    pub(super) fn of_numbers(numbers: &[f64]) -> Result<Self> {
+        let triple = |first: usize| [0, 1, 2].map(|i| numbers[first + i]);
+        let geometry = Geometry::new(triple(0).map(|n| n as usize), triple(3))?
+            .with_direction([triple(9), triple(12), triple(15)])?
+            .with_origin(triple(6))?;
+        let [d, h, w] = geometry.dims();
+        let values: Vec<f32> = numbers[18..].iter().map(|v| *v as f32).collect();
+        let values = Tensor::from_data(TensorData::new(values, [1, 3, d, h, w]), &Device::flex());
+        Ok(Self::whole(values, geometry))
+    }
+
     /// The grid of the field, in voxels of which its vectors are.
     pub fn geometry(&self) -> &Geometry {
         &self.geometry

@@ -2,21 +2,23 @@
 
 use burn::tensor::Tensor;
 
-use super::checkpoint::Checkpoint;
-use super::coverage::Coverage;
-use super::fields::{Deformed, Fields};
+use super::checkpoint::{Checkpoint, SavedField};
+use super::fields::Fields;
+use super::methods::deformable::FieldMethod;
+use super::models::Deformed;
 use super::observer::Observer;
 use super::pair::LevelPair;
 use super::places::{Placement, Places};
-use super::prepare::Side;
+use super::problem::Content;
 use super::processes::Processes;
-use super::pyramid::{finest_spacing_mm, level_grids, on_level, plane_axis};
+use super::pyramid::{finest_spacing_mm, level_grids};
+use super::register::content_of;
 use super::report::{LevelReport, StageReport};
 use super::settings::LevelSettings;
-use super::source::Scaled;
+use super::side::Side;
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry, Physical};
-use ffdp_parallel::{DeviceMesh, ExactMemory, Layout, Sharded};
+use ffdp_parallel::{ExactMemory, Sharded};
 
 /// What the stages have found so far.
 #[derive(Clone)]
@@ -36,21 +38,13 @@ pub(super) struct StageResult {
     pub loss_before: f64,
 }
 
-/// Fixed and moving at full resolution.
-pub(super) enum Sides<'a> {
-    /// On the first device.
-    Held(Box<[Side; 2]>),
-    /// Where they are read from, slab by slab.
-    Read(Box<[Scaled<'a>; 2]>),
-}
-
 /// Everything that stays the same during a run.
 pub(super) struct Run<'a> {
     /// Of the fixed and the moving image.
     pub grids: [Geometry; 2],
-    pub sides: Sides<'a>,
-    /// Which of them get a mask, as far as their grids reach.
-    pub coverage: Coverage,
+    pub sides: [Side<'a>; 2],
+    /// Whether the first device holds both at full size.
+    pub whole: bool,
     /// Small levels of both in one piece, by their spacing in mm: stages share them.
     pub levels: Vec<(f64, [Tensor<5>; 2])>,
     /// Iterations between two reads of the loss.
@@ -63,7 +57,7 @@ pub(super) struct Run<'a> {
     pub processes: Processes,
     /// The affine map at the start.
     pub initial: Affine<Physical, Physical>,
-    pub observer: &'a mut dyn Observer,
+    pub observer: Box<dyn Observer + 'a>,
     pub checkpoint: Checkpoint,
 }
 
@@ -81,10 +75,13 @@ impl Run<'_> {
 
     /// The levels of the stage under way that an earlier run has done, with what the next one starts
     /// from; nothing where the stage begins.
-    pub fn take_resumed(&mut self) -> Result<(Vec<LevelReport>, Option<Fields>)> {
+    pub fn take_resumed(
+        &mut self,
+        kind: &dyn FieldMethod,
+    ) -> Result<(Vec<LevelReport>, Option<Fields>)> {
         let carried = std::mem::take(&mut self.checkpoint.carried);
-        let fields =
-            Fields::restored(carried, self.placement.home(), matches!(self.sides, Sides::Held(_)));
+        let restore = |saved: &SavedField| kind.restore(saved);
+        let fields = Fields::restored(carried, self.placement.home(), self.whole, restore);
         Ok((std::mem::take(&mut self.checkpoint.levels), fields?))
     }
 
@@ -106,29 +103,14 @@ impl Run<'_> {
         level_grids(&self.grids, self.minimum_axis, level)
     }
 
-    /// Channels of an image without its mask, and which images have one.
-    pub fn content(&self) -> (usize, [bool; 2]) {
-        let (channels, given) = match &self.sides {
-            Sides::Held(sides) => {
-                let masked = sides.each_ref().map(|side| side.mask.is_some());
-                // With weights, windows hold only what there is: this plane, no zeros around it.
-                (sides[0].image.dims()[1], [masked[0] || self.is_plane(), masked[1]])
-            }
-            Sides::Read(sides) => (sides[0].scales.len(), sides.each_ref().map(Scaled::is_masked)),
-        };
-        let covered = self.coverage.masks();
-        (channels, [0, 1].map(|i| given[i] || covered[i]))
-    }
-
-    fn is_plane(&self) -> bool {
-        plane_axis(&self.grids[0]).is_some()
+    /// What levels have.
+    pub fn content(&self) -> Content {
+        content_of(&self.sides)
     }
 
     /// Where a linear stage has a level.
     pub fn linear_places(&self, grids: &[Geometry; 2]) -> Result<Places> {
-        let (channels, masked) = self.content();
-        let channels = masked.map(|masked| channels + usize::from(masked));
-        self.placement.linear_places(grids.each_ref(), channels)
+        self.placement.linear_places(grids.each_ref(), self.content().with_masks())
     }
 
     /// The images of a linear stage's level in one piece; of a coarser level where that has no room.
@@ -146,7 +128,7 @@ impl Run<'_> {
     /// What images are read slab by slab for: that no device holds more than it must. Pools keep pages of the sizes that
     /// the level before asked for, and what was dropped is in use until all that was recorded has been done.
     pub fn settle(&self) -> Result<()> {
-        if matches!(self.sides, Sides::Held(_)) {
+        if self.whole {
             return Ok(());
         }
         self.placement.devices().iter().try_for_each(|device| {
@@ -159,29 +141,29 @@ impl Run<'_> {
     /// The images on the grids of a level, where `places` say.
     pub fn pair(&mut self, grids: [Geometry; 2], places: Places) -> Result<LevelPair> {
         let exact = places.exact.map(|planned| ExactMemory::on(self.placement.home(), planned));
-        let (_, masked) = self.content();
-        let whole = places.are_whole();
-        let images = match (&mut self.sides, whole) {
-            (Sides::Read(sides), false) => {
-                let [fixed, moving] = &mut **sides;
-                let meshes = [&places.moving_work, &places.moving_rest];
-                let fixed = fixed.level(&grids[0], &places.fixed, [&places.work, &places.rest])?;
-                [fixed, moving.level(&grids[1], &places.moving, meshes)?]
+        let Content { masked, .. } = self.content();
+        let Places { fixed, moving, work, rest, moving_work, moving_rest, .. } = &places;
+        let images = match self.whole || places.are_whole() {
+            true => {
+                let [of_fixed, of_moving] = self.whole_level(&grids)?;
+                [
+                    Sharded::from_tensor(of_fixed, fixed, work),
+                    Sharded::from_tensor(of_moving, moving, moving_work),
+                ]
             }
-            _ => {
-                let cut = |image: Tensor<5>, layout: &Layout, mesh: &DeviceMesh| {
-                    Sharded::from_tensor(image, layout, mesh)
-                };
-                let [fixed, moving] = self.whole_level(&grids)?;
-                let fixed = cut(fixed, &places.fixed, &places.work);
-                [fixed, cut(moving, &places.moving, &places.moving_work)]
+            false => {
+                let [of_fixed, of_moving] = &mut self.sides;
+                [
+                    of_fixed.level(&grids[0], fixed, [work, rest])?,
+                    of_moving.level(&grids[1], moving, [moving_work, moving_rest])?,
+                ]
             }
         };
         Ok(LevelPair::new(grids, images, masked, places, exact))
     }
 
-    /// Both images on a level in one piece on the first device, each with its mask as last channel. Small ones are kept
-    /// for the stages to come.
+    /// Both images on a level in one piece on the first device, each with its weights as last channel. Small ones are
+    /// kept for the stages to come.
     fn whole_level(&mut self, grids: &[Geometry; 2]) -> Result<[Tensor<5>; 2]> {
         let spacing_mm = finest_spacing_mm(&grids[0]);
         let known = self.levels.iter().find(|(kept, images)| {
@@ -191,33 +173,8 @@ impl Run<'_> {
             return Ok(images.clone());
         }
         let home = self.placement.home().clone();
-        let (_, masked) = self.content();
-        let images = match &mut self.sides {
-            Sides::Held(sides) => {
-                let of = |i: usize| {
-                    let at = |image: &Tensor<5>| on_level(image, &self.grids[i], &grids[i]);
-                    let image = at(&sides[i].image);
-                    let mask = match &sides[i].mask {
-                        Some(mask) => Some(at(mask)),
-                        None => masked[i].then(|| image.clone().narrow(1, 0, 1).ones_like()),
-                    };
-                    let Some(mask) = mask else { return image };
-                    let mask = self.coverage.limit(i, mask, &grids[i], 0..grids[i].size[2]);
-                    Tensor::cat(vec![image, mask], 1)
-                };
-                [of(0), of(1)]
-            }
-            Sides::Read(sides) => {
-                let [fixed, moving] = &mut **sides;
-                let one = DeviceMesh::one(&home);
-                let of = |side: &mut Scaled, grid: &Geometry| {
-                    let layout = Layout::balanced(grid.dims(), Default::default(), 1)?;
-                    let level = side.level(grid, &layout, [&one, &one])?;
-                    Ok::<_, Error>(level.into_shards().remove(0))
-                };
-                [of(fixed, &grids[0])?, of(moving, &grids[1])?]
-            }
-        };
+        let [fixed, moving] = &mut self.sides;
+        let images = [fixed.whole_level(&grids[0], &home)?, moving.whole_level(&grids[1], &home)?];
         if (0..2).all(|i| LARGEST_KEPT_PART * grids[i].len() <= self.grids[i].len()) {
             self.levels.push((spacing_mm, images.clone()));
         }

@@ -1,17 +1,20 @@
 //! What methods of fields have found, on the grid of a level, in as many shards as the level has.
 
+use std::sync::Arc;
+
 use burn::tensor::{DType, Device};
 
 use super::checkpoint::SavedField;
+use super::models::Parametric;
 use super::places::Places;
 use super::processes::Processes;
-use ffdp_burn::ops::{Accumulation, DeformMethod, GridSampleOptions, Padding};
-use ffdp_burn::transform::{BsplineTransform, Displacement, affine_tensor, map_vectors};
-use ffdp_image::error::{Error, Result};
-use ffdp_image::image::{Affine, Geometry, index_affine, index_linear, upload};
+use ffdp_burn::ops::{GridSampleOptions, Padding};
+use ffdp_burn::transform::{Displacement, affine_tensor, map_vectors};
+use ffdp_image::error::Result;
+use ffdp_image::image::{Affine, Geometry, index_affine, index_linear};
 use ffdp_parallel::{
     Axis, DeviceMesh, DisplacementBounds, Holders, IndexMap, Layout, RingInputs, RingSampler,
-    Sharded, maps, put_away, reachable, spline_on_shard, velocity,
+    Sharded, put_away, reachable,
 };
 
 /// Vectors in voxels of a grid: a displacement, two halves of one, or a velocity.
@@ -24,8 +27,8 @@ pub(super) struct Fields {
     pub work: DeviceMesh,
     /// Who else has a part of them.
     pub holders: Holders,
-    /// The spline that the first of them is, as a displacement; on all ranks.
-    pub spline: Option<BsplineTransform>,
+    /// What the first of them is exactly, as a displacement; on all ranks.
+    pub exact: Option<Arc<dyn Parametric>>,
 }
 
 impl Fields {
@@ -34,46 +37,38 @@ impl Fields {
         let geometry = displacement.geometry().clone();
         let part = Sharded::whole(displacement.into_field());
         let (work, holders) = (part.mesh(), Holders::ALONE);
-        Self { work, parts: vec![part], geometry, holders, spline: None }
+        Self { work, parts: vec![part], geometry, holders, exact: None }
     }
 
-    /// For a checkpoint; no field is copied. The coefficients of a spline, in mm, come last, on their own grid.
+    /// For a checkpoint; no field is copied. The parameters of one that is known exactly come last, on a grid of their own.
     pub fn saved(&self) -> Vec<SavedField> {
-        let geometry = || self.geometry.clone();
-        let saved = |part: &Sharded| SavedField { values: part.clone(), geometry: geometry() };
-        let spline = self.spline.iter().map(|spline| {
-            let geometry = spline.geometry().clone();
-            let values = spline.coefficients().iter().map(|mm| *mm as f32).collect();
-            let [d, h, w] = geometry.dims();
-            let values = upload(values, [1, 3, d, h, w], &Device::flex());
-            SavedField { values: Sharded::whole(values), geometry }
-        });
-        self.parts.iter().map(saved).chain(spline).collect()
+        let saved = |part: &Sharded| SavedField::new(part.clone(), self.geometry.clone());
+        let exact = self.exact.as_ref().and_then(|exact| exact.saved());
+        self.parts.iter().map(saved).chain(exact).collect()
     }
 
-    /// From a checkpoint, to be computed on `home`: in one piece there, or where they lie. `None` of none.
+    /// From a checkpoint, to be computed on `home`: in one piece there, or where they lie; parameters are read by
+    /// `restore`. `None` of none.
     ///
     /// # Errors
-    /// [`Error::Device`](ffdp_image::error::Error::Device) when the coefficients of a spline cannot be read.
+    /// Those of `restore`.
     pub fn restored(
         mut saved: Vec<SavedField>,
         home: &Device,
         whole: bool,
+        restore: impl Fn(&SavedField) -> Result<Arc<dyn Parametric>>,
     ) -> Result<Option<Self>> {
         let Some(first) = saved.first() else { return Ok(None) };
-        let geometry = first.geometry.clone();
-        let spline = saved.pop_if(|last| last.geometry != geometry).map(|spline| {
-            let values = spline.values.gather(&Device::flex()).try_into_vec_as::<f32>();
-            let values = values.map_err(|reason| Error::device("reading a spline", reason))?;
-            BsplineTransform::new(values.into_iter().map(f64::from).collect(), spline.geometry)
-        });
+        let geometry = first.geometry().clone();
+        let exact = saved.pop_if(|last| *last.geometry() != geometry);
+        let exact = exact.map(|saved| restore(&saved)).transpose()?;
         let part = |field: SavedField| match whole {
             true => Sharded::whole(field.values.gather(home)),
             false => field.values,
         };
         let parts = saved.into_iter().map(part).collect();
         let (work, holders) = (DeviceMesh::one(home), Holders::ALONE);
-        Ok(Some(Self { parts, geometry, work, holders, spline: spline.transpose()? }))
+        Ok(Some(Self { parts, geometry, work, holders, exact }))
     }
 
     /// Each of its fields in one piece, on the first device; of one process.
@@ -85,7 +80,7 @@ impl Fields {
 
     /// Other fields on the same grid, in the same shards.
     pub fn with(&self, parts: Vec<Sharded>) -> Self {
-        Self { parts, spline: None, ..self.clone() }
+        Self { parts, exact: None, ..self.clone() }
     }
 
     fn layout(&self) -> &Layout {
@@ -110,35 +105,33 @@ impl Fields {
         Ok(Self { parts, ..self })
     }
 
-    /// A spline where `places` say.
-    fn of_spline(spline: BsplineTransform, to: &Geometry, places: &Places) -> Result<Self> {
+    /// What is known exactly, where `places` say.
+    fn of_exact(exact: Arc<dyn Parametric>, to: &Geometry, places: &Places) -> Result<Self> {
         let Places { fixed: layout, work, rest, team, .. } = places;
-        let home = (work.device(0), DType::F32);
-        let (coefficients, control) = spline.control_grid(to, home)?;
         let shard = |k: usize| {
-            let spline = (&coefficients, &control);
-            put_away(spline_on_shard(spline, (layout, k), work.device(k)), rest.device(k))
+            let field = exact.planes(to, layout.planes(k), (work.device(k), DType::F32))?;
+            Ok(put_away(field, rest.device(k)))
         };
-        let shards = (0..layout.count()).map(shard).collect();
+        let shards = (0..layout.count()).map(shard).collect::<Result<_>>()?;
         Ok(Self {
             parts: vec![Sharded::new(shards, layout.clone())],
             geometry: to.clone(),
             work: work.clone(),
             holders: team.fixed.clone(),
-            spline: Some(spline),
+            exact: Some(exact),
         })
     }
 
-    /// The same motion on another grid, a shard at a time; beyond the border, that at the border. A spline is
-    /// evaluated there.
+    /// The same motion on another grid, a shard at a time; beyond the border, that at the border. What is
+    /// known exactly is evaluated there.
     pub fn resampled(self, to: &Geometry, places: &Places) -> Result<Self> {
         let (layout, work) = (&places.fixed, &places.work);
         let stays = self.parts[0].mesh().devices() == places.rest.devices();
         if self.geometry == *to && self.layout() == layout && stays {
             return Ok(self);
         }
-        if let Some(spline) = self.spline {
-            return Self::of_spline(spline, to, places);
+        if let Some(exact) = self.exact {
+            return Self::of_exact(exact, to, places);
         }
         let Self { parts, geometry, holders, .. } = self;
         let matrix = index_linear(&geometry, to);
@@ -166,7 +159,7 @@ impl Fields {
         });
         let parts = moved.collect::<Result<_>>()?;
         let (work, holders) = (work.clone(), places.team.fixed.clone());
-        Ok(Self { parts, geometry: to.clone(), work, holders, spline: None })
+        Ok(Self { parts, geometry: to.clone(), work, holders, exact: None })
     }
 
     /// All of it on rank 0, in one piece; nothing on the others.
@@ -180,8 +173,8 @@ impl Fields {
         let parts = self.parts.iter().map(whole).collect::<Result<Vec<_>>>()?;
         let parts: Option<Vec<_>> = parts.into_iter().collect();
         let (work, holders) = (DeviceMesh::one(&home), Holders::ALONE);
-        let Self { geometry, spline, .. } = self;
-        Ok(parts.map(|parts| Self { parts, geometry, work, holders, spline }))
+        let Self { geometry, exact, .. } = self;
+        Ok(parts.map(|parts| Self { parts, geometry, work, holders, exact }))
     }
 
     /// What rank 0 has in one piece, on all ranks: `count` fields on a grid.
@@ -198,44 +191,6 @@ impl Fields {
         };
         let parts = (0..count).map(field).collect::<Result<_>>()?;
         let (work, holders) = (DeviceMesh::one(home), Holders::ALONE);
-        Ok(Self { parts, geometry: geometry.clone(), work, holders, spline: None })
-    }
-}
-
-/// What deformable stages have found: fields, and what they mean.
-#[derive(Clone, Debug)]
-pub(super) struct Deformed {
-    pub method: DeformMethod,
-    pub fields: Fields,
-}
-
-impl Deformed {
-    /// A displacement.
-    pub fn greedy(fields: Fields) -> Self {
-        Self { method: DeformMethod::Greedy, fields }
-    }
-
-    /// `w` and, where the method gives it, its inverse, in the fields' shards.
-    pub fn maps(&self) -> Result<(Fields, Option<Fields>)> {
-        if self.method == DeformMethod::Greedy {
-            return Ok((self.fields.clone(), None));
-        }
-        let Fields { parts, work, holders, .. } = &self.fields;
-        let (w, back) = maps(self.method, parts, work, holders)?;
-        let of = |part| self.fields.with(vec![part]);
-        Ok((of(w), back.map(of)))
-    }
-}
-
-impl Deformed {
-    /// A velocity whose flow is this displacement, or about it where there is none.
-    pub fn velocity(&self, squarings: usize) -> Result<Fields> {
-        if let DeformMethod::Svf { .. } = self.method {
-            return Ok(self.fields.clone());
-        }
-        let (w, _) = self.maps()?;
-        let by = (squarings, Accumulation::Fast);
-        let (v, _) = velocity(&w.parts[0], by, &w.work, &w.holders)?;
-        Ok(w.with(vec![v]))
+        Ok(Self { parts, geometry: geometry.clone(), work, holders, exact: None })
     }
 }

@@ -6,58 +6,67 @@
 //! 0 | mean of all | quantiles 1/8 .. 7/8 of what is above the mean | 1
 //! ```
 //! A landmark of the moving image becomes that of the fixed one; in between, the map is linear. What is
-//! above the mean is taken for the object: the size of the background then does not matter.
+//! above the mean is taken for the object: the size of the background then does not matter. Images are read run by run.
 
 use ffdp_image::error::Result;
-use ffdp_image::image::Volume;
+use ffdp_image::image::{Counted, finite_statistics, rescaling};
 
 /// Of the voxels above the mean.
 const PERCENTS: [f64; 7] = [12.5, 25.0, 37.5, 50.0, 62.5, 75.0, 87.5];
 
-/// The moving image, intensities mapped so that its landmarks are those of the fixed one. Both are
-/// scaled to [0, 1] and not constant where they count; voxels of weight 0 do not.
+/// Landmarks of a distribution, ascending from 0 to 1.
+pub(super) type Landmarks = [f64; PERCENTS.len() + 3];
+
+/// Where landmarks go; linear between them.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Matching {
+    pub from: Landmarks,
+    pub to: Landmarks,
+}
+
+/// The landmarks of an image that was scaled by `range` to [0, 1]; voxels that do not count have none. Takes three
+/// sweeps.
 ///
 /// # Errors
-/// None besides those of [`Volume::percentiles`], which need an image without a voxel that counts.
-pub(super) fn matched(
-    (moving, moving_mask): (&Volume, Option<&Volume>),
-    (fixed, fixed_mask): (&Volume, Option<&Volume>),
-) -> Result<Volume> {
-    let from = landmarks(moving, moving_mask)?;
-    let to = landmarks(fixed, fixed_mask)?;
-    let data = moving.data.iter().map(|&v| mapped(f64::from(v), &from, &to) as f32).collect();
-    Ok(Volume { data, geometry: moving.geometry.clone() })
+/// Those of reading.
+pub(super) fn landmarks(counted: &mut Counted, range: [f32; 2]) -> Result<Landmarks> {
+    let rescale = rescaling(range);
+    let (mut sum, mut count) = (0.0, 0usize);
+    counted.sweep(|values| {
+        sum += values.iter().map(|v| f64::from(rescale(*v))).sum::<f64>();
+        count += values.len();
+    })?;
+    let mean = sum / count as f64;
+    let [from, to] = range.map(f64::from);
+    let before = counted.above.replace((from + mean * (to - from)) as f32);
+    let object = finite_statistics(counted, PERCENTS, |_, _| {});
+    counted.above = before;
+    // Of an image that is nowhere above its mean, the mean.
+    let quantiles = object?.1.map(|object| object.percentiles.map(|v| f64::from(rescale(v))));
+    let mut landmarks = [1.0; PERCENTS.len() + 3];
+    (landmarks[0], landmarks[1]) = (0.0, mean);
+    landmarks[2..2 + PERCENTS.len()].copy_from_slice(&quantiles.unwrap_or([mean; PERCENTS.len()]));
+    Ok(landmarks)
 }
 
-/// Ascending, from 0 to 1.
-fn landmarks(image: &Volume, mask: Option<&Volume>) -> Result<Vec<f64>> {
-    let counts = |voxel: usize| mask.is_none_or(|mask| mask.data[voxel] > 0.0);
-    let values = image.data.iter().enumerate().filter(|(voxel, _)| counts(*voxel));
-    let (sum, count) = values.fold((0.0, 0.0), |(s, n), (_, &v)| (s + f64::from(v), n + 1.0));
-    let mean: f64 = sum / count;
-    let above = |(voxel, &v): (usize, &f32)| {
-        // Percentiles pass over what is not finite.
-        if counts(voxel) && f64::from(v) > mean { v } else { f32::NAN }
-    };
-    let data = image.data.iter().enumerate().map(above).collect();
-    let object = Volume { data, geometry: image.geometry.clone() };
-    let quantiles = object.percentiles(PERCENTS)?.map(f64::from);
-    Ok([0.0, mean].into_iter().chain(quantiles).chain([1.0]).collect())
-}
-
-/// Linear between the landmarks around it.
-fn mapped(value: f64, from: &[f64], to: &[f64]) -> f64 {
-    let above = from.partition_point(|&landmark| landmark < value).clamp(1, from.len() - 1);
-    let [low, high] = [from[above - 1], from[above]];
-    // Landmarks coincide where many voxels have one intensity; it goes to the lower one.
-    let part = if high > low { (value - low) / (high - low) } else { 0.0 };
-    to[above - 1] + part.clamp(0.0, 1.0) * (to[above] - to[above - 1])
+impl Matching {
+    /// What becomes of an intensity in [0, 1].
+    pub fn value(&self, value: f32) -> f32 {
+        let Self { from, to } = self;
+        let value = f64::from(value);
+        let above = from.partition_point(|&landmark| landmark < value).clamp(1, from.len() - 1);
+        let [low, high] = [from[above - 1], from[above]];
+        // Landmarks coincide where many voxels have one intensity; it goes to the lower one.
+        let part = if high > low { (value - low) / (high - low) } else { 0.0 };
+        (to[above - 1] + part.clamp(0.0, 1.0) * (to[above] - to[above - 1])) as f32
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use ffdp_image::image::{Geometry, Planes, Volume};
+
     use super::*;
-    use ffdp_image::image::Geometry;
 
     /// Two f32 roundings of numbers up to 1, and an interpolation between ranks.
     const ROUNDING: f32 = 1e-5;
@@ -79,6 +88,20 @@ mod tests {
             v if v < 0.7 => 0.3 + (v - 0.4) * 2.0 / 3.0,
             v => 0.5 + (v - 0.7) * 5.0 / 3.0,
         }
+    }
+
+    /// The moving image, scaled to [0, 1] already, matched to the fixed one.
+    fn matched(
+        (moving, moving_mask): (&Volume, Option<&Volume>),
+        (fixed, fixed_mask): (&Volume, Option<&Volume>),
+    ) -> Result<Volume> {
+        let of = |mut image: &Volume, mut mask: Option<&Volume>| {
+            let mask = mask.as_mut().map(|mask| mask as &mut dyn Planes);
+            landmarks(&mut Counted { image: &mut image, mask, above: None }, [0.0, 1.0])
+        };
+        let matching = Matching { from: of(moving, moving_mask)?, to: of(fixed, fixed_mask)? };
+        let data = moving.data.iter().map(|&v| matching.value(v)).collect();
+        Ok(Volume { data, geometry: moving.geometry.clone() })
     }
 
     #[test]

@@ -1,17 +1,14 @@
 //! The engine: multi-resolution registration of two volumes, in stages.
 //!
-//! [`register`] takes a [`Problem`] (a fixed and a moving [`Volume`](ffdp_image::image::Volume), each on
-//! its own grid) and finds the [`Composite`](ffdp_burn::transform::Composite) transform that carries the
-//! moving image onto the fixed one. Start reading at `run.rs`: a run is a list of stages, a stage
-//! a list of levels (`level.rs`), a level the iterations of a solver (`methods/`);
-//! `pyramid.rs` makes the levels' images, `settings/` holds every number that can be chosen.
+//! [`Register`] takes a fixed and a moving image, each on its own grid, and finds the
+//! [`Composite`](ffdp_burn::transform::Composite) transform that carries the moving image onto the fixed one. Start
+//! reading at `register.rs`: a run is a list of stages (`stages.rs`), a stage a list of levels (`level.rs`), a level the
+//! iterations of a solver (`methods/`), and what deforms is a model (`models.rs`); `side.rs` makes the levels' images,
+//! `settings/` holds every number that can be chosen, `result/` is what comes of it.
 //!
 //! ```
-//! use ffdp_register::{
-//!     GreedySettings, LevelSettings, Problem, Settings, Silent, Stage, register,
-//! };
 //! use ffdp_image::synth::{PhantomSettings, pair};
-//! use burn::tensor::Device;
+//! use ffdp_register::{GreedySettings, LevelSettings, Register, Settings, Stage};
 //!
 //! let pair = pair(&PhantomSettings::with_size([24, 24, 24]), 7)?;
 //! let greedy = GreedySettings {
@@ -19,55 +16,60 @@
 //!     ..GreedySettings::default()
 //! };
 //! let settings = Settings { stages: vec![Stage::Greedy(greedy)], ..Settings::default() };
-//! let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
-//! let result = register(&problem, &settings, &Device::flex(), &mut Silent)?;
+//! let result = Register::new(&pair.fixed.image, &pair.moving.image).settings(&settings).run()?;
 //! assert!(result.loss_after < result.loss_before);
 //! # Ok::<(), ffdp_image::Error>(())
 //! ```
 
 mod checkpoint;
+mod checks;
 mod context;
 mod convergence;
 mod coverage;
 mod fields;
 mod histogram;
+mod intensities;
 mod level;
 mod methods;
+mod models;
 mod observer;
 mod pair;
 mod places;
-mod prepare;
 mod problem;
 mod processes;
 mod pyramid;
+mod register;
 mod report;
-mod run;
+mod result;
 mod schedule;
 mod settings;
 mod shards;
-mod slabs;
-mod source;
+mod side;
+mod stages;
 mod verdict;
 
 #[cfg(test)]
 mod tests;
 
 pub use checkpoint::{Checkpoint, SavedField};
+pub use checks::MINIMUM_OVERLAP_PERCENT;
 pub use coverage::{background, ends_inside};
 pub use level::Solver;
 pub use methods::*;
+pub use models::Parametric;
 pub use observer::{Observer, Silent};
 pub use places::{LevelMemory, Placement};
-pub use prepare::MINIMUM_OVERLAP_PERCENT;
-pub use problem::Problem;
+pub use problem::{Content, Problem, Source};
 pub use pyramid::{
     LevelImage, MINIMUM_AXIS_VOXELS, finest_spacing_mm, level_geometry, level_image,
     level_smoothing,
 };
-pub use report::{LevelReport, LevelStart, NewtonStep, Progress, StageReport, Stop, Undone};
-pub use run::{Outcome, Registration, register, register_on, resume, resume_on};
+pub use register::Register;
+pub use report::{
+    LevelReport, LevelStart, NewtonStep, Outcome, Progress, StageReport, Stop, Undone,
+};
+pub use result::{Folding, Registration, Warp};
 pub use schedule::{Preset, Settings, matrix};
 pub use settings::*;
 pub use shards::shards_needed;
-pub use slabs::{Folding, SlabProblem, SlabRegistration, Warp, register_slabs, resume_slabs};
 pub use verdict::{Assessment, Evidence, MOST_INVERSE_ERROR_VOXELS, Verdict};

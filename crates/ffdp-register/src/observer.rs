@@ -36,3 +36,25 @@ pub trait Observer {
 pub struct Silent;
 
 impl Observer for Silent {}
+
+impl<O: Observer + ?Sized> Observer for &mut O {
+    fn level_started(&mut self, level: &LevelStart) -> ControlFlow<()> {
+        (**self).level_started(level)
+    }
+
+    fn losses_read(&mut self, progress: &Progress) -> ControlFlow<()> {
+        (**self).losses_read(progress)
+    }
+
+    fn newton_step(&mut self, step: &NewtonStep) {
+        (**self).newton_step(step);
+    }
+
+    fn level_finished(&mut self, level: &LevelReport) -> ControlFlow<()> {
+        (**self).level_finished(level)
+    }
+
+    fn reached(&mut self, checkpoint: &Checkpoint) {
+        (**self).reached(checkpoint);
+    }
+}

@@ -42,6 +42,24 @@ pub enum Placement {
     },
 }
 
+impl From<&Device> for Placement {
+    fn from(device: &Device) -> Self {
+        Self::DeviceMesh(DeviceMesh::one(device))
+    }
+}
+
+impl From<&DeviceMesh> for Placement {
+    fn from(mesh: &DeviceMesh) -> Self {
+        Self::DeviceMesh(mesh.clone())
+    }
+}
+
+impl From<&Placement> for Placement {
+    fn from(placement: &Placement) -> Self {
+        placement.clone()
+    }
+}
+
 /// Part of a device's memory that the planner gives away where all shards stay: it counts buffers, and pools
 /// hand out pages that these do not fill.
 const GIVEN: [u64; 2] = [5, 8];

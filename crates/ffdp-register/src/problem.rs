@@ -1,23 +1,113 @@
 //! What is registered: two images, what of them counts, and where the search starts.
 
-use ffdp_image::image::{Affine, Physical, Volume};
+use std::ops::Range;
+
+use ffdp_image::error::{Error, Result};
+use ffdp_image::image::{Affine, Geometry, MovedLabels, Physical, Planes, Volume};
+
+/// Where the voxels of an image come from.
+pub enum Source<'a> {
+    /// Memory. Where one device holds everything, the image goes there once.
+    Volume(&'a Volume),
+    /// Whatever gives planes, a file for example: they are read as they are needed, slab by slab.
+    Planes(&'a mut (dyn Planes + Send)),
+}
+
+impl<'a> From<&'a Volume> for Source<'a> {
+    fn from(volume: &'a Volume) -> Self {
+        Self::Volume(volume)
+    }
+}
+
+impl<'a, P: Planes + Send> From<&'a mut P> for Source<'a> {
+    fn from(planes: &'a mut P) -> Self {
+        Self::Planes(planes)
+    }
+}
+
+impl Source<'_> {
+    /// Whether all of it is in memory.
+    pub(super) fn is_held(&self) -> bool {
+        matches!(self, Self::Volume(_))
+    }
+
+    /// Demands a voxel for each place of the grid: the fields of a volume are public, and what its constructor promised
+    /// may have been broken since.
+    pub(super) fn check_count(&self, name: &str) -> Result<()> {
+        let Self::Volume(volume) = self else { return Ok(()) };
+        let (expected, got) = (volume.geometry.len(), volume.data.len());
+        if expected == got {
+            return Ok(());
+        }
+        let what = format!("number of voxels of {name}");
+        Err(Error::Shape { what, expected: vec![expected], got: vec![got] })
+    }
+}
+
+impl Planes for Source<'_> {
+    fn geometry(&self) -> &Geometry {
+        match self {
+            Self::Volume(volume) => &volume.geometry,
+            Self::Planes(planes) => planes.geometry(),
+        }
+    }
+
+    fn read(&mut self, z: Range<usize>) -> Result<&[f32]> {
+        match self {
+            Self::Volume(volume) => volume.read(z),
+            Self::Planes(planes) => planes.read(z),
+        }
+    }
+
+    fn all(&self) -> Option<&[f32]> {
+        match self {
+            Self::Volume(volume) => Some(&volume.data),
+            Self::Planes(planes) => planes.all(),
+        }
+    }
+
+    fn labels(&self) -> &MovedLabels {
+        match self {
+            Self::Volume(volume) => volume.labels(),
+            Self::Planes(planes) => planes.labels(),
+        }
+    }
+}
+
+/// What two images consist of on a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// Channels of each, without its mask.
+    pub channels: usize,
+    /// Whether the fixed and the moving image have a mask.
+    pub masked: [bool; 2],
+}
+
+impl Content {
+    /// One channel each, all of which counts.
+    pub const PLAIN: Self = Self { channels: 1, masked: [false; 2] };
+
+    /// Channels of each, with its mask.
+    pub(super) fn with_masks(&self) -> [usize; 2] {
+        self.masked.map(|is_masked| self.channels + usize::from(is_masked))
+    }
+}
 
 /// Two images, each on its own grid, and what is known about them.
-#[derive(Clone, Copy, Debug)]
 pub struct Problem<'a> {
     /// The image that stays. One plane (a size of 1 along z) where the moving image is one too: then
     /// nothing moves along z.
-    pub fixed: &'a Volume,
+    pub fixed: Source<'a>,
     /// The image that is brought onto it.
-    pub moving: &'a Volume,
+    pub moving: Source<'a>,
     /// Further channels, fixed and moving, each on the grid of the image above: other contrasts of the
     /// same anatomy. All channels count the same.
-    pub more_channels: &'a [[&'a Volume; 2]],
+    pub more_channels: Vec<[Source<'a>; 2]>,
     /// How much each voxel of the fixed image counts, in 0..1, on its grid; without, all count. What
     /// lies at 0 is never looked at, also not for the scaling of intensities.
-    pub fixed_mask: Option<&'a Volume>,
+    pub fixed_mask: Option<Source<'a>>,
     /// The same for the moving image.
-    pub moving_mask: Option<&'a Volume>,
+    pub moving_mask: Option<Source<'a>>,
     /// Where the moving image lies to begin with: from points of the fixed to points of the moving
     /// image, RAS mm. The identity trusts the headers.
     pub initial: Affine<Physical, Physical>,
@@ -25,14 +115,27 @@ pub struct Problem<'a> {
 
 impl<'a> Problem<'a> {
     /// Two images as their headers place them.
-    pub fn new(fixed: &'a Volume, moving: &'a Volume) -> Self {
+    pub fn new(fixed: impl Into<Source<'a>>, moving: impl Into<Source<'a>>) -> Self {
         Self {
-            fixed,
-            moving,
-            more_channels: &[],
+            fixed: fixed.into(),
+            moving: moving.into(),
+            more_channels: Vec::new(),
             fixed_mask: None,
             moving_mask: None,
             initial: Affine::identity(),
         }
+    }
+
+    /// What was given.
+    pub(super) fn content(&self) -> Content {
+        let masked = [self.fixed_mask.is_some(), self.moving_mask.is_some()];
+        Content { channels: 1 + self.more_channels.len(), masked }
+    }
+
+    /// Whether all of it is in memory.
+    pub(super) fn is_held(&self) -> bool {
+        let masks = [&self.fixed_mask, &self.moving_mask].into_iter().flatten();
+        let channels = self.more_channels.iter().flatten();
+        [&self.fixed, &self.moving].into_iter().chain(masks).chain(channels).all(Source::is_held)
     }
 }

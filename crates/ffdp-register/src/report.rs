@@ -126,3 +126,40 @@ pub struct StageReport {
     /// Time spent on it.
     pub seconds: f64,
 }
+
+/// What a registration is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The similarity is better than before.
+    Improved,
+    /// They are not: the result should not be used.
+    NotImproved,
+    /// The observer ended the run early; the result is what was reached.
+    Cancelled,
+}
+
+impl Outcome {
+    /// Of stages between two losses.
+    pub(super) fn of(stages: &[StageReport], [before, after]: [f64; 2]) -> Self {
+        let mut levels = stages.iter().flat_map(|stage| &stage.levels);
+        match after < before {
+            _ if levels.any(|level| level.stop == Stop::Cancelled) => Self::Cancelled,
+            true => Self::Improved,
+            false => Self::NotImproved,
+        }
+    }
+
+    /// What a user can do about it; `None` when all is well.
+    pub fn advice(self) -> Option<&'static str> {
+        match self {
+            Self::Improved => None,
+            Self::NotImproved => Some(
+                "the images are not aligned: check that they show the same anatomy, that \
+                 linear stages come before the deformation (or that an initial transform places \
+                 it), and that the metric suits them (mse needs equal intensities)",
+            ),
+            Self::Cancelled => Some("the run was ended early; run it again to the end"),
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! How many shards a registration needs.
 
 use super::places::LARGEST_PART;
+use super::problem::Content;
 use super::pyramid::{finest_spacing_mm, level_geometry};
 use super::schedule::Settings;
 use ffdp_image::error::Result;
@@ -35,7 +36,7 @@ pub fn shards_needed(
             let on_level =
                 |i: usize| level_geometry(grids[i], spacing_mm, settings.minimum_axis_voxels);
             let [fixed, moving] = [on_level(0)?, on_level(1)?];
-            let problem = kind.problem([&fixed, &moving], (1, masked));
+            let problem = kind.problem([&fixed, &moving], Content { channels: 1, masked });
             let free = bytes.saturating_sub(images + FIELD_BYTES * voxels(&fixed));
             let memory = DeviceMemory { bytes: free, largest_buffer: bytes / LARGEST_PART };
             most = most.max(plan(&problem, devices, memory)?.layout.count());

@@ -14,7 +14,7 @@ mod options;
 mod planes;
 mod real;
 mod recovery;
-mod resume;
+mod resuming;
 mod shards;
 mod slabs;
 mod trust;
@@ -24,13 +24,14 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 
 use ffdp_burn::transform::Displacement;
+use ffdp_image::error::Result;
 use ffdp_image::image::{Geometry, Volume};
 use ffdp_image::synth::{Pair, PhantomSettings, pair};
 use ffdp_kit::testing::skipped;
 
 use super::{
-    GreedySettings, LevelSettings, Problem, Registration, Settings, Silent, Stage, SvfSettings,
-    SynSettings, register,
+    Checkpoint, GreedySettings, LevelSettings, Observer, Placement, Problem, Register,
+    Registration, Settings, Silent, Source, Stage, SvfSettings, SynSettings,
 };
 
 /// A pair of `size`^3 voxels around a head of 200 mm, which lie up to a dozen mm apart. Below 48^3
@@ -74,6 +75,54 @@ fn methods(greedy: &GreedySettings) -> [Stage; 3] {
     [Stage::Greedy(greedy.clone()), Stage::Syn(syn), Stage::Svf(svf)]
 }
 
+/// The same problem once more; all of it is in memory.
+fn again<'b>(problem: &'b Problem) -> Problem<'b> {
+    let held = |source: &'b Source| match source {
+        Source::Volume(volume) => Source::Volume(volume),
+        Source::Planes(_) => panic!("planes can be read by one registration at a time"),
+    };
+    Problem {
+        fixed: held(&problem.fixed),
+        moving: held(&problem.moving),
+        more_channels: problem.more_channels.iter().map(|pair| pair.each_ref().map(held)).collect(),
+        fixed_mask: problem.fixed_mask.as_ref().map(held),
+        moving_mask: problem.moving_mask.as_ref().map(held),
+        initial: problem.initial,
+    }
+}
+
+/// Whole images, as often as one likes.
+pub(crate) fn register(
+    problem: &Problem,
+    settings: &Settings,
+    place: impl Into<Placement>,
+    observer: &mut dyn Observer,
+) -> Result<Registration> {
+    Register::of(again(problem)).settings(settings).on(place).observer(observer).run()
+}
+
+/// The same, continued.
+fn resume(
+    checkpoint: Checkpoint,
+    problem: &Problem,
+    settings: &Settings,
+    place: impl Into<Placement>,
+    observer: &mut dyn Observer,
+) -> Result<Registration> {
+    let registration = Register::of(again(problem)).settings(settings).on(place);
+    registration.observer(observer).resume(checkpoint).run()
+}
+
+/// Images that are read slab by slab.
+fn register_slabs<'a>(
+    problem: Problem<'a>,
+    settings: &Settings,
+    placement: &Placement,
+    observer: &'a mut dyn Observer,
+) -> Result<Registration> {
+    Register::of(problem).settings(settings).on(placement).observer(observer).run()
+}
+
 /// What one stage finds.
 fn found(problem: &Problem, stage: Stage) -> Registration {
     found_on(&Device::flex(), problem, stage)
@@ -85,8 +134,9 @@ fn found_on(device: &Device, problem: &Problem, stage: Stage) -> Registration {
 }
 
 /// The deformation that was found.
-fn warp(result: &Registration) -> &Displacement {
-    result.warp.as_ref().expect("the stage was deformable")
+fn warp(result: &Registration) -> Displacement {
+    let warp = result.warp.as_ref().expect("the stage was deformable");
+    warp.displacement().expect("readable")
 }
 
 /// Mean distance in voxels between a field and the answer over the labelled voxels.

@@ -8,7 +8,7 @@ use ffdp_image::image::Geometry;
 use ffdp_image::io::available_memory_bytes;
 use ffdp_image::io::images::header;
 use ffdp_parallel::{DeviceMesh, page_bytes};
-use ffdp_register::{Placement, Settings, Stage, finest_spacing_mm, level_geometry};
+use ffdp_register::{Content, Placement, Settings, Stage, finest_spacing_mm, level_geometry};
 use serde::Serialize;
 
 use super::model::{
@@ -121,7 +121,7 @@ impl Plan {
         let mut planned = Vec::new();
         for OnLevel { stage, shrink, grids, voxels } in &levels.0 {
             // Channels and masks are not in the headers of the two images.
-            let of_level = stage.device_bytes(grids.each_ref(), (1, [false; 2])).ok();
+            let of_level = stage.device_bytes(grids.each_ref(), Content::PLAIN).ok();
             let of_level = of_level.filter(|_| device != DeviceChoice::Cpu);
             planned.push(LevelPlan {
                 stage: stage.name(),
@@ -159,7 +159,8 @@ impl Plan {
         let levels = Levels::new(settings, sizes);
         let mut planned = Vec::new();
         for OnLevel { stage, shrink, grids, voxels } in &levels.0 {
-            let taken = stage.takes(placement, grids.each_ref(), (1, masked))?;
+            let taken =
+                stage.takes(placement, grids.each_ref(), Content { channels: 1, masked })?;
             let on_host = match (device, taken.shards) {
                 (DeviceChoice::Cpu, 1) => slab_level_bytes(*voxels, stage.host_bytes_per_voxel()),
                 (DeviceChoice::Cpu, _) => taken.device_bytes,
@@ -192,7 +193,8 @@ impl Plan {
     ) -> Result<()> {
         let placement = Placement::DeviceMesh(mesh.clone());
         for OnLevel { stage, grids, .. } in &Levels::new(settings, sizes).0 {
-            let taken = stage.takes(&placement, grids.each_ref(), (1, masked))?;
+            let taken =
+                stage.takes(&placement, grids.each_ref(), Content { channels: 1, masked })?;
             page_bytes(taken.device_bytes, free_bytes)?;
         }
         Ok(())

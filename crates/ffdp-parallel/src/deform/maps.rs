@@ -1,4 +1,4 @@
-//! What map the fields of a method mean, on shards: see [`DeformMethod`].
+//! The maps that velocities and halves stand for, on shards.
 
 use burn::Tensor;
 
@@ -12,42 +12,45 @@ use crate::hosts::Holders;
 use crate::numbers::read_together;
 use crate::ring::DisplacementBounds;
 use crate::sharded::Sharded;
-use ffdp_burn::ops::{Accumulation, DeformMethod, compose, inverse, longest_squared};
+use ffdp_burn::ops::{Accumulation, compose, inverse, longest_squared};
 use ffdp_image::error::Result;
 
 /// Planes beyond the longest displacement that its inverse and a composition look at: the next voxel, and rounding.
 const MORE: f64 = 2.0;
 
-/// The displacement `w` that `fields` mean, computed on `mesh`, and where the method gives it that of the inverse map;
-/// each rests where the fields do. Other ranks do the same with their parts.
+/// The displacement of the flow along a stationary velocity, `exp(v) - id`, and of the flow back, `exp(-v) - id`, by so
+/// many squarings; computed on `mesh`, each rests where the velocity does. Other ranks do the same with their parts.
 ///
 /// # Errors
 /// [`Error::Device`](ffdp_image::Error::Device) when bounds cannot be read, and
 /// [`Error::LostRank`](ffdp_image::Error::LostRank).
-pub fn maps(
-    method: DeformMethod,
-    fields: &[Sharded],
+pub fn flow_of_velocity(
+    velocity: &Sharded,
+    by: (usize, Accumulation),
     mesh: &DeviceMesh,
     holders: &Holders,
-) -> Result<(Sharded, Option<Sharded>)> {
-    let first = &fields[0];
-    let grid = grid_of(first, mesh, holders);
-    match method {
-        DeformMethod::Greedy => Ok((first.clone(), None)),
-        DeformMethod::Svf { squarings, accumulation } => {
-            let flow = |velocity: &Sharded| flow(&grid, velocity, (squarings, accumulation));
-            let back = grid.through(first, 0, Tensor::neg)?;
-            Ok((flow(first)?, Some(flow(&back)?)))
-        }
-        DeformMethod::Syn => {
-            let [u1, u2] = [&fields[0], &fields[1]];
-            let back = |half: &Sharded| {
-                let width = reach(&grid, half)?;
-                grid.through(half, width, |half| inverse(half, None))
-            };
-            Ok((after(&grid, u2, &back(u1)?)?, Some(after(&grid, u1, &back(u2)?)?)))
-        }
-    }
+) -> Result<[Sharded; 2]> {
+    let grid = grid_of(velocity, mesh, holders);
+    let back = grid.through(velocity, 0, Tensor::neg)?;
+    Ok([flow(&grid, velocity, by)?, flow(&grid, &back, by)?])
+}
+
+/// The displacement that two halves make together, `u_2` after the inverse of `u_1`, and its inverse: `u_1` leads from
+/// the middle to the fixed image, `u_2` to the moving one (Avants et al. 2008). Places as in [`flow_of_velocity`].
+///
+/// # Errors
+/// As [`flow_of_velocity`].
+pub fn map_of_halves(
+    [u1, u2]: [&Sharded; 2],
+    mesh: &DeviceMesh,
+    holders: &Holders,
+) -> Result<[Sharded; 2]> {
+    let grid = grid_of(u1, mesh, holders);
+    let back = |half: &Sharded| {
+        let width = reach(&grid, half)?;
+        grid.through(half, width, |half| inverse(half, None))
+    };
+    Ok([after(&grid, u2, &back(u1)?)?, after(&grid, u1, &back(u2)?)?])
 }
 
 /// Rounds of [`velocity`] at most, and the rest in voxels at which it ends: a tenth of what a voxel shows.
@@ -59,11 +62,11 @@ const REST_VOXELS: f64 = 0.01;
 /// ```text
 /// v <- w;    v <- v + r,  r = exp(-v) o (id + w) - id      until r is small, or grows
 /// ```
-/// Places as in [`maps`]; `squarings` and `accumulation` are those of [`DeformMethod::Svf`]. Where no velocity leads,
+/// Places as in [`flow_of_velocity`]; `squarings` and `accumulation` are those of its flow. Where no velocity leads,
 /// `r` stays: the best is given, with the length of its longest vector, in voxels.
 ///
 /// # Errors
-/// As [`maps`].
+/// As [`flow_of_velocity`].
 pub fn velocity(
     w: &Sharded,
     (squarings, accumulation): (usize, Accumulation),

@@ -65,7 +65,7 @@ use ffdp_burn::ops::{
 use ffdp_image::error::Result;
 pub(super) use flow::WINDOWS;
 use homes::Homes;
-pub use maps::{maps, velocity};
+pub use maps::{flow_of_velocity, map_of_halves, velocity};
 pub use objective::{Cost, FieldModel, FieldVector, ShardedObjective, SmoothSteps};
 use problem::{Gradient, Problem};
 pub use sharded_comparison::{Compared, ShardedComparison};

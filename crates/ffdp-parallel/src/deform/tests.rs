@@ -91,9 +91,8 @@ fn a_velocity_leads_where_a_displacement_does() {
     let found = [1, 3].map(|shards| {
         let layout = crate::Layout::balanced(size, crate::Axis::Z, shards).unwrap();
         let mesh = crate::DeviceMesh::new(std::slice::from_ref(&device), shards).unwrap();
-        let method = DeformMethod::Svf { squarings: by.0, accumulation: by.1 };
         let v = Sharded::from_tensor(v.clone(), &layout, &mesh);
-        let (w, _) = maps(method, &[v], &mesh, &Holders::ALONE).unwrap();
+        let [w, _] = flow_of_velocity(&v, by, &mesh, &Holders::ALONE).unwrap();
         let (found, rest) = velocity(&w, by, &mesh, &Holders::ALONE).unwrap();
         println!("{shards} shards: {rest:.1e} voxel are left");
         assert!(rest <= 0.01, "{rest}");

@@ -1,14 +1,17 @@
 //! Free-form deformation: cubic B-splines on a grid of control points that grows denser from level to level.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::deformable::{ControlSettings, FieldMethod};
-use crate::fields::{Deformed, Fields};
+use crate::checkpoint::SavedField;
+use crate::models::{Displaced, Model, Parametric, spline_of};
 use crate::settings::{
     ConvergenceSettings, Descent, LbfgsSettings, LevelSettings, MiSettings, OptimizerSettings,
     Regularization, Similarity, default_levels, in_range,
 };
-use ffdp_burn::ops::{DeformMethod, Update};
+use ffdp_burn::ops::Update;
 use ffdp_image::error::{Error, Result};
 use ffdp_parallel::SplinePenalties;
 
@@ -132,12 +135,12 @@ impl FieldMethod for FfdSettings {
         60
     }
 
-    fn method(&self) -> DeformMethod {
-        DeformMethod::Greedy
+    fn model(&self) -> Arc<dyn Model> {
+        Arc::new(Displaced)
     }
 
-    fn start(&self, found: Option<&Deformed>) -> Result<Option<Fields>> {
-        found.map(|found| Ok(found.maps()?.0)).transpose()
+    fn restore(&self, saved: &SavedField) -> Result<Arc<dyn Parametric>> {
+        spline_of(saved)
     }
 
     fn kept_steps(&self) -> Option<usize> {

@@ -1,15 +1,16 @@
 //! Settings of the greedy deformation.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::deformable::FieldMethod;
-use crate::fields::{Deformed, Fields};
+use crate::models::{Displaced, Model};
 use crate::settings::{
     ConvergenceSettings, Descent, LevelSettings, LnccSettings, OptimizerSettings, Regularization,
     Similarity, default_levels,
 };
-use ffdp_burn::ops::{DeformMethod, Update};
-use ffdp_image::error::Result;
+use ffdp_burn::ops::Update;
 
 /// The greedy method: one displacement follows its gradient; see [`ops::deform`](ffdp_burn::ops::deform()).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,11 +91,7 @@ impl FieldMethod for GreedySettings {
         50
     }
 
-    fn method(&self) -> DeformMethod {
-        DeformMethod::Greedy
-    }
-
-    fn start(&self, found: Option<&Deformed>) -> Result<Option<Fields>> {
-        found.map(|found| Ok(found.maps()?.0)).transpose()
+    fn model(&self) -> Arc<dyn Model> {
+        Arc::new(Displaced)
     }
 }

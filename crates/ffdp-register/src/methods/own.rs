@@ -7,10 +7,12 @@ use std::time::Instant;
 use burn::tensor::{Device, Tensor};
 
 use crate::context::{Estimate, Run, StageResult};
-use crate::fields::{Deformed, Fields};
+use crate::fields::Fields;
 use crate::level::{Solver, level_start, run_level};
+use crate::models::Deformed;
 use crate::pair::LevelPair;
 use crate::places::Places;
+use crate::problem::Content;
 use crate::report::StageReport;
 use crate::report::{LevelReport, Stop};
 use crate::settings::{ConvergenceSettings, LevelSettings, Similarity};
@@ -59,9 +61,10 @@ pub trait Method: Debug + Send + Sync {
 
     /// Bytes of a device that a level takes at its peak, the images on its grids included: what the host takes on the
     /// CPU, unless said otherwise.
-    fn device_bytes(&self, grids: [&Geometry; 2], (channels, masked): (usize, [bool; 2])) -> u64 {
+    fn device_bytes(&self, grids: [&Geometry; 2], content: Content) -> u64 {
         const VALUE: u64 = 4;
-        let values = |i: usize| (channels + usize::from(masked[i])) as u64 * grids[i].len() as u64;
+        let channels = content.with_masks();
+        let values = |i: usize| channels[i] as u64 * grids[i].len() as u64;
         VALUE * (values(0) + values(1)) + self.host_bytes_per_voxel() * grids[0].len() as u64
     }
 
@@ -195,7 +198,7 @@ impl StageRun<'_, '_> {
     ) -> Result<Stop> {
         let level = level_start(self.name, index, levels, images.grids()[0].size);
         let interval = self.run.loss_interval;
-        let report = run_level(&level, solver, convergence, interval, self.run.observer)?;
+        let report = run_level(&level, solver, convergence, interval, &mut *self.run.observer)?;
         let stop = report.stop;
         self.levels.push(report);
         Ok(stop)
@@ -224,7 +227,7 @@ pub(crate) fn find(run: &mut Run, method: &dyn Method, found: Estimate) -> Resul
     let seconds = start.elapsed().as_secs_f64();
     let transform = method.name();
     Ok(StageResult {
-        found: Estimate { affine, deformed: fields.map(Deformed::greedy) },
+        found: Estimate { affine, deformed: fields.map(Deformed::displacement) },
         report: StageReport { transform, levels, loss_after, undone: None, seconds },
         loss_without,
         loss_before,

@@ -1,14 +1,16 @@
 //! Settings of stationary velocities.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::deformable::FieldMethod;
-use crate::fields::{Deformed, Fields};
+use crate::models::{Model, Velocity};
 use crate::settings::{
     ConvergenceSettings, Descent, LevelSettings, LnccSettings, OptimizerSettings, Regularization,
     Similarity, default_levels,
 };
-use ffdp_burn::ops::{Accumulation, DeformMethod, Update};
+use ffdp_burn::ops::{Accumulation, Update};
 use ffdp_image::error::{Error, Result};
 
 /// A stationary velocity field (Arsigny et al. 2006; DARTEL, Ashburner 2007): the map is the flow along
@@ -107,16 +109,11 @@ impl FieldMethod for SvfSettings {
         130
     }
 
-    fn method(&self) -> DeformMethod {
+    fn model(&self) -> Arc<dyn Model> {
         let accumulation = match self.deterministic {
             true => Accumulation::Reproducible,
             false => Accumulation::Fast,
         };
-        DeformMethod::Svf { squarings: self.squarings, accumulation }
-    }
-
-    /// With the velocity that was found before, or one that leads about where a displacement does.
-    fn start(&self, found: Option<&Deformed>) -> Result<Option<Fields>> {
-        found.map(|found| found.velocity(self.squarings)).transpose()
+        Arc::new(Velocity { squarings: self.squarings, accumulation })
     }
 }

@@ -1,15 +1,16 @@
 //! Settings of symmetric normalisation.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::deformable::FieldMethod;
-use crate::fields::{Deformed, Fields};
+use crate::models::{Halves, Model};
 use crate::settings::{
     ConvergenceSettings, Descent, LevelSettings, LnccSettings, OptimizerSettings, Regularization,
     Similarity, default_levels,
 };
-use ffdp_burn::ops::{DeformMethod, Update};
-use ffdp_image::error::Result;
+use ffdp_burn::ops::Update;
 
 /// Symmetric normalisation (Avants et al. 2008): fixed and moving image are each deformed half of the
 /// way, and the halves are put together; the inverse comes with the result.
@@ -84,18 +85,7 @@ impl FieldMethod for SynSettings {
         97
     }
 
-    fn method(&self) -> DeformMethod {
-        DeformMethod::Syn
-    }
-
-    /// With the halves that were found before; of another method, one half takes all of the displacement.
-    fn start(&self, found: Option<&Deformed>) -> Result<Option<Fields>> {
-        let Some(found) = found else { return Ok(None) };
-        if found.method == DeformMethod::Syn {
-            return Ok(Some(found.fields.clone()));
-        }
-        let (w, _) = found.maps()?;
-        let still = w.parts[0].clone().map(|shard| shard.zeros_like());
-        Ok(Some(w.with(vec![still, w.parts[0].clone()])))
+    fn model(&self) -> Arc<dyn Model> {
+        Arc::new(Halves)
     }
 }

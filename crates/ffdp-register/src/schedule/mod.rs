@@ -10,10 +10,8 @@ pub use preset::Preset;
 use serde::{Deserialize, Serialize};
 
 use super::methods::{ListedMut, Stage};
-use super::prepare::Intensities;
 use super::pyramid::{MINIMUM_AXIS_VOXELS, finest_spacing_mm};
 use super::settings::Next;
-use ffdp_burn::ops::DeformMethod;
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::Geometry;
 
@@ -73,14 +71,8 @@ impl Settings {
 
     /// Whether a stage displaces the fixed image as well.
     pub(super) fn displaces_fixed(&self) -> bool {
-        let halves =
-            |stage: &Stage| stage.fields().is_some_and(|by| by.method() == DeformMethod::Syn);
+        let halves = |stage: &Stage| stage.fields().is_some_and(|by| by.model().count() == 2);
         self.stages.iter().any(halves)
-    }
-
-    pub(super) fn intensities(&self) -> Intensities {
-        let (percentiles, match_histograms) = (self.intensity_percentiles, self.match_histograms);
-        Intensities { percentiles, match_histograms }
     }
 }
 

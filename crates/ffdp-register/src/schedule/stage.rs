@@ -5,8 +5,9 @@ use std::sync::Arc;
 use crate::methods::deformable::FieldMethod;
 use crate::methods::{Listed, ListedMut, Method, OwnMethod, Stage, StageInputs};
 use crate::places::{LevelMemory, Placement, linear_bytes};
+use crate::problem::Content;
 use crate::settings::{LevelSettings, OptimizerSettings};
-use ffdp_burn::ops::{DeformMethod, MomentStorage};
+use ffdp_burn::ops::MomentStorage;
 use ffdp_image::error::Result;
 use ffdp_image::image::Geometry;
 use ffdp_parallel::{DeviceMemory, plan};
@@ -88,7 +89,7 @@ impl Stage {
 
     /// Whether it gives the inverse of what it has found.
     pub fn gives_inverse(&self) -> bool {
-        self.fields().is_some_and(|method| method.method() != DeformMethod::Greedy)
+        self.fields().is_some_and(|method| method.model().gives_inverse())
     }
 
     /// How a stage that improves fields keeps the moments of their gradients; `None` where it has none.
@@ -109,27 +110,19 @@ impl Stage {
     }
 
     /// Bytes of a device that a level in one piece takes at its peak: the images on the grids of the level, fields with
-    /// the optimiser's state, and what is at work. `channels` are those of each image; `masked` says whether the fixed
-    /// and the moving image have a mask.
+    /// the optimiser's state, and what is at work.
     ///
     /// # Errors
     /// Where the level has no voxels.
-    pub fn device_bytes(
-        &self,
-        grids: [&Geometry; 2],
-        (channels, masked): (usize, [bool; 2]),
-    ) -> Result<u64> {
+    pub fn device_bytes(&self, grids: [&Geometry; 2], content: Content) -> Result<u64> {
         /// Any device holds it: only the bytes are asked for.
         const ANY: DeviceMemory = DeviceMemory { bytes: u64::MAX, largest_buffer: u64::MAX };
-        let linear =
-            || linear_bytes(grids, masked.map(|is_masked| channels + usize::from(is_masked)));
+        let linear = || linear_bytes(grids, content.with_masks());
         Ok(match self.listed() {
             Listed::Moments(_) | Listed::Linear(..) => linear(),
             Listed::Own(method) if method.is_linear() => linear(),
-            Listed::Fields(method) => {
-                plan(&method.problem(grids, (channels, masked)), 1, ANY)?.device_bytes
-            }
-            Listed::Own(method) => method.device_bytes(grids, (channels, masked)),
+            Listed::Fields(method) => plan(&method.problem(grids, content), 1, ANY)?.device_bytes,
+            Listed::Own(method) => method.device_bytes(grids, content),
         })
     }
 
@@ -142,12 +135,11 @@ impl Stage {
         &self,
         placement: &Placement,
         grids: [&Geometry; 2],
-        (channels, masked): (usize, [bool; 2]),
+        content: Content,
     ) -> Result<LevelMemory> {
         match self.fields() {
-            Some(method) => placement.takes(&method.problem(grids, (channels, masked))),
-            None => placement
-                .takes_linear(grids, masked.map(|is_masked| channels + usize::from(is_masked))),
+            Some(method) => placement.takes(&method.problem(grids, content)),
+            None => placement.takes_linear(grids, content.with_masks()),
         }
     }
 
@@ -156,7 +148,7 @@ impl Stage {
         /// A step with what it changed, and what a search has besides those that it keeps.
         const VECTOR: u64 = 12;
         let Some(method) = self.fields() else { return 0 };
-        let fields = if method.method() == DeformMethod::Syn { 2 } else { 1 };
+        let fields = method.model().count() as u64;
         method.kept_steps().map_or(0, |steps| (2 * steps as u64 + 5) * fields * VECTOR)
     }
 

@@ -2,11 +2,11 @@
 
 use burn::tensor::Device;
 
-use super::{blob, only, short};
+use super::{blob, only, register, short};
 use crate::{
     AdamSettings, ConvergenceSettings, GaussNewtonSettings, GreedySettings, LevelSettings,
     LnccSettings, MiSettings, OptimizerSettings, Problem, Regularization, Settings, Silent,
-    Similarity, Stage, SvfSettings, SynSettings, register,
+    Similarity, Stage, SvfSettings, SynSettings,
 };
 use ffdp_image::image::{Geometry, Volume};
 

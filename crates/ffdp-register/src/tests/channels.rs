@@ -2,8 +2,8 @@
 
 use burn::tensor::Device;
 
-use super::{found, mean_error, methods, only, pair_of, short, warp};
-use crate::{GreedySettings, LevelSettings, MiSettings, Problem, Silent, Similarity, register};
+use super::{found, mean_error, methods, only, pair_of, register, short, warp};
+use crate::{GreedySettings, LevelSettings, MiSettings, Problem, Silent, Similarity};
 use ffdp_image::image::Volume;
 
 /// The image where `keep` says so along x, 0 elsewhere.
@@ -25,7 +25,7 @@ fn two_channels_find_what_neither_sees_alone() {
         mean_error(&warp(&result).to_vec().expect("readable"), &pair)
     };
     let alone = [error(Problem::new(&f1, &m1)), error(Problem::new(&f2, &m2))];
-    let more_channels = &[[&f2, &m2]];
+    let more_channels = vec![[(&f2).into(), (&m2).into()]];
     let both = error(Problem { more_channels, ..Problem::new(&f1, &m1) });
     println!("errors alone {alone:.3?}, together {both:.3} voxels");
     // Measured: 1.02 and 0.87 alone, 0.557 together.
@@ -52,7 +52,7 @@ fn the_same_channel_twice_is_the_channel() {
         let greedy = GreedySettings { similarity: similarity.clone(), levels, ..short() };
         for stage in methods(&greedy) {
             let once = found(&Problem::new(fixed, moving), stage.clone());
-            let more_channels = &[[&fixed2, &moving2]];
+            let more_channels = vec![[(&fixed2).into(), (&moving2).into()]];
             let problem = Problem { more_channels, ..Problem::new(fixed, moving) };
             let twice = found(&problem, stage.clone());
             let [a, b] = [&once, &twice].map(|r| warp(r).to_vec().expect("readable"));
@@ -70,7 +70,7 @@ fn channels_that_do_not_fit_are_refused() {
     let pair = pair_of(16, 1);
     let (fixed, moving) = (&pair.fixed.image, &pair.moving.image);
     let message = |a: &Volume, b: &Volume| {
-        let more_channels = &[[a, b]];
+        let more_channels = vec![[a.into(), b.into()]];
         let problem = Problem { more_channels, ..Problem::new(fixed, moving) };
         register(&problem, &only(short()), &Device::flex(), &mut Silent)
             .expect_err("must be refused")

@@ -2,10 +2,10 @@
 
 use burn::tensor::Device;
 
-use super::{pair_of, short};
+use super::{pair_of, register, short};
 use crate::{
     FfdSettings, GreedySettings, LevelSettings, MiSettings, Problem, Registration, Settings,
-    Silent, Similarity, Stage, SvfSettings, SynSettings, register,
+    Silent, Similarity, Stage, SvfSettings, SynSettings,
 };
 use ffdp_image::synth::Pair;
 use ffdp_kit::testing::gpu_devices;
@@ -42,7 +42,8 @@ fn distances(pair: &Pair, [a, b]: [&Registration; 2]) -> Vec<f64> {
     let to_mm = grid.voxel_to_mm();
     let points: Vec<[f64; 3]> =
         inside.iter().map(|&p| to_mm.apply(grid.index_of(p).map(|i| i as f64))).collect();
-    let [a, b] = [a, b].map(|r| r.transform().map_points(&points).expect("readable"));
+    let [a, b] =
+        [a, b].map(|r| r.transform().expect("readable").map_points(&points).expect("readable"));
     let apart = |(a, b): (&[f64; 3], &[f64; 3])| {
         (0..3).map(|i| (a[i] - b[i]).powi(2)).sum::<f64>().sqrt() / grid.spacing_mm[0]
     };

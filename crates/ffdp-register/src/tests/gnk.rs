@@ -2,11 +2,11 @@
 
 use burn::tensor::Device;
 
-use super::{found, half_heads, mean_error, pair_of, warp};
+use super::{found, half_heads, mean_error, pair_of, register, warp};
 use crate::gnk::{DeterminantBounds, Preconditioner};
 use crate::{
     GnkSettings, GreedySettings, LevelSettings, LnccSettings, MiSettings, Outcome, Problem,
-    Registration, Settings, Silent, Similarity, Stage, register, register_on,
+    Registration, Settings, Silent, Similarity, Stage,
 };
 use ffdp_image::metrics::{dice, jacobian};
 use ffdp_parallel::DeviceMesh;
@@ -97,8 +97,8 @@ fn shards_find_what_the_whole_finds() {
     let cases = [(lncc(), false, 2, 1), (Similarity::Mse, true, 3, 2)];
     for (similarity, masked, shards, levels) in cases {
         let problem = Problem {
-            fixed_mask: masked.then_some(&masks[0]),
-            moving_mask: masked.then_some(&masks[1]),
+            fixed_mask: masked.then(|| (&masks[0]).into()),
+            moving_mask: masked.then(|| (&masks[1]).into()),
             ..Problem::new(&pair.fixed.image, &pair.moving.image)
         };
         let mut gnk = GnkSettings { similarity: similarity.clone(), ..settings() };
@@ -109,7 +109,7 @@ fn shards_find_what_the_whole_finds() {
         assert!(field.iter().any(|u| u.abs() > 0.5), "it moves");
         let mesh = DeviceMesh::new(&[Device::flex()], shards).expect("a device and a shard");
         let settings = Settings { stages: vec![stage.clone()], ..Settings::default() };
-        let cut = register_on(&mesh, &problem, &settings, &mut Silent).expect("good input");
+        let cut = register(&problem, &settings, &mesh, &mut Silent).expect("good input");
         // Steps are the same; of their iterations, which sums in another order may end sooner or later, a tenth.
         let counts = |result: &Registration| -> [usize; 2] {
             let steps = result.stages[0].levels.iter().flat_map(|level| &level.newton);

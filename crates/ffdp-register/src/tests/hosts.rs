@@ -8,10 +8,10 @@ use std::thread;
 use burn::tensor::Device;
 
 use super::slabs::{FIELD_VOXELS, LOSS, WARPED, furthest};
-use super::{only, pair_of};
+use super::{only, pair_of, register_slabs};
 use crate::{
     Folding, GreedySettings, LevelSettings, Observer, Outcome, Placement, Preset, Problem,
-    Progress, Settings, Silent, SlabProblem, SlabRegistration, Stage, register_slabs,
+    Progress, Registration, Settings, Silent, Stage,
 };
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::Volume;
@@ -48,7 +48,7 @@ impl<'a> RankInputs<'a> {
 
 /// What a rank has in the end.
 struct Got {
-    found: SlabRegistration,
+    found: Registration,
     field: Vec<f32>,
     folding: Folding,
 }
@@ -76,8 +76,7 @@ fn one_of<'a>(
     let mut given = given(ranks.rank());
     let mesh = DeviceMesh::new(&[Device::flex()], given.shards)?;
     let (mut fixed, mut moving) = given.problem();
-    let initial = Problem::new(&fixed, &moving).initial;
-    let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
+    let problem = Problem::new(&mut fixed, &mut moving);
     let placement = Placement::Ranks { mesh, ranks };
     let found = register_slabs(problem, &given.settings, &placement, given.observer.as_mut())?;
     let warp = found.warp.as_ref().expect("the stage was deformable");
@@ -92,8 +91,7 @@ fn one_of<'a>(
 /// The same by one process.
 fn alone(pair: &Pair, settings: &Settings, folder: &Path) -> Got {
     let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
-    let initial = Problem::new(&fixed, &moving).initial;
-    let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
+    let problem = Problem::new(&mut fixed, &mut moving);
     let placement = Placement::DeviceMesh(DeviceMesh::one(&Device::flex()));
     let found = register_slabs(problem, settings, &placement, &mut Silent).expect("good input");
     let warp = found.warp.as_ref().expect("the stage was deformable");
@@ -120,7 +118,7 @@ fn compare(label: &str, pair: &Pair, settings: &Settings, shards: &[usize], boun
         let off = [a.loss_before - b.loss_before, a.loss_after - b.loss_after];
         assert!(off.iter().all(|off| off.abs() <= LOSS), "{label}: losses {off:?} apart");
         assert_eq!(a.outcome, b.outcome, "{label}");
-        let levels = |found: &SlabRegistration| -> Vec<_> {
+        let levels = |found: &Registration| -> Vec<_> {
             let levels = found.stages.iter().flat_map(|stage| &stage.levels);
             levels.map(|level| (level.size, level.losses.len(), level.stop)).collect()
         };

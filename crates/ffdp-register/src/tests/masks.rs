@@ -2,8 +2,8 @@
 
 use burn::tensor::Device;
 
-use super::{found, mean_distance, methods, only, pair_of, short, warp};
-use crate::{GreedySettings, LevelSettings, MiSettings, Problem, Silent, Similarity, register};
+use super::{found, mean_distance, methods, only, pair_of, register, short, warp};
+use crate::{GreedySettings, LevelSettings, MiSettings, Problem, Silent, Similarity, Source};
 use ffdp_image::image::{Geometry, Volume};
 use ffdp_image::synth::Pair;
 
@@ -53,8 +53,8 @@ fn a_corrupted_region_outside_the_masks_does_not_change_a_bit() {
         for stage in methods(&greedy) {
             let [clean, spoiled] = [[fixed, moving], [&spoiled[0], &spoiled[1]]].map(|[f, m]| {
                 let problem = Problem {
-                    fixed_mask: Some(&fixed_mask),
-                    moving_mask: Some(&moving_mask),
+                    fixed_mask: Some((&fixed_mask).into()),
+                    moving_mask: Some((&moving_mask).into()),
                     ..Problem::new(f, m)
                 };
                 found(&problem, stage.clone())
@@ -77,7 +77,8 @@ fn a_mask_saves_the_result_around_a_corrupted_region() {
     let labels = &pair.fixed.labels.data;
     let inside = |p: usize| labels[p] != 0 && fixed_mask.data[p] > 0.0;
     let error = |mask: Option<&Volume>| {
-        let problem = Problem { fixed_mask: mask, ..Problem::new(&fixed, moving) };
+        let problem =
+            Problem { fixed_mask: mask.map(Source::from), ..Problem::new(&fixed, moving) };
         let result = found(&problem, methods(&short())[0].clone());
         mean_distance(&warp(&result).to_vec().expect("readable"), &pair.displacement, inside)
     };
@@ -95,7 +96,8 @@ fn a_mask_of_ones_changes_only_the_windows_at_the_border() {
     let ones = Volume::new(vec![1.0; fixed.data.len()], fixed.geometry.clone()).expect("fits");
     for similarity in [Similarity::Mse, Similarity::Mi(MiSettings::default())] {
         let greedy = GreedySettings { similarity: similarity.clone(), ..short() };
-        let loss = |fixed_mask| {
+        let loss = |mask: Option<&Volume>| {
+            let fixed_mask = mask.map(Source::from);
             let problem = Problem { fixed_mask, ..Problem::new(fixed, moving) };
             found(&problem, methods(&greedy)[0].clone()).stages[0].levels[0].losses.clone()
         };
@@ -113,6 +115,8 @@ fn masks_that_cannot_be_used_are_refused() {
     let of = |data: Vec<f32>| Volume::new(data, fixed.geometry.clone()).expect("fits");
     let count = fixed.data.len();
     let message = |fixed_mask: Option<&Volume>, moving_mask: Option<&Volume>| {
+        let [fixed_mask, moving_mask] =
+            [fixed_mask, moving_mask].map(|mask| mask.map(Source::from));
         let problem = Problem { fixed_mask, moving_mask, ..Problem::new(fixed, moving) };
         register(&problem, &only(short()), &Device::flex(), &mut Silent)
             .expect_err("must be refused")

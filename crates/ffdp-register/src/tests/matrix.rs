@@ -6,13 +6,13 @@ use std::thread;
 
 use burn::tensor::Device;
 
-use super::{half_heads, pair_of, warp};
+use super::{half_heads, pair_of, register, register_slabs};
 use crate::{
     FfdSettings, GreedySettings, LevelSettings, LinearSettings, MiSettings, OptimizerSettings,
-    Placement, Problem, Regularization, Settings, Silent, Similarity, SlabProblem,
-    SlabRegistration, Stage, SvfSettings, SynSettings, register, register_on, register_slabs,
+    Placement, Problem, Registration, Regularization, Settings, Silent, Similarity, Stage,
+    SvfSettings, SynSettings,
 };
-use ffdp_image::image::{Planes, Volume};
+use ffdp_image::image::Volume;
 use ffdp_image::synth::Pair;
 use ffdp_parallel::{DeviceMesh, Ranks, Threads};
 
@@ -138,8 +138,8 @@ struct Got {
 }
 
 impl Got {
-    fn of_slabs(found: &SlabRegistration) -> Self {
-        let all = |warp: &crate::Warp| warp.planes(0..warp.fixed.size[2]).expect("readable");
+    fn of(found: &Registration) -> Self {
+        let all = |warp: &crate::Warp| warp.to_vec().expect("readable");
         Self {
             affine: found.affine.rows().concat(),
             field: found.warp.as_ref().map(all),
@@ -176,11 +176,12 @@ struct Images<'a> {
 }
 
 impl Images<'_> {
-    fn problem<'b>(&'b self, more: &'b [[&'b Volume; 2]]) -> Problem<'b> {
+    fn problem<'b>(&'b self, [fixed, moving]: &'b [Volume; 2]) -> Problem<'b> {
+        let more = || vec![[fixed.into(), moving.into()]];
         Problem {
-            fixed_mask: self.masks.map(|masks| &masks[0]),
-            moving_mask: self.masks.map(|masks| &masks[1]),
-            more_channels: if self.channels { more } else { &[] },
+            fixed_mask: self.masks.map(|masks| (&masks[0]).into()),
+            moving_mask: self.masks.map(|masks| (&masks[1]).into()),
+            more_channels: if self.channels { more() } else { Vec::new() },
             ..Problem::new(&self.pair.fixed.image, &self.pair.moving.image)
         }
     }
@@ -194,45 +195,37 @@ impl Images<'_> {
     }
 
     fn on_mesh(&self, stage: &Stage, shards: usize) -> Got {
-        let [fixed, moving] = self.squares();
-        let more = [[&fixed, &moving]];
+        let more = self.squares();
         let (problem, settings) = (self.problem(&more), settings(stage));
         let mesh = DeviceMesh::new(&[Device::flex()], shards).expect("a shard");
         let found = match shards {
             1 => register(&problem, &settings, &Device::flex(), &mut Silent),
-            _ => register_on(&mesh, &problem, &settings, &mut Silent),
+            _ => register(&problem, &settings, &mesh, &mut Silent),
         };
         let found = found.expect("good input");
-        let values = |warp: &ffdp_burn::transform::Displacement| warp.to_vec().expect("readable");
-        Got {
-            affine: found.affine.rows().concat(),
-            field: found.warp.is_some().then(|| values(warp(&found))),
-            inverse: found.inverse.as_ref().map(values),
-            losses: [found.loss_before, found.loss_after],
-        }
+        Got::of(&found)
     }
 
     fn placed(&self, stage: &Stage, placement: &Placement) -> Got {
         let (mut fixed, mut moving) =
             (self.pair.fixed.image.clone(), self.pair.moving.image.clone());
         let mut masks = self.masks.cloned();
-        let initial = Problem::new(&self.pair.fixed.image, &self.pair.moving.image).initial;
         let [fixed_mask, moving_mask] = match &mut masks {
-            Some([a, b]) => [Some(a as &mut dyn Planes), Some(b as &mut dyn Planes)],
+            Some([a, b]) => [Some(a.into()), Some(b.into())],
             None => [None, None],
         };
         let mut more = self.squares();
         let [fixed_more, moving_more] = &mut more;
-        let channels: [&mut dyn Planes; 2] = [fixed_more, moving_more];
-        let problem = SlabProblem {
+        let channels = [fixed_more.into(), moving_more.into()];
+        let problem = Problem {
             fixed_mask,
             moving_mask,
             more_channels: if self.channels { vec![channels] } else { Vec::new() },
-            ..SlabProblem::new(&mut fixed, &mut moving, initial)
+            ..Problem::new(&mut fixed, &mut moving)
         };
         let settings = settings(stage);
         let found = register_slabs(problem, &settings, placement, &mut Silent).expect("good input");
-        Got::of_slabs(&found)
+        Got::of(&found)
     }
 
     fn on_ranks(&self, stage: &Stage) -> Vec<Got> {

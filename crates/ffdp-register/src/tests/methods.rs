@@ -13,8 +13,9 @@ const INVERSE_P95_VOXELS: f64 = 0.5;
 /// 95th percentile and maximum of how far `(id + w) o (id + w')` and the other order move the
 /// labelled voxels.
 pub(super) fn inverse_consistency(result: &Registration, inside: &[i32]) -> Option<[[f64; 2]; 2]> {
-    let there = warp(result).field();
-    let back = result.inverse.as_ref()?.field();
+    let back = result.inverse.as_ref()?.displacement().expect("readable");
+    let (there, back) = (warp(result), back);
+    let (there, back) = (there.field(), back.field());
     Some([(there, back), (back, there)].map(|(outer, inner)| {
         let off = to_f64(compose(outer.clone(), inner.clone()));
         let count = inside.len();
@@ -58,6 +59,7 @@ fn every_method_finds_a_known_warp_and_its_inverse() {
         assert_eq!(result.velocity.is_some(), name == "svf", "{name}");
         if let Some(velocity) = &result.velocity {
             let squarings = SvfSettings::default().squarings;
+            let velocity = velocity.displacement().expect("readable");
             let w = ffdp_burn::ops::exp(velocity.field().clone(), squarings);
             let w = w.try_into_vec_as::<f32>().expect("readable");
             let off = w.iter().zip(&field).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
@@ -116,7 +118,10 @@ fn an_affine_map_before_the_stage_changes_nothing_but_the_place() {
         println!("{name}: fields up to {moved} voxels differ by up to {off}");
         // Coordinates are rounded differently (1e-6 voxels), which faint gradients pass on.
         assert!(moved > 0.5 && off < 1e-3, "{name}: {moved} {off}");
-        let off = largest(here.warped.data.clone(), there.warped.data.clone());
+        let off = largest(
+            here.warped(moving).expect("readable").data,
+            there.warped(&elsewhere).expect("readable").data,
+        );
         assert!(off < 1e-3, "{name}: warped images differ by {off}");
         if let (Some(a), Some(b)) = (&here.inverse, &there.inverse) {
             let off = largest(a.to_vec().expect("readable"), b.to_vec().expect("readable"));

@@ -2,10 +2,10 @@
 
 use burn::tensor::{Device, Tensor, TensorData};
 
-use super::{found, mean_error, pair_of, short, warp};
+use super::{found, mean_error, pair_of, register, short, warp};
 use crate::{
     GreedySettings, LevelSettings, OptimizerSettings, Problem, Regularization, Settings, Silent,
-    Similarity, Stage, SvfSettings, SynSettings, register,
+    Similarity, Stage, SvfSettings, SynSettings,
 };
 use ffdp_burn::losses;
 use ffdp_image::image::Volume;

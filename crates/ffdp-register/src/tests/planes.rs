@@ -2,8 +2,8 @@
 
 use burn::tensor::Device;
 
-use super::{found, mean_distance, methods, only, short, warp};
-use crate::{GreedySettings, LevelSettings, MiSettings, Problem, Silent, Similarity, register};
+use super::{found, mean_distance, methods, only, register, short, warp};
+use crate::{GreedySettings, LevelSettings, MiSettings, Problem, Silent, Similarity};
 use ffdp_burn::transform::Displacement;
 use ffdp_image::image::{Geometry, Volume};
 use ffdp_image::metrics::jacobian;

@@ -4,10 +4,10 @@ use std::ops::ControlFlow;
 
 use burn::tensor::Device;
 
-use super::{blob, found, mean_error, only, pair_of, short, warp};
+use super::{blob, found, mean_error, only, pair_of, register, short, warp};
 use crate::{
     GreedySettings, LevelSettings, LevelStart, LnccSettings, MiSettings, Observer, Outcome,
-    Problem, Progress, Registration, Similarity, Stage, Stop, register,
+    Problem, Progress, Registration, Similarity, Stage, Stop,
 };
 use ffdp_burn::ops::LnccFloor;
 use ffdp_image::image::{Geometry, Volume};

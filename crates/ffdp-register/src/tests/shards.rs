@@ -2,13 +2,12 @@
 
 use burn::tensor::Device;
 
-use super::{found, half_heads, methods, only, pair_of, short, warp};
+use super::{found, half_heads, methods, only, pair_of, register, short, warp};
 use crate::{
-    AdamSettings, GreedySettings, LevelSettings, OptimizerSettings, Problem, Settings, Silent,
-    Similarity, Stage, register_on, shards_needed,
+    AdamSettings, GreedySettings, LevelSettings, OptimizerSettings, Problem, Registration,
+    Settings, Silent, Similarity, Stage, Warp, shards_needed,
 };
 use ffdp_burn::ops::MomentStorage;
-use ffdp_burn::transform::Displacement;
 use ffdp_image::error::Error;
 use ffdp_image::image::{Geometry, Volume};
 use ffdp_parallel::DeviceMesh;
@@ -34,7 +33,7 @@ fn shards_find_what_the_whole_finds() {
         // Of 16 planes on the coarse level, more shards than which there cannot be.
         for shards in [2, 5, 20] {
             let settings = only(greedy.clone());
-            let cut = register_on(&mesh(shards), &problem, &settings, &mut Silent);
+            let cut = register(&problem, &settings, &mesh(shards), &mut Silent);
             let cut = cut.expect("good input");
             let parts = warp(&cut).to_vec().expect("readable");
             let off = field.iter().zip(&parts).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
@@ -53,14 +52,14 @@ fn shards_find_what_the_whole_finds_inside_masks() {
     let masks = half_heads(&pair);
     for masked in [[true, false], [false, true], [true, true]] {
         let problem = Problem {
-            fixed_mask: masked[0].then_some(&masks[0]),
-            moving_mask: masked[1].then_some(&masks[1]),
+            fixed_mask: masked[0].then(|| (&masks[0]).into()),
+            moving_mask: masked[1].then(|| (&masks[1]).into()),
             ..Problem::new(fixed, moving)
         };
         for similarity in [GreedySettings::default().similarity, Similarity::Mse] {
             let greedy = GreedySettings { similarity: similarity.clone(), ..short() };
             let whole = found(&problem, Stage::Greedy(greedy.clone()));
-            let cut = register_on(&mesh(3), &problem, &only(greedy), &mut Silent);
+            let cut = register(&problem, &only(greedy), &mesh(3), &mut Silent);
             let cut = cut.expect("good input");
             let [a, b] = [&whole, &cut].map(|found| warp(found).to_vec().expect("readable"));
             let off = a.iter().zip(&b).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
@@ -90,14 +89,15 @@ fn shards_find_what_every_method_finds_in_the_whole() {
             // 34 planes, of which 4 shards get unequal parts; 17 on the coarse level. Three are in the matrix.
             for shards in [2, 4] {
                 let settings = Settings { stages: vec![stage.clone()], ..Settings::default() };
-                let cut = register_on(&mesh(shards), &problem, &settings, &mut Silent);
+                let cut = register(&problem, &settings, &mesh(shards), &mut Silent);
                 let cut = cut.expect("good input");
                 let label = format!("{name} by {similarity:?} in {shards} shards");
-                let apart = |a: &Displacement, b: &Displacement| {
+                let deformed = |found: &Registration| found.warp.clone().expect("deformable");
+                let apart = |a: &Warp, b: &Warp| {
                     let [a, b] = [a, b].map(|field| field.to_vec().expect("readable"));
                     a.iter().zip(&b).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()))
                 };
-                let off = apart(warp(&whole), warp(&cut));
+                let off = apart(&deformed(&whole), &deformed(&cut));
                 println!("{label}: {off:.1e} voxel");
                 assert!(off <= FIELD_VOXELS, "{label}: {off} voxel");
                 if let (Some(whole), Some(cut)) = (&whole.inverse, &cut.inverse) {
@@ -121,7 +121,7 @@ fn a_plane_in_several_shards_is_refused() {
     };
     let (fixed, moving) = (plane(&pair.fixed.image), plane(&pair.moving.image));
     let problem = Problem::new(&fixed, &moving);
-    let error = register_on(&mesh(2), &problem, &only(short()), &mut Silent).expect_err("a plane");
+    let error = register(&problem, &only(short()), &mesh(2), &mut Silent).expect_err("a plane");
     assert!(error.to_string().contains("several planes"), "{error}");
 }
 

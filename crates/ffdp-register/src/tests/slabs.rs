@@ -2,17 +2,17 @@
 
 use burn::tensor::Device;
 
-use super::{found, found_on, half_heads, only, pair_of, short, warp};
-use crate::source::{Scale, Scaled};
+use super::{found, found_on, half_heads, only, pair_of, register, register_slabs, short, warp};
+use crate::intensities::Scale;
+use crate::side::Side;
 use crate::{
     FfdSettings, GreedySettings, LevelSettings, LinearSettings, Placement, Preset, Problem,
-    Registration, Settings, Silent, SlabProblem, SlabRegistration, Stage, level_geometry, register,
-    register_slabs,
+    Registration, Settings, Silent, Similarity, Stage, level_geometry,
 };
 use ffdp_burn::ops::{Interpolation, jacobian};
-use ffdp_burn::transform::{Composite, Displacement, Step};
+use ffdp_burn::transform::{BsplineTransform, Composite, Displacement, Step};
 use ffdp_image::error::Error;
-use ffdp_image::image::{Affine, Geometry, LabelMap, Planes, Volume, label_ids};
+use ffdp_image::image::{Geometry, LabelMap, Planes, Volume, label_ids};
 use ffdp_image::io::images::{
     PlaneReader, read_displacement, read_labels, read_volume, write_volume,
 };
@@ -63,10 +63,9 @@ fn is_run(device: &str, placement: &str) -> bool {
     device == "cpu" || ["three shards", "a small device"].contains(&placement)
 }
 
-fn slabs(pair: &Pair, settings: &Settings, placement: &Placement) -> SlabRegistration {
+fn slabs(pair: &Pair, settings: &Settings, placement: &Placement) -> Registration {
     let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
-    let initial = Problem::new(&pair.fixed.image, &pair.moving.image).initial;
-    let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
+    let problem = Problem::new(&mut fixed, &mut moving);
     register_slabs(problem, settings, placement, &mut Silent).expect("good input")
 }
 
@@ -75,7 +74,7 @@ pub(super) fn furthest(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).fold(0.0f32, |most, (a, b)| most.max((a - b).abs()))
 }
 
-fn field(found: &SlabRegistration) -> Vec<f32> {
+fn field(found: &Registration) -> Vec<f32> {
     let warp = found.warp.as_ref().expect("the stage was deformable");
     warp.planes(0..warp.fixed.size[2]).expect("readable")
 }
@@ -85,7 +84,7 @@ fn compare(
     label: &str,
     device: &str,
     (expected, whole): (&[f32], &Registration),
-    cut: &SlabRegistration,
+    cut: &Registration,
 ) {
     let found = field(cut);
     let apart = expected.iter().zip(&found).map(|(a, b)| (a - b).abs());
@@ -136,7 +135,8 @@ fn splines_of_slabs_are_exact_between_the_voxels_of_the_last_level() {
     let settings = Settings { stages: vec![Stage::Ffd(ffd)], ..Settings::default() };
     for (name, placement) in placements(&Device::flex(), 32u64.pow(3)).into_iter().take(2) {
         let cut = slabs(&pair, &settings, &placement);
-        let spline = cut.spline.clone().expect("it began from rest");
+        let spline = cut.exact().and_then(|exact| exact.downcast::<BsplineTransform>());
+        let spline = spline.expect("it began from rest");
         let fixed = &pair.fixed.image.geometry;
         let like = (&Device::flex(), burn::tensor::DType::F32);
         let (coefficients, control) = spline.control_grid(fixed, like).expect("the same axes");
@@ -166,8 +166,8 @@ fn slabs_find_what_the_whole_finds_inside_masks() {
     let all = devices.iter().flat_map(|d| masks_of(d.0).iter().map(move |masked| (d, *masked)));
     for ((device_name, device), masked) in all {
         let problem = Problem {
-            fixed_mask: masked[0].then_some(&masks[0]),
-            moving_mask: masked[1].then_some(&masks[1]),
+            fixed_mask: masked[0].then(|| (&masks[0]).into()),
+            moving_mask: masked[1].then(|| (&masks[1]).into()),
             ..Problem::new(&pair.fixed.image, &pair.moving.image)
         };
         let whole = register(&problem, &settings, device, &mut Silent).expect("good input");
@@ -178,10 +178,10 @@ fn slabs_find_what_the_whole_finds_inside_masks() {
             }
             let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
             let [mut fixed_mask, mut moving_mask] = masks.clone();
-            let slabs = SlabProblem {
-                fixed_mask: masked[0].then_some(&mut fixed_mask as &mut dyn Planes),
-                moving_mask: masked[1].then_some(&mut moving_mask as &mut dyn Planes),
-                ..SlabProblem::new(&mut fixed, &mut moving, problem.initial)
+            let slabs = Problem {
+                fixed_mask: masked[0].then(|| (&mut fixed_mask).into()),
+                moving_mask: masked[1].then(|| (&mut moving_mask).into()),
+                ..Problem::new(&mut fixed, &mut moving)
             };
             let cut =
                 register_slabs(slabs, &settings, &placement, &mut Silent).expect("good input");
@@ -209,14 +209,14 @@ fn a_mask_that_is_none_is_refused_by_slabs_as_by_the_whole() {
         (nothing, "the moving mask must not be empty"),
         (other, "the moving mask"),
     ] {
-        let problem = Problem { moving_mask: Some(&mask), ..Problem::new(fixed, moving) };
+        let problem = Problem { moving_mask: Some((&mask).into()), ..Problem::new(fixed, moving) };
         let settings = only(short());
         let whole = register(&problem, &settings, &Device::flex(), &mut Silent);
         let whole = whole.expect_err(word).to_string();
         let (mut fixed, mut moving, mut mask) = (fixed.clone(), moving.clone(), mask.clone());
-        let slabs = SlabProblem {
-            moving_mask: Some(&mut mask),
-            ..SlabProblem::new(&mut fixed, &mut moving, problem.initial)
+        let slabs = Problem {
+            moving_mask: Some((&mut mask).into()),
+            ..Problem::new(&mut fixed, &mut moving)
         };
         let placement = Placement::DeviceMesh(DeviceMesh::one(&Device::flex()));
         let error = register_slabs(slabs, &settings, &placement, &mut Silent).expect_err(word);
@@ -232,13 +232,12 @@ fn a_linear_stage_of_images_with_masks_is_cut_where_a_device_is_small() {
     let stage = Stage::Affine(LinearSettings { levels, ..LinearSettings::default() });
     let settings = Settings { stages: vec![stage], ..Settings::default() };
     let [mask, _] = half_heads(&pair);
-    let initial = Problem::new(&pair.fixed.image, &pair.moving.image).initial;
     let on = |bytes: u64| {
         let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
         let mut mask = mask.clone();
-        let slabs = SlabProblem {
-            fixed_mask: Some(&mut mask),
-            ..SlabProblem::new(&mut fixed, &mut moving, initial)
+        let slabs = Problem {
+            fixed_mask: Some((&mut mask).into()),
+            ..Problem::new(&mut fixed, &mut moving)
         };
         let placement = Placement::Device { device: Device::flex(), bytes };
         register_slabs(slabs, &settings, &placement, &mut Silent).expect("good input")
@@ -317,21 +316,21 @@ fn files_of_slabs_are_those_of_the_whole() {
     }
     let open = |name| PlaneReader::open(path(name), None).expect("it was written");
     let (mut fixed, mut moving) = (open("fixed.nii.gz"), open("moving.nii"));
-    let initial = problem.initial;
-    let slabs = SlabProblem::new(&mut fixed, &mut moving, initial);
+    let slabs = Problem::new(&mut fixed, &mut moving);
     let (_, placement) = placements(&Device::flex(), 32u64.pow(3)).remove(3);
     let cut = register_slabs(slabs, &only(short()), &placement, &mut Silent).expect("good input");
     cut.write_warped(path("warped.nii.gz"), (&mut moving, 0.0), |_, _| ()).expect("writable");
     let warped = read_volume(path("warped.nii.gz")).expect("it was written");
-    assert_eq!(warped.geometry, whole.warped.geometry);
-    let (low, high) = whole.warped.min_max().expect("finite");
-    let off = furthest(&warped.data, &whole.warped.data) / (high - low);
+    let whole = whole.warped(&pair.moving.image).expect("readable");
+    assert_eq!(warped.geometry, whole.geometry);
+    let (low, high) = whole.min_max().expect("finite");
+    let off = furthest(&warped.data, &whole.data) / (high - low);
     println!("warped: {off:.1e} of the range");
     assert!(off <= WARPED, "warped: {off} of the range");
     let found = cut.warp.as_ref().expect("deformed");
     found.write(path("warp.nii")).expect("writable");
     let (read, geometry) = read_displacement(path("warp.nii")).expect("it was written");
-    assert_eq!(geometry.size, whole.warped.geometry.size);
+    assert_eq!(geometry.size, whole.geometry.size);
     let values = field(&cut);
     // Through f32 mm and back.
     let off = furthest(&read, &values);
@@ -364,6 +363,7 @@ fn labels_of_slabs_are_those_of_the_whole() {
     let grid = &pair.fixed.image.geometry;
     let expected = whole
         .transform()
+        .expect("readable")
         .warp_labels(&pair.moving.labels, grid, Interpolation::Nearest, &Device::flex())
         .expect("labels");
     let folder = tempfile::tempdir().expect("a folder");
@@ -421,8 +421,8 @@ fn no_more_planes_are_read_at_once_than_smoothing_asks_for() {
     let data = (0..geometry.len()).map(|i| (i % 251) as f32).collect();
     let mut volume = Volume::new(data, geometry.clone()).expect("one value for each voxel");
     let mut watched = Watched { volume: &mut volume, most: 0 };
-    let mut side = Scaled::new(vec![&mut watched], None);
-    side.scales = vec![Scale { range: [0.0, 250.0], mean: 0.0 }];
+    let mut side = Side::new(["the image", "its mask"], vec![(&mut watched).into()], None);
+    side.scales = vec![Scale { range: [0.0, 250.0], matching: None, mean: 0.0 }];
     let level = level_geometry(&geometry, 2.0, 8).expect("coarser");
     let layout = Layout::balanced(level.dims(), Axis::Z, 1).expect("one shard");
     let one = DeviceMesh::one(&Device::flex());
@@ -432,27 +432,28 @@ fn no_more_planes_are_read_at_once_than_smoothing_asks_for() {
     assert!((16..=28).contains(&watched.most), "{} of 60 planes at once", watched.most);
 }
 
+/// Another scanner: the same anatomy in other intensities.
 #[test]
-fn what_slabs_cannot_do_is_refused_by_name() {
-    let pair = pair_of(32, 3);
-    let refused = |settings: Settings, word: &str| {
-        let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
-        let initial = Problem::new(&pair.fixed.image, &pair.moving.image).initial;
-        let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
-        let placement = Placement::DeviceMesh(DeviceMesh::one(&Device::flex()));
-        let error = register_slabs(problem, &settings, &placement, &mut Silent).expect_err(word);
-        assert!(matches!(error, Error::Invalid { .. }), "{error}");
-        assert!(error.to_string().contains(word), "no {word:?} in {error}");
-    };
-    refused(Settings { match_histograms: true, ..only(short()) }, "histograms");
+fn slabs_match_histograms_as_the_whole_does() {
+    let mut pair = pair_of(32, 3);
+    pair.moving.image.data.iter_mut().for_each(|v| *v = v.max(0.0).sqrt());
+    let greedy = GreedySettings { similarity: Similarity::Mse, ..short() };
+    let settings = Settings { match_histograms: true, ..only(greedy) };
+    let problem = Problem::new(&pair.fixed.image, &pair.moving.image);
+    let whole = register(&problem, &settings, &Device::flex(), &mut Silent).expect("good input");
+    let without = Settings { match_histograms: false, ..settings.clone() };
+    let other = register(&problem, &without, &Device::flex(), &mut Silent).expect("good input");
+    assert!(whole.loss_before < 0.8 * other.loss_before, "it makes a difference");
+    let expected = warp(&whole).to_vec().expect("readable");
+    let (name, placement) = placements(&Device::flex(), 32u64.pow(3)).remove(1);
+    compare(name, "cpu", (&expected, &whole), &slabs(&pair, &settings, &placement));
 }
 
 #[test]
 fn a_device_too_small_for_one_shard_is_refused_with_both_numbers() {
     let pair = pair_of(32, 3);
     let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
-    let initial = Problem::new(&pair.fixed.image, &pair.moving.image).initial;
-    let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
+    let problem = Problem::new(&mut fixed, &mut moving);
     let placement = Placement::Device { device: Device::flex(), bytes: 4 * 32u64.pow(3) };
     let error =
         register_slabs(problem, &only(short()), &placement, &mut Silent).expect_err("too small");
@@ -477,7 +478,7 @@ fn what_rests_must_have_room_in_host_memory_before_anything_is_read() {
     // Images, displacement and moments of 35 TB.
     let grid = Geometry::new([20_000, 2000, 20_000], [1.0; 3]).expect("a grid");
     let (mut fixed, mut moving) = (Unread(grid.clone()), Unread(grid));
-    let problem = SlabProblem::new(&mut fixed, &mut moving, Affine::identity());
+    let problem = Problem::new(&mut fixed, &mut moving);
     let placement = Placement::Device { device: Device::flex(), bytes: 160_000_000_000 };
     let error =
         register_slabs(problem, &only(short()), &placement, &mut Silent).expect_err("too large");

@@ -3,10 +3,10 @@
 
 use burn::tensor::Device;
 
-use super::{data, mean_distance, methods, short};
+use super::{data, mean_distance, methods, register, short};
 use crate::{
     FfdSettings, GreedySettings, LinearSettings, MomentsSettings, Outcome, Problem, Registration,
-    Settings, Silent, Similarity, Stage, Undone, ends_inside, register,
+    Settings, Silent, Similarity, Stage, Undone, ends_inside,
 };
 use ffdp_image::image::{Affine, Geometry, Physical, Volume};
 use ffdp_image::io::images::read_volume;

@@ -5,8 +5,8 @@ use ffdp_burn::transform::Displacement;
 use ffdp_image::Result;
 use ffdp_image::image::{Affine, Physical, Volume};
 use ffdp_register::{
-    Checkpoint, GreedySettings, LevelSettings, Observer, Problem, Registration, Settings as Engine,
-    Stage, resume,
+    Checkpoint, GreedySettings, LevelSettings, Observer, Register, Registration,
+    Settings as Engine, Stage,
 };
 
 use crate::settings::Settings;
@@ -15,7 +15,7 @@ use crate::settings::Settings;
 /// its grid, before `placed`), with the similarity that was trained.
 ///
 /// # Errors
-/// As [`register`](ffdp_register::register).
+/// As [`Register::run`].
 pub fn refine(
     [fixed, moving]: [&Volume; 2],
     start: Displacement,
@@ -29,7 +29,6 @@ pub fn refine(
     let greedy =
         GreedySettings { levels, similarity: recipe.loss.clone(), ..GreedySettings::default() };
     let settings = Engine { stages: vec![Stage::Greedy(greedy)], ..Engine::default() };
-    let problem = Problem { initial: placed, ..Problem::new(fixed, moving) };
     let reached = Checkpoint {
         stages: Vec::new(),
         affine: placed,
@@ -37,5 +36,6 @@ pub fn refine(
         levels: Vec::new(),
         carried: Vec::new(),
     };
-    resume(reached, &problem, &settings, device, observer)
+    let registration = Register::new(fixed, moving).initial(placed).settings(&settings);
+    registration.on(device).observer(observer).resume(reached).run()
 }

@@ -31,11 +31,12 @@ pub struct TimedTransform {
     pub iteration_seconds: Option<f64>,
 }
 
-impl From<Registration> for TimedTransform {
-    fn from(found: Registration) -> Self {
+impl TimedTransform {
+    /// Of a registration by the engine.
+    pub fn of(found: &Registration) -> Result<Self> {
         let levels = found.stages.iter().flat_map(|stage| &stage.levels);
         let iteration_seconds = Some(levels.map(|level| level.seconds).sum());
-        Self { map: found.transform(), iteration_seconds }
+        Ok(Self { map: found.transform()?, iteration_seconds })
     }
 }
 

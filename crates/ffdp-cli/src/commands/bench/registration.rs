@@ -11,7 +11,7 @@ use ffdp_burn::transform::Composite;
 use ffdp_image::Error;
 use ffdp_image::io::images::header;
 use ffdp_image::io::write_text;
-use ffdp_register::{Observer, Problem, Registration, Settings, Silent, register};
+use ffdp_register::{Observer, Register, Registration, Settings, Silent};
 use ffdp_train::{CheckpointChoice, Predictor, RunFolder};
 
 use super::cost::{Cost, Meter, TimedTransform, measured};
@@ -218,9 +218,8 @@ impl<'a> Bench<'a> {
         if self.is_cold(method, pair.spacing_mm) {
             find(images, &shortened(&settings), &self.device, &mut Silent)?;
         }
-        let work = |meter: &mut Meter| {
-            find(images, &settings, &self.device, meter).map(TimedTransform::from)
-        };
+        let work =
+            |meter: &mut Meter| TimedTransform::of(&find(images, &settings, &self.device, meter)?);
         let (map, cost) = measured(&self.device, work)?;
         Ok(Some((map, Some(cost))))
     }
@@ -259,8 +258,8 @@ fn find(
     device: &Device,
     observer: &mut dyn Observer,
 ) -> Result<Registration> {
-    let problem = Problem::new(&images.fixed, &images.moving);
-    Ok(register(&problem, settings, device, observer)?)
+    let registration = Register::new(&images.fixed, &images.moving).settings(settings);
+    Ok(registration.on(device).observer(observer).run()?)
 }
 
 /// What a network predicts, and the warped image read back, as a registration ends.

@@ -310,7 +310,7 @@ fn predicted(
         let recipe = &predictor.settings;
         let refined = refine(images, start, placed, iterations, recipe, device, &mut progress)?;
         seconds.push(("refine", clock.elapsed().as_secs_f64()));
-        let map = refined.transform();
+        let map = refined.transform()?;
         phases.push(Phase::of("refined", &map, inputs, device)?);
         whole = map.to_displacement(&fixed.geometry, device);
     }

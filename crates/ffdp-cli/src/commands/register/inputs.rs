@@ -17,6 +17,7 @@ use crate::failure::{Failure, Result};
 use crate::hash::Hash;
 use crate::in_parallel::in_parallel;
 use crate::printer::Printer;
+use ffdp_register::{Problem, Source};
 
 /// The images and labels, read and checked.
 pub struct Inputs {
@@ -126,6 +127,18 @@ impl Side {
         );
         let ((image, warnings), labels, mask) = (read?, labels?, mask?);
         Ok(Self { image, labels, mask, hash, mask_hash, warnings })
+    }
+}
+
+impl Inputs {
+    /// What is registered.
+    pub fn problem(&self) -> Problem<'_> {
+        Problem {
+            fixed_mask: self.fixed_mask.as_ref().map(Source::from),
+            moving_mask: self.moving_mask.as_ref().map(Source::from),
+            initial: self.initial,
+            ..Problem::new(&self.fixed, &self.moving)
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ffdp_image::image::Geometry;
 use ffdp_image::io::write_text;
 use ffdp_parallel::DeviceMesh;
-use ffdp_register::{Checkpoint, Problem, Registration, Settings, register_on, resume_on};
+use ffdp_register::{Checkpoint, Register, Registration, Settings};
 use serde_json::json;
 
 use super::args::RegisterArguments;
@@ -362,13 +362,10 @@ fn registered(
     checkpoint: Option<Checkpoint>,
     watch: &mut Watch,
 ) -> Result<Registration> {
-    let Inputs { fixed, moving, fixed_mask, moving_mask, initial, .. } = inputs;
-    let (fixed_mask, moving_mask) = (fixed_mask.as_ref(), moving_mask.as_ref());
-    let problem =
-        Problem { fixed_mask, moving_mask, initial: *initial, ..Problem::new(fixed, moving) };
+    let registration = Register::of(inputs.problem()).settings(settings).on(mesh).observer(watch);
     Ok(match checkpoint {
-        Some(checkpoint) => resume_on(mesh, checkpoint, &problem, settings, watch)?,
-        None => register_on(mesh, &problem, settings, watch)?,
+        Some(checkpoint) => registration.resume(checkpoint).run()?,
+        None => registration.run()?,
     })
 }
 

@@ -12,10 +12,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::available_parallelism;
 
-use ffdp_burn::transform::Displacement;
 use ffdp_image::image::{Affine, Geometry, LabelMap, Volume};
 use ffdp_parallel::DeviceMesh;
-use ffdp_register::{Outcome, Problem, Registration, Settings, Silent, Stage, register_on};
+use ffdp_register::{Register, Registration, Settings, Stage};
 use rayon::prelude::*;
 
 use super::args::RegisterArguments;
@@ -25,7 +24,6 @@ use crate::device::DeviceChoice;
 use crate::failure::Result;
 use crate::hash::{Hash, sha256_of};
 use crate::memory::Sizes;
-use crate::settings::deforms;
 
 /// Iterations of a level: the second one starts from what the first has left, and their losses are
 /// joined.
@@ -196,33 +194,14 @@ impl<'a> Rehearsal<'a> {
 
     /// Stages with few iterations.
     fn stages(&self, stages: Vec<Stage>) -> Result<Registration> {
-        let inputs = &self.inputs;
-        let problem = Problem {
-            fixed_mask: inputs.fixed_mask.as_ref(),
-            moving_mask: inputs.moving_mask.as_ref(),
-            ..Problem::new(&inputs.fixed, &inputs.moving)
-        };
         let settings = shortened(&Settings { stages, ..self.settings.clone() });
-        Ok(register_on(self.mesh, &problem, &settings, &mut Silent)?)
+        Ok(Register::of(self.inputs.problem()).settings(&settings).on(self.mesh).run()?)
     }
 
     /// What stages may have found: no displacement at all, as a deformation and its inverse where there are such.
     fn made_up(&self) -> Registration {
-        let still = || Displacement::zero(self.inputs.fixed.geometry.clone(), self.mesh.device(0));
-        let gives_inverse = self.settings.stages.last().is_some_and(Stage::gives_inverse);
-        Registration {
-            affine: Affine::identity(),
-            warp: deforms(self.settings).then(still),
-            inverse: gives_inverse.then(still),
-            velocity: None,
-            spline: None,
-            warped: self.inputs.fixed.clone(),
-            stages: Vec::new(),
-            loss_before: 1.0,
-            loss_after: 0.0,
-            contrast: None,
-            outcome: Outcome::Improved,
-        }
+        let grid = &self.inputs.fixed.geometry;
+        Registration::still(grid, self.mesh.device(0), &self.settings.stages)
     }
 
     fn results(&self, found: Registration) -> Result<()> {

@@ -13,8 +13,8 @@ use ffdp_image::io::images::{write_displacement, write_labels, write_volume};
 use ffdp_image::io::write_affine;
 use ffdp_image::metrics::{Coverage, TargetRegistrationError, tre_of_mapped};
 use ffdp_register::{
-    Evidence, MOST_INVERSE_ERROR_VOXELS, Registration, Settings, Stage, StageReport, background,
-    finest_spacing_mm,
+    Evidence, MOST_INVERSE_ERROR_VOXELS, Registration, Settings, Stage, StageReport, Warp,
+    background, finest_spacing_mm,
 };
 
 use super::args::RegisterArguments;
@@ -67,26 +67,30 @@ impl Results {
             let nearest = Interpolation::Nearest;
             labels.map(|labels| through.warp_labels(labels, grid, nearest, device)).transpose()
         };
-        let warp = match &result.warp {
-            Some(warp) => warp.clone(),
-            None => Displacement::zero(grid.clone(), device),
-        };
+        let found = result.warp.as_ref().map(Warp::displacement).transpose()?;
+        let still = || Displacement::zero(grid.clone(), device);
+        let warp = found.clone().unwrap_or_else(still);
+        let steps = found.clone().map(Step::Displacement);
+        let transform =
+            Composite::new(steps.into_iter().chain([Step::Affine(result.affine)]).collect());
         let start = Composite::new(vec![Step::Affine(inputs.initial)]);
-        let landmarks = inputs.landmarks.as_ref().map(|[fixed, moving]| {
-            tre_of_mapped(fixed, &result.transform().map_points(fixed)?, moving)
-        });
+        let landmarks = inputs
+            .landmarks
+            .as_ref()
+            .map(|[fixed, moving]| tre_of_mapped(fixed, &transform.map_points(fixed)?, moving));
         // What is written comes first.
         let clock = Instant::now();
         let displacement = warp.to_vec()?;
-        let wanted = result.warp.as_ref().filter(|_| !request.no_inverse);
+        let wanted = found.as_ref().filter(|_| !request.no_inverse);
         let undone = wanted.map(|warp| inverse(&result, warp, device)).transpose()?;
         let inverse = match undone {
             None => None,
             Some((inverse, error)) => Some((inverse.to_vec()?, error)),
         };
         let fields_seconds = clock.elapsed().as_secs_f64();
-        let labels_after = labels(&result.transform())?;
-        let (mut before, mut warped) = (start.warp(&inputs.moving, grid, device)?, result.warped);
+        let labels_after = labels(&transform)?;
+        let shown = |map: &Composite| map.warp(&inputs.moving, grid, device);
+        let (mut before, mut warped) = (shown(&start)?, shown(&transform)?);
         let beyond = match request.background {
             Some(value) => value,
             None => background(&mut &inputs.moving)?,
@@ -107,11 +111,11 @@ impl Results {
             displacement,
             affine: result.affine,
             warped,
-            stages: result.stages,
+            stages: result.stages.clone(),
             contrast: result.contrast,
             loss: BeforeAfter { before: result.loss_before, after: result.loss_after },
-            deforms: result.warp.is_some(),
-            spline: result.spline,
+            deforms: found.is_some(),
+            spline: spline_of(&result),
         })
     }
 
@@ -285,6 +289,14 @@ pub fn overlaps(
     BeforeAfter { before: percent(initial), after: percent(found) }
 }
 
+/// The spline that a displacement is, if it is one.
+pub fn spline_of(found: &Registration) -> Option<BsplineTransform> {
+    match found.exact()?.step()? {
+        Step::Bspline(spline) => Some(spline),
+        _ => None,
+    }
+}
+
 /// A spline, where there is one, as ITK has it.
 pub fn write_spline(path: &Path, spline: Option<&BsplineTransform>) -> Result<()> {
     let Some(spline) = spline else { return Ok(()) };
@@ -300,17 +312,17 @@ fn inverse(
 ) -> Result<(Displacement, RoundTrip)> {
     let error =
         |undone: &Displacement| alone(warp).round_trip(&alone(undone), warp.geometry(), device);
-    let given = result.inverse.as_ref().map(|inverse| Ok::<_, Failure>((inverse, error(inverse)?)));
-    let given = given.transpose()?;
-    if let Some((inverse, error)) = given
+    let given = result.inverse.as_ref().map(Warp::displacement).transpose()?;
+    let given = given.map(|inverse| Ok::<_, Failure>((error(&inverse)?, inverse))).transpose()?;
+    if let Some((error, inverse)) = &given
         && error.p95_voxels <= MOST_INVERSE_ERROR_VOXELS
     {
-        return Ok((inverse.clone(), error));
+        return Ok((inverse.clone(), *error));
     }
     let solved = alone(warp).inverse()?.to_displacement(warp.geometry(), device);
     let found = error(&solved)?;
     Ok(match given {
-        Some((inverse, error)) if error.p95_voxels < found.p95_voxels => (inverse.clone(), error),
+        Some((error, inverse)) if error.p95_voxels < found.p95_voxels => (inverse, error),
         _ => (solved, found),
     })
 }

@@ -10,15 +10,15 @@ use ffdp_image::io::write_affine;
 use ffdp_image::io::{check_not_an_input, write_text};
 use ffdp_image::metrics::DiceScores;
 use ffdp_register::{
-    Checkpoint, Evidence, Folding, Placement, Settings, Silent, SlabProblem, SlabRegistration,
-    Stage, background, finest_spacing_mm, register_slabs, resume_slabs,
+    Checkpoint, Evidence, Folding, Placement, Problem, Register, Registration, Settings, Source,
+    Stage, background, finest_spacing_mm,
 };
 use serde_json::json;
 
 use super::args::RegisterArguments;
 use super::files::Files;
 use super::inputs::{check_is_no_label_map, initial};
-use super::results::{overlaps, write_spline};
+use super::results::{overlaps, spline_of, write_spline};
 use super::strictly;
 use crate::checkpoint::{Identified, Keeper};
 use crate::failure::{Failure, Result};
@@ -51,13 +51,15 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Result<()> {
     let results_bytes = request.forecast(&grids[0], &settings).expected;
     let read = start.elapsed().as_secs_f64();
     let clock = Instant::now();
-    let problem = SlabProblem {
-        fixed_mask: fixed_mask.as_mut().map(|mask| mask as &mut dyn Planes),
-        moving_mask: moving_mask.as_mut().map(|mask| mask as &mut dyn Planes),
-        ..SlabProblem::new(&mut fixed, &mut moving, initial)
+    let problem = Problem {
+        fixed_mask: fixed_mask.as_mut().map(Source::from),
+        moving_mask: moving_mask.as_mut().map(Source::from),
+        initial,
+        ..Problem::new(&mut fixed, &mut moving)
     };
+    let registration = Register::of(problem).settings(&settings).on(&placement);
     let found = match &mut output {
-        None => register_slabs(problem, &settings, &placement, &mut Silent)?,
+        None => registration.run()?,
         Some(output) => {
             let progress = ProgressPrinter::new(printer);
             let (keeper, checkpoint) = match ready.continued {
@@ -72,11 +74,10 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Result<()> {
             let stage = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.stages.len());
             earlier = checkpoint.as_ref().map_or(0.0, Checkpoint::seconds);
             let mut watch = Watch { progress, output, keeper, stage };
+            let registration = registration.observer(&mut watch);
             let found = match checkpoint {
-                None => register_slabs(problem, &settings, &placement, &mut watch),
-                Some(checkpoint) => {
-                    resume_slabs(checkpoint, problem, &settings, &placement, &mut watch)
-                }
+                None => registration.run(),
+                Some(checkpoint) => registration.resume(checkpoint).run(),
             };
             found.inspect_err(|failure| {
                 watch.output.journal().event("failed", json!({"reason": failure.to_string()}));
@@ -119,7 +120,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Result<()> {
     let pictures = pictures(panels, &found, images, &initial, hosts.is_first())?;
     done("pictures");
     let Some(mut output) = output else { return Ok(()) };
-    write_spline(&files.spline, found.spline.as_ref())?;
+    write_spline(&files.spline, spline_of(&found).as_ref())?;
     write_affine(&files.affine, &found.affine)?;
     write_affine(&files.affine_mat, &found.affine)?;
     let levels = found.stages.iter().flat_map(|stage| &stage.levels);
@@ -363,7 +364,7 @@ impl Labels {
     /// Writes the moving labels as `found` shows them; how they overlap with the fixed ones, before and after.
     fn overlap(
         &mut self,
-        found: &SlabRegistration,
+        found: &Registration,
         initial: &Affine<Physical, Physical>,
         file: &Path,
     ) -> Result<Option<Overlap>> {
@@ -389,7 +390,7 @@ impl Labels {
 /// brought that pixels look at. All processes do it together.
 fn pictures(
     mut panels: Panels,
-    found: &SlabRegistration,
+    found: &Registration,
     (fixed, moving): (&mut PlaneReader, &mut PlaneReader),
     initial: &Affine<Physical, Physical>,
     is_first: bool,
@@ -423,7 +424,7 @@ fn pictures(
 }
 
 /// All processes; none where one works alone.
-fn processes(hosts: &Hosts, found: &SlabRegistration) -> Result<Vec<Process>> {
+fn processes(hosts: &Hosts, found: &Registration) -> Result<Vec<Process>> {
     let Some(ranks) = hosts.ranks() else { return Ok(Vec::new()) };
     let planes = found.warp.as_ref().map_or(0..0, |warp| warp.field.layout().held());
     let numbers = [planes.start as u64, planes.end as u64, peak_memory_bytes().unwrap_or(0)];
@@ -442,7 +443,7 @@ fn processes(hosts: &Hosts, found: &SlabRegistration) -> Result<Vec<Process>> {
 fn measures(
     request: &RegisterArguments,
     settings: Settings,
-    (found, folding, dice): (&SlabRegistration, Option<Folding>, Option<Overlap>),
+    (found, folding, dice): (&Registration, Option<Folding>, Option<Overlap>),
     (grids, initial): (&[Geometry; 2], &Affine<Physical, Physical>),
     (warnings, processes): (Vec<String>, Vec<Process>),
     seconds: Seconds,

@@ -3,17 +3,16 @@
 use std::f64::consts::FRAC_1_SQRT_2;
 
 use super::control::Control;
-use super::deformation::{Deformation, LONGEST, SHORTEST};
+use super::deformation::{Deformation, LONGEST, Reached, SHORTEST};
 use super::method::{FieldMethod, smoothing, voxels};
 use super::splined;
 use crate::fields::Fields;
 use crate::level::Solver;
 use crate::pair::{LevelPair, read};
-use ffdp_burn::transform::BsplineTransform;
 use ffdp_image::error::Result;
 use ffdp_image::image::{Affine, Physical};
 use ffdp_optim::{Direction, Lbfgs, LineSearch, Minimizer, Steps};
-use ffdp_parallel::{FieldModel, Sharded, ShardedDeform, ShardedObjective, SmoothSteps};
+use ffdp_parallel::{FieldModel, ShardedDeform, ShardedObjective, SmoothSteps};
 
 /// A level of `kind` from `fields` on, or from rest; of its control points, where it has any.
 pub(super) fn begin(
@@ -62,7 +61,7 @@ impl Deformation for ShardedDeform {
         Ok(read(ShardedDeform::loss(self)?)?[0])
     }
 
-    fn into_fields(self: Box<Self>) -> Result<(Vec<Sharded>, Option<BsplineTransform>)> {
+    fn into_fields(self: Box<Self>) -> Result<Reached> {
         Ok((ShardedDeform::into_fields(*self), None))
     }
 }
@@ -85,7 +84,7 @@ impl<M: FieldModel, D: Direction<M::Parameters>> Deformation for Searched<M, D> 
         Ok(read(self.objective.loss(self.search.at())?)?[0])
     }
 
-    fn into_fields(self: Box<Self>) -> Result<(Vec<Sharded>, Option<BsplineTransform>)> {
+    fn into_fields(self: Box<Self>) -> Result<Reached> {
         Ok((self.objective.model().fields(self.search.at())?, None))
     }
 }

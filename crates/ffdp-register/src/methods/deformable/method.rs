@@ -1,15 +1,19 @@
 //! A method that improves fields: which, how they begin, and what they mean.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use super::control::ControlSettings;
 use super::deformation::Deformation;
-use crate::fields::{Deformed, Fields};
+use crate::checkpoint::SavedField;
+use crate::fields::Fields;
+use crate::models::{Model, Parametric};
 use crate::pair::LevelPair;
+use crate::problem::Content;
 use crate::pyramid::finest_spacing_mm;
 use crate::settings::{Descent, LevelSettings, OptimizerSettings};
-use ffdp_burn::ops::{DeformMethod, DeformOptions, GaussianOptions, Measure};
-use ffdp_image::error::Result;
+use ffdp_burn::ops::{DeformOptions, GaussianOptions, Measure};
+use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry, Physical, Voxel};
 use ffdp_parallel::{Axis, DeformProblem, Sharded};
 
@@ -27,11 +31,14 @@ pub(crate) trait FieldMethod: Debug + Send + Sync {
     /// Its optimiser, to be changed; `None` where it has one of its own.
     fn optimizer_mut(&mut self) -> Option<&mut OptimizerSettings>;
 
-    /// What its fields mean.
-    fn method(&self) -> DeformMethod;
+    /// What its fields stand for.
+    fn model(&self) -> Arc<dyn Model>;
 
-    /// The fields that go on from what was found before; `None` from rest.
-    fn start(&self, found: Option<&Deformed>) -> Result<Option<Fields>>;
+    /// What its levels find exactly, from [`Parametric::saved`]. By default there is nothing of this kind.
+    fn restore(&self, _saved: &SavedField) -> Result<Arc<dyn Parametric>> {
+        let what = "a checkpoint must be that of the method that goes on from it";
+        Err(Error::invalid(what, self.name(), "start the run anew"))
+    }
 
     /// Bytes of host memory that a voxel of a level takes on the CPU, images apart; as measured with LNCC.
     fn host_bytes_per_voxel(&self) -> u64;
@@ -79,7 +86,7 @@ pub(crate) struct LevelTask<'a> {
 impl dyn FieldMethod + '_ {
     /// Fields of one level.
     pub fn count(&self) -> usize {
-        self.method().fields()
+        self.model().count()
     }
 
     /// The fields at rest, where `like` is.
@@ -99,7 +106,7 @@ impl dyn FieldMethod + '_ {
         let voxels = |length: f64| voxels(fixed, length);
         let smoothing = |sigma| smoothing(fixed, sigma);
         DeformOptions {
-            method: self.method(),
+            method: self.model().shows(),
             // The similarity takes its place.
             measure: descent.similarity.loss().measure().unwrap_or(Measure::SquaredDifference),
             displacement_scale: map.linear(),
@@ -112,11 +119,11 @@ impl dyn FieldMethod + '_ {
         }
     }
 
-    /// A level as the planner of memory sees it. `channels` are those of an image, without its mask.
+    /// A level as the planner of memory sees it.
     pub fn problem(
         &self,
         [fixed, moving]: [&Geometry; 2],
-        (channels, masked): (usize, [bool; 2]),
+        Content { channels, masked }: Content,
     ) -> DeformProblem {
         DeformProblem {
             fixed: fixed.dims(),

@@ -14,25 +14,25 @@ mod splined;
 use std::sync::Arc;
 use std::time::Instant;
 
-use burn::tensor::{DType, Device};
 use control::Control;
 
 pub(crate) use control::ControlSettings;
-pub(crate) use deformation::Deformation;
+pub(crate) use deformation::{Deformation, Reached};
 pub(crate) use method::{FieldMethod, LevelTask, smoothing};
 
+use crate::checkpoint::SavedField;
 use crate::context::{Estimate, Run, StageResult};
-use crate::fields::{Deformed, Fields};
+use crate::fields::Fields;
 use crate::level::{level_start, run_level};
+use crate::models::Deformed;
 use crate::pair::LevelPair;
 use crate::places::{Placement, Places};
+use crate::problem::Content;
 use crate::processes::Report;
 use crate::pyramid::level_grids;
 use crate::report::StageReport;
 use crate::report::{LevelReport, Stop};
 use ffdp_burn::losses::SimilarityLoss;
-use ffdp_burn::ops::DeformMethod;
-use ffdp_burn::transform::BsplineTransform;
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry};
 
@@ -43,12 +43,12 @@ pub(crate) fn deform(
     found: Estimate,
 ) -> Result<StageResult> {
     let start = Instant::now();
-    let (mut levels, carried) = run.take_resumed()?;
+    let (mut levels, carried) = run.take_resumed(kind)?;
     let spent: f64 = levels.iter().map(|level| level.seconds).sum();
     let levels_of = kind.descent().levels;
     let mut fields = match carried {
         Some(fields) => Some(fields),
-        None => kind.start(found.deformed.as_ref())?,
+        None => found.deformed.as_ref().map(|found| kind.model().follow(found)).transpose()?,
     };
     let mut ended = None;
     // Where all levels were done before the run was resumed, the last one is judged.
@@ -74,7 +74,7 @@ pub(crate) fn deform(
     };
     let seconds = spent + start.elapsed().as_secs_f64();
     let transform = kind.name();
-    let deformed = Some(Deformed { method: kind.method(), fields });
+    let deformed = Some(Deformed { model: kind.model(), fields });
     Ok(StageResult {
         found: Estimate { affine: found.affine, deformed },
         report: StageReport { transform, levels, loss_after, undone: None, seconds },
@@ -88,7 +88,7 @@ pub(crate) fn deform(
 pub(crate) fn check_placement(
     placement: &Placement,
     kind: &dyn FieldMethod,
-    (grids, content): (&[Geometry; 2], (usize, [bool; 2])),
+    (grids, content): (&[Geometry; 2], Content),
     minimum_axis: usize,
 ) -> Result<()> {
     // The finest, which takes the most, is the one to be reported.
@@ -122,7 +122,7 @@ struct Task<'a> {
 }
 
 /// What a level has come to.
-struct Reached {
+struct LevelResult {
     fields: Fields,
     report: Option<LevelReport>,
     /// Where the stage ends: the loss in the end, with the affine map alone, and with the initial one.
@@ -131,7 +131,7 @@ struct Reached {
 
 impl Task<'_> {
     /// The level, from `fields` on, where it has room; nothing is iterated if it was `done` before.
-    fn reach(&self, run: &mut Run, fields: Option<Fields>, done: bool) -> Result<Reached> {
+    fn reach(&self, run: &mut Run, fields: Option<Fields>, done: bool) -> Result<LevelResult> {
         let grids = self.grids.each_ref();
         let problem = self.kind.problem(grids, run.content());
         if !run.processes.is_several() {
@@ -161,7 +161,7 @@ impl Task<'_> {
         places: Places,
         fields: Option<Fields>,
         done: bool,
-    ) -> Result<Reached> {
+    ) -> Result<LevelResult> {
         let descent = self.kind.descent();
         let fields = match fields {
             Some(fields) if places.exact.is_some() => Some(fields.in_host_memory(&places.fixed)?),
@@ -184,8 +184,8 @@ impl Task<'_> {
             Some(begun) => begun?,
             None => level::begin(self.kind, &pair, affine, task.fields, control.as_ref())?,
         };
-        let is_greedy = self.kind.method() == DeformMethod::Greedy;
-        if is_last && is_greedy {
+        let is_displacement = !self.kind.model().gives_inverse();
+        if is_last && is_displacement {
             // The blocks of the fixed image take its place.
             pair.release();
         }
@@ -201,22 +201,21 @@ impl Task<'_> {
         };
         let cancelled = report.as_ref().is_some_and(|report| report.stop == Stop::Cancelled);
         let ends = is_last || cancelled;
-        let after = match ends && is_greedy {
+        let after = match ends && is_displacement {
             true => Some(deformation.loss()?),
             false => None,
         };
         let Places { work, team, .. } = pair.places.clone();
-        let (parts, spline) = deformation.into_fields()?;
+        let (parts, exact) = deformation.into_fields()?;
         let geometry = self.grids[0].clone();
-        let fields = Fields { parts, geometry, work, holders: team.fixed, spline };
+        let fields = Fields { parts, geometry, work, holders: team.fixed, exact };
         if !ends {
-            return Ok(Reached { fields, report, losses: None });
+            return Ok(LevelResult { fields, report, losses: None });
         }
         let after = match after {
             Some(after) => after,
             None => {
-                let deformed = Deformed { method: self.kind.method(), fields: fields.clone() };
-                let (mut w, _) = deformed.maps()?;
+                let (mut w, _) = self.kind.model().maps(&fields)?;
                 pair.loss(&self.similarity(), &self.found.affine, Some(w.parts.remove(0)))?
             }
         };
@@ -224,7 +223,7 @@ impl Task<'_> {
             Some(known) => known,
             None => self.losses(run, &pair)?,
         };
-        Ok(Reached { fields, report, losses: Some([after, alone, initial]) })
+        Ok(LevelResult { fields, report, losses: Some([after, alone, initial]) })
     }
 
     /// Of affine maps alone: what was found before, and where the run began.
@@ -237,7 +236,7 @@ impl Task<'_> {
     }
 
     /// The level on rank 0, and what comes of it on all.
-    fn on_first(&self, run: &mut Run, fields: Option<Fields>, done: bool) -> Result<Reached> {
+    fn on_first(&self, run: &mut Run, fields: Option<Fields>, done: bool) -> Result<LevelResult> {
         let processes = run.processes.clone();
         let fields = fields.map(|fields| fields.on_first(&processes)).transpose()?.flatten();
         let mut mine = None;
@@ -246,24 +245,22 @@ impl Task<'_> {
             let problem = self.kind.problem(self.grids.each_ref(), run.content());
             let places = run.placement.places(&problem)?;
             let reached = run.alone(|run| self.on(run, places, fields, done))?;
-            let spline = reached.fields.spline.as_ref();
-            let coefficients = spline.map(|spline| spline.coefficients().to_vec());
+            let saved = reached.fields.exact.as_ref().and_then(|exact| exact.saved());
+            let saved = saved.map_or(Ok(Vec::new()), |saved| saved.numbers())?;
             mine = Some(reached.fields);
             let losses = reached.losses.map_or(vec![f64::NAN; 3], Vec::from);
-            let numbers = [losses, coefficients.unwrap_or_default()].concat();
+            let numbers = [losses, saved].concat();
             Ok(Report::new(&numbers, reached.report.into_iter().collect(), None))
         })?;
         let of_level = (self.kind.count(), &self.grids[0]);
         let mut fields = Fields::of_first(&processes, mine, of_level, &home)?;
         let numbers = report.numbers();
-        let (losses, coefficients) = numbers.split_at(3);
-        if let (Some(control), false) = (self.control(run), coefficients.is_empty()) {
-            let still = control.zero_coefficients((&Device::flex(), DType::F32));
-            let geometry = control.transform(still, &self.grids[0])?.geometry().clone();
-            fields.spline = Some(BsplineTransform::new(coefficients.to_vec(), geometry)?);
+        let (losses, saved) = numbers.split_at(3);
+        if !saved.is_empty() {
+            fields.exact = Some(self.kind.restore(&SavedField::of_numbers(saved)?)?);
         }
         // Not a number where the stage goes on.
         let losses = <[f64; 3]>::try_from(losses).ok().filter(|losses| !losses[0].is_nan());
-        Ok(Reached { fields, report: report.levels.into_iter().next(), losses })
+        Ok(LevelResult { fields, report: report.levels.into_iter().next(), losses })
     }
 }

@@ -1,10 +1,13 @@
 //! A level of control points under way: whatever moves them, and the spline that they are in the end.
 
+use std::sync::Arc;
+
 use super::control::Control;
-use super::deformation::{Deformation, LONGEST, SHORTEST};
+use super::deformation::{Deformation, LONGEST, Reached, SHORTEST};
 use super::method::FieldMethod;
 use crate::fields::Fields;
 use crate::level::Solver;
+use crate::models::Parametric;
 use crate::pair::{LevelPair, read};
 use crate::settings::{LbfgsSettings, OptimizerSettings};
 use ffdp_burn::ops::{AdamOptions, Moments, adam};
@@ -12,7 +15,7 @@ use ffdp_burn::transform::BsplineTransform;
 use ffdp_image::error::Result;
 use ffdp_image::image::{Affine, Geometry, Physical};
 use ffdp_optim::{Direction, Lbfgs, LineSearch, Minimizer, Objective as _, Point, Steepest, Steps};
-use ffdp_parallel::{ControlPoints, FieldModel, Sharded, ShardedObjective, SplineModel};
+use ffdp_parallel::{ControlPoints, FieldModel, ShardedObjective, SplineModel};
 
 /// A level of control points, from the spline that `fields` are, or on top of what they are.
 pub(super) fn begin(
@@ -25,7 +28,8 @@ pub(super) fn begin(
     let (mesh, holders) = (&pair.places.work, &pair.places.team.fixed);
     let still = pair.zero_displacement();
     let like = (mesh.device(0), still.shards()[0].dtype());
-    let spline = fields.as_ref().and_then(|fields| fields.spline.as_ref());
+    let exact = fields.as_ref().and_then(|fields| fields.exact.as_ref());
+    let spline = exact.and_then(|exact| exact.downcast::<BsplineTransform>());
     let same = spline.map(|spline| control.same_field(spline, level, like)).transpose()?.flatten();
     let ended = spline.filter(|spline| same.is_some() && control.has(spline)).cloned();
     let (coefficients, start) = match (same, fields) {
@@ -171,8 +175,9 @@ impl Deformation for Splined {
         Ok(read(self.objective.loss(&at)?)?[0])
     }
 
-    fn into_fields(mut self: Box<Self>) -> Result<(Vec<Sharded>, Option<BsplineTransform>)> {
+    fn into_fields(mut self: Box<Self>) -> Result<Reached> {
         let (at, spline) = self.reached()?;
-        Ok((self.objective.model().fields(&at)?, spline))
+        let exact = spline.map(|spline| Arc::new(spline) as Arc<dyn Parametric>);
+        Ok((self.objective.model().fields(&at)?, exact))
     }
 }

@@ -11,10 +11,9 @@ use super::precondition::vector;
 use super::problem::{VelocityImages, VelocityProblem};
 use super::weights::{Regularizing, WeightSearch};
 use crate::level::Solver;
-use crate::methods::deformable::{Deformation, LevelTask, smoothing, stays};
+use crate::methods::deformable::{Deformation, LevelTask, Reached, smoothing, stays};
 use crate::pair::LevelPair;
 use crate::report::NewtonStep;
-use ffdp_burn::transform::BsplineTransform;
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry, Physical};
 use ffdp_parallel::{FieldVector, Gap, PaddedGrid, Sharded};
@@ -167,7 +166,7 @@ impl Deformation for Level {
         self.search.loss(&mut self.problem)
     }
 
-    fn into_fields(self: Box<Self>) -> Result<(Vec<Sharded>, Option<BsplineTransform>)> {
+    fn into_fields(self: Box<Self>) -> Result<Reached> {
         let Self { search, padded, to_voxels, .. } = *self;
         let FieldVector { fields, .. } = search.at();
         let field = padded.cropped(&fields[0]);

@@ -22,15 +22,17 @@ pub use precondition::Preconditioner;
 pub use problem::{VelocityImages, VelocityLoss, VelocityOptions, VelocityProblem};
 pub use weights::{DeterminantBounds, Regularizing, minimize};
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::deformable::{Deformation, FieldMethod, LevelTask};
-use crate::fields::{Deformed, Fields};
+use crate::models::{Model, Velocity};
 use crate::settings::{
     ConvergenceSettings, Descent, LevelSettings, OptimizerSettings, Regularization, Similarity,
     in_range,
 };
-use ffdp_burn::ops::{Accumulation, DeformMethod, Update};
+use ffdp_burn::ops::{Accumulation, Update};
 use ffdp_image::error::{Error, Result};
 use ffdp_optim::GaussNewtonOptions;
 
@@ -192,13 +194,8 @@ impl FieldMethod for GnkSettings {
         true
     }
 
-    fn method(&self) -> DeformMethod {
-        DeformMethod::Svf { squarings: SQUARINGS, accumulation: Accumulation::Fast }
-    }
-
-    /// With the velocity that was found before, or one that leads about where a displacement does.
-    fn start(&self, found: Option<&Deformed>) -> Result<Option<Fields>> {
-        found.map(|found| found.velocity(SQUARINGS)).transpose()
+    fn model(&self) -> Arc<dyn Model> {
+        Arc::new(Velocity { squarings: SQUARINGS, accumulation: Accumulation::Fast })
     }
 
     fn begin(&self, task: &LevelTask) -> Option<Result<Box<dyn Deformation>>> {

@@ -87,7 +87,7 @@ fn linear<M: Motion<N>, const N: usize>(
         let bounds = Bounds::of(settings, &aligned, &found.affine);
         let mut search = LinearSearch::<M, N>::new(&aligned, (frame, bounds), found.affine, state);
         let (convergence, interval) = (&settings.convergence, run.loss_interval);
-        let report = run_level(&level, &mut search, convergence, interval, run.observer)?;
+        let report = run_level(&level, &mut search, convergence, interval, &mut *run.observer)?;
         let ends = index + 1 == settings.levels.len() || report.stop == Stop::Cancelled;
         levels.push(report);
         informative = informative || is_informative(&pair, &frame, &search.map())?;

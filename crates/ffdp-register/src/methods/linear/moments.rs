@@ -16,10 +16,10 @@ use super::mass::Mass;
 use super::motion::{Frame, Map};
 use super::rigid::Rigid;
 use super::search::{Bounds, LinearSearch, State};
+use crate::checks::{MINIMUM_OVERLAP_PERCENT, check_overlap};
 use crate::context::{Estimate, Run, StageResult};
 use crate::level::{Solver, level_start};
 use crate::pair::AlignedPair;
-use crate::prepare::{MINIMUM_OVERLAP_PERCENT, check_overlap};
 use crate::pyramid::plane_axis;
 use crate::report::{LevelReport, StageReport, Stop, Undone};
 use crate::settings::{

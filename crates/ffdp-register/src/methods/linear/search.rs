@@ -10,9 +10,9 @@ use ffdp_image::error::Result;
 use ffdp_optim::{Bfgs, LineSearch, Minimizer, Objective, Point, Steps};
 
 use super::motion::{Frame, Map, Motion};
+use crate::checks::MINIMUM_OVERLAP_PERCENT;
 use crate::level::Solver;
 use crate::pair::AlignedPair;
-use crate::prepare::MINIMUM_OVERLAP_PERCENT;
 use crate::pyramid::finest_spacing_mm;
 use crate::settings::LinearSettings;
 

@@ -12,9 +12,10 @@ use super::search::State;
 use super::similarity::Similar;
 use crate::pair::LevelPair;
 use crate::places::Places;
+use crate::tests::register;
 use crate::{
     GreedySettings, LinearSettings, LnccSettings, MiSettings, MomentsSettings, Outcome, Preset,
-    Problem, Registration, Settings, Silent, Similarity, Stage, register,
+    Problem, Registration, Settings, Silent, Similarity, Stage,
 };
 use ffdp_burn::transform::{Composite, Step};
 use ffdp_image::image::{Geometry, Matrix3, Volume};

@@ -1,18 +1,21 @@
-//! An image as a registration compares it, read slab by slab: scaled to [0, 1], on any level.
+//! An image as a registration compares it: scaled to [0, 1], on any level. Where one device holds everything it goes
+//! there once; else it is read slab by slab for every level.
 
 use std::ops::Range;
 
 use burn::tensor::{Device, Tensor};
 
-use super::coverage::Coverage;
-use super::prepare::{beyond_mask, channel_name, check_weights, continued, intensity_range};
-use super::pyramid::level_smoothing;
+use super::checks::{channel_name, check_weights};
+use super::coverage::{Coverage, ends_inside};
+use super::histogram::{Landmarks, landmarks};
+use super::intensities::{Scale, beyond_mask, continued, intensity_range};
+use super::problem::Source;
+use super::pyramid::{level_smoothing, on_level};
 use ffdp_burn::ops::{GridSampleOptions, Padding, gaussian, grid_sample};
 use ffdp_burn::transform::affine_tensor;
 use ffdp_image::error::Result;
 use ffdp_image::image::{
-    Affine, Counted, Geometry, Planes, Voxel, check_finite, index_affine, rescaled, rescaling,
-    upload_each,
+    Affine, Counted, Geometry, Planes, Voxel, check_finite, index_affine, upload_each,
 };
 use ffdp_parallel::{Axis, DeviceMesh, HeldPlanes, Layout, Sharded, join, narrow, park, put_away};
 
@@ -24,88 +27,172 @@ const PIECE: usize = 1 << 22;
 const READ: usize = 1 << 26;
 
 /// The channels of an image, its mask, and what their intensities become.
-pub(super) struct Scaled<'a> {
-    channels: Vec<&'a mut dyn Planes>,
-    mask: Option<&'a mut dyn Planes>,
+pub(super) struct Side<'a> {
+    /// Its name, and that of its mask, in messages.
+    names: [&'static str; 2],
+    channels: Vec<Source<'a>>,
+    mask: Option<Source<'a>>,
     /// Of each channel, once they are known.
     pub scales: Vec<Scale>,
-    /// What of it counts, and whether it is the fixed image (0) or the moving one (1).
-    pub coverage: Option<(Coverage, usize)>,
+    /// What of it counts, once that is known.
+    weighing: Weighing,
+    /// All of it at full size, where one device holds everything: the channels and their mask.
+    whole: Option<(Tensor<5>, Option<Tensor<5>>)>,
     /// Planes that were read for a level.
     held: HeldPlanes,
 }
 
-/// What must be known of all of an image.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Scale {
-    /// The intensities that become 0 and 1.
-    pub range: [f32; 2],
-    /// The mean of what becomes of those inside the mask; 0 without one.
-    pub mean: f32,
+/// What voxels of an image count by, besides its own mask.
+#[derive(Clone, Copy, Debug)]
+struct Weighing {
+    coverage: Option<(Coverage, usize)>,
+    /// Whether it has weights in any case. (With weights, windows hold only what there is: a plane, no zeros around it.)
+    always: bool,
 }
 
-impl Scale {
-    /// Reads the image twice, for its percentiles; with a mask four times, and that as often. The names are those of the
-    /// image and of its mask in messages.
+impl<'a> Side<'a> {
+    /// An image whose channels lie on one grid, its mask too.
+    pub fn new(
+        names: [&'static str; 2],
+        channels: Vec<Source<'a>>,
+        mask: Option<Source<'a>>,
+    ) -> Self {
+        Self {
+            names,
+            channels,
+            mask,
+            scales: Vec::new(),
+            weighing: Weighing { coverage: None, always: false },
+            whole: None,
+            held: HeldPlanes::default(),
+        }
+    }
+
+    /// Whether one of its channels ends within what it shows.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn ends_inside(&mut self) -> Result<bool> {
+        let mut channels = self.channels.iter_mut();
+        channels.try_fold(false, |found, channel| Ok(found || ends_inside(channel)?))
+    }
+
+    /// What of it counts: as image `side` (0 fixed, 1 moving), and whether it has weights in any case.
+    pub fn weigh(&mut self, coverage: Coverage, side: usize, always: bool) {
+        self.weighing = Weighing { coverage: Some((coverage, side)), always };
+    }
+
+    /// Finds the intensities of all channels that become 0 and 1. Reads each twice, one with a mask three times and that
+    /// as often.
     ///
     /// # Errors
     /// [`Error::NonFinite`](ffdp_image::Error::NonFinite) for voxels that are no numbers,
     /// [`Error::Invalid`](ffdp_image::Error::Invalid) for a constant image or a mask that is none, and those of reading.
-    fn of(
-        [name, mask_name]: [&str; 2],
-        counted: &mut Counted,
-        percentiles: [f64; 2],
-    ) -> Result<Self> {
-        if let Some(mask) = &mut counted.mask {
-            counted.image.geometry().check_same_grid(mask.geometry(), mask_name)?;
-            check_weights(mask_name, check_finite(mask_name, *mask)?)?;
-            // Also where it does not count.
-            check_finite(name, counted.image)?;
+    pub fn measure(&mut self, percentiles: [f64; 2]) -> Result<()> {
+        let [name, mask_name] = self.names;
+        if let Some(mask) = &mut self.mask {
+            check_weights(mask_name, check_finite(mask_name, mask)?)?;
         }
-        let is_masked = counted.mask.is_some();
-        let range = intensity_range(name, counted, percentiles)?;
-        let mut scale = Self { range, mean: 0.0 };
-        if is_masked {
-            let (mut sum, mut count) = (0.0, 0);
-            counted.sweep(|values| {
-                let [from, to] = scale.range;
-                sum += rescaled(values, from, to).into_iter().map(f64::from).sum::<f64>();
-                count += values.len();
-            })?;
-            scale.mean = (sum / count as f64) as f32;
-        }
-        Ok(scale)
-    }
-}
-
-impl<'a> Scaled<'a> {
-    pub fn new(channels: Vec<&'a mut dyn Planes>, mask: Option<&'a mut dyn Planes>) -> Self {
-        Self { channels, mask, scales: Vec::new(), coverage: None, held: HeldPlanes::default() }
-    }
-
-    /// Reads all channels for their [`Scale`]s. The names are those of the image and of its mask in messages.
-    ///
-    /// # Errors
-    /// As [`Scale::of`]; [`Error::Shape`](ffdp_image::Error::Shape) and others for channels on different grids.
-    pub fn measure(&mut self, [name, mask_name]: [&str; 2], percentiles: [f64; 2]) -> Result<()> {
-        let geometry = self.geometry().clone();
         self.scales.clear();
-        for (index, channel) in self.channels.iter_mut().enumerate() {
+        for index in 0..self.channels.len() {
             let name = channel_name(name, index);
-            geometry.check_same_grid(channel.geometry(), &name)?;
-            let mask = self.mask.as_mut().map(|mask| &mut **mask as &mut dyn Planes);
-            let mut counted = Counted { image: &mut **channel, mask, above: None };
-            self.scales.push(Scale::of([&name, mask_name], &mut counted, percentiles)?);
+            if self.is_masked() {
+                // Also where it does not count.
+                check_finite(&name, &mut self.channels[index])?;
+            }
+            let range = intensity_range(&name, &mut self.counted(index), percentiles)?;
+            self.scales.push(Scale { range, matching: None, mean: 0.0 });
         }
         Ok(())
+    }
+
+    /// The landmarks of each channel's distribution.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn landmarks(&mut self) -> Result<Vec<Landmarks>> {
+        let ranges: Vec<_> = self.scales.iter().map(|scale| scale.range).collect();
+        let channels = ranges.into_iter().enumerate();
+        channels.map(|(index, range)| landmarks(&mut self.counted(index), range)).collect()
+    }
+
+    /// Finds the means of what becomes of the intensities inside the mask, where there is one.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn average(&mut self) -> Result<()> {
+        if !self.is_masked() {
+            return Ok(());
+        }
+        for index in 0..self.channels.len() {
+            let value = self.scales[index].value();
+            let (mut sum, mut count) = (0.0, 0usize);
+            self.counted(index).sweep(|values| {
+                sum += values.iter().map(|v| f64::from(value(*v))).sum::<f64>();
+                count += values.len();
+            })?;
+            self.scales[index].mean = (sum / count as f64) as f32;
+        }
+        Ok(())
+    }
+
+    /// The voxels of a channel that count.
+    fn counted(&mut self, index: usize) -> Counted<'_> {
+        let mask = self.mask.as_mut().map(|mask| mask as &mut dyn Planes);
+        Counted { image: &mut self.channels[index], mask, above: None }
     }
 
     pub fn geometry(&self) -> &Geometry {
         self.channels[0].geometry()
     }
 
-    pub fn is_masked(&self) -> bool {
+    /// Channels without the mask.
+    pub fn channels(&self) -> usize {
+        self.channels.len()
+    }
+
+    /// Whether it was given a mask.
+    fn is_masked(&self) -> bool {
         self.mask.is_some()
+    }
+
+    /// Whether its levels have weights as last channel.
+    pub fn is_weighted(&self) -> bool {
+        let Weighing { coverage, always } = self.weighing;
+        self.is_masked() || always || coverage.is_some_and(|(coverage, i)| coverage.masks()[i])
+    }
+
+    /// Brings all of it to a device, where it stays.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn hold(&mut self, device: &Device) -> Result<()> {
+        let (channels, planes) = (self.channels.len(), 0..self.geometry().size[2]);
+        let all = self.tensor(planes, false, device)?;
+        self.whole = Some(match self.is_masked() {
+            false => (all, None),
+            true => (all.clone().narrow(1, 0, channels), Some(all.narrow(1, channels, 1))),
+        });
+        Ok(())
+    }
+
+    /// The image on the grid of a level in one piece on a device, its weights as last channel.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn whole_level(&mut self, level: &Geometry, device: &Device) -> Result<Tensor<5>> {
+        let Some((image, mask)) = &self.whole else {
+            let layout = Layout::balanced(level.dims(), Axis::Z, 1)?;
+            let one = DeviceMesh::one(device);
+            return Ok(self.level(level, &layout, [&one, &one])?.into_shards().remove(0));
+        };
+        let at = |image: &Tensor<5>| on_level(image, self.geometry(), level);
+        let image = at(image);
+        let all = match mask {
+            None => image,
+            Some(mask) => Tensor::cat(vec![image, at(mask)], 1),
+        };
+        Ok(self.weighted(all, level, 0..level.size[2]))
     }
 
     /// Planes `[1, C, n, H, W]` of the image at full size, on a device; with a mask, that comes last. Held are those that the
@@ -121,7 +208,7 @@ impl<'a> Scaled<'a> {
             let mut all = Vec::with_capacity(channels.len() + 1);
             for (channel, scale) in channels.iter_mut().zip(&*scales) {
                 let values = channel.read(z.clone())?;
-                all.push(upload_each(values, rescaling(scale.range), dims, device));
+                all.push(upload_each(values, scale.value(), dims, device));
             }
             if let Some(mask) = mask {
                 all.push(upload_each(mask.read(z)?, |weight| weight, dims, device));
@@ -181,14 +268,17 @@ impl<'a> Scaled<'a> {
 
     /// Planes of a level with their weights as last channel, where there are any.
     fn weighted(&self, piece: Tensor<5>, level: &Geometry, planes: Range<usize>) -> Tensor<5> {
-        let Some((coverage, side)) = self.coverage else { return piece };
-        let channels = self.scales.len();
-        let mask = match (self.is_masked(), coverage.masks()[side]) {
-            (true, _) => piece.clone().narrow(1, channels, 1),
-            (false, true) => piece.clone().narrow(1, 0, 1).ones_like(),
-            (false, false) => return piece,
+        let channels = self.channels.len();
+        if !self.is_weighted() {
+            return piece;
+        }
+        let mut mask = match self.is_masked() {
+            true => piece.clone().narrow(1, channels, 1),
+            false => piece.clone().narrow(1, 0, 1).ones_like(),
         };
-        let mask = coverage.limit(side, mask, level, planes);
+        if let Some((coverage, side)) = self.weighing.coverage {
+            mask = coverage.limit(side, mask, level, planes);
+        }
         Tensor::cat(vec![piece.narrow(1, 0, channels), mask], 1)
     }
 

@@ -2,12 +2,13 @@
 
 use burn::tensor::Device;
 
-use super::pair_of;
+use super::{pair_of, register, register_slabs, resume};
 use crate::{
     Checkpoint, FfdSettings, GreedySettings, LevelSettings, LinearSettings, MomentsSettings,
-    Observer, Placement, Problem, Registration, SavedField, Settings, Silent, SlabProblem, Stage,
-    SvfSettings, SynSettings, register, register_slabs, resume, resume_slabs,
+    Observer, Placement, Problem, Register, Registration, SavedField, Settings, Silent, Stage,
+    SvfSettings, SynSettings,
 };
+use ffdp_image::image::Volume;
 use ffdp_parallel::DeviceMesh;
 
 /// Keeps every point from which the run could be continued.
@@ -31,12 +32,12 @@ fn two_stages() -> Settings {
 }
 
 /// Everything but the times.
-fn bits(result: &Registration) -> (Vec<u32>, Vec<u32>, Vec<Vec<u64>>, [u64; 2]) {
+fn bits(result: &Registration, moving: &Volume) -> (Vec<u32>, Vec<u32>, Vec<Vec<u64>>, [u64; 2]) {
     let warp = result.warp.as_ref().expect("deformable").to_vec().expect("readable");
     let losses = result.stages.iter().flat_map(|stage| &stage.levels);
     (
         warp.iter().map(|v| v.to_bits()).collect(),
-        result.warped.data.iter().map(|v| v.to_bits()).collect(),
+        result.warped(moving).expect("readable").data.iter().map(|v| v.to_bits()).collect(),
         losses.map(|level| level.losses.iter().map(|loss| loss.to_bits()).collect()).collect(),
         [result.loss_before.to_bits(), result.loss_after.to_bits()],
     )
@@ -76,7 +77,11 @@ fn continued_everywhere(settings: &Settings) -> Vec<(usize, usize)> {
             result.stages.iter().map(|stage| stage.transform).collect()
         };
         assert_eq!(names(&again), names(&whole), "{place:?}");
-        assert!(bits(&again) == bits(&whole), "{:?} continued after {place:?}", names(&whole));
+        assert!(
+            bits(&again, &pair.moving.image) == bits(&whole, &pair.moving.image),
+            "{:?} continued after {place:?}",
+            names(&whole)
+        );
     }
     reached
 }
@@ -104,11 +109,13 @@ fn a_run_slab_by_slab_is_continued_to_the_same_bits() {
     for settings in every_kind().into_iter().chain(the_same_twice()) {
         let run = |checkpoint: Option<Checkpoint>, observer: &mut dyn Observer| {
             let (mut fixed, mut moving) = (pair.fixed.image.clone(), pair.moving.image.clone());
-            let initial = Problem::new(&pair.fixed.image, &pair.moving.image).initial;
-            let problem = SlabProblem::new(&mut fixed, &mut moving, initial);
+            let problem = Problem::new(&mut fixed, &mut moving);
             let found = match checkpoint {
                 None => register_slabs(problem, &settings, &placement, observer),
-                Some(reached) => resume_slabs(reached, problem, &settings, &placement, observer),
+                Some(reached) => {
+                    let registration = Register::of(problem).settings(&settings).on(&placement);
+                    registration.observer(observer).resume(reached).run()
+                }
             };
             let found = found.expect("good input");
             let warp = found.warp.as_ref().expect("deformable");

@@ -1,0 +1,180 @@
+//! What must hold before a registration starts.
+
+use burn::tensor::{DType, Device};
+
+use super::methods::Stage;
+use super::methods::deformable::check_placement;
+use super::places::Placement;
+use super::problem::{Content, Problem};
+use super::pyramid::{MINIMUM_AXIS_VOXELS, plane_axis};
+use super::schedule::Settings;
+use ffdp_burn::ops::MomentStorage;
+use ffdp_image::error::{Error, Result};
+use ffdp_image::image::{Affine, Geometry, Physical, Planes};
+
+/// Least part of the smaller of the two images, in percent, that must lie inside the other.
+///
+/// With less, the deformation would be invented rather than found.
+pub const MINIMUM_OVERLAP_PERCENT: f64 = 10.0;
+
+/// Fewest voxels along an axis of an image that is moved as a whole: a slab of two slices.
+const MINIMUM_LINEAR_AXIS_VOXELS: usize = 2;
+
+/// What can be known before anything is read: settings that suit devices and grids, and a level of every stage that has
+/// room.
+pub(super) fn check(
+    problem: &Problem,
+    content: Content,
+    settings: &Settings,
+    placement: &Placement,
+) -> Result<()> {
+    settings.validate()?;
+    let grids = [problem.fixed.geometry().clone(), problem.moving.geometry().clone()];
+    check_sources(problem)?;
+    check_sizes(&grids, settings.deforms())?;
+    check_cuts(placement, &grids[0])?;
+    let stores = settings.stages.iter().any(|s| s.moments() == Some(MomentStorage::Bf16));
+    placement.devices().iter().try_for_each(|device| match stores {
+        true => check_bf16(device),
+        false => Ok(()),
+    })?;
+    settings.check_room(placement, &grids, content)?;
+    // Moments bring the images together; the overlap is checked after them.
+    match settings.stages.first() {
+        Some(Stage::Moments(_)) => Ok(()),
+        _ => check_overlap(&grids[0], &grids[1], &problem.initial),
+    }
+}
+
+impl Settings {
+    /// Demands that the levels of all stages have room.
+    pub(super) fn check_room(
+        &self,
+        placement: &Placement,
+        grids: &[Geometry; 2],
+        content: Content,
+    ) -> Result<()> {
+        let minimum = self.minimum_axis_voxels;
+        let mut methods = self.stages.iter().filter_map(Stage::fields);
+        methods.try_for_each(|method| check_placement(placement, method, (grids, content), minimum))
+    }
+}
+
+/// That all channels and the mask of an image lie on its grid, with a voxel for each place.
+fn check_sources(problem: &Problem) -> Result<()> {
+    let Problem { fixed, moving, more_channels, fixed_mask, moving_mask, .. } = problem;
+    let sides = [
+        (["the fixed image", "the fixed mask"], fixed, fixed_mask),
+        (["the moving image", "the moving mask"], moving, moving_mask),
+    ];
+    for (side, ([name, mask_name], image, mask)) in sides.into_iter().enumerate() {
+        let channels = more_channels.iter().map(|pair| &pair[side]);
+        for (index, channel) in std::iter::once(image).chain(channels).enumerate() {
+            let name = channel_name(name, index);
+            channel.check_count(&name)?;
+            image.geometry().check_same_grid(channel.geometry(), &name)?;
+        }
+        if let Some(mask) = mask {
+            mask.check_count(mask_name)?;
+            image.geometry().check_same_grid(mask.geometry(), mask_name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Demands that volumes which are to be cut have several planes.
+fn check_cuts(placement: &Placement, fixed: &Geometry) -> Result<()> {
+    let is_cut = match placement {
+        Placement::DeviceMesh(mesh) => mesh.count() > 1,
+        Placement::Device { .. } => false,
+        Placement::Ranks { .. } => true,
+    };
+    if !is_cut || plane_axis(fixed).is_none() {
+        return Ok(());
+    }
+    let what = "in several shards images have several planes";
+    Err(Error::invalid(what, fixed.size, "use one device and one shard"))
+}
+
+fn check_bf16(device: &Device) -> Result<()> {
+    if device.supports_dtype(DType::BF16) {
+        return Ok(());
+    }
+    let what = "moments in bf16 need a device that has the type";
+    Err(Error::invalid(what, device, "use moments = \"full\", or another device"))
+}
+
+/// The first channel is the image.
+pub(super) fn channel_name(name: &str, index: usize) -> String {
+    if index == 0 { name.to_string() } else { format!("channel {} of {name}", index + 1) }
+}
+
+/// Volumes of a least size, or two planes of it, across the same axis. A deformation needs more voxels than a stage that
+/// moves the image as a whole.
+pub(super) fn check_sizes(
+    grids: &[impl std::borrow::Borrow<Geometry>; 2],
+    deforms: bool,
+) -> Result<()> {
+    let grids = grids.each_ref().map(|grid| grid.borrow());
+    let sizes = grids.map(|grid| grid.size);
+    let planes = grids.map(plane_axis);
+    if planes[0] != planes[1] {
+        return Err(Error::invalid(
+            "the fixed and the moving image must both be volumes, or both one plane across the same axis",
+            sizes,
+            "take the plane of the volume that corresponds to the other image",
+        ));
+    }
+    let least = if deforms { MINIMUM_AXIS_VOXELS } else { MINIMUM_LINEAR_AXIS_VOXELS };
+    for (name, size) in [("the fixed image", sizes[0]), ("the moving image", sizes[1])] {
+        let wide = (0..3).filter(|&i| size[i] >= MINIMUM_AXIS_VOXELS).count();
+        let enough = (0..3).all(|i| size[i] >= least || planes[0] == Some(i));
+        if enough && wide >= 2 {
+            continue;
+        }
+        let (what, fix) = match deforms {
+            true => (
+                "",
+                "use linear stages alone (--transform rigid), or pad or resample a thin slab first",
+            ),
+            false => (" along two axes", "use an image with more voxels"),
+        };
+        return Err(Error::invalid(
+            format!(
+                "{name} must have at least {MINIMUM_AXIS_VOXELS} voxels along x, y and z{what}, or along two of them \
+                 and one along the third"
+            ),
+            size,
+            fix,
+        ));
+    }
+    Ok(())
+}
+
+/// That the extremes of a mask are those of weights in 0..1, one of them above 0.
+pub(super) fn check_weights(name: &str, [low, high]: [f32; 2]) -> Result<()> {
+    if low < 0.0 || high > 1.0 {
+        return Err(Error::invalid(
+            format!("{name} must hold weights in 0..1"),
+            [low, high],
+            "divide it by its largest value, or set what counts to 1 and the rest to 0",
+        ));
+    }
+    if high == 0.0 {
+        return Err(Error::invalid(
+            format!("{name} must not be empty"),
+            format_args!("0 in every voxel"),
+            "check that it is the file you meant, or leave it out",
+        ));
+    }
+    Ok(())
+}
+
+/// Demands that the images meet where `affine` (fixed to moving, RAS mm) places them.
+pub(super) fn check_overlap(
+    fixed: &Geometry,
+    moving: &Geometry,
+    affine: &Affine<Physical, Physical>,
+) -> Result<()> {
+    fixed.check_overlap(&moving.placed_by(affine)?, MINIMUM_OVERLAP_PERCENT)
+}
