@@ -4,6 +4,8 @@
 mod apply;
 #[path = "../examples/custom_method/main.rs"]
 mod custom_method;
+#[path = "../examples/custom_model/main.rs"]
+mod custom_model;
 #[path = "../examples/custom_similarity/main.rs"]
 mod custom_similarity;
 #[path = "../examples/ffd/main.rs"]
@@ -17,7 +19,10 @@ mod sharded;
 #[path = "../examples/training_loop/main.rs"]
 mod training_loop;
 
-use ffdp::register::{Outcome, Preset, Registration};
+use burn::tensor::Device;
+use ffdp::image::Volume;
+use ffdp::parallel::DeviceMesh;
+use ffdp::register::{Outcome, Placement, Preset, Registration};
 
 /// Largest difference of two fields, in voxels.
 fn apart(a: &Registration, b: &Registration) -> f32 {
@@ -121,4 +126,41 @@ fn one_shape_is_deformed_onto_another() {
     // 1.308 and 0.105 mm were measured; a fifth more.
     assert!(before > 1.0 && after < 0.126, "{before} and {after} mm");
     assert!(folder.path().join("matched.vtk").exists());
+}
+
+/// In one piece, in three shards, and read plane by plane in the memory of a small device.
+#[test]
+fn a_model_of_ones_own_is_found_again_in_whole_images_in_shards_and_in_slabs() {
+    /// Of a displacement of up to ten voxels: sums in another order, over forty steps of a search.
+    const SAME_VOXELS: f32 = 0.02;
+    let [fixed, moving] = custom_model::brains().expect("valid settings");
+    let grid = fixed.geometry.clone();
+    let mesh = |shards| DeviceMesh::new(&[Device::flex()], shards).expect("a shard");
+    let on_mesh = |shards| {
+        let placement = Placement::DeviceMesh(mesh(shards));
+        custom_model::run((&fixed, &moving), &grid, &placement).expect("good input")
+    };
+    let (mut read_fixed, mut read_moving) = (fixed.clone(), moving.clone());
+    let small = Placement::Device { device: Device::flex(), bytes: 60 * grid.len() as u64 / 8 };
+    let slabs = custom_model::run((&mut read_fixed, &mut read_moving), &grid, &small);
+    let found = [on_mesh(1), on_mesh(3), slabs.expect("good input")];
+    let fields = found.each_ref().map(|found| {
+        let warp = found.warp.as_ref().expect("it deforms");
+        warp.to_vec().expect("readable")
+    });
+    let whole = &found[0];
+    assert!(whole.loss_after < whole.loss_before, "{} {}", whole.loss_before, whole.loss_after);
+    let warped = whole.warped(&moving).expect("readable");
+    let error = |image: &Volume| -> f64 {
+        let squares = image.data.iter().zip(&fixed.data).map(|(a, b)| f64::from(a - b).powi(2));
+        squares.sum::<f64>()
+    };
+    let (before, after) = (error(&moving), error(&warped));
+    assert!(after < 0.1 * before, "{before} -> {after}");
+    assert!(fields[0].iter().any(|u| u.abs() > 1.0), "it moves");
+    for (name, field) in ["three shards", "slabs"].into_iter().zip(&fields[1..]) {
+        let off = field.iter().zip(&fields[0]).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
+        println!("{name}: {off:.1e} voxel");
+        assert!(off < SAME_VOXELS, "{name}: {off} voxel");
+    }
 }

@@ -75,9 +75,10 @@ pub use chain::{PlaneChain, SeenImage};
 pub use collective::{all_reduce, broadcast, reduce};
 pub use cuts::Cuts;
 pub use deform::{
-    BOUNDS_INTERVAL, Compared, ControlPoints, Cost, DirectPair, FieldModel, FieldVector,
-    KEPT_BOUNDS_INTERVAL, ShardedComparison, ShardedDeform, ShardedImages, ShardedObjective,
-    ShardedState, SmoothSteps, SplineModel, SplinePenalties, deform, spline_on_shard,
+    BOUNDS_INTERVAL, Coefficients, Compared, Cost, DifferentiatedModel, DirectPair, FieldModel,
+    FieldPlaces, FieldVector, KEPT_BOUNDS_INTERVAL, ShardedComparison, ShardedDeform,
+    ShardedImages, ShardedObjective, ShardedState, SmoothSteps, SplineModel, SplinePenalties,
+    deform,
 };
 pub use deform::{Team, flow_of_velocity, map_of_halves, velocity, without_mask};
 pub use driver::order_allocations;

@@ -45,6 +45,20 @@ enum Fixed {
     Shown(Box<View>),
 }
 
+impl Fixed {
+    /// An image that stays where it is.
+    fn of(fixed: &Sharded, keep: Keep, grid: &Grid) -> Result<Self> {
+        let around = grid.holders.surround(fixed, grid.width)?;
+        Ok(match keep {
+            Keep::Nothing => Self::Shards(around),
+            Keep::Planes => {
+                let block = |k| around.window(grid.block(k).all, grid.homes.device(k));
+                Self::Blocks((0..grid.layout.count()).map(block).collect())
+            }
+        })
+    }
+}
+
 /// An image on a block, as pieces of a displacement show it.
 struct Side {
     /// With the planes of the image that are sampled, if they come in one piece.
@@ -66,6 +80,36 @@ enum FixedVisit {
     Shown(Box<Side>),
 }
 
+impl Visit {
+    /// The images that are displaced, the moving one last.
+    fn sides(&self) -> Vec<&Side> {
+        match &self.fixed {
+            FixedVisit::Block(_) => vec![&self.moving],
+            FixedVisit::Shown(fixed) => vec![fixed, &self.moving],
+        }
+    }
+}
+
+/// The displacements that show the images, as shards see them.
+struct Sight {
+    /// That of the moving image last.
+    displaced: Vec<Sharded>,
+    /// With what blocks need of other ranks.
+    around: Vec<Sharded>,
+    /// What came from the next shards.
+    came: Vec<Vec<Neighbours>>,
+    /// The moving image as each shard's own planes show it, where that is known.
+    shown: Vec<Option<Tensor<5>>>,
+}
+
+/// What the comparison of a block has come to.
+struct Judged {
+    row: Vec<Tensor<1>>,
+    /// To the moved and to the fixed image.
+    gradients: [Option<Tensor<5>>; 2],
+    weights: Option<Tensor<5>>,
+}
+
 /// Sums over all voxels, and what follows from them, that the gradient of each voxel needs.
 struct GlobalSums {
     /// `count d loss / d sums`, on the device of every shard.
@@ -76,6 +120,16 @@ struct GlobalSums {
     slope: Option<Vec<Tensor<1>>>,
     /// The loss without penalties, where it is no mean.
     loss: Option<Tensor<1>>,
+}
+
+impl GlobalSums {
+    fn counts_of(&self, k: usize) -> Option<&Tensor<1>> {
+        Some(&self.counts.as_ref()?[k])
+    }
+
+    fn slope_of(&self, k: usize) -> Option<&Tensor<1>> {
+        Some(&self.slope.as_ref()?[k])
+    }
 }
 
 /// Who takes the gradients.
@@ -133,16 +187,7 @@ impl Problem {
                 let map = IndexMap::identity().without_flat_axes(layout.size());
                 Fixed::Shown(Box::new(View::new(fixed, map, keep, team.fixed)))
             }
-            false => {
-                let around = grid.holders.surround(&fixed, grid.width)?;
-                match keep {
-                    Keep::Nothing => Fixed::Shards(around),
-                    Keep::Planes => {
-                        let block = |k| around.window(grid.block(k).all, homes.device(k));
-                        Fixed::Blocks((0..layout.count()).map(block).collect())
-                    }
-                }
-            }
+            false => Fixed::of(&fixed, keep, &grid)?,
         };
         let moving = View::new(moving, map, keep, team.moving);
         let slope = |device: &Device| comparison.mean_slope((device, moving.dtype));
@@ -175,14 +220,6 @@ impl Problem {
         fixed || self.moving.is_unknown()
     }
 
-    /// The displacements that show the images: that of the moving one last.
-    fn displaced(&self, fields: &[Sharded], flow: Option<&Flow>) -> Vec<Sharded> {
-        match flow {
-            Some(flow) => vec![flow.displacement.clone()],
-            None => fields.to_vec(),
-        }
-    }
-
     /// The parts of each shard in the loss, for [`Problem::losses`]; each on its shard's device. With `take`, the
     /// gradient of each shard to each field goes there, and with it what is carried along to be changed.
     pub fn evaluate(
@@ -191,136 +228,204 @@ impl Problem {
         mut carried: Vec<Vec<Carried>>,
         mut take: Option<Take>,
     ) -> Result<Vec<Tensor<1>>> {
+        self.plan(fields)?;
+        let flow = match &mut self.squarings {
+            Some(squarings) => Some(squarings.along(&self.grid, &fields[0])?),
+            None => None,
+        };
+        let displaced = match &flow {
+            Some(flow) => vec![flow.displacement.clone()],
+            None => fields.to_vec(),
+        };
+        let mut sight = self.look(displaced)?;
+        let known = self.global_pass(&sight, fields)?;
+        let counted = known.counts.as_ref().map(|counts| counts[0].clone());
+        let mut rows = Vec::with_capacity(self.grid.layout.count());
+        match flow {
+            None => self.shards(&mut sight, &known, &mut carried, (&mut rows, take))?,
+            Some(flow) => {
+                let mut to_u = Vec::new();
+                let mut keep = |gradient: Gradient| {
+                    to_u.push(self.grid.homes.put_away(gradient.shard, gradient.values));
+                    self.grid.homes.settle(gradient.shard);
+                };
+                let keeps = take.is_some().then_some(&mut keep as Take);
+                // A velocity's are changed later.
+                self.shards(&mut sight, &known, &mut [], (&mut rows, keeps))?;
+                let to_u = take.is_some().then(|| Sharded::new(to_u, self.grid.layout.clone()));
+                let take = take.as_mut().map(|take| &mut **take as Take);
+                self.to_velocity(flow, to_u, &fields[0], (&known, carried), (&mut rows, take))?;
+            }
+        }
+        self.counted = counted;
+        Ok(rows.into_iter().map(|row| Tensor::cat(row, 0)).collect())
+    }
+
+    /// What the views must have at hand to be seen through these fields.
+    fn plan(&mut self, fields: &[Sharded]) -> Result<()> {
         self.moving.plan(&self.grid, fields.last().expect("there is a field"))?;
         self.moving.begin();
         if let Fixed::Shown(view) = &mut self.fixed {
             view.plan(&self.grid, &fields[0])?;
             view.begin();
         }
-        let flow = match &mut self.squarings {
-            Some(squarings) => Some(squarings.along(&self.grid, &fields[0])?),
-            None => None,
-        };
-        let displaced = self.displaced(fields, flow.as_ref());
-        let of_pieces = flow.is_none();
+        Ok(())
+    }
+
+    /// Sends what blocks need of the displacements; meanwhile shards that are alone on their device show themselves.
+    fn look(&self, displaced: Vec<Sharded>) -> Result<Sight> {
         let (grid, homes) = (&self.grid, &self.grid.homes);
-        let count = grid.layout.count();
         let crossings = displaced.iter().map(|field| self.send(field));
         let crossings: Vec<Crossing> = crossings.collect::<Result<_>>()?;
-        let around: Vec<Sharded> = displaced
-            .iter()
-            .map(|field| grid.holders.surround(field, grid.width))
-            .collect::<Result<_>>()?;
-        // Meanwhile; of several shards on a device, one after the other is shown.
+        let around = displaced.iter().map(|field| grid.holders.surround(field, grid.width));
+        let around = around.collect::<Result<_>>()?;
         let is_alone = !homes.mesh.is_virtual();
+        let last = displaced.last().expect("there is a field");
         let own_moved = |k: usize| {
-            let field = homes.bring(k, displaced[displaced.len() - 1].shards()[k].clone());
+            let field = homes.bring(k, last.shards()[k].clone());
             grid.block(k).show_own(&field, &self.moving.samplers[k].at_hand())
         };
-        let mut shown: Vec<Option<Tensor<5>>> =
-            (0..count).map(|k| is_alone.then(|| own_moved(k))).collect();
-        let came: Vec<Vec<Neighbours>> = crossings.into_iter().map(Crossing::receive).collect();
-        let known = self.global_pass(&displaced, [&around, fields], &came, &shown)?;
-        let slope = known.slope.as_ref();
-        let needs = [matches!(self.fixed, Fixed::Shown(_)), true].map(|n| n && take.is_some());
+        let shown = (0..grid.layout.count()).map(|k| is_alone.then(|| own_moved(k))).collect();
+        let came = crossings.into_iter().map(Crossing::receive).collect();
+        Ok(Sight { displaced, around, came, shown })
+    }
+
+    /// Every shard in turn: its part in the loss, and with `take` its gradients to the displacements. Those to fields
+    /// that are displacements are what `take` gets in the end; to what a velocity became they are neither smoothed nor
+    /// carry anything.
+    fn shards(
+        &self,
+        sight: &mut Sight,
+        known: &GlobalSums,
+        carried: &mut [Vec<Carried>],
+        (rows, mut take): (&mut Vec<Vec<Tensor<1>>>, Option<Take>),
+    ) -> Result<()> {
+        let homes = &self.grid.homes;
+        let is_field = self.squarings.is_none();
+        let mut shown = std::mem::take(&mut sight.shown);
+        let sight = &*sight;
         let bring = |k: usize| {
-            // A velocity's are changed later.
-            let carried = carried.iter_mut().filter(|_| of_pieces).map(|of| of[k].take());
+            let carried = carried.iter_mut().map(|of| of[k].take());
             let carried = carried.map(|of| of.map(|values| values.map(|v| homes.bring(k, v))));
             let carried = carried.collect();
-            self.visit(k, grid.width, &displaced, &around, &came, carried)
+            self.visit(k, self.grid.width, sight, carried)
         };
-        let (mut rows, mut to_u) = (Vec::with_capacity(count), Vec::new());
         for (k, visit) in homes.in_turn(bring) {
-            let Visit { block, moving, fixed, carried } = visit;
-            let moved = moving.pieces.show(&block, &moving.sampler, shown[k].take());
-            let stays = match &fixed {
-                FixedVisit::Block(fixed) => Tensor::clone(fixed),
-                FixedVisit::Shown(side) => side.pieces.show(&block, &side.sampler, None),
-            };
-            let pair = self.comparison.pair([moved, stays], None);
-            let gradient_needs = [needs[1], needs[0]];
-            let (sums, gradients) =
-                self.comparison.compare(&block, &pair, &known.slopes[k], gradient_needs);
-            let weights = pair.weights.clone();
-            let mut row = match (sums, &known.loss) {
-                (Some(sums), _) => vec![sums, self.comparison.count(&block, &pair)],
-                // Said by one of all shards.
-                (None, Some(loss)) if k == 0 => vec![loss.clone()],
-                (None, _) => vec![Tensor::zeros([1], (homes.device(k), pair.moved.dtype()))],
-            };
-            if !self.cost.is_none() && of_pieces {
-                let side = |side: &Side| self.cost.value(&side.pieces, &block);
-                let fixed = match &fixed {
-                    FixedVisit::Block(_) => None,
-                    FixedVisit::Shown(fixed) => Some(side(fixed)),
-                };
-                let cost = side(&moving);
-                row.push(fixed.map_or_else(|| cost.clone(), |fixed| fixed + cost.clone()));
-            }
+            let judged = self.judge(k, &visit, shown[k].take(), (known, take.is_some()));
+            let Judged { row, gradients, weights } = judged;
             rows.push(row);
-            drop(pair);
             let Some(take) = take.as_mut() else { continue };
-            let [to_moved, to_fixed] = gradients;
-            let to_moved = to_moved.map(|g| self.comparison.with_mask(1, g));
-            let to_fixed = to_fixed.map(|g| self.comparison.with_mask(0, g));
-            let inner = block.within(if of_pieces { self.radius() } else { 0 });
-            let to_field = |side: &Side, gradient: Option<Tensor<5>>| {
-                let gradient = gradient.expect("it was asked for");
-                side.pieces.pull_back([&block, &inner], &side.sampler, &gradient)
-            };
-            let mut to_field_moving = to_field(&moving, to_moved);
-            let mut both = match &fixed {
-                FixedVisit::Block(_) => vec![],
-                FixedVisit::Shown(fixed) => {
-                    // A step that both halves share only renames the points in the middle.
-                    let half =
-                        |fixed: Tensor<5>, moving: Tensor<5>| (fixed - moving).mul_scalar(0.5);
-                    let apart = to_field(fixed, to_fixed).zip(to_field_moving, half);
-                    to_field_moving = apart.clone().map(Tensor::neg);
-                    vec![apart]
-                }
-            };
-            both.push(to_field_moving);
-            if !of_pieces {
-                let own = both.remove(0).own;
-                to_u.push(homes.put_away(k, own));
-                drop((moving, fixed));
-                homes.settle(k);
-                continue;
+            let inner = visit.block.within(if is_field { self.radius() } else { 0 });
+            let mut to_fields = self.to_displacements(&visit, &inner, gradients);
+            if is_field {
+                to_fields = self.with_costs(to_fields, &visit, &inner, known.counts_of(k));
+                to_fields =
+                    self.over_slopes(to_fields, &visit, &inner, (known.slope_of(k), weights));
             }
-            if let (false, Some(counts)) = (self.cost.is_none(), &known.counts) {
-                let sides: Vec<&Side> = match &fixed {
-                    FixedVisit::Block(_) => vec![&moving],
-                    FixedVisit::Shown(fixed) => vec![fixed, &moving],
-                };
-                let both_costly = both.into_iter().zip(sides).map(|(gradient, side)| {
-                    self.cost.add(gradient, &side.pieces, [&block, &inner], &counts[k])
-                });
-                both = both_costly.collect();
-            }
-            if let (Some(slope), Some(damping)) = (slope, self.options.optimizer.slope_damping()) {
-                let mut steep = self.steepness(&moving, 1, [&block, &inner], &weights);
-                if let FixedVisit::Shown(fixed) = &fixed {
-                    let fixed = self.steepness(fixed, 0, [&block, &inner], &weights);
-                    steep = steep.zip(fixed, Tensor::add);
-                }
-                let over = |g: Tensor<5>, h: Tensor<5>| over_slope(g, h, &slope[k], damping);
-                both = both.into_iter().map(|g| g.zip(steep.clone(), over)).collect();
-            }
-            drop((moving, fixed));
+            let carried = visit.carried;
+            drop((visit.moving, visit.fixed));
             homes.settle(k);
-            for ((field, gradient), carried) in both.into_iter().enumerate().zip(carried) {
-                take(Gradient { shard: k, field, values: self.smoothed(gradient), carried });
+            let carried = carried.into_iter().chain(std::iter::repeat_with(|| None));
+            for ((field, gradient), carried) in to_fields.into_iter().enumerate().zip(carried) {
+                let values = if is_field { self.smoothed(gradient) } else { gradient.own };
+                take(Gradient { shard: k, field, values, carried });
             }
         }
-        let counted = known.counts.as_ref().map(|counts| counts[0].clone());
-        if let Some(flow) = flow {
-            let to_u = take.is_some().then(|| Sharded::new(to_u, grid.layout.clone()));
-            self.to_velocity(flow, to_u, &fields[0], (&known, carried), (&mut rows, take))?;
+        Ok(())
+    }
+
+    /// How alike the images are on a block, as its shard's part in the loss, and where it is asked for the gradients to
+    /// what is shown.
+    fn judge(
+        &self,
+        k: usize,
+        visit: &Visit,
+        shown: Option<Tensor<5>>,
+        (known, wants_gradient): (&GlobalSums, bool),
+    ) -> Judged {
+        let Visit { block, moving, fixed, .. } = visit;
+        let moved = moving.pieces.show(block, &moving.sampler, shown);
+        let (stays, displaces_fixed) = match fixed {
+            FixedVisit::Block(fixed) => (Tensor::clone(fixed), false),
+            FixedVisit::Shown(side) => (side.pieces.show(block, &side.sampler, None), true),
+        };
+        let pair = self.comparison.pair([moved, stays], None);
+        let needs = [wants_gradient, wants_gradient && displaces_fixed];
+        let (sums, gradients) = self.comparison.compare(block, &pair, &known.slopes[k], needs);
+        let weights = pair.weights.clone();
+        let mut row = match (sums, &known.loss) {
+            (Some(sums), _) => vec![sums, self.comparison.count(block, &pair)],
+            // Said by one of all shards.
+            (None, Some(loss)) if k == 0 => vec![loss.clone()],
+            (None, _) => {
+                let like = (self.grid.homes.device(k), pair.moved.dtype());
+                vec![Tensor::zeros([1], like)]
+            }
+        };
+        if !self.cost.is_none() && self.squarings.is_none() {
+            let cost = |side: &Side| self.cost.value(&side.pieces, block);
+            let of_moving = cost(moving);
+            row.push(match fixed {
+                FixedVisit::Block(_) => of_moving,
+                FixedVisit::Shown(fixed) => cost(fixed) + of_moving,
+            });
         }
-        self.counted = counted;
-        Ok(rows.into_iter().map(|row| Tensor::cat(row, 0)).collect())
+        Judged { row, gradients, weights }
+    }
+
+    /// The gradients to the displacements from those to what they show, that of the moving image last.
+    fn to_displacements(
+        &self,
+        visit: &Visit,
+        inner: &Block,
+        [to_moved, to_fixed]: [Option<Tensor<5>>; 2],
+    ) -> Vec<Pieces> {
+        let pull = |side: &Side, image: usize, gradient: Option<Tensor<5>>| {
+            let gradient = gradient.map(|g| self.comparison.with_mask(image, g));
+            let gradient = gradient.expect("it was asked for");
+            side.pieces.pull_back([&visit.block, inner], &side.sampler, &gradient)
+        };
+        let to_moving = pull(&visit.moving, 1, to_moved);
+        let FixedVisit::Shown(fixed) = &visit.fixed else { return vec![to_moving] };
+        // A step that both halves share only renames the points in the middle.
+        let half = |fixed: Tensor<5>, moving: Tensor<5>| (fixed - moving).mul_scalar(0.5);
+        let apart = pull(fixed, 0, to_fixed).zip(to_moving, half);
+        vec![apart.clone(), apart.map(Tensor::neg)]
+    }
+
+    /// The same with those of the penalties, which are weighed against the values that count.
+    fn with_costs(
+        &self,
+        gradients: Vec<Pieces>,
+        visit: &Visit,
+        inner: &Block,
+        counts: Option<&Tensor<1>>,
+    ) -> Vec<Pieces> {
+        let (false, Some(counts)) = (self.cost.is_none(), counts) else { return gradients };
+        let sides = visit.sides();
+        let with_cost = |(gradient, side): (Pieces, &Side)| {
+            self.cost.add(gradient, &side.pieces, [&visit.block, inner], counts)
+        };
+        gradients.into_iter().zip(sides).map(with_cost).collect()
+    }
+
+    /// The same divided by the slope of the images, for the step of Gauss and Newton.
+    fn over_slopes(
+        &self,
+        gradients: Vec<Pieces>,
+        visit: &Visit,
+        inner: &Block,
+        (mean, weights): (Option<&Tensor<1>>, Option<Tensor<5>>),
+    ) -> Vec<Pieces> {
+        let damping = self.options.optimizer.slope_damping();
+        let (Some(mean), Some(damping)) = (mean, damping) else { return gradients };
+        let blocks = [&visit.block, inner];
+        let mut steep = self.steepness(&visit.moving, 1, blocks, &weights);
+        if let FixedVisit::Shown(fixed) = &visit.fixed {
+            steep = steep.zip(self.steepness(fixed, 0, blocks, &weights), Tensor::add);
+        }
+        let over = |g: Tensor<5>, h: Tensor<5>| over_slope(g, h, mean, damping);
+        gradients.into_iter().map(|g| g.zip(steep.clone(), over)).collect()
     }
 
     fn smoothed(&self, gradient: Pieces) -> Tensor<5> {
@@ -372,15 +477,8 @@ impl Problem {
     }
 
     /// What shard `k` brings, with so many planes around it.
-    fn visit(
-        &self,
-        k: usize,
-        width: usize,
-        displaced: &[Sharded],
-        around: &[Sharded],
-        came: &[Vec<Neighbours>],
-        carried: Vec<Carried>,
-    ) -> Visit {
+    fn visit(&self, k: usize, width: usize, sight: &Sight, carried: Vec<Carried>) -> Visit {
+        let Sight { displaced, around, came, .. } = sight;
         let (block, homes) = (self.grid.block(k).within(width), &self.grid.homes);
         let side = |view: &View, i: usize| {
             let own = homes.bring(k, displaced[i].shards()[k].clone());
@@ -402,13 +500,7 @@ impl Problem {
     }
 
     /// The sums over all voxels: in a pass of its own, if the similarity or the optimiser needs one.
-    fn global_pass(
-        &self,
-        displaced: &[Sharded],
-        [around, fields]: [&[Sharded]; 2],
-        came: &[Vec<Neighbours>],
-        shown: &[Option<Tensor<5>>],
-    ) -> Result<GlobalSums> {
+    fn global_pass(&self, sight: &Sight, fields: &[Sharded]) -> Result<GlobalSums> {
         let similarity = &self.comparison.similarity;
         let (is_mean, costs) = (similarity.is_mean(), !self.cost.is_none());
         let counts = costs || !is_mean;
@@ -427,38 +519,7 @@ impl Problem {
             let slopes = self.mean_slopes.clone();
             return Ok(GlobalSums { slopes, counts, slope: None, loss: None });
         }
-        // Without windows there is nothing to see around a shard.
-        let width = if is_mean || self.comparison.reach() == 0 { 0 } else { self.grid.width };
-        let mut all = Vec::new();
-        let bring = |k: usize| self.visit(k, width, displaced, around, came, Vec::new());
-        for (k, visit) in homes.in_turn(bring) {
-            let Visit { block, moving, fixed, .. } = visit;
-            let moved = match (width, &shown[k]) {
-                (0, Some(own)) => {
-                    let whole = self.grid.block(k);
-                    whole.narrow(own, &whole.own)
-                }
-                _ => moving.pieces.show(&block, &moving.sampler, None),
-            };
-            let stays = match &fixed {
-                FixedVisit::Block(fixed) => Tensor::clone(fixed),
-                FixedVisit::Shown(side) => side.pieces.show(&block, &side.sampler, None),
-            };
-            let pair = self.comparison.pair([moved, stays], None);
-            let mut parts = vec![self.comparison.count(&block, &pair)];
-            if slopes {
-                let own = block.within(0);
-                let mut steep = self.steepness(&moving, 1, [&block, &own], &pair.weights).own;
-                if let FixedVisit::Shown(side) = &fixed {
-                    steep = steep + self.steepness(side, 0, [&block, &own], &pair.weights).own;
-                }
-                parts.push(sum_of_fields(steep));
-            }
-            if !is_mean {
-                parts.push(self.comparison.partial(&block, &pair));
-            }
-            all.push(Tensor::cat(parts, 0));
-        }
+        let all = self.sums_of_shards(sight, slopes);
         let all = self.grid.holders.all_reduce(all, Reduction::Sum)?;
         let take = |from: usize, count: Option<usize>| {
             let part = move |all: &Tensor<1>| {
@@ -485,6 +546,46 @@ impl Problem {
             }
         };
         Ok(GlobalSums { slopes, counts: counts.then_some(found), slope, loss })
+    }
+
+    /// Of each shard how many values count, the squared slopes of the images where they are asked for, and the sums of a
+    /// similarity that is no mean.
+    fn sums_of_shards(&self, sight: &Sight, slopes: bool) -> Vec<Tensor<1>> {
+        let homes = &self.grid.homes;
+        // Without windows there is nothing to see around a shard.
+        let is_mean = self.comparison.similarity.is_mean();
+        let width = if is_mean || self.comparison.reach() == 0 { 0 } else { self.grid.width };
+        let mut all = Vec::new();
+        let bring = |k: usize| self.visit(k, width, sight, Vec::new());
+        for (k, visit) in homes.in_turn(bring) {
+            let Visit { block, moving, fixed, .. } = visit;
+            let moved = match (width, &sight.shown[k]) {
+                (0, Some(own)) => {
+                    let whole = self.grid.block(k);
+                    whole.narrow(own, &whole.own)
+                }
+                _ => moving.pieces.show(&block, &moving.sampler, None),
+            };
+            let stays = match &fixed {
+                FixedVisit::Block(fixed) => Tensor::clone(fixed),
+                FixedVisit::Shown(side) => side.pieces.show(&block, &side.sampler, None),
+            };
+            let pair = self.comparison.pair([moved, stays], None);
+            let mut parts = vec![self.comparison.count(&block, &pair)];
+            if slopes {
+                let own = block.within(0);
+                let mut steep = self.steepness(&moving, 1, [&block, &own], &pair.weights).own;
+                if let FixedVisit::Shown(side) = &fixed {
+                    steep = steep + self.steepness(side, 0, [&block, &own], &pair.weights).own;
+                }
+                parts.push(sum_of_fields(steep));
+            }
+            if !is_mean {
+                parts.push(self.comparison.partial(&block, &pair));
+            }
+            all.push(Tensor::cat(parts, 0));
+        }
+        all
     }
 
     /// Values of the whole fixed image, without its mask.

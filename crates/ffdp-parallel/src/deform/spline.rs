@@ -9,7 +9,6 @@
 //! evaluates its own planes.
 
 use burn::Tensor;
-use burn::tensor::Device;
 use ffdp_burn::ops::{
     ControlGrid, InnerProducts, LEAST_DETERMINANT, bspline_bending_with_gradient, bspline_part,
     bspline_pull_back, bspline_volume_with_gradient, combination, inner_products, longest_squared,
@@ -18,23 +17,19 @@ use ffdp_image::error::Result;
 use ffdp_optim::Space;
 
 use super::direct::DirectPair;
-use super::maps::grid_of;
 use super::objective::{Cost, FieldModel, scaled};
-use super::view::Grid;
-use crate::collective::reduce;
+use super::places::FieldPlaces;
 use crate::device_mesh::DeviceMesh;
-use crate::exchange::Reduction;
 use crate::hosts::Holders;
-use crate::layout::Layout;
 use crate::numbers::read_together;
 use crate::sharded::Sharded;
 use crate::transfer::to_device;
 
-/// Coefficients `[1, 3, d, h, w]` as a vector of a [`Space`]; the same on all ranks.
+/// Few numbers as a vector of a [`Space`], of control points `[1, 3, d, h, w]`; the same on all ranks.
 #[derive(Clone, Debug)]
-pub struct ControlPoints(pub Tensor<5>);
+pub struct Coefficients(pub Tensor<5>);
 
-impl Space for ControlPoints {
+impl Space for Coefficients {
     fn dots(pairs: &[[&Self; 2]]) -> Result<Vec<f64>> {
         let products = products(pairs);
         let values = read_together("inner products", products.blocks.clone())?;
@@ -46,7 +41,7 @@ impl Space for ControlPoints {
     }
 }
 
-fn products(pairs: &[[&ControlPoints; 2]]) -> InnerProducts {
+pub(super) fn products(pairs: &[[&Coefficients; 2]]) -> InnerProducts {
     inner_products(&pairs.iter().map(|[a, b]| [&a.0, &b.0]).collect::<Vec<_>>())
 }
 
@@ -61,9 +56,9 @@ pub struct SplinePenalties {
 
 /// The field of a grid of control points, see the head of this file.
 pub struct SplineModel {
-    grid: Grid,
+    places: FieldPlaces,
     start: Option<Sharded>,
-    begin: ControlPoints,
+    begin: Coefficients,
     control: ControlGrid,
     voxel_mm: [f64; 3],
     penalties: SplinePenalties,
@@ -84,11 +79,10 @@ impl SplineModel {
         mesh: &DeviceMesh,
         holders: &Holders,
     ) -> Self {
-        super::check_places(field, mesh);
-        let grid = grid_of(field, mesh, holders);
-        let begin = ControlPoints(to_device(coefficients, mesh.device(0)));
+        let places = FieldPlaces::of(field, mesh, holders);
+        let begin = Coefficients(to_device(coefficients, places.home()));
         let mut model =
-            Self { grid, start, begin, control, voxel_mm, penalties, differences: None };
+            Self { places, start, begin, control, voxel_mm, penalties, differences: None };
         model.begin = model.parameters(model.begin.0.clone());
         model
     }
@@ -99,12 +93,12 @@ impl SplineModel {
     }
 
     /// What is searched, from coefficients in voxels of the grid.
-    pub fn parameters(&self, coefficients: Tensor<5>) -> ControlPoints {
-        ControlPoints(scaled(&coefficients, steps(self.voxel_mm).map(f64::recip)))
+    pub fn parameters(&self, coefficients: Tensor<5>) -> Coefficients {
+        Coefficients(scaled(&coefficients, steps(self.voxel_mm).map(f64::recip)))
     }
 
     /// The coefficients in voxels of the grid, for [`bspline_part`], and where they lie.
-    pub fn coefficients(&self, w: &ControlPoints) -> (Tensor<5>, ControlGrid) {
+    pub fn coefficients(&self, w: &Coefficients) -> (Tensor<5>, ControlGrid) {
         (scaled(&w.0, steps(self.voxel_mm)), self.control)
     }
 
@@ -114,23 +108,6 @@ impl SplineModel {
     }
 }
 
-/// The field of a control grid on shard `k`, on a device; `coefficients` as [`bspline_part`] takes them.
-pub fn spline_on_shard(
-    (coefficients, control): (&Tensor<5>, &ControlGrid),
-    (layout, k): (&Layout, usize),
-    device: &Device,
-) -> Tensor<5> {
-    let coefficients = to_device(coefficients.clone(), device);
-    bspline_part(coefficients, control, first_voxel(layout, k), layout.shard_size(k))
-}
-
-/// The first voxel (D, H, W) of shard `k`.
-fn first_voxel(layout: &Layout, k: usize) -> [usize; 3] {
-    let mut first = [0; 3];
-    first[layout.axis().dim() - 2] = layout.planes(k).start;
-    first
-}
-
 /// Voxels along (x, y, z) in one along the finest axis.
 fn steps(voxel_mm: [f64; 3]) -> [f64; 3] {
     let finest = voxel_mm.into_iter().fold(f64::INFINITY, f64::min);
@@ -138,76 +115,63 @@ fn steps(voxel_mm: [f64; 3]) -> [f64; 3] {
 }
 
 impl FieldModel for SplineModel {
-    type Parameters = ControlPoints;
+    type Parameters = Coefficients;
 
-    fn rest(&self) -> ControlPoints {
+    fn rest(&self) -> Coefficients {
         self.begin.clone()
     }
 
-    fn fields(&self, w: &ControlPoints) -> Result<Vec<Sharded>> {
+    fn fields(&self, w: &Coefficients) -> Result<Vec<Sharded>> {
         let (coefficients, control) = self.coefficients(w);
-        let (layout, homes) = (&self.grid.layout, &self.grid.homes);
-        let shard = |k: usize| {
-            let spline = (&coefficients, &control);
-            let mut field = spline_on_shard(spline, (layout, k), homes.device(k));
-            if let Some(start) = &self.start {
-                field = field + homes.bring(k, start.shards()[k].clone());
-            }
-            let field = homes.put_away(k, field);
-            homes.settle(k);
-            field
-        };
-        Ok(vec![Sharded::new((0..layout.count()).map(shard).collect(), layout.clone())])
+        let field = self.places.field(self.start.as_ref(), |k, _, device| {
+            let [first, size] = self.places.block(k);
+            bspline_part(to_device(coefficients.clone(), device), &control, first, size)
+        });
+        Ok(vec![field])
     }
 
-    fn pull_back(&self, w: &ControlPoints, gradient: Vec<Sharded>) -> Result<ControlPoints> {
+    fn pull_back(&self, w: &Coefficients, gradient: Vec<Sharded>) -> Result<Coefficients> {
         let [_, _, d, h, width] = w.0.dims();
-        let homes = &self.grid.homes;
-        let shards = gradient[0].shards().iter().enumerate().map(|(k, g)| {
-            let first = first_voxel(&self.grid.layout, k);
-            let g = homes.bring(k, g.clone());
-            let own = bspline_pull_back(g, &self.control, [d, h, width], first);
-            homes.settle(k);
-            own
-        });
-        let sum = reduce(shards, Reduction::Sum);
-        let sum = self.grid.holders.combine(sum, Reduction::Sum)?;
-        Ok(ControlPoints(scaled(&sum, steps(self.voxel_mm))))
+        let sum = self.places.sum(&gradient[0], |k, _, g| {
+            let [first, _] = self.places.block(k);
+            bspline_pull_back(g, &self.control, [d, h, width], first)
+        })?;
+        Ok(Coefficients(scaled(&sum, steps(self.voxel_mm))))
     }
 
     /// The longest coefficient: no vector of the field is longer.
-    fn length(&self, step: &ControlPoints) -> Result<f64> {
+    fn length(&self, step: &Coefficients) -> Result<f64> {
         let squared = longest_squared(step.0.clone());
         Ok(read_together("the length of a step", vec![squared])?[0].sqrt())
     }
 
     fn evaluate_directly(
         &self,
-        w: &ControlPoints,
+        w: &Coefficients,
         pair: &DirectPair,
-    ) -> Option<(Tensor<1>, ControlPoints)> {
+    ) -> Option<(Tensor<1>, Coefficients)> {
         if !self.is_alone() {
             return None;
         }
         let (coefficients, control) = self.coefficients(w);
         let (loss, gradient) = pair.evaluate(coefficients, &control);
-        Some((loss, ControlPoints(scaled(&gradient, steps(self.voxel_mm)))))
+        Some((loss, Coefficients(scaled(&gradient, steps(self.voxel_mm)))))
     }
 
     fn differences(&self) -> Option<f64> {
         self.differences
     }
 
-    fn products(&self, pairs: &[[&ControlPoints; 2]]) -> Option<InnerProducts> {
+    fn products(&self, pairs: &[[&Coefficients; 2]]) -> Option<InnerProducts> {
         Some(products(pairs))
     }
 
-    fn costs(&self, w: &ControlPoints) -> Vec<Cost<ControlPoints>> {
+    fn costs(&self, w: &Coefficients) -> Vec<Cost<Coefficients>> {
         let SplinePenalties { bending, volume } = self.penalties;
         let (phi, control) = self.coefficients(w);
         let mm = self.voxel_mm;
         let cost = |weight: f64, (value, gradient): (Tensor<1>, Tensor<5>)| {
-            let gradient = ControlPoints(scaled(&gradient, steps(mm)));
+            let gradient = Coefficients(scaled(&gradient, steps(mm)));
             Cost { weight, value, gradient }
         };
         let bends = (bending > 0.0)

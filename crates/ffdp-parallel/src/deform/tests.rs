@@ -162,7 +162,7 @@ fn information_of_splines_needs_no_dense_field() {
                 &mesh,
                 &Holders::ALONE,
             );
-            let (at, along) = (model.rest(), ControlPoints(random(2)));
+            let (at, along) = (model.rest(), Coefficients(random(2)));
             let by = (similarity.clone(), &options);
             let fields = ShardedObjective::in_team(images.clone(), model, by, &mesh, Team::ALONE);
             let mut objective = fields.unwrap().by_fields();

@@ -29,7 +29,7 @@ const UNKNOWN_ITERATIONS: usize = 2;
 const UNKNOWN_PLANS: usize = 2;
 
 /// The grid of the fixed image, cut: what all views of a run share.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Grid {
     pub layout: Layout,
     pub homes: Homes,

@@ -99,9 +99,9 @@ fn gradients_to_control_points_are_those_of_the_loss() {
         let mut objective = splines(&plain(), measure, 2);
         let at = objective.model().rest();
         let values = uniform(at.0.shape().num_elements(), -1.0, 1.0, 11);
-        let along = ControlPoints(tensor(&values, at.0.dims(), &Device::flex(), DType::F64));
+        let along = Coefficients(tensor(&values, at.0.dims(), &Device::flex(), DType::F64));
         let Point { gradient, .. } = objective.evaluate(&at).unwrap();
-        let slope = ControlPoints::dots(&[[&gradient, &along]]).unwrap()[0];
+        let slope = Coefficients::dots(&[[&gradient, &along]]).unwrap()[0];
         let mut loss = |step: f64| {
             objective.evaluate(&Space::combine(&[(1.0, &at), (step, &along)])).unwrap().loss
         };

@@ -2,8 +2,8 @@
 //! [`Stage`]. No other file knows how many there are.
 //!
 //! A method that moves the image as a whole lies in `linear/`; one that improves fields voxel by voxel says which
-//! ([`FieldMethod`]) and has everything else from `deformable/`. Any other method, also of a program that
-//! uses this crate, is a [`Method`]: it has the images of its levels from a [`StageRun`], iterates as it likes and says
+//! ([`FieldMethod`]) and has everything else from `deformable/`. A program that uses this crate brings along a
+//! displacement of few parameters as a [`TransformModel`]. Any other method is a [`Method`]: it has the images of its levels from a [`StageRun`], iterates as it likes and says
 //! what it has found.
 
 pub(super) mod deformable;
@@ -11,6 +11,7 @@ mod ffd;
 pub mod gnk;
 mod greedy;
 pub(super) mod linear;
+mod model;
 mod own;
 mod svf;
 mod syn;
@@ -18,6 +19,7 @@ mod syn;
 pub use ffd::{FfdSettings, SplineGradient};
 pub use gnk::GnkSettings;
 pub use greedy::GreedySettings;
+pub use model::{ModelSettings, OwnModel, TransformModel};
 pub(super) use own::find;
 pub use own::{LevelImages, Method, MethodResult, OwnMethod, StageInputs, StageRun};
 pub use svf::SvfSettings;
@@ -53,6 +55,9 @@ pub enum Stage {
     Ffd(FfdSettings),
     /// The flow along a stationary velocity, by Gauss-Newton-Krylov steps.
     Gnk(GnkSettings),
+    /// A transform model that a program brings along. A file cannot name it.
+    #[serde(skip)]
+    Model(OwnModel),
     /// A method that a program brings along. A file cannot name it.
     #[serde(skip)]
     Own(OwnMethod),
@@ -103,6 +108,7 @@ impl Stage {
             Self::Svf(settings) => Listed::Fields(settings),
             Self::Ffd(settings) => Listed::Fields(settings),
             Self::Gnk(settings) => Listed::Fields(settings),
+            Self::Model(model) => Listed::Fields(model),
             Self::Own(own) => Listed::Own(&*own.0),
         }
     }
@@ -118,6 +124,7 @@ impl Stage {
             Self::Svf(settings) => ListedMut::Fields(settings),
             Self::Ffd(settings) => ListedMut::Fields(settings),
             Self::Gnk(settings) => ListedMut::Fields(settings),
+            Self::Model(model) => ListedMut::Fields(model),
             Self::Moments(_) | Self::Own(_) => ListedMut::Other,
         }
     }

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use crate::methods::deformable::FieldMethod;
-use crate::methods::{Listed, ListedMut, Method, OwnMethod, Stage, StageInputs};
+use crate::methods::{
+    Listed, ListedMut, Method, ModelSettings, OwnMethod, OwnModel, Stage, StageInputs,
+    TransformModel,
+};
 use crate::places::{LevelMemory, Placement, linear_bytes};
 use crate::problem::Content;
 use crate::settings::{LevelSettings, OptimizerSettings};
@@ -16,6 +19,11 @@ impl Stage {
     /// A method of your own.
     pub fn own(method: impl Method + 'static) -> Self {
         Self::Own(OwnMethod(Arc::new(method)))
+    }
+
+    /// A transform model of your own, and how its parameters are searched.
+    pub fn model(model: impl TransformModel, settings: ModelSettings) -> Self {
+        Self::Model(OwnModel::new(model, settings))
     }
 
     /// Its levels, coarse to fine; none of moments, which have one of their own.

@@ -21,5 +21,5 @@ pub(crate) trait Deformation: Solver {
 
 /// Of the first step, the longest and the shortest that are tried: with the usual one a voxel, and a
 /// thousandth of it.
-pub(super) const LONGEST: f64 = 4.0;
-pub(super) const SHORTEST: f64 = 4e-3;
+pub(crate) const LONGEST: f64 = 4.0;
+pub(crate) const SHORTEST: f64 = 4e-3;

@@ -17,7 +17,7 @@ use std::time::Instant;
 use control::Control;
 
 pub(crate) use control::ControlSettings;
-pub(crate) use deformation::{Deformation, Reached};
+pub(crate) use deformation::{Deformation, LONGEST, Reached, SHORTEST};
 pub(crate) use method::{FieldMethod, LevelTask, smoothing};
 
 use crate::checkpoint::SavedField;

@@ -15,7 +15,7 @@ use ffdp_burn::transform::BsplineTransform;
 use ffdp_image::error::Result;
 use ffdp_image::image::{Affine, Geometry, Physical};
 use ffdp_optim::{Direction, Lbfgs, LineSearch, Minimizer, Objective as _, Point, Steepest, Steps};
-use ffdp_parallel::{ControlPoints, FieldModel, ShardedObjective, SplineModel};
+use ffdp_parallel::{Coefficients, FieldModel, ShardedObjective, SplineModel};
 
 /// A level of control points, from the spline that `fields` are, or on top of what they are.
 pub(super) fn begin(
@@ -76,7 +76,7 @@ pub(super) fn begin(
 /// What moves control points.
 trait Optimizer {
     /// Where they are.
-    fn at(&self) -> &ControlPoints;
+    fn at(&self) -> &Coefficients;
 
     /// Some steps, or fewer where nothing is gained: the loss before each.
     fn iterate(&mut self, objective: &mut Objective, count: usize) -> Result<Vec<f64>>;
@@ -86,12 +86,12 @@ type Objective = ShardedObjective<SplineModel>;
 
 /// Steps along lines, each of which lowers the loss.
 struct SplineSearch<D> {
-    search: Minimizer<ControlPoints, D>,
+    search: Minimizer<Coefficients, D>,
     steps: Steps,
 }
 
-impl<D: Direction<ControlPoints>> Optimizer for SplineSearch<D> {
-    fn at(&self) -> &ControlPoints {
+impl<D: Direction<Coefficients>> Optimizer for SplineSearch<D> {
+    fn at(&self) -> &Coefficients {
         self.search.at()
     }
 
@@ -103,14 +103,14 @@ impl<D: Direction<ControlPoints>> Optimizer for SplineSearch<D> {
 /// Steps by the running moments of the gradient, as a field of voxels makes them: no coefficient moves farther than
 /// `step` voxels.
 struct Adam {
-    at: ControlPoints,
+    at: Coefficients,
     moments: Moments,
     options: AdamOptions,
     step: f64,
 }
 
 impl Optimizer for Adam {
-    fn at(&self) -> &ControlPoints {
+    fn at(&self) -> &Coefficients {
         &self.at
     }
 
@@ -122,7 +122,7 @@ impl Optimizer for Adam {
             let step = adam(gradient.0, &mut self.moments, &self.options);
             let length = step.longest.clamp_min(1.0).reshape([1; 5]);
             let moved = step.direction * length.recip().mul_scalar(self.step);
-            self.at = ControlPoints(self.at.0.clone() - moved);
+            self.at = Coefficients(self.at.0.clone() - moved);
         }
         Ok(losses)
     }
@@ -138,12 +138,12 @@ struct Splined {
     place: (Geometry, Control),
     /// What was reached as a transform, and the parameters that are read from it: what goes on from a file is what goes
     /// on from here, to the bit.
-    reached: Option<(ControlPoints, BsplineTransform)>,
+    reached: Option<(Coefficients, BsplineTransform)>,
 }
 
 impl Splined {
     /// The parameters that were reached, and the transform that they are.
-    fn reached(&mut self) -> Result<(ControlPoints, Option<BsplineTransform>)> {
+    fn reached(&mut self) -> Result<(Coefficients, Option<BsplineTransform>)> {
         let (model, at) = (self.objective.model(), self.optimizer.at());
         if !model.is_alone() {
             return Ok((at.clone(), None));
