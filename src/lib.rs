@@ -45,6 +45,7 @@ mod guide {
         own_loss "own-loss"
         own_op "own-op"
         own_method "own-method"
+        own_model "own-model"
         kernel_products "kernel-products"
     }
 }
