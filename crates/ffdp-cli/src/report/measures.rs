@@ -47,6 +47,8 @@ pub struct Record {
     pub affine_singular_values: [f64; 3],
     /// With labels of both images.
     pub dice: Option<Overlap>,
+    /// Distances of corresponding landmarks, with landmarks of both images.
+    pub landmarks_mm: Option<TargetRegistrationError>,
     pub stages: Vec<StageReport>,
     pub settings: Settings,
     pub seconds: Seconds,
@@ -67,8 +69,6 @@ pub struct Measures {
     pub displacement_mm: Lengths,
     /// How well the inverse displacement undoes the displacement, where one is written.
     pub inverse: Option<RoundTrip>,
-    /// Distances of corresponding landmarks, with landmarks of both images.
-    pub landmarks_mm: Option<TargetRegistrationError>,
 }
 
 /// What ran where.
@@ -207,7 +207,7 @@ pub struct Seconds {
     /// In parallel: opening the device and, on a GPU, compiling the kernels. What is not compiled by then
     /// is compiled in the registration.
     pub start: f64,
-    /// From the images in host memory to the warped image in host memory.
+    /// From the images in host memory to the transform.
     pub register: f64,
     /// The levels alone, a part of it.
     pub iterations: f64,

@@ -26,7 +26,7 @@ pub fn headlines(measures: &Measures) -> Markup {
             }
             (tile("Folded voxels", &measures.folds.voxels.to_string(),
                   &format!("{:.4} % of the grid", measures.folds.percent)))
-            @if let Some(tre) = &measures.landmarks_mm {
+            @if let Some(tre) = &measures.record.landmarks_mm {
                 (tile("Landmarks", &format!("{:.2} mm", tre.after.mean),
                       &format!("apart, from {:.2} mm", tre.before.mean)))
             }
@@ -91,15 +91,15 @@ pub fn measures(measures: &Measures) -> Markup {
                 (format!("{:.4}", folds.percent)) " %). Standard deviation of ln det J: "
                 (format!("{:.4}", folds.sd_log_jacobian)) "."
             }
-            (landmarks(measures))
+            (landmarks(&measures.record))
             (affine(&measures.record))
         }
     }
 }
 
 /// The distances of corresponding landmarks.
-fn landmarks(measures: &Measures) -> Markup {
-    let Some(tre) = &measures.landmarks_mm else { return html! {} };
+pub(super) fn landmarks(record: &Record) -> Markup {
+    let Some(tre) = &record.landmarks_mm else { return html! {} };
     let cells = |of: &ErrorStatistics| [of.mean, of.median, of.p95, of.max];
     html! {
         table.numbers {

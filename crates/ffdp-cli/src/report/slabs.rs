@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::measures::{BeforeAfter, Overlap, Record, Seconds};
-use super::sections::{affine, row};
+use super::sections::{affine, landmarks, row};
 use super::summary::verdict;
 
 /// `metrics.json`.
@@ -43,6 +43,10 @@ pub fn headlines(measures: &SlabMeasures) -> Markup {
             @if let Some(dice) = dice {
                 (tile("Mean Dice", &format!("{:.3}", dice.mean.after), &from(dice.mean.before)))
             }
+            @if let Some(tre) = &measures.record.landmarks_mm {
+                (tile("Landmarks", &format!("{:.2} mm", tre.after.mean),
+                      &format!("apart, from {:.2} mm", tre.before.mean)))
+            }
             @if let Some(folds) = measures.folds {
                 (tile("Folded voxels", &folds.to_string(), "central differences"))
             }
@@ -72,6 +76,7 @@ pub fn measures(measures: &SlabMeasures) -> Markup {
                     (format!("{least:.4}")) "."
                 }
             }
+            (landmarks(&measures.record))
             (affine(&measures.record))
             p.note { "Slab by slab: measures that take whole images are not among them." }
         }
@@ -85,6 +90,11 @@ pub fn summary(measures: &SlabMeasures) -> String {
     text += &format!("loss                  {before:.5} -> {after:.5}\n");
     if let Some(Overlap { mean: BeforeAfter { before, after }, .. }) = dice {
         text += &format!("mean Dice             {before:.4} -> {after:.4}\n");
+    }
+    if let Some(tre) = &measures.record.landmarks_mm {
+        let (before, after, count) = (tre.before.mean, tre.after.mean, tre.errors_mm.len());
+        text +=
+            &format!("landmarks             mean {before:.2} -> {after:.2} mm ({count} pairs)\n");
     }
     if let (Some(folds), Some(det), Some(mm)) =
         (measures.folds, measures.smallest_determinant, measures.longest_displacement_mm)

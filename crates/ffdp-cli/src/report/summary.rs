@@ -41,7 +41,7 @@ pub fn summary(measures: &Measures) -> String {
             }
         }
     }
-    if let Some(tre) = &measures.landmarks_mm {
+    if let Some(tre) = &measures.record.landmarks_mm {
         let (before, after, count) = (tre.before.mean, tre.after.mean, tre.errors_mm.len());
         line("landmarks", format!("mean {before:.2} -> {after:.2} mm ({count} pairs)"));
     }

@@ -122,6 +122,18 @@ impl Registration {
         Ok(Composite::new(warp.into_iter().chain([Step::Affine(self.affine)]).collect()))
     }
 
+    /// Where the map carries points of the fixed image, RAS mm; on all ranks.
+    ///
+    /// # Errors
+    /// As [`Warp::planes`].
+    pub fn map_points(&self, points: &[[f64; 3]]) -> Result<Vec<[f64; 3]>> {
+        let moved = match &self.warp {
+            Some(warp) => warp.map_points(points)?,
+            None => points.to_vec(),
+        };
+        Ok(moved.into_iter().map(|p| self.affine.apply(p)).collect())
+    }
+
     /// The moving image as the map shows it: on the grid of the fixed image, in the moving image's intensities, 0 where
     /// it does not reach.
     ///

@@ -168,6 +168,40 @@ impl Warp {
         Displacement::new(upload(self.to_vec()?, [1, 3, d, h, w], home), self.fixed.clone())
     }
 
+    /// Where `id + w` carries points, RAS mm: linear between voxels, beyond the grid by the values at its border; on all
+    /// ranks.
+    ///
+    /// # Errors
+    /// As [`Warp::planes`].
+    pub fn map_points(&self, points: &[[f64; 3]]) -> Result<Vec<[f64; 3]>> {
+        let (size, to_voxel, to_mm) =
+            (self.fixed.size, self.fixed.mm_to_voxel(), self.fixed.voxel_to_mm());
+        let inside = |p: &[f64; 3]| -> [f64; 3] {
+            let voxel = to_voxel.apply(*p);
+            std::array::from_fn(|i| voxel[i].clamp(0.0, (size[i] - 1) as f64))
+        };
+        let mut order: Vec<usize> = (0..points.len()).collect();
+        order.sort_by(|a, b| inside(&points[*a])[2].total_cmp(&inside(&points[*b])[2]));
+        let mut mapped = points.to_vec();
+        let (mut read, mut there) = (Vec::new(), 0..0);
+        for index in order {
+            let at = inside(&points[index]);
+            let first = at[2] as usize;
+            let wanted = first..(first + 2).min(size[2]);
+            if there != wanted {
+                (read, there) = (self.planes(wanted.clone())?, wanted);
+            }
+            let vector = interpolated(
+                &read,
+                [size[0], size[1], there.len()],
+                [at[0], at[1], at[2] - first as f64],
+            );
+            let voxel = to_voxel.apply(points[index]);
+            mapped[index] = to_mm.apply([0, 1, 2].map(|i| voxel[i] + vector[i]));
+        }
+        Ok(mapped)
+    }
+
     /// Whether this process has all of it on the grid of the fixed image.
     fn is_whole(&self) -> bool {
         self.geometry == self.fixed && !self.holders.are_several() && !self.processes.is_several()
@@ -248,6 +282,26 @@ impl Warp {
         }
         file.map_or(Ok(()), DisplacementWriter::finish)
     }
+}
+
+/// Vectors `[3, D, H, W]` between the voxels of a grid of `size` (x, y, z), within it.
+fn interpolated(vectors: &[f32], size: [usize; 3], at: [f64; 3]) -> [f64; 3] {
+    let low = at.map(|v| v as usize);
+    let high: [usize; 3] = std::array::from_fn(|i| (low[i] + 1).min(size[i] - 1));
+    let part: [f64; 3] = std::array::from_fn(|i| at[i] - low[i] as f64);
+    let count = size.iter().product::<usize>();
+    let mut sum = [0.0; 3];
+    for corner in 0..8 {
+        let upper = |i: usize| corner >> i & 1 == 1;
+        let index = |i: usize| if upper(i) { high[i] } else { low[i] };
+        let weight = |i: usize| if upper(i) { part[i] } else { 1.0 - part[i] };
+        let offset = (index(2) * size[1] + index(1)) * size[0] + index(0);
+        let weight = weight(0) * weight(1) * weight(2);
+        for (c, sum) in sum.iter_mut().enumerate() {
+            *sum += weight * f64::from(vectors[c * count + offset]);
+        }
+    }
+    sum
 }
 
 /// Runs of planes that are computed and written one after the other.

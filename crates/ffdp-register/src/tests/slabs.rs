@@ -315,10 +315,20 @@ fn files_of_slabs_are_those_of_the_whole() {
         write_volume(path(name), image).expect("writable");
     }
     let open = |name| PlaneReader::open(path(name), None).expect("it was written");
+    let points = [[3.0, -20.0, 11.0], [-40.5, 7.0, 33.0], [500.0, 0.0, 0.0], [0.0, 0.0, -400.0]];
+    let expected = whole.transform().and_then(|map| map.map_points(&points)).expect("readable");
+    let off = |found: Vec<[f64; 3]>| {
+        let pairs = found.iter().flatten().zip(expected.iter().flatten());
+        pairs.fold(0.0f64, |most, (a, b)| most.max((a - b).abs()))
+    };
+    let of_whole = off(whole.map_points(&points).expect("readable"));
+    assert!(of_whole < 1e-4, "{of_whole} mm");
     let (mut fixed, mut moving) = (open("fixed.nii.gz"), open("moving.nii"));
     let slabs = Problem::new(&mut fixed, &mut moving);
     let (_, placement) = placements(&Device::flex(), 32u64.pow(3)).remove(3);
     let cut = register_slabs(slabs, &only(short()), &placement, &mut Silent).expect("good input");
+    let of_cut = off(cut.map_points(&points).expect("readable"));
+    assert!(of_cut < 1e-2, "{of_cut} mm");
     cut.write_warped(path("warped.nii.gz"), (&mut moving, 0.0), |_, _| ()).expect("writable");
     let warped = read_volume(path("warped.nii.gz")).expect("it was written");
     let whole = whole.warped(&pair.moving.image).expect("readable");

@@ -143,7 +143,7 @@ pub struct RegisterArguments {
     /// For images that do not fit into memory: read, register and write them slab by slab. With --device-memory,
     /// what does not fit on the device is kept in host memory. There is an inverse only where the method gives it
     /// (syn, svf, gnk), Dice of labels but no distances, and checkpoints of one process only.
-    #[arg(long, conflicts_with = "landmarks")]
+    #[arg(long)]
     pub slabs: bool,
     /// Continue from the checkpoint of an unfinished run with the same inputs and settings in the output
     /// folder; start anew if there is none.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use ffdp_burn::transform::read_transform;
-use ffdp_image::image::{Affine, LabelMap, Physical, Volume};
+use ffdp_image::image::{Affine, Geometry, LabelMap, Physical, Volume};
 use ffdp_image::io::check_not_an_input;
 use ffdp_image::io::images::{header, unreadable_by_itk};
 
@@ -82,7 +82,7 @@ impl Inputs {
         Ok(Self {
             label_ids,
             initial: initial(request)?,
-            landmarks: landmarks_of(request, [&fixed.image, &moving.image])?,
+            landmarks: landmarks_of(request, [&fixed.image.geometry, &moving.image.geometry])?,
             fixed: fixed.image,
             moving: moving.image,
             fixed_labels: fixed.labels,
@@ -154,12 +154,12 @@ pub(super) fn initial(request: &RegisterArguments) -> Result<Affine<Physical, Ph
 }
 
 /// The landmarks of both images, one to one.
-fn landmarks_of(
+pub(super) fn landmarks_of(
     request: &RegisterArguments,
-    images: [&Volume; 2],
+    grids: [&Geometry; 2],
 ) -> Result<Option<[Vec<[f64; 3]>; 2]>> {
     let Some([fixed, moving]) = request.landmarks.as_deref() else { return Ok(None) };
-    let spaces = images.map(|image| request.landmark_space.of(&image.geometry));
+    let spaces = grids.map(|grid| request.landmark_space.of(grid));
     landmark_pairs([fixed, moving], spaces).map(Some)
 }
 

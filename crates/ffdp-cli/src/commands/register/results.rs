@@ -180,6 +180,7 @@ impl Results {
             affine_determinant: determinant,
             affine_singular_values: self.affine.singular_values(),
             dice,
+            landmarks_mm: self.landmarks.clone(),
             stages: self.stages.clone(),
             settings,
             seconds: Seconds::default(),
@@ -192,7 +193,6 @@ impl Results {
             motion_mm,
             displacement_mm,
             inverse: self.inverse.as_ref().map(|(_, error)| *error),
-            landmarks_mm: self.landmarks.clone(),
         })
     }
 

@@ -8,7 +8,7 @@ use ffdp_image::image::{Affine, Geometry, Physical, Planes};
 use ffdp_image::io::images::{PlaneReader, header};
 use ffdp_image::io::write_affine;
 use ffdp_image::io::{check_not_an_input, write_text};
-use ffdp_image::metrics::DiceScores;
+use ffdp_image::metrics::{DiceScores, TargetRegistrationError, tre_of_mapped};
 use ffdp_register::{
     Checkpoint, Evidence, Folding, Placement, Problem, Register, Registration, Settings, Source,
     Stage, background, finest_spacing_mm,
@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::args::RegisterArguments;
 use super::files::Files;
-use super::inputs::{check_is_no_label_map, initial};
+use super::inputs::{check_is_no_label_map, initial, landmarks_of};
 use super::results::{overlaps, spline_of, write_spline};
 use super::strictly;
 use crate::checkpoint::{Identified, Keeper};
@@ -43,7 +43,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Result<()> {
     let ready = hosts.agree(Ready::new(request, hosts))?;
     let Ready { settings, printer, files, images: [mut fixed, mut moving], .. } = ready;
     let (warnings, [mut fixed_mask, mut moving_mask]) = (ready.warnings, ready.masks);
-    let mut labels = ready.labels;
+    let (mut labels, landmarks) = (ready.labels, ready.landmarks);
     let (placement, initial, mut output) = (ready.placement, ready.initial, ready.output);
     let grids = [fixed.geometry().clone(), moving.geometry().clone()];
     // What an earlier run took is no part of this one.
@@ -95,6 +95,9 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Result<()> {
     };
     let folding = found.warp.as_ref().map(|warp| warp.folding()).transpose()?;
     done("folds");
+    let landmarks = landmarks
+        .map(|[fixed, moving]| tre_of_mapped(&fixed, &found.map_points(&fixed)?, &moving))
+        .transpose()?;
     // What the report shows: planes through the middle of the fixed image, of what passes by.
     let mut panels = Panels::new(&grids[0], (grids[0].center_mm(), "middle"));
     let beyond = match request.background {
@@ -133,7 +136,7 @@ pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Result<()> {
         results: clock.elapsed().as_secs_f64(),
         total: start.elapsed().as_secs_f64(),
     };
-    let found_all = (&found, folding, dice);
+    let found_all = (&found, folding, (dice, landmarks));
     let placed = (&grids, &initial);
     let measures = measures(request, settings, found_all, placed, (warnings, processes), seconds);
     let text = serde_json::to_string_pretty(&measures)
@@ -192,6 +195,7 @@ struct Ready {
     images: [PlaneReader; 2],
     masks: [Option<PlaneReader>; 2],
     labels: Labels,
+    landmarks: Option<[Vec<[f64; 3]>; 2]>,
     warnings: Vec<String>,
     initial: Affine<Physical, Physical>,
     placement: Placement,
@@ -259,6 +263,7 @@ impl Ready {
         }
         printer.detail(&format!("slab by slab on {}, settings {settings:?}", request.mesh));
         let initial = initial(request)?;
+        let landmarks = landmarks_of(request, grids.each_ref())?;
         let continued = match hosts.ranks() {
             Some(_) if request.resume => {
                 let fix = "start one process, or leave out --resume";
@@ -306,6 +311,7 @@ impl Ready {
             images,
             masks,
             labels,
+            landmarks,
             warnings,
             initial,
             placement,
@@ -440,10 +446,13 @@ fn processes(hosts: &Hosts, found: &Registration) -> Result<Vec<Process>> {
     Ok(ranks.hosts().iter().zip(all.chunks_exact(3)).map(process).collect())
 }
 
+/// What labels and landmarks say.
+type Judged = (Option<Overlap>, Option<TargetRegistrationError>);
+
 fn measures(
     request: &RegisterArguments,
     settings: Settings,
-    (found, folding, dice): (&Registration, Option<Folding>, Option<Overlap>),
+    (found, folding, (dice, landmarks_mm)): (&Registration, Option<Folding>, Judged),
     (grids, initial): (&[Geometry; 2], &Affine<Physical, Physical>),
     (warnings, processes): (Vec<String>, Vec<Process>),
     seconds: Seconds,
@@ -460,6 +469,7 @@ fn measures(
         may_mirror: settings.stages.iter().any(Stage::may_mirror),
         folds_percent,
         dice: dice.as_ref().map(|dice| dice.mean.pair()),
+        landmarks_mm: landmarks_mm.as_ref().map(|tre| [tre.before.mean, tre.after.mean]),
         voxel_mm: finest_spacing_mm(&grids[0]),
         ..Evidence::default()
     };
@@ -476,6 +486,7 @@ fn measures(
             affine_determinant: found.affine.determinant(),
             affine_singular_values: found.affine.singular_values(),
             dice,
+            landmarks_mm,
             stages: found.stages.clone(),
             settings,
             seconds,
