@@ -40,126 +40,209 @@ use crate::watch::Watch;
 /// Registers a pair and writes the results; of several processes each does its part, and the first writes.
 pub fn run(request: &RegisterArguments, hosts: &Hosts) -> Result<()> {
     let start = Instant::now();
-    let ready = hosts.agree(Ready::new(request, hosts))?;
-    let Ready { settings, printer, files, images: [mut fixed, mut moving], .. } = ready;
-    let (warnings, [mut fixed_mask, mut moving_mask]) = (ready.warnings, ready.masks);
-    let (mut labels, landmarks) = (ready.labels, ready.landmarks);
-    let (placement, initial, mut output) = (ready.placement, ready.initial, ready.output);
-    let grids = [fixed.geometry().clone(), moving.geometry().clone()];
+    let mut ready = hosts.agree(Ready::new(request, hosts))?;
+    let mut seconds = Seconds { read: start.elapsed().as_secs_f64(), ..Seconds::default() };
+    let clock = Instant::now();
     // What an earlier run took is no part of this one.
-    let mut earlier = 0.0;
-    let results_bytes = request.forecast(&grids[0], &settings).expected;
-    let read = start.elapsed().as_secs_f64();
-    let clock = Instant::now();
-    let problem = Problem {
-        fixed_mask: fixed_mask.as_mut().map(Source::from),
-        moving_mask: moving_mask.as_mut().map(Source::from),
-        initial,
-        ..Problem::new(&mut fixed, &mut moving)
-    };
-    let registration = Register::of(problem).settings(&settings).on(&placement);
-    let found = match &mut output {
-        None => registration.run()?,
-        Some(output) => {
-            let progress = ProgressPrinter::new(printer);
-            let (keeper, checkpoint) = match ready.continued {
-                None => (None, None),
-                Some((run, checkpoint)) => {
-                    let place = (files.checkpoint.clone(), run);
-                    let interval = request.checkpoint_interval()?;
-                    let keeper = Keeper::new(place, interval, results_bytes, printer);
-                    (Some(keeper), checkpoint)
-                }
-            };
-            let stage = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.stages.len());
-            earlier = checkpoint.as_ref().map_or(0.0, Checkpoint::seconds);
-            let mut watch = Watch { progress, output, keeper, stage };
-            let registration = registration.observer(&mut watch);
-            let found = match checkpoint {
-                None => registration.run(),
-                Some(checkpoint) => registration.resume(checkpoint).run(),
-            };
-            found.inspect_err(|failure| {
-                watch.output.journal().event("failed", json!({"reason": failure.to_string()}));
-            })?
-        }
-    };
-    let register = clock.elapsed().as_secs_f64();
-    let clock = Instant::now();
-    hosts.agree(output.as_mut().map_or(Ok(()), OutputFolder::begin))?;
-    // They take minutes where images are large: progress is reported.
-    let mut step = Instant::now();
-    let mut done = |what: &str| {
-        printer.detail(&format!("{what}: {:.1} s", step.elapsed().as_secs_f64()));
-        step = Instant::now();
-    };
-    let folding = found.warp.as_ref().map(|warp| warp.folding()).transpose()?;
-    done("folds");
-    let landmarks = landmarks
-        .map(|[fixed, moving]| tre_of_mapped(&fixed, &found.map_points(&fixed)?, &moving))
-        .transpose()?;
-    // What the report shows: planes through the middle of the fixed image, of what passes by.
-    let mut panels = Panels::new(&grids[0], (grids[0].center_mm(), "middle"));
-    let beyond = match request.background {
-        Some(value) => value,
-        None => background(&mut moving)?,
-    };
-    found.write_warped(&files.warped, (&mut moving, beyond), |planes, values| {
-        panels.add(Quantity::Warped, planes.start, values);
-    })?;
-    done("warped image");
-    if let Some(warp) = &found.warp {
-        warp.write(&files.warp)?;
-        done("displacement");
-    }
-    if let Some(inverse) = found.inverse.as_ref().filter(|_| !request.no_inverse) {
-        inverse.write(&files.inverse)?;
-        done("inverse displacement");
-    }
-    let dice = labels.overlap(&found, &initial, &files.labels)?;
-    done("labels");
-    let processes = processes(hosts, &found)?;
-    let images = (&mut fixed, &mut moving);
-    let pictures = pictures(panels, &found, images, &initial, hosts.is_first())?;
-    done("pictures");
-    let Some(mut output) = output else { return Ok(()) };
-    write_spline(&files.spline, spline_of(&found).as_ref())?;
-    write_affine(&files.affine, &found.affine)?;
-    write_affine(&files.affine_mat, &found.affine)?;
+    let earlier = ready.continued.as_ref().and_then(|(_, checkpoint)| checkpoint.as_ref());
+    let earlier = earlier.map_or(0.0, Checkpoint::seconds);
+    let found = ready.found(request)?;
+    seconds.register = clock.elapsed().as_secs_f64();
     let levels = found.stages.iter().flat_map(|stage| &stage.levels);
-    let seconds = Seconds {
-        read,
-        // The device is opened before the images are.
-        start: 0.0,
-        register,
-        iterations: levels.map(|level| level.seconds).sum::<f64>() - earlier,
-        results: clock.elapsed().as_secs_f64(),
-        total: start.elapsed().as_secs_f64(),
-    };
-    let found_all = (&found, folding, (dice, landmarks));
-    let placed = (&grids, &initial);
-    let measures = measures(request, settings, found_all, placed, (warnings, processes), seconds);
-    let text = serde_json::to_string_pretty(&measures)
-        .map_err(|reason| Failure::defect(reason.to_string()))?;
-    write_text(&files.metrics, &format!("{text}\n"))?;
-    if let Some(pictures) = &pictures {
-        write_text(&files.report, &html_of_slabs(&measures, pictures)?)?;
+    seconds.iterations = levels.map(|level| level.seconds).sum::<f64>() - earlier;
+    let clock = Instant::now();
+    hosts.agree(ready.output.as_mut().map_or(Ok(()), OutputFolder::begin))?;
+    let written = ready.write(request, hosts, &found)?;
+    let Some(output) = ready.output.take() else { return Ok(()) };
+    seconds.results = clock.elapsed().as_secs_f64();
+    seconds.total = start.elapsed().as_secs_f64();
+    ready.report(request, (&found, written), output, seconds)
+}
+
+/// What became of the result besides the images.
+struct Written {
+    folding: Option<Folding>,
+    dice: Option<Overlap>,
+    landmarks_mm: Option<TargetRegistrationError>,
+    processes: Vec<Process>,
+    /// On the first process.
+    pictures: Option<Pictures>,
+}
+
+impl Ready {
+    /// Registers.
+    fn found(&mut self, request: &RegisterArguments) -> Result<Registration> {
+        let Self { settings, printer, files, images: [fixed, moving], .. } = self;
+        let results_bytes = request.forecast(fixed.geometry(), settings).expected;
+        let [fixed_mask, moving_mask] = self.masks.each_mut().map(|mask| mask.as_mut());
+        let problem = Problem {
+            fixed_mask: fixed_mask.map(Source::from),
+            moving_mask: moving_mask.map(Source::from),
+            initial: self.initial,
+            ..Problem::new(fixed, moving)
+        };
+        let registration = Register::of(problem).settings(settings).on(&self.placement);
+        let Some(output) = &mut self.output else { return Ok(registration.run()?) };
+        let progress = ProgressPrinter::new(*printer);
+        let (keeper, checkpoint) = match self.continued.take() {
+            None => (None, None),
+            Some((run, checkpoint)) => {
+                let place = (files.checkpoint.clone(), run);
+                let interval = request.checkpoint_interval()?;
+                (Some(Keeper::new(place, interval, results_bytes, *printer)), checkpoint)
+            }
+        };
+        let stage = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.stages.len());
+        let mut watch = Watch { progress, output, keeper, stage };
+        let registration = registration.observer(&mut watch);
+        let found = match checkpoint {
+            None => registration.run(),
+            Some(checkpoint) => registration.resume(checkpoint).run(),
+        };
+        Ok(found.inspect_err(|failure| {
+            watch.output.journal().event("failed", json!({"reason": failure.to_string()}));
+        })?)
     }
-    output.journal().event(
-        "end",
-        json!({"verdict": measures.record.assessment.verdict,
-               "reasons": measures.record.assessment.reasons, "loss": measures.record.loss,
-               "peak_memory_bytes": measures.record.peak_memory_bytes}),
-    );
-    files.checkpoint.clear()?;
-    output.complete()?;
-    measures.record.assessment.reasons.iter().for_each(|reason| printer.warning(reason));
-    printer.note(&format!("results are in {}", request.output.display()));
-    match request.json {
-        true => print_to_stdout(&format!("{text}\n")),
-        false => summarise(request.quiet, || summary(&measures)),
-    }?;
-    strictly(request, &measures.record.assessment)
+
+    /// Writes images and displacements; by all processes at the same time. They take minutes where images are large:
+    /// progress is reported.
+    fn write(
+        &mut self,
+        request: &RegisterArguments,
+        hosts: &Hosts,
+        found: &Registration,
+    ) -> Result<Written> {
+        let Self { printer, files, images: [fixed, moving], initial, .. } = self;
+        let mut step = Instant::now();
+        let mut done = |what: &str| {
+            printer.detail(&format!("{what}: {:.1} s", step.elapsed().as_secs_f64()));
+            step = Instant::now();
+        };
+        let folding = found.warp.as_ref().map(|warp| warp.folding()).transpose()?;
+        done("folds");
+        let landmarks_mm = self
+            .landmarks
+            .take()
+            .map(|[fixed, moving]| tre_of_mapped(&fixed, &found.map_points(&fixed)?, &moving));
+        let landmarks_mm = landmarks_mm.transpose()?;
+        // What the report shows: planes through the middle of the fixed image, of what passes by.
+        let grid = fixed.geometry().clone();
+        let mut panels = Panels::new(&grid, (grid.center_mm(), "middle"));
+        let beyond = match request.background {
+            Some(value) => value,
+            None => background(moving)?,
+        };
+        found.write_warped(&files.warped, (moving, beyond), |planes, values| {
+            panels.add(Quantity::Warped, planes.start, values);
+        })?;
+        done("warped image");
+        if let Some(warp) = &found.warp {
+            warp.write(&files.warp)?;
+            done("displacement");
+        }
+        if let Some(inverse) = found.inverse.as_ref().filter(|_| !request.no_inverse) {
+            inverse.write(&files.inverse)?;
+            done("inverse displacement");
+        }
+        let dice = self.labels.overlap(found, initial, &files.labels)?;
+        done("labels");
+        let processes = processes(hosts, found)?;
+        let pictures = pictures(panels, found, (fixed, moving), initial, hosts.is_first())?;
+        done("pictures");
+        Ok(Written { folding, dice, landmarks_mm, processes, pictures })
+    }
+
+    /// Says what was found, on the first process.
+    fn report(
+        self,
+        request: &RegisterArguments,
+        (found, written): (&Registration, Written),
+        mut output: OutputFolder,
+        seconds: Seconds,
+    ) -> Result<()> {
+        let Self { printer, files, .. } = &self;
+        write_spline(&files.spline, spline_of(found).as_ref())?;
+        write_affine(&files.affine, &found.affine)?;
+        write_affine(&files.affine_mat, &found.affine)?;
+        let (measures, pictures) = self.measures(request, found, written, seconds);
+        let text = serde_json::to_string_pretty(&measures)
+            .map_err(|reason| Failure::defect(reason.to_string()))?;
+        write_text(&files.metrics, &format!("{text}\n"))?;
+        if let Some(pictures) = &pictures {
+            write_text(&files.report, &html_of_slabs(&measures, pictures)?)?;
+        }
+        let assessment = &measures.record.assessment;
+        output.journal().event(
+            "end",
+            json!({"verdict": assessment.verdict, "reasons": assessment.reasons,
+                   "loss": measures.record.loss,
+                   "peak_memory_bytes": measures.record.peak_memory_bytes}),
+        );
+        files.checkpoint.clear()?;
+        output.complete()?;
+        assessment.reasons.iter().for_each(|reason| printer.warning(reason));
+        printer.note(&format!("results are in {}", request.output.display()));
+        match request.json {
+            true => print_to_stdout(&format!("{text}\n")),
+            false => summarise(request.quiet, || summary(&measures)),
+        }?;
+        strictly(request, assessment)
+    }
+
+    fn measures(
+        &self,
+        request: &RegisterArguments,
+        found: &Registration,
+        written: Written,
+        seconds: Seconds,
+    ) -> (SlabMeasures, Option<Pictures>) {
+        let Written { folding, dice, landmarks_mm, processes, pictures } = written;
+        let Self { settings, warnings, initial, images, .. } = self;
+        let grids = images.each_ref().map(Planes::geometry);
+        let overlap_percent = overlaps(grids, [initial, &found.affine]);
+        let folds_percent =
+            folding.map(|folding| 100.0 * folding.folds as f64 / grids[0].len() as f64);
+        let start = initial.inverse().unwrap_or(Affine::identity());
+        let evidence = Evidence {
+            stages: &found.stages,
+            loss: Some([found.loss_before, found.loss_after]),
+            contrast: found.contrast,
+            overlap_percent: Some(overlap_percent.pair()),
+            affine: Some(start.then(&found.affine)),
+            may_mirror: settings.stages.iter().any(Stage::may_mirror),
+            folds_percent,
+            dice: dice.as_ref().map(|dice| dice.mean.pair()),
+            landmarks_mm: landmarks_mm.as_ref().map(|tre| [tre.before.mean, tre.after.mean]),
+            voxel_mm: finest_spacing_mm(grids[0]),
+            ..Evidence::default()
+        };
+        let record = Record {
+            run: Provenance::here(&request.mesh),
+            fixed: Input::of(request.fixed(), None, grids[0]),
+            moving: Input::of(request.moving(), None, grids[1]),
+            assessment: evidence.assess(),
+            warnings: warnings.clone(),
+            overlap_percent,
+            loss: BeforeAfter { before: found.loss_before, after: found.loss_after },
+            affine: *found.affine.rows(),
+            affine_determinant: found.affine.determinant(),
+            affine_singular_values: found.affine.singular_values(),
+            dice,
+            landmarks_mm,
+            stages: found.stages.clone(),
+            settings: settings.clone(),
+            seconds,
+            peak_memory_bytes: peak_memory_bytes(),
+        };
+        let measures = SlabMeasures {
+            record,
+            folds: folding.map(|folding| folding.folds),
+            smallest_determinant: folding.map(|folding| folding.smallest),
+            longest_displacement_mm: folding.map(|folding| folding.longest_mm),
+            processes,
+        };
+        (measures, pictures)
+    }
 }
 
 /// Prints what a run of one process would take.
@@ -264,27 +347,8 @@ impl Ready {
         printer.detail(&format!("slab by slab on {}, settings {settings:?}", request.mesh));
         let initial = initial(request)?;
         let landmarks = landmarks_of(request, grids.each_ref())?;
-        let continued = match hosts.ranks() {
-            Some(_) if request.resume => {
-                let fix = "start one process, or leave out --resume";
-                return Err(Failure::user("several processes keep no checkpoint", fix));
-            }
-            Some(_) => None,
-            None => {
-                let mask = |path: &Option<PathBuf>| path.as_deref().map(Hash::begin);
-                let run = Identified {
-                    device: request.mesh.to_string(),
-                    images: paths.map(Hash::begin),
-                    masks: [mask(&request.fixed_mask), mask(&request.moving_mask)],
-                    reading: format!("slabs, volume {:?}, {initial:?}", request.volume),
-                    settings: text.clone(),
-                };
-                let checkpoint =
-                    files.checkpoint.start(request.resume, (&run, &settings), printer)?;
-                Some((run, checkpoint))
-            }
-        };
-        let resumed = continued.as_ref().is_some_and(|(_, checkpoint)| checkpoint.is_some());
+        let reading = format!("slabs, volume {:?}, {initial:?}", request.volume);
+        let continued = continued(request, (&files, &text, reading), &settings, (hosts, printer))?;
         let output = claim.map(|claim| {
             files.prepare()?;
             request.forecast(&grids[0], &settings).check(
@@ -293,6 +357,7 @@ impl Ready {
                 request.ignore_disk,
                 printer,
             )?;
+            let resumed = continued.as_ref().is_some_and(|(_, checkpoint)| checkpoint.is_some());
             let mut output = OutputFolder::new(claim, files.records(&text, resumed), printer)?;
             output.journal().event(
                 "start",
@@ -319,6 +384,30 @@ impl Ready {
             continued,
         })
     }
+}
+
+/// Of one process, what decides its result, and where it goes on from.
+fn continued(
+    request: &RegisterArguments,
+    (files, text, reading): (&Files, &str, String),
+    settings: &Settings,
+    (hosts, printer): (&Hosts, Printer),
+) -> Result<Option<(Identified, Option<Checkpoint>)>> {
+    if hosts.ranks().is_some() {
+        let fix = "start one process, or leave out --resume";
+        let refused = || Failure::user("several processes keep no checkpoint", fix);
+        return if request.resume { Err(refused()) } else { Ok(None) };
+    }
+    let mask = |path: &Option<PathBuf>| path.as_deref().map(Hash::begin);
+    let run = Identified {
+        device: request.mesh.to_string(),
+        images: [request.fixed(), request.moving()].map(Hash::begin),
+        masks: [mask(&request.fixed_mask), mask(&request.moving_mask)],
+        reading,
+        settings: text.to_string(),
+    };
+    let checkpoint = files.checkpoint.start(request.resume, (&run, settings), printer)?;
+    Ok(Some((run, checkpoint)))
 }
 
 /// The labels of both images.
@@ -444,57 +533,4 @@ fn processes(hosts: &Hosts, found: &Registration) -> Result<Vec<Process>> {
         }
     };
     Ok(ranks.hosts().iter().zip(all.chunks_exact(3)).map(process).collect())
-}
-
-/// What labels and landmarks say.
-type Judged = (Option<Overlap>, Option<TargetRegistrationError>);
-
-fn measures(
-    request: &RegisterArguments,
-    settings: Settings,
-    (found, folding, (dice, landmarks_mm)): (&Registration, Option<Folding>, Judged),
-    (grids, initial): (&[Geometry; 2], &Affine<Physical, Physical>),
-    (warnings, processes): (Vec<String>, Vec<Process>),
-    seconds: Seconds,
-) -> SlabMeasures {
-    let overlap_percent = overlaps([&grids[0], &grids[1]], [initial, &found.affine]);
-    let folds_percent = folding.map(|folding| 100.0 * folding.folds as f64 / grids[0].len() as f64);
-    let start = initial.inverse().unwrap_or(Affine::identity());
-    let evidence = Evidence {
-        stages: &found.stages,
-        loss: Some([found.loss_before, found.loss_after]),
-        contrast: found.contrast,
-        overlap_percent: Some(overlap_percent.pair()),
-        affine: Some(start.then(&found.affine)),
-        may_mirror: settings.stages.iter().any(Stage::may_mirror),
-        folds_percent,
-        dice: dice.as_ref().map(|dice| dice.mean.pair()),
-        landmarks_mm: landmarks_mm.as_ref().map(|tre| [tre.before.mean, tre.after.mean]),
-        voxel_mm: finest_spacing_mm(&grids[0]),
-        ..Evidence::default()
-    };
-    SlabMeasures {
-        record: Record {
-            run: Provenance::here(&request.mesh),
-            fixed: Input::of(request.fixed(), None, &grids[0]),
-            moving: Input::of(request.moving(), None, &grids[1]),
-            assessment: evidence.assess(),
-            warnings,
-            overlap_percent,
-            loss: BeforeAfter { before: found.loss_before, after: found.loss_after },
-            affine: *found.affine.rows(),
-            affine_determinant: found.affine.determinant(),
-            affine_singular_values: found.affine.singular_values(),
-            dice,
-            landmarks_mm,
-            stages: found.stages.clone(),
-            settings,
-            seconds,
-            peak_memory_bytes: peak_memory_bytes(),
-        },
-        folds: folding.map(|folding| folding.folds),
-        smallest_determinant: folding.map(|folding| folding.smallest),
-        longest_displacement_mm: folding.map(|folding| folding.longest_mm),
-        processes,
-    }
 }
