@@ -35,6 +35,7 @@ pub mod jacobian;
 pub mod joint_histogram;
 pub mod label_dice;
 pub mod lncc;
+pub mod mind;
 pub mod mse;
 pub mod regularity;
 pub mod spectral;
@@ -78,6 +79,7 @@ pub use joint_histogram::{
 };
 pub use label_dice::{Denominator, LabelDiceOptions, label_dice};
 pub use lncc::{GradientMode, LnccFloor, LnccOptions, LnccWeights, lncc, weighted_lncc};
+pub use mind::{MindOptions, VarianceBounds, mind, mind_variance, mind_within};
 pub use mse::mse;
 pub use regularity::{bending_energy, diffusion, total_variation};
 pub use spectral::{ModeBlock, Symbol, multiply_modes, spectral, spectral_resize};
