@@ -37,6 +37,7 @@ pub mod label_dice;
 pub mod lncc;
 pub mod mind;
 pub mod mse;
+pub mod normalized_gradient;
 pub mod regularity;
 pub mod spectral;
 
@@ -81,5 +82,6 @@ pub use label_dice::{Denominator, LabelDiceOptions, label_dice};
 pub use lncc::{GradientMode, LnccFloor, LnccOptions, LnccWeights, lncc, weighted_lncc};
 pub use mind::{MindOptions, VarianceBounds, mind, mind_variance, mind_within};
 pub use mse::mse;
+pub use normalized_gradient::normalized_gradient;
 pub use regularity::{bending_energy, diffusion, total_variation};
 pub use spectral::{ModeBlock, Symbol, multiply_modes, spectral, spectral_resize};

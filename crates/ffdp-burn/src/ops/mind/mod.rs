@@ -95,7 +95,7 @@ impl MindOptions {
         self.radius_voxels + self.dilation_voxels
     }
 
-    fn patch(&self) -> Patch {
+    pub(crate) fn patch(&self) -> Patch {
         Patch { radius: self.radius_voxels, dilation: self.dilation_voxels }
     }
 
