@@ -21,6 +21,7 @@ pub mod compose;
 pub mod cubic;
 pub mod deform;
 pub mod differences;
+pub mod discrete;
 pub mod extremes;
 pub mod fft;
 pub mod field_sum;
@@ -66,6 +67,7 @@ pub use deform::{
     deform,
 };
 pub use differences::{periodic_divergence, periodic_gradient};
+pub use discrete::{ControlDisplacement, DiscreteOptions, discrete, discrete_rounds};
 pub use extremes::{extremes, longest_squared};
 pub use fft::{Direction, fft, fft_lines, fft_rows, inverse_fft, inverse_fft_rows, smooth_size};
 pub use field_sum::{sum_of_all, sum_of_channels, sum_of_fields};
