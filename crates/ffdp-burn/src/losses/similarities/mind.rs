@@ -127,7 +127,12 @@ impl MindSettings {
     pub(super) fn options(self) -> MindOptions {
         // Above, descriptors are as sensitive as the image has contrast.
         let bounds = VarianceBounds::Fixed { low: self.floor, high: 1e30 };
-        MindOptions { radius_voxels: self.radius, dilation_voxels: self.dilation, bounds }
+        MindOptions {
+            radius_voxels: self.radius,
+            dilation_voxels: self.dilation,
+            bounds,
+            ..MindOptions::default()
+        }
     }
 
     pub(super) fn validate(self) -> Result<()> {

@@ -1,10 +1,10 @@
 //! The chain rule of the descriptors: the image is saved, its distances are recomputed.
 
-use burn::backend::Autodiff;
+use burn::backend::{Autodiff, TensorMetadata};
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
-use super::{MindOps, Patch};
+use super::{MindOps, MindStorage, Patch};
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +18,11 @@ impl<B: MindOps> Vjp<B, 1> for MindVjp {
         grad: FloatTensor<B>,
         _: [bool; 1],
     ) -> [Option<FloatTensor<B>>; 1] {
+        // That of descriptors in half precision is in half precision.
+        let grad = match grad.dtype() == bounds.dtype() {
+            true => grad,
+            false => B::float_cast(grad, bounds.dtype().into()),
+        };
         [Some(B::mind_3d_backward(image, bounds, grad, patch))]
     }
 }
@@ -31,10 +36,12 @@ impl<B: MindOps, C: CheckpointStrategy> MindOps for Autodiff<B, C> {
         image: FloatTensor<Self>,
         bounds: FloatTensor<Self>,
         patch: Patch,
+        storage: MindStorage,
     ) -> FloatTensor<Self> {
         let bounds = bounds.into_primitive();
         record::<B, C, _, 1>(MindVjp, [image], |[image], _| {
-            (B::mind_3d(image.clone(), bounds.clone(), patch), (image, bounds, patch))
+            let descriptors = B::mind_3d(image.clone(), bounds.clone(), patch, storage);
+            (descriptors, (image, bounds, patch))
         })
     }
 

@@ -5,10 +5,11 @@ use std::ops::Range;
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
+use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
 use rayon::prelude::*;
 
-use super::{CHANNELS, MindOps, NEIGHBOURS, PAIRS, Patch, descriptor_shape};
+use super::{CHANNELS, MindOps, MindStorage, NEIGHBOURS, PAIRS, Patch, descriptor_shape};
 use ffdp_kit::real::{Real, by_dtype, elements, readable, tensor};
 
 /// Planes of a task: each needs the sums of `2 r` more.
@@ -352,9 +353,12 @@ impl MindOps for Flex {
         image: FloatTensor<Self>,
         bounds: FloatTensor<Self>,
         patch: Patch,
+        storage: MindStorage,
     ) -> FloatTensor<Self> {
         let (image, bounds) = (readable(image), bounds.to_contiguous());
-        by_dtype!("mind", image.dtype(), describe(&image, &bounds, patch))
+        let values = by_dtype!("mind", image.dtype(), describe(&image, &bounds, patch));
+        let dtype = storage.dtype(values.dtype());
+        if dtype == values.dtype() { values } else { Flex::float_cast(values, dtype.into()) }
     }
 
     fn mind_3d_backward(

@@ -23,7 +23,7 @@
 use burn::Tensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, Dispatch, backend_extension};
-use burn::tensor::{Shape, TensorData};
+use burn::tensor::{DType, Shape, TensorData};
 
 use ffdp_kit::half::computed;
 
@@ -72,6 +72,29 @@ pub enum VarianceBounds {
     },
 }
 
+/// How descriptors are stored. They lie in 0..1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MindStorage {
+    /// In the type that they are computed in: f32, or the f64 of an image on the CPU.
+    #[default]
+    Full,
+    /// In f16: half the memory, to 2^-12.
+    F16,
+    /// In bf16: half the memory, to 2^-9.
+    Bf16,
+}
+
+impl MindStorage {
+    /// The type of descriptors that are computed in `computed`.
+    pub(crate) fn dtype(self, computed: DType) -> DType {
+        match self {
+            Self::Full => computed,
+            Self::F16 => DType::F16,
+            Self::Bf16 => DType::BF16,
+        }
+    }
+}
+
 /// Options of [`mind`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MindOptions {
@@ -81,11 +104,18 @@ pub struct MindOptions {
     pub dilation_voxels: usize,
     /// Between which values `V` is kept; those of its mean by default.
     pub bounds: VarianceBounds,
+    /// How descriptors are stored; in full by default. Gradients are computed in f32 at least.
+    pub storage: MindStorage,
 }
 
 impl Default for MindOptions {
     fn default() -> Self {
-        Self { radius_voxels: 1, dilation_voxels: 2, bounds: VarianceBounds::OfMean }
+        Self {
+            radius_voxels: 1,
+            dilation_voxels: 2,
+            bounds: VarianceBounds::OfMean,
+            storage: MindStorage::Full,
+        }
     }
 }
 
@@ -105,7 +135,7 @@ impl MindOptions {
             dims[1] == 1 && !dims.contains(&0),
             "mind: the image must be [N, 1, D, H, W], got {dims:?}"
         );
-        let Self { radius_voxels: r, dilation_voxels: d, bounds } = *self;
+        let Self { radius_voxels: r, dilation_voxels: d, bounds, .. } = *self;
         assert!(r <= 3, "mind: the radius must be within 0..=3 voxels, got {r}");
         assert!((1..=4).contains(&d), "mind: the dilation must be within 1..=4 voxels, got {d}");
         if let VarianceBounds::Fixed { low, high } = bounds {
@@ -145,11 +175,15 @@ pub trait MindOps: Backend {
     fn mind_variance_3d(image: FloatTensor<Self>, patch: Patch) -> FloatTensor<Self>;
 
     /// The descriptors.
-    #[fusion(dtype = bounds, shape = { let _ = bounds; descriptor_shape(image) })]
+    #[fusion(
+        dtype = storage.dtype(bounds),
+        shape = { let _ = bounds; descriptor_shape(image) }
+    )]
     fn mind_3d(
         image: FloatTensor<Self>,
         bounds: FloatTensor<Self>,
         patch: Patch,
+        storage: MindStorage,
     ) -> FloatTensor<Self>;
 
     /// The gradient of the image from `grad`, that of the descriptors.
@@ -163,8 +197,8 @@ pub trait MindOps: Backend {
 }
 
 /// The descriptors of an image, in 0..1: 1 for the two neighbours that are most alike. They do not change when the
-/// intensities are inverted, or scaled and shifted. Differentiable (first order). The image may be f16 or bf16; the
-/// result is then f32.
+/// intensities are inverted, or scaled and shifted. Differentiable (first order). The image may be f16 or bf16;
+/// descriptors are f32 then, or what [`MindStorage`] says.
 ///
 /// # Shapes
 /// image `[N, 1, D, H, W]`; result `[N, 12, D, H, W]`, the channels in the order of [`PAIRS`].
@@ -173,7 +207,7 @@ pub trait MindOps: Backend {
 /// If the image has several channels or an axis without voxels, or an option is outside its range.
 pub fn mind(image: Tensor<5>, options: &MindOptions) -> Tensor<5> {
     let bounds = bounds_of(&image, options);
-    described(image, bounds, options.patch())
+    described(image, bounds, options)
 }
 
 /// [`mind`] of a part of a larger image, with the mean of `V` over the whole: sums of [`mind_variance`] over its parts,
@@ -189,7 +223,7 @@ pub fn mind_within(image: Tensor<5>, mean: Tensor<1>, options: &MindOptions) -> 
     options.check(&image);
     let (images, means) = (image.dims()[0], mean.dims()[0]);
     assert!(images == means, "mind: {images} images need as many means of V, got {means}");
-    described(image, bounds_of_mean(mean.detach()), options.patch())
+    described(image, bounds_of_mean(mean.detach()), options)
 }
 
 /// `sum_p V(p)`, `[N]`: the sum whose mean bounds `V`. Not differentiable.
@@ -232,7 +266,8 @@ fn bounds_of_mean(mean: Tensor<1>) -> Tensor<2> {
     Tensor::stack(vec![of(1e-3), of(1e3)], 1)
 }
 
-fn described(image: Tensor<5>, bounds: Tensor<2>, patch: Patch) -> Tensor<5> {
+fn described(image: Tensor<5>, bounds: Tensor<2>, options: &MindOptions) -> Tensor<5> {
     let (image, bounds) = (image.into_dispatch(), bounds.into_dispatch());
-    Tensor::from_dispatch(<Dispatch as MindOps>::mind_3d(image, bounds, patch))
+    let (patch, storage) = (options.patch(), options.storage);
+    Tensor::from_dispatch(<Dispatch as MindOps>::mind_3d(image, bounds, patch, storage))
 }

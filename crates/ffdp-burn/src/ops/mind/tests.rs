@@ -197,7 +197,7 @@ fn gradients_agree_with_finite_differences() {
         ([1, 1, 5, 4, 4], 0, 1, fixed(1.0, 2.0)),
         ([1, 1, 6, 5, 4], 3, 3, fixed(1e-6, 1e6)),
     ] {
-        let options = MindOptions { radius_voxels: r, dilation_voxels: d, bounds };
+        let options = MindOptions { bounds, ..options(r, d) };
         let image = normal(shape.iter().product(), 4);
         let checks = gradcheck(&["image"], &[image], 1e-4, |inputs| {
             let at = (&Device::flex(), DType::F64);
@@ -252,11 +252,38 @@ fn gpu_agrees_with_cpu() {
 #[test]
 fn half_precision_is_that_of_the_widened_image() {
     for (name, device) in devices() {
+        if !device.supports_dtype(DType::F16) {
+            continue;
+        }
         let image = tensor::<5>(&normal(300, 7), [1, 1, 5, 6, 10], &device, DType::F16);
         let actual = mind(image.clone(), &MindOptions::default());
         assert_eq!(actual.dtype(), DType::F32);
         let expected = mind(image.cast(DType::F32), &MindOptions::default());
         assert_close(name, &to_f64(actual), &to_f64(expected), 2e-6);
+    }
+}
+
+#[test]
+fn descriptors_are_stored_in_half_precision() {
+    let shape = [1, 1, 5, 6, 10];
+    for (name, device) in devices() {
+        let image = tensor::<5>(&normal(300, 7), shape, &device, DType::F32);
+        let expected = to_f64(mind(image, &MindOptions::default()));
+        for (storage, dtype, rounding) in
+            [(MindStorage::F16, DType::F16, 3e-4), (MindStorage::Bf16, DType::BF16, 2.5e-3)]
+        {
+            if !device.supports_dtype(dtype) {
+                continue;
+            }
+            let image = tensor::<5>(&normal(300, 7), shape, &device, DType::F32);
+            let image = image.autodiff().require_grad();
+            let options = MindOptions { storage, ..MindOptions::default() };
+            let stored = mind(image.clone(), &options);
+            assert_eq!(stored.dtype(), dtype, "{name}");
+            assert_close(name, &to_f64(stored.clone().inner()), &expected, rounding);
+            let gradient = image.grad(&stored.sum().backward()).expect("it is tracked");
+            assert_eq!(gradient.dtype(), DType::F32, "{name}");
+        }
     }
 }
 

@@ -108,16 +108,16 @@ fn add_squares(
 
 /// `image` `[N, D, H, W]`; `output` as [`Purpose`] says.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub(super) fn march_kernel<T: Float>(
+pub(super) fn march_kernel<T: Float, O: Float>(
     image: &[T],
     bounds: &[f32],
     grad: &[f32],
-    output: &mut [f32],
+    output: &mut [O],
     size: Extent,
     chunk: u32,
     #[comptime] patch: Patch,
     #[comptime] purpose: Purpose,
-    #[define(T)] _kind: ElemType,
+    #[define(T, O)] _kinds: [ElemType; 2],
 ) {
     let layout = comptime!(Planes::new(patch));
     let at = column(&size, chunk, TILE);
@@ -212,7 +212,7 @@ pub(super) fn march_kernel<T: Float>(
                 if comptime!(purpose == Purpose::Descriptors) {
                     #[unroll]
                     for k in 0..CHANNELS {
-                        output[first + k * len] = (-excess[k] * rate).exp();
+                        output[first + k * len] = O::cast_from((-excess[k] * rate).exp());
                     }
                 } else {
                     let mut to_variance = 0.0f32;
@@ -234,7 +234,7 @@ pub(super) fn march_kernel<T: Float>(
                     for k in 0..CHANNELS {
                         let is_least = which == comptime!(k as u32);
                         let slope = slopes[k] - select(is_least, all, 0.0f32);
-                        output[first + k * len] = slope * per_voxel;
+                        output[first + k * len] = O::cast_from(slope * per_voxel);
                     }
                 }
             }
@@ -245,7 +245,7 @@ pub(super) fn march_kernel<T: Float>(
         let sum = sum_over_cube(total);
         if UNIT_POS == 0 {
             let cube = (CUBE_POS_Z * CUBE_COUNT_Y + CUBE_POS_Y) * CUBE_COUNT_X + CUBE_POS_X;
-            output[cube as usize] = sum;
+            output[cube as usize] = O::cast_from(sum);
         }
     }
 }

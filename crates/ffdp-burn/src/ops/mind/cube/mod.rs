@@ -2,14 +2,16 @@
 //! the mean of `V`, the descriptors or `dL/dD`; `pass.rs` takes the latter back to the image. This file launches them.
 
 use burn::backend::tensor::FloatTensor;
+use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use self::march::{Purpose, TILE, march_kernel};
 use self::pass::{collect_kernel, pass_kernel};
-use super::{CHANNELS, MindOps, Patch, descriptor_shape};
+use super::{CHANNELS, MindOps, MindStorage, Patch, descriptor_shape};
 use crate::ops::grid_sample::cube::{COLUMNS, columns};
 use ffdp_kit::launch::{
     UNITS, address, assert_f32, buffer, empty_f32, extent, kind, readable, sum_rows,
@@ -33,14 +35,20 @@ fn march(
     bounds: &CubeTensor,
     grad: &CubeTensor,
     patch: Patch,
-    purpose: Purpose,
+    (purpose, dtype): (Purpose, DType),
 ) -> CubeTensor {
     let (batch, size) = batch_and_size(image);
     let grid = grid("mind", TILE, batch, size, SHORTEST);
     let output = match purpose {
         Purpose::Variance => empty_f32(image, [grid.cubes()]),
-        _ => empty_f32(image, descriptor_shape(image.meta.shape())),
+        _ => {
+            let (client, device) = (image.client.clone(), image.device.clone());
+            let shape = descriptor_shape(image.meta.shape());
+            empty_device_contiguous_dtype(client, device, shape, dtype)
+        }
     };
+    let known = image.client.properties().supports_type(kind(&output));
+    assert!(known, "mind: this device knows no {dtype:?}; store descriptors in full");
     unsafe {
         march_kernel::launch_unchecked(
             &image.client,
@@ -55,7 +63,7 @@ fn march(
             grid.chunk,
             patch,
             purpose,
-            kind(image),
+            [kind(image), kind(&output)],
         );
     }
     match purpose {
@@ -102,17 +110,19 @@ impl MindOps for CubeBackend {
         let image = readable("mind", image);
         // Bound, but not read.
         let unread = empty_f32(&image, [CHANNELS]);
-        march(&image, &unread, &unread, patch, Purpose::Variance)
+        march(&image, &unread, &unread, patch, (Purpose::Variance, DType::F32))
     }
 
     fn mind_3d(
         image: FloatTensor<Self>,
         bounds: FloatTensor<Self>,
         patch: Patch,
+        storage: MindStorage,
     ) -> FloatTensor<Self> {
         assert_f32("mind", &[&bounds]);
         let (image, bounds) = (readable("mind", image), into_contiguous(bounds));
-        march(&image, &bounds, &bounds, patch, Purpose::Descriptors)
+        let dtype = storage.dtype(DType::F32);
+        march(&image, &bounds, &bounds, patch, (Purpose::Descriptors, dtype))
     }
 
     fn mind_3d_backward(
@@ -124,7 +134,7 @@ impl MindOps for CubeBackend {
         assert_f32("mind", &[&bounds, &grad]);
         let image = readable("mind", image);
         let (bounds, grad) = (into_contiguous(bounds), into_contiguous(grad));
-        let slopes = march(&image, &bounds, &grad, patch, Purpose::Slopes);
+        let slopes = march(&image, &bounds, &grad, patch, (Purpose::Slopes, DType::F32));
         to_image(&image, &slopes, patch)
     }
 }
