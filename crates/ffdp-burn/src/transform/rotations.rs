@@ -150,7 +150,7 @@ mod tests {
             let mean = distances.iter().sum::<f64>() / 2000.0;
             println!("{} rotations: covering {covering:.1}, mean {mean:.1} degrees", all.len());
             // The centre of a cube is 0.87 edges from its corners, and on average 0.48 edges from the next of a lattice.
-            assert!(covering < 1.0 * spacing && mean < 0.56 * spacing, "{covering} {mean}");
+            assert!(covering < 0.95 * spacing && mean < 0.52 * spacing, "{covering} {mean}");
         }
     }
 
@@ -167,7 +167,7 @@ mod tests {
         let least = nearest.iter().copied().fold(f64::INFINITY, f64::min);
         let mean = nearest.iter().sum::<f64>() / nearest.len() as f64;
         println!("{} rotations: least {least:.1}, mean {mean:.1} degrees apart", all.len());
-        assert!(least > 0.5 * spacing && mean > 0.8 * spacing, "{least} {mean}");
+        assert!(least > 0.6 * spacing && mean > 0.75 * spacing, "{least} {mean}");
         for up_to in [60.0f64, 90.0, 120.0] {
             let found = rotations(up_to, spacing).len() as f64 / all.len() as f64;
             let angle = up_to.to_radians();

@@ -5,20 +5,20 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
 use cubecl::prelude::*;
 
-use super::{DiscreteOps, Window, pooled_shape};
+use super::{Cells, DiscreteOps, Window, pooled_shape};
 use crate::ops::grid_sample::cube::{COLUMNS, column_of_unit, columns, inside, len, offset};
 use ffdp_kit::launch::{Extent, UNITS, address, assert_f32, buffer, empty, extent};
 use ffdp_kit::march::clamped;
 
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn pool_kernel(features: &[f32], output: &mut [f32], from: Extent, to: Extent, spacing: u32) {
+fn pool_kernel(features: &[f32], output: &mut [f32], from: Extent, to: Extent, width: u32, stride: u32) {
     let at = column_of_unit(&to, 1u32);
     if !inside(&at, &to) {
         terminate!();
     }
-    let (x_end, y_end) = (min((at.x + 1) * spacing, from.w), min((at.y + 1) * spacing, from.h));
-    let (first_x, first_y, first_z) = (at.x * spacing, at.y * spacing, at.z * spacing);
-    let z_end = min(first_z + spacing, from.d);
+    let (first_x, first_y, first_z) = (at.x * stride, at.y * stride, at.z * stride);
+    let (x_end, y_end) = (min(first_x + width, from.w), min(first_y + width, from.h));
+    let z_end = min(first_z + width, from.d);
     let volume = at.n as usize * len(&from);
     let mut sum = 0.0f32;
     for z in first_z..z_end {
@@ -58,15 +58,18 @@ impl Window {
     }
 }
 
-/// Cubes along y are displacements, along z batch entries.
+/// Cubes along y are displacements, along z batch entries; `steps` is the extent of the moving cells, of which a control
+/// point is `apart` from the next.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn cost_kernel(
     fixed: &[f32],
     moving: &[f32],
     costs: &mut [f32],
     tile: Tile,
+    steps: Extent,
     channels: u32,
     #[comptime] radius: u32,
+    #[comptime] apart: u32,
 ) {
     let (row, area) = (tile.size.w, tile.size.h * tile.size.w);
     let points = tile.planes * area;
@@ -81,19 +84,20 @@ fn cost_kernel(
     let dy = (label / width % width) as i32 - radius;
     let dz = (label / comptime!(width * width)) as i32 - radius;
     let (x, y, z) = (point % row, point / row % tile.size.h, tile.first + point / area);
-    let other_x = clamped(x as i32 + dx, tile.size.w);
-    let other_y = clamped(y as i32 + dy, tile.size.h);
-    let other_z = clamped(z as i32 + dz, tile.size.d);
-    let len = len(&tile.size);
-    let volume = CUBE_POS_Z as usize * channels as usize * len;
-    let mut here = volume + ((z * tile.size.h + y) * row + x) as usize;
-    let mut there = volume + ((other_z * tile.size.h + other_y) * row + other_x) as usize;
+    let other_x = clamped((x * apart) as i32 + dx, steps.w);
+    let other_y = clamped((y * apart) as i32 + dy, steps.h);
+    let other_z = clamped((z * apart) as i32 + dz, steps.d);
+    let (len, len_of_moving) = (len(&tile.size), len(&steps));
+    let first_channel = CUBE_POS_Z as usize * channels as usize;
+    let mut here = first_channel * len + ((z * tile.size.h + y) * row + x) as usize;
+    let mut there =
+        first_channel * len_of_moving + ((other_z * steps.h + other_y) * steps.w + other_x) as usize;
     let mut sum = 0.0f32;
     for _c in 0..channels {
         let difference = fixed[here] - moving[there];
         sum += difference * difference;
         here += len;
-        there += len;
+        there += len_of_moving;
     }
     let labels = comptime!((width * width * width) as usize);
     let first = (CUBE_POS_Z as usize * labels + label as usize) * points as usize;
@@ -161,11 +165,11 @@ fn least_kernel(
 }
 
 impl DiscreteOps for CubeBackend {
-    fn pool_3d(features: FloatTensor<Self>, spacing: usize) -> FloatTensor<Self> {
+    fn pool_3d(features: FloatTensor<Self>, cells: Cells) -> FloatTensor<Self> {
         assert_f32("discrete", &[&features]);
         let features = into_contiguous(features);
         let shape = features.meta.shape();
-        let pooled = pooled_shape(shape, spacing);
+        let pooled = pooled_shape(shape, cells);
         let size = [pooled[2], pooled[3], pooled[4]];
         let output = empty(&features, pooled);
         unsafe {
@@ -178,7 +182,8 @@ impl DiscreteOps for CubeBackend {
                 buffer(&output),
                 extent([shape[2], shape[3], shape[4]]),
                 extent(size),
-                spacing as u32,
+                cells.width as u32,
+                cells.stride as u32,
             );
         }
         output
@@ -193,19 +198,23 @@ impl DiscreteOps for CubeBackend {
         let (fixed, moving) = (into_contiguous(fixed), into_contiguous(moving));
         let shape = fixed.meta.shape();
         let size = [shape[2], shape[3], shape[4]];
+        let of_moving = moving.meta.shape();
+        let steps = extent([of_moving[2], of_moving[3], of_moving[4]]);
         let output = empty(&fixed, window.cost_shape(shape));
         unsafe {
             cost_kernel::launch_unchecked(
                 &fixed.client,
                 window.cubes(size, window.labels(), shape[0]),
                 CubeDim::new_1d(UNITS),
-                address(&[&fixed, &output]),
+                address(&[&fixed, &moving, &output]),
                 buffer(&fixed),
                 buffer(&moving),
                 buffer(&output),
                 window.tile(size),
+                steps,
                 shape[1] as u32,
                 window.radius as u32,
+                window.steps as u32,
             );
         }
         output

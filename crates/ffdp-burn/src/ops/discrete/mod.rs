@@ -3,15 +3,15 @@
 //! than it is wide.
 //!
 //! ```text
-//! F, M       features, means over cells of s^3 voxels: a grid of control points
-//! C(p, d) =  sum over channels of (F(p) - M(p + d))^2          d in {-r..r}^3, in grid points
+//! F, M       features, means over cells of s^3 voxels: of F one for each control point, s apart
+//! C(p, d) =  sum over channels of (F(p) - M(p + q d))^2        d in {-r..r}^3, q voxels a step
 //! d(p)    =  the d of the least C(p, d) + theta |d - v(p)|^2   v the field d of before, smoothed
 //! ```
 //! for `theta` in [`THETAS`], one after the other, the first time without `v`. Both directions are searched, `u` from
 //! fixed to moving and `w` back, and made each other's inverse: `u <- (u - w(p + u(p))) / 2` and the same for `w`, as
 //! often as the options say.
 //!
-//! Beyond the grid lies its nearest point. Of equal costs the shortest displacement is taken. The scale of the features
+//! Beyond the image lies its nearest cell. Of equal costs the shortest displacement is taken. The scale of the features
 //! counts, for `theta` does: descriptors in 0..1 of twelve channels, as of [`mind`](crate::ops::mind()), are what it is
 //! made for. Not differentiable.
 
@@ -35,11 +35,12 @@ pub const THETAS: [f64; 6] = [0.003, 0.01, 0.03, 0.1, 0.3, 1.0];
 /// Options of [`discrete`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DiscreteOptions {
-    /// Voxels from one control point to the next along each axis, and from one displacement of the window to the next;
-    /// 1 to 16. Default 6.
+    /// Voxels from one control point to the next along each axis; 1 to 16. Default 6.
     pub spacing_voxels: usize,
-    /// Radius of the window of displacements, in control points; 1 to 8. Default 4: up to 24 voxels with the usual
-    /// spacing.
+    /// Voxels from one displacement of the window to the next, by which the spacing can be divided. Default 6. Fine
+    /// texture, of structures smaller than a cell, is matched by steps of half the spacing only.
+    pub step_voxels: usize,
+    /// Radius of the window of displacements, in steps; 1 to 8. Default 4: up to 24 voxels with the usual steps.
     pub radius: usize,
     /// Standard deviation of the smoothing of displacements, in control points. Default 1.
     pub sigma_points: f64,
@@ -54,6 +55,7 @@ impl Default for DiscreteOptions {
     fn default() -> Self {
         Self {
             spacing_voxels: 6,
+            step_voxels: 6,
             radius: 4,
             sigma_points: 1.0,
             consistency_iterations: 15,
@@ -63,6 +65,11 @@ impl Default for DiscreteOptions {
 }
 
 impl DiscreteOptions {
+    /// A spacing, and steps as wide.
+    pub fn coarse(spacing_voxels: usize, radius: usize) -> Self {
+        Self { spacing_voxels, step_voxels: spacing_voxels, radius, ..Self::default() }
+    }
+
     /// Control points of a volume along each axis.
     pub fn grid(&self, size: [usize; 3]) -> [usize; 3] {
         size.map(|voxels| voxels.div_ceil(self.spacing_voxels))
@@ -74,9 +81,13 @@ impl DiscreteOptions {
     }
 
     fn check(&self) {
-        let Self { spacing_voxels: s, radius: r, sigma_points: sigma, .. } = *self;
+        let Self { spacing_voxels: s, step_voxels: q, radius: r, sigma_points: sigma, .. } = *self;
         assert!((1..=16).contains(&s), "discrete: the spacing must be within 1..=16 voxels, got {s}");
-        assert!((1..=8).contains(&r), "discrete: the radius must be within 1..=8 points, got {r}");
+        assert!(
+            (1..=s).contains(&q) && s.is_multiple_of(q),
+            "discrete: the step must divide the spacing, {s} voxels, got {q}"
+        );
+        assert!((1..=8).contains(&r), "discrete: the radius must be within 1..=8 steps, got {r}");
         assert!(
             sigma >= 0.0 && sigma.is_finite(),
             "discrete: sigma must not be negative, got {sigma}"
@@ -89,6 +100,8 @@ impl DiscreteOptions {
 pub struct Window {
     /// `r`.
     pub radius: usize,
+    /// Steps from one control point to the next.
+    pub steps: usize,
     /// The first plane.
     pub first: usize,
     /// How many.
@@ -110,14 +123,23 @@ impl Window {
     }
 }
 
+/// A cell, a cube of voxels, and the voxels from one to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cells {
+    /// Voxels of a cell along each axis.
+    pub width: usize,
+    /// Voxels from one cell to the next.
+    pub stride: usize,
+}
+
 /// Backend operations. Control grids `[N, C, D, H, W]`, costs `[N, (2 r + 1)^3, planes, H, W]`.
 #[backend_extension(Cube: cfg(feature = "cube"), Flex, Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait DiscreteOps: Backend {
-    /// Means over cells of `spacing^3` voxels, those at the ends of as many as there are.
-    #[fusion(dtype = features, shape = pooled_shape(features, *spacing))]
-    fn pool_3d(features: FloatTensor<Self>, spacing: usize) -> FloatTensor<Self>;
+    /// Means over cells, those at the ends of as many voxels as there are.
+    #[fusion(dtype = features, shape = pooled_shape(features, *cells))]
+    fn pool_3d(features: FloatTensor<Self>, cells: Cells) -> FloatTensor<Self>;
 
-    /// `C` of a window's planes.
+    /// `C` of a window's planes; `moving` has a cell for each step.
     #[fusion(dtype = fixed, shape = { let _ = moving; window.cost_shape(fixed) })]
     fn displacement_costs_3d(
         fixed: FloatTensor<Self>,
@@ -139,15 +161,15 @@ pub trait DiscreteOps: Backend {
     ) -> FloatTensor<Self>;
 }
 
-fn pooled_shape(features: &Shape, spacing: usize) -> Shape {
-    let along = |axis: usize| features[axis].div_ceil(spacing);
+fn pooled_shape(features: &Shape, cells: Cells) -> Shape {
+    let along = |axis: usize| features[axis].div_ceil(cells.stride);
     Shape::from([features[0], features[1], along(2), along(3), along(4)])
 }
 
 /// Nothing is differentiable: results are constants.
 impl<B: DiscreteOps, C: CheckpointStrategy> DiscreteOps for Autodiff<B, C> {
-    fn pool_3d(features: FloatTensor<Self>, spacing: usize) -> FloatTensor<Self> {
-        <FloatTensor<Self>>::new(B::pool_3d(features.into_primitive(), spacing))
+    fn pool_3d(features: FloatTensor<Self>, cells: Cells) -> FloatTensor<Self> {
+        <FloatTensor<Self>>::new(B::pool_3d(features.into_primitive(), cells))
     }
 
     fn displacement_costs_3d(
@@ -221,7 +243,7 @@ fn dense(field: Tensor<5>, spacing: usize, size: [usize; 3]) -> Tensor<5> {
 /// fixed, moving `[N, C, D, H, W]`, features of two images of one grid, such as those of [`mind`](crate::ops::mind()).
 ///
 /// # Errors of the result
-/// Displacements are multiples of the spacing before they are smoothed: expect a fraction of it. A second, narrow round
+/// Displacements are multiples of the step before they are smoothed: expect a fraction of it. A second, narrow round
 /// ([`discrete_rounds`]) or a deformable method takes it from there.
 ///
 /// # Panics
@@ -235,27 +257,27 @@ pub fn discrete(
     let (a, b) = (fixed.dims(), moving.dims());
     assert!(a == b, "discrete: fixed {a:?} and moving {b:?} must have the same shape");
     assert!(!a.contains(&0), "discrete: the images must have voxels, got {a:?}");
-    let pooled = |features: Tensor<5>| {
-        let features = features.detach().into_dispatch();
-        Tensor::<5>::from_dispatch(<Dispatch as DiscreteOps>::pool_3d(
-            features,
-            options.spacing_voxels,
-        ))
+    let (width, step) = (options.spacing_voxels, options.step_voxels);
+    let pooled = |features: &Tensor<5>, stride: usize| {
+        let features = features.clone().detach().into_dispatch();
+        let cells = Cells { width, stride };
+        Tensor::<5>::from_dispatch(<Dispatch as DiscreteOps>::pool_3d(features, cells))
     };
-    let (fixed, moving) = (pooled(fixed), pooled(moving));
-    let mut forward = coupled(fixed.clone(), moving.clone(), options);
-    let mut backward = coupled(moving, fixed, options);
+    let search = |fixed: &Tensor<5>, moving: &Tensor<5>| {
+        let found = coupled(pooled(fixed, width), pooled(moving, step), options);
+        found.mul_scalar(step as f64 / width as f64)
+    };
+    let (mut forward, mut backward) = (search(&fixed, &moving), search(&moving, &fixed));
     for _ in 0..options.consistency_iterations {
         // `compose` is `u(p) + w(p + u(p))`: what a pair of inverses has none of.
         let away = compose(backward.clone(), forward.clone()).mul_scalar(-0.5);
         let back = compose(forward.clone(), backward.clone()).mul_scalar(-0.5);
         (forward, backward) = (forward + away, backward + back);
     }
-    let spacing = options.spacing_voxels;
     ControlDisplacement {
-        forward: forward.mul_scalar(spacing as f64),
-        backward: backward.mul_scalar(spacing as f64),
-        spacing_voxels: spacing,
+        forward: forward.mul_scalar(width as f64),
+        backward: backward.mul_scalar(width as f64),
+        spacing_voxels: width,
         size: [a[2], a[3], a[4]],
     }
 }
@@ -297,12 +319,13 @@ fn tiles(features: &Tensor<5>, options: &DiscreteOptions) -> Vec<(usize, usize)>
     (0..d).step_by(planes).map(|first| (first, planes.min(d - first))).collect()
 }
 
-/// The displacements of one direction, in control points.
+/// The displacements of one direction, in steps.
 fn coupled(fixed: Tensor<5>, moving: Tensor<5>, options: &DiscreteOptions) -> Tensor<5> {
     let [n, _, d, h, w] = fixed.dims();
+    let steps = options.spacing_voxels / options.step_voxels;
     let windows: Vec<Window> = tiles(&fixed, options)
         .into_iter()
-        .map(|(first, planes)| Window { radius: options.radius, first, planes })
+        .map(|(first, planes)| Window { radius: options.radius, steps, first, planes })
         .collect();
     let costs_of = |window: &Window| {
         let (fixed, moving) = (fixed.clone().into_dispatch(), moving.clone().into_dispatch());

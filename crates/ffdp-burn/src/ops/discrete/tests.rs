@@ -25,7 +25,10 @@ fn cells_have_their_mean() {
     let values: Vec<f64> = (0..2 * 3 * 5).map(f64::from).collect();
     for (name, device) in devices() {
         let volume = tensor::<5>(&values, [1, 1, 2, 3, 5], &device, DType::F32);
-        let pooled = <Dispatch as DiscreteOps>::pool_3d(volume.into_dispatch(), 2);
+        let pooled = <Dispatch as DiscreteOps>::pool_3d(
+            volume.into_dispatch(),
+            Cells { width: 2, stride: 2 },
+        );
         let pooled = Tensor::<5>::from_dispatch(pooled);
         assert_eq!(pooled.dims(), [1, 1, 1, 2, 3], "{name}");
         // Of rows 0, 1 and of row 2 alone; of columns 0, 1 and 2, 3 and of 4 alone; of both planes, 15 apart.
@@ -38,7 +41,7 @@ fn cells_have_their_mean() {
 #[test]
 fn the_least_cost_is_chosen() {
     let (n, c, [d, h, w]) = (2, 3, [4, 5, 6]);
-    let window = Window { radius: 2, first: 1, planes: 2 };
+    let window = Window { radius: 2, steps: 1, first: 1, planes: 2 };
     let whole = |seed| -> Vec<f64> {
         uniform(n * c * d * h * w, 0.0, 4.0, seed).into_iter().map(f64::floor).collect()
     };
@@ -84,7 +87,7 @@ fn the_least_cost_is_chosen() {
 
 #[test]
 fn equal_images_are_not_moved() {
-    let options = DiscreteOptions { spacing_voxels: 2, radius: 2, ..DiscreteOptions::default() };
+    let options = DiscreteOptions::coarse(2, 2);
     for (name, device) in devices() {
         let image = features([1, 3, 7, 8, 9], 4, &device, DType::F32);
         let found = discrete(image.clone(), image, &options);
@@ -101,8 +104,7 @@ fn equal_images_are_not_moved() {
 fn odd_and_small_shapes_are_searched() {
     for (name, device) in devices() {
         for shape in [[1, 1, 1, 1, 1], [2, 2, 1, 6, 3], [1, 1, 13, 1, 5]] {
-            let options =
-                DiscreteOptions { spacing_voxels: 4, radius: 1, ..DiscreteOptions::default() };
+            let options = DiscreteOptions::coarse(4, 1);
             let [fixed, moving] = [5, 6].map(|seed| features(shape, seed, &device, DType::F32));
             let found = discrete(fixed, moving, &options);
             let field = found.dense_forward();
@@ -118,7 +120,7 @@ fn tiles_give_the_same_as_the_whole() {
     for (name, device) in devices() {
         let [fixed, moving] =
             [7, 8].map(|seed| features([1, 4, 20, 12, 14], seed, &device, DType::F32));
-        let whole = DiscreteOptions { spacing_voxels: 2, radius: 2, ..DiscreteOptions::default() };
+        let whole = DiscreteOptions::coarse(2, 2);
         let plane = 4 * 125 * 6 * 7;
         let expected = discrete(fixed.clone(), moving.clone(), &whole);
         for planes in [0, 1, 3, 9] {
@@ -173,11 +175,11 @@ fn mean_distance(a: &Tensor<5>, b: &Tensor<5>, margin: usize) -> f64 {
     to_f64(difference.square().sum_dim(1).sqrt().mean())[0]
 }
 
-/// A fixed image that is the moving one, its contrast inverted, displaced by about 17 voxels.
+/// A fixed image that is the moving one, its contrast inverted, displaced by about 13 voxels.
 fn displaced(size: [usize; 3]) -> (Tensor<5>, Tensor<5>, Tensor<5>) {
     let truth = field(size, |[x, y, z]| {
         let wave = |t: f64| (t / 64.0 * std::f64::consts::TAU).sin();
-        [12.0 + 2.0 * wave(y), -9.0 + 2.0 * wave(z), 7.0 + 2.0 * wave(x)]
+        [10.0 + 1.5 * wave(y), -7.0 + 1.5 * wave(z), 5.0 + 1.5 * wave(x)]
     })
     .cast(DType::F32);
     let moving = texture(size, 20);
@@ -187,9 +189,9 @@ fn displaced(size: [usize; 3]) -> (Tensor<5>, Tensor<5>, Tensor<5>) {
 
 #[test]
 fn a_displacement_of_many_voxels_is_found() {
-    /// A third of the spacing; a second round halves it.
-    const WIDE: f64 = 1.5;
-    const NARROW: f64 = 0.9;
+    /// About half a step.
+    const WIDE: f64 = 1.2;
+    const NARROW: f64 = 0.6;
     let size = [64; 3];
     let (fixed, moving, truth) = displaced(size);
     // What lies beyond the moving image is not there to be found.
@@ -211,13 +213,13 @@ fn a_displacement_of_many_voxels_is_found() {
 
     let describe = |image: Tensor<5>| mind(image, &MindOptions::default());
     let (fixed, moving) = (describe(fixed), describe(moving));
-    let wide = DiscreteOptions { spacing_voxels: 4, radius: 4, ..DiscreteOptions::default() };
+    let wide = DiscreteOptions { step_voxels: 2, ..DiscreteOptions::coarse(4, 6) };
     let found = discrete(fixed.clone(), moving.clone(), &wide);
     let once = mean_distance(&found.dense_forward(), &truth, margin);
-    let narrow = DiscreteOptions { spacing_voxels: 2, radius: 2, ..DiscreteOptions::default() };
+    let narrow = DiscreteOptions { step_voxels: 1, ..DiscreteOptions::coarse(4, 3) };
     let twice = mean_distance(&discrete_rounds(fixed, moving, &[wide, narrow]), &truth, margin);
     println!("discrete: start {start:.2} local {local:.2} one round {once:.2} two {twice:.2} voxels");
-    assert!(start > 15.0 && local > 0.5 * start, "{start} {local}");
+    assert!(start > 13.0 && local > 0.5 * start, "{start} {local}");
     assert!(once < WIDE && twice < NARROW, "{once} {twice}");
 }
 
@@ -227,12 +229,7 @@ fn both_directions_are_each_others_inverse() {
     let describe = |image: Tensor<5>| mind(image, &MindOptions::default());
     let (fixed, moving) = (describe(fixed), describe(moving));
     let left_of = |consistency_iterations| {
-        let options = DiscreteOptions {
-            spacing_voxels: 4,
-            radius: 4,
-            consistency_iterations,
-            ..DiscreteOptions::default()
-        };
+        let options = DiscreteOptions { consistency_iterations, ..DiscreteOptions::coarse(4, 4) };
         let found = discrete(fixed.clone(), moving.clone(), &options);
         // Swapped, the two change their places.
         let swapped = discrete(moving.clone(), fixed.clone(), &options);
@@ -253,15 +250,13 @@ fn gpu_agrees_with_cpu() {
         let shape = [1, 12, 20, 22, 25];
         let of = |device: &Device| {
             let [fixed, moving] = [9, 10].map(|seed| features(shape, seed, device, DType::F32));
-            let window = Window { radius: 2, first: 1, planes: 3 };
-            let pool = |features: Tensor<5>| {
-                <Dispatch as DiscreteOps>::pool_3d(features.into_dispatch(), 4)
+            let window = Window { radius: 2, steps: 2, first: 1, planes: 3 };
+            let pool = |features: Tensor<5>, stride| {
+                let cells = Cells { width: 4, stride };
+                <Dispatch as DiscreteOps>::pool_3d(features.into_dispatch(), cells)
             };
-            let costs = <Dispatch as DiscreteOps>::displacement_costs_3d(
-                pool(fixed),
-                pool(moving),
-                window,
-            );
+            let (fixed, moving) = (pool(fixed, 4), pool(moving, 2));
+            let costs = <Dispatch as DiscreteOps>::displacement_costs_3d(fixed, moving, window);
             to_f64(Tensor::<5>::from_dispatch(costs))
         };
         let error = assert_close(name, &of(&device), &of(&Device::flex()), GPU);
