@@ -22,8 +22,7 @@ pub mod prelude {
         GaussianOptions, GradientMode, GridSampleOptions, HistogramMode, HistogramOptions,
         LabelDiceOptions, LnccOptions, LnccWeights, MindOptions, ParzenKernel, compose, exp,
         gaussian, grid_sample, jacobian, joint_histogram, label_dice, lncc, mind, mse,
-        normalized_gradient, warp,
-        weighted_joint_histogram, weighted_lncc,
+        normalized_gradient, warp, weighted_joint_histogram, weighted_lncc,
     };
     pub use ffdp_image::image::{Geometry, LabelMap, Volume};
     pub use ffdp_image::{Error, Result};

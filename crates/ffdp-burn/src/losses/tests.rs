@@ -143,8 +143,7 @@ fn inverted_contrast_is_alike() {
 #[test]
 fn warped_descriptors_have_an_exact_gradient() {
     let values = |seed| uniform(210, 0.05, 0.95, seed);
-    let image =
-        |seed| tensor::<5>(&values(seed), [1, 1, 5, 6, 7], &Device::flex(), DType::F64);
+    let image = |seed| tensor::<5>(&values(seed), [1, 1, 5, 6, 7], &Device::flex(), DType::F64);
     let bounds = VarianceBounds::Fixed { low: 1e-6, high: 1.0 };
     let options = MindOptions { bounds, ..MindOptions::default() };
     let (fixed, moving) = (mind(image(13), &options), mind(image(14), &options));

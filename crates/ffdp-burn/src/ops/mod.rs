@@ -82,9 +82,7 @@ pub use joint_histogram::{
 };
 pub use label_dice::{Denominator, LabelDiceOptions, label_dice};
 pub use lncc::{GradientMode, LnccFloor, LnccOptions, LnccWeights, lncc, weighted_lncc};
-pub use mind::{
-    MindOptions, MindStorage, VarianceBounds, mind, mind_variance, mind_within,
-};
+pub use mind::{MindOptions, MindStorage, VarianceBounds, mind, mind_variance, mind_within};
 pub use mse::mse;
 pub use normalized_gradient::normalized_gradient;
 pub use regularity::{bending_energy, diffusion, total_variation};

@@ -19,10 +19,8 @@ fn spiral(i: usize, n: usize) -> Quaternion {
     let s = i as f64 + 0.5;
     let t = s / n as f64;
     let (r, big_r) = (t.sqrt(), (1.0 - t).sqrt());
-    let (a, b) = (
-        std::f64::consts::TAU * s / std::f64::consts::SQRT_2,
-        std::f64::consts::TAU * s / PSI,
-    );
+    let (a, b) =
+        (std::f64::consts::TAU * s / std::f64::consts::SQRT_2, std::f64::consts::TAU * s / PSI);
     [r * a.sin(), r * a.cos(), big_r * b.sin(), big_r * b.cos()]
 }
 

@@ -11,7 +11,14 @@ use ffdp_kit::launch::{Extent, UNITS, address, assert_f32, buffer, empty, extent
 use ffdp_kit::march::clamped;
 
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn pool_kernel(features: &[f32], output: &mut [f32], from: Extent, to: Extent, width: u32, stride: u32) {
+fn pool_kernel(
+    features: &[f32],
+    output: &mut [f32],
+    from: Extent,
+    to: Extent,
+    width: u32,
+    stride: u32,
+) {
     let at = column_of_unit(&to, 1u32);
     if !inside(&at, &to) {
         terminate!();
@@ -90,8 +97,8 @@ fn cost_kernel(
     let (len, len_of_moving) = (len(&tile.size), len(&steps));
     let first_channel = CUBE_POS_Z as usize * channels as usize;
     let mut here = first_channel * len + ((z * tile.size.h + y) * row + x) as usize;
-    let mut there =
-        first_channel * len_of_moving + ((other_z * steps.h + other_y) * steps.w + other_x) as usize;
+    let mut there = first_channel * len_of_moving
+        + ((other_z * steps.h + other_y) * steps.w + other_x) as usize;
     let mut sum = 0.0f32;
     for _c in 0..channels {
         let difference = fixed[here] - moving[there];

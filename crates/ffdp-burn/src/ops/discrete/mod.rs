@@ -21,7 +21,9 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, backend_extension};
 use burn::tensor::{Shape, TensorData};
 
-use crate::ops::{GaussianOptions, GridSampleOptions, Padding, compose, gaussian, grid_sample, warp};
+use crate::ops::{
+    GaussianOptions, GridSampleOptions, Padding, compose, gaussian, grid_sample, warp,
+};
 
 #[cfg(feature = "cube")]
 mod cube;
@@ -82,7 +84,10 @@ impl DiscreteOptions {
 
     fn check(&self) {
         let Self { spacing_voxels: s, step_voxels: q, radius: r, sigma_points: sigma, .. } = *self;
-        assert!((1..=16).contains(&s), "discrete: the spacing must be within 1..=16 voxels, got {s}");
+        assert!(
+            (1..=16).contains(&s),
+            "discrete: the spacing must be within 1..=16 voxels, got {s}"
+        );
         assert!(
             (1..=s).contains(&q) && s.is_multiple_of(q),
             "discrete: the step must divide the spacing, {s} voxels, got {q}"

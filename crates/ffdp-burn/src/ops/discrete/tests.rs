@@ -48,7 +48,8 @@ fn the_least_cost_is_chosen() {
     let (fixed, moving, near) = (whole(1), whole(2), whole(3));
     let theta = 0.25;
     let at = |values: &[f64], volume: usize, p: [i64; 3]| {
-        let p: Vec<usize> = (0..3).map(|a| p[a].clamp(0, [w, h, d][a] as i64 - 1) as usize).collect();
+        let p: Vec<usize> =
+            (0..3).map(|a| p[a].clamp(0, [w, h, d][a] as i64 - 1) as usize).collect();
         values[((volume * d + p[2]) * h + p[1]) * w + p[0]]
     };
     let (mut expected_costs, mut expected) = (vec![0.0; n * 125 * 2 * h * w], Vec::new());
@@ -64,7 +65,10 @@ fn the_least_cost_is_chosen() {
                 let cost: f64 = (0..3).map(|c| of(c).powi(2)).sum();
                 expected_costs[(entry * 125 + label) * 2 * h * w + point] = cost;
                 let away = |a: usize| (step[a] as f64 - at(&near, entry * 3 + a, p)).powi(2);
-                let total = (cost + theta * (0..3).map(away).sum::<f64>(), step.map(|s| s * s).iter().sum());
+                let total = (
+                    cost + theta * (0..3).map(away).sum::<f64>(),
+                    step.map(|s| s * s).iter().sum(),
+                );
                 if total < best {
                     best = total;
                     chosen[entry * 2 * h * w + point] = step.map(|s| s as f64);
@@ -141,12 +145,8 @@ fn control_points_lie_in_the_middle_of_their_cells() {
     let size = [12, 16, 20];
     let middle = |point: f64| point * spacing as f64 + 1.5;
     let forward = field([3, 4, 5], |p| p.map(|point| 0.25 * middle(point)));
-    let found = ControlDisplacement {
-        backward: forward.clone(),
-        forward,
-        spacing_voxels: spacing,
-        size,
-    };
+    let found =
+        ControlDisplacement { backward: forward.clone(), forward, spacing_voxels: spacing, size };
     let expected = field(size, |p| {
         std::array::from_fn(|a| 0.25 * p[a].clamp(1.5, [20.0, 16.0, 12.0][a] - 2.5))
     });
@@ -167,9 +167,11 @@ fn texture([d, h, w]: [usize; 3], seed: u64) -> Tensor<5> {
 fn mean_distance(a: &Tensor<5>, b: &Tensor<5>, margin: usize) -> f64 {
     let [_, _, d, h, w] = a.dims();
     let inner = |t: Tensor<5>| {
-        t.narrow(2, margin, d - 2 * margin)
-            .narrow(3, margin, h - 2 * margin)
-            .narrow(4, margin, w - 2 * margin)
+        t.narrow(2, margin, d - 2 * margin).narrow(3, margin, h - 2 * margin).narrow(
+            4,
+            margin,
+            w - 2 * margin,
+        )
     };
     let difference = inner(a.clone().cast(DType::F32) - b.clone().cast(DType::F32));
     to_f64(difference.square().sum_dim(1).sqrt().mean())[0]
@@ -218,7 +220,9 @@ fn a_displacement_of_many_voxels_is_found() {
     let once = mean_distance(&found.dense_forward(), &truth, margin);
     let narrow = DiscreteOptions { step_voxels: 1, ..DiscreteOptions::coarse(4, 3) };
     let twice = mean_distance(&discrete_rounds(fixed, moving, &[wide, narrow]), &truth, margin);
-    println!("discrete: start {start:.2} local {local:.2} one round {once:.2} two {twice:.2} voxels");
+    println!(
+        "discrete: start {start:.2} local {local:.2} one round {once:.2} two {twice:.2} voxels"
+    );
     assert!(start > 13.0 && local > 0.5 * start, "{start} {local}");
     assert!(once < WIDE && twice < NARROW, "{once} {twice}");
 }

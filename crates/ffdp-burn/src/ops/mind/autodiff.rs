@@ -1,8 +1,8 @@
 //! The chain rule of the descriptors: the image is saved, its distances are recomputed.
 
-use burn::backend::{Autodiff, TensorMetadata};
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, TensorMetadata};
 
 use super::{MindOps, MindStorage, Patch};
 use ffdp_kit::vjp::{Vjp, record};

@@ -367,8 +367,7 @@ impl MindOps for Flex {
         grad: FloatTensor<Self>,
         patch: Patch,
     ) -> FloatTensor<Self> {
-        let (image, bounds, grad) =
-            (readable(image), bounds.to_contiguous(), grad.to_contiguous());
+        let (image, bounds, grad) = (readable(image), bounds.to_contiguous(), grad.to_contiguous());
         by_dtype!("mind", image.dtype(), backward(&image, &bounds, &grad, patch))
     }
 }

@@ -38,7 +38,8 @@ mod tests;
 pub const CHANNELS: usize = 12;
 
 /// The six neighbours: axis (x, y, z) and direction.
-pub(crate) const NEIGHBOURS: [(usize, isize); 6] = [(0, 1), (0, -1), (1, 1), (1, -1), (2, 1), (2, -1)];
+pub(crate) const NEIGHBOURS: [(usize, isize); 6] =
+    [(0, 1), (0, -1), (1, 1), (1, -1), (2, 1), (2, -1)];
 
 /// Of each channel: which two of the neighbours (x+, x-, y+, y-, z+, z-) are compared.
 pub const PAIRS: [[usize; 2]; CHANNELS] = [

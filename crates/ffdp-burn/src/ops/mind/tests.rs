@@ -48,7 +48,8 @@ fn direct(image: &[f64], [d, h, w]: [usize; 3], options: &MindOptions) -> Vec<[f
             for oy in -r..=r {
                 for ox in -r..=r {
                     let o = [ox, oy, oz];
-                    let q: [i64; 3] = std::array::from_fn(|axis| inside(p[axis] + o[axis], size[axis]));
+                    let q: [i64; 3] =
+                        std::array::from_fn(|axis| inside(p[axis] + o[axis], size[axis]));
                     let near = |n: usize| {
                         let mut q = q;
                         q[n / 2] += if n % 2 == 0 { dilation } else { -dilation };

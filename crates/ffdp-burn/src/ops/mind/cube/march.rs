@@ -80,12 +80,7 @@ fn fill<T: Float>(
 
 /// Adds the squared differences around one voxel of shared memory to the last twelve sums.
 #[cube]
-fn add_squares(
-    planes: &Shared<[f32]>,
-    sums: &mut Array<f32>,
-    at: u32,
-    #[comptime] patch: Patch,
-) {
+fn add_squares(planes: &Shared<[f32]>, sums: &mut Array<f32>, at: u32, #[comptime] patch: Patch) {
     let layout = comptime!(Planes::new(patch));
     let along_x = comptime!(patch.dilation as u32);
     let along_y = comptime!(patch.dilation as u32 * layout.pitch());
