@@ -139,13 +139,13 @@ fn least_kernel(
     let mut best_x = 0.0f32;
     let mut best_y = 0.0f32;
     let mut best_z = 0.0f32;
-    let mut k = -radius;
+    let mut k = comptime!(-radius).runtime();
     while k <= radius {
         let z = f32::cast_from(k);
-        let mut j = -radius;
+        let mut j = comptime!(-radius).runtime();
         while j <= radius {
             let y = f32::cast_from(j);
-            let mut i = -radius;
+            let mut i = comptime!(-radius).runtime();
             while i <= radius {
                 let x = f32::cast_from(i);
                 let (ax, ay, az) = (x - near_x, y - near_y, z - near_z);

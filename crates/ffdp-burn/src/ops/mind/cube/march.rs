@@ -159,10 +159,10 @@ pub(super) fn march_kernel<T: Float, O: Float>(
         sync_cube();
         fill(image, &mut planes, &size, volume, clamped(ahead, size.d), patch);
         sync_cube();
-        let mut j = -radius;
+        let mut j = comptime!(-radius).runtime();
         while j <= radius {
             let row = (clamped(y + j, size.h) as i32 - top) as u32 * comptime!(layout.pitch());
-            let mut i = -radius;
+            let mut i = comptime!(-radius).runtime();
             while i <= radius {
                 let column = (clamped(x + i, size.w) as i32 - left) as u32;
                 add_squares(&planes, &mut sums, row + column, patch);

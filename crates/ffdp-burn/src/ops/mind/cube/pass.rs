@@ -116,7 +116,7 @@ fn from_line(
 ) -> f32 {
     let last = len as i32 - 1;
     let mut first = position - shift;
-    let mut end = first;
+    let mut end = position - shift;
     // At the end of the axis all those whose neighbour would lie beyond it.
     if comptime!(shift > 0) {
         first = max(first, 0i32);
