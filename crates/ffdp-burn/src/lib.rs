@@ -20,9 +20,9 @@ pub mod prelude {
     pub use crate::losses::*;
     pub use crate::ops::{
         GaussianOptions, GradientMode, GridSampleOptions, HistogramMode, HistogramOptions,
-        LabelDiceOptions, LnccOptions, LnccWeights, ParzenKernel, compose, exp, gaussian,
-        grid_sample, jacobian, joint_histogram, label_dice, lncc, mse, warp,
-        weighted_joint_histogram, weighted_lncc,
+        LabelDiceOptions, LnccOptions, LnccWeights, MindOptions, ParzenKernel, compose, exp,
+        gaussian, grid_sample, jacobian, joint_histogram, label_dice, lncc, mind, mse,
+        normalized_gradient, warp, weighted_joint_histogram, weighted_lncc,
     };
     pub use ffdp_image::image::{Geometry, LabelMap, Volume};
     pub use ffdp_image::{Error, Result};

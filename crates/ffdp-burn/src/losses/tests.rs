@@ -4,7 +4,9 @@
 use burn::tensor::{DType, Device, Tensor};
 
 use super::*;
-use crate::ops::{HistogramOptions, LnccFloor, LnccOptions, Measure, lncc, mse};
+use crate::ops::{
+    HistogramOptions, LnccFloor, LnccOptions, Measure, MindOptions, VarianceBounds, lncc, mind, mse,
+};
 use ffdp_image::synth::PhantomSettings;
 use ffdp_kit::testing::{assert_close, tensor, to_f64, uniform};
 
@@ -38,6 +40,10 @@ fn image(seed: u64, dtype: DType) -> Tensor<5> {
     tensor(&values, SHAPE, &Device::flex(), dtype)
 }
 
+fn crossing() -> Ngf {
+    Ngf { term: NgfTerm::Cross, edge: 0.1 }
+}
+
 /// The same loss with and without its kernels.
 fn cases() -> Vec<(Box<dyn SimilarityLoss>, Box<dyn SimilarityLoss>)> {
     let window = LnccOptions { window: 5, ..LnccOptions::default() };
@@ -52,6 +58,9 @@ fn cases() -> Vec<(Box<dyn SimilarityLoss>, Box<dyn SimilarityLoss>)> {
             Box::new(NormalizedMutualInformation(bins)),
             Box::new(ByTape(NormalizedMutualInformation(bins))),
         ),
+        (Box::new(Mind::default()), Box::new(ByTape(Mind::default()))),
+        (Box::new(Ngf::default()), Box::new(ByTape(Ngf::default()))),
+        (Box::new(crossing()), Box::new(ByTape(crossing()))),
     ]
 }
 
@@ -75,7 +84,9 @@ fn a_loss_is_that_of_its_operation() {
 fn partial_sums_of_batches_add_up() {
     // A batch is two volumes; windows do not reach from one into the other.
     let (a, b) = (image(1, DType::F32), image(2, DType::F32));
-    for similarity in [&Lncc::transmorph() as &dyn SimilarityLoss, &Mse] {
+    let similarities: [&dyn SimilarityLoss; 4] =
+        [&Lncc::transmorph(), &Mse, &Mind::default(), &Ngf::default()];
+    for similarity in similarities {
         let of = |moved: &Tensor<5>, fixed: &Tensor<5>| {
             similarity.partial(&Pair::new(moved.clone(), fixed.clone()))
         };
@@ -85,6 +96,68 @@ fn partial_sums_of_batches_add_up() {
         let (apart, whole) = (to_f64(apart)[0], to_f64(similarity.loss_of(&pair))[0]);
         assert!((apart - whole).abs() < F32_ROUNDING, "{similarity:?}: {apart} {whole}");
     }
+}
+
+/// Blocks with a margin overlap; what both have is counted in either and taken off once. Terms look no further than
+/// they say.
+#[test]
+fn overlapping_parts_add_up_to_the_whole() {
+    let shape = [1, 1, 24, 5, 6];
+    let image = |seed| {
+        let values = uniform(shape.iter().product(), 0.05, 0.95, seed);
+        tensor::<5>(&values, shape, &Device::flex(), DType::F64)
+    };
+    let (moved, fixed) = (image(11), image(12));
+    let similarities: [&dyn SimilarityLoss; 4] =
+        [&Lncc::default(), &Mind::default(), &Ngf::default(), &crossing()];
+    for similarity in similarities {
+        let reach = similarity.reach_voxels();
+        let part = |from: usize, to: usize| {
+            let narrow = |image: &Tensor<5>| image.clone().narrow(2, from, to - from);
+            similarity.partial(&Pair::new(narrow(&moved), narrow(&fixed)))
+        };
+        let parts = part(0, 12 + reach) + part(12 - reach, 24) - part(12 - reach, 12 + reach);
+        let (parts, whole) = (to_f64(parts)[0], to_f64(part(0, 24))[0]);
+        assert!((parts - whole).abs() < 1e-10 * whole.abs(), "{similarity:?}: {parts} {whole}");
+    }
+}
+
+/// What these are for: an inverted contrast is as good as the same, a shift is not.
+#[test]
+fn inverted_contrast_is_alike() {
+    let device = Device::flex();
+    let pair = ffdp_image::synth::pair(&PhantomSettings::with_size([32; 3]), 3).expect("valid");
+    let image: Tensor<5> = pair.fixed.image.to_tensor(&device);
+    let inverted = image.clone().neg().add_scalar(1.0);
+    let ends = [inverted.clone().narrow(4, 3, 29), inverted.clone().narrow(4, 0, 3)];
+    let shifted = Tensor::cat(ends.into(), 4);
+    for similarity in [&Mind::default() as &dyn SimilarityLoss, &Ngf::default()] {
+        let of = |moved: &Tensor<5>| to_f64(similarity.loss(moved.clone(), image.clone()))[0];
+        let [same, inverse, shifted] = [&image, &inverted, &shifted].map(of);
+        println!("{similarity:?}: same {same:.5} inverted {inverse:.5} shifted {shifted:.5}");
+        assert!((same - inverse).abs() < 1e-5 && shifted > inverse + 1e-3, "{similarity:?}");
+    }
+}
+
+/// The gradient of warped descriptors is that of their channels' mean squared difference.
+#[test]
+fn warped_descriptors_have_an_exact_gradient() {
+    let values = |seed| uniform(210, 0.05, 0.95, seed);
+    let image = |seed| tensor::<5>(&values(seed), [1, 1, 5, 6, 7], &Device::flex(), DType::F64);
+    let bounds = VarianceBounds::Fixed { low: 1e-6, high: 1.0 };
+    let options = MindOptions { bounds, ..MindOptions::default() };
+    let (fixed, moving) = (mind(image(13), &options), mind(image(14), &options));
+    // Off the lattice, where linear interpolation has kinks.
+    let field = uniform(630, 0.2, 0.8, 15);
+    let checks = ffdp_kit::testing::gradcheck(&["displacement"], &[field], 1e-4, |inputs| {
+        let device = Device::flex().autodiff();
+        let field = tensor::<5>(&inputs[0], [1, 3, 5, 6, 7], &device, DType::F64).require_grad();
+        let moved = crate::ops::warp(moving.clone().autodiff(), field.clone());
+        let loss = Mse.loss(moved, fixed.clone().autodiff());
+        let gradient = field.grad(&loss.backward()).expect("it is tracked");
+        (to_f64(loss.inner())[0], vec![to_f64(gradient)])
+    });
+    assert!(checks[0].error < 1e-8, "{checks:?}");
 }
 
 /// Sums, slope and gradients by kernels are those of the tape, with weights and without.

@@ -21,6 +21,7 @@ pub mod compose;
 pub mod cubic;
 pub mod deform;
 pub mod differences;
+pub mod discrete;
 pub mod extremes;
 pub mod fft;
 pub mod field_sum;
@@ -35,7 +36,9 @@ pub mod jacobian;
 pub mod joint_histogram;
 pub mod label_dice;
 pub mod lncc;
+pub mod mind;
 pub mod mse;
+pub mod normalized_gradient;
 pub mod regularity;
 pub mod spectral;
 
@@ -64,6 +67,7 @@ pub use deform::{
     deform,
 };
 pub use differences::{periodic_divergence, periodic_gradient};
+pub use discrete::{ControlDisplacement, DiscreteOptions, discrete, discrete_rounds};
 pub use extremes::{extremes, longest_squared};
 pub use fft::{Direction, fft, fft_lines, fft_rows, inverse_fft, inverse_fft_rows, smooth_size};
 pub use field_sum::{sum_of_all, sum_of_channels, sum_of_fields};
@@ -78,6 +82,8 @@ pub use joint_histogram::{
 };
 pub use label_dice::{Denominator, LabelDiceOptions, label_dice};
 pub use lncc::{GradientMode, LnccFloor, LnccOptions, LnccWeights, lncc, weighted_lncc};
+pub use mind::{MindOptions, MindStorage, VarianceBounds, mind, mind_variance, mind_within};
 pub use mse::mse;
+pub use normalized_gradient::normalized_gradient;
 pub use regularity::{bending_energy, diffusion, total_variation};
 pub use spectral::{ModeBlock, Symbol, multiply_modes, spectral, spectral_resize};

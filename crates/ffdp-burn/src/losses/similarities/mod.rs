@@ -5,8 +5,10 @@
 //! shard, a rank and a training read alike. What it compares with is a [`losses::SimilarityLoss`].
 
 mod lncc;
+mod mind;
 mod mse;
 mod mutual_information;
+mod ngf;
 
 use std::sync::Arc;
 
@@ -16,11 +18,13 @@ use crate::losses;
 use crate::ops::Measure;
 use ffdp_image::error::Result;
 pub use lncc::{Lncc, LnccSettings};
+pub use mind::{Mind, MindSettings};
 pub use mse::Mse;
 pub use mutual_information::{
     MiSettings, MutualInformation, NormalizedMutualInformation, mutual_information,
     normalized_mutual_information,
 };
+pub use ngf::{Ngf, NgfSettings, NgfTerm};
 
 /// How alike the warped moving and the fixed image are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,6 +40,10 @@ pub enum Similarity {
     /// The same in relation to the joint entropy, so that it does not grow with the overlap alone; see
     /// [`NormalizedMutualInformation`].
     Nmi(MiSettings),
+    /// Differences of MIND descriptors, for images of different modalities; see [`Mind`].
+    Mind(MindSettings),
+    /// Normalised gradient fields, for images of different modalities with the same edges; see [`Ngf`].
+    Ngf(NgfSettings),
     /// One of your own. A file cannot name it.
     #[serde(skip)]
     Own(OwnSimilarity),
@@ -43,7 +51,7 @@ pub enum Similarity {
 
 impl Similarity {
     /// All that a file can name, with their usual settings, and what each is for.
-    pub fn built_in() -> [(Self, &'static str); 4] {
+    pub fn built_in() -> [(Self, &'static str); 6] {
         let mi = MiSettings::default();
         [
             (
@@ -53,6 +61,14 @@ impl Similarity {
             (Self::Mse, "Mean squared difference: equal intensities"),
             (Self::Mi(mi), "Mutual information: two modalities"),
             (Self::Nmi(mi), "Normalised mutual information: two modalities that overlap in part"),
+            (
+                Self::Mind(MindSettings::default()),
+                "Structure of neighbourhoods (MIND): two modalities",
+            ),
+            (
+                Self::Ngf(NgfSettings::default()),
+                "Normalised gradient fields: two modalities with the same edges",
+            ),
         ]
     }
 
@@ -69,6 +85,8 @@ impl Similarity {
             Self::Mse => "mse",
             Self::Mi(_) => "mi",
             Self::Nmi(_) => "nmi",
+            Self::Mind(_) => "mind",
+            Self::Ngf(_) => "ngf",
             Self::Own(_) => "own",
         }
     }
@@ -85,6 +103,8 @@ impl Similarity {
             Self::Mse => Arc::new(Mse),
             Self::Mi(settings) => Arc::new(MutualInformation(settings.options())),
             Self::Nmi(settings) => Arc::new(NormalizedMutualInformation(settings.options())),
+            Self::Mind(settings) => Arc::new(Mind(settings.options())),
+            Self::Ngf(settings) => Arc::new(settings.similarity()),
             Self::Own(own) => own.0.clone(),
         }
     }
@@ -113,6 +133,8 @@ impl Similarity {
         match self {
             Self::Lncc(settings) => settings.validate(),
             Self::Mi(settings) | Self::Nmi(settings) => settings.validate(),
+            Self::Mind(settings) => settings.validate(),
+            Self::Ngf(settings) => settings.validate(),
             Self::Mse | Self::Own(_) => Ok(()),
         }
     }
