@@ -4,68 +4,103 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
+use super::format::{ImageFormat, START, ends_in, format_names};
+use super::header::Header;
+use super::refuse::refuse;
+use super::source::Source;
 use crate::error::{Error, Result};
-use crate::io::zarr_name::{address, holds_zarr, is_zarr_name};
 
 /// First bytes of a file, what it is, and what to do.
 const KINDS: [(&[u8], &str, &str); 6] = [
-    (b"II*\0", "TIFF", TIFF),
-    (b"MM\0*", "TIFF", TIFF),
-    (b"II+\0", "BigTIFF", TIFF),
-    (b"\x89PNG", "PNG", PICTURE),
-    (b"\xff\xd8\xff", "JPEG", PICTURE),
-    (b"BM", "BMP", PICTURE),
+    (b"II*\0", "a TIFF", TIFF),
+    (b"MM\0*", "a TIFF", TIFF),
+    (b"II+\0", "a BigTIFF", TIFF),
+    (b"\x89PNG", "a PNG", PICTURE),
+    (b"\xff\xd8\xff", "a JPEG", PICTURE),
+    (b"BM", "a BMP", PICTURE),
 ];
 const TIFF: &str = "convert it to OME-Zarr with bioformats2raw, or to NIfTI with 3D Slicer or SimpleITK, with the spacing of its voxels";
 const PICTURE: &str =
     "convert it to NIfTI with 3D Slicer or SimpleITK, with the spacing of its pixels";
 const DICOM: &str = "convert it to NIfTI: dcm2niix -z y -o OUTPUT_FOLDER DICOM_FOLDER";
-const FREESURFER: &str = "convert it to NIfTI: mri_convert IMAGE.mgz IMAGE.nii.gz";
 
-/// Refuses files and folders of known other kinds.
-///
-/// # Errors
-/// [`Error::File`] with what converts them.
-pub fn check(path: &Path) -> Result<()> {
-    let refuse = |kind: &str, fix: &str| {
-        let what = "the image must be a NIfTI, OME-Zarr, NRRD or MetaImage".to_string();
-        let (value, fix) = (kind.to_string(), fix.to_string());
-        Err(Error::File { path: path.to_path_buf(), what, value, fix })
-    };
-    if address(path).is_some() {
-        return Ok(());
+/// What is recognised to be refused.
+pub struct Foreign;
+
+impl ImageFormat for Foreign {
+    fn name(&self) -> &'static str {
+        ""
     }
-    if path.is_dir() {
-        if holds_zarr(path) || is_zarr_name(path) {
-            return Ok(());
-        }
-        return match holds_dicom(path) {
-            true => refuse("a folder of DICOM files", DICOM),
-            false => refuse(
-                "a folder that is no OME-Zarr",
-                "name a file; of DICOM files, convert the folder with dcm2niix",
-            ),
-        };
+
+    fn endings(&self) -> &'static [&'static str] {
+        &[]
     }
-    let mut start = [0; 132];
-    // What cannot be opened is an error where it is read.
-    let known = File::open(path).and_then(|mut file| file.read(&mut start)).unwrap_or(0);
-    let start = &start[..known];
-    if start.get(128..132) == Some(b"DICM") {
-        return refuse("a DICOM file", DICOM);
+
+    fn begins(&self, start: &[u8]) -> bool {
+        begins_as_dicom(start) || kind(start).is_some()
     }
-    if has_end(path, &["mgz", "mgh"]) {
-        return refuse("an image of FreeSurfer (MGH)", FREESURFER);
+
+    /// Any folder.
+    fn is_named(&self, path: &Path) -> bool {
+        path.is_dir()
     }
-    match KINDS.iter().find(|(first, _, _)| start.starts_with(first)) {
-        Some((_, kind, fix)) => refuse(&format!("a {kind}"), fix),
-        None => Ok(()),
+
+    fn open(&self, path: &Path) -> Result<(Source, Header)> {
+        Err(refusal(path))
     }
 }
 
-fn has_end(path: &Path, ends: &[&str]) -> bool {
-    let end = path.extension().map(|end| end.to_string_lossy().to_lowercase());
-    end.is_some_and(|end| ends.contains(&end.as_str()))
+fn begins_as_dicom(start: &[u8]) -> bool {
+    start.get(128..132) == Some(b"DICM")
+}
+
+/// What a file is, and what to do.
+fn kind(start: &[u8]) -> Option<(&'static str, &'static str)> {
+    let kind = KINDS.iter().find(|(first, _, _)| start.starts_with(first));
+    kind.map(|(_, kind, fix)| (*kind, *fix))
+}
+
+fn of_kind(path: &Path, kind: &str, fix: &str) -> Error {
+    refuse(path, &format!("the image must be a {}", format_names()), kind, fix)
+}
+
+/// Why a file or folder of a known other kind is no image.
+fn refusal(path: &Path) -> Error {
+    if path.is_dir() {
+        return match holds_dicom(path) {
+            true => of_kind(path, "a folder of DICOM files", DICOM),
+            false => of_kind(
+                path,
+                "a folder that holds no image",
+                "name a file, an OME-Zarr, or a folder with the planes of one image",
+            ),
+        };
+    }
+    let start = start(path).unwrap_or_default();
+    match kind(&start) {
+        _ if begins_as_dicom(&start) => of_kind(path, "a DICOM file", DICOM),
+        Some((kind, fix)) => of_kind(path, kind, fix),
+        None => unknown(path),
+    }
+}
+
+/// Why a file is no image whose first bytes and name say nothing.
+pub fn unknown(path: &Path) -> Error {
+    match start(path) {
+        Err(error) => error,
+        Ok(start) => {
+            let first = &start[..start.len().min(4)];
+            let value = format!("a file that starts with the bytes {first:02x?}");
+            of_kind(path, &value, "convert it to .nii or .nii.gz")
+        }
+    }
+}
+
+fn start(path: &Path) -> Result<Vec<u8>> {
+    let mut start = vec![0; START];
+    let known = Source::open_file(path)?.read_some(&mut start)?;
+    start.truncate(known);
+    Ok(start)
 }
 
 /// Files of a folder that are looked at.
@@ -78,9 +113,9 @@ fn holds_dicom(folder: &Path) -> bool {
         entries.map(|entry| entry.path()).collect::<Vec<_>>()
     };
     let is_dicom = |path: &Path| {
-        let mut start = [0; 132];
+        let mut start = [0; START];
         let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
-        has_end(path, &["dcm", "ima"]) || read.is_ok() && &start[128..] == b"DICM"
+        ends_in(path, &[".dcm", ".ima"]) || read.is_ok() && begins_as_dicom(&start)
     };
     entries(folder).iter().any(|path| match path.is_dir() {
         true => entries(path).iter().any(|path| is_dicom(path)),
@@ -91,6 +126,7 @@ fn holds_dicom(folder: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::images::header;
 
     #[test]
     fn images_of_other_kinds_are_refused_with_what_converts_them() {
@@ -101,18 +137,14 @@ mod tests {
         for (name, bytes, expected) in [
             ("a.tif", &b"II*\0\x08\0\0\0"[..], "bioformats2raw"),
             ("a.png", b"\x89PNG\r\n", "SimpleITK"),
-            ("a.mgz", b"\x1f\x8b", "mri_convert"),
             ("a.dcm", &dicom, "dcm2niix"),
             ("series/1/IM0001", &dicom, "dcm2niix"),
         ] {
             fs::write(path(name), bytes).unwrap();
-            let text = check(&path(name)).unwrap_err().to_string();
+            let text = header(path(name)).unwrap_err().to_string();
             assert!(text.contains(expected), "{text}");
         }
-        let text = check(&path("series")).unwrap_err().to_string();
+        let text = header(path("series")).unwrap_err().to_string();
         assert!(text.contains("a folder of DICOM files") && text.contains("dcm2niix"), "{text}");
-        for name in ["there.zarr", "none"] {
-            assert!(check(&path(name)).is_ok(), "{name}: others say what is wrong");
-        }
     }
 }

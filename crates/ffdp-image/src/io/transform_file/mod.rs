@@ -31,8 +31,7 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical};
 use crate::io::check_memory;
-use crate::io::images::{DisplacementReader, is_text_headed, read_displacement};
-use crate::io::zarr_name::is_named;
+use crate::io::images::{DisplacementReader, format_names, is_image, read_displacement};
 
 pub use flirt::read_flirt;
 pub use parts::TransformPart;
@@ -63,8 +62,11 @@ pub fn read_transform_file(path: impl AsRef<Path>) -> Result<Vec<TransformPart>>
         Content::Text => Ok(vec![TransformPart::Affine(matrix::read(path, &read_text(path)?)?)]),
         Content::Unknown => Err(reject(
             path,
-            "a transform must be an ITK text or .mat file, a displacement field (NIfTI, NRRD, MetaImage, OME-Zarr), a \
-             composite .h5 or a 4x4 matrix",
+            &format!(
+                "a transform must be an ITK text or .mat file, a displacement field ({}), a composite .h5 or a 4x4 \
+                 matrix",
+                format_names()
+            ),
             "a file of another kind",
             "convert it with ANTs or SimpleITK",
         )),
@@ -188,22 +190,18 @@ enum Content {
 
 impl Content {
     fn of(path: &Path) -> Result<Self> {
-        if is_named(path) {
+        if is_image(path) {
             return Ok(Self::Image);
         }
         let file = File::open(path).map_err(|source| Error::io(path, "open", source))?;
         let mut start = Vec::new();
         file.take(64).read_to_end(&mut start).map_err(|source| Error::io(path, "read", source))?;
-        if is_text_headed(path, &start) {
-            return Ok(Self::Image);
-        }
         Ok(Self::of_bytes(&start))
     }
 
     fn of_bytes(start: &[u8]) -> Self {
         let start = start.strip_prefix(BYTE_ORDER_MARK.as_bytes()).unwrap_or(start);
         let first = start.first_chunk().copied().map(u32::from_le_bytes);
-        let is_nifti = |n: u32| [348, 540].contains(&n) || [348, 540].contains(&n.swap_bytes());
         let is_text = |b: &u8| b.is_ascii_graphic() || b.is_ascii_whitespace();
         match first {
             _ if start.starts_with(&[0x1f, 0x8b]) => Self::Image,
@@ -211,7 +209,6 @@ impl Content {
             _ if text::STARTS.iter().any(|word| start.starts_with(word.as_bytes())) => {
                 Self::ItkText
             }
-            Some(n) if is_nifti(n) => Self::Image,
             Some(n) if matlab::is_type(n) => Self::Matlab,
             Some(_) if start.iter().all(is_text) => Self::Text,
             _ => Self::Unknown,

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::super::data_type::DataType;
-use super::super::header::{Form, GeometrySource, Header};
+use super::super::format::format_names;
+use super::super::header::{Form, GeometrySource, Header, INTENT_DISPLACEMENT, Vectors};
 use super::super::refuse::reject;
 use super::super::source::Source;
 use super::layout::{NotNifti, RawHeader, Version};
@@ -86,12 +87,13 @@ fn interpret(raw: &RawHeader, path: &Path) -> Result<Header> {
         geometry,
         geometry_source,
         is_interleaved: false,
+        vectors: if raw.intent_code == INTENT_DISPLACEMENT { Vectors::Ras } else { Vectors::Lps },
         warnings,
     })
 }
 
 fn not_nifti(path: &Path, reason: NotNifti) -> Error {
-    let what = "the image must be a NIfTI-1, NIfTI-2, OME-Zarr, NRRD or MetaImage";
+    let what = format!("the image must be a {}", format_names());
     match reason {
         NotNifti::Truncated => reject(
             path,
@@ -101,11 +103,11 @@ fn not_nifti(path: &Path, reason: NotNifti) -> Error {
         ),
         NotNifti::Size(bytes) => {
             let value = format!("a file that starts with the bytes {bytes:02x?}");
-            reject(path, what, value, "convert it to .nii or .nii.gz")
+            reject(path, &what, value, "convert it to .nii or .nii.gz")
         }
         NotNifti::Magic(bytes) => {
             let value = format!("the magic bytes {bytes:02x?} (Analyze 7.5, or damaged)");
-            reject(path, what, value, "convert it to .nii, stating its orientation")
+            reject(path, &what, value, "convert it to .nii, stating its orientation")
         }
     }
 }

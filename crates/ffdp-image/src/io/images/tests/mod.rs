@@ -25,7 +25,6 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::data_type::{DataType, Endian};
-use super::header::Format;
 use super::nifti::layout::{RawHeader, Version};
 use super::nifti::new_header;
 use crate::error::Result;
