@@ -23,6 +23,11 @@ use crate::error::{Error, Result};
 use crate::image::{Geometry, Matrix3, Planes};
 use crate::io::lps::{LPS_SIGNS, flip};
 
+/// Displacements, coefficients of splines and of cosines, by FNIRT (2006 to 2009) and TOPUP (2016 to 2018).
+const FSL_INTENTS: [i32; 7] = [2006, 2007, 2008, 2009, 2016, 2017, 2018];
+const FROM_FSL: &str = "convert it to a field of ITK: wb_command -convert-warpfield -from-fnirt WARP.nii.gz MOVING.nii.gz -to-itk OUT.nii.gz \
+     (coefficients first to a field: fnirtfileutils --in=COEFFICIENTS --ref=FIXED --out=WARP --withaff)";
+
 /// Writes a displacement `[3, D, H, W]` (components x, y, z in voxels of `geometry`) for ITK and
 /// ANTs: float32, axes `[x, y, z, 1, 3]`, intent 1007, vectors in LPS mm.
 ///
@@ -194,8 +199,15 @@ fn check_is_displacement(header: &Header, path: &Path) -> Result<()> {
     }
     if header.intent_code != 0 && !is_displacement(header) {
         let what = "a displacement field has the intent 1007 (vectors, in LPS mm), 1006 (in RAS mm) or none (as 1007)";
-        let fix = "set the intent 1007 if the vectors are displacements in LPS mm";
-        return Err(reject(path, what, header.intent_code.to_string(), fix));
+        let code = header.intent_code;
+        let (value, fix) = match FSL_INTENTS.contains(&code) {
+            true => (format!("{code}, a warp of FSL, in coordinates of its own"), FROM_FSL),
+            false => (
+                code.to_string(),
+                "convert it with the program that made it to a field of ITK, or set the intent if its vectors are displacements in mm: 1007 for LPS, 1006 for RAS",
+            ),
+        };
+        return Err(reject(path, what, value, fix));
     }
     Ok(())
 }

@@ -1,28 +1,22 @@
 //! Images of kinds that are not read, by their content or name, with what converts them.
 
-use std::fs::{self, File};
-use std::io::Read;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use super::format::{ImageFormat, START, ends_in, format_names};
+use super::dicom::Dicom;
+use super::format::{ImageFormat, START, format_names};
 use super::header::Header;
 use super::refuse::refuse;
 use super::source::Source;
 use crate::error::{Error, Result};
 
 /// First bytes of a file, what it is, and what to do.
-const KINDS: [(&[u8], &str, &str); 6] = [
-    (b"II*\0", "a TIFF", TIFF),
-    (b"MM\0*", "a TIFF", TIFF),
-    (b"II+\0", "a BigTIFF", TIFF),
-    (b"\x89PNG", "a PNG", PICTURE),
-    (b"\xff\xd8\xff", "a JPEG", PICTURE),
-    (b"BM", "a BMP", PICTURE),
+const KINDS: [(&[u8], &str, &str); 3] = [
+    (b"BM", "a BMP", "convert it to PNG"),
+    (b"\x93NUMPY", "an array of NumPy", ARRAY),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file", ARRAY),
 ];
-const TIFF: &str = "convert it to OME-Zarr with bioformats2raw, or to NIfTI with 3D Slicer or SimpleITK, with the spacing of its voxels";
-const PICTURE: &str =
-    "convert it to NIfTI with 3D Slicer or SimpleITK, with the spacing of its pixels";
-const DICOM: &str = "convert it to NIfTI: dcm2niix -z y -o OUTPUT_FOLDER DICOM_FOLDER";
+const ARRAY: &str = "write it as NIfTI with nibabel or SimpleITK, with its spacing and orientation";
 
 /// What is recognised to be refused.
 pub struct Foreign;
@@ -37,7 +31,7 @@ impl ImageFormat for Foreign {
     }
 
     fn begins(&self, start: &[u8]) -> bool {
-        begins_as_dicom(start) || kind(start).is_some()
+        kind(start).is_some()
     }
 
     /// Any folder.
@@ -48,10 +42,6 @@ impl ImageFormat for Foreign {
     fn open(&self, path: &Path) -> Result<(Source, Header)> {
         Err(refusal(path))
     }
-}
-
-fn begins_as_dicom(start: &[u8]) -> bool {
-    start.get(128..132) == Some(b"DICM")
 }
 
 /// What a file is, and what to do.
@@ -67,9 +57,12 @@ fn of_kind(path: &Path, kind: &str, fix: &str) -> Error {
 /// Why a file or folder of a known other kind is no image.
 fn refusal(path: &Path) -> Error {
     if path.is_dir() {
-        return match holds_dicom(path) {
-            true => of_kind(path, "a folder of DICOM files", DICOM),
-            false => of_kind(
+        return match folder_of_dicom(path) {
+            Some(folder) => {
+                let fix = format!("name the folder of a series, as {}", folder.display());
+                of_kind(path, "a folder with folders of DICOM files", &fix)
+            }
+            None => of_kind(
                 path,
                 "a folder that holds no image",
                 "name a file, an OME-Zarr, or a folder with the planes of one image",
@@ -78,7 +71,6 @@ fn refusal(path: &Path) -> Error {
     }
     let start = start(path).unwrap_or_default();
     match kind(&start) {
-        _ if begins_as_dicom(&start) => of_kind(path, "a DICOM file", DICOM),
         Some((kind, fix)) => of_kind(path, kind, fix),
         None => unknown(path),
     }
@@ -103,24 +95,12 @@ fn start(path: &Path) -> Result<Vec<u8>> {
     Ok(start)
 }
 
-/// Files of a folder that are looked at.
-const LOOKED_AT: usize = 100;
-
-/// Whether one of the first files of a folder, or of a folder in it, is of DICOM.
-fn holds_dicom(folder: &Path) -> bool {
-    let entries = |folder: &Path| {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(LOOKED_AT);
-        entries.map(|entry| entry.path()).collect::<Vec<_>>()
-    };
-    let is_dicom = |path: &Path| {
-        let mut start = [0; START];
-        let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
-        ends_in(path, &[".dcm", ".ima"]) || read.is_ok() && begins_as_dicom(&start)
-    };
-    entries(folder).iter().any(|path| match path.is_dir() {
-        true => entries(path).iter().any(|path| is_dicom(path)),
-        false => is_dicom(path),
-    })
+/// A folder in a folder that holds DICOM.
+fn folder_of_dicom(folder: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut folders: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    folders.sort();
+    folders.into_iter().find(|folder| folder.is_dir() && Dicom.is_named(folder))
 }
 
 #[cfg(test)]
@@ -134,17 +114,25 @@ mod tests {
         let path = |name: &str| folder.path().join(name);
         fs::create_dir_all(path("series/1")).unwrap();
         let dicom = [&[0; 128][..], b"DICM"].concat();
+        fs::create_dir(path("empty")).unwrap();
         for (name, bytes, expected) in [
-            ("a.tif", &b"II*\0\x08\0\0\0"[..], "bioformats2raw"),
-            ("a.png", b"\x89PNG\r\n", "SimpleITK"),
-            ("a.dcm", &dicom, "dcm2niix"),
-            ("series/1/IM0001", &dicom, "dcm2niix"),
+            ("a.bmp", &b"BM\x08\0\0\0"[..], "PNG"),
+            ("a.npy", b"\x93NUMPY\x01", "nibabel"),
+            ("a.h5", b"\x89HDF\r\n\x1a\n", "nibabel"),
+            ("a.txt", b"1 2 3 4", "starts with the bytes [31, 20, 32, 20]"),
         ] {
             fs::write(path(name), bytes).unwrap();
             let text = header(path(name)).unwrap_err().to_string();
             assert!(text.contains(expected), "{text}");
         }
-        let text = header(path("series")).unwrap_err().to_string();
-        assert!(text.contains("a folder of DICOM files") && text.contains("dcm2niix"), "{text}");
+        fs::write(path("series/1/IM0001"), dicom).unwrap();
+        for (name, expected) in [
+            ("series", "series/1"),
+            ("series/1", "DICOM without pixels"),
+            ("empty", "a folder that holds no image"),
+        ] {
+            let text = header(path(name)).unwrap_err().to_string();
+            assert!(text.contains(expected), "{text}");
+        }
     }
 }

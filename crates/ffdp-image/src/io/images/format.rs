@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::header::{Header, Vectors};
 use super::new_image::NewImage;
 use super::source::Source;
-use super::{foreign, metaimage, nifti, nrrd, zarr};
+use super::{dicom, foreign, metaimage, mgh, nifti, nrrd, pictures, tiff, zarr};
 use crate::error::{Error, Result};
 
 /// All formats, in the order in which they are listed.
@@ -16,6 +16,12 @@ pub(super) const FORMATS: &[&dyn ImageFormat] = &[
     &zarr::OmeZarr,
     &nrrd::Nrrd,
     &metaimage::MetaImage,
+    &mgh::Mgh,
+    &dicom::Dicom,
+    &tiff::Tiff,
+    &pictures::Png,
+    &pictures::Jpeg,
+    &pictures::PictureFolder,
     // What is refused with advice; the last, as it takes every folder.
     &foreign::Foreign,
 ];
@@ -135,7 +141,7 @@ pub fn written_endings() -> String {
 }
 
 /// The names of the formats: `NIfTI, OME-Zarr or NRRD`.
-pub(in crate::io) fn format_names() -> String {
+pub(super) fn format_names() -> String {
     listed(FORMATS.iter().map(|format| format.name()).filter(|name| !name.is_empty()))
 }
 

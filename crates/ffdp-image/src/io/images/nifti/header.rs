@@ -64,7 +64,7 @@ fn interpret(raw: &RawHeader, path: &Path) -> Result<Header> {
         warnings.push(format!("bitpix {bitpix} contradicts datatype {code}; datatype is used"));
     }
     let dims = check_dims(raw, data_type, path, &mut warnings)?;
-    let (slope, intercept) = check_scaling(raw, path, &mut warnings)?;
+    let (slope, intercept) = scaling(raw, &mut warnings);
     let vox_offset = check_vox_offset(raw, path, &mut warnings)?;
     let mut placement = Orientation::of(raw, &dims, &mut warnings);
     placement.check_pixdim(&dims, path, &mut warnings)?;
@@ -148,22 +148,22 @@ fn check_dims(
     Ok(dims)
 }
 
-/// Slope and intercept; a slope of 0 or of no number means values as they are stored.
-fn check_scaling(raw: &RawHeader, path: &Path, warnings: &mut Vec<String>) -> Result<(f64, f64)> {
+/// Slope and intercept; a slope of 0 or of no number means values as they are stored, an intercept of no number none.
+fn scaling(raw: &RawHeader, warnings: &mut Vec<String>) -> (f64, f64) {
     let (slope, intercept) = (raw.scl_slope, raw.scl_inter);
     if slope == 0.0 {
-        return Ok((1.0, 0.0));
+        return (1.0, 0.0);
     }
     if !slope.is_finite() {
         warnings.push(format!("scl_slope is {slope}; values are taken as stored, not scaled"));
-        return Ok((1.0, 0.0));
+        return (1.0, 0.0);
     }
     if !intercept.is_finite() {
-        let what = "scl_inter must be finite where scl_slope is";
-        let fix = "set it to 0 if nothing is to be added";
-        return Err(reject(path, what, format!("{slope} and {intercept}"), fix));
+        // As niftilib.
+        warnings.push(format!("scl_inter is {intercept}; nothing is added to the values"));
+        return (slope, 0.0);
     }
-    Ok((slope, intercept))
+    (slope, intercept)
 }
 
 fn check_vox_offset(raw: &RawHeader, path: &Path, warnings: &mut Vec<String>) -> Result<u64> {

@@ -2,12 +2,14 @@
 
 mod displacement;
 mod golden;
+mod golden_formats;
 mod gzip;
 mod layout;
 mod oracle;
 mod orientation;
 mod pairs;
 mod planes;
+mod planes_of_files;
 mod real_files;
 mod reject;
 mod round_trip;

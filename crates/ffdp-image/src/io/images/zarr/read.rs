@@ -95,7 +95,7 @@ pub fn open(path: &Path) -> Result<(Voxels, Header)> {
         let fix = "repair the metadata, or convert the image anew";
         return Err(refuse(what, format!("{:?}", array.shape), fix));
     }
-    array.check_chunks()?;
+    let missing = array.check_chunks()?;
     let (geometry, warnings) = image.geometry(choice.level, &array.shape)?;
     let mut chunks = Chunks {
         path: path.to_path_buf(),
@@ -119,7 +119,7 @@ pub fn open(path: &Path) -> Result<(Voxels, Header)> {
         _ => 0,
     };
     header.vectors = Vectors::AlongAxes;
-    header.warnings = [image.warnings, warnings].concat();
+    header.warnings = [image.warnings, warnings, missing.into_iter().collect()].concat();
     Ok((Voxels::new(chunks), header))
 }
 
