@@ -78,6 +78,7 @@ impl Elements {
             let (kind, length) = walk.value(tag, encoding)?;
             if tag == PIXEL_DATA {
                 let length = (length != UNDEFINED).then_some(u64::from(length));
+                walk.check(length.unwrap_or(0))?;
                 elements.pixels = Some((walk.position, length));
                 break;
             }

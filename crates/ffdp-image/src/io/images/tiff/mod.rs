@@ -16,6 +16,7 @@ use std::path::Path;
 
 use tiff::ColorType;
 use tiff::TiffError;
+use tiff::decoder::ifd::Value;
 use tiff::decoder::{Decoder, Limits};
 use tiff::tags::Tag;
 
@@ -131,8 +132,11 @@ impl Pages {
         // Some programs write Latin-1 where ASCII is asked for.
         let text = text.and_then(|text| text.into_string().ok()).unwrap_or_default();
         let resolution = [Tag::XResolution, Tag::YResolution].map(|tag| {
-            let value = decoder.find_tag(tag).ok().flatten()?;
-            value.into_f64().ok().filter(|value| *value > 0.0 && value.is_finite())
+            let value = match decoder.find_tag(tag).ok().flatten()? {
+                Value::Rational(above, below) => f64::from(above) / f64::from(below),
+                _ => return None,
+            };
+            (value > 0.0 && value.is_finite()).then_some(value)
         });
         let form = form(path, &mut decoder, length)?;
         let mut indices = Vec::new();
