@@ -1,6 +1,6 @@
 //! Voxels of formats that are decoded a plane at a time: pages, pictures, DICOM files.
 
-use super::read::reserve;
+use super::reserve::reserve;
 use super::source::Decoded;
 use crate::error::Result;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
-//! Images of kinds that are not read, by their content or name, with what converts them.
+//! Files and folders of no format, with what converts them where that is known.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::dicom::Dicom;
-use super::format::{ImageFormat, START, format_names};
-use super::header::Header;
+use super::format::{ImageFormat, START};
+use super::formats::format_names;
 use super::refuse::refuse;
 use super::source::Source;
 use crate::error::{Error, Result};
@@ -18,44 +18,12 @@ const KINDS: [(&[u8], &str, &str); 3] = [
 ];
 const ARRAY: &str = "write it as NIfTI with nibabel or SimpleITK, with its spacing and orientation";
 
-/// What is recognised to be refused.
-pub struct Foreign;
-
-impl ImageFormat for Foreign {
-    fn name(&self) -> &'static str {
-        ""
-    }
-
-    fn endings(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    fn begins(&self, start: &[u8]) -> bool {
-        kind(start).is_some()
-    }
-
-    /// Any folder.
-    fn is_named(&self, path: &Path) -> bool {
-        path.is_dir()
-    }
-
-    fn open(&self, path: &Path) -> Result<(Source, Header)> {
-        Err(refusal(path))
-    }
-}
-
-/// What a file is, and what to do.
-fn kind(start: &[u8]) -> Option<(&'static str, &'static str)> {
-    let kind = KINDS.iter().find(|(first, _, _)| start.starts_with(first));
-    kind.map(|(_, kind, fix)| (*kind, *fix))
-}
-
 fn of_kind(path: &Path, kind: &str, fix: &str) -> Error {
     refuse(path, &format!("the image must be a {}", format_names()), kind, fix)
 }
 
-/// Why a file or folder of a known other kind is no image.
-fn refusal(path: &Path) -> Error {
+/// Why a file or folder of no format is no image.
+pub fn refusal(path: &Path) -> Error {
     if path.is_dir() {
         return match folder_of_dicom(path) {
             Some(folder) => {
@@ -69,22 +37,16 @@ fn refusal(path: &Path) -> Error {
             ),
         };
     }
-    let start = start(path).unwrap_or_default();
-    match kind(&start) {
-        Some((kind, fix)) => of_kind(path, kind, fix),
-        None => unknown(path),
-    }
-}
-
-/// Why a file is no image whose first bytes and name say nothing.
-pub fn unknown(path: &Path) -> Error {
     match start(path) {
         Err(error) => error,
-        Ok(start) => {
-            let first = &start[..start.len().min(4)];
-            let value = format!("a file that starts with the bytes {first:02x?}");
-            of_kind(path, &value, "convert it to .nii or .nii.gz")
-        }
+        Ok(start) => match KINDS.iter().find(|(first, _, _)| start.starts_with(first)) {
+            Some((_, kind, fix)) => of_kind(path, kind, fix),
+            None => {
+                let first = &start[..start.len().min(4)];
+                let value = format!("a file that starts with the bytes {first:02x?}");
+                of_kind(path, &value, "convert it to .nii or .nii.gz")
+            }
+        },
     }
 }
 

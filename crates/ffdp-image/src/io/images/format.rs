@@ -1,5 +1,5 @@
-//! What an image format is, and the list of all of them: the only place where they are named. What reads and writes
-//! images goes through it. A format is a type in a module of its own and one line of [`FORMATS`].
+//! What an image format is: a type in a module of its own that implements [`ImageFormat`], and one line of the list in
+//! `formats.rs`.
 
 use std::io::{Error as IoError, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -7,24 +7,7 @@ use std::path::{Path, PathBuf};
 use super::header::{Header, Vectors};
 use super::new_image::NewImage;
 use super::source::Source;
-use super::{dicom, foreign, metaimage, mgh, nifti, nrrd, pictures, tiff, zarr};
 use crate::error::{Error, Result};
-
-/// All formats, in the order in which they are listed.
-pub(super) const FORMATS: &[&dyn ImageFormat] = &[
-    &nifti::Nifti,
-    &zarr::OmeZarr,
-    &nrrd::Nrrd,
-    &metaimage::MetaImage,
-    &mgh::Mgh,
-    &dicom::Dicom,
-    &tiff::Tiff,
-    &pictures::Png,
-    &pictures::Jpeg,
-    &pictures::PictureFolder,
-    // What is refused with advice; the last, as it takes every folder.
-    &foreign::Foreign,
-];
 
 /// A format of images: what it is recognised by, how an image is opened, how one is created, and its words for the help.
 pub(super) trait ImageFormat: Sync {
@@ -109,57 +92,8 @@ pub(super) trait ImageWriter: Write + Send {
 /// Bytes by which formats are recognised: DICOM has its four after 128.
 pub(super) const START: usize = 132;
 
-/// The format of an image: by its first bytes, else by its name.
-pub(super) fn recognise(path: &Path) -> Option<&'static dyn ImageFormat> {
-    let mut start = [0; START];
-    let known = Source::open_file(path).and_then(|mut source| source.read_some(&mut start));
-    let start = &start[..known.unwrap_or(0)];
-    let by_content = FORMATS.iter().find(|format| format.begins(start));
-    by_content.or_else(|| FORMATS.iter().find(|format| format.is_named(path))).copied()
-}
-
-/// The format in which a file of this name is written.
-pub(super) fn written_as(path: &Path) -> Option<&'static dyn ImageFormat> {
-    FORMATS.iter().find(|format| ends_in(path, format.written())).copied()
-}
-
 /// Whether a name ends in one of some ends, in any case.
 pub(super) fn ends_in(path: &Path, ends: &[&str]) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase());
     name.is_some_and(|name| ends.iter().any(|end| name.ends_with(end)))
-}
-
-/// The formats that are read, as the help lists them.
-pub fn read_formats() -> String {
-    let named = FORMATS.iter().filter(|format| !format.name().is_empty());
-    named.map(|format| format.help()).collect::<Vec<_>>().join(", ")
-}
-
-/// The ends of names that are written: `.nii, .nii.gz or .zarr`.
-pub fn written_endings() -> String {
-    listed(FORMATS.iter().flat_map(|format| format.written()).copied())
-}
-
-/// The names of the formats: `NIfTI, OME-Zarr or NRRD`.
-pub(super) fn format_names() -> String {
-    listed(FORMATS.iter().map(|format| format.name()).filter(|name| !name.is_empty()))
-}
-
-/// Whether a displacement can be written under a name.
-pub fn is_displacement_name(path: impl AsRef<Path>) -> bool {
-    written_as(path.as_ref()).is_some_and(|format| format.holds().displacement.is_some())
-}
-
-/// Whether the voxels of an image of this name are compressed where it is written.
-pub fn is_packed_name(path: impl AsRef<Path>) -> bool {
-    written_as(path.as_ref()).is_none_or(|format| format.packs(path.as_ref()))
-}
-
-fn listed<'a>(words: impl Iterator<Item = &'a str>) -> String {
-    let words: Vec<&str> = words.collect();
-    match words.split_last() {
-        Some((last, [])) => last.to_string(),
-        Some((last, others)) => format!("{} or {last}", others.join(", ")),
-        None => String::new(),
-    }
 }

@@ -9,11 +9,11 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::data_type::{DataType, Endian};
+use super::file_writer::FileWriter;
 use super::format::{ImageFormat, ImageWriter, ends_in};
 use super::header::{Format, Header};
 use super::new_image::NewImage;
 use super::refuse;
-use super::sink::FileWriter;
 use super::source::{Packing, Source};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry};

@@ -7,7 +7,7 @@
 //! is; what reads or writes volumes, labels, planes and displacements knows no format. Physical space is RAS+ mm, except
 //! for displacement fields, whose vectors ITK and ANTs keep in LPS; see [`write_displacement`].
 //!
-//! Read `format.rs` first: what a format is, and the one list of them. Then `header.rs`, `open.rs` (the one way in) and
+//! Read `format.rs` first: what a format is; `formats.rs` has the one list of them. Then `header.rs`, `open.rs` (the one way in) and
 //! `sink.rs` (the one way out). A new format is a module that implements `ImageFormat`, and a line of that list; its
 //! sources stand in its module. Those of NIfTI: the official headers `nifti1.h` (2007) and `nifti2.h` (2011).
 
@@ -16,8 +16,10 @@ mod data_type;
 mod decoded_planes;
 mod dicom;
 mod displacement;
+mod file_writer;
 mod foreign;
 mod format;
+mod formats;
 mod header;
 mod integers;
 mod metaimage;
@@ -30,11 +32,11 @@ mod pictures;
 mod planes;
 mod read;
 mod refuse;
+mod reserve;
 mod series;
 mod sink;
 mod source;
 mod stream;
-mod tiff;
 mod units;
 mod write;
 mod zarr;
@@ -46,7 +48,7 @@ pub use convert::convert;
 pub use data_type::{DataType, Endian};
 pub(super) use displacement::lps_to_voxels;
 pub use displacement::{DisplacementReader, read_displacement, write_displacement};
-pub use format::{is_displacement_name, is_packed_name, read_formats, written_endings};
+pub use formats::{is_displacement_name, is_packed_name, read_formats, written_endings};
 pub use header::{Form, Format, GeometrySource, Header};
 pub use integers::{IntegerForm, IntegerWriter, write_integers};
 pub(super) use mgh::grid_of_centre;

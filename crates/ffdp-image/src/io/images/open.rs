@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::format::recognise;
+use super::formats::recognise;
 use super::header::Header;
 use super::source::Source;
 use super::{foreign, zarr};
@@ -13,13 +13,13 @@ use crate::error::{Error, Result};
 pub(super) fn open(path: &Path) -> Result<(Source, Header)> {
     match recognise(path) {
         Some(format) => format.open(path),
-        None => Err(foreign::unknown(path)),
+        None => Err(foreign::refusal(path)),
     }
 }
 
 /// Whether a file is an image of a format that is read; folders are images or nothing.
 pub(in crate::io) fn is_image(path: &Path) -> bool {
-    path.is_dir() || recognise(path).is_some_and(|format| !format.name().is_empty())
+    path.is_dir() || recognise(path).is_some()
 }
 
 /// Reads and checks the header of an image; of a compressed file only the beginning is read.

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::header::{Header, INTENT_LABEL};
 use super::open::open;
-use super::read::{Selection, for_each_chunk, read_floats, refuse_vectors, reserve};
+use super::read::{Selection, for_each_chunk, read_floats, refuse_vectors};
+use super::reserve::reserve;
 use super::source::Source;
 use crate::error::{Error, Result};
 use crate::image::{Geometry, MovedLabels, Planes, check_planes};

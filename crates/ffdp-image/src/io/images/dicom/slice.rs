@@ -30,6 +30,9 @@ const SIGNED: Tag = (0x0028, 0x0103);
 const INTERCEPT: Tag = (0x0028, 0x1052);
 const SLOPE: Tag = (0x0028, 0x1053);
 
+/// RLE has 128 bytes for two, a JPEG at most 64 for two bits.
+const LARGEST_EXPANSION: u64 = 256;
+
 /// A plane in a file.
 #[derive(Clone, Debug)]
 pub struct Slice {
@@ -125,9 +128,11 @@ impl Slice {
             "1.2.840.10008.1.2.4.50" if form.bits.allocated == 8 => Packing::Jpeg,
             other => return Err(refuse_syntax(path, other)),
         };
+        let length = std::fs::metadata(path).map_err(|e| Error::io(path, "read", e))?.len();
+        let most_bytes = length.saturating_mul(LARGEST_EXPANSION);
         match (packing, pixels.1) {
             (Packing::Plain, Some(length)) if length >= form.bytes() as u64 => {}
-            (Packing::Rle | Packing::Jpeg, None) => {}
+            (Packing::Rle | Packing::Jpeg, None) if form.bytes() as u64 <= most_bytes => {}
             (_, length) => {
                 let what = format!("the pixels must have {} bytes", form.bytes());
                 return refuse(&what, format!("{length:?}"), DAMAGED);

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use super::super::data_type::DataType;
-use super::super::format::format_names;
 use super::super::header::{Form, GeometrySource, Header, INTENT_DISPLACEMENT, Vectors};
 use super::super::refuse::reject;
 use super::super::source::Source;
@@ -93,7 +92,7 @@ fn interpret(raw: &RawHeader, path: &Path) -> Result<Header> {
 }
 
 fn not_nifti(path: &Path, reason: NotNifti) -> Error {
-    let what = format!("the image must be a {}", format_names());
+    let what = "the file must be a NIfTI-1 or NIfTI-2";
     match reason {
         NotNifti::Truncated => reject(
             path,
@@ -103,11 +102,11 @@ fn not_nifti(path: &Path, reason: NotNifti) -> Error {
         ),
         NotNifti::Size(bytes) => {
             let value = format!("a file that starts with the bytes {bytes:02x?}");
-            reject(path, &what, value, "convert it to .nii or .nii.gz")
+            reject(path, what, value, "rename it, or convert it to .nii or .nii.gz")
         }
         NotNifti::Magic(bytes) => {
             let value = format!("the magic bytes {bytes:02x?} (Analyze 7.5, or damaged)");
-            reject(path, &what, value, "convert it to .nii, stating its orientation")
+            reject(path, what, value, "convert it to .nii, stating its orientation")
         }
     }
 }

@@ -10,10 +10,10 @@ mod orientation;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use super::file_writer::FileWriter;
 use super::format::{Holds, ImageFormat, ImageWriter, ends_in};
 use super::header::{Header, Vectors};
 use super::new_image::NewImage;
-use super::sink::FileWriter;
 use super::source::{Source, other_of_pair};
 use crate::error::{Error, Result};
 use layout::is_header_size;

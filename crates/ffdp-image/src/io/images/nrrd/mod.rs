@@ -9,10 +9,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::data_type::{DataType, Endian};
+use super::file_writer::FileWriter;
 use super::format::{ImageFormat, ImageWriter};
 use super::header::{Format, Header, INTENT_LABEL};
 use super::new_image::{Kind, NewImage};
-use super::sink::FileWriter;
 use super::source::{Packing, Source};
 use crate::error::{Error, Result};
 use crate::io::lps::LPS_SIGNS;

@@ -4,9 +4,8 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use super::super::tiff::Tiff;
 use super::{DecodedPlanes, Format, Header, Source, refuse};
-use super::{Form, ImageFormat, Jpeg, NO_SPACING, PlaneFormat, Png, grid_as_itk};
+use super::{Form, ImageFormat, Jpeg, NO_SPACING, PlaneFormat, Png, Tiff, grid_as_itk};
 use crate::error::{Error, Result};
 
 /// The format.

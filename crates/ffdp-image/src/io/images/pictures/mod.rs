@@ -1,12 +1,13 @@
-//! Pictures of one plane, PNG and JPEG, and folders of them, grey: read. Such files say nothing of the size of a voxel
+//! Pictures, grey: PNG and JPEG, the pages of TIFF, and folders of planes; read. Such files say nothing of the size of a voxel
 //! (the dots per inch that some have are those of a printer): it is 1 mm, with a warning. x grows to the left, y to the
 //! back, z upwards, as ITK reads them.
 //!
-//! Read `folder.rs` for what the planes of a folder have to share.
+//! Read `folder.rs` for what the planes of a folder have to share, `tiff/` for pages.
 
 mod folder;
 mod jpeg;
 mod png;
+mod tiff;
 
 use std::path::Path;
 
@@ -22,6 +23,7 @@ use crate::image::Geometry;
 pub(super) use folder::PictureFolder;
 pub(super) use jpeg::{Jpeg, decode_jpeg};
 pub(super) use png::Png;
+pub(super) use tiff::Tiff;
 
 /// The warning of an image whose file has no size of voxels.
 pub(super) const NO_SPACING: &str =

@@ -168,7 +168,7 @@ fn of_many_chunks_that_are_missing_there_is_a_warning() {
     let volume = Volume::new(vec![1.0; 600], Geometry::new([1, 1, 600], [1.0; 3]).unwrap());
     write_volume(&path, &volume.unwrap()).expect("writable");
     let file = path.join("0/zarr.json");
-    let text = fs::read_to_string(&file).expect("written").replace('\n', "").replace(' ', "");
+    let text = fs::read_to_string(&file).expect("written").replace(['\n', ' '], "");
     fs::write(&file, text.replace("[32,1,1]", "[1,1,1]")).expect("writable");
     fs::remove_dir_all(path.join("0/c")).expect("written");
     let server = Server::of(folder.path(), Manners::default());

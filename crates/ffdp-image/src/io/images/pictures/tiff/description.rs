@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use roxmltree::{Document, Node};
 
-use super::super::units::unit_in_mm;
+use super::super::super::units::unit_in_mm;
 
 /// What pages are, and where.
 #[derive(Debug, PartialEq)]

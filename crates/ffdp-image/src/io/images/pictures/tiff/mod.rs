@@ -14,24 +14,20 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-use tiff::ColorType;
-use tiff::TiffError;
-use tiff::decoder::ifd::Value;
-use tiff::decoder::{Decoder, Limits};
-use tiff::tags::Tag;
+use ::tiff::ColorType;
+use ::tiff::TiffError;
+use ::tiff::decoder::ifd::Value;
+use ::tiff::decoder::{Decoder, Limits};
+use ::tiff::tags::Tag;
 
-use super::data_type::DataType;
-use super::decoded_planes::DecodedPlanes;
-use super::format::ImageFormat;
-use super::header::{Format, Header};
-use super::pictures::{Form, NO_SPACING, PlaneFormat, grid_as_itk};
-use super::refuse::{check_addressable, refuse};
-use super::source::Source;
+use super::super::refuse::check_addressable;
+use super::{DataType, DecodedPlanes, Format, Header, ImageFormat, Source, refuse};
+use super::{Form, NO_SPACING, PlaneFormat, grid_as_itk};
 use crate::error::{Error, Result};
 use description::Description;
 
 /// The format.
-pub(super) struct Tiff;
+pub struct Tiff;
 
 const NOT_GREY: &str = "pages must be grey, one integer of 8 to 64 bits or float a pixel";
 const CONVERT: &str = "convert it to OME-Zarr with bioformats2raw, or to a grey TIFF with Fiji";
