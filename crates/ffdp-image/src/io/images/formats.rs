@@ -5,20 +5,19 @@ use std::path::Path;
 
 use super::format::{ImageFormat, START, ends_in};
 use super::source::Source;
-use super::{dicom, metaimage, mgh, nifti, nrrd, pictures, zarr};
 
 /// All formats, in the order in which they are listed.
 pub(super) const FORMATS: &[&dyn ImageFormat] = &[
-    &nifti::Nifti,
-    &zarr::OmeZarr,
-    &nrrd::Nrrd,
-    &metaimage::MetaImage,
-    &mgh::Mgh,
-    &dicom::Dicom,
-    &pictures::Tiff,
-    &pictures::Png,
-    &pictures::Jpeg,
-    &pictures::PictureFolder,
+    &super::nifti::Nifti,
+    &super::zarr::OmeZarr,
+    &super::nrrd::Nrrd,
+    &super::metaimage::MetaImage,
+    &super::mgh::Mgh,
+    &super::dicom::Dicom,
+    &super::pictures::Tiff,
+    &super::pictures::Png,
+    &super::pictures::Jpeg,
+    &super::pictures::PictureFolder,
 ];
 
 /// The format of an image: by its first bytes, else by its name.
