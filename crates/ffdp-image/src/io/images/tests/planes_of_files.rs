@@ -98,6 +98,15 @@ fn pages_that_are_not_grey_or_differ_are_refused() {
 }
 
 #[test]
+fn a_text_in_latin_1_is_no_damage() {
+    let folder = Folder::new();
+    let mut bytes = tiff("made by a microscope, 2 #m a pixel", &[GREY]);
+    let at = bytes.iter().position(|byte| *byte == b'#').unwrap();
+    bytes[at] = 0xb5;
+    assert_eq!(read_volume(folder.file("a.tif", &bytes)).expect("sound").data[5], 6.0);
+}
+
+#[test]
 fn the_text_of_an_ome_tiff_says_where_planes_are_or_is_refused() {
     let folder = Folder::new();
     let second: Vec<u8> = PIXELS.map(|v| 10 * v).to_vec();

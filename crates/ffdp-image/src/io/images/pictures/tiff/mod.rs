@@ -121,12 +121,10 @@ impl Pages {
         // Nothing in a file is longer than the file, but what is packed.
         limits.ifd_value_size = length.min(LONGEST_TEXT) as usize;
         limits.intermediate_buffer_size = length.saturating_mul(LARGEST_EXPANSION) as usize;
-        limits.decoding_buffer_size = limits.intermediate_buffer_size;
+        limits.decoding_buffer_size = length as usize;
         let decoder = Decoder::new(BufReader::new(file)).map_err(&failed)?;
         let mut decoder = decoder.with_limits(limits);
-        let text = decoder.find_tag(Tag::ImageDescription).map_err(&failed)?;
-        // Some programs write Latin-1 where ASCII is asked for.
-        let text = text.and_then(|text| text.into_string().ok()).unwrap_or_default();
+        let text = text(&mut decoder, length).map_err(&failed)?;
         let resolution = [Tag::XResolution, Tag::YResolution].map(|tag| {
             let value = match decoder.find_tag(tag).ok().flatten()? {
                 Value::Rational(above, below) => f64::from(above) / f64::from(below),
@@ -165,6 +163,16 @@ impl Pages {
         }
         Ok(())
     }
+}
+
+/// The text of the page at which a decoder is; what is no UTF-8 of it is replaced, as some programs write Latin-1.
+fn text(decoder: &mut Decoder<BufReader<File>>, length: u64) -> Result<String, TiffError> {
+    let mut page = decoder.image_ifd();
+    let Some(entry) = page.find_entry(Tag::ImageDescription) else { return Ok(String::new()) };
+    let mut bytes = vec![0; entry.count().min(length).min(LONGEST_TEXT) as usize];
+    let known = page.find_tag_bytes(Tag::ImageDescription, &mut bytes, 0)?.unwrap_or(0);
+    let text = String::from_utf8_lossy(&bytes[..known.min(bytes.len())]).into_owned();
+    Ok(text.trim_end_matches('\0').to_string())
 }
 
 /// Size and type of the page at which a decoder is.
