@@ -35,6 +35,8 @@ const DAMAGED: &str = "it is damaged: copy or download it again";
 
 /// No compression of the format has more bytes for one of the file: LZW has codes of 12 bits for up to 4096 bytes.
 const LARGEST_EXPANSION: u64 = 4096;
+/// Tiles may be wider than a small page.
+const WIDEST_TILE: u64 = 1 << 16;
 /// Longest text of a page that is read, unless the file is shorter.
 const LONGEST_TEXT: u64 = 1 << 28;
 /// The bit of `NewSubfileType` of a smaller copy of another page.
@@ -118,9 +120,9 @@ impl Pages {
         let file = File::open(path).map_err(|source| Error::io(path, "open", source))?;
         let length = file.metadata().map_err(|source| Error::io(path, "read", source))?.len();
         let mut limits = Limits::default();
-        // Nothing in a file is longer than the file, but what is packed.
+        // Nothing in a file is longer than the file.
         limits.ifd_value_size = length.min(LONGEST_TEXT) as usize;
-        limits.intermediate_buffer_size = length.saturating_mul(LARGEST_EXPANSION) as usize;
+        limits.intermediate_buffer_size = length as usize;
         limits.decoding_buffer_size = length as usize;
         let decoder = Decoder::new(BufReader::new(file)).map_err(&failed)?;
         let mut decoder = decoder.with_limits(limits);
@@ -199,8 +201,11 @@ fn form(path: &Path, decoder: &mut Decoder<BufReader<File>>, length: u64) -> Res
         }
     };
     let form = Form { size: [width as usize, height as usize], data_type };
-    let bytes = u64::from(width) * u64::from(height);
-    if bytes == 0 || bytes > length.saturating_mul(LARGEST_EXPANSION) {
+    let pixels = u64::from(width) * u64::from(height);
+    let most = length.saturating_mul(LARGEST_EXPANSION);
+    // A row of a tile is allocated, however narrow the page is.
+    let tile = decoder.find_tag_unsigned::<u32>(Tag::TileWidth).map_err(&failed)?.unwrap_or(0);
+    if pixels == 0 || pixels > most || u64::from(tile) > most.max(WIDEST_TILE) {
         let what = format!("a file of {length} bytes cannot have the pixels of its header");
         return Err(refuse(path, &what, format!("{width} x {height}"), DAMAGED));
     }
