@@ -38,7 +38,7 @@ pub enum Command {
     Apply(ApplyArguments),
     /// Combine several transforms into one.
     Compose(ComposeArguments),
-    /// Write an image in another format: NIfTI, OME-Zarr, NRRD, MetaImage.
+    /// Write an image in another format, as a DICOM series in NIfTI or OME-Zarr.
     Convert(ConvertArguments),
     /// Invert a transform and measure the error of the inverse.
     Invert(InvertArguments),

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use ffdp_image::Error;
 use ffdp_image::io::available_disk_bytes;
+use ffdp_image::io::images::is_packed_name;
 
 use crate::failure::Result;
 use crate::printer::Printer;
@@ -71,10 +72,9 @@ impl Forecast {
 
     /// Of a file with so many bytes of voxels, which its name says are packed or not.
     pub fn of_file(output: &Path, bytes: u64) -> Self {
-        let name = output.to_string_lossy().to_lowercase();
-        match [".nii", ".mha", ".mhd"].iter().any(|end| name.ends_with(end)) {
-            true => Self { least: bytes, expected: bytes, most: bytes },
-            false => {
+        match is_packed_name(output) {
+            false => Self { least: bytes, expected: bytes, most: bytes },
+            true => {
                 let expected = (OF_AN_IMAGE * bytes as f64) as u64;
                 Self { least: least_of(bytes), expected, most: bytes }
             }

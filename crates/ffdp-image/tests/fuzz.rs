@@ -72,6 +72,54 @@ fn mutate(bytes: &mut Vec<u8>, other: &[u8], rng: &mut ChaCha8Rng) {
     }
 }
 
+/// The files of the other formats, of which each is an image by itself.
+fn files_of_formats() -> Vec<PathBuf> {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/formats");
+    let mut files = Vec::new();
+    let mut folders = vec![golden];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("they are committed").flatten() {
+            match entry.path() {
+                path if path.is_dir() => folders.push(path),
+                path if path.extension().is_some_and(|end| end != "json") => files.push(path),
+                _ => {}
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+#[test]
+fn mutated_files_of_other_formats_are_refused_or_read_consistently() {
+    let files = files_of_formats();
+    assert!(files.len() > 30, "the golden files are complete");
+    let folder = tempfile::tempdir().expect("a folder");
+    let (iterations, seed) =
+        (number("FFDP_FUZZ_ITERATIONS", ITERATIONS), number("FFDP_FUZZ_SEED", 1));
+    let mut read = 0;
+    for iteration in 0..iterations {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
+        rng.set_stream(1 << 32 | iteration as u64);
+        let [file, other] = [0, 1].map(|_| &files[rng.random_range(0..files.len())]);
+        let [mut bytes, other] = [file, other].map(|path| fs::read(path).expect("readable"));
+        let inside = unpacked(&bytes);
+        let is_inside = inside.is_some();
+        bytes = inside.unwrap_or(bytes);
+        for _ in 0..rng.random_range(1..=4) {
+            mutate(&mut bytes, &other, &mut rng);
+        }
+        let path = folder.path().join(file.file_name().expect("a file"));
+        fs::write(&path, if is_inside { packed(&bytes) } else { bytes }).expect("writable");
+        match std::panic::catch_unwind(|| nifti::read_in_every_way(&path)) {
+            Ok(is_read) => read += usize::from(is_read),
+            Err(_) => panic!("iteration {iteration}, of {}, failed", file.display()),
+        }
+    }
+    println!("{iterations} files, {read} of them still sound");
+    assert!(read > iterations / 50 && read < iterations, "{read} of {iterations}");
+}
+
 fn unpacked(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut plain = Vec::new();
     MultiGzDecoder::new(bytes).read_to_end(&mut plain).ok().map(|_| plain)

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use clap::Args;
 use ffdp_burn::transform::{Composite, Step, write_transform};
-use ffdp_image::io::{check_not_an_input, check_writable, is_composite_name, is_zarr_name};
+use ffdp_image::io::images::is_displacement_name;
+use ffdp_image::io::{check_not_an_input, check_writable, is_composite_name};
 
 use super::chain::{ORDER_HELP, TransformChoice, chain, grid};
 use crate::device::DeviceChoice;
@@ -70,6 +71,5 @@ fn stored(map: Composite, device: &Device) -> Composite {
 
 /// Whether the name is that of a displacement field.
 pub fn is_image(path: &Path) -> bool {
-    let name = path.to_string_lossy().to_lowercase();
-    name.ends_with(".nii") || name.ends_with(".nii.gz") || is_zarr_name(path)
+    is_displacement_name(path)
 }

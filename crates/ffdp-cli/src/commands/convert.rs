@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ffdp_image::io::images::{convert, header, unreadable_by_itk};
+use ffdp_image::io::images::{convert, header, read_formats, unreadable_by_itk, written_endings};
 use ffdp_image::io::{check_not_an_input, check_writable};
 
 use crate::disk::Forecast;
@@ -13,16 +13,23 @@ use crate::printer::Printer;
 /// `ffdp convert`.
 #[derive(Debug, Args)]
 pub struct ConvertArguments {
-    /// Image or displacement: NIfTI, OME-Zarr (image.zarr, image.zarr#LEVEL,c=CHANNEL,t=TIME), NRRD, MetaImage.
-    #[arg(value_name = "FILE")]
+    /// Image or displacement, of a format that is read.
+    #[arg(value_name = "FILE", help = format!("Image or displacement: {}", read_formats()))]
     pub input: PathBuf,
-    /// Result: .nii, .nii.gz, .zarr (OME-Zarr 0.5 with its pyramid), .nrrd or .mha. Voxels keep their type and values;
-    /// scaled ones become float32 where the format holds no scale.
-    #[arg(value_name = "RESULT")]
+    /// Result, of a format that is written.
+    #[arg(value_name = "RESULT", help = result_help())]
     pub output: PathBuf,
     /// Of several volumes the only one, from 0 [default: all].
     #[arg(long, value_name = "K")]
     pub volume: Option<usize>,
+}
+
+fn result_help() -> String {
+    let endings = written_endings();
+    format!(
+        "Result: {endings}; an OME-Zarr with its pyramid. Voxels keep their type and values; scaled ones become float32 \
+         where the format holds no scale"
+    )
 }
 
 /// Writes the result, a piece at a time.

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use ffdp_image::image::{Counted, Planes, finite_statistics};
-use ffdp_image::io::images::{DataType, GeometrySource, Header, PlaneReader, read_labels_at};
+use ffdp_image::io::images::{
+    DataType, GeometrySource, Header, PlaneReader, read_formats, read_labels_at,
+};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -23,8 +25,8 @@ const PERCENTS: [f64; 5] = [1.0, 25.0, 50.0, 75.0, 99.0];
 /// `ffdp info`.
 #[derive(Debug, Args)]
 pub struct InfoArguments {
-    /// Images: NIfTI, OME-Zarr (image.zarr, image.zarr#LEVEL,c=CHANNEL,t=TIME), NRRD, MetaImage.
-    #[arg(value_name = "FILE", required = true)]
+    /// Images of the formats that are read.
+    #[arg(value_name = "FILE", required = true, help = format!("Images: {}", read_formats()))]
     pub files: Vec<PathBuf>,
     /// Of files with several volumes, the one whose values are described, from 0.
     #[arg(long, value_name = "K", default_value_t = 0)]

@@ -123,6 +123,39 @@ fn nearest_keeps_scaled_integers_as_they_are_stored() {
 }
 
 #[test]
+fn nearest_refuses_labels_of_64_bits_that_are_no_integers() {
+    let folder = Folder::new();
+    let nearest = ["--interpolation", "nearest"];
+    // What the header says, the labels, and the last one, which is none.
+    for (intent_code, label, odd) in
+        [(1002, 7, 0.5), (1002, 7, f64::NAN), (0, 16_777_217, 0.5), (0, 16_777_217, f64::NAN)]
+    {
+        let form = IntegerForm {
+            data_type: DataType::F64,
+            intercept: 0,
+            scale: None,
+            intent_code,
+            time_step_seconds: 0.0,
+        };
+        let map = LabelMap::new(vec![label; grid().len()], grid()).expect("sizes match");
+        let path = folder.path("labels.nii");
+        write_integers(&path, &[map], form).expect("writable");
+        apply(&folder, "labels.nii", "moved.nii.gz", &nearest).succeeded();
+        let mut bytes = fs::read(&path).expect("written");
+        let last = bytes.len() - 8;
+        bytes[last..].copy_from_slice(&f64::to_le_bytes(odd));
+        fs::write(&path, bytes).expect("writable");
+        let run = apply(&folder, "labels.nii", "moved.nii.gz", &nearest);
+        let expected = format!(
+            "1 voxels are no integer labels in the range of i32, the first at voxel (x, y, z) = [5, 4, 3] with value {odd}"
+        );
+        let said: String = run.stderr.split_whitespace().collect();
+        let expected: String = expected.split_whitespace().collect();
+        assert!(run.code == 1 && said.contains(&expected), "{}", run.stderr);
+    }
+}
+
+#[test]
 fn labels_beyond_2_to_24_are_moved_exactly() {
     let folder = Folder::new();
     // As in the atlases of the Allen Institute; f32 would round the first to the second.

@@ -41,10 +41,14 @@ pub fn is_zarr_name(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("zarr"))
 }
 
-/// Whether a name means an OME-Zarr: a folder, an address, or one that ends in `.zarr`, with or without a choice.
+/// Whether a name means an OME-Zarr: a folder that holds one, an address, or one that ends in `.zarr`, with or without a
+/// choice.
 pub fn is_named(path: &Path) -> bool {
     let folder = dataset_folder(path);
-    folder.is_dir() || is_zarr_name(&folder) || address(&folder).is_some()
+    let has_choice = folder != path;
+    is_zarr_name(&folder)
+        || address(&folder).is_some()
+        || folder.is_dir() && (has_choice || holds_zarr(&folder))
 }
 
 /// Whether a folder is one of Zarr.

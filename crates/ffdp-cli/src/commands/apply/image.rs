@@ -231,6 +231,11 @@ impl Resulting {
             None => PlaneReader::open_all(path),
             volume => PlaneReader::open(path, volume),
         };
+        // Labels are integers, or the file is refused; of 64 bits that is seen with their list.
+        let says_labels = header.intent_code == INTENT_LABELS && header.data_type == DataType::F32;
+        if says_labels && self.how == Interpolation::Nearest {
+            open()?.with_labels()?;
+        }
         if let Some((planes, list)) = self.listed(open()?, header)? {
             return Ok((planes, Met::List(list)));
         }

@@ -8,7 +8,7 @@ use burn::tensor::Device;
 use clap::{Args, ValueEnum};
 use ffdp_burn::transform::Composite;
 use ffdp_image::image::Geometry;
-use ffdp_image::io::images::header;
+use ffdp_image::io::images::{header, read_formats, written_endings};
 use ffdp_image::io::{FileRow, LandmarkSpace, LandmarkTable, check_not_an_input, check_writable};
 
 use self::image::{PIECE, warp_image};
@@ -22,7 +22,8 @@ use crate::nan_policy::NanPolicy;
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = ORDER_HELP)]
 pub struct ApplyArguments {
-    /// Image or label map to warp, on the moving side (NIfTI, OME-Zarr, NRRD, MetaImage); of several volumes, all.
+    /// Image or label map to warp, on the moving side.
+    #[arg(help = format!("Image or label map to warp, on the moving side ({}); of several volumes, all", read_formats()))]
     #[arg(short, long, value_name = "FILE", required_unless_present_any = ["landmarks", "pairs"])]
     pub image: Option<PathBuf>,
     /// Image whose grid the result gets [default: the grid of the first -t, a displacement].
@@ -32,7 +33,8 @@ pub struct ApplyArguments {
     /// resampled onto the grid of --reference.
     #[arg(short, long, value_name = "FILE")]
     pub transform: Vec<TransformChoice>,
-    /// Result: .nii, .nii.gz, .zarr, .nrrd or .mha, or .csv, .fcsv or .mrk.json for landmarks.
+    /// Result, of a format that is written.
+    #[arg(help = format!("Result: {}, or .csv, .fcsv or .mrk.json for landmarks", written_endings()))]
     #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
     output: Option<PathBuf>,
     /// Several images: a list (CSV) with the columns image, output and, as needed, reference and transform (several with semicolons between, in the order of -t).

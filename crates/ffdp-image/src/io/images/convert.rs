@@ -8,7 +8,7 @@ use super::header::Header;
 use super::new_image::{Kind, NewImage};
 use super::open::open;
 use super::read::{Selection, for_each_chunk};
-use super::sink::Sink;
+use super::sink::{Sink, format_of};
 use crate::error::Result;
 
 /// Writes the image of one file into another, whose name says the format; of several volumes all, or the one asked
@@ -41,7 +41,7 @@ pub fn convert(
         scale,
         ..NewImage::new(&header.geometry, header.data_type, Kind::of_intent(header.intent_code))
     };
-    let keeps_scale = scale == [1.0, 0.0] || Sink::keeps_scale(to)?;
+    let keeps_scale = scale == [1.0, 0.0] || format_of(to)?.holds().scale;
     if !keeps_scale {
         (image.data_type, image.scale) = (DataType::F32, [1.0, 0.0]);
     }

@@ -12,20 +12,22 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::data_type::DataType;
-use super::header::{Format, Header, INTENT_VECTOR};
+use super::header::{Header, INTENT_DISPLACEMENT, INTENT_VECTOR, Vectors};
 use super::new_image::{Kind, NewImage};
 use super::open::open;
 use super::planes::PlaneReader;
-use super::read::{read_floats, reserve};
+use super::read::read_floats;
 use super::refuse::reject;
-use super::sink::{write_image, write_numbers};
+use super::reserve::reserve;
+use super::sink::{format_of, write_image, write_numbers};
 use crate::error::{Error, Result};
 use crate::image::{Geometry, Matrix3, Planes};
 use crate::io::lps::{LPS_SIGNS, flip};
-use crate::io::zarr_name::is_zarr_name;
 
-/// Displacement vectors; by the standard, and as ITK reads them since 5.3, in RAS mm.
-const INTENT_DISPLACEMENT: i32 = 1006;
+/// Displacements, coefficients of splines and of cosines, by FNIRT (2006 to 2009) and TOPUP (2016 to 2018).
+const FSL_INTENTS: [i32; 7] = [2006, 2007, 2008, 2009, 2016, 2017, 2018];
+const FROM_FSL: &str = "convert it to a field of ITK: wb_command -convert-warpfield -from-fnirt WARP.nii.gz MOVING.nii.gz -to-itk OUT.nii.gz \
+     (coefficients first to a field: fnirtfileutils --in=COEFFICIENTS --ref=FIXED --out=WARP --withaff)";
 
 /// Writes a displacement `[3, D, H, W]` (components x, y, z in voxels of `geometry`) for ITK and
 /// ANTs: float32, axes `[x, y, z, 1, 3]`, intent 1007, vectors in LPS mm.
@@ -45,7 +47,7 @@ pub fn write_displacement(
         return Err(Error::Shape { what, expected, got });
     }
     let image = NewImage::new(geometry, DataType::F32, Kind::Displacement);
-    let linear = file_of_voxels(path.as_ref(), geometry);
+    let linear = file_of_voxels(path.as_ref(), geometry)?;
     let (ux, rest) = displacement.split_at(voxels);
     let (uy, uz) = rest.split_at(voxels);
     write_image(path.as_ref(), &image, |file| {
@@ -60,14 +62,15 @@ pub fn write_displacement(
 }
 
 /// From a vector in voxels to the components of a file: LPS mm, or what OME-Zarr has.
-pub(super) fn file_of_voxels(path: &Path, geometry: &Geometry) -> Matrix3 {
-    if is_zarr_name(path) {
-        let spacing = geometry.spacing_mm;
-        let part = |i: usize, j: usize| if i + j == 2 { spacing[j] } else { 0.0 };
-        return std::array::from_fn(|i| std::array::from_fn(|j| part(i, j)));
-    }
+pub(super) fn file_of_voxels(path: &Path, geometry: &Geometry) -> Result<Matrix3> {
     let linear = geometry.voxel_to_mm().linear();
-    std::array::from_fn(|i| linear[i].map(|v| v * LPS_SIGNS[i]))
+    let spacing = geometry.spacing_mm;
+    let part = |i: usize, j: usize| if i + j == 2 { spacing[j] } else { 0.0 };
+    Ok(match format_of(path)?.holds().displacement.unwrap_or_default() {
+        Vectors::AlongAxes => std::array::from_fn(|i| std::array::from_fn(|j| part(i, j))),
+        Vectors::Ras => linear,
+        Vectors::Lps => std::array::from_fn(|i| linear[i].map(|v| v * LPS_SIGNS[i])),
+    })
 }
 
 /// Reads a displacement field into `[3, D, H, W]`: components x, y, z in voxels of the returned grid.
@@ -107,14 +110,12 @@ fn append_planar(vectors: &[f32], data: &mut Vec<f32>) {
 /// From the components of a file to a vector in voxels.
 fn voxels_of_file(header: &Header) -> Matrix3 {
     let linear = header.geometry.mm_to_voxel().linear();
-    match (header.format, header.intent_code) {
-        (Format::OmeZarr4 | Format::OmeZarr5, _) => {
-            let spacing = header.geometry.spacing_mm;
-            let part = |i: usize, j: usize| if i + j == 2 { 1.0 / spacing[i] } else { 0.0 };
-            std::array::from_fn(|i| std::array::from_fn(|j| part(i, j)))
-        }
-        (_, INTENT_DISPLACEMENT) => linear,
-        _ => linear.map(flip),
+    let spacing = header.geometry.spacing_mm;
+    let part = |i: usize, j: usize| if i + j == 2 { 1.0 / spacing[i] } else { 0.0 };
+    match header.vectors {
+        Vectors::AlongAxes => std::array::from_fn(|i| std::array::from_fn(|j| part(i, j))),
+        Vectors::Ras => linear,
+        Vectors::Lps => linear.map(flip),
     }
 }
 
@@ -199,8 +200,15 @@ fn check_is_displacement(header: &Header, path: &Path) -> Result<()> {
     }
     if header.intent_code != 0 && !is_displacement(header) {
         let what = "a displacement field has the intent 1007 (vectors, in LPS mm), 1006 (in RAS mm) or none (as 1007)";
-        let fix = "set the intent 1007 if the vectors are displacements in LPS mm";
-        return Err(reject(path, what, header.intent_code.to_string(), fix));
+        let code = header.intent_code;
+        let (value, fix) = match FSL_INTENTS.contains(&code) {
+            true => (format!("{code}, a warp of FSL, in coordinates of its own"), FROM_FSL),
+            false => (
+                code.to_string(),
+                "convert it with the program that made it to a field of ITK, or set the intent if its vectors are displacements in mm: 1007 for LPS, 1006 for RAS",
+            ),
+        };
+        return Err(reject(path, what, value, fix));
     }
     Ok(())
 }

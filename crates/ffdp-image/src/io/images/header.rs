@@ -7,44 +7,38 @@ use crate::image::{Affine, Geometry, Physical, Voxel};
 
 /// Values that are labels.
 pub(super) const INTENT_LABEL: i32 = 1002;
+/// Displacement vectors; by the standard, and as ITK reads them since 5.3, in RAS mm.
+pub(super) const INTENT_DISPLACEMENT: i32 = 1006;
 /// Vectors; ITK and ANTs keep displacements so, in LPS mm.
 pub(super) const INTENT_VECTOR: i32 = 1007;
 
-/// The formats of images that are read.
+/// The format of a file, with its version where that matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub enum Format {
-    /// 348-byte header, sizes up to 32767, geometry in f32.
-    #[serde(rename = "NIfTI-1")]
-    Nifti1,
-    /// 540-byte header, 64-bit sizes, geometry in f64.
-    #[serde(rename = "NIfTI-2")]
-    Nifti2,
-    /// OME-Zarr up to 0.4: arrays of Zarr 2.
-    #[serde(rename = "OME-Zarr 0.4")]
-    OmeZarr4,
-    /// OME-Zarr from 0.5: arrays of Zarr 3.
-    #[serde(rename = "OME-Zarr 0.5")]
-    OmeZarr5,
-    /// Nearly raw raster data (`.nrrd`, `.nhdr`).
-    #[serde(rename = "NRRD")]
-    Nrrd,
-    /// ITK's MetaImage (`.mha`, `.mhd`).
-    #[serde(rename = "MetaImage")]
-    MetaImage,
-}
+#[serde(transparent)]
+pub struct Format(&'static str);
 
 impl Format {
+    /// The one that is called so.
+    pub(super) const fn named(name: &'static str) -> Self {
+        Self(name)
+    }
+
     /// What it is called.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Nifti1 => "NIfTI-1",
-            Self::Nifti2 => "NIfTI-2",
-            Self::OmeZarr4 => "OME-Zarr 0.4",
-            Self::OmeZarr5 => "OME-Zarr 0.5",
-            Self::Nrrd => "NRRD",
-            Self::MetaImage => "MetaImage",
-        }
+        self.0
     }
+}
+
+/// In what the vectors of a displacement are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Vectors {
+    /// LPS mm, as ITK and ANTs have them.
+    #[default]
+    Lps,
+    /// RAS mm.
+    Ras,
+    /// Components (z, y, x) in mm along the axes of the file (RFC-5 of OME-NGFF).
+    AlongAxes,
 }
 
 /// Where the geometry of a file came from.
@@ -107,6 +101,9 @@ pub struct Header {
     /// Whether the components of a voxel's vector lie together, and not those of all voxels.
     #[serde(skip)]
     pub(super) is_interleaved: bool,
+    /// In what they are, where they are displacements.
+    #[serde(skip)]
+    pub(super) vectors: Vectors,
     /// What is unusual and how it was read.
     pub warnings: Vec<String>,
 }
@@ -136,6 +133,7 @@ impl Header {
             geometry,
             geometry_source: GeometrySource::Metadata,
             is_interleaved: false,
+            vectors: Vectors::default(),
             warnings: Vec::new(),
         }
     }

@@ -1,29 +1,113 @@
-//! MetaImage, ITK's own format (`.mha`, and `.mhd` with its data next to it): one scalar volume, raw or zlib.
+//! MetaImage, ITK's own format (`.mha`, and `.mhd` with its data next to it), raw or zlib: a volume, or a displacement,
+//! whose vectors are in LPS mm. Written: one volume, raw; of a `.mhd` the voxels are in the `.raw` of the same name.
 //!
 //! Source: ITK's MetaIO documentation, <https://itk.org/Wiki/MetaIO/Documentation>. Placement is in LPS mm:
 //! `TransformMatrix` has the direction of the first axis, then of the second, then of the third.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::data_type::{DataType, Endian};
+use super::file_writer::FileWriter;
+use super::format::{ImageFormat, ImageWriter, ends_in};
 use super::header::{Format, Header};
 use super::new_image::NewImage;
-use super::nrrd::{check_one_volume, data_at};
+use super::refuse;
 use super::source::{Packing, Source};
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry};
 use crate::io::lps::LPS_SIGNS;
+use crate::io::write_atomically;
 
 /// A header is text of a few hundred bytes; more is no header.
 const LONGEST_HEADER: usize = 1 << 16;
 const REPAIR: &str = "repair the header, or convert the image to NIfTI";
 
-/// Whether a file is one: by its name, as the first field may be any.
-pub fn begins(path: &Path, start: &[u8]) -> bool {
-    let named = |end: &str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(end));
-    named("mha") || named("mhd") || start.starts_with(b"ObjectType")
+/// The format.
+pub struct MetaImage;
+
+impl ImageFormat for MetaImage {
+    fn name(&self) -> &'static str {
+        "MetaImage"
+    }
+
+    fn endings(&self) -> &'static [&'static str] {
+        &[".mha", ".mhd"]
+    }
+
+    fn written(&self) -> &'static [&'static str] {
+        &[".mha", ".mhd"]
+    }
+
+    /// Most files do; the first field may be any.
+    fn begins(&self, start: &[u8]) -> bool {
+        start.starts_with(b"ObjectType")
+    }
+
+    fn open(&self, path: &Path) -> Result<(Source, Header)> {
+        open(path)
+    }
+
+    fn files(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        let (fields, _) = fields(path)?;
+        Ok([path.to_path_buf()].into_iter().chain(data_file(path, &fields)).collect())
+    }
+
+    fn packs(&self, _path: &Path) -> bool {
+        false
+    }
+
+    fn create(&self, path: &Path, image: &NewImage) -> Result<Box<dyn ImageWriter>> {
+        if !ends_in(path, &[".mhd"]) {
+            return FileWriter::plain(path, &header_of(image, "LOCAL")?)?.boxed();
+        }
+        let data = path.with_extension("raw");
+        check_own(path, &data)?;
+        let name = data.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let header = header_of(image, &name)?;
+        let path = path.to_path_buf();
+        Ok(Box::new(PairWriter { path, header, data: Box::new(FileWriter::plain(&data, &[])?) }))
+    }
+}
+
+/// Demands that a file of voxels is not that of something else: it is replaced only with its own header.
+fn check_own(path: &Path, data: &Path) -> Result<()> {
+    let is_own = || {
+        let (fields, _) = fields(path).ok()?;
+        Some(data_file(path, &fields)? == data)
+    };
+    if !data.exists() || is_own() == Some(true) {
+        return Ok(());
+    }
+    let what = format!("the voxels of {} go to a file that must not be there yet", path.display());
+    let fix = "choose another name, or remove that file";
+    Err(refuse::refuse(data, &what, "a file of something else", fix))
+}
+
+/// A header and its voxels, each in a file of its own.
+struct PairWriter {
+    path: PathBuf,
+    header: Vec<u8>,
+    data: Box<FileWriter>,
+}
+
+impl Write for PairWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.data.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.data.flush()
+    }
+}
+
+impl ImageWriter for PairWriter {
+    /// The header last: it names voxels that are complete.
+    fn commit(self: Box<Self>) -> Result<()> {
+        self.data.commit()?;
+        write_atomically(&self.path, |file| file.write_all(&self.header))
+    }
 }
 
 fn refuse(path: &Path, what: &str, value: impl ToString) -> Error {
@@ -57,15 +141,12 @@ fn field<'a>(fields: &'a [(String, String)], names: &[&str]) -> Option<&'a str> 
 }
 
 /// The file with the data of a header that stands alone.
-pub fn data_file(path: &Path) -> Option<PathBuf> {
-    begins(path, b"").then(|| fields(path).ok()).flatten().and_then(|(fields, _)| {
-        let name = field(&fields, &["ElementDataFile"]).filter(|name| *name != "LOCAL");
-        name.map(|name| path.with_file_name(name))
-    })
+fn data_file(path: &Path, fields: &[(String, String)]) -> Option<PathBuf> {
+    let name = field(fields, &["ElementDataFile"]).filter(|name| *name != "LOCAL");
+    name.map(|name| path.with_file_name(name))
 }
 
-/// Opens an image.
-pub fn open(path: &Path) -> Result<(Source, Header)> {
+fn open(path: &Path) -> Result<(Source, Header)> {
     let (fields, end) = fields(path)?;
     let of = |names: &[&str]| field(&fields, names);
     let numbers = |names: &[&str]| -> Option<Vec<f64>> {
@@ -124,7 +205,7 @@ pub fn open(path: &Path) -> Result<(Source, Header)> {
     let at = Error::in_file(path);
     Geometry::new(size, spacing).map_err(&at)?;
     let geometry = Geometry::from_affine(size, Affine::from_rows(rows)).map_err(at)?;
-    let mut header = Header::new(Format::MetaImage, data_type, dims, geometry);
+    let mut header = Header::new(Format::named("MetaImage"), data_type, dims, geometry);
     if is_field {
         header.set_vectors();
     }
@@ -158,7 +239,7 @@ pub fn open(path: &Path) -> Result<(Source, Header)> {
     if packing == Packing::Plain {
         check_long(path, &data, name, [start, header.data_bytes()])?;
     }
-    let source = data_at(&data, start, packing)?;
+    let source = Source::of_part(&data, start, packing)?;
     header.vox_offset = if packing == Packing::Plain { start } else { 0 };
     let warning = source.check_length(header.vox_offset, header.data_bytes())?;
     header.warnings.extend(warning);
@@ -201,12 +282,9 @@ fn check_long(path: &Path, data: &Path, name: &str, [start, voxels]: [u64; 2]) -
     Err(Error::File { path: path.into(), what, value, fix: fix.to_string() })
 }
 
-/// The header of a new image, with raw data after it.
-///
-/// # Errors
-/// [`Error::Invalid`] for what the format has no place for.
-pub fn header_of(image: &NewImage) -> Result<Vec<u8>> {
-    check_one_volume(image, "MetaImage")?;
+/// The header of a new image, with raw data in the named file (`LOCAL`: after it).
+fn header_of(image: &NewImage, data: &str) -> Result<Vec<u8>> {
+    image.check_one_volume("MetaImage")?;
     let name = TYPES.iter().find(|(_, known)| *known == image.data_type).expect("all are listed").0;
     let Geometry { size, spacing_mm, origin_mm, direction } = &image.geometry;
     let join = |numbers: &[f64]| numbers.iter().map(f64::to_string).collect::<Vec<_>>().join(" ");
@@ -217,7 +295,7 @@ pub fn header_of(image: &NewImage) -> Result<Vec<u8>> {
     let text = format!(
         "ObjectType = Image\nNDims = 3\nBinaryData = True\nBinaryDataByteOrderMSB = False\n\
          CompressedData = False\nTransformMatrix = {}\nOffset = {}\nCenterOfRotation = 0 0 0\n\
-         ElementSpacing = {}\nDimSize = {x} {y} {z}\nElementType = {name}\nElementDataFile = LOCAL\n",
+         ElementSpacing = {}\nDimSize = {x} {y} {z}\nElementType = {name}\nElementDataFile = {data}\n",
         join(axes.as_flattened()),
         join(&origin),
         join(spacing_mm)

@@ -2,6 +2,7 @@
 
 use super::data_type::DataType;
 use super::header::{INTENT_LABEL, INTENT_VECTOR};
+use crate::error::{Error, Result};
 use crate::image::Geometry;
 
 /// An image that is going to be written: voxels of `data_type`, least significant byte first, x fastest.
@@ -54,6 +55,21 @@ impl NewImage {
         let volumes = if kind == Kind::Displacement { 3 } else { 1 };
         let geometry = geometry.clone();
         Self { geometry, data_type, kind, volumes, time_step_seconds: 0.0, scale: [1.0, 0.0] }
+    }
+
+    /// Demands what formats of one volume hold.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`].
+    pub fn check_one_volume(&self, format: &str) -> Result<()> {
+        let is_displacement = self.kind == Kind::Displacement;
+        if self.volumes == 1 && self.scale == [1.0, 0.0] && !is_displacement {
+            return Ok(());
+        }
+        let what =
+            format!("{format} is written for one volume of values without slope and intercept");
+        let value = format!("{} volumes, scale {:?}", self.volumes, self.scale);
+        Err(Error::invalid(what, value, "write a .nii.gz file"))
     }
 
     /// Values of all volumes.

@@ -3,39 +3,23 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use super::formats::recognise;
 use super::header::Header;
-use super::source::{Source, other_of_pair};
-use super::{foreign, metaimage, nifti, nrrd, zarr};
+use super::source::Source;
+use super::{foreign, zarr};
 use crate::error::{Error, Result};
-use crate::io::zarr_name::is_named;
 
-/// Bytes by which the formats of single files are distinguished.
-const KNOWN: usize = 16;
-
-/// Opens an image: OME-Zarr where the name (without `#..`) is a folder or ends in `.zarr`, else by content.
+/// Opens an image of any format.
 pub(super) fn open(path: &Path) -> Result<(Source, Header)> {
-    foreign::check(path)?;
-    if is_named(path) {
-        let (voxels, header) = zarr::open(path)?;
-        return Ok((Source::of_zarr(path, voxels), header));
+    match recognise(path) {
+        Some(format) => format.open(path),
+        None => Err(foreign::refusal(path)),
     }
-    let mut start = [0; KNOWN];
-    let known = Source::open(path)?.read_some(&mut start).unwrap_or(0);
-    let start = &start[..known];
-    if nrrd::begins(start) {
-        return nrrd::open(path);
-    }
-    if metaimage::begins(path, start) {
-        return metaimage::open(path);
-    }
-    let mut source = Source::open(path)?;
-    let header = nifti::read(&mut source)?;
-    Ok((source, header))
 }
 
-/// Whether a file that begins so is an image whose header is text: NRRD or MetaImage.
-pub(in crate::io) fn is_text_headed(path: &Path, start: &[u8]) -> bool {
-    nrrd::begins(start) || metaimage::begins(path, start)
+/// Whether a file is an image of a format that is read; folders are images or nothing.
+pub(in crate::io) fn is_image(path: &Path) -> bool {
+    path.is_dir() || recognise(path).is_some()
 }
 
 /// Reads and checks the header of an image; of a compressed file only the beginning is read.
@@ -55,12 +39,7 @@ pub fn header(path: impl AsRef<Path>) -> Result<Header> {
 /// As [`header`].
 pub fn files(path: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
     let path = path.as_ref();
-    if is_named(path) {
-        return zarr::files(path);
-    }
-    let other = other_of_pair(path).filter(|other| other.exists());
-    let other = other.or_else(|| nrrd::data_file(path)).or_else(|| metaimage::data_file(path));
-    Ok([path.to_path_buf()].into_iter().chain(other).collect())
+    recognise(path).map_or_else(|| Ok(vec![path.to_path_buf()]), |format| format.files(path))
 }
 
 /// One of the [`files`] of an image from its start, whether it is on a disk or behind an address.

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::header::Header;
+use super::header::{Header, INTENT_LABEL};
 use super::open::open;
-use super::read::{Selection, for_each_chunk, read_floats, refuse_vectors, reserve};
+use super::read::{Selection, for_each_chunk, read_floats, refuse_vectors};
+use super::reserve::reserve;
 use super::source::Source;
 use crate::error::{Error, Result};
 use crate::image::{Geometry, MovedLabels, Planes, check_planes};
@@ -136,7 +137,8 @@ impl PlaneReader {
     /// they are too many.
     ///
     /// # Errors
-    /// Those of reading.
+    /// Those of reading; [`Error::NotLabels`] for a value that is no such integer where the header says labels, or where
+    /// others are integers that f32 would round.
     pub fn with_values(self) -> Result<Option<(Self, Vec<i64>)>> {
         let mut reader = self;
         let mut source = match reader.source.take() {
@@ -144,27 +146,35 @@ impl PlaneReader {
             None => open(&reader.path)?.0,
         };
         let (count, mut values) = (reader.header.geometry.len(), BTreeSet::new());
-        let (mut last, mut are_exact) = (0.0, true);
+        let (mut last, mut position, mut odd, mut offender) = (0.0, 0, 0, None);
+        let mut are_labels = reader.header.intent_code == INTENT_LABEL;
         for_each_chunk(&mut source, &reader.header, reader.first, count, |chunk| {
             for &value in chunk {
+                position += 1;
                 // Values come in runs; NaN is none.
                 if value == last {
                     continue;
                 }
-                are_exact = are_exact
-                    && value.fract() == 0.0
-                    && value.abs() < EXACT_IN_F64
-                    && values.len() <= MOST_LISTED;
-                if !are_exact {
-                    return;
+                if value.fract() != 0.0 || value.abs() >= EXACT_IN_F64 {
+                    odd += 1;
+                    offender.get_or_insert((position - 1, value));
+                    continue;
                 }
-                values.insert(value as i64);
+                are_labels = are_labels || f64::from(value as f32) != value;
+                if values.len() <= MOST_LISTED {
+                    values.insert(value as i64);
+                }
                 last = value;
             }
         })?;
         source.finish(reader.header.vox_offset + reader.header.data_bytes())?;
-        if !are_exact {
-            return Ok(None);
+        match offender {
+            Some((offset, value)) if are_labels => {
+                let first = reader.header.geometry.index_of(offset);
+                return Err(Error::NotLabels { path: reader.path, count: odd, first, value });
+            }
+            None if values.len() <= MOST_LISTED => {}
+            _ => return Ok(None),
         }
         values.remove(&0);
         let values: Vec<i64> = values.into_iter().collect();

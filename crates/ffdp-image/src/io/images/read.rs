@@ -7,10 +7,10 @@ use super::data_type::Floats;
 use super::header::{Header, INTENT_VECTOR};
 use super::open::open;
 use super::refuse::reject;
+use super::reserve::reserve;
 use super::source::Source;
 use crate::error::{Error, Result};
 use crate::image::{LabelMap, Volume};
-use crate::io::check_memory;
 
 /// Voxels decoded at a time.
 const CHUNK: usize = 1 << 16;
@@ -187,20 +187,6 @@ fn read_integers(path: &Path, selection: &Selection, scaling: Scaling) -> Result
         return Err(Error::NotLabels { path: path.to_path_buf(), count, first: index, value });
     }
     LabelMap::new(data, geometry)
-}
-
-/// An empty vector with room for `voxels` values of four bytes.
-pub(super) fn reserve<T>(path: &Path, voxels: usize) -> Result<Vec<T>> {
-    let (what, bytes) = (path.display().to_string(), 4 * voxels as u64);
-    check_memory(&what, bytes)?;
-    let mut data = Vec::new();
-    data.try_reserve_exact(voxels).map_err(|_| Error::TooLarge {
-        what,
-        needed_bytes: bytes,
-        available_bytes: 0,
-        fix: "downsample or crop it, or read it in slabs".to_string(),
-    })?;
-    Ok(data)
 }
 
 /// Appends `count` real values, from the one at position `first` on, rounded to f32.

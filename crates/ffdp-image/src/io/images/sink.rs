@@ -1,68 +1,36 @@
 //! The one way out: an image that grows by bytes, in the format that its name asks for.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use flate2::Compression;
 use rayon::prelude::*;
 
+use super::format::{ImageFormat, ImageWriter};
+use super::formats::{written_as, written_endings};
 use super::new_image::NewImage;
 use super::refuse::reject;
-use super::zarr::ZarrSink;
-use super::{metaimage, nifti, nrrd};
 use crate::error::{Error, Result};
-use crate::io::atomic::AtomicFile;
-use crate::io::gzip::ParallelGzip;
-use crate::io::zarr_name::is_zarr_name;
-
-/// Compression level: float images hardly shrink further, and time grows several times.
-const LEVEL: Compression = Compression::fast();
 
 /// An image under a temporary name; dropped before [`Sink::commit`], it leaves nothing.
 pub(super) struct Sink {
     path: PathBuf,
-    into: Into,
+    writer: Box<dyn ImageWriter>,
     /// Values of the whole image, their width, and the bytes that are missing.
     values: usize,
     width: usize,
     missing: usize,
 }
 
-enum Into {
-    Plain(BufWriter<AtomicFile>),
-    Gzip(Box<ParallelGzip<BufWriter<AtomicFile>>>),
-    Zarr(Box<ZarrSink>),
-}
-
-/// What a file's name says of its content.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Ending {
-    Nifti,
-    NiftiGzip,
-    Zarr,
-    Nrrd,
-    MetaImage,
-}
-
-impl Ending {
-    fn of(path: &Path) -> Result<Self> {
+/// The format that a name asks for.
+///
+/// # Errors
+/// [`Error::Nifti`] for another name.
+pub(super) fn format_of(path: &Path) -> Result<&'static dyn ImageFormat> {
+    written_as(path).ok_or_else(|| {
         let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase());
-        let name = name.unwrap_or_default();
-        if is_zarr_name(path) {
-            return Ok(Self::Zarr);
-        }
-        let endings = [
-            (".nii.gz", Self::NiftiGzip),
-            (".nii", Self::Nifti),
-            (".nrrd", Self::Nrrd),
-            (".mha", Self::MetaImage),
-        ];
-        let known = endings.into_iter().find(|(ending, _)| name.ends_with(ending));
-        known.map(|(_, ending)| ending).ok_or_else(|| {
-            let what = "the name of an image must end in .nii, .nii.gz, .zarr, .nrrd or .mha";
-            reject(path, what, format!("{name:?}"), "rename the output")
-        })
-    }
+        let what = format!("the name of an image must end in {}", written_endings());
+        reject(path, &what, format!("{:?}", name.unwrap_or_default()), "rename the output")
+    })
 }
 
 impl Sink {
@@ -71,33 +39,9 @@ impl Sink {
     /// # Errors
     /// [`Error::Nifti`] for another name, [`Error::Io`] when the file cannot be made.
     pub fn create(path: &Path, image: &NewImage) -> Result<Self> {
-        let ending = Ending::of(path)?;
-        let failed = |source| Error::io(path, "write", source);
-        let file = || AtomicFile::create(path).map(|f| BufWriter::with_capacity(1 << 20, f));
-        let gzip = || -> Result<_> {
-            Ok(Into::Gzip(Box::new(ParallelGzip::new(file()?, LEVEL).map_err(failed)?)))
-        };
-        let (mut into, header) = match ending {
-            Ending::Nifti => (Into::Plain(file()?), nifti::header_of(image).to_bytes()),
-            Ending::NiftiGzip => (gzip()?, nifti::header_of(image).to_bytes()),
-            Ending::Zarr => (Into::Zarr(Box::new(ZarrSink::create(path, image)?)), Vec::new()),
-            Ending::MetaImage => (Into::Plain(file()?), metaimage::header_of(image)?),
-            Ending::Nrrd => {
-                // The header is not packed.
-                let mut file = file()?;
-                file.write_all(&nrrd::header_of(image)?).map_err(failed)?;
-                let gzip = ParallelGzip::new(file, LEVEL).map_err(failed)?;
-                (Into::Gzip(Box::new(gzip)), Vec::new())
-            }
-        };
-        into.as_write().write_all(&header).map_err(failed)?;
+        let writer = format_of(path)?.create(path, image)?;
         let (values, width) = (image.values(), image.data_type.bytes());
-        Ok(Self { path: path.to_path_buf(), into, values, width, missing: values * width })
-    }
-
-    /// Whether the format of a name has a place for slope and intercept.
-    pub fn keeps_scale(path: &Path) -> Result<bool> {
-        Ok(matches!(Ending::of(path)?, Ending::Nifti | Ending::NiftiGzip))
+        Ok(Self { path: path.to_path_buf(), writer, values, width, missing: values * width })
     }
 
     /// Appends `count` values.
@@ -112,7 +56,7 @@ impl Sink {
         let Some(missing) = self.missing.checked_sub(count * self.width) else {
             return Err(self.wrong_count(self.values - self.missing / self.width + count));
         };
-        write(self.into.as_write()).map_err(|e| Error::io(&self.path, "write", e))?;
+        write(&mut self.writer).map_err(|e| Error::io(&self.path, "write", e))?;
         self.missing = missing;
         Ok(())
     }
@@ -122,31 +66,15 @@ impl Sink {
     /// # Errors
     /// [`Error::Shape`] when values are missing, [`Error::Io`] when writing fails.
     pub fn commit(self) -> Result<()> {
-        if self.missing > 0 {
-            return Err(self.wrong_count(self.values - self.missing / self.width));
+        match self.missing {
+            0 => self.writer.commit(),
+            _ => Err(self.wrong_count(self.values - self.missing / self.width)),
         }
-        let failed = |source| Error::io(&self.path, "write", source);
-        let buffered = match self.into {
-            Into::Plain(file) => file,
-            Into::Gzip(stream) => stream.finish().map_err(failed)?,
-            Into::Zarr(sink) => return sink.commit(),
-        };
-        buffered.into_inner().map_err(|error| failed(error.into_error()))?.commit()
     }
 
     fn wrong_count(&self, got: usize) -> Error {
         let what = format!("number of values of {}", self.path.display());
         Error::Shape { what, expected: vec![self.values], got: vec![got] }
-    }
-}
-
-impl Into {
-    fn as_write(&mut self) -> &mut dyn Write {
-        match self {
-            Into::Plain(file) => file,
-            Into::Gzip(stream) => stream,
-            Into::Zarr(sink) => sink,
-        }
     }
 }
 

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 
 use super::refuse::reject;
-use super::zarr::Voxels;
 use crate::error::{Error, Result};
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -31,8 +30,17 @@ enum Stream {
     Plain(File),
     /// Gzip or zlib.
     Compressed(Box<dyn Read + Send>),
-    /// Chunks, wherever they are asked for.
-    Zarr(Box<Voxels>),
+    /// Wherever they are asked for.
+    Decoded(Box<dyn Decoded>),
+}
+
+/// Voxels that are decoded where they are asked for, as chunks or planes; least significant byte first.
+pub(super) trait Decoded: Send {
+    /// The bytes from a position of the stream on: as many as lie together, `most` at most.
+    ///
+    /// # Errors
+    /// Those of reading.
+    fn bytes_at(&mut self, position: u64, most: usize) -> Result<&[u8]>;
 }
 
 /// How the voxels of a file are packed.
@@ -107,9 +115,18 @@ impl Source {
         Self { path: path.to_path_buf(), stream, file_bytes, position: 0 }
     }
 
-    /// The voxels of an array in chunks.
-    pub fn of_zarr(path: &Path, voxels: Voxels) -> Self {
-        let stream = Stream::Zarr(Box::new(voxels));
+    /// A file from a byte on.
+    pub fn of_part(path: &Path, start: u64, packing: Packing) -> Result<Self> {
+        let failed = |source| Error::io(path, "open", source);
+        let mut file = File::open(path).map_err(failed)?;
+        let length = file.metadata().map_err(failed)?.len();
+        file.seek(SeekFrom::Start(start)).map_err(failed)?;
+        Ok(Self::of_file(path, (file, length), packing))
+    }
+
+    /// Voxels that are decoded.
+    pub fn decoded(path: &Path, voxels: impl Decoded + 'static) -> Self {
+        let stream = Stream::Decoded(Box::new(voxels));
         Self { path: path.to_path_buf(), stream, file_bytes: 0, position: 0 }
     }
 
@@ -166,7 +183,7 @@ impl Source {
     /// Goes to an uncompressed position; of a compressed file, forward.
     pub fn skip_to(&mut self, position: u64) -> Result<()> {
         match &mut self.stream {
-            Stream::Zarr(_) => self.position = position,
+            Stream::Decoded(_) => self.position = position,
             Stream::Plain(file) => {
                 let moved = file.seek(SeekFrom::Start(position));
                 moved.map_err(|source| Error::io(&self.path, "read", source))?;
@@ -197,12 +214,12 @@ impl Source {
 
     /// The next `most` bytes, or the first of them that lie together in memory; of a file they are read into `buffer`.
     pub fn next<'a>(&'a mut self, most: usize, buffer: &'a mut Vec<u8>) -> Result<&'a [u8]> {
-        if !matches!(self.stream, Stream::Zarr(_)) {
+        if !matches!(self.stream, Stream::Decoded(_)) {
             buffer.resize(most, 0);
             self.read_exact(buffer)?;
             return Ok(buffer);
         }
-        let Stream::Zarr(voxels) = &mut self.stream else { unreachable!("just seen") };
+        let Stream::Decoded(voxels) = &mut self.stream else { unreachable!("just seen") };
         let bytes = voxels.bytes_at(self.position, most)?;
         self.position += bytes.len() as u64;
         Ok(bytes)
@@ -225,7 +242,7 @@ impl Source {
         let known = match &mut self.stream {
             Stream::Plain(file) => read_up_to(file, buffer),
             Stream::Compressed(decoder) => read_up_to(decoder, buffer),
-            Stream::Zarr(voxels) => {
+            Stream::Decoded(voxels) => {
                 let (mut position, mut rest) = (self.position, &mut *buffer);
                 while !rest.is_empty() {
                     let bytes = voxels.bytes_at(position, rest.len())?;

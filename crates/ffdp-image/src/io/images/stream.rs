@@ -72,7 +72,8 @@ impl DisplacementWriter {
     pub fn create(path: impl AsRef<Path>, geometry: &Geometry) -> Result<Self> {
         let path = path.as_ref();
         let image = NewImage::new(geometry, DataType::F32, Kind::Displacement);
-        Ok(Self { stream: Sink::create(path, &image)?, linear: file_of_voxels(path, geometry) })
+        let linear = file_of_voxels(path, geometry)?;
+        Ok(Self { stream: Sink::create(path, &image)?, linear })
     }
 
     /// The part of each component (x, y, z) in voxels in component `i` of the file; what is 0 need not be

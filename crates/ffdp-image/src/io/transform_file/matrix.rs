@@ -8,7 +8,7 @@ use crate::image::{Affine, Physical};
 
 /// How far the last row may be from 0 0 0 1: FSL multiplies matrices in f32, each product rounds by up to 1.2e-7, and
 /// chains of some tens of them are written with 8 to 10 digits (1.00000012). A projection is far beyond it.
-const LAST_ROW: f64 = 1e-5;
+pub(super) const LAST_ROW: f64 = 1e-5;
 
 const FIX: &str = "give four numbers a line, in three or four lines, the fourth 0 0 0 1";
 

@@ -1,4 +1,4 @@
-//! Transforms as files of ITK, ANTs and FSL, recognised by their content.
+//! Transforms as files of ITK, ANTs, FSL and FreeSurfer, recognised by their content.
 //!
 //! | content | read | written |
 //! |---|---|---|
@@ -7,6 +7,7 @@
 //! | displacement field (`.nii`, `.nii.gz`, `.zarr`; read: `.nrrd`, `.mha`) | yes | see [`write_displacement`](super::images::write_displacement) |
 //! | ITK composite (`.h5`) | yes | yes |
 //! | a 3x4 or 4x4 matrix as text, RAS mm, fixed to moving | yes | no |
+//! | FreeSurfer's LTA (`.lta`), between RAS mm or voxels | yes | no |
 //! | FSL FLIRT's matrix (`.mat`, text), with both images | [`read_flirt`] | no |
 //!
 //! ITK keeps transforms in LPS mm and lists of them so that the last is applied first; here all is
@@ -16,6 +17,7 @@
 mod flirt;
 mod hdf5;
 mod kinds;
+mod lta;
 mod matlab;
 mod matrix;
 mod parts;
@@ -31,8 +33,7 @@ use std::path::Path;
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical};
 use crate::io::check_memory;
-use crate::io::images::{DisplacementReader, is_text_headed, read_displacement};
-use crate::io::zarr_name::is_named;
+use crate::io::images::{DisplacementReader, is_image, read_displacement};
 
 pub use flirt::read_flirt;
 pub use parts::TransformPart;
@@ -60,11 +61,16 @@ pub fn read_transform_file(path: impl AsRef<Path>) -> Result<Vec<TransformPart>>
         Content::Hdf5 => kinds::parts(hdf5::read(path)?, path),
         Content::ItkText => kinds::parts(text::read(path, &read_text(path)?)?, path),
         Content::Matlab => kinds::parts(vec![matlab::read(path, &read_bytes(path)?)?], path),
-        Content::Text => Ok(vec![TransformPart::Affine(matrix::read(path, &read_text(path)?)?)]),
+        Content::Text => {
+            let text = read_text(path)?;
+            let map =
+                if lta::is_lta(&text) { lta::read(path, &text) } else { matrix::read(path, &text) };
+            Ok(vec![TransformPart::Affine(map?)])
+        }
         Content::Unknown => Err(reject(
             path,
             "a transform must be an ITK text or .mat file, a displacement field (NIfTI, NRRD, MetaImage, OME-Zarr), a \
-             composite .h5 or a 4x4 matrix",
+             composite .h5, an .lta of FreeSurfer or a 4x4 matrix",
             "a file of another kind",
             "convert it with ANTs or SimpleITK",
         )),
@@ -188,22 +194,18 @@ enum Content {
 
 impl Content {
     fn of(path: &Path) -> Result<Self> {
-        if is_named(path) {
+        if is_image(path) {
             return Ok(Self::Image);
         }
         let file = File::open(path).map_err(|source| Error::io(path, "open", source))?;
         let mut start = Vec::new();
         file.take(64).read_to_end(&mut start).map_err(|source| Error::io(path, "read", source))?;
-        if is_text_headed(path, &start) {
-            return Ok(Self::Image);
-        }
         Ok(Self::of_bytes(&start))
     }
 
     fn of_bytes(start: &[u8]) -> Self {
         let start = start.strip_prefix(BYTE_ORDER_MARK.as_bytes()).unwrap_or(start);
         let first = start.first_chunk().copied().map(u32::from_le_bytes);
-        let is_nifti = |n: u32| [348, 540].contains(&n) || [348, 540].contains(&n.swap_bytes());
         let is_text = |b: &u8| b.is_ascii_graphic() || b.is_ascii_whitespace();
         match first {
             _ if start.starts_with(&[0x1f, 0x8b]) => Self::Image,
@@ -211,7 +213,6 @@ impl Content {
             _ if text::STARTS.iter().any(|word| start.starts_with(word.as_bytes())) => {
                 Self::ItkText
             }
-            Some(n) if is_nifti(n) => Self::Image,
             Some(n) if matlab::is_type(n) => Self::Matlab,
             Some(_) if start.iter().all(is_text) => Self::Text,
             _ => Self::Unknown,

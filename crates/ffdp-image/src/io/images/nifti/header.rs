@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::super::data_type::DataType;
-use super::super::header::{Form, GeometrySource, Header};
+use super::super::header::{Form, GeometrySource, Header, INTENT_DISPLACEMENT, Vectors};
 use super::super::refuse::reject;
 use super::super::source::Source;
 use super::layout::{NotNifti, RawHeader, Version};
@@ -63,7 +63,7 @@ fn interpret(raw: &RawHeader, path: &Path) -> Result<Header> {
         warnings.push(format!("bitpix {bitpix} contradicts datatype {code}; datatype is used"));
     }
     let dims = check_dims(raw, data_type, path, &mut warnings)?;
-    let (slope, intercept) = check_scaling(raw, path, &mut warnings)?;
+    let (slope, intercept) = scaling(raw, &mut warnings);
     let vox_offset = check_vox_offset(raw, path, &mut warnings)?;
     let mut placement = Orientation::of(raw, &dims, &mut warnings);
     placement.check_pixdim(&dims, path, &mut warnings)?;
@@ -86,12 +86,13 @@ fn interpret(raw: &RawHeader, path: &Path) -> Result<Header> {
         geometry,
         geometry_source,
         is_interleaved: false,
+        vectors: if raw.intent_code == INTENT_DISPLACEMENT { Vectors::Ras } else { Vectors::Lps },
         warnings,
     })
 }
 
 fn not_nifti(path: &Path, reason: NotNifti) -> Error {
-    let what = "the image must be a NIfTI-1, NIfTI-2, OME-Zarr, NRRD or MetaImage";
+    let what = "the file must be a NIfTI-1 or NIfTI-2";
     match reason {
         NotNifti::Truncated => reject(
             path,
@@ -101,7 +102,7 @@ fn not_nifti(path: &Path, reason: NotNifti) -> Error {
         ),
         NotNifti::Size(bytes) => {
             let value = format!("a file that starts with the bytes {bytes:02x?}");
-            reject(path, what, value, "convert it to .nii or .nii.gz")
+            reject(path, what, value, "rename it, or convert it to .nii or .nii.gz")
         }
         NotNifti::Magic(bytes) => {
             let value = format!("the magic bytes {bytes:02x?} (Analyze 7.5, or damaged)");
@@ -146,22 +147,22 @@ fn check_dims(
     Ok(dims)
 }
 
-/// Slope and intercept; a slope of 0 or of no number means values as they are stored.
-fn check_scaling(raw: &RawHeader, path: &Path, warnings: &mut Vec<String>) -> Result<(f64, f64)> {
+/// Slope and intercept; a slope of 0 or of no number means values as they are stored, an intercept of no number none.
+fn scaling(raw: &RawHeader, warnings: &mut Vec<String>) -> (f64, f64) {
     let (slope, intercept) = (raw.scl_slope, raw.scl_inter);
     if slope == 0.0 {
-        return Ok((1.0, 0.0));
+        return (1.0, 0.0);
     }
     if !slope.is_finite() {
         warnings.push(format!("scl_slope is {slope}; values are taken as stored, not scaled"));
-        return Ok((1.0, 0.0));
+        return (1.0, 0.0);
     }
     if !intercept.is_finite() {
-        let what = "scl_inter must be finite where scl_slope is";
-        let fix = "set it to 0 if nothing is to be added";
-        return Err(reject(path, what, format!("{slope} and {intercept}"), fix));
+        // As niftilib.
+        warnings.push(format!("scl_inter is {intercept}; nothing is added to the values"));
+        return (slope, 0.0);
     }
-    Ok((slope, intercept))
+    (slope, intercept)
 }
 
 fn check_vox_offset(raw: &RawHeader, path: &Path, warnings: &mut Vec<String>) -> Result<u64> {

@@ -25,8 +25,8 @@ impl Version {
     /// The format of a file of this version.
     pub const fn format(self) -> Format {
         match self {
-            Version::One => Format::Nifti1,
-            Version::Two => Format::Nifti2,
+            Version::One => Format::named("NIfTI-1"),
+            Version::Two => Format::named("NIfTI-2"),
         }
     }
 
@@ -42,6 +42,12 @@ impl Version {
     pub const fn first_data_byte(self) -> usize {
         self.header_bytes() + 4
     }
+}
+
+/// Whether the first number of a file is the size of a header, in either byte order.
+pub(super) fn is_header_size(first: [u8; 4]) -> bool {
+    let sizes = [Version::One, Version::Two].map(|version| version.header_bytes() as u32);
+    sizes.contains(&u32::from_le_bytes(first)) || sizes.contains(&u32::from_be_bytes(first))
 }
 
 /// Why bytes are no header of a NIfTI file.

@@ -1,13 +1,16 @@
-//! NRRD (`.nrrd`, and `.nhdr` with its data next to it): one scalar volume, raw or gzip.
+//! NRRD (`.nrrd`, and `.nhdr` with its data next to it), raw or gzip: a volume, several along the last axis, or a
+//! displacement, whose vectors are in LPS mm. Written: one volume, gzip.
 //!
 //! Source: the format's definition, <https://teem.sourceforge.net/nrrd/format.html>. The placement is by `space
 //! directions` and `space origin` in a space of patient axes, which becomes RAS; without, by `spacings`.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::data_type::{DataType, Endian};
+use super::file_writer::FileWriter;
+use super::format::{ImageFormat, ImageWriter};
 use super::header::{Format, Header, INTENT_LABEL};
 use super::new_image::{Kind, NewImage};
 use super::source::{Packing, Source};
@@ -22,10 +25,42 @@ use placement::Axes;
 const LONGEST_HEADER: usize = 1 << 20;
 const REPAIR: &str = "repair the header, or convert the image to NIfTI";
 
-/// Whether a file begins as one.
-pub fn begins(start: &[u8]) -> bool {
-    start.starts_with(b"NRRD000")
+/// The format.
+pub struct Nrrd;
+
+impl ImageFormat for Nrrd {
+    fn name(&self) -> &'static str {
+        "NRRD"
+    }
+
+    fn endings(&self) -> &'static [&'static str] {
+        &[".nrrd", ".nhdr"]
+    }
+
+    fn written(&self) -> &'static [&'static str] {
+        &[".nrrd"]
+    }
+
+    fn begins(&self, start: &[u8]) -> bool {
+        start.starts_with(MAGIC)
+    }
+
+    fn open(&self, path: &Path) -> Result<(Source, Header)> {
+        open(path)
+    }
+
+    fn files(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        let (text, _) = text(path)?;
+        Ok([path.to_path_buf()].into_iter().chain(data_file(path, &text)).collect())
+    }
+
+    fn create(&self, path: &Path, image: &NewImage) -> Result<Box<dyn ImageWriter>> {
+        // The header is not packed.
+        FileWriter::plain(path, &header_of(image)?)?.gzip()?.boxed()
+    }
 }
+
+const MAGIC: &[u8] = b"NRRD000";
 
 fn refuse(path: &Path, what: &str, value: impl ToString) -> Error {
     let (what, fix) = (what.to_string(), REPAIR.to_string());
@@ -54,15 +89,17 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// The file with the data of a header that stands alone.
-pub fn data_file(path: &Path) -> Option<PathBuf> {
-    let (text, _) = text(path).ok()?;
-    let name = field(&text, "data file").or_else(|| field(&text, "datafile"));
-    name.filter(|_| begins(text.as_bytes())).map(|name| path.with_file_name(name))
+fn data_file(path: &Path, text: &str) -> Option<PathBuf> {
+    let name = field(text, "data file").or_else(|| field(text, "datafile"));
+    name.map(|name| path.with_file_name(name))
 }
 
-/// Opens an image.
-pub fn open(path: &Path) -> Result<(Source, Header)> {
+fn open(path: &Path) -> Result<(Source, Header)> {
     let (text, end) = text(path)?;
+    if !text.as_bytes().starts_with(MAGIC) {
+        let first: String = text.chars().take(8).collect();
+        return Err(refuse(path, "the file must begin with NRRD000", format!("{first:?}")));
+    }
     let need = |name: &str| {
         field(&text, name)
             .ok_or_else(|| refuse(path, &format!("the header must have {name}"), "none"))
@@ -73,7 +110,7 @@ pub fn open(path: &Path) -> Result<(Source, Header)> {
     need("sizes")?;
     let axes = Axes::of(path, &text)?;
     let (geometry, warnings) = axes.geometry(path, &text)?;
-    let mut header = Header::new(Format::Nrrd, data_type, axes.size.clone(), geometry);
+    let mut header = Header::new(Format::named("NRRD"), data_type, axes.size.clone(), geometry);
     header.warnings = warnings;
     match axes.other {
         None | Some((1, _)) => {}
@@ -114,7 +151,7 @@ pub fn open(path: &Path) -> Result<(Source, Header)> {
     if ["line skip", "lineskip"].iter().any(|name| field(&text, name).is_some_and(|v| v != "0")) {
         return Err(refuse(path, "data must not begin after lines of text", "line skip"));
     }
-    let (data, start) = match data_file(path) {
+    let (data, start) = match data_file(path, &text) {
         Some(data) => (data, 0),
         None => (path.to_path_buf(), end),
     };
@@ -137,20 +174,11 @@ pub fn open(path: &Path) -> Result<(Source, Header)> {
         (Ok(skip), Packing::Plain) if skip > 0 => start + skip as u64,
         _ => return Err(refuse(path, "byte skip must be -1 or more, of raw data", skip)),
     };
-    let source = data_at(&data, start, packing)?;
+    let source = Source::of_part(&data, start, packing)?;
     header.vox_offset = if packing == Packing::Plain { start } else { 0 };
     let warning = source.check_length(header.vox_offset, header.data_bytes())?;
     header.warnings.extend(warning);
     Ok((source, header))
-}
-
-/// A file from a byte on.
-pub fn data_at(path: &Path, start: u64, packing: Packing) -> Result<Source> {
-    let failed = |source| Error::io(path, "open", source);
-    let mut file = File::open(path).map_err(failed)?;
-    let length = file.metadata().map_err(failed)?.len();
-    file.seek(SeekFrom::Start(start)).map_err(failed)?;
-    Ok(Source::of_file(path, (file, length), packing))
 }
 
 const LABELS: &str = "ffdp:=labels";
@@ -174,11 +202,8 @@ fn data_type(name: &str) -> Option<DataType> {
 }
 
 /// The header of a new image, with gzip data after it.
-///
-/// # Errors
-/// [`Error::Invalid`] for what the format has no place for.
-pub fn header_of(image: &NewImage) -> Result<Vec<u8>> {
-    check_one_volume(image, "NRRD")?;
+fn header_of(image: &NewImage) -> Result<Vec<u8>> {
+    image.check_one_volume("NRRD")?;
     let [x, y, z] = image.geometry.size;
     let name = match image.data_type {
         DataType::U8 => "uint8",
@@ -208,15 +233,4 @@ pub fn header_of(image: &NewImage) -> Result<Vec<u8>> {
         column(3)
     );
     Ok(text.into_bytes())
-}
-
-/// Demands what formats of one volume hold.
-pub fn check_one_volume(image: &NewImage, format: &str) -> Result<()> {
-    let displacement = image.kind == Kind::Displacement;
-    if image.volumes == 1 && image.scale == [1.0, 0.0] && !displacement {
-        return Ok(());
-    }
-    let what = format!("{format} is written for one volume of values without slope and intercept");
-    let value = format!("{} volumes, scale {:?}", image.volumes, image.scale);
-    Err(Error::invalid(what, value, "write a .nii.gz file"))
 }

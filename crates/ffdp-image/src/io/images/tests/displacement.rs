@@ -110,9 +110,13 @@ fn other_files_are_no_displacement() {
         let text = message(&path, read_displacement(&path));
         assert!(text.contains("[x, y, z, 1, 3]") && text.contains(shown), "{text}");
     }
-    // FSL's own fields.
-    let path = vectors(5, [1, 3], 2006);
-    assert!(message(&path, read_displacement(&path)).contains("intent 1007"));
+    // FSL's own fields, and others.
+    for (intent, fix) in [(2006, "-from-fnirt"), (2009, "fnirtfileutils"), (1005, "set the intent")]
+    {
+        let path = vectors(5, [1, 3], intent);
+        let text = message(&path, read_displacement(&path));
+        assert!(text.contains("intent 1007") && text.contains(fix), "{text}");
+    }
     let path = vectors(5, [1, 3], 1007);
     assert!(read_displacement(&path).is_ok());
     assert!(message(&path, read_volume(&path)).contains("displacement field as a transform"));

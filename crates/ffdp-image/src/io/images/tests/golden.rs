@@ -47,7 +47,7 @@ fn a_nifti2_file_of_nibabel_is_read() {
     let folder = Folder::new();
     let path = folder.file("two.nii.gz", &from_hex(NIBABEL_NIFTI2));
     let header = header(&path).unwrap();
-    assert_eq!((header.format, header.endian), (Format::Nifti2, Endian::Big));
+    assert_eq!((header.format, header.endian), (Version::Two.format(), Endian::Big));
     assert_eq!((header.dims.as_slice(), header.data_type), (&[2, 3, 2][..], DataType::I16));
     assert_eq!((header.vox_offset, header.description.as_str()), (560, "golden"));
     assert_eq!(header.geometry_source, GeometrySource::Sform);

@@ -2,12 +2,14 @@
 
 mod displacement;
 mod golden;
+mod golden_formats;
 mod gzip;
 mod layout;
 mod oracle;
 mod orientation;
 mod pairs;
 mod planes;
+mod planes_of_files;
 mod real_files;
 mod reject;
 mod round_trip;
@@ -25,7 +27,6 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::data_type::{DataType, Endian};
-use super::header::Format;
 use super::nifti::layout::{RawHeader, Version};
 use super::nifti::new_header;
 use crate::error::Result;

@@ -144,5 +144,19 @@ fn integers_of_every_type_are_listed_exactly() {
             file_bytes(&raw(DataType::F64), &encode(&voxels, DataType::F64, Endian::Little));
         let reader = PlaneReader::open(folder.file("odd.nii", &bytes), None).unwrap();
         assert!(reader.with_values().unwrap().is_none(), "{odd}");
+        // Not what f32 would round, nor where the header says labels.
+        for (intent, label) in [(0, 16_777_217.0), (1002, 1.0)] {
+            let voxels: Vec<f64> =
+                voxels.iter().map(|v| if *v == 1.0 { label } else { *v }).collect();
+            let mut raw = raw(DataType::F64);
+            raw.intent_code = intent;
+            let bytes = file_bytes(&raw, &encode(&voxels, DataType::F64, Endian::Little));
+            let reader = PlaneReader::open(folder.file("odd.nii", &bytes), None).unwrap();
+            let text = reader.with_values().err().expect("no labels").to_string();
+            let expected = format!(
+                "1 voxels are no integer labels in the range of i32, the first at voxel (x, y, z) = [1, 0, 1] with value {odd};"
+            );
+            assert!(text.contains(&expected), "{text}");
+        }
     }
 }

@@ -33,6 +33,15 @@ fn a_slope_of_no_number_means_not_scaled() {
 }
 
 #[test]
+fn an_intercept_of_no_number_means_that_nothing_is_added() {
+    for intercept in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let header = read(|h| (h.scl_slope, h.scl_inter) = (1.0, intercept));
+        assert_eq!((header.slope, header.intercept), (1.0, 0.0));
+        assert_warns(&header, "nothing is added");
+    }
+}
+
+#[test]
 fn an_sform_makes_up_for_a_spacing_of_no_meaning() {
     for value in [0.0, -2.0, f64::NAN] {
         let header = read(|h| h.pixdim[1..4].fill(value));

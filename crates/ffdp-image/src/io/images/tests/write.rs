@@ -23,7 +23,7 @@ fn volumes_come_back_bit_for_bit() {
         assert_eq!(read_volume(&path).unwrap(), volume, "{name}");
         assert_eq!(fs::read(&path).unwrap()[..2] == [0x1f, 0x8b], compressed, "{name}");
         let header = header(&path).unwrap();
-        assert_eq!((header.format, header.data_type), (Format::Nifti1, DataType::F32));
+        assert_eq!((header.format, header.data_type), (Version::One.format(), DataType::F32));
         assert!(header.warnings.is_empty() && header.qform.is_none(), "{:?}", header.warnings);
     }
     assert_eq!(fs::read_dir(folder.0.path()).unwrap().count(), 3, "no temporary file is left");
@@ -58,7 +58,7 @@ fn a_place_that_f32_cannot_hold_selects_version_two() {
         .unwrap();
     let path = folder.path("micro.nii");
     write_volume(&path, &ramp(grid.clone())).unwrap();
-    assert_eq!(header(&path).unwrap().format, Format::Nifti2);
+    assert_eq!(header(&path).unwrap().format, Version::Two.format());
     assert_eq!(read_volume(&path).unwrap().geometry.origin_mm, grid.origin_mm);
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use rayon::prelude::*;
 use serde_json::Value;
 
 use super::super::data_type::{DataType, Endian};
@@ -9,6 +10,11 @@ use super::codecs::{Codec, Compressor};
 use super::store;
 use crate::error::{Error, Result};
 use crate::io::zarr_name::address;
+
+/// Files of an array behind an address that are asked for, at most, to see that it has some.
+const ASKED: usize = 512;
+/// Those that are asked for before looking at the answers.
+const ASKED_AT_ONCE: usize = 16;
 
 /// An array of Zarr 2 or 3; sizes in the order of its axes.
 #[derive(Clone, Debug)]
@@ -223,12 +229,12 @@ impl Array {
         (self.chunk_bytes() / part, self.data_type.bytes() / part)
     }
 
-    /// Demands that a chunk is where the metadata say, in a folder any, behind an address, which nothing lists, the first,
-    /// unless the other separator finds it neither.
+    /// Demands that a chunk is where the metadata say. In a folder any; behind an address, which nothing lists, one of
+    /// [`ASKED`], and a warning where there are more and none of those is there.
     ///
     /// # Errors
     /// [`Error::File`] with the path that was looked for.
-    pub fn check_chunks(&self) -> Result<()> {
+    pub fn check_chunks(&self) -> Result<Option<String>> {
         let corner = vec![0; self.shape.len()];
         let first = self.file(&corner);
         let is_there =
@@ -237,7 +243,7 @@ impl Array {
         let other = Self { keys: Keys { separator, ..self.keys.clone() }, ..self.clone() };
         let is_remote = address(&self.folder).is_some();
         if is_there(&first)? || !is_remote && self.keys.any_in(&self.folder, corner.len()) {
-            return Ok(());
+            return Ok(None);
         }
         let at_other = match is_remote {
             true => is_there(&other.file(&corner))?,
@@ -250,14 +256,56 @@ impl Array {
                     "set the separator of chunks (dimension_separator in Zarr 2) to {separator:?}"
                 ),
             ),
-            (false, true) => return Ok(()),
-            (false, false) => (
+            (false, true) if self.has_asked_chunk()? => return Ok(None),
+            (false, true) if self.files() > ASKED => {
+                let first = first.display();
+                return Ok(Some(format!(
+                    "of {ASKED} files of chunks that were asked for none is there, as {first}; voxels may all have the \
+                     fill value"
+                )));
+            }
+            (false, _) => (
                 format!("no chunk at all, the first one looked for is {}", first.display()),
                 "copy the whole folder; of an image of zeros alone, write the chunks".to_string(),
             ),
         };
         let what = format!("chunks must be there, as {}", first.display());
         Err(Error::File { path: self.folder.clone(), what, value, fix })
+    }
+
+    /// Files of chunks, or of shards, that the array can have along its axes.
+    fn files_along(&self) -> impl DoubleEndedIterator<Item = usize> {
+        let outer = self.shard.as_ref().map_or(&self.chunk, |shard| &shard.shape);
+        self.shape.iter().zip(outer).map(|(size, outer)| size.div_ceil(*outer))
+    }
+
+    fn files(&self) -> usize {
+        self.files_along().fold(1, usize::saturating_mul)
+    }
+
+    /// Whether one of so many files, evenly spread, is there. Those in the middle, where images have most, come first.
+    fn has_asked_chunk(&self) -> Result<bool> {
+        let files = self.files();
+        let asked = files.min(ASKED);
+        let place = |k: usize| ((k as u128 * files as u128 / asked as u128) as usize, k);
+        let mut places: Vec<(usize, usize)> = (0..asked).map(place).collect();
+        places.sort_by_key(|(_, k)| k.abs_diff(asked / 2));
+        let is_there = |&(mut place, _): &(usize, usize)| {
+            let mut at: Vec<usize> = Vec::new();
+            for count in self.files_along().rev() {
+                at.insert(0, place % count);
+                place /= count;
+            }
+            let file = self.file(&at);
+            store::exists(&file).map_err(|source| Error::io(&file, "look for", source))
+        };
+        for some in places.chunks(ASKED_AT_ONCE) {
+            let found: Vec<bool> = some.par_iter().map(is_there).collect::<Result<_>>()?;
+            if found.contains(&true) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The file of a chunk, or of a shard where there are some.

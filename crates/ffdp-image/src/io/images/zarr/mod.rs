@@ -26,6 +26,55 @@ mod remote_tests;
 #[cfg(test)]
 mod tests;
 
-pub(super) use read::{Voxels, files, open};
+use std::path::{Path, PathBuf};
+
+use super::format::{Holds, ImageFormat, ImageWriter};
+use super::header::{Header, Vectors};
+use super::new_image::NewImage;
+use super::source::Source;
+use crate::error::Result;
+use crate::io::zarr_name::is_named;
+
 pub(super) use store::open as open_file;
-pub(super) use write::ZarrSink;
+
+/// The format.
+pub(super) struct OmeZarr;
+
+impl ImageFormat for OmeZarr {
+    fn name(&self) -> &'static str {
+        "OME-Zarr"
+    }
+
+    fn help(&self) -> String {
+        "OME-Zarr (image.zarr, image.zarr#LEVEL,c=CHANNEL,t=TIME)".to_string()
+    }
+
+    fn endings(&self) -> &'static [&'static str] {
+        &[".zarr"]
+    }
+
+    fn written(&self) -> &'static [&'static str] {
+        self.endings()
+    }
+
+    fn is_named(&self, path: &Path) -> bool {
+        is_named(path)
+    }
+
+    fn open(&self, path: &Path) -> Result<(Source, Header)> {
+        let (voxels, header) = read::open(path)?;
+        Ok((Source::decoded(path, voxels), header))
+    }
+
+    fn files(&self, path: &Path) -> Result<Vec<PathBuf>> {
+        read::files(path)
+    }
+
+    fn holds(&self) -> Holds {
+        Holds { scale: false, displacement: Some(Vectors::AlongAxes) }
+    }
+
+    fn create(&self, path: &Path, image: &NewImage) -> Result<Box<dyn ImageWriter>> {
+        Ok(Box::new(write::ZarrSink::create(path, image)?))
+    }
+}

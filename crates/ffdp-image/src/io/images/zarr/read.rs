@@ -11,7 +11,8 @@ use std::thread::{self, JoinHandle};
 
 use rayon::prelude::*;
 
-use super::super::header::{Format, Header, INTENT_LABEL, INTENT_VECTOR};
+use super::super::header::{Format, Header, INTENT_LABEL, INTENT_VECTOR, Vectors};
+use super::super::source::Decoded;
 use super::array::{Array, Shard};
 use super::codecs::{crc32c, decode, strides};
 use super::ome::{Kind, Multiscale};
@@ -94,7 +95,7 @@ pub fn open(path: &Path) -> Result<(Voxels, Header)> {
         let fix = "repair the metadata, or convert the image anew";
         return Err(refuse(what, format!("{:?}", array.shape), fix));
     }
-    array.check_chunks()?;
+    let missing = array.check_chunks()?;
     let (geometry, warnings) = image.geometry(choice.level, &array.shape)?;
     let mut chunks = Chunks {
         path: path.to_path_buf(),
@@ -106,8 +107,8 @@ pub fn open(path: &Path) -> Result<(Voxels, Header)> {
     };
     let mut dims = geometry.size.to_vec();
     let is_displacement = chunks.choose(&image, choice, &mut dims)?;
-    let format = if image.is_v3 { Format::OmeZarr5 } else { Format::OmeZarr4 };
-    let mut header = Header::new(format, chunks.array.data_type, dims, geometry);
+    let name = if image.is_v3 { "OME-Zarr 0.5" } else { "OME-Zarr 0.4" };
+    let mut header = Header::new(Format::named(name), chunks.array.data_type, dims, geometry);
     header.time_step_seconds = match header.volumes() {
         1 => 0.0,
         _ => image.time_step_seconds(choice.level),
@@ -117,7 +118,8 @@ pub fn open(path: &Path) -> Result<(Voxels, Header)> {
         (false, true) => INTENT_LABEL,
         _ => 0,
     };
-    header.warnings = [image.warnings, warnings].concat();
+    header.vectors = Vectors::AlongAxes;
+    header.warnings = [image.warnings, warnings, missing.into_iter().collect()].concat();
     Ok((Voxels::new(chunks), header))
 }
 
@@ -153,14 +155,8 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-impl Voxels {
-    fn new(chunks: Chunks) -> Self {
-        let (chunks, held) = (Arc::new(chunks), Band::default());
-        Self { chunks, held, ahead: None, empty: Vec::new() }
-    }
-
-    /// Values, least significant byte first, from a position in the stream on: as many bytes as lie together, `most` at most.
-    pub fn bytes_at(&mut self, position: u64, most: usize) -> Result<&[u8]> {
+impl Decoded for Voxels {
+    fn bytes_at(&mut self, position: u64, most: usize) -> Result<&[u8]> {
         let (plane, planes) = (self.chunks.plane_bytes(), self.chunks.size()[2]);
         let position = position as usize;
         let (volume, z) = (position / plane / planes, position / plane % planes);
@@ -170,6 +166,13 @@ impl Voxels {
         let start = position - (volume * planes + self.held.planes.start) * plane;
         let count = most.min(self.held.bytes.len() - start);
         Ok(&self.held.bytes[start..start + count])
+    }
+}
+
+impl Voxels {
+    fn new(chunks: Chunks) -> Self {
+        let (chunks, held) = (Arc::new(chunks), Band::default());
+        Self { chunks, held, ahead: None, empty: Vec::new() }
     }
 
     /// Unpacks the planes from `z` to the end of their layer of chunks, and has the next layer unpacked where these follow

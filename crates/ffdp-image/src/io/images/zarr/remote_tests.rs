@@ -143,6 +143,43 @@ fn of_a_shard_behind_an_address_only_the_chunks_that_are_needed_travel() {
 }
 
 #[test]
+fn an_array_behind_an_address_without_any_chunk_is_refused_with_the_first_path() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("image.zarr");
+    // Two layers of shards; the second is the one that is left.
+    let volume =
+        Volume::new(vec![1.0; 20 * 20 * 40], Geometry::new([20, 20, 40], [1.0; 3]).unwrap());
+    write_volume(&path, &volume.unwrap()).expect("writable");
+    let server = Server::of(folder.path(), Manners::default());
+    let there = server.path("image.zarr");
+    fs::remove_file(path.join("0/c/0/0/0")).expect("written");
+    let half = read_volume(&there).expect("one chunk is there");
+    assert_eq!((half.data[0], half.data[20 * 20 * 40 - 1]), (0.0, 1.0));
+    fs::remove_file(path.join("0/c/1/0/0")).expect("written");
+    let refused = read_volume(&there).expect_err("no chunk").to_string();
+    let first = format!("{}/0/c/0/0/0", there.display());
+    assert!(refused.contains("no chunk at all") && refused.contains(&first), "{refused}");
+}
+
+#[test]
+fn of_many_chunks_that_are_missing_there_is_a_warning() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("image.zarr");
+    let volume = Volume::new(vec![1.0; 600], Geometry::new([1, 1, 600], [1.0; 3]).unwrap());
+    write_volume(&path, &volume.unwrap()).expect("writable");
+    let file = path.join("0/zarr.json");
+    let text = fs::read_to_string(&file).expect("written").replace(['\n', ' '], "");
+    fs::write(&file, text.replace("[32,1,1]", "[1,1,1]")).expect("writable");
+    fs::remove_dir_all(path.join("0/c")).expect("written");
+    let server = Server::of(folder.path(), Manners::default());
+    let found = header(server.path("image.zarr")).expect("nothing says that it is empty");
+    let asked = |warning: &String| {
+        warning.contains("of 512 files of chunks") && warning.contains("/0/c/0/0/0")
+    };
+    assert!(found.warnings.iter().any(asked), "{:?}", found.warnings);
+}
+
+#[test]
 fn a_busy_server_is_asked_again_and_a_missing_image_is_named() {
     let server = Server::of(&golden(), Manners { busy: 1, ..Manners::default() });
     let image = read_volume(server.path("3-gzip.zarr")).expect("after another try");

@@ -17,6 +17,7 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use super::super::data_type::DataType;
+use super::super::format::ImageWriter;
 use super::super::new_image::{Kind, NewImage};
 use super::array::type_name;
 use super::blosc;
@@ -186,12 +187,11 @@ impl ZarrSink {
         let path = path.to_path_buf();
         Ok(Self { path, writer, folder, finest, metadata })
     }
+}
 
+impl ImageWriter for ZarrSink {
     /// Writes what says that it is an image, and puts it in place.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when writing fails.
-    pub fn commit(mut self) -> Result<()> {
+    fn commit(mut self: Box<Self>) -> Result<()> {
         let ended = self.writer.end();
         let failed = |source| Error::io(&self.path, "write", source);
         ended.map_err(failed)?;

@@ -2,6 +2,7 @@
 
 mod kinds;
 mod kinds_expected;
+mod lta;
 mod reject;
 mod write;
 

@@ -1,0 +1,228 @@
+//! TIFF and BigTIFF, read: the pages are planes, grey, of one size and type. Strips or tiles; raw, LZW, deflate, PackBits
+//! or JPEG.
+//!
+//! The order of the pages and the size of voxels are in the text of the first page, as OME-TIFF and ImageJ write it
+//! (`description.rs`); without such a text pages are planes along z, and voxels are 1 mm, with a warning: the dots per
+//! inch that many files have are those of a printer. x grows to the left, y to the back, z upwards, as ITK reads them.
+//! Channels and times are volumes, time fastest, as in an OME-Zarr.
+//!
+//! Source: TIFF 6.0 (Adobe, 1992).
+
+mod description;
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use ::tiff::ColorType;
+use ::tiff::TiffError;
+use ::tiff::decoder::ifd::Value;
+use ::tiff::decoder::{Decoder, Limits};
+use ::tiff::tags::Tag;
+
+use super::super::refuse::check_addressable;
+use super::{DataType, DecodedPlanes, Format, Header, ImageFormat, Source, refuse};
+use super::{Form, NO_SPACING, PlaneFormat, grid_as_itk};
+use crate::error::{Error, Result};
+use description::Description;
+
+/// The format.
+pub struct Tiff;
+
+const NOT_GREY: &str = "pages must be grey, one integer of 8 to 64 bits or float a pixel";
+const CONVERT: &str = "convert it to OME-Zarr with bioformats2raw, or to a grey TIFF with Fiji";
+const DAMAGED: &str = "it is damaged: copy or download it again";
+
+/// No compression of the format has more bytes for one of the file: LZW has codes of 12 bits for up to 4096 bytes.
+const LARGEST_EXPANSION: u64 = 4096;
+/// Tiles may be wider than a small page.
+const WIDEST_TILE: u64 = 1 << 16;
+/// Longest text of a page that is read, unless the file is shorter.
+const LONGEST_TEXT: u64 = 1 << 28;
+/// The bit of `NewSubfileType` of a smaller copy of another page.
+const REDUCED: u32 = 1;
+
+impl ImageFormat for Tiff {
+    fn name(&self) -> &'static str {
+        "TIFF"
+    }
+
+    fn help(&self) -> String {
+        "TIFF (a stack of pages; OME-TIFF, ImageJ)".to_string()
+    }
+
+    fn endings(&self) -> &'static [&'static str] {
+        &[".tif", ".tiff"]
+    }
+
+    fn begins(&self, start: &[u8]) -> bool {
+        [b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"].iter().any(|magic| start.starts_with(*magic))
+    }
+
+    fn open(&self, path: &Path) -> Result<(Source, Header)> {
+        let mut pages = Pages::open(path)?;
+        let description = Description::of(&pages.text, pages.resolution, pages.indices.len());
+        let description =
+            description.map_err(|(what, value)| refuse(path, &what, value, CONVERT))?;
+        let [planes, channels, times] = description.sizes;
+        let [x, y] = pages.form.size;
+        let mut dims = vec![x, y, planes];
+        dims.extend([times, channels].iter().filter(|size| **size > 1));
+        check_addressable(path, &dims, pages.form.data_type)?;
+        let spacing = description.spacing_mm.unwrap_or([1.0; 3]);
+        let geometry = grid_as_itk([x, y, planes], spacing).map_err(Error::in_file(path))?;
+        let mut header =
+            Header::new(Format::named(description.name), pages.form.data_type, dims, geometry);
+        header.warnings = description.warnings;
+        if description.spacing_mm.is_none() {
+            header.warnings.push(NO_SPACING.to_string());
+        }
+        let bytes = pages.form.bytes();
+        let decode =
+            move |plane: usize, bytes: &mut [u8]| pages.decode(description.pages[plane], bytes);
+        Ok((Source::decoded(path, DecodedPlanes::new(path, bytes, decode)), header))
+    }
+}
+
+impl PlaneFormat for Tiff {
+    fn form(&self, path: &Path) -> Result<Form> {
+        let pages = Pages::open(path)?;
+        match pages.indices.len() {
+            1 => Ok(pages.form),
+            count => {
+                let what = "a plane of a folder must have one page";
+                Err(refuse(path, what, count, "name the file itself, or split it into planes"))
+            }
+        }
+    }
+
+    fn decode(&self, path: &Path, bytes: &mut [u8]) -> Result<()> {
+        Pages::open(path)?.decode(0, bytes)
+    }
+}
+
+/// An open file.
+struct Pages {
+    path: std::path::PathBuf,
+    decoder: Decoder<BufReader<File>>,
+    form: Form,
+    /// Those of the pages that are no smaller copies, in the file.
+    indices: Vec<usize>,
+    /// Text of the first page.
+    text: String,
+    /// Of the first page, in pixels for a unit.
+    resolution: [Option<f64>; 2],
+}
+
+impl Pages {
+    fn open(path: &Path) -> Result<Self> {
+        let failed = failed(path);
+        let file = File::open(path).map_err(|source| Error::io(path, "open", source))?;
+        let length = file.metadata().map_err(|source| Error::io(path, "read", source))?.len();
+        let mut limits = Limits::default();
+        // Nothing in a file is longer than the file.
+        limits.ifd_value_size = length.min(LONGEST_TEXT) as usize;
+        limits.intermediate_buffer_size = length as usize;
+        limits.decoding_buffer_size = length as usize;
+        let decoder = Decoder::new(BufReader::new(file)).map_err(&failed)?;
+        let mut decoder = decoder.with_limits(limits);
+        let text = text(&mut decoder, length).map_err(&failed)?;
+        let resolution = [Tag::XResolution, Tag::YResolution].map(|tag| {
+            let value = match decoder.find_tag(tag).ok().flatten()? {
+                Value::Rational(above, below) => f64::from(above) / f64::from(below),
+                _ => return None,
+            };
+            (value > 0.0 && value.is_finite()).then_some(value)
+        });
+        let form = form(path, &mut decoder, length)?;
+        let mut indices = Vec::new();
+        for index in 0.. {
+            let kind = decoder.find_tag_unsigned::<u32>(Tag::NewSubfileType).map_err(&failed)?;
+            if kind.unwrap_or(0) & REDUCED == 0 || index == 0 {
+                let found = self::form(path, &mut decoder, length)?;
+                if found != form {
+                    let what = format!("all pages must be like the first, {form:?}");
+                    let value = format!("{found:?} in page {index}");
+                    return Err(refuse(path, &what, value, CONVERT));
+                }
+                indices.push(index);
+            }
+            if !decoder.more_images() {
+                break;
+            }
+            decoder.next_image().map_err(&failed)?;
+        }
+        Ok(Self { path: path.to_path_buf(), decoder, form, indices, text, resolution })
+    }
+
+    /// Fills the voxels of a page.
+    fn decode(&mut self, page: usize, bytes: &mut [u8]) -> Result<()> {
+        let failed = failed(&self.path);
+        self.decoder.seek_to_image(self.indices[page]).map_err(&failed)?;
+        self.decoder.read_image_bytes(bytes).map_err(&failed)?;
+        if cfg!(target_endian = "big") {
+            bytes.chunks_exact_mut(self.form.data_type.bytes()).for_each(<[u8]>::reverse);
+        }
+        Ok(())
+    }
+}
+
+/// The text of the page at which a decoder is; what is no UTF-8 of it is replaced, as some programs write Latin-1.
+fn text(decoder: &mut Decoder<BufReader<File>>, length: u64) -> Result<String, TiffError> {
+    let mut page = decoder.image_ifd();
+    let Some(entry) = page.find_entry(Tag::ImageDescription) else { return Ok(String::new()) };
+    let mut bytes = vec![0; entry.count().min(length).min(LONGEST_TEXT) as usize];
+    let known = page.find_tag_bytes(Tag::ImageDescription, &mut bytes, 0)?.unwrap_or(0);
+    let text = String::from_utf8_lossy(&bytes[..known.min(bytes.len())]).into_owned();
+    Ok(text.trim_end_matches('\0').to_string())
+}
+
+/// Size and type of the page at which a decoder is.
+fn form(path: &Path, decoder: &mut Decoder<BufReader<File>>, length: u64) -> Result<Form> {
+    let failed = failed(path);
+    let (width, height) = decoder.dimensions().map_err(&failed)?;
+    let color = decoder.colortype().map_err(&failed)?;
+    let format = decoder.find_tag_unsigned_vec::<u16>(Tag::SampleFormat).map_err(&failed)?;
+    let format = format.and_then(|formats| formats.first().copied()).unwrap_or(1);
+    let data_type = match (color, format) {
+        (ColorType::Gray(8), 1) => DataType::U8,
+        (ColorType::Gray(16), 1) => DataType::U16,
+        (ColorType::Gray(32), 1) => DataType::U32,
+        (ColorType::Gray(64), 1) => DataType::U64,
+        (ColorType::Gray(8), 2) => DataType::I8,
+        (ColorType::Gray(16), 2) => DataType::I16,
+        (ColorType::Gray(32), 2) => DataType::I32,
+        (ColorType::Gray(64), 2) => DataType::I64,
+        (ColorType::Gray(32), 3) => DataType::F32,
+        (ColorType::Gray(64), 3) => DataType::F64,
+        _ => {
+            let value = format!("{color:?}, sample format {format}");
+            return Err(refuse(path, NOT_GREY, value, CONVERT));
+        }
+    };
+    let form = Form { size: [width as usize, height as usize], data_type };
+    let pixels = u64::from(width) * u64::from(height);
+    let most = length.saturating_mul(LARGEST_EXPANSION);
+    // A row of a tile is allocated, however narrow the page is.
+    let tile = decoder.find_tag_unsigned::<u32>(Tag::TileWidth).map_err(&failed)?.unwrap_or(0);
+    if pixels == 0 || pixels > most || u64::from(tile) > most.max(WIDEST_TILE) {
+        let what = format!("a file of {length} bytes cannot have the pixels of its header");
+        return Err(refuse(path, &what, format!("{width} x {height}"), DAMAGED));
+    }
+    Ok(form)
+}
+
+fn failed(path: &Path) -> impl Fn(TiffError) -> Error + use<> {
+    let path = path.to_path_buf();
+    move |error| match error {
+        TiffError::IoError(source) if source.kind() != std::io::ErrorKind::UnexpectedEof => {
+            Error::io(&path, "read", source)
+        }
+        TiffError::UnsupportedError(error) => {
+            refuse(&path, "pages must be of a kind that is read", format!("\"{error}\""), CONVERT)
+        }
+        other => {
+            refuse(&path, "a TIFF must be sound and complete", format!("\"{other}\""), DAMAGED)
+        }
+    }
+}
