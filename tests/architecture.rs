@@ -101,8 +101,9 @@ const KIT: &[(&str, &[&str])] = &[
     // A macro of its own stands in the crate's root.
     ("real", &["half", "__by_dtype"]),
     ("adapters", &[]),
-    ("launch", &["adapters"]),
-    ("march", &["launch"]),
+    ("cubes", &[]),
+    ("launch", &["adapters", "cubes"]),
+    ("march", &["cubes", "launch"]),
     ("tensor_cores", &[]),
 ];
 

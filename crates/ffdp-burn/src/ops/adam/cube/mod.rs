@@ -17,6 +17,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{AdamConstants, AdamOps, AdamPieces, UpdatedMoments};
+use ffdp_kit::cubes::CUBES_ALONG_AXIS;
 use ffdp_kit::launch::{
     UNITS, address, assert_f32, buffer, empty, max_over_cube, sum_over_cube, writable,
 };
@@ -293,7 +294,10 @@ fn take(
     let (mean, square) = (writable(mean), writable(square));
     let shape = grad.meta.shape().clone();
     let (batch, len) = (shape[0], shape.num_elements() / shape[0]);
-    assert!(batch <= 65535, "adam: {batch} fields, more than 65535; split the batch");
+    assert!(
+        batch <= CUBES_ALONG_AXIS,
+        "adam: {batch} fields, more than {CUBES_ALONG_AXIS}; split the batch"
+    );
     let lanes = if (len / 3).is_multiple_of(4) { 4 } else { 1 };
     let floored = constants.is_floored();
     let (client, dim) = (&grad.client, CubeDim::new_1d(UNITS));
