@@ -43,12 +43,9 @@ const TRAINING: &[(&str, &[&str])] = &[
     ),
     ("team", &["data", "metrics", "model", "objective", "settings"]),
     ("evaluate", &["data", "folder", "pictures", "run", "settings", "team"]),
-    ("report", &["arguments", "evaluate", "folder", "pictures", "run", "train"]),
-    (
-        "predict",
-        &["arguments", "checkpoint", "data", "folder", "input", "model", "objective", "settings"],
-    ),
-    ("import", &["arguments", "checkpoint", "folder", "input", "model", "objective", "settings"]),
+    ("report", &["evaluate", "folder", "pictures", "run", "settings", "train"]),
+    ("predict", &["checkpoint", "data", "folder", "input", "model", "objective", "settings"]),
+    ("import", &["checkpoint", "folder", "input", "model", "objective", "settings"]),
 ];
 
 /// What the modules of `ffdp-image` may import, besides themselves.
