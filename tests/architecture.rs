@@ -91,11 +91,12 @@ const NETWORKS: &[(&str, &[&str])] = &[
 
 /// What the modules of `ffdp-kit` may import, besides themselves.
 const KIT: &[(&str, &[&str])] = &[
-    ("vjp", &[]),
+    // A macro of its own stands in the crate's root.
+    ("vjp", &["refuse"]),
     ("half", &[]),
     ("dense", &[]),
     ("kernels", &[]),
-    // A macro of its own stands in the crate's root.
+    // So does this one's.
     ("real", &["half", "__by_dtype"]),
     ("adapters", &[]),
     ("cubes", &[]),

@@ -191,7 +191,7 @@ pub fn run(request: &SynthArguments) -> Result<()> {
     let what = ("the data set", &*request.output);
     plan.disk_forecast(request.uncompressed).check(what, freed, request.ignore_disk, printer)?;
 
-    let run = Run { request, sources: &sources, plan: &plan, printer };
+    let run = DataSet { request, sources: &sources, plan: &plan, printer };
     let mut entries: Vec<Option<SubjectEntry>> = vec![None; plan.subjects];
     // Source by source: the smooth function of a label map is built once.
     for index in 0..sources.count().min(plan.subjects) {
@@ -219,7 +219,7 @@ pub fn run(request: &SynthArguments) -> Result<()> {
 }
 
 /// A data set under way.
-struct Run<'a> {
+struct DataSet<'a> {
     request: &'a SynthArguments,
     sources: &'a Sources,
     plan: &'a Plan,
@@ -235,7 +235,7 @@ struct Drawn {
     begun: Instant,
 }
 
-impl Run<'_> {
+impl DataSet<'_> {
     /// A source, once its subjects are known to fit.
     fn load(&self, index: usize) -> Result<Source> {
         let begun = Instant::now();

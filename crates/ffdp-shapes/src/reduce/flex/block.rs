@@ -122,7 +122,7 @@ impl Lowering<'_> {
     }
 }
 
-/// The time at which each of `count` results is used last; those of the graph itself are kept for ever.
+/// The time at which each of `count` results is used last; those of the graph itself stay to the end.
 fn last_uses(
     steps: &[Lowered],
     results: &[(Operand, Option<Operand>)],
