@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use ffdp_train::Share;
+use ffdp_train::team::Share;
 use serde_json::json;
 
 #[path = "support/backend.rs"]

@@ -23,10 +23,28 @@ pub mod parallel {
     pub use ffdp_parallel::*;
 }
 
-/// The names that most programs need.
+/// What a registration takes: images and their files, settings, the run, transforms, losses and operations.
 pub mod prelude {
-    pub use ffdp_burn::prelude::*;
+    pub use ffdp_burn::losses::{
+        Lncc, MutualInformation, SimilarityLoss, bending_energy, diffusion, jacobian_penalty,
+        label_dice_loss, soft_dice,
+    };
+    pub use ffdp_burn::ops::{
+        GaussianOptions, GridSampleOptions, LabelDiceOptions, LnccOptions, MindOptions, compose,
+        exp, gaussian, grid_sample, jacobian, lncc, mind, mse, warp,
+    };
+    pub use ffdp_burn::transform::{
+        Composite, Displacement, Step, read_transform, resample, write_transform,
+    };
+    pub use ffdp_image::image::{Geometry, LabelMap, Volume};
+    pub use ffdp_image::io::images::{read_labels, read_volume, write_labels, write_volume};
+    pub use ffdp_image::io::{read_landmarks, write_landmarks};
+    pub use ffdp_image::{Error, Result};
     pub use ffdp_nets::{Resolution, TransMorph, TransMorphConfig, Variant};
+    pub use ffdp_register::{
+        LevelSettings, Observer, Outcome, Placement, Preset, Problem, Register, Registration,
+        Settings, Silent, Similarity, Stage,
+    };
 }
 
 /// The programs of the guide: its pages are tests of the documentation.

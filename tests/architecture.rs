@@ -43,12 +43,9 @@ const TRAINING: &[(&str, &[&str])] = &[
     ),
     ("team", &["data", "metrics", "model", "objective", "settings"]),
     ("evaluate", &["data", "folder", "pictures", "run", "settings", "team"]),
-    ("report", &["arguments", "evaluate", "folder", "pictures", "run", "train"]),
-    (
-        "predict",
-        &["arguments", "checkpoint", "data", "folder", "input", "model", "objective", "settings"],
-    ),
-    ("import", &["arguments", "checkpoint", "folder", "input", "model", "objective", "settings"]),
+    ("report", &["evaluate", "folder", "pictures", "run", "settings", "train"]),
+    ("predict", &["checkpoint", "data", "folder", "input", "model", "objective", "settings"]),
+    ("import", &["checkpoint", "folder", "input", "model", "objective", "settings"]),
 ];
 
 /// What the modules of `ffdp-image` may import, besides themselves.
@@ -94,15 +91,17 @@ const NETWORKS: &[(&str, &[&str])] = &[
 
 /// What the modules of `ffdp-kit` may import, besides themselves.
 const KIT: &[(&str, &[&str])] = &[
-    ("vjp", &[]),
+    // A macro of its own stands in the crate's root.
+    ("vjp", &["refuse"]),
     ("half", &[]),
     ("dense", &[]),
     ("kernels", &[]),
-    // A macro of its own stands in the crate's root.
+    // So does this one's.
     ("real", &["half", "__by_dtype"]),
     ("adapters", &[]),
-    ("launch", &["adapters"]),
-    ("march", &["launch"]),
+    ("cubes", &[]),
+    ("launch", &["adapters", "cubes"]),
+    ("march", &["cubes", "launch"]),
     ("tensor_cores", &[]),
 ];
 

@@ -8,7 +8,7 @@ use clap::Args;
 use ffdp::image::{Affine, Geometry, index_affine};
 use ffdp::ops::{DeformOptions, dense_zeros};
 use ffdp::parallel::{
-    Axis, DeformProblem, DeviceMemory, DeviceMesh, ExactMemory, Sharded, ShardedDeform,
+    Axis, DeformProblem, DeviceMemory, DeviceMesh, ExactMemory, Layout, Sharded, ShardedDeform,
     ShardedImages, ShardedState, order_allocations, plan_offloaded,
 };
 use ffdp::{Error, Result};
@@ -117,13 +117,7 @@ fn offloaded(
     let scene = Scene::new(fixed, common.displacement, common.seed, device)?;
     let clock = Instant::now();
     let image = |side, grid: &Geometry| {
-        let layout = layout(grid, &work)?;
-        let planes = layout.all_planes().zip(&rest);
-        let shards = planes.map(|(planes, home)| {
-            let shard = scene.planes(side, grid, planes, device)?;
-            Ok(sent(shard, home))
-        });
-        Ok::<_, Error>(Sharded::new(shards.collect::<Result<_>>()?, layout))
+        resting(layout(grid, &work)?, &rest, |planes| scene.planes(side, grid, planes, device))
     };
     let images = ShardedImages {
         fixed: image(Side::Fixed, fixed)?,
@@ -133,12 +127,9 @@ fn offloaded(
     };
     drop(scene);
     let [_, h, w] = fixed.dims();
-    let zeros = |(planes, home): (std::ops::Range<usize>, &Device)| {
-        let shard = dense_zeros([1, 3, planes.len(), h, w], device, DType::F32);
-        sent(shard, home)
-    };
-    let zero_displacement = plan.layout.all_planes().zip(&rest).map(zeros).collect();
-    let displacement = Sharded::new(zero_displacement, plan.layout.clone());
+    let displacement = resting(plan.layout.clone(), &rest, |planes| {
+        Ok(dense_zeros([1, 3, planes.len(), h, w], device, DType::F32))
+    })?;
     let state = ShardedState::new(vec![displacement]);
     let mut deform = ShardedDeform::new(images, state, &options, &work)?;
     println!("made in {:.1} s, GB {}", clock.elapsed().as_secs_f64(), memory_of(device));
@@ -150,6 +141,17 @@ fn offloaded(
     }
     drop((deform, exact));
     Ok(())
+}
+
+/// Shards that are made one by one and rest on these devices.
+fn resting(
+    layout: Layout,
+    homes: &[Device],
+    make: impl Fn(std::ops::Range<usize>) -> Result<Tensor<5>>,
+) -> Result<Sharded> {
+    let planes = layout.all_planes().zip(homes);
+    let shards = planes.map(|(planes, home)| Ok(sent(make(planes)?, home)));
+    Ok(Sharded::new(shards.collect::<Result<_>>()?, layout))
 }
 
 fn memory_of(device: &Device) -> String {

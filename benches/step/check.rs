@@ -45,6 +45,31 @@ fn compare<const D: usize, const E: usize, const F: usize>(
 /// Prints relative errors: value, gradient of the first input, gradient of the second.
 pub fn check(device: &Device) {
     println!("relative errors against the CPU: value, gradients");
+    convolutions(device);
+    for shape in [[1, 3, 9, 10, 11], [2, 2, 24, 32, 40]] {
+        compare(&format!("instance norm {shape:?}"), device, (shape, [1, 1]), |x, _| {
+            instance_norm(x, &InstanceNormOptions::default())
+        });
+    }
+    compare("upsampling", device, ([1, 3, 5, 6, 35], [1, 2, 10, 12, 70]), upsample_x2_join);
+    attention(device);
+    linear_layers(device);
+    for shape in [[1, 5, 6, 7, 6], [1, 8, 9, 10, 96], [2, 3, 3, 3, 1536]] {
+        compare(&format!("layer norm {shape:?}"), device, (shape, [shape[4]]), |x, gamma| {
+            layer_norm(x, gamma.clone(), gamma, 1e-5)
+        });
+    }
+    let cut = WindowCut { grid: [7, 9, 20], window: [5, 6, 7], shift: [2, 3, 3] };
+    compare("windows", device, ([2, 7, 9, 20, 5], [1]), |x, _| {
+        join_windows(cut_windows(x, cut).powi_scalar(2), cut)
+    });
+    compare("position bias", device, ([9 * 11 * 13, 4], [1, 1]), |table, _| {
+        position_bias(table, [5, 6, 7])
+    });
+    networks(device);
+}
+
+fn convolutions(device: &Device) {
     for precision in [Precision::Single, Precision::TensorFloat] {
         for (shape, outputs) in [
             ([1, 16, 12, 20, 40], 16),
@@ -58,12 +83,9 @@ pub fn check(device: &Device) {
             });
         }
     }
-    for shape in [[1, 3, 9, 10, 11], [2, 2, 24, 32, 40]] {
-        compare(&format!("instance norm {shape:?}"), device, (shape, [1, 1]), |x, _| {
-            instance_norm(x, &InstanceNormOptions::default())
-        });
-    }
-    compare("upsampling", device, ([1, 3, 5, 6, 35], [1, 2, 10, 12, 70]), upsample_x2_join);
+}
+
+fn attention(device: &Device) {
     for (tokens, heads, channels) in [(60, 2, 6), (210, 4, 24)] {
         let name = format!("attention, {tokens} tokens, {heads} heads of {channels}");
         let shapes = ([4, tokens, 3 * heads * channels], [heads, tokens, tokens]);
@@ -76,6 +98,9 @@ pub fn check(device: &Device) {
             window_attention(qkv, bias, regions)
         });
     }
+}
+
+fn linear_layers(device: &Device) {
     for (rows, inputs, outputs) in
         [(210, 6, 18), (1000, 24, 6), (6720, 96, 288), (300, 33, 70), (210, 768, 256)]
     {
@@ -92,18 +117,9 @@ pub fn check(device: &Device) {
             });
         }
     }
-    for shape in [[1, 5, 6, 7, 6], [1, 8, 9, 10, 96], [2, 3, 3, 3, 1536]] {
-        compare(&format!("layer norm {shape:?}"), device, (shape, [shape[4]]), |x, gamma| {
-            layer_norm(x, gamma.clone(), gamma, 1e-5)
-        });
-    }
-    let cut = WindowCut { grid: [7, 9, 20], window: [5, 6, 7], shift: [2, 3, 3] };
-    compare("windows", device, ([2, 7, 9, 20, 5], [1]), |x, _| {
-        join_windows(cut_windows(x, cut).powi_scalar(2), cut)
-    });
-    compare("position bias", device, ([9 * 11 * 13, 4], [1, 1]), |table, _| {
-        position_bias(table, [5, 6, 7])
-    });
+}
+
+fn networks(device: &Device) {
     let size = [64, 96, 128];
     let images = [1, 1, size[0], size[1], size[2]];
     for precision in [Precision::Single, Precision::TensorFloat] {

@@ -10,13 +10,13 @@ use burn::train::Learner;
 use ffdp::image::{Geometry, LabelMap, Volume};
 use ffdp::losses::similarities::{LnccSettings, MiSettings, Similarity};
 use ffdp::nets::NetworkConfig;
+use ffdp_train::AmsGrad;
 use ffdp_train::data::{Item, OnDevice, Prepared, Sample};
 use ffdp_train::model::Registration;
 use ffdp_train::objective::{Objective, Terms};
 use ffdp_train::schedule::Polynomial;
 use ffdp_train::settings::Settings;
-use ffdp_train::team::Learners;
-use ffdp_train::{AmsGrad, Share};
+use ffdp_train::team::{Learners, Share};
 use serde::Serialize;
 
 use super::training::{Case, LABELS};
@@ -98,14 +98,33 @@ pub fn measure(
         };
         stores.iter().map(item).collect()
     };
+    let (step_s, between) = timed(&mut learners, items, devices, steps)?;
+    let mut gpus = devices.to_vec();
+    gpus.dedup();
+    let reserved =
+        |device: &Device| device.memory_pool_usage().map(|usage| usage.bytes_reserved as f64 / 1e9);
+    let reserved_gb = gpus.iter().map(reserved).collect();
+    gpus.iter().for_each(Device::memory_cleanup);
+    let pair_s = step_s / pairs as f64;
+    Ok(SharedFigures { step_s, between_readings_s: between, pair_s, reserved_gb })
+}
+
+/// Seconds of a step, and between the readings of the losses.
+fn timed(
+    learners: &mut Learners,
+    items: impl Fn() -> Vec<Item>,
+    devices: &[Device],
+    steps: usize,
+) -> Result<(f64, Vec<f64>), String> {
     let (mut unread, mut between) = (Vec::new(), Vec::new());
     let (mut started, mut last, mut since) = (Instant::now(), Instant::now(), 0);
     for step in 0..WARM_UP + steps {
         let computed = learners.step(items()).map_err(|error| error.to_string())?;
+        let pairs_of_step = computed.len();
         unread.extend(computed.into_iter().map(|computed| computed.terms));
         since += 1;
         let warm = step + 1 == WARM_UP;
-        if warm || step + 1 == WARM_UP + steps || unread.len() >= READ_EVERY * pairs {
+        if warm || step + 1 == WARM_UP + steps || unread.len() >= READ_EVERY * pairs_of_step {
             Terms::read_all(std::mem::take(&mut unread));
             between.push(last.elapsed().as_secs_f64() / f64::from(since));
             (last, since) = (Instant::now(), 0);
@@ -117,13 +136,5 @@ pub fn measure(
         }
     }
     devices.iter().try_for_each(Device::sync).map_err(|error| error.to_string())?;
-    let mut gpus = devices.to_vec();
-    gpus.dedup();
-    let step_s = started.elapsed().as_secs_f64() / steps as f64;
-    let reserved =
-        |device: &Device| device.memory_pool_usage().map(|usage| usage.bytes_reserved as f64 / 1e9);
-    let reserved_gb = gpus.iter().map(reserved).collect();
-    gpus.iter().for_each(Device::memory_cleanup);
-    let pair_s = step_s / pairs as f64;
-    Ok(SharedFigures { step_s, between_readings_s: between, pair_s, reserved_gb })
+    Ok((started.elapsed().as_secs_f64() / steps as f64, between))
 }

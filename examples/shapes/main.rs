@@ -44,7 +44,7 @@ pub fn run(folder: &Path, iterations: usize) -> Result<[f64; 2]> {
         ControlFlow::Continue(())
     };
     let place = (&Device::flex(), DType::F32);
-    let found = match_shapes(&source, &target, &settings, place, None, &mut observe)?;
+    let found = match_shapes([&source, &target], &settings, place, None, &mut observe)?;
 
     let [before, after] = [&source, &found.shape].map(|shape| surface_distance(shape, &target));
     println!("surface distance: {:.3} mm before, {:.3} mm after", before.mean, after.mean);

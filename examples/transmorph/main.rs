@@ -18,7 +18,9 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 use ffdp::Result;
-use ffdp_train::{Dataset, Team, TrainArguments, TrainingRun, evaluate, pictures, report};
+use ffdp_train::evaluate::evaluate;
+use ffdp_train::team::Team;
+use ffdp_train::{Dataset, TrainArguments, TrainingRun, pictures, report};
 
 /// Train TransMorph to register pairs of 3-D images, on synthetic brains or on your own NIfTI
 /// files.
@@ -65,9 +67,10 @@ fn train(arguments: &Arguments) -> Result<()> {
         );
     }
     // Burn's `Learner`, with a journal, checkpoints and pictures in the folder of the run.
-    let trained = ffdp_train::train(&run, &dataset, &device)?;
+    let team = Team::one(&device);
+    let trained = ffdp_train::train(&run, &dataset, &team)?;
     // Pairs that were not trained on: overlap, folds, a picture each.
-    let inference = Team::one(&device).inference(trained.model.clone())?;
+    let inference = team.inference(trained.model.clone())?;
     let evaluation = evaluate(&run, &dataset, &inference)?;
     pictures::curves::draw(&run.folder, run.settings.loss.name(), evaluation.mean_dice())?;
     report::write(&run, &trained, &evaluation)?;

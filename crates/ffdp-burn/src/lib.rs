@@ -14,16 +14,3 @@ pub mod baseline;
 pub mod losses;
 pub mod ops;
 pub mod transform;
-
-/// The names that most programs need.
-pub mod prelude {
-    pub use crate::losses::*;
-    pub use crate::ops::{
-        GaussianOptions, GradientMode, GridSampleOptions, HistogramMode, HistogramOptions,
-        LabelDiceOptions, LnccOptions, LnccWeights, MindOptions, ParzenKernel, compose, exp,
-        gaussian, grid_sample, jacobian, joint_histogram, label_dice, lncc, mind, mse,
-        normalized_gradient, warp, weighted_joint_histogram, weighted_lncc,
-    };
-    pub use ffdp_image::image::{Geometry, LabelMap, Volume};
-    pub use ffdp_image::{Error, Result};
-}

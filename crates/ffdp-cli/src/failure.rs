@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use ffdp_image::Error;
-use miette::Diagnostic;
 
 /// Exit codes.
 const USER: u8 = 1;
@@ -11,12 +10,11 @@ const OURS: u8 = 2;
 const RESULT: u8 = 3;
 
 /// A failure as it is shown to the user.
-#[derive(Debug, thiserror::Error, Diagnostic)]
+#[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "one process has no others"))]
 pub struct Failure {
     message: String,
-    #[help]
     help: Option<String>,
     /// As a process exits with it.
     code: u8,

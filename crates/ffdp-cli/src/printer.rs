@@ -28,15 +28,67 @@ pub fn say(line: &str) {
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
-/// Shows why a command failed: drawn on a terminal, plain lines elsewhere.
+/// Shows why a command failed: marked and in paragraphs on a terminal, plain lines elsewhere.
 pub fn failure(failure: Failure) {
+    let help = failure.help_text();
     if std::io::stderr().is_terminal() {
-        say(&format!("{:?}", miette::Report::new(failure)));
-        return;
+        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        return say(&paragraphs(&failure.to_string(), help, !is_set("NO_COLOR")));
     }
     say(&format!("error: {failure}"));
-    if let Some(help) = failure.help_text() {
+    if let Some(help) = help {
         say(&format!("help: {help}"));
+    }
+}
+
+/// Characters of a line of a paragraph: those of a terminal's usual width.
+const LINE: usize = 80;
+
+/// A message behind a red cross, and a help text behind a blue word, in lines of 80 characters that begin below each
+/// other.
+fn paragraphs(message: &str, help: Option<&str>, coloured: bool) -> String {
+    let mark = |code: u8, text: &str| match coloured {
+        true => format!("\x1b[{code}m{text}\x1b[0m"),
+        false => text.to_string(),
+    };
+    let mut text = format!("  {} {}", mark(31, "\u{d7}"), wrapped(message, 4));
+    if let Some(help) = help {
+        text += &format!("\n  {} {}", mark(36, "help:"), wrapped(help, 8));
+    }
+    text
+}
+
+/// Words in lines of [`LINE`] characters, of which all but the first line begin with `indent` spaces.
+fn wrapped(text: &str, indent: usize) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("starts with one");
+        let length = line.chars().count();
+        if length == 0 {
+            line.push_str(word);
+        } else if indent + length + 1 + word.chars().count() <= LINE {
+            *line += &format!(" {word}");
+        } else {
+            lines.push(word.to_string());
+        }
+    }
+    lines.join(&format!("\n{}", " ".repeat(indent)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_on_a_terminal_is_a_marked_paragraph_and_its_help() {
+        let message =
+            "spacing must lie in 1e-9..1e6 mm, got [1, 0, 1], in a file with a long name: scan.nii";
+        let plain = paragraphs(message, Some("repair the header"), false);
+        let expected = "  \u{d7} spacing must lie in 1e-9..1e6 mm, got [1, 0, 1], in a file with a long name:\n    \
+                        scan.nii\n  help: repair the header";
+        assert_eq!(plain, expected);
+        assert!(plain.lines().all(|line| line.chars().count() <= LINE));
+        assert_eq!(paragraphs("no", None, true), "  \x1b[31m\u{d7}\x1b[0m no");
     }
 }
 

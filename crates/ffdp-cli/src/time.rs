@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-const DAY: u64 = 86_400;
+use time::OffsetDateTime;
 
 /// Seconds since 1970.
 pub fn unix_seconds() -> f64 {
@@ -10,12 +10,13 @@ pub fn unix_seconds() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// A time since 1970 as `2026-02-28T23:59:59Z`.
+/// A time since 1970 as `2026-02-28T23:59:59Z`, in whole seconds.
 pub fn utc(unix_seconds: f64) -> String {
-    let seconds = unix_seconds.max(0.0) as u64;
-    let [year, month, day] = date(seconds / DAY);
-    let (hour, minute, second) = (seconds % DAY / 3600, seconds % 3600 / 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    let seconds = unix_seconds.max(0.0) as i64;
+    let at = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let (date, [hour, minute, second]) = (at.date(), [at.hour(), at.minute(), at.second()]);
+    // A date is displayed as 2026-02-28.
+    format!("{date}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
 /// Seconds that all threads of this process have computed; `None` where the system does not say.
@@ -30,25 +31,6 @@ pub fn process_cpu_seconds() -> Option<f64> {
     let user: f64 = fields.next()?.parse().ok()?;
     let system: f64 = fields.next()?.parse().ok()?;
     Some((user + system) / TICKS_PER_SECOND)
-}
-
-/// Year, month and day of a number of days since 1970, by the Gregorian calendar.
-fn date(mut days: u64) -> [u64; 3] {
-    let leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    let mut year = 1970;
-    while days >= 365 + u64::from(leap(year)) {
-        days -= 365 + u64::from(leap(year));
-        year += 1;
-    }
-    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let mut month = 0;
-    while days >= lengths[month] {
-        days -= lengths[month];
-        month += 1;
-    }
-    [year, month as u64 + 1, days + 1]
 }
 
 #[cfg(test)]

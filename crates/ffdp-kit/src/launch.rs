@@ -13,6 +13,8 @@ use cubecl::ir::settings::Dim3;
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 
+use crate::cubes::{blocks, launched, lines_of_cubes};
+
 /// Units of a cube along x, y, z: whole warps along x for coalesced access, and a block that is
 /// compact in space, so that neighbouring samples share cache lines.
 pub const CUBE: Dim3 = Dim3::new_3d(32, 4, 2);
@@ -37,16 +39,8 @@ pub fn extent([d, h, w]: [usize; 3]) -> ExtentLaunch {
 ///
 /// # Panics
 /// If the grid exceeds what every GPU offers (65535 cubes along an axis).
-pub fn cubes(op: &str, batch: usize, [d, h, w]: [usize; 3]) -> CubeCount {
-    let x = w.div_ceil(CUBE.x as usize);
-    let y = h.div_ceil(CUBE.y as usize);
-    let z = batch * d.div_ceil(CUBE.z as usize);
-    assert!(
-        x <= 65535 && y <= 65535 && z <= 65535,
-        "{op}: {batch} volumes of {d}x{h}x{w} voxels need {x}x{y}x{z} cubes, more than 65535 \
-         along an axis; split the batch"
-    );
-    CubeCount::Static(x as u32, y as u32, z as u32)
+pub fn cubes(op: &str, batch: usize, size: [usize; 3]) -> CubeCount {
+    launched(blocks(op, batch, size, [CUBE.x, CUBE.y, CUBE.z]))
 }
 
 /// A new contiguous tensor on the device of `like`, of the same type, not initialised.
@@ -324,7 +318,7 @@ pub fn sum_rows(partials: &CubeTensor, rows: usize, columns: usize, scale: f32) 
     unsafe {
         sum_rows_kernel::launch_unchecked(
             &partials.client,
-            CubeCount::Static(rows.min(65535) as u32, rows.div_ceil(65535) as u32, 1),
+            lines_of_cubes(rows),
             CubeDim::new_1d(UNITS),
             address(&[partials]),
             buffer(partials),
@@ -388,7 +382,7 @@ pub fn sum_columns(partials: &CubeTensor, columns: usize, output: CubeTensor) ->
     unsafe {
         sum_columns_kernel::launch_unchecked(
             &partials.client,
-            CubeCount::Static(cubes.min(65535) as u32, cubes.div_ceil(65535) as u32, 1),
+            lines_of_cubes(cubes),
             CubeDim::new_1d(UNITS),
             address(&[partials]),
             buffer(partials),

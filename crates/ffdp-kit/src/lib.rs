@@ -8,7 +8,8 @@
 //! | [`real`] | element types of the CPU; values out of tensors and into them | |
 //! | [`half`] | images stored in half precision | |
 //! | [`dense`] | new tensors without gaps | |
-//! | `launch` | buffers, grids of cubes and deterministic sums of CubeCL kernels | `cube` |
+//! | `cubes` | grids of cubes, within what every GPU offers | `cube` |
+//! | `launch` | buffers and deterministic sums of CubeCL kernels | `cube` |
 //! | `march` | kernels that walk through a volume plane by plane | `cube` |
 //! | `wgpu_device` | the device of wgpu, on an adapter on which kernels compute what they should | `wgpu` |
 //! | `tensor_cores` | products of small matrices in TF32 | `cube` |
@@ -34,6 +35,8 @@
 
 #[cfg(feature = "wgpu")]
 mod adapters;
+#[cfg(feature = "cube")]
+pub mod cubes;
 pub mod dense;
 pub mod half;
 #[cfg(feature = "persistence")]

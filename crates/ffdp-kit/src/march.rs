@@ -14,6 +14,7 @@
 
 use cubecl::prelude::*;
 
+use super::cubes::{blocks, launched};
 use super::launch::{Extent, UNITS};
 
 /// The columns of a cube; fixed when a kernel is compiled.
@@ -190,8 +191,7 @@ impl Grid {
 
     /// The grid as a launch takes it.
     pub fn launch(&self) -> CubeCount {
-        let [x, y, z] = self.count;
-        CubeCount::Static(x, y, z)
+        launched(self.count)
     }
 }
 
@@ -207,12 +207,7 @@ const CUBES_WANTED: usize = 1056;
 pub fn grid(op: &str, tile: Tile, volumes: usize, [d, h, w]: [usize; 3], shortest: usize) -> Grid {
     let (x, y) = (w.div_ceil(tile.width() as usize), h.div_ceil(tile.height() as usize));
     let chunks = CUBES_WANTED.div_ceil(x * y * volumes);
-    let chunk = d.div_ceil(chunks).max(shortest).min(d);
-    let count = [x, y, volumes * d.div_ceil(chunk)];
-    assert!(
-        count.iter().all(|count| *count <= 65535),
-        "{op}: {volumes} volumes of {d}x{h}x{w} voxels need {count:?} cubes, more than 65535 \
-         along an axis; split the batch"
-    );
-    Grid { count: count.map(|count| count as u32), chunk: chunk as u32 }
+    let chunk = d.div_ceil(chunks).max(shortest).min(d) as u32;
+    let count = blocks(op, volumes, [d, h, w], [tile.width(), tile.height(), chunk]);
+    Grid { count, chunk }
 }

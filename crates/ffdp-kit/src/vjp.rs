@@ -29,6 +29,33 @@ pub trait Vjp<B: Backend, const N: usize>: Send + Debug + Copy + 'static {
     ) -> [Option<FloatTensor<B>>; N];
 }
 
+/// Functions of an op's trait that the tape cannot record: called on tracked tensors, they panic with `message`.
+/// A function is written as in the trait, without the names of its arguments.
+///
+/// ```ignore
+/// impl<B: InverseOps, C: CheckpointStrategy> InverseOps for Autodiff<B, C> {
+///     refuse! { "inverse: not differentiable; take the displacement off the tape (`inner`)";
+///         fn inverse_3d(FloatTensor<Self>, bool) -> FloatTensor<Self>;
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! refuse {
+    ($message:expr; $(fn $name:ident($($input:ty),* $(,)?) -> $output:ty;)+) => {
+        $(fn $name($(_: $input),*) -> $output { panic!("{}", $message) })+
+    };
+}
+
+/// [`refuse!`] for the backward passes of an op, named in the message: Burn differentiates once.
+#[macro_export]
+macro_rules! refuse_second_order {
+    ($op:literal; $($functions:tt)+) => {
+        $crate::refuse! {
+            concat!($op, ": second-order gradients are not supported"); $($functions)+
+        }
+    };
+}
+
 /// The chain rule of a number `[1]` whose gradient to its one input was computed with it, and saved.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownGradient;

@@ -7,7 +7,7 @@
 //! `g` the gradient, `s` the step. Before the first step `H` is a multiple of the identity, which fits parameters
 //! that are lengths of one kind.
 
-use ffdp_image::Result;
+use std::convert::Infallible;
 
 use crate::minimizer::{Direction, Proposal};
 
@@ -25,13 +25,13 @@ impl<const N: usize> Default for Bfgs<N> {
 }
 
 impl<const N: usize> Direction<[f64; N]> for Bfgs<N> {
-    fn propose(&mut self, gradient: &[f64; N]) -> Result<Option<Proposal<[f64; N]>>> {
+    fn propose(&mut self, gradient: &[f64; N]) -> Result<Option<Proposal<[f64; N]>>, Infallible> {
         let Some(inverse) = &self.inverse else { return Ok(None) };
         let direction = inverse.map(|row| -dot(&row, gradient));
         Ok(Some(Proposal { direction, slope: dot(&direction, gradient) }))
     }
 
-    fn learn(&mut self, step: &[f64; N], change: &[f64; N]) -> Result<()> {
+    fn learn(&mut self, step: &[f64; N], change: &[f64; N]) -> Result<(), Infallible> {
         let product = dot(step, change);
         if !shows_a_valley(product, dot(step, step), dot(change, change)) {
             return Ok(());

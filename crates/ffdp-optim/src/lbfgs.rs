@@ -9,8 +9,6 @@
 
 use std::collections::VecDeque;
 
-use ffdp_image::Result;
-
 use crate::bfgs::shows_a_valley;
 use crate::minimizer::{Direction, Proposal};
 use crate::space::Space;
@@ -57,7 +55,7 @@ impl<V: Space> Lbfgs<V> {
 
 impl<V: Space> Direction<V> for Lbfgs<V> {
     /// One reading of inner products: those of the newest pair, and of the gradient.
-    fn propose(&mut self, gradient: &V) -> Result<Option<Proposal<V>>> {
+    fn propose(&mut self, gradient: &V) -> Result<Option<Proposal<V>>, V::Error> {
         let kept = self.kept();
         let mut wanted = Vec::new();
         for (i, vector) in kept.iter().enumerate().skip(self.products.len()) {
@@ -107,7 +105,7 @@ impl<V: Space> Direction<V> for Lbfgs<V> {
         Ok(Some(Proposal { direction: V::combine(&terms), slope }))
     }
 
-    fn learn(&mut self, step: &V, change: &V) -> Result<()> {
+    fn learn(&mut self, step: &V, change: &V) -> Result<(), V::Error> {
         if self.pairs.len() == self.history {
             self.drop_pair(0);
         }

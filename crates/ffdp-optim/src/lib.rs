@@ -4,9 +4,12 @@
 //! [`Minimizer`] goes downhill along directions that a [`Direction`] proposes ([`Bfgs`] for few numbers,
 //! [`Lbfgs`] for many, [`Steepest`] descent), as far as a [`LineSearch`] says. [`pcg`] solves the linear systems of
 //! Newton's method; [`GaussNewton`] goes along what it finds.
-//! A space and an optimiser that never met work together; nothing here knows of images or devices.
+//! A space and an optimiser that never met work together; nothing here knows of images or devices. What can fail is the
+//! caller's: [`Space::Error`] for inner products, [`Objective::Error`] for losses, never for numbers in memory.
 //!
 //! ```
+//! use std::convert::Infallible;
+//!
 //! use ffdp_optim::{Lbfgs, LineSearch, Minimizer, Point, Steps, objective};
 //!
 //! // Rosenbrock's valley.
@@ -19,7 +22,7 @@
 //! let mut minimizer = Minimizer::new([-1.2, 1.0], Lbfgs::new(5), LineSearch::wolfe());
 //! minimizer.iterate(&mut valley, &steps, 100)?;
 //! assert!(minimizer.at().iter().all(|x| (x - 1.0).abs() < 1e-6));
-//! # Ok::<(), ffdp_image::Error>(())
+//! # Ok::<(), Infallible>(())
 //! ```
 //! Source: Nocedal and Wright, Numerical Optimization, 2nd edition, chapters 3, 5, 6 and 7.
 

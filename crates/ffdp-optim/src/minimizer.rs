@@ -2,8 +2,6 @@
 
 use std::marker::PhantomData;
 
-use ffdp_image::Result;
-
 use crate::objective::{Objective, Point};
 use crate::search::LineSearch;
 use crate::space::Space;
@@ -14,13 +12,13 @@ pub trait Direction<V: Space> {
     ///
     /// # Errors
     /// Where inner products cannot be read.
-    fn propose(&mut self, gradient: &V) -> Result<Option<Proposal<V>>>;
+    fn propose(&mut self, gradient: &V) -> Result<Option<Proposal<V>>, V::Error>;
 
     /// A step that was taken, and what it changed of the gradient.
     ///
     /// # Errors
     /// Where inner products cannot be read.
-    fn learn(&mut self, step: &V, change: &V) -> Result<()>;
+    fn learn(&mut self, step: &V, change: &V) -> Result<(), V::Error>;
 
     /// Forgets what it has learnt; false if there was nothing.
     fn forget(&mut self) -> bool;
@@ -79,7 +77,7 @@ impl<V: Space, D: Direction<V>> Minimizer<V, D> {
     ///
     /// # Errors
     /// Those of the objective.
-    pub fn here(&mut self, objective: &mut dyn Objective<V>) -> Result<&Point<V>> {
+    pub fn here<E>(&mut self, objective: &mut dyn Objective<V, Error = E>) -> Result<&Point<V>, E> {
         if self.here.is_none() {
             self.here = Some(objective.evaluate(&self.at)?);
         }
@@ -90,7 +88,11 @@ impl<V: Space, D: Direction<V>> Minimizer<V, D> {
     ///
     /// # Errors
     /// Those of the objective.
-    pub fn step(&mut self, objective: &mut dyn Objective<V>, steps: &Steps) -> Result<bool> {
+    pub fn step<E>(
+        &mut self,
+        objective: &mut dyn Objective<V, Error = E>,
+        steps: &Steps,
+    ) -> Result<bool, E> {
         self.here(objective)?;
         if self.settled {
             return Ok(false);
@@ -109,12 +111,12 @@ impl<V: Space, D: Direction<V>> Minimizer<V, D> {
     ///
     /// # Errors
     /// Those of the objective.
-    pub fn iterate(
+    pub fn iterate<E>(
         &mut self,
-        objective: &mut dyn Objective<V>,
+        objective: &mut dyn Objective<V, Error = E>,
         steps: &Steps,
         count: usize,
-    ) -> Result<Vec<f64>> {
+    ) -> Result<Vec<f64>, E> {
         let mut losses = Vec::with_capacity(count);
         for _ in 0..count {
             losses.push(self.here(objective)?.loss);
@@ -125,12 +127,12 @@ impl<V: Space, D: Direction<V>> Minimizer<V, D> {
         Ok(losses)
     }
 
-    fn leave(
+    fn leave<E>(
         &mut self,
         here: &Point<V>,
-        objective: &mut dyn Objective<V>,
+        objective: &mut dyn Objective<V, Error = E>,
         steps: &Steps,
-    ) -> Result<bool> {
+    ) -> Result<bool, E> {
         if !here.loss.is_finite() {
             return Ok(false);
         }
@@ -151,7 +153,7 @@ impl<V: Space, D: Direction<V>> Minimizer<V, D> {
             if let Some((factor, there)) = found {
                 let step = direction.scaled(factor);
                 let change = V::combine(&[(1.0, &there.gradient), (-1.0, &here.gradient)]);
-                self.direction.learn(&step, &change)?;
+                self.direction.learn(&step, &change).map_err(|e| objective.failed(e))?;
                 self.at = V::combine(&[(1.0, &self.at), (1.0, &step)]);
                 self.here = Some(there);
                 return Ok(true);
@@ -164,18 +166,19 @@ impl<V: Space, D: Direction<V>> Minimizer<V, D> {
     }
 
     /// Where to go, no longer than allowed, and how long that is; `None` where the loss is flat.
-    fn proposal(
+    fn proposal<E>(
         &mut self,
         here: &Point<V>,
-        objective: &mut dyn Objective<V>,
+        objective: &mut dyn Objective<V, Error = E>,
         steps: &Steps,
-    ) -> Result<Option<(Proposal<V>, f64)>> {
-        let proposed = self.direction.propose(&here.gradient)?;
+    ) -> Result<Option<(Proposal<V>, f64)>, E> {
+        let proposed = self.direction.propose(&here.gradient).map_err(|e| objective.failed(e))?;
         let is_first = proposed.is_none();
         let Proposal { direction, slope } = match proposed {
             Some(proposal) => proposal,
             None => {
-                let slope = -V::dots(&[[&here.gradient, &here.gradient]])?[0];
+                let squared = V::dots(&[[&here.gradient, &here.gradient]]);
+                let slope = -squared.map_err(|e| objective.failed(e))?[0];
                 Proposal { direction: here.gradient.scaled(-1.0), slope }
             }
         };

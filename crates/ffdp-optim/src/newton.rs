@@ -8,33 +8,31 @@
 //! `H` about the Hessian, positive semidefinite · `g_0` the gradient that others are measured by. Sources: Nocedal and
 //! Wright, algorithm 7.1; Eisenstat and Walker, Choosing the forcing terms in an inexact Newton method, 1996.
 
-use ffdp_image::Result;
-
 use crate::objective::{Objective, Point};
 use crate::pcg::pcg;
 use crate::search::LineSearch;
 use crate::space::Space;
 
 /// An objective that knows how its gradient changes.
-pub trait Curved<V: Space>: Objective<V> {
+pub trait Curved<V: Space>: Objective<V, Error = V::Error> {
     /// `H x` at the point that was evaluated last.
     ///
     /// # Errors
     /// Where it cannot be computed.
-    fn hessian(&self, x: &V) -> Result<V>;
+    fn hessian(&self, x: &V) -> Result<V, V::Error>;
 
     /// About `H^-1 r` at the point that was evaluated last; linear in `r`, positive definite. `tolerance` is that of the
     /// system which is solved, for a preconditioner that iterates itself.
     ///
     /// # Errors
     /// Where it cannot be computed.
-    fn precondition(&self, r: &V, tolerance: f64) -> Result<V>;
+    fn precondition(&self, r: &V, tolerance: f64) -> Result<V, V::Error>;
 
     /// Called before the systems of a point are solved: for what their preconditioner needs.
     ///
     /// # Errors
     /// Where it cannot be computed.
-    fn prepare(&mut self) -> Result<()> {
+    fn prepare(&mut self) -> Result<(), V::Error> {
         Ok(())
     }
 }
@@ -134,7 +132,7 @@ impl<V: Space> GaussNewton<V> {
     ///
     /// # Errors
     /// Those of the objective.
-    pub fn here(&mut self, problem: &mut dyn Curved<V>) -> Result<&Point<V>> {
+    pub fn here(&mut self, problem: &mut dyn Curved<V>) -> Result<&Point<V>, V::Error> {
         if self.here.is_none() {
             self.here = Some(problem.evaluate(&self.at)?);
         }
@@ -145,7 +143,10 @@ impl<V: Space> GaussNewton<V> {
     ///
     /// # Errors
     /// Those of the problem.
-    pub fn step(&mut self, problem: &mut dyn Curved<V>) -> Result<Option<GaussNewtonStep>> {
+    pub fn step(
+        &mut self,
+        problem: &mut dyn Curved<V>,
+    ) -> Result<Option<GaussNewtonStep>, V::Error> {
         if self.settled {
             return Ok(None);
         }
@@ -196,6 +197,8 @@ impl<V: Space> GaussNewton<V> {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use super::*;
 
     /// Half the squares of `r_i = a_i (x_i - 1) + b x_i x_(i+1)`.
@@ -241,26 +244,32 @@ mod tests {
     }
 
     impl Objective<Vec<f64>> for Residuals {
-        fn evaluate(&mut self, at: &Vec<f64>) -> Result<Point<Vec<f64>>> {
+        type Error = Infallible;
+
+        fn evaluate(&mut self, at: &Vec<f64>) -> Result<Point<Vec<f64>>, Infallible> {
             self.evaluations += 1;
             self.at = at.clone();
             let r = Self::residual(at);
             let loss = 0.5 * r.iter().map(|r| r * r).sum::<f64>();
             Ok(Point { loss, gradient: Self::backward(at, &r) })
         }
+
+        fn failed(&self, reason: Infallible) -> Infallible {
+            reason
+        }
     }
 
     impl Curved<Vec<f64>> for Residuals {
-        fn hessian(&self, x: &Vec<f64>) -> Result<Vec<f64>> {
+        fn hessian(&self, x: &Vec<f64>) -> Result<Vec<f64>, Infallible> {
             Ok(Self::backward(&self.at, &Self::forward(&self.at, x)))
         }
 
-        fn precondition(&self, r: &Vec<f64>, _: f64) -> Result<Vec<f64>> {
+        fn precondition(&self, r: &Vec<f64>, _: f64) -> Result<Vec<f64>, Infallible> {
             let over = |(i, r): (usize, &f64)| r / Self::scale(i).powi(2);
             Ok(r.iter().enumerate().map(over).collect())
         }
 
-        fn prepare(&mut self) -> Result<()> {
+        fn prepare(&mut self) -> Result<(), Infallible> {
             self.prepared += 1;
             Ok(())
         }

@@ -1,7 +1,5 @@
 //! What is minimised.
 
-use ffdp_image::Result;
-
 use crate::space::Space;
 
 /// The loss at a point, with its gradient.
@@ -15,19 +13,25 @@ pub struct Point<V> {
 
 /// What is minimised.
 pub trait Objective<V: Space> {
+    /// Why a loss cannot be computed or read.
+    type Error;
+
     /// The loss and the gradient at a point.
     ///
     /// # Errors
     /// Where they cannot be computed or read. A point where the loss is not defined is no error: it is infinite there.
-    fn evaluate(&mut self, at: &V) -> Result<Point<V>>;
+    fn evaluate(&mut self, at: &V) -> Result<Point<V>, Self::Error>;
 
-    /// The same, and the slope of the loss along a direction there. Whoever computes on a device can read both at once.
+    /// An inner product that cannot be read, as an error of the loss.
+    fn failed(&self, reason: V::Error) -> Self::Error;
+
+    /// [`Self::evaluate`], and the slope of the loss along a direction there. Whoever computes on a device can read both at once.
     ///
     /// # Errors
     /// As [`Self::evaluate`].
-    fn evaluate_along(&mut self, at: &V, direction: &V) -> Result<(Point<V>, f64)> {
+    fn evaluate_along(&mut self, at: &V, direction: &V) -> Result<(Point<V>, f64), Self::Error> {
         let there = self.evaluate(at)?;
-        let slope = V::dots(&[[&there.gradient, direction]])?[0];
+        let slope = V::dots(&[[&there.gradient, direction]]).map_err(|e| self.failed(e))?[0];
         Ok((there, slope))
     }
 
@@ -35,17 +39,25 @@ pub trait Objective<V: Space> {
     ///
     /// # Errors
     /// Where it cannot be read.
-    fn length(&mut self, step: &V) -> Result<f64> {
-        Ok(V::dots(&[[step, step]])?[0].sqrt())
+    fn length(&mut self, step: &V) -> Result<f64, Self::Error> {
+        Ok(V::dots(&[[step, step]]).map_err(|e| self.failed(e))?[0].sqrt())
     }
 }
 
-/// A function as an objective.
-pub fn objective<V: Space>(evaluate: impl FnMut(&V) -> Result<Point<V>>) -> impl Objective<V> {
+/// A function as an objective, whose errors are those of its vectors.
+pub fn objective<V: Space>(
+    evaluate: impl FnMut(&V) -> Result<Point<V>, V::Error>,
+) -> impl Objective<V, Error = V::Error> {
     struct Function<F>(F);
-    impl<V: Space, F: FnMut(&V) -> Result<Point<V>>> Objective<V> for Function<F> {
-        fn evaluate(&mut self, at: &V) -> Result<Point<V>> {
+    impl<V: Space, F: FnMut(&V) -> Result<Point<V>, V::Error>> Objective<V> for Function<F> {
+        type Error = V::Error;
+
+        fn evaluate(&mut self, at: &V) -> Result<Point<V>, V::Error> {
             (self.0)(at)
+        }
+
+        fn failed(&self, reason: V::Error) -> V::Error {
+            reason
         }
     }
     Function(evaluate)

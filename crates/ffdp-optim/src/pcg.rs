@@ -6,8 +6,6 @@
 //! ```
 //! `H` the operator, `M` about its inverse; both symmetric, `M` positive definite.
 
-use ffdp_image::Result;
-
 use crate::space::Space;
 
 /// What [`pcg`] has come to.
@@ -27,12 +25,12 @@ pub struct Solution<V> {
 /// # Errors
 /// Those of the operators.
 pub fn pcg<V: Space>(
-    operator: &mut dyn FnMut(&V) -> Result<V>,
-    preconditioner: &mut dyn FnMut(&V) -> Result<V>,
+    operator: &mut dyn FnMut(&V) -> Result<V, V::Error>,
+    preconditioner: &mut dyn FnMut(&V) -> Result<V, V::Error>,
     b: &V,
     tolerance: f64,
     iterations: usize,
-) -> Result<Solution<V>> {
+) -> Result<Solution<V>, V::Error> {
     let mut r = b.clone();
     let mut z = preconditioner(&r)?;
     let mut p = z.clone();

@@ -1,7 +1,5 @@
 //! How far to go along a direction.
 
-use ffdp_image::Result;
-
 use crate::objective::Point;
 use crate::space::Space;
 
@@ -48,13 +46,13 @@ impl LineSearch {
     ///
     /// # Errors
     /// Those of the objective.
-    pub fn along<V: Space>(
+    pub fn along<V: Space, E>(
         &self,
         here: &Point<V>,
         slope: f64,
         shortest: f64,
-        evaluate: &mut dyn FnMut(f64) -> Result<(Point<V>, f64)>,
-    ) -> Result<Option<(f64, Point<V>)>> {
+        evaluate: &mut dyn FnMut(f64) -> Result<(Point<V>, f64), E>,
+    ) -> Result<Option<(f64, Point<V>)>, E> {
         // Nor for a slope that is no number.
         if slope.is_nan() || slope >= 0.0 {
             return Ok(None);
@@ -94,6 +92,8 @@ fn lowest(rise: f64, fall: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use super::*;
 
     /// `f(x) = (x - lowest)^2` from 0 along 1.
@@ -104,7 +104,7 @@ mod tests {
             trials += 1;
             let there = at(x);
             let slope = there.gradient[0];
-            Ok((there, slope))
+            Ok::<_, Infallible>((there, slope))
         };
         let here = at(0.0);
         let slope = here.gradient[0];

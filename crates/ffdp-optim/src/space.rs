@@ -1,14 +1,17 @@
 //! What an optimiser needs of the vectors that it works with.
 
-use ffdp_image::Result;
+use std::convert::Infallible;
 
 /// Vectors that can be added and compared.
 pub trait Space: Clone {
+    /// Why inner products cannot be read: what their device or process reports.
+    type Error;
+
     /// The inner products of all pairs. They are asked for together so that a device is waited for once.
     ///
     /// # Errors
     /// Where they cannot be read.
-    fn dots(pairs: &[[&Self; 2]]) -> Result<Vec<f64>>;
+    fn dots(pairs: &[[&Self; 2]]) -> Result<Vec<f64>, Self::Error>;
 
     /// `sum_i a_i x_i` of at least one term.
     fn combine(terms: &[(f64, &Self)]) -> Self;
@@ -20,7 +23,9 @@ pub trait Space: Clone {
 }
 
 impl<const N: usize> Space for [f64; N] {
-    fn dots(pairs: &[[&Self; 2]]) -> Result<Vec<f64>> {
+    type Error = Infallible;
+
+    fn dots(pairs: &[[&Self; 2]]) -> Result<Vec<f64>, Infallible> {
         Ok(pairs.iter().map(|[a, b]| a.iter().zip(*b).map(|(a, b)| a * b).sum()).collect())
     }
 
@@ -30,7 +35,9 @@ impl<const N: usize> Space for [f64; N] {
 }
 
 impl Space for Vec<f64> {
-    fn dots(pairs: &[[&Self; 2]]) -> Result<Vec<f64>> {
+    type Error = Infallible;
+
+    fn dots(pairs: &[[&Self; 2]]) -> Result<Vec<f64>, Infallible> {
         Ok(pairs.iter().map(|[a, b]| a.iter().zip(*b).map(|(a, b)| a * b).sum()).collect())
     }
 

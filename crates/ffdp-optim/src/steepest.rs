@@ -1,7 +1,5 @@
 //! Straight downhill, always.
 
-use ffdp_image::Result;
-
 use crate::minimizer::{Direction, Proposal};
 use crate::space::Space;
 
@@ -10,11 +8,11 @@ use crate::space::Space;
 pub struct Steepest;
 
 impl<V: Space> Direction<V> for Steepest {
-    fn propose(&mut self, _: &V) -> Result<Option<Proposal<V>>> {
+    fn propose(&mut self, _: &V) -> Result<Option<Proposal<V>>, V::Error> {
         Ok(None)
     }
 
-    fn learn(&mut self, _: &V, _: &V) -> Result<()> {
+    fn learn(&mut self, _: &V, _: &V) -> Result<(), V::Error> {
         Ok(())
     }
 

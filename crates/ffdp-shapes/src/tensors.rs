@@ -45,6 +45,8 @@ pub fn number(value: Tensor<1>) -> Result<f64> {
 pub struct TensorVector(pub Tensor<2>);
 
 impl Space for TensorVector {
+    type Error = Error;
+
     fn dots(pairs: &[[&Self; 2]]) -> Result<Vec<f64>> {
         let dot = |[a, b]: &[&Self; 2]| (a.0.clone() * b.0.clone()).sum();
         let read = Tensor::cat(pairs.iter().map(dot).collect(), 0).try_into_vec_as::<f64>();

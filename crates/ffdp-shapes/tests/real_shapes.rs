@@ -58,7 +58,7 @@ fn matched(name: &str, label: i32) {
         let begin = Instant::now();
         let go_on = &mut |_: &Iteration| ControlFlow::Continue(());
         let place = (&Device::flex(), DType::F32);
-        let found = match_shapes(&source, &target, &settings, place, None, go_on).unwrap();
+        let found = match_shapes([&source, &target], &settings, place, None, go_on).unwrap();
         let [before, after] = [&source, &found.shape].map(|s| surface_distance(s, &target));
         let crossings = [&source, &found.shape].map(self_intersections);
         println!(
@@ -123,7 +123,7 @@ fn landmarks_of_a_lung_guide_the_others() {
     let go_on = &mut |_: &Iteration| ControlFlow::Continue(());
     let place = (&Device::flex(), DType::F32);
     let (guides, goals) = (half(&fixed, 0), half(&moving, 0));
-    let found = match_shapes(&guides, &goals, &settings, place, None, go_on).unwrap();
+    let found = match_shapes([&guides, &goals], &settings, place, None, go_on).unwrap();
     let (held, goal) = (half(&fixed, 1).points, half(&moving, 1).points);
     let error = |a: &[[f64; 3]]| {
         let apart = |(a, b): (&[f64; 3], &[f64; 3])| {

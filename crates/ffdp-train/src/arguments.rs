@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
-use ffdp_image::io::read_toml;
 use ffdp_image::{Error, Result};
 use toml::{Table, Value};
 
 use crate::settings::Settings;
+use crate::settings::file::{read, table};
 
 /// The arguments of a training command.
 #[derive(Args, Clone, Debug)]
@@ -26,7 +26,7 @@ pub struct TrainArguments {
     #[arg(long)]
     pub resume: bool,
 
-    /// Plain lines instead of the dashboard, as in a pipe
+    /// Plain lines instead of the dashboard (builds with the feature tui), as in a pipe
     #[arg(long)]
     pub plain: bool,
 
@@ -79,13 +79,13 @@ impl Recipe {
             return Err(Error::invalid(what, data.display(), "rename it, or name it by a link"));
         }
         if !self.given.is_empty() {
-            let (mut table, mut flags) = (table(&settings), self::table(&self.flags));
+            let (mut base, mut flags) = (table(&settings), table(&self.flags));
             // A loss that the file has keeps its settings there.
             if settings.loss.name() == self.flags.loss.name() {
                 flags.remove("loss");
             }
-            self.override_in(&mut table, &flags);
-            settings = table.try_into().expect("both tables are settings");
+            self.override_in(&mut base, &flags);
+            settings = base.try_into().expect("both tables are settings");
         }
         settings.validate()?;
         Ok(settings)
@@ -104,24 +104,6 @@ impl Recipe {
     }
 }
 
-/// The settings in a file.
-///
-/// # Errors
-/// A file that cannot be read, with the line of the first entry that is not understood.
-pub fn read(path: &Path) -> Result<Settings> {
-    read_toml(path, "entries have the names of the settings.toml of a run")
-}
-
-/// The settings as the text of a file.
-pub fn to_toml(settings: &Settings) -> String {
-    toml::to_string_pretty(settings).expect("settings are plain values")
-}
-
-/// The settings by name.
-pub fn table(settings: &Settings) -> Table {
-    Table::try_from(settings).expect("settings are plain values")
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -130,6 +112,7 @@ mod tests {
     use ffdp_burn::losses::similarities::{LnccSettings, MiSettings, Similarity};
 
     use crate::settings::VariantArg;
+    use crate::settings::file::to_toml;
 
     #[derive(Parser)]
     struct Flags {
@@ -161,6 +144,11 @@ mod tests {
         assert_eq!(settings.window, Settings::default().window, "the default");
         std::fs::write(&path, to_toml(&settings)).expect("writable");
         assert_eq!(recipe(&[]).resolve(Some(&path)).expect("valid"), settings);
+    }
+
+    #[test]
+    fn flags_have_the_defaults_of_a_file() {
+        assert_eq!(recipe(&[]).flags, Settings::default());
     }
 
     #[test]

@@ -8,7 +8,6 @@ use ffdp_image::metrics::{local_ncc, regularity};
 use serde::Serialize;
 
 use crate::data::{Dataset, Prepared};
-use crate::pictures;
 use crate::run::TrainingRun;
 use crate::settings::Settings;
 use crate::team::Inference;
@@ -68,6 +67,7 @@ pub fn evaluate(run: &TrainingRun, dataset: &Dataset, inference: &Inference) -> 
     Ok(evaluation)
 }
 
+#[cfg_attr(not(feature = "report"), allow(unused_variables, reason = "no picture is drawn"))]
 fn score(
     settings: &Settings,
     pair: &Prepared,
@@ -87,7 +87,8 @@ fn score(
     let window = settings.reported_window();
     let lncc = |moved: &[f32]| local_ncc(&fixed.data, moved, size, window, Some(&foreground));
     let report = regularity(&prediction.displacement, size)?;
-    pictures::slices::draw(picture, pair, &prediction.moved, &prediction.displacement)?;
+    #[cfg(feature = "report")]
+    crate::pictures::slices::draw(picture, pair, &prediction.moved, &prediction.displacement)?;
     Ok(PairScores {
         name: format!("{} to {}", pair.moving.name, pair.fixed.name),
         dice: before.zip(after).map(|(before, after)| [before, after]),

@@ -17,45 +17,55 @@
 //! `ffdp train` and `cargo run --example transmorph` are two entrances to the same modules. A run lives in
 //! a folder ([`RunFolder`]) which holds everything that is needed to continue it or to predict with
 //! it: settings, network, checkpoints, journal, pictures.
+//!
+//! | feature | what it brings |
+//! |---|---|
+//! | `cli` | `arguments`: settings as flags of a command line |
+//! | `report` | `pictures` and `report`: PNG files and the page of a run |
+//! | `tui` | Burn's dashboard on a terminal; without it lines of text |
+//!
+//! [`TrainingRun::begin`] and [`carry_out`] need none of them.
 
-pub mod arguments;
-pub mod checkpoint;
+#[cfg(feature = "cli")]
+mod arguments;
+mod checkpoint;
 pub mod data;
 pub mod evaluate;
-pub mod folder;
+mod folder;
 pub mod import;
 pub mod input;
-pub mod journal;
+mod journal;
 mod metrics;
 pub mod model;
 pub mod objective;
-pub mod optimizer;
+mod optimizer;
+#[cfg(feature = "report")]
 pub mod pictures;
 pub mod predict;
 mod progress;
+#[cfg(feature = "report")]
 pub mod report;
-pub mod run;
+mod run;
 pub mod schedule;
 pub mod settings;
 mod stderr;
 pub mod team;
 #[cfg(test)]
 mod tests;
-pub mod train;
+mod train;
 
+#[cfg(feature = "cli")]
 pub use arguments::{Recipe, TrainArguments};
 pub use data::Dataset;
-pub use evaluate::{Evaluation, evaluate};
 pub use folder::RunFolder;
 pub use optimizer::AmsGrad;
-pub use predict::{CheckpointChoice, Predictor};
 pub use run::TrainingRun;
 pub use settings::Settings;
-pub use team::{Share, Team};
-pub use train::{Trained, train, train_on};
+pub use train::{Trained, train};
 
-use burn::tensor::Device;
+use evaluate::Evaluation;
 use ffdp_image::Result;
+use team::Team;
 
 /// What a run found.
 #[derive(Debug)]
@@ -70,24 +80,27 @@ pub struct Finished {
 ///
 /// # Errors
 /// Arguments without meaning, files that cannot be read or written, failures of the device.
-pub fn run(arguments: &TrainArguments, device: &Device) -> Result<Finished> {
-    run_on(arguments, &Team::one(device))
+#[cfg(feature = "cli")]
+pub fn run(arguments: &TrainArguments, team: &Team) -> Result<Finished> {
+    carry_out(&TrainingRun::open(arguments)?, team)
 }
 
-/// [`run()`] on several devices.
+/// Trains and evaluates a run that is about to start or to continue.
 ///
 /// # Errors
-/// As [`run()`], and devices that cannot train so.
-pub fn run_on(arguments: &TrainArguments, team: &Team) -> Result<Finished> {
-    let run = TrainingRun::open(arguments)?;
+/// Files that cannot be read or written, failures of the devices, and devices that cannot train so.
+pub fn carry_out(run: &TrainingRun, team: &Team) -> Result<Finished> {
     team.check(&run.settings)?;
     let dataset = Dataset::open(&run.settings)?;
     run.prepare()?;
     stderr::say(&dataset.summary());
-    let trained = train_on(&run, &dataset, team)?;
+    let trained = train(run, &dataset, team)?;
     let inference = team.inference(trained.model.clone())?;
-    let evaluation = evaluate(&run, &dataset, &inference)?;
-    pictures::curves::draw(&run.folder, run.settings.loss.name(), evaluation.mean_dice())?;
-    report::write(&run, &trained, &evaluation)?;
+    let evaluation = evaluate::evaluate(run, &dataset, &inference)?;
+    #[cfg(feature = "report")]
+    {
+        pictures::curves::draw(&run.folder, run.settings.loss.name(), evaluation.mean_dice())?;
+        report::write(run, &trained, &evaluation)?;
+    }
     Ok(Finished { trained, evaluation })
 }

@@ -16,7 +16,6 @@ use ffdp_nets::Network;
 use crate::data::Item;
 use crate::metrics::{Measured, Scores};
 use crate::objective::{Objective, Predicted, Terms};
-use crate::pictures;
 
 /// A network and what it minimises; the module that is trained and saved.
 #[derive(Module, Debug)]
@@ -97,10 +96,14 @@ impl Registration {
             scores.sd_log_jacobian = report.sd_log;
             let dice = objective.dice(&pair, &field).expect("labels lie on the same grid");
             scores.dice = dice.map_or(f64::NAN, |dice| dice.mean());
-            let (Some(path), Some(moved)) = (picture, moved) else { return };
-            if let Err(error) = pictures::slices::draw(&path, &pair, &moved, &field) {
+            #[cfg(feature = "report")]
+            if let (Some(path), Some(moved)) = (picture, moved)
+                && let Err(error) = crate::pictures::slices::draw(&path, &pair, &moved, &field)
+            {
                 crate::stderr::say(&format!("warning: {error}"));
             }
+            #[cfg(not(feature = "report"))]
+            drop((picture, moved));
         })
     }
 }

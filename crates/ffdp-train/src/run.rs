@@ -1,14 +1,16 @@
 //! A run that is about to start or to continue: its recipe, its folder, what is done already.
 
 use std::fs;
+use std::path::Path;
 
 use ffdp_image::io::write_text;
 use ffdp_image::{Error, Result};
 
-use crate::arguments::{self, TrainArguments};
+#[cfg(feature = "cli")]
+use crate::arguments::TrainArguments;
 use crate::checkpoint;
 use crate::folder::RunFolder;
-use crate::settings::Settings;
+use crate::settings::{Settings, file};
 
 /// Settings that a resumed run may change: how long, and what does not touch the numbers.
 const CHANGEABLE: [&str; 5] = ["epochs", "patience", "keep", "workers", "cache_mib"];
@@ -30,21 +32,26 @@ impl TrainingRun {
     /// Settles the recipe and, with `--resume`, where to continue. Nothing is written yet.
     ///
     /// # Errors
-    /// A folder that holds a run already (or none, with `--resume`), settings without meaning or that
-    /// differ from those of the run to resume.
+    /// Those of [`Self::begin`], or with `--resume` of [`Self::resume`].
+    #[cfg(feature = "cli")]
     pub fn open(arguments: &TrainArguments) -> Result<Self> {
-        let folder = RunFolder::new(&arguments.out);
-        let plain = arguments.plain;
-        if arguments.resume {
-            let settings = arguments.recipe.resolve(Some(&folder.settings()))?;
-            check_same(&arguments::read(&folder.settings())?, &settings)?;
-            let done = checkpoint::last_complete(&folder.checkpoints())?;
-            if done >= settings.epochs {
-                let what = format!("--epochs must exceed the {done} epochs that are done");
-                return Err(Error::invalid(what, settings.epochs, "ask for more epochs"));
+        let TrainArguments { recipe, out, .. } = arguments;
+        let run = match arguments.resume {
+            true => {
+                let saved = RunFolder::new(out).settings();
+                Self::resume(recipe.resolve(Some(&saved))?, out)
             }
-            return Ok(Self { settings, folder, done, plain });
-        }
+            false => Self::begin(recipe.resolve(arguments.settings.as_deref())?, out),
+        };
+        Ok(Self { plain: arguments.plain, ..run? })
+    }
+
+    /// A new run in the folder `out`. Nothing is written yet.
+    ///
+    /// # Errors
+    /// A folder that holds a run already, settings without meaning, data that is not there.
+    pub fn begin(mut settings: Settings, out: &Path) -> Result<Self> {
+        let folder = RunFolder::new(out);
         if folder.settings().exists() {
             return Err(Error::invalid(
                 "--out must name a folder without a run in it",
@@ -52,13 +59,29 @@ impl TrainingRun {
                 "continue that run with --resume, or choose another folder",
             ));
         }
-        let mut settings = arguments.recipe.resolve(arguments.settings.as_deref())?;
+        settings.validate()?;
         // The run may be resumed from another working directory.
         if let Some(data) = &settings.data {
             settings.data =
                 Some(fs::canonicalize(data).map_err(|error| Error::io(data, "find", error))?);
         }
-        Ok(Self { settings, folder, done: 0, plain })
+        Ok(Self { settings, folder, done: 0, plain: false })
+    }
+
+    /// The run in the folder `out`, from its last checkpoint on.
+    ///
+    /// # Errors
+    /// A folder without a run, settings without meaning or that differ from those of the run.
+    pub fn resume(settings: Settings, out: &Path) -> Result<Self> {
+        let folder = RunFolder::new(out);
+        settings.validate()?;
+        check_same(&file::read(&folder.settings())?, &settings)?;
+        let done = checkpoint::last_complete(&folder.checkpoints())?;
+        if done >= settings.epochs {
+            let what = format!("--epochs must exceed the {done} epochs that are done");
+            return Err(Error::invalid(what, settings.epochs, "ask for more epochs"));
+        }
+        Ok(Self { settings, folder, done, plain: false })
     }
 
     /// Makes the folder of the run and saves the settings in it.
@@ -72,13 +95,13 @@ impl TrainingRun {
             "# All settings of a training by ffdp {version}.\n# ffdp train --settings with this \
              file repeats it.\n\n"
         );
-        let text = arguments::to_toml(&self.settings);
+        let text = file::to_toml(&self.settings);
         write_text(&self.folder.settings(), &format!("{heading}{text}"))
     }
 }
 
 fn check_same(saved: &Settings, given: &Settings) -> Result<()> {
-    let (saved, given) = (arguments::table(saved), arguments::table(given));
+    let (saved, given) = (file::table(saved), file::table(given));
     let names = saved.keys().chain(given.keys());
     for name in names.filter(|name| !CHANGEABLE.contains(&name.as_str())) {
         let text = |table: &toml::Table| match table.get(name) {

@@ -14,7 +14,9 @@ use ffdp_image::synth::{PhantomSettings, subject};
 
 use crate::arguments::TrainArguments;
 use crate::journal::{self, Record};
-use crate::{CheckpointChoice, Finished, Predictor, RunFolder, Share, Team, run_on};
+use crate::predict::{CheckpointChoice, Predictor};
+use crate::team::{Share, Team};
+use crate::{Finished, RunFolder};
 
 #[derive(Parser)]
 struct Flags {
@@ -23,7 +25,7 @@ struct Flags {
 }
 
 fn run(arguments: &TrainArguments) -> Result<Finished> {
-    crate::run(arguments, &Device::flex())
+    crate::run(arguments, &Team::one(&Device::flex()))
 }
 
 /// A short run of few, small pairs, with random draws within the network.
@@ -106,7 +108,7 @@ fn two_devices_train_as_one() {
         parse(&[&["--out", out, "--plain"], &flags[..]].concat())
     };
     let closing = |out: &Path, team: &Team| {
-        let finished = run_on(&short(out), team).expect("a run");
+        let finished = crate::run(&short(out), team).expect("a run");
         let figures = finished.evaluation.pairs.into_iter();
         figures.map(|pair| (pair.sd_log_jacobian, pair.lncc[1])).collect::<Vec<_>>()
     };
@@ -143,13 +145,13 @@ fn a_run_on_two_devices_is_resumed_exactly() {
     let [whole, parted] = ["whole", "parted"].map(|name| folder.path().join(name));
     let flags = ["--epochs", "2", "--batch", "2"];
     let team = two(Share::Pairs);
-    run_on(&short(&whole, &flags), &team).expect("a run");
-    run_on(&short(&parted, &flags), &team).expect("a run");
+    crate::run(&short(&whole, &flags), &team).expect("a run");
+    crate::run(&short(&parted, &flags), &team).expect("a run");
     for part in crate::checkpoint::PARTS {
         let last = parted.join("checkpoint").join(format!("{part}-2.bpk"));
         std::fs::remove_file(last).expect("the second checkpoint was saved");
     }
-    run_on(&short(&parted, &["--epochs", "2", "--resume"]), &team).expect("a resumed run");
+    crate::run(&short(&parted, &["--epochs", "2", "--resume"]), &team).expect("a resumed run");
     assert_eq!(journal_of(&whole), journal_of(&parted), "the same numbers, to the last bit");
 }
 
@@ -162,7 +164,7 @@ fn what_devices_cannot_share_is_refused() {
         (Share::Volume, &["--baseline"], "--baseline cannot be computed in parts"),
         (Share::Volume, &["--head", "bspline"], "--head bspline cannot be predicted in parts"),
     ] {
-        let error = run_on(&short(&out, flags), &two(share)).expect_err(expected).to_string();
+        let error = crate::run(&short(&out, flags), &two(share)).expect_err(expected).to_string();
         assert!(error.contains(expected), "{error}");
         assert!(!out.exists(), "nothing is written before");
     }

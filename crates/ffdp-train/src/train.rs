@@ -1,6 +1,5 @@
 //! Training: Burn's `Learner` with our data, metrics and checkpoints.
 
-use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Instant;
 
@@ -8,7 +7,6 @@ use burn::module::Module;
 use burn::optim::lr_scheduler::module_lr_scheduler::ModuleLrScheduler;
 use burn::tensor::Device;
 use burn::train::renderer::MetricsRenderer;
-use burn::train::renderer::tui::TuiMetricsRendererWrapper;
 use burn::train::{Interrupter, Learner, SupervisedTraining, TrainingStrategy};
 use ffdp_image::io::check_disk;
 use ffdp_image::{Error, Result};
@@ -52,16 +50,8 @@ pub struct Trained {
 /// Trains from epoch `done + 1` on.
 ///
 /// # Errors
-/// Files that cannot be written, and failures of the device or of a checkpoint.
-pub fn train(run: &TrainingRun, dataset: &Dataset, device: &Device) -> Result<Trained> {
-    train_on(run, dataset, &Team::one(device))
-}
-
-/// [`train`] on several devices.
-///
-/// # Errors
-/// As [`train`], and devices that cannot train so.
-pub fn train_on(run: &TrainingRun, dataset: &Dataset, team: &Team) -> Result<Trained> {
+/// Files that cannot be written, failures of the devices or of a checkpoint, and devices that cannot train so.
+pub fn train(run: &TrainingRun, dataset: &Dataset, team: &Team) -> Result<Trained> {
     let started = Instant::now();
     team.check(&run.settings)?;
     let device = team.first();
@@ -195,11 +185,21 @@ fn measured(
 }
 
 /// Burn's dashboard on a terminal, plain lines in a pipe.
+#[cfg(feature = "tui")]
 fn renderer(run: &TrainingRun, interrupter: &Interrupter) -> Box<dyn MetricsRenderer> {
+    use burn::train::renderer::tui::TuiMetricsRendererWrapper;
+    use std::io::IsTerminal;
+
     if std::io::stdout().is_terminal() && !run.plain {
         let checkpoint = (run.done > 0).then_some(run.done);
         return Box::new(TuiMetricsRendererWrapper::new(interrupter.clone(), checkpoint));
     }
+    Box::new(PlainLines::new())
+}
+
+/// Plain lines.
+#[cfg(not(feature = "tui"))]
+fn renderer(_: &TrainingRun, _: &Interrupter) -> Box<dyn MetricsRenderer> {
     Box::new(PlainLines::new())
 }
 

@@ -3,6 +3,7 @@
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 use super::CharbonnierOps;
@@ -41,22 +42,12 @@ impl<B: CharbonnierOps, C: CheckpointStrategy> CharbonnierOps for Autodiff<B, C>
         })
     }
 
-    fn charbonnier_to_image(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: f64,
-    ) -> FloatTensor<Self> {
-        panic!("charbonnier: second-order gradients are not supported")
-    }
-
-    fn charbonnier_to_weights(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: f64,
-    ) -> FloatTensor<Self> {
-        panic!("charbonnier: second-order gradients are not supported")
+    refuse_second_order! { "charbonnier";
+        fn charbonnier_to_image(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, f64,
+        ) -> FloatTensor<Self>;
+        fn charbonnier_to_weights(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, f64,
+        ) -> FloatTensor<Self>;
     }
 }

@@ -211,52 +211,17 @@ impl Info {
         let mut line = |name: &str, value: String| {
             let _ = writeln!(text, "  {name:<14}{value}");
         };
-        let (header, geometry) = (&self.header, &self.header.geometry);
-        let join = |values: &[f64]| {
-            values.iter().map(|v| format!("{v:.6}")).map(|v| trim(&v)).collect::<Vec<_>>().join(" ")
-        };
-        line(
-            "format",
-            format!(
-                "{}, {} endian",
-                header.format.name(),
-                format!("{:?}", header.endian).to_lowercase()
-            ),
-        );
-        let [x, y, z] = geometry.size;
-        let several = match self.volumes {
-            1 => String::new(),
-            n => format!(", {n} volumes (all axes: {:?})", header.dims),
-        };
-        line("size", format!("{x} x {y} x {z} voxels{several}"));
-        line("spacing", format!("{} mm", join(&geometry.spacing_mm)));
-        line("orientation", format!("{} (where voxel x, y, z grow to)", self.axes));
-        line("origin", format!("{} mm (voxel 0, RAS)", join(&geometry.origin_mm)));
-        let [low, high] = &self.bounding_box_mm;
-        line("spans", format!("{} .. {} mm (RAS)", join(low), join(high)));
+        let header = &self.header;
+        let endian = format!("{:?}", header.endian).to_lowercase();
+        line("format", format!("{}, {endian} endian", header.format.name()));
+        self.describe_grid(&mut line);
         line("voxel type", format!("{:?}", header.data_type).to_lowercase());
         let scaling = match (header.slope, header.intercept) {
             (1.0, 0.0) => "none".to_string(),
             (slope, intercept) => format!("value = {slope} * stored + {intercept}"),
         };
         line("scaling", scaling);
-        let forms = match header.geometry_source {
-            GeometrySource::Metadata => Vec::new(),
-            _ => vec![("qform", &header.qform), ("sform", &header.sform)],
-        };
-        for (name, form) in forms {
-            match form {
-                None => line(name, "not set".to_string()),
-                Some(form) => {
-                    line(name, format!("code {}", form.code));
-                    for row in form.voxel_to_mm.rows() {
-                        line("", join(row));
-                    }
-                }
-            }
-        }
-        let source = format!("{:?}", self.header.geometry_source).to_lowercase();
-        line("placed by", source);
+        self.describe_placement(&mut line);
         if header.intent_code != 0 {
             let meaning = match header.intent_code {
                 INTENT_LABELS => " (labels)",
@@ -273,6 +238,44 @@ impl Info {
             line("warning", warning.clone());
         }
         text
+    }
+
+    /// Where the voxels are.
+    fn describe_grid(&self, line: &mut impl FnMut(&str, String)) {
+        let (header, geometry) = (&self.header, &self.header.geometry);
+        let [x, y, z] = geometry.size;
+        let several = match self.volumes {
+            1 => String::new(),
+            n => format!(", {n} volumes (all axes: {:?})", header.dims),
+        };
+        line("size", format!("{x} x {y} x {z} voxels{several}"));
+        line("spacing", format!("{} mm", join(&geometry.spacing_mm)));
+        line("orientation", format!("{} (where voxel x, y, z grow to)", self.axes));
+        line("origin", format!("{} mm (voxel 0, RAS)", join(&geometry.origin_mm)));
+        let [low, high] = &self.bounding_box_mm;
+        line("spans", format!("{} .. {} mm (RAS)", join(low), join(high)));
+    }
+
+    /// What the header says of the placement.
+    fn describe_placement(&self, line: &mut impl FnMut(&str, String)) {
+        let header = &self.header;
+        let forms = match header.geometry_source {
+            GeometrySource::Metadata => Vec::new(),
+            _ => vec![("qform", &header.qform), ("sform", &header.sform)],
+        };
+        for (name, form) in forms {
+            match form {
+                None => line(name, "not set".to_string()),
+                Some(form) => {
+                    line(name, format!("code {}", form.code));
+                    for row in form.voxel_to_mm.rows() {
+                        line("", join(row));
+                    }
+                }
+            }
+        }
+        let source = format!("{:?}", header.geometry_source).to_lowercase();
+        line("placed by", source);
     }
 
     fn describe_values(&self, line: &mut impl FnMut(&str, String)) {
@@ -308,6 +311,10 @@ impl Info {
 }
 
 /// Without trailing zeros.
+fn join(numbers: &[f64]) -> String {
+    numbers.iter().map(|number| trim(&format!("{number:.6}"))).collect::<Vec<_>>().join(" ")
+}
+
 fn trim(number: &str) -> String {
     let number = number.trim_end_matches('0').trim_end_matches('.');
     if number == "-0" { "0".to_string() } else { number.to_string() }

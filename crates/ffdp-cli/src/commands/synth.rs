@@ -27,7 +27,7 @@ use crate::manifest::{Identity, MANIFEST, place};
 use crate::printer::{Printer, print_to_stdout};
 use manifest::{Manifest, SubjectEntry, write_pairs};
 use plan::{Plan, SubjectFiles};
-use source::Sources;
+use source::{Source, Sources};
 
 const SYNTH_HELP: &str = "\
 Labels become a smooth function of position, are seen through the subject's own warp, sampled on \
@@ -191,47 +191,21 @@ pub fn run(request: &SynthArguments) -> Result<()> {
     let what = ("the data set", &*request.output);
     plan.disk_forecast(request.uncompressed).check(what, freed, request.ignore_disk, printer)?;
 
+    let run = DataSet { request, sources: &sources, plan: &plan, printer };
     let mut entries: Vec<Option<SubjectEntry>> = vec![None; plan.subjects];
     // Source by source: the smooth function of a label map is built once.
     for index in 0..sources.count().min(plan.subjects) {
-        let start = Instant::now();
-        check_memory("the subjects", plan.memory_bytes(index))?;
-        let source = sources.load(index)?;
-        let geometry = &plan.grids[index];
-        if let Some(name) = sources.name(index) {
-            let seconds = start.elapsed().as_secs_f64();
-            printer.note(&format!("{name}: smooth labels in {seconds:.1} s"));
-        }
+        let source = run.load(index)?;
         for subject in (index..plan.subjects).step_by(sources.count()) {
-            let start = Instant::now();
-            let settings = warp_settings(request, plan.warped, source.box_mm);
-            let seed = request.seed.wrapping_add(subject as u64);
-            let files = &plan.files[subject];
-            let warp = settings
-                .as_ref()
-                .map(|settings| Diffeomorphism::random_in(settings, seed, source.box_mm))
-                .transpose()?;
+            let drawn = run.draw(&source, subject)?;
             // The first: what can be refused early has been.
             if entries.iter().all(Option::is_none) {
-                (1..sources.count()).try_for_each(|later| {
-                    check_memory("the subjects", plan.memory_bytes(later))?;
-                    sources.check(later)
-                })?;
+                run.check_later_sources()?;
                 claim.begin(&[])?;
                 // Folders that were empty when the earlier run's files had gone.
                 plan.make_folders()?;
             }
-            if let Some(warp) = &warp {
-                write_warps(warp, files, &geometry.warp)?;
-            }
-            let table = sources.table.varied(request.variation, seed);
-            let content =
-                Content { field: &*source.field, warp: warp.as_ref(), table: &table, seed };
-            write_images(&content, request.smoothing, files, &geometry.images)?;
-            let seconds = start.elapsed().as_secs_f64();
-            printer.note(&format!("{}: {seconds:.1} s", files.name));
-            let entry = SubjectEntry::new(request, files, seed, sources.name(index), settings);
-            entries[subject] = Some(entry);
+            entries[subject] = Some(run.write(&source, index, drawn)?);
         }
     }
     let entries: Vec<SubjectEntry> = entries.into_iter().flatten().collect();
@@ -242,6 +216,71 @@ pub fn run(request: &SynthArguments) -> Result<()> {
     write_text(&request.output.join(MANIFEST), &json)?;
     printer.note(&format!("results are in {}", request.output.display()));
     if request.json { print_to_stdout(&json) } else { Ok(()) }
+}
+
+/// A data set under way.
+struct DataSet<'a> {
+    request: &'a SynthArguments,
+    sources: &'a Sources,
+    plan: &'a Plan,
+    printer: Printer,
+}
+
+/// What is random in a subject.
+struct Drawn {
+    subject: usize,
+    seed: u64,
+    settings: Option<WarpSettings>,
+    warp: Option<Diffeomorphism>,
+    begun: Instant,
+}
+
+impl DataSet<'_> {
+    /// A source, once its subjects are known to fit.
+    fn load(&self, index: usize) -> Result<Source> {
+        let begun = Instant::now();
+        check_memory("the subjects", self.plan.memory_bytes(index))?;
+        let source = self.sources.load(index)?;
+        if let Some(name) = self.sources.name(index) {
+            let seconds = begun.elapsed().as_secs_f64();
+            self.printer.note(&format!("{name}: smooth labels in {seconds:.1} s"));
+        }
+        Ok(source)
+    }
+
+    fn check_later_sources(&self) -> Result<()> {
+        (1..self.sources.count()).try_for_each(|later| {
+            check_memory("the subjects", self.plan.memory_bytes(later))?;
+            self.sources.check(later)
+        })
+    }
+
+    fn draw(&self, source: &Source, subject: usize) -> Result<Drawn> {
+        let begun = Instant::now();
+        let settings = warp_settings(self.request, self.plan.warped, source.box_mm);
+        let seed = self.request.seed.wrapping_add(subject as u64);
+        let warp = settings
+            .as_ref()
+            .map(|settings| Diffeomorphism::random_in(settings, seed, source.box_mm))
+            .transpose()?;
+        Ok(Drawn { subject, seed, settings, warp, begun })
+    }
+
+    /// The files of a subject of source `index`.
+    fn write(&self, source: &Source, index: usize, drawn: Drawn) -> Result<SubjectEntry> {
+        let Drawn { subject, seed, settings, warp, begun } = drawn;
+        let (request, geometry) = (self.request, &self.plan.grids[index]);
+        let files = &self.plan.files[subject];
+        if let Some(warp) = &warp {
+            write_warps(warp, files, &geometry.warp)?;
+        }
+        let table = self.sources.table.varied(request.variation, seed);
+        let content = Content { field: &*source.field, warp: warp.as_ref(), table: &table, seed };
+        write_images(&content, request.smoothing, files, &geometry.images)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        self.printer.note(&format!("{}: {seconds:.1} s", files.name));
+        Ok(SubjectEntry::new(request, files, seed, self.sources.name(index), settings))
+    }
 }
 
 /// The warps of this run; `None` for none.

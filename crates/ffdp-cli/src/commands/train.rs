@@ -2,7 +2,8 @@
 
 use clap::Args;
 use clap::ValueEnum;
-use ffdp_train::{Share, Team, TrainArguments, run_on};
+use ffdp_train::TrainArguments;
+use ffdp_train::team::{Share, Team};
 
 use crate::device::DeviceChoice;
 use crate::failure::{Failure, Result};
@@ -88,7 +89,7 @@ pub fn run_command(request: &TrainCommand) -> Result<()> {
             "the first step compiles the kernels, about half a minute on a GPU that has not seen them",
         );
     }
-    let finished = run_on(&request.arguments, &team)?;
+    let finished = ffdp_train::run(&request.arguments, &team)?;
     say(&format!(
         "report.html, metrics and checkpoints are in {}",
         request.arguments.out.display()

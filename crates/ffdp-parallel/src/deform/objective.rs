@@ -61,6 +61,8 @@ impl FieldVector {
 }
 
 impl Space for FieldVector {
+    type Error = Error;
+
     fn dots(pairs: &[[&Self; 2]]) -> Result<Vec<f64>> {
         let holders = &pairs.first().expect("something is asked for")[0].holders;
         // Every shard's for all pairs, where it rests.
@@ -93,7 +95,7 @@ impl Space for FieldVector {
 /// halves, on the grid of the fixed image.
 pub trait FieldModel {
     /// What is searched.
-    type Parameters: Space;
+    type Parameters: Space<Error = Error>;
 
     /// Those that change nothing.
     fn rest(&self) -> Self::Parameters;
@@ -361,6 +363,12 @@ impl<P: Space> Evaluated<P> {
 }
 
 impl<M: FieldModel> Objective<M::Parameters> for ShardedObjective<M> {
+    type Error = Error;
+
+    fn failed(&self, reason: Error) -> Error {
+        reason
+    }
+
     fn evaluate(&mut self, at: &M::Parameters) -> Result<Point<M::Parameters>> {
         let evaluated = self.evaluated(at)?;
         Ok(evaluated.read(None)?.0)

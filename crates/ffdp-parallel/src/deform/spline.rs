@@ -13,7 +13,7 @@ use ffdp_burn::ops::{
     ControlGrid, InnerProducts, LEAST_DETERMINANT, bspline_bending_with_gradient, bspline_part,
     bspline_pull_back, bspline_volume_with_gradient, combination, inner_products, longest_squared,
 };
-use ffdp_image::error::Result;
+use ffdp_image::error::{Error, Result};
 use ffdp_optim::Space;
 
 use super::direct::DirectPair;
@@ -30,6 +30,8 @@ use crate::transfer::to_device;
 pub struct Coefficients(pub Tensor<5>);
 
 impl Space for Coefficients {
+    type Error = Error;
+
     fn dots(pairs: &[[&Self; 2]]) -> Result<Vec<f64>> {
         let products = products(pairs);
         let values = read_together("inner products", products.blocks.clone())?;

@@ -31,8 +31,7 @@ pub struct Match {
 /// # Errors
 /// Settings without meaning, shapes that cannot be compared, a device that fails.
 pub fn match_shapes(
-    source: &Shape,
-    target: &Shape,
+    [source, target]: [&Shape; 2],
     settings: &LddmmSettings,
     place: TensorOptions,
     start: Option<Vec<Position>>,

@@ -57,6 +57,12 @@ impl Searched<'_> {
 }
 
 impl Objective<TensorVector> for Searched<'_> {
+    type Error = Error;
+
+    fn failed(&self, reason: Error) -> Error {
+        reason
+    }
+
     fn evaluate(&mut self, at: &TensorVector) -> Result<Point<TensorVector>> {
         let p = self.momenta(at)?.autodiff().require_grad();
         let cost = (self.search.cost)(p.clone());

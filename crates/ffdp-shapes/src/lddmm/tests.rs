@@ -200,8 +200,8 @@ fn surfaces_are_matched_and_their_flow_carries_space_without_folds() {
         let mut seen = Vec::new();
         let settings = settings(attachment);
         let place = (&device, DType::F32);
-        let found =
-            match_shapes(&source, &target, &settings, place, None, &mut watch(&mut seen)).unwrap();
+        let found = match_shapes([&source, &target], &settings, place, None, &mut watch(&mut seen))
+            .unwrap();
         assert_eq!(seen.len(), found.costs.len() - 1);
         assert!(found.costs.is_sorted_by(|a, b| a >= b), "{:?}", found.costs);
         let [before, after] = [&source, &found.shape].map(|s| surface_distance(s, &target));
@@ -235,7 +235,7 @@ fn landmarks_are_matched_in_both_metrics() {
         };
         let place = (&device, DType::F64);
         let none = &mut |_: &Iteration| ControlFlow::Continue(());
-        let found = match_shapes(&source, &target, &settings, place, None, none).unwrap();
+        let found = match_shapes([&source, &target], &settings, place, None, none).unwrap();
         assert!(
             found.attachment[1] < 1e-2 * found.attachment[0],
             "{metric:?} {:?}",
@@ -243,7 +243,7 @@ fn landmarks_are_matched_in_both_metrics() {
         );
         // Going on from what was found gains nothing any more.
         let start = Some(found.flow.saved().momenta.clone());
-        let again = match_shapes(&source, &target, &settings, place, start, none).unwrap();
+        let again = match_shapes([&source, &target], &settings, place, start, none).unwrap();
         assert!(again.costs[0] < 1.001 * found.costs.last().unwrap(), "{metric:?}");
     }
 }

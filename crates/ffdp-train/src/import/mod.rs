@@ -20,13 +20,13 @@ use ffdp_image::{Error, Result};
 use ffdp_nets::{Deformation, Network, NetworkConfig, TransMorph};
 use safetensors::SafeTensors;
 
-use crate::arguments::to_toml;
 use crate::checkpoint::save_weights;
 use crate::folder::RunFolder;
 use crate::input::InputGrid;
 use crate::model::Registration;
 use crate::objective::Objective;
 use crate::settings::Settings;
+use crate::settings::file::to_toml;
 
 /// The epoch under which imported weights are kept.
 const EPOCH: usize = 1;

@@ -1,11 +1,11 @@
 //! The sampling convention of a checkpoint's own warp.
 
 use burn::tensor::{DType, Tensor, TensorData};
-use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// Where the network's own training saw the moving image at a displacement.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum GridCompat {
     /// At `p + u(p)`: networks trained here, and checkpoints whose warp aligns corners.

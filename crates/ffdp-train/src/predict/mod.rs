@@ -18,16 +18,15 @@ use ffdp_image::image::{Affine, Geometry, Physical, Volume};
 use ffdp_image::{Error, Result};
 use ffdp_nets::{Deformation, Network, NetworkConfig};
 
-pub use refine::refine;
+pub use refine::{Refinement, refine};
 
-use crate::arguments;
 use crate::checkpoint::{self, load_weights};
 use crate::data::{INTENSITY_PERCENTILES, image_on, placement};
 use crate::folder::RunFolder;
 use crate::input::InputGrid;
 use crate::model::Registration;
 use crate::objective::Objective;
-use crate::settings::{Align, Settings};
+use crate::settings::{Align, Settings, file};
 
 /// Which checkpoint of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +91,7 @@ impl Predictor {
                 "name the folder that ffdp train was given as --out",
             ));
         }
-        let settings = arguments::read(&run.settings())?;
+        let settings = file::read(&run.settings())?;
         let file = run.network();
         let config = NetworkConfig::load(&file)
             .map_err(|reason| Error::io(&file, "read", std::io::Error::other(reason)))?;

@@ -11,20 +11,29 @@ use ffdp_register::{
 
 use crate::settings::Settings;
 
-/// At most `iterations` of the greedy method at the fixed image's full resolution, from `start` (on
-/// its grid, before `placed`), with the similarity that was trained.
+/// Where the engine goes on from, and how long.
+#[derive(Clone, Debug)]
+pub struct Refinement {
+    /// On the fixed image's grid, before the placement.
+    pub displacement: Displacement,
+    /// How the moving image was laid onto the fixed one.
+    pub placed: Affine<Physical, Physical>,
+    /// At most.
+    pub iterations: usize,
+}
+
+/// Iterations of the greedy method at the fixed image's full resolution, with the similarity that was trained.
 ///
 /// # Errors
 /// As [`Register::run`].
 pub fn refine(
     [fixed, moving]: [&Volume; 2],
-    start: Displacement,
-    placed: Affine<Physical, Physical>,
-    iterations: usize,
+    from: Refinement,
     recipe: &Settings,
     device: &Device,
     observer: &mut dyn Observer,
 ) -> Result<Registration> {
+    let Refinement { displacement, placed, iterations } = from;
     let levels = vec![LevelSettings { shrink: 1.0, iterations }];
     let greedy =
         GreedySettings { levels, similarity: recipe.loss.clone(), ..GreedySettings::default() };
@@ -32,7 +41,7 @@ pub fn refine(
     let reached = Checkpoint {
         stages: Vec::new(),
         affine: placed,
-        found: vec![start.into()],
+        found: vec![displacement.into()],
         levels: Vec::new(),
         carried: Vec::new(),
     };

@@ -7,10 +7,10 @@ use ffdp_image::io::write_text;
 use ffdp_image::{Error, Result};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::arguments::to_toml;
 use crate::evaluate::{Evaluation, PairScores};
 use crate::pictures::data_url;
 use crate::run::TrainingRun;
+use crate::settings::file::to_toml;
 use crate::train::Trained;
 
 const STYLE: &str = include_str!("style.css");

@@ -1,39 +1,57 @@
 //! How much training images are changed at random.
 
-use clap::Args;
 use ffdp_image::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// How much images are changed. Every amount is the largest one; 0 changes nothing.
-#[derive(Args, Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
 #[serde(default, deny_unknown_fields)]
 pub struct Augmentation {
     /// Mirror both images of a pair along random axes of the grid
-    #[arg(long = "augment-flips")]
+    #[cfg_attr(feature = "cli", arg(long = "augment-flips"))]
     pub flips: bool,
 
     /// Turn each image by up to so many degrees about every axis
-    #[arg(long = "augment-rotation", value_name = "DEGREES", default_value_t = 0.0)]
+    #[cfg_attr(
+        feature = "cli",
+        arg(long = "augment-rotation", value_name = "DEGREES", default_value_t = 0.0)
+    )]
     pub rotation: f64,
 
     /// Stretch each image along every axis by a factor of up to exp(S)
-    #[arg(long = "augment-scaling", value_name = "S", default_value_t = 0.0)]
+    #[cfg_attr(
+        feature = "cli",
+        arg(long = "augment-scaling", value_name = "S", default_value_t = 0.0)
+    )]
     pub scaling: f64,
 
     /// Shift each image along every axis by up to so many mm
-    #[arg(long = "augment-shift", value_name = "MM", default_value_t = 0.0)]
+    #[cfg_attr(
+        feature = "cli",
+        arg(long = "augment-shift", value_name = "MM", default_value_t = 0.0)
+    )]
     pub shift: f64,
 
     /// Raise intensities (in 0..1) to a power between exp(-G) and exp(G)
-    #[arg(long = "augment-gamma", value_name = "G", default_value_t = 0.0)]
+    #[cfg_attr(
+        feature = "cli",
+        arg(long = "augment-gamma", value_name = "G", default_value_t = 0.0)
+    )]
     pub gamma: f64,
 
     /// Multiply intensities by a factor between exp(-B) and exp(B)
-    #[arg(long = "augment-brightness", value_name = "B", default_value_t = 0.0)]
+    #[cfg_attr(
+        feature = "cli",
+        arg(long = "augment-brightness", value_name = "B", default_value_t = 0.0)
+    )]
     pub brightness: f64,
 
     /// Add normal noise with a deviation of up to so much (intensities lie in 0..1)
-    #[arg(long = "augment-noise", value_name = "SD", default_value_t = 0.0)]
+    #[cfg_attr(
+        feature = "cli",
+        arg(long = "augment-noise", value_name = "SD", default_value_t = 0.0)
+    )]
     pub noise: f64,
 }
 

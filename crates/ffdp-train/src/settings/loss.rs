@@ -1,12 +1,13 @@
 //! `--loss`: every built-in similarity, by its name or, in a file, by the table that a stage of a registration has.
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use ffdp_burn::losses::similarities::{LnccSettings, Similarity};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 /// The names.
-pub fn parser() -> impl TypedValueParser<Value = Similarity> {
+#[cfg(feature = "cli")]
+pub fn parser() -> impl clap::builder::TypedValueParser<Value = Similarity> {
+    use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
     let all = Similarity::built_in().into_iter();
     let names = all.map(|(similarity, about)| PossibleValue::new(similarity.name()).help(about));
     PossibleValuesParser::new(names).map(|name| named(&name).expect("the parser knows the names"))

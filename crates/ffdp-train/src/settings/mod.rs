@@ -2,11 +2,11 @@
 //! same names.
 
 mod augmentation;
+pub mod file;
 mod loss;
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
 use ffdp_burn::losses::similarities::{LnccSettings, Similarity};
 use ffdp_image::{Error, Result};
 use ffdp_nets::{
@@ -18,135 +18,137 @@ pub use augmentation::Augmentation;
 
 /// Everything that decides the numbers of a run. Readable from a file: missing entries take their
 /// defaults, unknown ones are errors.
-#[derive(Args, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
 #[serde(default, deny_unknown_fields, remote = "Self")]
 pub struct Settings {
     /// Similarity that is trained; in a file a name, or what a stage of a registration has
-    #[arg(long, value_parser = loss::parser(), default_value = "lncc")]
+    #[cfg_attr(feature = "cli", arg(long, value_parser = loss::parser(), default_value = "lncc"))]
     #[serde(deserialize_with = "loss::read")]
     pub loss: Similarity,
 
     /// Side of LNCC's window in voxels, odd [default: 9]. With another loss, that of the local correlation
     /// which is reported
-    #[arg(long)]
+    #[cfg_attr(feature = "cli", arg(long))]
     pub window: Option<usize>,
 
     /// Bins of mutual information, 8 to 256 [default: 32]
-    #[arg(long)]
+    #[cfg_attr(feature = "cli", arg(long))]
     pub bins: Option<usize>,
 
     /// What keeps the displacement smooth
-    #[arg(long, value_enum, default_value_t = Regularizer::Diffusion)]
+    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = Regularizer::Diffusion))]
     pub regularizer: Regularizer,
 
     /// Weight of the smoothness term [default: about what the loss gains, such as 0.5 for lncc and 0.01 for
     /// mse]
-    #[arg(long)]
+    #[cfg_attr(feature = "cli", arg(long))]
     pub smoothness: Option<f64>,
 
     /// Weight of soft Dice over the labels that both images have; 0 trains without labels
-    #[arg(long, default_value_t = 0.0)]
+    #[cfg_attr(feature = "cli", arg(long, default_value_t = 0.0))]
     pub dice_weight: f64,
 
     /// Predict a velocity and integrate it by scaling and squaring (7 steps): a diffeomorphism
-    #[arg(long)]
+    #[cfg_attr(feature = "cli", arg(long))]
     pub integrate: bool,
 
     /// What predicts the displacement
-    #[arg(long, value_enum, default_value_t = NetworkArg::Transmorph)]
+    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = NetworkArg::Transmorph))]
     pub network: NetworkArg,
 
     /// What the network predicts: the displacement of every voxel, or control points of B-splines
-    #[arg(long, value_enum, default_value_t = HeadArg::Dense)]
+    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = HeadArg::Dense))]
     pub head: HeadArg,
 
     /// Voxels between the control points of --head bspline: 2, 4, 8 or 16
-    #[arg(long, default_value_t = 4)]
+    #[cfg_attr(feature = "cli", arg(long, default_value_t = 4))]
     pub control_spacing: usize,
 
     /// A second network aligns the images by an affine map first; both are trained together
-    #[arg(long)]
+    #[cfg_attr(feature = "cli", arg(long))]
     pub affine: bool,
 
     /// Size of TransMorph
-    #[arg(long, value_enum, default_value_t = VariantArg::Tiny)]
+    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = VariantArg::Tiny))]
     pub variant: VariantArg,
 
     /// Grid on which TransMorph predicts: every voxel, or every second one
-    #[arg(long, value_enum, default_value_t = ResolutionArg::Half)]
+    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = ResolutionArg::Half))]
     pub resolution: ResolutionArg,
 
     /// Image size in voxels, as N or XxYxZ [default: 64, or the size of the files with --data]
-    #[arg(long)]
+    #[cfg_attr(feature = "cli", arg(long))]
     pub size: Option<String>,
 
     /// Passes over the training data
-    #[arg(long, default_value_t = 13)]
+    #[cfg_attr(feature = "cli", arg(long, default_value_t = 13))]
     pub epochs: usize,
 
     /// Random pairs in an epoch, each trained in both directions [default: 16 of 32 synthetic
     /// subjects; with a list of images as many as there are images]
-    #[arg(long)]
+    #[cfg_attr(feature = "cli", arg(long))]
     pub pairs: Option<usize>,
 
     /// Seed of data, weights, order and augmentation: the same seed gives the same numbers on a CPU
-    #[arg(long, default_value_t = 0)]
+    #[cfg_attr(feature = "cli", arg(long, default_value_t = 0))]
     pub seed: u64,
 
     /// Pairs in a step of the optimiser, whose gradients are averaged; several devices share them
-    #[arg(long, default_value_t = 1)]
+    #[cfg_attr(feature = "cli", arg(long, default_value_t = 1))]
     pub batch: usize,
 
     /// Learning rate of Adam; falls epoch by epoch as (1 - e / epochs)^0.9
-    #[arg(long, default_value_t = 3e-3)]
+    #[cfg_attr(feature = "cli", arg(long, default_value_t = 3e-3))]
     pub learning_rate: f64,
 
     /// Largest probability of dropping a branch of TransMorph's blocks; 0.3 suits runs of days
-    #[arg(long, default_value_t = 0.0)]
+    #[cfg_attr(feature = "cli", arg(long, default_value_t = 0.0))]
     pub drop_path: f64,
 
     /// NIfTI images: a folder with pairs.csv, with images.csv, or of images alone; or a list of
     /// images as a .csv file (see examples/transmorph/README.md)
-    #[arg(long)]
+    #[cfg_attr(feature = "cli", arg(long))]
     pub data: Option<PathBuf>,
 
     /// How the moving image is first laid onto the fixed one: by the headers' coordinates, or
     /// centre on centre
-    #[arg(long, value_enum, default_value_t = Align::Headers)]
+    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = Align::Headers))]
     pub align: Align,
 
     /// Of a folder of images without a list: how many, the last by name, are kept for validation
-    #[arg(long, default_value_t = 0)]
+    #[cfg_attr(feature = "cli", arg(long, default_value_t = 0))]
     pub hold_out: usize,
 
     /// Random changes of the training images.
-    #[command(flatten)]
+    #[cfg_attr(feature = "cli", command(flatten))]
     pub augmentation: Augmentation,
 
     /// End when the validation has not improved for so many epochs
-    #[arg(long, value_name = "EPOCHS")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "EPOCHS"))]
     pub patience: Option<usize>,
 
     /// How many of the best checkpoints are kept besides the last two
-    #[arg(long, default_value_t = 1)]
+    #[cfg_attr(feature = "cli", arg(long, default_value_t = 1))]
     pub keep: usize,
 
     /// Threads that read and prepare images ahead of the training
-    #[arg(long, default_value_t = 2)]
+    #[cfg_attr(feature = "cli", arg(long, default_value_t = 2))]
     pub workers: usize,
 
     /// Memory for images that are kept once they are read, MiB: so much of the host, and as much of a
     /// GPU for those that training does not change at random
-    #[arg(long, default_value_t = 2048)]
+    #[cfg_attr(feature = "cli", arg(long, default_value_t = 2048))]
     pub cache_mib: usize,
 
     /// Compose warp and loss of Burn's own operations, differentiated by its autodiff
-    #[arg(long)]
+    #[cfg_attr(feature = "cli", arg(long))]
     pub baseline: bool,
 }
 
 /// `--regularizer`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Regularizer {
     /// Mean squared first differences of the displacement
@@ -156,7 +158,8 @@ pub enum Regularizer {
 }
 
 /// `--network`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum NetworkArg {
     /// A Swin transformer with a convolutional decoder (--variant, --resolution, --drop-path)
@@ -166,7 +169,8 @@ pub enum NetworkArg {
 }
 
 /// `--head`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum HeadArg {
     /// The displacement of every voxel
@@ -176,7 +180,8 @@ pub enum HeadArg {
 }
 
 /// `--variant`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum VariantArg {
     /// 0.24 million parameters, for a CPU
@@ -190,7 +195,8 @@ pub enum VariantArg {
 }
 
 /// `--resolution`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum ResolutionArg {
     /// Every voxel (published for IXI)
@@ -200,7 +206,8 @@ pub enum ResolutionArg {
 }
 
 /// `--align`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Align {
     /// By the physical coordinates of the NIfTI headers
@@ -209,14 +216,40 @@ pub enum Align {
     Centers,
 }
 
-/// The defaults are those of the flags.
+/// The defaults are those of the flags, as a test of [`arguments`](crate::arguments) checks.
 impl Default for Settings {
     fn default() -> Self {
-        use clap::FromArgMatches;
-        let flags = Self::augment_args(clap::Command::new("defaults").no_binary_name(true));
-        let matches = flags.try_get_matches_from(std::iter::empty::<String>());
-        let settings = matches.and_then(|matches| Self::from_arg_matches(&matches));
-        settings.expect("every flag has a default")
+        Self {
+            loss: Similarity::Lncc(LnccSettings::transmorph()),
+            window: None,
+            bins: None,
+            regularizer: Regularizer::Diffusion,
+            smoothness: None,
+            dice_weight: 0.0,
+            integrate: false,
+            network: NetworkArg::Transmorph,
+            head: HeadArg::Dense,
+            control_spacing: 4,
+            affine: false,
+            variant: VariantArg::Tiny,
+            resolution: ResolutionArg::Half,
+            size: None,
+            epochs: 13,
+            pairs: None,
+            seed: 0,
+            batch: 1,
+            learning_rate: 3e-3,
+            drop_path: 0.0,
+            data: None,
+            align: Align::Headers,
+            hold_out: 0,
+            augmentation: Augmentation::default(),
+            patience: None,
+            keep: 1,
+            workers: 2,
+            cache_mib: 2048,
+            baseline: false,
+        }
     }
 }
 

@@ -6,22 +6,17 @@ use burn::backend::tensor::FloatTensor;
 
 use super::part::AdamPartOps;
 use super::{AdamConstants, AdamOps};
+use ffdp_kit::refuse;
 
 impl<B: AdamOps, C: CheckpointStrategy> AdamOps for Autodiff<B, C> {
-    fn adam_3d(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: AdamConstants,
-    ) -> (
-        FloatTensor<Self>,
-        FloatTensor<Self>,
-        FloatTensor<Self>,
-        FloatTensor<Self>,
-        FloatTensor<Self>,
-    ) {
-        panic!("adam: a step is not differentiable; take the gradient off the tape (`inner`)")
+    refuse! { "adam: a step is not differentiable; take the gradient off the tape (`inner`)";
+        fn adam_3d(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>,
+            AdamConstants,
+        ) -> (
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>,
+            FloatTensor<Self>,
+        );
     }
 }
 
@@ -29,52 +24,22 @@ impl<B: AdamOps, C: CheckpointStrategy> AdamOps for Autodiff<B, C> {
 const PIECE: &str = "adam: a step is not differentiable; take its tensors off the tape (`inner`)";
 
 impl<B: AdamPartOps, C: CheckpointStrategy> AdamPartOps for Autodiff<B, C> {
-    fn adam_take_3d(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: AdamConstants,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        panic!("{PIECE}")
-    }
-
-    fn adam_longest_3d(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: AdamConstants,
-    ) -> FloatTensor<Self> {
-        panic!("{PIECE}")
-    }
-
-    fn adam_power_3d(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: AdamConstants,
-    ) -> FloatTensor<Self> {
-        panic!("{PIECE}")
-    }
-
-    fn adam_advance_3d(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: AdamConstants,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        panic!("{PIECE}")
-    }
-
-    fn adam_compose_3d(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: AdamConstants,
-        _: [f64; 3],
-    ) -> FloatTensor<Self> {
-        panic!("{PIECE}")
+    refuse! { PIECE;
+        fn adam_take_3d(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>,
+            AdamConstants,
+        ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
+        fn adam_longest_3d(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, AdamConstants,
+        ) -> FloatTensor<Self>;
+        fn adam_power_3d(FloatTensor<Self>, FloatTensor<Self>, AdamConstants) -> FloatTensor<Self>;
+        fn adam_advance_3d(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>,
+            AdamConstants,
+        ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
+        fn adam_compose_3d(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>,
+            FloatTensor<Self>, AdamConstants, [f64; 3],
+        ) -> FloatTensor<Self>;
     }
 }

@@ -5,6 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::{BsplineOps, Lattice};
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +30,7 @@ impl<B: BsplineOps, C: CheckpointStrategy> BsplineOps for Autodiff<B, C> {
         })
     }
 
-    fn bspline_3d_backward(_: FloatTensor<Self>, _: Lattice) -> FloatTensor<Self> {
-        panic!("bspline: second-order gradients are not supported")
+    refuse_second_order! { "bspline";
+        fn bspline_3d_backward(FloatTensor<Self>, Lattice) -> FloatTensor<Self>;
     }
 }

@@ -5,9 +5,10 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::{Beyond, BsplineAtOps};
+use ffdp_kit::refuse;
 
 impl<B: BsplineAtOps, C: CheckpointStrategy> BsplineAtOps for Autodiff<B, C> {
-    fn bspline_at_3d(_: FloatTensor<Self>, _: FloatTensor<Self>, _: Beyond) -> FloatTensor<Self> {
-        panic!("bspline_at: not differentiable; detach its inputs")
+    refuse! { "bspline_at: not differentiable; detach its inputs";
+        fn bspline_at_3d(FloatTensor<Self>, FloatTensor<Self>, Beyond) -> FloatTensor<Self>;
     }
 }

@@ -6,6 +6,7 @@ use burn_cubecl::kernel::into_contiguous;
 use cubecl::prelude::*;
 
 use super::{Beyond, BsplineAtOps};
+use ffdp_kit::cubes::lines_of_cubes;
 use ffdp_kit::launch::{Extent, UNITS, address, assert_f32, buffer, empty, extent};
 
 /// The four control points around an index, `stride` elements apart, and their weights, 0 for those
@@ -115,7 +116,7 @@ impl BsplineAtOps for CubeBackend {
         unsafe {
             at_kernel::launch_unchecked(
                 &phi.client,
-                CubeCount::Static(cubes.min(65535) as u32, cubes.div_ceil(65535) as u32, 1),
+                lines_of_cubes(cubes),
                 CubeDim::new_1d(UNITS),
                 address(&[&phi, &indices]),
                 buffer(&phi),

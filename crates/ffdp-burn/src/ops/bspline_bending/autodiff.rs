@@ -5,6 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::{BsplineBendingOps, Millimetres};
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{KnownGradient, record};
 
 impl<B: BsplineBendingOps, C: CheckpointStrategy> BsplineBendingOps for Autodiff<B, C> {
@@ -14,10 +15,9 @@ impl<B: BsplineBendingOps, C: CheckpointStrategy> BsplineBendingOps for Autodiff
         })
     }
 
-    fn bspline_bending_3d_with_gradient(
-        _: FloatTensor<Self>,
-        _: Millimetres,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        panic!("bspline_bending: second-order gradients are not supported")
+    refuse_second_order! { "bspline_bending";
+        fn bspline_bending_3d_with_gradient(
+            FloatTensor<Self>, Millimetres,
+        ) -> (FloatTensor<Self>, FloatTensor<Self>);
     }
 }

@@ -320,6 +320,35 @@ fn differences_kernel<A: Float, B: Float>(
     }
 }
 
+/// Bytes of shared memory of a cube.
+fn shared_bytes(bins: usize, band: usize) -> usize {
+    4 * bins * band + OTHER_SHARED
+}
+
+/// What a cube keeps of the joint histogram in the shared memory of the device, and its units.
+fn store(plan: &DifferencesPlan, field: &CubeTensor) -> Store {
+    let hardware = &field.client.properties().hardware;
+    let room = hardware.max_shared_memory_size.min(SHARED).saturating_sub(OTHER_SHARED) / 4;
+    let band = (room / plan.bins).min(plan.bins);
+    let band = if band < plan.bins { band & !1 } else { band };
+    let units = if shared_bytes(plan.bins, band) > 48 << 10 { UNITS[0] } else { UNITS[1] };
+    let units = 1 << units.min(hardware.max_units_per_cube).ilog2();
+    Store { bins: plan.bins as u32, band: band as u32, units, information: plan.information }
+}
+
+/// How the moving image is sampled.
+fn sample_plan(plan: &DifferencesPlan, moving: &CubeTensor) -> SamplePlan {
+    SamplePlan {
+        interpolation: plan.sampling.interpolation,
+        padding: plan.sampling.padding,
+        mapped: true,
+        displaced: true,
+        single: true,
+        cells: Cells::of(moving, plan.sampling.size),
+        pairs_along_x: false,
+    }
+}
+
 impl BsplineDifferencesOps for CubeBackend {
     fn bspline_differences_3d(
         fixed: CubeTensor,
@@ -332,22 +361,15 @@ impl BsplineDifferencesOps for CubeBackend {
         assert_f32("bspline_differences", &[&moved, &field, &known]);
         let [fixed, moving] = [fixed, moving].map(|i| readable("bspline_differences", i));
         let [moved, field, known] = [moved, field, known].map(into_contiguous);
-        let hardware = field.client.properties().hardware.clone();
-        let room = hardware.max_shared_memory_size.min(SHARED).saturating_sub(OTHER_SHARED) / 4;
-        let band = (room / plan.bins).min(plan.bins);
-        let band = if band < plan.bins { band & !1 } else { band };
-        let bytes = 4 * plan.bins * band + OTHER_SHARED;
-        let units = if bytes > 48 << 10 { UNITS[0] } else { UNITS[1] };
-        let units = units.min(hardware.max_units_per_cube);
-        let units = 1 << units.ilog2();
-        let information = plan.information;
-        let store = Store { bins: plan.bins as u32, band: band as u32, units, information };
+        let store = store(&plan, &field);
+        let units = store.units;
         let options =
             HistogramOptions { bins: plan.bins, kernel: ParzenKernel::Delta, ..Default::default() };
         let binning = Binning { options, weighted: false };
         let mut bins = Plan::new(binning, 1, &field, (1, units));
         bins.units = units;
         let controls = plan.lattice.controls();
+        let bytes = shared_bytes(plan.bins, store.band as usize);
         let cubes = bins.resident(bytes, &field).min(controls.iter().product());
         let beyond = if store.whole() { 1 } else { cubes * plan.bins * plan.bins };
         let scratch = zeros(&field, [beyond]);
@@ -379,15 +401,7 @@ impl BsplineDifferencesOps for CubeBackend {
                 plan.step as f32,
                 store,
                 bins,
-                SamplePlan {
-                    interpolation: plan.sampling.interpolation,
-                    padding: plan.sampling.padding,
-                    mapped: true,
-                    displaced: true,
-                    single: true,
-                    cells: Cells::of(&moving, plan.sampling.size),
-                    pairs_along_x: false,
-                },
+                sample_plan(&plan, &moving),
                 [kind(&moving), kind(&fixed)],
             );
         }

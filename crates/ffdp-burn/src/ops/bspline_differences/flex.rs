@@ -74,6 +74,16 @@ impl Changes {
     }
 }
 
+/// Where a voxel with displacement `u` is seen: `map (p, 1) + scale u`.
+fn sampled_at(map: &[f64], scale: &[[f64; 3]; 3], voxel: [usize; 3], u: [f64; 3]) -> [f64; 3] {
+    let p = voxel.map(|i| i as f64);
+    [0, 1, 2].map(|a| {
+        let (row, s) = (&map[4 * a..][..4], scale[a]);
+        let mapped = row[0] * p[0] + row[1] * p[1] + row[2] * p[2] + row[3];
+        mapped + s[0] * u[0] + s[1] * u[1] + s[2] * u[2]
+    })
+}
+
 fn differences<T: Real>(
     [fixed, moving, moved, field]: [&FlexTensor; 4],
     known: &FlexTensor,
@@ -102,13 +112,7 @@ fn differences<T: Real>(
                         let voxel = (k * h + j) * w + i;
                         let mut u = [0, 1, 2].map(|c| field[c * voxels + voxel].wide());
                         u[component] += sign * step * across_x * across_y * across_z;
-                        let p = [i, j, k].map(|i| i as f64);
-                        let at = [0, 1, 2].map(|a| {
-                            let row = &map[4 * a..][..4];
-                            let s = sampling.scale[a];
-                            let mapped = row[0] * p[0] + row[1] * p[1] + row[2] * p[2] + row[3];
-                            mapped + s[0] * u[0] + s[1] * u[1] + s[2] * u[2]
-                        });
+                        let at = sampled_at(map, &sampling.scale, [i, j, k], u);
                         let before = bin(moved[voxel].wide(), bins);
                         let place =
                             SamplePosition::of(at, input, Interpolation::Linear, Padding::Zeros);

@@ -5,6 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::{BsplineVolumeOps, Millimetres};
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{KnownGradient, record};
 
 impl<B: BsplineVolumeOps, C: CheckpointStrategy> BsplineVolumeOps for Autodiff<B, C> {
@@ -18,11 +19,9 @@ impl<B: BsplineVolumeOps, C: CheckpointStrategy> BsplineVolumeOps for Autodiff<B
         })
     }
 
-    fn bspline_volume_3d_with_gradient(
-        _: FloatTensor<Self>,
-        _: Millimetres,
-        _: f64,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        panic!("bspline_volume: second-order gradients are not supported")
+    refuse_second_order! { "bspline_volume";
+        fn bspline_volume_3d_with_gradient(
+            FloatTensor<Self>, Millimetres, f64,
+        ) -> (FloatTensor<Self>, FloatTensor<Self>);
     }
 }

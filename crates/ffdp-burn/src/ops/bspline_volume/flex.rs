@@ -84,9 +84,8 @@ fn with_gradient<T: Real>(
     let parts: Vec<f64> = starts.par_iter().map(part).collect();
     let mean = parts.iter().sum::<f64>() / count as f64;
 
-    let mut gradient = vec![0.0; phi.len()];
-    for a in 0..3 {
-        // The cofactors of a column, times the slope.
+    // Through one column of the Jacobian: its cofactors times the slope.
+    let through = |a: usize| {
         let at = |element: usize| {
             let (batch, rest) = (element / (3 * volume), element % (3 * volume));
             let (c, point) = (rest / volume, rest % volume);
@@ -96,16 +95,24 @@ fn with_gradient<T: Real>(
             slope * cofactors[c] * factor(a, c) / count as f64
         };
         let to_column: Vec<f64> = (0..3 * count).into_par_iter().map(at).collect();
-        let tables = tables(a);
-        let [along_x, along_y, along_z] =
-            [0, 1, 2].map(|axis| transposed(&tables[axis], controls[axis]));
-        let planes = pass(&to_column, &along_z, pz, px * py);
-        let rows = pass(&planes, &along_y, py, px);
-        let to_phi = pass(&rows, &along_x, px, 1);
-        gradient.iter_mut().zip(to_phi).for_each(|(sum, value)| *sum += value);
+        to_controls(&to_column, &tables(a), controls)
+    };
+    let mut gradient = vec![0.0; phi.len()];
+    for a in 0..3 {
+        gradient.iter_mut().zip(through(a)).for_each(|(sum, value)| *sum += value);
     }
     let gradient = gradient.into_iter().map(T::of).collect();
     (tensor(vec![T::of(mean)], [1]), tensor(gradient, shape))
+}
+
+/// The adjoint of the passes by `tables`, one a direction: from the points of fields to their controls.
+fn to_controls(at_points: &[f64], tables: &[Rows; 3], controls: [usize; 3]) -> Vec<f64> {
+    let [px, py, pz] = controls.map(points);
+    let [along_x, along_y, along_z] =
+        [0, 1, 2].map(|axis| transposed(&tables[axis], controls[axis]));
+    let planes = pass(at_points, &along_z, pz, px * py);
+    let rows = pass(&planes, &along_y, py, px);
+    pass(&rows, &along_x, px, 1)
 }
 
 impl BsplineVolumeOps for Flex {

@@ -5,6 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::{BsplineVotesOps, VotesPlan};
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -38,14 +39,10 @@ impl<B: BsplineVotesOps, C: CheckpointStrategy> BsplineVotesOps for Autodiff<B, 
         })
     }
 
-    fn bspline_votes_3d_backward(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: VotesPlan,
-    ) -> FloatTensor<Self> {
-        panic!("bspline_votes: second-order gradients are not supported")
+    refuse_second_order! { "bspline_votes";
+        fn bspline_votes_3d_backward(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>,
+            FloatTensor<Self>, VotesPlan,
+        ) -> FloatTensor<Self>;
     }
 }

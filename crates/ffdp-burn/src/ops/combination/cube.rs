@@ -6,6 +6,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{CombinationOps, Factors};
+use ffdp_kit::cubes::lines_of_cubes;
 use ffdp_kit::launch::{UNITS, address, assert_f32, buffer, empty};
 
 /// The factors; those beyond the last term are 0 and not looked at.
@@ -78,7 +79,7 @@ impl CombinationOps for CubeBackend {
         unsafe {
             combination_kernel::launch_unchecked(
                 &x0.client,
-                CubeCount::Static(cubes.min(65535) as u32, cubes.div_ceil(65535) as u32, 1),
+                lines_of_cubes(cubes),
                 CubeDim::new_1d(UNITS),
                 address(&[&x0]),
                 lanes,

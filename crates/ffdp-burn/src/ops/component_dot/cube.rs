@@ -6,6 +6,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::ComponentDotOps;
+use ffdp_kit::cubes::lines_of_cubes;
 use ffdp_kit::launch::{UNITS, address, assert_f32, buffer, empty};
 
 /// `output[n, p] = sum_c a[n, c, p] b[n, c, p]`; components of `len` vectors, `count` vectors of the result.
@@ -48,7 +49,7 @@ impl ComponentDotOps for CubeBackend {
         unsafe {
             dot_kernel::launch_unchecked(
                 &a.client,
-                CubeCount::Static(cubes.min(65535) as u32, cubes.div_ceil(65535) as u32, 1),
+                lines_of_cubes(cubes),
                 CubeDim::new_1d(UNITS),
                 address(&[&a, &b, &output]),
                 lanes,

@@ -6,6 +6,7 @@ use burn::backend::tensor::FloatTensor;
 
 use super::ComposeOps;
 use crate::ops::grid_sample::Accumulation;
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -57,21 +58,15 @@ impl<B: ComposeOps, C: CheckpointStrategy> ComposeOps for Autodiff<B, C> {
         })
     }
 
-    fn compose_3d_backward(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: [bool; 2],
-        _: Accumulation,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        panic!("compose: second-order gradients are not supported")
+    refuse_second_order! { "compose";
+        fn compose_3d_backward(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, [bool; 2], Accumulation,
+        ) -> (FloatTensor<Self>, FloatTensor<Self>);
     }
 
-    fn square_3d_backward(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: Accumulation,
-    ) -> FloatTensor<Self> {
-        panic!("exp: second-order gradients are not supported")
+    refuse_second_order! { "exp";
+        fn square_3d_backward(
+            FloatTensor<Self>, FloatTensor<Self>, Accumulation,
+        ) -> FloatTensor<Self>;
     }
 }

@@ -5,6 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::CubicOps;
+use ffdp_kit::refuse;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -29,11 +30,7 @@ impl<B: CubicOps, C: CheckpointStrategy> CubicOps for Autodiff<B, C> {
         })
     }
 
-    fn cubic_sample_3d(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: [usize; 3],
-    ) -> FloatTensor<Self> {
-        panic!("cubic_sample: not differentiable; detach its inputs")
+    refuse! { "cubic_sample: not differentiable; detach its inputs";
+        fn cubic_sample_3d(FloatTensor<Self>, FloatTensor<Self>, [usize; 3]) -> FloatTensor<Self>;
     }
 }

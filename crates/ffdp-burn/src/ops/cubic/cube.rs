@@ -12,6 +12,7 @@ use cubecl::prelude::*;
 
 use super::{CubicOps, POLE};
 use crate::ops::fft::dims_of;
+use ffdp_kit::cubes::{cubes_in_lines, launched, lines_of_cubes};
 use ffdp_kit::launch::{
     CUBE, Extent, UNITS, assert_f32, buffer, cubes, empty, extent, wide_address,
 };
@@ -295,7 +296,7 @@ fn along(data: &CubeTensor, axis: usize) -> CubeTensor {
         unsafe {
             rows_kernel::launch_unchecked(
                 &data.client,
-                CubeCount::Static(cubes.min(65535) as u32, cubes.div_ceil(65535) as u32, 1),
+                lines_of_cubes(cubes),
                 CubeDim::new_1d(UNITS),
                 wide_address(&[data]),
                 buffer(data),
@@ -310,11 +311,11 @@ fn along(data: &CubeTensor, axis: usize) -> CubeTensor {
     }
     // Runs of nearly equal lengths.
     let runs = n.div_ceil(RUN as usize);
-    let groups = lines.div_ceil(UNITS as usize);
+    let [along, across] = cubes_in_lines(lines.div_ceil(UNITS as usize));
     unsafe {
         lines_kernel::launch_unchecked(
             &data.client,
-            CubeCount::Static(runs as u32, groups.min(65535) as u32, groups.div_ceil(65535) as u32),
+            launched([runs as u32, along, across]),
             CubeDim::new_1d(UNITS),
             wide_address(&[data]),
             buffer(data),

@@ -9,6 +9,7 @@ use cubecl::prelude::*;
 
 use super::{COEFFICIENTS, DifferencesOps};
 use crate::ops::fft::dims_of;
+use ffdp_kit::cubes::{blocks, launched};
 use ffdp_kit::launch::{Extent, assert_f32, buffer, empty, extent, wide_address};
 
 /// Columns of a cube along x and y: neighbours along y are mostly the cube's own.
@@ -167,14 +168,8 @@ fn divergence_kernel(
 }
 
 /// The cubes for `n` volumes.
-fn cubes(n: usize, [d, h, w]: [usize; 3]) -> CubeCount {
-    let chunks = d.div_ceil(CHUNK);
-    let across = [w.div_ceil(UNITS_X as usize), h.div_ceil(UNITS_Y as usize)];
-    assert!(
-        n * chunks <= 65535 && across.iter().all(|cubes| *cubes <= 65535),
-        "differences: {n} volumes of {d}x{h}x{w} voxels are more than one launch takes; split the batch"
-    );
-    CubeCount::Static(across[0] as u32, across[1] as u32, (n * chunks) as u32)
+fn cubes(n: usize, size: [usize; 3]) -> CubeCount {
+    launched(blocks("differences", n, size, [UNITS_X, UNITS_Y, CHUNK as u32]))
 }
 
 /// One over the sizes.

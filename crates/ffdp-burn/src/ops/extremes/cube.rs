@@ -6,6 +6,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::ExtremesOps;
+use ffdp_kit::cubes::grid_of_cubes;
 use ffdp_kit::launch::{UNITS, address, assert_f32, buffer, empty, max_over_cube, stripes};
 
 /// Cubes that share a component: enough to fill the largest GPU three components at a time, few enough for
@@ -125,7 +126,6 @@ impl ExtremesOps for CubeBackend {
         let shape = field.meta.shape();
         let (batch, channels) = (shape[0], shape[1]);
         let (rows, len) = (batch * channels, shape.num_elements() / (batch * channels));
-        assert!(rows <= 65535, "extremes: {rows} components, more than 65535; split the batch");
         let lanes = if len.is_multiple_of(4) { 4 } else { 1 };
         let columns = (len / lanes).div_ceil(UNITS as usize).clamp(1, MOST_CUBES);
         let partials = empty(&field, [rows * columns * 2]);
@@ -134,7 +134,7 @@ impl ExtremesOps for CubeBackend {
         unsafe {
             stripes_kernel::launch_unchecked(
                 &field.client,
-                CubeCount::Static(columns as u32, rows as u32, 1),
+                grid_of_cubes("extremes", [columns, rows, 1]),
                 dim,
                 address(&[&field]),
                 lanes,

@@ -5,25 +5,26 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::{Direction, FftOps};
+use ffdp_kit::refuse;
 
 impl<B: FftOps, C: CheckpointStrategy> FftOps for Autodiff<B, C> {
-    fn fft_3d(_: FloatTensor<Self>) -> FloatTensor<Self> {
-        panic!("fft: not differentiable; detach its input, or use `spectral`")
+    refuse! { "fft: not differentiable; detach its input, or use `spectral`";
+        fn fft_3d(FloatTensor<Self>) -> FloatTensor<Self>;
     }
 
-    fn inverse_fft_3d(_: FloatTensor<Self>, _: usize) -> FloatTensor<Self> {
-        panic!("inverse_fft: not differentiable; detach its input, or use `spectral`")
+    refuse! { "inverse_fft: not differentiable; detach its input, or use `spectral`";
+        fn inverse_fft_3d(FloatTensor<Self>, usize) -> FloatTensor<Self>;
     }
 
-    fn fft_rows_3d(_: FloatTensor<Self>) -> FloatTensor<Self> {
-        panic!("fft_rows: not differentiable; detach its input")
+    refuse! { "fft_rows: not differentiable; detach its input";
+        fn fft_rows_3d(FloatTensor<Self>) -> FloatTensor<Self>;
     }
 
-    fn inverse_fft_rows_3d(_: FloatTensor<Self>, _: usize, _: f64) -> FloatTensor<Self> {
-        panic!("inverse_fft_rows: not differentiable; detach its input")
+    refuse! { "inverse_fft_rows: not differentiable; detach its input";
+        fn inverse_fft_rows_3d(FloatTensor<Self>, usize, f64) -> FloatTensor<Self>;
     }
 
-    fn fft_lines_3d(_: FloatTensor<Self>, _: usize, _: Direction) -> FloatTensor<Self> {
-        panic!("fft_lines: not differentiable; detach its input")
+    refuse! { "fft_lines: not differentiable; detach its input";
+        fn fft_lines_3d(FloatTensor<Self>, usize, Direction) -> FloatTensor<Self>;
     }
 }

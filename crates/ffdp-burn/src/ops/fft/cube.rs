@@ -17,6 +17,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{Direction, FftOps, dims_of, image_dims, radices, smooth_size, spectrum_dims};
+use ffdp_kit::cubes::{cubes_in_lines, launched};
 use ffdp_kit::launch::{assert_f32, buffer, empty, upload, wide_address, writable};
 
 /// Stages of the longest line: 2^13.
@@ -670,8 +671,8 @@ fn roots(like: &CubeTensor, n: usize) -> CubeTensor {
 
 /// Cubes for `lines` lines, of `volumes` volumes.
 fn cubes(plan: Plan, lines: usize, volumes: usize) -> CubeCount {
-    let cubes = lines.div_ceil(plan.lines as usize);
-    CubeCount::Static(cubes.min(65535) as u32, cubes.div_ceil(65535) as u32, volumes as u32)
+    let [x, y] = cubes_in_lines(lines.div_ceil(plan.lines as usize));
+    launched([x, y, volumes as u32])
 }
 
 /// Transforms a spectrum along y, `axis` 3, or z, 2, in place.

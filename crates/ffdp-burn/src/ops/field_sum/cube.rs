@@ -6,6 +6,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::FieldSumOps;
+use ffdp_kit::cubes::CUBES_ALONG_AXIS;
 use ffdp_kit::launch::{
     UNITS, address, assert_f32, buffer, empty, stripes, sum_over_cube, sum_rows,
 };
@@ -62,7 +63,7 @@ impl FieldSumOps for CubeBackend {
         unsafe {
             stripes_kernel::launch_unchecked(
                 &x.client,
-                CubeCount::Static(columns as u32, parts.min(65535) as u32, 1),
+                CubeCount::Static(columns as u32, parts.min(CUBES_ALONG_AXIS) as u32, 1),
                 CubeDim::new_1d(UNITS),
                 address(&[&x]),
                 lanes,

@@ -7,6 +7,7 @@ use burn::backend::tensor::FloatTensor;
 use super::block::GridSampleBlockOps;
 use super::{GridSampleOps, Sampling};
 use ffdp_kit::vjp::{Vjp, record};
+use ffdp_kit::{refuse, refuse_second_order};
 
 #[derive(Clone, Copy, Debug)]
 struct GridSampleVjp;
@@ -39,37 +40,25 @@ impl<B: GridSampleOps, C: CheckpointStrategy> GridSampleOps for Autodiff<B, C> {
         })
     }
 
-    fn grid_sample_3d_backward(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: Sampling,
-        _: [bool; 3],
-    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        panic!("grid_sample: second-order gradients are not supported")
+    refuse_second_order! { "grid_sample";
+        fn grid_sample_3d_backward(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, Sampling,
+            [bool; 3],
+        ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
     }
 }
 
 impl<B: GridSampleBlockOps, C: CheckpointStrategy> GridSampleBlockOps for Autodiff<B, C> {
-    fn grid_sample_3d_block(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: Sampling,
-        _: [usize; 2],
-    ) -> FloatTensor<Self> {
-        panic!("grid_sample: samples with room around them are not differentiable")
+    refuse! { "grid_sample: samples with room around them are not differentiable";
+        fn grid_sample_3d_block(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, Sampling, [usize; 2],
+        ) -> FloatTensor<Self>;
     }
 
-    fn grid_sample_3d_block_to_displacement(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: Sampling,
-        _: [usize; 2],
-    ) -> FloatTensor<Self> {
-        panic!("grid_sample: a gradient is not differentiable")
+    refuse! { "grid_sample: a gradient is not differentiable";
+        fn grid_sample_3d_block_to_displacement(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, Sampling,
+            [usize; 2],
+        ) -> FloatTensor<Self>;
     }
 }

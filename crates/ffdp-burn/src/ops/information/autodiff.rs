@@ -5,6 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::{Information, InformationOps};
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -29,11 +30,9 @@ impl<B: InformationOps, C: CheckpointStrategy> InformationOps for Autodiff<B, C>
         })
     }
 
-    fn information_loss_backward(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: Information,
-    ) -> FloatTensor<Self> {
-        panic!("information_loss: second-order gradients are not supported")
+    refuse_second_order! { "information_loss";
+        fn information_loss_backward(
+            FloatTensor<Self>, FloatTensor<Self>, Information,
+        ) -> FloatTensor<Self>;
     }
 }

@@ -5,9 +5,10 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::InverseOps;
+use ffdp_kit::refuse;
 
 impl<B: InverseOps, C: CheckpointStrategy> InverseOps for Autodiff<B, C> {
-    fn inverse_3d(_: FloatTensor<Self>, _: FloatTensor<Self>, _: bool) -> FloatTensor<Self> {
-        panic!("inverse: not differentiable; take the displacement off the tape (`inner`)")
+    refuse! { "inverse: not differentiable; take the displacement off the tape (`inner`)";
+        fn inverse_3d(FloatTensor<Self>, FloatTensor<Self>, bool) -> FloatTensor<Self>;
     }
 }

@@ -5,6 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::{Determinant, JacobianOps};
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -29,11 +30,9 @@ impl<B: JacobianOps, C: CheckpointStrategy> JacobianOps for Autodiff<B, C> {
         })
     }
 
-    fn jacobian_3d_backward(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: Determinant,
-    ) -> FloatTensor<Self> {
-        panic!("jacobian: second-order gradients are not supported")
+    refuse_second_order! { "jacobian";
+        fn jacobian_3d_backward(
+            FloatTensor<Self>, FloatTensor<Self>, Determinant,
+        ) -> FloatTensor<Self>;
     }
 }

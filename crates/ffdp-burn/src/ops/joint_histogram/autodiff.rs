@@ -5,6 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::{Binning, JointHistogramOps};
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -38,14 +39,10 @@ impl<B: JointHistogramOps, C: CheckpointStrategy> JointHistogramOps for Autodiff
         })
     }
 
-    fn joint_histogram_3d_backward(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: Binning,
-        _: [bool; 2],
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        panic!("joint_histogram: second-order gradients are not supported")
+    refuse_second_order! { "joint_histogram";
+        fn joint_histogram_3d_backward(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, Binning,
+            [bool; 2],
+        ) -> (FloatTensor<Self>, FloatTensor<Self>);
     }
 }

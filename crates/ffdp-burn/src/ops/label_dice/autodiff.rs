@@ -5,6 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::{FloatTensor, IntTensor};
 
 use super::{LabelDiceOps, LabelTable};
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -36,13 +37,9 @@ impl<B: LabelDiceOps, C: CheckpointStrategy> LabelDiceOps for Autodiff<B, C> {
         })
     }
 
-    fn label_sums_3d_backward(
-        _: FloatTensor<Self>,
-        _: IntTensor<Self>,
-        _: IntTensor<Self>,
-        _: FloatTensor<Self>,
-        _: LabelTable,
-    ) -> FloatTensor<Self> {
-        panic!("label_dice: second-order gradients are not supported")
+    refuse_second_order! { "label_dice";
+        fn label_sums_3d_backward(
+            FloatTensor<Self>, IntTensor<Self>, IntTensor<Self>, FloatTensor<Self>, LabelTable,
+        ) -> FloatTensor<Self>;
     }
 }

@@ -7,6 +7,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::{LnccCall, LnccOps};
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -43,17 +44,10 @@ impl<B: LnccOps, C: CheckpointStrategy> LnccOps for Autodiff<B, C> {
         })
     }
 
-    fn lncc_3d_with_gradient(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: LnccCall,
-        _: [bool; 2],
-    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        panic!("lncc: second-order gradients are not supported")
-    }
-
-    fn lncc_3d_scaled(_: FloatTensor<Self>, _: FloatTensor<Self>) -> FloatTensor<Self> {
-        panic!("lncc: second-order gradients are not supported")
+    refuse_second_order! { "lncc";
+        fn lncc_3d_with_gradient(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, LnccCall, [bool; 2],
+        ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
+        fn lncc_3d_scaled(FloatTensor<Self>, FloatTensor<Self>) -> FloatTensor<Self>;
     }
 }

@@ -5,6 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::MseOps;
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -34,11 +35,9 @@ impl<B: MseOps, C: CheckpointStrategy> MseOps for Autodiff<B, C> {
         })
     }
 
-    fn squared_difference_backward(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        panic!("mse: second-order gradients are not supported")
+    refuse_second_order! { "mse";
+        fn squared_difference_backward(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>,
+        ) -> FloatTensor<Self>;
     }
 }

@@ -5,6 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::{RegularityOps, Roughness};
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -29,11 +30,9 @@ impl<B: RegularityOps, C: CheckpointStrategy> RegularityOps for Autodiff<B, C> {
         })
     }
 
-    fn roughness_3d_backward(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: Roughness,
-    ) -> FloatTensor<Self> {
-        panic!("regularity: second-order gradients are not supported")
+    refuse_second_order! { "regularity";
+        fn roughness_3d_backward(
+            FloatTensor<Self>, FloatTensor<Self>, Roughness,
+        ) -> FloatTensor<Self>;
     }
 }

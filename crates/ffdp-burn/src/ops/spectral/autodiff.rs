@@ -5,6 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::{ModeBlock, SpectralOps, Symbol};
+use ffdp_kit::refuse;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -33,12 +34,7 @@ impl<B: SpectralOps, C: CheckpointStrategy> SpectralOps for Autodiff<B, C> {
         })
     }
 
-    fn multiply_modes_3d(
-        _: FloatTensor<Self>,
-        _: Symbol,
-        _: [f64; 3],
-        _: ModeBlock,
-    ) -> FloatTensor<Self> {
-        panic!("multiply_modes: not differentiable; detach its input, or use `spectral`")
+    refuse! { "multiply_modes: not differentiable; detach its input, or use `spectral`";
+        fn multiply_modes_3d(FloatTensor<Self>, Symbol, [f64; 3], ModeBlock) -> FloatTensor<Self>;
     }
 }

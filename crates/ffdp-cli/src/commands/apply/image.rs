@@ -32,22 +32,29 @@ pub const PIECE: usize = 1 << 23;
 /// With each piece the planes that are held for it are put together anew.
 const PIECE_PLANES: usize = 8;
 
+/// Where an image is seen, and on what it is warped.
+pub struct Warping<'a> {
+    /// From the grid to the image.
+    pub map: PlaneChain,
+    /// The grid of the result.
+    pub grid: &'a Geometry,
+    /// Where it is computed.
+    pub device: &'a Device,
+}
+
 /// Warps an image onto a grid and writes it but for its last piece, which is left for the time when the device has other
 /// things to do.
-pub fn warp_image(
-    request: &ApplyArguments,
-    path: &Path,
-    (map, grid, device): (PlaneChain, &Geometry, &Device),
-) -> Result<Writing> {
-    let [x, y, _] = grid.size;
-    let pieces: Vec<Range<usize>> = runs(grid, PIECE.max(PIECE_PLANES * x * y)).collect();
-    in_pieces(request, path, (map, grid, device), &pieces)
+pub fn warp_image(request: &ApplyArguments, path: &Path, warping: Warping) -> Result<Writing> {
+    let [x, y, _] = warping.grid.size;
+    let pieces = runs(warping.grid, PIECE.max(PIECE_PLANES * x * y));
+    let pieces: Vec<Range<usize>> = pieces.collect();
+    in_pieces(request, path, warping, &pieces)
 }
 
 fn in_pieces(
     request: &ApplyArguments,
     path: &Path,
-    (mut map, grid, device): (PlaneChain, &Geometry, &Device),
+    Warping { mut map, grid, device }: Warping,
     pieces: &[Range<usize>],
 ) -> Result<Writing> {
     let header = header(path)?;
@@ -573,8 +580,12 @@ mod tests {
                             PlaneChain::default().then(map.expect("readable"))
                         }
                     };
-                    let write =
-                        in_pieces(&request, Path::new(&from), (chain, &grid, &device), pieces);
+                    let write = in_pieces(
+                        &request,
+                        Path::new(&from),
+                        Warping { map: chain, grid: &grid, device: &device },
+                        pieces,
+                    );
                     write.expect("warped")().expect("written");
                     assert_eq!(header(&to).expect("there").time_step_seconds, 2.0);
                     read_volumes(&to).expect("readable").into_iter().flat_map(|v| v.data).collect()

@@ -11,7 +11,7 @@ use ffdp_image::image::Geometry;
 use ffdp_image::io::images::{header, read_formats, written_endings};
 use ffdp_image::io::{FileRow, LandmarkSpace, LandmarkTable, check_not_an_input, check_writable};
 
-use self::image::{PIECE, warp_image};
+use self::image::{PIECE, Warping, warp_image};
 use super::chain::{ORDER_HELP, TransformChoice, chain, grid, plane_chain};
 use crate::cohort::{Cohort, Pair, Steps, run_one};
 use crate::device::DeviceChoice;
@@ -219,7 +219,7 @@ impl Steps for Warpings<'_> {
             (None, Some(image)) => {
                 let map = plane_chain(&request.transform, request.inverse, device)?;
                 let grid = grid(request.reference.as_deref(), map.first_grid())?;
-                warp_image(request, image, (map, &grid, device))
+                warp_image(request, image, Warping { map, grid: &grid, device })
             }
             (None, None) => unreachable!("clap demands one of them"),
         }

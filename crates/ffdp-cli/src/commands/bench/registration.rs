@@ -12,7 +12,8 @@ use ffdp_image::Error;
 use ffdp_image::io::images::header;
 use ffdp_image::io::write_text;
 use ffdp_register::{Observer, Register, Registration, Settings, Silent};
-use ffdp_train::{CheckpointChoice, Predictor, RunFolder};
+use ffdp_train::RunFolder;
+use ffdp_train::predict::{CheckpointChoice, Predictor};
 
 use super::cost::{Cost, Meter, TimedTransform, measured};
 use super::method::BenchMethod;

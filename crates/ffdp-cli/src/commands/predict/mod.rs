@@ -13,9 +13,9 @@ use ffdp_burn::transform::{Composite, Step};
 use ffdp_image::image::{LabelMap, Volume};
 use ffdp_image::io::images::header;
 use ffdp_image::io::{FileRow, check_not_an_input};
-use ffdp_train::predict::refine;
+use ffdp_train::RunFolder;
+use ffdp_train::predict::{CheckpointChoice, Predictor, Refinement, refine};
 use ffdp_train::settings::{Align, parse_size};
-use ffdp_train::{CheckpointChoice, Predictor, RunFolder};
 
 use super::input::{Reading, image, labels_on};
 use crate::cohort::{Cohort, Column, Pair, Steps, run_one};
@@ -304,11 +304,12 @@ fn predicted(
         let clock = Instant::now();
         // The field alone, on the fixed grid: the engine keeps the placement apart.
         let field = Composite::new(predicted.steps()[..1].to_vec());
-        let start = field.to_displacement(&fixed.geometry, device);
+        let displacement = field.to_displacement(&fixed.geometry, device);
+        let from = Refinement { displacement, placed, iterations };
         let mut progress = ProgressPrinter::new(printer);
         let images = [fixed, moving];
         let recipe = &predictor.settings;
-        let refined = refine(images, start, placed, iterations, recipe, device, &mut progress)?;
+        let refined = refine(images, from, recipe, device, &mut progress)?;
         seconds.push(("refine", clock.elapsed().as_secs_f64()));
         let map = refined.transform()?;
         phases.push(Phase::of("refined", &map, inputs, device)?);

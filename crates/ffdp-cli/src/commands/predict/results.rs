@@ -13,7 +13,7 @@ use ffdp_image::io::images::{write_displacement, write_labels, write_volume};
 use ffdp_image::io::{check_writable, write_atomically};
 use ffdp_image::metrics::dice;
 use ffdp_register::{Assessment, Evidence};
-use ffdp_train::Predictor;
+use ffdp_train::predict::Predictor;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -101,7 +101,7 @@ pub fn run(request: &RegisterShapes) -> Result<()> {
     };
     let mut observe = watch(printer, settings.iterations, save);
     let place = (&device, DType::F32);
-    let found = match_shapes(&source, &target, &settings, place, start, &mut observe)?;
+    let found = match_shapes([&source, &target], &settings, place, start, &mut observe)?;
     drop(observe);
     if let Some(failure) = failed {
         return Err(failure);
@@ -153,6 +153,25 @@ impl Results<'_> {
             "control_points": found.flow.saved().momenta.len(), "warnings": warnings,
         });
         write_text(&folder.join("metrics.json"), &format!("{metrics:#}\n"))?;
+        let report = ShapeReport {
+            title: format!("{} to {}", request.moving.name(), request.fixed.name()),
+            shapes: [self.source, &found.shape],
+            target: self.target,
+            costs: &found.costs,
+            measures: self.measures(crossings, &carried),
+            warnings,
+            settings: to_toml(settings)?,
+        };
+        write_text(&folder.join("report.html"), &page(&report))?;
+        if let Some(grid) = grid {
+            write_warp(&folder.join("warp.nii.gz"), &found.flow, grid, self.device)?;
+        }
+        Ok(())
+    }
+
+    /// The rows of the report's table.
+    fn measures(&self, crossings: [usize; 2], carried: &Folds) -> Vec<(String, String)> {
+        let found = self.found;
         let rows = [
             (
                 "points and cells",
@@ -177,20 +196,7 @@ impl Results<'_> {
                 ),
             ),
         ];
-        let report = ShapeReport {
-            title: format!("{} to {}", request.moving.name(), request.fixed.name()),
-            shapes: [self.source, &found.shape],
-            target: self.target,
-            costs: &found.costs,
-            measures: rows.map(|(name, value)| (name.to_string(), value)).into(),
-            warnings,
-            settings: to_toml(settings)?,
-        };
-        write_text(&folder.join("report.html"), &page(&report))?;
-        if let Some(grid) = grid {
-            write_warp(&folder.join("warp.nii.gz"), &found.flow, grid, self.device)?;
-        }
-        Ok(())
+        rows.map(|(name, value)| (name.to_string(), value)).into()
     }
 
     /// What the flow does to a grid around the source, which it carries along.

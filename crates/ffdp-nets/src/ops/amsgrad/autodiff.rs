@@ -5,16 +5,13 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::{AmsGradConstants, AmsGradOps};
+use ffdp_kit::refuse;
 
 impl<B: AmsGradOps, C: CheckpointStrategy> AmsGradOps for Autodiff<B, C> {
-    fn amsgrad_step(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: AmsGradConstants,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        panic!("amsgrad: a step is not differentiable; take its tensors off the tape (`inner`)")
+    refuse! { "amsgrad: a step is not differentiable; take its tensors off the tape (`inner`)";
+        fn amsgrad_step(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>,
+            FloatTensor<Self>, AmsGradConstants,
+        ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
     }
 }

@@ -5,6 +5,7 @@ use burn_cubecl::CubeBackend;
 use cubecl::prelude::*;
 
 use super::{AmsGradConstants, AmsGradOps};
+use ffdp_kit::cubes::lines_of_cubes;
 use ffdp_kit::launch::{UNITS, address, assert_f32, buffer, writable};
 
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
@@ -66,7 +67,7 @@ impl AmsGradOps for CubeBackend {
         unsafe {
             step_kernel::launch_unchecked(
                 &parameter.client,
-                CubeCount::Static(cubes.min(65535) as u32, cubes.div_ceil(65535) as u32, 1),
+                lines_of_cubes(cubes),
                 CubeDim::new_1d(UNITS),
                 address(&[&parameter]),
                 buffer(&parameter),

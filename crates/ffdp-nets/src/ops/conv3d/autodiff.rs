@@ -6,6 +6,7 @@ use burn::backend::tensor::FloatTensor;
 
 use super::{Conv3dOps, mirrored, mirrored_padding};
 use crate::ops::precision::Precision;
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -42,13 +43,9 @@ impl<B: Conv3dOps, C: CheckpointStrategy> Conv3dOps for Autodiff<B, C> {
         })
     }
 
-    fn small_conv3d_to_weight(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: [usize; 3],
-        _: Precision,
-    ) -> FloatTensor<Self> {
-        panic!("conv3d: second-order gradients are not supported")
+    refuse_second_order! { "conv3d";
+        fn small_conv3d_to_weight(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, [usize; 3], Precision,
+        ) -> FloatTensor<Self>;
     }
 }

@@ -5,6 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::{InstanceNormOps, InstanceNormOptions};
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -34,19 +35,12 @@ impl<B: InstanceNormOps, C: CheckpointStrategy> InstanceNormOps for Autodiff<B, 
         })
     }
 
-    fn instance_norm_3d_with_scaling(
-        _: FloatTensor<Self>,
-        _: InstanceNormOptions,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        panic!("instance_norm: second-order gradients are not supported")
-    }
-
-    fn instance_norm_3d_backward(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: InstanceNormOptions,
-    ) -> FloatTensor<Self> {
-        panic!("instance_norm: second-order gradients are not supported")
+    refuse_second_order! { "instance_norm";
+        fn instance_norm_3d_with_scaling(
+            FloatTensor<Self>, InstanceNormOptions,
+        ) -> (FloatTensor<Self>, FloatTensor<Self>);
+        fn instance_norm_3d_backward(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, InstanceNormOptions,
+        ) -> FloatTensor<Self>;
     }
 }

@@ -11,6 +11,7 @@ use cubecl::prelude::*;
 
 use super::part::InstanceNormPartOps;
 use super::{InstanceNormOps, InstanceNormOptions};
+use ffdp_kit::cubes::{cubes_in_lines, launched};
 use ffdp_kit::launch::{
     UNITS, address, assert_f32, buffer, empty, sum_in_tree, sum_over_cube, sum_rows,
 };
@@ -305,8 +306,8 @@ impl Grid {
 
     /// A cube a piece, or one a row.
     fn cubes(&self, a_row: usize) -> CubeCount {
-        let (y, z) = (self.rows.min(65535), self.rows.div_ceil(65535));
-        CubeCount::Static(a_row as u32, y as u32, z as u32)
+        let [y, z] = cubes_in_lines(self.rows);
+        launched([a_row as u32, y, z])
     }
 }
 

@@ -5,6 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::LayerNormOps;
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -36,12 +37,9 @@ impl<B: LayerNormOps, C: CheckpointStrategy> LayerNormOps for Autodiff<B, C> {
         })
     }
 
-    fn normalise_tokens_backward(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: f64,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>) {
-        panic!("layer_norm: second-order gradients are not supported")
+    refuse_second_order! { "layer_norm";
+        fn normalise_tokens_backward(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, f64,
+        ) -> (FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>);
     }
 }

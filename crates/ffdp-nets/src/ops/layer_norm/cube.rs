@@ -7,6 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::LayerNormOps;
+use ffdp_kit::cubes::lines_of_cubes;
 use ffdp_kit::launch::{UNITS, address, assert_f32, buffer, empty, sum_columns};
 
 /// Cubes of the backward kernel: eight for each of some 130 multiprocessors.
@@ -245,11 +246,10 @@ impl LayerNormOps for CubeBackend {
         let [x, gamma, beta] = [x, gamma, beta].map(into_contiguous);
         let grid = Grid::of(&x);
         let y = empty(&x, x.meta.shape().clone());
-        let (columns, lines) = (grid.cubes().min(65535), grid.cubes().div_ceil(65535));
         unsafe {
             forward_kernel::launch_unchecked(
                 &x.client,
-                CubeCount::Static(columns as u32, lines as u32, 1),
+                lines_of_cubes(grid.cubes()),
                 CubeDim::new_1d(UNITS),
                 address(&[&x]),
                 buffer(&x),

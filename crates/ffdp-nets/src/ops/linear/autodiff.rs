@@ -6,6 +6,7 @@ use burn::backend::tensor::FloatTensor;
 
 use super::{Activation, LinearOps};
 use crate::ops::precision::Precision;
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -57,20 +58,11 @@ impl<B: LinearOps, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
         })
     }
 
-    fn multiply_rows_to_x(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: Precision,
-    ) -> FloatTensor<Self> {
-        panic!("linear: second-order gradients are not supported")
-    }
-
-    fn multiply_rows_to_weight(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: Precision,
-    ) -> FloatTensor<Self> {
-        panic!("linear: second-order gradients are not supported")
+    refuse_second_order! { "linear";
+        fn multiply_rows_to_x(FloatTensor<Self>, FloatTensor<Self>, Precision) -> FloatTensor<Self>;
+        fn multiply_rows_to_weight(
+            FloatTensor<Self>, FloatTensor<Self>, Precision,
+        ) -> FloatTensor<Self>;
     }
 
     fn activate(
@@ -84,12 +76,9 @@ impl<B: LinearOps, C: CheckpointStrategy> LinearOps for Autodiff<B, C> {
         })
     }
 
-    fn activate_backward(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: Activation,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        panic!("linear: second-order gradients are not supported")
+    refuse_second_order! { "linear";
+        fn activate_backward(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, Activation,
+        ) -> (FloatTensor<Self>, FloatTensor<Self>);
     }
 }

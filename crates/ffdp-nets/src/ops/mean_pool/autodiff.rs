@@ -6,6 +6,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::MeanPoolOps;
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +33,7 @@ impl<B: MeanPoolOps, C: CheckpointStrategy> MeanPoolOps for Autodiff<B, C> {
         })
     }
 
-    fn mean_pool_3d_backward(_: FloatTensor<Self>, _: [usize; 3]) -> FloatTensor<Self> {
-        panic!("mean_pool: second-order gradients are not supported")
+    refuse_second_order! { "mean_pool";
+        fn mean_pool_3d_backward(FloatTensor<Self>, [usize; 3]) -> FloatTensor<Self>;
     }
 }

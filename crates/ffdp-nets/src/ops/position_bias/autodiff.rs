@@ -5,6 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::PositionBiasOps;
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +31,7 @@ impl<B: PositionBiasOps, C: CheckpointStrategy> PositionBiasOps for Autodiff<B, 
         })
     }
 
-    fn gather_positions(_: FloatTensor<Self>, _: [usize; 3]) -> FloatTensor<Self> {
-        panic!("position_bias: second-order gradients are not supported")
+    refuse_second_order! { "position_bias";
+        fn gather_positions(FloatTensor<Self>, [usize; 3]) -> FloatTensor<Self>;
     }
 }

@@ -7,6 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{PositionBiasOps, bias_shape, table_shape};
+use ffdp_kit::cubes::lines_of_cubes;
 use ffdp_kit::launch::{Extent, UNITS, address, assert_f32, buffer, empty, extent};
 
 /// The number of this unit.
@@ -73,7 +74,7 @@ fn gather_kernel(grad: &[f32], table: &mut [f32], heads: u32, window: Extent) {
 
 fn cubes(output: &CubeTensor) -> CubeCount {
     let cubes = output.meta.shape().num_elements().div_ceil(UNITS as usize);
-    CubeCount::Static(cubes.min(65535) as u32, cubes.div_ceil(65535) as u32, 1)
+    lines_of_cubes(cubes)
 }
 
 impl PositionBiasOps for CubeBackend {

@@ -6,6 +6,7 @@ use burn::backend::{Autodiff, TensorMetadata};
 use burn::tensor::Slice;
 
 use super::UpsampleOps;
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +67,7 @@ impl<B: UpsampleOps, C: CheckpointStrategy> UpsampleOps for Autodiff<B, C> {
         })
     }
 
-    fn upsample_3d_backward(_: FloatTensor<Self>, _: usize) -> FloatTensor<Self> {
-        panic!("upsample: second-order gradients are not supported")
+    refuse_second_order! { "upsample";
+        fn upsample_3d_backward(FloatTensor<Self>, usize) -> FloatTensor<Self>;
     }
 }

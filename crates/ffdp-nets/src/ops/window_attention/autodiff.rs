@@ -5,6 +5,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::tensor::FloatTensor;
 
 use super::WindowAttentionOps;
+use ffdp_kit::refuse_second_order;
 use ffdp_kit::vjp::{Vjp, record};
 
 #[derive(Clone, Copy, Debug)]
@@ -41,21 +42,13 @@ impl<B: WindowAttentionOps, C: CheckpointStrategy> WindowAttentionOps for Autodi
         })
     }
 
-    fn attend_windows_with_logs(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        panic!("window_attention: second-order gradients are not supported")
-    }
-
-    fn attend_windows_backward(
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-        _: FloatTensor<Self>,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        panic!("window_attention: second-order gradients are not supported")
+    refuse_second_order! { "window_attention";
+        fn attend_windows_with_logs(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>,
+        ) -> (FloatTensor<Self>, FloatTensor<Self>);
+        fn attend_windows_backward(
+            FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>, FloatTensor<Self>,
+            FloatTensor<Self>,
+        ) -> (FloatTensor<Self>, FloatTensor<Self>);
     }
 }

@@ -7,6 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{WindowCut, WindowOps};
+use ffdp_kit::cubes::lines_of_cubes;
 use ffdp_kit::launch::{Extent, UNITS, address, assert_f32, buffer, empty, extent};
 
 /// The cut, with the number of windows along each axis.
@@ -96,7 +97,7 @@ fn launch_cut(cut: WindowCut, channels: usize) -> CutLaunch {
 
 fn cubes(output: &CubeTensor) -> CubeCount {
     let cubes = output.meta.shape().num_elements().div_ceil(UNITS as usize);
-    CubeCount::Static(cubes.min(65535) as u32, cubes.div_ceil(65535) as u32, 1)
+    lines_of_cubes(cubes)
 }
 
 impl WindowOps for CubeBackend {

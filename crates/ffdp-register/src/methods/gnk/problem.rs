@@ -274,6 +274,12 @@ impl VelocityProblem {
 }
 
 impl Objective<FieldVector> for VelocityProblem {
+    type Error = Error;
+
+    fn failed(&self, reason: Error) -> Error {
+        reason
+    }
+
     fn evaluate(&mut self, at: &FieldVector) -> Result<Point<FieldVector>> {
         self.inner_iterations.set(self.inner_iterations());
         self.state = None;

@@ -4,9 +4,10 @@
 //! no schedule: steps are limited, so that it does not leave the valley it starts in, and every one is
 //! a gain.
 
+use std::convert::Infallible;
 use std::marker::PhantomData;
 
-use ffdp_image::error::Result;
+use ffdp_image::error::{Error, Result};
 use ffdp_optim::{Bfgs, LineSearch, Minimizer, Objective, Point, Steps};
 
 use super::motion::{Frame, Map, Motion};
@@ -89,6 +90,12 @@ struct LinearObjective<'a, M> {
 }
 
 impl<M: Motion<N>, const N: usize> Objective<[f64; N]> for LinearObjective<'_, M> {
+    type Error = Error;
+
+    fn failed(&self, never: Infallible) -> Error {
+        match never {}
+    }
+
     /// Maps out of bounds are infinitely bad.
     fn evaluate(&mut self, at: &[f64; N]) -> Result<Point<[f64; N]>> {
         let motion = M::map(&self.frame, at);

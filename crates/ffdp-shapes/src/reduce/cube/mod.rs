@@ -13,6 +13,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
+use ffdp_kit::cubes::CUBES_ALONG_AXIS;
 use ffdp_kit::launch::{address, assert_f32, buffer, empty};
 use ffdp_kit::tensor_cores;
 
@@ -106,7 +107,7 @@ impl Launch {
         let affordable = HANDED / (task.rows * plan.handed()).max(1);
         let useful = task.columns.div_ceil(plan.tile);
         let shares = match can_share {
-            true => wanted.min(affordable).min(useful).clamp(1, 65535),
+            true => wanted.min(affordable).min(useful).clamp(1, CUBES_ALONG_AXIS),
             false => 1,
         };
         // Whole tiles.
@@ -118,7 +119,7 @@ impl Launch {
 
     fn run(&self, task: &Task, inputs: &[CubeTensor], output: &CubeTensor, places: &CubeTensor) {
         assert!(
-            self.cubes <= 65535 && task.columns < 1 << 31,
+            self.cubes <= CUBES_ALONG_AXIS && task.columns < 1 << 31,
             "kernel product: {} rows and {} columns are more than a launch takes; split the rows",
             task.rows,
             task.columns

@@ -92,6 +92,16 @@ macro_rules! with {
 }
 
 /// A step of the graph as it is done here.
+struct Lowered {
+    operands: Vec<Operand>,
+    op: Op<Operand>,
+    /// A product of the first two operands, and the third added to it.
+    is_fused: bool,
+    /// The step of the graph whose result it gives.
+    result: usize,
+}
+
+/// The steps of a graph while products become part of sums.
 struct Lowering<'a> {
     steps: &'a [Op<Operand>],
     /// Steps that became part of another.
@@ -110,6 +120,28 @@ impl Lowering<'_> {
             _ => None,
         }
     }
+}
+
+/// The time at which each of `count` results is used last; those of the graph itself stay to the end.
+fn last_uses(
+    steps: &[Lowered],
+    results: &[(Operand, Option<Operand>)],
+    count: usize,
+) -> Vec<usize> {
+    let mut last = vec![0; count];
+    for (time, step) in steps.iter().enumerate() {
+        for operand in &step.operands {
+            if let Operand::Own(k) = operand {
+                last[*k] = time;
+            }
+        }
+    }
+    for operand in results.iter().flat_map(|(a, b)| std::iter::once(*a).chain(*b)) {
+        if let Operand::Own(k) = operand {
+            last[k] = usize::MAX;
+        }
+    }
+    last
 }
 
 impl<T: Lane> Block<T> {
@@ -131,7 +163,7 @@ impl<T: Lane> Block<T> {
             results.push(factors.map_or((*result, None), |(a, b)| (a, Some(b))));
         }
         // The last step first, so that a product is absorbed before its turn comes.
-        let mut done: Vec<(Vec<Operand>, Op<Operand>, bool, usize)> = Vec::new();
+        let mut done: Vec<Lowered> = Vec::new();
         for (k, step) in stage.steps.iter().enumerate().rev() {
             if lowering.absorbed[k] {
                 continue;
@@ -144,31 +176,16 @@ impl<T: Lane> Block<T> {
                 _ => None,
             };
             let is_fused = fused.is_some();
-            done.push((fused.unwrap_or_else(|| step.operands()), *step, is_fused, k));
+            let operands = fused.unwrap_or_else(|| step.operands());
+            done.push(Lowered { operands, op: *step, is_fused, result: k });
         }
         done.reverse();
         Self::allocated(&done, &results, stage.steps.len())
     }
 
     /// Gives every step a register until its result has been used for the last time.
-    fn allocated(
-        steps: &[(Vec<Operand>, Op<Operand>, bool, usize)],
-        results: &[(Operand, Option<Operand>)],
-        count: usize,
-    ) -> Self {
-        let mut last = vec![0; count];
-        for (time, (operands, ..)) in steps.iter().enumerate() {
-            for operand in operands {
-                if let Operand::Own(k) = operand {
-                    last[*k] = time;
-                }
-            }
-        }
-        for operand in results.iter().flat_map(|(a, b)| std::iter::once(*a).chain(*b)) {
-            if let Operand::Own(k) = operand {
-                last[k] = usize::MAX;
-            }
-        }
+    fn allocated(steps: &[Lowered], results: &[(Operand, Option<Operand>)], count: usize) -> Self {
+        let last = last_uses(steps, results, count);
         let (mut places, mut free, mut registers) = (vec![0; count], Vec::new(), 0);
         let source = |operand: Operand, places: &[usize]| match operand {
             Operand::Constant(bits) => Source::Constant(f64::from_bits(bits)),
@@ -178,7 +195,7 @@ impl<T: Lane> Block<T> {
             Operand::Sum(_) => unreachable!("pairs know no sums"),
         };
         let mut lowered = Vec::new();
-        for (time, (operands, op, is_fused, k)) in steps.iter().enumerate() {
+        for (time, Lowered { operands, op, is_fused, result }) in steps.iter().enumerate() {
             let at = |i: usize| source(operands[i], &places);
             let step = match is_fused {
                 true => Step::MulAdd(at(0), at(1), at(2)),
@@ -199,7 +216,7 @@ impl<T: Lane> Block<T> {
                 }
             }
             free.extend(ended);
-            places[*k] = register;
+            places[*result] = register;
             lowered.push((step, register));
         }
         let results: Vec<(Source, Option<Source>)> = results

@@ -17,6 +17,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{AdamConstants, AdamOps, AdamPieces, UpdatedMoments};
+use ffdp_kit::cubes::CUBES_ALONG_AXIS;
 use ffdp_kit::launch::{
     UNITS, address, assert_f32, buffer, empty, max_over_cube, sum_over_cube, writable,
 };
@@ -293,13 +294,12 @@ fn take(
     let (mean, square) = (writable(mean), writable(square));
     let shape = grad.meta.shape().clone();
     let (batch, len) = (shape[0], shape.num_elements() / shape[0]);
-    assert!(batch <= 65535, "adam: {batch} fields, more than 65535; split the batch");
+    assert!(
+        batch <= CUBES_ALONG_AXIS,
+        "adam: {batch} fields, more than {CUBES_ALONG_AXIS}; split the batch"
+    );
     let lanes = if (len / 3).is_multiple_of(4) { 4 } else { 1 };
-    let floored = constants.is_floored();
-    let (client, dim) = (&grad.client, CubeDim::new_1d(UNITS));
-    let rows = |columns: u32| CubeCount::Static(columns, batch as u32, 1);
-
-    let (known, (energies, energy_columns)) = match floored {
+    let (known, (energies, energy_columns)) = match constants.is_floored() {
         true => (Power::Before, energies_of(&grad)),
         // A dummy.
         false => (Power::Unused, (empty(&grad, [batch]), 1)),
@@ -316,9 +316,9 @@ fn take(
     };
     unsafe {
         sweep(
-            client,
-            rows(columns),
-            dim,
+            &grad.client,
+            CubeCount::Static(columns, batch as u32, 1),
+            CubeDim::new_1d(UNITS),
             address(&[&grad]),
             lanes,
             buffer(&grad),
@@ -335,24 +335,47 @@ fn take(
         );
     }
 
-    let (longest, new_power) = (empty(&grad, [batch]), empty(&grad, [batch]));
+    let sums = FieldSums { partials, columns, energies, energy_columns };
+    let (longest, power) = finish(&sums, &power, len, constants);
+    (UpdatedMoments { mean, square, power, longest }, direction)
+}
+
+/// Partial results of the cubes of each field.
+struct FieldSums {
+    /// The squared lengths of the longest step.
+    partials: CubeTensor,
+    columns: u32,
+    /// The squares of the gradient; a dummy where no floor asks for them.
+    energies: CubeTensor,
+    energy_columns: u32,
+}
+
+/// The longest step and the new power of each field of `len` numbers.
+fn finish(
+    sums: &FieldSums,
+    power: &CubeTensor,
+    len: usize,
+    constants: &AdamConstants,
+) -> (CubeTensor, CubeTensor) {
+    let batch = power.meta.shape()[0];
+    let (longest, new_power) = (empty(power, [batch]), empty(power, [batch]));
     unsafe {
         finish_kernel::launch_unchecked(
-            client,
+            &power.client,
             CubeCount::Static(batch as u32, 1, 1),
-            dim,
-            buffer(&partials),
-            buffer(&power),
-            buffer(&energies),
+            CubeDim::new_1d(UNITS),
+            buffer(&sums.partials),
+            buffer(power),
+            buffer(&sums.energies),
             buffer(&longest),
             buffer(&new_power),
-            columns,
-            energy_columns,
+            sums.columns,
+            sums.energy_columns,
             constants.launch(len),
-            floored,
+            constants.is_floored(),
         );
     }
-    (UpdatedMoments { mean, square, power: new_power, longest }, direction)
+    (longest, new_power)
 }
 
 impl AdamPieces for CubeBackend {

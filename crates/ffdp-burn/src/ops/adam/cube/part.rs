@@ -11,6 +11,7 @@ use super::{
     sweep_kernel,
 };
 use crate::ops::adam::AdamConstants;
+use ffdp_kit::cubes::CUBES_ALONG_AXIS;
 use ffdp_kit::launch::{
     UNITS, address, assert_f32, buffer, empty, max_over_cube, sum_over_cube, writable,
 };
@@ -136,7 +137,10 @@ fn length_kernel(partials: &[f32], longest: &mut [f32], columns: u32) {
 fn sizes(field: &CubeTensor) -> (usize, usize, usize) {
     let shape = field.meta.shape();
     let (batch, len) = (shape[0], shape.num_elements() / shape[0]);
-    assert!(batch <= 65535, "adam: {batch} fields, more than 65535; split the batch");
+    assert!(
+        batch <= CUBES_ALONG_AXIS,
+        "adam: {batch} fields, more than {CUBES_ALONG_AXIS}; split the batch"
+    );
     (batch, len, if (len / 3).is_multiple_of(4) { 4 } else { 1 })
 }
 

@@ -13,6 +13,7 @@ use crate::ops::grid_sample::cube::{
     Cells, Point, inside, interpolate, len, offset_in, pairs_border, read_border, sample_border,
     voxel_of_unit,
 };
+use ffdp_kit::cubes::{blocks, launched};
 use ffdp_kit::launch::{Extent, assert_f32, buffer, empty, extent, wide_address};
 
 /// Units of a cube: one plane, so that the corners of its voxels share as many lines as they can.
@@ -85,12 +86,7 @@ pub(super) fn compose(
     let field = into_contiguous(field);
     let shape = field.meta.shape().clone();
     let (batch, [d, h, w]) = (shape[0], [shape[2], shape[3], shape[4]]);
-    let count = [w.div_ceil(TILE.x as usize), h.div_ceil(TILE.y as usize), batch * d];
-    assert!(
-        count.iter().all(|count| *count <= 65535),
-        "adam: {batch} fields of {d}x{h}x{w} voxels need {count:?} cubes, more than 65535 along an \
-         axis; split the batch"
-    );
+    let count = blocks("adam", batch, [d, h, w], [TILE.x, TILE.y, 1]);
     let output = empty(&field, shape);
     let kernel = match taken.mean.dtype {
         DType::BF16 => compose_kernel::launch_unchecked::<bf16>,
@@ -100,7 +96,7 @@ pub(super) fn compose(
     unsafe {
         kernel(
             &field.client,
-            CubeCount::Static(count[0] as u32, count[1] as u32, count[2] as u32),
+            launched(count),
             TILE.into(),
             wide_address(&[&field]),
             buffer(&field),

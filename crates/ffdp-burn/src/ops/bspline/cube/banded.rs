@@ -4,6 +4,7 @@
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use ffdp_kit::cubes::lines_of_cubes;
 use ffdp_kit::launch::{UNITS, address, buffer, empty};
 
 /// What a pass does to each line: row `k` of a matrix begins at element `step k - before` of a line, and has `window`
@@ -104,7 +105,7 @@ pub(crate) fn banded(
     unsafe {
         banded_kernel::launch_unchecked(
             &input.client,
-            CubeCount::Static(cubes.min(65535) as u32, cubes.div_ceil(65535) as u32, 1),
+            lines_of_cubes(cubes),
             CubeDim::new_1d(UNITS),
             address(&[input, &output]),
             buffer(input),

@@ -14,6 +14,7 @@ use cubecl::prelude::*;
 use self::field::field_kernel;
 use self::transpose::{along_lines_kernel, march_kernel};
 use super::{Axis, BsplineOps, Lattice};
+use ffdp_kit::cubes::{CUBES_ALONG_AXIS, cubes_in_lines, grid_of_cubes, launched, lines_of_cubes};
 use ffdp_kit::launch::{UNITS, address, assert_f32, buffer, empty, extent, upload};
 
 pub(crate) mod banded;
@@ -64,16 +65,10 @@ fn forward(coefficients: &CubeTensor, lattice: &Lattice) -> CubeTensor {
     let tables = tables(lattice);
     let [x, y] = [w.div_ceil(32), h.div_ceil(8)];
     let (count, chunk) = chunks(d, SHORTEST, x * y * groups);
-    let z = groups * count;
-    assert!(
-        x <= 65535 && y <= 65535 && z <= 65535,
-        "bspline: {groups} fields of {d}x{h}x{w} voxels need {x}x{y}x{z} cubes, more than 65535 \
-         along an axis; split the batch"
-    );
     unsafe {
         field_kernel::launch_unchecked(
             &coefficients.client,
-            CubeCount::Static(x as u32, y as u32, z as u32),
+            grid_of_cubes("bspline", [x, y, groups * count]),
             CubeDim::new_2d(32, 8),
             address(&[coefficients, &output]),
             buffer(coefficients),
@@ -128,13 +123,13 @@ fn march(
 ) {
     let tiles = stride.div_ceil(UNITS as usize);
     let (count, chunk) = chunks(axis.controls, 4, tiles * blocks);
-    let [x, y] = [tiles.min(65535), tiles.div_ceil(65535)];
+    let [x, y] = cubes_in_lines(tiles);
     // Blocks beyond what an axis of the launch takes follow one another.
-    let z = (blocks * count).min(65535);
+    let z = (blocks * count).min(CUBES_ALONG_AXIS);
     unsafe {
         march_kernel::launch_unchecked(
             &grad.client,
-            CubeCount::Static(x as u32, y as u32, z as u32),
+            launched([x, y, z as u32]),
             CubeDim::new_1d(UNITS),
             address(&[grad, output]),
             buffer(grad),
@@ -160,7 +155,7 @@ fn along_lines(
     unsafe {
         along_lines_kernel::launch_unchecked(
             &grad.client,
-            CubeCount::Static(cubes.min(65535) as u32, cubes.div_ceil(65535) as u32, 1),
+            lines_of_cubes(cubes),
             CubeDim::new_1d(UNITS),
             address(&[grad, output]),
             buffer(grad),

@@ -15,6 +15,7 @@ use cubecl::prelude::*;
 
 use super::block::GridSampleBlockOps;
 use super::{Accumulation, GridSampleOps, Sampling};
+use ffdp_kit::cubes::{blocks, launched, lines_of_cubes};
 use ffdp_kit::launch::{
     UNITS, address, assert_f32, buffer, empty, extent, kind, readable, sum_rows, wide_address,
     zeros,
@@ -48,7 +49,6 @@ use pair::{PAIR, strides};
 use scatter::{BLOCK, UNITS_Z, scatter_kernel};
 use sink::{Sink, finish_kernel, largest_kernel};
 use space::Plan;
-use voxel::blocks;
 
 /// Pairs of voxels that a unit samples one after the other in a large volume.
 const PAIRS: u32 = 4;
@@ -125,13 +125,11 @@ impl Call {
     /// Cubes whose units own columns of this height.
     fn cubes(&self, height: u32) -> [u32; 3] {
         let block = [COLUMNS.x * strides(self.plan())[0], COLUMNS.y, height];
-        let (x, y, z) = blocks(self.op, self.batch(), self.sampling.size, block);
-        [x, y, z]
+        blocks(self.op, self.batch(), self.sampling.size, block)
     }
 
     fn columns(&self, pairs: u32) -> CubeCount {
-        let [x, y, z] = self.cubes(pairs * strides(self.plan())[1]);
-        CubeCount::Static(x, y, z)
+        launched(self.cubes(pairs * strides(self.plan())[1]))
     }
 
     /// The first element of a channel between margins, and the elements of a channel.
@@ -199,20 +197,17 @@ impl Call {
         let cubes = |height| {
             blocks(self.op, self.batch(), self.sampling.size, [COLUMNS.x, COLUMNS.y, height])
         };
-        let number = |height| {
-            let (x, y, z) = cubes(height);
-            x as usize * y as usize * z as usize
-        };
+        let number = |height| cubes(height).iter().map(|&n| n as usize).product::<usize>();
         let [.., lowest] = HEIGHTS;
         let height = HEIGHTS.into_iter().find(|&h| number(h) >= ENOUGH).unwrap_or(lowest);
-        let (x, y, z) = cubes(height);
+        let count = cubes(height);
         let maps = self.affine.meta.shape()[0];
         let columns = number(height) / maps;
         let partials = empty(&self.displacement, [maps * 12, columns]);
         unsafe {
             to_affine_kernel::launch_unchecked(
                 &self.image.client,
-                CubeCount::Static(x, y, z),
+                launched(count),
                 COLUMNS.into(),
                 wide_address(&[&self.image, &self.displacement, grad]),
                 buffer(&self.image),
@@ -249,12 +244,12 @@ impl Call {
         output: &CubeTensor,
         sink: Sink,
     ) {
-        let (x, y, z) = blocks(self.op, self.batch(), self.sampling.size, BLOCK);
+        let count = blocks(self.op, self.batch(), self.sampling.size, BLOCK);
         let elements = self.image.meta.shape().num_elements();
         unsafe {
             scatter_kernel::launch_unchecked::<A>(
                 &self.image.client,
-                CubeCount::Static(x, y, z),
+                launched(count),
                 Dim3::new_3d(BLOCK[0], BLOCK[1], UNITS_Z).into(),
                 address(&[output, &self.displacement, grad]),
                 buffer(&self.affine),
@@ -282,7 +277,7 @@ impl Call {
         unsafe {
             finish_kernel::launch_unchecked::<A>(
                 &onto.client,
-                CubeCount::Static(cubes.min(65535) as u32, cubes.div_ceil(65535) as u32, 1),
+                lines_of_cubes(cubes),
                 CubeDim::new_1d(UNITS),
                 address(&[&sums]),
                 buffer(&sums),

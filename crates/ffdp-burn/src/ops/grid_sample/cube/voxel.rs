@@ -3,6 +3,7 @@
 use cubecl::ir::settings::Dim3;
 use cubecl::prelude::*;
 
+use ffdp_kit::cubes::{blocks, launched};
 use ffdp_kit::launch::Extent;
 
 /// Units of a cube where a unit owns a column of voxels along z.
@@ -86,28 +87,5 @@ pub(crate) fn offset_in(at: &Voxel, size: &Extent, #[comptime] narrow: bool) -> 
 /// # Panics
 /// If the grid exceeds what every GPU offers (65535 cubes along an axis).
 pub(crate) fn columns(op: &str, batch: usize, size: [usize; 3], height: u32) -> CubeCount {
-    let (x, y, z) = blocks(op, batch, size, [COLUMNS.x, COLUMNS.y, height]);
-    CubeCount::Static(x, y, z)
-}
-
-/// Blocks of so many voxels along (x, y, z) that cover `batch` volumes of (d, h, w) voxels; the
-/// batch lies along z.
-///
-/// # Panics
-/// If they exceed the cubes that every GPU offers (65535 along an axis).
-pub(crate) fn blocks(
-    op: &str,
-    batch: usize,
-    [d, h, w]: [usize; 3],
-    block: [u32; 3],
-) -> (u32, u32, u32) {
-    let x = w.div_ceil(block[0] as usize);
-    let y = h.div_ceil(block[1] as usize);
-    let z = batch * d.div_ceil(block[2] as usize);
-    assert!(
-        x <= 65535 && y <= 65535 && z <= 65535,
-        "{op}: {batch} volumes of {d}x{h}x{w} voxels need {x}x{y}x{z} cubes, more than 65535 \
-         along an axis; split the batch"
-    );
-    (x as u32, y as u32, z as u32)
+    launched(blocks(op, batch, size, [COLUMNS.x, COLUMNS.y, height]))
 }

@@ -16,6 +16,7 @@ use cubecl::ir::settings::Dim3;
 use cubecl::prelude::*;
 
 use super::{Denominator, LabelDiceOps, LabelTable};
+use ffdp_kit::cubes::grid_of_cubes;
 use ffdp_kit::launch::{CUBE, Extent, address, assert_f32, buffer, cubes, empty, extent, sum_rows};
 
 mod corners;
@@ -103,17 +104,12 @@ impl Call {
         let (batch, [d, h, w]) = (self.batch(), self.size());
         let (x, y) = (w.div_ceil(TILE.x as usize), h.div_ceil(TILE.y as usize));
         let z = d.div_ceil(COLUMN as usize);
-        assert!(
-            x <= 65535 && y <= 65535 && batch * z <= 65535,
-            "label_dice: {batch} volumes of {d}x{h}x{w} voxels need more than 65535 cubes along an \
-             axis; split the batch"
-        );
         let rows = batch * 3 * self.table.len();
         let partials = empty(&self.displacement, [rows * x * y * z]);
         unsafe {
             sums_kernel::launch_unchecked(
                 &partials.client,
-                CubeCount::Static(x as u32, y as u32, (batch * z) as u32),
+                grid_of_cubes("label_dice", [x, y, batch * z]),
                 TILE.into(),
                 address(&[&self.displacement, &self.moving, &partials]),
                 buffer(&self.displacement),

@@ -8,8 +8,9 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::settings::Dim3;
 use cubecl::prelude::*;
 
-use super::{Problem, assert_cubes, len, problem, size};
+use super::{Problem, len, problem, size};
 use crate::ops::conv3d::output_shape;
+use ffdp_kit::cubes::grid_of_cubes;
 use ffdp_kit::launch::{SUMS, UNITS, address, buffer, empty, sum_rows, sums_over_cube};
 
 /// Neighbouring voxels along x of one unit.
@@ -198,7 +199,7 @@ pub(super) fn forward(x: CubeTensor, weight: CubeTensor, padding: [usize; 3]) ->
     unsafe {
         forward_kernel::launch_unchecked(
             &x.client,
-            assert_cubes(counts),
+            grid_of_cubes("conv3d", counts),
             CUBE.into(),
             address(&[&x, &output]),
             buffer(&x),
@@ -232,7 +233,7 @@ pub(super) fn to_weight(
     unsafe {
         to_weight_kernel::launch_unchecked(
             &x.client,
-            assert_cubes([channels, outputs.div_ceil(block), columns]),
+            grid_of_cubes("conv3d", [channels, outputs.div_ceil(block), columns]),
             CubeDim::new_1d(UNITS),
             address(&[&x, &grad, &partials]),
             buffer(&x),

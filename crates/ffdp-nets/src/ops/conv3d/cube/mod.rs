@@ -51,15 +51,6 @@ pub(super) fn problem(
     ProblemLaunch::new(sizes.0, sizes.1, sizes.2, channels, outputs as u32)
 }
 
-/// A grid of cubes, within what every GPU offers.
-pub(super) fn assert_cubes(counts: [usize; 3]) -> CubeCount {
-    assert!(
-        counts.iter().all(|count| *count <= 65535),
-        "conv3d: {counts:?} cubes, more than 65535 along an axis; split the batch"
-    );
-    CubeCount::Static(counts[0] as u32, counts[1] as u32, counts[2] as u32)
-}
-
 /// Who computes a convolution.
 enum Kernel {
     TensorCores,

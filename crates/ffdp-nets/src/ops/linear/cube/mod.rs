@@ -10,6 +10,7 @@ use cubecl::prelude::*;
 
 use super::{Activation, LinearOps};
 use crate::ops::precision::Precision;
+use ffdp_kit::cubes::lines_of_cubes;
 use ffdp_kit::launch::{UNITS, address, assert_f32, buffer, empty, sum_columns};
 
 mod product;
@@ -152,7 +153,7 @@ impl LinearOps for CubeBackend {
         unsafe {
             activate_kernel::launch_unchecked(
                 &z.client,
-                CubeCount::Static(cubes.min(65535) as u32, cubes.div_ceil(65535) as u32, 1),
+                lines_of_cubes(cubes),
                 CubeDim::new_1d(UNITS),
                 address(&[&z]),
                 lanes,

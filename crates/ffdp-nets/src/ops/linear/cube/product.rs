@@ -10,6 +10,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::ops::precision::Precision;
+use ffdp_kit::cubes::grid_of_cubes;
 use ffdp_kit::launch::{UNITS, address, buffer, empty, sum_columns};
 use ffdp_kit::tensor_cores::{LANES, Left, Right, Sums, add_product, available, rounded};
 
@@ -437,17 +438,12 @@ pub(super) fn product(
     let tile = [wanted, 64, 32].into_iter().find(fits)?;
     let counts = [columns.div_ceil(tile as usize), rows.div_ceil(ROWS as usize)];
     let (slices, slice) = slices(counts[0] * counts[1], depth);
-    assert!(
-        counts[1] <= 65535,
-        "linear: {rows} rows need {} cubes, more than 65535; split the batch",
-        counts[1]
-    );
     let output = empty(left, [rows, columns]);
     let partials = if slices == 1 { output.clone() } else { empty(left, [slices, rows, columns]) };
     unsafe {
         product_kernel::launch_unchecked(
             &left.client,
-            CubeCount::Static(counts[0] as u32, counts[1] as u32, slices as u32),
+            grid_of_cubes("linear", [counts[0], counts[1], slices]),
             CubeDim::new_1d(UNITS),
             address(&[left, right, &partials]),
             width,

@@ -14,6 +14,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{WindowAttentionOps, compose, result_shape};
+use ffdp_kit::cubes::CUBES_ALONG_AXIS;
 use ffdp_kit::launch::{UNITS, address, assert_f32, buffer, empty, sum_columns};
 
 mod block;
@@ -43,7 +44,7 @@ impl Call {
         let fits = size.shared_bytes() <= hardware.max_shared_memory_size
             && size.columns() <= 16
             && all * heads * tokens <= u32::MAX as usize / 2
-            && all * heads <= 65535;
+            && all * heads <= CUBES_ALONG_AXIS;
         let windows = regions.meta.shape()[0] as u32;
         fits.then_some(Self { size, all: all as u32, heads: heads as u32, windows })
     }

@@ -4,9 +4,10 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::super::{Problem, ProblemLaunch, assert_cubes, len, problem, size};
+use super::super::{Problem, ProblemLaunch, len, problem, size};
 use super::{INPUTS, ROWS, TAPS};
 use crate::ops::conv3d::output_shape;
+use ffdp_kit::cubes::{grid_of_cubes, lines_of_cubes};
 use ffdp_kit::launch::{UNITS, address, buffer, empty};
 use ffdp_kit::tensor_cores::{LANES, Left, Right, Sums, add_product, rounded};
 
@@ -231,7 +232,7 @@ fn pack(weight: &CubeTensor, blocks: u32) -> CubeTensor {
     unsafe {
         pack_kernel::launch_unchecked(
             &weight.client,
-            CubeCount::Static(cubes.min(65535) as u32, cubes.div_ceil(65535) as u32, 1),
+            lines_of_cubes(cubes),
             CubeDim::new_1d(UNITS),
             address(&[weight, &packed]),
             buffer(weight),
@@ -264,7 +265,7 @@ pub(in super::super) fn forward(
     unsafe {
         forward_kernel::launch_unchecked(
             &x.client,
-            assert_cubes(counts),
+            grid_of_cubes("conv3d", counts),
             CubeDim::new_1d(CUBE),
             address(&[&x, &packed, &output]),
             4,

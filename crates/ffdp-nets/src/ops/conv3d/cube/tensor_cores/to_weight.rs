@@ -4,8 +4,9 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::super::{Problem, assert_cubes, len, problem, size};
+use super::super::{Problem, len, problem, size};
 use super::{INPUTS, ROWS, TAPS};
+use ffdp_kit::cubes::grid_of_cubes;
 use ffdp_kit::launch::{address, buffer, empty, sum_columns};
 use ffdp_kit::tensor_cores::{LANES, Left, Right, Sums, add_product, rounded};
 
@@ -201,7 +202,7 @@ pub(in super::super) fn to_weight(
     unsafe {
         to_weight_kernel::launch_unchecked(
             &x.client,
-            assert_cubes([blocks[0], blocks[1], columns]),
+            grid_of_cubes("conv3d", [blocks[0], blocks[1], columns]),
             CubeDim::new_1d(CUBE),
             address(&[&x, &grad, &partials]),
             buffer(&x),
