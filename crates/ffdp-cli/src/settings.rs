@@ -124,6 +124,8 @@ pub enum PresetChoice {
     Quality,
     /// Two modalities: a stiff deformation by mutual information.
     Multimodal,
+    /// Far apart, or hardly alike: a discrete search by MIND descriptors, then descent by them.
+    Hard,
 }
 
 impl From<PresetChoice> for Preset {
@@ -133,6 +135,7 @@ impl From<PresetChoice> for Preset {
             PresetChoice::Default => Self::Default,
             PresetChoice::Quality => Self::Quality,
             PresetChoice::Multimodal => Self::Multimodal,
+            PresetChoice::Hard => Self::Hard,
         }
     }
 }
@@ -209,7 +212,8 @@ impl SettingsArguments {
                 .as_deref()
                 .is_none_or(|name| ["greedy", "syn", "svf"].contains(&name));
         let chosen = Settings::preset(preset.into());
-        if !self.multimodal && !informed || preset == PresetChoice::Multimodal {
+        let says_all = [PresetChoice::Multimodal, PresetChoice::Hard].contains(&preset);
+        if !self.multimodal && !informed || says_all {
             return chosen;
         }
         let stiff = Settings::preset(Preset::Multimodal);
@@ -296,7 +300,9 @@ fn end_with(stages: &mut Vec<Stage>, name: &str) -> Result<()> {
         return Ok(());
     }
     let mut table = Table::from_iter([("transform".to_string(), Value::from(name))]);
-    let deformable = stages.iter().position(|stage| !stage.is_linear());
+    // What a discrete search begins, another method goes on from.
+    let follows = |stage: &Stage| !stage.is_linear() && !matches!(stage, Stage::Discrete(_));
+    let deformable = stages.iter().position(follows);
     if let Some(at) = follower(stages, name) {
         // All linear maps are found with the same settings.
         let replaced = Table::try_from(&stages[at]).map_err(defect)?;

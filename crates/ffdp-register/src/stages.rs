@@ -94,7 +94,8 @@ impl Run<'_> {
             Placement::Device { .. } | Placement::Ranks { .. } => true,
         };
         // What rests is known of levels only; they are checked where they are placed.
-        let given = StageInputs { channels, masked, parts, at_rest: false };
+        let processes = self.processes.is_several();
+        let given = StageInputs { channels, masked, parts, at_rest: false, processes };
         let Some(reason) = stage.refuses(&given) else { return Ok(()) };
         let what = format!("the stage {} must be able to work with what it is given", stage.name());
         let given = format_args!("{given:?}, and {reason}");

@@ -7,6 +7,7 @@
 //! what it has found.
 
 pub(super) mod deformable;
+mod discrete;
 mod ffd;
 pub mod gnk;
 mod greedy;
@@ -16,6 +17,7 @@ mod own;
 mod svf;
 mod syn;
 
+pub use discrete::{DiscreteRound, DiscreteSettings};
 pub use ffd::{FfdSettings, SplineGradient};
 pub use gnk::GnkSettings;
 pub use greedy::GreedySettings;
@@ -30,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use deformable::FieldMethod;
 
 use super::context::{Estimate, Run, StageResult};
-use super::settings::{LinearSettings, MomentsSettings};
+use super::settings::{LevelSettings, LinearSettings, MomentsSettings};
 use ffdp_image::error::Result;
 
 /// One kind of transform, and how it is found. In a file, the entry `transform` names the kind.
@@ -45,6 +47,8 @@ pub enum Stage {
     Similarity(LinearSettings),
     /// Turns, shifts, stretches and shears.
     Affine(LinearSettings),
+    /// A coarse displacement by discrete search, from which others go on.
+    Discrete(DiscreteSettings),
     /// A displacement field by the compositive greedy method.
     Greedy(GreedySettings),
     /// Two halves that meet in the middle: symmetric normalisation.
@@ -74,6 +78,10 @@ impl Stage {
                 "Turned, moved and scaled alike in all directions",
             ),
             (Self::Affine(LinearSettings::default()), "Turned, moved, scaled and sheared"),
+            (
+                Self::Discrete(DiscreteSettings::default()),
+                "Deformed coarsely by a discrete search of large displacements",
+            ),
             (Self::Greedy(GreedySettings::default()), "Deformed, one small step after the other"),
             (
                 Self::Syn(SynSettings::default()),
@@ -103,6 +111,7 @@ impl Stage {
                 Listed::Linear("similarity", settings, linear::similarity)
             }
             Self::Affine(settings) => Listed::Linear("affine", settings, linear::affine),
+            Self::Discrete(settings) => Listed::Own(settings),
             Self::Greedy(settings) => Listed::Fields(settings),
             Self::Syn(settings) => Listed::Fields(settings),
             Self::Svf(settings) => Listed::Fields(settings),
@@ -119,6 +128,7 @@ impl Stage {
             Self::Rigid(settings) | Self::Similarity(settings) | Self::Affine(settings) => {
                 ListedMut::Linear(settings)
             }
+            Self::Discrete(settings) => ListedMut::Level(&mut settings.level),
             Self::Greedy(settings) => ListedMut::Fields(settings),
             Self::Syn(settings) => ListedMut::Fields(settings),
             Self::Svf(settings) => ListedMut::Fields(settings),
@@ -145,5 +155,6 @@ pub(super) enum Listed<'a> {
 pub(super) enum ListedMut<'a> {
     Linear(&'a mut LinearSettings),
     Fields(&'a mut dyn FieldMethod),
+    Level(&'a mut LevelSettings),
     Other,
 }

@@ -85,6 +85,8 @@ pub struct StageInputs {
     pub parts: bool,
     /// Whether some of the parts rest in host memory, as a device has no room for them.
     pub at_rest: bool,
+    /// Whether several processes share them.
+    pub processes: bool,
 }
 
 /// The transform that a [`Method`] has found.

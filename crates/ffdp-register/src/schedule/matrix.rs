@@ -33,7 +33,13 @@ pub fn matrix() -> String {
         let optimizers: Vec<&str> = valid.map(|(optimizer, _)| *optimizer).collect();
         let stage = &variants[0].1;
         let says = |given: StageInputs| if stage.refuses(&given).is_none() { "yes" } else { "no" };
-        let plain = StageInputs { channels: 1, masked: [false; 2], parts: false, at_rest: false };
+        let plain = StageInputs {
+            channels: 1,
+            masked: [false; 2],
+            parts: false,
+            at_rest: false,
+            processes: false,
+        };
         let penalties = match stage.fields() {
             None => "not applicable",
             Some(method) if method.keeps_shards_on_devices() => "`beta`, `beta_div`",

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Settings, Stage};
-use crate::methods::GreedySettings;
+use crate::methods::{DiscreteSettings, GreedySettings};
 use crate::settings::{
-    AdamSettings, LevelSettings, LinearSettings, MiSettings, MomentsSettings, OptimizerSettings,
-    Regularization, Similarity,
+    AdamSettings, LevelSettings, LinearSettings, MiSettings, MindSettings, MomentsSettings,
+    OptimizerSettings, Regularization, Similarity,
 };
 
 /// What a registration is for.
@@ -28,6 +28,9 @@ pub enum Preset {
     /// equal length made the stiff cost grow. The linear stages compare by normalised mutual information in
     /// every preset.
     Multimodal,
+    /// Images that lie far apart or hardly look alike: a discrete search of large displacements first, then descent by
+    /// the descriptors (MIND) that it compares.
+    Hard,
 }
 
 impl Settings {
@@ -62,14 +65,26 @@ impl Settings {
                 };
                 (linear, stiff)
             }
+            Preset::Hard => {
+                let descriptors = GreedySettings {
+                    similarity: Similarity::Mind(MindSettings::default()),
+                    levels: levels(&[(4.0, 100), (2.0, 100), (1.0, 50)]),
+                    ..greedy
+                };
+                (linear, descriptors)
+            }
         };
+        let mut stages = vec![
+            Stage::Moments(MomentsSettings::default()),
+            Stage::Rigid(linear.clone()),
+            Stage::Affine(linear),
+        ];
+        if preset == Preset::Hard {
+            stages.push(Stage::Discrete(DiscreteSettings::default()));
+        }
+        stages.push(Stage::Greedy(greedy));
         Self {
-            stages: vec![
-                Stage::Moments(MomentsSettings::default()),
-                Stage::Rigid(linear.clone()),
-                Stage::Affine(linear),
-                Stage::Greedy(greedy),
-            ],
+            stages,
             intensity_percentiles: [1.0, 99.9],
             match_histograms: false,
             loss_interval: 10,

@@ -41,6 +41,7 @@ impl Stage {
         match self.listed_mut() {
             ListedMut::Linear(settings) => &mut settings.levels,
             ListedMut::Fields(method) => method.levels_mut(),
+            ListedMut::Level(level) => std::slice::from_mut(level),
             ListedMut::Other => &mut [],
         }
     }
@@ -50,7 +51,7 @@ impl Stage {
         match self.listed_mut() {
             ListedMut::Linear(settings) => settings.levels = levels,
             ListedMut::Fields(method) => *method.levels_mut() = levels,
-            ListedMut::Other => {}
+            ListedMut::Level(_) | ListedMut::Other => {}
         }
         self
     }

@@ -8,7 +8,9 @@ pub(super) use deformable::Descent;
 pub use deformable::{
     AdamSettings, GaussNewtonSettings, LbfgsSettings, OptimizerSettings, Regularization,
 };
-pub use ffdp_burn::losses::similarities::{LnccSettings, MiSettings, OwnSimilarity, Similarity};
+pub use ffdp_burn::losses::similarities::{
+    LnccSettings, MiSettings, MindSettings, NgfSettings, OwnSimilarity, Similarity,
+};
 pub(super) use linear::{FOREGROUND, Next};
 pub use linear::{LinearSettings, MomentsCentre, MomentsOrder, MomentsSettings};
 
@@ -85,7 +87,7 @@ fn validate_levels(levels: &[LevelSettings]) -> Result<()> {
 }
 
 /// That a level is neither enlarged nor shrunk to nothing.
-fn validate_shrink(shrinks: &[f64]) -> Result<()> {
+pub(super) fn validate_shrink(shrinks: &[f64]) -> Result<()> {
     if shrinks.iter().all(|shrink| (1.0..=LARGEST_SHRINK).contains(shrink)) {
         return Ok(());
     }

@@ -1,7 +1,12 @@
 //! Every method finds known warps, and those that promise an inverse keep it.
 
-use super::{found, mean_error, methods, pair_of, short, warp};
-use crate::{LevelSettings, Outcome, Problem, Registration, Stage, SvfSettings};
+use burn::tensor::Device;
+
+use super::{blob, found, mean_error, methods, pair_of, register, short, warp};
+use crate::{
+    DiscreteSettings, GreedySettings, LevelSettings, MindSettings, Outcome, Problem, Registration,
+    Settings, Silent, Similarity, Stage, SvfSettings,
+};
 use ffdp_burn::ops::compose;
 use ffdp_image::image::{Affine, Geometry, Physical, Volume};
 use ffdp_image::metrics::jacobian;
@@ -138,7 +143,7 @@ fn syn_goes_on_from_a_warp() {
     let first = found(&problem, greedy.clone());
     let settings = super::Settings { stages: vec![greedy, syn], ..super::Settings::default() };
     let device = burn::tensor::Device::flex();
-    let both = super::register(&problem, &settings, &device, &mut super::Silent).expect("good");
+    let both = register(&problem, &settings, &device, &mut Silent).expect("good");
     let level = &both.stages[1].levels[0];
     println!("after greedy {:.4}, then {:.4?}", first.loss_after, level.losses.first());
     // Three fields read between voxels lose some of what one field found.
@@ -150,4 +155,50 @@ fn syn_goes_on_from_a_warp() {
     assert!(level.losses[0] < start - 0.02, "{} {start}", level.losses[0]);
     let off = inverse_consistency(&both, &pair.fixed.labels.data).expect("syn gives an inverse");
     assert!(off.iter().all(|[p95, _]| *p95 < INVERSE_P95_VOXELS), "{off:?}");
+}
+
+/// Two structures that lie further from their places than they are wide, in a contrast that is inverted.
+#[test]
+fn a_discrete_start_finds_what_descent_alone_does_not() {
+    let geometry = Geometry::new([64; 3], [1.0; 3]).expect("positive");
+    let balls = |centres: [[f64; 3]; 3]| {
+        let mut sum = blob(&geometry, centres[0], 3.0);
+        for centre in &centres[1..] {
+            let more = blob(&geometry, *centre, 3.0);
+            sum.data.iter_mut().zip(&more.data).for_each(|(a, b)| *a += b);
+        }
+        sum
+    };
+    let fixed = balls([[16.0, 32.0, 32.0], [46.0, 20.0, 32.0], [46.0, 46.0, 30.0]]);
+    let mut moving = balls([[28.0, 32.0, 32.0], [46.0, 20.0, 44.0], [46.0, 34.0, 30.0]]);
+    moving.data.iter_mut().for_each(|v| *v = 1.0 - *v);
+    let greedy = GreedySettings {
+        levels: vec![
+            LevelSettings { shrink: 2.0, iterations: 40 },
+            LevelSettings { shrink: 1.0, iterations: 20 },
+        ],
+        similarity: Similarity::Mind(MindSettings::default()),
+        ..GreedySettings::default()
+    };
+    let level = LevelSettings { shrink: 1.0, iterations: 1 };
+    let start = DiscreteSettings { level, ..DiscreteSettings::default() };
+    let error = |stages: Vec<Stage>| {
+        let settings = Settings { stages, ..Settings::default() };
+        let problem = Problem::new(&fixed, &moving);
+        let found =
+            register(&problem, &settings, &Device::flex(), &mut Silent).expect("good input");
+        let points = [[16.0, 32.0, 32.0], [46.0, 20.0, 32.0], [46.0, 46.0, 30.0]];
+        let truth = [[28.0, 32.0, 32.0], [46.0, 20.0, 44.0], [46.0, 34.0, 30.0]];
+        let mapped = found.map_points(&points).expect("readable");
+        let distance = |(a, b): (&[f64; 3], &[f64; 3])| {
+            (0..3).map(|i| (a[i] - b[i]).powi(2)).sum::<f64>().sqrt()
+        };
+        mapped.iter().zip(&truth).map(distance).fold(0.0, f64::max)
+    };
+    let alone = error(vec![Stage::Greedy(greedy.clone())]);
+    let both = error(vec![Stage::Discrete(start), Stage::Greedy(greedy)]);
+    println!(
+        "12 voxels away: descent alone ends {alone:.1} voxels off, after a discrete start {both:.1}"
+    );
+    assert!(alone > 6.0 && both < 2.0, "{alone} {both}");
 }

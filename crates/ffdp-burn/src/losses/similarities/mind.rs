@@ -67,7 +67,7 @@ impl SimilarityLoss for Mind {
     }
 
     fn usual_gain(&self) -> f64 {
-        0.02
+        0.03
     }
 
     fn gradient(&self, pair: &Pair, slope: &Tensor<1>, needs: [bool; 2]) -> PairGradients {
@@ -124,7 +124,8 @@ impl Default for MindSettings {
 }
 
 impl MindSettings {
-    pub(super) fn options(self) -> MindOptions {
+    /// As the operation takes them.
+    pub fn options(self) -> MindOptions {
         // Above, descriptors are as sensitive as the image has contrast.
         let bounds = VarianceBounds::Fixed { low: self.floor, high: 1e30 };
         MindOptions {

@@ -362,7 +362,8 @@ fn stages_and_settings_without_meaning_are_refused() {
         let text = settings.validate().expect_err("must be refused").to_string();
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
     }
-    for preset in [Preset::Fast, Preset::Default, Preset::Quality, Preset::Multimodal] {
+    for preset in [Preset::Fast, Preset::Default, Preset::Quality, Preset::Multimodal, Preset::Hard]
+    {
         Settings::preset(preset).validate().expect("presets are valid");
     }
 }

@@ -1,0 +1,153 @@
+//! The discrete start: displacements that descent cannot find, by coupled convex search of features
+//! ([`ops::discrete`](ffdp_burn::ops::discrete())).
+
+use burn::tensor::Tensor;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::own::{Method, MethodResult, StageInputs, StageRun};
+use crate::settings::{LevelSettings, Similarity, validate_shrink};
+use ffdp_burn::losses::similarities::MindSettings;
+use ffdp_burn::ops::{
+    DiscreteOptions, GridSampleOptions, compose, discrete_rounds, grid_sample, mind,
+};
+use ffdp_burn::transform::{Displacement, affine_tensor};
+use ffdp_image::error::{Error, Result};
+
+/// Discrete search of large displacements (Siebert, Hansen and Heinrich 2021) by MIND descriptors: a coarse displacement
+/// from which a deformable stage goes on. It compares structure, so that contrasts may differ.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DiscreteSettings {
+    /// Its level, as `shrink` in a file. Default 2.
+    #[serde(rename = "shrink", serialize_with = "shrink_of", deserialize_with = "level_of")]
+    pub level: LevelSettings,
+    /// The searches, wide and then narrow. Default: control points 6 voxels apart with displacements of up to 24
+    /// voxels of the level, then 4 apart with up to 6.
+    pub rounds: Vec<DiscreteRound>,
+    /// The features that are compared, by which the result is judged as well. Default, and so far the only ones: MIND.
+    pub features: Similarity,
+}
+
+fn shrink_of<S: Serializer>(level: &LevelSettings, to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.serialize_f64(level.shrink)
+}
+
+fn level_of<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<LevelSettings, D::Error> {
+    Ok(LevelSettings { shrink: f64::deserialize(from)?, iterations: 1 })
+}
+
+/// One search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiscreteRound {
+    /// Voxels between control points, 1 to 16.
+    pub spacing_voxels: usize,
+    /// Voxels between displacements, by which the spacing can be divided.
+    pub step_voxels: usize,
+    /// Steps in each direction, 1 to 8.
+    pub radius: usize,
+}
+
+impl Default for DiscreteSettings {
+    fn default() -> Self {
+        let round = |[spacing_voxels, step_voxels, radius]: [usize; 3]| DiscreteRound {
+            spacing_voxels,
+            step_voxels,
+            radius,
+        };
+        Self {
+            level: LevelSettings { shrink: 2.0, iterations: 1 },
+            rounds: [[6, 6, 4], [4, 2, 3]].map(round).to_vec(),
+            features: Similarity::Mind(MindSettings::default()),
+        }
+    }
+}
+
+impl DiscreteSettings {
+    fn options(&self) -> Vec<DiscreteOptions> {
+        let of = |round: &DiscreteRound| DiscreteOptions {
+            spacing_voxels: round.spacing_voxels,
+            step_voxels: round.step_voxels,
+            radius: round.radius,
+            ..DiscreteOptions::default()
+        };
+        self.rounds.iter().map(of).collect()
+    }
+
+    /// Descriptors of all channels.
+    fn features(&self, image: &Tensor<5>) -> Tensor<5> {
+        let Similarity::Mind(settings) = &self.features else {
+            unreachable!("others do not validate")
+        };
+        let options = settings.options();
+        let of = |c: usize| mind(image.clone().narrow(1, c, 1), &options);
+        Tensor::cat((0..image.dims()[1]).map(of).collect(), 1)
+    }
+}
+
+impl Method for DiscreteSettings {
+    fn name(&self) -> &'static str {
+        "discrete"
+    }
+
+    fn levels(&self) -> &[LevelSettings] {
+        std::slice::from_ref(&self.level)
+    }
+
+    fn similarity(&self) -> &Similarity {
+        &self.features
+    }
+
+    /// The displacement on the level, after what was found before.
+    fn find(&self, stage: &mut StageRun) -> Result<MethodResult> {
+        let images = stage.images(&self.level)?;
+        let (affine, [fixed, _]) = (stage.affine(), images.grids());
+        let map =
+            affine_tensor(&images.index_map(&affine), &images.fixed.device(), images.fixed.dtype());
+        let before = stage.displacement()?.map(|w| w.resampled(fixed).field().clone());
+        let [_, _, d, h, w] = images.fixed.dims();
+        let options = GridSampleOptions { size: Some([d, h, w]), ..GridSampleOptions::default() };
+        let linear = images.index_map(&affine).linear();
+        let scaled = before.clone().map(|u| ffdp_burn::transform::map_vectors(u, &linear));
+        let moved = grid_sample(images.moving.clone(), Some(map), scaled, &options);
+        let [fixed_features, moved_features] = [&images.fixed, &moved].map(|x| self.features(x));
+        let found = discrete_rounds(fixed_features, moved_features, &self.options());
+        let field = match before {
+            None => found,
+            Some(before) => compose(before, found),
+        };
+        Ok(MethodResult { affine, displacement: Some(Displacement::new(field, fixed.clone())?) })
+    }
+
+    fn validate(&self) -> Result<()> {
+        validate_shrink(&[self.level.shrink])?;
+        self.features.validate()?;
+        if !matches!(self.features, Similarity::Mind(_)) {
+            let what = "a discrete search compares MIND descriptors";
+            return Err(Error::invalid(what, &self.features, "use mind"));
+        }
+        if self.rounds.is_empty() {
+            let what = "a discrete search has at least one round";
+            return Err(Error::invalid(what, &self.rounds, "leave the entry out"));
+        }
+        for round in &self.rounds {
+            let DiscreteRound { spacing_voxels: s, step_voxels: q, radius } = *round;
+            let divides = (1..=16).contains(&s) && (1..=s).contains(&q) && s % q == 0;
+            if !divides || !(1..=8).contains(&radius) {
+                let what = "a round has a spacing of 1..16 voxels, a step that divides it, and a radius of 1..8 steps";
+                return Err(Error::invalid(what, round, "use, for example, 6, 6 and 4"));
+            }
+        }
+        Ok(())
+    }
+
+    fn host_bytes_per_voxel(&self) -> u64 {
+        // Descriptors of both images, those that were moved, and what they are pooled from.
+        200
+    }
+
+    /// Its level is whole on the first device, wherever those of other stages are.
+    fn refuses(&self, given: &StageInputs) -> Option<String> {
+        given.processes.then(|| "it has its images in one piece, of one process".into())
+    }
+}
