@@ -10,9 +10,9 @@ use super::flow::{Flow, Squarings};
 use super::homes::Homes;
 use super::penalty::{Cost, LOOKS};
 use super::seam::{Crossing, far_seams, smooth_own};
+use super::sums::GlobalSums;
 use super::view::{Grid, View};
 use super::{ShardedImages, Team};
-use crate::exchange::Reduction;
 use crate::ring::{BlockSampler, IndexMap, Keep};
 use crate::sharded::Sharded;
 use ffdp_burn::losses::counted;
@@ -23,20 +23,20 @@ use ffdp_image::error::Result;
 pub(super) struct Problem {
     pub grid: Grid,
     pub options: DeformOptions,
-    comparison: Comparison,
+    pub(super) comparison: Comparison,
     pub moving: View,
     fixed: Fixed,
     /// Of a velocity.
     squarings: Option<Squarings>,
-    cost: Cost,
+    pub(super) cost: Cost,
     /// `count d loss / d sums` of a mean, on the device of every shard.
-    mean_slopes: Vec<Tensor<1>>,
+    pub(super) mean_slopes: Vec<Tensor<1>>,
     /// How many values counted when the images were seen last, where that had to be known first.
-    counted: Option<Tensor<1>>,
+    pub(super) counted: Option<Tensor<1>>,
 }
 
 /// The fixed image.
-enum Fixed {
+pub(super) enum Fixed {
     /// As it is cut, with what blocks need of other ranks; they are put together when they are compared.
     Shards(Sharded),
     /// On the block of every shard, which takes the shard's place.
@@ -60,22 +60,22 @@ impl Fixed {
 }
 
 /// An image on a block, as pieces of a displacement show it.
-struct Side {
+pub(super) struct Side {
     /// With the planes of the image that are sampled, if they come in one piece.
-    sampler: BlockSampler,
-    pieces: Pieces,
+    pub sampler: BlockSampler,
+    pub pieces: Pieces,
 }
 
 /// What a shard brings to where its gradient is computed.
-struct Visit {
-    block: Block,
-    moving: Side,
-    fixed: FixedVisit,
+pub(super) struct Visit {
+    pub block: Block,
+    pub moving: Side,
+    pub fixed: FixedVisit,
     /// Those that the gradients change.
-    carried: Vec<Carried>,
+    pub carried: Vec<Carried>,
 }
 
-enum FixedVisit {
+pub(super) enum FixedVisit {
     Block(Box<Tensor<5>>),
     Shown(Box<Side>),
 }
@@ -91,15 +91,15 @@ impl Visit {
 }
 
 /// The displacements that show the images, as shards see them.
-struct Sight {
+pub(super) struct Sight {
     /// That of the moving image last.
-    displaced: Vec<Sharded>,
+    pub displaced: Vec<Sharded>,
     /// With what blocks need of other ranks.
-    around: Vec<Sharded>,
+    pub around: Vec<Sharded>,
     /// What came from the next shards.
-    came: Vec<Vec<Neighbours>>,
+    pub came: Vec<Vec<Neighbours>>,
     /// The moving image as each shard's own planes show it, where that is known.
-    shown: Vec<Option<Tensor<5>>>,
+    pub shown: Vec<Option<Tensor<5>>>,
 }
 
 /// What the comparison of a block has come to.
@@ -108,28 +108,6 @@ struct Judged {
     /// To the moved and to the fixed image.
     gradients: [Option<Tensor<5>>; 2],
     weights: Option<Tensor<5>>,
-}
-
-/// Sums over all voxels, and what follows from them, that the gradient of each voxel needs.
-struct GlobalSums {
-    /// `count d loss / d sums`, on the device of every shard.
-    slopes: Vec<Tensor<1>>,
-    /// How many values count, likewise, where penalties are weighed against them.
-    counts: Option<Vec<Tensor<1>>>,
-    /// The mean squared slope of the images `[N]`, likewise, where gradients are divided by it.
-    slope: Option<Vec<Tensor<1>>>,
-    /// The loss without penalties, where it is no mean.
-    loss: Option<Tensor<1>>,
-}
-
-impl GlobalSums {
-    fn counts_of(&self, k: usize) -> Option<&Tensor<1>> {
-        Some(&self.counts.as_ref()?[k])
-    }
-
-    fn slope_of(&self, k: usize) -> Option<&Tensor<1>> {
-        Some(&self.slope.as_ref()?[k])
-    }
 }
 
 /// Who takes the gradients.
@@ -477,7 +455,7 @@ impl Problem {
     }
 
     /// What shard `k` brings, with so many planes around it.
-    fn visit(&self, k: usize, width: usize, sight: &Sight, carried: Vec<Carried>) -> Visit {
+    pub(super) fn visit(&self, k: usize, width: usize, sight: &Sight, carried: Vec<Carried>) -> Visit {
         let Sight { displaced, around, came, .. } = sight;
         let (block, homes) = (self.grid.block(k).within(width), &self.grid.homes);
         let side = |view: &View, i: usize| {
@@ -499,103 +477,8 @@ impl Problem {
         Visit { block, moving, fixed, carried }
     }
 
-    /// The sums over all voxels: in a pass of its own, if the similarity or the optimiser needs one.
-    fn global_pass(&self, sight: &Sight, fields: &[Sharded]) -> Result<GlobalSums> {
-        let similarity = &self.comparison.similarity;
-        let (is_mean, costs) = (similarity.is_mean(), !self.cost.is_none());
-        let counts = costs || !is_mean;
-        let slopes = self.options.optimizer.slope_damping().is_some();
-        let first = &fields[0].shards()[0];
-        let (batch, dtype) = (first.dims()[0], first.dtype());
-        let homes = &self.grid.homes;
-        let voxels = self.grid.layout.voxels() as f64;
-        let one = |k: usize| Tensor::<1>::ones([1], (homes.device(k), dtype));
-        let places = || 0..self.grid.layout.count();
-        if is_mean && !slopes && !(costs && self.comparison.is_weighted()) {
-            let counts = costs.then(|| {
-                let values = self.values(batch);
-                places().map(|k| one(k).mul_scalar(values)).collect()
-            });
-            let slopes = self.mean_slopes.clone();
-            return Ok(GlobalSums { slopes, counts, slope: None, loss: None });
-        }
-        let all = self.sums_of_shards(sight, slopes);
-        let all = self.grid.holders.all_reduce(all, Reduction::Sum)?;
-        let take = |from: usize, count: Option<usize>| {
-            let part = move |all: &Tensor<1>| {
-                let count = count.unwrap_or_else(|| all.dims()[0] - from);
-                all.clone().narrow(0, from, count)
-            };
-            all.iter().map(part).collect::<Vec<_>>()
-        };
-        let found = take(0, Some(1)).into_iter().map(counted).collect::<Vec<_>>();
-        let slope = slopes.then(|| {
-            let sums = take(1, Some(batch)).into_iter();
-            sums.map(|sum| sum.mul_scalar(1.0 / voxels)).collect()
-        });
-        let (slopes, loss) = match is_mean {
-            true => (self.mean_slopes.clone(), None),
-            false => {
-                let sums = take(1 + if slopes { batch } else { 0 }, None);
-                let pairs = sums.iter().zip(&found);
-                let loss = similarity.finish(sums[0].clone(), found[0].clone());
-                let share = 1.0 / self.grid.holders.count() as f64;
-                // What all ranks have computed, said once.
-                let loss = if share < 1.0 { loss.mul_scalar(share) } else { loss };
-                (pairs.map(|(sum, count)| similarity.slope(sum, count)).collect(), Some(loss))
-            }
-        };
-        Ok(GlobalSums { slopes, counts: counts.then_some(found), slope, loss })
-    }
-
-    /// Of each shard how many values count, the squared slopes of the images where they are asked for, and the sums of a
-    /// similarity that is no mean.
-    fn sums_of_shards(&self, sight: &Sight, slopes: bool) -> Vec<Tensor<1>> {
-        let homes = &self.grid.homes;
-        // Without windows there is nothing to see around a shard.
-        let is_mean = self.comparison.similarity.is_mean();
-        let width = if is_mean || self.comparison.reach() == 0 { 0 } else { self.grid.width };
-        let mut all = Vec::new();
-        let bring = |k: usize| self.visit(k, width, sight, Vec::new());
-        for (k, visit) in homes.in_turn(bring) {
-            let Visit { block, moving, fixed, .. } = visit;
-            let moved = match (width, &sight.shown[k]) {
-                (0, Some(own)) => {
-                    let whole = self.grid.block(k);
-                    whole.narrow(own, &whole.own)
-                }
-                _ => moving.pieces.show(&block, &moving.sampler, None),
-            };
-            let stays = match &fixed {
-                FixedVisit::Block(fixed) => Tensor::clone(fixed),
-                FixedVisit::Shown(side) => side.pieces.show(&block, &side.sampler, None),
-            };
-            let pair = self.comparison.pair([moved, stays], None);
-            let mut parts = vec![self.comparison.count(&block, &pair)];
-            if slopes {
-                let own = block.within(0);
-                let mut steep = self.steepness(&moving, 1, [&block, &own], &pair.weights).own;
-                if let FixedVisit::Shown(side) = &fixed {
-                    steep = steep + self.steepness(side, 0, [&block, &own], &pair.weights).own;
-                }
-                parts.push(sum_of_fields(steep));
-            }
-            if !is_mean {
-                parts.push(self.comparison.partial(&block, &pair));
-            }
-            all.push(Tensor::cat(parts, 0));
-        }
-        all
-    }
-
-    /// Values of the whole fixed image, without its mask.
-    fn values(&self, batch: usize) -> f64 {
-        let channels = self.moving.channels - usize::from(self.comparison.masked[1]);
-        (batch * channels * self.grid.layout.voxels()) as f64
-    }
-
     /// `h = |d shown / du|^2`, summed over the channels, times the weights, on the planes of `inner`.
-    fn steepness(
+    pub(super) fn steepness(
         &self,
         side: &Side,
         image: usize,
@@ -637,46 +520,6 @@ impl Problem {
         };
         let shards: Vec<&Tensor<5>> = field.shards().iter().collect();
         Crossing::send(&shards, seams, layout.axis(), *width)
-    }
-
-    /// The losses, one after the other, from the parts of all shards here, which were added up; with their penalties
-    /// or without.
-    pub fn losses(&self, rows: Tensor<1>, iterations: usize, penalised: bool) -> Result<Tensor<1>> {
-        let rows = self.grid.holders.combine(rows, Reduction::Sum)?;
-        Ok(self.losses_of(rows, iterations, penalised))
-    }
-
-    /// The loss with penalties, of the parts of all shards here, and how many values counted: by that many gradients
-    /// are larger than those of the loss.
-    pub fn loss_and_count(&self, rows: Tensor<1>) -> Result<[Tensor<1>; 2]> {
-        let rows = self.grid.holders.combine(rows, Reduction::Sum)?;
-        let count = self.counted.clone().unwrap_or_else(|| {
-            let last = rows.dims()[0] - usize::from(!self.cost.is_none());
-            counted(rows.clone().narrow(0, last - 1, 1))
-        });
-        Ok([self.losses_of(rows, 1, true), count])
-    }
-
-    fn losses_of(&self, rows: Tensor<1>, iterations: usize, penalised: bool) -> Tensor<1> {
-        let (is_mean, costs) = (self.comparison.similarity.is_mean(), !self.cost.is_none());
-        if !is_mean && !costs {
-            return rows;
-        }
-        let width = rows.dims()[0] / iterations;
-        let last = width - usize::from(costs);
-        let rows = (0..iterations).map(|i| rows.clone().narrow(0, i * width, width));
-        let losses = rows.map(|row| {
-            let part = |first: usize, count: usize| row.clone().narrow(0, first, count);
-            let loss = match is_mean {
-                true => {
-                    let count = counted(part(last - 1, 1));
-                    self.comparison.similarity.finish(part(0, last - 1), count)
-                }
-                false => part(0, 1),
-            };
-            if costs && penalised { loss + part(last, 1) } else { loss }
-        });
-        Tensor::cat(losses.collect(), 0)
     }
 }
 

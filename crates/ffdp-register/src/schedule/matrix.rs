@@ -12,7 +12,11 @@ fn stages() -> Vec<(&'static str, Vec<(&'static str, Stage)>)> {
         let with = |(name, optimizer)| Some((name, stage.clone().with_optimizer(optimizer)?));
         let variants: Vec<_> = OptimizerSettings::ALL.into_iter().filter_map(with).collect();
         let name = stage.name();
-        let own = if stage.is_linear() { "BFGS" } else { "Gauss-Newton with conjugate gradients" };
+        let own = match stage.fields() {
+            _ if stage.is_linear() => "BFGS",
+            Some(_) => "Gauss-Newton with conjugate gradients",
+            None => "none: a search",
+        };
         (name, if variants.is_empty() { vec![(own, stage)] } else { variants })
     };
     Stage::built_in().into_iter().map(each).collect()
@@ -40,6 +44,7 @@ pub fn matrix() -> String {
             at_rest: false,
             processes: false,
         };
+        let slabs = StageInputs { masked: [true; 2], parts: true, ..plain };
         let penalties = match stage.fields() {
             None => "not applicable",
             Some(method) if method.keeps_shards_on_devices() => "`beta`, `beta_div`",
@@ -52,8 +57,11 @@ pub fn matrix() -> String {
             says(StageInputs { masked: [true; 2], ..plain }),
             says(StageInputs { channels: 2, ..plain }),
             says(StageInputs { channels: 2, parts: true, ..plain }),
-            says(StageInputs { masked: [true; 2], parts: true, ..plain }),
-            says(StageInputs { masked: [true; 2], parts: true, at_rest: true, ..plain }),
+            match stage.refuses(&StageInputs { processes: true, ..slabs }) {
+                Some(_) if says(slabs) == "yes" => "slab by slab",
+                _ => says(slabs),
+            },
+            says(StageInputs { at_rest: true, ..slabs }),
         );
     }
     table

@@ -1,0 +1,169 @@
+//! Sums over all voxels: those that gradients need before they are computed, and the losses that come of all parts.
+
+use burn::Tensor;
+
+use super::problem::{FixedVisit, Problem, Sight, Visit};
+use crate::exchange::Reduction;
+use crate::sharded::Sharded;
+use ffdp_burn::losses::counted;
+use ffdp_burn::ops::sum_of_fields;
+use ffdp_image::error::Result;
+
+/// Sums over all voxels, and what follows from them, that the gradient of each voxel needs.
+pub(super) struct GlobalSums {
+    /// `count d loss / d sums`, on the device of every shard.
+    pub slopes: Vec<Tensor<1>>,
+    /// How many values count, likewise, where penalties are weighed against them.
+    pub counts: Option<Vec<Tensor<1>>>,
+    /// The mean squared slope of the images `[N]`, likewise, where gradients are divided by it.
+    pub slope: Option<Vec<Tensor<1>>>,
+    /// The loss without penalties, where it is no mean.
+    pub loss: Option<Tensor<1>>,
+}
+
+impl GlobalSums {
+    pub fn counts_of(&self, k: usize) -> Option<&Tensor<1>> {
+        Some(&self.counts.as_ref()?[k])
+    }
+
+    pub fn slope_of(&self, k: usize) -> Option<&Tensor<1>> {
+        Some(&self.slope.as_ref()?[k])
+    }
+}
+
+impl Problem {
+    /// The sums over all voxels: in a pass of its own, if the similarity or the optimiser needs one.
+    pub(super) fn global_pass(&self, sight: &Sight, fields: &[Sharded]) -> Result<GlobalSums> {
+        let similarity = &self.comparison.similarity;
+        let (is_mean, costs) = (similarity.is_mean(), !self.cost.is_none());
+        let counts = costs || !is_mean;
+        let slopes = self.options.optimizer.slope_damping().is_some();
+        let first = &fields[0].shards()[0];
+        let (batch, dtype) = (first.dims()[0], first.dtype());
+        let homes = &self.grid.homes;
+        let voxels = self.grid.layout.voxels() as f64;
+        let one = |k: usize| Tensor::<1>::ones([1], (homes.device(k), dtype));
+        let places = || 0..self.grid.layout.count();
+        if is_mean && !slopes && !(costs && self.comparison.is_weighted()) {
+            let counts = costs.then(|| {
+                let values = self.values(batch);
+                places().map(|k| one(k).mul_scalar(values)).collect()
+            });
+            let slopes = self.mean_slopes.clone();
+            return Ok(GlobalSums { slopes, counts, slope: None, loss: None });
+        }
+        let all = self.sums_of_shards(sight, slopes);
+        let all = self.grid.holders.all_reduce(all, Reduction::Sum)?;
+        let take = |from: usize, count: Option<usize>| {
+            let part = move |all: &Tensor<1>| {
+                let count = count.unwrap_or_else(|| all.dims()[0] - from);
+                all.clone().narrow(0, from, count)
+            };
+            all.iter().map(part).collect::<Vec<_>>()
+        };
+        let found = take(0, Some(1)).into_iter().map(counted).collect::<Vec<_>>();
+        let slope = slopes.then(|| {
+            let sums = take(1, Some(batch)).into_iter();
+            sums.map(|sum| sum.mul_scalar(1.0 / voxels)).collect()
+        });
+        let (slopes, loss) = match is_mean {
+            true => (self.mean_slopes.clone(), None),
+            false => {
+                let sums = take(1 + if slopes { batch } else { 0 }, None);
+                let pairs = sums.iter().zip(&found);
+                let loss = similarity.finish(sums[0].clone(), found[0].clone());
+                let share = 1.0 / self.grid.holders.count() as f64;
+                // What all ranks have computed, said once.
+                let loss = if share < 1.0 { loss.mul_scalar(share) } else { loss };
+                (pairs.map(|(sum, count)| similarity.slope(sum, count)).collect(), Some(loss))
+            }
+        };
+        Ok(GlobalSums { slopes, counts: counts.then_some(found), slope, loss })
+    }
+
+    /// Of each shard how many values count, the squared slopes of the images where they are asked for, and the sums of a
+    /// similarity that is no mean.
+    fn sums_of_shards(&self, sight: &Sight, slopes: bool) -> Vec<Tensor<1>> {
+        let homes = &self.grid.homes;
+        // Without windows there is nothing to see around a shard.
+        let is_mean = self.comparison.similarity.is_mean();
+        let width = if is_mean || self.comparison.reach() == 0 { 0 } else { self.grid.width };
+        let mut all = Vec::new();
+        let bring = |k: usize| self.visit(k, width, sight, Vec::new());
+        for (k, visit) in homes.in_turn(bring) {
+            let Visit { block, moving, fixed, .. } = visit;
+            let moved = match (width, &sight.shown[k]) {
+                (0, Some(own)) => {
+                    let whole = self.grid.block(k);
+                    whole.narrow(own, &whole.own)
+                }
+                _ => moving.pieces.show(&block, &moving.sampler, None),
+            };
+            let stays = match &fixed {
+                FixedVisit::Block(fixed) => Tensor::clone(fixed),
+                FixedVisit::Shown(side) => side.pieces.show(&block, &side.sampler, None),
+            };
+            let pair = self.comparison.pair([moved, stays], None);
+            let mut parts = vec![self.comparison.count(&block, &pair)];
+            if slopes {
+                let own = block.within(0);
+                let mut steep = self.steepness(&moving, 1, [&block, &own], &pair.weights).own;
+                if let FixedVisit::Shown(side) = &fixed {
+                    steep = steep + self.steepness(side, 0, [&block, &own], &pair.weights).own;
+                }
+                parts.push(sum_of_fields(steep));
+            }
+            if !is_mean {
+                parts.push(self.comparison.partial(&block, &pair));
+            }
+            all.push(Tensor::cat(parts, 0));
+        }
+        all
+    }
+
+    /// Values of the whole fixed image, without its mask.
+    fn values(&self, batch: usize) -> f64 {
+        let channels = self.moving.channels - usize::from(self.comparison.masked[1]);
+        (batch * channels * self.grid.layout.voxels()) as f64
+    }
+
+    /// The losses, one after the other, from the parts of all shards here, which were added up; with their penalties
+    /// or without.
+    pub fn losses(&self, rows: Tensor<1>, iterations: usize, penalised: bool) -> Result<Tensor<1>> {
+        let rows = self.grid.holders.combine(rows, Reduction::Sum)?;
+        Ok(self.losses_of(rows, iterations, penalised))
+    }
+
+    /// The loss with penalties, of the parts of all shards here, and how many values counted: by that many gradients
+    /// are larger than those of the loss.
+    pub fn loss_and_count(&self, rows: Tensor<1>) -> Result<[Tensor<1>; 2]> {
+        let rows = self.grid.holders.combine(rows, Reduction::Sum)?;
+        let count = self.counted.clone().unwrap_or_else(|| {
+            let last = rows.dims()[0] - usize::from(!self.cost.is_none());
+            counted(rows.clone().narrow(0, last - 1, 1))
+        });
+        Ok([self.losses_of(rows, 1, true), count])
+    }
+
+    fn losses_of(&self, rows: Tensor<1>, iterations: usize, penalised: bool) -> Tensor<1> {
+        let (is_mean, costs) = (self.comparison.similarity.is_mean(), !self.cost.is_none());
+        if !is_mean && !costs {
+            return rows;
+        }
+        let width = rows.dims()[0] / iterations;
+        let last = width - usize::from(costs);
+        let rows = (0..iterations).map(|i| rows.clone().narrow(0, i * width, width));
+        let losses = rows.map(|row| {
+            let part = |first: usize, count: usize| row.clone().narrow(0, first, count);
+            let loss = match is_mean {
+                true => {
+                    let count = counted(part(last - 1, 1));
+                    self.comparison.similarity.finish(part(0, last - 1), count)
+                }
+                false => part(0, 1),
+            };
+            if costs && penalised { loss + part(last, 1) } else { loss }
+        });
+        Tensor::cat(losses.collect(), 0)
+    }
+}
