@@ -67,7 +67,7 @@ impl SimilarityLoss for Mind {
     }
 
     fn usual_gain(&self) -> f64 {
-        0.02
+        0.03
     }
 
     fn gradient(&self, pair: &Pair, slope: &Tensor<1>, needs: [bool; 2]) -> PairGradients {

@@ -74,7 +74,7 @@ impl SimilarityLoss for Ngf {
     }
 
     fn usual_gain(&self) -> f64 {
-        0.05
+        0.07
     }
 }
 
