@@ -15,8 +15,7 @@ use super::view::{Grid, View};
 use super::{ShardedImages, Team};
 use crate::ring::{BlockSampler, IndexMap, Keep};
 use crate::sharded::Sharded;
-use ffdp_burn::losses::counted;
-use ffdp_burn::ops::{DeformMethod, DeformOptions, sum_of_fields};
+use ffdp_burn::ops::{DeformMethod, DeformOptions};
 use ffdp_image::error::Result;
 
 /// One pair of images, cut, and what is done with them.
@@ -455,7 +454,13 @@ impl Problem {
     }
 
     /// What shard `k` brings, with so many planes around it.
-    pub(super) fn visit(&self, k: usize, width: usize, sight: &Sight, carried: Vec<Carried>) -> Visit {
+    pub(super) fn visit(
+        &self,
+        k: usize,
+        width: usize,
+        sight: &Sight,
+        carried: Vec<Carried>,
+    ) -> Visit {
         let Sight { displaced, around, came, .. } = sight;
         let (block, homes) = (self.grid.block(k).within(width), &self.grid.homes);
         let side = |view: &View, i: usize| {
