@@ -105,7 +105,7 @@ const KIT: &[(&str, &[&str])] = &[
     ("tensor_cores", &[]),
 ];
 
-/// What the modules of `ffdp-shapes` may import, besides themselves.
+/// What the modules of `ffdp-shapes` may import, besides themselves, and of `ffdp-image`.
 const SHAPES: &[(&str, &[&str])] = &[
     ("formula", &[]),
     ("ranges", &[]),
@@ -113,13 +113,16 @@ const SHAPES: &[(&str, &[&str])] = &[
     ("kernel", &["formula"]),
     ("product", &["kernel", "formula", "reduce"]),
     ("normalized", &["kernel", "product"]),
-    ("shape", &["error"]),
-    ("files", &["shape", "error"]),
-    ("surface", &["shape", "error"]),
+    ("shape", &["image", "error"]),
+    ("files", &["shape", "io", "error"]),
+    ("surface", &["shape", "image", "error"]),
     ("tensors", &["shape", "error"]),
     ("sinkhorn", &["tensors", "formula", "ranges", "reduce", "error"]),
     ("attachment", &["sinkhorn", "shape", "tensors", "kernel", "product", "error"]),
-    ("lddmm", &["attachment", "shape", "tensors", "normalized", "kernel", "product", "error"]),
+    (
+        "lddmm",
+        &["attachment", "shape", "tensors", "normalized", "kernel", "product", "image", "error"],
+    ),
 ];
 
 /// Modules for tests and benches: free to compare everything with everything.
