@@ -1,14 +1,7 @@
-//! What must hold before a registration starts.
+//! What must hold of the images of a registration.
 
-use burn::tensor::{DType, Device};
-
-use super::methods::Stage;
-use super::methods::deformable::check_placement;
-use super::places::Placement;
-use super::problem::{Content, Problem};
+use super::problem::Problem;
 use super::pyramid::{MINIMUM_AXIS_VOXELS, plane_axis};
-use super::schedule::Settings;
-use ffdp_burn::ops::MomentStorage;
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry, Physical, Planes};
 
@@ -20,48 +13,8 @@ pub const MINIMUM_OVERLAP_PERCENT: f64 = 10.0;
 /// Fewest voxels along an axis of an image that is moved as a whole: a slab of two slices.
 const MINIMUM_LINEAR_AXIS_VOXELS: usize = 2;
 
-/// What can be known before anything is read: settings that suit devices and grids, and a level of every stage that has
-/// room.
-pub(super) fn check(
-    problem: &Problem,
-    content: Content,
-    settings: &Settings,
-    placement: &Placement,
-) -> Result<()> {
-    settings.validate()?;
-    let grids = [problem.fixed.geometry().clone(), problem.moving.geometry().clone()];
-    check_sources(problem)?;
-    check_sizes(&grids, settings.deforms())?;
-    check_cuts(placement, &grids[0])?;
-    let stores = settings.stages.iter().any(|s| s.moments() == Some(MomentStorage::Bf16));
-    placement.devices().iter().try_for_each(|device| match stores {
-        true => check_bf16(device),
-        false => Ok(()),
-    })?;
-    settings.check_room(placement, &grids, content)?;
-    // Moments bring the images together; the overlap is checked after them.
-    match settings.stages.first() {
-        Some(Stage::Moments(_)) => Ok(()),
-        _ => check_overlap(&grids[0], &grids[1], &problem.initial),
-    }
-}
-
-impl Settings {
-    /// Demands that the levels of all stages have room.
-    pub(super) fn check_room(
-        &self,
-        placement: &Placement,
-        grids: &[Geometry; 2],
-        content: Content,
-    ) -> Result<()> {
-        let minimum = self.minimum_axis_voxels;
-        let mut methods = self.stages.iter().filter_map(Stage::fields);
-        methods.try_for_each(|method| check_placement(placement, method, (grids, content), minimum))
-    }
-}
-
 /// That all channels and the mask of an image lie on its grid, with a voxel for each place.
-fn check_sources(problem: &Problem) -> Result<()> {
+pub(super) fn check_sources(problem: &Problem) -> Result<()> {
     let Problem { fixed, moving, more_channels, fixed_mask, moving_mask, .. } = problem;
     let sides = [
         (["the fixed image", "the fixed mask"], fixed, fixed_mask),
@@ -80,28 +33,6 @@ fn check_sources(problem: &Problem) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Demands that volumes which are to be cut have several planes.
-fn check_cuts(placement: &Placement, fixed: &Geometry) -> Result<()> {
-    let is_cut = match placement {
-        Placement::DeviceMesh(mesh) => mesh.count() > 1,
-        Placement::Device { .. } => false,
-        Placement::Ranks { .. } => true,
-    };
-    if !is_cut || plane_axis(fixed).is_none() {
-        return Ok(());
-    }
-    let what = "in several shards images have several planes";
-    Err(Error::invalid(what, fixed.size, "use one device and one shard"))
-}
-
-fn check_bf16(device: &Device) -> Result<()> {
-    if device.supports_dtype(DType::BF16) {
-        return Ok(());
-    }
-    let what = "moments in bf16 need a device that has the type";
-    Err(Error::invalid(what, device, "use moments = \"full\", or another device"))
 }
 
 /// The first channel is the image.

@@ -1,21 +1,22 @@
 //! What stages work with: the images at any level, where they go, who shares them, and what was found so far.
 
+use std::sync::Arc;
+
 use burn::tensor::Tensor;
 
 use super::checkpoint::{Checkpoint, SavedField};
 use super::fields::Fields;
-use super::methods::deformable::FieldMethod;
 use super::models::Deformed;
 use super::observer::Observer;
 use super::pair::LevelPair;
+use super::parametric::Parametric;
 use super::places::{Placement, Places};
 use super::problem::Content;
 use super::processes::Processes;
 use super::pyramid::{finest_spacing_mm, level_grids};
-use super::register::content_of;
 use super::report::{LevelReport, StageReport};
 use super::settings::LevelSettings;
-use super::side::Side;
+use super::side::{Side, content_of};
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry, Physical};
 use ffdp_parallel::{ExactMemory, Sharded};
@@ -77,10 +78,9 @@ impl Run<'_> {
     /// from; nothing where the stage begins.
     pub fn take_resumed(
         &mut self,
-        kind: &dyn FieldMethod,
+        restore: impl Fn(&SavedField) -> Result<Arc<dyn Parametric>>,
     ) -> Result<(Vec<LevelReport>, Option<Fields>)> {
         let carried = std::mem::take(&mut self.checkpoint.carried);
-        let restore = |saved: &SavedField| kind.restore(saved);
         let fields = Fields::restored(carried, self.placement.home(), self.whole, restore);
         Ok((std::mem::take(&mut self.checkpoint.levels), fields?))
     }

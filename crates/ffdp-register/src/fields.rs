@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::tensor::{DType, Device};
 
 use super::checkpoint::SavedField;
-use super::models::Parametric;
+use super::parametric::Parametric;
 use super::places::Places;
 use super::processes::Processes;
 use ffdp_burn::ops::{GridSampleOptions, Padding};

@@ -1,27 +1,19 @@
-//! Transform models: what the fields of a deformable stage stand for, and fields that few parameters say exactly.
+//! Transform models: what the fields of a deformable stage stand for.
 //!
 //! ```text
 //! Displacement    w                                      greedy, free-form
 //! Halves          w = u_2 o u_1^-1                       SyN
 //! Velocity        w = exp(v) - id, inverse exp(-v) - id  stationary velocities, Gauss-Newton-Krylov
 //! ```
-//! A model of one's own is parameters that stand for a displacement (a
-//! [`FieldModel`](ffdp_parallel::FieldModel) on each level, `methods/deformable/`); what it has found is a
-//! [`Parametric`] displacement.
+//! A model of one's own is parameters that stand for a displacement ([`TransformModel`](super::TransformModel)); what it
+//! has found is a displacement that is known exactly (`parametric.rs`).
 
-use std::any::Any;
 use std::fmt::Debug;
-use std::ops::Range;
 use std::sync::Arc;
 
-use burn::tensor::{DType, Device, Tensor};
-
-use super::checkpoint::SavedField;
 use super::fields::Fields;
-use ffdp_burn::ops::{Accumulation, DeformMethod, bspline_part};
-use ffdp_burn::transform::{BsplineTransform, Step};
+use ffdp_burn::ops::{Accumulation, DeformMethod};
 use ffdp_image::error::Result;
-use ffdp_image::image::{Geometry, upload};
 use ffdp_parallel::{flow_of_velocity, map_of_halves, velocity};
 
 /// What fields stand for.
@@ -156,73 +148,4 @@ impl Model for Velocity {
     fn velocity<'f>(&self, fields: &'f Fields) -> Option<&'f Fields> {
         Some(fields)
     }
-}
-
-/// A displacement that few parameters say exactly, also between the voxels of a level: what a level has found is
-/// evaluated on the next one's grid, and on the fixed image's, in place of being interpolated.
-pub trait Parametric: Any + Debug + Send + Sync {
-    /// Planes of the displacement, `[1, 3, n, H, W]` in voxels of `grid`.
-    ///
-    /// # Errors
-    /// For a grid on which it cannot be evaluated.
-    fn planes(
-        &self,
-        grid: &Geometry,
-        planes: Range<usize>,
-        like: (&Device, DType),
-    ) -> Result<Tensor<5>>;
-
-    /// It as a step of a [`Composite`](ffdp_burn::transform::Composite), which files have; `None`, if it is known as
-    /// its displacement alone.
-    fn step(&self) -> Option<Step> {
-        None
-    }
-
-    /// Its parameters for a checkpoint and for other processes: three numbers for each of the points of a grid. `None`,
-    /// by default, if those go on from its displacement.
-    fn saved(&self) -> Option<SavedField> {
-        None
-    }
-}
-
-impl dyn Parametric {
-    /// The parameters, if they are of this type.
-    pub fn downcast<T: Parametric>(&self) -> Option<&T> {
-        (self as &dyn Any).downcast_ref()
-    }
-}
-
-impl Parametric for BsplineTransform {
-    fn planes(
-        &self,
-        grid: &Geometry,
-        planes: Range<usize>,
-        like: (&Device, DType),
-    ) -> Result<Tensor<5>> {
-        let (coefficients, control) = self.control_grid(grid, like)?;
-        let [_, h, w] = grid.dims();
-        Ok(bspline_part(coefficients, &control, [planes.start, 0, 0], [planes.len(), h, w]))
-    }
-
-    fn step(&self) -> Option<Step> {
-        Some(Step::Bspline(self.clone()))
-    }
-
-    fn saved(&self) -> Option<SavedField> {
-        let geometry = self.geometry().clone();
-        let values = self.coefficients().iter().map(|mm| *mm as f32).collect();
-        let [d, h, w] = geometry.dims();
-        let values = upload(values, [1, 3, d, h, w], &Device::flex());
-        Some(SavedField::whole(values, geometry))
-    }
-}
-
-/// A spline from what [`Parametric::saved`] gave.
-///
-/// # Errors
-/// [`Error::Device`](ffdp_image::Error::Device) when it cannot be read.
-pub(crate) fn spline_of(saved: &SavedField) -> Result<Arc<dyn Parametric>> {
-    let values = saved.planes(0..saved.geometry().size[2])?;
-    let coefficients = values.into_iter().map(f64::from).collect();
-    Ok(Arc::new(BsplineTransform::new(coefficients, saved.geometry().clone())?))
 }

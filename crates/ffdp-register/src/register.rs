@@ -10,19 +10,19 @@ use burn::tensor::{Device, Tensor};
 use rayon::join;
 
 use super::checkpoint::Checkpoint;
-use super::checks::check;
 use super::context::Run;
 use super::coverage::Coverage;
 use super::histogram::{Landmarks, Matching};
 use super::intensities::Scale;
 use super::observer::{Observer, Silent};
 use super::places::Placement;
-use super::problem::{Content, Problem, Source};
+use super::problem::{Problem, Source};
 use super::processes::{Processes, Report};
 use super::pyramid::plane_axis;
+use super::requirements::check;
 use super::result::Registration;
 use super::schedule::Settings;
-use super::side::Side;
+use super::side::{Side, content_of};
 use ffdp_image::error::Result;
 use ffdp_image::image::{Affine, Physical, Planes};
 use ffdp_parallel::{DisplacementBounds, Sharded};
@@ -114,7 +114,7 @@ impl<'a> Register<'a> {
         self
     }
 
-    /// Who is told of its progress.
+    /// Who is notified of its progress.
     pub fn observer(mut self, observer: &'a mut dyn Observer) -> Self {
         self.observer = Box::new(observer);
         self
@@ -197,11 +197,6 @@ fn sides(problem: Problem) -> [Side; 2] {
         Side::new(["the fixed image", "the fixed mask"], of_fixed, fixed_mask),
         Side::new(["the moving image", "the moving mask"], of_moving, moving_mask),
     ]
-}
-
-/// What levels have.
-pub(super) fn content_of(sides: &[Side; 2]) -> Content {
-    Content { channels: sides[0].channels(), masked: sides.each_ref().map(Side::is_weighted) }
 }
 
 /// Which images get a mask because they end within what they show; rank 0 reads them.

@@ -9,7 +9,7 @@ use super::checks::{channel_name, check_weights};
 use super::coverage::{Coverage, ends_inside};
 use super::histogram::{Landmarks, landmarks};
 use super::intensities::{Scale, beyond_mask, continued, intensity_range};
-use super::problem::Source;
+use super::problem::{Content, Source};
 use super::pyramid::{level_smoothing, on_level};
 use ffdp_burn::ops::{GridSampleOptions, Padding, gaussian, grid_sample};
 use ffdp_burn::transform::affine_tensor;
@@ -329,6 +329,11 @@ impl<'a> Side<'a> {
         };
         Ok(grid_sample(image, Some(map), None, &options))
     }
+}
+
+/// What levels have.
+pub(super) fn content_of(sides: &[Side; 2]) -> Content {
+    Content { channels: sides[0].channels(), masked: sides.each_ref().map(Side::is_weighted) }
 }
 
 /// The planes, of so many, that `planes` of another grid over the same field of view are read from, and the

@@ -42,7 +42,6 @@ mod seam;
 mod sharded_comparison;
 mod spline;
 mod step;
-mod sums;
 #[cfg(test)]
 mod tests;
 mod view;

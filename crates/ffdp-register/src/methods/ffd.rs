@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::deformable::{ControlSettings, FieldMethod};
 use crate::checkpoint::SavedField;
-use crate::models::{Displaced, Model, Parametric, spline_of};
+use crate::models::{Displaced, Model};
+use crate::parametric::{Parametric, spline_of};
 use crate::settings::{
     ConvergenceSettings, Descent, LbfgsSettings, LevelSettings, MiSettings, OptimizerSettings,
     Regularization, Similarity, default_levels, in_range,

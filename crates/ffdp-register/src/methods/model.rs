@@ -15,8 +15,9 @@ use burn::tensor::{DType, Device, Tensor, TensorData};
 use super::deformable::{Deformation, FieldMethod, LONGEST, LevelTask, Reached, SHORTEST};
 use crate::checkpoint::SavedField;
 use crate::level::Solver;
-use crate::models::{Displaced, Model, Parametric};
+use crate::models::{Displaced, Model};
 use crate::pair::read;
+use crate::parametric::Parametric;
 use crate::settings::{
     ConvergenceSettings, Descent, LbfgsSettings, LevelSettings, MiSettings, OptimizerSettings,
     Regularization, Similarity, default_levels,

@@ -10,7 +10,8 @@ use burn::tensor::Device;
 use crate::context::{Estimate, Run};
 use crate::fields::Fields;
 use crate::methods::Stage;
-use crate::models::{Deformed, Parametric};
+use crate::models::Deformed;
+use crate::parametric::Parametric;
 use crate::places::Places;
 use crate::processes::Processes;
 use crate::report::{Outcome, StageReport};
@@ -84,7 +85,7 @@ impl Registration {
     }
 
     /// No motion at all, in the form in which such stages give theirs: what can be tried before there is a result.
-    pub fn still(fixed: &Geometry, device: &Device, stages: &[Stage]) -> Self {
+    pub fn without_motion(fixed: &Geometry, device: &Device, stages: &[Stage]) -> Self {
         let deforms = stages.iter().any(|stage| !stage.is_linear());
         let gives_inverse = stages.last().is_some_and(Stage::gives_inverse);
         let warp = || {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use burn::tensor::{Device, Tensor};
 
 use crate::fields::Fields;
-use crate::models::Parametric;
+use crate::parametric::Parametric;
 use crate::processes::Processes;
 use crate::side::window_of;
 use ffdp_burn::ops::{

@@ -201,7 +201,7 @@ impl<'a> Rehearsal<'a> {
     /// What stages may have found: no displacement at all, as a deformation and its inverse where there are such.
     fn made_up(&self) -> Registration {
         let grid = &self.inputs.fixed.geometry;
-        Registration::still(grid, self.mesh.device(0), &self.settings.stages)
+        Registration::without_motion(grid, self.mesh.device(0), &self.settings.stages)
     }
 
     fn results(&self, found: Registration) -> Result<()> {

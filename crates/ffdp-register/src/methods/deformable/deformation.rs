@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::level::Solver;
-use crate::models::Parametric;
+use crate::parametric::Parametric;
 use ffdp_image::error::Result;
 use ffdp_parallel::Sharded;
 

@@ -43,7 +43,7 @@ pub(crate) fn deform(
     found: Estimate,
 ) -> Result<StageResult> {
     let start = Instant::now();
-    let (mut levels, carried) = run.take_resumed(kind)?;
+    let (mut levels, carried) = run.take_resumed(|saved| kind.restore(saved))?;
     let spent: f64 = levels.iter().map(|level| level.seconds).sum();
     let levels_of = kind.descent().levels;
     let mut fields = match carried {

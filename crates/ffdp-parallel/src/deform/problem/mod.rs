@@ -1,8 +1,11 @@
 //! What a field shows and in which direction it should change: the loss of all shards, and its gradient shard by shard.
 
+mod sums;
+
 use burn::Tensor;
 use burn::tensor::Device;
 
+use self::sums::GlobalSums;
 use super::block::{Block, Neighbours, Pieces};
 use super::compare::Comparison;
 use super::descend::Carried;
@@ -10,7 +13,6 @@ use super::flow::{Flow, Squarings};
 use super::homes::Homes;
 use super::penalty::{Cost, LOOKS};
 use super::seam::{Crossing, far_seams, smooth_own};
-use super::sums::GlobalSums;
 use super::view::{Grid, View};
 use super::{ShardedImages, Team};
 use crate::ring::{BlockSampler, IndexMap, Keep};
@@ -74,7 +76,7 @@ pub(super) struct Visit {
     pub carried: Vec<Carried>,
 }
 
-pub(super) enum FixedVisit {
+enum FixedVisit {
     Block(Box<Tensor<5>>),
     Shown(Box<Side>),
 }

@@ -2,7 +2,7 @@
 
 use burn::Tensor;
 
-use super::problem::{FixedVisit, Problem, Sight, Visit};
+use super::{FixedVisit, Problem, Sight, Visit};
 use crate::exchange::Reduction;
 use crate::sharded::Sharded;
 use ffdp_burn::losses::counted;
