@@ -18,9 +18,14 @@ use ffdp_image::error::{Error, Result};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DiscreteSettings {
-    /// Its level, as `shrink` in a file. Default 2.
-    #[serde(rename = "shrink", serialize_with = "shrink_of", deserialize_with = "level_of")]
-    pub level: LevelSettings,
+    /// Its level, as `shrink` in a file. Default: such that no axis of the fixed image has more than 112 voxels.
+    #[serde(
+        rename = "shrink",
+        serialize_with = "shrink_of",
+        deserialize_with = "level_of",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub level: Option<LevelSettings>,
     /// The searches, wide and then narrow. Default: control points 6 voxels apart with displacements of up to 24
     /// voxels of the level, then 4 apart with up to 6.
     pub rounds: Vec<DiscreteRound>,
@@ -28,12 +33,17 @@ pub struct DiscreteSettings {
     pub features: Similarity,
 }
 
-fn shrink_of<S: Serializer>(level: &LevelSettings, to: S) -> std::result::Result<S::Ok, S::Error> {
-    to.serialize_f64(level.shrink)
+fn shrink_of<S: Serializer>(
+    level: &Option<LevelSettings>,
+    to: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    level.map(|level| level.shrink).serialize(to)
 }
 
-fn level_of<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<LevelSettings, D::Error> {
-    Ok(LevelSettings { shrink: f64::deserialize(from)?, iterations: 1 })
+fn level_of<'de, D: Deserializer<'de>>(
+    from: D,
+) -> std::result::Result<Option<LevelSettings>, D::Error> {
+    Ok(Some(LevelSettings { shrink: f64::deserialize(from)?, iterations: 1 }))
 }
 
 /// One search.
@@ -56,14 +66,23 @@ impl Default for DiscreteSettings {
             radius,
         };
         Self {
-            level: LevelSettings { shrink: 2.0, iterations: 1 },
+            level: None,
             rounds: [[6, 6, 4], [4, 2, 3]].map(round).to_vec(),
             features: Similarity::Mind(MindSettings::default()),
         }
     }
 }
 
+/// Voxels along the longest axis of the level that is searched by default.
+const LONGEST_VOXELS: f64 = 112.0;
+
 impl DiscreteSettings {
+    /// The same with a level, for a fixed image whose longest axis has so many voxels.
+    pub(crate) fn for_image(&mut self, longest_voxels: f64) {
+        let shrink = (longest_voxels / LONGEST_VOXELS).max(1.0);
+        self.level.get_or_insert(LevelSettings { shrink, iterations: 1 });
+    }
+
     fn options(&self) -> Vec<DiscreteOptions> {
         let of = |round: &DiscreteRound| DiscreteOptions {
             spacing_voxels: round.spacing_voxels,
@@ -91,7 +110,7 @@ impl Method for DiscreteSettings {
     }
 
     fn levels(&self) -> &[LevelSettings] {
-        std::slice::from_ref(&self.level)
+        self.level.as_slice()
     }
 
     fn similarity(&self) -> &Similarity {
@@ -100,7 +119,7 @@ impl Method for DiscreteSettings {
 
     /// The displacement on the level, after what was found before.
     fn find(&self, stage: &mut StageRun) -> Result<MethodResult> {
-        let images = stage.images(&self.level)?;
+        let images = stage.images(self.level.as_ref().expect("a run has it"))?;
         let (affine, [fixed, _]) = (stage.affine(), images.grids());
         let map =
             affine_tensor(&images.index_map(&affine), &images.fixed.device(), images.fixed.dtype());
@@ -120,7 +139,9 @@ impl Method for DiscreteSettings {
     }
 
     fn validate(&self) -> Result<()> {
-        validate_shrink(&[self.level.shrink])?;
+        if let Some(level) = &self.level {
+            validate_shrink(&[level.shrink])?;
+        }
         self.features.validate()?;
         if !matches!(self.features, Similarity::Mind(_)) {
             let what = "a discrete search compares MIND descriptors";

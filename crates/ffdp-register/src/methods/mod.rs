@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use deformable::FieldMethod;
 
 use super::context::{Estimate, Run, StageResult};
-use super::settings::{LevelSettings, LinearSettings, MomentsSettings};
+use super::settings::{LinearSettings, MomentsSettings};
 use ffdp_image::error::Result;
 
 /// One kind of transform, and how it is found. In a file, the entry `transform` names the kind.
@@ -128,7 +128,7 @@ impl Stage {
             Self::Rigid(settings) | Self::Similarity(settings) | Self::Affine(settings) => {
                 ListedMut::Linear(settings)
             }
-            Self::Discrete(settings) => ListedMut::Level(&mut settings.level),
+            Self::Discrete(settings) => ListedMut::Discrete(settings),
             Self::Greedy(settings) => ListedMut::Fields(settings),
             Self::Syn(settings) => ListedMut::Fields(settings),
             Self::Svf(settings) => ListedMut::Fields(settings),
@@ -155,6 +155,6 @@ pub(super) enum Listed<'a> {
 pub(super) enum ListedMut<'a> {
     Linear(&'a mut LinearSettings),
     Fields(&'a mut dyn FieldMethod),
-    Level(&'a mut LevelSettings),
+    Discrete(&'a mut DiscreteSettings),
     Other,
 }

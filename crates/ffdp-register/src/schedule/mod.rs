@@ -57,8 +57,12 @@ impl Settings {
                 Some(stage) if stage.is_linear() => Next::Linear,
                 Some(_) => Next::Deformation,
             };
-            if let ListedMut::Linear(linear) = stage.listed_mut() {
-                linear.levels = linear.levels_for(longest_voxels, next);
+            match stage.listed_mut() {
+                ListedMut::Linear(linear) => {
+                    linear.levels = linear.levels_for(longest_voxels, next);
+                }
+                ListedMut::Discrete(search) => search.for_image(longest_voxels),
+                ListedMut::Fields(_) | ListedMut::Other => {}
             }
         }
         settings

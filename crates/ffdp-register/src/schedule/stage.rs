@@ -41,7 +41,7 @@ impl Stage {
         match self.listed_mut() {
             ListedMut::Linear(settings) => &mut settings.levels,
             ListedMut::Fields(method) => method.levels_mut(),
-            ListedMut::Level(level) => std::slice::from_mut(level),
+            ListedMut::Discrete(settings) => settings.level.as_mut_slice(),
             ListedMut::Other => &mut [],
         }
     }
@@ -51,7 +51,7 @@ impl Stage {
         match self.listed_mut() {
             ListedMut::Linear(settings) => settings.levels = levels,
             ListedMut::Fields(method) => *method.levels_mut() = levels,
-            ListedMut::Level(_) | ListedMut::Other => {}
+            ListedMut::Discrete(_) | ListedMut::Other => {}
         }
         self
     }

@@ -180,8 +180,7 @@ fn a_discrete_start_finds_what_descent_alone_does_not() {
         similarity: Similarity::Mind(MindSettings::default()),
         ..GreedySettings::default()
     };
-    let level = LevelSettings { shrink: 1.0, iterations: 1 };
-    let start = DiscreteSettings { level, ..DiscreteSettings::default() };
+    let start = DiscreteSettings::default();
     let error = |stages: Vec<Stage>| {
         let settings = Settings { stages, ..Settings::default() };
         let problem = Problem::new(&fixed, &moving);
