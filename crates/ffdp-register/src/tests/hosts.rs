@@ -221,8 +221,6 @@ fn what_processes_cannot_do_is_refused_on_all_of_them() {
             }
         }
     };
-    let matched = Settings { match_histograms: true, ..only(few()) };
-    says(refused(2, |_| RankInputs::new(&pair, &matched, 1)), &["every rank: ", "histograms"]);
     // Rank 0 looks at the intensities.
     let bad = |rank: usize| {
         let mut moving = pair.moving.image.clone();

@@ -76,7 +76,7 @@ pub(super) struct Visit {
     pub carried: Vec<Carried>,
 }
 
-enum FixedVisit {
+pub(super) enum FixedVisit {
     Block(Box<Tensor<5>>),
     Shown(Box<Side>),
 }
