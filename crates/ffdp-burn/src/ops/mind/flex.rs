@@ -314,9 +314,11 @@ fn collected(volume: &Volume, passed: &[[Vec<f64>; 6]], z: usize) -> Vec<f64> {
             }
             continue;
         }
-        for q in z.saturating_sub(dilation)..(z + dilation + 1).min(d) {
+        let first = z.saturating_sub(dilation);
+        let near = &passed[first..(z + dilation + 1).min(d)];
+        for (q, plane) in (first..).zip(near) {
             if clamped(q, shift, d) == z {
-                sums.iter_mut().zip(&passed[q][n]).for_each(|(sum, value)| *sum += value);
+                sums.iter_mut().zip(&plane[n]).for_each(|(sum, value)| *sum += value);
             }
         }
     }

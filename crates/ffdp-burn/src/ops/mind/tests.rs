@@ -52,7 +52,7 @@ fn direct(image: &[f64], [d, h, w]: [usize; 3], options: &MindOptions) -> Vec<[f
                         std::array::from_fn(|axis| inside(p[axis] + o[axis], size[axis]));
                     let near = |n: usize| {
                         let mut q = q;
-                        q[n / 2] += if n % 2 == 0 { dilation } else { -dilation };
+                        q[n / 2] += if n.is_multiple_of(2) { dilation } else { -dilation };
                         at(q)
                     };
                     sum += (near(a) - near(b)).powi(2);
