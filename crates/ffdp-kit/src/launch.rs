@@ -199,7 +199,7 @@ pub fn sum_over_cube(value: f32) -> f32 {
     sum_in_tree(&mut tree, value)
 }
 
-/// [`sum_over_cube`] in shared memory of the caller, [`UNITS`] values, for kernels with many sums.
+/// [`sum_over_cube()`] in shared memory of the caller, [`UNITS`] values, for kernels with many sums.
 #[cube]
 pub fn sum_in_tree(tree: &mut Shared<[f32]>, value: f32) -> f32 {
     sync_cube();
@@ -229,12 +229,12 @@ pub fn stripes(vectors: usize, most: usize) -> usize {
     }
 }
 
-/// How many values of a unit [`sums_over_cube`] sums at once.
+/// How many values of a unit [`sums_over_cube()`] sums at once.
 pub const SUMS: u32 = 8;
 
 /// The sums over a cube's [`UNITS`] units of `values[first..first + SUMS]`, of which those from `end` on count as zero:
 /// unit `i` gets the sum of `values[first + i]`, units from [`SUMS`] on get zero. Three barriers in all, where
-/// [`sum_in_tree`] has ten for every sum. `room` has 9 x 256 numbers.
+/// [`sum_in_tree()`] has ten for every sum. `room` has 9 x 256 numbers.
 #[cube]
 pub fn sums_over_cube(
     room: &mut Shared<[f32]>,

@@ -216,7 +216,7 @@ pub enum Align {
     Centers,
 }
 
-/// The defaults are those of the flags, as a test of [`arguments`](crate::arguments) checks.
+/// The defaults are those of the flags, as a test of `arguments` checks.
 impl Default for Settings {
     fn default() -> Self {
         Self {

@@ -14,7 +14,7 @@ use ffdp_image::error::{Error, Result};
 /// channels; of every channel of the images alone. In 0..1, 0 where the neighbourhoods have one structure.
 ///
 /// The gradient to the moved image is that of the descriptors of the warped image. Descriptors may be warped instead of
-/// images: take [`mind`] of both, [`warp`](crate::ops::warp) one and compare the channels by [`Mse`](super::Mse), whose
+/// images: take [`mind`](crate::ops::mind()) of both, [`warp`](crate::ops::warp) one and compare the channels by [`Mse`](super::Mse), whose
 /// gradient is as exact.
 ///
 /// Parts of an image add up to the whole with [`VarianceBounds::Fixed`] alone, the default here: the mean of the
