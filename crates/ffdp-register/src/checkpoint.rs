@@ -51,24 +51,16 @@ impl SavedField {
         Self::new(Sharded::whole(values), geometry)
     }
 
-    /// Rows of numbers, all of one length, as a field of a checkpoint: one row of points for each, filled up with zeros.
+    /// Rows of numbers, all of one length, as a field of a checkpoint: a point for each, whose first component it is.
     ///
     /// # Errors
     /// Where there are none.
     pub(super) fn of_rows(rows: &[Vec<f32>]) -> Result<Self> {
-        let length = rows.first().map_or(0, Vec::len);
-        let points = length.div_ceil(3);
-        // The last point says how long a row is.
-        let geometry = Geometry::new([points + 1, rows.len(), 1], [1.0; 3])?;
-        let mut values = vec![0.0; 3 * geometry.len()];
-        for (r, row) in rows.iter().enumerate() {
-            let at = |i: usize| {
-                (i / (points + 1)) * geometry.len() + r * (points + 1) + i % (points + 1)
-            };
-            row.iter().enumerate().for_each(|(i, v)| values[at(i + i / points)] = *v);
-            values[at(points)] = length as f32;
-        }
-        let values = TensorData::new(values, [1, 3, 1, rows.len(), points + 1]);
+        let geometry = Geometry::new([rows.first().map_or(0, Vec::len), rows.len(), 1], [1.0; 3])?;
+        let [d, h, w] = geometry.dims();
+        let mut values = rows.concat();
+        values.resize(3 * geometry.len(), 0.0);
+        let values = TensorData::new(values, [1, 3, d, h, w]);
         Ok(Self::whole(Tensor::from_data(values, &Device::flex()), geometry))
     }
 
@@ -77,15 +69,9 @@ impl SavedField {
     /// # Errors
     /// As [`SavedField::planes`].
     pub(super) fn rows(&self) -> Result<Vec<Vec<f32>>> {
-        let [width, rows, _] = self.geometry.size;
-        let points = width - 1;
+        let [length, rows, _] = self.geometry.size;
         let values = self.planes(0..1)?;
-        let at = |r: usize, i: usize| values[(i / width) * width * rows + r * width + i % width];
-        let row = |r: usize| {
-            let length = at(r, points) as usize;
-            (0..length).map(|i| at(r, i + i / points)).collect()
-        };
-        Ok((0..rows).map(row).collect())
+        Ok(values.chunks(length).take(rows).map(<[f32]>::to_vec).collect())
     }
 
     /// As numbers, to be sent: size, spacing, origin, direction, then the values.

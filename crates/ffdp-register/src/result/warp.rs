@@ -1,5 +1,6 @@
 //! A displacement that a registration has found, in shards: read, judged and written slab by slab.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::side::window_of;
 use ffdp_burn::ops::{
     GridSampleOptions, Padding, extremes, grid_sample, jacobian, longest_squared, sum_of_all,
 };
-use ffdp_burn::transform::{Displacement, affine_tensor, map_vectors};
+use ffdp_burn::transform::{Composite, Displacement, Step, affine_tensor, map_vectors};
 use ffdp_image::error::Result;
 use ffdp_image::image::{
     Affine, Geometry, Voxel, check_planes, download, index_affine, index_linear, runs, upload,
@@ -174,30 +175,23 @@ impl Warp {
     /// # Errors
     /// As [`Warp::planes`].
     pub fn map_points(&self, points: &[[f64; 3]]) -> Result<Vec<[f64; 3]>> {
-        let (size, to_voxel, to_mm) =
-            (self.fixed.size, self.fixed.mm_to_voxel(), self.fixed.voxel_to_mm());
-        let inside = |p: &[f64; 3]| -> [f64; 3] {
-            let voxel = to_voxel.apply(*p);
-            std::array::from_fn(|i| voxel[i].clamp(0.0, (size[i] - 1) as f64))
-        };
-        let mut order: Vec<usize> = (0..points.len()).collect();
-        order.sort_by(|a, b| inside(&points[*a])[2].total_cmp(&inside(&points[*b])[2]));
+        let ([x, y, extent], to_voxel) = (self.fixed.size, self.fixed.mm_to_voxel());
+        // Points by the plane below them: each pair of planes is read once.
+        let mut by_plane: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (index, point) in points.iter().enumerate() {
+            let z = to_voxel.apply(*point)[2].clamp(0.0, (extent - 1) as f64);
+            by_plane.entry(z as usize).or_default().push(index);
+        }
         let mut mapped = points.to_vec();
-        let (mut read, mut there) = (Vec::new(), 0..0);
-        for index in order {
-            let at = inside(&points[index]);
-            let first = at[2] as usize;
-            let wanted = first..(first + 2).min(size[2]);
-            if there != wanted {
-                (read, there) = (self.planes(wanted.clone())?, wanted);
+        for (first, indices) in by_plane {
+            let planes = first..(first + 2).min(extent);
+            let grid = self.fixed.cropped([0, 0, first], [x, y, planes.len()])?;
+            let near = Displacement::from_vec(self.planes(planes)?, grid, &Device::flex())?;
+            let map = Composite::new(vec![Step::Displacement(near)]);
+            let there: Vec<[f64; 3]> = indices.iter().map(|i| points[*i]).collect();
+            for (index, point) in indices.into_iter().zip(map.map_points(&there)?) {
+                mapped[index] = point;
             }
-            let vector = interpolated(
-                &read,
-                [size[0], size[1], there.len()],
-                [at[0], at[1], at[2] - first as f64],
-            );
-            let voxel = to_voxel.apply(points[index]);
-            mapped[index] = to_mm.apply([0, 1, 2].map(|i| voxel[i] + vector[i]));
         }
         Ok(mapped)
     }
@@ -282,26 +276,6 @@ impl Warp {
         }
         file.map_or(Ok(()), DisplacementWriter::finish)
     }
-}
-
-/// Vectors `[3, D, H, W]` between the voxels of a grid of `size` (x, y, z), within it.
-fn interpolated(vectors: &[f32], size: [usize; 3], at: [f64; 3]) -> [f64; 3] {
-    let low = at.map(|v| v as usize);
-    let high: [usize; 3] = std::array::from_fn(|i| (low[i] + 1).min(size[i] - 1));
-    let part: [f64; 3] = std::array::from_fn(|i| at[i] - low[i] as f64);
-    let count = size.iter().product::<usize>();
-    let mut sum = [0.0; 3];
-    for corner in 0..8 {
-        let upper = |i: usize| corner >> i & 1 == 1;
-        let index = |i: usize| if upper(i) { high[i] } else { low[i] };
-        let weight = |i: usize| if upper(i) { part[i] } else { 1.0 - part[i] };
-        let offset = (index(2) * size[1] + index(1)) * size[0] + index(0);
-        let weight = weight(0) * weight(1) * weight(2);
-        for (c, sum) in sum.iter_mut().enumerate() {
-            *sum += weight * f64::from(vectors[c * count + offset]);
-        }
-    }
-    sum
 }
 
 /// Runs of planes that are computed and written one after the other.

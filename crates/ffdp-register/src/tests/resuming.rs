@@ -1,14 +1,16 @@
 //! A run that is continued gives what it would have given.
 
-use burn::tensor::Device;
+use std::ops::Range;
+
+use burn::tensor::{Device, Tensor};
 
 use super::{pair_of, register, register_slabs, resume};
 use crate::{
-    Checkpoint, FfdSettings, GreedySettings, LevelSettings, LinearSettings, MomentsSettings,
-    Observer, Placement, Problem, Register, Registration, SavedField, Settings, Silent, Stage,
-    SvfSettings, SynSettings,
+    Checkpoint, FfdSettings, GreedySettings, LevelSettings, LinearSettings, ModelSettings,
+    MomentsSettings, Observer, Placement, Problem, Register, Registration, SavedField, Settings,
+    Silent, Stage, SvfSettings, SynSettings, TransformModel,
 };
-use ffdp_image::image::Volume;
+use ffdp_image::image::{Geometry, Volume};
 use ffdp_parallel::DeviceMesh;
 
 /// Keeps every point from which the run could be continued.
@@ -84,6 +86,40 @@ fn continued_everywhere(settings: &Settings) -> Vec<(usize, usize)> {
         );
     }
     reached
+}
+
+/// The same shift everywhere, in voxels of the grid.
+#[derive(Debug)]
+struct Shift;
+
+impl TransformModel for Shift {
+    fn name(&self) -> &'static str {
+        "shift"
+    }
+
+    fn at_rest(&self, _fixed: &Geometry) -> Vec<Vec<f32>> {
+        vec![vec![0.0; 3]]
+    }
+
+    fn displacement(
+        &self,
+        parameters: Tensor<2>,
+        grid: &Geometry,
+        planes: Range<usize>,
+    ) -> Tensor<5> {
+        let [x, y, _] = grid.size;
+        let mm = parameters.reshape([1, 3, 1, 1, 1]).div_scalar(grid.spacing_mm[0]);
+        mm.expand([1, 3, planes.len(), y, x])
+    }
+}
+
+#[test]
+fn a_model_of_ones_own_is_continued_to_the_same_bits() {
+    let level = |shrink, iterations| LevelSettings { shrink, iterations };
+    let search =
+        ModelSettings { levels: vec![level(2.0, 4), level(1.0, 3)], ..ModelSettings::default() };
+    let settings = Settings { stages: vec![Stage::model(Shift, search)], ..Settings::default() };
+    assert_eq!(continued_everywhere(&settings), [(0, 1), (0, 2)]);
 }
 
 /// A deformable stage goes on with the fields of another of its kind, and not with what they amount to.

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const HEAD: &str = "# transform file /tmp/x.lta\n# created by someone\n\n";
+const HEAD: &str = "# transform file x.lta\n# created by someone\n\n";
 
 fn volume(title: &str, size: [usize; 3], voxel: [f64; 3], centre: [f64; 3]) -> String {
     let [x, y, z] = size;
