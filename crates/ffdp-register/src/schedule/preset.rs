@@ -29,7 +29,8 @@ pub enum Preset {
     /// every preset.
     Multimodal,
     /// Images that lie far apart or hardly look alike: a discrete search of large displacements first, then descent by
-    /// the descriptors (MIND) that it compares.
+    /// the descriptors (MIND) that it compares. A bending energy of 40 mm^2 keeps what the search has found
+    /// (docs/registration.md).
     Hard,
 }
 
@@ -68,6 +69,7 @@ impl Settings {
             Preset::Hard => {
                 let descriptors = GreedySettings {
                     similarity: Similarity::Mind(MindSettings::default()),
+                    regularization: Regularization { bending: 40.0, ..greedy.regularization },
                     levels: levels(&[(4.0, 100), (2.0, 100), (1.0, 50)]),
                     ..greedy
                 };

@@ -64,7 +64,8 @@ const OF_ONE_PAIR: [&str; 8] = [
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = HELP)]
 pub struct RegisterArguments {
-    /// Image that stays, 3-D: NIfTI, OME-Zarr (image.zarr, image.zarr#LEVEL,c=CHANNEL,t=TIME), NRRD or MetaImage.
+    /// Image that stays, 3-D: NIfTI, OME-Zarr (image.zarr, image.zarr#LEVEL,c=CHANNEL,t=TIME), NRRD, MetaImage, MGZ,
+    /// DICOM, TIFF, PNG or JPEG.
     #[arg(short, long, value_name = "FILE", required_unless_present = "pairs")]
     fixed: Option<PathBuf>,
     /// Image that is deformed (as --fixed); any grid that overlaps the fixed one in space.
