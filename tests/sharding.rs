@@ -64,7 +64,7 @@ fn register(layout: &Layout, iterations: usize) -> (Vec<f32>, usize) {
     let identity = geometry.voxel_to_mm().rows().concat();
     let affine = Tensor::from_data(TensorData::new(identity, [1, 3, 4]).convert::<f32>(), &device);
     let (fixed, moving) = (image(0.0).unwrap(), image(0.8).unwrap());
-    let images = ShardedImages { fixed, moving, affine, masked: [false; 2] };
+    let images = ShardedImages { fixed, moving, affine, masked: [false; 2], landmarks: None };
     let displacement = Sharded::build(layout, &mesh, |planes, device| {
         Ok(Tensor::zeros([1, 3, planes.len(), SIZE[1], SIZE[2]], device))
     });

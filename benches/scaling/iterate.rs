@@ -124,6 +124,7 @@ fn offloaded(
         moving: image(Side::Moving, moving)?,
         affine: affine([fixed, moving], device),
         masked: [false; 2],
+        landmarks: None,
     };
     drop(scene);
     let [_, h, w] = fixed.dims();
@@ -241,6 +242,7 @@ pub fn images(
         moving: image(Side::Moving, moving, moving_mesh)?,
         affine: affine([fixed, moving], fixed_mesh.device(0)),
         masked: [false; 2],
+        landmarks: None,
     })
 }
 

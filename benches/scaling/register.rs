@@ -202,6 +202,7 @@ fn level_images(
         moving: on(&full.moving, moving, &to[1], moving_mesh)?,
         affine: affine([&to[0], &to[1]], fixed_mesh.device(0)),
         masked: [false; 2],
+        landmarks: None,
     })
 }
 

@@ -102,6 +102,8 @@ struct SavedStage {
     levels: Vec<LevelReport>,
     loss_after: f64,
     undone: Option<ffdp_register::Undone>,
+    #[serde(default)]
+    margin: Option<f64>,
     seconds: f64,
 }
 
@@ -266,8 +268,8 @@ impl CheckpointFolder {
             return Err(damaged("its checksum does not match"));
         }
         let named = |(saved, stage): (SavedStage, &ffdp_register::Stage)| {
-            let SavedStage { levels, loss_after, undone, seconds } = saved;
-            StageReport { transform: stage.name(), levels, loss_after, undone, seconds }
+            let SavedStage { levels, loss_after, undone, margin, seconds } = saved;
+            StageReport { transform: stage.name(), levels, loss_after, undone, margin, seconds }
         };
         Ok(Checkpoint {
             stages: header.stages.into_iter().zip(&settings.stages).map(named).collect(),
@@ -281,8 +283,8 @@ impl CheckpointFolder {
     fn save(&self, identity: &Identity, checkpoint: &Checkpoint) -> Result<()> {
         let grid = |field: &SavedField| Grid::from(field.geometry());
         let saved = |stage: &StageReport| {
-            let StageReport { levels, loss_after, undone, seconds, .. } = stage.clone();
-            SavedStage { levels, loss_after, undone, seconds }
+            let StageReport { levels, loss_after, undone, margin, seconds, .. } = stage.clone();
+            SavedStage { levels, loss_after, undone, margin, seconds }
         };
         let header = Header {
             identity: identity.clone(),

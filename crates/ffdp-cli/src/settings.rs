@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use ffdp_image::io::read_toml;
 use ffdp_register::gnk::{DeterminantBounds, Preconditioner};
-use ffdp_register::{LinearSettings, Preset, Settings, Similarity, Stage};
+use ffdp_register::{LinearSettings, OrientationSettings, Preset, Settings, Similarity, Stage};
 use serde::Serialize;
 use toml::{Table, Value};
 
@@ -34,6 +34,14 @@ pub struct SettingsArguments {
     /// The images are aligned already, up to a deformation: no moments, rigid and affine stages.
     #[arg(long)]
     pub aligned: bool,
+    /// Before all, search orientations up to this many degrees from the header's, for images whose headers say nothing
+    /// [without a number: 180, all there are].
+    #[arg(long, value_name = "DEGREES", num_args = 0..=1, default_missing_value = "180", conflicts_with = "aligned")]
+    pub search: Option<f64>,
+    /// Let the points of --landmarks drive the registration, known to so many mm (standard deviation); without, they are
+    /// measured only.
+    #[arg(long, value_name = "MM")]
+    pub landmark_sigma: Option<f64>,
     /// Similarity of the deformable stages [default: lncc]; without a deformable stage that of the linear
     /// stages, which otherwise use nmi. With mi or nmi greedy, syn and svf are as stiff as with --multimodal.
     #[arg(long, value_parser = metrics())]
@@ -159,6 +167,10 @@ impl SettingsArguments {
                 ));
             }
         }
+        if let Some(degrees) = self.search {
+            search(&mut settings.stages, degrees)?;
+        }
+        settings.landmark_sigma_mm = self.landmark_sigma.or(settings.landmark_sigma_mm);
         settings.match_histograms |= self.match_histograms;
         let mut table = Table::try_from(&settings).map_err(defect)?;
         let mut stages = Stages::of(&mut table);
@@ -198,6 +210,19 @@ impl SettingsArguments {
         settings.validate()?;
         Ok(settings)
     }
+}
+
+/// Lets the first placement search orientations.
+fn search(stages: &mut [Stage], up_to_degrees: f64) -> Result<()> {
+    let Some(Stage::Moments(moments)) = stages.first_mut() else {
+        return Err(Failure::user(
+            "--search is part of the stage moments, and the settings have none",
+            "begin the settings with moments, or leave --search out",
+        ));
+    };
+    let search = moments.search.unwrap_or_default();
+    moments.search = Some(OrientationSettings { up_to_degrees, ..search });
+    Ok(())
 }
 
 impl SettingsArguments {

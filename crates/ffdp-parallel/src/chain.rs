@@ -12,7 +12,7 @@ use ffdp_burn::transform::{Composite, Displacement, GridMap, Step, read_transfor
 use ffdp_image::error::Result;
 use ffdp_image::image::{Geometry, MovedLabels, Planes, upload, upload_each};
 use ffdp_image::io::images::DisplacementReader;
-use ffdp_image::io::open_displacement;
+use ffdp_image::io::{open_displacement, transform_files};
 
 /// Displacement fields of more voxels stay in their files: 100 MB.
 const LARGE: usize = 1 << 23;
@@ -48,16 +48,18 @@ impl PlaneChain {
         self
     }
 
-    /// This map first, then the transform in a file: a large displacement field stays there, anything else is read onto
+    /// This map first, then the transform in a file or a result folder: a large displacement field stays there, anything else is read onto
     /// `device`.
     ///
     /// # Errors
     /// As [`read_transform`].
     pub fn then_file(self, path: &Path, device: &Device) -> Result<Self> {
-        match open_displacement(path)?.filter(|field| field.geometry().len() > LARGE) {
-            Some(field) => Ok(self.then_stored(field)),
-            None => Ok(self.then(read_transform(path, device)?)),
-        }
+        transform_files(path)?.iter().try_fold(self, |map, file| {
+            match open_displacement(file)?.filter(|field| field.geometry().len() > LARGE) {
+                Some(field) => Ok(map.then_stored(field)),
+                None => Ok(map.then(read_transform(file, device)?)),
+            }
+        })
     }
 
     /// The grid of the first step, if that is a displacement.

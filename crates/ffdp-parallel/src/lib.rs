@@ -76,7 +76,7 @@ pub use collective::{all_reduce, broadcast, reduce};
 pub use cuts::Cuts;
 pub use deform::{
     BOUNDS_INTERVAL, Coefficients, Compared, Cost, DifferentiatedModel, DirectPair, FieldModel,
-    FieldPlaces, FieldVector, KEPT_BOUNDS_INTERVAL, ShardedComparison, ShardedDeform,
+    FieldPlaces, FieldVector, KEPT_BOUNDS_INTERVAL, Landmarks, ShardedComparison, ShardedDeform,
     ShardedImages, ShardedObjective, ShardedState, SmoothSteps, SplineModel, SplinePenalties,
     deform,
 };

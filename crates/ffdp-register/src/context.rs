@@ -6,6 +6,7 @@ use burn::tensor::Tensor;
 
 use super::checkpoint::{Checkpoint, SavedField};
 use super::fields::Fields;
+use super::landmarks::Pairs;
 use super::models::Deformed;
 use super::observer::Observer;
 use super::pair::LevelPair;
@@ -17,6 +18,7 @@ use super::pyramid::{finest_spacing_mm, level_grids};
 use super::report::{LevelReport, StageReport};
 use super::settings::LevelSettings;
 use super::side::{Side, content_of};
+use super::start::Start;
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Affine, Geometry, Physical};
 use ffdp_parallel::{ExactMemory, Sharded};
@@ -56,8 +58,8 @@ pub(super) struct Run<'a> {
     pub placement: Placement,
     /// Who shares them.
     pub processes: Processes,
-    /// The affine map at the start.
-    pub initial: Affine<Physical, Physical>,
+    pub start: Start,
+    pub landmarks: Option<Pairs>,
     pub observer: Box<dyn Observer + 'a>,
     pub checkpoint: Checkpoint,
 }
@@ -159,7 +161,9 @@ impl Run<'_> {
                 ]
             }
         };
-        Ok(LevelPair::new(grids, images, masked, places, exact))
+        let mut pair = LevelPair::new(grids, images, masked, places, exact);
+        pair.landmarks = self.landmarks.clone();
+        Ok(pair)
     }
 
     /// Both images on a level in one piece on the first device, each with its weights as last channel. Small ones are

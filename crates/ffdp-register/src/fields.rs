@@ -105,8 +105,13 @@ impl Fields {
         Ok(Self { parts, ..self })
     }
 
+    /// What is known exactly, in one piece on `home`.
+    pub fn of_start(exact: Arc<dyn Parametric>, grid: &Geometry, home: &Device) -> Result<Self> {
+        Self::of_exact(exact, grid, &Places::whole(home, [grid.dims(); 2])?)
+    }
+
     /// What is known exactly, where `places` say.
-    fn of_exact(exact: Arc<dyn Parametric>, to: &Geometry, places: &Places) -> Result<Self> {
+    pub fn of_exact(exact: Arc<dyn Parametric>, to: &Geometry, places: &Places) -> Result<Self> {
         let Places { fixed: layout, work, rest, team, .. } = places;
         let shard = |k: usize| {
             let field = exact.planes(to, layout.planes(k), (work.device(k), DType::F32))?;

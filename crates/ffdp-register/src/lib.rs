@@ -29,6 +29,7 @@ mod coverage;
 mod fields;
 mod histogram;
 mod intensities;
+mod landmarks;
 mod level;
 mod methods;
 mod models;
@@ -48,6 +49,7 @@ mod settings;
 mod shards;
 mod side;
 mod stages;
+mod start;
 mod verdict;
 
 #[cfg(test)]

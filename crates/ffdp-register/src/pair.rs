@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::{DType, Tensor};
 
+use super::landmarks::Pairs;
 use super::places::Places;
 use super::pyramid::plane_axis;
 use super::settings::FOREGROUND;
@@ -35,6 +36,8 @@ pub(super) struct LevelPair {
     /// Whether their last channel is a mask.
     pub masked: [bool; 2],
     pub places: Places,
+    /// Points that belong together, where their distance counts.
+    pub landmarks: Option<Pairs>,
     /// While the level is at work, where its places ask for it.
     _exact: Option<ExactMemory>,
 }
@@ -48,7 +51,7 @@ impl LevelPair {
         places: Places,
         exact: Option<ExactMemory>,
     ) -> Self {
-        Self { grids, images: Some(images), masked, places, _exact: exact }
+        Self { grids, images: Some(images), masked, places, landmarks: None, _exact: exact }
     }
 
     fn images(&self) -> &[Sharded; 2] {
@@ -94,8 +97,18 @@ impl LevelPair {
         fields: Vec<Sharded>,
         options: &DeformOptions,
     ) -> Result<ShardedDeform> {
-        let (images, Places { work, team, .. }) = (self.sharded(affine), &self.places);
-        let state = ShardedState::new(fields);
+        let images = self.driven(affine);
+        self.deform_images(images, similarity, fields, options)
+    }
+
+    fn deform_images(
+        &self,
+        images: ShardedImages,
+        similarity: Arc<dyn SimilarityLoss>,
+        fields: Vec<Sharded>,
+        options: &DeformOptions,
+    ) -> Result<ShardedDeform> {
+        let (Places { work, team, .. }, state) = (&self.places, ShardedState::new(fields));
         ShardedDeform::in_team(images, state, (similarity, options), work, team.clone())
     }
 
@@ -107,9 +120,15 @@ impl LevelPair {
         model: M,
         options: &DeformOptions,
     ) -> Result<ShardedObjective<M>> {
-        let (images, Places { work, team, .. }) = (self.sharded(affine), &self.places);
+        let (images, Places { work, team, .. }) = (self.driven(affine), &self.places);
         let loss = (similarity, options);
         ShardedObjective::in_team(images, model, loss, work, team.clone())
+    }
+
+    /// The same with the landmarks that drive it.
+    fn driven(&self, affine: &Affine<Physical, Physical>) -> ShardedImages {
+        let landmarks = self.landmarks.as_ref().map(|pairs| pairs.on_level(&self.grids[0], affine));
+        ShardedImages { landmarks, ..self.sharded(affine) }
     }
 
     /// The images, seen through an affine map.
@@ -117,7 +136,7 @@ impl LevelPair {
         let [fixed, moving] = self.images().clone();
         let map = self.index_map(affine);
         let affine = affine_tensor(&map, self.places.work.device(0), fixed.shards()[0].dtype());
-        ShardedImages { fixed, moving, affine, masked: self.masked }
+        ShardedImages { fixed, moving, affine, masked: self.masked, landmarks: None }
     }
 
     /// Both images on the grid of the fixed one, the moving one as an affine map shows it; masks with them. Beyond the
@@ -153,13 +172,17 @@ impl LevelPair {
         affine: &Affine<Physical, Physical>,
         warp: Option<Sharded>,
     ) -> Result<f64> {
-        if warp.is_none() && !self.places.team.fixed.are_several() {
+        if warp.is_none() && !self.places.team.fixed.are_several() && self.landmarks.is_none() {
             return self.alignment(similarity.clone(), Outside::Background).loss(affine);
         }
         let warp = warp.unwrap_or_else(|| self.zero_displacement());
         let map = self.index_map(affine);
-        let mut shown =
-            self.deform(similarity.clone(), affine, vec![warp], &without_steps(map.linear()))?;
+        let mut shown = self.deform_images(
+            self.sharded(affine),
+            similarity.clone(),
+            vec![warp],
+            &without_steps(map.linear()),
+        )?;
         Ok(read(shown.loss()?)?[0])
     }
 
@@ -286,16 +309,22 @@ pub(super) struct AlignedPair<'a> {
 }
 
 impl AlignedPair<'_> {
-    /// The loss of `moving(A x)` against `fixed(x)` and its gradient to the rows of `A`, in RAS mm. Waits for
+    /// The loss of `moving(A x)` against `fixed(x)`, with that of landmarks, and its gradient to the rows of `A`, in RAS mm. Waits for
     /// the devices.
     pub fn gradient(&self, affine: &Affine<Physical, Physical>) -> Result<Aligned> {
         let (loss, rows) = self.alignment.gradient(self.pair.index_map(affine).rows())?;
-        Ok((loss, to_physical(self.pair.grids.each_ref(), &rows)))
+        let mut rows = to_physical(self.pair.grids.each_ref(), &rows);
+        let Some(pairs) = &self.pair.landmarks else { return Ok((loss, rows)) };
+        let (energy, pull) = pairs.energy(affine, self.pair.grids[0].len());
+        rows.iter_mut().flatten().zip(pull.as_flattened()).for_each(|(row, pull)| *row += pull);
+        Ok((loss + energy, rows))
     }
 
     /// The loss alone.
     pub fn loss(&self, affine: &Affine<Physical, Physical>) -> Result<f64> {
-        self.alignment.loss(self.pair.index_map(affine).rows())
+        let loss = self.alignment.loss(self.pair.index_map(affine).rows())?;
+        let voxels = self.pair.grids[0].len();
+        Ok(loss + self.pair.landmarks.as_ref().map_or(0.0, |pairs| pairs.energy(affine, voxels).0))
     }
 }
 

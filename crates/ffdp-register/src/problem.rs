@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use ffdp_burn::transform::Composite;
 use ffdp_image::error::{Error, Result};
-use ffdp_image::image::{Affine, Geometry, MovedLabels, Physical, Planes, Volume};
+use ffdp_image::image::{Geometry, MovedLabels, Planes, Volume};
 
 /// Where the voxels of an image come from.
 pub enum Source<'a> {
@@ -108,9 +109,13 @@ pub struct Problem<'a> {
     pub fixed_mask: Option<Source<'a>>,
     /// The same for the moving image.
     pub moving_mask: Option<Source<'a>>,
+    /// Points of the fixed and of the moving image that belong together, one to one, in RAS mm: with
+    /// [`Settings::landmark_sigma_mm`](super::Settings::landmark_sigma_mm) their distance is a term of the loss.
+    pub landmarks: Option<[Vec<[f64; 3]>; 2]>,
     /// Where the moving image lies to begin with: from points of the fixed to points of the moving
-    /// image, RAS mm. The identity trusts the headers.
-    pub initial: Affine<Physical, Physical>,
+    /// image, RAS mm. None trusts the headers. After one that deforms come deformable stages alone, which go on from it;
+    /// on every level it is evaluated anew.
+    pub initial: Composite,
 }
 
 impl<'a> Problem<'a> {
@@ -122,7 +127,8 @@ impl<'a> Problem<'a> {
             more_channels: Vec::new(),
             fixed_mask: None,
             moving_mask: None,
-            initial: Affine::identity(),
+            landmarks: None,
+            initial: Composite::default(),
         }
     }
 

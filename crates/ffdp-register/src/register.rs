@@ -14,6 +14,7 @@ use super::context::Run;
 use super::coverage::Coverage;
 use super::histogram::{Landmarks, Matching};
 use super::intensities::Scale;
+use super::landmarks::Pairs;
 use super::observer::{Observer, Silent};
 use super::places::Placement;
 use super::problem::{Problem, Source};
@@ -23,8 +24,10 @@ use super::requirements::check;
 use super::result::Registration;
 use super::schedule::Settings;
 use super::side::{Side, content_of};
+use super::start::Start;
+use ffdp_burn::transform::Composite;
 use ffdp_image::error::Result;
-use ffdp_image::image::{Affine, Physical, Planes};
+use ffdp_image::image::Planes;
 use ffdp_parallel::{DisplacementBounds, Sharded};
 
 /// A registration that is yet to be run: finds the transform that carries the moving onto the fixed image, stage by
@@ -94,9 +97,15 @@ impl<'a> Register<'a> {
         self
     }
 
+    /// Points that belong together, see [`Problem::landmarks`].
+    pub fn landmarks(mut self, fixed: Vec<[f64; 3]>, moving: Vec<[f64; 3]>) -> Self {
+        self.problem.landmarks = Some([fixed, moving]);
+        self
+    }
+
     /// Where the search starts, see [`Problem::initial`].
-    pub fn initial(mut self, initial: Affine<Physical, Physical>) -> Self {
-        self.problem.initial = initial;
+    pub fn initial(mut self, initial: impl Into<Composite>) -> Self {
+        self.problem.initial = initial.into();
         self
     }
 
@@ -139,14 +148,15 @@ impl<'a> Register<'a> {
     /// [`Error::Device`](ffdp_image::Error::Device) when a device fails; those of reading.
     pub fn run(self) -> Result<Registration> {
         let Self { problem, settings, placement, checkpoint, observer } = self;
-        let checkpoint = checkpoint.unwrap_or_else(|| Checkpoint::start(problem.initial));
+        let start = Start::of(&problem.initial);
+        let checkpoint = checkpoint.unwrap_or_else(|| Checkpoint::start(start.affine));
         let placement = placement.inner();
         let processes = Processes::of(&placement)?;
         let given = problem.content();
         processes.agree(check(&problem, given, &settings, &placement))?;
+        let landmarks = Pairs::of(&problem, &settings)?;
         let settings = settings.for_images(problem.fixed.geometry());
         let grids = [problem.fixed.geometry().clone(), problem.moving.geometry().clone()];
-        let initial = problem.initial;
         let is_plane = plane_axis(&grids[0]).is_some();
         let whole = matches!(placement, Placement::DeviceMesh(_)) && problem.is_held();
         let mut sides = sides(problem);
@@ -176,7 +186,8 @@ impl<'a> Register<'a> {
             minimum_axis: settings.minimum_axis_voxels,
             placement,
             processes,
-            initial,
+            start,
+            landmarks,
             observer,
             checkpoint,
         };

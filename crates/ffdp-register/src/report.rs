@@ -123,6 +123,9 @@ pub struct StageReport {
     pub loss_after: f64,
     /// Why its result was left out, if it was: the next stage then starts where this one did.
     pub undone: Option<Undone>,
+    /// Of a search of orientations: what the best one gains over the next, as a part of what it gains over a middling one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub margin: Option<f64>,
     /// Time spent on it.
     pub seconds: f64,
 }

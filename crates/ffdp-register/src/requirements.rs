@@ -2,13 +2,15 @@
 
 use burn::tensor::{DType, Device};
 
-use super::checks::{check_overlap, check_sizes, check_sources};
+use super::checks::{check_sizes, check_sources};
+use super::landmarks::Pairs;
 use super::methods::Stage;
 use super::methods::deformable::check_placement;
 use super::places::Placement;
 use super::problem::{Content, Problem};
 use super::pyramid::plane_axis;
 use super::schedule::Settings;
+use super::start::Start;
 use ffdp_burn::ops::MomentStorage;
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::{Geometry, Planes};
@@ -32,11 +34,8 @@ pub(super) fn check(
         false => Ok(()),
     })?;
     settings.check_room(placement, &grids, content)?;
-    // Moments bring the images together; the overlap is checked after them.
-    match settings.stages.first() {
-        Some(Stage::Moments(_)) => Ok(()),
-        _ => check_overlap(&grids[0], &grids[1], &problem.initial),
-    }
+    Pairs::of(problem, settings)?;
+    Start::check(&problem.initial, settings, &grids)
 }
 
 impl Settings {

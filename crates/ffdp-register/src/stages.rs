@@ -51,7 +51,9 @@ impl Run<'_> {
                 Listed::Own(method) if !method.is_linear() => find(self, method, found)?,
                 _ => self.linear(stage, found)?,
             };
-            (found, loss_before) = (kept(stage, before, &mut staged)?, staged.loss_before);
+            let is_driven = self.landmarks.is_some();
+            (found, loss_before) =
+                (kept(stage, before, is_driven, &mut staged)?, staged.loss_before);
             if matches!(stage, Stage::Moments(_)) {
                 check_overlap(&self.grids[0], &self.grids[1], &found.affine)?;
             }
@@ -70,8 +72,8 @@ impl Run<'_> {
         Ok(StagesResult { found, stages, loss_before, loss_after, contrast, outcome })
     }
 
-    /// What the stages that have ended found, by the method of the last of them that deforms; a displacement where a run
-    /// begins with one.
+    /// What the stages that have ended found, by the method of the last of them that deforms; before the first of them,
+    /// what the run begins with.
     fn take_found(&mut self, settings: &Settings) -> Result<Option<Deformed>> {
         let found = std::mem::take(&mut self.checkpoint.found);
         let ended = settings.stages[..self.checkpoint.stages.len()].iter().rev();
@@ -81,10 +83,15 @@ impl Run<'_> {
             None => spline_of(saved),
         };
         let fields = Fields::restored(found, self.placement.home(), self.whole, restore)?;
-        Ok(fields.map(|fields| match method {
-            Some(method) => Deformed { model: method.model(), fields },
-            None => Deformed::displacement(fields),
-        }))
+        match (fields, method) {
+            (Some(fields), Some(method)) => Ok(Some(Deformed { model: method.model(), fields })),
+            (Some(fields), None) => Ok(Some(Deformed::displacement(fields))),
+            (None, _) if !self.checkpoint.stages.is_empty() => Ok(None),
+            (None, _) => {
+                let given = self.start.fields(settings, &self.grids, self.placement.home())?;
+                Ok(given.map(Deformed::displacement))
+            }
+        }
     }
 
     /// Demands that a stage can work with what it is given.
@@ -116,18 +123,20 @@ impl Run<'_> {
             };
             let StageResult { found, report, loss_without, loss_before } = staged;
             let losses = vec![report.loss_after, loss_without, loss_before, report.seconds];
-            let numbers = [found.affine.rows().concat(), losses].concat();
+            let margin = vec![report.margin.unwrap_or(f64::NAN)];
+            let numbers = [found.affine.rows().concat(), losses, margin].concat();
             Ok(Report::new(&numbers, report.levels, report.undone))
         })?;
         let numbers = report.numbers();
         let row = |first: usize| [0, 1, 2, 3].map(|column| numbers[first + column]);
         let affine = Affine::from_rows([row(0), row(4), row(8)]);
         let [loss_after, loss_without, loss_before, seconds] = row(12);
+        let margin = Some(numbers[16]).filter(|margin| !margin.is_nan());
         let Report { levels, undone, .. } = report;
         let transform = stage.name();
         Ok(StageResult {
             found: Estimate { affine, deformed },
-            report: StageReport { transform, levels, loss_after, undone, seconds },
+            report: StageReport { transform, levels, loss_after, undone, margin, seconds },
             loss_without,
             loss_before,
         })
@@ -161,13 +170,20 @@ impl Run<'_> {
 }
 
 /// What a stage found, or what was there before it if that aligns them better or the stage ended at its bounds. Moments
-/// have tried the start themselves; a deformation that refines another one starts from it and is not judged.
-fn kept(stage: &Stage, before: Estimate, staged: &mut StageResult) -> Result<Estimate> {
+/// have tried the start themselves; a deformation that refines another one starts from it and is not judged, nor is what
+/// landmarks drive by how alike the images are.
+fn kept(
+    stage: &Stage,
+    before: Estimate,
+    is_driven: bool,
+    staged: &mut StageResult,
+) -> Result<Estimate> {
     let refines = before.deformed.is_some();
     if matches!(stage, Stage::Moments(_)) || refines {
         return Ok(staged.found.clone());
     }
-    if staged.report.undone.is_none() && staged.report.loss_after <= staged.loss_without {
+    let alike = is_driven || staged.report.loss_after <= staged.loss_without;
+    if staged.report.undone.is_none() && alike {
         return Ok(staged.found.clone());
     }
     check_finite_loss(staged.report.loss_after)?;

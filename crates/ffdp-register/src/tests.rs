@@ -6,6 +6,7 @@ mod devices;
 mod ffd;
 mod gnk;
 mod hosts;
+mod initial;
 mod levels;
 mod masks;
 mod matrix;
@@ -87,7 +88,8 @@ fn again<'b>(problem: &'b Problem) -> Problem<'b> {
         more_channels: problem.more_channels.iter().map(|pair| pair.each_ref().map(held)).collect(),
         fixed_mask: problem.fixed_mask.as_ref().map(held),
         moving_mask: problem.moving_mask.as_ref().map(held),
-        initial: problem.initial,
+        landmarks: problem.landmarks.clone(),
+        initial: problem.initial.clone(),
     }
 }
 

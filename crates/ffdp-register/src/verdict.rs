@@ -76,6 +76,8 @@ const OVERLAP: f64 = 0.5;
 const FOLDS_PERCENT: f64 = 0.1;
 /// The gate of an inverse: the 95th percentile of its error, in voxels.
 pub const MOST_INVERSE_ERROR_VOXELS: f64 = 0.5;
+/// Least margin of an orientation over the next one, as a part of what it gains over a middling one.
+const MARGIN: f64 = 0.1;
 /// Images of one contrast correlate by more than this where they are aligned.
 const SAME_CONTRAST: f64 = 0.1;
 /// A similarity with which there is nothing to gain.
@@ -95,6 +97,7 @@ impl Evidence<'_> {
             self.contrasts(),
             self.folds(),
             self.inverse(),
+            self.orientation(),
         ];
         let doubts: Vec<String> = doubts.into_iter().flatten().chain(self.undone()).collect();
         let verdict = match (failed.is_empty(), doubts.is_empty()) {
@@ -206,6 +209,16 @@ impl Evidence<'_> {
             .then(|| format!("the inverse is off by {p95:.2} voxels at 95 %: do not rely on it"))
     }
 
+    fn orientation(&self) -> Option<String> {
+        let margin = self.stages.iter().find_map(|stage| stage.margin)?;
+        (margin < MARGIN).then(|| {
+            format!(
+                "another orientation of the moving image is about as alike (margin {margin:.2}): look at it, or give one \
+                 by --initial"
+            )
+        })
+    }
+
     fn undone(&self) -> impl Iterator<Item = String> {
         let undone = self.stages.iter().filter_map(|stage| Some((stage.transform, stage.undone?)));
         undone.map(|(stage, why)| format!("the stage {stage} {}, and was left out", why.reason()))
@@ -233,7 +246,14 @@ mod tests {
             newton: Vec::new(),
         };
         let levels = vec![level];
-        vec![StageReport { transform: "affine", levels, loss_after: 0.5, undone, seconds: 0.0 }]
+        vec![StageReport {
+            transform: "affine",
+            levels,
+            loss_after: 0.5,
+            undone,
+            margin: None,
+            seconds: 0.0,
+        }]
     }
 
     /// A good result.

@@ -73,6 +73,14 @@ impl Composite {
         })
     }
 
+    /// The linear steps that come last as one matrix, and what comes before them.
+    pub fn split_affine(&self) -> (Self, Affine<Physical, Physical>) {
+        let linear = self.steps.iter().rev().take_while(|step| matches!(step, Step::Affine(_)));
+        let (before, last) = self.steps.split_at(self.steps.len() - linear.count());
+        let affine = Self::new(last.to_vec()).as_affine().expect("they are linear");
+        (Self::new(before.to_vec()), affine)
+    }
+
     /// The map at all voxels of a grid, for several images.
     pub fn on_grid(&self, grid: &Geometry, device: &Device) -> GridMap {
         GridMap { grid: grid.clone(), points: Points::of_grid(grid, device) }.then(self)
@@ -121,6 +129,12 @@ impl Composite {
         device: &Device,
     ) -> Result<LabelMap> {
         self.on_grid(grid, device).warp_labels(moving, how)
+    }
+}
+
+impl From<Affine<Physical, Physical>> for Composite {
+    fn from(affine: Affine<Physical, Physical>) -> Self {
+        Self::new(vec![Step::Affine(affine)])
     }
 }
 

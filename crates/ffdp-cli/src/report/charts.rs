@@ -168,7 +168,14 @@ mod tests {
             newton: Vec::new(),
         };
         let levels = losses.iter().map(level).collect();
-        StageReport { transform: "greedy", levels, loss_after: 0.1, undone: None, seconds: 2.0 }
+        StageReport {
+            transform: "greedy",
+            levels,
+            loss_after: 0.1,
+            undone: None,
+            margin: None,
+            seconds: 2.0,
+        }
     }
 
     #[test]

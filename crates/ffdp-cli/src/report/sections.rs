@@ -245,6 +245,9 @@ pub fn convergence(record: &Record) -> Markup {
                             td {
                                 (format!("{:.5}", stage.loss_after))
                                 @if let Some(why) = stage.undone { " (left out: it " (why.reason()) ")" }
+                                @if let Some(margin) = stage.margin {
+                                    (format!(" (margin over the next orientation: {margin:.2})"))
+                                }
                             }
                             td { (format!("{:.2} s", stage.seconds)) }
                             td {} td {}

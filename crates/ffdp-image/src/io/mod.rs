@@ -24,8 +24,8 @@ pub use memory::{available_memory_bytes, check_memory};
 pub use table::{FileList, FileRow, LIST_COLUMNS, csv_line, csv_records};
 pub use toml_file::read_toml;
 pub use transform_file::{
-    TransformPart, is_composite_name, open_displacement, read_flirt, read_transform_file,
-    write_affine, write_bspline, write_composite,
+    TransformPart, is_composite_name, is_deforming, open_displacement, read_flirt,
+    read_transform_file, transform_files, write_affine, write_bspline, write_composite,
 };
 pub use words::closest;
 pub use zarr_name::is_zarr_name;

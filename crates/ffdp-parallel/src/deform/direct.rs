@@ -58,7 +58,7 @@ impl DirectPair {
             let kernel = ParzenKernel::Delta;
             histogram = HistogramOptions { kernel, ..histogram };
         }
-        let ShardedImages { fixed, moving, affine, masked } = images;
+        let ShardedImages { fixed, moving, affine, masked, landmarks } = images;
         let here = |image: &super::Sharded| {
             let shards = image.shards();
             let single = shards.len() == 1 && shards[0].dims()[..2] == [1, 1];
@@ -66,6 +66,7 @@ impl DirectPair {
         };
         let has_gradient = histogram.kernel == ParzenKernel::BSpline3 || differences.is_some();
         let plain = has_gradient
+            && landmarks.is_none()
             && *masked == [false; 2]
             && options.method == DeformMethod::Greedy
             && options.penalties == Penalties::default();

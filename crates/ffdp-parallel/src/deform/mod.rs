@@ -33,6 +33,7 @@ mod differentiated;
 mod direct;
 mod flow;
 mod homes;
+mod landmarks;
 mod maps;
 mod objective;
 mod penalty;
@@ -68,6 +69,7 @@ use ffdp_burn::ops::{
 use ffdp_image::error::Result;
 pub(super) use flow::WINDOWS;
 use homes::Homes;
+pub use landmarks::Landmarks;
 pub use maps::{flow_of_velocity, map_of_halves, velocity};
 pub use objective::{Cost, FieldModel, FieldVector, ShardedObjective, SmoothSteps};
 pub use places::FieldPlaces;
@@ -88,6 +90,8 @@ pub struct ShardedImages {
     /// Whether the last channel of the fixed and of the moving image is its mask: weights in 0..1, as those of
     /// [`DeformImages`]. It is cut, sent and shown with its image.
     pub masked: [bool; 2],
+    /// Points that belong together, whose distance is a term of the loss.
+    pub landmarks: Option<Landmarks>,
 }
 
 impl ShardedImages {
@@ -241,7 +245,9 @@ impl ShardedDeform {
         fields.iter().for_each(|field| images.fixed.check_layout(field));
         let in_pieces = [&images.fixed, &images.moving].iter().any(|x| x.layout().count() > 1);
         let alone = !team.fixed.are_several() && !team.moving.are_several();
-        let stays = fields[0].mesh().device(0) == mesh.device(0);
+        // What the operation on whole images knows.
+        let is_plain = images.landmarks.is_none();
+        let stays = fields[0].mesh().device(0) == mesh.device(0) && is_plain;
         if let (false, true, true, Some(measure)) = (in_pieces, alone, stays, similarity.measure())
         {
             let options = DeformOptions { measure, ..*options };

@@ -41,8 +41,13 @@ fn the_moving_image_is_released_and_cut_out_of_what_is_kept() {
         let layout = Layout::balanced([19, 11, 12], Axis::Z, devices.len()).unwrap();
         let mesh = DeviceMesh::new(&devices, devices.len()).unwrap();
         let cut = |tensor: Tensor<5>| Sharded::from_tensor(tensor, &layout, &mesh);
-        let images =
-            ShardedImages { fixed: cut(fixed), moving: cut(moving), affine, masked: [false; 2] };
+        let images = ShardedImages {
+            fixed: cut(fixed),
+            moving: cut(moving),
+            affine,
+            masked: [false; 2],
+            landmarks: None,
+        };
         let state = ShardedState::new(vec![cut(still)]);
         assert!(expected.iter().any(|u| u.abs() > 0.5), "something moved");
         // What is kept reaches far enough, or is fetched anew.
@@ -133,6 +138,7 @@ fn information_of_splines_needs_no_dense_field() {
             moving: image(&pair.moving.image),
             affine,
             masked: [false; 2],
+            landmarks: None,
         };
         let (control, [d, h, w]) = ControlGrid::covering([25, 21, 22], [6.0, 5.0, 4.0]);
         let random = |seed| {

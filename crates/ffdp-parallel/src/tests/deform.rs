@@ -109,6 +109,7 @@ fn on_meshes(
         moving: part(both[1].clone(), moving),
         affine: images.affine.clone(),
         masked,
+        landmarks: None,
     };
     let state = ShardedState::new(fields);
     let first = iterations / 3;
@@ -395,6 +396,7 @@ fn all_methods_in_shards_of_a_gpu_end_where_the_cpu_does() {
                         moving: at_rest(&both[1]),
                         affine: images.affine.clone().to_device(&gpu),
                         masked,
+                        landmarks: None,
                     };
                     let fields = starts(&images, &options);
                     let state = ShardedState::new(fields.iter().map(at_rest).collect());
@@ -453,6 +455,7 @@ fn a_similarity_of_ones_own_is_iterated_as_the_fused_one() {
                 moving: cut(&both[1]),
                 affine: images.affine.clone(),
                 masked,
+                landmarks: None,
             };
             let state = ShardedState::new(vec![cut(&start(&images.fixed))]);
             let own = std::sync::Arc::new(Own(losses::Lncc(lncc)));

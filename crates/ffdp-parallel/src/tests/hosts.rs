@@ -117,6 +117,7 @@ fn on_ranks(
             moving: moving_part,
             affine: images.affine.clone(),
             masked,
+            landmarks: None,
         };
         let state = ShardedState::new(own);
         let mesh = DeviceMesh::new(&[Device::flex()], mine.len())?;
@@ -211,6 +212,7 @@ fn a_rank_that_ends_is_named_to_the_others() {
             moving: own(&images.moving),
             affine: images.affine.clone(),
             masked: [false; 2],
+            landmarks: None,
         };
         let state = ShardedState::new(vec![own(&start(&phantoms([14, 13, 17], DType::F32).fixed))]);
         let mesh = DeviceMesh::one(&Device::flex());

@@ -30,6 +30,16 @@ fn objective(
     method: DeformMethod,
     shards: usize,
 ) -> ShardedObjective<SmoothSteps> {
+    driven(images, (measure, method), shards, None)
+}
+
+/// The same, driven by landmarks.
+fn driven(
+    images: &DeformImages,
+    (measure, method): (Measure, DeformMethod),
+    shards: usize,
+    landmarks: Option<Landmarks>,
+) -> ShardedObjective<SmoothSteps> {
     let layout = Layout::balanced(SIZE, Axis::Z, shards).unwrap();
     let fields = method.fields();
     // A start between voxels: linear interpolation has no derivative on them.
@@ -42,13 +52,13 @@ fn objective(
     let on = mesh(&layout);
     let steps = (smoothing, [1.0, 0.8, 0.5]);
     let model = SmoothSteps::new(start.collect(), steps, &on, &Team::ALONE.fixed);
-    of_model(images, (measure, method), &layout, model)
+    of_model(images, (measure, method), (&layout, landmarks), model)
 }
 
 fn of_model<M: FieldModel>(
     images: &DeformImages,
     (measure, method): (Measure, DeformMethod),
-    layout: &Layout,
+    (layout, landmarks): (&Layout, Option<Landmarks>),
     model: M,
 ) -> ShardedObjective<M> {
     let options = DeformOptions {
@@ -62,6 +72,7 @@ fn of_model<M: FieldModel>(
         moving: split(&both[1], layout),
         affine: images.affine.clone(),
         masked,
+        landmarks,
     };
     let loss = (measure.into(), &options);
     ShardedObjective::in_team(images, model, loss, &mesh(layout), Team::ALONE).unwrap()
@@ -88,7 +99,85 @@ fn splines(
         &mesh(&layout),
         &Team::ALONE.fixed,
     );
-    of_model(images, (measure, DeformMethod::Greedy), &layout, model)
+    of_model(images, (measure, DeformMethod::Greedy), (&layout, None), model)
+}
+
+/// Points between voxels, on a voxel, at seams of three shards, beyond the border, and two in one cell.
+fn landmarks() -> Landmarks {
+    Landmarks {
+        fixed_voxels: vec![
+            [3.3, 4.6, 2.5],
+            [5.0, 7.0, 3.0],
+            [1.7, 9.2, 5.9],
+            [8.4, 2.1, 6.2],
+            [12.0, -3.0, 4.4],
+            [3.4, 4.5, 2.6],
+        ],
+        offsets_mm: vec![
+            [3.0, -2.0, 1.0],
+            [-1.0, 4.0, 2.5],
+            [0.5, 0.5, -3.0],
+            [2.0, 2.0, 2.0],
+            [-4.0, 1.0, 0.0],
+            [1.0, -2.5, 1.5],
+        ],
+        linear_mm: [[0.9, 0.1, 0.0], [-0.2, 1.1, 0.1], [0.05, 0.0, 1.9]],
+        sigma_mm: 0.8,
+    }
+}
+
+#[test]
+fn landmarks_pull_by_the_gradient_of_their_energy() {
+    /// As of fields.
+    const DIFFERENCES: f64 = 1e-6;
+    // Of halves the gradient is that of small displacements.
+    let svf = DeformMethod::Svf { squarings: 3, accumulation: Accumulation::Reproducible };
+    for method in [DeformMethod::Greedy, svf] {
+        for measure in
+            [Measure::SquaredDifference, Measure::MutualInformation(HistogramOptions::default())]
+        {
+            for (images, shards) in [(plain(), 1), (plain(), 3)] {
+                let mut objective = driven(&images, (measure, method), shards, Some(landmarks()));
+                let at = objective.model().rest();
+                let values = uniform(3 * 9 * 12 * 10, -1.0, 1.0, 11);
+                let along = tensor(&values, [1, 3, 9, 12, 10], &Device::flex(), DType::F64);
+                let layout = Layout::balanced(SIZE, Axis::Z, shards).unwrap();
+                let along = FieldVector::new(vec![split(&along, &layout)], Team::ALONE.fixed);
+                let Point { gradient, .. } = objective.evaluate(&at).unwrap();
+                let slope = FieldVector::dots(&[[&gradient, &along]]).unwrap()[0];
+                let mut loss = |step: f64| {
+                    objective.evaluate(&Space::combine(&[(1.0, &at), (step, &along)])).unwrap().loss
+                };
+                let expected = (loss(1e-5) - loss(-1e-5)) / 2e-5;
+                let error = (slope - expected).abs() / expected.abs();
+                println!("{method:?} {measure:?} in {shards}: {slope:.6e} {error:.1e}");
+                assert!(error <= DIFFERENCES, "{method:?} {measure:?}: {slope} {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+fn landmarks_pull_in_shards_as_in_the_whole_and_count_once() {
+    for method in methods() {
+        let [one, three] = [1, 3].map(|shards| {
+            let measure = Measure::SquaredDifference;
+            let mut objective =
+                driven(&with_weights(), (measure, method), shards, Some(landmarks()));
+            let at = objective.model().rest();
+            let Point { loss, gradient } = objective.evaluate(&at).unwrap();
+            let field = |field: &Sharded| to_f64(field.gather(&Device::flex()));
+            let mut all: Vec<f64> = gradient.fields.iter().flat_map(field).collect();
+            all.push(loss);
+            all
+        });
+        let mut without = objective(&with_weights(), Measure::SquaredDifference, method, 1);
+        let at = without.model().rest();
+        let rest = without.evaluate(&at).unwrap().loss;
+        assert!(one[one.len() - 1] > rest + 1e-3, "{method:?}: the points cost something");
+        // Sums in another order, in f64.
+        assert_close(&format!("{method:?}"), &three, &one, 1e-11);
+    }
 }
 
 #[test]

@@ -87,6 +87,7 @@ fn iterations_of_shards_at_rest_are_those_of_shards_that_stay() {
                         moving: at_rest(&images.moving),
                         affine: images.affine.clone().to_device(&device),
                         masked: [false; 2],
+                        landmarks: None,
                     };
                     let state = ShardedState::new(vec![field]);
                     let options = options(measure);

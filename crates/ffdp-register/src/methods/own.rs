@@ -224,13 +224,17 @@ pub(crate) fn find(run: &mut Run, method: &dyn Method, found: Estimate) -> Resul
     let similarity = method.similarity();
     let loss_after = images.loss(similarity, &affine, on_level)?;
     let loss_without = images.loss(similarity, &before.affine, None)?;
-    let loss_before = images.loss(similarity, &run.initial, None)?;
+    let given = run.start.deformation.as_ref().map(|given| {
+        let [_, _, d, _, _] = images.fixed.dims();
+        given.planes(grid, 0..d, (&images.fixed.device(), images.fixed.dtype()))
+    });
+    let loss_before = images.loss(similarity, &run.start.affine, given.transpose()?)?;
     let fields = displacement.map(Fields::whole);
     let seconds = start.elapsed().as_secs_f64();
     let transform = method.name();
     Ok(StageResult {
         found: Estimate { affine, deformed: fields.map(Deformed::displacement) },
-        report: StageReport { transform, levels, loss_after, undone: None, seconds },
+        report: StageReport { transform, levels, loss_after, undone: None, margin: None, seconds },
         loss_without,
         loss_before,
     })

@@ -16,6 +16,7 @@ use crate::places::Places;
 use crate::processes::Processes;
 use crate::report::{Outcome, StageReport};
 use crate::stages::StagesResult;
+use crate::start::Start;
 use ffdp_burn::transform::{Composite, Displacement, Step};
 use ffdp_image::error::Result;
 use ffdp_image::image::{Affine, Geometry, Physical, Volume};
@@ -44,6 +45,7 @@ pub struct Registration {
     pub contrast: Option<f64>,
     /// Whether it is worth anything.
     pub outcome: Outcome,
+    start: Start,
     /// The grid of the fixed image.
     fixed: Geometry,
     home: Device,
@@ -59,7 +61,7 @@ impl Registration {
             true => on_full_grid(&run, deformed),
             false => Ok(deformed),
         });
-        let Run { grids: [fixed, _], placement, processes, .. } = run;
+        let Run { grids: [fixed, _], placement, processes, start, .. } = run;
         let warp_of = |fields: Fields| Warp::new(fields, &fixed, &processes);
         let (mut warp, mut inverse, mut velocity) = (None, None, None);
         if let Some(deformed) = deformed.transpose()? {
@@ -78,6 +80,7 @@ impl Registration {
             loss_after,
             contrast,
             outcome,
+            start,
             fixed,
             home,
             processes,
@@ -102,6 +105,7 @@ impl Registration {
             loss_after: 0.0,
             contrast: None,
             outcome: Outcome::Improved,
+            start: Start::of(&Composite::default()),
             fixed: fixed.clone(),
             home: device.clone(),
             processes: Processes::alone(),
@@ -123,6 +127,14 @@ impl Registration {
         Ok(Composite::new(warp.into_iter().chain([Step::Affine(self.affine)]).collect()))
     }
 
+    /// Where the run began, as its steps: the displacement on the grid of the fixed image.
+    ///
+    /// # Errors
+    /// As [`Registration::transform`].
+    pub fn start(&self) -> Result<Composite> {
+        self.before()?.transform()
+    }
+
     /// Where the map carries points of the fixed image, RAS mm; on all ranks.
     ///
     /// # Errors
@@ -133,6 +145,14 @@ impl Registration {
             None => points.to_vec(),
         };
         Ok(moved.into_iter().map(|p| self.affine.apply(p)).collect())
+    }
+
+    /// Where the start of the run carried them; on all ranks.
+    ///
+    /// # Errors
+    /// As [`Registration::map_points`].
+    pub fn map_points_before(&self, points: &[[f64; 3]]) -> Result<Vec<[f64; 3]>> {
+        self.before()?.map_points(points)
     }
 
     /// The moving image as the map shows it: on the grid of the fixed image, in the moving image's intensities, 0 where

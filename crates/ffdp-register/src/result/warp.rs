@@ -89,6 +89,11 @@ impl Warp {
         Ok(())
     }
 
+    /// `w` on planes of the fixed grid, where all of it is here.
+    pub(super) fn piece(&self, planes: &Range<usize>) -> Result<Tensor<5>> {
+        self.part(&self.field, planes, self.work.device(0))
+    }
+
     /// The planes of the field under those of the fixed grid, and the map from voxels of these to voxels of those,
     /// both counted from their first plane.
     fn window(&self, planes: &Range<usize>) -> (Range<usize>, Affine<Voxel, Voxel>) {

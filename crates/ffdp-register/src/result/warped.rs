@@ -6,10 +6,13 @@ use std::path::Path;
 use burn::tensor::{Device, Tensor};
 
 use super::Registration;
-use super::warp::{pieces, values};
+use super::warp::{Warp, pieces, values};
+use crate::fields::Fields;
+use crate::processes::Processes;
+use crate::start::Start;
 use ffdp_burn::ops::Interpolation;
 use ffdp_image::error::Result;
-use ffdp_image::image::{Affine, Geometry, Physical, Planes, index_affine, upload_each};
+use ffdp_image::image::{Geometry, Planes, index_affine, upload_each};
 use ffdp_image::io::images::{LabelWriter, VolumeWriter};
 use ffdp_image::metrics::{DiceScores, OverlapCounts};
 use ffdp_parallel::{Axis, DisplacementBounds, ReadSampler, Sharded, narrow};
@@ -17,6 +20,9 @@ use ffdp_parallel::{Axis, DisplacementBounds, ReadSampler, Sharded, narrow};
 /// Voxels of the moving image that are held for them, about, unless that is less than this part of it.
 const READ: usize = 1 << 24;
 const READ_PART: usize = 8;
+
+/// What a transform is held on that is evaluated anew wherever it is read.
+const COARSE: usize = 8;
 
 /// An image whose values are shifted by a constant.
 struct Shifted<'a> {
@@ -94,14 +100,12 @@ impl Registration {
         Ok((first && fixed.is_some()).then(|| counts.dice().counting_lost(ids)))
     }
 
-    /// The overlap of labels on the fixed grid and of those on the moving one under an affine map alone (RAS mm); on
-    /// rank 0.
+    /// The overlap of labels on the fixed grid and of those on the moving one where the run began; on rank 0.
     ///
     /// # Errors
     /// As [`Registration::write_warped_labels`].
-    pub fn overlap_under(
+    pub fn overlap_before(
         &self,
-        affine: &Affine<Physical, Physical>,
         (moving, ids): (&mut dyn Planes, &[i32]),
         fixed: &mut dyn Planes,
     ) -> Result<Option<DiceScores>> {
@@ -109,7 +113,7 @@ impl Registration {
             return Ok(None);
         }
         let mut counts = OverlapCounts::default();
-        let placed = Self { affine: *affine, warp: None, ..self.clone() };
+        let placed = self.before()?;
         let meaning = moving.labels().clone();
         placed.each_piece(moving, Interpolation::Nearest, |planes, values| {
             counts.add(&labels_on(fixed, planes)?, &meaning.read(&values)?)
@@ -118,13 +122,12 @@ impl Registration {
     }
 
     /// Shows planes of the fixed grid that are `wanted`, one after the other, with what is seen there of the moving image
-    /// under an affine map alone (RAS mm), in its own intensities; on rank 0, and nothing on the others.
+    /// where the run began, in its own intensities; on rank 0, and nothing on the others.
     ///
     /// # Errors
     /// Those of reading, and [`Error::Device`](ffdp_image::Error::Device) when values cannot be read back.
-    pub fn show_under(
+    pub fn show_before(
         &self,
-        affine: &Affine<Physical, Physical>,
         moving: &mut dyn Planes,
         wanted: impl Fn(usize) -> bool,
         mut each: impl FnMut(usize, &[f32]),
@@ -132,16 +135,32 @@ impl Registration {
         if !self.processes.is_first() {
             return Ok(());
         }
-        let placed = Self { affine: *affine, warp: None, ..self.clone() };
+        let placed = self.before()?;
         let mut show = placed.plane_sampler(moving, Interpolation::Linear)?;
         for planes in pieces(&self.fixed).filter(|planes| planes.clone().any(&wanted)) {
-            let seen = show(&planes, (None, &DisplacementBounds::NONE), &self.home)?;
+            let w = placed.warp.as_ref().map(|warp| warp.piece(&planes)).transpose()?;
+            let bounds = match &w {
+                Some(w) => DisplacementBounds::read(&Sharded::whole(w.clone()))?.remove(0),
+                None => DisplacementBounds::NONE,
+            };
+            let seen = show(&planes, (w.as_ref(), &bounds), &self.home)?;
             for plane in planes.clone().filter(|plane| wanted(*plane)) {
                 let at = plane - planes.start;
                 each(plane, &values(narrow(seen.clone(), Axis::Z.dim(), at..at + 1))?);
             }
         }
         Ok(())
+    }
+
+    /// Where the run began, for one process.
+    pub(super) fn before(&self) -> Result<Self> {
+        let Start { affine, deformation } = &self.start;
+        let warp = deformation.as_ref().map(|given| {
+            let coarse = self.fixed.resized(self.fixed.size.map(|n| n.div_ceil(COARSE)))?;
+            let fields = Fields::of_start(given.clone(), &coarse, &self.home)?;
+            Ok(Warp::new(fields, &self.fixed, &Processes::alone()))
+        });
+        Ok(Self { affine: *affine, warp: warp.transpose()?, ..self.clone() })
     }
 
     /// Shows runs of planes of the fixed grid, on rank 0, with what is seen there of an image on the moving grid.

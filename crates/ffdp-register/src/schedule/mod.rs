@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::methods::{ListedMut, Stage};
 use super::pyramid::{MINIMUM_AXIS_VOXELS, finest_spacing_mm};
-use super::settings::Next;
+use super::settings::{Next, in_range};
 use ffdp_image::error::{Error, Result};
 use ffdp_image::image::Geometry;
 
@@ -30,6 +30,11 @@ pub struct Settings {
     /// For images of one modality that are compared by `mse`; LNCC and mutual information do not need it.
     /// Default false.
     pub match_histograms: bool,
+    /// Standard deviation of the distance of corresponding landmarks, mm: with it, those that are given drive every stage
+    /// that follows gradients. Their squared distance over twice its square weighs like the dissimilarity of a voxel.
+    /// Default: none, they are measured only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub landmark_sigma_mm: Option<f64>,
     /// Iterations between two reads of the loss from the device. Default 10: every read waits for
     /// all work in flight.
     pub loss_interval: usize,
@@ -104,6 +109,9 @@ impl Settings {
                 self.intensity_percentiles,
                 "use, for example, 1 and 99.9",
             ));
+        }
+        if let Some(sigma) = self.landmark_sigma_mm {
+            in_range("landmark_sigma_mm", sigma, [1e-3, 1e3], "1 to 3 voxels are usual")?;
         }
         if self.loss_interval == 0 {
             let what = "loss_interval must be at least 1 iteration";

@@ -89,6 +89,7 @@ impl Settings {
             stages,
             intensity_percentiles: [1.0, 99.9],
             match_histograms: false,
+            landmark_sigma_mm: None,
             loss_interval: 10,
             minimum_axis_voxels: 16,
         }

@@ -66,6 +66,41 @@ pub enum MomentsCentre {
     Frame,
 }
 
+/// A search of orientations: rotations spread evenly ([`rotations`](ffdp_burn::transform::rotations())) are scored on a
+/// level of 32 voxels along the longest axis, about the centres of mass and of the grids.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OrientationSettings {
+    /// The largest turn that is tried. Default 180: all there are.
+    pub up_to_degrees: f64,
+    /// Between neighbours. Default 30.
+    pub spacing_degrees: f64,
+    /// How many of the most alike are improved like the placements of the moments, of which the best is taken. Default
+    /// 24.
+    pub kept: usize,
+}
+
+impl Default for OrientationSettings {
+    fn default() -> Self {
+        Self { up_to_degrees: 180.0, spacing_degrees: 30.0, kept: 24 }
+    }
+}
+
+impl OrientationSettings {
+    fn validate(&self) -> Result<()> {
+        let Self { up_to_degrees, spacing_degrees, kept } = *self;
+        in_range(
+            "the largest turn of a search",
+            up_to_degrees,
+            [0.0, 180.0],
+            "180 is all there are",
+        )?;
+        in_range("the spacing of a search", spacing_degrees, [5.0, 90.0], "30 is the usual one")?;
+        let most = "the kept orientations of a search";
+        in_range(most, kept as f64, [1.0, 1000.0], "24 is the usual number")
+    }
+}
+
 /// Settings of the first placement, by moments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -75,6 +110,9 @@ pub struct MomentsSettings {
     pub order: MomentsOrder,
     /// What is brought together. Default `mass`.
     pub centre: MomentsCentre,
+    /// All orientations, for images whose headers and axes say nothing: off by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub search: Option<OrientationSettings>,
     /// Whether mirror images are tried too. Default no: anatomy has a left and a right, and a nearly
     /// symmetric brain would be matched with its mirror image.
     pub reflections: bool,
@@ -112,6 +150,7 @@ impl Default for MomentsSettings {
         Self {
             order: MomentsOrder::Second,
             centre: MomentsCentre::Mass,
+            search: None,
             reflections: false,
             shrink: 8.0,
             refinement: 10,
@@ -188,6 +227,9 @@ impl MomentsSettings {
             [1.0, 1000.0],
             "10 is the usual one",
         )?;
+        if let Some(search) = &self.search {
+            search.validate()?;
+        }
         self.similarity.validate()
     }
 }

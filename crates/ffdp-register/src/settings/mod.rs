@@ -12,7 +12,9 @@ pub use ffdp_burn::losses::similarities::{
     LnccSettings, MiSettings, MindSettings, NgfSettings, OwnSimilarity, Similarity,
 };
 pub(super) use linear::{FOREGROUND, Next};
-pub use linear::{LinearSettings, MomentsCentre, MomentsOrder, MomentsSettings};
+pub use linear::{
+    LinearSettings, MomentsCentre, MomentsOrder, MomentsSettings, OrientationSettings,
+};
 
 use serde::{Deserialize, Serialize};
 

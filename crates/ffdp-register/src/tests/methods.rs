@@ -112,7 +112,7 @@ fn an_affine_map_before_the_stage_changes_nothing_but_the_place() {
     for stage in methods(&greedy) {
         let name = stage.name();
         let here = found(&Problem::new(fixed, moving), stage.clone());
-        let there = Problem { initial: map, ..Problem::new(fixed, &elsewhere) };
+        let there = Problem { initial: map.into(), ..Problem::new(fixed, &elsewhere) };
         let there = found(&there, stage);
         let largest = |a: Vec<f32>, b: Vec<f32>| {
             a.iter().zip(&b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)

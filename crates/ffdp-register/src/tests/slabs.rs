@@ -10,7 +10,7 @@ use crate::{
     Registration, Settings, Silent, Similarity, Stage, level_geometry,
 };
 use ffdp_burn::ops::{Interpolation, jacobian};
-use ffdp_burn::transform::{BsplineTransform, Composite, Displacement, Step};
+use ffdp_burn::transform::{BsplineTransform, Displacement};
 use ffdp_image::error::Error;
 use ffdp_image::image::{Geometry, LabelMap, Planes, Volume, label_ids};
 use ffdp_image::io::images::{
@@ -293,7 +293,8 @@ fn a_linear_stage_in_shards_finds_what_it_finds_in_whole_images() {
         let cut = slabs(&pair, &settings, &placement);
         let [a, b] = [&whole.affine, &cut.affine].map(|affine| affine.rows().concat());
         let off = a.iter().zip(&b).fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
-        let moved = a.iter().zip(problem.initial.rows().concat());
+        let moved =
+            a.iter().zip(problem.initial.as_affine().expect("it is linear").rows().concat());
         let moved = moved.fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
         println!("{name}: affine maps {off:.1e} apart, {moved:.1e} from where they began");
         assert!(moved > 0.1, "{name}: something was found");
@@ -393,9 +394,10 @@ fn labels_of_slabs_are_those_of_the_whole() {
     assert!(apart * 100_000 < got.data.len(), "{apart} labels differ");
     let scores = dice(&pair.fixed.labels.data, &got.data).expect("one grid");
     assert_eq!(after.mean().to_bits(), scores.mean().to_bits());
-    let before = cut.overlap_under(&problem.initial, (&mut moving, &ids), &mut fixed);
+    let before = cut.overlap_before((&mut moving, &ids), &mut fixed);
     let before = before.expect("labels").expect("rank 0");
-    let placed = Composite::new(vec![Step::Affine(problem.initial)])
+    let placed = problem
+        .initial
         .warp_labels(&pair.moving.labels, grid, Interpolation::Nearest, &Device::flex())
         .expect("labels");
     let scores = dice(&pair.fixed.labels.data, &placed.data).expect("one grid");

@@ -87,7 +87,7 @@ fn a_bright_background_invents_no_more_motion_than_a_dark_one() {
         let invented = |value: &dyn Fn(f64) -> f64| {
             let identity = Affine::identity();
             let (fixed, moving) = (draw(&grid, &identity, value), draw(&grid, &truth, value));
-            let problem = Problem { initial: truth, ..Problem::new(&fixed, &moving) };
+            let problem = Problem { initial: truth.into(), ..Problem::new(&fixed, &moving) };
             let found = run(&problem, vec![stage.clone()]);
             // Nothing better than the truth may be found: then the stage is left out.
             let Some(warp) = &found.warp else { return 0.0 };
@@ -116,7 +116,7 @@ fn linear_stages_find_what_is_partly_covered_by_every_similarity() {
     for (similarity, _) in Similarity::built_in() {
         let name = similarity.name();
         let rigid = LinearSettings { similarity, ..LinearSettings::default() };
-        let problem = Problem { initial: nearby, ..Problem::new(&fixed, &moving) };
+        let problem = Problem { initial: nearby.into(), ..Problem::new(&fixed, &moving) };
         let found = run(&problem, vec![Stage::Rigid(rigid)]);
         let error = apart(&grid, &found.affine, &truth);
         println!("{name}: {error:.3} mm of voxels of 2.2 mm");
@@ -185,7 +185,7 @@ fn two_contrasts_under_much_noise_are_still_aligned() {
     let fixed = image("cfireants/MNI152_T1_2mm.nii.gz", 5);
     let moving = image("mni152/MNI152_T2_2mm.nii.gz", 6);
     let initial = Affine::from_parts(turned([0.0; 3]).linear(), [4.0, -3.0, 2.0]);
-    let problem = Problem { initial, ..Problem::new(&fixed, &moving) };
+    let problem = Problem { initial: initial.into(), ..Problem::new(&fixed, &moving) };
     let found = run(&problem, vec![Stage::Rigid(LinearSettings::default())]);
     assert_eq!(found.stages[0].undone, None);
     let off = |map: &Affine<Physical, Physical>| {

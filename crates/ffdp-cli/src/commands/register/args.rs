@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
-use ffdp_image::io::FileRow;
+use ffdp_image::io::{FileRow, is_deforming};
+use ffdp_register::Settings;
 
 use crate::commands::apply::SpaceChoice;
 use crate::failure::{Failure, Result};
@@ -98,12 +99,13 @@ pub struct RegisterArguments {
     #[arg(long, value_name = "FILE")]
     pub moving_mask: Option<PathBuf>,
 
-    /// Transform to start from, affine: from points of the fixed to points of the moving image (ITK
-    /// .txt, .tfm or .mat, or a 4x4 matrix in RAS mm). The stages improve it.
-    #[arg(long, value_name = "FILE")]
+    /// Transform to start from, from points of the fixed to points of the moving image: a file of ITK, ANTs
+    /// or FreeSurfer, a displacement field, or the output folder of a registration. The stages improve it; if it deforms,
+    /// only the deformable ones are done.
+    #[arg(long, value_name = "FILE|DIR")]
     pub initial: Option<PathBuf>,
     /// Corresponding landmarks of the fixed and the moving image: their distance before and after is
-    /// measured (CSV, or Slicer's .fcsv).
+    /// measured (CSV, or Slicer's .fcsv), and with --landmark-sigma they drive the registration.
     #[arg(long, value_names = ["FIXED", "MOVING"], num_args = 2)]
     pub landmarks: Option<Vec<PathBuf>>,
     /// Coordinates of the landmarks.
@@ -187,6 +189,22 @@ impl RegisterArguments {
         self.moving
             .as_deref()
             .expect("demanded where there is no list, and read from it where there is")
+    }
+
+    /// What is done. An initial transform that deforms leaves nothing to the linear stages.
+    pub fn resolve(&self) -> Result<Settings> {
+        let deforms = self.initial.as_ref().map(is_deforming).transpose()?.unwrap_or(false);
+        if self.settings.landmark_sigma.is_some()
+            && self.landmarks.is_none()
+            && self.pairs.is_none()
+        {
+            return Err(Failure::user(
+                "--landmark-sigma says how exactly landmarks are known, and there are none",
+                "give them by --landmarks FIXED MOVING",
+            ));
+        }
+        let aligned = self.settings.aligned || deforms;
+        SettingsArguments { aligned, ..self.settings.clone() }.resolve()
     }
 
     /// The request for one pair of a list, with results in a folder of its own.

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use ffdp_burn::transform::read_transform;
-use ffdp_image::image::{Affine, Geometry, LabelMap, Physical, Volume};
-use ffdp_image::io::check_not_an_input;
+use ffdp_burn::transform::{Composite, read_transform};
+use ffdp_image::image::{Geometry, LabelMap, Volume};
 use ffdp_image::io::images::{header, unreadable_by_itk};
+use ffdp_image::io::{check_not_an_input, transform_files};
 
 use super::args::RegisterArguments;
 use super::files::Files;
@@ -14,10 +14,10 @@ use crate::commands::input::{
     Reading, image_and_warnings, label_ids, labels_on, landmark_pairs, weights,
 };
 use crate::failure::{Failure, Result};
-use crate::hash::Hash;
+use crate::hash::{Hash, sha256};
 use crate::in_parallel::in_parallel;
 use crate::printer::Printer;
-use ffdp_register::{Problem, Source};
+use ffdp_register::{Problem, Settings, Source};
 
 /// The images and labels, read and checked.
 pub struct Inputs {
@@ -31,7 +31,9 @@ pub struct Inputs {
     pub fixed_mask: Option<Volume>,
     pub moving_mask: Option<Volume>,
     /// Where the moving image lies to begin with.
-    pub initial: Affine<Physical, Physical>,
+    pub initial: Composite,
+    /// SHA-256 of its files and of those of the landmarks.
+    pub guides_hash: String,
     /// Of the fixed and the moving image, in RAS mm.
     pub landmarks: Option<[Vec<[f64; 3]>; 2]>,
     /// SHA-256 of the files of the fixed and the moving image.
@@ -49,7 +51,7 @@ impl Inputs {
     /// When a result would overwrite an input, or an image is a label map.
     pub fn check(request: &RegisterArguments, files: &Files) -> Result<()> {
         let inputs = request.inputs();
-        for file in files.all() {
+        for file in files.all().into_iter().chain([files.folder.as_path()]) {
             check_not_an_input(file, &inputs)?;
         }
         if !request.labels_as_images {
@@ -82,6 +84,7 @@ impl Inputs {
         Ok(Self {
             label_ids,
             initial: initial(request)?,
+            guides_hash: guides_hash(request)?,
             landmarks: landmarks_of(request, [&fixed.image.geometry, &moving.image.geometry])?,
             fixed: fixed.image,
             moving: moving.image,
@@ -132,25 +135,39 @@ impl Side {
 
 impl Inputs {
     /// What is registered.
-    pub fn problem(&self) -> Problem<'_> {
+    pub fn problem(&self, settings: &Settings) -> Problem<'_> {
         Problem {
             fixed_mask: self.fixed_mask.as_ref().map(Source::from),
             moving_mask: self.moving_mask.as_ref().map(Source::from),
-            initial: self.initial,
+            landmarks: driving(&self.landmarks, settings),
+            initial: self.initial.clone(),
             ..Problem::new(&self.fixed, &self.moving)
         }
     }
 }
 
-/// The affine map to start from.
-pub(super) fn initial(request: &RegisterArguments) -> Result<Affine<Physical, Physical>> {
-    let Some(path) = &request.initial else { return Ok(Affine::identity()) };
-    read_transform(path, &Device::flex())?.as_affine().ok_or_else(|| {
-        Failure::user(
-            format!("{}: --initial must be affine, this transform deforms", path.display()),
-            "warp the moving image by it first (ffdp apply), or give only its affine part",
-        )
-    })
+/// The landmarks, where they drive the registration and are not measured alone.
+pub(super) fn driving(
+    landmarks: &Option<[Vec<[f64; 3]>; 2]>,
+    settings: &Settings,
+) -> Option<[Vec<[f64; 3]>; 2]> {
+    landmarks.clone().filter(|_| settings.landmark_sigma_mm.is_some())
+}
+
+/// The transform to start from.
+pub(super) fn initial(request: &RegisterArguments) -> Result<Composite> {
+    match &request.initial {
+        None => Ok(Composite::default()),
+        Some(path) => Ok(read_transform(path, &Device::flex())?),
+    }
+}
+
+/// SHA-256 of the files of the initial transform and of the landmarks.
+pub(super) fn guides_hash(request: &RegisterArguments) -> Result<String> {
+    let initial = request.initial.as_ref().map(transform_files).transpose()?;
+    let files = initial.iter().flatten().chain(request.landmarks.iter().flatten());
+    let hashes = files.map(|file| sha256(file)).collect::<Result<Vec<_>>>()?;
+    Ok(hashes.join(" "))
 }
 
 /// The landmarks of both images, one to one.

@@ -50,7 +50,7 @@ pub fn run(request: &RegisterArguments) -> Result<()> {
 
 /// Prints what a run would take.
 fn predict(request: &RegisterArguments) -> Result<()> {
-    let settings = request.settings.resolve()?;
+    let settings = request.resolve()?;
     let labels = request.moving_labels.is_some();
     let sizes = Sizes::of_files(request.fixed(), request.moving(), labels)?;
     let device = request.mesh.first();

@@ -249,7 +249,7 @@ impl Registrations {
             device: mesh.to_string(),
             images: inputs.hashes.clone(),
             masks: inputs.mask_hashes.clone(),
-            reading: format!("volume {volume:?}, {nan_policy:?}, {:?}", inputs.initial),
+            reading: format!("volume {volume:?}, {nan_policy:?}, {}", inputs.guides_hash),
             settings: self.toml.clone(),
         }
     }
@@ -362,7 +362,8 @@ fn registered(
     checkpoint: Option<Checkpoint>,
     watch: &mut Watch,
 ) -> Result<Registration> {
-    let registration = Register::of(inputs.problem()).settings(settings).on(mesh).observer(watch);
+    let registration =
+        Register::of(inputs.problem(settings)).settings(settings).on(mesh).observer(watch);
     Ok(match checkpoint {
         Some(checkpoint) => registration.resume(checkpoint).run()?,
         None => registration.run()?,

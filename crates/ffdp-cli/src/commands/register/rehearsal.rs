@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::available_parallelism;
 
-use ffdp_image::image::{Affine, Geometry, LabelMap, Volume};
+use ffdp_burn::transform::Composite;
+use ffdp_image::image::{Geometry, LabelMap, Volume};
 use ffdp_parallel::DeviceMesh;
 use ffdp_register::{Register, Registration, Settings, Stage};
 use rayon::prelude::*;
@@ -135,7 +136,7 @@ impl Part {
     fn rehearse(self, request: &RegisterArguments) -> Result<()> {
         let labels = request.moving_labels.is_some();
         let sizes = Sizes::of_files(request.fixed(), request.moving(), labels)?;
-        let settings = request.settings.resolve()?.for_images(&sizes.fixed);
+        let settings = request.resolve()?.for_images(&sizes.fixed);
         let sides = ([&sizes.fixed, &sizes.moving], request.masked());
         let mesh = request.mesh.open(&settings, sides)?;
         let rehearsal = Rehearsal::new(request, &settings, &sizes, &mesh)?;
@@ -195,7 +196,7 @@ impl<'a> Rehearsal<'a> {
     /// Stages with few iterations.
     fn stages(&self, stages: Vec<Stage>) -> Result<Registration> {
         let settings = shortened(&Settings { stages, ..self.settings.clone() });
-        Ok(Register::of(self.inputs.problem()).settings(&settings).on(self.mesh).run()?)
+        Ok(Register::of(self.inputs.problem(&settings)).settings(&settings).on(self.mesh).run()?)
     }
 
     /// What stages may have found: no displacement at all, as a deformation and its inverse where there are such.
@@ -239,7 +240,8 @@ impl Inputs {
             fixed_mask: weights(&fixed, request.fixed_mask.is_some())?,
             moving_mask: weights(&moving, request.moving_mask.is_some())?,
             label_ids: None,
-            initial: Affine::identity(),
+            initial: Composite::default(),
+            guides_hash: String::new(),
             landmarks: None,
             hashes: [request.fixed(), request.moving()].map(Hash::later),
             mask_hashes: Default::default(),

@@ -33,6 +33,9 @@ pub struct Results {
     /// What it took until displacements were on the host.
     pub fields_seconds: f64,
     affine: Affine<Physical, Physical>,
+    /// Where the run began: the same, and the displacement before it.
+    placement: Affine<Physical, Physical>,
+    start_displacement: Option<Vec<f32>>,
     /// The moving image on the fixed grid.
     warped: Volume,
     stages: Vec<StageReport>,
@@ -73,11 +76,16 @@ impl Results {
         let steps = found.clone().map(Step::Displacement);
         let transform =
             Composite::new(steps.into_iter().chain([Step::Affine(result.affine)]).collect());
-        let start = Composite::new(vec![Step::Affine(inputs.initial)]);
-        let landmarks = inputs
-            .landmarks
-            .as_ref()
-            .map(|[fixed, moving]| tre_of_mapped(fixed, &transform.map_points(fixed)?, moving));
+        let start = result.start()?;
+        let (deformation, placement) = start.split_affine();
+        let start_displacement = match deformation.steps() {
+            [Step::Displacement(w)] => Some(w.to_vec()?),
+            _ => None,
+        };
+        let landmarks = inputs.landmarks.as_ref().map(|[fixed, moving]| {
+            let [before, after] = [&start, &transform].map(|map| map.map_points(fixed));
+            tre_of_mapped(&before?, &after?, moving)
+        });
         // What is written comes first.
         let clock = Instant::now();
         let displacement = warp.to_vec()?;
@@ -97,12 +105,15 @@ impl Results {
         };
         if beyond != 0.0 {
             let grids = [grid, &inputs.moving.geometry];
-            Coverage::new(grids, &inputs.initial, None).fill(&mut before.data, beyond);
+            let began = start_displacement.as_deref();
+            Coverage::new(grids, &placement, began).fill(&mut before.data, beyond);
             let deformed = Some(&displacement[..]);
             Coverage::new(grids, &result.affine, deformed).fill(&mut warped.data, beyond);
         }
         Ok(Self {
             fields_seconds,
+            placement,
+            start_displacement,
             before,
             labels_before: labels(&start)?,
             inverse,
@@ -137,7 +148,13 @@ impl Results {
         let ((before, after), (dice, (folds, (displacement_mm, motion_mm)))) = in_parallel(
             || {
                 in_parallel(
-                    || similarity(&self.before, &inputs.initial, None),
+                    || {
+                        similarity(
+                            &self.before,
+                            &self.placement,
+                            self.start_displacement.as_deref(),
+                        )
+                    },
                     || similarity(&self.warped, &self.affine, Some(&self.displacement)),
                 )
             },
@@ -157,9 +174,9 @@ impl Results {
             },
         );
         let (before, after, folds, dice) = (before?, after?, folds?, dice?);
-        let overlap_percent = overlaps(grids, [&inputs.initial, &self.affine]);
+        let overlap_percent = overlaps(grids, [&self.placement, &self.affine]);
         let similarity = BeforeAfter { before, after };
-        let mut evidence = self.evidence(&settings, inputs)?;
+        let mut evidence = self.evidence(&settings, &fixed.geometry)?;
         evidence.similarity = shown(&similarity, &settings);
         evidence.overlap_percent = Some(overlap_percent.pair());
         evidence.folds_percent = Some(folds.percent);
@@ -197,16 +214,16 @@ impl Results {
     }
 
     /// What is known of the result without measuring it.
-    fn evidence(&self, settings: &Settings, inputs: &Inputs) -> Result<Evidence<'_>> {
+    fn evidence(&self, settings: &Settings, fixed: &Geometry) -> Result<Evidence<'_>> {
         Ok(Evidence {
             stages: &self.stages,
             loss: Some(self.loss.pair()),
             contrast: self.contrast,
-            affine: Some(inputs.initial.inverse()?.then(&self.affine)),
+            affine: Some(self.placement.inverse()?.then(&self.affine)),
             may_mirror: settings.stages.iter().any(Stage::may_mirror),
             inverse_p95_voxels: self.inverse.as_ref().map(|(_, error)| error.p95_voxels),
             landmarks_mm: self.landmarks.as_ref().map(|tre| [tre.before.mean, tre.after.mean]),
-            voxel_mm: finest_spacing_mm(&inputs.fixed.geometry),
+            voxel_mm: finest_spacing_mm(fixed),
             ..Evidence::default()
         })
     }

@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use ffdp_image::image::{Affine, Geometry, Physical, Planes};
+use ffdp_burn::transform::Composite;
+use ffdp_image::image::{Affine, Geometry, Planes};
 use ffdp_image::io::images::{PlaneReader, header};
 use ffdp_image::io::write_affine;
 use ffdp_image::io::{check_not_an_input, write_text};
@@ -17,7 +18,7 @@ use serde_json::json;
 
 use super::args::RegisterArguments;
 use super::files::Files;
-use super::inputs::{check_is_no_label_map, initial, landmarks_of};
+use super::inputs::{check_is_no_label_map, driving, guides_hash, initial, landmarks_of};
 use super::results::{overlaps, spline_of, write_spline};
 use super::strictly;
 use crate::checkpoint::{Identified, Keeper};
@@ -78,7 +79,8 @@ impl Ready {
         let problem = Problem {
             fixed_mask: fixed_mask.map(Source::from),
             moving_mask: moving_mask.map(Source::from),
-            initial: self.initial,
+            landmarks: driving(&self.landmarks, settings),
+            initial: self.initial.clone(),
             ..Problem::new(fixed, moving)
         };
         let registration = Register::of(problem).settings(settings).on(&self.placement);
@@ -112,7 +114,7 @@ impl Ready {
         hosts: &Hosts,
         found: &Registration,
     ) -> Result<Written> {
-        let Self { printer, files, images: [fixed, moving], initial, .. } = self;
+        let Self { printer, files, images: [fixed, moving], .. } = self;
         let mut step = Instant::now();
         let mut done = |what: &str| {
             printer.detail(&format!("{what}: {:.1} s", step.elapsed().as_secs_f64()));
@@ -120,10 +122,9 @@ impl Ready {
         };
         let folding = found.warp.as_ref().map(|warp| warp.folding()).transpose()?;
         done("folds");
-        let landmarks_mm = self
-            .landmarks
-            .take()
-            .map(|[fixed, moving]| tre_of_mapped(&fixed, &found.map_points(&fixed)?, &moving));
+        let landmarks_mm = self.landmarks.take().map(|[fixed, moving]| {
+            tre_of_mapped(&found.map_points_before(&fixed)?, &found.map_points(&fixed)?, &moving)
+        });
         let landmarks_mm = landmarks_mm.transpose()?;
         // What the report shows: planes through the middle of the fixed image, of what passes by.
         let grid = fixed.geometry().clone();
@@ -144,10 +145,10 @@ impl Ready {
             inverse.write(&files.inverse)?;
             done("inverse displacement");
         }
-        let dice = self.labels.overlap(found, initial, &files.labels)?;
+        let dice = self.labels.overlap(found, &files.labels)?;
         done("labels");
         let processes = processes(hosts, found)?;
-        let pictures = pictures(panels, found, (fixed, moving), initial, hosts.is_first())?;
+        let pictures = pictures(panels, found, (fixed, moving), hosts.is_first())?;
         done("pictures");
         Ok(Written { folding, dice, landmarks_mm, processes, pictures })
     }
@@ -199,10 +200,11 @@ impl Ready {
         let Written { folding, dice, landmarks_mm, processes, pictures } = written;
         let Self { settings, warnings, initial, images, .. } = self;
         let grids = images.each_ref().map(Planes::geometry);
-        let overlap_percent = overlaps(grids, [initial, &found.affine]);
+        let (_, placement) = initial.split_affine();
+        let overlap_percent = overlaps(grids, [&placement, &found.affine]);
         let folds_percent =
             folding.map(|folding| 100.0 * folding.folds as f64 / grids[0].len() as f64);
-        let start = initial.inverse().unwrap_or(Affine::identity());
+        let start = placement.inverse().unwrap_or(Affine::identity());
         let evidence = Evidence {
             stages: &found.stages,
             loss: Some([found.loss_before, found.loss_after]),
@@ -280,7 +282,7 @@ struct Ready {
     labels: Labels,
     landmarks: Option<[Vec<[f64; 3]>; 2]>,
     warnings: Vec<String>,
-    initial: Affine<Physical, Physical>,
+    initial: Composite,
     placement: Placement,
     /// Of the first alone.
     output: Option<OutputFolder>,
@@ -310,7 +312,7 @@ impl Ready {
         let paths = [request.fixed(), request.moving()];
         let masks = [&request.fixed_mask, &request.moving_mask].map(Option::as_deref);
         let labels = [&request.fixed_labels, &request.moving_labels].map(Option::as_deref);
-        for file in files.all() {
+        for file in files.all().into_iter().chain([files.folder.as_path()]) {
             check_not_an_input(file, &request.inputs())?;
         }
         let text = to_toml(&settings)?;
@@ -347,7 +349,7 @@ impl Ready {
         printer.detail(&format!("slab by slab on {}, settings {settings:?}", request.mesh));
         let initial = initial(request)?;
         let landmarks = landmarks_of(request, grids.each_ref())?;
-        let reading = format!("slabs, volume {:?}, {initial:?}", request.volume);
+        let reading = format!("slabs, volume {:?}, {}", request.volume, guides_hash(request)?);
         let continued = continued(request, (&files, &text, reading), &settings, (hosts, printer))?;
         let output = claim.map(|claim| {
             files.prepare()?;
@@ -457,16 +459,11 @@ impl Labels {
     }
 
     /// Writes the moving labels as `found` shows them; how they overlap with the fixed ones, before and after.
-    fn overlap(
-        &mut self,
-        found: &Registration,
-        initial: &Affine<Physical, Physical>,
-        file: &Path,
-    ) -> Result<Option<Overlap>> {
+    fn overlap(&mut self, found: &Registration, file: &Path) -> Result<Option<Overlap>> {
         // Each rank has its part in what is written, and rank 0 the file.
         let Some(moving) = &mut self.moving else { return Ok(None) };
         let before = match &mut self.fixed {
-            Some(fixed) => found.overlap_under(initial, (moving, &self.ids), fixed)?,
+            Some(fixed) => found.overlap_before((moving, &self.ids), fixed)?,
             None => None,
         };
         let fixed = self.fixed.as_mut().map(|fixed| fixed as &mut dyn Planes);
@@ -487,7 +484,6 @@ fn pictures(
     mut panels: Panels,
     found: &Registration,
     (fixed, moving): (&mut PlaneReader, &mut PlaneReader),
-    initial: &Affine<Physical, Physical>,
     is_first: bool,
 ) -> Result<Option<Pictures>> {
     let grid = fixed.geometry().clone();
@@ -509,7 +505,7 @@ fn pictures(
     if !is_first {
         return Ok(None);
     }
-    found.show_under(initial, moving, wants, |plane, values| {
+    found.show_before(moving, wants, |plane, values| {
         panels.add(Quantity::Before, plane, values);
     })?;
     for plane in (0..wanted.len()).filter(|plane| wants(*plane)) {

@@ -8,6 +8,7 @@
 //! | ITK composite (`.h5`) | yes | yes |
 //! | a 3x4 or 4x4 matrix as text, RAS mm, fixed to moving | yes | no |
 //! | FreeSurfer's LTA (`.lta`), between RAS mm or voxels | yes | no |
+//! | the output folder of `ffdp register` or ANTs | [`transform_files`] | no |
 //! | FSL FLIRT's matrix (`.mat`, text), with both images | [`read_flirt`] | no |
 //!
 //! ITK keeps transforms in LPS mm and lists of them so that the last is applied first; here all is
@@ -15,6 +16,7 @@
 //! image is `transform`'s. Read `parts.rs` first.
 
 mod flirt;
+mod folder;
 mod hdf5;
 mod kinds;
 mod lta;
@@ -28,7 +30,7 @@ mod tests;
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::image::{Affine, Geometry, Physical};
@@ -36,6 +38,7 @@ use crate::io::check_memory;
 use crate::io::images::{DisplacementReader, is_image, read_displacement};
 
 pub use flirt::read_flirt;
+pub use folder::transform_files;
 pub use parts::TransformPart;
 
 /// What some editors put before a text.
@@ -52,7 +55,25 @@ const LARGEST_TEXT_BYTES: u64 = 1 << 30;
 /// that cannot be converted; [`Error::InFile`] for a singular matrix or an impossible grid; and those
 /// of [`read_displacement`].
 pub fn read_transform_file(path: impl AsRef<Path>) -> Result<Vec<TransformPart>> {
-    let path = path.as_ref();
+    let files = transform_files(path)?;
+    let parts = files.iter().map(|file| read_parts(file)).collect::<Result<Vec<_>>>()?;
+    Ok(parts.concat())
+}
+
+/// Whether the transform in a file or a folder is no single matrix; a displacement field is not read for that.
+///
+/// # Errors
+/// As [`read_transform_file`].
+pub fn is_deforming(path: impl AsRef<Path>) -> Result<bool> {
+    let is_deforming = |file: &PathBuf| match Content::of(file)? {
+        Content::Image => Ok(true),
+        _ => Ok(read_parts(file)?.iter().any(|part| !matches!(part, TransformPart::Affine(_)))),
+    };
+    transform_files(path)?.iter().try_fold(false, |any, file| Ok(any || is_deforming(file)?))
+}
+
+/// The parts of one file.
+fn read_parts(path: &Path) -> Result<Vec<TransformPart>> {
     match Content::of(path)? {
         Content::Image => {
             let (values, geometry) = read_displacement(path)?;

@@ -11,6 +11,7 @@ use super::compare::Comparison;
 use super::descend::Carried;
 use super::flow::{Flow, Squarings};
 use super::homes::Homes;
+use super::landmarks::LandmarkTerm;
 use super::penalty::{Cost, LOOKS};
 use super::seam::{Crossing, far_seams, smooth_own};
 use super::view::{Grid, View};
@@ -30,6 +31,7 @@ pub(super) struct Problem {
     /// Of a velocity.
     squarings: Option<Squarings>,
     pub(super) cost: Cost,
+    landmarks: Option<LandmarkTerm>,
     /// `count d loss / d sums` of a mean, on the device of every shard.
     pub(super) mean_slopes: Vec<Tensor<1>>,
     /// How many values counted when the images were seen last, where that had to be known first.
@@ -132,7 +134,7 @@ impl Problem {
         homes: &Homes,
         team: Team,
     ) -> Result<Self> {
-        let ShardedImages { fixed, moving, affine, .. } = images;
+        let ShardedImages { fixed, moving, affine, landmarks, .. } = images;
         let (layout, mesh) = (fixed.layout().clone(), &homes.mesh);
         check_places(&fixed, homes);
         let map = IndexMap::read(Some(&affine), options.displacement_scale)?
@@ -161,6 +163,8 @@ impl Problem {
             step_voxels: options.step_voxels,
             layout: layout.clone(),
         };
+        let landmarks = landmarks
+            .map(|landmarks| LandmarkTerm::new(landmarks, &grid, moving.shards()[0].dtype()));
         let fixed = match is_syn {
             true => {
                 let map = IndexMap::identity().without_flat_axes(layout.size());
@@ -182,7 +186,13 @@ impl Problem {
             fixed,
             squarings,
             cost,
+            landmarks,
         })
+    }
+
+    /// Whether the loss has terms beside the dissimilarity.
+    fn has_costs(&self) -> bool {
+        !self.cost.is_none() || self.landmarks.is_some()
     }
 
     /// Planes on either side that the smoothing of the gradient looks at.
@@ -217,7 +227,11 @@ impl Problem {
             None => fields.to_vec(),
         };
         let mut sight = self.look(displaced)?;
-        let known = self.global_pass(&sight, fields)?;
+        let pull = match &mut self.landmarks {
+            Some(landmarks) => Some(landmarks.pull(&sight.displaced, &self.grid)?),
+            None => None,
+        };
+        let known = GlobalSums { pull, ..self.global_pass(&sight, fields)? };
         let counted = known.counts.as_ref().map(|counts| counts[0].clone());
         let mut rows = Vec::with_capacity(self.grid.layout.count());
         match flow {
@@ -296,6 +310,7 @@ impl Problem {
             let Some(take) = take.as_mut() else { continue };
             let inner = visit.block.within(if is_field { self.radius() } else { 0 });
             let mut to_fields = self.to_displacements(&visit, &inner, gradients);
+            to_fields = with_pull(to_fields, &inner, k, known);
             if is_field {
                 to_fields = self.with_costs(to_fields, &visit, &inner, known.counts_of(k));
                 to_fields =
@@ -341,15 +356,32 @@ impl Problem {
                 vec![Tensor::zeros([1], like)]
             }
         };
-        if !self.cost.is_none() && self.squarings.is_none() {
-            let cost = |side: &Side| self.cost.value(&side.pieces, block);
-            let of_moving = cost(moving);
-            row.push(match fixed {
-                FixedVisit::Block(_) => of_moving,
-                FixedVisit::Shown(fixed) => cost(fixed) + of_moving,
-            });
+        if self.has_costs() && self.squarings.is_none() {
+            let sides = visit.sides().into_iter();
+            let costs = sides.map(|side| self.cost_on(k, &side.pieces, block));
+            let cost = costs.reduce(Tensor::add).expect("an image is displaced");
+            row.push(self.with_energy(k, cost, known));
         }
         Judged { row, gradients, weights }
+    }
+
+    /// The part of shard `k` in the penalties of a field.
+    fn cost_on(&self, k: usize, field: &Pieces, block: &Block) -> Tensor<1> {
+        match self.cost.is_none() {
+            true => Tensor::zeros([1], (self.grid.homes.device(k), field.own.dtype())),
+            false => self.cost.value(field, block),
+        }
+    }
+
+    /// A cost and the energy of landmarks, which all shards know: one of them says it.
+    fn with_energy(&self, k: usize, cost: Tensor<1>, known: &GlobalSums) -> Tensor<1> {
+        match &known.pull {
+            Some(pull) if k == 0 => {
+                let share = 1.0 / self.grid.holders.count() as f64;
+                cost + pull.energy.clone().mul_scalar(share)
+            }
+            _ => cost,
+        }
     }
 
     /// The gradients to the displacements from those to what they show, that of the moving image last.
@@ -422,18 +454,20 @@ impl Problem {
         (rows, take): (&mut [Vec<Tensor<1>>], Option<Take>),
     ) -> Result<()> {
         let (grid, homes) = (&self.grid, &self.grid.homes);
-        let costs = !self.cost.is_none();
+        let (costs, has_costs) = (!self.cost.is_none(), self.has_costs());
         let around = costs.then(|| grid.holders.surround(velocity, grid.width)).transpose()?;
         let field_on = |k: usize, block: &Block| {
             let around = around.as_ref().expect("it was surrounded for its cost");
             Pieces::of(&around.window(block.all.clone(), homes.device(k)), block)
         };
-        if costs {
-            for (k, row) in rows.iter_mut().enumerate() {
-                let block = grid.block(k);
-                row.push(self.cost.value(&field_on(k, &block), &block));
-                homes.settle(k);
-            }
+        for (k, row) in rows.iter_mut().enumerate().filter(|_| has_costs) {
+            let block = grid.block(k);
+            let cost = match costs {
+                true => self.cost.value(&field_on(k, &block), &block),
+                false => row[0].zeros_like().narrow(0, 0, 1),
+            };
+            row.push(self.with_energy(k, cost, known));
+            homes.settle(k);
         }
         let (Some(to_u), Some(take)) = (to_u, take) else { return Ok(()) };
         let squarings = self.squarings.as_ref().expect("a flow was made by them");
@@ -528,6 +562,17 @@ impl Problem {
         let shards: Vec<&Tensor<5>> = field.shards().iter().collect();
         Crossing::send(&shards, seams, layout.axis(), *width)
     }
+}
+
+/// The gradients to the displacements, that of the moving image last, with the pull of landmarks.
+fn with_pull(gradients: Vec<Pieces>, inner: &Block, k: usize, known: &GlobalSums) -> Vec<Pieces> {
+    let (Some(pull), Some(counts)) = (&known.pull, known.counts_of(k)) else { return gradients };
+    let last = gradients.len() - 1;
+    let pulled = gradients.into_iter().enumerate().map(|(field, gradient)| {
+        let scale = if field == last { counts.clone() } else { counts.clone().neg() };
+        pull.add(gradient, inner, k, &scale)
+    });
+    pulled.collect()
 }
 
 /// `g / 2 (h + damping mean h)`: the gradient of squares is twice the residual times the slope.

@@ -3,6 +3,7 @@
 use burn::Tensor;
 
 use super::{FixedVisit, Problem, Sight, Visit};
+use crate::deform::landmarks::Pull;
 use crate::exchange::Reduction;
 use crate::sharded::Sharded;
 use ffdp_burn::losses::counted;
@@ -19,6 +20,8 @@ pub(super) struct GlobalSums {
     pub slope: Option<Vec<Tensor<1>>>,
     /// The loss without penalties, where it is no mean.
     pub loss: Option<Tensor<1>>,
+    /// That of landmarks, where there are any.
+    pub pull: Option<Pull>,
 }
 
 impl GlobalSums {
@@ -35,7 +38,7 @@ impl Problem {
     /// The sums over all voxels: in a pass of its own, if the similarity or the optimiser needs one.
     pub(super) fn global_pass(&self, sight: &Sight, fields: &[Sharded]) -> Result<GlobalSums> {
         let similarity = &self.comparison.similarity;
-        let (is_mean, costs) = (similarity.is_mean(), !self.cost.is_none());
+        let (is_mean, costs) = (similarity.is_mean(), self.has_costs());
         let counts = costs || !is_mean;
         let slopes = self.options.optimizer.slope_damping().is_some();
         let first = &fields[0].shards()[0];
@@ -50,7 +53,7 @@ impl Problem {
                 places().map(|k| one(k).mul_scalar(values)).collect()
             });
             let slopes = self.mean_slopes.clone();
-            return Ok(GlobalSums { slopes, counts, slope: None, loss: None });
+            return Ok(GlobalSums { slopes, counts, slope: None, loss: None, pull: None });
         }
         let all = self.sums_of_shards(sight, slopes);
         let all = self.grid.holders.all_reduce(all, Reduction::Sum)?;
@@ -78,7 +81,7 @@ impl Problem {
                 (pairs.map(|(sum, count)| similarity.slope(sum, count)).collect(), Some(loss))
             }
         };
-        Ok(GlobalSums { slopes, counts: counts.then_some(found), slope, loss })
+        Ok(GlobalSums { slopes, counts: counts.then_some(found), slope, loss, pull: None })
     }
 
     /// Of each shard how many values count, the squared slopes of the images where they are asked for, and the sums of a
@@ -139,14 +142,14 @@ impl Problem {
     pub fn loss_and_count(&self, rows: Tensor<1>) -> Result<[Tensor<1>; 2]> {
         let rows = self.grid.holders.combine(rows, Reduction::Sum)?;
         let count = self.counted.clone().unwrap_or_else(|| {
-            let last = rows.dims()[0] - usize::from(!self.cost.is_none());
+            let last = rows.dims()[0] - usize::from(self.has_costs());
             counted(rows.clone().narrow(0, last - 1, 1))
         });
         Ok([self.losses_of(rows, 1, true), count])
     }
 
     fn losses_of(&self, rows: Tensor<1>, iterations: usize, penalised: bool) -> Tensor<1> {
-        let (is_mean, costs) = (self.comparison.similarity.is_mean(), !self.cost.is_none());
+        let (is_mean, costs) = (self.comparison.similarity.is_mean(), self.has_costs());
         if !is_mean && !costs {
             return rows;
         }

@@ -32,9 +32,10 @@ use crate::processes::Report;
 use crate::pyramid::level_grids;
 use crate::report::StageReport;
 use crate::report::{LevelReport, Stop};
+use crate::start::Start;
 use ffdp_burn::losses::SimilarityLoss;
 use ffdp_image::error::{Error, Result};
-use ffdp_image::image::{Affine, Geometry};
+use ffdp_image::image::Geometry;
 
 /// A deformable stage, from `found` on; shared by all processes where its levels are large.
 pub(crate) fn deform(
@@ -77,7 +78,7 @@ pub(crate) fn deform(
     let deformed = Some(Deformed { model: kind.model(), fields });
     Ok(StageResult {
         found: Estimate { affine: found.affine, deformed },
-        report: StageReport { transform, levels, loss_after, undone: None, seconds },
+        report: StageReport { transform, levels, loss_after, undone: None, margin: None, seconds },
         loss_without: loss_alone,
         loss_before,
     })
@@ -226,13 +227,20 @@ impl Task<'_> {
         Ok(LevelResult { fields, report, losses: Some([after, alone, initial]) })
     }
 
-    /// Of affine maps alone: what was found before, and where the run began.
+    /// Of the affine map that was found before alone, and where the run began.
     fn losses(&self, run: &Run, pair: &LevelPair) -> Result<[f64; 2]> {
-        let affine: [&Affine<_, _>; 2] = [&self.found.affine, &run.initial];
         let similarity = self.similarity();
-        let first = pair.loss(&similarity, affine[0], None)?;
-        let same = affine[0].rows() == affine[1].rows();
-        Ok([first, if same { first } else { pair.loss(&similarity, affine[1], None)? }])
+        let (affine, Start { affine: first, deformation }) = (&self.found.affine, &run.start);
+        let alone = pair.loss(&similarity, affine, None)?;
+        let given = deformation.as_ref().map(|given| {
+            Fields::of_exact(given.clone(), &pair.grids[0], &pair.places)
+                .map(|mut fields| fields.parts.remove(0))
+        });
+        let initial = match given.transpose()? {
+            None if affine.rows() == first.rows() => alone,
+            given => pair.loss(&similarity, first, given)?,
+        };
+        Ok([alone, initial])
     }
 
     /// The level on rank 0, and what comes of it on all.

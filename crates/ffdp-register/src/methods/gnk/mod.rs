@@ -190,6 +190,10 @@ impl FieldMethod for GnkSettings {
         Some(((NUMBERS + self.time_steps).div_ceil(3) - 5).div_ceil(2))
     }
 
+    fn takes_landmarks(&self) -> bool {
+        false
+    }
+
     fn keeps_shards_on_devices(&self) -> bool {
         true
     }

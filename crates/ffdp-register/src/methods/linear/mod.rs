@@ -9,6 +9,7 @@ mod information;
 mod mass;
 mod moments;
 mod motion;
+mod orientations;
 mod rigid;
 mod search;
 mod similarity;
@@ -97,14 +98,15 @@ fn linear<M: Motion<N>, const N: usize>(
         }
         let (affine, loss_after) = (search.map(), search.loss()?);
         let loss_without = aligned.loss(&found.affine)?;
-        let loss_before = aligned.loss(&run.initial)?;
+        let loss_before = aligned.loss(&run.start.affine)?;
         let seconds = start.elapsed().as_secs_f64();
         let undone = match bounds.hold(&search.motion()) {
             true => Some(Undone::AtBound),
             false if !informative => Some(Undone::Uninformative),
             false => None,
         };
-        let report = StageReport { transform: name, levels, loss_after, undone, seconds };
+        let report =
+            StageReport { transform: name, levels, loss_after, undone, margin: None, seconds };
         let found = Estimate { affine, ..found };
         return Ok(StageResult { found, report, loss_without, loss_before });
     }

@@ -14,13 +14,14 @@ use super::affine::General;
 use super::information::is_informative;
 use super::mass::Mass;
 use super::motion::{Frame, Map};
+use super::orientations::{across, angle_between, orientations};
 use super::rigid::Rigid;
 use super::search::{Bounds, LinearSearch, State};
 use crate::checks::{MINIMUM_OVERLAP_PERCENT, check_overlap};
 use crate::context::{Estimate, Run, StageResult};
 use crate::level::{Solver, level_start};
 use crate::pair::AlignedPair;
-use crate::pyramid::plane_axis;
+use crate::pyramid::{finest_spacing_mm, plane_axis};
 use crate::report::{LevelReport, StageReport, Stop, Undone};
 use crate::settings::{
     LevelSettings, LinearSettings, MomentsCentre, MomentsOrder, MomentsSettings,
@@ -35,7 +36,11 @@ pub(crate) fn moments(
     found: Estimate,
 ) -> Result<StageResult> {
     let start = Instant::now();
-    let mut level = LevelSettings { shrink: settings.shrink, iterations: settings.refinement };
+    let shrink = match settings.search {
+        None => settings.shrink,
+        Some(_) => settings.shrink.min(search_shrink(&run.grids[0])),
+    };
+    let mut level = LevelSettings { shrink, iterations: settings.refinement };
     let pair = run.whole_pair(&mut level)?;
     let aligned = pair.alignment(settings.similarity.loss(), settings.outside);
     let [fixed, moving] = pair.volumes()?;
@@ -51,18 +56,24 @@ pub(crate) fn moments(
         MomentsCentre::Mass => masses.map(|mass| mass.centre_mm),
         MomentsCentre::Frame => [&fixed, &moving].map(|image| image.geometry.center_mm()),
     };
-    let mut best: Option<RefinedCandidate> = None;
     let mut candidates = candidates(settings, &found.affine, centres, &masses);
-    candidates.retain(|map| keeps_planes(map, &fixed.geometry, &moving.geometry));
-    for candidate in candidates {
-        let tried = RefinedCandidate::refined(&aligned, frame, candidate, settings.refinement)?;
-        if let Some(tried) = tried
-            && best.as_ref().is_none_or(|best| tried.promise < best.promise)
-        {
-            best = Some(tried);
-        }
+    if let Some(search) = &settings.search {
+        let frames = [&fixed, &moving].map(|image| image.geometry.center_mm());
+        let placed = |turn: &Matrix3| {
+            let turned = Map::from_parts(*turn, [0.0; 3]).then(&found.affine).linear();
+            [centres, frames].map(|centres| onto(turned, centres)).to_vec()
+        };
+        let across = across(&fixed.geometry, plane_axis(&fixed.geometry));
+        candidates.extend(orientations(&aligned, search, across, placed)?);
     }
-    let Some(best) = best else {
+    candidates.retain(|map| keeps_planes(map, &fixed.geometry, &moving.geometry));
+    let mut tried = Vec::new();
+    for candidate in candidates {
+        tried.extend(RefinedCandidate::refined(&aligned, frame, candidate, settings.refinement)?);
+    }
+    tried.sort_by(|a, b| a.promise.total_cmp(&b.promise));
+    let margin = settings.search.as_ref().and_then(|_| margin(&tried));
+    let Some(best) = tried.into_iter().next() else {
         // Says how little of the images meets, for there was no candidate with more.
         let onto = translation(&found.affine, centres);
         check_overlap(&run.grids[0], &run.grids[1], &onto)?;
@@ -84,16 +95,39 @@ pub(crate) fn moments(
         level.stop = Stop::Cancelled;
     }
     let loss_without = aligned.loss(&found.affine)?;
-    let loss_before = aligned.loss(&run.initial)?;
+    let loss_before = aligned.loss(&run.start.affine)?;
     let report = StageReport {
         transform: "moments",
         levels: vec![level],
         loss_after: if undone.is_some() { loss_without } else { best.loss },
         undone,
+        margin,
         seconds,
     };
     let found = Estimate { affine: map, ..found };
     Ok(StageResult { found, report, loss_without, loss_before })
+}
+
+/// Voxels along the longest axis of the level on which all orientations are compared: 8 mm of a head.
+const SEARCHED_VOXELS: f64 = 32.0;
+
+fn search_shrink(fixed: &Geometry) -> f64 {
+    let finest = finest_spacing_mm(fixed);
+    let longest_mm = (0..3).map(|i| fixed.size[i] as f64 * fixed.spacing_mm[i]).fold(0.0, f64::max);
+    (longest_mm / finest / SEARCHED_VOXELS).max(1.0)
+}
+
+/// Degrees within which two placements are the same, found twice.
+const SAME_DEGREES: f64 = 20.0;
+
+/// What the best of the placements, which come first, gains over the next other one: as a part of what it gains over the
+/// one in the middle. `None` where there is no other.
+fn margin(tried: &[RefinedCandidate]) -> Option<f64> {
+    let best = tried.first()?;
+    let is_other = |other: &&RefinedCandidate| angle_between(&best.map, &other.map) > SAME_DEGREES;
+    let next = tried.iter().find(is_other)?;
+    let gained = tried[tried.len() / 2].promise - best.promise;
+    (gained > 0.0).then(|| (next.promise - best.promise) / gained)
 }
 
 /// A candidate after its improvement.

@@ -1,0 +1,101 @@
+//! Corresponding points that drive a registration: a term of the loss of every stage that follows gradients.
+//!
+//! ```text
+//! E(phi) = 1 / (2 sigma^2 N) sum_i |phi(p_i) - q_i|^2
+//! ```
+//! `N` the voxels of the level: a point weighs against single voxels, so the more the coarser the level is.
+
+use std::sync::Arc;
+
+use super::methods::Stage;
+use super::problem::Problem;
+use super::schedule::Settings;
+use ffdp_image::error::{Error, Result};
+use ffdp_image::image::{Affine, Geometry, Matrix3, Physical};
+use ffdp_parallel::Landmarks;
+
+/// Points of the fixed and of the moving image that belong together, one to one, in RAS mm.
+#[derive(Clone, Debug)]
+pub(super) struct Pairs {
+    points: Arc<[Vec<[f64; 3]>; 2]>,
+    sigma_mm: f64,
+}
+
+impl Pairs {
+    /// Those of a problem, if there are any and they count.
+    ///
+    /// # Errors
+    /// Other numbers of points, no finite coordinates, a method that has no place for them.
+    pub fn of(problem: &Problem, settings: &Settings) -> Result<Option<Self>> {
+        let Some(points) = &problem.landmarks else { return Ok(None) };
+        let Some(sigma_mm) = settings.landmark_sigma_mm else {
+            let what = "landmarks drive a registration by how exactly they are known";
+            let fix = "set landmark_sigma_mm (mm), or leave the landmarks out";
+            return Err(Error::invalid(what, "no landmark_sigma_mm", fix));
+        };
+        let [fixed, moving] = points.each_ref().map(Vec::len);
+        if fixed != moving || fixed == 0 {
+            let what = "landmarks of the fixed and the moving image".to_string();
+            return Err(Error::Shape { what, expected: vec![fixed.max(1)], got: vec![moving] });
+        }
+        if let Some(point) = points.iter().flatten().find(|p| p.iter().any(|x| !x.is_finite())) {
+            let what = "landmarks must have finite coordinates";
+            return Err(Error::invalid(what, point, "leave the point out"));
+        }
+        let mut methods = settings.stages.iter().filter_map(Stage::fields);
+        if let Some(method) = methods.find(|method| !method.takes_landmarks()) {
+            let what = format!(
+                "{} has no place for landmarks: its steps are those of the images",
+                method.name()
+            );
+            return Err(Error::invalid(
+                what,
+                fixed,
+                "use greedy, syn, svf or ffd, or leave landmark_sigma_mm out",
+            ));
+        }
+        Ok(Some(Self { points: Arc::new(points.clone()), sigma_mm }))
+    }
+
+    /// As the deformations of a level take them, where `affine` comes after the displacement.
+    pub fn on_level(&self, fixed: &Geometry, affine: &Affine<Physical, Physical>) -> Landmarks {
+        let [points, targets] = &*self.points;
+        let (to_voxel, to_mm) = (fixed.mm_to_voxel(), fixed.voxel_to_mm());
+        let offset = |(p, q): (&[f64; 3], &[f64; 3])| {
+            let there = affine.apply(*p);
+            std::array::from_fn(|i| there[i] - q[i])
+        };
+        Landmarks {
+            fixed_voxels: points.iter().map(|p| to_voxel.apply(*p)).collect(),
+            offsets_mm: points.iter().zip(targets).map(offset).collect(),
+            linear_mm: product(&affine.linear(), &to_mm.linear()),
+            sigma_mm: self.sigma_mm,
+        }
+    }
+
+    /// The energy of an affine map alone on a level of so many voxels, and its gradient to the rows of the map.
+    pub fn energy(
+        &self,
+        affine: &Affine<Physical, Physical>,
+        voxels: usize,
+    ) -> (f64, [[f64; 4]; 3]) {
+        let precision = 1.0 / (self.sigma_mm.powi(2) * voxels as f64);
+        let (mut energy, mut rows) = (0.0, [[0.0; 4]; 3]);
+        let [points, targets] = &*self.points;
+        for (p, q) in points.iter().zip(targets) {
+            let there = affine.apply(*p);
+            for (i, row) in rows.iter_mut().enumerate() {
+                let off = there[i] - q[i];
+                energy += 0.5 * precision * off * off;
+                let at = [p[0], p[1], p[2], 1.0];
+                row.iter_mut().zip(at).for_each(|(value, x)| *value += precision * off * x);
+            }
+        }
+        (energy, rows)
+    }
+}
+
+/// `a b`.
+fn product(a: &Matrix3, b: &Matrix3) -> Matrix3 {
+    std::array::from_fn(|i| std::array::from_fn(|j| (0..3).map(|k| a[i][k] * b[k][j]).sum()))
+}
